@@ -1,0 +1,6 @@
+//! A packet's fate, decided without I/O: no clock, RNG, socket, thread, file or async in here.
+
+#![forbid(unsafe_code)]
+
+pub mod output;
+pub mod verdict;

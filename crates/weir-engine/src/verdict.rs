@@ -1,0 +1,99 @@
+//! What happens to a packet, with its reason. Each [`DropReason`] is one counter, one metric and
+//! one line of `weir drops`.
+
+/// Which side of the gateway a frame came in by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// From the host (`pf0hpf`): plaintext.
+    Host,
+    /// From the fabric (`p0`).
+    Wire,
+}
+
+/// A packet's fate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Passed on as it is; the policy asks for no seal.
+    Forward,
+    /// Sealed and passed on.
+    Sealed,
+    /// Opened and passed on.
+    Opened,
+    /// Passed on in clear although the policy seals, as its list of exceptions says.
+    Clear,
+    /// Handed to the gateway's own kernel.
+    Punt,
+    /// Taken in by the engine itself (a neighbour's answer).
+    Consumed,
+    /// Dropped.
+    Drop(DropReason),
+}
+
+macro_rules! drop_reasons {
+    ($($(#[doc = $doc:literal])+ $name:ident = $text:literal,)+) => {
+        /// Why a packet was dropped.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum DropReason { $($(#[doc = $doc])+ $name,)+ }
+
+        impl DropReason {
+            /// All reasons, in counter order.
+            pub const ALL: &'static [DropReason] = &[$(DropReason::$name,)+];
+
+            /// The name in counters, JSON and metrics.
+            pub const fn name(self) -> &'static str {
+                match self { $(DropReason::$name => $text,)+ }
+            }
+
+            /// What it means, in one sentence, as the documentation shows it.
+            pub const fn meaning(self) -> &'static str {
+                match self { $(DropReason::$name => concat!($($doc),+),)+ }
+            }
+        }
+    };
+}
+
+drop_reasons! {
+    /// A header contradicts itself or the packet's length.
+    Malformed = "malformed",
+    /// From the wire, not sealed, though the policy demands it.
+    NotSealed = "not_sealed",
+    /// No rule of the policy says where it belongs.
+    NoPolicy = "no_policy",
+    /// A link-local protocol (LLDP, LACP, 802.1X, PTP, pause) that the policy keeps back.
+    LinkProtocol = "link_protocol",
+    /// Multicast or broadcast that the policy keeps back.
+    Multicast = "multicast",
+    /// ESP with an SPI that no association has.
+    UnknownSpi = "unknown_spi",
+    /// ESP too short, or a length that is no whole number of blocks.
+    EspMalformed = "esp_malformed",
+    /// Left of the anti-replay window.
+    ReplayOld = "replay_old",
+    /// Already received.
+    ReplayDuplicate = "replay_duplicate",
+    /// The integrity check failed.
+    Authentication = "authentication",
+    /// Padding or next header inside ESP is wrong.
+    EspTrailer = "esp_trailer",
+    /// The decrypted packet is outside what its association protects.
+    SelectorMismatch = "selector_mismatch",
+    /// The association's sequence numbers are used up.
+    SequenceExhausted = "sequence_exhausted",
+    /// The reserve of sequence numbers on disk could not be extended in time.
+    SequenceNotReserved = "sequence_not_reserved",
+    /// Sealed it would not fit the wire; the sender was told (ICMP) where that is possible.
+    TooBig = "too_big",
+    /// No neighbour answers for the peer's address or its next hop.
+    NeighbourUnknown = "neighbour_unknown",
+    /// An IP fragment where a whole packet is needed.
+    Fragment = "fragment",
+    /// The batch's working memory was full.
+    ArenaFull = "arena_full",
+    /// No head or tail room to seal in.
+    NoRoom = "no_room",
+    /// For another station; seen because the port is promiscuous.
+    NotForUs = "not_for_us",
+    /// The gateway holds no association for the peer.
+    NoAssociation = "no_association",
+}

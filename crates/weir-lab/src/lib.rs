@@ -1,0 +1,1 @@
+//! Test hosts, traffic and measurements.
