@@ -2,5 +2,12 @@
 
 #![forbid(unsafe_code)]
 
-pub mod output;
+pub mod classify;
+
+pub mod policy;
+
 pub mod verdict;
+
+pub mod output;
+
+pub mod counters;

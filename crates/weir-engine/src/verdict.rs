@@ -1,6 +1,8 @@
 //! What happens to a packet, with its reason. Each [`DropReason`] is one counter, one metric and
 //! one line of `weir drops`.
 
+use crate::policy::FrameClass;
+
 /// Which side of the gateway a frame came in by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Side {
@@ -20,7 +22,7 @@ pub enum Verdict {
     /// Opened and passed on.
     Opened,
     /// Passed on in clear although the policy seals, as its list of exceptions says.
-    Clear,
+    Clear(FrameClass),
     /// Handed to the gateway's own kernel.
     Punt,
     /// Taken in by the engine itself (a neighbour's answer).

@@ -1,0 +1,139 @@
+//! Every frame received ends in exactly one counter: received = forwarded + sealed + opened +
+//! clear + punted + consumed + dropped by reason, at each side.
+
+use weir_wire::frame::Time;
+
+use crate::policy::FrameClass;
+use crate::verdict::{DropReason, Side, Verdict};
+
+/// What happened to the frames of one side. A super-packet is one frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SideCounters {
+    /// Frames received.
+    pub received: u64,
+    /// Their bytes.
+    pub received_bytes: u64,
+    /// Passed on unchanged, as no seal is asked for.
+    pub forwarded: u64,
+    /// Sealed and passed on.
+    pub sealed: u64,
+    /// Opened and passed on.
+    pub opened: u64,
+    /// Passed on in clear by the policy's list of exceptions.
+    pub clear: u64,
+    /// Handed to the gateway's own kernel.
+    pub punted: u64,
+    /// Taken in by the engine.
+    pub consumed: u64,
+    /// Dropped, by [`DropReason`] number.
+    pub dropped: [u64; DropReason::ALL.len()],
+    /// Of `clear`: by [`FrameClass`] number.
+    pub clear_by_class: [u64; FrameClass::ALL.len()],
+}
+
+impl Default for SideCounters {
+    fn default() -> Self {
+        Self {
+            received: 0,
+            received_bytes: 0,
+            forwarded: 0,
+            sealed: 0,
+            opened: 0,
+            clear: 0,
+            punted: 0,
+            consumed: 0,
+            dropped: [0; DropReason::ALL.len()],
+            clear_by_class: [0; FrameClass::ALL.len()],
+        }
+    }
+}
+
+impl SideCounters {
+    /// Counts one frame's verdict.
+    pub fn count(&mut self, bytes: usize, verdict: Verdict) {
+        self.received += 1;
+        self.received_bytes += bytes as u64;
+        match verdict {
+            Verdict::Forward => self.forwarded += 1,
+            Verdict::Sealed => self.sealed += 1,
+            Verdict::Opened => self.opened += 1,
+            Verdict::Clear(class) => {
+                self.clear += 1;
+                self.clear_by_class[class as usize] += 1;
+            }
+            Verdict::Punt => self.punted += 1,
+            Verdict::Consumed => self.consumed += 1,
+            Verdict::Drop(reason) => self.dropped[reason as usize] += 1,
+        }
+    }
+
+    /// Frames dropped for `reason`.
+    pub fn dropped_for(&self, reason: DropReason) -> u64 {
+        self.dropped[reason as usize]
+    }
+
+    /// Frames dropped for any reason.
+    pub fn dropped_total(&self) -> u64 {
+        self.dropped.iter().sum()
+    }
+
+    /// Whether every received frame has a verdict.
+    pub fn adds_up(&self) -> bool {
+        let passed = self.forwarded + self.sealed + self.opened + self.clear;
+        self.received == passed + self.punted + self.consumed + self.dropped_total()
+    }
+}
+
+/// What one peer's associations did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PeerCounters {
+    /// ESP packets made.
+    pub sealed_packets: u64,
+    /// Bytes of plaintext in them.
+    pub sealed_bytes: u64,
+    /// ESP packets opened.
+    pub opened_packets: u64,
+    /// Bytes of plaintext in them.
+    pub opened_bytes: u64,
+    /// When the last authentic packet came.
+    pub last_opened: Time,
+}
+
+/// All counters of one engine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Frames from the host.
+    pub host: SideCounters,
+    /// Frames from the wire.
+    pub wire: SideCounters,
+    /// Packets of the gateway's own: questions for neighbours, ICMP answers, from its kernel.
+    pub own_sent: u64,
+    /// Frames of the gateway's kernel that did not go out: not from our own address.
+    pub own_refused: u64,
+    /// TCP MSS options lowered.
+    pub mss_clamped: u64,
+    /// RDMA connection requests whose path MTU was lowered.
+    pub path_mtu_clamped: u64,
+    /// ICMP "too big" answers sent.
+    pub too_big_answered: u64,
+    /// CE marks carried from the outer to the inner header (RFC 6040).
+    pub ce_combined: u64,
+}
+
+impl Counters {
+    /// The counters of one side.
+    pub fn side(&self, side: Side) -> &SideCounters {
+        match side {
+            Side::Host => &self.host,
+            Side::Wire => &self.wire,
+        }
+    }
+
+    /// The counters of one side, to count.
+    pub fn side_mut(&mut self, side: Side) -> &mut SideCounters {
+        match side {
+            Side::Host => &mut self.host,
+            Side::Wire => &mut self.wire,
+        }
+    }
+}

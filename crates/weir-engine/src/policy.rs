@@ -1,0 +1,349 @@
+//! What the gateway is told to do, compiled, immutable and numbered by epoch.
+//!
+//! The configuration becomes a whole `Policy` or is refused; a worker swaps it between two batches.
+//! Associations (keys, sequence numbers, replay windows) live beside it in the engine, because
+//! they outlive a policy.
+
+use std::net::IpAddr;
+
+use weir_wire::parse::MacAddress;
+
+/// What to do with a kind of frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Seal it to the peer that the policy finds; drop it when there is none.
+    Seal,
+    /// Pass it in clear.
+    Clear,
+    /// Drop it.
+    Drop,
+}
+
+/// Frames that no address selector decides: link-local protocols, address resolution, group
+/// traffic. Told apart by destination MAC and EtherType.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum FrameClass {
+    /// LLDP (EtherType 0x88cc).
+    Lldp,
+    /// Slow protocols: LACP, marker (0x8809).
+    Lacp,
+    /// 802.1X (0x888e).
+    Eapol,
+    /// PTP over Ethernet (0x88f7).
+    Ptp,
+    /// MAC control: pause, PFC (0x8808).
+    Pause,
+    /// Spanning tree and other 802.3 LLC frames to 01:80:c2:00:00:00.
+    Stp,
+    /// Anything else to 01:80:c2:00:00:00 .. 0f, which a bridge never forwards.
+    LinkLocal,
+    /// ARP.
+    Arp,
+    /// IPv6 neighbour and router discovery (ICMPv6 133 to 137).
+    NeighbourDiscovery,
+    /// Broadcast that is none of the above.
+    Broadcast,
+    /// Multicast that is none of the above.
+    Multicast,
+}
+
+impl FrameClass {
+    /// All classes, in counter order.
+    pub const ALL: [FrameClass; 11] = [
+        FrameClass::Lldp,
+        FrameClass::Lacp,
+        FrameClass::Eapol,
+        FrameClass::Ptp,
+        FrameClass::Pause,
+        FrameClass::Stp,
+        FrameClass::LinkLocal,
+        FrameClass::Arp,
+        FrameClass::NeighbourDiscovery,
+        FrameClass::Broadcast,
+        FrameClass::Multicast,
+    ];
+
+    /// The name in configuration, counters and JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            FrameClass::Lldp => "lldp",
+            FrameClass::Lacp => "lacp",
+            FrameClass::Eapol => "eapol",
+            FrameClass::Ptp => "ptp",
+            FrameClass::Pause => "pause",
+            FrameClass::Stp => "stp",
+            FrameClass::LinkLocal => "link_local",
+            FrameClass::Arp => "arp",
+            FrameClass::NeighbourDiscovery => "neighbour_discovery",
+            FrameClass::Broadcast => "broadcast",
+            FrameClass::Multicast => "multicast",
+        }
+    }
+}
+
+/// The action for each [`FrameClass`], by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameActions(pub [Action; FrameClass::ALL.len()]);
+
+impl FrameActions {
+    /// Everything in clear: a gateway that only watches.
+    pub const fn all_clear() -> Self {
+        Self([Action::Clear; FrameClass::ALL.len()])
+    }
+
+    /// A sealing gateway's defaults: what a bridge never forwards ends here; the rest is sealed.
+    pub const fn sealing() -> Self {
+        use Action::{Drop, Seal};
+        Self([Drop, Drop, Drop, Drop, Drop, Drop, Drop, Seal, Seal, Seal, Seal])
+    }
+
+    /// The action for one class.
+    pub const fn of(&self, class: FrameClass) -> Action {
+        self.0[class as usize]
+    }
+
+    /// Changes the action for one class.
+    pub const fn set(&mut self, class: FrameClass, action: Action) {
+        self.0[class as usize] = action;
+    }
+}
+
+/// What an association carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Whole Ethernet frames, EtherIP (RFC 3378) in ESP. Needs an address of our own.
+    Ethernet,
+    /// IP packets in ESP in an outer IP header (RFC 4303 s3.1.2).
+    Tunnel,
+    /// The payload of IP packets (RFC 4303 s3.1.1).
+    Transport,
+}
+
+/// What stands between the outer IP header and ESP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encapsulation {
+    /// Nothing: IP protocol 50.
+    Esp,
+    /// UDP port 4500 (RFC 3948).
+    Udp,
+}
+
+/// An address prefix; IPv4 is kept mapped (::ffff:a.b.c.d/96+n).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prefix {
+    address: u128,
+    mask: u128,
+}
+
+impl Prefix {
+    /// Everything, IPv4 and IPv6.
+    pub const ALL: Prefix = Prefix { address: 0, mask: 0 };
+
+    /// `address/len`; bits behind the prefix are ignored. A length beyond the family's counts as a
+    /// host prefix.
+    pub fn new(address: IpAddr, len: u8) -> Self {
+        let (bits, len) = match address {
+            IpAddr::V4(v4) => (u128::from(v4.to_ipv6_mapped()), 96 + u32::from(len.min(32))),
+            IpAddr::V6(v6) => (u128::from(v6), u32::from(len.min(128))),
+        };
+        let mask = u128::MAX.checked_shl(128 - len).unwrap_or(0);
+        Self { address: bits & mask, mask }
+    }
+
+    /// Whether `address` (in the form of `Parsed`) lies inside.
+    #[inline]
+    pub fn contains(&self, address: &[u8; 16]) -> bool {
+        u128::from_be_bytes(*address) & self.mask == self.address
+    }
+
+    /// Bits that are fixed, 0 to 128.
+    pub fn prefix_len(&self) -> u32 {
+        self.mask.count_ones()
+    }
+
+    /// Whether it holds every address.
+    pub fn is_all(&self) -> bool {
+        self.mask == 0
+    }
+}
+
+/// Another gateway, as the policy knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its name in the configuration.
+    pub name: String,
+    /// What its associations carry.
+    pub mode: Mode,
+    /// How ESP travels to it.
+    pub encapsulation: Encapsulation,
+    /// Its outer address; `None` borrows the addresses of what is protected.
+    pub endpoint: Option<IpAddr>,
+    /// What lies behind it.
+    pub protects: Vec<Prefix>,
+    /// Whether frames without an address (RoCE v1, other EtherTypes) and group traffic go to it.
+    pub everything: bool,
+    /// SPI of the association that seals to it.
+    pub seal_spi: u32,
+    /// SPI of the association that opens what it sends.
+    pub open_spi: u32,
+}
+
+/// The gateway's own place on the wire side.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OwnAddress {
+    /// The wire port's MAC address.
+    pub mac: MacAddress,
+    /// Own addresses with their prefix lengths.
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// Where to send what is not on a local prefix.
+    pub next_hop: Option<IpAddr>,
+    /// VLAN of the outer frames.
+    pub vlan: Option<u16>,
+}
+
+impl OwnAddress {
+    /// The own address of `peer`'s family.
+    pub fn source_for(&self, peer: IpAddr) -> Option<IpAddr> {
+        self.addresses.iter().map(|(address, _)| *address).find(|a| a.is_ipv4() == peer.is_ipv4())
+    }
+
+    /// Whose MAC address a packet to `peer` needs: the peer's, or the next hop's.
+    pub fn hop_for(&self, peer: IpAddr) -> IpAddr {
+        let bytes = mapped(peer);
+        let local = self.addresses.iter().any(|(a, len)| {
+            a.is_ipv4() == peer.is_ipv4() && Prefix::new(*a, *len).contains(&bytes)
+        });
+        match self.next_hop {
+            Some(hop) if !local && hop.is_ipv4() == peer.is_ipv4() => hop,
+            _ => peer,
+        }
+    }
+
+    /// Whether `address` is one of our own.
+    pub fn holds(&self, address: &[u8; 16]) -> bool {
+        self.addresses.iter().any(|(own, _)| mapped(*own) == *address)
+    }
+}
+
+/// The 16-byte form that `Parsed` uses: IPv4 mapped into IPv6.
+pub fn mapped(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}
+
+/// All that decides about packets of one pair of ports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Counts up with each accepted configuration.
+    pub epoch: u32,
+    /// The other gateways.
+    pub peers: Vec<Peer>,
+    /// For what no peer protects.
+    pub default: Action,
+    /// For what no address decides.
+    pub frames: FrameActions,
+    /// Our own place on the wire; `None` is a pure bump in the wire.
+    pub own: Option<OwnAddress>,
+    /// Largest IP packet the wire carries, bytes.
+    pub wire_mtu: u16,
+    /// Whether the ICRC of every RDMA packet is verified.
+    pub check_icrc: bool,
+    /// Longest-prefix order: (prefix, index into `peers`).
+    selectors: Vec<(Prefix, u16)>,
+}
+
+impl Policy {
+    /// A policy that passes everything and only watches.
+    pub fn watch(epoch: u32, wire_mtu: u16) -> Self {
+        Self {
+            epoch,
+            peers: Vec::new(),
+            default: Action::Clear,
+            frames: FrameActions::all_clear(),
+            own: None,
+            wire_mtu,
+            check_icrc: true,
+            selectors: Vec::new(),
+        }
+    }
+
+    /// Puts `peers` in and orders their prefixes, longest first.
+    pub fn with_peers(mut self, peers: Vec<Peer>) -> Self {
+        self.selectors = peers
+            .iter()
+            .enumerate()
+            .flat_map(|(index, peer)| peer.protects.iter().map(move |p| (*p, index as u16)))
+            .collect();
+        self.selectors.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.prefix_len()));
+        self.peers = peers;
+        self
+    }
+
+    /// The peer in front of `address`.
+    #[inline]
+    pub fn peer_for(&self, address: &[u8; 16]) -> Option<usize> {
+        self.selectors.iter().find(|(prefix, _)| prefix.contains(address)).map(|(_, i)| *i as usize)
+    }
+
+    /// The peer for frames without an address.
+    pub fn peer_for_everything(&self) -> Option<usize> {
+        self.peers.iter().position(|peer| peer.everything)
+    }
+
+    /// Whether plaintext from the wire may pass at all.
+    pub fn seals(&self) -> bool {
+        !self.peers.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(name: &str, protects: &[(&str, u8)]) -> Peer {
+        Peer {
+            name: name.into(),
+            mode: Mode::Tunnel,
+            encapsulation: Encapsulation::Esp,
+            endpoint: None,
+            protects: protects.iter().map(|(a, l)| Prefix::new(a.parse().unwrap(), *l)).collect(),
+            everything: false,
+            seal_spi: 256,
+            open_spi: 257,
+        }
+    }
+
+    #[test]
+    fn the_longest_prefix_wins() {
+        let policy = Policy::watch(1, 1500)
+            .with_peers(vec![peer("site", &[("10.0.0.0", 8)]), peer("host", &[("10.1.2.3", 32)])]);
+        let find = |a: &str| policy.peer_for(&mapped(a.parse().unwrap()));
+        assert_eq!(find("10.1.2.3"), Some(1));
+        assert_eq!(find("10.1.2.4"), Some(0));
+        assert_eq!(find("11.0.0.1"), None);
+        assert_eq!(find("fd00::1"), None);
+    }
+
+    #[test]
+    fn an_ipv4_default_route_holds_no_ipv6() {
+        let all_v4 = Prefix::new("0.0.0.0".parse().unwrap(), 0);
+        assert!(all_v4.contains(&mapped("203.0.113.9".parse().unwrap())));
+        assert!(!all_v4.contains(&mapped("fd00::1".parse().unwrap())));
+        assert!(Prefix::ALL.contains(&mapped("fd00::1".parse().unwrap())));
+    }
+
+    #[test]
+    fn a_peer_beyond_the_prefix_is_reached_by_the_next_hop() {
+        let own = OwnAddress {
+            addresses: vec![("192.0.2.1".parse().unwrap(), 24)],
+            next_hop: Some("192.0.2.254".parse().unwrap()),
+            ..OwnAddress::default()
+        };
+        let hop = |a: &str| own.hop_for(a.parse().unwrap()).to_string();
+        assert_eq!(hop("192.0.2.9"), "192.0.2.9");
+        assert_eq!(hop("198.51.100.1"), "192.0.2.254");
+    }
+}
