@@ -1,1 +1,19 @@
-//! Test hosts, traffic and measurements.
+//! Test hosts, traffic and measurements on one machine.
+//!
+//! A [`topology::Lab`] is a handful of network namespaces in a row: host A, gateway A, the wire,
+//! gateway B, host B. Everything in it is made by, and judged by, tools that are not ours
+//! (iproute2, tcpdump, tshark, nftables, iperf3, perftest); Weir is only the thing under test.
+//!
+//! Nothing outlives its owner: namespaces, processes and files go when their guard is dropped, which
+//! Ctrl-C ([`interrupt`]), an error and a panic all lead to. What `kill -9` leaves behind,
+//! [`topology::sweep`] removes.
+
+#![forbid(unsafe_code)]
+
+pub mod interrupt;
+
+pub mod process;
+
+pub mod netns;
+
+pub mod topology;
