@@ -1,0 +1,440 @@
+//! The configuration file as it is written: TOML, one struct a table, every key known, every value
+//! with its place in the text. What the values mean together is decided in `settings`.
+//!
+//! The format, whole (defaults in brackets; `several` takes one string or a list of them):
+//!
+//! ```toml
+//! [gateway]                       # this process
+//! name = "gw-a"                   # names the control socket and the state files
+//! state_dir = "/var/lib/weir"     # [/var/lib/weir] sequence reservations, replay state
+//! run_dir = "/run/weir"           # [/run/weir] control socket, lock
+//! on_failure = "closed"           # [closed] a dead gateway passes nothing; "open": monitor-only
+//!
+//! [[pair]]                        # one host port and one wire port; several allowed
+//! name = "port0"                  # [the host interface's name]
+//! host = "pf0hpf"
+//! wire = "p0"
+//! driver = "packet"               # [packet] packet | tap | xdp
+//! address = ["192.0.2.1/24"]      # [none: bump in the wire] own outer addresses; several
+//! next_hop = "192.0.2.254"        # [none] for endpoints outside the address's network; several
+//! vlan = 100                      # [none] outer VLAN of sealed packets
+//! roce_mtu = 4096                 # [none] bytes; refuse a wire that cannot carry it sealed
+//! icrc = "check"                  # [check] check | off
+//! default = "drop"                # [drop] drop | seal | forward: what no peer protects
+//!
+//! [pair.frames]                   # link-local and group traffic: seal | clear | drop
+//! lldp = "drop"                   # defaults: see `FramePolicy` in `settings`
+//!
+//! [[peer]]                        # another gateway
+//! name = "gw-b"
+//! pair = "port0"                  # [the only pair]
+//! endpoint = "192.0.2.2"          # its outer address; absent in a bump in the wire
+//! mode = "ethernet"               # ethernet (EtherIP in ESP) | tunnel | transport
+//! encapsulation = "esp"           # [esp] esp | udp (port 4500)
+//! protects = ["everything"]       # or the prefixes that lie behind the peer; several
+//! replay_window = 1024            # [1024] packets
+//! extended_sequence = true        # [true] 64-bit sequence numbers
+//! seal = { spi = 0x1001, cipher = "aes-256-gcm", key_file = "a-to-b.key" }
+//! open = { spi = 0x1002, cipher = "aes-256-gcm", key_file = "b-to-a.key" }
+//!
+//! [limits]
+//! flows = 65536                   # [65536] entries of the flow table, a pair
+//! conversations = 16384           # [16384] queue-pair conversations, a pair
+//! ```
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::net::IpAddr;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use serde::de::{DeserializeOwned, SeqAccess, Visitor, value};
+use serde::{Deserialize, Deserializer, Serialize};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::address::{InterfaceAddress, Prefix};
+use super::problem::Problems;
+
+/// Tables of one kind, at most; a file with more is refused before anything is built from it.
+pub const TABLES_MAX: usize = 1024;
+
+/// Bytes of a configuration file, at most.
+pub const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// A whole file. A table that could not be read is missing here and named in the problems.
+#[derive(Debug, Default)]
+pub struct File {
+    /// `[gateway]`.
+    pub gateway: Option<Gateway>,
+    /// `[[pair]]`, each with the place of its header.
+    pub pairs: Vec<(Range<usize>, Pair)>,
+    /// `[[peer]]`, likewise.
+    pub peers: Vec<(Range<usize>, Peer)>,
+    /// `[limits]`.
+    pub limits: Option<Limits>,
+}
+
+/// `[gateway]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs, reason = "the keys are documented in the format above")]
+pub struct Gateway {
+    pub name: Spanned<String>,
+    pub state_dir: Option<Spanned<PathBuf>>,
+    pub run_dir: Option<Spanned<PathBuf>>,
+    pub on_failure: Option<Spanned<OnFailure>>,
+}
+
+/// What a dead gateway does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnFailure {
+    /// It passes nothing: what a seal is worth anything with.
+    #[default]
+    Closed,
+    /// It passes everything; for gateways that only watch.
+    Open,
+}
+
+/// `[[pair]]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs, reason = "the keys are documented in the format above")]
+pub struct Pair {
+    pub name: Option<Spanned<String>>,
+    pub host: Spanned<String>,
+    pub wire: Spanned<String>,
+    #[serde(default)]
+    pub driver: Driver,
+    #[serde(default)]
+    pub address: Several<InterfaceAddress>,
+    #[serde(default)]
+    pub next_hop: Several<IpAddr>,
+    pub vlan: Option<Spanned<u16>>,
+    pub roce_mtu: Option<Spanned<u16>>,
+    #[serde(default)]
+    pub icrc: Icrc,
+    pub default: Option<Spanned<Unprotected>>,
+    #[serde(default)]
+    pub frames: Frames,
+}
+
+/// The kernel interface that moves the frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Driver {
+    /// AF_PACKET rings: works on every device, and moves RoCE-sized frames best.
+    #[default]
+    Packet,
+    /// tc redirect into a TAP: moves TCP super-packets best.
+    Tap,
+    /// AF_XDP: for NICs whose driver has native XDP.
+    Xdp,
+}
+
+/// Whether every packet's invariant CRC is recomputed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Icrc {
+    /// Yes: a wrong one is counted. Costs one pass over the packet.
+    #[default]
+    Check,
+    /// No: packets are counted as unchecked.
+    Off,
+}
+
+/// What happens to what no peer protects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unprotected {
+    /// Dropped and counted: nothing leaves that nobody thought of.
+    #[default]
+    Drop,
+    /// Sealed to the pair's only peer.
+    Seal,
+    /// Passed on as it is.
+    Forward,
+}
+
+/// `[pair.frames]`: absent keys take the default of the pair's kind.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs, reason = "documented at `FramePolicy` in `settings`")]
+pub struct Frames {
+    pub neighbour: Option<Spanned<FrameAction>>,
+    pub lldp: Option<Spanned<FrameAction>>,
+    pub lacp: Option<Spanned<FrameAction>>,
+    pub eapol: Option<Spanned<FrameAction>>,
+    pub ptp: Option<Spanned<FrameAction>>,
+    pub pause: Option<Spanned<FrameAction>>,
+    pub stp: Option<Spanned<FrameAction>>,
+    pub link_local: Option<Spanned<FrameAction>>,
+    pub multicast: Option<Spanned<FrameAction>>,
+    pub broadcast: Option<Spanned<FrameAction>>,
+}
+
+/// What happens to one kind of link-local or group traffic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FrameAction {
+    /// Sealed to the peer that carries whole Ethernet frames.
+    Seal,
+    /// Passed on in clear, and counted in the list of what was.
+    Clear,
+    /// Dropped, and counted.
+    Drop,
+}
+
+/// `[[peer]]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs, reason = "the keys are documented in the format above")]
+pub struct Peer {
+    pub name: Spanned<String>,
+    pub pair: Option<Spanned<String>>,
+    pub endpoint: Option<Spanned<IpAddr>>,
+    pub mode: Spanned<Mode>,
+    #[serde(default)]
+    pub encapsulation: Encapsulation,
+    pub protects: Several<Selector>,
+    pub replay_window: Option<Spanned<u32>>,
+    pub extended_sequence: Option<bool>,
+    pub seal: Spanned<Association>,
+    pub open: Spanned<Association>,
+}
+
+/// What ESP carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Whole Ethernet frames, by EtherIP in ESP (RFC 3378): RoCE v1 and ARP need it.
+    Ethernet,
+    /// Whole IP packets (RFC 4303 s3.1.2).
+    Tunnel,
+    /// IP payloads under the packet's own addresses (RFC 4303 s3.1.1).
+    Transport,
+}
+
+/// What carries ESP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Encapsulation {
+    /// IP itself, protocol 50: 8 bytes less, and what NICs can offload.
+    #[default]
+    Esp,
+    /// UDP port 4500 (RFC 3948): passes address translation and spreads over paths.
+    Udp,
+}
+
+/// What lies behind a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum Selector {
+    /// Whatever the pair carries.
+    Everything,
+    /// Packets to (sealing) and from (opening) these addresses.
+    Prefix(Prefix),
+}
+
+impl TryFrom<String> for Selector {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        if text == "everything" {
+            return Ok(Self::Everything);
+        }
+        text.parse()
+            .map(Self::Prefix)
+            .map_err(|error| format!("{error}; `protects` takes prefixes or \"everything\""))
+    }
+}
+
+/// `seal = { ... }` or `open = { ... }`: one direction's security association.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs, reason = "the keys are documented in the format above")]
+pub struct Association {
+    pub spi: Spanned<u32>,
+    #[serde(default)]
+    pub cipher: Cipher,
+    pub key_file: Option<Spanned<PathBuf>>,
+    pub key: Option<Spanned<String>>,
+}
+
+/// AES-GCM with a 128-bit ICV (RFC 4106).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub enum Cipher {
+    /// 16 bytes of key, 4 of salt.
+    #[serde(rename = "aes-128-gcm")]
+    Aes128Gcm,
+    /// 32 bytes of key, 4 of salt. The default: it costs 10-20 % of the other's speed and outlives
+    /// it.
+    #[default]
+    #[serde(rename = "aes-256-gcm")]
+    Aes256Gcm,
+}
+
+/// `[limits]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs, reason = "the keys are documented in the format above")]
+pub struct Limits {
+    pub flows: Option<Spanned<u32>>,
+    pub conversations: Option<Spanned<u32>>,
+}
+
+/// One value or a list of values, each with its place.
+#[derive(Debug)]
+pub struct Several<T>(pub Vec<Spanned<T>>);
+
+impl<T> Default for Several<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Several<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Spanned::<OneOrMore<T>>::deserialize(deserializer)?;
+        let span = value.span();
+        Ok(Self(match value.into_inner() {
+            OneOrMore::One(value) => vec![Spanned::new(span, value)],
+            OneOrMore::More(values) => values,
+        }))
+    }
+}
+
+enum OneOrMore<T> {
+    One(T),
+    More(Vec<Spanned<T>>),
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for OneOrMore<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Reader<T> {
+            type Value = OneOrMore<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string or a list of strings")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
+                T::deserialize(value::StrDeserializer::new(text)).map(OneOrMore::One)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let mut values = Vec::new();
+                while let Some(value) = list.next_element()? {
+                    values.push(value);
+                }
+                Ok(OneOrMore::More(values))
+            }
+        }
+        deserializer.deserialize_any(Reader(PhantomData))
+    }
+}
+
+/// Reads `source`. Every table is read by itself, so that the problems of all of them come to
+/// light in one go.
+pub fn parse(source: &str, problems: &mut Problems) -> File {
+    let (document, errors) = DeTable::parse_recoverable(source);
+    for error in &errors {
+        let what = format!("not TOML: {}", error.message().trim());
+        let remedy = "see https://toml.io; tables are [gateway], [[pair]], [[peer]], [limits]";
+        problems.error(error.span().unwrap_or(0..0), what, remedy);
+    }
+    let mut file = File::default();
+    if problems.refused() {
+        return file;
+    }
+    for (name, value) in document.into_inner() {
+        match name.get_ref().as_ref() {
+            "gateway" => file.gateway = table(value, problems),
+            "limits" => file.limits = table(value, problems),
+            "pair" => file.pairs = tables("pair", value, problems),
+            "peer" => file.peers = tables("peer", value, problems),
+            unknown => problems.error(
+                name.span(),
+                format!("unknown table `{unknown}`"),
+                "the tables are [gateway], [[pair]], [[peer]] and [limits]",
+            ),
+        }
+    }
+    file
+}
+
+fn tables<T: DeserializeOwned>(
+    name: &str,
+    value: Spanned<DeValue<'_>>,
+    problems: &mut Problems,
+) -> Vec<(Range<usize>, T)> {
+    let span = value.span();
+    let DeValue::Array(list) = value.into_inner() else {
+        problems.error(span, format!("`{name}` is no list of tables"), format!("write [[{name}]]"));
+        return Vec::new();
+    };
+    if list.len() > TABLES_MAX {
+        let what = format!("{} tables `{name}`", list.len());
+        problems.error(span, what, format!("at most {TABLES_MAX} are possible"));
+        return Vec::new();
+    }
+    list.into_iter()
+        .filter_map(|value| {
+            let span = value.span();
+            table(value, problems).map(|table| (span, table))
+        })
+        .collect()
+}
+
+/// Reads one table. An unknown key is named and taken out, and the rest read on; any other error
+/// ends the table.
+fn table<T: DeserializeOwned>(value: Spanned<DeValue<'_>>, problems: &mut Problems) -> Option<T> {
+    let mut value = value;
+    let table_span = value.span();
+    loop {
+        let error = match T::deserialize(toml::de::ValueDeserializer::from(value.clone())) {
+            Ok(table) => return Some(table),
+            Err(error) => error,
+        };
+        let span = error.span().unwrap_or(table_span.clone());
+        let (what, remedy) = explain(error.message());
+        let unknown = what.starts_with("unknown field");
+        problems.error(span.clone(), what, remedy);
+        if !unknown || problems.full() || !remove(value.get_mut(), &span) {
+            return None;
+        }
+    }
+}
+
+/// Takes the key at `span` out of `value`; false when there is none.
+fn remove(value: &mut DeValue<'_>, span: &Range<usize>) -> bool {
+    match value {
+        DeValue::Table(table) => {
+            let found = table.keys().find(|key| key.span() == *span).cloned();
+            match found {
+                Some(key) => table.remove(&key).is_some(),
+                None => table.iter_mut().any(|(_, inner)| remove(inner.get_mut(), span)),
+            }
+        }
+        _ => false,
+    }
+}
+
+/// Parts the library's text into what is wrong and what would be right.
+fn explain(message: &str) -> (String, String) {
+    for expected in [", expected one of ", ", expected "] {
+        if let Some((what, right)) = message.split_once(expected) {
+            let one_of = if expected.contains("one of") { "one of " } else { "" };
+            return (what.to_owned(), format!("write {one_of}{right}"));
+        }
+    }
+    if let Some((what, remedy)) = message.split_once("; ") {
+        return (what.to_owned(), remedy.to_owned());
+    }
+    if let Some(field) = message.strip_prefix("missing field ") {
+        return (message.to_owned(), format!("add {field} to this table"));
+    }
+    (message.to_owned(), "`weir check --help` shows the format".to_owned())
+}

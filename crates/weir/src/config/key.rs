@@ -1,0 +1,282 @@
+//! Keys of security associations: read, checked, never printed.
+//!
+//! A key file holds one line of hex: the AES key (32 or 16 bytes) followed by the 4 bytes of salt
+//! of RFC 4106 s8.1. Empty lines and lines that begin with `#` are passed over.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use aws_lc_rs::digest;
+use zeroize::{Zeroize, Zeroizing};
+
+use super::file::Cipher;
+
+/// Bytes of a key file, at most.
+const KEY_FILE_BYTES_MAX: u64 = 4096;
+
+/// Bytes of salt that follow the key (RFC 4106 s4).
+pub const SALT_BYTES: usize = 4;
+
+impl Cipher {
+    /// Bytes of the AES key.
+    pub fn key_bytes(self) -> usize {
+        match self {
+            Cipher::Aes128Gcm => 16,
+            Cipher::Aes256Gcm => 32,
+        }
+    }
+
+    /// The name in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Cipher::Aes128Gcm => "aes-128-gcm",
+            Cipher::Aes256Gcm => "aes-256-gcm",
+        }
+    }
+}
+
+/// An AES key and its salt. Wiped from memory when dropped.
+pub struct Key {
+    bytes: Vec<u8>,
+}
+
+impl Key {
+    /// From hex text: key, then salt.
+    ///
+    /// # Errors
+    /// The text is not hex, or has not the cipher's length; the error says what it should be and
+    /// shows none of the key.
+    pub fn from_hex(text: &str, cipher: Cipher) -> Result<Self, String> {
+        let text = text.trim();
+        let text = text.strip_prefix("0x").unwrap_or(text);
+        let wanted = cipher.key_bytes() + SALT_BYTES;
+        let right = format!(
+            "{} wants {wanted} bytes ({} of key, {SALT_BYTES} of salt) as {} hex digits",
+            cipher.name(),
+            cipher.key_bytes(),
+            wanted * 2
+        );
+        if !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(format!("the key holds something else than hex digits; {right}"));
+        }
+        if text.len() != wanted * 2 {
+            return Err(format!("the key has {} hex digits; {right}", text.len()));
+        }
+        let digit = |byte: u8| (byte as char).to_digit(16).unwrap_or(0) as u8;
+        let bytes: Vec<u8> = text
+            .as_bytes()
+            .chunks_exact(2)
+            .map(|pair| digit(pair[0]) << 4 | digit(pair[1]))
+            .collect();
+        let key = Self { bytes };
+        if key.bytes.iter().all(|byte| *byte == key.bytes[0]) {
+            return Err("the key is one byte repeated; make one with `weir keys generate`".into());
+        }
+        Ok(key)
+    }
+
+    /// The AES key.
+    pub fn key(&self) -> &[u8] {
+        &self.bytes[..self.bytes.len() - SALT_BYTES]
+    }
+
+    /// The salt.
+    pub fn salt(&self) -> [u8; SALT_BYTES] {
+        let mut salt = [0; SALT_BYTES];
+        salt.copy_from_slice(&self.bytes[self.bytes.len() - SALT_BYTES..]);
+        salt
+    }
+
+    /// A name for the key that tells nothing about it: 16 bytes of a SHA-256. State files use it
+    /// to see whether a key was used before.
+    pub fn fingerprint(&self) -> [u8; 16] {
+        let mut context = digest::Context::new(&digest::SHA256);
+        context.update(b"weir key fingerprint v1");
+        context.update(&self.bytes);
+        let mut fingerprint = [0; 16];
+        fingerprint.copy_from_slice(&context.finish().as_ref()[..16]);
+        fingerprint
+    }
+}
+
+impl Drop for Key {
+    fn drop(&mut self) {
+        self.bytes.zeroize();
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key(..)")
+    }
+}
+
+/// Where a key is kept.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum KeySource {
+    /// In a file of its own; the path is absolute or relative to the working directory.
+    File(PathBuf),
+    /// In the configuration itself, as hex.
+    Inline(String),
+}
+
+impl fmt::Debug for KeySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KeySource::File(path) => f.debug_tuple("File").field(path).finish(),
+            KeySource::Inline(_) => f.write_str("Inline(..)"),
+        }
+    }
+}
+
+/// Why a key could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// The file is there, and may not be read by this user.
+    #[error("may not read the key file {0}")]
+    Forbidden(PathBuf),
+    /// Anything else; text and remedy.
+    #[error("{what}")]
+    Unusable {
+        /// What is wrong.
+        what: String,
+        /// What to do.
+        remedy: String,
+    },
+}
+
+impl KeyError {
+    /// What to do.
+    pub fn remedy(&self) -> &str {
+        match self {
+            KeyError::Forbidden(_) => "run it as the user that owns the file (root)",
+            KeyError::Unusable { remedy, .. } => remedy,
+        }
+    }
+}
+
+impl KeySource {
+    /// Reads and checks the key.
+    ///
+    /// # Errors
+    /// See [`KeyError`]; a file that other users may read is refused.
+    pub fn read(&self, cipher: Cipher) -> Result<Key, KeyError> {
+        let unusable = |what: String| KeyError::Unusable {
+            what,
+            remedy: "make a key with `weir keys generate --help`".into(),
+        };
+        match self {
+            KeySource::Inline(text) => Key::from_hex(text, cipher).map_err(unusable),
+            KeySource::File(path) => {
+                let text = read_key_file(path)?;
+                let lines: Vec<&str> = text
+                    .lines()
+                    .map(str::trim)
+                    .filter(|line| !line.is_empty() && !line.starts_with('#'))
+                    .collect();
+                let [line] = lines[..] else {
+                    let count = lines.len();
+                    return Err(unusable(format!(
+                        "key file {} holds {count} keys; one line of hex is wanted",
+                        path.display()
+                    )));
+                };
+                Key::from_hex(line, cipher)
+                    .map_err(|error| unusable(format!("key file {}: {error}", path.display())))
+            }
+        }
+    }
+}
+
+fn read_key_file(path: &Path) -> Result<Zeroizing<String>, KeyError> {
+    let failed = |error: std::io::Error| match error.kind() {
+        std::io::ErrorKind::PermissionDenied => KeyError::Forbidden(path.to_owned()),
+        _ => KeyError::Unusable {
+            what: format!("cannot read the key file {}: {error}", path.display()),
+            remedy: "make it with `weir keys generate`, or correct `key_file`".into(),
+        },
+    };
+    let mut file = std::fs::File::open(path).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    if !metadata.is_file() {
+        return Err(KeyError::Unusable {
+            what: format!("key file {} is no regular file", path.display()),
+            remedy: "correct `key_file`".into(),
+        });
+    }
+    if metadata.permissions().mode() & 0o007 != 0 {
+        return Err(KeyError::Unusable {
+            what: format!("key file {} is open to every user", path.display()),
+            remedy: format!("chmod 600 {}; and change the key, others had it", path.display()),
+        });
+    }
+    let mut text = Zeroizing::new(String::new());
+    file.by_ref().take(KEY_FILE_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
+    Ok(text)
+}
+
+/// The keys of a configuration, by where they are kept.
+#[derive(Debug, Default)]
+pub struct Keys(pub(super) BTreeMap<KeySource, Key>);
+
+impl Keys {
+    /// The key kept at `source`; present for every association of the settings it was read for.
+    pub fn find(&self, source: &KeySource) -> Option<&Key> {
+        self.0.get(source)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEX_36: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20212223";
+
+    #[test]
+    fn key_and_salt_are_parted() {
+        let key = Key::from_hex(HEX_36, Cipher::Aes256Gcm).unwrap();
+        assert_eq!(key.key().len(), 32);
+        assert_eq!(key.key()[31], 0x1f);
+        assert_eq!(key.salt(), [0x20, 0x21, 0x22, 0x23]);
+    }
+
+    #[test]
+    fn a_key_of_the_wrong_length_is_refused_and_not_shown() {
+        let error = Key::from_hex(HEX_36, Cipher::Aes128Gcm).unwrap_err();
+        assert!(error.contains("40 hex digits"), "{error}");
+        assert!(!error.contains("0102030405"), "{error}");
+    }
+
+    #[test]
+    fn no_debug_text_shows_a_key() {
+        let key = Key::from_hex(HEX_36, Cipher::Aes256Gcm).unwrap();
+        let source = KeySource::Inline(HEX_36.into());
+        assert_eq!(format!("{key:?} {source:?}"), "Key(..) Inline(..)");
+    }
+
+    #[test]
+    fn fingerprints_tell_keys_apart_even_by_the_salt() {
+        let key = Key::from_hex(HEX_36, Cipher::Aes256Gcm).unwrap();
+        let other = Key::from_hex(&HEX_36.replace("20212223", "20212224"), Cipher::Aes256Gcm);
+        assert_ne!(key.fingerprint(), other.unwrap().fingerprint());
+    }
+
+    #[test]
+    fn a_key_of_one_repeated_byte_is_refused() {
+        assert!(Key::from_hex(&"00".repeat(36), Cipher::Aes256Gcm).is_err());
+    }
+
+    #[test]
+    fn a_key_file_open_to_every_user_is_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), format!("# comment\n{HEX_36}\n")).unwrap();
+        let source = KeySource::File(file.path().to_owned());
+        assert!(source.read(Cipher::Aes256Gcm).is_ok());
+        std::fs::set_permissions(file.path(), PermissionsExt::from_mode(0o644)).unwrap();
+        let error = source.read(Cipher::Aes256Gcm).unwrap_err();
+        assert!(error.remedy().contains("chmod 600"), "{error}");
+    }
+}

@@ -1,0 +1,585 @@
+//! From the file as written to settings: fills in defaults and finds contradictions. It goes on
+//! after a problem, so that one run names all of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use toml::Spanned;
+
+use super::address::{InterfaceAddress, Prefix};
+use super::file::{self, File, OnFailure, Selector, Unprotected};
+use super::key::{KeyError, KeySource, Keys};
+use super::problem::Problems;
+use super::settings::*;
+
+/// How keys that this user may not read are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyAccess {
+    /// As an error: the gateway needs them.
+    Needed,
+    /// As a warning: `weir check` runs without privilege.
+    IfPermitted,
+}
+
+/// Joins the tables; `None` when a problem leaves nothing to build. `directory` is the file's own:
+/// relative key files start there.
+pub fn resolve(file: File, directory: &Path, problems: &mut Problems) -> Option<Settings> {
+    let gateway = match &file.gateway {
+        Some(gateway) => Some(resolve_gateway(gateway, problems)),
+        None => {
+            if !problems.refused() {
+                problems.error_in_file("the table [gateway] is missing", "add it, with a `name`");
+            }
+            None
+        }
+    };
+    if file.pairs.is_empty() && !problems.refused() {
+        problems.error_in_file(
+            "there is no [[pair]]",
+            "add one with `host` and `wire`, the interfaces towards host and fabric",
+        );
+    }
+    let mut pairs: Vec<Pair> = Vec::new();
+    let mut interfaces = BTreeMap::new();
+    for (_, pair) in &file.pairs {
+        let name = pair.name.as_ref().unwrap_or(&pair.host);
+        if pairs.iter().any(|other| other.name == *name.get_ref()) {
+            let what = format!("a second pair is named `{}`", name.get_ref());
+            problems.error(name.span(), what, "give it a name of its own");
+        }
+        check_interfaces(pair, name.get_ref(), &mut interfaces, problems);
+        let peers = peers_of(name.get_ref(), &file);
+        pairs.push(resolve_pair(pair, name.get_ref(), &peers, directory, problems));
+    }
+    check_peers(&file, &pairs, problems);
+    check_associations(&file, directory, problems);
+    if let Some(on_failure) = file.gateway.as_ref().and_then(|gateway| gateway.on_failure.as_ref())
+        && *on_failure.get_ref() == OnFailure::Open
+        && !file.peers.is_empty()
+    {
+        problems.error(
+            on_failure.span(),
+            "on_failure = \"open\" in a gateway that seals: a crash would send plaintext",
+            "remove `on_failure`, or all [[peer]] tables (a gateway that only watches)",
+        );
+    }
+    let limits = resolve_limits(file.limits.unwrap_or_default(), problems);
+    gateway.filter(|_| !problems.refused()).map(|gateway| Settings { gateway, pairs, limits })
+}
+
+/// Reads every key once, and refuses what would repeat a nonce.
+pub fn read_keys(settings: &Settings, access: KeyAccess, problems: &mut Problems) -> Option<Keys> {
+    let mut keys = Keys::default();
+    let mut owners: BTreeMap<[u8; 16], u32> = BTreeMap::new();
+    let mut complete = true;
+    for association in settings.associations() {
+        match association.key.read(association.cipher) {
+            Ok(key) => {
+                if let Some(spi) = owners.insert(key.fingerprint(), association.spi) {
+                    problems.error_in_file(
+                        format!(
+                            "associations {spi:#x} and {:#x} have the same key: AES-GCM dies of \
+                             a nonce used twice",
+                            association.spi
+                        ),
+                        "make a key for each direction with `weir keys generate`",
+                    );
+                }
+                keys.0.insert(association.key.clone(), key);
+            }
+            Err(error @ KeyError::Forbidden(_)) if access == KeyAccess::IfPermitted => {
+                problems.warning_in_file(format!("{error}: not checked"), error.remedy());
+                complete = false;
+            }
+            Err(error) => {
+                let what = format!("association {:#x}: {error}", association.spi);
+                problems.error_in_file(what, error.remedy());
+            }
+        }
+    }
+    (complete && !problems.refused()).then_some(keys)
+}
+
+fn resolve_gateway(gateway: &file::Gateway, problems: &mut Problems) -> Gateway {
+    check_name(&gateway.name, problems);
+    let directory = |path: &Option<Spanned<PathBuf>>, default: &str, problems: &mut Problems| {
+        let Some(path) = path else { return PathBuf::from(default) };
+        if !path.get_ref().is_absolute() {
+            let what = format!("`{}` is no absolute path", path.get_ref().display());
+            problems.error(path.span(), what, "write it from `/` on");
+        }
+        path.get_ref().clone()
+    };
+    Gateway {
+        name: gateway.name.get_ref().clone(),
+        state_dir: directory(&gateway.state_dir, "/var/lib/weir", problems),
+        run_dir: directory(&gateway.run_dir, "/run/weir", problems),
+        on_failure: gateway.on_failure.as_ref().map(|it| *it.get_ref()).unwrap_or_default(),
+    }
+}
+
+fn check_name(name: &Spanned<String>, problems: &mut Problems) {
+    let text = name.get_ref();
+    let legal = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if text.is_empty() || text.len() > 64 || !text.chars().all(legal) || text.starts_with('.') {
+        problems.error(
+            name.span(),
+            format!("`{text}` is no name"),
+            "use 1 to 64 letters, digits, `-`, `_` or `.`, and no `.` in front",
+        );
+    }
+}
+
+fn check_interfaces<'a>(
+    pair: &'a file::Pair,
+    name: &'a str,
+    taken: &mut BTreeMap<&'a str, &'a str>,
+    problems: &mut Problems,
+) {
+    if let Some(name) = &pair.name {
+        check_name(name, problems);
+    }
+    for interface in [&pair.host, &pair.wire] {
+        let text = interface.get_ref().as_str();
+        let legal = |c: char| !c.is_whitespace() && !c.is_control() && c != '/' && c != ':';
+        if text.is_empty() || text.len() > 15 || !text.chars().all(legal) || text == "lo" {
+            problems.error(
+                interface.span(),
+                format!("`{text}` is no interface for a gateway"),
+                "name one that `ip link` shows, other than `lo`",
+            );
+        } else if let Some(other) = taken.insert(text, name) {
+            problems.error(
+                interface.span(),
+                format!("interface `{text}` is in use twice (pair `{other}`)"),
+                "every port belongs to one pair and one side",
+            );
+        }
+    }
+}
+
+/// The peers of pair `name`: those that name it, and those that name none when it is the only one.
+fn peers_of<'a>(name: &str, file: &'a File) -> Vec<&'a file::Peer> {
+    file.peers
+        .iter()
+        .map(|(_, peer)| peer)
+        .filter(|peer| match &peer.pair {
+            Some(pair) => pair.get_ref() == name,
+            None => file.pairs.len() == 1,
+        })
+        .collect()
+}
+
+fn resolve_pair(
+    pair: &file::Pair,
+    name: &str,
+    peers: &[&file::Peer],
+    directory: &Path,
+    problems: &mut Problems,
+) -> Pair {
+    check_addresses(pair, problems);
+    if let Some(vlan) = &pair.vlan
+        && !(1..=4094).contains(vlan.get_ref())
+    {
+        let what = format!("{} is no VLAN identifier", vlan.get_ref());
+        problems.error(vlan.span(), what, "write a number from 1 to 4094");
+    }
+    if let Some(mtu) = &pair.roce_mtu
+        && ![256, 512, 1024, 2048, 4096].contains(mtu.get_ref())
+    {
+        let what = format!("{} is no RoCE MTU", mtu.get_ref());
+        problems.error(mtu.span(), what, "write 256, 512, 1024, 2048 or 4096 (bytes of payload)");
+    }
+    let unprotected = check_unprotected(pair, name, peers, problems);
+    check_overlaps(peers, problems);
+    Pair {
+        name: name.to_owned(),
+        host: pair.host.get_ref().clone(),
+        wire: pair.wire.get_ref().clone(),
+        driver: pair.driver,
+        addresses: pair.address.0.iter().map(|it| *it.get_ref()).collect(),
+        next_hops: pair.next_hop.0.iter().map(|it| *it.get_ref()).collect(),
+        vlan: pair.vlan.as_ref().map(|it| *it.get_ref()),
+        roce_mtu_bytes: pair.roce_mtu.as_ref().map(|it| *it.get_ref()),
+        icrc: pair.icrc,
+        unprotected,
+        frames: resolve_frames(&pair.frames, peers, problems),
+        peers: peers.iter().map(|peer| resolve_peer(peer, pair, directory, problems)).collect(),
+    }
+}
+
+fn check_addresses(pair: &file::Pair, problems: &mut Problems) {
+    let mut families = BTreeSet::new();
+    for address in &pair.address.0 {
+        if !families.insert(address.get_ref().address.is_ipv4()) {
+            problems.error(
+                address.span(),
+                format!("`{}` is a second address of its family", address.get_ref()),
+                "keep one IPv4 and one IPv6 address",
+            );
+        }
+    }
+    let mut families = BTreeSet::new();
+    for hop in &pair.next_hop.0 {
+        let ip = *hop.get_ref();
+        if !families.insert(ip.is_ipv4()) {
+            let what = format!("`{ip}` is a second next hop of its family");
+            problems.error(hop.span(), what, "keep one of each family");
+        } else if !on_link(ip, pair) {
+            problems.error(
+                hop.span(),
+                format!("next hop `{ip}` is in no network of the pair's `address`"),
+                "correct the length in `address`, or the next hop",
+            );
+        }
+    }
+}
+
+fn on_link(ip: IpAddr, pair: &file::Pair) -> bool {
+    let link_local = matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local());
+    pair.address.0.iter().any(|address| {
+        let address: &InterfaceAddress = address.get_ref();
+        address.network().contains(ip) || (link_local && address.address.is_ipv6())
+    })
+}
+
+fn check_unprotected(
+    pair: &file::Pair,
+    name: &str,
+    peers: &[&file::Peer],
+    problems: &mut Problems,
+) -> Unprotected {
+    let (unprotected, span) = match &pair.default {
+        Some(written) => (*written.get_ref(), written.span()),
+        None => (Unprotected::default(), pair.host.span()),
+    };
+    if unprotected == Unprotected::Seal && peers.len() != 1 {
+        problems.error(
+            span.clone(),
+            format!("default = \"seal\", and pair `{name}` has {} peers", peers.len()),
+            "write `protects = [\"everything\"]` at the peer that shall get the rest",
+        );
+    }
+    if unprotected == Unprotected::Drop && peers.is_empty() {
+        problems.warning(
+            span.clone(),
+            format!("pair `{name}` passes no traffic: it has no peer, and drops the rest"),
+            "write default = \"forward\" in a pair that only watches, or add a [[peer]]",
+        );
+    }
+    if unprotected == Unprotected::Forward && !peers.is_empty() {
+        problems.warning(
+            span,
+            format!("pair `{name}` seals for its peers and sends all other traffic in clear"),
+            "leave `default` out, unless that is what you want",
+        );
+    }
+    unprotected
+}
+
+fn check_overlaps(peers: &[&file::Peer], problems: &mut Problems) {
+    let mut prefixes: Vec<(Prefix, &Spanned<Selector>, &str)> = Vec::new();
+    let mut everything: Option<&str> = None;
+    for peer in peers {
+        let name = peer.name.get_ref().as_str();
+        for selector in &peer.protects.0 {
+            match selector.get_ref() {
+                Selector::Everything => {
+                    if let Some(other) = everything.replace(name) {
+                        let what = format!("peers `{other}` and `{name}` both protect everything");
+                        problems.error(selector.span(), what, "give one of them prefixes");
+                    }
+                }
+                Selector::Prefix(prefix) => prefixes.push((*prefix, selector, name)),
+            }
+        }
+    }
+    prefixes.sort_by_key(|(prefix, ..)| (prefix.network(), prefix.length_bits()));
+    let mut widest: Option<(Prefix, &str)> = None;
+    for (prefix, selector, name) in prefixes {
+        match widest {
+            Some((other, owner)) if other.overlaps(&prefix) => problems.error(
+                selector.span(),
+                format!("`{prefix}` of peer `{name}` overlaps `{other}` of peer `{owner}`"),
+                "every address belongs to one peer: split or remove a prefix",
+            ),
+            _ => widest = Some((prefix, name)),
+        }
+    }
+}
+
+fn resolve_frames(
+    written: &file::Frames,
+    peers: &[&file::Peer],
+    problems: &mut Problems,
+) -> FramePolicy {
+    let carries_frames = peers.iter().any(|peer| *peer.mode.get_ref() == Mode::Ethernet);
+    let default = match (peers.is_empty(), carries_frames) {
+        (true, _) => FramePolicy::MONITOR,
+        (false, true) => FramePolicy::ETHERNET,
+        (false, false) => FramePolicy::IP,
+    };
+    let mut choose = |key: &Option<Spanned<FrameAction>>, default: FrameAction| {
+        let Some(written) = key else { return default };
+        if *written.get_ref() == FrameAction::Seal && !carries_frames {
+            problems.error(
+                written.span(),
+                "\"seal\", and no peer of the pair carries whole frames",
+                "write mode = \"ethernet\" at a peer, or \"clear\" or \"drop\" here",
+            );
+        }
+        *written.get_ref()
+    };
+    FramePolicy {
+        neighbour: choose(&written.neighbour, default.neighbour),
+        lldp: choose(&written.lldp, default.lldp),
+        lacp: choose(&written.lacp, default.lacp),
+        eapol: choose(&written.eapol, default.eapol),
+        ptp: choose(&written.ptp, default.ptp),
+        pause: choose(&written.pause, default.pause),
+        stp: choose(&written.stp, default.stp),
+        link_local: choose(&written.link_local, default.link_local),
+        multicast: choose(&written.multicast, default.multicast),
+        broadcast: choose(&written.broadcast, default.broadcast),
+    }
+}
+
+fn resolve_peer(
+    peer: &file::Peer,
+    pair: &file::Pair,
+    directory: &Path,
+    problems: &mut Problems,
+) -> Peer {
+    check_name(&peer.name, problems);
+    check_endpoint(peer, pair, problems);
+    let protects = resolve_protects(peer, problems);
+    let window = peer.replay_window.as_ref().map_or(REPLAY_WINDOW_DEFAULT, |it| *it.get_ref());
+    if let Some(written) = &peer.replay_window
+        && !(REPLAY_WINDOW_MIN..=REPLAY_WINDOW_MAX).contains(&window)
+    {
+        problems.error(
+            written.span(),
+            format!("replay_window = {window} packets"),
+            format!("write a number from {REPLAY_WINDOW_MIN} to {REPLAY_WINDOW_MAX}"),
+        );
+    }
+    let association = |written: &Spanned<file::Association>| Association {
+        spi: *written.get_ref().spi.get_ref(),
+        cipher: written.get_ref().cipher,
+        key: key_source(written.get_ref(), directory).unwrap_or(KeySource::File(PathBuf::new())),
+    };
+    Peer {
+        name: peer.name.get_ref().clone(),
+        endpoint: peer.endpoint.as_ref().map(|it| *it.get_ref()),
+        mode: *peer.mode.get_ref(),
+        encapsulation: peer.encapsulation,
+        protects,
+        replay_window_packets: window,
+        extended_sequence: peer.extended_sequence.unwrap_or(true),
+        seal: association(&peer.seal),
+        open: association(&peer.open),
+    }
+}
+
+fn resolve_protects(peer: &file::Peer, problems: &mut Problems) -> Protects {
+    let everything =
+        peer.protects.0.iter().find(|selector| *selector.get_ref() == Selector::Everything);
+    let Some(everything) = everything else {
+        if peer.protects.0.is_empty() {
+            let remedy = "list the prefixes behind it, or write [\"everything\"]";
+            problems.error(peer.name.span(), "the peer protects nothing", remedy);
+        }
+        let prefixes = peer.protects.0.iter().filter_map(|selector| match selector.get_ref() {
+            Selector::Prefix(prefix) => Some(*prefix),
+            Selector::Everything => None,
+        });
+        return Protects::Prefixes(prefixes.collect());
+    };
+    if peer.protects.0.len() > 1 {
+        let remedy = "keep \"everything\" alone, or the prefixes alone";
+        problems.error(everything.span(), "\"everything\" beside prefixes", remedy);
+    }
+    if *peer.mode.get_ref() == Mode::Transport {
+        problems.error(
+            everything.span(),
+            "transport mode with \"everything\": it seals IP packets only, to hosts that open them",
+            "list the prefixes behind the peer, or use mode = \"ethernet\" or \"tunnel\"",
+        );
+    }
+    Protects::Everything
+}
+
+fn check_endpoint(peer: &file::Peer, pair: &file::Pair, problems: &mut Problems) {
+    let mode = *peer.mode.get_ref();
+    let name = peer.name.get_ref();
+    let Some(endpoint) = &peer.endpoint else {
+        if mode == Mode::Ethernet {
+            let what = format!("peer `{name}` in ethernet mode has no `endpoint`");
+            let remedy = "add the peer's outer address: a frame has none to borrow";
+            problems.error(peer.mode.span(), what, remedy);
+        } else if mode == Mode::Tunnel && !pair.address.0.is_empty() {
+            let what = format!("peer `{name}` has no `endpoint`, and its pair an `address`");
+            let remedy = "add the peer's outer address, or remove the pair's (bump in the wire)";
+            problems.error(peer.mode.span(), what, remedy);
+        }
+        return;
+    };
+    let ip = *endpoint.get_ref();
+    if mode == Mode::Transport {
+        let what = "transport mode with an `endpoint`: packets keep their own addresses";
+        problems.error(endpoint.span(), what, "remove `endpoint`, or use mode = \"tunnel\"");
+        return;
+    }
+    if ip.is_unspecified() || ip.is_multicast() || ip.is_loopback() {
+        let what = format!("`{ip}` is no address of a peer");
+        problems.error(endpoint.span(), what, "write the peer's unicast address on the wire");
+        return;
+    }
+    let own = pair.address.0.iter().find(|own| own.get_ref().address.is_ipv4() == ip.is_ipv4());
+    let Some(own) = own else {
+        let family = if ip.is_ipv4() { "IPv4" } else { "IPv6" };
+        problems.error(
+            endpoint.span(),
+            format!("peer `{name}` has an {family} endpoint, and its pair no {family} `address`"),
+            "give the [[pair]] an outer address of that family, such as `address = \"192.0.2.1/24\"`",
+        );
+        return;
+    };
+    if own.get_ref().address == ip {
+        let what = format!("endpoint `{ip}` is the pair's own address");
+        problems.error(endpoint.span(), what, "write the peer's address");
+    } else if !on_link(ip, pair)
+        && !pair.next_hop.0.iter().any(|hop| hop.get_ref().is_ipv4() == ip.is_ipv4())
+    {
+        let what =
+            format!("endpoint `{ip}` is outside the pair's network, and there is no next hop");
+        problems.error(endpoint.span(), what, "add `next_hop` to the [[pair]]");
+    }
+}
+
+fn check_peers(file: &File, pairs: &[Pair], problems: &mut Problems) {
+    let mut names = BTreeSet::new();
+    for (_, peer) in &file.peers {
+        let name = peer.name.get_ref();
+        if !names.insert(name) {
+            let what = format!("a second peer is named `{name}`");
+            problems.error(peer.name.span(), what, "give it a name of its own");
+        }
+        match &peer.pair {
+            Some(pair) if !pairs.iter().any(|it| it.name == *pair.get_ref()) => {
+                let what = format!(
+                    "peer `{name}` belongs to pair `{}`, which is not there",
+                    pair.get_ref()
+                );
+                problems.error(pair.span(), what, format!("write one of: {}", names_of(pairs)));
+            }
+            None if pairs.len() > 1 => {
+                let what = format!("peer `{name}` does not say which pair it belongs to");
+                problems.error(
+                    peer.name.span(),
+                    what,
+                    format!("add `pair`, one of: {}", names_of(pairs)),
+                );
+            }
+            _ => {}
+        }
+    }
+}
+
+fn names_of(pairs: &[Pair]) -> String {
+    pairs.iter().map(|pair| format!("`{}`", pair.name)).collect::<Vec<_>>().join(", ")
+}
+
+/// SPIs and key places: what can be told without reading a key.
+fn check_associations(file: &File, directory: &Path, problems: &mut Problems) {
+    let mut seal_spis = BTreeMap::new();
+    let mut open_spis = BTreeMap::new();
+    let mut sources: BTreeMap<KeySource, String> = BTreeMap::new();
+    for (_, peer) in &file.peers {
+        let name = peer.name.get_ref();
+        for (direction, written, spis) in
+            [("seal", &peer.seal, &mut seal_spis), ("open", &peer.open, &mut open_spis)]
+        {
+            let label = format!("`{direction}` of peer `{name}`");
+            let association = written.get_ref();
+            check_spi(&association.spi, &label, spis, problems);
+            match key_source(association, directory) {
+                Err((what, remedy)) => {
+                    problems.error(written.span(), format!("{label}: {what}"), remedy);
+                }
+                Ok(source) => {
+                    if let Some(other) = sources.insert(source, label.clone()) {
+                        problems.error(
+                            key_span(association).unwrap_or(written.span()),
+                            format!("{other} and {label} have the same key: AES-GCM dies of a nonce used twice"),
+                            "make a key for each direction with `weir keys generate`",
+                        );
+                    }
+                }
+            }
+            if let Some(key) = &association.key {
+                problems.warning(
+                    key.span(),
+                    format!("{label}: the key stands in the configuration"),
+                    "move it to a file of mode 600 and name that by `key_file`",
+                );
+            }
+        }
+    }
+}
+
+fn check_spi(
+    spi: &Spanned<u32>,
+    label: &str,
+    taken: &mut BTreeMap<u32, String>,
+    problems: &mut Problems,
+) {
+    let number = *spi.get_ref();
+    if number < 256 {
+        let what = format!("{label}: SPI {number} is reserved (RFC 4303 s2.1)");
+        problems.error(spi.span(), what, "write a number from 256 to 4294967295");
+    } else if let Some(other) = taken.insert(number, label.to_owned()) {
+        let what = format!("{other} and {label} have the same SPI {number:#x}");
+        problems.error(spi.span(), what, "give every association an SPI of its own");
+    }
+}
+
+fn key_span(association: &file::Association) -> Option<Range<usize>> {
+    let file = association.key_file.as_ref().map(Spanned::span);
+    file.or_else(|| association.key.as_ref().map(Spanned::span))
+}
+
+fn key_source(
+    association: &file::Association,
+    directory: &Path,
+) -> Result<KeySource, (&'static str, &'static str)> {
+    match (&association.key_file, &association.key) {
+        (Some(path), None) => Ok(KeySource::File(directory.join(path.get_ref()))),
+        (None, Some(text)) => Ok(KeySource::Inline(text.get_ref().clone())),
+        (Some(_), Some(_)) => Err(("both `key_file` and `key`", "keep `key_file`")),
+        (None, None) => {
+            Err(("no key", "add `key_file`; `weir keys generate --help` shows how to make one"))
+        }
+    }
+}
+
+fn resolve_limits(limits: file::Limits, problems: &mut Problems) -> Limits {
+    let mut bounded = |key: &str, written: Option<Spanned<u32>>, default: u32| {
+        let Some(written) = written else { return default };
+        let value = *written.get_ref();
+        if !(TABLE_ENTRIES_MIN..=TABLE_ENTRIES_MAX).contains(&value) {
+            problems.error(
+                written.span(),
+                format!("{key} = {value}"),
+                format!("write a number from {TABLE_ENTRIES_MIN} to {TABLE_ENTRIES_MAX}"),
+            );
+        }
+        value
+    };
+    Limits {
+        flows: bounded("flows", limits.flows, FLOWS_DEFAULT),
+        conversations: bounded("conversations", limits.conversations, CONVERSATIONS_DEFAULT),
+    }
+}
