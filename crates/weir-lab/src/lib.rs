@@ -17,3 +17,5 @@ pub mod process;
 pub mod netns;
 
 pub mod topology;
+
+pub mod vm;
