@@ -6,6 +6,10 @@ pub mod classify;
 
 pub mod policy;
 
+pub mod esp;
+
+pub mod offload;
+
 pub mod verdict;
 
 pub mod output;

@@ -1,0 +1,240 @@
+//! Sealing: an inner payload becomes an ESP packet (RFC 4303 s3.3, RFC 4106).
+//!
+//! In place where the payload lies in a frame with room around it; from one buffer into another in
+//! the same pass over memory where a super-packet is cut.
+
+use aws_lc_rs::aead::{Aad, LessSafeKey};
+use weir_wire::frame::Frame;
+
+use super::nonce::{NonceMaker, SequenceCounter};
+use super::sa::{Fingerprint, SaError, SaParameters, Sequence, Spi};
+use super::{ALIGNMENT, HEADER_LEN, ICV_LEN, TRAILER_LEN, esp_len, padding_len};
+use crate::verdict::DropReason;
+
+/// Why a packet was not sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SealError {
+    /// Every number that the disk knows of is used; extend the reservation.
+    #[error("no sequence number is reserved; write a new mark to disk and extend the reservation")]
+    NotReserved,
+    /// The association has used all its numbers; it needs a new key.
+    #[error("the association's sequence numbers are used up; install a new key")]
+    Exhausted,
+    /// The buffer lacks room before or behind the payload.
+    #[error("no room for the ESP header or trailer around the packet")]
+    NoRoom,
+    /// The cipher library refused.
+    #[error("the cipher library refused to seal")]
+    Cipher,
+}
+
+impl From<SealError> for DropReason {
+    fn from(error: SealError) -> Self {
+        match error {
+            SealError::NotReserved => DropReason::SequenceNotReserved,
+            SealError::Exhausted => DropReason::SequenceExhausted,
+            SealError::NoRoom => DropReason::NoRoom,
+            SealError::Cipher => DropReason::CipherRefused,
+        }
+    }
+}
+
+/// What must survive a restart on the sealing side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SealingState {
+    /// The key and salt it belongs to.
+    pub fingerprint: Fingerprint,
+    /// Numbers below this one may have been used.
+    pub reserved_until: u64,
+}
+
+/// One direction's association, on the side that sends.
+#[derive(Debug)]
+pub struct SealingSa {
+    spi: Spi,
+    key: LessSafeKey,
+    nonces: NonceMaker,
+    counter: SequenceCounter,
+    fingerprint: Fingerprint,
+}
+
+impl SealingSa {
+    /// An association that goes on where `state` ends, or begins when the key is new (`None`).
+    ///
+    /// No number is reserved yet: ask [`SealingSa::reservation_needed`], write, then
+    /// [`SealingSa::extend_reservation`].
+    ///
+    /// # Errors
+    /// [`SaError::StateForeign`] when the state was kept for another key.
+    pub fn new(parameters: &SaParameters, state: Option<&SealingState>) -> Result<Self, SaError> {
+        let fingerprint = parameters.fingerprint();
+        let start = match state {
+            Some(state) if state.fingerprint == fingerprint => state.reserved_until,
+            Some(state) => {
+                let found = state.fingerprint;
+                return Err(SaError::StateForeign { found, expected: fingerprint });
+            }
+            None => 0,
+        };
+        Ok(Self {
+            spi: parameters.spi,
+            key: parameters.key.expand()?,
+            nonces: NonceMaker::new(parameters),
+            counter: SequenceCounter::new(start, parameters.sequence_end()),
+            fingerprint,
+        })
+    }
+
+    /// How the receiver finds the association.
+    pub fn spi(&self) -> Spi {
+        self.spi
+    }
+
+    /// The state to write to disk before more numbers are used; `Some` when less than half a
+    /// [`super::nonce::RESERVATION_BLOCK`] is left.
+    pub fn reservation_needed(&self) -> Option<SealingState> {
+        let reserved_until = self.counter.reservation_needed()?;
+        Some(SealingState { fingerprint: self.fingerprint, reserved_until })
+    }
+
+    /// Allows the numbers below `state.reserved_until`. Call only when `state` is on disk: after a
+    /// crash numbers start from what the disk says.
+    pub fn extend_reservation(&mut self, state: &SealingState) {
+        debug_assert_eq!(state.fingerprint, self.fingerprint, "the state of this association");
+        self.counter.extend_reservation(state.reserved_until);
+    }
+
+    /// What the disk holds by now.
+    pub fn state(&self) -> SealingState {
+        let reserved_until = self.counter.reserved_until();
+        SealingState { fingerprint: self.fingerprint, reserved_until }
+    }
+
+    /// The number that the next packet will carry.
+    pub fn next_sequence(&self) -> Sequence {
+        Sequence(self.counter.next())
+    }
+
+    /// Numbers left before the association needs a new key.
+    pub fn remaining(&self) -> u64 {
+        self.counter.remaining()
+    }
+
+    /// Seals in place: `frame` holds the inner payload (an IP packet, an EtherIP header and a
+    /// frame, or a transport payload) and afterwards the ESP packet, header through ICV. Takes 16
+    /// bytes of headroom and 18 to 21 of tailroom.
+    ///
+    /// # Errors
+    /// [`SealError`]. After `NoRoom`, `NotReserved` and `Exhausted` the frame is as it was.
+    #[inline]
+    pub fn seal(&mut self, frame: &mut Frame<'_>, next_header: u8) -> Result<(), SealError> {
+        let inner_len = frame.len();
+        let trailer = Trailer::new(inner_len, next_header);
+        let behind = trailer.bytes().len() + ICV_LEN;
+        if frame.headroom() < HEADER_LEN || frame.tailroom() < behind {
+            return Err(SealError::NoRoom);
+        }
+        let sequence = self.counter.take()?;
+        frame.append(behind).ok_or(SealError::NoRoom)?;
+        let packet = frame.prepend(HEADER_LEN).ok_or(SealError::NoRoom)?;
+        let end = HEADER_LEN + inner_len;
+        packet[end..end + trailer.bytes().len()].copy_from_slice(trailer.bytes());
+        self.finish(sequence, packet)
+    }
+
+    /// Gathers `pieces` behind each other into `out` and seals them there. Returns the length of the
+    /// ESP packet, [`esp_len`] of the pieces' sum.
+    ///
+    /// # Errors
+    /// [`SealError`]; `NoRoom` when `out` is too short.
+    #[inline]
+    pub fn seal_pieces(
+        &mut self,
+        pieces: &[&[u8]],
+        next_header: u8,
+        out: &mut [u8],
+    ) -> Result<usize, SealError> {
+        let inner_len = pieces.iter().map(|piece| piece.len()).sum();
+        let packet = out.get_mut(..esp_len(inner_len)).ok_or(SealError::NoRoom)?;
+        let sequence = self.counter.take()?;
+        let mut end = HEADER_LEN;
+        let trailer = Trailer::new(inner_len, next_header);
+        for piece in pieces.iter().copied().chain([trailer.bytes()]) {
+            packet[end..end + piece.len()].copy_from_slice(piece);
+            end += piece.len();
+        }
+        self.finish(sequence, packet)?;
+        Ok(esp_len(inner_len))
+    }
+
+    /// Seals `inner` into `out` in one pass over memory; `inner` stays as it is. Returns the length
+    /// of the ESP packet.
+    ///
+    /// # Errors
+    /// [`SealError`]; `NoRoom` when `out` is too short.
+    #[inline]
+    pub fn seal_to(
+        &mut self,
+        inner: &[u8],
+        next_header: u8,
+        out: &mut [u8],
+    ) -> Result<usize, SealError> {
+        let packet = out.get_mut(..esp_len(inner.len())).ok_or(SealError::NoRoom)?;
+        let sequence = self.counter.take()?;
+        let (header, rest) = packet.split_at_mut(HEADER_LEN);
+        let iv = self.write_header(sequence, header);
+        let (text, rest) = rest.split_at_mut(inner.len());
+        let trailer = Trailer::new(inner.len(), next_header);
+        let authenticated = Aad::from(self.nonces.authenticated(sequence));
+        let nonce = self.nonces.nonce(&iv);
+        self.key
+            .seal_out_of_place_scatter(nonce, authenticated, inner, text, trailer.bytes(), rest)
+            .map_err(|_| SealError::Cipher)?;
+        Ok(esp_len(inner.len()))
+    }
+
+    /// Writes header and ICV around the text that already stands in `packet`, and encrypts it.
+    #[inline]
+    fn finish(&self, sequence: Sequence, packet: &mut [u8]) -> Result<(), SealError> {
+        let (header, rest) = packet.split_at_mut(HEADER_LEN);
+        let (text, icv) = rest.split_at_mut(rest.len() - ICV_LEN);
+        let iv = self.write_header(sequence, header);
+        let authenticated = Aad::from(self.nonces.authenticated(sequence));
+        self.key
+            .seal_in_place_scatter(self.nonces.nonce(&iv), authenticated, text, &[], icv)
+            .map_err(|_| SealError::Cipher)
+    }
+
+    /// Writes SPI, sequence number and explicit IV. The IV is the whole number: unique as long as
+    /// the number is (RFC 4106 s3.1).
+    #[inline]
+    fn write_header(&self, sequence: Sequence, header: &mut [u8]) -> [u8; 8] {
+        let iv = sequence.0.to_be_bytes();
+        header[..4].copy_from_slice(&self.spi.value().to_be_bytes());
+        header[4..8].copy_from_slice(&sequence.low().to_be_bytes());
+        header[8..16].copy_from_slice(&iv);
+        iv
+    }
+}
+
+/// Padding 1, 2, 3.., its length and the next header (RFC 4303 s2.4 to s2.6).
+struct Trailer {
+    bytes: [u8; ALIGNMENT - 1 + TRAILER_LEN],
+    len: usize,
+}
+
+impl Trailer {
+    #[inline]
+    fn new(inner_len: usize, next_header: u8) -> Self {
+        let padding = padding_len(inner_len);
+        let mut bytes = [1, 2, 3, 0, 0];
+        bytes[padding] = padding as u8;
+        bytes[padding + 1] = next_header;
+        Self { bytes, len: padding + TRAILER_LEN }
+    }
+
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
