@@ -3,4 +3,10 @@
 
 pub mod port;
 
+pub mod capture;
+pub mod memory;
+mod room;
+
+pub use capture::{CaptureError, CaptureFormat, CapturePort, CaptureReader, CaptureWriter};
+pub use memory::MemoryPort;
 pub use port::{BATCH, Outgoing, Port, PortCounters, Transmitted};
