@@ -4,11 +4,51 @@
 //! The walk never fails: it stops where the bytes stop making sense, says why in
 //! [`Parsed::fault`], and keeps what it found up to there.
 
+use core::fmt;
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
 use crate::bth::{Opcode, PartitionKey, Psn, Qpn};
+use crate::frame::{Frame, Link};
+use crate::walk;
 
 /// An Ethernet address.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    FromBytes,
+    IntoBytes,
+    KnownLayout,
+    Immutable,
+    Unaligned,
+)]
+#[repr(transparent)]
 pub struct MacAddress(pub [u8; 6]);
+
+impl MacAddress {
+    /// All stations.
+    pub const BROADCAST: MacAddress = MacAddress([0xff; 6]);
+
+    /// Whether it names a group (broadcast included) rather than one station.
+    #[inline]
+    pub const fn is_multicast(self) -> bool {
+        self.0[0] & 1 != 0
+    }
+}
+
+impl fmt::Display for MacAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
 
 /// Link-layer fields (zero for links that lack them).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,7 +127,8 @@ pub enum Transport {
         /// Code.
         code: u8,
     },
-    /// ESP (RFC 4303), directly over IP or in UDP (RFC 3948).
+    /// ESP (RFC 4303), directly over IP or in UDP (RFC 3948). Its header ends where the payload
+    /// begins ([`Parsed::payload_offset`]).
     Esp {
         /// Security parameters index.
         spi: u32,
@@ -130,26 +171,26 @@ pub struct Rdma {
     pub ack_request: bool,
     /// Offset of the BTH.
     pub bth_offset: u16,
-    /// Offset of the first payload byte, behind every extended header.
+    /// Offset of the first payload byte, behind every extended header; at most the bytes present.
     pub payload_offset: u16,
-    /// Payload bytes, padding excluded.
+    /// Payload bytes on the wire, padding excluded; a capture may hold fewer.
     pub payload_len: u16,
-    /// Offset of the ICRC; `None` when the capture was cut before it.
+    /// Offset of the ICRC; `None` when the capture was cut before it, or in a fragment.
     pub icrc_offset: Option<u16>,
 }
 
 /// A tunnel that the walk looked into (VXLAN, GENEVE, GRE). The other fields describe the outer
-/// packet; [`crate::parse::parse`] on `bytes[inner_offset..]` describes the inner.
+/// packet; [`parse_inner`] describes the inner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tunnel {
     /// Which.
     pub kind: TunnelKind,
     /// VNI, or the GRE key.
     pub id: u32,
-    /// First byte of the inner packet.
+    /// First byte of the inner packet; at most the bytes present.
     pub inner_offset: u16,
     /// What that byte belongs to.
-    pub inner_link: crate::frame::Link,
+    pub inner_link: Link,
 }
 
 /// Tunnel protocols known to the walk.
@@ -199,14 +240,68 @@ pub struct Parsed {
     pub rdma: Option<Rdma>,
     /// Set when the packet carries another.
     pub tunnel: Option<Tunnel>,
-    /// Offset of the network header (equal to the link header's length).
+    /// Offset of the network header (equal to the link header's length; 0 for a lone LRH).
     pub network_offset: u16,
-    /// Offset of the transport header.
+    /// Offset of the transport header (ESP in UDP: the UDP header); at most the bytes present.
     pub transport_offset: u16,
-    /// Offset of the first byte behind the transport header.
+    /// Offset of the first byte behind the transport header; at most the bytes present.
     pub payload_offset: u16,
-    /// End of the network packet: link padding lies behind it. At most the bytes present.
+    /// End of the network packet: link padding (native InfiniBand: the VCRC) lies behind it. At
+    /// most the bytes present.
     pub end: u32,
     /// Why the walk stopped early, if it did.
     pub fault: Option<Fault>,
+}
+
+impl Parsed {
+    /// The bytes present behind the transport header, link padding excluded. `bytes` is the frame
+    /// that was parsed.
+    #[inline]
+    pub fn payload<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        bytes.get(usize::from(self.payload_offset)..self.end as usize).unwrap_or_default()
+    }
+}
+
+impl Rdma {
+    /// Bytes between payload and ICRC that fill up a word (0-3).
+    #[inline]
+    pub fn pad_count(&self) -> u8 {
+        (self.flags >> 4) & 3
+    }
+
+    /// The payload bytes present, without padding. `bytes` is the frame that was parsed.
+    #[inline]
+    pub fn payload<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        let present = bytes.get(usize::from(self.payload_offset)..).unwrap_or_default();
+        &present[..present.len().min(usize::from(self.payload_len))]
+    }
+}
+
+/// Walks over `bytes`, whose first byte belongs to `link`.
+///
+/// `original_len` is the packet's length on the wire: it tells a capture that was cut short
+/// ([`Fault::Truncated`]) from a packet that contradicts itself ([`Fault::Malformed`]). Never
+/// panics, and takes time bounded by a small number of headers, not by the bytes.
+#[inline]
+pub fn parse(bytes: &[u8], link: Link, original_len: u32) -> Parsed {
+    walk::walk(bytes, link, original_len)
+}
+
+/// [`parse`], by what a frame knows of itself.
+#[inline]
+pub fn parse_frame(frame: &Frame<'_>) -> Parsed {
+    parse(frame.bytes(), frame.meta.link, frame.meta.original_len)
+}
+
+/// Walks over the packet that `tunnel` carries. `bytes` and `outer` are the outer frame and what
+/// its walk found; the answer's offsets count from `bytes[tunnel.inner_offset]`.
+pub fn parse_inner(bytes: &[u8], outer: &Parsed, tunnel: &Tunnel, original_len: u32) -> Parsed {
+    let start = usize::from(tunnel.inner_offset);
+    let end = if outer.fault == Some(Fault::Truncated) { bytes.len() } else { outer.end as usize };
+    let inner = bytes.get(start..end).unwrap_or_default();
+    let original_len = match outer.fault {
+        Some(Fault::Truncated) => original_len.saturating_sub(start as u32),
+        _ => inner.len() as u32,
+    };
+    parse(inner, tunnel.inner_link, original_len)
 }

@@ -1,0 +1,51 @@
+//! Address resolution for IPv4 over Ethernet (RFC 826).
+
+use zerocopy::network_endian::U16;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::ethernet::ethertype;
+use crate::parse::MacAddress;
+
+/// An ARP packet for IPv4 over Ethernet.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
+#[repr(C)]
+pub struct ArpPacket {
+    /// Hardware type: 1 for Ethernet.
+    pub hardware_kind: U16,
+    /// Protocol type: the EtherType of IPv4.
+    pub protocol_kind: U16,
+    /// Bytes of a hardware address: 6.
+    pub hardware_len: u8,
+    /// Bytes of a protocol address: 4.
+    pub protocol_len: u8,
+    /// [`ArpPacket::REQUEST`] or [`ArpPacket::REPLY`].
+    pub operation: U16,
+    /// Sender's link address.
+    pub sender_mac: MacAddress,
+    /// Sender's IPv4 address.
+    pub sender_ip: [u8; 4],
+    /// Target's link address; zero in a request.
+    pub target_mac: MacAddress,
+    /// Target's IPv4 address.
+    pub target_ip: [u8; 4],
+}
+
+const _: () = assert!(size_of::<ArpPacket>() == 28);
+
+impl ArpPacket {
+    /// Who has this address?
+    pub const REQUEST: u16 = 1;
+    /// I have it.
+    pub const REPLY: u16 = 2;
+
+    /// Whether it speaks of IPv4 over Ethernet; the address fields mean nothing otherwise.
+    #[inline]
+    pub fn is_ipv4_over_ethernet(&self) -> bool {
+        self.hardware_kind.get() == 1
+            && self.protocol_kind.get() == ethertype::IPV4
+            && self.hardware_len == 6
+            && self.protocol_len == 4
+    }
+}

@@ -1,0 +1,76 @@
+//! Reads the recorded captures that the tests judge by: classic pcap, and ERF records inside it.
+
+#![allow(dead_code)] // Each test binary uses its part.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use weir_wire::frame::Link;
+use weir_wire::parse::{Parsed, parse};
+
+/// One packet of a capture.
+pub(crate) struct Packet {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) original_len: u32,
+    pub(crate) link: Link,
+}
+
+impl Packet {
+    pub(crate) fn parsed(&self) -> Parsed {
+        parse(&self.bytes, self.link, self.original_len)
+    }
+}
+
+/// The folder of shared captures; `None`, said loudly, where it is missing.
+pub(crate) fn folder() -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/captures");
+    if folder.is_dir() {
+        return Some(folder);
+    }
+    eprintln!("SKIPPED: no folder ../shared/captures beside the workspace");
+    None
+}
+
+/// Every capture, our own first.
+pub(crate) fn files() -> Vec<PathBuf> {
+    let Some(folder) = folder() else { return Vec::new() };
+    let mut files: Vec<_> = [folder.clone(), folder.join("public")]
+        .iter()
+        .flat_map(|folder| fs::read_dir(folder).expect("the folder can be read"))
+        .map(|entry| entry.expect("the folder can be read").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "pcap"))
+        .collect();
+    files.sort();
+    assert!(files.len() >= 15, "the captures are there: {files:?}");
+    files
+}
+
+/// The packets of a little-endian pcap file.
+pub(crate) fn packets(path: &Path) -> Vec<Packet> {
+    let file = fs::read(path).expect("the capture can be read");
+    let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().unwrap());
+    assert!(matches!(word(0), 0xa1b2_c3d4 | 0xa1b2_3c4d), "{path:?}: little-endian pcap");
+    let kind = word(20) & 0xffff;
+    let mut at = 24;
+    let mut packets = Vec::new();
+    while at < file.len() {
+        let (present, original_len) = (word(at + 8) as usize, word(at + 12));
+        let bytes = &file[at + 16..at + 16 + present];
+        packets.push(match kind {
+            1 => Packet { bytes: bytes.to_vec(), original_len, link: Link::Ethernet },
+            197 => infiniband_in_erf(bytes),
+            other => panic!("{path:?}: link type {other}"),
+        });
+        at += 16 + present;
+    }
+    packets
+}
+
+/// An ERF record of type 21: a header of 16 bytes, then the packet, padded.
+fn infiniband_in_erf(record: &[u8]) -> Packet {
+    assert_eq!(record[8], 21, "InfiniBand without extension headers");
+    let wire_len = u16::from_be_bytes([record[14], record[15]]);
+    let bytes = &record[16..];
+    let bytes = bytes[..bytes.len().min(usize::from(wire_len))].to_vec();
+    Packet { bytes, original_len: u32::from(wire_len), link: Link::InfiniBand }
+}
