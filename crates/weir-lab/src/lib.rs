@@ -18,4 +18,8 @@ pub mod netns;
 
 pub mod topology;
 
+pub mod observe;
+
+pub mod traffic;
+
 pub mod vm;
