@@ -18,6 +18,9 @@ pub mod sa;
 pub mod nonce;
 pub mod seal;
 
+pub mod outer;
+pub mod transport;
+
 pub mod open;
 pub mod replay;
 

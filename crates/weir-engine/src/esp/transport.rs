@@ -1,0 +1,229 @@
+//! Transport mode: ESP between an IP header and its payload (RFC 4303 s3.1.1).
+//!
+//! The headers move towards the front by the length of the ESP header; the payload stays where it
+//! is. Packets keep their addresses, so a gateway in the middle needs none of its own.
+
+use arrayvec::ArrayVec;
+use weir_wire::checksum::{self, Sum};
+use weir_wire::frame::Frame;
+
+use super::next_header;
+use super::open::{OpenError, Opened, OpeningSa};
+use super::outer::{UdpEncapsulation, write_udp};
+use super::seal::{SealError, SealingSa};
+use crate::verdict::DropReason;
+
+/// The longest run of headers before the payload: Ethernet with two tags, IPv6, and 200 bytes of
+/// extension headers.
+const HEADERS_LEN_MAX: usize = 14 + 8 + 40 + 200;
+
+const UDP_LEN: usize = 8;
+
+/// Why a packet was not changed between plain and transport mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TransportError {
+    /// No whole IPv4 or IPv6 packet, or more extension headers than are looked at.
+    #[error("no IP packet that transport mode understands")]
+    Malformed,
+    /// A fragment: transport mode seals whole datagrams only (RFC 4303 s3.3.4).
+    #[error("a fragment cannot be sealed in transport mode")]
+    Fragment,
+    /// The sealed packet would exceed 65535 bytes.
+    #[error("sealed packet longer than 65535 bytes")]
+    TooLong,
+    /// Not sealed.
+    #[error(transparent)]
+    Seal(#[from] SealError),
+    /// Not opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+}
+
+impl From<TransportError> for DropReason {
+    fn from(error: TransportError) -> Self {
+        match error {
+            TransportError::Malformed => DropReason::Malformed,
+            TransportError::Fragment => DropReason::Fragment,
+            TransportError::TooLong => DropReason::TooBig,
+            TransportError::Seal(error) => error.into(),
+            TransportError::Open(error) => error.into(),
+        }
+    }
+}
+
+/// Seals the payload of the IP packet at `network_offset`, with an optional UDP header before ESP
+/// (whose source port may come from `flow`). Link padding behind the packet is cut off. A partial
+/// checksum must have been completed before.
+///
+/// # Errors
+/// [`TransportError`]; the frame is then to be dropped.
+pub fn seal_transport(
+    sealing: &mut SealingSa,
+    frame: &mut Frame<'_>,
+    network_offset: usize,
+    udp: Option<UdpEncapsulation>,
+    flow: u16,
+) -> Result<(), TransportError> {
+    let mut headers = Headers::cut(frame, network_offset)?;
+    sealing.seal(frame, headers.protocol)?;
+    let udp_len = if udp.is_some() { UDP_LEN } else { 0 };
+    let payload_len = frame.len() + udp_len;
+    headers.protocol = if udp.is_some() { next_header::UDP } else { next_header::ESP };
+    headers.finish(payload_len)?;
+    let len = headers.bytes.len();
+    let packet = frame.prepend(len + udp_len).ok_or(SealError::NoRoom)?;
+    packet[..len].copy_from_slice(&headers.bytes);
+    let mut left = None;
+    if let Some(udp) = udp {
+        left = write_udp(udp, &mut packet[len..], headers.addresses(), flow);
+    }
+    frame.meta.offload.checksum = left.map(|mut left| {
+        left.start += len as u16;
+        left.field += len as u16;
+        left
+    });
+    Ok(())
+}
+
+/// Opens the transport-mode packet at `network_offset`: ESP behind the IP header, or behind UDP
+/// after it. The frame is then the IP packet as it was before sealing.
+///
+/// # Errors
+/// [`TransportError`]; the frame is then to be dropped.
+pub fn open_transport(
+    opening: &mut OpeningSa,
+    frame: &mut Frame<'_>,
+    network_offset: usize,
+) -> Result<Opened, TransportError> {
+    let mut headers = Headers::cut(frame, network_offset)?;
+    match headers.protocol {
+        next_header::ESP => {}
+        next_header::UDP if frame.len() >= UDP_LEN => frame.trim_front(UDP_LEN),
+        _ => return Err(TransportError::Malformed),
+    }
+    let opened = opening.open(frame)?;
+    headers.protocol = opened.next_header;
+    headers.finish(frame.len())?;
+    let packet = frame.prepend(headers.bytes.len()).ok_or(TransportError::Malformed)?;
+    packet[..headers.bytes.len()].copy_from_slice(&headers.bytes);
+    frame.meta.offload.checksum = None;
+    Ok(opened)
+}
+
+/// The headers up to where ESP belongs, taken off a frame.
+struct Headers {
+    bytes: ArrayVec<u8, HEADERS_LEN_MAX>,
+    network_offset: usize,
+    /// Where the header before ESP names its successor.
+    protocol_field: usize,
+    protocol: u8,
+    is_ipv6: bool,
+}
+
+impl Headers {
+    /// Takes them off `frame`, whose bytes are then the IP payload and nothing behind it.
+    fn cut(frame: &mut Frame<'_>, network_offset: usize) -> Result<Self, TransportError> {
+        let network = frame.bytes().get(network_offset..).ok_or(TransportError::Malformed)?;
+        let place = match network.first().map(|first| first >> 4) {
+            Some(4) => Place::in_ipv4(network)?,
+            Some(6) => Place::in_ipv6(network)?,
+            _ => return Err(TransportError::Malformed),
+        };
+        if place.offset > place.end || place.end > network.len() {
+            return Err(TransportError::Malformed);
+        }
+        let protocol = network[place.protocol_field];
+        let is_ipv6 = network[0] >> 4 == 6;
+        let len = network_offset + place.offset;
+        let mut bytes = ArrayVec::new();
+        bytes
+            .try_extend_from_slice(&frame.bytes()[..len])
+            .map_err(|_| TransportError::Malformed)?;
+        frame.truncate(network_offset + place.end);
+        frame.trim_front(len);
+        let protocol_field = network_offset + place.protocol_field;
+        Ok(Self { bytes, network_offset, protocol_field, protocol, is_ipv6 })
+    }
+
+    /// Writes protocol and length; IPv4's checksum follows them by increments, so that one that was
+    /// wrong stays wrong.
+    fn finish(&mut self, payload_len: usize) -> Result<(), TransportError> {
+        let network_len = self.bytes.len() - self.network_offset + payload_len;
+        let counted = if self.is_ipv6 { network_len - 40 } else { network_len };
+        let counted = u16::try_from(counted).map_err(|_| TransportError::TooLong)?;
+        if self.is_ipv6 {
+            self.bytes[self.protocol_field] = self.protocol;
+            let field = self.network_offset + 4;
+            self.bytes[field..field + 2].copy_from_slice(&counted.to_be_bytes());
+            return Ok(());
+        }
+        let header = &mut self.bytes[self.network_offset..];
+        let word = |header: &[u8], at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
+        let (old_len, old_protocol) = (word(header, 2), word(header, 8));
+        header[2..4].copy_from_slice(&counted.to_be_bytes());
+        header[9] = self.protocol;
+        let sum = checksum::updated(word(header, 10), old_len, counted);
+        let sum = checksum::updated(sum, old_protocol, word(header, 8));
+        header[10..12].copy_from_slice(&sum.to_be_bytes());
+        Ok(())
+    }
+
+    /// The sum over both addresses.
+    fn addresses(&self) -> Sum {
+        let range = if self.is_ipv6 { 8..40 } else { 12..20 };
+        Sum::new().with(&self.bytes[self.network_offset..][range])
+    }
+}
+
+/// Where ESP belongs in an IP packet. Offsets count from the IP header.
+struct Place {
+    offset: usize,
+    protocol_field: usize,
+    end: usize,
+}
+
+impl Place {
+    fn in_ipv4(packet: &[u8]) -> Result<Self, TransportError> {
+        let header = packet.first_chunk::<20>().ok_or(TransportError::Malformed)?;
+        let offset = usize::from(header[0] & 15) * 4;
+        let end = usize::from(u16::from_be_bytes([header[2], header[3]]));
+        if offset < 20 {
+            return Err(TransportError::Malformed);
+        }
+        let (more_fragments, fragment_offset) = (header[6] & 0x20, header[6] & 0x1f | header[7]);
+        if more_fragments != 0 || fragment_offset != 0 {
+            return Err(TransportError::Fragment);
+        }
+        Ok(Self { offset, protocol_field: 9, end })
+    }
+
+    /// Behind hop-by-hop and routing headers, and behind destination options that a routing header
+    /// follows: those are for stations on the way (RFC 4303 s3.1.1, RFC 8200 s4.1).
+    fn in_ipv6(packet: &[u8]) -> Result<Self, TransportError> {
+        const HOP_BY_HOP: u8 = 0;
+        const ROUTING: u8 = 43;
+        const FRAGMENT: u8 = 44;
+        const DESTINATION_OPTIONS: u8 = 60;
+        let header = packet.first_chunk::<40>().ok_or(TransportError::Malformed)?;
+        let end = 40 + usize::from(u16::from_be_bytes([header[4], header[5]]));
+        let mut place = Self { offset: 40, protocol_field: 6, end };
+        // Each turn moves on by eight bytes or more, inside what `HEADERS_LEN_MAX` bounds.
+        while place.offset < HEADERS_LEN_MAX {
+            let current = packet[place.protocol_field];
+            let extension = packet.get(place.offset..).unwrap_or(&[]);
+            let passed = match (current, extension) {
+                (FRAGMENT, _) => return Err(TransportError::Fragment),
+                (HOP_BY_HOP | ROUTING, _) => true,
+                (DESTINATION_OPTIONS, [next, ..]) => *next == ROUTING,
+                _ => false,
+            };
+            if !passed {
+                return Ok(place);
+            }
+            let [_, length, ..] = extension else { return Err(TransportError::Malformed) };
+            place.protocol_field = place.offset;
+            place.offset += 8 + usize::from(*length) * 8;
+        }
+        Err(TransportError::Malformed)
+    }
+}
