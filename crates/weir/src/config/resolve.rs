@@ -26,16 +26,17 @@ pub enum KeyAccess {
 /// Joins the tables; `None` when a problem leaves nothing to build. `directory` is the file's own:
 /// relative key files start there.
 pub fn resolve(file: File, directory: &Path, problems: &mut Problems) -> Option<Settings> {
+    let unread = problems.refused();
     let gateway = match &file.gateway {
         Some(gateway) => Some(resolve_gateway(gateway, problems)),
         None => {
-            if !problems.refused() {
+            if !unread {
                 problems.error_in_file("the table [gateway] is missing", "add it, with a `name`");
             }
             None
         }
     };
-    if file.pairs.is_empty() && !problems.refused() {
+    if file.pairs.is_empty() && !unread {
         problems.error_in_file(
             "there is no [[pair]]",
             "add one with `host` and `wire`, the interfaces towards host and fabric",
