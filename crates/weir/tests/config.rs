@@ -55,7 +55,7 @@ fn defaults_are_filled_in() {
     assert_eq!(settings.gateway.on_failure, OnFailure::Closed);
     assert_eq!((pair.name.as_str(), pair.driver, pair.icrc), ("h", Driver::Packet, Icrc::Check));
     assert_eq!(pair.unprotected, Unprotected::Drop);
-    assert_eq!(pair.frames, FramePolicy::ETHERNET);
+    assert_eq!(pair.frames, default_frames(PairKind::Ethernet));
     let peer = &pair.peers[0];
     assert_eq!((peer.replay_window_packets, peer.extended_sequence), (1024, true));
     assert_eq!((peer.encapsulation, peer.seal.cipher), (Encapsulation::Esp, Cipher::Aes256Gcm));
@@ -182,9 +182,18 @@ fn modes_take_what_they_can_carry() {
     let homeless = peer("b", "mode = \"ethernet\"\nprotects = \"everything\"", 4097);
     refused(&format!("{HEAD}{ADDRESS}{homeless}"), &["has no `endpoint`"]);
     let ip = peer("b", "mode = \"tunnel\"\nprotects = \"10.0.0.0/8\"", 4097);
-    assert_eq!(accepted(&format!("{HEAD}{ip}")).pairs[0].frames, FramePolicy::IP);
+    assert_eq!(accepted(&format!("{HEAD}{ip}")).pairs[0].frames, default_frames(PairKind::Ip));
     let frames = format!("{HEAD}[pair.frames]\nlldp = \"seal\"\n{ip}");
     refused(&frames, &["no peer of the pair carries whole frames"]);
+}
+
+#[test]
+fn a_replay_window_is_a_multiple_of_64() {
+    let one = ethernet("b", "\"10.0.0.0/8\"", 4097);
+    for window in [0, 63, 100, 8256] {
+        let text = one.replace("mode =", &format!("replay_window = {window}\nmode ="));
+        refused(&format!("{HEAD}{ADDRESS}{text}"), &["replay_window ="]);
+    }
 }
 
 #[test]
@@ -234,7 +243,7 @@ fn keys_are_read_from_files_and_may_not_repeat() {
     let loaded = config::load(&file, KeyAccess::Needed).unwrap();
     let keys = loaded.keys.unwrap();
     for association in loaded.settings.associations() {
-        assert_eq!(keys.find(&association.key).unwrap().key().len(), 32);
+        assert_eq!(keys.find(&association.key).unwrap().material().len(), 36);
     }
 
     std::fs::remove_file(directory.path().join("b.in")).unwrap();

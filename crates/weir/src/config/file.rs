@@ -16,14 +16,14 @@
 //! wire = "p0"
 //! driver = "packet"               # [packet] packet | tap | xdp
 //! address = ["192.0.2.1/24"]      # [none: bump in the wire] own outer addresses; several
-//! next_hop = "192.0.2.254"        # [none] for endpoints outside the address's network; several
+//! next_hop = "192.0.2.254"        # [none] for endpoints outside the address's network
 //! vlan = 100                      # [none] outer VLAN of sealed packets
 //! roce_mtu = 4096                 # [none] bytes; refuse a wire that cannot carry it sealed
 //! icrc = "check"                  # [check] check | off
 //! default = "drop"                # [drop] drop | seal | forward: what no peer protects
 //!
 //! [pair.frames]                   # link-local and group traffic: seal | clear | drop
-//! lldp = "drop"                   # defaults: see `FramePolicy` in `settings`
+//! lldp = "drop"                   # defaults: see `settings::default_frames`
 //!
 //! [[peer]]                        # another gateway
 //! name = "gw-b"
@@ -32,7 +32,7 @@
 //! mode = "ethernet"               # ethernet (EtherIP in ESP) | tunnel | transport
 //! encapsulation = "esp"           # [esp] esp | udp (port 4500)
 //! protects = ["everything"]       # or the prefixes that lie behind the peer; several
-//! replay_window = 1024            # [1024] packets
+//! replay_window = 1024            # [1024] packets; a multiple of 64, 64 to 8192
 //! extended_sequence = true        # [true] 64-bit sequence numbers
 //! seal = { spi = 0x1001, cipher = "aes-256-gcm", key_file = "a-to-b.key" }
 //! open = { spi = 0x1002, cipher = "aes-256-gcm", key_file = "b-to-a.key" }
@@ -109,8 +109,7 @@ pub struct Pair {
     pub driver: Driver,
     #[serde(default)]
     pub address: Several<InterfaceAddress>,
-    #[serde(default)]
-    pub next_hop: Several<IpAddr>,
+    pub next_hop: Option<Spanned<IpAddr>>,
     pub vlan: Option<Spanned<u16>>,
     pub roce_mtu: Option<Spanned<u16>>,
     #[serde(default)]
@@ -160,9 +159,8 @@ pub enum Unprotected {
 /// `[pair.frames]`: absent keys take the default of the pair's kind.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[allow(missing_docs, reason = "documented at `FramePolicy` in `settings`")]
+#[allow(missing_docs, reason = "documented at `settings::default_frames`")]
 pub struct Frames {
-    pub neighbour: Option<Spanned<FrameAction>>,
     pub lldp: Option<Spanned<FrameAction>>,
     pub lacp: Option<Spanned<FrameAction>>,
     pub eapol: Option<Spanned<FrameAction>>,
@@ -170,6 +168,8 @@ pub struct Frames {
     pub pause: Option<Spanned<FrameAction>>,
     pub stp: Option<Spanned<FrameAction>>,
     pub link_local: Option<Spanned<FrameAction>>,
+    pub arp: Option<Spanned<FrameAction>>,
+    pub neighbour_discovery: Option<Spanned<FrameAction>>,
     pub multicast: Option<Spanned<FrameAction>>,
     pub broadcast: Option<Spanned<FrameAction>>,
 }

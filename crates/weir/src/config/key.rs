@@ -9,7 +9,7 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use aws_lc_rs::digest;
+use weir_engine::esp::sa::{Fingerprint, SaParameters, Spi};
 use zeroize::{Zeroize, Zeroizing};
 
 use super::file::Cipher;
@@ -78,27 +78,18 @@ impl Key {
         Ok(key)
     }
 
-    /// The AES key.
-    pub fn key(&self) -> &[u8] {
-        &self.bytes[..self.bytes.len() - SALT_BYTES]
+    /// Key and salt, as RFC 4106 s8.1 writes keying material.
+    pub fn material(&self) -> &[u8] {
+        &self.bytes
     }
 
-    /// The salt.
-    pub fn salt(&self) -> [u8; SALT_BYTES] {
-        let mut salt = [0; SALT_BYTES];
-        salt.copy_from_slice(&self.bytes[self.bytes.len() - SALT_BYTES..]);
-        salt
-    }
-
-    /// A name for the key that tells nothing about it: 16 bytes of a SHA-256. State files use it
-    /// to see whether a key was used before.
-    pub fn fingerprint(&self) -> [u8; 16] {
-        let mut context = digest::Context::new(&digest::SHA256);
-        context.update(b"weir key fingerprint v1");
-        context.update(&self.bytes);
-        let mut fingerprint = [0; 16];
-        fingerprint.copy_from_slice(&context.finish().as_ref()[..16]);
-        fingerprint
+    /// A name for key and salt that tells nothing about them. State files use it to see whether a
+    /// key was used before.
+    pub fn fingerprint(&self) -> Fingerprint {
+        // Every key has a length that the cipher knows and the SPI is legal: this cannot fail.
+        Spi::new(256)
+            .and_then(|spi| SaParameters::new(spi, &self.bytes))
+            .map_or(Fingerprint([0; 8]), |parameters| parameters.fingerprint())
     }
 }
 
@@ -236,11 +227,10 @@ mod tests {
     const HEX_36: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20212223";
 
     #[test]
-    fn key_and_salt_are_parted() {
+    fn salt_follows_the_key() {
         let key = Key::from_hex(HEX_36, Cipher::Aes256Gcm).unwrap();
-        assert_eq!(key.key().len(), 32);
-        assert_eq!(key.key()[31], 0x1f);
-        assert_eq!(key.salt(), [0x20, 0x21, 0x22, 0x23]);
+        assert_eq!(key.material().len(), 36);
+        assert_eq!(key.material()[31..33], [0x1f, 0x20]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 pub mod address;
 pub mod file;
 pub mod key;
+pub mod policy;
 pub mod problem;
 pub mod resolve;
 pub mod settings;

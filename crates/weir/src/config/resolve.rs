@@ -7,9 +7,11 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use toml::Spanned;
+use weir_engine::esp::sa::Fingerprint;
+use weir_engine::policy::{Action, FrameActions, FrameClass};
 
 use super::address::{InterfaceAddress, Prefix};
-use super::file::{self, File, OnFailure, Selector, Unprotected};
+use super::file::{self, File, FrameAction, OnFailure, Selector, Unprotected};
 use super::key::{KeyError, KeySource, Keys};
 use super::problem::Problems;
 use super::settings::*;
@@ -73,7 +75,7 @@ pub fn resolve(file: File, directory: &Path, problems: &mut Problems) -> Option<
 /// Reads every key once, and refuses what would repeat a nonce.
 pub fn read_keys(settings: &Settings, access: KeyAccess, problems: &mut Problems) -> Option<Keys> {
     let mut keys = Keys::default();
-    let mut owners: BTreeMap<[u8; 16], u32> = BTreeMap::new();
+    let mut owners: BTreeMap<Fingerprint, u32> = BTreeMap::new();
     let mut complete = true;
     for association in settings.associations() {
         match association.key.read(association.cipher) {
@@ -201,7 +203,7 @@ fn resolve_pair(
         wire: pair.wire.get_ref().clone(),
         driver: pair.driver,
         addresses: pair.address.0.iter().map(|it| *it.get_ref()).collect(),
-        next_hops: pair.next_hop.0.iter().map(|it| *it.get_ref()).collect(),
+        next_hop: pair.next_hop.as_ref().map(|it| *it.get_ref()),
         vlan: pair.vlan.as_ref().map(|it| *it.get_ref()),
         roce_mtu_bytes: pair.roce_mtu.as_ref().map(|it| *it.get_ref()),
         icrc: pair.icrc,
@@ -222,19 +224,14 @@ fn check_addresses(pair: &file::Pair, problems: &mut Problems) {
             );
         }
     }
-    let mut families = BTreeSet::new();
-    for hop in &pair.next_hop.0 {
-        let ip = *hop.get_ref();
-        if !families.insert(ip.is_ipv4()) {
-            let what = format!("`{ip}` is a second next hop of its family");
-            problems.error(hop.span(), what, "keep one of each family");
-        } else if !on_link(ip, pair) {
-            problems.error(
-                hop.span(),
-                format!("next hop `{ip}` is in no network of the pair's `address`"),
-                "correct the length in `address`, or the next hop",
-            );
-        }
+    if let Some(hop) = &pair.next_hop
+        && !on_link(*hop.get_ref(), pair)
+    {
+        problems.error(
+            hop.span(),
+            format!("next hop `{}` is in no network of the pair's `address`", hop.get_ref()),
+            "correct the length in `address`, or the next hop",
+        );
     }
 }
 
@@ -261,6 +258,16 @@ fn check_unprotected(
             span.clone(),
             format!("default = \"seal\", and pair `{name}` has {} peers", peers.len()),
             "write `protects = [\"everything\"]` at the peer that shall get the rest",
+        );
+    }
+    if unprotected == Unprotected::Seal
+        && peers.iter().any(|peer| *peer.mode.get_ref() == Mode::Transport)
+    {
+        let what = "default = \"seal\" to a peer in transport mode: it opens its own packets only";
+        problems.error(
+            span.clone(),
+            what,
+            "use mode = \"ethernet\" or \"tunnel\", or leave `default` out",
         );
     }
     if unprotected == Unprotected::Drop && peers.is_empty() {
@@ -315,36 +322,48 @@ fn resolve_frames(
     written: &file::Frames,
     peers: &[&file::Peer],
     problems: &mut Problems,
-) -> FramePolicy {
+) -> FrameActions {
     let carries_frames = peers.iter().any(|peer| *peer.mode.get_ref() == Mode::Ethernet);
-    let default = match (peers.is_empty(), carries_frames) {
-        (true, _) => FramePolicy::MONITOR,
-        (false, true) => FramePolicy::ETHERNET,
-        (false, false) => FramePolicy::IP,
+    let kind = match (peers.is_empty(), carries_frames) {
+        (true, _) => PairKind::Monitor,
+        (false, true) => PairKind::Ethernet,
+        (false, false) => PairKind::Ip,
     };
-    let mut choose = |key: &Option<Spanned<FrameAction>>, default: FrameAction| {
-        let Some(written) = key else { return default };
-        if *written.get_ref() == FrameAction::Seal && !carries_frames {
+    let mut actions = default_frames(kind);
+    for class in FrameClass::ALL {
+        let Some(written) = written_for(written, class) else { continue };
+        let action = match written.get_ref() {
+            FrameAction::Seal => Action::Seal,
+            FrameAction::Clear => Action::Clear,
+            FrameAction::Drop => Action::Drop,
+        };
+        if action == Action::Seal && !carries_frames {
             problems.error(
                 written.span(),
                 "\"seal\", and no peer of the pair carries whole frames",
                 "write mode = \"ethernet\" at a peer, or \"clear\" or \"drop\" here",
             );
         }
-        *written.get_ref()
-    };
-    FramePolicy {
-        neighbour: choose(&written.neighbour, default.neighbour),
-        lldp: choose(&written.lldp, default.lldp),
-        lacp: choose(&written.lacp, default.lacp),
-        eapol: choose(&written.eapol, default.eapol),
-        ptp: choose(&written.ptp, default.ptp),
-        pause: choose(&written.pause, default.pause),
-        stp: choose(&written.stp, default.stp),
-        link_local: choose(&written.link_local, default.link_local),
-        multicast: choose(&written.multicast, default.multicast),
-        broadcast: choose(&written.broadcast, default.broadcast),
+        actions.set(class, action);
     }
+    actions
+}
+
+fn written_for(frames: &file::Frames, class: FrameClass) -> Option<&Spanned<FrameAction>> {
+    let written = match class {
+        FrameClass::Lldp => &frames.lldp,
+        FrameClass::Lacp => &frames.lacp,
+        FrameClass::Eapol => &frames.eapol,
+        FrameClass::Ptp => &frames.ptp,
+        FrameClass::Pause => &frames.pause,
+        FrameClass::Stp => &frames.stp,
+        FrameClass::LinkLocal => &frames.link_local,
+        FrameClass::Arp => &frames.arp,
+        FrameClass::NeighbourDiscovery => &frames.neighbour_discovery,
+        FrameClass::Broadcast => &frames.broadcast,
+        FrameClass::Multicast => &frames.multicast,
+    };
+    written.as_ref()
 }
 
 fn resolve_peer(
@@ -358,12 +377,13 @@ fn resolve_peer(
     let protects = resolve_protects(peer, problems);
     let window = peer.replay_window.as_ref().map_or(REPLAY_WINDOW_DEFAULT, |it| *it.get_ref());
     if let Some(written) = &peer.replay_window
-        && !(REPLAY_WINDOW_MIN..=REPLAY_WINDOW_MAX).contains(&window)
+        && (!(REPLAY_WINDOW_MIN..=REPLAY_WINDOW_MAX).contains(&window)
+            || !window.is_multiple_of(64))
     {
         problems.error(
             written.span(),
             format!("replay_window = {window} packets"),
-            format!("write a number from {REPLAY_WINDOW_MIN} to {REPLAY_WINDOW_MAX}"),
+            format!("write a multiple of 64 from {REPLAY_WINDOW_MIN} to {REPLAY_WINDOW_MAX}"),
         );
     }
     let association = |written: &Spanned<file::Association>| Association {
@@ -452,7 +472,7 @@ fn check_endpoint(peer: &file::Peer, pair: &file::Pair, problems: &mut Problems)
         let what = format!("endpoint `{ip}` is the pair's own address");
         problems.error(endpoint.span(), what, "write the peer's address");
     } else if !on_link(ip, pair)
-        && !pair.next_hop.0.iter().any(|hop| hop.get_ref().is_ipv4() == ip.is_ipv4())
+        && !pair.next_hop.iter().any(|hop| hop.get_ref().is_ipv4() == ip.is_ipv4())
     {
         let what =
             format!("endpoint `{ip}` is outside the pair's network, and there is no next hop");

@@ -4,9 +4,9 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-pub use super::file::{
-    Cipher, Driver, Encapsulation, FrameAction, Icrc, Mode, OnFailure, Unprotected,
-};
+use weir_engine::policy::{Action, FrameActions, FrameClass};
+
+pub use super::file::{Cipher, Driver, Encapsulation, Icrc, Mode, OnFailure, Unprotected};
 
 use super::address::{InterfaceAddress, Prefix};
 use super::key::KeySource;
@@ -88,8 +88,8 @@ pub struct Pair {
     /// Own outer addresses on the wire side, one a family at most. Empty: a bump in the wire, the
     /// outer addresses are those of the packets.
     pub addresses: Vec<InterfaceAddress>,
-    /// Where endpoints outside `addresses`' networks are reached, one a family at most.
-    pub next_hops: Vec<IpAddr>,
+    /// Where endpoints outside `addresses`' networks are reached.
+    pub next_hop: Option<IpAddr>,
     /// VLAN identifier (1-4094) put outside sealed packets.
     pub vlan: Option<u16>,
     /// Greatest RoCE path MTU in use behind this pair, in bytes of payload (256-4096).
@@ -99,7 +99,7 @@ pub struct Pair {
     /// What happens to packets that no peer protects.
     pub unprotected: Unprotected,
     /// Link-local and group traffic.
-    pub frames: FramePolicy,
+    pub frames: FrameActions,
     /// The gateways that this pair seals to; none: it only watches.
     pub peers: Vec<Peer>,
 }
@@ -111,73 +111,48 @@ impl Pair {
     }
 }
 
-/// What happens to each kind of link-local and group traffic.
-///
-/// Defaults, by what the pair does:
-///
-/// | kind | only watches | a peer in `ethernet` mode | other modes | because |
-/// |---|---|---|---|---|
-/// | neighbour (ARP, ND) | clear | seal | clear | hosts resolve each other through the tunnel; without one they resolve the fabric's next hop |
-/// | lldp, lacp, stp | clear | drop | drop | they speak to the next bridge, name the host, and make a far bridge look near |
-/// | eapol | clear | drop | drop | credentials; `clear` where the switch demands 802.1X of the host |
-/// | pause (PFC too) | clear | drop | drop | made and consumed by the link's two ends; the gateway's ports make their own |
-/// | ptp | clear | seal | drop | time may be secret, and sealing delays it by the same in both directions |
-/// | link_local (other 01-80-C2-00-00-0x) | clear | drop | drop | never crosses a bridge (IEEE 802.1D s7.12.6) |
-/// | multicast, broadcast | clear | seal | drop | only a tunnel of whole frames has a place for them |
+/// What a pair does; it decides the defaults for link-local and group traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FramePolicy {
-    /// ARP and IPv6 neighbour discovery of the hosts.
-    pub neighbour: FrameAction,
-    /// IEEE 802.1AB, EtherType 0x88cc.
-    pub lldp: FrameAction,
-    /// IEEE 802.1AX and other slow protocols, EtherType 0x8809.
-    pub lacp: FrameAction,
-    /// IEEE 802.1X, EtherType 0x888e.
-    pub eapol: FrameAction,
-    /// IEEE 1588 over Ethernet, EtherType 0x88f7.
-    pub ptp: FrameAction,
-    /// MAC control: pause and priority flow control, EtherType 0x8808.
-    pub pause: FrameAction,
-    /// Spanning tree: LLC to 01-80-C2-00-00-00.
-    pub stp: FrameAction,
-    /// Anything else to 01-80-C2-00-00-00 to -0F.
-    pub link_local: FrameAction,
-    /// Other group addresses.
-    pub multicast: FrameAction,
-    /// Broadcast other than ARP.
-    pub broadcast: FrameAction,
+pub enum PairKind {
+    /// No peer: it only watches.
+    Monitor,
+    /// A peer carries whole Ethernet frames.
+    Ethernet,
+    /// All peers carry IP packets.
+    Ip,
 }
 
-impl FramePolicy {
-    /// The defaults of a pair that only watches: a wire.
-    pub const MONITOR: Self = Self::all(FrameAction::Clear);
-
-    /// The defaults of a pair with a peer that carries whole frames.
-    pub const ETHERNET: Self = Self {
-        neighbour: FrameAction::Seal,
-        ptp: FrameAction::Seal,
-        multicast: FrameAction::Seal,
-        broadcast: FrameAction::Seal,
-        ..Self::all(FrameAction::Drop)
-    };
-
-    /// The defaults of a pair that seals IP packets.
-    pub const IP: Self = Self { neighbour: FrameAction::Clear, ..Self::all(FrameAction::Drop) };
-
-    const fn all(action: FrameAction) -> Self {
-        Self {
-            neighbour: action,
-            lldp: action,
-            lacp: action,
-            eapol: action,
-            ptp: action,
-            pause: action,
-            stp: action,
-            link_local: action,
-            multicast: action,
-            broadcast: action,
-        }
+/// What happens to each kind of link-local and group traffic unless configured.
+///
+/// | kind | `Monitor` | `Ethernet` | `Ip` | because |
+/// |---|---|---|---|---|
+/// | arp, neighbour_discovery | clear | seal | clear | hosts find each other through the tunnel; without a tunnel of frames they must find them on the fabric |
+/// | lldp, lacp, stp | clear | drop | drop | they speak to the next bridge, name the host, and make a far bridge look near |
+/// | eapol | clear | drop | drop | credentials; `clear` where the switch demands 802.1X of the host |
+/// | pause (PFC too) | clear | drop | drop | made and consumed by a link's two ends; the gateway's ports make their own |
+/// | link_local (other 01-80-C2-00-00-0x) | clear | drop | drop | never crosses a bridge (IEEE 802.1Q s8.6.3) |
+/// | ptp | clear | seal | drop | time crosses the tunnel, delayed alike in both directions |
+/// | multicast, broadcast | clear | seal | drop | only a tunnel of frames has a place for them |
+pub fn default_frames(kind: PairKind) -> FrameActions {
+    let mut actions = FrameActions::all_clear();
+    if kind == PairKind::Monitor {
+        return actions;
     }
+    let (finding, group) = match kind {
+        PairKind::Ethernet => (Action::Seal, Action::Seal),
+        _ => (Action::Clear, Action::Drop),
+    };
+    for class in FrameClass::ALL {
+        actions.set(
+            class,
+            match class {
+                FrameClass::Arp | FrameClass::NeighbourDiscovery => finding,
+                FrameClass::Ptp | FrameClass::Multicast | FrameClass::Broadcast => group,
+                _ => Action::Drop,
+            },
+        );
+    }
+    actions
 }
 
 /// Another gateway.

@@ -1,0 +1,111 @@
+//! From settings to what the engine takes: a `Policy` and the parameters of associations.
+
+use weir_engine::esp::sa::{SaError, SaParameters, Spi};
+use weir_engine::policy::{self, Action, OwnAddress, Policy};
+use weir_wire::parse::MacAddress;
+
+use super::key::Keys;
+use super::settings::*;
+
+/// What only the machine knows of a pair's wire port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WirePort {
+    /// Its MAC address.
+    pub mac: MacAddress,
+    /// The largest IP packet that it carries, bytes.
+    pub mtu_bytes: u16,
+}
+
+/// One peer's two associations, ready for the engine.
+#[derive(Clone, Debug)]
+pub struct PeerAssociations {
+    /// The peer's name.
+    pub peer: String,
+    /// To the peer.
+    pub seal: SaParameters,
+    /// From the peer.
+    pub open: SaParameters,
+}
+
+/// The policy of `pair`, numbered `epoch`.
+pub fn policy(pair: &Pair, wire: WirePort, epoch: u32) -> Policy {
+    let mut policy = Policy::watch(epoch, wire.mtu_bytes);
+    policy.default = match pair.unprotected {
+        Unprotected::Drop => Action::Drop,
+        Unprotected::Seal => Action::Seal,
+        Unprotected::Forward => Action::Clear,
+    };
+    policy.frames = pair.frames;
+    policy.check_icrc = pair.icrc == Icrc::Check;
+    policy.own = (!pair.addresses.is_empty()).then(|| OwnAddress {
+        mac: wire.mac,
+        addresses: pair.addresses.iter().map(|own| (own.address, own.length_bits)).collect(),
+        next_hop: pair.next_hop,
+        vlan: pair.vlan,
+    });
+    let sole = pair.peers.len() == 1 && pair.unprotected == Unprotected::Seal;
+    policy.with_peers(pair.peers.iter().map(|peer| compile(peer, sole)).collect())
+}
+
+fn compile(peer: &Peer, gets_the_rest: bool) -> policy::Peer {
+    let (mut protects, mut everything) = match &peer.protects {
+        Protects::Everything => (vec![policy::Prefix::ALL], true),
+        Protects::Prefixes(list) => (
+            list.iter()
+                .map(|prefix| policy::Prefix::new(prefix.network(), prefix.length_bits()))
+                .collect(),
+            false,
+        ),
+    };
+    if gets_the_rest && !everything {
+        protects.push(policy::Prefix::ALL);
+        everything = true;
+    }
+    policy::Peer {
+        name: peer.name.clone(),
+        mode: match peer.mode {
+            Mode::Ethernet => policy::Mode::Ethernet,
+            Mode::Tunnel => policy::Mode::Tunnel,
+            Mode::Transport => policy::Mode::Transport,
+        },
+        encapsulation: match peer.encapsulation {
+            Encapsulation::Esp => policy::Encapsulation::Esp,
+            Encapsulation::Udp => policy::Encapsulation::Udp,
+        },
+        endpoint: peer.endpoint,
+        protects,
+        everything,
+        seal_spi: peer.seal.spi,
+        open_spi: peer.open.spi,
+    }
+}
+
+/// The parameters of every association of `pair`.
+///
+/// # Errors
+/// [`SaError`]; none that settings and keys of one configuration can cause.
+pub fn associations(pair: &Pair, keys: &Keys) -> Result<Vec<PeerAssociations>, SaError> {
+    pair.peers
+        .iter()
+        .map(|peer| {
+            Ok(PeerAssociations {
+                peer: peer.name.clone(),
+                seal: parameters(&peer.seal, peer, keys)?,
+                open: parameters(&peer.open, peer, keys)?,
+            })
+        })
+        .collect()
+}
+
+fn parameters(
+    association: &Association,
+    peer: &Peer,
+    keys: &Keys,
+) -> Result<SaParameters, SaError> {
+    let key = keys.find(&association.key).ok_or(SaError::KeyLength { len: 0 })?;
+    Ok(SaParameters {
+        extended_sequence: peer.extended_sequence,
+        replay_window: peer.replay_window_packets,
+        ..SaParameters::new(Spi::new(association.spi)?, key.material())?
+    })
+}
