@@ -24,7 +24,12 @@ pub mod grh;
 pub mod lrh;
 
 pub mod bth;
+pub mod ext;
 mod opcode;
+
+pub mod mad;
+
+pub mod cm;
 
 pub mod checksum;
 pub mod icrc;
