@@ -8,10 +8,10 @@ use weir_wire::frame::{Frame, Offload};
 /// Where a packet goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// To the other side of the gateway than it came from.
-    Across,
-    /// Back to the side it came from (an ICMP answer, an ARP request of our own).
-    Back,
+    /// To the host port.
+    Host,
+    /// To the wire port.
+    Wire,
     /// To the gateway's own kernel or a daemon.
     Punt,
 }

@@ -21,7 +21,7 @@ pub enum Action {
 
 /// Frames that no address selector decides: link-local protocols, address resolution, group
 /// traffic. Told apart by destination MAC and EtherType.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum FrameClass {
     /// LLDP (EtherType 0x88cc).
@@ -218,6 +218,16 @@ impl OwnAddress {
             Some(hop) if !local && hop.is_ipv4() == peer.is_ipv4() => hop,
             _ => peer,
         }
+    }
+
+    /// Whether `group` is the solicited-node group (RFC 4291 s2.7.1) of an own address.
+    pub fn is_solicited_group(&self, group: &[u8; 16]) -> bool {
+        const PREFIX: [u8; 13] = [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff];
+        group.starts_with(&PREFIX)
+            && self
+                .addresses
+                .iter()
+                .any(|(own, _)| own.is_ipv6() && mapped(*own)[13..] == group[13..])
     }
 
     /// Whether `address` is one of our own.

@@ -1,0 +1,203 @@
+//! Host to wire: a packet for a peer is clamped, sealed and given its outer headers.
+//!
+//! | mode | own address | bump in the wire |
+//! |---|---|---|
+//! | ethernet | whole frame in EtherIP in ESP, from us to the peer | refused: nothing to borrow |
+//! | tunnel | IP packet in ESP, from us to the peer | outer addresses and Ethernet header repeat the inner |
+//! | transport | ESP behind the packet's own IP header | the same |
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use weir_wire::frame::{Frame, Time};
+use weir_wire::parse::{MacAddress, Network, Parsed};
+
+use crate::counters::PeerCounters;
+use crate::esp::outer::{
+    ETHERIP_LEN, OuterFields, OuterHeader, OuterLink, UdpEncapsulation, prepend_etherip,
+};
+use crate::esp::seal::SealingSa;
+use crate::esp::transport::seal_transport;
+use crate::esp::{max_inner, next_header};
+use crate::neighbour::Neighbours;
+use crate::policy::{Encapsulation, Mode, OwnAddress, Peer};
+use crate::verdict::DropReason;
+
+/// Hop limit of outer packets.
+const HOP_LIMIT: u8 = 64;
+const UDP_LEN: usize = 8;
+/// Ethernet with two tags.
+pub(crate) const LINK_LEN_MAX: usize = 22;
+
+/// The sealing side of one peer.
+#[derive(Debug)]
+pub(crate) struct SealingPeer {
+    mode: Mode,
+    udp: Option<UdpEncapsulation>,
+    endpoint: Option<IpAddr>,
+    pub(crate) association: SealingSa,
+    outer: Option<(MacAddress, OuterHeader)>,
+    /// Most bytes that ESP may carry, by outer family: IPv4, IPv6.
+    inner_max: [usize; 2],
+    pub(crate) counters: PeerCounters,
+}
+
+impl SealingPeer {
+    pub(crate) fn new(peer: &Peer, association: SealingSa, wire_mtu: u16) -> Self {
+        let udp = match peer.encapsulation {
+            Encapsulation::Esp => None,
+            Encapsulation::Udp => Some(UdpEncapsulation::STANDARD),
+        };
+        let udp_len = if udp.is_some() { UDP_LEN } else { 0 };
+        let room = |header: usize| {
+            max_inner(usize::from(wire_mtu).saturating_sub(header + udp_len)).unwrap_or(0)
+        };
+        Self {
+            mode: peer.mode,
+            udp,
+            endpoint: peer.endpoint,
+            association,
+            outer: None,
+            inner_max: [room(20), room(40)],
+            counters: PeerCounters::default(),
+        }
+    }
+
+    /// Writes the outer headers anew when the next hop's MAC address is new.
+    pub(crate) fn refresh(&mut self, own: Option<&OwnAddress>, hops: &Neighbours, now: Time) {
+        let (Some(own), Some(endpoint)) = (own, self.endpoint) else { return };
+        let Some(mac) = hops.mac_for(endpoint, now) else {
+            self.outer = None;
+            return;
+        };
+        if self.outer.as_ref().is_some_and(|(known, _)| *known == mac) {
+            return;
+        }
+        let Some(source) = own.source_for(endpoint) else { return };
+        let link = OuterLink { destination: mac, source: own.mac, vlan_tci: own.vlan };
+        self.outer = OuterHeader::new(Some(link), source, endpoint, HOP_LIMIT, self.udp)
+            .ok()
+            .map(|header| (mac, header));
+    }
+
+    /// The largest inner IP packet behind a link header of `link_len` bytes that fits the wire.
+    pub(crate) fn ip_mtu(&self, parsed: &Parsed) -> u16 {
+        let outer_is_v6 = match self.endpoint {
+            Some(endpoint) if self.mode != Mode::Transport => endpoint.is_ipv6(),
+            _ => parsed.network == Network::Ipv6,
+        };
+        let inner = self.inner_max[usize::from(outer_is_v6)];
+        let mtu = match self.mode {
+            Mode::Ethernet => {
+                inner.saturating_sub(ETHERIP_LEN + usize::from(parsed.network_offset))
+            }
+            Mode::Tunnel => inner,
+            Mode::Transport if parsed.network == Network::Ipv6 => inner + 40,
+            Mode::Transport => inner + 20,
+        };
+        mtu.min(usize::from(u16::MAX)) as u16
+    }
+
+    /// Whether `frame` fits the wire once sealed.
+    pub(crate) fn fits(&self, parsed: &Parsed, frame_len: usize) -> bool {
+        let network_len = match self.mode {
+            Mode::Ethernet => frame_len,
+            _ => parsed.end as usize,
+        }
+        .saturating_sub(usize::from(parsed.network_offset));
+        network_len <= usize::from(self.ip_mtu(parsed))
+    }
+
+    /// Seals `frame` in place: afterwards it is what the wire carries.
+    #[inline]
+    pub(crate) fn seal(
+        &mut self,
+        frame: &mut Frame<'_>,
+        parsed: &Parsed,
+    ) -> Result<(), DropReason> {
+        let inner_len = frame.len();
+        let fields = OuterFields { traffic_class: parsed.traffic_class, flow: flow(parsed) };
+        match self.mode {
+            Mode::Ethernet => self.seal_ethernet(frame, fields)?,
+            Mode::Tunnel => self.seal_tunnel(frame, parsed, fields)?,
+            Mode::Transport => seal_transport(
+                &mut self.association,
+                frame,
+                usize::from(parsed.network_offset),
+                self.udp,
+                fields.flow,
+            )?,
+        }
+        frame.meta.offload.segmentation = None;
+        self.counters.sealed_packets += 1;
+        self.counters.sealed_bytes += inner_len as u64;
+        Ok(())
+    }
+
+    #[inline]
+    fn seal_ethernet(
+        &mut self,
+        frame: &mut Frame<'_>,
+        fields: OuterFields,
+    ) -> Result<(), DropReason> {
+        let Some((_, outer)) = &self.outer else { return Err(DropReason::NeighbourUnknown) };
+        prepend_etherip(frame)?;
+        self.association.seal(frame, next_header::ETHERIP)?;
+        Ok(outer.prepend(frame, fields)?)
+    }
+
+    fn seal_tunnel(
+        &mut self,
+        frame: &mut Frame<'_>,
+        parsed: &Parsed,
+        fields: OuterFields,
+    ) -> Result<(), DropReason> {
+        let protocol = match parsed.network {
+            Network::Ipv4 => next_header::IPV4,
+            Network::Ipv6 => next_header::IPV6,
+            _ => return Err(DropReason::NoPolicy),
+        };
+        if self.endpoint.is_some() && self.outer.is_none() {
+            return Err(DropReason::NeighbourUnknown);
+        }
+        let link_len = usize::from(parsed.network_offset);
+        let mut link = [0; LINK_LEN_MAX];
+        let link = link.get_mut(..link_len).ok_or(DropReason::Malformed)?;
+        link.copy_from_slice(&frame.bytes()[..link_len]);
+        frame.truncate(parsed.end as usize);
+        frame.trim_front(link_len);
+        self.association.seal(frame, protocol)?;
+        if let Some((_, outer)) = &self.outer {
+            return Ok(outer.prepend(frame, fields)?);
+        }
+        let (source, destination) = (address(&parsed.source), address(&parsed.destination));
+        let borrowed = OuterHeader::new(None, source, destination, parsed.hop_limit, self.udp)?;
+        borrowed.prepend(frame, fields)?;
+        let bytes = frame.prepend(link_len).ok_or(DropReason::NoRoom)?;
+        bytes[..link_len].copy_from_slice(link);
+        Ok(())
+    }
+}
+
+/// A number that packets of one flow share.
+#[inline]
+fn flow(parsed: &Parsed) -> u16 {
+    use weir_wire::parse::Transport;
+    let ports = match parsed.transport {
+        Transport::Tcp { source, destination, .. } | Transport::Udp { source, destination } => {
+            u32::from(source) << 16 | u32::from(destination)
+        }
+        _ => parsed.rdma.map_or(0, |rdma| rdma.destination_qp.value()),
+    };
+    let word = |bytes: &[u8; 16]| u32::from_be_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]);
+    let mixed = (ports ^ word(&parsed.source).rotate_left(7) ^ word(&parsed.destination))
+        .wrapping_mul(0x9e37_79b1);
+    (mixed >> 16) as u16
+}
+
+/// The address in `Parsed`'s 16 bytes.
+pub(crate) fn address(bytes: &[u8; 16]) -> IpAddr {
+    match weir_wire::ip::unmapped(bytes) {
+        Some(v4) => IpAddr::V4(Ipv4Addr::from(v4)),
+        None => IpAddr::from(*bytes),
+    }
+}

@@ -1,0 +1,173 @@
+//! Wire to host: an ESP packet is opened and checked against what its peer may send.
+
+use std::collections::BTreeMap;
+
+use weir_wire::frame::{Frame, Link};
+use weir_wire::parse::{MacAddress, Network, Parsed, parse};
+
+use crate::counters::PeerCounters;
+use crate::egress::LINK_LEN_MAX;
+use crate::esp::next_header;
+use crate::esp::open::OpeningSa;
+use crate::esp::outer::{combine_ecn, strip_etherip, write_ecn};
+use crate::esp::transport::open_transport;
+use crate::policy::{Mode, Peer};
+use crate::verdict::DropReason;
+
+const ESP_HEADER_LEN: usize = 8;
+const ETHERTYPE_OFFSET_BACK: usize = 2;
+
+/// The opening side of one peer.
+#[derive(Debug)]
+pub(crate) struct OpeningPeer {
+    pub(crate) association: OpeningSa,
+    pub(crate) counters: PeerCounters,
+}
+
+/// What an authentic packet held.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Inner {
+    pub(crate) parsed: Parsed,
+    /// Whether the outer packet's CE mark was written into the inner one.
+    pub(crate) congestion_combined: bool,
+}
+
+impl OpeningPeer {
+    /// Opens `frame` in place: afterwards it is the frame for the host. `Ok(None)`: a dummy packet.
+    #[inline]
+    pub(crate) fn open(
+        &mut self,
+        peer: &Peer,
+        hosts: &HostAddresses,
+        frame: &mut Frame<'_>,
+        outer: &Parsed,
+    ) -> Result<Option<Inner>, DropReason> {
+        if outer.fragment.is_some() {
+            return Err(DropReason::Fragment);
+        }
+        match peer.mode {
+            Mode::Ethernet => {
+                cut_to_esp(frame, outer);
+                match self.association.open(frame)?.next_header {
+                    next_header::ETHERIP if strip_etherip(frame) => {}
+                    next_header::DUMMY => return Ok(None),
+                    _ => return Err(DropReason::EspTrailer),
+                }
+            }
+            Mode::Tunnel => {
+                let mut link = [0; LINK_LEN_MAX];
+                let link_len = usize::from(outer.network_offset);
+                let link = link.get_mut(..link_len).ok_or(DropReason::Malformed)?;
+                link.copy_from_slice(&frame.bytes()[..link_len]);
+                cut_to_esp(frame, outer);
+                let ethertype: u16 = match self.association.open(frame)?.next_header {
+                    next_header::IPV4 => 0x0800,
+                    next_header::IPV6 => 0x86dd,
+                    next_header::DUMMY => return Ok(None),
+                    _ => return Err(DropReason::EspTrailer),
+                };
+                link[link_len - ETHERTYPE_OFFSET_BACK..].copy_from_slice(&ethertype.to_be_bytes());
+                frame.prepend(link_len).ok_or(DropReason::NoRoom)?[..link_len]
+                    .copy_from_slice(link);
+            }
+            Mode::Transport => {
+                let network_offset = usize::from(outer.network_offset);
+                if open_transport(&mut self.association, frame, network_offset)?.is_dummy() {
+                    return Ok(None);
+                }
+            }
+        }
+        // The length on the wire is that of what was inside; ESP proved it whole.
+        frame.meta.original_len = frame.len() as u32;
+        frame.meta.offload = weir_wire::frame::Offload {
+            checksum_verified: true,
+            ..weir_wire::frame::Offload::default()
+        };
+        let mut parsed = parse(frame.bytes(), Link::Ethernet, frame.len() as u32);
+        if parsed.fault.is_some() {
+            return Err(DropReason::Malformed);
+        }
+        if !may_send(peer, &parsed) {
+            return Err(DropReason::SelectorMismatch);
+        }
+        if peer.mode == Mode::Tunnel && peer.endpoint.is_some() {
+            let Some(mac) = hosts.find(&parsed.destination) else {
+                return Err(DropReason::NeighbourUnknown);
+            };
+            frame.bytes_mut()[..6].copy_from_slice(&mac.0);
+            parsed.link.destination = mac;
+        }
+        let congestion_combined = carry_congestion(peer, frame, outer, &mut parsed)?;
+        self.counters.opened_packets += 1;
+        self.counters.opened_bytes += frame.len() as u64;
+        self.counters.last_opened = frame.meta.time;
+        Ok(Some(Inner { parsed, congestion_combined }))
+    }
+}
+
+/// Cuts everything but the ESP packet off, link padding included.
+fn cut_to_esp(frame: &mut Frame<'_>, outer: &Parsed) {
+    frame.truncate(outer.end as usize);
+    frame.trim_front(usize::from(outer.payload_offset) - ESP_HEADER_LEN);
+}
+
+/// Whether the inner source lies behind the peer.
+#[inline]
+fn may_send(peer: &Peer, inner: &Parsed) -> bool {
+    peer.everything
+        || (matches!(inner.network, Network::Ipv4 | Network::Ipv6 | Network::Grh)
+            && peer.protects.iter().any(|prefix| prefix.contains(&inner.source)))
+}
+
+/// RFC 6040: a CE mark set on the way must reach the inner packet, or no CNP will answer it.
+#[inline]
+fn carry_congestion(
+    peer: &Peer,
+    frame: &mut Frame<'_>,
+    outer: &Parsed,
+    inner: &mut Parsed,
+) -> Result<bool, DropReason> {
+    let has_ecn = matches!(inner.network, Network::Ipv4 | Network::Ipv6 | Network::Grh);
+    if peer.mode == Mode::Transport || !has_ecn {
+        return Ok(false);
+    }
+    let combined = combine_ecn(inner.traffic_class, outer.traffic_class)
+        .ok_or(DropReason::CongestionUnheard)?;
+    if combined == inner.traffic_class & 3 {
+        return Ok(false);
+    }
+    write_ecn(&mut frame.bytes_mut()[usize::from(inner.network_offset)..], combined);
+    inner.traffic_class = inner.traffic_class & !3 | combined;
+    Ok(true)
+}
+
+/// Hosts behind the host port, by the source addresses of what they send. Needed only where ESP
+/// tunnels end at an own address: the outer Ethernet header then leads to us and not to the host.
+#[derive(Debug, Default)]
+pub(crate) struct HostAddresses {
+    known: BTreeMap<[u8; 16], MacAddress>,
+}
+
+/// Hosts remembered; a further one is not, and packets to it are dropped as `neighbour_unknown`.
+const HOSTS_MAX: usize = 4096;
+
+impl HostAddresses {
+    /// Remembers where `parsed`, seen on the host port, came from.
+    pub(crate) fn learn(&mut self, parsed: &Parsed) {
+        if !matches!(parsed.network, Network::Ipv4 | Network::Ipv6) || parsed.source == [0; 16] {
+            return;
+        }
+        let room = self.known.len() < HOSTS_MAX;
+        match self.known.get_mut(&parsed.source) {
+            Some(mac) => *mac = parsed.link.source,
+            None if room => {
+                self.known.insert(parsed.source, parsed.link.source);
+            }
+            None => {}
+        }
+    }
+
+    fn find(&self, address: &[u8; 16]) -> Option<MacAddress> {
+        self.known.get(address).copied()
+    }
+}

@@ -1,0 +1,189 @@
+//! Who has the MAC address of a peer, or of the next hop to it: ARP (RFC 826) and neighbour
+//! solicitation (RFC 4861 s7.2) of the gateway's own, and learning from their answers.
+//!
+//! The table holds the policy's hops and no more, so a flood of answers cannot grow it. Answers
+//! count only for addresses that we ask for. The gateway's kernel answers what others ask (the
+//! `punt` verdict); in here we only ask.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use weir_wire::checksum;
+use weir_wire::frame::Time;
+use weir_wire::parse::{MacAddress, Network, Parsed, Transport};
+
+use crate::policy::{OwnAddress, Policy};
+
+/// Between two questions while nobody answers.
+const RETRY_NS: u64 = 500_000_000;
+/// Between two questions once somebody answered: a moved peer is found within this time.
+const REFRESH_NS: u64 = 20_000_000_000;
+/// An answer older than this is no longer used.
+const STALE_NS: u64 = 90_000_000_000;
+
+const ETHERTYPE_ARP: u16 = 0x0806;
+const ETHERTYPE_IPV4: u16 = 0x0800;
+const ETHERTYPE_IPV6: u16 = 0x86dd;
+const ICMPV6_SOLICITATION: u8 = 135;
+const ICMPV6_ADVERTISEMENT: u8 = 136;
+
+/// The longest question: Ethernet, one VLAN tag, IPv6, solicitation with one option.
+pub const QUESTION_BYTES_MAX: usize = 14 + 4 + 40 + 32;
+
+#[derive(Debug)]
+struct Entry {
+    hop: IpAddr,
+    source: IpAddr,
+    mac: Option<MacAddress>,
+    answered: Time,
+    asked: Option<Time>,
+}
+
+/// The hops of one policy.
+#[derive(Debug, Default)]
+pub struct Neighbours {
+    own: OwnAddress,
+    entries: Vec<Entry>,
+}
+
+impl Neighbours {
+    /// The hops that `policy` needs, keeping what `previous` knows of them.
+    pub fn new(policy: &Policy, previous: &Neighbours) -> Self {
+        let Some(own) = &policy.own else { return Self::default() };
+        let mut table = Self { own: own.clone(), entries: Vec::new() };
+        for endpoint in policy.peers.iter().filter_map(|peer| peer.endpoint) {
+            let hop = own.hop_for(endpoint);
+            let Some(source) = own.source_for(hop) else { continue };
+            if table.entries.iter().any(|entry| entry.hop == hop) {
+                continue;
+            }
+            let known = previous.entries.iter().find(|entry| entry.hop == hop);
+            table.entries.push(Entry {
+                hop,
+                source,
+                mac: known.and_then(|entry| entry.mac),
+                answered: known.map_or(Time::default(), |entry| entry.answered),
+                asked: None,
+            });
+        }
+        table
+    }
+
+    /// The MAC address to send to for `endpoint`; `None` while nobody has answered.
+    pub fn mac_for(&self, endpoint: IpAddr, now: Time) -> Option<MacAddress> {
+        let hop = self.own.hop_for(endpoint);
+        let entry = self.entries.iter().find(|entry| entry.hop == hop)?;
+        entry.mac.filter(|_| now.since_ns(entry.answered) < STALE_NS)
+    }
+
+    /// Takes in an answer (ARP reply or request from a hop, neighbour advertisement). Returns
+    /// whether it told of a hop of ours.
+    pub fn learn(&mut self, parsed: &Parsed, bytes: &[u8], now: Time) -> bool {
+        let Some((address, mac)) = claim(parsed, bytes) else { return false };
+        let Some(entry) = self.entries.iter_mut().find(|entry| entry.hop == address) else {
+            return false;
+        };
+        if mac.0[0] & 1 == 1 || mac == MacAddress::default() {
+            return false;
+        }
+        entry.mac = Some(mac);
+        entry.answered = now;
+        true
+    }
+
+    /// Writes the next question that is due into `buffer` and returns its length; call again until
+    /// `None`.
+    pub fn question(&mut self, now: Time, buffer: &mut [u8; QUESTION_BYTES_MAX]) -> Option<usize> {
+        let index = self.entries.iter().position(|entry| {
+            let fresh = entry.mac.is_some() && now.since_ns(entry.answered) < REFRESH_NS;
+            let waiting = entry.asked.is_some_and(|asked| now.since_ns(asked) < RETRY_NS);
+            !fresh && !waiting
+        })?;
+        let entry = &mut self.entries[index];
+        entry.asked = Some(now);
+        let len = match (entry.source, entry.hop) {
+            (IpAddr::V4(source), IpAddr::V4(hop)) => arp_request(&self.own, source, hop, buffer),
+            (IpAddr::V6(source), IpAddr::V6(hop)) => solicitation(&self.own, source, hop, buffer),
+            _ => return None,
+        };
+        Some(len)
+    }
+}
+
+/// The (address, MAC) pair that a packet claims.
+fn claim(parsed: &Parsed, bytes: &[u8]) -> Option<(IpAddr, MacAddress)> {
+    match parsed.network {
+        Network::Arp => {
+            let arp = bytes.get(parsed.network_offset as usize..)?.get(..28)?;
+            let mac = MacAddress(arp[8..14].try_into().ok()?);
+            Some((IpAddr::V4(Ipv4Addr::new(arp[14], arp[15], arp[16], arp[17])), mac))
+        }
+        Network::Ipv6 => {
+            let Transport::Icmp { kind: ICMPV6_ADVERTISEMENT, .. } = parsed.transport else {
+                return None;
+            };
+            // RFC 4861 s7.1.2: only a packet that no router forwarded is believed.
+            if parsed.hop_limit != 255 {
+                return None;
+            }
+            let message = bytes.get(parsed.transport_offset as usize..parsed.end as usize)?;
+            let target: [u8; 16] = message.get(8..24)?.try_into().ok()?;
+            let option = message.get(24..32)?;
+            if option[0] != 2 || option[1] != 1 {
+                return None;
+            }
+            let mac = MacAddress(option[2..8].try_into().ok()?);
+            Some((IpAddr::V6(Ipv6Addr::from(target)), mac))
+        }
+        _ => None,
+    }
+}
+
+/// Ethernet header with the own VLAN tag; returns its length.
+fn ethernet(own: &OwnAddress, to: MacAddress, ethertype: u16, buffer: &mut [u8]) -> usize {
+    buffer[..6].copy_from_slice(&to.0);
+    buffer[6..12].copy_from_slice(&own.mac.0);
+    let mut at = 12;
+    if let Some(vlan) = own.vlan {
+        buffer[at..at + 2].copy_from_slice(&0x8100u16.to_be_bytes());
+        buffer[at + 2..at + 4].copy_from_slice(&vlan.to_be_bytes());
+        at += 4;
+    }
+    buffer[at..at + 2].copy_from_slice(&ethertype.to_be_bytes());
+    at + 2
+}
+
+fn arp_request(own: &OwnAddress, source: Ipv4Addr, hop: Ipv4Addr, buffer: &mut [u8]) -> usize {
+    let at = ethernet(own, MacAddress([0xff; 6]), ETHERTYPE_ARP, buffer);
+    let arp = &mut buffer[at..at + 28];
+    arp[0..2].copy_from_slice(&1u16.to_be_bytes());
+    arp[2..4].copy_from_slice(&ETHERTYPE_IPV4.to_be_bytes());
+    arp[4..8].copy_from_slice(&[6, 4, 0, 1]);
+    arp[8..14].copy_from_slice(&own.mac.0);
+    arp[14..18].copy_from_slice(&source.octets());
+    arp[18..24].fill(0);
+    arp[24..28].copy_from_slice(&hop.octets());
+    at + 28
+}
+
+fn solicitation(own: &OwnAddress, source: Ipv6Addr, hop: Ipv6Addr, buffer: &mut [u8]) -> usize {
+    // RFC 4291 s2.7.1: the solicited-node group of the target.
+    let target = hop.octets();
+    let mut group = [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, 0, 0, 0];
+    group[13..].copy_from_slice(&target[13..]);
+    let to = MacAddress([0x33, 0x33, group[12], group[13], group[14], group[15]]);
+    let at = ethernet(own, to, ETHERTYPE_IPV6, buffer);
+    let (header, message) = buffer[at..at + 72].split_at_mut(40);
+    header[0..4].copy_from_slice(&[0x60, 0, 0, 0]);
+    header[4..6].copy_from_slice(&32u16.to_be_bytes());
+    header[6..8].copy_from_slice(&[58, 255]);
+    header[8..24].copy_from_slice(&source.octets());
+    header[24..40].copy_from_slice(&group);
+    message[0..8].copy_from_slice(&[ICMPV6_SOLICITATION, 0, 0, 0, 0, 0, 0, 0]);
+    message[8..24].copy_from_slice(&target);
+    message[24..26].copy_from_slice(&[1, 1]);
+    message[26..32].copy_from_slice(&own.mac.0);
+    let pseudo = checksum::pseudo_header_v6(&source.octets(), &group, 58, 32);
+    let sum = pseudo.with(message).checksum();
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
+    at + 72
+}

@@ -1,0 +1,432 @@
+//! The order of the stages, and nothing else.
+//!
+//! ```text
+//! host -> parse -> meter -> where to? -+-> clear ----------------------------------> wire
+//!                                      +-> clamp, cut, seal, outer headers --------> wire
+//! wire -> parse -+-> ESP: open -> parse inner -> selectors -> meter -> clamp, gather -> host
+//!                +-> own ARP/ND answers: learn; the gateway's own: punt
+//!                +-> clear, where the policy says so -> meter -----------------------> host
+//! ```
+
+use std::sync::Arc;
+
+use weir_wire::frame::{Frame, Offload, Time};
+use weir_wire::parse::{Network, Parsed, Transport, parse_frame};
+
+use crate::classify::frame_class;
+use crate::counters::{Counters, PeerCounters};
+use crate::egress::SealingPeer;
+use crate::esp::open::OpeningSa;
+use crate::esp::seal::SealingSa;
+use crate::ingress::{HostAddresses, OpeningPeer};
+use crate::mtu::{self, AnswerLimit};
+use crate::neighbour::{Neighbours, QUESTION_BYTES_MAX};
+use crate::output::{Destination, Output, Part};
+use crate::policy::{Action, FrameClass, Mode, Policy};
+use crate::verdict::{DropReason, Side, Verdict};
+
+/// Bytes of the arena: a full batch of super-packets, cut, with room around each piece.
+const ARENA_BYTES: usize = 8 << 20;
+
+/// Associations that are new, or whose key changed. Those of a running engine that the policy still
+/// names are kept and must not be among them: their sequence numbers go on.
+#[derive(Debug, Default)]
+pub struct Associations {
+    /// To peers; found by SPI.
+    pub sealing: Vec<SealingSa>,
+    /// From peers.
+    pub opening: Vec<OpeningSa>,
+}
+
+/// Why a policy was not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyError {
+    /// A peer has no association.
+    #[error(
+        "peer {peer:?} has no association with SPI {spi:#x}; give its key in the configuration"
+    )]
+    NoAssociation {
+        /// The peer's name.
+        peer: String,
+        /// The SPI asked for.
+        spi: u32,
+    },
+    /// Ethernet mode needs an address of our own to send from.
+    #[error(
+        "peer {peer:?}: mode \"ethernet\" needs `address` on the pair and `endpoint` on the peer"
+    )]
+    NothingToBorrow {
+        /// The peer's name.
+        peer: String,
+    },
+}
+
+/// One pair of ports: policy, associations, tables and counters. Owned by one worker.
+#[derive(Debug)]
+pub struct Engine {
+    policy: Arc<Policy>,
+    /// Beside `policy.peers`, by index.
+    sealing: Vec<SealingPeer>,
+    opening: Vec<OpeningPeer>,
+    neighbours: Neighbours,
+    hosts: HostAddresses,
+    answers: AnswerLimit,
+    counters: Counters,
+    output: Output,
+}
+
+impl Engine {
+    /// An engine for `policy`, with an association for each of its peers.
+    ///
+    /// # Errors
+    /// [`PolicyError`].
+    pub fn new(policy: Policy, associations: Associations) -> Result<Self, PolicyError> {
+        let mut engine = Self {
+            policy: Arc::new(Policy::watch(0, policy.wire_mtu)),
+            sealing: Vec::new(),
+            opening: Vec::new(),
+            neighbours: Neighbours::default(),
+            hosts: HostAddresses::default(),
+            answers: AnswerLimit::default(),
+            counters: Counters::default(),
+            output: Output::new(ARENA_BYTES),
+        };
+        engine.swap(policy, associations)?;
+        Ok(engine)
+    }
+
+    /// Takes `policy` instead of the present one, whole or not at all. Associations that it still
+    /// names go on, unless `associations` brings another of the same SPI.
+    ///
+    /// # Errors
+    /// [`PolicyError`]; the present policy goes on.
+    pub fn swap(&mut self, policy: Policy, associations: Associations) -> Result<(), PolicyError> {
+        self.check(&policy, &associations)?;
+        let mut sealing: Vec<SealingSa> = associations.sealing;
+        let mut opening: Vec<OpeningSa> = associations.opening;
+        sealing.extend(self.sealing.drain(..).map(|peer| peer.association));
+        opening.extend(self.opening.drain(..).map(|peer| peer.association));
+        for peer in &policy.peers {
+            let found = sealing.iter().position(|sa| sa.spi().value() == peer.seal_spi);
+            let sa = sealing.swap_remove(found.expect("checked above"));
+            self.sealing.push(SealingPeer::new(peer, sa, policy.wire_mtu));
+            let found = opening.iter().position(|sa| sa.spi().value() == peer.open_spi);
+            let sa = opening.swap_remove(found.expect("checked above"));
+            self.opening.push(OpeningPeer { association: sa, counters: PeerCounters::default() });
+        }
+        self.neighbours = Neighbours::new(&policy, &self.neighbours);
+        self.policy = Arc::new(policy);
+        Ok(())
+    }
+
+    fn check(&self, policy: &Policy, new: &Associations) -> Result<(), PolicyError> {
+        for peer in &policy.peers {
+            let missing = |spi| PolicyError::NoAssociation { peer: peer.name.clone(), spi };
+            let kept = self.sealing.iter().map(|peer| &peer.association);
+            if !kept.chain(&new.sealing).any(|sa| sa.spi().value() == peer.seal_spi) {
+                return Err(missing(peer.seal_spi));
+            }
+            let kept = self.opening.iter().map(|peer| &peer.association);
+            if !kept.chain(&new.opening).any(|sa| sa.spi().value() == peer.open_spi) {
+                return Err(missing(peer.open_spi));
+            }
+            let placed = policy.own.is_some() && peer.endpoint.is_some();
+            if peer.mode == Mode::Ethernet && !placed {
+                return Err(PolicyError::NothingToBorrow { peer: peer.name.clone() });
+            }
+        }
+        Ok(())
+    }
+
+    /// Decides about a batch from one side. The frames are changed in place; what to send is in the
+    /// output until the next call.
+    pub fn process(&mut self, now: Time, side: Side, frames: &mut [Frame<'_>]) -> &Output {
+        self.output.clear();
+        for (index, frame) in frames.iter_mut().enumerate() {
+            let bytes = frame.len();
+            let verdict = match side {
+                Side::Host => self.host_frame(now, index as u32, frame),
+                Side::Wire => self.wire_frame(now, index as u32, frame),
+            };
+            let verdict = verdict.unwrap_or_else(Verdict::Drop);
+            self.counters.side_mut(side).count(bytes, verdict);
+        }
+        &self.output
+    }
+
+    /// Packets of the gateway's own that are due: questions for neighbours. Call every 100 ms.
+    pub fn tick(&mut self, now: Time) -> &Output {
+        self.output.clear();
+        let mut question = [0; QUESTION_BYTES_MAX];
+        while let Some(len) = self.neighbours.question(now, &mut question) {
+            let Some(range) = self.output.allocate(len) else { break };
+            self.output.arena_mut(&range).copy_from_slice(&question[..len]);
+            self.output.send(Destination::Wire, Offload::default(), Part::Arena(range));
+            self.counters.own_sent += 1;
+        }
+        self.refresh(now);
+        &self.output
+    }
+
+    /// Frames that the gateway's own kernel sends: only from the own addresses, and only what must
+    /// be clear.
+    pub fn process_own(&mut self, frames: &mut [Frame<'_>]) -> &Output {
+        self.output.clear();
+        for (index, frame) in frames.iter_mut().enumerate() {
+            let parsed = parse_frame(frame);
+            if !self.may_leave(&parsed) || !self.tag(frame) {
+                self.counters.own_refused += 1;
+                continue;
+            }
+            self.counters.own_sent += 1;
+            send_whole(&mut self.output, Destination::Wire, index as u32, frame);
+        }
+        &self.output
+    }
+
+    fn host_frame(
+        &mut self,
+        now: Time,
+        index: u32,
+        frame: &mut Frame<'_>,
+    ) -> Result<Verdict, DropReason> {
+        let mut parsed = parse_frame(frame);
+        if parsed.fault.is_some() && self.policy.seals() {
+            return Err(DropReason::Malformed);
+        }
+        if self.policy.own.is_some() {
+            self.hosts.learn(&parsed);
+        }
+        let class = frame_class(&parsed);
+        let route = route(&self.policy, class, &parsed.destination, has_address(&parsed))?;
+        let Some(peer) = route else {
+            send_whole(&mut self.output, Destination::Wire, index, frame);
+            return Ok(self.passed(class));
+        };
+        self.clamp(peer, frame, &mut parsed);
+        if frame.meta.offload.segmentation.is_some() {
+            return self.seal_cut(peer, frame, &parsed);
+        }
+        if !self.sealing[peer].fits(&parsed, frame.len()) {
+            self.answer_too_big(now, peer, &parsed, frame);
+            return Err(DropReason::TooBig);
+        }
+        self.sealing[peer].seal(frame, &parsed)?;
+        send_whole(&mut self.output, Destination::Wire, index, frame);
+        Ok(Verdict::Sealed)
+    }
+
+    fn seal_cut(
+        &mut self,
+        _peer: usize,
+        _frame: &mut Frame<'_>,
+        _parsed: &Parsed,
+    ) -> Result<Verdict, DropReason> {
+        Err(DropReason::TooBig)
+    }
+
+    fn wire_frame(
+        &mut self,
+        now: Time,
+        index: u32,
+        frame: &mut Frame<'_>,
+    ) -> Result<Verdict, DropReason> {
+        let parsed = parse_frame(frame);
+        if parsed.fault.is_some() && self.policy.seals() {
+            return Err(DropReason::Malformed);
+        }
+        if let Transport::Esp { spi, .. } = parsed.transport {
+            match self.policy.peers.iter().position(|peer| peer.open_spi == spi) {
+                Some(peer) => return self.open(peer, index, frame, &parsed),
+                None if self.is_own(&parsed) => return Err(DropReason::UnknownSpi),
+                None => {}
+            }
+        }
+        if self.is_own(&parsed) {
+            if self.neighbours.learn(&parsed, frame.bytes(), now) {
+                self.refresh(now);
+            }
+            self.untag(frame);
+            send_whole(&mut self.output, Destination::Punt, index, frame);
+            return Ok(Verdict::Punt);
+        }
+        let class = frame_class(&parsed);
+        match route(&self.policy, class, &parsed.source, has_address(&parsed)) {
+            Ok(None) => {}
+            Ok(Some(_)) => return Err(DropReason::NotSealed),
+            Err(reason) => return Err(reason),
+        }
+        send_whole(&mut self.output, Destination::Host, index, frame);
+        Ok(self.passed(class))
+    }
+
+    fn open(
+        &mut self,
+        peer: usize,
+        index: u32,
+        frame: &mut Frame<'_>,
+        outer: &Parsed,
+    ) -> Result<Verdict, DropReason> {
+        let opened =
+            self.opening[peer].open(&self.policy.peers[peer], &self.hosts, frame, outer)?;
+        let Some(inner) = opened else { return Ok(Verdict::Consumed) };
+        self.counters.ce_combined += u64::from(inner.congestion_combined);
+        let mut parsed = inner.parsed;
+        self.clamp(peer, frame, &mut parsed);
+        send_whole(&mut self.output, Destination::Host, index, frame);
+        Ok(Verdict::Opened)
+    }
+
+    /// Lowers what a connection that is being set up may send, in both directions.
+    #[inline]
+    fn clamp(&mut self, peer: usize, frame: &mut Frame<'_>, parsed: &mut Parsed) {
+        if let Transport::Tcp { .. } = parsed.transport {
+            let ip_mtu = self.sealing[peer].ip_mtu(parsed);
+            let partial = frame.meta.offload.checksum.is_some();
+            let clamped = mtu::clamp_mss(frame.bytes_mut(), parsed, ip_mtu, partial);
+            self.counters.mss_clamped += u64::from(clamped);
+        }
+    }
+
+    fn answer_too_big(&mut self, now: Time, peer: usize, parsed: &Parsed, frame: &Frame<'_>) {
+        if !mtu::may_answer(parsed, frame.bytes()) || !self.answers.take(now) {
+            return;
+        }
+        let ip_mtu = self.sealing[peer].ip_mtu(parsed);
+        let Some(range) = self.output.allocate(mtu::answer_len(parsed)) else { return };
+        mtu::answer_too_big(parsed, frame.bytes(), ip_mtu, self.output.arena_mut(&range));
+        self.output.send(Destination::Host, Offload::default(), Part::Arena(range));
+        self.counters.too_big_answered += 1;
+    }
+
+    fn passed(&self, class: Option<FrameClass>) -> Verdict {
+        match class {
+            Some(class) if self.policy.seals() => Verdict::Clear(class),
+            _ => Verdict::Forward,
+        }
+    }
+
+    fn refresh(&mut self, now: Time) {
+        for peer in &mut self.sealing {
+            peer.refresh(self.policy.own.as_ref(), &self.neighbours, now);
+        }
+    }
+
+    /// Whether the packet belongs to the gateway's own kernel.
+    fn is_own(&self, parsed: &Parsed) -> bool {
+        let Some(own) = &self.policy.own else { return false };
+        match parsed.network {
+            Network::Arp | Network::Ipv4 => own.holds(&parsed.destination),
+            Network::Ipv6 => {
+                own.holds(&parsed.destination) || own.is_solicited_group(&parsed.destination)
+            }
+            _ => false,
+        }
+    }
+
+    /// What the kernel may say on the wire: address resolution, ICMP, IKE; from an own address.
+    fn may_leave(&self, parsed: &Parsed) -> bool {
+        let Some(own) = &self.policy.own else { return false };
+        if parsed.link.source != own.mac || !own.holds(&parsed.source) {
+            return false;
+        }
+        match parsed.transport {
+            Transport::Icmp { .. } => true,
+            Transport::Udp { source, .. } => matches!(source, 500 | 4500),
+            _ => parsed.network == Network::Arp,
+        }
+    }
+
+    fn tag(&self, frame: &mut Frame<'_>) -> bool {
+        let Some(vlan) = self.policy.own.as_ref().and_then(|own| own.vlan) else { return true };
+        let Some(bytes) = frame.prepend(4) else { return false };
+        bytes.copy_within(4..16, 0);
+        bytes[12..14].copy_from_slice(&0x8100u16.to_be_bytes());
+        bytes[14..16].copy_from_slice(&vlan.to_be_bytes());
+        frame.meta.offload.checksum = frame.meta.offload.checksum.map(|mut partial| {
+            partial.start += 4;
+            partial.field += 4;
+            partial
+        });
+        true
+    }
+
+    fn untag(&self, frame: &mut Frame<'_>) {
+        let tagged = self.policy.own.as_ref().is_some_and(|own| own.vlan.is_some());
+        if tagged && frame.len() >= 18 && frame.bytes()[12..14] == [0x81, 0] {
+            frame.bytes_mut().copy_within(0..12, 4);
+            frame.trim_front(4);
+            frame.meta.offload = Offload::default();
+        }
+    }
+
+    /// The policy in force.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// All counters.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// What was sealed to the peer of this index and opened from it.
+    pub fn peer_counters(&self, peer: usize) -> PeerCounters {
+        let (sealed, opened) = (&self.sealing[peer].counters, &self.opening[peer].counters);
+        PeerCounters {
+            sealed_packets: sealed.sealed_packets,
+            sealed_bytes: sealed.sealed_bytes,
+            ..*opened
+        }
+    }
+
+    /// The associations that seal, to extend their reservations.
+    pub fn sealing_associations(&mut self) -> impl Iterator<Item = &mut SealingSa> {
+        self.sealing.iter_mut().map(|peer| &mut peer.association)
+    }
+
+    /// The associations that open, to keep their replay state before a batch is delivered.
+    pub fn opening_associations(&mut self) -> impl Iterator<Item = &mut OpeningSa> {
+        self.opening.iter_mut().map(|peer| &mut peer.association)
+    }
+
+    /// The output of the last call.
+    pub fn output(&self) -> &Output {
+        &self.output
+    }
+}
+
+/// Where a packet with `address` on the far side belongs: to a peer, or in clear (`None`).
+#[inline]
+fn route(
+    policy: &Policy,
+    class: Option<FrameClass>,
+    address: &[u8; 16],
+    has_address: bool,
+) -> Result<Option<usize>, DropReason> {
+    if let Some(class) = class {
+        return match policy.frames.of(class) {
+            Action::Clear => Ok(None),
+            Action::Seal => policy.peer_for_everything().map(Some).ok_or(DropReason::NoPolicy),
+            Action::Drop if class >= FrameClass::Broadcast => Err(DropReason::Multicast),
+            Action::Drop => Err(DropReason::LinkProtocol),
+        };
+    }
+    let peer = if has_address { policy.peer_for(address) } else { policy.peer_for_everything() };
+    match (peer, policy.default) {
+        (Some(peer), _) => Ok(Some(peer)),
+        (None, Action::Clear) => Ok(None),
+        (None, _) => Err(DropReason::NoPolicy),
+    }
+}
+
+#[inline]
+fn has_address(parsed: &Parsed) -> bool {
+    matches!(parsed.network, Network::Ipv4 | Network::Ipv6 | Network::Grh)
+}
+
+#[inline]
+fn send_whole(output: &mut Output, destination: Destination, index: u32, frame: &Frame<'_>) {
+    let range = 0..frame.len() as u32;
+    output.send(destination, frame.meta.offload, Part::Frame { frame: index, range });
+}
