@@ -1,18 +1,19 @@
 //! ESP read as its specification: what is sealed opens, what was touched does not, and nothing
 //! repeats over any crash.
 
+mod buffers;
+
 use std::collections::BTreeSet;
 
+use buffers::Packet;
 use proptest::prelude::*;
 use weir_engine::esp::nonce::RESERVATION_BLOCK;
-use weir_engine::esp::open::{OpenError, Opened, OpeningSa, OpeningState};
+use weir_engine::esp::open::{OpenError, OpeningSa, OpeningState};
 use weir_engine::esp::sa::{AeadKey, SaError, SaParameters, Salt, Sequence, Spi};
 use weir_engine::esp::seal::{SealError, SealingSa, SealingState};
 use weir_engine::esp::{esp_len, next_header};
 use weir_engine::verdict::DropReason;
 use weir_wire::frame::{Frame, Meta};
-
-const ROOM: usize = 128;
 
 #[test]
 fn sealed_packets_open_to_what_they_were() {
@@ -409,42 +410,4 @@ fn contains(haystack: &[u8], needle: &[u8]) -> bool {
 fn far_ahead(packet: &Packet) -> bool {
     let low = u32::from_be_bytes(packet.bytes()[4..8].try_into().unwrap());
     low > u32::MAX - 1023
-}
-
-/// A packet in a buffer of its own, with room around it.
-struct Packet {
-    buffer: Vec<u8>,
-    start: usize,
-    end: usize,
-}
-
-impl Packet {
-    fn new(bytes: &[u8]) -> Self {
-        let buffer = [&[0; ROOM][..], bytes, &[0; ROOM]].concat();
-        Self { buffer, start: ROOM, end: ROOM + bytes.len() }
-    }
-
-    fn bytes(&self) -> &[u8] {
-        &self.buffer[self.start..self.end]
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.buffer[self.start..self.end]
-    }
-
-    fn seal(&mut self, sealing: &mut SealingSa, next_header: u8) -> Result<(), SealError> {
-        self.change(|frame| sealing.seal(frame, next_header))
-    }
-
-    fn open(&mut self, opening: &mut OpeningSa) -> Result<Opened, OpenError> {
-        self.change(|frame| opening.open(frame))
-    }
-
-    fn change<T>(&mut self, change: impl FnOnce(&mut Frame<'_>) -> T) -> T {
-        let mut frame = Frame::new(&mut self.buffer, self.start, self.end, Meta::default());
-        let result = change(&mut frame);
-        let (start, len) = (frame.headroom(), frame.len());
-        (self.start, self.end) = (start, start + len);
-        result
-    }
 }

@@ -1,2 +1,7 @@
 //! What network cards do for a sender and a receiver, done here where no card does it: checksums,
 //! cutting super-packets into segments, gathering segments into super-packets.
+
+pub mod checksum;
+pub mod segment;
+
+pub mod gather;
