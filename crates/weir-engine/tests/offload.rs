@@ -187,7 +187,7 @@ fn gather(packets: &mut [Packet]) -> Vec<(Vec<u8>, Offload)> {
     let mut output = Output::new(0);
     let mut gather = Gather::new();
     for (index, parsed) in parsed.iter().enumerate() {
-        gather.push(&frames, index as u32, parsed, Destination::Across, &mut output);
+        gather.push(&frames, index as u32, parsed, Destination::Host, &mut output);
     }
     gather.finish(&mut frames, &mut output);
     let sent = output.packets.iter().map(|packet| {
