@@ -41,7 +41,8 @@ pub struct PortCounters {
     pub sent_bytes: u64,
     /// Lost in the kernel before we saw them because our ring or queue was full.
     pub lost_ring_full: u64,
-    /// Received cut short because no buffer could hold them; not handed over.
+    /// Received cut short because no buffer could hold them, or with
+    /// metadata that contradict them; not handed over.
     pub lost_truncated: u64,
     /// Not sent: the device's queue was full.
     pub send_queue_full: u64,

@@ -1,0 +1,82 @@
+//! The kernel's own counters of an interface.
+
+use std::io;
+
+use crate::netlink::{Netlink, RTM_GETLINK, attribute, u64_at};
+
+const IFINFO_LEN: usize = 16;
+const IFLA_STATS64: u16 = 23;
+
+/// A part of `struct rtnl_link_stats64`, by its names there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkCounters {
+    /// Frames received.
+    pub rx_packets: u64,
+    /// Frames sent.
+    pub tx_packets: u64,
+    /// Bytes received.
+    pub rx_bytes: u64,
+    /// Bytes sent.
+    pub tx_bytes: u64,
+    /// Received frames that the kernel dropped before a socket saw them: no memory, or the
+    /// processor's backlog full. Without a guard also frames that no protocol wanted.
+    pub rx_dropped: u64,
+    /// Frames dropped on their way out.
+    pub tx_dropped: u64,
+    /// Received frames that overran the device's ring.
+    pub rx_over_errors: u64,
+    /// Received frames with a wrong frame check sequence.
+    pub rx_crc_errors: u64,
+    /// Received frames that overran the device's memory.
+    pub rx_fifo_errors: u64,
+    /// Received frames for which the host gave the device no buffer in time.
+    pub rx_missed_errors: u64,
+}
+
+impl LinkCounters {
+    /// Reads them for interface number `index`.
+    pub(crate) fn read(netlink: &mut Netlink, index: i32) -> io::Result<Self> {
+        let mut body = vec![0; IFINFO_LEN];
+        body[4..8].copy_from_slice(&index.to_ne_bytes());
+        let answer = netlink.request(RTM_GETLINK, 0, &body)?;
+        let stats = answer
+            .first()
+            .and_then(|message| attribute(message.body.get(IFINFO_LEN..)?, IFLA_STATS64))
+            .ok_or_else(|| io::Error::other("the kernel gave no interface counters"))?;
+        let field = |number: usize| u64_at(stats, number * 8).unwrap_or_default();
+        Ok(Self {
+            rx_packets: field(0),
+            tx_packets: field(1),
+            rx_bytes: field(2),
+            tx_bytes: field(3),
+            rx_dropped: field(6),
+            tx_dropped: field(7),
+            rx_over_errors: field(11),
+            rx_crc_errors: field(12),
+            rx_fifo_errors: field(14),
+            rx_missed_errors: field(15),
+        })
+    }
+
+    /// Received frames lost below any socket.
+    pub fn rx_lost(&self) -> u64 {
+        self.rx_dropped + self.rx_over_errors + self.rx_fifo_errors + self.rx_missed_errors
+    }
+
+    /// What was counted after `earlier`.
+    pub fn since(&self, earlier: &Self) -> Self {
+        let less = |now: u64, then: u64| now.saturating_sub(then);
+        Self {
+            rx_packets: less(self.rx_packets, earlier.rx_packets),
+            tx_packets: less(self.tx_packets, earlier.tx_packets),
+            rx_bytes: less(self.rx_bytes, earlier.rx_bytes),
+            tx_bytes: less(self.tx_bytes, earlier.tx_bytes),
+            rx_dropped: less(self.rx_dropped, earlier.rx_dropped),
+            tx_dropped: less(self.tx_dropped, earlier.tx_dropped),
+            rx_over_errors: less(self.rx_over_errors, earlier.rx_over_errors),
+            rx_crc_errors: less(self.rx_crc_errors, earlier.rx_crc_errors),
+            rx_fifo_errors: less(self.rx_fifo_errors, earlier.rx_fifo_errors),
+            rx_missed_errors: less(self.rx_missed_errors, earlier.rx_missed_errors),
+        }
+    }
+}

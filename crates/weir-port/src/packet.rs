@@ -1,0 +1,220 @@
+//! AF_PACKET port: a shared receive ring, frames changed in place in its slots, and sends that
+//! gather straight from the caller's memory.
+//!
+//! ```text
+//!   kernel --> slot [ header | room >= 192 | vnet | frame | room ]  --> Frame, in place
+//!          --> slot flagged COPY, frame whole in the socket's queue --> Frame in a 64 KiB buffer
+//!   Outgoing --> sendmmsg [ vnet | piece | piece ... ] --> device, past its queueing discipline
+//! ```
+//!
+//! Version 2 of the ring, since version 3 holds frames back by a timer (2-4 ms measured). Slots are
+//! sized by the interface's MTU, so that RDMA frames stay in the ring while super-packets take the
+//! queue. There is no transmit ring: on veth the kernel gives its slots back while the receiver
+//! still reads their pages.
+
+mod open;
+
+pub(crate) use open::Opening;
+pub use open::{Fanout, FanoutMode, OpenError, PacketOptions};
+
+use std::io;
+use std::os::fd::RawFd;
+
+use arrayvec::ArrayVec;
+use weir_wire::frame::{Frame, Meta, Time};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::interface::LinkCounters;
+use crate::netlink::Netlink;
+use crate::port::{BATCH, Outgoing, Port, PortCounters, Transmitted};
+use crate::room::{HEADROOM, TAILROOM};
+use crate::sys::receive_ring::{
+    ReceiveRing, STATUS_COPY, STATUS_VLAN_TPID_VALID, STATUS_VLAN_VALID, Slot,
+};
+use crate::sys::send::{PIECES_MAX, SendBatch};
+use crate::sys::socket::Socket;
+use crate::vnet::{VNET_HEADER_LEN, VnetHeader, shifted};
+
+/// Longest frame taken whole: 64 KiB of IP and its Ethernet header with two tags.
+const SUPER_PACKET_LEN_MAX: usize = 65_536 + 22;
+/// Super-packets handed over in one batch: what they fill stays in a second-level cache.
+const SUPER_PACKETS: usize = 16;
+/// Times a frame is offered again to a full queue before it is dropped and counted.
+const SEND_ATTEMPTS: u32 = 4;
+const VLAN_TAG_LEN: usize = 4;
+const ETHERTYPE_VLAN: u16 = 0x8100;
+
+/// One interface, received from and sent to by packet sockets.
+#[derive(Debug)]
+pub struct PacketPort {
+    name: String,
+    index: i32,
+    receiver: Socket,
+    ring: ReceiveRing,
+    super_packets: Vec<Box<[u8]>>,
+    sender: Socket,
+    batch: SendBatch,
+    netlink: Netlink,
+    at_open: LinkCounters,
+    counters: PortCounters,
+    /// Sends that the device dropped and told us of: also in its own count.
+    refused_by_device: u64,
+}
+
+impl Port for PacketPort {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn receive(&mut self, handle: &mut dyn FnMut(&mut [Frame<'_>])) -> io::Result<usize> {
+        let Self { ring, super_packets, receiver, counters, .. } = self;
+        let batch = ring.batch();
+        let mut frames = ArrayVec::<Frame<'_>, BATCH>::new();
+        let mut buffers = super_packets.iter_mut();
+        while !frames.is_full() && buffers.len() > 0 {
+            let Some(slot) = batch.take() else { break };
+            match frame_of(slot, receiver, &mut buffers) {
+                Some(frame) => {
+                    counters.received_frames += 1;
+                    counters.received_bytes += frame.len() as u64;
+                    frames.push(frame);
+                }
+                None => counters.lost_truncated += 1,
+            }
+        }
+        if !frames.is_empty() {
+            handle(&mut frames);
+        }
+        Ok(frames.len())
+    }
+
+    fn transmit(&mut self, frames: &[Outgoing<'_>]) -> Transmitted {
+        let mut done = Transmitted::default();
+        for chunk in frames.chunks(BATCH) {
+            let sent = self.transmit_batch(chunk);
+            done.sent += sent;
+            done.dropped += chunk.len() as u64 - sent;
+        }
+        done
+    }
+
+    fn counters(&mut self) -> PortCounters {
+        if let Ok([_, drops]) =
+            self.receiver.option::<[u32; 2]>(open::SOL_PACKET, PACKET_STATISTICS)
+        {
+            self.counters.lost_ring_full += u64::from(drops);
+        }
+        if let Ok(link) = LinkCounters::read(&mut self.netlink, self.index) {
+            let since = link.since(&self.at_open);
+            let silent_sends = since.tx_dropped.saturating_sub(self.refused_by_device);
+            self.counters.device_dropped = since.rx_lost() + silent_sends;
+        }
+        self.counters
+    }
+
+    fn poll_fd(&self) -> Option<RawFd> {
+        Some(self.receiver.fd())
+    }
+}
+
+/// Reading it sets the kernel's counts to zero.
+const PACKET_STATISTICS: i32 = 6;
+
+impl PacketPort {
+    fn transmit_batch(&mut self, frames: &[Outgoing<'_>]) -> u64 {
+        if frames.iter().any(|frame| frame.parts.len() >= PIECES_MAX) {
+            // Nothing of ours cuts a packet so small; send the rest one by one.
+            let (fit, unfit): (Vec<_>, Vec<_>) =
+                frames.iter().partition(|frame| frame.parts.len() < PIECES_MAX);
+            self.counters.send_too_large += unfit.len() as u64;
+            return fit.iter().map(|frame| self.transmit_batch(std::slice::from_ref(frame))).sum();
+        }
+        let Self { batch, sender, counters, refused_by_device, .. } = self;
+        let mut lost = [false; BATCH];
+        let mut attempts = 0;
+        let sent = batch.send(sender.fd(), frames, |index, error| {
+            let full = matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::EAGAIN));
+            *refused_by_device += u64::from(error.raw_os_error() == Some(libc::ENOBUFS));
+            attempts += 1;
+            if full && attempts < SEND_ATTEMPTS {
+                // The receiver may be waiting for this very core.
+                std::thread::yield_now();
+                return true;
+            }
+            attempts = 0;
+            lost[index] = true;
+            match error.raw_os_error() {
+                _ if full => counters.send_queue_full += 1,
+                Some(libc::EMSGSIZE) => counters.send_too_large += 1,
+                _ => counters.send_refused += 1,
+            }
+            false
+        });
+        counters.sent_frames += sent;
+        let taken = frames.iter().zip(lost).filter(|(_, lost)| !lost);
+        let lens = taken.flat_map(|(frame, _)| frame.parts.iter().map(|part| part.len() as u64));
+        counters.sent_bytes += lens.sum::<u64>();
+        sent
+    }
+}
+
+/// The frame in `slot`, or from the socket's queue where the slot says that it waits there. `None`:
+/// no buffer held it whole, or its metadata contradict it.
+fn frame_of<'b>(
+    slot: Slot<'b>,
+    receiver: &Socket,
+    buffers: &mut std::slice::IterMut<'b, Box<[u8]>>,
+) -> Option<Frame<'b>> {
+    let Slot { status, len, snap_len, start, time_ns, vlan, bytes } = slot;
+    let (buffer, start, len) = if status & STATUS_COPY != 0 {
+        let buffer = buffers.next()?;
+        let len = receive_whole(receiver, buffer)?;
+        (&mut buffer[..], HEADROOM, len)
+    } else if snap_len < len {
+        return None;
+    } else if bytes.len() < start + len + TAILROOM {
+        let buffer = buffers.next()?;
+        let from = start - VNET_HEADER_LEN;
+        let to = HEADROOM - VNET_HEADER_LEN;
+        let copied = VNET_HEADER_LEN + len;
+        buffer.get_mut(to..to + copied)?.copy_from_slice(&bytes[from..from + copied]);
+        (&mut buffer[..], HEADROOM, len)
+    } else {
+        (bytes, start, len)
+    };
+    let end = start + len;
+    let (header, _) = VnetHeader::read_from_prefix(&buffer[start - VNET_HEADER_LEN..end]).ok()?;
+    let offload = header.to_offload(&buffer[start..end])?;
+    let meta = Meta { time: Time(time_ns), original_len: len as u32, offload, ..Meta::default() };
+    let mut frame = Frame::new(buffer, start, end, meta);
+    if status & STATUS_VLAN_VALID != 0 {
+        let protocol = if status & STATUS_VLAN_TPID_VALID != 0 { vlan.1 } else { ETHERTYPE_VLAN };
+        insert_tag(&mut frame, protocol, vlan.0);
+    }
+    Some(frame)
+}
+
+/// Takes the next frame of the socket's queue into `buffer`, its virtio header before the headroom's
+/// end; `None` when it is not there (the queue was full) or longer than the buffer.
+fn receive_whole(receiver: &Socket, buffer: &mut [u8]) -> Option<usize> {
+    let room = buffer.len() - TAILROOM;
+    let into = &mut buffer[HEADROOM - VNET_HEADER_LEN..room];
+    let count = receiver.receive(into, libc::MSG_DONTWAIT | libc::MSG_TRUNC).ok()?;
+    if count > into.len() {
+        return None;
+    }
+    count.checked_sub(VNET_HEADER_LEN)
+}
+
+/// Puts back the tag that the kernel took out.
+fn insert_tag(frame: &mut Frame<'_>, protocol: u16, control: u16) {
+    if frame.len() < 12 {
+        return;
+    }
+    let Some(bytes) = frame.prepend(VLAN_TAG_LEN) else { return };
+    bytes.copy_within(VLAN_TAG_LEN..VLAN_TAG_LEN + 12, 0);
+    bytes[12..14].copy_from_slice(protocol.to_be_bytes().as_bytes());
+    bytes[14..16].copy_from_slice(control.to_be_bytes().as_bytes());
+    frame.meta.original_len += VLAN_TAG_LEN as u32;
+    frame.meta.offload = shifted(frame.meta.offload, VLAN_TAG_LEN as u16);
+}

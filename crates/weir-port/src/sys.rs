@@ -1,0 +1,10 @@
+//! The unsafe room: system calls and kernel memory behind safe types. Everything here is a thin
+//! layer over one kernel interface; decisions are taken outside.
+#![allow(unsafe_code)]
+
+pub(crate) mod interface_request;
+pub(crate) mod poll;
+pub(crate) mod receive_ring;
+pub(crate) mod send;
+pub(crate) mod socket;
+pub(crate) mod tun;

@@ -1,0 +1,113 @@
+//! A socket with typed options.
+
+use std::io;
+use std::mem::size_of;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
+
+/// An owned socket, closed on exec.
+#[derive(Debug)]
+pub(crate) struct Socket(OwnedFd);
+
+/// `struct sockaddr_ll` (linux/if_packet.h).
+#[repr(C)]
+#[derive(IntoBytes, Immutable, FromBytes)]
+struct LinkLayerAddress {
+    family: u16,
+    protocol_be: u16,
+    interface_index: i32,
+    hardware_type: u16,
+    packet_type: u8,
+    address_len: u8,
+    address: [u8; 8],
+}
+
+impl Socket {
+    pub(crate) fn open(domain: i32, kind: i32, protocol: i32) -> io::Result<Self> {
+        // SAFETY: socket(2) takes three numbers and touches no memory of ours.
+        let fd = unsafe { libc::socket(domain, kind | libc::SOCK_CLOEXEC, protocol) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just given us this descriptor; nobody else owns it.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
+    /// setsockopt(2) with the value's own size.
+    pub(crate) fn set(
+        &self,
+        level: i32,
+        name: i32,
+        value: &(impl IntoBytes + Immutable),
+    ) -> io::Result<()> {
+        let bytes = value.as_bytes();
+        // SAFETY: pointer and length describe `bytes`, which the kernel only reads.
+        let result = unsafe {
+            libc::setsockopt(
+                self.fd(),
+                level,
+                name,
+                bytes.as_ptr().cast(),
+                bytes.len() as libc::socklen_t,
+            )
+        };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// getsockopt(2) of a value of known size; a shorter answer leaves zeros behind it.
+    pub(crate) fn option<T: FromBytes + IntoBytes>(&self, level: i32, name: i32) -> io::Result<T> {
+        let mut value = T::new_zeroed();
+        let mut len = size_of::<T>() as libc::socklen_t;
+        // SAFETY: pointer and length describe `value`, whose type takes any bytes.
+        let result = unsafe {
+            libc::getsockopt(
+                self.fd(),
+                level,
+                name,
+                value.as_mut_bytes().as_mut_ptr().cast(),
+                &mut len,
+            )
+        };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
+    }
+
+    /// bind(2) to a packet address; protocol 0 receives nothing.
+    pub(crate) fn bind_link(&self, interface_index: i32, protocol: u16) -> io::Result<()> {
+        let address = LinkLayerAddress {
+            family: libc::AF_PACKET as u16,
+            protocol_be: protocol.to_be(),
+            interface_index,
+            ..LinkLayerAddress::new_zeroed()
+        };
+        self.bind_bytes(address.as_bytes())
+    }
+
+    /// bind(2) to an address of any family, given as its C structure's bytes.
+    pub(crate) fn bind_bytes(&self, address: &[u8]) -> io::Result<()> {
+        // SAFETY: pointer and length describe `address`, which the kernel only reads.
+        let result = unsafe {
+            libc::bind(self.fd(), address.as_ptr().cast(), address.len() as libc::socklen_t)
+        };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// recv(2); with `MSG_TRUNC` the result may exceed the buffer.
+    pub(crate) fn receive(&self, buffer: &mut [u8], flags: i32) -> io::Result<usize> {
+        // SAFETY: pointer and length describe `buffer`, which is ours to write.
+        let count =
+            unsafe { libc::recv(self.fd(), buffer.as_mut_ptr().cast(), buffer.len(), flags) };
+        usize::try_from(count).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// send(2) of one message.
+    pub(crate) fn send(&self, message: &[u8]) -> io::Result<usize> {
+        // SAFETY: pointer and length describe `message`, which the kernel only reads.
+        let count = unsafe { libc::send(self.fd(), message.as_ptr().cast(), message.len(), 0) };
+        usize::try_from(count).map_err(|_| io::Error::last_os_error())
+    }
+}
