@@ -22,4 +22,7 @@ pub mod observe;
 
 pub mod traffic;
 
+pub mod gateways;
+
 pub mod vm;
+pub mod wireguard;

@@ -233,6 +233,18 @@ pub fn installed(tool: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(tool).is_file())
 }
 
+/// Resident memory of a process, MiB.
+///
+/// # Errors
+/// There is no such process.
+pub fn resident_mib(pid: u32) -> Result<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))
+        .with_context(|| format!("process {pid} has ended"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
+    kib.map(|kib| kib / 1024.0).with_context(|| format!("process {pid} has no memory"))
+}
+
 /// Checks that every tool is installed.
 ///
 /// # Errors

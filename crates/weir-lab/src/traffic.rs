@@ -2,6 +2,7 @@
 
 use anyhow::{Result, bail};
 
+pub mod bypass;
 pub mod frames;
 pub mod iperf;
 pub mod ping;

@@ -37,6 +37,9 @@ const MIRELES_PAYLOAD: [u8; 64] = {
     bytes
 };
 
+/// Source port 2048 and destination port 22992, as they stand in his frames.
+pub const PREBUILT_TCP_PORTS: [u8; 4] = [0x08, 0x00, 0x59, 0xd0];
+
 const ETHERTYPE_ROCE_V1: u16 = 0x8915;
 /// The GRH's next header when a BTH follows (IBTA Vol 1 s8.3.3).
 const GRH_NEXT_BTH: u8 = 0x1b;

@@ -1,0 +1,189 @@
+//! Two gateways in a lab: `weir up` in each gateway namespace, driven as an operator would, by its
+//! command line alone.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::interrupt;
+use crate::netns::SHORT;
+use crate::process::{self, Running};
+use crate::topology::{HOST_PORT, Lab, Side, WIRE_PORT};
+
+/// A gateway that does not answer by then will not.
+const START: Duration = Duration::from_secs(20);
+/// Names of the two gateways, as configurations and control sockets have them.
+pub const NAMES: [&str; 2] = ["gw-a", "gw-b"];
+
+/// What the gateways do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protection {
+    /// Forward everything as it is, counted.
+    Plain,
+    /// Seal everything, whole Ethernet frames, as a bump in the wire.
+    Sealed,
+}
+
+/// How the gateways are set up.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The `weir` program.
+    pub program: PathBuf,
+    /// What they do.
+    pub protection: Protection,
+    /// The kernel interface that moves frames: `packet`, `tap` or `xdp`; absent: Weir's default.
+    pub driver: Option<String>,
+}
+
+/// Two running gateways. Dropping it ends them, unless they were [detached](Gateways::detach).
+#[derive(Debug)]
+pub struct Gateways {
+    daemons: [Running; 2],
+    program: PathBuf,
+    run_folder: PathBuf,
+}
+
+impl Gateways {
+    /// Starts both and waits until they answer.
+    ///
+    /// # Errors
+    /// One does not start or answer; its own words.
+    pub fn start(lab: &Lab, setup: &Setup) -> Result<Self> {
+        let keys = match setup.protection {
+            Protection::Plain => None,
+            Protection::Sealed => Some(Keys::generate(lab, &setup.program)?),
+        };
+        let run_folder = lab.folder().join("run");
+        let start = |side: Side| -> Result<Running> {
+            let text = configuration(lab, side, setup, keys.as_ref(), &run_folder);
+            let file = lab.folder().join(format!("{}.toml", NAMES[side.index()]));
+            fs::write(&file, text)?;
+            let mut command = lab.gateway(side).command(&setup.program.display().to_string());
+            Running::start(command.arg("up").arg(&file))
+        };
+        let daemons = [start(Side::A)?, start(Side::B)?];
+        let mut gateways = Self { daemons, program: setup.program.clone(), run_folder };
+        for side in Side::BOTH {
+            gateways.wait_ready(side)?;
+        }
+        Ok(gateways)
+    }
+
+    /// What `weir status --json` says of a gateway.
+    ///
+    /// # Errors
+    /// It does not answer, or its counters do not add up.
+    pub fn status(&self, side: Side) -> Result<Value> {
+        let mut command = Command::new(&self.program);
+        command.args(["status", NAMES[side.index()], "--json", "--run-dir"]).arg(&self.run_folder);
+        let said = process::run(&mut command, SHORT)?.stdout;
+        serde_json::from_str(&said).context("`weir status --json` speaks JSON")
+    }
+
+    /// Process ids.
+    pub fn process_ids(&self) -> [u32; 2] {
+        [self.daemons[0].id(), self.daemons[1].id()]
+    }
+
+    /// What a gateway has logged.
+    pub fn log(&self, side: Side) -> String {
+        self.daemons[side.index()].stderr()
+    }
+
+    /// The daemon of one side, for those who want to stop or kill it.
+    pub fn daemon(&mut self, side: Side) -> &mut Running {
+        &mut self.daemons[side.index()]
+    }
+
+    /// Where the control sockets are.
+    pub fn run_folder(&self) -> &Path {
+        &self.run_folder
+    }
+
+    fn wait_ready(&mut self, side: Side) -> Result<()> {
+        let waited = interrupt::until("answer from a gateway", START, || {
+            let daemon = &mut self.daemons[side.index()];
+            if !daemon.is_running()? {
+                bail!("`{}` ended: {}", daemon.label(), daemon.stderr().trim());
+            }
+            Ok(self.status(side).is_ok())
+        });
+        waited.with_context(|| format!("{}: {}", NAMES[side.index()], self.log(side).trim()))
+    }
+}
+
+/// The two directions' keys, made by `weir keys generate`.
+struct Keys {
+    /// By the side that seals: key file and SPI.
+    by_sender: [(PathBuf, u64); 2],
+}
+
+impl Keys {
+    fn generate(lab: &Lab, program: &Path) -> Result<Self> {
+        let folder = lab.folder().join("keys");
+        // Keys that exist are never overwritten; a lab makes fresh ones for each start.
+        let _ = fs::remove_dir_all(&folder);
+        let _ = fs::remove_dir_all(lab.folder().join("state"));
+        let mut command = Command::new(program);
+        command.args(["keys", "generate", NAMES[0], NAMES[1], "--json", "--directory"]);
+        let said = process::run(command.arg(&folder), SHORT)?.stdout;
+        let made: Value = serde_json::from_str(&said).context("`weir keys` speaks JSON")?;
+        let of = |name: &str| -> Result<(PathBuf, u64)> {
+            let list = made.as_array().or_else(|| made["keys"].as_array());
+            let key = list.into_iter().flatten().find(|key| key["from"] == name);
+            let key = key.with_context(|| format!("no key from {name} in {said}"))?;
+            let file = key["key_file"].as_str().context("a key has a file")?;
+            Ok((PathBuf::from(file), key["spi"].as_u64().context("a key has an SPI")?))
+        };
+        Ok(Self { by_sender: [of(NAMES[0])?, of(NAMES[1])?] })
+    }
+}
+
+fn configuration(
+    lab: &Lab,
+    side: Side,
+    setup: &Setup,
+    keys: Option<&Keys>,
+    run_folder: &Path,
+) -> String {
+    let name = NAMES[side.index()];
+    let state_folder = lab.folder().join("state").join(name);
+    let driver = setup.driver.as_ref().map(|it| format!("driver = \"{it}\"\n")).unwrap_or_default();
+    let mut text = format!(
+        "[gateway]\n\
+         name = \"{name}\"\n\
+         state_dir = \"{}\"\n\
+         run_dir = \"{}\"\n\
+         \n\
+         [[pair]]\n\
+         host = \"{HOST_PORT}\"\n\
+         wire = \"{WIRE_PORT}\"\n\
+         {driver}",
+        state_folder.display(),
+        run_folder.display(),
+    );
+    let Some(keys) = keys else {
+        return text + "default = \"forward\"\n";
+    };
+    let association = |sender: Side| {
+        let (file, spi) = &keys.by_sender[sender.index()];
+        format!("{{ spi = {spi}, key_file = \"{}\" }}", file.display())
+    };
+    text += &format!(
+        "\n\
+         [[peer]]\n\
+         name = \"{}\"\n\
+         mode = \"ethernet\"\n\
+         protects = \"everything\"\n\
+         seal = {}\n\
+         open = {}\n",
+        NAMES[side.other().index()],
+        association(side),
+        association(side.other()),
+    );
+    text
+}

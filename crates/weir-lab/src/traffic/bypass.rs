@@ -1,0 +1,234 @@
+//! Senders and receivers past the hosts' kernels, as an RDMA adapter goes past them.
+//!
+//! The sender is a packet socket that skips the queueing discipline: its own host's tcpdump, firewall
+//! and IPsec never see the frames.
+
+use std::collections::HashMap;
+use std::io::IoSlice;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+use weir_port::{BATCH, Outgoing, PacketOptions, PacketPort, Port};
+use weir_wire::frame::{Link, Offload};
+use weir_wire::parse::parse;
+
+use crate::interrupt;
+use crate::topology::{HOST_DEVICE, Lab, Side};
+use crate::traffic::frames::{PREBUILT_TCP_PORTS, Planned, RoceStream};
+
+/// No frame is on its way for longer than this.
+const QUIET: Duration = Duration::from_millis(700);
+
+/// What became of planned frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Exchange {
+    /// Frames that the sending sockets took.
+    pub sent: u64,
+    /// Frames that a sending socket refused.
+    pub refused: u64,
+    /// Frames that arrived byte for byte as sent, each counted as often as it was sent at most.
+    pub intact: u64,
+    /// Frames of these kinds that arrived but were never sent so, or more often than sent.
+    pub altered: u64,
+}
+
+impl Exchange {
+    /// Whether every frame arrived, and nothing else did.
+    pub fn is_exact(&self) -> bool {
+        self.intact == self.sent && self.refused == 0 && self.altered == 0
+    }
+}
+
+/// Sends `frames` in their order, each from its host, at most `rate_per_second`, and compares what
+/// the hosts receive byte by byte.
+///
+/// # Errors
+/// A port cannot be opened or read, or a signal came.
+pub fn exchange(lab: &Lab, frames: &[Planned], rate_per_second: u32) -> Result<Exchange> {
+    on_own_thread(|| {
+        let mut ports = Side::BOTH
+            .iter()
+            .map(|side| {
+                lab.host(*side).enter()?;
+                Ok(PacketPort::open(HOST_DEVICE, PacketOptions::default())?)
+            })
+            .collect::<Result<Vec<PacketPort>>>()?;
+        let mut ledger = Ledger::new(frames);
+        let mut pace = Pace::new(rate_per_second);
+        let mut report = Exchange::default();
+        for run in frames.chunk_by(|a, b| a.from == b.from).flat_map(|run| run.chunks(BATCH / 4)) {
+            pace.wait(run.len())?;
+            let pieces: Vec<[IoSlice<'_>; 1]> =
+                run.iter().map(|frame| [IoSlice::new(&frame.bytes)]).collect();
+            let done = transmit(&mut ports[run[0].from.index()], &pieces);
+            report.sent += done.sent;
+            report.refused += done.dropped;
+            ledger.receive(&mut ports)?;
+        }
+        let mut last = Instant::now();
+        while !ledger.complete() && last.elapsed() < QUIET {
+            interrupt::check()?;
+            if ledger.receive(&mut ports)? > 0 {
+                last = Instant::now();
+            } else {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+        // What else comes when nothing is awaited would be a duplicate.
+        thread::sleep(Duration::from_millis(50));
+        ledger.receive(&mut ports)?;
+        report.intact = ledger.intact;
+        report.altered = ledger.altered;
+        Ok(report)
+    })
+}
+
+/// What a stream's sender did.
+#[derive(Clone, Copy, Debug)]
+pub struct Blast {
+    /// Frames that the sending socket took.
+    pub sent: u64,
+    /// Frames that it refused.
+    pub refused: u64,
+    /// How long it took, seconds.
+    pub seconds: f64,
+}
+
+/// Sends `count` frames of a RoCE stream from host A, `rate_per_second` of them, and receives
+/// nothing: who counts them is the caller's choice.
+///
+/// # Errors
+/// The port cannot be opened, or a signal came.
+pub fn blast(
+    lab: &Lab,
+    stream: &mut RoceStream,
+    count: u64,
+    rate_per_second: u32,
+) -> Result<Blast> {
+    on_own_thread(|| {
+        lab.host(Side::A).enter()?;
+        let options = PacketOptions { ring_slots: 64, ..PacketOptions::default() };
+        let mut port = PacketPort::open(HOST_DEVICE, options)?;
+        // A sixteenth of a gateway's ring at a time, and no more than half a millisecond's worth.
+        let burst = (rate_per_second / 2000).clamp(1, BATCH as u32 / 2) as usize;
+        let mut buffers = vec![vec![0; stream.frame_len()]; burst];
+        let mut pace = Pace::new(rate_per_second);
+        let mut blast = Blast { sent: 0, refused: 0, seconds: 0.0 };
+        let begin = Instant::now();
+        while blast.sent + blast.refused < count {
+            for buffer in &mut buffers {
+                buffer.copy_from_slice(stream.next_frame());
+            }
+            pace.wait(burst)?;
+            let pieces: Vec<[IoSlice<'_>; 1]> =
+                buffers.iter().map(|buffer| [IoSlice::new(buffer)]).collect();
+            let done = transmit(&mut port, &pieces);
+            blast.sent += done.sent;
+            blast.refused += done.dropped;
+        }
+        blast.seconds = begin.elapsed().as_secs_f64();
+        Ok(blast)
+    })
+}
+
+/// Runs `work` on a thread that may move between namespaces and ends with it.
+fn on_own_thread<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    thread::scope(|scope| scope.spawn(work).join())
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+fn transmit(port: &mut PacketPort, pieces: &[[IoSlice<'_>; 1]]) -> weir_port::Transmitted {
+    let outgoing: Vec<Outgoing<'_>> =
+        pieces.iter().map(|parts| Outgoing { parts, offload: Offload::default() }).collect();
+    port.transmit(&outgoing)
+}
+
+/// Frames still awaited, and what came.
+struct Ledger<'a> {
+    /// By the side that receives them: how often each frame is still to come.
+    awaited: [HashMap<&'a [u8], u64>; 2],
+    left: u64,
+    intact: u64,
+    altered: u64,
+}
+
+impl<'a> Ledger<'a> {
+    fn new(frames: &'a [Planned]) -> Self {
+        let mut awaited = [HashMap::new(), HashMap::new()];
+        for Planned { from, bytes } in frames {
+            *awaited[from.other().index()].entry(bytes.as_slice()).or_default() += 1;
+        }
+        Self { awaited, left: frames.len() as u64, intact: 0, altered: 0 }
+    }
+
+    fn complete(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Takes in all that waits at both hosts; returns how many frames that were.
+    fn receive(&mut self, ports: &mut [PacketPort]) -> Result<usize> {
+        let mut total = 0;
+        for (index, port) in ports.iter_mut().enumerate() {
+            loop {
+                let count = port.receive(&mut |batch| {
+                    batch.iter().for_each(|frame| self.take(index, frame.bytes()));
+                });
+                match count.with_context(|| format!("{}: cannot receive", port.name()))? {
+                    0 => break,
+                    count => total += count,
+                }
+            }
+        }
+        Ok(total)
+    }
+
+    fn take(&mut self, receiver: usize, bytes: &[u8]) {
+        match self.awaited[receiver].get_mut(bytes) {
+            Some(count @ 1..) => {
+                *count -= 1;
+                self.left -= 1;
+                self.intact += 1;
+            }
+            // What the hosts' kernels say to each other besides is none of ours.
+            _ => self.altered += u64::from(is_bypass_traffic(bytes)),
+        }
+    }
+}
+
+fn is_bypass_traffic(bytes: &[u8]) -> bool {
+    let parsed = parse(bytes, Link::Ethernet, bytes.len() as u32);
+    // By its bytes: the TCP header is no legal one, so that the walk does not name its ports.
+    let ports = bytes.get(usize::from(parsed.transport_offset)..).and_then(|it| it.first_chunk());
+    let is_prebuilt_tcp = parsed.protocol == 6 && ports == Some(&PREBUILT_TCP_PORTS);
+    parsed.rdma.is_some() || is_prebuilt_tcp
+}
+
+/// Holds a sender to its rate. What it falls behind it may catch up.
+struct Pace {
+    begin: Instant,
+    rate_per_second: f64,
+    released: f64,
+}
+
+impl Pace {
+    fn new(rate_per_second: u32) -> Self {
+        Self {
+            begin: Instant::now(),
+            rate_per_second: f64::from(rate_per_second.max(1)),
+            released: 0.0,
+        }
+    }
+
+    /// Returns when `count` more frames are due.
+    fn wait(&mut self, count: usize) -> Result<()> {
+        interrupt::check()?;
+        let due = Duration::from_secs_f64(self.released / self.rate_per_second);
+        if let Some(early) = due.checked_sub(self.begin.elapsed()) {
+            thread::sleep(early);
+        }
+        self.released += count as f64;
+        Ok(())
+    }
+}

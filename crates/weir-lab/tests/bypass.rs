@@ -1,0 +1,49 @@
+//! Kernel-bypass traffic arrives byte for byte and the sender's own tcpdump never sees it.
+
+use weir_lab::observe::{Capture, Firewall};
+use weir_lab::topology::{Gateways, HOST_DEVICE, Lab, Plan, Side, WIRE_END_A};
+use weir_lab::traffic::frames::{RoceStream, planned};
+use weir_lab::traffic::{Kind, bypass};
+
+fn bridged(test: &str) -> Option<Lab> {
+    match Lab::build(Plan { gateways: Gateways::Bridge, ..Plan::default() }) {
+        Ok(lab) => Some(lab),
+        Err(reason) => {
+            eprintln!("SKIPPED: {test}: {reason:#}");
+            None
+        }
+    }
+}
+
+#[test]
+fn bypass_traffic_is_intact_on_arrival_and_unseen_by_its_sender_s_tcpdump() {
+    let Some(lab) = bridged("bypass_traffic_is_intact_on_arrival") else { return };
+    for kind in [Kind::RoceV2, Kind::RoceV1, Kind::TcpPrebuilt] {
+        let frames = planned(kind, 100).expect("planned");
+        let from_a = frames.iter().filter(|frame| frame.from == Side::A).count() as u64;
+        let host_file = lab.folder().join("host.pcap");
+        let wire_file = lab.folder().join("wire.pcap");
+        let host =
+            Capture::start(lab.host(Side::A), HOST_DEVICE, &host_file, 256).expect("tcpdump");
+        let wire = Capture::start(lab.wire(), WIRE_END_A, &wire_file, 256).expect("tcpdump");
+        let report = bypass::exchange(&lab, &frames, 5000).expect("exchanged");
+        let (host, wire) = (host.stop().expect("accounts"), wire.stop().expect("accounts"));
+        assert_eq!(report.sent, frames.len() as u64, "{}", kind.name());
+        assert!(report.is_exact(), "{}: {report:?}", kind.name());
+        let sent_by_a = format!("({}) and ether src 02:77:00:00:00:0a", kind.capture_filter());
+        assert_eq!(wire.count(&sent_by_a).expect("counted"), from_a, "{}", kind.name());
+        assert_eq!(host.count(&sent_by_a).expect("counted"), 0, "{}", kind.name());
+    }
+}
+
+#[test]
+fn a_stream_is_counted_frame_by_frame_at_the_receiving_host() {
+    let Some(lab) = bridged("a_stream_is_counted_frame_by_frame") else { return };
+    let counter = Firewall::raise(lab.host(Side::B), HOST_DEVICE).expect("nftables");
+    let mut stream = RoceStream::new(1024).expect("a RoCE MTU");
+    let blast = bypass::blast(&lab, &mut stream, 2000, 10_000).expect("sent");
+    assert_eq!(blast.refused, 0);
+    let arrived = || Ok(counter.stopped(Kind::RoceV2)? == blast.sent);
+    weir_lab::interrupt::until("all frames", std::time::Duration::from_secs(10), arrived)
+        .expect("every frame is counted");
+}
