@@ -8,23 +8,29 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use weir_wire::frame::{Frame, Time};
+use weir_wire::frame::{Frame, Meta, Offload, SegmentKind, Time};
 use weir_wire::parse::{MacAddress, Network, Parsed};
 
 use crate::counters::PeerCounters;
 use crate::esp::outer::{
-    ETHERIP_LEN, OuterFields, OuterHeader, OuterLink, UdpEncapsulation, prepend_etherip,
+    ETHERIP_LEN, OUTER_LEN_MAX, OuterFields, OuterHeader, OuterLink, UdpEncapsulation,
+    prepend_etherip,
 };
 use crate::esp::seal::SealingSa;
 use crate::esp::transport::seal_transport;
-use crate::esp::{max_inner, next_header};
+use crate::esp::{esp_len, max_inner, next_header};
 use crate::neighbour::Neighbours;
+use crate::offload::segment::Cut;
+use crate::output::{Destination, Output, Part};
 use crate::policy::{Encapsulation, Mode, OwnAddress, Peer};
 use crate::verdict::DropReason;
 
 /// Hop limit of outer packets.
 const HOP_LIMIT: u8 = 64;
 const UDP_LEN: usize = 8;
+/// Head and tail room of a packet made in the arena.
+const ARENA_HEADROOM: usize = 128;
+const ARENA_TAILROOM: usize = 64;
 /// Ethernet with two tags.
 pub(crate) const LINK_LEN_MAX: usize = 22;
 
@@ -174,6 +180,100 @@ impl SealingPeer {
         borrowed.prepend(frame, fields)?;
         let bytes = frame.prepend(link_len).ok_or(DropReason::NoRoom)?;
         bytes[..link_len].copy_from_slice(link);
+        Ok(())
+    }
+}
+
+impl SealingPeer {
+    /// Cuts a super-packet into segments that fit the wire and seals each into the arena.
+    ///
+    /// A TCP sender that never saw a clamped MSS is cut smaller than it asked for: its receiver
+    /// cannot tell. A UDP sender's datagrams must stay as they are.
+    pub(crate) fn seal_cut(
+        &mut self,
+        frame: &mut Frame<'_>,
+        parsed: &Parsed,
+        output: &mut Output,
+    ) -> Result<(), DropReason> {
+        self.fit_segments(frame, parsed)?;
+        let cut = Cut::new(frame, parsed).ok_or(DropReason::Malformed)??;
+        // Whole or not at all.
+        let each = OUTER_LEN_MAX + ARENA_HEADROOM + ARENA_TAILROOM + esp_len(cut.longest());
+        if output.free() < cut.count() * each {
+            return Err(DropReason::ArenaFull);
+        }
+        match self.mode {
+            Mode::Ethernet => self.cut_ethernet(frame, parsed, cut, output),
+            _ => self.cut_into_frames(frame, parsed, &cut, output),
+        }
+    }
+
+    fn fit_segments(&self, frame: &mut Frame<'_>, parsed: &Parsed) -> Result<(), DropReason> {
+        let segmentation = frame.meta.offload.segmentation.as_mut().ok_or(DropReason::Malformed)?;
+        let headers = parsed.payload_offset.saturating_sub(parsed.network_offset);
+        let payload_max = self.ip_mtu(parsed).saturating_sub(headers);
+        if segmentation.segment_len > payload_max {
+            if segmentation.kind == SegmentKind::Udp || payload_max == 0 {
+                return Err(DropReason::TooBig);
+            }
+            segmentation.segment_len = payload_max;
+        }
+        Ok(())
+    }
+
+    /// One pass over memory: each segment is sealed from the super-packet into the arena.
+    fn cut_ethernet(
+        &mut self,
+        frame: &mut Frame<'_>,
+        parsed: &Parsed,
+        cut: Cut,
+        output: &mut Output,
+    ) -> Result<(), DropReason> {
+        let Some((_, outer)) = &self.outer else { return Err(DropReason::NeighbourUnknown) };
+        let fields = OuterFields { traffic_class: parsed.traffic_class, flow: flow(parsed) };
+        let mut cut = cut.with_etherip(frame)?;
+        while let Some(segment) = cut.next_in_place(frame.bytes_mut()) {
+            let inner_len = segment.len();
+            let range =
+                output.allocate(outer.len() + esp_len(inner_len)).ok_or(DropReason::ArenaFull)?;
+            let packet = output.arena_mut(&range);
+            let inner = &frame.bytes()[segment];
+            self.association.seal_to(inner, next_header::ETHERIP, &mut packet[outer.len()..])?;
+            let checksum = outer.write(packet, fields)?;
+            let offload = Offload { checksum, ..Offload::default() };
+            output.send(Destination::Wire, offload, Part::Arena(range));
+            self.counters.sealed_packets += 1;
+            self.counters.sealed_bytes += inner_len as u64;
+        }
+        Ok(())
+    }
+
+    /// Each segment becomes a frame of its own in the arena, then is sealed as any frame is.
+    fn cut_into_frames(
+        &mut self,
+        frame: &Frame<'_>,
+        parsed: &Parsed,
+        cut: &Cut,
+        output: &mut Output,
+    ) -> Result<(), DropReason> {
+        for index in 0..cut.count() {
+            let payload = &frame.bytes()[cut.payload(index)];
+            let len = cut.header_len() + payload.len();
+            let end = ARENA_HEADROOM + len;
+            let range = output.allocate(end + ARENA_TAILROOM).ok_or(DropReason::ArenaFull)?;
+            let slot = output.arena_mut(&range);
+            let (headers, rest) = slot[ARENA_HEADROOM..].split_at_mut(cut.header_len());
+            cut.write_headers(index, payload, headers);
+            rest[..payload.len()].copy_from_slice(payload);
+            let meta = Meta { offload: Offload::default(), ..frame.meta };
+            let mut segment = Frame::new(slot, ARENA_HEADROOM, end, meta);
+            let segment_end = len as u32;
+            self.seal(&mut segment, &Parsed { end: segment_end, ..*parsed })?;
+            let start = range.start + segment.headroom() as u32;
+            let sealed = start..start + segment.len() as u32;
+            let offload = segment.meta.offload;
+            output.send(Destination::Wire, offload, Part::Arena(sealed));
+        }
         Ok(())
     }
 }

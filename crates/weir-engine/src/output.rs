@@ -74,6 +74,11 @@ impl Output {
         Some(range)
     }
 
+    /// Bytes of the arena that are left.
+    pub fn free(&self) -> usize {
+        self.arena.len() - self.used
+    }
+
     /// Bytes of the arena.
     pub fn arena(&self, range: &Range<u32>) -> &[u8] {
         &self.arena[range.start as usize..range.end as usize]

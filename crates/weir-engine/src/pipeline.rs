@@ -21,6 +21,8 @@ use crate::esp::seal::SealingSa;
 use crate::ingress::{HostAddresses, OpeningPeer};
 use crate::mtu::{self, AnswerLimit};
 use crate::neighbour::{Neighbours, QUESTION_BYTES_MAX};
+use crate::offload::checksum::complete;
+use crate::offload::gather::Gather;
 use crate::output::{Destination, Output, Part};
 use crate::policy::{Action, FrameClass, Mode, Policy};
 use crate::verdict::{DropReason, Side, Verdict};
@@ -72,6 +74,7 @@ pub struct Engine {
     hosts: HostAddresses,
     answers: AnswerLimit,
     counters: Counters,
+    gather: Gather,
     output: Output,
 }
 
@@ -89,6 +92,7 @@ impl Engine {
             hosts: HostAddresses::default(),
             answers: AnswerLimit::default(),
             counters: Counters::default(),
+            gather: Gather::new(),
             output: Output::new(ARENA_BYTES),
         };
         engine.swap(policy, associations)?;
@@ -142,16 +146,37 @@ impl Engine {
     /// output until the next call.
     pub fn process(&mut self, now: Time, side: Side, frames: &mut [Frame<'_>]) -> &Output {
         self.output.clear();
-        for (index, frame) in frames.iter_mut().enumerate() {
-            let bytes = frame.len();
-            let verdict = match side {
-                Side::Host => self.host_frame(now, index as u32, frame),
-                Side::Wire => self.wire_frame(now, index as u32, frame),
-            };
-            let verdict = verdict.unwrap_or_else(Verdict::Drop);
-            self.counters.side_mut(side).count(bytes, verdict);
+        match side {
+            Side::Host => self.host_batch(now, frames),
+            Side::Wire => self.wire_batch(now, frames),
         }
         &self.output
+    }
+
+    fn host_batch(&mut self, now: Time, frames: &mut [Frame<'_>]) {
+        for (index, frame) in frames.iter_mut().enumerate() {
+            let bytes = frame.len();
+            let verdict = self.host_frame(now, index as u32, frame);
+            self.counters.host.count(bytes, verdict.unwrap_or_else(Verdict::Drop));
+        }
+    }
+
+    fn wire_batch(&mut self, now: Time, frames: &mut [Frame<'_>]) {
+        for index in 0..frames.len() {
+            let frame = &mut frames[index];
+            let bytes = frame.len();
+            let verdict = match self.wire_frame(now, index as u32, frame) {
+                Ok((verdict, Some(parsed))) => {
+                    let Self { gather, output, .. } = self;
+                    gather.push(frames, index as u32, &parsed, Destination::Host, output);
+                    verdict
+                }
+                Ok((verdict, None)) => verdict,
+                Err(reason) => Verdict::Drop(reason),
+            };
+            self.counters.wire.count(bytes, verdict);
+        }
+        self.gather.finish(frames, &mut self.output);
     }
 
     /// Packets of the gateway's own that are due: questions for neighbours. Call every 100 ms.
@@ -205,39 +230,54 @@ impl Engine {
         };
         self.clamp(peer, frame, &mut parsed);
         if frame.meta.offload.segmentation.is_some() {
-            return self.seal_cut(peer, frame, &parsed);
+            return self.seal_cut(now, peer, frame, &parsed);
         }
         if !self.sealing[peer].fits(&parsed, frame.len()) {
             self.answer_too_big(now, peer, &parsed, frame);
             return Err(DropReason::TooBig);
+        }
+        if !complete(frame) {
+            return Err(DropReason::Malformed);
         }
         self.sealing[peer].seal(frame, &parsed)?;
         send_whole(&mut self.output, Destination::Wire, index, frame);
         Ok(Verdict::Sealed)
     }
 
+    /// A super-packet becomes one sealed packet a segment.
     fn seal_cut(
         &mut self,
-        _peer: usize,
-        _frame: &mut Frame<'_>,
-        _parsed: &Parsed,
+        now: Time,
+        peer: usize,
+        frame: &mut Frame<'_>,
+        parsed: &Parsed,
     ) -> Result<Verdict, DropReason> {
-        Err(DropReason::TooBig)
+        let Self { sealing, output, .. } = self;
+        match sealing[peer].seal_cut(frame, parsed, output) {
+            Err(DropReason::TooBig) => {
+                self.answer_too_big(now, peer, parsed, frame);
+                Err(DropReason::TooBig)
+            }
+            Err(reason) => Err(reason),
+            Ok(()) => Ok(Verdict::Sealed),
+        }
     }
 
+    /// The verdict about a frame from the wire; with it, when the frame is to go to the host, what
+    /// it is now.
     fn wire_frame(
         &mut self,
         now: Time,
         index: u32,
         frame: &mut Frame<'_>,
-    ) -> Result<Verdict, DropReason> {
+    ) -> Result<(Verdict, Option<Parsed>), DropReason> {
         let parsed = parse_frame(frame);
         if parsed.fault.is_some() && self.policy.seals() {
             return Err(DropReason::Malformed);
         }
         if let Transport::Esp { spi, .. } = parsed.transport {
             match self.policy.peers.iter().position(|peer| peer.open_spi == spi) {
-                Some(peer) => return self.open(peer, index, frame, &parsed),
+                Some(peer) => return self.open(peer, frame, &parsed),
                 None if self.is_own(&parsed) => return Err(DropReason::UnknownSpi),
                 None => {}
             }
@@ -248,33 +288,28 @@ impl Engine {
             }
             self.untag(frame);
             send_whole(&mut self.output, Destination::Punt, index, frame);
-            return Ok(Verdict::Punt);
+            return Ok((Verdict::Punt, None));
         }
         let class = frame_class(&parsed);
-        match route(&self.policy, class, &parsed.source, has_address(&parsed)) {
-            Ok(None) => {}
-            Ok(Some(_)) => return Err(DropReason::NotSealed),
-            Err(reason) => return Err(reason),
+        match route(&self.policy, class, &parsed.source, has_address(&parsed))? {
+            None => Ok((self.passed(class), Some(parsed))),
+            Some(_) => Err(DropReason::NotSealed),
         }
-        send_whole(&mut self.output, Destination::Host, index, frame);
-        Ok(self.passed(class))
     }
 
     fn open(
         &mut self,
         peer: usize,
-        index: u32,
         frame: &mut Frame<'_>,
         outer: &Parsed,
-    ) -> Result<Verdict, DropReason> {
+    ) -> Result<(Verdict, Option<Parsed>), DropReason> {
         let opened =
             self.opening[peer].open(&self.policy.peers[peer], &self.hosts, frame, outer)?;
-        let Some(inner) = opened else { return Ok(Verdict::Consumed) };
+        let Some(inner) = opened else { return Ok((Verdict::Consumed, None)) };
         self.counters.ce_combined += u64::from(inner.congestion_combined);
         let mut parsed = inner.parsed;
         self.clamp(peer, frame, &mut parsed);
-        send_whole(&mut self.output, Destination::Host, index, frame);
-        Ok(Verdict::Opened)
+        Ok((Verdict::Opened, Some(parsed)))
     }
 
     /// Lowers what a connection that is being set up may send, in both directions.

@@ -12,7 +12,9 @@ use weir_engine::policy::{
     Action, Encapsulation, FrameActions, Mode, OwnAddress, Peer, Policy, Prefix,
 };
 use weir_engine::verdict::{DropReason, Side};
-use weir_wire::frame::{Frame, Link, Meta, Offload, Time};
+use weir_wire::frame::{
+    Frame, Link, Meta, Offload, PartialChecksum, SegmentKind, Segmentation, Time,
+};
 use weir_wire::parse::{MacAddress, Network, Transport, parse};
 
 const HOST_A: [u8; 6] = [2, 0, 0, 0, 0, 0xa];
@@ -405,4 +407,52 @@ fn the_network_of_a_frame_for_us_is_left_to_our_kernel() {
     assert_eq!(only(Destination::Punt, a.receive(Side::Wire, &[ping.clone()])), [ping]);
     assert_eq!(a.counters().wire.punted, 2, "the ARP answer and this");
     assert_eq!(parse(&udp(1), Link::Ethernet, 43).network, Network::Ipv4);
+}
+
+/// What a host hands to a port that cuts for it: headers once, checksum begun.
+fn super_packet(payload_len: usize, segment_len: u16) -> Sent {
+    let payload: Vec<u8> = (0..payload_len).map(|byte| (byte * 7 + byte / 256) as u8).collect();
+    let mut tcp =
+        vec![0x12, 0x34, 0x56, 0x78, 0, 0, 0, 9, 0, 0, 0, 7, 5 << 4, 0x18, 1, 0, 0, 0, 0, 0];
+    let length = (tcp.len() + payload.len()) as u16;
+    let pseudo = weir_wire::checksum::pseudo_header_v4([10, 0, 0, 1], [10, 0, 0, 2], 6, length);
+    tcp[16..18].copy_from_slice(&pseudo.folded().to_be_bytes());
+    tcp.extend_from_slice(&payload);
+    let offload = Offload {
+        checksum: Some(PartialChecksum { start: 34, field: 50 }),
+        segmentation: Some(Segmentation {
+            kind: SegmentKind::TcpV4,
+            segment_len,
+            header_len: 54,
+            ecn: false,
+        }),
+        ..Offload::default()
+    };
+    Sent { bytes: ipv4(6, 0, &tcp), offload }
+}
+
+#[test]
+fn a_super_packet_is_cut_sealed_opened_and_gathered_again() {
+    for (mode, own) in [(Mode::Ethernet, true), (Mode::Tunnel, false), (Mode::Transport, false)] {
+        // 1460 does not fit sealed: it is cut smaller, as for a sender whose MSS was not clamped.
+        for segment_len in [1300, 1460, 536] {
+            let (mut a, mut b) = pair(mode, own);
+            let sent = super_packet(30_000, segment_len);
+            let wire = only(
+                Destination::Wire,
+                a.receive_offloaded(Side::Host, std::slice::from_ref(&sent)),
+            );
+            assert!(wire.len() >= 30_000 / usize::from(segment_len), "{}", wire.len());
+            assert!(wire.iter().all(|packet| packet.len() <= usize::from(WIRE_MTU) + 14));
+            let arrived: Vec<_> =
+                wire.chunks(64).flat_map(|batch| b.receive(Side::Wire, batch)).collect();
+            assert_eq!(arrived.len(), 1, "{mode:?} {segment_len}");
+            let (_, packet) = &arrived[0];
+            assert!(packet.bytes[54..] == sent.bytes[54..], "the payload is the same");
+            let segmentation = packet.offload.segmentation.unwrap();
+            assert!(segmentation.segment_len <= segment_len && segmentation.header_len == 54);
+            assert_eq!(a.counters().host.sealed, 1);
+            assert_eq!(a.engine.peer_counters(0).sealed_packets, wire.len() as u64);
+        }
+    }
 }
