@@ -16,6 +16,11 @@ mod egress;
 
 pub mod mtu;
 
+pub mod flow;
+pub mod rdma;
+
+pub mod meter;
+
 pub mod esp;
 
 pub mod offload;

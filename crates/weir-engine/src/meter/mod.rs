@@ -1,0 +1,15 @@
+//! Counting: totals, flow records and queue-pair conversation records, from the one walk's findings.
+//!
+//! ```text
+//!  Parsed --Meter::observe--> totals, flow table, conversation table --timeouts, bound--> records
+//! ```
+
+pub mod counters;
+#[expect(clippy::module_inception, reason = "the meter is what this folder is about")]
+pub mod meter;
+pub mod record;
+
+pub use crate::flow::Reason;
+pub use counters::{RdmaTotals, Totals};
+pub use meter::{Icrc, Meter, MeterLimits, Observation, Observed};
+pub use record::{ConversationRecord, DirectionRecord, FlowRecord, Record};

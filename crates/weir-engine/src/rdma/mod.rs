@@ -1,0 +1,21 @@
+//! Queue-pair conversations: who talks to which queue pair, in order or not, and how it is answered.
+//!
+//! ```text
+//!  BTH --QueuePairKey--> ConversationTable --> Conversation { [Direction; 2] }
+//!                              |                     PsnTracker: gap, late, seen, jump
+//!                     cm, pairing: which two directions are one conversation
+//! ```
+
+pub mod cm;
+pub mod key;
+pub mod pairing;
+pub mod psn;
+pub mod qp;
+pub mod table;
+
+pub use key::QueuePairKey;
+pub use psn::{PsnOrder, PsnTracker};
+pub use qp::{
+    Conversation, Direction, DirectionCounters, Joined, NAK_CAUSES, OperationClass, Volume,
+};
+pub use table::{ConversationHandle, ConversationTable};

@@ -1,0 +1,239 @@
+//! One stream of packet sequence numbers, as seen in passing (IBTA Vol 1 s9.7).
+//!
+//! A [`PsnTracker`] follows what one side numbers and tells apart, for each packet: in order; after
+//! a gap; late (it fills a gap: reordered or resent after a loss before us); already seen (resent
+//! although we had passed it on). It keeps exact account as long as no more than `HOLES`
+//! gaps are open; of more, the oldest is given up, and its late packets then count as already seen.
+
+use weir_wire::bth::Psn;
+
+/// A distance from the expected number that no loss explains: the stream restarted (the queue pair
+/// was connected again) or somebody injected. More than any window in flight, far less than half
+/// the number space.
+pub const JUMP_PSNS: i32 = 1 << 16;
+
+/// Where a packet stands in its stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PsnOrder {
+    /// The first packet seen, or the one expected.
+    InOrder,
+    /// Later than expected: `missing` numbers were skipped.
+    Gap {
+        /// Numbers skipped.
+        missing: u32,
+    },
+    /// Skipped before, here now.
+    Late,
+    /// Already seen.
+    Seen,
+    /// Farther away than any loss explains ([`JUMP_PSNS`]); the stream goes on from here.
+    Jump,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Hole {
+    first: u32,
+    /// Zero: no hole.
+    len: u32,
+}
+
+/// The state of one stream, with room for `HOLES` open gaps. Go-back-N closes one before the next
+/// opens; more are for reordering.
+#[derive(Clone, Copy, Debug)]
+pub struct PsnTracker<const HOLES: usize> {
+    next: u32,
+    /// Numbers behind `next` that a READ of unknown packet count may have used up.
+    slack: u32,
+    holes: [Hole; HOLES],
+    started: bool,
+}
+
+impl<const HOLES: usize> Default for PsnTracker<HOLES> {
+    fn default() -> Self {
+        Self { next: 0, slack: 0, holes: [Hole::default(); HOLES], started: false }
+    }
+}
+
+impl<const HOLES: usize> PsnTracker<HOLES> {
+    /// Takes in a packet that uses `count` numbers from `psn` on, of which it is only known that
+    /// there are at least one and at most `count` when `count_is_exact` is false.
+    #[inline]
+    pub fn observe(&mut self, psn: Psn, count: u32, count_is_exact: bool) -> PsnOrder {
+        let distance = psn.distance(Psn::new(self.next));
+        if self.started && distance < 0 {
+            return self.observe_behind(psn, distance);
+        }
+        let order = if !self.started || distance as u32 <= self.slack {
+            PsnOrder::InOrder
+        } else if distance > JUMP_PSNS.saturating_add(self.slack as i32) {
+            self.holes = [Hole::default(); HOLES];
+            PsnOrder::Jump
+        } else {
+            let first = Psn::new(self.next).add(self.slack);
+            let missing = distance as u32 - self.slack;
+            self.open_hole(Hole { first: first.value(), len: missing });
+            PsnOrder::Gap { missing }
+        };
+        self.go_on(psn, count, count_is_exact);
+        order
+    }
+
+    /// Whether `psn` was used by a packet seen lately: at most [`JUMP_PSNS`] before the newest.
+    #[inline]
+    pub fn has_used(&self, psn: Psn) -> bool {
+        let behind = psn.distance(Psn::new(self.next).add(self.slack));
+        self.started && (-JUMP_PSNS..0).contains(&behind)
+    }
+
+    /// Whether any packet was seen.
+    pub fn is_started(&self) -> bool {
+        self.started
+    }
+
+    /// Lets the stream start at `psn`, as the connection's managers agreed.
+    pub fn start_at(&mut self, psn: Psn) {
+        *self = Self { next: psn.value(), started: true, ..Self::default() };
+    }
+
+    fn go_on(&mut self, psn: Psn, count: u32, count_is_exact: bool) {
+        self.started = true;
+        (self.next, self.slack) = match count_is_exact {
+            true => (psn.add(count).value(), 0),
+            false => (psn.add(1).value(), count.saturating_sub(1)),
+        };
+    }
+
+    fn observe_behind(&mut self, psn: Psn, distance: i32) -> PsnOrder {
+        for at in 0..HOLES {
+            let hole = self.holes[at];
+            let offset = psn.distance(Psn::new(hole.first));
+            if (0..hole.len as i32).contains(&offset) {
+                self.fill(at, offset as u32);
+                return PsnOrder::Late;
+            }
+        }
+        if distance < -JUMP_PSNS {
+            self.holes = [Hole::default(); HOLES];
+            self.go_on(psn, 1, true);
+            return PsnOrder::Jump;
+        }
+        PsnOrder::Seen
+    }
+
+    /// Takes one number out of a hole; what is left of it on either side stays open.
+    fn fill(&mut self, at: usize, offset: u32) {
+        let hole = self.holes[at];
+        let rest = Hole {
+            first: Psn::new(hole.first).add(offset + 1).value(),
+            len: hole.len - offset - 1,
+        };
+        if offset == 0 {
+            self.holes[at] = rest;
+            return;
+        }
+        self.holes[at].len = offset;
+        if rest.len > 0 {
+            self.open_hole(rest);
+        }
+    }
+
+    fn open_hole(&mut self, hole: Hole) {
+        match self.holes.iter_mut().find(|place| place.len == 0) {
+            Some(place) => *place = hole,
+            None => {
+                self.holes.rotate_left(1);
+                self.holes[HOLES - 1] = hole;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn orders(psns: &[u32]) -> Vec<PsnOrder> {
+        let mut tracker = PsnTracker::<3>::default();
+        psns.iter().map(|psn| tracker.observe(Psn::new(*psn), 1, true)).collect()
+    }
+
+    use PsnOrder::*;
+
+    #[test]
+    fn numbers_in_order_wrap_at_24_bits() {
+        assert_eq!(orders(&[0xff_fffe, 0xff_ffff, 0, 1]), [InOrder; 4]);
+    }
+
+    #[test]
+    fn a_lost_packet_leaves_a_gap_and_is_late_when_it_comes() {
+        assert_eq!(orders(&[1, 4, 2, 3, 5]), [InOrder, Gap { missing: 2 }, Late, Late, InOrder]);
+    }
+
+    #[test]
+    fn go_back_n_tells_what_was_lost_before_us_from_what_was_seen() {
+        let got = orders(&[10, 12, 13, 11, 12, 13, 14]);
+        assert_eq!(got, [InOrder, Gap { missing: 1 }, InOrder, Late, Seen, Seen, InOrder]);
+    }
+
+    #[test]
+    fn a_late_packet_that_comes_twice_was_seen_the_second_time() {
+        assert_eq!(orders(&[1, 5, 3, 3, 2, 4, 4])[2..], [Late, Seen, Late, Late, Seen]);
+    }
+
+    #[test]
+    fn a_stream_that_restarts_far_away_is_one_jump_and_no_retransmission() {
+        assert_eq!(orders(&[5_000_000, 1_000_000, 1_000_001]), [InOrder, Jump, InOrder]);
+        assert_eq!(orders(&[1_000_000, 5_000_000, 5_000_001]), [InOrder, Jump, InOrder]);
+    }
+
+    #[test]
+    fn a_read_uses_as_many_numbers_as_its_response_has_packets() {
+        let mut tracker = PsnTracker::<3>::default();
+        assert_eq!(tracker.observe(Psn::new(100), 8, true), InOrder);
+        assert_eq!(tracker.observe(Psn::new(108), 1, true), InOrder);
+    }
+
+    #[test]
+    fn a_read_of_unknown_packet_count_hides_no_more_than_it_may_have_used() {
+        let read = |next: u32| {
+            let mut tracker = PsnTracker::<3>::default();
+            tracker.observe(Psn::new(100), 8, false);
+            tracker.observe(Psn::new(next), 1, true)
+        };
+        assert_eq!([read(101), read(104), read(108)], [InOrder; 3]);
+        assert_eq!(read(109), Gap { missing: 1 });
+        assert_eq!(read(100), Seen);
+    }
+
+    proptest! {
+        /// The model remembers every number seen. Steps back stay within three open gaps because
+        /// each gap is filled before the next but two opens.
+        #[test]
+        fn seen_means_seen(start in 0u32..1 << 24, steps in prop::collection::vec(-6i32..4, 1..200)) {
+            let mut tracker = PsnTracker::<3>::default();
+            let mut seen = BTreeSet::new();
+            let (mut at, mut open_gaps) = (0i32, 0);
+            for step in steps {
+                at += step;
+                let psn = Psn::new(start.wrapping_add(at as u32));
+                let first = seen.first().copied().unwrap_or(at);
+                if at < first {
+                    continue;
+                }
+                let order = tracker.observe(psn, 1, true);
+                match order {
+                    Gap { .. } => open_gaps += 1,
+                    // Splitting a hole opens another; count generously.
+                    Late => open_gaps += 1,
+                    _ => {}
+                }
+                if open_gaps > 3 {
+                    return Ok(());
+                }
+                prop_assert_eq!(order == Seen, !seen.insert(at), "{} {:?}", at, order);
+            }
+        }
+    }
+}

@@ -1,0 +1,524 @@
+//! One queue-pair conversation and what a packet adds to it.
+//!
+//! A direction carries up to three streams: requests (numbered by their sender), READ and atomic
+//! responses (numbered by the other side's requests), and acknowledgments. Requests and responses
+//! have a PSN tracker each; acknowledgments repeat numbers as they please.
+
+use weir_wire::bth::{Opcode, Operation, Position, Psn, Service};
+use weir_wire::ext::{self, NakCause, Syndrome};
+use weir_wire::frame::Time;
+use weir_wire::icrc::IcrcStatus;
+use weir_wire::parse::{Parsed, Rdma, Transport};
+
+use super::key::QueuePairKey;
+use super::psn::{PsnOrder, PsnTracker};
+use crate::flow::{FlowDirection, FlowHandle};
+use crate::verdict::Side;
+
+/// R_Keys remembered per direction and record; further ones are only counted.
+pub const REMOTE_KEYS_MAX: usize = 4;
+
+/// Buckets of response times: bucket 0 is below 1 us (1024 ns), each further one twice as long.
+pub const RESPONSE_TIME_BUCKETS: usize = 16;
+
+/// What packets of a direction do, by the groups that records count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OperationClass {
+    /// SEND.
+    Send,
+    /// RDMA WRITE, and the ATOMIC WRITE and FLUSH that extend it.
+    Write,
+    /// RDMA READ request.
+    ReadRequest,
+    /// RDMA READ response.
+    ReadResponse,
+    /// Atomic request.
+    Atomic,
+    /// Acknowledgment, of an atomic too.
+    Acknowledge,
+    /// Congestion notification, reserved, RESYNC.
+    Other,
+}
+
+impl OperationClass {
+    /// All of them, in the order of [`DirectionCounters::classes`].
+    pub const ALL: [Self; 7] = [
+        Self::Send,
+        Self::Write,
+        Self::ReadRequest,
+        Self::ReadResponse,
+        Self::Atomic,
+        Self::Acknowledge,
+        Self::Other,
+    ];
+
+    /// The class of an opcode.
+    #[inline]
+    pub const fn of(opcode: Opcode) -> Self {
+        match opcode.operation() {
+            Operation::Send => Self::Send,
+            Operation::Write | Operation::AtomicWrite | Operation::Flush => Self::Write,
+            Operation::ReadRequest => Self::ReadRequest,
+            Operation::ReadResponse => Self::ReadResponse,
+            Operation::Atomic => Self::Atomic,
+            Operation::Acknowledge | Operation::AtomicAcknowledge => Self::Acknowledge,
+            _ => Self::Other,
+        }
+    }
+
+    /// Its name in JSON and CSV.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Send => "send",
+            Self::Write => "write",
+            Self::ReadRequest => "read_request",
+            Self::ReadResponse => "read_response",
+            Self::Atomic => "atomic",
+            Self::Acknowledge => "acknowledge",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// Counters for each cause of a NAK; reserved codes share the last.
+pub const NAK_CAUSES: [NakCause; 6] = [
+    NakCause::SequenceError,
+    NakCause::InvalidRequest,
+    NakCause::RemoteAccess,
+    NakCause::RemoteOperational,
+    NakCause::InvalidRdRequest,
+    NakCause::Reserved(5),
+];
+
+/// Where a cause stands in [`NAK_CAUSES`].
+pub(crate) fn nak_index(cause: NakCause) -> usize {
+    NAK_CAUSES.iter().position(|known| *known == cause).unwrap_or(NAK_CAUSES.len() - 1)
+}
+
+/// Packets and their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Volume {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes on the link, its header included.
+    pub bytes: u64,
+}
+
+/// One direction since its last record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DirectionCounters {
+    /// By what the packets do, in the order of [`OperationClass::ALL`].
+    pub classes: [Volume; OperationClass::ALL.len()],
+    /// RDMA payload bytes, padding excluded.
+    pub payload_bytes: u64,
+    /// Messages whose last packet passed for the first time; a READ or an atomic is one message.
+    pub messages: u64,
+    /// Request packets whose number had been seen before: resent after they had passed here.
+    pub retransmissions: u32,
+    /// READ or atomic response packets whose number had been seen before.
+    pub response_resends: u32,
+    /// Times that request numbers were skipped.
+    pub gaps: u32,
+    /// Request numbers skipped: lost or overtaken before they came here.
+    pub missing: u32,
+    /// Of those, how many came later.
+    pub late: u32,
+    /// Request numbers farther off than any loss explains.
+    pub jumps: u32,
+    /// Refusals, in the order of [`NAK_CAUSES`].
+    pub naks: [u32; NAK_CAUSES.len()],
+    /// Receiver-not-ready answers.
+    pub rnr_naks: u32,
+    /// Congestion notification packets.
+    pub cnp: u32,
+    /// Packets marked Congestion Experienced (ECN 3), or FECN on RoCE v1 and InfiniBand.
+    pub congestion_experienced: u32,
+    /// Packets with the wrong ICRC.
+    pub icrc_bad: u32,
+    /// Packets whose ICRC was not checked.
+    pub icrc_unchecked: u64,
+    /// R_Keys used by requests, as many as there is room for.
+    pub remote_keys: [u32; REMOTE_KEYS_MAX],
+    /// How many of `remote_keys` are set; one more than there is room for: there were others.
+    pub remote_key_count: u8,
+    /// Requests by how long their answer took: see [`RESPONSE_TIME_BUCKETS`]. Only one request at a
+    /// time is timed.
+    pub response_times: [u32; RESPONSE_TIME_BUCKETS],
+}
+
+impl DirectionCounters {
+    /// Packets and bytes of all classes.
+    pub fn total(&self) -> Volume {
+        self.classes.iter().fold(Volume::default(), |sum, class| Volume {
+            packets: sum.packets + class.packets,
+            bytes: sum.bytes + class.bytes,
+        })
+    }
+
+    /// Packets and bytes of one class.
+    pub fn class(&self, class: OperationClass) -> Volume {
+        self.classes[class as usize]
+    }
+
+    /// Time from request to answer, in nanoseconds, that `share` (0 to 1) of the timed requests did
+    /// not exceed, rounded up to the bucket's end; `None` when none was timed.
+    pub fn response_time_ns(&self, share: f64) -> Option<u64> {
+        let timed: u64 = self.response_times.iter().map(|count| u64::from(*count)).sum();
+        let rank = ((timed as f64 * share).ceil() as u64).clamp(1, timed.max(1));
+        let mut below = 0;
+        let bucket = self.response_times.iter().position(|count| {
+            below += u64::from(*count);
+            below >= rank
+        })?;
+        Some(1 << (10 + bucket))
+    }
+
+    fn note_remote_key(&mut self, key: u32) {
+        let known = usize::from(self.remote_key_count).min(REMOTE_KEYS_MAX);
+        if self.remote_keys[..known].contains(&key) {
+            return;
+        }
+        if let Some(place) = self.remote_keys.get_mut(known) {
+            *place = key;
+        }
+        self.remote_key_count = known as u8 + 1;
+    }
+}
+
+/// One direction of a conversation.
+#[derive(Clone, Debug)]
+pub struct Direction {
+    /// From whom to which queue pair.
+    pub key: QueuePairKey,
+    pub(crate) hash: u64,
+    /// What was counted since the last record.
+    pub counters: DirectionCounters,
+    /// The latest packet.
+    pub last: Time,
+    requests: PsnTracker<3>,
+    responses: PsnTracker<1>,
+    /// The request being timed.
+    timed: Option<(u32, Time)>,
+    /// The 5-tuple of its packets (RoCE v2), so that it costs one look-up and not two.
+    pub(crate) flow: Option<(FlowHandle, FlowDirection)>,
+    /// Whether its queue pair was counted among those addressed.
+    pub(crate) is_destination_noted: bool,
+    /// UDP source port (RoCE v2).
+    pub source_port: u16,
+    /// Partition key of the latest packet.
+    pub partition_key: u16,
+    /// Q_Key of the latest datagram.
+    pub queue_key: Option<u32>,
+}
+
+/// How the two directions of a conversation were found to belong together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Joined {
+    /// They were not: this is a half conversation.
+    No,
+    /// A response answered a request ([`super::pairing`]).
+    ByData,
+    /// A connection manager exchange named both queue pairs ([`super::cm`]).
+    ByConnectionManager,
+    /// The datagrams name both queue pairs.
+    ByDatagram,
+}
+
+/// Both directions of a pair of queue pairs, or the one known.
+#[derive(Clone, Debug)]
+pub struct Conversation {
+    /// The direction seen first, then the other.
+    pub(crate) first: Direction,
+    pub(crate) second: Option<Direction>,
+    /// How they were joined.
+    pub joined: Joined,
+    /// The transport service of the first packet.
+    pub service: Service,
+    /// When the running record began.
+    pub started: Time,
+    /// Side of the gateway that the first direction comes from.
+    pub side: Option<Side>,
+    /// Path MTU in bytes, once a packet showed it (or the connection manager said so); else zero.
+    pub path_mtu: u16,
+}
+
+/// One RDMA packet, as the meter hands it on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RdmaPacket<'a> {
+    pub(crate) now: Time,
+    pub(crate) side: Option<Side>,
+    pub(crate) bytes: &'a [u8],
+    pub(crate) parsed: &'a Parsed,
+    pub(crate) rdma: &'a Rdma,
+    pub(crate) wire_len: u32,
+    pub(crate) icrc: IcrcStatus,
+}
+
+/// What one packet turned out to be, for the totals.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Noticed {
+    pub(crate) request: Option<PsnOrder>,
+    pub(crate) response_resent: bool,
+    pub(crate) syndrome: Option<Syndrome>,
+    pub(crate) congestion_experienced: bool,
+}
+
+impl RdmaPacket<'_> {
+    pub(crate) fn source_port(&self) -> u16 {
+        match self.parsed.transport {
+            Transport::Udp { source, .. } => source,
+            _ => 0,
+        }
+    }
+
+    fn is_marked(&self) -> bool {
+        const FECN: u8 = 0x80;
+        self.parsed.traffic_class & 3 == 3 || self.rdma.congestion & FECN != 0
+    }
+}
+
+impl Direction {
+    /// A direction of which nothing was counted.
+    pub(crate) fn new(key: QueuePairKey, hash: u64, now: Time) -> Self {
+        Self {
+            key,
+            hash,
+            counters: DirectionCounters::default(),
+            last: now,
+            requests: PsnTracker::default(),
+            responses: PsnTracker::default(),
+            timed: None,
+            flow: None,
+            is_destination_noted: false,
+            source_port: 0,
+            partition_key: 0,
+            queue_key: None,
+        }
+    }
+
+    /// Whether a request with this number was sent lately.
+    pub(crate) fn has_asked(&self, packet: &RdmaPacket<'_>) -> bool {
+        self.requests.has_used(packet.rdma.psn)
+    }
+
+    /// Lets the requests start at a number agreed beforehand.
+    pub(crate) fn start_at(&mut self, psn: Psn) {
+        if !self.requests.is_started() {
+            self.requests.start_at(psn);
+        }
+    }
+
+    #[inline]
+    fn count(&mut self, packet: &RdmaPacket<'_>) {
+        let counters = &mut self.counters;
+        let class = &mut counters.classes[OperationClass::of(packet.rdma.opcode) as usize];
+        class.packets += 1;
+        class.bytes += u64::from(packet.wire_len);
+        counters.payload_bytes += u64::from(packet.rdma.payload_len);
+        counters.congestion_experienced += u32::from(packet.is_marked());
+        counters.icrc_bad += u32::from(packet.icrc == IcrcStatus::Invalid);
+        counters.icrc_unchecked += u64::from(packet.icrc == IcrcStatus::Unchecked);
+        self.last = self.last.max(packet.now);
+        self.partition_key = packet.rdma.partition_key.0;
+    }
+
+    /// Follows the numbers of a request; `path_mtu` zero: unknown.
+    #[inline]
+    fn follow_request(&mut self, packet: &RdmaPacket<'_>, path_mtu: u16) -> PsnOrder {
+        let rdma = packet.rdma;
+        let mut psns = 1;
+        let mut is_exact = true;
+        if let Some(reth) = ext::reth(packet.bytes, rdma) {
+            self.counters.note_remote_key(reth.remote_key.get());
+            if rdma.opcode.operation() == Operation::ReadRequest {
+                const PATH_MTU_MIN: u16 = 256;
+                let mtu = if path_mtu == 0 { PATH_MTU_MIN } else { path_mtu };
+                psns = reth.dma_length.get().div_ceil(u32::from(mtu)).clamp(1, 1 << 23);
+                is_exact = path_mtu != 0 || psns == 1;
+            }
+        } else if let Some(atomic) = ext::atomic_eth(packet.bytes, rdma) {
+            self.counters.note_remote_key(atomic.remote_key.get());
+        }
+        let order = self.requests.observe(rdma.psn, psns, is_exact);
+        let counters = &mut self.counters;
+        match order {
+            PsnOrder::InOrder => {}
+            PsnOrder::Gap { missing } => {
+                counters.gaps += 1;
+                counters.missing = counters.missing.saturating_add(missing);
+            }
+            PsnOrder::Late => counters.late += 1,
+            PsnOrder::Seen => counters.retransmissions += 1,
+            PsnOrder::Jump => counters.jumps += 1,
+        }
+        if order == PsnOrder::Seen {
+            self.timed = None; // Which of the two would be answered cannot be told.
+        } else {
+            counters.messages += u64::from(rdma.opcode.ends_message());
+            let is_answered = rdma.ack_request
+                || matches!(rdma.opcode.operation(), Operation::ReadRequest | Operation::Atomic);
+            if is_answered && self.timed.is_none() {
+                self.timed = Some((rdma.psn.value(), packet.now));
+            }
+        }
+        order
+    }
+
+    fn note_syndrome(&mut self, syndrome: Syndrome) {
+        match syndrome {
+            Syndrome::Nak(cause) => self.counters.naks[nak_index(cause)] += 1,
+            Syndrome::RnrNak { .. } => self.counters.rnr_naks += 1,
+            Syndrome::Ack { .. } | Syndrome::Reserved(_) => {}
+        }
+    }
+
+    /// Ends the timing of the request that a response of the other direction answers.
+    #[inline]
+    fn answered(&mut self, packet: &RdmaPacket<'_>) {
+        let Some((psn, asked)) = self.timed else { return };
+        if packet.rdma.psn.distance(Psn::new(psn)) < 0 {
+            return;
+        }
+        self.timed = None;
+        let bucket = (packet.now.since_ns(asked) >> 10).checked_ilog2().map_or(0, |log| log + 1);
+        let bucket = (bucket as usize).min(RESPONSE_TIME_BUCKETS - 1);
+        self.counters.response_times[bucket] += 1;
+    }
+}
+
+impl Conversation {
+    /// A half conversation.
+    pub(crate) fn new(first: Direction, service: Service, now: Time, side: Option<Side>) -> Self {
+        let joined = Joined::No;
+        Self { first, second: None, joined, service, started: now, side, path_mtu: 0 }
+    }
+
+    /// The direction seen first, and the other one if it is known.
+    pub fn directions(&self) -> impl Iterator<Item = &Direction> {
+        std::iter::once(&self.first).chain(&self.second)
+    }
+
+    /// The latest packet of either direction.
+    pub fn last(&self) -> Time {
+        self.directions().map(|direction| direction.last).max().unwrap_or(self.started)
+    }
+
+    /// Whether the other direction is unknown.
+    pub fn is_half(&self) -> bool {
+        self.second.is_none()
+    }
+
+    /// Whether anything was counted since the last record.
+    pub fn is_counting(&self) -> bool {
+        self.total().packets > 0
+    }
+
+    /// Begins the next record.
+    pub(crate) fn restart(&mut self, now: Time) {
+        self.started = now;
+        for direction in std::iter::once(&mut self.first).chain(&mut self.second) {
+            direction.counters = DirectionCounters::default();
+        }
+    }
+
+    /// Lets the latest packet of each direction be of `now`: the clock was set back.
+    pub(crate) fn rewind_to(&mut self, now: Time) {
+        for direction in std::iter::once(&mut self.first).chain(&mut self.second) {
+            direction.last = direction.last.min(now);
+        }
+    }
+
+    /// Packets and bytes of both directions since the last record.
+    pub fn total(&self) -> Volume {
+        self.directions().map(|direction| direction.counters.total()).fold(
+            Volume::default(),
+            |sum, one| Volume { packets: sum.packets + one.packets, bytes: sum.bytes + one.bytes },
+        )
+    }
+
+    #[inline]
+    pub(crate) fn direction_mut(&mut self, side: usize) -> &mut Direction {
+        match &mut self.second {
+            Some(second) if side == 1 => second,
+            _ => &mut self.first,
+        }
+    }
+
+    fn other_mut(&mut self, side: usize) -> Option<&mut Direction> {
+        if side == 1 { Some(&mut self.first) } else { self.second.as_mut() }
+    }
+
+    /// Counts a packet of direction `side` (0: the first).
+    #[inline]
+    pub(crate) fn observe(&mut self, side: usize, packet: &RdmaPacket<'_>) -> Noticed {
+        let opcode = packet.rdma.opcode;
+        self.learn_path_mtu(packet);
+        let path_mtu = self.path_mtu;
+        let congestion_experienced = packet.is_marked();
+        let mut noticed = Noticed { congestion_experienced, ..Noticed::default() };
+        let direction = self.direction_mut(side);
+        direction.count(packet);
+        match opcode.service() {
+            Service::ReliableConnection | Service::ExtendedReliableConnection => {}
+            Service::UnreliableConnection => {
+                if opcode.is_request() {
+                    noticed.request = Some(direction.follow_request(packet, path_mtu));
+                }
+                return noticed;
+            }
+            _ => {
+                direction.count_unnumbered(packet, &mut noticed);
+                return noticed;
+            }
+        }
+        if opcode.is_request() {
+            noticed.request = Some(direction.follow_request(packet, path_mtu));
+        } else if opcode.is_response() {
+            if let Some(aeth) = ext::aeth(packet.bytes, packet.rdma) {
+                let syndrome = aeth.syndrome();
+                direction.note_syndrome(syndrome);
+                noticed.syndrome = Some(syndrome);
+            }
+            if opcode.operation() != Operation::Acknowledge {
+                let order = direction.responses.observe(packet.rdma.psn, 1, true);
+                noticed.response_resent = order == PsnOrder::Seen;
+                direction.counters.response_resends += u32::from(noticed.response_resent);
+            }
+            if let Some(requester) = self.other_mut(side) {
+                requester.answered(packet);
+            }
+        }
+        noticed
+    }
+
+    /// Non-final packets of a message are as long as the path MTU allows.
+    #[inline]
+    fn learn_path_mtu(&mut self, packet: &RdmaPacket<'_>) {
+        let len = packet.rdma.payload_len;
+        let is_full = matches!(packet.rdma.opcode.position(), Position::First | Position::Middle);
+        if self.path_mtu == 0 && is_full && len.is_power_of_two() && (256..=4096).contains(&len) {
+            self.path_mtu = len;
+        }
+    }
+}
+
+impl Direction {
+    /// Datagrams, congestion notifications and reserved opcodes: their numbers say nothing here.
+    /// (A datagram's number counts what its sender sent to anyone.)
+    fn count_unnumbered(&mut self, packet: &RdmaPacket<'_>, noticed: &mut Noticed) {
+        if packet.rdma.opcode == Opcode::CNP {
+            self.counters.cnp += 1;
+        }
+        if packet.rdma.opcode.is_request() && packet.rdma.opcode.ends_message() {
+            self.counters.messages += 1;
+        }
+        if let Some(deth) = ext::deth(packet.bytes, packet.rdma) {
+            self.queue_key = Some(deth.queue_key.get());
+        }
+        if let Some(aeth) = ext::aeth(packet.bytes, packet.rdma) {
+            let syndrome = aeth.syndrome();
+            self.note_syndrome(syndrome);
+            noticed.syndrome = Some(syndrome);
+        }
+    }
+}
