@@ -3,14 +3,16 @@
 //! The headers move towards the front by the length of the ESP header; the payload stays where it
 //! is. Packets keep their addresses, so a gateway in the middle needs none of its own.
 
+use std::ops::Range;
+
 use arrayvec::ArrayVec;
 use weir_wire::checksum::{self, Sum};
-use weir_wire::frame::Frame;
+use weir_wire::frame::{Frame, PartialChecksum};
 
-use super::next_header;
 use super::open::{OpenError, Opened, OpeningSa};
 use super::outer::{UdpEncapsulation, write_udp};
 use super::seal::{SealError, SealingSa};
+use super::{ALIGNMENT, HEADER_LEN, ICV_LEN, TRAILER_LEN, next_header};
 use crate::verdict::DropReason;
 
 /// The longest run of headers before the payload: Ethernet with two tags, IPv6, and 200 bytes of
@@ -18,6 +20,9 @@ use crate::verdict::DropReason;
 const HEADERS_LEN_MAX: usize = 14 + 8 + 40 + 200;
 
 const UDP_LEN: usize = 8;
+
+/// The most bytes by which sealing in transport mode lengthens a packet.
+pub const OVERHEAD_LEN_MAX: usize = UDP_LEN + HEADER_LEN + ALIGNMENT - 1 + TRAILER_LEN + ICV_LEN;
 
 /// Why a packet was not changed between plain and transport mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -67,22 +72,35 @@ pub fn seal_transport(
     let mut headers = Headers::cut(frame, network_offset)?;
     sealing.seal(frame, headers.protocol)?;
     let udp_len = if udp.is_some() { UDP_LEN } else { 0 };
-    let payload_len = frame.len() + udp_len;
-    headers.protocol = if udp.is_some() { next_header::UDP } else { next_header::ESP };
-    headers.finish(payload_len)?;
-    let len = headers.bytes.len();
-    let packet = frame.prepend(len + udp_len).ok_or(SealError::NoRoom)?;
-    packet[..len].copy_from_slice(&headers.bytes);
-    let mut left = None;
-    if let Some(udp) = udp {
-        left = write_udp(udp, &mut packet[len..], headers.addresses(), flow);
-    }
-    frame.meta.offload.checksum = left.map(|mut left| {
-        left.start += len as u16;
-        left.field += len as u16;
-        left
-    });
+    headers.announce(udp, frame.len() + udp_len)?;
+    let packet = frame.prepend(headers.bytes.len() + udp_len).ok_or(SealError::NoRoom)?;
+    frame.meta.offload.checksum = headers.write(packet, udp, flow);
     Ok(())
+}
+
+/// Like [`seal_transport`], from `packet` into `out` in one pass over memory; `packet`, a segment
+/// of a super-packet, stays as it is. Returns the length of the sealed packet and what is left to
+/// the port.
+///
+/// # Errors
+/// [`TransportError`]; `NoRoom` when `out` is too short. [`OVERHEAD_LEN_MAX`] more bytes than
+/// `packet` has are always enough.
+pub fn seal_transport_to(
+    sealing: &mut SealingSa,
+    packet: &[u8],
+    network_offset: usize,
+    udp: Option<UdpEncapsulation>,
+    flow: u16,
+    out: &mut [u8],
+) -> Result<(usize, Option<PartialChecksum>), TransportError> {
+    let (mut headers, payload) = Headers::find(packet, network_offset)?;
+    let udp_len = if udp.is_some() { UDP_LEN } else { 0 };
+    let start = headers.bytes.len() + udp_len;
+    let sealed = out.get_mut(start..).ok_or(SealError::NoRoom)?;
+    let sealed_len = sealing.seal_to(&packet[payload], headers.protocol, sealed)?;
+    headers.announce(udp, sealed_len + udp_len)?;
+    let left = headers.write(&mut out[..start + sealed_len], udp, flow);
+    Ok((start + sealed_len, left))
 }
 
 /// Opens the transport-mode packet at `network_offset`: ESP behind the IP header, or behind UDP
@@ -123,26 +141,59 @@ struct Headers {
 impl Headers {
     /// Takes them off `frame`, whose bytes are then the IP payload and nothing behind it.
     fn cut(frame: &mut Frame<'_>, network_offset: usize) -> Result<Self, TransportError> {
-        let network = frame.bytes().get(network_offset..).ok_or(TransportError::Malformed)?;
-        let place = match network.first().map(|first| first >> 4) {
-            Some(4) => Place::in_ipv4(network)?,
-            Some(6) => Place::in_ipv6(network)?,
+        let (headers, payload) = Self::find(frame.bytes(), network_offset)?;
+        frame.truncate(payload.end);
+        frame.trim_front(payload.start);
+        Ok(headers)
+    }
+
+    /// Copies them, and says where the IP payload lies.
+    fn find(bytes: &[u8], network_offset: usize) -> Result<(Self, Range<usize>), TransportError> {
+        let network = bytes.get(network_offset..).ok_or(TransportError::Malformed)?;
+        let (place, is_ipv6) = match network.first().map(|first| first >> 4) {
+            Some(4) => (Place::in_ipv4(network)?, false),
+            Some(6) => (Place::in_ipv6(network)?, true),
             _ => return Err(TransportError::Malformed),
         };
         if place.offset > place.end || place.end > network.len() {
             return Err(TransportError::Malformed);
         }
-        let protocol = network[place.protocol_field];
-        let is_ipv6 = network[0] >> 4 == 6;
-        let len = network_offset + place.offset;
-        let mut bytes = ArrayVec::new();
-        bytes
-            .try_extend_from_slice(&frame.bytes()[..len])
+        let payload = network_offset + place.offset..network_offset + place.end;
+        let mut copy = ArrayVec::new();
+        copy.try_extend_from_slice(&bytes[..payload.start])
             .map_err(|_| TransportError::Malformed)?;
-        frame.truncate(network_offset + place.end);
-        frame.trim_front(len);
-        let protocol_field = network_offset + place.protocol_field;
-        Ok(Self { bytes, network_offset, protocol_field, protocol, is_ipv6 })
+        let headers = Self {
+            bytes: copy,
+            network_offset,
+            protocol_field: network_offset + place.protocol_field,
+            protocol: network[place.protocol_field],
+            is_ipv6,
+        };
+        Ok((headers, payload))
+    }
+
+    /// Lets the IP header announce ESP, or UDP, of `payload_len` bytes.
+    fn announce(
+        &mut self,
+        udp: Option<UdpEncapsulation>,
+        payload_len: usize,
+    ) -> Result<(), TransportError> {
+        self.protocol = if udp.is_some() { next_header::UDP } else { next_header::ESP };
+        self.finish(payload_len)
+    }
+
+    /// Writes the headers before the ESP packet in `packet`, and the UDP header between.
+    fn write(
+        &self,
+        packet: &mut [u8],
+        udp: Option<UdpEncapsulation>,
+        flow: u16,
+    ) -> Option<PartialChecksum> {
+        let (headers, datagram) = packet.split_at_mut(self.bytes.len());
+        headers.copy_from_slice(&self.bytes);
+        let left = write_udp(udp?, datagram, self.addresses(), flow)?;
+        let start = headers.len() as u16;
+        Some(PartialChecksum { start: start + left.start, field: start + left.field })
     }
 
     /// Writes protocol and length; IPv4's checksum follows them by increments, so that one that was
