@@ -19,6 +19,7 @@ use crate::egress::SealingPeer;
 use crate::esp::open::OpeningSa;
 use crate::esp::seal::SealingSa;
 use crate::ingress::{HostAddresses, OpeningPeer};
+use crate::meter::{Icrc, Meter, Observation, Record};
 use crate::mtu::{self, AnswerLimit};
 use crate::neighbour::{Neighbours, QUESTION_BYTES_MAX};
 use crate::offload::checksum::complete;
@@ -29,6 +30,9 @@ use crate::verdict::{DropReason, Side, Verdict};
 
 /// Bytes of the arena: a full batch of super-packets, cut, with room around each piece.
 const ARENA_BYTES: usize = 8 << 20;
+
+/// Flows that end in one call of [`Engine::expire`], at most.
+const EXPIRED_MAX: usize = 256;
 
 /// Associations that are new, or whose key changed. Those of a running engine that the policy still
 /// names are kept and must not be among them: their sequence numbers go on.
@@ -74,17 +78,23 @@ pub struct Engine {
     hosts: HostAddresses,
     answers: AnswerLimit,
     counters: Counters,
+    meter: Meter,
     gather: Gather,
     output: Output,
 }
 
 impl Engine {
-    /// An engine for `policy`, with an association for each of its peers.
+    /// An engine for `policy`, with an association for each of its peers, that counts with `meter`.
     ///
     /// # Errors
     /// [`PolicyError`].
-    pub fn new(policy: Policy, associations: Associations) -> Result<Self, PolicyError> {
+    pub fn new(
+        policy: Policy,
+        associations: Associations,
+        meter: Meter,
+    ) -> Result<Self, PolicyError> {
         let mut engine = Self {
+            meter,
             policy: Arc::new(Policy::watch(0, policy.wire_mtu)),
             sealing: Vec::new(),
             opening: Vec::new(),
@@ -216,6 +226,7 @@ impl Engine {
         frame: &mut Frame<'_>,
     ) -> Result<Verdict, DropReason> {
         let mut parsed = parse_frame(frame);
+        self.observe(Side::Host, frame, &parsed);
         if parsed.fault.is_some() && self.policy.seals() {
             return Err(DropReason::Malformed);
         }
@@ -292,7 +303,10 @@ impl Engine {
         }
         let class = frame_class(&parsed);
         match route(&self.policy, class, &parsed.source, has_address(&parsed))? {
-            None => Ok((self.passed(class), Some(parsed))),
+            None => {
+                self.observe(Side::Wire, frame, &parsed);
+                Ok((self.passed(class), Some(parsed)))
+            }
             Some(_) => Err(DropReason::NotSealed),
         }
     }
@@ -308,8 +322,37 @@ impl Engine {
         let Some(inner) = opened else { return Ok((Verdict::Consumed, None)) };
         self.counters.ce_combined += u64::from(inner.congestion_combined);
         let mut parsed = inner.parsed;
+        self.observe(Side::Wire, frame, &parsed);
         self.clamp(peer, frame, &mut parsed);
         Ok((Verdict::Opened, Some(parsed)))
+    }
+
+    /// Counts a packet in clear, as its sender sent it.
+    #[inline]
+    fn observe(&mut self, side: Side, frame: &Frame<'_>, parsed: &Parsed) {
+        let segments = frame.meta.offload.segmentation.map_or(1, |segmentation| {
+            let payload = parsed.end.saturating_sub(u32::from(parsed.payload_offset));
+            payload.div_ceil(u32::from(segmentation.segment_len).max(1))
+        });
+        self.meter.observe(&Observation {
+            now: frame.meta.time,
+            side: Some(side),
+            bytes: frame.bytes(),
+            parsed,
+            original_len: frame.meta.original_len,
+            segments,
+            icrc: if self.policy.check_icrc { Icrc::Check } else { Icrc::Skip },
+        });
+    }
+
+    /// Hands over the records of flows that ended, a bounded number a call.
+    pub fn expire(&mut self, now: Time, take: &mut dyn FnMut(Record<'_>)) {
+        self.meter.expire(now, EXPIRED_MAX, take);
+    }
+
+    /// What was seen in clear, on both sides.
+    pub fn meter(&self) -> &Meter {
+        &self.meter
     }
 
     /// Lowers what a connection that is being set up may send, in both directions.

@@ -6,6 +6,7 @@ use weir_engine::counters::Counters;
 use weir_engine::esp::open::OpeningSa;
 use weir_engine::esp::sa::{SaParameters, Spi};
 use weir_engine::esp::seal::SealingSa;
+use weir_engine::meter::{Meter, MeterLimits};
 use weir_engine::output::{Destination, Output};
 use weir_engine::pipeline::{Associations, Engine};
 use weir_engine::policy::{
@@ -119,6 +120,10 @@ fn opening(spi: u32) -> OpeningSa {
     OpeningSa::new(&parameters(spi), None).unwrap()
 }
 
+fn meter() -> Meter {
+    Meter::new(MeterLimits::default(), 7)
+}
+
 /// One of the two ends of a sealed wire.
 fn gateway(mode: Mode, own: bool, here: u8, there: u8) -> Gateway {
     let address = |last: u8| IpAddr::from([192, 0, 2, last]);
@@ -144,7 +149,7 @@ fn gateway(mode: Mode, own: bool, here: u8, there: u8) -> Gateway {
         sealing: vec![sealing(0x1000 + u32::from(here))],
         opening: vec![opening(0x1000 + u32::from(there))],
     };
-    Gateway { engine: Engine::new(policy, associations).unwrap(), clock: Time(1) }
+    Gateway { engine: Engine::new(policy, associations, meter()).unwrap(), clock: Time(1) }
 }
 
 /// Both ends; with own addresses they have found each other.
@@ -359,7 +364,7 @@ fn a_congestion_mark_on_the_wire_reaches_the_inner_packet() {
 
 #[test]
 fn a_watching_gateway_passes_everything_as_it_is() {
-    let engine = Engine::new(Policy::watch(1, WIRE_MTU), Associations::default()).unwrap();
+    let engine = Engine::new(Policy::watch(1, WIRE_MTU), Associations::default(), meter()).unwrap();
     let mut gateway = Gateway { engine, clock: Time(1) };
     let packets = vec![udp(9000), ethernet(0x88cc, &[1; 50]), vec![1, 2, 3]];
     assert_eq!(only(Destination::Wire, gateway.receive(Side::Host, &packets)), packets);

@@ -1,0 +1,183 @@
+//! Port to engine to port. One round moves at most a batch each way, on the calling thread, without
+//! an allocation or a lock.
+
+use std::io::{self, IoSlice};
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+use weir_engine::output::{Destination, Output, Packet};
+use weir_engine::pipeline::Engine;
+use weir_engine::verdict::Side;
+use weir_port::{BATCH, Outgoing, Port, PortCounters};
+use weir_wire::frame::{Frame, Offload, Time};
+
+/// Pieces in one call of [`Port::transmit`]: a batch of super-packets of as many segments as a
+/// batch has frames would be 4096; a call is ended early instead.
+const PIECES: usize = 512;
+
+/// Packets for the port that is being received from (ICMP answers), at most, in one round; they are
+/// limited by the engine to 100 a second.
+const RETURNED_MAX: usize = 64;
+
+/// The ports of one pair.
+pub struct Ports {
+    /// Towards the host.
+    pub host: Box<dyn Port + Send>,
+    /// Towards the fabric.
+    pub wire: Box<dyn Port + Send>,
+    /// Towards the gateway's own kernel; a bump in the wire has none.
+    pub own: Option<Box<dyn Port + Send>>,
+}
+
+/// What the ports count.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PortsCounters {
+    /// Towards the host.
+    pub host: PortCounters,
+    /// Towards the fabric.
+    pub wire: PortCounters,
+    /// Towards the gateway's own kernel.
+    pub own: PortCounters,
+}
+
+/// One pair's ports and engine.
+pub struct Relay {
+    ports: Ports,
+    engine: Engine,
+    returned: Vec<(Vec<u8>, Offload)>,
+    withheld: u64,
+}
+
+impl Relay {
+    /// A relay between `ports`, decided by `engine`.
+    pub fn new(ports: Ports, engine: Engine) -> Self {
+        Self { ports, engine, returned: Vec::with_capacity(RETURNED_MAX), withheld: 0 }
+    }
+
+    /// Moves what waits, at most a batch from each port, and returns how many frames those were.
+    ///
+    /// `keep` is called when packets were opened and before they are delivered: it writes the replay
+    /// state. When it returns false they are withheld, since a restart would accept them again.
+    ///
+    /// # Errors
+    /// A port is lost.
+    pub fn round(&mut self, keep: &mut dyn FnMut(&mut Engine) -> bool) -> io::Result<usize> {
+        let Self { ports, engine, returned, withheld } = self;
+        let Ports { host, wire, own } = ports;
+        let mut moved = host.receive(&mut |frames| {
+            let now = frames[0].meta.time;
+            let output = engine.process(now, Side::Host, frames);
+            deliver(output, frames, Destination::Wire, wire.as_mut());
+            hold_back(output, frames, returned);
+        })?;
+        for (bytes, offload) in returned.drain(..) {
+            host.transmit(&[Outgoing { parts: &[IoSlice::new(&bytes)], offload }]);
+        }
+        moved += wire.receive(&mut |frames| {
+            let now = frames[0].meta.time;
+            engine.process(now, Side::Wire, frames);
+            let kept = keep(engine);
+            let output = engine.output();
+            if kept {
+                deliver(output, frames, Destination::Host, host.as_mut());
+            } else {
+                *withheld += frames.len() as u64;
+            }
+            if let Some(own) = own {
+                deliver(output, frames, Destination::Punt, own.as_mut());
+            }
+        })?;
+        if let Some(own) = own {
+            moved += own.receive(&mut |frames| {
+                let output = engine.process_own(frames);
+                deliver(output, frames, Destination::Wire, wire.as_mut());
+            })?;
+        }
+        Ok(moved)
+    }
+
+    /// Sends what the gateway itself has to say. Call it ten times a second.
+    pub fn tick(&mut self, now: Time) {
+        let output = self.engine.tick(now);
+        deliver(output, &[], Destination::Wire, self.ports.wire.as_mut());
+    }
+
+    /// Sleeps until a frame waits, at most `timeout`.
+    ///
+    /// # Errors
+    /// The system's own.
+    pub fn wait(&self, timeout: Duration) -> io::Result<()> {
+        let ports = [Some(&self.ports.host), Some(&self.ports.wire), self.ports.own.as_ref()];
+        let descriptors: ArrayVec<RawFd, 3> =
+            ports.iter().flatten().filter_map(|port| port.poll_fd()).collect();
+        weir_port::wait(&descriptors, timeout).map(drop)
+    }
+
+    /// The engine.
+    pub fn engine(&mut self) -> &mut Engine {
+        &mut self.engine
+    }
+
+    /// What the ports count.
+    pub fn port_counters(&mut self) -> PortsCounters {
+        PortsCounters {
+            host: self.ports.host.counters(),
+            wire: self.ports.wire.counters(),
+            own: self.ports.own.as_mut().map(|port| port.counters()).unwrap_or_default(),
+        }
+    }
+
+    /// Frames from the wire that were withheld because their replay state could not be kept.
+    pub fn withheld(&self) -> u64 {
+        self.withheld
+    }
+}
+
+/// Sends the packets of `output` for `destination` by `port`, which counts what it loses.
+fn deliver(
+    output: &Output,
+    frames: &[Frame<'_>],
+    destination: Destination,
+    port: &mut dyn Port,
+) {
+    let mut packets = output.packets.iter().filter(|p| p.destination == destination).peekable();
+    while packets.peek().is_some() {
+        let mut pieces = ArrayVec::<IoSlice<'_>, PIECES>::new();
+        let mut ends = ArrayVec::<(usize, Offload), BATCH>::new();
+        while let Some(packet) =
+            packets.next_if(|packet| !ends.is_full() && fits(packet, pieces.remaining_capacity()))
+        {
+            let parts = &output.parts[packet.parts.start as usize..packet.parts.end as usize];
+            pieces.extend(parts.iter().map(|part| IoSlice::new(output.resolve(part, frames))));
+            ends.push((pieces.len(), packet.offload));
+        }
+        let mut start = 0;
+        let outgoing: ArrayVec<Outgoing<'_>, BATCH> = ends
+            .iter()
+            .map(|(end, offload)| {
+                let parts = &pieces[start..*end];
+                start = *end;
+                Outgoing { parts, offload: *offload }
+            })
+            .collect();
+        port.transmit(&outgoing);
+    }
+}
+
+/// A gathered super-packet has at most a batch of pieces, so an empty call takes any packet.
+fn fits(packet: &Packet, free: usize) -> bool {
+    packet.parts.len() <= free
+}
+
+/// Copies what must leave by the port that is being received from.
+fn hold_back(output: &Output, frames: &[Frame<'_>], returned: &mut Vec<(Vec<u8>, Offload)>) {
+    for packet in output.packets.iter().filter(|p| p.destination == Destination::Host) {
+        if returned.len() == RETURNED_MAX {
+            return;
+        }
+        let parts = &output.parts[packet.parts.start as usize..packet.parts.end as usize];
+        let bytes = parts.iter().flat_map(|part| output.resolve(part, frames)).copied().collect();
+        returned.push((bytes, packet.offload));
+    }
+}
