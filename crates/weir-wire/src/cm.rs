@@ -134,7 +134,7 @@ pub struct ConnectRequest {
     /// End-to-end context (high 24 bits), remote CM response timeout (bits 7-3), transport service
     /// (2, 1), end-to-end flow control (0).
     pub remote_eecn_and_service: U32,
-    /// PSN of the requester's first packet (high 24 bits), local CM response timeout (bits 7-3),
+    /// PSN of the responder's first request (high 24 bits), local CM response timeout (bits 7-3),
     /// retry count (2-0).
     pub starting_psn_and_retry: U32,
     /// Partition key.
@@ -179,7 +179,7 @@ impl ConnectRequest {
         (self.remote_eecn_and_service.get() >> 1) as u8 & 3
     }
 
-    /// The PSN of the requester's first packet.
+    /// The PSN with which the receiver of this message begins: the responder's first request.
     pub fn starting_psn(&self) -> Psn {
         Psn::new(self.starting_psn_and_retry.get() >> 8)
     }
@@ -256,7 +256,7 @@ pub struct ConnectReply {
     pub local_qpn: U32,
     /// End-to-end context (high 24 bits).
     pub local_eecn: U32,
-    /// PSN of the responder's first packet (high 24 bits).
+    /// PSN of the requester's first request (high 24 bits).
     pub starting_psn: U32,
     /// RDMA READs and atomics that the responder takes at once.
     pub responder_resources: u8,
@@ -278,7 +278,7 @@ impl ConnectReply {
         Qpn::new(self.local_qpn.get() >> 8)
     }
 
-    /// The PSN of the responder's first packet.
+    /// The PSN with which the receiver of this message begins: the requester's first request.
     pub fn starting_psn(&self) -> Psn {
         Psn::new(self.starting_psn.get() >> 8)
     }

@@ -1,6 +1,6 @@
 //! The recorded packets' own CRCs judge ours.
 
-mod captures;
+use crate::captures;
 
 use weir_wire::icrc::{self, IcrcStatus};
 use weir_wire::parse::Encapsulation;

@@ -1,7 +1,5 @@
 //! Reads the recorded captures that the tests judge by: classic pcap, and ERF records inside it.
 
-#![allow(dead_code)] // Each test binary uses its part.
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
