@@ -4,7 +4,9 @@
 //! RoCE ignores ICMP, so for it the clamp in the connection manager's request is the only remedy.
 
 use weir_wire::checksum::{self, Sum};
+use weir_wire::cm::{self, PathMtu};
 use weir_wire::frame::Time;
+use weir_wire::icrc::{self, IcrcStatus};
 use weir_wire::parse::{Network, Parsed, Transport};
 
 const TCP_SYN: u8 = 0x02;
@@ -71,6 +73,30 @@ fn mss_option(bytes: &[u8], tcp: usize, end: usize) -> Option<usize> {
         }
     }
     None
+}
+
+/// Headers that a payload packet has at most behind the UDP header or GRH: BTH, RETH, immediate
+/// data; and the ICRC behind the payload (IBTA Vol 1 s9.2 to s9.6).
+const RDMA_HEADERS_LEN: usize = 12 + 16 + 4 + 4;
+
+/// Lowers the path MTU in a connection manager's REQ so that RDMA packets fit IP packets of `ip_mtu`
+/// bytes, and renews the ICRC. A packet whose ICRC is wrong stays as it is: its receiver drops it.
+/// Returns whether it changed the packet.
+pub fn clamp_path_mtu(bytes: &mut [u8], parsed: &Parsed, ip_mtu: u16) -> bool {
+    let Some(rdma) = parsed.rdma else { return false };
+    let headers = usize::from(rdma.bth_offset - parsed.network_offset) + RDMA_HEADERS_LEN;
+    let Some(limit) = PathMtu::at_most(usize::from(ip_mtu).saturating_sub(headers)) else {
+        return false;
+    };
+    let Some(asked) = cm::request_mut(bytes, parsed).and_then(|request| request.path_mtu()) else {
+        return false;
+    };
+    if asked.bytes() <= limit.bytes() || icrc::check(bytes, parsed) != IcrcStatus::Valid {
+        return false;
+    }
+    let Some(request) = cm::request_mut(bytes, parsed) else { return false };
+    request.set_path_mtu(limit);
+    icrc::write(bytes, parsed)
 }
 
 /// Whether the sender of a packet that is too big may and should be told by ICMP: IPv6, or IPv4

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use weir_wire::frame::{Frame, Offload, Time};
 use weir_wire::parse::{Network, Parsed, Transport, parse_frame};
+use weir_wire::tcp;
 
 use crate::classify::frame_class;
 use crate::counters::{Counters, PeerCounters};
@@ -30,6 +31,9 @@ use crate::verdict::{DropReason, Side, Verdict};
 
 /// Bytes of the arena: a full batch of super-packets, cut, with room around each piece.
 const ARENA_BYTES: usize = 8 << 20;
+
+/// The queue pair that connection management arrives at (IBTA Vol 1 s3.9.2).
+const GENERAL_SERVICES_QP: u32 = 1;
 
 /// Flows that end in one call of [`Engine::expire`], at most.
 const EXPIRED_MAX: usize = 256;
@@ -225,7 +229,7 @@ impl Engine {
         index: u32,
         frame: &mut Frame<'_>,
     ) -> Result<Verdict, DropReason> {
-        let mut parsed = parse_frame(frame);
+        let parsed = parse_frame(frame);
         self.observe(Side::Host, frame, &parsed);
         if parsed.fault.is_some() && self.policy.seals() {
             return Err(DropReason::Malformed);
@@ -239,7 +243,7 @@ impl Engine {
             send_whole(&mut self.output, Destination::Wire, index, frame);
             return Ok(self.passed(class));
         };
-        self.clamp(peer, frame, &mut parsed);
+        self.clamp(peer, frame, &parsed);
         if frame.meta.offload.segmentation.is_some() {
             return self.seal_cut(now, peer, frame, &parsed);
         }
@@ -321,9 +325,9 @@ impl Engine {
             self.opening[peer].open(&self.policy.peers[peer], &self.hosts, frame, outer)?;
         let Some(inner) = opened else { return Ok((Verdict::Consumed, None)) };
         self.counters.ce_combined += u64::from(inner.congestion_combined);
-        let mut parsed = inner.parsed;
+        let parsed = inner.parsed;
         self.observe(Side::Wire, frame, &parsed);
-        self.clamp(peer, frame, &mut parsed);
+        self.clamp(peer, frame, &parsed);
         Ok((Verdict::Opened, Some(parsed)))
     }
 
@@ -357,12 +361,20 @@ impl Engine {
 
     /// Lowers what a connection that is being set up may send, in both directions.
     #[inline]
-    fn clamp(&mut self, peer: usize, frame: &mut Frame<'_>, parsed: &mut Parsed) {
-        if let Transport::Tcp { .. } = parsed.transport {
-            let ip_mtu = self.sealing[peer].ip_mtu(parsed);
-            let partial = frame.meta.offload.checksum.is_some();
-            let clamped = mtu::clamp_mss(frame.bytes_mut(), parsed, ip_mtu, partial);
-            self.counters.mss_clamped += u64::from(clamped);
+    fn clamp(&mut self, peer: usize, frame: &mut Frame<'_>, parsed: &Parsed) {
+        match (parsed.transport, &parsed.rdma) {
+            (Transport::Tcp { flags, .. }, _) if flags & tcp::flags::SYN != 0 => {
+                let ip_mtu = self.sealing[peer].ip_mtu(parsed);
+                let partial = frame.meta.offload.checksum.is_some();
+                let clamped = mtu::clamp_mss(frame.bytes_mut(), parsed, ip_mtu, partial);
+                self.counters.mss_clamped += u64::from(clamped);
+            }
+            (_, Some(rdma)) if rdma.destination_qp.value() == GENERAL_SERVICES_QP => {
+                let ip_mtu = self.sealing[peer].ip_mtu(parsed);
+                let clamped = mtu::clamp_path_mtu(frame.bytes_mut(), parsed, ip_mtu);
+                self.counters.path_mtu_clamped += u64::from(clamped);
+            }
+            _ => {}
         }
     }
 

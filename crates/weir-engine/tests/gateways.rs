@@ -461,3 +461,49 @@ fn a_super_packet_is_cut_sealed_opened_and_gathered_again() {
         }
     }
 }
+
+/// The packets of a little-endian microsecond capture.
+fn capture(name: &str) -> Vec<Vec<u8>> {
+    let path = format!("{}/../../testdata/roce/{name}", env!("CARGO_MANIFEST_DIR"));
+    let bytes = std::fs::read(path).unwrap();
+    let mut rest = &bytes[24..];
+    let mut packets = Vec::new();
+    while let Some((header, body)) = rest.split_at_checked(16) {
+        let len = u32::from_le_bytes(header[8..12].try_into().unwrap()) as usize;
+        packets.push(body[..len].to_vec());
+        rest = &body[len..];
+    }
+    packets
+}
+
+#[test]
+fn the_path_mtu_of_an_rdma_connection_is_clamped_and_its_icrc_renewed() {
+    use weir_wire::icrc::{IcrcStatus, check};
+    let asked = |packet: &[u8]| {
+        let parsed = parse(packet, Link::Ethernet, packet.len() as u32);
+        match weir_wire::cm::message(packet, &parsed) {
+            Some((_, weir_wire::cm::Message::Request(request))) => {
+                assert_eq!(check(packet, &parsed), IcrcStatus::Valid);
+                request.path_mtu().map(|mtu| mtu.bytes())
+            }
+            _ => None,
+        }
+    };
+    let packets = capture("rc-write-rdmacm.pcap");
+    let request = packets.iter().find(|packet| asked(packet).is_some()).unwrap();
+    assert_eq!(asked(request), Some(4096));
+
+    let (mut a, mut b) = pair(Mode::Ethernet, true);
+    for (wire_mtu, clamped) in [(9000, 4096), (1500, 1024), (1100, 512), (700, 512), (500, 256)] {
+        for gateway in [&mut a, &mut b] {
+            let mut policy = gateway.engine.policy().clone();
+            policy.wire_mtu = wire_mtu;
+            gateway.engine.swap(policy, Associations::default()).unwrap();
+            gateway.tick();
+        }
+        let wire = only(Destination::Wire, a.receive(Side::Host, std::slice::from_ref(request)));
+        let arrived = only(Destination::Host, b.receive(Side::Wire, &wire));
+        assert_eq!(asked(&arrived[0]), Some(clamped), "wire MTU {wire_mtu}");
+    }
+    assert_eq!(a.counters().path_mtu_clamped, 4);
+}
