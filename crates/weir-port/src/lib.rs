@@ -6,6 +6,8 @@ pub mod port;
 pub mod packet;
 pub mod tap;
 
+pub mod guard;
+
 pub mod capture;
 pub mod memory;
 
@@ -17,6 +19,7 @@ mod sys;
 mod vnet;
 
 pub use capture::{CaptureError, CaptureFormat, CapturePort, CaptureReader, CaptureWriter};
+pub use guard::{Guard, GuardCounters, GuardError, GuardMode};
 pub use interface::{Interface, LinkCounters};
 pub use memory::MemoryPort;
 pub use packet::{OpenError, PacketOptions, PacketPort};

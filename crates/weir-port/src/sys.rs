@@ -2,6 +2,7 @@
 //! layer over one kernel interface; decisions are taken outside.
 #![allow(unsafe_code)]
 
+pub(crate) mod clock;
 pub(crate) mod interface_request;
 pub(crate) mod poll;
 pub(crate) mod receive_ring;

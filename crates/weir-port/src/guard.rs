@@ -1,0 +1,236 @@
+//! Fail closed: kernel programs on both ports that outlive the gateway (bpf/guard.bpf.c).
+//!
+//! ```text
+//!   port --> packet socket (the gateway) --> tc ingress: guard drops, the stack sees nothing
+//!   stack --> tc egress: guard drops --x     packet socket, qdisc bypassed --> port
+//! ```
+//!
+//! Attached by netlink, not by a link that dies with its process: kill -9 leaves the ports shut.
+//! Dropping a [`Guard`] leaves it attached too; only [`Guard::detach`] opens the ports.
+
+use std::io;
+
+use aya::maps::{Array, MapData, MapError, PerCpuArray};
+use aya::programs::tc::{
+    NlOptions, SchedClassifierLink, TcAttachOptions, TcError, TcHandle, qdisc_add_clsact,
+};
+use aya::programs::{ProgramError, SchedClassifier, TcAttachType};
+use aya::{Ebpf, EbpfError, EbpfLoader};
+
+use crate::interface::Interface;
+use crate::sys::clock::monotonic_ns;
+
+static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/guard.bpf.o"));
+
+/// First of all filters, so that no other one lets a frame pass before.
+const PRIORITY: u16 = 1;
+/// Tells our filters from others'. "Weir" in ASCII.
+const HANDLE: TcHandle = TcHandle::new(0x5765, 0x6972);
+const SIDES: [(TcAttachType, &str); 2] =
+    [(TcAttachType::Ingress, "weir_guard_in"), (TcAttachType::Egress, "weir_guard_out")];
+/// Counters of one port in the kernel's map.
+const KINDS: u32 = 8;
+
+/// What the ports do while no gateway runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GuardMode {
+    /// Nothing passes, ever, but what the gateway carries.
+    #[default]
+    Closed,
+    /// Everything passes, unmeasured and unsealed, once the heartbeat is a second old. For
+    /// gateways that only monitor.
+    OpenOnFailure,
+}
+
+/// Why the guard cannot be attached or removed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GuardError {
+    /// The interface is not there.
+    #[error("{interface}: {source}; `ip link` lists the interfaces there are")]
+    Interface {
+        /// As named by the caller.
+        interface: String,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The kernel did not take the program.
+    #[error("the kernel refuses the guard program: {0}; run as root, on Linux 5.10 or later")]
+    Load(#[from] EbpfError),
+    /// The kernel did not take the program, or did not attach it.
+    #[error("{interface}: cannot attach the guard: {source}; run as root (CAP_NET_ADMIN, CAP_BPF)")]
+    Attach {
+        /// As named by the caller.
+        interface: String,
+        /// The system's reason.
+        source: ProgramError,
+    },
+    /// Its memory shared with the kernel cannot be used.
+    #[error("the guard's kernel map: {0}")]
+    Map(#[from] MapError),
+}
+
+/// What the guard met on one port, in frames (a super-packet is one).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortGuardCounters {
+    /// Kept from the kernel's stack. The gateway has had these frames before.
+    pub ingress_dropped: u64,
+    /// Passed to the other port because no gateway was alive ([`GuardMode::OpenOnFailure`]).
+    pub ingress_passed_open: u64,
+    /// The gateway's own, sent through the queueing discipline.
+    pub egress_own: u64,
+    /// ARP that the kernel's stack wanted to send; dropped.
+    pub egress_arp_dropped: u64,
+    /// IPv6 neighbour discovery, router solicitations, multicast reports of the stack; dropped.
+    pub egress_ipv6_neighbour_dropped: u64,
+    /// Anything else that the stack wanted to send; dropped.
+    pub egress_other_dropped: u64,
+}
+
+/// Both ports' counters since the guard was attached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GuardCounters {
+    /// On the host port.
+    pub host: PortGuardCounters,
+    /// On the wire port.
+    pub wire: PortGuardCounters,
+}
+
+/// An attached guard.
+pub struct Guard {
+    heartbeat: Array<MapData, u64>,
+    counters: PerCpuArray<MapData, u64>,
+}
+
+impl std::fmt::Debug for Guard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Guard").finish_non_exhaustive()
+    }
+}
+
+impl Guard {
+    /// Attaches the guard to both ports, in the calling thread's network namespace. A guard that
+    /// is attached already is replaced in one step: nothing passes in between. With
+    /// [`GuardMode::OpenOnFailure`] the first heartbeat is given.
+    ///
+    /// # Errors
+    /// [`GuardError`]; the ports keep what guard they had, or get it in part.
+    pub fn attach(host: &str, wire: &str, mode: GuardMode) -> Result<Self, GuardError> {
+        let (host_index, wire_index) = (interface_index(host)?, interface_index(wire)?);
+        let open_on_failure = u32::from(mode == GuardMode::OpenOnFailure);
+        let mut object = EbpfLoader::new()
+            .override_global("host_index", &host_index, true)
+            .override_global("wire_index", &wire_index, true)
+            .override_global("open_on_failure", &open_on_failure, true)
+            .override_global("own_mark", &crate::GUARD_MARK, true)
+            .load(OBJECT)?;
+        let heartbeat = Array::try_from(take_map(&mut object, "heartbeat")?)?;
+        let counters = PerCpuArray::try_from(take_map(&mut object, "counters")?)?;
+        let mut guard = Self { heartbeat, counters };
+        guard.heartbeat()?;
+        for (side, name) in SIDES {
+            let program = classifier(&mut object, name).map_err(|e| attach_error(host, e))?;
+            program.load().map_err(|e| attach_error(host, e))?;
+            for interface in [wire, host] {
+                attach(program, interface, side).map_err(|e| attach_error(interface, e))?;
+            }
+        }
+        Ok(guard)
+    }
+
+    /// Says that the gateway lives. With [`GuardMode::OpenOnFailure`] to be called several times a
+    /// second; otherwise without effect.
+    ///
+    /// # Errors
+    /// The kernel's map cannot be written.
+    pub fn heartbeat(&mut self) -> Result<(), GuardError> {
+        Ok(self.heartbeat.set(0, monotonic_ns(), 0)?)
+    }
+
+    /// What the guard met so far.
+    ///
+    /// # Errors
+    /// The kernel's map cannot be read.
+    pub fn counters(&self) -> Result<GuardCounters, GuardError> {
+        Ok(GuardCounters { host: self.port_counters(0)?, wire: self.port_counters(KINDS)? })
+    }
+
+    /// Opens the two ports to the kernel's stack again, whoever attached the guard.
+    ///
+    /// # Errors
+    /// [`GuardError::Interface`] when one is gone; a port without guard is no error.
+    pub fn detach(host: &str, wire: &str) -> Result<(), GuardError> {
+        for interface in [host, wire] {
+            for (side, _) in SIDES {
+                let link = SchedClassifierLink::attached(interface, side, PRIORITY, HANDLE, None)
+                    .map_err(|source| interface_error(interface, source))?;
+                // Detaching fails where nothing is attached.
+                drop(link);
+            }
+        }
+        Ok(())
+    }
+
+    fn port_counters(&self, first: u32) -> Result<PortGuardCounters, GuardError> {
+        let total = |kind: u32| -> Result<u64, GuardError> {
+            Ok(self.counters.get(&(first + kind), 0)?.iter().sum())
+        };
+        Ok(PortGuardCounters {
+            ingress_dropped: total(0)?,
+            ingress_passed_open: total(1)?,
+            egress_own: total(2)?,
+            egress_arp_dropped: total(3)?,
+            egress_ipv6_neighbour_dropped: total(4)?,
+            egress_other_dropped: total(5)?,
+        })
+    }
+}
+
+/// Puts the program where an older guard is, in one step, or else where none is.
+fn attach(
+    program: &mut SchedClassifier,
+    interface: &str,
+    side: TcAttachType,
+) -> Result<(), ProgramError> {
+    match qdisc_add_clsact(interface) {
+        Ok(()) | Err(TcError::AlreadyAttached) => {}
+        // Without the qdisc the next step says what is wrong.
+        Err(_) => {}
+    }
+    let older = SchedClassifierLink::attached(interface, side, PRIORITY, HANDLE, None)
+        .map_err(TcError::IoError)?;
+    let id = match program.attach_to_link(older) {
+        Ok(id) => id,
+        Err(_) => {
+            let options = NlOptions { priority: PRIORITY, handle: HANDLE, classid: None };
+            program.attach_with_options(interface, side, TcAttachOptions::Netlink(options))?
+        }
+    };
+    // Dropping the link would detach the program.
+    std::mem::forget(program.take_link(id)?);
+    Ok(())
+}
+
+fn classifier<'e>(
+    object: &'e mut Ebpf,
+    name: &str,
+) -> Result<&'e mut SchedClassifier, ProgramError> {
+    object.program_mut(name).ok_or(ProgramError::NotLoaded)?.try_into()
+}
+
+fn take_map(object: &mut Ebpf, name: &str) -> Result<aya::maps::Map, MapError> {
+    object.take_map(name).ok_or_else(|| MapError::InvalidName { name: name.to_owned() })
+}
+
+fn interface_index(interface: &str) -> Result<u32, GuardError> {
+    let index = Interface::find(interface).and_then(|interface| interface.index());
+    index.map(|index| index as u32).map_err(|source| interface_error(interface, source))
+}
+
+fn interface_error(interface: &str, source: io::Error) -> GuardError {
+    GuardError::Interface { interface: interface.to_owned(), source }
+}
+
+fn attach_error(interface: &str, source: ProgramError) -> GuardError {
+    GuardError::Attach { interface: interface.to_owned(), source }
+}

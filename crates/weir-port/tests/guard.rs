@@ -1,0 +1,175 @@
+//! The guard on real ports: what passes while the gateway lives, and after it is gone.
+
+mod lab;
+
+use std::thread;
+use std::time::Duration;
+
+use lab::{Lab, Namespace, frame, receive, send};
+use weir_port::{Guard, GuardMode, Interface, PacketOptions, PacketPort, Port};
+
+fn open(namespace: &Namespace, name: &str) -> PacketPort {
+    namespace.within(|| PacketPort::open(name, PacketOptions::default()).expect("root opens it"))
+}
+
+fn attach(namespace: &Namespace, mode: GuardMode) -> Guard {
+    namespace.within(|| Guard::attach("pl", "pr", mode).expect("root attaches it"))
+}
+
+/// A lab whose middle would pass everything if it could: a bridge over both ports.
+fn bridged() -> Lab {
+    let lab = Lab::new(1500);
+    lab.middle.ip("link add br0 type bridge");
+    lab.middle.ip("link set br0 up");
+    for port in ["pl", "pr"] {
+        lab.middle.ip(&format!("link set {port} master br0"));
+    }
+    lab
+}
+
+fn passes(lab: &Lab) -> bool {
+    let ping = ["-c", "1", "-W", "1", "10.77.0.2"];
+    lab.left.command("ping", &ping).status.success()
+}
+
+#[test]
+fn closed_guard_stops_the_kernel_and_lets_the_gateway_receive_and_send() {
+    if !lab::possible() {
+        return;
+    }
+    let lab = bridged();
+    assert!(passes(&lab), "the bridge passes without a guard");
+    let guard = attach(&lab.middle, GuardMode::Closed);
+    assert!(!passes(&lab));
+    assert!(guard.counters().unwrap().host.ingress_dropped > 0);
+
+    let (mut near, mut port) = (open(&lab.left, "l0"), open(&lab.middle, "pl"));
+    let bytes = frame(300, 1);
+    send(&mut near, &bytes);
+    assert!(receive(&mut port, |seen| seen.contains(&bytes)).contains(&bytes));
+    send(&mut port, &bytes);
+    assert!(receive(&mut near, |seen| seen.contains(&bytes)).contains(&bytes));
+
+    lab.middle.within(|| Guard::detach("pl", "pr")).unwrap();
+    assert!(passes(&lab), "detached");
+}
+
+#[test]
+fn marked_frames_pass_where_the_queueing_discipline_is_not_bypassed() {
+    if !lab::possible() {
+        return;
+    }
+    let lab = Lab::new(1500);
+    let guard = attach(&lab.middle, GuardMode::Closed);
+    let queued = PacketOptions { qdisc_bypass: false, ..PacketOptions::default() };
+    let mut port = lab.middle.within(|| PacketPort::open("pr", queued).unwrap());
+    let mut far = open(&lab.right, "r0");
+    let bytes = frame(300, 1);
+    send(&mut port, &bytes);
+    assert_eq!(receive(&mut far, |seen| !seen.is_empty()), [bytes]);
+    assert_eq!(guard.counters().unwrap().wire.egress_own, 1);
+}
+
+#[test]
+fn what_the_stack_would_send_is_dropped_and_counted_by_kind() {
+    if !lab::possible() {
+        return;
+    }
+    let lab = Lab::new(1500);
+    let guard = attach(&lab.middle, GuardMode::Closed);
+    let mut wire = open(&lab.right, "r0");
+    lab.middle.ip("addr add 10.77.0.9/24 dev pr");
+    lab.middle.command("ping", &["-c", "1", "-W", "1", "10.77.0.2"]);
+    lab.middle.ip("neigh add 10.77.0.3 lladdr 02:00:00:00:00:03 dev pr");
+    lab.middle.command("ping", &["-c", "1", "-W", "1", "10.77.0.3"]);
+    lab.middle.command("sysctl", &["-qw", "net.ipv6.conf.pr.disable_ipv6=0"]);
+    lab.middle.ip("link set pr down");
+    lab.middle.ip("link set pr up");
+    thread::sleep(Duration::from_millis(300));
+    let counted = guard.counters().unwrap().wire;
+    assert!(counted.egress_arp_dropped > 0, "{counted:?}");
+    assert!(counted.egress_other_dropped > 0, "{counted:?}");
+    assert!(counted.egress_ipv6_neighbour_dropped > 0, "{counted:?}");
+    assert_eq!(wire.receive(&mut |_| panic!("a frame left the port")).unwrap(), 0);
+}
+
+#[test]
+fn guard_outlives_the_killed_process_that_attached_it() {
+    if !lab::possible() {
+        return;
+    }
+    let lab = bridged();
+    // This test binary once more, in the middle, to be killed.
+    let own = std::env::current_exe().unwrap();
+    let arguments = ["--exact", "attach_and_wait", "--ignored", "--nocapture"];
+    let mut gateway = lab.middle.spawn(own.to_str().unwrap(), &arguments);
+    let attached = (0..100).any(|_| {
+        thread::sleep(Duration::from_millis(50));
+        let filters = lab.middle.command("tc", &["filter", "show", "dev", "pl", "egress"]);
+        String::from_utf8_lossy(&filters.stdout).contains("weir_guard_out")
+    });
+    assert!(attached, "the gateway started");
+    assert!(!passes(&lab));
+    gateway.kill();
+    thread::sleep(Duration::from_millis(1500));
+    assert!(!passes(&lab), "after kill -9 nothing passes");
+}
+
+/// The process that the test above kills.
+#[test]
+#[ignore = "not a test: runs inside another one's namespace until killed"]
+fn attach_and_wait() {
+    let _guard = Guard::attach("pl", "pr", GuardMode::Closed).unwrap();
+    thread::sleep(Duration::from_secs(30));
+}
+
+#[test]
+fn attaching_again_replaces_without_a_gap() {
+    if !lab::possible() {
+        return;
+    }
+    let lab = bridged();
+    let _first = attach(&lab.middle, GuardMode::Closed);
+    let mut near = open(&lab.left, "l0");
+    let mut far = open(&lab.right, "r0");
+    thread::scope(|scope| {
+        let sending = scope.spawn(|| {
+            for number in 0..200_000u32 {
+                send(&mut near, &frame(100, number as u8));
+            }
+        });
+        let mut replaced = 0;
+        while !sending.is_finished() {
+            drop(attach(&lab.middle, GuardMode::Closed));
+            replaced += 1;
+        }
+        assert!(replaced > 1);
+    });
+    assert_eq!(far.receive(&mut |_| panic!("a frame passed during a swap")).unwrap(), 0);
+    let filters = lab.middle.command("tc", &["filter", "show", "dev", "pl", "ingress"]);
+    let text = String::from_utf8_lossy(&filters.stdout).into_owned();
+    assert_eq!(text.matches("direct-action").count(), 1, "{text}");
+}
+
+#[test]
+fn open_on_failure_passes_only_while_no_heartbeat_comes() {
+    if !lab::possible() {
+        return;
+    }
+    let lab = Lab::new(9000);
+    let mut guard = attach(&lab.middle, GuardMode::OpenOnFailure);
+    assert!(!passes(&lab), "the first heartbeat is fresh");
+    thread::sleep(Duration::from_millis(1100));
+    assert!(passes(&lab), "no gateway for over a second");
+    assert!(guard.counters().unwrap().host.ingress_passed_open > 0);
+    guard.heartbeat().unwrap();
+    let quick = ["-c", "1", "-W", "0.5", "10.77.0.2"];
+    assert!(!lab.left.command("ping", &quick).status.success(), "the gateway is back");
+}
+
+#[test]
+fn guard_for_a_missing_port_is_refused_by_name() {
+    let error = Guard::attach("nosuch0", "nosuch1", GuardMode::Closed).unwrap_err();
+    assert!(error.to_string().starts_with("nosuch0: "), "{error}");
+    assert!(Interface::find("nosuch0").is_err());
+}
