@@ -1,7 +1,25 @@
 //! Weir, a transparent security gateway for RDMA networks: everything but `main`.
 //!
-//! `config` says what a gateway shall do.
+//! ```text
+//!   cli/      what the user types, what the user reads
+//!    |
+//!   config/   file -> settings -> policy, or every problem at once
+//!    |
+//!   daemon/   one process: a worker per pair of ports, control socket, reload, kept state
+//!    |
+//!   api/      what the daemon says of itself
+//! ```
+//!
+//! Never touches the bytes of a packet: that is `weir-engine`'s, and the ports are `weir-port`'s.
 
 #![forbid(unsafe_code)]
 
+pub mod cli;
+
 pub mod config;
+
+pub mod daemon;
+
+pub mod api;
+
+pub mod machine;

@@ -1,2 +1,7 @@
-//! The one binary.
-fn main() {}
+//! The one binary. All of it is in the library, so that tests and fuzz targets reach it.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    weir::cli::main()
+}

@@ -1,0 +1,317 @@
+//! The snapshot of a gateway: the JSON of `weir status`. Names and units are an interface; inner
+//! types may change behind it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use weir_engine::counters::{PeerCounters, SideCounters};
+use weir_engine::policy::FrameClass;
+use weir_engine::verdict::DropReason;
+use weir_port::PortCounters;
+
+/// One request, one line of JSON to the control socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(tag = "command", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Request {
+    /// Answered by [`Response::Status`].
+    Status,
+}
+
+/// One answer, one line of JSON.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Response {
+    /// The gateway's counters.
+    Status(Box<Snapshot>),
+    /// Why there is none.
+    Error(String),
+}
+
+/// A gateway at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct Snapshot {
+    /// Version of the program.
+    pub version: String,
+    /// The gateway's name.
+    pub name: String,
+    /// Its process.
+    pub pid: u32,
+    /// Seconds since it was ready.
+    pub uptime_seconds: u64,
+    /// `closed` or `open`.
+    pub on_failure: String,
+    /// Configurations accepted since the start, the first included.
+    pub reloads_accepted: u64,
+    /// Configurations refused since the start.
+    pub reloads_refused: u64,
+    /// Whether every frame received by every port has a verdict.
+    pub adds_up: bool,
+    /// Its pairs of ports.
+    pub pairs: Vec<PairSnapshot>,
+}
+
+/// A pair of ports.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct PairSnapshot {
+    /// Its name.
+    pub name: String,
+    /// `packet`, `tap` or `xdp`.
+    pub driver: String,
+    /// Number of the policy in force; each accepted configuration raises it.
+    pub policy_epoch: u32,
+    /// Frames from the host.
+    pub host: SideSnapshot,
+    /// Frames from the wire.
+    pub wire: SideSnapshot,
+    /// The gateways it seals to.
+    pub peers: Vec<PeerSnapshot>,
+    /// RDMA seen in clear, on both sides.
+    pub rdma: RdmaSnapshot,
+    /// Frames of the gateway's own: questions for neighbours, ICMP, from its kernel.
+    pub own_sent: u64,
+    /// Frames of the gateway's kernel that did not go out.
+    pub own_refused: u64,
+    /// TCP MSS options lowered.
+    pub mss_clamped: u64,
+    /// RDMA connection requests whose path MTU was lowered.
+    pub path_mtu_clamped: u64,
+    /// ICMP "too big" answers sent.
+    pub too_big_answered: u64,
+    /// ECN marks carried from the outer to the inner header.
+    pub ce_combined: u64,
+    /// Flows in the table.
+    pub flows: u64,
+    /// Flows that a full table pushed out.
+    pub flows_evicted: u64,
+}
+
+/// One side of a pair. received = forwarded + sealed + opened + clear + punted + consumed + dropped.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct SideSnapshot {
+    /// The interface.
+    pub interface: String,
+    /// Frames received; a super-packet is one.
+    pub received: u64,
+    /// Their bytes.
+    pub received_bytes: u64,
+    /// Passed on unchanged.
+    pub forwarded: u64,
+    /// Sealed and passed on.
+    pub sealed: u64,
+    /// Opened and passed on.
+    pub opened: u64,
+    /// Passed on in clear by the list of exceptions.
+    pub clear: u64,
+    /// Handed to the gateway's own kernel.
+    pub punted: u64,
+    /// Taken in by the engine.
+    pub consumed: u64,
+    /// Dropped, for any reason.
+    pub dropped: u64,
+    /// Of `dropped`, by reason; reasons that did not happen are absent.
+    pub dropped_by_reason: BTreeMap<String, u64>,
+    /// Of `clear`, by kind of frame; absent likewise.
+    pub clear_by_kind: BTreeMap<String, u64>,
+    /// Whether the sum holds.
+    pub adds_up: bool,
+    /// What the kernel programs of a sealing gateway kept from its own network stack.
+    pub guard_dropped: u64,
+    /// What the port itself counts.
+    pub port: PortSnapshot,
+}
+
+impl SideSnapshot {
+    /// From the engine's counters and the port's.
+    pub fn new(interface: &str, counters: &SideCounters, port: PortCounters) -> Self {
+        let by_reason = DropReason::ALL.iter().map(|it| (it.name(), counters.dropped_for(*it)));
+        let by_kind =
+            FrameClass::ALL.iter().map(|it| (it.name(), counters.clear_by_class[*it as usize]));
+        Self {
+            interface: interface.to_owned(),
+            received: counters.received,
+            received_bytes: counters.received_bytes,
+            forwarded: counters.forwarded,
+            sealed: counters.sealed,
+            opened: counters.opened,
+            clear: counters.clear,
+            punted: counters.punted,
+            consumed: counters.consumed,
+            dropped: counters.dropped_total(),
+            dropped_by_reason: nonzero(by_reason),
+            clear_by_kind: nonzero(by_kind),
+            adds_up: counters.adds_up(),
+            guard_dropped: 0,
+            port: port.into(),
+        }
+    }
+
+    /// Sums the verdicts up again, from what is shown.
+    pub fn verdicts(&self) -> u64 {
+        let passed = self.forwarded + self.sealed + self.opened + self.clear;
+        let dropped: u64 = self.dropped_by_reason.values().sum();
+        passed + self.punted + self.consumed + dropped
+    }
+}
+
+fn nonzero<'a>(counts: impl Iterator<Item = (&'a str, u64)>) -> BTreeMap<String, u64> {
+    counts.filter(|(_, count)| *count > 0).map(|(name, count)| (name.to_owned(), count)).collect()
+}
+
+/// What a port counts; see [`PortCounters`] for the meaning of each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[allow(missing_docs, reason = "documented at `PortCounters`, whose fields these are")]
+pub struct PortSnapshot {
+    pub received_frames: u64,
+    pub received_bytes: u64,
+    pub sent_frames: u64,
+    pub sent_bytes: u64,
+    pub lost_ring_full: u64,
+    pub lost_truncated: u64,
+    pub send_queue_full: u64,
+    pub send_too_large: u64,
+    pub send_refused: u64,
+    pub device_dropped: u64,
+}
+
+impl PortSnapshot {
+    /// Losses by name, with what each means; those that did not happen are left out.
+    pub fn losses(&self) -> Vec<(&'static str, u64, &'static str)> {
+        [
+            ("lost_ring_full", self.lost_ring_full, "The ring was full before Weir saw the frame."),
+            ("lost_truncated", self.lost_truncated, "No buffer could hold the frame."),
+            ("send_queue_full", self.send_queue_full, "The device's queue was full."),
+            ("send_too_large", self.send_too_large, "Larger than the device allows."),
+            ("send_refused", self.send_refused, "The device was down or gone."),
+            ("device_dropped", self.device_dropped, "The device or its driver lost it."),
+        ]
+        .into_iter()
+        .filter(|(_, count, _)| *count > 0)
+        .collect()
+    }
+}
+
+impl From<PortCounters> for PortSnapshot {
+    fn from(port: PortCounters) -> Self {
+        Self {
+            received_frames: port.received_frames,
+            received_bytes: port.received_bytes,
+            sent_frames: port.sent_frames,
+            sent_bytes: port.sent_bytes,
+            lost_ring_full: port.lost_ring_full,
+            lost_truncated: port.lost_truncated,
+            send_queue_full: port.send_queue_full,
+            send_too_large: port.send_too_large,
+            send_refused: port.send_refused,
+            device_dropped: port.device_dropped,
+        }
+    }
+}
+
+/// One peer's associations.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct PeerSnapshot {
+    /// The peer's name.
+    pub name: String,
+    /// SPI of the association to it.
+    pub seal_spi: u32,
+    /// SPI of the association from it.
+    pub open_spi: u32,
+    /// ESP packets sent.
+    pub sealed_packets: u64,
+    /// Bytes of plaintext in them.
+    pub sealed_bytes: u64,
+    /// ESP packets opened.
+    pub opened_packets: u64,
+    /// Bytes of plaintext in them.
+    pub opened_bytes: u64,
+    /// The next sequence number to be sent.
+    pub sequence_next: u64,
+    /// First number that is not yet reserved on disk.
+    pub sequence_reserved_until: u64,
+    /// Numbers left before a new key is needed.
+    pub sequence_remaining: u64,
+    /// The highest sequence number received.
+    pub sequence_received: u64,
+    /// Seconds since the last authentic packet; absent when there was none since the start.
+    pub last_seen_seconds: Option<f64>,
+}
+
+impl PeerSnapshot {
+    /// The part that the engine's counters hold.
+    pub fn new(name: &str, seal_spi: u32, open_spi: u32, counters: &PeerCounters) -> Self {
+        Self {
+            name: name.to_owned(),
+            seal_spi,
+            open_spi,
+            sealed_packets: counters.sealed_packets,
+            sealed_bytes: counters.sealed_bytes,
+            opened_packets: counters.opened_packets,
+            opened_bytes: counters.opened_bytes,
+            ..Self::default()
+        }
+    }
+}
+
+/// RDMA traffic; the same names as in `weir read --json`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct RdmaSnapshot {
+    /// Packets with a base transport header.
+    pub packets: u64,
+    /// Of them, RoCE v1.
+    pub roce_v1: u64,
+    /// Of them, RoCE v2.
+    pub roce_v2: u64,
+    /// Queue pairs seen.
+    pub queue_pairs: u64,
+    /// Packets by opcode name.
+    pub opcodes: BTreeMap<String, u64>,
+    /// Invariant CRC right.
+    pub icrc_ok: u64,
+    /// Invariant CRC wrong.
+    pub icrc_bad: u64,
+    /// Not checked: a fragment, cut short, or switched off.
+    pub icrc_unchecked: u64,
+    /// Negative acknowledgements by cause.
+    pub naks: BTreeMap<String, u64>,
+    /// Receiver-not-ready.
+    pub rnr_naks: u64,
+    /// Packets sent again.
+    pub retransmissions: u64,
+    /// Congestion notification packets.
+    pub cnp: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_engine::verdict::Verdict;
+
+    use super::*;
+
+    #[test]
+    fn a_side_shows_every_verdict_and_adds_up() {
+        let mut counters = SideCounters::default();
+        counters.count(100, Verdict::Forward);
+        counters.count(100, Verdict::Clear(FrameClass::Arp));
+        for reason in DropReason::ALL {
+            counters.count(100, Verdict::Drop(*reason));
+        }
+        let side = SideSnapshot::new("p0", &counters, PortCounters::default());
+        assert_eq!(side.received, 2 + DropReason::ALL.len() as u64);
+        assert_eq!(side.verdicts(), side.received);
+        assert!(side.adds_up);
+        assert_eq!(side.clear_by_kind, BTreeMap::from([("arp".to_owned(), 1)]));
+    }
+
+    #[test]
+    fn a_snapshot_survives_its_json() {
+        let snapshot = Snapshot {
+            name: "gw".into(),
+            pairs: vec![PairSnapshot::default()],
+            ..Default::default()
+        };
+        let line = serde_json::to_string(&Response::Status(Box::new(snapshot.clone()))).unwrap();
+        assert!(!line.contains('\n'));
+        let Ok(Response::Status(read)) = serde_json::from_str(&line) else { panic!("{line}") };
+        assert_eq!(*read, snapshot);
+    }
+}

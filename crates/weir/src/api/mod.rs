@@ -1,0 +1,3 @@
+//! What the daemon says of itself, and the words it is asked with.
+
+pub mod dto;

@@ -1,0 +1,233 @@
+//! What the user may type. `--help`, usage errors and their exit code come from here alone.
+
+use std::path::PathBuf;
+
+use clap::builder::styling::{AnsiColor, Styles};
+use clap::{Args, Parser, Subcommand};
+
+use super::lab::LabArgs;
+use super::read::ReadArgs;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  it failed, or what was asked for is not so
+  2  the command line or the configuration is wrong";
+
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default().bold())
+    .placeholder(AnsiColor::Cyan.on_default());
+
+/// A transparent security gateway for RDMA networks.
+///
+/// Weir stands between a host port and a wire port. It sees every packet and every queue pair,
+/// seals what leaves, and drops what must not pass, each drop with its reason and counter.
+#[derive(Debug, Parser)]
+#[command(version, styles = STYLES, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a gateway in the foreground, as a service manager wants it
+    #[command(after_help = UP_HELP)]
+    Up(UpArgs),
+    /// Find everything that is wrong with a configuration, without privilege
+    #[command(after_help = CHECK_HELP)]
+    Check(CheckArgs),
+    /// Say what this machine's kernel, ports and cipher can do, and what to change
+    #[command(after_help = DOCTOR_HELP)]
+    Doctor(DoctorArgs),
+    /// Analyse captures with the gateway's own engine
+    Read(ReadArgs),
+    /// Show the counters of a running gateway
+    #[command(after_help = STATUS_HELP)]
+    Status(StatusArgs),
+    /// List what a running gateway dropped, with the meaning of every reason
+    #[command(after_help = DROPS_HELP)]
+    Drops(StatusArgs),
+    /// Try it all on this machine: test hosts, traffic, gateways, in network namespaces
+    Lab(LabArgs),
+    /// Make keys for security associations
+    #[command(after_help = KEYS_HELP)]
+    Keys(KeysArgs),
+}
+
+const UP_HELP: &str = "\
+Signals:
+  SIGHUP           read the configuration again: as a whole, or not at all; no packet is lost
+  SIGTERM, SIGINT  stop; nothing passes from then on
+
+The log goes to standard error. Its level is `info`, or what WEIR_LOG says (`WEIR_LOG=debug`).
+
+Example:
+  weir up /etc/weir/gw-a.toml
+
+Exit codes:
+  0  stopped by a signal
+  1  it could not start, or a port was lost
+  2  the command line or the configuration is wrong";
+
+/// Arguments of `weir up`.
+#[derive(Debug, Args)]
+pub struct UpArgs {
+    /// The configuration; `weir check --help` shows one
+    pub file: PathBuf,
+    /// Take ports even if they carry the default route or an ssh session: this machine may become
+    /// unreachable
+    #[arg(long)]
+    pub force: bool,
+    /// Start sealing with a key whose record of used sequence numbers is lost or damaged. Whoever
+    /// recorded the earlier packets can then read them and forge new ones, if a number repeats.
+    /// Make new keys instead
+    #[arg(long)]
+    pub danger_forget_state: bool,
+}
+
+const CHECK_HELP: &str = "\
+Every problem is shown at once, each with line, column and remedy. Key files that this user may
+not read are passed over with a warning. Where the interfaces exist, their MTU is checked too.
+
+A configuration:
+  [gateway]
+  name = \"gw-a\"
+
+  [[pair]]
+  host = \"pf0hpf\"
+  wire = \"p0\"
+  address = \"192.0.2.1/24\"
+  roce_mtu = 4096
+
+  [[peer]]
+  name = \"gw-b\"
+  endpoint = \"192.0.2.2\"
+  mode = \"ethernet\"                # or \"tunnel\", \"transport\"
+  protects = \"everything\"          # or prefixes: [\"10.0.0.0/24\"]
+  seal = { spi = 0x1001, key_file = \"a-to-b.key\" }
+  open = { spi = 0x1002, key_file = \"b-to-a.key\" }
+
+Example:
+  weir check /etc/weir/gw-a.toml
+
+Exit codes:
+  0  it can be used (there may be warnings)
+  2  it is refused";
+
+/// Arguments of `weir check`.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// The configuration
+    pub file: PathBuf,
+    /// Print the problems as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+const DOCTOR_HELP: &str = "\
+Without interfaces, all that could be ports are looked at. Speeds are measured on one core, in
+about two seconds; nothing on the machine is changed.
+
+Example:
+  weir doctor pf0hpf p0
+
+Exit codes:
+  0  a gateway can run here (there may be advice)
+  1  something must be changed first";
+
+/// Arguments of `weir doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Interfaces to look at
+    pub interfaces: Vec<String>,
+    /// Print the findings as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+const STATUS_HELP: &str = "\
+Examples:
+  weir status                       the only gateway on this machine
+  weir status gw-a --json | jq '.pairs[].rdma.queue_pairs'
+
+Exit codes:
+  0  shown, and the counters add up
+  1  no gateway answers, or its counters do not add up";
+
+const DROPS_HELP: &str = "\
+Example:
+  weir drops gw-a
+
+Exit codes:
+  0  shown
+  1  no gateway answers";
+
+/// Arguments of `weir status` and `weir drops`.
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// The gateway's name; needed where several run
+    pub name: Option<String>,
+    /// Where gateways keep their control sockets
+    #[arg(long, default_value = "/run/weir", value_name = "DIRECTORY")]
+    pub run_dir: PathBuf,
+    /// Print as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+const KEYS_HELP: &str = "\
+Example:
+  weir keys generate gw-a gw-b --directory /etc/weir/keys";
+
+/// Arguments of `weir keys`.
+#[derive(Debug, Args)]
+pub struct KeysArgs {
+    /// What to do with keys.
+    #[command(subcommand)]
+    pub command: KeysCommand,
+}
+
+/// The commands of `weir keys`.
+#[derive(Debug, Subcommand)]
+pub enum KeysCommand {
+    /// Make a key for each direction between two gateways, and show how to configure them
+    #[command(after_help = KEYS_GENERATE_HELP)]
+    Generate(KeysGenerateArgs),
+}
+
+const KEYS_GENERATE_HELP: &str = "\
+Writes DIRECTORY/A-to-B.key and DIRECTORY/B-to-A.key (mode 600; files that exist are never
+overwritten) and prints the lines for both configurations, with random SPIs. Copy both files to
+both gateways by a safe way. A key file holds one line of hex: key, then 4 bytes of salt.
+
+Example:
+  weir keys generate gw-a gw-b --directory /etc/weir/keys
+
+Exit codes:
+  0  made
+  1  a file exists already or cannot be written";
+
+/// Arguments of `weir keys generate`.
+#[derive(Debug, Args)]
+pub struct KeysGenerateArgs {
+    /// One gateway's name
+    pub one: String,
+    /// The other gateway's name
+    pub other: String,
+    /// Where to put the files
+    #[arg(long, default_value = ".", value_name = "DIRECTORY")]
+    pub directory: PathBuf,
+    /// aes-256-gcm or aes-128-gcm
+    #[arg(long, default_value = "aes-256-gcm", value_name = "CIPHER")]
+    #[arg(value_parser = ["aes-256-gcm", "aes-128-gcm"])]
+    pub cipher: String,
+    /// Print file names and SPIs as JSON
+    #[arg(long)]
+    pub json: bool,
+}

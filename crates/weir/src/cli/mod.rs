@@ -1,0 +1,67 @@
+//! The command line: `args` defines it, a file a command runs it.
+//!
+//! Exit codes, of every command: 0 done; 1 it failed, or what was asked for is not so; 2 the
+//! command line or the configuration is wrong.
+
+pub mod args;
+
+pub mod check;
+pub mod doctor;
+pub mod keys;
+pub mod lab;
+pub mod read;
+pub mod status;
+pub mod up;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+use serde::Serialize;
+
+use args::{Arguments, Command};
+
+/// The command line or the configuration is wrong.
+pub const EXIT_USAGE: u8 = 2;
+
+/// Runs the command that the process was started with.
+pub fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let result = match arguments.command {
+        Command::Up(args) => up::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Read(args) => read::run(args),
+        Command::Status(args) => status::run(&args),
+        Command::Drops(args) => status::run_drops(&args),
+        Command::Lab(args) => lab::run(args),
+        Command::Keys(args) => keys::run(&args),
+    };
+    result.unwrap_or_else(|error| {
+        if closed_by_reader(&error) {
+            return ExitCode::SUCCESS;
+        }
+        eprintln!("weir: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+/// Prints `value` as JSON, indented, for scripts.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    serde_json::to_writer_pretty(&mut out, value)?;
+    writeln!(out)?;
+    Ok(())
+}
+
+/// `weir status | head` is no failure.
+fn closed_by_reader(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        let io = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+        let json = cause.downcast_ref::<serde_json::Error>().and_then(|it| it.io_error_kind());
+        io.or(json) == Some(io::ErrorKind::BrokenPipe)
+    })
+}

@@ -1,0 +1,264 @@
+//! `weir status` and `weir drops`: what a running gateway says of itself.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+use weir_engine::verdict::DropReason;
+
+use super::args::StatusArgs;
+use super::print_json;
+use crate::api::dto::{PairSnapshot, PeerSnapshot, Request, Response, SideSnapshot, Snapshot};
+use crate::daemon::control;
+
+/// Runs `weir status`.
+///
+/// # Errors
+/// No gateway answers.
+pub fn run(args: &StatusArgs) -> Result<ExitCode> {
+    let snapshot = ask(args)?;
+    if args.json {
+        print_json(&snapshot)?;
+    } else {
+        print!("{}", table(&snapshot));
+    }
+    Ok(if snapshot.adds_up { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Runs `weir drops`.
+///
+/// # Errors
+/// No gateway answers.
+pub fn run_drops(args: &StatusArgs) -> Result<ExitCode> {
+    let drops = drops(&ask(args)?);
+    if args.json {
+        print_json(&drops)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if drops.is_empty() {
+        println!("nothing was dropped");
+    }
+    for drop in drops {
+        println!("{:>14}  {:<22} {:<10} {}", drop.count, drop.reason, drop.interface, drop.meaning);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn ask(args: &StatusArgs) -> Result<Snapshot> {
+    let socket = find_socket(&args.run_dir, args.name.as_deref())?;
+    let response = control::ask(&socket, Request::Status).with_context(|| {
+        format!("no gateway answers at {}; is it running, and are you root?", socket.display())
+    })?;
+    match response {
+        Response::Status(snapshot) => Ok(*snapshot),
+        Response::Error(error) => bail!("the gateway says: {error}"),
+    }
+}
+
+fn find_socket(run_dir: &Path, name: Option<&str>) -> Result<PathBuf> {
+    if let Some(name) = name {
+        return Ok(run_dir.join(format!("{name}.sock")));
+    }
+    let entries = std::fs::read_dir(run_dir).with_context(|| {
+        format!("no gateway runs here: cannot read {} (--run-dir)", run_dir.display())
+    })?;
+    let mut sockets: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|it| it == "sock"))
+        .collect();
+    sockets.sort();
+    match &sockets[..] {
+        [one] => Ok(one.clone()),
+        [] => bail!("no gateway runs here: no socket in {} (--run-dir)", run_dir.display()),
+        several => {
+            let names: Vec<_> =
+                several.iter().filter_map(|path| path.file_stem()?.to_str()).collect();
+            bail!("several gateways run here; name one of: {}", names.join(", "))
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Dropped {
+    pair: String,
+    interface: String,
+    side: &'static str,
+    reason: String,
+    count: u64,
+    meaning: &'static str,
+}
+
+fn drops(snapshot: &Snapshot) -> Vec<Dropped> {
+    let mut drops = Vec::new();
+    for pair in &snapshot.pairs {
+        for (name, side) in [("host", &pair.host), ("wire", &pair.wire)] {
+            let mut add = |reason: &str, count: u64, meaning: &'static str| {
+                drops.push(Dropped {
+                    pair: pair.name.clone(),
+                    interface: side.interface.clone(),
+                    side: name,
+                    reason: reason.to_owned(),
+                    count,
+                    meaning: meaning.trim(),
+                });
+            };
+            for (reason, count) in &side.dropped_by_reason {
+                add(reason, *count, meaning(reason));
+            }
+            for (reason, count, meaning) in side.port.losses() {
+                add(reason, count, meaning);
+            }
+            if side.guard_dropped > 0 {
+                add("guard", side.guard_dropped, "Kept from the gateway's own network stack.");
+            }
+        }
+    }
+    drops.sort_by_key(|drop| std::cmp::Reverse(drop.count));
+    drops
+}
+
+fn meaning(reason: &str) -> &'static str {
+    let known = DropReason::ALL.iter().find(|it| it.name() == reason);
+    known.map_or("A reason that this program does not know.", |it| it.meaning())
+}
+
+fn table(snapshot: &Snapshot) -> String {
+    let mut text = String::new();
+    let sums = if snapshot.adds_up { "the counters add up" } else { "THE COUNTERS DO NOT ADD UP" };
+    let _ = writeln!(
+        text,
+        "{} (weir {}, pid {}): up {}, fails {}; {sums}",
+        snapshot.name,
+        snapshot.version,
+        snapshot.pid,
+        duration(snapshot.uptime_seconds),
+        snapshot.on_failure,
+    );
+    if snapshot.reloads_refused > 0 {
+        let _ = writeln!(text, "configurations refused since: {}", snapshot.reloads_refused);
+    }
+    for pair in &snapshot.pairs {
+        pair_table(&mut text, pair);
+    }
+    text
+}
+
+fn pair_table(text: &mut String, pair: &PairSnapshot) {
+    let _ = writeln!(
+        text,
+        "\npair {} ({}), policy {}\n  {:<22} {:>16} {:>16}",
+        pair.name,
+        pair.driver,
+        pair.policy_epoch,
+        "",
+        format!("host {}", pair.host.interface),
+        format!("wire {}", pair.wire.interface),
+    );
+    type Column = fn(&SideSnapshot) -> u64;
+    let rows: [(&str, Column); 14] = [
+        ("received", |side| side.received),
+        ("  forwarded", |side| side.forwarded),
+        ("  sealed", |side| side.sealed),
+        ("  opened", |side| side.opened),
+        ("  clear", |side| side.clear),
+        ("  punted", |side| side.punted),
+        ("  consumed", |side| side.consumed),
+        ("  dropped", |side| side.dropped),
+        ("received bytes", |side| side.received_bytes),
+        ("sent", |side| side.port.sent_frames),
+        ("sent bytes", |side| side.port.sent_bytes),
+        ("lost before us", |side| {
+            side.port.lost_ring_full + side.port.lost_truncated + side.port.device_dropped
+        }),
+        ("not sent", |side| {
+            side.port.send_queue_full + side.port.send_too_large + side.port.send_refused
+        }),
+        ("guard dropped", |side| side.guard_dropped),
+    ];
+    for (name, column) in rows {
+        let _ =
+            writeln!(text, "  {name:<22} {:>16} {:>16}", column(&pair.host), column(&pair.wire));
+    }
+    for side in [&pair.host, &pair.wire] {
+        for (kind, count) in &side.clear_by_kind {
+            let _ = writeln!(text, "  clear from {}: {count} {kind}", side.interface);
+        }
+    }
+    for peer in &pair.peers {
+        peer_line(text, peer);
+    }
+    let rdma = &pair.rdma;
+    if rdma.packets > 0 {
+        let _ = writeln!(
+            text,
+            "  rdma: {} packets ({} v2, {} v1), {} queue pairs; ICRC {} ok, {} bad, {} unchecked; \
+             {} retransmissions, {} CNP",
+            rdma.packets,
+            rdma.roce_v2,
+            rdma.roce_v1,
+            rdma.queue_pairs,
+            rdma.icrc_ok,
+            rdma.icrc_bad,
+            rdma.icrc_unchecked,
+            rdma.retransmissions,
+            rdma.cnp,
+        );
+    }
+}
+
+fn peer_line(text: &mut String, peer: &PeerSnapshot) {
+    let seen = match peer.last_seen_seconds {
+        Some(seconds) => format!("last heard {seconds:.1} s ago"),
+        None => "not heard yet".to_owned(),
+    };
+    let _ = writeln!(
+        text,
+        "  peer {}: sealed {} packets, {} bytes; opened {} packets, {} bytes; {seen}",
+        peer.name, peer.sealed_packets, peer.sealed_bytes, peer.opened_packets, peer.opened_bytes,
+    );
+}
+
+fn duration(seconds: u64) -> String {
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, _) => format!("{minutes} min {} s", seconds % 60),
+        (0, ..) => format!("{hours} h {minutes} min"),
+        _ => format!("{days} d {hours} h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn drops_name_reason_side_and_meaning_most_frequent_first() {
+        let mut pair = PairSnapshot::default();
+        pair.host.dropped_by_reason = BTreeMap::from([("malformed".to_owned(), 2)]);
+        pair.wire.dropped_by_reason = BTreeMap::from([("replay_old".to_owned(), 9)]);
+        pair.wire.port.lost_ring_full = 5;
+        let drops = drops(&Snapshot { pairs: vec![pair], ..Default::default() });
+        let names: Vec<_> =
+            drops.iter().map(|it| (it.side, it.reason.as_str(), it.count)).collect();
+        let expected =
+            [("wire", "replay_old", 9), ("wire", "lost_ring_full", 5), ("host", "malformed", 2)];
+        assert_eq!(names, expected);
+        assert!(drops[0].meaning.contains("anti-replay"), "{}", drops[0].meaning);
+    }
+
+    #[test]
+    fn several_gateways_must_be_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let find = || find_socket(directory.path(), None);
+        assert!(find().unwrap_err().to_string().contains("no gateway runs here"));
+        std::fs::write(directory.path().join("a.sock"), "").unwrap();
+        assert!(find().unwrap().ends_with("a.sock"));
+        std::fs::write(directory.path().join("b.sock"), "").unwrap();
+        assert!(find().unwrap_err().to_string().contains("a, b"));
+    }
+}

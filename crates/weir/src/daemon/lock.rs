@@ -1,0 +1,73 @@
+//! One gateway to a pair of ports: a lock file in the run directory per gateway name and per
+//! interface, held as long as the process lives. A killed process loses its locks by itself.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+/// Locks that the process holds.
+#[derive(Debug)]
+pub struct Locks {
+    _files: Vec<File>,
+}
+
+impl Locks {
+    /// Takes the lock of every name in `names`, in `run_dir`.
+    ///
+    /// # Errors
+    /// Another process holds one (the text says which), or the directory cannot be written.
+    pub fn take(run_dir: &Path, names: &[String]) -> Result<Self> {
+        let files = names.iter().map(|name| take_one(run_dir, name)).collect::<Result<_>>()?;
+        Ok(Self { _files: files })
+    }
+}
+
+fn take_one(run_dir: &Path, name: &str) -> Result<File> {
+    let path = run_dir.join(format!("{name}.lock"));
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .with_context(|| format!("cannot open the lock file {}; are you root?", path.display()))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut owner = String::new();
+            let _ = (&file).take(64).read_to_string(&mut owner);
+            bail!(
+                "`{name}` belongs to a gateway that runs already (process {}); stop that one first",
+                owner.trim()
+            );
+        }
+        Err(TryLockError::Error(error)) => {
+            return Err(error).with_context(|| format!("cannot lock {}", path.display()));
+        }
+    }
+    file.set_len(0)?;
+    file.seek(SeekFrom::Start(0))?;
+    writeln!(file, "{}", std::process::id())?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_owner_is_refused_with_the_first_ones_process_until_it_ends() {
+        let directory = tempfile::tempdir().unwrap();
+        let names = ["gw".to_owned(), "p0".to_owned()];
+        let first = Locks::take(directory.path(), &names).unwrap();
+        let error = Locks::take(directory.path(), &names[1..]).unwrap_err().to_string();
+        assert!(error.contains("`p0`"), "{error}");
+        assert!(error.contains(&std::process::id().to_string()), "{error}");
+        drop(first);
+        Locks::take(directory.path(), &names).unwrap();
+    }
+}

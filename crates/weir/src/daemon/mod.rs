@@ -1,0 +1,27 @@
+//! One process: a worker per pair of ports, and around them what an appliance needs.
+//!
+//! ```text
+//!   signals, control socket --> supervisor --commands--> worker (one per pair)
+//!                                   ^                      |
+//!                                   +-----snapshots--------+
+//!   state: reserver thread <--reservations-- worker, replay state --pwrite--> disk
+//! ```
+//!
+//! Control reaches a worker only as a whole plan; a worker answers only with values. No lock is
+//! shared with the data path.
+
+pub mod supervisor;
+
+pub mod preflight;
+
+pub mod lock;
+
+pub mod state;
+
+pub mod plan;
+
+pub mod worker;
+
+pub mod control;
+
+pub mod notify;

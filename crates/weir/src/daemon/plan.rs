@@ -1,0 +1,101 @@
+//! What a worker does: a whole policy with its associations and their kept state.
+
+use anyhow::{Context, Result};
+use weir_engine::esp::open::OpeningState;
+use weir_engine::esp::sa::SaParameters;
+use weir_engine::esp::seal::SealingState;
+use weir_engine::policy::Policy;
+use weir_wire::parse::MacAddress;
+
+use super::state::{StateFile, StateStore};
+use crate::config::policy::{WirePort, associations, policy};
+use crate::config::settings::Pair;
+use crate::config::{Keys, Settings};
+use crate::machine::{Link, Machine};
+
+/// A pair's plan. Replaced as a whole.
+#[derive(Debug)]
+pub struct PairPlan {
+    /// What decides about packets.
+    pub policy: Policy,
+    /// Its associations, a pair of them for each peer of the policy, in the same order.
+    pub associations: Vec<AssociationPlan>,
+}
+
+/// A peer's two associations, and where they go on.
+///
+/// A worker that has an association with the same parameters keeps the one that it has; `state`
+/// is for new ones.
+#[derive(Debug)]
+pub struct AssociationPlan {
+    /// The peer's name.
+    pub peer: String,
+    /// To the peer.
+    pub seal: SaParameters,
+    /// Numbers used so far; `None` for a new key.
+    pub sealing_state: Option<SealingState>,
+    /// From the peer.
+    pub open: SaParameters,
+    /// Numbers accepted so far; `None` for a new key.
+    pub opening_state: Option<OpeningState>,
+    /// Where accepted numbers are kept, before their packets are delivered.
+    pub opening_file: StateFile,
+}
+
+/// The plan of `pair`, numbered `epoch`.
+///
+/// # Errors
+/// The wire port is gone, or kept state cannot be used.
+pub fn plan(
+    pair: &Pair,
+    keys: &Keys,
+    machine: &Machine,
+    store: &mut StateStore,
+    epoch: u32,
+) -> Result<PairPlan> {
+    let wire = machine
+        .link(&pair.wire)
+        .with_context(|| format!("interface `{}` is not there", pair.wire))?;
+    let associations = associations(pair, keys)?
+        .into_iter()
+        .map(|peer| {
+            let (opening_file, opening_state) = store.opening(peer.open.fingerprint())?;
+            Ok(AssociationPlan {
+                sealing_state: store.sealing(peer.seal.fingerprint())?,
+                peer: peer.peer,
+                seal: peer.seal,
+                open: peer.open,
+                opening_state,
+                opening_file,
+            })
+        })
+        .collect::<Result<_>>()?;
+    Ok(PairPlan { policy: policy(pair, wire_port(wire), epoch), associations })
+}
+
+/// The plans of every pair, in the order of the settings.
+///
+/// # Errors
+/// As [`plan`].
+pub fn plans(
+    settings: &Settings,
+    keys: &Keys,
+    machine: &Machine,
+    store: &mut StateStore,
+    epoch: u32,
+) -> Result<Vec<PairPlan>> {
+    settings
+        .pairs
+        .iter()
+        .map(|pair| {
+            plan(pair, keys, machine, store, epoch).with_context(|| format!("pair {}", pair.name))
+        })
+        .collect()
+}
+
+fn wire_port(link: &Link) -> WirePort {
+    WirePort {
+        mac: MacAddress(link.mac.unwrap_or_default()),
+        mtu_bytes: u16::try_from(link.mtu_bytes).unwrap_or(u16::MAX),
+    }
+}

@@ -1,0 +1,301 @@
+//! The life of a gateway: start in an order in which no plaintext can pass, run, reload as a whole
+//! or not at all, stop.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::{Handle, Signals};
+
+use super::control::{ControlSocket, Question};
+use super::lock::Locks;
+use super::notify::{self, Watchdog};
+use super::plan;
+use super::preflight::{self, Administration};
+use super::state::{LostState, StateStore};
+use super::worker::{WorkerCommand, WorkerHandle, WorkerSetup};
+use crate::api::dto::{PairSnapshot, Request, Response, Snapshot};
+use crate::config::settings::{OnFailure, Pair};
+use crate::config::{self, KeyAccess, Keys, Loaded, Problems, Settings};
+use crate::machine::Machine;
+
+/// How often the workers are looked at.
+const TICK: Duration = Duration::from_millis(500);
+
+/// How long a worker may take to show its counters; a batch takes microseconds.
+const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The configuration.
+    pub file: PathBuf,
+    /// Whether administrative ports may be taken.
+    pub administration: Administration,
+    /// What lost state does.
+    pub lost_state: LostState,
+}
+
+/// Why a gateway did not start or did not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The configuration, or what it says about this machine, is wrong.
+    #[error("{0}")]
+    Configuration(Problems),
+    /// Anything else.
+    #[error(transparent)]
+    Other(#[from] anyhow::Error),
+}
+
+enum Event {
+    Signal(i32),
+    Question(Question),
+}
+
+/// Runs a gateway until a signal ends it.
+///
+/// # Errors
+/// [`Failure`].
+pub fn run(options: &Options) -> Result<(), Failure> {
+    let (settings, keys) = accept(&options.file, options.administration)?;
+    let mut gateway = Gateway::start(options.clone(), settings, &keys)?;
+    drop(keys);
+    let result = gateway.serve();
+    notify::stopping();
+    gateway.stop()?;
+    Ok(result?)
+}
+
+/// A configuration that this machine can run, with its keys. Warnings go to the log.
+fn accept(file: &Path, administration: Administration) -> Result<(Settings, Keys), Failure> {
+    let Loaded { settings, keys, mut problems } =
+        config::load(file, KeyAccess::Needed).map_err(Failure::Configuration)?;
+    let machine = Machine::read().context("cannot read the machine's interfaces")?;
+    preflight::check(&settings, &machine, administration, &mut problems);
+    if problems.refused() {
+        return Err(Failure::Configuration(problems));
+    }
+    for warning in &problems.problems {
+        tracing::warn!(remedy = %warning.remedy, "{}", warning.what);
+    }
+    let keys = keys.context("the keys were not read")?;
+    Ok((settings, keys))
+}
+
+struct Gateway {
+    options: Options,
+    settings: Settings,
+    epoch: u32,
+    reloads_refused: u64,
+    started: Instant,
+    watchdog: Watchdog,
+    events: Receiver<Event>,
+    signals: Handle,
+    // Dropped in this order: nobody asks, nobody works, all is on the disk, the next may start.
+    control: Option<ControlSocket>,
+    workers: Vec<WorkerHandle>,
+    store: StateStore,
+    _locks: Locks,
+}
+
+impl Gateway {
+    fn start(options: Options, settings: Settings, keys: &Keys) -> Result<Self> {
+        let run_dir = &settings.gateway.run_dir;
+        std::fs::create_dir_all(run_dir)
+            .with_context(|| format!("cannot make {}; are you root?", run_dir.display()))?;
+        let locks = Locks::take(run_dir, &lock_names(&settings))?;
+        let mut store = StateStore::open(&settings.gateway.state_dir, options.lost_state)?;
+        let machine = Machine::read()?;
+        let epoch = 1;
+        let plans = plan::plans(&settings, keys, &machine, &mut store, epoch)?;
+
+        let (sender, events) = channel();
+        let signals = watch_signals(sender.clone())?;
+        let workers = settings
+            .pairs
+            .iter()
+            .zip(plans)
+            .map(|(pair, plan)| {
+                let (limits, reserver) = (settings.limits, store.reserver());
+                WorkerHandle::start(WorkerSetup { pair: pair.clone(), limits, plan, reserver })
+                    .with_context(|| format!("pair {}", pair.name))
+            })
+            .collect::<Result<_>>()?;
+        let socket = settings.gateway.control_socket();
+        let control =
+            ControlSocket::open(&socket, move |it| sender.send(Event::Question(it)).is_ok())
+                .with_context(|| format!("cannot open {}", socket.display()))?;
+        let started = Instant::now();
+        if settings.gateway.on_failure == OnFailure::Open {
+            tracing::warn!("on_failure = \"open\": without this process, traffic passes unseen");
+        }
+        tracing::info!(name = settings.gateway.name, pairs = settings.pairs.len(), "ready");
+        notify::ready(&format!("{} pairs of ports", settings.pairs.len()));
+        Ok(Self {
+            watchdog: Watchdog::from_environment(started),
+            options,
+            settings,
+            epoch,
+            reloads_refused: 0,
+            started,
+            events,
+            signals,
+            control: Some(control),
+            workers,
+            store,
+            _locks: locks,
+        })
+    }
+
+    /// Waits for signals, questions and the workers' ends.
+    fn serve(&mut self) -> Result<()> {
+        loop {
+            match self.events.recv_timeout(TICK) {
+                Ok(Event::Signal(SIGHUP)) => self.reload(),
+                Ok(Event::Signal(signal)) => {
+                    tracing::info!(signal, "stopping; nothing passes from now on");
+                    return Ok(());
+                }
+                Ok(Event::Question(Question { request: Request::Status, answer })) => {
+                    let response = match self.snapshot() {
+                        Ok(snapshot) => Response::Status(Box::new(snapshot)),
+                        Err(error) => Response::Error(format!("{error:#}")),
+                    };
+                    let _ = answer.send(response);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => bail!("signals are no longer watched"),
+            }
+            if let Some(ended) = self.workers.iter().position(WorkerHandle::is_finished) {
+                let worker = self.workers.remove(ended);
+                let name = worker.name.clone();
+                worker.join().with_context(|| format!("pair {name} lost its ports"))?;
+                bail!("the worker of pair {name} ended by itself");
+            }
+            let now = Instant::now();
+            if self.watchdog.is_due(now) && self.snapshot().is_ok() {
+                self.watchdog.alive(now);
+            }
+        }
+    }
+
+    /// Takes the configuration in as a whole, or says why not and goes on with the one at hand.
+    fn reload(&mut self) {
+        notify::reloading();
+        match self.try_reload() {
+            Ok(()) => tracing::info!(epoch = self.epoch, "configuration accepted"),
+            Err(failure) => {
+                self.reloads_refused += 1;
+                tracing::error!("configuration refused, the one before stays in force:\n{failure}");
+            }
+        }
+        notify::ready(&format!("configuration {}", self.epoch));
+    }
+
+    fn try_reload(&mut self) -> Result<(), Failure> {
+        let (settings, keys) = accept(&self.options.file, self.options.administration)?;
+        if let Some(what) = needs_restart(&self.settings, &settings) {
+            return Err(anyhow::anyhow!("{what} changed: that needs a restart").into());
+        }
+        let machine = Machine::read().context("cannot read the machine's interfaces")?;
+        let epoch = self.epoch + 1;
+        let plans = plan::plans(&settings, &keys, &machine, &mut self.store, epoch)?;
+        for (worker, plan) in self.workers.iter().zip(plans) {
+            if !worker.tell(WorkerCommand::Swap(Box::new(plan))) {
+                // Its end, or its hang, ends the gateway: half a configuration never stays.
+                return Err(anyhow::anyhow!("pair {} takes no commands", worker.name).into());
+            }
+        }
+        self.settings = settings;
+        self.epoch = epoch;
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Result<Snapshot> {
+        let pairs: Vec<PairSnapshot> =
+            self.workers.iter().map(snapshot_of).collect::<Result<_>>()?;
+        let gateway = &self.settings.gateway;
+        let adds_up = pairs
+            .iter()
+            .flat_map(|pair| [&pair.host, &pair.wire])
+            .all(|side| side.received == side.verdicts());
+        Ok(Snapshot {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            name: gateway.name.clone(),
+            pid: std::process::id(),
+            uptime_seconds: self.started.elapsed().as_secs(),
+            on_failure: match gateway.on_failure {
+                OnFailure::Closed => "closed".to_owned(),
+                OnFailure::Open => "open".to_owned(),
+            },
+            reloads_accepted: u64::from(self.epoch),
+            reloads_refused: self.reloads_refused,
+            adds_up,
+            pairs,
+        })
+    }
+
+    fn stop(mut self) -> Result<()> {
+        self.signals.close();
+        // Questions that arrive from here on find nobody.
+        drop(std::mem::replace(&mut self.events, channel().1));
+        drop(self.control.take());
+        for worker in &self.workers {
+            worker.tell(WorkerCommand::Stop);
+        }
+        for worker in self.workers.drain(..) {
+            worker.join()?;
+        }
+        Ok(())
+    }
+}
+
+fn snapshot_of(worker: &WorkerHandle) -> Result<PairSnapshot> {
+    let (answer, answers) = channel();
+    if !worker.tell(WorkerCommand::Snapshot(answer)) {
+        bail!("pair {} takes no commands", worker.name);
+    }
+    answers
+        .recv_timeout(SNAPSHOT_TIMEOUT)
+        .with_context(|| format!("pair {} does not answer", worker.name))
+}
+
+/// One gateway a name, one gateway an interface.
+fn lock_names(settings: &Settings) -> Vec<String> {
+    let interfaces = settings.pairs.iter().flat_map(|pair| [&pair.host, &pair.wire]);
+    let mut names: Vec<String> = interfaces.map(|name| format!("port-{name}")).collect();
+    names.push(settings.gateway.name.clone());
+    names
+}
+
+/// What differs that a running gateway cannot change.
+fn needs_restart(old: &Settings, new: &Settings) -> Option<String> {
+    if old.gateway != new.gateway {
+        return Some("[gateway]".into());
+    }
+    if old.limits != new.limits {
+        return Some("[limits]".into());
+    }
+    let ports = |pairs: &[Pair]| -> Vec<_> {
+        pairs
+            .iter()
+            .map(|it| (it.name.clone(), it.host.clone(), it.wire.clone(), it.driver))
+            .collect()
+    };
+    (ports(&old.pairs) != ports(&new.pairs)).then(|| "the list of pairs or their ports".into())
+}
+
+fn watch_signals(events: Sender<Event>) -> Result<Handle> {
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
+    let handle = signals.handle();
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        for signal in signals.forever() {
+            if events.send(Event::Signal(signal)).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(handle)
+}
