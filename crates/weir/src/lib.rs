@@ -8,6 +8,8 @@
 //!   daemon/   one process: a worker per pair of ports, control socket, reload, kept state
 //!    |
 //!   api/      what the daemon says of itself
+//!
+//!   read/     captures instead of ports
 //! ```
 //!
 //! Never touches the bytes of a packet: that is `weir-engine`'s, and the ports are `weir-port`'s.
@@ -21,5 +23,7 @@ pub mod config;
 pub mod daemon;
 
 pub mod api;
+
+pub mod read;
 
 pub mod machine;

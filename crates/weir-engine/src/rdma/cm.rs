@@ -1,5 +1,8 @@
 //! Which two directions belong to one connected queue pair, as their connection managers agree it
-//! (IBTA Vol 1 ch. 12): REQ names the requester's queue pair and first number, REP the responder's.
+//! (IBTA Vol 1 ch. 12): REQ names the requester's queue pair, REP the responder's.
+//!
+//! A starting PSN is the number that its sender wants to receive first, so the responder's requests
+//! start with the REQ's and the requester's with the REP's.
 //!
 //! A pair learned this way is exact, and known before its first packet. The messages must run
 //! between the addresses that the data will use, as rdma_cm's do.
@@ -93,9 +96,9 @@ impl Exchanges {
         let requested = place.take_if(|requested| requested.hash == hash)?;
         Some(Connection {
             key: key.reversed_to(reply.local_qpn()),
-            psn: requested.psn,
+            psn: reply.starting_psn(),
             partner_qp: requested.qpn,
-            partner_psn: reply.starting_psn(),
+            partner_psn: requested.psn,
             path_mtu: requested.path_mtu,
             service: requested.service,
         })

@@ -31,7 +31,7 @@ pub fn main() -> ExitCode {
         Command::Up(args) => up::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Doctor(args) => doctor::run(&args),
-        Command::Read(args) => read::run(args),
+        Command::Read(args) => read::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Drops(args) => status::run_drops(&args),
         Command::Lab(args) => lab::run(args),

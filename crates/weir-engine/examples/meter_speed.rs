@@ -1,0 +1,104 @@
+//! How fast one core parses, classifies and meters the captures given, from memory, with and
+//! without ICRC:
+//!
+//! `cargo run --release -p weir-engine --example meter_speed -- CAPTURE.pcap...`
+//!
+//! The packets of all files together are metered again and again, each round in one call per
+//! packet as the pipeline does it, with the clock moving on. Prints the median of the rounds.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use weir_engine::meter::{Icrc, Meter, MeterLimits, Observation};
+use weir_wire::frame::{Link, Time};
+use weir_wire::parse::parse;
+
+/// Time spent per figure.
+const BUDGET: Duration = Duration::from_secs(2);
+
+fn main() {
+    let packets: Vec<Vec<u8>> = std::env::args().skip(1).flat_map(|path| read(&path)).collect();
+    if packets.is_empty() {
+        eprintln!("usage: meter_speed CAPTURE.pcap... (classic pcap, Ethernet)");
+        std::process::exit(2);
+    }
+    let bytes: usize = packets.iter().map(Vec::len).sum();
+    println!("{} packets, {} bytes on average", packets.len(), bytes / packets.len());
+    let parsing = median_ns(&packets, |packets, _| {
+        for packet in packets {
+            black_box(parse(black_box(packet), Link::Ethernet, packet.len() as u32));
+        }
+    });
+    print("parse", &packets, parsing);
+    for (name, icrc) in [("meter", Icrc::Skip), ("meter with ICRC", Icrc::Check)] {
+        let mut meter = Meter::new(MeterLimits::default(), 1);
+        let mut now = 0;
+        let ns = median_ns(&packets, |packets, round| {
+            if round % 16 == 0 {
+                meter = Meter::new(MeterLimits::default(), round.into());
+            }
+            for bytes in packets {
+                now += 200;
+                observe(&mut meter, Time(now), bytes, icrc);
+            }
+            meter.expire(Time(now), 8, &mut |record| {
+                black_box(record);
+            });
+        });
+        print(name, &packets, ns);
+        let totals = black_box(meter.totals());
+        assert_eq!(totals.rdma.icrc_bad, 0, "the captures are sound");
+    }
+}
+
+fn observe(meter: &mut Meter, now: Time, bytes: &[u8], icrc: Icrc) {
+    let original_len = bytes.len() as u32;
+    let parsed = &parse(bytes, Link::Ethernet, original_len);
+    let observed = meter.observe(&Observation {
+        now,
+        side: None,
+        bytes,
+        parsed,
+        original_len,
+        segments: 1,
+        icrc,
+    });
+    black_box(observed);
+}
+
+fn print(name: &str, packets: &[Vec<u8>], round_ns: u64) {
+    let bits: usize = packets.iter().map(|packet| packet.len() * 8).sum();
+    let (count, ns) = (packets.len() as f64, round_ns as f64);
+    println!(
+        "{name:16} {:7.2} Mpps {:7.1} Gb/s {:6.1} ns/packet",
+        count * 1e3 / ns,
+        bits as f64 / ns,
+        ns / count
+    );
+}
+
+fn median_ns(packets: &[Vec<u8>], mut round: impl FnMut(&[Vec<u8>], u32)) -> u64 {
+    let start = Instant::now();
+    let mut times = Vec::new();
+    while start.elapsed() < BUDGET {
+        let begin = Instant::now();
+        round(packets, times.len() as u32);
+        times.push(begin.elapsed().as_nanos() as u64);
+    }
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+/// The packets of a little-endian classic pcap file.
+fn read(path: &str) -> Vec<Vec<u8>> {
+    let file = std::fs::read(path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let mut packets = Vec::new();
+    let mut rest = &file[24..];
+    while let Some((header, tail)) = rest.split_first_chunk::<16>() {
+        let len = u32::from_le_bytes([header[8], header[9], header[10], header[11]]) as usize;
+        let Some((packet, next)) = tail.split_at_checked(len) else { break };
+        packets.push(packet.to_vec());
+        rest = next;
+    }
+    packets
+}

@@ -1,0 +1,13 @@
+//! Analysis of captures with the gateway's own engine.
+//!
+//! ```text
+//!  files --CaptureReader--> parse --> Meter --> Report --json, csv, text--> standard output
+//! ```
+
+pub mod analysis;
+pub mod csv;
+pub mod report;
+pub mod text;
+
+pub use analysis::{Analysis, FileOutcome, analyse};
+pub use report::Report;
