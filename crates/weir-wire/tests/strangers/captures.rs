@@ -55,13 +55,23 @@ pub(crate) fn packets(path: &Path) -> Vec<Packet> {
         let (present, original_len) = (word(at + 8) as usize, word(at + 12));
         let bytes = &file[at + 16..at + 16 + present];
         packets.push(match kind {
-            1 => Packet { bytes: bytes.to_vec(), original_len, link: Link::Ethernet },
             197 => infiniband_in_erf(bytes),
-            other => panic!("{path:?}: link type {other}"),
+            kind => Packet { bytes: bytes.to_vec(), original_len, link: link(kind) },
         });
         at += 16 + present;
     }
     packets
+}
+
+fn link(kind: u32) -> Link {
+    match kind {
+        1 => Link::Ethernet,
+        101 => Link::Ip,
+        113 => Link::LinuxSll,
+        276 => Link::LinuxSll2,
+        247 => Link::InfiniBand,
+        other => panic!("link type {other}"),
+    }
 }
 
 /// An ERF record of type 21: a header of 16 bytes, then the packet, padded.

@@ -1,6 +1,7 @@
-"""Builds packets for the tests (build FILE), or judges packets that the tests built (judge).
+"""Builds packets for the tests (build FILE, link FILE), or judges packets that the tests built.
 
 build: writes named packets to FILE as pcap and prints their names, one a line.
+link FILE NUMBER: writes packets of that link type (not Ethernet) to FILE.
 judge: reads packets in hex, one a line; prints for each whether scapy, having forgotten every
 checksum and length, builds the same bytes again, and what layers and fields it sees.
 """
@@ -114,6 +115,20 @@ def packets():
     yield "sport 4791 is not roce", ETHER / V4 / UDP(sport=4791, dport=53000) / DATA
 
 
+def link_packets(number):
+    """A TCP packet of each IP version and a RoCE v2 packet, behind a header of the link type."""
+    address = b"\x02\x00\x00\x00\x00\x01\x00\x00"
+    for network in (V4, V6):
+        for packet in (network / TCP(sport=7, dport=8, flags="S"), roce(0x0a, 16, network)):
+            kind = b"\x08\x00" if network is V4 else b"\x86\xdd"
+            header = {
+                101: b"",
+                113: b"\x00\x00\x00\x01\x00\x06" + address + kind,
+                276: kind + bytes(2) + b"\x00\x00\x00\x03\x00\x01\x00\x06" + address,
+            }[number]
+            yield Raw(header) / packet
+
+
 def forget(packet):
     """Removes what scapy computes by itself."""
     layer = packet
@@ -144,5 +159,8 @@ if __name__ == "__main__":
         wrpcap(sys.argv[2], [frame for _, frame in frames], linktype=1)
         for name, _ in frames:
             print(name)
+    elif sys.argv[1] == "link":
+        number = int(sys.argv[3])
+        wrpcap(sys.argv[2], [bytes(packet) for packet in link_packets(number)], linktype=number)
     else:
         judge()

@@ -3,9 +3,12 @@
 use proptest::prelude::*;
 use weir_wire::frame::Link;
 use weir_wire::icrc::{self, IcrcStatus};
-use weir_wire::parse::{Encapsulation, Fault, Network, Parsed, parse};
+use weir_wire::parse::{Encapsulation, Fault, Network, Parsed};
 
 use crate::captures::{self, Packet};
+
+#[path = "../corpus/exercise.rs"]
+mod exercise;
 
 const LINKS: [Link; 5] =
     [Link::Ethernet, Link::Ip, Link::LinuxSll, Link::LinuxSll2, Link::InfiniBand];
@@ -27,29 +30,6 @@ fn samples() -> Vec<Packet> {
     samples
 }
 
-#[track_caller]
-fn assert_inside(bytes: &[u8], parsed: &Parsed) {
-    let len = bytes.len();
-    let [network, transport, payload] =
-        [parsed.network_offset, parsed.transport_offset, parsed.payload_offset].map(usize::from);
-    assert!(network <= len && transport <= len && payload <= len, "{parsed:?}");
-    assert!(parsed.end as usize <= len, "{parsed:?}");
-    assert!(parsed.payload(bytes).len() <= len);
-    if let Some(tunnel) = parsed.tunnel {
-        assert!(usize::from(tunnel.inner_offset) <= len);
-    }
-    let Some(rdma) = parsed.rdma else { return };
-    assert!(usize::from(rdma.bth_offset) + 12 <= len, "{parsed:?}");
-    assert!(usize::from(rdma.payload_offset) <= len, "{parsed:?}");
-    assert!(rdma.payload(bytes).len() <= usize::from(rdma.payload_len));
-    if let Some(icrc) = rdma.icrc_offset {
-        assert!(usize::from(icrc) + 4 <= len, "{parsed:?}");
-        assert!(rdma.payload_offset + rdma.payload_len <= icrc, "{parsed:?}");
-    } else {
-        assert!(parsed.fault == Some(Fault::Truncated) || parsed.fragment.is_some());
-    }
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
 
@@ -58,9 +38,7 @@ proptest! {
         bytes in prop::collection::vec(any::<u8>(), 0..200), link in 0..LINKS.len(),
         more in 0u32..100,
     ) {
-        let parsed = parse(&bytes, LINKS[link], bytes.len() as u32 + more);
-        assert_inside(&bytes, &parsed);
-        icrc::check(&bytes, &parsed);
+        exercise::exercise(&bytes, LINKS[link], bytes.len() as u32 + more);
     }
 }
 
@@ -82,10 +60,7 @@ fn mutated_packets_never_panic_and_offsets_stay_inside() {
             if next(3) == 0 {
                 bytes.truncate(next(bytes.len()));
             }
-            let parsed = parse(&bytes, packet.link, packet.original_len);
-            assert_inside(&bytes, &parsed);
-            icrc::check(&bytes, &parsed);
-            icrc::check_variant(&bytes, &parsed);
+            exercise::exercise(&bytes, packet.link, packet.original_len);
         }
     }
 }
@@ -95,9 +70,8 @@ fn a_cut_capture_is_truncated_and_never_malformed() {
     for packet in samples() {
         for len in 0..packet.parsed().end as usize {
             let bytes = &packet.bytes[..len];
-            let parsed = parse(bytes, packet.link, packet.original_len);
+            let parsed = exercise::exercise(bytes, packet.link, packet.original_len);
             assert_eq!(parsed.fault, Some(Fault::Truncated), "{len} of {}", packet.bytes.len());
-            assert_inside(bytes, &parsed);
             assert_eq!(icrc::check(bytes, &parsed), IcrcStatus::Unchecked);
         }
     }

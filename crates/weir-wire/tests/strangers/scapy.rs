@@ -81,6 +81,30 @@ fn tshark_and_we_read_the_same_from_what_scapy_built() {
 }
 
 #[test]
+fn packets_without_ethernet_are_read_as_tshark_reads_them() {
+    let Some(python) = python() else { return };
+    for link_type in [101, 113, 276] {
+        let name = format!("weir-wire-link-{link_type}-{}.pcap", process::id());
+        let file = env::temp_dir().join(name);
+        let mut command = Command::new(python);
+        command.arg(script()).arg("link").arg(&file).arg(link_type.to_string());
+        assert!(command.status().unwrap().success());
+        let packets = captures::packets(&file);
+        assert_eq!(packets.len(), 4);
+        for packet in &packets {
+            let parsed = packet.parsed();
+            assert_eq!(parsed.fault, None);
+            let source = MacAddress([2, 0, 0, 0, 0, 1]);
+            assert_eq!(parsed.link.source == source, link_type != 101);
+        }
+        if tshark::is_installed() {
+            tshark::compare(&file, &packets);
+        }
+        let _ = fs::remove_file(&file);
+    }
+}
+
+#[test]
 fn nothing_that_scapy_builds_is_malformed() {
     let Some(built) = Built::new("faults") else { return };
     for (name, packet) in &built.packets {
