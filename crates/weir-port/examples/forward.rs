@@ -1,12 +1,13 @@
 //! Plain forwarding between two interfaces, to see what a driver can carry:
-//! `forward [--driver packet|tap] A B [--seconds N]`. Runs in the network namespace it is started
+//! `forward [--driver packet|tap|xdp] A B [--seconds N]`. Runs in the network namespace it is started
 //! in. With `tap`, A and B are created.
 
 use std::io::IoSlice;
 use std::time::{Duration, Instant};
 
 use weir_port::{
-    BATCH, Outgoing, PacketOptions, PacketPort, Port, TapOptions, TapPort, Transmitted, wait,
+    BATCH, Outgoing, PacketOptions, PacketPort, Port, TapOptions, TapPort, Transmitted, XdpOptions,
+    XdpPort, wait,
 };
 
 type Anything = Box<dyn std::error::Error>;
@@ -22,7 +23,7 @@ fn main() -> Result<(), Anything> {
         }
     }
     let [a, b] = names.as_slice() else {
-        return Err("usage: forward [--driver packet|tap] A B [--seconds N]".into());
+        return Err("usage: forward [--driver packet|tap|xdp] A B [--seconds N]".into());
     };
     let mut a = open(&driver, a)?;
     let mut b = open(&driver, b)?;
@@ -51,6 +52,7 @@ fn open(driver: &str, name: &str) -> Result<Box<dyn Port>, Anything> {
     Ok(match driver {
         "packet" => Box::new(PacketPort::open(name, PacketOptions::default())?),
         "tap" => Box::new(TapPort::open(name, &TapOptions { mtu: 9000, ..TapOptions::default() })?),
+        "xdp" => Box::new(XdpPort::open(name, &XdpOptions::default())?),
         _ => return Err(format!("no driver is called {driver}").into()),
     })
 }

@@ -3,6 +3,7 @@
 
 pub mod port;
 
+pub mod afxdp;
 pub mod packet;
 pub mod tap;
 
@@ -18,6 +19,7 @@ mod room;
 mod sys;
 mod vnet;
 
+pub use afxdp::{Selection, XdpAttach, XdpOpenError, XdpOptions, XdpPort};
 pub use capture::{CaptureError, CaptureFormat, CapturePort, CaptureReader, CaptureWriter};
 pub use guard::{Guard, GuardCounters, GuardError, GuardMode};
 pub use interface::{Interface, LinkCounters};

@@ -110,4 +110,13 @@ impl Socket {
         let count = unsafe { libc::send(self.fd(), message.as_ptr().cast(), message.len(), 0) };
         usize::try_from(count).map_err(|_| io::Error::last_os_error())
     }
+
+    /// sendto(2) of nothing: tells an AF_XDP socket to look at its transmit ring.
+    pub(crate) fn kick(&self) -> io::Result<()> {
+        // SAFETY: a null buffer of length zero is not touched.
+        let result = unsafe {
+            libc::sendto(self.fd(), std::ptr::null(), 0, libc::MSG_DONTWAIT, std::ptr::null(), 0)
+        };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
 }

@@ -1,0 +1,256 @@
+//! AF_XDP port: frames by kernel bypass, in copy mode, over as many buffers as they need.
+//!
+//! ```text
+//!   device --> XDP program (bpf/redirect.bpf.c) --> receive ring --> Frame, in its chunk
+//!          several buffers a packet (XDP_USE_SG) ---------------> Frame, put together in one
+//!   Outgoing --copied into chunks--> transmit ring --> device
+//! ```
+//!
+//! What is selected never reaches the kernel's stack: neither its firewall nor its tcpdump sees it.
+//! The program's fallback is to drop, and it goes when the port is closed. XDP knows no super-packets
+//! and no partial checksums: native XDP on a veth switches segmentation offload off for its peer,
+//! a frame from a local sender may carry an unfinished checksum that nothing marks, and a frame
+//! sent with one is completed here.
+#![allow(unsafe_code)]
+
+mod open;
+mod rings;
+mod umem;
+
+pub use open::{Selection, XdpAttach, XdpOpenError, XdpOptions};
+
+use std::io::{self, IoSlice};
+use std::os::fd::RawFd;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use arrayvec::ArrayVec;
+use weir_wire::checksum::Sum;
+use weir_wire::frame::{Frame, Meta, PartialChecksum, Time};
+
+use crate::interface::LinkCounters;
+use crate::netlink::Netlink;
+use crate::port::{BATCH, Outgoing, Port, PortCounters, Transmitted};
+use crate::room::{HEADROOM, TAILROOM};
+use crate::sys::socket::Socket;
+use rings::{CompletionRing, FillRing, ReceiveRing, Received, TransmitRing};
+use umem::{CHUNK_LEN, Chunk, Umem};
+
+/// Buffers that the kernel takes for one packet (MAX_SKB_FRAGS and the first).
+const BUFFERS_MAX: usize = 17;
+/// A packet of several buffers is put together here.
+const LINEAR_LEN: usize = HEADROOM + BUFFERS_MAX * CHUNK_LEN + TAILROOM;
+/// Times the kernel is asked to send what waits, 32 packets each, before that is left for later.
+const KICKS_MAX: usize = 64;
+
+/// One queue of an interface.
+#[derive(Debug)]
+pub struct XdpPort {
+    name: String,
+    index: i32,
+    received: Vec<Received>,
+    linear: Vec<Box<[u8]>>,
+    free: Vec<Chunk>,
+    scratch: Vec<u8>,
+    counters: PortCounters,
+    netlink: Netlink,
+    at_open: LinkCounters,
+    fill: FillRing,
+    receive: ReceiveRing,
+    transmit: TransmitRing,
+    completion: CompletionRing,
+    /// After the rings: the kernel lets go of the memory when the socket closes.
+    socket: Socket,
+    umem: Umem,
+    /// Holds the XDP program on the interface.
+    _program: open::Program,
+}
+
+impl Port for XdpPort {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn receive(&mut self, handle: &mut dyn FnMut(&mut [Frame<'_>])) -> io::Result<usize> {
+        let Self { received, receive, umem, linear, counters, fill, socket, .. } = self;
+        receive.take(BATCH, received);
+        if received.is_empty() {
+            if fill.needs_wakeup() {
+                let _ = socket.receive(&mut [], libc::MSG_DONTWAIT);
+            }
+            return Ok(0);
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let time = Time(now.as_nanos() as u64);
+        let mut frames = ArrayVec::<Frame<'_>, BATCH>::new();
+        let mut linear = linear.iter_mut();
+        let mut buffers = received.as_mut_slice();
+        while let Some(last) = buffers.iter().position(|buffer| !buffer.continues) {
+            let (packet, rest) = buffers.split_at_mut(last + 1);
+            buffers = rest;
+            let Some(frame) = frame_of(umem, packet, &mut linear, time) else {
+                counters.lost_truncated += 1;
+                continue;
+            };
+            counters.received_bytes += frame.len() as u64;
+            frames.push(frame);
+        }
+        let count = frames.len();
+        counters.received_frames += count as u64;
+        if count > 0 {
+            handle(&mut frames);
+        }
+        drop(frames);
+        fill.give(received.drain(..).map(|buffer| buffer.chunk));
+        Ok(count)
+    }
+
+    fn transmit(&mut self, frames: &[Outgoing<'_>]) -> Transmitted {
+        self.completion.take(&mut self.free);
+        let mut done = Transmitted::default();
+        for frame in frames {
+            match self.queue(frame) {
+                Ok(len) => {
+                    done.sent += 1;
+                    self.counters.sent_bytes += len as u64;
+                }
+                Err(refused) => {
+                    done.dropped += 1;
+                    match refused {
+                        Refused::QueueFull => self.counters.send_queue_full += 1,
+                        Refused::TooLarge => self.counters.send_too_large += 1,
+                    }
+                }
+            }
+        }
+        self.counters.sent_frames += done.sent;
+        self.transmit.publish();
+        self.kick();
+        done
+    }
+
+    fn counters(&mut self) -> PortCounters {
+        // struct xdp_statistics: receive dropped, invalid received, invalid sent, receive ring
+        // full, fill ring empty, transmit ring empty.
+        if let Ok(statistics) = self.socket.option::<[u64; 6]>(libc::SOL_XDP, libc::XDP_STATISTICS)
+        {
+            self.counters.lost_ring_full = statistics[0] + statistics[3];
+            self.counters.send_refused = statistics[2];
+        }
+        if let Ok(link) = LinkCounters::read(&mut self.netlink, self.index) {
+            let since = link.since(&self.at_open);
+            self.counters.device_dropped = since.rx_lost() + since.tx_dropped;
+        }
+        self.counters
+    }
+
+    fn poll_fd(&self) -> Option<RawFd> {
+        Some(self.socket.fd())
+    }
+}
+
+/// Why a frame was not queued.
+enum Refused {
+    QueueFull,
+    TooLarge,
+}
+
+impl XdpPort {
+    /// Copies a frame into chunks and queues these; its length.
+    fn queue(&mut self, frame: &Outgoing<'_>) -> Result<usize, Refused> {
+        let len: usize = frame.parts.iter().map(|part| part.len()).sum();
+        let buffers = len.div_ceil(CHUNK_LEN);
+        if frame.offload.segmentation.is_some() || buffers > BUFFERS_MAX || len == 0 {
+            return Err(Refused::TooLarge);
+        }
+        if self.free.len() < buffers || self.transmit.free() < buffers {
+            self.transmit.publish();
+            self.kick();
+        }
+        if self.free.len() < buffers || self.transmit.free() < buffers {
+            return Err(Refused::QueueFull);
+        }
+        match frame.offload.checksum {
+            None => self.copy_in(frame.parts, buffers),
+            Some(partial) => {
+                let mut whole = std::mem::take(&mut self.scratch);
+                whole.clear();
+                frame.parts.iter().for_each(|part| whole.extend_from_slice(part));
+                complete_checksum(&mut whole, partial);
+                self.copy_in(&[IoSlice::new(&whole)], buffers);
+                self.scratch = whole;
+            }
+        }
+        Ok(len)
+    }
+
+    fn copy_in(&mut self, parts: &[IoSlice<'_>], buffers: usize) {
+        let mut parts = parts.iter().map(|part| &part[..]);
+        let mut part: &[u8] = &[];
+        for number in 1..=buffers {
+            let mut chunk = self.free.pop().expect("counted before");
+            let bytes = self.umem.bytes(&mut chunk);
+            let mut filled = 0;
+            while filled < CHUNK_LEN {
+                if part.is_empty() {
+                    let Some(next) = parts.next() else { break };
+                    part = next;
+                }
+                let count = part.len().min(CHUNK_LEN - filled);
+                let (now, later) = part.split_at(count);
+                bytes[filled..filled + count].copy_from_slice(now);
+                filled += count;
+                part = later;
+            }
+            self.transmit.push(chunk, filled, number < buffers);
+        }
+    }
+
+    /// Has the kernel send what waits, as far as the device takes it, and takes chunks back.
+    fn kick(&mut self) {
+        for _ in 0..KICKS_MAX {
+            if self.transmit.waiting() == 0 {
+                break;
+            }
+            let _ = self.socket.kick();
+            self.completion.take(&mut self.free);
+        }
+        self.completion.take(&mut self.free);
+    }
+}
+
+/// The packet in these buffers: in place where it is one with room behind it, else put together.
+fn frame_of<'b>(
+    umem: &'b Umem,
+    packet: &'b mut [Received],
+    linear: &mut std::slice::IterMut<'b, Box<[u8]>>,
+    time: Time,
+) -> Option<Frame<'b>> {
+    let len: usize = packet.iter().map(|buffer| buffer.len).sum();
+    let meta = Meta { time, original_len: len as u32, ..Meta::default() };
+    let roomy = |buffer: &Received| {
+        buffer.start >= HEADROOM && buffer.start + buffer.len + TAILROOM <= CHUNK_LEN
+    };
+    if packet.len() == 1 && packet.iter().all(roomy) {
+        let Received { chunk, start, len, .. } = packet.first_mut()?;
+        return Some(Frame::new(umem.bytes(chunk), *start, *start + *len, meta));
+    }
+    let whole = linear.next()?;
+    let mut end = HEADROOM;
+    for Received { chunk, start, len, .. } in packet {
+        let bytes = umem.bytes(chunk);
+        whole.get_mut(end..end + *len)?.copy_from_slice(&bytes[*start..*start + *len]);
+        end += *len;
+    }
+    let fits = end + TAILROOM <= whole.len();
+    fits.then(|| Frame::new(&mut whole[..], HEADROOM, end, meta))
+}
+
+/// Finishes a checksum whose field holds the pseudo header's sum.
+fn complete_checksum(packet: &mut [u8], partial: PartialChecksum) {
+    let (start, field) = (usize::from(partial.start), usize::from(partial.field));
+    if start > packet.len() || field + 2 > packet.len() {
+        return;
+    }
+    let checksum = Sum::new().with(&packet[start..]).udp_checksum();
+    packet[field..field + 2].copy_from_slice(&checksum.to_be_bytes());
+}

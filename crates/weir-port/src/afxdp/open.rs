@@ -1,0 +1,269 @@
+//! Opening an AF_XDP port: memory, rings, socket, program.
+
+use std::io;
+
+use aya::maps::XskMap;
+use aya::programs::{ProgramError, Xdp, XdpMode};
+use aya::{Ebpf, EbpfLoader};
+use zerocopy::{Immutable, IntoBytes};
+
+use super::rings::{CompletionRing, FillRing, ReceiveRing, TransmitRing};
+use super::umem::{CHUNK_LEN, Umem};
+use super::{LINEAR_LEN, XdpPort};
+use crate::interface::{Interface, LinkCounters};
+use crate::netlink::Netlink;
+use crate::port::{BATCH, PortCounters};
+use crate::sys::socket::Socket;
+
+static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/redirect.bpf.o"));
+
+/// Places for ports or Ethernet types in the kernel program.
+const SELECTORS: usize = 4;
+
+/// How an interface is opened for kernel bypass.
+#[derive(Clone, Debug)]
+pub struct XdpOptions {
+    /// The receive queue to take; veth has one, number 0.
+    pub queue: u32,
+    /// Where in the kernel the program runs.
+    pub attach: XdpAttach,
+    /// Which frames bypass the kernel; the others go to its stack.
+    pub selection: Selection,
+    /// Chunks of 4 KiB, a power of two; half of them for each direction.
+    pub chunks: u32,
+}
+
+impl Default for XdpOptions {
+    fn default() -> Self {
+        Self { queue: 0, attach: XdpAttach::Auto, selection: Selection::All, chunks: 4096 }
+    }
+}
+
+/// Where the program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XdpAttach {
+    /// In the driver, or in the stack where the driver cannot.
+    Auto,
+    /// In the driver. On a veth this switches segmentation offload off for the peer.
+    Native,
+    /// In the stack, on the finished socket buffer.
+    Generic,
+}
+
+/// Which frames are taken. At most four numbers a list; more are an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Selection {
+    /// Every frame.
+    All,
+    /// Frames with one of these Ethernet types (untagged), or IP packets without options or
+    /// extension headers in the way that go to one of these ports.
+    Some {
+        /// Ethernet types, such as 0x8915 for RoCE v1.
+        ethertypes: Vec<u16>,
+        /// UDP destination ports, such as 4791 for RoCE v2.
+        udp_ports: Vec<u16>,
+        /// TCP destination ports.
+        tcp_ports: Vec<u16>,
+    },
+}
+
+impl Selection {
+    /// RoCE v1 and v2.
+    pub fn rdma() -> Self {
+        Selection::Some { ethertypes: vec![0x8915], udp_ports: vec![4791], tcp_ports: Vec::new() }
+    }
+}
+
+/// Why a port cannot be opened for kernel bypass.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum XdpOpenError {
+    /// A system call failed.
+    #[error("{interface}: cannot {action}: {source}; AF_XDP needs root and Linux 6.6 or later")]
+    System {
+        /// The interface as named by the caller.
+        interface: String,
+        /// What was being done.
+        action: &'static str,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The kernel did not take the program.
+    #[error(
+        "{interface}: cannot attach the XDP program: {source}; another one may be there \
+             (`ip link` shows it)"
+    )]
+    Program {
+        /// The interface as named by the caller.
+        interface: String,
+        /// The kernel's reason.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The options contradict the format.
+    #[error("{0}")]
+    Options(String),
+}
+
+/// The loaded object; its XDP program leaves the interface with it.
+pub(super) struct Program {
+    _object: Ebpf,
+}
+
+impl std::fmt::Debug for Program {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Program").finish_non_exhaustive()
+    }
+}
+
+/// `struct xdp_umem_reg`.
+#[repr(C)]
+#[derive(IntoBytes, Immutable)]
+struct UmemRegistration {
+    address: u64,
+    len: u64,
+    chunk_len: u32,
+    headroom: u32,
+    flags: u32,
+    metadata_len: u32,
+}
+
+/// `struct sockaddr_xdp`.
+#[repr(C)]
+#[derive(IntoBytes, Immutable)]
+struct XdpAddress {
+    family: u16,
+    flags: u16,
+    interface_index: u32,
+    queue: u32,
+    shared_umem_fd: u32,
+}
+
+impl XdpPort {
+    /// Opens a queue of `interface` in the calling thread's network namespace and takes the
+    /// selected frames from this moment on.
+    ///
+    /// # Errors
+    /// [`XdpOpenError`].
+    pub fn open(interface: &str, options: &XdpOptions) -> Result<Self, XdpOpenError> {
+        if !options.chunks.is_power_of_two() || options.chunks < 128 {
+            let what = format!("{} chunks: give a power of two from 128", options.chunks);
+            return Err(XdpOpenError::Options(what));
+        }
+        let step = |action: &'static str| {
+            let interface = interface.to_owned();
+            move |source| XdpOpenError::System { interface, action, source }
+        };
+        let known = Interface::find(interface).map_err(step("find it"))?;
+        let index = known.index().map_err(step("read its number"))?;
+        let socket =
+            Socket::open(libc::AF_XDP, libc::SOCK_RAW, 0).map_err(step("open an AF_XDP socket"))?;
+        let (umem, mut chunks) =
+            Umem::create(options.chunks).map_err(step("take memory for frames"))?;
+        register(&socket, &umem).map_err(step("share its memory"))?;
+
+        let ring_step = || step("make its rings");
+        let (entries, len) = (options.chunks / 2, umem.len());
+        let mut fill = FillRing::create(&socket, entries).map_err(ring_step())?;
+        let completion = CompletionRing::create(&socket, entries, len).map_err(ring_step())?;
+        let receive = ReceiveRing::create(&socket, entries, len).map_err(ring_step())?;
+        let transmit = TransmitRing::create(&socket, entries).map_err(ring_step())?;
+        fill.give(chunks.drain(..entries as usize));
+
+        let address = XdpAddress {
+            family: libc::AF_XDP as u16,
+            flags: libc::XDP_COPY | libc::XDP_USE_NEED_WAKEUP | libc::XDP_USE_SG,
+            interface_index: index as u32,
+            queue: options.queue,
+            shared_umem_fd: 0,
+        };
+        socket.bind_bytes(address.as_bytes()).map_err(step("bind to its queue"))?;
+        let mut netlink = Netlink::open().map_err(step("open a netlink socket"))?;
+        let at_open = LinkCounters::read(&mut netlink, index).map_err(step("read its counters"))?;
+        let program = load(interface, options, &socket)?;
+        Ok(Self {
+            name: interface.to_owned(),
+            index,
+            received: Vec::with_capacity(BATCH * super::BUFFERS_MAX),
+            // Zeroed memory costs nothing until a packet of several buffers touches it.
+            linear: (0..BATCH).map(|_| vec![0; LINEAR_LEN].into_boxed_slice()).collect(),
+            free: chunks,
+            scratch: Vec::new(),
+            counters: PortCounters::default(),
+            netlink,
+            at_open,
+            fill,
+            receive,
+            transmit,
+            completion,
+            socket,
+            umem,
+            _program: program,
+        })
+    }
+}
+
+fn register(socket: &Socket, umem: &Umem) -> io::Result<()> {
+    let registration = UmemRegistration {
+        address: umem.address(),
+        len: umem.len() as u64,
+        chunk_len: CHUNK_LEN as u32,
+        // The kernel leaves 256 bytes before each received buffer by itself.
+        headroom: 0,
+        flags: 0,
+        metadata_len: 0,
+    };
+    socket.set(libc::SOL_XDP, libc::XDP_UMEM_REG, &registration)
+}
+
+/// Loads the program, puts the socket in its map and attaches it.
+fn load(interface: &str, options: &XdpOptions, socket: &Socket) -> Result<Program, XdpOpenError> {
+    let refused = |source: Box<dyn std::error::Error + Send + Sync>| XdpOpenError::Program {
+        interface: interface.to_owned(),
+        source,
+    };
+    let (take_all, ethertypes, udp_ports, tcp_ports) = match &options.selection {
+        Selection::All => (1u32, [0; SELECTORS], [0; SELECTORS], [0; SELECTORS]),
+        Selection::Some { ethertypes, udp_ports, tcp_ports } => {
+            (0, selectors(ethertypes)?, selectors(udp_ports)?, selectors(tcp_ports)?)
+        }
+    };
+    let mut object = EbpfLoader::new()
+        .override_global("take_all", &take_all, true)
+        .override_global("ethertypes", &ethertypes, true)
+        .override_global("udp_ports", &udp_ports, true)
+        .override_global("tcp_ports", &tcp_ports, true)
+        .load(OBJECT)
+        .map_err(|error| refused(error.into()))?;
+    let mut place = || -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let map = object.map_mut("sockets").ok_or("the object lacks its map")?;
+        XskMap::try_from(map)?.set(options.queue, socket.fd(), 0)?;
+        let program = object.program_mut("weir_redirect").ok_or("the object lacks its program")?;
+        let program: &mut Xdp = program.try_into()?;
+        program.load()?;
+        Ok(attach(program, interface, options.attach)?)
+    };
+    place().map_err(refused)?;
+    Ok(Program { _object: object })
+}
+
+fn attach(program: &mut Xdp, interface: &str, attach: XdpAttach) -> Result<(), ProgramError> {
+    let native = XdpMode::Driver;
+    match attach {
+        XdpAttach::Native => program.attach(interface, native),
+        XdpAttach::Generic => program.attach(interface, XdpMode::Skb),
+        XdpAttach::Auto => {
+            program.attach(interface, native).or_else(|_| program.attach(interface, XdpMode::Skb))
+        }
+    }
+    .map(drop)
+}
+
+fn selectors(numbers: &[u16]) -> Result<[u16; SELECTORS], XdpOpenError> {
+    let mut list = [0; SELECTORS];
+    let places = list.get_mut(..numbers.len()).ok_or_else(|| {
+        let what = format!("{} selectors in one list, {SELECTORS} are possible", numbers.len());
+        XdpOpenError::Options(what)
+    })?;
+    places.copy_from_slice(numbers);
+    Ok(list)
+}
