@@ -22,6 +22,10 @@ pub mod plan;
 
 pub mod worker;
 
+pub mod relay;
+
+pub mod show;
+
 pub mod control;
 
 pub mod notify;

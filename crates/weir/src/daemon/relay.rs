@@ -135,12 +135,7 @@ impl Relay {
 }
 
 /// Sends the packets of `output` for `destination` by `port`, which counts what it loses.
-fn deliver(
-    output: &Output,
-    frames: &[Frame<'_>],
-    destination: Destination,
-    port: &mut dyn Port,
-) {
+fn deliver(output: &Output, frames: &[Frame<'_>], destination: Destination, port: &mut dyn Port) {
     let mut packets = output.packets.iter().filter(|p| p.destination == destination).peekable();
     while packets.peek().is_some() {
         let mut pieces = ArrayVec::<IoSlice<'_>, PIECES>::new();

@@ -119,8 +119,9 @@ impl Gateway {
             .zip(plans)
             .map(|(pair, plan)| {
                 let (limits, reserver) = (settings.limits, store.reserver());
-                WorkerHandle::start(WorkerSetup { pair: pair.clone(), limits, plan, reserver })
-                    .with_context(|| format!("pair {}", pair.name))
+                let (pair_settings, on_failure) = (pair.clone(), settings.gateway.on_failure);
+                let setup = WorkerSetup { pair: pair_settings, on_failure, limits, plan, reserver };
+                WorkerHandle::start(setup).with_context(|| format!("pair {}", pair.name))
             })
             .collect::<Result<_>>()?;
         let socket = settings.gateway.control_socket();

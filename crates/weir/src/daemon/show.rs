@@ -1,0 +1,103 @@
+//! From the engine's values to what `weir status` shows.
+
+use weir_engine::meter::Totals;
+use weir_port::GuardCounters;
+use weir_wire::frame::Time;
+
+use super::relay::Relay;
+use crate::api::dto::{PairSnapshot, PeerSnapshot, RdmaSnapshot, SideSnapshot};
+use crate::config::settings::{Driver, Pair};
+
+/// One pair at the moment `now`.
+pub fn pair(pair: &Pair, relay: &mut Relay, guard: &GuardCounters, now: Time) -> PairSnapshot {
+    let ports = relay.port_counters();
+    let withheld = relay.withheld();
+    let engine = relay.engine();
+    let peers = peers(engine, now);
+    let counters = engine.counters().clone();
+    let totals = engine.meter().totals();
+    let mut host = SideSnapshot::new(&pair.host, &counters.host, ports.host);
+    let mut wire = SideSnapshot::new(&pair.wire, &counters.wire, ports.wire);
+    host.guard_dropped = kept_back(&guard.host);
+    wire.guard_dropped = kept_back(&guard.wire);
+    PairSnapshot {
+        name: pair.name.clone(),
+        driver: match pair.driver {
+            Driver::Packet => "packet",
+            Driver::Tap => "tap",
+            Driver::Xdp => "xdp",
+        }
+        .to_owned(),
+        policy_epoch: engine.policy().epoch,
+        host,
+        wire,
+        peers,
+        rdma: rdma(&totals),
+        own_sent: counters.own_sent,
+        own_refused: counters.own_refused,
+        mss_clamped: counters.mss_clamped,
+        path_mtu_clamped: counters.path_mtu_clamped,
+        too_big_answered: counters.too_big_answered,
+        ce_combined: counters.ce_combined,
+        withheld,
+        flows: engine.meter().flows().len() as u64,
+        flows_evicted: totals.flows_evicted,
+    }
+}
+
+/// What the guard kept from or took off the gateway's own network stack.
+fn kept_back(port: &weir_port::guard::PortGuardCounters) -> u64 {
+    port.ingress_dropped
+        + port.egress_arp_dropped
+        + port.egress_ipv6_neighbour_dropped
+        + port.egress_other_dropped
+}
+
+fn peers(engine: &mut weir_engine::pipeline::Engine, now: Time) -> Vec<PeerSnapshot> {
+    let policy = engine.policy().peers.clone();
+    let sealing: Vec<_> = engine
+        .sealing_associations()
+        .map(|sa| (sa.next_sequence().0, sa.state().reserved_until, sa.remaining()))
+        .collect();
+    let received: Vec<_> = engine.opening_associations().map(|sa| sa.highest().0).collect();
+    policy
+        .iter()
+        .enumerate()
+        .map(|(index, peer)| {
+            let counters = engine.peer_counters(index);
+            let (sequence_next, sequence_reserved_until, sequence_remaining) = sealing[index];
+            let seen = counters.opened_packets > 0;
+            let last_seen_seconds = seen.then(|| now.since_ns(counters.last_opened) as f64 / 1e9);
+            PeerSnapshot {
+                sequence_next,
+                sequence_reserved_until,
+                sequence_remaining,
+                sequence_received: received[index],
+                last_seen_seconds,
+                ..PeerSnapshot::new(&peer.name, peer.seal_spi, peer.open_spi, &counters)
+            }
+        })
+        .collect()
+}
+
+fn rdma(totals: &Totals) -> RdmaSnapshot {
+    let rdma = &totals.rdma;
+    RdmaSnapshot {
+        packets: rdma.packets,
+        roce_v1: rdma.roce_v1,
+        roce_v2: rdma.roce_v2,
+        queue_pairs: rdma.queue_pairs,
+        opcodes: rdma.opcodes_seen().map(|(opcode, n)| (opcode.to_string(), n)).collect(),
+        icrc_ok: rdma.icrc_ok,
+        icrc_bad: rdma.icrc_bad,
+        icrc_unchecked: rdma.icrc_unchecked,
+        naks: rdma
+            .naks_by_cause()
+            .filter(|(_, n)| *n > 0)
+            .map(|(cause, n)| (cause.to_string(), n))
+            .collect(),
+        rnr_naks: rdma.rnr_naks,
+        retransmissions: rdma.retransmissions,
+        cnp: rdma.cnp,
+    }
+}
