@@ -10,8 +10,8 @@ use weir_wire::frame::Link;
 use weir_wire::icrc::{self, IcrcStatus};
 use weir_wire::parse::parse;
 
-const ROUNDS: u32 = 5;
-const PACKETS_PER_ROUND: u32 = 500_000;
+const ROUNDS: u32 = 100;
+const PACKETS_PER_ROUND: u32 = 20_000;
 
 fn main() {
     println!(

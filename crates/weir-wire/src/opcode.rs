@@ -338,6 +338,8 @@ opcodes! {
     XRC_FETCH_ADD = 0xb4 "XRC FetchAdd",
     XRC_SEND_LAST_INVALIDATE = 0xb6 "XRC SEND Last with Invalidate",
     XRC_SEND_ONLY_INVALIDATE = 0xb7 "XRC SEND Only with Invalidate",
+    XRC_FLUSH = 0xbc "XRC FLUSH",
+    XRC_ATOMIC_WRITE = 0xbd "XRC ATOMIC WRITE",
 }
 
 /// What the table knows of one opcode.
@@ -468,6 +470,8 @@ mod tests {
         let xrc = Opcode::XRC_WRITE_ONLY;
         assert_eq!(xrc.extension_offset(Extension::Xrceth), Some(0));
         assert_eq!(xrc.extension_offset(Extension::Reth), Some(4));
+        assert_eq!(Opcode::XRC_FLUSH.extension_offset(Extension::Feth), Some(4));
+        assert_eq!(Opcode::XRC_FLUSH.extension_offset(Extension::Reth), Some(8));
         assert_eq!(Opcode::XRC_ACKNOWLEDGE.extension_offset(Extension::Xrceth), None);
     }
 

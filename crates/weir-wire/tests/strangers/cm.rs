@@ -8,12 +8,11 @@ use crate::captures;
 
 #[test]
 fn each_side_begins_with_the_psn_that_the_other_named() {
-    let Some(folder) = captures::folder() else { return };
     for name in ["rc-write-rdmacm.pcap", "rping-ipv6-cm.pcap"] {
         let (mut request_qpn, mut reply_qpn) = (None, None);
         let (mut for_responder, mut for_requester) = (None, None);
         let (mut responder_began, mut requester_began) = (false, false);
-        for packet in captures::packets(&folder.join(name)) {
+        for packet in captures::packets(&captures::folder().join(name)) {
             let parsed = packet.parsed();
             let Some(rdma) = parsed.rdma else { continue };
             match cm::message(&packet.bytes, &parsed) {
@@ -49,8 +48,7 @@ fn each_side_begins_with_the_psn_that_the_other_named() {
 
 #[test]
 fn a_clamped_path_mtu_leaves_a_valid_packet() {
-    let Some(folder) = captures::folder() else { return };
-    let mut packet = captures::packets(&folder.join("rc-write-rdmacm.pcap")).remove(0);
+    let mut packet = captures::packets(&captures::folder().join("rc-write-rdmacm.pcap")).remove(0);
     let parsed = packet.parsed();
     let request = cm::request_mut(&mut packet.bytes, &parsed).expect("the first packet is a REQ");
     assert_eq!(request.path_mtu(), Some(PathMtu::Mtu4096));
