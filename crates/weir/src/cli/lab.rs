@@ -6,6 +6,7 @@ use clap::Args;
 
 /// Arguments of `weir lab`.
 #[derive(Debug, Args)]
+#[command(after_help = "Example:\n  weir lab")]
 pub struct LabArgs {}
 
 /// Runs `weir lab`.

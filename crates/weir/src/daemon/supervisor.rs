@@ -263,10 +263,15 @@ fn snapshot_of(worker: &WorkerHandle) -> Result<PairSnapshot> {
         .with_context(|| format!("pair {} does not answer", worker.name))
 }
 
-/// One gateway a name, one gateway an interface.
+/// One gateway a name, one gateway an interface; an interface's name is its own in each network
+/// namespace.
 fn lock_names(settings: &Settings) -> Vec<String> {
+    let namespace = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();
+    let namespace: String =
+        namespace.to_string_lossy().chars().filter(char::is_ascii_digit).collect();
     let interfaces = settings.pairs.iter().flat_map(|pair| [&pair.host, &pair.wire]);
-    let mut names: Vec<String> = interfaces.map(|name| format!("port-{name}")).collect();
+    let mut names: Vec<String> =
+        interfaces.map(|name| format!("port-{name}-{namespace}")).collect();
     names.push(settings.gateway.name.clone());
     names
 }

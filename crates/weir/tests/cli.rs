@@ -1,0 +1,137 @@
+//! The program as a user meets it: exit codes and words, no privilege needed.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn weir(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_weir")).args(arguments).output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[track_caller]
+fn json(output: &Output) -> serde_json::Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", stdout(output)))
+}
+
+const COMMANDS: [&[&str]; 8] = [
+    &["up"],
+    &["check"],
+    &["doctor"],
+    &["read"],
+    &["status"],
+    &["drops"],
+    &["lab"],
+    &["keys", "generate"],
+];
+
+#[test]
+fn every_command_has_help_with_an_example() {
+    for command in COMMANDS {
+        let output = weir(&[command, &["--help"]].concat());
+        let text = stdout(&output);
+        assert_eq!(output.status.code(), Some(0), "{command:?}");
+        assert!(text.contains("Example") || text.contains("example"), "{command:?}:\n{text}");
+    }
+}
+
+#[test]
+fn the_commands_that_print_data_speak_json() {
+    for command in [&["check"][..], &["doctor"], &["read"], &["status"], &["drops"]] {
+        let text = stdout(&weir(&[command, &["--help"]].concat()));
+        assert!(text.contains("--json"), "{command:?}:\n{text}");
+    }
+}
+
+#[test]
+fn a_wrong_command_line_exits_with_2_and_says_so() {
+    for arguments in [&[][..], &["fly"], &["check"], &["status", "--colour"], &["up", "a", "b"]] {
+        let output = weir(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(stderr(&output).contains("Usage"), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn check_names_place_and_remedy_and_exits_with_2() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("weir.toml");
+    let path = file.to_str().unwrap();
+    let text = "[gateway]\nname = \"g\"\n\n[[pair]]\nhost = \"h\"\nwire = \"w\"\nspeed = 9\n\
+                default = \"forward\"\n";
+    std::fs::write(&file, text).unwrap();
+
+    let refused = weir(&["check", path]);
+    assert_eq!(refused.status.code(), Some(2));
+    let place = format!("{path}:7:1: error: unknown field `speed`");
+    assert!(stderr(&refused).contains(&place), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("remedy: write one of"), "{}", stderr(&refused));
+
+    let listed = json(&weir(&["check", path, "--json"]));
+    assert_eq!(listed["accepted"], false);
+    assert_eq!(listed["problems"][0]["line"], 7);
+
+    std::fs::write(&file, text.replace("speed = 9\n", "")).unwrap();
+    let accepted = weir(&["check", path]);
+    assert_eq!(accepted.status.code(), Some(0), "{}", stderr(&accepted));
+    assert!(stdout(&accepted).contains("accepted"));
+
+    let missing = weir(&["check", "/nonexistent/weir.toml"]);
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(stderr(&missing).contains("No such file"), "{}", stderr(&missing));
+}
+
+#[test]
+fn generated_keys_make_two_configurations_that_are_accepted() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path().to_str().unwrap();
+    for cipher in ["aes-256-gcm", "aes-128-gcm"] {
+        let names = [format!("a{cipher}"), format!("b{cipher}")];
+        let arguments =
+            ["keys", "generate", &names[0], &names[1], "--directory", folder, "--cipher", cipher];
+        let made = weir(&arguments);
+        assert_eq!(made.status.code(), Some(0), "{}", stderr(&made));
+        for gateway in stdout(&made).split("# in the configuration of ").skip(1) {
+            let (_, associations) = gateway.split_once('\n').unwrap();
+            let file = directory.path().join("weir.toml");
+            let text = format!(
+                "[gateway]\nname = \"g\"\n[[pair]]\nhost = \"h\"\nwire = \"w\"\n\
+                 address = \"192.0.2.1/24\"\n[[peer]]\nname = \"p\"\nmode = \"ethernet\"\n\
+                 endpoint = \"192.0.2.2\"\nprotects = \"everything\"\n{associations}"
+            );
+            std::fs::write(&file, text).unwrap();
+            let checked = weir(&["check", file.to_str().unwrap()]);
+            assert_eq!(checked.status.code(), Some(0), "{}", stderr(&checked));
+            assert_eq!(stderr(&checked), "", "no warnings");
+        }
+        let again = weir(&arguments);
+        assert_eq!(again.status.code(), Some(1), "keys are never overwritten");
+        assert!(stderr(&again).contains("never overwritten"), "{}", stderr(&again));
+    }
+}
+
+#[test]
+fn status_without_a_gateway_exits_with_1_and_says_where_it_looked() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path().to_str().unwrap();
+    for command in ["status", "drops"] {
+        let output = weir(&[command, "--run-dir", folder]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(stderr(&output).contains(folder), "{}", stderr(&output));
+        let named = weir(&[command, "gw-z", "--run-dir", folder]);
+        assert!(stderr(&named).contains("gw-z.sock"), "{}", stderr(&named));
+    }
+}
+
+#[test]
+fn up_refuses_a_broken_configuration_before_it_touches_anything() {
+    let output = weir(&["up", "/nonexistent/weir.toml"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(!Path::new("/nonexistent").exists());
+}

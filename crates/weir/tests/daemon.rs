@@ -1,0 +1,328 @@
+//! A running gateway as its service manager and its administrator meet it, in a network namespace
+//! of its own that ends with it. Needs root; says so and passes where there is none.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A configuration in a folder of its own.
+struct Place {
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let place = Self { folder: tempfile::tempdir().unwrap() };
+        place.configure("gw", "");
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn configure(&self, name: &str, more: &str) -> PathBuf {
+        let folder = self.folder.path().display();
+        let text = format!(
+            "[gateway]\nname = \"{name}\"\nstate_dir = \"{folder}/state\"\n\
+             run_dir = \"{folder}/run\"\n[[pair]]\nhost = \"host0\"\nwire = \"wire0\"\n\
+             default = \"forward\"\n{more}"
+        );
+        let file = self.path(&format!("{name}.toml"));
+        fs::write(&file, text).unwrap();
+        file
+    }
+
+    /// A peer in ethernet mode, with fresh keys.
+    fn sealing(&self) -> String {
+        let keys = self.path("keys");
+        if !keys.exists() {
+            let made = Command::new(WEIR)
+                .args(["keys", "generate", "a", "b", "--directory"])
+                .arg(&keys)
+                .output()
+                .unwrap();
+            assert!(made.status.success());
+        }
+        "address = \"192.0.2.1/24\"\n[[peer]]\nname = \"b\"\nmode = \"ethernet\"\n\
+         endpoint = \"192.0.2.2\"\nprotects = \"10.0.0.0/8\"\n\
+         seal = { spi = 4097, key_file = \"keys/a-to-b.key\" }\n\
+         open = { spi = 4098, key_file = \"keys/b-to-a.key\" }\n"
+            .to_owned()
+    }
+
+    /// Runs `weir up` in a namespace with ports `host0` and `wire0`, after `prepare`.
+    fn up(&self, prepare: &str, more: &[&str]) -> Running {
+        let script = format!(
+            "ip link add host0 type veth peer name host1 && \
+             ip link add wire0 type veth peer name wire1 && \
+             for i in lo host0 host1 wire0 wire1; do ip link set $i up; done && {prepare} exec \"$@\""
+        );
+        let child = Command::new("unshare")
+            .args(["-n", "sh", "-c", &script, "sh", WEIR, "up"])
+            .arg(self.path("gw.toml"))
+            .args(more)
+            .stdout(Stdio::null())
+            .stderr(Stdio::from(fs::File::create(self.path("log")).unwrap()))
+            .spawn()
+            .unwrap();
+        Running { child, log: self.path("log"), run_dir: self.path("run") }
+    }
+}
+
+struct Running {
+    child: Child,
+    log: PathBuf,
+    run_dir: PathBuf,
+}
+
+impl Running {
+    fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap()
+    }
+
+    fn weir(&self, command: &str) -> Output {
+        let mut weir = Command::new(WEIR);
+        weir.arg(command).arg("gw").arg("--json").arg("--run-dir").arg(&self.run_dir);
+        weir.output().unwrap()
+    }
+
+    fn status(&self) -> Option<serde_json::Value> {
+        let output = self.weir("status");
+        output.status.success().then(|| serde_json::from_slice(&output.stdout).unwrap())
+    }
+
+    /// The first status that `wanted` takes.
+    #[track_caller]
+    fn wait(&mut self, wanted: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            if let Some(status) = self.status().filter(|status| wanted(status)) {
+                return status;
+            }
+            if let Some(code) = self.child.try_wait().unwrap() {
+                panic!("ended with {code}:\n{}", self.log());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        panic!("not in time; status {:?}; log:\n{}", self.status(), self.log());
+    }
+
+    fn signal(&self, signal: &str) {
+        let sent = Command::new("kill").arg(signal).arg(self.child.id().to_string()).status();
+        assert!(sent.unwrap().success());
+    }
+
+    /// The exit code, once it ended by itself.
+    #[track_caller]
+    fn ended(&mut self) -> Option<i32> {
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        panic!("still running; log:\n{}", self.log());
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Whether namespaces can be made here.
+fn namespaces() -> bool {
+    let script = "ip link add host0 type veth peer name host1";
+    let tried = Command::new("unshare").args(["-n", "sh", "-c", script]).output();
+    let possible = tried.is_ok_and(|output| output.status.success());
+    if !possible {
+        eprintln!("SKIPPED: daemon tests need root, unshare and iproute2");
+    }
+    possible
+}
+
+#[test]
+fn a_gateway_starts_shows_its_counters_and_stops_cleanly() {
+    if !namespaces() {
+        return;
+    }
+    let place = Place::new();
+    let mut gateway = place.up("", &[]);
+    let status = gateway.wait(|_| true);
+    assert_eq!(status["name"], "gw");
+    assert_eq!(status["adds_up"], true);
+    assert_eq!(status["pid"], gateway.child.id());
+    assert_eq!(status["pairs"][0]["policy_epoch"], 1);
+    assert_eq!(gateway.weir("drops").status.code(), Some(0));
+    gateway.signal("-TERM");
+    assert_eq!(gateway.ended(), Some(0), "{}", gateway.log());
+    assert!(!place.path("run/gw.sock").exists());
+}
+
+#[test]
+fn a_broken_file_at_sighup_leaves_the_old_configuration_in_force() {
+    if !namespaces() {
+        return;
+    }
+    let place = Place::new();
+    let mut gateway = place.up("", &[]);
+    gateway.wait(|_| true);
+
+    place.configure("gw", "colour = \"red\"\n");
+    gateway.signal("-HUP");
+    let status = gateway.wait(|status| status["reloads_refused"] == 1);
+    assert_eq!(status["pairs"][0]["policy_epoch"], 1);
+    assert!(gateway.log().contains("unknown field `colour`"), "{}", gateway.log());
+
+    place.configure("gw", "[limits]\nflows = 100\n");
+    gateway.signal("-HUP");
+    gateway.wait(|status| status["reloads_refused"] == 2);
+    assert!(gateway.log().contains("needs a restart"), "{}", gateway.log());
+
+    place.configure("gw", &place.sealing());
+    gateway.signal("-HUP");
+    gateway.wait(|status| status["pairs"][0]["policy_epoch"] == 2);
+    gateway.signal("-INT");
+    assert_eq!(gateway.ended(), Some(0));
+}
+
+#[test]
+fn a_second_gateway_on_the_same_ports_is_refused() {
+    if !namespaces() {
+        return;
+    }
+    let place = Place::new();
+    let mut first = place.up("", &[]);
+    first.wait(|_| true);
+    let second = Command::new("nsenter")
+        .args(["-n", "-t", &first.child.id().to_string(), WEIR, "up"])
+        .arg(place.configure("other", ""))
+        .output()
+        .unwrap();
+    assert_eq!(second.status.code(), Some(1));
+    let words = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(words.contains("belongs to a gateway that runs already"), "{words}");
+    assert!(words.contains(&first.child.id().to_string()), "{words}");
+}
+
+#[test]
+fn ports_that_are_missing_down_or_administrative_are_refused() {
+    if !namespaces() {
+        return;
+    }
+    let cases = [
+        ("ip link set wire0 down &&", "`wire0` is down"),
+        ("ip link del wire0 &&", "`wire0` is not there"),
+        (
+            "ip addr add 192.0.2.9/24 dev host0 && ip route add default via 192.0.2.1 &&",
+            "default route",
+        ),
+    ];
+    for (prepare, words) in cases {
+        let place = Place::new();
+        let mut gateway = place.up(prepare, &[]);
+        assert_eq!(gateway.ended(), Some(2), "{}", gateway.log());
+        assert!(gateway.log().contains(words), "{}", gateway.log());
+    }
+    let place = Place::new();
+    let mut forced = place.up(cases[2].0, &["--force"]);
+    forced.wait(|_| true);
+}
+
+#[test]
+fn a_wire_that_cannot_carry_sealed_roce_is_refused() {
+    if !namespaces() {
+        return;
+    }
+    let place = Place::new();
+    place.configure("gw", &format!("roce_mtu = 4096\n{}", place.sealing()));
+    let mut narrow = place.up("ip link set wire0 mtu 4200 &&", &[]);
+    assert_eq!(narrow.ended(), Some(2));
+    assert!(narrow.log().contains("ip link set wire0 mtu 4260"), "{}", narrow.log());
+    let mut wide = place.up("ip link set wire0 mtu 4260 &&", &[]);
+    wide.wait(|_| true);
+}
+
+#[test]
+fn a_used_key_without_its_state_is_refused_after_a_kill() {
+    if !namespaces() {
+        return;
+    }
+    let place = Place::new();
+    place.configure("gw", &place.sealing());
+    let mut killed = place.up("", &[]);
+    killed.wait(|_| true);
+    killed.signal("-KILL");
+    killed.ended();
+    let mut again = place.up("", &[]);
+    again.wait(|_| true);
+    again.signal("-KILL");
+    again.ended();
+
+    remove_states(&place.path("state"));
+    let mut refused = place.up("", &[]);
+    assert_eq!(refused.ended(), Some(1), "{}", refused.log());
+    assert!(refused.log().contains("a nonce could repeat"), "{}", refused.log());
+    let mut forgetting = place.up("", &["--danger-forget-state"]);
+    forgetting.wait(|_| true);
+}
+
+fn remove_states(folder: &Path) {
+    let mut removed = 0;
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "state") {
+            fs::remove_file(path).unwrap();
+            removed += 1;
+        }
+    }
+    assert_eq!(removed, 2);
+}
+
+#[test]
+fn the_service_manager_hears_of_start_reload_and_end() {
+    if !namespaces() {
+        return;
+    }
+    let place = Place::new();
+    let path = place.path("notify");
+    let manager = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let heard = move || {
+        let mut bytes = [0; 1024];
+        let count = manager.recv(&mut bytes).expect("a word in time");
+        String::from_utf8_lossy(&bytes[..count]).into_owned()
+    };
+    let prepare = format!("export NOTIFY_SOCKET={} &&", path.display());
+    let mut gateway = place.up(&prepare, &[]);
+    assert!(heard().contains("READY=1"));
+    gateway.signal("-HUP");
+    assert!(heard().contains("RELOADING=1"));
+    assert!(heard().contains("READY=1"));
+    gateway.signal("-TERM");
+    assert!(heard().contains("STOPPING=1"));
+    assert_eq!(gateway.ended(), Some(0));
+}
+
+#[test]
+fn a_slow_or_hostile_control_client_stops_nobody() {
+    if !namespaces() {
+        return;
+    }
+    let place = Place::new();
+    let mut gateway = place.up("", &[]);
+    gateway.wait(|_| true);
+    let mut idle = std::os::unix::net::UnixStream::connect(place.path("run/gw.sock")).unwrap();
+    gateway.wait(|status| status["adds_up"] == true);
+    idle.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_eq!(idle.read(&mut [0; 16]).unwrap_or(0), 0, "cut off without an answer");
+}
