@@ -61,7 +61,8 @@ impl Place {
         let script = format!(
             "ip link add host0 type veth peer name host1 && \
              ip link add wire0 type veth peer name wire1 && \
-             for i in lo host0 host1 wire0 wire1; do ip link set $i up; done && {prepare} exec \"$@\""
+             for i in lo host0 host1 wire0 wire1; do ip link set $i up; done && \
+             {prepare} exec \"$@\""
         );
         let child = Command::new("unshare")
             .args(["-n", "sh", "-c", &script, "sh", WEIR, "up"])

@@ -87,7 +87,8 @@ pub struct PairSnapshot {
     pub flows_evicted: u64,
 }
 
-/// One side of a pair. received = forwarded + sealed + opened + clear + punted + consumed + dropped.
+/// One side of a pair: received = forwarded + sealed + opened + clear + punted + consumed +
+/// dropped.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct SideSnapshot {
     /// The interface.

@@ -464,7 +464,7 @@ fn check_endpoint(peer: &file::Peer, pair: &file::Pair, problems: &mut Problems)
         problems.error(
             endpoint.span(),
             format!("peer `{name}` has an {family} endpoint, and its pair no {family} `address`"),
-            "give the [[pair]] an outer address of that family, such as `address = \"192.0.2.1/24\"`",
+            "give the [[pair]] an outer address of it, such as `address = \"192.0.2.1/24\"`",
         );
         return;
     };
@@ -534,7 +534,10 @@ fn check_associations(file: &File, directory: &Path, problems: &mut Problems) {
                     if let Some(other) = sources.insert(source, label.clone()) {
                         problems.error(
                             key_span(association).unwrap_or(written.span()),
-                            format!("{other} and {label} have the same key: AES-GCM dies of a nonce used twice"),
+                            format!(
+                                "{other} and {label} have the same key: AES-GCM dies of a \
+                                 nonce used twice"
+                            ),
                             "make a key for each direction with `weir keys generate`",
                         );
                     }

@@ -1,0 +1,58 @@
+# Everything a newcomer needs: `make demo`, `make test`. Each target installs the Debian packages
+# that it misses (as root; otherwise it says which).
+
+RUST_MIN := 1.95
+CARGO ?= cargo
+FUZZ_SECONDS ?= 60
+
+.PHONY: demo demo-rdma test bench fuzz fmt clean toolchain
+
+demo: toolchain
+	@$(CARGO) xtask packages demo
+	$(CARGO) build --release --locked --bin weir
+	target/release/weir lab demo $(if $(KEEP),--keep)
+
+demo-rdma: toolchain
+	@$(CARGO) xtask packages demo-rdma
+	$(CARGO) build --release --locked --bin weir
+	target/release/weir lab demo --rdma $(if $(KEEP),--keep)
+
+test: toolchain
+	@$(CARGO) xtask packages test
+	@$(CARGO) xtask check
+
+# make bench ONLY=seal_memory
+bench: toolchain
+	@$(CARGO) xtask packages bench
+	$(CARGO) build --release --locked --bin weir
+	target/release/weir lab bench $(ONLY)
+
+# make fuzz FUZZ_SECONDS=600: every target for that long.
+fuzz: toolchain
+	@$(CARGO) fuzz --version >/dev/null 2>&1 || \
+	    { echo "make fuzz needs a nightly compiler and cargo-fuzz (cargo install cargo-fuzz)"; exit 1; }
+	@for target in $$($(CARGO) fuzz list); do \
+	    echo "== $$target"; \
+	    $(CARGO) +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; \
+	done
+
+fmt: toolchain
+	$(CARGO) fmt --all
+
+clean:
+	$(CARGO) clean
+
+# A C compiler links Rust programs, so it must be there before the first of them can be built.
+toolchain:
+	@command -v $(CARGO) >/dev/null || { \
+	    echo "Rust $(RUST_MIN) or later is needed, and cargo is not in PATH: see https://rustup.rs"; \
+	    exit 1; }
+	@version=$$($(CARGO) --version | cut -d' ' -f2); \
+	lowest=$$(printf '%s\n' $(RUST_MIN).0 "$$version" | sort -V | head -n 1); \
+	[ "$$lowest" = "$(RUST_MIN).0" ] || { \
+	    echo "Rust $(RUST_MIN) or later is needed, this is $$version: run 'rustup update stable'"; \
+	    exit 1; }
+	@command -v cc >/dev/null || { \
+	    echo "installing a C compiler"; \
+	    apt-get update -q >/dev/null; \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -y -q gcc libc6-dev >/dev/null; }

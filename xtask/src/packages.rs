@@ -1,0 +1,145 @@
+//! Debian packages that a task needs: installs what is missing, says what cannot be had, goes on.
+//! What then cannot be run says so itself.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Result, bail};
+
+/// To compile: the C compiler that links, and clang with the headers of the kernel programs.
+const BUILD: &[&str] = &["gcc", "libc6-dev", "clang", "libbpf-dev", "linux-libc-dev"];
+
+/// What the lab and its observers call.
+const DEMO: &[&str] = &[
+    "iproute2",
+    "ethtool",
+    "nftables",
+    "iputils-ping",
+    "iperf3",
+    "tcpdump",
+    "procps",
+    "util-linux",
+    "kmod",
+];
+
+/// Two guests with Soft-RoCE. The kernel is only read, never booted by this machine's loader.
+const DEMO_RDMA: &[&str] = &[
+    "qemu-system-x86",
+    "linux-image-amd64",
+    "busybox-static",
+    "cpio",
+    "perftest",
+    "rdma-core",
+    "rdmacm-utils",
+    "ibverbs-utils",
+    "ibverbs-providers",
+];
+
+/// The strangers that judge.
+const TEST: &[&str] = &[
+    "tshark",
+    "wireshark-common",
+    "python3",
+    "python3-scapy",
+    "python3-cryptography",
+    "softflowd",
+    "nfdump",
+    "bpftool",
+    "wireguard-go",
+    "wireguard-tools",
+];
+
+/// The peers that are measured beside us.
+const BENCH: &[&str] =
+    &["softflowd", "nfdump", "tcpdump", "wireguard-go", "wireguard-tools", "tcpreplay"];
+
+/// Installs what is missing for `purpose`. True unless there is no such purpose: a package that
+/// cannot be had is named, and the task goes on without it.
+pub(crate) fn install(purpose: &str) -> Result<bool> {
+    let groups: &[&[&str]] = match purpose {
+        "build" => &[BUILD],
+        "demo" => &[BUILD, DEMO],
+        "demo-rdma" => &[BUILD, DEMO, DEMO_RDMA],
+        "test" => &[BUILD, DEMO, DEMO_RDMA, TEST],
+        "bench" => &[BUILD, DEMO, BENCH],
+        _ => bail!("no purpose `{purpose}`; build, demo, demo-rdma, test or bench"),
+    };
+    let missing: Vec<&str> = groups.concat().into_iter().filter(|it| !installed(it)).collect();
+    if missing.is_empty() {
+        return Ok(true);
+    }
+    println!("packages missing for `{purpose}`: {}", missing.join(" "));
+    if !is_root() {
+        println!("not root: install them yourself (`apt-get install {}`)", missing.join(" "));
+        return Ok(true);
+    }
+    if !program_exists("apt-get") {
+        println!("no apt-get here: install what your system calls them");
+        return Ok(true);
+    }
+    // The lists may be missing altogether, or older than what the mirror holds.
+    if !apt(&["install", "-y", "--no-install-recommends"], &missing) {
+        apt(&["update"], &[]);
+        if !apt(&["install", "-y", "--no-install-recommends"], &missing) {
+            for package in &missing {
+                apt(&["install", "-y", "--no-install-recommends"], &[package]);
+            }
+        }
+    }
+    let lacking: Vec<&str> = missing.into_iter().filter(|it| !installed(it)).collect();
+    if !lacking.is_empty() {
+        println!("could not be had, and what needs it will be skipped: {}", lacking.join(" "));
+    }
+    Ok(true)
+}
+
+fn apt(arguments: &[&str], packages: &[&str]) -> bool {
+    let mut command = Command::new("apt-get");
+    command
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .args(["-q", "-o", "Dpkg::Use-Pty=0", "-o", "Acquire::Retries=3"])
+        // Another installation may be under way, on a machine that just started.
+        .args(["-o", "DPkg::Lock::Timeout=120"])
+        .args(arguments)
+        .args(packages)
+        .stdout(Stdio::null());
+    println!("apt-get {} {}", arguments.join(" "), packages.join(" "));
+    command.status().is_ok_and(|status| status.success())
+}
+
+fn installed(package: &str) -> bool {
+    let output = Command::new("dpkg-query")
+        .args(["-W", "-f", "${db:Status-Status}", package])
+        .stderr(Stdio::null())
+        .output();
+    output.is_ok_and(|output| output.stdout == b"installed")
+}
+
+fn program_exists(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
+}
+
+fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(Path::new("/proc/self")).is_ok_and(|own| own.uid() == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_purpose_of_the_makefile_is_known_and_others_are_refused() {
+        let makefile = include_str!("../../Makefile");
+        let purposes: Vec<&str> = makefile
+            .lines()
+            .filter_map(|line| line.split_once("xtask packages ").map(|(_, purpose)| purpose))
+            .collect();
+        assert!(purposes.len() >= 4, "{purposes:?}");
+        for purpose in purposes {
+            assert!(["build", "demo", "demo-rdma", "test", "bench"].contains(&purpose.trim()));
+        }
+        assert!(install("lunch").is_err());
+    }
+}
