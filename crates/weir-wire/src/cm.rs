@@ -569,4 +569,25 @@ mod tests {
         let changed = bytes.iter().filter(|byte| **byte != 0xff).count();
         assert_eq!(changed, 1);
     }
+
+    /// IBTA Vol 1 tables 106-120; tshark 4.0 does not dissect the last five.
+    #[test]
+    fn fields_stand_where_the_tables_place_them() {
+        assert_eq!(offset_of!(ConnectRequest, primary), 52);
+        assert_eq!(offset_of!(ConnectRequest, alternate), 96);
+        assert_eq!(offset_of!(ConnectReply, private_data), 36);
+        assert_eq!(offset_of!(Plain, private_data), 8);
+        assert_eq!(offset_of!(DisconnectRequest, private_data), 12);
+        assert_eq!(offset_of!(Reject, reason), 10);
+        assert_eq!(offset_of!(Reject, private_data), 84);
+        assert_eq!(offset_of!(MessageReceipt, private_data), 10);
+        assert_eq!(offset_of!(LoadAlternatePath, remote_qpn_and_timeout), 12);
+        assert_eq!(offset_of!(LoadAlternatePath, local_gid), 24);
+        assert_eq!(offset_of!(LoadAlternatePath, private_data), 64);
+        assert_eq!(offset_of!(AlternatePathResponse, private_data), 84);
+        assert_eq!(offset_of!(ServiceRequest, private_data), 16);
+        assert_eq!(offset_of!(ServiceReply, qpn), 8);
+        assert_eq!(offset_of!(ServiceReply, queue_key), 20);
+        assert_eq!(offset_of!(ServiceReply, private_data), 96);
+    }
 }

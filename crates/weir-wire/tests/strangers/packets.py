@@ -1,7 +1,8 @@
-"""Builds packets for the tests (build FILE, link FILE), or judges packets that the tests built.
+"""Builds packets for the tests, or judges packets that the tests built.
 
 build: writes named packets to FILE as pcap and prints their names, one a line.
 link FILE NUMBER: writes packets of that link type (not Ethernet) to FILE.
+opcodes: prints the BTH opcodes that scapy knows, number and name.
 judge: reads packets in hex, one a line; prints for each whether scapy, having forgotten every
 checksum and length, builds the same bytes again, and what layers and fields it sees.
 """
@@ -162,5 +163,8 @@ if __name__ == "__main__":
     elif sys.argv[1] == "link":
         number = int(sys.argv[3])
         wrpcap(sys.argv[2], [bytes(packet) for packet in link_packets(number)], linktype=number)
+    elif sys.argv[1] == "opcodes":
+        for number, name in sorted(BTH().get_field("opcode").i2s.items()):
+            print(number, name)
     else:
         judge()

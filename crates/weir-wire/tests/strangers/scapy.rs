@@ -197,6 +197,21 @@ fn esp_is_told_from_ike_and_keepalives() {
 }
 
 #[test]
+fn opcodes_have_the_names_that_scapy_gives_them() {
+    let Some(python) = python() else { return };
+    let output = Command::new(python).arg(script()).arg("opcodes").output().unwrap();
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(table.lines().count() > 50, "{table}");
+    for line in table.lines() {
+        let (number, name) = line.split_once(' ').unwrap();
+        let opcode = Opcode(number.parse().unwrap());
+        let ours = opcode.name().to_uppercase().replace(' ', "_");
+        let ours = ours.replace("CMPSWAP", "COMPARE_SWAP").replace("FETCHADD", "FETCH_ADD");
+        assert_eq!(ours, name, "{opcode:?}");
+    }
+}
+
+#[test]
 fn roce_extended_headers_have_the_lengths_scapy_was_told() {
     let Some(built) = Built::new("roce") else { return };
     let mut checked = 0;
