@@ -12,6 +12,8 @@ pub mod guard;
 pub mod capture;
 pub mod memory;
 
+pub mod layer;
+
 pub mod interface;
 
 mod netlink;

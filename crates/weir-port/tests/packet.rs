@@ -111,22 +111,12 @@ fn tcp_super_packets_cross_whole_and_the_stream_is_intact() {
     let mut right = open(&lab.middle, "pr");
     let byte_at = |at: usize| (at as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0];
     let done = AtomicBool::new(false);
-    let longest = thread::scope(|scope| {
-        let forwarding = scope.spawn(|| {
-            let mut longest = 0;
-            let descriptors = [left.poll_fd().unwrap(), right.poll_fd().unwrap()];
-            while !done.load(Ordering::Relaxed) {
-                let moved = lab::forward(&mut left, &mut right, &mut longest)
-                    + lab::forward(&mut right, &mut left, &mut longest);
-                if moved == 0 {
-                    weir_port::wait(&descriptors, Duration::from_millis(10)).unwrap();
-                }
-            }
-            longest
-        });
+    let (longest, _) = thread::scope(|scope| {
+        let carrying = scope.spawn(|| lab::carry(&mut left, &mut right, &done));
         let listener = lab.right.within(|| TcpListener::bind("10.77.0.2:5000").unwrap());
-        let mut sender = lab.left.within(|| TcpStream::connect("10.77.0.2:5000").unwrap());
-        let (mut receiver, _) = listener.accept().unwrap();
+        let sender = lab.left.within(|| TcpStream::connect("10.77.0.2:5000").unwrap());
+        let (mut sender, mut receiver) =
+            (lab::impatient(sender), lab::impatient(listener.accept().unwrap().0));
         scope.spawn(move || {
             let bytes: Vec<u8> = (0..LEN).map(byte_at).collect();
             sender.write_all(&bytes).unwrap();
@@ -136,7 +126,7 @@ fn tcp_super_packets_cross_whole_and_the_stream_is_intact() {
         done.store(true, Ordering::Relaxed);
         assert_eq!(bytes.len(), LEN);
         assert!(bytes.iter().enumerate().all(|(at, byte)| *byte == byte_at(at)));
-        forwarding.join().unwrap()
+        carrying.join().unwrap()
     });
     assert!(longest > 9014, "the longest frame had {longest} bytes");
     assert_eq!((left.counters().lost_truncated, right.counters().lost_truncated), (0, 0));

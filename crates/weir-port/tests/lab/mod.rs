@@ -3,9 +3,10 @@
 
 use std::fs::File;
 use std::io::IoSlice;
+use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -185,6 +186,26 @@ pub(crate) fn forward(from: &mut dyn Port, to: &mut dyn Port, longest: &mut usiz
         assert_eq!(done.sent + done.dropped, frames.len() as u64);
     })
     .expect("the port lives")
+}
+
+/// Carries both ways until `done`, or half a minute has passed; the longest frame each way.
+pub(crate) fn carry(a: &mut dyn Port, b: &mut dyn Port, done: &AtomicBool) -> (usize, usize) {
+    let (mut there, mut back) = (0, 0);
+    let descriptors: Vec<_> = [&*a, &*b].iter().filter_map(|port| port.poll_fd()).collect();
+    let end = Instant::now() + Duration::from_secs(30);
+    while !done.load(Ordering::Relaxed) && Instant::now() < end {
+        if forward(a, b, &mut there) + forward(b, a, &mut back) == 0 {
+            weir_port::wait(&descriptors, Duration::from_millis(10)).expect("they can be polled");
+        }
+    }
+    (there, back)
+}
+
+/// Bounds how long a connection waits for what does not come.
+pub(crate) fn impatient(stream: TcpStream) -> TcpStream {
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a connected stream");
+    stream.set_write_timeout(Some(Duration::from_secs(20))).expect("a connected stream");
+    stream
 }
 
 /// An Ethernet frame of `len` bytes of an experimental type, its content told by `seed`.
