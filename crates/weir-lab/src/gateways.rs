@@ -37,6 +37,9 @@ pub struct Setup {
     pub protection: Protection,
     /// The kernel interface that moves frames: `packet`, `tap` or `xdp`; absent: Weir's default.
     pub driver: Option<String>,
+    /// Whether they may be [detached](Gateways::detach): such gateways survive a killed lab until
+    /// the lab is swept.
+    pub outlives_lab: bool,
 }
 
 /// Two running gateways. Dropping it ends them, unless they were [detached](Gateways::detach).
@@ -62,7 +65,11 @@ impl Gateways {
             let text = configuration(lab, side, setup, keys.as_ref(), &run_folder);
             let file = lab.folder().join(format!("{}.toml", NAMES[side.index()]));
             fs::write(&file, text)?;
-            let mut command = lab.gateway(side).command(&setup.program.display().to_string());
+            let program = setup.program.display().to_string();
+            let mut command = match setup.outlives_lab {
+                true => lab.gateway(side).lasting_command(&program),
+                false => lab.gateway(side).command(&program),
+            };
             Running::start(command.arg("up").arg(&file))
         };
         let daemons = [start(Side::A)?, start(Side::B)?];
@@ -82,6 +89,11 @@ impl Gateways {
         command.args(["status", NAMES[side.index()], "--json", "--run-dir"]).arg(&self.run_folder);
         let said = process::run(&mut command, SHORT)?.stdout;
         serde_json::from_str(&said).context("`weir status --json` speaks JSON")
+    }
+
+    /// Leaves them running.
+    pub fn detach(self) {
+        self.daemons.into_iter().for_each(Running::detach);
     }
 
     /// Process ids.

@@ -26,3 +26,5 @@ pub mod gateways;
 
 pub mod vm;
 pub mod wireguard;
+
+pub mod demo;

@@ -40,6 +40,11 @@ impl Namespace {
         Ok(namespace)
     }
 
+    /// One that exists, to stay when the guard goes.
+    pub fn kept(name: &str) -> Self {
+        Self { name: name.to_owned(), kept: true }
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name

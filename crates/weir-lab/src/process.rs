@@ -42,6 +42,7 @@ pub struct Running {
     label: String,
     output: File,
     errors: File,
+    detached: bool,
 }
 
 /// What a tool said.
@@ -89,7 +90,7 @@ impl Running {
             .process_group(0)
             .spawn()
             .with_context(|| missing(command))?;
-        Ok(Self { child, label, output, errors })
+        Ok(Self { child, label, output, errors, detached: false })
     }
 
     /// Its process id (also its process group).
@@ -139,6 +140,11 @@ impl Running {
         })
     }
 
+    /// Leaves it running when the guard goes.
+    pub fn detach(mut self) {
+        self.detached = true;
+    }
+
     /// Sends it a signal.
     ///
     /// # Errors
@@ -178,7 +184,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if !matches!(self.child.try_wait(), Ok(None)) {
+        if self.detached || !matches!(self.child.try_wait(), Ok(None)) {
             return;
         }
         // Polled without the interrupt flag: cleaning also runs after Ctrl-C.

@@ -17,6 +17,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
 
 use crate::netns::{self, Namespace};
 
@@ -47,11 +48,13 @@ pub const GATEWAY_V4: [Ipv4Addr; 2] =
 const PREFIX: &str = "weir-";
 /// Where each lab holds a lock that tells whether its owner lives.
 const LEASES: &str = "/run/weir-lab";
+/// What a lab was built by, in its folder.
+const PLAN: &str = "plan.json";
 /// Largest MTU of a veth port.
 const MTU_MAX: u32 = 65535 - 14;
 
 /// What stands in the gateways' namespaces.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Gateways {
     /// Nothing yet: ports without a connection, for `weir up`.
     Empty,
@@ -63,7 +66,7 @@ pub enum Gateways {
 }
 
 /// How a host's port is taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Hosts {
     /// By the namespace's own network stack, with addresses.
     Stack,
@@ -72,7 +75,7 @@ pub enum Hosts {
 }
 
 /// What to build.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// MTU of the hosts' ports and the gateways' host ports, bytes.
     pub host_mtu: u32,
@@ -163,12 +166,40 @@ impl Lab {
             lease,
         };
         fs::create_dir_all(&lab.folder).context("no folder for the lab's files")?;
+        fs::write(lab.folder.join(PLAN), serde_json::to_string(&plan)?)?;
         lab.cable()?;
         for side in Side::BOTH {
             lab.set_up_gateway(side)?;
             lab.set_up_host(side)?;
         }
         Ok(lab)
+    }
+
+    /// The lab that another process built and [kept](Lab::keep). It stays when this guard goes.
+    ///
+    /// # Errors
+    /// None stands, or several do.
+    pub fn standing() -> Result<Self> {
+        let hosts = netns::list(PREFIX);
+        let ids = hosts.iter().filter_map(|it| it.strip_prefix(PREFIX)?.strip_suffix("-hostA"));
+        let ids: Vec<&str> = ids.collect();
+        let [id] = ids[..] else {
+            let remedy = "; `weir lab up` builds one, `weir lab down` removes those left behind";
+            bail!("{} labs stand where one is needed{remedy}", ids.len());
+        };
+        let path = Path::new(LEASES).join(format!("{id}.lock"));
+        let lock = File::open(&path).with_context(|| format!("no {}", path.display()))?;
+        let folder = path.with_extension("d");
+        let plan = fs::read_to_string(folder.join(PLAN)).context("the lab has no plan")?;
+        let known = |part: &str| Namespace::kept(&format!("{PREFIX}{id}-{part}"));
+        Ok(Self {
+            hosts: [known("hostA"), known("hostB")],
+            gateways: [known("gatewayA"), known("gatewayB")],
+            wire: known("wire"),
+            plan: serde_json::from_str(&plan)?,
+            folder,
+            lease: Lease { id: id.to_owned(), path, _lock: lock, kept: true },
+        })
     }
 
     /// A host.

@@ -6,6 +6,7 @@ pub mod bypass;
 pub mod frames;
 pub mod iperf;
 pub mod ping;
+pub mod tcp;
 
 /// A kind of traffic of the demo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

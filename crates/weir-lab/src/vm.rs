@@ -134,6 +134,11 @@ impl GuestKernel {
         Ok(Self { image: image(&version), version })
     }
 
+    /// Its version, as `uname -r` says.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
     /// Packs the guest's first file system into `file`.
     fn pack(&self, folder: &Path, file: &Path) -> Result<()> {
         for part in ["bin", "modules", "proc", "sys", "dev"] {

@@ -1,0 +1,219 @@
+//! The demo's report as text: one column a kind of traffic, one row a question.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::{KindReport, RdmaReport, Report, Throughput};
+use crate::gateways::NAMES;
+use crate::topology::{Lab, Side, WIRE_END_A};
+
+const LABEL_WIDTH: usize = 34;
+const COLUMN_WIDTH: usize = 13;
+
+/// A kind's name for people.
+pub(super) fn title(kind: &str) -> &str {
+    match kind {
+        "ping" => "ping",
+        "tcp" => "TCP",
+        "roce-v2" => "RoCE v2",
+        "roce-v1" => "RoCE v1",
+        "tcp-prebuilt" => "prebuilt TCP",
+        other => other,
+    }
+}
+
+pub(super) fn text(report: &Report) -> String {
+    let mut out = String::new();
+    if !report.kinds.is_empty() {
+        out += &kinds(&report.kinds);
+        out += &details(&report.kinds);
+    }
+    if let (Some(plain), Some(sealed)) = (&report.plain, &report.sealed) {
+        out += &throughput(plain, sealed);
+    }
+    if let Some(rdma) = &report.rdma {
+        out += &guests(rdma);
+    }
+    if report.failures.is_empty() {
+        out += "\nAll of it is as it must be: the wire carried ESP only, and everything arrived.\n";
+    } else {
+        out += "\nNOT as it must be:\n";
+        for failure in &report.failures {
+            out += &format!("  - {failure}\n");
+        }
+    }
+    out
+}
+
+fn kinds(kinds: &[KindReport]) -> String {
+    type Cell = fn(&KindReport) -> String;
+    let rows: [(&str, Option<Cell>); 18] = [
+        ("", Some(|it| title(&it.kind).to_owned())),
+        ("past the host's kernel", Some(|it| yes_no(it.bypasses_kernel))),
+        ("frames sent by host A", Some(|it| number(it.sent_by_host_a))),
+        ("The hosts' own tools", None),
+        ("  host A's tcpdump saw", Some(|it| number(it.host_a_tcpdump_saw))),
+        ("  host B's tcpdump saw", Some(|it| number(it.host_b_tcpdump_saw))),
+        ("  host B's firewall stopped", Some(firewall)),
+        ("Weir (gateway A) saw", None),
+        ("  packets sealed / opened", Some(sealed_opened)),
+        ("  RDMA packets", Some(|it| rdma(it, it.weir.rdma_packets))),
+        ("  queue pairs", Some(|it| rdma(it, it.weir.queue_pairs))),
+        ("  ICRC right / wrong", Some(icrc)),
+        ("The wire carried (tcpdump)", None),
+        ("  ESP frames", Some(|it| number(it.wire.esp))),
+        ("  this traffic in clear", Some(|it| number(it.wire.this_kind_in_clear))),
+        ("  ARP/ND of the gateways", Some(|it| number(it.wire.neighbour))),
+        ("  anything else in clear", Some(|it| number(it.wire.others_in_clear))),
+        ("arrived exactly as sent", Some(arrived)),
+    ];
+    let mut out = String::from("\n");
+    for (label, cell) in rows {
+        out += &format!("{label:LABEL_WIDTH$}");
+        for kind in cell.iter().flat_map(|cell| kinds.iter().map(cell)) {
+            out += &format!("{kind:>COLUMN_WIDTH$}");
+        }
+        out = out.trim_end().to_owned() + "\n";
+    }
+    out
+}
+
+/// What does not fit a table: opcodes, drops.
+fn details(kinds: &[KindReport]) -> String {
+    let mut out = String::new();
+    for kind in kinds {
+        if !kind.weir.opcodes.is_empty() {
+            let name = title(&kind.kind);
+            out += &wrapped(&format!("{name}, by opcode, as Weir saw it: "), &kind.weir.opcodes);
+        }
+        if !kind.weir.dropped.is_empty() {
+            let name = title(&kind.kind);
+            out += &wrapped(&format!("{name}, dropped by Weir: "), &kind.weir.dropped);
+        }
+    }
+    out += "\nPings are echo requests over IPv4 and IPv6; TCP compares 16 MiB byte by byte, and its\n\
+            frames between host and gateway are super-packets of up to 64 KiB. Firewall: packets\n\
+            stopped of packets tried, by an nftables drop rule in host B.\n";
+    out
+}
+
+fn wrapped(head: &str, counts: &BTreeMap<String, u64>) -> String {
+    let mut out = String::from("\n");
+    let mut line = head.to_owned();
+    let last = counts.len().saturating_sub(1);
+    for (index, (name, count)) in counts.iter().enumerate() {
+        let item = format!("{name} {}{}", number(*count), if index < last { ", " } else { "" });
+        if line.len() + item.len() > 96 {
+            out += &(line.trim_end().to_owned() + "\n");
+            line = "  ".to_owned();
+        }
+        line += &item;
+    }
+    out + line.trim_end() + "\n"
+}
+
+fn throughput(plain: &Throughput, sealed: &Throughput) -> String {
+    let row = |label: &str, run: &Throughput| {
+        format!(
+            "  {label:10}{:6.2} Gb/s   {:>6} retransmits   {}\n",
+            run.gbps, run.retransmits, run.congestion_control
+        )
+    };
+    let share = 100.0 * sealed.gbps / plain.gbps;
+    format!(
+        "\nThroughput of one TCP stream (iperf3), hosts and gateways sharing this machine:\n{}{}  \
+         sealed is {share:.0} % of plain\n",
+        row("plain", plain),
+        row("sealed", sealed)
+    )
+}
+
+fn guests(rdma: &RdmaReport) -> String {
+    let mut out = format!(
+        "\nReal RDMA between two Soft-RoCE guests (Linux {}) through sealing gateways:\n\n\
+         {:44}{:>8}{:>10}{:>10}{:>8}{:>7}{:>11}\n",
+        rdma.kernel, "", "result", "MB/s", "ESP", "clear", "QPs", "ICRC ok"
+    );
+    for run in &rdma.runs {
+        let speed = run.megabytes_per_second.map_or("-".to_owned(), |it| format!("{it:.1}"));
+        out += &format!(
+            "{:44}{:>8}{speed:>10}{:>10}{:>8}{:>7}{:>11}\n",
+            run.command,
+            if run.succeeded { "ok" } else { "FAILED" },
+            number(run.esp_frames),
+            number(run.in_clear),
+            number(run.weir.queue_pairs),
+            number(run.weir.icrc_ok),
+        );
+    }
+    let mut opcodes = BTreeMap::new();
+    for (name, count) in rdma.runs.iter().flat_map(|run| &run.weir.opcodes) {
+        *opcodes.entry(name.clone()).or_default() += count;
+    }
+    out + &wrapped("Opcodes, as Weir saw them: ", &opcodes)
+}
+
+/// What a newcomer can type while the lab stands.
+pub(super) fn how_to_look_around(lab: &Lab, program: &Path) -> String {
+    let run_folder = lab.folder().join("run");
+    let (run_folder, program) = (run_folder.display(), program.display());
+    let [a, b] = [lab.host(Side::A).name(), lab.gateway(Side::A).name()];
+    let (wire, target) = (lab.wire().name(), lab.host_v4(Side::B));
+    format!(
+        "the lab stands; look around:\n\
+         \x20 ip netns exec {a} ping {target}\n\
+         \x20 ip netns exec {wire} tcpdump -n -i {WIRE_END_A}\n\
+         \x20 ip netns exec {b} ip -s link\n\
+         \x20 {program} status {} --run-dir {run_folder}\n\
+         \x20 {program} drops {} --run-dir {run_folder}\n\
+         \x20 {program} lab send --kind roce-v2 --count 1000\n\
+         and remove it:\n\
+         \x20 {program} lab down",
+        NAMES[0], NAMES[0]
+    )
+}
+
+fn yes_no(yes: bool) -> String {
+    if yes { "yes" } else { "no" }.to_owned()
+}
+
+fn firewall(kind: &KindReport) -> String {
+    let stopped = number(kind.firewall_stopped);
+    kind.firewall_tried.map_or(stopped.clone(), |tried| format!("{stopped} of {}", number(tried)))
+}
+
+fn sealed_opened(kind: &KindReport) -> String {
+    format!("{}/{}", number(kind.weir.sealed_packets), number(kind.weir.opened_packets))
+}
+
+fn icrc(kind: &KindReport) -> String {
+    match kind.weir.rdma_packets {
+        0 => "-".to_owned(),
+        _ => format!("{}/{}", number(kind.weir.icrc_ok), number(kind.weir.icrc_bad)),
+    }
+}
+
+fn rdma(kind: &KindReport, count: u64) -> String {
+    if kind.weir.rdma_packets == 0 { "-".to_owned() } else { number(count) }
+}
+
+fn arrived(kind: &KindReport) -> String {
+    if kind.unit == "bytes" {
+        let mib = |bytes: u64| bytes >> 20;
+        return format!("{}/{} MiB", mib(kind.intact), mib(kind.sent));
+    }
+    format!("{}/{}", number(kind.intact), number(kind.sent))
+}
+
+/// With thousands apart.
+fn number(value: u64) -> String {
+    let digits = value.to_string();
+    let mut out = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
