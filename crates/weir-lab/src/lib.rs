@@ -27,4 +27,5 @@ pub mod gateways;
 pub mod vm;
 pub mod wireguard;
 
+pub mod bench;
 pub mod demo;

@@ -1,0 +1,329 @@
+//! `weir lab bench`: figures of the lab, each beside its peer in the same run.
+//!
+//! Pairs are interleaved (peer, ours, peer, ours ...), so that a machine that gets slower or faster
+//! meanwhile does so for both. A figure is a median with the whole interval it was seen in. Nothing
+//! here is a test: a slow machine gives small numbers, not failures.
+
+mod rate;
+
+use std::fs::File;
+use std::io::Write;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+
+use crate::gateways::{Gateways, Protection, Setup};
+use crate::topology::{self, Lab, Plan, Side};
+use crate::traffic::iperf::{self, Extent, TcpReport};
+use crate::wireguard::{self, Tunnel};
+use crate::{interrupt, process};
+
+/// Interleaved rounds of each pair.
+const ROUNDS: usize = 3;
+/// Seconds of one TCP run.
+const TCP_SECONDS: u32 = 5;
+/// What an idle gateway may take to settle.
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// How to run the benches.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The `weir` program; a release build.
+    pub program: PathBuf,
+    /// Only those whose name begins so.
+    pub only: Option<String>,
+    /// Where lines are appended.
+    pub output: PathBuf,
+    /// The gateways' driver; absent: Weir's default.
+    pub driver: Option<String>,
+}
+
+/// One line of the result file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    /// Which.
+    pub name: String,
+    /// The median.
+    pub value: f64,
+    /// Its unit.
+    pub unit: String,
+    /// What it is compared with; empty when nothing is.
+    pub peer: String,
+    /// The peer's median, same unit.
+    pub peer_value: Option<f64>,
+    /// `value / peer_value`.
+    pub ratio: Option<f64>,
+    /// What prints it again.
+    pub command: String,
+    /// Interval, retransmissions, and what else a reader must know.
+    pub note: String,
+}
+
+/// A bench: the names it prints begin with its own.
+struct Bench {
+    name: &'static str,
+    run: fn(&Options) -> Result<Vec<Figure>>,
+}
+
+const BENCHES: [Bench; 5] = [
+    Bench { name: "lab_plain_gbps", run: plain },
+    Bench { name: "lab_sealed_gbps", run: sealed },
+    Bench { name: "lab_sealed_vs_wireguard_go", run: sealed_against_wireguard },
+    Bench { name: "lab_sealed_roce_kpps", run: rate::sealed_roce },
+    Bench { name: "idle_rss_mib", run: idle_memory },
+];
+
+/// Names of all benches.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    BENCHES.iter().map(|bench| bench.name)
+}
+
+/// Runs the benches that `options` asks for, prints each figure and appends it to the file. One that
+/// cannot run says why and does not stop the others.
+///
+/// # Errors
+/// No bench has such a name, one failed (after all have had their turn), the file cannot be written,
+/// or a signal came.
+pub fn run(options: &Options) -> Result<()> {
+    let only = options.only.as_deref().unwrap_or("");
+    let chosen: Vec<&Bench> = BENCHES.iter().filter(|bench| bench.name.starts_with(only)).collect();
+    if chosen.is_empty() {
+        bail!("no bench is called {only}; there are {}", names().collect::<Vec<_>>().join(", "));
+    }
+    process::require(&["iperf3", "nft"])?;
+    let mut failed = Vec::new();
+    println!("{}", heading());
+    for bench in chosen {
+        match (bench.run)(options) {
+            Ok(figures) => {
+                for figure in &figures {
+                    println!("{}", row(figure));
+                    append(&options.output, figure)?;
+                }
+            }
+            Err(reason) => {
+                interrupt::check()?;
+                println!("{:<32} could not run: {reason:#}", bench.name);
+                failed.push(bench.name);
+            }
+        }
+    }
+    ensure!(failed.is_empty(), "could not run: {}", failed.join(", "));
+    Ok(())
+}
+
+impl Figure {
+    fn new(name: &str, unit: &str, ours: &Samples) -> Self {
+        Self {
+            name: name.to_owned(),
+            value: rounded(ours.median()),
+            unit: unit.to_owned(),
+            peer: String::new(),
+            peer_value: None,
+            ratio: None,
+            command: format!("make bench ONLY={name}"),
+            note: ours.interval(),
+        }
+    }
+
+    fn against(mut self, peer: &str, theirs: &Samples) -> Self {
+        let median = theirs.median();
+        self.peer = peer.to_owned();
+        self.ratio = Some(rounded(self.value / median));
+        self.peer_value = Some(rounded(median));
+        self.note += &format!("; peer {}", theirs.interval());
+        self
+    }
+
+    fn noted(mut self, note: &str) -> Self {
+        self.note += &format!("; {note}");
+        self
+    }
+}
+
+/// Repeated measurements of one thing.
+#[derive(Clone, Debug, Default)]
+struct Samples(Vec<f64>);
+
+impl Samples {
+    fn median(&self) -> f64 {
+        let mut sorted = self.0.clone();
+        sorted.sort_by(f64::total_cmp);
+        match sorted.len() {
+            0 => f64::NAN,
+            len if len.is_multiple_of(2) => (sorted[len / 2 - 1] + sorted[len / 2]) / 2.0,
+            len => sorted[len / 2],
+        }
+    }
+
+    fn interval(&self) -> String {
+        let low = self.0.iter().copied().fold(f64::INFINITY, f64::min);
+        let high = self.0.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        format!("{low:.2} to {high:.2} in {} runs", self.0.len())
+    }
+}
+
+/// A path between two hosts that stands for as long as it is measured.
+struct Route {
+    lab: Lab,
+    // Held for their drop.
+    _gateways: Option<Gateways>,
+    _tunnel: Option<Tunnel>,
+}
+
+impl Route {
+    fn bridge() -> Result<Self> {
+        let plan = Plan { gateways: topology::Gateways::Bridge, ..Plan::default() };
+        Ok(Self { lab: Lab::build(plan)?, _gateways: None, _tunnel: None })
+    }
+
+    fn weir(options: &Options, protection: Protection) -> Result<Self> {
+        let lab = Lab::build(Plan::default())?;
+        let setup = Setup {
+            program: options.program.clone(),
+            protection,
+            driver: options.driver.clone(),
+            outlives_lab: false,
+        };
+        let gateways = Gateways::start(&lab, &setup)?;
+        Ok(Self { lab, _gateways: Some(gateways), _tunnel: None })
+    }
+
+    fn wireguard() -> Result<Self> {
+        wireguard::program()?;
+        let plan = Plan { gateways: topology::Gateways::Routed, ..Plan::default() };
+        let lab = Lab::build(plan)?;
+        let tunnel = Tunnel::start(&lab)?;
+        Ok(Self { lab, _gateways: None, _tunnel: Some(tunnel) })
+    }
+
+    fn tcp(&self) -> Result<TcpReport> {
+        let address = IpAddr::V4(self.lab.host_v4(Side::B));
+        let extent = Extent::Seconds(TCP_SECONDS);
+        iperf::tcp(self.lab.host(Side::A), self.lab.host(Side::B), address, extent)
+    }
+}
+
+/// TCP over both paths in turn: (ours, theirs, note on retransmissions).
+fn interleaved_tcp(ours: &Route, theirs: &Route) -> Result<(Samples, Samples, String)> {
+    let (mut our_samples, mut their_samples) = (Samples::default(), Samples::default());
+    let (mut our_resent, mut their_resent) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let report = theirs.tcp()?;
+        their_samples.0.push(report.gbps);
+        their_resent.push(report.retransmits);
+        let report = ours.tcp()?;
+        our_samples.0.push(report.gbps);
+        our_resent.push(report.retransmits);
+    }
+    let note = format!(
+        "one TCP stream, cubic, MTU 9000, {TCP_SECONDS} s; retransmits {our_resent:?}, \
+         peer {their_resent:?}"
+    );
+    Ok((our_samples, their_samples, note))
+}
+
+fn plain(options: &Options) -> Result<Vec<Figure>> {
+    let (bridge, weir) = (Route::bridge()?, Route::weir(options, Protection::Plain)?);
+    let (ours, theirs, note) = interleaved_tcp(&weir, &bridge)?;
+    let figure = Figure::new("lab_plain_gbps", "Gb/s", &ours);
+    Ok(vec![figure.against("Linux bridge", &theirs).noted(&note)])
+}
+
+fn sealed(options: &Options) -> Result<Vec<Figure>> {
+    let plain = Route::weir(options, Protection::Plain)?;
+    let sealed = Route::weir(options, Protection::Sealed)?;
+    let (ours, theirs, note) = interleaved_tcp(&sealed, &plain)?;
+    let figure = Figure::new("lab_sealed_gbps", "Gb/s", &ours);
+    Ok(vec![figure.against("Weir forwarding in clear", &theirs).noted(&note)])
+}
+
+fn sealed_against_wireguard(options: &Options) -> Result<Vec<Figure>> {
+    let (wireguard, weir) = (Route::wireguard()?, Route::weir(options, Protection::Sealed)?);
+    let (ours, theirs, note) = interleaved_tcp(&weir, &wireguard)?;
+    let figure = Figure::new("lab_sealed_vs_wireguard_go", "Gb/s", &ours);
+    Ok(vec![figure.against("wireguard-go", &theirs).noted(&note)])
+}
+
+fn idle_memory(options: &Options) -> Result<Vec<Figure>> {
+    let weir = Route::weir(options, Protection::Sealed)?;
+    interrupt::sleep(SETTLE)?;
+    let gateways = weir._gateways.as_ref().context("Weir's path has gateways")?;
+    let resident = gateways.process_ids().map(process::resident_mib);
+    let samples = Samples(resident.into_iter().collect::<Result<_>>()?);
+    let figure = Figure::new("idle_rss_mib", "MiB", &samples);
+    Ok(vec![figure.noted("resident memory of each of the two idle sealing gateways")])
+}
+
+fn append(path: &Path, figure: &Figure) -> Result<()> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    let mut file = File::options()
+        .create(true)
+        .append(true)
+        .open(path)
+        .with_context(|| format!("cannot append to {}", path.display()))?;
+    writeln!(file, "{}", serde_json::to_string(figure)?)?;
+    Ok(())
+}
+
+fn heading() -> String {
+    let columns = ["figure", "value", "unit", "peer", "peer value", "ratio"];
+    let [name, value, unit, peer, peer_value, ratio] = columns;
+    format!("{name:<32}{value:>10} {unit:<6} {peer:<26}{peer_value:>10}{ratio:>8}  note")
+}
+
+fn row(figure: &Figure) -> String {
+    let optional = |value: Option<f64>| value.map_or("-".to_owned(), |it| format!("{it:.2}"));
+    format!(
+        "{:<32}{:>10.2} {:<6} {:<26}{:>10}{:>8}  {}",
+        figure.name,
+        figure.value,
+        figure.unit,
+        figure.peer,
+        optional(figure.peer_value),
+        optional(figure.ratio),
+        figure.note
+    )
+}
+
+fn rounded(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_is_a_median_with_its_interval_and_its_peer_s() {
+        let (ours, theirs) = (Samples(vec![5.0, 9.0, 6.0]), Samples(vec![2.0, 4.0]));
+        let figure = Figure::new("lab_x", "Gb/s", &ours).against("peer", &theirs);
+        assert_eq!((figure.value, figure.peer_value, figure.ratio), (6.0, Some(3.0), Some(2.0)));
+        assert_eq!(figure.note, "5.00 to 9.00 in 3 runs; peer 2.00 to 4.00 in 2 runs");
+        assert_eq!(figure.command, "make bench ONLY=lab_x");
+    }
+
+    #[test]
+    fn a_figure_survives_its_line() {
+        let figure = Figure::new("lab_x", "Gb/s", &Samples(vec![1.0]));
+        let line = serde_json::to_string(&figure).expect("written");
+        assert_eq!(serde_json::from_str::<Figure>(&line).expect("read"), figure);
+    }
+
+    #[test]
+    fn an_unknown_bench_is_refused_by_name() {
+        let options = Options {
+            program: PathBuf::new(),
+            only: Some("lab_nothing".to_owned()),
+            output: PathBuf::new(),
+            driver: None,
+        };
+        let error = run(&options).expect_err("no such bench").to_string();
+        assert!(error.contains("lab_nothing") && error.contains("lab_plain_gbps"), "{error}");
+    }
+}

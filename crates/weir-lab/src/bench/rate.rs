@@ -1,0 +1,117 @@
+//! The highest rate of RoCE frames that passes without loss, found by bisection.
+//!
+//! A trial sends a bounded count at a fixed rate; a firewall rule in host B counts what arrived and
+//! drops it, which costs next to nothing: an RDMA adapter would take the frames from there.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+
+use super::{Figure, Options, Route, Samples};
+use crate::gateways::Protection;
+use crate::interrupt;
+use crate::observe::Firewall;
+use crate::topology::{HOST_DEVICE, Lab, Side};
+use crate::traffic::frames::RoceStream;
+use crate::traffic::{Kind, bypass};
+
+/// Payload sizes: a small and the largest RoCE MTU in wide use.
+const PAYLOADS: [usize; 2] = [1024, 4096];
+/// Seconds of each trial.
+const TRIAL_SECONDS: f64 = 1.5;
+/// Where the search begins, frames a second.
+const RATE_FIRST: u32 = 20_000;
+/// No sender here reaches it.
+const RATE_MAX: u32 = 2_000_000;
+/// The search ends when the bounds are this close together.
+const PRECISION: f64 = 1.04;
+/// The found rate must hold in this many more trials.
+const CONFIRMATIONS: usize = 3;
+/// Times that a rate which did not hold is lowered.
+const LOWERINGS: usize = 12;
+/// A sender that reaches less of its rate is itself the limit.
+const SENDER_SHARE: f64 = 0.97;
+
+/// One trial.
+struct Trial {
+    /// Frames a second that were really sent.
+    achieved: f64,
+    lost: u64,
+    /// The sender itself could not keep the rate or its port refused frames.
+    sender_limited: bool,
+}
+
+pub(super) fn sealed_roce(options: &Options) -> Result<Vec<Figure>> {
+    let (bridge, weir) = (Route::bridge()?, Route::weir(options, Protection::Sealed)?);
+    let mut figures = Vec::new();
+    for payload in PAYLOADS {
+        let (theirs, their_limit) = highest_rate(&bridge.lab, payload)?;
+        let (ours, our_limit) = highest_rate(&weir.lab, payload)?;
+        let figure = Figure::new(&format!("lab_sealed_roce_kpps_{payload}"), "kpps", &ours);
+        let note = format!(
+            "UC SEND Only, {payload} bytes behind the BTH, no loss in {CONFIRMATIONS} trials of \
+             {TRIAL_SECONDS} s; {our_limit}, peer {their_limit}"
+        );
+        figures.push(figure.against("Linux bridge, in clear", &theirs).noted(&note));
+    }
+    Ok(figures)
+}
+
+/// Thousands of frames a second in the confirming trials, and what limited them.
+fn highest_rate(lab: &Lab, payload: usize) -> Result<(Samples, &'static str)> {
+    let counter = Firewall::raise(lab.host(Side::B), HOST_DEVICE)?;
+    let mut stream = RoceStream::new(payload)?;
+    let (mut good, mut bad, mut rate) = (0, RATE_MAX, RATE_FIRST);
+    let mut limit = "limited by the path";
+    while f64::from(bad) / f64::from(good.max(1)) > PRECISION && rate < RATE_MAX {
+        let trial = trial(lab, &counter, &mut stream, rate)?;
+        if trial.lost > 0 {
+            (bad, limit) = (rate, "limited by the path");
+        } else if trial.sender_limited {
+            (bad, limit) = (rate, "limited by the sender");
+            good = good.max(trial.achieved as u32);
+        } else {
+            good = rate;
+        }
+        // Upwards by half until something gives, then between the bounds.
+        rate = if bad == RATE_MAX { good + good / 2 } else { good + (bad - good) / 2 };
+        if good == 0 && bad < 1000 {
+            bail!("not even {bad} frames a second pass without loss");
+        }
+    }
+    let mut rate = good;
+    for _ in 0..LOWERINGS {
+        let trials: Vec<Trial> = (0..CONFIRMATIONS)
+            .map(|_| trial(lab, &counter, &mut stream, rate))
+            .collect::<Result<_>>()?;
+        if trials.iter().all(|trial| trial.lost == 0) {
+            return Ok((Samples(trials.iter().map(|it| it.achieved / 1000.0).collect()), limit));
+        }
+        rate -= rate / 16;
+        limit = "limited by the path";
+    }
+    bail!("no rate holds: {rate} frames a second still lose some");
+}
+
+fn trial(lab: &Lab, counter: &Firewall<'_>, stream: &mut RoceStream, rate: u32) -> Result<Trial> {
+    let before = counter.stopped(Kind::RoceV2)?;
+    let count = (f64::from(rate) * TRIAL_SECONDS) as u64;
+    let blast = bypass::blast(lab, stream, count, rate)?;
+    let mut arrived = 0;
+    // Until all are there, or nothing more comes.
+    for _ in 0..100 {
+        interrupt::sleep(Duration::from_millis(60))?;
+        let now = counter.stopped(Kind::RoceV2)? - before;
+        if now >= blast.sent || (now == arrived && now > 0) {
+            arrived = now;
+            break;
+        }
+        arrived = now;
+    }
+    let achieved = blast.sent as f64 / blast.seconds;
+    Ok(Trial {
+        achieved,
+        lost: blast.sent.saturating_sub(arrived),
+        sender_limited: achieved < SENDER_SHARE * f64::from(rate) || blast.refused > 0,
+    })
+}
