@@ -26,6 +26,7 @@ use crate::traffic::iperf::{self, Extent, TcpReport};
 use crate::traffic::{Kind, bypass, ping, tcp};
 
 pub use rdma::{RdmaReport, RdmaRun};
+pub use show::how_to_look_around;
 
 /// Echo requests of each IP version.
 const PINGS: u32 = 20;
@@ -203,7 +204,7 @@ pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Report> 
     if options.keep {
         gateways.detach();
         lab.keep();
-        progress(&show::how_to_look_around(&lab, &options.program));
+        progress(&how_to_look_around(&lab, &options.program));
     }
     Ok(report)
 }

@@ -76,7 +76,7 @@ pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<R
     if options.keep {
         gateways.detach();
         lab.keep();
-        progress(&super::show::how_to_look_around(&lab, &options.program));
+        progress(&super::how_to_look_around(&lab, &options.program));
     }
     let rdma = Some(RdmaReport { kernel: kernel.version().to_owned(), runs });
     Ok(Report { kinds: Vec::new(), plain: None, sealed: None, rdma, failures })

@@ -154,7 +154,7 @@ fn guests(rdma: &RdmaReport) -> String {
 }
 
 /// What a newcomer can type while the lab stands.
-pub(super) fn how_to_look_around(lab: &Lab, program: &Path) -> String {
+pub fn how_to_look_around(lab: &Lab, program: &Path) -> String {
     let run_folder = lab.folder().join("run");
     let (run_folder, program) = (run_folder.display(), program.display());
     let [a, b] = [lab.host(Side::A).name(), lab.gateway(Side::A).name()];
