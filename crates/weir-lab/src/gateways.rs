@@ -47,7 +47,7 @@ pub struct Setup {
 pub struct Gateways {
     daemons: [Running; 2],
     program: PathBuf,
-    run_folder: PathBuf,
+    run_folders: [PathBuf; 2],
 }
 
 impl Gateways {
@@ -60,9 +60,9 @@ impl Gateways {
             Protection::Plain => None,
             Protection::Sealed => Some(Keys::generate(lab, &setup.program)?),
         };
-        let run_folder = lab.folder().join("run");
+        let run_folders = Side::BOTH.map(|side| run_folder(lab, side));
         let start = |side: Side| -> Result<Running> {
-            let text = configuration(lab, side, setup, keys.as_ref(), &run_folder);
+            let text = configuration(lab, side, setup, keys.as_ref());
             let file = lab.folder().join(format!("{}.toml", NAMES[side.index()]));
             fs::write(&file, text)?;
             let program = setup.program.display().to_string();
@@ -73,7 +73,7 @@ impl Gateways {
             Running::start(command.arg("up").arg(&file))
         };
         let daemons = [start(Side::A)?, start(Side::B)?];
-        let mut gateways = Self { daemons, program: setup.program.clone(), run_folder };
+        let mut gateways = Self { daemons, program: setup.program.clone(), run_folders };
         for side in Side::BOTH {
             gateways.wait_ready(side)?;
         }
@@ -86,7 +86,8 @@ impl Gateways {
     /// It does not answer, or its counters do not add up.
     pub fn status(&self, side: Side) -> Result<Value> {
         let mut command = Command::new(&self.program);
-        command.args(["status", NAMES[side.index()], "--json", "--run-dir"]).arg(&self.run_folder);
+        command.args(["status", NAMES[side.index()], "--json", "--run-dir"]);
+        command.arg(&self.run_folders[side.index()]);
         let said = process::run(&mut command, SHORT)?.stdout;
         serde_json::from_str(&said).context("`weir status --json` speaks JSON")
     }
@@ -109,11 +110,6 @@ impl Gateways {
     /// The daemon of one side, for those who want to stop or kill it.
     pub fn daemon(&mut self, side: Side) -> &mut Running {
         &mut self.daemons[side.index()]
-    }
-
-    /// Where the control sockets are.
-    pub fn run_folder(&self) -> &Path {
-        &self.run_folder
     }
 
     fn wait_ready(&mut self, side: Side) -> Result<()> {
@@ -155,13 +151,13 @@ impl Keys {
     }
 }
 
-fn configuration(
-    lab: &Lab,
-    side: Side,
-    setup: &Setup,
-    keys: Option<&Keys>,
-    run_folder: &Path,
-) -> String {
+/// Where a gateway keeps its control socket and its locks: two gateways of a lab share one machine, but
+/// are to believe otherwise.
+pub fn run_folder(lab: &Lab, side: Side) -> PathBuf {
+    lab.folder().join("run").join(NAMES[side.index()])
+}
+
+fn configuration(lab: &Lab, side: Side, setup: &Setup, keys: Option<&Keys>) -> String {
     let name = NAMES[side.index()];
     let state_folder = lab.folder().join("state").join(name);
     let driver = setup.driver.as_ref().map(|it| format!("driver = \"{it}\"\n")).unwrap_or_default();
@@ -176,7 +172,7 @@ fn configuration(
          wire = \"{WIRE_PORT}\"\n\
          {driver}",
         state_folder.display(),
-        run_folder.display(),
+        run_folder(lab, side).display(),
     );
     let Some(keys) = keys else {
         return text + "default = \"forward\"\n";

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::{KindReport, RdmaReport, Report, Throughput};
-use crate::gateways::NAMES;
+use crate::gateways::{NAMES, run_folder};
 use crate::topology::{Lab, Side, WIRE_END_A};
 
 const LABEL_WIDTH: usize = 34;
@@ -155,7 +155,7 @@ fn guests(rdma: &RdmaReport) -> String {
 
 /// What a newcomer can type while the lab stands.
 pub fn how_to_look_around(lab: &Lab, program: &Path) -> String {
-    let run_folder = lab.folder().join("run");
+    let run_folder = run_folder(lab, Side::A);
     let (run_folder, program) = (run_folder.display(), program.display());
     let [a, b] = [lab.host(Side::A).name(), lab.gateway(Side::A).name()];
     let (wire, target) = (lab.wire().name(), lab.host_v4(Side::B));

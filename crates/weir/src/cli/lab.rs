@@ -1,18 +1,231 @@
-//! `weir lab`: test hosts, traffic and gateways on this machine.
+//! `weir lab`: test hosts, traffic and gateways on this machine, in network namespaces.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Args;
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand};
+use weir_lab::gateways::{Gateways, Protection, Setup};
+use weir_lab::topology::{self, Lab, Plan};
+use weir_lab::traffic::{Kind, bypass, frames};
+use weir_lab::{bench, demo, interrupt};
+
+use super::print_json;
+
+const LAB_HELP: &str = "\
+The lab is five network namespaces: host A - gateway A - wire - gateway B - host B. It needs root,
+and leaves nothing behind, also after Ctrl-C.
+
+Examples:
+  weir lab demo                       all of it, in about a minute
+  weir lab demo --rdma                the same with real RDMA between two small virtual machines
+  weir lab up && weir lab send --kind roce-v1 --count 1000 && weir lab down";
 
 /// Arguments of `weir lab`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  weir lab")]
-pub struct LabArgs {}
+#[command(after_help = LAB_HELP)]
+pub struct LabArgs {
+    /// What to do in the lab.
+    #[command(subcommand)]
+    command: LabCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum LabCommand {
+    /// Show every kind of traffic, sealed, counted by tcpdump and nftables
+    #[command(after_help = DEMO_HELP)]
+    Demo(DemoArgs),
+    /// Build a lab with running gateways and leave it standing
+    #[command(after_help = UP_HELP)]
+    Up(UpArgs),
+    /// Remove every lab whose owner has ended: those left standing and those of killed processes
+    #[command(after_help = DOWN_HELP)]
+    Down,
+    /// Send frames past the hosts' kernels through the lab that stands, and compare what arrives
+    #[command(after_help = SEND_HELP)]
+    Send(SendArgs),
+    /// Measure the lab beside its peers; `make bench` runs it
+    #[command(hide = true)]
+    Bench(BenchArgs),
+}
+
+const DEMO_HELP: &str = "\
+Example:
+  weir lab demo --keep
+
+Exit codes:
+  0  the wire carried ESP only, and everything arrived exactly as sent
+  1  it did not, or the lab could not be built";
+
+#[derive(Debug, Args)]
+struct DemoArgs {
+    /// Leave the lab standing, and say how to look around
+    #[arg(long)]
+    keep: bool,
+    /// Real RDMA: perftest and rping between two Soft-RoCE guests (about two minutes)
+    #[arg(long)]
+    rdma: bool,
+    /// MTU of hosts and wire
+    #[arg(long, default_value_t = 9000, value_name = "BYTES")]
+    mtu: u32,
+    /// The gateways' driver
+    #[arg(long, value_parser = ["packet", "tap", "xdp"], value_name = "DRIVER")]
+    driver: Option<String>,
+    /// Print the counts as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+const UP_HELP: &str = "\
+Example:
+  weir lab up --plain
+
+Exit codes:
+  0  it stands
+  1  it could not be built";
+
+#[derive(Debug, Args)]
+struct UpArgs {
+    /// Gateways that forward in clear, instead of sealing
+    #[arg(long)]
+    plain: bool,
+    /// MTU of hosts and wire
+    #[arg(long, default_value_t = 9000, value_name = "BYTES")]
+    mtu: u32,
+    /// The gateways' driver
+    #[arg(long, value_parser = ["packet", "tap", "xdp"], value_name = "DRIVER")]
+    driver: Option<String>,
+}
+
+const DOWN_HELP: &str = "\
+Example:
+  weir lab down
+
+Exit codes:
+  0  none is left
+  1  a namespace does not go away";
+
+const SEND_HELP: &str = "\
+Kinds:
+  roce-v2       the RDMA packets of real captures (CM, SEND, WRITE, READ, atomics; IPv4 and IPv6)
+  roce-v1       the same packets under Ethernet type 0x8915
+  tcp-prebuilt  TCP/IP frames built by hand, as in Mireles 2020
+
+Example:
+  weir lab send --kind roce-v2 --count 1000 --rate 2000
+
+Exit codes:
+  0  every frame arrived byte for byte
+  1  some did not, or no lab stands";
+
+#[derive(Debug, Args)]
+struct SendArgs {
+    /// What to send
+    #[arg(long, default_value = "roce-v2", value_parser = ["roce-v2", "roce-v1", "tcp-prebuilt"])]
+    kind: String,
+    /// Frames, at least; captures are sent whole
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    count: u32,
+    /// Frames a second
+    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..))]
+    rate: u32,
+    /// Print the counts as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct BenchArgs {
+    /// Only those whose name begins so
+    only: Option<String>,
+    /// Where a line a figure is appended
+    #[arg(long, default_value = "target/bench.jsonl", value_name = "FILE")]
+    output: PathBuf,
+    /// The gateways' driver
+    #[arg(long, value_parser = ["packet", "tap", "xdp"], value_name = "DRIVER")]
+    driver: Option<String>,
+}
 
 /// Runs `weir lab`.
 ///
 /// # Errors
-/// The lab cannot be built.
-pub fn run(_args: LabArgs) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("there is no lab yet")
+/// The lab cannot be built, or a signal came; nothing is left behind.
+pub fn run(args: LabArgs) -> Result<ExitCode> {
+    interrupt::watch()?;
+    match args.command {
+        LabCommand::Demo(args) => run_demo(&args),
+        LabCommand::Up(args) => run_up(&args),
+        LabCommand::Down => run_down(),
+        LabCommand::Send(args) => run_send(&args),
+        LabCommand::Bench(args) => {
+            let BenchArgs { only, output, driver } = args;
+            bench::run(&bench::Options { program: program()?, only, output, driver })?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn run_demo(args: &DemoArgs) -> Result<ExitCode> {
+    let options = demo::Options {
+        program: program()?,
+        keep: args.keep,
+        rdma: args.rdma,
+        mtu: args.mtu,
+        driver: args.driver.clone(),
+    };
+    let report = demo::run(&options, &mut |line| eprintln!("- {line}"))?;
+    if args.json {
+        print_json(&report)?;
+    } else {
+        print!("{}", demo::text(&report));
+    }
+    Ok(if report.is_true() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn run_up(args: &UpArgs) -> Result<ExitCode> {
+    let program = program()?;
+    let mut lab = Lab::build(Plan { host_mtu: args.mtu, wire_mtu: args.mtu, ..Plan::default() })?;
+    let gateways = Gateways::start(
+        &lab,
+        &Setup {
+            program: program.clone(),
+            protection: if args.plain { Protection::Plain } else { Protection::Sealed },
+            driver: args.driver.clone(),
+            outlives_lab: true,
+        },
+    )?;
+    gateways.detach();
+    lab.keep();
+    println!("{}", demo::how_to_look_around(&lab, &program));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run_down() -> Result<ExitCode> {
+    let removed = topology::sweep()?;
+    if removed.is_empty() {
+        println!("no lab was left standing");
+    }
+    removed.iter().for_each(|name| println!("removed {name}"));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run_send(args: &SendArgs) -> Result<ExitCode> {
+    let lab = Lab::standing()?;
+    let frames = frames::planned(Kind::from_name(&args.kind)?, args.count as usize)?;
+    let exchange = bypass::exchange(&lab, &frames, args.rate)?;
+    if args.json {
+        print_json(&exchange)?;
+    } else {
+        println!(
+            "{} frames of {} sent past the hosts' kernels: {} arrived byte for byte, {} altered, \
+             {} refused by the sending port",
+            exchange.sent, args.kind, exchange.intact, exchange.altered, exchange.refused
+        );
+    }
+    Ok(if exchange.is_exact() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// This very program, to be run as the gateways.
+fn program() -> Result<PathBuf> {
+    std::env::current_exe().context("cannot find this program's own file")
 }
