@@ -1,4 +1,4 @@
-//! Kernel-bypass traffic arrives byte for byte and the sender's own tcpdump never sees it.
+//! Kernel-bypass traffic arrives byte for byte and the hosts' own tcpdump and firewall never see it.
 
 use weir_lab::observe::{Capture, Firewall};
 use weir_lab::topology::{Gateways, HOST_DEVICE, Lab, Plan, Side, WIRE_END_A};
@@ -16,23 +16,29 @@ fn bridged(test: &str) -> Option<Lab> {
 }
 
 #[test]
-fn bypass_traffic_is_intact_on_arrival_and_unseen_by_its_sender_s_tcpdump() {
+fn bypass_traffic_is_intact_on_arrival_and_unseen_by_the_hosts_tcpdump_and_firewall() {
     let Some(lab) = bridged("bypass_traffic_is_intact_on_arrival") else { return };
     for kind in [Kind::RoceV2, Kind::RoceV1, Kind::TcpPrebuilt] {
         let frames = planned(kind, 100).expect("planned");
         let from_a = frames.iter().filter(|frame| frame.from == Side::A).count() as u64;
-        let host_file = lab.folder().join("host.pcap");
         let wire_file = lab.folder().join("wire.pcap");
-        let host =
-            Capture::start(lab.host(Side::A), HOST_DEVICE, &host_file, 256).expect("tcpdump");
+        let hosts = Side::BOTH.map(|side| {
+            let file = lab.folder().join(format!("host{side:?}.pcap"));
+            Capture::start(lab.host(side), HOST_DEVICE, &file, 256).expect("tcpdump")
+        });
+        let firewall = Firewall::raise(lab.host(Side::B), HOST_DEVICE).expect("nftables");
         let wire = Capture::start(lab.wire(), WIRE_END_A, &wire_file, 256).expect("tcpdump");
         let report = bypass::exchange(&lab, &frames, 5000).expect("exchanged");
-        let (host, wire) = (host.stop().expect("accounts"), wire.stop().expect("accounts"));
+        let wire = wire.stop().expect("accounts");
         assert_eq!(report.sent, frames.len() as u64, "{}", kind.name());
         assert!(report.is_exact(), "{}: {report:?}", kind.name());
         let sent_by_a = format!("({}) and ether src 02:77:00:00:00:0a", kind.capture_filter());
         assert_eq!(wire.count(&sent_by_a).expect("counted"), from_a, "{}", kind.name());
-        assert_eq!(host.count(&sent_by_a).expect("counted"), 0, "{}", kind.name());
+        for host in hosts {
+            let host = host.stop().expect("accounts");
+            assert_eq!(host.count(kind.capture_filter()).expect("counted"), 0, "{}", kind.name());
+        }
+        assert_eq!(firewall.stopped(kind).expect("counted"), 0, "{}", kind.name());
     }
 }
 

@@ -1,7 +1,11 @@
 //! Senders and receivers past the hosts' kernels, as an RDMA adapter goes past them.
 //!
-//! The sender is a packet socket that skips the queueing discipline: its own host's tcpdump, firewall
-//! and IPsec never see the frames.
+//! Frames are exchanged by AF_XDP sockets on both sides: sent past the queueing discipline, received
+//! by an XDP program that hands them over before the kernel makes a packet of them. The hosts' own
+//! tcpdump, firewall and IPsec never see them. All other frames go to the hosts' stacks as ever.
+//!
+//! The one-way stream for rate measurements leaves by a packet socket that skips the queueing
+//! discipline, which sends faster here.
 
 use std::collections::HashMap;
 use std::io::IoSlice;
@@ -10,7 +14,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use serde::Serialize;
-use weir_port::{BATCH, Outgoing, PacketOptions, PacketPort, Port};
+use weir_port::{
+    BATCH, Outgoing, PacketOptions, PacketPort, Port, Selection, Transmitted, XdpOptions, XdpPort,
+};
 use weir_wire::frame::{Link, Offload};
 use weir_wire::parse::parse;
 
@@ -48,13 +54,14 @@ impl Exchange {
 /// A port cannot be opened or read, or a signal came.
 pub fn exchange(lab: &Lab, frames: &[Planned], rate_per_second: u32) -> Result<Exchange> {
     on_own_thread(|| {
+        let options = XdpOptions { selection: bypass_traffic(), ..XdpOptions::default() };
         let mut ports = Side::BOTH
             .iter()
             .map(|side| {
                 lab.host(*side).enter()?;
-                Ok(PacketPort::open(HOST_DEVICE, PacketOptions::default())?)
+                Ok(XdpPort::open(HOST_DEVICE, &options)?)
             })
-            .collect::<Result<Vec<PacketPort>>>()?;
+            .collect::<Result<Vec<XdpPort>>>()?;
         let mut ledger = Ledger::new(frames);
         let mut pace = Pace::new(rate_per_second);
         let mut report = Exchange::default();
@@ -133,13 +140,23 @@ pub fn blast(
     })
 }
 
+/// What an RDMA adapter would take from its host's kernel, and the port of the prebuilt frames.
+fn bypass_traffic() -> Selection {
+    let [_, _, high, low] = PREBUILT_TCP_PORTS;
+    Selection::Some {
+        ethertypes: vec![0x8915],
+        udp_ports: vec![4791],
+        tcp_ports: vec![u16::from_be_bytes([high, low])],
+    }
+}
+
 /// Runs `work` on a thread that may move between namespaces and ends with it.
 pub(crate) fn on_own_thread<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     thread::scope(|scope| scope.spawn(work).join())
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-fn transmit(port: &mut PacketPort, pieces: &[[IoSlice<'_>; 1]]) -> weir_port::Transmitted {
+fn transmit(port: &mut impl Port, pieces: &[[IoSlice<'_>; 1]]) -> Transmitted {
     let outgoing: Vec<Outgoing<'_>> =
         pieces.iter().map(|parts| Outgoing { parts, offload: Offload::default() }).collect();
     port.transmit(&outgoing)
@@ -168,7 +185,7 @@ impl<'a> Ledger<'a> {
     }
 
     /// Takes in all that waits at both hosts; returns how many frames that were.
-    fn receive(&mut self, ports: &mut [PacketPort]) -> Result<usize> {
+    fn receive(&mut self, ports: &mut [XdpPort]) -> Result<usize> {
         let mut total = 0;
         for (index, port) in ports.iter_mut().enumerate() {
             loop {

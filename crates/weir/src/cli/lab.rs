@@ -1,5 +1,6 @@
 //! `weir lab`: test hosts, traffic and gateways on this machine, in network namespaces.
 
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -196,7 +197,7 @@ fn run_up(args: &UpArgs) -> Result<ExitCode> {
     )?;
     gateways.detach();
     lab.keep();
-    println!("{}", demo::how_to_look_around(&lab, &program));
+    writeln!(io::stdout(), "{}", demo::how_to_look_around(&lab, &program))?;
     Ok(ExitCode::SUCCESS)
 }
 
