@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::interrupt;
 use crate::netns::SHORT;
 use crate::process::{self, Running};
-use crate::topology::{HOST_PORT, Lab, Side, WIRE_PORT};
+use crate::topology::{GATEWAY_V4, HOST_PORT, Lab, Side, WIRE_PORT};
 
 /// A gateway that does not answer by then will not.
 const START: Duration = Duration::from_secs(20);
@@ -24,7 +24,7 @@ pub const NAMES: [&str; 2] = ["gw-a", "gw-b"];
 pub enum Protection {
     /// Forward everything as it is, counted.
     Plain,
-    /// Seal everything, whole Ethernet frames, as a bump in the wire.
+    /// Seal everything, whole Ethernet frames (EtherIP in ESP), between addresses of their own.
     Sealed,
 }
 
@@ -170,9 +170,11 @@ fn configuration(lab: &Lab, side: Side, setup: &Setup, keys: Option<&Keys>) -> S
          [[pair]]\n\
          host = \"{HOST_PORT}\"\n\
          wire = \"{WIRE_PORT}\"\n\
+         address = \"{}/24\"\n\
          {driver}",
         state_folder.display(),
         run_folder(lab, side).display(),
+        GATEWAY_V4[side.index()],
     );
     let Some(keys) = keys else {
         return text + "default = \"forward\"\n";
@@ -185,11 +187,13 @@ fn configuration(lab: &Lab, side: Side, setup: &Setup, keys: Option<&Keys>) -> S
         "\n\
          [[peer]]\n\
          name = \"{}\"\n\
+         endpoint = \"{}\"\n\
          mode = \"ethernet\"\n\
          protects = \"everything\"\n\
          seal = {}\n\
          open = {}\n",
         NAMES[side.other().index()],
+        GATEWAY_V4[side.other().index()],
         association(side),
         association(side.other()),
     );
