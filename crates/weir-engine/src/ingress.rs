@@ -25,23 +25,30 @@ pub(crate) struct OpeningPeer {
 }
 
 /// What an authentic packet held.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Inner {
-    pub(crate) parsed: Parsed,
-    /// Whether the outer packet's CE mark was written into the inner one.
-    pub(crate) congestion_combined: bool,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Inner {
+    /// A packet for the host.
+    Packet {
+        /// Whether the outer packet's CE mark was written into it.
+        congestion_combined: bool,
+    },
+    /// Nothing: it hid when traffic flows.
+    Dummy,
 }
 
 impl OpeningPeer {
-    /// Opens `frame` in place: afterwards it is the frame for the host. `Ok(None)`: a dummy packet.
+    /// Opens `frame` in place: afterwards it is the frame for the host. `parsed` describes the outer
+    /// packet before and the inner one afterwards.
     #[inline]
     pub(crate) fn open(
         &mut self,
         peer: &Peer,
         hosts: &HostAddresses,
         frame: &mut Frame<'_>,
-        outer: &Parsed,
-    ) -> Result<Option<Inner>, DropReason> {
+        parsed: &mut Parsed,
+    ) -> Result<Inner, DropReason> {
+        let outer = &*parsed;
+        let outer_traffic_class = outer.traffic_class;
         if outer.fragment.is_some() {
             return Err(DropReason::Fragment);
         }
@@ -50,7 +57,7 @@ impl OpeningPeer {
                 cut_to_esp(frame, outer);
                 match self.association.open(frame)?.next_header {
                     next_header::ETHERIP if strip_etherip(frame) => {}
-                    next_header::DUMMY => return Ok(None),
+                    next_header::DUMMY => return Ok(Inner::Dummy),
                     _ => return Err(DropReason::EspTrailer),
                 }
             }
@@ -63,7 +70,7 @@ impl OpeningPeer {
                 let ethertype: u16 = match self.association.open(frame)?.next_header {
                     next_header::IPV4 => 0x0800,
                     next_header::IPV6 => 0x86dd,
-                    next_header::DUMMY => return Ok(None),
+                    next_header::DUMMY => return Ok(Inner::Dummy),
                     _ => return Err(DropReason::EspTrailer),
                 };
                 link[link_len - ETHERTYPE_OFFSET_BACK..].copy_from_slice(&ethertype.to_be_bytes());
@@ -73,7 +80,7 @@ impl OpeningPeer {
             Mode::Transport => {
                 let network_offset = usize::from(outer.network_offset);
                 if open_transport(&mut self.association, frame, network_offset)?.is_dummy() {
-                    return Ok(None);
+                    return Ok(Inner::Dummy);
                 }
             }
         }
@@ -83,11 +90,11 @@ impl OpeningPeer {
             checksum_verified: true,
             ..weir_wire::frame::Offload::default()
         };
-        let mut parsed = parse(frame.bytes(), Link::Ethernet, frame.len() as u32);
+        *parsed = parse(frame.bytes(), Link::Ethernet, frame.len() as u32);
         if parsed.fault.is_some() {
             return Err(DropReason::Malformed);
         }
-        if !may_send(peer, &parsed) {
+        if !may_send(peer, parsed) {
             return Err(DropReason::SelectorMismatch);
         }
         if peer.mode == Mode::Tunnel && peer.endpoint.is_some() {
@@ -97,11 +104,11 @@ impl OpeningPeer {
             frame.bytes_mut()[..6].copy_from_slice(&mac.0);
             parsed.link.destination = mac;
         }
-        let congestion_combined = carry_congestion(peer, frame, outer, &mut parsed)?;
+        let congestion_combined = carry_congestion(peer, frame, outer_traffic_class, parsed)?;
         self.counters.opened_packets += 1;
         self.counters.opened_bytes += frame.len() as u64;
         self.counters.last_opened = frame.meta.time;
-        Ok(Some(Inner { parsed, congestion_combined }))
+        Ok(Inner::Packet { congestion_combined })
     }
 }
 
@@ -124,14 +131,14 @@ fn may_send(peer: &Peer, inner: &Parsed) -> bool {
 fn carry_congestion(
     peer: &Peer,
     frame: &mut Frame<'_>,
-    outer: &Parsed,
+    outer_traffic_class: u8,
     inner: &mut Parsed,
 ) -> Result<bool, DropReason> {
     let has_ecn = matches!(inner.network, Network::Ipv4 | Network::Ipv6 | Network::Grh);
     if peer.mode == Mode::Transport || !has_ecn {
         return Ok(false);
     }
-    let combined = combine_ecn(inner.traffic_class, outer.traffic_class)
+    let combined = combine_ecn(inner.traffic_class, outer_traffic_class)
         .ok_or(DropReason::CongestionUnheard)?;
     if combined == inner.traffic_class & 3 {
         return Ok(false);

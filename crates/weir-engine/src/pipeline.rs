@@ -19,7 +19,7 @@ use crate::counters::{Counters, PeerCounters};
 use crate::egress::SealingPeer;
 use crate::esp::open::OpeningSa;
 use crate::esp::seal::SealingSa;
-use crate::ingress::{HostAddresses, OpeningPeer};
+use crate::ingress::{HostAddresses, Inner, OpeningPeer};
 use crate::meter::{Icrc, Meter, Observation, Record};
 use crate::mtu::{self, AnswerLimit};
 use crate::neighbour::{Neighbours, QUESTION_BYTES_MAX};
@@ -80,6 +80,8 @@ pub struct Engine {
     opening: Vec<OpeningPeer>,
     neighbours: Neighbours,
     hosts: HostAddresses,
+    /// Whether a peer's tunnel ends at an own address: then hosts' MAC addresses must be known.
+    tunnels_end_here: bool,
     answers: AnswerLimit,
     counters: Counters,
     meter: Meter,
@@ -104,6 +106,7 @@ impl Engine {
             opening: Vec::new(),
             neighbours: Neighbours::default(),
             hosts: HostAddresses::default(),
+            tunnels_end_here: false,
             answers: AnswerLimit::default(),
             counters: Counters::default(),
             gather: Gather::new(),
@@ -132,6 +135,8 @@ impl Engine {
             let sa = opening.swap_remove(found.expect("checked above"));
             self.opening.push(OpeningPeer { association: sa, counters: PeerCounters::default() });
         }
+        self.tunnels_end_here =
+            policy.peers.iter().any(|it| it.mode == Mode::Tunnel && it.endpoint.is_some());
         self.neighbours = Neighbours::new(&policy, &self.neighbours);
         self.policy = Arc::new(policy);
         Ok(())
@@ -179,15 +184,13 @@ impl Engine {
         for index in 0..frames.len() {
             let frame = &mut frames[index];
             let bytes = frame.len();
-            let verdict = match self.wire_frame(now, index as u32, frame) {
-                Ok((verdict, Some(parsed))) => {
-                    let Self { gather, output, .. } = self;
-                    gather.push(frames, index as u32, &parsed, Destination::Host, output);
-                    verdict
-                }
-                Ok((verdict, None)) => verdict,
-                Err(reason) => Verdict::Drop(reason),
-            };
+            let mut parsed = parse_frame(frame);
+            let verdict = self.wire_frame(now, index as u32, frame, &mut parsed);
+            let verdict = verdict.unwrap_or_else(Verdict::Drop);
+            if matches!(verdict, Verdict::Forward | Verdict::Clear(_) | Verdict::Opened) {
+                let Self { gather, output, .. } = self;
+                gather.push(frames, index as u32, &parsed, Destination::Host, output);
+            }
             self.counters.wire.count(bytes, verdict);
         }
         self.gather.finish(frames, &mut self.output);
@@ -234,7 +237,7 @@ impl Engine {
         if parsed.fault.is_some() && self.policy.seals() {
             return Err(DropReason::Malformed);
         }
-        if self.policy.own.is_some() {
+        if self.tunnels_end_here {
             self.hosts.learn(&parsed);
         }
         let class = frame_class(&parsed);
@@ -278,57 +281,61 @@ impl Engine {
         }
     }
 
-    /// The verdict about a frame from the wire; with it, when the frame is to go to the host, what
-    /// it is now.
+    /// The verdict about a frame from the wire. `parsed` describes what the frame is, before and
+    /// after: one that passes goes to the host.
+    #[inline]
     fn wire_frame(
         &mut self,
         now: Time,
         index: u32,
         frame: &mut Frame<'_>,
-    ) -> Result<(Verdict, Option<Parsed>), DropReason> {
-        let parsed = parse_frame(frame);
+        parsed: &mut Parsed,
+    ) -> Result<Verdict, DropReason> {
         if parsed.fault.is_some() && self.policy.seals() {
             return Err(DropReason::Malformed);
         }
         if let Transport::Esp { spi, .. } = parsed.transport {
             match self.policy.peers.iter().position(|peer| peer.open_spi == spi) {
-                Some(peer) => return self.open(peer, frame, &parsed),
-                None if self.is_own(&parsed) => return Err(DropReason::UnknownSpi),
+                Some(peer) => return self.open(peer, frame, parsed),
+                None if self.is_own(parsed) => return Err(DropReason::UnknownSpi),
                 None => {}
             }
         }
-        if self.is_own(&parsed) {
-            if self.neighbours.learn(&parsed, frame.bytes(), now) {
+        if self.is_own(parsed) {
+            if self.neighbours.learn(parsed, frame.bytes(), now) {
                 self.refresh(now);
             }
             self.untag(frame);
             send_whole(&mut self.output, Destination::Punt, index, frame);
-            return Ok((Verdict::Punt, None));
+            return Ok(Verdict::Punt);
         }
-        let class = frame_class(&parsed);
-        match route(&self.policy, class, &parsed.source, has_address(&parsed))? {
+        let class = frame_class(parsed);
+        match route(&self.policy, class, &parsed.source, has_address(parsed))? {
             None => {
-                self.observe(Side::Wire, frame, &parsed);
-                Ok((self.passed(class), Some(parsed)))
+                self.observe(Side::Wire, frame, parsed);
+                Ok(self.passed(class))
             }
             Some(_) => Err(DropReason::NotSealed),
         }
     }
 
+    #[inline]
     fn open(
         &mut self,
         peer: usize,
         frame: &mut Frame<'_>,
-        outer: &Parsed,
-    ) -> Result<(Verdict, Option<Parsed>), DropReason> {
-        let opened =
-            self.opening[peer].open(&self.policy.peers[peer], &self.hosts, frame, outer)?;
-        let Some(inner) = opened else { return Ok((Verdict::Consumed, None)) };
-        self.counters.ce_combined += u64::from(inner.congestion_combined);
-        let parsed = inner.parsed;
-        self.observe(Side::Wire, frame, &parsed);
-        self.clamp(peer, frame, &parsed);
-        Ok((Verdict::Opened, Some(parsed)))
+        parsed: &mut Parsed,
+    ) -> Result<Verdict, DropReason> {
+        let opening = &mut self.opening[peer];
+        match opening.open(&self.policy.peers[peer], &self.hosts, frame, parsed)? {
+            Inner::Dummy => Ok(Verdict::Consumed),
+            Inner::Packet { congestion_combined } => {
+                self.counters.ce_combined += u64::from(congestion_combined);
+                self.observe(Side::Wire, frame, parsed);
+                self.clamp(peer, frame, parsed);
+                Ok(Verdict::Opened)
+            }
+        }
     }
 
     /// Counts a packet in clear, as its sender sent it.
