@@ -26,4 +26,6 @@ pub mod api;
 
 pub mod read;
 
+pub mod doctor;
+
 pub mod machine;

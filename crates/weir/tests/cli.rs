@@ -135,3 +135,23 @@ fn up_refuses_a_broken_configuration_before_it_touches_anything() {
     assert_eq!(output.status.code(), Some(2));
     assert!(!Path::new("/nonexistent").exists());
 }
+
+#[test]
+fn doctor_measures_the_cipher_and_names_what_to_change() {
+    let report = json(&weir(&["doctor", "lo", "--json"]));
+    let findings = report["findings"].as_array().unwrap();
+    let seals: Vec<_> = findings
+        .iter()
+        .filter(|it| it["name"].as_str().unwrap().starts_with("seal "))
+        .map(|it| it["found"].as_str().unwrap())
+        .collect();
+    assert_eq!(seals.len(), 4);
+    assert!(seals.iter().all(|found| found.ends_with("Gb/s a core")), "{seals:?}");
+    for finding in findings {
+        let good = finding["grade"] == "good";
+        assert_eq!(finding["change"].is_null(), good, "advice says what to change: {finding}");
+    }
+    let missing = weir(&["doctor", "nosuchport0"]);
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(stdout(&missing).contains("nosuchport0"), "{}", stdout(&missing));
+}
