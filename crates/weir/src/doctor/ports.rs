@@ -23,7 +23,10 @@ pub fn examine(machine: &Machine, names: &[String]) -> Vec<Finding> {
     }
     for link in &machine.links {
         let named = names.contains(&link.name);
-        let could_be_port = names.is_empty() && link.mac.is_some() && link.name != "lo";
+        let software = ["bridge", "dummy", "ifb", "tun"];
+        let software = link.kind.as_deref().is_some_and(|kind| software.contains(&kind));
+        let could_be_port =
+            names.is_empty() && link.mac.is_some() && link.name != "lo" && !software;
         if named || could_be_port {
             port(machine, link, &mut findings);
         }
@@ -109,6 +112,15 @@ fn besides(machine: &Machine, link: &Link, findings: &mut Vec<Finding>) {
             format!("{kind} {}", controller.name),
             Grade::Problem,
             format!("`ip link set {area} nomaster`: frames pass there, beside the gateway"),
+        ));
+    }
+    if machine.carries_default_route(link) || machine.ssh_client_of(link).is_some() {
+        findings.push(Finding::change(
+            area,
+            "administration",
+            "carries the default route or an ssh session",
+            Grade::Advice,
+            "use another port: `weir up` refuses this one without --force",
         ));
     }
     if !link.addresses.is_empty() {
