@@ -1,0 +1,11 @@
+//! Cutting super-packets, gathering segments, completing checksums.
+//!
+//! `cargo +nightly fuzz run offload`; `crates/weir-engine/tests/corpus` replays the kept inputs.
+
+#![no_main]
+
+#[allow(dead_code, reason = "each target uses its part")]
+#[path = "../../crates/weir-engine/tests/corpus/exercise.rs"]
+mod exercise;
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| exercise::offload(input));
