@@ -24,7 +24,7 @@ pub enum PsnOrder {
     },
     /// Skipped before, here now.
     Late,
-    /// Already seen.
+    /// Already seen, or from before the first packet seen.
     Seen,
     /// Farther away than any loss explains ([`JUMP_PSNS`]); the stream goes on from here.
     Jump,
