@@ -81,12 +81,12 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     BENCHES.iter().map(|bench| bench.name)
 }
 
-/// Runs the benches that `options` asks for, prints each figure and appends it to the file. One that
-/// cannot run says why and does not stop the others.
+/// Runs the benches that `options` asks for, prints each figure and appends it to the file. One
+/// that cannot run says why and does not stop the others.
 ///
 /// # Errors
-/// No bench has such a name, one failed (after all have had their turn), the file cannot be written,
-/// or a signal came.
+/// No bench has such a name, one failed (after all have had their turn), the file cannot be
+/// written, or a signal came.
 pub fn run(options: &Options) -> Result<()> {
     let only = options.only.as_deref().unwrap_or("");
     let chosen: Vec<&Bench> = BENCHES.iter().filter(|bench| bench.name.starts_with(only)).collect();

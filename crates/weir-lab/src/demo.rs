@@ -2,9 +2,9 @@
 //! ours, and a table of what each of them saw.
 //!
 //! For each kind: tcpdump listens in both hosts and on the wire, host B has a firewall rule against
-//! it, the traffic runs, and the counts are held against each other. Only the column "Weir saw" is
-//! Weir's own. The demo fails when a frame of a host crossed the wire in clear, or did not arrive as
-//! it was sent.
+//! it, the traffic runs, and the counts are held against each other. Only what "Weir saw" is Weir's
+//! own. The demo fails when a frame of a host crossed the wire in clear, or did not arrive as it
+//! was sent.
 
 mod rdma;
 mod show;

@@ -151,8 +151,8 @@ impl Keys {
     }
 }
 
-/// Where a gateway keeps its control socket and its locks: two gateways of a lab share one machine, but
-/// are to believe otherwise.
+/// Where a gateway keeps its control socket and its locks: two gateways of a lab share one machine,
+/// but are to believe otherwise.
 pub fn run_folder(lab: &Lab, side: Side) -> PathBuf {
     lab.folder().join("run").join(NAMES[side.index()])
 }

@@ -4,8 +4,8 @@
 //! gateway B, host B. Everything in it is made by, and judged by, tools that are not ours
 //! (iproute2, tcpdump, tshark, nftables, iperf3, perftest); Weir is only the thing under test.
 //!
-//! Nothing outlives its owner: namespaces, processes and files go when their guard is dropped, which
-//! Ctrl-C ([`interrupt`]), an error and a panic all lead to. What `kill -9` leaves behind,
+//! Nothing outlives its owner: namespaces, processes and files go when their guard is dropped,
+//! which Ctrl-C ([`interrupt`]), an error and a panic all lead to. What `kill -9` leaves behind,
 //! [`topology::sweep`] removes.
 
 #![forbid(unsafe_code)]

@@ -70,8 +70,8 @@ impl Namespace {
         command
     }
 
-    /// Moves the calling thread inside, for good: use a thread of its own. Sockets opened there stay
-    /// there.
+    /// Moves the calling thread inside, for good: use a thread of its own. Sockets opened there
+    /// stay there.
     ///
     /// # Errors
     /// The namespace is gone, or no privilege.
@@ -122,8 +122,8 @@ impl Drop for Namespace {
     }
 }
 
-/// Ends the processes of a namespace, removes it, and says whether it is gone. Works on what another
-/// process left behind.
+/// Ends the processes of a namespace, removes it, and says whether it is gone. Works on what
+/// another process left behind.
 pub fn remove(name: &str) -> bool {
     end_processes(name);
     // Straight from the standard library: cleaning must not stop at the interrupt flag.

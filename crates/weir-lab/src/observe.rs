@@ -131,8 +131,8 @@ impl Captured {
     }
 }
 
-/// A drop rule with a counter for every kind of traffic, where a host can have one: on what comes in
-/// (before the host's stack) and on what goes out of it.
+/// A drop rule with a counter for every kind of traffic, where a host can have one: on what comes
+/// in (before the host's stack) and on what goes out of it.
 #[derive(Debug)]
 pub struct Firewall<'a> {
     namespace: &'a Namespace,

@@ -34,8 +34,8 @@ const PACKAGES: &[(&str, &str)] = &[
 
 /// A running child. Dropping it ends the child: asked first, killed after a grace.
 ///
-/// It runs in a process group of its own, so that a Ctrl-C at the terminal reaches the lab alone and
-/// the lab ends its children in its own order. The kernel kills it if the lab dies without dropping.
+/// It runs in a process group of its own, so that a Ctrl-C at the terminal reaches the lab alone
+/// and the lab ends its children in its own order. The kernel kills it if the lab dies undropped.
 #[derive(Debug)]
 pub struct Running {
     child: Child,

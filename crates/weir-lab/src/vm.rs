@@ -1,7 +1,7 @@
 //! Soft-RoCE guests: real RDMA between two small virtual machines, without RDMA hardware.
 //!
-//! A guest runs Debian's kernel with `rdma_rxe` under qemu's own CPU emulation (no KVM needed), this
-//! machine's root file system read-only over 9p under an overlay in memory, and its TAP device
+//! A guest runs Debian's kernel with `rdma_rxe` under qemu's own CPU emulation (no KVM needed),
+//! this machine's root file system read-only over 9p under an overlay in memory, and its TAP device
 //! joined to a host namespace of the lab. A shared folder carries jobs in and results out:
 //!
 //! ```text
@@ -262,6 +262,20 @@ impl Guest {
     /// It took longer or a signal came. A failed command is not an error: see its code.
     pub fn run(&mut self, line: &str, limit: Duration) -> Result<JobResult> {
         self.start(line)?.finish(limit)
+    }
+
+    /// Waits for a job's end, at most for `limit`; one that goes on is stopped and has failed.
+    ///
+    /// # Errors
+    /// It cannot be stopped either, or a signal came.
+    pub fn finish_or_stop(&mut self, job: Job, limit: Duration) -> Result<JobResult> {
+        let file = job.folder.join(format!("{}.code", job.number));
+        if interrupt::until("end of a job", limit, || Ok(file.exists())).is_err() {
+            interrupt::check()?;
+            let name = job.line.split_whitespace().next().unwrap_or_default().to_owned();
+            self.run(&format!("busybox killall {name}"), limit)?;
+        }
+        job.finish(limit)
     }
 
     fn console_end(&self) -> String {

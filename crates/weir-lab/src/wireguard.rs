@@ -11,7 +11,7 @@ use crate::process::{self, Running};
 use crate::topology::{GATEWAY_V4, Gateways, Lab, Side};
 
 const PORT: u16 = 51820;
-/// What WireGuard adds over IPv6 at most, as `wg-quick` reckons: the tunnel's MTU is this much less.
+/// What WireGuard adds over IPv6 at most, as `wg-quick` reckons it.
 const OVERHEAD: u32 = 80;
 
 /// Two wireguard-go processes with a tunnel between them. Dropping it ends them.
@@ -74,7 +74,7 @@ impl Tunnel {
     }
 }
 
-/// `wireguard-go` (Debian) or `wireguard` as `go install golang.zx2c4.com/wireguard@latest` names it.
+/// `wireguard-go` (Debian), or `wireguard` as `go install golang.zx2c4.com/wireguard@latest` has it.
 ///
 /// # Errors
 /// Neither is there; says how to get it.

@@ -1,4 +1,4 @@
-//! Kernel-bypass traffic arrives byte for byte and the hosts' own tcpdump and firewall never see it.
+//! Kernel-bypass traffic arrives byte for byte, unseen by the hosts' own tcpdump and firewall.
 
 use weir_lab::observe::{Capture, Firewall};
 use weir_lab::topology::{Gateways, HOST_DEVICE, Lab, Plan, Side, WIRE_END_A};

@@ -108,8 +108,10 @@ fn sweep_removes_what_a_killed_owner_left() {
         .env(ROLE, &file)
         .spawn()
         .expect("the owner starts");
-    weir_lab::interrupt::until("lab", std::time::Duration::from_secs(30), || Ok(file.exists()))
-        .expect("the owner builds its lab");
+    weir_lab::interrupt::until("lab", std::time::Duration::from_secs(30), || {
+        Ok(std::fs::read(&file).is_ok_and(|id| !id.is_empty()))
+    })
+    .expect("the owner builds its lab");
     owner.kill().expect("the owner is killed");
     owner.wait().expect("the owner ended");
     let id = std::fs::read_to_string(&file).expect("the id");

@@ -91,8 +91,8 @@ fn details(kinds: &[KindReport]) -> String {
             out += &wrapped(&format!("{name}, dropped by Weir: "), &kind.weir.dropped);
         }
     }
-    out += "\nPings are echo requests over IPv4 and IPv6; TCP compares 16 MiB byte by byte, and its\n\
-            frames between host and gateway are super-packets of up to 64 KiB. Firewall: packets\n\
+    out += "\nPings are echo requests over IPv4 and IPv6; TCP compares 16 MiB byte by byte, and\n\
+            its frames between host and gateway are super-packets of up to 64 KiB. Firewall: packets\n\
             stopped of packets tried, by an nftables drop rule in host B.\n";
     out
 }

@@ -1,8 +1,8 @@
 //! Senders and receivers past the hosts' kernels, as an RDMA adapter goes past them.
 //!
-//! Frames are exchanged by AF_XDP sockets on both sides: sent past the queueing discipline, received
-//! by an XDP program that hands them over before the kernel makes a packet of them. The hosts' own
-//! tcpdump, firewall and IPsec never see them. All other frames go to the hosts' stacks as ever.
+//! Frames are exchanged by AF_XDP sockets on both sides: sent past the queueing discipline,
+//! received by an XDP program that hands them over before the kernel makes a packet of them. The
+//! hosts' own tcpdump, firewall and IPsec never see them. All other frames go to the hosts' stacks.
 //!
 //! The one-way stream for rate measurements leaves by a packet socket that skips the queueing
 //! discipline, which sends faster here.

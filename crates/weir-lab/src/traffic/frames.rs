@@ -20,8 +20,8 @@ const CAPTURES: [(&str, &[u8]); 4] = [
     ("rping-ipv6-cm.pcap", include_bytes!("../../../../testdata/roce/rping-ipv6-cm.pcap")),
 ];
 
-/// What follows the IPv4 header in Mireles's frames (2020, Figure 4): 64 bytes that claim to be TCP,
-/// from port 2048 to port 22992. They are an ICMP echo request under protocol number 6, so the TCP
+/// What follows the IPv4 header in Mireles's frames (2020, Figure 4): 64 bytes that claim to be
+/// TCP, from port 2048 to port 22992. They are an ICMP echo request under protocol number 6, so the TCP
 /// header is no legal one (its data offset is 0); a gateway must carry it all the same.
 const MIRELES_PAYLOAD: [u8; 64] = {
     let head = [

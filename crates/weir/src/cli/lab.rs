@@ -125,7 +125,8 @@ struct SendArgs {
     #[arg(long, default_value = "roce-v2", value_parser = ["roce-v2", "roce-v1", "tcp-prebuilt"])]
     kind: String,
     /// Frames, at least; captures are sent whole
-    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, default_value_t = 1000)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     count: u32,
     /// Frames a second
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..))]
