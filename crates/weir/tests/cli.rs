@@ -20,7 +20,8 @@ fn json(output: &Output) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", stdout(output)))
 }
 
-const COMMANDS: [&[&str]; 8] = [
+const COMMANDS: [&[&str]; 9] = [
+    &[],
     &["up"],
     &["check"],
     &["doctor"],

@@ -8,7 +8,14 @@ use clap::{Args, Parser, Subcommand};
 use super::lab::LabArgs;
 use super::read::ReadArgs;
 
-const EXIT_CODES: &str = "\
+const MAIN_HELP: &str = "\
+Examples:
+  weir doctor                        can this machine be a gateway?
+  weir keys generate gw-a gw-b       make the keys of two gateways
+  weir check /etc/weir/gw-a.toml     is the configuration right?
+  weir up /etc/weir/gw-a.toml        run it
+  weir status                        what does it do?
+
 Exit codes:
   0  done
   1  it failed, or what was asked for is not so
@@ -25,7 +32,7 @@ const STYLES: Styles = Styles::styled()
 /// Weir stands between a host port and a wire port. It sees every packet and every queue pair,
 /// seals what leaves, and drops what must not pass, each drop with its reason and counter.
 #[derive(Debug, Parser)]
-#[command(version, styles = STYLES, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(version, styles = STYLES, after_help = MAIN_HELP, max_term_width = 100)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub struct Arguments {
     /// What to do.

@@ -43,9 +43,11 @@ fn generate(args: &KeysGenerateArgs) -> Result<ExitCode> {
     let cipher = if args.cipher == "aes-128-gcm" { Cipher::Aes128Gcm } else { Cipher::Aes256Gcm };
     fs::create_dir_all(&args.directory)
         .with_context(|| format!("cannot make the directory {}", args.directory.display()))?;
+    // Absolute, for relative names in a configuration start at the configuration.
+    let directory = fs::canonicalize(&args.directory)?;
     let mut made: Vec<Made> = Vec::new();
     for (from, to) in [(&args.one, &args.other), (&args.other, &args.one)] {
-        let key_file = args.directory.join(format!("{from}-to-{to}.key"));
+        let key_file = directory.join(format!("{from}-to-{to}.key"));
         if let Err(error) = write_key(&key_file, cipher, from, to) {
             for earlier in &made {
                 let _ = fs::remove_file(&earlier.key_file);
