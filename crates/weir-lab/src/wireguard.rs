@@ -74,7 +74,7 @@ impl Tunnel {
     }
 }
 
-/// `wireguard-go` (Debian), or `wireguard` as `go install golang.zx2c4.com/wireguard@latest` has it.
+/// `wireguard-go` (Debian), or `wireguard` (`go install golang.zx2c4.com/wireguard@latest`).
 ///
 /// # Errors
 /// Neither is there; says how to get it.

@@ -92,8 +92,8 @@ fn details(kinds: &[KindReport]) -> String {
         }
     }
     out += "\nPings are echo requests over IPv4 and IPv6; TCP compares 16 MiB byte by byte, and\n\
-            its frames between host and gateway are super-packets of up to 64 KiB. Firewall: packets\n\
-            stopped of packets tried, by an nftables drop rule in host B.\n";
+            its frames between host and gateway are super-packets of up to 64 KiB. Firewall:\n\
+            packets stopped of packets tried, by an nftables drop rule in host B.\n";
     out
 }
 

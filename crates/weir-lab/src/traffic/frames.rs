@@ -21,8 +21,8 @@ const CAPTURES: [(&str, &[u8]); 4] = [
 ];
 
 /// What follows the IPv4 header in Mireles's frames (2020, Figure 4): 64 bytes that claim to be
-/// TCP, from port 2048 to port 22992. They are an ICMP echo request under protocol number 6, so the TCP
-/// header is no legal one (its data offset is 0); a gateway must carry it all the same.
+/// TCP, from port 2048 to port 22992. They are an ICMP echo request under protocol number 6, so the
+/// TCP header is no legal one (its data offset is 0); a gateway must carry it all the same.
 const MIRELES_PAYLOAD: [u8; 64] = {
     let head = [
         0x08, 0x00, 0x59, 0xd0, 0x88, 0x2c, 0x00, 0x09, 0x52, 0xae, 0x96, 0x57, 0x00, 0x00, 0x00,
