@@ -1,6 +1,6 @@
 //! Plain forwarding between two interfaces, to see what a driver can carry:
-//! `forward [--driver packet|tap|xdp] A B [--seconds N]`. Runs in the network namespace it is started
-//! in. With `tap`, A and B are created.
+//! `forward [--driver packet|tap|xdp] A B [--seconds N]`. Runs in the network namespace that it is
+//! started in. With `tap`, A and B are created.
 
 use std::io::IoSlice;
 use std::time::{Duration, Instant};

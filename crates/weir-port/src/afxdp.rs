@@ -7,10 +7,10 @@
 //! ```
 //!
 //! What is selected never reaches the kernel's stack: neither its firewall nor its tcpdump sees it.
-//! The program's fallback is to drop, and it goes when the port is closed. XDP knows no super-packets
-//! and no partial checksums: native XDP on a veth switches segmentation offload off for its peer,
-//! a frame from a local sender may carry an unfinished checksum that nothing marks, and a frame
-//! sent with one is completed here.
+//! The program's fallback is to drop, and it goes when the port is closed. XDP knows no
+//! super-packets and no partial checksums: native XDP on a veth switches segmentation offload off
+//! for its peer, a frame from a local sender may carry an unfinished checksum that nothing marks
+//! (switch that sender's checksum offload off), and a frame sent with one is completed here.
 #![allow(unsafe_code)]
 
 mod open;

@@ -1,5 +1,26 @@
 //! Frames in and out of the gateway. The only system calls and the only unsafe code of the data
-//! path live here.
+//! path live here, in `sys/` and `afxdp/`. A port never decides what becomes of a frame, never
+//! allocates a frame's memory on the way, and counts what it or the kernel loses.
+//!
+//! ```text
+//!             PacketPort  TapPort  XdpPort  CapturePort  MemoryPort
+//!   receive:  kernel or file memory --> [Frame; at most 64] --> the caller's closure
+//!   transmit: pieces of the caller's memory (IoSlice) --> kernel, in one call
+//!             Tracer<P>, FaultInjector<P>, Recorder<P>: a port over a port
+//!   Guard:    kernel programs that keep the ports shut when no gateway runs
+//! ```
+//!
+//! Which port for what (veth, MTU 9000): [`PacketPort`] for
+//! gateway ports, since it changes frames in place and carries super-packets whole; [`TapPort`] for
+//! the gateway's own kernel; [`XdpPort`] where the kernel must not see the frames at all.
+//!
+//! ```no_run
+//! use weir_port::{PacketOptions, PacketPort, Port};
+//! let mut port = PacketPort::open("pf0hpf", PacketOptions::default())?;
+//! let waiting = port.receive(&mut |frames| println!("{} frames", frames.len()))?;
+//! println!("{waiting} received, {:?}", port.counters());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod port;
 
