@@ -43,6 +43,12 @@ pub fn frame_class(parsed: &Parsed) -> Option<FrameClass> {
     })
 }
 
+/// Whether a packet has addresses that policy knows.
+#[inline]
+pub fn has_address(parsed: &Parsed) -> bool {
+    matches!(parsed.network, Network::Ipv4 | Network::Ipv6 | Network::Grh)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

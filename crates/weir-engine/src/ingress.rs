@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use weir_wire::frame::{Frame, Link};
 use weir_wire::parse::{MacAddress, Network, Parsed, parse};
 
+use crate::classify::has_address;
 use crate::counters::PeerCounters;
 use crate::egress::LINK_LEN_MAX;
 use crate::esp::next_header;
@@ -91,7 +92,7 @@ impl OpeningPeer {
             ..weir_wire::frame::Offload::default()
         };
         *parsed = parse(frame.bytes(), Link::Ethernet, frame.len() as u32);
-        if parsed.fault.is_some() {
+        if parsed.fault.is_some() && !has_address(parsed) {
             return Err(DropReason::Malformed);
         }
         if !may_send(peer, parsed) {
@@ -122,8 +123,7 @@ fn cut_to_esp(frame: &mut Frame<'_>, outer: &Parsed) {
 #[inline]
 fn may_send(peer: &Peer, inner: &Parsed) -> bool {
     peer.everything
-        || (matches!(inner.network, Network::Ipv4 | Network::Ipv6 | Network::Grh)
-            && peer.protects.iter().any(|prefix| prefix.contains(&inner.source)))
+        || (has_address(inner) && peer.protects.iter().any(|prefix| prefix.contains(&inner.source)))
 }
 
 /// RFC 6040: a CE mark set on the way must reach the inner packet, or no CNP will answer it.
@@ -134,8 +134,7 @@ fn carry_congestion(
     outer_traffic_class: u8,
     inner: &mut Parsed,
 ) -> Result<bool, DropReason> {
-    let has_ecn = matches!(inner.network, Network::Ipv4 | Network::Ipv6 | Network::Grh);
-    if peer.mode == Mode::Transport || !has_ecn {
+    if peer.mode == Mode::Transport || !has_address(inner) {
         return Ok(false);
     }
     let combined = combine_ecn(inner.traffic_class, outer_traffic_class)

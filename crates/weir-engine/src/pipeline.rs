@@ -14,7 +14,7 @@ use weir_wire::frame::{Frame, Offload, Time};
 use weir_wire::parse::{Network, Parsed, Transport, parse_frame};
 use weir_wire::tcp;
 
-use crate::classify::frame_class;
+use crate::classify::{frame_class, has_address};
 use crate::counters::{Counters, PeerCounters};
 use crate::egress::SealingPeer;
 use crate::esp::open::OpeningSa;
@@ -234,7 +234,7 @@ impl Engine {
     ) -> Result<Verdict, DropReason> {
         let parsed = parse_frame(frame);
         self.observe(Side::Host, frame, &parsed);
-        if parsed.fault.is_some() && self.policy.seals() {
+        if !is_routable(&parsed) && self.policy.seals() {
             return Err(DropReason::Malformed);
         }
         if self.tunnels_end_here {
@@ -291,7 +291,7 @@ impl Engine {
         frame: &mut Frame<'_>,
         parsed: &mut Parsed,
     ) -> Result<Verdict, DropReason> {
-        if parsed.fault.is_some() && self.policy.seals() {
+        if !is_routable(parsed) && self.policy.seals() {
             return Err(DropReason::Malformed);
         }
         if let Transport::Esp { spi, .. } = parsed.transport {
@@ -517,9 +517,11 @@ fn route(
     }
 }
 
+/// Whether it is known where the packet belongs. What is wrong behind the addresses is for its
+/// receiver to judge: a gateway carries it.
 #[inline]
-fn has_address(parsed: &Parsed) -> bool {
-    matches!(parsed.network, Network::Ipv4 | Network::Ipv6 | Network::Grh)
+fn is_routable(parsed: &Parsed) -> bool {
+    parsed.fault.is_none() || has_address(parsed)
 }
 
 #[inline]

@@ -261,6 +261,18 @@ fn a_packet_in_clear_from_the_wire_is_dropped_and_counted() {
 }
 
 #[test]
+fn what_is_wrong_behind_the_addresses_is_carried_for_its_receiver_to_judge() {
+    let (mut a, mut b) = pair(Mode::Ethernet, true);
+    let no_tcp = ipv4(6, 0, &[0; 30]);
+    let wire = only(Destination::Wire, a.receive(Side::Host, std::slice::from_ref(&no_tcp)));
+    assert_eq!(only(Destination::Host, b.receive(Side::Wire, &wire)), [no_tcp]);
+
+    let no_ip = ethernet(0x0800, &[0xff; 60]);
+    assert!(a.receive(Side::Host, &[no_ip]).is_empty());
+    assert_eq!(a.dropped(Side::Host, DropReason::Malformed), 1);
+}
+
+#[test]
 fn link_protocols_end_at_a_sealing_gateway() {
     let (mut a, _) = pair(Mode::Ethernet, true);
     let mut lldp = ethernet(0x88cc, &[0; 50]);

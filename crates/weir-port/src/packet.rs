@@ -52,7 +52,9 @@ pub struct PacketPort {
     receiver: Socket,
     ring: ReceiveRing,
     super_packets: Vec<Box<[u8]>>,
-    sender: Socket,
+    /// Past the queueing discipline, and through it.
+    direct: Socket,
+    queued: Socket,
     batch: SendBatch,
     netlink: Netlink,
     at_open: LinkCounters,
@@ -90,7 +92,8 @@ impl Port for PacketPort {
 
     fn transmit(&mut self, frames: &[Outgoing<'_>]) -> Transmitted {
         let mut done = Transmitted::default();
-        for chunk in frames.chunks(BATCH) {
+        let runs = frames.chunk_by(|one, next| is_super(one) == is_super(next));
+        for chunk in runs.flat_map(|run| run.chunks(BATCH)) {
             let sent = self.transmit_batch(chunk);
             done.sent += sent;
             done.dropped += chunk.len() as u64 - sent;
@@ -129,7 +132,8 @@ impl PacketPort {
             self.counters.send_too_large += unfit.len() as u64;
             return fit.iter().map(|frame| self.transmit_batch(std::slice::from_ref(frame))).sum();
         }
-        let Self { batch, sender, counters, refused_by_device, .. } = self;
+        let Self { batch, direct, queued, counters, refused_by_device, .. } = self;
+        let sender = if frames.first().is_some_and(is_super) { queued } else { direct };
         let mut lost = [false; BATCH];
         let mut attempts = 0;
         let sent = batch.send(sender.fd(), frames, |index, error| {
@@ -156,6 +160,11 @@ impl PacketPort {
         counters.sent_bytes += lens.sum::<u64>();
         sent
     }
+}
+
+/// Whether the device, or the kernel for it, has to cut the frame.
+fn is_super(frame: &Outgoing<'_>) -> bool {
+    frame.offload.segmentation.is_some()
 }
 
 /// The frame in `slot`, or from the socket's queue where the slot says that it waits there. `None`:

@@ -45,7 +45,8 @@ pub struct PacketOptions {
     pub queue_bytes: usize,
     /// Send past the device's queueing discipline: faster, and invisible to the host's own tcpdump
     /// and to tc egress. Without it, frames carry [`crate::GUARD_MARK`] so that the guard lets them
-    /// pass.
+    /// pass. Super-packets are always queued: the direct way drops what the device cannot cut
+    /// itself (`__dev_direct_xmit` in the kernel).
     pub qdisc_bypass: bool,
     /// Receive frames for every address.
     pub promiscuous: bool,
@@ -148,8 +149,12 @@ impl PacketPort {
         let ring =
             opening.step("map its receive ring", ReceiveRing::create(&receiver, geometry))?;
 
-        let sender = opening.step("open a packet socket", packet_socket())?;
-        opening.step("set up its sender", prepare_sender(&sender, &options, index))?;
+        let sender = |bypass| -> Result<Socket, OpenError> {
+            let socket = opening.step("open a packet socket", packet_socket())?;
+            opening.step("set up its sender", prepare_sender(&socket, bypass, index))?;
+            Ok(socket)
+        };
+        let (direct, queued) = (sender(options.qdisc_bypass)?, sender(false)?);
         let mut netlink = opening.step("open a netlink socket", Netlink::open())?;
         let at_open = opening.step("read its counters", LinkCounters::read(&mut netlink, index))?;
 
@@ -184,7 +189,8 @@ impl PacketPort {
             super_packets: (0..SUPER_PACKETS)
                 .map(|_| vec![0; buffer_len].into_boxed_slice())
                 .collect(),
-            sender,
+            direct,
+            queued,
             batch: SendBatch::default(),
             netlink,
             at_open,
@@ -209,12 +215,12 @@ fn prepare_receiver(socket: &Socket, options: &PacketOptions) -> io::Result<()> 
     socket.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &((options.queue_bytes / 2) as i32))
 }
 
-fn prepare_sender(socket: &Socket, options: &PacketOptions, index: i32) -> io::Result<()> {
+fn prepare_sender(socket: &Socket, qdisc_bypass: bool, index: i32) -> io::Result<()> {
     /// Enough for a batch of super-packets, which are charged until the device has sent them.
     const SEND_BUFFER_LEN: i32 = 16 << 20;
     socket.set(SOL_PACKET, PACKET_VNET_HDR, &1i32)?;
     socket.set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER_LEN)?;
-    if options.qdisc_bypass {
+    if qdisc_bypass {
         socket.set(SOL_PACKET, PACKET_QDISC_BYPASS, &1i32)?;
     } else {
         socket.set(libc::SOL_SOCKET, libc::SO_MARK, &crate::GUARD_MARK)?;
