@@ -38,8 +38,8 @@ pub(crate) enum Inner {
 }
 
 impl OpeningPeer {
-    /// Opens `frame` in place: afterwards it is the frame for the host. `parsed` describes the outer
-    /// packet before and the inner one afterwards.
+    /// Opens `frame` in place: afterwards it is the frame for the host. `parsed` describes the
+    /// outer packet before and the inner one afterwards.
     #[inline]
     pub(crate) fn open(
         &mut self,

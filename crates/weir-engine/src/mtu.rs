@@ -79,9 +79,9 @@ fn mss_option(bytes: &[u8], tcp: usize, end: usize) -> Option<usize> {
 /// data; and the ICRC behind the payload (IBTA Vol 1 s9.2 to s9.6).
 const RDMA_HEADERS_LEN: usize = 12 + 16 + 4 + 4;
 
-/// Lowers the path MTU in a connection manager's REQ so that RDMA packets fit IP packets of `ip_mtu`
-/// bytes, and renews the ICRC. A packet whose ICRC is wrong stays as it is: its receiver drops it.
-/// Returns whether it changed the packet.
+/// Lowers the path MTU in a connection manager's REQ so that RDMA packets fit IP packets of
+/// `ip_mtu` bytes, and renews the ICRC. A packet whose ICRC is wrong stays as it is: its receiver
+/// drops it. Returns whether it changed the packet.
 pub fn clamp_path_mtu(bytes: &mut [u8], parsed: &Parsed, ip_mtu: u16) -> bool {
     let Some(rdma) = parsed.rdma else { return false };
     let headers = usize::from(rdma.bth_offset - parsed.network_offset) + RDMA_HEADERS_LEN;

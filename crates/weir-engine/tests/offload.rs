@@ -313,8 +313,11 @@ proptest! {
     #[test]
     fn hostile_super_packets_are_refused_or_cut(
         mut bytes in prop::collection::vec(any::<u8>(), 0..200),
-        (segment, segment_len) in super_packets(), noise in prop::collection::vec((0_usize..120, any::<u8>()), 0..6),
-        kind in prop::sample::select(vec![SegmentKind::TcpV4, SegmentKind::TcpV6, SegmentKind::Udp]),
+        (segment, segment_len) in super_packets(),
+        noise in prop::collection::vec((0_usize..120, any::<u8>()), 0..6),
+        kind in prop::sample::select(vec![
+            SegmentKind::TcpV4, SegmentKind::TcpV6, SegmentKind::Udp,
+        ]),
         take_noise in any::<bool>(), truncated in 0_usize..300,
     ) {
         if !take_noise {
@@ -328,8 +331,9 @@ proptest! {
         }
         let segmentation = Segmentation { kind, segment_len, header_len: 54, ecn: false };
         let offload = Offload { segmentation: Some(segmentation), ..Offload::default() };
-        let mut packet =
-            Packet::with_meta(&bytes, Meta { offload, original_len: bytes.len() as u32, ..Meta::default() });
+        let original_len = bytes.len() as u32;
+        let meta = Meta { offload, original_len, ..Meta::default() };
+        let mut packet = Packet::with_meta(&bytes, meta);
         let parsed = packet.parse(Link::Ethernet);
         let mut frame = packet.frame();
         if let Some(Ok(mut cut)) = Cut::new(&frame, &parsed) {

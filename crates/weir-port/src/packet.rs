@@ -203,8 +203,8 @@ fn frame_of<'b>(
     Some(frame)
 }
 
-/// Takes the next frame of the socket's queue into `buffer`, its virtio header before the headroom's
-/// end; `None` when it is not there (the queue was full) or longer than the buffer.
+/// Takes the next frame of the socket's queue into `buffer`, its virtio header before the
+/// headroom's end; `None` when it is not there (the queue was full) or longer than the buffer.
 fn receive_whole(receiver: &Socket, buffer: &mut [u8]) -> Option<usize> {
     let room = buffer.len() - TAILROOM;
     let into = &mut buffer[HEADROOM - VNET_HEADER_LEN..room];

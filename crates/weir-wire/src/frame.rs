@@ -61,7 +61,8 @@ pub enum SegmentKind {
     Udp,
 }
 
-/// A super-packet's cut: headers once, payload in pieces of `segment_len` (the last may be shorter).
+/// A super-packet's cut: headers once, payload in pieces of `segment_len` (the last may be
+/// shorter).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segmentation {
     /// Which headers each segment repeats.

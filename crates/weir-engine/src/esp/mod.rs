@@ -9,9 +9,9 @@
 //!                              |<- authenticated ------------------------------>|
 //! ```
 //!
-//! [`seal::SealingSa`] and [`open::OpeningSa`] are different types: one key never does both. Numbers
-//! come from [`nonce`], which refuses to repeat one; [`replay`] refuses to accept one twice. Nothing
-//! here allocates after an association was made.
+//! [`seal::SealingSa`] and [`open::OpeningSa`] are different types: one key never does both.
+//! Numbers come from [`nonce`], which refuses to repeat one; [`replay`] refuses to accept one
+//! twice. Nothing here allocates after an association was made.
 
 pub mod sa;
 

@@ -142,7 +142,8 @@ impl ReplayWindow {
     /// accepted (it was kept for a smaller window) count as accepted.
     ///
     /// # Errors
-    /// As [`ReplayWindow::new`], and [`SaError::StateDamaged`] when the parts of `state` do not fit.
+    /// As [`ReplayWindow::new`], and [`SaError::StateDamaged`] when the parts of `state` do not
+    /// fit.
     pub fn restore(size: u32, state: &ReplayState) -> Result<Self, SaError> {
         let kept = Self::new(state.window)?.with_words(state)?;
         let mut window = Self::new(size)?;

@@ -142,8 +142,8 @@ impl SealingSa {
         self.finish(sequence, packet)
     }
 
-    /// Gathers `pieces` behind each other into `out` and seals them there. Returns the length of the
-    /// ESP packet, [`esp_len`] of the pieces' sum.
+    /// Gathers `pieces` behind each other into `out` and seals them there. Returns the length of
+    /// the ESP packet, [`esp_len`] of the pieces' sum.
     ///
     /// # Errors
     /// [`SealError`]; `NoRoom` when `out` is too short.

@@ -2,8 +2,8 @@
 //!
 //! Whoever sends packets chooses the keys, so the hash depends on a secret: without it, nobody can
 //! compute which keys collide. Each step multiplies two secret-whitened words to 128 bits and folds
-//! the halves. That is fast and not cryptographic; should someone still find collisions, the bounded
-//! probe of the index keeps the cost per packet constant.
+//! the halves. That is fast and not cryptographic; should someone still find collisions, the
+//! bounded probe of the index keeps the cost per packet constant.
 
 /// The secret that keys every table; random, one per process, never sent anywhere.
 #[derive(Clone, Copy)]

@@ -95,7 +95,9 @@ mod tests {
     proptest! {
         /// A map with keys 0..40 is the model; hashes collide on purpose (eight values of them).
         #[test]
-        fn an_index_behaves_like_a_map(operations in prop::collection::vec((0u32..40, 0u8..3), 0..400)) {
+        fn an_index_behaves_like_a_map(
+            operations in prop::collection::vec((0u32..40, 0u8..3), 0..400),
+        ) {
             let mut index = Index::new(64);
             let mut model = BTreeMap::new();
             let hash = |key: u32| u64::from(key % 8) << 29 | u64::from(key % 8);
@@ -103,7 +105,7 @@ mod tests {
                 let known = model.contains_key(&key);
                 match operation {
                     0 if !known => {
-                        index.insert(hash(key), key).expect("far fewer keys than the longest probe");
+                        index.insert(hash(key), key).expect("fewer keys than the longest probe");
                         model.insert(key, key);
                     }
                     1 if known => {

@@ -21,7 +21,8 @@ pub enum Reason {
     Idle,
     /// The record has run for the active timeout; the flow goes on.
     Active,
-    /// The table was full and this the least recently active, or it stood in the way of a newer one.
+    /// The table was full and this the least recently active, or it stood in the way of a newer
+    /// one.
     Evicted,
     /// The connection managers gave its queue pairs to a new connection.
     Superseded,

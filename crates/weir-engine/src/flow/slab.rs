@@ -1,7 +1,8 @@
 //! Entries in one block of memory, linked from the least to the most recently active.
 //!
 //! The block is reserved whole and touched entry by entry, so an idle table costs no memory. The
-//! order is exact to one tick (134 ms): a busy entry moves to the front once a tick, not per packet.
+//! order is exact to one tick (134 ms): a busy entry moves to the front once a tick, not per
+//! packet.
 
 use weir_wire::frame::Time;
 
@@ -181,7 +182,9 @@ mod tests {
     proptest! {
         /// A list, most recent first, is the model; every operation happens in a tick of its own.
         #[test]
-        fn the_order_is_the_order_of_activity(operations in prop::collection::vec((0usize..16, 0u8..3), 0..200)) {
+        fn the_order_is_the_order_of_activity(
+            operations in prop::collection::vec((0usize..16, 0u8..3), 0..200),
+        ) {
             let mut slab = Slab::new(8);
             let mut model: Vec<(u32, usize)> = Vec::new();
             for (step, (which, operation)) in operations.into_iter().enumerate() {
@@ -199,7 +202,8 @@ mod tests {
                     }
                     _ => {}
                 }
-                prop_assert_eq!(slab.iter().map(|(at, v)| (at, *v)).collect::<Vec<_>>(), &model[..]);
+                let order: Vec<_> = slab.iter().map(|(at, v)| (at, *v)).collect();
+                prop_assert_eq!(order, &model[..]);
                 prop_assert_eq!(slab.oldest(), model.last().map(|entry| entry.0));
                 prop_assert_eq!(slab.len(), model.len());
             }

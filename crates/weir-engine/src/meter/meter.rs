@@ -1,9 +1,9 @@
 //! The meter: every packet is counted here once, whatever its fate.
 //!
-//! Work per packet is bounded: one look-up for a queue-pair packet (its 5-tuple's place is kept with
-//! the conversation), one for any other. Nothing walks a table: idle entries stand at the end of the
-//! order of activity, and [`Meter::expire`] takes a few of them per call. A record whose active
-//! timeout has passed leaves with the next packet of its flow.
+//! Work per packet is bounded: one look-up for a queue-pair packet (its 5-tuple's place is kept
+//! with the conversation), one for any other. Nothing walks a table: idle entries stand at the end
+//! of the order of activity, and [`Meter::expire`] takes a few of them per call. A record whose
+//! active timeout has passed leaves with the next packet of its flow.
 
 use std::collections::VecDeque;
 
@@ -23,7 +23,8 @@ use crate::verdict::Side;
 /// Bounds and timeouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeterLimits {
-    /// 5-tuples at once; each takes at most 400 bytes. At the bound the least recently active leaves.
+    /// 5-tuples at once; each takes at most 400 bytes. At the bound the least recently active
+    /// leaves.
     pub flows_max: usize,
     /// Queue-pair conversations at once; each takes at most 1 KiB. At the bound, likewise.
     pub conversations_max: usize,
@@ -36,8 +37,8 @@ pub struct MeterLimits {
 }
 
 impl Default for MeterLimits {
-    /// For a gateway: room for a large RDMA cluster's node (65,536 conversations), the timeouts that
-    /// collectors expect (15 s idle, 30 s active).
+    /// For a gateway: room for a large RDMA cluster's node (65,536 conversations), the timeouts
+    /// that collectors expect (15 s idle, 30 s active).
     fn default() -> Self {
         Self {
             flows_max: 1 << 17,
@@ -125,8 +126,8 @@ struct Waiting {
 }
 
 impl Meter {
-    /// A meter whose tables are keyed by `seed` (128 random bits). Memory is reserved for the limits
-    /// and touched as it fills.
+    /// A meter whose tables are keyed by `seed` (128 random bits). Memory is reserved for the
+    /// limits and touched as it fills.
     pub fn new(limits: MeterLimits, seed: u128) -> Self {
         let seed = HashSeed::new(seed);
         Self {

@@ -1,4 +1,5 @@
-//! Counting: totals, flow records and queue-pair conversation records, from the one walk's findings.
+//! Counting: totals, flow records and queue-pair conversation records, from the one walk's
+//! findings.
 //!
 //! ```text
 //!  Parsed --Meter::observe--> totals, flow table, conversation table --timeouts, bound--> records

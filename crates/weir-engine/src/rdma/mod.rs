@@ -1,4 +1,5 @@
-//! Queue-pair conversations: who talks to which queue pair, in order or not, and how it is answered.
+//! Queue-pair conversations: who talks to which queue pair, in order or not, and how it is
+//! answered.
 //!
 //! ```text
 //!  BTH --QueuePairKey--> ConversationTable --> Conversation { [Direction; 2] }

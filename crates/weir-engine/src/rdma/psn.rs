@@ -211,7 +211,10 @@ mod tests {
         /// The model remembers every number seen. Steps back stay within three open gaps because
         /// each gap is filled before the next but two opens.
         #[test]
-        fn seen_means_seen(start in 0u32..1 << 24, steps in prop::collection::vec(-6i32..4, 1..200)) {
+        fn seen_means_seen(
+            start in 0u32..1 << 24,
+            steps in prop::collection::vec(-6i32..4, 1..200),
+        ) {
             let mut tracker = PsnTracker::<3>::default();
             let mut seen = BTreeSet::new();
             let (mut at, mut open_gaps) = (0i32, 0);

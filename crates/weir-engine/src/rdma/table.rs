@@ -127,7 +127,8 @@ impl ConversationTable {
         Observed { handle, side, is_new_destination, noticed }
     }
 
-    /// Enters a pair that the connection managers agreed; whatever used its queue pairs before ends.
+    /// Enters a pair that the connection managers agreed; whatever used its queue pairs before
+    /// ends.
     fn connect(
         &mut self,
         connection: &Connection,

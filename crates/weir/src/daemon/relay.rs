@@ -57,8 +57,9 @@ impl Relay {
 
     /// Moves what waits, at most a batch from each port, and returns how many frames those were.
     ///
-    /// `keep` is called when packets were opened and before they are delivered: it writes the replay
-    /// state. When it returns false they are withheld, since a restart would accept them again.
+    /// `keep` is called when packets were opened and before they are delivered: it writes the
+    /// replay state. When it returns false they are withheld, since a restart would accept them
+    /// again.
     ///
     /// # Errors
     /// A port is lost.
