@@ -22,7 +22,7 @@ mod port;
 mod write;
 
 pub use port::CapturePort;
-pub use write::{CaptureFormat, CaptureWriter, Direction, PacketNote};
+pub use write::{CaptureFormat, CaptureWriter, Direction, InterfaceStatistics, PacketNote};
 
 use std::fs::File;
 use std::io;

@@ -12,8 +12,10 @@
 //! queue. There is no transmit ring: on veth the kernel gives its slots back while the receiver
 //! still reads their pages.
 
+mod filter;
 mod open;
 
+pub use filter::{FilterError, KernelFilter};
 pub(crate) use open::Opening;
 pub use open::{Fanout, FanoutMode, OpenError, PacketOptions};
 
@@ -21,7 +23,7 @@ use std::io;
 use std::os::fd::RawFd;
 
 use arrayvec::ArrayVec;
-use weir_wire::frame::{Frame, Meta, Time};
+use weir_wire::frame::{Frame, Meta, Offload, Time};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::interface::LinkCounters;
@@ -59,6 +61,7 @@ pub struct PacketPort {
     netlink: Netlink,
     at_open: LinkCounters,
     counters: PortCounters,
+    accept_cut: bool,
     /// Sends that the device dropped and told us of: also in its own count.
     refused_by_device: u64,
 }
@@ -69,13 +72,13 @@ impl Port for PacketPort {
     }
 
     fn receive(&mut self, handle: &mut dyn FnMut(&mut [Frame<'_>])) -> io::Result<usize> {
-        let Self { ring, super_packets, receiver, counters, .. } = self;
+        let Self { ring, super_packets, receiver, counters, accept_cut, .. } = self;
         let batch = ring.batch();
         let mut frames = ArrayVec::<Frame<'_>, BATCH>::new();
         let mut buffers = super_packets.iter_mut();
         while !frames.is_full() && buffers.len() > 0 {
             let Some(slot) = batch.take() else { break };
-            match frame_of(slot, receiver, &mut buffers) {
+            match frame_of(slot, receiver, &mut buffers, *accept_cut) {
                 Some(frame) => {
                     counters.received_frames += 1;
                     counters.received_bytes += frame.len() as u64;
@@ -124,6 +127,22 @@ impl Port for PacketPort {
 const PACKET_STATISTICS: i32 = 6;
 
 impl PacketPort {
+    /// Lets nothing more into the ring; what already waits there can still be received, so that
+    /// afterwards the counters are complete.
+    ///
+    /// # Errors
+    /// The kernel refuses, which it has no reason to.
+    pub fn stop_receiving(&mut self) -> io::Result<()> {
+        KernelFilter::nothing().attach(&self.receiver)
+    }
+
+    /// What the socket has to complain of since it was last asked: above all `ENETDOWN` when its
+    /// interface went down or away. Polling reports readiness until this is asked.
+    pub fn take_error(&mut self) -> Option<io::Error> {
+        let error = self.receiver.option::<i32>(libc::SOL_SOCKET, libc::SO_ERROR).ok()?;
+        (error != 0).then(|| io::Error::from_raw_os_error(error))
+    }
+
     fn transmit_batch(&mut self, frames: &[Outgoing<'_>]) -> u64 {
         if frames.iter().any(|frame| frame.parts.len() >= PIECES_MAX) {
             // Nothing of ours cuts a packet so small; send the rest one by one.
@@ -173,28 +192,34 @@ fn frame_of<'b>(
     slot: Slot<'b>,
     receiver: &Socket,
     buffers: &mut std::slice::IterMut<'b, Box<[u8]>>,
+    accept_cut: bool,
 ) -> Option<Frame<'b>> {
-    let Slot { status, len, snap_len, start, time_ns, vlan, bytes } = slot;
+    let Slot { status, len: original_len, snap_len, start, time_ns, vlan, bytes } = slot;
     let (buffer, start, len) = if status & STATUS_COPY != 0 {
         let buffer = buffers.next()?;
         let len = receive_whole(receiver, buffer)?;
         (&mut buffer[..], HEADROOM, len)
-    } else if snap_len < len {
+    } else if snap_len < original_len && !accept_cut {
         return None;
-    } else if bytes.len() < start + len + TAILROOM {
-        let buffer = buffers.next()?;
+    } else if bytes.len() < start + snap_len + TAILROOM {
+        let (buffer, len) = (buffers.next()?, snap_len);
         let from = start - VNET_HEADER_LEN;
         let to = HEADROOM - VNET_HEADER_LEN;
         let copied = VNET_HEADER_LEN + len;
         buffer.get_mut(to..to + copied)?.copy_from_slice(&bytes[from..from + copied]);
         (&mut buffer[..], HEADROOM, len)
     } else {
-        (bytes, start, len)
+        (bytes, start, snap_len)
     };
     let end = start + len;
     let (header, _) = VnetHeader::read_from_prefix(&buffer[start - VNET_HEADER_LEN..end]).ok()?;
-    let offload = header.to_offload(&buffer[start..end])?;
-    let meta = Meta { time: Time(time_ns), original_len: len as u32, offload, ..Meta::default() };
+    let offload = match header.to_offload(&buffer[start..end]) {
+        // Its metadata may speak of what was cut off.
+        None if accept_cut => Offload::default(),
+        offload => offload?,
+    };
+    let original_len = original_len as u32;
+    let meta = Meta { time: Time(time_ns), original_len, offload, ..Meta::default() };
     let mut frame = Frame::new(buffer, start, end, meta);
     if status & STATUS_VLAN_VALID != 0 {
         let protocol = if status & STATUS_VLAN_TPID_VALID != 0 { vlan.1 } else { ETHERTYPE_VLAN };

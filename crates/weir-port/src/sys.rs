@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 pub(crate) mod clock;
+pub(crate) mod filter_compiler;
 pub(crate) mod interface_request;
 pub(crate) mod poll;
 pub(crate) mod receive_ring;

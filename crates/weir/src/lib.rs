@@ -10,6 +10,7 @@
 //!   api/      what the daemon says of itself
 //!
 //!   read/     captures instead of ports
+//!   capture/  ports into captures
 //! ```
 //!
 //! Never touches the bytes of a packet: that is `weir-engine`'s, and the ports are `weir-port`'s.
@@ -25,6 +26,8 @@ pub mod daemon;
 pub mod api;
 
 pub mod read;
+
+pub mod capture;
 
 pub mod doctor;
 

@@ -5,7 +5,8 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use weir_wire::frame::{Link, Meta};
+use weir_wire::frame::{Link, Meta, Time};
+use zerocopy::IntoBytes;
 
 use super::{PACKET_LEN_MAX, link, pcap, pcapng};
 
@@ -34,6 +35,22 @@ pub struct PacketNote<'a> {
     pub direction: Option<Direction>,
     /// Free text that Wireshark shows with the packet; cut to 1024 bytes.
     pub comment: Option<&'a str>,
+}
+
+/// An Interface Statistics Block: packets since the capture began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InterfaceStatistics {
+    /// That the interface received (`isb_ifrecv`).
+    pub received: u64,
+    /// Lost before the reader, in the interface or the system (`isb_ifdrop`, which Wireshark shows
+    /// as dropped).
+    pub dropped: u64,
+    /// That the filter took (`isb_filteraccept`).
+    pub accepted: u64,
+    /// Lost in the system for want of room (`isb_osdrop`).
+    pub dropped_by_system: u64,
+    /// Given to the reader (`isb_usrdeliv`).
+    pub delivered: u64,
 }
 
 const OPTION_COMMENT: u16 = 1;
@@ -126,20 +143,60 @@ impl<W: Write> CaptureWriter<W> {
                 let padding = len.next_multiple_of(4) - len;
                 let total_len = (32 + len + padding + options.len()) as u32;
                 let (high, low) = ((meta.time.0 >> 32) as u32, meta.time.0 as u32);
-                let head = [pcapng::ENHANCED_PACKET, total_len, interface, high, low];
-                write_u32s(&mut self.sink, &head)?;
-                write_u32s(&mut self.sink, &[len as u32, original_len])?;
+                let kind = pcapng::ENHANCED_PACKET;
+                let head = [kind, total_len, interface, high, low, len as u32, original_len];
+                self.sink.write_all(head.map(u32::to_le).as_bytes())?;
                 self.write_parts(parts)?;
-                self.sink.write_all(&[0; 3][..padding])?;
-                self.sink.write_all(&options)?;
-                write_u32s(&mut self.sink, &[total_len])
+                if padding > 0 || !options.is_empty() {
+                    self.sink.write_all(&[0; 3][..padding])?;
+                    self.sink.write_all(&options)?;
+                }
+                self.sink.write_all(&total_len.to_le_bytes())
             }
         }
+    }
+
+    /// Writes what the kernel and the reader counted on interface number `interface` until `time`
+    /// (pcapng only; once an interface, at the end).
+    ///
+    /// # Errors
+    /// The sink's own.
+    pub fn write_statistics(
+        &mut self,
+        interface: u32,
+        time: Time,
+        statistics: &InterfaceStatistics,
+    ) -> io::Result<()> {
+        if self.format == CaptureFormat::Pcap {
+            return Ok(());
+        }
+        let mut options = Vec::new();
+        for (code, value) in [
+            (4, statistics.received),
+            (5, statistics.dropped),
+            (6, statistics.accepted),
+            (7, statistics.dropped_by_system),
+            (8, statistics.delivered),
+        ] {
+            push_option(&mut options, code, &value.to_le_bytes());
+        }
+        push_option(&mut options, 0, &[]);
+        let len = 24 + options.len() as u32;
+        let (high, low) = ((time.0 >> 32) as u32, time.0 as u32);
+        let head = [pcapng::INTERFACE_STATISTICS, len, interface, high, low];
+        write_u32s(&mut self.sink, &head)?;
+        self.sink.write_all(&options)?;
+        write_u32s(&mut self.sink, &[len])
     }
 
     /// The sink, to look at.
     pub fn sink(&self) -> &W {
         &self.sink
+    }
+
+    /// The sink, to take out whole blocks that were written.
+    pub fn sink_mut(&mut self) -> &mut W {
+        &mut self.sink
     }
 
     /// Hands everything to the sink below.

@@ -1,4 +1,5 @@
-//! Offloads of an interface, as `ethtool -k` shows the old, well-known ones.
+//! Offloads of an interface, as `ethtool -k` shows the old, well-known ones, and its driver's private
+//! flags (`ethtool --show-priv-flags`).
 
 use std::io;
 
@@ -32,6 +33,12 @@ const ETHTOOL_GFLAGS: u32 = 0x25;
 const ETHTOOL_SFLAGS: u32 = 0x26;
 const ETHTOOL_GGSO: u32 = 0x23;
 const ETHTOOL_GGRO: u32 = 0x2b;
+const ETHTOOL_GSTRINGS: u32 = 0x1b;
+const ETHTOOL_GPFLAGS: u32 = 0x27;
+const ETHTOOL_SPFLAGS: u32 = 0x28;
+const ETHTOOL_GSSET_INFO: u32 = 0x37;
+/// `ETH_SS_PRIV_FLAGS`.
+const STRING_SET_PRIVATE_FLAGS: u32 = 2;
 const FLAG_LRO: u32 = 1 << 15;
 
 impl Interface {
@@ -75,6 +82,53 @@ impl Interface {
             self.ethtool_command(&mut [ETHTOOL_SFLAGS, flags])?;
         }
         Ok(())
+    }
+
+    /// Whether the driver's private flag of this name is set; `None` when it has no such flag.
+    ///
+    /// # Errors
+    /// The interface is gone.
+    pub fn private_flag(&self, flag: &str) -> io::Result<Option<bool>> {
+        let Some(bit) = self.private_flag_bit(flag)? else { return Ok(None) };
+        Ok(Some(self.ethtool_value(ETHTOOL_GPFLAGS)? & bit != 0))
+    }
+
+    /// Sets or clears the driver's private flag of this name.
+    ///
+    /// # Errors
+    /// `Unsupported` when there is no such flag; the driver refuses.
+    pub fn set_private_flag(&self, flag: &str, on: bool) -> io::Result<()> {
+        let bit = self.private_flag_bit(flag)?.ok_or(io::ErrorKind::Unsupported)?;
+        let flags = self.ethtool_value(ETHTOOL_GPFLAGS)?;
+        let flags = if on { flags | bit } else { flags & !bit };
+        self.ethtool_command(&mut [ETHTOOL_SPFLAGS, flags])
+    }
+
+    fn private_flag_bit(&self, flag: &str) -> io::Result<Option<u32>> {
+        /// `ETH_GSTRING_LEN`, in words of `struct ethtool_gstrings`.
+        const NAME_WORDS: usize = 8;
+        // `struct ethtool_sset_info`: a mask of 64 bits asks for one set's count.
+        let mut info = [ETHTOOL_GSSET_INFO, 0, 0, 0, 0];
+        let mask = (1u64 << STRING_SET_PRIVATE_FLAGS).to_ne_bytes();
+        info[2] = u32::from_ne_bytes([mask[0], mask[1], mask[2], mask[3]]);
+        info[3] = u32::from_ne_bytes([mask[4], mask[5], mask[6], mask[7]]);
+        if let Err(error) = self.ethtool_command(&mut info) {
+            let none = error.raw_os_error() == Some(libc::EOPNOTSUPP);
+            return if none { Ok(None) } else { Err(error) };
+        }
+        // The flags are a 32-bit word.
+        let count = if info[2] | info[3] == 0 { 0 } else { info[4].min(32) };
+        if count == 0 {
+            return Ok(None);
+        }
+        let mut names = vec![0; 3 + NAME_WORDS * 32];
+        names[..3].copy_from_slice(&[ETHTOOL_GSTRINGS, STRING_SET_PRIVATE_FLAGS, count]);
+        self.ethtool_command(&mut names)?;
+        let position = names[3..].chunks_exact(NAME_WORDS).take(count as usize).position(|words| {
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            bytes.split(|byte| *byte == 0).next() == Some(flag.as_bytes())
+        });
+        Ok(position.map(|position| 1 << position))
     }
 
     /// `struct ethtool_value`: command and data.

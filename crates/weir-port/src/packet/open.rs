@@ -4,7 +4,7 @@ use std::io;
 
 use zerocopy::{Immutable, IntoBytes};
 
-use super::{PacketPort, SUPER_PACKET_LEN_MAX, SUPER_PACKETS};
+use super::{KernelFilter, PacketPort, SUPER_PACKET_LEN_MAX, SUPER_PACKETS};
 use crate::interface::{Interface, LinkCounters};
 use crate::netlink::Netlink;
 use crate::port::PortCounters;
@@ -52,6 +52,13 @@ pub struct PacketOptions {
     pub promiscuous: bool,
     /// Share the interface with other ports, one a worker.
     pub fanout: Option<Fanout>,
+    /// Receive what this machine sends through the interface too, as a capture wants it.
+    pub outgoing: bool,
+    /// Receive only what it takes, and no more of each frame than it says.
+    pub filter: Option<KernelFilter>,
+    /// Hand over frames that are cut short, by the filter's length or for want of room, and frames
+    /// with metadata that contradict them: good to look at, not to forward.
+    pub accept_cut: bool,
 }
 
 impl Default for PacketOptions {
@@ -63,6 +70,9 @@ impl Default for PacketOptions {
             qdisc_bypass: true,
             promiscuous: true,
             fanout: None,
+            outgoing: false,
+            filter: None,
+            accept_cut: false,
         }
     }
 }
@@ -195,6 +205,7 @@ impl PacketPort {
             netlink,
             at_open,
             counters: PortCounters::default(),
+            accept_cut: options.accept_cut,
             refused_by_device: 0,
         })
     }
@@ -210,7 +221,10 @@ fn prepare_receiver(socket: &Socket, options: &PacketOptions) -> io::Result<()> 
     socket.set(SOL_PACKET, PACKET_VNET_HDR, &1i32)?;
     socket.set(SOL_PACKET, PACKET_RESERVE, &(HEADROOM as u32))?;
     socket.set(SOL_PACKET, PACKET_COPY_THRESH, &1i32)?;
-    socket.set(SOL_PACKET, PACKET_IGNORE_OUTGOING, &1i32)?;
+    socket.set(SOL_PACKET, PACKET_IGNORE_OUTGOING, &i32::from(!options.outgoing))?;
+    if let Some(filter) = &options.filter {
+        filter.attach(socket)?;
+    }
     // The kernel doubles the value.
     socket.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &((options.queue_bytes / 2) as i32))
 }

@@ -23,6 +23,20 @@ struct LinkLayerAddress {
     address: [u8; 8],
 }
 
+/// `struct sock_filter` (linux/filter.h): one instruction of classic BPF.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FilterInstruction {
+    pub(crate) code: u16,
+    /// Instructions to skip when the comparison holds.
+    pub(crate) yes: u8,
+    /// Instructions to skip when it does not.
+    pub(crate) no: u8,
+    pub(crate) value: u32,
+}
+
+const _: () = assert!(size_of::<FilterInstruction>() == size_of::<libc::sock_filter>());
+
 impl Socket {
     pub(crate) fn open(domain: i32, kind: i32, protocol: i32) -> io::Result<Self> {
         // SAFETY: socket(2) takes three numbers and touches no memory of ours.
@@ -74,6 +88,27 @@ impl Socket {
             )
         };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
+    }
+
+    /// Lets the socket take only what `program` accepts, in place of an earlier program.
+    pub(crate) fn attach_filter(&self, program: &[FilterInstruction]) -> io::Result<()> {
+        let too_long = |_| io::Error::from_raw_os_error(libc::E2BIG);
+        let program = libc::sock_fprog {
+            len: program.len().try_into().map_err(too_long)?,
+            filter: program.as_ptr().cast_mut().cast(),
+        };
+        // SAFETY: the program's length and address describe the slice, which the kernel copies;
+        // its instructions have the layout that the kernel expects.
+        let result = unsafe {
+            libc::setsockopt(
+                self.fd(),
+                libc::SOL_SOCKET,
+                libc::SO_ATTACH_FILTER,
+                (&raw const program).cast(),
+                size_of::<libc::sock_fprog>() as libc::socklen_t,
+            )
+        };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
     /// bind(2) to a packet address; protocol 0 receives nothing.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand};
 
+use super::capture::CaptureArgs;
 use super::lab::LabArgs;
 use super::read::ReadArgs;
 
@@ -52,6 +53,8 @@ pub enum Command {
     /// Say what this machine's kernel, ports and cipher can do, and what to change
     #[command(after_help = DOCTOR_HELP)]
     Doctor(DoctorArgs),
+    /// Capture an interface's packets into files, and account for every one
+    Capture(CaptureArgs),
     /// Analyse captures with the gateway's own engine
     Read(ReadArgs),
     /// Show the counters of a running gateway

@@ -5,6 +5,7 @@
 
 pub mod args;
 
+pub mod capture;
 pub mod check;
 pub mod doctor;
 pub mod keys;
@@ -31,6 +32,7 @@ pub fn main() -> ExitCode {
         Command::Up(args) => up::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Capture(args) => capture::run(&args),
         Command::Read(args) => read::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Drops(args) => status::run_drops(&args),
