@@ -44,6 +44,8 @@ const TEST: &[&str] = &[
     "python3-cryptography",
     "softflowd",
     "nfdump",
+    "pmacct",
+    "openssl",
     "bpftool",
     "wireguard-go",
     "wireguard-tools",

@@ -12,8 +12,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("weir-wire", &[]),
     ("weir-engine", &["weir-wire"]),
     ("weir-port", &["weir-wire"]),
+    ("weir-store", &["weir-wire", "weir-engine"]),
     ("weir-lab", &["weir-wire", "weir-engine", "weir-port"]),
-    ("weir", &["weir-wire", "weir-engine", "weir-port", "weir-lab"]),
+    ("weir", &["weir-wire", "weir-engine", "weir-port", "weir-store", "weir-lab"]),
     ("xtask", &[]),
 ];
 

@@ -1,0 +1,23 @@
+//! Flow export: NetFlow v5 and v9 (RFC 3954), IPFIX (RFC 7011).
+//!
+//! The encoders do no I/O: records and the time go in, messages come out. [`exporter`] runs them,
+//! one thread a collector, so that a collector that stalls holds up no other.
+
+pub mod exporter;
+
+pub mod encoder;
+pub mod fields;
+pub mod ipfix;
+pub mod netflow;
+pub mod rdma;
+pub mod templated;
+
+mod session;
+pub mod spool;
+pub mod transport;
+
+pub use encoder::{Encoder, EncoderOptions, Format, Interfaces, Item, Message, TemplateRefresh};
+pub use exporter::{
+    Collector, CollectorCounters, ExportError, Exporter, RecordSender, Spooling,
+};
+pub use transport::{Endpoint, TlsFiles};
