@@ -40,13 +40,13 @@ fn judged_by_nfdump(options: EncoderOptions, items: &[Item], sums: &Sums) {
     let port = free_port();
     let mut command = Command::new(nfcapd);
     command.args(["-b", "127.0.0.1", "-B", "8388608", "-p", &port.to_string(), "-t", "3600", "-w"]);
-    let daemon = Daemon::start(command.arg("-l").arg(folder.path()), port);
+    let daemon = Daemon::start(command.arg(folder.path()), port);
     let counters = export(&udp(port, options), items);
     daemon.stop(port);
     let stored = Command::new("nfdump")
         .arg("-R")
         .arg(folder.path())
-        .args(["-q", "-o", "json"])
+        .args(["-o", "json"])
         .output()
         .expect("nfdump comes with nfcapd");
     let stored: Value = serde_json::from_slice(&stored.stdout).expect("nfdump speaks JSON");

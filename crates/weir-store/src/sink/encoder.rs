@@ -119,11 +119,7 @@ impl EncoderOptions {
 
     /// IPFIX for a stream: larger messages, templates once a session.
     pub fn stream() -> Self {
-        Self {
-            message_bytes_max: 8192,
-            refresh: None,
-            ..Self::datagrams(Format::Ipfix)
-        }
+        Self { message_bytes_max: 8192, refresh: None, ..Self::datagrams(Format::Ipfix) }
     }
 }
 

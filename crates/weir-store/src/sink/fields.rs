@@ -204,17 +204,14 @@ const DESTINATION_PORT: FlowField =
     Field::number("destinationTransportPort", Iana(11), 2, |it| it.destination().1.into());
 const PROTOCOL: FlowField =
     Field::number("protocolIdentifier", Iana(4), 1, |it| it.record.key.protocol().into());
-const VLAN: FlowField =
-    Field::number("vlanId", Iana(58), 2, |it| it.record.key.vlans()[0].into());
+const VLAN: FlowField = Field::number("vlanId", Iana(58), 2, |it| it.record.key.vlans()[0].into());
 const CUSTOMER_VLAN: FlowField =
     Field::number("dot1qCustomerVlanId", Iana(245), 2, |it| it.record.key.vlans()[1].into());
-const INGRESS: FlowField =
-    Field::number("ingressInterface", Iana(10), 4, |it| it.ingress().into());
+const INGRESS: FlowField = Field::number("ingressInterface", Iana(10), 4, |it| it.ingress().into());
 const EGRESS: FlowField = Field::number("egressInterface", Iana(14), 4, |it| it.egress().into());
 const OCTETS: FlowField =
     Field::number("octetDeltaCount", Iana(1), 8, |it| it.network_octets(it.forward()));
-const PACKETS: FlowField =
-    Field::number("packetDeltaCount", Iana(2), 8, |it| it.forward().packets);
+const PACKETS: FlowField = Field::number("packetDeltaCount", Iana(2), 8, |it| it.forward().packets);
 const LINK_OCTETS: FlowField =
     Field::number("layer2OctetDeltaCount", Iana(352), 8, |it| it.forward().bytes);
 const TCP_FLAGS: FlowField =

@@ -17,7 +17,5 @@ pub mod spool;
 pub mod transport;
 
 pub use encoder::{Encoder, EncoderOptions, Format, Interfaces, Item, Message, TemplateRefresh};
-pub use exporter::{
-    Collector, CollectorCounters, ExportError, Exporter, RecordSender, Spooling,
-};
+pub use exporter::{Collector, CollectorCounters, ExportError, Exporter, RecordSender, Spooling};
 pub use transport::{Endpoint, TlsFiles};

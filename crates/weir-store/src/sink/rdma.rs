@@ -47,7 +47,8 @@ impl RdmaView {
 
     /// The queue pair that sends: named by the datagram, or the one that the other direction is for.
     fn source_queue_pair(&self) -> u64 {
-        let other = if self.is_second { Some(&self.record.first) } else { self.record.second.as_ref() };
+        let other =
+            if self.is_second { Some(&self.record.first) } else { self.record.second.as_ref() };
         let named = self.own().key.source_qp();
         named
             .or(other.map(|other| other.key.destination_qp()))
@@ -134,9 +135,7 @@ pub static ELEMENTS: &[RdmaField] = &[
     }),
     Field::number("vlanId", Iana(58), 2, |it| it.own().key.vlans()[0].into()),
     Field::number("dot1qCustomerVlanId", Iana(245), 2, |it| it.own().key.vlans()[1].into()),
-    Field::number("ingressInterface", Iana(10), 4, |it| {
-        it.interfaces.of(it.ingress_side()).into()
-    }),
+    Field::number("ingressInterface", Iana(10), 4, |it| it.interfaces.of(it.ingress_side()).into()),
     Field::number("egressInterface", Iana(14), 4, |it| {
         it.interfaces.of(it.ingress_side().map(opposite)).into()
     }),

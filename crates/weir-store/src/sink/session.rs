@@ -212,7 +212,8 @@ impl StreamSession {
         let spool_is_empty = self.spool.as_ref().is_none_or(Spool::is_empty);
         if spool_is_empty && self.ready_bytes + message.bytes.len() <= READY_BYTES_MAX {
             self.ready_bytes += message.bytes.len();
-            self.ready.push_back(Stored { bytes: message.bytes.to_vec(), records: message.records });
+            self.ready
+                .push_back(Stored { bytes: message.bytes.to_vec(), records: message.records });
         } else {
             self.keep(message.bytes, message.records);
         }

@@ -280,8 +280,8 @@ fn frame_at(file: &File, place: u64, length: u64) -> io::Result<Option<(u32, u32
     file.read_exact_at(&mut frame, place)?;
     let [a, b, c, d, e, f, g, h] = frame;
     let (bytes, records) = (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]));
-    let is_whole = bytes as usize <= MESSAGE_BYTES_MAX
-        && place + FRAME_BYTES + u64::from(bytes) <= length;
+    let is_whole =
+        bytes as usize <= MESSAGE_BYTES_MAX && place + FRAME_BYTES + u64::from(bytes) <= length;
     Ok(is_whole.then_some((bytes, records)))
 }
 

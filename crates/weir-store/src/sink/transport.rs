@@ -138,8 +138,7 @@ impl TlsClient {
 fn certificates(path: &PathBuf) -> Result<Vec<CertificateDer<'static>>, EndpointError> {
     let failed = |what: String| EndpointError::Pem { path: path.clone(), what };
     let file = File::open(path).map_err(|error| failed(error.to_string()))?;
-    let found: Result<Vec<_>, _> =
-        CertificateDer::pem_reader_iter(BufReader::new(file)).collect();
+    let found: Result<Vec<_>, _> = CertificateDer::pem_reader_iter(BufReader::new(file)).collect();
     let found = found.map_err(|error| failed(error.to_string()))?;
     if found.is_empty() {
         return Err(failed("no certificate in it".to_owned()));
