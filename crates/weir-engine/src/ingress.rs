@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use weir_wire::frame::{Frame, Link};
+use weir_wire::frame::{Frame, Link, Offload};
 use weir_wire::parse::{MacAddress, Network, Parsed, parse};
 
 use crate::classify::has_address;
@@ -87,10 +87,9 @@ impl OpeningPeer {
         }
         // The length on the wire is that of what was inside; ESP proved it whole.
         frame.meta.original_len = frame.len() as u32;
-        frame.meta.offload = weir_wire::frame::Offload {
-            checksum_verified: true,
-            ..weir_wire::frame::Offload::default()
-        };
+        // ESP proved that nobody changed it on the way, not that its sender had summed right: a wrong
+        // inner checksum must stay wrong, so it is verified before segments are gathered.
+        frame.meta.offload = Offload::default();
         *parsed = parse(frame.bytes(), Link::Ethernet, frame.len() as u32);
         if parsed.fault.is_some() && !has_address(parsed) {
             return Err(DropReason::Malformed);

@@ -519,3 +519,24 @@ fn the_path_mtu_of_an_rdma_connection_is_clamped_and_its_icrc_renewed() {
     }
     assert_eq!(a.counters().path_mtu_clamped, 4);
 }
+
+#[test]
+fn a_checksum_that_the_sender_got_wrong_stays_wrong() {
+    let (mut a, mut b) = pair(Mode::Ethernet, true);
+    let (mut c, mut d) = pair(Mode::Ethernet, true);
+    // A peer's segments as they are on the wire, one of them damaged before it was sealed.
+    let sent = super_packet(4_000, 1000);
+    let wire = only(Destination::Wire, a.receive_offloaded(Side::Host, &[sent]));
+    let mut segments: Vec<Vec<u8>> = wire
+        .iter()
+        .flat_map(|packet| {
+            only(Destination::Host, b.receive(Side::Wire, std::slice::from_ref(packet)))
+        })
+        .collect();
+    assert_eq!(segments.len(), 4);
+    *segments[2].last_mut().unwrap() ^= 1;
+    let wire = only(Destination::Wire, c.receive(Side::Host, &segments));
+    let arrived = d.receive(Side::Wire, &wire);
+    assert!(arrived.iter().any(|(_, packet)| packet.bytes == segments[2]), "as it was sent");
+    assert_eq!(arrived.len(), 3, "two gathered, the damaged one, the last");
+}

@@ -26,6 +26,10 @@ const COMMANDS_MAX: usize = 16;
 /// How long a worker sleeps when nothing comes; commands and its own packets wait no longer.
 const IDLE: Duration = Duration::from_millis(20);
 
+/// Rounds without a frame before the worker sleeps. To be woken costs more than these rounds, and
+/// whoever else wants the core gets it in between.
+const IDLE_ROUNDS: u32 = 40;
+
 /// Between two ticks: heartbeat, questions for neighbours, flows that end.
 const TICK_NS: u64 = 100_000_000;
 
@@ -160,6 +164,7 @@ impl Worker {
     }
 
     fn run(&mut self) -> Result<()> {
+        let mut idle_rounds = 0;
         loop {
             loop {
                 match self.commands.try_recv() {
@@ -181,7 +186,12 @@ impl Worker {
                 self.relay.engine().expire(now, &mut |_| {});
                 self.guard.heartbeat()?;
             }
-            if moved == 0 {
+            if moved > 0 {
+                idle_rounds = 0;
+            } else if idle_rounds < IDLE_ROUNDS {
+                idle_rounds += 1;
+                std::hint::spin_loop();
+            } else {
                 self.relay.wait(IDLE)?;
             }
         }
