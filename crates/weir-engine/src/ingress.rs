@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use weir_wire::frame::{Frame, Link, Offload};
-use weir_wire::parse::{MacAddress, Network, Parsed, parse};
+use weir_wire::parse::{MacAddress, Network, Parsed, parse_into};
 
 use crate::classify::has_address;
 use crate::counters::PeerCounters;
@@ -90,7 +90,7 @@ impl OpeningPeer {
         // ESP proved that nobody changed it on the way, not that its sender had summed right: a wrong
         // inner checksum must stay wrong, so it is verified before segments are gathered.
         frame.meta.offload = Offload::default();
-        *parsed = parse(frame.bytes(), Link::Ethernet, frame.len() as u32);
+        parse_into(parsed, frame.bytes(), Link::Ethernet, frame.len() as u32);
         if parsed.fault.is_some() && !has_address(parsed) {
             return Err(DropReason::Malformed);
         }

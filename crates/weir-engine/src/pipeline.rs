@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use weir_wire::frame::{Frame, Offload, Time};
-use weir_wire::parse::{Network, Parsed, Transport, parse_frame};
+use weir_wire::parse::{Network, Parsed, Transport, parse_frame, parse_into};
 use weir_wire::tcp;
 
 use crate::classify::{frame_class, has_address};
@@ -173,18 +173,21 @@ impl Engine {
     }
 
     fn host_batch(&mut self, now: Time, frames: &mut [Frame<'_>]) {
+        let mut parsed = Parsed::default();
         for (index, frame) in frames.iter_mut().enumerate() {
             let bytes = frame.len();
-            let verdict = self.host_frame(now, index as u32, frame);
+            parse_into(&mut parsed, frame.bytes(), frame.meta.link, frame.meta.original_len);
+            let verdict = self.host_frame(now, index as u32, frame, &parsed);
             self.counters.host.count(bytes, verdict.unwrap_or_else(Verdict::Drop));
         }
     }
 
     fn wire_batch(&mut self, now: Time, frames: &mut [Frame<'_>]) {
+        let mut parsed = Parsed::default();
         for index in 0..frames.len() {
             let frame = &mut frames[index];
             let bytes = frame.len();
-            let mut parsed = parse_frame(frame);
+            parse_into(&mut parsed, frame.bytes(), frame.meta.link, frame.meta.original_len);
             let verdict = self.wire_frame(now, index as u32, frame, &mut parsed);
             let verdict = verdict.unwrap_or_else(Verdict::Drop);
             if matches!(verdict, Verdict::Forward | Verdict::Clear(_) | Verdict::Opened) {
@@ -231,33 +234,33 @@ impl Engine {
         now: Time,
         index: u32,
         frame: &mut Frame<'_>,
+        parsed: &Parsed,
     ) -> Result<Verdict, DropReason> {
-        let parsed = parse_frame(frame);
-        self.observe(Side::Host, frame, &parsed);
-        if !is_routable(&parsed) && self.policy.seals() {
+        self.observe(Side::Host, frame, parsed);
+        if !is_routable(parsed) && self.policy.seals() {
             return Err(DropReason::Malformed);
         }
         if self.tunnels_end_here {
-            self.hosts.learn(&parsed);
+            self.hosts.learn(parsed);
         }
-        let class = frame_class(&parsed);
-        let route = route(&self.policy, class, &parsed.destination, has_address(&parsed))?;
+        let class = frame_class(parsed);
+        let route = route(&self.policy, class, &parsed.destination, has_address(parsed))?;
         let Some(peer) = route else {
             send_whole(&mut self.output, Destination::Wire, index, frame);
             return Ok(self.passed(class));
         };
-        self.clamp(peer, frame, &parsed);
+        self.clamp(peer, frame, parsed);
         if frame.meta.offload.segmentation.is_some() {
-            return self.seal_cut(now, peer, frame, &parsed);
+            return self.seal_cut(now, peer, frame, parsed);
         }
-        if !self.sealing[peer].fits(&parsed, frame.len()) {
-            self.answer_too_big(now, peer, &parsed, frame);
+        if !self.sealing[peer].fits(parsed, frame.len()) {
+            self.answer_too_big(now, peer, parsed, frame);
             return Err(DropReason::TooBig);
         }
         if !complete(frame) {
             return Err(DropReason::Malformed);
         }
-        self.sealing[peer].seal(frame, &parsed)?;
+        self.sealing[peer].seal(frame, parsed)?;
         send_whole(&mut self.output, Destination::Wire, index, frame);
         Ok(Verdict::Sealed)
     }

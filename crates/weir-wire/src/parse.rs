@@ -284,7 +284,16 @@ impl Rdma {
 /// panics, and takes time bounded by a small number of headers, not by the bytes.
 #[inline]
 pub fn parse(bytes: &[u8], link: Link, original_len: u32) -> Parsed {
-    walk::walk(bytes, link, original_len)
+    let mut parsed = Parsed::default();
+    walk::walk(&mut parsed, bytes, link, original_len);
+    parsed
+}
+
+/// [`parse`] into memory of the caller, who walks over many packets and wants no copy of each
+/// description.
+#[inline]
+pub fn parse_into(parsed: &mut Parsed, bytes: &[u8], link: Link, original_len: u32) {
+    walk::walk(parsed, bytes, link, original_len);
 }
 
 /// [`parse`], by what a frame knows of itself.

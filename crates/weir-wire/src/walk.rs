@@ -33,18 +33,17 @@ struct Walk<'a> {
     bytes: &'a [u8],
     /// Where the packet ended on the wire, as far as the headers read so far say.
     wire_end: usize,
-    parsed: Parsed,
+    parsed: &'a mut Parsed,
 }
 
 #[inline]
-pub(crate) fn walk(bytes: &[u8], link: Link, original_len: u32) -> Parsed {
+pub(crate) fn walk(parsed: &mut Parsed, bytes: &[u8], link: Link, original_len: u32) {
     let wire_end = bytes.len().max(original_len as usize);
-    let parsed = Parsed { end: bytes.len() as u32, ..Parsed::default() };
+    *parsed = Parsed { end: bytes.len() as u32, ..Parsed::default() };
     let mut walk = Walk { bytes, wire_end, parsed };
     if let Err(fault) = walk.link(link) {
         walk.parsed.fault = Some(fault);
     }
-    walk.parsed
 }
 
 impl<'a> Walk<'a> {
