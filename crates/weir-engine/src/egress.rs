@@ -48,7 +48,13 @@ pub(crate) struct SealingPeer {
 }
 
 impl SealingPeer {
-    pub(crate) fn new(peer: &Peer, association: SealingSa, wire_mtu: u16) -> Self {
+    /// `counters` go on where the association's stood.
+    pub(crate) fn new(
+        peer: &Peer,
+        association: SealingSa,
+        wire_mtu: u16,
+        counters: PeerCounters,
+    ) -> Self {
         let udp = match peer.encapsulation {
             Encapsulation::Esp => None,
             Encapsulation::Udp => Some(UdpEncapsulation::STANDARD),
@@ -64,7 +70,7 @@ impl SealingPeer {
             association,
             outer: None,
             inner_max: [room(20), room(40)],
-            counters: PeerCounters::default(),
+            counters,
         }
     }
 

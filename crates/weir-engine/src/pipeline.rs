@@ -123,17 +123,19 @@ impl Engine {
     /// [`PolicyError`]; the present policy goes on.
     pub fn swap(&mut self, policy: Policy, associations: Associations) -> Result<(), PolicyError> {
         self.check(&policy, &associations)?;
-        let mut sealing: Vec<SealingSa> = associations.sealing;
-        let mut opening: Vec<OpeningSa> = associations.opening;
-        sealing.extend(self.sealing.drain(..).map(|peer| peer.association));
-        opening.extend(self.opening.drain(..).map(|peer| peer.association));
+        let mut sealing: Vec<(SealingSa, PeerCounters)> =
+            associations.sealing.into_iter().map(|sa| (sa, PeerCounters::default())).collect();
+        let mut opening: Vec<(OpeningSa, PeerCounters)> =
+            associations.opening.into_iter().map(|sa| (sa, PeerCounters::default())).collect();
+        sealing.extend(self.sealing.drain(..).map(|peer| (peer.association, peer.counters)));
+        opening.extend(self.opening.drain(..).map(|peer| (peer.association, peer.counters)));
         for peer in &policy.peers {
-            let found = sealing.iter().position(|sa| sa.spi().value() == peer.seal_spi);
-            let sa = sealing.swap_remove(found.expect("checked above"));
-            self.sealing.push(SealingPeer::new(peer, sa, policy.wire_mtu));
-            let found = opening.iter().position(|sa| sa.spi().value() == peer.open_spi);
-            let sa = opening.swap_remove(found.expect("checked above"));
-            self.opening.push(OpeningPeer { association: sa, counters: PeerCounters::default() });
+            let found = sealing.iter().position(|(sa, _)| sa.spi().value() == peer.seal_spi);
+            let (sa, counters) = sealing.swap_remove(found.expect("checked above"));
+            self.sealing.push(SealingPeer::new(peer, sa, policy.wire_mtu, counters));
+            let found = opening.iter().position(|(sa, _)| sa.spi().value() == peer.open_spi);
+            let (association, counters) = opening.swap_remove(found.expect("checked above"));
+            self.opening.push(OpeningPeer { association, counters });
         }
         self.tunnels_end_here =
             policy.peers.iter().any(|it| it.mode == Mode::Tunnel && it.endpoint.is_some());

@@ -411,6 +411,8 @@ fn a_reload_keeps_the_associations_going() {
     let wire = only(Destination::Wire, a.receive(Side::Host, &[udp(2)]));
     assert_eq!(b.receive(Side::Wire, &wire).len(), 1, "the sequence numbers went on");
     assert_eq!(b.dropped(Side::Wire, DropReason::ReplayDuplicate), 1);
+    assert_eq!(a.engine.peer_counters(0).sealed_packets, 2, "the counters went on");
+    assert_eq!(b.engine.peer_counters(0).opened_packets, 2);
 }
 
 #[test]

@@ -182,12 +182,8 @@ impl Route {
 
     fn weir(options: &Options, protection: Protection) -> Result<Self> {
         let lab = Lab::build(Plan::default())?;
-        let setup = Setup {
-            program: options.program.clone(),
-            protection,
-            driver: options.driver.clone(),
-            outlives_lab: false,
-        };
+        let setup =
+            Setup { driver: options.driver.clone(), ..Setup::new(&options.program, protection) };
         let gateways = Gateways::start(&lab, &setup)?;
         Ok(Self { lab, _gateways: Some(gateways), _tunnel: None })
     }

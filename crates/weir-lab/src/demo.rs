@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::gateways::{Gateways, Protection, Setup};
-use crate::observe::{Capture, Captured, Firewall};
+use crate::observe::{Capture, Captured, ESP, Firewall, gateways_neighbour};
 use crate::process;
 use crate::topology::{HOST_DEVICE, HOST_MAC, HOST_V6, Lab, Plan, Side, WIRE_END_A, text_mac};
 use crate::traffic::frames::planned;
@@ -42,11 +42,6 @@ const BYPASS_RATE_PER_SECOND: u32 = 2000;
 const THROUGHPUT_SECONDS: u32 = 5;
 /// Enough of a frame for all headers.
 const SNAP_LEN: u32 = 256;
-
-/// ESP, straight over IP or in UDP.
-const ESP: &str = "ip proto 50 or ip6 proto 50 or udp port 4500";
-/// What may cross the wire in clear: the gateways asking for each other's Ethernet addresses.
-const NEIGHBOUR: &str = "arp or (icmp6 and ip6[40] >= 133 and ip6[40] <= 137)";
 
 /// How to run the demo.
 #[derive(Clone, Debug)]
@@ -178,10 +173,9 @@ pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Report> 
     let plan = Plan { host_mtu: options.mtu, wire_mtu: options.mtu, ..Plan::default() };
     let mut lab = Lab::build(plan)?;
     let setup = |protection: Protection| Setup {
-        program: options.program.clone(),
-        protection,
         driver: options.driver.clone(),
         outlives_lab: options.keep && protection == Protection::Sealed,
+        ..Setup::new(&options.program, protection)
     };
 
     progress("gateways forward in clear: measuring TCP");
@@ -319,13 +313,14 @@ fn against_firewall(lab: &Lab, kind: Kind) -> Result<(Option<u64>, u64)> {
 
 fn wire_saw(wire: &Captured, kind: Kind) -> Result<WireSaw> {
     let clear = kind.capture_filter();
+    let neighbour = gateways_neighbour();
     Ok(WireSaw {
         frames: wire.count("")?,
         esp: wire.count(ESP)?,
-        neighbour: wire.count(NEIGHBOUR)?,
+        neighbour: wire.count(&neighbour)?,
         this_kind_in_clear: wire.count(clear)?,
         others_in_clear: wire
-            .count(&format!("not ({ESP}) and not ({NEIGHBOUR}) and not ({clear})"))?,
+            .count(&format!("not ({ESP}) and not ({neighbour}) and not ({clear})"))?,
         missed: wire.dropped_by_kernel,
     })
 }

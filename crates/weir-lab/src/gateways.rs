@@ -7,12 +7,13 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::interrupt;
 use crate::netns::SHORT;
 use crate::process::{self, Running};
-use crate::topology::{GATEWAY_V4, HOST_PORT, Lab, Side, WIRE_PORT};
+use crate::topology::{GATEWAY_V4, HOST_PORT, HOST_V4, HOST_V6, Lab, Side, WIRE_PORT};
 
 /// A gateway that does not answer by then will not.
 const START: Duration = Duration::from_secs(20);
@@ -26,6 +27,11 @@ pub enum Protection {
     Plain,
     /// Seal everything, whole Ethernet frames (EtherIP in ESP), between addresses of their own.
     Sealed,
+    /// Seal IP packets in tunnel mode, outer addresses borrowed from the hosts; the hosts' ARP and
+    /// neighbour discovery pass in clear.
+    BorrowedTunnel,
+    /// The same in transport mode.
+    BorrowedTransport,
 }
 
 /// How the gateways are set up.
@@ -37,9 +43,24 @@ pub struct Setup {
     pub protection: Protection,
     /// The kernel interface that moves frames: `packet`, `tap` or `xdp`; absent: Weir's default.
     pub driver: Option<String>,
+    /// More lines of each gateway's `[[pair]]`.
+    pub pair_lines: String,
     /// Whether they may be [detached](Gateways::detach): such gateways survive a killed lab until
     /// the lab is swept.
     pub outlives_lab: bool,
+}
+
+impl Setup {
+    /// Gateways by Weir's defaults, which end with the lab.
+    pub fn new(program: impl Into<PathBuf>, protection: Protection) -> Self {
+        Self {
+            program: program.into(),
+            protection,
+            driver: None,
+            pair_lines: String::new(),
+            outlives_lab: false,
+        }
+    }
 }
 
 /// Two running gateways. Dropping it ends them, unless they were [detached](Gateways::detach).
@@ -56,28 +77,43 @@ impl Gateways {
     /// # Errors
     /// One does not start or answer; its own words.
     pub fn start(lab: &Lab, setup: &Setup) -> Result<Self> {
-        let keys = match setup.protection {
-            Protection::Plain => None,
-            Protection::Sealed => Some(Keys::generate(lab, &setup.program)?),
-        };
+        Self::start_configured(lab, setup, &configurations(lab, setup)?)
+    }
+
+    /// The same, with configurations as [`configurations`] makes them, changed.
+    ///
+    /// # Errors
+    /// As [`Gateways::start`].
+    pub fn start_configured(lab: &Lab, setup: &Setup, texts: &[String; 2]) -> Result<Self> {
+        for side in Side::BOTH {
+            configure(lab, side, &texts[side.index()])?;
+        }
+        let daemons = [launch(lab, setup, Side::A)?, launch(lab, setup, Side::B)?];
         let run_folders = Side::BOTH.map(|side| run_folder(lab, side));
-        let start = |side: Side| -> Result<Running> {
-            let text = configuration(lab, side, setup, keys.as_ref());
-            let file = lab.folder().join(format!("{}.toml", NAMES[side.index()]));
-            fs::write(&file, text)?;
-            let program = setup.program.display().to_string();
-            let mut command = match setup.outlives_lab {
-                true => lab.gateway(side).lasting_command(&program),
-                false => lab.gateway(side).command(&program),
-            };
-            Running::start(command.arg("up").arg(&file))
-        };
-        let daemons = [start(Side::A)?, start(Side::B)?];
         let mut gateways = Self { daemons, program: setup.program.clone(), run_folders };
         for side in Side::BOTH {
             gateways.wait_ready(side)?;
         }
         Ok(gateways)
+    }
+
+    /// Ends one by `signal`, without waiting for more than its end.
+    ///
+    /// # Errors
+    /// It does not end.
+    pub fn end(&mut self, side: Side, signal: Signal) -> Result<()> {
+        let daemon = &mut self.daemons[side.index()];
+        daemon.signal(signal)?;
+        interrupt::until("end of a gateway", START, || Ok(!daemon.is_running()?))
+    }
+
+    /// Starts one again that has ended, and waits until it answers.
+    ///
+    /// # Errors
+    /// As [`Gateways::start`].
+    pub fn start_again(&mut self, lab: &Lab, setup: &Setup, side: Side) -> Result<()> {
+        self.daemons[side.index()] = launch(lab, setup, side)?;
+        self.wait_ready(side)
     }
 
     /// What `weir status --json` says of a gateway.
@@ -90,6 +126,17 @@ impl Gateways {
         command.arg(&self.run_folders[side.index()]);
         let said = process::run(&mut command, SHORT)?.stdout;
         serde_json::from_str(&said).context("`weir status --json` speaks JSON")
+    }
+
+    /// What `weir drops` says of a gateway, for people.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn drops(&self, side: Side) -> Result<String> {
+        let mut command = Command::new(&self.program);
+        command.args(["drops", NAMES[side.index()], "--run-dir"]);
+        command.arg(&self.run_folders[side.index()]);
+        Ok(process::run(&mut command, SHORT)?.stdout)
     }
 
     /// Leaves them running.
@@ -122,6 +169,38 @@ impl Gateways {
         });
         waited.with_context(|| format!("{}: {}", NAMES[side.index()], self.log(side).trim()))
     }
+}
+
+/// Both configurations, with fresh keys where `setup` seals.
+///
+/// # Errors
+/// `weir keys generate` fails; its own words.
+pub fn configurations(lab: &Lab, setup: &Setup) -> Result<[String; 2]> {
+    let keys = match setup.protection {
+        Protection::Plain => None,
+        _ => Some(Keys::generate(lab, &setup.program)?),
+    };
+    Ok(Side::BOTH.map(|side| configuration(lab, side, setup, keys.as_ref())))
+}
+
+/// Writes the file that a gateway reads at its start and at SIGHUP; returns where.
+///
+/// # Errors
+/// The disk refuses.
+pub fn configure(lab: &Lab, side: Side, text: &str) -> Result<PathBuf> {
+    let file = lab.folder().join(format!("{}.toml", NAMES[side.index()]));
+    fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+    Ok(file)
+}
+
+fn launch(lab: &Lab, setup: &Setup, side: Side) -> Result<Running> {
+    let program = setup.program.display().to_string();
+    let mut command = match setup.outlives_lab {
+        true => lab.gateway(side).lasting_command(&program),
+        false => lab.gateway(side).command(&program),
+    };
+    let file = lab.folder().join(format!("{}.toml", NAMES[side.index()]));
+    Running::start(command.arg("up").arg(file))
 }
 
 /// The two directions' keys, made by `weir keys generate`.
@@ -160,7 +239,6 @@ pub fn run_folder(lab: &Lab, side: Side) -> PathBuf {
 fn configuration(lab: &Lab, side: Side, setup: &Setup, keys: Option<&Keys>) -> String {
     let name = NAMES[side.index()];
     let state_folder = lab.folder().join("state").join(name);
-    let driver = setup.driver.as_ref().map(|it| format!("driver = \"{it}\"\n")).unwrap_or_default();
     let mut text = format!(
         "[gateway]\n\
          name = \"{name}\"\n\
@@ -170,32 +248,46 @@ fn configuration(lab: &Lab, side: Side, setup: &Setup, keys: Option<&Keys>) -> S
          [[pair]]\n\
          host = \"{HOST_PORT}\"\n\
          wire = \"{WIRE_PORT}\"\n\
-         address = \"{}/24\"\n\
-         {driver}",
+         {}",
         state_folder.display(),
         run_folder(lab, side).display(),
-        GATEWAY_V4[side.index()],
+        setup.pair_lines,
     );
-    let Some(keys) = keys else {
-        return text + "default = \"forward\"\n";
-    };
+    if let Some(driver) = &setup.driver {
+        text += &format!("driver = \"{driver}\"\n");
+    }
+    if matches!(setup.protection, Protection::Plain | Protection::Sealed) {
+        text += &format!("address = \"{}/24\"\n", GATEWAY_V4[side.index()]);
+    }
+    match keys {
+        None => text + "default = \"forward\"\n",
+        Some(keys) => text + &peer(side, setup.protection, keys),
+    }
+}
+
+/// The `[[peer]]` of the gateway on `side`.
+fn peer(side: Side, protection: Protection, keys: &Keys) -> String {
+    let other = side.other().index();
     let association = |sender: Side| {
         let (file, spi) = &keys.by_sender[sender.index()];
         format!("{{ spi = {spi}, key_file = \"{}\" }}", file.display())
     };
-    text += &format!(
-        "\n\
-         [[peer]]\n\
-         name = \"{}\"\n\
-         endpoint = \"{}\"\n\
-         mode = \"ethernet\"\n\
-         protects = \"everything\"\n\
-         seal = {}\n\
-         open = {}\n",
-        NAMES[side.other().index()],
-        GATEWAY_V4[side.other().index()],
+    let place = match protection {
+        Protection::BorrowedTunnel | Protection::BorrowedTransport => {
+            let tunnel = protection == Protection::BorrowedTunnel;
+            let mode = if tunnel { "tunnel" } else { "transport" };
+            let (v4, v6) = (HOST_V4[other], HOST_V6[other]);
+            format!("mode = \"{mode}\"\nprotects = [\"{v4}/32\", \"{v6}/128\"]\n")
+        }
+        Protection::Plain | Protection::Sealed => format!(
+            "endpoint = \"{}\"\nmode = \"ethernet\"\nprotects = \"everything\"\n",
+            GATEWAY_V4[other]
+        ),
+    };
+    format!(
+        "\n[[peer]]\nname = \"{}\"\n{place}seal = {}\nopen = {}\n",
+        NAMES[other],
         association(side),
         association(side.other()),
-    );
-    text
+    )
 }

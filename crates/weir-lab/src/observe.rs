@@ -7,10 +7,25 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use rustix::process::Signal;
 use serde_json::Value;
+use weir_port::capture::CaptureReader;
 
 use crate::netns::{Namespace, SHORT};
 use crate::process::{self, Running};
+use crate::topology::{GATEWAY_MAC, text_mac};
 use crate::traffic::Kind;
+
+/// A pcap filter for ESP, straight over IP or in UDP.
+pub const ESP: &str = "ip proto 50 or ip6 proto 50 or udp port 4500";
+
+/// A pcap filter for address resolution: ARP and neighbour discovery.
+pub const NEIGHBOUR: &str = "arp or (icmp6 and ip6[40] >= 133 and ip6[40] <= 137)";
+
+/// A pcap filter for all that may cross a sealed wire in clear: the gateways themselves asking for
+/// each other's Ethernet addresses.
+pub fn gateways_neighbour() -> String {
+    let [a, b] = GATEWAY_MAC.map(text_mac);
+    format!("({NEIGHBOUR}) and (ether src {a} or ether src {b})")
+}
 
 /// Kernel buffer of a capture, KiB: room for a burst while tcpdump writes.
 const BUFFER_KIB: &str = "65536";
@@ -115,6 +130,18 @@ impl Captured {
         let said = process::run(&mut command, COUNTING)?.stdout;
         let number = said.split_whitespace().next().and_then(|word| word.parse().ok());
         number.with_context(|| format!("tcpdump --count said: {}", said.trim()))
+    }
+
+    /// Its frames, in their order.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn frames(&self) -> Result<Vec<Vec<u8>>> {
+        let mut reader = CaptureReader::open(&self.file)?;
+        let mut all = Vec::new();
+        let mut take = |bytes: &[u8]| all.push(bytes.to_vec());
+        while reader.next_batch(&mut |frames| frames.iter().for_each(|it| take(it.bytes())))? > 0 {}
+        Ok(all)
     }
 
     /// How many of its frames hold `bytes` anywhere, by tshark.

@@ -5,9 +5,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use super::{ESP, NEIGHBOUR, Options, Report, SNAP_LEN, WeirSaw};
+use super::{Options, Report, SNAP_LEN, WeirSaw};
 use crate::gateways::{Gateways, Protection, Setup};
-use crate::observe::Capture;
+use crate::observe::{Capture, ESP, gateways_neighbour};
 use crate::topology::{HOST_V4, HOST_V6, Hosts, Lab, Plan, Side, WIRE_END_A};
 use crate::vm::{Guest, GuestKernel, JobResult};
 
@@ -67,10 +67,9 @@ pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<R
     let mut a = Guest::boot(&lab, Side::A, &kernel)?;
     let mut b = Guest::boot(&lab, Side::B, &kernel)?;
     let setup = Setup {
-        program: options.program.clone(),
-        protection: Protection::Sealed,
         driver: options.driver.clone(),
         outlives_lab: options.keep,
+        ..Setup::new(&options.program, Protection::Sealed)
     };
     let gateways = Gateways::start(&lab, &setup)?;
     a.wait_ready()?;
@@ -125,7 +124,7 @@ fn observe(
     }
     let captured = capture.stop()?;
     let after = [gateways.status(Side::A)?, gateways.status(Side::B)?];
-    let clear = format!("not ({ESP}) and not ({NEIGHBOUR})");
+    let clear = format!("not ({ESP}) and not ({})", gateways_neighbour());
     let succeeded = client.code == 0 && server.code == 0;
     if !succeeded {
         eprintln!("{}: {}{}", tool.client, client.output.trim(), server.output.trim());

@@ -21,11 +21,14 @@ use weir_wire::frame::{Link, Offload};
 use weir_wire::parse::parse;
 
 use crate::interrupt;
+use crate::netns::Namespace;
 use crate::topology::{HOST_DEVICE, Lab, Side};
 use crate::traffic::frames::{PREBUILT_TCP_PORTS, Planned, RoceStream};
 
 /// No frame is on its way for longer than this.
 const QUIET: Duration = Duration::from_millis(700);
+/// The same for a stream, whose sender may itself be held up.
+const STREAM_QUIET: Duration = Duration::from_secs(3);
 
 /// What became of planned frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -137,6 +140,116 @@ pub fn blast(
         }
         blast.seconds = begin.elapsed().as_secs_f64();
         Ok(blast)
+    })
+}
+
+/// What arrived of a stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Streamed {
+    /// Frames that the sending socket took.
+    pub sent: u64,
+    /// Frames that it refused.
+    pub refused: u64,
+    /// Frames that arrived byte for byte, each after the one sent before it.
+    pub in_order: u64,
+    /// RDMA frames that arrived otherwise: altered, late or twice.
+    pub others: u64,
+}
+
+impl Streamed {
+    /// Whether every frame arrived, in order, and nothing else did.
+    pub fn is_exact(&self) -> bool {
+        self.in_order == self.sent && self.refused == 0 && self.others == 0
+    }
+}
+
+/// Sends `count` frames of a RoCE stream from host A, `rate_per_second` of them, while host B
+/// compares each with the one that is next.
+///
+/// # Errors
+/// A port cannot be opened or read, or a signal came.
+pub fn stream(
+    lab: &Lab,
+    stream: &RoceStream,
+    count: u64,
+    rate_per_second: u32,
+) -> Result<Streamed> {
+    let mut expected = stream.clone();
+    let mut sending = stream.clone();
+    thread::scope(|scope| {
+        let (ready, opened) = std::sync::mpsc::channel();
+        let receiving = scope.spawn(move || -> Result<(u64, u64)> {
+            lab.host(Side::B).enter()?;
+            let options = XdpOptions { selection: bypass_traffic(), ..XdpOptions::default() };
+            let mut port = XdpPort::open(HOST_DEVICE, &options)?;
+            let _ = ready.send(());
+            receive_in_order(&mut port, &mut expected, count)
+        });
+        // An error of the receiver shows when it is joined.
+        let blast = match opened.recv() {
+            Ok(()) => blast(lab, &mut sending, count, rate_per_second)?,
+            Err(_) => Blast { sent: 0, refused: 0, seconds: 0.0 },
+        };
+        let received = receiving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let (in_order, others) = received;
+        Ok(Streamed { sent: blast.sent, refused: blast.refused, in_order, others })
+    })
+}
+
+/// Frames of `expected` that came in its order, and others, until all `count` are there or nothing
+/// comes any more.
+fn receive_in_order(
+    port: &mut XdpPort,
+    expected: &mut RoceStream,
+    count: u64,
+) -> Result<(u64, u64)> {
+    let (mut in_order, mut others) = (0, 0);
+    let mut next = expected.next_frame().to_vec();
+    let mut last = Instant::now();
+    while in_order < count && last.elapsed() < STREAM_QUIET {
+        interrupt::check()?;
+        let came = port.receive(&mut |batch| {
+            for frame in batch.iter() {
+                if frame.bytes() == next {
+                    in_order += 1;
+                    next.copy_from_slice(expected.next_frame());
+                } else {
+                    others += u64::from(is_bypass_traffic(frame.bytes()));
+                }
+            }
+        });
+        if came.context("host B cannot receive")? > 0 {
+            last = Instant::now();
+        } else {
+            thread::sleep(Duration::from_micros(200));
+        }
+    }
+    Ok((in_order, others))
+}
+
+/// Sends `frames` out of `port` inside `namespace` as they are, in their order.
+///
+/// # Errors
+/// The port cannot be opened, refuses a frame, or a signal came.
+pub fn send_frames(
+    namespace: &Namespace,
+    port: &str,
+    frames: &[Vec<u8>],
+    rate_per_second: u32,
+) -> Result<()> {
+    on_own_thread(|| {
+        namespace.enter()?;
+        let options = PacketOptions { ring_slots: 64, ..PacketOptions::default() };
+        let mut port = PacketPort::open(port, options)?;
+        let mut pace = Pace::new(rate_per_second);
+        for chunk in frames.chunks(BATCH / 4) {
+            pace.wait(chunk.len())?;
+            let pieces: Vec<[IoSlice<'_>; 1]> =
+                chunk.iter().map(|frame| [IoSlice::new(frame)]).collect();
+            let done = transmit(&mut port, &pieces);
+            anyhow::ensure!(done.dropped == 0, "{} refused {} frames", port.name(), done.dropped);
+        }
+        Ok(())
     })
 }
 

@@ -187,15 +187,13 @@ fn run_demo(args: &DemoArgs) -> Result<ExitCode> {
 fn run_up(args: &UpArgs) -> Result<ExitCode> {
     let program = program()?;
     let mut lab = Lab::build(Plan { host_mtu: args.mtu, wire_mtu: args.mtu, ..Plan::default() })?;
-    let gateways = Gateways::start(
-        &lab,
-        &Setup {
-            program: program.clone(),
-            protection: if args.plain { Protection::Plain } else { Protection::Sealed },
-            driver: args.driver.clone(),
-            outlives_lab: true,
-        },
-    )?;
+    let protection = if args.plain { Protection::Plain } else { Protection::Sealed };
+    let setup = Setup {
+        driver: args.driver.clone(),
+        outlives_lab: true,
+        ..Setup::new(&program, protection)
+    };
+    let gateways = Gateways::start(&lab, &setup)?;
     gateways.detach();
     lab.keep();
     writeln!(io::stdout(), "{}", demo::how_to_look_around(&lab, &program))?;

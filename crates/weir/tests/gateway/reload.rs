@@ -1,0 +1,41 @@
+//! SIGHUP loses nothing.
+
+use rustix::process::Signal;
+use weir_lab::gateways::{configurations, configure};
+use weir_lab::topology::Side;
+use weir_lab::traffic::bypass::stream;
+
+use super::*;
+
+const FRAMES: u64 = 30_000;
+const RATE_PER_SECOND: u32 = 5000;
+
+#[test]
+fn five_reloads_of_both_gateways_lose_alter_and_reorder_nothing() {
+    let Some(Stand { lab, _turn }) = stand("five_reloads_lose_nothing") else { return };
+    let setup = sealed();
+    let texts = configurations(&lab, &setup).unwrap();
+    let mut gateways = Gateways::start_configured(&lab, &setup, &texts).unwrap();
+    wait_until_it_flows(&lab);
+    let frames = RoceStream::new(1024).unwrap();
+    let streamed = thread::scope(|scope| {
+        let streaming = scope.spawn(|| stream(&lab, &frames, FRAMES, RATE_PER_SECOND).unwrap());
+        for round in 2..=6 {
+            pause(500);
+            let icrc = if round % 2 == 0 { "off" } else { "check" };
+            let changed =
+                format!("[[pair]]\nicrc = \"{icrc}\"\nroce_mtu = {}", 1024 << (round % 3));
+            for side in Side::BOTH {
+                configure(&lab, side, &texts[side.index()].replace("[[pair]]", &changed)).unwrap();
+                gateways.daemon(side).signal(Signal::HUP).unwrap();
+            }
+            for side in Side::BOTH {
+                wait_status(&gateways, side, |it| it["pairs"][0]["policy_epoch"] == round);
+            }
+        }
+        assert!(!streaming.is_finished(), "all reloads happened while frames flowed");
+        streaming.join().unwrap()
+    });
+    assert_eq!(streamed.sent, FRAMES);
+    assert!(streamed.is_exact(), "{streamed:?}");
+}

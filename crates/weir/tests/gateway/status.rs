@@ -1,0 +1,89 @@
+//! `weir status` and `weir drops` against what tcpdump counted.
+
+use weir_lab::topology::{HOST_DEVICE, Side, WIRE_END_B};
+use weir_lab::traffic::bypass::send_frames;
+use weir_lab::traffic::tcp;
+
+use super::*;
+
+#[test]
+fn counters_add_up_under_load_and_agree_with_the_wire() {
+    let Some(Stand { lab, _turn }) = stand("counters_add_up_under_load") else { return };
+    let wire = listen(&lab, 128);
+    let gateways = sealing_gateways(&lab, &sealed());
+    under_traffic(&lab, || {
+        for _ in 0..3 {
+            assert_eq!(tcp::transfer(&lab, 4 << 20).unwrap(), 4 << 20);
+            for side in Side::BOTH {
+                assert_adds_up(&gateways.status(side).unwrap());
+            }
+        }
+    });
+    let statuses = at_rest(&gateways);
+    let wire = wire.stop().unwrap();
+    assert_eq!(wire.dropped_by_kernel, 0);
+    let sent = |side: Side| number(&statuses[side.index()], "/pairs/0/wire/port/sent_frames");
+    for side in Side::BOTH {
+        let status = &statuses[side.index()];
+        assert_adds_up(status);
+        let count = |name: &str| number(status, &format!("/pairs/0/wire/port/{name}"));
+        let lost = count("lost_ring_full") + count("lost_truncated");
+        assert_eq!(sent(side.other()), count("received_frames") + lost, "{status:#}");
+        assert_eq!(count("received_frames"), number(status, "/pairs/0/wire/received"));
+    }
+    assert_eq!(sent(Side::A) + sent(Side::B), wire.count("").unwrap());
+}
+
+#[test]
+fn every_drop_is_shown_under_its_reason() {
+    let Some(Stand { lab, _turn }) = stand("every_drop_is_shown") else { return };
+    let gateways = sealing_gateways(&lab, &sealed());
+    let mut lldp = vec![0; 60];
+    lldp[..14].copy_from_slice(&[1, 0x80, 0xc2, 0, 0, 0xe, 2, 0, 0, 0, 0, 9, 0x88, 0xcc]);
+    send_frames(lab.host(Side::A), HOST_DEVICE, &[lldp], 1000).unwrap();
+    let plain = RoceStream::new(256).unwrap().next_frame().to_vec();
+    send_frames(lab.wire(), WIRE_END_B, &[plain.clone(), plain], 1000).unwrap();
+    let dropped = |side: Side, port: &str, reason: &str, count: u64| {
+        let path = format!("/pairs/0/{port}/dropped_by_reason/{reason}");
+        wait_status(&gateways, side, |it| it.pointer(&path).is_some_and(|it| *it == count));
+        let shown = gateways.drops(side).unwrap();
+        assert!(shown.contains(reason), "{shown}");
+    };
+    dropped(Side::A, "host", "link_protocol", 1);
+    dropped(Side::B, "wire", "not_sealed", 2);
+}
+
+#[track_caller]
+fn assert_adds_up(status: &Value) {
+    assert_eq!(status["adds_up"], true, "{status:#}");
+    for port in ["host", "wire"] {
+        let side = &status["pairs"][0][port];
+        let parts = ["forwarded", "sealed", "opened", "clear", "punted", "consumed", "dropped"];
+        let sum: u64 = parts.iter().map(|part| side[part].as_u64().unwrap()).sum();
+        assert_eq!(side["received"], sum, "{side:#}");
+    }
+}
+
+/// Both statuses, once nothing moves any more.
+fn at_rest(gateways: &Gateways) -> [Value; 2] {
+    let read = || Side::BOTH.map(|side| gateways.status(side).unwrap());
+    let moved = |statuses: &[Value; 2]| {
+        let all = statuses.each_ref().map(|it| {
+            ["host", "wire"].map(|port| {
+                let port = format!("/pairs/0/{port}/port");
+                ["received_frames", "sent_frames"].map(|it2| number(it, &format!("{port}/{it2}")))
+            })
+        });
+        all
+    };
+    let mut last = read();
+    interrupt::until("rest", PATIENCE, || {
+        pause(400);
+        let now = read();
+        let rests = moved(&now) == moved(&last);
+        last = now;
+        Ok(rests)
+    })
+    .unwrap();
+    last
+}
