@@ -45,6 +45,7 @@ fn a_killed_gateway_never_seals_twice_with_one_sequence_number_or_nonce() {
             gateways.end(Side::A, Signal::KILL).unwrap();
             gateways.start_again(&lab, &setup, Side::A).unwrap();
             wait_until_it_flows(&lab);
+            pause(400);
         }
     });
     let (mut sequences, mut nonces) = (HashSet::new(), HashSet::new());
