@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
-use weir_engine::esp::open::OpeningState;
+use weir_engine::esp::open::{OpeningSa, OpeningState};
 use weir_engine::esp::sa::Fingerprint;
 use weir_engine::esp::seal::SealingSa;
 use weir_engine::meter::{Meter, MeterLimits};
@@ -145,7 +145,7 @@ impl Worker {
             seed()?,
         );
         let ports = open_ports(&pair, &plan)?;
-        let (associations, kept) = begin(plan.associations, Vec::new(), &reserver)?;
+        let (associations, keeping) = begin(plan.associations, &[], &[], &reserver)?;
         let engine = Engine::new(plan.policy, associations, meter)?;
         let (answer, answers) = channel();
         Ok(Self {
@@ -153,7 +153,7 @@ impl Worker {
             relay: Relay::new(ports, engine),
             guard,
             commands,
-            kept,
+            kept: go_on(keeping, Vec::new()),
             keeping_fails: false,
             reserver,
             answer,
@@ -197,19 +197,24 @@ impl Worker {
         }
     }
 
-    /// Takes a plan whole, or says why not and goes on.
+    /// Takes a plan whole, or says why not and goes on as before.
     fn swap(&mut self, plan: PairPlan) {
-        let old = std::mem::take(&mut self.kept);
-        let epoch = plan.policy.epoch;
-        match begin(plan.associations, old, &self.reserver) {
-            Ok((associations, kept)) => {
-                self.kept = kept;
-                match self.relay.engine().swap(plan.policy, associations) {
-                    Ok(()) => self.relay.tick(clock()),
-                    Err(error) => tracing::error!(%error, epoch, "plan refused"),
-                }
+        let PairPlan { policy, associations } = plan;
+        let epoch = policy.epoch;
+        let engine = self.relay.engine();
+        let sealing: Vec<Fingerprint> =
+            engine.sealing_associations().map(|it| it.state().fingerprint).collect();
+        let begun = begin(associations, &sealing, &self.kept, &self.reserver);
+        let taken = begun.and_then(|(associations, keeping)| {
+            engine.swap(policy, associations)?;
+            Ok(keeping)
+        });
+        match taken {
+            Ok(keeping) => {
+                self.kept = go_on(keeping, std::mem::take(&mut self.kept));
+                self.relay.tick(clock());
             }
-            Err(error) => tracing::error!(%error, epoch, "plan refused"),
+            Err(error) => tracing::error!("plan {epoch} refused: {error:#}"),
         }
     }
 
@@ -262,40 +267,58 @@ fn keep(engine: &mut Engine, kept: &mut [Kept], keeping_fails: &mut bool) -> boo
     true
 }
 
-/// Associations for the engine, and the files of those that open. What `old` holds under the same
-/// key is running and goes on.
+/// Whose replay state a peer's opening association has.
+enum Keeping {
+    /// That of an association which runs already under this key.
+    Running(Fingerprint),
+    /// Its own.
+    New(Kept),
+}
+
+/// Associations that the engine does not have yet, and who keeps the state of those that open.
+/// Those that run under the same key, in `sealing` and `opening`, go on.
 fn begin(
     plans: Vec<AssociationPlan>,
-    mut old: Vec<Kept>,
+    sealing: &[Fingerprint],
+    opening: &[Kept],
     reserver: &Reserver,
-) -> Result<(Associations, Vec<Kept>)> {
+) -> Result<(Associations, Vec<Keeping>)> {
     let mut associations = Associations::default();
-    let mut kept = Vec::new();
+    let mut keeping = Vec::new();
     for plan in plans {
         let context = || format!("peer {}", plan.peer);
-        let running = old.iter().position(|kept| kept.fingerprint == plan.open.fingerprint());
-        if let Some(running) = running {
-            kept.push(old.swap_remove(running));
+        if !sealing.contains(&plan.seal.fingerprint()) {
+            let mut new =
+                SealingSa::new(&plan.seal, plan.sealing_state.as_ref()).with_context(context)?;
+            if let Some(wanted) = new.reservation_needed() {
+                new.extend_reservation(&reserver.wait(wanted).with_context(context)?);
+            }
+            associations.sealing.push(new);
+        }
+        let fingerprint = plan.open.fingerprint();
+        if opening.iter().any(|kept| kept.fingerprint == fingerprint) {
+            keeping.push(Keeping::Running(fingerprint));
             continue;
         }
-        let mut sealing =
-            SealingSa::new(&plan.seal, plan.sealing_state.as_ref()).with_context(context)?;
-        if let Some(wanted) = sealing.reservation_needed() {
-            sealing.extend_reservation(&reserver.wait(wanted).with_context(context)?);
-        }
-        associations.sealing.push(sealing);
-        let opening =
-            weir_engine::esp::open::OpeningSa::new(&plan.open, plan.opening_state.as_ref())
-                .with_context(context)?;
-        kept.push(Kept {
-            fingerprint: plan.open.fingerprint(),
-            file: plan.opening_file,
-            state: opening.empty_state(),
-            record: Vec::new(),
-        });
-        associations.opening.push(opening);
+        let new = OpeningSa::new(&plan.open, plan.opening_state.as_ref()).with_context(context)?;
+        let state = new.empty_state();
+        let record = Vec::new();
+        keeping.push(Keeping::New(Kept { fingerprint, file: plan.opening_file, state, record }));
+        associations.opening.push(new);
     }
-    Ok((associations, kept))
+    Ok((associations, keeping))
+}
+
+/// The state that is kept from now on, beside the peers, from what was kept so far.
+fn go_on(keeping: Vec<Keeping>, mut old: Vec<Kept>) -> Vec<Kept> {
+    let kept = keeping.into_iter().map(|keeping| match keeping {
+        Keeping::New(kept) => kept,
+        Keeping::Running(key) => {
+            let running = old.iter().position(|kept| kept.fingerprint == key);
+            old.swap_remove(running.expect("two peers never share a key"))
+        }
+    });
+    kept.collect()
 }
 
 fn open_ports(pair: &Pair, plan: &PairPlan) -> Result<Ports> {
