@@ -49,11 +49,22 @@ const TEST: &[&str] = &[
     "bpftool",
     "wireguard-go",
     "wireguard-tools",
+    "tcpreplay",
+    "zstd",
+    "libpcap0.8",
 ];
 
 /// The peers that are measured beside us.
-const BENCH: &[&str] =
-    &["softflowd", "nfdump", "tcpdump", "wireguard-go", "wireguard-tools", "tcpreplay"];
+const BENCH: &[&str] = &[
+    "softflowd",
+    "nfdump",
+    "tcpdump",
+    "wireguard-go",
+    "wireguard-tools",
+    "tcpreplay",
+    "wireshark-common",
+    "netsniff-ng",
+];
 
 /// Installs what is missing for `purpose`. True unless there is no such purpose: a package that
 /// cannot be had is named, and the task goes on without it.
