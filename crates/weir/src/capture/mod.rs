@@ -6,10 +6,9 @@
 //!                                 lost: full  filtered out           not written
 //! ```
 //!
-//! [`Counts::add_up`] is the law: what the kernel's tap took is what was lost for want of room in the
-//! ring and what was received; what was received was filtered out, came after the end, was not
-//! written, or is in a file. One thread does all of it: it is never waiting for more than one thing,
-//! and the ring bridges the disk's pauses.
+//! [`Counts::add_up`] is the law: what the kernel's tap took is what was lost for want of room in
+//! the ring and what was received; what was received was filtered out, came after the end, was not
+//! written, or is in a file. One thread does all of it: the ring bridges the disk's pauses.
 
 mod counts;
 mod files;

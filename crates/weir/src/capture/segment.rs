@@ -1,5 +1,5 @@
-//! One capture file being written: whole blocks are gathered and leave by one large write, and after
-//! a write that fails the file still ends with a whole block.
+//! One capture file being written: whole blocks are gathered and leave by one large write, and
+//! after a write that fails the file still ends with a whole block.
 
 use std::fs::File;
 use std::io::{self, Write};

@@ -75,7 +75,8 @@ pub struct CaptureArgs {
     #[arg(long)]
     pub cnp: bool,
     /// Keep only the first bytes of each packet
-    #[arg(short, long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..=262_144))]
+    #[arg(short, long, value_name = "BYTES")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=262_144))]
     pub snap: Option<u32>,
     /// End after this many packets are taken
     #[arg(short, long, value_name = "PACKETS", value_parser = clap::value_parser!(u64).range(1..))]
