@@ -144,7 +144,11 @@ impl Engine {
         Ok(())
     }
 
-    fn check(&self, policy: &Policy, new: &Associations) -> Result<(), PolicyError> {
+    /// Whether [`Engine::swap`] would take them.
+    ///
+    /// # Errors
+    /// [`PolicyError`].
+    pub fn check(&self, policy: &Policy, new: &Associations) -> Result<(), PolicyError> {
         for peer in &policy.peers {
             let missing = |spi| PolicyError::NoAssociation { peer: peer.name.clone(), spi };
             let kept = self.sealing.iter().map(|peer| &peer.association);

@@ -197,6 +197,48 @@ fn a_broken_file_at_sighup_leaves_the_old_configuration_in_force() {
 }
 
 #[test]
+fn a_plan_that_one_of_two_pairs_refuses_changes_neither() {
+    if !namespaces() {
+        return;
+    }
+    let second = "ip link add host2 type veth peer name host3 && \
+                  ip link add wire2 type veth peer name wire3 && \
+                  for i in host2 host3 wire2 wire3; do ip link set $i up; done &&";
+    let place = Place::new();
+    let configure = |icrc: &str, peer: &str, keys: &str| {
+        let sealing = place.sealing().replace("[[peer]]", &format!("[[peer]]\n{peer}"));
+        let more = format!("icrc = \"{icrc}\"\n[[pair]]\nhost = \"host2\"\nwire = \"wire2\"\n");
+        place.configure("gw", &(more + &sealing.replace("keys/", keys)));
+    };
+    configure("check", "pair = \"host2\"", "keys/");
+    let mut gateway = place.up(second, &[]);
+    let status = gateway.wait(|_| true);
+    assert_eq!(status["pairs"].as_array().map(Vec::len), Some(2));
+    let epochs = |status: &serde_json::Value| {
+        [0, 1].map(|pair| status["pairs"][pair]["policy_epoch"].as_u64().unwrap())
+    };
+
+    // The first pair could take this; the second would have to forget what it accepted.
+    configure("off", "pair = \"host2\"\nreplay_window = 2048", "keys/");
+    gateway.signal("-HUP");
+    let status = gateway.wait(|status| status["reloads_refused"] == 1);
+    assert_eq!(epochs(&status), [1, 1]);
+    let log = gateway.log();
+    assert!(log.contains("pair host2: peer b: the SPI, the numbering or the replay"), "{log}");
+
+    // With new keys both take it.
+    fs::rename(place.path("keys"), place.path("old")).unwrap();
+    place.sealing();
+    fs::rename(place.path("keys"), place.path("new")).unwrap();
+    fs::rename(place.path("old"), place.path("keys")).unwrap();
+    configure("off", "pair = \"host2\"\nreplay_window = 2048", "new/");
+    gateway.signal("-HUP");
+    gateway.wait(|status| epochs(status) == [2, 2]);
+    gateway.signal("-TERM");
+    assert_eq!(gateway.ended(), Some(0), "{}", gateway.log());
+}
+
+#[test]
 fn a_second_gateway_on_the_same_ports_is_refused() {
     if !namespaces() {
         return;

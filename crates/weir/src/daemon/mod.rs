@@ -20,6 +20,8 @@ pub mod state;
 
 pub mod plan;
 
+pub mod prepare;
+
 pub mod worker;
 
 pub mod relay;

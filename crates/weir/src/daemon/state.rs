@@ -255,6 +255,10 @@ impl Drop for StateStore {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+        // Closing does not unlock while a process that is just being started still has a copy.
+        for file in self.held.values() {
+            let _ = file.unlock();
+        }
     }
 }
 

@@ -12,8 +12,9 @@ use signal_hook::iterator::{Handle, Signals};
 use super::control::{ControlSocket, Question};
 use super::lock::Locks;
 use super::notify::{self, Watchdog};
-use super::plan;
+use super::plan::{self, PairPlan};
 use super::preflight::{self, Administration};
+use super::prepare::{self, Prepared};
 use super::state::{LostState, StateStore};
 use super::worker::{WorkerCommand, WorkerHandle, WorkerSetup};
 use crate::api::dto::{PairSnapshot, Request, Response, Snapshot};
@@ -23,9 +24,6 @@ use crate::machine::Machine;
 
 /// How often the workers are looked at.
 const TICK: Duration = Duration::from_millis(500);
-
-/// How long a worker may take to show its counters; a batch takes microseconds.
-const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How to run.
 #[derive(Clone, Debug)]
@@ -118,10 +116,12 @@ impl Gateway {
             .iter()
             .zip(plans)
             .map(|(pair, plan)| {
+                let context = || format!("pair {}", pair.name);
                 let (limits, reserver) = (settings.limits, store.reserver());
-                let (pair_settings, on_failure) = (pair.clone(), settings.gateway.on_failure);
-                let setup = WorkerSetup { pair: pair_settings, on_failure, limits, plan, reserver };
-                WorkerHandle::start(setup).with_context(|| format!("pair {}", pair.name))
+                let plan = prepare::prepare(plan, &[], &reserver).with_context(context)?;
+                let (pair, on_failure) = (pair.clone(), settings.gateway.on_failure);
+                let setup = WorkerSetup { pair, on_failure, limits, plan, reserver };
+                WorkerHandle::start(setup).with_context(context)
             })
             .collect::<Result<_>>()?;
         let socket = settings.gateway.control_socket();
@@ -189,7 +189,9 @@ impl Gateway {
             Ok(()) => tracing::info!(epoch = self.epoch, "configuration accepted"),
             Err(failure) => {
                 self.reloads_refused += 1;
-                tracing::error!("configuration refused, the one before stays in force:\n{failure}");
+                tracing::error!(
+                    "configuration refused, the one before stays in force:\n{failure:#}"
+                );
             }
         }
         notify::ready(&format!("configuration {}", self.epoch));
@@ -200,23 +202,41 @@ impl Gateway {
         if let Some(what) = needs_restart(&self.settings, &settings) {
             return Err(anyhow::anyhow!("{what} changed: that needs a restart").into());
         }
-        let machine = Machine::read().context("cannot read the machine's interfaces")?;
-        let epoch = self.epoch + 1;
-        let plans = plan::plans(&settings, &keys, &machine, &mut self.store, epoch)?;
-        for (worker, plan) in self.workers.iter().zip(plans) {
-            if !worker.tell(WorkerCommand::Swap(Box::new(plan))) {
-                // Its end, or its hang, ends the gateway: half a configuration never stays.
-                return Err(anyhow::anyhow!("pair {} takes no commands", worker.name).into());
+        let prepared = self.prepare(&settings, &keys)?;
+        for (worker, plan) in self.workers.iter_mut().zip(prepared) {
+            let Err(error) = worker.offer(plan) else { continue };
+            let error = error.context(format!("pair {}", worker.name));
+            for worker in &self.workers {
+                worker.tell(WorkerCommand::Discard);
             }
+            return Err(error.into());
+        }
+        for worker in &mut self.workers {
+            // False: it has ended, and its end is the gateway's. Half a configuration never stays.
+            worker.commit();
         }
         self.settings = settings;
-        self.epoch = epoch;
+        self.epoch += 1;
         Ok(())
+    }
+
+    /// All pairs' plans, with everything that can be refused behind them.
+    fn prepare(&mut self, settings: &Settings, keys: &Keys) -> Result<Vec<Prepared>> {
+        let machine = Machine::read().context("cannot read the machine's interfaces")?;
+        let plans = plan::plans(settings, keys, &machine, &mut self.store, self.epoch + 1)?;
+        let running: Vec<_> = self.workers.iter().map(WorkerHandle::running).collect();
+        prepare::refuse_moved_keys(&plans, &running)?;
+        let reserver = self.store.reserver();
+        let prepare = |(worker, plan): (&WorkerHandle, PairPlan)| {
+            prepare::prepare(plan, worker.running(), &reserver)
+                .with_context(|| format!("pair {}", worker.name))
+        };
+        self.workers.iter().zip(plans).map(prepare).collect()
     }
 
     fn snapshot(&self) -> Result<Snapshot> {
         let pairs: Vec<PairSnapshot> =
-            self.workers.iter().map(snapshot_of).collect::<Result<_>>()?;
+            self.workers.iter().map(WorkerHandle::snapshot).collect::<Result<_>>()?;
         let gateway = &self.settings.gateway;
         let adds_up = pairs
             .iter()
@@ -251,16 +271,6 @@ impl Gateway {
         }
         Ok(())
     }
-}
-
-fn snapshot_of(worker: &WorkerHandle) -> Result<PairSnapshot> {
-    let (answer, answers) = channel();
-    if !worker.tell(WorkerCommand::Snapshot(answer)) {
-        bail!("pair {} takes no commands", worker.name);
-    }
-    answers
-        .recv_timeout(SNAPSHOT_TIMEOUT)
-        .with_context(|| format!("pair {} does not answer", worker.name))
 }
 
 /// One gateway a name, one gateway an interface; an interface's name is its own in each network

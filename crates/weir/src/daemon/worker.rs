@@ -5,23 +5,25 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
-use weir_engine::esp::open::{OpeningSa, OpeningState};
 use weir_engine::esp::sa::Fingerprint;
-use weir_engine::esp::seal::SealingSa;
 use weir_engine::meter::{Meter, MeterLimits};
-use weir_engine::pipeline::{Associations, Engine};
+use weir_engine::pipeline::{Engine, PolicyError};
+use weir_engine::policy::Policy;
 use weir_port::{Guard, GuardMode, PacketOptions, PacketPort, Port, TapOptions, TapPort};
 use weir_wire::frame::Time;
 
-use super::plan::{AssociationPlan, PairPlan};
+use super::prepare::{Kept, NextKept, Prepared, Running};
 use super::relay::{Ports, Relay};
 use super::show;
-use super::state::{Reserved, Reserver, StateFile};
+use super::state::{Reserved, Reserver};
 use crate::api::dto::PairSnapshot;
 use crate::config::settings::{Driver, Limits, OnFailure, Pair};
 
 /// Commands that wait for a worker, at most.
 const COMMANDS_MAX: usize = 16;
+
+/// How long a worker may take to answer; a batch takes microseconds.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long a worker sleeps when nothing comes; commands and its own packets wait no longer.
 const IDLE: Duration = Duration::from_millis(20);
@@ -39,8 +41,13 @@ const INTERFACE_NAME_MAX: usize = 15;
 /// What a worker can be told.
 #[derive(Debug)]
 pub enum WorkerCommand {
-    /// From the next batch on, this plan. Associations that it keeps go on with their numbers.
-    Swap(Box<PairPlan>),
+    /// Say whether this plan can be taken, and hold it.
+    Prepare(Box<Prepared>, Sender<Result<(), PolicyError>>),
+    /// From the next batch on, the plan that is held. Associations that it keeps go on with their
+    /// numbers.
+    Commit,
+    /// Forget the plan that is held.
+    Discard,
     /// Send the counters.
     Snapshot(Sender<PairSnapshot>),
     /// End, after the batch at hand.
@@ -57,7 +64,7 @@ pub struct WorkerSetup {
     /// Bounds of its tables.
     pub limits: Limits,
     /// What it does first.
-    pub plan: PairPlan,
+    pub plan: Prepared,
     /// Whom to ask for sequence numbers.
     pub reserver: Reserver,
 }
@@ -69,6 +76,9 @@ pub struct WorkerHandle {
     pub name: String,
     commands: SyncSender<WorkerCommand>,
     thread: JoinHandle<Result<()>>,
+    /// What it runs, and what it runs once it is told [`WorkerCommand::Commit`].
+    running: Vec<Running>,
+    next_running: Vec<Running>,
 }
 
 impl WorkerHandle {
@@ -79,10 +89,50 @@ impl WorkerHandle {
     pub fn start(setup: WorkerSetup) -> Result<Self> {
         let (commands, received) = sync_channel(COMMANDS_MAX);
         let name = setup.pair.name.clone();
+        let running = setup.plan.running.clone();
         let mut worker = Worker::new(setup, received)?;
         let thread =
             std::thread::Builder::new().name(format!("pair {name}")).spawn(move || worker.run())?;
-        Ok(Self { name, commands, thread })
+        Ok(Self { name, commands, thread, running, next_running: Vec::new() })
+    }
+
+    /// The associations that it runs.
+    pub fn running(&self) -> &[Running] {
+        &self.running
+    }
+
+    /// Has it hold `plan` until [`WorkerHandle::commit`] or [`WorkerCommand::Discard`].
+    ///
+    /// # Errors
+    /// It cannot take this plan, or does not answer.
+    pub fn offer(&mut self, plan: Prepared) -> Result<()> {
+        let next_running = plan.running.clone();
+        let (answer, answers) = channel();
+        if !self.tell(WorkerCommand::Prepare(Box::new(plan), answer)) {
+            bail!("takes no commands");
+        }
+        answers.recv_timeout(ANSWER_TIMEOUT).context("does not answer")??;
+        self.next_running = next_running;
+        Ok(())
+    }
+
+    /// Puts the plan that it holds in force; false when it has ended.
+    pub fn commit(&mut self) -> bool {
+        self.running = std::mem::take(&mut self.next_running);
+        self.tell(WorkerCommand::Commit)
+    }
+
+    /// Its counters.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn snapshot(&self) -> Result<PairSnapshot> {
+        let (answer, answers) = channel();
+        if !self.tell(WorkerCommand::Snapshot(answer)) {
+            bail!("pair {} takes no commands", self.name);
+        }
+        let answer = answers.recv_timeout(ANSWER_TIMEOUT);
+        answer.with_context(|| format!("pair {} does not answer", self.name))
     }
 
     /// Tells it something; false when it ended or does not take commands any more.
@@ -105,14 +155,6 @@ impl WorkerHandle {
     }
 }
 
-/// An opening association's file and the memory to write it from.
-struct Kept {
-    fingerprint: Fingerprint,
-    file: StateFile,
-    state: OpeningState,
-    record: Vec<u8>,
-}
-
 struct Worker {
     pair: Pair,
     relay: Relay,
@@ -120,6 +162,7 @@ struct Worker {
     commands: Receiver<WorkerCommand>,
     /// Beside the engine's peers, by index.
     kept: Vec<Kept>,
+    prepared: Option<Prepared>,
     keeping_fails: bool,
     reserver: Reserver,
     answer: Sender<Reserved>,
@@ -144,16 +187,21 @@ impl Worker {
             },
             seed()?,
         );
-        let ports = open_ports(&pair, &plan)?;
-        let (associations, keeping) = begin(plan.associations, &[], &[], &reserver)?;
-        let engine = Engine::new(plan.policy, associations, meter)?;
+        let ports = open_ports(&pair, &plan.policy)?;
+        let kept = plan.kept.into_iter().filter_map(|next| match next {
+            NextKept::New(kept) => Some(kept),
+            NextKept::Running(_) => None,
+        });
+        let kept = kept.collect();
+        let engine = Engine::new(plan.policy, plan.associations, meter)?;
         let (answer, answers) = channel();
         Ok(Self {
             pair,
             relay: Relay::new(ports, engine),
             guard,
             commands,
-            kept: go_on(keeping, Vec::new()),
+            kept,
+            prepared: None,
             keeping_fails: false,
             reserver,
             answer,
@@ -168,7 +216,11 @@ impl Worker {
         loop {
             loop {
                 match self.commands.try_recv() {
-                    Ok(WorkerCommand::Swap(plan)) => self.swap(*plan),
+                    Ok(WorkerCommand::Prepare(plan, answer)) => {
+                        let _ = answer.send(self.prepare(*plan));
+                    }
+                    Ok(WorkerCommand::Commit) => self.commit()?,
+                    Ok(WorkerCommand::Discard) => self.prepared = None,
                     Ok(WorkerCommand::Snapshot(answer)) => {
                         let _ = answer.send(self.snapshot());
                     }
@@ -197,25 +249,34 @@ impl Worker {
         }
     }
 
-    /// Takes a plan whole, or says why not and goes on as before.
-    fn swap(&mut self, plan: PairPlan) {
-        let PairPlan { policy, associations } = plan;
-        let epoch = policy.epoch;
-        let engine = self.relay.engine();
-        let sealing: Vec<Fingerprint> =
-            engine.sealing_associations().map(|it| it.state().fingerprint).collect();
-        let begun = begin(associations, &sealing, &self.kept, &self.reserver);
-        let taken = begun.and_then(|(associations, keeping)| {
-            engine.swap(policy, associations)?;
-            Ok(keeping)
-        });
-        match taken {
-            Ok(keeping) => {
-                self.kept = go_on(keeping, std::mem::take(&mut self.kept));
-                self.relay.tick(clock());
-            }
-            Err(error) => tracing::error!("plan {epoch} refused: {error:#}"),
+    /// Whether the engine can take the plan; then it waits for [`Worker::commit`].
+    fn prepare(&mut self, prepared: Prepared) -> Result<(), PolicyError> {
+        self.prepared = None;
+        self.relay.engine().check(&prepared.policy, &prepared.associations)?;
+        self.prepared = Some(prepared);
+        Ok(())
+    }
+
+    /// Puts the prepared plan in force.
+    ///
+    /// # Errors
+    /// None that [`Worker::prepare`] lets through.
+    fn commit(&mut self) -> Result<()> {
+        let Prepared { policy, associations, kept, .. } =
+            self.prepared.take().context("nothing is prepared")?;
+        self.relay.engine().swap(policy, associations)?;
+        let mut old = std::mem::take(&mut self.kept);
+        for next in kept {
+            self.kept.push(match next {
+                NextKept::New(kept) => kept,
+                NextKept::Running(key) => {
+                    let at = old.iter().position(|kept| kept.fingerprint == key);
+                    old.swap_remove(at.context("a running association has no file")?)
+                }
+            });
         }
+        self.relay.tick(clock());
+        Ok(())
     }
 
     /// Asks for sequence numbers where they run short, and takes in what was granted.
@@ -267,74 +328,20 @@ fn keep(engine: &mut Engine, kept: &mut [Kept], keeping_fails: &mut bool) -> boo
     true
 }
 
-/// Whose replay state a peer's opening association has.
-enum Keeping {
-    /// That of an association which runs already under this key.
-    Running(Fingerprint),
-    /// Its own.
-    New(Kept),
-}
-
-/// Associations that the engine does not have yet, and who keeps the state of those that open.
-/// Those that run under the same key, in `sealing` and `opening`, go on.
-fn begin(
-    plans: Vec<AssociationPlan>,
-    sealing: &[Fingerprint],
-    opening: &[Kept],
-    reserver: &Reserver,
-) -> Result<(Associations, Vec<Keeping>)> {
-    let mut associations = Associations::default();
-    let mut keeping = Vec::new();
-    for plan in plans {
-        let context = || format!("peer {}", plan.peer);
-        if !sealing.contains(&plan.seal.fingerprint()) {
-            let mut new =
-                SealingSa::new(&plan.seal, plan.sealing_state.as_ref()).with_context(context)?;
-            if let Some(wanted) = new.reservation_needed() {
-                new.extend_reservation(&reserver.wait(wanted).with_context(context)?);
-            }
-            associations.sealing.push(new);
-        }
-        let fingerprint = plan.open.fingerprint();
-        if opening.iter().any(|kept| kept.fingerprint == fingerprint) {
-            keeping.push(Keeping::Running(fingerprint));
-            continue;
-        }
-        let new = OpeningSa::new(&plan.open, plan.opening_state.as_ref()).with_context(context)?;
-        let state = new.empty_state();
-        let record = Vec::new();
-        keeping.push(Keeping::New(Kept { fingerprint, file: plan.opening_file, state, record }));
-        associations.opening.push(new);
-    }
-    Ok((associations, keeping))
-}
-
-/// The state that is kept from now on, beside the peers, from what was kept so far.
-fn go_on(keeping: Vec<Keeping>, mut old: Vec<Kept>) -> Vec<Kept> {
-    let kept = keeping.into_iter().map(|keeping| match keeping {
-        Keeping::New(kept) => kept,
-        Keeping::Running(key) => {
-            let running = old.iter().position(|kept| kept.fingerprint == key);
-            old.swap_remove(running.expect("two peers never share a key"))
-        }
-    });
-    kept.collect()
-}
-
-fn open_ports(pair: &Pair, plan: &PairPlan) -> Result<Ports> {
+fn open_ports(pair: &Pair, policy: &Policy) -> Result<Ports> {
     if pair.driver != Driver::Packet {
         bail!("pair {}: only driver = \"packet\" moves frames in this version", pair.name);
     }
     let open = |interface: &str| -> Result<Box<dyn Port + Send>> {
         Ok(Box::new(PacketPort::open(interface, PacketOptions::default())?))
     };
-    let own = match &plan.policy.own {
+    let own = match &policy.own {
         None => None,
         Some(own) => {
             let mut name = format!("weir-{}", pair.name);
             name.truncate(INTERFACE_NAME_MAX);
             let options = TapOptions {
-                mtu: plan.policy.wire_mtu.into(),
+                mtu: policy.wire_mtu.into(),
                 mac: Some(own.mac.0),
                 addresses: own.addresses.clone(),
                 ..TapOptions::default()

@@ -1,0 +1,228 @@
+//! A plan made ready for its worker, beside the data path: associations built, sequence numbers
+//! reserved. Whatever can be refused or waits for a disk is done here; a worker only swaps.
+//!
+//! ```text
+//!   plans --prepare--> all prepared? --offer--> every worker agrees? --commit--> in force
+//!               no: nothing has changed       no: all discard, nothing has changed
+//! ```
+
+use anyhow::{Context, Result, bail};
+use weir_engine::esp::open::{OpeningSa, OpeningState};
+use weir_engine::esp::sa::{Fingerprint, SaParameters, Spi};
+use weir_engine::esp::seal::SealingSa;
+use weir_engine::pipeline::Associations;
+use weir_engine::policy::Policy;
+
+use super::plan::{AssociationPlan, PairPlan};
+use super::state::{Reserver, StateFile};
+
+/// What an association was made from, without its secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    fingerprint: Fingerprint,
+    spi: Spi,
+    extended_sequence: bool,
+    replay_window: u32,
+}
+
+impl From<&SaParameters> for Terms {
+    fn from(parameters: &SaParameters) -> Self {
+        Self {
+            fingerprint: parameters.fingerprint(),
+            spi: parameters.spi,
+            extended_sequence: parameters.extended_sequence,
+            replay_window: parameters.replay_window,
+        }
+    }
+}
+
+/// A peer's two associations, as a worker runs them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Running {
+    seal: Terms,
+    open: Terms,
+}
+
+/// An opening association's file, and the memory to write it from.
+#[derive(Debug)]
+pub struct Kept {
+    /// Whose it is.
+    pub fingerprint: Fingerprint,
+    /// Where accepted numbers go.
+    pub file: StateFile,
+    /// They, as the engine tells them.
+    pub state: OpeningState,
+    /// They, as the file has them.
+    pub record: Vec<u8>,
+}
+
+/// Where a peer's accepted numbers are kept from now on.
+#[derive(Debug)]
+pub enum NextKept {
+    /// Where they are kept already: the association goes on.
+    Running(Fingerprint),
+    /// The association is new.
+    New(Kept),
+}
+
+/// A plan that needs nothing more to be in force.
+#[derive(Debug)]
+pub struct Prepared {
+    /// What decides about packets.
+    pub policy: Policy,
+    /// Those that do not run yet.
+    pub associations: Associations,
+    /// For each peer of the policy.
+    pub kept: Vec<NextKept>,
+    /// What will run, for each peer of the policy.
+    pub running: Vec<Running>,
+}
+
+/// Builds what `plan` needs beyond what is `running`; an association that both name goes on with
+/// its numbers. Waits for the disk.
+///
+/// # Errors
+/// A running association is to change although its key stays, or the disk refuses.
+pub fn prepare(plan: PairPlan, running: &[Running], reserver: &Reserver) -> Result<Prepared> {
+    let PairPlan { policy, associations: plans } = plan;
+    let mut prepared = Prepared {
+        policy,
+        associations: Associations::default(),
+        kept: Vec::new(),
+        running: Vec::new(),
+    };
+    for plan in plans {
+        let peer = plan.peer.clone();
+        add(&mut prepared, plan, running, reserver).with_context(|| format!("peer {peer}"))?;
+    }
+    Ok(prepared)
+}
+
+fn add(
+    prepared: &mut Prepared,
+    plan: AssociationPlan,
+    running: &[Running],
+    reserver: &Reserver,
+) -> Result<()> {
+    let wanted = Running { seal: Terms::from(&plan.seal), open: Terms::from(&plan.open) };
+    if !goes_on(wanted.seal, running.iter().map(|it| it.seal))? {
+        let mut sealing = SealingSa::new(&plan.seal, plan.sealing_state.as_ref())?;
+        if let Some(wanted) = sealing.reservation_needed() {
+            sealing.extend_reservation(&reserver.wait(wanted)?);
+        }
+        prepared.associations.sealing.push(sealing);
+    }
+    let fingerprint = wanted.open.fingerprint;
+    if goes_on(wanted.open, running.iter().map(|it| it.open))? {
+        prepared.kept.push(NextKept::Running(fingerprint));
+    } else {
+        let opening = OpeningSa::new(&plan.open, plan.opening_state.as_ref())?;
+        let (file, state) = (plan.opening_file, opening.empty_state());
+        prepared.kept.push(NextKept::New(Kept { fingerprint, file, state, record: Vec::new() }));
+        prepared.associations.opening.push(opening);
+    }
+    prepared.running.push(wanted);
+    Ok(())
+}
+
+/// Whether the association runs already. Its numbers cannot move to another one under the same key
+/// while it runs: a number would be used, or accepted, twice.
+fn goes_on(wanted: Terms, mut running: impl Iterator<Item = Terms>) -> Result<bool> {
+    match running.find(|it| it.fingerprint == wanted.fingerprint) {
+        None => Ok(false),
+        Some(it) if it == wanted => Ok(true),
+        Some(_) => bail!(
+            "the SPI, the numbering or the replay window of a running association changed; make a \
+             new key for it (`weir keys generate`), or restart"
+        ),
+    }
+}
+
+/// Refuses keys that would move from one pair to another while they are in use. `running` is in the
+/// order of `plans`.
+///
+/// # Errors
+/// Which.
+pub fn refuse_moved_keys(plans: &[PairPlan], running: &[&[Running]]) -> Result<()> {
+    for (pair, plan) in plans.iter().enumerate() {
+        let others = running.iter().enumerate().filter(|(other, _)| *other != pair);
+        let others: Vec<&Running> = others.flat_map(|(_, it)| it.iter()).collect();
+        for peer in &plan.associations {
+            let (seal, open) = (peer.seal.fingerprint(), peer.open.fingerprint());
+            if others.iter().any(|it| it.seal.fingerprint == seal || it.open.fingerprint == open) {
+                bail!(
+                    "peer {}: its key is in use by another pair; make a new one (`weir keys \
+                     generate`), or restart",
+                    peer.peer
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::daemon::state::{LostState, StateStore};
+
+    /// A plan of one peer with keys made of these bytes.
+    fn plan(store: &mut StateStore, seal: u8, open: u8, replay_window: u32) -> PairPlan {
+        let parameters = |spi: u32, byte: u8| SaParameters {
+            replay_window,
+            ..SaParameters::new(Spi::new(spi).unwrap(), &[byte; 36]).unwrap()
+        };
+        let (seal, open) = (parameters(0x1001, seal), parameters(0x1002, open));
+        let (opening_file, opening_state) = store.opening(open.fingerprint()).unwrap();
+        let sealing_state = store.sealing(seal.fingerprint()).unwrap();
+        let peer = "b".to_owned();
+        let associations =
+            vec![AssociationPlan { peer, seal, sealing_state, open, opening_state, opening_file }];
+        PairPlan { policy: Policy::watch(1, 1500), associations }
+    }
+
+    fn counts(prepared: &Prepared) -> (usize, usize) {
+        (prepared.associations.sealing.len(), prepared.associations.opening.len())
+    }
+
+    #[test]
+    fn what_runs_goes_on_and_only_what_is_new_is_built() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = StateStore::open(folder.path(), LostState::Refuse).unwrap();
+        let reserver = store.reserver();
+        let first = prepare(plan(&mut store, 1, 2, 1024), &[], &reserver).unwrap();
+        assert_eq!(counts(&first), (1, 1));
+        let again = prepare(plan(&mut store, 1, 2, 1024), &first.running, &reserver).unwrap();
+        assert_eq!(counts(&again), (0, 0));
+        assert!(matches!(again.kept[..], [NextKept::Running(_)]));
+        let new_seal = prepare(plan(&mut store, 3, 2, 1024), &first.running, &reserver).unwrap();
+        assert_eq!(counts(&new_seal), (1, 0));
+        let new_open = prepare(plan(&mut store, 1, 4, 1024), &first.running, &reserver).unwrap();
+        assert_eq!(counts(&new_open), (0, 1));
+        assert!(matches!(new_open.kept[..], [NextKept::New(_)]));
+    }
+
+    #[test]
+    fn other_terms_under_a_running_key_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = StateStore::open(folder.path(), LostState::Refuse).unwrap();
+        let reserver = store.reserver();
+        let first = prepare(plan(&mut store, 1, 2, 1024), &[], &reserver).unwrap();
+        let error = prepare(plan(&mut store, 1, 2, 2048), &first.running, &reserver).unwrap_err();
+        assert!(format!("{error:#}").contains("peer b: the SPI"), "{error:#}");
+    }
+
+    #[test]
+    fn a_key_does_not_move_between_pairs_while_it_is_in_use() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = StateStore::open(folder.path(), LostState::Refuse).unwrap();
+        let reserver = store.reserver();
+        let first = prepare(plan(&mut store, 1, 2, 1024), &[], &reserver).unwrap();
+        let empty = || PairPlan { policy: Policy::watch(1, 1500), associations: Vec::new() };
+        let stays = [plan(&mut store, 1, 2, 1024), empty()];
+        refuse_moved_keys(&stays, &[&first.running, &[]]).unwrap();
+        let moves = [empty(), plan(&mut store, 1, 2, 1024)];
+        let error = refuse_moved_keys(&moves, &[&first.running, &[]]).unwrap_err();
+        assert!(error.to_string().contains("in use by another pair"), "{error}");
+    }
+}
