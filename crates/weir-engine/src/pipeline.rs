@@ -198,7 +198,11 @@ impl Engine {
             let verdict = verdict.unwrap_or_else(Verdict::Drop);
             if matches!(verdict, Verdict::Forward | Verdict::Clear(_) | Verdict::Opened) {
                 let Self { gather, output, .. } = self;
-                gather.push(frames, index as u32, &parsed, Destination::Host, output);
+                if self.policy.gather {
+                    gather.push(frames, index as u32, &parsed, Destination::Host, output);
+                } else {
+                    send_whole(output, Destination::Host, index as u32, &frames[index]);
+                }
             }
             self.counters.wire.count(bytes, verdict);
         }

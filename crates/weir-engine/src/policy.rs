@@ -261,6 +261,9 @@ pub struct Policy {
     pub wire_mtu: u16,
     /// Whether the ICRC of every RDMA packet is verified.
     pub check_icrc: bool,
+    /// Whether TCP segments for the host are gathered into super-packets: not where the host port
+    /// sends none.
+    pub gather: bool,
     /// Longest-prefix order: (prefix, index into `peers`).
     selectors: Vec<(Prefix, u16)>,
 }
@@ -276,6 +279,7 @@ impl Policy {
             own: None,
             wire_mtu,
             check_icrc: true,
+            gather: true,
             selectors: Vec::new(),
         }
     }

@@ -41,7 +41,7 @@ pub struct Setup {
     pub program: PathBuf,
     /// What they do.
     pub protection: Protection,
-    /// The kernel interface that moves frames: `packet`, `tap` or `xdp`; absent: Weir's default.
+    /// The kernel interface that moves frames: `packet` or `xdp`; absent: Weir's default.
     pub driver: Option<String>,
     /// More lines of each gateway's `[[pair]]`.
     pub pair_lines: String,

@@ -160,6 +160,19 @@ impl Interface {
         Ok(Driver { name: text(1), version: text(9), firmware: text(17), bus: text(25) })
     }
 
+    /// Receive queues in use (`ethtool -l`).
+    ///
+    /// # Errors
+    /// The driver does not tell; then there is one.
+    pub fn receive_queues(&self) -> io::Result<u32> {
+        const ETHTOOL_GCHANNELS: u32 = 0x3c;
+        // struct ethtool_channels: command, four limits, then receive, transmit, other, combined.
+        let mut command = [0u32; 9];
+        command[0] = ETHTOOL_GCHANNELS;
+        ethtool(self.socket.fd(), &self.name, &mut command)?;
+        Ok(command[5] + command[8])
+    }
+
     /// Makes the kernel send nothing of its own by IPv6 on this interface: no duplicate address
     /// detection, router solicitations or multicast reports. No error where there is no IPv6.
     ///

@@ -55,7 +55,7 @@ pub struct Snapshot {
 pub struct PairSnapshot {
     /// Its name.
     pub name: String,
-    /// `packet`, `tap` or `xdp`.
+    /// `packet` or `xdp`.
     pub driver: String,
     /// Number of the policy in force; each accepted configuration raises it.
     pub policy_epoch: u32,

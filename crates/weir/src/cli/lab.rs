@@ -70,7 +70,7 @@ struct DemoArgs {
     #[arg(long, default_value_t = 9000, value_name = "BYTES")]
     mtu: u32,
     /// The gateways' driver
-    #[arg(long, value_parser = ["packet", "tap", "xdp"], value_name = "DRIVER")]
+    #[arg(long, value_parser = ["packet", "xdp"], value_name = "DRIVER")]
     driver: Option<String>,
     /// Print the counts as JSON
     #[arg(long)]
@@ -94,7 +94,7 @@ struct UpArgs {
     #[arg(long, default_value_t = 9000, value_name = "BYTES")]
     mtu: u32,
     /// The gateways' driver
-    #[arg(long, value_parser = ["packet", "tap", "xdp"], value_name = "DRIVER")]
+    #[arg(long, value_parser = ["packet", "xdp"], value_name = "DRIVER")]
     driver: Option<String>,
 }
 
@@ -144,7 +144,7 @@ struct BenchArgs {
     #[arg(long, default_value = "target/bench.jsonl", value_name = "FILE")]
     output: PathBuf,
     /// The gateways' driver
-    #[arg(long, value_parser = ["packet", "tap", "xdp"], value_name = "DRIVER")]
+    #[arg(long, value_parser = ["packet", "xdp"], value_name = "DRIVER")]
     driver: Option<String>,
 }
 

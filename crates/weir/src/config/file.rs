@@ -14,7 +14,7 @@
 //! name = "port0"                  # [the host interface's name]
 //! host = "pf0hpf"
 //! wire = "p0"
-//! driver = "packet"               # [packet] packet | tap | xdp
+//! driver = "packet"               # [packet] packet | xdp
 //! address = ["192.0.2.1/24"]      # [none: bump in the wire] own outer addresses; several
 //! next_hop = "192.0.2.254"        # [none] for endpoints outside the address's network
 //! vlan = 100                      # [none] outer VLAN of sealed packets
@@ -126,9 +126,9 @@ pub enum Driver {
     /// AF_PACKET rings: works on every device, and moves RoCE-sized frames best.
     #[default]
     Packet,
-    /// tc redirect into a TAP: moves TCP super-packets best.
-    Tap,
-    /// AF_XDP: for NICs whose driver has native XDP.
+    /// AF_XDP: for NICs whose driver has native XDP, with one receive queue. No super-packets. A
+    /// veth does not say that a local sender left a checksum unfinished: there, switch the sender's
+    /// `tx` checksum and segmentation offloads off.
     Xdp,
 }
 

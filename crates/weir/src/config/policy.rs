@@ -37,6 +37,7 @@ pub fn policy(pair: &Pair, wire: WirePort, epoch: u32) -> Policy {
     };
     policy.frames = pair.frames;
     policy.check_icrc = pair.icrc == Icrc::Check;
+    policy.gather = pair.driver != Driver::Xdp;
     policy.own = (!pair.addresses.is_empty()).then(|| OwnAddress {
         mac: wire.mac,
         addresses: pair.addresses.iter().map(|own| (own.address, own.length_bits)).collect(),

@@ -24,7 +24,6 @@ pub fn pair(pair: &Pair, relay: &mut Relay, guard: &GuardCounters, now: Time) ->
         name: pair.name.clone(),
         driver: match pair.driver {
             Driver::Packet => "packet",
-            Driver::Tap => "tap",
             Driver::Xdp => "xdp",
         }
         .to_owned(),

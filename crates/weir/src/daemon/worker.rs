@@ -9,7 +9,10 @@ use weir_engine::esp::sa::Fingerprint;
 use weir_engine::meter::{Meter, MeterLimits};
 use weir_engine::pipeline::{Engine, PolicyError};
 use weir_engine::policy::Policy;
-use weir_port::{Guard, GuardMode, PacketOptions, PacketPort, Port, TapOptions, TapPort};
+use weir_port::{
+    Guard, GuardMode, Interface, PacketOptions, PacketPort, Port, TapOptions, TapPort, XdpOptions,
+    XdpPort,
+};
 use weir_wire::frame::Time;
 
 use super::prepare::{Kept, NextKept, Prepared, Running};
@@ -329,11 +332,11 @@ fn keep(engine: &mut Engine, kept: &mut [Kept], keeping_fails: &mut bool) -> boo
 }
 
 fn open_ports(pair: &Pair, policy: &Policy) -> Result<Ports> {
-    if pair.driver != Driver::Packet {
-        bail!("pair {}: only driver = \"packet\" moves frames in this version", pair.name);
-    }
     let open = |interface: &str| -> Result<Box<dyn Port + Send>> {
-        Ok(Box::new(PacketPort::open(interface, PacketOptions::default())?))
+        Ok(match pair.driver {
+            Driver::Packet => Box::new(PacketPort::open(interface, PacketOptions::default())?),
+            Driver::Xdp => Box::new(open_xdp(interface)?),
+        })
     };
     let own = match &policy.own {
         None => None,
@@ -350,6 +353,18 @@ fn open_ports(pair: &Pair, policy: &Policy) -> Result<Ports> {
         }
     };
     Ok(Ports { host: open(&pair.host)?, wire: open(&pair.wire)?, own })
+}
+
+/// A port has one queue, and what arrives by another would be dropped by the kernel program.
+fn open_xdp(interface: &str) -> Result<XdpPort> {
+    let queues = Interface::find(interface)?.receive_queues().unwrap_or(1);
+    if queues > 1 {
+        bail!(
+            "{interface} has {queues} receive queues, and driver = \"xdp\" takes one: `ethtool -L \
+             {interface} combined 1`, or driver = \"packet\""
+        );
+    }
+    Ok(XdpPort::open(interface, &XdpOptions::default())?)
 }
 
 /// The clock that frames are stamped with.

@@ -39,7 +39,7 @@ pub fn examine() -> Vec<Finding> {
         "a kernel with CONFIG_NET_SCH_INGRESS, or `modprobe sch_ingress`",
     );
     offer(
-        "TAP with vnet_hdr (driver = \"tap\", and what is the gateway's own)",
+        "TAP with vnet_hdr (what is the gateway's own)",
         Path::new("/dev/net/tun").exists(),
         Grade::Problem,
         "`modprobe tun`",
@@ -48,7 +48,7 @@ pub fn examine() -> Vec<Finding> {
         "AF_XDP (driver = \"xdp\")",
         has_protocol("XDP"),
         Grade::Advice,
-        "a kernel with CONFIG_XDP_SOCKETS; the other drivers work without",
+        "a kernel with CONFIG_XDP_SOCKETS; driver = \"packet\" works without",
     );
     offer(
         "BPF with type information (BTF)",
