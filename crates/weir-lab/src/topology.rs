@@ -388,7 +388,8 @@ pub fn sweep() -> Result<Vec<String>> {
         let Some(id) = path.file_stem().and_then(|stem| stem.to_str()).map(str::to_owned) else {
             continue;
         };
-        let lock = File::options().append(true).open(&path)?;
+        // Gone, or held: its owner lives, or another sweep is at it.
+        let Ok(lock) = File::options().append(true).open(&path) else { continue };
         if lock.try_lock().is_err() {
             continue;
         }
@@ -398,7 +399,10 @@ pub fn sweep() -> Result<Vec<String>> {
         }
         removed.extend(names);
         let _ = fs::remove_dir_all(path.with_extension("d"));
-        fs::remove_file(&path)?;
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
     }
     Ok(removed)
 }

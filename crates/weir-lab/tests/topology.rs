@@ -118,6 +118,8 @@ fn sweep_removes_what_a_killed_owner_left() {
     assert!(namespaces().contains(&format!("weir-{id}-")), "the dead owner's lab stands");
     // Tests run side by side: another's sweep may have come first; what counts is that it is gone.
     topology::sweep().expect("it sweeps");
-    assert!(!namespaces().contains(&format!("weir-{id}-")), "the lab is gone");
-    assert!(!Path::new("/run/weir-lab").join(format!("{id}.lock")).exists());
+    let lease = Path::new("/run/weir-lab").join(format!("{id}.lock"));
+    let gone = || Ok(!lease.exists() && !namespaces().contains(&format!("weir-{id}-")));
+    weir_lab::interrupt::until("lab to go", std::time::Duration::from_secs(30), gone)
+        .expect("the lab is gone");
 }
