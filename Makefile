@@ -21,11 +21,12 @@ test: toolchain
 	@$(CARGO) xtask packages test
 	@$(CARGO) xtask check
 
-# make bench ONLY=seal_memory
+# make bench ONLY=seal_memory: figures whose name begins so. QUICK=1: one short round of each, which
+# shows that it runs and measures nothing.
 bench: toolchain
 	@$(CARGO) xtask packages bench
 	$(CARGO) build --release --locked --bin weir
-	target/release/weir lab bench $(ONLY)
+	target/release/weir lab bench $(ONLY) $(if $(QUICK),--quick)
 
 # make fuzz FUZZ_SECONDS=600: every target for that long.
 fuzz: toolchain

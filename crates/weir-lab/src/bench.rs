@@ -1,10 +1,12 @@
-//! `weir lab bench`: figures of the lab, each beside its peer in the same run.
+//! `weir lab bench`: all figures, of the lab and in memory, each beside its peer in the same run.
 //!
 //! Pairs are interleaved (peer, ours, peer, ours ...), so that a machine that gets slower or faster
 //! meanwhile does so for both. A figure is a median with the whole interval it was seen in. Nothing
 //! here is a test: a slow machine gives small numbers, not failures.
 
+mod memory;
 mod rate;
+mod reading;
 
 use std::fs::File;
 use std::io::Write;
@@ -25,6 +27,8 @@ use crate::{interrupt, process};
 const ROUNDS: usize = 3;
 /// Seconds of one TCP run.
 const TCP_SECONDS: u32 = 5;
+/// What the lab's benches call.
+const TOOLS: [&str; 2] = ["iperf3", "nft"];
 /// What an idle gateway may take to settle.
 const SETTLE: Duration = Duration::from_secs(2);
 
@@ -33,10 +37,12 @@ const SETTLE: Duration = Duration::from_secs(2);
 pub struct Options {
     /// The `weir` program; a release build.
     pub program: PathBuf,
-    /// Only those whose name begins so.
+    /// Only figures whose name begins so.
     pub only: Option<String>,
-    /// Where lines are appended.
+    /// Where the lines go; a file that is there is replaced.
     pub output: PathBuf,
+    /// One short round of each: shows that it runs, not what it measures.
+    pub quick: bool,
     /// The gateways' driver; absent: Weir's default.
     pub driver: Option<String>,
 }
@@ -62,57 +68,78 @@ pub struct Figure {
     pub note: String,
 }
 
-/// A bench: the names it prints begin with its own.
+/// A bench: the names of its figures begin with one of its own.
 struct Bench {
-    name: &'static str,
+    names: &'static [&'static str],
     run: fn(&Options) -> Result<Vec<Figure>>,
 }
 
-const BENCHES: [Bench; 5] = [
-    Bench { name: "lab_plain_gbps", run: plain },
-    Bench { name: "lab_sealed_gbps", run: sealed },
-    Bench { name: "lab_sealed_vs_wireguard_go", run: sealed_against_wireguard },
-    Bench { name: "lab_sealed_roce_kpps", run: rate::sealed_roce },
-    Bench { name: "idle_rss_mib", run: idle_memory },
+const BENCHES: [Bench; 8] = [
+    Bench { names: &["seal_memory", "open_memory"], run: memory::seal_and_open },
+    Bench { names: &["meter_memory_mpps", "meter_icrc_gbps"], run: memory::meter },
+    Bench { names: &["read_vs_softflowd"], run: reading::against_softflowd },
+    Bench { names: &["lab_plain_gbps"], run: plain },
+    Bench { names: &["lab_sealed_gbps"], run: sealed },
+    Bench { names: &["lab_sealed_vs_wireguard_go"], run: sealed_against_wireguard },
+    Bench { names: &["lab_sealed_roce_kpps"], run: rate::sealed_roce },
+    Bench { names: &["idle_rss_mib"], run: idle_memory },
 ];
 
-/// Names of all benches.
+/// Names of all figures, or what they begin with.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    BENCHES.iter().map(|bench| bench.name)
+    BENCHES.iter().flat_map(|bench| bench.names).copied()
 }
 
-/// Runs the benches that `options` asks for, prints each figure and appends it to the file. One
-/// that cannot run says why and does not stop the others.
+impl Bench {
+    /// Whether it prints a figure whose name begins with `only`.
+    fn prints(&self, only: &str) -> bool {
+        self.names.iter().any(|name| name.starts_with(only) || only.starts_with(name))
+    }
+}
+
+/// Runs the benches that `options` asks for, prints each figure and writes it to the file. One that
+/// cannot run says why and does not stop the others.
 ///
 /// # Errors
 /// No bench has such a name, one failed (after all have had their turn), the file cannot be
 /// written, or a signal came.
 pub fn run(options: &Options) -> Result<()> {
     let only = options.only.as_deref().unwrap_or("");
-    let chosen: Vec<&Bench> = BENCHES.iter().filter(|bench| bench.name.starts_with(only)).collect();
+    let chosen: Vec<&Bench> = BENCHES.iter().filter(|bench| bench.prints(only)).collect();
     if chosen.is_empty() {
         bail!("no bench is called {only}; there are {}", names().collect::<Vec<_>>().join(", "));
     }
-    process::require(&["iperf3", "nft"])?;
+    let mut file = create(&options.output)?;
     let mut failed = Vec::new();
     println!("{}", heading());
     for bench in chosen {
         match (bench.run)(options) {
             Ok(figures) => {
-                for figure in &figures {
+                for figure in figures.iter().filter(|it| it.name.starts_with(only)) {
                     println!("{}", row(figure));
-                    append(&options.output, figure)?;
+                    writeln!(file, "{}", serde_json::to_string(figure)?)?;
                 }
             }
             Err(reason) => {
                 interrupt::check()?;
-                println!("{:<32} could not run: {reason:#}", bench.name);
-                failed.push(bench.name);
+                let name = bench.names[0];
+                println!("{name:<32} could not run: {reason:#}");
+                failed.push(name);
             }
         }
     }
     ensure!(failed.is_empty(), "could not run: {}", failed.join(", "));
     Ok(())
+}
+
+impl Options {
+    fn rounds(&self, full: usize) -> usize {
+        if self.quick { 1 } else { full }
+    }
+
+    fn tcp_seconds(&self) -> u32 {
+        if self.quick { 1 } else { TCP_SECONDS }
+    }
 }
 
 impl Figure {
@@ -177,10 +204,12 @@ struct Route {
 impl Route {
     fn bridge() -> Result<Self> {
         let plan = Plan { gateways: topology::Gateways::Bridge, ..Plan::default() };
+        process::require(&TOOLS)?;
         Ok(Self { lab: Lab::build(plan)?, _gateways: None, _tunnel: None })
     }
 
     fn weir(options: &Options, protection: Protection) -> Result<Self> {
+        process::require(&TOOLS)?;
         let lab = Lab::build(Plan::default())?;
         let setup =
             Setup { driver: options.driver.clone(), ..Setup::new(&options.program, protection) };
@@ -196,27 +225,32 @@ impl Route {
         Ok(Self { lab, _gateways: None, _tunnel: Some(tunnel) })
     }
 
-    fn tcp(&self) -> Result<TcpReport> {
+    fn tcp(&self, seconds: u32) -> Result<TcpReport> {
         let address = IpAddr::V4(self.lab.host_v4(Side::B));
-        let extent = Extent::Seconds(TCP_SECONDS);
+        let extent = Extent::Seconds(seconds);
         iperf::tcp(self.lab.host(Side::A), self.lab.host(Side::B), address, extent)
     }
 }
 
 /// TCP over both paths in turn: (ours, theirs, note on retransmissions).
-fn interleaved_tcp(ours: &Route, theirs: &Route) -> Result<(Samples, Samples, String)> {
+fn interleaved_tcp(
+    options: &Options,
+    ours: &Route,
+    theirs: &Route,
+) -> Result<(Samples, Samples, String)> {
+    let seconds = options.tcp_seconds();
     let (mut our_samples, mut their_samples) = (Samples::default(), Samples::default());
     let (mut our_resent, mut their_resent) = (Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
-        let report = theirs.tcp()?;
+    for _ in 0..options.rounds(ROUNDS) {
+        let report = theirs.tcp(seconds)?;
         their_samples.0.push(report.gbps);
         their_resent.push(report.retransmits);
-        let report = ours.tcp()?;
+        let report = ours.tcp(seconds)?;
         our_samples.0.push(report.gbps);
         our_resent.push(report.retransmits);
     }
     let note = format!(
-        "one TCP stream, cubic, MTU 9000, {TCP_SECONDS} s; retransmits {our_resent:?}, \
+        "one TCP stream, cubic, MTU 9000, {seconds} s; retransmits {our_resent:?}, \
          peer {their_resent:?}"
     );
     Ok((our_samples, their_samples, note))
@@ -224,7 +258,7 @@ fn interleaved_tcp(ours: &Route, theirs: &Route) -> Result<(Samples, Samples, St
 
 fn plain(options: &Options) -> Result<Vec<Figure>> {
     let (bridge, weir) = (Route::bridge()?, Route::weir(options, Protection::Plain)?);
-    let (ours, theirs, note) = interleaved_tcp(&weir, &bridge)?;
+    let (ours, theirs, note) = interleaved_tcp(options, &weir, &bridge)?;
     let figure = Figure::new("lab_plain_gbps", "Gb/s", &ours);
     Ok(vec![figure.against("Linux bridge", &theirs).noted(&note)])
 }
@@ -232,14 +266,14 @@ fn plain(options: &Options) -> Result<Vec<Figure>> {
 fn sealed(options: &Options) -> Result<Vec<Figure>> {
     let plain = Route::weir(options, Protection::Plain)?;
     let sealed = Route::weir(options, Protection::Sealed)?;
-    let (ours, theirs, note) = interleaved_tcp(&sealed, &plain)?;
+    let (ours, theirs, note) = interleaved_tcp(options, &sealed, &plain)?;
     let figure = Figure::new("lab_sealed_gbps", "Gb/s", &ours);
     Ok(vec![figure.against("Weir forwarding in clear", &theirs).noted(&note)])
 }
 
 fn sealed_against_wireguard(options: &Options) -> Result<Vec<Figure>> {
     let (wireguard, weir) = (Route::wireguard()?, Route::weir(options, Protection::Sealed)?);
-    let (ours, theirs, note) = interleaved_tcp(&weir, &wireguard)?;
+    let (ours, theirs, note) = interleaved_tcp(options, &weir, &wireguard)?;
     let figure = Figure::new("lab_sealed_vs_wireguard_go", "Gb/s", &ours);
     Ok(vec![figure.against("wireguard-go", &theirs).noted(&note)])
 }
@@ -254,17 +288,11 @@ fn idle_memory(options: &Options) -> Result<Vec<Figure>> {
     Ok(vec![figure.noted("resident memory of each of the two idle sealing gateways")])
 }
 
-fn append(path: &Path, figure: &Figure) -> Result<()> {
+fn create(path: &Path) -> Result<File> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;
     }
-    let mut file = File::options()
-        .create(true)
-        .append(true)
-        .open(path)
-        .with_context(|| format!("cannot append to {}", path.display()))?;
-    writeln!(file, "{}", serde_json::to_string(figure)?)?;
-    Ok(())
+    File::create(path).with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn heading() -> String {
@@ -312,11 +340,21 @@ mod tests {
     }
 
     #[test]
+    fn a_bench_is_found_by_its_group_its_name_and_one_figure() {
+        let found = |only: &str| BENCHES.iter().filter(|bench| bench.prints(only)).count();
+        assert_eq!(found(""), BENCHES.len());
+        assert_eq!(found("seal_memory_1400"), 1);
+        assert_eq!(found("lab_sealed"), 3);
+        assert_eq!(found("nothing"), 0);
+    }
+
+    #[test]
     fn an_unknown_bench_is_refused_by_name() {
         let options = Options {
             program: PathBuf::new(),
             only: Some("lab_nothing".to_owned()),
             output: PathBuf::new(),
+            quick: true,
             driver: None,
         };
         let error = run(&options).expect_err("no such bench").to_string();

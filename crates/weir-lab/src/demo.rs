@@ -71,6 +71,9 @@ pub struct Report {
     pub rdma: Option<RdmaReport>,
     /// What is not as it must be; empty when all is well.
     pub failures: Vec<String>,
+    /// What can be typed while the lab stands; absent when it is gone.
+    #[serde(skip)]
+    pub look_around: Option<String>,
 }
 
 /// What became of one kind of traffic.
@@ -194,13 +197,15 @@ pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Report> 
     }
     let (plain, sealed) = (Some(plain.into()), Some(sealed.into()));
     let failures = kinds.iter().flat_map(failures).collect();
-    let report = Report { kinds, plain, sealed, rdma: None, failures };
-    if options.keep {
-        gateways.detach();
-        lab.keep();
-        progress(&how_to_look_around(&lab, &options.program));
-    }
-    Ok(report)
+    let look_around = options.keep.then(|| leave_standing(&mut lab, gateways, options));
+    Ok(Report { kinds, plain, sealed, rdma: None, failures, look_around })
+}
+
+/// Leaves the lab with its gateways standing; says how to look around.
+fn leave_standing(lab: &mut Lab, gateways: Gateways, options: &Options) -> String {
+    gateways.detach();
+    lab.keep();
+    how_to_look_around(lab, &options.program)
 }
 
 /// The report as text.

@@ -26,6 +26,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("tshark", "tshark"),
     ("capinfos", "wireshark-common"),
     ("wg", "wireguard-tools"),
+    ("softflowd", "softflowd"),
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("busybox", "busybox-static"),
     ("cpio", "cpio"),

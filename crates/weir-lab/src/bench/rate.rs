@@ -17,20 +17,30 @@ use crate::traffic::{Kind, bypass};
 
 /// Payload sizes: a small and the largest RoCE MTU in wide use.
 const PAYLOADS: [usize; 2] = [1024, 4096];
-/// Seconds of each trial.
-const TRIAL_SECONDS: f64 = 1.5;
 /// Where the search begins, frames a second.
 const RATE_FIRST: u32 = 20_000;
 /// No sender here reaches it.
 const RATE_MAX: u32 = 2_000_000;
-/// The search ends when the bounds are this close together.
-const PRECISION: f64 = 1.04;
-/// The found rate must hold in this many more trials.
-const CONFIRMATIONS: usize = 3;
 /// Times that a rate which did not hold is lowered.
 const LOWERINGS: usize = 12;
 /// A sender that reaches less of its rate is itself the limit.
 const SENDER_SHARE: f64 = 0.97;
+
+/// How thoroughly to search.
+#[derive(Clone, Copy)]
+struct Search {
+    /// Seconds of each trial.
+    trial_seconds: f64,
+    /// The search ends when the bounds are this close together.
+    precision: f64,
+    /// The found rate must hold in this many more trials.
+    confirmations: usize,
+}
+
+impl Search {
+    const FULL: Search = Search { trial_seconds: 1.5, precision: 1.04, confirmations: 3 };
+    const QUICK: Search = Search { trial_seconds: 0.2, precision: 2.0, confirmations: 1 };
+}
 
 /// One trial.
 struct Trial {
@@ -43,14 +53,16 @@ struct Trial {
 
 pub(super) fn sealed_roce(options: &Options) -> Result<Vec<Figure>> {
     let (bridge, weir) = (Route::bridge()?, Route::weir(options, Protection::Sealed)?);
+    let search = if options.quick { Search::QUICK } else { Search::FULL };
+    let Search { trial_seconds, confirmations, .. } = search;
     let mut figures = Vec::new();
     for payload in PAYLOADS {
-        let (theirs, their_limit) = highest_rate(&bridge.lab, payload)?;
-        let (ours, our_limit) = highest_rate(&weir.lab, payload)?;
+        let (theirs, their_limit) = highest_rate(&bridge.lab, payload, search)?;
+        let (ours, our_limit) = highest_rate(&weir.lab, payload, search)?;
         let figure = Figure::new(&format!("lab_sealed_roce_kpps_{payload}"), "kpps", &ours);
         let note = format!(
-            "UC SEND Only, {payload} bytes behind the BTH, no loss in {CONFIRMATIONS} trials of \
-             {TRIAL_SECONDS} s; {our_limit}, peer {their_limit}"
+            "UC SEND Only, {payload} bytes behind the BTH, no loss in {confirmations} trials of \
+             {trial_seconds} s; {our_limit}, peer {their_limit}"
         );
         figures.push(figure.against("Linux bridge, in clear", &theirs).noted(&note));
     }
@@ -58,13 +70,13 @@ pub(super) fn sealed_roce(options: &Options) -> Result<Vec<Figure>> {
 }
 
 /// Thousands of frames a second in the confirming trials, and what limited them.
-fn highest_rate(lab: &Lab, payload: usize) -> Result<(Samples, &'static str)> {
+fn highest_rate(lab: &Lab, payload: usize, search: Search) -> Result<(Samples, &'static str)> {
     let counter = Firewall::raise(lab.host(Side::B), HOST_DEVICE)?;
     let mut stream = RoceStream::new(payload)?;
     let (mut good, mut bad, mut rate) = (0, RATE_MAX, RATE_FIRST);
     let mut limit = "limited by the path";
-    while f64::from(bad) / f64::from(good.max(1)) > PRECISION && rate < RATE_MAX {
-        let trial = trial(lab, &counter, &mut stream, rate)?;
+    while f64::from(bad) / f64::from(good.max(1)) > search.precision && rate < RATE_MAX {
+        let trial = trial(lab, &counter, &mut stream, rate, search.trial_seconds)?;
         if trial.lost > 0 {
             (bad, limit) = (rate, "limited by the path");
         } else if trial.sender_limited {
@@ -81,8 +93,8 @@ fn highest_rate(lab: &Lab, payload: usize) -> Result<(Samples, &'static str)> {
     }
     let mut rate = good;
     for _ in 0..LOWERINGS {
-        let trials: Vec<Trial> = (0..CONFIRMATIONS)
-            .map(|_| trial(lab, &counter, &mut stream, rate))
+        let trials: Vec<Trial> = (0..search.confirmations)
+            .map(|_| trial(lab, &counter, &mut stream, rate, search.trial_seconds))
             .collect::<Result<_>>()?;
         if trials.iter().all(|trial| trial.lost == 0) {
             return Ok((Samples(trials.iter().map(|it| it.achieved / 1000.0).collect()), limit));
@@ -93,9 +105,15 @@ fn highest_rate(lab: &Lab, payload: usize) -> Result<(Samples, &'static str)> {
     bail!("no rate holds: {rate} frames a second still lose some");
 }
 
-fn trial(lab: &Lab, counter: &Firewall<'_>, stream: &mut RoceStream, rate: u32) -> Result<Trial> {
+fn trial(
+    lab: &Lab,
+    counter: &Firewall<'_>,
+    stream: &mut RoceStream,
+    rate: u32,
+    seconds: f64,
+) -> Result<Trial> {
     let before = counter.stopped(Kind::RoceV2)?;
-    let count = (f64::from(rate) * TRIAL_SECONDS) as u64;
+    let count = (f64::from(rate) * seconds) as u64;
     let blast = bypass::blast(lab, stream, count, rate)?;
     let mut arrived = 0;
     // Until all are there, or nothing more comes.

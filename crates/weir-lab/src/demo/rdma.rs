@@ -80,13 +80,9 @@ pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<R
         runs.push(observe(&lab, &gateways, &mut a, &mut b, &tool)?);
     }
     let failures = runs.iter().flat_map(failures).collect();
-    if options.keep {
-        gateways.detach();
-        lab.keep();
-        progress(&super::how_to_look_around(&lab, &options.program));
-    }
+    let look_around = options.keep.then(|| super::leave_standing(&mut lab, gateways, options));
     let rdma = Some(RdmaReport { kernel: kernel.version().to_owned(), runs });
-    Ok(Report { kinds: Vec::new(), plain: None, sealed: None, rdma, failures })
+    Ok(Report { kinds: Vec::new(), plain: None, sealed: None, rdma, failures, look_around })
 }
 
 fn tools() -> Vec<Tool> {

@@ -45,7 +45,7 @@ enum LabCommand {
     /// Send frames past the hosts' kernels through the lab that stands, and compare what arrives
     #[command(after_help = SEND_HELP)]
     Send(SendArgs),
-    /// Measure the lab beside its peers; `make bench` runs it
+    /// Measure everything beside its peers; `make bench` runs it
     #[command(hide = true)]
     Bench(BenchArgs),
 }
@@ -138,9 +138,12 @@ struct SendArgs {
 
 #[derive(Debug, Args)]
 struct BenchArgs {
-    /// Only those whose name begins so
+    /// Only figures whose name begins so
     only: Option<String>,
-    /// Where a line a figure is appended
+    /// One short round of each, to see that it runs
+    #[arg(long)]
+    quick: bool,
+    /// Where a line a figure goes
     #[arg(long, default_value = "target/bench.jsonl", value_name = "FILE")]
     output: PathBuf,
     /// The gateways' driver
@@ -160,8 +163,8 @@ pub fn run(args: LabArgs) -> Result<ExitCode> {
         LabCommand::Down => run_down(),
         LabCommand::Send(args) => run_send(&args),
         LabCommand::Bench(args) => {
-            let BenchArgs { only, output, driver } = args;
-            bench::run(&bench::Options { program: program()?, only, output, driver })?;
+            let BenchArgs { only, quick, output, driver } = args;
+            bench::run(&bench::Options { program: program()?, only, output, quick, driver })?;
             Ok(ExitCode::SUCCESS)
         }
     }
@@ -180,6 +183,9 @@ fn run_demo(args: &DemoArgs) -> Result<ExitCode> {
         print_json(&report)?;
     } else {
         print!("{}", demo::text(&report));
+    }
+    if let Some(words) = &report.look_around {
+        eprintln!("\n{words}");
     }
     Ok(if report.is_true() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
