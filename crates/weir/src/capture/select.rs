@@ -79,7 +79,8 @@ pub fn opcode_named(text: &str) -> Result<Opcode, String> {
     if let Ok(number) = number {
         return Ok(Opcode(number));
     }
-    let plain = |name: &str| name.to_lowercase().replace(['_', '-'], " ");
+    // "RDMA" is what nobody writes: `rc_write_only`.
+    let plain = |name: &str| name.to_lowercase().replace(['_', '-'], " ").replace("rdma ", "");
     let wanted = plain(text);
     let known = || (0..=u8::MAX).map(Opcode).filter(|opcode| opcode.name() != "reserved");
     known().find(|opcode| plain(opcode.name()) == wanted).ok_or_else(|| {
@@ -107,7 +108,7 @@ mod tests {
             assert_eq!(opcode_named(text), Ok(Opcode::RC_WRITE_ONLY), "{text}");
         }
         assert_eq!(opcode_named("cnp"), Ok(Opcode::CNP));
-        assert!(opcode_named("rc write").unwrap_err().contains("RC WRITE First"));
+        assert!(opcode_named("rc write").unwrap_err().contains("RC RDMA WRITE First"));
         assert!(opcode_named("256").is_err());
     }
 }
