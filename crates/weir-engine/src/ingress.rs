@@ -87,8 +87,8 @@ impl OpeningPeer {
         }
         // The length on the wire is that of what was inside; ESP proved it whole.
         frame.meta.original_len = frame.len() as u32;
-        // ESP proved that nobody changed it on the way, not that its sender had summed right: a wrong
-        // inner checksum must stay wrong, so it is verified before segments are gathered.
+        // ESP proved that nobody changed it on the way, not that its sender had summed right: a
+        // wrong inner checksum must stay wrong, so it is verified before segments are gathered.
         frame.meta.offload = Offload::default();
         parse_into(parsed, frame.bytes(), Link::Ethernet, frame.len() as u32);
         if parsed.fault.is_some() && !has_address(parsed) {

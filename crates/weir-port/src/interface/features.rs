@@ -1,5 +1,5 @@
-//! Offloads of an interface, as `ethtool -k` shows the old, well-known ones, and its driver's private
-//! flags (`ethtool --show-priv-flags`).
+//! Offloads of an interface, as `ethtool -k` shows the old, well-known ones, and its driver's
+//! private flags (`ethtool --show-priv-flags`).
 
 use std::io;
 

@@ -54,7 +54,8 @@ fn cable_second_pair(lab: &Lab) {
         let (host_name, wire_name) = (host.name(), lab.wire().name());
         gateway
             .ip(&format!(
-                "link add name pf1hpf mtu 9000 type veth peer name eth1 netns {host_name} mtu 9000\n\
+                "link add name pf1hpf mtu 9000 \
+                 type veth peer name eth1 netns {host_name} mtu 9000\n\
                  link add name p1 mtu 9000 type veth peer name {end} netns {wire_name} mtu 9000\n"
             ))
             .unwrap();
