@@ -53,8 +53,8 @@ fn print(what: &str, size: usize, ns: f64, bare_ns: f64) {
     println!(
         "{{\"name\":\"{what}_memory_{size}\",\"value\":{gbps:.2},\"unit\":\"Gb/s\",\
          \"peer\":\"bare aws-lc-rs AES-256-GCM\",\"peer_value\":{:.2},\"ratio\":{:.3},\
-         \"command\":\"make bench ONLY={what}_memory_{size}\",\"note\":\"{:.2} Mpps, {ns:.0} ns a packet, \
-         one core, whole pipeline in Ethernet mode\"}}",
+         \"command\":\"make bench ONLY={what}_memory_{size}\",\"note\":\"{:.2} Mpps, \
+         {ns:.0} ns a packet, one core, whole pipeline in Ethernet mode\"}}",
         size as f64 * 8.0 / bare_ns,
         bare_ns / ns,
         1000.0 / ns,
