@@ -374,6 +374,11 @@ impl Engine {
         self.meter.expire(now, EXPIRED_MAX, take);
     }
 
+    /// Hands over the records of all flows, which end: when the gateway does.
+    pub fn flush(&mut self, take: &mut dyn FnMut(Record<'_>)) {
+        self.meter.flush(take);
+    }
+
     /// What was seen in clear, on both sides.
     pub fn meter(&self) -> &Meter {
         &self.meter

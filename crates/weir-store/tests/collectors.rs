@@ -34,6 +34,85 @@ fn nfdump_stores_what_ipfix_sent() {
     judged_by_nfdump(EncoderOptions::datagrams(Format::Ipfix), &items, &sums);
 }
 
+#[test]
+fn pmacct_stores_what_each_format_sent() {
+    let Some(nfacctd) = program("nfacctd") else { return };
+    for format in [Format::Netflow5, Format::Netflow9, Format::Ipfix] {
+        let (items, sums) = traffic::flows(FLOWS, format != Format::Netflow5, now());
+        let folder = tempfile::tempdir().unwrap();
+        let port = free_port();
+        let stored = folder.path().join("stored.json");
+        let configuration = folder.path().join("nfacctd.conf");
+        let text = format!(
+            "daemonize: false\nnfacctd_ip: 127.0.0.1\nnfacctd_port: {port}\nplugins: print\n\
+             aggregate: src_host, dst_host, src_port, dst_port, proto\nprint_output: json\n\
+             print_output_file: {}\nprint_refresh_time: 3600\nprint_history: 1h\n\
+             plugin_buffer_size: 102400\nplugin_pipe_size: 10240000\n",
+            stored.display()
+        );
+        std::fs::write(&configuration, text).unwrap();
+        let daemon = Daemon::start(Command::new(&nfacctd).arg("-f").arg(&configuration), port);
+        export(&udp(port, EncoderOptions::datagrams(format)), &items);
+        daemon.stop(port);
+        // Its plugin writes when it hears that the core ended.
+        let mut text = String::new();
+        for _ in 0..100 {
+            text = std::fs::read_to_string(&stored).unwrap_or_default();
+            if text.lines().count() >= sums.len() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        assert_equal(
+            &json_lines(&text, ["ip_src", "ip_dst", "port_src", "port_dst", "ip_proto"]),
+            &sums,
+        );
+    }
+}
+
+#[test]
+fn goflow2_stores_what_each_format_sent() {
+    let Some(goflow2) = program("goflow2") else { return };
+    for format in [Format::Netflow5, Format::Netflow9, Format::Ipfix] {
+        let (items, sums) = traffic::flows(FLOWS, format != Format::Netflow5, now());
+        let folder = tempfile::tempdir().unwrap();
+        let port = free_port();
+        let stored = folder.path().join("stored.json");
+        let mut command = Command::new(&goflow2);
+        command.args(["-listen", &format!("netflow://127.0.0.1:{port}"), "-format", "json"]);
+        command.args(["-addr", "", "-transport", "file", "-transport.file"]).arg(&stored);
+        let daemon = Daemon::start(&mut command, port);
+        export(&udp(port, EncoderOptions::datagrams(format)), &items);
+        daemon.stop(port);
+        let text = std::fs::read_to_string(&stored).unwrap();
+        let names = ["src_addr", "dst_addr", "src_port", "dst_port", "proto"];
+        assert_equal(&json_lines(&text, names), &sums);
+    }
+}
+
+/// Sums of JSON objects, one a line, with these names for the tuple.
+fn json_lines(text: &str, names: [&str; 5]) -> Sums {
+    let mut found = Sums::new();
+    for line in text.lines() {
+        let flow: Value = serde_json::from_str(line).expect("JSON");
+        let address = |name: &str| flow[name].as_str().unwrap().parse().unwrap();
+        let protocol = match flow[names[4]].as_str().map(str::to_lowercase).as_deref() {
+            Some("tcp") => 6,
+            Some("udp") => 17,
+            _ => number(&flow[names[4]]) as u8,
+        };
+        let tuple = (
+            address(names[0]),
+            address(names[1]),
+            number(&flow[names[2]]) as u16,
+            number(&flow[names[3]]) as u16,
+            protocol,
+        );
+        add(&mut found, tuple, number(&flow["packets"]), number(&flow["bytes"]));
+    }
+    found
+}
+
 fn judged_by_nfdump(options: EncoderOptions, items: &[Item], sums: &Sums) {
     let Some(nfcapd) = program("nfcapd") else { return };
     let folder = tempfile::tempdir().unwrap();

@@ -132,6 +132,17 @@ impl RecordSender {
         Self { interfaces: Interfaces::default(), queues: Vec::new() }
     }
 
+    /// As [`Self::send`], but waits for room: for captures, never for a data path.
+    pub fn send_waiting(&self, record: Record<'_>) {
+        let item = Item::of(record, self.interfaces);
+        for (queue, shared) in &self.queues {
+            shared.queue.records.fetch_add(1, Relaxed);
+            if queue.send(item).is_err() {
+                shared.queue.overflowed.fetch_add(1, Relaxed);
+            }
+        }
+    }
+
     /// Copies `record` for every collector. Never waits: a full queue is counted.
     pub fn send(&self, record: Record<'_>) {
         if self.queues.is_empty() {

@@ -13,22 +13,22 @@ use weir_wire::frame::{Frame, Meta, Time};
 use weir_wire::parse::parse_frame;
 
 /// Source, destination, source port, destination port, protocol.
-pub type Tuple = (IpAddr, IpAddr, u16, u16, u8);
+pub(crate) type Tuple = (IpAddr, IpAddr, u16, u16, u8);
 
 /// Records, packets, bytes of the network layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sum {
-    pub records: u64,
-    pub packets: u64,
-    pub octets: u64,
+pub(crate) struct Sum {
+    pub(crate) records: u64,
+    pub(crate) packets: u64,
+    pub(crate) octets: u64,
 }
 
-pub type Sums = BTreeMap<Tuple, Sum>;
+pub(crate) type Sums = BTreeMap<Tuple, Sum>;
 
-pub const INTERFACES: Interfaces = Interfaces { host: 3, wire: 4 };
+pub(crate) const INTERFACES: Interfaces = Interfaces { host: 3, wire: 4 };
 
 /// Adds a record to the sums.
-pub fn add(sums: &mut Sums, tuple: Tuple, packets: u64, octets: u64) {
+pub(crate) fn add(sums: &mut Sums, tuple: Tuple, packets: u64, octets: u64) {
     let sum = sums.entry(tuple).or_default();
     sum.records += 1;
     sum.packets += packets;
@@ -37,7 +37,7 @@ pub fn add(sums: &mut Sums, tuple: Tuple, packets: u64, octets: u64) {
 
 /// `count` flows, each of both directions (every seventh of one), of IPv4 and, if `ipv6`, every
 /// third of IPv6, and what a collector must find: one record a direction.
-pub fn flows(count: u32, ipv6: bool, start: Time) -> (Vec<Item>, Sums) {
+pub(crate) fn flows(count: u32, ipv6: bool, start: Time) -> (Vec<Item>, Sums) {
     let mut meter = Meter::new(MeterLimits::for_captures(), 1);
     let mut sums = Sums::new();
     for number in 0..count {
@@ -67,14 +67,14 @@ pub fn flows(count: u32, ipv6: bool, start: Time) -> (Vec<Item>, Sums) {
 }
 
 /// What the meter holds, as items.
-pub fn items(mut meter: Meter) -> Vec<Item> {
+pub(crate) fn items(mut meter: Meter) -> Vec<Item> {
     let mut items = Vec::new();
     meter.flush(&mut |record| items.push(Item::of(record, INTERFACES)));
     items
 }
 
 /// The record in an item.
-pub fn record(item: &Item) -> Record<'_> {
+pub(crate) fn record(item: &Item) -> Record<'_> {
     match item {
         Item::Flow(flow, _) => Record::Flow(flow),
         Item::Conversation(conversation, _) => Record::Conversation(conversation),
@@ -82,7 +82,7 @@ pub fn record(item: &Item) -> Record<'_> {
 }
 
 /// The records of a capture in `testdata/roce`.
-pub fn capture(name: &str) -> Vec<Item> {
+pub(crate) fn capture(name: &str) -> Vec<Item> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/roce");
     let mut reader = CaptureReader::open(&root.join(name)).expect("the capture is there");
     let mut meter = Meter::new(MeterLimits::for_captures(), 1);
@@ -95,7 +95,7 @@ pub fn capture(name: &str) -> Vec<Item> {
     items(meter)
 }
 
-pub fn observe(meter: &mut Meter, bytes: &[u8], now: Time, side: Option<Side>) {
+pub(crate) fn observe(meter: &mut Meter, bytes: &[u8], now: Time, side: Option<Side>) {
     let mut buffer = bytes.to_vec();
     let (len, original_len) = (buffer.len(), buffer.len() as u32);
     let meta = Meta { time: now, original_len, ..Meta::default() };
@@ -107,7 +107,7 @@ pub fn observe(meter: &mut Meter, bytes: &[u8], now: Time, side: Option<Side>) {
 }
 
 /// An Ethernet frame of a 5-tuple with `payload` bytes.
-pub fn frame(tuple: &Tuple, payload: usize) -> Vec<u8> {
+pub(crate) fn frame(tuple: &Tuple, payload: usize) -> Vec<u8> {
     let (source, destination, source_port, destination_port, protocol) = *tuple;
     let mut transport = [source_port.to_be_bytes(), destination_port.to_be_bytes()].concat();
     match protocol {

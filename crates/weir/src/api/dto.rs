@@ -48,6 +48,34 @@ pub struct Snapshot {
     pub adds_up: bool,
     /// Its pairs of ports.
     pub pairs: Vec<PairSnapshot>,
+    /// Its collectors of flow records.
+    #[serde(default)]
+    pub exports: Vec<ExportSnapshot>,
+}
+
+/// A collector of flow records.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct ExportSnapshot {
+    /// Its address, with the transport.
+    pub collector: String,
+    /// Whether it can be reached; by UDP, whether its name is known.
+    pub is_connected: bool,
+    /// Records handed over by the meters.
+    pub records: u64,
+    /// Of those, lost because the queue was full.
+    pub overflowed: u64,
+    /// Of those, without a form in the collector's format.
+    pub without_form: u64,
+    /// Data records encoded; a flow may be two.
+    pub data_records: u64,
+    /// Of those, lost: not sent, and no room for them on disk.
+    pub data_records_lost: u64,
+    /// Messages given to the network.
+    pub messages_sent: u64,
+    /// Messages waiting in memory and on disk.
+    pub messages_waiting: u64,
+    /// Messages sent twice, because their connection was lost before they were acknowledged.
+    pub messages_resent: u64,
 }
 
 /// A pair of ports.

@@ -8,8 +8,12 @@ use std::process::ExitCode;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use weir_engine::meter::Icrc;
+use weir_store::sink::{Collector, Exporter, Interfaces, TlsFiles};
+use weir_wire::frame::Time;
 
 use super::EXIT_USAGE;
+use crate::config::export;
+use crate::config::file::ExportFormat;
 use crate::read::{Analysis, Report, analyse, csv, text};
 
 const HELP: &str = "\
@@ -17,6 +21,7 @@ Examples:
   weir read capture.pcapng
   weir read --json *.pcap | jq .rdma.opcodes
   weir read --conversations --csv capture.pcap > conversations.csv
+  weir read --export udp://192.0.2.9:4739 capture.pcap
   tcpdump -i eth0 -w - | weir read -
 
 Reads pcap and pcapng, micro- and nanoseconds, either byte order, ERF records. All files are one
@@ -46,6 +51,12 @@ pub struct ReadArgs {
     /// Print the list as CSV
     #[arg(long)]
     pub csv: bool,
+    /// Send the records to a collector: udp://HOST:PORT or tcp://HOST:PORT
+    #[arg(long, value_name = "COLLECTOR")]
+    pub export: Option<String>,
+    /// The format to export
+    #[arg(long, value_enum, default_value = "ipfix", requires = "export")]
+    pub export_format: ExportFormat,
     /// Do not compute ICRCs: they count as unchecked
     #[arg(long)]
     pub no_icrc: bool,
@@ -63,7 +74,7 @@ pub fn run(args: &ReadArgs) -> anyhow::Result<ExitCode> {
     let icrc = if args.no_icrc { Icrc::Skip } else { Icrc::Check };
     let bar = progress_bar(args);
     let (mut done, mut current) = (0, None);
-    let analysis = analyse(&args.files, icrc, random_seed(), &mut |path, bytes| {
+    let mut analysis = analyse(&args.files, icrc, random_seed(), &mut |path, bytes| {
         if let Some(bar) = &bar {
             if current.as_deref() != Some(path) {
                 done = bar.position();
@@ -81,7 +92,34 @@ pub fn run(args: &ReadArgs) -> anyhow::Result<ExitCode> {
     let mut out = io::stdout().lock();
     out.write_all(render(args, &analysis)?.as_bytes())?;
     out.flush()?;
+    if let Some(collector) = &args.export {
+        export(collector, args.export_format, &mut analysis)?;
+    }
     Ok(if analysis.is_complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Sends every record to `collector`. It begins with the captures' first packet: NetFlow counts
+/// time from there, and by 32 bits, so records older than 49 days need IPFIX.
+fn export(collector: &str, format: ExportFormat, analysis: &mut Analysis) -> anyhow::Result<()> {
+    let endpoint = export::endpoint(collector, TlsFiles::default())
+        .map_err(|(what, remedy)| anyhow::anyhow!("{what}; {remedy}"))?;
+    let options = export::options(&endpoint, format);
+    let boot = analysis.span.map_or(Time::default(), |(first, _)| first);
+    let exporter = Exporter::start(&[Collector { endpoint, options, spool: None }], boot)?;
+    let sender = exporter.sender(Interfaces::default());
+    analysis.meter.flush(&mut |record| sender.send_waiting(record));
+    for counters in exporter.stop() {
+        eprintln!(
+            "weir: {}: {} records as {} data records in {} messages, {} without a form, {} lost",
+            counters.collector,
+            counters.records,
+            counters.data_records,
+            counters.messages_sent,
+            counters.without_form,
+            counters.data_records_lost
+        );
+    }
+    Ok(())
 }
 
 fn render(args: &ReadArgs, analysis: &Analysis) -> anyhow::Result<String> {

@@ -142,6 +142,21 @@ fn table(snapshot: &Snapshot) -> String {
     for pair in &snapshot.pairs {
         pair_table(&mut text, pair);
     }
+    for export in &snapshot.exports {
+        let state = if export.is_connected { "connected" } else { "not connected" };
+        let _ = writeln!(
+            text,
+            "export {}: {state}; {} records as {} data records in {} messages; {} messages wait, \
+             {} records overflowed, {} data records lost",
+            export.collector,
+            export.records,
+            export.data_records,
+            export.messages_sent,
+            export.messages_waiting,
+            export.overflowed,
+            export.data_records_lost,
+        );
+    }
     text
 }
 

@@ -40,6 +40,20 @@
 //! [limits]
 //! flows = 65536                   # [65536] entries of the flow table, a pair
 //! conversations = 16384           # [16384] queue-pair conversations, a pair
+//! active_timeout_s = 30           # [30] a flow's record ends after so long, the flow goes on
+//! idle_timeout_s = 15             # [15] a flow ends after so long without a packet
+//!
+//! [[export]]                      # a collector of flow records; several allowed
+//! collector = "udp://192.0.2.9:2055"  # udp | tcp | tls
+//! format = "ipfix"                # netflow5 | netflow9 | ipfix; NetFlow by UDP only
+//! biflow = false                  # [false] IPFIX: both directions in one record (RFC 5103)
+//! domain = 1                      # [1] observation domain, source ID
+//! enterprise = 32473              # [32473, a number for examples] of the RDMA elements
+//! message_bytes = 1400            # [1400; streams 8192] of a message, at most
+//! template_seconds = 60           # [60] UDP: between repetitions of the templates
+//! authority_file = "ca.pem"       # TLS: who may sign the collector's certificate
+//! certificate_file = "gw.pem"     # [none] TLS: our own, with `key_file`
+//! spool_mib = 64                  # [64] TCP, TLS: on disk while the collector is down
 //! ```
 
 use std::fmt;
@@ -73,6 +87,8 @@ pub struct File {
     pub peers: Vec<(Range<usize>, Peer)>,
     /// `[limits]`.
     pub limits: Option<Limits>,
+    /// `[[export]]`, each with the place of its header.
+    pub exports: Vec<(Range<usize>, Export)>,
 }
 
 /// `[gateway]`.
@@ -282,6 +298,40 @@ pub enum Cipher {
 pub struct Limits {
     pub flows: Option<Spanned<u32>>,
     pub conversations: Option<Spanned<u32>>,
+    pub active_timeout_s: Option<Spanned<u32>>,
+    pub idle_timeout_s: Option<Spanned<u32>>,
+}
+
+/// `[[export]]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs, reason = "the keys are documented in the format above")]
+pub struct Export {
+    pub collector: Spanned<String>,
+    pub format: Spanned<ExportFormat>,
+    pub biflow: Option<bool>,
+    pub domain: Option<u32>,
+    pub enterprise: Option<u32>,
+    pub message_bytes: Option<Spanned<u16>>,
+    pub template_seconds: Option<u32>,
+    pub authority_file: Option<Spanned<PathBuf>>,
+    pub certificate_file: Option<Spanned<PathBuf>>,
+    pub key_file: Option<Spanned<PathBuf>>,
+    pub spool_mib: Option<u32>,
+}
+
+/// What a collector is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum ExportFormat {
+    /// NetFlow version 5: IPv4 flows only.
+    #[value(name = "netflow5")]
+    Netflow5,
+    /// NetFlow version 9: flows.
+    #[value(name = "netflow9")]
+    Netflow9,
+    /// IPFIX: flows and queue-pair conversations.
+    Ipfix,
 }
 
 /// One value or a list of values, each with its place.
@@ -342,7 +392,8 @@ pub fn parse(source: &str, problems: &mut Problems) -> File {
     let (document, errors) = DeTable::parse_recoverable(source);
     for error in &errors {
         let what = format!("not TOML: {}", error.message().trim());
-        let remedy = "see https://toml.io; tables are [gateway], [[pair]], [[peer]], [limits]";
+        let remedy =
+            "see https://toml.io; tables are [gateway], [[pair]], [[peer]], [[export]], [limits]";
         problems.error(error.span().unwrap_or(0..0), what, remedy);
     }
     let mut file = File::default();
@@ -355,10 +406,11 @@ pub fn parse(source: &str, problems: &mut Problems) -> File {
             "limits" => file.limits = table(value, problems),
             "pair" => file.pairs = tables("pair", value, problems),
             "peer" => file.peers = tables("peer", value, problems),
+            "export" => file.exports = tables("export", value, problems),
             unknown => problems.error(
                 name.span(),
                 format!("unknown table `{unknown}`"),
-                "the tables are [gateway], [[pair]], [[peer]] and [limits]",
+                "the tables are [gateway], [[pair]], [[peer]], [[export]] and [limits]",
             ),
         }
     }

@@ -1,6 +1,7 @@
 //! Configuration: text -> `file` (as written) -> `settings` (typed, whole) or `problem`s.
 
 pub mod address;
+pub mod export;
 pub mod file;
 pub mod key;
 pub mod policy;

@@ -11,6 +11,7 @@ use weir_engine::esp::sa::Fingerprint;
 use weir_engine::policy::{Action, FrameActions, FrameClass};
 
 use super::address::{InterfaceAddress, Prefix};
+use super::export;
 use super::file::{self, File, FrameAction, OnFailure, Selector, Unprotected};
 use super::key::{KeyError, KeySource, Keys};
 use super::problem::Problems;
@@ -69,7 +70,9 @@ pub fn resolve(file: File, directory: &Path, problems: &mut Problems) -> Option<
         );
     }
     let limits = resolve_limits(file.limits.unwrap_or_default(), problems);
-    gateway.filter(|_| !problems.refused()).map(|gateway| Settings { gateway, pairs, limits })
+    let gateway = gateway?;
+    let collectors = export::resolve(&file.exports, directory, &gateway.state_dir, problems);
+    (!problems.refused()).then_some(Settings { gateway, pairs, limits, collectors })
 }
 
 /// Reads every key once, and refuses what would repeat a nonce.
@@ -590,20 +593,28 @@ fn key_source(
 }
 
 fn resolve_limits(limits: file::Limits, problems: &mut Problems) -> Limits {
-    let mut bounded = |key: &str, written: Option<Spanned<u32>>, default: u32| {
+    let mut bounded = |key: &str, written: Option<Spanned<u32>>, default: u32, least, most| {
         let Some(written) = written else { return default };
         let value = *written.get_ref();
-        if !(TABLE_ENTRIES_MIN..=TABLE_ENTRIES_MAX).contains(&value) {
-            problems.error(
-                written.span(),
-                format!("{key} = {value}"),
-                format!("write a number from {TABLE_ENTRIES_MIN} to {TABLE_ENTRIES_MAX}"),
-            );
+        if !(least..=most).contains(&value) {
+            let remedy = format!("write a number from {least} to {most}");
+            problems.error(written.span(), format!("{key} = {value}"), remedy);
         }
         value
     };
+    let (least, most) = (TABLE_ENTRIES_MIN, TABLE_ENTRIES_MAX);
+    let (active, idle) = (ACTIVE_TIMEOUT_S_DEFAULT, IDLE_TIMEOUT_S_DEFAULT);
+    let conversations = limits.conversations;
     Limits {
-        flows: bounded("flows", limits.flows, FLOWS_DEFAULT),
-        conversations: bounded("conversations", limits.conversations, CONVERSATIONS_DEFAULT),
+        flows: bounded("flows", limits.flows, FLOWS_DEFAULT, least, most),
+        conversations: bounded("conversations", conversations, CONVERSATIONS_DEFAULT, least, most),
+        active_timeout_s: bounded(
+            "active_timeout_s",
+            limits.active_timeout_s,
+            active,
+            1,
+            TIMEOUT_S_MAX,
+        ),
+        idle_timeout_s: bounded("idle_timeout_s", limits.idle_timeout_s, idle, 1, TIMEOUT_S_MAX),
     }
 }

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use weir_engine::policy::{Action, FrameActions, FrameClass};
+use weir_store::sink::Collector;
 
 pub use super::file::{Cipher, Driver, Encapsulation, Icrc, Mode, OnFailure, Unprotected};
 
@@ -33,6 +34,14 @@ pub const CONVERSATIONS_DEFAULT: u32 = 16_384;
 /// The most entries of either table: about 1 GiB of memory.
 pub const TABLE_ENTRIES_MAX: u32 = 4_194_304;
 
+/// Seconds that a record runs, and that a flow may be silent: what collectors expect.
+pub const ACTIVE_TIMEOUT_S_DEFAULT: u32 = 30;
+/// See [`ACTIVE_TIMEOUT_S_DEFAULT`].
+pub const IDLE_TIMEOUT_S_DEFAULT: u32 = 15;
+
+/// The longest of either timeout: an hour, after which a record says little about when.
+pub const TIMEOUT_S_MAX: u32 = 3600;
+
 /// The least entries of either table.
 pub const TABLE_ENTRIES_MIN: u32 = 64;
 
@@ -45,6 +54,8 @@ pub struct Settings {
     pub pairs: Vec<Pair>,
     /// Bounds of its tables.
     pub limits: Limits,
+    /// Who gets flow records.
+    pub collectors: Vec<Collector>,
 }
 
 impl Settings {
@@ -206,4 +217,8 @@ pub struct Limits {
     pub flows: u32,
     /// Queue-pair conversations; likewise.
     pub conversations: u32,
+    /// A record ends after so many seconds; its flow goes on.
+    pub active_timeout_s: u32,
+    /// A flow ends after so many seconds without a packet.
+    pub idle_timeout_s: u32,
 }

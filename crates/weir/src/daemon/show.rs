@@ -2,10 +2,11 @@
 
 use weir_engine::meter::Totals;
 use weir_port::GuardCounters;
+use weir_store::sink::CollectorCounters;
 use weir_wire::frame::Time;
 
 use super::relay::Relay;
-use crate::api::dto::{PairSnapshot, PeerSnapshot, RdmaSnapshot, SideSnapshot};
+use crate::api::dto::{ExportSnapshot, PairSnapshot, PeerSnapshot, RdmaSnapshot, SideSnapshot};
 use crate::config::settings::{Driver, Pair};
 
 /// One pair at the moment `now`.
@@ -98,5 +99,21 @@ fn rdma(totals: &Totals) -> RdmaSnapshot {
         rnr_naks: rdma.rnr_naks,
         retransmissions: rdma.retransmissions,
         cnp: rdma.cnp,
+    }
+}
+
+/// What a collector was sent.
+pub fn export(counters: CollectorCounters) -> ExportSnapshot {
+    ExportSnapshot {
+        collector: counters.collector,
+        is_connected: counters.is_connected,
+        records: counters.records,
+        overflowed: counters.overflowed,
+        without_form: counters.without_form,
+        data_records: counters.data_records,
+        data_records_lost: counters.data_records_lost,
+        messages_sent: counters.messages_sent,
+        messages_waiting: counters.messages_waiting,
+        messages_resent: counters.messages_resent,
     }
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
+use weir_store::sink::{Exporter, Interfaces};
 
 use super::control::{ControlSocket, Question};
 use super::lock::Locks;
@@ -15,8 +16,9 @@ use super::notify::{self, Watchdog};
 use super::plan::{self, PairPlan};
 use super::preflight::{self, Administration};
 use super::prepare::{self, Prepared};
+use super::show;
 use super::state::{LostState, StateStore};
-use super::worker::{WorkerCommand, WorkerHandle, WorkerSetup};
+use super::worker::{self, WorkerCommand, WorkerHandle, WorkerSetup};
 use crate::api::dto::{PairSnapshot, Request, Response, Snapshot};
 use crate::config::settings::{OnFailure, Pair};
 use crate::config::{self, KeyAccess, Keys, Loaded, Problems, Settings};
@@ -94,6 +96,7 @@ struct Gateway {
     // Dropped in this order: nobody asks, nobody works, all is on the disk, the next may start.
     control: Option<ControlSocket>,
     workers: Vec<WorkerHandle>,
+    exporter: Exporter,
     store: StateStore,
     _locks: Locks,
 }
@@ -109,6 +112,9 @@ impl Gateway {
         let epoch = 1;
         let plans = plan::plans(&settings, keys, &machine, &mut store, epoch)?;
 
+        let exporter = Exporter::start(&settings.collectors, worker::clock())
+            .context("cannot export flow records")?;
+
         let (sender, events) = channel();
         let signals = watch_signals(sender.clone())?;
         let workers = settings
@@ -119,8 +125,11 @@ impl Gateway {
                 let context = || format!("pair {}", pair.name);
                 let (limits, reserver) = (settings.limits, store.reserver());
                 let plan = prepare::prepare(plan, &[], &reserver).with_context(context)?;
+                let index = |name| machine.link(name).map_or(0, |link| link.index);
+                let interfaces = Interfaces { host: index(&pair.host), wire: index(&pair.wire) };
+                let records = exporter.sender(interfaces);
                 let (pair, on_failure) = (pair.clone(), settings.gateway.on_failure);
-                let setup = WorkerSetup { pair, on_failure, limits, plan, reserver };
+                let setup = WorkerSetup { pair, on_failure, limits, plan, reserver, records };
                 WorkerHandle::start(setup).with_context(context)
             })
             .collect::<Result<_>>()?;
@@ -145,6 +154,7 @@ impl Gateway {
             signals,
             control: Some(control),
             workers,
+            exporter,
             store,
             _locks: locks,
         })
@@ -255,6 +265,7 @@ impl Gateway {
             reloads_refused: self.reloads_refused,
             adds_up,
             pairs,
+            exports: self.exporter.counters().into_iter().map(show::export).collect(),
         })
     }
 
@@ -268,6 +279,9 @@ impl Gateway {
         }
         for worker in self.workers.drain(..) {
             worker.join()?;
+        }
+        for export in self.exporter.stop() {
+            tracing::info!(?export, "export ended");
         }
         Ok(())
     }
@@ -290,6 +304,9 @@ fn lock_names(settings: &Settings) -> Vec<String> {
 fn needs_restart(old: &Settings, new: &Settings) -> Option<String> {
     if old.gateway != new.gateway {
         return Some("[gateway]".into());
+    }
+    if old.collectors != new.collectors {
+        return Some("[[export]]".into());
     }
     if old.limits != new.limits {
         return Some("[limits]".into());

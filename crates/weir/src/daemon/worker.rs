@@ -13,6 +13,7 @@ use weir_port::{
     Guard, GuardMode, Interface, PacketOptions, PacketPort, Port, TapOptions, TapPort, XdpOptions,
     XdpPort,
 };
+use weir_store::sink::RecordSender;
 use weir_wire::frame::Time;
 
 use super::prepare::{Kept, NextKept, Prepared, Running};
@@ -37,6 +38,8 @@ const IDLE_ROUNDS: u32 = 40;
 
 /// Between two ticks: heartbeat, questions for neighbours, flows that end.
 const TICK_NS: u64 = 100_000_000;
+
+const NS_PER_S: u64 = 1_000_000_000;
 
 /// The longest name of an interface.
 const INTERFACE_NAME_MAX: usize = 15;
@@ -70,6 +73,8 @@ pub struct WorkerSetup {
     pub plan: Prepared,
     /// Whom to ask for sequence numbers.
     pub reserver: Reserver,
+    /// Where records of flows go.
+    pub records: RecordSender,
 }
 
 /// A running worker.
@@ -168,6 +173,7 @@ struct Worker {
     prepared: Option<Prepared>,
     keeping_fails: bool,
     reserver: Reserver,
+    records: RecordSender,
     answer: Sender<Reserved>,
     answers: Receiver<Reserved>,
     asked: Vec<Fingerprint>,
@@ -176,7 +182,7 @@ struct Worker {
 
 impl Worker {
     fn new(setup: WorkerSetup, commands: Receiver<WorkerCommand>) -> Result<Self> {
-        let WorkerSetup { pair, on_failure, limits, plan, reserver } = setup;
+        let WorkerSetup { pair, on_failure, limits, plan, reserver, records } = setup;
         let mode = match on_failure {
             OnFailure::Closed => GuardMode::Closed,
             OnFailure::Open => GuardMode::OpenOnFailure,
@@ -186,6 +192,8 @@ impl Worker {
             MeterLimits {
                 flows_max: limits.flows as usize,
                 conversations_max: limits.conversations as usize,
+                active_timeout_ns: u64::from(limits.active_timeout_s) * NS_PER_S,
+                idle_timeout_ns: u64::from(limits.idle_timeout_s) * NS_PER_S,
                 ..MeterLimits::default()
             },
             seed()?,
@@ -207,6 +215,7 @@ impl Worker {
             prepared: None,
             keeping_fails: false,
             reserver,
+            records,
             answer,
             answers,
             asked: Vec::new(),
@@ -227,7 +236,11 @@ impl Worker {
                     Ok(WorkerCommand::Snapshot(answer)) => {
                         let _ = answer.send(self.snapshot());
                     }
-                    Ok(WorkerCommand::Stop) | Err(TryRecvError::Disconnected) => return Ok(()),
+                    Ok(WorkerCommand::Stop) | Err(TryRecvError::Disconnected) => {
+                        let Self { relay, records, .. } = self;
+                        relay.engine().flush(&mut |record| records.send(record));
+                        return Ok(());
+                    }
                     Err(TryRecvError::Empty) => break,
                 }
             }
@@ -238,7 +251,8 @@ impl Worker {
             if now.since_ns(self.ticked) >= TICK_NS || now < self.ticked {
                 self.ticked = now;
                 self.relay.tick(now);
-                self.relay.engine().expire(now, &mut |_| {});
+                let Self { relay, records, .. } = self;
+                relay.engine().expire(now, &mut |record| records.send(record));
                 self.guard.heartbeat()?;
             }
             if moved > 0 {
@@ -368,7 +382,7 @@ fn open_xdp(interface: &str) -> Result<XdpPort> {
 }
 
 /// The clock that frames are stamped with.
-fn clock() -> Time {
+pub(super) fn clock() -> Time {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Time(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }

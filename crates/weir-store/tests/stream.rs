@@ -1,0 +1,266 @@
+//! IPFIX over TCP and TLS: what a collector read from the stream, as tshark dissects it, equals what
+//! was sent; a collector that was down, or hung up, misses nothing.
+
+mod traffic;
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use traffic::{INTERFACES, Sums, add, record};
+use weir_store::sink::{Collector, EncoderOptions, Endpoint, Exporter, Item, Spooling, TlsFiles};
+use weir_wire::frame::Time;
+
+#[test]
+fn a_tcp_collector_reads_what_was_sent() {
+    let (items, sums) = traffic::flows(700, false, now());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let exporter = exporter(Endpoint::Tcp(listener.local_addr().unwrap().to_string()), None);
+    send(&exporter, &items);
+    let reader = std::thread::spawn(move || read_to_end(listener.accept().unwrap().0));
+    let counters = exporter.stop().remove(0);
+    let stream = reader.join().unwrap();
+    assert_eq!((counters.data_records_lost, counters.messages_waiting), (0, 0));
+    if let Some(dissected) = dissect(&[stream]) {
+        assert_eq!(dissected, sums);
+    }
+}
+
+#[test]
+fn a_collector_that_was_down_gets_all_that_the_spool_held() {
+    let (items, sums) = traffic::flows(6000, false, now());
+    let folder = tempfile::tempdir().unwrap();
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = closed.local_addr().unwrap().to_string();
+    drop(closed);
+    let spool = Spooling { directory: folder.path().join("spool"), bytes_max: 16 << 20 };
+    let first = exporter(Endpoint::Tcp(address.clone()), Some(spool.clone()));
+    send(&first, &items[..5000]);
+    let counters = first.stop().remove(0);
+    assert_eq!((counters.messages_sent, counters.data_records_lost), (0, 0));
+    assert!(counters.messages_spooled > 50, "{counters:?}");
+    // Another process takes over what the first one left, and adds to it.
+    let second = exporter(Endpoint::Tcp(address.clone()), Some(spool));
+    send(&second, &items[5000..]);
+    let listener = TcpListener::bind(&address).unwrap();
+    let reader = std::thread::spawn(move || read_to_end(listener.accept().unwrap().0));
+    while !second.counters()[0].is_connected {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let counters = second.stop().remove(0);
+    let stream = reader.join().unwrap();
+    assert_eq!((counters.data_records_lost, counters.messages_waiting), (0, 0), "{counters:?}");
+    assert_eq!(sequence_errors(&stream), 0);
+    if let Some(dissected) = dissect(&[stream]) {
+        assert_eq!(dissected, sums);
+    }
+}
+
+#[test]
+fn a_collector_that_hangs_up_gets_the_rest_and_templates_again() {
+    let (items, sums) = traffic::flows(2000, false, now());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let exporter = exporter(Endpoint::Tcp(listener.local_addr().unwrap().to_string()), None);
+    send(&exporter, &items[..1000]);
+    let (mut accepted, _) = listener.accept().unwrap();
+    let first = read_messages(&mut accepted, 4);
+    drop(accepted);
+    send(&exporter, &items[1000..]);
+    let reader = std::thread::spawn(move || read_to_end(listener.accept().unwrap().0));
+    while exporter.counters()[0].connections < 2 || !exporter.counters()[0].is_connected {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let counters = exporter.stop().remove(0);
+    let second = reader.join().unwrap();
+    assert_eq!((counters.data_records_lost, counters.messages_waiting), (0, 0), "{counters:?}");
+    assert_eq!(sequence_errors(&second), 0, "numbers begin anew with the session");
+    // What was not acknowledged came again, so nothing is missing; it may be there twice.
+    let Some(dissected) = dissect(&[first, second]) else { return };
+    assert!(sums.keys().all(|tuple| dissected.contains_key(tuple)), "a flow is missing");
+}
+
+#[test]
+fn a_tls_collector_reads_what_was_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(certificate) = certificate(folder.path()) else { return };
+    let (items, sums) = traffic::flows(700, false, now());
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port();
+    drop(free);
+    let stored = folder.path().join("stored.ipfix");
+    let mut server = Command::new("openssl")
+        .args(["s_server", "-quiet", "-naccept", "1", "-accept", &format!("127.0.0.1:{port}")])
+        .arg("-cert")
+        .arg(&certificate)
+        .arg("-key")
+        .arg(folder.path().join("key.pem"))
+        // It ends with its input.
+        .stdin(Stdio::piped())
+        .stdout(File::create(&stored).unwrap())
+        .spawn()
+        .unwrap();
+    let files = TlsFiles { authorities: certificate, certificate: None };
+    let exporter = exporter(Endpoint::Tls(format!("localhost:{port}"), files), None);
+    send(&exporter, &items);
+    while !exporter.counters()[0].is_connected {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let counters = exporter.stop().remove(0);
+    server.wait().unwrap();
+    assert_eq!((counters.data_records_lost, counters.messages_waiting), (0, 0), "{counters:?}");
+    if let Some(dissected) = dissect(&[std::fs::read(stored).unwrap()]) {
+        assert_eq!(dissected, sums);
+    }
+}
+
+#[test]
+fn a_collector_with_another_certificate_gets_nothing() {
+    let (trusted, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (Some(authority), Some(certificate)) =
+        (certificate(trusted.path()), certificate(other.path()))
+    else {
+        return;
+    };
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port();
+    drop(free);
+    let stored = other.path().join("stored.ipfix");
+    let mut server = Command::new("openssl")
+        .args(["s_server", "-quiet", "-accept", &format!("127.0.0.1:{port}"), "-cert"])
+        .arg(&certificate)
+        .arg("-key")
+        .arg(other.path().join("key.pem"))
+        .stdin(Stdio::piped())
+        .stdout(File::create(&stored).unwrap())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let files = TlsFiles { authorities: authority, certificate: None };
+    let exporter = exporter(Endpoint::Tls(format!("localhost:{port}"), files), None);
+    send(&exporter, &traffic::flows(10, false, now()).0);
+    while exporter.counters()[0].connections == 0 {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let counters = exporter.stop().remove(0);
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert_eq!(std::fs::read(stored).unwrap(), b"");
+    assert_eq!(counters.messages_sent, 0);
+    assert!(counters.data_records_lost > 0, "without a spool they are lost, and counted");
+}
+
+fn exporter(endpoint: Endpoint, spool: Option<Spooling>) -> Exporter {
+    let collector = Collector { endpoint, options: EncoderOptions::stream(), spool };
+    Exporter::start(&[collector], now()).unwrap()
+}
+
+fn send(exporter: &Exporter, items: &[Item]) {
+    let sender = exporter.sender(INTERFACES);
+    items.iter().for_each(|item| sender.send_waiting(record(item)));
+}
+
+fn now() -> Time {
+    Time(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64)
+}
+
+fn read_to_end(mut stream: TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
+fn read_messages(stream: &mut TcpStream, count: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for _ in 0..count {
+        let mut header = [0; 4];
+        stream.read_exact(&mut header).unwrap();
+        let mut rest = vec![0; usize::from(u16::from_be_bytes([header[2], header[3]])) - 4];
+        stream.read_exact(&mut rest).unwrap();
+        bytes.extend(header);
+        bytes.extend(rest);
+    }
+    bytes
+}
+
+/// Messages whose number is not that of the data records before them (RFC 7011 s3.1).
+fn sequence_errors(stream: &[u8]) -> usize {
+    const RECORD_BYTES: usize = 72;
+    let (mut rest, mut records, mut errors) = (stream, 0, 0);
+    while !rest.is_empty() {
+        let at = |place: usize| u16::from_be_bytes([rest[place], rest[place + 1]]);
+        let (length, number) = (usize::from(at(2)), u32::from(at(8)) << 16 | u32::from(at(10)));
+        errors += usize::from(number != records);
+        if at(16) == 256 {
+            assert_eq!((length - 20) % RECORD_BYTES, 0, "one set of whole records");
+            records += ((length - 20) / RECORD_BYTES) as u32;
+        }
+        rest = &rest[length..];
+    }
+    errors
+}
+
+/// A certificate for localhost that signs itself, by openssl; its key is beside it.
+fn certificate(folder: &Path) -> Option<std::path::PathBuf> {
+    let certificate = folder.join("certificate.pem");
+    let made = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"])
+        .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"])
+        .args(["-addext", "basicConstraints=critical,CA:FALSE", "-days", "2", "-out"])
+        .arg(&certificate)
+        .arg("-keyout")
+        .arg(folder.join("key.pem"))
+        .stderr(Stdio::null())
+        .status();
+    match made {
+        Ok(status) => assert!(status.success(), "openssl req"),
+        Err(_) => {
+            eprintln!("SKIPPED: openssl is not installed");
+            return None;
+        }
+    }
+    Some(certificate)
+}
+
+/// Sums by tuple of streams of messages, as tshark reads them.
+fn dissect(streams: &[Vec<u8>]) -> Option<Sums> {
+    const FIELDS: [&str; 7] =
+        ["srcaddr", "dstaddr", "srcport", "dstport", "protocol", "packets64", "octets64"];
+    let mut sums = Sums::new();
+    for stream in streams {
+        let mut file = tempfile::Builder::new().suffix(".ipfix").tempfile().unwrap();
+        file.write_all(stream).unwrap();
+        let mut command = Command::new("tshark");
+        command.arg("-r").arg(file.path()).args(["-T", "fields", "-E", "separator=;"]);
+        command.args(["-e", "_ws.malformed", "-e", "_ws.expert.severity"]);
+        for field in FIELDS {
+            command.arg("-e").arg(format!("cflow.{field}"));
+        }
+        let Ok(output) = command.output() else {
+            eprintln!("SKIPPED: tshark is not installed");
+            return None;
+        };
+        for line in String::from_utf8(output.stdout).unwrap().lines() {
+            let columns: Vec<Vec<&str>> =
+                line.split(';').map(|column| column.split(',').collect()).collect();
+            assert_eq!((columns[0][0], columns[1][0]), ("", ""), "tshark complains: {line}");
+            let [source, destination, ports @ .., packets, octets] = &columns[2..] else {
+                panic!("{line}")
+            };
+            for (index, source) in source.iter().enumerate().filter(|(_, it)| !it.is_empty()) {
+                let tuple = (
+                    source.parse().unwrap(),
+                    destination[index].parse().unwrap(),
+                    ports[0][index].parse().unwrap(),
+                    ports[1][index].parse().unwrap(),
+                    ports[2][index].parse().unwrap(),
+                );
+                let number = |column: &[&str]| column[index].parse::<u64>().unwrap();
+                add(&mut sums, tuple, number(packets), number(octets));
+            }
+        }
+    }
+    Some(sums)
+}
