@@ -72,10 +72,15 @@ impl RdmaView {
         self.own().counters.classes[class].bytes
     }
 
-    fn remote_key(&self, at: usize) -> u64 {
+    /// The R_Keys that are kept, one after the other; zeros behind them.
+    fn remote_keys(&self) -> [u8; 16] {
         let counters = &self.own().counters;
-        let known = at < usize::from(counters.remote_key_count);
-        if known { counters.remote_keys[at].into() } else { 0 }
+        let known = usize::from(counters.remote_key_count);
+        let mut out = [0; 16];
+        for (place, key) in out.chunks_exact_mut(4).zip(counters.remote_keys).take(known) {
+            place.copy_from_slice(&key.to_be_bytes());
+        }
+        out
     }
 
     fn response_time_ns(&self, share: f64) -> u64 {
@@ -134,7 +139,6 @@ pub static ELEMENTS: &[RdmaField] = &[
         if it.is_roce_v2() { ROCE_V2_PORT } else { 0 }
     }),
     Field::number("vlanId", Iana(58), 2, |it| it.own().key.vlans()[0].into()),
-    Field::number("dot1qCustomerVlanId", Iana(245), 2, |it| it.own().key.vlans()[1].into()),
     Field::number("ingressInterface", Iana(10), 4, |it| it.interfaces.of(it.ingress_side()).into()),
     Field::number("egressInterface", Iana(14), 4, |it| {
         it.interfaces.of(it.ingress_side().map(opposite)).into()
@@ -187,8 +191,10 @@ pub static ELEMENTS: &[RdmaField] = &[
     Field::number("rdmaNakInvalidRequest", Rdma(32), 4, |it| it.own().counters.naks[1].into()),
     Field::number("rdmaNakRemoteAccess", Rdma(33), 4, |it| it.own().counters.naks[2].into()),
     Field::number("rdmaNakRemoteOperational", Rdma(34), 4, |it| it.own().counters.naks[3].into()),
-    Field::number("rdmaNakInvalidRdRequest", Rdma(35), 4, |it| it.own().counters.naks[4].into()),
-    Field::number("rdmaNakReserved", Rdma(36), 4, |it| it.own().counters.naks[5].into()),
+    Field::number("rdmaNakOther", Rdma(35), 4, |it| {
+        let naks = &it.own().counters.naks;
+        u64::from(naks[4]) + u64::from(naks[5])
+    }),
     Field::number("rdmaReceiverNotReady", Rdma(37), 4, |it| it.own().counters.rnr_naks.into()),
     Field::number("rdmaCongestionNotifications", Rdma(38), 4, |it| it.own().counters.cnp.into()),
     Field::number("rdmaCongestionExperienced", Rdma(39), 4, |it| {
@@ -202,17 +208,17 @@ pub static ELEMENTS: &[RdmaField] = &[
     Field::number("rdmaResponseTimeMedian", Rdma(43), 8, |it| it.response_time_ns(0.5)),
     Field::number("rdmaResponseTime90", Rdma(44), 8, |it| it.response_time_ns(0.9)),
     Field::number("rdmaResponseTime99", Rdma(45), 8, |it| it.response_time_ns(0.99)),
-    Field::number("rdmaResponseTimeMax", Rdma(46), 8, |it| it.response_time_ns(1.0)),
     Field::number("rdmaRemoteKeyCount", Rdma(47), 1, |it| {
         it.own().counters.remote_key_count.into()
     }),
-    Field::number("rdmaRemoteKey1", Rdma(48), 4, |it| it.remote_key(0)),
-    Field::number("rdmaRemoteKey2", Rdma(49), 4, |it| it.remote_key(1)),
-    Field::number("rdmaRemoteKey3", Rdma(50), 4, |it| it.remote_key(2)),
-    Field::number("rdmaRemoteKey4", Rdma(51), 4, |it| it.remote_key(3)),
+    Field::address("rdmaRemoteKeys", Rdma(48), 16, RdmaView::remote_keys),
 ];
 
+/// Fields that tshark takes in a template unless told otherwise.
+const FIELDS_MAX: usize = 60;
+
 const _: () = {
+    assert!(ADDRESSES_V4.len() + ELEMENTS.len() <= FIELDS_MAX);
     use weir_engine::rdma::{NAK_CAUSES, OperationClass};
-    assert!(OperationClass::ALL.len() == 7 && NAK_CAUSES.len() == 6, "elements 11-24, 31-36");
+    assert!(OperationClass::ALL.len() == 7 && NAK_CAUSES.len() == 6, "elements 11-24, 31-35");
 };

@@ -1,5 +1,6 @@
 //! What carries a collector's messages: datagrams that are sent and forgotten, or a stream that
-//! keeps every message until the collector's host has acknowledged it.
+//! keeps every message until the collector's host has acknowledged it. (What that host's kernel
+//! acknowledged and its collector never read, because it crashed, IPFIX has no means to tell.)
 //!
 //! ```text
 //!  submit --> ready (memory) --full--> spool (disk)

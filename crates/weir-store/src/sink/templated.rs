@@ -219,10 +219,13 @@ impl Templated {
         now: Time,
         send: &mut dyn FnMut(Message<'_>),
     ) {
+        let length = lists.iter().map(|fields| record_bytes(fields)).sum();
+        if !self.has_room(id, length) {
+            self.flush(now, send);
+        }
         if self.message.is_empty() && self.templates_are_due(now) {
             self.write_templates(now, send);
         }
-        let length = lists.iter().map(|fields| record_bytes(fields)).sum();
         self.make_room(id, length, now, send);
         for fields in lists {
             for field in *fields {
@@ -254,13 +257,18 @@ impl Templated {
         self.templates = templates;
     }
 
-    /// Leaves set `id` open, with room for `length` bytes, in this message or the next.
-    fn make_room(&mut self, id: u16, length: usize, now: Time, send: &mut dyn FnMut(Message<'_>)) {
+    /// Whether `length` bytes of set `id` fit into this message.
+    fn has_room(&self, id: u16, length: usize) -> bool {
         let slack = self.dialect.alignment - 1;
         let is_open = self.open.is_some_and(|(open, _)| open == id);
         let wanted = length + slack + if is_open { 0 } else { SET_HEADER_BYTES + slack };
-        let is_full = self.message.len() + wanted > self.options.message_bytes_max;
-        if is_full || self.entries == u16::MAX {
+        let fits = self.message.len() + wanted <= self.options.message_bytes_max;
+        fits && self.entries < u16::MAX
+    }
+
+    /// Leaves set `id` open, with room for `length` bytes, in this message or the next.
+    fn make_room(&mut self, id: u16, length: usize, now: Time, send: &mut dyn FnMut(Message<'_>)) {
+        if !self.has_room(id, length) {
             self.flush(now, send);
         }
         if self.message.is_empty() {
