@@ -1,5 +1,5 @@
-//! IPFIX over TCP and TLS: what a collector read from the stream, as tshark dissects it, equals what
-//! was sent; a collector that was down, or hung up, misses nothing.
+//! IPFIX over TCP and TLS: what a collector read from the stream, as tshark dissects it, equals
+//! what was sent; a collector that was down, or hung up, misses nothing.
 
 mod traffic;
 

@@ -45,7 +45,8 @@ impl RdmaView {
         }
     }
 
-    /// The queue pair that sends: named by the datagram, or what the other direction is for.
+    /// The queue pair that sends: named by the datagram, or the one that the other direction
+    /// is for.
     fn source_queue_pair(&self) -> u64 {
         let other =
             if self.is_second { Some(&self.record.first) } else { self.record.second.as_ref() };

@@ -84,7 +84,7 @@ pub(crate) fn record(item: &Item) -> Record<'_> {
 /// The records of a capture in `testdata/roce`.
 pub(crate) fn capture(name: &str) -> Vec<Item> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/roce");
-    let mut reader = CaptureReader::open(&root.join(name)).expect("the capture is there");
+    let mut reader = CaptureReader::open(root.join(name)).expect("the capture is there");
     let mut meter = Meter::new(MeterLimits::for_captures(), 1);
     let mut read = |frames: &mut [Frame<'_>]| {
         for frame in frames {
