@@ -41,8 +41,8 @@ const TICK_NS: u64 = 100_000_000;
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// Slots of the host port's ring. Hosts send RoCE frames, which fit a slot, and super-packets, which
-/// fit none: smaller slots than the MTU's hold twice as many frames in the same memory, 40 ms of
+/// Slots of the host port's ring. Hosts send RoCE frames, which fit a slot, and super-packets,
+/// which fit none: smaller slots than the MTU's hold twice as many frames in the same memory, 40 ms of
 /// 100,000 a second.
 const HOST_RING_SLOTS: usize = 4096;
 
