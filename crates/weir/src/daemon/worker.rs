@@ -42,8 +42,8 @@ const TICK_NS: u64 = 100_000_000;
 const NS_PER_S: u64 = 1_000_000_000;
 
 /// Slots of the host port's ring. Hosts send RoCE frames, which fit a slot, and super-packets,
-/// which fit none: smaller slots than the MTU's hold twice as many frames in the same memory, 40 ms of
-/// 100,000 a second.
+/// which fit none: smaller slots than the MTU's hold twice as many frames in the same memory,
+/// 40 ms of 100,000 a second.
 const HOST_RING_SLOTS: usize = 4096;
 
 /// Slots of the wire port's ring, each for a frame of the MTU: 24 MiB at MTU 9000, 25 ms of 100,000
