@@ -1,5 +1,6 @@
-//! `make demo-rdma`, as a newcomer runs it: real RDMA between two Soft-RoCE guests through two sealing
-//! gateways. Its exit code says whether the wire carried ESP only and every tool was content.
+//! `make demo-rdma`, as a newcomer runs it: real RDMA between two Soft-RoCE guests through two
+//! sealing gateways. Its exit code says whether the wire carried ESP only and every tool was
+//! content.
 
 use std::process::Command;
 
