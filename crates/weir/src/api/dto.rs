@@ -107,7 +107,7 @@ pub struct PairSnapshot {
     pub too_big_answered: u64,
     /// ECN marks carried from the outer to the inner header.
     pub ce_combined: u64,
-    /// Opened frames that were not delivered because their replay state could not be written.
+    /// Packets for the host, not delivered because their replay state could not be written.
     pub withheld: u64,
     /// Flows in the table.
     pub flows: u64,

@@ -90,7 +90,8 @@ impl Relay {
             if kept {
                 deliver(output, frames, Destination::Host, host.as_mut());
             } else {
-                *withheld += frames.len() as u64;
+                let for_host = |packet: &&Packet| packet.destination == Destination::Host;
+                *withheld += output.packets.iter().filter(for_host).count() as u64;
             }
             if let Some(own) = own {
                 deliver(output, frames, Destination::Punt, own.as_mut());
@@ -136,7 +137,7 @@ impl Relay {
         }
     }
 
-    /// Frames from the wire that were withheld because their replay state could not be kept.
+    /// Packets for the host that were withheld because their replay state could not be kept.
     pub fn withheld(&self) -> u64 {
         self.withheld
     }
