@@ -1,7 +1,8 @@
 //! Sealing and opening in memory, one core, through the whole pipeline: parse, meter, route, seal,
 //! outer headers; and back. Beside it the bare cipher library on the same buffers in the same run.
 //!
-//! Prints a JSON line a figure: `cargo run --release -p weir-engine --example gateway_speed`.
+//! Prints a JSON line a figure: `cargo run --release -p weir-engine --example gateway_speed`, of
+//! all sizes or of those named behind `--`.
 
 use std::net::IpAddr;
 use std::time::Instant;
@@ -28,9 +29,14 @@ const TAILROOM: usize = 64;
 const INNER_HEADERS: usize = 42;
 
 fn main() {
-    let quick = std::env::args().any(|argument| argument == "--quick");
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let quick = arguments.iter().any(|argument| argument == "--quick");
+    let asked = |size: &usize| {
+        let sizes: Vec<usize> = arguments.iter().filter_map(|it| it.parse().ok()).collect();
+        sizes.is_empty() || sizes.contains(size)
+    };
     let (bytes, rounds) = if quick { (BYTES / 100, 1) } else { (BYTES, ROUNDS) };
-    for size in SIZES {
+    for size in SIZES.into_iter().filter(asked) {
         let batches = bytes / (size + 400) / BATCH / rounds + 1;
         let (mut bare_seal, mut bare_open) = (Vec::new(), Vec::new());
         let (mut seal, mut open) = (Vec::new(), Vec::new());
