@@ -169,8 +169,8 @@ fn engine(here: u8, there: u8) -> Engine {
         endpoint: Some(address(there)),
         protects: vec![Prefix::ALL],
         everything: true,
-        seal_spi: spi(here),
-        open_spi: spi(there),
+        seal_spi: Some(spi(here)),
+        open_spis: vec![spi(there)],
     }]);
     let parameters = |from| {
         let material: Vec<u8> = (0..36).map(|byte| byte ^ from).collect();

@@ -13,7 +13,7 @@ use weir_wire::parse::{MacAddress, Network, Parsed};
 
 use crate::counters::PeerCounters;
 use crate::esp::outer::{
-    ETHERIP_LEN, OUTER_LEN_MAX, OuterFields, OuterHeader, OuterLink, UdpEncapsulation,
+    ETHERIP_LEN, OUTER_LEN_MAX, OuterFields, OuterHeader, OuterLink, UdpEncapsulation, UdpSource,
     prepend_etherip,
 };
 use crate::esp::seal::SealingSa;
@@ -40,7 +40,9 @@ pub(crate) struct SealingPeer {
     mode: Mode,
     udp: Option<UdpEncapsulation>,
     endpoint: Option<IpAddr>,
-    pub(crate) association: SealingSa,
+    pub(crate) association: Option<SealingSa>,
+    /// A packet that wanted an association when there was none: source and destination.
+    pub(crate) wanted: Option<[[u8; 16]; 2]>,
     outer: Option<(MacAddress, OuterHeader)>,
     /// Most bytes that ESP may carry, by outer family: IPv4, IPv6.
     inner_max: [usize; 2],
@@ -51,13 +53,18 @@ impl SealingPeer {
     /// `counters` go on where the association's stood.
     pub(crate) fn new(
         peer: &Peer,
-        association: SealingSa,
+        association: Option<SealingSa>,
         wire_mtu: u16,
         counters: PeerCounters,
     ) -> Self {
         let udp = match peer.encapsulation {
             Encapsulation::Esp => None,
             Encapsulation::Udp => Some(UdpEncapsulation::STANDARD),
+            Encapsulation::UdpPorts { source, destination } => Some(UdpEncapsulation {
+                source: UdpSource::Fixed(source),
+                destination_port: destination,
+                ..UdpEncapsulation::STANDARD
+            }),
         };
         let udp_len = if udp.is_some() { UDP_LEN } else { 0 };
         let room = |header: usize| {
@@ -68,10 +75,22 @@ impl SealingPeer {
             udp,
             endpoint: peer.endpoint,
             association,
+            wanted: None,
             outer: None,
             inner_max: [room(20), room(40)],
             counters,
         }
+    }
+
+    /// Whether there is an association to seal with; if not, the packet that wants one is
+    /// remembered.
+    #[inline]
+    pub(crate) fn is_keyed(&mut self, parsed: &Parsed) -> bool {
+        let keyed = self.association.is_some();
+        if !keyed {
+            self.wanted = Some([parsed.source, parsed.destination]);
+        }
+        keyed
     }
 
     /// Writes the outer headers anew when the next hop's MAC address is new.
@@ -132,7 +151,7 @@ impl SealingPeer {
             Mode::Ethernet => self.seal_ethernet(frame, fields)?,
             Mode::Tunnel => self.seal_tunnel(frame, parsed, fields)?,
             Mode::Transport => seal_transport(
-                &mut self.association,
+                self.association.as_mut().ok_or(DropReason::NoAssociation)?,
                 frame,
                 usize::from(parsed.network_offset),
                 self.udp,
@@ -151,9 +170,10 @@ impl SealingPeer {
         frame: &mut Frame<'_>,
         fields: OuterFields,
     ) -> Result<(), DropReason> {
+        let association = self.association.as_mut().ok_or(DropReason::NoAssociation)?;
         let Some((_, outer)) = &self.outer else { return Err(DropReason::NeighbourUnknown) };
         prepend_etherip(frame)?;
-        self.association.seal(frame, next_header::ETHERIP)?;
+        association.seal(frame, next_header::ETHERIP)?;
         Ok(outer.prepend(frame, fields)?)
     }
 
@@ -177,7 +197,7 @@ impl SealingPeer {
         link.copy_from_slice(&frame.bytes()[..link_len]);
         frame.truncate(parsed.end as usize);
         frame.trim_front(link_len);
-        self.association.seal(frame, protocol)?;
+        self.association.as_mut().ok_or(DropReason::NoAssociation)?.seal(frame, protocol)?;
         if let Some((_, outer)) = &self.outer {
             return Ok(outer.prepend(frame, fields)?);
         }
@@ -235,6 +255,7 @@ impl SealingPeer {
         cut: Cut,
         output: &mut Output,
     ) -> Result<(), DropReason> {
+        let association = self.association.as_mut().ok_or(DropReason::NoAssociation)?;
         let Some((_, outer)) = &self.outer else { return Err(DropReason::NeighbourUnknown) };
         let fields = OuterFields { traffic_class: parsed.traffic_class, flow: flow(parsed) };
         let mut cut = cut.with_etherip(frame)?;
@@ -244,7 +265,7 @@ impl SealingPeer {
                 output.allocate(outer.len() + esp_len(inner_len)).ok_or(DropReason::ArenaFull)?;
             let packet = output.arena_mut(&range);
             let inner = &frame.bytes()[segment];
-            self.association.seal_to(inner, next_header::ETHERIP, &mut packet[outer.len()..])?;
+            association.seal_to(inner, next_header::ETHERIP, &mut packet[outer.len()..])?;
             let checksum = outer.write(packet, fields)?;
             let offload = Offload { checksum, ..Offload::default() };
             output.send(Destination::Wire, offload, Part::Arena(range));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use weir_wire::frame::{Frame, Link, Offload};
-use weir_wire::parse::{MacAddress, Network, Parsed, parse_into};
+use weir_wire::parse::{MacAddress, Network, Parsed, Transport, parse_into};
 
 use crate::classify::has_address;
 use crate::counters::PeerCounters;
@@ -16,12 +16,17 @@ use crate::policy::{Mode, Peer};
 use crate::verdict::DropReason;
 
 const ESP_HEADER_LEN: usize = 8;
+const UDP_HEADER_LEN: usize = 8;
 const ETHERTYPE_OFFSET_BACK: usize = 2;
 
 /// The opening side of one peer.
 #[derive(Debug)]
 pub(crate) struct OpeningPeer {
+    /// Index of the peer in the policy.
+    pub(crate) peer: usize,
     pub(crate) association: OpeningSa,
+    /// ESP in UDP: address and port that the last authentic packet came from.
+    pub(crate) came_from: Option<([u8; 16], u16)>,
     pub(crate) counters: PeerCounters,
 }
 
@@ -38,6 +43,11 @@ pub(crate) enum Inner {
 }
 
 impl OpeningPeer {
+    /// An association that opened nothing yet; its peer is set by who takes it in.
+    pub(crate) fn new(association: OpeningSa) -> Self {
+        Self { peer: 0, association, came_from: None, counters: PeerCounters::default() }
+    }
+
     /// Opens `frame` in place: afterwards it is the frame for the host. `parsed` describes the
     /// outer packet before and the inner one afterwards.
     #[inline]
@@ -50,6 +60,7 @@ impl OpeningPeer {
     ) -> Result<Inner, DropReason> {
         let outer = &*parsed;
         let outer_traffic_class = outer.traffic_class;
+        let came_from = udp_source(frame, outer);
         if outer.fragment.is_some() {
             return Err(DropReason::Fragment);
         }
@@ -85,6 +96,9 @@ impl OpeningPeer {
                 }
             }
         }
+        if came_from.is_some() {
+            self.came_from = came_from;
+        }
         // The length on the wire is that of what was inside; ESP proved it whole.
         frame.meta.original_len = frame.len() as u32;
         // ESP proved that nobody changed it on the way, not that its sender had summed right: a
@@ -116,6 +130,15 @@ impl OpeningPeer {
 fn cut_to_esp(frame: &mut Frame<'_>, outer: &Parsed) {
     frame.truncate(outer.end as usize);
     frame.trim_front(usize::from(outer.payload_offset) - ESP_HEADER_LEN);
+}
+
+/// Address and port that an ESP packet in UDP came from.
+#[inline]
+fn udp_source(frame: &Frame<'_>, outer: &Parsed) -> Option<([u8; 16], u16)> {
+    let Transport::Esp { in_udp: true, .. } = outer.transport else { return None };
+    let udp = usize::from(outer.payload_offset).checked_sub(ESP_HEADER_LEN + UDP_HEADER_LEN)?;
+    let port = frame.bytes().get(udp..)?.first_chunk()?;
+    Some((outer.source, u16::from_be_bytes(*port)))
 }
 
 /// Whether the inner source lies behind the peer.

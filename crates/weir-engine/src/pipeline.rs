@@ -8,6 +8,7 @@
 //!                +-> clear, where the policy says so -> meter -----------------------> host
 //! ```
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use weir_wire::frame::{Frame, Offload, Time};
@@ -18,6 +19,7 @@ use crate::classify::{frame_class, has_address};
 use crate::counters::{Counters, PeerCounters};
 use crate::egress::SealingPeer;
 use crate::esp::open::OpeningSa;
+use crate::esp::sa::Spi;
 use crate::esp::seal::SealingSa;
 use crate::ingress::{HostAddresses, Inner, OpeningPeer};
 use crate::meter::{Icrc, Meter, Observation, Record};
@@ -26,7 +28,7 @@ use crate::neighbour::{Neighbours, QUESTION_BYTES_MAX};
 use crate::offload::checksum::complete;
 use crate::offload::gather::Gather;
 use crate::output::{Destination, Output, Part};
-use crate::policy::{Action, FrameClass, Mode, Policy};
+use crate::policy::{Action, FrameClass, Mode, Policy, Way};
 use crate::verdict::{DropReason, Side, Verdict};
 
 /// Bytes of the arena: a full batch of super-packets, cut, with room around each piece.
@@ -77,7 +79,10 @@ pub struct Engine {
     policy: Arc<Policy>,
     /// Beside `policy.peers`, by index.
     sealing: Vec<SealingPeer>,
+    /// In the order of `policy.open_spis()`.
     opening: Vec<OpeningPeer>,
+    /// SPI and index into `opening`, ordered by SPI.
+    opening_by_spi: Vec<(u32, u32)>,
     neighbours: Neighbours,
     hosts: HostAddresses,
     /// Whether a peer's tunnel ends at an own address: then hosts' MAC addresses must be known.
@@ -104,6 +109,7 @@ impl Engine {
             policy: Arc::new(Policy::watch(0, policy.wire_mtu)),
             sealing: Vec::new(),
             opening: Vec::new(),
+            opening_by_spi: Vec::new(),
             neighbours: Neighbours::default(),
             hosts: HostAddresses::default(),
             tunnels_end_here: false,
@@ -123,20 +129,30 @@ impl Engine {
     /// [`PolicyError`]; the present policy goes on.
     pub fn swap(&mut self, policy: Policy, associations: Associations) -> Result<(), PolicyError> {
         self.check(&policy, &associations)?;
-        let mut sealing: Vec<(SealingSa, PeerCounters)> =
-            associations.sealing.into_iter().map(|sa| (sa, PeerCounters::default())).collect();
-        let mut opening: Vec<(OpeningSa, PeerCounters)> =
-            associations.opening.into_iter().map(|sa| (sa, PeerCounters::default())).collect();
-        sealing.extend(self.sealing.drain(..).map(|peer| (peer.association, peer.counters)));
-        opening.extend(self.opening.drain(..).map(|peer| (peer.association, peer.counters)));
-        for peer in &policy.peers {
-            let found = sealing.iter().position(|(sa, _)| sa.spi().value() == peer.seal_spi);
-            let (sa, counters) = sealing.swap_remove(found.expect("checked above"));
-            self.sealing.push(SealingPeer::new(peer, sa, policy.wire_mtu, counters));
-            let found = opening.iter().position(|(sa, _)| sa.spi().value() == peer.open_spi);
-            let (association, counters) = opening.swap_remove(found.expect("checked above"));
-            self.opening.push(OpeningPeer { association, counters });
+        let mut sealing: BTreeMap<u32, (SealingSa, PeerCounters)> = BTreeMap::new();
+        let mut opening: BTreeMap<u32, OpeningPeer> = BTreeMap::new();
+        for peer in self.sealing.drain(..) {
+            let Some(association) = peer.association else { continue };
+            sealing.insert(association.spi().value(), (association, peer.counters));
         }
+        opening.extend(self.opening.drain(..).map(|it| (it.association.spi().value(), it)));
+        for association in associations.sealing {
+            sealing.insert(association.spi().value(), (association, PeerCounters::default()));
+        }
+        for association in associations.opening {
+            opening.insert(association.spi().value(), OpeningPeer::new(association));
+        }
+        for (index, peer) in policy.peers.iter().enumerate() {
+            let (association, counters) =
+                peer.seal_spi.and_then(|spi| sealing.remove(&spi)).unzip();
+            let counters = counters.unwrap_or_default();
+            self.sealing.push(SealingPeer::new(peer, association, policy.wire_mtu, counters));
+            let found = peer.open_spis.iter().filter_map(|spi| opening.remove(spi));
+            self.opening.extend(found.map(|it| OpeningPeer { peer: index, ..it }));
+        }
+        let spis = policy.open_spis().zip(0..);
+        self.opening_by_spi = spis.collect();
+        self.opening_by_spi.sort_unstable();
         self.tunnels_end_here =
             policy.peers.iter().any(|it| it.mode == Mode::Tunnel && it.endpoint.is_some());
         self.neighbours = Neighbours::new(&policy, &self.neighbours);
@@ -151,13 +167,16 @@ impl Engine {
     pub fn check(&self, policy: &Policy, new: &Associations) -> Result<(), PolicyError> {
         for peer in &policy.peers {
             let missing = |spi| PolicyError::NoAssociation { peer: peer.name.clone(), spi };
-            let kept = self.sealing.iter().map(|peer| &peer.association);
-            if !kept.chain(&new.sealing).any(|sa| sa.spi().value() == peer.seal_spi) {
-                return Err(missing(peer.seal_spi));
+            let kept = self.sealing.iter().filter_map(|peer| peer.association.as_ref());
+            let mut sealing = kept.chain(&new.sealing).map(|sa| sa.spi().value());
+            if let Some(spi) = peer.seal_spi.filter(|spi| !sealing.any(|it| it == *spi)) {
+                return Err(missing(spi));
             }
-            let kept = self.opening.iter().map(|peer| &peer.association);
-            if !kept.chain(&new.opening).any(|sa| sa.spi().value() == peer.open_spi) {
-                return Err(missing(peer.open_spi));
+            for spi in &peer.open_spis {
+                let kept = self.opening.iter().map(|it| &it.association);
+                if !kept.chain(&new.opening).any(|sa| sa.spi().value() == *spi) {
+                    return Err(missing(*spi));
+                }
             }
             let placed = policy.own.is_some() && peer.endpoint.is_some();
             if peer.mode == Mode::Ethernet && !placed {
@@ -259,6 +278,9 @@ impl Engine {
             send_whole(&mut self.output, Destination::Wire, index, frame);
             return Ok(self.passed(class));
         };
+        if !self.sealing[peer].is_keyed(parsed) {
+            return Err(DropReason::NoAssociation);
+        }
         self.clamp(peer, frame, parsed);
         if frame.meta.offload.segmentation.is_some() {
             return self.seal_cut(now, peer, frame, parsed);
@@ -308,10 +330,13 @@ impl Engine {
             return Err(DropReason::Malformed);
         }
         if let Transport::Esp { spi, .. } = parsed.transport {
-            match self.policy.peers.iter().position(|peer| peer.open_spi == spi) {
-                Some(peer) => return self.open(peer, frame, parsed),
-                None if self.is_own(parsed) => return Err(DropReason::UnknownSpi),
-                None => {}
+            match self.opening_by_spi.binary_search_by_key(&spi, |(spi, _)| *spi) {
+                Ok(place) => {
+                    let index = self.opening_by_spi[place].1;
+                    return self.open(index as usize, frame, parsed);
+                }
+                Err(_) if self.is_own(parsed) => return Err(DropReason::UnknownSpi),
+                Err(_) => {}
             }
         }
         if self.is_own(parsed) {
@@ -335,11 +360,12 @@ impl Engine {
     #[inline]
     fn open(
         &mut self,
-        peer: usize,
+        index: usize,
         frame: &mut Frame<'_>,
         parsed: &mut Parsed,
     ) -> Result<Verdict, DropReason> {
-        let opening = &mut self.opening[peer];
+        let opening = &mut self.opening[index];
+        let peer = opening.peer;
         match opening.open(&self.policy.peers[peer], &self.hosts, frame, parsed)? {
             Inner::Dummy => Ok(Verdict::Consumed),
             Inner::Packet { congestion_combined } => {
@@ -485,30 +511,98 @@ impl Engine {
         &self.counters
     }
 
-    /// What was sealed to the peer of this index and opened from it.
+    /// What was sealed to the peer of this index and opened from it, by the associations that it
+    /// has.
     pub fn peer_counters(&self, peer: usize) -> PeerCounters {
-        let (sealed, opened) = (&self.sealing[peer].counters, &self.opening[peer].counters);
-        PeerCounters {
+        let sealed = &self.sealing[peer].counters;
+        let mut sum = PeerCounters {
             sealed_packets: sealed.sealed_packets,
             sealed_bytes: sealed.sealed_bytes,
-            ..*opened
+            ..PeerCounters::default()
+        };
+        for opening in self.opening.iter().filter(|it| it.peer == peer) {
+            sum.opened_packets += opening.counters.opened_packets;
+            sum.opened_bytes += opening.counters.opened_bytes;
+            sum.last_opened = sum.last_opened.max(opening.counters.last_opened);
         }
+        sum
+    }
+
+    /// The association that seals to the peer of this index, when it has one.
+    pub fn sealing_association(&self, peer: usize) -> Option<&SealingSa> {
+        self.sealing[peer].association.as_ref()
     }
 
     /// The associations that seal, to extend their reservations.
     pub fn sealing_associations(&mut self) -> impl Iterator<Item = &mut SealingSa> {
-        self.sealing.iter_mut().map(|peer| &mut peer.association)
+        self.sealing.iter_mut().filter_map(|peer| peer.association.as_mut())
     }
 
-    /// The associations that open, to keep their replay state before a batch is delivered.
+    /// The associations that open, in the order of the policy's peers and of their SPIs, to keep
+    /// their replay state before a batch is delivered.
     pub fn opening_associations(&mut self) -> impl Iterator<Item = &mut OpeningSa> {
-        self.opening.iter_mut().map(|peer| &mut peer.association)
+        self.opening.iter_mut().map(|it| &mut it.association)
+    }
+
+    /// What each association did.
+    pub fn usage(&self) -> impl Iterator<Item = Usage> {
+        let sealing = self.sealing.iter().filter_map(|peer| {
+            let association = peer.association.as_ref()?;
+            Some(Usage {
+                spi: association.spi(),
+                packets: peer.counters.sealed_packets,
+                bytes: peer.counters.sealed_bytes,
+                sequence: association.next_sequence().0.saturating_sub(1),
+                direction: UsageDirection::Sealing,
+            })
+        });
+        let opening = self.opening.iter().map(|it| Usage {
+            spi: it.association.spi(),
+            packets: it.counters.opened_packets,
+            bytes: it.counters.opened_bytes,
+            sequence: it.association.highest().0,
+            direction: UsageDirection::Opening { came_from: it.came_from },
+        });
+        sealing.chain(opening)
+    }
+
+    /// Peers that a packet wanted an association of since the last call, with its source and
+    /// destination.
+    pub fn take_wanted(&mut self) -> impl Iterator<Item = (usize, [[u8; 16]; 2])> {
+        self.sealing.iter_mut().enumerate().filter_map(|(i, it)| Some((i, it.wanted.take()?)))
     }
 
     /// The output of the last call.
     pub fn output(&self) -> &Output {
         &self.output
     }
+}
+
+/// What one association did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Which; a sealing and an opening one may have the same.
+    pub spi: Spi,
+    /// Packets sealed or opened.
+    pub packets: u64,
+    /// Bytes of plaintext in them.
+    pub bytes: u64,
+    /// The last number used, or the highest accepted.
+    pub sequence: u64,
+    /// Whether it seals or opens.
+    pub direction: UsageDirection,
+}
+
+/// What only one of both directions knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UsageDirection {
+    /// To the peer.
+    Sealing,
+    /// From the peer.
+    Opening {
+        /// ESP in UDP: address and port that the last authentic packet came from.
+        came_from: Option<([u8; 16], u16)>,
+    },
 }
 
 /// Where a packet with `address` on the far side belongs: to a peer, or in clear (`None`).
@@ -527,11 +621,14 @@ fn route(
             Action::Drop => Err(DropReason::LinkProtocol),
         };
     }
-    let peer = if has_address { policy.peer_for(address) } else { policy.peer_for_everything() };
-    match (peer, policy.default) {
-        (Some(peer), _) => Ok(Some(peer)),
-        (None, Action::Clear) => Ok(None),
-        (None, _) => Err(DropReason::NoPolicy),
+    let way = match has_address {
+        true => policy.way_to(address),
+        false => policy.peer_for_everything().map(|peer| Way::Peer(peer as u16)),
+    };
+    match (way, policy.default) {
+        (Some(Way::Peer(peer)), _) => Ok(Some(usize::from(peer))),
+        (Some(Way::Clear), _) | (None, Action::Clear) => Ok(None),
+        (Some(Way::Drop), _) | (None, _) => Err(DropReason::NoPolicy),
     }
 }
 

@@ -127,6 +127,13 @@ pub enum Encapsulation {
     Esp,
     /// UDP port 4500 (RFC 3948).
     Udp,
+    /// UDP between other ports: a translator stands between (RFC 3948 s2).
+    UdpPorts {
+        /// Our own port.
+        source: u16,
+        /// The peer's port, as we see it.
+        destination: u16,
+    },
 }
 
 /// An address prefix; IPv4 is kept mapped (::ffff:a.b.c.d/96+n).
@@ -183,10 +190,22 @@ pub struct Peer {
     pub protects: Vec<Prefix>,
     /// Whether frames without an address (RoCE v1, other EtherTypes) and group traffic go to it.
     pub everything: bool,
-    /// SPI of the association that seals to it.
-    pub seal_spi: u32,
-    /// SPI of the association that opens what it sends.
-    pub open_spi: u32,
+    /// SPI of the association that seals to it; `None`: there is none yet, and what belongs there
+    /// is dropped as `no_association`.
+    pub seal_spi: Option<u32>,
+    /// SPIs of the associations that open what it sends: two while keys change.
+    pub open_spis: Vec<u32>,
+}
+
+/// Where packets with an address on the far side belong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// To the peer of this index, sealed.
+    Peer(u16),
+    /// Past every peer, in clear.
+    Clear,
+    /// Nowhere.
+    Drop,
 }
 
 /// The gateway's own place on the wire side.
@@ -264,8 +283,8 @@ pub struct Policy {
     /// Whether TCP segments for the host are gathered into super-packets: not where the host port
     /// sends none.
     pub gather: bool,
-    /// Longest-prefix order: (prefix, index into `peers`).
-    selectors: Vec<(Prefix, u16)>,
+    /// The first that holds the address decides.
+    selectors: Vec<(Prefix, Way)>,
 }
 
 impl Policy {
@@ -289,17 +308,41 @@ impl Policy {
         self.selectors = peers
             .iter()
             .enumerate()
-            .flat_map(|(index, peer)| peer.protects.iter().map(move |p| (*p, index as u16)))
+            .flat_map(|(index, peer)| {
+                peer.protects.iter().map(move |p| (*p, Way::Peer(index as u16)))
+            })
             .collect();
         self.selectors.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.prefix_len()));
         self.peers = peers;
         self
     }
 
+    /// Puts `peers` behind those there are, and `selectors`, in this order, before those there
+    /// are; the indices in them count from the first of `peers`.
+    pub fn with_front_end(mut self, peers: Vec<Peer>, selectors: Vec<(Prefix, Way)>) -> Self {
+        let first = self.peers.len() as u16;
+        let shifted = selectors.into_iter().map(|(prefix, way)| match way {
+            Way::Peer(index) => (prefix, Way::Peer(first + index)),
+            way => (prefix, way),
+        });
+        self.selectors.splice(0..0, shifted);
+        self.peers.extend(peers);
+        self
+    }
+
+    /// Where packets to `address`, on the far side, belong.
+    #[inline]
+    pub fn way_to(&self, address: &[u8; 16]) -> Option<Way> {
+        self.selectors.iter().find(|(prefix, _)| prefix.contains(address)).map(|(_, way)| *way)
+    }
+
     /// The peer in front of `address`.
     #[inline]
     pub fn peer_for(&self, address: &[u8; 16]) -> Option<usize> {
-        self.selectors.iter().find(|(prefix, _)| prefix.contains(address)).map(|(_, i)| *i as usize)
+        match self.way_to(address)? {
+            Way::Peer(index) => Some(usize::from(index)),
+            Way::Clear | Way::Drop => None,
+        }
     }
 
     /// The peer for frames without an address.
@@ -310,6 +353,11 @@ impl Policy {
     /// Whether plaintext from the wire may pass at all.
     pub fn seals(&self) -> bool {
         !self.peers.is_empty()
+    }
+
+    /// SPIs of all associations that open, in the order of the peers.
+    pub fn open_spis(&self) -> impl Iterator<Item = u32> {
+        self.peers.iter().flat_map(|peer| peer.open_spis.iter().copied())
     }
 }
 
@@ -325,8 +373,8 @@ mod tests {
             endpoint: None,
             protects: protects.iter().map(|(a, l)| Prefix::new(a.parse().unwrap(), *l)).collect(),
             everything: false,
-            seal_spi: 256,
-            open_spi: 257,
+            seal_spi: Some(256),
+            open_spis: vec![257],
         }
     }
 
@@ -339,6 +387,25 @@ mod tests {
         assert_eq!(find("10.1.2.4"), Some(0));
         assert_eq!(find("11.0.0.1"), None);
         assert_eq!(find("fd00::1"), None);
+    }
+
+    #[test]
+    fn a_front_ends_selectors_come_first_in_their_own_order() {
+        let configured = Policy::watch(1, 1500).with_peers(vec![peer("site", &[("10.1.0.0", 16)])]);
+        let prefix = |text: &str, len| Prefix::new(text.parse().unwrap(), len);
+        let policy = configured.with_front_end(
+            vec![peer("ike", &[("10.0.0.0", 8)])],
+            vec![
+                (prefix("10.1.2.0", 24), Way::Clear),
+                (prefix("10.1.2.3", 32), Way::Drop),
+                (prefix("10.1.3.0", 24), Way::Peer(0)),
+            ],
+        );
+        let way = |a: &str| policy.way_to(&mapped(a.parse().unwrap()));
+        assert_eq!(way("10.1.2.3"), Some(Way::Clear), "the first decides, not the longest");
+        assert_eq!(way("10.1.3.1"), Some(Way::Peer(1)));
+        assert_eq!(way("10.1.4.1"), Some(Way::Peer(0)));
+        assert_eq!(way("11.0.0.1"), None);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use weir_engine::meter::{Meter, MeterLimits};
 use weir_engine::output::{Destination, Output};
 use weir_engine::pipeline::{Associations, Engine};
 use weir_engine::policy::{
-    Action, Encapsulation, FrameActions, Mode, OwnAddress, Peer, Policy, Prefix,
+    Action, Encapsulation, FrameActions, Mode, OwnAddress, Peer, Policy, Prefix, mapped,
 };
 use weir_engine::verdict::{DropReason, Side};
 use weir_wire::frame::{
@@ -142,8 +142,8 @@ fn gateway(mode: Mode, own: bool, here: u8, there: u8) -> Gateway {
         endpoint: own.then(|| address(there)),
         protects: vec![Prefix::ALL],
         everything: true,
-        seal_spi: 0x1000 + u32::from(here),
-        open_spi: 0x1000 + u32::from(there),
+        seal_spi: Some(0x1000 + u32::from(here)),
+        open_spis: vec![0x1000 + u32::from(there)],
     }]);
     let associations = Associations {
         sealing: vec![sealing(0x1000 + u32::from(here))],
@@ -388,7 +388,7 @@ fn a_watching_gateway_passes_everything_as_it_is() {
 fn a_policy_without_keys_is_refused_and_the_old_one_goes_on() {
     let (mut a, mut b) = pair(Mode::Ethernet, true);
     let mut peers = a.engine.policy().peers.clone();
-    peers[0].seal_spi = 0x7777;
+    peers[0].seal_spi = Some(0x7777);
     let policy = a.engine.policy().clone().with_peers(peers);
     let error = a.engine.swap(policy, Associations::default()).unwrap_err();
     assert!(error.to_string().contains("0x7777"), "{error}");
@@ -541,4 +541,47 @@ fn a_checksum_that_the_sender_got_wrong_stays_wrong() {
     let arrived = d.receive(Side::Wire, &wire);
     assert!(arrived.iter().any(|(_, packet)| packet.bytes == segments[2]), "as it was sent");
     assert_eq!(arrived.len(), 3, "two gathered, the damaged one, the last");
+}
+
+/// Gives a gateway another set of associations with its one peer.
+fn rekey(gateway: &mut Gateway, seal: Option<u32>, open: &[u32], new: Associations) {
+    let mut peers = gateway.engine.policy().peers.clone();
+    peers[0].seal_spi = seal;
+    peers[0].open_spis = open.to_vec();
+    let policy = gateway.engine.policy().clone().with_peers(peers);
+    gateway.engine.swap(policy, new).unwrap();
+    gateway.tick();
+}
+
+#[test]
+fn while_keys_change_both_old_and_new_packets_are_opened() {
+    let (mut a, mut b) = pair(Mode::Ethernet, true);
+    let send = |a: &mut Gateway| only(Destination::Wire, a.receive(Side::Host, &[udp(9)]));
+    let on_the_way = send(&mut a);
+    let receiver = Associations { sealing: vec![], opening: vec![opening(0x2001)] };
+    rekey(&mut b, Some(0x1002), &[0x1001, 0x2001], receiver);
+    let sender = Associations { sealing: vec![sealing(0x2001)], opening: vec![] };
+    rekey(&mut a, Some(0x2001), &[0x1002], sender);
+    let fresh = send(&mut a);
+    for packets in [&fresh, &on_the_way] {
+        assert_eq!(b.receive(Side::Wire, packets).len(), 1);
+    }
+    let opened: Vec<_> = b.engine.usage().map(|it| (it.spi.value(), it.packets)).collect();
+    assert_eq!(opened, [(0x1002, 0), (0x1001, 1), (0x2001, 1)]);
+    assert_eq!(b.engine.peer_counters(0).opened_packets, 2);
+    rekey(&mut b, Some(0x1002), &[0x2001], Associations::default());
+    assert!(b.receive(Side::Wire, &on_the_way).is_empty());
+    assert_eq!(b.dropped(Side::Wire, DropReason::UnknownSpi), 1);
+}
+
+#[test]
+fn without_an_association_nothing_leaves_and_the_packet_that_wanted_one_is_told() {
+    let (mut a, _) = pair(Mode::Ethernet, true);
+    rekey(&mut a, None, &[], Associations::default());
+    assert!(a.receive(Side::Host, &[udp(9)]).is_empty());
+    assert_eq!(a.dropped(Side::Host, DropReason::NoAssociation), 1);
+    let mapped = |last| mapped(IpAddr::from([10, 0, 0, last]));
+    let wanted: Vec<_> = a.engine.take_wanted().collect();
+    assert_eq!(wanted, [(0, [mapped(1), mapped(2)])]);
+    assert_eq!(a.engine.take_wanted().count(), 0, "told once");
 }

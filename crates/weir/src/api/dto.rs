@@ -243,9 +243,9 @@ impl From<PortCounters> for PortSnapshot {
 pub struct PeerSnapshot {
     /// The peer's name.
     pub name: String,
-    /// SPI of the association to it.
+    /// SPI of the association to it; 0 while there is none.
     pub seal_spi: u32,
-    /// SPI of the association from it.
+    /// SPI of the newest association from it; 0 while there is none.
     pub open_spi: u32,
     /// ESP packets sent.
     pub sealed_packets: u64,

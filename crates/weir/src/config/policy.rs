@@ -76,8 +76,8 @@ fn compile(peer: &Peer, gets_the_rest: bool) -> policy::Peer {
         endpoint: peer.endpoint,
         protects,
         everything,
-        seal_spi: peer.seal.spi,
-        open_spi: peer.open.spi,
+        seal_spi: Some(peer.seal.spi),
+        open_spis: vec![peer.open.spi],
     }
 }
 

@@ -1,6 +1,9 @@
 //! From the engine's values to what `weir status` shows.
 
+use std::collections::BTreeMap;
+
 use weir_engine::meter::Totals;
+use weir_engine::policy::Peer;
 use weir_port::GuardCounters;
 use weir_store::sink::CollectorCounters;
 use weir_wire::frame::Time;
@@ -54,30 +57,26 @@ fn kept_back(port: &weir_port::guard::PortGuardCounters) -> u64 {
 }
 
 fn peers(engine: &mut weir_engine::pipeline::Engine, now: Time) -> Vec<PeerSnapshot> {
-    let policy = engine.policy().peers.clone();
-    let sealing: Vec<_> = engine
-        .sealing_associations()
-        .map(|sa| (sa.next_sequence().0, sa.state().reserved_until, sa.remaining()))
+    let highest: BTreeMap<u32, u64> = engine
+        .opening_associations()
+        .map(|association| (association.spi().value(), association.highest().0))
         .collect();
-    let received: Vec<_> = engine.opening_associations().map(|sa| sa.highest().0).collect();
-    policy
-        .iter()
-        .enumerate()
-        .map(|(index, peer)| {
-            let counters = engine.peer_counters(index);
-            let (sequence_next, sequence_reserved_until, sequence_remaining) = sealing[index];
-            let seen = counters.opened_packets > 0;
-            let last_seen_seconds = seen.then(|| now.since_ns(counters.last_opened) as f64 / 1e9);
-            PeerSnapshot {
-                sequence_next,
-                sequence_reserved_until,
-                sequence_remaining,
-                sequence_received: received[index],
-                last_seen_seconds,
-                ..PeerSnapshot::new(&peer.name, peer.seal_spi, peer.open_spi, &counters)
-            }
-        })
-        .collect()
+    let of = |(index, peer): (usize, &Peer)| {
+        let counters = engine.peer_counters(index);
+        let sealing = engine.sealing_association(index);
+        let seen = counters.opened_packets > 0;
+        let last_seen_seconds = seen.then(|| now.since_ns(counters.last_opened) as f64 / 1e9);
+        let open_spi = peer.open_spis.last().copied().unwrap_or_default();
+        PeerSnapshot {
+            sequence_next: sealing.map_or(0, |it| it.next_sequence().0),
+            sequence_reserved_until: sealing.map_or(0, |it| it.state().reserved_until),
+            sequence_remaining: sealing.map_or(0, |it| it.remaining()),
+            sequence_received: highest.get(&open_spi).copied().unwrap_or_default(),
+            last_seen_seconds,
+            ..PeerSnapshot::new(&peer.name, peer.seal_spi.unwrap_or_default(), open_spi, &counters)
+        }
+    };
+    engine.policy().peers.iter().enumerate().map(of).collect()
 }
 
 fn rdma(totals: &Totals) -> RdmaSnapshot {
