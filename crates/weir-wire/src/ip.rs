@@ -191,8 +191,8 @@ const _: () = assert!(size_of::<FragmentHeader>() == 8);
 /// An IPv4 address as ::ffff:a.b.c.d (RFC 4291 s2.5.5.2), the form [`crate::parse::Parsed`] has.
 #[inline]
 pub const fn mapped(address: [u8; 4]) -> [u8; 16] {
-    let [a, b, c, d] = address;
-    [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d]
+    // In a register, so that whoever reads it back as words does not wait for byte stores.
+    (0xffff_0000_0000_u128 | u32::from_be_bytes(address) as u128).to_be_bytes()
 }
 
 /// The IPv4 address in ::ffff:a.b.c.d; `None` for any other address.

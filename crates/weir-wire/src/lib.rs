@@ -35,4 +35,5 @@ pub mod checksum;
 pub mod icrc;
 
 pub mod parse;
+mod plain;
 mod walk;

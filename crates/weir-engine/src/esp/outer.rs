@@ -21,6 +21,9 @@ pub const UDP_PORT: u16 = 4500;
 /// The longest header: Ethernet with one tag, IPv6, UDP.
 pub const OUTER_LEN_MAX: usize = 14 + 4 + 40 + 8;
 
+/// Ethernet and IPv4.
+const PLAIN_LEN: usize = 14 + 20;
+
 /// Bytes of an EtherIP header.
 pub const ETHERIP_LEN: usize = 2;
 
@@ -218,7 +221,11 @@ impl OuterHeader {
     /// `packet` is long enough and not too long.
     #[inline]
     fn complete(&self, packet: &mut [u8], fields: OuterFields) -> Option<PartialChecksum> {
-        packet[..self.bytes.len()].copy_from_slice(&self.bytes);
+        match (packet.first_chunk_mut(), self.bytes.first_chunk::<PLAIN_LEN>()) {
+            // The common one, as a copy of known length.
+            (Some(to), Some(from)) if self.bytes.len() == PLAIN_LEN => *to = *from,
+            _ => packet[..self.bytes.len()].copy_from_slice(&self.bytes),
+        }
         let network = &mut packet[self.network_offset..];
         let traffic_class = fields.traffic_class;
         if self.is_ipv6 {

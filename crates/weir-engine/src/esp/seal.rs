@@ -8,7 +8,7 @@ use weir_wire::frame::Frame;
 
 use super::nonce::{NonceMaker, SequenceCounter};
 use super::sa::{Fingerprint, SaError, SaParameters, Sequence, Spi};
-use super::{ALIGNMENT, HEADER_LEN, ICV_LEN, TRAILER_LEN, esp_len, padding_len};
+use super::{HEADER_LEN, ICV_LEN, TRAILER_LEN, esp_len, padding_len};
 use crate::verdict::DropReason;
 
 /// Why a packet was not sealed.
@@ -137,8 +137,9 @@ impl SealingSa {
         let sequence = self.counter.take()?;
         frame.append(behind).ok_or(SealError::NoRoom)?;
         let packet = frame.prepend(HEADER_LEN).ok_or(SealError::NoRoom)?;
+        // All eight bytes, as one store: the ICV will stand where the last ones fall.
         let end = HEADER_LEN + inner_len;
-        packet[end..end + trailer.bytes().len()].copy_from_slice(trailer.bytes());
+        packet[end..end + trailer.bytes.len()].copy_from_slice(&trailer.bytes);
         self.finish(sequence, packet)
     }
 
@@ -218,8 +219,10 @@ impl SealingSa {
 }
 
 /// Padding 1, 2, 3.., its length and the next header (RFC 4303 s2.4 to s2.6).
+///
+/// Made in a register: bytes written one by one and read back as words stall the store buffer.
 struct Trailer {
-    bytes: [u8; ALIGNMENT - 1 + TRAILER_LEN],
+    bytes: [u8; 8],
     len: usize,
 }
 
@@ -227,10 +230,9 @@ impl Trailer {
     #[inline]
     fn new(inner_len: usize, next_header: u8) -> Self {
         let padding = padding_len(inner_len);
-        let mut bytes = [1, 2, 3, 0, 0];
-        bytes[padding] = padding as u8;
-        bytes[padding + 1] = next_header;
-        Self { bytes, len: padding + TRAILER_LEN }
+        let fields = u64::from(next_header) << 8 | padding as u64;
+        let word = 0x0003_0201 & !(u64::MAX << (8 * padding)) | fields << (8 * padding);
+        Self { bytes: word.to_le_bytes(), len: padding + TRAILER_LEN }
     }
 
     #[inline]

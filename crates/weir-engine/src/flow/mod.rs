@@ -12,7 +12,7 @@ pub(crate) mod slab;
 
 pub use hash::HashSeed;
 pub use key::{FlowDirection, FlowKey};
-pub use table::{CachedVerdict, FlowCounters, FlowEntry, FlowHandle, FlowTable};
+pub use table::{FlowCounters, FlowEntry, FlowHandle, FlowTable};
 
 /// Why a record was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

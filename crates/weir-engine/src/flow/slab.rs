@@ -126,6 +126,13 @@ impl<T> Slab<T> {
         self.slots.get(at as usize).is_some_and(|slot| slot.generation == generation)
     }
 
+    /// The generation of the entry at place `at`, if there is one and `is_it` accepts it.
+    #[inline]
+    pub(crate) fn find(&self, at: u32, is_it: impl FnOnce(&T) -> bool) -> Option<u32> {
+        let slot = self.slots.get(at as usize)?;
+        (slot.generation % 2 == 1 && is_it(&slot.value)).then_some(slot.generation)
+    }
+
     /// Whether place `at` holds an entry.
     pub(crate) fn is_occupied(&self, at: u32) -> bool {
         self.slots.get(at as usize).is_some_and(|slot| slot.generation % 2 == 1)

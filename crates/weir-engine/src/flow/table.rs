@@ -15,15 +15,6 @@ pub struct FlowHandle {
     generation: u32,
 }
 
-/// A verdict that the pipeline remembers for a flow. The meter never reads it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CachedVerdict {
-    /// The policy's epoch that it was decided under; zero: none yet.
-    pub epoch: u32,
-    /// What was decided, in the pipeline's own terms.
-    pub value: u32,
-}
-
 /// One direction of a flow since its last record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowCounters {
@@ -51,8 +42,6 @@ pub struct FlowEntry {
     pub started: Time,
     /// The latest packet.
     pub last: Time,
-    /// The pipeline's slot.
-    pub verdict: CachedVerdict,
     /// Counters, by [`FlowDirection::index`].
     pub counters: [FlowCounters; 2],
     /// Who sent the flow's first packet.
@@ -101,12 +90,18 @@ impl FlowEntry {
     }
 }
 
+/// Places remembered of flows that were looked for lately.
+const RECENT_COUNT: usize = 256;
+
 /// Flows by 5-tuple.
 #[derive(Debug)]
 pub struct FlowTable {
     seed: HashSeed,
     index: Index,
     entries: Slab<FlowEntry>,
+    /// Where the flow of a key's [`FlowKey::mix`] was last found: spares busy flows the keyed hash
+    /// and the probe. A wrong guess costs one comparison.
+    recent: [u32; RECENT_COUNT],
 }
 
 /// What [`FlowTable::enter`] did.
@@ -121,7 +116,8 @@ pub(crate) enum Entered {
 impl FlowTable {
     /// An empty table for `limit` flows. Memory is reserved, not touched.
     pub fn new(limit: usize, seed: HashSeed) -> Self {
-        Self { seed, index: Index::new(limit), entries: Slab::new(limit) }
+        let (index, entries) = (Index::new(limit), Slab::new(limit));
+        Self { seed, index, entries, recent: [0; RECENT_COUNT] }
     }
 
     /// Flows in it.
@@ -155,6 +151,18 @@ impl FlowTable {
         self.entries.iter().map(|(_, entry)| entry)
     }
 
+    /// The flow of `key`, marked as active now, if it was looked for lately.
+    #[inline]
+    pub(crate) fn recent(
+        &mut self,
+        key: &FlowKey,
+        now: Time,
+    ) -> Option<(FlowHandle, &mut FlowEntry)> {
+        let at = self.recent[usize::from(key.mix()) % RECENT_COUNT];
+        let generation = self.entries.find(at, |entry| entry.key == *key)?;
+        Some((FlowHandle { at, generation }, self.entries.touch(at, now)))
+    }
+
     /// The flow of `key`, entered if it is new. `leave` gets each flow that had to make room.
     #[inline]
     pub(crate) fn enter(
@@ -167,14 +175,16 @@ impl FlowTable {
     ) -> Entered {
         let hash = key.hash(&self.seed);
         match self.index.find(hash, |at| self.entries.value(at).key == *key) {
-            Some(at) => Entered::Known(self.handle(at)),
+            Some(at) => {
+                self.recent[usize::from(key.mix()) % RECENT_COUNT] = at;
+                Entered::Known(self.handle(at))
+            }
             None => {
                 let entry = FlowEntry {
                     key: *key,
                     hash,
                     started: now,
                     last: now,
-                    verdict: CachedVerdict::default(),
                     counters: Default::default(),
                     initiator: direction,
                     side,

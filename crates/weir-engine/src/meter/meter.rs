@@ -156,7 +156,10 @@ impl Meter {
         self.totals.count(packet.parsed, segments, packet.original_len, is_cut);
         match &packet.parsed.rdma {
             Some(rdma) => self.observe_rdma(packet, rdma),
-            None => Observed { flow: self.observe_flow(packet), ..Observed::default() },
+            None => {
+                let flow = self.observe_flow(packet).map(|(handle, _)| handle);
+                Observed { flow, ..Observed::default() }
+            }
         }
     }
 
@@ -175,11 +178,6 @@ impl Meter {
     /// The flows under way.
     pub fn flows(&self) -> &FlowTable {
         &self.flows
-    }
-
-    /// The flows under way, for the pipeline's [`crate::flow::CachedVerdict`].
-    pub fn flows_mut(&mut self) -> &mut FlowTable {
-        &mut self.flows
     }
 
     /// The queue-pair conversations under way.
@@ -236,25 +234,34 @@ impl Meter {
     }
 
     #[inline]
-    fn observe_flow(&mut self, packet: &Observation<'_>) -> Option<FlowHandle> {
-        let (handle, direction) = self.enter_flow(packet)?;
+    fn observe_flow(&mut self, packet: &Observation<'_>) -> Option<(FlowHandle, FlowDirection)> {
+        let (key, direction) = FlowKey::of(packet.parsed)?;
+        if let Some((handle, entry)) = self.flows.recent(&key, packet.now) {
+            count(entry, direction, packet, &self.limits, &mut self.waiting);
+            return Some((handle, direction));
+        }
+        let handle = self.enter_flow(&key, direction, packet);
         self.count_flow(handle, direction, packet);
-        Some(handle)
+        Some((handle, direction))
     }
 
-    #[inline]
-    fn enter_flow(&mut self, packet: &Observation<'_>) -> Option<(FlowHandle, FlowDirection)> {
-        let (key, direction) = FlowKey::of(packet.parsed)?;
+    /// A flow that was not seen lately, and mostly never.
+    #[inline(never)]
+    fn enter_flow(
+        &mut self,
+        key: &FlowKey,
+        direction: FlowDirection,
+        packet: &Observation<'_>,
+    ) -> FlowHandle {
         let waiting = &mut self.waiting;
         let mut leave = |entry: &FlowEntry| waiting.evict_flow(entry);
-        let handle = match self.flows.enter(&key, direction, packet.now, packet.side, &mut leave) {
+        match self.flows.enter(key, direction, packet.now, packet.side, &mut leave) {
             Entered::Known(handle) => handle,
             Entered::New(handle) => {
                 self.totals.flows += 1;
                 handle
             }
-        };
-        Some((handle, direction))
+        }
     }
 
     /// Counts a packet of a known flow; says whether the flow is still there.
@@ -266,14 +273,7 @@ impl Meter {
         packet: &Observation<'_>,
     ) -> bool {
         let Some(entry) = self.flows.touch(handle, packet.now) else { return false };
-        if packet.now.since_ns(entry.started) >= self.limits.active_timeout_ns
-            && entry.is_counting()
-        {
-            self.waiting.add_flow(entry, Reason::Active);
-            entry.restart(packet.now);
-        }
-        let packets = u64::from(packet.segments.max(1));
-        entry.count(direction, packet.now, packet.parsed, packets, packet.original_len);
+        count(entry, direction, packet, &self.limits, &mut self.waiting);
         true
     }
 
@@ -336,8 +336,7 @@ impl Meter {
         {
             return Some(handle);
         }
-        let (handle, way) = self.enter_flow(packet)?;
-        self.count_flow(handle, way, packet);
+        let (handle, way) = self.observe_flow(packet)?;
         let conversation = self.conversations.entry_mut(observed.handle)?;
         let direction = conversation.direction_mut(observed.side);
         direction.flow = Some((handle, way));
@@ -346,7 +345,25 @@ impl Meter {
     }
 }
 
+/// Counts a packet of a flow, whose record ends first when it has run for long enough.
+#[inline]
+fn count(
+    entry: &mut FlowEntry,
+    direction: FlowDirection,
+    packet: &Observation<'_>,
+    limits: &MeterLimits,
+    waiting: &mut Waiting,
+) {
+    if packet.now.since_ns(entry.started) >= limits.active_timeout_ns && entry.is_counting() {
+        waiting.add_flow(entry, Reason::Active);
+        entry.restart(packet.now);
+    }
+    let packets = u64::from(packet.segments.max(1));
+    entry.count(direction, packet.now, packet.parsed, packets, packet.original_len);
+}
+
 impl Waiting {
+    #[cold]
     fn add_flow(&mut self, entry: &FlowEntry, reason: Reason) {
         if !entry.is_counting() {
             return;

@@ -91,6 +91,11 @@ impl Gather {
         output: &mut Output,
     ) {
         let frame = &frames[index as usize];
+        let whole = Part::Frame { frame: index, range: 0..frame.len() as u32 };
+        if parsed.fragment.is_none() && !matches!(parsed.transport, Transport::Tcp { .. }) {
+            output.send(destination, frame.meta.offload, whole);
+            return;
+        }
         if parsed.fragment.is_some() {
             // It may belong to any flow between these hosts.
             self.chains.iter_mut().for_each(|chain| chain.is_open = false);
@@ -114,7 +119,6 @@ impl Gather {
         {
             self.chains.push(candidate.begin(index, output.packets.len()));
         }
-        let whole = Part::Frame { frame: index, range: 0..frame.len() as u32 };
         output.send(destination, frame.meta.offload, whole);
     }
 

@@ -217,7 +217,8 @@ impl Cut {
                 transport[4..8].copy_from_slice(&sequence.to_be_bytes());
                 transport[13] &= self.flags_of(index);
                 let sum = sum.with(&transport[4..8]).with(&transport[12..14]).with(payload);
-                transport[16..18].copy_from_slice(&sum.checksum().to_be_bytes());
+                // As hosts complete theirs: TCP takes either zero (RFC 1624 s3).
+                transport[16..18].copy_from_slice(&sum.udp_checksum().to_be_bytes());
             }
             CutTransport::Udp { has_checksum } => {
                 transport[4..6].copy_from_slice(&(transport_len as u16).to_be_bytes());

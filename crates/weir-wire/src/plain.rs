@@ -1,0 +1,129 @@
+//! The walk's short cut for what nearly every packet is: Ethernet without tags, IPv4 without
+//! options, whole, and UDP, TCP or ESP behind it.
+//!
+//! One length check stands for the many of [`crate::walk`], and every field is written once. It
+//! takes only what it can describe without a doubt, just as the long way would (the tests compare
+//! them); all else is left to that.
+
+use crate::esp::EspHeader;
+use crate::ethernet::ethertype;
+use crate::ip::{Ipv4Header, mapped, protocol};
+use crate::parse::{LinkFields, MacAddress, Network, Parsed, Transport};
+use crate::tcp::TcpHeader;
+use crate::udp::{PORT_ESP, PORT_GENEVE, PORT_ROCE_V2, PORT_VXLAN, UdpHeader};
+
+const NETWORK: usize = 14;
+const TRANSPORT: usize = NETWORK + Ipv4Header::LEN;
+const UDP_PAYLOAD: usize = TRANSPORT + UdpHeader::LEN;
+/// Ethernet, IPv4 and the shortest transport header.
+const HEAD: usize = TRANSPORT + 8;
+/// Version 4, five words.
+const VERSION_AND_LENGTH: u8 = 0x45;
+/// More-fragments and the fragment's offset.
+const FRAGMENT_BITS: u16 = 0x3fff;
+
+/// A plain packet was described.
+pub(crate) struct Plain {
+    /// RoCE v2: a BTH begins here, and the UDP datagram ends there.
+    pub(crate) rdma: Option<(usize, usize)>,
+}
+
+/// Describes a plain packet, all of whose bytes are present. `None`, and `parsed` as it was, when
+/// it is not plain.
+#[inline]
+pub(crate) fn walk(parsed: &mut Parsed, bytes: &[u8]) -> Option<Plain> {
+    let head = bytes.first_chunk::<HEAD>()?;
+    let end = NETWORK + usize::from(word(head, NETWORK + 2));
+    let is_plain = word(head, 12) == ethertype::IPV4
+        && head[NETWORK] == VERSION_AND_LENGTH
+        && word(head, NETWORK + 6) & FRAGMENT_BITS == 0
+        && (HEAD..=bytes.len()).contains(&end);
+    if !is_plain {
+        return None;
+    }
+    let kind = head[NETWORK + 9];
+    let (transport, payload_offset, rdma) = match kind {
+        protocol::UDP => udp(head, end)?,
+        protocol::TCP => tcp(bytes, end)?,
+        protocol::ESP => {
+            let (spi, sequence) = (long(head, TRANSPORT), long(head, TRANSPORT + 4));
+            let transport = Transport::Esp { spi, sequence, in_udp: false };
+            (transport, TRANSPORT + EspHeader::LEN, None)
+        }
+        _ => return None,
+    };
+    let address = |at: usize| mapped([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    let mac = |at: usize| {
+        MacAddress([head[at], head[at + 1], head[at + 2], head[at + 3], head[at + 4], head[at + 5]])
+    };
+    *parsed = Parsed {
+        link: LinkFields {
+            destination: mac(0),
+            source: mac(6),
+            ethertype: ethertype::IPV4,
+            vlan_count: 0,
+            vlan_tci: [0; 2],
+        },
+        network: Network::Ipv4,
+        source: address(NETWORK + 12),
+        destination: address(NETWORK + 16),
+        protocol: kind,
+        traffic_class: head[NETWORK + 1],
+        hop_limit: head[NETWORK + 8],
+        fragment: None,
+        transport,
+        rdma: None,
+        tunnel: None,
+        network_offset: NETWORK as u16,
+        transport_offset: TRANSPORT as u16,
+        payload_offset: payload_offset as u16,
+        end: end as u32,
+        fault: None,
+    };
+    Some(Plain { rdma })
+}
+
+/// The transport header, where its payload begins, and where a BTH stands.
+type Upper = (Transport, usize, Option<(usize, usize)>);
+
+#[inline]
+fn udp(head: &[u8; HEAD], end: usize) -> Option<Upper> {
+    let (source, destination) = (word(head, TRANSPORT), word(head, TRANSPORT + 2));
+    let datagram_len = usize::from(word(head, TRANSPORT + 4));
+    let datagram_end = TRANSPORT + datagram_len;
+    let is_rdma = destination == PORT_ROCE_V2;
+    let looks_inside =
+        matches!(destination, PORT_VXLAN | PORT_GENEVE | PORT_ESP) || source == PORT_ESP;
+    if datagram_len < UdpHeader::LEN || datagram_end > end || looks_inside && !is_rdma {
+        return None;
+    }
+    let rdma = is_rdma.then_some((UDP_PAYLOAD, datagram_end));
+    Some((Transport::Udp { source, destination }, UDP_PAYLOAD, rdma))
+}
+
+#[inline]
+fn tcp(bytes: &[u8], end: usize) -> Option<Upper> {
+    let header = bytes.get(TRANSPORT..)?.first_chunk::<{ TcpHeader::LEN }>()?;
+    let payload_offset = TRANSPORT + usize::from(header[12] >> 4) * 4;
+    if payload_offset < TRANSPORT + TcpHeader::LEN || payload_offset > end {
+        return None;
+    }
+    let transport = Transport::Tcp {
+        source: word(header, 0),
+        destination: word(header, 2),
+        sequence: long(header, 4),
+        acknowledgment: long(header, 8),
+        flags: header[13],
+    };
+    Some((transport, payload_offset, None))
+}
+
+#[inline]
+fn word<const LEN: usize>(bytes: &[u8; LEN], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+#[inline]
+fn long<const LEN: usize>(bytes: &[u8; LEN], at: usize) -> u32 {
+    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
