@@ -22,6 +22,7 @@ pub mod rdma;
 pub mod meter;
 
 pub mod esp;
+pub mod tunnel;
 
 pub mod offload;
 
