@@ -106,6 +106,14 @@ pub struct Counters {
     pub host: SideCounters,
     /// Frames from the wire.
     pub wire: SideCounters,
+    /// Handshake datagrams sent, in clear as they must be; their contents are encrypted.
+    pub keying_sent: u64,
+    /// Handshake datagrams taken out of the wire's frames.
+    pub keying_received: u64,
+    /// Empty packets sealed as signs of life.
+    pub keepalives_sent: u64,
+    /// Peers whose authentic packets came from another address than before.
+    pub peers_moved: u64,
     /// Packets of the gateway's own: questions for neighbours, ICMP answers, from its kernel.
     pub own_sent: u64,
     /// Frames of the gateway's kernel that did not go out: not from our own address.

@@ -22,6 +22,7 @@ use crate::esp::{esp_len, max_inner, next_header};
 use crate::neighbour::Neighbours;
 use crate::offload::segment::Cut;
 use crate::output::{Destination, Output, Part};
+use crate::pipeline::AgreedPeer;
 use crate::policy::{Encapsulation, Mode, OwnAddress, Peer};
 use crate::verdict::DropReason;
 
@@ -47,6 +48,8 @@ pub(crate) struct SealingPeer {
     /// Most bytes that ESP may carry, by outer family: IPv4, IPv6.
     inner_max: [usize; 2],
     pub(crate) counters: PeerCounters,
+    /// What its keying needs, where keys are agreed.
+    pub(crate) agreed: Option<Box<AgreedPeer>>,
 }
 
 impl SealingPeer {
@@ -79,7 +82,54 @@ impl SealingPeer {
             outer: None,
             inner_max: [room(20), room(40)],
             counters,
+            agreed: peer.agreed.map(|it| Box::new(AgreedPeer::new(it, peer.endpoint))),
         }
+    }
+
+    /// Moves everything out, to [`SealingPeer::go_on`] under another policy.
+    pub(crate) fn take(&mut self) -> Self {
+        Self {
+            mode: self.mode,
+            udp: self.udp,
+            endpoint: self.endpoint,
+            association: self.association.take(),
+            wanted: self.wanted.take(),
+            outer: self.outer.take(),
+            inner_max: self.inner_max,
+            counters: self.counters,
+            agreed: self.agreed.take(),
+        }
+    }
+
+    /// Takes over what a peer of the same identity had; false when its keys were agreed for
+    /// something else.
+    pub(crate) fn go_on(&mut self, before: Self) -> bool {
+        if self.mode != before.mode || self.udp != before.udp {
+            return false;
+        }
+        self.association = before.association;
+        self.counters = before.counters;
+        self.agreed = before.agreed;
+        true
+    }
+
+    pub(crate) fn endpoint(&self) -> Option<IpAddr> {
+        self.endpoint
+    }
+
+    pub(crate) fn set_endpoint(&mut self, endpoint: IpAddr) {
+        if self.endpoint != Some(endpoint) {
+            self.endpoint = Some(endpoint);
+            self.outer = None;
+        }
+    }
+
+    pub(crate) fn outer_header(&self) -> Option<&OuterHeader> {
+        self.outer.as_ref().map(|(_, header)| header)
+    }
+
+    pub(crate) fn udp(&self) -> Option<UdpEncapsulation> {
+        self.udp
     }
 
     /// Whether there is an association to seal with; if not, the packet that wants one is

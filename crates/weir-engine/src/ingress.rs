@@ -28,6 +28,10 @@ pub(crate) struct OpeningPeer {
     /// ESP in UDP: address and port that the last authentic packet came from.
     pub(crate) came_from: Option<([u8; 16], u16)>,
     pub(crate) counters: PeerCounters,
+    /// Whether its key was agreed by a handshake.
+    pub(crate) is_agreed: bool,
+    /// Whether its first packet confirms that handshake.
+    pub(crate) pending: bool,
 }
 
 /// What an authentic packet held.
@@ -45,7 +49,19 @@ pub(crate) enum Inner {
 impl OpeningPeer {
     /// An association that opened nothing yet; its peer is set by who takes it in.
     pub(crate) fn new(association: OpeningSa) -> Self {
-        Self { peer: 0, association, came_from: None, counters: PeerCounters::default() }
+        Self {
+            peer: 0,
+            association,
+            came_from: None,
+            counters: PeerCounters::default(),
+            is_agreed: false,
+            pending: false,
+        }
+    }
+
+    /// One whose key was agreed.
+    pub(crate) fn agreed(association: OpeningSa) -> Self {
+        Self { is_agreed: true, ..Self::new(association) }
     }
 
     /// Opens `frame` in place: afterwards it is the frame for the host. `parsed` describes the

@@ -17,6 +17,8 @@ use crate::policy::{OwnAddress, Policy};
 const RETRY_NS: u64 = 500_000_000;
 /// Between two questions once somebody answered: a moved peer is found within this time.
 const REFRESH_NS: u64 = 20_000_000_000;
+/// Hops beside the policy's: of peers that moved, and of those that ask for a handshake.
+const FOLLOWED_MAX: usize = 64;
 /// An answer older than this is no longer used.
 const STALE_NS: u64 = 90_000_000_000;
 
@@ -43,13 +45,15 @@ struct Entry {
 pub struct Neighbours {
     own: OwnAddress,
     entries: Vec<Entry>,
+    /// Entries in front that the policy names.
+    configured: usize,
 }
 
 impl Neighbours {
     /// The hops that `policy` needs, keeping what `previous` knows of them.
     pub fn new(policy: &Policy, previous: &Neighbours) -> Self {
         let Some(own) = &policy.own else { return Self::default() };
-        let mut table = Self { own: own.clone(), entries: Vec::new() };
+        let mut table = Self { own: own.clone(), entries: Vec::new(), configured: 0 };
         for endpoint in policy.peers.iter().filter_map(|peer| peer.endpoint) {
             let hop = own.hop_for(endpoint);
             let Some(source) = own.source_for(hop) else { continue };
@@ -65,7 +69,23 @@ impl Neighbours {
                 asked: None,
             });
         }
+        table.configured = table.entries.len();
         table
+    }
+
+    /// Asks for the hop to `endpoint` from now on; at the table's bound, the oldest that was added
+    /// so leaves.
+    pub fn follow(&mut self, endpoint: IpAddr) {
+        let hop = self.own.hop_for(endpoint);
+        let Some(source) = self.own.source_for(hop) else { return };
+        if self.entries.iter().any(|entry| entry.hop == hop) {
+            return;
+        }
+        if self.entries.len() >= self.configured + FOLLOWED_MAX {
+            self.entries.remove(self.configured);
+        }
+        let (mac, answered, asked) = (None, Time::default(), None);
+        self.entries.push(Entry { hop, source, mac, answered, asked });
     }
 
     /// The MAC address to send to for `endpoint`; `None` while nobody has answered.

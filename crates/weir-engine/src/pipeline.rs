@@ -31,6 +31,12 @@ use crate::output::{Destination, Output, Part};
 use crate::policy::{Action, FrameClass, Mode, Policy, Way};
 use crate::verdict::{DropReason, Side, Verdict};
 
+mod keyed;
+
+pub(crate) use keyed::AgreedPeer;
+pub use keyed::{Agreed, INBOX_MAX};
+use keyed::{BySpi, Keyed};
+
 /// Bytes of the arena: a full batch of super-packets, cut, with room around each piece.
 const ARENA_BYTES: usize = 8 << 20;
 
@@ -79,10 +85,13 @@ pub struct Engine {
     policy: Arc<Policy>,
     /// Beside `policy.peers`, by index.
     sealing: Vec<SealingPeer>,
-    /// In the order of `policy.open_spis()`.
+    /// In the order of `policy.open_spis()`; behind them those that are agreed.
     opening: Vec<OpeningPeer>,
-    /// SPI and index into `opening`, ordered by SPI.
-    opening_by_spi: Vec<(u32, u32)>,
+    /// Indices into `opening`.
+    opening_by_spi: BySpi,
+    keyed: Keyed,
+    /// The last moment that we were told of.
+    now: Time,
     neighbours: Neighbours,
     hosts: HostAddresses,
     /// Whether a peer's tunnel ends at an own address: then hosts' MAC addresses must be known.
@@ -109,7 +118,9 @@ impl Engine {
             policy: Arc::new(Policy::watch(0, policy.wire_mtu)),
             sealing: Vec::new(),
             opening: Vec::new(),
-            opening_by_spi: Vec::new(),
+            opening_by_spi: BySpi::default(),
+            keyed: Keyed::default(),
+            now: Time::default(),
             neighbours: Neighbours::default(),
             hosts: HostAddresses::default(),
             tunnels_end_here: false,
@@ -129,6 +140,7 @@ impl Engine {
     /// [`PolicyError`]; the present policy goes on.
     pub fn swap(&mut self, policy: Policy, associations: Associations) -> Result<(), PolicyError> {
         self.check(&policy, &associations)?;
+        let survivors = self.take_survivors();
         let mut sealing: BTreeMap<u32, (SealingSa, PeerCounters)> = BTreeMap::new();
         let mut opening: BTreeMap<u32, OpeningPeer> = BTreeMap::new();
         for peer in self.sealing.drain(..) {
@@ -150,13 +162,12 @@ impl Engine {
             let found = peer.open_spis.iter().filter_map(|spi| opening.remove(spi));
             self.opening.extend(found.map(|it| OpeningPeer { peer: index, ..it }));
         }
-        let spis = policy.open_spis().zip(0..);
-        self.opening_by_spi = spis.collect();
-        self.opening_by_spi.sort_unstable();
+        self.opening_by_spi = policy.open_spis().zip(0..).collect();
         self.tunnels_end_here =
             policy.peers.iter().any(|it| it.mode == Mode::Tunnel && it.endpoint.is_some());
         self.neighbours = Neighbours::new(&policy, &self.neighbours);
         self.policy = Arc::new(policy);
+        self.restore(survivors);
         Ok(())
     }
 
@@ -178,7 +189,7 @@ impl Engine {
                     return Err(missing(*spi));
                 }
             }
-            let placed = policy.own.is_some() && peer.endpoint.is_some();
+            let placed = policy.own.is_some() && (peer.endpoint.is_some() || peer.agreed.is_some());
             if peer.mode == Mode::Ethernet && !placed {
                 return Err(PolicyError::NothingToBorrow { peer: peer.name.clone() });
             }
@@ -190,6 +201,7 @@ impl Engine {
     /// output until the next call.
     pub fn process(&mut self, now: Time, side: Side, frames: &mut [Frame<'_>]) -> &Output {
         self.output.clear();
+        self.now = now;
         match side {
             Side::Host => self.host_batch(now, frames),
             Side::Wire => self.wire_batch(now, frames),
@@ -231,6 +243,7 @@ impl Engine {
     /// Packets of the gateway's own that are due: questions for neighbours. Call every 100 ms.
     pub fn tick(&mut self, now: Time) -> &Output {
         self.output.clear();
+        self.now = now;
         let mut question = [0; QUESTION_BYTES_MAX];
         while let Some(len) = self.neighbours.question(now, &mut question) {
             let Some(range) = self.output.allocate(len) else { break };
@@ -279,6 +292,7 @@ impl Engine {
             return Ok(self.passed(class));
         };
         if !self.sealing[peer].is_keyed(parsed) {
+            self.want(peer, frame, parsed);
             return Err(DropReason::NoAssociation);
         }
         self.clamp(peer, frame, parsed);
@@ -293,6 +307,7 @@ impl Engine {
             return Err(DropReason::Malformed);
         }
         self.sealing[peer].seal(frame, parsed)?;
+        self.sealed(peer);
         send_whole(&mut self.output, Destination::Wire, index, frame);
         Ok(Verdict::Sealed)
     }
@@ -312,7 +327,10 @@ impl Engine {
                 Err(DropReason::TooBig)
             }
             Err(reason) => Err(reason),
-            Ok(()) => Ok(Verdict::Sealed),
+            Ok(()) => {
+                self.sealed(peer);
+                Ok(Verdict::Sealed)
+            }
         }
     }
 
@@ -330,14 +348,14 @@ impl Engine {
             return Err(DropReason::Malformed);
         }
         if let Transport::Esp { spi, .. } = parsed.transport {
-            match self.opening_by_spi.binary_search_by_key(&spi, |(spi, _)| *spi) {
-                Ok(place) => {
-                    let index = self.opening_by_spi[place].1;
-                    return self.open(index as usize, frame, parsed);
-                }
-                Err(_) if self.is_own(parsed) => return Err(DropReason::UnknownSpi),
-                Err(_) => {}
+            match self.opening_by_spi.get(&spi) {
+                Some(index) => return self.open(*index as usize, frame, parsed),
+                None if self.is_own(parsed) => return Err(DropReason::UnknownSpi),
+                None => {}
             }
+        }
+        if let Some(port) = self.keying_source(parsed) {
+            return self.take_in(frame, parsed, port);
         }
         if self.is_own(parsed) {
             if self.neighbours.learn(parsed, frame.bytes(), now) {
@@ -366,7 +384,13 @@ impl Engine {
     ) -> Result<Verdict, DropReason> {
         let opening = &mut self.opening[index];
         let peer = opening.peer;
-        match opening.open(&self.policy.peers[peer], &self.hosts, frame, parsed)? {
+        let (source, highest) = (parsed.source, opening.association.highest());
+        let inner = opening.open(&self.policy.peers[peer], &self.hosts, frame, parsed)?;
+        if opening.is_agreed {
+            let is_newest = opening.association.highest() > highest;
+            self.heard(index, &source, is_newest);
+        }
+        match inner {
             Inner::Dummy => Ok(Verdict::Consumed),
             Inner::Packet { congestion_combined } => {
                 self.counters.ce_combined += u64::from(congestion_combined);
@@ -515,17 +539,11 @@ impl Engine {
     /// has.
     pub fn peer_counters(&self, peer: usize) -> PeerCounters {
         let sealed = &self.sealing[peer].counters;
-        let mut sum = PeerCounters {
+        PeerCounters {
             sealed_packets: sealed.sealed_packets,
             sealed_bytes: sealed.sealed_bytes,
-            ..PeerCounters::default()
-        };
-        for opening in self.opening.iter().filter(|it| it.peer == peer) {
-            sum.opened_packets += opening.counters.opened_packets;
-            sum.opened_bytes += opening.counters.opened_bytes;
-            sum.last_opened = sum.last_opened.max(opening.counters.last_opened);
+            ..self.opened_by(peer)
         }
-        sum
     }
 
     /// The association that seals to the peer of this index, when it has one.
@@ -533,15 +551,19 @@ impl Engine {
         self.sealing[peer].association.as_ref()
     }
 
-    /// The associations that seal, to extend their reservations.
+    /// The associations that seal and that the policy names, to extend their reservations.
     pub fn sealing_associations(&mut self) -> impl Iterator<Item = &mut SealingSa> {
-        self.sealing.iter_mut().filter_map(|peer| peer.association.as_mut())
+        let configured = &mut self.sealing[..self.keyed.configured_until];
+        configured
+            .iter_mut()
+            .filter(|peer| peer.agreed.is_none())
+            .filter_map(|peer| peer.association.as_mut())
     }
 
-    /// The associations that open, in the order of the policy's peers and of their SPIs, to keep
-    /// their replay state before a batch is delivered.
+    /// The associations that open and that the policy names, in the order of its peers and of their
+    /// SPIs, to keep their replay state before a batch is delivered.
     pub fn opening_associations(&mut self) -> impl Iterator<Item = &mut OpeningSa> {
-        self.opening.iter_mut().map(|it| &mut it.association)
+        self.opening[..self.keyed.configured].iter_mut().map(|it| &mut it.association)
     }
 
     /// What each association did.

@@ -8,6 +8,8 @@ use std::net::IpAddr;
 
 use weir_wire::parse::MacAddress;
 
+use crate::tunnel::key::PublicKey;
+
 /// What to do with a kind of frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -195,6 +197,9 @@ pub struct Peer {
     pub seal_spi: Option<u32>,
     /// SPIs of the associations that open what it sends: two while keys change.
     pub open_spis: Vec<u32>,
+    /// Who it is, where keys are agreed by handshakes: associations come from there, and none are
+    /// named above.
+    pub agreed: Option<PublicKey>,
 }
 
 /// Where packets with an address on the far side belong.
@@ -283,6 +288,8 @@ pub struct Policy {
     /// Whether TCP segments for the host are gathered into super-packets: not where the host port
     /// sends none.
     pub gather: bool,
+    /// UDP port of the handshakes with peers whose keys are agreed.
+    pub keying_port: Option<u16>,
     /// The first that holds the address decides.
     selectors: Vec<(Prefix, Way)>,
 }
@@ -299,6 +306,7 @@ impl Policy {
             wire_mtu,
             check_icrc: true,
             gather: true,
+            keying_port: None,
             selectors: Vec::new(),
         }
     }
@@ -375,6 +383,7 @@ mod tests {
             everything: false,
             seal_spi: Some(256),
             open_spis: vec![257],
+            agreed: None,
         }
     }
 

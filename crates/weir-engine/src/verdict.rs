@@ -98,6 +98,8 @@ drop_reasons! {
     NotForUs = "not_for_us",
     /// The gateway holds no association for the peer.
     NoAssociation = "no_association",
+    /// Handshakes came faster than they can be worked on.
+    KeyingBusy = "keying_busy",
     /// The cipher library refused to seal: its build or the machine is broken.
     CipherRefused = "cipher_refused",
     /// Congestion was marked on a packet whose sender cannot hear of it (RFC 6040 s4.2).

@@ -144,6 +144,7 @@ fn gateway(mode: Mode, own: bool, here: u8, there: u8) -> Gateway {
         everything: true,
         seal_spi: Some(0x1000 + u32::from(here)),
         open_spis: vec![0x1000 + u32::from(there)],
+        agreed: None,
     }]);
     let associations = Associations {
         sealing: vec![sealing(0x1000 + u32::from(here))],

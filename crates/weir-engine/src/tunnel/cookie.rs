@@ -7,7 +7,7 @@
 
 use blake2::digest::{FixedOutput, KeyInit, Mac, consts::U16};
 use blake2::{Blake2s256, Blake2sMac, Digest};
-use chacha20poly1305::aead::{AeadInPlace, KeyInit as _};
+use chacha20poly1305::aead::AeadInPlace;
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 use zeroize::Zeroizing;
 

@@ -37,27 +37,31 @@ impl Remote {
     }
 }
 
+/// An Ethernet header, tags and EtherType included.
+pub type LinkHeader = ArrayVec<u8, LINK_LEN_MAX>;
+
 /// Both ends of the way of a datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path {
     /// The peer's end.
     pub remote: Remote,
     /// Our end, where it is borrowed of a host; else it is the own address.
-    pub borrowed: Option<Borrowed>,
+    pub borrowed: Option<IpAddr>,
+    /// The header of a frame to the remote; empty: the neighbour table knows.
+    pub link: LinkHeader,
 }
 
 impl Path {
     /// To an endpoint, from the own address.
     pub fn to(address: IpAddr, port: u16) -> Self {
-        Self { remote: Remote { address, port }, borrowed: None }
+        Self { remote: Remote { address, port }, borrowed: None, link: LinkHeader::new() }
     }
-}
 
-/// An end that is a host's.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Borrowed {
-    /// The host's address.
-    pub address: IpAddr,
-    /// The Ethernet header of a frame from it to the remote, tags and EtherType included.
-    pub link: ArrayVec<u8, LINK_LEN_MAX>,
+    /// What stays true after the answer: who has an own address asks for neighbours.
+    pub fn lasting(&self) -> Self {
+        match self.borrowed {
+            Some(_) => self.clone(),
+            None => Self { link: LinkHeader::new(), ..self.clone() },
+        }
+    }
 }

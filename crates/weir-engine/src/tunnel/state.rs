@@ -283,7 +283,7 @@ impl Tunnel {
             peer.unanswered = 0;
         }
         if let Some(path) = &report.moved_to {
-            peer.path = Some(path.clone());
+            peer.path = Some(path.lasting());
         }
         if let Some(path) = &report.wanted
             && peer.current.is_none()
@@ -412,7 +412,7 @@ impl Tunnel {
         peer.unanswered = 0;
         peer.mismatch = None;
         peer.heard_ns = Some(now.elapsed_ns);
-        peer.path = Some(path.clone());
+        peer.path = Some(path.lasting());
         self.install(now, index, Role::Initiator, (seal, open), (&agreement, path), effects);
         effects.push(Effect::Keepalive { peer: self.peers[index].settings.public_key });
         self.schedule(index);
@@ -453,12 +453,12 @@ impl Tunnel {
         peer.handshake_ns = Some(now.elapsed_ns);
         peer.begin_ns = None;
         if peer.path.is_none() {
-            peer.path = Some(path.clone());
+            peer.path = Some(path.lasting());
         }
         effects.push(Effect::Install(Box::new(Install {
             peer: peer.settings.public_key,
             role,
-            path: path.clone(),
+            path: path.lasting(),
             seal: seal_parameters,
             open: open_parameters,
         })));
@@ -478,13 +478,7 @@ impl Tunnel {
     }
 
     /// `session` seals from now on; the one before still opens.
-    fn put_in_use(
-        &mut self,
-        now: Now,
-        index: usize,
-        session: Session,
-        effects: &mut Vec<Effect>,
-    ) {
+    fn put_in_use(&mut self, now: Now, index: usize, session: Session, effects: &mut Vec<Effect>) {
         let peer = &mut self.peers[index];
         peer.sealed_ns = now.elapsed_ns;
         peer.begin_ns = None;

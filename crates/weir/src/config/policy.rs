@@ -78,6 +78,7 @@ fn compile(peer: &Peer, gets_the_rest: bool) -> policy::Peer {
         everything,
         seal_spi: Some(peer.seal.spi),
         open_spis: vec![peer.open.spi],
+        agreed: None,
     }
 }
 
