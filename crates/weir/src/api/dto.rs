@@ -109,6 +109,9 @@ pub struct PairSnapshot {
     pub ce_combined: u64,
     /// Packets for the host, not delivered because their replay state could not be written.
     pub withheld: u64,
+    /// Handshakes; absent where no keys are agreed.
+    #[serde(default)]
+    pub keying: Option<KeyingSnapshot>,
     /// Flows in the table.
     pub flows: u64,
     /// Flows that a full table pushed out.
@@ -265,6 +268,73 @@ pub struct PeerSnapshot {
     pub sequence_received: u64,
     /// Seconds since the last authentic packet; absent when there was none since the start.
     pub last_seen_seconds: Option<f64>,
+    /// How its keys come about; absent where they are configured.
+    #[serde(default)]
+    pub keying: Option<PeerKeyingSnapshot>,
+}
+
+/// A peer whose keys are agreed.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct PeerKeyingSnapshot {
+    /// Who it is, in base64.
+    pub public_key: String,
+    /// `idle`, `connecting`, `up` or `dead`.
+    pub state: String,
+    /// Where it is, as far as is known.
+    pub endpoint: Option<String>,
+    /// Seconds since the last handshake that came to keys.
+    pub last_handshake_seconds: Option<f64>,
+    /// Handshakes that came to keys since the start.
+    pub handshakes: u64,
+    /// All of them but the first.
+    pub rekeys: u64,
+    /// Initiations in a row that it did not answer.
+    pub unanswered: u32,
+    /// Why its last initiation was refused.
+    pub refused_because: Option<String>,
+}
+
+/// A pair's handshakes.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct KeyingSnapshot {
+    /// Frames sent in clear: handshake datagrams.
+    pub frames_sent: u64,
+    /// Handshake datagrams taken out of the wire's frames.
+    pub frames_received: u64,
+    /// Empty ESP packets sent as signs of life.
+    pub keepalives_sent: u64,
+    /// Peers that moved to another address.
+    pub peers_moved: u64,
+    /// Handshakes that came to keys.
+    pub handshakes: u64,
+    /// Initiations sent.
+    pub initiations_sent: u64,
+    /// Responses sent.
+    pub responses_sent: u64,
+    /// Cookies sent, under load.
+    pub cookies_sent: u64,
+    /// Cookies received.
+    pub cookies_received: u64,
+    /// Datagrams looked at.
+    pub received: u64,
+    /// Of them, no message of a handshake.
+    pub malformed: u64,
+    /// Of them, for another public key.
+    pub mac1_wrong: u64,
+    /// Of them, forged, late, or by another preshared key.
+    pub not_authentic: u64,
+    /// Of them, of an identity that is no peer.
+    pub unknown_peer: u64,
+    /// Of them, seen before.
+    pub replayed: u64,
+    /// Of them, from a peer that is configured otherwise.
+    pub mismatched: u64,
+    /// Of them, too many.
+    pub refused: u64,
+    /// Lost because a queue was full.
+    pub overflowed: u64,
+    /// Whether initiations need cookies at present.
+    pub is_loaded: bool,
 }
 
 impl PeerSnapshot {

@@ -65,7 +65,7 @@ pub enum Command {
     Drops(StatusArgs),
     /// Try it all on this machine: test hosts, traffic, gateways, in network namespaces
     Lab(LabArgs),
-    /// Make keys for security associations
+    /// Make identities of gateways, and keys for security associations
     #[command(after_help = KEYS_HELP)]
     Keys(KeysArgs),
 }
@@ -192,7 +192,11 @@ pub struct StatusArgs {
 }
 
 const KEYS_HELP: &str = "\
-Example:
+Two gateways that agree on keys by themselves, each with an identity of its own:
+  weir keys identity /etc/weir/gw-a.identity    prints the public key for gw-b's [[peer]]
+  weir keys preshared /etc/weir/ab.psk          optional: a secret that both share
+
+Two gateways with keys in files:
   weir keys generate gw-a gw-b --directory /etc/weir/keys";
 
 /// Arguments of `weir keys`.
@@ -206,9 +210,59 @@ pub struct KeysArgs {
 /// The commands of `weir keys`.
 #[derive(Debug, Subcommand)]
 pub enum KeysCommand {
+    /// Make a gateway's identity and print its public key
+    #[command(after_help = KEYS_IDENTITY_HELP)]
+    Identity(KeysFileArgs),
+    /// Print the public key of an identity
+    #[command(after_help = KEYS_PUBLIC_HELP)]
+    Public(KeysFileArgs),
+    /// Make a secret that two gateways share beside their identities
+    #[command(after_help = KEYS_PRESHARED_HELP)]
+    Preshared(KeysFileArgs),
     /// Make a key for each direction between two gateways, and show how to configure them
     #[command(after_help = KEYS_GENERATE_HELP)]
     Generate(KeysGenerateArgs),
+}
+
+const KEYS_IDENTITY_HELP: &str = "\
+The file (mode 600; never overwritten) holds one line of base64, as `wg genkey` prints it. It stays
+on its gateway. Name it by `identity_file` in [keying]; the other gateways' [[peer]] gets what this
+prints as `public_key`.
+
+Example:
+  weir keys identity /etc/weir/gw-a.identity
+
+Exit codes:
+  0  made
+  1  the file exists already or cannot be written";
+
+const KEYS_PUBLIC_HELP: &str = "\
+Example:
+  weir keys public /etc/weir/gw-a.identity
+
+Exit codes:
+  0  printed
+  1  the file cannot be read or holds no identity";
+
+const KEYS_PRESHARED_HELP: &str = "\
+With it, whoever breaks X25519 or steals an identity still cannot read what is sealed. Copy the file
+to the other gateway by a safe way, and name it by `preshared_key_file` at both [[peer]]s.
+
+Example:
+  weir keys preshared /etc/weir/ab.psk
+
+Exit codes:
+  0  made
+  1  the file exists already or cannot be written";
+
+/// Arguments of the `weir keys` commands about one file.
+#[derive(Debug, Args)]
+pub struct KeysFileArgs {
+    /// The file of the secret
+    pub file: PathBuf,
+    /// Print as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 const KEYS_GENERATE_HELP: &str = "\

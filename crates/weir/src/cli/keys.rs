@@ -1,4 +1,4 @@
-//! `weir keys generate`: a key for each direction, and the lines that use them.
+//! `weir keys`: identities of gateways, or a key for each direction, and the lines that use them.
 
 use std::fs::{self, OpenOptions};
 use std::io::{Read, Write};
@@ -10,8 +10,11 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use zeroize::Zeroizing;
 
-use super::args::{KeysArgs, KeysCommand, KeysGenerateArgs};
+use weir_engine::tunnel::key::KEY_LEN;
+
+use super::args::{KeysArgs, KeysCommand, KeysFileArgs, KeysGenerateArgs};
 use super::print_json;
+use crate::config::keying;
 use crate::config::settings::Cipher;
 
 /// Bytes of salt behind the key (RFC 4106 s4).
@@ -23,8 +26,57 @@ const SALT_BYTES: usize = 4;
 /// A file exists or cannot be written.
 pub fn run(args: &KeysArgs) -> Result<ExitCode> {
     match &args.command {
+        KeysCommand::Identity(args) => identity(args),
+        KeysCommand::Public(args) => public(args),
+        KeysCommand::Preshared(args) => preshared(args),
         KeysCommand::Generate(args) => generate(args),
     }
+}
+
+#[derive(Serialize)]
+struct SecretFile<'a> {
+    file: &'a Path,
+    public_key: Option<String>,
+}
+
+fn identity(args: &KeysFileArgs) -> Result<ExitCode> {
+    write_secret(
+        &args.file,
+        "an identity: never copy it; `weir keys public` tells its public key",
+    )?;
+    public(args)
+}
+
+fn public(args: &KeysFileArgs) -> Result<ExitCode> {
+    let identity = keying::read_identity(&args.file)
+        .map_err(|error| anyhow::anyhow!("{error}; {}", error.remedy()))?;
+    let public_key = keying::public_text(&identity.public());
+    if args.json {
+        print_json(&SecretFile { file: &args.file, public_key: Some(public_key) })?;
+    } else {
+        println!("{public_key}");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn preshared(args: &KeysFileArgs) -> Result<ExitCode> {
+    write_secret(&args.file, "a preshared key: copy it to the other gateway by a safe way")?;
+    if args.json {
+        print_json(&SecretFile { file: &args.file, public_key: None })?;
+    } else {
+        println!("preshared_key_file = \"{}\"", args.file.display());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn write_secret(path: &Path, what: &str) -> Result<()> {
+    let bytes = random_bytes(KEY_LEN)?;
+    let mut secret = Zeroizing::new([0; KEY_LEN]);
+    secret.copy_from_slice(&bytes);
+    let mut file = create_secret(path)?;
+    writeln!(file, "# {what}\n{}", keying::secret_text(&secret).as_str())?;
+    file.sync_all()?;
+    Ok(())
 }
 
 #[derive(Serialize)]
@@ -90,20 +142,19 @@ fn print_lines(made: &[Made]) {
 }
 
 fn write_key(path: &Path, cipher: Cipher, from: &str, to: &str) -> Result<()> {
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)
-        .with_context(|| {
-            format!("cannot make {} (a key is never overwritten; remove it first)", path.display())
-        })?;
+    let mut file = create_secret(path)?;
     let key = random_bytes(cipher.key_bytes() + SALT_BYTES)?;
     let hex: Zeroizing<String> =
         Zeroizing::new(key.iter().map(|byte| format!("{byte:02x}")).collect());
     writeln!(file, "# {from} to {to}: {} key and salt\n{}", cipher.name(), hex.as_str())?;
     file.sync_all()?;
     Ok(())
+}
+
+fn create_secret(path: &Path) -> Result<fs::File> {
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).with_context(|| {
+        format!("cannot make {} (a key is never overwritten; remove it first)", path.display())
+    })
 }
 
 /// A random SPI above the reserved ones (RFC 4303 s2.1).

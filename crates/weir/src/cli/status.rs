@@ -10,7 +10,10 @@ use weir_engine::verdict::DropReason;
 
 use super::args::StatusArgs;
 use super::print_json;
-use crate::api::dto::{PairSnapshot, PeerSnapshot, Request, Response, SideSnapshot, Snapshot};
+use crate::api::dto::{
+    KeyingSnapshot, PairSnapshot, PeerKeyingSnapshot, PeerSnapshot, Request, Response,
+    SideSnapshot, Snapshot,
+};
 use crate::daemon::control;
 
 /// Runs `weir status`.
@@ -204,6 +207,9 @@ fn pair_table(text: &mut String, pair: &PairSnapshot) {
     for peer in &pair.peers {
         peer_line(text, peer);
     }
+    if let Some(keying) = &pair.keying {
+        handshake_lines(text, keying);
+    }
     let rdma = &pair.rdma;
     if rdma.packets > 0 {
         let _ = writeln!(
@@ -228,10 +234,48 @@ fn peer_line(text: &mut String, peer: &PeerSnapshot) {
         Some(seconds) => format!("last heard {seconds:.1} s ago"),
         None => "not heard yet".to_owned(),
     };
+    if let Some(keying) = &peer.keying {
+        keying_line(text, &peer.name, keying);
+    }
     let _ = writeln!(
         text,
         "  peer {}: sealed {} packets, {} bytes; opened {} packets, {} bytes; {seen}",
         peer.name, peer.sealed_packets, peer.sealed_bytes, peer.opened_packets, peer.opened_bytes,
+    );
+}
+
+fn keying_line(text: &mut String, name: &str, keying: &PeerKeyingSnapshot) {
+    let handshake = match keying.last_handshake_seconds {
+        Some(seconds) => format!("last handshake {seconds:.0} s ago, {} rekeys", keying.rekeys),
+        None => "no handshake yet".to_owned(),
+    };
+    let endpoint = keying.endpoint.as_deref().unwrap_or("unknown");
+    let _ = write!(text, "  peer {name}: {} at {endpoint}; {handshake}", keying.state);
+    if keying.unanswered > 0 {
+        let _ = write!(text, "; {} initiations unanswered", keying.unanswered);
+    }
+    if let Some(why) = &keying.refused_because {
+        let _ = write!(text, "; refused: {why}");
+    }
+    text.push('\n');
+}
+
+fn handshake_lines(text: &mut String, keying: &KeyingSnapshot) {
+    let _ = writeln!(
+        text,
+        "  handshakes: {} done; {} datagrams sent and {} received in clear; {} replayed, {} forged \
+         or late, {} of strangers, {} mismatched, {} refused, {} lost; {} cookies sent{}",
+        keying.handshakes,
+        keying.frames_sent,
+        keying.frames_received,
+        keying.replayed,
+        keying.not_authentic + keying.mac1_wrong + keying.malformed,
+        keying.unknown_peer,
+        keying.mismatched,
+        keying.refused,
+        keying.overflowed,
+        keying.cookies_sent,
+        if keying.is_loaded { "; UNDER LOAD" } else { "" },
     );
 }
 

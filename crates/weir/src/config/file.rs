@@ -34,8 +34,20 @@
 //! protects = ["everything"]       # or the prefixes that lie behind the peer; several
 //! replay_window = 1024            # [1024] packets; a multiple of 64, 64 to 8192
 //! extended_sequence = true        # [true] 64-bit sequence numbers
+//! public_key = "..."              # who it is: keys are agreed by handshakes; needs [keying]
+//! preshared_key_file = "ab.psk"   # [none] a secret beside, the same at both gateways
+//! ml_kem = false                  # [false] mix ML-KEM-768 in; the same at both gateways
+//! #                                 or, without `public_key`, keys that stand in files:
 //! seal = { spi = 0x1001, cipher = "aes-256-gcm", key_file = "a-to-b.key" }
 //! open = { spi = 0x1002, cipher = "aes-256-gcm", key_file = "b-to-a.key" }
+//!
+//! [keying]                        # keys agreed by handshakes, with peers that have `public_key`
+//! identity_file = "gw-a.identity" # who we are; `weir keys identity` makes it
+//! port = 51840                    # [51840] UDP port of handshakes, the same at all gateways
+//! rekey_after_s = 120             # [120] new keys after so long
+//! rekey_after_mib = 1048576       # [1048576] or after so much plaintext sealed
+//! rekey_after_packets = 4294967296  # [2^32] or after so many packets
+//! keepalive_ms = 2000             # [2000] between signs of life; 0: none
 //!
 //! [limits]
 //! flows = 65536                   # [65536] entries of the flow table, a pair
@@ -85,6 +97,8 @@ pub struct File {
     pub pairs: Vec<(Range<usize>, Pair)>,
     /// `[[peer]]`, likewise.
     pub peers: Vec<(Range<usize>, Peer)>,
+    /// `[keying]`.
+    pub keying: Option<Keying>,
     /// `[limits]`.
     pub limits: Option<Limits>,
     /// `[[export]]`, each with the place of its header.
@@ -216,8 +230,24 @@ pub struct Peer {
     pub protects: Several<Selector>,
     pub replay_window: Option<Spanned<u32>>,
     pub extended_sequence: Option<bool>,
-    pub seal: Spanned<Association>,
-    pub open: Spanned<Association>,
+    pub public_key: Option<Spanned<String>>,
+    pub preshared_key_file: Option<Spanned<PathBuf>>,
+    pub ml_kem: Option<bool>,
+    pub seal: Option<Spanned<Association>>,
+    pub open: Option<Spanned<Association>>,
+}
+
+/// `[keying]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs, reason = "the keys are documented in the format above")]
+pub struct Keying {
+    pub identity_file: Spanned<PathBuf>,
+    pub port: Option<Spanned<u16>>,
+    pub rekey_after_s: Option<Spanned<u32>>,
+    pub rekey_after_mib: Option<Spanned<u64>>,
+    pub rekey_after_packets: Option<Spanned<u64>>,
+    pub keepalive_ms: Option<Spanned<u32>>,
 }
 
 /// What ESP carries.
@@ -403,6 +433,7 @@ pub fn parse(source: &str, problems: &mut Problems) -> File {
     for (name, value) in document.into_inner() {
         match name.get_ref().as_ref() {
             "gateway" => file.gateway = table(value, problems),
+            "keying" => file.keying = table(value, problems),
             "limits" => file.limits = table(value, problems),
             "pair" => file.pairs = tables("pair", value, problems),
             "peer" => file.peers = tables("peer", value, problems),
@@ -410,7 +441,7 @@ pub fn parse(source: &str, problems: &mut Problems) -> File {
             unknown => problems.error(
                 name.span(),
                 format!("unknown table `{unknown}`"),
-                "the tables are [gateway], [[pair]], [[peer]], [[export]] and [limits]",
+                "the tables are [gateway], [[pair]], [[peer]], [keying], [[export]] and [limits]",
             ),
         }
     }

@@ -13,6 +13,7 @@ use weir_engine::esp::sa::{Fingerprint, SaParameters, Spi};
 use zeroize::{Zeroize, Zeroizing};
 
 use super::file::Cipher;
+use super::keying::Secrets;
 
 /// Bytes of a key file, at most.
 const KEY_FILE_BYTES_MAX: u64 = 4096;
@@ -162,23 +163,35 @@ impl KeySource {
         match self {
             KeySource::Inline(text) => Key::from_hex(text, cipher).map_err(unusable),
             KeySource::File(path) => {
-                let text = read_key_file(path)?;
-                let lines: Vec<&str> = text
-                    .lines()
-                    .map(str::trim)
-                    .filter(|line| !line.is_empty() && !line.starts_with('#'))
-                    .collect();
-                let [line] = lines[..] else {
-                    let count = lines.len();
-                    return Err(unusable(format!(
-                        "key file {} holds {count} keys; one line of hex is wanted",
-                        path.display()
-                    )));
-                };
-                Key::from_hex(line, cipher)
+                let line = read_secret_line(path, "make a key with `weir keys generate --help`")?;
+                Key::from_hex(&line, cipher)
                     .map_err(|error| unusable(format!("key file {}: {error}", path.display())))
             }
         }
+    }
+}
+
+/// The only line of the file at `path` that is neither empty nor a comment.
+///
+/// # Errors
+/// [`KeyError`]; a file that other users may read is refused.
+pub(super) fn read_secret_line(path: &Path, remedy: &str) -> Result<Zeroizing<String>, KeyError> {
+    let text = read_key_file(path)?;
+    let lines: Vec<&str> = text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .collect();
+    match lines[..] {
+        [line] => Ok(Zeroizing::new(line.to_owned())),
+        _ => Err(KeyError::Unusable {
+            what: format!(
+                "key file {} holds {} keys; one line is wanted",
+                path.display(),
+                lines.len()
+            ),
+            remedy: remedy.to_owned(),
+        }),
     }
 }
 
@@ -211,12 +224,16 @@ fn read_key_file(path: &Path) -> Result<Zeroizing<String>, KeyError> {
 
 /// The keys of a configuration, by where they are kept.
 #[derive(Debug, Default)]
-pub struct Keys(pub(super) BTreeMap<KeySource, Key>);
+pub struct Keys {
+    pub(super) by_source: BTreeMap<KeySource, Key>,
+    /// What handshakes need; `None` without `[keying]`.
+    pub secrets: Option<Secrets>,
+}
 
 impl Keys {
     /// The key kept at `source`; present for every association of the settings it was read for.
     pub fn find(&self, source: &KeySource) -> Option<&Key> {
-        self.0.get(source)
+        self.by_source.get(source)
     }
 }
 

@@ -4,6 +4,7 @@ pub mod address;
 pub mod export;
 pub mod file;
 pub mod key;
+pub mod keying;
 pub mod policy;
 pub mod problem;
 pub mod resolve;

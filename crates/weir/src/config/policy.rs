@@ -2,9 +2,14 @@
 
 use weir_engine::esp::sa::{SaError, SaParameters, Spi};
 use weir_engine::policy::{self, Action, OwnAddress, Policy};
+use weir_engine::tunnel::PeerSettings;
+use weir_engine::tunnel::handshake::Terms;
+use weir_engine::tunnel::key::PresharedKey;
+use weir_engine::tunnel::path::Path;
 use weir_wire::parse::MacAddress;
 
 use super::key::Keys;
+use super::keying::Secrets;
 use super::settings::*;
 
 /// What only the machine knows of a pair's wire port.
@@ -28,7 +33,7 @@ pub struct PeerAssociations {
 }
 
 /// The policy of `pair`, numbered `epoch`.
-pub fn policy(pair: &Pair, wire: WirePort, epoch: u32) -> Policy {
+pub fn policy(pair: &Pair, keying: Option<&Keying>, wire: WirePort, epoch: u32) -> Policy {
     let mut policy = Policy::watch(epoch, wire.mtu_bytes);
     policy.default = match pair.unprotected {
         Unprotected::Drop => Action::Drop,
@@ -44,6 +49,8 @@ pub fn policy(pair: &Pair, wire: WirePort, epoch: u32) -> Policy {
         next_hop: pair.next_hop,
         vlan: pair.vlan,
     });
+    let agrees = |peer: &Peer| matches!(peer.keys, PeerKeys::Agreed { .. });
+    policy.keying_port = keying.filter(|_| pair.peers.iter().any(agrees)).map(|it| it.port);
     let sole = pair.peers.len() == 1 && pair.unprotected == Unprotected::Seal;
     policy.with_peers(pair.peers.iter().map(|peer| compile(peer, sole)).collect())
 }
@@ -76,24 +83,28 @@ fn compile(peer: &Peer, gets_the_rest: bool) -> policy::Peer {
         endpoint: peer.endpoint,
         protects,
         everything,
-        seal_spi: Some(peer.seal.spi),
-        open_spis: vec![peer.open.spi],
-        agreed: None,
+        seal_spi: peer.configured().map(|(seal, _)| seal.spi),
+        open_spis: peer.configured().map(|(_, open)| open.spi).into_iter().collect(),
+        agreed: match &peer.keys {
+            PeerKeys::Agreed { public_key, .. } => Some(*public_key),
+            PeerKeys::Configured { .. } => None,
+        },
     }
 }
 
-/// The parameters of every association of `pair`.
+/// The parameters of every association of `pair` that is configured.
 ///
 /// # Errors
 /// [`SaError`]; none that settings and keys of one configuration can cause.
 pub fn associations(pair: &Pair, keys: &Keys) -> Result<Vec<PeerAssociations>, SaError> {
     pair.peers
         .iter()
-        .map(|peer| {
+        .filter_map(|peer| Some((peer, peer.configured()?)))
+        .map(|(peer, (seal, open))| {
             Ok(PeerAssociations {
                 peer: peer.name.clone(),
-                seal: parameters(&peer.seal, peer, keys)?,
-                open: parameters(&peer.open, peer, keys)?,
+                seal: parameters(seal, peer, keys)?,
+                open: parameters(open, peer, keys)?,
             })
         })
         .collect()
@@ -110,4 +121,26 @@ fn parameters(
         replay_window: peer.replay_window_packets,
         ..SaParameters::new(Spi::new(association.spi)?, key.material())?
     })
+}
+
+/// What handshakes are made with, for each peer of `pair` whose keys are agreed.
+pub fn keyed_peers(pair: &Pair, port: u16, secrets: &Secrets) -> Vec<(String, PeerSettings)> {
+    let of = |peer: &Peer| {
+        let PeerKeys::Agreed { public_key, preshared, ml_kem } = &peer.keys else { return None };
+        let compiled = compile(peer, false);
+        let preshared = preshared.as_ref().and_then(|file| secrets.preshared.get(file));
+        let settings = PeerSettings {
+            public_key: *public_key,
+            preshared: preshared.cloned().unwrap_or_else(PresharedKey::none),
+            path: peer.endpoint.map(|endpoint| Path::to(endpoint, port)),
+            terms: Terms {
+                mode: compiled.mode,
+                encapsulation: compiled.encapsulation,
+                ml_kem: *ml_kem,
+            },
+            replay_window: peer.replay_window_packets,
+        };
+        Some((peer.name.clone(), settings))
+    };
+    pair.peers.iter().filter_map(of).collect()
 }

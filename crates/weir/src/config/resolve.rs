@@ -14,6 +14,7 @@ use super::address::{InterfaceAddress, Prefix};
 use super::export;
 use super::file::{self, File, FrameAction, OnFailure, Selector, Unprotected};
 use super::key::{KeyError, KeySource, Keys};
+use super::keying;
 use super::problem::Problems;
 use super::settings::*;
 
@@ -59,6 +60,8 @@ pub fn resolve(file: File, directory: &Path, problems: &mut Problems) -> Option<
     }
     check_peers(&file, &pairs, problems);
     check_associations(&file, directory, problems);
+    keying::check(&file, &pairs, problems);
+    let keying = keying::resolve(file.keying.as_ref(), directory, problems);
     if let Some(on_failure) = file.gateway.as_ref().and_then(|gateway| gateway.on_failure.as_ref())
         && *on_failure.get_ref() == OnFailure::Open
         && !file.peers.is_empty()
@@ -72,7 +75,7 @@ pub fn resolve(file: File, directory: &Path, problems: &mut Problems) -> Option<
     let limits = resolve_limits(file.limits.unwrap_or_default(), problems);
     let gateway = gateway?;
     let collectors = export::resolve(&file.exports, directory, &gateway.state_dir, problems);
-    (!problems.refused()).then_some(Settings { gateway, pairs, limits, collectors })
+    (!problems.refused()).then_some(Settings { gateway, pairs, limits, collectors, keying })
 }
 
 /// Reads every key once, and refuses what would repeat a nonce.
@@ -93,7 +96,7 @@ pub fn read_keys(settings: &Settings, access: KeyAccess, problems: &mut Problems
                         "make a key for each direction with `weir keys generate`",
                     );
                 }
-                keys.0.insert(association.key.clone(), key);
+                keys.by_source.insert(association.key.clone(), key);
             }
             Err(error @ KeyError::Forbidden(_)) if access == KeyAccess::IfPermitted => {
                 problems.warning_in_file(format!("{error}: not checked"), error.remedy());
@@ -103,6 +106,16 @@ pub fn read_keys(settings: &Settings, access: KeyAccess, problems: &mut Problems
                 let what = format!("association {:#x}: {error}", association.spi);
                 problems.error_in_file(what, error.remedy());
             }
+        }
+    }
+    if let Some(keying) = &settings.keying {
+        match keying::read_secrets(keying, &settings.pairs) {
+            Ok(secrets) => keys.secrets = Some(secrets),
+            Err(error @ KeyError::Forbidden(_)) if access == KeyAccess::IfPermitted => {
+                problems.warning_in_file(format!("{error}: not checked"), error.remedy());
+                complete = false;
+            }
+            Err(error) => problems.error_in_file(error.to_string(), error.remedy()),
         }
     }
     (complete && !problems.refused()).then_some(keys)
@@ -389,11 +402,6 @@ fn resolve_peer(
             format!("write a multiple of 64 from {REPLAY_WINDOW_MIN} to {REPLAY_WINDOW_MAX}"),
         );
     }
-    let association = |written: &Spanned<file::Association>| Association {
-        spi: *written.get_ref().spi.get_ref(),
-        cipher: written.get_ref().cipher,
-        key: key_source(written.get_ref(), directory).unwrap_or(KeySource::File(PathBuf::new())),
-    };
     Peer {
         name: peer.name.get_ref().clone(),
         endpoint: peer.endpoint.as_ref().map(|it| *it.get_ref()),
@@ -402,9 +410,41 @@ fn resolve_peer(
         protects,
         replay_window_packets: window,
         extended_sequence: peer.extended_sequence.unwrap_or(true),
-        seal: association(&peer.seal),
-        open: association(&peer.open),
+        keys: resolve_keys(peer, pair, directory, problems),
     }
+}
+
+/// Where the peer's keys come from. What is missing is a problem, and stands there empty.
+fn resolve_keys(
+    peer: &file::Peer,
+    pair: &file::Pair,
+    directory: &Path,
+    problems: &mut Problems,
+) -> PeerKeys {
+    if let Some(agreed) = keying::agreed(peer, pair, directory, problems) {
+        return agreed;
+    }
+    let mut association = |name: &str, written: &Option<Spanned<file::Association>>| {
+        let Some(written) = written else {
+            if peer.public_key.is_none() {
+                problems.error(
+                    peer.name.span(),
+                    format!("peer `{}` has no `public_key`, and no `{name}`", peer.name.get_ref()),
+                    "add its `public_key` (`weir keys public`), or `seal` and `open`",
+                );
+            }
+            let (spi, key) = (0, KeySource::File(PathBuf::new()));
+            return Association { spi, cipher: Cipher::default(), key };
+        };
+        let source = key_source(written.get_ref(), directory);
+        Association {
+            spi: *written.get_ref().spi.get_ref(),
+            cipher: written.get_ref().cipher,
+            key: source.unwrap_or(KeySource::File(PathBuf::new())),
+        }
+    };
+    let seal = association("seal", &peer.seal);
+    PeerKeys::Configured { seal, open: association("open", &peer.open) }
 }
 
 fn resolve_protects(peer: &file::Peer, problems: &mut Problems) -> Protects {
@@ -439,11 +479,13 @@ fn check_endpoint(peer: &file::Peer, pair: &file::Pair, problems: &mut Problems)
     let mode = *peer.mode.get_ref();
     let name = peer.name.get_ref();
     let Some(endpoint) = &peer.endpoint else {
-        if mode == Mode::Ethernet {
+        // Who knows its peer by its key may wait for it to speak.
+        let may_wait = peer.public_key.is_some() && !pair.address.0.is_empty();
+        if mode == Mode::Ethernet && !may_wait {
             let what = format!("peer `{name}` in ethernet mode has no `endpoint`");
             let remedy = "add the peer's outer address: a frame has none to borrow";
             problems.error(peer.mode.span(), what, remedy);
-        } else if mode == Mode::Tunnel && !pair.address.0.is_empty() {
+        } else if mode == Mode::Tunnel && !pair.address.0.is_empty() && !may_wait {
             let what = format!("peer `{name}` has no `endpoint`, and its pair an `address`");
             let remedy = "add the peer's outer address, or remove the pair's (bump in the wire)";
             problems.error(peer.mode.span(), what, remedy);
@@ -526,6 +568,7 @@ fn check_associations(file: &File, directory: &Path, problems: &mut Problems) {
         for (direction, written, spis) in
             [("seal", &peer.seal, &mut seal_spis), ("open", &peer.open, &mut open_spis)]
         {
+            let Some(written) = written else { continue };
             let label = format!("`{direction}` of peer `{name}`");
             let association = written.get_ref();
             check_spi(&association.spi, &label, spis, problems);

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use weir_engine::policy::{Action, FrameActions, FrameClass};
+use weir_engine::tunnel::key::PublicKey;
 use weir_store::sink::Collector;
 
 pub use super::file::{Cipher, Driver, Encapsulation, Icrc, Mode, OnFailure, Unprotected};
@@ -56,12 +57,14 @@ pub struct Settings {
     pub limits: Limits,
     /// Who gets flow records.
     pub collectors: Vec<Collector>,
+    /// How keys are agreed with peers that have a public key.
+    pub keying: Option<Keying>,
 }
 
 impl Settings {
     /// Every association of every peer.
     pub fn associations(&self) -> impl Iterator<Item = &Association> {
-        self.pairs.iter().flat_map(|pair| &pair.peers).flat_map(|peer| [&peer.seal, &peer.open])
+        self.pairs.iter().flat_map(|pair| &pair.peers).flat_map(|peer| peer.associations())
     }
 }
 
@@ -184,10 +187,54 @@ pub struct Peer {
     /// 64-bit sequence numbers (RFC 4303 s2.2.1). On by default: at 10 M packets/s 32 bits last
     /// seven minutes.
     pub extended_sequence: bool,
-    /// To the peer.
-    pub seal: Association,
-    /// From the peer.
-    pub open: Association,
+    /// Where its keys come from.
+    pub keys: PeerKeys,
+}
+
+impl Peer {
+    /// Its two associations, to it and from it, where they are configured.
+    pub fn configured(&self) -> Option<(&Association, &Association)> {
+        match &self.keys {
+            PeerKeys::Configured { seal, open } => Some((seal, open)),
+            PeerKeys::Agreed { .. } => None,
+        }
+    }
+
+    fn associations(&self) -> impl Iterator<Item = &Association> {
+        self.configured().into_iter().flat_map(|(seal, open)| [seal, open])
+    }
+}
+
+/// Where a peer's keys come from.
+#[derive(Clone, Debug)]
+pub enum PeerKeys {
+    /// From files.
+    Configured {
+        /// To the peer.
+        seal: Association,
+        /// From the peer.
+        open: Association,
+    },
+    /// From handshakes.
+    Agreed {
+        /// Who it is.
+        public_key: PublicKey,
+        /// The file of what is shared beside.
+        preshared: Option<PathBuf>,
+        /// Whether ML-KEM-768 is mixed in.
+        ml_kem: bool,
+    },
+}
+
+/// How keys are agreed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Keying {
+    /// Who we are.
+    pub identity_file: PathBuf,
+    /// UDP port of handshakes.
+    pub port: u16,
+    /// When keys are renewed, and how often a sign of life is sent.
+    pub limits: weir_engine::tunnel::rekey::Limits,
 }
 
 /// What lies behind a peer.

@@ -4,6 +4,7 @@
 //!   signals, control socket --> supervisor --commands--> worker (one per pair)
 //!                                   ^                      |
 //!                                   +-----snapshots--------+
+//!   keying: handshakes --associations--> worker, datagrams <--> worker
 //!   state: reserver thread <--reservations-- worker, replay state --pwrite--> disk
 //! ```
 //!
@@ -23,6 +24,8 @@ pub mod plan;
 pub mod prepare;
 
 pub mod worker;
+
+pub mod keying;
 
 pub mod relay;
 

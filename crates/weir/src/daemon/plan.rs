@@ -9,7 +9,7 @@ use weir_wire::parse::MacAddress;
 
 use super::state::{StateFile, StateStore};
 use crate::config::policy::{WirePort, associations, policy};
-use crate::config::settings::Pair;
+use crate::config::settings::{Keying, Pair};
 use crate::config::{Keys, Settings};
 use crate::machine::{Link, Machine};
 
@@ -48,6 +48,7 @@ pub struct AssociationPlan {
 /// The wire port is gone, or kept state cannot be used.
 pub fn plan(
     pair: &Pair,
+    keying: Option<&Keying>,
     keys: &Keys,
     machine: &Machine,
     store: &mut StateStore,
@@ -70,7 +71,8 @@ pub fn plan(
             })
         })
         .collect::<Result<_>>()?;
-    Ok(PairPlan { policy: policy(pair, wire_port(wire), epoch), associations })
+    let policy = policy(pair, keying, wire_port(wire), epoch);
+    Ok(PairPlan { policy, associations })
 }
 
 /// The plans of every pair, in the order of the settings.
@@ -88,7 +90,9 @@ pub fn plans(
         .pairs
         .iter()
         .map(|pair| {
-            plan(pair, keys, machine, store, epoch).with_context(|| format!("pair {}", pair.name))
+            let keying = settings.keying.as_ref();
+            plan(pair, keying, keys, machine, store, epoch)
+                .with_context(|| format!("pair {}", pair.name))
         })
         .collect()
 }

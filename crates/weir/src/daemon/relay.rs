@@ -112,6 +112,11 @@ impl Relay {
         deliver(output, &[], Destination::Wire, self.ports.wire.as_mut());
     }
 
+    /// Sends what the engine was told to send on the wire since [`Engine::begin`].
+    pub fn send_wire(&mut self) {
+        deliver(self.engine.output(), &[], Destination::Wire, self.ports.wire.as_mut());
+    }
+
     /// Sleeps until a frame waits, at most `timeout`.
     ///
     /// # Errors

@@ -8,8 +8,13 @@ use weir_port::GuardCounters;
 use weir_store::sink::CollectorCounters;
 use weir_wire::frame::Time;
 
+use super::keying::KeyingStatus;
 use super::relay::Relay;
-use crate::api::dto::{ExportSnapshot, PairSnapshot, PeerSnapshot, RdmaSnapshot, SideSnapshot};
+use crate::api::dto::{
+    ExportSnapshot, KeyingSnapshot, PairSnapshot, PeerKeyingSnapshot, PeerSnapshot, RdmaSnapshot,
+    SideSnapshot,
+};
+use crate::config::keying::public_text;
 use crate::config::settings::{Driver, Pair};
 
 /// One pair at the moment `now`.
@@ -43,6 +48,13 @@ pub fn pair(pair: &Pair, relay: &mut Relay, guard: &GuardCounters, now: Time) ->
         too_big_answered: counters.too_big_answered,
         ce_combined: counters.ce_combined,
         withheld,
+        keying: engine.policy().keying_port.map(|_| KeyingSnapshot {
+            frames_sent: counters.keying_sent,
+            frames_received: counters.keying_received,
+            keepalives_sent: counters.keepalives_sent,
+            peers_moved: counters.peers_moved,
+            ..KeyingSnapshot::default()
+        }),
         flows: engine.meter().flows().len() as u64,
         flows_evicted: totals.flows_evicted,
     }
@@ -77,6 +89,46 @@ fn peers(engine: &mut weir_engine::pipeline::Engine, now: Time) -> Vec<PeerSnaps
         }
     };
     engine.policy().peers.iter().enumerate().map(of).collect()
+}
+
+/// Adds how the pair's keys come about.
+pub fn add_keying(pair: &mut PairSnapshot, status: &KeyingStatus) {
+    let counters = status.counters;
+    pair.keying = Some(KeyingSnapshot {
+        handshakes: counters.handshakes,
+        initiations_sent: counters.initiations_sent,
+        responses_sent: counters.responses_sent,
+        cookies_sent: counters.cookies_sent,
+        cookies_received: counters.cookies_received,
+        received: counters.received,
+        malformed: counters.malformed,
+        mac1_wrong: counters.mac1_wrong,
+        not_authentic: counters.not_authentic,
+        unknown_peer: counters.unknown_peer,
+        replayed: counters.replayed,
+        mismatched: counters.mismatched,
+        refused: counters.refused,
+        overflowed: status.overflowed,
+        is_loaded: status.is_loaded,
+        ..pair.keying.take().unwrap_or_default()
+    });
+    for peer in &mut pair.peers {
+        let Some(keyed) = status.peers.get(&peer.name) else { continue };
+        let seconds = |age_ns: u64| age_ns as f64 / 1e9;
+        let (seal_spi, open_spi) = keyed.spis.unwrap_or_default();
+        (peer.seal_spi, peer.open_spi) = (seal_spi, open_spi);
+        peer.last_seen_seconds = keyed.heard_age_ns.map(seconds);
+        peer.keying = Some(PeerKeyingSnapshot {
+            public_key: public_text(&keyed.public_key),
+            state: keyed.state.name().to_owned(),
+            endpoint: keyed.path.as_ref().map(|path| path.remote.address.to_string()),
+            last_handshake_seconds: keyed.handshake_age_ns.map(seconds),
+            handshakes: keyed.handshakes,
+            rekeys: keyed.handshakes.saturating_sub(1),
+            unanswered: keyed.unanswered,
+            refused_because: keyed.mismatch.map(|why| why.to_string()),
+        });
+    }
 }
 
 fn rdma(totals: &Totals) -> RdmaSnapshot {

@@ -11,6 +11,7 @@ use signal_hook::iterator::{Handle, Signals};
 use weir_store::sink::{Exporter, Interfaces};
 
 use super::control::{ControlSocket, Question};
+use super::keying::{Keying, KeyingEnd, Peers};
 use super::lock::Locks;
 use super::notify::{self, Watchdog};
 use super::plan::{self, PairPlan};
@@ -20,6 +21,7 @@ use super::show;
 use super::state::{LostState, StateStore};
 use super::worker::{self, WorkerCommand, WorkerHandle, WorkerSetup};
 use crate::api::dto::{PairSnapshot, Request, Response, Snapshot};
+use crate::config::policy::keyed_peers;
 use crate::config::settings::{OnFailure, Pair};
 use crate::config::{self, KeyAccess, Keys, Loaded, Problems, Settings};
 use crate::machine::Machine;
@@ -96,6 +98,8 @@ struct Gateway {
     // Dropped in this order: nobody asks, nobody works, all is on the disk, the next may start.
     control: Option<ControlSocket>,
     workers: Vec<WorkerHandle>,
+    /// Beside the workers; a pair without `[keying]` has none.
+    keying: Vec<Option<Keying>>,
     exporter: Exporter,
     store: StateStore,
     _locks: Locks,
@@ -117,11 +121,13 @@ impl Gateway {
 
         let (sender, events) = channel();
         let signals = watch_signals(sender.clone())?;
+        let (keying, mut ends) = start_keying(&settings, keys)?;
         let workers = settings
             .pairs
             .iter()
             .zip(plans)
-            .map(|(pair, plan)| {
+            .enumerate()
+            .map(|(place, (pair, plan))| {
                 let context = || format!("pair {}", pair.name);
                 let (limits, reserver) = (settings.limits, store.reserver());
                 let plan = prepare::prepare(plan, &[], &reserver).with_context(context)?;
@@ -129,10 +135,13 @@ impl Gateway {
                 let interfaces = Interfaces { host: index(&pair.host), wire: index(&pair.wire) };
                 let records = exporter.sender(interfaces);
                 let (pair, on_failure) = (pair.clone(), settings.gateway.on_failure);
-                let setup = WorkerSetup { pair, on_failure, limits, plan, reserver, records };
+                let keying = ends[place].take();
+                let setup =
+                    WorkerSetup { pair, on_failure, limits, plan, reserver, records, keying };
                 WorkerHandle::start(setup).with_context(context)
             })
             .collect::<Result<_>>()?;
+        configure_keying(&settings, keys, &keying);
         let socket = settings.gateway.control_socket();
         let control =
             ControlSocket::open(&socket, move |it| sender.send(Event::Question(it)).is_ok())
@@ -154,6 +163,7 @@ impl Gateway {
             signals,
             control: Some(control),
             workers,
+            keying,
             exporter,
             store,
             _locks: locks,
@@ -225,6 +235,7 @@ impl Gateway {
             // False: it has ended, and its end is the gateway's. Half a configuration never stays.
             worker.commit();
         }
+        configure_keying(&settings, &keys, &self.keying);
         self.settings = settings;
         self.epoch += 1;
         Ok(())
@@ -245,8 +256,13 @@ impl Gateway {
     }
 
     fn snapshot(&self) -> Result<Snapshot> {
-        let pairs: Vec<PairSnapshot> =
+        let mut pairs: Vec<PairSnapshot> =
             self.workers.iter().map(WorkerHandle::snapshot).collect::<Result<_>>()?;
+        for (pair, keying) in pairs.iter_mut().zip(&self.keying) {
+            if let Some(status) = keying.as_ref().and_then(Keying::status) {
+                show::add_keying(pair, &status);
+            }
+        }
         let gateway = &self.settings.gateway;
         let adds_up = pairs
             .iter()
@@ -308,6 +324,9 @@ fn needs_restart(old: &Settings, new: &Settings) -> Option<String> {
     if old.collectors != new.collectors {
         return Some("[[export]]".into());
     }
+    if old.keying != new.keying {
+        return Some("[keying]".into());
+    }
     if old.limits != new.limits {
         return Some("[limits]".into());
     }
@@ -318,6 +337,31 @@ fn needs_restart(old: &Settings, new: &Settings) -> Option<String> {
             .collect()
     };
     (ports(&old.pairs) != ports(&new.pairs)).then(|| "the list of pairs or their ports".into())
+}
+
+/// A thread for each pair's handshakes where keys are agreed at all, and the workers' ends.
+type Started = (Vec<Option<Keying>>, Vec<Option<KeyingEnd>>);
+
+fn start_keying(settings: &Settings, keys: &Keys) -> Result<Started> {
+    let Some(secrets) = &keys.secrets else {
+        return Ok(settings.pairs.iter().map(|_| (None, None)).unzip());
+    };
+    let started = settings.pairs.iter().map(|pair| {
+        let (keying, end) = Keying::start(&pair.name, secrets.identity.clone())
+            .with_context(|| format!("pair {}", pair.name))?;
+        Ok((Some(keying), Some(end)))
+    });
+    Ok(started.collect::<Result<Vec<_>>>()?.into_iter().unzip())
+}
+
+/// Tells the threads their peers.
+fn configure_keying(settings: &Settings, keys: &Keys, threads: &[Option<Keying>]) {
+    let (Some(keying), Some(secrets)) = (&settings.keying, &keys.secrets) else { return };
+    for (pair, thread) in settings.pairs.iter().zip(threads) {
+        let Some(thread) = thread else { continue };
+        let peers = keyed_peers(pair, keying.port, secrets);
+        thread.configure(Peers { limits: keying.limits, peers });
+    }
 }
 
 fn watch_signals(events: Sender<Event>) -> Result<Handle> {

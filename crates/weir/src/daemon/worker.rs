@@ -16,6 +16,7 @@ use weir_port::{
 use weir_store::sink::RecordSender;
 use weir_wire::frame::Time;
 
+use super::keying::KeyingEnd;
 use super::prepare::{Kept, NextKept, Prepared, Running};
 use super::relay::{Ports, Relay};
 use super::show;
@@ -89,6 +90,8 @@ pub struct WorkerSetup {
     pub reserver: Reserver,
     /// Where records of flows go.
     pub records: RecordSender,
+    /// The other end of its handshakes.
+    pub keying: Option<KeyingEnd>,
 }
 
 /// A running worker.
@@ -188,6 +191,7 @@ struct Worker {
     keeping_fails: bool,
     reserver: Reserver,
     records: RecordSender,
+    keying: Option<KeyingEnd>,
     answer: Sender<Reserved>,
     answers: Receiver<Reserved>,
     asked: Vec<Fingerprint>,
@@ -196,7 +200,7 @@ struct Worker {
 
 impl Worker {
     fn new(setup: WorkerSetup, commands: Receiver<WorkerCommand>) -> Result<Self> {
-        let WorkerSetup { pair, on_failure, limits, plan, reserver, records } = setup;
+        let WorkerSetup { pair, on_failure, limits, plan, reserver, records, keying } = setup;
         let mode = match on_failure {
             OnFailure::Closed => GuardMode::Closed,
             OnFailure::Open => GuardMode::OpenOnFailure,
@@ -230,6 +234,7 @@ impl Worker {
             keeping_fails: false,
             reserver,
             records,
+            keying,
             answer,
             answers,
             asked: Vec::new(),
@@ -261,10 +266,12 @@ impl Worker {
             self.reserve();
             let Self { relay, kept, keeping_fails, .. } = self;
             let moved = relay.round(&mut |engine| keep(engine, kept, keeping_fails))?;
+            self.key();
             let now = clock();
             if now.since_ns(self.ticked) >= TICK_NS || now < self.ticked {
                 self.ticked = now;
                 self.relay.tick(now);
+                self.report_keyed();
                 let Self { relay, records, .. } = self;
                 relay.engine().expire(now, &mut |record| records.send(record));
                 self.guard.heartbeat()?;
@@ -331,6 +338,28 @@ impl Worker {
             {
                 self.asked.push(wanted.fingerprint);
             }
+        }
+    }
+
+    /// Carries out what handshakes want, and hands their datagrams over.
+    fn key(&mut self) {
+        let Self { relay, keying, .. } = self;
+        let Some(keying) = keying else { return };
+        if relay.engine().has_datagrams() {
+            keying.pass_datagrams(relay.engine());
+        }
+        if keying.obey(relay.engine()) {
+            relay.send_wire();
+        }
+    }
+
+    /// Ten times a second: what happened to peers, and datagrams that had to wait.
+    fn report_keyed(&mut self) {
+        let Self { relay, keying, .. } = self;
+        let Some(keying) = keying else { return };
+        keying.pass_reports(relay.engine());
+        if keying.retry(relay.engine()) {
+            relay.send_wire();
         }
     }
 
