@@ -34,6 +34,27 @@ pub enum Protection {
     BorrowedTransport,
 }
 
+/// Where the gateways' keys come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeySource {
+    /// `weir keys generate`: a file for each direction.
+    Files,
+    /// Handshakes between their identities, with a preshared key.
+    Handshakes {
+        /// More lines of each gateway's `[keying]`.
+        lines: String,
+        /// More lines of each gateway's `[[peer]]`.
+        peer_lines: String,
+    },
+}
+
+impl KeySource {
+    /// Handshakes by Weir's defaults.
+    pub fn handshakes() -> Self {
+        Self::Handshakes { lines: String::new(), peer_lines: String::new() }
+    }
+}
+
 /// How the gateways are set up.
 #[derive(Clone, Debug)]
 pub struct Setup {
@@ -45,6 +66,8 @@ pub struct Setup {
     pub driver: Option<String>,
     /// More lines of each gateway's `[[pair]]`.
     pub pair_lines: String,
+    /// Where keys come from, when they seal.
+    pub keys: KeySource,
     /// Whether they may be [detached](Gateways::detach): such gateways survive a killed lab until
     /// the lab is swept.
     pub outlives_lab: bool,
@@ -58,6 +81,7 @@ impl Setup {
             protection,
             driver: None,
             pair_lines: String::new(),
+            keys: KeySource::Files,
             outlives_lab: false,
         }
     }
@@ -178,7 +202,7 @@ impl Gateways {
 pub fn configurations(lab: &Lab, setup: &Setup) -> Result<[String; 2]> {
     let keys = match setup.protection {
         Protection::Plain => None,
-        _ => Some(Keys::generate(lab, &setup.program)?),
+        _ => Some(Keys::make(lab, setup)?),
     };
     Ok(Side::BOTH.map(|side| configuration(lab, side, setup, keys.as_ref())))
 }
@@ -203,21 +227,44 @@ fn launch(lab: &Lab, setup: &Setup, side: Side) -> Result<Running> {
     Running::start(command.arg("up").arg(file))
 }
 
-/// The two directions' keys, made by `weir keys generate`.
-struct Keys {
+/// The gateways' keys, made by `weir keys`.
+enum Keys {
     /// By the side that seals: key file and SPI.
-    by_sender: [(PathBuf, u64); 2],
+    Files([(PathBuf, u64); 2]),
+    /// By side: identity file and public key. What both share; more lines.
+    Identities { by_side: [(PathBuf, String); 2], preshared: PathBuf },
 }
 
 impl Keys {
-    fn generate(lab: &Lab, program: &Path) -> Result<Self> {
+    fn make(lab: &Lab, setup: &Setup) -> Result<Self> {
         let folder = lab.folder().join("keys");
         // Keys that exist are never overwritten; a lab makes fresh ones for each start.
         let _ = fs::remove_dir_all(&folder);
         let _ = fs::remove_dir_all(lab.folder().join("state"));
+        match setup.keys {
+            KeySource::Files => Self::generate(&folder, &setup.program),
+            KeySource::Handshakes { .. } => Self::identities(&folder, &setup.program),
+        }
+    }
+
+    fn identities(folder: &Path, program: &Path) -> Result<Self> {
+        fs::create_dir_all(folder)?;
+        let identity = |name: &str| -> Result<(PathBuf, String)> {
+            let file = folder.join(format!("{name}.identity"));
+            let mut command = Command::new(program);
+            let said = process::run(command.args(["keys", "identity"]).arg(&file), SHORT)?.stdout;
+            Ok((file, said.trim().to_owned()))
+        };
+        let preshared = folder.join("shared.psk");
+        let mut command = Command::new(program);
+        process::run(command.args(["keys", "preshared"]).arg(&preshared), SHORT)?;
+        Ok(Self::Identities { by_side: [identity(NAMES[0])?, identity(NAMES[1])?], preshared })
+    }
+
+    fn generate(folder: &Path, program: &Path) -> Result<Self> {
         let mut command = Command::new(program);
         command.args(["keys", "generate", NAMES[0], NAMES[1], "--json", "--directory"]);
-        let said = process::run(command.arg(&folder), SHORT)?.stdout;
+        let said = process::run(command.arg(folder), SHORT)?.stdout;
         let made: Value = serde_json::from_str(&said).context("`weir keys` speaks JSON")?;
         let of = |name: &str| -> Result<(PathBuf, u64)> {
             let list = made.as_array().or_else(|| made["keys"].as_array());
@@ -226,7 +273,7 @@ impl Keys {
             let file = key["key_file"].as_str().context("a key has a file")?;
             Ok((PathBuf::from(file), key["spi"].as_u64().context("a key has an SPI")?))
         };
-        Ok(Self { by_sender: [of(NAMES[0])?, of(NAMES[1])?] })
+        Ok(Self::Files([of(NAMES[0])?, of(NAMES[1])?]))
     }
 }
 
@@ -261,17 +308,14 @@ fn configuration(lab: &Lab, side: Side, setup: &Setup, keys: Option<&Keys>) -> S
     }
     match keys {
         None => text + "default = \"forward\"\n",
-        Some(keys) => text + &peer(side, setup.protection, keys),
+        Some(keys) => text + &peer(side, setup, keys),
     }
 }
 
 /// The `[[peer]]` of the gateway on `side`.
-fn peer(side: Side, protection: Protection, keys: &Keys) -> String {
+fn peer(side: Side, setup: &Setup, keys: &Keys) -> String {
     let other = side.other().index();
-    let association = |sender: Side| {
-        let (file, spi) = &keys.by_sender[sender.index()];
-        format!("{{ spi = {spi}, key_file = \"{}\" }}", file.display())
-    };
+    let protection = setup.protection;
     let place = match protection {
         Protection::BorrowedTunnel | Protection::BorrowedTransport => {
             let tunnel = protection == Protection::BorrowedTunnel;
@@ -284,10 +328,29 @@ fn peer(side: Side, protection: Protection, keys: &Keys) -> String {
             GATEWAY_V4[other]
         ),
     };
-    format!(
-        "\n[[peer]]\nname = \"{}\"\n{place}seal = {}\nopen = {}\n",
-        NAMES[other],
-        association(side),
-        association(side.other()),
-    )
+    let keys = match (keys, &setup.keys) {
+        (Keys::Files(by_sender), _) => {
+            let association = |sender: Side| {
+                let (file, spi) = &by_sender[sender.index()];
+                format!("{{ spi = {spi}, key_file = \"{}\" }}", file.display())
+            };
+            format!("seal = {}\nopen = {}\n", association(side), association(side.other()))
+        }
+        (Keys::Identities { by_side, preshared }, source) => {
+            let (lines, peer_lines) = match source {
+                KeySource::Handshakes { lines, peer_lines } => {
+                    (lines.as_str(), peer_lines.as_str())
+                }
+                KeySource::Files => ("", ""),
+            };
+            format!(
+                "public_key = \"{}\"\npreshared_key_file = \"{}\"\n{peer_lines}\n\
+                 [keying]\nidentity_file = \"{}\"\n{lines}",
+                by_side[other].1,
+                preshared.display(),
+                by_side[side.index()].0.display(),
+            )
+        }
+    };
+    format!("\n[[peer]]\nname = \"{}\"\n{place}{keys}", NAMES[other])
 }

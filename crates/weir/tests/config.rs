@@ -58,9 +58,10 @@ fn defaults_are_filled_in() {
     assert_eq!(pair.frames, default_frames(PairKind::Ethernet));
     let peer = &pair.peers[0];
     assert_eq!((peer.replay_window_packets, peer.extended_sequence), (1024, true));
-    assert_eq!((peer.encapsulation, peer.seal.cipher), (Encapsulation::Esp, Cipher::Aes256Gcm));
+    let (seal, _) = peer.configured().unwrap();
+    assert_eq!((peer.encapsulation, seal.cipher), (Encapsulation::Esp, Cipher::Aes256Gcm));
     assert_eq!(peer.protects, Protects::Everything);
-    let weir::config::key::KeySource::File(path) = &peer.seal.key else { panic!() };
+    let weir::config::key::KeySource::File(path) = &seal.key else { panic!() };
     assert_eq!(path, Path::new("/etc/weir/b.out"), "key files start at the configuration");
 }
 

@@ -10,15 +10,15 @@ use weir_lab::traffic::bypass::{send_frames, stream};
 use super::*;
 
 /// One ESP packet over IPv4, as the wire carried it (RFC 4303 s2, RFC 4106 s3).
-struct Esp {
+pub(super) struct Esp {
     source: [u8; 6],
-    spi: [u8; 4],
+    pub(super) spi: [u8; 4],
     sequence: [u8; 4],
-    initialisation_vector: [u8; 8],
+    pub(super) initialisation_vector: [u8; 8],
     frame: Vec<u8>,
 }
 
-fn esp_packets(wire: &Captured) -> Vec<Esp> {
+pub(super) fn esp_packets(wire: &Captured) -> Vec<Esp> {
     let read = |frame: Vec<u8>| {
         let is_esp = frame.get(12..15)? == [8, 0, 0x45] && *frame.get(23)? == 50;
         let (source, esp) = (frame.get(6..12)?.try_into().ok()?, frame.get(34..50)?);
