@@ -80,37 +80,8 @@ impl OpeningPeer {
         if outer.fragment.is_some() {
             return Err(DropReason::Fragment);
         }
-        match peer.mode {
-            Mode::Ethernet => {
-                cut_to_esp(frame, outer);
-                match self.association.open(frame)?.next_header {
-                    next_header::ETHERIP if strip_etherip(frame) => {}
-                    next_header::DUMMY => return Ok(Inner::Dummy),
-                    _ => return Err(DropReason::EspTrailer),
-                }
-            }
-            Mode::Tunnel => {
-                let mut link = [0; LINK_LEN_MAX];
-                let link_len = usize::from(outer.network_offset);
-                let link = link.get_mut(..link_len).ok_or(DropReason::Malformed)?;
-                link.copy_from_slice(&frame.bytes()[..link_len]);
-                cut_to_esp(frame, outer);
-                let ethertype: u16 = match self.association.open(frame)?.next_header {
-                    next_header::IPV4 => 0x0800,
-                    next_header::IPV6 => 0x86dd,
-                    next_header::DUMMY => return Ok(Inner::Dummy),
-                    _ => return Err(DropReason::EspTrailer),
-                };
-                link[link_len - ETHERTYPE_OFFSET_BACK..].copy_from_slice(&ethertype.to_be_bytes());
-                frame.prepend(link_len).ok_or(DropReason::NoRoom)?[..link_len]
-                    .copy_from_slice(link);
-            }
-            Mode::Transport => {
-                let network_offset = usize::from(outer.network_offset);
-                if open_transport(&mut self.association, frame, network_offset)?.is_dummy() {
-                    return Ok(Inner::Dummy);
-                }
-            }
+        if !self.decapsulate(peer.mode, frame, outer)? {
+            return Ok(Inner::Dummy);
         }
         if came_from.is_some() {
             self.came_from = came_from;
@@ -139,6 +110,49 @@ impl OpeningPeer {
         self.counters.opened_bytes += frame.len() as u64;
         self.counters.last_opened = frame.meta.time;
         Ok(Inner::Packet { congestion_combined })
+    }
+
+    /// Takes the packet out of its ESP packet; `false` when it held none.
+    #[inline]
+    fn decapsulate(
+        &mut self,
+        mode: Mode,
+        frame: &mut Frame<'_>,
+        outer: &Parsed,
+    ) -> Result<bool, DropReason> {
+        match mode {
+            Mode::Ethernet => {
+                cut_to_esp(frame, outer);
+                match self.association.open(frame)?.next_header {
+                    next_header::ETHERIP if strip_etherip(frame) => {}
+                    next_header::DUMMY => return Ok(false),
+                    _ => return Err(DropReason::EspTrailer),
+                }
+            }
+            Mode::Tunnel => {
+                let mut link = [0; LINK_LEN_MAX];
+                let link_len = usize::from(outer.network_offset);
+                let link = link.get_mut(..link_len).ok_or(DropReason::Malformed)?;
+                link.copy_from_slice(&frame.bytes()[..link_len]);
+                cut_to_esp(frame, outer);
+                let ethertype: u16 = match self.association.open(frame)?.next_header {
+                    next_header::IPV4 => 0x0800,
+                    next_header::IPV6 => 0x86dd,
+                    next_header::DUMMY => return Ok(false),
+                    _ => return Err(DropReason::EspTrailer),
+                };
+                link[link_len - ETHERTYPE_OFFSET_BACK..].copy_from_slice(&ethertype.to_be_bytes());
+                frame.prepend(link_len).ok_or(DropReason::NoRoom)?[..link_len]
+                    .copy_from_slice(link);
+            }
+            Mode::Transport => {
+                let network_offset = usize::from(outer.network_offset);
+                if open_transport(&mut self.association, frame, network_offset)?.is_dummy() {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
     }
 }
 
