@@ -17,6 +17,7 @@ const DEMO: &[&str] = &[
     "iputils-ping",
     "iperf3",
     "tcpdump",
+    "tshark",
     "procps",
     "util-linux",
     "kmod",
@@ -37,7 +38,6 @@ const DEMO_RDMA: &[&str] = &[
 
 /// The strangers that judge.
 const TEST: &[&str] = &[
-    "tshark",
     "wireshark-common",
     "python3",
     "python3-scapy",
