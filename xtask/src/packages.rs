@@ -52,6 +52,12 @@ const TEST: &[&str] = &[
     "tcpreplay",
     "zstd",
     "libpcap0.8",
+    "strongswan-charon",
+    "strongswan-swanctl",
+    "strongswan-pki",
+    "libcharon-extra-plugins",
+    "libstrongswan-standard-plugins",
+    "strace",
 ];
 
 /// The peers that are measured beside us.

@@ -99,11 +99,7 @@ impl OpeningPeer {
             return Err(DropReason::SelectorMismatch);
         }
         if peer.mode == Mode::Tunnel && peer.endpoint.is_some() {
-            let Some(mac) = hosts.find(&parsed.destination) else {
-                return Err(DropReason::NeighbourUnknown);
-            };
-            frame.bytes_mut()[..6].copy_from_slice(&mac.0);
-            parsed.link.destination = mac;
+            hosts.lead(frame, parsed)?;
         }
         let congestion_combined = carry_congestion(peer, frame, outer_traffic_class, parsed)?;
         self.counters.opened_packets += 1;
@@ -223,6 +219,14 @@ impl HostAddresses {
             }
             None => {}
         }
+    }
+
+    /// Sends the frame to the host that its packet is for.
+    fn lead(&self, frame: &mut Frame<'_>, inner: &mut Parsed) -> Result<(), DropReason> {
+        let mac = self.find(&inner.destination).ok_or(DropReason::NeighbourUnknown)?;
+        frame.bytes_mut()[..6].copy_from_slice(&mac.0);
+        inner.link.destination = mac;
+        Ok(())
     }
 
     fn find(&self, address: &[u8; 16]) -> Option<MacAddress> {

@@ -12,9 +12,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("weir-wire", &[]),
     ("weir-engine", &["weir-wire"]),
     ("weir-port", &["weir-wire"]),
+    ("weir-xfrm", &["weir-wire", "weir-engine"]),
     ("weir-store", &["weir-wire", "weir-engine"]),
     ("weir-lab", &["weir-wire", "weir-engine", "weir-port"]),
-    ("weir", &["weir-wire", "weir-engine", "weir-port", "weir-store", "weir-lab"]),
+    ("weir", &["weir-wire", "weir-engine", "weir-port", "weir-store", "weir-xfrm", "weir-lab"]),
     ("xtask", &[]),
 ];
 

@@ -1,5 +1,6 @@
 //! What the user may type. `--help`, usage errors and their exit code come from here alone.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::styling::{AnsiColor, Styles};
@@ -68,6 +69,9 @@ pub enum Command {
     /// Make identities of gateways, and keys for security associations
     #[command(after_help = KEYS_HELP)]
     Keys(KeysArgs),
+    /// Let `ip xfrm` or an IKE daemon install associations in a running gateway
+    #[command(after_help = XFRM_HELP)]
+    Xfrm(XfrmArgs),
 }
 
 const UP_HELP: &str = "\
@@ -189,6 +193,42 @@ pub struct StatusArgs {
     /// Print as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+const XFRM_HELP: &str = "\
+Runs a program whose requests to the kernel's IPsec (NETLINK_XFRM) go to the gateway: the pair
+needs `xfrm = true` in its configuration. A library is preloaded, so the program must be linked
+dynamically and not be setuid. Associations and policies end with the gateway, as they would with
+a kernel.
+
+Examples:
+  weir xfrm -- ip xfrm state add src 10.0.0.1 dst 10.0.0.2 proto esp spi 0x1001 mode transport \\
+      aead 'rfc4106(gcm(aes))' 0x$(xxd -p -l 20 /dev/urandom) 128
+  weir xfrm -- ip xfrm policy add src 10.0.0.1 dst 10.0.0.2 dir out \\
+      tmpl src 10.0.0.1 dst 10.0.0.2 proto esp mode transport
+  weir xfrm -- ip -s xfrm state
+  weir xfrm -- /usr/lib/ipsec/charon
+
+Exit codes:
+  the program's own
+  1  no gateway with front ends, or no such program
+  2  the command line is wrong";
+
+/// Arguments of `weir xfrm`.
+#[derive(Debug, Args)]
+pub struct XfrmArgs {
+    /// The pair of ports, or GATEWAY.PAIR; needed where several have front ends
+    #[arg(long, value_name = "PAIR")]
+    pub pair: Option<String>,
+    /// Where gateways keep their sockets
+    #[arg(long, default_value = "/run/weir", value_name = "DIRECTORY")]
+    pub run_dir: PathBuf,
+    /// Where the library is kept that is preloaded; not on a file system mounted `noexec`
+    #[arg(long, default_value = "/var/lib/weir", value_name = "DIRECTORY")]
+    pub library_dir: PathBuf,
+    /// The program and its arguments, after `--`
+    #[arg(required = true, last = true, value_name = "PROGRAM")]
+    pub command: Vec<OsString>,
 }
 
 const KEYS_HELP: &str = "\

@@ -13,6 +13,7 @@ pub mod lab;
 pub mod read;
 pub mod status;
 pub mod up;
+pub mod xfrm;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -38,6 +39,7 @@ pub fn main() -> ExitCode {
         Command::Drops(args) => status::run_drops(&args),
         Command::Lab(args) => lab::run(args),
         Command::Keys(args) => keys::run(&args),
+        Command::Xfrm(args) => xfrm::run(&args),
     };
     result.unwrap_or_else(|error| {
         if closed_by_reader(&error) {

@@ -20,6 +20,7 @@
 //! vlan = 100                      # [none] outer VLAN of sealed packets
 //! roce_mtu = 4096                 # [none] bytes; refuse a wire that cannot carry it sealed
 //! icrc = "check"                  # [check] check | off
+//! xfrm = true                     # [false] `weir xfrm` may install associations and policies
 //! default = "drop"                # [drop] drop | seal | forward: what no peer protects
 //!
 //! [pair.frames]                   # link-local and group traffic: seal | clear | drop
@@ -144,6 +145,8 @@ pub struct Pair {
     pub roce_mtu: Option<Spanned<u16>>,
     #[serde(default)]
     pub icrc: Icrc,
+    #[serde(default)]
+    pub xfrm: bool,
     pub default: Option<Spanned<Unprotected>>,
     #[serde(default)]
     pub frames: Frames,

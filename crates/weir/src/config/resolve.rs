@@ -64,7 +64,7 @@ pub fn resolve(file: File, directory: &Path, problems: &mut Problems) -> Option<
     let keying = keying::resolve(file.keying.as_ref(), directory, problems);
     if let Some(on_failure) = file.gateway.as_ref().and_then(|gateway| gateway.on_failure.as_ref())
         && *on_failure.get_ref() == OnFailure::Open
-        && !file.peers.is_empty()
+        && (!file.peers.is_empty() || file.pairs.iter().any(|(_, pair)| pair.xfrm))
     {
         problems.error(
             on_failure.span(),
@@ -223,8 +223,9 @@ fn resolve_pair(
         vlan: pair.vlan.as_ref().map(|it| *it.get_ref()),
         roce_mtu_bytes: pair.roce_mtu.as_ref().map(|it| *it.get_ref()),
         icrc: pair.icrc,
+        xfrm: pair.xfrm,
         unprotected,
-        frames: resolve_frames(&pair.frames, peers, problems),
+        frames: resolve_frames(pair, peers, problems),
         peers: peers.iter().map(|peer| resolve_peer(peer, pair, directory, problems)).collect(),
     }
 }
@@ -286,7 +287,7 @@ fn check_unprotected(
             "use mode = \"ethernet\" or \"tunnel\", or leave `default` out",
         );
     }
-    if unprotected == Unprotected::Drop && peers.is_empty() {
+    if unprotected == Unprotected::Drop && peers.is_empty() && !pair.xfrm {
         problems.warning(
             span.clone(),
             format!("pair `{name}` passes no traffic: it has no peer, and drops the rest"),
@@ -335,12 +336,13 @@ fn check_overlaps(peers: &[&file::Peer], problems: &mut Problems) {
 }
 
 fn resolve_frames(
-    written: &file::Frames,
+    pair: &file::Pair,
     peers: &[&file::Peer],
     problems: &mut Problems,
 ) -> FrameActions {
     let carries_frames = peers.iter().any(|peer| *peer.mode.get_ref() == Mode::Ethernet);
-    let kind = match (peers.is_empty(), carries_frames) {
+    let written = &pair.frames;
+    let kind = match (peers.is_empty() && !pair.xfrm, carries_frames) {
         (true, _) => PairKind::Monitor,
         (false, true) => PairKind::Ethernet,
         (false, false) => PairKind::Ip,

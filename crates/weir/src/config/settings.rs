@@ -86,6 +86,11 @@ impl Gateway {
     pub fn control_socket(&self) -> PathBuf {
         self.run_dir.join(format!("{}.sock", self.name))
     }
+
+    /// The socket of a pair's front ends.
+    pub fn front_end_socket(&self, pair: &str) -> PathBuf {
+        self.run_dir.join(format!("{}.{pair}.xfrm", self.name))
+    }
 }
 
 /// One host port and one wire port.
@@ -110,6 +115,8 @@ pub struct Pair {
     pub roce_mtu_bytes: Option<u16>,
     /// Whether invariant CRCs are recomputed.
     pub icrc: Icrc,
+    /// Whether front ends (`ip xfrm`, IKE daemons) may install associations and policies.
+    pub xfrm: bool,
     /// What happens to packets that no peer protects.
     pub unprotected: Unprotected,
     /// Link-local and group traffic.
@@ -121,7 +128,7 @@ pub struct Pair {
 impl Pair {
     /// Whether packets leave as they came, and nothing is sealed.
     pub fn monitors_only(&self) -> bool {
-        self.peers.is_empty()
+        self.peers.is_empty() && !self.xfrm
     }
 }
 

@@ -29,6 +29,9 @@ pub mod keying;
 
 pub mod relay;
 
+pub mod front_end;
+pub mod front_end_socket;
+
 pub mod show;
 
 pub mod control;

@@ -63,6 +63,9 @@ pub enum NextKept {
     Running(Fingerprint),
     /// The association is new.
     New(Kept),
+    /// They are not: the association is a front end's, and goes with this process as it would with
+    /// a kernel.
+    Nowhere,
 }
 
 /// A plan that needs nothing more to be in force.

@@ -12,6 +12,8 @@ use weir_store::sink::{Exporter, Interfaces};
 
 use super::control::{ControlSocket, Question};
 use super::keying::{Keying, KeyingEnd, Peers};
+use super::front_end::{Base, FrontEnd};
+use super::front_end_socket::ClientEvent;
 use super::lock::Locks;
 use super::notify::{self, Watchdog};
 use super::plan::{self, PairPlan};
@@ -28,6 +30,9 @@ use crate::machine::Machine;
 
 /// How often the workers are looked at.
 const TICK: Duration = Duration::from_millis(500);
+
+/// The same while front ends have something to look after.
+const FRONT_END_TICK: Duration = Duration::from_millis(100);
 
 /// How to run.
 #[derive(Clone, Debug)]
@@ -54,6 +59,8 @@ pub enum Failure {
 enum Event {
     Signal(i32),
     Question(Question),
+    /// Of the front ends of the pair of this index.
+    FrontEnd(usize, ClientEvent),
 }
 
 /// Runs a gateway until a signal ends it.
@@ -97,6 +104,9 @@ struct Gateway {
     signals: Handle,
     // Dropped in this order: nobody asks, nobody works, all is on the disk, the next may start.
     control: Option<ControlSocket>,
+    /// Beside `workers`.
+    front_ends: Vec<Option<FrontEnd>>,
+    front_ends_ticked: Instant,
     workers: Vec<WorkerHandle>,
     /// Beside the workers; a pair without `[keying]` has none.
     keying: Vec<Option<Keying>>,
@@ -122,6 +132,7 @@ impl Gateway {
         let (sender, events) = channel();
         let signals = watch_signals(sender.clone())?;
         let (keying, mut ends) = start_keying(&settings, keys)?;
+        let mut bases = Vec::new();
         let workers = settings
             .pairs
             .iter()
@@ -131,6 +142,7 @@ impl Gateway {
                 let context = || format!("pair {}", pair.name);
                 let (limits, reserver) = (settings.limits, store.reserver());
                 let plan = prepare::prepare(plan, &[], &reserver).with_context(context)?;
+                bases.push(Base::of(&plan));
                 let index = |name| machine.link(name).map_or(0, |link| link.index);
                 let interfaces = Interfaces { host: index(&pair.host), wire: index(&pair.wire) };
                 let records = exporter.sender(interfaces);
@@ -142,6 +154,7 @@ impl Gateway {
             })
             .collect::<Result<_>>()?;
         configure_keying(&settings, keys, &keying);
+        let front_ends = open_front_ends(&settings, bases, &sender)?;
         let socket = settings.gateway.control_socket();
         let control =
             ControlSocket::open(&socket, move |it| sender.send(Event::Question(it)).is_ok())
@@ -162,6 +175,8 @@ impl Gateway {
             events,
             signals,
             control: Some(control),
+            front_ends,
+            front_ends_ticked: started,
             workers,
             keying,
             exporter,
@@ -173,7 +188,8 @@ impl Gateway {
     /// Waits for signals, questions and the workers' ends.
     fn serve(&mut self) -> Result<()> {
         loop {
-            match self.events.recv_timeout(TICK) {
+            let active = self.front_ends.iter().flatten().any(FrontEnd::is_active);
+            match self.events.recv_timeout(if active { FRONT_END_TICK } else { TICK }) {
                 Ok(Event::Signal(SIGHUP)) => self.reload(),
                 Ok(Event::Signal(signal)) => {
                     tracing::info!(signal, "stopping; nothing passes from now on");
@@ -186,6 +202,11 @@ impl Gateway {
                     };
                     let _ = answer.send(response);
                 }
+                Ok(Event::FrontEnd(pair, event)) => {
+                    if let Some(front_end) = &mut self.front_ends[pair] {
+                        front_end.handle(event, &mut self.workers[pair]);
+                    }
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => bail!("signals are no longer watched"),
             }
@@ -196,6 +217,12 @@ impl Gateway {
                 bail!("the worker of pair {name} ended by itself");
             }
             let now = Instant::now();
+            if active && now.duration_since(self.front_ends_ticked) >= FRONT_END_TICK {
+                self.front_ends_ticked = now;
+                for (front_end, worker) in self.front_ends.iter_mut().zip(&mut self.workers) {
+                    front_end.iter_mut().for_each(|it| it.tick(worker));
+                }
+            }
             if self.watchdog.is_due(now) && self.snapshot().is_ok() {
                 self.watchdog.alive(now);
             }
@@ -222,7 +249,11 @@ impl Gateway {
         if let Some(what) = needs_restart(&self.settings, &settings) {
             return Err(anyhow::anyhow!("{what} changed: that needs a restart").into());
         }
-        let prepared = self.prepare(&settings, &keys)?;
+        let mut prepared = self.prepare(&settings, &keys)?;
+        let bases: Vec<Base> = prepared.iter().map(Base::of).collect();
+        for (front_end, prepared) in self.front_ends.iter().zip(&mut prepared) {
+            front_end.iter().for_each(|it| it.extend(prepared));
+        }
         for (worker, plan) in self.workers.iter_mut().zip(prepared) {
             let Err(error) = worker.offer(plan) else { continue };
             let error = error.context(format!("pair {}", worker.name));
@@ -236,6 +267,9 @@ impl Gateway {
             worker.commit();
         }
         configure_keying(&settings, &keys, &self.keying);
+        for (front_end, base) in self.front_ends.iter_mut().zip(bases) {
+            front_end.iter_mut().for_each(|it| it.set_base(base.clone()));
+        }
         self.settings = settings;
         self.epoch += 1;
         Ok(())
@@ -290,6 +324,7 @@ impl Gateway {
         // Questions that arrive from here on find nobody.
         drop(std::mem::replace(&mut self.events, channel().1));
         drop(self.control.take());
+        self.front_ends.clear();
         for worker in &self.workers {
             worker.tell(WorkerCommand::Stop);
         }
@@ -301,6 +336,22 @@ impl Gateway {
         }
         Ok(())
     }
+}
+
+/// The sockets of the pairs that have front ends, beside the pairs.
+fn open_front_ends(
+    settings: &Settings,
+    bases: Vec<Base>,
+    events: &Sender<Event>,
+) -> Result<Vec<Option<FrontEnd>>> {
+    let pairs = settings.pairs.iter().zip(bases).enumerate();
+    let open = |(index, (pair, base)): (usize, (&Pair, Base))| {
+        let path = settings.gateway.front_end_socket(&pair.name);
+        let events = events.clone();
+        let tell = move |event| events.send(Event::FrontEnd(index, event)).is_ok();
+        pair.xfrm.then(|| FrontEnd::open(pair, path, base, tell)).transpose()
+    };
+    pairs.map(open).collect()
 }
 
 /// One gateway a name, one gateway an interface; an interface's name is its own in each network
@@ -333,10 +384,11 @@ fn needs_restart(old: &Settings, new: &Settings) -> Option<String> {
     let ports = |pairs: &[Pair]| -> Vec<_> {
         pairs
             .iter()
-            .map(|it| (it.name.clone(), it.host.clone(), it.wire.clone(), it.driver))
+            .map(|it| (it.name.clone(), it.host.clone(), it.wire.clone(), it.driver, it.xfrm))
             .collect()
     };
-    (ports(&old.pairs) != ports(&new.pairs)).then(|| "the list of pairs or their ports".into())
+    (ports(&old.pairs) != ports(&new.pairs))
+        .then(|| "the list of pairs, their ports or `xfrm`".into())
 }
 
 /// A thread for each pair's handshakes where keys are agreed at all, and the workers' ends.

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail};
 use weir_engine::esp::sa::Fingerprint;
 use weir_engine::meter::{Meter, MeterLimits};
-use weir_engine::pipeline::{Engine, PolicyError};
+use weir_engine::pipeline::{Engine, PolicyError, Usage};
 use weir_engine::policy::Policy;
 use weir_port::{
     Guard, GuardMode, Interface, PacketOptions, PacketPort, Port, TapOptions, TapPort, XdpOptions,
@@ -71,8 +71,19 @@ pub enum WorkerCommand {
     Discard,
     /// Send the counters.
     Snapshot(Sender<PairSnapshot>),
+    /// Send what front ends must know.
+    Usage(Sender<WorkerUsage>),
     /// End, after the batch at hand.
     Stop,
+}
+
+/// What a worker's associations did.
+#[derive(Debug, Default)]
+pub struct WorkerUsage {
+    /// Each association.
+    pub associations: Vec<Usage>,
+    /// Peers that a packet wanted an association of, with its source and destination.
+    pub wanted: Vec<(usize, [[u8; 16]; 2])>,
 }
 
 /// All that a worker needs to start.
@@ -160,6 +171,18 @@ impl WorkerHandle {
         answer.with_context(|| format!("pair {} does not answer", self.name))
     }
 
+    /// What its associations did, and what it lacks.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn usage(&self) -> Result<WorkerUsage> {
+        let (answer, answers) = channel();
+        if !self.tell(WorkerCommand::Usage(answer)) {
+            bail!("pair {} takes no commands", self.name);
+        }
+        answers.recv_timeout(ANSWER_TIMEOUT).context("does not answer")
+    }
+
     /// Tells it something; false when it ended or does not take commands any more.
     pub fn tell(&self, command: WorkerCommand) -> bool {
         self.commands.try_send(command).is_ok()
@@ -185,8 +208,8 @@ struct Worker {
     relay: Relay,
     guard: Guard,
     commands: Receiver<WorkerCommand>,
-    /// Beside the engine's peers, by index.
-    kept: Vec<Kept>,
+    /// Beside the engine's opening associations; those of front ends are kept nowhere.
+    kept: Vec<Option<Kept>>,
     prepared: Option<Prepared>,
     keeping_fails: bool,
     reserver: Reserver,
@@ -217,9 +240,9 @@ impl Worker {
             seed()?,
         );
         let ports = open_ports(&pair, &plan.policy)?;
-        let kept = plan.kept.into_iter().filter_map(|next| match next {
+        let kept = plan.kept.into_iter().map(|next| match next {
             NextKept::New(kept) => Some(kept),
-            NextKept::Running(_) => None,
+            NextKept::Running(_) | NextKept::Nowhere => None,
         });
         let kept = kept.collect();
         let engine = Engine::new(plan.policy, plan.associations, meter)?;
@@ -254,6 +277,12 @@ impl Worker {
                     Ok(WorkerCommand::Discard) => self.prepared = None,
                     Ok(WorkerCommand::Snapshot(answer)) => {
                         let _ = answer.send(self.snapshot());
+                    }
+                    Ok(WorkerCommand::Usage(answer)) => {
+                        let engine = self.relay.engine();
+                        let wanted = engine.take_wanted().collect();
+                        let associations = engine.usage().collect();
+                        let _ = answer.send(WorkerUsage { associations, wanted });
                     }
                     Ok(WorkerCommand::Stop) | Err(TryRecvError::Disconnected) => {
                         let Self { relay, records, .. } = self;
@@ -306,9 +335,11 @@ impl Worker {
         let mut old = std::mem::take(&mut self.kept);
         for next in kept {
             self.kept.push(match next {
-                NextKept::New(kept) => kept,
+                NextKept::New(kept) => Some(kept),
+                NextKept::Nowhere => None,
                 NextKept::Running(key) => {
-                    let at = old.iter().position(|kept| kept.fingerprint == key);
+                    let is = |kept: &Option<Kept>| kept.as_ref().map(|it| it.fingerprint);
+                    let at = old.iter().position(|kept| is(kept) == Some(key));
                     old.swap_remove(at.context("a running association has no file")?)
                 }
             });
@@ -370,8 +401,9 @@ impl Worker {
 }
 
 /// Writes the replay state of associations that accepted packets. False: it could not be written.
-fn keep(engine: &mut Engine, kept: &mut [Kept], keeping_fails: &mut bool) -> bool {
+fn keep(engine: &mut Engine, kept: &mut [Option<Kept>], keeping_fails: &mut bool) -> bool {
     for (association, kept) in engine.opening_associations().zip(kept) {
+        let Some(kept) = kept else { continue };
         if !association.is_dirty() {
             continue;
         }
