@@ -222,6 +222,7 @@ impl Draft<'_> {
             everything: false,
             seal_spi: sealing.map(State::spi),
             open_spis: Vec::new(),
+            agreed: None,
         };
         self.plan.sealing.extend(seal);
         self.names.push(name);

@@ -11,9 +11,9 @@ use signal_hook::iterator::{Handle, Signals};
 use weir_store::sink::{Exporter, Interfaces};
 
 use super::control::{ControlSocket, Question};
-use super::keying::{Keying, KeyingEnd, Peers};
 use super::front_end::{Base, FrontEnd};
 use super::front_end_socket::ClientEvent;
+use super::keying::{Keying, KeyingEnd, Peers};
 use super::lock::Locks;
 use super::notify::{self, Watchdog};
 use super::plan::{self, PairPlan};
