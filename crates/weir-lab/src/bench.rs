@@ -4,6 +4,7 @@
 //! meanwhile does so for both. A figure is a median with the whole interval it was seen in. Nothing
 //! here is a test: a slow machine gives small numbers, not failures.
 
+mod latency;
 mod memory;
 mod rate;
 mod reading;
@@ -74,14 +75,16 @@ struct Bench {
     run: fn(&Options) -> Result<Vec<Figure>>,
 }
 
-const BENCHES: [Bench; 8] = [
+const BENCHES: [Bench; 10] = [
     Bench { names: &["seal_memory", "open_memory"], run: memory::seal_and_open },
     Bench { names: &["meter_memory_mpps", "meter_icrc_gbps"], run: memory::meter },
     Bench { names: &["read_vs_softflowd"], run: reading::against_softflowd },
     Bench { names: &["lab_plain_gbps"], run: plain },
     Bench { names: &["lab_sealed_gbps"], run: sealed },
     Bench { names: &["lab_sealed_vs_wireguard_go"], run: sealed_against_wireguard },
+    Bench { names: &["lab_sealed_1500_gbps"], run: sealed_1500 },
     Bench { names: &["lab_sealed_roce_kpps"], run: rate::sealed_roce },
+    Bench { names: &["added_latency"], run: latency::added },
     Bench { names: &["idle_rss_mib"], run: idle_memory },
 ];
 
@@ -209,8 +212,12 @@ impl Route {
     }
 
     fn weir(options: &Options, protection: Protection) -> Result<Self> {
+        Self::weir_in(options, protection, Plan::default())
+    }
+
+    fn weir_in(options: &Options, protection: Protection, plan: Plan) -> Result<Self> {
         process::require(&TOOLS)?;
-        let lab = Lab::build(Plan::default())?;
+        let lab = Lab::build(plan)?;
         let setup =
             Setup { driver: options.driver.clone(), ..Setup::new(&options.program, protection) };
         let gateways = Gateways::start(&lab, &setup)?;
@@ -218,8 +225,12 @@ impl Route {
     }
 
     fn wireguard() -> Result<Self> {
+        Self::wireguard_in(Plan::default())
+    }
+
+    fn wireguard_in(plan: Plan) -> Result<Self> {
         wireguard::program()?;
-        let plan = Plan { gateways: topology::Gateways::Routed, ..Plan::default() };
+        let plan = Plan { gateways: topology::Gateways::Routed, ..plan };
         let lab = Lab::build(plan)?;
         let tunnel = Tunnel::start(&lab)?;
         Ok(Self { lab, _gateways: None, _tunnel: Some(tunnel) })
@@ -250,8 +261,9 @@ fn interleaved_tcp(
         our_resent.push(report.retransmits);
     }
     let note = format!(
-        "one TCP stream, cubic, MTU 9000, {seconds} s; retransmits {our_resent:?}, \
-         peer {their_resent:?}"
+        "one TCP stream, cubic, MTU {}, {seconds} s; retransmits {our_resent:?}, \
+         peer {their_resent:?}",
+        ours.lab.plan().wire_mtu
     );
     Ok((our_samples, their_samples, note))
 }
@@ -275,6 +287,16 @@ fn sealed_against_wireguard(options: &Options) -> Result<Vec<Figure>> {
     let (wireguard, weir) = (Route::wireguard()?, Route::weir(options, Protection::Sealed)?);
     let (ours, theirs, note) = interleaved_tcp(options, &weir, &wireguard)?;
     let figure = Figure::new("lab_sealed_vs_wireguard_go", "Gb/s", &ours);
+    Ok(vec![figure.against("wireguard-go", &theirs).noted(&note)])
+}
+
+/// MTU 1500 at the hosts and on the wire.
+fn sealed_1500(options: &Options) -> Result<Vec<Figure>> {
+    let plan = Plan { host_mtu: 1500, wire_mtu: 1500, ..Plan::default() };
+    let wireguard = Route::wireguard_in(plan)?;
+    let weir = Route::weir_in(options, Protection::Sealed, plan)?;
+    let (ours, theirs, note) = interleaved_tcp(options, &weir, &wireguard)?;
+    let figure = Figure::new("lab_sealed_1500_gbps", "Gb/s", &ours);
     Ok(vec![figure.against("wireguard-go", &theirs).noted(&note)])
 }
 
@@ -344,7 +366,7 @@ mod tests {
         let found = |only: &str| BENCHES.iter().filter(|bench| bench.prints(only)).count();
         assert_eq!(found(""), BENCHES.len());
         assert_eq!(found("seal_memory_1400"), 1);
-        assert_eq!(found("lab_sealed"), 3);
+        assert_eq!(found("lab_sealed"), 4);
         assert_eq!(found("nothing"), 0);
     }
 
