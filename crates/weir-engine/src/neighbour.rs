@@ -73,19 +73,24 @@ impl Neighbours {
         table
     }
 
-    /// Asks for the hop to `endpoint` from now on; at the table's bound, the oldest that was added
-    /// so leaves.
-    pub fn follow(&mut self, endpoint: IpAddr) {
+    /// Asks for the hop to `endpoint` from now on, and believes `hint` until somebody answers; at
+    /// the table's bound, the oldest that was added so leaves.
+    pub fn follow(&mut self, endpoint: IpAddr, hint: Option<MacAddress>, now: Time) {
         let hop = self.own.hop_for(endpoint);
         let Some(source) = self.own.source_for(hop) else { return };
-        if self.entries.iter().any(|entry| entry.hop == hop) {
+        let hint = hint.filter(|mac| mac.0[0] & 1 == 0 && *mac != MacAddress::default());
+        // Old enough to be asked for at once, young enough to serve.
+        let answered = Time(now.0.saturating_sub(REFRESH_NS));
+        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.hop == hop) {
+            if entry.mac.is_none() {
+                (entry.mac, entry.answered) = (hint, answered);
+            }
             return;
         }
         if self.entries.len() >= self.configured + FOLLOWED_MAX {
             self.entries.remove(self.configured);
         }
-        let (mac, answered, asked) = (None, Time::default(), None);
-        self.entries.push(Entry { hop, source, mac, answered, asked });
+        self.entries.push(Entry { hop, source, mac: hint, answered, asked: None });
     }
 
     /// The MAC address to send to for `endpoint`; `None` while nobody has answered.

@@ -384,11 +384,11 @@ impl Engine {
     ) -> Result<Verdict, DropReason> {
         let opening = &mut self.opening[index];
         let peer = opening.peer;
-        let (source, highest) = (parsed.source, opening.association.highest());
+        let (from, highest) = ((parsed.source, parsed.link.source), opening.association.highest());
         let inner = opening.open(&self.policy.peers[peer], &self.hosts, frame, parsed)?;
         if opening.is_agreed {
             let is_newest = opening.association.highest() > highest;
-            self.heard(index, &source, is_newest);
+            self.heard(index, from, is_newest);
         }
         match inner {
             Inner::Dummy => Ok(Verdict::Consumed),

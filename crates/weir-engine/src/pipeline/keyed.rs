@@ -10,7 +10,7 @@ use std::net::IpAddr;
 
 use arrayvec::ArrayVec;
 use weir_wire::frame::{Frame, Offload};
-use weir_wire::parse::{Network, Parsed, Transport};
+use weir_wire::parse::{MacAddress, Network, Parsed, Transport};
 
 use super::Engine;
 use crate::counters::PeerCounters;
@@ -150,11 +150,12 @@ impl Engine {
             self.remove_opening(index, oldest);
         }
         if own && (role == Role::Initiator || unplaced) {
-            self.move_to(index, path.remote.address);
+            let hop = path.link.first_chunk().map(|mac| MacAddress(*mac));
+            self.move_to(index, path.remote.address, hop);
         }
         let peer = self.sealing[index].agreed.as_mut().expect("looked at above");
         peer.open_spis.push(spi);
-        peer.path = Some(path);
+        peer.path = Some(path.lasting());
         match role {
             Role::Responder => peer.pending = Some((spi, sealing)),
             Role::Initiator => self.put_in_use(index, sealing),
@@ -345,7 +346,7 @@ impl Engine {
 
     /// Notes what an authentic packet tells of its peer. `is_newest`: no later one came before.
     #[inline]
-    pub(super) fn heard(&mut self, opening: usize, source: &[u8; 16], is_newest: bool) {
+    pub(super) fn heard(&mut self, opening: usize, from: ([u8; 16], MacAddress), is_newest: bool) {
         let OpeningPeer { peer: index, pending, .. } = self.opening[opening];
         let peer = &mut self.sealing[index];
         let Some(agreed) = &mut peer.agreed else { return };
@@ -356,9 +357,9 @@ impl Engine {
             self.note(index);
         }
         let peer = &mut self.sealing[index];
-        let moved = peer.agreed.as_ref().is_some_and(|it| it.heard_from != *source);
+        let moved = peer.agreed.as_ref().is_some_and(|it| it.heard_from != from.0);
         if moved && is_newest && peer.endpoint().is_some() {
-            self.follow(index, source);
+            self.follow(index, from);
         }
     }
 
@@ -374,14 +375,10 @@ impl Engine {
     pub(super) fn take_survivors(&mut self) -> Survivors {
         let mut survivors = Survivors::new();
         for opening in self.opening.split_off(self.keyed.configured) {
-            let Some(agreed) = &self.sealing[opening.peer].agreed else { continue };
-            let identity = agreed.identity;
-            if let Some((_, openings)) = survivors.get_mut(&identity) {
-                openings.push(opening);
-            } else {
-                let taken = self.sealing[opening.peer].take();
-                survivors.insert(identity, (taken, vec![opening]));
-            }
+            let Some(identity) = self.policy.peers[opening.peer].agreed else { continue };
+            let peer = &mut self.sealing[opening.peer];
+            let entry = survivors.entry(identity).or_insert_with(|| (peer.take(), Vec::new()));
+            entry.1.push(opening);
         }
         survivors
     }
@@ -408,7 +405,7 @@ impl Engine {
                 self.opening.push(OpeningPeer { peer: index, ..opening });
             }
             if let Some(endpoint) = moved {
-                self.move_to(index, endpoint);
+                self.move_to(index, endpoint, None);
             }
             if let Some(agreed) = &mut self.sealing[index].agreed {
                 agreed.is_noted = true;
@@ -467,9 +464,9 @@ impl Engine {
 
     /// The peer is somewhere else.
     #[cold]
-    fn follow(&mut self, index: usize, source: &[u8; 16]) {
-        let endpoint = address(source);
-        self.move_to(index, endpoint);
+    fn follow(&mut self, index: usize, (source, hop): ([u8; 16], MacAddress)) {
+        let endpoint = address(&source);
+        self.move_to(index, endpoint, Some(hop));
         let port = self.policy.keying_port.unwrap_or_default();
         if let Some(agreed) = &mut self.sealing[index].agreed {
             agreed.note.moved_to = Some(Path::to(endpoint, port));
@@ -478,13 +475,14 @@ impl Engine {
         self.note(index);
     }
 
-    fn move_to(&mut self, index: usize, endpoint: IpAddr) {
+    /// `hop`: whence an authentic packet came. It serves until the neighbour has answered.
+    fn move_to(&mut self, index: usize, endpoint: IpAddr, hop: Option<MacAddress>) {
         let Self { sealing, neighbours, policy, now, .. } = self;
         let peer = &mut sealing[index];
         if let Some(agreed) = &mut peer.agreed {
             agreed.heard_from = mapped(endpoint);
         }
-        neighbours.follow(endpoint);
+        neighbours.follow(endpoint, hop, *now);
         peer.set_endpoint(endpoint);
         peer.refresh(policy.own.as_ref(), neighbours, *now);
     }
@@ -508,7 +506,7 @@ impl Engine {
 
     fn own_link(&mut self, remote: IpAddr) -> Option<OuterLink> {
         let own = self.policy.own.as_ref()?;
-        self.neighbours.follow(remote);
+        self.neighbours.follow(remote, None, self.now);
         let destination = self.neighbours.mac_for(remote, self.now)?;
         Some(OuterLink { destination, source: own.mac, vlan_tci: own.vlan })
     }

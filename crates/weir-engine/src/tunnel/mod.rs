@@ -32,5 +32,8 @@ mod cookie;
 pub mod key;
 pub mod path;
 
+#[cfg(test)]
+mod judged;
+
 pub use message::{MESSAGE_LEN_MAX, MESSAGE_LEN_MIN};
 pub use peer::{PeerSettings, PeerState, PeerStatus};

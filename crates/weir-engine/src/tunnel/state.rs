@@ -80,7 +80,7 @@ pub struct Install {
     pub peer: PublicKey,
     /// The initiator seals with them at once; the responder from the first packet on that it opens.
     pub role: Role,
-    /// Where the peer is.
+    /// Where the peer spoke from.
     pub path: Path,
     /// To the peer.
     pub seal: SaParameters,
@@ -276,6 +276,9 @@ impl Tunnel {
             peer.sealed_ns = now.elapsed_ns;
             if let Some(current) = peer.current.as_mut().filter(|it| it.seal_spi == spi) {
                 (current.packets, current.bytes) = (packets, bytes);
+                if self.limits.is_worn(packets, bytes) && peer.waiting.is_none() {
+                    peer.begin_ns = Some(now.elapsed_ns);
+                }
             }
         }
         if report.heard {
@@ -458,7 +461,7 @@ impl Tunnel {
         effects.push(Effect::Install(Box::new(Install {
             peer: peer.settings.public_key,
             role,
-            path: path.lasting(),
+            path: path.clone(),
             seal: seal_parameters,
             open: open_parameters,
         })));

@@ -115,7 +115,7 @@ pub(super) fn resolve(
         |key: &str, it: &Option<Spanned<u32>>, default: u64, [least, most]: [u32; 2]| {
             let Some(it) = it else { return default };
             let value = *it.get_ref();
-            if !(least..=most).contains(&value) && !(value == 0 && key == "keepalive_ms") {
+            if !may_be_zero(key, value) && !(least..=most).contains(&value) {
                 let remedy = format!("write a number from {least} to {most}");
                 problems.error(it.span(), format!("{key} = {value}"), remedy);
             }
@@ -162,6 +162,11 @@ pub(super) fn resolve(
             keepalive_ns: keepalive_ms * NS_PER_MS,
         },
     })
+}
+
+/// No signs of life at all is a choice.
+fn may_be_zero(key: &str, value: u32) -> bool {
+    value == 0 && key == "keepalive_ms"
 }
 
 /// How a peer's keys come about; `None` when that is not clear.

@@ -1,0 +1,7 @@
+//! Two gateways that agree on keys, engines and all, on a wire that a test controls: what is lost,
+//! repeated, forged and restarted there, and by what clocks.
+
+mod floods;
+mod nonces;
+mod states;
+mod world;

@@ -1,0 +1,445 @@
+//! Two engines, their keying, and the wire between them, in virtual time.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::net::IpAddr;
+
+use weir_engine::esp::open::OpeningSa;
+use weir_engine::esp::sa::Fingerprint;
+use weir_engine::esp::seal::SealingSa;
+use weir_engine::meter::{Meter, MeterLimits};
+use weir_engine::output::{Destination, Output};
+use weir_engine::pipeline::{Agreed, Associations, Engine};
+use weir_engine::policy::{
+    Action, Encapsulation, FrameActions, Mode, OwnAddress, Peer, Policy, Prefix,
+};
+use weir_engine::tunnel::handshake::Terms;
+use weir_engine::tunnel::key::{Entropy, Identity, PresharedKey, PublicKey};
+use weir_engine::tunnel::path::Path;
+use weir_engine::tunnel::rekey::Limits;
+use weir_engine::tunnel::state::{Effect, KeyingCounters, Now, Tunnel};
+use weir_engine::tunnel::{PeerSettings, PeerState, PeerStatus};
+use weir_engine::verdict::{DropReason, Side};
+use weir_wire::frame::{Frame, Link, Meta, Time};
+use weir_wire::parse::{MacAddress, Transport, parse};
+use zeroize::Zeroizing;
+
+pub(crate) const PORT: u16 = 51840;
+pub(crate) const MS: u64 = 1_000_000;
+pub(crate) const SECOND: u64 = 1000 * MS;
+const WIRE_MTU: u16 = 2000;
+const HOST_MAC: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 0xa], [2, 0, 0, 0, 0, 0xb]];
+
+/// Random bytes that a seed decides.
+#[derive(Clone)]
+pub(crate) struct Seeded(pub(crate) u64);
+
+impl Entropy for Seeded {
+    fn fill(&mut self, bytes: &mut [u8]) {
+        for byte in bytes {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            *byte = (mixed ^ mixed >> 31) as u8;
+        }
+    }
+}
+
+pub(crate) fn identity(number: u8) -> Identity {
+    Identity::new(Zeroizing::new([number; 32])).unwrap()
+}
+
+pub(crate) fn preshared(number: u8) -> PresharedKey {
+    PresharedKey::new(Zeroizing::new([number; 32]))
+}
+
+pub(crate) fn terms(ml_kem: bool) -> Terms {
+    Terms { mode: Mode::Ethernet, encapsulation: Encapsulation::Esp, ml_kem }
+}
+
+/// How one gateway is set up.
+#[derive(Clone)]
+pub(crate) struct Setup {
+    pub(crate) limits: Limits,
+    pub(crate) preshared: PresharedKey,
+    pub(crate) terms: Terms,
+    pub(crate) knows_endpoint: bool,
+    pub(crate) seed: u64,
+}
+
+impl Setup {
+    pub(crate) fn new(side: usize) -> Self {
+        Self {
+            limits: Limits::default(),
+            preshared: preshared(7),
+            terms: terms(false),
+            knows_endpoint: true,
+            seed: 1000 + side as u64,
+        }
+    }
+}
+
+pub(crate) struct Gateway {
+    side: usize,
+    setup: Setup,
+    address: u8,
+    pub(crate) tunnel: Tunnel,
+    pub(crate) engine: Engine,
+    /// Added to the world's time, for the wall clock alone.
+    pub(crate) wall_offset_ns: i64,
+    delivered: Vec<Vec<u8>>,
+}
+
+/// A frame on the wire, to a side.
+#[derive(Clone, Debug)]
+pub(crate) struct OnWire {
+    pub(crate) to: usize,
+    pub(crate) frame: Vec<u8>,
+}
+
+pub(crate) struct World {
+    pub(crate) sides: [Gateway; 2],
+    pub(crate) wire: VecDeque<OnWire>,
+    pub(crate) elapsed_ns: u64,
+    /// Keys that were put in place to seal with, by the SPI that they seal under.
+    keys: [HashMap<u32, Fingerprint>; 2],
+    installed: HashSet<Fingerprint>,
+    nonces: HashSet<(Fingerprint, [u8; 8])>,
+    sealed: u64,
+    sequence: u32,
+}
+
+fn address(last: u8) -> IpAddr {
+    IpAddr::from([192, 0, 2, last])
+}
+
+fn mac(last: u8) -> MacAddress {
+    MacAddress([2, 0, 0, 0, 1, last])
+}
+
+fn settings(side: usize, setup: &Setup) -> PeerSettings {
+    let endpoint = address(2 - side as u8);
+    PeerSettings {
+        public_key: identity(2 - side as u8).public(),
+        preshared: setup.preshared.clone(),
+        path: setup.knows_endpoint.then(|| Path::to(endpoint, PORT)),
+        terms: setup.terms,
+        replay_window: 1024,
+    }
+}
+
+fn policy(side: usize, setup: &Setup, own: u8) -> Policy {
+    let mut policy = Policy::watch(1, WIRE_MTU);
+    policy.default = Action::Drop;
+    policy.frames = FrameActions::sealing();
+    policy.keying_port = Some(PORT);
+    policy.own = Some(OwnAddress {
+        mac: mac(own),
+        addresses: vec![(address(own), 24)],
+        ..OwnAddress::default()
+    });
+    policy.with_peers(vec![Peer {
+        name: "peer".into(),
+        mode: setup.terms.mode,
+        encapsulation: Encapsulation::Esp,
+        endpoint: setup.knows_endpoint.then(|| address(2 - side as u8)),
+        protects: vec![Prefix::ALL],
+        everything: true,
+        seal_spi: None,
+        open_spis: Vec::new(),
+        agreed: Some(identity(2 - side as u8).public()),
+    }])
+}
+
+impl Gateway {
+    fn new(side: usize, setup: Setup) -> Self {
+        let own = side as u8 + 1;
+        let policy = policy(side, &setup, own);
+        let meter = Meter::new(MeterLimits::default(), 7);
+        let entropy = Box::new(Seeded(setup.seed));
+        Self {
+            side,
+            address: own,
+            tunnel: Tunnel::new(identity(own), setup.limits, entropy),
+            engine: Engine::new(policy, Associations::default(), meter).unwrap(),
+            setup,
+            wall_offset_ns: 0,
+            delivered: Vec::new(),
+        }
+    }
+
+    fn now(&self, elapsed_ns: u64) -> Now {
+        let unix_ns =
+            (1_700_000_000 * SECOND + elapsed_ns).saturating_add_signed(self.wall_offset_ns);
+        Now { elapsed_ns, unix_ns }
+    }
+
+    pub(crate) fn peer(&self, elapsed_ns: u64) -> PeerStatus {
+        self.tunnel.status(self.now(elapsed_ns)).next().unwrap()
+    }
+}
+
+impl World {
+    /// Both gateways, a second after they started.
+    pub(crate) fn new(setups: [Setup; 2]) -> Self {
+        let [a, b] = setups;
+        let mut world = Self {
+            sides: [Gateway::new(0, a), Gateway::new(1, b)],
+            wire: VecDeque::new(),
+            elapsed_ns: SECOND,
+            keys: Default::default(),
+            installed: HashSet::new(),
+            nonces: HashSet::new(),
+            sealed: 0,
+            sequence: 0,
+        };
+        for side in 0..2 {
+            world.configure(side);
+        }
+        world
+    }
+
+    /// By defaults, until both can seal.
+    pub(crate) fn connected() -> Self {
+        let mut world = Self::new([Setup::new(0), Setup::new(1)]);
+        world.run(2 * SECOND);
+        assert_eq!(world.states(), [PeerState::Up; 2]);
+        world
+    }
+
+    pub(crate) fn configure(&mut self, side: usize) {
+        let gateway = &mut self.sides[side];
+        let now = gateway.now(self.elapsed_ns);
+        let mut effects = Vec::new();
+        let peers = vec![settings(side, &gateway.setup)];
+        gateway.tunnel.configure(now, gateway.setup.limits, peers, &mut effects);
+        self.carry_out(side, effects);
+    }
+
+    /// The gateway is killed and starts again, with other random bytes unless told otherwise.
+    pub(crate) fn restart(&mut self, side: usize, change: impl FnOnce(&mut Setup)) {
+        let mut setup = self.sides[side].setup.clone();
+        setup.seed = setup.seed.wrapping_mul(31).wrapping_add(17);
+        change(&mut setup);
+        let wall_offset_ns = self.sides[side].wall_offset_ns;
+        self.sides[side] = Gateway { wall_offset_ns, ..Gateway::new(side, setup) };
+        self.configure(side);
+    }
+
+    /// The gateway gets another address; who speaks to the old one is not heard.
+    pub(crate) fn move_to(&mut self, side: usize, last: u8) {
+        let gateway = &mut self.sides[side];
+        gateway.address = last;
+        let policy = policy(side, &gateway.setup, last);
+        gateway.engine.swap(policy, Associations::default()).unwrap();
+        gateway.engine.tick(Time(self.elapsed_ns));
+        self.gather(side);
+    }
+
+    /// Time passes in steps of 100 ms; the wire carries everything at once.
+    pub(crate) fn run(&mut self, duration_ns: u64) {
+        for _ in 0..duration_ns / (100 * MS) {
+            self.pass(100 * MS);
+            self.deliver_all();
+        }
+    }
+
+    /// Time passes, and nothing arrives.
+    pub(crate) fn pass(&mut self, duration_ns: u64) {
+        self.elapsed_ns += duration_ns;
+        for side in 0..2 {
+            self.tick(side);
+        }
+    }
+
+    pub(crate) fn tick(&mut self, side: usize) {
+        let time = Time(self.elapsed_ns);
+        self.sides[side].engine.tick(time);
+        self.gather(side);
+        let now = self.sides[side].now(self.elapsed_ns);
+        let mut effects = Vec::new();
+        let Gateway { tunnel, engine, .. } = &mut self.sides[side];
+        engine.take_reports(&mut |peer, report| {
+            tunnel.report(now, &peer, &report, &mut effects);
+            true
+        });
+        tunnel.tick(now, &mut effects);
+        self.carry_out(side, effects);
+    }
+
+    pub(crate) fn deliver_all(&mut self) {
+        let mut steps = 0;
+        while let Some(next) = self.wire.pop_front() {
+            self.deliver(next);
+            steps += 1;
+            assert!(steps < 100_000, "the gateways talk without end");
+        }
+    }
+
+    /// What the host of `side` sends; returns a mark that its frame carries.
+    pub(crate) fn send(&mut self, side: usize) -> u32 {
+        self.sequence += 1;
+        let mark = self.sequence;
+        let mut frame = vec![0; 60];
+        frame[..6].copy_from_slice(&HOST_MAC[1 - side]);
+        frame[6..12].copy_from_slice(&HOST_MAC[side]);
+        frame[12..14].copy_from_slice(&[0x88, 0xb5]);
+        frame[14..18].copy_from_slice(&mark.to_be_bytes());
+        self.process(side, Side::Host, &frame);
+        mark
+    }
+
+    /// Marks that the host of `side` received since the last call.
+    pub(crate) fn received(&mut self, side: usize) -> Vec<u32> {
+        let mark = |frame: Vec<u8>| u32::from_be_bytes(frame[14..18].try_into().unwrap());
+        self.sides[side].delivered.drain(..).map(mark).collect()
+    }
+
+    pub(crate) fn deliver(&mut self, OnWire { to, frame }: OnWire) {
+        self.process(to, Side::Wire, &frame);
+        let now = self.sides[to].now(self.elapsed_ns);
+        let mut effects = Vec::new();
+        let Gateway { tunnel, engine, .. } = &mut self.sides[to];
+        for (path, datagram) in engine.take_datagrams() {
+            tunnel.handle(now, &path, &datagram, &mut effects);
+        }
+        self.carry_out(to, effects);
+    }
+
+    pub(crate) fn states(&self) -> [PeerState; 2] {
+        [0, 1].map(|side| self.status(side).state)
+    }
+
+    pub(crate) fn status(&self, side: usize) -> PeerStatus {
+        self.sides[side].peer(self.elapsed_ns)
+    }
+
+    pub(crate) fn counters(&self, side: usize) -> KeyingCounters {
+        self.sides[side].tunnel.counters()
+    }
+
+    /// Frames from the wire that `side` dropped for `reason`.
+    pub(crate) fn dropped(&self, side: usize, port: Side, reason: DropReason) -> u64 {
+        let counters = self.sides[side].engine.counters();
+        assert!(counters.host.adds_up() && counters.wire.adds_up());
+        counters.side(port).dropped_for(reason)
+    }
+
+    pub(crate) fn sealed(&self) -> u64 {
+        self.sealed
+    }
+
+    fn process(&mut self, side: usize, port: Side, bytes: &[u8]) {
+        let time = Time(self.elapsed_ns);
+        let mut buffer = [&[0; 192][..], bytes, &[0; 64]].concat();
+        let end = buffer.len() - 64;
+        let meta = Meta {
+            time,
+            original_len: bytes.len() as u32,
+            link: Link::Ethernet,
+            ..Meta::default()
+        };
+        let mut frames = [Frame::new(&mut buffer, 192, end, meta)];
+        self.sides[side].engine.process(time, port, &mut frames);
+        let sent = collect(self.sides[side].engine.output(), &frames);
+        self.put(side, sent);
+    }
+
+    fn gather(&mut self, side: usize) {
+        let sent = collect(self.sides[side].engine.output(), &[]);
+        self.put(side, sent);
+    }
+
+    fn put(&mut self, side: usize, sent: Vec<(Destination, Vec<u8>)>) {
+        for (to, frame) in sent {
+            match to {
+                Destination::Host => self.sides[side].delivered.push(frame),
+                Destination::Wire if frame[12..14] == [8, 6] => self.answer(side, &frame),
+                Destination::Wire => {
+                    self.watch(side, &frame);
+                    self.wire.push_back(OnWire { to: 1 - side, frame });
+                }
+                Destination::Punt => {}
+            }
+        }
+    }
+
+    /// Everybody on the link answers for its address, and at once.
+    fn answer(&mut self, side: usize, question: &[u8]) {
+        let asked = question[41];
+        let mut answer = question[..42].to_vec();
+        answer[..6].copy_from_slice(&question[6..12]);
+        answer[6..12].copy_from_slice(&mac(asked).0);
+        answer[20..22].copy_from_slice(&[0, 2]);
+        answer[22..28].copy_from_slice(&mac(asked).0);
+        answer[28..32].copy_from_slice(&question[38..42]);
+        answer[32..38].copy_from_slice(&question[6..12]);
+        answer[38..42].copy_from_slice(&question[28..32]);
+        self.process(side, Side::Wire, &answer);
+    }
+
+    /// Whatever leaves sealed: no key seals twice with one nonce.
+    fn watch(&mut self, side: usize, frame: &[u8]) {
+        let parsed = parse(frame, Link::Ethernet, frame.len() as u32);
+        let Transport::Esp { spi, .. } = parsed.transport else { return };
+        let at = usize::from(parsed.payload_offset);
+        let nonce: [u8; 8] = frame[at..at + 8].try_into().unwrap();
+        let key = self.keys[side][&spi];
+        assert!(self.nonces.insert((key, nonce)), "key {key} sealed twice with one nonce");
+        self.sealed += 1;
+    }
+
+    fn carry_out(&mut self, side: usize, effects: Vec<Effect>) {
+        for effect in effects {
+            let engine = &mut self.sides[side].engine;
+            engine.begin();
+            match effect {
+                Effect::Send { path, datagram } => {
+                    if !engine.send_datagram(&path, &datagram) {
+                        engine.tick(Time(self.elapsed_ns));
+                        self.gather(side);
+                        let engine = &mut self.sides[side].engine;
+                        engine.begin();
+                        assert!(engine.send_datagram(&path, &datagram), "the neighbour answered");
+                    }
+                }
+                Effect::Install(install) => {
+                    let key = install.seal.fingerprint();
+                    assert!(self.installed.insert(key), "a key is put in place twice");
+                    self.keys[side].insert(install.seal.spi.value(), key);
+                    let sealing = SealingSa::new(&install.seal, None).unwrap();
+                    let opening = OpeningSa::new(&install.open, None).unwrap();
+                    let (peer, role, path) = (install.peer, install.role, install.path);
+                    engine.install(Agreed { peer, role, path, sealing, opening });
+                }
+                Effect::Forget { peer, open_spi } => engine.forget(&peer, open_spi),
+                Effect::Close { peer } => engine.close(&peer),
+                Effect::Keepalive { peer } => engine.keepalive(&peer),
+            }
+            self.gather(side);
+        }
+        let _ = self.sides[side].side;
+    }
+}
+
+fn collect(output: &Output, frames: &[Frame<'_>]) -> Vec<(Destination, Vec<u8>)> {
+    let whole = |packet: &weir_engine::output::Packet| {
+        let parts = &output.parts[packet.parts.start as usize..packet.parts.end as usize];
+        let bytes = parts.iter().flat_map(|part| output.resolve(part, frames).to_vec()).collect();
+        (packet.destination, bytes)
+    };
+    output.packets.iter().map(whole).collect()
+}
+
+/// A tunnel alone, for those who speak to it by hand.
+pub(crate) fn tunnel(number: u8, peers: Vec<PublicKey>) -> Tunnel {
+    let limits = Limits::default();
+    let mut tunnel = Tunnel::new(identity(number), limits, Box::new(Seeded(u64::from(number))));
+    let peers = peers.into_iter().map(|public_key| PeerSettings {
+        public_key,
+        preshared: PresharedKey::none(),
+        path: None,
+        terms: terms(false),
+        replay_window: 64,
+    });
+    tunnel.configure(Now::default(), limits, peers.collect(), &mut Vec::new());
+    tunnel
+}
