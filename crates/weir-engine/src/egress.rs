@@ -6,9 +6,12 @@
 //! | tunnel | IP packet in ESP, from us to the peer | outer addresses and Ethernet header repeat the inner |
 //! | transport | ESP behind the packet's own IP header | the same |
 
+use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
 
-use weir_wire::frame::{Frame, Meta, Offload, SegmentKind, Time};
+use arrayvec::ArrayVec;
+
+use weir_wire::frame::{Frame, Offload, SegmentKind, Time};
 use weir_wire::parse::{MacAddress, Network, Parsed};
 
 use crate::counters::PeerCounters;
@@ -17,7 +20,7 @@ use crate::esp::outer::{
     prepend_etherip,
 };
 use crate::esp::seal::SealingSa;
-use crate::esp::transport::seal_transport;
+use crate::esp::transport::{OVERHEAD_LEN_MAX, seal_transport, seal_transport_to};
 use crate::esp::{esp_len, max_inner, next_header};
 use crate::neighbour::Neighbours;
 use crate::offload::segment::Cut;
@@ -29,9 +32,6 @@ use crate::verdict::DropReason;
 /// Hop limit of outer packets.
 const HOP_LIMIT: u8 = 64;
 const UDP_LEN: usize = 8;
-/// Head and tail room of a packet made in the arena.
-const ARENA_HEADROOM: usize = 128;
-const ARENA_TAILROOM: usize = 64;
 /// Ethernet with two tags.
 pub(crate) const LINK_LEN_MAX: usize = 22;
 
@@ -274,14 +274,36 @@ impl SealingPeer {
         self.fit_segments(frame, parsed)?;
         let cut = Cut::new(frame, parsed).ok_or(DropReason::Malformed)??;
         // Whole or not at all.
-        let each = OUTER_LEN_MAX + ARENA_HEADROOM + ARENA_TAILROOM + esp_len(cut.longest());
+        let each = LINK_LEN_MAX + OUTER_LEN_MAX + OVERHEAD_LEN_MAX + esp_len(cut.longest());
         if output.free() < cut.count() * each {
             return Err(DropReason::ArenaFull);
         }
         match self.mode {
-            Mode::Ethernet => self.cut_ethernet(frame, parsed, cut, output),
-            _ => self.cut_into_frames(frame, parsed, &cut, output),
+            Mode::Ethernet => {
+                let (_, outer) = self.outer.as_ref().ok_or(DropReason::NeighbourUnknown)?;
+                let around = Around {
+                    link: ArrayVec::new(),
+                    outer: Cow::Borrowed(outer),
+                    inner_offset: 0,
+                    next_header: next_header::ETHERIP,
+                };
+                let cut = cut.with_etherip(frame)?;
+                seal_around(&around, &mut self.association, frame, parsed, cut, output)
+            }
+            Mode::Tunnel => {
+                let outer = self.outer.as_ref().map(|(_, outer)| outer);
+                let around = match (outer, self.endpoint) {
+                    (Some(outer), _) => Around::tunnel(outer, parsed)?,
+                    (None, Some(_)) => return Err(DropReason::NeighbourUnknown),
+                    (None, None) => Around::borrowed_tunnel(self.udp, frame, parsed)?,
+                };
+                seal_around(&around, &mut self.association, frame, parsed, cut, output)
+            }
+            Mode::Transport => {
+                seal_inside(self.udp, &mut self.association, frame, parsed, cut, output)
+            }
         }
+        .map(|sealed| self.counters.count_sealed(sealed))
     }
 
     fn fit_segments(&self, frame: &mut Frame<'_>, parsed: &Parsed) -> Result<(), DropReason> {
@@ -296,63 +318,120 @@ impl SealingPeer {
         }
         Ok(())
     }
+}
 
-    /// One pass over memory: each segment is sealed from the super-packet into the arena.
-    fn cut_ethernet(
-        &mut self,
-        frame: &mut Frame<'_>,
-        parsed: &Parsed,
-        cut: Cut,
-        output: &mut Output,
-    ) -> Result<(), DropReason> {
-        let association = self.association.as_mut().ok_or(DropReason::NoAssociation)?;
-        let Some((_, outer)) = &self.outer else { return Err(DropReason::NeighbourUnknown) };
-        let fields = OuterFields { traffic_class: parsed.traffic_class, flow: flow(parsed) };
-        let mut cut = cut.with_etherip(frame)?;
-        while let Some(segment) = cut.next_in_place(frame.bytes_mut()) {
-            let inner_len = segment.len();
-            let range =
-                output.allocate(outer.len() + esp_len(inner_len)).ok_or(DropReason::ArenaFull)?;
-            let packet = output.arena_mut(&range);
-            let inner = &frame.bytes()[segment];
-            association.seal_to(inner, next_header::ETHERIP, &mut packet[outer.len()..])?;
-            let checksum = outer.write(packet, fields)?;
-            let offload = Offload { checksum, ..Offload::default() };
-            output.send(Destination::Wire, offload, Part::Arena(range));
-            self.counters.sealed_packets += 1;
-            self.counters.sealed_bytes += inner_len as u64;
-        }
-        Ok(())
+/// What stands around each sealed segment of a super-packet.
+struct Around<'a> {
+    /// The link header before borrowed addresses; empty where `outer` has its own.
+    link: ArrayVec<u8, LINK_LEN_MAX>,
+    outer: Cow<'a, OuterHeader>,
+    /// Where what is sealed begins in a segment.
+    inner_offset: usize,
+    next_header: u8,
+}
+
+impl<'a> Around<'a> {
+    /// Tunnel mode behind headers of our own.
+    fn tunnel(outer: &'a OuterHeader, parsed: &Parsed) -> Result<Self, DropReason> {
+        let next_header = match parsed.network {
+            Network::Ipv4 => next_header::IPV4,
+            Network::Ipv6 => next_header::IPV6,
+            _ => return Err(DropReason::NoPolicy),
+        };
+        let inner_offset = usize::from(parsed.network_offset);
+        Ok(Self { link: ArrayVec::new(), outer: Cow::Borrowed(outer), inner_offset, next_header })
     }
 
-    /// Each segment becomes a frame of its own in the arena, then is sealed as any frame is.
-    fn cut_into_frames(
-        &mut self,
+    /// Tunnel mode behind the packet's own addresses.
+    fn borrowed_tunnel(
+        udp: Option<UdpEncapsulation>,
         frame: &Frame<'_>,
         parsed: &Parsed,
-        cut: &Cut,
-        output: &mut Output,
-    ) -> Result<(), DropReason> {
-        for index in 0..cut.count() {
-            let payload = &frame.bytes()[cut.payload(index)];
-            let len = cut.header_len() + payload.len();
-            let end = ARENA_HEADROOM + len;
-            let range = output.allocate(end + ARENA_TAILROOM).ok_or(DropReason::ArenaFull)?;
-            let slot = output.arena_mut(&range);
-            let (headers, rest) = slot[ARENA_HEADROOM..].split_at_mut(cut.header_len());
-            cut.write_headers(index, payload, headers);
-            rest[..payload.len()].copy_from_slice(payload);
-            let meta = Meta { offload: Offload::default(), ..frame.meta };
-            let mut segment = Frame::new(slot, ARENA_HEADROOM, end, meta);
-            let segment_end = len as u32;
-            self.seal(&mut segment, &Parsed { end: segment_end, ..*parsed })?;
-            let start = range.start + segment.headroom() as u32;
-            let sealed = start..start + segment.len() as u32;
-            let offload = segment.meta.offload;
-            output.send(Destination::Wire, offload, Part::Arena(sealed));
-        }
-        Ok(())
+    ) -> Result<Around<'static>, DropReason> {
+        let (source, destination) = (address(&parsed.source), address(&parsed.destination));
+        let outer = OuterHeader::new(None, source, destination, parsed.hop_limit, udp)?;
+        let Around { inner_offset, next_header, .. } = Around::tunnel(&outer, parsed)?;
+        let link = &frame.bytes()[..inner_offset];
+        let link = ArrayVec::try_from(link).map_err(|_| DropReason::Malformed)?;
+        Ok(Around { link, outer: Cow::Owned(outer), inner_offset, next_header })
     }
+}
+
+/// ESP packets made, and the bytes of plaintext in them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sealed {
+    packets: u64,
+    bytes: u64,
+}
+
+impl PeerCounters {
+    fn count_sealed(&mut self, sealed: Sealed) {
+        self.sealed_packets += sealed.packets;
+        self.sealed_bytes += sealed.bytes;
+    }
+}
+
+/// One pass over memory: each segment is sealed from the super-packet into the arena, behind outer
+/// headers.
+fn seal_around(
+    around: &Around<'_>,
+    association: &mut Option<SealingSa>,
+    frame: &mut Frame<'_>,
+    parsed: &Parsed,
+    mut cut: Cut,
+    output: &mut Output,
+) -> Result<Sealed, DropReason> {
+    let association = association.as_mut().ok_or(DropReason::NoAssociation)?;
+    let fields = OuterFields { traffic_class: parsed.traffic_class, flow: flow(parsed) };
+    let Around { link, outer, inner_offset, next_header } = around;
+    let mut sealed = Sealed::default();
+    while let Some(segment) = cut.next_in_place(frame.bytes_mut()) {
+        let segment = &frame.bytes()[segment];
+        let inner = &segment[*inner_offset..];
+        let head = link.len() + outer.len();
+        let range = output.allocate(head + esp_len(inner.len())).ok_or(DropReason::ArenaFull)?;
+        let packet = output.arena_mut(&range);
+        association.seal_to(inner, *next_header, &mut packet[head..])?;
+        packet[..link.len()].copy_from_slice(link);
+        let checksum = outer.write(&mut packet[link.len()..], fields)?.map(|mut partial| {
+            partial.start += link.len() as u16;
+            partial.field += link.len() as u16;
+            partial
+        });
+        let offload = Offload { checksum, ..Offload::default() };
+        output.send(Destination::Wire, offload, Part::Arena(range));
+        sealed.packets += 1;
+        sealed.bytes += segment.len() as u64;
+    }
+    Ok(sealed)
+}
+
+/// The same with ESP behind each segment's own IP header.
+fn seal_inside(
+    udp: Option<UdpEncapsulation>,
+    association: &mut Option<SealingSa>,
+    frame: &mut Frame<'_>,
+    parsed: &Parsed,
+    mut cut: Cut,
+    output: &mut Output,
+) -> Result<Sealed, DropReason> {
+    let association = association.as_mut().ok_or(DropReason::NoAssociation)?;
+    let network_offset = usize::from(parsed.network_offset);
+    let mut sealed = Sealed::default();
+    while let Some(segment) = cut.next_in_place(frame.bytes_mut()) {
+        let segment = &frame.bytes()[segment];
+        let range =
+            output.allocate(segment.len() + OVERHEAD_LEN_MAX).ok_or(DropReason::ArenaFull)?;
+        let packet = output.arena_mut(&range);
+        let (len, checksum) =
+            seal_transport_to(association, segment, network_offset, udp, flow(parsed), packet)?;
+        let offload = Offload { checksum, ..Offload::default() };
+        let range = range.start..range.start + len as u32;
+        output.send(Destination::Wire, offload, Part::Arena(range));
+        sealed.packets += 1;
+        sealed.bytes += segment.len() as u64;
+    }
+    Ok(sealed)
 }
 
 /// A number that packets of one flow share.
