@@ -22,7 +22,10 @@ mod port;
 mod write;
 
 pub use port::CapturePort;
-pub use write::{CaptureFormat, CaptureWriter, Direction, InterfaceStatistics, PacketNote};
+pub use write::{
+    CaptureFormat, CaptureWriter, Direction, FILLER_LEN_MIN, InterfaceStatistics,
+    PACKET_BLOCK_OVERHEAD, PacketNote, put_filler, put_packet,
+};
 
 use std::fs::File;
 use std::io;

@@ -47,7 +47,10 @@ pub use capture::{CaptureError, CaptureFormat, CapturePort, CaptureReader, Captu
 pub use guard::{Guard, GuardCounters, GuardError, GuardMode};
 pub use interface::{Interface, LinkCounters};
 pub use memory::MemoryPort;
-pub use packet::{FilterError, KernelFilter, OpenError, PacketOptions, PacketPort};
+pub use packet::{
+    FilterError, KernelFilter, ListenOptions, OpenError, PacketListener, PacketOptions, PacketPort,
+    RETIRE_AFTER_MS,
+};
 pub use port::{BATCH, Outgoing, Port, PortCounters, Transmitted};
 pub use sys::poll::wait;
 pub use tap::{TapOptions, TapPort};

@@ -13,9 +13,11 @@
 //! still reads their pages.
 
 mod filter;
+mod listener;
 mod open;
 
 pub use filter::{FilterError, KernelFilter};
+pub use listener::{ListenOptions, PacketListener, RETIRE_AFTER_MS};
 pub(crate) use open::Opening;
 pub use open::{Fanout, FanoutMode, OpenError, PacketOptions};
 

@@ -421,7 +421,7 @@ fn what_was_sent_is_what_was_received_and_what_was_lost() {
     assert_eq!(capinfos(&path), received);
     assert_eq!(read_frames(&path)[..20], frames[..20]);
     let describe = cable.sh(cable.receiver.id(), "tshark -r out.pcapng -q -z io,stat,0; true");
-    assert!(describe.contains(&received.to_string()), "{describe}");
+    assert!(describe.contains(&received.to_string()), "{report} {describe}");
 }
 
 #[test]
@@ -459,7 +459,9 @@ fn files_rotate_by_size_lose_nothing_between_them_and_keep_the_last() {
     write_frames(&cable.path("sent.pcap"), &frames);
     for (zstd, keep) in [(false, None), (true, None), (false, Some(2))] {
         let name = if zstd { "r-%n.pcapng.zst" } else { "r-%n.pcapng" };
-        let mut arguments = vec!["-w", name, "--rotate-size", "500K", "--force"];
+        // The size is that of the file: of what is left of the packets when they are compressed.
+        let size = if zstd { "20K" } else { "500K" };
+        let mut arguments = vec!["-w", name, "--rotate-size", size, "--force"];
         arguments.extend(zstd.then_some("--zstd"));
         arguments.extend(keep.iter().flat_map(|_| ["--files", "2"]));
         let capture = cable.capture(&arguments);

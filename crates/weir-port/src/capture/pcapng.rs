@@ -13,6 +13,8 @@ const OBSOLETE_PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
 pub(super) const ENHANCED_PACKET: u32 = 6;
 pub(super) const INTERFACE_STATISTICS: u32 = 5;
+/// Of the types for local use; our own.
+pub(super) const FILLER: u32 = 0x8000_5765;
 pub(super) const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 
 const OPTION_END: u16 = 0;

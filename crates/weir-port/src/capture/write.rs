@@ -221,6 +221,45 @@ impl<W: Write> CaptureWriter<W> {
     }
 }
 
+/// Bytes that [`put_packet`] needs beyond the packet's own, at most.
+pub const PACKET_BLOCK_OVERHEAD: usize = 36;
+
+/// Puts a packet of interface 0 as an Enhanced Packet Block (pcapng section 4.3) without options
+/// at the beginning of `buffer`, and returns the block's length: what [`CaptureWriter::write`]
+/// does, for a writer with memory of its own. `None`: there is no room for it.
+pub fn put_packet(buffer: &mut [u8], meta: &Meta, packet: &[u8]) -> Option<usize> {
+    const HEAD: usize = 28;
+    let padded = packet.len().next_multiple_of(4);
+    let total = HEAD + padded + 4;
+    let block = buffer.get_mut(..total)?;
+    let (len, total_len) = (packet.len() as u32, total as u32);
+    let (high, low) = ((meta.time.0 >> 32) as u32, meta.time.0 as u32);
+    let original_len = meta.original_len.max(len);
+    let head = [pcapng::ENHANCED_PACKET, total_len, 0, high, low, len, original_len];
+    block[..HEAD].copy_from_slice(head.map(u32::to_le).as_bytes());
+    let (body, tail) = block[HEAD..].split_at_mut(packet.len());
+    body.copy_from_slice(packet);
+    tail[..padded - packet.len()].fill(0);
+    tail[padded - packet.len()..].copy_from_slice(&total_len.to_le_bytes());
+    Some(total)
+}
+
+/// The shortest block of [`put_filler`].
+pub const FILLER_LEN_MIN: usize = 12;
+
+/// Fills `buffer`, whose length is a multiple of 4, at least [`FILLER_LEN_MIN`] and at most
+/// [`BLOCK_LEN_MAX`](super::BLOCK_LEN_MAX), with one block of a type for local use (pcapng section
+/// 10.1) that readers pass over: what follows it lies where its writer wants it. No Custom Block:
+/// tshark 4.0 counts those as frames.
+pub fn put_filler(buffer: &mut [u8]) {
+    debug_assert!(buffer.len().is_multiple_of(4) && buffer.len() >= FILLER_LEN_MIN);
+    let len = buffer.len() as u32;
+    buffer.fill(0);
+    buffer[..8].copy_from_slice([pcapng::FILLER, len].map(u32::to_le).as_bytes());
+    let end = buffer.len() - 4;
+    buffer[end..].copy_from_slice(&len.to_le_bytes());
+}
+
 fn write_u32s(sink: &mut impl Write, numbers: &[u32]) -> io::Result<()> {
     numbers.iter().try_for_each(|number| sink.write_all(&number.to_le_bytes()))
 }

@@ -16,15 +16,15 @@ use crate::sys::socket::Socket;
 pub(super) const SOL_PACKET: i32 = 263;
 const PACKET_ADD_MEMBERSHIP: i32 = 1;
 const PACKET_COPY_THRESH: i32 = 7;
-const PACKET_VERSION: i32 = 10;
+pub(super) const PACKET_VERSION: i32 = 10;
 const PACKET_RESERVE: i32 = 12;
 const PACKET_VNET_HDR: i32 = 15;
 const PACKET_FANOUT: i32 = 18;
 const PACKET_QDISC_BYPASS: i32 = 20;
-const PACKET_IGNORE_OUTGOING: i32 = 23;
+pub(super) const PACKET_IGNORE_OUTGOING: i32 = 23;
 const MEMBERSHIP_PROMISCUOUS: u16 = 1;
 const RING_VERSION_2: i32 = 1;
-const ALL_PROTOCOLS: u16 = libc::ETH_P_ALL as u16;
+pub(super) const ALL_PROTOCOLS: u16 = libc::ETH_P_ALL as u16;
 
 /// What the kernel puts before a frame in a slot besides the reserve: slot header, address, room
 /// to align the network header, virtio header.
@@ -180,13 +180,7 @@ impl PacketPort {
                 .step("join its fanout group", receiver.set(SOL_PACKET, PACKET_FANOUT, &group))?;
         }
         if options.promiscuous {
-            let membership = Membership {
-                interface_index: index,
-                kind: MEMBERSHIP_PROMISCUOUS,
-                address_len: 0,
-                address: [0; 8],
-            };
-            let set = receiver.set(SOL_PACKET, PACKET_ADD_MEMBERSHIP, &membership);
+            let set = hear_all_addresses(&receiver, index);
             opening.step("receive for all addresses", set)?;
         }
         let buffer_len = HEADROOM + SUPER_PACKET_LEN_MAX + TAILROOM;
@@ -212,8 +206,15 @@ impl PacketPort {
 }
 
 /// A packet socket that receives nothing until it is bound to a protocol.
-fn packet_socket() -> io::Result<Socket> {
+pub(super) fn packet_socket() -> io::Result<Socket> {
     Socket::open(libc::AF_PACKET, libc::SOCK_RAW, 0)
+}
+
+/// Makes the interface promiscuous for as long as the socket lives.
+pub(super) fn hear_all_addresses(socket: &Socket, interface_index: i32) -> io::Result<()> {
+    let kind = MEMBERSHIP_PROMISCUOUS;
+    let membership = Membership { interface_index, kind, address_len: 0, address: [0; 8] };
+    socket.set(SOL_PACKET, PACKET_ADD_MEMBERSHIP, &membership)
 }
 
 fn prepare_receiver(socket: &Socket, options: &PacketOptions) -> io::Result<()> {

@@ -7,14 +7,15 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
 use weir_port::capture::InterfaceStatistics;
-use weir_wire::frame::{Meta, Time};
+use weir_wire::frame::Time;
 
+use super::chunk::Chunk;
 use super::names::NamePattern;
-use super::segment::Segment;
+use super::segment::{self, Segment};
 
 /// Where a capture goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,51 +57,48 @@ pub(super) struct FileOptions {
 /// The file being written and those before it.
 pub(super) struct Files {
     options: FileOptions,
+    header: Vec<u8>,
     current: Segment,
-    begun: Instant,
     number: u32,
     /// Ended files that are still there, the oldest first.
     ended: VecDeque<PathBuf>,
     before: Totals,
 }
 
-/// What the files of a capture took, or did not take.
+/// What the files of a capture took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Totals {
     pub(super) written: u64,
-    pub(super) lost: u64,
     pub(super) bytes: u64,
 }
 
 impl Files {
     pub(super) fn begin(options: FileOptions) -> Result<Self> {
-        let current = begin_segment(&options, 1)?;
+        let header = segment::header(&options.interface)?;
+        let current = begin_segment(&options, &header, 1)?;
         let (ended, before) = (VecDeque::new(), Totals::default());
-        Ok(Self { options, current, begun: Instant::now(), number: 1, ended, before })
+        Ok(Self { options, header, current, number: 1, ended, before })
     }
 
-    /// Adds one packet to the current file.
-    pub(super) fn push(&mut self, meta: &Meta, bytes: &[u8]) -> io::Result<()> {
-        self.current.push(meta, bytes)
+    /// Bytes that every file begins with.
+    pub(super) fn header_len(&self) -> u64 {
+        self.header.len() as u64
     }
 
-    /// Whether the current file has had its time or size.
-    pub(super) fn is_full(&self) -> bool {
-        let limits = &self.options.limits;
-        self.current.packets() > 0
-            && (limits.bytes.is_some_and(|limit| self.current.bytes() >= limit)
-                || limits.age.is_some_and(|limit| self.begun.elapsed() >= limit))
+    /// Adds a chunk to the current file. True: that has its size now.
+    pub(super) fn write(&mut self, chunk: &Chunk) -> io::Result<bool> {
+        self.current.write(chunk.bytes(), chunk.packets)?;
+        let limit = self.options.limits.bytes;
+        Ok(limit.is_some_and(|limit| self.current.file_bytes >= limit))
     }
 
     /// Ends the current file and begins the next.
     pub(super) fn rotate(&mut self, now: Time, statistics: &InterfaceStatistics) -> Result<()> {
         self.end(now, statistics).with_context(|| self.name())?;
         self.number += 1;
-        let next = begin_segment(&self.options, self.number)?;
+        let next = begin_segment(&self.options, &self.header, self.number)?;
         let last = std::mem::replace(&mut self.current, next);
-        self.begun = Instant::now();
         self.before.written += last.written;
-        self.before.lost += last.lost;
         self.before.bytes += last.file_bytes;
         self.ended.push_back(last.path);
         if let Some(keep) = self.options.limits.keep {
@@ -110,11 +108,6 @@ impl Files {
             }
         }
         Ok(())
-    }
-
-    /// Hands on what was gathered.
-    pub(super) fn flush(&mut self) -> io::Result<()> {
-        self.current.flush()
     }
 
     /// Ends the last file.
@@ -141,13 +134,12 @@ impl Files {
     pub(super) fn totals(&self) -> Totals {
         Totals {
             written: self.before.written + self.current.written,
-            lost: self.before.lost + self.current.lost,
             bytes: self.before.bytes + self.current.file_bytes,
         }
     }
 }
 
-fn begin_segment(options: &FileOptions, number: u32) -> Result<Segment> {
+fn begin_segment(options: &FileOptions, header: &[u8], number: u32) -> Result<Segment> {
     let (path, file) = match &options.target {
         Target::StandardOutput => {
             let file = io::stdout().as_fd().try_clone_to_owned().map(File::from);
@@ -160,7 +152,7 @@ fn begin_segment(options: &FileOptions, number: u32) -> Result<Segment> {
         }
     };
     let name = path.display().to_string();
-    Segment::begin(path, file, &options.interface, options.compress).context(name)
+    Segment::begin(path, file, header, options.compress).context(name)
 }
 
 /// Creates a file that only its owner may read: it holds what others sent in confidence. An older

@@ -1,18 +1,21 @@
 //! `weir capture`: one interface into capture files, with every packet accounted for.
 //!
 //! ```text
-//!   interface --> kernel filter --> ring --> selection --> snap --> 1 MiB of blocks --> file(s)
-//!                 (not counted)      |          |                         |
-//!                                 lost: full  filtered out           not written
+//!   interface --> kernel filter --> ring --> selection --> snap --> chunk ==> writer --> file(s)
+//!                 (not counted)      |          |                  1 MiB        |
+//!                                 lost: full  filtered out                 not written
 //! ```
 //!
 //! [`Counts::add_up`] is the law: what the kernel's tap took is what was lost for want of room in
 //! the ring and what was received; what was received was filtered out, came after the end, was not
-//! written, or is in a file. One thread does all of it: the ring bridges the disk's pauses.
+//! written, or is in a file. One thread reads the ring, another one writes: chunks, at most 64 of
+//! them, bridge the disk's pauses, and the ring what they cannot.
 
+mod chunk;
 mod counts;
 mod files;
 mod names;
+mod outbox;
 mod run;
 mod segment;
 mod select;

@@ -1,6 +1,5 @@
 //! The loop: receive a batch, select, gather, write, rotate.
 
-use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -8,11 +7,12 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use weir_port::capture::InterfaceStatistics;
-use weir_port::{Interface, KernelFilter, PacketOptions, PacketPort, Port, wait};
+use weir_port::{Interface, KernelFilter, ListenOptions, PacketListener, RETIRE_AFTER_MS, wait};
 use weir_wire::frame::{Frame, Time};
 
 use super::counts::Counts;
-use super::files::{FileLimits, FileOptions, Files, Target};
+use super::files::{FileLimits, FileOptions, Target};
+use super::outbox::{Outbox, WriterState};
 use super::select::Selection;
 use super::sniffer::Sniffer;
 
@@ -92,15 +92,10 @@ pub trait Progress {
 const LOOK: Duration = Duration::from_millis(500);
 /// The longest wait for a packet, so that signals and times are seen.
 const WAIT: Duration = Duration::from_millis(100);
-/// Where packets come fast, what a few hundred microseconds bring is taken at once: to be woken for
-/// each packet would cost both processors a system call's worth. Not yet measured by itself.
-const NAP: Duration = Duration::from_micros(500);
+/// The same, while the last block is awaited.
+const LAST_WAIT: Duration = Duration::from_millis(5);
 /// What stays in the buffer no longer, where packets are few.
 const STALE: Duration = Duration::from_secs(1);
-/// Around a frame in its slot: headers, head and tail room.
-const SLOT_OVERHEAD_BYTES: usize = 384;
-const ETHERNET_BYTES: usize = 14;
-
 /// Captures until it is told to stop, or what `plan` says comes true.
 ///
 /// # Errors
@@ -108,7 +103,7 @@ const ETHERNET_BYTES: usize = 14;
 /// created.
 pub fn capture(plan: &Plan, stop: &AtomicBool, progress: &mut dyn Progress) -> Result<Report> {
     let filter = kernel_filter(plan)?;
-    let files = Files::begin(FileOptions {
+    let outbox = Outbox::open(FileOptions {
         interface: plan.interface.clone(),
         target: plan.target.clone(),
         limits: plan.limits,
@@ -119,13 +114,15 @@ pub fn capture(plan: &Plan, stop: &AtomicBool, progress: &mut dyn Progress) -> R
     if let Some(warning) = warning {
         progress.warned(&warning);
     }
-    let port = open(plan, filter)?;
-    progress.started(&files.name());
+    let options =
+        ListenOptions { ring_bytes: plan.ring_bytes, promiscuous: plan.promiscuous, filter };
+    let listener = PacketListener::open(&plan.interface, &options)?;
+    progress.started(&outbox.state().name);
     let now = Instant::now();
     let mut capture = Capture {
         plan,
-        port,
-        files,
+        listener,
+        outbox,
         counts: Counts::default(),
         ending: None,
         flushed: now,
@@ -133,58 +130,37 @@ pub fn capture(plan: &Plan, stop: &AtomicBool, progress: &mut dyn Progress) -> R
     };
     let begin = now;
     capture.run(stop, begin, progress)?;
-    capture.finish();
-    let totals = capture.files.totals();
+    let written = capture.finish();
     Ok(Report {
         interface: plan.interface.clone(),
         packets: capture.counts,
-        bytes: totals.bytes,
-        files: capture.files.paths(),
+        bytes: written.totals.bytes,
+        files: written.paths,
         kernel_filter: plan.expression.is_some() || !plan.selection.is_everything(),
         ending: capture.ending.unwrap_or(Ending::AsAsked),
         seconds: begin.elapsed().as_secs_f64(),
     })
 }
 
-/// Cuts in the kernel only what need not be looked at whole.
-fn kernel_filter(plan: &Plan) -> Result<KernelFilter> {
+/// What the kernel is to pass over, if anything. It cuts only what need not be looked at whole.
+fn kernel_filter(plan: &Plan) -> Result<Option<KernelFilter>> {
+    let everything = plan.selection.is_everything();
     let filter = match &plan.expression {
         Some(expression) => KernelFilter::compile(&plan.interface, expression)?,
-        None if plan.selection.is_everything() => KernelFilter::everything(),
-        None => KernelFilter::rdma(),
+        None if !everything => KernelFilter::rdma(),
+        None if plan.snap_bytes.is_none() => return Ok(None),
+        None => KernelFilter::everything(),
     };
-    Ok(match plan.snap_bytes {
-        Some(bytes) if plan.selection.is_everything() => filter.with_snap_len(bytes),
+    Ok(Some(match plan.snap_bytes {
+        Some(bytes) if everything => filter.with_snap_len(bytes),
         _ => filter,
-    })
-}
-
-fn open(plan: &Plan, filter: KernelFilter) -> Result<PacketPort> {
-    let mtu = Interface::find(&plan.interface).and_then(|it| it.mtu());
-    let mtu = mtu.with_context(|| format!("{}: no such interface", plan.interface))?;
-    let whole = mtu as usize + ETHERNET_BYTES;
-    let frame_len = match plan.snap_bytes {
-        Some(bytes) if plan.selection.is_everything() => whole.min(bytes as usize),
-        _ => whole,
-    };
-    Ok(PacketPort::open(
-        &plan.interface,
-        PacketOptions {
-            ring_slots: (plan.ring_bytes / (frame_len + SLOT_OVERHEAD_BYTES)).max(64),
-            slot_frame_len: Some(frame_len),
-            promiscuous: plan.promiscuous,
-            outgoing: true,
-            filter: Some(filter),
-            accept_cut: true,
-            ..PacketOptions::default()
-        },
-    )?)
+    }))
 }
 
 struct Capture<'p> {
     plan: &'p Plan,
-    port: PacketPort,
-    files: Files,
+    listener: PacketListener,
+    outbox: Outbox,
     counts: Counts,
     ending: Option<Ending>,
     flushed: Instant,
@@ -198,7 +174,6 @@ impl Capture<'_> {
         begin: Instant,
         progress: &mut dyn Progress,
     ) -> Result<()> {
-        let mut since_pause = 0;
         while self.ending.is_none() && !stop.load(Ordering::Relaxed) && !self.is_count_reached() {
             let now = Instant::now();
             if self.plan.duration.is_some_and(|limit| now - begin >= limit) {
@@ -206,17 +181,15 @@ impl Capture<'_> {
             }
             if now - self.looked >= LOOK {
                 self.looked = now;
-                self.look();
-                progress.counted(&self.counts, &self.files.name(), self.files.totals().bytes);
+                let (name, bytes) = self.look();
+                progress.counted(&self.counts, &name, bytes);
             }
-            let taken = self.receive()?;
-            since_pause += taken;
-            if self.files.is_full() && self.ending.is_none() {
-                self.rotate();
+            let taken = self.receive(stop);
+            if self.outbox.is_due() {
+                self.send(stop);
             }
             if taken == 0 {
-                self.pause(now, since_pause)?;
-                since_pause = 0;
+                self.pause(now, stop)?;
             }
         }
         Ok(())
@@ -227,120 +200,122 @@ impl Capture<'_> {
     }
 
     /// Takes one batch; how many it had.
-    fn receive(&mut self) -> Result<usize> {
-        let Self { plan, port, files, counts, ending, .. } = self;
-        let taken = port.receive(&mut |frames| {
+    fn receive(&mut self, stop: &AtomicBool) -> usize {
+        let Self { plan, listener, outbox, counts, ending, .. } = self;
+        let mut fails = ending.as_ref().is_some_and(|it| *it != Ending::InterfaceGone);
+        listener.receive(&mut |frames| {
             for frame in frames.iter() {
-                if let Err(error) = take(plan, files, counts, ending, frame) {
-                    *ending = Some(ending_of(&error, files));
+                take(plan, outbox, counts, fails, frame);
+                // A batch of super-packets fills several chunks.
+                if outbox.is_full() && !fails {
+                    fails = !outbox.send(time_now(), &statistics_of(counts), stop);
                 }
             }
-        });
-        taken.with_context(|| format!("{}: cannot receive", plan.interface))
+        })
+    }
+
+    /// Hands what was gathered to the writer.
+    fn send(&mut self, stop: &AtomicBool) {
+        if !self.outbox.send(time_now(), &statistics_of(&self.counts), stop) {
+            let what = format!("{}: takes nothing; given up", self.outbox.state().name);
+            self.ending = Some(Ending::OutputFailed(what));
+        }
+        if let Some(failure) = self.outbox.failure() {
+            self.ending = Some(failure);
+        }
     }
 
     /// Nothing waits in the ring.
-    fn pause(&mut self, now: Instant, since_pause: usize) -> Result<()> {
+    fn pause(&mut self, now: Instant, stop: &AtomicBool) -> Result<()> {
         let to_reader = self.plan.target == Target::StandardOutput;
         if now - self.flushed >= if to_reader { WAIT } else { STALE } {
             self.flushed = now;
-            if let Err(error) = self.files.flush() {
-                self.ending = Some(ending_of(&error, &self.files));
+            if self.outbox.is_waiting() {
+                self.send(stop);
             }
         }
-        if since_pause >= weir_port::BATCH {
-            std::thread::sleep(NAP);
-            return Ok(());
-        }
-        let descriptors: Vec<_> = self.port.poll_fd().into_iter().collect();
-        let ready = wait(&descriptors, WAIT).context("cannot wait for packets")?;
-        if ready && self.port.take_error().is_some() {
+        let ready = wait(&[self.listener.poll_fd()], WAIT).context("cannot wait for packets")?;
+        if ready && self.listener.take_error().is_some() {
             // An interface that only went down may come up again.
             match Interface::find(&self.plan.interface) {
                 Ok(_) => std::thread::sleep(WAIT),
                 Err(_) => self.ending = Some(Ending::InterfaceGone),
             }
         }
+        if let Some(failure) = self.outbox.failure() {
+            self.ending = Some(failure);
+        }
         Ok(())
     }
 
-    fn rotate(&mut self) {
-        self.look();
-        let statistics = statistics_of(&self.counts);
-        if let Err(error) = self.files.rotate(time_now(), &statistics) {
-            self.ending = Some(Ending::OutputFailed(format!("{error:#}")));
-        }
+    /// Reads what only the kernel and the writer know; the file at hand, and all bytes written.
+    fn look(&mut self) -> (String, u64) {
+        self.look_at_kernel();
+        let state = self.outbox.state();
+        self.counts.written = state.totals.written;
+        (state.name, state.totals.bytes)
     }
 
-    /// Reads what only the kernel and the files know.
-    fn look(&mut self) {
-        let port = self.port.counters();
-        let totals = self.files.totals();
+    fn look_at_kernel(&mut self) {
+        let port = self.listener.counters();
         self.counts.lost_by_kernel = port.lost_ring_full + port.lost_truncated;
         self.counts.lost_by_device = port.device_dropped;
-        self.counts.written = totals.written;
     }
 
     /// Takes what still waits in the ring, ends the file, and settles the counts.
-    fn finish(&mut self) {
+    fn finish(&mut self) -> WriterState {
         // Without this, a fast sender could keep us here for ever.
-        let closed = self.port.stop_receiving();
-        while closed.is_ok() && self.receive().is_ok_and(|taken| taken > 0) {}
-        self.look();
-        if self.ending.as_ref().is_none_or(|it| *it == Ending::InterfaceGone)
-            && let Err(error) = self.files.end(time_now(), &statistics_of(&self.counts))
-        {
-            self.ending = Some(ending_of(&error, &self.files));
+        let closed = self.listener.stop_receiving();
+        let told = AtomicBool::new(true);
+        // The kernel hands its last block over when its timer runs out.
+        let retired = Instant::now() + 2 * Duration::from_millis(RETIRE_AFTER_MS.into());
+        while closed.is_ok() && (self.receive(&told) > 0 || Instant::now() < retired) {
+            if self.outbox.is_due() {
+                self.send(&told);
+            }
+            let _ = wait(&[self.listener.poll_fd()], LAST_WAIT);
         }
-        self.look();
-        self.counts.lost_by_weir += self.files.totals().lost;
+        self.look_at_kernel();
+        let state = self.outbox.end(time_now(), &statistics_of(&self.counts));
+        if self.ending.as_ref().is_none_or(|it| *it == Ending::InterfaceGone)
+            && state.failure.is_some()
+        {
+            self.ending.clone_from(&state.failure);
+        }
+        self.counts.written = state.totals.written;
+        // Whatever a writer that gave up did not write, from its own count and in its chunks.
+        self.counts.lost_by_weir = taken_for_files(&self.counts) - state.totals.written;
+        state
     }
 }
 
 /// Decides one frame's fate.
-fn take(
-    plan: &Plan,
-    files: &mut Files,
-    counts: &mut Counts,
-    ending: &Option<Ending>,
-    frame: &Frame<'_>,
-) -> io::Result<()> {
+fn take(plan: &Plan, outbox: &mut Outbox, counts: &mut Counts, fails: bool, frame: &Frame<'_>) {
     counts.received += 1;
     if !plan.selection.takes(frame) {
         counts.filtered_out += 1;
-        return Ok(());
+        return;
     }
     if plan.count.is_some_and(|count| taken_for_files(counts) > count) {
         counts.after_end += 1;
-        return Ok(());
+        return;
     }
-    if ending.as_ref().is_some_and(|it| *it != Ending::InterfaceGone) {
-        counts.lost_by_weir += 1;
-        return Ok(());
+    if fails {
+        return;
     }
     let bytes = frame.bytes();
     let bytes = match plan.snap_bytes {
         Some(snap) => &bytes[..bytes.len().min(snap as usize)],
         None => bytes,
     };
-    counts.cut += u64::from((bytes.len() as u32) < frame.meta.original_len);
-    files.push(&frame.meta, bytes)
+    if outbox.push(&frame.meta, bytes) {
+        counts.cut += u64::from((bytes.len() as u32) < frame.meta.original_len);
+    }
 }
 
 /// Packets that went towards a file, whatever became of them there.
 fn taken_for_files(counts: &Counts) -> u64 {
     counts.received - counts.filtered_out - counts.after_end
-}
-
-fn ending_of(error: &io::Error, files: &Files) -> Ending {
-    match error.kind() {
-        io::ErrorKind::BrokenPipe => Ending::OutputClosed,
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            let remedy = "make room, or keep only the last files (--rotate-size with --files)";
-            Ending::OutputFailed(format!("{}: {error}; {remedy}", files.name()))
-        }
-        _ => Ending::OutputFailed(format!("{}: {error}", files.name())),
-    }
 }
 
 fn statistics_of(counts: &Counts) -> InterfaceStatistics {

@@ -101,7 +101,7 @@ pub struct CaptureArgs {
     #[arg(long)]
     pub force: bool,
     /// Kernel memory that holds packets until they are read
-    #[arg(long, value_name = "SIZE", default_value = "128M", value_parser = size)]
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size)]
     pub ring_size: u64,
     /// Only what is for this machine: do not make the interface promiscuous
     #[arg(long)]
