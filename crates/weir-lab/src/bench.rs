@@ -5,6 +5,7 @@
 //! here is a test: a slow machine gives small numbers, not failures.
 
 mod latency;
+mod listening;
 mod memory;
 mod rate;
 mod reading;
@@ -75,7 +76,7 @@ struct Bench {
     run: fn(&Options) -> Result<Vec<Figure>>,
 }
 
-const BENCHES: [Bench; 10] = [
+const BENCHES: [Bench; 12] = [
     Bench { names: &["seal_memory", "open_memory"], run: memory::seal_and_open },
     Bench { names: &["meter_memory_mpps", "meter_icrc_gbps"], run: memory::meter },
     Bench { names: &["read_vs_softflowd"], run: reading::against_softflowd },
@@ -85,6 +86,8 @@ const BENCHES: [Bench; 10] = [
     Bench { names: &["lab_sealed_1500_gbps"], run: sealed_1500 },
     Bench { names: &["lab_sealed_roce_kpps"], run: rate::sealed_roce },
     Bench { names: &["added_latency"], run: latency::added },
+    Bench { names: &["capture_lossless_kpps"], run: listening::capture },
+    Bench { names: &["meter_lossless_kpps"], run: listening::meter },
     Bench { names: &["idle_rss_mib"], run: idle_memory },
 ];
 

@@ -25,6 +25,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("tcpdump", "tcpdump"),
     ("tshark", "tshark"),
     ("capinfos", "wireshark-common"),
+    ("dumpcap", "wireshark-common"),
+    ("netsniff-ng", "netsniff-ng"),
     ("wg", "wireguard-tools"),
     ("softflowd", "softflowd"),
     ("qemu-system-x86_64", "qemu-system-x86"),

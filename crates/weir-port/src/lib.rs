@@ -37,6 +37,8 @@ pub mod layer;
 
 pub mod interface;
 
+pub mod stream;
+
 mod netlink;
 mod room;
 mod sys;

@@ -5,6 +5,7 @@ use std::io::Cursor;
 
 use anyhow::{Context, Result};
 use weir_port::capture::CaptureReader;
+use weir_port::stream::StreamFrame;
 use weir_wire::frame::Link;
 use weir_wire::parse::{Encapsulation, Network, Parsed, Rdma, parse};
 use weir_wire::{checksum, icrc};
@@ -48,6 +49,8 @@ const ETHERNET_LEN: usize = 14;
 const IPV4_LEN: usize = 20;
 const UDP_LEN: usize = 8;
 const BTH_LEN: usize = 12;
+/// Of a stream's frames.
+const PSN_OFFSET: usize = ETHERNET_LEN + IPV4_LEN + UDP_LEN + 9;
 
 /// One frame and the host that sends it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -196,10 +199,26 @@ impl RoceStream {
         self.frame.len()
     }
 
+    /// The stream's frame for the sender inside the kernel, which makes the same stream of it.
+    pub fn kernel_frame(&self) -> StreamFrame {
+        let mut stream = Self { psn: 0, ..self.clone() };
+        let icrc_offset = self.frame.len() - icrc::ICRC_LEN;
+        let mut icrc_of = |psn: u32| {
+            stream.psn = psn;
+            let icrc = &stream.next_frame()[icrc_offset..];
+            icrc.iter().rev().fold(0, |value, byte| value << 8 | u32::from(*byte))
+        };
+        let first = icrc_of(0);
+        let changes = [16, 8, 0].map(|shift| {
+            std::array::from_fn(|byte| (icrc_of((byte as u32) << shift) ^ first).to_le())
+        });
+        let bytes = Self { psn: 0, ..self.clone() }.next_frame().to_vec();
+        StreamFrame { bytes, psn_offset: PSN_OFFSET, icrc_offset, icrc_changes: Box::new(changes) }
+    }
+
     /// The next frame.
     pub fn next_frame(&mut self) -> &[u8] {
-        let psn = ETHERNET_LEN + IPV4_LEN + UDP_LEN + 9;
-        self.frame[psn..psn + 3].copy_from_slice(&self.psn.to_be_bytes()[1..]);
+        self.frame[PSN_OFFSET..PSN_OFFSET + 3].copy_from_slice(&self.psn.to_be_bytes()[1..]);
         self.psn = (self.psn + 1) & 0xff_ffff;
         icrc::write(&mut self.frame, &self.parsed);
         &self.frame
@@ -280,6 +299,22 @@ mod tests {
         assert_eq!(frame[ETHERNET_LEN..ETHERNET_LEN + 4], [0x45, 0, 0, 0x54]);
         assert_eq!(frame[0x22..0x26], [0x08, 0x00, 0x59, 0xd0], "ports 2048 and 22992");
         assert_eq!(frame[0x60..], [0x36, 0x37], "its last bytes");
+    }
+
+    #[test]
+    fn the_kernel_s_stream_is_the_same_stream() {
+        let mut stream = RoceStream::new(68).expect("a multiple of 4");
+        let StreamFrame { bytes, psn_offset, icrc_offset, icrc_changes } = stream.kernel_frame();
+        let word = |at: usize| u32::from_ne_bytes(*bytes[at..].first_chunk().expect("4 bytes"));
+        for psn in [0, 1, 0x12_3456, 0xff_ffff] {
+            stream.psn = psn;
+            let expected = stream.next_frame();
+            let [_, high, middle, low] = psn.to_be_bytes().map(usize::from);
+            let [one, two, three] = &*icrc_changes;
+            let icrc = word(icrc_offset) ^ one[high] ^ two[middle] ^ three[low];
+            assert_eq!(expected[icrc_offset..], icrc.to_ne_bytes(), "{psn:#x}");
+            assert_eq!(expected[psn_offset..psn_offset + 3], psn.to_be_bytes()[1..]);
+        }
     }
 
     #[test]

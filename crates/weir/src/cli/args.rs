@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand};
 
 use super::capture::CaptureArgs;
 use super::lab::LabArgs;
+use super::meter::MeterArgs;
 use super::read::ReadArgs;
 
 const MAIN_HELP: &str = "\
@@ -56,6 +57,8 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Capture an interface's packets into files, and account for every one
     Capture(CaptureArgs),
+    /// Count what passes an interface, by flow and by queue pair
+    Meter(MeterArgs),
     /// Analyse captures with the gateway's own engine
     Read(ReadArgs),
     /// Show the counters of a running gateway

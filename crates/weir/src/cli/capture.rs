@@ -268,14 +268,14 @@ fn partition_key(text: &str) -> Result<PartitionKey, String> {
     Ok(PartitionKey(u16::try_from(number(text)?).map_err(wide)?))
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     let value = text.parse::<f64>().ok().filter(|value| *value > 0.0);
     value
         .and_then(|value| Duration::try_from_secs_f64(value).ok())
         .ok_or_else(|| format!("{text} is no number of seconds above 0"))
 }
 
-fn size(text: &str) -> Result<u64, String> {
+pub(super) fn size(text: &str) -> Result<u64, String> {
     let (digits, shift) = match text.as_bytes().last() {
         Some(b'K' | b'k') => (&text[..text.len() - 1], 10),
         Some(b'M' | b'm') => (&text[..text.len() - 1], 20),

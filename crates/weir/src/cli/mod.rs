@@ -10,6 +10,7 @@ pub mod check;
 pub mod doctor;
 pub mod keys;
 pub mod lab;
+pub mod meter;
 pub mod read;
 pub mod status;
 pub mod up;
@@ -34,6 +35,7 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Capture(args) => capture::run(&args),
+        Command::Meter(args) => meter::run(&args),
         Command::Read(args) => read::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Drops(args) => status::run_drops(&args),

@@ -159,7 +159,7 @@ fn progress_bar(args: &ReadArgs) -> Option<ProgressBar> {
 }
 
 /// 128 bits from the standard library's own source of randomness for hash maps.
-fn random_seed() -> u128 {
+pub(super) fn random_seed() -> u128 {
     let half = || u128::from(RandomState::new().hash_one(0));
     half() << 64 | half()
 }

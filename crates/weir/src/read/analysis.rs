@@ -33,6 +33,12 @@ pub struct FileOutcome {
 }
 
 impl Analysis {
+    /// One of nothing yet; `seed` keys the meter's tables.
+    pub fn new(seed: u128) -> Self {
+        let meter = Meter::new(MeterLimits::for_captures(), seed);
+        Self { meter, files: Vec::new(), span: None }
+    }
+
     /// Whether every file was read to its end.
     pub fn is_complete(&self) -> bool {
         self.files.iter().all(|file| file.error.is_none())
@@ -49,8 +55,7 @@ pub fn analyse(
     seed: u128,
     progress: &mut dyn FnMut(&Path, u64),
 ) -> Analysis {
-    let meter = Meter::new(MeterLimits::for_captures(), seed);
-    let mut analysis = Analysis { meter, files: Vec::new(), span: None };
+    let mut analysis = Analysis::new(seed);
     for path in files {
         let mut stats = CaptureStats::default();
         let result = CaptureReader::open(path).and_then(|mut reader| {
@@ -81,7 +86,8 @@ impl Analysis {
         Ok(())
     }
 
-    fn observe(&mut self, frames: &mut [Frame<'_>], icrc: Icrc) {
+    /// Takes in a batch of packets.
+    pub fn observe(&mut self, frames: &mut [Frame<'_>], icrc: Icrc) {
         for frame in frames {
             let parsed = parse_frame(frame);
             let now = frame.meta.time;
