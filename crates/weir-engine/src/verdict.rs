@@ -31,6 +31,36 @@ pub enum Verdict {
     Drop(DropReason),
 }
 
+impl Verdict {
+    /// Two bytes that stand for it, for records in memory.
+    pub fn code(self) -> [u8; 2] {
+        match self {
+            Verdict::Forward => [0, 0],
+            Verdict::Sealed => [1, 0],
+            Verdict::Opened => [2, 0],
+            Verdict::Clear(class) => [3, class as u8],
+            Verdict::Punt => [4, 0],
+            Verdict::Consumed => [5, 0],
+            Verdict::Drop(reason) => [6, reason as u8],
+        }
+    }
+
+    /// The inverse of [`Verdict::code`].
+    pub fn of_code(code: [u8; 2]) -> Option<Self> {
+        let index = usize::from(code[1]);
+        Some(match code[0] {
+            0 => Verdict::Forward,
+            1 => Verdict::Sealed,
+            2 => Verdict::Opened,
+            3 => Verdict::Clear(*FrameClass::ALL.get(index)?),
+            4 => Verdict::Punt,
+            5 => Verdict::Consumed,
+            6 => Verdict::Drop(*DropReason::ALL.get(index)?),
+            _ => return None,
+        })
+    }
+}
+
 macro_rules! drop_reasons {
     ($($(#[doc = $doc:literal])+ $name:ident = $text:literal,)+) => {
         /// Why a packet was dropped.
@@ -104,4 +134,21 @@ drop_reasons! {
     CipherRefused = "cipher_refused",
     /// Congestion was marked on a packet whose sender cannot hear of it (RFC 6040 s4.2).
     CongestionUnheard = "congestion_unheard",
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_verdict_survives_its_code() {
+        let simple =
+            [Verdict::Forward, Verdict::Sealed, Verdict::Opened, Verdict::Punt, Verdict::Consumed];
+        let clear = FrameClass::ALL.into_iter().map(Verdict::Clear);
+        let dropped = DropReason::ALL.iter().copied().map(Verdict::Drop);
+        for verdict in simple.into_iter().chain(clear).chain(dropped) {
+            assert_eq!(Verdict::of_code(verdict.code()), Some(verdict));
+        }
+        assert_eq!(Verdict::of_code([u8::MAX; 2]), None);
+    }
 }
