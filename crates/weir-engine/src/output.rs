@@ -5,6 +5,8 @@ use std::ops::Range;
 
 use weir_wire::frame::{Frame, Offload};
 
+use crate::verdict::Verdict;
+
 /// Where a packet goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
@@ -48,6 +50,8 @@ pub struct Output {
     pub packets: Vec<Packet>,
     /// Their pieces.
     pub parts: Vec<Part>,
+    /// What became of each frame of the batch, in its order.
+    pub verdicts: Vec<Verdict>,
     /// Bytes made by the engine. Its length is fixed at start; `used` of it are in use.
     arena: Vec<u8>,
     used: usize,
@@ -63,6 +67,7 @@ impl Output {
     pub fn clear(&mut self) {
         self.packets.clear();
         self.parts.clear();
+        self.verdicts.clear();
         self.used = 0;
     }
 

@@ -215,7 +215,9 @@ impl Engine {
             let bytes = frame.len();
             parse_into(&mut parsed, frame.bytes(), frame.meta.link, frame.meta.original_len);
             let verdict = self.host_frame(now, index as u32, frame, &parsed);
-            self.counters.host.count(bytes, verdict.unwrap_or_else(Verdict::Drop));
+            let verdict = verdict.unwrap_or_else(Verdict::Drop);
+            self.output.verdicts.push(verdict);
+            self.counters.host.count(bytes, verdict);
         }
     }
 
@@ -235,6 +237,7 @@ impl Engine {
                     send_whole(output, Destination::Host, index as u32, &frames[index]);
                 }
             }
+            self.output.verdicts.push(verdict);
             self.counters.wire.count(bytes, verdict);
         }
         self.gather.finish(frames, &mut self.output);

@@ -50,8 +50,8 @@ pub use guard::{Guard, GuardCounters, GuardError, GuardMode};
 pub use interface::{Interface, LinkCounters};
 pub use memory::MemoryPort;
 pub use packet::{
-    FilterError, KernelFilter, ListenOptions, OpenError, PacketListener, PacketOptions, PacketPort,
-    RETIRE_AFTER_MS,
+    FilterError, FrameFilter, KernelFilter, ListenOptions, OpenError, PacketListener,
+    PacketOptions, PacketPort, RETIRE_AFTER_MS,
 };
 pub use port::{BATCH, Outgoing, Port, PortCounters, Transmitted};
 pub use sys::poll::wait;

@@ -13,10 +13,12 @@
 //! still reads their pages.
 
 mod filter;
+mod frame_filter;
 mod listener;
 mod open;
 
 pub use filter::{FilterError, KernelFilter};
+pub use frame_filter::FrameFilter;
 pub use listener::{ListenOptions, PacketListener, RETIRE_AFTER_MS};
 pub(crate) use open::Opening;
 pub use open::{Fanout, FanoutMode, OpenError, PacketOptions};
@@ -43,8 +45,6 @@ use crate::vnet::{VNET_HEADER_LEN, VnetHeader, shifted};
 const SUPER_PACKET_LEN_MAX: usize = 65_536 + 22;
 /// Super-packets handed over in one batch: what they fill stays in a second-level cache.
 const SUPER_PACKETS: usize = 16;
-/// Times a frame is offered again to a full queue before it is dropped and counted.
-const SEND_ATTEMPTS: u32 = 4;
 const VLAN_TAG_LEN: usize = 4;
 const ETHERTYPE_VLAN: u16 = 0x8100;
 
@@ -64,6 +64,7 @@ pub struct PacketPort {
     at_open: LinkCounters,
     counters: PortCounters,
     accept_cut: bool,
+    send_attempts: u32,
     /// Sends that the device dropped and told us of: also in its own count.
     refused_by_device: u64,
 }
@@ -153,7 +154,7 @@ impl PacketPort {
             self.counters.send_too_large += unfit.len() as u64;
             return fit.iter().map(|frame| self.transmit_batch(std::slice::from_ref(frame))).sum();
         }
-        let Self { batch, direct, queued, counters, refused_by_device, .. } = self;
+        let Self { batch, direct, queued, counters, refused_by_device, send_attempts, .. } = self;
         let sender = if frames.first().is_some_and(is_super) { queued } else { direct };
         let mut lost = [false; BATCH];
         let mut attempts = 0;
@@ -161,7 +162,7 @@ impl PacketPort {
             let full = matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::EAGAIN));
             *refused_by_device += u64::from(error.raw_os_error() == Some(libc::ENOBUFS));
             attempts += 1;
-            if full && attempts < SEND_ATTEMPTS {
+            if full && attempts < *send_attempts {
                 // The receiver may be waiting for this very core.
                 std::thread::yield_now();
                 return true;

@@ -316,9 +316,10 @@ impl Tool {
         let number = match self {
             Tool::Tcpdump => before(&words, "packets captured"),
             Tool::Netsniff => before(&words, "packets passed filter"),
+            // Behind a line that it wrote over.
             Tool::Dumpcap => words
-                .lines()
-                .find_map(|line| line.strip_prefix("Packets captured: ")?.trim().parse().ok()),
+                .split_once("Packets captured: ")
+                .and_then(|(_, rest)| rest.split_whitespace().next()?.parse().ok()),
             Tool::WeirCapture => json(&finished.stdout, "/packets/written"),
             Tool::WeirMeter => {
                 let checked = json(&finished.stdout, "/rdma/icrc_ok");

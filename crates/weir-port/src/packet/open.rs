@@ -59,6 +59,8 @@ pub struct PacketOptions {
     /// Hand over frames that are cut short, by the filter's length or for want of room, and frames
     /// with metadata that contradict them: good to look at, not to forward.
     pub accept_cut: bool,
+    /// Times a frame is offered to a full queue before it is dropped and counted.
+    pub send_attempts: u32,
 }
 
 impl Default for PacketOptions {
@@ -73,6 +75,7 @@ impl Default for PacketOptions {
             outgoing: false,
             filter: None,
             accept_cut: false,
+            send_attempts: 4,
         }
     }
 }
@@ -200,6 +203,7 @@ impl PacketPort {
             at_open,
             counters: PortCounters::default(),
             accept_cut: options.accept_cut,
+            send_attempts: options.send_attempts,
             refused_by_device: 0,
         })
     }

@@ -30,6 +30,7 @@ struct Program {
 }
 
 type Create = unsafe extern "C" fn(*const c_char, *mut c_char) -> *mut c_void;
+type OpenDead = unsafe extern "C" fn(c_int, c_int) -> *mut c_void;
 type Activate = unsafe extern "C" fn(*mut c_void) -> c_int;
 type Compile = unsafe extern "C" fn(*mut c_void, *mut Program, *const c_char, c_int, u32) -> c_int;
 type FreeCode = unsafe extern "C" fn(*mut Program);
@@ -39,6 +40,7 @@ type Close = unsafe extern "C" fn(*mut c_void);
 /// The functions used of `pcap/pcap.h`; `pcap_t` is opaque.
 struct Library {
     create: Create,
+    open_dead: OpenDead,
     activate: Activate,
     compile: Compile,
     free_code: FreeCode,
@@ -63,6 +65,7 @@ impl Library {
         unsafe {
             Ok(Self {
                 create: transmute::<*mut c_void, Create>(find(c"pcap_create")?),
+                open_dead: transmute::<*mut c_void, OpenDead>(find(c"pcap_open_dead")?),
                 activate: transmute::<*mut c_void, Activate>(find(c"pcap_activate")?),
                 compile: transmute::<*mut c_void, Compile>(find(c"pcap_compile")?),
                 free_code: transmute::<*mut c_void, FreeCode>(find(c"pcap_freecode")?),
@@ -114,9 +117,33 @@ pub(crate) fn compile(
     if unsafe { (library.activate)(pointer.as_ptr()) } < 0 {
         return Err(CompilerError::Interface(handle.error()));
     }
+    compile_with(&handle, &expression)
+}
+
+/// Compiles `expression` for whole Ethernet frames in memory, their VLAN tags in place.
+pub(crate) fn compile_for_frames(
+    expression: &str,
+) -> Result<Vec<FilterInstruction>, CompilerError> {
+    const ETHERNET: c_int = 1;
+    const FRAME_LEN_MAX: c_int = 262_144;
+    let zero = |_| CompilerError::Expression("a zero byte cannot stand in it".to_owned());
+    let expression = CString::new(expression).map_err(zero)?;
+    let library = Library::load()?;
+    // SAFETY: two numbers; libpcap makes a handle that no interface stands behind.
+    let pointer = unsafe { (library.open_dead)(ETHERNET, FRAME_LEN_MAX) };
+    let no_memory = || CompilerError::Library("libpcap has no memory".to_owned());
+    let pointer = NonNull::new(pointer).ok_or_else(no_memory)?;
+    compile_with(&Handle { library: &library, pointer }, &expression)
+}
+
+fn compile_with(
+    handle: &Handle<'_>,
+    expression: &CStr,
+) -> Result<Vec<FilterInstruction>, CompilerError> {
+    let (library, pointer) = (handle.library, handle.pointer);
     let mut program = Program { len: 0, instructions: null_mut() };
     const OPTIMIZE: c_int = 1;
-    // SAFETY: an active handle, a program to fill and a closed string.
+    // SAFETY: a handle that is active or dead, a program to fill and a closed string.
     let result = unsafe {
         let (pointer, expression) = (pointer.as_ptr(), expression.as_ptr());
         (library.compile)(pointer, &mut program, expression, OPTIMIZE, NETMASK_UNKNOWN)

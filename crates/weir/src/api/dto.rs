@@ -2,6 +2,7 @@
 //! types may change behind it.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use weir_engine::counters::{PeerCounters, SideCounters};
@@ -10,11 +11,50 @@ use weir_engine::verdict::DropReason;
 use weir_port::PortCounters;
 
 /// One request, one line of JSON to the control socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(tag = "command", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Request {
     /// Answered by [`Response::Status`].
     Status,
+    /// Answered by [`Response::Evidence`].
+    EvidenceCut(CutRequest),
+}
+
+/// Which packets of the evidence rings are wanted. Several values of one term: any of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct CutRequest {
+    /// Of this pair; absent: of all.
+    pub pair: Option<String>,
+    /// The last so many milliseconds; absent: all.
+    pub last_ms: Option<u64>,
+    /// pcap-filter(7).
+    pub expression: Option<String>,
+    /// RDMA packets to (datagrams: or from) these queue pairs.
+    pub queue_pairs: Vec<u32>,
+    /// RDMA packets with these opcodes.
+    pub opcodes: Vec<u8>,
+    /// RDMA packets with these partition keys.
+    pub partition_keys: Vec<u16>,
+    /// RDMA packets whose ICRC is wrong.
+    pub bad_icrc: bool,
+    /// RDMA negative acknowledgments.
+    pub nak: bool,
+    /// RDMA congestion notifications.
+    pub cnp: bool,
+    /// Only what was dropped.
+    pub dropped: bool,
+}
+
+/// A capture that was cut.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct CutReport {
+    /// Where it is; whoever asked takes it away.
+    pub path: PathBuf,
+    /// Packets in it.
+    pub packets: u64,
+    /// Its size.
+    pub bytes: u64,
 }
 
 /// One answer, one line of JSON.
@@ -23,6 +63,8 @@ pub enum Request {
 pub enum Response {
     /// The gateway's counters.
     Status(Box<Snapshot>),
+    /// A capture is there.
+    Evidence(CutReport),
     /// Why there is none.
     Error(String),
 }
@@ -116,6 +158,48 @@ pub struct PairSnapshot {
     pub flows: u64,
     /// Flows that a full table pushed out.
     pub flows_evicted: u64,
+    /// The last packets, where they are kept.
+    #[serde(default)]
+    pub evidence: Option<EvidenceSnapshot>,
+    /// Copies of packets.
+    #[serde(default)]
+    pub mirrors: Vec<MirrorSnapshot>,
+}
+
+/// An evidence ring.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct EvidenceSnapshot {
+    /// Packets in it.
+    pub packets: u64,
+    /// Their bytes in memory.
+    pub bytes: u64,
+    /// What it can hold.
+    pub capacity_bytes: u64,
+    /// Packets recorded since the start.
+    pub recorded: u64,
+    /// Of those, cut to the snap length.
+    pub cut: u64,
+    /// Of those, forgotten to make room.
+    pub overwritten: u64,
+    /// Age of the oldest packet in it.
+    pub oldest_seconds: Option<f64>,
+}
+
+/// A mirror.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct MirrorSnapshot {
+    /// Its name.
+    pub name: String,
+    /// The interface that copies leave by.
+    pub port: String,
+    /// Packets that were chosen: mirrored and dropped ones.
+    pub chosen: u64,
+    /// Copies that the port took.
+    pub mirrored: u64,
+    /// Of those, cut.
+    pub truncated: u64,
+    /// Copies that the port did not take.
+    pub dropped: u64,
 }
 
 /// One side of a pair: received = forwarded + sealed + opened + clear + punted + consumed +

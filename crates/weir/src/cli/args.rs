@@ -7,6 +7,7 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand};
 
 use super::capture::CaptureArgs;
+use super::evidence::EvidenceArgs;
 use super::lab::LabArgs;
 use super::meter::MeterArgs;
 use super::read::ReadArgs;
@@ -67,6 +68,8 @@ pub enum Command {
     /// List what a running gateway dropped, with the meaning of every reason
     #[command(after_help = DROPS_HELP)]
     Drops(StatusArgs),
+    /// Take out the packets that a running gateway remembers
+    Evidence(EvidenceArgs),
     /// Try it all on this machine: test hosts, traffic, gateways, in network namespaces
     Lab(LabArgs),
     /// Make identities of gateways, and keys for security associations

@@ -256,14 +256,14 @@ fn number(text: &str) -> Result<u32, String> {
     number.map_err(|_| format!("{text} is no number (decimal, or hex as 0x1f)"))
 }
 
-fn queue_pair(text: &str) -> Result<Qpn, String> {
+pub(super) fn queue_pair(text: &str) -> Result<Qpn, String> {
     match number(text)? {
         value @ 0..=0xff_ffff => Ok(Qpn::new(value)),
         _ => Err("a queue pair number has 24 bits".to_owned()),
     }
 }
 
-fn partition_key(text: &str) -> Result<PartitionKey, String> {
+pub(super) fn partition_key(text: &str) -> Result<PartitionKey, String> {
     let wide = |_| "a partition key has 16 bits".to_owned();
     Ok(PartitionKey(u16::try_from(number(text)?).map_err(wide)?))
 }

@@ -8,6 +8,7 @@ pub mod args;
 pub mod capture;
 pub mod check;
 pub mod doctor;
+pub mod evidence;
 pub mod keys;
 pub mod lab;
 pub mod meter;
@@ -35,6 +36,7 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Capture(args) => capture::run(&args),
+        Command::Evidence(args) => evidence::run(&args),
         Command::Meter(args) => meter::run(&args),
         Command::Read(args) => read::run(&args),
         Command::Status(args) => status::run(&args),

@@ -50,17 +50,23 @@ pub fn run_drops(args: &StatusArgs) -> Result<ExitCode> {
 }
 
 fn ask(args: &StatusArgs) -> Result<Snapshot> {
-    let socket = find_socket(&args.run_dir, args.name.as_deref())?;
+    ask_status(&args.run_dir, args.name.as_deref())
+}
+
+/// What the gateway called `name`, or the only one, says of itself.
+pub(super) fn ask_status(run_dir: &Path, name: Option<&str>) -> Result<Snapshot> {
+    let socket = find_socket(run_dir, name)?;
     let response = control::ask(&socket, Request::Status).with_context(|| {
         format!("no gateway answers at {}; is it running, and are you root?", socket.display())
     })?;
     match response {
         Response::Status(snapshot) => Ok(*snapshot),
         Response::Error(error) => bail!("the gateway says: {error}"),
+        Response::Evidence(_) => bail!("the gateway answers another question"),
     }
 }
 
-fn find_socket(run_dir: &Path, name: Option<&str>) -> Result<PathBuf> {
+pub(super) fn find_socket(run_dir: &Path, name: Option<&str>) -> Result<PathBuf> {
     if let Some(name) = name {
         return Ok(run_dir.join(format!("{name}.sock")));
     }
@@ -209,6 +215,21 @@ fn pair_table(text: &mut String, pair: &PairSnapshot) {
     }
     if let Some(keying) = &pair.keying {
         handshake_lines(text, keying);
+    }
+    if let Some(ring) = &pair.evidence {
+        let _ = writeln!(text, "  evidence: {}", super::evidence::describe(ring));
+    }
+    for mirror in &pair.mirrors {
+        let _ = writeln!(
+            text,
+            "  mirror {} to {}: {} chosen, {} mirrored, {} of them cut, {} dropped",
+            mirror.name,
+            mirror.port,
+            mirror.chosen,
+            mirror.mirrored,
+            mirror.truncated,
+            mirror.dropped,
+        );
     }
     let rdma = &pair.rdma;
     if rdma.packets > 0 {

@@ -56,6 +56,25 @@
 //! active_timeout_s = 30           # [30] a flow's record ends after so long, the flow goes on
 //! idle_timeout_s = 15             # [15] a flow ends after so long without a packet
 //!
+//! [evidence]                      # keep the last packets in memory; absent: none
+//! memory_mib = 64                 # [64] a pair; 0: none
+//! snap = 0                        # [0: whole] bytes kept of each packet
+//!
+//! [[mirror]]                      # a copy of what the host says and hears; several allowed
+//! name = "ids"                    # unique
+//! pair = "port0"                  # [the only pair]
+//! port = "mon0"                   # the interface that copies leave by
+//! direction = "both"              # [both] both | from_host | to_host
+//! filter = "udp port 4791"        # [all] pcap-filter, as `weir capture` takes it
+//! queue_pairs = [17]              # [all] RDMA packets to (datagrams: or from) these
+//! snap = 0                        # [0: whole] bytes of each packet
+//! encapsulation = "vxlan"         # [none] none | vxlan | erspan2 | erspan3
+//! local = "192.0.2.1"             # encapsulated: outer addresses, IPv4
+//! remote = "192.0.2.9"
+//! remote_mac = "02:00:00:00:00:09"  # of `remote`, or of the router on the way there
+//! id = 7                          # [1] VXLAN network (24 bits) or ERSPAN session (10 bits)
+//! leak_plaintext_on_wire = false  # [false] allow `port` to be a wire port of a sealing gateway
+//!
 //! [[export]]                      # a collector of flow records; several allowed
 //! collector = "udp://192.0.2.9:2055"  # udp | tcp | tls
 //! format = "ipfix"                # netflow5 | netflow9 | ipfix; NetFlow by UDP only
@@ -71,7 +90,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -102,6 +121,10 @@ pub struct File {
     pub keying: Option<Keying>,
     /// `[limits]`.
     pub limits: Option<Limits>,
+    /// `[evidence]`.
+    pub evidence: Option<Evidence>,
+    /// `[[mirror]]`, each with the place of its header.
+    pub mirrors: Vec<(Range<usize>, Mirror)>,
     /// `[[export]]`, each with the place of its header.
     pub exports: Vec<(Range<usize>, Export)>,
 }
@@ -335,6 +358,66 @@ pub struct Limits {
     pub idle_timeout_s: Option<Spanned<u32>>,
 }
 
+/// `[evidence]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs, reason = "the keys are documented in the format above")]
+pub struct Evidence {
+    pub memory_mib: Option<Spanned<u32>>,
+    pub snap: Option<u32>,
+}
+
+/// `[[mirror]]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs, reason = "the keys are documented in the format above")]
+pub struct Mirror {
+    pub name: Spanned<String>,
+    pub pair: Option<Spanned<String>>,
+    pub port: Spanned<String>,
+    #[serde(default)]
+    pub direction: MirrorDirection,
+    pub filter: Option<Spanned<String>>,
+    pub queue_pairs: Option<Spanned<Vec<u32>>>,
+    pub snap: Option<u32>,
+    #[serde(default)]
+    pub encapsulation: MirrorEncapsulation,
+    pub local: Option<Spanned<Ipv4Addr>>,
+    pub remote: Option<Spanned<Ipv4Addr>>,
+    pub remote_mac: Option<Spanned<String>>,
+    pub id: Option<Spanned<u32>>,
+    #[serde(default)]
+    pub leak_plaintext_on_wire: bool,
+}
+
+/// Which packets are copied, seen from the host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MirrorDirection {
+    /// All.
+    #[default]
+    Both,
+    /// What it says.
+    FromHost,
+    /// What it hears.
+    ToHost,
+}
+
+/// What a copy travels in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MirrorEncapsulation {
+    /// Nothing: an analyser is on the port's cable.
+    #[default]
+    None,
+    /// VXLAN (RFC 7348), UDP port 4789.
+    Vxlan,
+    /// ERSPAN type II (draft-foschiano-erspan), in GRE.
+    Erspan2,
+    /// ERSPAN type III, with a time stamp.
+    Erspan3,
+}
+
 /// `[[export]]`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -425,8 +508,7 @@ pub fn parse(source: &str, problems: &mut Problems) -> File {
     let (document, errors) = DeTable::parse_recoverable(source);
     for error in &errors {
         let what = format!("not TOML: {}", error.message().trim());
-        let remedy =
-            "see https://toml.io; tables are [gateway], [[pair]], [[peer]], [[export]], [limits]";
+        let remedy = "see https://toml.io; `weir check --help` shows the tables";
         problems.error(error.span().unwrap_or(0..0), what, remedy);
     }
     let mut file = File::default();
@@ -438,13 +520,16 @@ pub fn parse(source: &str, problems: &mut Problems) -> File {
             "gateway" => file.gateway = table(value, problems),
             "keying" => file.keying = table(value, problems),
             "limits" => file.limits = table(value, problems),
+            "evidence" => file.evidence = table(value, problems),
+            "mirror" => file.mirrors = tables("mirror", value, problems),
             "pair" => file.pairs = tables("pair", value, problems),
             "peer" => file.peers = tables("peer", value, problems),
             "export" => file.exports = tables("export", value, problems),
             unknown => problems.error(
                 name.span(),
                 format!("unknown table `{unknown}`"),
-                "the tables are [gateway], [[pair]], [[peer]], [keying], [[export]] and [limits]",
+                "the tables are [gateway], [[pair]], [[peer]], [keying], [[export]], [[mirror]], \
+                 [evidence] and [limits]",
             ),
         }
     }

@@ -10,6 +10,8 @@ pub mod problem;
 pub mod resolve;
 pub mod settings;
 
+mod watching;
+
 use std::io::Read;
 use std::path::Path;
 

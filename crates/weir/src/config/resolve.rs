@@ -17,6 +17,7 @@ use super::key::{KeyError, KeySource, Keys};
 use super::keying;
 use super::problem::Problems;
 use super::settings::*;
+use super::watching;
 
 /// How keys that this user may not read are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,9 +74,19 @@ pub fn resolve(file: File, directory: &Path, problems: &mut Problems) -> Option<
         );
     }
     let limits = resolve_limits(file.limits.unwrap_or_default(), problems);
+    let evidence = watching::evidence(file.evidence.as_ref(), problems);
+    let mirrors = watching::mirrors(&file.mirrors, &pairs, problems);
     let gateway = gateway?;
     let collectors = export::resolve(&file.exports, directory, &gateway.state_dir, problems);
-    (!problems.refused()).then_some(Settings { gateway, pairs, limits, collectors, keying })
+    (!problems.refused()).then_some(Settings {
+        gateway,
+        pairs,
+        limits,
+        evidence,
+        mirrors,
+        collectors,
+        keying,
+    })
 }
 
 /// Reads every key once, and refuses what would repeat a nonce.

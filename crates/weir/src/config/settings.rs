@@ -1,14 +1,17 @@
 //! What a configuration means: typed, with units, every default filled in and the whole consistent.
 //! A `Settings` exists only if nothing in the file was wrong.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
 use weir_engine::policy::{Action, FrameActions, FrameClass};
 use weir_engine::tunnel::key::PublicKey;
+use weir_store::evidence::EvidenceOptions;
 use weir_store::sink::Collector;
 
-pub use super::file::{Cipher, Driver, Encapsulation, Icrc, Mode, OnFailure, Unprotected};
+pub use super::file::{
+    Cipher, Driver, Encapsulation, Icrc, MirrorDirection, Mode, OnFailure, Unprotected,
+};
 
 use super::address::{InterfaceAddress, Prefix};
 use super::key::KeySource;
@@ -55,6 +58,10 @@ pub struct Settings {
     pub pairs: Vec<Pair>,
     /// Bounds of its tables.
     pub limits: Limits,
+    /// What is kept of the last packets, a pair; `None`: nothing.
+    pub evidence: Option<EvidenceOptions>,
+    /// Who gets copies of packets.
+    pub mirrors: Vec<Mirror>,
     /// Who gets flow records.
     pub collectors: Vec<Collector>,
     /// How keys are agreed with peers that have a public key.
@@ -275,4 +282,51 @@ pub struct Limits {
     pub active_timeout_s: u32,
     /// A flow ends after so many seconds without a packet.
     pub idle_timeout_s: u32,
+}
+
+/// A copy of chosen packets of one pair, in clear.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mirror {
+    /// Unique in the gateway.
+    pub name: String,
+    /// The pair's name.
+    pub pair: String,
+    /// The interface that copies leave by.
+    pub port: String,
+    /// Which packets.
+    pub direction: MirrorDirection,
+    /// pcap-filter(7).
+    pub filter: Option<String>,
+    /// RDMA packets to these queue pairs, or from them where a packet says so; empty: all packets.
+    pub queue_pairs: Vec<u32>,
+    /// Bytes of each packet; absent: all.
+    pub snap_bytes: Option<u32>,
+    /// What a copy travels in; absent: as it is.
+    pub tunnel: Option<MirrorTunnel>,
+}
+
+/// The way to a remote analyser.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MirrorTunnel {
+    /// Its form.
+    pub form: TunnelForm,
+    /// Outer source.
+    pub local: Ipv4Addr,
+    /// Outer destination.
+    pub remote: Ipv4Addr,
+    /// The next station on the way there.
+    pub remote_mac: [u8; 6],
+    /// VXLAN network identifier, or ERSPAN session.
+    pub id: u32,
+}
+
+/// What a copy travels in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TunnelForm {
+    /// VXLAN (RFC 7348).
+    Vxlan,
+    /// ERSPAN type II.
+    Erspan2,
+    /// ERSPAN type III.
+    Erspan3,
 }

@@ -32,6 +32,12 @@ pub mod relay;
 pub mod front_end;
 pub mod front_end_socket;
 
+pub mod bystanders;
+
+pub mod mirror;
+
+pub mod evidence;
+
 pub mod show;
 
 pub mod control;

@@ -12,6 +12,8 @@ use weir_engine::verdict::Side;
 use weir_port::{BATCH, Outgoing, Port, PortCounters};
 use weir_wire::frame::{Frame, Offload, Time};
 
+use super::bystanders::Bystanders;
+
 /// Pieces in one call of [`Port::transmit`]: a batch of super-packets of as many segments as a
 /// batch has frames would be 4096; a call is ended early instead.
 const PIECES: usize = 512;
@@ -49,15 +51,17 @@ pub struct PortsCounters {
 pub struct Relay {
     ports: Ports,
     engine: Engine,
+    bystanders: Bystanders,
     returned: Vec<(Vec<u8>, Offload)>,
     withheld: u64,
     rounds: u32,
 }
 
 impl Relay {
-    /// A relay between `ports`, decided by `engine`.
-    pub fn new(ports: Ports, engine: Engine) -> Self {
-        Self { ports, engine, returned: Vec::with_capacity(RETURNED_MAX), withheld: 0, rounds: 0 }
+    /// A relay between `ports`, decided by `engine`, watched by `bystanders`.
+    pub fn new(ports: Ports, engine: Engine, bystanders: Bystanders) -> Self {
+        let returned = Vec::with_capacity(RETURNED_MAX);
+        Self { ports, engine, bystanders, returned, withheld: 0, rounds: 0 }
     }
 
     /// Moves what waits, at most a batch from each port, and returns how many frames those were.
@@ -71,11 +75,13 @@ impl Relay {
     pub fn round(&mut self, keep: &mut dyn FnMut(&mut Engine) -> bool) -> io::Result<usize> {
         self.rounds = self.rounds.wrapping_add(1);
         let own_is_due = self.rounds.is_multiple_of(OWN_ROUNDS);
-        let Self { ports, engine, returned, withheld, .. } = self;
+        let Self { ports, engine, bystanders, returned, withheld, .. } = self;
         let Ports { host, wire, own } = ports;
         let mut moved = host.receive(&mut |frames| {
             let now = frames[0].meta.time;
+            bystanders.from_host(frames);
             let output = engine.process(now, Side::Host, frames);
+            bystanders.decided(&output.verdicts);
             deliver(output, frames, Destination::Wire, wire.as_mut());
             hold_back(output, frames, returned);
         })?;
@@ -87,6 +93,7 @@ impl Relay {
             engine.process(now, Side::Wire, frames);
             let kept = keep(engine);
             let output = engine.output();
+            bystanders.from_wire(frames, &output.verdicts, kept);
             if kept {
                 deliver(output, frames, Destination::Host, host.as_mut());
             } else {
@@ -106,8 +113,10 @@ impl Relay {
         Ok(moved)
     }
 
-    /// Sends what the gateway itself has to say. Call it ten times a second.
+    /// Sends what the gateway itself has to say, and looks after the bystanders. Call it ten times
+    /// a second.
     pub fn tick(&mut self, now: Time) {
+        self.bystanders.tick();
         let output = self.engine.tick(now);
         deliver(output, &[], Destination::Wire, self.ports.wire.as_mut());
     }
@@ -126,6 +135,11 @@ impl Relay {
         let descriptors: ArrayVec<RawFd, 3> =
             ports.iter().flatten().filter_map(|port| port.poll_fd()).collect();
         weir_port::wait(&descriptors, timeout).map(drop)
+    }
+
+    /// Who watches.
+    pub fn bystanders(&mut self) -> &mut Bystanders {
+        &mut self.bystanders
     }
 
     /// The engine.

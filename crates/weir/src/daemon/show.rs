@@ -8,11 +8,13 @@ use weir_port::GuardCounters;
 use weir_store::sink::CollectorCounters;
 use weir_wire::frame::Time;
 
+use super::evidence;
 use super::keying::KeyingStatus;
+use super::mirror::{Mirror, MirrorCounters};
 use super::relay::Relay;
 use crate::api::dto::{
-    ExportSnapshot, KeyingSnapshot, PairSnapshot, PeerKeyingSnapshot, PeerSnapshot, RdmaSnapshot,
-    SideSnapshot,
+    ExportSnapshot, KeyingSnapshot, MirrorSnapshot, PairSnapshot, PeerKeyingSnapshot, PeerSnapshot,
+    RdmaSnapshot, SideSnapshot,
 };
 use crate::config::keying::public_text;
 use crate::config::settings::{Driver, Pair};
@@ -21,6 +23,10 @@ use crate::config::settings::{Driver, Pair};
 pub fn pair(pair: &Pair, relay: &mut Relay, guard: &GuardCounters, now: Time) -> PairSnapshot {
     let ports = relay.port_counters();
     let withheld = relay.withheld();
+    let bystanders = relay.bystanders();
+    let ring = bystanders.evidence.as_ref();
+    let evidence = ring.map(|ring| evidence::show(&ring.counters(), now));
+    let mirrors = bystanders.mirrors.iter().map(mirror).collect();
     let engine = relay.engine();
     let peers = peers(engine, now);
     let counters = engine.counters().clone();
@@ -57,7 +63,15 @@ pub fn pair(pair: &Pair, relay: &mut Relay, guard: &GuardCounters, now: Time) ->
         }),
         flows: engine.meter().flows().len() as u64,
         flows_evicted: totals.flows_evicted,
+        evidence,
+        mirrors,
     }
+}
+
+fn mirror(mirror: &Mirror) -> MirrorSnapshot {
+    let MirrorCounters { chosen, mirrored, truncated, dropped } = mirror.counters();
+    let (name, port) = (mirror.settings().name.clone(), mirror.settings().port.clone());
+    MirrorSnapshot { name, port, chosen, mirrored, truncated, dropped }
 }
 
 /// What the guard kept from or took off the gateway's own network stack.

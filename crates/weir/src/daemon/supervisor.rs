@@ -11,20 +11,22 @@ use signal_hook::iterator::{Handle, Signals};
 use weir_store::sink::{Exporter, Interfaces};
 
 use super::control::{ControlSocket, Question};
+use super::evidence::{self, Holding};
 use super::front_end::{Base, FrontEnd};
 use super::front_end_socket::ClientEvent;
 use super::keying::{Keying, KeyingEnd, Peers};
 use super::lock::Locks;
+use super::mirror::Mirror;
 use super::notify::{self, Watchdog};
 use super::plan::{self, PairPlan};
 use super::preflight::{self, Administration};
 use super::prepare::{self, Prepared};
 use super::show;
 use super::state::{LostState, StateStore};
-use super::worker::{self, WorkerCommand, WorkerHandle, WorkerSetup};
-use crate::api::dto::{PairSnapshot, Request, Response, Snapshot};
+use super::worker::{self, NextMirror, WorkerCommand, WorkerHandle, WorkerSetup};
+use crate::api::dto::{CutRequest, PairSnapshot, Request, Response, Snapshot};
 use crate::config::policy::keyed_peers;
-use crate::config::settings::{OnFailure, Pair};
+use crate::config::settings::{self, OnFailure, Pair};
 use crate::config::{self, KeyAccess, Keys, Loaded, Problems, Settings};
 use crate::machine::Machine;
 
@@ -112,6 +114,7 @@ struct Gateway {
     keying: Vec<Option<Keying>>,
     exporter: Exporter,
     store: StateStore,
+    cuts: u64,
     _locks: Locks,
 }
 
@@ -126,6 +129,7 @@ impl Gateway {
         let epoch = 1;
         let plans = plan::plans(&settings, keys, &machine, &mut store, epoch)?;
 
+        evidence::clean(run_dir, &settings.gateway.name);
         let exporter = Exporter::start(&settings.collectors, worker::clock())
             .context("cannot export flow records")?;
 
@@ -148,8 +152,20 @@ impl Gateway {
                 let records = exporter.sender(interfaces);
                 let (pair, on_failure) = (pair.clone(), settings.gateway.on_failure);
                 let keying = ends[place].take();
-                let setup =
-                    WorkerSetup { pair, on_failure, limits, plan, reserver, records, keying };
+                let mirrors = mirrors_of(&pair.name, &settings);
+                let mirrors = mirrors.map(Mirror::open).collect::<Result<_>>()?;
+                let evidence = settings.evidence;
+                let setup = WorkerSetup {
+                    pair,
+                    on_failure,
+                    limits,
+                    evidence,
+                    mirrors,
+                    plan,
+                    reserver,
+                    records,
+                    keying,
+                };
                 WorkerHandle::start(setup).with_context(context)
             })
             .collect::<Result<_>>()?;
@@ -181,6 +197,7 @@ impl Gateway {
             keying,
             exporter,
             store,
+            cuts: 0,
             _locks: locks,
         })
     }
@@ -195,13 +212,7 @@ impl Gateway {
                     tracing::info!(signal, "stopping; nothing passes from now on");
                     return Ok(());
                 }
-                Ok(Event::Question(Question { request: Request::Status, answer })) => {
-                    let response = match self.snapshot() {
-                        Ok(snapshot) => Response::Status(Box::new(snapshot)),
-                        Err(error) => Response::Error(format!("{error:#}")),
-                    };
-                    let _ = answer.send(response);
-                }
+                Ok(Event::Question(question)) => self.answer(question),
                 Ok(Event::FrontEnd(pair, event)) => {
                     if let Some(front_end) = &mut self.front_ends[pair] {
                         front_end.handle(event, &mut self.workers[pair]);
@@ -229,6 +240,53 @@ impl Gateway {
         }
     }
 
+    fn answer(&mut self, question: Question) {
+        let Question { request, answer } = question;
+        let result = match request {
+            Request::Status => self.snapshot().map(|it| Response::Status(Box::new(it))),
+            Request::EvidenceCut(request) => match self.cut_evidence(request, answer.clone()) {
+                // The answer comes from a thread of its own.
+                Ok(()) => return,
+                Err(error) => Err(error),
+            },
+        };
+        let _ = answer.send(result.unwrap_or_else(|it| Response::Error(format!("{it:#}"))));
+    }
+
+    /// Has the evidence written and `answer` told.
+    fn cut_evidence(&mut self, request: CutRequest, answer: Sender<Response>) -> Result<()> {
+        let wanted = |name: &str| request.pair.as_ref().is_none_or(|pair| pair == name);
+        let mut holdings = Vec::new();
+        for (worker, pair) in self.workers.iter().zip(&self.settings.pairs) {
+            if !wanted(&pair.name) {
+                continue;
+            }
+            if let Some(packets) = worker.evidence()? {
+                let (host, wire) = (pair.host.clone(), pair.wire.clone());
+                holdings.push(Holding { host, wire, packets });
+            }
+        }
+        if holdings.is_empty() {
+            bail!(
+                "no packets are kept: add a table [evidence] to the configuration, or name a pair"
+            );
+        }
+        self.cuts += 1;
+        let gateway = &self.settings.gateway;
+        let file = format!("{}.evidence-{}-{}.pcapng", gateway.name, std::process::id(), self.cuts);
+        let path = gateway.run_dir.join(file);
+        let now = worker::clock();
+        std::thread::Builder::new().name("evidence".into()).spawn(move || {
+            let report = evidence::cut(path, &holdings, &request, now);
+            let response = match report {
+                Ok(report) => Response::Evidence(report),
+                Err(error) => Response::Error(format!("{error:#}")),
+            };
+            let _ = answer.send(response);
+        })?;
+        Ok(())
+    }
+
     /// Takes the configuration in as a whole, or says why not and goes on with the one at hand.
     fn reload(&mut self) {
         notify::reloading();
@@ -254,6 +312,7 @@ impl Gateway {
         for (front_end, prepared) in self.front_ends.iter().zip(&mut prepared) {
             front_end.iter().for_each(|it| it.extend(prepared));
         }
+        let mirrors = self.next_mirrors(&settings)?;
         for (worker, plan) in self.workers.iter_mut().zip(prepared) {
             let Err(error) = worker.offer(plan) else { continue };
             let error = error.context(format!("pair {}", worker.name));
@@ -269,6 +328,9 @@ impl Gateway {
         configure_keying(&settings, &keys, &self.keying);
         for (front_end, base) in self.front_ends.iter_mut().zip(bases) {
             front_end.iter_mut().for_each(|it| it.set_base(base.clone()));
+        }
+        for (worker, mirrors) in self.workers.iter().zip(mirrors) {
+            worker.tell(WorkerCommand::Mirrors(mirrors));
         }
         self.settings = settings;
         self.epoch += 1;
@@ -287,6 +349,18 @@ impl Gateway {
                 .with_context(|| format!("pair {}", worker.name))
         };
         self.workers.iter().zip(plans).map(prepare).collect()
+    }
+
+    /// Every pair's mirrors: those that stay, and new ones, open.
+    fn next_mirrors(&self, settings: &Settings) -> Result<Vec<Vec<NextMirror>>> {
+        let next = |mirror: &settings::Mirror| {
+            if self.settings.mirrors.contains(mirror) {
+                return Ok(NextMirror::Kept(mirror.clone()));
+            }
+            Ok(NextMirror::New(Box::new(Mirror::open(mirror)?)))
+        };
+        let pairs = settings.pairs.iter();
+        pairs.map(|pair| mirrors_of(&pair.name, settings).map(next).collect()).collect()
     }
 
     fn snapshot(&self) -> Result<Snapshot> {
@@ -367,6 +441,13 @@ fn lock_names(settings: &Settings) -> Vec<String> {
     names
 }
 
+fn mirrors_of<'s>(
+    pair: &str,
+    settings: &'s Settings,
+) -> impl Iterator<Item = &'s settings::Mirror> {
+    settings.mirrors.iter().filter(move |mirror| mirror.pair == pair)
+}
+
 /// What differs that a running gateway cannot change.
 fn needs_restart(old: &Settings, new: &Settings) -> Option<String> {
     if old.gateway != new.gateway {
@@ -380,6 +461,9 @@ fn needs_restart(old: &Settings, new: &Settings) -> Option<String> {
     }
     if old.limits != new.limits {
         return Some("[limits]".into());
+    }
+    if old.evidence != new.evidence {
+        return Some("[evidence]".into());
     }
     let ports = |pairs: &[Pair]| -> Vec<_> {
         pairs

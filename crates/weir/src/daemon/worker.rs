@@ -13,10 +13,13 @@ use weir_port::{
     Guard, GuardMode, Interface, PacketOptions, PacketPort, Port, TapOptions, TapPort, XdpOptions,
     XdpPort,
 };
+use weir_store::evidence::{EvidenceOptions, EvidenceRing, Snapshot};
 use weir_store::sink::RecordSender;
 use weir_wire::frame::Time;
 
+use super::bystanders::Bystanders;
 use super::keying::KeyingEnd;
+use super::mirror::{self, Mirror};
 use super::prepare::{Kept, NextKept, Prepared, Running};
 use super::relay::{Ports, Relay};
 use super::show;
@@ -60,7 +63,6 @@ const ETHERNET_LEN: usize = 14;
 const INTERFACE_NAME_MAX: usize = 15;
 
 /// What a worker can be told.
-#[derive(Debug)]
 pub enum WorkerCommand {
     /// Say whether this plan can be taken, and hold it.
     Prepare(Box<Prepared>, Sender<Result<(), PolicyError>>),
@@ -69,6 +71,10 @@ pub enum WorkerCommand {
     Commit,
     /// Forget the plan that is held.
     Discard,
+    /// From now on, these mirrors.
+    Mirrors(Vec<NextMirror>),
+    /// Send what the evidence ring holds; nothing where there is none.
+    Evidence(Sender<Option<Snapshot>>),
     /// Send the counters.
     Snapshot(Sender<PairSnapshot>),
     /// Send what front ends must know.
@@ -86,8 +92,15 @@ pub struct WorkerUsage {
     pub wanted: Vec<(usize, [[u8; 16]; 2])>,
 }
 
+/// A mirror after a reload.
+pub enum NextMirror {
+    /// A new one, open.
+    New(Box<Mirror>),
+    /// The one that was made from the same settings, with its counters.
+    Kept(mirror::Settings),
+}
+
 /// All that a worker needs to start.
-#[derive(Debug)]
 pub struct WorkerSetup {
     /// The ports and how to drive them.
     pub pair: Pair,
@@ -95,6 +108,10 @@ pub struct WorkerSetup {
     pub on_failure: OnFailure,
     /// Bounds of its tables.
     pub limits: Limits,
+    /// What is kept of the last packets.
+    pub evidence: Option<EvidenceOptions>,
+    /// Copies of packets.
+    pub mirrors: Vec<Mirror>,
     /// What it does first.
     pub plan: Prepared,
     /// Whom to ask for sequence numbers.
@@ -183,6 +200,19 @@ impl WorkerHandle {
         answers.recv_timeout(ANSWER_TIMEOUT).context("does not answer")
     }
 
+    /// What its evidence ring holds; `None`: it has none.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn evidence(&self) -> Result<Option<Snapshot>> {
+        let (answer, answers) = channel();
+        if !self.tell(WorkerCommand::Evidence(answer)) {
+            bail!("pair {} takes no commands", self.name);
+        }
+        let answer = answers.recv_timeout(ANSWER_TIMEOUT);
+        answer.with_context(|| format!("pair {} does not answer", self.name))
+    }
+
     /// Tells it something; false when it ended or does not take commands any more.
     pub fn tell(&self, command: WorkerCommand) -> bool {
         self.commands.try_send(command).is_ok()
@@ -223,7 +253,17 @@ struct Worker {
 
 impl Worker {
     fn new(setup: WorkerSetup, commands: Receiver<WorkerCommand>) -> Result<Self> {
-        let WorkerSetup { pair, on_failure, limits, plan, reserver, records, keying } = setup;
+        let WorkerSetup {
+            pair,
+            on_failure,
+            limits,
+            evidence,
+            mirrors,
+            plan,
+            reserver,
+            records,
+            keying,
+        } = setup;
         let mode = match on_failure {
             OnFailure::Closed => GuardMode::Closed,
             OnFailure::Open => GuardMode::OpenOnFailure,
@@ -249,7 +289,7 @@ impl Worker {
         let (answer, answers) = channel();
         Ok(Self {
             pair,
-            relay: Relay::new(ports, engine),
+            relay: Relay::new(ports, engine, Bystanders::new(evidence, mirrors)),
             guard,
             commands,
             kept,
@@ -275,6 +315,11 @@ impl Worker {
                     }
                     Ok(WorkerCommand::Commit) => self.commit()?,
                     Ok(WorkerCommand::Discard) => self.prepared = None,
+                    Ok(WorkerCommand::Mirrors(next)) => self.take_mirrors(next),
+                    Ok(WorkerCommand::Evidence(answer)) => {
+                        let ring = &self.relay.bystanders().evidence;
+                        let _ = answer.send(ring.as_ref().map(EvidenceRing::snapshot));
+                    }
                     Ok(WorkerCommand::Snapshot(answer)) => {
                         let _ = answer.send(self.snapshot());
                     }
@@ -312,6 +357,21 @@ impl Worker {
                 std::hint::spin_loop();
             } else {
                 self.relay.wait(IDLE)?;
+            }
+        }
+    }
+
+    /// Puts other mirrors in the place of those at work.
+    fn take_mirrors(&mut self, next: Vec<NextMirror>) {
+        let mirrors = &mut self.relay.bystanders().mirrors;
+        let mut old = std::mem::take(mirrors);
+        for next in next {
+            match next {
+                NextMirror::New(mirror) => mirrors.push(*mirror),
+                NextMirror::Kept(settings) => {
+                    let at = old.iter().position(|mirror| *mirror.settings() == settings);
+                    mirrors.extend(at.map(|at| old.swap_remove(at)));
+                }
             }
         }
     }

@@ -1,0 +1,177 @@
+//! `[evidence]` and `[[mirror]]`: from what is written to what is kept and copied.
+
+use std::ops::Range;
+
+use toml::Spanned;
+use weir_store::evidence::{EvidenceOptions, SEGMENT_BYTES};
+
+use super::file::{self, MirrorEncapsulation};
+use super::problem::Problems;
+use super::settings::{Mirror, MirrorTunnel, Pair, TunnelForm};
+
+/// MiB of an evidence ring unless configured: ten seconds of 5,000 RoCE packets of 1 KiB.
+const EVIDENCE_MIB_DEFAULT: u32 = 64;
+/// The most: what a machine with 64 GiB can spare.
+const EVIDENCE_MIB_MAX: u32 = 16 << 10;
+/// Mirrors, at most: each looks at every packet.
+const MIRRORS_MAX: usize = 16;
+/// Queue pairs of one mirror, at most.
+const QUEUE_PAIRS_MAX: usize = 64;
+const VXLAN_ID_MAX: u32 = 0xff_ffff;
+const ERSPAN_ID_MAX: u32 = 0x3ff;
+
+/// What is kept; `None`: nothing.
+pub(super) fn evidence(
+    table: Option<&file::Evidence>,
+    problems: &mut Problems,
+) -> Option<EvidenceOptions> {
+    let table = table?;
+    let mib = table.memory_mib.as_ref().map_or(EVIDENCE_MIB_DEFAULT, |it| *it.get_ref());
+    if mib > EVIDENCE_MIB_MAX {
+        let span = table.memory_mib.as_ref().map_or(0..0, Spanned::span);
+        let remedy = format!("write a number up to {EVIDENCE_MIB_MAX}; 0 keeps nothing");
+        problems.error(span, format!("memory_mib = {mib}"), remedy);
+    }
+    let snap_bytes = match table.snap {
+        None | Some(0) => usize::MAX,
+        Some(bytes) => bytes as usize,
+    };
+    (mib > 0).then_some(EvidenceOptions { bytes: mib as usize * SEGMENT_BYTES, snap_bytes })
+}
+
+/// The mirrors of a file.
+pub(super) fn mirrors(
+    tables: &[(Range<usize>, file::Mirror)],
+    pairs: &[Pair],
+    problems: &mut Problems,
+) -> Vec<Mirror> {
+    if let Some((span, _)) = tables.get(MIRRORS_MAX) {
+        let what = format!("{} tables [[mirror]]", tables.len());
+        problems.error(span.clone(), what, format!("at most {MIRRORS_MAX} are possible"));
+    }
+    let mut mirrors: Vec<Mirror> = Vec::new();
+    for (span, table) in tables {
+        if mirrors.iter().any(|other| other.name == *table.name.get_ref()) {
+            let what = format!("a second mirror is named `{}`", table.name.get_ref());
+            problems.error(table.name.span(), what, "give it a name of its own");
+        }
+        let Some(pair) = pair_of(span, table, pairs, problems) else { continue };
+        check_port(table, pairs, problems);
+        let queue_pairs = table.queue_pairs.as_ref();
+        if let Some(list) = queue_pairs
+            && (list.get_ref().len() > QUEUE_PAIRS_MAX
+                || list.get_ref().iter().any(|number| *number > 0xff_ffff))
+        {
+            let what = format!("queue_pairs = {:?}", list.get_ref());
+            let remedy = format!("write at most {QUEUE_PAIRS_MAX} numbers of 24 bits");
+            problems.error(list.span(), what, remedy);
+        }
+        mirrors.push(Mirror {
+            name: table.name.get_ref().clone(),
+            pair: pair.name.clone(),
+            port: table.port.get_ref().clone(),
+            direction: table.direction,
+            filter: table.filter.as_ref().map(|it| it.get_ref().clone()),
+            queue_pairs: queue_pairs.map(|it| it.get_ref().clone()).unwrap_or_default(),
+            snap_bytes: table.snap.filter(|bytes| *bytes > 0),
+            tunnel: tunnel(span, table, problems),
+        });
+    }
+    mirrors
+}
+
+fn pair_of<'p>(
+    span: &Range<usize>,
+    table: &file::Mirror,
+    pairs: &'p [Pair],
+    problems: &mut Problems,
+) -> Option<&'p Pair> {
+    match (&table.pair, pairs) {
+        (None, [only]) => Some(only),
+        (None, _) => {
+            let what = "a mirror of which pair?";
+            problems.error(span.clone(), what, "add `pair`, the name of a [[pair]]");
+            None
+        }
+        (Some(name), _) => {
+            let found = pairs.iter().find(|pair| pair.name == *name.get_ref());
+            if found.is_none() {
+                let what = format!("there is no pair `{}`", name.get_ref());
+                problems.error(name.span(), what, "name a [[pair]]");
+            }
+            found
+        }
+    }
+}
+
+/// Copies are in clear: they never leave by the wire of a gateway that seals unless somebody wrote
+/// down that they may.
+fn check_port(table: &file::Mirror, pairs: &[Pair], problems: &mut Problems) {
+    let port = table.port.get_ref();
+    if pairs.iter().any(|pair| pair.host == *port) {
+        problems.error(
+            table.port.span(),
+            format!("a mirror to {port}, a host port: the host would hear itself twice"),
+            "name an interface that an analyser is on",
+        );
+    }
+    let Some(pair) = pairs.iter().find(|pair| pair.wire == *port) else { return };
+    if pair.monitors_only() {
+        return;
+    }
+    if table.leak_plaintext_on_wire {
+        problems.warning(
+            table.port.span(),
+            format!("the mirror to {port} LEAKS PLAINTEXT onto the wire that is to be sealed"),
+            "take `leak_plaintext_on_wire` out, and name another `port`",
+        );
+        return;
+    }
+    problems.error(
+        table.port.span(),
+        format!("a mirror to {port}, the wire of a gateway that seals, would leak plaintext"),
+        "name another `port`, or write leak_plaintext_on_wire = true if that is what you want",
+    );
+}
+
+fn tunnel(
+    span: &Range<usize>,
+    table: &file::Mirror,
+    problems: &mut Problems,
+) -> Option<MirrorTunnel> {
+    let (form, id_max) = match table.encapsulation {
+        MirrorEncapsulation::None => return None,
+        MirrorEncapsulation::Vxlan => (TunnelForm::Vxlan, VXLAN_ID_MAX),
+        MirrorEncapsulation::Erspan2 => (TunnelForm::Erspan2, ERSPAN_ID_MAX),
+        MirrorEncapsulation::Erspan3 => (TunnelForm::Erspan3, ERSPAN_ID_MAX),
+    };
+    let (Some(local), Some(remote), Some(mac)) = (&table.local, &table.remote, &table.remote_mac)
+    else {
+        problems.error(
+            span.clone(),
+            "an encapsulated mirror needs to know where to",
+            "add `local`, `remote` (IPv4) and `remote_mac` (of it, or of the router on the way)",
+        );
+        return None;
+    };
+    let Some(remote_mac) = mac_address(mac.get_ref()) else {
+        let what = format!("`{}` is no unicast MAC address", mac.get_ref());
+        problems.error(mac.span(), what, "write it as 02:00:00:00:00:09");
+        return None;
+    };
+    let id = table.id.as_ref().map_or(1, |id| *id.get_ref());
+    if id > id_max {
+        let span = table.id.as_ref().map_or(span.clone(), Spanned::span);
+        problems.error(span, format!("id = {id}"), format!("write a number up to {id_max}"));
+    }
+    Some(MirrorTunnel { form, local: *local.get_ref(), remote: *remote.get_ref(), remote_mac, id })
+}
+
+fn mac_address(text: &str) -> Option<[u8; 6]> {
+    let mut bytes = [0; 6];
+    let mut words = text.split(':');
+    for byte in &mut bytes {
+        *byte = u8::from_str_radix(words.next().filter(|word| word.len() == 2)?, 16).ok()?;
+    }
+    (words.next().is_none() && bytes[0] & 1 == 0).then_some(bytes)
+}
