@@ -13,6 +13,7 @@ mod pairs;
 mod reload;
 mod restart;
 mod status;
+mod watching;
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
