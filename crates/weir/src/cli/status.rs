@@ -216,21 +216,7 @@ fn pair_table(text: &mut String, pair: &PairSnapshot) {
     if let Some(keying) = &pair.keying {
         handshake_lines(text, keying);
     }
-    if let Some(ring) = &pair.evidence {
-        let _ = writeln!(text, "  evidence: {}", super::evidence::describe(ring));
-    }
-    for mirror in &pair.mirrors {
-        let _ = writeln!(
-            text,
-            "  mirror {} to {}: {} chosen, {} mirrored, {} of them cut, {} dropped",
-            mirror.name,
-            mirror.port,
-            mirror.chosen,
-            mirror.mirrored,
-            mirror.truncated,
-            mirror.dropped,
-        );
-    }
+    bystander_lines(text, pair);
     let rdma = &pair.rdma;
     if rdma.packets > 0 {
         let _ = writeln!(
@@ -246,6 +232,24 @@ fn pair_table(text: &mut String, pair: &PairSnapshot) {
             rdma.icrc_unchecked,
             rdma.retransmissions,
             rdma.cnp,
+        );
+    }
+}
+
+fn bystander_lines(text: &mut String, pair: &PairSnapshot) {
+    if let Some(ring) = &pair.evidence {
+        let _ = writeln!(text, "  evidence: {}", super::evidence::describe(ring));
+    }
+    for mirror in &pair.mirrors {
+        let _ = writeln!(
+            text,
+            "  mirror {} to {}: {} chosen, {} mirrored, {} of them cut, {} dropped",
+            mirror.name,
+            mirror.port,
+            mirror.chosen,
+            mirror.mirrored,
+            mirror.truncated,
+            mirror.dropped,
         );
     }
 }

@@ -51,8 +51,8 @@ impl Bystanders {
         }
     }
 
-    /// Sees a batch from the wire, after the engine has decided: what goes to the host in clear, and
-    /// of the rest what evidence keeps.
+    /// Sees a batch from the wire, after the engine has decided: mirrors copy what goes to the host
+    /// in clear; evidence keeps the rest too.
     pub fn from_wire(&mut self, frames: &[Frame<'_>], verdicts: &[Verdict], kept: bool) {
         let passed = |index: usize| kept && verdicts.get(index).is_some_and(|it| passes(*it));
         for mirror in &mut self.mirrors {

@@ -10,6 +10,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 use weir_store::sink::{Exporter, Interfaces};
 
+use super::bystanders::Bystanders;
 use super::control::{ControlSocket, Question};
 use super::evidence::{self, Holding};
 use super::front_end::{Base, FrontEnd};
@@ -128,7 +129,6 @@ impl Gateway {
         let machine = Machine::read()?;
         let epoch = 1;
         let plans = plan::plans(&settings, keys, &machine, &mut store, epoch)?;
-
         evidence::clean(run_dir, &settings.gateway.name);
         let exporter = Exporter::start(&settings.collectors, worker::clock())
             .context("cannot export flow records")?;
@@ -148,39 +148,28 @@ impl Gateway {
                 let plan = prepare::prepare(plan, &[], &reserver).with_context(context)?;
                 bases.push(Base::of(&plan));
                 let index = |name| machine.link(name).map_or(0, |link| link.index);
-                let interfaces = Interfaces { host: index(&pair.host), wire: index(&pair.wire) };
-                let records = exporter.sender(interfaces);
+                let (host, wire) = (index(&pair.host), index(&pair.wire));
+                let records = exporter.sender(Interfaces { host, wire });
                 let (pair, on_failure) = (pair.clone(), settings.gateway.on_failure);
-                let keying = ends[place].take();
-                let mirrors = mirrors_of(&pair.name, &settings);
-                let mirrors = mirrors.map(Mirror::open).collect::<Result<_>>()?;
-                let evidence = settings.evidence;
+                let bystanders = bystanders_of(&pair.name, &settings)?;
                 let setup = WorkerSetup {
                     pair,
                     on_failure,
                     limits,
-                    evidence,
-                    mirrors,
+                    bystanders,
                     plan,
                     reserver,
                     records,
-                    keying,
+                    keying: ends[place].take(),
                 };
                 WorkerHandle::start(setup).with_context(context)
             })
             .collect::<Result<_>>()?;
         configure_keying(&settings, keys, &keying);
         let front_ends = open_front_ends(&settings, bases, &sender)?;
-        let socket = settings.gateway.control_socket();
-        let control =
-            ControlSocket::open(&socket, move |it| sender.send(Event::Question(it)).is_ok())
-                .with_context(|| format!("cannot open {}", socket.display()))?;
+        let control = open_control(&settings, sender)?;
         let started = Instant::now();
-        if settings.gateway.on_failure == OnFailure::Open {
-            tracing::warn!("on_failure = \"open\": without this process, traffic passes unseen");
-        }
-        tracing::info!(name = settings.gateway.name, pairs = settings.pairs.len(), "ready");
-        notify::ready(&format!("{} pairs of ports", settings.pairs.len()));
+        announce(&settings);
         Ok(Self {
             watchdog: Watchdog::from_environment(started),
             options,
@@ -439,6 +428,27 @@ fn lock_names(settings: &Settings) -> Vec<String> {
         interfaces.map(|name| format!("port-{name}-{namespace}")).collect();
     names.push(settings.gateway.name.clone());
     names
+}
+
+fn open_control(settings: &Settings, events: Sender<Event>) -> Result<ControlSocket> {
+    let socket = settings.gateway.control_socket();
+    ControlSocket::open(&socket, move |it| events.send(Event::Question(it)).is_ok())
+        .with_context(|| format!("cannot open {}", socket.display()))
+}
+
+/// Says that all is up.
+fn announce(settings: &Settings) {
+    if settings.gateway.on_failure == OnFailure::Open {
+        tracing::warn!("on_failure = \"open\": without this process, traffic passes unseen");
+    }
+    tracing::info!(name = settings.gateway.name, pairs = settings.pairs.len(), "ready");
+    notify::ready(&format!("{} pairs of ports", settings.pairs.len()));
+}
+
+/// Who watches a pair, with the mirrors open.
+fn bystanders_of(pair: &str, settings: &Settings) -> Result<Bystanders> {
+    let mirrors = mirrors_of(pair, settings).map(Mirror::open).collect::<Result<_>>()?;
+    Ok(Bystanders::new(settings.evidence, mirrors))
 }
 
 fn mirrors_of<'s>(

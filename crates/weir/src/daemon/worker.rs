@@ -13,7 +13,7 @@ use weir_port::{
     Guard, GuardMode, Interface, PacketOptions, PacketPort, Port, TapOptions, TapPort, XdpOptions,
     XdpPort,
 };
-use weir_store::evidence::{EvidenceOptions, EvidenceRing, Snapshot};
+use weir_store::evidence::{EvidenceRing, Snapshot};
 use weir_store::sink::RecordSender;
 use weir_wire::frame::Time;
 
@@ -108,10 +108,8 @@ pub struct WorkerSetup {
     pub on_failure: OnFailure,
     /// Bounds of its tables.
     pub limits: Limits,
-    /// What is kept of the last packets.
-    pub evidence: Option<EvidenceOptions>,
-    /// Copies of packets.
-    pub mirrors: Vec<Mirror>,
+    /// Who watches.
+    pub bystanders: Bystanders,
     /// What it does first.
     pub plan: Prepared,
     /// Whom to ask for sequence numbers.
@@ -253,17 +251,8 @@ struct Worker {
 
 impl Worker {
     fn new(setup: WorkerSetup, commands: Receiver<WorkerCommand>) -> Result<Self> {
-        let WorkerSetup {
-            pair,
-            on_failure,
-            limits,
-            evidence,
-            mirrors,
-            plan,
-            reserver,
-            records,
-            keying,
-        } = setup;
+        let WorkerSetup { pair, on_failure, limits, bystanders, plan, reserver, records, keying } =
+            setup;
         let mode = match on_failure {
             OnFailure::Closed => GuardMode::Closed,
             OnFailure::Open => GuardMode::OpenOnFailure,
@@ -289,7 +278,7 @@ impl Worker {
         let (answer, answers) = channel();
         Ok(Self {
             pair,
-            relay: Relay::new(ports, engine, Bystanders::new(evidence, mirrors)),
+            relay: Relay::new(ports, engine, bystanders),
             guard,
             commands,
             kept,

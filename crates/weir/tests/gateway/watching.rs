@@ -48,7 +48,7 @@ fn evidence_shows_what_the_host_said_and_heard_with_every_packet_s_fate() {
     let mut stream = RoceStream::new(1024).unwrap();
     let sent = blast(&lab, &mut stream, FRAMES, RATE_PER_SECOND).unwrap().sent;
     let plain = RoceStream::new(256).unwrap().next_frame().to_vec();
-    send_frames(lab.wire(), WIRE_END_A, &[plain.clone()], 1000).unwrap();
+    send_frames(lab.wire(), WIRE_END_A, std::slice::from_ref(&plain), 1000).unwrap();
     wait_status(&gateways, Side::A, |it| {
         it.pointer("/pairs/0/host/received").is_some_and(|it| it.as_u64() >= Some(sent))
             && it.pointer("/pairs/0/wire/dropped_by_reason/not_sealed").is_some()
@@ -78,7 +78,7 @@ fn evidence_shows_what_the_host_said_and_heard_with_every_packet_s_fate() {
     };
     let pair: Vec<Vec<u8>> = frames(&["--qp", "0x11"]);
     assert_eq!(pair[..expected.len()], expected);
-    assert_eq!(pair[expected.len()..], [plain.clone()]);
+    assert_eq!(&pair[expected.len()..], std::slice::from_ref(&plain));
     assert_eq!(frames(&["--dropped", "udp", "port", "4791"]), [plain]);
     let flow = format!("{}-{target}:4791", lab.host_v4(Side::A));
     assert_eq!(frames(&["--flow", &flow]).len(), pair.len());
