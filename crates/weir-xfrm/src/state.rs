@@ -113,6 +113,9 @@ impl State {
 
     /// An association without keys.
     pub fn larval(mut info: SaInfo, now: u64) -> Self {
+        if info.selector.family == 0 && info.flags & FLAG_ANY_FAMILY == 0 {
+            info.selector.family = info.family;
+        }
         info.used = LifetimeUsed { add_time: now, ..LifetimeUsed::default() };
         info.statistics = Statistics::default();
         Self {
@@ -335,7 +338,7 @@ fn keys(info: &SaInfo, aead: &[u8]) -> Result<SaParameters, Refusal> {
     SaParameters::new(spi, key).map_err(refused)
 }
 
-/// As the kernel's `verify_replay` has it.
+/// As the kernel's `verify_replay` has it: iproute2 leaves an empty bitmap out.
 fn replay_esn(info: &SaInfo, given: Option<&[u8]>) -> Result<Option<ReplayEsnHead>, Refusal> {
     let esn = info.flags & FLAG_ESN != 0;
     let Some(value) = given else {
@@ -348,7 +351,7 @@ fn replay_esn(info: &SaInfo, given: Option<&[u8]>) -> Result<Option<ReplayEsnHea
         return refuse(Errno::ERANGE, "the replay state is cut off");
     };
     if head.words > BITMAP_WORDS_MAX
-        || bitmap.len() < 4 * head.words as usize
+        || !bitmap.is_empty() && bitmap.len() < 4 * head.words as usize
         || head.window > head.words * 32
     {
         return refuse(Errno::EINVAL, "the replay window does not fit its bitmap");

@@ -163,6 +163,8 @@ pub const DIRECTION_FORWARD: u8 = 2;
 pub const ACTION_ALLOW: u8 = 0;
 /// `XFRM_POLICY_BLOCK`.
 pub const ACTION_BLOCK: u8 = 1;
+/// `XFRM_STATE_AF_UNSPEC`: the selector is of any family.
+pub const FLAG_ANY_FAMILY: u8 = 32;
 /// `XFRM_STATE_ESN`: 64-bit sequence numbers.
 pub const FLAG_ESN: u8 = 128;
 /// `UDP_ENCAP_ESPINUDP`.

@@ -6,6 +6,7 @@
 
 mod charon;
 mod gateways;
+mod kernel;
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,0 +1,164 @@
+//! What real requests of `ip xfrm` (kept as the fuzz target's corpus) get for an answer, and what
+//! plan follows. Error numbers are those of Linux; where Weir does less than Linux, those of a
+//! Linux without that feature.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use weir_engine::pipeline::{Usage, UsageDirection};
+use weir_engine::policy::{Mode, Way};
+use weir_xfrm::database::{Answer, Asker, Xfrm};
+use weir_xfrm::netlink::messages;
+use weir_xfrm::plan::Place;
+use weir_xfrm::uapi::{group, kind};
+
+const NOW: u64 = 1_000_000;
+const EEXIST: i32 = -17;
+const ESRCH: i32 = -3;
+
+/// The datagrams of a kept input.
+fn kept(name: &str) -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/xfrm");
+    let bytes = std::fs::read(folder.join(name)).unwrap();
+    let mut rest = &bytes[..];
+    let mut datagrams = Vec::new();
+    while let Some((length, behind)) = rest.split_first_chunk::<2>() {
+        let (datagram, behind) = behind.split_at(u16::from_ne_bytes(*length).into());
+        datagrams.push(datagram.to_vec());
+        rest = behind;
+    }
+    datagrams
+}
+
+fn gateway() -> Xfrm {
+    let own = vec!["192.0.2.1".parse().unwrap()];
+    Xfrm::new(Place { own, taken_spis: BTreeSet::from([0x1001]) })
+}
+
+fn says(xfrm: &mut Xfrm, datagram: &[u8]) -> Answer {
+    let asker = Asker { port: 7, wants_words: true, caps_acknowledgements: false };
+    xfrm.handle(NOW, asker, datagram, &mut || 1)
+}
+
+/// The number of the acknowledgement.
+fn errno(answer: &Answer) -> i32 {
+    let all = answer.datagrams.iter().flat_map(|it| messages(it));
+    let mut errors = all.filter(|(header, _)| header.kind == kind::ERROR);
+    let (header, body) = errors.next().expect("there is an acknowledgement");
+    assert_eq!(header.port, 7, "an answer names the asker's port");
+    i32::from_ne_bytes(body[..4].try_into().unwrap())
+}
+
+#[test]
+fn what_weir_does_not_do_is_refused_by_number_and_by_words() {
+    let wanted = [
+        (EEXIST, "SPI alone"),
+        (-22, "section 2.1"),
+        (-93, "tunnel and transport"),
+        (-38, "rfc4106"),
+        (-93, "no AH"),
+        (-95, "ports"),
+        (-99, "no `address`"),
+        (-95, "`offload`"),
+    ];
+    let mut xfrm = gateway();
+    let datagrams = kept("refused");
+    assert_eq!(datagrams.len(), wanted.len());
+    for (datagram, (number, words)) in datagrams.iter().zip(wanted) {
+        let answer = says(&mut xfrm, datagram);
+        let text = String::from_utf8_lossy(&answer.datagrams[0]).into_owned();
+        assert_eq!(errno(&answer), number, "{text}");
+        assert!(text.contains(words), "{words}: {text}");
+        assert!(!answer.changed && answer.notices.is_empty());
+    }
+    assert!(xfrm.states().is_empty() && xfrm.policies().is_empty());
+}
+
+#[test]
+fn a_tunnel_becomes_a_peer_and_goes_again() {
+    let mut xfrm = gateway();
+    let [out_sa, in_sa, out_policy, in_policy, list, policies, update, no_sa, no_policy] =
+        &kept("tunnel")[..]
+    else {
+        panic!("nine requests")
+    };
+    for request in [out_sa, in_sa, out_policy, in_policy] {
+        assert_eq!(errno(&says(&mut xfrm, request)), 0);
+        assert_eq!(errno(&says(&mut xfrm, request)), EEXIST, "once is enough");
+    }
+    let plan = xfrm.plan();
+    let [peer] = &plan.peers[..] else { panic!("{plan:?}") };
+    assert_eq!((peer.mode, peer.seal_spi), (Mode::Tunnel, Some(0x2001)));
+    assert_eq!(peer.open_spis, [0x2002]);
+    assert_eq!(peer.endpoint, Some("192.0.2.2".parse().unwrap()));
+    assert!(matches!(plan.selectors[..], [(_, Way::Peer(0))]));
+    assert!(xfrm.states()[1].parameters.as_ref().unwrap().extended_sequence);
+    for (request, told) in [(list, kind::NEW_SA), (policies, kind::NEW_POLICY)] {
+        let answer = says(&mut xfrm, request);
+        let kinds: Vec<u16> =
+            answer.datagrams.iter().flat_map(|it| messages(it)).map(|(it, _)| it.kind).collect();
+        assert_eq!(kinds, [told, told, kind::DONE]);
+    }
+    for request in [update, no_sa, no_policy] {
+        assert_eq!(errno(&says(&mut xfrm, request)), 0);
+    }
+    assert_eq!(errno(&says(&mut xfrm, no_sa)), ESRCH);
+    assert_eq!(errno(&says(&mut xfrm, no_policy)), -2);
+    assert_eq!(xfrm.plan().peers[0].seal_spi, None, "only what comes in is left");
+}
+
+#[test]
+fn a_key_that_comes_back_goes_on_with_its_numbers() {
+    let mut xfrm = gateway();
+    let requests = kept("tunnel");
+    for place in [0, 2] {
+        says(&mut xfrm, &requests[place]);
+    }
+    xfrm.plan();
+    let used = Usage {
+        spi: weir_engine::esp::sa::Spi::new(0x2001).unwrap(),
+        packets: 40,
+        bytes: 4000,
+        sequence: 40,
+        direction: UsageDirection::Sealing,
+    };
+    xfrm.tick(NOW, &[used]);
+    assert_eq!(errno(&says(&mut xfrm, &requests[7])), 0, "deleted");
+    assert_eq!(errno(&says(&mut xfrm, &requests[0])), 0, "added again, the same key");
+    assert_eq!(xfrm.states()[0].sealed_before, 40, "a nonce is used once");
+}
+
+#[test]
+fn limits_are_told_once_and_then_carried_out() {
+    let mut xfrm = gateway();
+    for request in kept("limits") {
+        assert_eq!(errno(&says(&mut xfrm, &request)), 0);
+    }
+    assert!(matches!(xfrm.plan().selectors[..], [(_, Way::Clear), (_, Way::Drop)]));
+    let told = |answer: &Answer| -> Vec<u32> { answer.notices.iter().map(|it| it.group).collect() };
+    assert_eq!(told(&xfrm.tick(NOW, &[])), []);
+    let soft = xfrm.tick(NOW + 1, &[]);
+    assert_eq!(told(&soft), [group::EXPIRE, group::EXPIRE], "the association, and a policy's end");
+    assert_eq!((xfrm.states().len(), xfrm.policies().len()), (1, 1));
+    let hard = xfrm.tick(NOW + 2, &[]);
+    assert_eq!(told(&hard), [group::EXPIRE]);
+    assert!(hard.changed && xfrm.states().is_empty());
+}
+
+#[test]
+fn a_packet_without_an_association_is_told_once() {
+    let mut xfrm = gateway();
+    says(&mut xfrm, &kept("tunnel")[2]);
+    let plan = xfrm.plan();
+    let policy = plan.acquire_for[0].unwrap();
+    let mut ask = |now| {
+        let [from, to] = ["10.0.0.5", "10.0.1.9"].map(|it| it.parse().unwrap());
+        xfrm.acquire(now, policy, from, to)
+    };
+    let notice = ask(NOW).expect("charon hears of it");
+    let (header, _) = messages(&notice.datagram).next().unwrap();
+    assert_eq!((notice.group, header.kind), (group::ACQUIRE, kind::ACQUIRE));
+    assert_eq!(ask(NOW + 1), None, "once, while it works on it");
+    xfrm.tick(NOW + 30, &[]);
+    assert!(xfrm.states().is_empty(), "nobody came");
+}
