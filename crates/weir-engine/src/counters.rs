@@ -21,6 +21,10 @@ pub struct SideCounters {
     pub opened: u64,
     /// Passed on in clear by the policy's list of exceptions.
     pub clear: u64,
+    /// Of `forwarded`, carried by the kernel's fast path.
+    pub fast: u64,
+    /// Their bytes.
+    pub fast_bytes: u64,
     /// Handed to the gateway's own kernel.
     pub punted: u64,
     /// Taken in by the engine.
@@ -40,6 +44,8 @@ impl Default for SideCounters {
             sealed: 0,
             opened: 0,
             clear: 0,
+            fast: 0,
+            fast_bytes: 0,
             punted: 0,
             consumed: 0,
             dropped: [0; DropReason::ALL.len()],
@@ -65,6 +71,15 @@ impl SideCounters {
             Verdict::Consumed => self.consumed += 1,
             Verdict::Drop(reason) => self.dropped[reason as usize] += 1,
         }
+    }
+
+    /// Counts frames that the kernel received and passed on.
+    pub fn count_fast(&mut self, frames: u64, bytes: u64) {
+        self.received += frames;
+        self.received_bytes += bytes;
+        self.forwarded += frames;
+        self.fast += frames;
+        self.fast_bytes += bytes;
     }
 
     /// Frames dropped for `reason`.

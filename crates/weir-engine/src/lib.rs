@@ -21,6 +21,8 @@ pub mod rdma;
 
 pub mod meter;
 
+pub mod fastpath;
+
 pub mod esp;
 pub mod tunnel;
 

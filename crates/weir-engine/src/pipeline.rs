@@ -21,8 +21,9 @@ use crate::egress::SealingPeer;
 use crate::esp::open::OpeningSa;
 use crate::esp::sa::Spi;
 use crate::esp::seal::SealingSa;
+use crate::fastpath::{self, FastParts, FastPath};
 use crate::ingress::{HostAddresses, Inner, OpeningPeer};
-use crate::meter::{Icrc, Meter, Observation, Record};
+use crate::meter::{Icrc, Meter, Observation, Observed, Record};
 use crate::mtu::{self, AnswerLimit};
 use crate::neighbour::{Neighbours, QUESTION_BYTES_MAX};
 use crate::offload::checksum::complete;
@@ -100,6 +101,8 @@ pub struct Engine {
     counters: Counters,
     meter: Meter,
     gather: Gather,
+    /// `None`: every packet comes through here.
+    fast_path: Option<Box<FastPath>>,
     output: Output,
 }
 
@@ -127,6 +130,7 @@ impl Engine {
             answers: AnswerLimit::default(),
             counters: Counters::default(),
             gather: Gather::new(),
+            fast_path: None,
             output: Output::new(ARENA_BYTES),
         };
         engine.swap(policy, associations)?;
@@ -281,7 +285,7 @@ impl Engine {
         frame: &mut Frame<'_>,
         parsed: &Parsed,
     ) -> Result<Verdict, DropReason> {
-        self.observe(Side::Host, frame, parsed);
+        let seen = self.observe(Side::Host, frame, parsed);
         if !is_routable(parsed) && self.policy.seals() {
             return Err(DropReason::Malformed);
         }
@@ -291,6 +295,7 @@ impl Engine {
         let class = frame_class(parsed);
         let route = route(&self.policy, class, &parsed.destination, has_address(parsed))?;
         let Some(peer) = route else {
+            self.consider(Side::Host, class, frame, parsed, seen);
             send_whole(&mut self.output, Destination::Wire, index, frame);
             return Ok(self.passed(class));
         };
@@ -371,7 +376,8 @@ impl Engine {
         let class = frame_class(parsed);
         match route(&self.policy, class, &parsed.source, has_address(parsed))? {
             None => {
-                self.observe(Side::Wire, frame, parsed);
+                let seen = self.observe(Side::Wire, frame, parsed);
+                self.consider(Side::Wire, class, frame, parsed, seen);
                 Ok(self.passed(class))
             }
             Some(_) => Err(DropReason::NotSealed),
@@ -406,7 +412,7 @@ impl Engine {
 
     /// Counts a packet in clear, as its sender sent it.
     #[inline]
-    fn observe(&mut self, side: Side, frame: &Frame<'_>, parsed: &Parsed) {
+    fn observe(&mut self, side: Side, frame: &Frame<'_>, parsed: &Parsed) -> Observed {
         let segments = frame.meta.offload.segmentation.map_or(1, |segmentation| {
             let payload = parsed.end.saturating_sub(u32::from(parsed.payload_offset));
             payload.div_ceil(u32::from(segmentation.segment_len).max(1))
@@ -419,7 +425,30 @@ impl Engine {
             original_len: frame.meta.original_len,
             segments,
             icrc: if self.policy.check_icrc { Icrc::Check } else { Icrc::Skip },
-        });
+        })
+    }
+
+    /// Whether the kernel can carry packets like this one, which is passed as it is.
+    #[inline]
+    fn consider(
+        &mut self,
+        side: Side,
+        class: Option<FrameClass>,
+        frame: &Frame<'_>,
+        parsed: &Parsed,
+        seen: Observed,
+    ) {
+        let Self { fast_path: Some(fast_path), policy, meter, .. } = self else { return };
+        let is_odd = parsed.rdma.is_some() && frame.meta.offload.segmentation.is_some();
+        if class.is_none() && !is_odd && fastpath::allows(policy) {
+            fast_path.consider(meter, side, (frame.bytes(), parsed), seen);
+        }
+    }
+
+    /// What [`crate::fastpath`] works with.
+    pub(crate) fn fast_parts(&mut self) -> FastParts<'_> {
+        let Self { fast_path, meter, counters, policy, .. } = self;
+        FastParts { fast_path, meter, counters, policy }
     }
 
     /// Hands over the records of flows that ended, a bounded number a call.
@@ -632,7 +661,7 @@ pub enum UsageDirection {
 
 /// Where a packet with `address` on the far side belongs: to a peer, or in clear (`None`).
 #[inline]
-fn route(
+pub(crate) fn route(
     policy: &Policy,
     class: Option<FrameClass>,
     address: &[u8; 16],

@@ -4,6 +4,7 @@
 //! meanwhile does so for both. A figure is a median with the whole interval it was seen in. Nothing
 //! here is a test: a slow machine gives small numbers, not failures.
 
+mod carrying;
 mod latency;
 mod listening;
 mod memory;
@@ -76,7 +77,7 @@ struct Bench {
     run: fn(&Options) -> Result<Vec<Figure>>,
 }
 
-const BENCHES: [Bench; 12] = [
+const BENCHES: [Bench; 14] = [
     Bench { names: &["seal_memory", "open_memory"], run: memory::seal_and_open },
     Bench { names: &["meter_memory_mpps", "meter_icrc_gbps"], run: memory::meter },
     Bench { names: &["read_vs_softflowd"], run: reading::against_softflowd },
@@ -88,6 +89,8 @@ const BENCHES: [Bench; 12] = [
     Bench { names: &["added_latency"], run: latency::added },
     Bench { names: &["capture_lossless_kpps"], run: listening::capture },
     Bench { names: &["meter_lossless_kpps"], run: listening::meter },
+    Bench { names: &["fastpath_vs_bridge"], run: carrying::against_bridge },
+    Bench { names: &["see_cost_share"], run: carrying::seeing },
     Bench { names: &["idle_rss_mib"], run: idle_memory },
 ];
 

@@ -5,10 +5,13 @@
 // Attached by netlink at tc ingress and egress of both ports, so that it outlives the process.
 // The gateway's packet sockets take frames before tc ingress and send past tc egress; what comes
 // by here is what the kernel's own stack would take or send, and it is dropped and counted. In
-// open mode, while no heartbeat comes, ingress hands frames to the other port instead.
+// open mode, while no heartbeat comes, ingress hands frames to the other port instead. A frame of
+// a flow on the fast path (fastpath.bpf.h) comes with the word of the gateway's own socket filter
+// and goes to the other port.
 
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
+#include <linux/in.h>
 #include <linux/pkt_cls.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
@@ -26,6 +29,8 @@ const volatile __u32 wire_index = 0;
 const volatile __u32 open_on_failure = 0;
 const volatile __u32 own_mark = 0;
 
+#include "fastpath.bpf.h"
+
 // The order of weir_port::guard::GuardCounters.
 enum {
 	INGRESS_DROPPED,
@@ -34,6 +39,7 @@ enum {
 	EGRESS_ARP,
 	EGRESS_IPV6_NEIGHBOUR,
 	EGRESS_OTHER,
+	INGRESS_FAST,
 	KINDS = 8,
 };
 
@@ -70,8 +76,14 @@ static __always_inline int gateway_alive(void)
 SEC("classifier")
 int weir_guard_in(struct __sk_buff *skb)
 {
+	__u32 other = skb->ifindex == host_index ? wire_index : host_index;
+
+	if (fast_token(skb)) {
+		count(skb->ifindex, INGRESS_FAST);
+		skb->mark = own_mark;
+		return bpf_redirect(other, 0);
+	}
 	if (open_on_failure && !gateway_alive()) {
-		__u32 other = skb->ifindex == host_index ? wire_index : host_index;
 		count(skb->ifindex, INGRESS_PASSED_OPEN);
 		skb->mark = own_mark;
 		return bpf_redirect(other, 0);

@@ -17,10 +17,12 @@ use aya::programs::tc::{
 use aya::programs::{ProgramError, SchedClassifier, TcAttachType};
 use aya::{Ebpf, EbpfError, EbpfLoader};
 
+use crate::fastpath::{FastPath, FastPathOptions};
 use crate::interface::Interface;
 use crate::sys::clock::monotonic_ns;
 
-static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/guard.bpf.o"));
+pub(crate) static OBJECT: &[u8] =
+    aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/guard.bpf.o"));
 
 /// First of all filters, so that no other one lets a frame pass before.
 const PRIORITY: u16 = 1;
@@ -65,6 +67,11 @@ pub enum GuardError {
         /// The system's reason.
         source: ProgramError,
     },
+    /// The kernel did not take the fast path's filter.
+    #[error(
+        "the kernel refuses the fast path: {0}; it needs Linux 5.12 or later, or fastpath = \"off\""
+    )]
+    FastPath(ProgramError),
     /// Its memory shared with the kernel cannot be used.
     #[error("the guard's kernel map: {0}")]
     Map(#[from] MapError),
@@ -75,6 +82,8 @@ pub enum GuardError {
 pub struct PortGuardCounters {
     /// Kept from the kernel's stack. The gateway has had these frames before.
     pub ingress_dropped: u64,
+    /// Passed to the other port for the gateway: flows on the fast path.
+    pub ingress_fast: u64,
     /// Passed to the other port because no gateway was alive ([`GuardMode::OpenOnFailure`]).
     pub ingress_passed_open: u64,
     /// The gateway's own, sent through the queueing discipline.
@@ -116,14 +125,42 @@ impl Guard {
     /// # Errors
     /// [`GuardError`]; the ports keep what guard they had, or get it in part.
     pub fn attach(host: &str, wire: &str, mode: GuardMode) -> Result<Self, GuardError> {
+        Self::attach_object(host, wire, mode, None).map(|(guard, _)| guard)
+    }
+
+    /// The same, with a fast path between the two ports: empty, and in force for a port once its
+    /// socket has the filter ([`crate::PacketPort::filter_fast_path`]).
+    ///
+    /// # Errors
+    /// [`GuardError`], likewise.
+    pub fn attach_with_fast_path(
+        host: &str,
+        wire: &str,
+        mode: GuardMode,
+        options: &FastPathOptions,
+    ) -> Result<(Self, FastPath), GuardError> {
+        let (guard, object) = Self::attach_object(host, wire, mode, Some(options))?;
+        Ok((guard, FastPath::of(object, options)?))
+    }
+
+    fn attach_object(
+        host: &str,
+        wire: &str,
+        mode: GuardMode,
+        fast_path: Option<&FastPathOptions>,
+    ) -> Result<(Self, Ebpf), GuardError> {
         let (host_index, wire_index) = (interface_index(host)?, interface_index(wire)?);
         let open_on_failure = u32::from(mode == GuardMode::OpenOnFailure);
-        let mut object = EbpfLoader::new()
+        let mut loader = EbpfLoader::new();
+        loader
             .override_global("host_index", &host_index, true)
             .override_global("wire_index", &wire_index, true)
             .override_global("open_on_failure", &open_on_failure, true)
-            .override_global("own_mark", &crate::GUARD_MARK, true)
-            .load(OBJECT)?;
+            .override_global("own_mark", &crate::GUARD_MARK, true);
+        if let Some(options) = fast_path {
+            options.apply(&mut loader);
+        }
+        let mut object = loader.load(OBJECT)?;
         let heartbeat = Array::try_from(take_map(&mut object, "heartbeat")?)?;
         let counters = PerCpuArray::try_from(take_map(&mut object, "counters")?)?;
         let mut guard = Self { heartbeat, counters };
@@ -135,7 +172,7 @@ impl Guard {
                 attach(program, interface, side).map_err(|e| attach_error(interface, e))?;
             }
         }
-        Ok(guard)
+        Ok((guard, object))
     }
 
     /// Says that the gateway lives. With [`GuardMode::OpenOnFailure`] to be called several times a
@@ -182,6 +219,7 @@ impl Guard {
             egress_arp_dropped: total(3)?,
             egress_ipv6_neighbour_dropped: total(4)?,
             egress_other_dropped: total(5)?,
+            ingress_fast: total(6)?,
         })
     }
 }
@@ -218,7 +256,7 @@ fn classifier<'e>(
     object.program_mut(name).ok_or(ProgramError::NotLoaded)?.try_into()
 }
 
-fn take_map(object: &mut Ebpf, name: &str) -> Result<aya::maps::Map, MapError> {
+pub(crate) fn take_map(object: &mut Ebpf, name: &str) -> Result<aya::maps::Map, MapError> {
     object.take_map(name).ok_or_else(|| MapError::InvalidName { name: name.to_owned() })
 }
 

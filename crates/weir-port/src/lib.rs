@@ -8,6 +8,7 @@
 //!   transmit: pieces of the caller's memory (IoSlice) --> kernel, in one call
 //!             Tracer<P>, FaultInjector<P>, Recorder<P>: a port over a port
 //!   Guard:    kernel programs that keep the ports shut when no gateway runs
+//!   FastPath: flows that the kernel carries and counts, for as long as the gateway lives
 //! ```
 //!
 //! Which port for what (veth, MTU 9000): [`PacketPort`] for
@@ -28,7 +29,9 @@ pub mod afxdp;
 pub mod packet;
 pub mod tap;
 
+pub mod fastpath;
 pub mod guard;
+pub mod rule;
 
 pub mod capture;
 pub mod memory;
@@ -46,6 +49,7 @@ mod vnet;
 
 pub use afxdp::{Selection, XdpAttach, XdpOpenError, XdpOptions, XdpPort};
 pub use capture::{CaptureError, CaptureFormat, CapturePort, CaptureReader, CaptureWriter};
+pub use fastpath::{FastPath, FastPathOptions};
 pub use guard::{Guard, GuardCounters, GuardError, GuardMode};
 pub use interface::{Interface, LinkCounters};
 pub use memory::MemoryPort;
@@ -54,6 +58,7 @@ pub use packet::{
     PacketOptions, PacketPort, RETIRE_AFTER_MS,
 };
 pub use port::{BATCH, Outgoing, Port, PortCounters, Transmitted};
+pub use rule::{KernelRule, Placement};
 pub use sys::poll::wait;
 pub use tap::{TapOptions, TapPort};
 

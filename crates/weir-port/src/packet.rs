@@ -24,12 +24,13 @@ pub(crate) use open::Opening;
 pub use open::{Fanout, FanoutMode, OpenError, PacketOptions};
 
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
 
 use arrayvec::ArrayVec;
 use weir_wire::frame::{Frame, Meta, Offload, Time};
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::fastpath::FastPath;
 use crate::interface::LinkCounters;
 use crate::netlink::Netlink;
 use crate::port::{BATCH, Outgoing, Port, PortCounters, Transmitted};
@@ -137,6 +138,15 @@ impl PacketPort {
     /// The kernel refuses, which it has no reason to.
     pub fn stop_receiving(&mut self) -> io::Result<()> {
         KernelFilter::nothing().attach(&self.receiver)
+    }
+
+    /// Lets the fast path take its flows' frames before they reach the ring.
+    ///
+    /// # Errors
+    /// The kernel refuses the filter.
+    pub fn filter_fast_path(&self, fast_path: &FastPath) -> io::Result<()> {
+        let filter = fast_path.filter().map_err(io::Error::other)?;
+        self.receiver.set(libc::SOL_SOCKET, libc::SO_ATTACH_BPF, &filter.as_raw_fd())
     }
 
     /// What the socket has to complain of since it was last asked: above all `ENETDOWN` when its

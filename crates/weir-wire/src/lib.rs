@@ -37,3 +37,5 @@ pub mod icrc;
 pub mod parse;
 mod plain;
 mod walk;
+
+pub mod fastpath;

@@ -1,5 +1,6 @@
 //! The flow table: one entry per 5-tuple, bounded, the least recently active leaves first.
 
+use weir_wire::fastpath::Slot;
 use weir_wire::frame::Time;
 use weir_wire::parse::{Parsed, Transport};
 
@@ -30,6 +31,8 @@ pub struct FlowCounters {
     pub tcp_flags: u8,
     /// DSCP and ECN of the latest packet.
     pub traffic_class: u8,
+    /// Of `packets`, those that the kernel carried.
+    pub fast_packets: u64,
 }
 
 /// What the table knows of one flow.
@@ -63,6 +66,25 @@ impl FlowEntry {
     pub(crate) fn restart(&mut self, now: Time) {
         self.started = now;
         self.counters = Default::default();
+    }
+
+    /// Counts what the kernel carried.
+    pub(crate) fn fold(
+        &mut self,
+        direction: FlowDirection,
+        last: Time,
+        counted: &Slot,
+        packets: u64,
+        bytes: u64,
+    ) {
+        self.last = self.last.max(last);
+        let counters = &mut self.counters[direction.index()];
+        counters.packets += packets;
+        counters.fast_packets += packets;
+        counters.bytes += bytes;
+        counters.congestion_experienced += counted.ecn_marked;
+        counters.traffic_class = counted.traffic_class;
+        counters.tcp_flags |= counted.tcp_flags as u8;
     }
 
     /// Counts a frame of `bytes` on the link that stands for `packets`.

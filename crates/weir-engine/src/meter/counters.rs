@@ -2,6 +2,7 @@
 
 use weir_wire::bth::{Opcode, Qpn};
 use weir_wire::ext::{NakCause, Syndrome};
+use weir_wire::fastpath::{Slot, kind};
 use weir_wire::icrc::IcrcStatus;
 use weir_wire::parse::{Encapsulation, Fault, Parsed, Rdma};
 
@@ -18,6 +19,8 @@ pub struct Totals {
     pub packets: u64,
     /// Their bytes on the link, as the wire had them (captures may hold fewer).
     pub bytes: u64,
+    /// Of those, carried by the kernel: counted there, with nothing of their payload looked at.
+    pub fast_packets: u64,
     /// Packets of which the capture holds less than the wire did.
     pub truncated: u64,
     /// Packets whose headers contradict themselves or their length.
@@ -156,6 +159,24 @@ impl RdmaTotals {
         }
         self.opcodes[usize::from(rdma.opcode.0)] += 1;
         self.cnp += u64::from(rdma.opcode == Opcode::CNP);
+    }
+
+    /// Counts what the kernel carried; its opcodes come apart.
+    pub(crate) fn fold(&mut self, kind: u8, counted: &Slot) {
+        self.packets += counted.packets;
+        self.bytes += counted.bytes;
+        self.payload_bytes += counted.payload_bytes;
+        match kind {
+            kind::ROCE_V1 => self.roce_v1 += counted.packets,
+            _ => self.roce_v2 += counted.packets,
+        }
+        self.icrc_unchecked += counted.packets;
+        self.cnp += u64::from(counted.cnp);
+        self.rnr_naks += u64::from(counted.rnr_naks);
+        for (sum, naks) in self.naks.iter_mut().zip(counted.naks) {
+            *sum += u64::from(naks);
+        }
+        self.congestion_experienced += counted.marked;
     }
 
     #[inline]

@@ -105,18 +105,18 @@ pub struct Observed {
 /// Counts packets; see the module.
 #[derive(Debug)]
 pub struct Meter {
-    limits: MeterLimits,
+    pub(super) limits: MeterLimits,
     seed: HashSeed,
-    totals: Totals,
+    pub(super) totals: Totals,
     queue_pairs: QueuePairs,
-    flows: FlowTable,
-    conversations: ConversationTable,
-    waiting: Waiting,
+    pub(super) flows: FlowTable,
+    pub(super) conversations: ConversationTable,
+    pub(super) waiting: Waiting,
 }
 
 /// Records that wait to be taken.
 #[derive(Debug)]
-struct Waiting {
+pub(super) struct Waiting {
     flows: VecDeque<FlowRecord>,
     conversations: VecDeque<ConversationRecord>,
     max: usize,
@@ -234,7 +234,10 @@ impl Meter {
     }
 
     #[inline]
-    fn observe_flow(&mut self, packet: &Observation<'_>) -> Option<(FlowHandle, FlowDirection)> {
+    pub(super) fn observe_flow(
+        &mut self,
+        packet: &Observation<'_>,
+    ) -> Option<(FlowHandle, FlowDirection)> {
         let (key, direction) = FlowKey::of(packet.parsed)?;
         if let Some((handle, entry)) = self.flows.recent(&key, packet.now) {
             count(entry, direction, packet, &self.limits, &mut self.waiting);
@@ -364,7 +367,7 @@ fn count(
 
 impl Waiting {
     #[cold]
-    fn add_flow(&mut self, entry: &FlowEntry, reason: Reason) {
+    pub(super) fn add_flow(&mut self, entry: &FlowEntry, reason: Reason) {
         if !entry.is_counting() {
             return;
         }
@@ -384,12 +387,12 @@ impl Waiting {
         }
     }
 
-    fn evict_flow(&mut self, entry: &FlowEntry) {
+    pub(super) fn evict_flow(&mut self, entry: &FlowEntry) {
         self.flows_evicted += 1;
         self.add_flow(entry, Reason::Evicted);
     }
 
-    fn end_conversation(&mut self, entry: &Conversation, reason: Reason) {
+    pub(super) fn end_conversation(&mut self, entry: &Conversation, reason: Reason) {
         self.conversations_evicted += u64::from(reason == Reason::Evicted);
         self.add_conversation(entry, reason);
     }

@@ -3,14 +3,17 @@
 //!
 //! ```text
 //!  Parsed --Meter::observe--> totals, flow table, conversation table --timeouts, bound--> records
+//!  the fast path's counters --Meter::fold--^
 //! ```
 
 pub mod counters;
+pub mod fold;
 #[expect(clippy::module_inception, reason = "the meter is what this folder is about")]
 pub mod meter;
 pub mod record;
 
 pub use crate::flow::Reason;
 pub use counters::{RdmaTotals, Totals};
+pub use fold::{Fold, Notice};
 pub use meter::{Icrc, Meter, MeterLimits, Observation, Observed};
 pub use record::{ConversationRecord, DirectionRecord, FlowRecord, Record};

@@ -95,6 +95,34 @@ impl<const HOLES: usize> PsnTracker<HOLES> {
         *self = Self { next: psn.value(), started: true, ..Self::default() };
     }
 
+    /// Takes in a packet that someone else followed the stream to, who was waiting for `expected`:
+    /// all numbers up to there came in order.
+    pub fn observe_after(
+        &mut self,
+        expected: Option<Psn>,
+        psn: Psn,
+        count: u32,
+        count_is_exact: bool,
+    ) -> PsnOrder {
+        let before = *self;
+        if let Some(expected) = expected.filter(|it| it.value() != self.next) {
+            (self.next, self.slack, self.started) = (expected.value(), 0, true);
+        }
+        let order = self.observe(psn, count, count_is_exact);
+        let is_behind = Psn::new(before.next).distance(Psn::new(self.next)) > 0;
+        if before.started && is_behind && order != PsnOrder::Jump {
+            (self.next, self.slack) = (before.next, before.slack);
+        }
+        order
+    }
+
+    /// Takes in that all numbers before `next` came in order.
+    pub fn advance_to(&mut self, next: Psn) {
+        if !self.started || next.distance(Psn::new(self.next)) > 0 {
+            (self.next, self.slack, self.started) = (next.value(), 0, true);
+        }
+    }
+
     fn go_on(&mut self, psn: Psn, count: u32, count_is_exact: bool) {
         self.started = true;
         (self.next, self.slack) = match count_is_exact {

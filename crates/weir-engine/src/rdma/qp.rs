@@ -6,6 +6,7 @@
 
 use weir_wire::bth::{Opcode, Operation, Position, Psn, Service};
 use weir_wire::ext::{self, NakCause, Syndrome};
+use weir_wire::fastpath::{Slot, event};
 use weir_wire::frame::Time;
 use weir_wire::icrc::IcrcStatus;
 use weir_wire::parse::{Parsed, Rdma, Transport};
@@ -13,6 +14,7 @@ use weir_wire::parse::{Parsed, Rdma, Transport};
 use super::key::QueuePairKey;
 use super::psn::{PsnOrder, PsnTracker};
 use crate::flow::{FlowDirection, FlowHandle};
+use crate::meter::fold::{Notice, started};
 use crate::verdict::Side;
 
 /// R_Keys remembered per direction and record; further ones are only counted.
@@ -137,6 +139,8 @@ pub struct DirectionCounters {
     pub icrc_bad: u32,
     /// Packets whose ICRC was not checked.
     pub icrc_unchecked: u64,
+    /// Packets that the kernel carried: no response to them is timed. A record's worth.
+    pub fast_packets: u32,
     /// R_Keys used by requests, as many as there is room for.
     pub remote_keys: [u32; REMOTE_KEYS_MAX],
     /// How many of `remote_keys` are set; one more than there is room for: there were others.
@@ -322,9 +326,54 @@ impl Direction {
         self.partition_key = packet.rdma.partition_key.0;
     }
 
-    /// Follows the numbers of a request; `path_mtu` zero: unknown.
+    /// Counts what the kernel carried.
+    pub(crate) fn fold(&mut self, counted: &Slot, last: Time) {
+        let counters = &mut self.counters;
+        for (class, more) in counters.classes.iter_mut().zip(&counted.classes) {
+            class.packets += more.packets;
+            class.bytes += more.bytes;
+        }
+        counters.payload_bytes += counted.payload_bytes;
+        counters.messages += counted.messages;
+        for (sum, naks) in counters.naks.iter_mut().zip(counted.naks) {
+            *sum = sum.saturating_add(naks);
+        }
+        counters.rnr_naks = counters.rnr_naks.saturating_add(counted.rnr_naks);
+        counters.cnp = counters.cnp.saturating_add(counted.cnp);
+        let marked = u32::try_from(counted.marked).unwrap_or(u32::MAX);
+        counters.congestion_experienced = counters.congestion_experienced.saturating_add(marked);
+        counters.icrc_unchecked += counted.packets;
+        let packets = u32::try_from(counted.packets).unwrap_or(u32::MAX);
+        counters.fast_packets = counters.fast_packets.saturating_add(packets);
+        let known = (counted.remote_key_count as usize).min(REMOTE_KEYS_MAX);
+        counted.remote_keys[..known].iter().for_each(|key| counters.note_remote_key(*key));
+        if counted.remote_key_count as usize > REMOTE_KEYS_MAX {
+            counters.remote_key_count = REMOTE_KEYS_MAX as u8 + 1;
+        }
+        self.last = self.last.max(last);
+        self.partition_key = counted.partition_key;
+        if self.key.source_qp().is_some() {
+            self.queue_key = Some(counted.queue_key);
+        }
+        // Its answer may have been carried.
+        self.timed = None;
+        if let Some(next) = started(counted.request_next) {
+            self.requests.advance_to(next);
+        }
+        if let Some(next) = started(counted.response_next) {
+            self.responses.advance_to(next);
+        }
+    }
+
+    /// Follows the numbers of a request; `path_mtu` zero: unknown. Of a packet that the kernel
+    /// carried it is known which number was `expected`.
     #[inline]
-    fn follow_request(&mut self, packet: &RdmaPacket<'_>, path_mtu: u16) -> PsnOrder {
+    fn follow_request(
+        &mut self,
+        packet: &RdmaPacket<'_>,
+        path_mtu: u16,
+        expected: Option<Psn>,
+    ) -> PsnOrder {
         let rdma = packet.rdma;
         let mut psns = 1;
         let mut is_exact = true;
@@ -339,7 +388,10 @@ impl Direction {
         } else if let Some(atomic) = ext::atomic_eth(packet.bytes, rdma) {
             self.counters.note_remote_key(atomic.remote_key.get());
         }
-        let order = self.requests.observe(rdma.psn, psns, is_exact);
+        let order = match expected {
+            None => self.requests.observe(rdma.psn, psns, is_exact),
+            _ => self.requests.observe_after(expected, rdma.psn, psns, is_exact),
+        };
         let counters = &mut self.counters;
         match order {
             PsnOrder::InOrder => {}
@@ -462,7 +514,7 @@ impl Conversation {
             Service::ReliableConnection | Service::ExtendedReliableConnection => {}
             Service::UnreliableConnection => {
                 if opcode.is_request() {
-                    noticed.request = Some(direction.follow_request(packet, path_mtu));
+                    noticed.request = Some(direction.follow_request(packet, path_mtu, None));
                 }
                 return noticed;
             }
@@ -472,7 +524,7 @@ impl Conversation {
             }
         }
         if opcode.is_request() {
-            noticed.request = Some(direction.follow_request(packet, path_mtu));
+            noticed.request = Some(direction.follow_request(packet, path_mtu, None));
         } else if opcode.is_response() {
             if let Some(aeth) = ext::aeth(packet.bytes, packet.rdma) {
                 let syndrome = aeth.syndrome();
@@ -487,6 +539,30 @@ impl Conversation {
             if let Some(requester) = self.other_mut(side) {
                 requester.answered(packet);
             }
+        }
+        noticed
+    }
+
+    /// Takes in what a packet of direction `side` that the kernel carried says beyond its counts.
+    pub(crate) fn notice(
+        &mut self,
+        side: usize,
+        notice: &Notice<'_>,
+        packet: &RdmaPacket<'_>,
+    ) -> Noticed {
+        let mut noticed = Noticed::default();
+        self.learn_path_mtu(packet);
+        let path_mtu = self.path_mtu;
+        let expected = started(notice.expected);
+        let direction = self.direction_mut(side);
+        if notice.kinds & event::REQUEST_PSN != 0 {
+            noticed.request = Some(direction.follow_request(packet, path_mtu, expected));
+            direction.timed = None;
+        }
+        if notice.kinds & event::RESPONSE_PSN != 0 {
+            let order = direction.responses.observe_after(expected, packet.rdma.psn, 1, true);
+            noticed.response_resent = order == PsnOrder::Seen;
+            direction.counters.response_resends += u32::from(noticed.response_resent);
         }
         noticed
     }

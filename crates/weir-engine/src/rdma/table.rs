@@ -15,6 +15,7 @@ use super::qp::{Conversation, Direction, Joined, Noticed, RdmaPacket};
 use crate::flow::index::Index;
 use crate::flow::slab::{SLOT_OVERHEAD_BYTES, Slab};
 use crate::flow::{HashSeed, Reason};
+use crate::meter::fold::{Fold, Notice};
 
 /// Where a conversation lies. It goes stale when the conversation leaves or is joined to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +126,47 @@ impl ConversationTable {
             self.connect(&connection, packet.now, leave);
         }
         Observed { handle, side, is_new_destination, noticed }
+    }
+
+    /// Counts what the kernel carried of the direction `key`; returns its conversation's path MTU.
+    pub(crate) fn fold(
+        &mut self,
+        key: &QueuePairKey,
+        service: Service,
+        fold: &Fold<'_>,
+        active_timeout_ns: u64,
+        leave: &mut dyn FnMut(&Conversation, Reason),
+    ) -> u16 {
+        let hash = key.hash(&self.seed);
+        let direction = self.find_direction(key, hash).unwrap_or_else(|| {
+            let direction = Direction::new(*key, hash, fold.last);
+            let side = Some(fold.side);
+            let conversation = Conversation::new(direction, service, fold.last, side);
+            self.insert(conversation, hash, fold.last, leave) * 2
+        });
+        let conversation = self.entries.touch(direction / 2, fold.last);
+        if fold.last.since_ns(conversation.started) >= active_timeout_ns
+            && conversation.is_counting()
+        {
+            leave(conversation, Reason::Active);
+            conversation.restart(fold.last);
+        }
+        conversation.direction_mut(direction as usize % 2).fold(fold.counted, fold.last);
+        conversation.path_mtu
+    }
+
+    /// Takes in what a carried packet of the direction `key` says beyond the kernel's counts.
+    pub(crate) fn notice(
+        &mut self,
+        key: &QueuePairKey,
+        notice: &Notice<'_>,
+        packet: &RdmaPacket<'_>,
+    ) -> Noticed {
+        let Some(direction) = self.find_direction(key, key.hash(&self.seed)) else {
+            return Noticed::default();
+        };
+        let conversation = self.entries.value_mut(direction / 2);
+        conversation.notice(direction as usize % 2, notice, packet)
     }
 
     /// Enters a pair that the connection managers agreed; whatever used its queue pairs before

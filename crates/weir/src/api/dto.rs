@@ -154,6 +154,9 @@ pub struct PairSnapshot {
     /// Handshakes; absent where no keys are agreed.
     #[serde(default)]
     pub keying: Option<KeyingSnapshot>,
+    /// What the kernel carries without this process.
+    #[serde(default)]
+    pub fast_path: FastPathSnapshot,
     /// Flows in the table.
     pub flows: u64,
     /// Flows that a full table pushed out.
@@ -214,6 +217,12 @@ pub struct SideSnapshot {
     pub received_bytes: u64,
     /// Passed on unchanged.
     pub forwarded: u64,
+    /// Of `forwarded`, carried by the kernel's fast path.
+    #[serde(default)]
+    pub fast: u64,
+    /// Their bytes.
+    #[serde(default)]
+    pub fast_bytes: u64,
     /// Sealed and passed on.
     pub sealed: u64,
     /// Opened and passed on.
@@ -249,6 +258,8 @@ impl SideSnapshot {
             received: counters.received,
             received_bytes: counters.received_bytes,
             forwarded: counters.forwarded,
+            fast: counters.fast,
+            fast_bytes: counters.fast_bytes,
             sealed: counters.sealed,
             opened: counters.opened,
             clear: counters.clear,
@@ -269,6 +280,53 @@ impl SideSnapshot {
         let dropped: u64 = self.dropped_by_reason.values().sum();
         passed + self.punted + self.consumed + dropped
     }
+}
+
+/// The fast path of a pair.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct FastPathSnapshot {
+    /// `off`, `tc` or `auto`, as configured.
+    pub setting: String,
+    /// `open`, or why nothing is carried.
+    pub state: String,
+    /// Of all frames forwarded, the share that it carried: 0 to 1. Absent when none were.
+    pub share_frames: Option<f64>,
+    /// The same of bytes received.
+    pub share_bytes: Option<f64>,
+    /// Directions of flows in the kernel's table.
+    pub flows: u64,
+    /// Directions that find room there.
+    pub flows_max: u64,
+    /// Directions put into it since the start.
+    pub installed: u64,
+    /// Directions taken out of it.
+    pub removed: u64,
+    /// Packets on the slow path because the table was full.
+    pub refused_packets: u64,
+    /// Copies of packets that the kernel handed up: NAKs, TCP's SYN, FIN and RST, sequence numbers
+    /// out of order, congestion notifications.
+    pub events: u64,
+    /// Copies lost because nobody took them in time: what they say is missing from records.
+    pub events_lost: u64,
+    /// Times that all flows went back to the slow path at once: reloads, halts.
+    pub voided: u64,
+    /// Times that one direction was held back so that flows could change over.
+    pub holds: u64,
+    /// The kernel's rules at the two ports.
+    pub rules: Vec<RuleSnapshot>,
+}
+
+/// A tc rule of the gateway.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct RuleSnapshot {
+    /// The port.
+    pub interface: String,
+    /// `ingress` or `egress`.
+    pub direction: String,
+    /// The program.
+    pub program: String,
+    /// `in_hw`, `not_in_hw`, or `unstated`.
+    pub placement: String,
 }
 
 fn nonzero<'a>(counts: impl Iterator<Item = (&'a str, u64)>) -> BTreeMap<String, u64> {

@@ -181,9 +181,10 @@ fn pair_table(text: &mut String, pair: &PairSnapshot) {
         format!("wire {}", pair.wire.interface),
     );
     type Column = fn(&SideSnapshot) -> u64;
-    let rows: [(&str, Column); 14] = [
+    let rows: [(&str, Column); 15] = [
         ("received", |side| side.received),
         ("  forwarded", |side| side.forwarded),
+        ("    by the fast path", |side| side.fast),
         ("  sealed", |side| side.sealed),
         ("  opened", |side| side.opened),
         ("  clear", |side| side.clear),
@@ -210,6 +211,7 @@ fn pair_table(text: &mut String, pair: &PairSnapshot) {
             let _ = writeln!(text, "  clear from {}: {count} {kind}", side.interface);
         }
     }
+    fast_path_lines(text, pair);
     for peer in &pair.peers {
         peer_line(text, peer);
     }
@@ -250,6 +252,34 @@ fn bystander_lines(text: &mut String, pair: &PairSnapshot) {
             mirror.mirrored,
             mirror.truncated,
             mirror.dropped,
+        );
+    }
+}
+
+fn fast_path_lines(text: &mut String, pair: &PairSnapshot) {
+    let fast = &pair.fast_path;
+    let _ = write!(text, "  fast path ({}): {}", fast.setting, fast.state);
+    if let Some(share) = fast.share_frames.filter(|_| fast.flows_max > 0) {
+        let _ = write!(
+            text,
+            "; {:.1} % of frames, {:.1} % of bytes; {} of {} flows; {} copies up, {} lost",
+            share * 100.0,
+            fast.share_bytes.unwrap_or_default() * 100.0,
+            fast.flows,
+            fast.flows_max,
+            fast.events,
+            fast.events_lost,
+        );
+    }
+    if fast.refused_packets > 0 {
+        let _ = write!(text, "; {} packets found its table full", fast.refused_packets);
+    }
+    let _ = writeln!(text);
+    for rule in fast.rules.iter().filter(|_| fast.flows_max > 0) {
+        let _ = writeln!(
+            text,
+            "  rule {} {} {}: {}",
+            rule.interface, rule.direction, rule.program, rule.placement
         );
     }
 }

@@ -22,6 +22,7 @@
 //! icrc = "check"                  # [check] check | off
 //! xfrm = true                     # [false] `weir xfrm` may install associations and policies
 //! default = "drop"                # [drop] drop | seal | forward: what no peer protects
+//! fastpath = "off"                # [off] off | tc | auto: the kernel carries settled flows
 //!
 //! [pair.frames]                   # link-local and group traffic: seal | clear | drop
 //! lldp = "drop"                   # defaults: see `settings::default_frames`
@@ -55,6 +56,7 @@
 //! conversations = 16384           # [16384] queue-pair conversations, a pair
 //! active_timeout_s = 30           # [30] a flow's record ends after so long, the flow goes on
 //! idle_timeout_s = 15             # [15] a flow ends after so long without a packet
+//! fast_flows = 16384              # [16384] directions of flows on the fast path, a pair
 //!
 //! [evidence]                      # keep the last packets in memory; absent: none
 //! memory_mib = 64                 # [64] a pair; 0: none
@@ -171,6 +173,7 @@ pub struct Pair {
     #[serde(default)]
     pub xfrm: bool,
     pub default: Option<Spanned<Unprotected>>,
+    pub fastpath: Option<Spanned<FastPathMode>>,
     #[serde(default)]
     pub frames: Frames,
 }
@@ -197,6 +200,30 @@ pub enum Icrc {
     Check,
     /// No: packets are counted as unchecked.
     Off,
+}
+
+/// Whether the kernel carries flows whose verdict is settled and which need no seal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FastPathMode {
+    /// Never: every packet is looked at whole.
+    #[default]
+    Off,
+    /// By tc programs; a gateway that cannot have them does not start.
+    Tc,
+    /// Where it can be had and the policy allows it; `weir status` says whether and why not.
+    Auto,
+}
+
+impl FastPathMode {
+    /// As it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Tc => "tc",
+            Self::Auto => "auto",
+        }
+    }
 }
 
 /// What happens to what no peer protects.
@@ -356,6 +383,7 @@ pub struct Limits {
     pub conversations: Option<Spanned<u32>>,
     pub active_timeout_s: Option<Spanned<u32>>,
     pub idle_timeout_s: Option<Spanned<u32>>,
+    pub fast_flows: Option<Spanned<u32>>,
 }
 
 /// `[evidence]`.

@@ -2,6 +2,7 @@
 
 pub mod address;
 pub mod export;
+mod fastpath;
 pub mod file;
 pub mod key;
 pub mod keying;

@@ -12,6 +12,7 @@ use weir_engine::policy::{Action, FrameActions, FrameClass};
 
 use super::address::{InterfaceAddress, Prefix};
 use super::export;
+use super::fastpath;
 use super::file::{self, File, FrameAction, OnFailure, Selector, Unprotected};
 use super::key::{KeyError, KeySource, Keys};
 use super::keying;
@@ -235,6 +236,7 @@ fn resolve_pair(
         roce_mtu_bytes: pair.roce_mtu.as_ref().map(|it| *it.get_ref()),
         icrc: pair.icrc,
         xfrm: pair.xfrm,
+        fastpath: fastpath::check(pair, peers, problems),
         unprotected,
         frames: resolve_frames(pair, peers, problems),
         peers: peers.iter().map(|peer| resolve_peer(peer, pair, directory, problems)).collect(),
@@ -672,5 +674,12 @@ fn resolve_limits(limits: file::Limits, problems: &mut Problems) -> Limits {
             TIMEOUT_S_MAX,
         ),
         idle_timeout_s: bounded("idle_timeout_s", limits.idle_timeout_s, idle, 1, TIMEOUT_S_MAX),
+        fast_flows: bounded(
+            "fast_flows",
+            limits.fast_flows,
+            FAST_FLOWS_DEFAULT,
+            least,
+            FAST_FLOWS_MAX,
+        ),
     }
 }

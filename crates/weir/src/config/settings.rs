@@ -10,7 +10,8 @@ use weir_store::evidence::EvidenceOptions;
 use weir_store::sink::Collector;
 
 pub use super::file::{
-    Cipher, Driver, Encapsulation, Icrc, MirrorDirection, Mode, OnFailure, Unprotected,
+    Cipher, Driver, Encapsulation, FastPathMode, Icrc, MirrorDirection, Mode, OnFailure,
+    Unprotected,
 };
 
 use super::address::{InterfaceAddress, Prefix};
@@ -37,6 +38,13 @@ pub const CONVERSATIONS_DEFAULT: u32 = 16_384;
 
 /// The most entries of either table: about 1 GiB of memory.
 pub const TABLE_ENTRIES_MAX: u32 = 4_194_304;
+
+/// Directions of flows that the kernel carries: as many queue pairs as a host talks on at a time,
+/// in 8 MiB of kernel memory.
+pub const FAST_FLOWS_DEFAULT: u32 = 16_384;
+
+/// The most: 128 MiB of kernel memory a pair.
+pub const FAST_FLOWS_MAX: u32 = 262_144;
 
 /// Seconds that a record runs, and that a flow may be silent: what collectors expect.
 pub const ACTIVE_TIMEOUT_S_DEFAULT: u32 = 30;
@@ -124,6 +132,8 @@ pub struct Pair {
     pub icrc: Icrc,
     /// Whether front ends (`ip xfrm`, IKE daemons) may install associations and policies.
     pub xfrm: bool,
+    /// Whether the kernel carries flows that need no more than counting.
+    pub fastpath: FastPathMode,
     /// What happens to packets that no peer protects.
     pub unprotected: Unprotected,
     /// Link-local and group traffic.
@@ -282,6 +292,8 @@ pub struct Limits {
     pub active_timeout_s: u32,
     /// A flow ends after so many seconds without a packet.
     pub idle_timeout_s: u32,
+    /// Directions of flows that the kernel carries at once; further ones take the slow path.
+    pub fast_flows: u32,
 }
 
 /// A copy of chosen packets of one pair, in clear.

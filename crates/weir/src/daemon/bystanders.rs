@@ -25,6 +25,11 @@ pub struct Bystanders {
 }
 
 impl Bystanders {
+    /// Whether there is anyone.
+    pub fn want_packets(&self) -> bool {
+        self.evidence.is_some() || !self.mirrors.is_empty()
+    }
+
     /// With a ring as `evidence` says.
     pub fn new(evidence: Option<EvidenceOptions>, mirrors: Vec<Mirror>) -> Self {
         let evidence = evidence.map(EvidenceRing::new);

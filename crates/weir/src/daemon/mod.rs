@@ -29,6 +29,7 @@ pub mod keying;
 
 pub mod relay;
 
+pub mod carry;
 pub mod front_end;
 pub mod front_end_socket;
 

@@ -47,6 +47,24 @@ pub struct PortsCounters {
     pub own: PortCounters,
 }
 
+/// Frames moved in one round, by the port they came in by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// From the host.
+    pub host: usize,
+    /// From the fabric.
+    pub wire: usize,
+    /// From the gateway's own kernel.
+    pub own: usize,
+}
+
+impl Moved {
+    /// All of them.
+    pub fn total(&self) -> usize {
+        self.host + self.wire + self.own
+    }
+}
+
 /// One pair's ports and engine.
 pub struct Relay {
     ports: Ports,
@@ -72,12 +90,36 @@ impl Relay {
     ///
     /// # Errors
     /// A port is lost.
-    pub fn round(&mut self, keep: &mut dyn FnMut(&mut Engine) -> bool) -> io::Result<usize> {
+    pub fn round(&mut self, keep: &mut dyn FnMut(&mut Engine) -> bool) -> io::Result<Moved> {
         self.rounds = self.rounds.wrapping_add(1);
         let own_is_due = self.rounds.is_multiple_of(OWN_ROUNDS);
-        let Self { ports, engine, bystanders, returned, withheld, .. } = self;
-        let Ports { host, wire, own } = ports;
-        let mut moved = host.receive(&mut |frames| {
+        let mut moved = Moved { host: self.move_host()?, wire: self.move_wire(keep)?, own: 0 };
+        let Self { ports: Ports { wire, own, .. }, engine, .. } = self;
+        if let Some(own) = own.as_mut().filter(|_| own_is_due) {
+            moved.own = own.receive(&mut |frames| {
+                let output = engine.process_own(frames);
+                deliver(output, frames, Destination::Wire, wire.as_mut());
+            })?;
+        }
+        Ok(moved)
+    }
+
+    /// Moves what waits at one side, at most a batch, where nothing is opened; the other side
+    /// waits.
+    ///
+    /// # Errors
+    /// A port is lost.
+    pub fn half_round(&mut self, side: Side) -> io::Result<usize> {
+        match side {
+            Side::Host => self.move_host(),
+            Side::Wire => self.move_wire(&mut |_| true),
+        }
+    }
+
+    fn move_host(&mut self) -> io::Result<usize> {
+        let Self { ports, engine, bystanders, returned, .. } = self;
+        let Ports { host, wire, .. } = ports;
+        let moved = host.receive(&mut |frames| {
             let now = frames[0].meta.time;
             bystanders.from_host(frames);
             let output = engine.process(now, Side::Host, frames);
@@ -88,7 +130,13 @@ impl Relay {
         for (bytes, offload) in returned.drain(..) {
             host.transmit(&[Outgoing { parts: &[IoSlice::new(&bytes)], offload }]);
         }
-        moved += wire.receive(&mut |frames| {
+        Ok(moved)
+    }
+
+    fn move_wire(&mut self, keep: &mut dyn FnMut(&mut Engine) -> bool) -> io::Result<usize> {
+        let Self { ports, engine, bystanders, withheld, .. } = self;
+        let Ports { host, wire, own } = ports;
+        wire.receive(&mut |frames| {
             let now = frames[0].meta.time;
             engine.process(now, Side::Wire, frames);
             let kept = keep(engine);
@@ -103,14 +151,7 @@ impl Relay {
             if let Some(own) = own {
                 deliver(output, frames, Destination::Punt, own.as_mut());
             }
-        })?;
-        if let Some(own) = own.as_mut().filter(|_| own_is_due) {
-            moved += own.receive(&mut |frames| {
-                let output = engine.process_own(frames);
-                deliver(output, frames, Destination::Wire, wire.as_mut());
-            })?;
-        }
-        Ok(moved)
+        })
     }
 
     /// Sends what the gateway itself has to say, and looks after the bystanders. Call it ten times
@@ -140,6 +181,16 @@ impl Relay {
     /// Who watches.
     pub fn bystanders(&mut self) -> &mut Bystanders {
         &mut self.bystanders
+    }
+
+    /// Sleeps until a frame waits at one side, at most `timeout`.
+    ///
+    /// # Errors
+    /// The system's own.
+    pub fn wait_for(&self, side: Side, timeout: Duration) -> io::Result<()> {
+        let port = if side == Side::Host { &self.ports.host } else { &self.ports.wire };
+        let descriptors: ArrayVec<RawFd, 1> = port.poll_fd().into_iter().collect();
+        weir_port::wait(&descriptors, timeout).map(drop)
     }
 
     /// The engine.

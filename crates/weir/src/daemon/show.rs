@@ -2,26 +2,34 @@
 
 use std::collections::BTreeMap;
 
+use weir_engine::counters::SideCounters;
 use weir_engine::meter::Totals;
 use weir_engine::policy::Peer;
-use weir_port::GuardCounters;
+use weir_port::{GuardCounters, KernelRule, PortCounters};
 use weir_store::sink::CollectorCounters;
 use weir_wire::frame::Time;
 
+use super::carry::Carrier;
 use super::evidence;
 use super::keying::KeyingStatus;
 use super::mirror::{Mirror, MirrorCounters};
 use super::relay::Relay;
 use crate::api::dto::{
-    ExportSnapshot, KeyingSnapshot, MirrorSnapshot, PairSnapshot, PeerKeyingSnapshot, PeerSnapshot,
-    RdmaSnapshot, SideSnapshot,
+    ExportSnapshot, FastPathSnapshot, KeyingSnapshot, MirrorSnapshot, PairSnapshot,
+    PeerKeyingSnapshot, PeerSnapshot, RdmaSnapshot, RuleSnapshot, SideSnapshot,
 };
 use crate::config::keying::public_text;
 use crate::config::settings::{Driver, Pair};
 
 /// One pair at the moment `now`.
-pub fn pair(pair: &Pair, relay: &mut Relay, guard: &GuardCounters, now: Time) -> PairSnapshot {
-    let ports = relay.port_counters();
+pub fn pair(
+    pair: &Pair,
+    relay: &mut Relay,
+    guard: &GuardCounters,
+    fast_path: FastPathSnapshot,
+    now: Time,
+) -> PairSnapshot {
+    let mut ports = relay.port_counters();
     let withheld = relay.withheld();
     let bystanders = relay.bystanders();
     let ring = bystanders.evidence.as_ref();
@@ -31,6 +39,8 @@ pub fn pair(pair: &Pair, relay: &mut Relay, guard: &GuardCounters, now: Time) ->
     let peers = peers(engine, now);
     let counters = engine.counters().clone();
     let totals = engine.meter().totals();
+    carried(&mut ports.host, &mut ports.wire, &counters.host);
+    carried(&mut ports.wire, &mut ports.host, &counters.wire);
     let mut host = SideSnapshot::new(&pair.host, &counters.host, ports.host);
     let mut wire = SideSnapshot::new(&pair.wire, &counters.wire, ports.wire);
     host.guard_dropped = kept_back(&guard.host);
@@ -61,6 +71,7 @@ pub fn pair(pair: &Pair, relay: &mut Relay, guard: &GuardCounters, now: Time) ->
             peers_moved: counters.peers_moved,
             ..KeyingSnapshot::default()
         }),
+        fast_path,
         flows: engine.meter().flows().len() as u64,
         flows_evicted: totals.flows_evicted,
         evidence,
@@ -72,6 +83,47 @@ fn mirror(mirror: &Mirror) -> MirrorSnapshot {
     let MirrorCounters { chosen, mirrored, truncated, dropped } = mirror.counters();
     let (name, port) = (mirror.settings().name.clone(), mirror.settings().port.clone());
     MirrorSnapshot { name, port, chosen, mirrored, truncated, dropped }
+}
+
+/// What the kernel carried was received by one port and sent by the other.
+fn carried(from: &mut PortCounters, to: &mut PortCounters, side: &SideCounters) {
+    from.received_frames += side.fast;
+    from.received_bytes += side.fast_bytes;
+    to.sent_frames += side.fast;
+    to.sent_bytes += side.fast_bytes;
+}
+
+/// The fast path of a pair, `why_not` if it has none.
+pub fn fast_path(
+    pair: &Pair,
+    relay: &mut Relay,
+    carrier: Option<&Carrier>,
+    why_not: Option<&str>,
+) -> FastPathSnapshot {
+    let engine = relay.engine();
+    let mut snapshot = match carrier {
+        Some(carrier) => carrier.snapshot(engine, pair.fastpath),
+        None => FastPathSnapshot {
+            setting: pair.fastpath.name().to_owned(),
+            state: why_not.unwrap_or_default().to_owned(),
+            ..FastPathSnapshot::default()
+        },
+    };
+    let (host, wire) = (&engine.counters().host, &engine.counters().wire);
+    let share = |part: u64, whole: u64| (whole > 0).then(|| part as f64 / whole as f64);
+    snapshot.share_frames = share(host.fast + wire.fast, host.forwarded + wire.forwarded);
+    snapshot.share_bytes =
+        share(host.fast_bytes + wire.fast_bytes, host.received_bytes + wire.received_bytes);
+    for interface in [&pair.host, &pair.wire] {
+        let rules = KernelRule::all(interface).unwrap_or_default();
+        snapshot.rules.extend(rules.into_iter().map(|rule| RuleSnapshot {
+            interface: interface.clone(),
+            direction: rule.direction.to_owned(),
+            program: rule.program,
+            placement: rule.placement.name().to_owned(),
+        }));
+    }
+    snapshot
 }
 
 /// What the guard kept from or took off the gateway's own network stack.

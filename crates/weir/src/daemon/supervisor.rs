@@ -478,11 +478,14 @@ fn needs_restart(old: &Settings, new: &Settings) -> Option<String> {
     let ports = |pairs: &[Pair]| -> Vec<_> {
         pairs
             .iter()
-            .map(|it| (it.name.clone(), it.host.clone(), it.wire.clone(), it.driver, it.xfrm))
+            .map(|it| {
+                let ports = (it.name.clone(), it.host.clone(), it.wire.clone());
+                (ports, it.driver, it.xfrm, it.fastpath)
+            })
             .collect()
     };
     (ports(&old.pairs) != ports(&new.pairs))
-        .then(|| "the list of pairs, their ports or `xfrm`".into())
+        .then(|| "the list of pairs, their ports, `xfrm` or `fastpath`".into())
 }
 
 /// A thread for each pair's handshakes where keys are agreed at all, and the workers' ends.

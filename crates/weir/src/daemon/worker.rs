@@ -18,6 +18,7 @@ use weir_store::sink::RecordSender;
 use weir_wire::frame::Time;
 
 use super::bystanders::Bystanders;
+use super::carry::{self, Begun, Carrier};
 use super::keying::KeyingEnd;
 use super::mirror::{self, Mirror};
 use super::prepare::{Kept, NextKept, Prepared, Running};
@@ -235,6 +236,9 @@ struct Worker {
     pair: Pair,
     relay: Relay,
     guard: Guard,
+    carrier: Option<Carrier>,
+    /// Why there is no fast path.
+    why_not: Option<String>,
     commands: Receiver<WorkerCommand>,
     /// Beside the engine's opening associations; those of front ends are kept nowhere.
     kept: Vec<Option<Kept>>,
@@ -257,7 +261,7 @@ impl Worker {
             OnFailure::Closed => GuardMode::Closed,
             OnFailure::Open => GuardMode::OpenOnFailure,
         };
-        let guard = Guard::attach(&pair.host, &pair.wire, mode)?;
+        let Begun { guard, mut carrier, why_not } = carry::begin(&pair, &limits, mode)?;
         let meter = Meter::new(
             MeterLimits {
                 flows_max: limits.flows as usize,
@@ -268,18 +272,28 @@ impl Worker {
             },
             seed()?,
         );
-        let ports = open_ports(&pair, &plan.policy)?;
+        let ports = open_ports(&pair, &plan.policy, carrier.as_ref())?;
         let kept = plan.kept.into_iter().map(|next| match next {
             NextKept::New(kept) => Some(kept),
             NextKept::Running(_) | NextKept::Nowhere => None,
         });
         let kept = kept.collect();
-        let engine = Engine::new(plan.policy, plan.associations, meter)?;
+        let mut engine = Engine::new(plan.policy, plan.associations, meter)?;
+        if let Some(carrier) = &carrier {
+            engine.set_fast_path(Some(carrier.table(seed()?)));
+        }
         let (answer, answers) = channel();
+        let mut relay = Relay::new(ports, engine, bystanders);
+        if let Some(carrier) = &mut carrier {
+            carrier.set_watched(&mut relay);
+            carrier.open(relay.engine().policy());
+        }
         Ok(Self {
             pair,
-            relay: Relay::new(ports, engine, bystanders),
+            relay,
             guard,
+            carrier,
+            why_not,
             commands,
             kept,
             prepared: None,
@@ -319,7 +333,10 @@ impl Worker {
                         let _ = answer.send(WorkerUsage { associations, wanted });
                     }
                     Ok(WorkerCommand::Stop) | Err(TryRecvError::Disconnected) => {
-                        let Self { relay, records, .. } = self;
+                        let Self { relay, records, carrier, .. } = self;
+                        if let Some(carrier) = carrier {
+                            carrier.close(relay.engine());
+                        }
                         relay.engine().flush(&mut |record| records.send(record));
                         return Ok(());
                     }
@@ -327,25 +344,33 @@ impl Worker {
                 }
             }
             self.reserve();
-            let Self { relay, kept, keeping_fails, .. } = self;
+            let Self { relay, kept, keeping_fails, carrier, .. } = self;
+            let begun_ns = carrier.as_ref().map_or(0, Carrier::round_begins);
             let moved = relay.round(&mut |engine| keep(engine, kept, keeping_fails))?;
+            if let Some(carrier) = carrier {
+                carrier.after_round(relay.engine(), moved, begun_ns);
+            }
             self.key();
             let now = clock();
             if now.since_ns(self.ticked) >= TICK_NS || now < self.ticked {
                 self.ticked = now;
                 self.relay.tick(now);
                 self.report_keyed();
-                let Self { relay, records, .. } = self;
+                let Self { relay, records, carrier, .. } = self;
+                if let Some(carrier) = carrier {
+                    carrier.tick(relay)?;
+                }
                 relay.engine().expire(now, &mut |record| records.send(record));
                 self.guard.heartbeat()?;
             }
-            if moved > 0 {
+            if moved.total() > 0 {
                 idle_rounds = 0;
             } else if idle_rounds < IDLE_ROUNDS {
                 idle_rounds += 1;
                 std::hint::spin_loop();
             } else {
-                self.relay.wait(IDLE)?;
+                let nap = self.carrier.as_ref().map_or(IDLE, |carrier| carrier.nap(IDLE));
+                self.relay.wait(nap)?;
             }
         }
     }
@@ -362,6 +387,10 @@ impl Worker {
                     mirrors.extend(at.map(|at| old.swap_remove(at)));
                 }
             }
+        }
+        let Self { relay, carrier, .. } = self;
+        if let Some(carrier) = carrier {
+            carrier.set_watched(relay);
         }
     }
 
@@ -380,7 +409,14 @@ impl Worker {
     fn commit(&mut self) -> Result<()> {
         let Prepared { policy, associations, kept, .. } =
             self.prepared.take().context("nothing is prepared")?;
-        self.relay.engine().swap(policy, associations)?;
+        let Self { relay, carrier, .. } = self;
+        if let Some(carrier) = carrier {
+            carrier.close(relay.engine());
+        }
+        relay.engine().swap(policy, associations)?;
+        if let Some(carrier) = carrier {
+            carrier.open(relay.engine().policy());
+        }
         let mut old = std::mem::take(&mut self.kept);
         for next in kept {
             self.kept.push(match next {
@@ -445,7 +481,12 @@ impl Worker {
 
     fn snapshot(&mut self) -> PairSnapshot {
         let guard = self.guard.counters().unwrap_or_default();
-        show::pair(&self.pair, &mut self.relay, &guard, clock())
+        let Self { pair, relay, carrier, why_not, .. } = self;
+        if let Some(carrier) = carrier {
+            carrier.fold_all(relay.engine());
+        }
+        let fast_path = show::fast_path(pair, relay, carrier.as_ref(), why_not.as_deref());
+        show::pair(pair, relay, &guard, fast_path, clock())
     }
 }
 
@@ -469,10 +510,17 @@ fn keep(engine: &mut Engine, kept: &mut [Option<Kept>], keeping_fails: &mut bool
     true
 }
 
-fn open_ports(pair: &Pair, policy: &Policy) -> Result<Ports> {
+fn open_ports(pair: &Pair, policy: &Policy, carrier: Option<&Carrier>) -> Result<Ports> {
     let open = |interface: &str, options: PacketOptions| -> Result<Box<dyn Port + Send>> {
         Ok(match pair.driver {
-            Driver::Packet => Box::new(PacketPort::open(interface, options)?),
+            Driver::Packet => {
+                let port = PacketPort::open(interface, options)?;
+                if let Some(carrier) = carrier {
+                    port.filter_fast_path(carrier.kernel())
+                        .with_context(|| format!("{interface}: cannot filter its socket"))?;
+                }
+                Box::new(port)
+            }
             Driver::Xdp => Box::new(open_xdp(interface)?),
         })
     };

@@ -7,6 +7,7 @@
 
 mod bump;
 mod fail_closed;
+mod fastpath;
 mod keying;
 mod mtu;
 mod pairs;

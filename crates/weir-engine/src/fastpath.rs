@@ -1,0 +1,529 @@
+//! Which flows the kernel may carry, and what it counted of them.
+//!
+//! ```text
+//!   slow path: packet passed as it is --consider--> Command::Install --> the kernel's table
+//!   the kernel's slots --fold--> the meter's flows and conversations, the sides' counters
+//!   the kernel's events --notice--> sequence numbers, path MTU; the verdict, looked at again
+//!   idle, another policy, another verdict --> Command::Remove
+//! ```
+//!
+//! A flow is one direction. It may be carried once its verdict is settled: passed as it is, under a
+//! policy that seals nothing and passes what it does not know. What the kernel cannot know stays
+//! unknown in the records and is said so: packets it carried count as unchecked (ICRC), and no
+//! response is timed.
+
+use std::collections::VecDeque;
+
+use weir_wire::bth::{Extension, Opcode, Operation, Position, Service};
+use weir_wire::fastpath::{Event, Key, Slot, is_slow};
+use weir_wire::frame::{Link, Time};
+use weir_wire::parse::{Parsed, parse_into};
+
+use crate::classify::{frame_class, has_address};
+use crate::counters::Counters;
+use crate::flow::index::Index;
+use crate::flow::{FlowDirection, FlowKey, HashSeed};
+use crate::meter::{Fold, Icrc, Meter, Notice, Observation, Observed};
+use crate::pipeline::{Engine, route};
+use crate::policy::{Action, Policy};
+use crate::rdma::{OperationClass, QueuePairKey};
+use crate::verdict::Side;
+
+/// Packets of a direction that take the slow path before the kernel is asked to carry it: most
+/// flows are shorter, and those behind them know their partner.
+const SETTLED_PACKETS: u64 = 8;
+/// The same for a connected queue pair whose other direction was never seen.
+const SETTLED_PACKETS_ALONE: u64 = 1024;
+/// A slot is not used again before this: the kernel may still be counting its last packet.
+const RETIRE_NS: u64 = 200_000_000;
+/// A direction that was silent for so long makes room for others.
+const IDLE_NS: u64 = 5_000_000_000;
+
+/// What the kernel's table is to be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Carry `key`, counting in slot `number`.
+    Install {
+        /// Which flow.
+        key: Key,
+        /// Which slot.
+        number: u32,
+        /// Bytes of payload per packet; zero while it is not known.
+        path_mtu: u16,
+        /// RoCE v2: the UDP source port of its packets.
+        source_port: u16,
+    },
+    /// Carry `key` no longer.
+    Remove {
+        /// Which flow.
+        key: Key,
+    },
+}
+
+/// Both clocks at one moment: frames and records know the one, the kernel's slots the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Clocks {
+    /// As frames are stamped.
+    pub now: Time,
+    /// CLOCK_MONOTONIC in nanoseconds.
+    pub monotonic_ns: u64,
+}
+
+/// What became of a fold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Folded {
+    /// Bytes of payload per packet, when the kernel does not know it yet.
+    pub path_mtu: Option<u16>,
+    /// Side that the slot's flow comes in by, while it is installed.
+    pub side: Option<Side>,
+}
+
+/// What the fast path did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FastPathCounters {
+    /// Directions that the kernel was asked to carry.
+    pub installed: u64,
+    /// Directions that it was asked not to carry any more.
+    pub removed: u64,
+    /// Packets on the slow path whose flow found no room in the table.
+    pub refused_packets: u64,
+    /// Events taken in.
+    pub events: u64,
+    /// Directions removed because a copied packet had another verdict.
+    pub verdicts_changed: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Installed,
+    /// Removed at this moment (CLOCK_MONOTONIC); its last counts may be to come.
+    Retiring(u64),
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    key: Key,
+    hash: u64,
+    flow: Option<(FlowKey, FlowDirection)>,
+    queue_pair: Option<(QueuePairKey, Service)>,
+    /// As it was when it was last folded.
+    folded: Slot,
+    state: State,
+    begun_ns: u64,
+}
+
+/// The flows that the kernel carries, or is asked to.
+#[derive(Debug)]
+pub struct FastPath {
+    seed: HashSeed,
+    index: Index,
+    entries: Vec<Option<Entry>>,
+    free: Vec<u32>,
+    /// At most one installation and one removal a slot.
+    commands: VecDeque<Command>,
+    installed: usize,
+    counters: FastPathCounters,
+    monotonic_ns: u64,
+}
+
+/// A carried packet's direction, to take in an event of its own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Carried {
+    pub(crate) key: Key,
+    pub(crate) queue_pair: Option<QueuePairKey>,
+}
+
+/// The parts of an engine that the fast path works with.
+pub(crate) struct FastParts<'a> {
+    pub(crate) fast_path: &'a mut Option<Box<FastPath>>,
+    pub(crate) meter: &'a mut Meter,
+    pub(crate) counters: &'a mut Counters,
+    pub(crate) policy: &'a Policy,
+}
+
+impl Engine {
+    /// Lets the kernel carry flows, as `fast_path` says; `None`: no more. Whoever has kernel maps
+    /// does what [`FastPath::next_command`] says and hands back what was counted.
+    pub fn set_fast_path(&mut self, fast_path: Option<FastPath>) {
+        *self.fast_parts().fast_path = fast_path.map(Box::new);
+    }
+
+    /// The fast path's table, when there is one.
+    pub fn fast_path(&mut self) -> Option<&mut FastPath> {
+        self.fast_parts().fast_path.as_deref_mut()
+    }
+
+    /// Takes in what the kernel counts in slot `number` now.
+    pub fn fold(&mut self, number: u32, slot: &Slot, clocks: Clocks) -> Folded {
+        let FastParts { fast_path: Some(fast_path), meter, counters, .. } = self.fast_parts()
+        else {
+            return Folded::default();
+        };
+        fast_path.fold(number, slot, clocks, meter, counters)
+    }
+
+    /// Takes in the packets that the kernel carried since the last call, by opcode byte.
+    pub fn fold_opcodes(&mut self, packets: &[u64; 256]) {
+        self.fast_parts().meter.fold_opcodes(packets);
+    }
+
+    /// Takes in a copy of a carried packet, and decides about it as if it had not been carried: a
+    /// flow whose packets would have another fate is carried no longer.
+    pub fn notice(&mut self, event: &Event, clocks: Clocks) {
+        let FastParts { fast_path: Some(fast_path), meter, policy, .. } = self.fast_parts() else {
+            return;
+        };
+        let Some(carried) = fast_path.notice(event.slot) else { return };
+        let mut parsed = Parsed::default();
+        let bytes = event.captured();
+        parse_into(&mut parsed, bytes, Link::Ethernet, event.wire_len);
+        carried.put_vlans_back(&mut parsed);
+        let class = frame_class(&parsed);
+        let (side, address) = match carried.side() {
+            Side::Host => (Side::Host, &parsed.destination),
+            Side::Wire => (Side::Wire, &parsed.source),
+        };
+        let fate = route(policy, class, address, has_address(&parsed));
+        if !matches!(fate, Ok(None)) {
+            fast_path.end(event.slot);
+        }
+        let age_ns = clocks.monotonic_ns.saturating_sub(event.now_ns);
+        meter.notice(&Notice {
+            kinds: event.kinds,
+            expected: event.expected,
+            queue_pair: carried.queue_pair,
+            packet: &Observation {
+                now: Time(clocks.now.0.saturating_sub(age_ns)),
+                side: Some(side),
+                bytes,
+                parsed: &parsed,
+                original_len: event.wire_len,
+                segments: event.segments,
+                icrc: Icrc::Skip,
+            },
+        });
+    }
+
+    /// Forgets all flows that the kernel carries; the kernel was told before. Fold their last
+    /// counts first.
+    pub fn void_fast_path(&mut self) {
+        if let Some(fast_path) = self.fast_path() {
+            fast_path.void();
+        }
+    }
+}
+
+impl Carried {
+    /// Side of the gateway that it came in by.
+    pub(crate) fn side(&self) -> Side {
+        if self.key.side == 0 { Side::Host } else { Side::Wire }
+    }
+
+    /// The kernel keeps the outer tag beside the frame; the key knows it.
+    pub(crate) fn put_vlans_back(&self, parsed: &mut Parsed) {
+        let (outer, inner) = ((self.key.vlans >> 12) as u16, (self.key.vlans & 0xfff) as u16);
+        if self.key.vlans != 0 {
+            parsed.link.vlan_tci = [outer, inner];
+            parsed.link.vlan_count = if inner == 0 { 1 } else { 2 };
+        }
+    }
+}
+
+impl FastPath {
+    /// An empty table for `flows_max` directions (at least one), keyed by `seed`.
+    pub fn new(flows_max: u32, seed: u128) -> Self {
+        let limit = flows_max.max(1);
+        Self {
+            seed: HashSeed::new(seed),
+            index: Index::new(limit as usize),
+            entries: (0..limit).map(|_| None).collect(),
+            free: (0..limit).rev().collect(),
+            commands: VecDeque::new(),
+            installed: 0,
+            counters: FastPathCounters::default(),
+            monotonic_ns: 0,
+        }
+    }
+
+    /// The next thing to tell the kernel.
+    pub fn next_command(&mut self) -> Option<Command> {
+        self.commands.pop_front()
+    }
+
+    /// Directions that the kernel carries, or will once they are quiet.
+    pub fn len(&self) -> usize {
+        self.installed
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.installed == 0
+    }
+
+    /// What it did.
+    pub fn counters(&self) -> FastPathCounters {
+        self.counters
+    }
+
+    /// Slots in use, those that are to be read a last time included.
+    pub fn numbers(&self) -> impl Iterator<Item = u32> {
+        let in_use = self.entries.iter().enumerate().filter(|(_, entry)| entry.is_some());
+        in_use.map(|(number, _)| number as u32)
+    }
+
+    /// Takes note of the kernel's clock; slots are told by it how old they are.
+    pub fn set_clock(&mut self, monotonic_ns: u64) {
+        self.monotonic_ns = monotonic_ns;
+    }
+
+    /// Looks at a packet that was passed as it is: whether the kernel can carry those like it.
+    pub(crate) fn consider(
+        &mut self,
+        meter: &Meter,
+        side: Side,
+        packet: (&[u8], &Parsed),
+        seen: Observed,
+    ) {
+        let (bytes, parsed) = packet;
+        let Some(key) = Key::of(parsed, bytes, side as u8) else { return };
+        let Some(settled) = settled(meter, parsed, bytes, seen) else { return };
+        let hash = self.hash(&key);
+        if self.find(&key, hash).is_some() {
+            return;
+        }
+        let Some(number) = self.free.pop() else {
+            self.counters.refused_packets += 1;
+            return;
+        };
+        if self.index.insert(hash, number).is_err() {
+            self.free.push(number);
+            self.counters.refused_packets += 1;
+            return;
+        }
+        self.entries[number as usize] = Some(Entry {
+            key,
+            hash,
+            flow: FlowKey::of(parsed),
+            queue_pair: settled.queue_pair,
+            folded: Slot::default(),
+            state: State::Installed,
+            begun_ns: self.monotonic_ns,
+        });
+        self.installed += 1;
+        self.counters.installed += 1;
+        let Settled { path_mtu, source_port, .. } = settled;
+        self.commands.push_back(Command::Install { key, number, path_mtu, source_port });
+    }
+
+    /// Takes in what slot `number` counts now.
+    pub(crate) fn fold(
+        &mut self,
+        number: u32,
+        slot: &Slot,
+        clocks: Clocks,
+        meter: &mut Meter,
+        counters: &mut Counters,
+    ) -> Folded {
+        self.monotonic_ns = clocks.monotonic_ns;
+        let Some(Some(entry)) = self.entries.get_mut(number as usize) else {
+            return Folded::default();
+        };
+        let side = if entry.key.side == 0 { Side::Host } else { Side::Wire };
+        let is_installed = entry.state == State::Installed;
+        let mut folded = Folded { side: is_installed.then_some(side), path_mtu: None };
+        if slot.frames != entry.folded.frames {
+            let delta = difference(slot, &entry.folded);
+            counters.side_mut(side).count_fast(delta.frames, delta.bytes);
+            let age_ns = clocks.monotonic_ns.saturating_sub(slot.last_ns);
+            let path_mtu = meter.fold(&Fold {
+                last: Time(clocks.now.0.saturating_sub(age_ns)),
+                now: clocks.now,
+                side,
+                key: &entry.key,
+                flow: entry.flow,
+                queue_pair: entry.queue_pair,
+                counted: &delta,
+            });
+            folded.path_mtu = (path_mtu != 0 && slot.path_mtu == 0).then_some(path_mtu);
+        }
+        entry.folded = *slot;
+        let active_ns = slot.last_ns.max(slot.slow_last_ns).max(entry.begun_ns);
+        let silent_ns = clocks.monotonic_ns.saturating_sub(active_ns);
+        match entry.state {
+            State::Installed if silent_ns >= IDLE_NS => self.retire(number),
+            State::Retiring(since) if clocks.monotonic_ns.saturating_sub(since) >= RETIRE_NS => {
+                self.release(number);
+            }
+            _ => {}
+        }
+        folded
+    }
+
+    /// Ends all of it: the policy changed. The kernel's slots are void already by their epoch.
+    pub(crate) fn void(&mut self) {
+        self.commands.retain(|command| matches!(command, Command::Remove { .. }));
+        let numbers: Vec<u32> = self.numbers().collect();
+        for number in numbers {
+            self.retire(number);
+        }
+    }
+
+    /// The kernel could not be told of `key`: it stays on the slow path.
+    pub fn refuse(&mut self, number: u32) {
+        self.retire(number);
+        self.counters.refused_packets += 1;
+    }
+
+    /// Whose slot it is, for an event.
+    pub(crate) fn notice(&mut self, number: u32) -> Option<Carried> {
+        self.counters.events += 1;
+        let entry = self.entries.get(number as usize)?.as_ref()?;
+        Some(Carried { key: entry.key, queue_pair: entry.queue_pair.map(|(key, _)| key) })
+    }
+
+    /// A copied packet of slot `number` would not be passed any more.
+    pub(crate) fn end(&mut self, number: u32) {
+        self.counters.verdicts_changed += 1;
+        self.retire(number);
+    }
+
+    fn retire(&mut self, number: u32) {
+        let Some(Some(entry)) = self.entries.get_mut(number as usize) else { return };
+        if entry.state == State::Installed {
+            entry.state = State::Retiring(self.monotonic_ns);
+            let (key, hash) = (entry.key, entry.hash);
+            self.installed -= 1;
+            self.counters.removed += 1;
+            self.commands.push_back(Command::Remove { key });
+            // Not to be found any more: if it goes on, it gets another slot.
+            self.index.remove(hash, number);
+        }
+    }
+
+    fn release(&mut self, number: u32) {
+        self.entries[number as usize] = None;
+        self.free.push(number);
+    }
+
+    fn find(&self, key: &Key, hash: u64) -> Option<u32> {
+        self.index.find(hash, |at| {
+            self.entries[at as usize].as_ref().is_some_and(|entry| entry.key == *key)
+        })
+    }
+
+    fn hash(&self, key: &Key) -> u64 {
+        self.seed.hash(&key.words())
+    }
+}
+
+/// Whether flows may be carried under `policy` at all: it seals nothing and passes what it does
+/// not know.
+pub fn allows(policy: &Policy) -> bool {
+    !policy.seals() && policy.default == Action::Clear
+}
+
+/// What the kernel must know of each opcode, as bpf/fastpath.h has it.
+pub fn opcode_words() -> [u32; 256] {
+    std::array::from_fn(|byte| opcode_word(Opcode(byte as u8)))
+}
+
+fn opcode_word(opcode: Opcode) -> u32 {
+    const REQUEST: u32 = 1 << 20;
+    const RESPONSE: u32 = 1 << 21;
+    const ENDS_MESSAGE: u32 = 1 << 22;
+    const SYNDROME: u32 = 1 << 23;
+    const FULL: u32 = 1 << 24;
+    const DATAGRAM: u32 = 1 << 25;
+    const READ: u32 = 1 << 26;
+    const SLOW: u32 = 1 << 27;
+    /// From the start of RETH and AtomicETH to their R_Key.
+    const KEY_OFFSET: usize = 8;
+
+    let flag = |holds: bool, flag: u32| if holds { flag } else { 0 };
+    let service = opcode.service();
+    let is_reliable =
+        matches!(service, Service::ReliableConnection | Service::ExtendedReliableConnection);
+    let is_numbered = is_reliable || service == Service::UnreliableConnection;
+    let keyed = opcode
+        .extension_offset(Extension::Reth)
+        .or_else(|| opcode.extension_offset(Extension::AtomicEth))
+        .filter(|_| is_numbered && opcode.is_request());
+    let syndrome = opcode.extension_offset(Extension::Aeth);
+    // One that does not stand first is left to the gateway too: reliable datagrams only.
+    let slow = is_slow(opcode) || syndrome.is_some_and(|offset| offset != 0);
+    opcode.extensions_len() as u32
+        | keyed.map_or(0, |offset| (offset + KEY_OFFSET) as u32) << 8
+        | (OperationClass::of(opcode) as u32) << 16
+        | flag(is_numbered && opcode.is_request(), REQUEST)
+        | flag(
+            is_reliable && opcode.is_response() && opcode.operation() != Operation::Acknowledge,
+            RESPONSE,
+        )
+        | flag(opcode.is_request() && opcode.ends_message(), ENDS_MESSAGE)
+        | flag(syndrome.is_some() && service != Service::UnreliableConnection, SYNDROME)
+        | flag(matches!(opcode.position(), Position::First | Position::Middle), FULL)
+        | flag(service == Service::UnreliableDatagram, DATAGRAM)
+        | flag(opcode.operation() == Operation::ReadRequest, READ)
+        | flag(slow, SLOW)
+}
+
+/// What the meter knows of a flow that has been seen for long enough.
+struct Settled {
+    queue_pair: Option<(QueuePairKey, Service)>,
+    path_mtu: u16,
+    source_port: u16,
+}
+
+fn settled(meter: &Meter, parsed: &Parsed, bytes: &[u8], seen: Observed) -> Option<Settled> {
+    let Some(rdma) = &parsed.rdma else {
+        let (_, direction) = FlowKey::of(parsed)?;
+        let entry = meter.flows().entry(seen.flow?)?;
+        let packets = entry.counters[direction.index()].packets;
+        let settled = Settled { queue_pair: None, path_mtu: 0, source_port: 0 };
+        return (packets >= SETTLED_PACKETS).then_some(settled);
+    };
+    let service = rdma.opcode.service();
+    let is_connected = match service {
+        Service::ReliableConnection | Service::ExtendedReliableConnection => true,
+        Service::UnreliableConnection | Service::UnreliableDatagram => false,
+        _ => return None,
+    };
+    let source_qp = (service == Service::UnreliableDatagram)
+        .then(|| weir_wire::ext::deth(bytes, rdma).map(|deth| deth.source_qp()))
+        .flatten();
+    let key = QueuePairKey::of(parsed, rdma, source_qp);
+    let conversation = meter.conversations().entry(seen.conversation?)?;
+    let direction = conversation.directions().find(|direction| direction.key == key)?;
+    let is_alone = is_connected && conversation.is_half();
+    let wanted = if is_alone { SETTLED_PACKETS_ALONE } else { SETTLED_PACKETS };
+    (direction.counters.total().packets >= wanted).then_some(Settled {
+        queue_pair: Some((key, service)),
+        path_mtu: conversation.path_mtu,
+        source_port: direction.source_port,
+    })
+}
+
+/// What `new` counted since `old`; the fields that are taken, and those that are states, as in
+/// `new`.
+fn difference(new: &Slot, old: &Slot) -> Slot {
+    let mut delta = *new;
+    delta.frames = new.frames.wrapping_sub(old.frames);
+    delta.packets = new.packets.wrapping_sub(old.packets);
+    delta.bytes = new.bytes.wrapping_sub(old.bytes);
+    delta.ecn_marked = new.ecn_marked.wrapping_sub(old.ecn_marked);
+    delta.marked = new.marked.wrapping_sub(old.marked);
+    delta.foreign_packets = new.foreign_packets.wrapping_sub(old.foreign_packets);
+    delta.foreign_bytes = new.foreign_bytes.wrapping_sub(old.foreign_bytes);
+    delta.payload_bytes = new.payload_bytes.wrapping_sub(old.payload_bytes);
+    delta.messages = new.messages.wrapping_sub(old.messages);
+    for (class, old) in delta.classes.iter_mut().zip(&old.classes) {
+        class.packets = class.packets.wrapping_sub(old.packets);
+        class.bytes = class.bytes.wrapping_sub(old.bytes);
+    }
+    for (nak, old) in delta.naks.iter_mut().zip(&old.naks) {
+        *nak = nak.wrapping_sub(*old);
+    }
+    delta.rnr_naks = new.rnr_naks.wrapping_sub(old.rnr_naks);
+    delta.cnp = new.cnp.wrapping_sub(old.cnp);
+    delta
+}

@@ -1,0 +1,266 @@
+//! The fast path's kernel side: which flows the kernel carries from port to port, and what it
+//! counted (bpf/fastpath.bpf.h).
+//!
+//! ```text
+//!   port --> the gateway's packet socket: filter --+-> flow carried: counted, tc redirects it
+//!                                                  +-> else: into the ring, as without
+//! ```
+//!
+//! The filter decides and the guard's program at tc ingress obeys, frame by frame. When the gateway
+//! dies its sockets close, no filter runs any more, and the guard drops everything as before; when
+//! it merely hangs, the filter stops carrying after [`LEASE_NS`].
+//!
+//! Nothing here decides: keys and slots come from `weir_engine::fastpath`.
+
+use std::io;
+use std::mem::offset_of;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::Ordering;
+
+use aya::maps::{HashMap, Map, MapData, MapError, PerCpuArray, RingBuf};
+use aya::programs::{ProgramError, SocketFilter};
+use aya::{Ebpf, EbpfLoader};
+use weir_wire::fastpath::{Control, Event, Key, LEASE_NS, Slot};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::guard::{GuardError, take_map};
+use crate::sys::clock::monotonic_ns;
+use crate::sys::program::test_run;
+use crate::sys::shared_map::SharedMap;
+
+/// Bytes of events that may wait: 1,200 of them. A power of two of pages.
+const EVENTS_BYTES: u32 = 256 * 1024;
+/// Heartbeats come in time if they are no farther apart.
+const HEARTBEAT_NS_MAX: u64 = LEASE_NS / 2;
+const FILTER: &str = "weir_fast_filter";
+const KEY_LEN: usize = size_of::<Key>();
+
+/// Bounds of the fast path, and what the kernel must know of opcodes.
+#[derive(Clone, Copy, Debug)]
+pub struct FastPathOptions {
+    /// Directions of flows carried at once; each takes about 500 bytes of kernel memory.
+    pub flows_max: u32,
+    /// By opcode: `weir_engine::fastpath::opcode_words`.
+    pub opcode_words: [u32; 256],
+}
+
+/// The kernel's table of carried flows.
+pub struct FastPath {
+    // Holds the program.
+    object: Ebpf,
+    flows: HashMap<MapData, [u8; KEY_LEN], u32>,
+    slots: SharedMap,
+    control: SharedMap,
+    events: RingBuf<MapData>,
+    opcodes: PerCpuArray<MapData, [u64; 256]>,
+    flows_max: u32,
+}
+
+impl std::fmt::Debug for FastPath {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FastPath").field("flows_max", &self.flows_max).finish_non_exhaustive()
+    }
+}
+
+impl FastPathOptions {
+    /// Makes the object's maps as large as they must be.
+    pub(crate) fn apply<'a>(&'a self, loader: &mut EbpfLoader<'a>) {
+        loader
+            .override_global("opcode_words", &self.opcode_words, true)
+            .map_max_entries("flows", self.flows_max)
+            .map_max_entries("slots", self.flows_max)
+            .map_max_entries("events", EVENTS_BYTES);
+    }
+}
+
+impl FastPath {
+    /// Takes the maps and the filter out of a loaded object.
+    pub(crate) fn of(mut object: Ebpf, options: &FastPathOptions) -> Result<Self, GuardError> {
+        let shared = |map: &Map, elements: u32, element_len| {
+            let Map::Array(data) = map else {
+                return Err(MapError::InvalidMapType { map_type: 0 });
+            };
+            SharedMap::new(data.fd().as_fd(), elements as usize, element_len)
+                .map_err(MapError::IoError)
+        };
+        let slots = take_map(&mut object, "slots")?;
+        let slots = shared(&slots, options.flows_max, size_of::<Slot>())?;
+        let control = take_map(&mut object, "control")?;
+        let control = shared(&control, 1, size_of::<Control>())?;
+        let flows = HashMap::try_from(take_map(&mut object, "flows")?)?;
+        let events = RingBuf::try_from(take_map(&mut object, "events")?)?;
+        let opcodes = PerCpuArray::try_from(take_map(&mut object, "opcodes")?)?;
+        filter(&mut object)?.load().map_err(GuardError::FastPath)?;
+        let flows_max = options.flows_max;
+        Ok(Self { object, flows, slots, control, events, opcodes, flows_max })
+    }
+
+    /// A fast path without ports, to try frames on ([`FastPath::trial`]).
+    ///
+    /// # Errors
+    /// The kernel refuses the program.
+    pub fn detached(options: &FastPathOptions) -> Result<Self, GuardError> {
+        let mut loader = EbpfLoader::new();
+        options.apply(&mut loader);
+        Self::of(loader.load(crate::guard::OBJECT)?, options)
+    }
+
+    /// Directions of flows that can be carried at once.
+    pub fn flows_max(&self) -> u32 {
+        self.flows_max
+    }
+
+    /// The filter, for the receiving socket of each port.
+    ///
+    /// # Errors
+    /// Never, once it was loaded.
+    pub fn filter(&self) -> Result<BorrowedFd<'_>, GuardError> {
+        let program = self.object.program(FILTER).ok_or(ProgramError::NotLoaded);
+        let program = program.and_then(<&SocketFilter>::try_from).map_err(GuardError::FastPath)?;
+        Ok(program.fd().map_err(GuardError::FastPath)?.as_fd())
+    }
+
+    /// Runs the filter once on a frame that no port received; whether it would be carried.
+    ///
+    /// # Errors
+    /// The kernel refuses: frames are bounded by a page.
+    pub fn trial(&self, frame: &[u8]) -> io::Result<bool> {
+        // The kernel takes the first 14 bytes for the Ethernet header and gives a socket filter
+        // what is behind it; on a packet socket it gives the whole frame.
+        let mut bytes = vec![0; 14];
+        bytes.extend_from_slice(frame);
+        let filter = self.filter().map_err(io::Error::other)?;
+        Ok(test_run(filter, &bytes)? == 0)
+    }
+
+    /// Has the kernel carry `key` as slot `number`, once its last packet on the slow path has left.
+    ///
+    /// # Errors
+    /// The kernel's table is full, or out of memory.
+    pub fn insert(&mut self, key: &Key, number: u32, slot: &Slot) -> Result<(), GuardError> {
+        let mut slot = *slot;
+        slot.is_fast = 0;
+        self.slots.write(number as usize, &slot);
+        self.flows.insert(as_array(key), number, 0)?;
+        // Whatever passed before it was in the table has passed now.
+        let place = offset_of!(Slot, slow_last_ns);
+        self.slots.word_u64(number as usize, place).store(monotonic_ns(), Ordering::Release);
+        Ok(())
+    }
+
+    /// Has the kernel forget `key`. Its slot may be counted into for a moment yet.
+    ///
+    /// # Errors
+    /// The kernel's table cannot be written. A key that is not there is no error.
+    pub fn remove(&mut self, key: &Key) -> Result<(), GuardError> {
+        match self.flows.remove(&as_array(key)) {
+            Ok(()) | Err(MapError::KeyNotFound) => Ok(()),
+            Err(error) if is_absent(&error) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// A slot as it is; the fields that are [taken](Slot) begin again at zero.
+    pub fn take(&self, number: u32) -> Slot {
+        let number = number as usize;
+        let mut slot: Slot = self.slots.read(number);
+        if slot.tcp_flags != 0 {
+            let flags = self.slots.word_u32(number, offset_of!(Slot, tcp_flags));
+            slot.tcp_flags = flags.swap(0, Ordering::Relaxed);
+        }
+        if slot.remote_key_count != 0 {
+            let count = self.slots.word_u32(number, offset_of!(Slot, remote_key_count));
+            slot.remote_key_count = count.swap(0, Ordering::Relaxed);
+        }
+        slot
+    }
+
+    /// Tells how many bytes of payload a packet of slot `number` holds.
+    pub fn set_path_mtu(&self, number: u32, bytes: u16) {
+        let place = self.slots.word_u32(number as usize, offset_of!(Slot, path_mtu));
+        place.store(bytes.into(), Ordering::Relaxed);
+    }
+
+    /// Makes slots of other epochs void, all at once; zero: all slots.
+    pub fn set_epoch(&self, epoch: u32) {
+        self.control.word_u32(0, offset_of!(Control, epoch)).store(epoch, Ordering::SeqCst);
+    }
+
+    /// Says that the gateway lives. When it comes so late that the kernel may have stopped carrying
+    /// meanwhile, nothing is said and the answer is false: make all slots void first.
+    #[must_use]
+    pub fn heartbeat(&self) -> bool {
+        let now = monotonic_ns();
+        let lease = self.control.word_u64(0, offset_of!(Control, lease_ns));
+        let last = lease.load(Ordering::Relaxed);
+        if last != 0 && now.saturating_sub(last) > HEARTBEAT_NS_MAX {
+            return false;
+        }
+        lease.store(now, Ordering::SeqCst);
+        true
+    }
+
+    /// Lets the next heartbeat be the first: no slot is valid, so a late one does no harm.
+    pub fn forget_heartbeat(&self) {
+        self.control.word_u64(0, offset_of!(Control, lease_ns)).store(0, Ordering::SeqCst);
+    }
+
+    /// Says that what `side` (0 host, 1 wire) received before `time_ns` has left.
+    pub fn set_quiet(&self, side: usize, time_ns: u64) {
+        let place = offset_of!(Control, quiet_ns) + 8 * side.min(1);
+        self.control.word_u64(0, place).store(time_ns, Ordering::SeqCst);
+    }
+
+    /// The next event that waits.
+    pub fn next_event(&mut self) -> Option<Event> {
+        loop {
+            let item = self.events.next()?;
+            if let Ok((event, _)) = Event::read_from_prefix(&item) {
+                return Some(event);
+            }
+        }
+    }
+
+    /// Events that found no room.
+    pub fn events_lost(&self) -> u64 {
+        let place = offset_of!(Control, events_lost);
+        self.control.word_u64(0, place).load(Ordering::Relaxed)
+    }
+
+    /// Packets carried, by opcode byte.
+    ///
+    /// # Errors
+    /// The kernel's map cannot be read.
+    pub fn opcode_packets(&self) -> Result<[u64; 256], GuardError> {
+        let mut sums = [0; 256];
+        for processor in self.opcodes.get(&0, 0)?.iter() {
+            for (sum, packets) in sums.iter_mut().zip(processor) {
+                *sum += packets;
+            }
+        }
+        Ok(sums)
+    }
+}
+
+/// The clock of slots and events: CLOCK_MONOTONIC, nanoseconds.
+pub fn now_ns() -> u64 {
+    monotonic_ns()
+}
+
+fn as_array(key: &Key) -> [u8; KEY_LEN] {
+    let mut bytes = [0; KEY_LEN];
+    bytes.copy_from_slice(key.as_bytes());
+    bytes
+}
+
+fn filter(object: &mut Ebpf) -> Result<&mut SocketFilter, GuardError> {
+    let program = object.program_mut(FILTER).ok_or(ProgramError::NotLoaded);
+    program.and_then(TryInto::try_into).map_err(GuardError::FastPath)
+}
+
+fn is_absent(error: &MapError) -> bool {
+    match error {
+        MapError::SyscallError(error) => error.io_error.raw_os_error() == Some(libc::ENOENT),
+        _ => false,
+    }
+}

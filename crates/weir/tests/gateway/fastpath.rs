@@ -1,0 +1,225 @@
+//! The kernel carries what needs no more than counting: in order, counted in full, and only while a
+//! gateway lives that would let it pass.
+
+use rustix::process::Signal;
+use weir_lab::gateways::{Gateways, configurations, configure};
+use weir_lab::topology::{HOST_V4, Hosts};
+use weir_lab::traffic::bypass::stream;
+use weir_lab::traffic::iperf::{self, Extent};
+use weir_lab::vm::{Guest, GuestKernel};
+
+use super::*;
+
+const FRAMES: u64 = 40_000;
+const RATE_PER_SECOND: u32 = 5000;
+/// A guest is emulated; a run of any tool takes seconds.
+const RUN: Duration = Duration::from_secs(120);
+
+/// Gateways that forward in clear, `mode` on the first and none on the second.
+fn forwarding(mode: &str) -> Setup {
+    let pair_lines = format!("fastpath = \"{mode}\"\n");
+    Setup { pair_lines, ..Setup::new(WEIR, Protection::Plain) }
+}
+
+fn fast(status: &Value) -> u64 {
+    number(status, "/pairs/0/host/fast") + number(status, "/pairs/0/wire/fast")
+}
+
+#[test]
+fn tcp_moves_to_the_fast_path_and_every_frame_is_accounted_for() {
+    let Some(Stand { lab, _turn }) = stand("tcp_moves_to_the_fast_path") else { return };
+    let gateways = Gateways::start(&lab, &forwarding("tc")).unwrap();
+    wait_until_it_flows(&lab);
+    let address = lab.host_v4(Side::B).into();
+    let report =
+        iperf::tcp(lab.host(Side::A), lab.host(Side::B), address, Extent::Seconds(3)).unwrap();
+    for side in Side::BOTH {
+        let status = gateways.status(side).unwrap();
+        let pair = &status["pairs"][0];
+        assert_eq!(status["adds_up"], true);
+        assert_eq!(pair["fast_path"]["state"], "open", "{pair:#}");
+        let share = pair["fast_path"]["share_bytes"].as_f64().unwrap();
+        assert!(share > 0.5, "{share}: {pair:#}");
+        let carried = number(&status, "/pairs/0/host/fast_bytes")
+            + number(&status, "/pairs/0/wire/fast_bytes");
+        assert!(carried > report.bytes / 2, "{carried} of {}", report.bytes);
+        let rules = pair["fast_path"]["rules"].as_array().unwrap();
+        let guards = rules.iter().filter(|rule| rule["program"] == "weir_guard_in").count();
+        assert_eq!(guards, 2, "{rules:?}");
+        assert!(rules.iter().all(|rule| rule["placement"] != "in_hw"), "a veth is no hardware");
+    }
+}
+
+#[test]
+fn a_stream_changes_paths_back_and_forth_and_nothing_is_lost_altered_or_reordered() {
+    let Some(Stand { lab, _turn }) = stand("a_stream_changes_paths") else { return };
+    let setup = forwarding("tc");
+    let texts = configurations(&lab, &setup).unwrap();
+    let mut gateways = Gateways::start_configured(&lab, &setup, &texts).unwrap();
+    wait_until_it_flows(&lab);
+    let frames = RoceStream::new(1024).unwrap();
+    let streamed = thread::scope(|scope| {
+        let streaming = scope.spawn(|| stream(&lab, &frames, FRAMES, RATE_PER_SECOND).unwrap());
+        for round in 2..=5 {
+            // On the fast path first, so that the reload takes it off.
+            let before = gateways.status(Side::A).unwrap();
+            wait_status(&gateways, Side::A, |status| fast(status) > fast(&before) + 500);
+            let icrc = if round % 2 == 0 { "off" } else { "check" };
+            for side in Side::BOTH {
+                let changed = format!("[[pair]]\nicrc = \"{icrc}\"");
+                configure(&lab, side, &texts[side.index()].replace("[[pair]]", &changed)).unwrap();
+                gateways.daemon(side).signal(Signal::HUP).unwrap();
+            }
+            for side in Side::BOTH {
+                wait_status(&gateways, side, |it| it["pairs"][0]["policy_epoch"] == round);
+            }
+        }
+        assert!(!streaming.is_finished(), "all changes happened while frames flowed");
+        streaming.join().unwrap()
+    });
+    assert_eq!(streamed.sent, FRAMES);
+    assert!(streamed.is_exact(), "{streamed:?}");
+    for side in Side::BOTH {
+        let status = gateways.status(side).unwrap();
+        assert_eq!(status["adds_up"], true);
+        assert_eq!(number(&status, "/pairs/0/fast_path/voided"), 4);
+        assert_eq!(number(&status, "/pairs/0/rdma/packets"), FRAMES, "{status:#}");
+        assert_eq!(number(&status, "/pairs/0/rdma/retransmissions"), 0, "{status:#}");
+        assert!(fast(&status) > FRAMES / 4, "{status:#}");
+    }
+}
+
+#[test]
+fn a_killed_gateway_carries_nothing_any_more() {
+    let Some(Stand { lab, _turn }) = stand("a_killed_gateway_carries_nothing") else { return };
+    let setup = forwarding("auto");
+    let mut gateways = Gateways::start(&lab, &setup).unwrap();
+    wait_until_it_flows(&lab);
+    let from_host_a = format!("src host {} or src host {}", HOST_V4[0], HOST_V6[0]);
+    under_traffic(&lab, || {
+        wait_status(&gateways, Side::A, |status| fast(status) > 1000);
+        gateways.end(Side::A, Signal::KILL).unwrap();
+        let wire = listen(&lab, 128);
+        pause(2000);
+        let wire = wire.stop().unwrap();
+        assert_eq!(wire.count(&from_host_a).unwrap(), 0, "of a gateway that is dead");
+        gateways.start_again(&lab, &setup, Side::A).unwrap();
+        wait_status(&gateways, Side::A, |status| fast(status) > 1000);
+        // One that hangs carries nothing either, once its lease has run out.
+        gateways.daemon(Side::A).signal(Signal::STOP).unwrap();
+        pause(2000);
+        let wire = listen(&lab, 128);
+        pause(1000);
+        let wire = wire.stop().unwrap();
+        assert_eq!(wire.count(&from_host_a).unwrap(), 0, "of a gateway that hangs");
+        gateways.daemon(Side::A).signal(Signal::CONT).unwrap();
+        let status = gateways.status(Side::A).unwrap();
+        wait_status(&gateways, Side::A, |after| fast(after) > fast(&status) + 1000);
+    });
+}
+
+#[test]
+fn a_policy_that_seals_takes_everything_off_the_fast_path_at_once() {
+    let Some(Stand { lab, _turn }) = stand("a_policy_that_seals") else { return };
+    let plain = forwarding("auto");
+    let seals = Setup { protection: Protection::Sealed, ..plain.clone() };
+    let clear = configurations(&lab, &plain).unwrap();
+    let sealed = configurations(&lab, &seals).unwrap();
+    let mut gateways = Gateways::start_configured(&lab, &plain, &clear).unwrap();
+    wait_until_it_flows(&lab);
+    under_traffic(&lab, || {
+        wait_status(&gateways, Side::A, |status| fast(status) > 1000);
+        // From the first moment that a gateway says so, nothing that it sends is in clear.
+        for side in Side::BOTH {
+            configure(&lab, side, &sealed[side.index()]).unwrap();
+            gateways.daemon(side).signal(Signal::HUP).unwrap();
+            wait_status(&gateways, side, |it| it["pairs"][0]["policy_epoch"] == 2);
+        }
+        let wire = listen(&lab, 512);
+        wait_until_it_flows(&lab);
+        pause(1000);
+        let wire = wire.stop().unwrap();
+        assert!(wire.count(ESP).unwrap() > 100, "traffic was sealed meanwhile");
+        assert_sealed(&wire);
+        let status = gateways.status(Side::A).unwrap();
+        let state = status["pairs"][0]["fast_path"]["state"].as_str().unwrap();
+        assert!(state.contains("seals"), "{state}");
+        assert_eq!(number(&status, "/pairs/0/fast_path/flows"), 0);
+    });
+}
+
+#[test]
+fn what_can_never_be_carried_is_refused_with_its_reason() {
+    let Some(Stand { lab, _turn }) = stand("what_can_never_be_carried") else { return };
+    let pair_lines = "fastpath = \"tc\"\n".to_owned();
+    let seals = Setup { pair_lines, ..sealed() };
+    let error = Gateways::start(&lab, &seals).expect_err("nothing could be carried").to_string();
+    let error = format!("{error} {:?}", Gateways::start(&lab, &seals).map(drop));
+    assert!(error.contains("this pair seals"), "{error}");
+}
+
+#[test]
+fn soft_roce_through_the_fast_path_is_in_order_and_counted_as_without_it() {
+    let test = "soft_roce_through_the_fast_path";
+    let kernel = match GuestKernel::find() {
+        Ok(kernel) => kernel,
+        Err(reason) => return eprintln!("SKIPPED: {test}: {reason:#}"),
+    };
+    let plan = Plan { hosts: Hosts::Guests, ..Plan::default() };
+    let Some(Stand { lab, _turn }) = stand_with(test, plan) else { return };
+    let mut a = Guest::boot(&lab, Side::A, &kernel).unwrap();
+    let mut b = Guest::boot(&lab, Side::B, &kernel).unwrap();
+    // The first gateway with, the second without: both see the same packets.
+    let setup = forwarding("tc");
+    let mut texts = configurations(&lab, &setup).unwrap();
+    texts[1] = texts[1].replace("fastpath = \"tc\"\n", "");
+    let mut gateways = Gateways::start_configured(&lab, &setup, &texts).unwrap();
+    a.wait_ready().unwrap();
+    b.wait_ready().unwrap();
+    let address = HOST_V4[1];
+    let mut epoch = 1;
+    for tool in [
+        "ib_write_bw -d rxe0 -x 1 -m 1024 -n 500",
+        "ib_send_bw -d rxe0 -x 1 -m 1024 -n 500",
+        "ib_read_bw -d rxe0 -x 1 -m 1024 -n 500",
+        "ib_write_lat -d rxe0 -x 1 -m 1024 -n 500",
+        "ib_atomic_lat -d rxe0 -x 1 -n 500",
+    ] {
+        let server = b.start(tool).unwrap();
+        let client = a.start(&format!("sleep 1; {tool} {address}")).unwrap();
+        // Off the fast path in the middle of it, and on again.
+        pause(2500);
+        epoch += 1;
+        let icrc = if epoch % 2 == 0 { "off" } else { "check" };
+        let changed = format!("[[pair]]\nicrc = \"{icrc}\"");
+        configure(&lab, Side::A, &texts[0].replace("[[pair]]", &changed)).unwrap();
+        gateways.daemon(Side::A).signal(Signal::HUP).unwrap();
+        let done = client.finish(RUN).unwrap();
+        // perftest dislikes the clock of an emulated machine; the transfer is done by then.
+        let is_done = done.code == 0 || done.output.contains("Correlation coefficient");
+        assert!(is_done, "{tool}: {}", done.output);
+        b.finish_or_stop(server, RUN).unwrap();
+    }
+    let rdma = |side: Side| gateways.status(side).unwrap()["pairs"][0]["rdma"].clone();
+    let last = |side: Side| number(&gateways.status(side).unwrap(), "/pairs/0/rdma/packets");
+    interrupt::until("the same number of packets", PATIENCE, || {
+        Ok(last(Side::A) == last(Side::B) && last(Side::A) == last(Side::B))
+    })
+    .unwrap();
+    let (mut with, mut without) = (rdma(Side::A), rdma(Side::B));
+    for rdma in [&mut with, &mut without] {
+        let rdma = rdma.as_object_mut().unwrap();
+        for name in ["icrc_ok", "icrc_bad", "icrc_unchecked"] {
+            rdma.remove(name);
+        }
+    }
+    let fast_path = &gateways.status(Side::A).unwrap()["pairs"][0]["fast_path"];
+    assert_eq!(with, without, "{fast_path:#}");
+    assert_eq!(with["naks"], serde_json::json!({}), "no packet overtook another: {with:#}");
+    let status = gateways.status(Side::A).unwrap();
+    assert_eq!(status["adds_up"], true);
+    assert_eq!(number(&status, "/pairs/0/fast_path/events_lost"), 0);
+    let (fast, all) = (fast(&status), number(&status, "/pairs/0/rdma/packets"));
+    eprintln!("{fast} frames carried, {all} RDMA packets; {:#}", status["pairs"][0]["fast_path"]);
+    assert!(fast > all / 4, "{fast} of {all}: {:#}", status["pairs"][0]["fast_path"]);
+}
