@@ -35,5 +35,7 @@ mod states;
 
 pub mod plan;
 
+pub mod program;
+
 /// The library that turns a process's NETLINK_XFRM socket into a conversation with the gateway.
 pub const PRELOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libweir_xfrm.so"));

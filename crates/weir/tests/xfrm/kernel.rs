@@ -5,6 +5,8 @@
 use weir_lab::observe::{Capture, ESP};
 use weir_lab::topology::{HOST_V4, HOST_V6, Hosts, WIRE_END_A};
 use weir_lab::vm::{Guest, GuestKernel};
+use weir_xfrm::program::{Association, OFFLOAD_PACKET, PolicyRequest, offloaded};
+use weir_xfrm::uapi::{DIRECTION_IN, DIRECTION_OUT, MODE_TRANSPORT, Offload};
 
 use super::*;
 
@@ -178,4 +180,93 @@ fn carries(lab: &Lab, guest: &mut Guest, weir: &Running, variant: &Variant, numb
     let neighbours = "arp or (icmp6 and ip6[40] >= 133 and ip6[40] <= 137)";
     let clear = format!("not ({sealed}) and not ({neighbours})");
     assert_eq!(wire.count(&clear).unwrap(), 0, "{what}: in clear");
+}
+
+/// Hands requests to the guest's kernel, each a line of hex, and prints each answer so.
+const SAY_NETLINK: &str = r#"python3 -c '
+import socket, sys
+s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 6)
+for line in sys.argv[1:]:
+    s.send(bytes.fromhex(line))
+    print(s.recv(65536).hex())'"#;
+
+/// The answers of the guest's kernel.
+fn kernel_says(guest: &mut Guest, requests: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let hex = |bytes: &Vec<u8>| bytes.iter().map(|it| format!("{it:02x}")).collect::<String>();
+    let words: Vec<String> = requests.iter().map(hex).collect();
+    let said = in_guest(guest, &format!("{SAY_NETLINK} {}", words.join(" ")));
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+    said.lines().map(|line| line.as_bytes().chunks(2).map(byte).collect()).collect()
+}
+
+#[test]
+fn what_we_program_into_a_kernel_carries_traffic_and_a_nic_without_esp_is_found_out() {
+    let Some((Stand { lab, _turn }, mut guest)) = boot("programming a kernel") else { return };
+    let _weir = start_gateway(&lab, "");
+    let keys = [[0x31; 20], [0x32; 20]];
+    let hosts = HOST_V4.map(std::net::IpAddr::from);
+    let association = |from: usize| Association {
+        ends: [hosts[from], hosts[1 - from]],
+        spi: 0x1001 + from as u32,
+        request: 1,
+        mode: MODE_TRANSPORT,
+        keying_material: &keys[from],
+        extended_window: Some(64),
+        offload: None,
+    };
+    let policy = |from: usize, direction: u8| PolicyRequest {
+        networks: [(hosts[from], 32), (hosts[1 - from], 32)],
+        direction,
+        ends: [hosts[from], hosts[1 - from]],
+        request: 1,
+        mode: MODE_TRANSPORT,
+        offload: None,
+    };
+    let answers = kernel_says(
+        &mut guest,
+        &[
+            association(0).install(1),
+            association(1).install(2),
+            policy(0, DIRECTION_IN).install(3),
+            policy(1, DIRECTION_OUT).install(4),
+        ],
+    );
+    for answer in &answers {
+        assert_eq!(answer[16..20], [0; 4], "the kernel takes it: {answer:?}");
+    }
+    for from in [0, 1] {
+        let [a, b] = [hosts[from], hosts[1 - from]];
+        let key = format!("{:02x}", keys[from][0]).repeat(20);
+        let direction = if from == 0 { "out" } else { "in" };
+        let spi = 0x1001 + from;
+        xfrm(
+            &lab,
+            Side::A,
+            &format!(
+                "ip xfrm state add src {a} dst {b} proto esp spi {spi} reqid 1 mode transport aead \
+             'rfc4106(gcm(aes))' 0x{key} 128 replay-window 64 flag esn"
+            ),
+        );
+        xfrm(
+            &lab,
+            Side::A,
+            &format!(
+                "ip xfrm policy add src {a} dst {b} dir {direction} \
+             tmpl src {a} dst {b} proto esp reqid 1 mode transport"
+            ),
+        );
+    }
+    wait_for_ping(&lab, &hosts[1].to_string());
+
+    // eth0 is a virtio NIC without ESP: Linux 6.1 takes the request and seals by itself.
+    let interface = in_guest(&mut guest, "cat /sys/class/net/eth0/ifindex").trim().parse().unwrap();
+    let offload = Some(Offload { interface, ..Offload::default() });
+    let asked = Association { spi: 0x5001, offload, ..association(1) };
+    let answers = kernel_says(&mut guest, &[asked.install(5), asked.query(6)]);
+    assert_eq!(offloaded(&answers[1]), None, "no NIC does it: {answers:?}");
+    // `packet` is unknown to 6.1; what it makes of the flag must not pass for offload either.
+    let packet = Some(Offload { interface, flags: OFFLOAD_PACKET, ..Offload::default() });
+    let asked = Association { spi: 0x5002, offload: packet, ..association(1) };
+    let answers = kernel_says(&mut guest, &[asked.install(7), asked.query(8)]);
+    assert_eq!(offloaded(&answers[1]), None, "{answers:?}");
 }

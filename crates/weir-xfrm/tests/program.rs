@@ -1,0 +1,87 @@
+//! What we write for a kernel is what iproute2 6.1 writes, byte for byte: its requests are kept in
+//! the fuzz target's corpus.
+
+use std::path::Path;
+
+use weir_xfrm::program::{Association, OFFLOAD_INBOUND, OFFLOAD_PACKET, PolicyRequest, offloaded};
+use weir_xfrm::uapi::{DIRECTION_OUT, MODE_TUNNEL, Offload};
+
+/// The kept request of this place, and its sequence number.
+fn kept(name: &str, place: usize) -> (Vec<u8>, u32) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/xfrm");
+    let bytes = std::fs::read(folder.join(name)).unwrap();
+    let mut rest = &bytes[..];
+    for _ in 0..place {
+        rest = &rest[2 + usize::from(u16::from_ne_bytes([rest[0], rest[1]]))..];
+    }
+    let datagram = &rest[2..][..u16::from_ne_bytes([rest[0], rest[1]]).into()];
+    (datagram.to_vec(), u32::from_ne_bytes(datagram[8..12].try_into().unwrap()))
+}
+
+fn association<'a>(ends: [&str; 2], spi: u32, keying_material: &'a [u8]) -> Association<'a> {
+    Association {
+        ends: ends.map(|it| it.parse().unwrap()),
+        spi,
+        request: 1,
+        mode: MODE_TUNNEL,
+        keying_material,
+        extended_window: None,
+        offload: None,
+    }
+}
+
+const A: &str = "192.0.2.1";
+const B: &str = "192.0.2.2";
+
+#[test]
+fn an_association_is_written_as_ip_xfrm_writes_it() {
+    let (written, sequence) = kept("tunnel", 0);
+    assert_eq!(association([A, B], 0x2001, &[0x11; 20]).install(sequence), written);
+    let (written, sequence) = kept("tunnel", 1);
+    let extended =
+        Association { extended_window: Some(64), ..association([B, A], 0x2002, &[0x22; 36]) };
+    assert_eq!(extended.install(sequence), written);
+}
+
+#[test]
+fn an_offloaded_association_is_written_as_ip_xfrm_offload_dev_writes_it() {
+    let (written, sequence) = kept("refused", 7);
+    let offload = Offload { interface: 1, ..Offload::default() };
+    let wanted = Association { offload: Some(offload), ..association([A, B], 0x6004, &[0x11; 20]) };
+    let ours = wanted.install(sequence);
+    let sorted = |bytes: &[u8]| {
+        let mut all: Vec<_> = weir_xfrm::netlink::attributes(&bytes[240..])
+            .map(|(kind, value)| (kind, value.to_vec()))
+            .collect();
+        all.sort();
+        all
+    };
+    assert_eq!(ours[..240], written[..240], "the head");
+    assert_eq!(sorted(&ours), sorted(&written), "the attributes");
+    assert_eq!(ours, written, "and their order");
+}
+
+#[test]
+fn a_policy_is_written_as_ip_xfrm_writes_it() {
+    let (written, sequence) = kept("tunnel", 2);
+    let policy = PolicyRequest {
+        networks: [("10.0.0.0".parse().unwrap(), 24), ("10.0.1.0".parse().unwrap(), 24)],
+        direction: DIRECTION_OUT,
+        ends: [A.parse().unwrap(), B.parse().unwrap()],
+        request: 1,
+        mode: MODE_TUNNEL,
+        offload: None,
+    };
+    assert_eq!(policy.install(sequence), written);
+}
+
+#[test]
+fn what_a_kernel_offloaded_is_read_from_its_answer_alone() {
+    for flags in [0, OFFLOAD_INBOUND, OFFLOAD_PACKET, OFFLOAD_PACKET | OFFLOAD_INBOUND] {
+        let offload = Some(Offload { interface: 7, flags, ..Offload::default() });
+        let told = Association { offload, ..association([A, B], 0x2001, &[1; 20]) }.install(1);
+        assert_eq!(offloaded(&told), offload);
+    }
+    assert_eq!(offloaded(&association([A, B], 0x2001, &[1; 20]).install(1)), None);
+    assert_eq!(offloaded(&[0; 20]), None);
+}
