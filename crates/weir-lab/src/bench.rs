@@ -10,6 +10,7 @@ mod listening;
 mod memory;
 mod rate;
 mod reading;
+mod watching;
 
 use std::fs::File;
 use std::io::Write;
@@ -77,7 +78,7 @@ struct Bench {
     run: fn(&Options) -> Result<Vec<Figure>>,
 }
 
-const BENCHES: [Bench; 14] = [
+const BENCHES: [Bench; 16] = [
     Bench { names: &["seal_memory", "open_memory"], run: memory::seal_and_open },
     Bench { names: &["meter_memory_mpps", "meter_icrc_gbps"], run: memory::meter },
     Bench { names: &["read_vs_softflowd"], run: reading::against_softflowd },
@@ -91,6 +92,8 @@ const BENCHES: [Bench; 14] = [
     Bench { names: &["meter_lossless_kpps"], run: listening::meter },
     Bench { names: &["fastpath_vs_bridge"], run: carrying::against_bridge },
     Bench { names: &["see_cost_share"], run: carrying::seeing },
+    Bench { names: &["mirror_cost_share"], run: watching::mirror },
+    Bench { names: &["evidence_cost_share"], run: watching::evidence },
     Bench { names: &["idle_rss_mib"], run: idle_memory },
 ];
 

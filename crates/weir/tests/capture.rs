@@ -583,3 +583,61 @@ fn an_interface_that_goes_away_ends_the_capture_with_what_was_there() {
     assert!(fs::read_to_string(errors).unwrap().contains("interface is gone"));
     assert_eq!(read_frames(&cable.path("out.pcapng")), roce_frames());
 }
+
+#[test]
+fn a_meter_counts_what_was_sent_as_weir_read_does() {
+    let Some(cable) = Cable::new() else { return };
+    let frames = troubled_frames();
+    write_frames(&cable.path("sent.pcap"), &frames);
+    let errors = cable.path("meter.err");
+    let mut command = cable.inside(cable.receiver.id(), WEIR);
+    command.args(["meter", "-i", "rx0", "--json", "--conversations"]);
+    command.stdout(Stdio::piped()).stderr(File::create(&errors).unwrap());
+    let meter = Capture { child: command.spawn().unwrap(), errors };
+    let deadline = Instant::now() + PATIENCE;
+    while !meter.errors().contains("metering") {
+        assert!(Instant::now() < deadline, "not in time: {}", meter.errors());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    cable.send("sent.pcap", "--pps 20000");
+    std::thread::sleep(Duration::from_millis(200));
+    meter.signal("-INT");
+    let output = meter.wait();
+    assert!(output.status.success());
+    let metered: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let read = Command::new(WEIR)
+        .args(["read", "--json", "--conversations"])
+        .arg(cable.path("sent.pcap"))
+        .output()
+        .unwrap();
+    let read: Value = serde_json::from_slice(&read.stdout).unwrap();
+    assert_eq!(
+        (&metered["heard"], &metered["lost_by_kernel"]),
+        (&read["packets"], &Value::from(0))
+    );
+    for name in ["packets", "bytes", "malformed", "flows", "rdma"] {
+        assert_eq!(metered[name], read[name], "{name}");
+    }
+    let conversations = |report: &Value| report["conversation_list"].as_array().unwrap().len();
+    assert_eq!(conversations(&metered), conversations(&read));
+}
+
+#[test]
+fn a_file_that_cannot_be_rotated_ends_the_capture_with_what_was_there() {
+    let Some(cable) = Cable::new() else { return };
+    let frames: Vec<Vec<u8>> = roce_frames().into_iter().cycle().take(3000).collect();
+    write_frames(&cable.path("sent.pcap"), &frames);
+    fs::write(cable.path("r-00002.pcapng"), "evidence").unwrap();
+    let capture = cable.capture(&["-w", "r-%n.pcapng", "--rotate-size", "500K"]);
+    cable.send("sent.pcap", "--pps 20000");
+    let errors = capture.errors.clone();
+    let output = capture.wait();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(fs::read_to_string(errors).unwrap().contains("r-00002.pcapng: there is such a file"));
+    let report = report_of(&output);
+    assert!(count(&report, "lost_by_weir") > 0, "{report}");
+    let first = cable.path("r-00001.pcapng");
+    assert_eq!(capinfos(&first), count(&report, "written"));
+    assert_eq!(read_frames(&first), frames[..count(&report, "written") as usize]);
+    assert_eq!(fs::read(cable.path("r-00002.pcapng")).unwrap(), b"evidence");
+}

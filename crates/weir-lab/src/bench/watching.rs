@@ -1,0 +1,57 @@
+//! What it costs to be watched: forwarding with a mirror, or with an evidence ring, as a share of
+//! forwarding without.
+
+use anyhow::Result;
+
+use super::{Figure, Options, Route, Samples, interleaved_tcp};
+use crate::gateways::{Gateways, Protection, Setup, configurations};
+use crate::netns::Namespace;
+use crate::topology::{Lab, Plan, Side};
+
+/// Gateway A's port for the copies, and its other end.
+const MIRROR_PORT: &str = "mon0";
+const ANALYSER_PORT: &str = "an0";
+/// Whole super-packets leave the port; their outer packets are what it takes.
+const MTU: u32 = 9000;
+
+/// `mirror_cost_share`: everything mirrored to a port, and everything in VXLAN.
+pub(super) fn mirror(options: &Options) -> Result<Vec<Figure>> {
+    let tunnel = "encapsulation = \"vxlan\"\nlocal = \"192.0.2.1\"\nremote = \"192.0.2.9\"\n\
+                  remote_mac = \"02:00:00:00:00:09\"\n";
+    [("mirror_cost_share_port", ""), ("mirror_cost_share_vxlan", tunnel)]
+        .into_iter()
+        .map(|(name, more)| {
+            let table = format!("\n[[mirror]]\nname = \"all\"\nport = \"{MIRROR_PORT}\"\n{more}");
+            share(options, name, &table, "everything mirrored, nobody reads the copies")
+        })
+        .collect()
+}
+
+/// `evidence_cost_share`.
+pub(super) fn evidence(options: &Options) -> Result<Vec<Figure>> {
+    let table = "\n[evidence]\nmemory_mib = 64\n";
+    let figure = share(options, "evidence_cost_share", table, "64 MiB, whole packets")?;
+    Ok(vec![figure])
+}
+
+fn share(options: &Options, name: &str, table: &str, what: &str) -> Result<Figure> {
+    let plain = Route::weir(options, Protection::Plain)?;
+    let lab = Lab::build(Plan::default())?;
+    let analyser = Namespace::create(&format!("weir-analyser-{}", std::process::id()))?;
+    lab.gateway(Side::A).ip(&format!(
+        "link add {MIRROR_PORT} mtu {MTU} type veth peer {ANALYSER_PORT} mtu {MTU} netns {}\n\
+         link set {MIRROR_PORT} up",
+        analyser.name()
+    ))?;
+    analyser.ip(&format!("link set {ANALYSER_PORT} up"))?;
+    let setup =
+        Setup { driver: options.driver.clone(), ..Setup::new(&options.program, Protection::Plain) };
+    let [watched, other] = configurations(&lab, &setup)?;
+    let gateways = Gateways::start_configured(&lab, &setup, &[watched + table, other])?;
+    let route = Route { lab, _gateways: Some(gateways), _tunnel: None };
+    let (ours, theirs, note) = interleaved_tcp(options, &route, &plain)?;
+    let shares = ours.0.iter().zip(&theirs.0).map(|(watched, not)| watched / not).collect();
+    let rates = format!("{:.2} against {:.2} Gb/s", ours.median(), theirs.median());
+    let figure = Figure::new(name, "share", &Samples(shares));
+    Ok(figure.noted(&format!("{what}; {rates}; {note}")))
+}
