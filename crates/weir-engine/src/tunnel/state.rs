@@ -30,6 +30,9 @@ use crate::esp::sa::{SaParameters, Spi};
 /// Between two responses to one peer.
 const RESPONSE_PERIOD_NS: u64 = 20_000_000;
 
+/// A response is confirmed by then, or its initiator is gone.
+const CONFIRM_WITHIN_NS: u64 = 5_000_000_000;
+
 /// First initiations of so many peers begin at once; the others follow each after that much time.
 const START_PERIOD_NS: u64 = 500_000;
 
@@ -294,8 +297,9 @@ impl Tunnel {
             if peer.path.is_none() || path.is_some() {
                 peer.path = path.clone();
             }
-            if peer.waiting.is_none() && peer.begin_ns.is_none() && peer.path.is_some() {
-                peer.begin_ns = Some(now.elapsed_ns);
+            if peer.waiting.is_none() && peer.path.is_some() {
+                let planned = peer.begin_ns.unwrap_or(u64::MAX);
+                peer.begin_ns = Some(planned.min(now.elapsed_ns));
             }
         }
         self.schedule(index);
@@ -454,7 +458,9 @@ impl Tunnel {
         self.counters.handshakes += 1;
         peer.handshakes += 1;
         peer.handshake_ns = Some(now.elapsed_ns);
-        peer.begin_ns = None;
+        // An initiator that died meanwhile never confirms; then it is on this side to begin.
+        let alone = role == Role::Responder && peer.current.is_none();
+        peer.begin_ns = alone.then_some(now.elapsed_ns + CONFIRM_WITHIN_NS);
         if peer.path.is_none() {
             peer.path = Some(path.lasting());
         }

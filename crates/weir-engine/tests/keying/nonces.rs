@@ -62,7 +62,11 @@ proptest! {
 
 fn take(world: &mut World, step: Step) {
     match step {
-        Step::Send(side, count) => (0..count).for_each(|_| drop(world.send(side))),
+        Step::Send(side, count) => {
+            for _ in 0..count {
+                world.send(side);
+            }
+        }
         Step::Deliver(count) => {
             for _ in 0..count {
                 let Some(next) = world.wire.pop_front() else { break };

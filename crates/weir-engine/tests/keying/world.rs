@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::IpAddr;
 
 use weir_engine::esp::open::OpeningSa;
-use weir_engine::esp::sa::Fingerprint;
+use weir_engine::esp::sa::{Fingerprint, SaParameters};
 use weir_engine::esp::seal::SealingSa;
 use weir_engine::meter::{Meter, MeterLimits};
 use weir_engine::output::{Destination, Output};
@@ -99,8 +99,9 @@ pub(crate) struct World {
     pub(crate) sides: [Gateway; 2],
     pub(crate) wire: VecDeque<OnWire>,
     pub(crate) elapsed_ns: u64,
-    /// Keys that were put in place to seal with, by the SPI that they seal under.
-    keys: [HashMap<u32, Fingerprint>; 2],
+    /// Keys that were put in place to seal with, by the SPI that they seal under: several, where a
+    /// peer drew the same random bytes twice.
+    keys: [HashMap<u32, Vec<SaParameters>>; 2],
     installed: HashSet<Fingerprint>,
     nonces: HashSet<(Fingerprint, [u8; 8])>,
     sealed: u64,
@@ -382,7 +383,10 @@ impl World {
         let Transport::Esp { spi, .. } = parsed.transport else { return };
         let at = usize::from(parsed.payload_offset);
         let nonce: [u8; 8] = frame[at..at + 8].try_into().unwrap();
-        let key = self.keys[side][&spi];
+        let esp = &frame[at - 8..parsed.end as usize];
+        let mut keys = self.keys[side][&spi].iter();
+        let key = keys.find(|key| opens(key, esp)).expect("a key that was put in place");
+        let key = key.fingerprint();
         assert!(self.nonces.insert((key, nonce)), "key {key} sealed twice with one nonce");
         self.sealed += 1;
     }
@@ -404,7 +408,8 @@ impl World {
                 Effect::Install(install) => {
                     let key = install.seal.fingerprint();
                     assert!(self.installed.insert(key), "a key is put in place twice");
-                    self.keys[side].insert(install.seal.spi.value(), key);
+                    let spi = install.seal.spi.value();
+                    self.keys[side].entry(spi).or_default().push(install.seal.clone());
                     let sealing = SealingSa::new(&install.seal, None).unwrap();
                     let opening = OpeningSa::new(&install.open, None).unwrap();
                     let (peer, role, path) = (install.peer, install.role, install.path);
@@ -442,4 +447,12 @@ pub(crate) fn tunnel(number: u8, peers: Vec<PublicKey>) -> Tunnel {
     });
     tunnel.configure(Now::default(), limits, peers.collect(), &mut Vec::new());
     tunnel
+}
+
+/// Whether the ESP packet was sealed with `key`.
+fn opens(key: &SaParameters, esp: &[u8]) -> bool {
+    let mut bytes = esp.to_vec();
+    let meta = Meta { original_len: esp.len() as u32, ..Meta::default() };
+    let mut frame = Frame::new(&mut bytes, 0, esp.len(), meta);
+    OpeningSa::new(key, None).unwrap().open(&mut frame).is_ok()
 }
