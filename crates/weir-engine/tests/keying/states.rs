@@ -88,8 +88,8 @@ fn keys_are_renewed_without_a_packet_lost_whoever_initiates() {
     let mut sent = [Vec::new(), Vec::new()];
     for _ in 0..2000 {
         world.pass(5 * MS);
-        for side in 0..2 {
-            sent[side].push(world.send(side));
+        for (side, sent) in sent.iter_mut().enumerate() {
+            sent.push(world.send(side));
         }
         // Packets of the old keys stay under way while the new ones come into use.
         while world.wire.len() > 7 {
