@@ -5,6 +5,7 @@
 //! count only for addresses that we ask for. The gateway's kernel answers what others ask (the
 //! `punt` verdict); in here we only ask.
 
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use weir_wire::checksum;
@@ -18,7 +19,7 @@ const RETRY_NS: u64 = 500_000_000;
 /// Between two questions once somebody answered: a moved peer is found within this time.
 const REFRESH_NS: u64 = 20_000_000_000;
 /// Hops beside the policy's: of peers that moved, and of those that ask for a handshake.
-const FOLLOWED_MAX: usize = 64;
+const FOLLOWED_MAX: usize = 1024;
 /// An answer older than this is no longer used.
 const STALE_NS: u64 = 90_000_000_000;
 
@@ -45,22 +46,31 @@ struct Entry {
 pub struct Neighbours {
     own: OwnAddress,
     entries: Vec<Entry>,
+    /// Indices into `entries`.
+    by_hop: HashMap<IpAddr, u32>,
     /// Entries in front that the policy names.
     configured: usize,
+    /// The next of those behind to leave.
+    leaving: usize,
+    /// Where the search for questions goes on.
+    cursor: usize,
+    /// Counts what changed.
+    version: u64,
 }
 
 impl Neighbours {
     /// The hops that `policy` needs, keeping what `previous` knows of them.
     pub fn new(policy: &Policy, previous: &Neighbours) -> Self {
         let Some(own) = &policy.own else { return Self::default() };
-        let mut table = Self { own: own.clone(), entries: Vec::new(), configured: 0 };
+        let mut table = Self { own: own.clone(), version: previous.version + 1, ..Self::default() };
         for endpoint in policy.peers.iter().filter_map(|peer| peer.endpoint) {
             let hop = own.hop_for(endpoint);
             let Some(source) = own.source_for(hop) else { continue };
-            if table.entries.iter().any(|entry| entry.hop == hop) {
+            if table.by_hop.contains_key(&hop) {
                 continue;
             }
-            let known = previous.entries.iter().find(|entry| entry.hop == hop);
+            let known = previous.entry(hop);
+            table.by_hop.insert(hop, table.entries.len() as u32);
             table.entries.push(Entry {
                 hop,
                 source,
@@ -81,22 +91,41 @@ impl Neighbours {
         let hint = hint.filter(|mac| mac.0[0] & 1 == 0 && *mac != MacAddress::default());
         // Old enough to be asked for at once, young enough to serve.
         let answered = Time(now.0.saturating_sub(REFRESH_NS));
-        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.hop == hop) {
-            if entry.mac.is_none() {
+        if let Some(index) = self.by_hop.get(&hop) {
+            let entry = &mut self.entries[*index as usize];
+            if entry.mac.is_none() && hint.is_some() {
                 (entry.mac, entry.answered) = (hint, answered);
+                self.version += 1;
             }
             return;
         }
-        if self.entries.len() >= self.configured + FOLLOWED_MAX {
-            self.entries.remove(self.configured);
+        let new = Entry { hop, source, mac: hint, answered, asked: None };
+        self.version += 1;
+        if self.entries.len() < self.configured + FOLLOWED_MAX {
+            self.by_hop.insert(hop, self.entries.len() as u32);
+            self.entries.push(new);
+            return;
         }
-        self.entries.push(Entry { hop, source, mac: hint, answered, asked: None });
+        let index = self.configured + self.leaving;
+        self.leaving = (self.leaving + 1) % FOLLOWED_MAX;
+        self.by_hop.insert(hop, index as u32);
+        let gone = std::mem::replace(&mut self.entries[index], new);
+        self.by_hop.remove(&gone.hop);
+    }
+
+    /// Grows whenever a MAC address that [`Neighbours::mac_for`] tells may have changed.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    fn entry(&self, hop: IpAddr) -> Option<&Entry> {
+        self.by_hop.get(&hop).map(|index| &self.entries[*index as usize])
     }
 
     /// The MAC address to send to for `endpoint`; `None` while nobody has answered.
     pub fn mac_for(&self, endpoint: IpAddr, now: Time) -> Option<MacAddress> {
         let hop = self.own.hop_for(endpoint);
-        let entry = self.entries.iter().find(|entry| entry.hop == hop)?;
+        let entry = self.entry(hop)?;
         entry.mac.filter(|_| now.since_ns(entry.answered) < STALE_NS)
     }
 
@@ -104,25 +133,36 @@ impl Neighbours {
     /// whether it told of a hop of ours.
     pub fn learn(&mut self, parsed: &Parsed, bytes: &[u8], now: Time) -> bool {
         let Some((address, mac)) = claim(parsed, bytes) else { return false };
-        let Some(entry) = self.entries.iter_mut().find(|entry| entry.hop == address) else {
-            return false;
-        };
+        let Some(index) = self.by_hop.get(&address) else { return false };
+        let entry = &mut self.entries[*index as usize];
         if mac.0[0] & 1 == 1 || mac == MacAddress::default() {
             return false;
         }
+        let is_new = entry.mac != Some(mac) || now.since_ns(entry.answered) >= STALE_NS;
         entry.mac = Some(mac);
         entry.answered = now;
+        self.version += u64::from(is_new);
         true
     }
 
     /// Writes the next question that is due into `buffer` and returns its length; call again until
     /// `None`.
     pub fn question(&mut self, now: Time, buffer: &mut [u8; QUESTION_BYTES_MAX]) -> Option<usize> {
-        let index = self.entries.iter().position(|entry| {
-            let fresh = entry.mac.is_some() && now.since_ns(entry.answered) < REFRESH_NS;
+        let found = self.entries[self.cursor..].iter_mut().position(|entry| {
+            let age = now.since_ns(entry.answered);
+            if entry.mac.is_some() && age >= STALE_NS {
+                entry.mac = None;
+                self.version += 1;
+            }
+            let fresh = entry.mac.is_some() && age < REFRESH_NS;
             let waiting = entry.asked.is_some_and(|asked| now.since_ns(asked) < RETRY_NS);
             !fresh && !waiting
-        })?;
+        });
+        let Some(index) = found.map(|it| it + self.cursor) else {
+            self.cursor = 0;
+            return None;
+        };
+        self.cursor = index + 1;
         let entry = &mut self.entries[index];
         entry.asked = Some(now);
         let len = match (entry.source, entry.hop) {

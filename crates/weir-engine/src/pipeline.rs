@@ -44,6 +44,9 @@ const ARENA_BYTES: usize = 8 << 20;
 /// The queue pair that connection management arrives at (IBTA Vol 1 s3.9.2).
 const GENERAL_SERVICES_QP: u32 = 1;
 
+/// Questions for neighbours in one call of [`Engine::tick`], at most.
+const QUESTIONS_MAX: usize = 256;
+
 /// Flows that end in one call of [`Engine::expire`], at most.
 const EXPIRED_MAX: usize = 256;
 
@@ -91,6 +94,8 @@ pub struct Engine {
     /// Indices into `opening`.
     opening_by_spi: BySpi,
     keyed: Keyed,
+    /// The neighbours' version that the outer headers are of.
+    refreshed: u64,
     /// The last moment that we were told of.
     now: Time,
     neighbours: Neighbours,
@@ -123,6 +128,7 @@ impl Engine {
             opening: Vec::new(),
             opening_by_spi: BySpi::default(),
             keyed: Keyed::default(),
+            refreshed: u64::MAX,
             now: Time::default(),
             neighbours: Neighbours::default(),
             hosts: HostAddresses::default(),
@@ -252,7 +258,8 @@ impl Engine {
         self.output.clear();
         self.now = now;
         let mut question = [0; QUESTION_BYTES_MAX];
-        while let Some(len) = self.neighbours.question(now, &mut question) {
+        for _ in 0..QUESTIONS_MAX {
+            let Some(len) = self.neighbours.question(now, &mut question) else { break };
             let Some(range) = self.output.allocate(len) else { break };
             self.output.arena_mut(&range).copy_from_slice(&question[..len]);
             self.output.send(Destination::Wire, Offload::default(), Part::Arena(range));
@@ -504,6 +511,12 @@ impl Engine {
     }
 
     fn refresh(&mut self, now: Time) {
+        // Peers are many, and neighbours seldom change.
+        if std::mem::replace(&mut self.refreshed, self.neighbours.version())
+            == self.neighbours.version()
+        {
+            return;
+        }
         for peer in &mut self.sealing {
             peer.refresh(self.policy.own.as_ref(), &self.neighbours, now);
         }

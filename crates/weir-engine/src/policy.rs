@@ -4,6 +4,8 @@
 //! Associations (keys, sequence numbers, replay windows) live beside it in the engine, because
 //! they outlive a policy.
 
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::net::IpAddr;
 
 use weir_wire::parse::MacAddress;
@@ -292,6 +294,40 @@ pub struct Policy {
     pub keying_port: Option<u16>,
     /// The first that holds the address decides.
     selectors: Vec<(Prefix, Way)>,
+    /// Peers' prefixes where they are many: by mask, longest first, then by address.
+    by_mask: Vec<(u128, ByAddress)>,
+    /// The peer for frames without an address.
+    everything: Option<u16>,
+}
+
+/// So many prefixes are compared one by one; more of them are looked up, a hash for each length of
+/// prefix that occurs.
+const COMPARED_MAX: usize = 16;
+
+type ByAddress = HashMap<u128, Way, BuildHasherDefault<AddressHasher>>;
+
+/// Spreads addresses. Who sends packets chooses what is looked up and not what is in the table, so
+/// nobody can make its entries collide.
+#[derive(Debug, Default)]
+struct AddressHasher(u64);
+
+impl Hasher for AddressHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u128(u128::from(*byte));
+        }
+    }
+
+    #[inline]
+    fn write_u128(&mut self, address: u128) {
+        let mixed =
+            (address as u64 ^ (address >> 64) as u64 ^ self.0).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ mixed >> 32;
+    }
 }
 
 impl Policy {
@@ -308,6 +344,8 @@ impl Policy {
             gather: true,
             keying_port: None,
             selectors: Vec::new(),
+            by_mask: Vec::new(),
+            everything: None,
         }
     }
 
@@ -321,6 +359,17 @@ impl Policy {
             })
             .collect();
         self.selectors.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.prefix_len()));
+        if self.selectors.len() > COMPARED_MAX {
+            for (prefix, way) in std::mem::take(&mut self.selectors) {
+                if self.by_mask.last().is_none_or(|(mask, _)| *mask != prefix.mask) {
+                    self.by_mask.push((prefix.mask, ByAddress::default()));
+                }
+                if let Some((_, ways)) = self.by_mask.last_mut() {
+                    ways.entry(prefix.address).or_insert(way);
+                }
+            }
+        }
+        self.everything = everything(&peers);
         self.peers = peers;
         self
     }
@@ -335,13 +384,22 @@ impl Policy {
         });
         self.selectors.splice(0..0, shifted);
         self.peers.extend(peers);
+        self.everything = everything(&self.peers);
         self
     }
 
     /// Where packets to `address`, on the far side, belong.
     #[inline]
     pub fn way_to(&self, address: &[u8; 16]) -> Option<Way> {
-        self.selectors.iter().find(|(prefix, _)| prefix.contains(address)).map(|(_, way)| *way)
+        let found = self.selectors.iter().find(|(prefix, _)| prefix.contains(address));
+        match found {
+            Some((_, way)) => Some(*way),
+            None => self.look_up(u128::from_be_bytes(*address)),
+        }
+    }
+
+    fn look_up(&self, address: u128) -> Option<Way> {
+        self.by_mask.iter().find_map(|(mask, ways)| ways.get(&(address & mask)).copied())
     }
 
     /// The peer in front of `address`.
@@ -355,7 +413,7 @@ impl Policy {
 
     /// The peer for frames without an address.
     pub fn peer_for_everything(&self) -> Option<usize> {
-        self.peers.iter().position(|peer| peer.everything)
+        self.everything.map(usize::from)
     }
 
     /// Whether plaintext from the wire may pass at all.
@@ -367,6 +425,10 @@ impl Policy {
     pub fn open_spis(&self) -> impl Iterator<Item = u32> {
         self.peers.iter().flat_map(|peer| peer.open_spis.iter().copied())
     }
+}
+
+fn everything(peers: &[Peer]) -> Option<u16> {
+    peers.iter().position(|peer| peer.everything).map(|index| index as u16)
 }
 
 #[cfg(test)]
@@ -415,6 +477,31 @@ mod tests {
         assert_eq!(way("10.1.3.1"), Some(Way::Peer(1)));
         assert_eq!(way("10.1.4.1"), Some(Way::Peer(0)));
         assert_eq!(way("11.0.0.1"), None);
+    }
+
+    #[test]
+    fn thousands_of_prefixes_are_found_as_a_few_are() {
+        let mut peers = vec![peer("site", &[("10.0.0.0", 8), ("fd00::", 16)])];
+        for index in 0..3000_u32 {
+            let [_, b, c, _] = (index * 7).to_be_bytes();
+            let address = format!("10.{b}.{c}.{}", index % 250);
+            peers.push(peer("host", &[(&address, if index % 2 == 0 { 32 } else { 24 })]));
+        }
+        let many = Policy::watch(1, 1500).with_peers(peers.clone());
+        let mut one_by_one: Vec<(Prefix, usize)> = peers
+            .iter()
+            .enumerate()
+            .flat_map(|(index, peer)| peer.protects.iter().map(move |it| (*it, index)))
+            .collect();
+        one_by_one.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.prefix_len()));
+        for index in 0..5000_u32 {
+            let [_, b, c, d] = (index * 13).to_be_bytes();
+            let address = mapped(IpAddr::from([10, b, c, d]));
+            let expected = one_by_one.iter().find(|(prefix, _)| prefix.contains(&address));
+            assert_eq!(many.peer_for(&address), expected.map(|(_, peer)| *peer));
+        }
+        assert_eq!(many.peer_for(&mapped("fd00::7".parse().unwrap())), Some(0));
+        assert_eq!(many.peer_for(&mapped("192.0.2.1".parse().unwrap())), None);
     }
 
     #[test]

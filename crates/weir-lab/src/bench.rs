@@ -78,7 +78,7 @@ struct Bench {
     run: fn(&Options) -> Result<Vec<Figure>>,
 }
 
-const BENCHES: [Bench; 16] = [
+const BENCHES: [Bench; 17] = [
     Bench { names: &["seal_memory", "open_memory"], run: memory::seal_and_open },
     Bench { names: &["meter_memory_mpps", "meter_icrc_gbps"], run: memory::meter },
     Bench { names: &["read_vs_softflowd"], run: reading::against_softflowd },
@@ -94,6 +94,10 @@ const BENCHES: [Bench; 16] = [
     Bench { names: &["see_cost_share"], run: carrying::seeing },
     Bench { names: &["mirror_cost_share"], run: watching::mirror },
     Bench { names: &["evidence_cost_share"], run: watching::evidence },
+    Bench {
+        names: &["handshakes_per_core", "peers_bytes_each", "idle_peers_slowdown"],
+        run: memory::keying,
+    },
     Bench { names: &["idle_rss_mib"], run: idle_memory },
 ];
 

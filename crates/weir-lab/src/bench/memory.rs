@@ -20,6 +20,10 @@ pub(super) fn meter(options: &Options) -> Result<Vec<Figure>> {
     example("meter_speed", options, &captures()?)
 }
 
+pub(super) fn keying(options: &Options) -> Result<Vec<Figure>> {
+    example("keying_speed", options, &[])
+}
+
 /// The RoCE captures that stand beside the source: the project's own, and the shared ones where
 /// they are.
 pub(super) fn captures() -> Result<Vec<PathBuf>> {
