@@ -61,8 +61,9 @@ pub struct Neighbours {
 impl Neighbours {
     /// The hops that `policy` needs, keeping what `previous` knows of them.
     pub fn new(policy: &Policy, previous: &Neighbours) -> Self {
-        let Some(own) = &policy.own else { return Self::default() };
-        let mut table = Self { own: own.clone(), version: previous.version + 1, ..Self::default() };
+        let version = previous.version + 1;
+        let Some(own) = &policy.own else { return Self { version, ..Self::default() } };
+        let mut table = Self { own: own.clone(), version, ..Self::default() };
         for endpoint in policy.peers.iter().filter_map(|peer| peer.endpoint) {
             let hop = own.hop_for(endpoint);
             let Some(source) = own.source_for(hop) else { continue };

@@ -271,3 +271,61 @@ fn a_flood_of_problems_is_cut_off() {
     assert_eq!(problems.problems.len(), 100);
     assert!(problems.to_string().contains("only the first 100"));
 }
+
+const PUBLIC: &str = "B6N8vBQgk8i3Vdwb4QMstCY3StFqqFPtC9+wsrhtHHw=";
+const KEYING: &str = "[keying]\nidentity_file = \"gw.identity\"\n";
+
+fn keyed(rest: &str) -> String {
+    format!(
+        "{HEAD}{ADDRESS}[[peer]]\nname = \"b\"\nmode = \"ethernet\"\nprotects = \"everything\"\n\
+         endpoint = \"192.0.2.2\"\npublic_key = \"{PUBLIC}\"\n{rest}"
+    )
+}
+
+#[test]
+fn a_peer_with_a_public_key_needs_an_identity_and_no_other_key() {
+    let settings = accepted(&keyed(KEYING));
+    let keying = settings.keying.as_ref().unwrap();
+    assert_eq!((keying.port, keying.limits.rekey_after_ns), (51840, 120_000_000_000));
+    assert_eq!(keying.identity_file, Path::new("/etc/weir/gw.identity"));
+    assert_eq!(settings.associations().count(), 0);
+
+    refused(&keyed(""), &["peers with `public_key`, and no [keying]"]);
+    let association = "seal = { spi = 4097, key_file = \"a\" }\n";
+    refused(&keyed(&format!("{association}{KEYING}")), &["a `public_key` and a key of its own"]);
+    refused(
+        &keyed(&format!("extended_sequence = false\n{KEYING}")),
+        &["extended_sequence = false"],
+    );
+    refused(&keyed(KEYING).replace(PUBLIC, "AAAA"), &["is no public key"]);
+    let without =
+        format!("{HEAD}{ADDRESS}{}ml_kem = true\n", ethernet("b", "\"everything\"", 4097));
+    refused(&without, &["`ml_kem` without `public_key`"]);
+    let neither = keyed("").replace(&format!("public_key = \"{PUBLIC}\"\n"), "");
+    refused(&neither, &["no `public_key`, and no `seal`", "no `public_key`, and no `open`"]);
+}
+
+#[test]
+fn two_peers_cannot_have_one_public_key() {
+    let second = format!(
+        "[[peer]]\nname = \"c\"\nmode = \"ethernet\"\nprotects = [\"10.0.0.0/8\"]\n\
+         endpoint = \"192.0.2.3\"\npublic_key = \"{PUBLIC}\"\n"
+    );
+    refused(&keyed(&format!("{second}{KEYING}")), &["have the same public key"]);
+}
+
+#[test]
+fn bounds_of_keying_are_named() {
+    for (line, words) in [
+        ("rekey_after_s = 0", "write a number from 1 to 86400"),
+        ("rekey_after_mib = 0", "write 1 or more"),
+        ("rekey_after_packets = 10", "write 1000 or more"),
+        ("keepalive_ms = 5", "write a number from 100 to 60000"),
+        ("port = 4500", "another protocol's"),
+    ] {
+        refused(&keyed(&format!("{KEYING}{line}\n")), &[words]);
+    }
+    accepted(&keyed(&format!("{KEYING}keepalive_ms = 0\n")));
+    let waits = keyed(KEYING).replace("endpoint = \"192.0.2.2\"\n", "");
+    accepted(&waits);
+}

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
-use weir_lab::gateways::{Gateways, Protection, Setup};
+use weir_lab::gateways::{Gateways, KeySource, Protection, Setup};
 use weir_lab::topology::{self, Lab, Plan};
 use weir_lab::traffic::{Kind, bypass, frames};
 use weir_lab::{bench, demo, interrupt};
@@ -90,6 +90,9 @@ struct UpArgs {
     /// Gateways that forward in clear, instead of sealing
     #[arg(long)]
     plain: bool,
+    /// Where keys come from: files, or native handshakes between the gateways
+    #[arg(long, default_value = "files", value_parser = ["files", "native"], value_name = "SOURCE")]
+    keys: String,
     /// MTU of hosts and wire
     #[arg(long, default_value_t = 9000, value_name = "BYTES")]
     mtu: u32,
@@ -197,6 +200,7 @@ fn run_up(args: &UpArgs) -> Result<ExitCode> {
     let setup = Setup {
         driver: args.driver.clone(),
         outlives_lab: true,
+        keys: if args.keys == "native" { KeySource::handshakes() } else { KeySource::Files },
         ..Setup::new(&program, protection)
     };
     let gateways = Gateways::start(&lab, &setup)?;

@@ -500,7 +500,7 @@ fn check_endpoint(peer: &file::Peer, pair: &file::Pair, problems: &mut Problems)
             let what = format!("peer `{name}` in ethernet mode has no `endpoint`");
             let remedy = "add the peer's outer address: a frame has none to borrow";
             problems.error(peer.mode.span(), what, remedy);
-        } else if mode == Mode::Tunnel && !pair.address.0.is_empty() && !may_wait {
+        } else if mode == Mode::Tunnel && !pair.address.0.is_empty() {
             let what = format!("peer `{name}` has no `endpoint`, and its pair an `address`");
             let remedy = "add the peer's outer address, or remove the pair's (bump in the wire)";
             problems.error(peer.mode.span(), what, remedy);
