@@ -36,4 +36,6 @@ pub mod verdict;
 
 pub mod output;
 
+pub mod proof;
+
 pub mod counters;

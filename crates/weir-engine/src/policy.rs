@@ -113,6 +113,17 @@ impl FrameActions {
     }
 }
 
+/// What happens to a frame that must be sealed, is not, and has come as far as the wire port: a
+/// fault of ours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnLeak {
+    /// It does not leave.
+    #[default]
+    Drop,
+    /// It leaves, counted and told of.
+    Alert,
+}
+
 /// What an association carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
@@ -292,6 +303,8 @@ pub struct Policy {
     pub gather: bool,
     /// UDP port of the handshakes with peers whose keys are agreed.
     pub keying_port: Option<u16>,
+    /// What the last check before the wire does with plaintext.
+    pub on_leak: OnLeak,
     /// The first that holds the address decides.
     selectors: Vec<(Prefix, Way)>,
     /// Peers' prefixes where they are many: by mask, longest first, then by address.
@@ -343,6 +356,7 @@ impl Policy {
             check_icrc: true,
             gather: true,
             keying_port: None,
+            on_leak: OnLeak::default(),
             selectors: Vec::new(),
             by_mask: Vec::new(),
             everything: None,

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use weir_engine::counters::{PeerCounters, SideCounters};
 use weir_engine::policy::FrameClass;
+use weir_engine::proof::WireProof;
 use weir_engine::verdict::DropReason;
 use weir_port::PortCounters;
 
@@ -133,6 +134,9 @@ pub struct PairSnapshot {
     pub host: SideSnapshot,
     /// Frames from the wire.
     pub wire: SideSnapshot,
+    /// What the last check before the wire found.
+    #[serde(default)]
+    pub wire_proof: WireProofSnapshot,
     /// The gateways it seals to.
     pub peers: Vec<PeerSnapshot>,
     /// RDMA seen in clear, on both sides.
@@ -203,6 +207,53 @@ pub struct MirrorSnapshot {
     pub truncated: u64,
     /// Copies that the port did not take.
     pub dropped: u64,
+}
+
+/// The frames that came to the wire port, as a check found them that reads only their bytes. All
+/// zero in a pair that seals nothing.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct WireProofSnapshot {
+    /// Frames looked at = esp + keying + own + clear_by_kind + clear_by_policy + plaintext.
+    pub checked: u64,
+    /// ESP, over IP or in UDP.
+    pub esp: u64,
+    /// Handshakes of the native keying.
+    pub keying: u64,
+    /// The gateway's own ARP, neighbour discovery, ICMP and IKE.
+    pub own: u64,
+    /// Of a kind that `[pair.frames]` lets pass; kinds without any are absent.
+    pub clear_by_kind: BTreeMap<String, u64>,
+    /// To addresses that the policy leaves in clear.
+    pub clear_by_policy: u64,
+    /// Should have been sealed and was not.
+    pub plaintext: u64,
+    /// Of `plaintext`: did not leave (`on_leak = "drop"`).
+    pub plaintext_dropped: u64,
+    /// Headers of the last of them.
+    pub plaintext_last: Option<String>,
+    /// Whether the sum holds.
+    pub adds_up: bool,
+}
+
+impl WireProofSnapshot {
+    /// From the check itself.
+    pub fn new(proof: &WireProof) -> Self {
+        let counters = proof.counters();
+        let by_kind =
+            FrameClass::ALL.iter().map(|it| (it.name(), counters.clear_by_class[*it as usize]));
+        Self {
+            checked: counters.checked,
+            esp: counters.esp,
+            keying: counters.keying,
+            own: counters.own,
+            clear_by_kind: nonzero(by_kind),
+            clear_by_policy: counters.clear_by_policy,
+            plaintext: counters.plaintext,
+            plaintext_dropped: counters.plaintext_dropped,
+            plaintext_last: proof.last_plaintext().map(ToString::to_string),
+            adds_up: counters.adds_up(),
+        }
+    }
 }
 
 /// One side of a pair: received = forwarded + sealed + opened + clear + punted + consumed +

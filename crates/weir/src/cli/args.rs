@@ -64,7 +64,7 @@ pub enum Command {
     Read(ReadArgs),
     /// Show the counters of a running gateway
     #[command(after_help = STATUS_HELP)]
-    Status(StatusArgs),
+    Status(StatusCommandArgs),
     /// List what a running gateway dropped, with the meaning of every reason
     #[command(after_help = DROPS_HELP)]
     Drops(StatusArgs),
@@ -176,9 +176,11 @@ Examples:
   weir status                       the only gateway on this machine
   weir status gw-a --json | jq '.pairs[].rdma.queue_pairs'
 
+  weir status gw-a --check || page the operator
+
 Exit codes:
-  0  shown, and the counters add up
-  1  no gateway answers, or its counters do not add up";
+  0  shown, the counters add up, and nothing came to the wire in plaintext that must be sealed
+  1  no gateway answers, or one of these is not so";
 
 const DROPS_HELP: &str = "\
 Example:
@@ -187,6 +189,17 @@ Example:
 Exit codes:
   0  shown
   1  no gateway answers";
+
+/// Arguments of `weir status`.
+#[derive(Debug, Args)]
+pub struct StatusCommandArgs {
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "documented at the type")]
+    pub status: StatusArgs,
+    /// Print only what is wrong: nothing where all is well
+    #[arg(long)]
+    pub check: bool,
+}
 
 /// Arguments of `weir status` and `weir drops`.
 #[derive(Debug, Args)]

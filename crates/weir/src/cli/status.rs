@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use weir_engine::verdict::DropReason;
 
-use super::args::StatusArgs;
+use super::args::{StatusArgs, StatusCommandArgs};
 use super::print_json;
 use crate::api::dto::{
     KeyingSnapshot, PairSnapshot, PeerKeyingSnapshot, PeerSnapshot, Request, Response,
@@ -20,14 +20,39 @@ use crate::daemon::control;
 ///
 /// # Errors
 /// No gateway answers.
-pub fn run(args: &StatusArgs) -> Result<ExitCode> {
-    let snapshot = ask(args)?;
-    if args.json {
-        print_json(&snapshot)?;
-    } else {
-        print!("{}", table(&snapshot));
+pub fn run(args: &StatusCommandArgs) -> Result<ExitCode> {
+    let snapshot = ask(&args.status)?;
+    let findings = findings(&snapshot);
+    match (args.check, args.status.json) {
+        (false, true) => print_json(&snapshot)?,
+        (false, false) => print!("{}", table(&snapshot)),
+        (true, true) => print_json(&findings)?,
+        (true, false) => findings.iter().for_each(|finding| println!("{finding}")),
     }
-    Ok(if snapshot.adds_up { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What an operator must be woken for, a sentence each.
+fn findings(snapshot: &Snapshot) -> Vec<String> {
+    let mut findings = Vec::new();
+    if !snapshot.adds_up {
+        findings.push(format!("{}: the counters do not add up", snapshot.name));
+    }
+    for pair in &snapshot.pairs {
+        let proof = &pair.wire_proof;
+        if proof.plaintext > 0 {
+            findings.push(format!(
+                "{}: pair {}: {} frames in plaintext came to the wire, {} of them left; the last: \
+                 {}",
+                snapshot.name,
+                pair.name,
+                proof.plaintext,
+                proof.plaintext - proof.plaintext_dropped,
+                proof.plaintext_last.as_deref().unwrap_or("no headers"),
+            ));
+        }
+    }
+    findings
 }
 
 /// Runs `weir drops`.
@@ -212,6 +237,7 @@ fn pair_table(text: &mut String, pair: &PairSnapshot) {
         }
     }
     fast_path_lines(text, pair);
+    wire_proof_lines(text, pair);
     for peer in &pair.peers {
         peer_line(text, peer);
     }
@@ -281,6 +307,31 @@ fn fast_path_lines(text: &mut String, pair: &PairSnapshot) {
             "  rule {} {} {}: {}",
             rule.interface, rule.direction, rule.program, rule.placement
         );
+    }
+}
+
+fn wire_proof_lines(text: &mut String, pair: &PairSnapshot) {
+    let proof = &pair.wire_proof;
+    if proof.checked == 0 && pair.peers.is_empty() {
+        return;
+    }
+    let clear = proof.clear_by_kind.values().sum::<u64>() + proof.clear_by_policy;
+    let _ = writeln!(
+        text,
+        "  plaintext on the wire: {}{} ({} frames checked: {} ESP, {} keying, {} own, {clear} clear \
+         by policy)",
+        proof.plaintext - proof.plaintext_dropped,
+        match proof.plaintext_dropped {
+            0 => String::new(),
+            dropped => format!("; KEPT FROM IT AT THE LAST MOMENT: {dropped}"),
+        },
+        proof.checked,
+        proof.esp,
+        proof.keying,
+        proof.own,
+    );
+    if let Some(last) = &proof.plaintext_last {
+        let _ = writeln!(text, "  LAST PLAINTEXT: {last}");
     }
 }
 
@@ -363,6 +414,21 @@ mod tests {
             [("wire", "replay_old", 9), ("wire", "lost_ring_full", 5), ("host", "malformed", 2)];
         assert_eq!(names, expected);
         assert!(drops[0].meaning.contains("anti-replay"), "{}", drops[0].meaning);
+    }
+
+    #[test]
+    fn plaintext_at_the_wire_is_a_finding_and_no_other_frame_is() {
+        let mut snapshot =
+            Snapshot { adds_up: true, pairs: vec![PairSnapshot::default()], ..Default::default() };
+        snapshot.pairs[0].wire_proof.esp = 9;
+        assert!(findings(&snapshot).is_empty());
+        assert!(table(&snapshot).find("plaintext on the wire").is_none(), "it seals nothing");
+        let proof = &mut snapshot.pairs[0].wire_proof;
+        (proof.checked, proof.plaintext, proof.plaintext_dropped) = (12, 3, 2);
+        assert!(findings(&snapshot)[0].contains("3 frames in plaintext"));
+        assert!(findings(&snapshot)[0].contains("1 of them left"));
+        let text = table(&snapshot);
+        assert!(text.contains("plaintext on the wire: 1; KEPT FROM IT"), "{text}");
     }
 
     #[test]

@@ -20,6 +20,7 @@
 //! vlan = 100                      # [none] outer VLAN of sealed packets
 //! roce_mtu = 4096                 # [none] bytes; refuse a wire that cannot carry it sealed
 //! icrc = "check"                  # [check] check | off
+//! on_leak = "drop"                # [drop] drop | alert: plaintext found by the last check
 //! xfrm = true                     # [false] `weir xfrm` may install associations and policies
 //! default = "drop"                # [drop] drop | seal | forward: what no peer protects
 //! fastpath = "off"                # [off] off | tc | auto: the kernel carries settled flows
@@ -171,6 +172,8 @@ pub struct Pair {
     #[serde(default)]
     pub icrc: Icrc,
     #[serde(default)]
+    pub on_leak: OnLeak,
+    #[serde(default)]
     pub xfrm: bool,
     pub default: Option<Spanned<Unprotected>>,
     pub fastpath: Option<Spanned<FastPathMode>>,
@@ -224,6 +227,18 @@ impl FastPathMode {
             Self::Auto => "auto",
         }
     }
+}
+
+/// What the last check before the wire does with a frame that must be sealed and is not. There is
+/// an alarm and a count in either case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnLeak {
+    /// It does not leave.
+    #[default]
+    Drop,
+    /// It leaves: for those who would rather leak than lose.
+    Alert,
 }
 
 /// What happens to what no peer protects.

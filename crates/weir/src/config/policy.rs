@@ -41,6 +41,10 @@ pub fn policy(pair: &Pair, keying: Option<&Keying>, wire: WirePort, epoch: u32) 
         Unprotected::Forward => Action::Clear,
     };
     policy.frames = pair.frames;
+    policy.on_leak = match pair.on_leak {
+        OnLeak::Drop => policy::OnLeak::Drop,
+        OnLeak::Alert => policy::OnLeak::Alert,
+    };
     policy.check_icrc = pair.icrc == Icrc::Check;
     policy.gather = pair.driver != Driver::Xdp;
     policy.own = (!pair.addresses.is_empty()).then(|| OwnAddress {

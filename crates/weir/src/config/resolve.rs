@@ -235,6 +235,7 @@ fn resolve_pair(
         vlan: pair.vlan.as_ref().map(|it| *it.get_ref()),
         roce_mtu_bytes: pair.roce_mtu.as_ref().map(|it| *it.get_ref()),
         icrc: pair.icrc,
+        on_leak: pair.on_leak,
         xfrm: pair.xfrm,
         fastpath: fastpath::check(pair, peers, problems),
         unprotected,

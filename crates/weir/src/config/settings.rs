@@ -10,7 +10,7 @@ use weir_store::evidence::EvidenceOptions;
 use weir_store::sink::Collector;
 
 pub use super::file::{
-    Cipher, Driver, Encapsulation, FastPathMode, Icrc, MirrorDirection, Mode, OnFailure,
+    Cipher, Driver, Encapsulation, FastPathMode, Icrc, MirrorDirection, Mode, OnFailure, OnLeak,
     Unprotected,
 };
 
@@ -130,6 +130,8 @@ pub struct Pair {
     pub roce_mtu_bytes: Option<u16>,
     /// Whether invariant CRCs are recomputed.
     pub icrc: Icrc,
+    /// What the last check before the wire does with plaintext.
+    pub on_leak: OnLeak,
     /// Whether front ends (`ip xfrm`, IKE daemons) may install associations and policies.
     pub xfrm: bool,
     /// Whether the kernel carries flows that need no more than counting.

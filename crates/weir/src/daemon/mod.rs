@@ -30,6 +30,9 @@ pub mod keying;
 pub mod relay;
 
 pub mod carry;
+
+pub mod leak;
+
 pub mod front_end;
 pub mod front_end_socket;
 

@@ -17,6 +17,11 @@ pub fn reloading() {
     }
 }
 
+/// Something that its operator must see.
+pub fn alarm(status: &str) {
+    send(&[NotifyState::Status(status)]);
+}
+
 /// The gateway ends.
 pub fn stopping() {
     send(&[NotifyState::Stopping]);

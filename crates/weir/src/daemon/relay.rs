@@ -8,6 +8,7 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use weir_engine::output::{Destination, Output, Packet};
 use weir_engine::pipeline::Engine;
+use weir_engine::proof::WireProof;
 use weir_engine::verdict::Side;
 use weir_port::{BATCH, Outgoing, Port, PortCounters};
 use weir_wire::frame::{Frame, Offload, Time};
@@ -70,6 +71,8 @@ pub struct Relay {
     ports: Ports,
     engine: Engine,
     bystanders: Bystanders,
+    /// Asked about every frame for the wire, last of all.
+    proof: WireProof,
     returned: Vec<(Vec<u8>, Offload)>,
     withheld: u64,
     rounds: u32,
@@ -78,8 +81,9 @@ pub struct Relay {
 impl Relay {
     /// A relay between `ports`, decided by `engine`, watched by `bystanders`.
     pub fn new(ports: Ports, engine: Engine, bystanders: Bystanders) -> Self {
+        let proof = WireProof::new(engine.policy());
         let returned = Vec::with_capacity(RETURNED_MAX);
-        Self { ports, engine, bystanders, returned, withheld: 0, rounds: 0 }
+        Self { ports, engine, bystanders, proof, returned, withheld: 0, rounds: 0 }
     }
 
     /// Moves what waits, at most a batch from each port, and returns how many frames those were.
@@ -94,11 +98,11 @@ impl Relay {
         self.rounds = self.rounds.wrapping_add(1);
         let own_is_due = self.rounds.is_multiple_of(OWN_ROUNDS);
         let mut moved = Moved { host: self.move_host()?, wire: self.move_wire(keep)?, own: 0 };
-        let Self { ports: Ports { wire, own, .. }, engine, .. } = self;
+        let Self { ports: Ports { wire, own, .. }, engine, proof, .. } = self;
         if let Some(own) = own.as_mut().filter(|_| own_is_due) {
             moved.own = own.receive(&mut |frames| {
                 let output = engine.process_own(frames);
-                deliver(output, frames, Destination::Wire, wire.as_mut());
+                deliver_to_wire(output, frames, proof, wire.as_mut());
             })?;
         }
         Ok(moved)
@@ -117,14 +121,14 @@ impl Relay {
     }
 
     fn move_host(&mut self) -> io::Result<usize> {
-        let Self { ports, engine, bystanders, returned, .. } = self;
+        let Self { ports, engine, bystanders, proof, returned, .. } = self;
         let Ports { host, wire, .. } = ports;
         let moved = host.receive(&mut |frames| {
             let now = frames[0].meta.time;
             bystanders.from_host(frames);
             let output = engine.process(now, Side::Host, frames);
             bystanders.decided(&output.verdicts);
-            deliver(output, frames, Destination::Wire, wire.as_mut());
+            deliver_to_wire(output, frames, proof, wire.as_mut());
             hold_back(output, frames, returned);
         })?;
         for (bytes, offload) in returned.drain(..) {
@@ -143,13 +147,13 @@ impl Relay {
             let output = engine.output();
             bystanders.from_wire(frames, &output.verdicts, kept);
             if kept {
-                deliver(output, frames, Destination::Host, host.as_mut());
+                deliver(output, frames, Destination::Host, host.as_mut(), |_| true);
             } else {
                 let for_host = |packet: &&Packet| packet.destination == Destination::Host;
                 *withheld += output.packets.iter().filter(for_host).count() as u64;
             }
             if let Some(own) = own {
-                deliver(output, frames, Destination::Punt, own.as_mut());
+                deliver(output, frames, Destination::Punt, own.as_mut(), |_| true);
             }
         })
     }
@@ -159,12 +163,13 @@ impl Relay {
     pub fn tick(&mut self, now: Time) {
         self.bystanders.tick();
         let output = self.engine.tick(now);
-        deliver(output, &[], Destination::Wire, self.ports.wire.as_mut());
+        deliver_to_wire(output, &[], &mut self.proof, self.ports.wire.as_mut());
     }
 
     /// Sends what the engine was told to send on the wire since [`Engine::begin`].
     pub fn send_wire(&mut self) {
-        deliver(self.engine.output(), &[], Destination::Wire, self.ports.wire.as_mut());
+        let output = self.engine.output();
+        deliver_to_wire(output, &[], &mut self.proof, self.ports.wire.as_mut());
     }
 
     /// Sleeps until a frame waits, at most `timeout`.
@@ -198,6 +203,16 @@ impl Relay {
         &mut self.engine
     }
 
+    /// The check before the wire. Renew it when the engine's policy was swapped.
+    pub fn proof(&mut self) -> &mut WireProof {
+        &mut self.proof
+    }
+
+    /// Has the check before the wire go by the engine's policy.
+    pub fn renew_proof(&mut self) {
+        self.proof.renew(self.engine.policy());
+    }
+
     /// What the ports count.
     pub fn port_counters(&mut self) -> PortsCounters {
         PortsCounters {
@@ -213,8 +228,28 @@ impl Relay {
     }
 }
 
-/// Sends the packets of `output` for `destination` by `port`, which counts what it loses.
-fn deliver(output: &Output, frames: &[Frame<'_>], destination: Destination, port: &mut dyn Port) {
+/// [`deliver`] to the wire, as far as `proof` lets them.
+fn deliver_to_wire(
+    output: &Output,
+    frames: &[Frame<'_>],
+    proof: &mut WireProof,
+    port: &mut dyn Port,
+) {
+    deliver(output, frames, Destination::Wire, port, |pieces| {
+        let len = pieces.iter().map(|piece| piece.len()).sum();
+        proof.admit(pieces.first().map_or(&[], |piece| piece), len)
+    });
+}
+
+/// Sends the packets of `output` for `destination` by `port`, which counts what it loses. `admit`
+/// sees the bytes as the port will, and has the last word.
+fn deliver(
+    output: &Output,
+    frames: &[Frame<'_>],
+    destination: Destination,
+    port: &mut dyn Port,
+    mut admit: impl FnMut(&[IoSlice<'_>]) -> bool,
+) {
     let mut packets = output.packets.iter().filter(|p| p.destination == destination).peekable();
     while packets.peek().is_some() {
         let mut pieces = ArrayVec::<IoSlice<'_>, PIECES>::new();
@@ -223,8 +258,13 @@ fn deliver(output: &Output, frames: &[Frame<'_>], destination: Destination, port
             packets.next_if(|packet| !ends.is_full() && fits(packet, pieces.remaining_capacity()))
         {
             let parts = &output.parts[packet.parts.start as usize..packet.parts.end as usize];
+            let first = pieces.len();
             pieces.extend(parts.iter().map(|part| IoSlice::new(output.resolve(part, frames))));
-            ends.push((pieces.len(), packet.offload));
+            if admit(&pieces[first..]) {
+                ends.push((pieces.len(), packet.offload));
+            } else {
+                pieces.truncate(first);
+            }
         }
         let mut start = 0;
         let outgoing: ArrayVec<Outgoing<'_>, BATCH> = ends

@@ -16,7 +16,7 @@ use super::mirror::{Mirror, MirrorCounters};
 use super::relay::Relay;
 use crate::api::dto::{
     ExportSnapshot, FastPathSnapshot, KeyingSnapshot, MirrorSnapshot, PairSnapshot,
-    PeerKeyingSnapshot, PeerSnapshot, RdmaSnapshot, RuleSnapshot, SideSnapshot,
+    PeerKeyingSnapshot, PeerSnapshot, RdmaSnapshot, RuleSnapshot, SideSnapshot, WireProofSnapshot,
 };
 use crate::config::keying::public_text;
 use crate::config::settings::{Driver, Pair};
@@ -31,6 +31,7 @@ pub fn pair(
 ) -> PairSnapshot {
     let mut ports = relay.port_counters();
     let withheld = relay.withheld();
+    let wire_proof = WireProofSnapshot::new(relay.proof());
     let bystanders = relay.bystanders();
     let ring = bystanders.evidence.as_ref();
     let evidence = ring.map(|ring| evidence::show(&ring.counters(), now));
@@ -55,6 +56,7 @@ pub fn pair(
         policy_epoch: engine.policy().epoch,
         host,
         wire,
+        wire_proof,
         peers,
         rdma: rdma(&totals),
         own_sent: counters.own_sent,

@@ -364,7 +364,8 @@ impl Gateway {
         let adds_up = pairs
             .iter()
             .flat_map(|pair| [&pair.host, &pair.wire])
-            .all(|side| side.received == side.verdicts());
+            .all(|side| side.received == side.verdicts())
+            && pairs.iter().all(|pair| pair.wire_proof.adds_up);
         Ok(Snapshot {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             name: gateway.name.clone(),

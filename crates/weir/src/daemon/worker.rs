@@ -20,6 +20,7 @@ use weir_wire::frame::Time;
 use super::bystanders::Bystanders;
 use super::carry::{self, Begun, Carrier};
 use super::keying::KeyingEnd;
+use super::leak::LeakAlarm;
 use super::mirror::{self, Mirror};
 use super::prepare::{Kept, NextKept, Prepared, Running};
 use super::relay::{Ports, Relay};
@@ -251,6 +252,7 @@ struct Worker {
     answers: Receiver<Reserved>,
     asked: Vec<Fingerprint>,
     ticked: Time,
+    leaks: LeakAlarm,
 }
 
 impl Worker {
@@ -305,6 +307,7 @@ impl Worker {
             answers,
             asked: Vec::new(),
             ticked: Time::default(),
+            leaks: LeakAlarm::default(),
         })
     }
 
@@ -355,6 +358,7 @@ impl Worker {
             if now.since_ns(self.ticked) >= TICK_NS || now < self.ticked {
                 self.ticked = now;
                 self.relay.tick(now);
+                self.leaks.look(&self.pair.name, self.relay.proof(), now);
                 self.report_keyed();
                 let Self { relay, records, carrier, .. } = self;
                 if let Some(carrier) = carrier {
@@ -414,6 +418,7 @@ impl Worker {
             carrier.close(relay.engine());
         }
         relay.engine().swap(policy, associations)?;
+        relay.renew_proof();
         if let Some(carrier) = carrier {
             carrier.open(relay.engine().policy());
         }

@@ -1,0 +1,199 @@
+//! Proof at the wire: of every frame about to leave, is it sealed, or may it be clear?
+//!
+//! The shell asks [`WireProof::admit`] last of all, with the very bytes that it gives to the port.
+//! The answer rests on those bytes and the policy, and on nothing that the sealing side says
+//! ([`glance`] shares no code with it). [`witness`] asks the same of two gateways from outside.
+
+pub mod glance;
+pub mod witness;
+
+use std::collections::BTreeSet;
+
+use glance::{Glance, IKE_PORT, Kind, NAT_TRAVERSAL_PORT};
+
+use crate::policy::{Action, Encapsulation, FrameClass, Mode, OnLeak, Policy, Way};
+use crate::tunnel::{MESSAGE_LEN_MAX, MESSAGE_LEN_MIN};
+
+/// What was found out about the frames that came to the wire. `checked` = the sum of the others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProofCounters {
+    /// Frames looked at; a super-packet is one.
+    pub checked: u64,
+    /// ESP over IP or in UDP.
+    pub esp: u64,
+    /// Handshake datagrams of the native keying.
+    pub keying: u64,
+    /// The gateway's own ARP, neighbour discovery, ICMP and IKE.
+    pub own: u64,
+    /// Of a class that `[pair.frames]` lets pass in clear, by [`FrameClass`] number.
+    pub clear_by_class: [u64; FrameClass::ALL.len()],
+    /// To addresses that the policy leaves in clear.
+    pub clear_by_policy: u64,
+    /// Must be sealed and was not.
+    pub plaintext: u64,
+    /// Of `plaintext`: kept from the wire. The rest left.
+    pub plaintext_dropped: u64,
+}
+
+impl ProofCounters {
+    /// Whether each frame that was looked at is one of these.
+    pub fn adds_up(&self) -> bool {
+        let clear = self.clear_by_class.iter().sum::<u64>() + self.clear_by_policy;
+        self.checked == self.esp + self.keying + self.own + clear + self.plaintext
+    }
+}
+
+/// The last check before the wire, for one policy.
+#[derive(Debug)]
+pub struct WireProof {
+    /// Whether anything is kept from the wire; a gateway that only watches has nothing to prove.
+    is_sealing: bool,
+    policy: Policy,
+    /// Ports of ESP in UDP that any peer is sent; `None` as source: any.
+    esp_ports: BTreeSet<(Option<u16>, u16)>,
+    /// Whether ESP comes from an own address only: every peer is reached from there.
+    esp_is_own: bool,
+    counters: ProofCounters,
+    last: Option<Glance>,
+}
+
+impl WireProof {
+    /// A check of what `policy` says.
+    pub fn new(policy: &Policy) -> Self {
+        let mut proof = Self {
+            is_sealing: false,
+            policy: policy.clone(),
+            esp_ports: BTreeSet::new(),
+            esp_is_own: false,
+            counters: ProofCounters::default(),
+            last: None,
+        };
+        proof.renew(policy);
+        proof
+    }
+
+    /// Goes on by another policy; the counters stay.
+    pub fn renew(&mut self, policy: &Policy) {
+        self.is_sealing = policy.seals() || policy.default != Action::Clear;
+        let ports = policy.peers.iter().filter_map(|peer| match peer.encapsulation {
+            Encapsulation::Esp => None,
+            Encapsulation::Udp => Some((None, NAT_TRAVERSAL_PORT)),
+            Encapsulation::UdpPorts { source, destination } => Some((Some(source), destination)),
+        });
+        self.esp_ports = ports.collect();
+        self.esp_is_own =
+            policy.own.is_some() && policy.peers.iter().all(|peer| peer.mode == Mode::Ethernet);
+        self.policy = policy.clone();
+    }
+
+    /// Whether a frame of `len` bytes, whose headers stand in `first`, may leave by the wire. Counts
+    /// it.
+    #[inline]
+    pub fn admit(&mut self, first: &[u8], len: usize) -> bool {
+        if !self.is_sealing {
+            return true;
+        }
+        self.counters.checked += 1;
+        let Some(glance) = Glance::at(first, len) else { return self.plaintext(None) };
+        if self.is_sealed(&glance, first) {
+            self.counters.esp += 1;
+            return true;
+        }
+        self.admit_clear(&glance)
+    }
+
+    /// What was found so far.
+    pub fn counters(&self) -> &ProofCounters {
+        &self.counters
+    }
+
+    /// Headers of the last frame that must be sealed and was not.
+    pub fn last_plaintext(&self) -> Option<&Glance> {
+        self.last.as_ref()
+    }
+
+    #[inline]
+    fn is_sealed(&self, glance: &Glance, first: &[u8]) -> bool {
+        let in_udp = |(source, destination)| {
+            self.esp_ports.contains(&(None, destination))
+                || self.esp_ports.contains(&(Some(source), destination))
+        };
+        glance.esp(first, in_udp).is_some() && (!self.esp_is_own || self.is_from_own(glance))
+    }
+
+    fn is_from_own(&self, glance: &Glance) -> bool {
+        let own = self.policy.own.as_ref();
+        own.is_some_and(|own| glance.addresses.is_some_and(|(source, _)| own.holds(&source)))
+    }
+
+    /// The short list of what may be clear.
+    #[cold]
+    fn admit_clear(&mut self, glance: &Glance) -> bool {
+        let Self { policy, counters, .. } = &mut *self;
+        if is_keying(policy, glance) {
+            counters.keying += 1;
+            return true;
+        }
+        if is_own(policy, glance) {
+            counters.own += 1;
+            return true;
+        }
+        if let Some(class) = glance.class() {
+            if policy.frames.of(class) != Action::Clear {
+                return self.plaintext(Some(*glance));
+            }
+            counters.clear_by_class[class as usize] += 1;
+            return true;
+        }
+        let way = match glance.addresses {
+            Some((_, destination)) => policy.way_to(&destination),
+            None => policy.peer_for_everything().map(|peer| Way::Peer(peer as u16)),
+        };
+        match (way, policy.default) {
+            (Some(Way::Clear), _) | (None, Action::Clear) => counters.clear_by_policy += 1,
+            _ => return self.plaintext(Some(*glance)),
+        }
+        true
+    }
+
+    fn plaintext(&mut self, glance: Option<Glance>) -> bool {
+        self.counters.plaintext += 1;
+        self.last = glance.or(self.last);
+        let stays = self.policy.on_leak == OnLeak::Drop;
+        self.counters.plaintext_dropped += u64::from(stays);
+        !stays
+    }
+}
+
+/// A handshake datagram: from the keying port, and shaped like one. From an own address where there
+/// is one.
+fn is_keying(policy: &Policy, glance: &Glance) -> bool {
+    let Kind::Udp { ports, word, payload_len, .. } = glance.kind else { return false };
+    let from_us = match (&policy.own, glance.addresses) {
+        (Some(own), Some((source, _))) => own.holds(&source),
+        (Some(_), None) => false,
+        (None, _) => true,
+    };
+    from_us
+        && policy.keying_port == Some(ports.0)
+        && matches!(word, [1..=3, 0, 0, 0])
+        && (MESSAGE_LEN_MIN..=MESSAGE_LEN_MAX).contains(&payload_len)
+}
+
+/// What the gateway itself says: from its own MAC and an own address, ARP, ICMP and IKE.
+fn is_own(policy: &Policy, glance: &Glance) -> bool {
+    let Some(own) = &policy.own else { return false };
+    let Some((source, _)) = glance.addresses else { return false };
+    if glance.from != own.mac.0 || !own.holds(&source) {
+        return false;
+    }
+    match glance.kind {
+        Kind::Arp | Kind::Icmp(_) | Kind::Icmpv6(_) => true,
+        Kind::Udp { ports: (IKE_PORT, _), .. } => true,
+        // RFC 3948 s2.2, s2.3: the non-ESP marker, or a keepalive.
+        Kind::Udp { ports: (NAT_TRAVERSAL_PORT, _), word, payload_len, .. } => {
+            word == [0; 4] || (payload_len == 1 && word[0] == 0xff)
+        }
+        _ => false,
+    }
+}
