@@ -11,6 +11,7 @@ use super::evidence::EvidenceArgs;
 use super::lab::LabArgs;
 use super::meter::MeterArgs;
 use super::read::ReadArgs;
+use super::witness::WitnessArgs;
 
 const MAIN_HELP: &str = "\
 Examples:
@@ -65,6 +66,8 @@ pub enum Command {
     /// Show the counters of a running gateway
     #[command(after_help = STATUS_HELP)]
     Status(StatusCommandArgs),
+    /// Check from outside that a wire between gateways carries nothing in plaintext
+    Witness(WitnessArgs),
     /// List what a running gateway dropped, with the meaning of every reason
     #[command(after_help = DROPS_HELP)]
     Drops(StatusArgs),

@@ -15,6 +15,7 @@ pub mod meter;
 pub mod read;
 pub mod status;
 pub mod up;
+pub mod witness;
 pub mod xfrm;
 
 use std::io::{self, Write};
@@ -40,6 +41,7 @@ pub fn main() -> ExitCode {
         Command::Meter(args) => meter::run(&args),
         Command::Read(args) => read::run(&args),
         Command::Status(args) => status::run(&args),
+        Command::Witness(args) => witness::run(&args),
         Command::Drops(args) => status::run_drops(&args),
         Command::Lab(args) => lab::run(args),
         Command::Keys(args) => keys::run(&args),

@@ -15,6 +15,7 @@ mod reload;
 mod restart;
 mod status;
 mod watching;
+mod witness;
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};

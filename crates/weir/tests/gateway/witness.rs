@@ -1,0 +1,96 @@
+//! `weir witness` on the wire between two gateways, beside tcpdump, and the gateways' own proof.
+
+use rustix::process::Signal;
+use weir_lab::topology::{GATEWAY_V4, WIRE_END_B};
+use weir_lab::traffic::bypass::{send_frames, stream};
+
+use super::*;
+
+/// A witness at work on the wire.
+fn witness(lab: &Lab, more: &[&str]) -> Running {
+    let mut command = lab.wire().command(WEIR);
+    command.args(["witness", "-i", WIRE_END_B, "--json"]).args(more);
+    let mut running = Running::start(&mut command).unwrap();
+    running.wait_for("a witness listens", PATIENCE).unwrap();
+    running
+}
+
+/// Its report, and its exit code.
+fn testimony(running: Running) -> (Value, Option<i32>) {
+    let finished = running.stop(Signal::INT).unwrap();
+    let report = serde_json::from_str(&finished.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {} {}", finished.stdout, finished.stderr));
+    (report, finished.status.code())
+}
+
+fn between_gateways() -> Vec<String> {
+    let addresses = GATEWAY_V4.iter().map(ToString::to_string);
+    ["--between".to_owned()].into_iter().chain(addresses).collect()
+}
+
+#[test]
+fn a_witness_sees_nothing_wrong_until_somebody_injects() {
+    let Some(Stand { lab, _turn }) = stand("a_witness_sees_nothing_wrong") else { return };
+    let gateways = sealing_gateways(&lab, &sealed());
+    let between = between_gateways();
+    let between: Vec<&str> = between.iter().map(String::as_str).collect();
+
+    let wire = listen(&lab, 65_535);
+    let running = witness(&lab, &between);
+    let streamed = stream(&lab, &RoceStream::new(1024).unwrap(), 300, 2000).unwrap();
+    assert!(streamed.is_exact(), "{streamed:?}");
+    under_traffic(&lab, || pause(500));
+    let (report, code) = testimony(running);
+    let wire = wire.stop().unwrap();
+    assert_sealed(&wire);
+    assert_eq!((number(&report, "/violations"), number(&report, "/lost")), (0, 0), "{report:#}");
+    assert_eq!(code, Some(0));
+    // tcpdump listened before and after.
+    let esp = number(&report, "/esp");
+    assert!((300..=wire.count(ESP).unwrap()).contains(&esp), "{report:#}");
+    for side in Side::BOTH {
+        let status = gateways.status(side).unwrap();
+        assert_eq!(number(&status, "/pairs/0/wire_proof/plaintext"), 0);
+        let proved = number(&status, "/pairs/0/wire_proof/esp");
+        assert!(proved > 300 || side == Side::B, "{status:#}");
+        assert_eq!(status["pairs"][0]["wire_proof"]["adds_up"], true);
+    }
+
+    let running = witness(&lab, &between);
+    let plain = RoceStream::new(256).unwrap().next_frame().to_vec();
+    send_frames(lab.wire(), WIRE_END_B, &[plain], 1000).unwrap();
+    let is_esp = |frame: &&Vec<u8>| frame[12..14] == [8, 0] && frame[23] == 50;
+    let again = wire.frames().unwrap().iter().find(is_esp).cloned().unwrap();
+    send_frames(lab.wire(), WIRE_END_B, &[again.clone(), again], 1000).unwrap();
+    let (report, code) = testimony(running);
+    assert_eq!(code, Some(1));
+    assert_eq!(number(&report, "/plaintext"), 1, "{report:#}");
+    assert_eq!(number(&report, "/repeated_sequence"), 1, "{report:#}");
+    let headers = report["examples"][0]["headers"].as_str().unwrap();
+    assert!(headers.contains("port 4791"), "{headers}");
+}
+
+#[test]
+fn a_witness_finds_gateways_whose_policy_is_clear() {
+    let Some(Stand { lab, _turn }) = stand("a_witness_finds_clear_gateways") else { return };
+    let _gateways = sealing_gateways(&lab, &Setup::new(WEIR, Protection::Plain));
+    let running = witness(&lab, &["--sealed", "10.0.0.0/8", "--allow", "arp"]);
+    let wire = listen(&lab, 256);
+    let report = ping(lab.host(Side::A), &lab.host_v4(Side::B).to_string(), 20, 56).unwrap();
+    assert_eq!(report.answered, report.sent);
+    let pings = wire.stop().unwrap().count("icmp").unwrap();
+    let (report, code) = testimony(running);
+    assert_eq!(code, Some(1), "{report:#}");
+    assert_eq!(number(&report, "/plaintext"), pings, "{report:#}");
+    assert_eq!(pings, 40);
+}
+
+#[test]
+fn an_interface_that_is_not_there_is_named() {
+    let output = Command::new(WEIR).args(["witness", "-i", "no-such-port"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("no-such-port: no such interface"), "{said}");
+    let output = Command::new(WEIR).args(["witness", "-i", "lo", "--allow", "gossip"]).output();
+    assert_eq!(output.unwrap().status.code(), Some(2));
+}
