@@ -32,6 +32,7 @@ pub mod mad;
 pub mod cm;
 
 pub mod checksum;
+pub mod covered;
 pub mod icrc;
 
 pub mod parse;

@@ -26,6 +26,8 @@ pub mod replay;
 
 pub mod state;
 
+pub mod icrc_tag;
+
 /// Bytes before the inner payload: SPI, sequence number, explicit IV (RFC 4303 s2, RFC 4106 s3).
 pub const HEADER_LEN: usize = 16;
 
