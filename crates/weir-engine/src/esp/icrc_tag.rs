@@ -5,9 +5,9 @@
 //!   host <-- [ headers | payload | ICRC ] <-restore- [ the same ] <----------------+
 //! ```
 //!
-//! The tag is AES-128-CMAC (RFC 4493) over what the ICRC covers, cut to 32 bits. **It is weaker than
-//! ESP**: nothing is encrypted, a guess succeeds once in 2^32 / 3, and a packet that was heard can be
-//! played again while its epoch lasts. Both ends' clocks must agree to within an epoch.
+//! The tag is AES-128-CMAC (RFC 4493) over what the ICRC covers, cut to 32 bits. **It is weaker
+//! than ESP**: nothing is encrypted, a guess succeeds once in 2^32 / 3, and a packet that was heard
+//! can be played again while its epoch lasts. Both ends' clocks must agree to within an epoch.
 //!
 //! Keys: master key -> one for each scope (partition, or queue pair and addresses) and epoch, by
 //! CMAC in counter mode (NIST SP 800-108 s4.1). An RC packet names only the queue pair it goes to,

@@ -86,8 +86,8 @@ impl WireProof {
         self.policy = policy.clone();
     }
 
-    /// Whether a frame of `len` bytes, whose headers stand in `first`, may leave by the wire. Counts
-    /// it.
+    /// Whether a frame of `len` bytes, whose headers stand in `first`, may leave by the wire.
+    /// Counts it.
     #[inline]
     pub fn admit(&mut self, first: &[u8], len: usize) -> bool {
         if !self.is_sealing {

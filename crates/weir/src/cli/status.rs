@@ -318,8 +318,8 @@ fn wire_proof_lines(text: &mut String, pair: &PairSnapshot) {
     let clear = proof.clear_by_kind.values().sum::<u64>() + proof.clear_by_policy;
     let _ = writeln!(
         text,
-        "  plaintext on the wire: {}{} ({} frames checked: {} ESP, {} keying, {} own, {clear} clear \
-         by policy)",
+        "  plaintext on the wire: {}{} ({} frames checked: {} ESP, {} keying, {} own, {clear} \
+         clear by policy)",
         proof.plaintext - proof.plaintext_dropped,
         match proof.plaintext_dropped {
             0 => String::new(),
