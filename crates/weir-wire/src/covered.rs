@@ -12,8 +12,8 @@ use crate::parse::{Encapsulation, Network, Parsed};
 const HEADERS_LEN_MAX: usize = 8 + 256 + 8 + Bth::LEN;
 
 /// Hands `take` the covered bytes of a RoCE packet, in their order, in two pieces: headers, and
-/// what lies between BTH and ICRC. `None`: not RoCE, a fragment, cut short, or with headers longer than
-/// any sender's.
+/// what lies between BTH and ICRC. `None`: not RoCE, a fragment, cut short, or with headers longer
+/// than any sender's.
 pub fn covered(bytes: &[u8], parsed: &Parsed, take: &mut dyn FnMut(&[u8])) -> Option<()> {
     let rdma = parsed.rdma.as_ref()?;
     if parsed.fragment.is_some() || rdma.encapsulation == Encapsulation::InfiniBand {
