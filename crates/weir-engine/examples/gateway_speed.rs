@@ -13,7 +13,9 @@ use weir_engine::esp::sa::{SaParameters, Spi};
 use weir_engine::esp::seal::SealingSa;
 use weir_engine::meter::{Meter, MeterLimits};
 use weir_engine::pipeline::{Associations, Engine};
-use weir_engine::policy::{Encapsulation, FrameActions, Mode, OwnAddress, Peer, Policy, Prefix};
+use weir_engine::policy::{
+    Encapsulation, FrameActions, Mode, OwnAddress, Peer, Policy, Prefix, Sealing,
+};
 use weir_engine::verdict::Side;
 use weir_wire::frame::{Frame, Link, Meta, Offload, Time};
 use weir_wire::parse::MacAddress;
@@ -166,6 +168,7 @@ fn engine(here: u8, there: u8) -> Engine {
         name: "peer".into(),
         mode: Mode::Ethernet,
         encapsulation: Encapsulation::Esp,
+        sealing: Sealing::Require,
         endpoint: Some(address(there)),
         protects: vec![Prefix::ALL],
         everything: true,

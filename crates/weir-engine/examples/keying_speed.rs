@@ -173,6 +173,7 @@ fn engine(peers: &[PublicKey]) -> Engine {
         name: format!("peer-{index}"),
         mode: Mode::Tunnel,
         encapsulation: Encapsulation::Esp,
+        sealing: weir_engine::policy::Sealing::Require,
         endpoint: None,
         protects: vec![Prefix::new(address(index), 32)],
         everything: false,

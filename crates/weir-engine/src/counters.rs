@@ -1,5 +1,5 @@
 //! Every frame received ends in exactly one counter: received = forwarded + sealed + opened +
-//! clear + punted + consumed + dropped by reason, at each side.
+//! clear + unsealed + punted + consumed + dropped by reason, at each side.
 
 use weir_wire::frame::Time;
 
@@ -25,6 +25,8 @@ pub struct SideCounters {
     pub fast: u64,
     /// Their bytes.
     pub fast_bytes: u64,
+    /// Passed on in clear, to or from a peer whose traffic need not be sealed yet.
+    pub unsealed: u64,
     /// Handed to the gateway's own kernel.
     pub punted: u64,
     /// Taken in by the engine.
@@ -46,6 +48,7 @@ impl Default for SideCounters {
             clear: 0,
             fast: 0,
             fast_bytes: 0,
+            unsealed: 0,
             punted: 0,
             consumed: 0,
             dropped: [0; DropReason::ALL.len()],
@@ -67,6 +70,7 @@ impl SideCounters {
                 self.clear += 1;
                 self.clear_by_class[class as usize] += 1;
             }
+            Verdict::Unsealed => self.unsealed += 1,
             Verdict::Punt => self.punted += 1,
             Verdict::Consumed => self.consumed += 1,
             Verdict::Drop(reason) => self.dropped[reason as usize] += 1,
@@ -94,7 +98,7 @@ impl SideCounters {
 
     /// Whether every received frame has a verdict.
     pub fn adds_up(&self) -> bool {
-        let passed = self.forwarded + self.sealed + self.opened + self.clear;
+        let passed = self.forwarded + self.sealed + self.opened + self.clear + self.unsealed;
         self.received == passed + self.punted + self.consumed + self.dropped_total()
     }
 }
@@ -112,6 +116,25 @@ pub struct PeerCounters {
     pub opened_bytes: u64,
     /// When the last authentic packet came.
     pub last_opened: Time,
+}
+
+/// What passed in clear to and from one peer, because its traffic need not be sealed yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClearCounters {
+    /// Packets that the host sent to it; a super-packet is one.
+    pub sent_packets: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Packets from it that were not sealed.
+    pub received_packets: u64,
+    /// Their bytes.
+    pub received_bytes: u64,
+    /// Of those sent: sealed they would not fit the wire. Their sender would be told.
+    pub too_big_packets: u64,
+    /// When the first of all these came.
+    pub first: Time,
+    /// When the last came.
+    pub last: Time,
 }
 
 /// All counters of one engine.

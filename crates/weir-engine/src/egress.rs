@@ -26,6 +26,7 @@ use crate::neighbour::Neighbours;
 use crate::offload::segment::Cut;
 use crate::output::{Destination, Output, Part};
 use crate::pipeline::AgreedPeer;
+use crate::pipeline::Rollout;
 use crate::policy::{Encapsulation, Mode, OwnAddress, Peer};
 use crate::verdict::DropReason;
 
@@ -48,6 +49,8 @@ pub(crate) struct SealingPeer {
     /// Most bytes that ESP may carry, by outer family: IPv4, IPv6.
     inner_max: [usize; 2],
     pub(crate) counters: PeerCounters,
+    /// Whether it may be sent plaintext, and what of it was.
+    pub(crate) rollout: Rollout,
     /// What its keying needs, where keys are agreed.
     pub(crate) agreed: Option<Box<AgreedPeer>>,
 }
@@ -82,6 +85,7 @@ impl SealingPeer {
             outer: None,
             inner_max: [room(20), room(40)],
             counters,
+            rollout: Rollout::new(peer.sealing),
             agreed: peer.agreed.map(|it| Box::new(AgreedPeer::new(it, peer.endpoint))),
         }
     }
@@ -97,6 +101,7 @@ impl SealingPeer {
             outer: self.outer.take(),
             inner_max: self.inner_max,
             counters: self.counters,
+            rollout: self.rollout,
             agreed: self.agreed.take(),
         }
     }
@@ -132,15 +137,10 @@ impl SealingPeer {
         self.udp
     }
 
-    /// Whether there is an association to seal with; if not, the packet that wants one is
-    /// remembered.
+    /// Whether there is an association to seal with, and it is to be used.
     #[inline]
-    pub(crate) fn is_keyed(&mut self, parsed: &Parsed) -> bool {
-        let keyed = self.association.is_some();
-        if !keyed {
-            self.wanted = Some([parsed.source, parsed.destination]);
-        }
-        keyed
+    pub(crate) fn seals(&self) -> bool {
+        self.association.is_some() && !self.rollout.is_clear()
     }
 
     /// Writes the outer headers anew when the next hop's MAC address is new.

@@ -1,7 +1,7 @@
 //! The order of the stages, and nothing else.
 //!
 //! ```text
-//! host -> parse -> meter -> where to? -+-> clear ----------------------------------> wire
+//! host -> parse -> meter -> where to? -+-> clear, or its peer cannot or need not yet -> wire
 //!                                      +-> clamp, cut, seal, outer headers --------> wire
 //! wire -> parse -+-> ESP: open -> parse inner -> selectors -> meter -> clamp, gather -> host
 //!                +-> own ARP/ND answers: learn; the gateway's own: punt
@@ -19,7 +19,6 @@ use crate::classify::{frame_class, has_address};
 use crate::counters::{Counters, PeerCounters};
 use crate::egress::SealingPeer;
 use crate::esp::open::OpeningSa;
-use crate::esp::sa::Spi;
 use crate::esp::seal::SealingSa;
 use crate::fastpath::{self, FastParts, FastPath};
 use crate::ingress::{HostAddresses, Inner, OpeningPeer};
@@ -33,10 +32,15 @@ use crate::policy::{Action, FrameClass, Mode, Policy, Way};
 use crate::verdict::{DropReason, Side, Verdict};
 
 mod keyed;
+mod rollout;
+mod usage;
 
 pub(crate) use keyed::AgreedPeer;
 pub use keyed::{Agreed, INBOX_MAX};
 use keyed::{BySpi, Keyed};
+pub(crate) use rollout::Rollout;
+pub use rollout::SealingChange;
+pub use usage::{Usage, UsageDirection};
 
 /// Bytes of the arena: a full batch of super-packets, cut, with room around each piece.
 const ARENA_BYTES: usize = 8 << 20;
@@ -150,6 +154,7 @@ impl Engine {
     /// [`PolicyError`]; the present policy goes on.
     pub fn swap(&mut self, policy: Policy, associations: Associations) -> Result<(), PolicyError> {
         self.check(&policy, &associations)?;
+        let rollouts = self.take_rollouts();
         let survivors = self.take_survivors();
         let mut sealing: BTreeMap<u32, (SealingSa, PeerCounters)> = BTreeMap::new();
         let mut opening: BTreeMap<u32, OpeningPeer> = BTreeMap::new();
@@ -178,6 +183,7 @@ impl Engine {
         self.neighbours = Neighbours::new(&policy, &self.neighbours);
         self.policy = Arc::new(policy);
         self.restore(survivors);
+        self.restore_rollouts(rollouts);
         Ok(())
     }
 
@@ -239,7 +245,10 @@ impl Engine {
             parse_into(&mut parsed, frame.bytes(), frame.meta.link, frame.meta.original_len);
             let verdict = self.wire_frame(now, index as u32, frame, &mut parsed);
             let verdict = verdict.unwrap_or_else(Verdict::Drop);
-            if matches!(verdict, Verdict::Forward | Verdict::Clear(_) | Verdict::Opened) {
+            if matches!(
+                verdict,
+                Verdict::Forward | Verdict::Clear(_) | Verdict::Unsealed | Verdict::Opened
+            ) {
                 let Self { gather, output, .. } = self;
                 if self.policy.gather {
                     gather.push(frames, index as u32, &parsed, Destination::Host, output);
@@ -306,9 +315,8 @@ impl Engine {
             send_whole(&mut self.output, Destination::Wire, index, frame);
             return Ok(self.passed(class));
         };
-        if !self.sealing[peer].is_keyed(parsed) {
-            self.want(peer, frame, parsed);
-            return Err(DropReason::NoAssociation);
+        if !self.sealing[peer].seals() {
+            return self.send_unsealed(peer, index, frame, parsed);
         }
         self.clamp(peer, frame, parsed);
         if frame.meta.offload.segmentation.is_some() {
@@ -386,6 +394,9 @@ impl Engine {
                 let seen = self.observe(Side::Wire, frame, parsed);
                 self.consider(Side::Wire, class, frame, parsed, seen);
                 Ok(self.passed(class))
+            }
+            Some(peer) if self.policy.may_be_clear(peer) => {
+                Ok(self.take_unsealed(peer, frame, parsed))
             }
             Some(_) => Err(DropReason::NotSealed),
         }
@@ -643,33 +654,6 @@ impl Engine {
     pub fn output(&self) -> &Output {
         &self.output
     }
-}
-
-/// What one association did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Usage {
-    /// Which; a sealing and an opening one may have the same.
-    pub spi: Spi,
-    /// Packets sealed or opened.
-    pub packets: u64,
-    /// Bytes of plaintext in them.
-    pub bytes: u64,
-    /// The last number used, or the highest accepted.
-    pub sequence: u64,
-    /// Whether it seals or opens.
-    pub direction: UsageDirection,
-}
-
-/// What only one of both directions knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UsageDirection {
-    /// To the peer.
-    Sealing,
-    /// From the peer.
-    Opening {
-        /// ESP in UDP: address and port that the last authentic packet came from.
-        came_from: Option<([u8; 16], u16)>,
-    },
 }
 
 /// Where a packet with `address` on the far side belongs: to a peer, or in clear (`None`).

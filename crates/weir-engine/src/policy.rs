@@ -151,6 +151,18 @@ pub enum Encapsulation {
     },
 }
 
+/// How strictly a peer's traffic is sealed: the steps of a roll-out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sealing {
+    /// Never: it passes in clear both ways, and what would be sealed is counted.
+    Observe,
+    /// When the peer can; else in clear, counted. What comes from it may be either.
+    Prefer,
+    /// Sealed or dropped, both ways.
+    #[default]
+    Require,
+}
+
 /// An address prefix; IPv4 is kept mapped (::ffff:a.b.c.d/96+n).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
@@ -199,6 +211,8 @@ pub struct Peer {
     pub mode: Mode,
     /// How ESP travels to it.
     pub encapsulation: Encapsulation,
+    /// How strictly its traffic is sealed.
+    pub sealing: Sealing,
     /// Its outer address; `None` borrows the addresses of what is protected.
     pub endpoint: Option<IpAddr>,
     /// What lies behind it.
@@ -430,6 +444,12 @@ impl Policy {
         self.everything.map(usize::from)
     }
 
+    /// Whether packets to and from the peer of this index may be in clear on the wire.
+    #[inline]
+    pub fn may_be_clear(&self, peer: usize) -> bool {
+        self.peers[peer].sealing != Sealing::Require
+    }
+
     /// Whether plaintext from the wire may pass at all.
     pub fn seals(&self) -> bool {
         !self.peers.is_empty()
@@ -454,6 +474,7 @@ mod tests {
             name: name.into(),
             mode: Mode::Tunnel,
             encapsulation: Encapsulation::Esp,
+            sealing: Sealing::Require,
             endpoint: None,
             protects: protects.iter().map(|(a, l)| Prefix::new(a.parse().unwrap(), *l)).collect(),
             everything: false,

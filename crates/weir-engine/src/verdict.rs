@@ -23,6 +23,8 @@ pub enum Verdict {
     Opened,
     /// Passed on in clear although the policy seals, as its list of exceptions says.
     Clear(FrameClass),
+    /// Passed on in clear, to or from a peer whose traffic need not be sealed yet.
+    Unsealed,
     /// Handed to the gateway's own kernel.
     Punt,
     /// Taken in by the engine itself (a neighbour's answer).
@@ -42,6 +44,7 @@ impl Verdict {
             Verdict::Punt => [4, 0],
             Verdict::Consumed => [5, 0],
             Verdict::Drop(reason) => [6, reason as u8],
+            Verdict::Unsealed => [7, 0],
         }
     }
 
@@ -56,6 +59,7 @@ impl Verdict {
             4 => Verdict::Punt,
             5 => Verdict::Consumed,
             6 => Verdict::Drop(*DropReason::ALL.get(index)?),
+            7 => Verdict::Unsealed,
             _ => return None,
         })
     }

@@ -10,7 +10,7 @@ use weir_engine::meter::{Meter, MeterLimits};
 use weir_engine::output::{Destination, Output};
 use weir_engine::pipeline::{Associations, Engine};
 use weir_engine::policy::{
-    Action, Encapsulation, FrameActions, Mode, OwnAddress, Peer, Policy, Prefix, mapped,
+    Action, Encapsulation, FrameActions, Mode, OwnAddress, Peer, Policy, Prefix, Sealing, mapped,
 };
 use weir_engine::verdict::{DropReason, Side};
 use weir_wire::frame::{
@@ -139,6 +139,7 @@ fn gateway(mode: Mode, own: bool, here: u8, there: u8) -> Gateway {
         name: "peer".into(),
         mode,
         encapsulation: Encapsulation::Esp,
+        sealing: Sealing::Require,
         endpoint: own.then(|| address(there)),
         protects: vec![Prefix::ALL],
         everything: true,

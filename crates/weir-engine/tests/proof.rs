@@ -38,6 +38,7 @@ fn policy(mode: Mode, own: bool, encapsulation: Encapsulation) -> Policy {
         name: "peer".into(),
         mode,
         encapsulation,
+        sealing: weir_engine::policy::Sealing::Require,
         endpoint: own.then(|| IpAddr::from([192, 0, 2, 2])),
         protects: vec![Prefix::new(IpAddr::from([10, 0, 0, 0]), 8), Prefix::ALL],
         everything: true,

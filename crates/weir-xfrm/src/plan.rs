@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use weir_engine::policy::{Encapsulation, Mode, Peer, Prefix, Way};
+use weir_engine::policy::{Encapsulation, Mode, Peer, Prefix, Sealing, Way};
 
 use crate::database::Xfrm;
 use crate::policy::{Policy, accepts, wants};
@@ -217,6 +217,7 @@ impl Draft<'_> {
             name: format!("xfrm-{}-{remote}-{request}", format!("{mode:?}").to_lowercase()),
             mode,
             encapsulation: encapsulation(sealing),
+            sealing: Sealing::Require,
             endpoint: (placed && is_here(local)).then_some(remote),
             protects: Vec::new(),
             everything: false,

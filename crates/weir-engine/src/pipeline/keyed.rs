@@ -332,6 +332,9 @@ impl Engine {
         let own = self.policy.own.is_some();
         let port = self.policy.keying_port;
         let Some(agreed) = self.sealing[index].agreed.as_mut() else { return };
+        if agreed.is_noted && agreed.note.wanted.is_some() {
+            return;
+        }
         let path = (|| {
             let port = port.filter(|_| !own)?;
             let link = link_of(frame, parsed)?;
@@ -427,7 +430,7 @@ impl Engine {
         sum
     }
 
-    fn index_of(&self, peer: &PublicKey) -> Option<usize> {
+    pub(super) fn index_of(&self, peer: &PublicKey) -> Option<usize> {
         self.keyed.by_identity.get(peer).map(|index| *index as usize)
     }
 

@@ -27,7 +27,7 @@ pub struct ProofCounters {
     pub own: u64,
     /// Of a class that `[pair.frames]` lets pass in clear, by [`FrameClass`] number.
     pub clear_by_class: [u64; FrameClass::ALL.len()],
-    /// To addresses that the policy leaves in clear.
+    /// To addresses that the policy leaves in clear, or whose peer need not be sealed to yet.
     pub clear_by_policy: u64,
     /// Must be sealed and was not.
     pub plaintext: u64,
@@ -139,8 +139,14 @@ impl WireProof {
             return true;
         }
         if let Some(class) = glance.class() {
-            if policy.frames.of(class) != Action::Clear {
-                return self.plaintext(Some(*glance));
+            let peer = policy.peer_for_everything();
+            match policy.frames.of(class) {
+                Action::Clear => {}
+                Action::Seal if peer.is_some_and(|peer| policy.may_be_clear(peer)) => {
+                    counters.clear_by_policy += 1;
+                    return true;
+                }
+                _ => return self.plaintext(Some(*glance)),
             }
             counters.clear_by_class[class as usize] += 1;
             return true;
@@ -151,6 +157,9 @@ impl WireProof {
         };
         match (way, policy.default) {
             (Some(Way::Clear), _) | (None, Action::Clear) => counters.clear_by_policy += 1,
+            (Some(Way::Peer(peer)), _) if policy.may_be_clear(usize::from(peer)) => {
+                counters.clear_by_policy += 1;
+            }
             _ => return self.plaintext(Some(*glance)),
         }
         true

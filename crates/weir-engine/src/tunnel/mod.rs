@@ -7,6 +7,7 @@
 //!   peer.rs       what is known of one       noise.rs      the library that does it
 //!   rekey.rs      when keys are renewed      message.rs    bytes of the four messages
 //!   cookie.rs     floods                     path.rs       where datagrams travel
+//!   reach.rs      is it relied on at present
 //! ```
 //!
 //! Neither clock nor socket nor source of randomness is in here: time, datagrams and entropy come
@@ -22,6 +23,7 @@
 pub mod state;
 
 mod peer;
+pub mod reach;
 pub mod rekey;
 
 pub mod handshake;

@@ -10,7 +10,7 @@ use weir_engine::meter::{Meter, MeterLimits};
 use weir_engine::output::{Destination, Output};
 use weir_engine::pipeline::{Agreed, Associations, Engine};
 use weir_engine::policy::{
-    Action, Encapsulation, FrameActions, Mode, OwnAddress, Peer, Policy, Prefix,
+    Action, Encapsulation, FrameActions, Mode, OwnAddress, Peer, Policy, Prefix, Sealing,
 };
 use weir_engine::tunnel::handshake::Terms;
 use weir_engine::tunnel::key::{Entropy, Identity, PresharedKey, PublicKey};
@@ -141,6 +141,7 @@ fn policy(side: usize, setup: &Setup, own: u8) -> Policy {
         name: "peer".into(),
         mode: setup.terms.mode,
         encapsulation: Encapsulation::Esp,
+        sealing: Sealing::Require,
         endpoint: setup.knows_endpoint.then(|| address(2 - side as u8)),
         protects: vec![Prefix::ALL],
         everything: true,

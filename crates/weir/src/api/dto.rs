@@ -280,6 +280,9 @@ pub struct SideSnapshot {
     pub opened: u64,
     /// Passed on in clear by the list of exceptions.
     pub clear: u64,
+    /// Passed on in clear, to or from a peer that need not be sealed to yet.
+    #[serde(default)]
+    pub unsealed: u64,
     /// Handed to the gateway's own kernel.
     pub punted: u64,
     /// Taken in by the engine.
@@ -314,6 +317,7 @@ impl SideSnapshot {
             sealed: counters.sealed,
             opened: counters.opened,
             clear: counters.clear,
+            unsealed: counters.unsealed,
             punted: counters.punted,
             consumed: counters.consumed,
             dropped: counters.dropped_total(),
@@ -327,7 +331,7 @@ impl SideSnapshot {
 
     /// Sums the verdicts up again, from what is shown.
     pub fn verdicts(&self) -> u64 {
-        let passed = self.forwarded + self.sealed + self.opened + self.clear;
+        let passed = self.forwarded + self.sealed + self.opened + self.clear + self.unsealed;
         let dropped: u64 = self.dropped_by_reason.values().sum();
         passed + self.punted + self.consumed + dropped
     }
@@ -464,6 +468,32 @@ pub struct PeerSnapshot {
     /// How its keys come about; absent where they are configured.
     #[serde(default)]
     pub keying: Option<PeerKeyingSnapshot>,
+    /// What passes in clear; absent where all is sealed or dropped.
+    #[serde(default)]
+    pub rollout: Option<RolloutSnapshot>,
+}
+
+/// A peer that need not be sealed to yet.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct RolloutSnapshot {
+    /// `observe` or `prefer`.
+    pub sealing: String,
+    /// Whether packets to it are sealed at present.
+    pub is_sealed: bool,
+    /// Packets sent to it in clear; a super-packet is one.
+    pub sent_packets: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Packets taken from it in clear.
+    pub received_packets: u64,
+    /// Their bytes.
+    pub received_bytes: u64,
+    /// Of those sent: too big to be sealed.
+    pub too_big_packets: u64,
+    /// Seconds since the first of all these; absent when there was none.
+    pub first_seconds: Option<f64>,
+    /// Seconds since the last.
+    pub last_seconds: Option<f64>,
 }
 
 /// A peer whose keys are agreed.
@@ -586,11 +616,12 @@ mod tests {
         let mut counters = SideCounters::default();
         counters.count(100, Verdict::Forward);
         counters.count(100, Verdict::Clear(FrameClass::Arp));
+        counters.count(100, Verdict::Unsealed);
         for reason in DropReason::ALL {
             counters.count(100, Verdict::Drop(*reason));
         }
         let side = SideSnapshot::new("p0", &counters, PortCounters::default());
-        assert_eq!(side.received, 2 + DropReason::ALL.len() as u64);
+        assert_eq!(side.received, 3 + DropReason::ALL.len() as u64);
         assert_eq!(side.verdicts(), side.received);
         assert!(side.adds_up);
         assert_eq!(side.clear_by_kind, BTreeMap::from([("arp".to_owned(), 1)]));

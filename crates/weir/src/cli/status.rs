@@ -12,7 +12,7 @@ use super::args::{StatusArgs, StatusCommandArgs};
 use super::print_json;
 use crate::api::dto::{
     KeyingSnapshot, PairSnapshot, PeerKeyingSnapshot, PeerSnapshot, Request, Response,
-    SideSnapshot, Snapshot,
+    RolloutSnapshot, SideSnapshot, Snapshot,
 };
 use crate::daemon::control;
 
@@ -206,13 +206,14 @@ fn pair_table(text: &mut String, pair: &PairSnapshot) {
         format!("wire {}", pair.wire.interface),
     );
     type Column = fn(&SideSnapshot) -> u64;
-    let rows: [(&str, Column); 15] = [
+    let rows: [(&str, Column); 16] = [
         ("received", |side| side.received),
         ("  forwarded", |side| side.forwarded),
         ("    by the fast path", |side| side.fast),
         ("  sealed", |side| side.sealed),
         ("  opened", |side| side.opened),
         ("  clear", |side| side.clear),
+        ("  in clear to peers", |side| side.unsealed),
         ("  punted", |side| side.punted),
         ("  consumed", |side| side.consumed),
         ("  dropped", |side| side.dropped),
@@ -340,6 +341,9 @@ fn peer_line(text: &mut String, peer: &PeerSnapshot) {
         Some(seconds) => format!("last heard {seconds:.1} s ago"),
         None => "not heard yet".to_owned(),
     };
+    if let Some(rollout) = &peer.rollout {
+        rollout_line(text, peer, rollout);
+    }
     if let Some(keying) = &peer.keying {
         keying_line(text, &peer.name, keying);
     }
@@ -347,6 +351,32 @@ fn peer_line(text: &mut String, peer: &PeerSnapshot) {
         text,
         "  peer {}: sealed {} packets, {} bytes; opened {} packets, {} bytes; {seen}",
         peer.name, peer.sealed_packets, peer.sealed_bytes, peer.opened_packets, peer.opened_bytes,
+    );
+}
+
+/// What passes in clear, in capitals where anything did.
+fn rollout_line(text: &mut String, peer: &PeerSnapshot, rollout: &RolloutSnapshot) {
+    let now = match (rollout.is_sealed, rollout.sealing.as_str()) {
+        (true, _) => "sealed at present",
+        (false, "observe") => "nothing is sealed",
+        (false, _) => "NOT SEALED AT PRESENT",
+    };
+    let _ = write!(text, "  peer {}: {}: {now}; ", peer.name, rollout.sealing.to_uppercase());
+    let (Some(first), Some(last)) = (rollout.first_seconds, rollout.last_seconds) else {
+        text.push_str("no packet in clear so far\n");
+        return;
+    };
+    let _ = writeln!(
+        text,
+        "{} packets ({} bytes) sent and {} ({} bytes) received IN CLEAR since {} ago, the last {} \
+         ago; {} of those sent would not fit the wire sealed",
+        rollout.sent_packets,
+        rollout.sent_bytes,
+        rollout.received_packets,
+        rollout.received_bytes,
+        duration(first as u64),
+        duration(last as u64),
+        rollout.too_big_packets,
     );
 }
 

@@ -34,6 +34,7 @@
 //! endpoint = "192.0.2.2"          # its outer address; absent in a bump in the wire
 //! mode = "ethernet"               # ethernet (EtherIP in ESP) | tunnel | transport
 //! encapsulation = "esp"           # [esp] esp | udp (port 4500)
+//! sealing = "require"             # [require] require | prefer | observe: steps of a roll-out
 //! protects = ["everything"]       # or the prefixes that lie behind the peer; several
 //! replay_window = 1024            # [1024] packets; a multiple of 64, 64 to 8192
 //! extended_sequence = true        # [true] 64-bit sequence numbers
@@ -295,6 +296,7 @@ pub struct Peer {
     pub mode: Spanned<Mode>,
     #[serde(default)]
     pub encapsulation: Encapsulation,
+    pub sealing: Option<Spanned<Sealing>>,
     pub protects: Several<Selector>,
     pub replay_window: Option<Spanned<u32>>,
     pub extended_sequence: Option<bool>,
@@ -339,6 +341,19 @@ pub enum Encapsulation {
     Esp,
     /// UDP port 4500 (RFC 3948): passes address translation and spreads over paths.
     Udp,
+}
+
+/// How strictly a peer's traffic is sealed: the steps of a roll-out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Sealing {
+    /// Not at all: it passes in clear, and what would be sealed is counted.
+    Observe,
+    /// When the peer can, and in clear when it cannot; either is taken from it.
+    Prefer,
+    /// Sealed or dropped, both ways.
+    #[default]
+    Require,
 }
 
 /// What lies behind a peer.

@@ -9,6 +9,7 @@ pub mod keying;
 pub mod policy;
 pub mod problem;
 pub mod resolve;
+pub mod rollout;
 pub mod settings;
 
 mod watching;

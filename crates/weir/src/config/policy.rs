@@ -84,6 +84,11 @@ fn compile(peer: &Peer, gets_the_rest: bool) -> policy::Peer {
             Encapsulation::Esp => policy::Encapsulation::Esp,
             Encapsulation::Udp => policy::Encapsulation::Udp,
         },
+        sealing: match peer.sealing {
+            Sealing::Observe => policy::Sealing::Observe,
+            Sealing::Prefer => policy::Sealing::Prefer,
+            Sealing::Require => policy::Sealing::Require,
+        },
         endpoint: peer.endpoint,
         protects,
         everything,

@@ -17,6 +17,7 @@ use super::file::{self, File, FrameAction, OnFailure, Selector, Unprotected};
 use super::key::{KeyError, KeySource, Keys};
 use super::keying;
 use super::problem::Problems;
+use super::rollout;
 use super::settings::*;
 use super::watching;
 
@@ -423,6 +424,7 @@ fn resolve_peer(
         endpoint: peer.endpoint.as_ref().map(|it| *it.get_ref()),
         mode: *peer.mode.get_ref(),
         encapsulation: peer.encapsulation,
+        sealing: rollout::resolve(peer, problems),
         protects,
         replay_window_packets: window,
         extended_sequence: peer.extended_sequence.unwrap_or(true),

@@ -11,7 +11,7 @@ use weir_store::sink::Collector;
 
 pub use super::file::{
     Cipher, Driver, Encapsulation, FastPathMode, Icrc, MirrorDirection, Mode, OnFailure, OnLeak,
-    Unprotected,
+    Sealing, Unprotected,
 };
 
 use super::address::{InterfaceAddress, Prefix};
@@ -206,6 +206,8 @@ pub struct Peer {
     pub mode: Mode,
     /// What carries ESP.
     pub encapsulation: Encapsulation,
+    /// How strictly its traffic is sealed.
+    pub sealing: Sealing,
     /// What lies behind it.
     pub protects: Protects,
     /// Packets of the anti-replay window.

@@ -122,6 +122,7 @@ fn comment(verdict: Option<Verdict>) -> String {
         Some(Verdict::Clear(class)) => format!("passed in clear: {}", class.name()),
         Some(Verdict::Punt) => "punted".to_owned(),
         Some(Verdict::Consumed) => "consumed".to_owned(),
+        Some(Verdict::Unsealed) => "unsealed".to_owned(),
         Some(Verdict::Drop(reason)) => format!("dropped: {}", reason.name()),
     }
 }

@@ -25,6 +25,7 @@ use weir_engine::esp::seal::SealingSa;
 use weir_engine::pipeline::{Agreed, Engine};
 use weir_engine::tunnel::key::{Identity, PublicKey};
 use weir_engine::tunnel::path::Path;
+use weir_engine::tunnel::reach::Reach;
 use weir_engine::tunnel::rekey::Limits;
 use weir_engine::tunnel::state::{Effect, Install, KeyingCounters, Now, Report, Tunnel};
 use weir_engine::tunnel::{PeerSettings, PeerState, PeerStatus};
@@ -82,6 +83,7 @@ enum Order {
     Forget(PublicKey, u32),
     Close(PublicKey),
     Keepalive(PublicKey),
+    Hold(PublicKey, bool),
 }
 
 /// The keying of a pair at one moment.
@@ -133,6 +135,7 @@ impl Keying {
             tunnel: Tunnel::new(identity, Limits::default(), Box::new(entropy)),
             names: HashMap::new(),
             states: HashMap::new(),
+            reaches: HashMap::new(),
             orders: sender,
             backlog: VecDeque::new(),
             effects: Vec::new(),
@@ -191,6 +194,7 @@ impl KeyingEnd {
                 Order::Forget(peer, spi) => engine.forget(&peer, spi),
                 Order::Close(peer) => engine.close(&peer),
                 Order::Keepalive(peer) => engine.keepalive(&peer),
+                Order::Hold(peer, is_held) => engine.hold_in_clear(&peer, is_held),
             }
         }
         true
@@ -243,6 +247,7 @@ struct Thread {
     names: HashMap<PublicKey, String>,
     /// As they were logged last.
     states: HashMap<PublicKey, PeerState>,
+    reaches: HashMap<PublicKey, Reach>,
     orders: SyncSender<Order>,
     backlog: VecDeque<Order>,
     effects: Vec<Effect>,
@@ -297,6 +302,7 @@ impl Thread {
             Notice::Report(peer, report) => tunnel.report(now, &peer, &report, effects),
             Notice::Configure(Peers { limits, peers }) => {
                 self.names = peers.iter().map(|(name, it)| (it.public_key, name.clone())).collect();
+                self.reaches.retain(|key, _| self.names.contains_key(key));
                 let peers = peers.into_iter().map(|(_, settings)| settings).collect();
                 tunnel.configure(now, limits, peers, effects);
             }
@@ -347,9 +353,13 @@ impl Thread {
         }
     }
 
-    /// Says which peers came and went, and why one is refused.
+    /// Says which peers came and went, and why one is refused; has the worker rely on them or not.
     fn log(&mut self, now: Now) {
         for status in self.tunnel.status(now) {
+            let reach = self.reaches.entry(status.public_key).or_default();
+            if let Some(is_held) = reach.update(now.elapsed_ns, status.state) {
+                self.backlog.push_back(Order::Hold(status.public_key, is_held));
+            }
             let Some(name) = self.names.get(&status.public_key) else { continue };
             let before = self.states.insert(status.public_key, status.state);
             if before == Some(status.state) {

@@ -32,6 +32,7 @@ pub mod relay;
 pub mod carry;
 
 pub mod leak;
+pub mod rollout;
 
 pub mod front_end;
 pub mod front_end_socket;

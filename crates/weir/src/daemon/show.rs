@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use weir_engine::counters::SideCounters;
 use weir_engine::meter::Totals;
-use weir_engine::policy::Peer;
+use weir_engine::policy::{Peer, Sealing};
 use weir_port::{GuardCounters, KernelRule, PortCounters};
 use weir_store::sink::CollectorCounters;
 use weir_wire::frame::Time;
@@ -16,7 +16,8 @@ use super::mirror::{Mirror, MirrorCounters};
 use super::relay::Relay;
 use crate::api::dto::{
     ExportSnapshot, FastPathSnapshot, KeyingSnapshot, MirrorSnapshot, PairSnapshot,
-    PeerKeyingSnapshot, PeerSnapshot, RdmaSnapshot, RuleSnapshot, SideSnapshot, WireProofSnapshot,
+    PeerKeyingSnapshot, PeerSnapshot, RdmaSnapshot, RolloutSnapshot, RuleSnapshot, SideSnapshot,
+    WireProofSnapshot,
 };
 use crate::config::keying::public_text;
 use crate::config::settings::{Driver, Pair};
@@ -153,10 +154,37 @@ fn peers(engine: &mut weir_engine::pipeline::Engine, now: Time) -> Vec<PeerSnaps
             sequence_remaining: sealing.map_or(0, |it| it.remaining()),
             sequence_received: highest.get(&open_spi).copied().unwrap_or_default(),
             last_seen_seconds,
+            rollout: rollout(engine, (index, peer), now),
             ..PeerSnapshot::new(&peer.name, peer.seal_spi.unwrap_or_default(), open_spi, &counters)
         }
     };
     engine.policy().peers.iter().enumerate().map(of).collect()
+}
+
+/// What passes in clear to and from a peer that need not be sealed to yet.
+fn rollout(
+    engine: &weir_engine::pipeline::Engine,
+    (index, peer): (usize, &Peer),
+    now: Time,
+) -> Option<RolloutSnapshot> {
+    let sealing = match peer.sealing {
+        Sealing::Require => return None,
+        Sealing::Prefer => "prefer",
+        Sealing::Observe => "observe",
+    };
+    let counters = engine.clear_counters(index);
+    let age = |at: Time| (at.0 > 0).then(|| now.since_ns(at) as f64 / 1e9);
+    Some(RolloutSnapshot {
+        sealing: sealing.to_owned(),
+        is_sealed: engine.is_sealed_to(index),
+        sent_packets: counters.sent_packets,
+        sent_bytes: counters.sent_bytes,
+        received_packets: counters.received_packets,
+        received_bytes: counters.received_bytes,
+        too_big_packets: counters.too_big_packets,
+        first_seconds: age(counters.first),
+        last_seconds: age(counters.last),
+    })
 }
 
 /// Adds how the pair's keys come about.

@@ -24,6 +24,7 @@ use super::leak::LeakAlarm;
 use super::mirror::{self, Mirror};
 use super::prepare::{Kept, NextKept, Prepared, Running};
 use super::relay::{Ports, Relay};
+use super::rollout::RolloutLog;
 use super::show;
 use super::state::{Reserved, Reserver};
 use crate::api::dto::PairSnapshot;
@@ -253,6 +254,7 @@ struct Worker {
     asked: Vec<Fingerprint>,
     ticked: Time,
     leaks: LeakAlarm,
+    rollout: RolloutLog,
 }
 
 impl Worker {
@@ -308,6 +310,7 @@ impl Worker {
             asked: Vec::new(),
             ticked: Time::default(),
             leaks: LeakAlarm::default(),
+            rollout: RolloutLog::default(),
         })
     }
 
@@ -360,7 +363,8 @@ impl Worker {
                 self.relay.tick(now);
                 self.leaks.look(&self.pair.name, self.relay.proof(), now);
                 self.report_keyed();
-                let Self { relay, records, carrier, .. } = self;
+                let Self { relay, records, carrier, rollout, pair, .. } = self;
+                rollout.look(&pair.name, relay.engine(), now);
                 if let Some(carrier) = carrier {
                     carrier.tick(relay)?;
                 }

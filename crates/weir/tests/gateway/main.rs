@@ -13,6 +13,7 @@ mod mtu;
 mod pairs;
 mod reload;
 mod restart;
+mod rollout;
 mod status;
 mod watching;
 mod witness;

@@ -1,0 +1,193 @@
+//! A peer whose traffic need not be sealed yet: what passes in clear, and that it is told of.
+//!
+//! | [`Sealing`] | to the peer | from the peer |
+//! |---|---|---|
+//! | `Observe` | clear | clear or sealed |
+//! | `Prefer` | sealed; clear without keys, or while held | clear or sealed |
+//! | `Require` | sealed or dropped | sealed or dropped |
+//!
+//! Each address belongs to one peer, whose setting alone decides. A packet that is sealed pays for
+//! all this with one flag, read where its association is.
+
+use std::collections::BTreeMap;
+
+use weir_wire::frame::Frame;
+use weir_wire::parse::Parsed;
+
+use super::{Engine, send_whole};
+use crate::counters::ClearCounters;
+use crate::output::Destination;
+use crate::policy::Sealing;
+use crate::tunnel::key::PublicKey;
+use crate::verdict::{DropReason, Verdict};
+
+/// What one peer is sent and may send in clear.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rollout {
+    sealing: Sealing,
+    /// Whether it has keys, and does not answer.
+    is_held: bool,
+    /// Whether it is sent plaintext whatever its keys: by the two above.
+    is_clear: bool,
+    /// What was last told of it: whether packets are sealed to it.
+    told: Option<bool>,
+    counters: ClearCounters,
+}
+
+impl Rollout {
+    pub(crate) fn new(sealing: Sealing) -> Self {
+        Self {
+            sealing,
+            is_held: false,
+            is_clear: sealing == Sealing::Observe,
+            told: None,
+            counters: ClearCounters::default(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_clear(&self) -> bool {
+        self.is_clear
+    }
+
+    fn hold(&mut self, is_held: bool) {
+        self.is_held = is_held;
+        self.is_clear = match self.sealing {
+            Sealing::Observe => true,
+            Sealing::Prefer => is_held,
+            Sealing::Require => false,
+        };
+    }
+
+    /// Goes on under another policy.
+    fn go_on(&mut self, before: Rollout) {
+        self.counters = before.counters;
+        self.told = before.told;
+        self.hold(before.is_held);
+    }
+}
+
+/// Packets to a peer are sealed from now on, or are so no more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SealingChange {
+    /// Its name.
+    pub peer: String,
+    /// What its policy says.
+    pub sealing: Sealing,
+    /// Whether packets to it are sealed now.
+    pub is_sealed: bool,
+    /// Whether it has keys, and does not answer.
+    pub is_held: bool,
+    /// What passed in clear so far.
+    pub counters: ClearCounters,
+}
+
+impl Engine {
+    /// A packet for a peer that none is sealed to at present.
+    #[cold]
+    pub(super) fn send_unsealed(
+        &mut self,
+        peer: usize,
+        index: u32,
+        frame: &mut Frame<'_>,
+        parsed: &Parsed,
+    ) -> Result<Verdict, DropReason> {
+        if self.sealing[peer].association.is_none() {
+            self.sealing[peer].wanted = Some([parsed.source, parsed.destination]);
+            self.want(peer, frame, parsed);
+        }
+        if !self.policy.may_be_clear(peer) {
+            return Err(DropReason::NoAssociation);
+        }
+        // Connections that begin now must fit when they are sealed later.
+        self.clamp(peer, frame, parsed);
+        let is_cut = frame.meta.offload.segmentation.is_some();
+        let too_big = !is_cut && !self.sealing[peer].fits(parsed, frame.len());
+        let counters = &mut self.sealing[peer].rollout.counters;
+        counters.sent_packets += 1;
+        counters.sent_bytes += frame.len() as u64;
+        counters.too_big_packets += u64::from(too_big);
+        touch(counters, frame);
+        send_whole(&mut self.output, Destination::Wire, index, frame);
+        Ok(Verdict::Unsealed)
+    }
+
+    /// A packet in clear of a peer that may send such.
+    #[cold]
+    pub(super) fn take_unsealed(
+        &mut self,
+        peer: usize,
+        frame: &mut Frame<'_>,
+        parsed: &Parsed,
+    ) -> Verdict {
+        self.observe(crate::verdict::Side::Wire, frame, parsed);
+        self.clamp(peer, frame, parsed);
+        let counters = &mut self.sealing[peer].rollout.counters;
+        counters.received_packets += 1;
+        counters.received_bytes += frame.len() as u64;
+        touch(counters, frame);
+        Verdict::Unsealed
+    }
+
+    /// The peer has keys and does not answer, or answers again. Where its sealing is preferred,
+    /// packets to it go in clear, or sealed again.
+    pub fn hold_in_clear(&mut self, peer: &PublicKey, is_held: bool) {
+        let Some(index) = self.index_of(peer) else { return };
+        self.sealing[index].rollout.hold(is_held);
+    }
+
+    /// What passed in clear to and from the peer of this index.
+    pub fn clear_counters(&self, peer: usize) -> ClearCounters {
+        self.sealing[peer].rollout.counters
+    }
+
+    /// Whether packets to the peer of this index are sealed at present.
+    pub fn is_sealed_to(&self, peer: usize) -> bool {
+        self.sealing[peer].seals()
+    }
+
+    /// Peers that need not be sealed to, and that are, or are no more, since the last call.
+    pub fn take_sealing_changes(&mut self, take: &mut dyn FnMut(SealingChange)) {
+        for (peer, it) in self.policy.peers.iter().zip(&mut self.sealing) {
+            let is_sealed = it.seals();
+            if peer.sealing == Sealing::Require {
+                it.rollout.told = None;
+                continue;
+            }
+            if it.rollout.told.replace(is_sealed) == Some(is_sealed) {
+                continue;
+            }
+            take(SealingChange {
+                peer: peer.name.clone(),
+                sealing: peer.sealing,
+                is_sealed,
+                is_held: it.rollout.is_held,
+                counters: it.rollout.counters,
+            });
+        }
+    }
+
+    /// What goes on under the next policy, by the peers' names.
+    pub(super) fn take_rollouts(&self) -> BTreeMap<String, Rollout> {
+        let peers = self.policy.peers.iter().zip(&self.sealing);
+        let lasting = peers.filter(|(peer, it)| {
+            peer.sealing != Sealing::Require || it.rollout.is_held || it.rollout.counters.last.0 > 0
+        });
+        lasting.map(|(peer, it)| (peer.name.clone(), it.rollout)).collect()
+    }
+
+    pub(super) fn restore_rollouts(&mut self, before: BTreeMap<String, Rollout>) {
+        for (peer, it) in self.policy.peers.iter().zip(&mut self.sealing) {
+            if let Some(before) = before.get(&peer.name) {
+                it.rollout.go_on(*before);
+            }
+        }
+    }
+}
+
+fn touch(counters: &mut ClearCounters, frame: &Frame<'_>) {
+    counters.last = frame.meta.time;
+    if counters.first.0 == 0 {
+        counters.first = counters.last;
+    }
+}
