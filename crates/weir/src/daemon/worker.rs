@@ -39,9 +39,14 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a worker sleeps when nothing comes; commands and its own packets wait no longer.
 const IDLE: Duration = Duration::from_millis(20);
 
-/// Rounds without a frame before the worker sleeps. To be woken costs more than these rounds, and
-/// whoever else wants the core gets it in between.
+/// Rounds without a frame before the worker of a busy pair sleeps. To be woken costs more than
+/// these rounds, and whoever else wants the core gets it in between.
 const IDLE_ROUNDS: u32 = 40;
+
+/// A pair is busy when its worker was woken this soon. One that sleeps longer sleeps at once: its
+/// rounds would keep the core from whom the last frame was for. Not beside the fast path: there a
+/// worker that is being woken would be overtaken.
+const BUSY_SLEEP_NS: u64 = 100_000;
 
 /// Between two ticks: heartbeat, questions for neighbours, flows that end.
 const TICK_NS: u64 = 100_000_000;
@@ -315,7 +320,7 @@ impl Worker {
     }
 
     fn run(&mut self) -> Result<()> {
-        let mut idle_rounds = 0;
+        let (mut idle_rounds, mut idle_rounds_max) = (0, IDLE_ROUNDS);
         loop {
             loop {
                 match self.commands.try_recv() {
@@ -373,12 +378,14 @@ impl Worker {
             }
             if moved.total() > 0 {
                 idle_rounds = 0;
-            } else if idle_rounds < IDLE_ROUNDS {
+            } else if idle_rounds < idle_rounds_max {
                 idle_rounds += 1;
                 std::hint::spin_loop();
             } else {
                 let nap = self.carrier.as_ref().map_or(IDLE, |carrier| carrier.nap(IDLE));
                 self.relay.wait(nap)?;
+                let is_busy = self.carrier.is_some() || clock().since_ns(now) < BUSY_SLEEP_NS;
+                idle_rounds_max = if is_busy { IDLE_ROUNDS } else { 0 };
             }
         }
     }
