@@ -47,6 +47,7 @@ const TEST: &[&str] = &[
     "pmacct",
     "openssl",
     "bpftool",
+    "openvpn",
     "wireguard-go",
     "wireguard-tools",
     "tcpreplay",
@@ -70,7 +71,17 @@ const BENCH: &[&str] = &[
     "tcpreplay",
     "wireshark-common",
     "netsniff-ng",
+    "openvpn",
+    "openssl",
+    "strongswan-charon",
+    "strongswan-swanctl",
+    "libcharon-extra-plugins",
+    "libstrongswan-standard-plugins",
 ];
+
+/// Strangers that Debian does not have, built by Go's own installer into `~/go/bin`, where the
+/// tests look: name and module.
+const GO: &[(&str, &str)] = &[("goflow2", "github.com/netsampler/goflow2/v2/cmd/goflow2@v2.2.6")];
 
 /// Installs what is missing for `purpose`. True unless there is no such purpose: a package that
 /// cannot be had is named, and the task goes on without it.
@@ -83,18 +94,26 @@ pub(crate) fn install(purpose: &str) -> Result<bool> {
         "bench" => &[BUILD, DEMO, BENCH],
         _ => bail!("no purpose `{purpose}`; build, demo, demo-rdma, test or bench"),
     };
+    install_debian(purpose, groups);
+    if purpose == "test" {
+        install_go();
+    }
+    Ok(true)
+}
+
+fn install_debian(purpose: &str, groups: &[&[&str]]) {
     let missing: Vec<&str> = groups.concat().into_iter().filter(|it| !installed(it)).collect();
     if missing.is_empty() {
-        return Ok(true);
+        return;
     }
     println!("packages missing for `{purpose}`: {}", missing.join(" "));
     if !is_root() {
         println!("not root: install them yourself (`apt-get install {}`)", missing.join(" "));
-        return Ok(true);
+        return;
     }
     if !program_exists("apt-get") {
         println!("no apt-get here: install what your system calls them");
-        return Ok(true);
+        return;
     }
     // The lists may be missing altogether, or older than what the mirror holds.
     if !apt(&["install", "-y", "--no-install-recommends"], &missing) {
@@ -109,7 +128,22 @@ pub(crate) fn install(purpose: &str) -> Result<bool> {
     if !lacking.is_empty() {
         println!("could not be had, and what needs it will be skipped: {}", lacking.join(" "));
     }
-    Ok(true)
+}
+
+fn install_go() {
+    let Some(home) = std::env::var_os("HOME") else { return };
+    let folder = Path::new(&home).join("go/bin");
+    for (name, module) in GO {
+        if program_exists(name) || folder.join(name).is_file() {
+            continue;
+        }
+        println!("go install {module}");
+        let mut go = Command::new("go");
+        go.args(["install", module]).env("GOBIN", &folder).env("CGO_ENABLED", "0");
+        if !go.stdout(Stdio::null()).status().is_ok_and(|status| status.success()) {
+            println!("could not be had (is Go there?), and its test will be skipped: {name}");
+        }
+    }
 }
 
 fn apt(arguments: &[&str], packages: &[&str]) -> bool {

@@ -236,7 +236,9 @@ impl Bench {
         let seal = time(|| {
             for frame in &mut frames {
                 sealing.seal(frame, next_header::IPV4).unwrap();
-                outer.prepend(frame, OuterFields { traffic_class: 2, flow: 0 }).unwrap();
+                outer
+                    .prepend(frame, OuterFields { traffic_class: 2, ..OuterFields::default() })
+                    .unwrap();
             }
         });
         let open = time(|| {

@@ -71,6 +71,7 @@ fn settings(public_key: PublicKey, index: usize, calls: bool) -> PeerSettings {
         path: calls.then(|| Path::to(address(index), PORT)),
         terms: Terms { mode: Mode::Tunnel, encapsulation: Encapsulation::Esp, ml_kem: false },
         replay_window: 1024,
+        path_mtu_max: 0,
     }
 }
 
@@ -84,7 +85,14 @@ fn tunnel(identity: &Identity, peers: Vec<PeerSettings>, seed: u64) -> Tunnel {
 fn agreed(install: Install) -> Agreed {
     let sealing = SealingSa::new(&install.seal, None).expect("agreed keys are keys");
     let opening = OpeningSa::new(&install.open, None).expect("agreed keys are keys");
-    Agreed { peer: install.peer, role: install.role, path: install.path, sealing, opening }
+    Agreed {
+        peer: install.peer,
+        role: install.role,
+        path: install.path,
+        sealing,
+        opening,
+        tags: install.tags,
+    }
 }
 
 fn datagram(effects: Vec<Effect>, engine: Option<&mut Engine>) -> Vec<u8> {
@@ -209,7 +217,8 @@ fn keyed_engine(count: usize, seals_first: bool) -> Engine {
         let sealing = SealingSa::new(&parameters(seals_first), None).expect("a key");
         let opening = OpeningSa::new(&parameters(!seals_first), None).expect("a key");
         let path = Path::to(address(index), PORT);
-        engine.install(Agreed { peer, role: Role::Initiator, path, sealing, opening });
+        let role = Role::Initiator;
+        engine.install(Agreed { peer, role, path, sealing, opening, tags: None });
     }
     engine
 }

@@ -1,5 +1,5 @@
 //! Every frame received ends in exactly one counter: received = forwarded + sealed + opened +
-//! clear + unsealed + punted + consumed + dropped by reason, at each side.
+//! tagged + clear + unsealed + punted + consumed + dropped by reason, at each side.
 
 use weir_wire::frame::Time;
 
@@ -27,6 +27,8 @@ pub struct SideCounters {
     pub fast_bytes: u64,
     /// Passed on in clear, to or from a peer whose traffic need not be sealed yet.
     pub unsealed: u64,
+    /// Passed on with a tag in the place of the ICRC, or with the ICRC put back.
+    pub tagged: u64,
     /// Handed to the gateway's own kernel.
     pub punted: u64,
     /// Taken in by the engine.
@@ -49,6 +51,7 @@ impl Default for SideCounters {
             fast: 0,
             fast_bytes: 0,
             unsealed: 0,
+            tagged: 0,
             punted: 0,
             consumed: 0,
             dropped: [0; DropReason::ALL.len()],
@@ -71,6 +74,7 @@ impl SideCounters {
                 self.clear_by_class[class as usize] += 1;
             }
             Verdict::Unsealed => self.unsealed += 1,
+            Verdict::Tagged => self.tagged += 1,
             Verdict::Punt => self.punted += 1,
             Verdict::Consumed => self.consumed += 1,
             Verdict::Drop(reason) => self.dropped[reason as usize] += 1,
@@ -98,7 +102,8 @@ impl SideCounters {
 
     /// Whether every received frame has a verdict.
     pub fn adds_up(&self) -> bool {
-        let passed = self.forwarded + self.sealed + self.opened + self.clear + self.unsealed;
+        let protected = self.sealed + self.opened + self.tagged;
+        let passed = self.forwarded + protected + self.clear + self.unsealed;
         self.received == passed + self.punted + self.consumed + self.dropped_total()
     }
 }
@@ -116,6 +121,29 @@ pub struct PeerCounters {
     pub opened_bytes: u64,
     /// When the last authentic packet came.
     pub last_opened: Time,
+}
+
+/// What was done about the tags of one peer's RoCE packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TagCounters {
+    /// Packets to it that were given a tag.
+    pub tagged_packets: u64,
+    /// Their bytes.
+    pub tagged_bytes: u64,
+    /// Packets from it whose tag was right and whose ICRC was put back.
+    pub restored_packets: u64,
+    /// Their bytes.
+    pub restored_bytes: u64,
+    /// Packets from it with an ordinary ICRC that were dropped.
+    pub foreign: u64,
+    /// Packets with a wrong tag.
+    pub forged: u64,
+    /// Packets with the tag of an epoch that has ended or not begun.
+    pub old_epoch: u64,
+    /// Packets that were not looked at, because of too many of the two above.
+    pub limited: u64,
+    /// When the last right tag came.
+    pub last_restored: Time,
 }
 
 /// What passed in clear to and from one peer, because its traffic need not be sealed yet.
@@ -150,6 +178,10 @@ pub struct Counters {
     pub keying_received: u64,
     /// Empty packets sealed as signs of life.
     pub keepalives_sent: u64,
+    /// Questions about the path's width and answers to them, sealed.
+    pub path_probes_sent: u64,
+    /// ICMP messages that call a packet of ours too large for the path. Anyone may have sent them.
+    pub too_large_heard: u64,
     /// Peers whose authentic packets came from another address than before.
     pub peers_moved: u64,
     /// Packets of the gateway's own: questions for neighbours, ICMP answers, from its kernel.

@@ -8,10 +8,10 @@
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
+use std::ops::Range;
 
 use arrayvec::ArrayVec;
-
-use weir_wire::frame::{Frame, Offload, SegmentKind, Time};
+use weir_wire::frame::{Frame, Offload, PartialChecksum, SegmentKind, Time};
 use weir_wire::parse::{MacAddress, Network, Parsed};
 
 use crate::counters::PeerCounters;
@@ -25,9 +25,8 @@ use crate::esp::{esp_len, max_inner, next_header};
 use crate::neighbour::Neighbours;
 use crate::offload::segment::Cut;
 use crate::output::{Destination, Output, Part};
-use crate::pipeline::AgreedPeer;
-use crate::pipeline::Rollout;
-use crate::policy::{Encapsulation, Mode, OwnAddress, Peer};
+use crate::pipeline::{AgreedPeer, Rollout, TaggedPeer};
+use crate::policy::{Encapsulation, Marking, Mode, OwnAddress, Peer};
 use crate::verdict::DropReason;
 
 /// Hop limit of outer packets.
@@ -46,11 +45,15 @@ pub(crate) struct SealingPeer {
     /// A packet that wanted an association when there was none: source and destination.
     pub(crate) wanted: Option<[[u8; 16]; 2]>,
     outer: Option<(MacAddress, OuterHeader)>,
+    /// The largest outer IP packet: as the wire has it, or what the path carries of it.
+    mtu: u16,
     /// Most bytes that ESP may carry, by outer family: IPv4, IPv6.
     inner_max: [usize; 2],
     pub(crate) counters: PeerCounters,
     /// Whether it may be sent plaintext, and what of it was.
     pub(crate) rollout: Rollout,
+    /// What its tags need, where packets carry them instead of being sealed.
+    pub(crate) tag: Option<Box<TaggedPeer>>,
     /// What its keying needs, where keys are agreed.
     pub(crate) agreed: Option<Box<AgreedPeer>>,
 }
@@ -66,16 +69,16 @@ impl SealingPeer {
         let udp = match peer.encapsulation {
             Encapsulation::Esp => None,
             Encapsulation::Udp => Some(UdpEncapsulation::STANDARD),
+            Encapsulation::UdpSpread => {
+                Some(UdpEncapsulation { source: UdpSource::Flow, ..UdpEncapsulation::STANDARD })
+            }
             Encapsulation::UdpPorts { source, destination } => Some(UdpEncapsulation {
                 source: UdpSource::Fixed(source),
                 destination_port: destination,
                 ..UdpEncapsulation::STANDARD
             }),
         };
-        let udp_len = if udp.is_some() { UDP_LEN } else { 0 };
-        let room = |header: usize| {
-            max_inner(usize::from(wire_mtu).saturating_sub(header + udp_len)).unwrap_or(0)
-        };
+        let is_tagged = matches!(peer.mode, Mode::IcrcTag(_));
         Self {
             mode: peer.mode,
             udp,
@@ -83,9 +86,16 @@ impl SealingPeer {
             association,
             wanted: None,
             outer: None,
-            inner_max: [room(20), room(40)],
+            mtu: wire_mtu,
+            inner_max: inner_max(wire_mtu, udp),
             counters,
-            rollout: Rollout::new(peer.sealing),
+            rollout: Rollout::new(peer.sealing, is_tagged),
+            tag: match (peer.mode, peer.agreed) {
+                (Mode::IcrcTag(terms), Some(_)) => {
+                    Some(Box::new(TaggedPeer::agreed(terms.keyed_by)))
+                }
+                _ => None,
+            },
             agreed: peer.agreed.map(|it| Box::new(AgreedPeer::new(it, peer.endpoint))),
         }
     }
@@ -99,9 +109,11 @@ impl SealingPeer {
             association: self.association.take(),
             wanted: self.wanted.take(),
             outer: self.outer.take(),
+            mtu: self.mtu,
             inner_max: self.inner_max,
             counters: self.counters,
             rollout: self.rollout,
+            tag: self.tag.take(),
             agreed: self.agreed.take(),
         }
     }
@@ -109,13 +121,21 @@ impl SealingPeer {
     /// Takes over what a peer of the same identity had; false when its keys were agreed for
     /// something else.
     pub(crate) fn go_on(&mut self, before: Self) -> bool {
-        if self.mode != before.mode || self.udp != before.udp {
+        if !self.mode.has_keys_of(before.mode) || self.udp != before.udp {
             return false;
         }
         self.association = before.association;
         self.counters = before.counters;
         self.agreed = before.agreed;
+        self.set_mtu(self.mtu.min(before.mtu));
+        self.tag = before.tag;
         true
+    }
+
+    /// Lets outer IP packets have so many bytes.
+    pub(crate) fn set_mtu(&mut self, mtu: u16) {
+        self.mtu = mtu;
+        self.inner_max = inner_max(mtu, self.udp);
     }
 
     pub(crate) fn endpoint(&self) -> Option<IpAddr> {
@@ -141,6 +161,14 @@ impl SealingPeer {
     #[inline]
     pub(crate) fn seals(&self) -> bool {
         self.association.is_some() && !self.rollout.is_clear()
+    }
+
+    /// Whether packets to it are sealed, or tagged, at present.
+    pub(crate) fn protects(&self) -> bool {
+        match &self.tag {
+            Some(tagged) => tagged.can_tag() && !self.rollout.is_off(),
+            None => self.seals(),
+        }
     }
 
     /// Writes the outer headers anew when the next hop's MAC address is new.
@@ -174,6 +202,8 @@ impl SealingPeer {
             Mode::Tunnel => inner,
             Mode::Transport if parsed.network == Network::Ipv6 => inner + 40,
             Mode::Transport => inner + 20,
+            // Nothing is added: what a host may send fits.
+            Mode::IcrcTag(_) => usize::from(u16::MAX),
         };
         mtu.min(usize::from(u16::MAX)) as u16
     }
@@ -194,12 +224,15 @@ impl SealingPeer {
         &mut self,
         frame: &mut Frame<'_>,
         parsed: &Parsed,
+        marking: &Marking,
     ) -> Result<(), DropReason> {
         let inner_len = frame.len();
-        let fields = OuterFields { traffic_class: parsed.traffic_class, flow: flow(parsed) };
+        let fields = outer_fields(parsed, marking);
         match self.mode {
             Mode::Ethernet => self.seal_ethernet(frame, fields)?,
             Mode::Tunnel => self.seal_tunnel(frame, parsed, fields)?,
+            // Tagged, and never sealed.
+            Mode::IcrcTag(_) => return Err(DropReason::NoAssociation),
             Mode::Transport => seal_transport(
                 self.association.as_mut().ok_or(DropReason::NoAssociation)?,
                 frame,
@@ -269,6 +302,7 @@ impl SealingPeer {
         &mut self,
         frame: &mut Frame<'_>,
         parsed: &Parsed,
+        marking: &Marking,
         output: &mut Output,
     ) -> Result<(), DropReason> {
         self.fit_segments(frame, parsed)?;
@@ -278,6 +312,9 @@ impl SealingPeer {
         if output.free() < cut.count() * each {
             return Err(DropReason::ArenaFull);
         }
+        let association = self.association.as_mut().ok_or(DropReason::NoAssociation)?;
+        let fields = outer_fields(parsed, marking);
+        let to = Sending { association, counters: &mut self.counters, output };
         match self.mode {
             Mode::Ethernet => {
                 let (_, outer) = self.outer.as_ref().ok_or(DropReason::NeighbourUnknown)?;
@@ -288,7 +325,7 @@ impl SealingPeer {
                     next_header: next_header::ETHERIP,
                 };
                 let cut = cut.with_etherip(frame)?;
-                seal_around(&around, &mut self.association, frame, parsed, cut, output)
+                seal_around(&around, frame, fields, cut, to)
             }
             Mode::Tunnel => {
                 let outer = self.outer.as_ref().map(|(_, outer)| outer);
@@ -297,13 +334,11 @@ impl SealingPeer {
                     (None, Some(_)) => return Err(DropReason::NeighbourUnknown),
                     (None, None) => Around::borrowed_tunnel(self.udp, frame, parsed)?,
                 };
-                seal_around(&around, &mut self.association, frame, parsed, cut, output)
+                seal_around(&around, frame, fields, cut, to)
             }
-            Mode::Transport => {
-                seal_inside(self.udp, &mut self.association, frame, parsed, cut, output)
-            }
+            Mode::Transport => seal_inside(self.udp, frame, parsed, cut, to),
+            Mode::IcrcTag(_) => Err(DropReason::NoAssociation),
         }
-        .map(|sealed| self.counters.count_sealed(sealed))
     }
 
     fn fit_segments(&self, frame: &mut Frame<'_>, parsed: &Parsed) -> Result<(), DropReason> {
@@ -318,6 +353,12 @@ impl SealingPeer {
         }
         Ok(())
     }
+}
+
+/// Most bytes that ESP may carry in outer IP packets of `mtu` bytes, by family: IPv4, IPv6.
+fn inner_max(mtu: u16, udp: Option<UdpEncapsulation>) -> [usize; 2] {
+    let udp_len = if udp.is_some() { UDP_LEN } else { 0 };
+    [20, 40].map(|ip| max_inner(usize::from(mtu).saturating_sub(ip + udp_len)).unwrap_or(0))
 }
 
 /// What stands around each sealed segment of a super-packet.
@@ -357,17 +398,21 @@ impl<'a> Around<'a> {
     }
 }
 
-/// ESP packets made, and the bytes of plaintext in them.
-#[derive(Clone, Copy, Debug, Default)]
-struct Sealed {
-    packets: u64,
-    bytes: u64,
+/// Where sealed segments go.
+struct Sending<'a> {
+    association: &'a mut SealingSa,
+    counters: &'a mut PeerCounters,
+    output: &'a mut Output,
 }
 
-impl PeerCounters {
-    fn count_sealed(&mut self, sealed: Sealed) {
-        self.sealed_packets += sealed.packets;
-        self.sealed_bytes += sealed.bytes;
+impl Sending<'_> {
+    /// Sends the ESP packet in `range` of the arena, which holds `inner_len` bytes of plaintext.
+    #[inline]
+    fn send(&mut self, range: Range<u32>, checksum: Option<PartialChecksum>, inner_len: usize) {
+        let offload = Offload { checksum, ..Offload::default() };
+        self.output.send(Destination::Wire, offload, Part::Arena(range));
+        self.counters.sealed_packets += 1;
+        self.counters.sealed_bytes += inner_len as u64;
     }
 }
 
@@ -375,75 +420,75 @@ impl PeerCounters {
 /// headers.
 fn seal_around(
     around: &Around<'_>,
-    association: &mut Option<SealingSa>,
     frame: &mut Frame<'_>,
-    parsed: &Parsed,
+    fields: OuterFields,
     mut cut: Cut,
-    output: &mut Output,
-) -> Result<Sealed, DropReason> {
-    let association = association.as_mut().ok_or(DropReason::NoAssociation)?;
-    let fields = OuterFields { traffic_class: parsed.traffic_class, flow: flow(parsed) };
+    mut to: Sending<'_>,
+) -> Result<(), DropReason> {
     let Around { link, outer, inner_offset, next_header } = around;
-    let mut sealed = Sealed::default();
     while let Some(segment) = cut.next_in_place(frame.bytes_mut()) {
         let segment = &frame.bytes()[segment];
         let inner = &segment[*inner_offset..];
         let head = link.len() + outer.len();
-        let range = output.allocate(head + esp_len(inner.len())).ok_or(DropReason::ArenaFull)?;
-        let packet = output.arena_mut(&range);
-        association.seal_to(inner, *next_header, &mut packet[head..])?;
+        let range = to.output.allocate(head + esp_len(inner.len())).ok_or(DropReason::ArenaFull)?;
+        let packet = to.output.arena_mut(&range);
+        to.association.seal_to(inner, *next_header, &mut packet[head..])?;
         packet[..link.len()].copy_from_slice(link);
         let checksum = outer.write(&mut packet[link.len()..], fields)?.map(|mut partial| {
             partial.start += link.len() as u16;
             partial.field += link.len() as u16;
             partial
         });
-        let offload = Offload { checksum, ..Offload::default() };
-        output.send(Destination::Wire, offload, Part::Arena(range));
-        sealed.packets += 1;
-        sealed.bytes += segment.len() as u64;
+        to.send(range, checksum, segment.len());
     }
-    Ok(sealed)
+    Ok(())
 }
 
 /// The same with ESP behind each segment's own IP header.
 fn seal_inside(
     udp: Option<UdpEncapsulation>,
-    association: &mut Option<SealingSa>,
     frame: &mut Frame<'_>,
     parsed: &Parsed,
     mut cut: Cut,
-    output: &mut Output,
-) -> Result<Sealed, DropReason> {
-    let association = association.as_mut().ok_or(DropReason::NoAssociation)?;
+    mut to: Sending<'_>,
+) -> Result<(), DropReason> {
     let network_offset = usize::from(parsed.network_offset);
-    let mut sealed = Sealed::default();
     while let Some(segment) = cut.next_in_place(frame.bytes_mut()) {
         let segment = &frame.bytes()[segment];
-        let range =
-            output.allocate(segment.len() + OVERHEAD_LEN_MAX).ok_or(DropReason::ArenaFull)?;
-        let packet = output.arena_mut(&range);
+        let len_max = segment.len() + OVERHEAD_LEN_MAX;
+        let range = to.output.allocate(len_max).ok_or(DropReason::ArenaFull)?;
+        let packet = to.output.arena_mut(&range);
         let (len, checksum) =
-            seal_transport_to(association, segment, network_offset, udp, flow(parsed), packet)?;
-        let offload = Offload { checksum, ..Offload::default() };
-        let range = range.start..range.start + len as u32;
-        output.send(Destination::Wire, offload, Part::Arena(range));
-        sealed.packets += 1;
-        sealed.bytes += segment.len() as u64;
+            seal_transport_to(to.association, segment, network_offset, udp, flow(parsed), packet)?;
+        to.send(range.start..range.start + len as u32, checksum, segment.len());
     }
-    Ok(sealed)
+    Ok(())
 }
 
-/// A number that packets of one flow share.
+#[inline]
+fn outer_fields(parsed: &Parsed, marking: &Marking) -> OuterFields {
+    OuterFields {
+        traffic_class: marking.traffic_class(parsed),
+        pcp: marking.pcp(parsed),
+        flow: flow(parsed),
+    }
+}
+
+/// A number that packets of one flow share: of one queue pair, where they are RDMA's. Fragments go
+/// by their addresses, since only the first has ports.
 #[inline]
 fn flow(parsed: &Parsed) -> u16 {
     use weir_wire::parse::Transport;
     let ports = match parsed.transport {
+        _ if parsed.fragment.is_some() => 0,
         Transport::Tcp { source, destination, .. } | Transport::Udp { source, destination } => {
             u32::from(source) << 16 | u32::from(destination)
         }
-        _ => parsed.rdma.map_or(0, |rdma| rdma.destination_qp.value()),
+        _ => 0,
     };
+    // Senders of RoCE may use one source port for all their queue pairs.
+    let queue_pair = parsed.rdma.map_or(0, |rdma| rdma.destination_qp.value());
+    let ports = ports ^ queue_pair.wrapping_mul(0x85eb_ca6b);
     let word = |bytes: &[u8; 16]| u32::from_be_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]);
     let mixed = (ports ^ word(&parsed.source).rotate_left(7) ^ word(&parsed.destination))
         .wrapping_mul(0x9e37_79b1);

@@ -15,7 +15,7 @@
 use std::collections::VecDeque;
 
 use weir_wire::bth::{Extension, Opcode, Operation, Position, Service};
-use weir_wire::fastpath::{Event, Key, Slot, is_slow};
+use weir_wire::fastpath::{Event, Key, STARTED, Slot, is_slow, opcode_flag};
 use weir_wire::frame::{Link, Time};
 use weir_wire::parse::{Parsed, parse_into};
 
@@ -42,22 +42,40 @@ const IDLE_NS: u64 = 5_000_000_000;
 /// What the kernel's table is to be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Carry `key`, counting in slot `number`.
-    Install {
-        /// Which flow.
-        key: Key,
-        /// Which slot.
-        number: u32,
-        /// Bytes of payload per packet; zero while it is not known.
-        path_mtu: u16,
-        /// RoCE v2: the UDP source port of its packets.
-        source_port: u16,
-    },
+    /// Carry a flow.
+    Install(Install),
     /// Carry `key` no longer.
     Remove {
         /// Which flow.
         key: Key,
     },
+}
+
+/// A flow to carry, and what is known of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Install {
+    /// Which flow.
+    pub key: Key,
+    /// The slot to count it in.
+    pub number: u32,
+    path_mtu: u16,
+    source_port: u16,
+    request_next: u32,
+    response_next: u32,
+}
+
+impl Install {
+    /// The slot at its beginning, under the policy of `epoch`.
+    pub fn slot(&self, epoch: u32) -> Slot {
+        Slot {
+            epoch,
+            path_mtu: self.path_mtu.into(),
+            source_port: self.source_port.into(),
+            request_next: self.request_next,
+            response_next: self.response_next,
+            ..Slot::default()
+        }
+    }
 }
 
 /// Both clocks at one moment: frames and records know the one, the kernel's slots the other.
@@ -271,11 +289,6 @@ impl FastPath {
         in_use.map(|(number, _)| number as u32)
     }
 
-    /// Takes note of the kernel's clock; slots are told by it how old they are.
-    pub fn set_clock(&mut self, monotonic_ns: u64) {
-        self.monotonic_ns = monotonic_ns;
-    }
-
     /// Looks at a packet that was passed as it is: whether the kernel can carry those like it.
     pub(crate) fn consider(
         &mut self,
@@ -311,8 +324,15 @@ impl FastPath {
         });
         self.installed += 1;
         self.counters.installed += 1;
-        let Settled { path_mtu, source_port, .. } = settled;
-        self.commands.push_back(Command::Install { key, number, path_mtu, source_port });
+        let Settled { path_mtu, source_port, request_next, response_next, .. } = settled;
+        self.commands.push_back(Command::Install(Install {
+            key,
+            number,
+            path_mtu,
+            source_port,
+            request_next,
+            response_next,
+        }));
     }
 
     /// Takes in what slot `number` counts now.
@@ -347,7 +367,7 @@ impl FastPath {
             folded.path_mtu = (path_mtu != 0 && slot.path_mtu == 0).then_some(path_mtu);
         }
         entry.folded = *slot;
-        let active_ns = slot.last_ns.max(slot.slow_last_ns).max(entry.begun_ns);
+        let active_ns = slot.last_ns.max(entry.begun_ns);
         let silent_ns = clocks.monotonic_ns.saturating_sub(active_ns);
         match entry.state {
             State::Installed if silent_ns >= IDLE_NS => self.retire(number),
@@ -428,14 +448,7 @@ pub fn opcode_words() -> [u32; 256] {
 }
 
 fn opcode_word(opcode: Opcode) -> u32 {
-    const REQUEST: u32 = 1 << 20;
-    const RESPONSE: u32 = 1 << 21;
-    const ENDS_MESSAGE: u32 = 1 << 22;
-    const SYNDROME: u32 = 1 << 23;
-    const FULL: u32 = 1 << 24;
-    const DATAGRAM: u32 = 1 << 25;
-    const READ: u32 = 1 << 26;
-    const SLOW: u32 = 1 << 27;
+    use opcode_flag::{DATAGRAM, ENDS_MESSAGE, FULL, READ, REQUEST, RESPONSE, SLOW, SYNDROME};
     /// From the start of RETH and AtomicETH to their R_Key.
     const KEY_OFFSET: usize = 8;
 
@@ -468,10 +481,13 @@ fn opcode_word(opcode: Opcode) -> u32 {
 }
 
 /// What the meter knows of a flow that has been seen for long enough.
+#[derive(Default)]
 struct Settled {
     queue_pair: Option<(QueuePairKey, Service)>,
     path_mtu: u16,
     source_port: u16,
+    request_next: u32,
+    response_next: u32,
 }
 
 fn settled(meter: &Meter, parsed: &Parsed, bytes: &[u8], seen: Observed) -> Option<Settled> {
@@ -479,8 +495,7 @@ fn settled(meter: &Meter, parsed: &Parsed, bytes: &[u8], seen: Observed) -> Opti
         let (_, direction) = FlowKey::of(parsed)?;
         let entry = meter.flows().entry(seen.flow?)?;
         let packets = entry.counters[direction.index()].packets;
-        let settled = Settled { queue_pair: None, path_mtu: 0, source_port: 0 };
-        return (packets >= SETTLED_PACKETS).then_some(settled);
+        return (packets >= SETTLED_PACKETS).then(Settled::default);
     };
     let service = rdma.opcode.service();
     let is_connected = match service {
@@ -496,10 +511,16 @@ fn settled(meter: &Meter, parsed: &Parsed, bytes: &[u8], seen: Observed) -> Opti
     let direction = conversation.directions().find(|direction| direction.key == key)?;
     let is_alone = is_connected && conversation.is_half();
     let wanted = if is_alone { SETTLED_PACKETS_ALONE } else { SETTLED_PACKETS };
+    let [request_next, response_next] = direction.next_numbers().map(|next| match next {
+        Some(next) => next.value() | STARTED,
+        None => 0,
+    });
     (direction.counters.total().packets >= wanted).then_some(Settled {
         queue_pair: Some((key, service)),
         path_mtu: conversation.path_mtu,
         source_port: direction.source_port,
+        request_next,
+        response_next,
     })
 }
 

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use weir_wire::frame::{Frame, Link, Offload};
-use weir_wire::parse::{MacAddress, Network, Parsed, Transport, parse_into};
+use weir_wire::parse::{MacAddress, Network, Parsed, Transport};
+use weir_wire::walker::Walker;
 
 use crate::classify::has_address;
 use crate::counters::PeerCounters;
@@ -13,10 +14,12 @@ use crate::esp::open::OpeningSa;
 use crate::esp::outer::{combine_ecn, strip_etherip, write_ecn};
 use crate::esp::transport::open_transport;
 use crate::policy::{Mode, Peer};
+use crate::tunnel::path_mtu::ProbeMessage;
 use crate::verdict::DropReason;
 
 const ESP_HEADER_LEN: usize = 8;
 const UDP_HEADER_LEN: usize = 8;
+const ETHERNET_LEN: usize = 14;
 const ETHERTYPE_OFFSET_BACK: usize = 2;
 
 /// The opening side of one peer.
@@ -39,11 +42,13 @@ pub(crate) struct OpeningPeer {
 pub(crate) enum Inner {
     /// A packet for the host.
     Packet {
+        /// Whether it follows the one opened before: [`Walker::walk`]'s answer.
+        follows: bool,
         /// Whether the outer packet's CE mark was written into it.
         congestion_combined: bool,
     },
-    /// Nothing: it hid when traffic flows.
-    Dummy,
+    /// Nothing: it hid when traffic flows, gave a sign of life, or is about the path's width.
+    Dummy(Option<ProbeMessage>),
 }
 
 impl OpeningPeer {
@@ -64,24 +69,23 @@ impl OpeningPeer {
         Self { is_agreed: true, ..Self::new(association) }
     }
 
-    /// Opens `frame` in place: afterwards it is the frame for the host. `parsed` describes the
-    /// outer packet before and the inner one afterwards.
+    /// Opens `frame` in place: afterwards it is the frame for the host, which `inner` walks over.
+    /// `outer` describes what it was.
     #[inline]
     pub(crate) fn open(
         &mut self,
         peer: &Peer,
         hosts: &HostAddresses,
         frame: &mut Frame<'_>,
-        parsed: &mut Parsed,
+        outer: &Parsed,
+        inner: &mut Walker,
     ) -> Result<Inner, DropReason> {
-        let outer = &*parsed;
-        let outer_traffic_class = outer.traffic_class;
         let came_from = udp_source(frame, outer);
         if outer.fragment.is_some() {
             return Err(DropReason::Fragment);
         }
-        if !self.decapsulate(peer.mode, frame, outer)? {
-            return Ok(Inner::Dummy);
+        if let Some(dummy) = self.decapsulate(peer, frame, outer)? {
+            return Ok(dummy);
         }
         if came_from.is_some() {
             self.came_from = came_from;
@@ -91,7 +95,9 @@ impl OpeningPeer {
         // ESP proved that nobody changed it on the way, not that its sender had summed right: a
         // wrong inner checksum must stay wrong, so it is verified before segments are gathered.
         frame.meta.offload = Offload::default();
-        parse_into(parsed, frame.bytes(), Link::Ethernet, frame.len() as u32);
+        frame.meta.link = Link::Ethernet;
+        let follows = inner.walk(frame);
+        let parsed = inner.parsed();
         if parsed.fault.is_some() && !has_address(parsed) {
             return Err(DropReason::Malformed);
         }
@@ -99,56 +105,71 @@ impl OpeningPeer {
             return Err(DropReason::SelectorMismatch);
         }
         if peer.mode == Mode::Tunnel && peer.endpoint.is_some() {
-            hosts.lead(frame, parsed)?;
+            hosts.lead(frame, inner)?;
         }
-        let congestion_combined = carry_congestion(peer, frame, outer_traffic_class, parsed)?;
+        let congestion_combined = carry_congestion(peer, frame, outer.traffic_class, inner)?;
         self.counters.opened_packets += 1;
         self.counters.opened_bytes += frame.len() as u64;
         self.counters.last_opened = frame.meta.time;
-        Ok(Inner::Packet { congestion_combined })
+        Ok(Inner::Packet { follows, congestion_combined })
     }
 
-    /// Takes the packet out of its ESP packet; `false` when it held none.
+    /// Takes the packet out of its ESP packet; what it held instead of one.
     #[inline]
     fn decapsulate(
         &mut self,
-        mode: Mode,
+        peer: &Peer,
         frame: &mut Frame<'_>,
         outer: &Parsed,
-    ) -> Result<bool, DropReason> {
-        match mode {
+    ) -> Result<Option<Inner>, DropReason> {
+        let dummy = |frame: &Frame<'_>, at: usize| {
+            let payload = frame.bytes().get(at..).unwrap_or_default();
+            Ok(Some(Inner::Dummy(ProbeMessage::parse(payload))))
+        };
+        match peer.mode {
             Mode::Ethernet => {
                 cut_to_esp(frame, outer);
                 match self.association.open(frame)?.next_header {
                     next_header::ETHERIP if strip_etherip(frame) => {}
-                    next_header::DUMMY => return Ok(false),
+                    next_header::DUMMY => return dummy(frame, 0),
                     _ => return Err(DropReason::EspTrailer),
                 }
             }
             Mode::Tunnel => {
                 let mut link = [0; LINK_LEN_MAX];
-                let link_len = usize::from(outer.network_offset);
+                // Between addresses of the gateways' own, tags are the wire's and not the host's.
+                let link_len = match peer.endpoint {
+                    Some(_) => ETHERNET_LEN,
+                    None => usize::from(outer.network_offset),
+                };
                 let link = link.get_mut(..link_len).ok_or(DropReason::Malformed)?;
                 link.copy_from_slice(&frame.bytes()[..link_len]);
                 cut_to_esp(frame, outer);
                 let ethertype: u16 = match self.association.open(frame)?.next_header {
                     next_header::IPV4 => 0x0800,
                     next_header::IPV6 => 0x86dd,
-                    next_header::DUMMY => return Ok(false),
+                    next_header::DUMMY => return dummy(frame, 0),
                     _ => return Err(DropReason::EspTrailer),
                 };
                 link[link_len - ETHERTYPE_OFFSET_BACK..].copy_from_slice(&ethertype.to_be_bytes());
                 frame.prepend(link_len).ok_or(DropReason::NoRoom)?[..link_len]
                     .copy_from_slice(link);
             }
+            Mode::IcrcTag(_) => {
+                cut_to_esp(frame, outer);
+                match self.association.open(frame)?.next_header {
+                    next_header::DUMMY => return dummy(frame, 0),
+                    _ => return Err(DropReason::EspTrailer),
+                }
+            }
             Mode::Transport => {
                 let network_offset = usize::from(outer.network_offset);
                 if open_transport(&mut self.association, frame, network_offset)?.is_dummy() {
-                    return Ok(false);
+                    return dummy(frame, usize::from(outer.transport_offset));
                 }
             }
         }
-        Ok(true)
+        Ok(None)
     }
 }
 
@@ -180,18 +201,20 @@ fn carry_congestion(
     peer: &Peer,
     frame: &mut Frame<'_>,
     outer_traffic_class: u8,
-    inner: &mut Parsed,
+    inner: &mut Walker,
 ) -> Result<bool, DropReason> {
-    if peer.mode == Mode::Transport || !has_address(inner) {
+    let parsed = inner.parsed();
+    if peer.mode == Mode::Transport || !has_address(parsed) {
         return Ok(false);
     }
-    let combined = combine_ecn(inner.traffic_class, outer_traffic_class)
+    let combined = combine_ecn(parsed.traffic_class, outer_traffic_class)
         .ok_or(DropReason::CongestionUnheard)?;
-    if combined == inner.traffic_class & 3 {
+    if combined == parsed.traffic_class & 3 {
         return Ok(false);
     }
-    write_ecn(&mut frame.bytes_mut()[usize::from(inner.network_offset)..], combined);
-    inner.traffic_class = inner.traffic_class & !3 | combined;
+    write_ecn(&mut frame.bytes_mut()[usize::from(parsed.network_offset)..], combined);
+    let traffic_class = parsed.traffic_class & !3 | combined;
+    inner.parsed_mut().traffic_class = traffic_class;
     Ok(true)
 }
 
@@ -208,7 +231,9 @@ const HOSTS_MAX: usize = 4096;
 impl HostAddresses {
     /// Remembers where `parsed`, seen on the host port, came from.
     pub(crate) fn learn(&mut self, parsed: &Parsed) {
-        if !matches!(parsed.network, Network::Ipv4 | Network::Ipv6) || parsed.source == [0; 16] {
+        // A host that only listens says who it is by ARP.
+        let speaks = matches!(parsed.network, Network::Arp | Network::Ipv4 | Network::Ipv6);
+        if !speaks || parsed.source == [0; 16] {
             return;
         }
         let room = self.known.len() < HOSTS_MAX;
@@ -222,10 +247,11 @@ impl HostAddresses {
     }
 
     /// Sends the frame to the host that its packet is for.
-    fn lead(&self, frame: &mut Frame<'_>, inner: &mut Parsed) -> Result<(), DropReason> {
-        let mac = self.find(&inner.destination).ok_or(DropReason::NeighbourUnknown)?;
+    fn lead(&self, frame: &mut Frame<'_>, inner: &mut Walker) -> Result<(), DropReason> {
+        let to = &inner.parsed().destination;
+        let mac = self.find(to).ok_or(DropReason::NeighbourUnknown)?;
         frame.bytes_mut()[..6].copy_from_slice(&mac.0);
-        inner.link.destination = mac;
+        inner.parsed_mut().link.destination = mac;
         Ok(())
     }
 

@@ -2,17 +2,19 @@
 //!
 //! ```text
 //! host -> parse -> meter -> where to? -+-> clear, or its peer cannot or need not yet -> wire
+//!                                      +-> a tag in the place of its ICRC ---------> wire
 //!                                      +-> clamp, cut, seal, outer headers --------> wire
 //! wire -> parse -+-> ESP: open -> parse inner -> selectors -> meter -> clamp, gather -> host
 //!                +-> own ARP/ND answers: learn; the gateway's own: punt
+//!                +-> tagged: ICRC put back -> meter ---------------------------------> host
 //!                +-> clear, where the policy says so -> meter -----------------------> host
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use weir_wire::frame::{Frame, Offload, Time};
-use weir_wire::parse::{Network, Parsed, Transport, parse_frame, parse_into};
+use weir_wire::parse::{Network, Parsed, Transport, parse_frame};
 use weir_wire::tcp;
 
 use crate::classify::{frame_class, has_address};
@@ -22,25 +24,34 @@ use crate::esp::open::OpeningSa;
 use crate::esp::seal::SealingSa;
 use crate::fastpath::{self, FastParts, FastPath};
 use crate::ingress::{HostAddresses, Inner, OpeningPeer};
-use crate::meter::{Icrc, Meter, Observation, Observed, Record};
+use crate::meter::{Meter, Observed};
 use crate::mtu::{self, AnswerLimit};
 use crate::neighbour::{Neighbours, QUESTION_BYTES_MAX};
 use crate::offload::checksum::complete;
 use crate::offload::gather::Gather;
 use crate::output::{Destination, Output, Part};
 use crate::policy::{Action, FrameClass, Mode, Policy, Way};
+use crate::rdma::LossWay;
 use crate::verdict::{DropReason, Side, Verdict};
 
+mod associations;
 mod keyed;
+mod metering;
+mod path;
 mod rollout;
+mod tagged;
 mod usage;
+mod walked;
 
+pub use associations::{Associations, PolicyError};
 pub(crate) use keyed::AgreedPeer;
 pub use keyed::{Agreed, INBOX_MAX};
 use keyed::{BySpi, Keyed};
 pub(crate) use rollout::Rollout;
 pub use rollout::SealingChange;
+pub(crate) use tagged::TaggedPeer;
 pub use usage::{Usage, UsageDirection};
+use walked::Walked;
 
 /// Bytes of the arena: a full batch of super-packets, cut, with room around each piece.
 const ARENA_BYTES: usize = 8 << 20;
@@ -51,41 +62,8 @@ const GENERAL_SERVICES_QP: u32 = 1;
 /// Questions for neighbours in one call of [`Engine::tick`], at most.
 const QUESTIONS_MAX: usize = 256;
 
-/// Flows that end in one call of [`Engine::expire`], at most.
-const EXPIRED_MAX: usize = 256;
-
-/// Associations that are new, or whose key changed. Those of a running engine that the policy still
-/// names are kept and must not be among them: their sequence numbers go on.
-#[derive(Debug, Default)]
-pub struct Associations {
-    /// To peers; found by SPI.
-    pub sealing: Vec<SealingSa>,
-    /// From peers.
-    pub opening: Vec<OpeningSa>,
-}
-
-/// Why a policy was not taken.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PolicyError {
-    /// A peer has no association.
-    #[error(
-        "peer {peer:?} has no association with SPI {spi:#x}; give its key in the configuration"
-    )]
-    NoAssociation {
-        /// The peer's name.
-        peer: String,
-        /// The SPI asked for.
-        spi: u32,
-    },
-    /// Ethernet mode needs an address of our own to send from.
-    #[error(
-        "peer {peer:?}: mode \"ethernet\" needs `address` on the pair and `endpoint` on the peer"
-    )]
-    NothingToBorrow {
-        /// The peer's name.
-        peer: String,
-    },
-}
+/// Beyond so many peers, outer headers follow neighbours' answers by the tick, not by each.
+const REFRESHED_AT_ONCE_MAX: usize = 64;
 
 /// One pair of ports: policy, associations, tables and counters. Owned by one worker.
 #[derive(Debug)]
@@ -155,6 +133,7 @@ impl Engine {
     pub fn swap(&mut self, policy: Policy, associations: Associations) -> Result<(), PolicyError> {
         self.check(&policy, &associations)?;
         let rollouts = self.take_rollouts();
+        let tags = self.take_tags();
         let survivors = self.take_survivors();
         let mut sealing: BTreeMap<u32, (SealingSa, PeerCounters)> = BTreeMap::new();
         let mut opening: BTreeMap<u32, OpeningPeer> = BTreeMap::new();
@@ -184,6 +163,7 @@ impl Engine {
         self.policy = Arc::new(policy);
         self.restore(survivors);
         self.restore_rollouts(rollouts);
+        self.restore_tags(tags, associations.tags);
         Ok(())
     }
 
@@ -192,17 +172,20 @@ impl Engine {
     /// # Errors
     /// [`PolicyError`].
     pub fn check(&self, policy: &Policy, new: &Associations) -> Result<(), PolicyError> {
+        let sealing = self.sealing.iter().filter_map(|peer| peer.association.as_ref());
+        let sealing: HashSet<_> = sealing.chain(&new.sealing).map(|sa| sa.spi().value()).collect();
+        let opening = self.opening.iter().map(|it| &it.association);
+        let opening: HashSet<_> = opening.chain(&new.opening).map(|sa| sa.spi().value()).collect();
         for peer in &policy.peers {
-            let missing = |spi| PolicyError::NoAssociation { peer: peer.name.clone(), spi };
-            let kept = self.sealing.iter().filter_map(|peer| peer.association.as_ref());
-            let mut sealing = kept.chain(&new.sealing).map(|sa| sa.spi().value());
-            if let Some(spi) = peer.seal_spi.filter(|spi| !sealing.any(|it| it == *spi)) {
-                return Err(missing(spi));
+            let unsealed = peer.seal_spi.filter(|spi| !sealing.contains(spi));
+            let unopened = peer.open_spis.iter().copied().find(|spi| !opening.contains(spi));
+            if let Some(spi) = unsealed.or(unopened) {
+                return Err(PolicyError::NoAssociation { peer: peer.name.clone(), spi });
             }
-            for spi in &peer.open_spis {
-                let kept = self.opening.iter().map(|it| &it.association);
-                if !kept.chain(&new.opening).any(|sa| sa.spi().value() == *spi) {
-                    return Err(missing(*spi));
+            if matches!(peer.mode, Mode::IcrcTag(_)) && peer.agreed.is_none() {
+                let mut new = new.tags.iter().map(|(name, _)| name);
+                if !self.has_tag(&peer.name) && !new.any(|name| *name == peer.name) {
+                    return Err(PolicyError::NoTagKey { peer: peer.name.clone() });
                 }
             }
             let placed = policy.own.is_some() && (peer.endpoint.is_some() || peer.agreed.is_some());
@@ -226,32 +209,46 @@ impl Engine {
     }
 
     fn host_batch(&mut self, now: Time, frames: &mut [Frame<'_>]) {
-        let mut parsed = Parsed::default();
+        let mut walked = Walked::default();
         for (index, frame) in frames.iter_mut().enumerate() {
             let bytes = frame.len();
-            parse_into(&mut parsed, frame.bytes(), frame.meta.link, frame.meta.original_len);
-            let verdict = self.host_frame(now, index as u32, frame, &parsed);
+            walked.walk(frame);
+            let verdict = self.host_frame(now, index as u32, frame, &mut walked);
             let verdict = verdict.unwrap_or_else(Verdict::Drop);
+            let parsed = walked.parsed();
+            if matches!(verdict, Verdict::Drop(_)) && parsed.rdma.is_some() {
+                self.meter.note_drop(&self.observation(Side::Host, frame, parsed));
+            }
             self.output.verdicts.push(verdict);
             self.counters.host.count(bytes, verdict);
         }
     }
 
     fn wire_batch(&mut self, now: Time, frames: &mut [Frame<'_>]) {
-        let mut parsed = Parsed::default();
+        let (mut outer, mut inner) = (Walked::default(), Walked::default());
         for index in 0..frames.len() {
             let frame = &mut frames[index];
             let bytes = frame.len();
-            parse_into(&mut parsed, frame.bytes(), frame.meta.link, frame.meta.original_len);
-            let verdict = self.wire_frame(now, index as u32, frame, &mut parsed);
+            outer.walk(frame);
+            let verdict = self.wire_frame(now, index as u32, frame, &mut outer, &mut inner);
             let verdict = verdict.unwrap_or_else(Verdict::Drop);
+            if let Verdict::Drop(reason) = verdict
+                && reason.may_hide_a_packet()
+            {
+                self.meter.note_own_loss(LossWay::In, Side::Wire, 1, now);
+            }
             if matches!(
                 verdict,
-                Verdict::Forward | Verdict::Clear(_) | Verdict::Unsealed | Verdict::Opened
+                Verdict::Forward
+                    | Verdict::Clear(_)
+                    | Verdict::Unsealed
+                    | Verdict::Opened
+                    | Verdict::Tagged
             ) {
                 let Self { gather, output, .. } = self;
+                let opened = if verdict == Verdict::Opened { &inner } else { &outer };
                 if self.policy.gather {
-                    gather.push(frames, index as u32, &parsed, Destination::Host, output);
+                    gather.push(frames, index as u32, opened.parsed(), Destination::Host, output);
                 } else {
                     send_whole(output, Destination::Host, index as u32, &frames[index]);
                 }
@@ -299,18 +296,18 @@ impl Engine {
         now: Time,
         index: u32,
         frame: &mut Frame<'_>,
-        parsed: &Parsed,
+        walked: &mut Walked,
     ) -> Result<Verdict, DropReason> {
-        let seen = self.observe(Side::Host, frame, parsed);
+        let seen = self.observe_next(Side::Host, frame, walked);
+        let (class, route) = walked.way(&self.policy);
+        let parsed = walked.parsed();
         if !is_routable(parsed) && self.policy.seals() {
             return Err(DropReason::Malformed);
         }
         if self.tunnels_end_here {
             self.hosts.learn(parsed);
         }
-        let class = frame_class(parsed);
-        let route = route(&self.policy, class, &parsed.destination, has_address(parsed))?;
-        let Some(peer) = route else {
+        let Some(peer) = route? else {
             self.consider(Side::Host, class, frame, parsed, seen);
             send_whole(&mut self.output, Destination::Wire, index, frame);
             return Ok(self.passed(class));
@@ -329,7 +326,7 @@ impl Engine {
         if !complete(frame) {
             return Err(DropReason::Malformed);
         }
-        self.sealing[peer].seal(frame, parsed)?;
+        self.sealing[peer].seal(frame, parsed, &self.policy.marking)?;
         self.sealed(peer);
         send_whole(&mut self.output, Destination::Wire, index, frame);
         Ok(Verdict::Sealed)
@@ -343,8 +340,8 @@ impl Engine {
         frame: &mut Frame<'_>,
         parsed: &Parsed,
     ) -> Result<Verdict, DropReason> {
-        let Self { sealing, output, .. } = self;
-        match sealing[peer].seal_cut(frame, parsed, output) {
+        let Self { sealing, output, policy, .. } = self;
+        match sealing[peer].seal_cut(frame, parsed, &policy.marking, output) {
             Err(DropReason::TooBig) => {
                 self.answer_too_big(now, peer, parsed, frame);
                 Err(DropReason::TooBig)
@@ -357,22 +354,24 @@ impl Engine {
         }
     }
 
-    /// The verdict about a frame from the wire. `parsed` describes what the frame is, before and
-    /// after: one that passes goes to the host.
+    /// The verdict about a frame from the wire, the last that `outer` walked over. `inner` walks
+    /// over what was in it. What passes goes to the host.
     #[inline]
     fn wire_frame(
         &mut self,
         now: Time,
         index: u32,
         frame: &mut Frame<'_>,
-        parsed: &mut Parsed,
+        outer: &mut Walked,
+        inner: &mut Walked,
     ) -> Result<Verdict, DropReason> {
+        let parsed = outer.parsed();
         if !is_routable(parsed) && self.policy.seals() {
             return Err(DropReason::Malformed);
         }
         if let Transport::Esp { spi, .. } = parsed.transport {
             match self.opening_by_spi.get(&spi) {
-                Some(index) => return self.open(*index as usize, frame, parsed),
+                Some(index) => return self.open(*index as usize, frame, parsed, inner),
                 None if self.is_own(parsed) => return Err(DropReason::UnknownSpi),
                 None => {}
             }
@@ -381,7 +380,9 @@ impl Engine {
             return self.take_in(frame, parsed, port);
         }
         if self.is_own(parsed) {
-            if self.neighbours.learn(parsed, frame.bytes(), now) {
+            self.heed_too_large(parsed, frame);
+            let has_learnt = self.neighbours.learn(parsed, frame.bytes(), now);
+            if has_learnt && self.sealing.len() <= REFRESHED_AT_ONCE_MAX {
                 self.refresh(now);
             }
             self.untag(frame);
@@ -391,14 +392,11 @@ impl Engine {
         let class = frame_class(parsed);
         match route(&self.policy, class, &parsed.source, has_address(parsed))? {
             None => {
-                let seen = self.observe(Side::Wire, frame, parsed);
-                self.consider(Side::Wire, class, frame, parsed, seen);
+                let seen = self.observe_next(Side::Wire, frame, outer);
+                self.consider(Side::Wire, class, frame, outer.parsed(), seen);
                 Ok(self.passed(class))
             }
-            Some(peer) if self.policy.may_be_clear(peer) => {
-                Ok(self.take_unsealed(peer, frame, parsed))
-            }
-            Some(_) => Err(DropReason::NotSealed),
+            Some(peer) => self.take_plain(peer, frame, parsed),
         }
     }
 
@@ -407,43 +405,27 @@ impl Engine {
         &mut self,
         index: usize,
         frame: &mut Frame<'_>,
-        parsed: &mut Parsed,
+        outer: &Parsed,
+        inner: &mut Walked,
     ) -> Result<Verdict, DropReason> {
         let opening = &mut self.opening[index];
-        let peer = opening.peer;
-        let (from, highest) = ((parsed.source, parsed.link.source), opening.association.highest());
-        let inner = opening.open(&self.policy.peers[peer], &self.hosts, frame, parsed)?;
+        let (peer, highest) = (opening.peer, opening.association.highest());
+        let from = &self.policy.peers[peer];
+        let held = opening.open(from, &self.hosts, frame, outer, &mut inner.walker)?;
         if opening.is_agreed {
             let is_newest = opening.association.highest() > highest;
-            self.heard(index, from, is_newest);
+            self.heard(index, (outer.source, outer.link.source), is_newest);
         }
-        match inner {
-            Inner::Dummy => Ok(Verdict::Consumed),
-            Inner::Packet { congestion_combined } => {
+        match held {
+            Inner::Dummy(message) => Ok(self.heard_dummy(peer, message)),
+            Inner::Packet { follows, congestion_combined } => {
+                inner.note(follows);
                 self.counters.ce_combined += u64::from(congestion_combined);
-                self.observe(Side::Wire, frame, parsed);
-                self.clamp(peer, frame, parsed);
+                self.observe_next(Side::Wire, frame, inner);
+                self.clamp(peer, frame, inner.parsed());
                 Ok(Verdict::Opened)
             }
         }
-    }
-
-    /// Counts a packet in clear, as its sender sent it.
-    #[inline]
-    fn observe(&mut self, side: Side, frame: &Frame<'_>, parsed: &Parsed) -> Observed {
-        let segments = frame.meta.offload.segmentation.map_or(1, |segmentation| {
-            let payload = parsed.end.saturating_sub(u32::from(parsed.payload_offset));
-            payload.div_ceil(u32::from(segmentation.segment_len).max(1))
-        });
-        self.meter.observe(&Observation {
-            now: frame.meta.time,
-            side: Some(side),
-            bytes: frame.bytes(),
-            parsed,
-            original_len: frame.meta.original_len,
-            segments,
-            icrc: if self.policy.check_icrc { Icrc::Check } else { Icrc::Skip },
-        })
     }
 
     /// Whether the kernel can carry packets like this one, which is passed as it is.
@@ -467,21 +449,6 @@ impl Engine {
     pub(crate) fn fast_parts(&mut self) -> FastParts<'_> {
         let Self { fast_path, meter, counters, policy, .. } = self;
         FastParts { fast_path, meter, counters, policy }
-    }
-
-    /// Hands over the records of flows that ended, a bounded number a call.
-    pub fn expire(&mut self, now: Time, take: &mut dyn FnMut(Record<'_>)) {
-        self.meter.expire(now, EXPIRED_MAX, take);
-    }
-
-    /// Hands over the records of all flows, which end: when the gateway does.
-    pub fn flush(&mut self, take: &mut dyn FnMut(Record<'_>)) {
-        self.meter.flush(take);
-    }
-
-    /// What was seen in clear, on both sides.
-    pub fn meter(&self) -> &Meter {
-        &self.meter
     }
 
     /// Lowers what a connection that is being set up may send, in both directions.

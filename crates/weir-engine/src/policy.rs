@@ -12,6 +12,10 @@ use weir_wire::parse::MacAddress;
 
 use crate::tunnel::key::PublicKey;
 
+mod marking;
+
+pub use marking::{DSCP_COUNT, Marking, PCP_COUNT};
+
 /// What to do with a kind of frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -133,6 +137,47 @@ pub enum Mode {
     Tunnel,
     /// The payload of IP packets (RFC 4303 s3.1.1).
     Transport,
+    /// No ESP: RoCE packets carry a tag in the place of their ICRC, and are otherwise in clear.
+    IcrcTag(TagTerms),
+}
+
+impl Mode {
+    /// Whether associations agreed on for `self` serve `other`.
+    pub fn has_keys_of(self, other: Mode) -> bool {
+        match (self, other) {
+            (Mode::IcrcTag(ours), Mode::IcrcTag(theirs)) => ours.keyed_by == theirs.keyed_by,
+            _ => self == other,
+        }
+    }
+}
+
+/// How the packets of a peer are tagged ([`crate::esp::icrc_tag`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TagTerms {
+    /// What shares a key.
+    pub keyed_by: KeyedBy,
+    /// What happens to packets that are not RoCE.
+    pub other: OtherTraffic,
+}
+
+/// What shares a key of tags.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeyedBy {
+    /// A partition: whoever is in it is trusted not to speak for the others.
+    Partition,
+    /// Source, destination and destination queue pair.
+    #[default]
+    QueuePair,
+}
+
+/// What happens to packets of a tagged peer that have no ICRC to carry a tag.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OtherTraffic {
+    /// They are dropped, both ways.
+    #[default]
+    Drop,
+    /// They pass in clear, both ways, unprotected.
+    Clear,
 }
 
 /// What stands between the outer IP header and ESP.
@@ -142,6 +187,9 @@ pub enum Encapsulation {
     Esp,
     /// UDP port 4500 (RFC 3948).
     Udp,
+    /// UDP port 4500, from a port of each inner flow's own: the fabric spreads flows over its
+    /// paths, and keeps the order within each. Whoever opens must not compare source ports.
+    UdpSpread,
     /// UDP between other ports: a translator stands between (RFC 3948 s2).
     UdpPorts {
         /// Our own port.
@@ -168,37 +216,45 @@ pub enum Sealing {
 pub struct Prefix {
     address: u128,
     mask: u128,
+    /// Whether it holds IPv6 alone, although mapped IPv4 addresses lie in it, as in ::/0.
+    without_v4: bool,
 }
+
+/// Bits before a mapped IPv4 address: an IPv6 prefix of so many or more holds IPv4 alone or none.
+const MAPPED_LEN: u32 = 96;
 
 impl Prefix {
     /// Everything, IPv4 and IPv6.
-    pub const ALL: Prefix = Prefix { address: 0, mask: 0 };
+    pub const ALL: Prefix = Prefix { address: 0, mask: 0, without_v4: false };
 
     /// `address/len`; bits behind the prefix are ignored. A length beyond the family's counts as a
     /// host prefix.
     pub fn new(address: IpAddr, len: u8) -> Self {
         let (bits, len) = match address {
-            IpAddr::V4(v4) => (u128::from(v4.to_ipv6_mapped()), 96 + u32::from(len.min(32))),
+            IpAddr::V4(v4) => {
+                (u128::from(v4.to_ipv6_mapped()), MAPPED_LEN + u32::from(len.min(32)))
+            }
             IpAddr::V6(v6) => (u128::from(v6), u32::from(len.min(128))),
         };
         let mask = u128::MAX.checked_shl(128 - len).unwrap_or(0);
-        Self { address: bits & mask, mask }
+        Self { address: bits & mask, mask, without_v4: len < MAPPED_LEN }
     }
 
     /// Whether `address` (in the form of `Parsed`) lies inside.
     #[inline]
     pub fn contains(&self, address: &[u8; 16]) -> bool {
-        u128::from_be_bytes(*address) & self.mask == self.address
+        let address = u128::from_be_bytes(*address);
+        address & self.mask == self.address && !(self.without_v4 && is_mapped(address))
+    }
+
+    /// The narrower comes first; of equal lengths, what holds IPv6 alone before what holds both.
+    fn rank(self) -> (std::cmp::Reverse<u32>, bool) {
+        (std::cmp::Reverse(self.prefix_len()), !self.without_v4)
     }
 
     /// Bits that are fixed, 0 to 128.
     pub fn prefix_len(&self) -> u32 {
         self.mask.count_ones()
-    }
-
-    /// Whether it holds every address.
-    pub fn is_all(&self) -> bool {
-        self.mask == 0
     }
 }
 
@@ -249,7 +305,7 @@ pub struct OwnAddress {
     pub addresses: Vec<(IpAddr, u8)>,
     /// Where to send what is not on a local prefix.
     pub next_hop: Option<IpAddr>,
-    /// VLAN of the outer frames.
+    /// VLAN of the outer frames; 0: a tag that carries no more than the priority.
     pub vlan: Option<u16>,
 }
 
@@ -310,6 +366,8 @@ pub struct Policy {
     pub own: Option<OwnAddress>,
     /// Largest IP packet the wire carries, bytes.
     pub wire_mtu: u16,
+    /// The outer headers' classes of traffic.
+    pub marking: Marking,
     /// Whether the ICRC of every RDMA packet is verified.
     pub check_icrc: bool,
     /// Whether TCP segments for the host are gathered into super-packets: not where the host port
@@ -322,7 +380,7 @@ pub struct Policy {
     /// The first that holds the address decides.
     selectors: Vec<(Prefix, Way)>,
     /// Peers' prefixes where they are many: by mask, longest first, then by address.
-    by_mask: Vec<(u128, ByAddress)>,
+    by_mask: Vec<(Mask, ByAddress)>,
     /// The peer for frames without an address.
     everything: Option<u16>,
 }
@@ -330,6 +388,13 @@ pub struct Policy {
 /// So many prefixes are compared one by one; more of them are looked up, a hash for each length of
 /// prefix that occurs.
 const COMPARED_MAX: usize = 16;
+
+/// What prefixes looked up in one table share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mask {
+    mask: u128,
+    without_v4: bool,
+}
 
 type ByAddress = HashMap<u128, Way, BuildHasherDefault<AddressHasher>>;
 
@@ -367,6 +432,7 @@ impl Policy {
             frames: FrameActions::all_clear(),
             own: None,
             wire_mtu,
+            marking: Marking::default(),
             check_icrc: true,
             gather: true,
             keying_port: None,
@@ -386,11 +452,12 @@ impl Policy {
                 peer.protects.iter().map(move |p| (*p, Way::Peer(index as u16)))
             })
             .collect();
-        self.selectors.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.prefix_len()));
+        self.selectors.sort_by_key(|(prefix, _)| prefix.rank());
         if self.selectors.len() > COMPARED_MAX {
             for (prefix, way) in std::mem::take(&mut self.selectors) {
-                if self.by_mask.last().is_none_or(|(mask, _)| *mask != prefix.mask) {
-                    self.by_mask.push((prefix.mask, ByAddress::default()));
+                let mask = Mask { mask: prefix.mask, without_v4: prefix.without_v4 };
+                if self.by_mask.last().is_none_or(|(last, _)| *last != mask) {
+                    self.by_mask.push((mask, ByAddress::default()));
                 }
                 if let Some((_, ways)) = self.by_mask.last_mut() {
                     ways.entry(prefix.address).or_insert(way);
@@ -427,7 +494,10 @@ impl Policy {
     }
 
     fn look_up(&self, address: u128) -> Option<Way> {
-        self.by_mask.iter().find_map(|(mask, ways)| ways.get(&(address & mask)).copied())
+        let is_v4 = is_mapped(address);
+        let masks = self.by_mask.iter().filter(|(it, _)| !(it.without_v4 && is_v4));
+        let mut found = masks.filter_map(|(it, ways)| ways.get(&(address & it.mask)));
+        found.next().copied()
     }
 
     /// The peer in front of `address`.
@@ -459,6 +529,10 @@ impl Policy {
     pub fn open_spis(&self) -> impl Iterator<Item = u32> {
         self.peers.iter().flat_map(|peer| peer.open_spis.iter().copied())
     }
+}
+
+fn is_mapped(address: u128) -> bool {
+    address >> 32 == 0xffff
 }
 
 fn everything(peers: &[Peer]) -> Option<u16> {
@@ -528,7 +602,7 @@ mod tests {
             .enumerate()
             .flat_map(|(index, peer)| peer.protects.iter().map(move |it| (*it, index)))
             .collect();
-        one_by_one.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.prefix_len()));
+        one_by_one.sort_by_key(|(prefix, _)| prefix.rank());
         for index in 0..5000_u32 {
             let [_, b, c, d] = (index * 13).to_be_bytes();
             let address = mapped(IpAddr::from([10, b, c, d]));
@@ -545,6 +619,39 @@ mod tests {
         assert!(all_v4.contains(&mapped("203.0.113.9".parse().unwrap())));
         assert!(!all_v4.contains(&mapped("fd00::1".parse().unwrap())));
         assert!(Prefix::ALL.contains(&mapped("fd00::1".parse().unwrap())));
+    }
+
+    #[test]
+    fn an_ipv6_default_route_holds_no_ipv4() {
+        for len in [0, 1, 64, 80, 95] {
+            let prefix = Prefix::new("::".parse().unwrap(), len);
+            assert!(prefix.contains(&mapped("::1".parse().unwrap())), "::/{len}");
+            assert!(!prefix.contains(&mapped("10.0.0.1".parse().unwrap())), "::/{len}");
+        }
+        let v4_in_v6 = Prefix::new("::ffff:10.0.0.0".parse().unwrap(), 104);
+        assert!(v4_in_v6.contains(&mapped("10.0.0.1".parse().unwrap())));
+    }
+
+    #[test]
+    fn default_routes_of_both_families_and_everything_have_a_peer_each() {
+        let all = || [peer("v6", &[("::", 0)]), peer("v4", &[("0.0.0.0", 0)])];
+        let mut rest = peer("rest", &[]);
+        rest.protects = vec![Prefix::ALL];
+        // A few prefixes are compared one by one, many are looked up.
+        for further in [0, 3 * COMPARED_MAX] {
+            let hosts = (0..further).map(|n| peer("host", &[(&format!("10.0.0.{n}"), 32)]));
+            let hosts: Vec<Peer> = hosts.collect();
+            let find = |peers: Vec<Peer>, address: &str| {
+                let policy = Policy::watch(1, 1500).with_peers([peers, hosts.clone()].concat());
+                policy.peer_for(&mapped(address.parse().unwrap()))
+            };
+            let [v6, v4] = all();
+            assert_eq!(find(all().to_vec(), "192.0.2.1"), Some(1));
+            assert_eq!(find(all().to_vec(), "fd00::1"), Some(0));
+            assert_eq!(find(vec![v6.clone()], "192.0.2.1"), None);
+            assert_eq!(find(vec![rest.clone(), v6], "192.0.2.1"), Some(0));
+            assert_eq!(find(vec![rest.clone(), v4], "fd00::1"), Some(0));
+        }
     }
 
     #[test]

@@ -12,6 +12,16 @@ pub enum Side {
     Wire,
 }
 
+impl Side {
+    /// The other one.
+    pub const fn opposite(self) -> Self {
+        match self {
+            Self::Host => Self::Wire,
+            Self::Wire => Self::Host,
+        }
+    }
+}
+
 /// A packet's fate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -23,8 +33,12 @@ pub enum Verdict {
     Opened,
     /// Passed on in clear although the policy seals, as its list of exceptions says.
     Clear(FrameClass),
-    /// Passed on in clear, to or from a peer whose traffic need not be sealed yet.
+    /// Passed on in clear, to or from a peer whose traffic need not be sealed yet, or not all of
+    /// it.
     Unsealed,
+    /// Passed on, from the host with a tag in the place of its ICRC, from the wire with its ICRC
+    /// put back.
+    Tagged,
     /// Handed to the gateway's own kernel.
     Punt,
     /// Taken in by the engine itself (a neighbour's answer).
@@ -45,6 +59,7 @@ impl Verdict {
             Verdict::Consumed => [5, 0],
             Verdict::Drop(reason) => [6, reason as u8],
             Verdict::Unsealed => [7, 0],
+            Verdict::Tagged => [8, 0],
         }
     }
 
@@ -60,6 +75,7 @@ impl Verdict {
             5 => Verdict::Consumed,
             6 => Verdict::Drop(*DropReason::ALL.get(index)?),
             7 => Verdict::Unsealed,
+            8 => Verdict::Tagged,
             _ => return None,
         })
     }
@@ -87,6 +103,21 @@ macro_rules! drop_reasons {
             }
         }
     };
+}
+
+impl DropReason {
+    /// Whether a sealed packet that was dropped so may be one whose number is then missing: the
+    /// gap is ours.
+    pub(crate) const fn may_hide_a_packet(self) -> bool {
+        matches!(
+            self,
+            Self::ReplayOld
+                | Self::NeighbourUnknown
+                | Self::ArenaFull
+                | Self::NoRoom
+                | Self::CongestionUnheard
+        )
+    }
 }
 
 drop_reasons! {
@@ -138,6 +169,18 @@ drop_reasons! {
     CipherRefused = "cipher_refused",
     /// Congestion was marked on a packet whose sender cannot hear of it (RFC 6040 s4.2).
     CongestionUnheard = "congestion_unheard",
+    /// From the host, to be tagged: its ICRC was wrong, and a tag would vouch for damage.
+    IcrcBad = "icrc_bad",
+    /// Of a peer whose packets carry tags, and without a place for one: not RoCE, or cut short.
+    TagNotRoce = "tag_not_roce",
+    /// From the wire with an ordinary ICRC, where there should be a tag: its sender knows of none.
+    TagForeign = "tag_foreign",
+    /// From the wire with a wrong tag: forged, damaged, or of another key.
+    TagForged = "tag_forged",
+    /// From the wire with the tag of another epoch: a late replay, or the gateways' clocks differ.
+    TagOldEpoch = "tag_old_epoch",
+    /// From the wire, for a queue pair that too many wrong tags came for: not looked at.
+    TagFailureLimit = "tag_failure_limit",
 }
 
 #[cfg(test)]
@@ -146,8 +189,14 @@ mod tests {
 
     #[test]
     fn every_verdict_survives_its_code() {
-        let simple =
-            [Verdict::Forward, Verdict::Sealed, Verdict::Opened, Verdict::Punt, Verdict::Consumed];
+        let simple = [
+            Verdict::Forward,
+            Verdict::Sealed,
+            Verdict::Opened,
+            Verdict::Punt,
+            Verdict::Consumed,
+            Verdict::Tagged,
+        ];
         let clear = FrameClass::ALL.into_iter().map(Verdict::Clear);
         let dropped = DropReason::ALL.iter().copied().map(Verdict::Drop);
         for verdict in simple.into_iter().chain(clear).chain(dropped) {

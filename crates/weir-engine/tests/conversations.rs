@@ -362,6 +362,24 @@ mod records {
     }
 
     #[test]
+    fn many_that_end_together_leave_a_bounded_number_a_call() {
+        let one = |n: u32| End { to_qp: 0x100 + n, port: 1000 + n as u16, ..A }.write_only(n);
+        let mut talk = heard((0..300).map(one));
+        talk.wait_ms(60_000);
+        let (mut records, mut calls) = (0, 0);
+        loop {
+            let mut here = 0;
+            let is_left = talk.meter.expire(talk.now, 64, &mut |_| here += 1);
+            assert!(here <= 2 * 64, "{here} in one call");
+            (records, calls) = (records + here, calls + 1);
+            if !is_left {
+                break;
+            }
+        }
+        assert_eq!((records, calls), (600, 5), "a flow and a conversation each");
+    }
+
+    #[test]
     fn a_clock_set_back_neither_ends_nor_keeps_a_record_for_ever() {
         let mut talk = heard([A.write_only(1), B.ack(1)]);
         talk.now = weir_wire::frame::Time(1_000_000_000);

@@ -95,7 +95,7 @@ impl Case {
         if let Some([source, destination]) = self.outer {
             let header = OuterHeader::new(None, source, destination, 64, self.udp).unwrap();
             packet.seal(&mut sealing, self.inner_protocol()).unwrap();
-            let fields = OuterFields { traffic_class: 0xb8, flow: 0 };
+            let fields = OuterFields { traffic_class: 0xb8, ..OuterFields::default() };
             packet.change(|frame| header.prepend(frame, fields)).unwrap();
         } else {
             packet.change(|f| seal_transport(&mut sealing, f, 0, self.udp, 0)).unwrap();

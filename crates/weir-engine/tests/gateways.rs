@@ -1,11 +1,13 @@
 //! Two engines back to back, as two gateways on a wire: what one host sends, the other receives.
 
 use std::net::IpAddr;
+use std::slice::from_ref;
 
 use weir_engine::counters::Counters;
 use weir_engine::esp::open::OpeningSa;
 use weir_engine::esp::sa::{SaParameters, Spi};
 use weir_engine::esp::seal::SealingSa;
+use weir_engine::flow::FlowCounters;
 use weir_engine::meter::{Meter, MeterLimits};
 use weir_engine::output::{Destination, Output};
 use weir_engine::pipeline::{Associations, Engine};
@@ -150,6 +152,7 @@ fn gateway(mode: Mode, own: bool, here: u8, there: u8) -> Gateway {
     let associations = Associations {
         sealing: vec![sealing(0x1000 + u32::from(here))],
         opening: vec![opening(0x1000 + u32::from(there))],
+        ..Associations::default()
     };
     Gateway { engine: Engine::new(policy, associations, meter()).unwrap(), clock: Time(1) }
 }
@@ -205,6 +208,21 @@ fn udp(len: usize) -> Vec<u8> {
 }
 
 #[test]
+fn a_host_that_said_no_more_than_an_arp_answer_is_reached_through_a_tunnel() {
+    let (mut a, mut b) = pair(Mode::Tunnel, true);
+    let wire = only(Destination::Wire, a.receive(Side::Host, &[udp(100)]));
+    assert!(b.receive(Side::Wire, &wire).is_empty());
+    assert_eq!(b.dropped(Side::Wire, DropReason::NeighbourUnknown), 1, "nobody knows it yet");
+    let head = [&HOST_A[..], &HOST_B, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 2]].concat();
+    let answer = [&head[..], &HOST_B, &[10, 0, 0, 2], &HOST_A, &[10, 0, 0, 1]].concat();
+    b.receive(Side::Host, &[answer]);
+    let wire = only(Destination::Wire, a.receive(Side::Host, &[udp(100)]));
+    let arrived = only(Destination::Host, b.receive(Side::Wire, &wire));
+    assert_eq!(arrived.len(), 1);
+    assert_eq!(arrived[0][..6], HOST_B);
+}
+
+#[test]
 fn every_mode_carries_a_packet_unchanged_and_shows_only_esp() {
     for (mode, own) in [
         (Mode::Ethernet, true),
@@ -243,6 +261,78 @@ fn every_mode_carries_a_packet_unchanged_and_shows_only_esp() {
     }
 }
 
+/// A packet with DSCP 26, ECT(0), behind `tags`.
+fn marked(tags: &[u16]) -> Vec<u8> {
+    let plain = ipv4(17, 26 << 2 | 2, &udp(100)[34..]);
+    let tags: Vec<u8> =
+        tags.iter().flat_map(|tci| [[0x81, 0], tci.to_be_bytes()].concat()).collect();
+    [&plain[..12], &tags, &plain[12..]].concat()
+}
+
+#[test]
+fn classes_of_traffic_are_copied_out_or_mapped_and_come_back_as_they_were() {
+    let tagged = marked(&[3 << 13 | 77]);
+    let cases = [
+        // A tag of the wire's own, its outer header's priority as inside.
+        (Some(100), [(marked(&[]), Some(100)), (tagged.clone(), Some(3 << 13 | 100))]),
+        (Some(0), [(marked(&[]), Some(0)), (tagged.clone(), Some(3 << 13))]),
+        (None, [(marked(&[]), None), (tagged.clone(), None)]),
+    ];
+    for (vlan, packets) in cases {
+        for is_mapped in [false, true] {
+            let (mut a, mut b) = marking_pair(vlan, is_mapped);
+            for (packet, tci) in &packets {
+                let wire = only(Destination::Wire, a.receive(Side::Host, from_ref(packet)));
+                let outer = parse(&wire[0], Link::Ethernet, wire[0].len() as u32);
+                let map = |tci: u16| if is_mapped && tci >> 13 == 3 { tci ^ 6 << 13 } else { tci };
+                let dscp = if is_mapped { 34 } else { 26 };
+                assert_eq!(outer.traffic_class, dscp << 2 | 2, "ECN is nobody's to map");
+                let seen = (outer.link.vlan_count > 0).then(|| outer.link.vlan_tci[0]);
+                assert_eq!(seen, tci.map(map), "vlan {vlan:?}, mapped {is_mapped}");
+                let arrived = only(Destination::Host, b.receive(Side::Wire, &wire));
+                assert_eq!(&arrived[0], packet, "the host's own classes are as they were");
+            }
+        }
+    }
+}
+
+/// Two ends that know each other, in a VLAN of the wire's, with or without a map.
+fn marking_pair(vlan: Option<u16>, is_mapped: bool) -> (Gateway, Gateway) {
+    let (mut a, mut b) = pair(Mode::Ethernet, true);
+    for end in [&mut a, &mut b] {
+        let mut policy = end.engine.policy().clone();
+        policy.epoch += 1;
+        policy.own.as_mut().unwrap().vlan = vlan;
+        if is_mapped {
+            policy.marking.map_dscp(26, 34);
+            policy.marking.map_pcp(3, 5);
+        }
+        end.engine.swap(policy, Associations::default()).unwrap();
+        end.tick();
+    }
+    (a, b)
+}
+
+#[test]
+fn a_tunnel_in_a_vlan_of_the_wires_ends_without_its_tag() {
+    let (mut a, mut b) = pair(Mode::Tunnel, true);
+    for end in [&mut a, &mut b] {
+        let mut policy = end.engine.policy().clone();
+        policy.epoch += 1;
+        policy.own.as_mut().unwrap().vlan = Some(100);
+        end.engine.swap(policy, Associations::default()).unwrap();
+        end.tick();
+    }
+    let mut from_b = udp(1);
+    from_b[..12].copy_from_slice(&[HOST_A, HOST_B].concat());
+    from_b[26..34].copy_from_slice(&[10, 0, 0, 2, 10, 0, 0, 1]);
+    b.receive(Side::Host, &[from_b]);
+    let wire = only(Destination::Wire, a.receive(Side::Host, &[udp(100)]));
+    assert_eq!(wire[0][12..16], [0x81, 0, 0, 100]);
+    let arrived = only(Destination::Host, b.receive(Side::Wire, &wire));
+    assert_eq!(arrived[0][12..], udp(100)[12..], "the tag was the wire's");
+}
+
 #[test]
 fn ethernet_mode_carries_what_has_no_ip_address() {
     let (mut a, mut b) = pair(Mode::Ethernet, true);
@@ -266,7 +356,7 @@ fn a_packet_in_clear_from_the_wire_is_dropped_and_counted() {
 fn what_is_wrong_behind_the_addresses_is_carried_for_its_receiver_to_judge() {
     let (mut a, mut b) = pair(Mode::Ethernet, true);
     let no_tcp = ipv4(6, 0, &[0; 30]);
-    let wire = only(Destination::Wire, a.receive(Side::Host, std::slice::from_ref(&no_tcp)));
+    let wire = only(Destination::Wire, a.receive(Side::Host, from_ref(&no_tcp)));
     assert_eq!(only(Destination::Host, b.receive(Side::Wire, &wire)), [no_tcp]);
 
     let no_ip = ethernet(0x0800, &[0xff; 60]);
@@ -376,6 +466,66 @@ fn a_congestion_mark_on_the_wire_reaches_the_inner_packet() {
     assert_eq!(b.counters().ce_combined, 1);
 }
 
+/// What was counted, flow by flow.
+fn flows(gateway: &Gateway) -> Vec<(String, [FlowCounters; 2])> {
+    let entries = gateway.engine.meter().flows().iter();
+    let mut flows: Vec<_> =
+        entries.map(|flow| (format!("{:?}", flow.key), flow.counters)).collect();
+    flows.sort_by(|one, other| one.0.cmp(&other.0));
+    flows
+}
+
+#[test]
+fn what_packets_of_a_flow_share_is_found_once_and_each_fares_as_if_it_came_alone() {
+    for (mode, own) in [(Mode::Ethernet, true), (Mode::Tunnel, false), (Mode::Transport, false)] {
+        let from_port = |port: u8, len| {
+            let mut packet = udp(len);
+            packet[34] = port;
+            packet
+        };
+        let marked = |traffic_class| ipv4(17, traffic_class, &udp(40)[34..]);
+        let mut group = udp(9);
+        group[0] = 1;
+        let mut wrong_length = from_port(1, 30);
+        wrong_length[39] = 200;
+        let host = [
+            vec![from_port(1, 10), from_port(1, 500), from_port(2, 20), from_port(1, 10)],
+            vec![marked(0), marked(2), marked(2), marked(2), marked(0), group.clone(), group],
+            vec![wrong_length, from_port(1, 30), ethernet(0x88cc, &[1; 50]), udp(2000), udp(7)],
+        ]
+        .concat();
+        let (mut a, mut b) = pair(mode, own);
+        let (mut a_alone, mut b_alone) = pair(mode, own);
+        let mut wire = a.receive(Side::Host, &host);
+        let alone: Vec<_> = host
+            .iter()
+            .flat_map(|it| a_alone.receive(Side::Host, std::slice::from_ref(it)))
+            .collect();
+        assert_eq!(wire, alone, "{mode:?}");
+        assert!(a.counters().host.sealed >= 10 && a.dropped(Side::Host, DropReason::TooBig) == 1);
+        wire.retain(|(to, _)| *to == Destination::Wire);
+
+        let mut wire: Vec<_> = wire.into_iter().map(|(_, sent)| sent.bytes).collect();
+        // Congestion was met by the second of three that follow each other; then a packet in clear,
+        // and one that was there before.
+        weir_engine::esp::outer::write_ecn(&mut wire[6][14..], 3);
+        wire.insert(8, from_port(1, 10));
+        wire.push(wire[2].clone());
+        let opened = b.receive(Side::Wire, &wire);
+        let alone: Vec<_> = wire
+            .iter()
+            .flat_map(|it| b_alone.receive(Side::Wire, std::slice::from_ref(it)))
+            .collect();
+        assert_eq!(opened, alone, "{mode:?}");
+        assert_eq!(b.dropped(Side::Wire, DropReason::ReplayDuplicate), 1);
+
+        for (batch, alone) in [(&a, &a_alone), (&b, &b_alone)] {
+            assert_eq!(batch.counters(), alone.counters());
+            assert_eq!(flows(batch), flows(alone));
+        }
+    }
+}
+
 #[test]
 fn a_watching_gateway_passes_everything_as_it_is() {
     let engine = Engine::new(Policy::watch(1, WIRE_MTU), Associations::default(), meter()).unwrap();
@@ -459,10 +609,7 @@ fn a_super_packet_is_cut_sealed_opened_and_gathered_again() {
         for segment_len in [1300, 1460, 536] {
             let (mut a, mut b) = pair(mode, own);
             let sent = super_packet(30_000, segment_len);
-            let wire = only(
-                Destination::Wire,
-                a.receive_offloaded(Side::Host, std::slice::from_ref(&sent)),
-            );
+            let wire = only(Destination::Wire, a.receive_offloaded(Side::Host, from_ref(&sent)));
             assert!(wire.len() >= 30_000 / usize::from(segment_len), "{}", wire.len());
             assert!(wire.iter().all(|packet| packet.len() <= usize::from(WIRE_MTU) + 14));
             let arrived: Vec<_> =
@@ -517,7 +664,7 @@ fn the_path_mtu_of_an_rdma_connection_is_clamped_and_its_icrc_renewed() {
             gateway.engine.swap(policy, Associations::default()).unwrap();
             gateway.tick();
         }
-        let wire = only(Destination::Wire, a.receive(Side::Host, std::slice::from_ref(request)));
+        let wire = only(Destination::Wire, a.receive(Side::Host, from_ref(request)));
         let arrived = only(Destination::Host, b.receive(Side::Wire, &wire));
         assert_eq!(asked(&arrived[0]), Some(clamped), "wire MTU {wire_mtu}");
     }
@@ -533,9 +680,7 @@ fn a_checksum_that_the_sender_got_wrong_stays_wrong() {
     let wire = only(Destination::Wire, a.receive_offloaded(Side::Host, &[sent]));
     let mut segments: Vec<Vec<u8>> = wire
         .iter()
-        .flat_map(|packet| {
-            only(Destination::Host, b.receive(Side::Wire, std::slice::from_ref(packet)))
-        })
+        .flat_map(|packet| only(Destination::Host, b.receive(Side::Wire, from_ref(packet))))
         .collect();
     assert_eq!(segments.len(), 4);
     *segments[2].last_mut().unwrap() ^= 1;
@@ -560,9 +705,9 @@ fn while_keys_change_both_old_and_new_packets_are_opened() {
     let (mut a, mut b) = pair(Mode::Ethernet, true);
     let send = |a: &mut Gateway| only(Destination::Wire, a.receive(Side::Host, &[udp(9)]));
     let on_the_way = send(&mut a);
-    let receiver = Associations { sealing: vec![], opening: vec![opening(0x2001)] };
+    let receiver = Associations { opening: vec![opening(0x2001)], ..Associations::default() };
     rekey(&mut b, Some(0x1002), &[0x1001, 0x2001], receiver);
-    let sender = Associations { sealing: vec![sealing(0x2001)], opening: vec![] };
+    let sender = Associations { sealing: vec![sealing(0x2001)], ..Associations::default() };
     rekey(&mut a, Some(0x2001), &[0x1002], sender);
     let fresh = send(&mut a);
     for packets in [&fresh, &on_the_way] {

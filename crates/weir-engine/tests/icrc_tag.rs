@@ -1,7 +1,6 @@
 //! The tag in the place of the ICRC: real captures through two gateways' ends, forgers between
 //! them, and Python's `cryptography` as judge of every tag.
 
-#[allow(dead_code, reason = "a language of which other tests speak more")]
 mod talk;
 
 use std::io::Write as _;
@@ -10,7 +9,8 @@ use std::process::{Command, Stdio};
 
 use proptest::prelude::*;
 use talk::{A, Packet};
-use weir_engine::esp::icrc_tag::{EPOCH_S_DEFAULT, IcrcTag, KeyedBy, TagRefusal};
+use weir_engine::esp::icrc_tag::{EPOCH_S_DEFAULT, IcrcTag, TagKey, TagRefusal};
+use weir_engine::policy::KeyedBy;
 use weir_wire::covered::covered;
 use weir_wire::frame::{Link, Time};
 use weir_wire::icrc::{self, IcrcStatus};
@@ -19,8 +19,12 @@ use weir_wire::parse::{Parsed, parse};
 const NOW: Time = Time(1_700_000_003_000_000_000);
 const MASTER: [u8; 32] = [0x42; 32];
 
+fn key(bytes: [u8; 32]) -> TagKey {
+    TagKey::new(bytes.into())
+}
+
 fn end(keyed_by: KeyedBy) -> IcrcTag {
-    IcrcTag::new(MASTER, keyed_by, EPOCH_S_DEFAULT).unwrap()
+    IcrcTag::shared(&key(MASTER), None, keyed_by, EPOCH_S_DEFAULT).unwrap()
 }
 
 fn walk(bytes: &[u8]) -> Parsed {
@@ -37,7 +41,7 @@ fn tagged(packet: Packet, keyed_by: KeyedBy) -> Vec<u8> {
 fn restored(bytes: &[u8], at: Time, keyed_by: KeyedBy) -> Result<Vec<u8>, TagRefusal> {
     let mut bytes = bytes.to_vec();
     let parsed = walk(&bytes);
-    end(keyed_by).restore(at, &mut bytes, &parsed).map(|()| bytes)
+    end(keyed_by).restore(at, &mut bytes, &parsed).map(|_| bytes)
 }
 
 fn later(seconds: u64) -> Time {
@@ -230,9 +234,14 @@ fn replay_works_for_two_epochs_at_most_whatever_the_transport() {
         assert!(restored(&heard, NOW, KeyedBy::QueuePair).is_ok());
         assert!(restored(&heard, later(10), KeyedBy::QueuePair).is_ok());
         // The same PSN comes round no sooner than that at 200,000 packets a second: 84 s.
-        for seconds in [20, 84, 3600] {
+        for (seconds, refusal) in [
+            (20, TagRefusal::OtherEpoch),
+            (66, TagRefusal::OtherEpoch),
+            (84, TagRefusal::Forged),
+            (3600, TagRefusal::Forged),
+        ] {
             let outcome = restored(&heard, later(seconds), KeyedBy::QueuePair);
-            assert_eq!(outcome, Err(TagRefusal::Forged), "{seconds} s");
+            assert_eq!(outcome, Err(refusal), "{seconds} s");
         }
     }
 }
@@ -243,7 +252,7 @@ fn clocks_may_differ_by_less_than_an_epoch() {
     let earlier = Time(NOW.0 - 10_000_000_000);
     assert!(restored(&bytes, earlier, KeyedBy::Partition).is_ok());
     let much_earlier = Time(NOW.0 - 20_000_000_000);
-    assert_eq!(restored(&bytes, much_earlier, KeyedBy::Partition), Err(TagRefusal::Forged));
+    assert_eq!(restored(&bytes, much_earlier, KeyedBy::Partition), Err(TagRefusal::OtherEpoch));
 }
 
 #[test]
@@ -256,7 +265,8 @@ fn one_queue_pairs_key_vouches_for_no_other() {
 #[test]
 fn a_flood_of_forgeries_is_refused_unseen_and_other_queue_pairs_go_on() {
     let mut end = end(KeyedBy::QueuePair);
-    let forged = A.send_only(7).bytes();
+    let mut forged = tagged(A.send_only(7), KeyedBy::QueuePair);
+    *forged.last_mut().unwrap() ^= 1;
     let parsed = walk(&forged);
     let mut outcomes = [0, 0];
     for _ in 0..10_000 {
@@ -267,9 +277,58 @@ fn a_flood_of_forgeries_is_refused_unseen_and_other_queue_pairs_go_on() {
     let other = Packet { from: talk::End { to_qp: 0xc, ..A }, ..A.send_only(1) };
     let mut good = tagged(other, KeyedBy::QueuePair);
     let parsed_good = walk(&good);
-    assert_eq!(end.restore(NOW, &mut good, &parsed_good), Ok(()));
+    assert!(end.restore(NOW, &mut good, &parsed_good).is_ok());
     let outcome = end.restore(later(1), &mut forged.clone(), &parsed);
-    assert_eq!(outcome, Err(TagRefusal::Foreign), "a second later it is looked at again");
+    assert_eq!(outcome, Err(TagRefusal::Forged), "a second later it is looked at again");
+}
+
+#[test]
+fn untagged_packets_cost_a_queue_pair_nothing() {
+    let mut end = end(KeyedBy::QueuePair);
+    let plain = A.send_only(7).bytes();
+    let parsed = walk(&plain);
+    for _ in 0..10_000 {
+        assert_eq!(end.restore(NOW, &mut plain.clone(), &parsed), Err(TagRefusal::Foreign));
+    }
+    let mut good = tagged(A.send_only(8), KeyedBy::QueuePair);
+    let parsed = walk(&good);
+    assert!(end.restore(NOW, &mut good, &parsed).is_ok());
+}
+
+#[test]
+fn the_key_before_is_accepted_where_it_is_named() {
+    let heard = tagged(A.send_only(7), KeyedBy::QueuePair);
+    let parsed = walk(&heard);
+    let next = key([0x43; 32]);
+    let keyed_by = KeyedBy::QueuePair;
+    let mut both = IcrcTag::shared(&next, Some(&key(MASTER)), keyed_by, EPOCH_S_DEFAULT).unwrap();
+    assert!(both.restore(NOW, &mut heard.clone(), &parsed).is_ok());
+    let mut alone = IcrcTag::shared(&next, None, keyed_by, EPOCH_S_DEFAULT).unwrap();
+    let outcome = alone.restore(NOW, &mut heard.clone(), &parsed);
+    assert_eq!(outcome, Err(TagRefusal::Forged));
+}
+
+#[test]
+fn agreed_keys_have_no_clock_and_end_when_they_are_forgotten() {
+    let (first, second) = (key([1; 32]), key([2; 32]));
+    let mut sender = IcrcTag::agreed(KeyedBy::QueuePair);
+    let mut receiver = IcrcTag::agreed(KeyedBy::QueuePair);
+    let packet = A.send_only(7).bytes();
+    let parsed = walk(&packet);
+    assert_eq!(sender.tag(NOW, &mut packet.clone(), &parsed), Err(TagRefusal::NoKey));
+    sender.tag_with(300, &first).unwrap();
+    receiver.accept(300, &first).unwrap();
+    receiver.accept(301, &second).unwrap();
+    let (mut old, mut new) = (packet.clone(), packet.clone());
+    sender.tag(NOW, &mut old, &parsed).unwrap();
+    sender.tag_with(301, &second).unwrap();
+    sender.tag(NOW, &mut new, &parsed).unwrap();
+    assert_ne!(old, new);
+    let mut restore = |bytes: &[u8]| receiver.restore(later(3600), &mut bytes.to_vec(), &parsed);
+    assert_eq!([restore(&old), restore(&new)], [Ok(300), Ok(301)]);
+    receiver.forget(300);
+    let mut restore = |bytes: &[u8]| receiver.restore(later(3600), &mut bytes.to_vec(), &parsed);
+    assert_eq!([restore(&old), restore(&new)], [Err(TagRefusal::Forged), Ok(301)]);
 }
 
 proptest! {

@@ -55,7 +55,7 @@ fn engine(policy: Policy) -> Engine {
     let reservation = sealing.reservation_needed().unwrap();
     sealing.extend_reservation(&reservation);
     let opening = vec![OpeningSa::new(&parameters(0x1002), None).unwrap()];
-    let associations = Associations { sealing: vec![sealing], opening };
+    let associations = Associations { sealing: vec![sealing], opening, ..Associations::default() };
     Engine::new(policy, associations, Meter::new(MeterLimits::default(), 7)).unwrap()
 }
 
@@ -224,7 +224,8 @@ proptest! {
     ) {
         let (mode, own) = MODES[which];
         // A bump in the wire cannot tell a host's own ESP, or its own handshake, from ours.
-        let protocol = frame.0.get(23).copied();
+        let is_ipv6 = frame.0.get(12..14) == Some(&[0x86, 0xdd]);
+        let protocol = frame.0.get(if is_ipv6 { 20 } else { 23 }).copied();
         prop_assume!(mode == Mode::Ethernet || protocol != Some(50));
         let policy = policy(mode, own, Encapsulation::Esp);
         let mut proof = WireProof::new(&policy);

@@ -104,6 +104,7 @@ fn agree(engine: &mut Engine, peer: u8, spi: u32) {
         path: Path::to([10, peer, 0, 7].into(), 51840),
         sealing: SealingSa::new(&parameters(spi), None).unwrap(),
         opening: OpeningSa::new(&parameters(spi + 1), None).unwrap(),
+        tags: None,
     });
 }
 

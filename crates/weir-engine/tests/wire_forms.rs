@@ -139,7 +139,7 @@ proptest! {
         };
         let header = OuterHeader::new(Some(link), source, destination, 62, udp).unwrap();
         let traffic_class = Packet::new(&ethernet(&inner)).parse(Link::Ethernet).traffic_class;
-        let fields = OuterFields { traffic_class, flow: FLOW };
+        let fields = OuterFields { traffic_class, pcp: 5, flow: FLOW };
         let mut packet = Packet::new(&inner);
         packet.seal(&mut sealing, next_header::IPV4).unwrap();
         let esp = packet.bytes().to_vec();
@@ -155,6 +155,9 @@ proptest! {
         prop_assert_eq!(parsed.traffic_class, traffic_class);
         prop_assert_eq!(parsed.hop_limit, 62);
         prop_assert_eq!(parsed.link.vlan_count, u8::from(vlan_tci.is_some()));
+        if let Some(tci) = vlan_tci {
+            prop_assert_eq!(parsed.link.vlan_tci[0], tci & 0x1fff | 5 << 13);
+        }
         let mut received = Packet::new(&[packet.bytes(), &vec![0; padding]].concat());
         let parsed = received.parse(Link::Ethernet);
         prop_assert!(received.change(|frame| outer::strip_outer(frame, &parsed)));

@@ -12,6 +12,7 @@ mod rate;
 mod reading;
 mod watching;
 
+use std::fmt::Debug;
 use std::fs::File;
 use std::io::Write;
 use std::net::IpAddr;
@@ -25,12 +26,15 @@ use crate::gateways::{Gateways, Protection, Setup};
 use crate::topology::{self, Lab, Plan, Side};
 use crate::traffic::iperf::{self, Extent, TcpReport};
 use crate::wireguard::{self, Tunnel};
-use crate::{interrupt, process};
+use crate::{interrupt, openvpn, process, strongswan};
 
 /// Interleaved rounds of each pair.
 const ROUNDS: usize = 3;
 /// Seconds of one TCP run.
 const TCP_SECONDS: u32 = 5;
+/// A share near one needs many pairs: a single run here swings by a tenth.
+const SHARE_ROUNDS: usize = 11;
+const SHARE_SECONDS: u32 = 2;
 /// What the lab's benches call.
 const TOOLS: [&str; 2] = ["iperf3", "nft"];
 /// What an idle gateway may take to settle.
@@ -78,15 +82,19 @@ struct Bench {
     run: fn(&Options) -> Result<Vec<Figure>>,
 }
 
-const BENCHES: [Bench; 17] = [
+const BENCHES: [Bench; 21] = [
     Bench { names: &["seal_memory", "open_memory"], run: memory::seal_and_open },
     Bench { names: &["meter_memory_mpps", "meter_icrc_gbps"], run: memory::meter },
+    Bench { names: &["million_flows_bytes_each", "expiry_spike_us"], run: memory::flows },
     Bench { names: &["read_vs_softflowd"], run: reading::against_softflowd },
     Bench { names: &["lab_plain_gbps"], run: plain },
     Bench { names: &["lab_sealed_gbps"], run: sealed },
     Bench { names: &["lab_sealed_vs_wireguard_go"], run: sealed_against_wireguard },
     Bench { names: &["lab_sealed_1500_gbps"], run: sealed_1500 },
+    Bench { names: &["lab_sealed_vs_openvpn", "lab_sealed_1500_vs_openvpn"], run: openvpn },
+    Bench { names: &["lab_sealed_vs_libipsec", "lab_sealed_1500_vs_libipsec"], run: libipsec },
     Bench { names: &["lab_sealed_roce_kpps"], run: rate::sealed_roce },
+    Bench { names: &["lab_tagged_roce_kpps"], run: rate::tagged_roce },
     Bench { names: &["added_latency"], run: latency::added },
     Bench { names: &["capture_lossless_kpps"], run: listening::capture },
     Bench { names: &["meter_lossless_kpps"], run: listening::meter },
@@ -214,7 +222,7 @@ struct Route {
     lab: Lab,
     // Held for their drop.
     _gateways: Option<Gateways>,
-    _tunnel: Option<Tunnel>,
+    _tunnel: Option<Box<dyn Debug>>,
 }
 
 impl Route {
@@ -243,10 +251,18 @@ impl Route {
 
     fn wireguard_in(plan: Plan) -> Result<Self> {
         wireguard::program()?;
-        let plan = Plan { gateways: topology::Gateways::Routed, ..plan };
-        let lab = Lab::build(plan)?;
-        let tunnel = Tunnel::start(&lab)?;
-        Ok(Self { lab, _gateways: None, _tunnel: Some(tunnel) })
+        Self::tunnel(plan, Tunnel::start)
+    }
+
+    /// Routed gateways, and between them what `start` starts.
+    fn tunnel<T: Debug + 'static>(
+        plan: Plan,
+        start: impl FnOnce(&Lab) -> Result<T>,
+    ) -> Result<Self> {
+        process::require(&TOOLS)?;
+        let lab = Lab::build(Plan { gateways: topology::Gateways::Routed, ..plan })?;
+        let tunnel = start(&lab)?;
+        Ok(Self { lab, _gateways: None, _tunnel: Some(Box::new(tunnel)) })
     }
 
     fn tcp(&self, seconds: u32) -> Result<TcpReport> {
@@ -262,10 +278,35 @@ fn interleaved_tcp(
     ours: &Route,
     theirs: &Route,
 ) -> Result<(Samples, Samples, String)> {
-    let seconds = options.tcp_seconds();
+    interleaved_tcp_of(options, options.tcp_seconds(), ROUNDS, ours, theirs)
+}
+
+/// The throughput of `ours` as a share of that of `theirs`, pair by pair.
+fn share_of_tcp(
+    options: &Options,
+    name: &str,
+    ours: &Route,
+    theirs: &Route,
+    what: &str,
+) -> Result<Figure> {
+    let seconds = if options.quick { 1 } else { SHARE_SECONDS };
+    let (with, without, note) = interleaved_tcp_of(options, seconds, SHARE_ROUNDS, ours, theirs)?;
+    let shares = with.0.iter().zip(&without.0).map(|(with, without)| with / without).collect();
+    let rates = format!("{:.2} against {:.2} Gb/s", with.median(), without.median());
+    let figure = Figure::new(name, "share", &Samples(shares));
+    Ok(figure.noted(&format!("{what}; {rates}; {note}")))
+}
+
+fn interleaved_tcp_of(
+    options: &Options,
+    seconds: u32,
+    rounds: usize,
+    ours: &Route,
+    theirs: &Route,
+) -> Result<(Samples, Samples, String)> {
     let (mut our_samples, mut their_samples) = (Samples::default(), Samples::default());
     let (mut our_resent, mut their_resent) = (Vec::new(), Vec::new());
-    for _ in 0..options.rounds(ROUNDS) {
+    for _ in 0..options.rounds(rounds) {
         let report = theirs.tcp(seconds)?;
         their_samples.0.push(report.gbps);
         their_resent.push(report.retransmits);
@@ -304,10 +345,39 @@ fn sealed_against_wireguard(options: &Options) -> Result<Vec<Figure>> {
 }
 
 /// MTU 1500 at the hosts and on the wire.
+fn narrow() -> Plan {
+    Plan { host_mtu: 1500, wire_mtu: 1500, ..Plan::default() }
+}
+
+fn openvpn(options: &Options) -> Result<Vec<Figure>> {
+    against_tunnel(options, "openvpn", "OpenVPN", openvpn::Tunnel::start)
+}
+
+fn libipsec(options: &Options) -> Result<Vec<Figure>> {
+    against_tunnel(options, "libipsec", "strongSwan kernel-libipsec", strongswan::Tunnel::start)
+}
+
+/// One TCP stream at both MTUs beside a tunnel of others'.
+fn against_tunnel<T: Debug + 'static>(
+    options: &Options,
+    name: &str,
+    peer: &str,
+    start: fn(&Lab) -> Result<T>,
+) -> Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    for (sealed, plan) in [("lab_sealed", Plan::default()), ("lab_sealed_1500", narrow())] {
+        let tunnel = Route::tunnel(plan, start)?;
+        let weir = Route::weir_in(options, Protection::Sealed, plan)?;
+        let (ours, theirs, note) = interleaved_tcp(options, &weir, &tunnel)?;
+        let figure = Figure::new(&format!("{sealed}_vs_{name}"), "Gb/s", &ours);
+        figures.push(figure.against(peer, &theirs).noted(&note));
+    }
+    Ok(figures)
+}
+
 fn sealed_1500(options: &Options) -> Result<Vec<Figure>> {
-    let plan = Plan { host_mtu: 1500, wire_mtu: 1500, ..Plan::default() };
-    let wireguard = Route::wireguard_in(plan)?;
-    let weir = Route::weir_in(options, Protection::Sealed, plan)?;
+    let wireguard = Route::wireguard_in(narrow())?;
+    let weir = Route::weir_in(options, Protection::Sealed, narrow())?;
     let (ours, theirs, note) = interleaved_tcp(options, &weir, &wireguard)?;
     let figure = Figure::new("lab_sealed_1500_gbps", "Gb/s", &ours);
     Ok(vec![figure.against("wireguard-go", &theirs).noted(&note)])
@@ -379,7 +449,7 @@ mod tests {
         let found = |only: &str| BENCHES.iter().filter(|bench| bench.prints(only)).count();
         assert_eq!(found(""), BENCHES.len());
         assert_eq!(found("seal_memory_1400"), 1);
-        assert_eq!(found("lab_sealed"), 4);
+        assert_eq!(found("lab_sealed"), 6);
         assert_eq!(found("nothing"), 0);
     }
 

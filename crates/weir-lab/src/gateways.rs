@@ -32,6 +32,8 @@ pub enum Protection {
     BorrowedTunnel,
     /// The same in transport mode.
     BorrowedTransport,
+    /// Tag RoCE packets in the place of their ICRC; all else passes in clear.
+    Tagged,
 }
 
 /// Where the gateways' keys come from.
@@ -152,6 +154,17 @@ impl Gateways {
         serde_json::from_str(&said).context("`weir status --json` speaks JSON")
     }
 
+    /// What `weir status` says of a gateway, for people.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn status_text(&self, side: Side) -> Result<String> {
+        let mut command = Command::new(&self.program);
+        command.args(["status", NAMES[side.index()], "--run-dir"]);
+        command.arg(&self.run_folders[side.index()]);
+        Ok(process::run(&mut command, SHORT)?.stdout)
+    }
+
     /// What `weir drops` says of a gateway, for people.
     ///
     /// # Errors
@@ -231,6 +244,8 @@ fn launch(lab: &Lab, setup: &Setup, side: Side) -> Result<Running> {
 enum Keys {
     /// By the side that seals: key file and SPI.
     Files([(PathBuf, u64); 2]),
+    /// One for both, of tags.
+    Shared(PathBuf),
     /// By side: identity file and public key. What both share; more lines.
     Identities { by_side: [(PathBuf, String); 2], preshared: PathBuf },
 }
@@ -242,6 +257,11 @@ impl Keys {
         let _ = fs::remove_dir_all(&folder);
         let _ = fs::remove_dir_all(lab.folder().join("state"));
         match setup.keys {
+            KeySource::Files if setup.protection == Protection::Tagged => {
+                let file = folder.join("shared.tag");
+                preshared(&file, &setup.program)?;
+                Ok(Self::Shared(file))
+            }
             KeySource::Files => Self::generate(&folder, &setup.program),
             KeySource::Handshakes { .. } => Self::identities(&folder, &setup.program),
         }
@@ -255,10 +275,10 @@ impl Keys {
             let said = process::run(command.args(["keys", "identity"]).arg(&file), SHORT)?.stdout;
             Ok((file, said.trim().to_owned()))
         };
-        let preshared = folder.join("shared.psk");
-        let mut command = Command::new(program);
-        process::run(command.args(["keys", "preshared"]).arg(&preshared), SHORT)?;
-        Ok(Self::Identities { by_side: [identity(NAMES[0])?, identity(NAMES[1])?], preshared })
+        let by_side = [identity(NAMES[0])?, identity(NAMES[1])?];
+        let file = folder.join("shared.psk");
+        preshared(&file, program)?;
+        Ok(Self::Identities { by_side, preshared: file })
     }
 
     fn generate(folder: &Path, program: &Path) -> Result<Self> {
@@ -275,6 +295,14 @@ impl Keys {
         };
         Ok(Self::Files([of(NAMES[0])?, of(NAMES[1])?]))
     }
+}
+
+/// A secret that both gateways share.
+fn preshared(file: &Path, program: &Path) -> Result<()> {
+    fs::create_dir_all(file.parent().unwrap_or(Path::new(".")))?;
+    let mut command = Command::new(program);
+    process::run(command.args(["keys", "preshared"]).arg(file), SHORT)?;
+    Ok(())
 }
 
 /// Where a gateway keeps its control socket and its locks: two gateways of a lab share one machine,
@@ -316,12 +344,19 @@ fn configuration(lab: &Lab, side: Side, setup: &Setup, keys: Option<&Keys>) -> S
 fn peer(side: Side, setup: &Setup, keys: &Keys) -> String {
     let other = side.other().index();
     let protection = setup.protection;
+    let hosts = format!("protects = [\"{}/32\", \"{}/128\"]\n", HOST_V4[other], HOST_V6[other]);
     let place = match protection {
-        Protection::BorrowedTunnel | Protection::BorrowedTransport => {
-            let tunnel = protection == Protection::BorrowedTunnel;
-            let mode = if tunnel { "tunnel" } else { "transport" };
-            let (v4, v6) = (HOST_V4[other], HOST_V6[other]);
-            format!("mode = \"{mode}\"\nprotects = [\"{v4}/32\", \"{v6}/128\"]\n")
+        Protection::BorrowedTunnel => format!("mode = \"tunnel\"\n{hosts}"),
+        Protection::BorrowedTransport => format!("mode = \"transport\"\n{hosts}"),
+        Protection::Tagged => {
+            let tag = match keys {
+                Keys::Shared(file) => format!("key_file = \"{}\", ", file.display()),
+                _ => String::new(),
+            };
+            format!(
+                "mode = \"icrc-tag\"\nweaker_than_esp = true\ntag = {{ {tag}other = \"clear\" }}\n\
+                 {hosts}"
+            )
         }
         Protection::Plain | Protection::Sealed => format!(
             "endpoint = \"{}\"\nmode = \"ethernet\"\nprotects = \"everything\"\n",
@@ -329,6 +364,7 @@ fn peer(side: Side, setup: &Setup, keys: &Keys) -> String {
         ),
     };
     let keys = match (keys, &setup.keys) {
+        (Keys::Shared(_), _) => String::new(),
         (Keys::Files(by_sender), _) => {
             let association = |sender: Side| {
                 let (file, spi) = &by_sender[sender.index()];

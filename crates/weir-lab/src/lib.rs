@@ -25,6 +25,9 @@ pub mod traffic;
 pub mod gateways;
 
 pub mod vm;
+
+pub mod openvpn;
+pub mod strongswan;
 pub mod wireguard;
 
 pub mod bench;

@@ -71,6 +71,12 @@ struct {
 	__uint(max_entries, 4096);
 } events SEC(".maps");
 
+// Heads of carried frames.
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} heads SEC(".maps");
+
 struct opcode_counts {
 	__u64 packets[256];
 };
@@ -356,8 +362,9 @@ static __always_inline void note_remote_key(struct weir_slot *slot, __u32 key)
 		slot->remote_key_count = known + 1;
 }
 
-static __always_inline __u32 count_request(struct __sk_buff *skb, struct weir_slot *slot,
-					   struct packet *p, __u32 *expected)
+// The number of a request; an event where it was not the next one.
+static __always_inline __u32 follow_request(struct __sk_buff *skb, struct weir_slot *slot,
+					    struct packet *p, __u32 *expected)
 {
 	__u32 key_offset = WEIR_OPCODE_KEY_OFFSET(p->word), psns = 1, mtu = slot->path_mtu;
 	__u8 key_and_length[8];
@@ -381,11 +388,23 @@ static __always_inline __u32 count_request(struct __sk_buff *skb, struct weir_sl
 	// How many numbers the READ took, the gateway may know better; it says where they go on.
 	if (!is_exact)
 		slot->request_next = 0;
-	if (unexpected || !is_exact)
-		return WEIR_EVENT_REQUEST_PSN;
-	if (p->word & WEIR_OPCODE_ENDS_MESSAGE)
-		__sync_fetch_and_add(&slot->messages, 1);
-	return 0;
+	return unexpected || !is_exact ? WEIR_EVENT_REQUEST_PSN : 0;
+}
+
+// Follows the numbers of a flow, before it is carried too: the first packet carried may be one
+// that is sent again.
+static __always_inline __u32 follow_numbers(struct __sk_buff *skb, struct weir_slot *slot,
+					    struct packet *p, __u32 *expected)
+{
+	__u32 kinds = 0;
+
+	if (p->key.kind == WEIR_PORTS)
+		return 0;
+	if (p->word & WEIR_OPCODE_REQUEST)
+		kinds = follow_request(skb, slot, p, expected);
+	if (p->word & WEIR_OPCODE_RESPONSE && follow(&slot->response_next, p->psn, 1, expected))
+		kinds |= WEIR_EVENT_RESPONSE_PSN;
+	return kinds;
 }
 
 static __always_inline __u32 count_syndrome(struct __sk_buff *skb, struct weir_slot *slot,
@@ -410,9 +429,9 @@ static __always_inline __u32 count_syndrome(struct __sk_buff *skb, struct weir_s
 }
 
 static __always_inline __u32 count_rdma(struct __sk_buff *skb, struct weir_slot *slot,
-					struct packet *p, __u32 *expected)
+					struct packet *p, __u32 kinds)
 {
-	__u32 class = WEIR_OPCODE_CLASS(p->word), zero = 0, kinds = 0;
+	__u32 class = WEIR_OPCODE_CLASS(p->word), zero = 0;
 	struct opcode_counts *counts = bpf_map_lookup_elem(&opcodes, &zero);
 
 	if (counts)
@@ -441,12 +460,8 @@ static __always_inline __u32 count_rdma(struct __sk_buff *skb, struct weir_slot 
 		kinds |= WEIR_EVENT_PATH_MTU;
 	if (p->word & WEIR_OPCODE_SYNDROME)
 		kinds |= count_syndrome(skb, slot, p);
-	if (p->word & WEIR_OPCODE_REQUEST)
-		kinds |= count_request(skb, slot, p, expected);
-	else if (p->word & WEIR_OPCODE_ENDS_MESSAGE)
+	if (p->word & WEIR_OPCODE_ENDS_MESSAGE && !(kinds & WEIR_EVENT_REQUEST_PSN))
 		__sync_fetch_and_add(&slot->messages, 1);
-	if (p->word & WEIR_OPCODE_RESPONSE && follow(&slot->response_next, p->psn, 1, expected))
-		kinds |= WEIR_EVENT_RESPONSE_PSN;
 	return kinds;
 }
 
@@ -478,16 +493,42 @@ static __always_inline void report(struct __sk_buff *skb, struct weir_control *s
 	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
 }
 
-static __always_inline __u32 count_packet(struct __sk_buff *skb, struct weir_slot *slot,
-					  struct packet *p, __u64 now, __u32 *expected)
+// Keeps the frame's beginning, as somebody who looks at it later would have seen it arrive.
+static __always_inline void keep_head(struct __sk_buff *skb, struct weir_control *state,
+				      struct packet *p, __u64 now)
 {
-	__u32 gso = skb->gso_size, kinds = 0;
+	struct weir_head *head = bpf_ringbuf_reserve(&heads, sizeof(*head), 0);
+	__u32 len = skb->len;
+
+	if (!head) {
+		__sync_fetch_and_add(&state->heads_lost, 1);
+		return;
+	}
+	if (len > WEIR_HEAD_BYTES)
+		len = WEIR_HEAD_BYTES;
+	head->now_ns = now;
+	head->wire_len = p->wire_len;
+	head->captured_len = len;
+	head->vlan_protocol = skb->vlan_present ? bpf_ntohs(skb->vlan_proto) : 0;
+	head->vlan_tci = skb->vlan_tci;
+	head->side = p->key.side;
+	if (len < ETH_HLEN || bpf_skb_load_bytes(skb, 0, head->bytes, len)) {
+		bpf_ringbuf_discard(head, BPF_RB_NO_WAKEUP);
+		__sync_fetch_and_add(&state->heads_lost, 1);
+		return;
+	}
+	bpf_ringbuf_submit(head, BPF_RB_NO_WAKEUP);
+}
+
+static __always_inline __u32 count_packet(struct __sk_buff *skb, struct weir_slot *slot,
+					  struct packet *p, __u32 kinds)
+{
+	__u32 gso = skb->gso_size;
 
 	if (gso) {
 		__u32 payload = p->end - p->payload_offset;
 		p->segments = payload ? (payload - 1) / gso + 1 : 1;
 	}
-	slot->last_ns = now;
 	slot->traffic_class = p->traffic_class;
 	__sync_fetch_and_add(&slot->frames, 1);
 	__sync_fetch_and_add(&slot->packets, p->segments);
@@ -495,7 +536,7 @@ static __always_inline __u32 count_packet(struct __sk_buff *skb, struct weir_slo
 	if ((p->traffic_class & 3) == 3)
 		__sync_fetch_and_add(&slot->ecn_marked, p->segments);
 	if (p->key.kind != WEIR_PORTS)
-		return count_rdma(skb, slot, p, expected);
+		return count_rdma(skb, slot, p, kinds);
 	if (p->key.protocol == IPPROTO_TCP) {
 		if (p->tcp_flags & ~slot->tcp_flags)
 			__sync_fetch_and_or(&slot->tcp_flags, p->tcp_flags);
@@ -503,6 +544,21 @@ static __always_inline __u32 count_packet(struct __sk_buff *skb, struct weir_slo
 			kinds |= WEIR_EVENT_TCP_CONTROL;
 	}
 	return kinds;
+}
+
+// Lets the gateway's socket have a frame; its number among those of its port.
+static __always_inline __u64 admit(struct weir_control *state, __u32 side)
+{
+	return __sync_fetch_and_add(&state->admitted[side].frames, 1) + 1;
+}
+
+// Whether the flow's frames may overtake none any more. A frame that is let up is numbered after
+// all that came before it, so the one that finds the slot first (WEIR_NONE) is let up too: earlier
+// ones may have looked when the flow was not in the table yet.
+static __always_inline int may_change_over(struct weir_slot *slot, struct weir_control *state,
+					   __u32 side)
+{
+	return slot->last_admitted <= *(volatile __u64 *)&state->departed[side];
 }
 
 // On the gateway's receiving sockets: zero takes the frame from the gateway.
@@ -513,35 +569,44 @@ int weir_fast_filter(struct __sk_buff *skb)
 	struct weir_control *state;
 	struct weir_slot *slot;
 	struct token *token;
-	__u32 zero = 0, number, kinds, expected = 0, *found;
+	__u32 zero = 0, side = skb->ifindex == wire_index, number, kinds, expected = 0, *found;
 	__u64 now;
 
 	state = bpf_map_lookup_elem(&control, &zero);
-	if (!state || !state->epoch || !parse(skb, &p))
+	if (!state)
 		return RECEIVE_WHOLE;
+	if (!state->epoch || !parse(skb, &p))
+		goto slow;
 	found = bpf_map_lookup_elem(&flows, &p.key);
 	if (!found)
-		return RECEIVE_WHOLE;
+		goto slow;
 	number = *found;
 	slot = bpf_map_lookup_elem(&slots, &number);
 	token = bpf_map_lookup_elem(&tokens, &zero);
 	now = bpf_ktime_get_ns();
 	if (!slot || !token || slot->epoch != state->epoch ||
 	    (__s64)(now - state->lease_ns) > (__s64)WEIR_LEASE_NS)
-		return RECEIVE_WHOLE;
+		goto slow;
+	slot->last_ns = now;
+	kinds = follow_numbers(skb, slot, &p, &expected);
 	if (!slot->is_fast) {
-		if (slot->slow_last_ns >= state->quiet_ns[p.key.side & 1]) {
-			slot->slow_last_ns = now;
+		if (!may_change_over(slot, state, side)) {
+			slot->last_admitted = admit(state, side);
 			return RECEIVE_WHOLE;
 		}
 		slot->is_fast = 1;
 	}
-	kinds = count_packet(skb, slot, &p, now, &expected);
+	kinds = count_packet(skb, slot, &p, kinds);
 	if (kinds)
 		report(skb, state, &p, number, now, kinds, expected);
+	if (state->wants_heads)
+		keep_head(skb, state, &p, now);
 	token->ifindex = skb->ifindex;
 	token->len = skb->len;
 	return RECEIVE_NOTHING;
+slow:
+	admit(state, side);
+	return RECEIVE_WHOLE;
 }
 
 #endif

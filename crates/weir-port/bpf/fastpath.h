@@ -12,6 +12,7 @@
 #define WEIR_NAK_CAUSES 6
 #define WEIR_REMOTE_KEYS 4
 #define WEIR_EVENT_BYTES 160
+#define WEIR_HEAD_BYTES 384
 
 // One direction of a flow. Numbers in host byte order.
 struct weir_key {
@@ -49,7 +50,9 @@ struct weir_slot {
 	__u32 source_port;
 	// Set here, once: from then on the flow's frames are carried.
 	__u32 is_fast;
-	__u64 slow_last_ns;
+	// Before that: the number of its latest frame among those its port let up to the gateway;
+	// WEIR_NONE while none of its frames has met the slot.
+	__u64 last_admitted;
 
 	__u64 last_ns;
 	__u64 frames;
@@ -79,17 +82,29 @@ struct weir_slot {
 };
 
 #define WEIR_STARTED (1u << 31)
+#define WEIR_NONE (~0ULL)
 
-// Written by the gateway, but for the last.
+// On a cache line of its own: every frame on the slow path changes it.
+struct weir_count {
+	__u64 frames;
+	__u64 apart[7];
+};
+
 struct weir_control {
-	// Frames are carried until WEIR_LEASE_NS after this (CLOCK_MONOTONIC).
+	// Written by the gateway. Frames are carried until WEIR_LEASE_NS after this (CLOCK_MONOTONIC).
 	__u64 lease_ns;
-	// By side: whatever came before has left.
-	__u64 quiet_ns[2];
+	// By side: of the frames admitted, this many have left, the first to the last of them.
+	__u64 departed[2];
 	// Slots of another epoch are void; zero: all are.
 	__u32 epoch;
-	__u32 zero;
+	// Not zero: the head of every carried frame is wanted.
+	__u32 wants_heads;
+	// Written here.
 	__u64 events_lost;
+	__u64 heads_lost;
+	__u64 apart[2];
+	// By side: frames let up to the gateway's socket.
+	struct weir_count admitted[2];
 };
 
 #define WEIR_LEASE_NS 1000000000ULL
@@ -105,6 +120,18 @@ struct weir_event {
 	__u32 segments;
 	__u32 captured_len;
 	__u8 bytes[WEIR_EVENT_BYTES];
+};
+
+// The beginning of a carried frame, for the evidence.
+struct weir_head {
+	__u64 now_ns;
+	__u32 wire_len;
+	__u32 captured_len;
+	// The VLAN tag that `bytes` lacks; no tag: protocol zero.
+	__u16 vlan_protocol;
+	__u16 vlan_tci;
+	__u32 side;
+	__u8 bytes[WEIR_HEAD_BYTES];
 };
 
 enum weir_event_kind {

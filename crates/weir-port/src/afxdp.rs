@@ -33,12 +33,12 @@ use crate::port::{BATCH, Outgoing, Port, PortCounters, Transmitted};
 use crate::room::{HEADROOM, TAILROOM};
 use crate::sys::socket::Socket;
 use rings::{CompletionRing, FillRing, ReceiveRing, Received, TransmitRing};
-use umem::{CHUNK_LEN, Chunk, Umem};
+use umem::{CHUNK_LENS, Chunk, Umem};
 
 /// Buffers that the kernel takes for one packet (MAX_SKB_FRAGS and the first).
 const BUFFERS_MAX: usize = 17;
 /// A packet of several buffers is put together here.
-const LINEAR_LEN: usize = HEADROOM + BUFFERS_MAX * CHUNK_LEN + TAILROOM;
+const LINEAR_LEN: usize = HEADROOM + BUFFERS_MAX * CHUNK_LENS[1] + TAILROOM;
 /// Times the kernel is asked to send what waits, 32 packets each, before that is left for later.
 const KICKS_MAX: usize = 64;
 
@@ -62,7 +62,9 @@ pub struct XdpPort {
     socket: Socket,
     umem: Umem,
     /// Holds the XDP program on the interface.
-    _program: open::Program,
+    program: Option<open::Program>,
+    /// Holds its promiscuity.
+    _listening: Option<Socket>,
 }
 
 impl Port for XdpPort {
@@ -148,6 +150,20 @@ impl Port for XdpPort {
     }
 }
 
+impl XdpPort {
+    /// Takes no more frames off the interface, which are the kernel's from now on; what already
+    /// waits in the ring can still be received, so that afterwards the counters are complete.
+    pub fn stop_receiving(&mut self) {
+        self.program = None;
+    }
+
+    /// What the socket has to complain of since it was last asked: above all `ENETDOWN` when its
+    /// interface went down or away. Polling reports readiness until this is asked.
+    pub fn take_error(&mut self) -> Option<io::Error> {
+        self.socket.take_error()
+    }
+}
+
 /// Why a frame was not queued.
 enum Refused {
     QueueFull,
@@ -158,7 +174,7 @@ impl XdpPort {
     /// Copies a frame into chunks and queues these; its length.
     fn queue(&mut self, frame: &Outgoing<'_>) -> Result<usize, Refused> {
         let len: usize = frame.parts.iter().map(|part| part.len()).sum();
-        let buffers = len.div_ceil(CHUNK_LEN);
+        let buffers = len.div_ceil(self.umem.layout().chunk_len);
         if frame.offload.segmentation.is_some() || buffers > BUFFERS_MAX || len == 0 {
             return Err(Refused::TooLarge);
         }
@@ -186,16 +202,17 @@ impl XdpPort {
     fn copy_in(&mut self, parts: &[IoSlice<'_>], buffers: usize) {
         let mut parts = parts.iter().map(|part| &part[..]);
         let mut part: &[u8] = &[];
+        let chunk_len = self.umem.layout().chunk_len;
         for number in 1..=buffers {
             let mut chunk = self.free.pop().expect("counted before");
             let bytes = self.umem.bytes(&mut chunk);
             let mut filled = 0;
-            while filled < CHUNK_LEN {
+            while filled < chunk_len {
                 if part.is_empty() {
                     let Some(next) = parts.next() else { break };
                     part = next;
                 }
-                let count = part.len().min(CHUNK_LEN - filled);
+                let count = part.len().min(chunk_len - filled);
                 let (now, later) = part.split_at(count);
                 bytes[filled..filled + count].copy_from_slice(now);
                 filled += count;
@@ -227,8 +244,9 @@ fn frame_of<'b>(
 ) -> Option<Frame<'b>> {
     let len: usize = packet.iter().map(|buffer| buffer.len).sum();
     let meta = Meta { time, original_len: len as u32, ..Meta::default() };
+    let chunk_len = umem.layout().chunk_len;
     let roomy = |buffer: &Received| {
-        buffer.start >= HEADROOM && buffer.start + buffer.len + TAILROOM <= CHUNK_LEN
+        buffer.start >= HEADROOM && buffer.start + buffer.len + TAILROOM <= chunk_len
     };
     if packet.len() == 1 && packet.iter().all(roomy) {
         let Received { chunk, start, len, .. } = packet.first_mut()?;

@@ -20,16 +20,21 @@ use std::sync::atomic::Ordering;
 use aya::maps::{HashMap, Map, MapData, MapError, PerCpuArray, RingBuf};
 use aya::programs::{ProgramError, SocketFilter};
 use aya::{Ebpf, EbpfLoader};
-use weir_wire::fastpath::{Control, Event, Key, LEASE_NS, Slot};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use weir_wire::fastpath::{Control, Count, Event, Head, Key, LEASE_NS, NONE, Slot};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::guard::{GuardError, take_map};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::program::test_run;
 use crate::sys::shared_map::SharedMap;
+use crate::sys::urgent::Urgent;
 
 /// Bytes of events that may wait: 1,200 of them. A power of two of pages.
 const EVENTS_BYTES: u32 = 256 * 1024;
+/// Bytes of heads that may wait: 20,000 of them, which is 20 ms of a million frames a second. It is
+/// the kernel's memory, all of it at once. A power of two of pages.
+const HEADS_BYTES: u32 = 8 << 20;
 /// Heartbeats come in time if they are no farther apart.
 const HEARTBEAT_NS_MAX: u64 = LEASE_NS / 2;
 const FILTER: &str = "weir_fast_filter";
@@ -52,6 +57,7 @@ pub struct FastPath {
     slots: SharedMap,
     control: SharedMap,
     events: RingBuf<MapData>,
+    heads: RingBuf<MapData>,
     opcodes: PerCpuArray<MapData, [u64; 256]>,
     flows_max: u32,
 }
@@ -69,7 +75,8 @@ impl FastPathOptions {
             .override_global("opcode_words", &self.opcode_words, true)
             .map_max_entries("flows", self.flows_max)
             .map_max_entries("slots", self.flows_max)
-            .map_max_entries("events", EVENTS_BYTES);
+            .map_max_entries("events", EVENTS_BYTES)
+            .map_max_entries("heads", HEADS_BYTES);
     }
 }
 
@@ -89,10 +96,11 @@ impl FastPath {
         let control = shared(&control, 1, size_of::<Control>())?;
         let flows = HashMap::try_from(take_map(&mut object, "flows")?)?;
         let events = RingBuf::try_from(take_map(&mut object, "events")?)?;
+        let heads = RingBuf::try_from(take_map(&mut object, "heads")?)?;
         let opcodes = PerCpuArray::try_from(take_map(&mut object, "opcodes")?)?;
         filter(&mut object)?.load().map_err(GuardError::FastPath)?;
         let flows_max = options.flows_max;
-        Ok(Self { object, flows, slots, control, events, opcodes, flows_max })
+        Ok(Self { object, flows, slots, control, events, heads, opcodes, flows_max })
     }
 
     /// A fast path without ports, to try frames on ([`FastPath::trial`]).
@@ -133,18 +141,16 @@ impl FastPath {
         Ok(test_run(filter, &bytes)? == 0)
     }
 
-    /// Has the kernel carry `key` as slot `number`, once its last packet on the slow path has left.
+    /// Has the kernel carry `key` as slot `number`, once its last frame on the slow path has left
+    /// ([`FastPath::set_departed`]).
     ///
     /// # Errors
     /// The kernel's table is full, or out of memory.
     pub fn insert(&mut self, key: &Key, number: u32, slot: &Slot) -> Result<(), GuardError> {
         let mut slot = *slot;
-        slot.is_fast = 0;
+        (slot.is_fast, slot.last_admitted, slot.last_ns) = (0, NONE, monotonic_ns());
         self.slots.write(number as usize, &slot);
         self.flows.insert(as_array(key), number, 0)?;
-        // Whatever passed before it was in the table has passed now.
-        let place = offset_of!(Slot, slow_last_ns);
-        self.slots.word_u64(number as usize, place).store(monotonic_ns(), Ordering::Release);
         Ok(())
     }
 
@@ -190,14 +196,19 @@ impl FastPath {
     /// meanwhile, nothing is said and the answer is false: make all slots void first.
     #[must_use]
     pub fn heartbeat(&self) -> bool {
-        let now = monotonic_ns();
+        let is_late = self.is_late();
+        if !is_late {
+            let lease = self.control.word_u64(0, offset_of!(Control, lease_ns));
+            lease.store(monotonic_ns(), Ordering::SeqCst);
+        }
+        !is_late
+    }
+
+    /// Whether the latest heartbeat is so old that the kernel may have stopped carrying.
+    pub fn is_late(&self) -> bool {
         let lease = self.control.word_u64(0, offset_of!(Control, lease_ns));
         let last = lease.load(Ordering::Relaxed);
-        if last != 0 && now.saturating_sub(last) > HEARTBEAT_NS_MAX {
-            return false;
-        }
-        lease.store(now, Ordering::SeqCst);
-        true
+        last != 0 && monotonic_ns().saturating_sub(last) > HEARTBEAT_NS_MAX
     }
 
     /// Lets the next heartbeat be the first: no slot is valid, so a late one does no harm.
@@ -205,10 +216,18 @@ impl FastPath {
         self.control.word_u64(0, offset_of!(Control, lease_ns)).store(0, Ordering::SeqCst);
     }
 
-    /// Says that what `side` (0 host, 1 wire) received before `time_ns` has left.
-    pub fn set_quiet(&self, side: usize, time_ns: u64) {
-        let place = offset_of!(Control, quiet_ns) + 8 * side.min(1);
-        self.control.word_u64(0, place).store(time_ns, Ordering::SeqCst);
+    /// Frames that the kernel let up to the socket of `side` (0 host, 1 wire), since its filter was
+    /// attached. Each of them is received or lost there, later.
+    pub fn admitted(&self, side: usize) -> u64 {
+        let place = offset_of!(Control, admitted) + size_of::<Count>() * side.min(1);
+        self.control.word_u64(0, place).load(Ordering::SeqCst)
+    }
+
+    /// Says that of the frames admitted at `side` the first `frames` have left, so that none of
+    /// them can be overtaken.
+    pub fn set_departed(&self, side: usize, frames: u64) {
+        let place = offset_of!(Control, departed) + 8 * side.min(1);
+        self.control.word_u64(0, place).store(frames, Ordering::SeqCst);
     }
 
     /// The next event that waits.
@@ -227,6 +246,31 @@ impl FastPath {
         self.control.word_u64(0, place).load(Ordering::Relaxed)
     }
 
+    /// Whether [`FastPath::take_heads`] gets the head of every frame that is carried from now on.
+    pub fn want_heads(&self, wants: bool) {
+        let place = self.control.word_u32(0, offset_of!(Control, wants_heads));
+        place.store(wants.into(), Ordering::Relaxed);
+    }
+
+    /// Hands over the heads that wait, at most `max`; returns how many those were.
+    pub fn take_heads(&mut self, max: usize, mut take: impl FnMut(&Head)) -> usize {
+        let mut taken = 0;
+        while taken < max {
+            let Some(item) = self.heads.next() else { break };
+            if let Ok((head, _)) = Head::ref_from_prefix(&item) {
+                take(head);
+            }
+            taken += 1;
+        }
+        taken
+    }
+
+    /// Heads that found no room.
+    pub fn heads_lost(&self) -> u64 {
+        let place = offset_of!(Control, heads_lost);
+        self.control.word_u64(0, place).load(Ordering::Relaxed)
+    }
+
     /// Packets carried, by opcode byte.
     ///
     /// # Errors
@@ -240,6 +284,30 @@ impl FastPath {
         }
         Ok(sums)
     }
+}
+
+/// Runs `visit` on every processor that this thread may run on, and returns to where it was.
+///
+/// A processor that runs this thread has finished the frame that it was taking from port to port:
+/// softirqs are not preempted by threads. A system call in `visit` that lets go of a lock taken
+/// against softirqs makes it work off those that wait.
+pub fn on_every_processor(mut visit: impl FnMut()) {
+    let Ok(home) = sched_getaffinity(None) else { return };
+    // Frames wait meanwhile: not behind whoever else wants that processor.
+    let _urgent = Urgent::begin();
+    let mut all = CpuSet::new();
+    (0..CpuSet::MAX_CPU).for_each(|processor| all.set(processor));
+    // The kernel leaves those that are there, and that its cpuset allows.
+    let _refused = sched_setaffinity(None, &all);
+    let allowed = sched_getaffinity(None).unwrap_or(home);
+    for processor in (0..CpuSet::MAX_CPU).filter(|at| allowed.is_set(*at)) {
+        let mut one = CpuSet::new();
+        one.set(processor);
+        if sched_setaffinity(None, &one).is_ok() {
+            visit();
+        }
+    }
+    let _refused = sched_setaffinity(None, &home);
 }
 
 /// The clock of slots and events: CLOCK_MONOTONIC, nanoseconds.

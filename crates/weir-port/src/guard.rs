@@ -19,6 +19,7 @@ use aya::{Ebpf, EbpfError, EbpfLoader};
 
 use crate::fastpath::{FastPath, FastPathOptions};
 use crate::interface::Interface;
+use crate::rule::KernelRule;
 use crate::sys::clock::monotonic_ns;
 
 pub(crate) static OBJECT: &[u8] =
@@ -190,6 +191,17 @@ impl Guard {
     /// The kernel's map cannot be read.
     pub fn counters(&self) -> Result<GuardCounters, GuardError> {
         Ok(GuardCounters { host: self.port_counters(0)?, wire: self.port_counters(KINDS)? })
+    }
+
+    /// Whether `interface` has a guard in both directions, whoever attached it, in the calling
+    /// thread's network namespace. One with [`GuardMode::OpenOnFailure`] counts.
+    ///
+    /// # Errors
+    /// [`GuardError::Interface`] when it is gone or the kernel does not answer.
+    pub fn is_attached(interface: &str) -> Result<bool, GuardError> {
+        let rules =
+            KernelRule::all(interface).map_err(|source| interface_error(interface, source))?;
+        Ok(SIDES.iter().all(|(_, name)| rules.iter().any(|rule| rule.program == *name)))
     }
 
     /// Opens the two ports to the kernel's stack again, whoever attached the guard.

@@ -92,28 +92,12 @@ impl Interface {
         })
     }
 
-    /// Whether it is switched on by the administrator.
-    ///
-    /// # Errors
-    /// It is gone.
-    pub fn is_up(&self) -> io::Result<bool> {
-        Ok(i32::from(self.flags()?) & libc::IFF_UP != 0)
-    }
-
     /// Whether it is switched on and its link works.
     ///
     /// # Errors
     /// It is gone.
     pub fn is_running(&self) -> io::Result<bool> {
         Ok(i32::from(self.flags()?) & libc::IFF_RUNNING != 0)
-    }
-
-    /// Whether it takes frames for every address.
-    ///
-    /// # Errors
-    /// It is gone.
-    pub fn is_promiscuous(&self) -> io::Result<bool> {
-        Ok(i32::from(self.flags()?) & libc::IFF_PROMISC != 0)
     }
 
     /// Switches it on.
@@ -123,15 +107,6 @@ impl Interface {
     pub fn set_up(&self) -> io::Result<()> {
         let flags = self.flags()?;
         self.tell(SIOCSIFFLAGS, |request| request.with_u16(flags | libc::IFF_UP as u16))
-    }
-
-    /// Switches it off.
-    ///
-    /// # Errors
-    /// Privilege is missing.
-    pub fn set_down(&self) -> io::Result<()> {
-        let flags = self.flags()?;
-        self.tell(SIOCSIFFLAGS, |request| request.with_u16(flags & !(libc::IFF_UP as u16)))
     }
 
     /// Sets how many frames its queue holds towards the device.
@@ -179,11 +154,28 @@ impl Interface {
     /// # Errors
     /// The setting exists but cannot be written.
     pub fn quiet_ipv6(&self) -> io::Result<()> {
-        let path = format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", self.name);
+        let path = self.ipv6_path();
         if !Path::new(&path).exists() {
             return Ok(());
         }
         fs::write(path, "1")
+    }
+
+    /// The setting that [`Interface::quiet_ipv6`] changes; `None` where there is no IPv6.
+    pub fn ipv6_setting(&self) -> Option<String> {
+        fs::read_to_string(self.ipv6_path()).ok().map(|text| text.trim().to_owned())
+    }
+
+    /// Sets it as [`Interface::ipv6_setting`] told it. Addresses that it took do not come back.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn set_ipv6(&self, setting: &str) -> io::Result<()> {
+        fs::write(self.ipv6_path(), setting)
+    }
+
+    fn ipv6_path(&self) -> String {
+        format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", self.name)
     }
 
     fn flags(&self) -> io::Result<u16> {

@@ -56,11 +56,6 @@ impl MemoryPort {
     pub fn push(&mut self, bytes: &[u8], meta: Meta) {
         queue(&self.incoming).push_back((bytes.to_vec(), meta));
     }
-
-    /// Takes the frames that this end transmitted and the other end has not received.
-    pub fn take_sent(&mut self) -> Vec<StoredFrame> {
-        queue(&self.outgoing).drain(..).collect()
-    }
 }
 
 /// A queue survives the panic of whoever held it: its frames are whole.

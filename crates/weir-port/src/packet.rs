@@ -20,8 +20,8 @@ mod open;
 pub use filter::{FilterError, KernelFilter};
 pub use frame_filter::FrameFilter;
 pub use listener::{ListenOptions, PacketListener, RETIRE_AFTER_MS};
-pub(crate) use open::Opening;
 pub use open::{Fanout, FanoutMode, OpenError, PacketOptions};
+pub(crate) use open::{Opening, hear_all_addresses};
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -108,12 +108,13 @@ impl Port for PacketPort {
         done
     }
 
+    fn lost_on_arrival(&mut self) -> u64 {
+        let _unreadable = self.read_losses();
+        self.counters.lost_ring_full + self.counters.lost_truncated
+    }
+
     fn counters(&mut self) -> PortCounters {
-        if let Ok([_, drops]) =
-            self.receiver.option::<[u32; 2]>(open::SOL_PACKET, PACKET_STATISTICS)
-        {
-            self.counters.lost_ring_full += u64::from(drops);
-        }
+        let _unreadable = self.read_losses();
         if let Ok(link) = LinkCounters::read(&mut self.netlink, self.index) {
             let since = link.since(&self.at_open);
             let silent_sends = since.tx_dropped.saturating_sub(self.refused_by_device);
@@ -125,12 +126,30 @@ impl Port for PacketPort {
     fn poll_fd(&self) -> Option<RawFd> {
         Some(self.receiver.fd())
     }
+
+    fn arrived_frames(&mut self) -> Option<u64> {
+        self.read_losses().ok()?;
+        let PortCounters { received_frames, lost_ring_full, lost_truncated, .. } = self.counters;
+        Some(received_frames + lost_ring_full + lost_truncated)
+    }
+
+    /// A frame is charged to its socket until it is freed, or taken by who it is for.
+    fn unsent_bytes(&self) -> Option<u64> {
+        let sockets = [&self.direct, &self.queued];
+        sockets.iter().map(|socket| socket.unsent_bytes().ok()).sum()
+    }
 }
 
 /// Reading it sets the kernel's counts to zero.
 const PACKET_STATISTICS: i32 = 6;
 
 impl PacketPort {
+    /// What the port itself counted; unlike [`Port::counters`] it does not ask the kernel for its
+    /// losses.
+    pub fn counts(&self) -> &PortCounters {
+        &self.counters
+    }
+
     /// Lets nothing more into the ring; what already waits there can still be received, so that
     /// afterwards the counters are complete.
     ///
@@ -140,7 +159,9 @@ impl PacketPort {
         KernelFilter::nothing().attach(&self.receiver)
     }
 
-    /// Lets the fast path take its flows' frames before they reach the ring.
+    /// Lets the fast path take its flows' frames before they reach the ring. For its counts to be
+    /// exact the port is opened with [`KernelFilter::nothing`], so that this filter has seen every
+    /// frame that was received.
     ///
     /// # Errors
     /// The kernel refuses the filter.
@@ -152,8 +173,13 @@ impl PacketPort {
     /// What the socket has to complain of since it was last asked: above all `ENETDOWN` when its
     /// interface went down or away. Polling reports readiness until this is asked.
     pub fn take_error(&mut self) -> Option<io::Error> {
-        let error = self.receiver.option::<i32>(libc::SOL_SOCKET, libc::SO_ERROR).ok()?;
-        (error != 0).then(|| io::Error::from_raw_os_error(error))
+        self.receiver.take_error()
+    }
+
+    fn read_losses(&mut self) -> io::Result<()> {
+        let [_, drops]: [u32; 2] = self.receiver.option(open::SOL_PACKET, PACKET_STATISTICS)?;
+        self.counters.lost_ring_full += u64::from(drops);
+        Ok(())
     }
 
     fn transmit_batch(&mut self, frames: &[Outgoing<'_>]) -> u64 {

@@ -77,6 +77,26 @@ pub trait Port {
     /// Totals, read from the kernel where they live there.
     fn counters(&mut self) -> PortCounters;
 
+    /// Frames lost before they could be handed over, for want of room in memory of ours: cheap
+    /// enough to ask often.
+    fn lost_on_arrival(&mut self) -> u64 {
+        let counters = self.counters();
+        counters.lost_ring_full + counters.lost_truncated
+    }
+
     /// What to poll for readability; `None` for files and memory.
     fn poll_fd(&self) -> Option<RawFd>;
+
+    /// Frames that came to the receiver since it was opened: those that `receive` has taken, and
+    /// those that the kernel had no room for. `None`: this port cannot tell.
+    fn arrived_frames(&mut self) -> Option<u64> {
+        None
+    }
+
+    /// Bytes of memory of transmitted frames that somebody below still holds: a queue, the device,
+    /// a processor that has not come to them. Zero: whatever is sent next by whatever way cannot
+    /// overtake them. `None`: this port cannot tell.
+    fn unsent_bytes(&self) -> Option<u64> {
+        None
+    }
 }

@@ -13,3 +13,4 @@ pub(crate) mod send;
 pub(crate) mod shared_map;
 pub(crate) mod socket;
 pub(crate) mod tun;
+pub(crate) mod urgent;

@@ -114,7 +114,9 @@ fn partial_checksum_is_completed_before_the_kernel_bypass_sends_it() {
 
 #[test]
 fn unusable_options_are_refused_with_a_reason() {
-    let options = XdpOptions { chunks: 1000, ..XdpOptions::default() };
+    let ethertypes = vec![0x8915, 0x8914, 0x0800, 0x86dd, 0x0806];
+    let selection = Selection::Some { ethertypes, udp_ports: vec![], tcp_ports: vec![] };
+    let options = XdpOptions { selection, ..XdpOptions::default() };
     let error = XdpPort::open("lo", &options).unwrap_err();
-    assert!(error.to_string().contains("power of two"), "{error}");
+    assert!(error.to_string().contains("4 are possible"), "{error}");
 }

@@ -50,7 +50,10 @@ fn closed_guard_stops_the_kernel_and_lets_the_gateway_receive_and_send() {
     send(&mut port, &bytes);
     assert!(receive(&mut near, |seen| seen.contains(&bytes)).contains(&bytes));
 
+    let shut = || lab.middle.within(|| ["pl", "pr"].map(|port| Guard::is_attached(port).unwrap()));
+    assert_eq!(shut(), [true, true]);
     lab.middle.within(|| Guard::detach("pl", "pr")).unwrap();
+    assert_eq!(shut(), [false, false]);
     assert!(passes(&lab), "detached");
 }
 

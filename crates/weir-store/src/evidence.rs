@@ -1,9 +1,10 @@
-//! The evidence ring: the last packets of a pair of ports, in memory of a fixed size, for the
-//! moment when somebody asks what led to this.
+//! The evidence ring: the last packets of a pair of ports, in memory of a fixed size and, where a
+//! disk is given, in a file of a fixed size, for the moment when somebody asks what led to this.
 //!
 //! ```text
 //!   worker --record--> [ segment ][ segment ]...[ segment being filled ]   oldest goes first
-//!                          \__________\____________ snapshot: shared, not copied
+//!                          |   \__________\____________ snapshot: shared, not copied
+//!                          +--- filled: shared with the disk's thread --> slots of a file
 //! ```
 //!
 //! A packet costs one copy of at most the snap length. Segments are taken from the system once, and
@@ -11,20 +12,23 @@
 //! that comes round to one while a reader still holds it takes a new one instead, so that reading
 //! never holds up the worker and costs at most the ring's size again.
 
+mod disk;
+mod file;
+mod segment;
+
+pub use disk::{DiskCounters, DiskOptions, Ending, EvidenceDisk, files_in};
+pub use file::{EvidenceFile, EvidenceFileError, Label, SLOT_BYTES, SLOTS_MIN, Slot};
+pub use segment::{Extent, SEGMENT_BYTES, SegmentId, packets};
+
 use std::sync::Arc;
 
+use segment::{PACKET_BYTES_MAX, Segment};
 use weir_engine::verdict::Verdict;
 use weir_wire::frame::Time;
 
-/// Bytes of a segment. Any packet fits: super-packets have 64 KiB.
-pub const SEGMENT_BYTES: usize = 1 << 20;
-/// The fewest segments of a ring: one to fill, one to keep.
-const SEGMENTS_MIN: usize = 2;
-/// Before each packet: time, lengths, port, verdict.
-const HEADER_BYTES: usize = 24;
-const ALIGNMENT: usize = 8;
-/// A verdict not yet given.
-const UNDECIDED: [u8; 2] = [u8::MAX; 2];
+/// The fewest segments of a ring: more than a batch of super-packets fills, so that each of them
+/// still has its place when it gets its verdict, and a disk's thread may hold some.
+pub const SEGMENTS_MIN: usize = 8;
 
 /// Where a packet was seen and which way it went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +44,7 @@ pub enum Place {
 /// How a ring is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EvidenceOptions {
-    /// Memory, rounded down to whole segments, two at least.
+    /// Memory, rounded down to whole segments, [`SEGMENTS_MIN`] at least.
     pub bytes: usize,
     /// Bytes kept of each packet.
     pub snap_bytes: usize,
@@ -57,7 +61,7 @@ pub struct EvidenceCounters {
     pub capacity_bytes: u64,
     /// Packets recorded since the start.
     pub recorded: u64,
-    /// Of those, cut to the snap length.
+    /// Of those, kept short of their length.
     pub cut: u64,
     /// Of those, forgotten to make room.
     pub overwritten: u64,
@@ -68,28 +72,20 @@ pub struct EvidenceCounters {
 /// The ring of one pair of ports.
 #[derive(Debug)]
 pub struct EvidenceRing {
+    /// The segment of a number lies at the number modulo their count.
     segments: Vec<Arc<Segment>>,
     /// The one being filled.
-    current: usize,
+    current: SegmentId,
     snap_bytes: usize,
     recorded: u64,
     cut: u64,
     overwritten: u64,
 }
 
-#[derive(Clone, Debug)]
-struct Segment {
-    /// Taken zeroed: it costs nothing until it is touched.
-    bytes: Vec<u8>,
-    used: usize,
-    packets: u64,
-    first: Time,
-}
-
 /// A packet's place in the ring, to give its verdict by.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark {
-    segment: usize,
+    segment: u64,
     at: usize,
 }
 
@@ -109,94 +105,123 @@ pub struct Evidence<'a> {
 }
 
 /// The content of a ring at one moment.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// The oldest first.
     segments: Vec<Arc<Segment>>,
 }
 
-impl Segment {
-    fn new() -> Self {
-        Self { bytes: vec![0; SEGMENT_BYTES], used: 0, packets: 0, first: Time::default() }
-    }
-}
-
 impl EvidenceRing {
-    /// An empty ring.
-    pub fn new(options: EvidenceOptions) -> Self {
+    /// An empty ring, made at `born`.
+    pub fn new(options: EvidenceOptions, born: Time) -> Self {
+        let current = SegmentId { ring: born.0, number: 0 };
+        let mut ring = Self {
+            segments: Vec::new(),
+            current,
+            snap_bytes: 0,
+            recorded: 0,
+            cut: 0,
+            overwritten: 0,
+        };
+        ring.change(options);
+        ring
+    }
+
+    /// From the next packet on, another snap length and size; the newest packets stay.
+    pub fn change(&mut self, options: EvidenceOptions) {
+        self.snap_bytes = options.snap_bytes.min(PACKET_BYTES_MAX);
         let count = (options.bytes / SEGMENT_BYTES).max(SEGMENTS_MIN);
-        let snap_bytes = options.snap_bytes.min(SEGMENT_BYTES - HEADER_BYTES - ALIGNMENT);
-        let segments = (0..count).map(|_| Arc::new(Segment::new())).collect();
-        Self { segments, current: 0, snap_bytes, recorded: 0, cut: 0, overwritten: 0 }
+        if count == self.segments.len() {
+            return;
+        }
+        let unused = SegmentId { number: u64::MAX, ..self.current };
+        let mut next: Vec<_> = (0..count).map(|_| Arc::new(Segment::new(unused))).collect();
+        let oldest_kept = (self.current.number + 1).saturating_sub(count as u64);
+        for segment in self.segments.drain(..).filter(|it| it.id != unused) {
+            if segment.id.number >= oldest_kept {
+                let index = (segment.id.number % count as u64) as usize;
+                next[index] = segment;
+            } else {
+                self.overwritten += segment.extent.packets;
+            }
+        }
+        self.segments = next;
+        let current = self.index(self.current.number);
+        writable(&mut self.segments[current]).id = self.current;
     }
 
     /// Records a packet whose verdict is not known yet; see [`EvidenceRing::decide`].
     pub fn record(&mut self, time: Time, place: Place, original_len: u32, packet: &[u8]) -> Mark {
         let kept = &packet[..packet.len().min(self.snap_bytes)];
-        let len = (HEADER_BYTES + kept.len()).next_multiple_of(ALIGNMENT);
-        if self.segments[self.current].used + len > SEGMENT_BYTES {
-            self.advance();
+        let mut index = self.index(self.current.number);
+        if self.segments[index].extent.used + Segment::room_for(kept.len()) > SEGMENT_BYTES {
+            index = self.advance();
         }
         self.recorded += 1;
-        self.cut += u64::from(kept.len() < packet.len());
-        let index = self.current;
+        self.cut += u64::from(kept.len() < original_len as usize);
         let segment = writable(&mut self.segments[index]);
-        if segment.packets == 0 {
-            segment.first = time;
-        }
-        let at = segment.used;
-        let record = &mut segment.bytes[at..at + len];
-        record[..8].copy_from_slice(&time.0.to_ne_bytes());
-        record[8..12].copy_from_slice(&(kept.len() as u32).to_ne_bytes());
-        record[12..16].copy_from_slice(&original_len.to_ne_bytes());
-        record[16] = place as u8;
-        record[17..19].copy_from_slice(&UNDECIDED);
-        record[HEADER_BYTES..HEADER_BYTES + kept.len()].copy_from_slice(kept);
-        segment.used += len;
-        segment.packets += 1;
-        Mark { segment: index, at }
+        let at = segment.put(time, place, original_len, kept);
+        Mark { segment: self.current.number, at }
     }
 
     /// Gives a packet of this batch its verdict.
     pub fn decide(&mut self, mark: Mark, verdict: Verdict) {
-        let segment = writable(&mut self.segments[mark.segment]);
-        if mark.at + HEADER_BYTES <= segment.used {
-            segment.bytes[mark.at + 17..mark.at + 19].copy_from_slice(&verdict.code());
+        let index = self.index(mark.segment);
+        if self.segments[index].id.number == mark.segment {
+            writable(&mut self.segments[index]).decide(mark.at, verdict);
         }
     }
 
     /// What the ring holds now; later packets do not change it.
     pub fn snapshot(&self) -> Snapshot {
-        let oldest = (self.current + 1) % self.segments.len();
+        let oldest = (self.index(self.current.number) + 1) % self.segments.len();
         let (newer, older) = self.segments.split_at(oldest);
-        let used = older.iter().chain(newer).filter(|segment| segment.packets > 0);
+        let used = older.iter().chain(newer).filter(|segment| segment.extent.packets > 0);
         Snapshot { segments: used.cloned().collect() }
     }
 
     /// What it holds and held.
     pub fn counters(&self) -> EvidenceCounters {
-        let filled = || self.segments.iter().filter(|segment| segment.packets > 0);
+        let filled =
+            || self.segments.iter().map(|segment| segment.extent).filter(|it| it.packets > 0);
         EvidenceCounters {
-            packets: filled().map(|segment| segment.packets).sum(),
-            bytes: filled().map(|segment| segment.used as u64).sum(),
+            packets: filled().map(|it| it.packets).sum(),
+            bytes: filled().map(|it| it.used as u64).sum(),
             capacity_bytes: (self.segments.len() * SEGMENT_BYTES) as u64,
             recorded: self.recorded,
             cut: self.cut,
             overwritten: self.overwritten,
-            oldest: filled().map(|segment| segment.first).min(),
+            oldest: filled().map(|it| it.first).min(),
         }
     }
 
+    /// The segment being filled.
+    fn current(&self) -> &Arc<Segment> {
+        &self.segments[self.index(self.current.number)]
+    }
+
+    /// The segment of this number, unless it was forgotten.
+    fn segment(&self, number: u64) -> Option<&Arc<Segment>> {
+        let segment = &self.segments[self.index(number)];
+        (segment.id.number == number).then_some(segment)
+    }
+
+    fn index(&self, number: u64) -> usize {
+        (number % self.segments.len() as u64) as usize
+    }
+
     /// Begins the next segment and forgets what it held.
-    fn advance(&mut self) {
-        self.current = (self.current + 1) % self.segments.len();
-        let segment = &mut self.segments[self.current];
-        self.overwritten += segment.packets;
+    fn advance(&mut self) -> usize {
+        self.current.number += 1;
+        let index = self.index(self.current.number);
+        let segment = &mut self.segments[index];
+        self.overwritten += segment.extent.packets;
         match Arc::get_mut(segment) {
-            Some(segment) => (segment.used, segment.packets) = (0, 0),
+            Some(segment) => segment.begin(self.current),
             // Somebody still reads it.
-            None => *segment = Arc::new(Segment::new()),
+            None => *segment = Arc::new(Segment::new(self.current)),
         }
+        index
     }
 }
 
@@ -208,37 +233,13 @@ fn writable(segment: &mut Arc<Segment>) -> &mut Segment {
 impl Snapshot {
     /// Its packets, the oldest first.
     pub fn packets(&self) -> impl Iterator<Item = Evidence<'_>> {
-        self.segments.iter().flat_map(|segment| Records { rest: &segment.bytes[..segment.used] })
+        self.segments.iter().flat_map(|segment| packets(segment.records()))
     }
-}
 
-struct Records<'a> {
-    rest: &'a [u8],
-}
-
-impl<'a> Iterator for Records<'a> {
-    type Item = Evidence<'a>;
-
-    fn next(&mut self) -> Option<Evidence<'a>> {
-        let (header, rest) = self.rest.split_first_chunk::<HEADER_BYTES>()?;
-        let (time, lens) = header.split_first_chunk::<8>()?;
-        let (len, lens) = lens.split_first_chunk::<4>()?;
-        let (original_len, marks) = lens.split_first_chunk::<4>()?;
-        let len = u32::from_ne_bytes(*len) as usize;
-        let bytes = rest.get(..len)?;
-        self.rest =
-            self.rest.get((HEADER_BYTES + len).next_multiple_of(ALIGNMENT)..).unwrap_or_default();
-        Some(Evidence {
-            time: Time(u64::from_ne_bytes(*time)),
-            place: match marks[0] {
-                0 => Place::FromHost,
-                1 => Place::ToHost,
-                _ => Place::FromWire,
-            },
-            verdict: Verdict::of_code([marks[1], marks[2]]),
-            original_len: u32::from_ne_bytes(*original_len),
-            bytes,
-        })
+    /// Whether it has this segment, which a disk may hold too, or the segment is younger than it.
+    pub fn covers(&self, segment: SegmentId) -> bool {
+        let oldest = self.segments.first().map(|it| it.id);
+        oldest.is_some_and(|it| it.ring == segment.ring && it.number <= segment.number)
     }
 }
 
@@ -249,7 +250,8 @@ mod tests {
     use super::*;
 
     fn ring(segments: usize, snap_bytes: usize) -> EvidenceRing {
-        EvidenceRing::new(EvidenceOptions { bytes: segments * SEGMENT_BYTES, snap_bytes })
+        let options = EvidenceOptions { bytes: segments * SEGMENT_BYTES, snap_bytes };
+        EvidenceRing::new(options, Time(1))
     }
 
     #[test]
@@ -269,21 +271,21 @@ mod tests {
         assert_eq!((seen[1].bytes, seen[1].original_len), (&[1; 100][..], 140));
         assert_eq!(seen[1].verdict, Some(Verdict::Drop(DropReason::ReplayOld)));
         assert_eq!((seen[2].place, seen[2].verdict), (Place::ToHost, None));
-        assert_eq!((ring.counters().recorded, ring.counters().cut), (3, 1));
+        assert_eq!((ring.counters().recorded, ring.counters().cut), (3, 2));
     }
 
     #[test]
     fn the_oldest_go_first_and_are_counted() {
-        let mut ring = ring(3, 4096);
-        for number in 0..5000u64 {
+        let mut ring = ring(8, 4096);
+        for number in 0..10_000u64 {
             ring.record(Time(number), Place::FromHost, 1000, &number.to_ne_bytes().repeat(125));
         }
         let counters = ring.counters();
-        assert!(counters.packets > 2000 && counters.overwritten > 1000, "{counters:?}");
+        assert!(counters.packets > 6000 && counters.overwritten > 1000, "{counters:?}");
         assert_eq!(counters.packets + counters.overwritten, counters.recorded);
         let snapshot = ring.snapshot();
         let times: Vec<u64> = snapshot.packets().map(|it| it.time.0).collect();
-        assert!(times.iter().copied().eq(counters.overwritten..5000), "in order, without gap");
+        assert!(times.iter().copied().eq(counters.overwritten..10_000), "in order, without gap");
         assert_eq!(counters.oldest, Some(Time(counters.overwritten)));
     }
 
@@ -297,7 +299,7 @@ mod tests {
         }
         let seen: Vec<_> = snapshot.packets().map(|it| it.bytes.to_vec()).collect();
         assert_eq!(seen, [b"first".to_vec()]);
-        assert_eq!(ring.segments.len(), 2);
+        assert_eq!(ring.segments.len(), SEGMENTS_MIN);
     }
 
     #[test]
@@ -308,5 +310,40 @@ mod tests {
         }
         let times: Vec<u64> = ring.snapshot().packets().map(|it| it.time.0).collect();
         assert_eq!(times, [9, 3, 5]);
+    }
+
+    #[test]
+    fn a_verdict_that_comes_too_late_alters_no_other_packet() {
+        let mut ring = ring(8, usize::MAX);
+        let late = ring.record(Time(0), Place::FromHost, 1000, &[7; 1000]);
+        for number in 0..8 << 10 {
+            ring.record(Time(number), Place::FromHost, 1000, &[7; 1000]);
+        }
+        ring.decide(late, Verdict::Drop(DropReason::ReplayOld));
+        let snapshot = ring.snapshot();
+        assert!(snapshot.packets().all(|it| it.bytes == [7; 1000] && it.verdict.is_none()));
+    }
+
+    #[test]
+    fn another_size_keeps_the_newest_packets() {
+        let mut ring = ring(8, 4096);
+        let mut recorded = 0u64;
+        let times = |ring: &EvidenceRing| -> Vec<u64> {
+            ring.snapshot().packets().map(|it| it.time.0).collect()
+        };
+        for segments in [20, 9, 12, 8] {
+            for _ in 0..12_345 {
+                ring.record(Time(recorded), Place::FromHost, 1000, &[1; 1000]);
+                recorded += 1;
+            }
+            let before = times(&ring);
+            ring.change(EvidenceOptions { bytes: segments * SEGMENT_BYTES, snap_bytes: 4096 });
+            let after = times(&ring);
+            assert!(before.ends_with(&after) && after.last() == Some(&(recorded - 1)));
+            assert!(after.len() >= before.len().min((segments - 1) * 1000), "{segments}");
+            let counters = ring.counters();
+            assert_eq!(counters.packets + counters.overwritten, recorded);
+            assert_eq!(counters.capacity_bytes, (segments * SEGMENT_BYTES) as u64);
+        }
     }
 }

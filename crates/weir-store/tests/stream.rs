@@ -11,7 +11,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use traffic::{INTERFACES, Sums, add, record};
-use weir_store::sink::{Collector, EncoderOptions, Endpoint, Exporter, Item, Spooling, TlsFiles};
+use weir_store::sink::{
+    Collector, CollectorCounters, EncoderOptions, Endpoint, Exporter, Item, Spooling, TlsFiles,
+};
 use weir_wire::frame::Time;
 
 #[test]
@@ -78,6 +80,44 @@ fn a_collector_that_hangs_up_gets_the_rest_and_templates_again() {
     assert_eq!((counters.data_records_lost, counters.messages_waiting), (0, 0), "{counters:?}");
     assert_eq!(sequence_errors(&second), 0, "numbers begin anew with the session");
     let Some(dissected) = dissect(&[first, second]) else { return };
+    assert!(dissected == sums, "{} of {} as sent", dissected.len(), sums.len());
+}
+
+#[test]
+fn a_collector_that_stalls_holds_up_nobody_and_gets_everything_when_it_reads_again() {
+    // More than the sockets of both ends take: what it does not read has to wait here.
+    let (items, sums) = traffic::flows(80_000, false, now());
+    let folder = tempfile::tempdir().unwrap();
+    let spool = Spooling { directory: folder.path().join("spool"), bytes_max: 64 << 20 };
+    let (stalls, reads) = (TcpListener::bind("127.0.0.1:0"), TcpListener::bind("127.0.0.1:0"));
+    let collectors = [&stalls, &reads].map(|listener| Collector {
+        endpoint: Endpoint::Tcp(listener.as_ref().unwrap().local_addr().unwrap().to_string()),
+        options: EncoderOptions::stream(),
+        spool: Some(Spooling { directory: spool.directory.clone(), ..spool }),
+    });
+    let exporter = Exporter::start(&collectors, now()).unwrap();
+    let (stalled, _) = stalls.unwrap().accept().unwrap();
+    let beside = std::thread::spawn(move || read_to_end(reads.unwrap().accept().unwrap().0));
+    send(&exporter, &items);
+    let is_done = |it: &CollectorCounters| it.records == items.len() as u64;
+    while !exporter.counters().iter().all(is_done) || exporter.counters()[1].messages_waiting > 0 {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let held = exporter.counters().remove(0);
+    assert!(held.messages_waiting > 0 && held.messages_spooled > 0, "{held:?}");
+    let late = std::thread::spawn(move || read_to_end(stalled));
+    while exporter.counters()[0].messages_waiting > 0 {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    for counters in exporter.stop() {
+        assert_eq!((counters.data_records_lost, counters.connections), (0, 1), "{counters:?}");
+    }
+    let streams = [late.join().unwrap(), beside.join().unwrap()];
+    assert_eq!(streams.each_ref().map(|stream| sequence_errors(stream)), [0, 0]);
+    // One is judged by tshark, and the other has the same records.
+    let records = streams.each_ref().map(|stream| data_records(stream));
+    assert_eq!(records[0], records[1]);
+    let Some(dissected) = dissect(&streams[..1]) else { return };
     assert!(dissected == sums, "{} of {} as sent", dissected.len(), sums.len());
 }
 
@@ -179,6 +219,21 @@ fn read_until_silent(stream: &mut TcpStream) -> Vec<u8> {
         bytes.extend_from_slice(&buffer[..count]);
     }
     bytes
+}
+
+/// The data records of a stream, message by message.
+fn data_records(stream: &[u8]) -> Vec<&[u8]> {
+    const RECORD_BYTES: usize = 68;
+    let (mut rest, mut records) = (stream, Vec::new());
+    while !rest.is_empty() {
+        let at = |place: usize| usize::from(u16::from_be_bytes([rest[place], rest[place + 1]]));
+        let (length, set) = (at(2), at(16));
+        if set == 256 {
+            records.extend(rest[20..length].chunks_exact(RECORD_BYTES));
+        }
+        rest = &rest[length..];
+    }
+    records
 }
 
 /// Messages whose number is not that of the data records before them (RFC 7011 s3.1).

@@ -18,8 +18,13 @@ pub const NAK_CAUSES: usize = 6;
 pub const REMOTE_KEYS: usize = 4;
 /// Bytes of a packet that an event holds, at most.
 pub const EVENT_BYTES: usize = 160;
+/// Bytes of a packet that a head holds, at most: all headers of an RDMA packet, and a connection
+/// manager's datagram whole.
+pub const HEAD_BYTES: usize = 384;
 /// Set in a slot's sequence numbers once one was seen.
 pub const STARTED: u32 = 1 << 31;
+/// [`Slot::last_admitted`] before the first.
+pub const NONE: u64 = u64::MAX;
 /// The program carries nothing once the gateway has been silent for so long, in nanoseconds.
 pub const LEASE_NS: u64 = 1_000_000_000;
 
@@ -53,6 +58,27 @@ pub mod event {
     pub const SOURCE_PORT: u32 = 1 << 5;
     /// A packet that shows the path MTU, which was not known.
     pub const PATH_MTU: u32 = 1 << 6;
+}
+
+/// What an opcode means to the program, beside lengths and places in the lower bits
+/// (`weir_engine::fastpath::opcode_words`).
+pub mod opcode_flag {
+    /// A request with a number in the request stream.
+    pub const REQUEST: u32 = 1 << 20;
+    /// A READ or atomic response, with a number in the response stream.
+    pub const RESPONSE: u32 = 1 << 21;
+    /// The last packet of a request.
+    pub const ENDS_MESSAGE: u32 = 1 << 22;
+    /// An AETH comes first.
+    pub const SYNDROME: u32 = 1 << 23;
+    /// Its payload is as long as the path MTU.
+    pub const FULL: u32 = 1 << 24;
+    /// A DETH comes first.
+    pub const DATAGRAM: u32 = 1 << 25;
+    /// A READ request: it takes the numbers of all its responses.
+    pub const READ: u32 = 1 << 26;
+    /// Left to the gateway, whatever flow it belongs to.
+    pub const SLOW: u32 = 1 << 27;
 }
 
 /// One direction of a flow.
@@ -112,9 +138,10 @@ pub struct Slot {
     pub source_port: u32,
     /// Not zero: its packets are carried.
     pub is_fast: u32,
-    /// Before it is fast: when its last packet took the slow path (CLOCK_MONOTONIC).
-    pub slow_last_ns: u64,
-    /// When its last packet was carried (CLOCK_MONOTONIC).
+    /// Before it is fast: the number of its latest frame among those that its port let up to the
+    /// gateway ([`Control::admitted`]); [`NONE`] while no frame has met the slot.
+    pub last_admitted: u64,
+    /// When its latest packet came (CLOCK_MONOTONIC).
     pub last_ns: u64,
     /// Frames; a super-packet is one.
     pub frames: u64,
@@ -162,7 +189,7 @@ pub struct Slot {
     pub zero: u8,
 }
 
-/// What the gateway tells the program about everything.
+/// What the gateway and the program tell each other about everything.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
 )]
@@ -170,14 +197,32 @@ pub struct Slot {
 pub struct Control {
     /// When the gateway was last alive (CLOCK_MONOTONIC); see [`LEASE_NS`].
     pub lease_ns: u64,
-    /// By side: whatever was received before has been sent.
-    pub quiet_ns: [u64; 2],
+    /// By side: of the frames admitted, this many have left, the first to the last of them.
+    pub departed: [u64; 2],
     /// The policy in force; zero: nothing is carried.
     pub epoch: u32,
-    /// Zero.
-    pub zero: u32,
+    /// Not zero: the [`Head`] of every carried frame is wanted.
+    pub wants_heads: u32,
     /// Events that found no room.
     pub events_lost: u64,
+    /// Heads that found no room.
+    pub heads_lost: u64,
+    /// Zero.
+    pub apart: [u64; 2],
+    /// By side: frames that the program let up to the gateway's socket.
+    pub admitted: [Count; 2],
+}
+
+/// A counter on a cache line of its own: every frame on the slow path changes it.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
+)]
+#[repr(C)]
+pub struct Count {
+    /// Frames.
+    pub frames: u64,
+    /// Zero.
+    pub apart: [u64; 7],
 }
 
 /// The headers of a carried packet that says more than counters can.
@@ -200,6 +245,43 @@ pub struct Event {
     pub captured_len: u32,
     /// The first of them.
     pub bytes: [u8; EVENT_BYTES],
+}
+
+/// The beginning of a carried frame, for the evidence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Head {
+    /// When it was carried (CLOCK_MONOTONIC).
+    pub now_ns: u64,
+    /// Bytes of the frame on the link, a super-packet's all.
+    pub wire_len: u32,
+    /// Bytes of it in `bytes`.
+    pub captured_len: u32,
+    /// EtherType of the VLAN tag that `bytes` lacks; zero: it lacks none.
+    pub vlan_protocol: u16,
+    /// That tag's priority and identifier.
+    pub vlan_tci: u16,
+    /// The port it came in by: 0 the host's, 1 the wire's.
+    pub side: u32,
+    /// The first bytes of the frame.
+    pub bytes: [u8; HEAD_BYTES],
+}
+
+impl Head {
+    /// The frame's first bytes as on the link: with its VLAN tag, put back in `room`.
+    pub fn frame<'a>(&'a self, room: &'a mut [u8; HEAD_BYTES + 4]) -> &'a [u8] {
+        const MACS_LEN: usize = 12;
+        let bytes = self.bytes.get(..self.captured_len as usize).unwrap_or(&self.bytes);
+        if self.vlan_protocol == 0 || bytes.len() < MACS_LEN {
+            return bytes;
+        }
+        let (macs, behind) = bytes.split_at(MACS_LEN);
+        room[..MACS_LEN].copy_from_slice(macs);
+        room[MACS_LEN..MACS_LEN + 2].copy_from_slice(&self.vlan_protocol.to_be_bytes());
+        room[MACS_LEN + 2..MACS_LEN + 4].copy_from_slice(&self.vlan_tci.to_be_bytes());
+        room[MACS_LEN + 4..bytes.len() + 4].copy_from_slice(behind);
+        &room[..bytes.len() + 4]
+    }
 }
 
 impl Event {
@@ -298,5 +380,34 @@ pub const fn is_slow(opcode: Opcode) -> bool {
         Service::ReliableDatagram => true,
         Service::UnreliableDatagram => !opcode.carries(Extension::Deth),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_is_as_on_the_link_with_the_tag_that_the_kernel_took_out() {
+        let mut bytes = [0; HEAD_BYTES];
+        bytes[..16].copy_from_slice(&[1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 8, 0, 0x45, 0]);
+        let bare = Head {
+            now_ns: 1,
+            wire_len: 16,
+            captured_len: 16,
+            vlan_protocol: 0,
+            vlan_tci: 0,
+            side: 0,
+            bytes,
+        };
+        let mut room = [0; HEAD_BYTES + 4];
+        assert_eq!(bare.frame(&mut room), &bytes[..16]);
+        let tagged = Head { vlan_protocol: 0x8100, vlan_tci: 0x6005, ..bare };
+        let expected = [1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 0x81, 0, 0x60, 5, 8, 0, 0x45, 0];
+        assert_eq!(tagged.frame(&mut room), expected);
+        let longest = Head { captured_len: HEAD_BYTES as u32, ..tagged };
+        assert_eq!(longest.frame(&mut room).len(), HEAD_BYTES + 4);
+        let impossible = Head { captured_len: u32::MAX, ..tagged };
+        assert_eq!(impossible.frame(&mut room).len(), HEAD_BYTES + 4);
     }
 }

@@ -38,5 +38,6 @@ pub mod icrc;
 pub mod parse;
 mod plain;
 mod walk;
+pub mod walker;
 
 pub mod fastpath;

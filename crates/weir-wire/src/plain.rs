@@ -13,10 +13,11 @@ use crate::tcp::TcpHeader;
 use crate::udp::{PORT_ESP, PORT_GENEVE, PORT_ROCE_V2, PORT_VXLAN, UdpHeader};
 
 const NETWORK: usize = 14;
+const TOTAL_LEN: usize = NETWORK + 2;
 const TRANSPORT: usize = NETWORK + Ipv4Header::LEN;
 const UDP_PAYLOAD: usize = TRANSPORT + UdpHeader::LEN;
 /// Ethernet, IPv4 and the shortest transport header.
-const HEAD: usize = TRANSPORT + 8;
+pub(crate) const HEAD: usize = TRANSPORT + 8;
 /// Version 4, five words.
 const VERSION_AND_LENGTH: u8 = 0x45;
 /// More-fragments and the fragment's offset.
@@ -33,7 +34,7 @@ pub(crate) struct Plain {
 #[inline]
 pub(crate) fn walk(parsed: &mut Parsed, bytes: &[u8]) -> Option<Plain> {
     let head = bytes.first_chunk::<HEAD>()?;
-    let end = NETWORK + usize::from(word(head, NETWORK + 2));
+    let end = NETWORK + usize::from(word(head, TOTAL_LEN));
     let is_plain = word(head, 12) == ethertype::IPV4
         && head[NETWORK] == VERSION_AND_LENGTH
         && word(head, NETWORK + 6) & FRAGMENT_BITS == 0
@@ -42,16 +43,7 @@ pub(crate) fn walk(parsed: &mut Parsed, bytes: &[u8]) -> Option<Plain> {
         return None;
     }
     let kind = head[NETWORK + 9];
-    let (transport, payload_offset, rdma) = match kind {
-        protocol::UDP => udp(head, end)?,
-        protocol::TCP => tcp(bytes, end)?,
-        protocol::ESP => {
-            let (spi, sequence) = (long(head, TRANSPORT), long(head, TRANSPORT + 4));
-            let transport = Transport::Esp { spi, sequence, in_udp: false };
-            (transport, TRANSPORT + EspHeader::LEN, None)
-        }
-        _ => return None,
-    };
+    let (transport, payload_offset, rdma) = upper(kind, head, bytes, end)?;
     let address = |at: usize| mapped([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     let mac = |at: usize| {
         MacAddress([head[at], head[at + 1], head[at + 2], head[at + 3], head[at + 4], head[at + 5]])
@@ -83,8 +75,49 @@ pub(crate) fn walk(parsed: &mut Parsed, bytes: &[u8]) -> Option<Plain> {
     Some(Plain { rdma })
 }
 
+/// Describes a plain packet, all of whose bytes are present, that begins as the one did that
+/// `parsed` describes, whose head was `before`. `None`, and `parsed` as it was, when it does not.
+#[inline]
+pub(crate) fn follow(parsed: &mut Parsed, before: &[u8; HEAD], bytes: &[u8]) -> Option<Plain> {
+    let head = bytes.first_chunk::<HEAD>()?;
+    let end = NETWORK + usize::from(word(head, TOTAL_LEN));
+    if !begins_alike(head, before) || !(HEAD..=bytes.len()).contains(&end) {
+        return None;
+    }
+    let (transport, payload_offset, rdma) = upper(parsed.protocol, head, bytes, end)?;
+    parsed.transport = transport;
+    parsed.payload_offset = payload_offset as u16;
+    parsed.end = end as u32;
+    parsed.rdma = None;
+    parsed.fault = None;
+    Some(Plain { rdma })
+}
+
+/// Whether two heads differ at most in length, identification, checksum, and behind the ports (or
+/// the SPI): in what no packet of a flow shares with the next.
+#[inline]
+fn begins_alike(one: &[u8; HEAD], other: &[u8; HEAD]) -> bool {
+    one[..TOTAL_LEN] == other[..TOTAL_LEN]
+        && one[NETWORK + 6..NETWORK + 10] == other[NETWORK + 6..NETWORK + 10]
+        && one[NETWORK + 12..TRANSPORT + 4] == other[NETWORK + 12..TRANSPORT + 4]
+}
+
 /// The transport header, where its payload begins, and where a BTH stands.
 type Upper = (Transport, usize, Option<(usize, usize)>);
+
+#[inline]
+fn upper(kind: u8, head: &[u8; HEAD], bytes: &[u8], end: usize) -> Option<Upper> {
+    match kind {
+        protocol::UDP => udp(head, end),
+        protocol::TCP => tcp(bytes, end),
+        protocol::ESP => {
+            let (spi, sequence) = (long(head, TRANSPORT), long(head, TRANSPORT + 4));
+            let transport = Transport::Esp { spi, sequence, in_udp: false };
+            Some((transport, TRANSPORT + EspHeader::LEN, None))
+        }
+        _ => None,
+    }
+}
 
 #[inline]
 fn udp(head: &[u8; HEAD], end: usize) -> Option<Upper> {

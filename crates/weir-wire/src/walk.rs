@@ -18,7 +18,7 @@ use crate::parse::{
     Encapsulation, Fault, Fragment, MacAddress, Network, Parsed, Rdma, Transport, Tunnel,
     TunnelKind,
 };
-use crate::plain;
+use crate::plain::{self, Plain};
 use crate::tcp::TcpHeader;
 use crate::tunnel::{ErspanKind, GeneveHeader, GreHeader, VxlanHeader, inner_link};
 use crate::udp::{PORT_ESP, PORT_GENEVE, PORT_ROCE_V2, PORT_VXLAN, UdpHeader};
@@ -37,21 +37,37 @@ struct Walk<'a> {
     parsed: &'a mut Parsed,
 }
 
+/// Says whether the packet is plain.
 #[inline]
-pub(crate) fn walk(parsed: &mut Parsed, bytes: &[u8], link: Link, original_len: u32) {
+pub(crate) fn walk(parsed: &mut Parsed, bytes: &[u8], link: Link, original_len: u32) -> bool {
     if link == Link::Ethernet
         && original_len as usize <= bytes.len()
         && let Some(plain) = plain::walk(parsed, bytes)
     {
-        if let Some((offset, end)) = plain.rdma {
-            let mut walk = Walk { bytes, wire_end: parsed.end as usize, parsed };
-            if let Err(fault) = walk.rdma(offset, end, Encapsulation::RoceV2) {
-                walk.parsed.fault = Some(fault);
-            }
-        }
-        return;
+        walk_behind(plain, parsed, bytes);
+        return true;
     }
     walk_long(parsed, bytes, link, original_len);
+    false
+}
+
+/// The walk over a packet, all of whose bytes are present, that begins as the one did that `parsed`
+/// describes, whose head was `before`. Says whether it does; `parsed` is as it was when not.
+#[inline]
+pub(crate) fn follow(parsed: &mut Parsed, before: &[u8; plain::HEAD], bytes: &[u8]) -> bool {
+    let Some(plain) = plain::follow(parsed, before, bytes) else { return false };
+    walk_behind(plain, parsed, bytes);
+    true
+}
+
+/// Goes on behind the headers of a plain packet.
+#[inline]
+fn walk_behind(plain: Plain, parsed: &mut Parsed, bytes: &[u8]) {
+    let Some((offset, end)) = plain.rdma else { return };
+    let mut walk = Walk { bytes, wire_end: parsed.end as usize, parsed };
+    if let Err(fault) = walk.rdma(offset, end, Encapsulation::RoceV2) {
+        walk.parsed.fault = Some(fault);
+    }
 }
 
 /// The long way: any link, any header.
@@ -499,12 +515,12 @@ fn cooked_source(address_len: u16, address: &[u8; 8]) -> MacAddress {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
     /// Ethernet and IPv4 to UDP, with lengths that are right for 60 bytes.
-    const FRAME: [u8; 60] = [
+    pub(crate) const FRAME: [u8; 60] = [
         2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 2, 0, 46, 0, 1, 0x40, 0, 64, 17, 0, 0, 10,
         0, 0, 1, 10, 0, 0, 2, 0xc0, 0, 0x12, 0xb7, 0, 26, 0, 0, 4, 0x40, 0xff, 0xff, 0, 0, 0, 17,
         0x80, 0, 0, 5, 1, 2, 3, 4, 5, 6,
@@ -513,18 +529,15 @@ mod tests {
     const DECIDING: [usize; 19] =
         [12, 13, 14, 16, 17, 20, 21, 23, 34, 35, 36, 37, 38, 39, 42, 43, 46, 47, 53];
 
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(4000))]
-
-        #[test]
-        fn the_short_cut_describes_a_packet_as_the_long_way_does(
+    prop_compose! {
+        /// [`FRAME`] or one like it, mostly broken, sometimes cut short.
+        pub(crate) fn packet()(
             changes in prop::collection::vec((0..DECIDING.len(), any::<u8>()), 0..4),
             protocol in prop::sample::select(&[6u8, 17, 50, 47, 1]),
             ports in prop::sample::select(&[4791_u16, 4500, 4789, 6081]),
             swaps_ports: bool,
             len in 0usize..=70,
-            on_wire in 0u32..80,
-        ) {
+        ) -> Vec<u8> {
             let mut bytes = [FRAME.as_slice(), &[0; 10]].concat();
             bytes[23] = protocol;
             let port = if swaps_ports { 34 } else { 36 };
@@ -533,6 +546,18 @@ mod tests {
                 bytes[DECIDING[place]] = value;
             }
             bytes.truncate(len);
+            bytes
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4000))]
+
+        #[test]
+        fn the_short_cut_describes_a_packet_as_the_long_way_does(
+            bytes in packet(),
+            on_wire in 0u32..80,
+        ) {
             let (mut short, mut long) = (Parsed::default(), Parsed::default());
             walk(&mut short, &bytes, Link::Ethernet, on_wire);
             walk_long(&mut long, &bytes, Link::Ethernet, on_wire);

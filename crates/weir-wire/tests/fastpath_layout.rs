@@ -4,7 +4,9 @@ use std::fmt::Write;
 use std::mem::offset_of;
 use std::process::{Command, Stdio};
 
-use weir_wire::fastpath::{self, Control, Event, Key, Slot, Volume, event, kind};
+use weir_wire::fastpath::{
+    self, Control, Count, Event, Head, Key, Slot, Volume, event, kind, opcode_flag,
+};
 
 const HEADER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../weir-port/bpf/fastpath.h");
 
@@ -17,27 +19,17 @@ macro_rules! layout {
     };
 }
 
-fn assertions() -> String {
-    let mut text = format!("#include \"{HEADER}\"\n");
+fn control_assertions(text: &mut String) {
+    layout!(text, "weir_count", Count, [frames, apart]);
     layout!(
         text,
-        "weir_key",
-        Key,
-        [
-            source,
-            destination,
-            vlans,
-            destination_qp,
-            source_qp,
-            source_port,
-            destination_port,
-            protocol,
-            kind,
-            side,
-            zero,
-        ]
+        "weir_control",
+        Control,
+        [lease_ns, departed, epoch, wants_heads, events_lost, heads_lost, apart, admitted]
     );
-    layout!(text, "weir_volume", Volume, [packets, bytes]);
+}
+
+fn slot_assertions(text: &mut String) {
     layout!(
         text,
         "weir_slot",
@@ -47,7 +39,7 @@ fn assertions() -> String {
             path_mtu,
             source_port,
             is_fast,
-            slow_last_ns,
+            last_admitted,
             last_ns,
             frames,
             packets,
@@ -73,12 +65,42 @@ fn assertions() -> String {
             zero,
         ]
     );
-    layout!(text, "weir_control", Control, [lease_ns, quiet_ns, epoch, zero, events_lost]);
+}
+
+fn assertions() -> String {
+    let mut text = format!("#include \"{HEADER}\"\n");
+    layout!(
+        text,
+        "weir_key",
+        Key,
+        [
+            source,
+            destination,
+            vlans,
+            destination_qp,
+            source_qp,
+            source_port,
+            destination_port,
+            protocol,
+            kind,
+            side,
+            zero,
+        ]
+    );
+    layout!(text, "weir_volume", Volume, [packets, bytes]);
+    slot_assertions(&mut text);
+    control_assertions(&mut text);
     layout!(
         text,
         "weir_event",
         Event,
         [now_ns, slot, kinds, expected, wire_len, segments, captured_len, bytes,]
+    );
+    layout!(
+        text,
+        "weir_head",
+        Head,
+        [now_ns, wire_len, captured_len, vlan_protocol, vlan_tci, side, bytes]
     );
     for (name, value) in VALUES {
         writeln!(text, "_Static_assert({name} == {value}, \"value\");").unwrap();
@@ -86,11 +108,12 @@ fn assertions() -> String {
     text
 }
 
-const VALUES: [(&str, u64); 16] = [
+const VALUES: [(&str, u64); 25] = [
     ("WEIR_CLASSES", fastpath::CLASSES as u64),
     ("WEIR_NAK_CAUSES", fastpath::NAK_CAUSES as u64),
     ("WEIR_REMOTE_KEYS", fastpath::REMOTE_KEYS as u64),
     ("WEIR_EVENT_BYTES", fastpath::EVENT_BYTES as u64),
+    ("WEIR_HEAD_BYTES", fastpath::HEAD_BYTES as u64),
     ("WEIR_STARTED", fastpath::STARTED as u64),
     ("WEIR_LEASE_NS", fastpath::LEASE_NS),
     ("WEIR_PORTS", kind::PORTS as u64),
@@ -103,6 +126,14 @@ const VALUES: [(&str, u64); 16] = [
     ("WEIR_EVENT_RESPONSE_PSN", event::RESPONSE_PSN as u64),
     ("WEIR_EVENT_SOURCE_PORT", event::SOURCE_PORT as u64),
     ("WEIR_EVENT_PATH_MTU", event::PATH_MTU as u64),
+    ("WEIR_OPCODE_REQUEST", opcode_flag::REQUEST as u64),
+    ("WEIR_OPCODE_RESPONSE", opcode_flag::RESPONSE as u64),
+    ("WEIR_OPCODE_ENDS_MESSAGE", opcode_flag::ENDS_MESSAGE as u64),
+    ("WEIR_OPCODE_SYNDROME", opcode_flag::SYNDROME as u64),
+    ("WEIR_OPCODE_FULL", opcode_flag::FULL as u64),
+    ("WEIR_OPCODE_DATAGRAM", opcode_flag::DATAGRAM as u64),
+    ("WEIR_OPCODE_READ", opcode_flag::READ as u64),
+    ("WEIR_OPCODE_SLOW", opcode_flag::SLOW as u64),
 ];
 
 fn clang_accepts(text: &str) -> Option<(bool, String)> {

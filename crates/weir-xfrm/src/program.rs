@@ -90,6 +90,26 @@ impl Association<'_> {
     }
 }
 
+/// The request that lists all associations.
+pub fn list(sequence: u32) -> Vec<u8> {
+    let header = Header { flags: flag::REQUEST | flag::DUMP, ..request(kind::GET_SA, sequence) };
+    Writer::new(header, &SaId::default()).finish()
+}
+
+/// The request that removes the association that the body of a listed message describes, when it
+/// has this request number: others are others'.
+pub fn remove_listed(body: &[u8], wanted: u32, sequence: u32) -> Option<Vec<u8>> {
+    let (info, _) = SaInfo::read_from_prefix(body).ok()?;
+    let id = SaId {
+        destination: info.id.destination,
+        spi: info.id.spi,
+        family: info.family,
+        protocol: info.id.protocol,
+        ..SaId::default()
+    };
+    (info.request == wanted).then(|| Writer::new(request(kind::DEL_SA, sequence), &id).finish())
+}
+
 /// What a kernel's answer to [`Association::query`] says of its NIC: `None` when it seals by
 /// itself, whatever was asked for. Kernels before 6.2 take a request for `crypto` on a NIC without
 /// ESP and say nothing: only this tells.

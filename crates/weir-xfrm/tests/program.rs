@@ -3,7 +3,9 @@
 
 use std::path::Path;
 
-use weir_xfrm::program::{Association, OFFLOAD_INBOUND, OFFLOAD_PACKET, PolicyRequest, offloaded};
+use weir_xfrm::program::{
+    self, Association, OFFLOAD_INBOUND, OFFLOAD_PACKET, PolicyRequest, offloaded,
+};
 use weir_xfrm::uapi::{DIRECTION_OUT, MODE_TUNNEL, Offload};
 
 /// The kept request of this place, and its sequence number.
@@ -84,4 +86,17 @@ fn what_a_kernel_offloaded_is_read_from_its_answer_alone() {
     }
     assert_eq!(offloaded(&association([A, B], 0x2001, &[1; 20]).install(1)), None);
     assert_eq!(offloaded(&[0; 20]), None);
+}
+
+#[test]
+fn only_associations_of_ours_are_removed_and_by_what_names_them() {
+    let ours = Association { request: 0x5765_6972, ..association([A, B], 0x7001, &[0x11; 20]) };
+    let listed = |it: &Association<'_>| it.install(1)[16..].to_vec();
+    let removal = program::remove_listed(&listed(&ours), 0x5765_6972, 9).unwrap();
+    let header: [u16; 2] = zerocopy::FromBytes::read_from_prefix(&removal[4..]).unwrap().0;
+    assert_eq!(header, [weir_xfrm::uapi::kind::DEL_SA, 5], "to be acknowledged");
+    assert_eq!((&removal[16..20], &removal[32..36]), (&[192, 0, 2, 2][..], &[0, 0, 0x70, 1][..]));
+    let others = association([A, B], 0x7002, &[0x11; 20]);
+    assert_eq!(program::remove_listed(&listed(&others), 0x5765_6972, 9), None);
+    assert_eq!(program::remove_listed(&[1; 100], 0x0101_0101, 9), None, "cut off");
 }

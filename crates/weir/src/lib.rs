@@ -29,6 +29,10 @@ pub mod read;
 
 pub mod capture;
 
+pub mod source;
+
 pub mod doctor;
 
 pub mod machine;
+
+pub mod utc;

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use base64ct::{Base64, Encoding};
 use weir::config::problem::{Place, Severity};
 use weir::config::settings::*;
 use weir::config::{self, KeyAccess, Problems, Settings};
@@ -63,6 +64,26 @@ fn defaults_are_filled_in() {
     assert_eq!(peer.protects, Protects::Everything);
     let weir::config::key::KeySource::File(path) = &seal.key else { panic!() };
     assert_eq!(path, Path::new("/etc/weir/b.out"), "key files start at the configuration");
+}
+
+#[test]
+fn evidence_is_kept_as_written_and_within_its_bounds() {
+    let with = |lines: &str| format!("{HEAD}default = \"forward\"\n[evidence]\n{lines}");
+    let kept = accepted(&with("")).evidence.unwrap();
+    assert_eq!((kept.memory.bytes, kept.memory.snap_bytes), (64 << 20, 384));
+    assert!(kept.disk.is_none(), "memory only");
+    let kept = accepted(&with("memory_mib = 8\nsnap = 0\ndisk = \"ev\"\ndisk_mib = 100"));
+    let kept = kept.evidence.unwrap();
+    assert_eq!((kept.memory.bytes, kept.memory.snap_bytes), (8 << 20, usize::MAX));
+    let disk = kept.disk.unwrap();
+    assert_eq!((disk.folder.as_path(), disk.bytes), (Path::new("/etc/weir/ev"), 100 << 20));
+    assert!(accepted(&with("memory_mib = 0")).evidence.is_none());
+    refused(&with("memory_mib = 7"), &["write a number from 8"]);
+    refused(&with("memory_mib = 1000000"), &["0 keeps nothing"]);
+    refused(&with("disk = \"ev\"\ndisk_mib = 1"), &["disk_mib = 1"]);
+    refused(&with("disk_mib = 100"), &["disk_mib without a disk"]);
+    refused(&with("memory_mib = 0\ndisk = \"ev\""), &["passes through memory"]);
+    refused(&with("snip = 1"), &["snip"]);
 }
 
 #[test]
@@ -189,6 +210,35 @@ fn modes_take_what_they_can_carry() {
 }
 
 #[test]
+fn classes_of_traffic_are_mapped_only_where_there_is_an_outer_header() {
+    let one = ethernet("b", "\"10.0.0.0/8\"", 4097);
+    let with = |lines: &str| format!("{HEAD}{ADDRESS}{lines}{one}");
+    let pair = accepted(&with("vlan = 0\ndscp_map = { \"26\" = 34 }\npcp_map = { \"0\" = 5 }\n"));
+    let marking = &pair.pairs[0].marking;
+    assert_eq!(marking.dscp_changes().collect::<Vec<_>>(), [(26, 34)]);
+    assert_eq!(marking.pcp_changes().collect::<Vec<_>>(), [(0, 5)]);
+    assert_eq!(pair.pairs[0].vlan, Some(0));
+
+    for (lines, words) in [
+        ("dscp_map = { \"64\" = 1 }\n", "`64` is no DSCP"),
+        ("dscp_map = { \"ef\" = 1 }\n", "`ef` is no DSCP"),
+        ("dscp_map = { \"1\" = -1 }\n", "-1 is no DSCP"),
+        ("dscp_map = { \"1\" = 2, \"01\" = 3 }\n", "DSCP 1 is mapped twice"),
+        ("vlan = 7\npcp_map = { \"3\" = 8 }\n", "8 is no VLAN priority"),
+        ("pcp_map = { \"3\" = 5 }\n", "outer frames of the pair have no tag"),
+    ] {
+        let problems = refused(&with(lines), &[words]);
+        let line = problems.problems[0].place.unwrap().line;
+        assert_eq!(with(lines).lines().nth(line - 1).unwrap(), lines.lines().last().unwrap());
+    }
+    let own = peer("b", "mode = \"transport\"\nprotects = \"10.0.0.0/8\"", 4097);
+    let text = format!("{HEAD}dscp_map = {{ \"1\" = 2 }}\n{own}");
+    refused(&text, &["packets keep their own"]);
+    let text = format!("{HEAD}vlan = 7\n{own}");
+    refused(&text, &["`vlan` without outer frames of our own"]);
+}
+
+#[test]
 fn a_replay_window_is_a_multiple_of_64() {
     let one = ethernet("b", "\"10.0.0.0/8\"", 4097);
     for window in [0, 63, 100, 8256] {
@@ -260,8 +310,8 @@ fn a_missing_oversized_or_binary_file_is_one_clear_error() {
     assert!(error(&path).contains("cannot read it: No such file"), "{}", error(&path));
     std::fs::write(&path, [0xff, 0xfe]).unwrap();
     assert!(error(&path).contains("not UTF-8"));
-    std::fs::write(&path, vec![b'#'; (4 << 20) + 1]).unwrap();
-    assert!(error(&path).contains("longer than 4 MiB"));
+    std::fs::write(&path, vec![b'#'; (32 << 20) + 1]).unwrap();
+    assert!(error(&path).contains("longer than 32 MiB"));
 }
 
 #[test]
@@ -328,4 +378,133 @@ fn bounds_of_keying_are_named() {
     accepted(&keyed(&format!("{KEYING}keepalive_ms = 0\n")));
     let waits = keyed(KEYING).replace("endpoint = \"192.0.2.2\"\n", "");
     accepted(&waits);
+}
+
+/// `count` peers with keys by handshakes, a prefix and an address each.
+fn many_peers(count: usize) -> String {
+    let mut text =
+        format!("{HEAD}address = \"172.16.0.1/12\"\n[keying]\nidentity_file = \"gw.identity\"\n");
+    for number in 0..count {
+        let [_, b, c, d] = (number as u32 + 2).to_be_bytes();
+        let key = Base64::encode_string(&{
+            let mut key = [7; 32];
+            key[..8].copy_from_slice(&(number as u64).to_be_bytes());
+            key
+        });
+        text += &format!(
+            "[[peer]]\nname = \"p{number}\"\nmode = \"tunnel\"\nendpoint = \"172.{}.{c}.{d}\"\n\
+             protects = \"10.{b}.{c}.{d}/32\"\npublic_key = \"{key}\"\n",
+            16 + b
+        );
+    }
+    text
+}
+
+#[test]
+fn sixteen_thousand_peers_are_taken_and_one_more_is_refused() {
+    use weir::config::file::PEERS_MAX;
+    let text = many_peers(PEERS_MAX);
+    assert_eq!(accepted(&text).pairs[0].peers.len(), 16_384);
+    refused(&many_peers(PEERS_MAX + 1), &["16385 tables [[peer]]"]);
+
+    // One that overlaps is found among all, and named with its counterpart.
+    let inside = text.replace("\"10.0.1.1/32\"", "\"10.0.7.0/24\"");
+    let (_, problems) = understand(&inside);
+    assert!(problems.refused());
+    let shown = problems.to_string();
+    assert!(shown.contains("`10.0.7.1/32` of peer `p1791` overlaps `10.0.7.0/24`"), "{shown}");
+}
+
+#[test]
+fn prefer_with_keys_in_files_is_refused_with_the_reason() {
+    let rest = "mode = \"ethernet\"\nendpoint = \"192.0.2.2\"\nprotects = \"everything\"\n\
+                sealing = \"prefer\"";
+    let text = format!("{HEAD}{ADDRESS}{}", peer("b", rest, 4097));
+    let problems = refused(&text, &["peer `b` has keys in files and sealing = \"prefer\""]);
+    let shown = problems.to_string();
+    assert!(shown.contains("nothing tells whether it can open what is sealed"), "{shown}");
+    assert!(shown.contains("give it a `public_key`"), "{shown}");
+    accepted(&text.replace("\"prefer\"", "\"require\""));
+}
+
+const TAGGED: &str = "[[peer]]\nname = \"b\"\nmode = \"icrc-tag\"\nweaker_than_esp = true\n\
+                      protects = \"10.0.0.2/32\"\n";
+
+#[test]
+fn tags_must_be_called_weaker_than_esp() {
+    let whole = format!("{HEAD}{TAGGED}tag = {{ key_file = \"ab.tag\" }}\n");
+    let settings = accepted(&whole);
+    let peer = &settings.pairs[0].peers[0];
+    assert_eq!(peer.mode, Mode::IcrcTag);
+    let tagging = peer.tag.unwrap();
+    assert_eq!((tagging.keyed_by, tagging.epoch_s), (KeyedBy::QueuePair, 10));
+    assert_eq!(tagging.other, OtherTraffic::Drop);
+    assert!(understand(&whole).1.to_string().contains("32 bits, and readable"), "a warning");
+    for silent in ["", "weaker_than_esp = false\n"] {
+        let text = whole.replace("weaker_than_esp = true\n", silent);
+        let problems = refused(&text, &["is weaker than ESP: nothing is encrypted"]);
+        assert!(problems.to_string().contains("write weaker_than_esp = true here"));
+    }
+    let sealed = ethernet("b", "\"everything\"", 4097);
+    let text = sealed.replace("mode =", "weaker_than_esp = true\nmode =");
+    refused(&format!("{HEAD}{ADDRESS}{text}"), &["whose packets are sealed by ESP"]);
+}
+
+#[test]
+fn tags_take_keys_from_one_place_and_say_what_is_too_much() {
+    let with = |more: &str| format!("{HEAD}{TAGGED}{more}");
+    refused(&with(""), &["no `public_key`, and no `key_file`"]);
+    let association = "{ spi = 256, key_file = \"x\" }";
+    let file = "tag = { key_file = \"ab.tag\" }\n";
+    refused(&with(&format!("{file}seal = {association}")), &["whose packets are not sealed"]);
+    refused(&with("tag = { key_file = \"a\", previous_key_file = \"a\" }"), &["are the same"]);
+    for epoch in [0, 3601] {
+        let tag = format!("tag = {{ key_file = \"a\", epoch_s = {epoch} }}");
+        refused(&with(&tag), &["epoch_s ="]);
+    }
+    refused(&with("tag = { key_file = \"a\", keyed_by = \"flow\" }"), &["unknown variant `flow`"]);
+    let everything = with(file).replace("\"10.0.0.2/32\"", "\"everything\"");
+    refused(&everything, &["icrc-tag mode with \"everything\""]);
+    let text = with(file).replace("[[peer]]", "default = \"seal\"\n[[peer]]");
+    refused(&text, &["default = \"seal\" to a peer whose packets are not sealed"]);
+    let endpoint = format!("{file}endpoint = \"192.0.2.2\"\n");
+    let text = format!("{HEAD}{ADDRESS}{TAGGED}{endpoint}");
+    refused(&text, &["packets keep their own addresses"]);
+    let second = TAGGED.replace("\"b\"", "\"c\"").replace("0.2/", "0.3/");
+    let text = with(&format!("{file}{second}{file}"));
+    refused(&text, &["peers `b` and `c` have the same key file"]);
+}
+
+#[test]
+fn tags_by_handshakes_have_no_file_and_no_epochs() {
+    let key = "public_key = \"B6N8vBQgk8i3Vdwb4QMstCY3StFqqFPtC9+wsrhtHHw=\"\n";
+    let keying = "[keying]\nidentity_file = \"gw.identity\"\n";
+    let with = |tag: &str| format!("{HEAD}{TAGGED}{key}{tag}{keying}");
+    accepted(&with(""));
+    accepted(&with("tag = { other = \"clear\", keyed_by = \"partition\" }\n"));
+    let what = "and keys or epochs of its own";
+    refused(&with("tag = { key_file = \"a\" }\n"), &[what]);
+    refused(&with("tag = { epoch_s = 10 }\n"), &[what]);
+}
+
+#[test]
+fn a_tagged_peer_takes_every_step_of_a_roll_out() {
+    for sealing in ["observe", "prefer", "require"] {
+        let file = "tag = { key_file = \"ab.tag\" }\n";
+        accepted(&format!("{HEAD}{TAGGED}sealing = \"{sealing}\"\n{file}"));
+    }
+}
+
+/// The guide's examples are configurations.
+#[test]
+fn the_guide_to_tags_shows_what_is_accepted() {
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/icrc-tag.md");
+    let guide = std::fs::read_to_string(guide).unwrap();
+    let examples: Vec<&str> =
+        guide.split("```toml\n").skip(1).map(|it| it.split("```").next().unwrap()).collect();
+    assert!(examples.len() >= 2, "{} examples", examples.len());
+    for example in examples {
+        let settings = accepted(example);
+        assert_eq!(settings.pairs[0].peers[0].mode, Mode::IcrcTag);
+    }
 }

@@ -369,3 +369,42 @@ fn a_slow_or_hostile_control_client_stops_nobody() {
     idle.set_read_timeout(Some(PATIENCE)).unwrap();
     assert_eq!(idle.read(&mut [0; 16]).unwrap_or(0), 0, "cut off without an answer");
 }
+
+#[test]
+fn ten_thousand_peers_are_started_reloaded_and_shown() {
+    use base64ct::{Base64, Encoding};
+    if !namespaces() {
+        return;
+    }
+    const PEERS: u32 = 10_000;
+    let place = Place::new();
+    let made = Command::new(WEIR).args(["keys", "identity"]).arg(place.path("id")).output();
+    assert!(made.unwrap().status.success());
+    let configure = |icrc: &str| {
+        let mut text = format!("address = \"172.16.0.1/12\"\nicrc = \"{icrc}\"\n");
+        for number in 0..PEERS {
+            let [_, b, c, d] = (number + 2).to_be_bytes();
+            let mut key = [7; 32];
+            key[..4].copy_from_slice(&number.to_be_bytes());
+            text += &format!(
+                "[[peer]]\nname = \"p{number}\"\nmode = \"tunnel\"\nendpoint = \
+                 \"172.{}.{c}.{d}\"\nprotects = \"10.{b}.{c}.{d}/32\"\npublic_key = \"{}\"\n",
+                16 + b,
+                Base64::encode_string(&key)
+            );
+        }
+        place.configure("gw", &format!("{text}[keying]\nidentity_file = \"id\"\n"));
+    };
+    configure("check");
+    let mut gateway = place.up("", &[]);
+    let peers = |status: &serde_json::Value| status["pairs"][0]["peers"].as_array().map(Vec::len);
+    let status = gateway.wait(|_| true);
+    assert_eq!(peers(&status), Some(PEERS as usize));
+    assert!(status["pairs"][0]["peers"][9999]["keying"]["public_key"].is_string());
+    configure("off");
+    gateway.signal("-HUP");
+    let status = gateway.wait(|status| status["pairs"][0]["policy_epoch"] == 2);
+    assert_eq!(peers(&status), Some(PEERS as usize));
+    gateway.signal("-TERM");
+    assert_eq!(gateway.ended(), Some(0), "{}", gateway.log());
+}

@@ -11,7 +11,7 @@ use weir_engine::pipeline::{Associations, Engine};
 use weir_engine::policy::Policy;
 use weir_engine::verdict::Side;
 use weir_port::{CaptureReader, FastPath, FastPathOptions};
-use weir_wire::fastpath::{Key, Slot};
+use weir_wire::fastpath::{HEAD_BYTES, Key, Slot};
 use weir_wire::frame::{Frame, Link, Meta, Time};
 use weir_wire::parse::{Network, parse};
 
@@ -77,7 +77,7 @@ fn kernel() -> Option<FastPath> {
             kernel.set_epoch(1);
             assert!(kernel.heartbeat());
             for side in 0..2 {
-                kernel.set_quiet(side, u64::MAX);
+                kernel.set_departed(side, u64::MAX);
             }
             Some(kernel)
         }
@@ -133,14 +133,28 @@ fn the_kernel_carries_a_packet_exactly_when_the_engine_finds_its_key_in_the_tabl
             }
             with_key += 1;
         }
-        // With all keys of the file in the table, what has none is still the gateway's.
+        // With all keys of the file in the table, what has none is still the gateway's. The heads
+        // of the others come up, if they are wanted.
+        assert_eq!(kernel.take_heads(1, |_| ()), 0, "{file}: nobody wanted them");
+        kernel.want_heads(true);
         for key in keys.iter().flatten() {
             install(&mut kernel, key);
         }
         for (packet, key) in packets.iter().zip(&keys) {
             let carried = trial(&kernel, &packet.bytes).unwrap();
             assert_eq!(carried, key.is_some(), "{file}: {key:?}");
+            let heads = kernel.take_heads(2, |head| {
+                let mut room = [0; HEAD_BYTES + 4];
+                assert_eq!(
+                    head.frame(&mut room),
+                    &packet.bytes[..HEAD_BYTES.min(packet.bytes.len())]
+                );
+                assert_eq!((head.wire_len as usize, head.side), (packet.bytes.len(), 0));
+            });
+            assert_eq!(heads, usize::from(carried), "{file}: {key:?}");
         }
+        kernel.want_heads(false);
+        assert_eq!(kernel.heads_lost(), 0);
         for key in keys.iter().flatten() {
             kernel.remove(key).unwrap();
         }
@@ -207,14 +221,8 @@ fn process(engine: &mut Engine, packet: &Packet) {
 fn follow(kernel: &mut FastPath, engine: &mut Engine) {
     while let Some(command) = engine.fast_path().unwrap().next_command() {
         match command {
-            Command::Install { key, number, path_mtu, source_port } => {
-                let slot = Slot {
-                    epoch: 1,
-                    path_mtu: path_mtu.into(),
-                    source_port: source_port.into(),
-                    ..Slot::default()
-                };
-                kernel.insert(&key, number, &slot).unwrap();
+            Command::Install(install) => {
+                kernel.insert(&install.key, install.number, &install.slot(1)).unwrap();
             }
             Command::Remove { key } => kernel.remove(&key).unwrap(),
         }

@@ -362,7 +362,7 @@ fn csv_wants_one_list() {
     {
         assert_eq!(weir(&lists, &[&file]).status.code(), Some(2), "{lists:?}");
     }
-    for (list, columns) in [("--flows", 15), ("--conversations", 28)] {
+    for (list, columns) in [("--flows", 15), ("--conversations", 31)] {
         let output = weir(&["--csv", list], &[&file]);
         assert!(output.status.success());
         let lines = text(&output.stdout);

@@ -1,8 +1,9 @@
 //! What stands before an ESP packet on the wire: Ethernet, IPv4 or IPv6, UDP (RFC 3948), and the
 //! EtherIP header inside it that carries whole Ethernet frames (RFC 3378).
 //!
-//! DSCP and ECN of the inner packet are copied out (RFC 4301 s5.1.2, RFC 6040 normal mode), and
-//! congestion met on the way is carried back in by [`combine_ecn`].
+//! DSCP, VLAN priority and ECN of the inner packet are copied out (RFC 4301 s5.1.2, RFC 6040 normal
+//! mode; the policy may map the first two), and congestion met on the way is carried back in by
+//! [`combine_ecn`].
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -20,6 +21,9 @@ pub const UDP_PORT: u16 = 4500;
 
 /// The longest header: Ethernet with one tag, IPv6, UDP.
 pub const OUTER_LEN_MAX: usize = 14 + 4 + 40 + 8;
+
+/// Where the tag control information of an 802.1Q tag stands.
+const TCI_OFFSET: usize = 14;
 
 /// Ethernet and IPv4.
 const PLAIN_LEN: usize = 14 + 20;
@@ -83,8 +87,10 @@ impl UdpEncapsulation {
 /// What differs from packet to packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OuterFields {
-    /// DSCP and ECN of the inner packet (0 when it has none).
+    /// DSCP and ECN (0 when the inner packet has none).
     pub traffic_class: u8,
+    /// Priority code point of the tag, where there is one: 0 to 7, in the place of the link's own.
+    pub pcp: u8,
     /// A number that packets of one inner flow share, for UDP source port and IPv6 flow label.
     pub flow: u16,
 }
@@ -118,6 +124,7 @@ impl From<OuterError> for DropReason {
 pub struct OuterHeader {
     bytes: ArrayVec<u8, OUTER_LEN_MAX>,
     network_offset: usize,
+    is_tagged: bool,
     is_ipv6: bool,
     /// IPv4: over the header less length and traffic class. Beside it, over the addresses.
     network_sum: Sum,
@@ -168,14 +175,20 @@ impl OuterHeader {
             extend(&mut bytes, &udp.destination_port.to_be_bytes());
             extend(&mut bytes, &[0; 4]);
         }
+        let is_tagged = link.is_some_and(|it| it.vlan_tci.is_some());
         let is_ipv6 = source.is_ipv6();
-        Ok(Self { bytes, network_offset, is_ipv6, network_sum, address_sum, udp })
+        Ok(Self { bytes, network_offset, is_tagged, is_ipv6, network_sum, address_sum, udp })
     }
 
     /// Their bytes.
     #[expect(clippy::len_without_is_empty, reason = "there is always a header")]
     pub fn len(&self) -> usize {
         self.bytes.len()
+    }
+
+    /// Of them, behind the link header.
+    pub fn network_len(&self) -> usize {
+        self.bytes.len() - self.network_offset
     }
 
     /// Prepends the headers to the ESP packet in `frame`. With [`UdpChecksum::Partial`] the frame's
@@ -226,13 +239,14 @@ impl OuterHeader {
             (Some(to), Some(from)) if self.bytes.len() == PLAIN_LEN => *to = *from,
             _ => packet[..self.bytes.len()].copy_from_slice(&self.bytes),
         }
+        if self.is_tagged {
+            packet[TCI_OFFSET] = packet[TCI_OFFSET] & 0x1f | fields.pcp << 5;
+        }
         let network = &mut packet[self.network_offset..];
         let traffic_class = fields.traffic_class;
         if self.is_ipv6 {
-            let flow_label = match self.udp {
-                Some(UdpEncapsulation { source: UdpSource::Flow, .. }) => u32::from(fields.flow),
-                _ => 0,
-            };
+            // RFC 6438 s3: what spreads flows where no port is seen.
+            let flow_label = u32::from(fields.flow);
             let first = 6 << 28 | u32::from(traffic_class) << 20 | flow_label;
             let payload_len = (network.len() - 40) as u16;
             network[..4].copy_from_slice(&first.to_be_bytes());

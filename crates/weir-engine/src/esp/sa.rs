@@ -175,6 +175,14 @@ impl SaParameters {
         })
     }
 
+    /// Key and salt as [`SaParameters::new`] takes them: for who asked for the keys themselves.
+    pub fn keying_material(&self) -> Zeroizing<Vec<u8>> {
+        let mut material = Zeroizing::new(Vec::with_capacity(36));
+        material.extend_from_slice(self.key.bytes());
+        material.extend_from_slice(&self.salt.bytes());
+        material
+    }
+
     /// The name of key and salt.
     pub fn fingerprint(&self) -> Fingerprint {
         let key = hmac::Key::new(hmac::HMAC_SHA256, self.key.bytes());

@@ -10,9 +10,10 @@
 pub struct HashSeed([u64; 2]);
 
 impl HashSeed {
-    /// A seed from 128 random bits. Equal bits give equal tables, which tests and replays want.
+    /// A seed from 128 random bits. Equal bits give equal tables, which tests and replays want; few
+    /// bits are spread, since a multiplier of a few bits would hash badly.
     pub const fn new(random: u128) -> Self {
-        Self([random as u64 | 1 << 63, (random >> 64) as u64 | 1])
+        Self([spread(random as u64) | 1 << 63, spread((random >> 64) as u64) | 1])
     }
 
     /// The hash of `words`; its low 32 bits are as good as its high ones.
@@ -36,6 +37,14 @@ impl std::fmt::Debug for HashSeed {
     }
 }
 
+/// The finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+const fn spread(bits: u64) -> u64 {
+    let bits = bits.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ bits >> 31
+}
+
 #[inline]
 fn fold(left: u64, right: u64) -> u64 {
     let product = u128::from(left) * u128::from(right);
@@ -55,9 +64,12 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_count_upwards_spread_evenly() {
-        let seed = HashSeed::new(0x1234_5678_9abc_def0_0fed_cba9_8765_4321);
-        for place in 0..5 {
+    fn keys_that_count_upwards_spread_evenly_also_under_a_small_seed() {
+        for (random, place) in [0x1234_5678_9abc_def0_0fed_cba9_8765_4321, 0, 7]
+            .into_iter()
+            .flat_map(|random| (0..5).map(move |place| (random, place)))
+        {
+            let seed = HashSeed::new(random);
             let mut buckets = [0u32; 256];
             for number in 0..25_600u64 {
                 let mut words = [0x0a4d_0001_0a4d_0002; 5];

@@ -16,8 +16,13 @@ pub(crate) struct Index {
 impl Index {
     /// An index for `key_count` keys.
     pub(crate) fn new(key_count: usize) -> Self {
-        let slot_count = (key_count.max(8) * 2).next_power_of_two();
+        let slot_count = slot_count(key_count);
         Self { slots: vec![0; slot_count], mask: slot_count - 1 }
+    }
+
+    /// Its bytes.
+    pub(crate) const fn bytes(key_count: usize) -> usize {
+        slot_count(key_count) * size_of::<u64>()
     }
 
     /// The value under `hash` that `is_it` accepts.
@@ -84,6 +89,11 @@ impl Index {
         let home = hash as u32 as usize;
         (0..PROBE_MAX).map(|step| (home + step) & self.mask).find(|at| self.slots[*at] == wanted)
     }
+}
+
+const fn slot_count(key_count: usize) -> usize {
+    let least = if key_count < 8 { 8 } else { key_count };
+    (least * 2).next_power_of_two()
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use super::{FlowDirection, FlowKey, HashSeed};
 use crate::verdict::Side;
 
 /// Where a flow's entry lies. It goes stale when the flow leaves; a stale handle finds nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowHandle {
     at: u32,
     generation: u32,

@@ -9,8 +9,10 @@ use weir_wire::parse::{Encapsulation, Fault, Parsed, Rdma};
 use crate::flow::HashSeed;
 use crate::flow::index::Index;
 use crate::rdma::QueuePairKey;
+use crate::rdma::loss::Finding;
 use crate::rdma::psn::PsnOrder;
 use crate::rdma::qp::{NAK_CAUSES, Noticed, nak_index};
+use crate::verdict::Side;
 
 /// Totals since the meter was made. Cheap to copy; read them as often as you like.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,12 +83,28 @@ pub struct RdmaTotals {
     pub psn_late: u64,
     /// Request numbers farther off than any loss explains.
     pub psn_jumps: u64,
+    /// Where packets were lost or overtaken, by the side that they came in by (of captures, which
+    /// have no sides, all stand with the host's).
+    pub losses: [LossTotals; 2],
     /// Congestion notification packets.
     pub cnp: u64,
     /// Packets marked Congestion Experienced.
     pub congestion_experienced: u64,
     /// Responses whose requester could not be told from others.
     pub pairings_ambiguous: u64,
+}
+
+/// Losses of RDMA packets of one way through the gateway; see [`crate::rdma::Losses`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LossTotals {
+    /// Lost before they came here.
+    pub before: u64,
+    /// Dropped or lost by the gateway.
+    pub inside: u64,
+    /// Losses after they left here.
+    pub after: u64,
+    /// Overtaken before they came here.
+    pub overtaken: u64,
 }
 
 impl Default for RdmaTotals {
@@ -112,6 +130,7 @@ impl Default for RdmaTotals {
             psn_missing: 0,
             psn_late: 0,
             psn_jumps: 0,
+            losses: Default::default(),
             cnp: 0,
             congestion_experienced: 0,
             pairings_ambiguous: 0,
@@ -130,6 +149,42 @@ impl Totals {
 }
 
 impl RdmaTotals {
+    /// Losses of both ways together.
+    pub fn losses_total(&self) -> LossTotals {
+        let [host, wire] = self.losses;
+        LossTotals {
+            before: host.before + wire.before,
+            inside: host.inside + wire.inside,
+            after: host.after + wire.after,
+            overtaken: host.overtaken + wire.overtaken,
+        }
+    }
+
+    /// Losses between the gateway and what is on this side of it, both ways.
+    pub fn lost_at(&self, side: Side) -> u64 {
+        let [from_host, from_wire] = self.losses;
+        match side {
+            Side::Host => from_host.before + from_wire.after,
+            Side::Wire => from_wire.before + from_host.after,
+        }
+    }
+
+    /// Counts a finding about packets that came in by `side`, of which `own` were ours to lose.
+    pub(crate) fn charge(&mut self, side: Side, finding: Finding, own: u32) {
+        let losses = &mut self.losses[side as usize];
+        let own = u64::from(own);
+        losses.inside += own;
+        match finding {
+            Finding::Before(packets) => losses.before += u64::from(packets) - own,
+            Finding::After => losses.after += 1 - own,
+            Finding::Inside => losses.inside += 1,
+            Finding::Overtaken => {
+                losses.before = losses.before.saturating_sub(1);
+                losses.overtaken += 1;
+            }
+        }
+    }
+
     /// Opcodes seen, with their packets, by number.
     pub fn opcodes_seen(&self) -> impl Iterator<Item = (Opcode, u64)> {
         (0..=255u8)

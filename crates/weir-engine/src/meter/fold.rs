@@ -6,10 +6,8 @@ use weir_wire::fastpath::{Key, STARTED, Slot, event, kind};
 use weir_wire::frame::Time;
 use weir_wire::icrc::IcrcStatus;
 
-use super::meter::{Meter, Observation};
-use crate::flow::table::Entered;
-use crate::flow::{FlowDirection, FlowEntry, FlowKey};
-use crate::rdma::qp::RdmaPacket;
+use super::meter::{Meter, Observation, end_record_when_due, rdma_packet};
+use crate::flow::{FlowDirection, FlowKey};
 use crate::rdma::{Conversation, QueuePairKey};
 use crate::verdict::Side;
 
@@ -81,38 +79,22 @@ impl Meter {
             self.observe_flow(packet);
         }
         let (Some(key), Some(rdma)) = (notice.queue_pair, &packet.parsed.rdma) else { return };
-        let rdma_packet = RdmaPacket {
-            now: packet.now,
-            side: packet.side,
-            bytes: packet.bytes,
-            parsed: packet.parsed,
-            rdma,
-            wire_len: packet.original_len,
-            icrc: IcrcStatus::Unchecked,
+        let rdma_packet = rdma_packet(packet, rdma, IcrcStatus::Unchecked);
+        let Some((handle, side, noticed)) = self.conversations.notice(&key, notice, &rdma_packet)
+        else {
+            return;
         };
-        let noticed = self.conversations.notice(&key, notice, &rdma_packet);
         self.totals.rdma.notice(&noticed);
+        if let Some(charged) = noticed.charged {
+            self.settle(handle, side, charged, packet.now);
+        }
     }
 
     fn fold_flow(&mut self, fold: &Fold<'_>, packets: u64, bytes: u64) {
         let Some((key, direction)) = fold.flow else { return };
-        let waiting = &mut self.waiting;
-        let mut leave = |entry: &FlowEntry| waiting.evict_flow(entry);
-        let side = Some(fold.side);
-        let entered = self.flows.enter(&key, direction, fold.last, side, &mut leave);
-        let handle = match entered {
-            Entered::Known(handle) => handle,
-            Entered::New(handle) => {
-                self.totals.flows += 1;
-                handle
-            }
-        };
+        let handle = self.enter_flow(&key, direction, fold.last, Some(fold.side));
         let Some(entry) = self.flows.touch(handle, fold.last) else { return };
-        if fold.last.since_ns(entry.started) >= self.limits.active_timeout_ns && entry.is_counting()
-        {
-            self.waiting.add_flow(entry, crate::flow::Reason::Active);
-            entry.restart(fold.last);
-        }
+        end_record_when_due(entry, fold.last, &self.limits, &mut self.waiting);
         entry.fold(direction, fold.last, fold.counted, packets, bytes);
     }
 }

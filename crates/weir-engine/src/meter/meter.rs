@@ -16,8 +16,9 @@ use super::counters::{QueuePairs, Totals};
 use super::record::{ConversationRecord, FlowRecord, Record};
 use crate::flow::table::Entered;
 use crate::flow::{FlowDirection, FlowEntry, FlowHandle, FlowKey, FlowTable, HashSeed, Reason};
+use crate::rdma::loss::{Charged, Finding, OwnLosses};
 use crate::rdma::qp::RdmaPacket;
-use crate::rdma::{Conversation, ConversationHandle, ConversationTable};
+use crate::rdma::{Conversation, ConversationHandle, ConversationTable, LossWay};
 use crate::verdict::Side;
 
 /// Bounds and timeouts.
@@ -102,6 +103,11 @@ pub struct Observed {
     pub icrc: Option<IcrcStatus>,
 }
 
+/// Where the packets of one flow are counted that come one after another: spares all but the first
+/// the look-up. Who keeps it knows that they are of one flow.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FlowPlace(Option<(FlowHandle, FlowDirection)>);
+
 /// Counts packets; see the module.
 #[derive(Debug)]
 pub struct Meter {
@@ -111,6 +117,7 @@ pub struct Meter {
     queue_pairs: QueuePairs,
     pub(super) flows: FlowTable,
     pub(super) conversations: ConversationTable,
+    own_losses: OwnLosses,
     pub(super) waiting: Waiting,
 }
 
@@ -137,6 +144,7 @@ impl Meter {
             queue_pairs: QueuePairs::new(limits.conversations_max),
             flows: FlowTable::new(limits.flows_max, seed),
             conversations: ConversationTable::new(limits.conversations_max, seed),
+            own_losses: OwnLosses::default(),
             waiting: Waiting {
                 flows: VecDeque::new(),
                 conversations: VecDeque::new(),
@@ -151,13 +159,30 @@ impl Meter {
     /// Counts a packet.
     #[inline]
     pub fn observe(&mut self, packet: &Observation<'_>) -> Observed {
+        self.observe_at(packet, &mut FlowPlace::default())
+    }
+
+    /// Counts a packet of the flow that `place` is of, or of any when that is empty; afterwards it
+    /// is of this packet's.
+    #[inline]
+    pub(crate) fn observe_at(
+        &mut self,
+        packet: &Observation<'_>,
+        place: &mut FlowPlace,
+    ) -> Observed {
         let is_cut = (packet.original_len as usize) > packet.bytes.len();
         let segments = u64::from(packet.segments.max(1));
         self.totals.count(packet.parsed, segments, packet.original_len, is_cut);
         match &packet.parsed.rdma {
             Some(rdma) => self.observe_rdma(packet, rdma),
             None => {
-                let flow = self.observe_flow(packet).map(|(handle, _)| handle);
+                let flow = match place.0 {
+                    Some((handle, way)) if self.count_flow(handle, way, packet) => Some(handle),
+                    _ => {
+                        place.0 = self.observe_flow(packet);
+                        place.0.map(|(handle, _)| handle)
+                    }
+                };
                 Observed { flow, ..Observed::default() }
             }
         }
@@ -188,8 +213,16 @@ impl Meter {
     /// Hands over the records that wait, after ending up to `entries_max` idle flows and as many
     /// idle conversations. Call it once per batch: the work is bounded by `entries_max`.
     ///
+    /// Returns whether there may be more of them.
+    ///
     /// An entry whose last packet lies in the future (the clock was set back) starts anew at `now`.
-    pub fn expire(&mut self, now: Time, entries_max: usize, take: &mut dyn FnMut(Record<'_>)) {
+    pub fn expire(
+        &mut self,
+        now: Time,
+        entries_max: usize,
+        take: &mut dyn FnMut(Record<'_>),
+    ) -> bool {
+        let mut visited = [0; 2];
         for _ in 0..entries_max {
             let Some(oldest) = self.flows.oldest() else { break };
             let Some(entry) = self.flows.entry_mut(oldest) else { break };
@@ -201,6 +234,7 @@ impl Meter {
             } else if let Some(entry) = self.flows.take(oldest) {
                 self.waiting.add_flow(entry, Reason::Idle);
             }
+            visited[0] += 1;
         }
         for _ in 0..entries_max {
             let Some(oldest) = self.conversations.oldest() else { break };
@@ -213,8 +247,10 @@ impl Meter {
             } else if let Some(entry) = self.conversations.take(oldest) {
                 self.waiting.add_conversation(entry, Reason::Idle);
             }
+            visited[1] += 1;
         }
         self.waiting.drain(take);
+        visited.contains(&entries_max)
     }
 
     /// Ends every record and hands all over; the tables are empty afterwards.
@@ -243,22 +279,23 @@ impl Meter {
             count(entry, direction, packet, &self.limits, &mut self.waiting);
             return Some((handle, direction));
         }
-        let handle = self.enter_flow(&key, direction, packet);
+        let handle = self.enter_flow(&key, direction, packet.now, packet.side);
         self.count_flow(handle, direction, packet);
         Some((handle, direction))
     }
 
     /// A flow that was not seen lately, and mostly never.
     #[inline(never)]
-    fn enter_flow(
+    pub(super) fn enter_flow(
         &mut self,
         key: &FlowKey,
         direction: FlowDirection,
-        packet: &Observation<'_>,
+        now: Time,
+        side: Option<Side>,
     ) -> FlowHandle {
         let waiting = &mut self.waiting;
         let mut leave = |entry: &FlowEntry| waiting.evict_flow(entry);
-        match self.flows.enter(key, direction, packet.now, packet.side, &mut leave) {
+        match self.flows.enter(key, direction, now, side, &mut leave) {
             Entered::Known(handle) => handle,
             Entered::New(handle) => {
                 self.totals.flows += 1;
@@ -287,20 +324,15 @@ impl Meter {
             Icrc::Skip => IcrcStatus::Unchecked,
         };
         self.totals.rdma.count(rdma, packet.original_len, icrc);
-        let rdma_packet = RdmaPacket {
-            now: packet.now,
-            side: packet.side,
-            bytes: packet.bytes,
-            parsed: packet.parsed,
-            rdma,
-            wire_len: packet.original_len,
-            icrc,
-        };
+        let rdma_packet = rdma_packet(packet, rdma, icrc);
         let waiting = &mut self.waiting;
         let timeout = self.limits.active_timeout_ns;
         let mut leave = |entry: &Conversation, reason| waiting.end_conversation(entry, reason);
         let observed = self.conversations.observe(&rdma_packet, timeout, &mut leave);
         self.totals.rdma.notice(&observed.noticed);
+        if let Some(charged) = observed.noticed.charged {
+            self.settle(observed.handle, observed.side, charged, packet.now);
+        }
         if observed.is_new_destination && rdma.opcode != Opcode::CNP {
             self.note_queue_pair(observed.handle, observed.side);
         }
@@ -309,6 +341,49 @@ impl Meter {
             _ => None,
         };
         Observed { flow, conversation: Some(observed.handle), icrc: Some(icrc) }
+    }
+
+    /// Counts packets that a port lost, not known which. Gaps that show within a second are charged
+    /// to the gateway and not to its neighbours, as many as there were packets.
+    pub fn note_own_loss(&mut self, way: LossWay, side: Side, packets: u64, now: Time) {
+        self.own_losses.note(way, side, packets, now);
+    }
+
+    /// Counts that the gateway dropped a packet that [`Meter::observe`] was told of.
+    #[cold]
+    pub fn note_drop(&mut self, packet: &Observation<'_>) {
+        let Some(rdma) = &packet.parsed.rdma else { return };
+        let packet = rdma_packet(packet, rdma, IcrcStatus::Unchecked);
+        if let Some((handle, side, charged)) = self.conversations.charge_drop(&packet) {
+            self.settle(handle, side, charged, packet.now);
+        }
+    }
+
+    /// Counts what a packet of direction `side` showed, having looked whether it was our own doing.
+    #[cold]
+    pub(super) fn settle(
+        &mut self,
+        handle: ConversationHandle,
+        side: usize,
+        charged: Charged,
+        now: Time,
+    ) {
+        let Some(conversation) = self.conversations.entry_mut(handle) else { return };
+        let side = side ^ usize::from(charged.is_of_other);
+        let ingress = conversation.ingress(side);
+        let own = match (charged.finding, ingress) {
+            (Finding::Before(packets), Some(ingress)) => {
+                self.own_losses.claim(LossWay::In, ingress, packets, now)
+            }
+            (Finding::After, Some(ingress)) => {
+                self.own_losses.claim(LossWay::Out, ingress.opposite(), 1, now)
+            }
+            _ => 0,
+        };
+        if own > 0 {
+            conversation.direction_mut(side).counters.losses.own_up(charged.finding, own);
+        }
+        self.totals.rdma.charge(ingress.unwrap_or(Side::Host), charged.finding, own);
     }
 
     #[cold]
@@ -333,8 +408,7 @@ impl Meter {
         let Transport::Udp { source, .. } = packet.parsed.transport else { return None };
         let conversation = self.conversations.entry_mut(observed.handle)?;
         let direction = conversation.direction_mut(observed.side);
-        let known = direction.flow.filter(|_| direction.source_port == source);
-        if let Some((handle, way)) = known
+        if let Some((handle, way)) = direction.flow(source)
             && self.count_flow(handle, way, packet)
         {
             return Some(handle);
@@ -342,9 +416,39 @@ impl Meter {
         let (handle, way) = self.observe_flow(packet)?;
         let conversation = self.conversations.entry_mut(observed.handle)?;
         let direction = conversation.direction_mut(observed.side);
-        direction.flow = Some((handle, way));
-        direction.source_port = source;
+        direction.set_flow(handle, way, source);
         Some(handle)
+    }
+}
+
+#[inline]
+pub(super) fn rdma_packet<'a>(
+    packet: &Observation<'a>,
+    rdma: &'a Rdma,
+    icrc: IcrcStatus,
+) -> RdmaPacket<'a> {
+    RdmaPacket {
+        now: packet.now,
+        side: packet.side,
+        bytes: packet.bytes,
+        parsed: packet.parsed,
+        rdma,
+        wire_len: packet.original_len,
+        icrc,
+    }
+}
+
+/// Ends the record of a flow that has run for the active timeout, and begins its next.
+#[inline]
+pub(super) fn end_record_when_due(
+    entry: &mut FlowEntry,
+    now: Time,
+    limits: &MeterLimits,
+    waiting: &mut Waiting,
+) {
+    if now.since_ns(entry.started) >= limits.active_timeout_ns && entry.is_counting() {
+        waiting.add_flow(entry, Reason::Active);
+        entry.restart(now);
     }
 }
 
@@ -357,10 +461,7 @@ fn count(
     limits: &MeterLimits,
     waiting: &mut Waiting,
 ) {
-    if packet.now.since_ns(entry.started) >= limits.active_timeout_ns && entry.is_counting() {
-        waiting.add_flow(entry, Reason::Active);
-        entry.restart(packet.now);
-    }
+    end_record_when_due(entry, packet.now, limits, waiting);
     let packets = u64::from(packet.segments.max(1));
     entry.count(direction, packet.now, packet.parsed, packets, packet.original_len);
 }

@@ -13,7 +13,8 @@ pub mod meter;
 pub mod record;
 
 pub use crate::flow::Reason;
-pub use counters::{RdmaTotals, Totals};
+pub use counters::{LossTotals, RdmaTotals, Totals};
 pub use fold::{Fold, Notice};
+pub(crate) use meter::FlowPlace;
 pub use meter::{Icrc, Meter, MeterLimits, Observation, Observed};
 pub use record::{ConversationRecord, DirectionRecord, FlowRecord, Record};

@@ -105,7 +105,7 @@ impl DirectionRecord {
             key: direction.key,
             source_port: direction.source_port,
             partition_key: direction.partition_key,
-            queue_key: direction.queue_key,
+            queue_key: direction.queue_key(),
             counters: direction.counters,
         }
     }

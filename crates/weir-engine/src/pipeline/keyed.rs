@@ -9,12 +9,13 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::net::IpAddr;
 
 use arrayvec::ArrayVec;
-use weir_wire::frame::{Frame, Offload};
+use weir_wire::frame::{Frame, Offload, Time};
 use weir_wire::parse::{MacAddress, Network, Parsed, Transport};
 
 use super::Engine;
 use crate::counters::PeerCounters;
 use crate::egress::{SealingPeer, address};
+use crate::esp::icrc_tag::TagKey;
 use crate::esp::open::OpeningSa;
 use crate::esp::outer::{
     OuterFields, OuterHeader, OuterLink, UdpChecksum, UdpEncapsulation, UdpSource,
@@ -79,6 +80,8 @@ pub struct Agreed {
     pub sealing: SealingSa,
     /// From it.
     pub opening: OpeningSa,
+    /// The keys of tags, to and from it, where its packets carry them.
+    pub tags: Option<[TagKey; 2]>,
 }
 
 /// What belongs to a peer whose keys are agreed.
@@ -87,7 +90,7 @@ pub(crate) struct AgreedPeer {
     identity: PublicKey,
     /// Whether its index waits in [`Keyed::noted`].
     is_noted: bool,
-    note: Report,
+    pub(super) note: Report,
     /// Sealed by its associations before the one in use.
     bytes_before: u64,
     /// Opened by associations that are gone.
@@ -124,6 +127,8 @@ pub(super) struct Keyed {
     by_identity: HashMap<PublicKey, u32>,
     noted: Vec<u32>,
     inbox: Vec<(Path, Vec<u8>)>,
+    /// When ICMP was last looked at.
+    pub(super) heeded: Time,
     /// Associations in front of `Engine::opening` that the policy names.
     pub(super) configured: usize,
     /// Behind the last peer whose keys are configured.
@@ -137,7 +142,7 @@ impl Engine {
     /// Puts new associations in place; false when the policy has no such peer any more.
     pub fn install(&mut self, agreed: Agreed) -> bool {
         let Some(index) = self.index_of(&agreed.peer) else { return false };
-        let Agreed { role, path, mut sealing, opening, .. } = agreed;
+        let Agreed { role, path, mut sealing, opening, tags, .. } = agreed;
         // The key is fresh and dies with this process: there is nothing to keep on disk.
         let everything = SealingState { reserved_until: u64::MAX, ..sealing.state() };
         sealing.extend_reservation(&everything);
@@ -145,6 +150,7 @@ impl Engine {
         let Some(peer) = self.sealing[index].agreed.as_mut() else { return false };
         let spi = opening.spi().value();
         let full = peer.open_spis.is_full().then(|| peer.open_spis[0]);
+        let spis = [sealing.spi().value(), spi];
         let unplaced = own && self.sealing[index].endpoint().is_none();
         if let Some(oldest) = full {
             self.remove_opening(index, oldest);
@@ -161,6 +167,9 @@ impl Engine {
             Role::Initiator => self.put_in_use(index, sealing),
         }
         self.opening_by_spi.insert(spi, self.opening.len() as u32);
+        if let (Some(tagged), Some(keys)) = (&mut self.sealing[index].tag, tags) {
+            tagged.install(role, spis, keys);
+        }
         let pending = role == Role::Responder;
         self.opening.push(OpeningPeer { peer: index, pending, ..OpeningPeer::agreed(opening) });
         true
@@ -176,6 +185,9 @@ impl Engine {
     pub fn close(&mut self, peer: &PublicKey) {
         let Some(index) = self.index_of(peer) else { return };
         self.sealing[index].association = None;
+        if let Some(tagged) = &mut self.sealing[index].tag {
+            tagged.close();
+        }
         if let Some(agreed) = &mut self.sealing[index].agreed {
             agreed.pending = None;
             for spi in std::mem::take(&mut agreed.open_spis) {
@@ -187,29 +199,37 @@ impl Engine {
     /// Seals an empty packet (RFC 4303 s2.6) into `output()`, which grows until [`Engine::begin`].
     pub fn keepalive(&mut self, peer: &PublicKey) {
         let Some(index) = self.index_of(peer) else { return };
-        let header = self.outer_of_keepalive(index);
-        let Self { sealing, output, counters, .. } = self;
+        if self.seal_dummy(index, |_| Vec::new()).is_some() {
+            self.counters.keepalives_sent += 1;
+        }
+    }
+
+    /// Seals a dummy packet with `payload`, which is told how long the headers before ESP are.
+    pub(super) fn seal_dummy(
+        &mut self,
+        index: usize,
+        payload: impl FnOnce(usize) -> Vec<u8>,
+    ) -> Option<()> {
+        let header = self.outer_of_keepalive(index)?;
+        let Self { sealing, output, .. } = self;
         let peer = &mut sealing[index];
-        let (Some(header), Some(association)) = (header, peer.association.as_mut()) else {
-            return;
-        };
+        let association = peer.association.as_mut()?;
         let link = peer.agreed.as_ref().and_then(|it| borrowed_link(it)).unwrap_or_default();
-        let length = link.len() + header.len() + esp_len(0);
-        let Some(range) = output.allocate(length) else { return };
+        let payload = payload(header.network_len());
+        let length = link.len() + header.len() + esp_len(payload.len());
+        let range = output.allocate(length)?;
         let (front, packet) = output.arena_mut(&range).split_at_mut(link.len());
         front.copy_from_slice(&link);
-        let sealed = association.seal_to(&[], next_header::DUMMY, &mut packet[header.len()..]);
-        let Ok(checksum) = header.write(packet, OuterFields::default()) else { return };
-        if sealed.is_err() {
-            return;
-        }
-        counters.keepalives_sent += 1;
+        let sealed = &mut packet[header.len()..];
+        association.seal_to(&payload, next_header::DUMMY, sealed).ok()?;
+        let checksum = header.write(packet, OuterFields::default()).ok()?;
         output.send(
             Destination::Wire,
             Offload { checksum, ..Offload::default() },
             Part::Arena(range),
         );
         self.note(index);
+        Some(())
     }
 
     /// Puts a handshake datagram into `output()`; false while nobody has answered for the next
@@ -374,6 +394,15 @@ impl Engine {
         }
     }
 
+    /// The first packet tagged by the keys beside the association that opens with `spi` came.
+    #[cold]
+    pub(super) fn confirm_by_tag(&mut self, spi: u32) {
+        let opening = self.opening_by_spi.get(&spi).map(|it| *it as usize);
+        if let Some(opening) = opening.filter(|it| self.opening[*it].pending) {
+            self.confirm(opening);
+        }
+    }
+
     /// Parts what agreed peers have from the rest, before the policy changes.
     pub(super) fn take_survivors(&mut self) -> Survivors {
         let mut survivors = Survivors::new();
@@ -435,7 +464,7 @@ impl Engine {
     }
 
     /// Whatever happens next to this peer is told by the next report.
-    fn note(&mut self, index: usize) {
+    pub(super) fn note(&mut self, index: usize) {
         let Some(agreed) = &mut self.sealing[index].agreed else { return };
         if !std::mem::replace(&mut agreed.is_noted, true) {
             self.keyed.noted.push(index as u32);
@@ -448,6 +477,9 @@ impl Engine {
         let peer = &mut self.opening[opening];
         peer.pending = false;
         let (index, spi) = (peer.peer, peer.association.spi().value());
+        if let Some(tagged) = &mut self.sealing[index].tag {
+            tagged.confirm(spi);
+        }
         let Some(agreed) = &mut self.sealing[index].agreed else { return };
         agreed.note.confirmed = Some(spi);
         agreed.note.heard = true;
@@ -499,6 +531,9 @@ impl Engine {
         let gone = self.opening.swap_remove(place);
         if let Some(moved) = self.opening.get(place) {
             self.opening_by_spi.insert(moved.association.spi().value(), place as u32);
+        }
+        if let Some(tagged) = &mut self.sealing[index].tag {
+            tagged.forget(spi);
         }
         if let Some(agreed) = &mut self.sealing[index].agreed {
             agreed.open_spis.retain(|it| *it != spi);

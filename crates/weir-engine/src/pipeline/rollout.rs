@@ -17,7 +17,7 @@ use weir_wire::parse::Parsed;
 use super::{Engine, send_whole};
 use crate::counters::ClearCounters;
 use crate::output::Destination;
-use crate::policy::Sealing;
+use crate::policy::{Mode, Sealing};
 use crate::tunnel::key::PublicKey;
 use crate::verdict::{DropReason, Verdict};
 
@@ -25,9 +25,11 @@ use crate::verdict::{DropReason, Verdict};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rollout {
     sealing: Sealing,
+    /// Whether its packets are tagged: none is ever sealed.
+    is_tagged: bool,
     /// Whether it has keys, and does not answer.
     is_held: bool,
-    /// Whether it is sent plaintext whatever its keys: by the two above.
+    /// Whether nothing is sealed to it, whatever its keys: by the three above.
     is_clear: bool,
     /// What was last told of it: whether packets are sealed to it.
     told: Option<bool>,
@@ -35,11 +37,12 @@ pub(crate) struct Rollout {
 }
 
 impl Rollout {
-    pub(crate) fn new(sealing: Sealing) -> Self {
+    pub(crate) fn new(sealing: Sealing, is_tagged: bool) -> Self {
         Self {
             sealing,
+            is_tagged,
             is_held: false,
-            is_clear: sealing == Sealing::Observe,
+            is_clear: is_tagged || sealing == Sealing::Observe,
             told: None,
             counters: ClearCounters::default(),
         }
@@ -50,13 +53,18 @@ impl Rollout {
         self.is_clear
     }
 
+    /// Whether it is to be sent plaintext at present: by its policy, or because it is held.
+    pub(crate) fn is_off(&self) -> bool {
+        match self.sealing {
+            Sealing::Observe => true,
+            Sealing::Prefer => self.is_held,
+            Sealing::Require => false,
+        }
+    }
+
     fn hold(&mut self, is_held: bool) {
         self.is_held = is_held;
-        self.is_clear = match self.sealing {
-            Sealing::Observe => true,
-            Sealing::Prefer => is_held,
-            Sealing::Require => false,
-        };
+        self.is_clear = self.is_tagged || self.is_off();
     }
 
     /// Goes on under another policy.
@@ -92,6 +100,20 @@ impl Engine {
         frame: &mut Frame<'_>,
         parsed: &Parsed,
     ) -> Result<Verdict, DropReason> {
+        if let Mode::IcrcTag(terms) = self.policy.peers[peer].mode {
+            return self.send_tagged(terms, peer, index, frame, parsed);
+        }
+        self.send_without_keys(peer, index, frame, parsed)
+    }
+
+    /// A packet for a peer that there is nothing to protect with at present.
+    pub(super) fn send_without_keys(
+        &mut self,
+        peer: usize,
+        index: u32,
+        frame: &mut Frame<'_>,
+        parsed: &Parsed,
+    ) -> Result<Verdict, DropReason> {
         if self.sealing[peer].association.is_none() {
             self.sealing[peer].wanted = Some([parsed.source, parsed.destination]);
             self.want(peer, frame, parsed);
@@ -99,6 +121,17 @@ impl Engine {
         if !self.policy.may_be_clear(peer) {
             return Err(DropReason::NoAssociation);
         }
+        Ok(self.send_in_clear(peer, index, frame, parsed))
+    }
+
+    /// A packet for a peer, as it is.
+    pub(super) fn send_in_clear(
+        &mut self,
+        peer: usize,
+        index: u32,
+        frame: &mut Frame<'_>,
+        parsed: &Parsed,
+    ) -> Verdict {
         // Connections that begin now must fit when they are sealed later.
         self.clamp(peer, frame, parsed);
         let is_cut = frame.meta.offload.segmentation.is_some();
@@ -109,7 +142,7 @@ impl Engine {
         counters.too_big_packets += u64::from(too_big);
         touch(counters, frame);
         send_whole(&mut self.output, Destination::Wire, index, frame);
-        Ok(Verdict::Unsealed)
+        Verdict::Unsealed
     }
 
     /// A packet in clear of a peer that may send such.
@@ -141,15 +174,15 @@ impl Engine {
         self.sealing[peer].rollout.counters
     }
 
-    /// Whether packets to the peer of this index are sealed at present.
+    /// Whether packets to the peer of this index are sealed, or tagged, at present.
     pub fn is_sealed_to(&self, peer: usize) -> bool {
-        self.sealing[peer].seals()
+        self.sealing[peer].protects()
     }
 
     /// Peers that need not be sealed to, and that are, or are no more, since the last call.
     pub fn take_sealing_changes(&mut self, take: &mut dyn FnMut(SealingChange)) {
         for (peer, it) in self.policy.peers.iter().zip(&mut self.sealing) {
-            let is_sealed = it.seals();
+            let is_sealed = it.protects();
             if peer.sealing == Sealing::Require {
                 it.rollout.told = None;
                 continue;

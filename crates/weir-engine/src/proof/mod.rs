@@ -5,13 +5,14 @@
 //! ([`glance`] shares no code with it). [`witness`] asks the same of two gateways from outside.
 
 pub mod glance;
+mod plain;
 pub mod witness;
 
 use std::collections::BTreeSet;
 
 use glance::{Glance, IKE_PORT, Kind, NAT_TRAVERSAL_PORT};
 
-use crate::policy::{Action, Encapsulation, FrameClass, Mode, OnLeak, Policy, Way};
+use crate::policy::{Action, Encapsulation, FrameClass, Mode, OnLeak, OtherTraffic, Policy, Way};
 use crate::tunnel::{MESSAGE_LEN_MAX, MESSAGE_LEN_MIN};
 
 /// What was found out about the frames that came to the wire. `checked` = the sum of the others.
@@ -21,6 +22,9 @@ pub struct ProofCounters {
     pub checked: u64,
     /// ESP over IP or in UDP.
     pub esp: u64,
+    /// RoCE to a peer whose packets are tagged, with another value than its ordinary ICRC: a tag,
+    /// or damage. Only who has the key can tell.
+    pub tagged: u64,
     /// Handshake datagrams of the native keying.
     pub keying: u64,
     /// The gateway's own ARP, neighbour discovery, ICMP and IKE.
@@ -39,7 +43,8 @@ impl ProofCounters {
     /// Whether each frame that was looked at is one of these.
     pub fn adds_up(&self) -> bool {
         let clear = self.clear_by_class.iter().sum::<u64>() + self.clear_by_policy;
-        self.checked == self.esp + self.keying + self.own + clear + self.plaintext
+        let protected = self.esp + self.tagged;
+        self.checked == protected + self.keying + self.own + clear + self.plaintext
     }
 }
 
@@ -77,7 +82,7 @@ impl WireProof {
         self.is_sealing = policy.seals() || policy.default != Action::Clear;
         let ports = policy.peers.iter().filter_map(|peer| match peer.encapsulation {
             Encapsulation::Esp => None,
-            Encapsulation::Udp => Some((None, NAT_TRAVERSAL_PORT)),
+            Encapsulation::Udp | Encapsulation::UdpSpread => Some((None, NAT_TRAVERSAL_PORT)),
             Encapsulation::UdpPorts { source, destination } => Some((Some(source), destination)),
         });
         self.esp_ports = ports.collect();
@@ -99,7 +104,7 @@ impl WireProof {
             self.counters.esp += 1;
             return true;
         }
-        self.admit_clear(&glance)
+        self.admit_clear(&glance, first, len)
     }
 
     /// What was found so far.
@@ -128,7 +133,7 @@ impl WireProof {
 
     /// The short list of what may be clear.
     #[cold]
-    fn admit_clear(&mut self, glance: &Glance) -> bool {
+    fn admit_clear(&mut self, glance: &Glance, first: &[u8], len: usize) -> bool {
         let Self { policy, counters, .. } = &mut *self;
         if is_keying(policy, glance) {
             counters.keying += 1;
@@ -157,7 +162,19 @@ impl WireProof {
         };
         match (way, policy.default) {
             (Some(Way::Clear), _) | (None, Action::Clear) => counters.clear_by_policy += 1,
-            (Some(Way::Peer(peer)), _) if policy.may_be_clear(usize::from(peer)) => {
+            (Some(Way::Peer(peer)), _) => {
+                let peer = usize::from(peer);
+                let may_be_clear = match policy.peers[peer].mode {
+                    Mode::IcrcTag(_) if is_tagged(glance, first, len) => {
+                        counters.tagged += 1;
+                        return true;
+                    }
+                    Mode::IcrcTag(terms) if is_other(glance) => terms.other == OtherTraffic::Clear,
+                    _ => false,
+                };
+                if !may_be_clear && !policy.may_be_clear(peer) {
+                    return self.plaintext(Some(*glance));
+                }
                 counters.clear_by_policy += 1;
             }
             _ => return self.plaintext(Some(*glance)),
@@ -172,6 +189,16 @@ impl WireProof {
         self.counters.plaintext_dropped += u64::from(stays);
         !stays
     }
+}
+
+/// RoCE that does not carry its ordinary ICRC.
+fn is_tagged(glance: &Glance, first: &[u8], len: usize) -> bool {
+    plain::is_roce(glance) && plain::has_plain_icrc(glance, first, len) == Some(false)
+}
+
+/// Neither RoCE nor anything that may be.
+fn is_other(glance: &Glance) -> bool {
+    !plain::is_roce(glance) && glance.kind != Kind::Unreadable
 }
 
 /// A handshake datagram: from the keying port, and shaped like one. From an own address where there

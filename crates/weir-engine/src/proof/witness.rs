@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::glance::{EspNumbers, Glance, IKE_PORT, Kind, NAT_TRAVERSAL_PORT};
+use super::plain;
 use crate::policy::{FrameClass, Prefix};
 
 /// Sequence numbers remembered behind the highest of an SPI.
@@ -20,8 +21,11 @@ pub const EXAMPLES_MAX: usize = 10;
 /// What a witness is told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expectations {
-    /// What must appear sealed only. Empty: everything.
+    /// What must appear sealed only. Empty: everything, unless something is tagged.
     pub sealed: Vec<Prefix>,
+    /// What RoCE packets must carry a tag in the place of their ICRC from and to. With these and
+    /// without `sealed`, nothing else is judged.
+    pub tagged: Vec<Prefix>,
     /// Addresses that ESP travels between. Empty: any.
     pub gateways: Vec<[u8; 16]>,
     /// Classes of frames that may be clear, whoever sends them.
@@ -37,6 +41,8 @@ pub enum Violation {
     Plaintext,
     /// ESP, but not between the gateways.
     ForeignEsp,
+    /// RoCE with its ordinary ICRC, or none that could be read, where there should be a tag.
+    Untagged,
     /// A sequence number that its SPI had already: a repeated frame, or a nonce used twice.
     RepeatedSequence,
 }
@@ -47,19 +53,23 @@ impl Violation {
         match self {
             Violation::Plaintext => "plaintext",
             Violation::ForeignEsp => "foreign_esp",
+            Violation::Untagged => "untagged",
             Violation::RepeatedSequence => "repeated_sequence",
         }
     }
 }
 
-/// What was seen. `frames` = esp + keying + gateways + `clear_by_class` + outside + plaintext +
-/// foreign_esp; `repeated` are ESP frames, too.
+/// What was seen. `frames` = esp + tagged + keying + gateways + `clear_by_class` + outside +
+/// plaintext + untagged + foreign_esp; `repeated` are ESP frames, too.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WitnessCounters {
     /// Frames looked at.
     pub frames: u64,
     /// ESP between the gateways, repeated ones too.
     pub esp: u64,
+    /// RoCE without its ordinary ICRC, where there should be tags. Whether these are right ones,
+    /// only who has the key can tell.
+    pub tagged: u64,
     /// Handshakes of the native keying, and IKE.
     pub keying: u64,
     /// ARP, neighbour discovery and ICMP between the gateways themselves.
@@ -70,6 +80,8 @@ pub struct WitnessCounters {
     pub outside: u64,
     /// Violations: clear and must not be.
     pub plaintext: u64,
+    /// Violations: RoCE that carries no tag.
+    pub untagged: u64,
     /// Violations: ESP of others.
     pub foreign_esp: u64,
     /// Violations: sequence numbers that came twice.
@@ -83,7 +95,7 @@ pub struct WitnessCounters {
 impl WitnessCounters {
     /// Frames that ought not to have been there.
     pub fn violations(&self) -> u64 {
-        self.plaintext + self.foreign_esp + self.repeated
+        self.plaintext + self.untagged + self.foreign_esp + self.repeated
     }
 }
 
@@ -127,9 +139,10 @@ impl Witness {
     pub fn see(&mut self, bytes: &[u8], len: usize) -> Option<Violation> {
         self.counters.frames += 1;
         let glance = Glance::at(bytes, len).unwrap_or(NOTHING);
-        let violation = self.judge(&glance, bytes)?;
+        let violation = self.judge(&glance, bytes, len)?;
         let counter = match violation {
             Violation::Plaintext => &mut self.counters.plaintext,
+            Violation::Untagged => &mut self.counters.untagged,
             Violation::ForeignEsp => &mut self.counters.foreign_esp,
             Violation::RepeatedSequence => &mut self.counters.repeated,
         };
@@ -155,7 +168,7 @@ impl Witness {
         self.associations.iter().map(|((to, spi), seen)| (*to, *spi, seen.highest))
     }
 
-    fn judge(&mut self, glance: &Glance, bytes: &[u8]) -> Option<Violation> {
+    fn judge(&mut self, glance: &Glance, bytes: &[u8], len: usize) -> Option<Violation> {
         let in_udp = |(_, destination): (u16, u16)| destination == NAT_TRAVERSAL_PORT;
         if let Some(numbers) = glance.esp(bytes, in_udp) {
             if !self.is_between_gateways(glance) {
@@ -169,6 +182,13 @@ impl Witness {
         }
         if let Some(class) = glance.class().filter(|it| self.expected.allowed.contains(it)) {
             self.counters.clear_by_class[class as usize] += 1;
+            return None;
+        }
+        if plain::is_roce(glance) && is_inside(&self.expected.tagged, glance) {
+            if plain::has_plain_icrc(glance, bytes, len) != Some(false) {
+                return Some(Violation::Untagged);
+            }
+            self.counters.tagged += 1;
             return None;
         }
         if self.must_be_sealed(glance) {
@@ -215,11 +235,9 @@ impl Witness {
     }
 
     fn must_be_sealed(&self, glance: &Glance) -> bool {
-        let sealed = &self.expected.sealed;
+        let Expectations { sealed, tagged, .. } = &self.expected;
         // A frame without addresses belongs to no prefix, and to everything.
-        let Some((source, destination)) = glance.addresses else { return sealed.is_empty() };
-        let inside = |it: &Prefix| it.contains(&source) || it.contains(&destination);
-        sealed.is_empty() || sealed.iter().any(inside)
+        (sealed.is_empty() && tagged.is_empty()) || is_inside(sealed, glance)
     }
 
     fn follow(&mut self, glance: &Glance, numbers: EspNumbers) -> Option<Violation> {
@@ -239,6 +257,13 @@ impl Witness {
             }
         }
     }
+}
+
+/// Whether it comes from or goes to one of these.
+fn is_inside(prefixes: &[Prefix], glance: &Glance) -> bool {
+    glance.addresses.is_some_and(|(source, destination)| {
+        prefixes.iter().any(|it| it.contains(&source) || it.contains(&destination))
+    })
 }
 
 const NOTHING: Glance = Glance {
@@ -331,7 +356,7 @@ mod tests {
 
     fn witness(sealed: Vec<Prefix>) -> Witness {
         let gateways = [A, B].map(|it| mapped(it.into())).to_vec();
-        Witness::new(Expectations { sealed, gateways, allowed: vec![], keying_port: 51_840 })
+        Witness::new(Expectations { sealed, gateways, keying_port: 51_840, ..Default::default() })
     }
 
     #[test]

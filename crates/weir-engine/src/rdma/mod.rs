@@ -9,12 +9,14 @@
 
 pub mod cm;
 pub mod key;
+pub mod loss;
 pub mod pairing;
 pub mod psn;
 pub mod qp;
 pub mod table;
 
 pub use key::QueuePairKey;
+pub use loss::{LossWay, Losses};
 pub use psn::{PsnOrder, PsnTracker};
 pub use qp::{
     Conversation, Direction, DirectionCounters, Joined, NAK_CAUSES, OperationClass, Volume,

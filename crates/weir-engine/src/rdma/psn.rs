@@ -10,7 +10,7 @@ use weir_wire::bth::Psn;
 /// A distance from the expected number that no loss explains: the stream restarted (the queue pair
 /// was connected again) or somebody injected. More than any window in flight, far less than half
 /// the number space.
-pub const JUMP_PSNS: i32 = 1 << 16;
+pub const JUMP_PSNS: i32 = (1 << 16) - 1;
 
 /// Where a packet stands in its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,27 +30,32 @@ pub enum PsnOrder {
     Jump,
 }
 
+/// Six bytes: a million queue pairs have eight each.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(C, packed(2))]
 struct Hole {
     first: u32,
     /// Zero: no hole.
-    len: u32,
+    len: u16,
 }
 
 /// The state of one stream, with room for `HOLES` open gaps. Go-back-N closes one before the next
 /// opens; more are for reordering.
 #[derive(Clone, Copy, Debug)]
 pub struct PsnTracker<const HOLES: usize> {
+    /// [`UNSTARTED`] until a packet was seen.
     next: u32,
     /// Numbers behind `next` that a READ of unknown packet count may have used up.
     slack: u32,
     holes: [Hole; HOLES],
-    started: bool,
 }
+
+/// No sequence number.
+const UNSTARTED: u32 = u32::MAX;
 
 impl<const HOLES: usize> Default for PsnTracker<HOLES> {
     fn default() -> Self {
-        Self { next: 0, slack: 0, holes: [Hole::default(); HOLES], started: false }
+        Self { next: UNSTARTED, slack: 0, holes: [Hole::default(); HOLES] }
     }
 }
 
@@ -60,10 +65,11 @@ impl<const HOLES: usize> PsnTracker<HOLES> {
     #[inline]
     pub fn observe(&mut self, psn: Psn, count: u32, count_is_exact: bool) -> PsnOrder {
         let distance = psn.distance(Psn::new(self.next));
-        if self.started && distance < 0 {
+        let is_started = self.is_started();
+        if is_started && distance < 0 {
             return self.observe_behind(psn, distance);
         }
-        let order = if !self.started || distance as u32 <= self.slack {
+        let order = if !is_started || distance as u32 <= self.slack {
             PsnOrder::InOrder
         } else if distance > JUMP_PSNS.saturating_add(self.slack as i32) {
             self.holes = [Hole::default(); HOLES];
@@ -71,7 +77,7 @@ impl<const HOLES: usize> PsnTracker<HOLES> {
         } else {
             let first = Psn::new(self.next).add(self.slack);
             let missing = distance as u32 - self.slack;
-            self.open_hole(Hole { first: first.value(), len: missing });
+            self.open_hole(Hole { first: first.value(), len: missing as u16 });
             PsnOrder::Gap { missing }
         };
         self.go_on(psn, count, count_is_exact);
@@ -82,17 +88,46 @@ impl<const HOLES: usize> PsnTracker<HOLES> {
     #[inline]
     pub fn has_used(&self, psn: Psn) -> bool {
         let behind = psn.distance(Psn::new(self.next).add(self.slack));
-        self.started && (-JUMP_PSNS..0).contains(&behind)
+        self.is_started() && (-JUMP_PSNS..0).contains(&behind)
+    }
+
+    /// Whether `psn` was skipped and has not come.
+    pub fn is_missing(&self, psn: Psn) -> bool {
+        let holds =
+            |hole: &Hole| (0..i32::from(hole.len)).contains(&psn.distance(Psn::new(hole.first)));
+        self.holes.iter().any(holds)
+    }
+
+    /// Whether any number before `psn` was.
+    pub fn is_missing_before(&self, psn: Psn) -> bool {
+        let is_before = |hole: &Hole| hole.len > 0 && psn.distance(Psn::new(hole.first)) > 0;
+        self.holes.iter().any(is_before)
+    }
+
+    /// Gaps that are open.
+    pub fn open_count(&self) -> usize {
+        self.holes.iter().filter(|hole| hole.len > 0).count()
+    }
+
+    /// The number expected next; of no use before the first.
+    pub fn next_expected(&self) -> Psn {
+        Psn::new(self.next)
+    }
+
+    /// The number that is due, where there is just one.
+    pub fn next(&self) -> Option<Psn> {
+        (self.is_started() && self.slack == 0).then(|| Psn::new(self.next))
     }
 
     /// Whether any packet was seen.
+    #[inline]
     pub fn is_started(&self) -> bool {
-        self.started
+        self.next != UNSTARTED
     }
 
     /// Lets the stream start at `psn`, as the connection's managers agreed.
     pub fn start_at(&mut self, psn: Psn) {
-        *self = Self { next: psn.value(), started: true, ..Self::default() };
+        *self = Self { next: psn.value(), ..Self::default() };
     }
 
     /// Takes in a packet that someone else followed the stream to, who was waiting for `expected`:
@@ -106,11 +141,11 @@ impl<const HOLES: usize> PsnTracker<HOLES> {
     ) -> PsnOrder {
         let before = *self;
         if let Some(expected) = expected.filter(|it| it.value() != self.next) {
-            (self.next, self.slack, self.started) = (expected.value(), 0, true);
+            (self.next, self.slack) = (expected.value(), 0);
         }
         let order = self.observe(psn, count, count_is_exact);
         let is_behind = Psn::new(before.next).distance(Psn::new(self.next)) > 0;
-        if before.started && is_behind && order != PsnOrder::Jump {
+        if before.is_started() && is_behind && order != PsnOrder::Jump {
             (self.next, self.slack) = (before.next, before.slack);
         }
         order
@@ -118,13 +153,12 @@ impl<const HOLES: usize> PsnTracker<HOLES> {
 
     /// Takes in that all numbers before `next` came in order.
     pub fn advance_to(&mut self, next: Psn) {
-        if !self.started || next.distance(Psn::new(self.next)) > 0 {
-            (self.next, self.slack, self.started) = (next.value(), 0, true);
+        if !self.is_started() || next.distance(Psn::new(self.next)) > 0 {
+            (self.next, self.slack) = (next.value(), 0);
         }
     }
 
     fn go_on(&mut self, psn: Psn, count: u32, count_is_exact: bool) {
-        self.started = true;
         (self.next, self.slack) = match count_is_exact {
             true => (psn.add(count).value(), 0),
             false => (psn.add(1).value(), count.saturating_sub(1)),
@@ -135,8 +169,8 @@ impl<const HOLES: usize> PsnTracker<HOLES> {
         for at in 0..HOLES {
             let hole = self.holes[at];
             let offset = psn.distance(Psn::new(hole.first));
-            if (0..hole.len as i32).contains(&offset) {
-                self.fill(at, offset as u32);
+            if (0..i32::from(hole.len)).contains(&offset) {
+                self.fill(at, offset as u16);
                 return PsnOrder::Late;
             }
         }
@@ -149,10 +183,10 @@ impl<const HOLES: usize> PsnTracker<HOLES> {
     }
 
     /// Takes one number out of a hole; what is left of it on either side stays open.
-    fn fill(&mut self, at: usize, offset: u32) {
+    fn fill(&mut self, at: usize, offset: u16) {
         let hole = self.holes[at];
         let rest = Hole {
-            first: Psn::new(hole.first).add(offset + 1).value(),
+            first: Psn::new(hole.first).add(u32::from(offset) + 1).value(),
             len: hole.len - offset - 1,
         };
         if offset == 0 {

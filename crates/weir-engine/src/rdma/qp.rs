@@ -12,6 +12,7 @@ use weir_wire::icrc::IcrcStatus;
 use weir_wire::parse::{Parsed, Rdma, Transport};
 
 use super::key::QueuePairKey;
+use super::loss::{Charged, Losses, Trail};
 use super::psn::{PsnOrder, PsnTracker};
 use crate::flow::{FlowDirection, FlowHandle};
 use crate::meter::fold::{Notice, started};
@@ -127,6 +128,8 @@ pub struct DirectionCounters {
     pub late: u32,
     /// Request numbers farther off than any loss explains.
     pub jumps: u32,
+    /// Where packets of this direction were lost or overtaken.
+    pub losses: Losses,
     /// Refusals, in the order of [`NAK_CAUSES`].
     pub naks: [u32; NAK_CAUSES.len()],
     /// Receiver-not-ready answers.
@@ -194,26 +197,31 @@ impl DirectionCounters {
 pub struct Direction {
     /// From whom to which queue pair.
     pub key: QueuePairKey,
-    pub(crate) hash: u64,
     /// What was counted since the last record.
     pub counters: DirectionCounters,
     /// The latest packet.
     pub last: Time,
-    requests: PsnTracker<3>,
-    responses: PsnTracker<1>,
-    /// The request being timed.
-    timed: Option<(u32, Time)>,
+    pub(super) requests: PsnTracker<3>,
+    pub(super) responses: PsnTracker<1>,
+    pub(super) trail: Trail,
+    /// The request being timed, or [`NOT_TIMED`], and when it passed.
+    timed_psn: u32,
+    timed_at: Time,
     /// The 5-tuple of its packets (RoCE v2), so that it costs one look-up and not two.
-    pub(crate) flow: Option<(FlowHandle, FlowDirection)>,
+    flow_handle: FlowHandle,
+    flow_way: Option<FlowDirection>,
     /// Whether its queue pair was counted among those addressed.
     pub(crate) is_destination_noted: bool,
     /// UDP source port (RoCE v2).
     pub source_port: u16,
     /// Partition key of the latest packet.
     pub partition_key: u16,
-    /// Q_Key of the latest datagram.
-    pub queue_key: Option<u32>,
+    /// Of the latest datagram.
+    queue_key: u32,
 }
+
+/// No sequence number.
+const NOT_TIMED: u32 = u32::MAX;
 
 /// How the two directions of a conversation were found to belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -265,6 +273,7 @@ pub(crate) struct Noticed {
     pub(crate) response_resent: bool,
     pub(crate) syndrome: Option<Syndrome>,
     pub(crate) congestion_experienced: bool,
+    pub(crate) charged: Option<Charged>,
 }
 
 impl RdmaPacket<'_> {
@@ -283,21 +292,45 @@ impl RdmaPacket<'_> {
 
 impl Direction {
     /// A direction of which nothing was counted.
-    pub(crate) fn new(key: QueuePairKey, hash: u64, now: Time) -> Self {
+    pub(crate) fn new(key: QueuePairKey, now: Time) -> Self {
         Self {
             key,
-            hash,
             counters: DirectionCounters::default(),
             last: now,
             requests: PsnTracker::default(),
             responses: PsnTracker::default(),
-            timed: None,
-            flow: None,
+            trail: Trail::default(),
+            timed_psn: NOT_TIMED,
+            timed_at: now,
+            flow_handle: FlowHandle::default(),
+            flow_way: None,
             is_destination_noted: false,
             source_port: 0,
             partition_key: 0,
-            queue_key: None,
+            queue_key: 0,
         }
+    }
+
+    /// The numbers that its requests and its responses go on with, as far as they are known.
+    pub(crate) fn next_numbers(&self) -> [Option<Psn>; 2] {
+        [self.requests.next(), self.responses.next()]
+    }
+
+    /// The 5-tuple of its packets with this UDP source port, if the latest was one of them.
+    #[inline]
+    pub(crate) fn flow(&self, source_port: u16) -> Option<(FlowHandle, FlowDirection)> {
+        let way = self.flow_way.filter(|_| self.source_port == source_port)?;
+        Some((self.flow_handle, way))
+    }
+
+    /// Remembers it.
+    pub(crate) fn set_flow(&mut self, handle: FlowHandle, way: FlowDirection, source_port: u16) {
+        (self.flow_handle, self.flow_way, self.source_port) = (handle, Some(way), source_port);
+    }
+
+    /// Q_Key of the latest datagram.
+    pub fn queue_key(&self) -> Option<u32> {
+        self.key.source_qp().map(|_| self.queue_key)
     }
 
     /// Whether a request with this number was sent lately.
@@ -353,10 +386,10 @@ impl Direction {
         self.last = self.last.max(last);
         self.partition_key = counted.partition_key;
         if self.key.source_qp().is_some() {
-            self.queue_key = Some(counted.queue_key);
+            self.queue_key = counted.queue_key;
         }
         // Its answer may have been carried.
-        self.timed = None;
+        self.timed_psn = NOT_TIMED;
         if let Some(next) = started(counted.request_next) {
             self.requests.advance_to(next);
         }
@@ -365,15 +398,15 @@ impl Direction {
         }
     }
 
-    /// Follows the numbers of a request; `path_mtu` zero: unknown. Of a packet that the kernel
-    /// carried it is known which number was `expected`.
+    /// Follows the numbers of a request, and says how many it uses; `path_mtu` zero: unknown. Of a
+    /// packet that the kernel carried it is known which number was `expected`.
     #[inline]
     fn follow_request(
         &mut self,
         packet: &RdmaPacket<'_>,
         path_mtu: u16,
         expected: Option<Psn>,
-    ) -> PsnOrder {
+    ) -> (PsnOrder, u32) {
         let rdma = packet.rdma;
         let mut psns = 1;
         let mut is_exact = true;
@@ -404,16 +437,16 @@ impl Direction {
             PsnOrder::Jump => counters.jumps += 1,
         }
         if order == PsnOrder::Seen {
-            self.timed = None; // Which of the two would be answered cannot be told.
+            self.timed_psn = NOT_TIMED; // Which of the two would be answered cannot be told.
         } else {
             counters.messages += u64::from(rdma.opcode.ends_message());
             let is_answered = rdma.ack_request
                 || matches!(rdma.opcode.operation(), Operation::ReadRequest | Operation::Atomic);
-            if is_answered && self.timed.is_none() {
-                self.timed = Some((rdma.psn.value(), packet.now));
+            if is_answered && self.timed_psn == NOT_TIMED {
+                (self.timed_psn, self.timed_at) = (rdma.psn.value(), packet.now);
             }
         }
-        order
+        (order, psns)
     }
 
     fn note_syndrome(&mut self, syndrome: Syndrome) {
@@ -427,12 +460,13 @@ impl Direction {
     /// Ends the timing of the request that a response of the other direction answers.
     #[inline]
     fn answered(&mut self, packet: &RdmaPacket<'_>) {
-        let Some((psn, asked)) = self.timed else { return };
-        if packet.rdma.psn.distance(Psn::new(psn)) < 0 {
+        let psn = self.timed_psn;
+        if psn == NOT_TIMED || packet.rdma.psn.distance(Psn::new(psn)) < 0 {
             return;
         }
-        self.timed = None;
-        let bucket = (packet.now.since_ns(asked) >> 10).checked_ilog2().map_or(0, |log| log + 1);
+        self.timed_psn = NOT_TIMED;
+        let bucket =
+            (packet.now.since_ns(self.timed_at) >> 10).checked_ilog2().map_or(0, |log| log + 1);
         let bucket = (bucket as usize).min(RESPONSE_TIME_BUCKETS - 1);
         self.counters.response_times[bucket] += 1;
     }
@@ -458,6 +492,11 @@ impl Conversation {
     /// Whether the other direction is unknown.
     pub fn is_half(&self) -> bool {
         self.second.is_none()
+    }
+
+    /// Side of the gateway that direction `side` (0: the first) comes in by.
+    pub(crate) fn ingress(&self, side: usize) -> Option<Side> {
+        self.side.map(|first| if side == 0 { first } else { first.opposite() })
     }
 
     /// Whether anything was counted since the last record.
@@ -496,7 +535,7 @@ impl Conversation {
         }
     }
 
-    fn other_mut(&mut self, side: usize) -> Option<&mut Direction> {
+    pub(super) fn other_mut(&mut self, side: usize) -> Option<&mut Direction> {
         if side == 1 { Some(&mut self.first) } else { self.second.as_mut() }
     }
 
@@ -505,7 +544,6 @@ impl Conversation {
     pub(crate) fn observe(&mut self, side: usize, packet: &RdmaPacket<'_>) -> Noticed {
         let opcode = packet.rdma.opcode;
         self.learn_path_mtu(packet);
-        let path_mtu = self.path_mtu;
         let congestion_experienced = packet.is_marked();
         let mut noticed = Noticed { congestion_experienced, ..Noticed::default() };
         let direction = self.direction_mut(side);
@@ -514,7 +552,7 @@ impl Conversation {
             Service::ReliableConnection | Service::ExtendedReliableConnection => {}
             Service::UnreliableConnection => {
                 if opcode.is_request() {
-                    noticed.request = Some(direction.follow_request(packet, path_mtu, None));
+                    self.follow(side, packet, None, &mut noticed);
                 }
                 return noticed;
             }
@@ -524,7 +562,7 @@ impl Conversation {
             }
         }
         if opcode.is_request() {
-            noticed.request = Some(direction.follow_request(packet, path_mtu, None));
+            self.follow(side, packet, None, &mut noticed);
         } else if opcode.is_response() {
             if let Some(aeth) = ext::aeth(packet.bytes, packet.rdma) {
                 let syndrome = aeth.syndrome();
@@ -535,12 +573,32 @@ impl Conversation {
                 let order = direction.responses.observe(packet.rdma.psn, 1, true);
                 noticed.response_resent = order == PsnOrder::Seen;
                 direction.counters.response_resends += u32::from(noticed.response_resent);
+                noticed.charged = self.charge_response(side, packet, order);
             }
             if let Some(requester) = self.other_mut(side) {
                 requester.answered(packet);
             }
+            let charged = self.charge_answer(side, packet, noticed.syndrome, false);
+            noticed.charged = noticed.charged.or(charged);
         }
         noticed
+    }
+
+    /// Follows a request of direction `side`.
+    #[inline]
+    fn follow(
+        &mut self,
+        side: usize,
+        packet: &RdmaPacket<'_>,
+        expected: Option<Psn>,
+        noticed: &mut Noticed,
+    ) {
+        let path_mtu = self.path_mtu;
+        let (order, count) = self.direction_mut(side).follow_request(packet, path_mtu, expected);
+        noticed.request = Some(order);
+        if order != PsnOrder::InOrder {
+            noticed.charged = self.charge_request(side, packet, order, count);
+        }
     }
 
     /// Takes in what a packet of direction `side` that the kernel carried says beyond its counts.
@@ -552,13 +610,17 @@ impl Conversation {
     ) -> Noticed {
         let mut noticed = Noticed::default();
         self.learn_path_mtu(packet);
-        let path_mtu = self.path_mtu;
         let expected = started(notice.expected);
-        let direction = self.direction_mut(side);
         if notice.kinds & event::REQUEST_PSN != 0 {
-            noticed.request = Some(direction.follow_request(packet, path_mtu, expected));
-            direction.timed = None;
+            self.follow(side, packet, expected, &mut noticed);
+            self.direction_mut(side).timed_psn = NOT_TIMED;
         }
+        if notice.kinds & event::NAK != 0 {
+            // The refusal itself is among the kernel's counts.
+            let syndrome = ext::aeth(packet.bytes, packet.rdma).map(|aeth| aeth.syndrome());
+            noticed.charged = self.charge_answer(side, packet, syndrome, true);
+        }
+        let direction = self.direction_mut(side);
         if notice.kinds & event::RESPONSE_PSN != 0 {
             let order = direction.responses.observe_after(expected, packet.rdma.psn, 1, true);
             noticed.response_resent = order == PsnOrder::Seen;
@@ -589,7 +651,7 @@ impl Direction {
             self.counters.messages += 1;
         }
         if let Some(deth) = ext::deth(packet.bytes, packet.rdma) {
-            self.queue_key = Some(deth.queue_key.get());
+            self.queue_key = deth.queue_key.get();
         }
         if let Some(aeth) = ext::aeth(packet.bytes, packet.rdma) {
             let syndrome = aeth.syndrome();

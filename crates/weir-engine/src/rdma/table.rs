@@ -10,12 +10,14 @@ use weir_wire::frame::Time;
 
 use super::cm::{Connection, Exchanges};
 use super::key::QueuePairKey;
+use super::loss::Charged;
 use super::pairing::{Match, Pairing};
 use super::qp::{Conversation, Direction, Joined, Noticed, RdmaPacket};
 use crate::flow::index::Index;
 use crate::flow::slab::{SLOT_OVERHEAD_BYTES, Slab};
 use crate::flow::{HashSeed, Reason};
 use crate::meter::fold::{Fold, Notice};
+use crate::verdict::Side;
 
 /// Where a conversation lies. It goes stale when the conversation leaves or is joined to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +26,13 @@ pub struct ConversationHandle {
     generation: u32,
 }
 
-// One million conversations at 1 KiB each, the index (two keys, each up to four slots) included.
-const _: () = assert!(size_of::<Conversation>() + SLOT_OVERHEAD_BYTES + 2 * 4 * 8 <= 1024);
+// One million conversations at 1 KiB each, the index (two keys, each with two slots or a little
+// more) included.
+const _: () = {
+    const COUNT: usize = 1_000_000;
+    let entry_bytes = size_of::<Conversation>() + SLOT_OVERHEAD_BYTES;
+    assert!(COUNT * entry_bytes + Index::bytes(2 * COUNT) <= COUNT * 1024);
+};
 
 /// Queue-pair conversations by direction.
 #[derive(Debug)]
@@ -123,7 +130,7 @@ impl ConversationTable {
         }
         let handle = self.handle(at);
         if let Some(connection) = self.exchanges.learn(packet, &self.seed) {
-            self.connect(&connection, packet.now, leave);
+            self.connect(&connection, packet, leave);
         }
         Observed { handle, side, is_new_destination, noticed }
     }
@@ -139,7 +146,7 @@ impl ConversationTable {
     ) -> u16 {
         let hash = key.hash(&self.seed);
         let direction = self.find_direction(key, hash).unwrap_or_else(|| {
-            let direction = Direction::new(*key, hash, fold.last);
+            let direction = Direction::new(*key, fold.last);
             let side = Some(fold.side);
             let conversation = Conversation::new(direction, service, fold.last, side);
             self.insert(conversation, hash, fold.last, leave) * 2
@@ -161,12 +168,23 @@ impl ConversationTable {
         key: &QueuePairKey,
         notice: &Notice<'_>,
         packet: &RdmaPacket<'_>,
-    ) -> Noticed {
-        let Some(direction) = self.find_direction(key, key.hash(&self.seed)) else {
-            return Noticed::default();
-        };
-        let conversation = self.entries.value_mut(direction / 2);
-        conversation.notice(direction as usize % 2, notice, packet)
+    ) -> Option<(ConversationHandle, usize, Noticed)> {
+        let direction = self.find_direction(key, key.hash(&self.seed))?;
+        let (at, side) = (direction / 2, direction as usize % 2);
+        let noticed = self.entries.value_mut(at).notice(side, notice, packet);
+        Some((self.handle(at), side, noticed))
+    }
+
+    /// Charges the gateway with a packet that it counted and dropped.
+    pub(crate) fn charge_drop(
+        &mut self,
+        packet: &RdmaPacket<'_>,
+    ) -> Option<(ConversationHandle, usize, Charged)> {
+        let key = self.key_of(packet);
+        let direction = self.find_direction(&key, key.hash(&self.seed))?;
+        let (at, side) = (direction / 2, direction as usize % 2);
+        let charged = self.entries.value_mut(at).charge_drop(side, packet);
+        Some((self.handle(at), side, charged))
     }
 
     /// Enters a pair that the connection managers agreed; whatever used its queue pairs before
@@ -174,9 +192,10 @@ impl ConversationTable {
     fn connect(
         &mut self,
         connection: &Connection,
-        now: Time,
+        reply: &RdmaPacket<'_>,
         leave: &mut dyn FnMut(&Conversation, Reason),
     ) {
+        let now = reply.now;
         let keys = [connection.key, connection.key.reversed_to(connection.partner_qp)];
         let hashes = keys.map(|key| key.hash(&self.seed));
         let known = [0, 1].map(|side| self.find_direction(&keys[side], hashes[side]));
@@ -191,12 +210,13 @@ impl ConversationTable {
                 leave(self.remove(direction / 2), Reason::Superseded);
             }
         }
-        let mut first = Direction::new(keys[0], hashes[0], now);
+        let mut first = Direction::new(keys[0], now);
         first.start_at(connection.psn);
-        let mut conversation = Conversation::new(first, connection.service, now, None);
+        let mut conversation =
+            Conversation::new(first, connection.service, now, reply.side.map(Side::opposite));
         conversation.path_mtu = connection.path_mtu;
         let at = self.insert(conversation, hashes[0], now, leave);
-        let mut second = Direction::new(keys[1], hashes[1], now);
+        let mut second = Direction::new(keys[1], now);
         second.start_at(connection.partner_psn);
         self.attach(at, second, Joined::ByConnectionManager, leave);
     }
@@ -252,7 +272,7 @@ impl ConversationTable {
         packet: &RdmaPacket<'_>,
         leave: &mut dyn FnMut(&Conversation, Reason),
     ) -> u32 {
-        let direction = Direction::new(key, hash, packet.now);
+        let direction = Direction::new(key, packet.now);
         if let Some(answered) = key.answer() {
             let partner = self.find_direction(&answered, answered.hash(&self.seed));
             if let Some(partner) = partner.filter(|at| self.entries.value(at / 2).is_half()) {
@@ -288,7 +308,7 @@ impl ConversationTable {
         joined: Joined,
         leave: &mut dyn FnMut(&Conversation, Reason),
     ) -> u32 {
-        let hash = second.hash;
+        let hash = second.key.hash(&self.seed);
         let conversation = self.entries.value_mut(at);
         conversation.joined = joined;
         conversation.second = Some(second);
@@ -350,7 +370,7 @@ impl ConversationTable {
             let gone = self.entries.remove(gone);
             (gone.first.clone(), gone.started, gone.path_mtu)
         };
-        self.index.repoint(second.hash, gone * 2, kept * 2 + 1);
+        self.index.repoint(second.key.hash(&self.seed), gone * 2, kept * 2 + 1);
         let conversation = self.entries.touch(kept, now);
         conversation.second = Some(second);
         conversation.joined = Joined::ByData;
@@ -361,9 +381,9 @@ impl ConversationTable {
 
     fn remove(&mut self, at: u32) -> &Conversation {
         let conversation = self.entries.value(at);
-        self.index.remove(conversation.first.hash, at * 2);
+        self.index.remove(conversation.first.key.hash(&self.seed), at * 2);
         if let Some(second) = &conversation.second {
-            self.index.remove(second.hash, at * 2 + 1);
+            self.index.remove(second.key.hash(&self.seed), at * 2 + 1);
         }
         self.entries.remove(at)
     }

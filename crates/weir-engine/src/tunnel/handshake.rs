@@ -20,8 +20,9 @@ use zeroize::Zeroizing;
 use super::key::{Identity, KEY_LEN, PresharedKey, PublicKey};
 use super::message::{KEM_CIPHERTEXT_LEN, KEM_KEY_LEN, PAYLOAD_MAX, TERMS_LEN, TIMESTAMP_LEN};
 use super::noise;
+use crate::esp::icrc_tag::{MASTER_KEY_LEN, TagKey};
 use crate::esp::sa::{SaError, SaParameters, Spi};
-use crate::policy::{Encapsulation, Mode};
+use crate::policy::{Encapsulation, KeyedBy, Mode, TagTerms};
 
 /// AES-256 key and salt (RFC 4106 s8.1).
 const KEYING_MATERIAL_LEN: usize = 36;
@@ -84,8 +85,8 @@ pub enum Mismatch {
         /// There.
         theirs: bool,
     },
-    /// Other modes.
-    #[error("the peer has another `mode`; set both alike")]
+    /// Other modes, or tags with other keys.
+    #[error("the peer has another `mode`, or another `keyed_by`; set both alike")]
     Mode,
     /// Other encapsulations.
     #[error("the peer has another `encapsulation`; set both alike")]
@@ -98,6 +99,8 @@ impl Terms {
             Mode::Ethernet => 1,
             Mode::Tunnel => 2,
             Mode::Transport => 3,
+            Mode::IcrcTag(TagTerms { keyed_by: KeyedBy::Partition, .. }) => 4,
+            Mode::IcrcTag(TagTerms { keyed_by: KeyedBy::QueuePair, .. }) => 5,
         };
         let encapsulation = match self.encapsulation {
             Encapsulation::Esp => 1,
@@ -352,6 +355,32 @@ impl Agreement {
     }
 
     fn derive(&self, noise: &[u8; KEY_LEN], spi: Spi) -> Result<SaParameters, SaError> {
+        let material = self.expand(noise, b"weir esp association", spi)?;
+        SaParameters::new(spi, &material[..])
+    }
+
+    /// The master keys of the tags that stand beside both associations, to tag and to accept with:
+    /// the same derivation under another label.
+    ///
+    /// # Errors
+    /// As [`Agreement::associations`].
+    pub fn tag_keys(&self, seal: Spi, open: Spi) -> Result<[TagKey; 2], SaError> {
+        let (send, receive) = self.wireguard_keys();
+        let derive = |noise, spi| {
+            let material = self.expand(noise, b"weir icrc tag", spi)?;
+            let mut key = Zeroizing::new([0; MASTER_KEY_LEN]);
+            key.copy_from_slice(&material[..MASTER_KEY_LEN]);
+            Ok(TagKey::new(key))
+        };
+        Ok([derive(send, seal)?, derive(receive, open)?])
+    }
+
+    fn expand(
+        &self,
+        noise: &[u8; KEY_LEN],
+        label: &[u8],
+        spi: Spi,
+    ) -> Result<Zeroizing<[u8; KEYING_MATERIAL_LEN]>, SaError> {
         struct Length;
         impl KeyType for Length {
             fn len(&self) -> usize {
@@ -364,9 +393,9 @@ impl Agreement {
         let key = salt.extract(&secret);
         let mut material = Zeroizing::new([0; KEYING_MATERIAL_LEN]);
         let spi_bytes = spi.value().to_be_bytes();
-        key.expand(&[b"weir esp association", &spi_bytes], Length)
+        key.expand(&[label, &spi_bytes], Length)
             .and_then(|okm| okm.fill(&mut material[..]))
             .map_err(|_| SaError::KeyLength { len: KEYING_MATERIAL_LEN })?;
-        SaParameters::new(spi, &material[..])
+        Ok(material)
     }
 }

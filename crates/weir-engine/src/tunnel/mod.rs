@@ -7,7 +7,7 @@
 //!   peer.rs       what is known of one       noise.rs      the library that does it
 //!   rekey.rs      when keys are renewed      message.rs    bytes of the four messages
 //!   cookie.rs     floods                     path.rs       where datagrams travel
-//!   reach.rs      is it relied on at present
+//!   reach.rs      is it relied on at present   path_mtu.rs  how wide the path is
 //! ```
 //!
 //! Neither clock nor socket nor source of randomness is in here: time, datagrams and entropy come
@@ -22,6 +22,7 @@
 
 pub mod state;
 
+pub mod path_mtu;
 mod peer;
 pub mod reach;
 pub mod rekey;

@@ -7,7 +7,9 @@ use super::handshake::{Attempt, Mismatch, Role, Terms, Timestamp};
 use super::key::{PresharedKey, PublicKey};
 use super::message::MAC_LEN;
 use super::path::Path;
+use super::path_mtu::{PathMtu, PathMtuStatus, ProbeMessage};
 use super::rekey::{self, Limits, OPENING_MAX};
+use super::state::Effect;
 
 /// A peer as it is configured.
 #[derive(Clone, Debug)]
@@ -22,6 +24,9 @@ pub struct PeerSettings {
     pub terms: Terms,
     /// Packets of the replay window of what opens its packets.
     pub replay_window: u32,
+    /// The largest outer IP packet that the wire port sends, bytes: what the path carries of it is
+    /// searched. 0: it is not.
+    pub path_mtu_max: u16,
 }
 
 /// Whether a peer can be spoken to.
@@ -70,6 +75,8 @@ pub struct PeerStatus {
     pub spis: Option<(u32, u32)>,
     /// Why the peer's last initiation was refused.
     pub mismatch: Option<Mismatch>,
+    /// How wide the path to it is.
+    pub path_mtu: PathMtuStatus,
 }
 
 /// A pair of associations.
@@ -135,6 +142,11 @@ pub(super) struct Peer {
     pub(super) handshakes: u64,
     pub(super) handshake_ns: Option<u64>,
     pub(super) mismatch: Option<Mismatch>,
+    pub(super) path_mtu: PathMtu,
+    /// The width that the data path was told.
+    pub(super) told_mtu: u16,
+    /// Sealed by the sessions before the one in use.
+    pub(super) bytes_before: u64,
     /// Its place in the order of deadlines.
     pub(super) deadline_ns: Option<u64>,
 }
@@ -159,6 +171,9 @@ impl Peer {
             handshakes: 0,
             handshake_ns: None,
             mismatch: None,
+            path_mtu: PathMtu::default(),
+            told_mtu: 0,
+            bytes_before: 0,
             deadline_ns: None,
         }
     }
@@ -168,6 +183,28 @@ impl Peer {
         let sessions = self.current.iter().chain(&self.pending).map(|it| it.open_spi);
         let waiting = self.waiting.iter().map(|it| it.open_spi);
         sessions.chain(waiting).chain(self.old.iter().map(|(spi, _)| *spi))
+    }
+
+    /// Plaintext sealed so far, as far as it was reported.
+    pub(super) fn sealed_bytes(&self) -> u64 {
+        self.bytes_before + self.current.map_or(0, |it| it.bytes)
+    }
+
+    /// Goes on with the search for the path's width.
+    pub(super) fn probe(&mut self, now_ns: u64, effects: &mut Vec<Effect>) {
+        let (sealed, peer) = (self.sealed_bytes(), self.settings.public_key);
+        self.path_mtu.serve(now_ns, sealed, |probe| {
+            effects.push(Effect::Probe { peer, message: ProbeMessage::Ask(probe) });
+        });
+        self.tell_path_mtu(effects);
+    }
+
+    /// Tells the data path a width that is another than it knows.
+    pub(super) fn tell_path_mtu(&mut self, effects: &mut Vec<Effect>) {
+        let bytes = self.path_mtu.in_force();
+        if bytes > 0 && std::mem::replace(&mut self.told_mtu, bytes) != bytes {
+            effects.push(Effect::PathMtu { peer: self.settings.public_key, bytes });
+        }
     }
 
     /// Whether a handshake is due for the session in use.
@@ -200,7 +237,8 @@ impl Peer {
             .chain(self.keepalive_ns(limits))
             .min();
         if let Some(current) = &self.current {
-            next = next.into_iter().chain([expires(current.made_ns)]).min();
+            let path_mtu = self.path_mtu.due_ns();
+            next = next.into_iter().chain([expires(current.made_ns)]).chain(path_mtu).min();
             if self.waiting.is_none() && self.path.is_some() {
                 let renewal = [Some(current.renew_ns), self.silent_ns(limits)];
                 next = next.into_iter().chain(renewal.into_iter().flatten()).min();
@@ -230,6 +268,7 @@ impl Peer {
             unanswered: self.unanswered,
             spis: self.current.map(|it| (it.seal_spi, it.open_spi)),
             mismatch: self.mismatch,
+            path_mtu: self.path_mtu.status(),
         }
     }
 }

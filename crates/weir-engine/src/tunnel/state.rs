@@ -23,9 +23,12 @@ use super::handshake::{self, Agreement, Parties, Protocol, Role, Timestamp};
 use super::key::{Entropy, Identity, PublicKey};
 use super::message::{self, Macs, Message};
 use super::path::Path;
+use super::path_mtu::{Probe, ProbeMessage};
 use super::peer::{Peer, PeerSettings, PeerStatus, Session, Waiting};
 use super::rekey::{self, Limits, OPENING_MAX};
+use crate::esp::icrc_tag::TagKey;
 use crate::esp::sa::{SaParameters, Spi};
+use crate::policy::Mode;
 
 /// Between two responses to one peer.
 const RESPONSE_PERIOD_NS: u64 = 20_000_000;
@@ -74,6 +77,20 @@ pub enum Effect {
         /// To whom.
         peer: PublicKey,
     },
+    /// Seal a question about the path's width, or the answer to one.
+    Probe {
+        /// To whom.
+        peer: PublicKey,
+        /// What.
+        message: ProbeMessage,
+    },
+    /// Seal packets of so many bytes at most, outer IP header included.
+    PathMtu {
+        /// To whom.
+        peer: PublicKey,
+        /// The bytes.
+        bytes: u16,
+    },
 }
 
 /// New associations.
@@ -89,6 +106,8 @@ pub struct Install {
     pub seal: SaParameters,
     /// From the peer.
     pub open: SaParameters,
+    /// To and from a peer whose packets are tagged; the associations carry signs of life only.
+    pub tags: Option<[TagKey; 2]>,
 }
 
 /// What the data path saw of one peer since it was last asked.
@@ -104,6 +123,12 @@ pub struct Report {
     pub moved_to: Option<Path>,
     /// A packet found no association to be sealed with; where the peer may be.
     pub wanted: Option<Option<Path>>,
+    /// The peer asks how wide its path to us is: the largest probe that came.
+    pub probed: Option<Probe>,
+    /// The peer's answer to our own probes.
+    pub probe_answered: Option<Probe>,
+    /// ICMP said that a packet to the peer was too large for the path. Anyone may have sent it.
+    pub too_large: bool,
 }
 
 /// What happened to datagrams and handshakes.
@@ -208,6 +233,10 @@ impl Tunnel {
                     Peer::new(settings, begin)
                 }
             };
+            let mut peer = peer;
+            if peer.path_mtu.set_max(peer.settings.path_mtu_max) && peer.current.is_some() {
+                peer.path_mtu.begin(now.elapsed_ns);
+            }
             self.by_key.insert(key, index as u32);
             self.by_spi.extend(peer.spis().map(|spi| (spi, index as u32)));
             self.peers.push(peer);
@@ -290,7 +319,20 @@ impl Tunnel {
         }
         if let Some(path) = &report.moved_to {
             peer.path = Some(path.lasting());
+            peer.path_mtu.forget();
+            peer.path_mtu.begin(now.elapsed_ns);
         }
+        if let Some(probe) = report.probed {
+            let (peer, message) = (peer.settings.public_key, ProbeMessage::Answer(probe));
+            effects.push(Effect::Probe { peer, message });
+        }
+        if let Some(probe) = report.probe_answered {
+            peer.path_mtu.answered(now.elapsed_ns, probe, peer.sealed_bytes());
+        }
+        if report.too_large {
+            peer.path_mtu.hinted(now.elapsed_ns);
+        }
+        peer.tell_path_mtu(effects);
         if let Some(path) = &report.wanted
             && peer.current.is_none()
         {
@@ -453,6 +495,9 @@ impl Tunnel {
     ) -> bool {
         let peer = &mut self.peers[index];
         let Ok(parameters) = agreement.associations(seal, open) else { return false };
+        let is_tagged = matches!(peer.settings.terms.mode, Mode::IcrcTag(_));
+        let tags = is_tagged.then(|| agreement.tag_keys(seal, open)).transpose();
+        let Ok(tags) = tags else { return false };
         let [seal_parameters, open_parameters] =
             parameters.map(|it| SaParameters { replay_window: peer.settings.replay_window, ..it });
         self.counters.handshakes += 1;
@@ -470,6 +515,7 @@ impl Tunnel {
             path: path.clone(),
             seal: seal_parameters,
             open: open_parameters,
+            tags,
         })));
         let mut jitter = [0];
         self.entropy.fill(&mut jitter);
@@ -494,7 +540,9 @@ impl Tunnel {
         if let Some(waiting) = peer.waiting.take() {
             self.by_spi.remove(&waiting.open_spi);
         }
+        peer.path_mtu.begin(now.elapsed_ns);
         if let Some(before) = peer.current.replace(session) {
+            peer.bytes_before += before.bytes;
             self.supersede(index, before, effects);
         }
     }
@@ -519,6 +567,9 @@ impl Tunnel {
             peer.sealed_ns = now.elapsed_ns;
             effects.push(Effect::Keepalive { peer: peer.settings.public_key });
         }
+        if peer.current.is_some() {
+            peer.probe(now.elapsed_ns, effects);
+        }
         let again = due(peer.waiting.as_ref().map(|it| it.retry_ns));
         let renew = peer.waiting.is_none() && peer.needs_renewal(&self.limits, now.elapsed_ns);
         if again || renew || due(peer.begin_ns) {
@@ -541,6 +592,7 @@ impl Tunnel {
         if let Some(session) = peer.current.take_if(|it| ended(it.made_ns)) {
             gone.push(session.open_spi);
             effects.push(Effect::Close { peer: key });
+            peer.path_mtu.forget();
         }
         for open_spi in gone {
             self.by_spi.remove(&open_spi);

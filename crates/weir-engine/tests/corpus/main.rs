@@ -1,6 +1,7 @@
-//! Replays the kept inputs of the fuzz targets `esp_open` and `offload` (see `fuzz/README.md`).
+//! Replays the kept inputs of the fuzz targets `esp_open`, `offload` and `keying` (see `fuzz/README.md`).
 
 mod exercise;
+mod keying;
 
 use std::fs;
 use std::path::Path;
@@ -13,6 +14,11 @@ fn kept_inputs_of_esp_open_hold() {
 #[test]
 fn kept_inputs_of_offload_hold() {
     replay("offload", exercise::offload);
+}
+
+#[test]
+fn kept_inputs_of_keying_hold() {
+    replay("keying", keying::keying);
 }
 
 fn replay(target: &str, exercise: fn(&[u8])) {

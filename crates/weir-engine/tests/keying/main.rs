@@ -3,5 +3,6 @@
 
 mod floods;
 mod nonces;
+mod path_mtu;
 mod states;
 mod world;

@@ -63,6 +63,7 @@ pub(crate) struct Setup {
     pub(crate) terms: Terms,
     pub(crate) knows_endpoint: bool,
     pub(crate) seed: u64,
+    pub(crate) probes_path: bool,
 }
 
 impl Setup {
@@ -73,6 +74,7 @@ impl Setup {
             terms: terms(false),
             knows_endpoint: true,
             seed: 1000 + side as u64,
+            probes_path: false,
         }
     }
 }
@@ -99,6 +101,8 @@ pub(crate) struct World {
     pub(crate) sides: [Gateway; 2],
     pub(crate) wire: VecDeque<OnWire>,
     pub(crate) elapsed_ns: u64,
+    /// The largest IP packet that the wire carries; a larger one vanishes.
+    pub(crate) wire_carries: usize,
     /// Keys that were put in place to seal with, by the SPI that they seal under: several, where a
     /// peer drew the same random bytes twice.
     keys: [HashMap<u32, Vec<SaParameters>>; 2],
@@ -124,6 +128,7 @@ fn settings(side: usize, setup: &Setup) -> PeerSettings {
         path: setup.knows_endpoint.then(|| Path::to(endpoint, PORT)),
         terms: setup.terms,
         replay_window: 1024,
+        path_mtu_max: if setup.probes_path { WIRE_MTU } else { 0 },
     }
 }
 
@@ -187,6 +192,7 @@ impl World {
             sides: [Gateway::new(0, a), Gateway::new(1, b)],
             wire: VecDeque::new(),
             elapsed_ns: SECOND,
+            wire_carries: usize::from(WIRE_MTU),
             keys: Default::default(),
             installed: HashSet::new(),
             nonces: HashSet::new(),
@@ -278,9 +284,14 @@ impl World {
 
     /// What the host of `side` sends; returns a mark that its frame carries.
     pub(crate) fn send(&mut self, side: usize) -> u32 {
+        self.send_of(side, 60)
+    }
+
+    /// The same of so many bytes.
+    pub(crate) fn send_of(&mut self, side: usize, frame_len: usize) -> u32 {
         self.sequence += 1;
         let mark = self.sequence;
-        let mut frame = vec![0; 60];
+        let mut frame = vec![0; frame_len];
         frame[..6].copy_from_slice(&HOST_MAC[1 - side]);
         frame[6..12].copy_from_slice(&HOST_MAC[side]);
         frame[12..14].copy_from_slice(&[0x88, 0xb5]);
@@ -316,6 +327,20 @@ impl World {
 
     pub(crate) fn counters(&self, side: usize) -> KeyingCounters {
         self.sides[side].tunnel.counters()
+    }
+
+    /// Somebody on the path calls the last ESP packet that `side` sent too large.
+    pub(crate) fn complain(&mut self, side: usize, spi: u32) {
+        let mut quoted = vec![0x45, 0, 0x23, 0x28, 0, 0, 0x40, 0, 64, 50, 0, 0, 192, 0, 2];
+        quoted.push(side as u8 + 1);
+        quoted.extend([192, 0, 2, 2 - side as u8]);
+        quoted.extend(spi.to_be_bytes());
+        quoted.extend([0, 0, 0, 1]);
+        let mut packet = vec![0x45, 0, 0, 56, 0, 0, 0, 0, 64, 1, 0, 0, 198, 51, 100, 1];
+        packet.extend([192, 0, 2, side as u8 + 1, 3, 4, 0, 0, 0, 0, 2, 64]);
+        let own = mac(self.sides[side].address).0;
+        let frame = [&own[..], &[2, 0, 0, 0, 9, 9, 8, 0], &packet, &quoted].concat();
+        self.process(side, Side::Wire, &frame);
     }
 
     /// Frames from the wire that `side` dropped for `reason`.
@@ -357,7 +382,9 @@ impl World {
                 Destination::Wire if frame[12..14] == [8, 6] => self.answer(side, &frame),
                 Destination::Wire => {
                     self.watch(side, &frame);
-                    self.wire.push_back(OnWire { to: 1 - side, frame });
+                    if frame.len() - 14 <= self.wire_carries {
+                        self.wire.push_back(OnWire { to: 1 - side, frame });
+                    }
                 }
                 Destination::Punt => {}
             }
@@ -413,12 +440,15 @@ impl World {
                     self.keys[side].entry(spi).or_default().push(install.seal.clone());
                     let sealing = SealingSa::new(&install.seal, None).unwrap();
                     let opening = OpeningSa::new(&install.open, None).unwrap();
-                    let (peer, role, path) = (install.peer, install.role, install.path);
-                    engine.install(Agreed { peer, role, path, sealing, opening });
+                    let (peer, role, path, tags) =
+                        (install.peer, install.role, install.path, install.tags);
+                    engine.install(Agreed { peer, role, path, sealing, opening, tags });
                 }
                 Effect::Forget { peer, open_spi } => engine.forget(&peer, open_spi),
                 Effect::Close { peer } => engine.close(&peer),
                 Effect::Keepalive { peer } => engine.keepalive(&peer),
+                Effect::Probe { peer, message } => engine.send_probe(&peer, message),
+                Effect::PathMtu { peer, bytes } => engine.set_path_mtu(&peer, bytes),
             }
             self.gather(side);
         }
@@ -445,6 +475,7 @@ pub(crate) fn tunnel(number: u8, peers: Vec<PublicKey>) -> Tunnel {
         path: None,
         terms: terms(false),
         replay_window: 64,
+        path_mtu_max: 0,
     });
     tunnel.configure(Now::default(), limits, peers.collect(), &mut Vec::new());
     tunnel

@@ -4,8 +4,10 @@
 //! let mut talk = Talk::new(MeterLimits::default());
 //! talk.hear([A.write_only(7), B.ack(7)]);
 //! ```
+#![allow(dead_code, reason = "each test file uses a part")]
 
 use weir_engine::meter::{Icrc, Meter, MeterLimits, Observation, Observed};
+use weir_engine::verdict::Side;
 use weir_wire::bth::{Extension, Opcode};
 use weir_wire::frame::{Link, Time};
 use weir_wire::icrc;
@@ -156,11 +158,14 @@ impl Packet {
 pub(crate) struct Talk {
     pub(crate) meter: Meter,
     pub(crate) now: Time,
+    /// Whether the meter is a gateway's, with host 1 behind its host port.
+    pub(crate) has_sides: bool,
 }
 
 impl Talk {
     pub(crate) fn new(limits: MeterLimits) -> Self {
-        Self { meter: Meter::new(limits, 7), now: Time(1_700_000_000_000_000_000) }
+        let now = Time(1_700_000_000_000_000_000);
+        Self { meter: Meter::new(limits, 7), now, has_sides: false }
     }
 
     /// Lets the meter hear the packets; returns where the last one was counted.
@@ -168,19 +173,35 @@ impl Talk {
         let mut observed = Observed::default();
         for packet in packets {
             self.now = self.now.plus_ns(1000);
-            let bytes = packet.bytes();
-            let original_len = bytes.len() as u32;
-            observed = self.meter.observe(&Observation {
-                now: self.now,
-                side: None,
-                bytes: &bytes,
-                parsed: &parse(&bytes, Link::Ethernet, original_len),
-                original_len,
-                segments: 1,
-                icrc: Icrc::Check,
-            });
+            observed = self.with(packet, |meter, observation| meter.observe(observation));
         }
         observed
+    }
+
+    /// Lets the meter hear a packet that the gateway then drops.
+    pub(crate) fn drop(&mut self, packet: Packet) {
+        self.hear([packet]);
+        self.with(packet, |meter, observation| meter.note_drop(observation));
+    }
+
+    fn with<T>(
+        &mut self,
+        packet: Packet,
+        tell: impl FnOnce(&mut Meter, &Observation<'_>) -> T,
+    ) -> T {
+        let bytes = packet.bytes();
+        let original_len = bytes.len() as u32;
+        let side = if packet.from.host == 1 { Side::Host } else { Side::Wire };
+        let observation = Observation {
+            now: self.now,
+            side: self.has_sides.then_some(side),
+            bytes: &bytes,
+            parsed: &parse(&bytes, Link::Ethernet, original_len),
+            original_len,
+            segments: 1,
+            icrc: Icrc::Check,
+        };
+        tell(&mut self.meter, &observation)
     }
 
     pub(crate) fn wait_ms(&mut self, milliseconds: u64) {

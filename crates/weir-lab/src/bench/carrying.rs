@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 
-use super::{Figure, Options, Route, TOOLS, interleaved_tcp};
+use super::{Figure, Options, Route, TOOLS, interleaved_tcp, share_of_tcp};
 use crate::gateways::{Gateways, Protection, Setup, configurations};
 use crate::process;
 use crate::topology::{Lab, Plan};
@@ -18,17 +18,17 @@ pub(super) fn against_bridge(options: &Options) -> Result<Vec<Figure>> {
     Ok(vec![figure.against("Linux bridge", &theirs).noted(&note)])
 }
 
-/// Forwarding with ICRC and export beside forwarding with neither, on both paths. Flows are metered
-/// in both: there is no switch for that.
+/// Forwarding with ICRC, export and an evidence ring as a share of forwarding without them, on both
+/// paths. Flows are metered in both: there is no switch for that.
 pub(super) fn seeing(options: &Options) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for (name, mode) in [("see_cost_share_slow", "off"), ("see_cost_share_fast", "tc")] {
         let fastpath = format!("fastpath = \"{mode}\"\n");
-        let seeing = forwarding(options, &format!("{fastpath}icrc = \"check\"\n"), EXPORT)?;
+        let more = format!("{EXPORT}\n[evidence]\nmemory_mib = 64\n");
+        let seeing = forwarding(options, &format!("{fastpath}icrc = \"check\"\n"), &more)?;
         let bare = forwarding(options, &format!("{fastpath}icrc = \"off\"\n"), "")?;
-        let (ours, theirs, note) = interleaved_tcp(options, &seeing, &bare)?;
-        let figure = Figure::new(name, "Gb/s", &ours);
-        figures.push(figure.against("without export and ICRC", &theirs).noted(&note));
+        let what = "with ICRC, export by IPFIX and an evidence ring, against none of them";
+        figures.push(share_of_tcp(options, name, &seeing, &bare, what)?);
     }
     Ok(figures)
 }

@@ -13,15 +13,19 @@ use crate::process;
 const LIMIT: Duration = Duration::from_secs(1800);
 
 pub(super) fn seal_and_open(options: &Options) -> Result<Vec<Figure>> {
-    example("gateway_speed", options, &[])
+    example("weir-engine", "gateway_speed", options, &[])
 }
 
 pub(super) fn meter(options: &Options) -> Result<Vec<Figure>> {
-    example("meter_speed", options, &captures()?)
+    example("weir-engine", "meter_speed", options, &captures()?)
+}
+
+pub(super) fn flows(options: &Options) -> Result<Vec<Figure>> {
+    example("weir-store", "flow_memory", options, &[])
 }
 
 pub(super) fn keying(options: &Options) -> Result<Vec<Figure>> {
-    example("keying_speed", options, &[])
+    example("weir-engine", "keying_speed", options, &[])
 }
 
 /// The RoCE captures that stand beside the source: the project's own, and the shared ones where
@@ -40,9 +44,9 @@ pub(super) fn captures() -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The lines that an example of the engine prints.
-fn example(name: &str, options: &Options, files: &[PathBuf]) -> Result<Vec<Figure>> {
-    let mut command = cargo("weir-engine", name);
+/// The lines that an example prints.
+fn example(package: &str, name: &str, options: &Options, files: &[PathBuf]) -> Result<Vec<Figure>> {
+    let mut command = cargo(package, name);
     if options.quick {
         command.arg("--quick");
     }

@@ -52,14 +52,23 @@ struct Trial {
 }
 
 pub(super) fn sealed_roce(options: &Options) -> Result<Vec<Figure>> {
-    let (bridge, weir) = (Route::bridge()?, Route::weir(options, Protection::Sealed)?);
+    roce(options, Protection::Sealed, "lab_sealed_roce_kpps")
+}
+
+/// The same with tags in the place of ICRCs.
+pub(super) fn tagged_roce(options: &Options) -> Result<Vec<Figure>> {
+    roce(options, Protection::Tagged, "lab_tagged_roce_kpps")
+}
+
+fn roce(options: &Options, protection: Protection, name: &str) -> Result<Vec<Figure>> {
+    let (bridge, weir) = (Route::bridge()?, Route::weir(options, protection)?);
     let search = if options.quick { Search::QUICK } else { Search::FULL };
     let Search { trial_seconds, confirmations, .. } = search;
     let mut figures = Vec::new();
     for payload in PAYLOADS {
         let (theirs, their_limit) = highest_rate(&bridge.lab, payload, search)?;
         let (ours, our_limit) = highest_rate(&weir.lab, payload, search)?;
-        let figure = Figure::new(&format!("lab_sealed_roce_kpps_{payload}"), "kpps", &ours);
+        let figure = Figure::new(&format!("{name}_{payload}"), "kpps", &ours);
         let note = format!(
             "UC SEND Only, {payload} bytes behind the BTH, no loss in {confirmations} trials of \
              {trial_seconds} s; {our_limit}, peer {their_limit}"

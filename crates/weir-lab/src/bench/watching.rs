@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 
-use super::{Figure, Options, Route, Samples, interleaved_tcp};
+use super::{Figure, Options, Route, share_of_tcp};
 use crate::gateways::{Gateways, Protection, Setup, configurations};
 use crate::netns::Namespace;
 use crate::topology::{Lab, Plan, Side};
@@ -27,11 +27,17 @@ pub(super) fn mirror(options: &Options) -> Result<Vec<Figure>> {
         .collect()
 }
 
-/// `evidence_cost_share`.
+/// `evidence_cost_share`: as it is unless configured, and whole packets.
 pub(super) fn evidence(options: &Options) -> Result<Vec<Figure>> {
-    let table = "\n[evidence]\nmemory_mib = 64\n";
-    let figure = share(options, "evidence_cost_share", table, "64 MiB, whole packets")?;
-    Ok(vec![figure])
+    [
+        ("evidence_cost_share", "", "64 MiB, the first 384 bytes of each packet"),
+        ("evidence_cost_share_whole", "snap = 0\n", "64 MiB, whole packets"),
+    ]
+    .into_iter()
+    .map(|(name, more, what)| {
+        share(options, name, &format!("\n[evidence]\nmemory_mib = 64\n{more}"), what)
+    })
+    .collect()
 }
 
 fn share(options: &Options, name: &str, table: &str, what: &str) -> Result<Figure> {
@@ -49,9 +55,5 @@ fn share(options: &Options, name: &str, table: &str, what: &str) -> Result<Figur
     let [watched, other] = configurations(&lab, &setup)?;
     let gateways = Gateways::start_configured(&lab, &setup, &[watched + table, other])?;
     let route = Route { lab, _gateways: Some(gateways), _tunnel: None };
-    let (ours, theirs, note) = interleaved_tcp(options, &route, &plain)?;
-    let shares = ours.0.iter().zip(&theirs.0).map(|(watched, not)| watched / not).collect();
-    let rates = format!("{:.2} against {:.2} Gb/s", ours.median(), theirs.median());
-    let figure = Figure::new(name, "share", &Samples(shares));
-    Ok(figure.noted(&format!("{what}; {rates}; {note}")))
+    share_of_tcp(options, name, &route, &plain, what)
 }

@@ -159,8 +159,10 @@ fn prebuilt_tcp() -> Vec<u8> {
 /// every ICRC valid. UC, since a one-way stream gets no acknowledgments.
 #[derive(Clone, Debug)]
 pub struct RoceStream {
+    /// With packet sequence number 0.
+    first: StreamFrame,
+    icrc_of_first: u32,
     frame: Vec<u8>,
-    parsed: Parsed,
     psn: u32,
 }
 
@@ -191,37 +193,47 @@ impl RoceStream {
         frame.extend([0; icrc::ICRC_LEN]);
         let parsed = parse(&frame, Link::Ethernet, frame.len() as u32);
         parsed.rdma.context("a RoCE frame parses as one")?;
-        Ok(Self { frame, parsed, psn: 0 })
-    }
-
-    /// Bytes of each frame.
-    pub fn frame_len(&self) -> usize {
-        self.frame.len()
-    }
-
-    /// The stream's frame for the sender inside the kernel, which makes the same stream of it.
-    pub fn kernel_frame(&self) -> StreamFrame {
-        let mut stream = Self { psn: 0, ..self.clone() };
-        let icrc_offset = self.frame.len() - icrc::ICRC_LEN;
+        let icrc_offset = frame.len() - icrc::ICRC_LEN;
         let mut icrc_of = |psn: u32| {
-            stream.psn = psn;
-            let icrc = &stream.next_frame()[icrc_offset..];
+            frame[PSN_OFFSET..PSN_OFFSET + 3].copy_from_slice(&psn.to_be_bytes()[1..]);
+            icrc::write(&mut frame, &parsed);
+            let icrc = &frame[icrc_offset..];
             icrc.iter().rev().fold(0, |value, byte| value << 8 | u32::from(*byte))
         };
         let first = icrc_of(0);
         let changes = [16, 8, 0].map(|shift| {
             std::array::from_fn(|byte| (icrc_of((byte as u32) << shift) ^ first).to_le())
         });
-        let bytes = Self { psn: 0, ..self.clone() }.next_frame().to_vec();
-        StreamFrame { bytes, psn_offset: PSN_OFFSET, icrc_offset, icrc_changes: Box::new(changes) }
+        icrc_of(0);
+        let icrc_changes = Box::new(changes);
+        let stream =
+            StreamFrame { bytes: frame.clone(), psn_offset: PSN_OFFSET, icrc_offset, icrc_changes };
+        Ok(Self { first: stream, icrc_of_first: first, frame, psn: 0 })
+    }
+
+    /// The stream's first frame and how to make the others of it: CRCs are linear.
+    pub fn first(&self) -> &StreamFrame {
+        &self.first
     }
 
     /// The next frame.
     pub fn next_frame(&mut self) -> &[u8] {
-        self.frame[PSN_OFFSET..PSN_OFFSET + 3].copy_from_slice(&self.psn.to_be_bytes()[1..]);
-        self.psn = (self.psn + 1) & 0xff_ffff;
-        icrc::write(&mut self.frame, &self.parsed);
+        let mut frame = std::mem::take(&mut self.frame);
+        self.make_next(&mut frame);
+        self.frame = frame;
         &self.frame
+    }
+
+    /// Makes the next frame of `frame`, which is any frame of this stream.
+    pub fn make_next(&mut self, frame: &mut [u8]) {
+        let [_, high, middle, low] = self.psn.to_be_bytes();
+        self.psn = (self.psn + 1) & 0xff_ffff;
+        let [of_high, of_middle, of_low] = &*self.first.icrc_changes;
+        let change =
+            of_high[usize::from(high)] ^ of_middle[usize::from(middle)] ^ of_low[usize::from(low)];
+        let icrc = self.icrc_of_first ^ u32::from_le(change);
+        frame[PSN_OFFSET..PSN_OFFSET + 3].copy_from_slice(&[high, middle, low]);
+        frame[self.first.icrc_offset..].copy_from_slice(&icrc.to_le_bytes());
     }
 }
 
@@ -304,7 +316,7 @@ mod tests {
     #[test]
     fn the_kernel_s_stream_is_the_same_stream() {
         let mut stream = RoceStream::new(68).expect("a multiple of 4");
-        let StreamFrame { bytes, psn_offset, icrc_offset, icrc_changes } = stream.kernel_frame();
+        let StreamFrame { bytes, psn_offset, icrc_offset, icrc_changes } = stream.first().clone();
         let word = |at: usize| u32::from_ne_bytes(*bytes[at..].first_chunk().expect("4 bytes"));
         for psn in [0, 1, 0x12_3456, 0xff_ffff] {
             stream.psn = psn;
@@ -320,13 +332,15 @@ mod tests {
     #[test]
     fn a_stream_s_psn_advances_and_its_icrc_follows() {
         let mut stream = RoceStream::new(1024).expect("a RoCE MTU");
-        for psn in 0..3 {
+        for psn in [0, 1, 0x12_3456, 0xff_ffff] {
+            stream.psn = psn;
             let bytes = stream.next_frame();
             let parsed = parse(bytes, Link::Ethernet, bytes.len() as u32);
             assert_eq!(parsed.rdma.expect("RDMA").psn.value(), psn);
             assert_eq!(icrc::check(bytes, &parsed), icrc::IcrcStatus::Valid);
             assert_eq!(bytes.len(), 14 + 20 + 8 + 12 + 1024 + 4);
         }
+        assert_eq!(stream.psn, 0, "it wraps");
         assert!(RoceStream::new(4100).is_err());
     }
 }

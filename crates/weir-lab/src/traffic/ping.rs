@@ -21,8 +21,23 @@ pub struct PingReport {
 /// # Errors
 /// ping is missing, or does not say what it counted. Unanswered requests are not an error.
 pub fn ping(from: &Namespace, target: &str, count: u32, payload_len: u32) -> Result<PingReport> {
+    ping_every(Duration::from_millis(50), from, target, count, payload_len)
+}
+
+/// The same, one request in each `interval`.
+///
+/// # Errors
+/// As of [`ping`].
+pub fn ping_every(
+    interval: Duration,
+    from: &Namespace,
+    target: &str,
+    count: u32,
+    payload_len: u32,
+) -> Result<PingReport> {
+    let interval = interval.as_secs_f64().to_string();
     let mut command = from.command("ping");
-    command.args(["-q", "-n", "-i", "0.05", "-W", "1", "-M", "do", "-c", &count.to_string()]);
+    command.args(["-q", "-n", "-i", &interval, "-W", "1", "-M", "do", "-c", &count.to_string()]);
     command.args(["-s", &payload_len.to_string(), target]);
     let limit = Duration::from_secs(10) + Duration::from_millis(1100) * count;
     let finished = Running::start(&mut command)?.finish(limit)?;

@@ -8,15 +8,23 @@ use aya::{Ebpf, EbpfLoader};
 use zerocopy::{Immutable, IntoBytes};
 
 use super::rings::{CompletionRing, FillRing, ReceiveRing, TransmitRing};
-use super::umem::{CHUNK_LEN, Umem};
+use super::umem::{CHUNK_LENS, Layout, Umem};
 use super::{LINEAR_LEN, XdpPort};
 use crate::interface::{Interface, LinkCounters};
 use crate::netlink::Netlink;
+use crate::packet::hear_all_addresses;
 use crate::port::{BATCH, PortCounters};
+use crate::room::TAILROOM;
 use crate::sys::socket::Socket;
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/redirect.bpf.o"));
 
+const CHUNKS_MIN: usize = 64;
+const CHUNKS_MAX: usize = 1 << 20;
+const ETHERNET_LEN: usize = 14;
+const VLANS_LEN: usize = 8;
+/// What the kernel leaves before each received buffer by itself.
+const KERNEL_HEADROOM: usize = 256;
 /// Places for ports or Ethernet types in the kernel program.
 const SELECTORS: usize = 4;
 
@@ -29,13 +37,25 @@ pub struct XdpOptions {
     pub attach: XdpAttach,
     /// Which frames bypass the kernel; the others go to its stack.
     pub selection: Selection,
-    /// Chunks of 4 KiB, a power of two; half of them for each direction.
-    pub chunks: u32,
+    /// Hear frames for every address.
+    pub promiscuous: bool,
+    /// Memory to receive into, used as far as a power of two of chunks goes, 64 at least. A chunk
+    /// has 2 KiB where a frame of the interface's MTU fits, else 4.
+    pub receive_bytes: usize,
+    /// Memory to send from, likewise.
+    pub transmit_bytes: usize,
 }
 
 impl Default for XdpOptions {
     fn default() -> Self {
-        Self { queue: 0, attach: XdpAttach::Auto, selection: Selection::All, chunks: 4096 }
+        Self {
+            queue: 0,
+            attach: XdpAttach::Auto,
+            selection: Selection::All,
+            promiscuous: true,
+            receive_bytes: 8 << 20,
+            transmit_bytes: 8 << 20,
+        }
     }
 }
 
@@ -145,29 +165,31 @@ impl XdpPort {
     /// # Errors
     /// [`XdpOpenError`].
     pub fn open(interface: &str, options: &XdpOptions) -> Result<Self, XdpOpenError> {
-        if !options.chunks.is_power_of_two() || options.chunks < 128 {
-            let what = format!("{} chunks: give a power of two from 128", options.chunks);
-            return Err(XdpOpenError::Options(what));
-        }
         let step = |action: &'static str| {
             let interface = interface.to_owned();
             move |source| XdpOpenError::System { interface, action, source }
         };
         let known = Interface::find(interface).map_err(step("find it"))?;
         let index = known.index().map_err(step("read its number"))?;
+        one_queue(&known, interface)?;
         let socket =
             Socket::open(libc::AF_XDP, libc::SOCK_RAW, 0).map_err(step("open an AF_XDP socket"))?;
-        let (umem, mut chunks) =
-            Umem::create(options.chunks).map_err(step("take memory for frames"))?;
+        let chunk_len = chunk_len(known.mtu().map_err(step("read its MTU"))?);
+        let chunks =
+            |bytes: usize| 1u32 << (bytes / chunk_len).clamp(CHUNKS_MIN, CHUNKS_MAX).ilog2();
+        let (incoming, outgoing) = (chunks(options.receive_bytes), chunks(options.transmit_bytes));
+        let layout = Layout { chunks: incoming + outgoing, chunk_len };
+        let (umem, mut chunks) = Umem::create(layout).map_err(step("take memory for frames"))?;
         register(&socket, &umem).map_err(step("share its memory"))?;
 
         let ring_step = || step("make its rings");
-        let (entries, len) = (options.chunks / 2, umem.len());
-        let mut fill = FillRing::create(&socket, entries).map_err(ring_step())?;
-        let completion = CompletionRing::create(&socket, entries, len).map_err(ring_step())?;
-        let receive = ReceiveRing::create(&socket, entries, len).map_err(ring_step())?;
-        let transmit = TransmitRing::create(&socket, entries).map_err(ring_step())?;
-        fill.give(chunks.drain(..entries as usize));
+        // Twice the chunks: the kernel shows what it received before it shows that it has taken the
+        // chunks for it, and until then their places count as full (xsk_flush in net/xdp/xsk.c).
+        let mut fill = FillRing::create(&socket, 2 * incoming).map_err(ring_step())?;
+        let completion = CompletionRing::create(&socket, outgoing, layout).map_err(ring_step())?;
+        let receive = ReceiveRing::create(&socket, incoming, layout).map_err(ring_step())?;
+        let transmit = TransmitRing::create(&socket, outgoing).map_err(ring_step())?;
+        fill.give(chunks.drain(..incoming as usize));
 
         let address = XdpAddress {
             family: libc::AF_XDP as u16,
@@ -179,6 +201,7 @@ impl XdpPort {
         socket.bind_bytes(address.as_bytes()).map_err(step("bind to its queue"))?;
         let mut netlink = Netlink::open().map_err(step("open a netlink socket"))?;
         let at_open = LinkCounters::read(&mut netlink, index).map_err(step("read its counters"))?;
+        let listening = listen_to_all(index, options).map_err(step("receive for all addresses"))?;
         let program = load(interface, options, &socket)?;
         Ok(Self {
             name: interface.to_owned(),
@@ -197,17 +220,45 @@ impl XdpPort {
             completion,
             socket,
             umem,
-            _program: program,
+            program: Some(program),
+            _listening: listening,
         })
     }
+}
+
+/// The least that holds a frame of the MTU with the room around it.
+fn chunk_len(mtu: u32) -> usize {
+    let frame_len = ETHERNET_LEN + VLANS_LEN + mtu as usize;
+    let [least, most] = CHUNK_LENS;
+    if KERNEL_HEADROOM + frame_len + TAILROOM <= least { least } else { most }
+}
+
+/// A port has one queue, and what arrives by another would be dropped by the kernel program.
+fn one_queue(known: &Interface, interface: &str) -> Result<(), XdpOpenError> {
+    match known.receive_queues() {
+        Ok(queues) if queues > 1 => Err(XdpOpenError::Options(format!(
+            "{interface} has {queues} receive queues, and driver xdp takes one: `ethtool -L \
+             {interface} combined 1`, or driver packet"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// An AF_XDP socket cannot ask for promiscuity; a packet socket that receives nothing can.
+fn listen_to_all(index: i32, options: &XdpOptions) -> io::Result<Option<Socket>> {
+    if !options.promiscuous {
+        return Ok(None);
+    }
+    let socket = Socket::open(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
+    hear_all_addresses(&socket, index)?;
+    Ok(Some(socket))
 }
 
 fn register(socket: &Socket, umem: &Umem) -> io::Result<()> {
     let registration = UmemRegistration {
         address: umem.address(),
-        len: umem.len() as u64,
-        chunk_len: CHUNK_LEN as u32,
-        // The kernel leaves 256 bytes before each received buffer by itself.
+        len: umem.layout().len() as u64,
+        chunk_len: umem.layout().chunk_len as u32,
         headroom: 0,
         flags: 0,
         metadata_len: 0,

@@ -5,7 +5,7 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::umem::{CHUNK_LEN, Chunk};
+use super::umem::{Chunk, Layout};
 use crate::sys::socket::Socket;
 
 /// More buffers of the same packet follow.
@@ -168,12 +168,13 @@ impl FillRing {
         Ring::create(socket, libc::XDP_UMEM_FILL_RING, offset, |all| all.fr, entries).map(Self)
     }
 
-    /// Gives chunks to the kernel. The ring has a place for every chunk that is ever received, so
-    /// it cannot be full; what did not fit would be returned to nobody and is therefore asserted.
+    /// Gives chunks to the kernel. The ring has two places for every chunk that is ever received,
+    /// so it cannot be full; what did not fit would be returned to nobody and is therefore
+    /// asserted.
     pub(super) fn give(&mut self, chunks: impl Iterator<Item = Chunk>) {
         let mut free = self.0.free();
         for chunk in chunks {
-            assert!(free > 0, "the fill ring holds all receive chunks");
+            assert!(free > 0, "the fill ring holds all receive chunks twice");
             free -= 1;
             self.0.write(chunk.address());
         }
@@ -199,14 +200,14 @@ pub(super) struct Received {
 #[derive(Debug)]
 pub(super) struct ReceiveRing {
     ring: Ring<Descriptor>,
-    umem_len: u64,
+    layout: Layout,
 }
 
 impl ReceiveRing {
-    pub(super) fn create(socket: &Socket, entries: u32, umem_len: usize) -> io::Result<Self> {
+    pub(super) fn create(socket: &Socket, entries: u32, layout: Layout) -> io::Result<Self> {
         let offset = libc::XDP_PGOFF_RX_RING;
         let ring = Ring::create(socket, libc::XDP_RX_RING, offset, |all| all.rx, entries)?;
-        Ok(Self { ring, umem_len: umem_len as u64 })
+        Ok(Self { ring, layout })
     }
 
     /// Takes the buffers of up to `packets` whole packets.
@@ -220,8 +221,10 @@ impl ReceiveRing {
             let len = descriptor.len as usize;
             // SAFETY: the address comes from the receive ring, is taken once, and is checked
             // against the memory's end.
-            let (chunk, start) = unsafe { Chunk::from_address(descriptor.address) };
-            assert!(descriptor.address < self.umem_len && start + len <= CHUNK_LEN, "kernel bug");
+            let (chunk, start) = unsafe { self.layout.chunk_at(descriptor.address) };
+            let Layout { chunk_len, .. } = self.layout;
+            let is_within = descriptor.address < self.layout.len() as u64;
+            assert!(is_within && start + len <= chunk_len, "kernel bug");
             let continues = descriptor.options & PACKET_CONTINUES != 0;
             whole += usize::from(!continues);
             into.push(Received { chunk, start, len, continues });
@@ -265,24 +268,24 @@ impl TransmitRing {
 #[derive(Debug)]
 pub(super) struct CompletionRing {
     ring: Ring<u64>,
-    umem_len: u64,
+    layout: Layout,
 }
 
 impl CompletionRing {
-    pub(super) fn create(socket: &Socket, entries: u32, umem_len: usize) -> io::Result<Self> {
+    pub(super) fn create(socket: &Socket, entries: u32, layout: Layout) -> io::Result<Self> {
         let offset = libc::XDP_UMEM_PGOFF_COMPLETION_RING as i64;
         let option = libc::XDP_UMEM_COMPLETION_RING;
         let ring = Ring::create(socket, option, offset, |all| all.cr, entries)?;
-        Ok(Self { ring, umem_len: umem_len as u64 })
+        Ok(Self { ring, layout })
     }
 
     /// Takes back every chunk whose sending is over.
     pub(super) fn take(&mut self, into: &mut Vec<Chunk>) {
         for _ in 0..self.ring.filled() {
             let address = self.ring.read();
-            assert!(address < self.umem_len, "kernel bug");
+            assert!(address < self.layout.len() as u64, "kernel bug");
             // SAFETY: the address comes from the completion ring, is taken once, and was checked.
-            into.push(unsafe { Chunk::from_address(address) }.0);
+            into.push(unsafe { self.layout.chunk_at(address) }.0);
         }
         self.ring.release();
     }

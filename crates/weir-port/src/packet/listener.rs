@@ -156,8 +156,7 @@ impl PacketListener {
     /// What the socket has to complain of since it was last asked: above all `ENETDOWN` when its
     /// interface went down or away. Polling reports readiness until this is asked.
     pub fn take_error(&mut self) -> Option<io::Error> {
-        let error = self.socket.option::<i32>(libc::SOL_SOCKET, libc::SO_ERROR).ok()?;
-        (error != 0).then(|| io::Error::from_raw_os_error(error))
+        self.socket.take_error()
     }
 }
 

@@ -215,7 +215,7 @@ pub(super) fn packet_socket() -> io::Result<Socket> {
 }
 
 /// Makes the interface promiscuous for as long as the socket lives.
-pub(super) fn hear_all_addresses(socket: &Socket, interface_index: i32) -> io::Result<()> {
+pub(crate) fn hear_all_addresses(socket: &Socket, interface_index: i32) -> io::Result<()> {
     let kind = MEMBERSHIP_PROMISCUOUS;
     let membership = Membership { interface_index, kind, address_len: 0, address: [0; 8] };
     socket.set(SOL_PACKET, PACKET_ADD_MEMBERSHIP, &membership)

@@ -139,6 +139,23 @@ impl Socket {
         usize::try_from(count).map_err(|_| io::Error::last_os_error())
     }
 
+    /// Bytes sent that the kernel still holds (`SIOCOUTQ`).
+    pub(crate) fn unsent_bytes(&self) -> io::Result<u64> {
+        let mut bytes: libc::c_int = 0;
+        // SAFETY: the kernel writes one int, which `bytes` is.
+        let result = unsafe { libc::ioctl(self.fd(), libc::TIOCOUTQ, &raw mut bytes) };
+        if result < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(u64::try_from(bytes).unwrap_or(0))
+    }
+
+    /// What it has to complain of since it was last asked (`SO_ERROR`).
+    pub(crate) fn take_error(&self) -> Option<io::Error> {
+        let error = self.option::<i32>(libc::SOL_SOCKET, libc::SO_ERROR).ok()?;
+        (error != 0).then(|| io::Error::from_raw_os_error(error))
+    }
+
     /// send(2) of one message.
     pub(crate) fn send(&self, message: &[u8]) -> io::Result<usize> {
         // SAFETY: pointer and length describe `message`, which the kernel only reads.

@@ -169,15 +169,12 @@ pub static ELEMENTS: &[RdmaField] = &[
     Field::number("rdmaWritePackets", Rdma(13), 8, |it| it.class_packets(1)),
     Field::number("rdmaWriteOctets", Rdma(14), 8, |it| it.class_bytes(1)),
     Field::number("rdmaReadRequestPackets", Rdma(15), 8, |it| it.class_packets(2)),
-    Field::number("rdmaReadRequestOctets", Rdma(16), 8, |it| it.class_bytes(2)),
     Field::number("rdmaReadResponsePackets", Rdma(17), 8, |it| it.class_packets(3)),
     Field::number("rdmaReadResponseOctets", Rdma(18), 8, |it| it.class_bytes(3)),
     Field::number("rdmaAtomicPackets", Rdma(19), 8, |it| it.class_packets(4)),
     Field::number("rdmaAtomicOctets", Rdma(20), 8, |it| it.class_bytes(4)),
     Field::number("rdmaAcknowledgePackets", Rdma(21), 8, |it| it.class_packets(5)),
-    Field::number("rdmaAcknowledgeOctets", Rdma(22), 8, |it| it.class_bytes(5)),
     Field::number("rdmaOtherPackets", Rdma(23), 8, |it| it.class_packets(6)),
-    Field::number("rdmaOtherOctets", Rdma(24), 8, |it| it.class_bytes(6)),
     Field::number("rdmaRetransmissions", Rdma(25), 4, |it| {
         it.own().counters.retransmissions.into()
     }),
@@ -207,12 +204,17 @@ pub static ELEMENTS: &[RdmaField] = &[
         it.own().counters.response_times.iter().map(|count| u64::from(*count)).sum()
     }),
     Field::number("rdmaResponseTimeMedian", Rdma(43), 8, |it| it.response_time_ns(0.5)),
-    Field::number("rdmaResponseTime90", Rdma(44), 8, |it| it.response_time_ns(0.9)),
     Field::number("rdmaResponseTime99", Rdma(45), 8, |it| it.response_time_ns(0.99)),
     Field::number("rdmaRemoteKeyCount", Rdma(47), 1, |it| {
         it.own().counters.remote_key_count.into()
     }),
     Field::address("rdmaRemoteKeys", Rdma(48), 16, RdmaView::remote_keys),
+    Field::number("rdmaLostBefore", Rdma(54), 4, |it| it.own().counters.losses.before.into()),
+    Field::number("rdmaLostInside", Rdma(55), 4, |it| it.own().counters.losses.inside.into()),
+    Field::number("rdmaLostAfter", Rdma(56), 4, |it| it.own().counters.losses.after.into()),
+    Field::number("rdmaOvertakenBefore", Rdma(57), 4, |it| {
+        it.own().counters.losses.overtaken.into()
+    }),
 ];
 
 /// Fields that tshark takes in a template unless told otherwise.

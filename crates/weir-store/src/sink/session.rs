@@ -248,7 +248,10 @@ impl StreamSession {
         if self.stream.is_some()
             && let Err(error) = self.advance()
         {
-            tracing::warn!(%error, collector = self.address, "the connection is lost");
+            // One that accepts, takes nothing and goes is said once, until it takes something.
+            if self.retry_after == RETRY_FIRST {
+                tracing::warn!(%error, collector = self.address, "the connection is lost");
+            }
             self.give_up();
         }
         self.count_waiting();
@@ -266,7 +269,9 @@ impl StreamSession {
                 });
                 self.counters.connections.fetch_add(1, Relaxed);
                 self.counters.is_connected.store(true, Relaxed);
-                tracing::info!(collector = self.address, "connected");
+                if self.retry_after == RETRY_FIRST {
+                    tracing::info!(collector = self.address, "connected");
+                }
             }
             Err(error) => {
                 if self.retry_after == RETRY_FIRST {
@@ -355,7 +360,9 @@ impl StreamSession {
             self.unconfirmed_bytes -= oldest.message.bytes.len();
             self.unconfirmed.pop_front();
             // Only now: one that accepts connections and takes nothing is tried less often.
-            self.retry_after = RETRY_FIRST;
+            if std::mem::replace(&mut self.retry_after, RETRY_FIRST) != RETRY_FIRST {
+                tracing::info!(collector = self.address, "takes records again");
+            }
         }
         if acknowledged != self.moved.1 {
             self.moved = (Instant::now(), acknowledged);

@@ -5,11 +5,17 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use weir_engine::counters::{PeerCounters, SideCounters};
+use weir_engine::counters::SideCounters;
 use weir_engine::policy::FrameClass;
 use weir_engine::proof::WireProof;
 use weir_engine::verdict::DropReason;
 use weir_port::PortCounters;
+
+pub use super::keys::{AssociationKey, KeysRequest};
+pub use super::peers::{
+    KeyingSnapshot, OffloadSnapshot, PathMtuSnapshot, PeerKeyingSnapshot, PeerSnapshot,
+    RolloutSnapshot, TagSnapshot,
+};
 
 /// One request, one line of JSON to the control socket.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -17,8 +23,61 @@ use weir_port::PortCounters;
 pub enum Request {
     /// Answered by [`Response::Status`].
     Status,
-    /// Answered by [`Response::Evidence`].
+    /// Answered by [`Response::Evidence`] when all is written to the file that is passed beside the
+    /// request (SCM_RIGHTS).
     EvidenceCut(CutRequest),
+    /// Answered by [`Response::Keys`].
+    Keys(KeysRequest),
+    /// Read the configuration again. Answered by [`Response::Configuration`] or
+    /// [`Response::Refused`].
+    Reload(ReloadRequest),
+    /// Answered by [`Response::Configuration`].
+    Configuration,
+    /// Keep what is on trial. Answered by [`Response::Configuration`].
+    Confirm,
+    /// Take back what is on trial, now. Answered by [`Response::Configuration`].
+    Rollback,
+}
+
+/// How a configuration is to be taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct ReloadRequest {
+    /// It is taken back after so many milliseconds unless it is confirmed; absent: it stays.
+    pub confirm_within_ms: Option<u64>,
+}
+
+/// How the configuration in force stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ConfigurationState {
+    /// It stays.
+    #[default]
+    Confirmed,
+    /// It is taken back unless somebody confirms it.
+    Unconfirmed,
+    /// It was taken back; the gateway starts again with the last confirmed one.
+    Restarting,
+    /// It was taken back; there is none before it, and the gateway ends.
+    Stopping,
+}
+
+/// The configuration in force.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct ConfigurationSnapshot {
+    /// Its number; each accepted configuration raises it.
+    pub epoch: u32,
+    /// How it stands.
+    pub state: ConfigurationState,
+    /// Where it was read: the file of `weir up`, or the last confirmed one in the state directory.
+    pub path: PathBuf,
+    /// Seconds until it is taken back, while it is unconfirmed.
+    pub seconds_left: Option<f64>,
+    /// Configurations taken back since the start.
+    pub rollbacks: u64,
+    /// Why the last one was; absent once another was accepted.
+    pub rolled_back_because: Option<String>,
 }
 
 /// Which packets of the evidence rings are wanted. Several values of one term: any of them.
@@ -29,6 +88,10 @@ pub struct CutRequest {
     pub pair: Option<String>,
     /// The last so many milliseconds; absent: all.
     pub last_ms: Option<u64>,
+    /// Nothing before this time, nanoseconds since 1970.
+    pub from_ns: Option<u64>,
+    /// Nothing after this time, nanoseconds since 1970.
+    pub until_ns: Option<u64>,
     /// pcap-filter(7).
     pub expression: Option<String>,
     /// RDMA packets to (datagrams: or from) these queue pairs.
@@ -50,12 +113,14 @@ pub struct CutRequest {
 /// A capture that was cut.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct CutReport {
-    /// Where it is; whoever asked takes it away.
-    pub path: PathBuf,
     /// Packets in it.
     pub packets: u64,
     /// Its size.
     pub bytes: u64,
+    /// Pieces (of 1 MiB, at most) of evidence on disk that could not be read: damaged by a crash,
+    /// or overwritten meanwhile.
+    #[serde(default)]
+    pub unreadable: u64,
 }
 
 /// One answer, one line of JSON.
@@ -66,6 +131,12 @@ pub enum Response {
     Status(Box<Snapshot>),
     /// A capture is there.
     Evidence(CutReport),
+    /// The keys in use.
+    Keys(Vec<AssociationKey>),
+    /// How the configuration stands.
+    Configuration(ConfigurationSnapshot),
+    /// What is wrong with the configuration; the one before stays in force.
+    Refused(String),
     /// Why there is none.
     Error(String),
 }
@@ -87,6 +158,9 @@ pub struct Snapshot {
     pub reloads_accepted: u64,
     /// Configurations refused since the start.
     pub reloads_refused: u64,
+    /// The configuration in force.
+    #[serde(default)]
+    pub configuration: ConfigurationSnapshot,
     /// Whether every frame received by every port has a verdict.
     pub adds_up: bool,
     /// Its pairs of ports.
@@ -153,6 +227,12 @@ pub struct PairSnapshot {
     pub too_big_answered: u64,
     /// ECN marks carried from the outer to the inner header.
     pub ce_combined: u64,
+    /// The outer DSCP of packets with this one inside, where it is another.
+    #[serde(default)]
+    pub dscp_map: BTreeMap<u8, u8>,
+    /// The outer VLAN priority, likewise.
+    #[serde(default)]
+    pub pcp_map: BTreeMap<u8, u8>,
     /// Packets for the host, not delivered because their replay state could not be written.
     pub withheld: u64,
     /// Handshakes; absent where no keys are agreed.
@@ -184,12 +264,36 @@ pub struct EvidenceSnapshot {
     pub capacity_bytes: u64,
     /// Packets recorded since the start.
     pub recorded: u64,
-    /// Of those, cut to the snap length.
+    /// Of those, kept short of their length.
     pub cut: u64,
     /// Of those, forgotten to make room.
     pub overwritten: u64,
     /// Age of the oldest packet in it.
     pub oldest_seconds: Option<f64>,
+    /// What is kept on disk besides.
+    #[serde(default)]
+    pub disk: Option<EvidenceDiskSnapshot>,
+}
+
+/// Evidence on disk.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct EvidenceDiskSnapshot {
+    /// The file.
+    pub path: PathBuf,
+    /// Packets in it.
+    pub packets: u64,
+    /// Their bytes, headers included.
+    pub bytes: u64,
+    /// What it can hold; 0 until it could be opened.
+    pub capacity_bytes: u64,
+    /// Packets written since the start, in whole pieces.
+    pub written: u64,
+    /// Packets that the disk did not take: it was too slow, full or failed.
+    pub lost: u64,
+    /// Age of the oldest packet in it.
+    pub oldest_seconds: Option<f64>,
+    /// Why nothing is kept now, if so.
+    pub failure: Option<String>,
 }
 
 /// A mirror.
@@ -199,24 +303,38 @@ pub struct MirrorSnapshot {
     pub name: String,
     /// The interface that copies leave by.
     pub port: String,
-    /// Packets that were chosen: mirrored and dropped ones.
+    /// Packets that were chosen, mirrored and dropped ones; of an encapsulated super-packet its
+    /// segments.
     pub chosen: u64,
     /// Copies that the port took.
     pub mirrored: u64,
-    /// Of those, cut.
+    /// Of those, cut short.
     pub truncated: u64,
-    /// Copies that the port did not take.
+    /// Copies that the port did not take: the sum of those that follow.
     pub dropped: u64,
+    /// Its queue was full.
+    #[serde(default)]
+    pub dropped_queue_full: u64,
+    /// Larger than it takes.
+    #[serde(default)]
+    pub dropped_too_large: u64,
+    /// It was down or gone.
+    #[serde(default)]
+    pub dropped_port_down: u64,
 }
 
 /// The frames that came to the wire port, as a check found them that reads only their bytes. All
 /// zero in a pair that seals nothing.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct WireProofSnapshot {
-    /// Frames looked at = esp + keying + own + clear_by_kind + clear_by_policy + plaintext.
+    /// Frames looked at = the sum of all below, `plaintext_dropped` being part of `plaintext`.
     pub checked: u64,
     /// ESP, over IP or in UDP.
     pub esp: u64,
+    /// RoCE to tagged peers without its ordinary ICRC. Only who has the key can tell whether what
+    /// stands there is the right tag.
+    #[serde(default)]
+    pub tagged: u64,
     /// Handshakes of the native keying.
     pub keying: u64,
     /// The gateway's own ARP, neighbour discovery, ICMP and IKE.
@@ -244,6 +362,7 @@ impl WireProofSnapshot {
         Self {
             checked: counters.checked,
             esp: counters.esp,
+            tagged: counters.tagged,
             keying: counters.keying,
             own: counters.own,
             clear_by_kind: nonzero(by_kind),
@@ -256,8 +375,8 @@ impl WireProofSnapshot {
     }
 }
 
-/// One side of a pair: received = forwarded + sealed + opened + clear + punted + consumed +
-/// dropped.
+/// One side of a pair: received = forwarded + sealed + opened + tagged + clear + unsealed +
+/// punted + consumed + dropped.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct SideSnapshot {
     /// The interface.
@@ -283,6 +402,9 @@ pub struct SideSnapshot {
     /// Passed on in clear, to or from a peer that need not be sealed to yet.
     #[serde(default)]
     pub unsealed: u64,
+    /// Passed on with a tag in the place of the ICRC, or with the ICRC put back.
+    #[serde(default)]
+    pub tagged: u64,
     /// Handed to the gateway's own kernel.
     pub punted: u64,
     /// Taken in by the engine.
@@ -299,6 +421,10 @@ pub struct SideSnapshot {
     pub guard_dropped: u64,
     /// What the port itself counts.
     pub port: PortSnapshot,
+    /// The NIC's counters of pause frames (global and per priority), by its driver's names; those
+    /// that are zero are absent, all where the driver has none.
+    #[serde(default)]
+    pub pause: BTreeMap<String, u64>,
 }
 
 impl SideSnapshot {
@@ -318,6 +444,7 @@ impl SideSnapshot {
             opened: counters.opened,
             clear: counters.clear,
             unsealed: counters.unsealed,
+            tagged: counters.tagged,
             punted: counters.punted,
             consumed: counters.consumed,
             dropped: counters.dropped_total(),
@@ -326,12 +453,14 @@ impl SideSnapshot {
             adds_up: counters.adds_up(),
             guard_dropped: 0,
             port: port.into(),
+            pause: BTreeMap::new(),
         }
     }
 
     /// Sums the verdicts up again, from what is shown.
     pub fn verdicts(&self) -> u64 {
-        let passed = self.forwarded + self.sealed + self.opened + self.clear + self.unsealed;
+        let protected = self.sealed + self.opened + self.tagged;
+        let passed = self.forwarded + protected + self.clear + self.unsealed;
         let dropped: u64 = self.dropped_by_reason.values().sum();
         passed + self.punted + self.consumed + dropped
     }
@@ -363,6 +492,8 @@ pub struct FastPathSnapshot {
     pub events: u64,
     /// Copies lost because nobody took them in time: what they say is missing from records.
     pub events_lost: u64,
+    /// Carried frames that are missing in the evidence, because nobody took their heads in time.
+    pub heads_lost: u64,
     /// Times that all flows went back to the slow path at once: reloads, halts.
     pub voided: u64,
     /// Times that one direction was held back so that flows could change over.
@@ -438,144 +569,6 @@ impl From<PortCounters> for PortSnapshot {
     }
 }
 
-/// One peer's associations.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-pub struct PeerSnapshot {
-    /// The peer's name.
-    pub name: String,
-    /// SPI of the association to it; 0 while there is none.
-    pub seal_spi: u32,
-    /// SPI of the newest association from it; 0 while there is none.
-    pub open_spi: u32,
-    /// ESP packets sent.
-    pub sealed_packets: u64,
-    /// Bytes of plaintext in them.
-    pub sealed_bytes: u64,
-    /// ESP packets opened.
-    pub opened_packets: u64,
-    /// Bytes of plaintext in them.
-    pub opened_bytes: u64,
-    /// The next sequence number to be sent.
-    pub sequence_next: u64,
-    /// First number that is not yet reserved on disk.
-    pub sequence_reserved_until: u64,
-    /// Numbers left before a new key is needed.
-    pub sequence_remaining: u64,
-    /// The highest sequence number received.
-    pub sequence_received: u64,
-    /// Seconds since the last authentic packet; absent when there was none since the start.
-    pub last_seen_seconds: Option<f64>,
-    /// How its keys come about; absent where they are configured.
-    #[serde(default)]
-    pub keying: Option<PeerKeyingSnapshot>,
-    /// What passes in clear; absent where all is sealed or dropped.
-    #[serde(default)]
-    pub rollout: Option<RolloutSnapshot>,
-}
-
-/// A peer that need not be sealed to yet.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-pub struct RolloutSnapshot {
-    /// `observe` or `prefer`.
-    pub sealing: String,
-    /// Whether packets to it are sealed at present.
-    pub is_sealed: bool,
-    /// Packets sent to it in clear; a super-packet is one.
-    pub sent_packets: u64,
-    /// Their bytes.
-    pub sent_bytes: u64,
-    /// Packets taken from it in clear.
-    pub received_packets: u64,
-    /// Their bytes.
-    pub received_bytes: u64,
-    /// Of those sent: too big to be sealed.
-    pub too_big_packets: u64,
-    /// Seconds since the first of all these; absent when there was none.
-    pub first_seconds: Option<f64>,
-    /// Seconds since the last.
-    pub last_seconds: Option<f64>,
-}
-
-/// A peer whose keys are agreed.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-pub struct PeerKeyingSnapshot {
-    /// Who it is, in base64.
-    pub public_key: String,
-    /// `idle`, `connecting`, `up` or `dead`.
-    pub state: String,
-    /// Where it is, as far as is known.
-    pub endpoint: Option<String>,
-    /// Seconds since the last handshake that came to keys.
-    pub last_handshake_seconds: Option<f64>,
-    /// Handshakes that came to keys since the start.
-    pub handshakes: u64,
-    /// All of them but the first.
-    pub rekeys: u64,
-    /// Initiations in a row that it did not answer.
-    pub unanswered: u32,
-    /// Why its last initiation was refused.
-    pub refused_because: Option<String>,
-}
-
-/// A pair's handshakes.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-pub struct KeyingSnapshot {
-    /// Frames sent in clear: handshake datagrams.
-    pub frames_sent: u64,
-    /// Handshake datagrams taken out of the wire's frames.
-    pub frames_received: u64,
-    /// Empty ESP packets sent as signs of life.
-    pub keepalives_sent: u64,
-    /// Peers that moved to another address.
-    pub peers_moved: u64,
-    /// Handshakes that came to keys.
-    pub handshakes: u64,
-    /// Initiations sent.
-    pub initiations_sent: u64,
-    /// Responses sent.
-    pub responses_sent: u64,
-    /// Cookies sent, under load.
-    pub cookies_sent: u64,
-    /// Cookies received.
-    pub cookies_received: u64,
-    /// Datagrams looked at.
-    pub received: u64,
-    /// Of them, no message of a handshake.
-    pub malformed: u64,
-    /// Of them, for another public key.
-    pub mac1_wrong: u64,
-    /// Of them, forged, late, or by another preshared key.
-    pub not_authentic: u64,
-    /// Of them, of an identity that is no peer.
-    pub unknown_peer: u64,
-    /// Of them, seen before.
-    pub replayed: u64,
-    /// Of them, from a peer that is configured otherwise.
-    pub mismatched: u64,
-    /// Of them, too many.
-    pub refused: u64,
-    /// Lost because a queue was full.
-    pub overflowed: u64,
-    /// Whether initiations need cookies at present.
-    pub is_loaded: bool,
-}
-
-impl PeerSnapshot {
-    /// The part that the engine's counters hold.
-    pub fn new(name: &str, seal_spi: u32, open_spi: u32, counters: &PeerCounters) -> Self {
-        Self {
-            name: name.to_owned(),
-            seal_spi,
-            open_spi,
-            sealed_packets: counters.sealed_packets,
-            sealed_bytes: counters.sealed_bytes,
-            opened_packets: counters.opened_packets,
-            opened_bytes: counters.opened_bytes,
-            ..Self::default()
-        }
-    }
-}
-
 /// RDMA traffic; the same names as in `weir read --json`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct RdmaSnapshot {
@@ -601,8 +594,26 @@ pub struct RdmaSnapshot {
     pub rnr_naks: u64,
     /// Packets sent again.
     pub retransmissions: u64,
+    /// Where packets were lost.
+    #[serde(default)]
+    pub losses: LossSnapshot,
     /// Congestion notification packets.
     pub cnp: u64,
+}
+
+/// Where RDMA packets were lost, judged by their sequence numbers (docs/adr/0021).
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct LossSnapshot {
+    /// Between the host and the gateway.
+    pub host_side: u64,
+    /// In the gateway.
+    pub gateway: u64,
+    /// Between the gateway and whoever is beyond the wire.
+    pub wire_side: u64,
+    /// Packets from the host that others had overtaken when they came.
+    pub host_side_overtaken: u64,
+    /// Packets from the wire likewise.
+    pub wire_side_overtaken: u64,
 }
 
 #[cfg(test)]
@@ -617,11 +628,12 @@ mod tests {
         counters.count(100, Verdict::Forward);
         counters.count(100, Verdict::Clear(FrameClass::Arp));
         counters.count(100, Verdict::Unsealed);
+        counters.count(100, Verdict::Tagged);
         for reason in DropReason::ALL {
             counters.count(100, Verdict::Drop(*reason));
         }
         let side = SideSnapshot::new("p0", &counters, PortCounters::default());
-        assert_eq!(side.received, 3 + DropReason::ALL.len() as u64);
+        assert_eq!(side.received, 4 + DropReason::ALL.len() as u64);
         assert_eq!(side.verdicts(), side.received);
         assert!(side.adds_up);
         assert_eq!(side.clear_by_kind, BTreeMap::from([("arp".to_owned(), 1)]));

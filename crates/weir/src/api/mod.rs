@@ -1,3 +1,7 @@
 //! What the daemon says of itself, and the words it is asked with.
 
 pub mod dto;
+
+pub mod keys;
+
+pub mod peers;

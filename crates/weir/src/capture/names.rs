@@ -1,7 +1,9 @@
 //! Names of capture files: `trace-%n-%t.pcapng` becomes `trace-00001-20260131T235959Z.pcapng`.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
+
+use crate::utc;
 
 /// A file name with places for a running number and a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +51,7 @@ impl NamePattern {
                 (_, false) => name.push(letter),
                 (_, true) => match letters.next() {
                     Some('n') => name += &format!("{number:05}"),
-                    Some('t') => name += &compact_utc(time),
+                    Some('t') => name += &utc::compact(time),
                     // An interface name may hold what a path may not.
                     Some('i') => name += &interface.replace('/', "_"),
                     other => name.extend(other),
@@ -60,44 +62,14 @@ impl NamePattern {
     }
 }
 
-/// `20260131T235959Z`.
-fn compact_utc(time: SystemTime) -> String {
-    let seconds = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
-    let (year, month, day) = civil_date(seconds / 86_400);
-    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z")
-}
-
-/// The Gregorian date of a day since 1 January 1970, counted in eras of 400 years that begin in
-/// March, so that leap days come last.
-fn civil_date(days: u64) -> (u64, u64, u64) {
-    const DAYS_BEFORE_EPOCH: u64 = 719_468;
-    const DAYS_OF_ERA: u64 = 146_097;
-    let days = days + DAYS_BEFORE_EPOCH;
-    let (era, day) = (days / DAYS_OF_ERA, days % DAYS_OF_ERA);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let (month, next_year) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    (era * 400 + year + next_year, month, day)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn at(seconds: u64) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
-    }
-
-    #[test]
-    fn times_are_gregorian_utc() {
-        assert_eq!(compact_utc(at(0)), "19700101T000000Z");
-        // date -u -d @1709251199: 29 February of a leap year.
-        assert_eq!(compact_utc(at(1_709_251_199)), "20240229T235959Z");
-        assert_eq!(compact_utc(at(1_709_251_200)), "20240301T000000Z");
-        assert_eq!(compact_utc(at(4_107_542_400)), "21000301T000000Z");
     }
 
     #[test]

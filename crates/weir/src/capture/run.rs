@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Serialize;
+use weir_port::Interface;
 use weir_port::capture::InterfaceStatistics;
-use weir_port::{Interface, KernelFilter, ListenOptions, PacketListener, RETIRE_AFTER_MS, wait};
 use weir_wire::frame::{Frame, Time};
 
 use super::counts::Counts;
@@ -15,12 +15,15 @@ use super::files::{FileLimits, FileOptions, Target};
 use super::outbox::{Outbox, WriterState};
 use super::select::Selection;
 use super::sniffer::Sniffer;
+use crate::source::{Driver, Listening, Source, WAIT};
 
 /// What to capture, and where to.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The interface, in the calling thread's network namespace.
     pub interface: String,
+    /// How packets are taken off it.
+    pub driver: Driver,
     /// pcap-filter(7), applied in the kernel.
     pub expression: Option<String>,
     /// RDMA terms, applied here.
@@ -39,8 +42,8 @@ pub struct Plan {
     pub count: Option<u64>,
     /// End after this time.
     pub duration: Option<Duration>,
-    /// Kernel memory for the ring.
-    pub ring_bytes: usize,
+    /// Memory for the ring; absent: what suits the driver.
+    pub ring_bytes: Option<u64>,
     /// Capture what is for other stations too.
     pub promiscuous: bool,
 }
@@ -90,10 +93,8 @@ pub trait Progress {
 
 /// Between two looks at the kernel's counters.
 const LOOK: Duration = Duration::from_millis(500);
-/// The longest wait for a packet, so that signals and times are seen.
-const WAIT: Duration = Duration::from_millis(100);
-/// The same, while the last block is awaited.
-const LAST_WAIT: Duration = Duration::from_millis(5);
+/// A packet socket's ring where none is asked for.
+const PACKET_RING: u64 = 256 << 20;
 /// What stays in the buffer no longer, where packets are few.
 const STALE: Duration = Duration::from_secs(1);
 /// Captures until it is told to stop, or what `plan` says comes true.
@@ -102,7 +103,6 @@ const STALE: Duration = Duration::from_secs(1);
 /// It cannot begin: no such interface, no privilege, a wrong expression, a file that cannot be
 /// created.
 pub fn capture(plan: &Plan, stop: &AtomicBool, progress: &mut dyn Progress) -> Result<Report> {
-    let filter = kernel_filter(plan)?;
     let outbox = Outbox::open(FileOptions {
         interface: plan.interface.clone(),
         target: plan.target.clone(),
@@ -114,14 +114,21 @@ pub fn capture(plan: &Plan, stop: &AtomicBool, progress: &mut dyn Progress) -> R
     if let Some(warning) = warning {
         progress.warned(&warning);
     }
-    let options =
-        ListenOptions { ring_bytes: plan.ring_bytes, promiscuous: plan.promiscuous, filter };
-    let listener = PacketListener::open(&plan.interface, &options)?;
+    let listening = Listening {
+        interface: &plan.interface,
+        driver: plan.driver,
+        expression: plan.expression.as_deref(),
+        snap_bytes: plan.snap_bytes,
+        only_rdma: !plan.selection.is_everything(),
+        promiscuous: plan.promiscuous,
+        ring_bytes: plan.ring_bytes,
+    };
+    let source = Source::open(&listening, PACKET_RING)?;
     progress.started(&outbox.state().name);
     let now = Instant::now();
     let mut capture = Capture {
         plan,
-        listener,
+        source,
         outbox,
         counts: Counts::default(),
         ending: None,
@@ -142,24 +149,9 @@ pub fn capture(plan: &Plan, stop: &AtomicBool, progress: &mut dyn Progress) -> R
     })
 }
 
-/// What the kernel is to pass over, if anything. It cuts only what need not be looked at whole.
-fn kernel_filter(plan: &Plan) -> Result<Option<KernelFilter>> {
-    let everything = plan.selection.is_everything();
-    let filter = match &plan.expression {
-        Some(expression) => KernelFilter::compile(&plan.interface, expression)?,
-        None if !everything => KernelFilter::rdma(),
-        None if plan.snap_bytes.is_none() => return Ok(None),
-        None => KernelFilter::everything(),
-    };
-    Ok(Some(match plan.snap_bytes {
-        Some(bytes) if everything => filter.with_snap_len(bytes),
-        _ => filter,
-    }))
-}
-
 struct Capture<'p> {
     plan: &'p Plan,
-    listener: PacketListener,
+    source: Source,
     outbox: Outbox,
     counts: Counts,
     ending: Option<Ending>,
@@ -201,9 +193,9 @@ impl Capture<'_> {
 
     /// Takes one batch; how many it had.
     fn receive(&mut self, stop: &AtomicBool) -> usize {
-        let Self { plan, listener, outbox, counts, ending, .. } = self;
+        let Self { plan, source, outbox, counts, ending, .. } = self;
         let mut fails = ending.as_ref().is_some_and(|it| *it != Ending::InterfaceGone);
-        listener.receive(&mut |frames| {
+        let received = source.receive(&mut |frames| {
             for frame in frames.iter() {
                 take(plan, outbox, counts, fails, frame);
                 // A batch of super-packets fills several chunks.
@@ -211,7 +203,8 @@ impl Capture<'_> {
                     fails = !outbox.send(time_now(), &statistics_of(counts), stop);
                 }
             }
-        })
+        });
+        received.unwrap_or(0)
     }
 
     /// Hands what was gathered to the writer.
@@ -234,8 +227,7 @@ impl Capture<'_> {
                 self.send(stop);
             }
         }
-        let ready = wait(&[self.listener.poll_fd()], WAIT).context("cannot wait for packets")?;
-        if ready && self.listener.take_error().is_some() {
+        if self.source.wait()?.is_some() {
             // An interface that only went down may come up again.
             match Interface::find(&self.plan.interface) {
                 Ok(_) => std::thread::sleep(WAIT),
@@ -257,23 +249,21 @@ impl Capture<'_> {
     }
 
     fn look_at_kernel(&mut self) {
-        let port = self.listener.counters();
+        let port = self.source.counters();
         self.counts.lost_by_kernel = port.lost_ring_full + port.lost_truncated;
         self.counts.lost_by_device = port.device_dropped;
     }
 
     /// Takes what still waits in the ring, ends the file, and settles the counts.
     fn finish(&mut self) -> WriterState {
-        // Without this, a fast sender could keep us here for ever.
-        let closed = self.listener.stop_receiving();
+        let closed = self.source.close();
         let told = AtomicBool::new(true);
-        // The kernel hands its last block over when its timer runs out.
-        let retired = Instant::now() + 2 * Duration::from_millis(RETIRE_AFTER_MS.into());
-        while closed.is_ok() && (self.receive(&told) > 0 || Instant::now() < retired) {
+        while closed.as_ref().is_ok_and(|until| self.receive(&told) > 0 || Instant::now() < *until)
+        {
             if self.outbox.is_due() {
                 self.send(&told);
             }
-            let _ = wait(&[self.listener.poll_fd()], LAST_WAIT);
+            self.source.wait_for_last();
         }
         self.look_at_kernel();
         let state = self.outbox.end(time_now(), &statistics_of(&self.counts));

@@ -2,15 +2,19 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand};
 
 use super::capture::CaptureArgs;
 use super::evidence::EvidenceArgs;
+use super::guard::GuardArgs;
 use super::lab::LabArgs;
 use super::meter::MeterArgs;
 use super::read::ReadArgs;
+use super::reload::{ConfirmArgs, ReloadArgs, trial};
+use super::sa::SaArgs;
 use super::witness::WitnessArgs;
 
 const MAIN_HELP: &str = "\
@@ -20,6 +24,7 @@ Examples:
   weir check /etc/weir/gw-a.toml     is the configuration right?
   weir up /etc/weir/gw-a.toml        run it
   weir status                        what does it do?
+  weir reload --confirm-within 60s   a risky change, taken back unless `weir confirm` comes
 
 Exit codes:
   0  done
@@ -51,6 +56,16 @@ pub enum Command {
     /// Run a gateway in the foreground, as a service manager wants it
     #[command(after_help = UP_HELP)]
     Up(UpArgs),
+    /// Have a running gateway read its configuration again
+    Reload(ReloadArgs),
+    /// Keep the configuration that is on trial
+    #[command(after_help = super::reload::CONFIRM_HELP)]
+    Confirm(ConfirmArgs),
+    /// Take back the configuration that is on trial, now
+    #[command(after_help = super::reload::ROLLBACK_HELP)]
+    Rollback(ConfirmArgs),
+    /// Shut a configuration's ports before any gateway runs, or open them again
+    Guard(GuardArgs),
     /// Find everything that is wrong with a configuration, without privilege
     #[command(after_help = CHECK_HELP)]
     Check(CheckArgs),
@@ -78,6 +93,8 @@ pub enum Command {
     /// Make identities of gateways, and keys for security associations
     #[command(after_help = KEYS_HELP)]
     Keys(KeysArgs),
+    /// Tell the secret keys of a running gateway's associations, so that Wireshark can decrypt
+    Sa(SaArgs),
     /// Let `ip xfrm` or an IKE daemon install associations in a running gateway
     #[command(after_help = XFRM_HELP)]
     Xfrm(XfrmArgs),
@@ -88,15 +105,23 @@ Signals:
   SIGHUP           read the configuration again: as a whole, or not at all; no packet is lost
   SIGTERM, SIGINT  stop; nothing passes from then on
 
+With --confirm-within, the configuration is on trial: unless `weir confirm` comes in time, the last
+confirmed one is put in force again. Where none was ever confirmed, the gateway ends, and its ports
+are as they were before: open, or shut by a guard. A gateway that is stopped or killed during a
+trial starts again with the last confirmed configuration, and never by itself with what was taken
+back.
+
 The log goes to standard error. Its level is `info`, or what WEIR_LOG says (`WEIR_LOG=debug`).
 
-Example:
+Examples:
   weir up /etc/weir/gw-a.toml
+  weir up /etc/weir/gw-a.toml --confirm-within 2m
 
 Exit codes:
   0  stopped by a signal
   1  it could not start, or a port was lost
-  2  the command line or the configuration is wrong";
+  2  the command line or the configuration is wrong
+  3  the configuration was taken back, and there is none before it";
 
 /// Arguments of `weir up`.
 #[derive(Debug, Args)]
@@ -112,6 +137,9 @@ pub struct UpArgs {
     /// Make new keys instead
     #[arg(long)]
     pub danger_forget_state: bool,
+    /// Take the configuration back unless it is confirmed within so long (90s, 2m, 1h)
+    #[arg(long, value_name = "TIME", value_parser = trial)]
+    pub confirm_within: Option<Duration>,
 }
 
 const CHECK_HELP: &str = "\
@@ -182,7 +210,8 @@ Examples:
   weir status gw-a --check || page the operator
 
 Exit codes:
-  0  shown, the counters add up, and nothing came to the wire in plaintext that must be sealed
+  0  shown, the counters add up, and nothing came to the wire in plaintext that must be sealed;
+     with --check: nor was the last configuration taken back
   1  no gateway answers, or one of these is not so";
 
 const DROPS_HELP: &str = "\

@@ -11,13 +11,13 @@ use anyhow::Context;
 use clap::Args;
 use indicatif::ProgressBar;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use weir_wire::bth::{Opcode, PartitionKey, Qpn};
 
+use super::terms::RdmaTerms;
 use super::{EXIT_USAGE, print_json};
 use crate::capture::{
-    Counts, Ending, FileLimits, NamePattern, Plan, Progress, Report, Selection, Target, capture,
-    opcode_named,
+    Counts, Ending, FileLimits, NamePattern, Plan, Progress, Report, Target, capture,
 };
+use crate::source::Driver;
 
 const HELP: &str = "\
 Examples:
@@ -56,24 +56,9 @@ pub struct CaptureArgs {
     /// What to capture, in pcap-filter's language; all words together are one expression
     #[arg(value_name = "EXPRESSION", trailing_var_arg = true)]
     pub expression: Vec<String>,
-    /// RDMA packets to this queue pair, or from it where the packet says so (hex as 0x11)
-    #[arg(long, value_name = "NUMBER", value_parser = queue_pair)]
-    pub qp: Vec<Qpn>,
-    /// RDMA packets with this opcode: name (rc_write_only) or number
-    #[arg(long, value_name = "OPCODE", value_parser = opcode_named)]
-    pub opcode: Vec<Opcode>,
-    /// RDMA packets with this partition key, membership bit included (0xffff)
-    #[arg(long, value_name = "KEY", value_parser = partition_key)]
-    pub pkey: Vec<PartitionKey>,
-    /// RDMA packets whose ICRC is wrong
-    #[arg(long)]
-    pub bad_icrc: bool,
-    /// RDMA negative acknowledgments, RNR NAKs included
-    #[arg(long)]
-    pub nak: bool,
-    /// RDMA congestion notification packets
-    #[arg(long)]
-    pub cnp: bool,
+    /// RDMA terms.
+    #[command(flatten)]
+    pub terms: RdmaTerms,
     /// Keep only the first bytes of each packet
     #[arg(short, long, value_name = "BYTES")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=262_144))]
@@ -100,9 +85,12 @@ pub struct CaptureArgs {
     /// Replace files of the same name; without it they stay, and the capture does not begin
     #[arg(long)]
     pub force: bool,
-    /// Kernel memory that holds packets until they are read
-    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size)]
-    pub ring_size: u64,
+    /// How packets are taken: beside the host's own stack, or in its place
+    #[arg(long, value_enum, default_value = "packet")]
+    pub driver: Driver,
+    /// Memory that holds packets until they are read [default: 256M]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub ring_size: Option<u64>,
     /// Only what is for this machine: do not make the interface promiscuous
     #[arg(long)]
     pub no_promiscuous: bool,
@@ -170,15 +158,9 @@ fn plan(args: &CaptureArgs) -> Result<Plan, String> {
     };
     Ok(Plan {
         interface: args.interface.clone(),
+        driver: args.driver,
         expression: (!args.expression.is_empty()).then(|| args.expression.join(" ")),
-        selection: Selection {
-            queue_pairs: args.qp.clone(),
-            opcodes: args.opcode.clone(),
-            partition_keys: args.pkey.clone(),
-            bad_icrc: args.bad_icrc,
-            nak: args.nak,
-            cnp: args.cnp,
-        },
+        selection: args.terms.selection(),
         snap_bytes: args.snap,
         target,
         limits,
@@ -186,7 +168,7 @@ fn plan(args: &CaptureArgs) -> Result<Plan, String> {
         overwrite: args.force,
         count: args.count,
         duration: args.seconds,
-        ring_bytes: args.ring_size as usize,
+        ring_bytes: args.ring_size,
         promiscuous: !args.no_promiscuous,
     })
 }
@@ -248,26 +230,6 @@ fn text(report: &Report) -> String {
     text
 }
 
-fn number(text: &str) -> Result<u32, String> {
-    let number = match text.strip_prefix("0x") {
-        Some(digits) => u32::from_str_radix(digits, 16),
-        None => text.parse(),
-    };
-    number.map_err(|_| format!("{text} is no number (decimal, or hex as 0x1f)"))
-}
-
-pub(super) fn queue_pair(text: &str) -> Result<Qpn, String> {
-    match number(text)? {
-        value @ 0..=0xff_ffff => Ok(Qpn::new(value)),
-        _ => Err("a queue pair number has 24 bits".to_owned()),
-    }
-}
-
-pub(super) fn partition_key(text: &str) -> Result<PartitionKey, String> {
-    let wide = |_| "a partition key has 16 bits".to_owned();
-    Ok(PartitionKey(u16::try_from(number(text)?).map_err(wide)?))
-}
-
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     let value = text.parse::<f64>().ok().filter(|value| *value > 0.0);
     value
@@ -301,11 +263,8 @@ mod tests {
     }
 
     #[test]
-    fn numbers_too_wide_for_their_field_are_refused() {
-        assert_eq!(queue_pair("0x11"), Ok(Qpn::new(17)));
-        assert!(queue_pair("0x1000000").is_err());
-        assert_eq!(partition_key("65535"), Ok(PartitionKey(0xffff)));
-        assert!(partition_key("0x10000").is_err());
+    fn seconds_are_above_zero() {
         assert!(seconds("0").is_err() && seconds("nan").is_err());
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
     }
 }

@@ -1,39 +1,53 @@
-//! `weir evidence`: the packets that a running gateway remembers.
+//! `weir evidence`: the packets that a gateway remembers, in memory while it runs and on disk.
 
-use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, IsTerminal};
 use std::net::IpAddr;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
+use indicatif::ProgressBar;
 use serde::Serialize;
-use weir_wire::bth::{Opcode, PartitionKey, Qpn};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use weir_store::evidence::{EvidenceFile, Snapshot, files_in};
+use weir_wire::frame::Time;
 
-use super::capture::{partition_key, queue_pair, seconds};
-use super::print_json;
+use super::capture::seconds;
+use super::output::OutputFile;
 use super::status::{ask_status, find_socket};
-use crate::api::dto::{CutReport, CutRequest, EvidenceSnapshot, Request, Response};
-use crate::capture::opcode_named;
-use crate::daemon::control;
+use super::terms::RdmaTerms;
+use super::{EXIT_USAGE, print_json};
+use crate::api::dto::{
+    CutReport, CutRequest, EvidenceDiskSnapshot, EvidenceSnapshot, Request, Response,
+};
+use crate::daemon::control::{self, Output};
+use crate::daemon::evidence::{self, Holding};
+use crate::utc;
 
 const HELP: &str = "\
-A gateway with a table [evidence] in its configuration keeps the last packets of each pair of ports
-in memory: what the host said and heard, in clear, and what from the wire was dropped.
+A gateway with a table [evidence] in its configuration keeps the last packets of each pair of
+ports: what the host said and heard, in clear, and what from the wire was dropped. The newest are
+in memory; where `disk` names a folder, more are in files there, and outlive the gateway.
 
 Examples:
   weir evidence list
   weir evidence cut --last 10 -w last.pcapng
+  weir evidence cut --around 2026-01-31T23:59:58.5Z --window 2 -w alert.pcapng
   weir evidence cut --qp 0x11 --qp 0x12 -w pair.pcapng
   weir evidence cut --flow 10.0.0.1-10.0.0.2:4791 -w flow.pcapng
   weir evidence cut --dropped -w - 'host 10.0.0.1' | tshark -r -
+  weir evidence cut --folder /var/lib/weir/evidence -w stopped.pcapng
+
+A packet must meet every term given; of --qp, --opcode and --pkey given several times, one value.
 
 Exit codes:
-  0  done
-  1  no gateway answers, it keeps no packets, or the file cannot be written
+  0  done; a capture may be empty: the report says how many packets it has
+  1  no gateway answers, it keeps no packets, the file cannot be written, or Ctrl-C
   2  the command line is wrong";
 
 /// Arguments of `weir evidence`.
@@ -49,20 +63,36 @@ pub struct EvidenceArgs {
 #[derive(Debug, Subcommand)]
 pub enum EvidenceCommand {
     /// Show what each pair of ports holds
+    #[command(after_help = HELP)]
     List(ListArgs),
     /// Write chosen packets to a pcapng file, with direction and verdict
     #[command(after_help = HELP)]
     Cut(CutArgs),
 }
 
-/// Arguments of `weir evidence list`.
+/// Whose evidence.
 #[derive(Debug, Args)]
-pub struct ListArgs {
+pub struct Source {
+    /// Only this pair of ports
+    #[arg(long, value_name = "PAIR")]
+    pub pair: Option<String>,
+    /// Read the files in this folder; no gateway need run
+    #[arg(long, value_name = "FOLDER")]
+    pub folder: Option<PathBuf>,
     /// The gateway's name; needed where several run
-    pub name: Option<String>,
+    #[arg(long, value_name = "NAME")]
+    pub gateway: Option<String>,
     /// Where gateways keep their control sockets
     #[arg(long, default_value = "/run/weir", value_name = "DIRECTORY")]
     pub run_dir: PathBuf,
+}
+
+/// Arguments of `weir evidence list`.
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Whose evidence.
+    #[command(flatten)]
+    pub source: Source,
     /// Print as JSON
     #[arg(long)]
     pub json: bool,
@@ -71,48 +101,34 @@ pub struct ListArgs {
 /// Arguments of `weir evidence cut`.
 #[derive(Debug, Args)]
 pub struct CutArgs {
-    /// The file; `-` is standard output
+    /// The pcapng file; `-` is standard output
     #[arg(short, long, value_name = "FILE")]
     pub write: PathBuf,
-    /// What to cut, in pcap-filter's language; all words together are one expression
+    /// Which packets, in pcap-filter's language; all words together are one expression
     #[arg(value_name = "EXPRESSION", trailing_var_arg = true)]
     pub expression: Vec<String>,
-    /// Only the last so many seconds
+    /// Only the last so many seconds; of files in a folder, the last that they hold
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub last: Option<Duration>,
-    /// Packets between two ends, both ways: ADDRESS[:PORT]-ADDRESS[:PORT], IPv6 as [ADDRESS]
+    /// Only what was seen around this time, as alerts write it (RFC 3339) or in seconds since 1970
+    #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "last")]
+    pub around: Option<u64>,
+    /// How far around: so many seconds before and after
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "5")]
+    #[arg(requires = "around")]
+    pub window: Duration,
+    /// Only packets of this flow, both ways: ADDRESS[:PORT]-ADDRESS[:PORT] (IPv6: [ADDRESS]:PORT)
     #[arg(long, value_name = "FLOW", value_parser = flow)]
     pub flow: Option<String>,
-    /// RDMA packets to this queue pair, or from it where the packet says so (hex as 0x11)
-    #[arg(long, value_name = "NUMBER", value_parser = queue_pair)]
-    pub qp: Vec<Qpn>,
-    /// RDMA packets with this opcode: name (rc_write_only) or number
-    #[arg(long, value_name = "OPCODE", value_parser = opcode_named)]
-    pub opcode: Vec<Opcode>,
-    /// RDMA packets with this partition key, membership bit included (0xffff)
-    #[arg(long, value_name = "KEY", value_parser = partition_key)]
-    pub pkey: Vec<PartitionKey>,
-    /// RDMA packets whose ICRC is wrong
-    #[arg(long)]
-    pub bad_icrc: bool,
-    /// RDMA negative acknowledgments, RNR NAKs included
-    #[arg(long)]
-    pub nak: bool,
-    /// RDMA congestion notification packets
-    #[arg(long)]
-    pub cnp: bool,
+    /// RDMA terms.
+    #[command(flatten)]
+    pub terms: RdmaTerms,
     /// Only packets that were dropped
     #[arg(long)]
     pub dropped: bool,
-    /// Only this pair of ports
-    #[arg(long, value_name = "PAIR")]
-    pub pair: Option<String>,
-    /// The gateway's name; needed where several run
-    #[arg(long, value_name = "NAME")]
-    pub gateway: Option<String>,
-    /// Where gateways keep their control sockets
-    #[arg(long, default_value = "/run/weir", value_name = "DIRECTORY")]
-    pub run_dir: PathBuf,
+    /// Whose evidence.
+    #[command(flatten)]
+    pub source: Source,
     /// Replace a file of the same name
     #[arg(long)]
     pub force: bool,
@@ -127,7 +143,10 @@ pub struct CutArgs {
 /// No gateway answers, it keeps no packets, or the file cannot be written.
 pub fn run(args: &EvidenceArgs) -> Result<ExitCode> {
     match &args.command {
-        EvidenceCommand::List(args) => list(args),
+        EvidenceCommand::List(args) => match &args.source.folder {
+            Some(folder) => list_folder(folder, args),
+            None => list(args),
+        },
         EvidenceCommand::Cut(args) => cut(args),
     }
 }
@@ -143,8 +162,10 @@ struct Listed {
 }
 
 fn list(args: &ListArgs) -> Result<ExitCode> {
-    let snapshot = ask_status(&args.run_dir, args.name.as_deref())?;
-    let rings = snapshot.pairs.into_iter().filter_map(|pair| {
+    let snapshot = ask_status(&args.source.run_dir, args.source.gateway.as_deref())?;
+    let wanted = |name: &str| args.source.pair.as_ref().is_none_or(|pair| pair == name);
+    let pairs: Vec<String> = snapshot.pairs.iter().map(|it| it.name.clone()).collect();
+    let rings = snapshot.pairs.into_iter().filter(|it| wanted(&it.name)).filter_map(|pair| {
         let (host, wire) = (pair.host.interface, pair.wire.interface);
         pair.evidence.map(|evidence| Listed { pair: pair.name, host, wire, evidence })
     });
@@ -154,7 +175,13 @@ fn list(args: &ListArgs) -> Result<ExitCode> {
     } else {
         for Listed { pair, evidence, .. } in &rings {
             println!("pair {pair}: {}", describe(evidence));
+            if let Some(disk) = &evidence.disk {
+                println!("  {}", describe_disk(disk));
+            }
         }
+    }
+    if !pairs.iter().any(|name| wanted(name)) {
+        bail!("there is no such pair; there are: {}", pairs.join(", "));
     }
     if rings.is_empty() {
         bail!("this gateway keeps no packets: add a table [evidence] to its configuration");
@@ -164,11 +191,11 @@ fn list(args: &ListArgs) -> Result<ExitCode> {
 
 /// A ring in one line.
 pub(super) fn describe(ring: &EvidenceSnapshot) -> String {
-    let age = ring.oldest_seconds.map_or("empty".to_owned(), |it| format!("the last {it:.1} s"));
     format!(
-        "{age}, {} packets in {:.1} of {} MiB; {} recorded, {} cut, {} overwritten",
+        "{}, {} packets in {:.1} of {} MiB; {} recorded, {} of them cut short, {} overwritten",
+        age(ring.oldest_seconds),
         ring.packets,
-        ring.bytes as f64 / f64::from(1 << 20),
+        mib(ring.bytes),
         ring.capacity_bytes >> 20,
         ring.recorded,
         ring.cut,
@@ -176,75 +203,213 @@ pub(super) fn describe(ring: &EvidenceSnapshot) -> String {
     )
 }
 
+/// A disk in one line.
+pub(super) fn describe_disk(disk: &EvidenceDiskSnapshot) -> String {
+    let failure = match &disk.failure {
+        Some(failure) => format!("; NOT KEPT NOW: {failure}"),
+        None => String::new(),
+    };
+    format!(
+        "on disk {}, {} packets in {:.1} of {} MiB of {}; {} written, {} lost{failure}",
+        age(disk.oldest_seconds),
+        disk.packets,
+        mib(disk.bytes),
+        disk.capacity_bytes >> 20,
+        disk.path.display(),
+        disk.written,
+        disk.lost,
+    )
+}
+
+fn age(oldest_seconds: Option<f64>) -> String {
+    oldest_seconds.map_or("empty".to_owned(), |it| format!("the last {it:.1} s"))
+}
+
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+/// One line of `weir evidence list --folder`.
+#[derive(Serialize)]
+struct Filed {
+    gateway: String,
+    pair: String,
+    host: String,
+    wire: String,
+    path: PathBuf,
+    packets: u64,
+    bytes: u64,
+    capacity_bytes: u64,
+    /// RFC 3339, UTC.
+    oldest: Option<String>,
+    newest: Option<String>,
+}
+
+fn list_folder(folder: &Path, args: &ListArgs) -> Result<ExitCode> {
+    let mut listed = Vec::new();
+    for (path, file) in open_files(folder, &args.source)? {
+        let extents = || file.slots().iter().map(|slot| slot.extent);
+        let label = file.label().clone();
+        listed.push(Filed {
+            gateway: label.gateway,
+            pair: label.pair,
+            host: label.host,
+            wire: label.wire,
+            path,
+            packets: extents().map(|it| it.packets).sum(),
+            bytes: extents().map(|it| it.used as u64).sum(),
+            capacity_bytes: file.capacity_bytes(),
+            oldest: extents().map(|it| it.first.0).min().map(utc::written),
+            newest: extents().map(|it| it.last.0).max().map(utc::written),
+        });
+    }
+    if args.json {
+        print_json(&listed)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for file in &listed {
+        let span = match (&file.oldest, &file.newest) {
+            (Some(oldest), Some(newest)) => format!("{oldest} to {newest}"),
+            _ => "empty".to_owned(),
+        };
+        println!(
+            "gateway {} pair {}: {span}, {} packets in {:.1} of {} MiB of {}",
+            file.gateway,
+            file.pair,
+            file.packets,
+            mib(file.bytes),
+            file.capacity_bytes >> 20,
+            file.path.display()
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The files in `folder` that `source` wants; at least one.
+fn open_files(folder: &Path, source: &Source) -> Result<Vec<(PathBuf, EvidenceFile)>> {
+    let paths =
+        files_in(folder).with_context(|| format!("{}: cannot read it", folder.display()))?;
+    let mut files = Vec::new();
+    for path in paths {
+        let file = EvidenceFile::open(&path)?;
+        let label = file.label();
+        if source.pair.as_ref().is_none_or(|it| *it == label.pair)
+            && source.gateway.as_ref().is_none_or(|it| *it == label.gateway)
+        {
+            files.push((path, file));
+        }
+    }
+    if files.is_empty() {
+        bail!("{}: no such evidence is there (files are called *.evidence)", folder.display());
+    }
+    Ok(files)
+}
+
 fn cut(args: &CutArgs) -> Result<ExitCode> {
     let to_output = args.write == Path::new("-");
-    // Before the gateway goes to any trouble.
-    let target = (!to_output).then(|| create(&args.write, args.force)).transpose()?;
-    let words = (!args.expression.is_empty()).then(|| format!("({})", args.expression.join(" ")));
-    let flow = args.flow.as_ref().map(|it| format!("({it})"));
-    let terms: Vec<String> = words.into_iter().chain(flow).collect();
-    let request = CutRequest {
-        pair: args.pair.clone(),
-        last_ms: args.last.map(|it| it.as_millis() as u64),
-        expression: (!terms.is_empty()).then(|| terms.join(" and ")),
-        queue_pairs: args.qp.iter().map(|it| it.value()).collect(),
-        opcodes: args.opcode.iter().map(|it| it.0).collect(),
-        partition_keys: args.pkey.iter().map(|it| it.0).collect(),
-        bad_icrc: args.bad_icrc,
-        nak: args.nak,
-        cnp: args.cnp,
-        dropped: args.dropped,
-    };
-    let result = take(args, request, target);
-    if result.is_err() && !to_output && fs::metadata(&args.write).is_ok_and(|it| it.len() == 0) {
-        let _ = fs::remove_file(&args.write);
+    if to_output && io::stdout().is_terminal() {
+        eprintln!("weir: packets are no text: pipe standard output, or give -w a file");
+        return Ok(ExitCode::from(EXIT_USAGE));
     }
-    let mut report = result?;
-    report.path.clone_from(&args.write);
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))
+            .context("cannot watch for signals")?;
+    }
+    // Before anybody goes to any trouble.
+    let output = OutputFile::create(&args.write, args.force)?;
+    let taken = match &args.source.folder {
+        Some(folder) => cut_folder(folder, args, &output, &stop),
+        None => ask_cut(args, &output, &stop),
+    };
+    if stop.load(Ordering::Relaxed) {
+        bail!("interrupted; nothing was written to {}", args.write.display());
+    }
+    let report = taken?;
+    output.keep()?;
     match (args.json, to_output) {
         (true, true) => eprintln!("{}", serde_json::to_string(&report)?),
         (true, false) => print_json(&report)?,
         (false, _) => eprintln!("{} packets, {} bytes", report.packets, report.bytes),
     }
+    if report.unreadable > 0 && !args.json {
+        let count = report.unreadable;
+        eprintln!("weir: {count} pieces on disk were damaged or just being overwritten: left out");
+    }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Has the gateway cut, and takes the file from where it put it.
-fn take(args: &CutArgs, request: CutRequest, target: Option<File>) -> Result<CutReport> {
-    let socket = find_socket(&args.run_dir, args.gateway.as_deref())?;
-    let response = control::ask(&socket, Request::EvidenceCut(request)).with_context(|| {
-        format!("no gateway answers at {}; is it running, and are you root?", socket.display())
-    })?;
-    let report = match response {
-        Response::Evidence(report) => report,
-        Response::Error(error) => bail!("the gateway says: {error}"),
-        Response::Status(_) => bail!("the gateway does not know of evidence: is it an older one?"),
-    };
-    let source = File::open(&report.path)
-        .with_context(|| format!("{}: cannot take the cut", report.path.display()));
-    let _ = fs::remove_file(&report.path);
-    let mut source = source?;
-    let copied = match target {
-        Some(mut file) => io::copy(&mut source, &mut file),
-        None => io::copy(&mut source, &mut io::stdout().lock()),
-    };
-    copied.with_context(|| format!("{}: cannot write it", args.write.display()))?;
-    Ok(report)
+fn request(args: &CutArgs) -> CutRequest {
+    let words = (!args.expression.is_empty()).then(|| format!("({})", args.expression.join(" ")));
+    let flow = args.flow.as_ref().map(|it| format!("({it})"));
+    let terms: Vec<String> = words.into_iter().chain(flow).collect();
+    let window_ns = args.window.as_nanos() as u64;
+    CutRequest {
+        pair: args.source.pair.clone(),
+        last_ms: args.last.map(|it| it.as_millis() as u64),
+        from_ns: args.around.map(|it| it.saturating_sub(window_ns)),
+        until_ns: args.around.map(|it| it.saturating_add(window_ns)),
+        expression: (!terms.is_empty()).then(|| terms.join(" and ")),
+        queue_pairs: args.terms.qp.iter().map(|it| it.value()).collect(),
+        opcodes: args.terms.opcode.iter().map(|it| it.0).collect(),
+        partition_keys: args.terms.pkey.iter().map(|it| it.0).collect(),
+        bad_icrc: args.terms.bad_icrc,
+        nak: args.terms.nak,
+        cnp: args.terms.cnp,
+        dropped: args.dropped,
+    }
 }
 
-fn create(path: &Path, force: bool) -> Result<File> {
-    let mut options = OpenOptions::new();
-    options.write(true).mode(0o600);
-    if force {
-        options.create(true).truncate(true)
-    } else {
-        options.create_new(true)
-    };
-    options.open(path).map_err(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => {
-            anyhow::anyhow!("{}: there is such a file; --force overwrites it", path.display())
+/// Has the gateway write it.
+fn ask_cut(args: &CutArgs, output: &OutputFile, stop: &AtomicBool) -> Result<CutReport> {
+    let socket = find_socket(&args.source.run_dir, args.source.gateway.as_deref())?;
+    let bar = io::stderr().is_terminal().then(ProgressBar::new_spinner);
+    let mut go_on = || {
+        if let Some(bar) = &bar {
+            bar.set_message(format!("cutting evidence, {:.1} MiB", mib(output.len())));
+            bar.tick();
         }
-        _ => anyhow::anyhow!("{}: cannot write there: {error}", path.display()),
+        !stop.load(Ordering::Relaxed)
+    };
+    let request = Request::EvidenceCut(request(args));
+    let asked = control::ask_for_output(&socket, &request, output.file().as_fd(), &mut go_on);
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
+    }
+    let response = asked.with_context(|| {
+        format!("no gateway answers at {}; is it running, and are you root?", socket.display())
+    })?;
+    match response {
+        Response::Evidence(report) => Ok(report),
+        Response::Error(error) => bail!("the gateway says: {error}"),
+        _ => bail!("the gateway does not know of evidence: is it an older one?"),
+    }
+}
+
+/// Writes it from the files themselves.
+fn cut_folder(
+    folder: &Path,
+    args: &CutArgs,
+    output: &OutputFile,
+    stop: &Arc<AtomicBool>,
+) -> Result<CutReport> {
+    let files = open_files(folder, &args.source)?;
+    let lasts = files.iter().flat_map(|(_, file)| file.slots()).map(|slot| slot.extent.last);
+    let newest = lasts.max().unwrap_or_default();
+    let holding = |(path, file): &(PathBuf, EvidenceFile)| Holding {
+        host: file.label().host.clone(),
+        wire: file.label().wire.clone(),
+        disk: Some(path.clone()),
+        memory: Snapshot::default(),
+    };
+    let holdings: Vec<Holding> = files.iter().map(holding).collect();
+    let file = output.file().try_clone().context("cannot write there")?;
+    evidence::cut(Output::new(file, Arc::clone(stop)), &holdings, &request(args), Time(newest.0))
+}
+
+fn time(text: &str) -> Result<u64, String> {
+    utc::read(text).ok_or_else(|| {
+        format!("{text} is no time: write 2026-01-31T23:59:59.5Z, or seconds since 1970")
     })
 }
 

@@ -12,12 +12,13 @@ use clap::Args;
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use weir_engine::meter::Icrc;
-use weir_port::{Interface, KernelFilter, ListenOptions, PacketListener, RETIRE_AFTER_MS, wait};
+use weir_port::Interface;
 
 use super::capture::{seconds, size};
 use super::print_json;
 use super::read::random_seed;
 use crate::read::{Analysis, Report, text};
+use crate::source::{Driver, Listening, Source, WAIT};
 
 const HELP: &str = "\
 Examples:
@@ -25,6 +26,7 @@ Examples:
   weir meter -i p0 --interval 5 'udp port 4791'
   weir meter -i p0 --seconds 10 --json | jq .rdma
   weir meter -i p0 --seconds 10 --conversations
+  weir meter -i span0 --driver xdp
 
 Counts are since the beginning. What the kernel lost because the ring was full is said in every
 report: give more by --ring-size. With --interval and --json, each report is one line.
@@ -56,12 +58,15 @@ pub struct MeterArgs {
     /// List the queue-pair conversations, the largest first
     #[arg(long)]
     pub conversations: bool,
+    /// How packets are taken: beside the host's own stack, or in its place
+    #[arg(long, value_enum, default_value = "packet")]
+    pub driver: Driver,
     /// Do not compute ICRCs: they count as unchecked
     #[arg(long)]
     pub no_icrc: bool,
-    /// Kernel memory that holds packets until they are counted
-    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size)]
-    pub ring_size: u64,
+    /// Memory that holds packets until they are counted [default: 64M, by AF_XDP 256M]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub ring_size: Option<u64>,
     /// Only what is for this machine: do not make the interface promiscuous
     #[arg(long)]
     pub no_promiscuous: bool,
@@ -70,8 +75,8 @@ pub struct MeterArgs {
     pub json: bool,
 }
 
-/// The longest wait for a packet, so that signals and times are seen.
-const WAIT: Duration = Duration::from_millis(100);
+/// A packet socket's ring where none is asked for.
+const PACKET_RING: u64 = 64 << 20;
 
 /// What a meter says.
 #[derive(Debug, Serialize)]
@@ -91,24 +96,26 @@ struct MeterReport {
 /// # Errors
 /// It cannot begin, or the interface goes away.
 pub fn run(args: &MeterArgs) -> anyhow::Result<ExitCode> {
-    let expression = (!args.expression.is_empty()).then(|| args.expression.join(" "));
-    let filter = expression.map(|it| KernelFilter::compile(&args.interface, &it)).transpose()?;
-    let options = ListenOptions {
-        ring_bytes: args.ring_size as usize,
-        promiscuous: !args.no_promiscuous,
-        filter,
-    };
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop))
             .context("cannot watch for signals")?;
     }
-    let listener = PacketListener::open(&args.interface, &options)?;
+    let expression = args.expression.join(" ");
+    let listening = Listening {
+        interface: &args.interface,
+        driver: args.driver,
+        expression: (!expression.is_empty()).then_some(&expression),
+        snap_bytes: None,
+        only_rdma: false,
+        promiscuous: !args.no_promiscuous,
+        ring_bytes: args.ring_size,
+    };
+    let source = Source::open(&listening, PACKET_RING)?;
     eprintln!("weir: metering {}; Ctrl-C ends it", args.interface);
     let begun = Instant::now();
-    let mut metering = Metering { args, listener, analysis: Analysis::new(random_seed()), begun };
+    let mut metering = Metering { args, source, analysis: Analysis::new(random_seed()), begun };
     let is_there = metering.run(&stop)?;
-    metering.finish();
     metering.report(true)?;
     if !is_there {
         eprintln!("weir: {}: the interface is gone", args.interface);
@@ -119,7 +126,7 @@ pub fn run(args: &MeterArgs) -> anyhow::Result<ExitCode> {
 
 struct Metering<'a> {
     args: &'a MeterArgs,
-    listener: PacketListener,
+    source: Source,
     analysis: Analysis,
     begun: Instant,
 }
@@ -127,6 +134,7 @@ struct Metering<'a> {
 impl Metering<'_> {
     /// Counts until it is told to stop; false: the interface is gone.
     fn run(&mut self, stop: &AtomicBool) -> anyhow::Result<bool> {
+        let icrc = if self.args.no_icrc { Icrc::Skip } else { Icrc::Check };
         let mut reported = self.begun;
         while !stop.load(Ordering::Relaxed) {
             let now = Instant::now();
@@ -137,38 +145,36 @@ impl Metering<'_> {
                 reported = now;
                 self.report(false)?;
             }
-            if self.receive() > 0 {
+            let Self { source, analysis, .. } = &mut *self;
+            if source.receive(&mut |frames| analysis.observe(frames, icrc))? > 0 {
                 continue;
             }
-            let ready = wait(&[self.listener.poll_fd()], WAIT).context("cannot wait")?;
-            if ready && self.listener.take_error().is_some() {
+            if self.source.wait()?.is_some() {
                 match Interface::find(&self.args.interface) {
                     Ok(_) => std::thread::sleep(WAIT),
                     Err(_) => return Ok(false),
                 }
             }
         }
+        self.finish(icrc);
         Ok(true)
     }
 
-    fn receive(&mut self) -> usize {
-        let Self { args, listener, analysis, .. } = self;
-        let icrc = if args.no_icrc { Icrc::Skip } else { Icrc::Check };
-        listener.receive(&mut |frames| analysis.observe(frames, icrc))
-    }
-
     /// Counts what still waits in the ring.
-    fn finish(&mut self) {
-        let closed = self.listener.stop_receiving();
-        let retired = Instant::now() + 2 * Duration::from_millis(RETIRE_AFTER_MS.into());
-        while closed.is_ok() && (self.receive() > 0 || Instant::now() < retired) {
-            let _ = wait(&[self.listener.poll_fd()], Duration::from_millis(5));
+    fn finish(&mut self, icrc: Icrc) {
+        let Self { source, analysis, .. } = self;
+        let closed = source.close();
+        let mut receive = |source: &mut Source| {
+            source.receive(&mut |frames| analysis.observe(frames, icrc)).unwrap_or(0)
+        };
+        while closed.as_ref().is_ok_and(|until| receive(source) > 0 || Instant::now() < *until) {
+            source.wait_for_last();
         }
     }
 
     fn report(&mut self, is_last: bool) -> anyhow::Result<()> {
-        let Self { args, listener, analysis, begun } = self;
-        let counters = listener.counters();
+        let Self { args, source, analysis, begun } = self;
+        let counters = source.counters();
         let lost_by_kernel = counters.lost_ring_full + counters.lost_truncated;
         let mut report = Report::of(analysis);
         let list_all = args.json || args.flows || args.conversations;

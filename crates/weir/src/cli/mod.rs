@@ -1,7 +1,8 @@
 //! The command line: `args` defines it, a file a command runs it.
 //!
 //! Exit codes, of every command: 0 done; 1 it failed, or what was asked for is not so; 2 the
-//! command line or the configuration is wrong.
+//! command line or the configuration is wrong; 3 the configuration was taken back (`weir up`, `weir
+//! reload`).
 
 pub mod args;
 
@@ -9,11 +10,16 @@ pub mod capture;
 pub mod check;
 pub mod doctor;
 pub mod evidence;
+pub mod guard;
 pub mod keys;
 pub mod lab;
 pub mod meter;
+pub mod output;
 pub mod read;
+pub mod reload;
+pub mod sa;
 pub mod status;
+pub mod terms;
 pub mod up;
 pub mod witness;
 pub mod xfrm;
@@ -29,6 +35,9 @@ use args::{Arguments, Command};
 /// The command line or the configuration is wrong.
 pub const EXIT_USAGE: u8 = 2;
 
+/// The configuration was on trial, and was taken back.
+pub const EXIT_NOT_CONFIRMED: u8 = 3;
+
 /// Runs the command that the process was started with.
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -38,8 +47,13 @@ pub fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(&args),
         Command::Capture(args) => capture::run(&args),
         Command::Evidence(args) => evidence::run(&args),
+        Command::Guard(args) => guard::run(&args),
+        Command::Reload(args) => reload::run(&args),
+        Command::Confirm(args) => reload::run_confirm(&args),
+        Command::Rollback(args) => reload::run_rollback(&args),
         Command::Meter(args) => meter::run(&args),
         Command::Read(args) => read::run(&args),
+        Command::Sa(args) => sa::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Witness(args) => witness::run(&args),
         Command::Drops(args) => status::run_drops(&args),

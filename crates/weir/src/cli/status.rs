@@ -11,8 +11,8 @@ use weir_engine::verdict::DropReason;
 use super::args::{StatusArgs, StatusCommandArgs};
 use super::print_json;
 use crate::api::dto::{
-    KeyingSnapshot, PairSnapshot, PeerKeyingSnapshot, PeerSnapshot, Request, Response,
-    RolloutSnapshot, SideSnapshot, Snapshot,
+    KeyingSnapshot, LossSnapshot, PairSnapshot, PeerKeyingSnapshot, PeerSnapshot, RdmaSnapshot,
+    Request, Response, RolloutSnapshot, SideSnapshot, Snapshot, TagSnapshot,
 };
 use crate::daemon::control;
 
@@ -22,7 +22,10 @@ use crate::daemon::control;
 /// No gateway answers.
 pub fn run(args: &StatusCommandArgs) -> Result<ExitCode> {
     let snapshot = ask(&args.status)?;
-    let findings = findings(&snapshot);
+    let mut findings = findings(&snapshot);
+    if args.check {
+        findings.extend(taken_back(&snapshot));
+    }
     match (args.check, args.status.json) {
         (false, true) => print_json(&snapshot)?,
         (false, false) => print!("{}", table(&snapshot)),
@@ -55,6 +58,12 @@ fn findings(snapshot: &Snapshot) -> Vec<String> {
     findings
 }
 
+/// A configuration that was taken back, a sentence; not a fault of the gateway's.
+fn taken_back(snapshot: &Snapshot) -> Option<String> {
+    let why = snapshot.configuration.rolled_back_because.as_ref()?;
+    Some(format!("{}: {why}", snapshot.name))
+}
+
 /// Runs `weir drops`.
 ///
 /// # Errors
@@ -81,13 +90,13 @@ fn ask(args: &StatusArgs) -> Result<Snapshot> {
 /// What the gateway called `name`, or the only one, says of itself.
 pub(super) fn ask_status(run_dir: &Path, name: Option<&str>) -> Result<Snapshot> {
     let socket = find_socket(run_dir, name)?;
-    let response = control::ask(&socket, Request::Status).with_context(|| {
+    let response = control::ask(&socket, &Request::Status).with_context(|| {
         format!("no gateway answers at {}; is it running, and are you root?", socket.display())
     })?;
     match response {
         Response::Status(snapshot) => Ok(*snapshot),
         Response::Error(error) => bail!("the gateway says: {error}"),
-        Response::Evidence(_) => bail!("the gateway answers another question"),
+        _ => bail!("the gateway answers another question"),
     }
 }
 
@@ -170,6 +179,7 @@ fn table(snapshot: &Snapshot) -> String {
         duration(snapshot.uptime_seconds),
         snapshot.on_failure,
     );
+    configuration_lines(&mut text, snapshot);
     if snapshot.reloads_refused > 0 {
         let _ = writeln!(text, "configurations refused since: {}", snapshot.reloads_refused);
     }
@@ -194,6 +204,22 @@ fn table(snapshot: &Snapshot) -> String {
     text
 }
 
+/// How the configuration stands, where that is more than "it is in force".
+fn configuration_lines(text: &mut String, snapshot: &Snapshot) {
+    let configuration = &snapshot.configuration;
+    if let Some(seconds) = configuration.seconds_left {
+        let _ = writeln!(
+            text,
+            "CONFIGURATION {} IS UNCONFIRMED: it is taken back in {seconds:.0} s unless `weir \
+             confirm {}` is said",
+            configuration.epoch, snapshot.name,
+        );
+    }
+    if let Some(why) = &configuration.rolled_back_because {
+        let _ = writeln!(text, "TAKEN BACK: {why}; in force: {}", configuration.path.display());
+    }
+}
+
 fn pair_table(text: &mut String, pair: &PairSnapshot) {
     let _ = writeln!(
         text,
@@ -206,12 +232,13 @@ fn pair_table(text: &mut String, pair: &PairSnapshot) {
         format!("wire {}", pair.wire.interface),
     );
     type Column = fn(&SideSnapshot) -> u64;
-    let rows: [(&str, Column); 16] = [
+    let rows: [(&str, Column); 17] = [
         ("received", |side| side.received),
         ("  forwarded", |side| side.forwarded),
         ("    by the fast path", |side| side.fast),
         ("  sealed", |side| side.sealed),
         ("  opened", |side| side.opened),
+        ("  tagged", |side| side.tagged),
         ("  clear", |side| side.clear),
         ("  in clear to peers", |side| side.unsealed),
         ("  punted", |side| side.punted),
@@ -232,13 +259,10 @@ fn pair_table(text: &mut String, pair: &PairSnapshot) {
         let _ =
             writeln!(text, "  {name:<22} {:>16} {:>16}", column(&pair.host), column(&pair.wire));
     }
-    for side in [&pair.host, &pair.wire] {
-        for (kind, count) in &side.clear_by_kind {
-            let _ = writeln!(text, "  clear from {}: {count} {kind}", side.interface);
-        }
-    }
+    side_lines(text, pair);
     fast_path_lines(text, pair);
     wire_proof_lines(text, pair);
+    marking_lines(text, pair);
     for peer in &pair.peers {
         peer_line(text, peer);
     }
@@ -246,7 +270,20 @@ fn pair_table(text: &mut String, pair: &PairSnapshot) {
         handshake_lines(text, keying);
     }
     bystander_lines(text, pair);
-    let rdma = &pair.rdma;
+    rdma_line(text, &pair.rdma);
+}
+
+/// What the fabric is shown instead of the packets' own classes of traffic.
+fn marking_lines(text: &mut String, pair: &PairSnapshot) {
+    for (kind, map) in [("DSCP", &pair.dscp_map), ("VLAN priority", &pair.pcp_map)] {
+        if !map.is_empty() {
+            let changes: Vec<_> = map.iter().map(|(a, b)| format!("{a} as {b}")).collect();
+            let _ = writeln!(text, "  {kind} outside: {}; the rest as inside", changes.join(", "));
+        }
+    }
+}
+
+fn rdma_line(text: &mut String, rdma: &RdmaSnapshot) {
     if rdma.packets > 0 {
         let _ = writeln!(
             text,
@@ -262,17 +299,52 @@ fn pair_table(text: &mut String, pair: &PairSnapshot) {
             rdma.retransmissions,
             rdma.cnp,
         );
+        loss_line(text, &rdma.losses);
     }
+}
+
+fn side_lines(text: &mut String, pair: &PairSnapshot) {
+    for side in [&pair.host, &pair.wire] {
+        for (kind, count) in &side.clear_by_kind {
+            let _ = writeln!(text, "  clear from {}: {count} {kind}", side.interface);
+        }
+        for (name, count) in &side.pause {
+            let _ = writeln!(text, "  {} (NIC): {count} {name}", side.interface);
+        }
+    }
+}
+
+fn loss_line(text: &mut String, losses: &LossSnapshot) {
+    if *losses == LossSnapshot::default() {
+        return;
+    }
+    let _ = writeln!(
+        text,
+        "  rdma losses: {} on the host's side, {} in the gateway, {} beyond the wire; overtaken: \
+         {} from the host, {} from the wire",
+        losses.host_side,
+        losses.gateway,
+        losses.wire_side,
+        losses.host_side_overtaken,
+        losses.wire_side_overtaken,
+    );
 }
 
 fn bystander_lines(text: &mut String, pair: &PairSnapshot) {
     if let Some(ring) = &pair.evidence {
-        let _ = writeln!(text, "  evidence: {}", super::evidence::describe(ring));
+        let _ = write!(text, "  evidence: {}", super::evidence::describe(ring));
+        let _ = match pair.fast_path.heads_lost {
+            0 => writeln!(text),
+            lost => writeln!(text, "; MISSING: {lost} frames of the fast path"),
+        };
+        if let Some(disk) = &ring.disk {
+            let _ = writeln!(text, "    {}", super::evidence::describe_disk(disk));
+        }
     }
     for mirror in &pair.mirrors {
         let _ = writeln!(
             text,
-            "  mirror {} to {}: {} chosen, {} mirrored, {} of them cut, {} dropped",
+            "  mirror {} to {}: {} chosen, {} mirrored, {} of them cut short, {} dropped",
             mirror.name,
             mirror.port,
             mirror.chosen,
@@ -280,6 +352,15 @@ fn bystander_lines(text: &mut String, pair: &PairSnapshot) {
             mirror.truncated,
             mirror.dropped,
         );
+        for (count, why) in [
+            (mirror.dropped_queue_full, "its queue was full"),
+            (mirror.dropped_too_large, "too large for it"),
+            (mirror.dropped_port_down, "the port was down or gone"),
+        ] {
+            if count > 0 {
+                let _ = writeln!(text, "    {count:>12} dropped: {why}");
+            }
+        }
     }
 }
 
@@ -319,8 +400,8 @@ fn wire_proof_lines(text: &mut String, pair: &PairSnapshot) {
     let clear = proof.clear_by_kind.values().sum::<u64>() + proof.clear_by_policy;
     let _ = writeln!(
         text,
-        "  plaintext on the wire: {}{} ({} frames checked: {} ESP, {} keying, {} own, {clear} \
-         clear by policy)",
+        "  plaintext on the wire: {}{} ({} frames checked: {} ESP, {} tagged, {} keying, {} own, \
+         {clear} clear by policy)",
         proof.plaintext - proof.plaintext_dropped,
         match proof.plaintext_dropped {
             0 => String::new(),
@@ -328,6 +409,7 @@ fn wire_proof_lines(text: &mut String, pair: &PairSnapshot) {
         },
         proof.checked,
         proof.esp,
+        proof.tagged,
         proof.keying,
         proof.own,
     );
@@ -347,10 +429,46 @@ fn peer_line(text: &mut String, peer: &PeerSnapshot) {
     if let Some(keying) = &peer.keying {
         keying_line(text, &peer.name, keying);
     }
+    if let Some(offload) = &peer.offload {
+        let _ = writeln!(
+            text,
+            "  peer {}: offload {}: NOT IN HARDWARE, Weir seals: {}",
+            peer.name, offload.asked, offload.reason,
+        );
+    }
+    if let Some(tag) = &peer.tag {
+        tag_line(text, &peer.name, tag);
+        return;
+    }
     let _ = writeln!(
         text,
         "  peer {}: sealed {} packets, {} bytes; opened {} packets, {} bytes; {seen}",
         peer.name, peer.sealed_packets, peer.sealed_bytes, peer.opened_packets, peer.opened_bytes,
+    );
+}
+
+fn tag_line(text: &mut String, name: &str, tag: &TagSnapshot) {
+    let now = if tag.is_tagging { "tagging" } else { "NOT TAGGING AT PRESENT" };
+    let seen = match tag.last_restored_seconds {
+        Some(seconds) => format!("last right tag {seconds:.1} s ago"),
+        None => "no right tag yet".to_owned(),
+    };
+    let _ = writeln!(
+        text,
+        "  peer {name}: ICRC tags by {}, WEAKER THAN ESP: {now}; tagged {} packets, {} bytes; \
+         restored {} packets, {} bytes; {seen}; dropped: {} without a tag, {} forged, {} of \
+         another epoch, {} beyond the limit of forgeries; in clear: {} sent, {} received",
+        tag.keyed_by,
+        tag.tagged_packets,
+        tag.tagged_bytes,
+        tag.restored_packets,
+        tag.restored_bytes,
+        tag.foreign,
+        tag.forged,
+        tag.old_epoch,
+        tag.limited,
+        tag.clear_sent_packets,
+        tag.clear_received_packets,
     );
 }
 
@@ -387,6 +505,17 @@ fn keying_line(text: &mut String, name: &str, keying: &PeerKeyingSnapshot) {
     };
     let endpoint = keying.endpoint.as_deref().unwrap_or("unknown");
     let _ = write!(text, "  peer {name}: {} at {endpoint}; {handshake}", keying.state);
+    let width = &keying.path_mtu;
+    match width.state.as_str() {
+        "found" => drop(write!(text, "; path MTU {}", width.bytes)),
+        "searching" | "unanswered" => {
+            let _ = write!(text, "; path MTU {} ({})", width.bytes, width.state);
+        }
+        _ => {}
+    }
+    if width.black_holes > 0 {
+        let _ = write!(text, ", lower than before {} times", width.black_holes);
+    }
     if keying.unanswered > 0 {
         let _ = write!(text, "; {} initiations unanswered", keying.unanswered);
     }
@@ -459,6 +588,19 @@ mod tests {
         assert!(findings(&snapshot)[0].contains("1 of them left"));
         let text = table(&snapshot);
         assert!(text.contains("plaintext on the wire: 1; KEPT FROM IT"), "{text}");
+    }
+
+    #[test]
+    fn a_configuration_that_is_unconfirmed_or_was_taken_back_is_told_in_capitals() {
+        let mut snapshot = Snapshot { adds_up: true, ..Default::default() };
+        snapshot.configuration.seconds_left = Some(41.6);
+        assert!(taken_back(&snapshot).is_none(), "a trial is no fault");
+        let text = table(&snapshot);
+        assert!(text.contains("IS UNCONFIRMED: it is taken back in 42 s"), "{text}");
+        snapshot.configuration.seconds_left = None;
+        snapshot.configuration.rolled_back_because = Some("configuration 2: nobody".into());
+        assert!(taken_back(&snapshot).unwrap().contains("configuration 2: nobody"));
+        assert!(table(&snapshot).contains("TAKEN BACK: configuration 2: nobody"));
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use tracing_subscriber::EnvFilter;
 
-use super::EXIT_USAGE;
 use super::args::UpArgs;
+use super::{EXIT_NOT_CONFIRMED, EXIT_USAGE};
 use crate::daemon::preflight::Administration;
 use crate::daemon::state::LostState;
 use crate::daemon::supervisor::{self, Failure, Options};
@@ -23,6 +23,7 @@ pub fn run(args: &UpArgs) -> Result<ExitCode> {
         .with_target(false)
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .init();
+    raise_file_limit();
     let options = Options {
         file: args.file.clone(),
         administration: if args.force { Administration::Force } else { Administration::Protect },
@@ -31,6 +32,7 @@ pub fn run(args: &UpArgs) -> Result<ExitCode> {
         } else {
             LostState::Refuse
         },
+        confirm_within: args.confirm_within,
     };
     match supervisor::run(&options) {
         Ok(()) => Ok(ExitCode::SUCCESS),
@@ -38,6 +40,20 @@ pub fn run(args: &UpArgs) -> Result<ExitCode> {
             eprint!("{problems}");
             Ok(ExitCode::from(EXIT_USAGE))
         }
+        Err(Failure::NotConfirmed(why)) => {
+            eprintln!("weir: {why}");
+            Ok(ExitCode::from(EXIT_NOT_CONFIRMED))
+        }
         Err(Failure::Other(error)) => Err(error),
+    }
+}
+
+/// Every association with a key of its own keeps two files open, and a process may open 1024 unless
+/// it asks for more.
+fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
+        tracing::debug!(%error, "the limit of open files stays");
     }
 }

@@ -35,11 +35,15 @@ Without --sealed, everything must be sealed. With --between, ESP must travel bet
 for themselves. Without it, ESP may travel between any, and address resolution needs --allow: so it
 is for gateways that borrow the hosts' addresses.
 
+With --tagged, RoCE packets of these addresses must not carry their ordinary ICRC. Whether what they
+carry is a right tag takes the gateways' key: a witness cannot tell.
+
 A sequence number that an SPI used already is a violation, too: a nonce used twice, or a frame that
 somebody sent again. Listen where each frame passes once.
 
 Examples:
   weir witness -i p0 --between 192.0.2.1 192.0.2.2 --seconds 60
+  weir witness -i p0 --tagged 10.0.0.0/24
   weir witness -i mirror0 --sealed 10.0.0.0/8 --allow arp lldp --json
 
 Exit codes:
@@ -57,7 +61,10 @@ pub struct WitnessArgs {
     /// The gateways' own addresses on the wire
     #[arg(long, value_name = "ADDRESS", num_args = 1..=64)]
     pub between: Vec<IpAddr>,
-    /// Addresses that must appear sealed only [default: everything]
+    /// Addresses whose RoCE packets must carry tags (mode = "icrc-tag"), none an ordinary ICRC
+    #[arg(long, value_name = "PREFIX", num_args = 1..=64)]
+    pub tagged: Vec<Prefix>,
+    /// Addresses that must appear sealed only [default: everything; with --tagged: nothing]
     #[arg(long, value_name = "PREFIX", num_args = 1..=64)]
     pub sealed: Vec<Prefix>,
     /// Kinds of frames that may be clear, as in `[pair.frames]`: arp, lldp, pause, ...
@@ -84,6 +91,9 @@ fn class(name: &str) -> Result<FrameClass, String> {
     })
 }
 
+/// Bytes of each frame that are looked at where ICRCs are: all of a RoCE frame.
+const SNAP_BYTES_ROCE: u32 = 4352;
+
 /// Runs `weir witness`.
 ///
 /// # Errors
@@ -94,7 +104,8 @@ pub fn run(args: &WitnessArgs) -> Result<ExitCode> {
         signal_hook::flag::register(signal, Arc::clone(&stop))
             .context("cannot watch for signals")?;
     }
-    let mut port = open(&args.interface)?;
+    let snap = if args.tagged.is_empty() { SNAP_BYTES } else { SNAP_BYTES_ROCE };
+    let mut port = open(&args.interface, snap)?;
     eprintln!("weir: a witness listens on {}; Ctrl-C ends it", args.interface);
     let mut witness = Witness::new(expectations(args));
     let begin = Instant::now();
@@ -112,19 +123,20 @@ fn expectations(args: &WitnessArgs) -> Expectations {
     let prefix = |it: &Prefix| policy::Prefix::new(it.network(), it.length_bits());
     Expectations {
         sealed: args.sealed.iter().map(prefix).collect(),
+        tagged: args.tagged.iter().map(prefix).collect(),
         gateways: args.between.iter().map(|it| mapped(*it)).collect(),
         allowed: args.allow.clone(),
         keying_port: args.keying_port,
     }
 }
 
-fn open(interface: &str) -> Result<PacketPort> {
+fn open(interface: &str, snap_bytes: u32) -> Result<PacketPort> {
     Interface::find(interface).with_context(|| format!("{interface}: no such interface"))?;
     let options = PacketOptions {
-        ring_slots: RING_SLOTS,
-        slot_frame_len: Some(SNAP_BYTES as usize),
+        ring_slots: RING_SLOTS * SNAP_BYTES as usize / snap_bytes as usize,
+        slot_frame_len: Some(snap_bytes as usize),
         outgoing: true,
-        filter: Some(KernelFilter::everything().with_snap_len(SNAP_BYTES)),
+        filter: Some(KernelFilter::everything().with_snap_len(snap_bytes)),
         accept_cut: true,
         ..PacketOptions::default()
     };
@@ -183,12 +195,15 @@ struct Report {
     is_proof: bool,
     frames: u64,
     esp: u64,
+    /// RoCE without its ordinary ICRC; whether with a right tag cannot be told.
+    tagged: u64,
     keying: u64,
     gateways_own: u64,
     clear_by_kind: BTreeMap<&'static str, u64>,
     outside: u64,
     violations: u64,
     plaintext: u64,
+    untagged: u64,
     foreign_esp: u64,
     repeated_sequence: u64,
     late_sequence: u64,
@@ -239,12 +254,14 @@ fn report(
         is_proof: counters.frames > 0 && counters.violations() == 0 && lost == 0,
         frames: counters.frames,
         esp: counters.esp,
+        tagged: counters.tagged,
         keying: counters.keying,
         gateways_own: counters.gateways,
         clear_by_kind: kinds.filter(|(_, count)| *count > 0).collect(),
         outside: counters.outside,
         violations: counters.violations(),
         plaintext: counters.plaintext,
+        untagged: counters.untagged,
         foreign_esp: counters.foreign_esp,
         repeated_sequence: counters.repeated,
         late_sequence: counters.late,
@@ -271,11 +288,13 @@ fn text(report: &Report) -> String {
         text += &format!("{count:>12} {kind}, allowed in clear\n");
     }
     let rest = [
+        (report.tagged, "RoCE without its ordinary ICRC; that these are right tags cannot be told"),
         (report.outside, "outside of what must be sealed"),
         (report.late_sequence, "ESP too late to tell whether its sequence number was new"),
         (report.unwatched_esp, "ESP of more associations than can be watched"),
         (report.lost, "LOST before they were looked at: this proves nothing"),
         (report.plaintext, "VIOLATIONS: in plaintext"),
+        (report.untagged, "VIOLATIONS: RoCE with its ordinary ICRC"),
         (report.foreign_esp, "VIOLATIONS: ESP of others"),
         (report.repeated_sequence, "VIOLATIONS: a sequence number used twice"),
     ];

@@ -50,6 +50,12 @@ impl FromStr for Prefix {
     fn from_str(text: &str) -> Result<Self, String> {
         let (address, length_bits) = split(text)?;
         let length_bits = length_bits.unwrap_or(width_bits(address));
+        if let (IpAddr::V4(v4), 96..) = (address.to_canonical(), length_bits)
+            && address.is_ipv6()
+        {
+            let bits = length_bits - 96;
+            return Err(format!("`{text}` is IPv4 in the form of IPv6; write `{v4}/{bits}`"));
+        }
         let network = masked(address, length_bits);
         if network != address {
             return Err(format!(
@@ -179,6 +185,15 @@ mod tests {
     fn host_bits_in_a_prefix_are_refused_with_the_right_spelling() {
         let error = "10.0.0.7/24".parse::<Prefix>().unwrap_err();
         assert!(error.contains("10.0.0.0/24"), "{error}");
+    }
+
+    #[test]
+    fn ipv4_in_the_form_of_ipv6_is_refused_with_the_right_spelling() {
+        // Else it would lie in another peer's IPv4 prefix, and no comparison would tell.
+        for (text, right) in [("::ffff:10.0.0.0/104", "10.0.0.0/8"), ("::ffff:10.0.0.1", "/32")] {
+            let error = text.parse::<Prefix>().unwrap_err();
+            assert!(error.contains(right), "{error}");
+        }
     }
 
     #[test]

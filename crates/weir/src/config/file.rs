@@ -17,7 +17,9 @@
 //! driver = "packet"               # [packet] packet | xdp
 //! address = ["192.0.2.1/24"]      # [none: bump in the wire] own outer addresses; several
 //! next_hop = "192.0.2.254"        # [none] for endpoints outside the address's network
-//! vlan = 100                      # [none] outer VLAN of sealed packets
+//! vlan = 100                      # [none] outer VLAN of sealed packets; 0: the priority alone
+//! dscp_map = { "26" = 34 }        # [copied] DSCP inside and outside; see `marking`
+//! pcp_map = { "3" = 5 }           # [copied] VLAN priority inside and outside, likewise
 //! roce_mtu = 4096                 # [none] bytes; refuse a wire that cannot carry it sealed
 //! icrc = "check"                  # [check] check | off
 //! on_leak = "drop"                # [drop] drop | alert: plaintext found by the last check
@@ -32,9 +34,13 @@
 //! name = "gw-b"
 //! pair = "port0"                  # [the only pair]
 //! endpoint = "192.0.2.2"          # its outer address; absent in a bump in the wire
-//! mode = "ethernet"               # ethernet (EtherIP in ESP) | tunnel | transport
+//! mode = "ethernet"               # ethernet (EtherIP in ESP) | tunnel | transport | icrc-tag
+//! weaker_than_esp = true          # icrc-tag only, and required there: see `tag`
+//! tag = { other = "drop" }        # icrc-tag only: keys, epochs, what is not RoCE; see `tag`
 //! encapsulation = "esp"           # [esp] esp | udp (port 4500)
+//! spread = true                   # [true with `public_key`] UDP: a source port a flow inside
 //! sealing = "require"             # [require] require | prefer | observe: steps of a roll-out
+//! offload = "none"                # [none] none | auto | crypto | packet: ESP by the NIC
 //! protects = ["everything"]       # or the prefixes that lie behind the peer; several
 //! replay_window = 1024            # [1024] packets; a multiple of 64, 64 to 8192
 //! extended_sequence = true        # [true] 64-bit sequence numbers
@@ -52,6 +58,7 @@
 //! rekey_after_mib = 1048576       # [1048576] or after so much plaintext sealed
 //! rekey_after_packets = 4294967296  # [2^32] or after so many packets
 //! keepalive_ms = 2000             # [2000] between signs of life; 0: none
+//! probe_path_mtu = true           # [true] search how large a packet each path carries
 //!
 //! [limits]
 //! flows = 65536                   # [65536] entries of the flow table, a pair
@@ -60,9 +67,11 @@
 //! idle_timeout_s = 15             # [15] a flow ends after so long without a packet
 //! fast_flows = 16384              # [16384] directions of flows on the fast path, a pair
 //!
-//! [evidence]                      # keep the last packets in memory; absent: none
-//! memory_mib = 64                 # [64] a pair; 0: none
-//! snap = 0                        # [0: whole] bytes kept of each packet
+//! [evidence]                      # keep the last packets; absent: none
+//! memory_mib = 64                 # [64] a pair, 8 at least; 0: none
+//! snap = 384                      # [384] bytes kept of each packet; 0: whole
+//! disk = "/var/lib/weir/evidence" # [none] a folder that keeps more of them, and past a restart
+//! disk_mib = 1024                 # [1024] a pair, taken from the disk at once
 //!
 //! [[mirror]]                      # a copy of what the host says and hears; several allowed
 //! name = "ids"                    # unique
@@ -104,13 +113,20 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::address::{InterfaceAddress, Prefix};
+use super::marking;
+use super::offload::Offload;
 use super::problem::Problems;
+use super::tag;
 
-/// Tables of one kind, at most; a file with more is refused before anything is built from it.
+/// `[[peer]]` tables, at most; a file with more is refused before anything is built from it. Well
+/// below the 65,536 that the engine could number.
+pub const PEERS_MAX: usize = 16_384;
+
+/// Tables of any other kind, at most; likewise.
 pub const TABLES_MAX: usize = 1024;
 
-/// Bytes of a configuration file, at most.
-pub const FILE_BYTES_MAX: u64 = 4 << 20;
+/// Bytes of a configuration file, at most: 2 KiB a peer.
+pub const FILE_BYTES_MAX: u64 = 32 << 20;
 
 /// A whole file. A table that could not be read is missing here and named in the problems.
 #[derive(Debug, Default)]
@@ -169,6 +185,8 @@ pub struct Pair {
     pub address: Several<InterfaceAddress>,
     pub next_hop: Option<Spanned<IpAddr>>,
     pub vlan: Option<Spanned<u16>>,
+    pub dscp_map: Option<marking::Written>,
+    pub pcp_map: Option<marking::Written>,
     pub roce_mtu: Option<Spanned<u16>>,
     #[serde(default)]
     pub icrc: Icrc,
@@ -294,9 +312,14 @@ pub struct Peer {
     pub pair: Option<Spanned<String>>,
     pub endpoint: Option<Spanned<IpAddr>>,
     pub mode: Spanned<Mode>,
+    pub weaker_than_esp: Option<Spanned<bool>>,
+    pub tag: Option<Spanned<tag::Written>>,
     #[serde(default)]
     pub encapsulation: Encapsulation,
+    pub spread: Option<Spanned<bool>>,
     pub sealing: Option<Spanned<Sealing>>,
+    #[serde(default)]
+    pub offload: Offload,
     pub protects: Several<Selector>,
     pub replay_window: Option<Spanned<u32>>,
     pub extended_sequence: Option<bool>,
@@ -318,6 +341,7 @@ pub struct Keying {
     pub rekey_after_mib: Option<Spanned<u64>>,
     pub rekey_after_packets: Option<Spanned<u64>>,
     pub keepalive_ms: Option<Spanned<u32>>,
+    pub probe_path_mtu: Option<bool>,
 }
 
 /// What ESP carries.
@@ -330,6 +354,9 @@ pub enum Mode {
     Tunnel,
     /// IP payloads under the packet's own addresses (RFC 4303 s3.1.1).
     Transport,
+    /// No ESP: a tag in the place of RoCE's ICRC, weaker than ESP.
+    #[serde(rename = "icrc-tag")]
+    IcrcTag,
 }
 
 /// What carries ESP.
@@ -423,6 +450,8 @@ pub struct Limits {
 pub struct Evidence {
     pub memory_mib: Option<Spanned<u32>>,
     pub snap: Option<u32>,
+    pub disk: Option<Spanned<PathBuf>>,
+    pub disk_mib: Option<Spanned<u32>>,
 }
 
 /// `[[mirror]]`.
@@ -604,9 +633,11 @@ fn tables<T: DeserializeOwned>(
         problems.error(span, format!("`{name}` is no list of tables"), format!("write [[{name}]]"));
         return Vec::new();
     };
-    if list.len() > TABLES_MAX {
-        let what = format!("{} tables `{name}`", list.len());
-        problems.error(span, what, format!("at most {TABLES_MAX} are possible"));
+    let most = if name == "peer" { PEERS_MAX } else { TABLES_MAX };
+    if list.len() > most {
+        let what = format!("{} tables [[{name}]]", list.len());
+        let remedy = format!("at most {most} are possible: divide them among several gateways");
+        problems.error(span, what, remedy);
         return Vec::new();
     }
     list.into_iter()

@@ -9,6 +9,7 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use weir_engine::esp::icrc_tag::TagKey;
 use weir_engine::esp::sa::{Fingerprint, SaParameters, Spi};
 use zeroize::{Zeroize, Zeroizing};
 
@@ -226,6 +227,8 @@ fn read_key_file(path: &Path) -> Result<Zeroizing<String>, KeyError> {
 #[derive(Debug, Default)]
 pub struct Keys {
     pub(super) by_source: BTreeMap<KeySource, Key>,
+    /// Of tags, by file.
+    pub(super) tags: BTreeMap<PathBuf, TagKey>,
     /// What handshakes need; `None` without `[keying]`.
     pub secrets: Option<Secrets>,
 }

@@ -81,7 +81,15 @@ pub fn read_preshared(path: &Path) -> Result<PresharedKey, KeyError> {
     read(path, "preshared key", remedy).map(PresharedKey::new)
 }
 
-fn read(path: &Path, what: &str, remedy: &str) -> Result<Zeroizing<[u8; KEY_LEN]>, KeyError> {
+/// The 32 bytes in the file at `path`.
+///
+/// # Errors
+/// [`KeyError`].
+pub(super) fn read(
+    path: &Path,
+    what: &str,
+    remedy: &str,
+) -> Result<Zeroizing<[u8; KEY_LEN]>, KeyError> {
     let line = read_secret_line(path, remedy)?;
     let unusable = |wrong: &str| KeyError::Unusable {
         what: format!("{what} file {}: {wrong}", path.display()),
@@ -161,6 +169,7 @@ pub(super) fn resolve(
             rekey_after_packets: packets,
             keepalive_ns: keepalive_ms * NS_PER_MS,
         },
+        probe_path_mtu: written.probe_path_mtu.unwrap_or(true),
     })
 }
 
@@ -208,6 +217,20 @@ pub(super) fn agreed(
     };
     let preshared = peer.preshared_key_file.as_ref().map(|file| directory.join(file.get_ref()));
     Some(PeerKeys::Agreed { public_key, preshared, ml_kem: peer.ml_kem.unwrap_or(false) })
+}
+
+/// Whether outer source ports follow inner flows: between gateways of ours by default. Strangers
+/// may compare them.
+pub(super) fn spreads(peer: &file::Peer, problems: &mut Problems) -> bool {
+    let Some(written) = &peer.spread else { return peer.public_key.is_some() };
+    if *written.get_ref() && peer.encapsulation == file::Encapsulation::Esp {
+        problems.error(
+            written.span(),
+            "spread = true, and no UDP header whose source port could tell flows apart",
+            "write encapsulation = \"udp\" as well (IPv6 flow labels are always set)",
+        );
+    }
+    *written.get_ref()
 }
 
 /// What is wrong with all peers together.

@@ -6,16 +6,20 @@ mod fastpath;
 pub mod file;
 pub mod key;
 pub mod keying;
+pub mod marking;
+pub mod offload;
+mod overlap;
 pub mod policy;
 pub mod problem;
 pub mod resolve;
 pub mod rollout;
 pub mod settings;
+pub mod tag;
 
 mod watching;
 
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub use key::Keys;
 pub use problem::Problems;
@@ -33,26 +37,64 @@ pub struct Loaded {
     pub problems: Problems,
 }
 
+/// A configuration's text and where it comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// The file that problems name.
+    pub path: PathBuf,
+    /// Where relative key files start.
+    pub directory: PathBuf,
+    /// As written.
+    pub text: String,
+}
+
+impl Source {
+    /// The file at `path`.
+    ///
+    /// # Errors
+    /// It cannot be read, is too long, or is no text.
+    pub fn read(path: &Path) -> Result<Self, Problems> {
+        let text = read_source(path).map_err(|what| {
+            let mut problems = Problems::new(path, "");
+            problems.error_in_file(what, "name a readable TOML file; `weir check --help` has one");
+            problems
+        })?;
+        let directory = path.parent().unwrap_or(Path::new(".")).to_owned();
+        Ok(Self { path: path.to_owned(), directory, text })
+    }
+
+    /// What the text means, with warnings; no key is read.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn understand(&self) -> Result<(Settings, Problems), Problems> {
+        let mut problems = Problems::new(&self.path, &self.text);
+        match understand(&self.text, &self.directory, &mut problems) {
+            Some(settings) => Ok((settings, problems)),
+            None => Err(problems),
+        }
+    }
+
+    /// The same with the keys.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, or with the key files.
+    pub fn load(&self, access: KeyAccess) -> Result<Loaded, Problems> {
+        let (settings, mut problems) = self.understand()?;
+        let keys = resolve::read_keys(&settings, access, &mut problems);
+        if problems.refused() {
+            return Err(problems);
+        }
+        Ok(Loaded { settings, keys, problems })
+    }
+}
+
 /// Reads the file at `path`, and the keys that it names.
 ///
 /// # Errors
 /// Everything that is wrong with it; see [`Problems`].
 pub fn load(path: &Path, access: KeyAccess) -> Result<Loaded, Problems> {
-    let source = read_source(path).map_err(|what| {
-        let mut problems = Problems::new(path, "");
-        problems.error_in_file(what, "name a readable TOML file; `weir check --help` has one");
-        problems
-    })?;
-    let mut problems = Problems::new(path, &source);
-    let directory = path.parent().unwrap_or(Path::new("."));
-    let Some(settings) = understand(&source, directory, &mut problems) else {
-        return Err(problems);
-    };
-    let keys = resolve::read_keys(&settings, access, &mut problems);
-    if problems.refused() {
-        return Err(problems);
-    }
-    Ok(Loaded { settings, keys, problems })
+    Source::read(path)?.load(access)
 }
 
 /// What `source` means, without reading a key or touching the machine. Never panics, whatever the

@@ -11,6 +11,7 @@ use weir_wire::parse::MacAddress;
 use super::key::Keys;
 use super::keying::Secrets;
 use super::settings::*;
+use super::tag;
 
 /// What only the machine knows of a pair's wire port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +47,7 @@ pub fn policy(pair: &Pair, keying: Option<&Keying>, wire: WirePort, epoch: u32) 
         OnLeak::Alert => policy::OnLeak::Alert,
     };
     policy.check_icrc = pair.icrc == Icrc::Check;
+    policy.marking = pair.marking.clone();
     policy.gather = pair.driver != Driver::Xdp;
     policy.own = (!pair.addresses.is_empty()).then(|| OwnAddress {
         mac: wire.mac,
@@ -79,9 +81,13 @@ fn compile(peer: &Peer, gets_the_rest: bool) -> policy::Peer {
             Mode::Ethernet => policy::Mode::Ethernet,
             Mode::Tunnel => policy::Mode::Tunnel,
             Mode::Transport => policy::Mode::Transport,
+            Mode::IcrcTag => {
+                policy::Mode::IcrcTag(peer.tag.as_ref().map(tag::terms).unwrap_or_default())
+            }
         },
         encapsulation: match peer.encapsulation {
             Encapsulation::Esp => policy::Encapsulation::Esp,
+            Encapsulation::Udp if peer.spread => policy::Encapsulation::UdpSpread,
             Encapsulation::Udp => policy::Encapsulation::Udp,
         },
         sealing: match peer.sealing {
@@ -96,7 +102,7 @@ fn compile(peer: &Peer, gets_the_rest: bool) -> policy::Peer {
         open_spis: peer.configured().map(|(_, open)| open.spi).into_iter().collect(),
         agreed: match &peer.keys {
             PeerKeys::Agreed { public_key, .. } => Some(*public_key),
-            PeerKeys::Configured { .. } => None,
+            PeerKeys::Configured { .. } | PeerKeys::Tagged { .. } => None,
         },
     }
 }
@@ -132,8 +138,25 @@ fn parameters(
     })
 }
 
+/// The part of `mode` that both ends must have alike.
+fn agreed_mode(mode: policy::Mode) -> policy::Mode {
+    match mode {
+        policy::Mode::IcrcTag(policy::TagTerms { keyed_by, .. }) => {
+            let other = policy::OtherTraffic::default();
+            policy::Mode::IcrcTag(policy::TagTerms { keyed_by, other })
+        }
+        mode => mode,
+    }
+}
+
 /// What handshakes are made with, for each peer of `pair` whose keys are agreed.
-pub fn keyed_peers(pair: &Pair, port: u16, secrets: &Secrets) -> Vec<(String, PeerSettings)> {
+/// `wire_mtu_bytes`: the largest IP packet that the wire port sends, where it is known.
+pub fn keyed_peers(
+    pair: &Pair,
+    keying: &Keying,
+    secrets: &Secrets,
+    wire_mtu_bytes: Option<u16>,
+) -> Vec<(String, PeerSettings)> {
     let of = |peer: &Peer| {
         let PeerKeys::Agreed { public_key, preshared, ml_kem } = &peer.keys else { return None };
         let compiled = compile(peer, false);
@@ -141,13 +164,14 @@ pub fn keyed_peers(pair: &Pair, port: u16, secrets: &Secrets) -> Vec<(String, Pe
         let settings = PeerSettings {
             public_key: *public_key,
             preshared: preshared.cloned().unwrap_or_else(PresharedKey::none),
-            path: peer.endpoint.map(|endpoint| Path::to(endpoint, port)),
+            path: peer.endpoint.map(|endpoint| Path::to(endpoint, keying.port)),
             terms: Terms {
-                mode: compiled.mode,
+                mode: agreed_mode(compiled.mode),
                 encapsulation: compiled.encapsulation,
                 ml_kem: *ml_kem,
             },
             replay_window: peer.replay_window_packets,
+            path_mtu_max: wire_mtu_bytes.filter(|_| keying.probe_path_mtu).unwrap_or(0),
         };
         Some((peer.name.clone(), settings))
     };

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-/// Problems of one file that are kept and shown, at most: nobody corrects more in one go.
+/// Problems of one file that are kept and shown, at most: nobody corrects more in one go. Errors
+/// push warnings out, so that a file with an error is refused however many warnings it has.
 pub const PROBLEMS_MAX: usize = 100;
 
 /// How bad it is.
@@ -52,12 +53,19 @@ pub struct Problems {
     pub problems: Vec<Problem>,
     #[serde(skip)]
     source: String,
+    #[serde(skip)]
+    is_cut: bool,
 }
 
 impl Problems {
     /// No problems yet with `file`, whose text is `source`.
     pub fn new(file: &Path, source: &str) -> Self {
-        Self { file: file.to_owned(), problems: Vec::new(), source: source.to_owned() }
+        Self {
+            file: file.to_owned(),
+            problems: Vec::new(),
+            source: source.to_owned(),
+            is_cut: false,
+        }
     }
 
     /// Adds an error at `span` (bytes of the source).
@@ -100,9 +108,9 @@ impl Problems {
         self.problems.iter().filter(|problem| problem.severity == severity).count()
     }
 
-    /// Whether no further problem is kept.
+    /// Whether no further error is kept.
     pub fn full(&self) -> bool {
-        self.problems.len() >= PROBLEMS_MAX
+        self.count(Severity::Error) >= PROBLEMS_MAX
     }
 
     fn add(
@@ -112,8 +120,13 @@ impl Problems {
         what: String,
         remedy: String,
     ) {
-        if self.full() {
-            return;
+        if self.problems.len() >= PROBLEMS_MAX {
+            self.is_cut = true;
+            let warning = self.problems.iter().rposition(|it| it.severity == Severity::Warning);
+            match warning.filter(|_| severity == Severity::Error) {
+                Some(warning) => drop(self.problems.remove(warning)),
+                None => return,
+            }
         }
         let place = span.map(|span| place_of(&self.source, span.start));
         self.problems.push(Problem { severity, place, what, remedy });
@@ -134,7 +147,7 @@ impl fmt::Display for Problems {
             };
             writeln!(f, ": {severity}: {}\n    remedy: {}", problem.what, problem.remedy)?;
         }
-        if self.full() {
+        if self.is_cut || self.full() {
             writeln!(f, "{}: only the first {PROBLEMS_MAX} are shown", self.file.display())?;
         }
         Ok(())
@@ -165,6 +178,20 @@ mod tests {
         assert_eq!(place_of("", 0), Place { line: 1, column: 1 });
         assert_eq!(place_of("a\nbc", 3), Place { line: 2, column: 2 });
         assert_eq!(place_of("ä = 1\n", 3), Place { line: 1, column: 3 });
+    }
+
+    #[test]
+    fn an_error_behind_a_flood_of_warnings_still_refuses() {
+        let text = "a\n".repeat(2 * PROBLEMS_MAX);
+        let mut problems = Problems::new(Path::new("test"), &text);
+        for line in 0..2 * PROBLEMS_MAX {
+            problems.warning(2 * line..2 * line, "warning", "look");
+        }
+        assert!(!problems.refused());
+        problems.error(0..0, "wrong", "right");
+        assert!(problems.refused());
+        assert_eq!(problems.problems.len(), PROBLEMS_MAX);
+        assert!(problems.to_string().contains("only the first"));
     }
 
     #[test]

@@ -16,9 +16,12 @@ use super::fastpath;
 use super::file::{self, File, FrameAction, OnFailure, Selector, Unprotected};
 use super::key::{KeyError, KeySource, Keys};
 use super::keying;
+use super::marking;
+use super::overlap;
 use super::problem::Problems;
 use super::rollout;
 use super::settings::*;
+use super::tag;
 use super::watching;
 
 /// How keys that this user may not read are taken.
@@ -64,6 +67,7 @@ pub fn resolve(file: File, directory: &Path, problems: &mut Problems) -> Option<
     check_peers(&file, &pairs, problems);
     check_associations(&file, directory, problems);
     keying::check(&file, &pairs, problems);
+    tag::check(&file, problems);
     let keying = keying::resolve(file.keying.as_ref(), directory, problems);
     if let Some(on_failure) = file.gateway.as_ref().and_then(|gateway| gateway.on_failure.as_ref())
         && *on_failure.get_ref() == OnFailure::Open
@@ -76,7 +80,7 @@ pub fn resolve(file: File, directory: &Path, problems: &mut Problems) -> Option<
         );
     }
     let limits = resolve_limits(file.limits.unwrap_or_default(), problems);
-    let evidence = watching::evidence(file.evidence.as_ref(), problems);
+    let evidence = watching::evidence(file.evidence.as_ref(), directory, problems);
     let mirrors = watching::mirrors(&file.mirrors, &pairs, problems);
     let gateway = gateway?;
     let collectors = export::resolve(&file.exports, directory, &gateway.state_dir, problems);
@@ -121,14 +125,15 @@ pub fn read_keys(settings: &Settings, access: KeyAccess, problems: &mut Problems
             }
         }
     }
-    if let Some(keying) = &settings.keying {
-        match keying::read_secrets(keying, &settings.pairs) {
-            Ok(secrets) => keys.secrets = Some(secrets),
-            Err(error @ KeyError::Forbidden(_)) if access == KeyAccess::IfPermitted => {
-                problems.warning_in_file(format!("{error}: not checked"), error.remedy());
-                complete = false;
-            }
-            Err(error) => problems.error_in_file(error.to_string(), error.remedy()),
+    let tags = tag::read_keys(&settings.pairs, &mut keys);
+    let secrets = settings.keying.as_ref().map(|it| keying::read_secrets(it, &settings.pairs));
+    let secrets = secrets.transpose().map(|read| keys.secrets = read);
+    for error in [tags, secrets].into_iter().filter_map(Result::err) {
+        if matches!(error, KeyError::Forbidden(_)) && access == KeyAccess::IfPermitted {
+            problems.warning_in_file(format!("{error}: not checked"), error.remedy());
+            complete = false;
+        } else {
+            problems.error_in_file(error.to_string(), error.remedy());
         }
     }
     (complete && !problems.refused()).then_some(keys)
@@ -212,12 +217,7 @@ fn resolve_pair(
     problems: &mut Problems,
 ) -> Pair {
     check_addresses(pair, problems);
-    if let Some(vlan) = &pair.vlan
-        && !(1..=4094).contains(vlan.get_ref())
-    {
-        let what = format!("{} is no VLAN identifier", vlan.get_ref());
-        problems.error(vlan.span(), what, "write a number from 1 to 4094");
-    }
+    marking::check_vlan(pair, problems);
     if let Some(mtu) = &pair.roce_mtu
         && ![256, 512, 1024, 2048, 4096].contains(mtu.get_ref())
     {
@@ -234,6 +234,7 @@ fn resolve_pair(
         addresses: pair.address.0.iter().map(|it| *it.get_ref()).collect(),
         next_hop: pair.next_hop.as_ref().map(|it| *it.get_ref()),
         vlan: pair.vlan.as_ref().map(|it| *it.get_ref()),
+        marking: marking::resolve(pair, peers, problems),
         roce_mtu_bytes: pair.roce_mtu.as_ref().map(|it| *it.get_ref()),
         icrc: pair.icrc,
         on_leak: pair.on_leak,
@@ -302,6 +303,7 @@ fn check_unprotected(
             "use mode = \"ethernet\" or \"tunnel\", or leave `default` out",
         );
     }
+    tag::not_for_tags(peers, unprotected, span.clone(), problems);
     if unprotected == Unprotected::Drop && peers.is_empty() && !pair.xfrm {
         problems.warning(
             span.clone(),
@@ -336,17 +338,13 @@ fn check_overlaps(peers: &[&file::Peer], problems: &mut Problems) {
             }
         }
     }
-    prefixes.sort_by_key(|(prefix, ..)| (prefix.network(), prefix.length_bits()));
-    let mut widest: Option<(Prefix, &str)> = None;
-    for (prefix, selector, name) in prefixes {
-        match widest {
-            Some((other, owner)) if other.overlaps(&prefix) => problems.error(
-                selector.span(),
-                format!("`{prefix}` of peer `{name}` overlaps `{other}` of peer `{owner}`"),
-                "every address belongs to one peer: split or remove a prefix",
-            ),
-            _ => widest = Some((prefix, name)),
-        }
+    for (covered, covering) in overlap::find(prefixes, |(prefix, ..)| *prefix) {
+        let ((prefix, selector, name), (other, _, owner)) = (covered, covering);
+        problems.error(
+            selector.span(),
+            format!("`{prefix}` of peer `{name}` overlaps `{other}` of peer `{owner}`"),
+            "every address belongs to one peer: split or remove a prefix",
+        );
     }
 }
 
@@ -424,7 +422,10 @@ fn resolve_peer(
         endpoint: peer.endpoint.as_ref().map(|it| *it.get_ref()),
         mode: *peer.mode.get_ref(),
         encapsulation: peer.encapsulation,
+        spread: keying::spreads(peer, problems),
         sealing: rollout::resolve(peer, problems),
+        offload: peer.offload,
+        tag: tag::resolve(peer, problems),
         protects,
         replay_window_packets: window,
         extended_sequence: peer.extended_sequence.unwrap_or(true),
@@ -441,6 +442,9 @@ fn resolve_keys(
 ) -> PeerKeys {
     if let Some(agreed) = keying::agreed(peer, pair, directory, problems) {
         return agreed;
+    }
+    if let Some(keys) = tag::keys(peer, directory) {
+        return keys;
     }
     let mut association = |name: &str, written: &Option<Spanned<file::Association>>| {
         let Some(written) = written else {
@@ -483,13 +487,15 @@ fn resolve_protects(peer: &file::Peer, problems: &mut Problems) -> Protects {
         let remedy = "keep \"everything\" alone, or the prefixes alone";
         problems.error(everything.span(), "\"everything\" beside prefixes", remedy);
     }
-    if *peer.mode.get_ref() == Mode::Transport {
-        problems.error(
-            everything.span(),
-            "transport mode with \"everything\": it seals IP packets only, to hosts that open them",
-            "list the prefixes behind the peer, or use mode = \"ethernet\" or \"tunnel\"",
-        );
-    }
+    let what = match peer.mode.get_ref() {
+        Mode::Ethernet | Mode::Tunnel => return Protects::Everything,
+        Mode::Transport => {
+            "transport mode with \"everything\": it seals IP packets only, to hosts that open them"
+        }
+        Mode::IcrcTag => "icrc-tag mode with \"everything\": it tags RoCE packets only",
+    };
+    let remedy = "list the prefixes behind the peer, or use mode = \"ethernet\" or \"tunnel\"";
+    problems.error(everything.span(), what, remedy);
     Protects::Everything
 }
 

@@ -1,6 +1,6 @@
 //! A peer's `sealing`: which of the steps of a roll-out it may be at.
 
-use super::file::Peer;
+use super::file::{Mode, Peer};
 use super::problem::Problems;
 use super::settings::Sealing;
 
@@ -8,8 +8,17 @@ use super::settings::Sealing;
 pub(super) fn resolve(peer: &Peer, problems: &mut Problems) -> Sealing {
     let Some(written) = &peer.sealing else { return Sealing::Require };
     let (sealing, name) = (*written.get_ref(), peer.name.get_ref());
+    let is_tagged = *peer.mode.get_ref() == Mode::IcrcTag;
     match sealing {
         Sealing::Require => {}
+        Sealing::Prefer if is_tagged && peer.public_key.is_none() => problems.warning(
+            written.span(),
+            format!(
+                "peer `{name}`: what it sends is taken tagged or not, and nothing tells whether it \
+                 can check the tags that it is sent"
+            ),
+            "let it come as far as \"observe\" with the same key first; then \"require\"",
+        ),
         Sealing::Prefer if peer.public_key.is_none() => problems.error(
             written.span(),
             format!(

@@ -4,18 +4,20 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
-use weir_engine::policy::{Action, FrameActions, FrameClass};
+use weir_engine::policy::{Action, FrameActions, FrameClass, Marking};
 use weir_engine::tunnel::key::PublicKey;
-use weir_store::evidence::EvidenceOptions;
+use weir_store::evidence::{DiskOptions, EvidenceOptions};
 use weir_store::sink::Collector;
 
 pub use super::file::{
     Cipher, Driver, Encapsulation, FastPathMode, Icrc, MirrorDirection, Mode, OnFailure, OnLeak,
     Sealing, Unprotected,
 };
+pub use super::offload::Offload;
 
 use super::address::{InterfaceAddress, Prefix};
 use super::key::KeySource;
+pub use super::tag::{KeyedBy, OtherTraffic};
 
 /// Packets of the anti-replay window. RFC 4303's least, 64, is less than what RDMA senders have in
 /// flight over several paths: a late packet would be dropped and stall a queue pair. 1024 packets
@@ -67,7 +69,7 @@ pub struct Settings {
     /// Bounds of its tables.
     pub limits: Limits,
     /// What is kept of the last packets, a pair; `None`: nothing.
-    pub evidence: Option<EvidenceOptions>,
+    pub evidence: Option<Evidence>,
     /// Who gets copies of packets.
     pub mirrors: Vec<Mirror>,
     /// Who gets flow records.
@@ -124,8 +126,10 @@ pub struct Pair {
     pub addresses: Vec<InterfaceAddress>,
     /// Where endpoints outside `addresses`' networks are reached.
     pub next_hop: Option<IpAddr>,
-    /// VLAN identifier (1-4094) put outside sealed packets.
+    /// VLAN identifier (1-4094) put outside sealed packets; 0: a tag with the priority alone.
     pub vlan: Option<u16>,
+    /// The classes of traffic that outer headers show.
+    pub marking: Marking,
     /// Greatest RoCE path MTU in use behind this pair, in bytes of payload (256-4096).
     pub roce_mtu_bytes: Option<u16>,
     /// Whether invariant CRCs are recomputed.
@@ -206,8 +210,14 @@ pub struct Peer {
     pub mode: Mode,
     /// What carries ESP.
     pub encapsulation: Encapsulation,
+    /// In UDP: whether each inner flow has an outer source port of its own.
+    pub spread: bool,
     /// How strictly its traffic is sealed.
     pub sealing: Sealing,
+    /// Who does its ESP.
+    pub offload: Offload,
+    /// How its packets are tagged; `None`: they are sealed.
+    pub tag: Option<Tagging>,
     /// What lies behind it.
     pub protects: Protects,
     /// Packets of the anti-replay window.
@@ -224,7 +234,7 @@ impl Peer {
     pub fn configured(&self) -> Option<(&Association, &Association)> {
         match &self.keys {
             PeerKeys::Configured { seal, open } => Some((seal, open)),
-            PeerKeys::Agreed { .. } => None,
+            PeerKeys::Agreed { .. } | PeerKeys::Tagged { .. } => None,
         }
     }
 
@@ -252,6 +262,24 @@ pub enum PeerKeys {
         /// Whether ML-KEM-768 is mixed in.
         ml_kem: bool,
     },
+    /// From files, for tags.
+    Tagged {
+        /// The file of the key in use.
+        key: PathBuf,
+        /// The file of another that is accepted.
+        previous: Option<PathBuf>,
+    },
+}
+
+/// How a peer's packets are tagged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tagging {
+    /// What shares a key.
+    pub keyed_by: KeyedBy,
+    /// Seconds of an epoch, for keys from files.
+    pub epoch_s: u32,
+    /// What happens to packets that are not RoCE.
+    pub other: OtherTraffic,
 }
 
 /// How keys are agreed.
@@ -263,6 +291,8 @@ pub struct Keying {
     pub port: u16,
     /// When keys are renewed, and how often a sign of life is sent.
     pub limits: weir_engine::tunnel::rekey::Limits,
+    /// Whether the width of the paths to peers is searched.
+    pub probe_path_mtu: bool,
 }
 
 /// What lies behind a peer.
@@ -298,6 +328,15 @@ pub struct Limits {
     pub idle_timeout_s: u32,
     /// Directions of flows that the kernel carries at once; further ones take the slow path.
     pub fast_flows: u32,
+}
+
+/// What is kept of a pair's last packets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Evidence {
+    /// In memory.
+    pub memory: EvidenceOptions,
+    /// On disk too; `None`: not.
+    pub disk: Option<DiskOptions>,
 }
 
 /// A copy of chosen packets of one pair, in clear.

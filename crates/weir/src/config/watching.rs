@@ -1,18 +1,28 @@
 //! `[evidence]` and `[[mirror]]`: from what is written to what is kept and copied.
 
 use std::ops::Range;
+use std::path::Path;
 
 use toml::Spanned;
-use weir_store::evidence::{EvidenceOptions, SEGMENT_BYTES};
+use weir_store::evidence::{
+    DiskOptions, EvidenceOptions, SEGMENT_BYTES, SEGMENTS_MIN, SLOT_BYTES, SLOTS_MIN,
+};
 
 use super::file::{self, MirrorEncapsulation};
 use super::problem::Problems;
-use super::settings::{Mirror, MirrorTunnel, Pair, TunnelForm};
+use super::settings::{Evidence, Mirror, MirrorTunnel, Pair, TunnelForm};
 
-/// MiB of an evidence ring unless configured: ten seconds of 5,000 RoCE packets of 1 KiB.
+/// MiB of an evidence ring unless configured: 160,000 packets of [`EVIDENCE_SNAP_DEFAULT`] bytes.
 const EVIDENCE_MIB_DEFAULT: u32 = 64;
+/// Bytes kept of each packet unless configured: all headers of any RDMA packet, and connection
+/// management whole (a datagram of 256 bytes behind IPv6, two VLAN tags, BTH and DETH).
+const EVIDENCE_SNAP_DEFAULT: usize = 384;
 /// The most: what a machine with 64 GiB can spare.
 const EVIDENCE_MIB_MAX: u32 = 16 << 10;
+/// MiB of a pair's file unless configured.
+const DISK_MIB_DEFAULT: u32 = 1024;
+/// The most: its index takes 24 MiB of memory.
+const DISK_MIB_MAX: u32 = 256 << 10;
 /// Mirrors, at most: each looks at every packet.
 const MIRRORS_MAX: usize = 16;
 /// Queue pairs of one mirror, at most.
@@ -23,20 +33,53 @@ const ERSPAN_ID_MAX: u32 = 0x3ff;
 /// What is kept; `None`: nothing.
 pub(super) fn evidence(
     table: Option<&file::Evidence>,
+    directory: &Path,
     problems: &mut Problems,
-) -> Option<EvidenceOptions> {
+) -> Option<Evidence> {
     let table = table?;
     let mib = table.memory_mib.as_ref().map_or(EVIDENCE_MIB_DEFAULT, |it| *it.get_ref());
-    if mib > EVIDENCE_MIB_MAX {
+    if mib > EVIDENCE_MIB_MAX || (1..SEGMENTS_MIN as u32).contains(&mib) {
         let span = table.memory_mib.as_ref().map_or(0..0, Spanned::span);
-        let remedy = format!("write a number up to {EVIDENCE_MIB_MAX}; 0 keeps nothing");
+        let remedy =
+            format!("write a number from {SEGMENTS_MIN} to {EVIDENCE_MIB_MAX}; 0 keeps nothing");
         problems.error(span, format!("memory_mib = {mib}"), remedy);
     }
     let snap_bytes = match table.snap {
-        None | Some(0) => usize::MAX,
+        None => EVIDENCE_SNAP_DEFAULT,
+        Some(0) => usize::MAX,
         Some(bytes) => bytes as usize,
     };
-    (mib > 0).then_some(EvidenceOptions { bytes: mib as usize * SEGMENT_BYTES, snap_bytes })
+    let disk = evidence_disk(table, directory, problems);
+    if let (0, Some(folder)) = (mib, &table.disk) {
+        let remedy =
+            format!("what goes to disk passes through memory: memory_mib = {SEGMENTS_MIN}");
+        problems.error(folder.span(), "evidence on disk with memory_mib = 0", remedy);
+    }
+    let memory = EvidenceOptions { bytes: mib as usize * SEGMENT_BYTES, snap_bytes };
+    (mib > 0).then_some(Evidence { memory, disk })
+}
+
+fn evidence_disk(
+    table: &file::Evidence,
+    directory: &Path,
+    problems: &mut Problems,
+) -> Option<DiskOptions> {
+    let mib = table.disk_mib.as_ref().map_or(DISK_MIB_DEFAULT, |it| *it.get_ref());
+    let span = table.disk_mib.as_ref().map_or(0..0, Spanned::span);
+    let min = ((SLOTS_MIN + 1) * SLOT_BYTES).div_ceil(1 << 20) as u32;
+    if !(min..=DISK_MIB_MAX).contains(&mib) {
+        let remedy = format!("write a number from {min} to {DISK_MIB_MAX}");
+        problems.error(span.clone(), format!("disk_mib = {mib}"), remedy);
+    }
+    let Some(folder) = &table.disk else {
+        if table.disk_mib.is_some() {
+            problems.error(span, "disk_mib without a disk", "add `disk`, a folder");
+        }
+        return None;
+    };
+    // A folder beside the configuration, like every path in it.
+    let folder = directory.join(folder.get_ref());
+    Some(DiskOptions { folder, bytes: u64::from(mib) << 20 })
 }
 
 /// The mirrors of a file.

@@ -1,39 +1,39 @@
 //! Who watches a pair's packets in clear, on the host's side of the seal, and has no say: the
-//! evidence ring and the mirrors.
+//! evidence and the mirrors.
 //!
 //! ```text
 //!   from the host --> seen --> engine (seals in place) --> verdicts
 //!   from the wire ----------> engine (opens in place) --> seen, with verdicts
+//!   carried by the kernel --> its head: seen, by the evidence alone
 //! ```
 
-use arrayvec::ArrayVec;
 use weir_engine::verdict::Verdict;
-use weir_port::BATCH;
-use weir_store::evidence::{EvidenceOptions, EvidenceRing, Mark, Place};
-use weir_wire::frame::Frame;
+use weir_wire::fastpath::Head;
+use weir_wire::frame::{Frame, Time};
 
+use super::keeping::Keeping;
 use super::mirror::Mirror;
 
 /// The bystanders of one pair.
 #[derive(Default)]
 pub struct Bystanders {
     /// The last packets.
-    pub evidence: Option<EvidenceRing>,
+    pub evidence: Option<Keeping>,
     /// Copies.
     pub mirrors: Vec<Mirror>,
-    marks: ArrayVec<Mark, BATCH>,
 }
 
 impl Bystanders {
-    /// Whether there is anyone.
-    pub fn want_packets(&self) -> bool {
-        self.evidence.is_some() || !self.mirrors.is_empty()
+    /// Whether anyone wants more of a packet than its head.
+    pub fn want_whole_packets(&self) -> bool {
+        !self.mirrors.is_empty() || self.evidence.as_ref().is_some_and(|it| !it.is_of_heads())
     }
 
-    /// With a ring as `evidence` says.
-    pub fn new(evidence: Option<EvidenceOptions>, mirrors: Vec<Mirror>) -> Self {
-        let evidence = evidence.map(EvidenceRing::new);
-        Self { evidence, mirrors, marks: ArrayVec::new() }
+    /// Learns that the kernel carried the frame of `head` at `time`.
+    pub fn carried(&mut self, time: Time, head: &Head) {
+        if let Some(evidence) = &mut self.evidence {
+            evidence.carried(time, head);
+        }
     }
 
     /// Sees a batch from the host, before the engine changes it.
@@ -41,18 +41,15 @@ impl Bystanders {
         for mirror in &mut self.mirrors {
             mirror.copy(true, frames, |_| true);
         }
-        let Some(ring) = &mut self.evidence else { return };
-        self.marks.clear();
-        for frame in frames.iter().take(BATCH) {
-            self.marks.push(record(ring, Place::FromHost, frame));
+        if let Some(evidence) = &mut self.evidence {
+            evidence.host_sent(frames);
         }
     }
 
     /// Learns what became of that batch.
     pub fn decided(&mut self, verdicts: &[Verdict]) {
-        let Some(ring) = &mut self.evidence else { return };
-        for (mark, verdict) in self.marks.drain(..).zip(verdicts) {
-            ring.decide(mark, *verdict);
+        if let Some(evidence) = &mut self.evidence {
+            evidence.decided(verdicts);
         }
     }
 
@@ -63,26 +60,22 @@ impl Bystanders {
         for mirror in &mut self.mirrors {
             mirror.copy(false, frames, passed);
         }
-        let Some(ring) = &mut self.evidence else { return };
-        for (index, (frame, verdict)) in frames.iter().zip(verdicts).enumerate() {
-            let place = if passed(index) { Place::ToHost } else { Place::FromWire };
-            let mark = record(ring, place, frame);
-            ring.decide(mark, *verdict);
+        if let Some(evidence) = &mut self.evidence {
+            evidence.wire_sent(frames, verdicts, passed);
         }
     }
 
-    /// Looks after the mirrors. Call it ten times a second.
+    /// Looks after them. Call it ten times a second.
     pub fn tick(&mut self) {
         self.mirrors.iter_mut().for_each(Mirror::tick);
+        if let Some(evidence) = &mut self.evidence {
+            evidence.tick();
+        }
     }
-}
-
-fn record(ring: &mut EvidenceRing, place: Place, frame: &Frame<'_>) -> Mark {
-    let original_len = frame.meta.original_len.max(frame.len() as u32);
-    ring.record(frame.meta.time, place, original_len, frame.bytes())
 }
 
 /// Whether a frame from the wire goes to the host.
 fn passes(verdict: Verdict) -> bool {
-    matches!(verdict, Verdict::Forward | Verdict::Clear(_) | Verdict::Opened)
+    use Verdict::{Clear, Forward, Opened, Tagged, Unsealed};
+    matches!(verdict, Forward | Clear(_) | Opened | Tagged | Unsealed)
 }

@@ -3,15 +3,18 @@
 //!
 //! ```text
 //!   engine --Command--> kernel's table     kernel's slots, events --fold, notice--> engine
-//!   relay: a ring was empty --quiet--> kernel: what waited there has left, flows may change over
+//!   kernel's heads of carried frames --take_heads--> evidence
+//!   kernel: frames let up --admitted--> carrier: all arrived, all sent, none in a queue
+//!   kernel: a flow's latest frame is among these <--departed-- carrier
 //! ```
 //!
-//! A flow changes to the fast path at a frame before which all of its frames have left this
-//! process: the worker says when its rings were empty, and the kernel compares. When that does not
-//! come by itself, because a sender keeps the ring filled, the worker holds the other direction
-//! back for a few milliseconds: a sender that hears nothing stops. Back to the slow path goes
-//! everything at once (another policy, a gateway that hung): first all slots are void, then what
-//! the kernel still has on its way is waited for, and only then the rings are read again.
+//! A flow changes to the fast path at a frame before which all of its frames have left: the kernel
+//! numbers what it lets up, the carrier says up to which number everything is gone, and no time is
+//! assumed. When that moment does not come by itself, because a sender keeps the ring filled, the
+//! worker holds the other direction back for a few milliseconds: a sender that hears nothing stops.
+//! Back to the slow path goes everything at once (another policy, a gateway that hung): first all
+//! slots are void, then every processor is made to finish what it carries, and only then the rings
+//! are read again. docs/adr/0009 has the argument.
 
 use std::time::Duration;
 
@@ -20,27 +23,33 @@ use weir_engine::fastpath::{self, Clocks, Command, FastPath as Table};
 use weir_engine::pipeline::Engine;
 use weir_engine::policy::Policy;
 use weir_engine::verdict::Side;
-use weir_port::fastpath::now_ns;
+use weir_port::fastpath::{now_ns, on_every_processor};
 use weir_port::{FastPath, FastPathOptions, Guard, GuardMode};
-use weir_wire::fastpath::Slot;
+use weir_wire::fastpath::NONE;
+use weir_wire::frame::Time;
 
-use super::relay::{Moved, Relay};
+use super::relay::Relay;
 use super::worker::clock;
 use crate::api::dto::FastPathSnapshot;
 use crate::config::settings::{Driver, FastPathMode, Limits, Pair};
 
-/// From the filter's decision until a frame can be seen in the ring: a copy, and interrupts.
-const ARRIVAL_NS: u64 = 100_000;
-/// From a send until the frame has left the kernel's queues on this machine.
-const DEPARTURE_NS: u64 = 200_000;
-/// How long what the kernel carries is waited for before the rings are read again.
+/// How soon a flow that waits to change over is looked at again when no frame wakes the worker.
+const SETTLE_NAP: Duration = Duration::from_micros(200);
+/// What a NIC's own queues are given to send what was carried before the rings are read again.
 const RETURN: Duration = Duration::from_millis(2);
+/// System calls on each processor before that: each works off up to 300 frames that wait there,
+/// and the kernel lets 1000 wait (net.core.netdev_max_backlog).
+const FLUSHES: usize = 8;
 /// Commands carried out in one round: each is a system call.
 const COMMANDS_PER_ROUND: usize = 64;
 /// Slots read in one tick.
 const SLOTS_PER_TICK: usize = 2048;
 /// Events taken in one round.
 const EVENTS_PER_ROUND: usize = 256;
+/// Heads of carried frames taken in one round, and how long they wait at most: a tenth of their
+/// room is full by then at a million frames a second.
+const HEADS_PER_ROUND: usize = 512;
+const HEADS_NAP: Duration = Duration::from_millis(2);
 /// A flow that waits for longer than this to change over has the other direction held back.
 const PATIENCE_NS: u64 = 200_000_000;
 /// For how long, at most, and how often.
@@ -54,8 +63,10 @@ pub struct Carrier {
     /// Raised whenever all slots become void; zero: nothing is carried.
     generation: u32,
     is_open: bool,
-    /// Whether somebody beside the engine wants every packet.
+    /// Whether somebody beside the engine wants every packet whole.
     is_watched: bool,
+    /// Whether the evidence gets the heads of what is carried.
+    keeps_heads: bool,
     sides: [Changeover; 2],
     opcodes: [u64; 256],
     /// Where the next tick goes on reading slots.
@@ -71,12 +82,10 @@ pub struct Carrier {
 struct Changeover {
     /// Whether a flow waits for it.
     is_wanted: bool,
-    /// When the oldest began to wait.
+    /// When one began to wait, or when all could last change over.
     since_ns: u64,
-    /// Nothing received before the first was left at the second.
-    emptied: Option<(u64, u64)>,
-    /// What the kernel was told last.
-    quiet_ns: u64,
+    /// What the kernel was told last: so many frames have left.
+    departed: u64,
 }
 
 /// How a pair begins.
@@ -128,6 +137,7 @@ impl Carrier {
             generation: 0,
             is_open: false,
             is_watched: false,
+            keeps_heads: false,
             sides: [Changeover::default(); 2],
             opcodes: [0; 256],
             next_slot: 0,
@@ -159,65 +169,83 @@ impl Carrier {
         }
     }
 
-    /// Takes note whether an evidence ring or a mirror wants every packet: then nothing is carried.
+    /// Takes note what bystanders want: of an evidence ring, heads of what is carried; where one
+    /// wants packets whole, or a mirror does, nothing is carried.
     pub fn set_watched(&mut self, relay: &mut Relay) {
-        let is_watched = relay.bystanders().want_packets();
+        let is_watched = relay.bystanders().want_whole_packets();
+        self.keeps_heads = relay.bystanders().evidence.is_some();
+        self.kernel.want_heads(self.keeps_heads);
+        if !self.keeps_heads {
+            // They are nobody's, and not of evidence that is switched on later.
+            self.kernel.take_heads(usize::MAX, |_| ());
+        }
         if std::mem::replace(&mut self.is_watched, is_watched) != is_watched {
             let policy = relay.engine().policy().clone();
-            self.close(relay.engine());
+            self.close(relay);
             self.open(&policy);
         }
     }
 
     /// Has all flows take the slow path, in order: nothing that came later leaves before what the
     /// kernel carries. Their counts are folded.
-    pub fn close(&mut self, engine: &mut Engine) {
+    pub fn close(&mut self, relay: &mut Relay) {
         if !self.is_open {
             return;
         }
         self.kernel.set_epoch(0);
+        let begun_ns = now_ns();
+        // The first time each finishes what it began to carry; that may then wait on another one.
+        for flushes in [0, FLUSHES] {
+            on_every_processor(|| {
+                for _ in 0..flushes {
+                    let _flushed = relay.arrived_frames(Side::Host);
+                }
+            });
+        }
         std::thread::sleep(RETURN);
+        tracing::debug!(held_us = (now_ns() - begun_ns) / 1000, "all flows left the fast path");
+        while self.take_heads(relay) == HEADS_PER_ROUND {}
+        let engine = relay.engine();
         self.fold_all(engine);
         engine.void_fast_path();
-        self.sides = [Changeover::default(); 2];
+        self.sides.iter_mut().for_each(|side| side.is_wanted = false);
         self.is_open = false;
         self.voided += 1;
     }
 
-    /// What is due after every round of the relay, begun at `begun_ns` when somebody waits.
-    pub fn after_round(&mut self, engine: &mut Engine, moved: Moved, begun_ns: u64) {
-        self.take_events(engine);
-        self.carry_out(engine);
-        if begun_ns == 0 {
-            return;
-        }
-        let now = now_ns();
-        for (index, moved) in [moved.host, moved.wire].into_iter().enumerate() {
-            let side = &mut self.sides[index];
-            if !side.is_wanted {
-                continue;
-            }
-            match side.emptied {
-                Some((before, at)) if now.saturating_sub(at) >= DEPARTURE_NS => {
-                    side.quiet_ns = before.saturating_sub(ARRIVAL_NS);
-                    self.kernel.set_quiet(index, side.quiet_ns);
-                    side.emptied = None;
-                }
-                None if moved == 0 => side.emptied = Some((begun_ns, now)),
-                _ => {}
-            }
+    /// What is due before the rings are read: a gateway that came to a halt may have had its flows
+    /// sent up meanwhile, and what the kernel carried before must leave first.
+    pub fn before_round(&mut self, relay: &mut Relay) {
+        if self.is_open && self.kernel.is_late() {
+            tracing::warn!("the gateway came to a halt; the fast path begins anew");
+            let policy = relay.engine().policy().clone();
+            self.close(relay);
+            self.open(&policy);
         }
     }
 
-    /// When a round begins, if a flow waits to change over; else zero, which costs nothing.
-    pub fn round_begins(&self) -> u64 {
-        if self.sides.iter().any(|side| side.is_wanted) { now_ns() } else { 0 }
+    /// What is due after every round of the relay.
+    pub fn after_round(&mut self, relay: &mut Relay) {
+        self.take_heads(relay);
+        self.take_events(relay.engine());
+        self.carry_out(relay.engine());
+        for side in [Side::Host, Side::Wire] {
+            if self.sides[side as usize].is_wanted {
+                self.settle(relay, side);
+            }
+        }
     }
 
     /// How long the worker may sleep.
     pub fn nap(&self, longest: Duration) -> Duration {
-        let is_due = self.sides.iter().any(|side| side.is_wanted);
-        if is_due { longest.min(Duration::from_nanos(DEPARTURE_NS)) } else { longest }
+        let is_due = |(index, side): (usize, &Changeover)| {
+            side.is_wanted && self.kernel.admitted(index) != side.departed
+        };
+        if self.sides.iter().enumerate().any(is_due) {
+            return longest.min(SETTLE_NAP);
+        }
+        let may_carry = self.is_open && !self.numbers.is_empty();
+        if self.keeps_heads && may_carry { longest.min(HEADS_NAP) } else { longest }
     }
 
     /// What is due ten times a second: the lease, the counts, flows that wait for too long.
@@ -226,10 +254,7 @@ impl Carrier {
     /// A port is lost.
     pub fn tick(&mut self, relay: &mut Relay) -> Result<()> {
         if self.is_open && !self.kernel.heartbeat() {
-            tracing::warn!("the gateway came to a halt; the fast path begins anew");
-            let policy = relay.engine().policy().clone();
-            self.close(relay.engine());
-            self.open(&policy);
+            self.before_round(relay);
         }
         let engine = relay.engine();
         self.numbers.clear();
@@ -246,6 +271,8 @@ impl Carrier {
         }
         self.next_slot = first + count;
         self.fold_opcodes(engine);
+        // Those that were idle end before they can go on.
+        self.carry_out(engine);
         self.note_waiting(waits);
         self.hold_back(relay)
     }
@@ -269,7 +296,7 @@ impl Carrier {
         let state = match (self.is_open, engine.policy().seals()) {
             (true, _) => "open".to_owned(),
             _ if self.is_watched => {
-                "shut: the evidence ring or a mirror wants every packet".to_owned()
+                "shut: a mirror, or evidence of whole packets, wants every packet".to_owned()
             }
             (false, true) => "shut: the policy seals".to_owned(),
             (false, false) => "shut: the policy drops what no peer protects".to_owned(),
@@ -286,6 +313,7 @@ impl Carrier {
             refused_packets: counters.refused_packets,
             events: counters.events,
             events_lost,
+            heads_lost: self.kernel.heads_lost(),
             voided: self.voided,
             holds: self.holds,
             ..FastPathSnapshot::default()
@@ -300,9 +328,10 @@ impl Carrier {
             self.kernel.set_path_mtu(number, bytes);
         }
         let Some(side) = folded.side else { return };
-        let is_waiting = slot.epoch == self.generation && slot.is_fast == 0;
-        waits[side as usize] |=
-            is_waiting && slot.slow_last_ns >= self.sides[side as usize].quiet_ns;
+        let has_begun = slot.epoch == self.generation && slot.last_admitted != NONE;
+        waits[side as usize] |= has_begun
+            && slot.is_fast == 0
+            && slot.last_admitted > self.sides[side as usize].departed;
     }
 
     fn fold_opcodes(&mut self, engine: &mut Engine) {
@@ -320,18 +349,26 @@ impl Carrier {
         }
     }
 
+    /// Hands the heads that wait to the evidence; how many.
+    fn take_heads(&mut self, relay: &mut Relay) -> usize {
+        if !self.keeps_heads || !self.is_open {
+            return 0;
+        }
+        let (now, monotonic_ns) = (clock(), now_ns());
+        self.kernel.take_heads(HEADS_PER_ROUND, |head| {
+            let age_ns = monotonic_ns.saturating_sub(head.now_ns);
+            relay.bystanders().carried(Time(now.0.saturating_sub(age_ns)), head);
+        })
+    }
+
     fn carry_out(&mut self, engine: &mut Engine) {
         let Some(table) = engine.fast_path() else { return };
         for _ in 0..COMMANDS_PER_ROUND {
             let Some(command) = table.next_command() else { return };
             match command {
-                Command::Install { key, number, path_mtu, source_port } => {
-                    let slot = Slot {
-                        epoch: self.generation,
-                        path_mtu: path_mtu.into(),
-                        source_port: source_port.into(),
-                        ..Slot::default()
-                    };
+                Command::Install(install) => {
+                    let (key, number) = (install.key, install.number);
+                    let slot = install.slot(self.generation);
                     if let Err(error) = self.kernel.insert(&key, number, &slot) {
                         tracing::debug!(%error, "a flow stays on the slow path");
                         table.refuse(number);
@@ -357,8 +394,29 @@ impl Carrier {
         }
     }
 
+    /// Lets the flows of `side` change over if of all frames that it ever received none is on its
+    /// way any more; whether so.
+    fn settle(&mut self, relay: &mut Relay, side: Side) -> bool {
+        let (index, out) = match side {
+            Side::Host => (0, Side::Wire),
+            Side::Wire => (1, Side::Host),
+        };
+        if self.kernel.admitted(index) != self.sides[index].departed {
+            let Some(arrived) = relay.arrived_frames(side) else { return false };
+            // Read after what arrived: when they are equal nothing was in between.
+            let is_here = self.kernel.admitted(index) == arrived;
+            if !is_here || relay.unsent_bytes(out) != Some(0) {
+                return false;
+            }
+            self.sides[index].departed = arrived;
+            self.kernel.set_departed(index, arrived);
+        }
+        self.sides[index].since_ns = now_ns();
+        true
+    }
+
     /// Lets the flows of one side change over that have waited for too long: reads that side alone
-    /// until it has been empty for long enough.
+    /// until nothing of it is on its way.
     fn hold_back(&mut self, relay: &mut Relay) -> Result<()> {
         let begun = now_ns();
         if begun.saturating_sub(self.held_ns) < HOLD_EVERY_NS {
@@ -370,24 +428,12 @@ impl Carrier {
         let Some(late) = self.sides.iter().position(is_late) else { return Ok(()) };
         let side = if late == 0 { Side::Host } else { Side::Wire };
         (self.held_ns, self.holds) = (begun, self.holds + 1);
-        let mut empty_since = None;
         loop {
-            let before = now_ns();
-            if relay.half_round(side)? > 0 {
-                empty_since = None;
-            } else {
-                let since = *empty_since.get_or_insert(before);
-                let now = now_ns();
-                if now - since >= ARRIVAL_NS + DEPARTURE_NS {
-                    self.sides[late].quiet_ns = now - ARRIVAL_NS - DEPARTURE_NS;
-                    self.kernel.set_quiet(late, self.sides[late].quiet_ns);
-                    break;
-                }
-                relay.wait_for(side, HOLD_NAP)?;
-            }
-            if before - begun >= HOLD_NS_MAX {
+            relay.half_round(side)?;
+            if self.settle(relay, side) || now_ns().saturating_sub(begun) >= HOLD_NS_MAX {
                 break;
             }
+            relay.wait_for(side, HOLD_NAP)?;
         }
         // The other side next time, if it waits too.
         self.sides[late].since_ns = now_ns();
@@ -398,7 +444,7 @@ impl Carrier {
 impl Changeover {
     fn wait(&mut self) {
         if !self.is_wanted {
-            *self = Self { is_wanted: true, since_ns: now_ns(), emptied: None, ..*self };
+            *self = Self { is_wanted: true, since_ns: now_ns(), ..*self };
         }
     }
 }

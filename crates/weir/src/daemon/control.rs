@@ -1,21 +1,32 @@
 //! The control socket: a Unix socket that only its owner may open, one line of JSON in, one out.
 //!
 //! One thread serves it, one connection at a time; a request is at most 4 KiB, and who is slow is
-//! cut off after two seconds. The daemon's main loop answers; this file only carries.
+//! cut off after two seconds. The daemon's main loop answers; this file only carries. A request
+//! that wants packets passes the file for them along (SCM_RIGHTS), and has a thread that waits for
+//! its answer: nobody else has to.
 
 use std::fs;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
+};
 
 use crate::api::dto::{Request, Response};
 
 /// Bytes of a request, at most.
-pub const REQUEST_BYTES_MAX: u64 = 4096;
+pub const REQUEST_BYTES_MAX: usize = 4096;
 
 /// Bytes of a response that a client reads, at most.
 pub const RESPONSE_BYTES_MAX: u64 = 64 << 20;
@@ -23,8 +34,17 @@ pub const RESPONSE_BYTES_MAX: u64 = 64 << 20;
 /// How long either side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long the main loop may take for an answer; it asks every worker.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the main loop may take for an answer: it asks every worker, or reads a configuration of
+/// thousands of peers and keys.
+const fn patience(request: &Request) -> Duration {
+    match request {
+        Request::Reload(_) | Request::Rollback => Duration::from_secs(120),
+        _ => Duration::from_secs(5),
+    }
+}
+
+/// Between two looks at whether the other side of a long request is still there.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// A request on its way to the main loop, and the way back.
 #[derive(Debug)]
@@ -33,6 +53,35 @@ pub struct Question {
     pub request: Request,
     /// Where the answer goes.
     pub answer: Sender<Response>,
+    /// The file that was passed along.
+    pub output: Option<Output>,
+}
+
+/// A client's file. Writing fails once the client is gone.
+#[derive(Debug)]
+pub struct Output {
+    file: fs::File,
+    is_abandoned: Arc<AtomicBool>,
+}
+
+impl Output {
+    /// `file`, until `is_abandoned`.
+    pub fn new(file: fs::File, is_abandoned: Arc<AtomicBool>) -> Self {
+        Self { file, is_abandoned }
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.is_abandoned.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
 }
 
 /// The socket; removed from the file system when dropped.
@@ -86,40 +135,145 @@ impl Drop for ControlSocket {
 fn serve(mut stream: UnixStream, ask: &impl Fn(Question) -> bool) -> io::Result<bool> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let mut line = String::new();
-    BufReader::new((&stream).take(REQUEST_BYTES_MAX)).read_line(&mut line)?;
-    let response = match serde_json::from_str::<Request>(&line) {
-        Ok(request) => {
-            let (answer, answers) = channel();
-            if !ask(Question { request, answer }) {
-                return Ok(false);
-            }
-            answers
-                .recv_timeout(ANSWER_TIMEOUT)
-                .unwrap_or_else(|_| Response::Error("the gateway is busy; ask again".into()))
+    let (line, passed) = read_request(&stream)?;
+    let request = match serde_json::from_slice::<Request>(&line) {
+        Ok(request) => request,
+        Err(error) => {
+            let response = Response::Error(format!("no request of this gateway: {error}"));
+            respond(&mut stream, &response)?;
+            return Ok(true);
         }
-        Err(error) => Response::Error(format!("no request of this gateway: {error}")),
     };
-    let mut line = serde_json::to_vec(&response)?;
-    line.push(b'\n');
-    stream.write_all(&line)?;
+    let takes_long = matches!(request, Request::EvidenceCut(_));
+    let patience = patience(&request);
+    let is_abandoned = Arc::new(AtomicBool::new(false));
+    let output = passed.map(|fd| Output::new(fd.into(), is_abandoned.clone()));
+    let (answer, answers) = channel();
+    if !ask(Question { request, answer, output }) {
+        return Ok(false);
+    }
+    if takes_long {
+        let wait = move || wait_for_answer(stream, &answers, &is_abandoned);
+        std::thread::Builder::new().name("control wait".into()).spawn(wait)?;
+    } else {
+        let busy = |_| Response::Error("the gateway is busy; ask again".into());
+        respond(&mut stream, &answers.recv_timeout(patience).unwrap_or_else(busy))?;
+    }
     Ok(true)
+}
+
+/// A line, or as much as there is of one, and a descriptor that came with it.
+fn read_request(stream: &UnixStream) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
+    let (mut line, mut passed) = (Vec::new(), None);
+    while line.last() != Some(&b'\n') && line.len() < REQUEST_BYTES_MAX {
+        let mut chunk = [0; REQUEST_BYTES_MAX];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let room = REQUEST_BYTES_MAX - line.len();
+        let got = rustix::net::recvmsg(
+            stream,
+            &mut [IoSliceMut::new(&mut chunk[..room])],
+            &mut control,
+            RecvFlags::CMSG_CLOEXEC,
+        )?;
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                passed = descriptors.last().or(passed);
+            }
+        }
+        if got.bytes == 0 {
+            break;
+        }
+        line.extend_from_slice(&chunk[..got.bytes]);
+    }
+    Ok((line, passed))
+}
+
+/// Passes the answer on when it comes; until then, looks whether anyone still wants it.
+fn wait_for_answer(
+    mut stream: UnixStream,
+    answers: &Receiver<Response>,
+    is_abandoned: &AtomicBool,
+) {
+    loop {
+        match answers.recv_timeout(LOOK) {
+            Ok(response) => {
+                let _ = respond(&mut stream, &response);
+                return;
+            }
+            Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        if rustix::net::recv(&stream, &mut [0; 1], flags).is_ok_and(|(_, count)| count == 0) {
+            is_abandoned.store(true, Ordering::Relaxed);
+            return;
+        }
+    }
+}
+
+fn respond(stream: &mut UnixStream, response: &Response) -> io::Result<()> {
+    let mut line = serde_json::to_vec(response)?;
+    line.push(b'\n');
+    stream.write_all(&line)
 }
 
 /// Asks the gateway behind `path`.
 ///
 /// # Errors
 /// Nothing listens there, or what answers is no gateway.
-pub fn ask(path: &Path, request: Request) -> io::Result<Response> {
+pub fn ask(path: &Path, request: &Request) -> io::Result<Response> {
     let mut stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(ANSWER_TIMEOUT + PATIENCE))?;
+    stream.set_read_timeout(Some(patience(request) + PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let mut line = serde_json::to_vec(&request)?;
+    let mut line = serde_json::to_vec(request)?;
     line.push(b'\n');
     stream.write_all(&line)?;
     let mut answer = String::new();
     BufReader::new(stream.take(RESPONSE_BYTES_MAX)).read_line(&mut answer)?;
     Ok(serde_json::from_str(&answer)?)
+}
+
+/// Asks the gateway behind `path` for something that it writes to `output`, which may take long.
+/// `go_on` is called ten times a second until the answer comes; when it says no, the gateway is
+/// left, and stops.
+///
+/// # Errors
+/// Nothing listens there, what answers is no gateway, it went away, or `go_on` said no
+/// (`Interrupted`).
+pub fn ask_for_output(
+    path: &Path,
+    request: &Request,
+    output: BorrowedFd<'_>,
+    go_on: &mut dyn FnMut() -> bool,
+) -> io::Result<Response> {
+    let mut stream = UnixStream::connect(path)?;
+    stream.set_read_timeout(Some(LOOK))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut line = serde_json::to_vec(request)?;
+    line.push(b'\n');
+    let passed = [output];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&passed));
+    let sent =
+        rustix::net::sendmsg(&stream, &[IoSlice::new(&line)], &mut control, SendFlags::NOSIGNAL)?;
+    stream.write_all(&line[sent..])?;
+    let mut answer = Vec::new();
+    let mut chunk = [0; 4096];
+    while answer.last() != Some(&b'\n') {
+        match stream.read(&mut chunk) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => answer.extend_from_slice(&chunk[..count]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        if !go_on() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+    }
+    Ok(serde_json::from_slice(&answer)?)
 }
 
 #[cfg(test)]
@@ -145,7 +299,7 @@ mod tests {
     #[test]
     fn a_request_is_answered_and_the_socket_is_the_owners_alone() {
         let (directory, path, socket) = answering();
-        assert!(matches!(ask(&path, Request::Status), Ok(Response::Status(_))));
+        assert!(matches!(ask(&path, &Request::Status), Ok(Response::Status(_))));
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         end(&directory);
         drop(socket);
@@ -162,7 +316,7 @@ mod tests {
             let _ = stream.read_to_string(&mut answer);
             assert!(answer.is_empty() || answer.contains("error"), "{answer}");
         }
-        assert!(matches!(ask(&path, Request::Status), Ok(Response::Status(_))));
+        assert!(matches!(ask(&path, &Request::Status), Ok(Response::Status(_))));
         end(&directory);
     }
 }

@@ -1,26 +1,32 @@
-//! Cutting a capture out of the evidence rings.
+//! Cutting a capture out of evidence: what the rings of a running gateway hold and what is on disk.
 //!
 //! The workers share what their rings hold; a thread of its own looks through it and writes a
-//! pcapng beside the control socket, where whoever asked takes it from. Neither the workers nor
-//! the main loop wait for it.
+//! pcapng to the file that whoever asked has passed. Neither the workers nor the main loop wait
+//! for it.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use weir_engine::verdict::Verdict;
 use weir_port::capture::{Direction, PacketNote};
 use weir_port::{CaptureFormat, CaptureWriter, FrameFilter};
-use weir_store::evidence::{Evidence, EvidenceCounters, Place, Snapshot};
+use weir_store::evidence::{
+    DiskCounters, Evidence, EvidenceCounters, EvidenceFile, Extent, Label, Place, Snapshot, packets,
+};
 use weir_wire::bth::{Opcode, PartitionKey, Qpn};
 use weir_wire::frame::{Frame, Link, Meta, Time};
 
-use crate::api::dto::{CutReport, CutRequest, EvidenceSnapshot};
+use crate::api::dto::{CutReport, CutRequest, EvidenceDiskSnapshot, EvidenceSnapshot};
 use crate::capture::Selection;
+use crate::config::settings::Pair;
 
 const NS_PER_MS: u64 = 1_000_000;
+
+/// Cuts that are written at the same time, at most: each may hold a ring's size in memory.
+const CUTS_MAX: usize = 4;
 
 /// What one pair holds.
 pub struct Holding {
@@ -28,94 +34,189 @@ pub struct Holding {
     pub host: String,
     /// Interface towards the fabric.
     pub wire: String,
-    /// Its packets.
-    pub packets: Snapshot,
+    /// Its file, where evidence is kept on disk.
+    pub disk: Option<PathBuf>,
+    /// Its packets in memory.
+    pub memory: Snapshot,
 }
 
-/// What `weir status` shows of a ring.
-pub fn show(counters: &EvidenceCounters, now: Time) -> EvidenceSnapshot {
+/// Whose packets a pair's file holds.
+pub fn label(gateway: &str, pair: &Pair) -> Label {
+    let (pair, host, wire) = (pair.name.clone(), pair.host.clone(), pair.wire.clone());
+    Label { gateway: gateway.to_owned(), pair, host, wire }
+}
+
+/// What `weir status` shows of a ring and the disk behind it.
+pub fn show(ring: &EvidenceCounters, disk: Option<DiskCounters>, now: Time) -> EvidenceSnapshot {
+    let age = |oldest: Option<Time>| oldest.map(|time| now.since_ns(time) as f64 / 1e9);
     EvidenceSnapshot {
-        packets: counters.packets,
-        bytes: counters.bytes,
-        capacity_bytes: counters.capacity_bytes,
-        recorded: counters.recorded,
-        cut: counters.cut,
-        overwritten: counters.overwritten,
-        oldest_seconds: counters.oldest.map(|time| now.since_ns(time) as f64 / 1e9),
+        packets: ring.packets,
+        bytes: ring.bytes,
+        capacity_bytes: ring.capacity_bytes,
+        recorded: ring.recorded,
+        cut: ring.cut,
+        overwritten: ring.overwritten,
+        oldest_seconds: age(ring.oldest),
+        disk: disk.map(|disk| EvidenceDiskSnapshot {
+            path: disk.path,
+            packets: disk.packets,
+            bytes: disk.bytes,
+            capacity_bytes: disk.capacity_bytes,
+            written: disk.written,
+            lost: disk.lost,
+            oldest_seconds: age(disk.oldest),
+            failure: disk.failure,
+        }),
     }
 }
 
-/// Removes what earlier cuts left in `directory` because nobody took it.
-pub fn clean(directory: &Path, gateway: &str) {
-    let Ok(entries) = fs::read_dir(directory) else { return };
-    let mark = format!("{gateway}.evidence-");
-    for entry in entries.flatten() {
-        if entry.file_name().to_string_lossy().starts_with(&mark) {
-            let _ = fs::remove_file(entry.path());
+/// Who may cut at the same time.
+#[derive(Debug, Default)]
+pub struct CutTurns(Arc<AtomicUsize>);
+
+/// Given back when dropped.
+#[derive(Debug)]
+pub struct CutTurn(Arc<AtomicUsize>);
+
+impl CutTurns {
+    /// A turn for one cut.
+    ///
+    /// # Errors
+    /// Too many are at it.
+    pub fn take(&self) -> Result<CutTurn> {
+        let turn = CutTurn(Arc::clone(&self.0));
+        if turn.0.fetch_add(1, Ordering::AcqRel) >= CUTS_MAX {
+            bail!("{CUTS_MAX} cuts are being written already; wait for one of them");
         }
+        Ok(turn)
     }
 }
 
-/// Writes what `request` wants of `holdings` to a new file at `path`, which only its owner may
-/// read.
+impl Drop for CutTurn {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Writes what `request` wants of `holdings` to `output`, of each pair the oldest first; the last
+/// seconds are those before `now`. A reader who closes a pipe early ends it, without an error.
 ///
 /// # Errors
-/// A wrong expression, or the file cannot be written; then there is none.
+/// A wrong expression, or the output cannot be written.
 pub fn cut(
-    path: PathBuf,
+    output: impl Write,
     holdings: &[Holding],
     request: &CutRequest,
     now: Time,
 ) -> Result<CutReport> {
     let wanted = Wanted::new(request, now)?;
-    let mut options = OpenOptions::new();
-    let file = options.write(true).create_new(true).mode(0o600).open(&path);
-    let file = file.with_context(|| format!("{}: cannot write there", path.display()))?;
-    match write(file, holdings, &wanted) {
-        Ok((packets, bytes)) => Ok(CutReport { path, packets, bytes }),
-        Err(error) => {
-            let _ = fs::remove_file(&path);
-            Err(error).with_context(|| format!("{}: cannot write it whole", path.display()))
-        }
+    let names = holdings.iter().flat_map(|it| [&it.host, &it.wire]);
+    let interfaces: Vec<_> = names.map(|name| (name.as_str(), Link::Ethernet)).collect();
+    let sink = BufWriter::with_capacity(1 << 18, Counting { sink: output, bytes: 0 });
+    let writer = CaptureWriter::new(sink, CaptureFormat::PcapNg, &interfaces);
+    let mut cutter = Cutter {
+        writer: writer.context("cannot write there")?,
+        wanted,
+        scratch: Vec::new(),
+        report: CutReport::default(),
+    };
+    let taken = holdings
+        .iter()
+        .enumerate()
+        .try_for_each(|(index, holding)| cutter.take(2 * index as u32, holding))
+        .and_then(|()| cutter.writer.flush());
+    match taken {
+        // Whoever reads it has had enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        taken => taken.context("cannot write it whole")?,
+    }
+    cutter.report.bytes = cutter.writer.sink().get_ref().bytes;
+    Ok(cutter.report)
+}
+
+struct Counting<W> {
+    sink: W,
+    bytes: u64,
+}
+
+impl<W: Write> Write for Counting<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = self.sink.write(bytes)?;
+        self.bytes += count as u64;
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.sink.flush()
     }
 }
 
-fn write(file: File, holdings: &[Holding], wanted: &Wanted) -> io::Result<(u64, u64)> {
-    let names = holdings.iter().flat_map(|it| [&it.host, &it.wire]);
-    let interfaces: Vec<_> = names.map(|name| (name.as_str(), Link::Ethernet)).collect();
-    let sink = BufWriter::with_capacity(1 << 18, file);
-    let mut writer = CaptureWriter::new(sink, CaptureFormat::PcapNg, &interfaces)?;
-    let mut packets = 0;
-    let mut scratch = Vec::new();
-    for (index, holding) in holdings.iter().enumerate() {
-        for evidence in holding.packets.packets() {
-            if !wanted.takes(&evidence, &mut scratch) {
+struct Cutter<W: Write> {
+    writer: CaptureWriter<W>,
+    wanted: Wanted,
+    scratch: Vec<u8>,
+    report: CutReport,
+}
+
+impl<W: Write> Cutter<W> {
+    /// What is on disk and not in memory, then what is in memory.
+    fn take(&mut self, interface: u32, holding: &Holding) -> io::Result<()> {
+        if let Some(path) = &holding.disk {
+            match EvidenceFile::open(path) {
+                Ok(file) => self.take_disk(interface, &file, &holding.memory)?,
+                // The memory is worth having.
+                Err(_) => self.report.unreadable += 1,
+            }
+        }
+        holding.memory.packets().try_for_each(|evidence| self.packet(interface, &evidence))
+    }
+
+    fn take_disk(
+        &mut self,
+        interface: u32,
+        file: &EvidenceFile,
+        memory: &Snapshot,
+    ) -> io::Result<()> {
+        let mut records = Vec::new();
+        for slot in file.slots() {
+            if memory.covers(slot.segment) || !self.wanted.may_be_in(&slot.extent) {
                 continue;
             }
-            let (side, direction) = match evidence.place {
-                Place::FromHost => (0, Direction::Inbound),
-                Place::ToHost => (0, Direction::Outbound),
-                Place::FromWire => (1, Direction::Inbound),
-            };
-            let comment = comment(evidence.verdict);
-            let note = PacketNote { direction: Some(direction), comment: Some(&comment) };
-            let meta = Meta {
-                time: evidence.time,
-                original_len: evidence.original_len,
-                ..Meta::default()
-            };
-            writer.write(2 * index as u32 + side, &meta, &[evidence.bytes], note)?;
-            packets += 1;
+            if !matches!(file.read(slot, &mut records), Ok(true)) {
+                self.report.unreadable += 1;
+                continue;
+            }
+            let knows_verdicts = EvidenceFile::knows_verdicts(slot);
+            for mut evidence in packets(&records) {
+                evidence.verdict = evidence.verdict.filter(|_| knows_verdicts);
+                self.packet(interface, &evidence)?;
+            }
         }
+        Ok(())
     }
-    let file = writer.finish()?.into_inner().map_err(io::IntoInnerError::into_error)?;
-    Ok((packets, file.metadata()?.len()))
+
+    fn packet(&mut self, interface: u32, evidence: &Evidence<'_>) -> io::Result<()> {
+        if !self.wanted.takes(evidence, &mut self.scratch) {
+            return Ok(());
+        }
+        let (side, direction) = match evidence.place {
+            Place::FromHost => (0, Direction::Inbound),
+            Place::ToHost => (0, Direction::Outbound),
+            Place::FromWire => (1, Direction::Inbound),
+        };
+        let comment = comment(evidence.verdict);
+        let note = PacketNote { direction: Some(direction), comment: Some(&comment) };
+        let original_len = evidence.original_len;
+        let meta = Meta { time: evidence.time, original_len, ..Meta::default() };
+        self.report.packets += 1;
+        self.writer.write(interface + side, &meta, &[evidence.bytes], note)
+    }
 }
 
 /// What becomes the packet's comment.
 fn comment(verdict: Option<Verdict>) -> String {
     match verdict {
-        None => "no verdict yet".to_owned(),
+        None => "verdict unknown".to_owned(),
         Some(Verdict::Forward) => "forwarded".to_owned(),
         Some(Verdict::Sealed) => "sealed".to_owned(),
         Some(Verdict::Opened) => "opened".to_owned(),
@@ -123,13 +224,15 @@ fn comment(verdict: Option<Verdict>) -> String {
         Some(Verdict::Punt) => "punted".to_owned(),
         Some(Verdict::Consumed) => "consumed".to_owned(),
         Some(Verdict::Unsealed) => "unsealed".to_owned(),
+        Some(Verdict::Tagged) => "tagged".to_owned(),
         Some(Verdict::Drop(reason)) => format!("dropped: {}", reason.name()),
     }
 }
 
 /// What is looked for.
 struct Wanted {
-    since: Option<Time>,
+    from: Time,
+    until: Time,
     dropped: bool,
     filter: Option<FrameFilter>,
     selection: Selection,
@@ -138,9 +241,11 @@ struct Wanted {
 impl Wanted {
     fn new(request: &CutRequest, now: Time) -> Result<Self> {
         let expression = request.expression.as_deref();
+        let from = Time(request.from_ns.unwrap_or(0));
         let since = |ms: u64| Time(now.0.saturating_sub(ms.saturating_mul(NS_PER_MS)));
         Ok(Self {
-            since: request.last_ms.map(since),
+            from: request.last_ms.map(since).unwrap_or_default().max(from),
+            until: Time(request.until_ns.unwrap_or(u64::MAX)),
             dropped: request.dropped,
             filter: expression.map(FrameFilter::compile).transpose()?,
             selection: Selection {
@@ -154,8 +259,14 @@ impl Wanted {
         })
     }
 
+    /// Whether a piece may hold something wanted.
+    fn may_be_in(&self, extent: &Extent) -> bool {
+        extent.last >= self.from && extent.first <= self.until
+    }
+
     fn takes(&self, evidence: &Evidence<'_>, scratch: &mut Vec<u8>) -> bool {
-        if self.since.is_some_and(|since| evidence.time < since)
+        if evidence.time < self.from
+            || evidence.time > self.until
             || self.dropped && !matches!(evidence.verdict, Some(Verdict::Drop(_)))
             || self
                 .filter

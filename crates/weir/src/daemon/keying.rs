@@ -21,10 +21,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use weir_engine::esp::open::OpeningSa;
+use weir_engine::esp::sa::SaParameters;
 use weir_engine::esp::seal::SealingSa;
 use weir_engine::pipeline::{Agreed, Engine};
 use weir_engine::tunnel::key::{Identity, PublicKey};
 use weir_engine::tunnel::path::Path;
+use weir_engine::tunnel::path_mtu::{PathMtuState, PathMtuStatus, ProbeMessage};
 use weir_engine::tunnel::reach::Reach;
 use weir_engine::tunnel::rekey::Limits;
 use weir_engine::tunnel::state::{Effect, Install, KeyingCounters, Now, Report, Tunnel};
@@ -63,6 +65,7 @@ enum Notice {
     Report(PublicKey, Report),
     Configure(Peers),
     Status(Sender<KeyingStatus>),
+    Keys(Sender<Vec<AgreedKeys>>),
     Stop,
 }
 
@@ -83,6 +86,8 @@ enum Order {
     Forget(PublicKey, u32),
     Close(PublicKey),
     Keepalive(PublicKey),
+    Probe(PublicKey, ProbeMessage),
+    PathMtu(PublicKey, u16),
     Hold(PublicKey, bool),
 }
 
@@ -97,6 +102,18 @@ pub struct KeyingStatus {
     pub is_loaded: bool,
     /// Datagrams lost because a queue was full.
     pub overflowed: u64,
+}
+
+/// The associations of one agreement. Kept only as long as the engine may use them, which has the
+/// same keys expanded; wiped then.
+#[derive(Clone, Debug)]
+pub struct AgreedKeys {
+    /// The peer's name.
+    pub peer: String,
+    /// To the peer.
+    pub seal: SaParameters,
+    /// From the peer.
+    pub open: SaParameters,
 }
 
 /// The running thread, for the supervisor.
@@ -135,6 +152,8 @@ impl Keying {
             tunnel: Tunnel::new(identity, Limits::default(), Box::new(entropy)),
             names: HashMap::new(),
             states: HashMap::new(),
+            widths: HashMap::new(),
+            agreed: HashMap::new(),
             reaches: HashMap::new(),
             orders: sender,
             backlog: VecDeque::new(),
@@ -158,6 +177,13 @@ impl Keying {
     /// Takes these peers instead of the present ones.
     pub fn configure(&self, peers: Peers) {
         let _ = self.notices.send(Notice::Configure(peers));
+    }
+
+    /// The keys in use; `None` when the thread does not answer.
+    pub fn keys(&self) -> Option<Vec<AgreedKeys>> {
+        let (answer, answers) = channel();
+        self.notices.send(Notice::Keys(answer)).ok()?;
+        answers.recv_timeout(ANSWER_TIMEOUT).ok()
     }
 
     /// How the peers are; `None` when the thread does not answer.
@@ -194,6 +220,8 @@ impl KeyingEnd {
                 Order::Forget(peer, spi) => engine.forget(&peer, spi),
                 Order::Close(peer) => engine.close(&peer),
                 Order::Keepalive(peer) => engine.keepalive(&peer),
+                Order::Probe(peer, message) => engine.send_probe(&peer, message),
+                Order::PathMtu(peer, bytes) => engine.set_path_mtu(&peer, bytes),
                 Order::Hold(peer, is_held) => engine.hold_in_clear(&peer, is_held),
             }
         }
@@ -247,6 +275,9 @@ struct Thread {
     names: HashMap<PublicKey, String>,
     /// As they were logged last.
     states: HashMap<PublicKey, PeerState>,
+    widths: HashMap<PublicKey, PathMtuStatus>,
+    /// By peer and SPI of the opening association.
+    agreed: HashMap<(PublicKey, u32), [SaParameters; 2]>,
     reaches: HashMap<PublicKey, Reach>,
     orders: SyncSender<Order>,
     backlog: VecDeque<Order>,
@@ -306,11 +337,20 @@ impl Thread {
                 let peers = peers.into_iter().map(|(_, settings)| settings).collect();
                 tunnel.configure(now, limits, peers, effects);
             }
+            Notice::Keys(answer) => drop(answer.send(self.agreed_keys())),
             Notice::Status(answer) => drop(answer.send(self.status(now))),
             Notice::Stop => return false,
         }
         self.carry_out();
         true
+    }
+
+    fn agreed_keys(&self) -> Vec<AgreedKeys> {
+        let named = |((key, _), [seal, open]): (&(PublicKey, u32), &[SaParameters; 2])| {
+            let peer = self.names.get(key)?.clone();
+            Some(AgreedKeys { peer, seal: seal.clone(), open: open.clone() })
+        };
+        self.agreed.iter().filter_map(named).collect()
     }
 
     fn status(&self, now: Now) -> KeyingStatus {
@@ -327,21 +367,35 @@ impl Thread {
         for effect in self.effects.drain(..) {
             let may_be_lost = self.backlog.len() >= BACKLOG_MAX;
             let order = match effect {
-                Effect::Send { .. } | Effect::Keepalive { .. } if may_be_lost => {
+                Effect::Send { .. } | Effect::Keepalive { .. } | Effect::Probe { .. }
+                    if may_be_lost =>
+                {
                     self.overflowed.fetch_add(1, Ordering::Relaxed);
                     continue;
                 }
                 Effect::Send { path, datagram } => Order::Send(path, datagram),
-                Effect::Install(install) => match build(*install) {
-                    Ok(agreed) => Order::Install(Box::new(agreed)),
+                Effect::Install(install) => match build(&install) {
+                    Ok(agreed) => {
+                        let Install { peer, seal, open, .. } = *install;
+                        self.agreed.insert((peer, open.spi.value()), [seal, open]);
+                        Order::Install(Box::new(agreed))
+                    }
                     Err(error) => {
                         tracing::error!(%error, "agreed keys cannot be used");
                         continue;
                     }
                 },
-                Effect::Forget { peer, open_spi } => Order::Forget(peer, open_spi),
-                Effect::Close { peer } => Order::Close(peer),
+                Effect::Forget { peer, open_spi } => {
+                    self.agreed.remove(&(peer, open_spi));
+                    Order::Forget(peer, open_spi)
+                }
+                Effect::Close { peer } => {
+                    self.agreed.retain(|(whose, _), _| *whose != peer);
+                    Order::Close(peer)
+                }
                 Effect::Keepalive { peer } => Order::Keepalive(peer),
+                Effect::Probe { peer, message } => Order::Probe(peer, message),
+                Effect::PathMtu { peer, bytes } => Order::PathMtu(peer, bytes),
             };
             self.backlog.push_back(order);
         }
@@ -361,6 +415,8 @@ impl Thread {
                 self.backlog.push_back(Order::Hold(status.public_key, is_held));
             }
             let Some(name) = self.names.get(&status.public_key) else { continue };
+            let before = self.widths.insert(status.public_key, status.path_mtu);
+            log_width(name, status.path_mtu, before.unwrap_or_default());
             let before = self.states.insert(status.public_key, status.state);
             if before == Some(status.state) {
                 continue;
@@ -379,9 +435,25 @@ impl Thread {
     }
 }
 
+/// Says what the path to a peer was found to carry, and when it carries less than before.
+fn log_width(peer: &str, now: PathMtuStatus, before: PathMtuStatus) {
+    if now == before {
+        return;
+    }
+    let bytes = now.in_force_bytes;
+    if now.black_holes > before.black_holes {
+        tracing::warn!(peer, bytes, "its path swallows packets that it carried; searching anew");
+    } else if now.state == PathMtuState::Found {
+        tracing::info!(peer, bytes, "path MTU");
+    } else if now.state == PathMtuState::Unanswered {
+        tracing::warn!(peer, bytes, "answers no probe of its path's MTU; the wire port's holds");
+    }
+}
+
 /// Expands the keys, which costs more than a worker should wait for.
-fn build(install: Install) -> Result<Agreed, weir_engine::esp::sa::SaError> {
-    let Install { peer, role, path, seal, open } = install;
-    let (sealing, opening) = (SealingSa::new(&seal, None)?, OpeningSa::new(&open, None)?);
-    Ok(Agreed { peer, role, path, sealing, opening })
+fn build(install: &Install) -> Result<Agreed, weir_engine::esp::sa::SaError> {
+    let Install { peer, role, path, seal, open, tags } = install;
+    let (sealing, opening) = (SealingSa::new(seal, None)?, OpeningSa::new(open, None)?);
+    let (peer, role, path, tags) = (*peer, *role, path.clone(), tags.clone());
+    Ok(Agreed { peer, role, path, sealing, opening, tags })
 }

@@ -8,6 +8,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
+use crate::config::Settings;
+
 /// Locks that the process holds.
 #[derive(Debug)]
 pub struct Locks {
@@ -53,6 +55,38 @@ fn take_one(run_dir: &Path, name: &str) -> Result<File> {
     file.seek(SeekFrom::Start(0))?;
     writeln!(file, "{}", std::process::id())?;
     Ok(file)
+}
+
+/// Nobody else runs a gateway of this name, or on these ports, while it is held.
+///
+/// # Errors
+/// Somebody does, or the directory cannot be written.
+pub fn all_locks(settings: &Settings) -> Result<[Locks; 2]> {
+    Ok([name_lock(settings)?, port_locks(settings)?])
+}
+
+/// One gateway a name.
+///
+/// # Errors
+/// As [`Locks::take`].
+pub fn name_lock(settings: &Settings) -> Result<Locks> {
+    let run_dir = &settings.gateway.run_dir;
+    std::fs::create_dir_all(run_dir)
+        .with_context(|| format!("cannot make {}; are you root?", run_dir.display()))?;
+    Locks::take(run_dir, std::slice::from_ref(&settings.gateway.name))
+}
+
+/// One gateway an interface; an interface's name is its own in each network namespace.
+///
+/// # Errors
+/// As [`Locks::take`].
+pub fn port_locks(settings: &Settings) -> Result<Locks> {
+    let namespace = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();
+    let namespace: String =
+        namespace.to_string_lossy().chars().filter(char::is_ascii_digit).collect();
+    let interfaces = settings.pairs.iter().flat_map(|pair| [&pair.host, &pair.wire]);
+    let names: Vec<String> = interfaces.map(|name| format!("port-{name}-{namespace}")).collect();
+    Locks::take(&settings.gateway.run_dir, &names)
 }
 
 #[cfg(test)]

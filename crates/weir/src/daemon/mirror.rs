@@ -1,20 +1,33 @@
 //! Copies of chosen packets, in clear, to an analyser: out of a port as they are, or in VXLAN or
 //! ERSPAN to a remote one.
 //!
-//! Nothing is copied in memory: the kernel gathers outer header and frame. A copy that the port
-//! does not take at once is dropped and counted: it never holds up the packet itself.
+//! Nothing is copied in memory: the kernel gathers outer header and frame. A super-packet goes to a
+//! port whole. No outer packet can hold it, so that encapsulated it is cut into the segments that
+//! its sender would have sent; in VXLAN, whose outer packets are UDP of one length, these are given
+//! to the kernel together (UDP segmentation offload, Linux 6.2). A copy that the port does not take
+//! at once is dropped and counted: it never holds up the packet itself.
+//!
+//! ```text
+//! super-packet  | headers | payload 0 | payload 1 | ...
+//! a bundle      | outer UDP | VXLAN | headers 0 | payload 0 | VXLAN | headers 1 | payload 1 | ...
+//!                           |<------- segment_len --------->|
+//! ```
 
 mod tunnel;
 
 use std::io::IoSlice;
+use std::ops::Range;
 
 use anyhow::{Context, Result};
 use arrayvec::ArrayVec;
+use weir_engine::offload::segment::{Cut, HEADERS_LEN_MAX};
 use weir_port::{
     BATCH, FrameFilter, Interface, KernelFilter, Outgoing, PacketOptions, PacketPort, Port,
+    PortCounters, Transmitted,
 };
 use weir_wire::bth::Qpn;
 use weir_wire::frame::{Frame, Offload};
+use weir_wire::parse::parse_frame;
 
 use crate::capture::Selection;
 pub use crate::config::settings::Mirror as Settings;
@@ -28,14 +41,36 @@ const ETHERNET_LEN: usize = 14;
 /// What became of copies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MirrorCounters {
-    /// Packets that were chosen.
+    /// Packets that were chosen; of an encapsulated super-packet its segments.
     pub chosen: u64,
     /// Copies that the port took.
     pub mirrored: u64,
-    /// Of those, cut: by the snap length, or a super-packet that fits no outer packet.
+    /// Of those, cut short: by the snap length, or because they fit no outer packet.
     pub truncated: u64,
-    /// Copies that the port did not take: its queue was full, it is down or gone.
+    /// Copies that the port did not take.
     pub dropped: u64,
+    /// Of those: its queue was full.
+    pub queue_full: u64,
+    /// Of those: larger than it takes.
+    pub too_large: u64,
+    /// Of those: it is down or gone.
+    pub port_down: u64,
+}
+
+/// Copies on their way to the port.
+#[derive(Default)]
+struct Copies<'f> {
+    /// What goes before each body.
+    headers: ArrayVec<Header, BATCH>,
+    bodies: ArrayVec<Body<'f>, BATCH>,
+}
+
+type Header = ArrayVec<u8, { OUTER_LEN_MAX + HEADERS_LEN_MAX }>;
+
+struct Body<'f> {
+    bytes: &'f [u8],
+    offload: Offload,
+    is_cut: bool,
 }
 
 /// One mirror at work.
@@ -49,6 +84,8 @@ pub struct Mirror {
     index: i32,
     mtu: usize,
     ticks_to_retry: u32,
+    /// Bundles are sent; until the kernel refuses one whose segments it takes.
+    bundles: bool,
     /// Nothing of the last batch got out: is the device still there?
     suspect: bool,
     /// It was said that copies do not get out.
@@ -74,6 +111,7 @@ impl Mirror {
             index,
             mtu,
             ticks_to_retry: 0,
+            bundles: true,
             suspect: false,
             complained: false,
             counters: MirrorCounters::default(),
@@ -131,6 +169,7 @@ impl Mirror {
         if let Ok(Opened { port, index, mtu, mac }) = open_port(&self.settings.port) {
             self.tunnel = self.settings.tunnel.map(|it| Tunnel::new(it, mac));
             (self.port, self.index, self.mtu) = (Some(port), index, mtu);
+            self.bundles = true;
         }
     }
 
@@ -141,53 +180,172 @@ impl Mirror {
     }
 
     fn send(&mut self, frames: &[&Frame<'_>]) {
-        self.counters.chosen += frames.len() as u64;
-        let Some(port) = &mut self.port else {
-            self.counters.dropped += frames.len() as u64;
-            return;
-        };
-        let snap = self.settings.snap_bytes.map_or(usize::MAX, |bytes| bytes as usize);
-        let mut headers = ArrayVec::<ArrayVec<u8, OUTER_LEN_MAX>, BATCH>::new();
-        let mut copies = ArrayVec::<(&[u8], Offload), BATCH>::new();
-        let mut truncated = 0;
+        let mut copies = Copies::default();
         for frame in frames {
-            let room = match &self.tunnel {
-                // The device cuts a super-packet.
-                None => usize::MAX,
-                Some(tunnel) => self.mtu + ETHERNET_LEN - tunnel.header_len(),
-            };
-            let bytes = &frame.bytes()[..frame.len().min(snap).min(room)];
-            let is_cut = bytes.len() < frame.len();
-            truncated += u64::from(is_cut);
-            let offload = if is_cut { Offload::default() } else { frame.meta.offload };
-            match &mut self.tunnel {
-                None => copies.push((bytes, offload)),
-                Some(tunnel) => {
-                    let header = tunnel.header(bytes.len(), is_cut, frame.meta.time);
-                    let offload = tunnel::behind(header.len(), offload);
-                    headers.push(header);
-                    copies.push((bytes, offload));
-                }
+            let is_large = self.tunnel.is_some() && frame.meta.offload.segmentation.is_some();
+            let plan = if is_large { Cut::new(frame, &parse_frame(frame)) } else { None };
+            // One whose headers contradict its offload goes as one packet, cut short.
+            if let Some(Ok(plan)) = plan {
+                self.transmit(&mut copies);
+                self.send_segments(frame, &plan);
+            } else {
+                self.add_frame(frame, &mut copies);
+            }
+            if copies.bodies.is_full() {
+                self.transmit(&mut copies);
             }
         }
-        let pieces: ArrayVec<[IoSlice<'_>; 2], BATCH> = copies
-            .iter()
-            .enumerate()
-            .map(|(index, (bytes, _))| {
-                let header = headers.get(index).map(ArrayVec::as_slice).unwrap_or_default();
-                [IoSlice::new(header), IoSlice::new(bytes)]
-            })
-            .collect();
-        let first = usize::from(self.tunnel.is_none());
-        let outgoing: ArrayVec<Outgoing<'_>, BATCH> = pieces
-            .iter()
-            .zip(&copies)
-            .map(|(parts, (_, offload))| Outgoing { parts: &parts[first..], offload: *offload })
-            .collect();
-        let done = port.transmit(&outgoing);
-        self.counters.mirrored += done.sent;
-        self.counters.dropped += done.dropped;
-        self.counters.truncated += truncated.min(done.sent);
+        self.transmit(&mut copies);
+    }
+
+    /// Sends a super-packet's segments: in bundles where that can be, else each by itself.
+    fn send_segments(&mut self, frame: &Frame<'_>, plan: &Cut) {
+        let longest = plan.longest().min(self.room());
+        let bundle_size = self.tunnel.as_ref().map_or(1, |it| it.bundle_size(longest));
+        let mut next = 0;
+        while next < plan.count() {
+            let is_bundle = self.bundles && bundle_size > 1 && next + 1 < plan.count();
+            let together = if is_bundle { bundle_size.min(BATCH) } else { BATCH };
+            let segments = next..plan.count().min(next + together);
+            next = segments.end;
+            if is_bundle && self.send_bundle(frame, plan, segments.clone()) {
+                continue;
+            }
+            let mut copies = Copies::default();
+            for index in segments {
+                self.add_segment(frame, plan, index, false, &mut copies);
+            }
+            let sent = self.transmit(&mut copies);
+            // Refused together, taken one by one: a kernel before Linux 6.2.
+            self.bundles &= !(is_bundle && sent > 0);
+        }
+    }
+
+    /// Sends segments as one outer super-packet. `false`: refused, and nothing was counted.
+    fn send_bundle(&mut self, frame: &Frame<'_>, plan: &Cut, segments: Range<usize>) -> bool {
+        let mut copies = Copies::default();
+        for index in segments {
+            self.add_segment(frame, plan, index, true, &mut copies);
+        }
+        let lens =
+            copies.headers.iter().zip(&copies.bodies).map(|it| it.0.len() + it.1.bytes.len());
+        let lens: ArrayVec<usize, BATCH> = lens.collect();
+        let (Some(tunnel), Some(port)) = (&self.tunnel, &mut self.port) else { return false };
+        let (outer, offload) = tunnel.bundle(&lens);
+        let mut parts: ArrayVec<IoSlice<'_>, { 1 + 2 * BATCH }> = ArrayVec::new();
+        parts.push(IoSlice::new(&outer));
+        for (header, body) in copies.headers.iter().zip(&copies.bodies) {
+            parts.push(IoSlice::new(header));
+            parts.push(IoSlice::new(body.bytes));
+        }
+        let before = *port.counts();
+        let done = port.transmit(&[Outgoing { parts: &parts, offload }]);
+        if port.counts().send_refused > before.send_refused {
+            return false;
+        }
+        self.count(&copies.bodies, lens.len() as u64, &before, done);
+        true
+    }
+
+    /// Bytes of a copy, at most.
+    fn room(&self) -> usize {
+        let snap = self.settings.snap_bytes.map_or(usize::MAX, |bytes| bytes as usize);
+        let room = match &self.tunnel {
+            // The device cuts a super-packet.
+            None => usize::MAX,
+            Some(tunnel) => (self.mtu + ETHERNET_LEN).saturating_sub(tunnel.header_len()),
+        };
+        snap.min(room)
+    }
+
+    fn add_frame<'f>(&mut self, frame: &'f Frame<'_>, copies: &mut Copies<'f>) {
+        let bytes = &frame.bytes()[..frame.len().min(self.room())];
+        let is_cut = bytes.len() < frame.len();
+        let mut offload = if is_cut { Offload::default() } else { frame.meta.offload };
+        let mut header = Header::new();
+        if let Some(tunnel) = &mut self.tunnel {
+            let outer = tunnel.header(bytes.len(), is_cut, frame.meta.time);
+            header.extend(outer);
+            offload = tunnel::behind(header.len(), offload);
+        }
+        copies.headers.push(header);
+        copies.bodies.push(Body { bytes, offload, is_cut });
+    }
+
+    /// Adds one segment; of a bundle, with the inner part of the outer headers alone.
+    fn add_segment<'f>(
+        &mut self,
+        frame: &'f Frame<'_>,
+        plan: &Cut,
+        index: usize,
+        is_bundled: bool,
+        copies: &mut Copies<'f>,
+    ) {
+        let payload = frame.bytes().get(plan.payload(index)).unwrap_or_default();
+        let mut inner = [0; HEADERS_LEN_MAX];
+        let inner = &mut inner[..plan.header_len()];
+        plan.write_headers(index, payload, inner);
+        let room = self.room();
+        let inner_len = inner.len().min(room);
+        let bytes = &payload[..payload.len().min(room - inner_len)];
+        let len = inner_len + bytes.len();
+        let is_cut = len < inner.len() + payload.len();
+        let mut header = Header::new();
+        match &mut self.tunnel {
+            Some(tunnel) if is_bundled => header.extend(tunnel.vxlan_header()),
+            Some(tunnel) => header.extend(tunnel.header(len, is_cut, frame.meta.time)),
+            None => {}
+        }
+        header.extend(inner[..inner_len].iter().copied());
+        copies.headers.push(header);
+        copies.bodies.push(Body { bytes, offload: Offload::default(), is_cut });
+    }
+
+    /// Sends copies, each a frame, and takes them out. Returns how many the port took.
+    fn transmit(&mut self, copies: &mut Copies<'_>) -> u64 {
+        let count = copies.bodies.len() as u64;
+        if count == 0 {
+            return 0;
+        }
+        let sent = if let Some(port) = &mut self.port {
+            let headers = copies.headers.iter().map(ArrayVec::as_slice);
+            let pieces: ArrayVec<[IoSlice<'_>; 2], BATCH> = headers
+                .zip(&copies.bodies)
+                .map(|(header, body)| [IoSlice::new(header), IoSlice::new(body.bytes)])
+                .collect();
+            let first = usize::from(self.tunnel.is_none());
+            let outgoing: ArrayVec<Outgoing<'_>, BATCH> = pieces
+                .iter()
+                .zip(&copies.bodies)
+                .map(|(parts, body)| Outgoing { parts: &parts[first..], offload: body.offload })
+                .collect();
+            let before = *port.counts();
+            let done = port.transmit(&outgoing);
+            self.count(&copies.bodies, 1, &before, done);
+            done.sent
+        } else {
+            self.counters.chosen += count;
+            self.counters.dropped += count;
+            self.counters.port_down += count;
+            0
+        };
+        copies.headers.clear();
+        copies.bodies.clear();
+        sent
+    }
+
+    /// Counts copies that went to the port in frames of `each`; `before` is what it had lost then.
+    fn count(&mut self, bodies: &[Body<'_>], each: u64, before: &PortCounters, done: Transmitted) {
+        let Self { counters, port: Some(port), .. } = self else { return };
+        let now = port.counts();
+        let truncated = bodies.iter().filter(|body| body.is_cut).count() as u64;
+        counters.chosen += bodies.len() as u64;
+        counters.mirrored += each * done.sent;
+        counters.truncated += truncated.min(each * done.sent);
+        counters.dropped += each * done.dropped;
+        counters.queue_full += each * (now.send_queue_full - before.send_queue_full);
+        counters.too_large += each * (now.send_too_large - before.send_too_large);
+        counters.port_down += each * (now.send_refused - before.send_refused);
         self.look_after(done.sent > 0, done.dropped > 0);
     }
 

@@ -19,18 +19,22 @@ pub mod lock;
 
 pub mod state;
 
+pub mod history;
+
 pub mod plan;
 
 pub mod prepare;
 
 pub mod worker;
 
+mod keeping;
 pub mod keying;
 
 pub mod relay;
 
 pub mod carry;
 
+pub mod forgeries;
 pub mod leak;
 pub mod rollout;
 
@@ -45,6 +49,9 @@ pub mod evidence;
 
 pub mod show;
 
+pub mod secrets;
+
 pub mod control;
 
 pub mod notify;
+pub mod offload;

@@ -1,6 +1,7 @@
 //! What a worker does: a whole policy with its associations and their kept state.
 
 use anyhow::{Context, Result};
+use weir_engine::esp::icrc_tag::IcrcTag;
 use weir_engine::esp::open::OpeningState;
 use weir_engine::esp::sa::SaParameters;
 use weir_engine::esp::seal::SealingState;
@@ -10,6 +11,7 @@ use weir_wire::parse::MacAddress;
 use super::state::{StateFile, StateStore};
 use crate::config::policy::{WirePort, associations, policy};
 use crate::config::settings::{Keying, Pair};
+use crate::config::tag::tags;
 use crate::config::{Keys, Settings};
 use crate::machine::{Link, Machine};
 
@@ -20,6 +22,8 @@ pub struct PairPlan {
     pub policy: Policy,
     /// Its associations, a pair of them for each peer of the policy, in the same order.
     pub associations: Vec<AssociationPlan>,
+    /// What tags the packets of peers whose key is in a file, by name.
+    pub tags: Vec<(String, IcrcTag)>,
 }
 
 /// A peer's two associations, and where they go on.
@@ -42,11 +46,11 @@ pub struct AssociationPlan {
     pub opening_file: StateFile,
 }
 
-/// The plan of `pair`, numbered `epoch`.
+/// The plan of `pair`, numbered `epoch`; keys that it begins are not on the disk yet.
 ///
 /// # Errors
 /// The wire port is gone, or kept state cannot be used.
-pub fn plan(
+fn plan(
     pair: &Pair,
     keying: Option<&Keying>,
     keys: &Keys,
@@ -72,7 +76,7 @@ pub fn plan(
         })
         .collect::<Result<_>>()?;
     let policy = policy(pair, keying, wire_port(wire), epoch);
-    Ok(PairPlan { policy, associations })
+    Ok(PairPlan { policy, associations, tags: tags(pair, keys)? })
 }
 
 /// The plans of every pair, in the order of the settings.
@@ -86,15 +90,14 @@ pub fn plans(
     store: &mut StateStore,
     epoch: u32,
 ) -> Result<Vec<PairPlan>> {
-    settings
-        .pairs
-        .iter()
-        .map(|pair| {
-            let keying = settings.keying.as_ref();
-            plan(pair, keying, keys, machine, store, epoch)
-                .with_context(|| format!("pair {}", pair.name))
-        })
-        .collect()
+    let keying = settings.keying.as_ref();
+    let plan = |pair: &Pair| {
+        plan(pair, keying, keys, machine, store, epoch)
+            .with_context(|| format!("pair {}", pair.name))
+    };
+    let plans = settings.pairs.iter().map(plan).collect::<Result<_>>()?;
+    store.settle()?;
+    Ok(plans)
 }
 
 fn wire_port(link: &Link) -> WirePort {

@@ -25,6 +25,9 @@ const UDP_BYTES: usize = 8;
 
 /// Bytes of the outer IP packet that carries an inner IP packet of `inner` bytes to `peer`.
 pub fn sealed_bytes(peer: &Peer, inner: usize) -> usize {
+    if peer.mode == Mode::IcrcTag {
+        return inner;
+    }
     let outer = match peer.endpoint {
         Some(IpAddr::V4(_)) => 20,
         _ => 40,
@@ -35,7 +38,7 @@ pub fn sealed_bytes(peer: &Peer, inner: usize) -> usize {
         + match peer.mode {
             Mode::Ethernet => esp_len(ETHERIP_BYTES + INNER_ETHERNET_BYTES + inner),
             Mode::Tunnel => esp_len(inner),
-            Mode::Transport => esp_len(inner.saturating_sub(outer)),
+            Mode::Transport | Mode::IcrcTag => esp_len(inner.saturating_sub(outer)),
         }
 }
 

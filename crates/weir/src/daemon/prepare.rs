@@ -6,6 +6,8 @@
 //!               no: nothing has changed       no: all discard, nothing has changed
 //! ```
 
+use std::collections::{HashMap, HashSet};
+
 use anyhow::{Context, Result, bail};
 use weir_engine::esp::open::{OpeningSa, OpeningState};
 use weir_engine::esp::sa::{Fingerprint, SaParameters, Spi};
@@ -41,6 +43,13 @@ impl From<&SaParameters> for Terms {
 pub struct Running {
     seal: Terms,
     open: Terms,
+}
+
+impl Running {
+    /// Of which keys they are: to the peer, and from it.
+    pub fn fingerprints(&self) -> [Fingerprint; 2] {
+        [self.seal.fingerprint, self.open.fingerprint]
+    }
 }
 
 /// An opening association's file, and the memory to write it from.
@@ -87,16 +96,28 @@ pub struct Prepared {
 /// # Errors
 /// A running association is to change although its key stays, or the disk refuses.
 pub fn prepare(plan: PairPlan, running: &[Running], reserver: &Reserver) -> Result<Prepared> {
-    let PairPlan { policy, associations: plans } = plan;
+    let PairPlan { policy, associations: plans, tags } = plan;
     let mut prepared = Prepared {
         policy,
-        associations: Associations::default(),
+        associations: Associations { tags, ..Associations::default() },
         kept: Vec::new(),
         running: Vec::new(),
     };
+    let by_key = |terms: fn(&Running) -> Terms| -> HashMap<Fingerprint, Terms> {
+        running.iter().map(|it| (terms(it).fingerprint, terms(it))).collect()
+    };
+    let running = (by_key(|it| it.seal), by_key(|it| it.open));
     for plan in plans {
         let peer = plan.peer.clone();
-        add(&mut prepared, plan, running, reserver).with_context(|| format!("peer {peer}"))?;
+        add(&mut prepared, plan, &running).with_context(|| format!("peer {peer}"))?;
+    }
+    let sealing = &mut prepared.associations.sealing;
+    let wanted: Vec<_> = sealing.iter().map(SealingSa::reservation_needed).collect();
+    reserver.wait(wanted.iter().flatten().copied().collect())?;
+    for (association, wanted) in sealing.iter_mut().zip(&wanted) {
+        if let Some(granted) = wanted {
+            association.extend_reservation(granted);
+        }
     }
     Ok(prepared)
 }
@@ -104,19 +125,15 @@ pub fn prepare(plan: PairPlan, running: &[Running], reserver: &Reserver) -> Resu
 fn add(
     prepared: &mut Prepared,
     plan: AssociationPlan,
-    running: &[Running],
-    reserver: &Reserver,
+    (sealing_now, opening_now): &(HashMap<Fingerprint, Terms>, HashMap<Fingerprint, Terms>),
 ) -> Result<()> {
     let wanted = Running { seal: Terms::from(&plan.seal), open: Terms::from(&plan.open) };
-    if !goes_on(wanted.seal, running.iter().map(|it| it.seal))? {
-        let mut sealing = SealingSa::new(&plan.seal, plan.sealing_state.as_ref())?;
-        if let Some(wanted) = sealing.reservation_needed() {
-            sealing.extend_reservation(&reserver.wait(wanted)?);
-        }
+    if !goes_on(wanted.seal, sealing_now)? {
+        let sealing = SealingSa::new(&plan.seal, plan.sealing_state.as_ref())?;
         prepared.associations.sealing.push(sealing);
     }
     let fingerprint = wanted.open.fingerprint;
-    if goes_on(wanted.open, running.iter().map(|it| it.open))? {
+    if goes_on(wanted.open, opening_now)? {
         prepared.kept.push(NextKept::Running(fingerprint));
     } else {
         let opening = OpeningSa::new(&plan.open, plan.opening_state.as_ref())?;
@@ -130,10 +147,10 @@ fn add(
 
 /// Whether the association runs already. Its numbers cannot move to another one under the same key
 /// while it runs: a number would be used, or accepted, twice.
-fn goes_on(wanted: Terms, mut running: impl Iterator<Item = Terms>) -> Result<bool> {
-    match running.find(|it| it.fingerprint == wanted.fingerprint) {
+fn goes_on(wanted: Terms, running: &HashMap<Fingerprint, Terms>) -> Result<bool> {
+    match running.get(&wanted.fingerprint) {
         None => Ok(false),
-        Some(it) if it == wanted => Ok(true),
+        Some(it) if *it == wanted => Ok(true),
         Some(_) => bail!(
             "the SPI, the numbering or the replay window of a running association changed; make a \
              new key for it (`weir keys generate`), or restart"
@@ -150,9 +167,11 @@ pub fn refuse_moved_keys(plans: &[PairPlan], running: &[&[Running]]) -> Result<(
     for (pair, plan) in plans.iter().enumerate() {
         let others = running.iter().enumerate().filter(|(other, _)| *other != pair);
         let others: Vec<&Running> = others.flat_map(|(_, it)| it.iter()).collect();
+        let sealing: HashSet<_> = others.iter().map(|it| it.seal.fingerprint).collect();
+        let opening: HashSet<_> = others.iter().map(|it| it.open.fingerprint).collect();
         for peer in &plan.associations {
             let (seal, open) = (peer.seal.fingerprint(), peer.open.fingerprint());
-            if others.iter().any(|it| it.seal.fingerprint == seal || it.open.fingerprint == open) {
+            if sealing.contains(&seal) || opening.contains(&open) {
                 bail!(
                     "peer {}: its key is in use by another pair; make a new one (`weir keys \
                      generate`), or restart",
@@ -178,10 +197,11 @@ mod tests {
         let (seal, open) = (parameters(0x1001, seal), parameters(0x1002, open));
         let (opening_file, opening_state) = store.opening(open.fingerprint()).unwrap();
         let sealing_state = store.sealing(seal.fingerprint()).unwrap();
+        store.settle().unwrap();
         let peer = "b".to_owned();
         let associations =
             vec![AssociationPlan { peer, seal, sealing_state, open, opening_state, opening_file }];
-        PairPlan { policy: Policy::watch(1, 1500), associations }
+        PairPlan { policy: Policy::watch(1, 1500), associations, tags: Vec::new() }
     }
 
     fn counts(prepared: &Prepared) -> (usize, usize) {
@@ -221,7 +241,11 @@ mod tests {
         let mut store = StateStore::open(folder.path(), LostState::Refuse).unwrap();
         let reserver = store.reserver();
         let first = prepare(plan(&mut store, 1, 2, 1024), &[], &reserver).unwrap();
-        let empty = || PairPlan { policy: Policy::watch(1, 1500), associations: Vec::new() };
+        let empty = || PairPlan {
+            policy: Policy::watch(1, 1500),
+            associations: Vec::new(),
+            tags: Vec::new(),
+        };
         let stays = [plan(&mut store, 1, 2, 1024), empty()];
         refuse_moved_keys(&stays, &[&first.running, &[]]).unwrap();
         let moves = [empty(), plan(&mut store, 1, 2, 1024)];

@@ -9,6 +9,7 @@ use arrayvec::ArrayVec;
 use weir_engine::output::{Destination, Output, Packet};
 use weir_engine::pipeline::Engine;
 use weir_engine::proof::WireProof;
+use weir_engine::rdma::LossWay;
 use weir_engine::verdict::Side;
 use weir_port::{BATCH, Outgoing, Port, PortCounters};
 use weir_wire::frame::{Frame, Offload, Time};
@@ -26,6 +27,10 @@ const RETURNED_MAX: usize = 64;
 /// Rounds between two looks at what the gateway's own kernel sends: a look is a system call, and a
 /// round without frames takes a tenth of a microsecond.
 const OWN_ROUNDS: u32 = 16;
+
+/// Full batches from a port between two looks at what its ring lost: fewer frames than a full ring
+/// holds, so that a loss is known before the gap that it makes is seen.
+const FULL_BATCHES: u32 = 16;
 
 /// The ports of one pair.
 pub struct Ports {
@@ -76,6 +81,8 @@ pub struct Relay {
     returned: Vec<(Vec<u8>, Offload)>,
     withheld: u64,
     rounds: u32,
+    /// By side: full batches since the last look, and what the ring had lost then.
+    rings: [(u32, u64); 2],
 }
 
 impl Relay {
@@ -83,7 +90,8 @@ impl Relay {
     pub fn new(ports: Ports, engine: Engine, bystanders: Bystanders) -> Self {
         let proof = WireProof::new(engine.policy());
         let returned = Vec::with_capacity(RETURNED_MAX);
-        Self { ports, engine, bystanders, proof, returned, withheld: 0, rounds: 0 }
+        let rings = Default::default();
+        Self { ports, engine, bystanders, proof, returned, withheld: 0, rounds: 0, rings }
     }
 
     /// Moves what waits, at most a batch from each port, and returns how many frames those were.
@@ -128,9 +136,14 @@ impl Relay {
             bystanders.from_host(frames);
             let output = engine.process(now, Side::Host, frames);
             bystanders.decided(&output.verdicts);
-            deliver_to_wire(output, frames, proof, wire.as_mut());
+            let lost = deliver_to_wire(output, frames, proof, wire.as_mut());
             hold_back(output, frames, returned);
+            if lost > 0 {
+                engine.note_own_loss(LossWay::Out, Side::Wire, lost, now);
+            }
         })?;
+        self.look_at_ring(Side::Host, moved);
+        let Self { ports: Ports { host, .. }, returned, .. } = self;
         for (bytes, offload) in returned.drain(..) {
             host.transmit(&[Outgoing { parts: &[IoSlice::new(&bytes)], offload }]);
         }
@@ -140,28 +153,77 @@ impl Relay {
     fn move_wire(&mut self, keep: &mut dyn FnMut(&mut Engine) -> bool) -> io::Result<usize> {
         let Self { ports, engine, bystanders, withheld, .. } = self;
         let Ports { host, wire, own } = ports;
-        wire.receive(&mut |frames| {
+        let moved = wire.receive(&mut |frames| {
             let now = frames[0].meta.time;
             engine.process(now, Side::Wire, frames);
             let kept = keep(engine);
             let output = engine.output();
             bystanders.from_wire(frames, &output.verdicts, kept);
-            if kept {
-                deliver(output, frames, Destination::Host, host.as_mut(), |_| true);
+            let lost = if kept {
+                deliver(output, frames, Destination::Host, host.as_mut(), |_| true)
             } else {
                 let for_host = |packet: &&Packet| packet.destination == Destination::Host;
-                *withheld += output.packets.iter().filter(for_host).count() as u64;
-            }
+                output.packets.iter().filter(for_host).count() as u64
+            };
+            *withheld += if kept { 0 } else { lost };
             if let Some(own) = own {
                 deliver(output, frames, Destination::Punt, own.as_mut(), |_| true);
             }
-        })
+            if lost > 0 {
+                engine.note_own_loss(LossWay::Out, Side::Host, lost, now);
+            }
+        })?;
+        self.look_at_ring(Side::Wire, moved);
+        Ok(moved)
+    }
+
+    /// Tells the engine what a port's ring lost: the gaps that follow are the gateway's. Looks only
+    /// when frames pile up.
+    fn look_at_ring(&mut self, side: Side, moved: usize) {
+        if moved < BATCH {
+            return;
+        }
+        self.rings[side as usize].0 += 1;
+        if self.rings[side as usize].0 >= FULL_BATCHES {
+            let now = self.engine.now();
+            self.tell_losses(side, now);
+        }
+    }
+
+    fn tell_losses(&mut self, side: Side, now: Time) {
+        let port = if side == Side::Host { &mut self.ports.host } else { &mut self.ports.wire };
+        let lost = port.lost_on_arrival();
+        let (batches, before) = &mut self.rings[side as usize];
+        *batches = 0;
+        let more = lost.saturating_sub(std::mem::replace(before, lost));
+        if more > 0 {
+            self.engine.note_own_loss(LossWay::In, side, more, now);
+        }
+    }
+
+    /// Frames that `side` received so far, lost ones included; all of them were dealt with.
+    pub fn arrived_frames(&mut self, side: Side) -> Option<u64> {
+        self.port(side).arrived_frames()
+    }
+
+    /// Memory of frames sent at `side` that have not left this machine's queues.
+    pub fn unsent_bytes(&mut self, side: Side) -> Option<u64> {
+        self.port(side).unsent_bytes()
+    }
+
+    fn port(&mut self, side: Side) -> &mut dyn Port {
+        match side {
+            Side::Host => self.ports.host.as_mut(),
+            Side::Wire => self.ports.wire.as_mut(),
+        }
     }
 
     /// Sends what the gateway itself has to say, and looks after the bystanders. Call it ten times
     /// a second.
     pub fn tick(&mut self, now: Time) {
         self.bystanders.tick();
+        self.tell_losses(Side::Host, now);
+        self.tell_losses(Side::Wire, now);
         let output = self.engine.tick(now);
         deliver_to_wire(output, &[], &mut self.proof, self.ports.wire.as_mut());
     }
@@ -228,28 +290,29 @@ impl Relay {
     }
 }
 
-/// [`deliver`] to the wire, as far as `proof` lets them.
+/// [`deliver`] to the wire, as far as `proof` lets them; returns how many the port lost.
 fn deliver_to_wire(
     output: &Output,
     frames: &[Frame<'_>],
     proof: &mut WireProof,
     port: &mut dyn Port,
-) {
+) -> u64 {
     deliver(output, frames, Destination::Wire, port, |pieces| {
         let len = pieces.iter().map(|piece| piece.len()).sum();
         proof.admit(pieces.first().map_or(&[], |piece| piece), len)
-    });
+    })
 }
 
-/// Sends the packets of `output` for `destination` by `port`, which counts what it loses. `admit`
-/// sees the bytes as the port will, and has the last word.
+/// Sends the packets of `output` for `destination` by `port`, which counts what it loses; returns
+/// how many that are. `admit` sees the bytes as the port will, and has the last word.
 fn deliver(
     output: &Output,
     frames: &[Frame<'_>],
     destination: Destination,
     port: &mut dyn Port,
     mut admit: impl FnMut(&[IoSlice<'_>]) -> bool,
-) {
+) -> u64 {
+    let mut lost = 0;
     let mut packets = output.packets.iter().filter(|p| p.destination == destination).peekable();
     while packets.peek().is_some() {
         let mut pieces = ArrayVec::<IoSlice<'_>, PIECES>::new();
@@ -275,8 +338,9 @@ fn deliver(
                 Outgoing { parts, offload: *offload }
             })
             .collect();
-        port.transmit(&outgoing);
+        lost += port.transmit(&outgoing).dropped;
     }
+    lost
 }
 
 /// A gathered super-packet has at most a batch of pieces, so an empty call takes any packet.

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use weir_engine::counters::SideCounters;
 use weir_engine::meter::Totals;
-use weir_engine::policy::{Peer, Sealing};
-use weir_port::{GuardCounters, KernelRule, PortCounters};
+use weir_engine::policy::{KeyedBy, Mode, OtherTraffic, Peer, Sealing};
+use weir_engine::verdict::Side;
+use weir_port::{GuardCounters, Interface, KernelRule, PortCounters};
 use weir_store::sink::CollectorCounters;
 use weir_wire::frame::Time;
 
@@ -13,11 +14,12 @@ use super::carry::Carrier;
 use super::evidence;
 use super::keying::KeyingStatus;
 use super::mirror::{Mirror, MirrorCounters};
+use super::offload::Answered;
 use super::relay::Relay;
 use crate::api::dto::{
-    ExportSnapshot, FastPathSnapshot, KeyingSnapshot, MirrorSnapshot, PairSnapshot,
-    PeerKeyingSnapshot, PeerSnapshot, RdmaSnapshot, RolloutSnapshot, RuleSnapshot, SideSnapshot,
-    WireProofSnapshot,
+    ExportSnapshot, FastPathSnapshot, KeyingSnapshot, LossSnapshot, MirrorSnapshot, PairSnapshot,
+    PathMtuSnapshot, PeerKeyingSnapshot, PeerSnapshot, RdmaSnapshot, RolloutSnapshot, RuleSnapshot,
+    SideSnapshot, TagSnapshot, WireProofSnapshot,
 };
 use crate::config::keying::public_text;
 use crate::config::settings::{Driver, Pair};
@@ -34,8 +36,10 @@ pub fn pair(
     let withheld = relay.withheld();
     let wire_proof = WireProofSnapshot::new(relay.proof());
     let bystanders = relay.bystanders();
-    let ring = bystanders.evidence.as_ref();
-    let evidence = ring.map(|ring| evidence::show(&ring.counters(), now));
+    let evidence = bystanders.evidence.as_ref().map(|it| {
+        let (ring, disk) = it.counters();
+        evidence::show(&ring, disk, now)
+    });
     let mirrors = bystanders.mirrors.iter().map(mirror).collect();
     let engine = relay.engine();
     let peers = peers(engine, now);
@@ -66,11 +70,15 @@ pub fn pair(
         path_mtu_clamped: counters.path_mtu_clamped,
         too_big_answered: counters.too_big_answered,
         ce_combined: counters.ce_combined,
+        dscp_map: engine.policy().marking.dscp_changes().collect(),
+        pcp_map: engine.policy().marking.pcp_changes().collect(),
         withheld,
         keying: engine.policy().keying_port.map(|_| KeyingSnapshot {
             frames_sent: counters.keying_sent,
             frames_received: counters.keying_received,
             keepalives_sent: counters.keepalives_sent,
+            path_probes_sent: counters.path_probes_sent,
+            too_large_heard: counters.too_large_heard,
             peers_moved: counters.peers_moved,
             ..KeyingSnapshot::default()
         }),
@@ -83,9 +91,20 @@ pub fn pair(
 }
 
 fn mirror(mirror: &Mirror) -> MirrorSnapshot {
-    let MirrorCounters { chosen, mirrored, truncated, dropped } = mirror.counters();
+    let counters = mirror.counters();
+    let MirrorCounters { chosen, mirrored, truncated, dropped, .. } = counters;
     let (name, port) = (mirror.settings().name.clone(), mirror.settings().port.clone());
-    MirrorSnapshot { name, port, chosen, mirrored, truncated, dropped }
+    MirrorSnapshot {
+        name,
+        port,
+        chosen,
+        mirrored,
+        truncated,
+        dropped,
+        dropped_queue_full: counters.queue_full,
+        dropped_too_large: counters.too_large,
+        dropped_port_down: counters.port_down,
+    }
 }
 
 /// What the kernel carried was received by one port and sent by the other.
@@ -155,10 +174,47 @@ fn peers(engine: &mut weir_engine::pipeline::Engine, now: Time) -> Vec<PeerSnaps
             sequence_received: highest.get(&open_spi).copied().unwrap_or_default(),
             last_seen_seconds,
             rollout: rollout(engine, (index, peer), now),
+            tag: tag(engine, (index, peer), now),
             ..PeerSnapshot::new(&peer.name, peer.seal_spi.unwrap_or_default(), open_spi, &counters)
         }
     };
     engine.policy().peers.iter().enumerate().map(of).collect()
+}
+
+/// What was done about the tags of a peer that has them.
+fn tag(
+    engine: &weir_engine::pipeline::Engine,
+    (index, peer): (usize, &Peer),
+    now: Time,
+) -> Option<TagSnapshot> {
+    let Mode::IcrcTag(terms) = peer.mode else { return None };
+    let counters = engine.tag_counters(index).unwrap_or_default();
+    let clear = engine.clear_counters(index);
+    let heard = counters.restored_packets > 0;
+    Some(TagSnapshot {
+        keyed_by: match terms.keyed_by {
+            KeyedBy::QueuePair => "queue-pair",
+            KeyedBy::Partition => "partition",
+        }
+        .to_owned(),
+        other: match terms.other {
+            OtherTraffic::Drop => "drop",
+            OtherTraffic::Clear => "clear",
+        }
+        .to_owned(),
+        is_tagging: engine.is_sealed_to(index),
+        tagged_packets: counters.tagged_packets,
+        tagged_bytes: counters.tagged_bytes,
+        restored_packets: counters.restored_packets,
+        restored_bytes: counters.restored_bytes,
+        foreign: counters.foreign,
+        forged: counters.forged,
+        old_epoch: counters.old_epoch,
+        limited: counters.limited,
+        clear_sent_packets: clear.sent_packets,
+        clear_received_packets: clear.received_packets,
+        last_restored_seconds: heard.then(|| now.since_ns(counters.last_restored) as f64 / 1e9),
+    })
 }
 
 /// What passes in clear to and from a peer that need not be sealed to yet.
@@ -185,6 +241,16 @@ fn rollout(
         first_seconds: age(counters.first),
         last_seconds: age(counters.last),
     })
+}
+
+/// Adds what the NICs count of pause frames. Asks their drivers, which may take long: not to be
+/// called where packets wait.
+pub fn add_pauses(pair: &mut PairSnapshot) {
+    for side in [&mut pair.host, &mut pair.wire] {
+        let statistics = Interface::find(&side.interface).and_then(|it| it.statistics());
+        let pauses = statistics.unwrap_or_default().into_iter();
+        side.pause = pauses.filter(|(name, count)| name.contains("pause") && *count > 0).collect();
+    }
 }
 
 /// Adds how the pair's keys come about.
@@ -223,7 +289,20 @@ pub fn add_keying(pair: &mut PairSnapshot, status: &KeyingStatus) {
             rekeys: keyed.handshakes.saturating_sub(1),
             unanswered: keyed.unanswered,
             refused_because: keyed.mismatch.map(|why| why.to_string()),
+            path_mtu: PathMtuSnapshot {
+                bytes: keyed.path_mtu.in_force_bytes,
+                state: keyed.path_mtu.state.name().to_owned(),
+                black_holes: keyed.path_mtu.black_holes,
+            },
         });
+    }
+}
+
+/// Adds who does the ESP of peers that asked for the NIC.
+pub fn add_offload(pair: &mut PairSnapshot, answered: &[Answered]) {
+    for peer in &mut pair.peers {
+        let of = |it: &&Answered| it.pair == pair.name && it.peer == peer.name;
+        peer.offload = answered.iter().find(of).map(Answered::snapshot);
     }
 }
 
@@ -245,6 +324,13 @@ fn rdma(totals: &Totals) -> RdmaSnapshot {
             .collect(),
         rnr_naks: rdma.rnr_naks,
         retransmissions: rdma.retransmissions,
+        losses: LossSnapshot {
+            host_side: rdma.lost_at(Side::Host),
+            gateway: rdma.losses_total().inside,
+            wire_side: rdma.lost_at(Side::Wire),
+            host_side_overtaken: rdma.losses[Side::Host as usize].overtaken,
+            wire_side_overtaken: rdma.losses[Side::Wire as usize].overtaken,
+        },
         cnp: rdma.cnp,
     }
 }

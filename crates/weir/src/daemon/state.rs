@@ -9,13 +9,14 @@
 //! A state file has two slots, written in turn; a slot is magic, generation, boot identifier,
 //! length, the engine's record, checksum. The newest whole slot counts. State belongs to key and
 //! salt, not to the SPI: the nonce knows no SPI. The ledger tells a new key from one whose state
-//! file was lost: the first is begun, the second refused. Whoever removes the whole directory and
-//! keeps the keys repeats nonces; nothing here can know that.
+//! file was lost: the first is begun, the second refused. Keys are begun many at a time, and the
+//! disk is waited for once: state files, then the ledger, then numbers. Whoever removes the whole
+//! directory and keeps the keys repeats nonces; nothing here can know that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
@@ -25,18 +26,22 @@ use std::time::{Duration, Instant};
 use weir_engine::esp::open::OpeningState;
 use weir_engine::esp::sa::Fingerprint;
 use weir_engine::esp::seal::SealingState;
-use weir_engine::esp::state::RECORD_LEN_MAX;
 
-/// Bytes of a slot: a page, so that no write touches both.
-const SLOT_BYTES: usize = 4096;
-const MAGIC: [u8; 8] = *b"weirSLT1";
-/// Magic, generation, boot identifier, record length.
-const HEAD_BYTES: usize = 8 + 8 + 16 + 4;
-const CHECKSUM_BYTES: usize = 4;
-const _: () = assert!(HEAD_BYTES + RECORD_LEN_MAX + CHECKSUM_BYTES <= SLOT_BYTES);
+mod slot;
+
+pub use slot::StateFile;
+
+use slot::{boot_identifier, newest};
 
 /// Requests that wait for the disk, at most.
 const REQUESTS_MAX: usize = 1024;
+
+/// Files that are each waited for. For more, the whole file system is, once: its other writers
+/// cost less than a journal's commit for every file.
+const SYNCED_ALONE_MAX: usize = 8;
+
+/// How long a start waits for the disk.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How often accepted numbers reach the disk itself; a power failure loses at most this much.
 const SYNC_PERIOD: Duration = Duration::from_secs(1);
@@ -84,14 +89,20 @@ pub enum LostState {
 #[derive(Debug)]
 pub struct StateStore {
     directory: PathBuf,
+    folder: Arc<File>,
     lost: LostState,
     boot: [u8; 16],
     ledger: File,
     used: BTreeSet<String>,
+    /// By name, as the ledger will have it.
+    begun: BTreeMap<String, Begun>,
     held: BTreeMap<String, Arc<File>>,
     keeper: SyncSender<Work>,
     thread: Option<JoinHandle<()>>,
 }
+
+/// The file of a key that was begun and is not on the disk yet: of a sealing key, for the keeper.
+type Begun = Option<(Fingerprint, StateFile)>;
 
 impl StateStore {
     /// Opens `directory`, makes it when it is not there, and starts the thread that waits for the
@@ -110,26 +121,42 @@ impl StateStore {
             .create(directory)
             .map_err(failed(directory))?;
         let path = directory.join("keys-used");
-        let used = match fs::read_to_string(&path) {
-            Ok(text) => text.lines().map(str::to_owned).collect(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeSet::new(),
-            Err(error) => return Err(failed(&path)(error)),
+        let text = match fs::read_to_string(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            read => read.map_err(failed(&path))?,
         };
-        let ledger = OpenOptions::new()
+        let used = text.lines().map(str::to_owned).collect();
+        let mut ledger = OpenOptions::new()
             .append(true)
             .create(true)
             .mode(0o600)
             .open(&path)
             .map_err(failed(&path))?;
+        if !text.is_empty() && !text.ends_with('\n') {
+            // Its last line was cut short by a crash; the key of it has used no number.
+            ledger.write_all(b"\n").map_err(failed(&path))?;
+        }
+        let folder = Arc::new(File::open(directory).map_err(failed(directory))?);
         let (keeper, work) = sync_channel(REQUESTS_MAX);
         let thread = std::thread::Builder::new()
             .name("state".into())
-            .spawn(move || Keeper::default().run(&work))
+            .spawn({
+                let keeper = Keeper::new(Arc::clone(&folder));
+                move || keeper.run(&work)
+            })
             .map_err(failed(directory))?;
-        let boot = boot_identifier();
-        let directory = directory.to_owned();
-        let (held, thread) = (BTreeMap::new(), Some(thread));
-        Ok(Self { directory, lost, boot, ledger, used, held, keeper, thread })
+        Ok(Self {
+            directory: directory.to_owned(),
+            folder,
+            lost,
+            boot: boot_identifier(),
+            ledger,
+            used,
+            begun: BTreeMap::new(),
+            held: BTreeMap::new(),
+            keeper,
+            thread: Some(thread),
+        })
     }
 
     /// A handle to ask for sequence numbers with.
@@ -137,7 +164,8 @@ impl StateStore {
         Reserver { keeper: self.keeper.clone() }
     }
 
-    /// How far the numbers of a sealing key may have been used; `None` for a new key.
+    /// How far the numbers of a sealing key may have been used; `None` for a new key, of which none
+    /// can be reserved before [`StateStore::settle`].
     ///
     /// # Errors
     /// [`StateError`].
@@ -147,14 +175,17 @@ impl StateStore {
         })?;
         let state = record.and_then(|record| SealingState::decode(&record).ok());
         if state.is_none() {
-            // On the disk before the ledger knows the key: a crash in between repeats nothing.
             let mut record = Vec::new();
             SealingState { fingerprint: key, reserved_until: 0 }.encode(&mut record);
-            let written = file.write(&record).and_then(|()| file.sync());
+            let written = file.write(&record);
             self.done(&file.path, written)?;
         }
-        self.remember("seal", key)?;
-        let _ = self.keeper.send(Work::KeepSealing(key, file));
+        let name = format!("seal-{key}");
+        if state.is_some() && self.used.contains(&name) {
+            let _ = self.keeper.send(Work::KeepSealing(key, file));
+        } else {
+            self.begun.insert(name, Some((key, file)));
+        }
         Ok(state.filter(|state| state.reserved_until > 0))
     }
 
@@ -170,9 +201,37 @@ impl StateStore {
         let (file, record) = self.file("open", key, |record| {
             OpeningState::decode(record).is_ok_and(|state| state.fingerprint == key)
         })?;
-        self.remember("open", key)?;
+        let name = format!("open-{key}");
+        if !self.used.contains(&name) {
+            self.begun.insert(name, None);
+        }
         let _ = self.keeper.send(Work::Sync(Arc::clone(&file.file)));
         Ok((file, record.and_then(|record| OpeningState::decode(&record).ok())))
+    }
+
+    /// Waits until all keys that were begun are on the disk, and known there as used.
+    ///
+    /// # Errors
+    /// [`StateError::Io`]; they stay begun, and no number of theirs can be reserved.
+    pub fn settle(&mut self) -> Result<(), StateError> {
+        if self.begun.is_empty() {
+            return Ok(());
+        }
+        // Before the ledger knows the keys: a crash in between repeats nothing.
+        let files = self.begun.values().flatten().map(|(_, file)| &*file.file);
+        let on_disk = sync(&files.collect::<Vec<_>>(), &self.folder);
+        self.done(&self.directory, on_disk)?;
+        let new = self.begun.keys().filter(|name| !self.used.contains(*name));
+        let lines: String = new.flat_map(|name| [name, "\n"]).collect();
+        let noted = self.ledger.write_all(lines.as_bytes()).and_then(|()| self.ledger.sync_all());
+        self.done(&self.directory, noted)?;
+        for (name, sealing) in std::mem::take(&mut self.begun) {
+            self.used.insert(name);
+            if let Some((key, file)) = sealing {
+                let _ = self.keeper.send(Work::KeepSealing(key, file));
+            }
+        }
+        Ok(())
     }
 
     /// The state file of a key and its newest record that `valid` takes.
@@ -229,20 +288,6 @@ impl StateStore {
         }
     }
 
-    /// Notes in the ledger, on the disk, that a key is used.
-    fn remember(&mut self, kind: &str, key: Fingerprint) -> Result<(), StateError> {
-        let name = format!("{kind}-{key}");
-        if self.used.contains(&name) {
-            return Ok(());
-        }
-        let written = writeln!(self.ledger, "{name}")
-            .and_then(|()| self.ledger.sync_all())
-            .and_then(|()| File::open(&self.directory)?.sync_all());
-        self.done(&self.directory, written)?;
-        self.used.insert(name);
-        Ok(())
-    }
-
     fn done<T>(&self, path: &Path, result: io::Result<T>) -> Result<T, StateError> {
         result.map_err(|error| StateError::Io { path: path.to_owned(), error })
     }
@@ -262,94 +307,15 @@ impl Drop for StateStore {
     }
 }
 
-/// One key's file.
-#[derive(Debug)]
-pub struct StateFile {
-    file: Arc<File>,
-    path: PathBuf,
-    generation: u64,
-    boot: [u8; 16],
-    slot: Vec<u8>,
-}
-
-impl StateFile {
-    /// Writes a record, as `SealingState::encode` and `OpeningState::encode` make it, to the page
-    /// cache: a killed process loses nothing, a power failure may. Allocates the first time only.
-    ///
-    /// # Errors
-    /// The disk is full or gone; the record before it is still there.
-    pub fn write(&mut self, record: &[u8]) -> io::Result<()> {
-        if record.len() > RECORD_LEN_MAX {
-            return Err(io::Error::other("record longer than a slot"));
-        }
-        let generation = self.generation + 1;
-        self.slot.clear();
-        self.slot.extend_from_slice(&MAGIC);
-        self.slot.extend_from_slice(&generation.to_be_bytes());
-        self.slot.extend_from_slice(&self.boot);
-        self.slot.extend_from_slice(&(record.len() as u32).to_be_bytes());
-        self.slot.extend_from_slice(record);
-        let checksum = crc32fast::hash(&self.slot);
-        self.slot.extend_from_slice(&checksum.to_be_bytes());
-        self.file.write_all_at(&self.slot, generation % 2 * SLOT_BYTES as u64)?;
-        self.generation = generation;
-        Ok(())
+/// Waits until `files` of the directory `folder`, and their names, are on the disk. An error that
+/// befell one of them since `folder` was opened is told, by `syncfs` too (Linux 5.8).
+fn sync(files: &[&File], folder: &File) -> io::Result<()> {
+    if files.len() > SYNCED_ALONE_MAX {
+        rustix::fs::syncfs(folder)?;
+    } else {
+        files.iter().try_for_each(|file| file.sync_data())?;
     }
-
-    /// Waits until what was written is on the disk.
-    ///
-    /// # Errors
-    /// The disk refuses.
-    pub fn sync(&self) -> io::Result<()> {
-        self.file.sync_data()
-    }
-}
-
-/// The generation and record of the newest whole slot, and 0 and none when there is none.
-fn newest(file: &File, valid: impl Fn(&[u8]) -> bool) -> io::Result<(u64, Option<Vec<u8>>)> {
-    let mut best = (0, None);
-    for slot in 0..2 {
-        let mut bytes = vec![0; SLOT_BYTES];
-        let mut length = 0;
-        while length < SLOT_BYTES {
-            let offset = (slot * SLOT_BYTES + length) as u64;
-            match file.read_at(&mut bytes[length..], offset)? {
-                0 => break,
-                count => length += count,
-            }
-        }
-        if let Some((generation, record)) = read_slot(&bytes[..length])
-            && generation > best.0
-            && valid(record)
-        {
-            best = (generation, Some(record.to_vec()));
-        }
-    }
-    Ok(best)
-}
-
-fn read_slot(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let rest = bytes.strip_prefix(&MAGIC)?;
-    let (generation, rest) = rest.split_first_chunk::<8>()?;
-    let (_boot, rest) = rest.split_first_chunk::<16>()?;
-    let (length, rest) = rest.split_first_chunk::<4>()?;
-    let (record, rest) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
-    let checksum = rest.first_chunk::<CHECKSUM_BYTES>()?;
-    let covered = &bytes[..HEAD_BYTES + record.len()];
-    let right = crc32fast::hash(covered).to_be_bytes() == *checksum;
-    right.then_some((u64::from_be_bytes(*generation), record))
-}
-
-/// Which start of the machine wrote a slot, for those who read the files after a power failure.
-fn boot_identifier() -> [u8; 16] {
-    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let digits: Vec<u8> =
-        text.chars().filter_map(|c| c.to_digit(16)).map(|digit| digit as u8).collect();
-    let mut identifier = [0; 16];
-    for (byte, pair) in identifier.iter_mut().zip(digits.chunks_exact(2)) {
-        *byte = pair[0] << 4 | pair[1];
-    }
-    identifier
+    folder.sync_all()
 }
 
 /// Asks for sequence numbers; for workers, which never wait for a disk.
@@ -374,18 +340,19 @@ impl Reserver {
         self.keeper.try_send(Work::Reserve(wanted, answer.clone())).is_ok()
     }
 
-    /// Asks and waits: for the start of an association.
+    /// Asks for all of them and waits: for the start of associations.
     ///
     /// # Errors
-    /// The disk refuses, or takes longer than ten seconds.
-    pub fn wait(&self, wanted: SealingState) -> io::Result<SealingState> {
-        let (answer, answers) = channel();
-        let asked = self.keeper.send(Work::Reserve(wanted, answer));
-        let answer = asked.ok().and_then(|()| answers.recv_timeout(Duration::from_secs(10)).ok());
-        match answer {
-            Some(Reserved::Granted(state)) => Ok(state),
-            _ => Err(io::Error::other("sequence numbers could not be reserved on disk")),
+    /// The disk refuses, or takes longer than a minute; or a key was not settled.
+    pub fn wait(&self, wanted: Vec<SealingState>) -> io::Result<()> {
+        if wanted.is_empty() {
+            return Ok(());
         }
+        let (answer, answers) = channel();
+        let asked = self.keeper.send(Work::ReserveAll(wanted, answer));
+        let answer = asked.ok().and_then(|()| answers.recv_timeout(PATIENCE).ok());
+        let silent = || Err(io::Error::other("sequence numbers could not be reserved on disk"));
+        answer.unwrap_or_else(silent)
     }
 }
 
@@ -394,18 +361,23 @@ enum Work {
     KeepSealing(Fingerprint, StateFile),
     Sync(Arc<File>),
     Reserve(SealingState, Sender<Reserved>),
+    ReserveAll(Vec<SealingState>, Sender<io::Result<()>>),
     End,
 }
 
 /// The thread that waits for the disk.
-#[derive(Default)]
 struct Keeper {
+    folder: Arc<File>,
     sealing: BTreeMap<Fingerprint, StateFile>,
     opening: Vec<Arc<File>>,
     record: Vec<u8>,
 }
 
 impl Keeper {
+    fn new(folder: Arc<File>) -> Self {
+        Self { folder, sealing: BTreeMap::new(), opening: Vec::new(), record: Vec::new() }
+    }
+
     fn run(mut self, work: &Receiver<Work>) {
         let mut synced = Instant::now();
         loop {
@@ -421,6 +393,9 @@ impl Keeper {
                 }
                 Ok(Work::Reserve(wanted, answer)) => {
                     let _ = answer.send(self.reserve(wanted));
+                }
+                Ok(Work::ReserveAll(wanted, answer)) => {
+                    let _ = answer.send(self.reserve_all(&wanted));
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     self.sync();
@@ -445,6 +420,20 @@ impl Keeper {
         }
     }
 
+    fn reserve_all(&mut self, wanted: &[SealingState]) -> io::Result<()> {
+        let Self { folder, sealing, record, .. } = self;
+        for state in wanted {
+            let key = state.fingerprint;
+            let file = sealing.get_mut(&key).ok_or_else(|| {
+                io::Error::other(format!("no number of key {key} is reserved: it is not on disk"))
+            })?;
+            state.encode(record);
+            file.write(record)?;
+        }
+        let files = wanted.iter().filter_map(|it| Some(&*sealing.get(&it.fingerprint)?.file));
+        sync(&files.collect::<Vec<_>>(), folder)
+    }
+
     fn sync(&self) {
         for file in &self.opening {
             if let Err(error) = file.sync_data() {
@@ -456,6 +445,7 @@ impl Keeper {
 
 #[cfg(test)]
 mod tests {
+    use super::slot::{HEAD_BYTES, MAGIC};
     use super::*;
 
     const KEY: Fingerprint = Fingerprint([7; 8]);
@@ -466,7 +456,7 @@ mod tests {
 
     fn reserve(store: &StateStore, until: u64) {
         let wanted = SealingState { fingerprint: KEY, reserved_until: until };
-        assert_eq!(store.reserver().wait(wanted).unwrap(), wanted);
+        store.reserver().wait(vec![wanted]).unwrap();
     }
 
     fn state_file(directory: &Path, kind: &str) -> PathBuf {
@@ -480,6 +470,7 @@ mod tests {
             let mut store = store(directory.path());
             let state = store.sealing(KEY).unwrap();
             assert_eq!(state.map(|it| it.reserved_until), before);
+            store.settle().unwrap();
             reserve(&store, until);
         }
     }
@@ -489,6 +480,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mut first = store(directory.path());
         first.sealing(KEY).unwrap();
+        first.settle().unwrap();
         reserve(&first, 100);
         drop(first);
         let path = state_file(directory.path(), "seal");
@@ -505,6 +497,7 @@ mod tests {
             let mut forgetting =
                 StateStore::open(directory.path(), LostState::DangerForget).unwrap();
             assert_eq!(forgetting.sealing(KEY).unwrap(), None);
+            forgetting.settle().unwrap();
         }
         fs::write(&path, whole).unwrap();
         assert_eq!(store(directory.path()).sealing(KEY).unwrap().unwrap().reserved_until, 100);
@@ -515,6 +508,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mut first = store(directory.path());
         first.sealing(KEY).unwrap();
+        first.settle().unwrap();
         reserve(&first, 100);
         reserve(&first, 200);
         drop(first);
@@ -537,6 +531,7 @@ mod tests {
         let mut first = store(directory.path());
         let (mut file, state) = first.opening(KEY).unwrap();
         assert_eq!(state, None);
+        first.settle().unwrap();
         let replay =
             weir_engine::esp::replay::ReplayState { highest: 77, window: 64, accepted: vec![1, 2] };
         let accepted = OpeningState { fingerprint: KEY, replay };
@@ -563,10 +558,93 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_an_unknown_key_are_refused() {
+    fn numbers_of_an_unknown_key_are_refused_and_of_one_that_is_not_settled() {
         let directory = tempfile::tempdir().unwrap();
-        let store = store(directory.path());
+        let mut store = store(directory.path());
         let wanted = SealingState { fingerprint: KEY, reserved_until: 5 };
-        assert!(store.reserver().wait(wanted).is_err());
+        assert!(store.reserver().wait(vec![wanted]).is_err());
+        store.sealing(KEY).unwrap();
+        assert!(store.reserver().wait(vec![wanted]).is_err(), "a crash would forget the key");
+        store.settle().unwrap();
+        store.reserver().wait(vec![wanted]).unwrap();
+    }
+
+    /// `count` keys, each with both of its files.
+    fn begin(store: &mut StateStore, count: u8) -> Vec<SealingState> {
+        let key = |byte| Fingerprint([byte; 8]);
+        let begun = (0..count).map(|byte| {
+            store.opening(key(byte)).unwrap();
+            assert_eq!(store.sealing(key(byte)).unwrap(), None, "no number was used");
+            SealingState { fingerprint: key(byte), reserved_until: 100 }
+        });
+        begun.collect()
+    }
+
+    fn copied(from: &Path, files: impl Iterator<Item = String>) -> tempfile::TempDir {
+        let to = tempfile::tempdir().unwrap();
+        for name in files {
+            fs::copy(from.join(&name), to.path().join(&name)).unwrap();
+        }
+        to
+    }
+
+    /// More keys than are waited for one by one; a power failure leaves any part of what was not
+    /// waited for, and the ledger cut anywhere.
+    #[test]
+    fn whenever_a_batch_is_cut_short_no_key_is_lost_and_none_has_used_a_number() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut first = store(directory.path());
+        let wanted = begin(&mut first, 20);
+        let names = || {
+            let listed = fs::read_dir(directory.path()).unwrap();
+            let names = listed.map(|it| it.unwrap().file_name().into_string().unwrap());
+            names.filter(|it| it.ends_with(".state"))
+        };
+        for kept in 0..4 {
+            let some = names().enumerate().filter(|(index, _)| index % 4 <= kept);
+            let left = copied(directory.path(), some.map(|(_, name)| name));
+            let mut again = store(left.path());
+            begin(&mut again, 20);
+            again.settle().unwrap();
+            again.reserver().wait(wanted.clone()).unwrap();
+        }
+        first.settle().unwrap();
+        let ledger = fs::read(directory.path().join("keys-used")).unwrap();
+        assert_eq!(ledger.iter().filter(|byte| **byte == b'\n').count(), 40);
+        for end in (0..ledger.len()).step_by(31) {
+            let left = copied(directory.path(), names());
+            fs::write(left.path().join("keys-used"), &ledger[..end]).unwrap();
+            let mut again = store(left.path());
+            begin(&mut again, 20);
+            again.settle().unwrap();
+            drop(again);
+            let whole = store(left.path()).used.clone();
+            assert!(first.used.iter().all(|name| whole.contains(name)), "cut at {end}");
+        }
+        first.reserver().wait(wanted.clone()).unwrap();
+        drop(first);
+        let mut last = store(directory.path());
+        for state in wanted {
+            assert_eq!(last.sealing(state.fingerprint).unwrap(), Some(state));
+        }
+    }
+
+    /// `cargo test -p weir --lib a_thousand_keys -- --ignored --nocapture`
+    #[test]
+    #[ignore = "a measurement"]
+    fn a_thousand_keys_begin() {
+        let directory = tempfile::tempdir_in(std::env::current_dir().unwrap()).unwrap();
+        let mut store = store(directory.path());
+        let begun = Instant::now();
+        let mut wanted = Vec::new();
+        for number in 0..1000_u64 {
+            let fingerprint = Fingerprint(number.to_be_bytes());
+            store.opening(fingerprint).unwrap();
+            store.sealing(fingerprint).unwrap();
+            wanted.push(SealingState { fingerprint, reserved_until: 1 << 20 });
+        }
+        store.settle().unwrap();
+        store.reserver().wait(wanted).unwrap();
+        println!("1000 keys begun, numbers reserved: {} ms", begun.elapsed().as_millis());
     }
 }

@@ -1,35 +1,47 @@
 //! The life of a gateway: start in an order in which no plaintext can pass, run, reload as a whole
-//! or not at all, stop.
+//! or not at all, stop. What is in force unless nobody confirms it: `trial`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::{Handle, Signals};
-use weir_store::sink::{Exporter, Interfaces};
+use signal_hook::consts::SIGHUP;
+use signal_hook::iterator::Handle;
+use weir_store::sink::Exporter;
 
-use super::bystanders::Bystanders;
-use super::control::{ControlSocket, Question};
-use super::evidence::{self, Holding};
+use super::control::{ControlSocket, Output, Question};
+use super::evidence::{self, CutTurns, Holding};
 use super::front_end::{Base, FrontEnd};
 use super::front_end_socket::ClientEvent;
-use super::keying::{Keying, KeyingEnd, Peers};
-use super::lock::Locks;
+use super::history::History;
+use super::keying::Keying;
+use super::lock::{Locks, port_locks};
 use super::mirror::Mirror;
 use super::notify::{self, Watchdog};
+use super::offload::{self, Answered};
 use super::plan::{self, PairPlan};
 use super::preflight::{self, Administration};
 use super::prepare::{self, Prepared};
+use super::secrets;
 use super::show;
 use super::state::{LostState, StateStore};
-use super::worker::{self, NextMirror, WorkerCommand, WorkerHandle, WorkerSetup};
-use crate::api::dto::{CutRequest, PairSnapshot, Request, Response, Snapshot};
-use crate::config::policy::keyed_peers;
+use super::worker::{self, NextMirror, WorkerCommand, WorkerHandle};
+use crate::api::dto::{
+    AssociationKey, CutRequest, KeysRequest, PairSnapshot, Request, Response, Snapshot,
+};
+use crate::config::policy::associations;
 use crate::config::settings::{self, OnFailure, Pair};
-use crate::config::{self, KeyAccess, Keys, Loaded, Problems, Settings};
+use crate::config::{KeyAccess, Keys, Loaded, Problems, Settings, Source};
 use crate::machine::Machine;
+use parts::{
+    announce, configure_keying, mirrors_of, open_control, open_front_ends, start_keying,
+    start_workers, watch_signals,
+};
+use trial::{PortsBefore, Start, Trial};
+
+mod parts;
+mod trial;
 
 /// How often the workers are looked at.
 const TICK: Duration = Duration::from_millis(500);
@@ -46,6 +58,8 @@ pub struct Options {
     pub administration: Administration,
     /// What lost state does.
     pub lost_state: LostState,
+    /// The configuration is taken back unless it is confirmed within so long.
+    pub confirm_within: Option<Duration>,
 }
 
 /// Why a gateway did not start or did not go on.
@@ -54,6 +68,9 @@ pub enum Failure {
     /// The configuration, or what it says about this machine, is wrong.
     #[error("{0}")]
     Configuration(Problems),
+    /// The configuration was not confirmed in time, and there is none to go back to.
+    #[error("{0}")]
+    NotConfirmed(String),
     /// Anything else.
     #[error(transparent)]
     Other(#[from] anyhow::Error),
@@ -66,24 +83,44 @@ enum Event {
     FrontEnd(usize, ClientEvent),
 }
 
+/// Why a gateway's life ended.
+enum End {
+    /// A signal.
+    Stopped,
+    /// Its configuration was taken back, and there is none before it.
+    NotConfirmed(String),
+    /// Its configuration was taken back for one that takes a new start; why.
+    Restart(Box<Accepted>, String),
+}
+
+/// A configuration that this machine can run.
+struct Accepted {
+    source: Source,
+    settings: Settings,
+    keys: Keys,
+}
+
 /// Runs a gateway until a signal ends it.
 ///
 /// # Errors
 /// [`Failure`].
 pub fn run(options: &Options) -> Result<(), Failure> {
-    let (settings, keys) = accept(&options.file, options.administration)?;
-    let mut gateway = Gateway::start(options.clone(), settings, &keys)?;
-    drop(keys);
-    let result = gateway.serve();
-    notify::stopping();
-    gateway.stop()?;
-    Ok(result?)
+    let mut start = trial::choose(options)?;
+    loop {
+        let gateway = Gateway::start(options.clone(), start)?;
+        let rollbacks = gateway.rollbacks;
+        match gateway.live()? {
+            End::Stopped => return Ok(()),
+            End::NotConfirmed(why) => return Err(Failure::NotConfirmed(why)),
+            End::Restart(back, why) => start = trial::start_back(*back, why, rollbacks + 1)?,
+        }
+    }
 }
 
-/// A configuration that this machine can run, with its keys. Warnings go to the log.
-fn accept(file: &Path, administration: Administration) -> Result<(Settings, Keys), Failure> {
+/// `source` with its keys, if this machine can run it. Warnings go to the log.
+fn accept(source: Source, administration: Administration) -> Result<Accepted, Failure> {
     let Loaded { settings, keys, mut problems } =
-        config::load(file, KeyAccess::Needed).map_err(Failure::Configuration)?;
+        source.load(KeyAccess::Needed).map_err(Failure::Configuration)?;
     let machine = Machine::read().context("cannot read the machine's interfaces")?;
     preflight::check(&settings, &machine, administration, &mut problems);
     if problems.refused() {
@@ -93,12 +130,24 @@ fn accept(file: &Path, administration: Administration) -> Result<(Settings, Keys
         tracing::warn!(remedy = %warning.remedy, "{}", warning.what);
     }
     let keys = keys.context("the keys were not read")?;
-    Ok((settings, keys))
+    Ok(Accepted { source, settings, keys })
 }
 
 struct Gateway {
     options: Options,
+    /// What is in force.
+    source: Source,
     settings: Settings,
+    history: History,
+    /// What is in force is on trial.
+    trial: Option<Trial>,
+    /// The ports as they were before a first configuration that is on trial.
+    before: Option<PortsBefore>,
+    rollbacks: u64,
+    /// Why the last trial was taken back; until something else is accepted.
+    rolled_back: Option<String>,
+    /// What a command decided.
+    end: Option<End>,
     epoch: u32,
     reloads_refused: u64,
     started: Instant,
@@ -113,68 +162,63 @@ struct Gateway {
     workers: Vec<WorkerHandle>,
     /// Beside the workers; a pair without `[keying]` has none.
     keying: Vec<Option<Keying>>,
+    /// What the kernel said of peers whose ESP the NIC is to do.
+    offloads: Vec<Answered>,
     exporter: Exporter,
     store: StateStore,
-    cuts: u64,
-    _locks: Locks,
+    cuts: CutTurns,
+    _locks: [Locks; 2],
 }
 
 impl Gateway {
-    fn start(options: Options, settings: Settings, keys: &Keys) -> Result<Self> {
-        let run_dir = &settings.gateway.run_dir;
-        std::fs::create_dir_all(run_dir)
-            .with_context(|| format!("cannot make {}; are you root?", run_dir.display()))?;
-        let locks = Locks::take(run_dir, &lock_names(&settings))?;
+    fn start(options: Options, start: Start) -> Result<Self> {
+        let history = start.history.clone();
+        if start.within.is_none() {
+            let text = start.accepted.source.text.clone();
+            let gateway = Self::open(options, start)?;
+            trial::note_accepted(&history, &text);
+            return Ok(gateway);
+        }
+        history.begin(&start.accepted.source.text)?;
+        Self::open(options, start).inspect_err(|_| history.discard())
+    }
+
+    fn open(options: Options, start: Start) -> Result<Self> {
+        let Start { accepted, history, within, way_back, rolled_back, rollbacks, name_lock } =
+            start;
+        let Accepted { source, settings, keys } = accepted;
+        let keys = &keys;
+        let locks = [name_lock, port_locks(&settings)?];
+        let first_trial = within.is_some() && way_back.is_none();
+        let before = first_trial.then(|| PortsBefore::of(&settings));
         let mut store = StateStore::open(&settings.gateway.state_dir, options.lost_state)?;
         let machine = Machine::read()?;
-        let epoch = 1;
-        let plans = plan::plans(&settings, keys, &machine, &mut store, epoch)?;
-        evidence::clean(run_dir, &settings.gateway.name);
+        let offloads = offload::ask(&settings, &machine)?;
+        let plans = plan::plans(&settings, keys, &machine, &mut store, 1)?;
         let exporter = Exporter::start(&settings.collectors, worker::clock())
             .context("cannot export flow records")?;
-
         let (sender, events) = channel();
         let signals = watch_signals(sender.clone())?;
         let (keying, mut ends) = start_keying(&settings, keys)?;
-        let mut bases = Vec::new();
-        let workers = settings
-            .pairs
-            .iter()
-            .zip(plans)
-            .enumerate()
-            .map(|(place, (pair, plan))| {
-                let context = || format!("pair {}", pair.name);
-                let (limits, reserver) = (settings.limits, store.reserver());
-                let plan = prepare::prepare(plan, &[], &reserver).with_context(context)?;
-                bases.push(Base::of(&plan));
-                let index = |name| machine.link(name).map_or(0, |link| link.index);
-                let (host, wire) = (index(&pair.host), index(&pair.wire));
-                let records = exporter.sender(Interfaces { host, wire });
-                let (pair, on_failure) = (pair.clone(), settings.gateway.on_failure);
-                let bystanders = bystanders_of(&pair.name, &settings)?;
-                let setup = WorkerSetup {
-                    pair,
-                    on_failure,
-                    limits,
-                    bystanders,
-                    plan,
-                    reserver,
-                    records,
-                    keying: ends[place].take(),
-                };
-                WorkerHandle::start(setup).with_context(context)
-            })
-            .collect::<Result<_>>()?;
+        let started = start_workers(&settings, &machine, plans, &mut ends, &store, &exporter);
+        let (workers, bases) = started?;
         configure_keying(&settings, keys, &keying);
         let front_ends = open_front_ends(&settings, bases, &sender)?;
         let control = open_control(&settings, sender)?;
         let started = Instant::now();
         announce(&settings);
-        Ok(Self {
+        let gateway = Self {
             watchdog: Watchdog::from_environment(started),
             options,
+            source,
             settings,
-            epoch,
+            history,
+            trial: within.map(|within| Trial::begin(within, way_back)),
+            before,
+            rollbacks,
+            rolled_back,
+            end: None,
+            epoch: 1,
             reloads_refused: 0,
             started,
             events,
@@ -184,22 +228,43 @@ impl Gateway {
             front_ends_ticked: started,
             workers,
             keying,
+            offloads,
             exporter,
             store,
-            cuts: 0,
+            cuts: CutTurns::default(),
             _locks: locks,
-        })
+        };
+        gateway.tell_of_trial();
+        Ok(gateway)
+    }
+
+    /// Serves, and stops.
+    fn live(mut self) -> Result<End> {
+        let end = self.serve();
+        notify::stopping();
+        let was_unconfirmed = self.trial.is_some();
+        let (before, history) = (self.before.take(), self.history.clone());
+        self.stop()?;
+        if was_unconfirmed {
+            tracing::warn!("it ends unconfirmed: its configuration is taken back");
+            history.roll_back()?;
+        }
+        if let (Ok(End::Stopped | End::NotConfirmed(_)), Some(before)) = (&end, before) {
+            before.restore();
+        }
+        end
     }
 
     /// Waits for signals, questions and the workers' ends.
-    fn serve(&mut self) -> Result<()> {
+    fn serve(&mut self) -> Result<End> {
         loop {
             let active = self.front_ends.iter().flatten().any(FrontEnd::is_active);
-            match self.events.recv_timeout(if active { FRONT_END_TICK } else { TICK }) {
-                Ok(Event::Signal(SIGHUP)) => self.reload(),
+            let tick = if active { FRONT_END_TICK } else { TICK };
+            match self.events.recv_timeout(self.trial.as_ref().map_or(tick, |it| it.wait(tick))) {
+                Ok(Event::Signal(SIGHUP)) => drop(self.reload(None)),
                 Ok(Event::Signal(signal)) => {
                     tracing::info!(signal, "stopping; nothing passes from now on");
-                    return Ok(());
+                    return Ok(End::Stopped);
                 }
                 Ok(Event::Question(question)) => self.answer(question),
                 Ok(Event::FrontEnd(pair, event)) => {
@@ -216,6 +281,9 @@ impl Gateway {
                 worker.join().with_context(|| format!("pair {name} lost its ports"))?;
                 bail!("the worker of pair {name} ended by itself");
             }
+            if let Some(end) = self.end.take().or_else(|| self.end_of_trial()) {
+                return Ok(end);
+            }
             let now = Instant::now();
             if active && now.duration_since(self.front_ends_ticked) >= FRONT_END_TICK {
                 self.front_ends_ticked = now;
@@ -230,43 +298,80 @@ impl Gateway {
     }
 
     fn answer(&mut self, question: Question) {
-        let Question { request, answer } = question;
+        let Question { request, answer, output } = question;
         let result = match request {
             Request::Status => self.snapshot().map(|it| Response::Status(Box::new(it))),
-            Request::EvidenceCut(request) => match self.cut_evidence(request, answer.clone()) {
-                // The answer comes from a thread of its own.
-                Ok(()) => return,
-                Err(error) => Err(error),
-            },
+            Request::Keys(request) => self.keys(&request).map(Response::Keys),
+            Request::EvidenceCut(request) => {
+                match self.cut_evidence(request, output, answer.clone()) {
+                    // The answer comes from a thread of its own.
+                    Ok(()) => return,
+                    Err(error) => Err(error),
+                }
+            }
+            Request::Reload(request) => self.reload_asked(&request),
+            Request::Configuration => Ok(self.configuration_response()),
+            Request::Confirm => self.confirm().map(|()| self.configuration_response()),
+            Request::Rollback => self.roll_back_asked(),
         };
         let _ = answer.send(result.unwrap_or_else(|it| Response::Error(format!("{it:#}"))));
     }
 
-    /// Has the evidence written and `answer` told.
-    fn cut_evidence(&mut self, request: CutRequest, answer: Sender<Response>) -> Result<()> {
+    /// The keys in use. Those of the configuration are read again: the gateway keeps them only
+    /// expanded.
+    fn keys(&self, request: &KeysRequest) -> Result<Vec<AssociationKey>> {
+        let Loaded { keys, .. } = self
+            .source
+            .load(KeyAccess::Needed)
+            .map_err(|problems| anyhow::anyhow!("the configuration cannot be read: {problems}"))?;
+        let keys = keys.context("the keys were not read")?;
+        let mut found = Vec::new();
+        for ((worker, pair), keying) in
+            self.workers.iter().zip(&self.settings.pairs).zip(&self.keying)
+        {
+            if request.pair.as_ref().is_some_and(|name| *name != pair.name) {
+                continue;
+            }
+            let configured = associations(pair, &keys)?;
+            let agreed = keying.as_ref().and_then(Keying::keys).unwrap_or_default();
+            found.extend(secrets::of_pair(&pair.name, &configured, worker.running(), &agreed));
+        }
+        found.retain(|it| request.peer.as_ref().is_none_or(|name| *name == it.peer));
+        tracing::warn!(count = found.len(), "keys of associations were told on request");
+        Ok(found)
+    }
+
+    /// Has the evidence written to `output` and `answer` told.
+    fn cut_evidence(
+        &mut self,
+        request: CutRequest,
+        output: Option<Output>,
+        answer: Sender<Response>,
+    ) -> Result<()> {
+        let output = output.context("no file was passed beside the request (SCM_RIGHTS)")?;
+        let Some(kept) = &self.settings.evidence else {
+            bail!("no packets are kept: add a table [evidence] to the configuration");
+        };
         let wanted = |name: &str| request.pair.as_ref().is_none_or(|pair| pair == name);
         let mut holdings = Vec::new();
         for (worker, pair) in self.workers.iter().zip(&self.settings.pairs) {
             if !wanted(&pair.name) {
                 continue;
             }
-            if let Some(packets) = worker.evidence()? {
-                let (host, wire) = (pair.host.clone(), pair.wire.clone());
-                holdings.push(Holding { host, wire, packets });
-            }
+            let label = evidence::label(&self.settings.gateway.name, pair);
+            let disk = kept.disk.as_ref().map(|disk| disk.folder.join(label.file_name()));
+            let memory = worker.evidence()?.unwrap_or_default();
+            holdings.push(Holding { host: label.host, wire: label.wire, disk, memory });
         }
         if holdings.is_empty() {
-            bail!(
-                "no packets are kept: add a table [evidence] to the configuration, or name a pair"
-            );
+            let names: Vec<_> = self.settings.pairs.iter().map(|it| it.name.as_str()).collect();
+            bail!("there is no such pair; there are: {}", names.join(", "));
         }
-        self.cuts += 1;
-        let gateway = &self.settings.gateway;
-        let file = format!("{}.evidence-{}-{}.pcapng", gateway.name, std::process::id(), self.cuts);
-        let path = gateway.run_dir.join(file);
         let now = worker::clock();
-        std::thread::Builder::new().name("evidence".into()).spawn(move || {
-            let report = evidence::cut(path, &holdings, &request, now);
+        let turn = self.cuts.take()?;
+        std::thread::Builder::new().name("cut".into()).spawn(move || {
+            let _turn = turn;
+            let report = evidence::cut(output, &holdings, &request, now);
             let response = match report {
                 Ok(report) => Response::Evidence(report),
                 Err(error) => Response::Error(format!("{error:#}")),
@@ -277,9 +382,10 @@ impl Gateway {
     }
 
     /// Takes the configuration in as a whole, or says why not and goes on with the one at hand.
-    fn reload(&mut self) {
+    fn reload(&mut self, within: Option<Duration>) -> Result<(), Failure> {
         notify::reloading();
-        match self.try_reload() {
+        let result = self.try_reload(within);
+        match &result {
             Ok(()) => tracing::info!(epoch = self.epoch, "configuration accepted"),
             Err(failure) => {
                 self.reloads_refused += 1;
@@ -289,13 +395,18 @@ impl Gateway {
             }
         }
         notify::ready(&format!("configuration {}", self.epoch));
+        self.tell_of_trial();
+        result
     }
 
-    fn try_reload(&mut self) -> Result<(), Failure> {
-        let (settings, keys) = accept(&self.options.file, self.options.administration)?;
-        if let Some(what) = needs_restart(&self.settings, &settings) {
+    /// Puts `next` in force in place of what is.
+    fn apply(&mut self, next: Accepted) -> Result<(), Failure> {
+        if let Some(what) = needs_restart(&self.settings, &next.settings) {
             return Err(anyhow::anyhow!("{what} changed: that needs a restart").into());
         }
+        let Accepted { source, settings, keys } = next;
+        let machine = Machine::read().context("cannot read the machine's interfaces")?;
+        let offloads = offload::ask(&settings, &machine)?;
         let mut prepared = self.prepare(&settings, &keys)?;
         let bases: Vec<Base> = prepared.iter().map(Base::of).collect();
         for (front_end, prepared) in self.front_ends.iter().zip(&mut prepared) {
@@ -320,8 +431,12 @@ impl Gateway {
         }
         for (worker, mirrors) in self.workers.iter().zip(mirrors) {
             worker.tell(WorkerCommand::Mirrors(mirrors));
+            if settings.evidence != self.settings.evidence {
+                worker.tell(WorkerCommand::Keep(settings.evidence.clone()));
+            }
         }
-        self.settings = settings;
+        (self.source, self.settings) = (source, settings);
+        self.offloads = offloads;
         self.epoch += 1;
         Ok(())
     }
@@ -359,7 +474,9 @@ impl Gateway {
             if let Some(status) = keying.as_ref().and_then(Keying::status) {
                 show::add_keying(pair, &status);
             }
+            show::add_offload(pair, &self.offloads);
         }
+        pairs.iter_mut().for_each(show::add_pauses);
         let gateway = &self.settings.gateway;
         let adds_up = pairs
             .iter()
@@ -377,6 +494,7 @@ impl Gateway {
             },
             reloads_accepted: u64::from(self.epoch),
             reloads_refused: self.reloads_refused,
+            configuration: self.configuration(),
             adds_up,
             pairs,
             exports: self.exporter.counters().into_iter().map(show::export).collect(),
@@ -402,63 +520,6 @@ impl Gateway {
     }
 }
 
-/// The sockets of the pairs that have front ends, beside the pairs.
-fn open_front_ends(
-    settings: &Settings,
-    bases: Vec<Base>,
-    events: &Sender<Event>,
-) -> Result<Vec<Option<FrontEnd>>> {
-    let pairs = settings.pairs.iter().zip(bases).enumerate();
-    let open = |(index, (pair, base)): (usize, (&Pair, Base))| {
-        let path = settings.gateway.front_end_socket(&pair.name);
-        let events = events.clone();
-        let tell = move |event| events.send(Event::FrontEnd(index, event)).is_ok();
-        pair.xfrm.then(|| FrontEnd::open(pair, path, base, tell)).transpose()
-    };
-    pairs.map(open).collect()
-}
-
-/// One gateway a name, one gateway an interface; an interface's name is its own in each network
-/// namespace.
-fn lock_names(settings: &Settings) -> Vec<String> {
-    let namespace = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();
-    let namespace: String =
-        namespace.to_string_lossy().chars().filter(char::is_ascii_digit).collect();
-    let interfaces = settings.pairs.iter().flat_map(|pair| [&pair.host, &pair.wire]);
-    let mut names: Vec<String> =
-        interfaces.map(|name| format!("port-{name}-{namespace}")).collect();
-    names.push(settings.gateway.name.clone());
-    names
-}
-
-fn open_control(settings: &Settings, events: Sender<Event>) -> Result<ControlSocket> {
-    let socket = settings.gateway.control_socket();
-    ControlSocket::open(&socket, move |it| events.send(Event::Question(it)).is_ok())
-        .with_context(|| format!("cannot open {}", socket.display()))
-}
-
-/// Says that all is up.
-fn announce(settings: &Settings) {
-    if settings.gateway.on_failure == OnFailure::Open {
-        tracing::warn!("on_failure = \"open\": without this process, traffic passes unseen");
-    }
-    tracing::info!(name = settings.gateway.name, pairs = settings.pairs.len(), "ready");
-    notify::ready(&format!("{} pairs of ports", settings.pairs.len()));
-}
-
-/// Who watches a pair, with the mirrors open.
-fn bystanders_of(pair: &str, settings: &Settings) -> Result<Bystanders> {
-    let mirrors = mirrors_of(pair, settings).map(Mirror::open).collect::<Result<_>>()?;
-    Ok(Bystanders::new(settings.evidence, mirrors))
-}
-
-fn mirrors_of<'s>(
-    pair: &str,
-    settings: &'s Settings,
-) -> impl Iterator<Item = &'s settings::Mirror> {
-    settings.mirrors.iter().filter(move |mirror| mirror.pair == pair)
-}
-
 /// What differs that a running gateway cannot change.
 fn needs_restart(old: &Settings, new: &Settings) -> Option<String> {
     if old.gateway != new.gateway {
@@ -473,9 +534,6 @@ fn needs_restart(old: &Settings, new: &Settings) -> Option<String> {
     if old.limits != new.limits {
         return Some("[limits]".into());
     }
-    if old.evidence != new.evidence {
-        return Some("[evidence]".into());
-    }
     let ports = |pairs: &[Pair]| -> Vec<_> {
         pairs
             .iter()
@@ -487,42 +545,4 @@ fn needs_restart(old: &Settings, new: &Settings) -> Option<String> {
     };
     (ports(&old.pairs) != ports(&new.pairs))
         .then(|| "the list of pairs, their ports, `xfrm` or `fastpath`".into())
-}
-
-/// A thread for each pair's handshakes where keys are agreed at all, and the workers' ends.
-type Started = (Vec<Option<Keying>>, Vec<Option<KeyingEnd>>);
-
-fn start_keying(settings: &Settings, keys: &Keys) -> Result<Started> {
-    let Some(secrets) = &keys.secrets else {
-        return Ok(settings.pairs.iter().map(|_| (None, None)).unzip());
-    };
-    let started = settings.pairs.iter().map(|pair| {
-        let (keying, end) = Keying::start(&pair.name, secrets.identity.clone())
-            .with_context(|| format!("pair {}", pair.name))?;
-        Ok((Some(keying), Some(end)))
-    });
-    Ok(started.collect::<Result<Vec<_>>>()?.into_iter().unzip())
-}
-
-/// Tells the threads their peers.
-fn configure_keying(settings: &Settings, keys: &Keys, threads: &[Option<Keying>]) {
-    let (Some(keying), Some(secrets)) = (&settings.keying, &keys.secrets) else { return };
-    for (pair, thread) in settings.pairs.iter().zip(threads) {
-        let Some(thread) = thread else { continue };
-        let peers = keyed_peers(pair, keying.port, secrets);
-        thread.configure(Peers { limits: keying.limits, peers });
-    }
-}
-
-fn watch_signals(events: Sender<Event>) -> Result<Handle> {
-    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
-    let handle = signals.handle();
-    std::thread::Builder::new().name("signals".into()).spawn(move || {
-        for signal in signals.forever() {
-            if events.send(Event::Signal(signal)).is_err() {
-                return;
-            }
-        }
-    })?;
-    Ok(handle)
 }

@@ -10,15 +10,17 @@ use weir_engine::meter::{Meter, MeterLimits};
 use weir_engine::pipeline::{Engine, PolicyError, Usage};
 use weir_engine::policy::Policy;
 use weir_port::{
-    Guard, GuardMode, Interface, PacketOptions, PacketPort, Port, TapOptions, TapPort, XdpOptions,
-    XdpPort,
+    Guard, GuardMode, Interface, KernelFilter, PacketOptions, PacketPort, Port, TapOptions,
+    TapPort, XdpOptions, XdpPort,
 };
-use weir_store::evidence::{EvidenceRing, Snapshot};
+use weir_store::evidence::{Label, Snapshot};
 use weir_store::sink::RecordSender;
 use weir_wire::frame::Time;
 
 use super::bystanders::Bystanders;
 use super::carry::{self, Begun, Carrier};
+use super::forgeries::ForgeryAlarm;
+use super::keeping::{self, Keeping};
 use super::keying::KeyingEnd;
 use super::leak::LeakAlarm;
 use super::mirror::{self, Mirror};
@@ -44,12 +46,15 @@ const IDLE: Duration = Duration::from_millis(20);
 const IDLE_ROUNDS: u32 = 40;
 
 /// A pair is busy when its worker was woken this soon. One that sleeps longer sleeps at once: its
-/// rounds would keep the core from whom the last frame was for. Not beside the fast path: there a
-/// worker that is being woken would be overtaken.
+/// rounds would keep the core from whom the last frame was for.
 const BUSY_SLEEP_NS: u64 = 100_000;
 
 /// Between two ticks: heartbeat, questions for neighbours, flows that end.
 const TICK_NS: u64 = 100_000_000;
+
+/// Between two turns of ending idle flows while there are more: a million take 16 seconds, and the
+/// exporters' queues are never flooded.
+const EXPIRE_NS: u64 = 1_000_000;
 
 const NS_PER_S: u64 = 1_000_000_000;
 
@@ -81,6 +86,8 @@ pub enum WorkerCommand {
     Discard,
     /// From now on, these mirrors.
     Mirrors(Vec<NextMirror>),
+    /// From now on, keep evidence so.
+    Keep(Option<keeping::Settings>),
     /// Send what the evidence ring holds; nothing where there is none.
     Evidence(Sender<Option<Snapshot>>),
     /// Send the counters.
@@ -116,8 +123,12 @@ pub struct WorkerSetup {
     pub on_failure: OnFailure,
     /// Bounds of its tables.
     pub limits: Limits,
-    /// Who watches.
-    pub bystanders: Bystanders,
+    /// Who gets copies.
+    pub mirrors: Vec<Mirror>,
+    /// What is kept of the last packets.
+    pub evidence: Option<keeping::Settings>,
+    /// Whose packets those are.
+    pub label: Label,
     /// What it does first.
     pub plan: Prepared,
     /// Whom to ask for sequence numbers.
@@ -241,6 +252,7 @@ impl WorkerHandle {
 
 struct Worker {
     pair: Pair,
+    label: Label,
     relay: Relay,
     guard: Guard,
     carrier: Option<Carrier>,
@@ -258,14 +270,17 @@ struct Worker {
     answers: Receiver<Reserved>,
     asked: Vec<Fingerprint>,
     ticked: Time,
+    /// When idle flows were ended last, while there are more of them.
+    expired: Option<Time>,
     leaks: LeakAlarm,
+    forgeries: ForgeryAlarm,
     rollout: RolloutLog,
 }
 
 impl Worker {
     fn new(setup: WorkerSetup, commands: Receiver<WorkerCommand>) -> Result<Self> {
-        let WorkerSetup { pair, on_failure, limits, bystanders, plan, reserver, records, keying } =
-            setup;
+        let WorkerSetup { pair, on_failure, limits, plan, reserver, records, keying, .. } = setup;
+        let (label, mirrors) = (setup.label, setup.mirrors);
         let mode = match on_failure {
             OnFailure::Closed => GuardMode::Closed,
             OnFailure::Open => GuardMode::OpenOnFailure,
@@ -292,6 +307,8 @@ impl Worker {
             engine.set_fast_path(Some(carrier.table(seed()?)));
         }
         let (answer, answers) = channel();
+        let keep = |settings| Keeping::start(settings, label.clone(), clock());
+        let bystanders = Bystanders { evidence: setup.evidence.map(keep), mirrors };
         let mut relay = Relay::new(ports, engine, bystanders);
         if let Some(carrier) = &mut carrier {
             carrier.set_watched(&mut relay);
@@ -299,6 +316,7 @@ impl Worker {
         }
         Ok(Self {
             pair,
+            label,
             relay,
             guard,
             carrier,
@@ -314,7 +332,9 @@ impl Worker {
             answers,
             asked: Vec::new(),
             ticked: Time::default(),
+            expired: None,
             leaks: LeakAlarm::default(),
+            forgeries: ForgeryAlarm::default(),
             rollout: RolloutLog::default(),
         })
     }
@@ -330,9 +350,10 @@ impl Worker {
                     Ok(WorkerCommand::Commit) => self.commit()?,
                     Ok(WorkerCommand::Discard) => self.prepared = None,
                     Ok(WorkerCommand::Mirrors(next)) => self.take_mirrors(next),
+                    Ok(WorkerCommand::Keep(settings)) => self.keep_evidence(settings),
                     Ok(WorkerCommand::Evidence(answer)) => {
-                        let ring = &self.relay.bystanders().evidence;
-                        let _ = answer.send(ring.as_ref().map(EvidenceRing::snapshot));
+                        let evidence = &self.relay.bystanders().evidence;
+                        let _ = answer.send(evidence.as_ref().map(Keeping::snapshot));
                     }
                     Ok(WorkerCommand::Snapshot(answer)) => {
                         let _ = answer.send(self.snapshot());
@@ -344,11 +365,7 @@ impl Worker {
                         let _ = answer.send(WorkerUsage { associations, wanted });
                     }
                     Ok(WorkerCommand::Stop) | Err(TryRecvError::Disconnected) => {
-                        let Self { relay, records, carrier, .. } = self;
-                        if let Some(carrier) = carrier {
-                            carrier.close(relay.engine());
-                        }
-                        relay.engine().flush(&mut |record| records.send(record));
+                        self.end();
                         return Ok(());
                     }
                     Err(TryRecvError::Empty) => break,
@@ -356,25 +373,25 @@ impl Worker {
             }
             self.reserve();
             let Self { relay, kept, keeping_fails, carrier, .. } = self;
-            let begun_ns = carrier.as_ref().map_or(0, Carrier::round_begins);
+            carrier.iter_mut().for_each(|carrier| carrier.before_round(relay));
             let moved = relay.round(&mut |engine| keep(engine, kept, keeping_fails))?;
-            if let Some(carrier) = carrier {
-                carrier.after_round(relay.engine(), moved, begun_ns);
-            }
+            carrier.iter_mut().for_each(|carrier| carrier.after_round(relay));
             self.key();
             let now = clock();
             if now.since_ns(self.ticked) >= TICK_NS || now < self.ticked {
                 self.ticked = now;
                 self.relay.tick(now);
-                self.leaks.look(&self.pair.name, self.relay.proof(), now);
+                self.alarm(now);
                 self.report_keyed();
-                let Self { relay, records, carrier, rollout, pair, .. } = self;
+                let Self { relay, carrier, rollout, pair, .. } = self;
                 rollout.look(&pair.name, relay.engine(), now);
                 if let Some(carrier) = carrier {
                     carrier.tick(relay)?;
                 }
-                relay.engine().expire(now, &mut |record| records.send(record));
+                self.end_idle_flows(now);
                 self.guard.heartbeat()?;
+            } else if self.expired.is_some_and(|last| now.since_ns(last) >= EXPIRE_NS) {
+                self.end_idle_flows(now);
             }
             if moved.total() > 0 {
                 idle_rounds = 0;
@@ -382,12 +399,32 @@ impl Worker {
                 idle_rounds += 1;
                 std::hint::spin_loop();
             } else {
-                let nap = self.carrier.as_ref().map_or(IDLE, |carrier| carrier.nap(IDLE));
+                let idle = self.expired.map_or(IDLE, |_| Duration::from_nanos(EXPIRE_NS));
+                let nap = self.carrier.as_ref().map_or(idle, |carrier| carrier.nap(idle));
                 self.relay.wait(nap)?;
-                let is_busy = self.carrier.is_some() || clock().since_ns(now) < BUSY_SLEEP_NS;
+                let is_busy = clock().since_ns(now) < BUSY_SLEEP_NS;
                 idle_rounds_max = if is_busy { IDLE_ROUNDS } else { 0 };
             }
         }
+    }
+
+    /// Lets the kernel carry nothing more, and hands over what is kept in memory.
+    fn end(&mut self) {
+        let Self { relay, records, carrier, .. } = self;
+        if let Some(carrier) = carrier {
+            carrier.close(relay);
+        }
+        relay.engine().flush(&mut |record| records.send(record));
+        if let Some(evidence) = relay.bystanders().evidence.take() {
+            evidence.finish();
+        }
+    }
+
+    /// Has a few idle flows end; notes whether there are more.
+    fn end_idle_flows(&mut self, now: Time) {
+        let Self { relay, records, .. } = self;
+        let is_left = relay.engine().expire(now, &mut |record| records.send(record));
+        self.expired = is_left.then_some(now);
     }
 
     /// Puts other mirrors in the place of those at work.
@@ -403,6 +440,24 @@ impl Worker {
                 }
             }
         }
+        self.tell_carrier();
+    }
+
+    /// Keeps evidence otherwise, and what is held as far as there is room.
+    fn keep_evidence(&mut self, settings: Option<keeping::Settings>) {
+        let evidence = &mut self.relay.bystanders().evidence;
+        match (evidence, settings) {
+            (Some(evidence), Some(settings)) => evidence.change(settings),
+            (evidence, Some(settings)) => {
+                *evidence = Some(Keeping::start(settings, self.label.clone(), clock()));
+            }
+            (evidence, None) => *evidence = None,
+        }
+        self.tell_carrier();
+    }
+
+    /// Tells the fast path whether somebody wants to see packets.
+    fn tell_carrier(&mut self) {
         let Self { relay, carrier, .. } = self;
         if let Some(carrier) = carrier {
             carrier.set_watched(relay);
@@ -426,7 +481,7 @@ impl Worker {
             self.prepared.take().context("nothing is prepared")?;
         let Self { relay, carrier, .. } = self;
         if let Some(carrier) = carrier {
-            carrier.close(relay.engine());
+            carrier.close(relay);
         }
         relay.engine().swap(policy, associations)?;
         relay.renew_proof();
@@ -495,6 +550,12 @@ impl Worker {
         }
     }
 
+    /// Says aloud what must not be.
+    fn alarm(&mut self, now: Time) {
+        self.leaks.look(&self.pair.name, self.relay.proof(), now);
+        self.forgeries.look(&self.pair.name, self.relay.engine(), now);
+    }
+
     fn snapshot(&mut self) -> PairSnapshot {
         let guard = self.guard.counters().unwrap_or_default();
         let Self { pair, relay, carrier, why_not, .. } = self;
@@ -527,7 +588,10 @@ fn keep(engine: &mut Engine, kept: &mut [Option<Kept>], keeping_fails: &mut bool
 }
 
 fn open_ports(pair: &Pair, policy: &Policy, carrier: Option<&Carrier>) -> Result<Ports> {
+    // The fast path's filter is the first that lets a frame in: it counts them all.
+    let filter = carrier.map(|_| KernelFilter::nothing());
     let open = |interface: &str, options: PacketOptions| -> Result<Box<dyn Port + Send>> {
+        let options = PacketOptions { filter: filter.clone(), ..options };
         Ok(match pair.driver {
             Driver::Packet => {
                 let port = PacketPort::open(interface, options)?;
@@ -537,7 +601,7 @@ fn open_ports(pair: &Pair, policy: &Policy, carrier: Option<&Carrier>) -> Result
                 }
                 Box::new(port)
             }
-            Driver::Xdp => Box::new(open_xdp(interface)?),
+            Driver::Xdp => Box::new(XdpPort::open(interface, &XdpOptions::default())?),
         })
     };
     let host_mtu = Interface::find(&pair.host)?.mtu()? as usize;
@@ -562,18 +626,6 @@ fn open_ports(pair: &Pair, policy: &Policy, carrier: Option<&Carrier>) -> Result
     };
     let wire = PacketOptions { ring_slots: WIRE_RING_SLOTS, ..PacketOptions::default() };
     Ok(Ports { host: open(&pair.host, host)?, wire: open(&pair.wire, wire)?, own })
-}
-
-/// A port has one queue, and what arrives by another would be dropped by the kernel program.
-fn open_xdp(interface: &str) -> Result<XdpPort> {
-    let queues = Interface::find(interface)?.receive_queues().unwrap_or(1);
-    if queues > 1 {
-        bail!(
-            "{interface} has {queues} receive queues, and driver = \"xdp\" takes one: `ethtool -L \
-             {interface} combined 1`, or driver = \"packet\""
-        );
-    }
-    Ok(XdpPort::open(interface, &XdpOptions::default())?)
 }
 
 /// The clock that frames are stamped with.

@@ -3,6 +3,9 @@
 use std::fs;
 use std::path::Path;
 
+use weir_engine::fastpath::opcode_words;
+use weir_port::{FastPath, FastPathOptions};
+
 use super::{Finding, Grade};
 
 const AREA: &str = "kernel";
@@ -62,6 +65,7 @@ pub fn examine() -> Vec<Finding> {
         Grade::Advice,
         "`sysctl -w net.core.bpf_jit_enable=1`",
     );
+    findings.push(fast_path());
     findings.push(privileges());
     findings.push(locked_memory());
     findings.push(Finding::good(
@@ -74,6 +78,22 @@ pub fn examine() -> Vec<Finding> {
         ),
     ));
     findings
+}
+
+/// Loads the fast path's programs, attached to nothing.
+fn fast_path() -> Finding {
+    let name = "fast path (fastpath = \"auto\")";
+    let options = FastPathOptions { flows_max: 1, opcode_words: opcode_words() };
+    match FastPath::detached(&options) {
+        Ok(_) => Finding::good(AREA, name, "its programs load"),
+        Err(error) => Finding::change(
+            AREA,
+            name,
+            format!("no: {error}"),
+            Grade::Advice,
+            "a kernel from 5.12 on, as root; fastpath = \"off\" works without",
+        ),
+    }
 }
 
 fn privileges() -> Finding {

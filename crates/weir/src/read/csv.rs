@@ -41,13 +41,14 @@ pub fn conversations(conversations: &[Conversation]) -> String {
         "conversation,service,encapsulation,joined,source,source_qp,destination,destination_qp,\
          source_port,first_ns,last_ns,packets,bytes,payload_bytes,messages,retransmissions,\
          response_resends,psn_gaps,psn_missing,psn_late,psn_jumps,naks,rnr_naks,cnp,\
-         congestion_experienced,icrc_bad,response_time_median_ns,response_time_p99_ns\r\n",
+         congestion_experienced,icrc_bad,response_time_median_ns,response_time_p99_ns,\
+         lost_before,lost_after,overtaken_before\r\n",
     );
     for (number, conversation) in (1..).zip(conversations) {
         for direction in &conversation.directions {
             let number: u64 = number;
             let naks: u32 = direction.naks.values().sum();
-            let fields: [&dyn std::fmt::Display; 28] = [
+            let fields: [&dyn std::fmt::Display; 31] = [
                 &number,
                 &conversation.service,
                 &conversation.encapsulation,
@@ -76,6 +77,9 @@ pub fn conversations(conversations: &[Conversation]) -> String {
                 &direction.icrc_bad,
                 &optional(direction.response_time_median_ns),
                 &optional(direction.response_time_p99_ns),
+                &direction.lost_before,
+                &direction.lost_after,
+                &direction.overtaken_before,
             ];
             line(&mut out, &fields);
         }

@@ -104,6 +104,12 @@ pub struct Rdma {
     pub psn_late: u64,
     /// Request numbers farther off than any loss explains.
     pub psn_jumps: u64,
+    /// Packets lost before the place of capture.
+    pub lost_before: u64,
+    /// Losses behind it: a packet or more each.
+    pub lost_after: u64,
+    /// Packets overtaken by others before it.
+    pub overtaken_before: u64,
     /// Congestion notification packets.
     pub cnp: u64,
     /// Packets marked Congestion Experienced.
@@ -207,6 +213,12 @@ pub struct Direction {
     pub psn_late: u32,
     /// Request numbers farther off than any loss explains.
     pub psn_jumps: u32,
+    /// Packets lost before the place of capture.
+    pub lost_before: u32,
+    /// Losses behind it: a packet or more each.
+    pub lost_after: u32,
+    /// Packets overtaken by others before it.
+    pub overtaken_before: u32,
     /// Refusals by cause.
     pub naks: BTreeMap<&'static str, u32>,
     /// Receiver-not-ready answers.
@@ -286,6 +298,7 @@ impl File {
 impl Rdma {
     fn of(totals: &Totals) -> Self {
         let rdma = &totals.rdma;
+        let losses = rdma.losses_total();
         Self {
             packets: rdma.packets,
             bytes: rdma.bytes,
@@ -311,6 +324,9 @@ impl Rdma {
             psn_missing: rdma.psn_missing,
             psn_late: rdma.psn_late,
             psn_jumps: rdma.psn_jumps,
+            lost_before: losses.before,
+            lost_after: losses.after,
+            overtaken_before: losses.overtaken,
             cnp: rdma.cnp,
             congestion_experienced: rdma.congestion_experienced,
         }
@@ -413,6 +429,9 @@ impl Direction {
             psn_missing: counters.missing,
             psn_late: counters.late,
             psn_jumps: counters.jumps,
+            lost_before: counters.losses.before,
+            lost_after: counters.losses.after,
+            overtaken_before: counters.losses.overtaken,
             naks: NAK_CAUSES
                 .into_iter()
                 .zip(counters.naks)

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::report::{Conversation, Direction, Flow, Report};
+use crate::utc;
 
 /// Flows and conversations shown in the summary.
 const TOP: usize = 5;
@@ -37,7 +38,7 @@ fn write_files(out: &mut String, report: &Report) -> std::fmt::Result {
     }
     if let (Some(first), Some(last)) = (report.first_ns, report.last_ns) {
         let seconds = last.saturating_sub(first) as f64 / 1e9;
-        writeln!(out, "{} and {seconds:.3} s from there", utc(first))?;
+        writeln!(out, "{} and {seconds:.3} s from there", utc::shown(first))?;
     }
     writeln!(
         out,
@@ -97,6 +98,15 @@ fn write_rdma(out: &mut String, report: &Report) -> std::fmt::Result {
             (rdma.psn_missing, "numbers missing"),
             (rdma.psn_late, "late"),
             (rdma.psn_jumps, "jumps"),
+        ],
+    )?;
+    line(
+        out,
+        "charged to",
+        &[
+            (rdma.lost_before, "lost before here"),
+            (rdma.lost_after, "lost behind here"),
+            (rdma.overtaken_before, "overtaken before here"),
         ],
     )?;
     let mut refusals: Vec<_> = rdma.naks.iter().map(|(cause, count)| (*count, *cause)).collect();
@@ -214,35 +224,9 @@ fn grouped(number: u64) -> String {
     out
 }
 
-/// Date and time in UTC, to the second. Days are turned into a date in 400-year eras that begin on
-/// 1 March, so that the leap day is an era year's last.
-fn utc(ns: u64) -> String {
-    let seconds = ns / 1_000_000_000;
-    let (days, second) = (seconds / 86_400 + 719_468, seconds % 86_400);
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn dates_are_right_around_leap_days() {
-        assert_eq!(utc(0), "1970-01-01 00:00:00 UTC");
-        assert_eq!(utc(951_782_399_000_000_000), "2000-02-28 23:59:59 UTC");
-        assert_eq!(utc(951_782_400_999_999_999), "2000-02-29 00:00:00 UTC");
-        assert_eq!(utc(1_709_251_200_000_000_000), "2024-03-01 00:00:00 UTC");
-        assert_eq!(utc(4_102_444_799_000_000_000), "2099-12-31 23:59:59 UTC");
-    }
 
     #[test]
     fn digits_stand_in_groups_of_three() {

@@ -65,20 +65,14 @@ fn a_stream_changes_paths_back_and_forth_and_nothing_is_lost_altered_or_reordere
             let before = gateways.status(Side::A).unwrap();
             wait_status(&gateways, Side::A, |status| fast(status) > fast(&before) + 500);
             let icrc = if round % 2 == 0 { "off" } else { "check" };
-            for side in Side::BOTH {
-                let changed = format!("[[pair]]\nicrc = \"{icrc}\"");
-                configure(&lab, side, &texts[side.index()].replace("[[pair]]", &changed)).unwrap();
-                gateways.daemon(side).signal(Signal::HUP).unwrap();
-            }
-            for side in Side::BOTH {
-                wait_status(&gateways, side, |it| it["pairs"][0]["policy_epoch"] == round);
-            }
+            reload(&lab, &mut gateways, &texts, &format!("icrc = \"{icrc}\""), round);
         }
         assert!(!streaming.is_finished(), "all changes happened while frames flowed");
         streaming.join().unwrap()
     });
     assert_eq!(streamed.sent, FRAMES);
-    assert!(streamed.is_exact(), "{streamed:?}");
+    let seen = Side::BOTH.map(|side| gateways.status(side).unwrap()["pairs"][0].clone());
+    assert!(streamed.is_exact(), "{streamed:?} {seen:#?}");
     for side in Side::BOTH {
         let status = gateways.status(side).unwrap();
         assert_eq!(status["adds_up"], true);
@@ -159,7 +153,6 @@ fn what_can_never_be_carried_is_refused_with_its_reason() {
 }
 
 #[test]
-#[ignore = "known fault: once in about five runs a packet is overtaken (docs/guide/fastpath.md)"]
 fn soft_roce_through_the_fast_path_is_in_order_and_counted_as_without_it() {
     let test = "soft_roce_through_the_fast_path";
     let kernel = match GuestKernel::find() {
@@ -210,7 +203,8 @@ fn soft_roce_through_the_fast_path_is_in_order_and_counted_as_without_it() {
     let (mut with, mut without) = (rdma(Side::A), rdma(Side::B));
     for rdma in [&mut with, &mut without] {
         let rdma = rdma.as_object_mut().unwrap();
-        for name in ["icrc_ok", "icrc_bad", "icrc_unchecked"] {
+        // What a copy of some packets cannot tell (docs/guide/fastpath.md).
+        for name in ["icrc_ok", "icrc_bad", "icrc_unchecked", "losses"] {
             rdma.remove(name);
         }
     }

@@ -13,7 +13,7 @@ const TRANSFER_BYTES: usize = 8 << 20;
 /// What handshakes look like from outside.
 const HANDSHAKES: &str = "udp port 51840";
 
-fn keyed(protection: Protection, lines: &str, peer_lines: &str) -> Setup {
+pub(super) fn keyed(protection: Protection, lines: &str, peer_lines: &str) -> Setup {
     let (lines, peer_lines) = (lines.to_owned(), peer_lines.to_owned());
     Setup { keys: KeySource::Handshakes { lines, peer_lines }, ..Setup::new(WEIR, protection) }
 }

@@ -6,15 +6,24 @@
 //! machine for itself.
 
 mod bump;
+mod export;
 mod fail_closed;
 mod fastpath;
+mod guard;
 mod keying;
+mod marking;
 mod mtu;
+mod offload;
 mod pairs;
+mod path_mtu;
 mod reload;
 mod restart;
 mod rollout;
+mod secrets;
 mod status;
+mod tagged;
+mod tagged_guests;
+mod trial;
 mod watching;
 mod witness;
 
@@ -24,8 +33,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::Value;
-use weir_lab::gateways::{Gateways, Protection, Setup};
+use weir_lab::gateways::{Gateways, Protection, Setup, configure};
 use weir_lab::interrupt;
 use weir_lab::observe::{Capture, Captured, ESP, gateways_neighbour};
 use weir_lab::process::{self, Running};
@@ -92,8 +102,19 @@ fn wait_until_it_flows(lab: &Lab) {
 /// The first status that `wanted` takes.
 #[track_caller]
 fn wait_status(gateways: &Gateways, side: Side, wanted: impl Fn(&Value) -> bool) -> Value {
+    wait_status_within(gateways, side, PATIENCE.as_secs(), wanted)
+}
+
+/// The same for what takes its time.
+#[track_caller]
+fn wait_status_within(
+    gateways: &Gateways,
+    side: Side,
+    seconds: u64,
+    wanted: impl Fn(&Value) -> bool,
+) -> Value {
     let mut last = Value::Null;
-    let waited = interrupt::until("status as wanted", PATIENCE, || {
+    let waited = interrupt::until("status as wanted", Duration::from_secs(seconds), || {
         last = gateways.status(side)?;
         Ok(wanted(&last))
     });
@@ -101,6 +122,19 @@ fn wait_status(gateways: &Gateways, side: Side, wanted: impl Fn(&Value) -> bool)
         panic!("{error:#}: {last:#}\n{}", gateways.log(side));
     }
     last
+}
+
+/// Has both gateways read `texts` again, with more `lines` in their pairs; it is policy `epoch`.
+#[track_caller]
+fn reload(lab: &Lab, gateways: &mut Gateways, texts: &[String; 2], lines: &str, epoch: u64) {
+    for side in Side::BOTH {
+        let text = texts[side.index()].replace("[[pair]]", &format!("[[pair]]\n{lines}"));
+        configure(lab, side, &text).unwrap();
+        gateways.daemon(side).signal(Signal::HUP).unwrap();
+    }
+    for side in Side::BOTH {
+        wait_status(gateways, side, |it| it["pairs"][0]["policy_epoch"] == epoch);
+    }
 }
 
 fn number(status: &Value, path: &str) -> u64 {

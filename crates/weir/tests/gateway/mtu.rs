@@ -10,7 +10,7 @@ fn narrow() -> Plan {
 }
 
 /// What ping says of packets of `payload_len` that must not be fragmented.
-fn largest(lab: &Lab, target: &str, payload_len: u32) -> (String, Option<u32>) {
+pub(super) fn largest(lab: &Lab, target: &str, payload_len: u32) -> (String, Option<u32>) {
     let mut command = lab.host(Side::A).command("ping");
     command.args(["-n", "-c", "3", "-i", "0.3", "-W", "1", "-M", "do", "-s"]);
     let ended = Running::start(command.args([&payload_len.to_string(), target])).unwrap();

@@ -1,8 +1,6 @@
 //! SIGHUP loses nothing.
 
-use rustix::process::Signal;
-use weir_lab::gateways::{configurations, configure};
-use weir_lab::topology::Side;
+use weir_lab::gateways::configurations;
 use weir_lab::traffic::bypass::stream;
 
 use super::*;
@@ -23,15 +21,8 @@ fn five_reloads_of_both_gateways_lose_alter_and_reorder_nothing() {
         for round in 2..=6 {
             pause(500);
             let icrc = if round % 2 == 0 { "off" } else { "check" };
-            let changed =
-                format!("[[pair]]\nicrc = \"{icrc}\"\nroce_mtu = {}", 1024 << (round % 3));
-            for side in Side::BOTH {
-                configure(&lab, side, &texts[side.index()].replace("[[pair]]", &changed)).unwrap();
-                gateways.daemon(side).signal(Signal::HUP).unwrap();
-            }
-            for side in Side::BOTH {
-                wait_status(&gateways, side, |it| it["pairs"][0]["policy_epoch"] == round);
-            }
+            let lines = format!("icrc = \"{icrc}\"\nroce_mtu = {}", 1024 << (round % 3));
+            reload(&lab, &mut gateways, &texts, &lines, round);
         }
         assert!(!streaming.is_finished(), "all reloads happened while frames flowed");
         streaming.join().unwrap()

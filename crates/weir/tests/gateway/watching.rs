@@ -2,6 +2,7 @@
 //! tcpdump, and byte by byte.
 
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use rustix::process::Signal;
 use weir_lab::gateways::{configurations, configure, run_folder};
@@ -24,6 +25,49 @@ fn cut(lab: &Lab, file: &Path, arguments: &[&str]) -> (bool, String) {
     (output.status.success(), String::from_utf8(words).unwrap())
 }
 
+/// Frames that capinfos counts in `file`.
+#[track_caller]
+fn capinfos(file: &Path) -> usize {
+    let said = process::run(Command::new("capinfos").args(["-Tmrc"]).arg(file), PATIENCE).unwrap();
+    let count = said.stdout.trim().rsplit(',').next().unwrap();
+    count.parse().unwrap_or_else(|_| panic!("{}", said.stdout))
+}
+
+/// A file system of so many MiB, in memory; gone when dropped.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn mount(folder: PathBuf, mib: u32) -> Self {
+        std::fs::create_dir_all(&folder).unwrap();
+        let disk = Self(folder);
+        disk.do_mount(&format!("size={mib}m"));
+        disk
+    }
+
+    fn grow(&self, mib: u32) {
+        self.do_mount(&format!("remount,size={mib}m"));
+    }
+
+    fn do_mount(&self, options: &str) {
+        let mut command = Command::new("mount");
+        command.args(["-t", "tmpfs", "-o", options, "weir-test"]).arg(&self.0);
+        process::run(&mut command, PATIENCE).unwrap();
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+/// `weir evidence` with `arguments`; exit code and what it says.
+fn evidence(arguments: &[&str]) -> (Option<i32>, String) {
+    let output = Command::new(WEIR).arg("evidence").args(arguments).output().unwrap();
+    let words = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(words).unwrap())
+}
+
 /// Lines of tshark's `fields` of `file`.
 #[track_caller]
 fn tshark(file: &Path, filter: &str, fields: &[&str]) -> Vec<String> {
@@ -40,7 +84,7 @@ fn tshark(file: &Path, filter: &str, fields: &[&str]) -> Vec<String> {
 fn evidence_shows_what_the_host_said_and_heard_with_every_packet_s_fate() {
     let Some(Stand { lab, _turn }) = stand("evidence_shows") else { return };
     let texts = configurations(&lab, &sealed()).unwrap();
-    let texts = texts.map(|text| text + "\n[evidence]\nmemory_mib = 8\n");
+    let texts = texts.map(|text| text + "\n[evidence]\nmemory_mib = 8\nsnap = 0\n");
     let mut gateways = Gateways::start_configured(&lab, &sealed(), &texts).unwrap();
     wait_until_it_flows(&lab);
     let target = lab.host_v4(Side::B).to_string();
@@ -83,6 +127,14 @@ fn evidence_shows_what_the_host_said_and_heard_with_every_packet_s_fate() {
     let flow = format!("{}-{target}:4791", lab.host_v4(Side::A));
     assert_eq!(frames(&["--flow", &flow]).len(), pair.len());
     assert!(frames(&["--last", "3600", "icmp"]).len() >= 10);
+    // A moment and what was around it: by the times of the packets themselves.
+    let stream = tshark(&file, "infiniband", &["frame.time_epoch"]);
+    let times: Vec<f64> = stream.iter().map(|it| it.parse().unwrap()).collect();
+    let moment = &stream[stream.len() / 2];
+    let near = |time: &&f64| (**time - moment.parse::<f64>().unwrap()).abs() < 0.0105;
+    let around = frames(&["--around", moment, "--window", "0.01", "--qp", "0x11"]).len();
+    let expected = times.iter().filter(near).count();
+    assert!(around.abs_diff(expected) <= expected / 5 && around < pair.len(), "{around}: {moment}");
     let (done, words) = cut(&lab, &file, &[]);
     assert!(!done && words.contains("--force"), "{words}");
     let (done, words) = cut(&lab, &lab.folder().join("none.pcapng"), &["no", "such", "words"]);
@@ -98,6 +150,134 @@ fn evidence_shows_what_the_host_said_and_heard_with_every_packet_s_fate() {
     let left: Vec<_> = left.map(|it| it.file_name().into_string().unwrap()).collect();
     assert!(left.iter().all(|name| !name.contains("evidence")), "{left:?}");
     gateways.end(Side::A, Signal::TERM).unwrap();
+}
+
+#[test]
+fn ctrl_c_ends_a_cut_whose_reader_does_not_read() {
+    let Some(Stand { lab, _turn }) = stand("ctrl_c_ends_a_cut") else { return };
+    let setup = Setup::new(WEIR, Protection::Plain);
+    let texts = configurations(&lab, &setup).unwrap();
+    let texts = texts.map(|text| text + "\n[evidence]\nmemory_mib = 16\nsnap = 0\n");
+    let _gateways = Gateways::start_configured(&lab, &setup, &texts).unwrap();
+    wait_until_it_flows(&lab);
+    // More than a pipe takes.
+    let mut stream = RoceStream::new(4096).unwrap();
+    blast(&lab, &mut stream, 1000, RATE_PER_SECOND).unwrap();
+    let mut command = Command::new(WEIR);
+    command.args(["evidence", "cut", "-w", "-", "--run-dir"]).arg(run_folder(&lab, Side::A));
+    let mut cutting = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    pause(500);
+    assert!(cutting.try_wait().unwrap().is_none(), "it waits for its reader");
+    rustix::process::kill_process(rustix::process::Pid::from_child(&cutting), Signal::INT).unwrap();
+    interrupt::until("end of the cut", PATIENCE, || Ok(cutting.try_wait()?.is_some())).unwrap();
+    let output = cutting.wait_with_output().unwrap();
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && words.contains("interrupted"), "{words}");
+    // The gateway has let go of it, and cuts again.
+    let file = lab.folder().join("again.pcapng");
+    let (done, words) = cut(&lab, &file, &["--qp", "0x11"]);
+    assert!(done && read_frames(&file).len() == 1000, "{words}");
+}
+
+#[test]
+fn evidence_holds_every_frame_that_the_kernel_carries_and_whole_packets_shut_the_fast_path() {
+    let Some(Stand { lab, _turn }) = stand("evidence_holds_every_frame") else { return };
+    const CARRIED: u64 = 20_000;
+    let setup = Setup {
+        pair_lines: "fastpath = \"tc\"\n".to_owned(),
+        ..Setup::new(WEIR, Protection::Plain)
+    };
+    let texts = configurations(&lab, &setup).unwrap();
+    let heads = texts.map(|text| text + "\n[evidence]\nmemory_mib = 16\n");
+    let mut gateways = Gateways::start_configured(&lab, &setup, &heads).unwrap();
+    wait_until_it_flows(&lab);
+    let mut stream = RoceStream::new(1024).unwrap();
+    let sent = blast(&lab, &mut stream, CARRIED, RATE_PER_SECOND).unwrap().sent;
+    let status = wait_status(&gateways, Side::A, |it| number(it, "/pairs/0/rdma/packets") == sent);
+    let fast = number(&status, "/pairs/0/host/fast");
+    assert!(fast > sent / 2, "the kernel carried {fast} of {sent}: {status:#}");
+    assert_eq!(number(&status, "/pairs/0/fast_path/heads_lost"), 0, "{status:#}");
+    let file = lab.folder().join("carried.pcapng");
+    let (done, words) = cut(&lab, &file, &["--qp", "0x11"]);
+    assert!(done, "{words}");
+    let mut stream = RoceStream::new(1024).unwrap();
+    let expected = (0..sent).map(|_| stream.next_frame()[..384].to_vec());
+    assert!(read_frames(&file).into_iter().eq(expected), "each once, in order: {words}");
+    assert_eq!(tshark(&file, "frame.comment == \"forwarded\"", &["frame.len"]).len() as u64, sent);
+
+    let whole = heads.map(|text| text + "snap = 0\n");
+    reload(&lab, &mut gateways, &whole, "icrc = \"check\"", 2);
+    let status = gateways.status(Side::A).unwrap();
+    let state = status["pairs"][0]["fast_path"]["state"].as_str().unwrap();
+    assert!(state.contains("whole packets"), "{state}");
+}
+
+#[test]
+fn evidence_on_disk_outlives_the_gateway_and_a_full_disk() {
+    let Some(Stand { lab, _turn }) = stand("evidence_on_disk") else { return };
+    let disk = SmallDisk::mount(lab.folder().join("disk"), 4);
+    let folder = disk.0.join("evidence");
+    let texts = configurations(&lab, &sealed()).unwrap();
+    let with = |size: u32| {
+        let disk = folder.display();
+        let table = format!("\n[evidence]\nmemory_mib = 8\ndisk = \"{disk}\"\ndisk_mib = {size}\n");
+        [texts[0].clone() + &table, texts[1].clone()]
+    };
+    let mut gateways = Gateways::start_configured(&lab, &sealed(), &with(12)).unwrap();
+    wait_until_it_flows(&lab);
+    let status = wait_status(&gateways, Side::A, |it| {
+        it.pointer("/pairs/0/evidence/disk/failure").is_some_and(Value::is_string)
+    });
+    assert!(status.to_string().contains("no room"), "{status:#}");
+    assert_eq!(gateways.log(Side::A).matches("evidence is not kept on disk").count(), 1);
+    // Room is made, and it goes on by itself.
+    disk.grow(64);
+    let lost = interrupt::until("evidence on disk", PATIENCE, || {
+        send_stream(&lab, &gateways);
+        let status = gateways.status(Side::A)?;
+        Ok(status["pairs"][0]["evidence"]["disk"]["failure"].is_null())
+    });
+    lost.unwrap();
+    assert!(gateways.log(Side::A).contains("evidence is kept on disk again"));
+
+    // What was seen before the gateway was killed is there after it started again.
+    let file = lab.folder().join("cut.pcapng");
+    let sent = send_stream(&lab, &gateways).len();
+    let path = folder.to_str().unwrap();
+    let count = |arguments: &[&str]| {
+        let write = ["cut", "--force", "-w", file.to_str().unwrap()];
+        let (code, words) = evidence(&[&write, arguments].concat());
+        assert_eq!(code, Some(0), "{words}");
+        capinfos(&file)
+    };
+    interrupt::until("the last second on disk", PATIENCE, || {
+        Ok(count(&["--folder", path, "--qp", "0x11"]) >= sent)
+    })
+    .unwrap();
+    gateways.end(Side::A, Signal::KILL).unwrap();
+    let before = count(&["--folder", path, "--qp", "0x11"]);
+    let (code, words) = evidence(&["list", "--folder", path]);
+    assert!(code == Some(0) && words.contains("packets in"), "{words}");
+    gateways.start_again(&lab, &sealed(), Side::A).unwrap();
+    wait_until_it_flows(&lab);
+    let sent = send_stream(&lab, &gateways).len();
+    let run_dir = run_folder(&lab, Side::A);
+    let running = ["--run-dir", run_dir.to_str().unwrap(), "--qp", "0x11"];
+    assert_eq!(count(&running), before + sent, "memory and disk, each packet once");
+    let comments = tshark(&file, "infiniband", &["frame.comment"]);
+    assert!(comments.iter().all(|it| it == "sealed"), "{comments:?}");
+
+    // Another size by a reload: what there was stays.
+    configure(&lab, Side::A, &with(20)[0]).unwrap();
+    gateways.daemon(Side::A).signal(Signal::HUP).unwrap();
+    wait_status(&gateways, Side::A, |it| {
+        it["pairs"][0]["evidence"]["disk"]["capacity_bytes"].as_u64() > Some(12 << 20)
+    });
+    assert_eq!(count(&running), before + sent);
+    gateways.end(Side::A, Signal::TERM).unwrap();
+    assert_eq!(count(&["--folder", path, "--qp", "0x11"]), before + sent);
+    let (code, words) = evidence(&["list", "--run-dir", run_dir.to_str().unwrap()]);
+    assert!(code == Some(1) && words.contains("no gateway runs here"), "{words}");
 }
 
 /// An analyser on gateway A's port `mon0`.
@@ -201,6 +381,58 @@ fn copies_are_byte_for_byte_what_the_host_said_in_every_encapsulation() {
 }
 
 #[test]
+fn an_encapsulated_super_packet_arrives_as_whole_segments_and_a_short_copy_says_so() {
+    const BYTES: usize = 4 << 20;
+    let Some(Stand { lab, _turn }) = stand("an_encapsulated_super_packet") else { return };
+    let analyser = Analyser::new(&lab);
+    analyser.namespace.ip("link set an0 mtu 9500").unwrap();
+    lab.gateway(Side::A).ip("link set mon0 mtu 9500").unwrap();
+    let texts = configurations(&lab, &sealed()).unwrap();
+    let mirror = format!(
+        "\n[[mirror]]\nname = \"ids\"\nport = \"mon0\"\ndirection = \"from_host\"\n\
+         filter = \"tcp\"\nencapsulation = \"erspan2\"\n{TUNNEL}"
+    );
+    let with = |more: &str| format!("{}{mirror}{more}", texts[0]);
+    let first = [with(""), texts[1].clone()];
+    let mut gateways = Gateways::start_configured(&lab, &sealed(), &first).unwrap();
+    wait_until_it_flows(&lab);
+    let count = |gateways: &Gateways, name: &str| {
+        let status = gateways.status(Side::A).unwrap();
+        number(&status, &format!("/pairs/0/mirrors/0/{name}"))
+    };
+    let transfer = || {
+        analyser.hears(&lab, || {
+            weir_lab::traffic::tcp::transfer(&lab, BYTES).unwrap();
+        })
+    };
+    let (file, heard) = transfer();
+    let host_received = number(&gateways.status(Side::A).unwrap(), "/pairs/0/host/received");
+    assert!((heard.len() as u64) > host_received, "super-packets were cut: {host_received}");
+    assert_eq!(count(&gateways, "truncated"), 0);
+    assert_eq!(count(&gateways, "mirrored"), heard.len() as u64);
+    // Every byte that the host sent, by its place in the stream.
+    let mut next = 1u64;
+    for line in tshark(&file, "tcp.len > 0", &["tcp.seq", "tcp.len"]) {
+        let (sequence, len) = line.split_once('\t').unwrap();
+        let (sequence, len): (u64, u64) = (sequence.parse().unwrap(), len.parse().unwrap());
+        assert!(sequence <= next, "a gap at {next}");
+        next = next.max(sequence + len);
+    }
+    assert!(next > BYTES as u64, "{next}");
+    assert_eq!(tshark(&file, "erspan.truncated == 1 || not tcp", &["frame.number"]).len(), 0);
+    assert_eq!(tshark(&file, "_ws.malformed", &["frame.number"]).len(), 0);
+
+    configure(&lab, Side::A, &with("snap = 100\n")).unwrap();
+    gateways.daemon(Side::A).signal(Signal::HUP).unwrap();
+    wait_status(&gateways, Side::A, |it| it["pairs"][0]["policy_epoch"] == 2);
+    let (file, heard) = transfer();
+    let is_short = |it: &Vec<u8>| it.len() <= 14 + 20 + 8 + 8 + 100;
+    assert!(heard.iter().all(is_short) && heard.len() > BYTES / 9000);
+    let cut = tshark(&file, "erspan.truncated == 1", &["frame.number"]).len() as u64;
+    assert!(cut > 0 && cut == count(&gateways, "truncated"));
+}
+
+#[test]
 fn a_mirror_port_that_goes_costs_copies_and_nothing_else() {
     let Some(Stand { lab, _turn }) = stand("a_mirror_port_that_goes") else { return };
     let analyser = Analyser::new(&lab);
@@ -230,6 +462,7 @@ fn a_mirror_port_that_goes_costs_copies_and_nothing_else() {
         passes();
         assert!(count("dropped") >= dropped + FRAMES, "{go}");
     }
+    assert_eq!(count("dropped_port_down"), count("dropped"), "by their reason");
     let complaints = gateways.log(Side::A).matches("copies are dropped").count();
     assert_eq!(complaints, 1, "{}", gateways.log(Side::A));
     analyser.plug(&lab);

@@ -7,7 +7,7 @@ use weir_lab::traffic::bypass::stream;
 use super::*;
 
 /// A witness at work on the wire.
-fn witness(lab: &Lab, more: &[&str]) -> Running {
+pub(super) fn witness(lab: &Lab, more: &[&str]) -> Running {
     let mut command = lab.wire().command(WEIR);
     command.args(["witness", "-i", WIRE_END_B, "--json"]).args(more);
     let mut running = Running::start(&mut command).unwrap();
@@ -16,7 +16,7 @@ fn witness(lab: &Lab, more: &[&str]) -> Running {
 }
 
 /// Its report, and its exit code.
-fn testimony(running: Running) -> (Value, Option<i32>) {
+pub(super) fn testimony(running: Running) -> (Value, Option<i32>) {
     let finished = running.stop(Signal::INT).unwrap();
     let report = serde_json::from_str(&finished.stdout)
         .unwrap_or_else(|error| panic!("{error}: {} {}", finished.stdout, finished.stderr));

@@ -51,3 +51,41 @@ fn ip_xfrm_word_for_word_seals_between_two_gateways() {
         assert!(shown.contains(word), "{word}: {shown}");
     }
 }
+
+/// `ip xfrm monitor` as an operator leaves it running: what it prints, in this order.
+#[test]
+fn ip_xfrm_monitor_tells_what_comes_and_goes() {
+    let Some(Stand { lab, _turn }) = stand("ip xfrm monitor", Plan::default(), &[]) else { return };
+    let _gateways = gateways(&lab, "default = \"drop\"\n");
+    let [a, b] = HOST_V4.map(|it| it.to_string());
+    let watching = ["stdbuf", "-oL", "ip", "xfrm", "monitor"];
+    let monitor = Running::start(&mut under_weir(&lab, Side::A, &watching)).unwrap();
+    let only_policies = ["stdbuf", "-oL", "ip", "xfrm", "monitor", "policy"];
+    let policies = Running::start(&mut under_weir(&lab, Side::A, &only_policies)).unwrap();
+    // A monitor says nothing when it listens: what is said again until it hears is heard.
+    let [state, policy] = transport(&a, &b, false, 0x1001, &format!("0x{}", "1a".repeat(20)));
+    let heard = |monitor: &Running, word: &str| monitor.stdout().contains(word);
+    interrupt::until("word of a policy", PATIENCE, || {
+        xfrm(&lab, Side::A, &policy);
+        xfrm(&lab, Side::A, "ip xfrm policy flush");
+        Ok(heard(&monitor, "Flushed policy") && heard(&policies, "Flushed policy"))
+    })
+    .unwrap();
+    xfrm(&lab, Side::A, &(state.clone() + " limit time-soft 1 limit time-hard 2"));
+    xfrm(&lab, Side::A, &policy);
+    let policy_id = policy.split(" tmpl").next().unwrap().replace("add", "delete");
+    xfrm(&lab, Side::A, &policy_id);
+    interrupt::until("the association's end", PATIENCE, || Ok(heard(&monitor, "hard 1"))).unwrap();
+    xfrm(&lab, Side::A, &state);
+    xfrm(&lab, Side::A, &format!("ip xfrm state delete src {a} dst {b} proto esp spi 0x1001"));
+    xfrm(&lab, Side::A, "ip xfrm state flush");
+    let deleted = || Ok(monitor.stdout().contains("Deleted src"));
+    interrupt::until("word of what was deleted", PATIENCE, deleted).unwrap();
+    let stopped = |it: Running| it.stop(rustix::process::Signal::INT).unwrap().stdout;
+    let (all, few) = (stopped(monitor), stopped(policies));
+    for word in ["proto esp spi 0x00001001 reqid 1 mode transport", "Expired", "hard 1", "dir out"]
+    {
+        assert!(all.contains(word), "{word}: {all}");
+    }
+    assert!(few.contains("dir out") && !few.contains("0x00001001"), "policies alone: {few}");
+}

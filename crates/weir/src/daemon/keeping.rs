@@ -1,0 +1,138 @@
+//! A pair's evidence, kept by its worker: a ring in memory, and behind it a disk where one is
+//! configured. The disk has a thread of its own; the worker waits for it only when it ends.
+
+use arrayvec::ArrayVec;
+use weir_engine::verdict::Verdict;
+use weir_port::BATCH;
+use weir_store::evidence::{
+    DiskCounters, EvidenceCounters, EvidenceDisk, EvidenceRing, Label, Mark, Place, Snapshot,
+};
+use weir_wire::fastpath::{HEAD_BYTES, Head};
+use weir_wire::frame::{Frame, Time};
+
+pub(super) use crate::config::settings::Evidence as Settings;
+
+/// The last packets of a pair.
+pub struct Keeping {
+    settings: Settings,
+    label: Label,
+    ring: EvidenceRing,
+    disk: Option<EvidenceDisk>,
+    marks: ArrayVec<Mark, BATCH>,
+}
+
+impl Keeping {
+    /// Begins to keep, as `settings` says, what the pair of `label` sees.
+    pub fn start(settings: Settings, label: Label, now: Time) -> Self {
+        let ring = EvidenceRing::new(settings.memory, now);
+        let mut keeping = Self { settings, label, ring, disk: None, marks: ArrayVec::new() };
+        keeping.start_disk();
+        keeping
+    }
+
+    /// From the next packet on, as `settings` says. The packets that it holds stay as far as there
+    /// is room.
+    pub fn change(&mut self, settings: Settings) {
+        let old = std::mem::replace(&mut self.settings, settings);
+        if old == self.settings {
+            return;
+        }
+        if let Some(disk) = self.disk.take() {
+            // Nobody waits for it; whoever takes over its file does.
+            disk.finish(&self.ring);
+        }
+        self.ring.change(self.settings.memory);
+        self.start_disk();
+    }
+
+    /// Ends, with everything on the disk that it takes.
+    pub fn finish(self) {
+        let Some(disk) = self.disk else { return };
+        let path = disk.counters().path;
+        if !disk.finish(&self.ring).wait() {
+            tracing::error!(path = %path.display(), "the disk did not take the last evidence");
+        }
+    }
+
+    /// Records a batch from the host, whose verdicts are not known yet.
+    pub fn host_sent(&mut self, frames: &[Frame<'_>]) {
+        self.marks.clear();
+        for frame in frames.iter().take(BATCH) {
+            self.marks.push(record(&mut self.ring, Place::FromHost, frame));
+        }
+    }
+
+    /// Learns what became of that batch.
+    pub fn decided(&mut self, verdicts: &[Verdict]) {
+        for (mark, verdict) in self.marks.drain(..).zip(verdicts) {
+            self.ring.decide(mark, *verdict);
+        }
+        self.follow();
+    }
+
+    /// Records a batch from the wire with its verdicts; `passed` says which go to the host.
+    pub fn wire_sent(
+        &mut self,
+        frames: &[Frame<'_>],
+        verdicts: &[Verdict],
+        passed: impl Fn(usize) -> bool,
+    ) {
+        for (index, (frame, verdict)) in frames.iter().zip(verdicts).enumerate() {
+            let place = if passed(index) { Place::ToHost } else { Place::FromWire };
+            let mark = record(&mut self.ring, place, frame);
+            self.ring.decide(mark, *verdict);
+        }
+        self.follow();
+    }
+
+    /// Whether it keeps no more of a packet than the fast path hands up.
+    pub fn is_of_heads(&self) -> bool {
+        self.settings.memory.snap_bytes <= HEAD_BYTES
+    }
+
+    /// Records a frame that the kernel carried at `time`: it carries only what is forwarded as it
+    /// is.
+    pub fn carried(&mut self, time: Time, head: &Head) {
+        let place = if head.side == 0 { Place::FromHost } else { Place::ToHost };
+        let mut room = [0; HEAD_BYTES + 4];
+        let mark = self.ring.record(time, place, head.wire_len, head.frame(&mut room));
+        self.ring.decide(mark, Verdict::Forward);
+        self.follow();
+    }
+
+    /// Looks after the disk. Call it ten times a second, between batches.
+    pub fn tick(&mut self) {
+        if let Some(disk) = &mut self.disk {
+            disk.tick(&self.ring);
+        }
+    }
+
+    /// What the ring holds now.
+    pub fn snapshot(&self) -> Snapshot {
+        self.ring.snapshot()
+    }
+
+    /// What ring and disk hold and held.
+    pub fn counters(&self) -> (EvidenceCounters, Option<DiskCounters>) {
+        (self.ring.counters(), self.disk.as_ref().map(EvidenceDisk::counters))
+    }
+
+    fn follow(&mut self) {
+        if let Some(disk) = &mut self.disk {
+            disk.follow(&self.ring);
+        }
+    }
+
+    fn start_disk(&mut self) {
+        let Some(options) = self.settings.disk.clone() else { return };
+        match EvidenceDisk::start(options, self.label.clone(), &self.ring) {
+            Ok(disk) => self.disk = Some(disk),
+            Err(error) => tracing::error!(%error, "evidence is not kept on disk: no thread"),
+        }
+    }
+}
+
+fn record(ring: &mut EvidenceRing, place: Place, frame: &Frame<'_>) -> Mark {
+    let original_len = frame.meta.original_len.max(frame.len() as u32);
+    ring.record(frame.meta.time, place, original_len, frame.bytes())
+}

@@ -1,0 +1,139 @@
+//! What a running gateway is made of, started one by one: workers, front ends, handshakes, signals,
+//! control socket.
+
+use std::sync::mpsc::Sender;
+
+use anyhow::{Context, Result};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::{Handle, Signals};
+use weir_store::sink::{Exporter, Interfaces};
+
+use super::Event;
+use crate::config::policy::keyed_peers;
+use crate::config::settings::{self, OnFailure, Pair};
+use crate::config::{Keys, Settings};
+use crate::daemon::control::ControlSocket;
+use crate::daemon::front_end::{Base, FrontEnd};
+use crate::daemon::keying::{Keying, KeyingEnd, Peers};
+use crate::daemon::mirror::Mirror;
+use crate::daemon::plan::PairPlan;
+use crate::daemon::state::StateStore;
+use crate::daemon::worker::{WorkerHandle, WorkerSetup};
+use crate::daemon::{evidence, notify, prepare};
+use crate::machine::Machine;
+
+/// A worker for each pair, and what its front ends begin with.
+pub(super) fn start_workers(
+    settings: &Settings,
+    machine: &Machine,
+    plans: Vec<PairPlan>,
+    ends: &mut [Option<KeyingEnd>],
+    store: &StateStore,
+    exporter: &Exporter,
+) -> Result<(Vec<WorkerHandle>, Vec<Base>)> {
+    let (mut workers, mut bases) = (Vec::new(), Vec::new());
+    for ((pair, plan), end) in settings.pairs.iter().zip(plans).zip(ends) {
+        let context = || format!("pair {}", pair.name);
+        let plan = prepare::prepare(plan, &[], &store.reserver()).with_context(context)?;
+        bases.push(Base::of(&plan));
+        let index = |name| machine.link(name).map_or(0, |link| link.index);
+        let interfaces = Interfaces { host: index(&pair.host), wire: index(&pair.wire) };
+        let setup = WorkerSetup {
+            pair: pair.clone(),
+            on_failure: settings.gateway.on_failure,
+            limits: settings.limits,
+            label: evidence::label(&settings.gateway.name, pair),
+            mirrors: open_mirrors(&pair.name, settings)?,
+            evidence: settings.evidence.clone(),
+            plan,
+            reserver: store.reserver(),
+            records: exporter.sender(interfaces),
+            keying: end.take(),
+        };
+        workers.push(WorkerHandle::start(setup).with_context(context)?);
+    }
+    Ok((workers, bases))
+}
+
+/// The sockets of the pairs that have front ends, beside the pairs.
+pub(super) fn open_front_ends(
+    settings: &Settings,
+    bases: Vec<Base>,
+    events: &Sender<Event>,
+) -> Result<Vec<Option<FrontEnd>>> {
+    let pairs = settings.pairs.iter().zip(bases).enumerate();
+    let open = |(index, (pair, base)): (usize, (&Pair, Base))| {
+        let path = settings.gateway.front_end_socket(&pair.name);
+        let events = events.clone();
+        let tell = move |event| events.send(Event::FrontEnd(index, event)).is_ok();
+        pair.xfrm.then(|| FrontEnd::open(pair, path, base, tell)).transpose()
+    };
+    pairs.map(open).collect()
+}
+
+pub(super) fn open_control(settings: &Settings, events: Sender<Event>) -> Result<ControlSocket> {
+    let socket = settings.gateway.control_socket();
+    ControlSocket::open(&socket, move |it| events.send(Event::Question(it)).is_ok())
+        .with_context(|| format!("cannot open {}", socket.display()))
+}
+
+/// Says that all is up.
+pub(super) fn announce(settings: &Settings) {
+    if settings.gateway.on_failure == OnFailure::Open {
+        tracing::warn!("on_failure = \"open\": without this process, traffic passes unseen");
+    }
+    tracing::info!(name = settings.gateway.name, pairs = settings.pairs.len(), "ready");
+    notify::ready(&format!("{} pairs of ports", settings.pairs.len()));
+}
+
+fn open_mirrors(pair: &str, settings: &Settings) -> Result<Vec<Mirror>> {
+    mirrors_of(pair, settings).map(Mirror::open).collect()
+}
+
+pub(super) fn mirrors_of<'s>(
+    pair: &str,
+    settings: &'s Settings,
+) -> impl Iterator<Item = &'s settings::Mirror> {
+    settings.mirrors.iter().filter(move |mirror| mirror.pair == pair)
+}
+
+/// A thread for each pair's handshakes where keys are agreed at all, and the workers' ends.
+pub(super) type Started = (Vec<Option<Keying>>, Vec<Option<KeyingEnd>>);
+
+pub(super) fn start_keying(settings: &Settings, keys: &Keys) -> Result<Started> {
+    let Some(secrets) = &keys.secrets else {
+        return Ok(settings.pairs.iter().map(|_| (None, None)).unzip());
+    };
+    let started = settings.pairs.iter().map(|pair| {
+        let (keying, end) = Keying::start(&pair.name, secrets.identity.clone())
+            .with_context(|| format!("pair {}", pair.name))?;
+        Ok((Some(keying), Some(end)))
+    });
+    Ok(started.collect::<Result<Vec<_>>>()?.into_iter().unzip())
+}
+
+/// Tells the threads their peers.
+pub(super) fn configure_keying(settings: &Settings, keys: &Keys, threads: &[Option<Keying>]) {
+    let (Some(keying), Some(secrets)) = (&settings.keying, &keys.secrets) else { return };
+    let machine = Machine::read().unwrap_or_default();
+    for (pair, thread) in settings.pairs.iter().zip(threads) {
+        let Some(thread) = thread else { continue };
+        let wire_mtu_bytes =
+            machine.link(&pair.wire).map(|it| u16::try_from(it.mtu_bytes).unwrap_or(u16::MAX));
+        let peers = keyed_peers(pair, keying, secrets, wire_mtu_bytes);
+        thread.configure(Peers { limits: keying.limits, peers });
+    }
+}
+
+pub(super) fn watch_signals(events: Sender<Event>) -> Result<Handle> {
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
+    let handle = signals.handle();
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        for signal in signals.forever() {
+            if events.send(Event::Signal(signal)).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(handle)
+}
