@@ -220,8 +220,8 @@ impl Samples {
 /// A path between two hosts that stands for as long as it is measured.
 struct Route {
     lab: Lab,
-    // Held for their drop.
-    _gateways: Option<Gateways>,
+    gateways: Option<Gateways>,
+    // Held for its drop.
     _tunnel: Option<Box<dyn Debug>>,
 }
 
@@ -229,7 +229,7 @@ impl Route {
     fn bridge() -> Result<Self> {
         let plan = Plan { gateways: topology::Gateways::Bridge, ..Plan::default() };
         process::require(&TOOLS)?;
-        Ok(Self { lab: Lab::build(plan)?, _gateways: None, _tunnel: None })
+        Ok(Self { lab: Lab::build(plan)?, gateways: None, _tunnel: None })
     }
 
     fn weir(options: &Options, protection: Protection) -> Result<Self> {
@@ -242,7 +242,7 @@ impl Route {
         let setup =
             Setup { driver: options.driver.clone(), ..Setup::new(&options.program, protection) };
         let gateways = Gateways::start(&lab, &setup)?;
-        Ok(Self { lab, _gateways: Some(gateways), _tunnel: None })
+        Ok(Self { lab, gateways: Some(gateways), _tunnel: None })
     }
 
     fn wireguard() -> Result<Self> {
@@ -262,7 +262,7 @@ impl Route {
         process::require(&TOOLS)?;
         let lab = Lab::build(Plan { gateways: topology::Gateways::Routed, ..plan })?;
         let tunnel = start(&lab)?;
-        Ok(Self { lab, _gateways: None, _tunnel: Some(Box::new(tunnel)) })
+        Ok(Self { lab, gateways: None, _tunnel: Some(Box::new(tunnel)) })
     }
 
     fn tcp(&self, seconds: u32) -> Result<TcpReport> {
@@ -386,7 +386,7 @@ fn sealed_1500(options: &Options) -> Result<Vec<Figure>> {
 fn idle_memory(options: &Options) -> Result<Vec<Figure>> {
     let weir = Route::weir(options, Protection::Sealed)?;
     interrupt::sleep(SETTLE)?;
-    let gateways = weir._gateways.as_ref().context("Weir's path has gateways")?;
+    let gateways = weir.gateways.as_ref().context("Weir's path has gateways")?;
     let resident = gateways.process_ids().map(process::resident_mib);
     let samples = Samples(resident.into_iter().collect::<Result<_>>()?);
     let figure = Figure::new("idle_rss_mib", "MiB", &samples);

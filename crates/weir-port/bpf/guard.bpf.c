@@ -7,7 +7,7 @@
 // by here is what the kernel's own stack would take or send, and it is dropped and counted. In
 // open mode, while no heartbeat comes, ingress hands frames to the other port instead. A frame of
 // a flow on the fast path (fastpath.bpf.h) comes with the word of the gateway's own socket filter
-// and goes to the other port.
+// and goes to the other port. What the host says and hears is copied to analysers (mirror.bpf.h).
 
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -73,11 +73,15 @@ static __always_inline int gateway_alive(void)
 	return last && *last && bpf_ktime_get_ns() - *last < HEARTBEAT_NS_MAX;
 }
 
+#include "mirror.bpf.h"
+
 SEC("classifier")
 int weir_guard_in(struct __sk_buff *skb)
 {
 	__u32 other = skb->ifindex == host_index ? wire_index : host_index;
 
+	if (skb->ifindex == host_index)
+		copy_to_analysers(skb, FROM_HOST);
 	if (fast_token(skb)) {
 		count(skb->ifindex, INGRESS_FAST);
 		skb->mark = own_mark;
@@ -96,6 +100,8 @@ SEC("classifier")
 int weir_guard_out(struct __sk_buff *skb)
 {
 	if (skb->mark == own_mark) {
+		if (skb->ifindex == host_index)
+			copy_to_analysers(skb, TO_HOST);
 		count(skb->ifindex, EGRESS_OWN);
 		return TC_ACT_OK;
 	}

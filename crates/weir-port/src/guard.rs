@@ -19,6 +19,7 @@ use aya::{Ebpf, EbpfError, EbpfLoader};
 
 use crate::fastpath::{FastPath, FastPathOptions};
 use crate::interface::Interface;
+use crate::mirror::KernelMirrors;
 use crate::rule::KernelRule;
 use crate::sys::clock::monotonic_ns;
 
@@ -110,6 +111,7 @@ pub struct GuardCounters {
 pub struct Guard {
     heartbeat: Array<MapData, u64>,
     counters: PerCpuArray<MapData, u64>,
+    mirrors: KernelMirrors,
 }
 
 impl std::fmt::Debug for Guard {
@@ -164,20 +166,26 @@ impl Guard {
         let mut object = loader.load(OBJECT)?;
         let heartbeat = Array::try_from(take_map(&mut object, "heartbeat")?)?;
         let counters = PerCpuArray::try_from(take_map(&mut object, "counters")?)?;
-        let mut guard = Self { heartbeat, counters };
+        let mirrors = KernelMirrors::of(&mut object, host_index)?;
+        let mut guard = Self { heartbeat, counters, mirrors };
         guard.heartbeat()?;
         for (side, name) in SIDES {
             let program = classifier(&mut object, name).map_err(|e| attach_error(host, e))?;
             program.load().map_err(|e| attach_error(host, e))?;
             for interface in [wire, host] {
-                attach(program, interface, side).map_err(|e| attach_error(interface, e))?;
+                attach(program, interface, side, HANDLE).map_err(|e| attach_error(interface, e))?;
             }
         }
         Ok((guard, object))
     }
 
-    /// Says that the gateway lives. With [`GuardMode::OpenOnFailure`] to be called several times a
-    /// second; otherwise without effect.
+    /// The copies that the guard makes for analysers: none at first.
+    pub fn mirrors(&self) -> &KernelMirrors {
+        &self.mirrors
+    }
+
+    /// Says that the gateway lives. With [`GuardMode::OpenOnFailure`], and with mirrors, to be
+    /// called several times a second; otherwise without effect.
     ///
     /// # Errors
     /// The kernel's map cannot be written.
@@ -211,10 +219,8 @@ impl Guard {
     pub fn detach(host: &str, wire: &str) -> Result<(), GuardError> {
         for interface in [host, wire] {
             for (side, _) in SIDES {
-                let link = SchedClassifierLink::attached(interface, side, PRIORITY, HANDLE, None)
+                detach(interface, side, HANDLE)
                     .map_err(|source| interface_error(interface, source))?;
-                // Detaching fails where nothing is attached.
-                drop(link);
             }
         }
         Ok(())
@@ -237,22 +243,23 @@ impl Guard {
 }
 
 /// Puts the program where an older guard is, in one step, or else where none is.
-fn attach(
+pub(crate) fn attach(
     program: &mut SchedClassifier,
     interface: &str,
     side: TcAttachType,
+    handle: TcHandle,
 ) -> Result<(), ProgramError> {
     match qdisc_add_clsact(interface) {
         Ok(()) | Err(TcError::AlreadyAttached) => {}
         // Without the qdisc the next step says what is wrong.
         Err(_) => {}
     }
-    let older = SchedClassifierLink::attached(interface, side, PRIORITY, HANDLE, None)
+    let older = SchedClassifierLink::attached(interface, side, PRIORITY, handle, None)
         .map_err(TcError::IoError)?;
     let id = match program.attach_to_link(older) {
         Ok(id) => id,
         Err(_) => {
-            let options = NlOptions { priority: PRIORITY, handle: HANDLE, classid: None };
+            let options = NlOptions { priority: PRIORITY, handle, classid: None };
             program.attach_with_options(interface, side, TcAttachOptions::Netlink(options))?
         }
     };
@@ -261,7 +268,14 @@ fn attach(
     Ok(())
 }
 
-fn classifier<'e>(
+/// Takes away what [`attach`] put there; where nothing is, nothing happens.
+pub(crate) fn detach(interface: &str, side: TcAttachType, handle: TcHandle) -> io::Result<()> {
+    // Dropping the link detaches, and fails where nothing is attached.
+    drop(SchedClassifierLink::attached(interface, side, PRIORITY, handle, None)?);
+    Ok(())
+}
+
+pub(crate) fn classifier<'e>(
     object: &'e mut Ebpf,
     name: &str,
 ) -> Result<&'e mut SchedClassifier, ProgramError> {
@@ -272,7 +286,7 @@ pub(crate) fn take_map(object: &mut Ebpf, name: &str) -> Result<aya::maps::Map, 
     object.take_map(name).ok_or_else(|| MapError::InvalidName { name: name.to_owned() })
 }
 
-fn interface_index(interface: &str) -> Result<u32, GuardError> {
+pub(crate) fn interface_index(interface: &str) -> Result<u32, GuardError> {
     let index = Interface::find(interface).and_then(|interface| interface.index());
     index.map(|index| index as u32).map_err(|source| interface_error(interface, source))
 }
@@ -281,6 +295,6 @@ fn interface_error(interface: &str, source: io::Error) -> GuardError {
     GuardError::Interface { interface: interface.to_owned(), source }
 }
 
-fn attach_error(interface: &str, source: ProgramError) -> GuardError {
+pub(crate) fn attach_error(interface: &str, source: ProgramError) -> GuardError {
     GuardError::Attach { interface: interface.to_owned(), source }
 }

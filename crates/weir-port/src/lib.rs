@@ -8,6 +8,7 @@
 //!   transmit: pieces of the caller's memory (IoSlice) --> kernel, in one call
 //!             Tracer<P>, FaultInjector<P>, Recorder<P>: a port over a port
 //!   Guard:    kernel programs that keep the ports shut when no gateway runs
+//!   KernelMirrors: copies of all of a host's frames that the kernel makes
 //!   FastPath: flows that the kernel carries and counts, for as long as the gateway lives
 //! ```
 //!
@@ -31,6 +32,7 @@ pub mod tap;
 
 pub mod fastpath;
 pub mod guard;
+pub mod mirror;
 pub mod rule;
 
 pub mod capture;
@@ -53,6 +55,7 @@ pub use fastpath::{FastPath, FastPathOptions};
 pub use guard::{Guard, GuardCounters, GuardError, GuardMode};
 pub use interface::{Interface, LinkCounters};
 pub use memory::MemoryPort;
+pub use mirror::{CloneCounters, KernelMirror, KernelMirrors, RunningMirror, Vxlan};
 pub use packet::{
     FilterError, FrameFilter, KernelFilter, ListenOptions, OpenError, PacketListener,
     PacketOptions, PacketPort, RETIRE_AFTER_MS,

@@ -60,6 +60,7 @@ pub struct PacketPort {
     /// Past the queueing discipline, and through it.
     direct: Socket,
     queued: Socket,
+    is_all_queued: bool,
     batch: SendBatch,
     netlink: Netlink,
     at_open: LinkCounters,
@@ -138,6 +139,10 @@ impl Port for PacketPort {
         let sockets = [&self.direct, &self.queued];
         sockets.iter().map(|socket| socket.unsent_bytes().ok()).sum()
     }
+
+    fn set_through_discipline(&mut self, through: bool) {
+        self.is_all_queued = through;
+    }
 }
 
 /// Reading it sets the kernel's counts to zero.
@@ -191,7 +196,8 @@ impl PacketPort {
             return fit.iter().map(|frame| self.transmit_batch(std::slice::from_ref(frame))).sum();
         }
         let Self { batch, direct, queued, counters, refused_by_device, send_attempts, .. } = self;
-        let sender = if frames.first().is_some_and(is_super) { queued } else { direct };
+        let is_queued = self.is_all_queued || frames.first().is_some_and(is_super);
+        let sender = if is_queued { queued } else { direct };
         let mut lost = [false; BATCH];
         let mut attempts = 0;
         let sent = batch.send(sender.fd(), frames, |index, error| {

@@ -99,4 +99,9 @@ pub trait Port {
     fn unsent_bytes(&self) -> Option<u64> {
         None
     }
+
+    /// From now on, sends every frame through the device's queueing discipline, where kernel
+    /// programs at tc see it, or those frames past it that can be. A port that knows no such
+    /// difference does nothing.
+    fn set_through_discipline(&mut self, _through: bool) {}
 }

@@ -44,5 +44,5 @@ fn forwarding(options: &Options, pair_lines: &str, more: &str) -> Result<Route> 
     };
     let texts = configurations(&lab, &setup)?.map(|text| text + more);
     let gateways = Gateways::start_configured(&lab, &setup, &texts)?;
-    Ok(Route { lab, _gateways: Some(gateways), _tunnel: None })
+    Ok(Route { lab, gateways: Some(gateways), _tunnel: None })
 }

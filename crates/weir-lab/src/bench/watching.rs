@@ -1,7 +1,8 @@
 //! What it costs to be watched: forwarding with a mirror, or with an evidence ring, as a share of
 //! forwarding without.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use serde_json::Value;
 
 use super::{Figure, Options, Route, share_of_tcp};
 use crate::gateways::{Gateways, Protection, Setup, configurations};
@@ -14,17 +15,24 @@ const ANALYSER_PORT: &str = "an0";
 /// Whole super-packets leave the port; their outer packets are what it takes.
 const MTU: u32 = 9000;
 
-/// `mirror_cost_share`: everything mirrored to a port, and everything in VXLAN.
+/// `mirror_cost_share`: everything, mirrored to a port and in VXLAN, which the kernel does; and by
+/// a filter that takes everything, which the gateway does.
 pub(super) fn mirror(options: &Options) -> Result<Vec<Figure>> {
     let tunnel = "encapsulation = \"vxlan\"\nlocal = \"192.0.2.1\"\nremote = \"192.0.2.9\"\n\
                   remote_mac = \"02:00:00:00:00:09\"\n";
-    [("mirror_cost_share_port", ""), ("mirror_cost_share_vxlan", tunnel)]
-        .into_iter()
-        .map(|(name, more)| {
-            let table = format!("\n[[mirror]]\nname = \"all\"\nport = \"{MIRROR_PORT}\"\n{more}");
-            share(options, name, &table, "everything mirrored, nobody reads the copies")
-        })
-        .collect()
+    let filter = "filter = \"ip or arp\"\n";
+    [
+        ("mirror_cost_share_port", String::new()),
+        ("mirror_cost_share_vxlan", tunnel.to_owned()),
+        ("mirror_cost_share_filter_port", filter.to_owned()),
+        ("mirror_cost_share_filter_vxlan", filter.to_owned() + tunnel),
+    ]
+    .into_iter()
+    .map(|(name, more)| {
+        let table = format!("\n[[mirror]]\nname = \"all\"\nport = \"{MIRROR_PORT}\"\n{more}");
+        share(options, name, &table, "everything mirrored, nobody reads the copies")
+    })
+    .collect()
 }
 
 /// `evidence_cost_share`: as it is unless configured, and whole packets.
@@ -54,6 +62,15 @@ fn share(options: &Options, name: &str, table: &str, what: &str) -> Result<Figur
         Setup { driver: options.driver.clone(), ..Setup::new(&options.program, Protection::Plain) };
     let [watched, other] = configurations(&lab, &setup)?;
     let gateways = Gateways::start_configured(&lab, &setup, &[watched + table, other])?;
-    let route = Route { lab, _gateways: Some(gateways), _tunnel: None };
-    share_of_tcp(options, name, &route, &plain, what)
+    let route = Route { lab, gateways: Some(gateways), _tunnel: None };
+    let figure = share_of_tcp(options, name, &route, &plain, what)?;
+    let gateways = route.gateways.as_ref().context("its gateways are there")?;
+    let status = gateways.status(Side::A)?;
+    Ok(match &status["pairs"][0]["mirrors"][0] {
+        Value::Null => figure,
+        mirror => {
+            let [mirrored, dropped] = ["mirrored", "dropped"].map(|count| &mirror[count]);
+            figure.noted(&format!("{mirrored} copies, {dropped} more dropped"))
+        }
+    })
 }

@@ -198,6 +198,7 @@ impl PacketPort {
                 .collect(),
             direct,
             queued,
+            is_all_queued: false,
             batch: SendBatch::default(),
             netlink,
             at_open,

@@ -303,6 +303,9 @@ pub struct MirrorSnapshot {
     pub name: String,
     /// The interface that copies leave by.
     pub port: String,
+    /// Whether the kernel makes the copies; else the gateway does.
+    #[serde(default)]
+    pub by_kernel: bool,
     /// Packets that were chosen, mirrored and dropped ones; of an encapsulated super-packet its
     /// segments.
     pub chosen: u64,

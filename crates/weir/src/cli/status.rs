@@ -344,9 +344,10 @@ fn bystander_lines(text: &mut String, pair: &PairSnapshot) {
     for mirror in &pair.mirrors {
         let _ = writeln!(
             text,
-            "  mirror {} to {}: {} chosen, {} mirrored, {} of them cut short, {} dropped",
+            "  mirror {} to {}{}: {} chosen, {} mirrored, {} of them cut short, {} dropped",
             mirror.name,
             mirror.port,
+            if mirror.by_kernel { " by the kernel" } else { "" },
             mirror.chosen,
             mirror.mirrored,
             mirror.truncated,

@@ -24,9 +24,10 @@ pub struct Bystanders {
 }
 
 impl Bystanders {
-    /// Whether anyone wants more of a packet than its head.
+    /// Whether anyone here wants more of a packet than its head.
     pub fn want_whole_packets(&self) -> bool {
-        !self.mirrors.is_empty() || self.evidence.as_ref().is_some_and(|it| !it.is_of_heads())
+        self.mirrors.iter().any(|it| !it.is_by_kernel())
+            || self.evidence.as_ref().is_some_and(|it| !it.is_of_heads())
     }
 
     /// Learns that the kernel carried the frame of `head` at `time`.

@@ -12,18 +12,23 @@
 //! a bundle      | outer UDP | VXLAN | headers 0 | payload 0 | VXLAN | headers 1 | payload 1 | ...
 //!                           |<------- segment_len --------->|
 //! ```
+//!
+//! A mirror of all packets, whole, as they are or in VXLAN, is left to the kernel where it can be
+//! (docs/adr/0029); then the packets do not come by here.
 
+mod kernel;
 mod tunnel;
 
 use std::io::IoSlice;
+use std::ops::AddAssign;
 use std::ops::Range;
 
 use anyhow::{Context, Result};
 use arrayvec::ArrayVec;
 use weir_engine::offload::segment::{Cut, HEADERS_LEN_MAX};
 use weir_port::{
-    BATCH, FrameFilter, Interface, KernelFilter, Outgoing, PacketOptions, PacketPort, Port,
-    PortCounters, Transmitted,
+    BATCH, FrameFilter, Interface, KernelFilter, KernelMirrors, Outgoing, PacketOptions,
+    PacketPort, Port, PortCounters, Transmitted,
 };
 use weir_wire::bth::Qpn;
 use weir_wire::frame::{Frame, Offload};
@@ -32,6 +37,7 @@ use weir_wire::parse::parse_frame;
 use crate::capture::Selection;
 pub use crate::config::settings::Mirror as Settings;
 use crate::config::settings::MirrorDirection;
+use kernel::InKernel;
 use tunnel::{OUTER_LEN_MAX, Tunnel};
 
 /// A device is looked for again so many ticks (of 100 ms) after it was lost.
@@ -55,6 +61,18 @@ pub struct MirrorCounters {
     pub too_large: u64,
     /// Of those: it is down or gone.
     pub port_down: u64,
+}
+
+impl AddAssign for MirrorCounters {
+    fn add_assign(&mut self, other: Self) {
+        self.chosen += other.chosen;
+        self.mirrored += other.mirrored;
+        self.truncated += other.truncated;
+        self.dropped += other.dropped;
+        self.queue_full += other.queue_full;
+        self.too_large += other.too_large;
+        self.port_down += other.port_down;
+    }
 }
 
 /// Copies on their way to the port.
@@ -84,6 +102,8 @@ pub struct Mirror {
     index: i32,
     mtu: usize,
     ticks_to_retry: u32,
+    /// Who may make the copies instead.
+    kernel: Option<InKernel>,
     /// Bundles are sent; until the kernel refuses one whose segments it takes.
     bundles: bool,
     /// Nothing of the last batch got out: is the device still there?
@@ -111,6 +131,7 @@ impl Mirror {
             index,
             mtu,
             ticks_to_retry: 0,
+            kernel: None,
             bundles: true,
             suspect: false,
             complained: false,
@@ -125,7 +146,50 @@ impl Mirror {
 
     /// What became of copies.
     pub fn counters(&self) -> MirrorCounters {
-        self.counters
+        let mut counters = self.counters;
+        counters += self.kernel.as_ref().map(InKernel::counters).unwrap_or_default();
+        counters
+    }
+
+    /// Lets the kernel make the copies from now on, where it can; `host_mtu` is the host's.
+    pub fn offer(&mut self, kernel: &KernelMirrors, host_mtu: u32) {
+        if self.kernel.is_none() {
+            self.kernel = InKernel::new(&self.settings, kernel, host_mtu);
+            self.start_in_kernel();
+        }
+    }
+
+    /// Whether the kernel makes the copies.
+    pub fn is_by_kernel(&self) -> bool {
+        self.kernel.as_ref().is_some_and(InKernel::is_running)
+    }
+
+    /// Whether it needs to see what goes to the host.
+    pub fn shows_kernel_what_the_host_hears(&self) -> bool {
+        self.is_by_kernel() && self.settings.direction != MirrorDirection::FromHost
+    }
+
+    fn start_in_kernel(&mut self) {
+        if let Some(kernel) = &mut self.kernel {
+            kernel.start(&self.settings, self.tunnel.as_ref(), self.mtu);
+        }
+    }
+
+    fn stop_in_kernel(&mut self) {
+        self.counters += self.kernel.as_mut().map(InKernel::stop).unwrap_or_default();
+    }
+
+    /// Notes whether the kernel's copies get out, and takes back what it cannot make.
+    fn look_after_kernel(&mut self) {
+        let Some(kernel) = &mut self.kernel else { return };
+        let look = kernel.look();
+        if look.refused {
+            self.stop_in_kernel();
+            self.kernel = None;
+            let name = &self.settings.name;
+            tracing::warn!(mirror = name, "no VXLAN by this kernel: the gateway makes the copies");
+        }
+        self.look_after(look.sent, look.dropped);
     }
 
     /// Copies those of `frames` that are wanted and of which `passed` says so.
@@ -135,7 +199,7 @@ impl Mirror {
             MirrorDirection::FromHost => !from_host,
             MirrorDirection::ToHost => from_host,
         };
-        if skipped {
+        if skipped || self.is_by_kernel() {
             return;
         }
         let wanted: ArrayVec<&Frame<'_>, BATCH> = frames
@@ -152,9 +216,11 @@ impl Mirror {
 
     /// Looks after a port that was lost. Call it ten times a second.
     pub fn tick(&mut self) {
+        self.look_after_kernel();
         if std::mem::take(&mut self.suspect) {
             let index = Interface::find(&self.settings.port).and_then(|it| it.index());
             if !index.is_ok_and(|index| index == self.index) {
+                self.stop_in_kernel();
                 self.port = None;
             }
         }
@@ -170,6 +236,7 @@ impl Mirror {
             self.tunnel = self.settings.tunnel.map(|it| Tunnel::new(it, mac));
             (self.port, self.index, self.mtu) = (Some(port), index, mtu);
             self.bundles = true;
+            self.start_in_kernel();
         }
     }
 

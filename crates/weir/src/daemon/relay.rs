@@ -245,6 +245,11 @@ impl Relay {
         weir_port::wait(&descriptors, timeout).map(drop)
     }
 
+    /// Whether kernel programs at the host's port see what is sent there.
+    pub fn show_kernel_what_the_host_hears(&mut self, shown: bool) {
+        self.ports.host.set_through_discipline(shown);
+    }
+
     /// Who watches.
     pub fn bystanders(&mut self) -> &mut Bystanders {
         &mut self.bystanders

@@ -97,6 +97,7 @@ fn mirror(mirror: &Mirror) -> MirrorSnapshot {
     MirrorSnapshot {
         name,
         port,
+        by_kernel: mirror.is_by_kernel(),
         chosen,
         mirrored,
         truncated,

@@ -310,6 +310,7 @@ impl Worker {
         let keep = |settings| Keeping::start(settings, label.clone(), clock());
         let bystanders = Bystanders { evidence: setup.evidence.map(keep), mirrors };
         let mut relay = Relay::new(ports, engine, bystanders);
+        offer_mirrors(&mut relay, &guard, &pair);
         if let Some(carrier) = &mut carrier {
             carrier.set_watched(&mut relay);
             carrier.open(relay.engine().policy());
@@ -440,6 +441,7 @@ impl Worker {
                 }
             }
         }
+        offer_mirrors(&mut self.relay, &self.guard, &self.pair);
         self.tell_carrier();
     }
 
@@ -585,6 +587,19 @@ fn keep(engine: &mut Engine, kept: &mut [Option<Kept>], keeping_fails: &mut bool
     }
     *keeping_fails = false;
     true
+}
+
+/// Lets the kernel make those copies that it can, and shows it what the host hears where it needs
+/// that. Frames that AF_XDP takes never come to it.
+fn offer_mirrors(relay: &mut Relay, guard: &Guard, pair: &Pair) {
+    if pair.driver == Driver::Xdp {
+        return;
+    }
+    let mtu = Interface::find(&pair.host).and_then(|it| it.mtu()).unwrap_or(u32::MAX);
+    let mirrors = &mut relay.bystanders().mirrors;
+    mirrors.iter_mut().for_each(|mirror| mirror.offer(guard.mirrors(), mtu));
+    let is_shown = mirrors.iter().any(Mirror::shows_kernel_what_the_host_hears);
+    relay.show_kernel_what_the_host_hears(is_shown);
 }
 
 fn open_ports(pair: &Pair, policy: &Policy, carrier: Option<&Carrier>) -> Result<Ports> {

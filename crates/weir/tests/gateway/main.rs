@@ -6,12 +6,14 @@
 //! machine for itself.
 
 mod bump;
+mod evidence;
 mod export;
 mod fail_closed;
 mod fastpath;
 mod guard;
 mod keying;
 mod marking;
+mod mirror;
 mod mtu;
 mod offload;
 mod pairs;
@@ -24,7 +26,6 @@ mod status;
 mod tagged;
 mod tagged_guests;
 mod trial;
-mod watching;
 mod witness;
 
 use std::process::Command;

@@ -1,6 +1,7 @@
 //! The outer headers of a copy: VXLAN (RFC 7348), ERSPAN type II and III (draft-foschiano-erspan).
 
 use arrayvec::ArrayVec;
+use weir_port::mirror::VXLAN_OUTER_LEN;
 use weir_wire::checksum;
 use weir_wire::frame::{Offload, PartialChecksum, SegmentKind, Segmentation, Time};
 
@@ -78,6 +79,19 @@ impl Tunnel {
             ..Offload::default()
         };
         (header, offload)
+    }
+
+    /// The outer headers of VXLAN, without lengths and IPv4's checksum: the kernel fills these in.
+    pub(super) fn vxlan_outer(&self) -> [u8; VXLAN_OUTER_LEN] {
+        let mut outer = [0; VXLAN_OUTER_LEN];
+        let (network, rest) = outer.split_at_mut(ETHERNET_LEN + IPV4_LEN);
+        network.copy_from_slice(&self.network_header(0));
+        for field in [2, 10] {
+            network[ETHERNET_LEN + field..][..2].fill(0);
+        }
+        rest[..UDP_LEN].copy_from_slice(&udp_header(0, 0));
+        rest[UDP_LEN..].copy_from_slice(&self.vxlan_header());
+        outer
     }
 
     /// VXLAN's own header: the flag that says that there is a number, and the number.

@@ -1,20 +1,17 @@
-//! What a gateway remembers and copies: evidence rings and mirrors, judged by tshark, capinfos and
-//! tcpdump, and byte by byte.
+//! What a gateway remembers, judged by tshark and capinfos, and byte by byte.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use rustix::process::Signal;
 use weir_lab::gateways::{configurations, configure, run_folder};
-use weir_lab::netns::Namespace;
-use weir_lab::topology::WIRE_PORT;
 use weir_lab::traffic::bypass::send_frames;
 use weir_port::CaptureReader;
 
 use super::*;
 
-const FRAMES: u64 = 500;
-const RATE_PER_SECOND: u32 = 5000;
+pub(super) const FRAMES: u64 = 500;
+pub(super) const RATE_PER_SECOND: u32 = 5000;
 
 /// `weir evidence cut` of gateway A; what it says, and whether it succeeded.
 fn cut(lab: &Lab, file: &Path, arguments: &[&str]) -> (bool, String) {
@@ -70,9 +67,12 @@ fn evidence(arguments: &[&str]) -> (Option<i32>, String) {
 
 /// Lines of tshark's `fields` of `file`.
 #[track_caller]
-fn tshark(file: &Path, filter: &str, fields: &[&str]) -> Vec<String> {
+pub(super) fn tshark(file: &Path, filter: &str, fields: &[&str]) -> Vec<String> {
     let mut command = Command::new("tshark");
     command.arg("-r").arg(file).args(["-Y", filter, "-T", "fields"]);
+    for protocol in ["ip", "tcp", "udp"] {
+        command.args(["-o", &format!("{protocol}.check_checksum:TRUE")]);
+    }
     for field in fields {
         command.args(["-e", field]);
     }
@@ -280,43 +280,7 @@ fn evidence_on_disk_outlives_the_gateway_and_a_full_disk() {
     assert!(code == Some(1) && words.contains("no gateway runs here"), "{words}");
 }
 
-/// An analyser on gateway A's port `mon0`.
-struct Analyser {
-    namespace: Namespace,
-}
-
-impl Analyser {
-    fn new(lab: &Lab) -> Self {
-        let name = format!("weir-analyser-{}", std::process::id());
-        let analyser = Self { namespace: Namespace::create(&name).unwrap() };
-        analyser.plug(lab);
-        analyser
-    }
-
-    fn plug(&self, lab: &Lab) {
-        let name = self.namespace.name();
-        let gateway = lab.gateway(Side::A);
-        gateway.ip(&format!("link add mon0 type veth peer name an0 netns {name}")).unwrap();
-        // Neither end says anything of its own.
-        self.namespace.set(&[("net.ipv6.conf.an0.disable_ipv6", "1")]).unwrap();
-        gateway.set(&[("net.ipv6.conf.mon0.disable_ipv6", "1")]).unwrap();
-        self.namespace.ip("link set an0 up").unwrap();
-        gateway.ip("link set mon0 up").unwrap();
-    }
-
-    /// What arrives while `work` is done.
-    fn hears(&self, lab: &Lab, work: impl FnOnce()) -> (PathBuf, Vec<Vec<u8>>) {
-        let file = lab.folder().join("analyser.pcap");
-        let capture = Capture::start(&self.namespace, "an0", &file, 65_535).unwrap();
-        work();
-        pause(300);
-        capture.stop().unwrap();
-        let frames = read_frames(&file);
-        (file, frames)
-    }
-}
-
-fn read_frames(file: &Path) -> Vec<Vec<u8>> {
+pub(super) fn read_frames(file: &Path) -> Vec<Vec<u8>> {
     let mut reader = CaptureReader::open(file).unwrap();
     let mut frames = Vec::new();
     while reader
@@ -327,168 +291,11 @@ fn read_frames(file: &Path) -> Vec<Vec<u8>> {
     frames
 }
 
-const TUNNEL: &str = "local = \"192.0.2.1\"\nremote = \"192.0.2.9\"\n\
-                      remote_mac = \"02:00:00:00:00:09\"\nid = 7\n";
-
 /// A stream from host A; what it sent.
-fn send_stream(lab: &Lab, gateways: &Gateways) -> Vec<Vec<u8>> {
+pub(super) fn send_stream(lab: &Lab, gateways: &Gateways) -> Vec<Vec<u8>> {
     let before = number(&gateways.status(Side::A).unwrap(), "/pairs/0/host/received");
     let sent = blast(lab, &mut RoceStream::new(1024).unwrap(), FRAMES, RATE_PER_SECOND).unwrap();
     wait_status(gateways, Side::A, |it| number(it, "/pairs/0/host/received") >= before + sent.sent);
     let mut stream = RoceStream::new(1024).unwrap();
     (0..sent.sent).map(|_| stream.next_frame().to_vec()).collect()
-}
-
-#[test]
-fn copies_are_byte_for_byte_what_the_host_said_in_every_encapsulation() {
-    let Some(Stand { lab, _turn }) = stand("copies_are_byte_for_byte") else { return };
-    let analyser = Analyser::new(&lab);
-    let texts = configurations(&lab, &sealed()).unwrap();
-    let mirror = "\n[[mirror]]\nname = \"ids\"\nport = \"mon0\"\nqueue_pairs = [17]\n";
-    let with = |more: &str| format!("{}{mirror}{more}", texts[0]);
-    let first = [with("filter = \"udp port 4791\"\n"), texts[1].clone()];
-    let mut gateways = Gateways::start_configured(&lab, &sealed(), &first).unwrap();
-    wait_until_it_flows(&lab);
-    let wire = listen(&lab, 2000);
-    for (epoch, form, outer, filter) in [
-        (1, None, 0, "infiniband.bth.destqp == 0x11"),
-        (2, Some("vxlan"), 14 + 20 + 8 + 8, "vxlan.vni == 7 && infiniband"),
-        (3, Some("erspan2"), 14 + 20 + 8 + 8, "erspan.version == 1 && erspan.spanid == 7"),
-        (4, Some("erspan3"), 14 + 20 + 8 + 12, "erspan.version == 2 && erspan.spanid == 7"),
-    ] {
-        if let Some(form) = form {
-            // A mirror changes while the gateway runs.
-            let text = with(&format!("encapsulation = \"{form}\"\n{TUNNEL}"));
-            configure(&lab, Side::A, &text).unwrap();
-            gateways.daemon(Side::A).signal(Signal::HUP).unwrap();
-            wait_status(&gateways, Side::A, |it| it["pairs"][0]["policy_epoch"] == epoch);
-        }
-        let mut sent = Vec::new();
-        let (file, heard) = analyser.hears(&lab, || sent = send_stream(&lab, &gateways));
-        let status = gateways.status(Side::A).unwrap();
-        let inner: Vec<Vec<u8>> = heard.iter().map(|it| it[outer..].to_vec()).collect();
-        assert_eq!(inner.len(), sent.len(), "{form:?}: {status:#}");
-        assert_eq!(inner, sent, "{form:?}");
-        let decoded = tshark(&file, filter, &["infiniband.bth.psn", "ip.checksum.status"]);
-        assert_eq!(decoded.len(), sent.len(), "{form:?} as tshark decodes it");
-        assert_eq!(tshark(&file, "_ws.malformed", &["frame.number"]), Vec::<String>::new());
-        let count = |name: &str| number(&status, &format!("/pairs/0/mirrors/0/{name}"));
-        let expected = (sent.len() as u64, sent.len() as u64, 0, 0);
-        let counted = (count("chosen"), count("mirrored"), count("truncated"), count("dropped"));
-        assert_eq!(counted, expected, "{form:?}: {status:#}");
-    }
-    assert_sealed(&wire.stop().unwrap());
-}
-
-#[test]
-fn an_encapsulated_super_packet_arrives_as_whole_segments_and_a_short_copy_says_so() {
-    const BYTES: usize = 4 << 20;
-    let Some(Stand { lab, _turn }) = stand("an_encapsulated_super_packet") else { return };
-    let analyser = Analyser::new(&lab);
-    analyser.namespace.ip("link set an0 mtu 9500").unwrap();
-    lab.gateway(Side::A).ip("link set mon0 mtu 9500").unwrap();
-    let texts = configurations(&lab, &sealed()).unwrap();
-    let mirror = format!(
-        "\n[[mirror]]\nname = \"ids\"\nport = \"mon0\"\ndirection = \"from_host\"\n\
-         filter = \"tcp\"\nencapsulation = \"erspan2\"\n{TUNNEL}"
-    );
-    let with = |more: &str| format!("{}{mirror}{more}", texts[0]);
-    let first = [with(""), texts[1].clone()];
-    let mut gateways = Gateways::start_configured(&lab, &sealed(), &first).unwrap();
-    wait_until_it_flows(&lab);
-    let count = |gateways: &Gateways, name: &str| {
-        let status = gateways.status(Side::A).unwrap();
-        number(&status, &format!("/pairs/0/mirrors/0/{name}"))
-    };
-    let transfer = || {
-        analyser.hears(&lab, || {
-            weir_lab::traffic::tcp::transfer(&lab, BYTES).unwrap();
-        })
-    };
-    let (file, heard) = transfer();
-    let host_received = number(&gateways.status(Side::A).unwrap(), "/pairs/0/host/received");
-    assert!((heard.len() as u64) > host_received, "super-packets were cut: {host_received}");
-    assert_eq!(count(&gateways, "truncated"), 0);
-    assert_eq!(count(&gateways, "mirrored"), heard.len() as u64);
-    // Every byte that the host sent, by its place in the stream.
-    let mut next = 1u64;
-    for line in tshark(&file, "tcp.len > 0", &["tcp.seq", "tcp.len"]) {
-        let (sequence, len) = line.split_once('\t').unwrap();
-        let (sequence, len): (u64, u64) = (sequence.parse().unwrap(), len.parse().unwrap());
-        assert!(sequence <= next, "a gap at {next}");
-        next = next.max(sequence + len);
-    }
-    assert!(next > BYTES as u64, "{next}");
-    assert_eq!(tshark(&file, "erspan.truncated == 1 || not tcp", &["frame.number"]).len(), 0);
-    assert_eq!(tshark(&file, "_ws.malformed", &["frame.number"]).len(), 0);
-
-    configure(&lab, Side::A, &with("snap = 100\n")).unwrap();
-    gateways.daemon(Side::A).signal(Signal::HUP).unwrap();
-    wait_status(&gateways, Side::A, |it| it["pairs"][0]["policy_epoch"] == 2);
-    let (file, heard) = transfer();
-    let is_short = |it: &Vec<u8>| it.len() <= 14 + 20 + 8 + 8 + 100;
-    assert!(heard.iter().all(is_short) && heard.len() > BYTES / 9000);
-    let cut = tshark(&file, "erspan.truncated == 1", &["frame.number"]).len() as u64;
-    assert!(cut > 0 && cut == count(&gateways, "truncated"));
-}
-
-#[test]
-fn a_mirror_port_that_goes_costs_copies_and_nothing_else() {
-    let Some(Stand { lab, _turn }) = stand("a_mirror_port_that_goes") else { return };
-    let analyser = Analyser::new(&lab);
-    let texts = configurations(&lab, &sealed()).unwrap();
-    let mirror = "\n[[mirror]]\nname = \"ids\"\nport = \"mon0\"\n";
-    let texts = [format!("{}{mirror}", texts[0]), texts[1].clone()];
-    let gateways = Gateways::start_configured(&lab, &sealed(), &texts).unwrap();
-    wait_until_it_flows(&lab);
-    let count = |name: &str| {
-        let status = gateways.status(Side::A).unwrap();
-        number(&status, &format!("/pairs/0/mirrors/0/{name}"))
-    };
-    let passes = || {
-        let arrived = weir_lab::traffic::bypass::stream(
-            &lab,
-            &RoceStream::new(1024).unwrap(),
-            FRAMES,
-            RATE_PER_SECOND,
-        );
-        assert!(arrived.unwrap().is_exact());
-    };
-    passes();
-    assert!(count("mirrored") >= FRAMES && count("dropped") == 0);
-    for go in ["link set mon0 down", "link del mon0"] {
-        lab.gateway(Side::A).ip(go).unwrap();
-        let dropped = count("dropped");
-        passes();
-        assert!(count("dropped") >= dropped + FRAMES, "{go}");
-    }
-    assert_eq!(count("dropped_port_down"), count("dropped"), "by their reason");
-    let complaints = gateways.log(Side::A).matches("copies are dropped").count();
-    assert_eq!(complaints, 1, "{}", gateways.log(Side::A));
-    analyser.plug(&lab);
-    let mirrored = count("mirrored");
-    interrupt::until("copies again", PATIENCE, || {
-        passes();
-        Ok(count("mirrored") > mirrored)
-    })
-    .unwrap();
-}
-
-#[test]
-fn a_mirror_onto_the_sealed_wire_is_refused_unless_written_down() {
-    let Some(Stand { lab, _turn }) = stand("a_mirror_onto_the_sealed_wire") else { return };
-    let [text, _] = configurations(&lab, &sealed()).unwrap();
-    let check = |more: &str| {
-        let text = format!("{text}\n[[mirror]]\nname = \"ids\"\nport = \"{WIRE_PORT}\"\n{more}");
-        let file = configure(&lab, Side::A, &text).unwrap();
-        let output = Command::new(WEIR).arg("check").arg(file).output().unwrap();
-        let words = [output.stdout, output.stderr].concat();
-        (output.status.code(), String::from_utf8(words).unwrap())
-    };
-    let (code, words) = check("");
-    assert!(code == Some(2) && words.contains("would leak plaintext"), "{words}");
-    let (code, words) = check("leak_plaintext_on_wire = true\n");
-    assert!(code == Some(0) && words.contains("LEAKS PLAINTEXT"), "{words}");
-    let (code, words) = check("encapsulation = \"vxlan\"\nleak_plaintext_on_wire = true\n");
-    assert!(code == Some(2) && words.contains("remote_mac"), "{words}");
 }
