@@ -1,73 +1,43 @@
-//! Times as people and logs write them (RFC 3339), in UTC, proleptic Gregorian.
+//! Times as people and logs write them (RFC 3339), in UTC.
 
 use std::time::{Duration, SystemTime};
 
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::Offset;
+
 const NS_PER_S: u64 = 1_000_000_000;
-/// From the beginning of an era (1 March of year 0) to 1 January 1970.
-const DAYS_BEFORE_EPOCH: u64 = 719_468;
-const DAYS_OF_ERA: u64 = 146_097;
 
 /// `20260131T235959Z`.
 pub fn compact(time: SystemTime) -> String {
-    let seconds = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
-    let (year, month, day) = civil_date(seconds / 86_400);
-    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z")
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    at(since.as_nanos() as u64).strftime("%Y%m%dT%H%M%SZ").to_string()
 }
 
 /// `2026-01-31 23:59:59 UTC`, of nanoseconds since 1970.
 pub fn shown(time_ns: u64) -> String {
-    let written = written(time_ns);
-    format!("{} {} UTC", &written[..10], &written[11..19])
+    at(time_ns).strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
 }
 
 /// `2026-01-31T23:59:59.123Z`, of nanoseconds since 1970.
 pub fn written(time_ns: u64) -> String {
-    let seconds = time_ns / NS_PER_S;
-    let (year, month, day) = civil_date(seconds / 86_400);
-    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-    let milliseconds = time_ns / 1_000_000 % 1000;
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milliseconds:03}Z")
+    at(time_ns).strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
+}
+
+fn at(time_ns: u64) -> Timestamp {
+    // All 64 bits are before the year 2600.
+    Timestamp::from_nanosecond(time_ns.into()).unwrap_or_default()
 }
 
 /// Nanoseconds since 1970 of a time as RFC 3339 or EVE writes it (`2026-01-31T23:59:59.5+0100`; UTC
 /// where it names no zone), or of seconds since 1970 (`1767225600.25`).
 pub fn read(text: &str) -> Option<u64> {
-    let Some((date, rest)) = text.split_once(['T', ' ']) else {
+    if !text.contains(['T', 't', ' ']) {
         return seconds_and_fraction(text);
-    };
-    let mut date = date.splitn(3, '-').map(|word| word.parse::<u64>().ok());
-    let (year, month, day) = (date.next()??, date.next()??, date.next()??);
-    let valid = (1970..=2500).contains(&year) && (1..=12).contains(&month);
-    let days = valid.then(|| days_since_epoch(year, month, day))?;
-    if (year, month, day) != civil_date(days) {
-        return None;
     }
-    let (time, offset_s) = match rest.find(['Z', 'z', '+', '-']) {
-        Some(at) => (&rest[..at], zone(&rest[at..])?),
-        None => (rest, 0),
-    };
-    let mut words = time.splitn(3, ':');
-    let mut below = |limit: u64| words.next()?.parse::<u64>().ok().filter(|it| *it < limit);
-    let (hour, minute) = (below(24)?, below(60)?);
-    let within = seconds_and_fraction(words.next()?).filter(|ns| *ns < 61 * NS_PER_S)?;
-    let seconds = (days * 86_400 + hour * 3600 + minute * 60).checked_add_signed(-offset_s)?;
-    seconds.checked_mul(NS_PER_S)?.checked_add(within)
-}
-
-/// Seconds east of Greenwich.
-fn zone(text: &str) -> Option<i64> {
-    if text.eq_ignore_ascii_case("z") {
-        return Some(0);
-    }
-    let (sign, digits) = text.split_at_checked(1)?;
-    let digits = digits.replace(':', "");
-    if digits.len() != 4 {
-        return None;
-    }
-    let number: i64 = digits.parse().ok().filter(|it| *it >= 0)?;
-    let seconds = number / 100 * 3600 + number % 100 * 60;
-    Some(if sign == "-" { -seconds } else { seconds })
+    let zoned = text.parse::<Timestamp>().ok();
+    let time = zoned.or_else(|| Offset::UTC.to_timestamp(text.parse::<DateTime>().ok()?).ok())?;
+    time.as_nanosecond().try_into().ok()
 }
 
 fn seconds_and_fraction(text: &str) -> Option<u64> {
@@ -78,27 +48,6 @@ fn seconds_and_fraction(text: &str) -> Option<u64> {
     }
     let fraction: u64 = format!("{fraction:0<9}")[..9].parse().ok()?;
     whole.parse::<u64>().ok()?.checked_mul(NS_PER_S)?.checked_add(fraction)
-}
-
-/// The date of a day since 1 January 1970, counted in eras of 400 years that begin in March, so
-/// that leap days come last.
-fn civil_date(days: u64) -> (u64, u64, u64) {
-    let days = days + DAYS_BEFORE_EPOCH;
-    let (era, day) = (days / DAYS_OF_ERA, days % DAYS_OF_ERA);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let (month, next_year) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    (era * 400 + year + next_year, month, day)
-}
-
-/// The inverse of [`civil_date`], from 1970 on.
-fn days_since_epoch(year: u64, month: u64, day: u64) -> u64 {
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let (era, year) = (year / 400, year % 400);
-    let day = (153 * month + 2) / 5 + day.saturating_sub(1);
-    (era * DAYS_OF_ERA + year * 365 + year / 4 - year / 100 + day).saturating_sub(DAYS_BEFORE_EPOCH)
 }
 
 #[cfg(test)]
