@@ -179,6 +179,7 @@ fn engine(here: u8, there: u8) -> Engine {
         seal_spi: Some(spi(here)),
         open_spis: vec![spi(there)],
         agreed: None,
+        kernel: None,
     }]);
     let parameters = |from| {
         let material: Vec<u8> = (0..36).map(|byte| byte ^ from).collect();

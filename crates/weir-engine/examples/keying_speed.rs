@@ -188,6 +188,7 @@ fn engine(peers: &[PublicKey]) -> Engine {
         seal_spi: None,
         open_spis: Vec::new(),
         agreed: Some(*key),
+        kernel: None,
     });
     let meter = Meter::new(MeterLimits::default(), 7);
     Engine::new(policy.with_peers(peers.collect()), Associations::default(), meter)

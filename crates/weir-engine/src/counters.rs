@@ -1,5 +1,5 @@
 //! Every frame received ends in exactly one counter: received = forwarded + sealed + opened +
-//! tagged + clear + unsealed + punted + consumed + dropped by reason, at each side.
+//! tagged + handed + clear + unsealed + punted + consumed + dropped by reason, at each side.
 
 use weir_wire::frame::Time;
 
@@ -29,6 +29,8 @@ pub struct SideCounters {
     pub unsealed: u64,
     /// Passed on with a tag in the place of the ICRC, or with the ICRC put back.
     pub tagged: u64,
+    /// Handed to the kernel's ESP: from the host to be sealed, from the wire to be opened.
+    pub handed: u64,
     /// Handed to the gateway's own kernel.
     pub punted: u64,
     /// Taken in by the engine.
@@ -52,6 +54,7 @@ impl Default for SideCounters {
             fast_bytes: 0,
             unsealed: 0,
             tagged: 0,
+            handed: 0,
             punted: 0,
             consumed: 0,
             dropped: [0; DropReason::ALL.len()],
@@ -75,6 +78,7 @@ impl SideCounters {
             }
             Verdict::Unsealed => self.unsealed += 1,
             Verdict::Tagged => self.tagged += 1,
+            Verdict::Handed => self.handed += 1,
             Verdict::Punt => self.punted += 1,
             Verdict::Consumed => self.consumed += 1,
             Verdict::Drop(reason) => self.dropped[reason as usize] += 1,
@@ -102,7 +106,7 @@ impl SideCounters {
 
     /// Whether every received frame has a verdict.
     pub fn adds_up(&self) -> bool {
-        let protected = self.sealed + self.opened + self.tagged;
+        let protected = self.sealed + self.opened + self.tagged + self.handed;
         let passed = self.forwarded + protected + self.clear + self.unsealed;
         self.received == passed + self.punted + self.consumed + self.dropped_total()
     }
@@ -172,6 +176,8 @@ pub struct Counters {
     pub host: SideCounters,
     /// Frames from the wire.
     pub wire: SideCounters,
+    /// Packets that the kernel's ESP opened.
+    pub kernel: SideCounters,
     /// Handshake datagrams sent, in clear as they must be; their contents are encrypted.
     pub keying_sent: u64,
     /// Handshake datagrams taken out of the wire's frames.

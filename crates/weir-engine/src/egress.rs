@@ -153,6 +153,11 @@ impl SealingPeer {
         self.outer.as_ref().map(|(_, header)| header)
     }
 
+    /// Where its packets go on the wire.
+    pub(crate) fn hop(&self) -> Option<MacAddress> {
+        self.outer.as_ref().map(|(mac, _)| *mac)
+    }
+
     pub(crate) fn udp(&self) -> Option<UdpEncapsulation> {
         self.udp
     }
@@ -339,6 +344,31 @@ impl SealingPeer {
             Mode::Transport => seal_inside(self.udp, frame, parsed, cut, to),
             Mode::IcrcTag(_) => Err(DropReason::NoAssociation),
         }
+    }
+
+    /// Cuts a super-packet into IP packets for the kernel's ESP, each of which it gives one number;
+    /// returns how many.
+    pub(crate) fn cut_for_kernel(
+        &self,
+        frame: &mut Frame<'_>,
+        parsed: &Parsed,
+        place: u16,
+        output: &mut Output,
+    ) -> Result<u64, DropReason> {
+        self.fit_segments(frame, parsed)?;
+        let mut cut = Cut::new(frame, parsed).ok_or(DropReason::Malformed)??;
+        // Whole or not at all.
+        if output.free() < cut.count() * cut.longest() {
+            return Err(DropReason::ArenaFull);
+        }
+        let count = cut.count() as u64;
+        while let Some(segment) = cut.next_in_place(frame.bytes_mut()) {
+            let packet = &frame.bytes()[segment][usize::from(parsed.network_offset)..];
+            let range = output.allocate(packet.len()).ok_or(DropReason::ArenaFull)?;
+            output.arena_mut(&range).copy_from_slice(packet);
+            output.send(Destination::Kernel(place), Offload::default(), Part::Arena(range));
+        }
+        Ok(count)
     }
 
     fn fit_segments(&self, frame: &mut Frame<'_>, parsed: &Parsed) -> Result<(), DropReason> {

@@ -190,7 +190,7 @@ fn udp_source(frame: &Frame<'_>, outer: &Parsed) -> Option<([u8; 16], u16)> {
 
 /// Whether the inner source lies behind the peer.
 #[inline]
-fn may_send(peer: &Peer, inner: &Parsed) -> bool {
+pub(crate) fn may_send(peer: &Peer, inner: &Parsed) -> bool {
     peer.everything
         || (has_address(inner) && peer.protects.iter().any(|prefix| prefix.contains(&inner.source)))
 }
@@ -247,7 +247,7 @@ impl HostAddresses {
     }
 
     /// Sends the frame to the host that its packet is for.
-    fn lead(&self, frame: &mut Frame<'_>, inner: &mut Walker) -> Result<(), DropReason> {
+    pub(crate) fn lead(&self, frame: &mut Frame<'_>, inner: &mut Walker) -> Result<(), DropReason> {
         let to = &inner.parsed().destination;
         let mac = self.find(to).ok_or(DropReason::NeighbourUnknown)?;
         frame.bytes_mut()[..6].copy_from_slice(&mac.0);

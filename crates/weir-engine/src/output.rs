@@ -16,6 +16,8 @@ pub enum Destination {
     Wire,
     /// To the gateway's own kernel or a daemon.
     Punt,
+    /// To the kernel's ESP, by the xfrm interface at this place: an IP packet without link header.
+    Kernel(u16),
 }
 
 /// One piece of a packet.

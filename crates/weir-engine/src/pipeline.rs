@@ -4,6 +4,7 @@
 //! host -> parse -> meter -> where to? -+-> clear, or its peer cannot or need not yet -> wire
 //!                                      +-> a tag in the place of its ICRC ---------> wire
 //!                                      +-> clamp, cut, seal, outer headers --------> wire
+//!                                      +-> the kernel's ESP: clamp, cut ------> xfrm interface
 //! wire -> parse -+-> ESP: open -> parse inner -> selectors -> meter -> clamp, gather -> host
 //!                +-> own ARP/ND answers: learn; the gateway's own: punt
 //!                +-> tagged: ICRC put back -> meter ---------------------------------> host
@@ -35,6 +36,7 @@ use crate::rdma::LossWay;
 use crate::verdict::{DropReason, Side, Verdict};
 
 mod associations;
+mod kernel;
 mod keyed;
 mod metering;
 mod path;
@@ -44,6 +46,7 @@ mod usage;
 mod walked;
 
 pub use associations::{Associations, PolicyError};
+use kernel::KernelPeers;
 pub(crate) use keyed::AgreedPeer;
 pub use keyed::{Agreed, INBOX_MAX};
 use keyed::{BySpi, Keyed};
@@ -76,6 +79,7 @@ pub struct Engine {
     /// Indices into `opening`.
     opening_by_spi: BySpi,
     keyed: Keyed,
+    kernel: KernelPeers,
     /// The neighbours' version that the outer headers are of.
     refreshed: u64,
     /// The last moment that we were told of.
@@ -110,6 +114,7 @@ impl Engine {
             opening: Vec::new(),
             opening_by_spi: BySpi::default(),
             keyed: Keyed::default(),
+            kernel: KernelPeers::default(),
             refreshed: u64::MAX,
             now: Time::default(),
             neighbours: Neighbours::default(),
@@ -160,6 +165,7 @@ impl Engine {
         self.tunnels_end_here =
             policy.peers.iter().any(|it| it.mode == Mode::Tunnel && it.endpoint.is_some());
         self.neighbours = Neighbours::new(&policy, &self.neighbours);
+        self.kernel.renew(&policy);
         self.policy = Arc::new(policy);
         self.restore(survivors);
         self.restore_rollouts(rollouts);
@@ -312,6 +318,9 @@ impl Engine {
             send_whole(&mut self.output, Destination::Wire, index, frame);
             return Ok(self.passed(class));
         };
+        if let Some(kernel) = self.policy.peers[peer].kernel {
+            return self.hand_over(now, (peer, kernel.place), index, frame, parsed);
+        }
         if !self.sealing[peer].seals() {
             return self.send_unsealed(peer, index, frame, parsed);
         }
@@ -369,7 +378,13 @@ impl Engine {
         if !is_routable(parsed) && self.policy.seals() {
             return Err(DropReason::Malformed);
         }
-        if let Transport::Esp { spi, .. } = parsed.transport {
+        if let Transport::Esp { spi, in_udp, .. } = parsed.transport {
+            if !in_udp && self.kernel.opens(spi, parsed) && self.is_own(parsed) {
+                return match parsed.fragment {
+                    Some(_) => Err(DropReason::Fragment),
+                    None => Ok(Verdict::Handed),
+                };
+            }
             match self.opening_by_spi.get(&spi) {
                 Some(index) => return self.open(*index as usize, frame, parsed, inner),
                 None if self.is_own(parsed) => return Err(DropReason::UnknownSpi),
@@ -561,6 +576,9 @@ impl Engine {
     /// What was sealed to the peer of this index and opened from it, by the associations that it
     /// has.
     pub fn peer_counters(&self, peer: usize) -> PeerCounters {
+        if let Some(counters) = self.kernel_counters(peer) {
+            return counters;
+        }
         let sealed = &self.sealing[peer].counters;
         PeerCounters {
             sealed_packets: sealed.sealed_packets,

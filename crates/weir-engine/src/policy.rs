@@ -283,6 +283,19 @@ pub struct Peer {
     /// Who it is, where keys are agreed by handshakes: associations come from there, and none are
     /// named above.
     pub agreed: Option<PublicKey>,
+    /// Where the kernel does its ESP: in tunnel mode over IPv4, and no SPI is named above.
+    pub kernel: Option<KernelEsp>,
+}
+
+/// A peer whose ESP the gateway's kernel does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelEsp {
+    /// Its place among those peers, from 0, in the order of the policy's.
+    pub place: u16,
+    /// SPI of the association to it.
+    pub seal_spi: u32,
+    /// SPI of the association from it.
+    pub open_spi: u32,
 }
 
 /// Where packets with an address on the far side belong.
@@ -555,6 +568,7 @@ mod tests {
             seal_spi: Some(256),
             open_spis: vec![257],
             agreed: None,
+            kernel: None,
         }
     }
 

@@ -39,6 +39,8 @@ pub enum Verdict {
     /// Passed on, from the host with a tag in the place of its ICRC, from the wire with its ICRC
     /// put back.
     Tagged,
+    /// Handed to the kernel's ESP: from the host to be sealed, from the wire to be opened.
+    Handed,
     /// Handed to the gateway's own kernel.
     Punt,
     /// Taken in by the engine itself (a neighbour's answer).
@@ -60,6 +62,7 @@ impl Verdict {
             Verdict::Drop(reason) => [6, reason as u8],
             Verdict::Unsealed => [7, 0],
             Verdict::Tagged => [8, 0],
+            Verdict::Handed => [9, 0],
         }
     }
 
@@ -76,6 +79,7 @@ impl Verdict {
             6 => Verdict::Drop(*DropReason::ALL.get(index)?),
             7 => Verdict::Unsealed,
             8 => Verdict::Tagged,
+            9 => Verdict::Handed,
             _ => return None,
         })
     }
@@ -181,6 +185,8 @@ drop_reasons! {
     TagOldEpoch = "tag_old_epoch",
     /// From the wire, for a queue pair that too many wrong tags came for: not looked at.
     TagFailureLimit = "tag_failure_limit",
+    /// The kernel, which does the peer's ESP, has lost its associations: restart the gateway.
+    KernelEsp = "kernel_esp",
 }
 
 #[cfg(test)]
@@ -196,6 +202,7 @@ mod tests {
             Verdict::Punt,
             Verdict::Consumed,
             Verdict::Tagged,
+            Verdict::Handed,
         ];
         let clear = FrameClass::ALL.into_iter().map(Verdict::Clear);
         let dropped = DropReason::ALL.iter().copied().map(Verdict::Drop);

@@ -45,6 +45,7 @@ fn policy(mode: Mode, own: bool, encapsulation: Encapsulation) -> Policy {
         seal_spi: Some(0x1001),
         open_spis: vec![0x1002],
         agreed: None,
+        kernel: None,
     }])
 }
 

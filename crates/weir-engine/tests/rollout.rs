@@ -37,6 +37,7 @@ fn policy(epoch: u32, lenient: Sealing, gets_the_rest: bool) -> Policy {
         seal_spi: None,
         open_spis: Vec::new(),
         agreed: Some(identity(number)),
+        kernel: None,
     };
     let net = |second: u8| Prefix::new([10, second, 0, 0].into(), 16);
     let lenients = if gets_the_rest { Prefix::ALL } else { net(2) };

@@ -56,6 +56,7 @@ fn gateway(side: usize, mode: Mode, encapsulation: Encapsulation, v6: bool) -> E
         seal_spi: Some(spi(here)),
         open_spis: vec![spi(there)],
         agreed: None,
+        kernel: None,
     }]);
     let mut sealing = SealingSa::new(&parameters(spi(here)), None).unwrap();
     let reservation = sealing.reservation_needed().unwrap();

@@ -66,6 +66,7 @@ fn policy(there: u8, plan: Plan) -> Policy {
         seal_spi: None,
         open_spis: Vec::new(),
         agreed: plan.agreed.then_some(PublicKey([there; 32])),
+        kernel: None,
     }])
 }
 

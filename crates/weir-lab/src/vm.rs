@@ -2,7 +2,8 @@
 //!
 //! A guest runs Debian's kernel with `rdma_rxe` under qemu's own CPU emulation (no KVM needed),
 //! this machine's root file system read-only over 9p under an overlay in memory, and its TAP device
-//! joined to a host namespace of the lab. A shared folder carries jobs in and results out:
+//! joined to a host namespace of the lab. What the guest's own folders hide of that file system,
+//! such as `/tmp`, is below `/run/machine`. A shared folder carries jobs in and results out:
 //!
 //! ```text
 //!   folder/7.job  -> the guest's loop runs it ->  folder/7.out  folder/7.code
@@ -55,7 +56,8 @@ mount -t overlay -o lowerdir=/lower,upperdir=/memory/upper,workdir=/memory/work 
 for folder in proc sys dev; do mount -o bind /$folder /root/$folder; done
 mount -t tmpfs tmpfs /root/run
 mount -t tmpfs tmpfs /root/tmp
-mkdir -p /root/run/jobs
+mkdir -p /root/run/jobs /root/run/machine
+mount -o bind /lower /root/run/machine
 mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144,cache=none jobs /root/run/jobs
 exec chroot /root /bin/sh /run/jobs/loop
 "#;

@@ -8,6 +8,8 @@
 // open mode, while no heartbeat comes, ingress hands frames to the other port instead. A frame of
 // a flow on the fast path (fastpath.bpf.h) comes with the word of the gateway's own socket filter
 // and goes to the other port. What the host says and hears is copied to analysers (mirror.bpf.h).
+// ESP that the kernel makes and opens for the gateway (esp.bpf.h) is let out and in at the wire
+// port, association by association.
 
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -29,6 +31,7 @@ const volatile __u32 wire_index = 0;
 const volatile __u32 open_on_failure = 0;
 const volatile __u32 own_mark = 0;
 
+#include "esp.bpf.h"
 #include "fastpath.bpf.h"
 
 // The order of weir_port::guard::GuardCounters.
@@ -40,12 +43,15 @@ enum {
 	EGRESS_IPV6_NEIGHBOUR,
 	EGRESS_OTHER,
 	INGRESS_FAST,
-	KINDS = 8,
+	INGRESS_ESP,
+	EGRESS_ESP,
+	KINDS,
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 2 * KINDS);
+	// Host port, wire port, all xfrm interfaces together.
+	__uint(max_entries, 3 * KINDS);
 	__type(key, __u32);
 	__type(value, __u64);
 } counters SEC(".maps");
@@ -60,7 +66,8 @@ struct {
 
 static __always_inline void count(__u32 interface, __u32 kind)
 {
-	__u32 key = kind + (interface == wire_index ? KINDS : 0);
+	__u32 port = interface == host_index ? 0 : interface == wire_index ? 1 : 2;
+	__u32 key = kind + port * KINDS;
 	__u64 *value = bpf_map_lookup_elem(&counters, &key);
 	if (value)
 		*value += 1;
@@ -87,6 +94,10 @@ int weir_guard_in(struct __sk_buff *skb)
 		skb->mark = own_mark;
 		return bpf_redirect(other, 0);
 	}
+	if (skb->ifindex == wire_index && esp_is_let_in(skb)) {
+		count(skb->ifindex, INGRESS_ESP);
+		return TC_ACT_OK;
+	}
 	if (open_on_failure && !gateway_alive()) {
 		count(skb->ifindex, INGRESS_PASSED_OPEN);
 		skb->mark = own_mark;
@@ -105,6 +116,10 @@ int weir_guard_out(struct __sk_buff *skb)
 		count(skb->ifindex, EGRESS_OWN);
 		return TC_ACT_OK;
 	}
+	if (skb->ifindex == wire_index && esp_is_let_out(skb)) {
+		count(skb->ifindex, EGRESS_ESP);
+		return TC_ACT_OK;
+	}
 	if (skb->protocol == bpf_htons(ETH_P_ARP)) {
 		count(skb->ifindex, EGRESS_ARP);
 		return TC_ACT_SHOT;
@@ -118,5 +133,13 @@ int weir_guard_out(struct __sk_buff *skb)
 		}
 	}
 	count(skb->ifindex, EGRESS_OTHER);
+	return TC_ACT_SHOT;
+}
+
+// What an xfrm interface hands up was taken by the gateway's packet socket before.
+SEC("classifier")
+int weir_guard_xfrm(struct __sk_buff *skb)
+{
+	count(skb->ifindex, INGRESS_DROPPED);
 	return TC_ACT_SHOT;
 }

@@ -5,12 +5,17 @@
 //!   stack --> tc egress: guard drops --x     packet socket, qdisc bypassed --> port
 //! ```
 //!
+//! Where the kernel does a peer's ESP, its packets pass at the wire port, association by
+//! association ([`Guard::let_out`], [`Guard::let_in`]), and the peer's xfrm interface is shut
+//! likewise.
+//!
 //! Attached by netlink, not by a link that dies with its process: kill -9 leaves the ports shut.
 //! Dropping a [`Guard`] leaves it attached too; only [`Guard::detach`] opens the ports.
 
 use std::io;
+use std::net::Ipv4Addr;
 
-use aya::maps::{Array, MapData, MapError, PerCpuArray};
+use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray};
 use aya::programs::tc::{
     NlOptions, SchedClassifierLink, TcAttachOptions, TcError, TcHandle, qdisc_add_clsact,
 };
@@ -32,8 +37,14 @@ const PRIORITY: u16 = 1;
 const HANDLE: TcHandle = TcHandle::new(0x5765, 0x6972);
 const SIDES: [(TcAttachType, &str); 2] =
     [(TcAttachType::Ingress, "weir_guard_in"), (TcAttachType::Egress, "weir_guard_out")];
+/// The same for an xfrm interface.
+const XFRM_SIDES: [(TcAttachType, &str); 2] =
+    [(TcAttachType::Ingress, "weir_guard_xfrm"), (TcAttachType::Egress, "weir_guard_out")];
 /// Counters of one port in the kernel's map.
-const KINDS: u32 = 8;
+const KINDS: u32 = 9;
+/// `weir_esp_state` of bpf/esp.bpf.h.
+const ESP_LEARNT: u32 = 1;
+const ESP_PASS: u32 = 2;
 
 /// What the ports do while no gateway runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,6 +107,10 @@ pub struct PortGuardCounters {
     pub egress_ipv6_neighbour_dropped: u64,
     /// Anything else that the stack wanted to send; dropped.
     pub egress_other_dropped: u64,
+    /// ESP left to the kernel's own, by [`Guard::let_in`].
+    pub ingress_esp: u64,
+    /// ESP that the kernel's own made, by [`Guard::let_out`].
+    pub egress_esp: u64,
 }
 
 /// Both ports' counters since the guard was attached.
@@ -105,13 +120,36 @@ pub struct GuardCounters {
     pub host: PortGuardCounters,
     /// On the wire port.
     pub wire: PortGuardCounters,
+    /// On the xfrm interfaces of peers whose ESP the kernel does, all together.
+    pub xfrm: PortGuardCounters,
 }
+
+/// Packets of an association whose ESP the kernel does, by what the wire shows of them: whole ESP
+/// over IPv4 without options.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EspPackets {
+    /// Outer source.
+    pub source: Ipv4Addr,
+    /// Outer destination.
+    pub destination: Ipv4Addr,
+    /// Security parameters index.
+    pub spi: u32,
+}
+
+/// The first two bytes of an explicit IV: where sequence numbers stay below 2^48 and the kernel
+/// XORs them with salt of its own, all packets of one installation have them alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IvPrefix(pub [u8; 2]);
 
 /// An attached guard.
 pub struct Guard {
     heartbeat: Array<MapData, u64>,
     counters: PerCpuArray<MapData, u64>,
     mirrors: KernelMirrors,
+    /// By mark: `weir_esp_out`.
+    esp_out: HashMap<MapData, u32, [u32; 8]>,
+    /// By `weir_esp`: packets.
+    esp_in: HashMap<MapData, [u32; 3], u64>,
 }
 
 impl std::fmt::Debug for Guard {
@@ -129,6 +167,94 @@ impl Guard {
     /// [`GuardError`]; the ports keep what guard they had, or get it in part.
     pub fn attach(host: &str, wire: &str, mode: GuardMode) -> Result<Self, GuardError> {
         Self::attach_object(host, wire, mode, None).map(|(guard, _)| guard)
+    }
+
+    /// The same for a pair of which the kernel does some peers' ESP, closed: shuts their xfrm
+    /// interfaces too. No association passes yet.
+    ///
+    /// # Errors
+    /// [`GuardError`], likewise.
+    pub fn attach_with_xfrm(host: &str, wire: &str, xfrm: &[&str]) -> Result<Self, GuardError> {
+        let (guard, mut object) = Self::attach_object(host, wire, GuardMode::Closed, None)?;
+        for (side, name) in XFRM_SIDES {
+            for interface in xfrm {
+                classifier(&mut object, name)
+                    .and_then(|program| {
+                        if program.fd().is_err() {
+                            program.load()?;
+                        }
+                        attach(program, interface, side, HANDLE)
+                    })
+                    .map_err(|e| attach_error(interface, e))?;
+            }
+        }
+        Ok(guard)
+    }
+
+    /// Lets packets with `mark` leave by the wire port, as soon as [`Guard::pass`] has said which
+    /// IVs they have: the first of them is dropped, and tells.
+    ///
+    /// # Errors
+    /// The kernel's table cannot be written, or is full: 256 associations.
+    pub fn let_out(&mut self, mark: u32, packets: EspPackets) -> Result<(), GuardError> {
+        let [source, destination, spi] = packets.key();
+        Ok(self.esp_out.insert(mark, [source, destination, spi, 0, 0, 0, 0, 0], 0)?)
+    }
+
+    /// The IV's beginning of the first packet with `mark`; `None`: there was none yet.
+    ///
+    /// # Errors
+    /// Nothing with this mark is let out.
+    pub fn learnt(&self, mark: u32) -> Result<Option<IvPrefix>, GuardError> {
+        let value = self.esp_out.get(&mark, 0)?;
+        Ok((value[4] == ESP_LEARNT).then_some(IvPrefix((value[3] as u16).to_ne_bytes())))
+    }
+
+    /// Lets what [`Guard::learnt`] told of pass from now on, with this beginning of the IV alone.
+    ///
+    /// # Errors
+    /// As [`Guard::let_out`].
+    pub fn pass(&mut self, mark: u32) -> Result<(), GuardError> {
+        let mut value = self.esp_out.get(&mark, 0)?;
+        value[4] = ESP_PASS;
+        Ok(self.esp_out.insert(mark, value, 0)?)
+    }
+
+    /// Packets with `mark` that left.
+    ///
+    /// # Errors
+    /// Nothing with this mark is let out.
+    pub fn passed(&self, mark: u32) -> Result<u64, GuardError> {
+        let value = self.esp_out.get(&mark, 0)?;
+        let [a, b, c, d] = value[6].to_ne_bytes();
+        let [e, f, g, h] = value[7].to_ne_bytes();
+        Ok(u64::from_ne_bytes([a, b, c, d, e, f, g, h]))
+    }
+
+    /// Leaves these packets from the wire to the kernel's ESP.
+    ///
+    /// # Errors
+    /// As [`Guard::let_out`].
+    pub fn let_in(&mut self, packets: EspPackets) -> Result<(), GuardError> {
+        Ok(self.esp_in.insert(packets.key(), 0, 0)?)
+    }
+
+    /// Lets nothing of an association pass any more, out by `mark` or in.
+    ///
+    /// # Errors
+    /// The kernel's table cannot be written.
+    pub fn shut(&mut self, mark: u32, inward: EspPackets) -> Result<(), GuardError> {
+        for removed in [self.esp_out.remove(&mark), self.esp_in.remove(&inward.key())] {
+            match removed {
+                Err(MapError::SyscallError(error))
+                    if error.io_error.raw_os_error() != Some(libc::ENOENT) =>
+                {
+                    return Err(MapError::SyscallError(error).into());
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// The same, with a fast path between the two ports: empty, and in force for a port once its
@@ -167,7 +293,9 @@ impl Guard {
         let heartbeat = Array::try_from(take_map(&mut object, "heartbeat")?)?;
         let counters = PerCpuArray::try_from(take_map(&mut object, "counters")?)?;
         let mirrors = KernelMirrors::of(&mut object, host_index)?;
-        let mut guard = Self { heartbeat, counters, mirrors };
+        let esp_out = HashMap::try_from(take_map(&mut object, "esp_out")?)?;
+        let esp_in = HashMap::try_from(take_map(&mut object, "esp_in")?)?;
+        let mut guard = Self { heartbeat, counters, mirrors, esp_out, esp_in };
         guard.heartbeat()?;
         for (side, name) in SIDES {
             let program = classifier(&mut object, name).map_err(|e| attach_error(host, e))?;
@@ -198,7 +326,11 @@ impl Guard {
     /// # Errors
     /// The kernel's map cannot be read.
     pub fn counters(&self) -> Result<GuardCounters, GuardError> {
-        Ok(GuardCounters { host: self.port_counters(0)?, wire: self.port_counters(KINDS)? })
+        Ok(GuardCounters {
+            host: self.port_counters(0)?,
+            wire: self.port_counters(KINDS)?,
+            xfrm: self.port_counters(2 * KINDS)?,
+        })
     }
 
     /// Whether `interface` has a guard in both directions, whoever attached it, in the calling
@@ -238,7 +370,17 @@ impl Guard {
             egress_ipv6_neighbour_dropped: total(4)?,
             egress_other_dropped: total(5)?,
             ingress_fast: total(6)?,
+            ingress_esp: total(7)?,
+            egress_esp: total(8)?,
         })
+    }
+}
+
+impl EspPackets {
+    /// `weir_esp`.
+    fn key(self) -> [u32; 3] {
+        let [source, destination] = [self.source, self.destination].map(|it| it.octets());
+        [source, destination, self.spi.to_be_bytes()].map(u32::from_ne_bytes)
     }
 }
 

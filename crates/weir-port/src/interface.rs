@@ -174,6 +174,25 @@ impl Interface {
         fs::write(self.ipv6_path(), setting)
     }
 
+    /// Whether the kernel drops what comes in by it from addresses that its routes have elsewhere
+    /// (`rp_filter`; the stricter of the interface's setting and of all interfaces').
+    ///
+    /// # Errors
+    /// The settings cannot be read.
+    pub fn reverse_path_filter(&self) -> io::Result<bool> {
+        let all = fs::read_to_string(reverse_path("all"))?;
+        let own = fs::read_to_string(reverse_path(&self.name))?;
+        Ok([all, own].iter().any(|setting| setting.trim() != "0"))
+    }
+
+    /// Has it take what comes, as far as the setting of all interfaces lets it.
+    ///
+    /// # Errors
+    /// The setting cannot be written.
+    pub fn switch_reverse_path_filter_off(&self) -> io::Result<()> {
+        fs::write(reverse_path(&self.name), "0")
+    }
+
     fn ipv6_path(&self) -> String {
         format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", self.name)
     }
@@ -195,6 +214,10 @@ impl Interface {
     ) -> io::Result<()> {
         fill(InterfaceRequest::new(&self.name)?).run(self.socket.fd(), number)
     }
+}
+
+fn reverse_path(name: &str) -> String {
+    format!("/proc/sys/net/ipv4/conf/{name}/rp_filter")
 }
 
 /// Who drives an interface.

@@ -44,6 +44,8 @@ pub mod interface;
 
 pub mod stream;
 
+pub mod xfrm_interface;
+
 mod netlink;
 mod room;
 mod sys;
@@ -52,7 +54,7 @@ mod vnet;
 pub use afxdp::{Selection, XdpAttach, XdpOpenError, XdpOptions, XdpPort};
 pub use capture::{CaptureError, CaptureFormat, CapturePort, CaptureReader, CaptureWriter};
 pub use fastpath::{FastPath, FastPathOptions};
-pub use guard::{Guard, GuardCounters, GuardError, GuardMode};
+pub use guard::{EspPackets, Guard, GuardCounters, GuardError, GuardMode, IvPrefix};
 pub use interface::{Interface, LinkCounters};
 pub use memory::MemoryPort;
 pub use mirror::{CloneCounters, KernelMirror, KernelMirrors, RunningMirror, Vxlan};
@@ -64,6 +66,7 @@ pub use port::{BATCH, Outgoing, Port, PortCounters, Transmitted};
 pub use rule::{KernelRule, Placement};
 pub use sys::poll::wait;
 pub use tap::{TapOptions, TapPort};
+pub use xfrm_interface::{Hop, XfrmInterface};
 
 /// The mark (`SO_MARK`, skb->mark) of frames that the gateway itself sends through a queueing
 /// discipline; the guard lets these pass and nothing else. "Weir" in ASCII.

@@ -15,6 +15,7 @@ const FLAG_ACK: u16 = 4;
 /// Root and match: all that there are.
 pub(crate) const FLAG_DUMP: u16 = 0x300;
 pub(crate) const FLAG_CREATE_REPLACE: u16 = 0x400 | 0x100;
+pub(crate) const FLAG_CREATE_NEW: u16 = 0x400 | 0x200;
 
 const HEADER_LEN: usize = 16;
 /// The kernel answers in datagrams of at most 32 KiB.

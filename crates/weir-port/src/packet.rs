@@ -40,7 +40,7 @@ use crate::sys::receive_ring::{
 };
 use crate::sys::send::{PIECES_MAX, SendBatch};
 use crate::sys::socket::Socket;
-use crate::vnet::{VNET_HEADER_LEN, VnetHeader, shifted};
+use crate::vnet::{VNET_HEADER_LEN, VnetHeader};
 
 /// Longest frame taken whole: 64 KiB of IP and its Ethernet header with two tags.
 const SUPER_PACKET_LEN_MAX: usize = 65_536 + 22;
@@ -295,5 +295,5 @@ fn insert_tag(frame: &mut Frame<'_>, protocol: u16, control: u16) {
     bytes[12..14].copy_from_slice(protocol.to_be_bytes().as_bytes());
     bytes[14..16].copy_from_slice(control.to_be_bytes().as_bytes());
     frame.meta.original_len += VLAN_TAG_LEN as u32;
-    frame.meta.offload = shifted(frame.meta.offload, VLAN_TAG_LEN as u16);
+    frame.meta.offload = frame.meta.offload.shifted(VLAN_TAG_LEN as u16);
 }

@@ -130,22 +130,6 @@ impl VnetHeader {
     }
 }
 
-/// The same offload for a frame that grew (or, negative, shrank) by `bytes` before its transport
-/// header.
-pub(crate) fn shifted(offload: Offload, bytes: u16) -> Offload {
-    Offload {
-        checksum: offload.checksum.map(|checksum| PartialChecksum {
-            start: checksum.start.saturating_add(bytes),
-            field: checksum.field.saturating_add(bytes),
-        }),
-        segmentation: offload.segmentation.map(|segmentation| Segmentation {
-            header_len: segmentation.header_len.saturating_add(bytes),
-            ..segmentation
-        }),
-        ..offload
-    }
-}
-
 /// Where the transport header of a plain or tagged IP packet without IPv6 extensions begins. Only
 /// super-packets that the adapter put together (LRO) come without this in their metadata.
 fn transport_offset(frame: &[u8]) -> Option<usize> {
@@ -270,7 +254,7 @@ mod tests {
             }),
             checksum_verified: true,
         };
-        let moved = shifted(offload, 4);
+        let moved = offload.shifted(4);
         assert_eq!(moved.checksum, Some(PartialChecksum { start: 38, field: 54 }));
         assert_eq!(moved.segmentation.unwrap().header_len, 70);
     }

@@ -6,7 +6,9 @@ use std::thread;
 use std::time::Duration;
 
 use lab::{Lab, Namespace, frame, receive, send};
-use weir_port::{Guard, GuardMode, Interface, PacketOptions, PacketPort, Port};
+use weir_port::{
+    EspPackets, Guard, GuardMode, Interface, IvPrefix, PacketOptions, PacketPort, Port,
+};
 
 fn open(namespace: &Namespace, name: &str) -> PacketPort {
     namespace.within(|| PacketPort::open(name, PacketOptions::default()).expect("root opens it"))
@@ -175,4 +177,108 @@ fn guard_for_a_missing_port_is_refused_by_name() {
     let error = Guard::attach("nosuch0", "nosuch1", GuardMode::Closed).unwrap_err();
     assert!(error.to_string().starts_with("nosuch0: "), "{error}");
     assert!(Interface::find("nosuch0").is_err());
+}
+
+/// ESP over IPv4 in a frame, of number 1, with an IV that begins so.
+fn esp(source: [u8; 4], destination: [u8; 4], spi: u32, iv: [u8; 2]) -> Vec<u8> {
+    let mut bytes = vec![0x02, 0, 0, 0, 0, 2, 0x02, 0, 0, 0, 0, 1, 8, 0];
+    bytes.extend([0x45, 0, 0, 56, 0, 0, 0x40, 0, 64, 50, 0, 0]);
+    bytes.extend([source, destination].concat());
+    bytes.extend(spi.to_be_bytes());
+    bytes.extend([0, 0, 0, 1]);
+    bytes.extend([&iv[..], &[0; 26]].concat());
+    bytes
+}
+
+/// Sends through the queueing discipline of `pr` in the middle, as the kernel does, with this mark.
+fn send_marked(lab: &Lab, mark: u32, frame: &[u8]) {
+    let hex: String = frame.iter().map(|byte| format!("{byte:02x}")).collect();
+    let script = format!(
+        "import socket\ns = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)\n\
+         s.setsockopt(socket.SOL_SOCKET, 36, {mark})\ns.bind(('pr', 0x800))\n\
+         try: s.send(bytes.fromhex('{hex}'))\nexcept OSError: pass"
+    );
+    let said = lab.middle.command("python3", &["-c", &script]);
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+}
+
+const A: [u8; 4] = [192, 0, 2, 1];
+const B: [u8; 4] = [192, 0, 2, 2];
+
+#[test]
+fn the_kernels_esp_leaves_by_its_mark_addresses_spi_and_iv_and_else_stays() {
+    if !lab::possible() {
+        return;
+    }
+    let lab = Lab::new(1500);
+    let mut guard = attach(&lab.middle, GuardMode::Closed);
+    let mut far = open(&lab.right, "r0");
+    let mark = 0x5765_0001;
+    let packets = EspPackets { source: A.into(), destination: B.into(), spi: 0x2001 };
+    let good = esp(A, B, 0x2001, [7, 9]);
+    send_marked(&lab, mark, &good);
+    assert!(guard.learnt(mark).is_err(), "nothing has this mark yet");
+    guard.let_out(mark, packets).unwrap();
+    assert_eq!(guard.learnt(mark).unwrap(), None);
+    send_marked(&lab, mark, &esp(A, B, 0x2002, [1, 1]));
+    assert_eq!(guard.learnt(mark).unwrap(), None, "another association's");
+    send_marked(&lab, mark, &good);
+    send_marked(&lab, mark, &good);
+    assert_eq!(guard.learnt(mark).unwrap(), Some(IvPrefix([7, 9])));
+    assert_eq!(guard.counters().unwrap().wire.egress_esp, 0, "nobody said that it may pass");
+    guard.pass(mark).unwrap();
+    let mut fragment = good.clone();
+    fragment[20] = 0x20;
+    let mut udp = good.clone();
+    udp[23] = 17;
+    for (mark, frame) in [
+        (mark, esp(A, B, 0x2001, [7, 8])),
+        (mark, esp(A, B, 0x2002, [7, 9])),
+        (mark, esp(A, [192, 0, 2, 3], 0x2001, [7, 9])),
+        (mark, esp([192, 0, 2, 3], B, 0x2001, [7, 9])),
+        (mark + 1, good.clone()),
+        (0, good.clone()),
+        (mark, fragment),
+        (mark, udp),
+        (mark, good[..40].to_vec()),
+    ] {
+        send_marked(&lab, mark, &frame);
+    }
+    assert_eq!(guard.passed(mark).unwrap(), 0);
+    send_marked(&lab, mark, &good);
+    let arrived = receive(&mut far, |seen| !seen.is_empty());
+    assert_eq!(arrived, std::slice::from_ref(&good), "and nothing else");
+    assert_eq!((guard.passed(mark).unwrap(), guard.counters().unwrap().wire.egress_esp), (1, 1));
+    let inward = EspPackets { source: B.into(), destination: A.into(), spi: 0x2002 };
+    guard.shut(mark, inward).unwrap();
+    send_marked(&lab, mark, &good);
+    assert_eq!(far.receive(&mut |_| panic!("shut")).unwrap(), 0);
+}
+
+#[test]
+fn esp_of_known_associations_alone_is_left_to_the_kernels_stack() {
+    if !lab::possible() {
+        return;
+    }
+    let lab = Lab::new(1500);
+    let mut guard = attach(&lab.middle, GuardMode::Closed);
+    let mut far = open(&lab.right, "r0");
+    let inward = EspPackets { source: B.into(), destination: A.into(), spi: 0x2002 };
+    let good = esp(B, A, 0x2002, [0, 0]);
+    send(&mut far, &good);
+    guard.let_in(inward).unwrap();
+    send(&mut far, &esp(B, A, 0x2003, [0, 0]));
+    send(&mut far, &esp([192, 0, 2, 3], A, 0x2002, [0, 0]));
+    send(&mut far, &esp(B, B, 0x2002, [0, 0]));
+    thread::sleep(Duration::from_millis(100));
+    let counted = guard.counters().unwrap().wire;
+    assert_eq!((counted.ingress_esp, counted.ingress_dropped), (0, 4), "{counted:?}");
+    send(&mut far, &good);
+    thread::sleep(Duration::from_millis(100));
+    let counted = guard.counters().unwrap().wire;
+    assert_eq!((counted.ingress_esp, counted.ingress_dropped), (1, 4), "{counted:?}");
+    guard.shut(1, inward).unwrap();
+    send(&mut far, &good);
+    thread::sleep(Duration::from_millis(100));
+    assert_eq!(guard.counters().unwrap().wire.ingress_esp, 1);
 }

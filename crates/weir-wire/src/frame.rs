@@ -86,6 +86,24 @@ pub struct Offload {
     pub checksum_verified: bool,
 }
 
+impl Offload {
+    /// The same for a frame that grew by `bytes` in front of its transport header.
+    #[must_use]
+    pub fn shifted(self, bytes: u16) -> Self {
+        Self {
+            checksum: self.checksum.map(|checksum| PartialChecksum {
+                start: checksum.start.saturating_add(bytes),
+                field: checksum.field.saturating_add(bytes),
+            }),
+            segmentation: self.segmentation.map(|segmentation| Segmentation {
+                header_len: segmentation.header_len.saturating_add(bytes),
+                ..segmentation
+            }),
+            ..self
+        }
+    }
+}
+
 /// What a port knows of a frame beside its bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Meta {

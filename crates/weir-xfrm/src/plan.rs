@@ -224,6 +224,7 @@ impl Draft<'_> {
             seal_spi: sealing.map(State::spi),
             open_spis: Vec::new(),
             agreed: None,
+            kernel: None,
         };
         self.plan.sealing.extend(seal);
         self.names.push(name);

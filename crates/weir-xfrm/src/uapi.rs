@@ -115,6 +115,10 @@ pub mod attribute {
     pub const ADDRESS_FILTER: u16 = 26;
     /// [`super::Offload`].
     pub const OFFLOAD_DEVICE: u16 = 28;
+    /// The mark that an association's packets get.
+    pub const SET_MARK: u16 = 29;
+    /// Which of its bits.
+    pub const SET_MARK_MASK: u16 = 30;
     /// An xfrm interface.
     pub const INTERFACE_ID: u16 = 31;
     /// The last that Linux 6.12 knows.

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use weir_xfrm::program::{
-    self, Association, OFFLOAD_INBOUND, OFFLOAD_PACKET, PolicyRequest, offloaded,
+    self, Association, Bound, Installed, OFFLOAD_INBOUND, OFFLOAD_PACKET, PolicyRequest, offloaded,
 };
 use weir_xfrm::uapi::{DIRECTION_OUT, MODE_TUNNEL, Offload};
 
@@ -29,6 +29,7 @@ fn association<'a>(ends: [&str; 2], spi: u32, keying_material: &'a [u8]) -> Asso
         keying_material,
         extended_window: None,
         offload: None,
+        bound: None,
     }
 }
 
@@ -73,6 +74,7 @@ fn a_policy_is_written_as_ip_xfrm_writes_it() {
         request: 1,
         mode: MODE_TUNNEL,
         offload: None,
+        interface: None,
     };
     assert_eq!(policy.install(sequence), written);
 }
@@ -89,14 +91,20 @@ fn what_a_kernel_offloaded_is_read_from_its_answer_alone() {
 }
 
 #[test]
-fn only_associations_of_ours_are_removed_and_by_what_names_them() {
+fn listed_associations_are_told_apart_and_removed_by_what_names_them() {
     let ours = Association { request: 0x5765_6972, ..association([A, B], 0x7001, &[0x11; 20]) };
     let listed = |it: &Association<'_>| it.install(1)[16..].to_vec();
-    let removal = program::remove_listed(&listed(&ours), 0x5765_6972, 9).unwrap();
+    let removal = program::remove_listed(&listed(&ours), 9).unwrap();
     let header: [u16; 2] = zerocopy::FromBytes::read_from_prefix(&removal[4..]).unwrap().0;
     assert_eq!(header, [weir_xfrm::uapi::kind::DEL_SA, 5], "to be acknowledged");
     assert_eq!((&removal[16..20], &removal[32..36]), (&[192, 0, 2, 2][..], &[0, 0, 0x70, 1][..]));
-    let others = association([A, B], 0x7002, &[0x11; 20]);
-    assert_eq!(program::remove_listed(&listed(&others), 0x5765_6972, 9), None);
-    assert_eq!(program::remove_listed(&[1; 100], 0x0101_0101, 9), None, "cut off");
+    assert_eq!(program::remove_listed(&[1; 100], 9), None, "cut off");
+    let bound = Bound { interface: 0x5765_0001, sealed: 7 << 32 | 8, opened: 5, packets_max: 9 };
+    let of_interface = Association { bound: Some(bound), extended_window: Some(64), ..ours };
+    let told = Installed::read(&listed(&of_interface)).unwrap();
+    assert_eq!((told.request, told.interface, told.spi), (0x5765_6972, 0x5765_0001, 0x7001));
+    assert_eq!((told.sealed, told.opened), (7 << 32 | 8, 5));
+    assert_eq!(program::keying_material(&listed(&of_interface)), Some(&[0x11; 20][..]));
+    assert_eq!(Installed::read(&listed(&ours)).unwrap().interface, 0);
+    assert_eq!(Installed::read(&[1; 100]), None, "cut off");
 }

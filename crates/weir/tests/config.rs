@@ -508,3 +508,34 @@ fn the_guide_to_tags_shows_what_is_accepted() {
         assert_eq!(settings.pairs[0].peers[0].mode, Mode::IcrcTag);
     }
 }
+
+#[test]
+fn the_kernels_esp_is_refused_where_the_kernel_does_not_do_what_is_asked() {
+    let with = |pair: &str, rest: &str| {
+        let rest = format!("offload = \"kernel\"\n{rest}");
+        format!("{HEAD}{pair}{}", peer("b", &rest, 4097))
+    };
+    let rest = "mode = \"tunnel\"\nendpoint = \"192.0.2.2\"\nprotects = \"10.2.0.0/24\"\n";
+    let settings = accepted(&with(ADDRESS, rest));
+    assert_eq!(settings.pairs[0].peers[0].offload, Offload::Kernel);
+    for (pair, more, words) in [
+        ("vlan = 7\n", "", "a pair without `vlan`"),
+        ("driver = \"xdp\"\n", "", "driver = \"packet\""),
+        ("xfrm = true\n", "", "a pair without `xfrm`"),
+        ("dscp_map = { \"26\" = 34 }\n", "", "a pair without `dscp_map`"),
+        ("", "encapsulation = \"udp\"\n", "encapsulation = \"esp\""),
+        ("", "extended_sequence = false\n", "extended_sequence = true"),
+        ("", "replay_window = 8192\n", "at most 4096 packets"),
+    ] {
+        refused(&with(&format!("{ADDRESS}{pair}"), &format!("{rest}{more}")), &[words]);
+    }
+    let everything = rest.replace("10.2.0.0/24", "everything");
+    refused(&with(ADDRESS, &everything), &["IPv4 prefixes in `protects`"]);
+    refused(&with(ADDRESS, &rest.replace("10.2.0.0/24", "fd00::/64")), &["IPv4 prefixes"]);
+    let ethernet = rest.replace("tunnel", "ethernet");
+    refused(&with(ADDRESS, &ethernet), &["needs mode = \"tunnel\""]);
+    let borrowed = rest.replace("endpoint = \"192.0.2.2\"\n", "");
+    refused(&with("", &borrowed), &["an IPv4 `endpoint` and own `address`"]);
+    let v6 = rest.replace("192.0.2.2", "2001:db8::2");
+    refused(&with("address = \"2001:db8::1/64\"\n", &v6), &["an IPv4 `endpoint`"]);
+}

@@ -177,6 +177,15 @@ impl ReplayWindow {
     }
 }
 
+impl ReplayState {
+    /// All numbers up to `highest` were accepted, or count as if.
+    pub fn up_to(highest: u64) -> Self {
+        let first = highest.saturating_sub(u64::from(WINDOW_MIN) - 1) / WORD_BITS;
+        let words = highest / WORD_BITS - first + 1;
+        Self { highest, window: WINDOW_MIN, accepted: vec![u64::MAX; words as usize] }
+    }
+}
+
 /// A window as it is kept on disk: see [`ReplayWindow::snapshot`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplayState {

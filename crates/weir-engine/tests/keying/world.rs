@@ -153,6 +153,7 @@ fn policy(side: usize, setup: &Setup, own: u8) -> Policy {
         seal_spi: None,
         open_spis: Vec::new(),
         agreed: Some(identity(2 - side as u8).public()),
+        kernel: None,
     }])
 }
 
@@ -386,7 +387,7 @@ impl World {
                         self.wire.push_back(OnWire { to: 1 - side, frame });
                     }
                 }
-                Destination::Punt => {}
+                Destination::Punt | Destination::Kernel(_) => {}
             }
         }
     }

@@ -13,8 +13,8 @@ use weir_port::PortCounters;
 
 pub use super::keys::{AssociationKey, KeysRequest};
 pub use super::peers::{
-    KeyingSnapshot, OffloadSnapshot, PathMtuSnapshot, PeerKeyingSnapshot, PeerSnapshot,
-    RolloutSnapshot, TagSnapshot,
+    KernelEspSnapshot, KeyingSnapshot, OffloadSnapshot, PathMtuSnapshot, PeerKeyingSnapshot,
+    PeerSnapshot, RolloutSnapshot, TagSnapshot,
 };
 
 /// One request, one line of JSON to the control socket.
@@ -208,6 +208,10 @@ pub struct PairSnapshot {
     pub host: SideSnapshot,
     /// Frames from the wire.
     pub wire: SideSnapshot,
+    /// Packets that the kernel's ESP opened for peers, all their xfrm interfaces together; absent
+    /// where there is none.
+    #[serde(default)]
+    pub kernel: Option<SideSnapshot>,
     /// What the last check before the wire found.
     #[serde(default)]
     pub wire_proof: WireProofSnapshot,
@@ -378,8 +382,8 @@ impl WireProofSnapshot {
     }
 }
 
-/// One side of a pair: received = forwarded + sealed + opened + tagged + clear + unsealed +
-/// punted + consumed + dropped.
+/// One side of a pair: received = forwarded + sealed + opened + tagged + handed + clear +
+/// unsealed + punted + consumed + dropped.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct SideSnapshot {
     /// The interface.
@@ -408,6 +412,9 @@ pub struct SideSnapshot {
     /// Passed on with a tag in the place of the ICRC, or with the ICRC put back.
     #[serde(default)]
     pub tagged: u64,
+    /// Handed to the kernel's ESP: from the host to be sealed, from the wire to be opened.
+    #[serde(default)]
+    pub handed: u64,
     /// Handed to the gateway's own kernel.
     pub punted: u64,
     /// Taken in by the engine.
@@ -448,6 +455,7 @@ impl SideSnapshot {
             clear: counters.clear,
             unsealed: counters.unsealed,
             tagged: counters.tagged,
+            handed: counters.handed,
             punted: counters.punted,
             consumed: counters.consumed,
             dropped: counters.dropped_total(),
@@ -462,7 +470,7 @@ impl SideSnapshot {
 
     /// Sums the verdicts up again, from what is shown.
     pub fn verdicts(&self) -> u64 {
-        let protected = self.sealed + self.opened + self.tagged;
+        let protected = self.sealed + self.opened + self.tagged + self.handed;
         let passed = self.forwarded + protected + self.clear + self.unsealed;
         let dropped: u64 = self.dropped_by_reason.values().sum();
         passed + self.punted + self.consumed + dropped

@@ -39,6 +39,9 @@ pub struct PeerSnapshot {
     /// Whether its ESP is the NIC's; absent where nobody asks for that.
     #[serde(default)]
     pub offload: Option<OffloadSnapshot>,
+    /// What the kernel does for it; absent where Weir seals.
+    #[serde(default)]
+    pub kernel: Option<KernelEspSnapshot>,
     /// What was done about its tags; absent where it is sealed to.
     #[serde(default)]
     pub tag: Option<TagSnapshot>,
@@ -88,6 +91,31 @@ pub struct OffloadSnapshot {
     pub nic_takes: Option<String>,
     /// Why Weir does it.
     pub reason: String,
+}
+
+/// A peer whose ESP the kernel does. Since the start, as the kernel counts.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct KernelEspSnapshot {
+    /// The xfrm interface.
+    pub interface: String,
+    /// Packets that it sealed. The first of each start stays with the guard.
+    pub sealed_packets: u64,
+    /// Bytes of plaintext in them.
+    pub sealed_bytes: u64,
+    /// Of those, packets that the guard saw leave by the wire port, ESP of this association.
+    pub left_packets: u64,
+    /// Packets that it opened.
+    pub opened_packets: u64,
+    /// Bytes of plaintext in them.
+    pub opened_bytes: u64,
+    /// Packets that it dropped as replays, or too late for its window.
+    pub replayed: u64,
+    /// Packets that failed its integrity check.
+    pub forged: u64,
+    /// The last sequence number that it used.
+    pub sequence_sent: u64,
+    /// It has lost its associations: nothing passes.
+    pub is_lost: bool,
 }
 
 /// A peer that need not be sealed to yet.

@@ -11,8 +11,9 @@ use weir_engine::verdict::DropReason;
 use super::args::{StatusArgs, StatusCommandArgs};
 use super::print_json;
 use crate::api::dto::{
-    KeyingSnapshot, LossSnapshot, PairSnapshot, PeerKeyingSnapshot, PeerSnapshot, RdmaSnapshot,
-    Request, Response, RolloutSnapshot, SideSnapshot, Snapshot, TagSnapshot,
+    KernelEspSnapshot, KeyingSnapshot, LossSnapshot, PairSnapshot, PeerKeyingSnapshot,
+    PeerSnapshot, RdmaSnapshot, Request, Response, RolloutSnapshot, SideSnapshot, Snapshot,
+    TagSnapshot,
 };
 use crate::daemon::control;
 
@@ -136,7 +137,8 @@ struct Dropped {
 fn drops(snapshot: &Snapshot) -> Vec<Dropped> {
     let mut drops = Vec::new();
     for pair in &snapshot.pairs {
-        for (name, side) in [("host", &pair.host), ("wire", &pair.wire)] {
+        let kernel = pair.kernel.as_ref().map(|side| ("kernel", side));
+        for (name, side) in [("host", &pair.host), ("wire", &pair.wire)].into_iter().chain(kernel) {
             let mut add = |reason: &str, count: u64, meaning: &'static str| {
                 drops.push(Dropped {
                     pair: pair.name.clone(),
@@ -232,13 +234,14 @@ fn pair_table(text: &mut String, pair: &PairSnapshot) {
         format!("wire {}", pair.wire.interface),
     );
     type Column = fn(&SideSnapshot) -> u64;
-    let rows: [(&str, Column); 17] = [
+    let rows: [(&str, Column); 18] = [
         ("received", |side| side.received),
         ("  forwarded", |side| side.forwarded),
         ("    by the fast path", |side| side.fast),
         ("  sealed", |side| side.sealed),
         ("  opened", |side| side.opened),
         ("  tagged", |side| side.tagged),
+        ("  to the kernel's ESP", |side| side.handed),
         ("  clear", |side| side.clear),
         ("  in clear to peers", |side| side.unsealed),
         ("  punted", |side| side.punted),
@@ -437,6 +440,10 @@ fn peer_line(text: &mut String, peer: &PeerSnapshot) {
             peer.name, offload.asked, offload.reason,
         );
     }
+    if let Some(kernel) = &peer.kernel {
+        kernel_line(text, peer, kernel);
+        return;
+    }
     if let Some(tag) = &peer.tag {
         tag_line(text, &peer.name, tag);
         return;
@@ -445,6 +452,24 @@ fn peer_line(text: &mut String, peer: &PeerSnapshot) {
         text,
         "  peer {}: sealed {} packets, {} bytes; opened {} packets, {} bytes; {seen}",
         peer.name, peer.sealed_packets, peer.sealed_bytes, peer.opened_packets, peer.opened_bytes,
+    );
+}
+
+fn kernel_line(text: &mut String, peer: &PeerSnapshot, kernel: &KernelEspSnapshot) {
+    let _ = writeln!(
+        text,
+        "  peer {}: ESP by the kernel, {}: handed {} packets, it sealed {}, {} seen to leave so; \
+         it opened {}, taken {}; {} replays, {} forged{}",
+        peer.name,
+        kernel.interface,
+        peer.sealed_packets,
+        kernel.sealed_packets,
+        kernel.left_packets,
+        kernel.opened_packets,
+        peer.opened_packets,
+        kernel.replayed,
+        kernel.forged,
+        if kernel.is_lost { "; THE KERNEL LOST IT: restart" } else { "" },
     );
 }
 

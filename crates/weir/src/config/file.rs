@@ -40,7 +40,8 @@
 //! encapsulation = "esp"           # [esp] esp | udp (port 4500)
 //! spread = true                   # [true with `public_key`] UDP: a source port a flow inside
 //! sealing = "require"             # [require] require | prefer | observe: steps of a roll-out
-//! offload = "none"                # [none] none | auto | crypto | packet: ESP by the NIC
+//! offload = "none"                # [none] none | kernel: ESP by the kernel | by the NIC: auto |
+//! #                                 crypto | packet
 //! protects = ["everything"]       # or the prefixes that lie behind the peer; several
 //! replay_window = 1024            # [1024] packets; a multiple of 64, 64 to 8192
 //! extended_sequence = true        # [true] 64-bit sequence numbers
@@ -318,8 +319,7 @@ pub struct Peer {
     pub encapsulation: Encapsulation,
     pub spread: Option<Spanned<bool>>,
     pub sealing: Option<Spanned<Sealing>>,
-    #[serde(default)]
-    pub offload: Offload,
+    pub offload: Option<Spanned<Offload>>,
     pub protects: Several<Selector>,
     pub replay_window: Option<Spanned<u32>>,
     pub extended_sequence: Option<bool>,

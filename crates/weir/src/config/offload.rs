@@ -1,6 +1,18 @@
-//! A peer's `offload`: who does its ESP. What the NIC says to it is for `daemon/offload.rs` to ask.
+//! A peer's `offload`: who does its ESP. What the NIC says to it is for `daemon/offload.rs` to ask;
+//! the kernel's way is `daemon/kernel_esp`.
+
+use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
+
+use super::file::{self, Driver, Encapsulation, Mode, Selector};
+use super::problem::Problems;
+
+/// Peers of a pair whose ESP the kernel does, at most: each has an interface and a receive ring.
+pub const KERNEL_PEERS_MAX: usize = 64;
+
+/// The widest window that the kernel keeps (`XFRMA_REPLAY_ESN_MAX`), packets.
+const REPLAY_WINDOW_MAX: u32 = 4096;
 
 /// Who does a peer's ESP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -9,6 +21,8 @@ pub enum Offload {
     /// Weir, in this process.
     #[default]
     None,
+    /// The kernel, in software, by an xfrm interface.
+    Kernel,
     /// The NIC its AES-GCM, the kernel the rest; a gateway that cannot have it does not start.
     Crypto,
     /// The NIC all of it; likewise.
@@ -22,9 +36,64 @@ impl Offload {
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "none",
+            Self::Kernel => "kernel",
             Self::Crypto => "crypto",
             Self::Packet => "packet",
             Self::Auto => "auto",
         }
+    }
+}
+
+/// `offload` as it is meant. What the kernel's ESP does not do for a peer, or not as the pair says,
+/// is refused with the reason.
+pub(super) fn resolve(peer: &file::Peer, pair: &file::Pair, problems: &mut Problems) -> Offload {
+    let Some(written) = &peer.offload else { return Offload::None };
+    if *written.get_ref() != Offload::Kernel {
+        return *written.get_ref();
+    }
+    let name = peer.name.get_ref();
+    let is_v4 = |ip: &IpAddr| ip.is_ipv4();
+    let endpoint = peer.endpoint.as_ref().map(|it| *it.get_ref());
+    let has_v4 = pair.address.0.iter().any(|own| own.get_ref().address.is_ipv4());
+    let protects_v4 = peer.protects.0.iter().all(|selector| match selector.get_ref() {
+        Selector::Prefix(prefix) => prefix.network().is_ipv4(),
+        Selector::Everything => false,
+    });
+    let window = peer.replay_window.as_ref().map_or(0, |it| *it.get_ref());
+    let requires = peer.sealing.as_ref().is_none_or(|it| *it.get_ref() == file::Sealing::Require);
+    let is_copied = pair.dscp_map.is_none() && pair.pcp_map.is_none();
+    for (is_met, needs) in [
+        (*peer.mode.get_ref() == Mode::Tunnel, "mode = \"tunnel\""),
+        (endpoint.as_ref().is_some_and(is_v4) && has_v4, "an IPv4 `endpoint` and own `address`"),
+        (protects_v4, "IPv4 prefixes in `protects`"),
+        (peer.public_key.is_none(), "keys in files (`seal` and `open`)"),
+        (peer.encapsulation == Encapsulation::Esp, "encapsulation = \"esp\""),
+        (requires, "sealing = \"require\""),
+        (peer.extended_sequence != Some(false), "extended_sequence = true"),
+        (window <= REPLAY_WINDOW_MAX, "a replay_window of at most 4096 packets"),
+        (pair.driver == Driver::Packet, "driver = \"packet\" in its pair"),
+        (pair.vlan.is_none(), "a pair without `vlan`"),
+        (is_copied, "a pair without `dscp_map` and `pcp_map`"),
+        (!pair.xfrm, "a pair without `xfrm`"),
+    ] {
+        if !is_met {
+            problems.error(
+                written.span(),
+                format!("peer `{name}`: offload = \"kernel\" needs {needs}"),
+                "write that, or offload = \"none\": Weir seals",
+            );
+        }
+    }
+    Offload::Kernel
+}
+
+/// At most [`KERNEL_PEERS_MAX`] of a pair's peers.
+pub(super) fn check_count(pair: &file::Pair, peers: &[&file::Peer], problems: &mut Problems) {
+    let by_kernel = |peer: &&&file::Peer| {
+        peer.offload.as_ref().is_some_and(|it| *it.get_ref() == Offload::Kernel)
+    };
+    if peers.iter().filter(by_kernel).count() > KERNEL_PEERS_MAX {
+        let what = format!("more than {KERNEL_PEERS_MAX} peers with offload = \"kernel\"");
+        problems.error(pair.host.span(), what, "write offload = \"none\" at some of them");
     }
 }

@@ -58,7 +58,10 @@ pub fn policy(pair: &Pair, keying: Option<&Keying>, wire: WirePort, epoch: u32) 
     let agrees = |peer: &Peer| matches!(peer.keys, PeerKeys::Agreed { .. });
     policy.keying_port = keying.filter(|_| pair.peers.iter().any(agrees)).map(|it| it.port);
     let sole = pair.peers.len() == 1 && pair.unprotected == Unprotected::Seal;
-    policy.with_peers(pair.peers.iter().map(|peer| compile(peer, sole)).collect())
+    let mut peers: Vec<_> = pair.peers.iter().map(|peer| compile(peer, sole)).collect();
+    let kernel = peers.iter_mut().filter_map(|peer| peer.kernel.as_mut());
+    kernel.zip(0..).for_each(|(kernel, place)| kernel.place = place);
+    policy.with_peers(peers)
 }
 
 fn compile(peer: &Peer, gets_the_rest: bool) -> policy::Peer {
@@ -75,6 +78,8 @@ fn compile(peer: &Peer, gets_the_rest: bool) -> policy::Peer {
         protects.push(policy::Prefix::ALL);
         everything = true;
     }
+    let by_kernel = peer.offload == Offload::Kernel;
+    let by_weir = peer.configured().filter(|_| !by_kernel);
     policy::Peer {
         name: peer.name.clone(),
         mode: match peer.mode {
@@ -98,12 +103,17 @@ fn compile(peer: &Peer, gets_the_rest: bool) -> policy::Peer {
         endpoint: peer.endpoint,
         protects,
         everything,
-        seal_spi: peer.configured().map(|(seal, _)| seal.spi),
-        open_spis: peer.configured().map(|(_, open)| open.spi).into_iter().collect(),
+        seal_spi: by_weir.map(|(seal, _)| seal.spi),
+        open_spis: by_weir.map(|(_, open)| open.spi).into_iter().collect(),
         agreed: match &peer.keys {
             PeerKeys::Agreed { public_key, .. } => Some(*public_key),
             PeerKeys::Configured { .. } | PeerKeys::Tagged { .. } => None,
         },
+        kernel: peer.configured().filter(|_| by_kernel).map(|(seal, open)| policy::KernelEsp {
+            place: 0,
+            seal_spi: seal.spi,
+            open_spi: open.spi,
+        }),
     }
 }
 

@@ -17,6 +17,7 @@ use super::file::{self, File, FrameAction, OnFailure, Selector, Unprotected};
 use super::key::{KeyError, KeySource, Keys};
 use super::keying;
 use super::marking;
+use super::offload;
 use super::overlap;
 use super::problem::Problems;
 use super::rollout;
@@ -226,6 +227,7 @@ fn resolve_pair(
     }
     let unprotected = check_unprotected(pair, name, peers, problems);
     check_overlaps(peers, problems);
+    offload::check_count(pair, peers, problems);
     Pair {
         name: name.to_owned(),
         host: pair.host.get_ref().clone(),
@@ -424,7 +426,7 @@ fn resolve_peer(
         encapsulation: peer.encapsulation,
         spread: keying::spreads(peer, problems),
         sealing: rollout::resolve(peer, problems),
-        offload: peer.offload,
+        offload: offload::resolve(peer, pair, problems),
         tag: tag::resolve(peer, problems),
         protects,
         replay_window_packets: window,

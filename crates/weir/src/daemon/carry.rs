@@ -98,6 +98,15 @@ pub struct Begun {
     pub why_not: Option<String>,
 }
 
+/// Shuts the ports of a pair of which the kernel does some peers' ESP, and their xfrm interfaces.
+///
+/// # Errors
+/// The guard cannot be attached.
+pub fn begin_with_kernel_esp(pair: &Pair, interfaces: &[&str]) -> Result<Begun> {
+    let guard = Guard::attach_with_xfrm(&pair.host, &pair.wire, interfaces)?;
+    Ok(Begun { guard, carrier: None, why_not: Some("this pair seals".to_owned()) })
+}
+
 /// Shuts the pair's ports for everybody else, with a fast path between them if the configuration
 /// asks for one.
 ///

@@ -225,6 +225,7 @@ fn comment(verdict: Option<Verdict>) -> String {
         Some(Verdict::Consumed) => "consumed".to_owned(),
         Some(Verdict::Unsealed) => "unsealed".to_owned(),
         Some(Verdict::Tagged) => "tagged".to_owned(),
+        Some(Verdict::Handed) => "handed to the kernel's ESP".to_owned(),
         Some(Verdict::Drop(reason)) => format!("dropped: {}", reason.name()),
     }
 }

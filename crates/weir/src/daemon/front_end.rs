@@ -234,6 +234,7 @@ impl FrontEnd {
             associations,
             kept: base.kept.into_iter().map(NextKept::Running).collect(),
             running: base.running,
+            kernel: Vec::new(),
         };
         self.plan = plan;
         self.extend(&mut prepared);

@@ -30,6 +30,7 @@ pub mod worker;
 mod keeping;
 pub mod keying;
 
+pub mod ports;
 pub mod relay;
 
 pub mod carry;
@@ -53,5 +54,7 @@ pub mod secrets;
 
 pub mod control;
 
+pub mod kernel_esp;
 pub mod notify;
 pub mod offload;
+mod xfrm_socket;

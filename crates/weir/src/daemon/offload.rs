@@ -9,39 +9,30 @@
 //!   DEL_SA, always <--------------------------------------+
 //! ```
 //!
-//! The associations asked with carry no traffic: documentation addresses, random keys, and a
-//! request number of our own. By it, what a gateway left that was killed in between is found and
-//! removed at the next start, and nobody else's is touched.
+//! The associations asked with carry no traffic: documentation addresses, random keys, a request
+//! number of our own and no xfrm interface. By these, what a gateway left that was killed in
+//! between is found and removed at the next start, and nobody else's is touched.
 
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
 
 use anyhow::{Context, Result, bail};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
-use weir_xfrm::netlink::messages;
-use weir_xfrm::program::{self, Association, OFFLOAD_INBOUND, OFFLOAD_PACKET, offloaded};
-use weir_xfrm::uapi::{self, MODE_TRANSPORT, MODE_TUNNEL, kind};
+use weir_xfrm::program::{Association, OFFLOAD_INBOUND, OFFLOAD_PACKET, offloaded};
+use weir_xfrm::uapi::{self, MODE_TRANSPORT, MODE_TUNNEL};
 
+use super::xfrm_socket::{NO_INTERFACE, REQUEST, XfrmSocket};
 use crate::api::dto::OffloadSnapshot;
 use crate::config::settings::{Mode, Offload, Pair, Peer, Settings};
 use crate::machine::Machine;
 
-/// The request number of associations of ours. "Weir" in ASCII.
-const REQUEST: u32 = 0x5765_6972;
 /// From an address for documentation to another (RFC 5737): no packet has them.
 const ENDS: [[u8; 4]; 2] = [[192, 0, 2, 250], [192, 0, 2, 251]];
 /// Key of AES-GCM-128 and salt.
 const KEYING_MATERIAL_LEN: usize = 20;
-/// The kernel answers in datagrams of at most 32 KiB.
-const DATAGRAM_LEN_MAX: usize = 32 * 1024;
-/// Datagrams of one answer; a dump that does not end here is given up.
-const DATAGRAMS_MAX: usize = 4096;
 /// SPIs are drawn until one is free, at most so often.
 const DRAWS_MAX: u32 = 8;
-const NO_SUCH_ASSOCIATION: i32 = 3;
 const ALREADY_THERE: i32 = 17;
 
 /// What the kernel said about one peer.
@@ -78,7 +69,8 @@ impl Answered {
 pub fn ask(settings: &Settings, machine: &Machine) -> Result<Vec<Answered>> {
     let mut answered = Vec::new();
     for pair in &settings.pairs {
-        for peer in pair.peers.iter().filter(|peer| peer.offload != Offload::None) {
+        let wants_nic = |peer: &&Peer| !matches!(peer.offload, Offload::None | Offload::Kernel);
+        for peer in pair.peers.iter().filter(wants_nic) {
             let index = machine.link(&pair.wire).map_or(0, |link| link.index);
             let it = ask_for(pair, peer, index);
             if peer.offload != Offload::Auto {
@@ -155,39 +147,21 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// The kernel's associations.
+/// Whom to ask.
 struct Kernel {
-    socket: OwnedFd,
+    socket: XfrmSocket,
     random: File,
-    sequence: u32,
 }
 
 impl Kernel {
     fn open() -> Result<Self> {
-        let kind = (SocketType::RAW, SocketFlags::CLOEXEC, Some(netlink::XFRM));
-        let socket = rustix::net::socket_with(AddressFamily::NETLINK, kind.0, kind.1, kind.2)
-            .context("this kernel has no IPsec")?;
         let random = File::open("/dev/urandom").context("cannot read /dev/urandom")?;
-        Ok(Self { socket, random, sequence: 0 })
+        Ok(Self { socket: XfrmSocket::open()?, random })
     }
 
     /// Removes what a killed gateway left.
     fn sweep(&mut self) -> Result<()> {
-        let sequence = self.next();
-        let listed = self
-            .request(&program::list(sequence), true)
-            .context("cannot list the kernel's associations")?;
-        for body in listed {
-            let sequence = self.next();
-            let Some(removal) = program::remove_listed(&body, REQUEST, sequence) else { continue };
-            match self.request(&removal, false) {
-                Err(error) if error.raw_os_error() != Some(NO_SUCH_ASSOCIATION) => {
-                    return Err(error).context("cannot remove an association of ours");
-                }
-                _ => {}
-            }
-        }
-        Ok(())
+        self.socket.remove(NO_INTERFACE).map(drop)
     }
 
     fn try_one(
@@ -219,76 +193,21 @@ impl Kernel {
                 keying_material,
                 extended_window: Some(64),
                 offload: Some(device),
+                bound: None,
             };
-            let sequence = self.next();
-            match self.request(&association.install(sequence), false) {
+            match self.socket.request(|sequence| association.install(sequence)) {
                 Err(error) if error.raw_os_error() == Some(ALREADY_THERE) => continue,
                 Err(error) => return Err(Refusal::Kernel(error)),
                 Ok(_) => {}
             }
-            let found = self.read_back(&association);
+            let found = self.socket.read_back(&association);
             self.sweep().map_err(|error| Refusal::Kernel(io::Error::other(error.to_string())))?;
             let found = found.map_err(Refusal::Kernel)?;
             let wants = (device.interface, flags & OFFLOAD_PACKET);
-            let is_done =
-                found.is_some_and(|it| (it.interface, it.flags & OFFLOAD_PACKET) == wants);
+            let is_done = offloaded(&found)
+                .is_some_and(|it| (it.interface, it.flags & OFFLOAD_PACKET) == wants);
             return if is_done { Ok(()) } else { Err(Refusal::Silent) };
         }
         Err(Refusal::Kernel(io::Error::from_raw_os_error(ALREADY_THERE)))
     }
-
-    fn read_back(&mut self, association: &Association<'_>) -> io::Result<Option<uapi::Offload>> {
-        let sequence = self.next();
-        self.send(&association.query(sequence))?;
-        let datagram = self.receive()?;
-        match messages(&datagram).next() {
-            Some((header, _)) if header.kind == kind::NEW_SA => Ok(offloaded(&datagram)),
-            Some((_, body)) => Err(refused(body).unwrap_or_else(|| io::Error::other("no answer"))),
-            None => Err(io::Error::other("no answer")),
-        }
-    }
-
-    fn next(&mut self) -> u32 {
-        self.sequence += 1;
-        self.sequence
-    }
-
-    fn send(&self, datagram: &[u8]) -> io::Result<()> {
-        rustix::net::send(&self.socket, datagram, SendFlags::empty())?;
-        Ok(())
-    }
-
-    fn receive(&self) -> io::Result<Vec<u8>> {
-        let mut buffer = vec![0; DATAGRAM_LEN_MAX];
-        let (len, _) = rustix::net::recv(&self.socket, &mut buffer[..], RecvFlags::empty())?;
-        buffer.truncate(len);
-        Ok(buffer)
-    }
-
-    /// Sends a request and collects the bodies of its answer, a dump's to its end, until the
-    /// acknowledgement otherwise.
-    fn request(&mut self, datagram: &[u8], is_dump: bool) -> io::Result<Vec<Vec<u8>>> {
-        self.send(datagram)?;
-        let mut bodies = Vec::new();
-        for _ in 0..DATAGRAMS_MAX {
-            for (header, body) in messages(&self.receive()?) {
-                match header.kind {
-                    kind::DONE => return Ok(bodies),
-                    kind::ERROR => match refused(body) {
-                        Some(error) => return Err(error),
-                        None if is_dump => {}
-                        None => return Ok(bodies),
-                    },
-                    _ => bodies.push(body.to_vec()),
-                }
-            }
-        }
-        Err(io::Error::other("the kernel's netlink answer does not end"))
-    }
-}
-
-/// The error of an acknowledgement; `None`: there is none.
-fn refused(body: &[u8]) -> Option<io::Error> {
-    let number = i32::from_ne_bytes(*body.first_chunk()?);
-    (number != 0).then(|| io::Error::from_raw_os_error(-number))
 }

@@ -1,13 +1,17 @@
 //! What a worker does: a whole policy with its associations and their kept state.
 
+use std::net::IpAddr;
+
 use anyhow::{Context, Result};
 use weir_engine::esp::icrc_tag::IcrcTag;
 use weir_engine::esp::open::OpeningState;
 use weir_engine::esp::sa::SaParameters;
 use weir_engine::esp::seal::SealingState;
-use weir_engine::policy::Policy;
+use weir_engine::policy::{self, OwnAddress, Policy};
+use weir_port::Hop;
 use weir_wire::parse::MacAddress;
 
+use super::kernel_esp::KernelPlan;
 use super::state::{StateFile, StateStore};
 use crate::config::policy::{WirePort, associations, policy};
 use crate::config::settings::{Keying, Pair};
@@ -24,6 +28,8 @@ pub struct PairPlan {
     pub associations: Vec<AssociationPlan>,
     /// What tags the packets of peers whose key is in a file, by name.
     pub tags: Vec<(String, IcrcTag)>,
+    /// Peers whose ESP the kernel does, in the order of the policy's.
+    pub kernel: Vec<KernelPlan>,
 }
 
 /// A peer's two associations, and where they go on.
@@ -61,22 +67,40 @@ fn plan(
     let wire = machine
         .link(&pair.wire)
         .with_context(|| format!("interface `{}` is not there", pair.wire))?;
-    let associations = associations(pair, keys)?
-        .into_iter()
-        .map(|peer| {
-            let (opening_file, opening_state) = store.opening(peer.open.fingerprint())?;
-            Ok(AssociationPlan {
-                sealing_state: store.sealing(peer.seal.fingerprint())?,
-                peer: peer.peer,
-                seal: peer.seal,
-                open: peer.open,
-                opening_state,
-                opening_file,
-            })
-        })
-        .collect::<Result<_>>()?;
     let policy = policy(pair, keying, wire_port(wire), epoch);
-    Ok(PairPlan { policy, associations, tags: tags(pair, keys)? })
+    let (mut by_weir, mut kernel) = (Vec::new(), Vec::new());
+    for peer in associations(pair, keys)? {
+        let (opening_file, opening_state) = store.opening(peer.open.fingerprint())?;
+        let associations = AssociationPlan {
+            sealing_state: store.sealing(peer.seal.fingerprint())?,
+            peer: peer.peer,
+            seal: peer.seal,
+            open: peer.open,
+            opening_state,
+            opening_file,
+        };
+        let of_peer = |it: &&policy::Peer| it.kernel.is_some() && it.name == associations.peer;
+        match policy.peers.iter().find(of_peer) {
+            None => by_weir.push(associations),
+            Some(peer) => {
+                let to = hop(policy.own.as_ref(), peer.endpoint)
+                    .context("the kernel's ESP needs IPv4 addresses outside")?;
+                kernel.push(KernelPlan { to, associations });
+            }
+        }
+    }
+    Ok(PairPlan { policy, associations: by_weir, tags: tags(pair, keys)?, kernel })
+}
+
+/// Where the sealed packets of a peer at `endpoint` go.
+fn hop(own: Option<&OwnAddress>, endpoint: Option<IpAddr>) -> Option<Hop> {
+    let (own, endpoint) = (own?, endpoint?);
+    match (own.source_for(endpoint)?, endpoint, own.hop_for(endpoint)) {
+        (IpAddr::V4(source), IpAddr::V4(destination), IpAddr::V4(hop)) => {
+            Some(Hop { source, destination, hop })
+        }
+        _ => None,
+    }
 }
 
 /// The plans of every pair, in the order of the settings.

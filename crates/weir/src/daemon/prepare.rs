@@ -15,6 +15,7 @@ use weir_engine::esp::seal::SealingSa;
 use weir_engine::pipeline::Associations;
 use weir_engine::policy::Policy;
 
+use super::kernel_esp::KernelPlan;
 use super::plan::{AssociationPlan, PairPlan};
 use super::state::{Reserver, StateFile};
 
@@ -88,6 +89,8 @@ pub struct Prepared {
     pub kept: Vec<NextKept>,
     /// What will run, for each peer of the policy.
     pub running: Vec<Running>,
+    /// Peers whose ESP the kernel does: for a start alone, a reload leaves them as they are.
+    pub kernel: Vec<KernelPlan>,
 }
 
 /// Builds what `plan` needs beyond what is `running`; an association that both name goes on with
@@ -96,12 +99,13 @@ pub struct Prepared {
 /// # Errors
 /// A running association is to change although its key stays, or the disk refuses.
 pub fn prepare(plan: PairPlan, running: &[Running], reserver: &Reserver) -> Result<Prepared> {
-    let PairPlan { policy, associations: plans, tags } = plan;
+    let PairPlan { policy, associations: plans, tags, kernel } = plan;
     let mut prepared = Prepared {
         policy,
         associations: Associations { tags, ..Associations::default() },
         kept: Vec::new(),
         running: Vec::new(),
+        kernel,
     };
     let by_key = |terms: fn(&Running) -> Terms| -> HashMap<Fingerprint, Terms> {
         running.iter().map(|it| (terms(it).fingerprint, terms(it))).collect()
@@ -201,7 +205,8 @@ mod tests {
         let peer = "b".to_owned();
         let associations =
             vec![AssociationPlan { peer, seal, sealing_state, open, opening_state, opening_file }];
-        PairPlan { policy: Policy::watch(1, 1500), associations, tags: Vec::new() }
+        let policy = Policy::watch(1, 1500);
+        PairPlan { policy, associations, tags: Vec::new(), kernel: Vec::new() }
     }
 
     fn counts(prepared: &Prepared) -> (usize, usize) {
@@ -245,6 +250,7 @@ mod tests {
             policy: Policy::watch(1, 1500),
             associations: Vec::new(),
             tags: Vec::new(),
+            kernel: Vec::new(),
         };
         let stays = [plan(&mut store, 1, 2, 1024), empty()];
         refuse_moved_keys(&stays, &[&first.running, &[]]).unwrap();

@@ -15,6 +15,7 @@ use weir_port::{BATCH, Outgoing, Port, PortCounters};
 use weir_wire::frame::{Frame, Offload, Time};
 
 use super::bystanders::Bystanders;
+use crate::config::offload::KERNEL_PEERS_MAX;
 
 /// Pieces in one call of [`Port::transmit`]: a batch of super-packets of as many segments as a
 /// batch has frames would be 4096; a call is ended early instead.
@@ -40,6 +41,8 @@ pub struct Ports {
     pub wire: Box<dyn Port + Send>,
     /// Towards the gateway's own kernel; a bump in the wire has none.
     pub own: Option<Box<dyn Port + Send>>,
+    /// Towards the kernel's ESP, an xfrm interface a peer.
+    pub kernel: Vec<Box<dyn Port + Send>>,
 }
 
 /// What the ports count.
@@ -51,6 +54,8 @@ pub struct PortsCounters {
     pub wire: PortCounters,
     /// Towards the gateway's own kernel.
     pub own: PortCounters,
+    /// Towards the kernel's ESP, together.
+    pub kernel: PortCounters,
 }
 
 /// Frames moved in one round, by the port they came in by.
@@ -62,12 +67,14 @@ pub struct Moved {
     pub wire: usize,
     /// From the gateway's own kernel.
     pub own: usize,
+    /// Opened by the kernel's ESP.
+    pub kernel: usize,
 }
 
 impl Moved {
     /// All of them.
     pub fn total(&self) -> usize {
-        self.host + self.wire + self.own
+        self.host + self.wire + self.own + self.kernel
     }
 }
 
@@ -105,12 +112,33 @@ impl Relay {
     pub fn round(&mut self, keep: &mut dyn FnMut(&mut Engine) -> bool) -> io::Result<Moved> {
         self.rounds = self.rounds.wrapping_add(1);
         let own_is_due = self.rounds.is_multiple_of(OWN_ROUNDS);
-        let mut moved = Moved { host: self.move_host()?, wire: self.move_wire(keep)?, own: 0 };
+        let (host, wire) = (self.move_host()?, self.move_wire(keep)?);
+        let mut moved = Moved { host, wire, own: 0, kernel: self.move_opened()? };
         let Self { ports: Ports { wire, own, .. }, engine, proof, .. } = self;
         if let Some(own) = own.as_mut().filter(|_| own_is_due) {
             moved.own = own.receive(&mut |frames| {
                 let output = engine.process_own(frames);
                 deliver_to_wire(output, frames, proof, wire.as_mut());
+            })?;
+        }
+        Ok(moved)
+    }
+
+    /// Moves what the kernel's ESP opened. Its replay state is the kernel's.
+    fn move_opened(&mut self) -> io::Result<usize> {
+        let Self { ports, engine, bystanders, .. } = self;
+        let Ports { host, kernel, .. } = ports;
+        let mut moved = 0;
+        for (port, place) in kernel.iter_mut().zip(0..) {
+            moved += port.receive(&mut |frames| {
+                let now = frames[0].meta.time;
+                engine.process_opened(now, place, frames);
+                let output = engine.output();
+                bystanders.from_wire(frames, &output.verdicts, true);
+                let lost = deliver(output, frames, Destination::Host, host.as_mut(), |_| true);
+                if lost > 0 {
+                    engine.note_own_loss(LossWay::Out, Side::Host, lost, now);
+                }
             })?;
         }
         Ok(moved)
@@ -130,13 +158,17 @@ impl Relay {
 
     fn move_host(&mut self) -> io::Result<usize> {
         let Self { ports, engine, bystanders, proof, returned, .. } = self;
-        let Ports { host, wire, .. } = ports;
+        let Ports { host, wire, kernel, .. } = ports;
         let moved = host.receive(&mut |frames| {
             let now = frames[0].meta.time;
             bystanders.from_host(frames);
             let output = engine.process(now, Side::Host, frames);
             bystanders.decided(&output.verdicts);
-            let lost = deliver_to_wire(output, frames, proof, wire.as_mut());
+            let mut lost = deliver_to_wire(output, frames, proof, wire.as_mut());
+            for (port, place) in kernel.iter_mut().zip(0..) {
+                let destination = Destination::Kernel(place);
+                lost += deliver(output, frames, destination, port.as_mut(), |_| true);
+            }
             hold_back(output, frames, returned);
             if lost > 0 {
                 engine.note_own_loss(LossWay::Out, Side::Wire, lost, now);
@@ -152,7 +184,7 @@ impl Relay {
 
     fn move_wire(&mut self, keep: &mut dyn FnMut(&mut Engine) -> bool) -> io::Result<usize> {
         let Self { ports, engine, bystanders, withheld, .. } = self;
-        let Ports { host, wire, own } = ports;
+        let Ports { host, wire, own, .. } = ports;
         let moved = wire.receive(&mut |frames| {
             let now = frames[0].meta.time;
             engine.process(now, Side::Wire, frames);
@@ -239,9 +271,10 @@ impl Relay {
     /// # Errors
     /// The system's own.
     pub fn wait(&self, timeout: Duration) -> io::Result<()> {
-        let ports = [Some(&self.ports.host), Some(&self.ports.wire), self.ports.own.as_ref()];
-        let descriptors: ArrayVec<RawFd, 3> =
-            ports.iter().flatten().filter_map(|port| port.poll_fd()).collect();
+        let Ports { host, wire, own, kernel } = &self.ports;
+        let ports = [host, wire].into_iter().chain(own).chain(kernel);
+        let descriptors: ArrayVec<RawFd, { 3 + KERNEL_PEERS_MAX }> =
+            ports.filter_map(|port| port.poll_fd()).collect();
         weir_port::wait(&descriptors, timeout).map(drop)
     }
 
@@ -286,6 +319,7 @@ impl Relay {
             host: self.ports.host.counters(),
             wire: self.ports.wire.counters(),
             own: self.ports.own.as_mut().map(|port| port.counters()).unwrap_or_default(),
+            kernel: sum(self.ports.kernel.iter_mut().map(|port| port.counters())),
         }
     }
 
@@ -346,6 +380,21 @@ fn deliver(
         lost += port.transmit(&outgoing).dropped;
     }
     lost
+}
+
+fn sum(ports: impl Iterator<Item = PortCounters>) -> PortCounters {
+    ports.fold(PortCounters::default(), |sum, port| PortCounters {
+        received_frames: sum.received_frames + port.received_frames,
+        received_bytes: sum.received_bytes + port.received_bytes,
+        sent_frames: sum.sent_frames + port.sent_frames,
+        sent_bytes: sum.sent_bytes + port.sent_bytes,
+        lost_ring_full: sum.lost_ring_full + port.lost_ring_full,
+        lost_truncated: sum.lost_truncated + port.lost_truncated,
+        send_queue_full: sum.send_queue_full + port.send_queue_full,
+        send_too_large: sum.send_too_large + port.send_too_large,
+        send_refused: sum.send_refused + port.send_refused,
+        device_dropped: sum.device_dropped + port.device_dropped,
+    })
 }
 
 /// A gathered super-packet has at most a batch of pieces, so an empty call takes any packet.

@@ -51,6 +51,11 @@ pub fn pair(
     let mut wire = SideSnapshot::new(&pair.wire, &counters.wire, ports.wire);
     host.guard_dropped = kept_back(&guard.host);
     wire.guard_dropped = kept_back(&guard.wire);
+    let by_kernel = engine.policy().peers.iter().any(|peer| peer.kernel.is_some());
+    let kernel = by_kernel.then(|| SideSnapshot {
+        guard_dropped: kept_back(&guard.xfrm) - guard.xfrm.ingress_dropped,
+        ..SideSnapshot::new("weirx", &counters.kernel, ports.kernel)
+    });
     PairSnapshot {
         name: pair.name.clone(),
         driver: match pair.driver {
@@ -61,6 +66,7 @@ pub fn pair(
         policy_epoch: engine.policy().epoch,
         host,
         wire,
+        kernel,
         wire_proof,
         peers,
         rdma: rdma(&totals),

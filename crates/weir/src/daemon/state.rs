@@ -1,7 +1,8 @@
 //! What must survive a crash, so that no sequence number is used and none accepted twice.
 //!
 //! ```text
-//!   state_dir/keys-used               a line for each key ever used, by fingerprint
+//!   state_dir/keys-used               a line for each key ever used, by fingerprint, and for each
+//!                                     beginning of IVs that a kernel sealed with
 //!   state_dir/seal-FINGERPRINT.state  numbers below this may have been used
 //!   state_dir/open-FINGERPRINT.state  numbers that were accepted
 //! ```
@@ -26,6 +27,7 @@ use std::time::{Duration, Instant};
 use weir_engine::esp::open::OpeningState;
 use weir_engine::esp::sa::Fingerprint;
 use weir_engine::esp::seal::SealingState;
+use weir_port::IvPrefix;
 
 mod slot;
 
@@ -207,6 +209,21 @@ impl StateStore {
         }
         let _ = self.keeper.send(Work::Sync(Arc::clone(&file.file)));
         Ok((file, record.and_then(|record| OpeningState::decode(&record).ok())))
+    }
+
+    /// Notes on disk that a kernel seals with IVs that begin so, and waits for it; false: such IVs
+    /// were there before, or are what Weir's own begin with.
+    ///
+    /// # Errors
+    /// [`StateError::Io`].
+    pub fn note_iv(&mut self, key: Fingerprint, prefix: IvPrefix) -> Result<bool, StateError> {
+        let line = format!("iv-{key}-{:04x}", u16::from_be_bytes(prefix.0));
+        if prefix.0 == [0; 2] || self.used.contains(&line) {
+            return Ok(false);
+        }
+        let noted = writeln!(self.ledger, "{line}").and_then(|()| self.ledger.sync_all());
+        self.done(&self.directory, noted)?;
+        Ok(self.used.insert(line))
     }
 
     /// Waits until all keys that were begun are on the disk, and known there as used.
@@ -461,6 +478,21 @@ mod tests {
 
     fn state_file(directory: &Path, kind: &str) -> PathBuf {
         directory.join(format!("{kind}-{KEY}.state"))
+    }
+
+    #[test]
+    fn ivs_of_an_installation_begin_as_none_before_with_the_same_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let [key, other] = [Fingerprint([1; 8]), Fingerprint([2; 8])];
+        let mut store = StateStore::open(folder.path(), LostState::Refuse).unwrap();
+        assert!(!store.note_iv(key, IvPrefix([0, 0])).unwrap(), "Weir's own begin so");
+        assert!(store.note_iv(key, IvPrefix([1, 2])).unwrap());
+        assert!(!store.note_iv(key, IvPrefix([1, 2])).unwrap());
+        assert!(store.note_iv(other, IvPrefix([1, 2])).unwrap(), "another key");
+        drop(store);
+        let mut store = StateStore::open(folder.path(), LostState::Refuse).unwrap();
+        assert!(!store.note_iv(key, IvPrefix([1, 2])).unwrap(), "after a restart");
+        assert!(store.note_iv(key, IvPrefix([2, 1])).unwrap());
     }
 
     #[test]

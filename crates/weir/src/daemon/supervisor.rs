@@ -15,6 +15,7 @@ use super::evidence::{self, CutTurns, Holding};
 use super::front_end::{Base, FrontEnd};
 use super::front_end_socket::ClientEvent;
 use super::history::History;
+use super::kernel_esp;
 use super::keying::Keying;
 use super::lock::{Locks, port_locks};
 use super::mirror::Mirror;
@@ -31,7 +32,7 @@ use crate::api::dto::{
     AssociationKey, CutRequest, KeysRequest, PairSnapshot, Request, Response, Snapshot,
 };
 use crate::config::policy::associations;
-use crate::config::settings::{self, OnFailure, Pair};
+use crate::config::settings::{self, Offload, OnFailure, Pair};
 use crate::config::{KeyAccess, Keys, Loaded, Problems, Settings, Source};
 use crate::machine::Machine;
 use parts::{
@@ -194,13 +195,16 @@ impl Gateway {
         let mut store = StateStore::open(&settings.gateway.state_dir, options.lost_state)?;
         let machine = Machine::read()?;
         let offloads = offload::ask(&settings, &machine)?;
-        let plans = plan::plans(&settings, keys, &machine, &mut store, 1)?;
+        let mut plans = plan::plans(&settings, keys, &machine, &mut store, 1)?;
+        for (pair, plan) in settings.pairs.iter().zip(&mut plans) {
+            kernel_esp::take_over(plan, &kernel_esp::remove_left(&pair.wire)?);
+        }
         let exporter = Exporter::start(&settings.collectors, worker::clock())
             .context("cannot export flow records")?;
         let (sender, events) = channel();
         let signals = watch_signals(sender.clone())?;
         let (keying, mut ends) = start_keying(&settings, keys)?;
-        let started = start_workers(&settings, &machine, plans, &mut ends, &store, &exporter);
+        let started = start_workers(&settings, &machine, plans, &mut ends, &mut store, &exporter);
         let (workers, bases) = started?;
         configure_keying(&settings, keys, &keying);
         let front_ends = open_front_ends(&settings, bases, &sender)?;
@@ -445,6 +449,10 @@ impl Gateway {
     fn prepare(&mut self, settings: &Settings, keys: &Keys) -> Result<Vec<Prepared>> {
         let machine = Machine::read().context("cannot read the machine's interfaces")?;
         let plans = plan::plans(settings, keys, &machine, &mut self.store, self.epoch + 1)?;
+        let mut pairs = self.workers.iter().zip(&plans);
+        if pairs.any(|(worker, plan)| worker.has_other_kernel_keys(plan)) {
+            bail!("the key of a peer with offload = \"kernel\" changed: that needs a restart");
+        }
         let running: Vec<_> = self.workers.iter().map(WorkerHandle::running).collect();
         prepare::refuse_moved_keys(&plans, &running)?;
         let reserver = self.store.reserver();
@@ -480,7 +488,7 @@ impl Gateway {
         let gateway = &self.settings.gateway;
         let adds_up = pairs
             .iter()
-            .flat_map(|pair| [&pair.host, &pair.wire])
+            .flat_map(|pair| [&pair.host, &pair.wire].into_iter().chain(&pair.kernel))
             .all(|side| side.received == side.verdicts())
             && pairs.iter().all(|pair| pair.wire_proof.adds_up);
         Ok(Snapshot {
@@ -543,6 +551,16 @@ fn needs_restart(old: &Settings, new: &Settings) -> Option<String> {
             })
             .collect()
     };
+    let by_kernel = |pairs: &[Pair]| -> Vec<String> {
+        let peers = pairs.iter().flat_map(|pair| pair.peers.iter().map(move |peer| (pair, peer)));
+        peers
+            .filter(|(_, peer)| peer.offload == Offload::Kernel)
+            .map(|(pair, peer)| format!("{:?} {:?} {peer:?}", pair.addresses, pair.next_hop))
+            .collect()
+    };
+    if by_kernel(&old.pairs) != by_kernel(&new.pairs) {
+        return Some("a peer with offload = \"kernel\", or its pair's address,".into());
+    }
     (ports(&old.pairs) != ports(&new.pairs))
         .then(|| "the list of pairs, their ports, `xfrm` or `fastpath`".into())
 }

@@ -8,11 +8,7 @@ use anyhow::{Context, Result, bail};
 use weir_engine::esp::sa::Fingerprint;
 use weir_engine::meter::{Meter, MeterLimits};
 use weir_engine::pipeline::{Engine, PolicyError, Usage};
-use weir_engine::policy::Policy;
-use weir_port::{
-    Guard, GuardMode, Interface, KernelFilter, PacketOptions, PacketPort, Port, TapOptions,
-    TapPort, XdpOptions, XdpPort,
-};
+use weir_port::{Guard, GuardMode, Interface};
 use weir_store::evidence::{Label, Snapshot};
 use weir_store::sink::RecordSender;
 use weir_wire::frame::Time;
@@ -21,14 +17,17 @@ use super::bystanders::Bystanders;
 use super::carry::{self, Begun, Carrier};
 use super::forgeries::ForgeryAlarm;
 use super::keeping::{self, Keeping};
+use super::kernel_esp::{KernelEsp, KernelPlan};
 use super::keying::KeyingEnd;
 use super::leak::LeakAlarm;
 use super::mirror::{self, Mirror};
+use super::plan::PairPlan;
+use super::ports;
 use super::prepare::{Kept, NextKept, Prepared, Running};
-use super::relay::{Ports, Relay};
+use super::relay::Relay;
 use super::rollout::RolloutLog;
 use super::show;
-use super::state::{Reserved, Reserver};
+use super::state::{Reserved, Reserver, StateStore};
 use crate::api::dto::PairSnapshot;
 use crate::config::settings::{Driver, Limits, OnFailure, Pair};
 
@@ -57,23 +56,6 @@ const TICK_NS: u64 = 100_000_000;
 const EXPIRE_NS: u64 = 1_000_000;
 
 const NS_PER_S: u64 = 1_000_000_000;
-
-/// Slots of the host port's ring. Hosts send RoCE frames, which fit a slot, and super-packets,
-/// which fit none: smaller slots than the MTU's hold twice as many frames in the same memory,
-/// 40 ms of 100,000 a second.
-const HOST_RING_SLOTS: usize = 4096;
-
-/// Slots of the wire port's ring, each for a frame of the MTU: 24 MiB at MTU 9000, 25 ms of 100,000
-/// frames a second. With the host port's 19 MiB an idle gateway stays below 64.
-const WIRE_RING_SLOTS: usize = 2560;
-
-/// The longest RoCE frame: Ethernet, IPv6, UDP, BTH, RETH, immediate data, 4096 bytes, ICRC.
-const ROCE_FRAME_LEN_MAX: usize = 14 + 40 + 8 + 12 + 16 + 4 + 4096 + 4;
-
-const ETHERNET_LEN: usize = 14;
-
-/// The longest name of an interface.
-const INTERFACE_NAME_MAX: usize = 15;
 
 /// What a worker can be told.
 pub enum WorkerCommand {
@@ -149,6 +131,8 @@ pub struct WorkerHandle {
     /// What it runs, and what it runs once it is told [`WorkerCommand::Commit`].
     running: Vec<Running>,
     next_running: Vec<Running>,
+    /// Keys of the associations that the kernel has.
+    by_kernel: Vec<[Fingerprint; 2]>,
 }
 
 impl WorkerHandle {
@@ -156,19 +140,25 @@ impl WorkerHandle {
     ///
     /// # Errors
     /// A port cannot be opened, or the plan cannot be carried out.
-    pub fn start(setup: WorkerSetup) -> Result<Self> {
+    pub fn start(setup: WorkerSetup, store: &mut StateStore) -> Result<Self> {
         let (commands, received) = sync_channel(COMMANDS_MAX);
         let name = setup.pair.name.clone();
         let running = setup.plan.running.clone();
-        let mut worker = Worker::new(setup, received)?;
+        let by_kernel = setup.plan.kernel.iter().map(KernelPlan::fingerprints).collect();
+        let mut worker = Worker::new(setup, received, store)?;
         let thread =
             std::thread::Builder::new().name(format!("pair {name}")).spawn(move || worker.run())?;
-        Ok(Self { name, commands, thread, running, next_running: Vec::new() })
+        Ok(Self { name, commands, thread, running, next_running: Vec::new(), by_kernel })
     }
 
     /// The associations that it runs.
     pub fn running(&self) -> &[Running] {
         &self.running
+    }
+
+    /// Whether the kernel has other keys than `plan` wants: those stay as they are until a restart.
+    pub fn has_other_kernel_keys(&self, plan: &PairPlan) -> bool {
+        !plan.kernel.iter().map(KernelPlan::fingerprints).eq(self.by_kernel.iter().copied())
     }
 
     /// Has it hold `plan` until [`WorkerHandle::commit`] or [`WorkerCommand::Discard`].
@@ -255,6 +245,8 @@ struct Worker {
     label: Label,
     relay: Relay,
     guard: Guard,
+    /// Peers whose ESP the kernel does.
+    kernel: Option<KernelEsp>,
     carrier: Option<Carrier>,
     /// Why there is no fast path.
     why_not: Option<String>,
@@ -278,25 +270,29 @@ struct Worker {
 }
 
 impl Worker {
-    fn new(setup: WorkerSetup, commands: Receiver<WorkerCommand>) -> Result<Self> {
-        let WorkerSetup { pair, on_failure, limits, plan, reserver, records, keying, .. } = setup;
+    fn new(
+        setup: WorkerSetup,
+        commands: Receiver<WorkerCommand>,
+        store: &mut StateStore,
+    ) -> Result<Self> {
+        let WorkerSetup { pair, on_failure, limits, mut plan, reserver, records, keying, .. } =
+            setup;
         let (label, mirrors) = (setup.label, setup.mirrors);
         let mode = match on_failure {
             OnFailure::Closed => GuardMode::Closed,
             OnFailure::Open => GuardMode::OpenOnFailure,
         };
-        let Begun { guard, mut carrier, why_not } = carry::begin(&pair, &limits, mode)?;
-        let meter = Meter::new(
-            MeterLimits {
-                flows_max: limits.flows as usize,
-                conversations_max: limits.conversations as usize,
-                active_timeout_ns: u64::from(limits.active_timeout_s) * NS_PER_S,
-                idle_timeout_ns: u64::from(limits.idle_timeout_s) * NS_PER_S,
-                ..MeterLimits::default()
-            },
-            seed()?,
-        );
-        let ports = open_ports(&pair, &plan.policy, carrier.as_ref())?;
+        let by_kernel = std::mem::take(&mut plan.kernel);
+        let mut kernel = KernelEsp::open(&pair, plan.policy.wire_mtu, by_kernel)?;
+        let Begun { mut guard, mut carrier, why_not } = match &kernel {
+            Some(kernel) => carry::begin_with_kernel_esp(&pair, &kernel.interfaces())?,
+            None => carry::begin(&pair, &limits, mode)?,
+        };
+        let meter = meter(&limits)?;
+        let mut ports = ports::open(&pair, &plan.policy, carrier.as_ref())?;
+        if let Some(kernel) = &mut kernel {
+            ports.kernel = kernel.start(&mut guard, store)?;
+        }
         let kept = plan.kept.into_iter().map(|next| match next {
             NextKept::New(kept) => Some(kept),
             NextKept::Running(_) | NextKept::Nowhere => None,
@@ -320,6 +316,7 @@ impl Worker {
             label,
             relay,
             guard,
+            kernel,
             carrier,
             why_not,
             commands,
@@ -380,17 +377,7 @@ impl Worker {
             self.key();
             let now = clock();
             if now.since_ns(self.ticked) >= TICK_NS || now < self.ticked {
-                self.ticked = now;
-                self.relay.tick(now);
-                self.alarm(now);
-                self.report_keyed();
-                let Self { relay, carrier, rollout, pair, .. } = self;
-                rollout.look(&pair.name, relay.engine(), now);
-                if let Some(carrier) = carrier {
-                    carrier.tick(relay)?;
-                }
-                self.end_idle_flows(now);
-                self.guard.heartbeat()?;
+                self.tick(now)?;
             } else if self.expired.is_some_and(|last| now.since_ns(last) >= EXPIRE_NS) {
                 self.end_idle_flows(now);
             }
@@ -409,11 +396,34 @@ impl Worker {
         }
     }
 
+    /// Ten times a second.
+    fn tick(&mut self, now: Time) -> Result<()> {
+        self.ticked = now;
+        self.relay.tick(now);
+        self.alarm(now);
+        self.report_keyed();
+        if let Some(kernel) = &mut self.kernel {
+            kernel.tick(&self.guard, self.relay.engine(), &self.reserver, &self.answer);
+        }
+        let Self { relay, carrier, rollout, pair, .. } = self;
+        rollout.look(&pair.name, relay.engine(), now);
+        if let Some(carrier) = carrier {
+            carrier.tick(relay)?;
+        }
+        self.end_idle_flows(now);
+        Ok(self.guard.heartbeat()?)
+    }
+
     /// Lets the kernel carry nothing more, and hands over what is kept in memory.
     fn end(&mut self) {
         let Self { relay, records, carrier, .. } = self;
         if let Some(carrier) = carrier {
             carrier.close(relay);
+        }
+        if let Some(kernel) = self.kernel.take()
+            && let Err(error) = kernel.stop(&mut self.guard)
+        {
+            tracing::error!("what the kernel did for peers stays there: {error:#}");
         }
         relay.engine().flush(&mut |record| records.send(record));
         if let Some(evidence) = relay.bystanders().evidence.take() {
@@ -514,6 +524,9 @@ impl Worker {
                 Reserved::Refused(key) => (key, None),
             };
             self.asked.retain(|asked| *asked != key);
+            if let Some(kernel) = &mut self.kernel {
+                kernel.reserved(key, granted.as_ref());
+            }
             let Some(state) = granted else { continue };
             for association in self.relay.engine().sealing_associations() {
                 if association.state().fingerprint == key {
@@ -565,7 +578,11 @@ impl Worker {
             carrier.fold_all(relay.engine());
         }
         let fast_path = show::fast_path(pair, relay, carrier.as_ref(), why_not.as_deref());
-        show::pair(pair, relay, &guard, fast_path, clock())
+        let mut snapshot = show::pair(pair, relay, &guard, fast_path, clock());
+        if let Some(kernel) = &self.kernel {
+            kernel.show(&mut snapshot);
+        }
+        snapshot
     }
 }
 
@@ -602,45 +619,15 @@ fn offer_mirrors(relay: &mut Relay, guard: &Guard, pair: &Pair) {
     relay.show_kernel_what_the_host_hears(is_shown);
 }
 
-fn open_ports(pair: &Pair, policy: &Policy, carrier: Option<&Carrier>) -> Result<Ports> {
-    // The fast path's filter is the first that lets a frame in: it counts them all.
-    let filter = carrier.map(|_| KernelFilter::nothing());
-    let open = |interface: &str, options: PacketOptions| -> Result<Box<dyn Port + Send>> {
-        let options = PacketOptions { filter: filter.clone(), ..options };
-        Ok(match pair.driver {
-            Driver::Packet => {
-                let port = PacketPort::open(interface, options)?;
-                if let Some(carrier) = carrier {
-                    port.filter_fast_path(carrier.kernel())
-                        .with_context(|| format!("{interface}: cannot filter its socket"))?;
-                }
-                Box::new(port)
-            }
-            Driver::Xdp => Box::new(XdpPort::open(interface, &XdpOptions::default())?),
-        })
+fn meter(limits: &Limits) -> Result<Meter> {
+    let limits = MeterLimits {
+        flows_max: limits.flows as usize,
+        conversations_max: limits.conversations as usize,
+        active_timeout_ns: u64::from(limits.active_timeout_s) * NS_PER_S,
+        idle_timeout_ns: u64::from(limits.idle_timeout_s) * NS_PER_S,
+        ..MeterLimits::default()
     };
-    let host_mtu = Interface::find(&pair.host)?.mtu()? as usize;
-    let host = PacketOptions {
-        ring_slots: HOST_RING_SLOTS,
-        slot_frame_len: Some(ROCE_FRAME_LEN_MAX.min(host_mtu + ETHERNET_LEN)),
-        ..PacketOptions::default()
-    };
-    let own = match &policy.own {
-        None => None,
-        Some(own) => {
-            let mut name = format!("weir-{}", pair.name);
-            name.truncate(INTERFACE_NAME_MAX);
-            let options = TapOptions {
-                mtu: policy.wire_mtu.into(),
-                mac: Some(own.mac.0),
-                addresses: own.addresses.clone(),
-                ..TapOptions::default()
-            };
-            Some(Box::new(TapPort::open(&name, &options)?) as Box<dyn Port + Send>)
-        }
-    };
-    let wire = PacketOptions { ring_slots: WIRE_RING_SLOTS, ..PacketOptions::default() };
-    Ok(Ports { host: open(&pair.host, host)?, wire: open(&pair.wire, wire)?, own })
+    Ok(Meter::new(limits, seed()?))
 }
 
 /// The clock that frames are stamped with.

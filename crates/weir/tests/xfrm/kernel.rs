@@ -213,6 +213,7 @@ fn what_we_program_into_a_kernel_carries_traffic_and_a_nic_without_esp_is_found_
         keying_material: &keys[from],
         extended_window: Some(64),
         offload: None,
+        bound: None,
     };
     let policy = |from: usize, direction: u8| PolicyRequest {
         networks: [(hosts[from], 32), (hosts[1 - from], 32)],
@@ -221,6 +222,7 @@ fn what_we_program_into_a_kernel_carries_traffic_and_a_nic_without_esp_is_found_
         request: 1,
         mode: MODE_TRANSPORT,
         offload: None,
+        interface: None,
     };
     let answers = kernel_says(
         &mut guest,
@@ -247,14 +249,11 @@ fn what_we_program_into_a_kernel_carries_traffic_and_a_nic_without_esp_is_found_
              'rfc4106(gcm(aes))' 0x{key} 128 replay-window 64 flag esn"
             ),
         );
-        xfrm(
-            &lab,
-            Side::A,
-            &format!(
-                "ip xfrm policy add src {a} dst {b} dir {direction} \
+        let line = format!(
+            "ip xfrm policy add src {a} dst {b} dir {direction} \
              tmpl src {a} dst {b} proto esp reqid 1 mode transport"
-            ),
         );
+        xfrm(&lab, Side::A, &line);
     }
     wait_for_ping(&lab, &hosts[1].to_string());
 

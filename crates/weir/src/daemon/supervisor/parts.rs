@@ -28,7 +28,7 @@ pub(super) fn start_workers(
     machine: &Machine,
     plans: Vec<PairPlan>,
     ends: &mut [Option<KeyingEnd>],
-    store: &StateStore,
+    store: &mut StateStore,
     exporter: &Exporter,
 ) -> Result<(Vec<WorkerHandle>, Vec<Base>)> {
     let (mut workers, mut bases) = (Vec::new(), Vec::new());
@@ -50,7 +50,7 @@ pub(super) fn start_workers(
             records: exporter.sender(interfaces),
             keying: end.take(),
         };
-        workers.push(WorkerHandle::start(setup).with_context(context)?);
+        workers.push(WorkerHandle::start(setup, store).with_context(context)?);
     }
     Ok((workers, bases))
 }

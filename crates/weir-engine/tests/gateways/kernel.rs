@@ -1,0 +1,99 @@
+//! Peers whose ESP the gateway's kernel does.
+
+use weir_engine::policy::KernelEsp;
+
+use super::*;
+
+/// A gateway whose kernel does the ESP of a peer at 192.0.2.2 that has 10.0.0.2 behind it.
+fn by_kernel() -> Gateway {
+    let mut a = gateway(Mode::Tunnel, true, 1, 2);
+    let policy = a.engine.policy().clone();
+    let kernel = KernelEsp { place: 0, seal_spi: 0x1001, open_spi: 0x1002 };
+    let peer = Peer {
+        seal_spi: None,
+        open_spis: Vec::new(),
+        protects: vec![Prefix::new([10, 0, 0, 2].into(), 32)],
+        everything: false,
+        kernel: Some(kernel),
+        ..policy.peers[0].clone()
+    };
+    a.engine.swap(policy.with_peers(vec![peer]), Associations::default()).unwrap();
+    a
+}
+
+/// Lets it find its peer.
+fn found(mut a: Gateway) -> Gateway {
+    let question = only(Destination::Wire, a.tick());
+    only(Destination::Punt, a.receive(Side::Wire, &[arp_answer(&question[0], GATEWAY_B)]));
+    a
+}
+
+/// What the kernel opened comes by the xfrm interface: an IP packet.
+fn opened(a: &mut Gateway, packet: &[u8]) -> Vec<Vec<u8>> {
+    let mut buffer = [vec![0; 192], packet.to_vec(), vec![0; 64]].concat();
+    let end = buffer.len() - 64;
+    let mut frames = [Frame::new(&mut buffer, 192, end, Meta::default())];
+    let output = a.engine.process_opened(Time(9), 0, &mut frames);
+    only(Destination::Host, collect(output, &frames))
+}
+
+#[test]
+fn what_the_kernel_is_to_seal_goes_there_as_the_packet_that_it_is_and_nowhere_else() {
+    let mut a = by_kernel();
+    assert!(a.receive(Side::Host, &[udp(100)]).is_empty());
+    assert_eq!(a.dropped(Side::Host, DropReason::NeighbourUnknown), 1, "no hop yet");
+    let mut a = found(a);
+    let packet = udp(100);
+    let handed = only(Destination::Kernel(0), a.receive(Side::Host, from_ref(&packet)));
+    assert_eq!(handed, [&packet[14..]], "without its link header, its TTL as it was");
+    let too_big = udp(1500);
+    let answer = only(Destination::Host, a.receive(Side::Host, &[too_big]));
+    assert_eq!(answer[0][34..36], [3, 4], "fragmentation needed");
+    let whole = super_packet(5000, 1300);
+    let cut = only(Destination::Kernel(0), a.receive_offloaded(Side::Host, &[whole]));
+    assert_eq!(cut.len(), 4, "a packet for each number that the kernel uses");
+    assert!(cut.iter().all(|packet| packet.len() <= 1440 && packet[0] == 0x45));
+    assert_eq!((a.counters().host.handed, a.counters().host.sealed), (2, 0));
+    assert_eq!(a.engine.peer_counters(0).sealed_packets, 5);
+    a.engine.note_kernel(0, true);
+    assert!(a.receive(Side::Host, &[packet]).is_empty(), "the kernel lost it");
+    assert_eq!(a.dropped(Side::Host, DropReason::KernelEsp), 1);
+}
+
+#[test]
+fn what_the_kernel_opened_is_held_to_what_its_peer_may_send() {
+    let mut a = found(by_kernel());
+    a.receive(Side::Host, &[udp(1)]);
+    let mut answer = udp(30)[14..].to_vec();
+    answer[12..20].copy_from_slice(&[10, 0, 0, 2, 10, 0, 0, 1]);
+    let arrived = opened(&mut a, &answer);
+    assert_eq!(arrived[0][..14], [&HOST_A[..], &GATEWAY_A, &[8, 0]].concat());
+    assert_eq!(arrived[0][14..], answer);
+    answer[15] = 3;
+    assert!(opened(&mut a, &answer).is_empty());
+    answer[0] = 0x65;
+    assert!(opened(&mut a, &answer).is_empty());
+    let counters = &a.counters().kernel;
+    assert_eq!((counters.received, counters.opened), (3, 1));
+    assert_eq!(counters.dropped_for(DropReason::SelectorMismatch), 1);
+    assert_eq!(counters.dropped_for(DropReason::EspTrailer), 1);
+}
+
+#[test]
+fn esp_for_the_kernel_is_left_to_it_and_other_esp_is_not() {
+    let mut a = found(by_kernel());
+    let mut b = gateway(Mode::Tunnel, true, 2, 1);
+    let question = only(Destination::Wire, b.tick());
+    b.receive(Side::Wire, &[arp_answer(&question[0], GATEWAY_A)]);
+    let esp = only(Destination::Wire, b.receive(Side::Host, &[udp(10)]));
+    assert!(a.receive(Side::Wire, &esp).is_empty());
+    assert_eq!(a.counters().wire.handed, 1);
+    let mut other = esp[0].clone();
+    other[37] ^= 0x10;
+    assert!(a.receive(Side::Wire, &[other]).is_empty());
+    let mut stranger = esp[0].clone();
+    stranger[29] = 9;
+    assert!(a.receive(Side::Wire, &[stranger]).is_empty());
+    assert_eq!(a.dropped(Side::Wire, DropReason::UnknownSpi), 2);
+    assert!(a.receive(Side::Wire, &[udp(10)]).is_empty(), "and nothing is taken in clear");
+}

@@ -1,0 +1,302 @@
+//! The way of a peer's packets to the kernel's own ESP and from there to the wire: an xfrm
+//! interface (Linux 4.19), and a routing table of one route that its sealed packets alone take
+//! (docs/adr/0024). By rtnetlink(7): linux/if_link.h, fib_rules.h, rtnetlink.h, neighbour.h.
+//!
+//! ```text
+//!   packet socket --> xfrm interface, if_id N --> sealed, mark N --> rule: mark N --> table N
+//!        --> one route: the peer by the wire port --> permanent neighbour
+//! ```
+//!
+//! The number N names all of it, and ends with 16 bits that are free at the time. What a killed
+//! gateway left is found by it: interfaces first made and last removed, their wire port ours.
+
+use std::io;
+use std::net::Ipv4Addr;
+
+use crate::interface::Interface;
+use crate::netlink::{
+    FLAG_CREATE_NEW, FLAG_CREATE_REPLACE, FLAG_DUMP, Netlink, RTM_GETLINK, attribute,
+    push_attribute, u32_at,
+};
+
+const RTM_NEWLINK: u16 = 16;
+const RTM_DELLINK: u16 = 17;
+const RTM_NEWROUTE: u16 = 24;
+const RTM_DELROUTE: u16 = 25;
+const RTM_GETROUTE: u16 = 26;
+const RTM_NEWNEIGH: u16 = 28;
+const RTM_DELNEIGH: u16 = 29;
+const RTM_GETNEIGH: u16 = 30;
+const RTM_NEWRULE: u16 = 32;
+const RTM_DELRULE: u16 = 33;
+
+const IFLA_IFNAME: u16 = 3;
+const IFLA_MTU: u16 = 4;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_DATA: u16 = 2;
+const IFLA_XFRM_LINK: u16 = 1;
+const IFLA_XFRM_IF_ID: u16 = 2;
+/// `struct ifinfomsg`.
+const LINK_HEADER_LEN: usize = 16;
+/// `struct rtmsg`.
+const ROUTE_HEADER_LEN: usize = 12;
+/// `struct ndmsg`.
+const NEIGHBOUR_HEADER_LEN: usize = 12;
+
+/// Who made a route, rule or neighbour (`rtm_protocol`): "W", which nobody has registered.
+const PROTOCOL: u8 = b'W';
+/// Our rules come before the main table's (32766) and after the local one's (0).
+const RULE_PRIORITY: u32 = 0x5765;
+const NEIGHBOUR_PERMANENT: u16 = 0x80;
+
+/// The upper half of our numbers. "We" in ASCII.
+const NUMBERS: u32 = 0x5765_0000;
+const NUMBERS_MAX: u32 = 0xffff;
+
+/// Where a peer's sealed packets go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hop {
+    /// Our own address, which some interface has.
+    pub source: Ipv4Addr,
+    /// The peer's.
+    pub destination: Ipv4Addr,
+    /// Whose MAC address they get: the peer's, or the next hop's.
+    pub hop: Ipv4Addr,
+}
+
+/// An xfrm interface of ours. It stays when this is dropped; [`XfrmInterface::remove_all`] removes
+/// it.
+#[derive(Debug)]
+pub struct XfrmInterface {
+    name: String,
+    number: u32,
+}
+
+impl XfrmInterface {
+    /// Makes one over `wire`, in the calling thread's network namespace, switched on and silent.
+    ///
+    /// # Errors
+    /// The kernel has no xfrm interfaces (`CONFIG_XFRM_INTERFACE`), or privilege is missing.
+    pub fn create(wire: &str, mtu: u32) -> io::Result<Self> {
+        let mut netlink = Netlink::open()?;
+        let wire = Interface::find(wire)?.index()?;
+        for free in 1..=NUMBERS_MAX {
+            let (number, name) = (NUMBERS | free, format!("weirx{free}"));
+            let mut data = Vec::new();
+            push_attribute(&mut data, IFLA_XFRM_LINK, &wire.to_ne_bytes());
+            push_attribute(&mut data, IFLA_XFRM_IF_ID, &number.to_ne_bytes());
+            let mut info = Vec::new();
+            push_attribute(&mut info, IFLA_INFO_KIND, b"xfrm");
+            push_attribute(&mut info, IFLA_INFO_DATA, &data);
+            let mut body = vec![0; LINK_HEADER_LEN];
+            push_attribute(&mut body, IFLA_IFNAME, format!("{name}\0").as_bytes());
+            push_attribute(&mut body, IFLA_MTU, &mtu.to_ne_bytes());
+            push_attribute(&mut body, IFLA_LINKINFO, &info);
+            match netlink.request(RTM_NEWLINK, FLAG_CREATE_NEW, &body) {
+                Err(error) if error.raw_os_error() == Some(libc::EEXIST) => continue,
+                Err(error) => return Err(error),
+                Ok(_) => {}
+            }
+            let interface = Interface::find(&name)?;
+            interface.quiet_ipv6()?;
+            interface.set_up()?;
+            return Ok(Self { name, number });
+        }
+        Err(io::Error::from_raw_os_error(libc::EEXIST))
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The `if_id` of its associations and policies, the mark of its sealed packets, the number of
+    /// their routing table.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Leads packets with its mark to the wire port, and nowhere else.
+    ///
+    /// # Errors
+    /// The kernel refuses: the source is no own address, or the wire port is down.
+    pub fn lead(&self, wire: &str, to: Hop) -> io::Result<()> {
+        let mut netlink = Netlink::open()?;
+        let wire = Interface::find(wire)?.index()?;
+        netlink.request(RTM_NEWROUTE, FLAG_CREATE_REPLACE, &route(self.number, wire, to))?;
+        netlink.request(RTM_NEWRULE, FLAG_CREATE_NEW, &rule(self.number)).map(drop)
+    }
+
+    /// The numbers of those that are there over `wire`, or over a port that is gone: whoever has
+    /// the wire port may remove them.
+    ///
+    /// # Errors
+    /// The kernel does not answer.
+    pub fn numbers(wire: &str) -> io::Result<Vec<u32>> {
+        let found = links(&mut Netlink::open()?, wire)?;
+        Ok(found.into_iter().map(|(_, number)| number).collect())
+    }
+
+    /// Removes these, with rules, routes and neighbours. Associations and policies are not.
+    ///
+    /// # Errors
+    /// The kernel refuses; what is gone already is no error.
+    pub fn remove_all(wire: &str) -> io::Result<()> {
+        let mut netlink = Netlink::open()?;
+        let found = links(&mut netlink, wire)?;
+        if found.is_empty() {
+            return Ok(());
+        }
+        remove_neighbours(&mut netlink, Interface::find(wire)?.index()?)?;
+        for (index, number) in found {
+            gone(netlink.request(RTM_DELRULE, 0, &rule(number)))?;
+            remove_routes(&mut netlink, number)?;
+            let mut link = vec![0; LINK_HEADER_LEN];
+            link[4..8].copy_from_slice(&index.to_ne_bytes());
+            gone(netlink.request(RTM_DELLINK, 0, &link))?;
+        }
+        Ok(())
+    }
+
+    /// Has the kernel send to `hop` on `wire` by this MAC address, without a question.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn set_neighbour(wire: &str, hop: Ipv4Addr, mac: [u8; 6]) -> io::Result<()> {
+        let wire = Interface::find(wire)?.index()?;
+        let mut body = neighbour(wire, hop);
+        push_attribute(&mut body, NDA_LLADDR, &mac);
+        push_attribute(&mut body, NDA_PROTOCOL, &[PROTOCOL]);
+        Netlink::open()?.request(RTM_NEWNEIGH, FLAG_CREATE_REPLACE, &body).map(drop)
+    }
+}
+
+const RTA_DST: u16 = 1;
+const RTA_OIF: u16 = 4;
+const RTA_GATEWAY: u16 = 5;
+const RTA_PREFSRC: u16 = 7;
+const RTA_TABLE: u16 = 15;
+
+/// `struct rtmsg` and its attributes.
+fn route(table: u32, wire: i32, to: Hop) -> Vec<u8> {
+    const UNICAST: u8 = 1;
+    const SCOPE_LINK: u8 = 253;
+    const ON_LINK: u8 = 4;
+    let Hop { source, destination, hop } = to;
+    let is_direct = hop == destination;
+    let (scope, flags) = if is_direct { (SCOPE_LINK, 0) } else { (0, ON_LINK) };
+    let flags = u32::from(flags).to_ne_bytes();
+    let mut body = vec![libc::AF_INET as u8, 32, 0, 0, 0, PROTOCOL, scope, UNICAST];
+    body.extend(flags);
+    push_attribute(&mut body, RTA_DST, &destination.octets());
+    push_attribute(&mut body, RTA_OIF, &wire.to_ne_bytes());
+    push_attribute(&mut body, RTA_PREFSRC, &source.octets());
+    push_attribute(&mut body, RTA_TABLE, &table.to_ne_bytes());
+    if !is_direct {
+        push_attribute(&mut body, RTA_GATEWAY, &hop.octets());
+    }
+    body
+}
+
+/// `struct fib_rule_hdr` and its attributes: packets with this mark to the table of this number.
+fn rule(number: u32) -> Vec<u8> {
+    const TO_TABLE: u8 = 1;
+    const FRA_PRIORITY: u16 = 6;
+    const FRA_FWMARK: u16 = 10;
+    const FRA_TABLE: u16 = 15;
+    const FRA_PROTOCOL: u16 = 21;
+    let mut body = vec![libc::AF_INET as u8, 0, 0, 0, 0, 0, 0, TO_TABLE, 0, 0, 0, 0];
+    push_attribute(&mut body, FRA_PRIORITY, &RULE_PRIORITY.to_ne_bytes());
+    push_attribute(&mut body, FRA_FWMARK, &number.to_ne_bytes());
+    push_attribute(&mut body, FRA_TABLE, &number.to_ne_bytes());
+    push_attribute(&mut body, FRA_PROTOCOL, &[PROTOCOL]);
+    body
+}
+
+const NDA_DST: u16 = 1;
+const NDA_LLADDR: u16 = 2;
+const NDA_PROTOCOL: u16 = 12;
+
+/// `struct ndmsg` and whose address it is.
+fn neighbour(wire: i32, hop: Ipv4Addr) -> Vec<u8> {
+    let mut body = vec![libc::AF_INET as u8, 0, 0, 0];
+    body.extend(wire.to_ne_bytes());
+    body.extend(NEIGHBOUR_PERMANENT.to_ne_bytes());
+    body.extend([0, 0]);
+    push_attribute(&mut body, NDA_DST, &hop.octets());
+    body
+}
+
+/// Index and number of our interfaces over `wire`, and of those whose port is gone.
+fn links(netlink: &mut Netlink, wire: &str) -> io::Result<Vec<(i32, u32)>> {
+    let wire = Interface::find(wire)?.index()?;
+    let all = netlink.request(RTM_GETLINK, FLAG_DUMP, &[0; LINK_HEADER_LEN])?;
+    let index = |body: &[u8]| u32_at(body, 4).unwrap_or_default() as i32;
+    let present: Vec<i32> = all.iter().map(|message| index(&message.body)).collect();
+    let ours = all.iter().filter_map(|message| {
+        let info = attribute(message.body.get(LINK_HEADER_LEN..)?, IFLA_LINKINFO)?;
+        if attribute(info, IFLA_INFO_KIND)?.strip_suffix(&[0])? != b"xfrm" {
+            return None;
+        }
+        let data = attribute(info, IFLA_INFO_DATA)?;
+        let number = u32_at(attribute(data, IFLA_XFRM_IF_ID)?, 0)?;
+        let below = u32_at(attribute(data, IFLA_XFRM_LINK)?, 0)? as i32;
+        let is_ours = number & !NUMBERS_MAX == NUMBERS && number & NUMBERS_MAX != 0;
+        let is_free = below == wire || !present.contains(&below);
+        (is_ours && is_free).then(|| (index(&message.body), number))
+    });
+    Ok(ours.collect())
+}
+
+/// Empties a routing table of ours.
+fn remove_routes(netlink: &mut Netlink, table: u32) -> io::Result<()> {
+    let mut all = vec![0; ROUTE_HEADER_LEN];
+    all[0] = libc::AF_INET as u8;
+    for message in netlink.request(RTM_GETROUTE, FLAG_DUMP, &all)? {
+        let Some((header, attributes)) = message.body.split_at_checked(ROUTE_HEADER_LEN) else {
+            continue;
+        };
+        let of = |kind| attribute(attributes, kind);
+        if of(RTA_TABLE).and_then(|it| u32_at(it, 0)) != Some(table) {
+            continue;
+        }
+        let mut removal = header.to_vec();
+        push_attribute(&mut removal, RTA_DST, of(RTA_DST).unwrap_or_default());
+        push_attribute(&mut removal, RTA_TABLE, &table.to_ne_bytes());
+        gone(netlink.request(RTM_DELROUTE, 0, &removal))?;
+    }
+    Ok(())
+}
+
+/// Removes the neighbours on `wire` that we made.
+fn remove_neighbours(netlink: &mut Netlink, wire: i32) -> io::Result<()> {
+    let mut all = vec![0; NEIGHBOUR_HEADER_LEN];
+    all[0] = libc::AF_INET as u8;
+    for message in netlink.request(RTM_GETNEIGH, FLAG_DUMP, &all)? {
+        let Some(attributes) = message.body.get(NEIGHBOUR_HEADER_LEN..) else { continue };
+        let is_ours = attribute(attributes, NDA_PROTOCOL) == Some(&[PROTOCOL]);
+        let hop = attribute(attributes, NDA_DST).and_then(|it| it.first_chunk::<4>());
+        if let Some(hop) = hop.filter(|_| is_ours && u32_at(&message.body, 4) == Some(wire as u32))
+        {
+            let removal = neighbour(wire, Ipv4Addr::from(*hop));
+            gone(netlink.request(RTM_DELNEIGH, 0, &removal))?;
+        }
+    }
+    Ok(())
+}
+
+/// What is not there any more was removed.
+fn gone<T>(result: io::Result<T>) -> io::Result<()> {
+    match result {
+        Err(error)
+            if !matches!(
+                error.raw_os_error(),
+                Some(libc::ENOENT | libc::ESRCH | libc::ENODEV | libc::EADDRNOTAVAIL)
+            ) =>
+        {
+            Err(error)
+        }
+        _ => Ok(()),
+    }
+}
