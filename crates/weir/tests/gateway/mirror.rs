@@ -57,6 +57,8 @@ impl Analyser {
     }
 }
 
+/// Bytes of a transfer: less than what a listener's buffer holds, since nobody waits for it.
+const BYTES: usize = 1 << 20;
 const TUNNEL: &str = "local = \"192.0.2.1\"\nremote = \"192.0.2.9\"\n\
                       remote_mac = \"02:00:00:00:00:09\"\nid = 7\n";
 
@@ -123,7 +125,6 @@ fn assert_whole_transfer(file: &Path, len: usize) {
 
 #[test]
 fn an_encapsulated_super_packet_arrives_as_whole_segments_and_a_short_copy_says_so() {
-    const BYTES: usize = 4 << 20;
     let Some(Stand { lab, _turn }) = stand("an_encapsulated_super_packet") else { return };
     let analyser = Analyser::new(&lab);
     analyser.has_plain_ports(&lab, 9500);
@@ -202,8 +203,6 @@ fn all_sorts(from: [u8; 6], to: [u8; 6]) -> Vec<Vec<u8>> {
 
 #[test]
 fn the_kernel_copies_all_that_a_host_says_and_hears_in_order() {
-    /// Less than what a listener's buffer holds: nobody waits for it.
-    const BYTES: usize = 1 << 20;
     let Some(Stand { lab, _turn }) = stand("the_kernel_copies_all") else { return };
     let analyser = Analyser::new(&lab);
     analyser.has_plain_ports(&lab, 9000);
