@@ -93,6 +93,8 @@ int weir_mirror_out(struct __sk_buff *skb)
 		if (bpf_skb_vlan_pop(skb))
 			goto refused;
 	}
+	if (skb->vlan_present)
+		goto refused;
 	__u32 len = skb->len + OUTER_LEN + tags_len;
 	if (!skb->gso_size && len > len_max) {
 		if (bpf_skb_change_tail(skb, len_max - OUTER_LEN - tags_len, 0))

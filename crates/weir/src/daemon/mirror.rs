@@ -187,7 +187,10 @@ impl Mirror {
             self.stop_in_kernel();
             self.kernel = None;
             let name = &self.settings.name;
-            tracing::warn!(mirror = name, "no VXLAN by this kernel: the gateway makes the copies");
+            tracing::warn!(
+                mirror = name,
+                "the kernel could not put VXLAN around a packet: the gateway makes the copies now"
+            );
         }
         self.look_after(look.sent, look.dropped);
     }

@@ -399,7 +399,12 @@ impl Worker {
     /// Ten times a second.
     fn tick(&mut self, now: Time) -> Result<()> {
         self.ticked = now;
+        let wanted = self.relay.bystanders().want_whole_packets();
         self.relay.tick(now);
+        if self.relay.bystanders().want_whole_packets() != wanted {
+            // The kernel gave a mirror back, or took it again: what it carries goes past us.
+            self.tell_carrier();
+        }
         self.alarm(now);
         self.report_keyed();
         if let Some(kernel) = &mut self.kernel {

@@ -1,6 +1,7 @@
 //! Copies for an analyser, by the gateway and by the kernel, judged by tshark and byte by byte.
 
 use std::path::{Path, PathBuf};
+use std::slice::from_ref;
 
 use rustix::process::Signal;
 use weir_lab::gateways::{configurations, configure};
@@ -252,6 +253,20 @@ fn the_kernel_copies_all_that_a_host_says_and_hears_in_order() {
     }
     let text = gateways.status_text(Side::A).unwrap();
     assert!(text.contains("mirror ids to mon0 by the kernel"), "{text}");
+
+    // What the kernel cannot encapsulate, the gateway can, and does from then on.
+    let mut odd = all_sorts(HOST_MAC[0], HOST_MAC[1]).swap_remove(2);
+    odd.splice(12..12, [0x81, 0, 0, 9]);
+    let (_, heard) = analyser.hears(&lab, || {
+        interrupt::until("copies by the gateway", PATIENCE, || {
+            send_frames(lab.host(Side::A), HOST_DEVICE, from_ref(&odd), 1000)?;
+            Ok(gateways.status(Side::A)?["pairs"][0]["mirrors"][0]["by_kernel"] == false)
+        })
+        .unwrap();
+        send_frames(lab.host(Side::A), HOST_DEVICE, from_ref(&odd), 1000).unwrap();
+    });
+    assert!(heard.iter().any(|it| it[50..] == odd), "{}", heard.len());
+    assert!(gateways.log(Side::A).contains("could not put VXLAN around"));
     drop(gateways);
     let mut command = lab.gateway(Side::A).command("tc");
     let left = command.args(["filter", "show", "dev", "mon0", "egress"]).output().unwrap();
@@ -347,4 +362,18 @@ fn a_mirror_that_the_kernel_makes_leaves_the_fast_path_open() {
     let is_roce = |it: &Vec<u8>| it.len() == sent[0].len() && it[..12] == sent[0][..12];
     let heard: Vec<Vec<u8>> = heard.into_iter().filter(is_roce).collect();
     assert!(heard == sent, "each once, in order: {}", heard.len());
+
+    // While the port is gone, the gateway counts what it cannot copy: all packets come by it.
+    let is_shut = |wanted: bool| {
+        interrupt::until("the fast path as it must be", PATIENCE, || {
+            blast(&lab, &mut RoceStream::new(1024).unwrap(), 100, RATE_PER_SECOND)?;
+            let status = gateways.status(Side::A)?;
+            let state = status["pairs"][0]["fast_path"]["state"].as_str().unwrap_or_default();
+            Ok(state.contains("whole packets") == wanted)
+        })
+    };
+    lab.gateway(Side::A).ip("link del mon0").unwrap();
+    is_shut(true).unwrap();
+    analyser.plug(&lab);
+    is_shut(false).unwrap();
 }
