@@ -82,8 +82,7 @@ static __always_inline int gateway_alive(void)
 
 #include "mirror.bpf.h"
 
-SEC("classifier")
-int weir_guard_in(struct __sk_buff *skb)
+static __always_inline int guard_in(struct __sk_buff *skb)
 {
 	__u32 other = skb->ifindex == host_index ? wire_index : host_index;
 
@@ -108,7 +107,20 @@ int weir_guard_in(struct __sk_buff *skb)
 }
 
 SEC("classifier")
-int weir_guard_out(struct __sk_buff *skb)
+int weir_guard_in(struct __sk_buff *skb)
+{
+	if (skb->ifindex == host_index)
+		ask_filters(skb, MAIN_IN);
+	return guard_in(skb);
+}
+
+SEC("classifier")
+int weir_guard_in_asked(struct __sk_buff *skb)
+{
+	return guard_in(skb);
+}
+
+static __always_inline int guard_out(struct __sk_buff *skb)
 {
 	if (skb->mark == own_mark) {
 		if (skb->ifindex == host_index)
@@ -134,6 +146,20 @@ int weir_guard_out(struct __sk_buff *skb)
 	}
 	count(skb->ifindex, EGRESS_OTHER);
 	return TC_ACT_SHOT;
+}
+
+SEC("classifier")
+int weir_guard_out(struct __sk_buff *skb)
+{
+	if (skb->ifindex == host_index && skb->mark == own_mark)
+		ask_filters(skb, MAIN_OUT);
+	return guard_out(skb);
+}
+
+SEC("classifier")
+int weir_guard_out_asked(struct __sk_buff *skb)
+{
+	return guard_out(skb);
 }
 
 // What an xfrm interface hands up was taken by the gateway's packet socket before.

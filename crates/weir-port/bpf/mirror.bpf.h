@@ -1,5 +1,9 @@
-// Copies of all of a host's frames for an analyser, made where the guard meets them: a copy shares
+// Copies of a host's frames for an analyser, made where the guard meets them: a copy shares
 // the frame's memory. While no heartbeat comes there are none.
+//
+// A mirror's filter is a program of its own (weir_port::mirror::filter), called before the guard:
+//
+//   guard -> filters[0..MIRRORS], those that are there: cb[0] |= 1 << slot -> filters[cb[1]]: guard
 //
 // A copy that is to be encapsulated carries its mirror's mark to tc egress of the analyser's port
 // (mirror.bpf.c).
@@ -12,6 +16,7 @@
 enum {
 	FROM_HOST = 1,
 	TO_HOST = 2,
+	FILTERED = 4,
 };
 
 struct mirror {
@@ -35,12 +40,36 @@ enum {
 	MIRROR_KINDS = 4,
 };
 
+// The guard's own programs stand behind the filters. Without the gateway the kernel empties it.
+enum {
+	MAIN_IN = MIRRORS,
+	MAIN_OUT,
+	FILTERS,
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, FILTERS);
+	__type(key, __u32);
+	__type(value, __u32);
+} filters SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, MIRRORS * MIRROR_KINDS);
 	__type(key, __u32);
 	__type(value, __u64);
 } mirror_counters SEC(".maps");
+
+// Asks the filters, if there are any; then it does not return.
+static __always_inline void ask_filters(struct __sk_buff *skb, __u32 main)
+{
+	skb->cb[0] = 0;
+	skb->cb[1] = main;
+#pragma unroll
+	for (__u32 slot = 0; slot < MIRRORS; slot++)
+		bpf_tail_call(skb, &filters, slot);
+}
 
 static __always_inline void copy_to_analysers(struct __sk_buff *skb, __u32 direction)
 {
@@ -52,6 +81,8 @@ static __always_inline void copy_to_analysers(struct __sk_buff *skb, __u32 direc
 #pragma unroll
 	for (__u32 slot = 0; slot < MIRRORS; slot++) {
 		if (!(all[slot].directions & direction) || !gateway_alive())
+			continue;
+		if (all[slot].directions & FILTERED && !(skb->cb[0] & 1 << slot))
 			continue;
 		// What is encapsulated is cut into the sender's segments.
 		__u64 packets = all[slot].mark && skb->gso_segs ? skb->gso_segs : 1;

@@ -292,7 +292,8 @@ impl Guard {
         let mut object = loader.load(OBJECT)?;
         let heartbeat = Array::try_from(take_map(&mut object, "heartbeat")?)?;
         let counters = PerCpuArray::try_from(take_map(&mut object, "counters")?)?;
-        let mirrors = KernelMirrors::of(&mut object, host_index)?;
+        let mirrors =
+            KernelMirrors::of(&mut object, host_index).map_err(|e| attach_error(host, e))?;
         let esp_out = HashMap::try_from(take_map(&mut object, "esp_out")?)?;
         let esp_in = HashMap::try_from(take_map(&mut object, "esp_in")?)?;
         let mut guard = Self { heartbeat, counters, mirrors, esp_out, esp_in };

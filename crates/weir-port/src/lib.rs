@@ -57,7 +57,7 @@ pub use fastpath::{FastPath, FastPathOptions};
 pub use guard::{EspPackets, Guard, GuardCounters, GuardError, GuardMode, IvPrefix};
 pub use interface::{Interface, LinkCounters};
 pub use memory::MemoryPort;
-pub use mirror::{CloneCounters, KernelMirror, KernelMirrors, RunningMirror, Vxlan};
+pub use mirror::{CloneCounters, KernelMirror, KernelMirrors, Outer, OuterHeaders, RunningMirror};
 pub use packet::{
     FilterError, FrameFilter, KernelFilter, ListenOptions, OpenError, PacketListener,
     PacketOptions, PacketPort, RETIRE_AFTER_MS,

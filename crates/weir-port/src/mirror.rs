@@ -1,43 +1,48 @@
-//! Mirrors of all of a host's frames, made by the kernel where the guard meets them
-//! (bpf/mirror.bpf.h): a copy shares the frame's memory, and super-packets stay whole.
+//! Mirrors of a host's frames, made by the kernel where the guard meets them (bpf/mirror.bpf.h): a
+//! copy shares the frame's memory, and super-packets stay whole.
 //!
 //! ```text
-//!   host port, tc ingress --clone--+--> analyser's port --> tc egress: VXLAN, if asked for
-//!   host port, tc egress ---clone--+
+//!   host port, tc ingress --filter--clone--+--> analyser's port --> tc egress: outer headers
+//!   host port, tc egress ---filter--clone--+
 //! ```
 //!
 //! What is sent past the queueing discipline never comes by tc egress: the host's port must send
 //! through it ([`crate::Port::set_through_discipline`]).
 
-use std::io;
+mod around;
+mod filter;
+
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use aya::maps::{Array, MapData, MapError, PerCpuArray};
-use aya::programs::TcAttachType;
-use aya::programs::tc::TcHandle;
-use aya::{Ebpf, EbpfLoader};
+use aya::Ebpf;
+use aya::maps::{Array, Map, MapData, MapError, PerCpuArray};
+use aya::programs::ProgramError;
 
-use crate::guard::{GuardError, attach, attach_error, classifier, detach, take_map};
-
-static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/mirror.bpf.o"));
+use crate::guard::{GuardError, classifier, take_map};
+use crate::packet::FrameFilter;
+use crate::sys::program::put_program;
+use around::Around;
+pub use around::{GRE_LEN, Outer, OuterHeaders, VXLAN_LEN};
+use filter::KernelFrameFilter;
 
 /// Mirrors of one host that the kernel makes, at most.
 pub const KERNEL_MIRRORS_MAX: usize = 4;
-/// Bytes of the outer headers: Ethernet, IPv4, UDP, VXLAN.
-pub const VXLAN_OUTER_LEN: usize = 14 + 20 + 8 + 8;
 
 /// Fields of `struct mirror`, and kinds of counters (bpf/mirror.bpf.h).
 const FIELDS: usize = 3;
 const KINDS: u32 = 4;
 const FROM_HOST: u32 = 1;
 const TO_HOST: u32 = 2;
+const FILTERED: u32 = 4;
+/// The guard's own programs, in the map behind those of filters.
+const FIRST_MAIN: u32 = KERNEL_MIRRORS_MAX as u32;
+const MAIN: [&str; 2] = ["weir_guard_in_asked", "weir_guard_out_asked"];
 /// The upper half of a mirror's mark. "MI" in ASCII.
 const MARK: u32 = 0x4d49_0000;
-/// Tells the filters of mirrors from others'.
-const HANDLE_MAJOR: u16 = 0x4d49;
 
 /// Which frames, and where their copies go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct KernelMirror<'a> {
     /// The analyser's port.
     pub port: &'a str,
@@ -45,18 +50,10 @@ pub struct KernelMirror<'a> {
     pub from_host: bool,
     /// Frames that it gets.
     pub to_host: bool,
-    /// VXLAN around them.
-    pub vxlan: Option<Vxlan>,
-}
-
-/// What is put around copies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Vxlan {
-    /// The outer headers, lengths and IPv4's checksum left 0.
-    pub outer: [u8; VXLAN_OUTER_LEN],
-    /// Bytes of an outer frame, at most: one that would be longer is cut short. Super-packets get
-    /// shorter segments.
-    pub len_max: u32,
+    /// Of those, these alone.
+    pub filter: Option<&'a FrameFilter>,
+    /// What is put around them.
+    pub outer: Option<Outer>,
 }
 
 /// What became of copies, in packets: of an encapsulated super-packet, its segments.
@@ -88,18 +85,32 @@ impl std::fmt::Debug for KernelMirrors {
     }
 }
 
-/// The kernel's two maps, and what stands in the first.
+/// The kernel's maps, and what stands in the first.
 struct Maps {
     mirrors: Array<MapData, [u32; FIELDS * KERNEL_MIRRORS_MAX]>,
+    /// Programs; the kernel empties it when nobody holds it any more.
+    filters: MapData,
     counters: PerCpuArray<MapData, u64>,
     is_taken: [bool; KERNEL_MIRRORS_MAX],
     places: [u32; FIELDS * KERNEL_MIRRORS_MAX],
 }
 
 impl KernelMirrors {
-    pub(crate) fn of(object: &mut Ebpf, host_index: u32) -> Result<Self, MapError> {
+    pub(crate) fn of(object: &mut Ebpf, host_index: u32) -> Result<Self, ProgramError> {
+        let filters = match take_map(object, "filters")? {
+            Map::ProgramArray(filters) => filters,
+            _ => return Err(MapError::InvalidName { name: "filters".to_owned() }.into()),
+        };
+        for (index, name) in (FIRST_MAIN..).zip(MAIN) {
+            let program = classifier(object, name)?;
+            program.load()?;
+            let (programs, program) = (filters.fd().as_fd(), program.fd()?.as_fd());
+            put_program(programs, index, program)
+                .map_err(|e| ProgramError::MapError(MapError::IoError(e)))?;
+        }
         let maps = Maps {
             mirrors: Array::try_from(take_map(object, "mirrors")?)?,
+            filters,
             counters: PerCpuArray::try_from(take_map(object, "mirror_counters")?)?,
             is_taken: Default::default(),
             places: Default::default(),
@@ -108,7 +119,7 @@ impl KernelMirrors {
     }
 
     /// Lets the kernel make copies until what is returned is dropped. `None`: it makes as many as
-    /// it can ([`KERNEL_MIRRORS_MAX`]).
+    /// it can ([`KERNEL_MIRRORS_MAX`]), or the filter has no form that it takes.
     ///
     /// # Errors
     /// The port is gone, or the kernel refuses the program or its map.
@@ -117,19 +128,31 @@ impl KernelMirrors {
         let Some(place) = maps.is_taken.iter().position(|taken| !taken) else { return Ok(None) };
         let index = crate::guard::interface_index(mirror.port)?;
         let low = (self.host_index << 2 | place as u32) as u16;
-        let around = match &mirror.vxlan {
-            Some(vxlan) => Some(Around::attach(mirror.port, low, vxlan)?),
+        let mark = MARK | u32::from(low);
+        let filter = match mirror.filter {
+            Some(filter) => match maps.filter(filter, place)? {
+                Some(filter) => Some(filter),
+                None => return Ok(None),
+            },
             None => None,
         };
-        let mark = if around.is_some() { MARK | u32::from(low) } else { 0 };
-        let directions = [(mirror.from_host, FROM_HOST), (mirror.to_host, TO_HOST)];
+        let around = match &mirror.outer {
+            Some(outer) => Some(Around::attach(mirror.port, mark, low, outer)?),
+            None => None,
+        };
+        let mark = if around.is_some() { mark } else { 0 };
+        let directions = [
+            (mirror.from_host, FROM_HOST),
+            (mirror.to_host, TO_HOST),
+            (filter.is_some(), FILTERED),
+        ];
         let directions = directions.iter().map(|(wanted, bit)| u32::from(*wanted) * bit).sum();
         for kind in 0..KINDS {
             maps.reset(place as u32 * KINDS + kind)?;
         }
         maps.put(place, [index, directions, mark])?;
         maps.is_taken[place] = true;
-        Ok(Some(RunningMirror { mirrors: self.clone(), place, around }))
+        Ok(Some(RunningMirror { mirrors: self.clone(), place, around, _filter: filter }))
     }
 
     fn maps(&self) -> MutexGuard<'_, Maps> {
@@ -138,6 +161,15 @@ impl KernelMirrors {
 }
 
 impl Maps {
+    fn filter(
+        &self,
+        filter: &FrameFilter,
+        place: usize,
+    ) -> Result<Option<KernelFrameFilter>, MapError> {
+        KernelFrameFilter::start(filter, self.filters.fd().as_fd(), place as u32)
+            .map_err(MapError::IoError)
+    }
+
     fn put(&mut self, place: usize, fields: [u32; FIELDS]) -> Result<(), MapError> {
         self.places[place * FIELDS..][..FIELDS].copy_from_slice(&fields);
         self.mirrors.set(0, self.places, 0)
@@ -160,6 +192,8 @@ pub struct RunningMirror {
     mirrors: KernelMirrors,
     place: usize,
     around: Option<Around>,
+    // Held for its drop.
+    _filter: Option<KernelFrameFilter>,
 }
 
 impl RunningMirror {
@@ -187,49 +221,5 @@ impl Drop for RunningMirror {
         maps.is_taken[self.place] = false;
         // Writing to a map that is held does not fail.
         let _ = maps.put(self.place, [0; FIELDS]);
-    }
-}
-
-/// The program that puts VXLAN around copies, attached to the analyser's port.
-struct Around {
-    port: String,
-    handle: TcHandle,
-    counters: PerCpuArray<MapData, u64>,
-}
-
-impl std::fmt::Debug for Around {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Around").field("port", &self.port).finish_non_exhaustive()
-    }
-}
-
-impl Around {
-    fn attach(port: &str, low: u16, vxlan: &Vxlan) -> Result<Self, GuardError> {
-        let mut object = EbpfLoader::new()
-            .override_global("mirror_mark", &(MARK | u32::from(low)), true)
-            .override_global("outer", &vxlan.outer[..], true)
-            .override_global("len_max", &vxlan.len_max, true)
-            .load(OBJECT)?;
-        let counters = PerCpuArray::try_from(take_map(&mut object, "counters")?)?;
-        let program =
-            classifier(&mut object, "weir_mirror_out").map_err(|e| attach_error(port, e))?;
-        program.load().map_err(|e| attach_error(port, e))?;
-        let handle = TcHandle::new(HANDLE_MAJOR, low);
-        attach(program, port, TcAttachType::Egress, handle).map_err(|e| attach_error(port, e))?;
-        Ok(Self { port: port.to_owned(), handle, counters })
-    }
-
-    /// Truncated and refused.
-    fn counters(&self) -> Result<[u64; 2], MapError> {
-        let total =
-            |kind: u32| -> Result<u64, MapError> { Ok(self.counters.get(&kind, 0)?.iter().sum()) };
-        Ok([total(0)?, total(1)?])
-    }
-}
-
-impl Drop for Around {
-    fn drop(&mut self) {
-        // A port that is gone took its filters along.
-        let _: io::Result<()> = detach(&self.port, TcAttachType::Egress, self.handle);
     }
 }

@@ -18,6 +18,7 @@ mod listener;
 mod open;
 
 pub use filter::{FilterError, KernelFilter};
+pub(crate) use frame_filter::FilterInstruction;
 pub use frame_filter::FrameFilter;
 pub use listener::{ListenOptions, PacketListener, RETIRE_AFTER_MS};
 pub use open::{Fanout, FanoutMode, OpenError, PacketOptions};

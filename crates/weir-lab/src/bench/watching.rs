@@ -15,17 +15,25 @@ const ANALYSER_PORT: &str = "an0";
 /// Whole super-packets leave the port; their outer packets are what it takes.
 const MTU: u32 = 9000;
 
-/// `mirror_cost_share`: everything, mirrored to a port and in VXLAN, which the kernel does; and by
-/// a filter that takes everything, which the gateway does.
+/// `mirror_cost_share`: everything, mirrored to a port, in VXLAN and in ERSPAN type I, with and
+/// without a filter that takes everything, which the kernel does; and in ERSPAN type II, and no more
+/// than so much of a packet, which the gateway does.
 pub(super) fn mirror(options: &Options) -> Result<Vec<Figure>> {
-    let tunnel = "encapsulation = \"vxlan\"\nlocal = \"192.0.2.1\"\nremote = \"192.0.2.9\"\n\
-                  remote_mac = \"02:00:00:00:00:09\"\n";
+    let tunnel = |form: &str| {
+        format!(
+            "encapsulation = \"{form}\"\nlocal = \"192.0.2.1\"\nremote = \"192.0.2.9\"\n\
+             remote_mac = \"02:00:00:00:00:09\"\n"
+        )
+    };
     let filter = "filter = \"ip or arp\"\n";
     [
         ("mirror_cost_share_port", String::new()),
-        ("mirror_cost_share_vxlan", tunnel.to_owned()),
+        ("mirror_cost_share_vxlan", tunnel("vxlan")),
         ("mirror_cost_share_filter_port", filter.to_owned()),
-        ("mirror_cost_share_filter_vxlan", filter.to_owned() + tunnel),
+        ("mirror_cost_share_filter_vxlan", filter.to_owned() + &tunnel("vxlan")),
+        ("mirror_cost_share_erspan", tunnel("erspan1")),
+        ("mirror_cost_share_numbered_erspan", tunnel("erspan2")),
+        ("mirror_cost_share_snap", "snap = 65535\n".to_owned()),
     ]
     .into_iter()
     .map(|(name, more)| {
@@ -70,7 +78,8 @@ fn share(options: &Options, name: &str, table: &str, what: &str) -> Result<Figur
         Value::Null => figure,
         mirror => {
             let [mirrored, dropped] = ["mirrored", "dropped"].map(|count| &mirror[count]);
-            figure.noted(&format!("{mirrored} copies, {dropped} more dropped"))
+            let who = if mirror["by_kernel"] == true { "kernel" } else { "gateway" };
+            figure.noted(&format!("{mirrored} copies by the {who}, {dropped} more dropped"))
         }
     })
 }

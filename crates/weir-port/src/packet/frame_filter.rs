@@ -6,7 +6,7 @@
 
 use super::FilterError;
 use crate::sys::filter_compiler::{self, CompilerError};
-use crate::sys::socket::FilterInstruction;
+pub(crate) use crate::sys::socket::FilterInstruction;
 
 /// A compiled expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +50,10 @@ impl FrameFilter {
         Ok(Self { program })
     }
 
+    pub(crate) fn program(&self) -> &[FilterInstruction] {
+        &self.program
+    }
+
     /// Whether it takes a frame of `original_len` bytes of which `bytes` are there. A frame that is
     /// shorter than what the program looks at is not taken, as in the kernel.
     pub fn takes(&self, bytes: &[u8], original_len: u32) -> bool {
@@ -84,6 +88,17 @@ impl FrameFilter {
             }
         }
         None
+    }
+}
+
+impl FilterInstruction {
+    /// Whether it reads or writes the scratch memory.
+    pub(crate) fn uses_memory(&self) -> bool {
+        match self.code & CLASS {
+            STORE | STORE_INDEX => true,
+            LOAD | LOAD_INDEX => self.code & 0xe0 == 0x60,
+            _ => false,
+        }
     }
 }
 

@@ -82,7 +82,7 @@
 //! filter = "udp port 4791"        # [all] pcap-filter, as `weir capture` takes it
 //! queue_pairs = [17]              # [all] RDMA packets to (datagrams: or from) these
 //! snap = 0                        # [0: whole] bytes of each packet
-//! encapsulation = "vxlan"         # [none] none | vxlan | erspan2 | erspan3
+//! encapsulation = "vxlan"         # [none] none | vxlan | erspan1 | erspan2 | erspan3
 //! local = "192.0.2.1"             # encapsulated: outer addresses, IPv4
 //! remote = "192.0.2.9"
 //! remote_mac = "02:00:00:00:00:09"  # of `remote`, or of the router on the way there
@@ -499,9 +499,11 @@ pub enum MirrorEncapsulation {
     None,
     /// VXLAN (RFC 7348), UDP port 4789.
     Vxlan,
-    /// ERSPAN type II (draft-foschiano-erspan), in GRE.
+    /// ERSPAN type I (draft-foschiano-erspan): GRE alone.
+    Erspan1,
+    /// ERSPAN type II, with a session and numbers.
     Erspan2,
-    /// ERSPAN type III, with a time stamp.
+    /// ERSPAN type III, with time stamps too.
     Erspan3,
 }
 

@@ -380,6 +380,8 @@ pub struct MirrorTunnel {
 pub enum TunnelForm {
     /// VXLAN (RFC 7348).
     Vxlan,
+    /// ERSPAN type I.
+    Erspan1,
     /// ERSPAN type II.
     Erspan2,
     /// ERSPAN type III.

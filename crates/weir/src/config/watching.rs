@@ -185,6 +185,7 @@ fn tunnel(
     let (form, id_max) = match table.encapsulation {
         MirrorEncapsulation::None => return None,
         MirrorEncapsulation::Vxlan => (TunnelForm::Vxlan, VXLAN_ID_MAX),
+        MirrorEncapsulation::Erspan1 => (TunnelForm::Erspan1, 0),
         MirrorEncapsulation::Erspan2 => (TunnelForm::Erspan2, ERSPAN_ID_MAX),
         MirrorEncapsulation::Erspan3 => (TunnelForm::Erspan3, ERSPAN_ID_MAX),
     };
@@ -202,10 +203,13 @@ fn tunnel(
         problems.error(mac.span(), what, "write it as 02:00:00:00:00:09");
         return None;
     };
-    let id = table.id.as_ref().map_or(1, |id| *id.get_ref());
-    if id > id_max {
-        let span = table.id.as_ref().map_or(span.clone(), Spanned::span);
-        problems.error(span, format!("id = {id}"), format!("write a number up to {id_max}"));
+    let id = table.id.as_ref().map_or(id_max.min(1), |id| *id.get_ref());
+    if let Some(span) = table.id.as_ref().map(Spanned::span).filter(|_| id > id_max) {
+        let hint = match form {
+            TunnelForm::Erspan1 => "take it out: ERSPAN type I carries no number".to_owned(),
+            _ => format!("write a number up to {id_max}"),
+        };
+        problems.error(span, format!("id = {id}"), hint);
     }
     Some(MirrorTunnel { form, local: *local.get_ref(), remote: *remote.get_ref(), remote_mac, id })
 }

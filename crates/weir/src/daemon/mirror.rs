@@ -13,7 +13,7 @@
 //!                           |<------- segment_len --------->|
 //! ```
 //!
-//! A mirror of all packets, whole, as they are or in VXLAN, is left to the kernel where it can be
+//! A mirror of whole packets, all or a filter's, is left to the kernel where it can be
 //! (docs/adr/0029); then the packets do not come by here.
 
 mod kernel;
@@ -171,7 +171,8 @@ impl Mirror {
 
     fn start_in_kernel(&mut self) {
         if let Some(kernel) = &mut self.kernel {
-            kernel.start(&self.settings, self.tunnel.as_ref(), self.mtu);
+            let (filter, tunnel) = (self.filter.as_ref(), self.tunnel.as_ref());
+            kernel.start(&self.settings, filter, tunnel, self.mtu);
         }
     }
 
@@ -189,7 +190,7 @@ impl Mirror {
             let name = &self.settings.name;
             tracing::warn!(
                 mirror = name,
-                "the kernel could not put VXLAN around a packet: the gateway makes the copies now"
+                "the kernel could not encapsulate a packet: the gateway makes the copies now"
             );
         }
         self.look_after(look.sent, look.dropped);

@@ -130,13 +130,13 @@ fn an_encapsulated_super_packet_arrives_as_whole_segments_and_a_short_copy_says_
     let analyser = Analyser::new(&lab);
     analyser.has_plain_ports(&lab, 9500);
     let texts = configurations(&lab, &sealed()).unwrap();
-    // With a filter, so that it is the gateway that copies.
-    let mirror = |form: &str, more: &str| {
+    // With a length, so that it is the gateway that copies.
+    let mirror = |form: &str, snap: u32| {
         let mirror = "[[mirror]]\nname = \"ids\"\nport = \"mon0\"\ndirection = \"from_host\"\n\
                       filter = \"tcp\"\n";
-        format!("{}\n{mirror}encapsulation = \"{form}\"\n{TUNNEL}{more}", texts[0])
+        format!("{}\n{mirror}encapsulation = \"{form}\"\n{TUNNEL}snap = {snap}\n", texts[0])
     };
-    let first = [mirror("vxlan", ""), texts[1].clone()];
+    let first = [mirror("vxlan", 65_535), texts[1].clone()];
     let mut gateways = Gateways::start_configured(&lab, &sealed(), &first).unwrap();
     wait_until_it_flows(&lab);
     let count = |gateways: &Gateways, name: &str| {
@@ -150,7 +150,7 @@ fn an_encapsulated_super_packet_arrives_as_whole_segments_and_a_short_copy_says_
     };
     for (epoch, form) in [(1, "vxlan"), (2, "erspan2")] {
         if epoch > 1 {
-            configure(&lab, Side::A, &mirror(form, "")).unwrap();
+            configure(&lab, Side::A, &mirror(form, 65_535)).unwrap();
             gateways.daemon(Side::A).signal(Signal::HUP).unwrap();
             wait_status(&gateways, Side::A, |it| it["pairs"][0]["policy_epoch"] == epoch);
         }
@@ -168,7 +168,7 @@ fn an_encapsulated_super_packet_arrives_as_whole_segments_and_a_short_copy_says_
         assert_eq!(tshark(&file, odd, &["frame.number"]).len(), 0, "{form}");
     }
 
-    configure(&lab, Side::A, &mirror("erspan2", "snap = 100\n")).unwrap();
+    configure(&lab, Side::A, &mirror("erspan2", 100)).unwrap();
     gateways.daemon(Side::A).signal(Signal::HUP).unwrap();
     wait_status(&gateways, Side::A, |it| it["pairs"][0]["policy_epoch"] == 3);
     let (file, heard) = transfer();
@@ -202,6 +202,23 @@ fn all_sorts(from: [u8; 6], to: [u8; 6]) -> Vec<Vec<u8>> {
     frames
 }
 
+/// What the kernel cannot encapsulate, the gateway can, and does from then on.
+#[track_caller]
+fn assert_gateway_takes_over(lab: &Lab, analyser: &Analyser, gateways: &Gateways) {
+    let mut odd = all_sorts(HOST_MAC[0], HOST_MAC[1]).swap_remove(2);
+    odd.splice(12..12, [0x81, 0, 0, 9]);
+    let (_, heard) = analyser.hears(lab, || {
+        interrupt::until("copies by the gateway", PATIENCE, || {
+            send_frames(lab.host(Side::A), HOST_DEVICE, from_ref(&odd), 1000)?;
+            Ok(gateways.status(Side::A)?["pairs"][0]["mirrors"][0]["by_kernel"] == false)
+        })
+        .unwrap();
+        send_frames(lab.host(Side::A), HOST_DEVICE, from_ref(&odd), 1000).unwrap();
+    });
+    assert!(heard.iter().any(|it| it[50..] == odd), "{}", heard.len());
+    assert!(gateways.log(Side::A).contains("could not encapsulate"));
+}
+
 #[test]
 fn the_kernel_copies_all_that_a_host_says_and_hears_in_order() {
     let Some(Stand { lab, _turn }) = stand("the_kernel_copies_all") else { return };
@@ -210,10 +227,15 @@ fn the_kernel_copies_all_that_a_host_says_and_hears_in_order() {
     let texts = configurations(&lab, &sealed()).unwrap();
     let mirror = "\n[[mirror]]\nname = \"ids\"\nport = \"mon0\"\n";
     let vxlan = format!("encapsulation = \"vxlan\"\n{TUNNEL}");
+    let erspan1 = format!("encapsulation = \"erspan1\"\n{TUNNEL}").replace("id = 7\n", "");
     let first = [format!("{}{mirror}", texts[0]), texts[1].clone()];
     let mut gateways = Gateways::start_configured(&lab, &sealed(), &first).unwrap();
     wait_until_it_flows(&lab);
-    for (epoch, more, outer) in [(1, "", 0), (2, &*vxlan, 14 + 20 + 8 + 8)] {
+    for (epoch, more, outer, as_decoded) in [
+        (1, "", 0, ""),
+        (2, &*erspan1, 14 + 20 + 4, "gre.proto == 0x88be && erspan"),
+        (3, &*vxlan, 14 + 20 + 8 + 8, "vxlan.vni == 7"),
+    ] {
         if epoch > 1 {
             configure(&lab, Side::A, &format!("{}{mirror}{more}", texts[0])).unwrap();
             gateways.daemon(Side::A).signal(Signal::HUP).unwrap();
@@ -238,8 +260,8 @@ fn the_kernel_copies_all_that_a_host_says_and_hears_in_order() {
             let inner: Vec<Vec<u8>> = inner.filter(|it| frames.contains(it)).collect();
             assert!(inner == frames, "{from:?} {more}: {} of {}", inner.len(), frames.len());
             if outer > 0 {
-                let decoded = tshark(&file, "vxlan.vni == 7", &["ip.dst"]);
-                assert_eq!(decoded.len(), heard.len());
+                let decoded = tshark(&file, as_decoded, &["ip.dst"]);
+                assert_eq!(decoded.len(), heard.len(), "{more}");
             }
         }
         let (file, heard) = analyser.hears(&lab, || {
@@ -254,19 +276,7 @@ fn the_kernel_copies_all_that_a_host_says_and_hears_in_order() {
     let text = gateways.status_text(Side::A).unwrap();
     assert!(text.contains("mirror ids to mon0 by the kernel"), "{text}");
 
-    // What the kernel cannot encapsulate, the gateway can, and does from then on.
-    let mut odd = all_sorts(HOST_MAC[0], HOST_MAC[1]).swap_remove(2);
-    odd.splice(12..12, [0x81, 0, 0, 9]);
-    let (_, heard) = analyser.hears(&lab, || {
-        interrupt::until("copies by the gateway", PATIENCE, || {
-            send_frames(lab.host(Side::A), HOST_DEVICE, from_ref(&odd), 1000)?;
-            Ok(gateways.status(Side::A)?["pairs"][0]["mirrors"][0]["by_kernel"] == false)
-        })
-        .unwrap();
-        send_frames(lab.host(Side::A), HOST_DEVICE, from_ref(&odd), 1000).unwrap();
-    });
-    assert!(heard.iter().any(|it| it[50..] == odd), "{}", heard.len());
-    assert!(gateways.log(Side::A).contains("could not put VXLAN around"));
+    assert_gateway_takes_over(&lab, &analyser, &gateways);
     drop(gateways);
     let mut command = lab.gateway(Side::A).command("tc");
     let left = command.args(["filter", "show", "dev", "mon0", "egress"]).output().unwrap();
@@ -274,12 +284,54 @@ fn the_kernel_copies_all_that_a_host_says_and_hears_in_order() {
 }
 
 #[test]
+fn the_kernel_copies_what_a_filter_takes_its_tag_beside_it_or_not() {
+    let Some(Stand { lab, _turn }) = stand("the_kernel_copies_what_a_filter") else { return };
+    let analyser = Analyser::new(&lab);
+    let texts = configurations(&lab, &sealed()).unwrap();
+    // Two at once, to one port: the tags of one are not the other's.
+    let filter = |name: &str, filter: &str| {
+        format!("\n[[mirror]]\nname = \"{name}\"\nport = \"mon0\"\nfilter = \"{filter}\"\n")
+    };
+    let (inner, untagged) = (filter("inner", "vlan 7 and vlan 5"), filter("udp", "ip and udp"));
+    let first = [format!("{}{inner}{untagged}", texts[0]), texts[1].clone()];
+    let mut gateways = Gateways::start_configured(&lab, &sealed(), &first).unwrap();
+    wait_until_it_flows(&lab);
+    let copies = |gateways: &Gateways, from: Side| {
+        let (near, far) = (HOST_MAC[from.index()], HOST_MAC[from.other().index()]);
+        let frames = all_sorts(near, far);
+        let (_, heard) = analyser.hears(&lab, || {
+            send_frames(lab.host(from), HOST_DEVICE, &frames, 2000).unwrap();
+        });
+        let status = gateways.status(Side::A).unwrap();
+        let is_by_kernel = |it: &Value| it["by_kernel"] == true && it["dropped"] == 0;
+        let mirrors = status["pairs"][0]["mirrors"].as_array().unwrap();
+        assert!(!mirrors.is_empty() && mirrors.iter().all(is_by_kernel), "{status:#}");
+        let position = |it: &Vec<u8>| frames.iter().position(|frame| frame == it);
+        heard.iter().filter_map(position).collect::<Vec<usize>>()
+    };
+    let of_kinds = |kinds: &[usize]| (0..200).filter(|it| kinds.contains(&(it % 4))).collect();
+    for from in Side::BOTH {
+        let expected: Vec<usize> = of_kinds(&[0, 2]);
+        assert_eq!(copies(&gateways, from), expected, "{from:?}: plain ones, and two tags");
+    }
+    // One goes, the other stays what it was.
+    configure(&lab, Side::A, &format!("{}{untagged}", texts[0])).unwrap();
+    gateways.daemon(Side::A).signal(Signal::HUP).unwrap();
+    wait_status(&gateways, Side::A, |it| it["pairs"][0]["policy_epoch"] == 2);
+    let expected: Vec<usize> = of_kinds(&[0]);
+    assert_eq!(copies(&gateways, Side::A), expected);
+}
+
+#[test]
 fn a_mirror_port_that_goes_costs_copies_and_nothing_else() {
-    for (filter, by_kernel) in [("", true), ("filter = \"udp\"\n", false)] {
+    let erspan = format!("encapsulation = \"erspan1\"\n{TUNNEL}").replace("id = 7\n", "");
+    for (more, by_kernel) in
+        [("", true), ("filter = \"udp\"\n", true), (&*erspan, true), ("snap = 65535\n", false)]
+    {
         let Some(Stand { lab, _turn }) = stand("a_mirror_port_that_goes") else { return };
         let analyser = Analyser::new(&lab);
         let texts = configurations(&lab, &sealed()).unwrap();
-        let mirror = format!("\n[[mirror]]\nname = \"ids\"\nport = \"mon0\"\n{filter}");
+        let mirror = format!("\n[[mirror]]\nname = \"ids\"\nport = \"mon0\"\n{more}");
         let texts = [texts[0].clone() + &mirror, texts[1].clone()];
         let gateways = Gateways::start_configured(&lab, &sealed(), &texts).unwrap();
         wait_until_it_flows(&lab);

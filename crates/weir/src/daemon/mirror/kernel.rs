@@ -1,11 +1,11 @@
-//! A mirror of everything, left to the kernel (docs/adr/0029).
+//! A mirror left to the kernel (docs/adr/0029).
 
 use weir_port::{
-    CloneCounters, Guard, Interface, KernelMirror, KernelMirrors, RunningMirror, Vxlan,
+    CloneCounters, FrameFilter, Guard, Interface, KernelMirror, KernelMirrors, RunningMirror,
 };
 
 use super::{ETHERNET_LEN, MirrorCounters, Settings, Tunnel};
-use crate::config::settings::{MirrorDirection, TunnelForm};
+use crate::config::settings::MirrorDirection;
 
 /// A mirror that the kernel may make, and does while its port is there.
 pub(super) struct InKernel {
@@ -22,35 +22,45 @@ pub(super) struct InKernel {
 pub(super) struct Look {
     pub(super) sent: bool,
     pub(super) dropped: bool,
-    /// The kernel cannot put VXLAN around a copy.
+    /// The kernel cannot put outer headers around a copy.
     pub(super) refused: bool,
 }
 
 impl InKernel {
-    /// `None`: the kernel cannot make these copies. It makes them of all packets, whole, and onto a
-    /// port that no guard shuts.
+    /// `None`: the kernel cannot make these copies. It makes them of whole packets, all or
+    /// those of a filter, and onto a port that no guard shuts.
     pub(super) fn new(settings: &Settings, mirrors: &KernelMirrors, host_mtu: u32) -> Option<Self> {
-        let Settings { filter, queue_pairs, snap_bytes, tunnel, port, .. } = settings;
-        let is_all = filter.is_none() && queue_pairs.is_empty() && snap_bytes.is_none();
-        let is_udp = tunnel.is_none_or(|it| it.form == TunnelForm::Vxlan);
+        let Settings { queue_pairs, snap_bytes, port, .. } = settings;
+        let is_simple = queue_pairs.is_empty() && snap_bytes.is_none();
         let is_shut = Guard::is_attached(port).unwrap_or(true);
-        let is_able = is_all && is_udp && !is_shut;
+        let is_able = is_simple && !is_shut;
         let port = port.clone();
         is_able.then(|| Self { mirrors: mirrors.clone(), port, host_mtu, running: None })
     }
 
     /// Has copies made from now on, if the port, of `mtu`, takes the host's longest.
-    pub(super) fn start(&mut self, settings: &Settings, tunnel: Option<&Tunnel>, mtu: usize) {
+    pub(super) fn start(
+        &mut self,
+        settings: &Settings,
+        filter: Option<&FrameFilter>,
+        tunnel: Option<&Tunnel>,
+        mtu: usize,
+    ) {
         if mtu < self.host_mtu as usize {
             return;
         }
         let len_max = (mtu + ETHERNET_LEN) as u32;
+        let outer = tunnel.map(|it| it.outer(len_max));
+        if outer == Some(None) {
+            return;
+        }
         let direction = settings.direction;
         let wanted = KernelMirror {
             port: &settings.port,
             from_host: direction != MirrorDirection::ToHost,
             to_host: direction != MirrorDirection::FromHost,
-            vxlan: tunnel.map(|it| Vxlan { outer: it.vxlan_outer(), len_max }),
+            filter,
+            outer: outer.flatten(),
         };
         match self.mirrors.start(&wanted) {
             Ok(running) => self.running = running.map(|it| (it, CloneCounters::default())),
