@@ -15,9 +15,9 @@ const ANALYSER_PORT: &str = "an0";
 /// Whole super-packets leave the port; their outer packets are what it takes.
 const MTU: u32 = 9000;
 
-/// `mirror_cost_share`: everything, mirrored to a port, in VXLAN and in ERSPAN type I, with and
-/// without a filter that takes everything, which the kernel does; and in ERSPAN type II, and no more
-/// than so much of a packet, which the gateway does.
+/// `mirror_cost_share`: everything, mirrored to a port, in VXLAN, in ERSPAN type I, with and
+/// without a filter that takes everything, by the kernel; in ERSPAN type II, and no more of each
+/// packet than so much, by the gateway.
 pub(super) fn mirror(options: &Options) -> Result<Vec<Figure>> {
     let tunnel = |form: &str| {
         format!(

@@ -89,3 +89,44 @@ fn ip_xfrm_monitor_tells_what_comes_and_goes() {
     }
     assert!(few.contains("dir out") && !few.contains("0x00001001"), "policies alone: {few}");
 }
+
+/// A NAT gave the far gateway another port: its packets are taken, and who keyed the association
+/// hears where they come from now, once.
+#[test]
+fn a_port_that_a_nat_changed_is_told_as_a_mapping() {
+    const BEFORE: &str = "4500";
+    const BEHIND_NAT: &str = "4600";
+    let Some(Stand { lab, _turn }) = stand("a mapping", Plan::default(), &[]) else { return };
+    let gateways = gateways(&lab, "default = \"drop\"\n");
+    let [a, b] = HOST_V4.map(|it| it.to_string());
+    let keys = ["0x".to_owned() + &"1a".repeat(20), "0x".to_owned() + &"2b".repeat(20)];
+    for side in Side::BOTH {
+        let is_a = side == Side::A;
+        let [out_a, policy_a] = transport(&a, &b, !is_a, 0x1001, &keys[0]);
+        let [out_b, policy_b] = transport(&b, &a, is_a, 0x1002, &keys[1]);
+        // What B sends leaves by the port of the NAT, of which A was not told.
+        let from_b = if is_a { BEFORE } else { BEHIND_NAT };
+        xfrm(&lab, side, &format!("{out_a} encap espinudp {BEFORE} 4500 0.0.0.0"));
+        xfrm(&lab, side, &format!("{out_b} encap espinudp {from_b} 4500 0.0.0.0"));
+        xfrm(&lab, side, &policy_a);
+        xfrm(&lab, side, &policy_b);
+    }
+    let watching = ["stdbuf", "-oL", "ip", "xfrm", "monitor"];
+    let monitor = Running::start(&mut under_weir(&lab, Side::A, &watching)).unwrap();
+    // A monitor says nothing when it listens.
+    interrupt::until("the monitor", PATIENCE, || {
+        xfrm(&lab, Side::A, "ip xfrm policy update dir out src 10.9.9.9 dst 10.9.9.9 action block");
+        Ok(monitor.stdout().contains("10.9.9.9"))
+    })
+    .unwrap();
+    wait_for_ping(&lab, &b);
+    let report = ping(lab.host(Side::A), &b, 10, 1000).unwrap();
+    assert_eq!(report.answered, 10, "{}", gateways.log(Side::A));
+    interrupt::until("the mapping", PATIENCE, || Ok(monitor.stdout().contains(BEHIND_NAT)))
+        .unwrap();
+    interrupt::sleep(Duration::from_millis(300)).unwrap();
+    let told = monitor.stop(rustix::process::Signal::INT).unwrap().stdout;
+    assert_eq!(told.matches("Mapping change").count(), 1, "{told}");
+    let change = format!("Mapping change {b}:{BEFORE} -> {b}:{BEHIND_NAT}");
+    assert!(told.contains(&change) && told.contains("SPI 0x1002"), "{told}");
+}
