@@ -27,6 +27,9 @@ pub mod prepare;
 
 pub mod worker;
 
+mod circle;
+pub mod workers;
+
 mod keeping;
 pub mod keying;
 

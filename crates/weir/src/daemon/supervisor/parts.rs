@@ -18,39 +18,43 @@ use crate::daemon::keying::{Keying, KeyingEnd, Peers};
 use crate::daemon::mirror::Mirror;
 use crate::daemon::plan::PairPlan;
 use crate::daemon::state::StateStore;
-use crate::daemon::worker::{WorkerHandle, WorkerSetup};
+use crate::daemon::worker::WorkerSetup;
+use crate::daemon::workers::PairWorkers;
 use crate::daemon::{evidence, notify, prepare};
 use crate::machine::Machine;
 
-/// A worker for each pair, and what its front ends begin with.
+/// The workers of each pair, and what its front ends begin with.
 pub(super) fn start_workers(
     settings: &Settings,
     machine: &Machine,
-    plans: Vec<PairPlan>,
+    plans: Vec<Vec<PairPlan>>,
     ends: &mut [Option<KeyingEnd>],
     store: &mut StateStore,
     exporter: &Exporter,
-) -> Result<(Vec<WorkerHandle>, Vec<Base>)> {
+) -> Result<(Vec<PairWorkers>, Vec<Base>)> {
     let (mut workers, mut bases) = (Vec::new(), Vec::new());
-    for ((pair, plan), end) in settings.pairs.iter().zip(plans).zip(ends) {
+    for ((pair, plans), end) in settings.pairs.iter().zip(plans).zip(ends) {
         let context = || format!("pair {}", pair.name);
-        let plan = prepare::prepare(plan, &[], &store.reserver()).with_context(context)?;
-        bases.push(Base::of(&plan));
         let index = |name| machine.link(name).map_or(0, |link| link.index);
-        let interfaces = Interfaces { host: index(&pair.host), wire: index(&pair.wire) };
-        let setup = WorkerSetup {
-            pair: pair.clone(),
-            on_failure: settings.gateway.on_failure,
-            limits: settings.limits,
-            label: evidence::label(&settings.gateway.name, pair),
-            mirrors: open_mirrors(&pair.name, settings)?,
-            evidence: settings.evidence.clone(),
-            plan,
-            reserver: store.reserver(),
-            records: exporter.sender(interfaces),
-            keying: end.take(),
-        };
-        workers.push(WorkerHandle::start(setup, store).with_context(context)?);
+        let mut setups = Vec::new();
+        for plan in plans {
+            let plan = prepare::prepare(plan, &[], &store.reserver()).with_context(context)?;
+            let interfaces = Interfaces { host: index(&pair.host), wire: index(&pair.wire) };
+            setups.push(WorkerSetup {
+                pair: pair.clone(),
+                on_failure: settings.gateway.on_failure,
+                limits: settings.limits,
+                label: evidence::label(&settings.gateway.name, pair),
+                mirrors: open_mirrors(&pair.name, settings)?,
+                evidence: settings.evidence.clone(),
+                plan,
+                reserver: store.reserver(),
+                records: exporter.sender(interfaces),
+                keying: end.take(),
+            });
+        }
+        bases.push(Base::of(&setups[0].plan));
+        workers.push(PairWorkers::start(setups, store).with_context(context)?);
     }
     Ok((workers, bases))
 }
