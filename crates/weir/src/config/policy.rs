@@ -197,6 +197,7 @@ pub fn keyed_peers(
                 mode: agreed_mode(compiled.mode),
                 encapsulation: compiled.encapsulation,
                 ml_kem: *ml_kem,
+                workers: u8::try_from(pair.workers).unwrap_or(1),
             },
             replay_window: peer.replay_window_packets,
             path_mtu_max: wire_mtu_bytes.filter(|_| keying.probe_path_mtu).unwrap_or(0),

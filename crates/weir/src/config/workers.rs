@@ -53,7 +53,6 @@ fn check_peer(peer: &file::Peer, problems: &mut Problems) {
     for (is_met, needs) in [
         (*peer.mode.get_ref() != Mode::IcrcTag, "another mode than \"icrc-tag\""),
         (!by_kernel, "offload = \"none\" or \"auto\": Weir seals"),
-        (peer.public_key.is_none(), "keys in files (`seal` and `open`)"),
     ] {
         if !is_met {
             let what = format!("peer `{name}` in a pair with several workers needs {needs}");

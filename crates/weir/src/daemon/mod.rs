@@ -32,6 +32,8 @@ pub mod workers;
 
 mod keeping;
 pub mod keying;
+mod lane;
+pub mod sharing;
 
 pub mod ports;
 pub mod relay;

@@ -205,10 +205,10 @@ impl Gateway {
             .context("cannot export flow records")?;
         let (sender, events) = channel();
         let signals = watch_signals(sender.clone())?;
-        let (keying, mut ends) = start_keying(&settings, keys)?;
-        let started = start_workers(&settings, &machine, plans, &mut ends, &mut store, &exporter);
+        let (keying, ends) = start_keying(&settings, keys)?;
+        let started = start_workers(&settings, &machine, plans, ends, &mut store, &exporter);
         let (workers, bases) = started?;
-        configure_keying(&settings, keys, &keying);
+        configure_keying(&settings, keys, &keying, &workers);
         let front_ends = open_front_ends(&settings, bases, &sender)?;
         let control = open_control(&settings, sender)?;
         let started = Instant::now();
@@ -431,7 +431,7 @@ impl Gateway {
         for (workers, pair) in self.workers.iter_mut().zip(&settings.pairs) {
             workers.commit(pair);
         }
-        configure_keying(&settings, &keys, &self.keying);
+        configure_keying(&settings, &keys, &self.keying, &self.workers);
         for (front_end, base) in self.front_ends.iter_mut().zip(bases) {
             front_end.iter_mut().for_each(|it| it.set_base(base.clone()));
         }

@@ -9,8 +9,7 @@
 //! To the supervisor they are one: a plan goes to all of them or to none, and their counters are
 //! summed here.
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 use weir_engine::esp::sa::Fingerprint;
@@ -23,10 +22,11 @@ use super::plan::PairPlan;
 use super::ports;
 use super::prepare::{Prepared, Running};
 use super::relay::Ports;
+use super::sharing::Sharing;
 use super::state::StateStore;
 use super::worker::{WorkerCommand, WorkerHandle, WorkerSetup};
 use crate::api::dto::PairSnapshot;
-use crate::config::settings::{OnFailure, Pair, Protects, Unprotected};
+use crate::config::settings::{OnFailure, Pair};
 
 /// Where a worker sits: its ports, and what of the pair it alone looks after.
 pub struct Seat {
@@ -48,9 +48,6 @@ pub struct Seat {
     pub circle: Option<Circle>,
 }
 
-/// What lies behind a peer, as the steering has it: IPv4 mapped, and the bits that count.
-type Reach = ([u8; 16], u8);
-
 /// The running workers of a pair.
 #[derive(Debug)]
 pub struct PairWorkers {
@@ -59,9 +56,7 @@ pub struct PairWorkers {
     /// At least one.
     workers: Vec<WorkerHandle>,
     /// `None` with one worker.
-    steering: Option<Steering>,
-    /// What the steering was told: so many workers share what is behind a peer.
-    shared: BTreeMap<Reach, usize>,
+    sharing: Option<Arc<Mutex<Sharing>>>,
 }
 
 impl PairWorkers {
@@ -73,13 +68,12 @@ impl PairWorkers {
     pub fn start(mut setups: Vec<WorkerSetup>, store: &mut StateStore) -> Result<Self> {
         let first = setups.first_mut().context("a pair has a worker")?;
         let (pair, name) = (first.pair.clone(), first.pair.name.clone());
-        let mut made = Self { name, workers: Vec::new(), steering: None, shared: BTreeMap::new() };
+        let mut made = Self { name, workers: Vec::new(), sharing: None };
         let seats = match pair.workers {
             1 => vec![only_seat(first, store)?],
             _ => {
                 let (seats, steering) = several_seats(first)?;
-                made.steering = Some(steering);
-                made.share(&pair)?;
+                made.sharing = Some(Arc::new(Mutex::new(Sharing::new(steering, &pair)?)));
                 seats
             }
         };
@@ -89,20 +83,9 @@ impl PairWorkers {
         Ok(made)
     }
 
-    /// Has the steering know how many workers share what is behind each peer.
-    fn share(&mut self, pair: &Pair) -> Result<()> {
-        let Some(steering) = &mut self.steering else { return Ok(()) };
-        let wanted: BTreeMap<Reach, usize> = reaches(pair).collect();
-        for ((address, bits), workers) in &wanted {
-            if self.shared.get(&(*address, *bits)) != Some(workers) {
-                steering.share(*address, *bits, *workers)?;
-            }
-        }
-        for (address, bits) in self.shared.keys().filter(|it| !wanted.contains_key(*it)) {
-            steering.forget(*address, *bits)?;
-        }
-        self.shared = wanted;
-        Ok(())
+    /// Who tells the steering how many workers share a peer's flows; `None` with one worker.
+    pub fn sharing(&self) -> Option<Arc<Mutex<Sharing>>> {
+        self.sharing.clone()
     }
 
     /// Worker 0, which alone has front ends and evidence.
@@ -141,7 +124,9 @@ impl PairWorkers {
             // False: it has ended, and its end is the gateway's. Half a configuration never stays.
             worker.commit();
         }
-        if let Err(error) = self.share(pair) {
+        let Some(sharing) = &self.sharing else { return };
+        let mut sharing = sharing.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = sharing.configure(pair) {
             // Flows of the peers that are missing go to all workers: those without an association
             // drop them.
             tracing::error!(pair = pair.name, "frames are not steered as configured: {error:#}");
@@ -251,24 +236,4 @@ fn mode(on_failure: OnFailure) -> GuardMode {
         OnFailure::Closed => GuardMode::Closed,
         OnFailure::Open => GuardMode::OpenOnFailure,
     }
-}
-
-/// What lies behind each peer, and how many workers share it.
-fn reaches(pair: &Pair) -> impl Iterator<Item = (Reach, usize)> {
-    let rest = pair.peers.first().filter(|_| pair.unprotected == Unprotected::Seal);
-    let rest = rest.map(|peer| (([0; 16], 0), peer.workers));
-    let protected = pair.peers.iter().flat_map(|peer| {
-        let reaches = match &peer.protects {
-            Protects::Everything => vec![([0; 16], 0)],
-            Protects::Prefixes(list) => list
-                .iter()
-                .map(|prefix| match prefix.network() {
-                    IpAddr::V4(v4) => (v4.to_ipv6_mapped().octets(), 96 + prefix.length_bits()),
-                    IpAddr::V6(v6) => (v6.octets(), prefix.length_bits()),
-                })
-                .collect(),
-        };
-        reaches.into_iter().map(|reach| (reach, peer.workers))
-    });
-    protected.chain(rest)
 }

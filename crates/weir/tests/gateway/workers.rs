@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rustix::process::Signal;
 use weir_lab::gateways::configurations;
+use weir_lab::observe::NEIGHBOUR;
 use weir_lab::topology::{GATEWAY_MAC, HOST_DEVICE};
 use weir_lab::traffic::bypass::{exchange, send_frames, stream};
 use weir_lab::traffic::frames::planned;
@@ -192,4 +193,95 @@ fn two_workers_speak_with_a_gateway_that_has_one() {
     let wire = wire.stop().unwrap();
     assert_sealed(&wire);
     assert!(spis(&wire).iter().all(|it| it.len() == 1), "{:?}", spis(&wire));
+}
+
+fn keyed(protection: Protection, lines: &str) -> Setup {
+    Setup { pair_lines: "workers = 2\n".to_owned(), ..super::keying::keyed(protection, lines, "") }
+}
+
+/// The wire carried nothing in clear but handshakes and address resolution.
+#[track_caller]
+fn assert_only_esp_and_handshakes(wire: &weir_lab::observe::Captured) {
+    assert_eq!(wire.dropped_by_kernel, 0, "tcpdump saw all of it");
+    let clear = format!("not ({ESP}) and not (udp port 51840) and not ({NEIGHBOUR})");
+    assert_eq!(wire.count(&clear).unwrap(), 0, "in clear");
+    assert_eq!(wire.count_containing(&ROCE_MARK).unwrap(), 0);
+}
+
+#[test]
+fn agreed_keys_of_two_workers_are_renewed_and_not_one_packet_is_lost() {
+    let Some(Stand { lab, _turn }) = stand("agreed_keys_of_two_workers") else { return };
+    let wire = listen(&lab, 256);
+    let gateways = sealing_gateways(&lab, &keyed(Protection::Sealed, "rekey_after_s = 1\n"));
+    let handshakes = || number(&gateways.status(Side::A).unwrap(), "/pairs/0/keying/handshakes");
+    let before = handshakes();
+    let mut rounds = 0;
+    while handshakes() < before + 4 || rounds < 3 {
+        carry_everything(&lab, &gateways);
+        rounds += 1;
+        assert!(rounds < 20, "{:#}", gateways.status(Side::A).unwrap());
+    }
+    let statuses = Side::BOTH.map(|side| gateways.status(side).unwrap());
+    for (side, status) in Side::BOTH.into_iter().zip(&statuses) {
+        assert_all_worked(status, 2, if side == Side::A { &["sealed"] } else { &["opened"] });
+        for reason in ["no_association", "unknown_spi", "authentication", "replay_old"] {
+            let path = format!("/pairs/0/wire/dropped_by_reason/{reason}");
+            assert!(status.pointer(&path).is_none(), "{reason}: {status:#}");
+        }
+    }
+    drop(gateways);
+    let wire = wire.stop().unwrap();
+    assert_only_esp_and_handshakes(&wire);
+    for used in spis(&wire) {
+        let of = |worker: u32| used.iter().filter(|spi| *spi & 15 == worker).count();
+        assert!(of(0) >= 5 && of(1) >= 5 && of(0) + of(1) == used.len(), "{used:x?}");
+    }
+}
+
+#[test]
+fn a_bump_in_the_wire_agrees_on_keys_for_two_workers() {
+    let Some(Stand { lab, _turn }) = stand("bump_with_two_workers") else { return };
+    let wire = listen(&lab, 256);
+    let gateways = sealing_gateways(&lab, &keyed(Protection::BorrowedTunnel, ""));
+    for _ in 0..TRANSFERS {
+        assert_eq!(tcp::transfer(&lab, TRANSFER_BYTES).unwrap(), TRANSFER_BYTES as u64);
+    }
+    let captured = exchange(&lab, &planned(Kind::RoceV2, 300).unwrap(), 2000).unwrap();
+    assert!(captured.is_exact(), "{captured:?}; {}", gateways.drops(Side::A).unwrap());
+    drop(gateways);
+    let wire = wire.stop().unwrap();
+    assert_only_esp_and_handshakes(&wire);
+    let seen = wire.frames().unwrap();
+    let of_worker = |worker: u8| {
+        let is_its = |frame: &&Vec<u8>| frame[23] == 50 && frame[37] & 15 == worker;
+        seen.iter().filter(|it| it.len() > 50 && it[12..14] == [8, 0]).filter(is_its).count()
+    };
+    assert!(of_worker(0) > 100 && of_worker(1) > 100, "{} {}", of_worker(0), of_worker(1));
+}
+
+#[test]
+fn agreed_keys_serve_as_many_workers_as_both_gateways_have() {
+    let Some(Stand { lab, _turn }) = stand("agreed_keys_two_and_one") else { return };
+    let setup = keyed(Protection::Sealed, "");
+    let texts = configurations(&lab, &setup).unwrap();
+    let one = |text: &String| text.replace("workers = 2\n", "");
+    let texts = [texts[0].clone(), one(&texts[1])];
+    let mut gateways = Gateways::start_configured(&lab, &setup, &texts).unwrap();
+    wait_until_it_flows(&lab);
+    carry_everything(&lab, &gateways);
+    let of_1 = |gateways: &Gateways| {
+        number(&gateways.status(Side::A).unwrap(), "/pairs/0/workers/1/sealed")
+    };
+    assert_eq!(of_1(&gateways), 0, "the peer has one worker");
+
+    let two = texts[1].replace("[[pair]]\n", "[[pair]]\nworkers = 2\n");
+    for (text, is_used) in [(&two, true), (&texts[1], false)] {
+        gateways.end(Side::B, Signal::KILL).unwrap();
+        configure(&lab, Side::B, text).unwrap();
+        gateways.start_again(&lab, &setup, Side::B).unwrap();
+        wait_until_it_flows(&lab);
+        let before = of_1(&gateways);
+        carry_everything(&lab, &gateways);
+        assert_eq!(of_1(&gateways) > before + 100, is_used);
+    }
 }

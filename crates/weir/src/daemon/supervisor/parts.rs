@@ -28,15 +28,15 @@ pub(super) fn start_workers(
     settings: &Settings,
     machine: &Machine,
     plans: Vec<Vec<PairPlan>>,
-    ends: &mut [Option<KeyingEnd>],
+    ends: Vec<Vec<KeyingEnd>>,
     store: &mut StateStore,
     exporter: &Exporter,
 ) -> Result<(Vec<PairWorkers>, Vec<Base>)> {
     let (mut workers, mut bases) = (Vec::new(), Vec::new());
-    for ((pair, plans), end) in settings.pairs.iter().zip(plans).zip(ends) {
+    for ((pair, plans), ends) in settings.pairs.iter().zip(plans).zip(ends) {
         let context = || format!("pair {}", pair.name);
         let index = |name| machine.link(name).map_or(0, |link| link.index);
-        let mut setups = Vec::new();
+        let (mut setups, mut ends) = (Vec::new(), ends.into_iter());
         for plan in plans {
             let plan = prepare::prepare(plan, &[], &store.reserver()).with_context(context)?;
             let interfaces = Interfaces { host: index(&pair.host), wire: index(&pair.wire) };
@@ -50,7 +50,7 @@ pub(super) fn start_workers(
                 plan,
                 reserver: store.reserver(),
                 records: exporter.sender(interfaces),
-                keying: end.take(),
+                keying: ends.next(),
             });
         }
         bases.push(Base::of(&setups[0].plan));
@@ -102,30 +102,36 @@ pub(super) fn mirrors_of<'s>(
 }
 
 /// A thread for each pair's handshakes where keys are agreed at all, and the workers' ends.
-pub(super) type Started = (Vec<Option<Keying>>, Vec<Option<KeyingEnd>>);
+pub(super) type Started = (Vec<Option<Keying>>, Vec<Vec<KeyingEnd>>);
 
 pub(super) fn start_keying(settings: &Settings, keys: &Keys) -> Result<Started> {
     let Some(secrets) = &keys.secrets else {
-        return Ok(settings.pairs.iter().map(|_| (None, None)).unzip());
+        return Ok(settings.pairs.iter().map(|_| (None, Vec::new())).unzip());
     };
     let started = settings.pairs.iter().map(|pair| {
-        let (keying, end) = Keying::start(&pair.name, secrets.identity.clone())
+        let (keying, ends) = Keying::start(&pair.name, pair.workers, secrets.identity.clone())
             .with_context(|| format!("pair {}", pair.name))?;
-        Ok((Some(keying), Some(end)))
+        Ok((Some(keying), ends))
     });
     Ok(started.collect::<Result<Vec<_>>>()?.into_iter().unzip())
 }
 
 /// Tells the threads their peers.
-pub(super) fn configure_keying(settings: &Settings, keys: &Keys, threads: &[Option<Keying>]) {
+pub(super) fn configure_keying(
+    settings: &Settings,
+    keys: &Keys,
+    threads: &[Option<Keying>],
+    workers: &[PairWorkers],
+) {
     let (Some(keying), Some(secrets)) = (&settings.keying, &keys.secrets) else { return };
     let machine = Machine::read().unwrap_or_default();
-    for (pair, thread) in settings.pairs.iter().zip(threads) {
+    for ((pair, thread), workers) in settings.pairs.iter().zip(threads).zip(workers) {
         let Some(thread) = thread else { continue };
         let wire_mtu_bytes =
             machine.link(&pair.wire).map(|it| u16::try_from(it.mtu_bytes).unwrap_or(u16::MAX));
         let peers = keyed_peers(pair, keying, secrets, wire_mtu_bytes);
-        thread.configure(Peers { limits: keying.limits, peers });
+        let sharing = workers.sharing();
+        thread.configure(Peers { limits: keying.limits, peers, sharing });
     }
 }
 
