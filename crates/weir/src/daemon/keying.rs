@@ -348,12 +348,8 @@ impl Thread {
             Notice::Datagram(path, datagram) => tunnel.handle(now, &path, &datagram, effects),
             Notice::Report(peer, report) => {
                 tunnel.report(now, &peer, &report, effects);
-                for worker in 0..self.lanes.count() {
-                    let Some(path) = report.moved_to.as_ref().filter(|_| self.lanes.count() > 1)
-                    else {
-                        break;
-                    };
-                    self.lanes.tell(worker, Order::Move(peer, path.clone()));
+                if let (Some(path), 2..) = (report.moved_to, self.lanes.count()) {
+                    self.all(|| Order::Move(peer, path.clone()));
                 }
             }
             Notice::Configure(Peers { limits, peers, sharing }) => {
@@ -423,7 +419,9 @@ impl Thread {
         let Self { lanes, sharing, names, .. } = self;
         lanes.pass(|order| match order {
             Order::Share(peer, workers) => {
-                share(sharing.as_deref(), names.get(&peer), workers);
+                share(sharing.as_deref(), names.get(&peer), |sharing, name| {
+                    sharing.agree(name, workers)
+                });
                 None
             }
             order => Some(order),
@@ -466,8 +464,12 @@ impl Thread {
         }
     }
 
-    /// Has `workers` share what goes to `peer`: all of them can seal.
+    /// Has `workers` share what goes to `peer`: no more than that at once, and all of them when
+    /// they seal.
     fn put_in_use(&mut self, peer: PublicKey, open_spi: u32, workers: u8) {
+        share(self.sharing.as_deref(), self.names.get(&peer), |sharing, name| {
+            sharing.lower(name, workers.into())
+        });
         for (worker, number) in (1..self.lanes.count()).zip(1..) {
             self.lanes.tell(
                 worker,
@@ -527,11 +529,15 @@ fn log_width(peer: &str, now: PathMtuStatus, before: PathMtuStatus) {
     }
 }
 
-/// Has the steering of a pair with several workers share a peer's flows out among so many.
-fn share(sharing: Option<&Mutex<Sharing>>, peer: Option<&String>, workers: usize) {
+/// Tells the steering of a pair with several workers of a peer.
+fn share(
+    sharing: Option<&Mutex<Sharing>>,
+    peer: Option<&String>,
+    tell: impl FnOnce(&mut Sharing, &str) -> Result<()>,
+) {
     let (Some(sharing), Some(peer)) = (sharing, peer) else { return };
     let mut sharing = sharing.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Err(error) = sharing.agree(peer, workers) {
+    if let Err(error) = tell(&mut sharing, peer) {
         tracing::error!(peer, "its frames are not steered as agreed: {error:#}");
     }
 }

@@ -72,6 +72,17 @@ impl Sharing {
         }
     }
 
+    /// The same, unless fewer share them already.
+    ///
+    /// # Errors
+    /// The kernel's table cannot be written.
+    pub fn lower(&mut self, peer: &str, workers: usize) -> Result<()> {
+        match self.agreed.get(peer) {
+            Some(before) if *before > workers => self.agree(peer, workers),
+            _ => Ok(()),
+        }
+    }
+
     fn tell(&mut self) -> Result<()> {
         let Self { steering, told, peers, agreed } = self;
         let wanted: BTreeMap<Reach, usize> = peers
