@@ -69,7 +69,12 @@ fn settings(public_key: PublicKey, index: usize, calls: bool) -> PeerSettings {
         public_key,
         preshared: PresharedKey::none(),
         path: calls.then(|| Path::to(address(index), PORT)),
-        terms: Terms { mode: Mode::Tunnel, encapsulation: Encapsulation::Esp, ml_kem: false },
+        terms: Terms {
+            mode: Mode::Tunnel,
+            encapsulation: Encapsulation::Esp,
+            ml_kem: false,
+            workers: 1,
+        },
         replay_window: 1024,
         path_mtu_max: 0,
     }

@@ -226,23 +226,23 @@ pub(crate) struct HostAddresses {
 }
 
 /// Hosts remembered; a further one is not, and packets to it are dropped as `neighbour_unknown`.
-const HOSTS_MAX: usize = 4096;
+pub(crate) const HOSTS_MAX: usize = 4096;
 
 impl HostAddresses {
-    /// Remembers where `parsed`, seen on the host port, came from.
-    pub(crate) fn learn(&mut self, parsed: &Parsed) {
+    /// Remembers where `parsed`, seen on the host port, came from; true when that is news.
+    pub(crate) fn learn(&mut self, parsed: &Parsed) -> bool {
         // A host that only listens says who it is by ARP.
         let speaks = matches!(parsed.network, Network::Arp | Network::Ipv4 | Network::Ipv6);
-        if !speaks || parsed.source == [0; 16] {
-            return;
-        }
+        speaks && parsed.source != [0; 16] && self.note(parsed.source, parsed.link.source)
+    }
+
+    /// Remembers where `address` is; true when that is news.
+    pub(crate) fn note(&mut self, address: [u8; 16], mac: MacAddress) -> bool {
         let room = self.known.len() < HOSTS_MAX;
-        match self.known.get_mut(&parsed.source) {
-            Some(mac) => *mac = parsed.link.source,
-            None if room => {
-                self.known.insert(parsed.source, parsed.link.source);
-            }
-            None => {}
+        match self.known.get_mut(&address) {
+            Some(known) => std::mem::replace(known, mac) != mac,
+            None if room => self.known.insert(address, mac).is_none(),
+            None => false,
         }
     }
 

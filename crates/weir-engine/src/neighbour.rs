@@ -133,7 +133,11 @@ impl Neighbours {
     /// Takes in an answer (ARP reply or request from a hop, neighbour advertisement). Returns
     /// whether it told of a hop of ours.
     pub fn learn(&mut self, parsed: &Parsed, bytes: &[u8], now: Time) -> bool {
-        let Some((address, mac)) = claim(parsed, bytes) else { return false };
+        claim(parsed, bytes).is_some_and(|(address, mac)| self.note(address, mac, now))
+    }
+
+    /// Takes in where `address` is, as [`Neighbours::learn`].
+    pub(crate) fn note(&mut self, address: IpAddr, mac: MacAddress, now: Time) -> bool {
         let Some(index) = self.by_hop.get(&address) else { return false };
         let entry = &mut self.entries[*index as usize];
         if mac.0[0] & 1 == 1 || mac == MacAddress::default() {
@@ -176,7 +180,7 @@ impl Neighbours {
 }
 
 /// The (address, MAC) pair that a packet claims.
-fn claim(parsed: &Parsed, bytes: &[u8]) -> Option<(IpAddr, MacAddress)> {
+pub(crate) fn claim(parsed: &Parsed, bytes: &[u8]) -> Option<(IpAddr, MacAddress)> {
     match parsed.network {
         Network::Arp => {
             let arp = bytes.get(parsed.network_offset as usize..)?.get(..28)?;

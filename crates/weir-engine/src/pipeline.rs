@@ -42,6 +42,7 @@ mod metering;
 mod path;
 mod rollout;
 mod tagged;
+mod told;
 mod usage;
 mod walked;
 
@@ -53,6 +54,8 @@ use keyed::{BySpi, Keyed};
 pub(crate) use rollout::Rollout;
 pub use rollout::SealingChange;
 pub(crate) use tagged::TaggedPeer;
+use told::News;
+pub use told::{Told, Who};
 pub use usage::{Usage, UsageDirection};
 use walked::Walked;
 
@@ -89,6 +92,7 @@ pub struct Engine {
     /// Whether a peer's tunnel ends at an own address: then hosts' MAC addresses must be known.
     tunnels_end_here: bool,
     answers: AnswerLimit,
+    news: News,
     counters: Counters,
     meter: Meter,
     gather: Gather,
@@ -121,6 +125,7 @@ impl Engine {
             hosts: HostAddresses::default(),
             tunnels_end_here: false,
             answers: AnswerLimit::default(),
+            news: News::default(),
             counters: Counters::default(),
             gather: Gather::new(),
             fast_path: None,
@@ -310,8 +315,8 @@ impl Engine {
         if !is_routable(parsed) && self.policy.seals() {
             return Err(DropReason::Malformed);
         }
-        if self.tunnels_end_here {
-            self.hosts.learn(parsed);
+        if self.tunnels_end_here && self.hosts.learn(parsed) {
+            self.tell_host(parsed);
         }
         let Some(peer) = route? else {
             self.consider(Side::Host, class, frame, parsed, seen);
@@ -400,6 +405,7 @@ impl Engine {
             if has_learnt && self.sealing.len() <= REFRESHED_AT_ONCE_MAX {
                 self.refresh(now);
             }
+            self.tell_neighbour(parsed, frame.bytes());
             self.untag(frame);
             send_whole(&mut self.output, Destination::Punt, index, frame);
             return Ok(Verdict::Punt);

@@ -34,6 +34,7 @@ pub mod fastpath;
 pub mod guard;
 pub mod mirror;
 pub mod rule;
+pub mod steering;
 
 pub mod capture;
 pub mod memory;
@@ -59,11 +60,12 @@ pub use interface::{Interface, LinkCounters};
 pub use memory::MemoryPort;
 pub use mirror::{CloneCounters, KernelMirror, KernelMirrors, Outer, OuterHeaders, RunningMirror};
 pub use packet::{
-    FilterError, FrameFilter, KernelFilter, ListenOptions, OpenError, PacketListener,
-    PacketOptions, PacketPort, RETIRE_AFTER_MS,
+    Fanout, FanoutMode, FilterError, FrameFilter, KernelFilter, ListenOptions, OpenError,
+    PacketListener, PacketOptions, PacketPort, RETIRE_AFTER_MS,
 };
 pub use port::{BATCH, Outgoing, Port, PortCounters, Transmitted};
 pub use rule::{KernelRule, Placement};
+pub use steering::{Steering, SteeringError, SteeringOptions};
 pub use sys::poll::wait;
 pub use tap::{TapOptions, TapPort};
 pub use xfrm_interface::{Hop, XfrmInterface};

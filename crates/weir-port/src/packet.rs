@@ -25,7 +25,7 @@ pub use open::{Fanout, FanoutMode, OpenError, PacketOptions};
 pub(crate) use open::{Opening, hear_all_addresses};
 
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use arrayvec::ArrayVec;
 use weir_wire::frame::{Frame, Meta, Offload, Time};
@@ -163,6 +163,23 @@ impl PacketPort {
     /// The kernel refuses, which it has no reason to.
     pub fn stop_receiving(&mut self) -> io::Result<()> {
         KernelFilter::nothing().attach(&self.receiver)
+    }
+
+    /// Lets every frame into the ring: for ports that were opened with [`KernelFilter::nothing`]
+    /// until all members of their fanout group had joined.
+    ///
+    /// # Errors
+    /// The kernel refuses, which it has no reason to.
+    pub fn start_receiving(&mut self) -> io::Result<()> {
+        KernelFilter::everything().attach(&self.receiver)
+    }
+
+    /// Has `program` share out the frames of the fanout group ([`FanoutMode::Program`]).
+    ///
+    /// # Errors
+    /// The kernel refuses the program, or the port is in no such group.
+    pub fn steer_by(&mut self, program: BorrowedFd<'_>) -> io::Result<()> {
+        self.receiver.set(open::SOL_PACKET, open::PACKET_FANOUT_DATA, &program.as_raw_fd())
     }
 
     /// Lets the fast path take its flows' frames before they reach the ring. For its counts to be

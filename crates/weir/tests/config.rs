@@ -539,3 +539,51 @@ fn the_kernels_esp_is_refused_where_the_kernel_does_not_do_what_is_asked() {
     let v6 = rest.replace("192.0.2.2", "2001:db8::2");
     refused(&with("address = \"2001:db8::1/64\"\n", &v6), &["an IPv4 `endpoint`"]);
 }
+
+/// A pair with several workers, and a peer with keys in files whose SPIs are `spi`.
+fn several(pair: &str, peer_lines: &str, spi: u32) -> String {
+    let peer = ethernet("b", "\"everything\"", spi);
+    let peer = peer.replace("seal =", &format!("{peer_lines}\nseal ="));
+    format!("{HEAD}{ADDRESS}workers = 4\n{pair}{peer}")
+}
+
+#[test]
+fn several_workers_take_a_peers_spis_as_the_base_of_theirs() {
+    let settings = accepted(&several("", "workers = 2", 0x1000));
+    assert_eq!((settings.pairs[0].workers, settings.pairs[0].peers[0].workers), (4, 2));
+    let one = accepted(&format!("{HEAD}{ADDRESS}{}", ethernet("b", "\"everything\"", 4097)));
+    assert_eq!((one.pairs[0].workers, one.pairs[0].peers[0].workers), (1, 1));
+    refused(&several("", "workers = 2", 0x1001), &["`open` of `b`: SPI 0x1001", "`seal`"]);
+    refused(&several("", "", 0x1001), &["`open` of `b`: SPI 0x1001 in a pair with several"]);
+    refused(&several("", "workers = 5", 0x1000), &["workers = 5, and its pair has 4"]);
+    let more = HEAD.replace("host", "workers = 17\nhost");
+    let text = format!("{more}{ADDRESS}{}", ethernet("b", "\"everything\"", 4097));
+    refused(&text, &["workers = 17"]);
+}
+
+#[test]
+fn spis_of_several_workers_are_nobody_elses() {
+    let text = several("", "workers = 2", 0x1000);
+    let second = "[[peer]]\nname = \"c\"\nendpoint = \"192.0.2.3\"\nmode = \"tunnel\"\n\
+                  protects = \"10.0.0.0/8\"\npair = \"p\"\n\
+                  seal = { spi = 0x1001, key_file = \"c.out\" }\n\
+                  open = { spi = 0x1010, key_file = \"c.in\" }\n\
+                  [[pair]]\nname = \"p\"\nhost = \"h2\"\nwire = \"w2\"\n\
+                  address = \"192.0.2.9/24\"\n";
+    let text = format!("{}{second}", text.replace("mode = \"eth", "pair = \"h\"\nmode = \"eth"));
+    refused(&text, &["have the same SPI 0x1001"]);
+}
+
+#[test]
+fn what_several_workers_cannot_do_yet_is_refused_with_the_reason() {
+    let refused = |pair: &str, peer: &str, behind: &str, words: &[&str]| {
+        refused(&format!("{}{behind}", several(pair, peer, 0x1000)), words);
+    };
+    refused("driver = \"xdp\"\n", "", "", &["workers = 4 needs driver = \"packet\""]);
+    refused("fastpath = \"auto\"\n", "", "", &["workers = 4 needs fastpath = \"off\""]);
+    refused("xfrm = true\n", "", "", &["workers = 4 needs a pair without `xfrm`"]);
+    refused("", "offload = \"packet\"", "", &["needs offload = \"none\" or \"auto\""]);
+    refused("", "", "[evidence]\n", &["several workers, and [evidence]"]);
+    let mirror = "[[mirror]]\nname = \"m\"\nport = \"mon0\"\n";
+    refused("", "", mirror, &["mirror `m` of a pair with several workers"]);
+}

@@ -14,6 +14,7 @@
 //! twice. Nothing here allocates after an association was made.
 
 pub mod sa;
+pub mod spread;
 
 pub mod nonce;
 pub mod seal;

@@ -175,6 +175,28 @@ impl Engine {
         true
     }
 
+    /// Seals with the associations that wait for their first packet, as if it had come: another
+    /// worker's of the same handshake has. Does nothing when they wait no longer.
+    pub fn confirm_with(&mut self, peer: &PublicKey, open_spi: u32) {
+        let opening = self.opening_by_spi.get(&open_spi).map(|it| *it as usize);
+        let waits = |it: &usize| {
+            let opening = &self.opening[*it];
+            opening.pending && Some(opening.peer) == self.index_of(peer)
+        };
+        if let Some(opening) = opening.filter(waits) {
+            self.confirm(opening);
+        }
+    }
+
+    /// Seals to where `peer` is now, as another worker heard.
+    pub fn move_peer(&mut self, peer: &PublicKey, path: &Path) {
+        let Some(index) = self.index_of(peer) else { return };
+        let address = path.remote.address;
+        if self.policy.own.is_some() && self.sealing[index].endpoint() != Some(address) {
+            self.move_to(index, address, None);
+        }
+    }
+
     /// Removes an association that opens.
     pub fn forget(&mut self, peer: &PublicKey, open_spi: u32) {
         let Some(index) = self.index_of(peer) else { return };

@@ -4,7 +4,7 @@
 //! ```text
 //!   initiator                                                     responder
 //!   attempt() --- e, es, s, ss, {timestamp, terms, KEM key} --->  receive() -> Offer
-//!   finish()  <-- e, ee, se, psk, {KEM ciphertext} -------------  Offer::respond()
+//!   finish()  <-- e, ee, se, psk, {KEM ciphertext, workers} ----  Offer::respond()
 //!   Agreement: one key each way                                   Agreement
 //! ```
 //!
@@ -18,10 +18,13 @@ use snow::HandshakeState;
 use zeroize::Zeroizing;
 
 use super::key::{Identity, KEY_LEN, PresharedKey, PublicKey};
-use super::message::{KEM_CIPHERTEXT_LEN, KEM_KEY_LEN, PAYLOAD_MAX, TERMS_LEN, TIMESTAMP_LEN};
+use super::message::{
+    KEM_CIPHERTEXT_LEN, KEM_KEY_LEN, PAYLOAD_MAX, TERMS_LEN, TIMESTAMP_LEN, WORKERS_LEN,
+};
 use super::noise;
 use crate::esp::icrc_tag::{MASTER_KEY_LEN, TagKey};
 use crate::esp::sa::{SaError, SaParameters, Spi};
+use crate::esp::spread::WORKERS_MAX;
 use crate::policy::{Encapsulation, KeyedBy, Mode, TagTerms};
 
 /// AES-256 key and salt (RFC 4106 s8.1).
@@ -72,6 +75,9 @@ pub struct Terms {
     pub encapsulation: Encapsulation,
     /// Whether ML-KEM-768 is mixed in.
     pub ml_kem: bool,
+    /// Associations that it can have at a time, one a worker: 1 to 16. They need not be alike, the
+    /// lesser number is used.
+    pub workers: u8,
 }
 
 /// Why a handshake came to nothing, although the peer is who it should be.
@@ -106,7 +112,9 @@ impl Terms {
             Encapsulation::Esp => 1,
             _ => 2,
         };
-        [mode, encapsulation, u8::from(self.ml_kem), 0]
+        // Who has one says nothing, as those do that know of no more.
+        let workers = if self.workers > 1 { self.workers } else { 0 };
+        [mode, encapsulation, u8::from(self.ml_kem), workers]
     }
 
     /// What differs between `self`, ours, and what the peer sent.
@@ -120,6 +128,11 @@ impl Terms {
         }
         if ours[1] != theirs[1] { Err(Mismatch::Encapsulation) } else { Ok(()) }
     }
+}
+
+/// The number of workers that a byte of the peer's tells.
+fn told_workers(byte: u8) -> u8 {
+    byte.clamp(1, WORKERS_MAX as u8)
 }
 
 /// A message that does not belong to this handshake: forged, damaged, by another key.
@@ -138,6 +151,7 @@ pub struct Attempt {
     noise: Box<HandshakeState>,
     kem: Option<DecapsulationKey>,
     protocol: Protocol,
+    workers: u8,
 }
 
 impl std::fmt::Debug for Attempt {
@@ -185,7 +199,8 @@ pub fn attempt(
     let mut message = vec![0; NOISE_HEAD + payload.len() + TAG_LEN];
     let length = noise.write_message(&payload, &mut message)?;
     message.truncate(length);
-    Ok((Attempt { noise: Box::new(noise), kem, protocol }, message))
+    let workers = terms.workers;
+    Ok((Attempt { noise: Box::new(noise), kem, protocol, workers }, message))
 }
 
 /// An initiation that was received: its sender holds the secret of `peer`, and nothing is agreed.
@@ -253,13 +268,15 @@ impl Offer {
         }
     }
 
-    /// Agrees: the noise message of the response, and the keys.
+    /// Agrees: the noise message of the response, and the keys. Who told more than one worker is
+    /// told `workers`, ours, in one byte behind the rest.
     ///
     /// # Errors
     /// [`NotAuthentic`]: the peer's encapsulation key is none.
     pub fn respond(
         mut self,
         preshared: &PresharedKey,
+        workers: u8,
     ) -> Result<(Vec<u8>, Agreement), NotAuthentic> {
         noise::set_preshared(&mut self.noise, preshared)?;
         let mut payload = Vec::new();
@@ -270,10 +287,15 @@ impl Offer {
             payload.extend_from_slice(ciphertext.as_ref());
             kem = Some(Zeroizing::new(secret.as_ref().to_vec()));
         }
+        let theirs = told_workers(self.terms[3]);
+        if theirs > 1 {
+            payload.push(workers);
+        }
         let mut message = vec![0; KEY_LEN + payload.len() + TAG_LEN];
         let length = self.noise.write_message(&payload, &mut message)?;
         message.truncate(length);
-        Ok((message, Agreement::new(&mut self.noise, kem, Role::Responder)))
+        let workers = theirs.min(workers);
+        Ok((message, Agreement::new(&mut self.noise, kem, Role::Responder, workers)))
     }
 }
 
@@ -284,20 +306,24 @@ impl Attempt {
     /// # Errors
     /// [`NotAuthentic`].
     pub fn finish(&mut self, message: &[u8]) -> Result<Agreement, NotAuthentic> {
-        let mut payload = [0; KEM_CIPHERTEXT_LEN + TAG_LEN];
-        let expected = if self.kem.is_some() { KEM_CIPHERTEXT_LEN } else { 0 };
-        if message.len() != KEY_LEN + expected + TAG_LEN {
+        let mut payload = [0; KEM_CIPHERTEXT_LEN + WORKERS_LEN + TAG_LEN];
+        let kem_len = if self.kem.is_some() { KEM_CIPHERTEXT_LEN } else { 0 };
+        let told_len = if self.workers > 1 { WORKERS_LEN } else { 0 };
+        let fixed = KEY_LEN + kem_len + TAG_LEN;
+        if message.len() != fixed && message.len() != fixed + told_len {
             return Err(NotAuthentic);
         }
         let length = self.noise.read_message(message, &mut payload)?;
+        let (ciphertext, told) = payload[..length].split_at(kem_len);
+        let workers = told.first().map_or(1, |byte| told_workers(*byte)).min(self.workers);
         let kem = match &self.kem {
             None => None,
             Some(key) => {
-                let secret = key.decapsulate(Ciphertext::from(&payload[..length]));
+                let secret = key.decapsulate(Ciphertext::from(ciphertext));
                 Some(Zeroizing::new(secret.map_err(|_| NotAuthentic)?.as_ref().to_vec()))
             }
         };
-        Ok(Agreement::new(&mut self.noise, kem, Role::Initiator))
+        Ok(Agreement::new(&mut self.noise, kem, Role::Initiator, workers))
     }
 }
 
@@ -317,6 +343,8 @@ pub struct Agreement {
     kem: Option<Zeroizing<Vec<u8>>>,
     transcript: [u8; KEY_LEN],
     role: Role,
+    /// Associations each way: the lesser of both ends' workers.
+    pub workers: u8,
 }
 
 impl std::fmt::Debug for Agreement {
@@ -326,11 +354,17 @@ impl std::fmt::Debug for Agreement {
 }
 
 impl Agreement {
-    fn new(noise: &mut HandshakeState, kem: Option<Zeroizing<Vec<u8>>>, role: Role) -> Self {
+    fn new(
+        noise: &mut HandshakeState,
+        kem: Option<Zeroizing<Vec<u8>>>,
+        role: Role,
+        workers: u8,
+    ) -> Self {
         let (from, to) = noise.dangerously_get_raw_split();
         let mut transcript = [0; KEY_LEN];
         transcript.copy_from_slice(noise.get_handshake_hash());
-        Self { noise: [Zeroizing::new(from), Zeroizing::new(to)], kem, transcript, role }
+        let noise = [Zeroizing::new(from), Zeroizing::new(to)];
+        Self { noise, kem, transcript, role, workers }
     }
 
     /// The keys as WireGuard uses them: to send with, to receive with.
@@ -397,5 +431,67 @@ impl Agreement {
             .and_then(|okm| okm.fill(&mut material[..]))
             .map_err(|_| SaError::KeyLength { len: KEYING_MATERIAL_LEN })?;
         Ok(material)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(number: u8) -> Identity {
+        Identity::new(Zeroizing::new([number; KEY_LEN])).unwrap()
+    }
+
+    /// Both ends' agreements, after `change` of what the responder was told.
+    fn agree(
+        workers: [u8; 2],
+        ml_kem: bool,
+        change: impl FnOnce(&mut Offer),
+    ) -> (Vec<u8>, [Agreement; 2]) {
+        let (ours, theirs) = (identity(1), identity(2));
+        let parties = Parties {
+            protocol: Protocol::Esp,
+            identity: &ours,
+            peer: &theirs.public(),
+            preshared: &PresharedKey::none(),
+        };
+        let (mode, encapsulation) = (Mode::Tunnel, Encapsulation::Esp);
+        let terms = Terms { mode, encapsulation, ml_kem, workers: workers[0] };
+        let seed = |byte| Zeroizing::new([byte; KEY_LEN]);
+        let (mut attempt, noise) = attempt(parties, terms, Timestamp::new(1), seed(3)).unwrap();
+        let mut offer = receive(Protocol::Esp, &theirs, &noise, seed(4)).unwrap();
+        assert_eq!(offer.check(Terms { workers: workers[1], ..terms }), Ok(()));
+        change(&mut offer);
+        let (noise, responder) = offer.respond(&PresharedKey::none(), workers[1]).unwrap();
+        let initiator = attempt.finish(&noise).unwrap();
+        (noise, [initiator, responder])
+    }
+
+    #[test]
+    fn both_ends_come_to_the_lesser_number_of_workers() {
+        let pairs = [([1, 1], 1), ([1, 4], 1), ([4, 1], 1), ([2, 3], 2), ([16, 16], 16)];
+        for (workers, expected) in pairs {
+            for ml_kem in [false, true] {
+                let (_, ends) = agree(workers, ml_kem, |_| {});
+                assert_eq!(ends.map(|it| it.workers), [expected; 2], "{workers:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn who_knows_of_one_worker_says_and_hears_what_it_always_did() {
+        let (response, _) = agree([1, 4], false, |offer| assert_eq!(offer.terms[3], 0));
+        assert_eq!(response.len(), KEY_LEN + TAG_LEN);
+        // A responder that never looks at the byte answers as if it were zero.
+        let (response, [initiator, _]) = agree([4, 1], false, |offer| offer.terms[3] = 0);
+        assert_eq!((response.len(), initiator.workers), (KEY_LEN + TAG_LEN, 1));
+        let (told, _) = agree([4, 2], false, |_| {});
+        assert_eq!(told.len(), KEY_LEN + WORKERS_LEN + TAG_LEN);
+    }
+
+    #[test]
+    fn a_number_that_is_none_counts_as_the_nearest() {
+        let (_, [_, responder]) = agree([4, 16], false, |offer| offer.terms[3] = 255);
+        assert_eq!(responder.workers, 16);
     }
 }

@@ -153,7 +153,8 @@ fn first_packet(key: &[u8; 32], receiver: u32) -> Vec<u8> {
     [&head, &0_u64.to_le_bytes()[..], tag.as_ref()].concat()
 }
 
-const TERMS: Terms = Terms { mode: Mode::Tunnel, encapsulation: Encapsulation::Esp, ml_kem: false };
+const TERMS: Terms =
+    Terms { mode: Mode::Tunnel, encapsulation: Encapsulation::Esp, ml_kem: false, workers: 1 };
 
 fn we_call(name: &str, preshared: Option<[u8; 32]>) {
     let ours = Identity::new(Zeroizing::new([0x21; 32])).unwrap();
@@ -195,7 +196,7 @@ fn it_calls(name: &str, preshared: Option<[u8; 32]>) {
     let seed = Zeroizing::new([0x43; 32]);
     let offer = handshake::receive(Protocol::WireGuard, &ours, noise, seed).unwrap();
     assert_eq!(offer.peer, judge.public);
-    let (noise, agreement) = offer.respond(&shared).unwrap();
+    let (noise, agreement) = offer.respond(&shared, 1).unwrap();
     let mut datagram = message::response(8888, sender, &noise);
     MacKeys::new(&judge.public).finish(&mut datagram, None);
     assert_eq!(datagram.len(), 92, "WireGuard's response");

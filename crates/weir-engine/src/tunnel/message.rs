@@ -30,6 +30,8 @@ pub(super) const KEM_CIPHERTEXT_LEN: usize = 1088;
 pub(super) const TIMESTAMP_LEN: usize = 12;
 /// Bytes of what both ends must agree about.
 pub(super) const TERMS_LEN: usize = 4;
+/// Bytes of a responder's number of workers, which is told to who has several.
+pub(super) const WORKERS_LEN: usize = 1;
 
 /// The longest message: an initiation with an encapsulation key. Fits the least MTU of IPv6 but
 /// for 104 bytes, and every wire that carries RoCE.
@@ -87,7 +89,8 @@ fn is_initiation(length: usize) -> bool {
 
 fn is_response(length: usize) -> bool {
     let fixed = RESPONSE_HEAD + KEY_LEN + TAG_LEN + 2 * MAC_LEN;
-    [0, KEM_CIPHERTEXT_LEN].iter().any(|payload| length == fixed + payload)
+    let payloads = [0, KEM_CIPHERTEXT_LEN].into_iter();
+    payloads.flat_map(|kem| [kem, kem + WORKERS_LEN]).any(|payload| length == fixed + payload)
 }
 
 fn split(datagram: &[u8], head: usize) -> Option<(&[u8], Macs<'_>)> {

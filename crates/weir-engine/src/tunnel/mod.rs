@@ -20,6 +20,7 @@
 //! again has no key to continue with and must shake hands. A property test argues it with crashes,
 //! restarts and restored snapshots in any order.
 
+mod effect;
 pub mod state;
 
 pub mod path_mtu;

@@ -79,13 +79,15 @@ pub struct PeerStatus {
     pub path_mtu: PathMtuStatus,
 }
 
-/// A pair of associations.
+/// A pair of associations a worker: the SPIs are worker 0's, and those of the others follow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Session {
     pub(super) seal_spi: u32,
     pub(super) open_spi: u32,
+    pub(super) workers: u8,
     pub(super) made_ns: u64,
     pub(super) renew_ns: u64,
+    /// Sealed by the association that sealed most.
     pub(super) packets: u64,
     pub(super) bytes: u64,
 }
@@ -94,14 +96,15 @@ impl Session {
     pub(super) fn new(
         limits: &Limits,
         role: Role,
-        spis: (u32, u32),
+        (seal_spi, open_spi, workers): (u32, u32, u8),
         now_ns: u64,
         jitter: u8,
     ) -> Self {
         let after = limits.renew_after_ns(role == Role::Responder, jitter);
         Self {
-            seal_spi: spis.0,
-            open_spi: spis.1,
+            seal_spi,
+            open_spi,
+            workers,
             made_ns: now_ns,
             renew_ns: now_ns.saturating_add(after),
             packets: 0,

@@ -18,16 +18,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use super::effect::{Effect, Install, Report};
+
 use super::cookie::{Admission, Cookie, Doorkeeper, MacKeys};
 use super::handshake::{self, Agreement, Parties, Protocol, Role, Timestamp};
 use super::key::{Entropy, Identity, PublicKey};
 use super::message::{self, Macs, Message};
 use super::path::Path;
-use super::path_mtu::{Probe, ProbeMessage};
+use super::path_mtu::ProbeMessage;
 use super::peer::{Peer, PeerSettings, PeerStatus, Session, Waiting};
 use super::rekey::{self, Limits, OPENING_MAX};
-use crate::esp::icrc_tag::TagKey;
-use crate::esp::sa::{SaParameters, Spi};
+use crate::esp::sa::{SaError, SaParameters, Spi};
+use crate::esp::spread::SPI_WORKER_MASK;
 use crate::policy::Mode;
 
 /// Between two responses to one peer.
@@ -46,89 +48,6 @@ pub struct Now {
     pub elapsed_ns: u64,
     /// Nanoseconds since 1970, which may jump. Only initiations' timestamps come of it.
     pub unix_ns: u64,
-}
-
-/// What the state machine wants done.
-#[derive(Debug)]
-pub enum Effect {
-    /// Send this datagram.
-    Send {
-        /// Where to.
-        path: Path,
-        /// What.
-        datagram: Vec<u8>,
-    },
-    /// Put new associations in place.
-    Install(Box<Install>),
-    /// Remove an association that opens.
-    Forget {
-        /// Of whom.
-        peer: PublicKey,
-        /// Which.
-        open_spi: u32,
-    },
-    /// Seal no more: the keys expired.
-    Close {
-        /// To whom.
-        peer: PublicKey,
-    },
-    /// Seal an empty packet.
-    Keepalive {
-        /// To whom.
-        peer: PublicKey,
-    },
-    /// Seal a question about the path's width, or the answer to one.
-    Probe {
-        /// To whom.
-        peer: PublicKey,
-        /// What.
-        message: ProbeMessage,
-    },
-    /// Seal packets of so many bytes at most, outer IP header included.
-    PathMtu {
-        /// To whom.
-        peer: PublicKey,
-        /// The bytes.
-        bytes: u16,
-    },
-}
-
-/// New associations.
-#[derive(Debug)]
-pub struct Install {
-    /// With whom.
-    pub peer: PublicKey,
-    /// The initiator seals with them at once; the responder from the first packet on that it opens.
-    pub role: Role,
-    /// Where the peer spoke from.
-    pub path: Path,
-    /// To the peer.
-    pub seal: SaParameters,
-    /// From the peer.
-    pub open: SaParameters,
-    /// To and from a peer whose packets are tagged; the associations carry signs of life only.
-    pub tags: Option<[TagKey; 2]>,
-}
-
-/// What the data path saw of one peer since it was last asked.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
-    /// SPI of the association that seals, and packets and bytes that it sealed so far.
-    pub sealed: Option<(u32, u64, u64)>,
-    /// Whether an authentic packet came.
-    pub heard: bool,
-    /// SPI of the pending association whose first packet came: its session is in use now.
-    pub confirmed: Option<u32>,
-    /// Where authentic packets come from now.
-    pub moved_to: Option<Path>,
-    /// A packet found no association to be sealed with; where the peer may be.
-    pub wanted: Option<Option<Path>>,
-    /// The peer asks how wide its path to us is: the largest probe that came.
-    pub probed: Option<Probe>,
-    /// The peer's answer to our own probes.
-    pub probe_answered: Option<Probe>,
-    /// ICMP said that a packet to the peer was too large for the path. Anyone may have sent it.
-    pub too_large: bool,
 }
 
 /// What happened to datagrams and handshakes.
@@ -305,9 +224,15 @@ impl Tunnel {
         }
         let peer = &mut self.peers[index];
         if let Some((spi, packets, bytes)) = report.sealed {
-            peer.sealed_ns = now.elapsed_ns;
-            if let Some(current) = peer.current.as_mut().filter(|it| it.seal_spi == spi) {
-                (current.packets, current.bytes) = (packets, bytes);
+            let worker = |it: &Session| spi.wrapping_sub(it.seal_spi);
+            // Signs of life go by worker 0, whatever the others send: its packets confirm.
+            if peer.current.as_ref().is_none_or(|it| worker(it) == 0) {
+                peer.sealed_ns = now.elapsed_ns;
+            }
+            let is_its = |it: &&mut Session| worker(it) < it.workers.into();
+            if let Some(current) = peer.current.as_mut().filter(is_its) {
+                current.packets = current.packets.max(packets);
+                current.bytes = current.bytes.max(bytes);
                 if self.limits.is_worn(packets, bytes) && peer.waiting.is_none() {
                     peer.begin_ns = Some(now.elapsed_ns);
                 }
@@ -424,7 +349,8 @@ impl Tunnel {
             return;
         }
         peer.responded_ns = Some(now.elapsed_ns);
-        let Ok((noise, agreement)) = offer.respond(&peer.settings.preshared) else {
+        let workers = peer.settings.terms.workers;
+        let Ok((noise, agreement)) = offer.respond(&peer.settings.preshared, workers) else {
             self.counters.not_authentic += 1;
             return;
         };
@@ -494,12 +420,24 @@ impl Tunnel {
         effects: &mut Vec<Effect>,
     ) -> bool {
         let peer = &mut self.peers[index];
-        let Ok(parameters) = agreement.associations(seal, open) else { return false };
+        let window = peer.settings.replay_window;
+        let of_worker = |worker: u8| {
+            let spi = |base: Spi| Spi::new(base.value() | u32::from(worker));
+            let parameters = agreement.associations(spi(seal)?, spi(open)?)?;
+            Ok(parameters.map(|it| SaParameters { replay_window: window, ..it }))
+        };
+        let is_base = |spi: Spi| spi.value() & SPI_WORKER_MASK == 0;
+        if agreement.workers > 1 && !(is_base(seal) && is_base(open)) {
+            return false;
+        }
+        let Ok([seal_parameters, open_parameters]) = of_worker(0) else { return false };
+        let Ok(more) = (1..agreement.workers).map(of_worker).collect::<Result<Vec<_>, SaError>>()
+        else {
+            return false;
+        };
         let is_tagged = matches!(peer.settings.terms.mode, Mode::IcrcTag(_));
         let tags = is_tagged.then(|| agreement.tag_keys(seal, open)).transpose();
         let Ok(tags) = tags else { return false };
-        let [seal_parameters, open_parameters] =
-            parameters.map(|it| SaParameters { replay_window: peer.settings.replay_window, ..it });
         self.counters.handshakes += 1;
         peer.handshakes += 1;
         peer.handshake_ns = Some(now.elapsed_ns);
@@ -515,11 +453,12 @@ impl Tunnel {
             path: path.clone(),
             seal: seal_parameters,
             open: open_parameters,
+            more,
             tags,
         })));
         let mut jitter = [0];
         self.entropy.fill(&mut jitter);
-        let spis = (seal.value(), open.value());
+        let spis = (seal.value(), open.value(), agreement.workers);
         let session = Session::new(&self.limits, role, spis, now.elapsed_ns, jitter[0]);
         match role {
             Role::Initiator => self.put_in_use(now, index, session, effects),
@@ -541,6 +480,10 @@ impl Tunnel {
             self.by_spi.remove(&waiting.open_spi);
         }
         peer.path_mtu.begin(now.elapsed_ns);
+        if peer.settings.terms.workers > 1 {
+            let Session { open_spi, workers, .. } = session;
+            effects.push(Effect::InUse { peer: peer.settings.public_key, open_spi, workers });
+        }
         if let Some(before) = peer.current.replace(session) {
             peer.bytes_before += before.bytes;
             self.supersede(index, before, effects);
@@ -630,12 +573,15 @@ impl Tunnel {
         effects.push(Effect::Send { path, datagram });
     }
 
-    /// An SPI that nothing of ours has.
+    /// An SPI that nothing of ours has; with several workers, the base of theirs.
     fn draw_spi(&mut self, index: usize) -> Spi {
         loop {
             let mut bytes = [0; 4];
             self.entropy.fill(&mut bytes);
-            let number = u32::from_be_bytes(bytes);
+            let mut number = u32::from_be_bytes(bytes);
+            if self.peers[index].settings.terms.workers > 1 {
+                number &= !SPI_WORKER_MASK;
+            }
             if let Ok(spi) = Spi::new(number)
                 && !self.by_spi.contains_key(&number)
             {

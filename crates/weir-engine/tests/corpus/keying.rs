@@ -63,7 +63,8 @@ impl World {
         let tunnel = |side: usize| {
             let random = Box::new(Counting(side as u64 + 1));
             let mut tunnel = Tunnel::new(identity(side), Limits::default(), random);
-            let terms = Terms { mode: Mode::Tunnel, encapsulation: Encapsulation::Esp, ml_kem };
+            let terms =
+                Terms { mode: Mode::Tunnel, encapsulation: Encapsulation::Esp, ml_kem, workers: 1 };
             let peer = PeerSettings {
                 public_key: identity(1 - side).public(),
                 preshared: PresharedKey::none(),

@@ -2,6 +2,7 @@
 
 mod kernel;
 mod marking;
+mod told;
 
 use std::net::IpAddr;
 use std::slice::from_ref;

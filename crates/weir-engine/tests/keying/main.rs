@@ -5,4 +5,5 @@ mod floods;
 mod nonces;
 mod path_mtu;
 mod states;
+mod workers;
 mod world;

@@ -2,6 +2,7 @@
 //! with the random bytes of before. `World` watches every frame that leaves.
 
 use proptest::prelude::*;
+use weir_engine::tunnel::handshake::Terms;
 use weir_engine::tunnel::rekey::Limits;
 
 use super::world::{MS, SECOND, Setup, World, terms};
@@ -40,9 +41,16 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_key_seals_twice_with_one_nonce(steps in steps(), ml_kem: bool) {
+    fn no_key_seals_twice_with_one_nonce(
+        steps in steps(),
+        ml_kem: bool,
+        workers in [1..5_u8, 1..5],
+    ) {
         let limits = Limits { rekey_after_ns: SECOND, ..Limits::default() };
-        let setups = [0, 1].map(|side| Setup { limits, terms: terms(ml_kem), ..Setup::new(side) });
+        let setups = [0, 1].map(|side| {
+            let terms = Terms { workers: workers[side], ..terms(ml_kem) };
+            Setup { limits, terms, ..Setup::new(side) }
+        });
         let mut world = World::new(setups);
         for step in steps {
             take(&mut world, step);
@@ -54,9 +62,9 @@ proptest! {
         }
         world.run(20 * SECOND);
         world.received(1);
-        let mark = world.send(0);
+        let marks: Vec<_> = (0..8).map(|_| world.send(0)).collect();
         world.deliver_all();
-        prop_assert_eq!(world.received(1), vec![mark]);
+        prop_assert_eq!(world.received(1), marks, "by all workers that both have");
     }
 }
 

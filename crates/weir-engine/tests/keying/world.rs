@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use weir_engine::esp::open::OpeningSa;
 use weir_engine::esp::sa::{Fingerprint, SaParameters};
 use weir_engine::esp::seal::SealingSa;
+use weir_engine::esp::spread::SPI_WORKER_MASK;
 use weir_engine::meter::{Meter, MeterLimits};
 use weir_engine::output::{Destination, Output};
 use weir_engine::pipeline::{Agreed, Associations, Engine};
@@ -16,7 +17,7 @@ use weir_engine::tunnel::handshake::Terms;
 use weir_engine::tunnel::key::{Entropy, Identity, PresharedKey, PublicKey};
 use weir_engine::tunnel::path::Path;
 use weir_engine::tunnel::rekey::Limits;
-use weir_engine::tunnel::state::{Effect, KeyingCounters, Now, Tunnel};
+use weir_engine::tunnel::state::{Effect, Install, KeyingCounters, Now, Tunnel};
 use weir_engine::tunnel::{PeerSettings, PeerState, PeerStatus};
 use weir_engine::verdict::{DropReason, Side};
 use weir_wire::frame::{Frame, Link, Meta, Time};
@@ -52,7 +53,7 @@ pub(crate) fn preshared(number: u8) -> PresharedKey {
 }
 
 pub(crate) fn terms(ml_kem: bool) -> Terms {
-    Terms { mode: Mode::Ethernet, encapsulation: Encapsulation::Esp, ml_kem }
+    Terms { mode: Mode::Ethernet, encapsulation: Encapsulation::Esp, ml_kem, workers: 1 }
 }
 
 /// How one gateway is set up.
@@ -85,6 +86,10 @@ pub(crate) struct Gateway {
     address: u8,
     pub(crate) tunnel: Tunnel,
     pub(crate) engine: Engine,
+    /// Of the workers beside the first.
+    others: Vec<Engine>,
+    /// How many share what the host sends.
+    sharing: usize,
     /// Added to the world's time, for the wall clock alone.
     pub(crate) wall_offset_ns: i64,
     delivered: Vec<Vec<u8>>,
@@ -161,13 +166,22 @@ impl Gateway {
     fn new(side: usize, setup: Setup) -> Self {
         let own = side as u8 + 1;
         let policy = policy(side, &setup, own);
-        let meter = Meter::new(MeterLimits::default(), 7);
+        let engine = || {
+            let meter = Meter::new(MeterLimits::default(), 7);
+            Engine::new(policy.clone(), Associations::default(), meter).unwrap()
+        };
         let entropy = Box::new(Seeded(setup.seed));
         Self {
             side,
             address: own,
             tunnel: Tunnel::new(identity(own), setup.limits, entropy),
-            engine: Engine::new(policy, Associations::default(), meter).unwrap(),
+            engine: {
+                let mut first = engine();
+                first.set_one_of_several();
+                first
+            },
+            others: (1..setup.terms.workers).map(|_| engine()).collect(),
+            sharing: 1,
             setup,
             wall_offset_ns: 0,
             delivered: Vec::new(),
@@ -178,6 +192,24 @@ impl Gateway {
         let unix_ns =
             (1_700_000_000 * SECOND + elapsed_ns).saturating_add_signed(self.wall_offset_ns);
         Now { elapsed_ns, unix_ns }
+    }
+
+    fn worker(&mut self, number: usize) -> &mut Engine {
+        match number {
+            0 => &mut self.engine,
+            other => &mut self.others[other - 1],
+        }
+    }
+
+    /// Which worker gets a frame: from the host they take turns, ESP goes by its SPI.
+    fn steer(&self, port: Side, bytes: &[u8]) -> usize {
+        match (port, parse(bytes, Link::Ethernet, bytes.len() as u32).transport) {
+            (Side::Host, _) => usize::from(bytes[17]) % self.sharing,
+            (Side::Wire, Transport::Esp { spi, .. }) if !self.others.is_empty() => {
+                (spi & SPI_WORKER_MASK) as usize % (self.others.len() + 1)
+            }
+            (Side::Wire, _) => 0,
+        }
     }
 
     pub(crate) fn peer(&self, elapsed_ns: u64) -> PeerStatus {
@@ -238,7 +270,9 @@ impl World {
         let gateway = &mut self.sides[side];
         gateway.address = last;
         let policy = policy(side, &gateway.setup, last);
-        gateway.engine.swap(policy, Associations::default()).unwrap();
+        for engine in gateway.others.iter_mut().chain([&mut gateway.engine]) {
+            engine.swap(policy.clone(), Associations::default()).unwrap();
+        }
         gateway.engine.tick(Time(self.elapsed_ns));
         self.gather(side);
     }
@@ -263,13 +297,20 @@ impl World {
         let time = Time(self.elapsed_ns);
         self.sides[side].engine.tick(time);
         self.gather(side);
+        for number in 0..self.sides[side].others.len() {
+            self.sides[side].others[number].tick(time);
+            let sent = collect(self.sides[side].others[number].output(), &[]);
+            self.put(side, sent);
+        }
         let now = self.sides[side].now(self.elapsed_ns);
         let mut effects = Vec::new();
-        let Gateway { tunnel, engine, .. } = &mut self.sides[side];
-        engine.take_reports(&mut |peer, report| {
-            tunnel.report(now, &peer, &report, &mut effects);
-            true
-        });
+        let Gateway { tunnel, engine, others, .. } = &mut self.sides[side];
+        for engine in others.iter_mut().chain([engine]) {
+            engine.take_reports(&mut |peer, report| {
+                tunnel.report(now, &peer, &report, &mut effects);
+                true
+            });
+        }
         tunnel.tick(now, &mut effects);
         self.carry_out(side, effects);
     }
@@ -366,8 +407,10 @@ impl World {
             ..Meta::default()
         };
         let mut frames = [Frame::new(&mut buffer, 192, end, meta)];
-        self.sides[side].engine.process(time, port, &mut frames);
-        let sent = collect(self.sides[side].engine.output(), &frames);
+        let number = self.sides[side].steer(port, bytes);
+        let engine = self.sides[side].worker(number);
+        engine.process(time, port, &mut frames);
+        let sent = collect(engine.output(), &frames);
         self.put(side, sent);
     }
 
@@ -404,6 +447,11 @@ impl World {
         answer[32..38].copy_from_slice(&question[6..12]);
         answer[38..42].copy_from_slice(&question[28..32]);
         self.process(side, Side::Wire, &answer);
+        while let Some(told) = self.sides[side].engine.take_news() {
+            for other in &mut self.sides[side].others {
+                other.hear(told, Time(self.elapsed_ns));
+            }
+        }
     }
 
     /// Whatever leaves sealed: no key seals twice with one nonce.
@@ -434,19 +482,27 @@ impl World {
                         assert!(engine.send_datagram(&path, &datagram), "the neighbour answered");
                     }
                 }
-                Effect::Install(install) => {
-                    let key = install.seal.fingerprint();
-                    assert!(self.installed.insert(key), "a key is put in place twice");
-                    let spi = install.seal.spi.value();
-                    self.keys[side].entry(spi).or_default().push(install.seal.clone());
-                    let sealing = SealingSa::new(&install.seal, None).unwrap();
-                    let opening = OpeningSa::new(&install.open, None).unwrap();
-                    let (peer, role, path, tags) =
-                        (install.peer, install.role, install.path, install.tags);
-                    engine.install(Agreed { peer, role, path, sealing, opening, tags });
+                Effect::Install(install) => self.install(side, *install),
+                Effect::InUse { peer, open_spi, workers } => {
+                    let gateway = &mut self.sides[side];
+                    gateway.sharing = workers.into();
+                    for (other, number) in gateway.others.iter_mut().zip(1_u32..) {
+                        match number < workers.into() {
+                            true => other.confirm_with(&peer, open_spi | number),
+                            false => other.close(&peer),
+                        }
+                    }
                 }
-                Effect::Forget { peer, open_spi } => engine.forget(&peer, open_spi),
-                Effect::Close { peer } => engine.close(&peer),
+                Effect::Forget { peer, open_spi } => {
+                    engine.forget(&peer, open_spi);
+                    for (other, number) in self.sides[side].others.iter_mut().zip(1..) {
+                        other.forget(&peer, open_spi | number);
+                    }
+                }
+                Effect::Close { peer } => {
+                    engine.close(&peer);
+                    self.sides[side].others.iter_mut().for_each(|other| other.close(&peer));
+                }
                 Effect::Keepalive { peer } => engine.keepalive(&peer),
                 Effect::Probe { peer, message } => engine.send_probe(&peer, message),
                 Effect::PathMtu { peer, bytes } => engine.set_path_mtu(&peer, bytes),
@@ -454,6 +510,24 @@ impl World {
             self.gather(side);
         }
         let _ = self.sides[side].side;
+    }
+}
+
+impl World {
+    /// Every worker's associations, worker 0's last.
+    fn install(&mut self, side: usize, install: Install) {
+        let Install { peer, role, path, seal, open, more, tags } = install;
+        let of_each = more.into_iter().zip(1..).chain([([seal, open], 0)]);
+        for ([seal, open], number) in of_each {
+            let key = seal.fingerprint();
+            assert!(self.installed.insert(key), "a key is put in place twice");
+            self.keys[side].entry(seal.spi.value()).or_default().push(seal.clone());
+            let sealing = SealingSa::new(&seal, None).unwrap();
+            let opening = OpeningSa::new(&open, None).unwrap();
+            let (path, tags) = (path.clone(), tags.clone().filter(|_| number == 0));
+            let agreed = Agreed { peer, role, path, sealing, opening, tags };
+            self.sides[side].worker(number).install(agreed);
+        }
     }
 }
 

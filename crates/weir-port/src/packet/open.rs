@@ -21,7 +21,10 @@ const PACKET_RESERVE: i32 = 12;
 const PACKET_VNET_HDR: i32 = 15;
 const PACKET_FANOUT: i32 = 18;
 const PACKET_QDISC_BYPASS: i32 = 20;
+pub(super) const PACKET_FANOUT_DATA: i32 = 22;
 pub(super) const PACKET_IGNORE_OUTGOING: i32 = 23;
+/// Else the group receives what its own members send, whatever they say themselves (Linux 5.16).
+const FANOUT_IGNORE_OUTGOING: u32 = 0x4000;
 const MEMBERSHIP_PROMISCUOUS: u16 = 1;
 const RING_VERSION_2: i32 = 1;
 pub(super) const ALL_PROTOCOLS: u16 = libc::ETH_P_ALL as u16;
@@ -96,6 +99,9 @@ pub enum FanoutMode {
     Hash,
     /// By the processor that received it.
     Cpu,
+    /// By a program, which the first member brings ([`PacketPort::steer_by`]); the number that it
+    /// returns is that of the port in the order of joining. Until then the first port gets all.
+    Program,
 }
 
 /// Why a port cannot be opened.
@@ -177,8 +183,10 @@ impl PacketPort {
             let mode: u32 = match fanout.mode {
                 FanoutMode::Hash => 0,
                 FanoutMode::Cpu => 2,
+                FanoutMode::Program => 7,
             };
-            let group = u32::from(fanout.group) | (mode << 16);
+            let flags = if options.outgoing { 0 } else { FANOUT_IGNORE_OUTGOING };
+            let group = u32::from(fanout.group) | (mode | flags) << 16;
             opening
                 .step("join its fanout group", receiver.set(SOL_PACKET, PACKET_FANOUT, &group))?;
         }

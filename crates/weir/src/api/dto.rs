@@ -11,6 +11,7 @@ use weir_engine::proof::WireProof;
 use weir_engine::verdict::DropReason;
 use weir_port::PortCounters;
 
+pub use super::join::WorkerSnapshot;
 pub use super::keys::{AssociationKey, KeysRequest};
 pub use super::peers::{
     KernelEspSnapshot, KeyingSnapshot, OffloadSnapshot, PathMtuSnapshot, PeerKeyingSnapshot,
@@ -255,6 +256,9 @@ pub struct PairSnapshot {
     /// Copies of packets.
     #[serde(default)]
     pub mirrors: Vec<MirrorSnapshot>,
+    /// Those of several workers, each by itself; all above is their sum. Empty with one.
+    #[serde(default)]
+    pub workers: Vec<WorkerSnapshot>,
 }
 
 /// An evidence ring.

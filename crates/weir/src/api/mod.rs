@@ -2,6 +2,7 @@
 
 pub mod dto;
 
+mod join;
 pub mod keys;
 
 pub mod peers;

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use zeroize::Zeroizing;
 
+use weir_engine::esp::spread::SPI_WORKER_MASK;
 use weir_engine::tunnel::key::KEY_LEN;
 
 use super::args::{KeysArgs, KeysCommand, KeysFileArgs, KeysGenerateArgs};
@@ -157,11 +158,11 @@ fn create_secret(path: &Path) -> Result<fs::File> {
     })
 }
 
-/// A random SPI above the reserved ones (RFC 4303 s2.1).
+/// A random SPI above the reserved ones (RFC 4303 s2.1), a base for the SPIs of several workers.
 fn random_spi() -> Result<u32> {
     let bytes = random_bytes(4)?;
     let number = bytes.iter().fold(0, |number, byte| number << 8 | u32::from(*byte));
-    Ok(number.max(256))
+    Ok(number.max(256) & !SPI_WORKER_MASK)
 }
 
 fn random_bytes(count: usize) -> Result<Zeroizing<Vec<u8>>> {

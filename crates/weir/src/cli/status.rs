@@ -262,6 +262,7 @@ fn pair_table(text: &mut String, pair: &PairSnapshot) {
         let _ =
             writeln!(text, "  {name:<22} {:>16} {:>16}", column(&pair.host), column(&pair.wire));
     }
+    worker_lines(text, pair);
     side_lines(text, pair);
     fast_path_lines(text, pair);
     wire_proof_lines(text, pair);
@@ -274,6 +275,25 @@ fn pair_table(text: &mut String, pair: &PairSnapshot) {
     }
     bystander_lines(text, pair);
     rdma_line(text, &pair.rdma);
+}
+
+/// How several workers share the work.
+fn worker_lines(text: &mut String, pair: &PairSnapshot) {
+    for worker in &pair.workers {
+        let _ = writeln!(
+            text,
+            "  worker {}: {} from the host ({} sealed), {} from the wire ({} opened), {} dropped, \
+             {} lost by its rings; {} flows",
+            worker.number,
+            worker.host_received,
+            worker.sealed,
+            worker.wire_received,
+            worker.opened,
+            worker.dropped,
+            worker.lost_ring_full,
+            worker.flows,
+        );
+    }
 }
 
 /// What the fabric is shown instead of the packets' own classes of traffic.

@@ -1,7 +1,33 @@
 //! What a pair's `fastpath` may be.
 
-use super::file::{self, Driver, FastPathMode};
+use serde::{Deserialize, Serialize};
+
+use super::file::{self, Driver};
 use super::problem::Problems;
+
+/// Whether the kernel carries flows whose verdict is settled and which need no seal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FastPathMode {
+    /// Never: every packet is looked at whole.
+    #[default]
+    Off,
+    /// By tc programs; a gateway that cannot have them does not start.
+    Tc,
+    /// Where it can be had and the policy allows it; `weir status` says whether and why not.
+    Auto,
+}
+
+impl FastPathMode {
+    /// As it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Tc => "tc",
+            Self::Auto => "auto",
+        }
+    }
+}
 
 /// `tc` is a demand: it is refused where nothing could ever be carried.
 pub(super) fn check(

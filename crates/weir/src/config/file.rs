@@ -26,6 +26,7 @@
 //! xfrm = true                     # [false] `weir xfrm` may install associations and policies
 //! default = "drop"                # [drop] drop | seal | forward: what no peer protects
 //! fastpath = "off"                # [off] off | tc | auto: the kernel carries settled flows
+//! workers = 1                     # [1] threads that share its flows, at most 16; see `workers`
 //!
 //! [pair.frames]                   # link-local and group traffic: seal | clear | drop
 //! lldp = "drop"                   # defaults: see `settings::default_frames`
@@ -49,8 +50,9 @@
 //! preshared_key_file = "ab.psk"   # [none] a secret beside, the same at both gateways
 //! ml_kem = false                  # [false] mix ML-KEM-768 in; the same at both gateways
 //! #                                 or, without `public_key`, keys that stand in files:
-//! seal = { spi = 0x1001, cipher = "aes-256-gcm", key_file = "a-to-b.key" }
-//! open = { spi = 0x1002, cipher = "aes-256-gcm", key_file = "b-to-a.key" }
+//! workers = 1                     # [1] with such keys: the lesser of both gateways' workers
+//! seal = { spi = 0x1000, cipher = "aes-256-gcm", key_file = "a-to-b.key" }
+//! open = { spi = 0x1010, cipher = "aes-256-gcm", key_file = "b-to-a.key" }
 //!
 //! [keying]                        # keys agreed by handshakes, with peers that have `public_key`
 //! identity_file = "gw-a.identity" # who we are; `weir keys identity` makes it
@@ -112,6 +114,8 @@ use serde::de::{DeserializeOwned, SeqAccess, Visitor, value};
 use serde::{Deserialize, Deserializer, Serialize};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+
+pub use super::fastpath::FastPathMode;
 
 use super::address::{InterfaceAddress, Prefix};
 use super::marking;
@@ -197,6 +201,7 @@ pub struct Pair {
     pub xfrm: bool,
     pub default: Option<Spanned<Unprotected>>,
     pub fastpath: Option<Spanned<FastPathMode>>,
+    pub workers: Option<Spanned<u32>>,
     #[serde(default)]
     pub frames: Frames,
 }
@@ -223,30 +228,6 @@ pub enum Icrc {
     Check,
     /// No: packets are counted as unchecked.
     Off,
-}
-
-/// Whether the kernel carries flows whose verdict is settled and which need no seal.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum FastPathMode {
-    /// Never: every packet is looked at whole.
-    #[default]
-    Off,
-    /// By tc programs; a gateway that cannot have them does not start.
-    Tc,
-    /// Where it can be had and the policy allows it; `weir status` says whether and why not.
-    Auto,
-}
-
-impl FastPathMode {
-    /// As it is written.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Tc => "tc",
-            Self::Auto => "auto",
-        }
-    }
 }
 
 /// What the last check before the wire does with a frame that must be sealed and is not. There is
@@ -326,6 +307,7 @@ pub struct Peer {
     pub public_key: Option<Spanned<String>>,
     pub preshared_key_file: Option<Spanned<PathBuf>>,
     pub ml_kem: Option<bool>,
+    pub workers: Option<Spanned<u32>>,
     pub seal: Option<Spanned<Association>>,
     pub open: Option<Spanned<Association>>,
 }

@@ -17,6 +17,7 @@ pub mod settings;
 pub mod tag;
 
 mod watching;
+mod workers;
 
 use std::io::Read;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,7 @@
 //! From settings to what the engine takes: a `Policy` and the parameters of associations.
 
 use weir_engine::esp::sa::{SaError, SaParameters, Spi};
+use weir_engine::esp::spread::worker_association;
 use weir_engine::policy::{self, Action, OwnAddress, Policy};
 use weir_engine::tunnel::PeerSettings;
 use weir_engine::tunnel::handshake::Terms;
@@ -33,8 +34,14 @@ pub struct PeerAssociations {
     pub open: SaParameters,
 }
 
-/// The policy of `pair`, numbered `epoch`.
-pub fn policy(pair: &Pair, keying: Option<&Keying>, wire: WirePort, epoch: u32) -> Policy {
+/// The policy of `pair`, numbered `epoch`, as its `worker` has it: with that one's associations.
+pub fn policy(
+    pair: &Pair,
+    keying: Option<&Keying>,
+    wire: WirePort,
+    epoch: u32,
+    worker: usize,
+) -> Policy {
     let mut policy = Policy::watch(epoch, wire.mtu_bytes);
     policy.default = match pair.unprotected {
         Unprotected::Drop => Action::Drop,
@@ -58,13 +65,13 @@ pub fn policy(pair: &Pair, keying: Option<&Keying>, wire: WirePort, epoch: u32) 
     let agrees = |peer: &Peer| matches!(peer.keys, PeerKeys::Agreed { .. });
     policy.keying_port = keying.filter(|_| pair.peers.iter().any(agrees)).map(|it| it.port);
     let sole = pair.peers.len() == 1 && pair.unprotected == Unprotected::Seal;
-    let mut peers: Vec<_> = pair.peers.iter().map(|peer| compile(peer, sole)).collect();
+    let mut peers: Vec<_> = pair.peers.iter().map(|peer| compile(peer, sole, worker)).collect();
     let kernel = peers.iter_mut().filter_map(|peer| peer.kernel.as_mut());
     kernel.zip(0..).for_each(|(kernel, place)| kernel.place = place);
     policy.with_peers(peers)
 }
 
-fn compile(peer: &Peer, gets_the_rest: bool) -> policy::Peer {
+fn compile(peer: &Peer, gets_the_rest: bool, worker: usize) -> policy::Peer {
     let (mut protects, mut everything) = match &peer.protects {
         Protects::Everything => (vec![policy::Prefix::ALL], true),
         Protects::Prefixes(list) => (
@@ -79,7 +86,8 @@ fn compile(peer: &Peer, gets_the_rest: bool) -> policy::Peer {
         everything = true;
     }
     let by_kernel = peer.offload == Offload::Kernel;
-    let by_weir = peer.configured().filter(|_| !by_kernel);
+    let by_weir = peer.configured().filter(|_| !by_kernel && worker < peer.workers);
+    let number = worker as u32;
     policy::Peer {
         name: peer.name.clone(),
         mode: match peer.mode {
@@ -103,8 +111,8 @@ fn compile(peer: &Peer, gets_the_rest: bool) -> policy::Peer {
         endpoint: peer.endpoint,
         protects,
         everything,
-        seal_spi: by_weir.map(|(seal, _)| seal.spi),
-        open_spis: by_weir.map(|(_, open)| open.spi).into_iter().collect(),
+        seal_spi: by_weir.map(|(seal, _)| seal.spi + number),
+        open_spis: by_weir.map(|(_, open)| open.spi + number).into_iter().collect(),
         agreed: match &peer.keys {
             PeerKeys::Agreed { public_key, .. } => Some(*public_key),
             PeerKeys::Configured { .. } | PeerKeys::Tagged { .. } => None,
@@ -117,19 +125,24 @@ fn compile(peer: &Peer, gets_the_rest: bool) -> policy::Peer {
     }
 }
 
-/// The parameters of every association of `pair` that is configured.
+/// The parameters of every association of `pair` that is configured and that `worker` has.
 ///
 /// # Errors
 /// [`SaError`]; none that settings and keys of one configuration can cause.
-pub fn associations(pair: &Pair, keys: &Keys) -> Result<Vec<PeerAssociations>, SaError> {
+pub fn associations(
+    pair: &Pair,
+    keys: &Keys,
+    worker: usize,
+) -> Result<Vec<PeerAssociations>, SaError> {
     pair.peers
         .iter()
+        .filter(|peer| worker < peer.workers)
         .filter_map(|peer| Some((peer, peer.configured()?)))
         .map(|(peer, (seal, open))| {
             Ok(PeerAssociations {
                 peer: peer.name.clone(),
-                seal: parameters(seal, peer, keys)?,
-                open: parameters(open, peer, keys)?,
+                seal: parameters(seal, peer, keys, worker)?,
+                open: parameters(open, peer, keys, worker)?,
             })
         })
         .collect()
@@ -139,13 +152,18 @@ fn parameters(
     association: &Association,
     peer: &Peer,
     keys: &Keys,
+    worker: usize,
 ) -> Result<SaParameters, SaError> {
     let key = keys.find(&association.key).ok_or(SaError::KeyLength { len: 0 })?;
-    Ok(SaParameters {
+    let parameters = SaParameters {
         extended_sequence: peer.extended_sequence,
         replay_window: peer.replay_window_packets,
         ..SaParameters::new(Spi::new(association.spi)?, key.material())?
-    })
+    };
+    match peer.workers {
+        1 => Ok(parameters),
+        _ => worker_association(&parameters, worker as u32),
+    }
 }
 
 /// The part of `mode` that both ends must have alike.
@@ -169,7 +187,7 @@ pub fn keyed_peers(
 ) -> Vec<(String, PeerSettings)> {
     let of = |peer: &Peer| {
         let PeerKeys::Agreed { public_key, preshared, ml_kem } = &peer.keys else { return None };
-        let compiled = compile(peer, false);
+        let compiled = compile(peer, false, 0);
         let preshared = preshared.as_ref().and_then(|file| secrets.preshared.get(file));
         let settings = PeerSettings {
             public_key: *public_key,
@@ -179,6 +197,7 @@ pub fn keyed_peers(
                 mode: agreed_mode(compiled.mode),
                 encapsulation: compiled.encapsulation,
                 ml_kem: *ml_kem,
+                workers: u8::try_from(pair.workers).unwrap_or(1),
             },
             replay_window: peer.replay_window_packets,
             path_mtu_max: wire_mtu_bytes.filter(|_| keying.probe_path_mtu).unwrap_or(0),

@@ -24,6 +24,7 @@ use super::rollout;
 use super::settings::*;
 use super::tag;
 use super::watching;
+use super::workers;
 
 /// How keys that this user may not read are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +70,7 @@ pub fn resolve(file: File, directory: &Path, problems: &mut Problems) -> Option<
     check_associations(&file, directory, problems);
     keying::check(&file, &pairs, problems);
     tag::check(&file, problems);
+    workers::check_bystanders(&file, problems);
     let keying = keying::resolve(file.keying.as_ref(), directory, problems);
     if let Some(on_failure) = file.gateway.as_ref().and_then(|gateway| gateway.on_failure.as_ref())
         && *on_failure.get_ref() == OnFailure::Open
@@ -242,6 +244,7 @@ fn resolve_pair(
         on_leak: pair.on_leak,
         xfrm: pair.xfrm,
         fastpath: fastpath::check(pair, peers, problems),
+        workers: workers::of_pair(pair, peers, problems),
         unprotected,
         frames: resolve_frames(pair, peers, problems),
         peers: peers.iter().map(|peer| resolve_peer(peer, pair, directory, problems)).collect(),
@@ -432,6 +435,7 @@ fn resolve_peer(
         replay_window_packets: window,
         extended_sequence: peer.extended_sequence.unwrap_or(true),
         keys: resolve_keys(peer, pair, directory, problems),
+        workers: workers::resolve(peer, pair, problems),
     }
 }
 
@@ -597,7 +601,7 @@ fn check_associations(file: &File, directory: &Path, problems: &mut Problems) {
             let Some(written) = written else { continue };
             let label = format!("`{direction}` of peer `{name}`");
             let association = written.get_ref();
-            check_spi(&association.spi, &label, spis, problems);
+            workers::check_spis(&association.spi, workers::of_peer(peer), &label, spis, problems);
             match key_source(association, directory) {
                 Err((what, remedy)) => {
                     problems.error(written.span(), format!("{label}: {what}"), remedy);
@@ -623,22 +627,6 @@ fn check_associations(file: &File, directory: &Path, problems: &mut Problems) {
                 );
             }
         }
-    }
-}
-
-fn check_spi(
-    spi: &Spanned<u32>,
-    label: &str,
-    taken: &mut BTreeMap<u32, String>,
-    problems: &mut Problems,
-) {
-    let number = *spi.get_ref();
-    if number < 256 {
-        let what = format!("{label}: SPI {number} is reserved (RFC 4303 s2.1)");
-        problems.error(spi.span(), what, "write a number from 256 to 4294967295");
-    } else if let Some(other) = taken.insert(number, label.to_owned()) {
-        let what = format!("{other} and {label} have the same SPI {number:#x}");
-        problems.error(spi.span(), what, "give every association an SPI of its own");
     }
 }
 

@@ -140,6 +140,8 @@ pub struct Pair {
     pub xfrm: bool,
     /// Whether the kernel carries flows that need no more than counting.
     pub fastpath: FastPathMode,
+    /// Threads that share its flows, 1 to 16, each with associations of its own.
+    pub workers: usize,
     /// What happens to packets that no peer protects.
     pub unprotected: Unprotected,
     /// Link-local and group traffic.
@@ -227,6 +229,9 @@ pub struct Peer {
     pub extended_sequence: bool,
     /// Where its keys come from.
     pub keys: PeerKeys,
+    /// Workers that both gateways have for it, where its keys are configured: SPIs and keys are
+    /// those of the first of so many associations.
+    pub workers: usize,
 }
 
 impl Peer {

@@ -5,23 +5,24 @@
 //!   supervisor --peers, questions--^          (engine's `Tunnel`)
 //! ```
 //!
-//! Both queues are bounded. A datagram that finds one full is lost and counted, as the network
-//! might have lost it; a report waits for the next tick, and associations wait in here.
+//! Of several workers each reports, and has a queue of its own (`lane`); worker 0 sends what there
+//! is to send. All queues are bounded. A datagram that finds one full is lost and counted, as the
+//! network might have lost it; a report waits for the next tick, and associations wait in here.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io::Read;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{
     Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError, channel, sync_channel,
 };
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use weir_engine::esp::open::OpeningSa;
-use weir_engine::esp::sa::SaParameters;
+use weir_engine::esp::sa::{SaError, SaParameters};
 use weir_engine::esp::seal::SealingSa;
 use weir_engine::pipeline::{Agreed, Engine};
 use weir_engine::tunnel::key::{Identity, PublicKey};
@@ -32,9 +33,11 @@ use weir_engine::tunnel::rekey::Limits;
 use weir_engine::tunnel::state::{Effect, Install, KeyingCounters, Now, Report, Tunnel};
 use weir_engine::tunnel::{PeerSettings, PeerState, PeerStatus};
 
+use super::lane::{Lanes, Orders};
+use super::sharing::Sharing;
 use super::worker::clock;
 
-/// What waits for the thread, and what waits for the worker, at most.
+/// What waits for the thread, at most.
 const QUEUE_MAX: usize = 1024;
 
 /// Orders taken by the worker between two batches, at most.
@@ -76,19 +79,25 @@ pub struct Peers {
     pub limits: Limits,
     /// They, and their names in the configuration.
     pub peers: Vec<(String, PeerSettings)>,
+    /// Who shares their flows out among several workers.
+    pub sharing: Option<Arc<Mutex<Sharing>>>,
 }
 
-/// What the worker is told.
+/// What a worker is told.
 #[derive(Debug)]
-enum Order {
+pub(super) enum Order {
     Send(Path, Vec<u8>),
     Install(Box<Agreed>),
+    Confirm(PublicKey, u32),
+    Move(PublicKey, Path),
     Forget(PublicKey, u32),
     Close(PublicKey),
     Keepalive(PublicKey),
     Probe(PublicKey, ProbeMessage),
     PathMtu(PublicKey, u16),
     Hold(PublicKey, bool),
+    /// To nobody: has so many workers share the peer's flows, in its turn.
+    Share(PublicKey, usize),
 }
 
 /// The keying of a pair at one moment.
@@ -127,7 +136,7 @@ pub struct Keying {
 #[derive(Debug)]
 pub struct KeyingEnd {
     notices: SyncSender<Notice>,
-    orders: Receiver<Order>,
+    orders: Orders,
     overflowed: Arc<AtomicU64>,
     /// A report that found the queue full.
     held: Option<(PublicKey, Report)>,
@@ -135,13 +144,13 @@ pub struct KeyingEnd {
 }
 
 impl Keying {
-    /// Starts the thread of pair `name`, without peers, and returns the worker's end.
+    /// Starts the thread of pair `name`, without peers, and returns the ends of its `workers`.
     ///
     /// # Errors
     /// The kernel gives no thread or no random bytes.
-    pub fn start(name: &str, identity: Identity) -> Result<(Self, KeyingEnd)> {
+    pub fn start(name: &str, workers: usize, identity: Identity) -> Result<(Self, Vec<KeyingEnd>)> {
         let (notices, received) = sync_channel(QUEUE_MAX);
-        let (sender, orders) = sync_channel(QUEUE_MAX);
+        let (lanes, orders) = Lanes::of(workers);
         let mut random = File::open("/dev/urandom").context("cannot open /dev/urandom")?;
         let entropy = move |bytes: &mut [u8]| {
             // Keys that could be guessed are worse than none: the thread ends, and keys expire.
@@ -155,8 +164,8 @@ impl Keying {
             widths: HashMap::new(),
             agreed: HashMap::new(),
             reaches: HashMap::new(),
-            orders: sender,
-            backlog: VecDeque::new(),
+            lanes,
+            sharing: None,
             effects: Vec::new(),
             started: Instant::now(),
             overflowed: Arc::clone(&overflowed),
@@ -164,14 +173,15 @@ impl Keying {
         let thread = std::thread::Builder::new()
             .name(format!("keying {name}"))
             .spawn(move || thread.run(&received))?;
-        let end = KeyingEnd {
+        let end = |orders| KeyingEnd {
             notices: notices.clone(),
             orders,
-            overflowed,
+            overflowed: Arc::clone(&overflowed),
             held: None,
             unsent: VecDeque::new(),
         };
-        Ok((Self { notices, thread: Some(thread) }, end))
+        let ends = orders.into_iter().map(end).collect();
+        Ok((Self { notices, thread: Some(thread) }, ends))
     }
 
     /// Takes these peers instead of the present ones.
@@ -206,10 +216,12 @@ impl Drop for Keying {
 impl KeyingEnd {
     /// Carries out what the thread wants; true when the engine's output holds packets for the wire.
     pub fn obey(&mut self, engine: &mut Engine) -> bool {
-        let Ok(first) = self.orders.try_recv() else { return false };
+        let Some(first) = self.orders.next() else { return false };
         engine.begin();
-        let rest = std::iter::from_fn(|| self.orders.try_recv().ok()).take(ORDERS_A_ROUND - 1);
+        let rest = std::iter::from_fn(|| self.orders.next()).take(ORDERS_A_ROUND - 1);
+        let mut obeyed = 0;
         for order in std::iter::once(first).chain(rest) {
+            obeyed += 1;
             match order {
                 Order::Send(path, datagram) => {
                     if !engine.send_datagram(&path, &datagram) && self.unsent.len() < UNSENT_MAX {
@@ -217,14 +229,18 @@ impl KeyingEnd {
                     }
                 }
                 Order::Install(agreed) => drop(engine.install(*agreed)),
+                Order::Confirm(peer, spi) => engine.confirm_with(&peer, spi),
+                Order::Move(peer, path) => engine.move_peer(&peer, &path),
                 Order::Forget(peer, spi) => engine.forget(&peer, spi),
                 Order::Close(peer) => engine.close(&peer),
                 Order::Keepalive(peer) => engine.keepalive(&peer),
                 Order::Probe(peer, message) => engine.send_probe(&peer, message),
                 Order::PathMtu(peer, bytes) => engine.set_path_mtu(&peer, bytes),
                 Order::Hold(peer, is_held) => engine.hold_in_clear(&peer, is_held),
+                Order::Share(..) => {}
             }
         }
+        self.orders.obeyed(obeyed);
         true
     }
 
@@ -279,8 +295,8 @@ struct Thread {
     /// By peer and SPI of the opening association.
     agreed: HashMap<(PublicKey, u32), [SaParameters; 2]>,
     reaches: HashMap<PublicKey, Reach>,
-    orders: SyncSender<Order>,
-    backlog: VecDeque<Order>,
+    lanes: Lanes,
+    sharing: Option<Arc<Mutex<Sharing>>>,
     effects: Vec<Effect>,
     started: Instant,
     overflowed: Arc<AtomicU64>,
@@ -321,7 +337,7 @@ impl Thread {
         let now = self.now().elapsed_ns;
         let due =
             self.tunnel.next_deadline().map(|at| Duration::from_nanos(at.saturating_sub(now)));
-        let patience = if self.backlog.is_empty() { PATIENCE } else { Duration::from_millis(1) };
+        let patience = if self.lanes.is_empty() { PATIENCE } else { Duration::from_millis(1) };
         due.unwrap_or(patience).min(patience)
     }
 
@@ -330,8 +346,14 @@ impl Thread {
         let Self { tunnel, effects, .. } = self;
         match notice {
             Notice::Datagram(path, datagram) => tunnel.handle(now, &path, &datagram, effects),
-            Notice::Report(peer, report) => tunnel.report(now, &peer, &report, effects),
-            Notice::Configure(Peers { limits, peers }) => {
+            Notice::Report(peer, report) => {
+                tunnel.report(now, &peer, &report, effects);
+                if let (Some(path), 2..) = (report.moved_to, self.lanes.count()) {
+                    self.all(|| Order::Move(peer, path.clone()));
+                }
+            }
+            Notice::Configure(Peers { limits, peers, sharing }) => {
+                self.sharing = sharing;
                 self.names = peers.iter().map(|(name, it)| (it.public_key, name.clone())).collect();
                 self.reaches.retain(|key, _| self.names.contains_key(key));
                 let peers = peers.into_iter().map(|(_, settings)| settings).collect();
@@ -364,55 +386,109 @@ impl Thread {
     }
 
     fn carry_out(&mut self) {
-        for effect in self.effects.drain(..) {
-            let may_be_lost = self.backlog.len() >= BACKLOG_MAX;
-            let order = match effect {
+        for effect in std::mem::take(&mut self.effects) {
+            let may_be_lost = self.lanes.waiting() >= BACKLOG_MAX;
+            match effect {
                 Effect::Send { .. } | Effect::Keepalive { .. } | Effect::Probe { .. }
                     if may_be_lost =>
                 {
                     self.overflowed.fetch_add(1, Ordering::Relaxed);
-                    continue;
                 }
-                Effect::Send { path, datagram } => Order::Send(path, datagram),
-                Effect::Install(install) => match build(&install) {
-                    Ok(agreed) => {
-                        let Install { peer, seal, open, .. } = *install;
-                        self.agreed.insert((peer, open.spi.value()), [seal, open]);
-                        Order::Install(Box::new(agreed))
-                    }
-                    Err(error) => {
-                        tracing::error!(%error, "agreed keys cannot be used");
-                        continue;
-                    }
-                },
+                Effect::Send { path, datagram } => self.lanes.tell(0, Order::Send(path, datagram)),
+                Effect::Install(install) => self.install(*install),
+                Effect::InUse { peer, open_spi, workers } => {
+                    self.put_in_use(peer, open_spi, workers);
+                }
                 Effect::Forget { peer, open_spi } => {
-                    self.agreed.remove(&(peer, open_spi));
-                    Order::Forget(peer, open_spi)
+                    for (worker, number) in (0..self.lanes.count()).zip(0..) {
+                        self.agreed.remove(&(peer, open_spi | number));
+                        self.lanes.tell(worker, Order::Forget(peer, open_spi | number));
+                    }
                 }
                 Effect::Close { peer } => {
                     self.agreed.retain(|(whose, _), _| *whose != peer);
-                    Order::Close(peer)
+                    self.all(|| Order::Close(peer));
                 }
-                Effect::Keepalive { peer } => Order::Keepalive(peer),
-                Effect::Probe { peer, message } => Order::Probe(peer, message),
-                Effect::PathMtu { peer, bytes } => Order::PathMtu(peer, bytes),
-            };
-            self.backlog.push_back(order);
+                Effect::Keepalive { peer } => self.lanes.tell(0, Order::Keepalive(peer)),
+                Effect::Probe { peer, message } => {
+                    self.lanes.tell(0, Order::Probe(peer, message));
+                }
+                Effect::PathMtu { peer, bytes } => self.all(|| Order::PathMtu(peer, bytes)),
+            }
         }
-        while let Some(order) = self.backlog.pop_front() {
-            if let Err(TrySendError::Full(order)) = self.orders.try_send(order) {
-                self.backlog.push_front(order);
+        let Self { lanes, sharing, names, .. } = self;
+        lanes.pass(|order| match order {
+            Order::Share(peer, workers) => {
+                share(sharing.as_deref(), names.get(&peer), |sharing, name| {
+                    sharing.agree(name, workers)
+                });
+                None
+            }
+            order => Some(order),
+        });
+    }
+
+    /// Tells every worker.
+    fn all(&mut self, order: impl Fn() -> Order) {
+        for worker in 0..self.lanes.count() {
+            self.lanes.tell(worker, order());
+        }
+    }
+
+    /// Has every worker put its associations in place, worker 0 when all others have.
+    fn install(&mut self, install: Install) {
+        let Install { peer, role, path, seal, open, more, tags } = install;
+        let all = std::iter::once([seal, open]).chain(more);
+        let built = all.map(|[seal, open]| {
+            let (sealing, opening) = (SealingSa::new(&seal, None)?, OpeningSa::new(&open, None)?);
+            Ok(((open.spi.value(), [seal, open]), sealing, opening))
+        });
+        let built = match built.collect::<Result<Vec<_>, SaError>>() {
+            Ok(built) => built,
+            Err(error) => {
+                tracing::error!(%error, "agreed keys cannot be used");
                 return;
+            }
+        };
+        for (worker, ((spi, keys), sealing, opening)) in built.into_iter().enumerate().rev() {
+            self.agreed.insert((peer, spi), keys);
+            let (path, tags) = (path.clone(), tags.clone().filter(|_| worker == 0));
+            let agreed = Agreed { peer, role, path, sealing, opening, tags };
+            match worker {
+                0 => self.lanes.tell_first_when_all_obeyed(Order::Install(Box::new(agreed))),
+                worker if worker < self.lanes.count() => {
+                    self.lanes.tell(worker, Order::Install(Box::new(agreed)));
+                }
+                _ => {}
             }
         }
     }
 
+    /// Has `workers` share what goes to `peer`: no more than that at once, and all of them when
+    /// they seal.
+    fn put_in_use(&mut self, peer: PublicKey, open_spi: u32, workers: u8) {
+        share(self.sharing.as_deref(), self.names.get(&peer), |sharing, name| {
+            sharing.lower(name, workers.into())
+        });
+        for (worker, number) in (1..self.lanes.count()).zip(1..) {
+            self.lanes.tell(
+                worker,
+                match number < u32::from(workers) {
+                    true => Order::Confirm(peer, open_spi | number),
+                    false => Order::Close(peer),
+                },
+            );
+        }
+        self.lanes.tell_first_when_all_obeyed(Order::Share(peer, workers.into()));
+    }
+
     /// Says which peers came and went, and why one is refused; has the worker rely on them or not.
     fn log(&mut self, now: Now) {
+        let mut held = Vec::new();
         for status in self.tunnel.status(now) {
             let reach = self.reaches.entry(status.public_key).or_default();
             if let Some(is_held) = reach.update(now.elapsed_ns, status.state) {
-                self.backlog.push_back(Order::Hold(status.public_key, is_held));
+                held.push((status.public_key, is_held));
             }
             let Some(name) = self.names.get(&status.public_key) else { continue };
             let before = self.widths.insert(status.public_key, status.path_mtu);
@@ -432,6 +508,9 @@ impl Thread {
                 (PeerState::Idle | PeerState::Connecting, _) => {}
             }
         }
+        for (peer, is_held) in held {
+            self.all(|| Order::Hold(peer, is_held));
+        }
     }
 }
 
@@ -450,10 +529,15 @@ fn log_width(peer: &str, now: PathMtuStatus, before: PathMtuStatus) {
     }
 }
 
-/// Expands the keys, which costs more than a worker should wait for.
-fn build(install: &Install) -> Result<Agreed, weir_engine::esp::sa::SaError> {
-    let Install { peer, role, path, seal, open, tags } = install;
-    let (sealing, opening) = (SealingSa::new(seal, None)?, OpeningSa::new(open, None)?);
-    let (peer, role, path, tags) = (*peer, *role, path.clone(), tags.clone());
-    Ok(Agreed { peer, role, path, sealing, opening, tags })
+/// Tells the steering of a pair with several workers of a peer.
+fn share(
+    sharing: Option<&Mutex<Sharing>>,
+    peer: Option<&String>,
+    tell: impl FnOnce(&mut Sharing, &str) -> Result<()>,
+) {
+    let (Some(sharing), Some(peer)) = (sharing, peer) else { return };
+    let mut sharing = sharing.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Err(error) = tell(&mut sharing, peer) {
+        tracing::error!(peer, "its frames are not steered as agreed: {error:#}");
+    }
 }

@@ -27,8 +27,13 @@ pub mod prepare;
 
 pub mod worker;
 
+mod circle;
+pub mod workers;
+
 mod keeping;
 pub mod keying;
+mod lane;
+pub mod sharing;
 
 pub mod ports;
 pub mod relay;

@@ -19,7 +19,7 @@ use crate::config::tag::tags;
 use crate::config::{Keys, Settings};
 use crate::machine::{Link, Machine};
 
-/// A pair's plan. Replaced as a whole.
+/// A plan of one worker of a pair. Replaced as a whole.
 #[derive(Debug)]
 pub struct PairPlan {
     /// What decides about packets.
@@ -52,7 +52,8 @@ pub struct AssociationPlan {
     pub opening_file: StateFile,
 }
 
-/// The plan of `pair`, numbered `epoch`; keys that it begins are not on the disk yet.
+/// The plan of `pair` for its `worker`, numbered `epoch`; keys that it begins are not on the disk
+/// yet.
 ///
 /// # Errors
 /// The wire port is gone, or kept state cannot be used.
@@ -62,14 +63,14 @@ fn plan(
     keys: &Keys,
     machine: &Machine,
     store: &mut StateStore,
-    epoch: u32,
+    (epoch, worker): (u32, usize),
 ) -> Result<PairPlan> {
     let wire = machine
         .link(&pair.wire)
         .with_context(|| format!("interface `{}` is not there", pair.wire))?;
-    let policy = policy(pair, keying, wire_port(wire), epoch);
+    let policy = policy(pair, keying, wire_port(wire), epoch, worker);
     let (mut by_weir, mut kernel) = (Vec::new(), Vec::new());
-    for peer in associations(pair, keys)? {
+    for peer in associations(pair, keys, worker)? {
         let (opening_file, opening_state) = store.opening(peer.open.fingerprint())?;
         let associations = AssociationPlan {
             sealing_state: store.sealing(peer.seal.fingerprint())?,
@@ -103,7 +104,7 @@ fn hop(own: Option<&OwnAddress>, endpoint: Option<IpAddr>) -> Option<Hop> {
     }
 }
 
-/// The plans of every pair, in the order of the settings.
+/// The plans of every pair, a worker each, in the order of the settings.
 ///
 /// # Errors
 /// As [`plan`].
@@ -113,13 +114,14 @@ pub fn plans(
     machine: &Machine,
     store: &mut StateStore,
     epoch: u32,
-) -> Result<Vec<PairPlan>> {
+) -> Result<Vec<Vec<PairPlan>>> {
     let keying = settings.keying.as_ref();
-    let plan = |pair: &Pair| {
-        plan(pair, keying, keys, machine, store, epoch)
-            .with_context(|| format!("pair {}", pair.name))
+    let mut of_pair = |pair: &Pair| {
+        let plan = |worker| plan(pair, keying, keys, machine, store, (epoch, worker));
+        let plans = (0..pair.workers).map(plan).collect::<Result<_>>();
+        plans.with_context(|| format!("pair {}", pair.name))
     };
-    let plans = settings.pairs.iter().map(plan).collect::<Result<_>>()?;
+    let plans = settings.pairs.iter().map(&mut of_pair).collect::<Result<_>>()?;
     store.settle()?;
     Ok(plans)
 }

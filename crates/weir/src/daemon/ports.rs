@@ -3,8 +3,8 @@
 use anyhow::{Context, Result};
 use weir_engine::policy::Policy;
 use weir_port::{
-    Interface, KernelFilter, PacketOptions, PacketPort, Port, TapOptions, TapPort, XdpOptions,
-    XdpPort,
+    Fanout, FanoutMode, Interface, KernelFilter, PacketOptions, PacketPort, Port, Steering,
+    TapOptions, TapPort, XdpOptions, XdpPort,
 };
 
 use super::carry::Carrier;
@@ -45,31 +45,72 @@ pub fn open(pair: &Pair, policy: &Policy, carrier: Option<&Carrier>) -> Result<P
             Driver::Xdp => Box::new(XdpPort::open(interface, &XdpOptions::default())?),
         })
     };
+    Ok(Ports {
+        host: one(&pair.host, host_options(pair)?)?,
+        wire: one(&pair.wire, wire_options())?,
+        own: own_port(pair, policy)?,
+        kernel: Vec::new(),
+    })
+}
+
+/// Opens the ports of `pair` for each of its workers, in their order, which `steering` shares the
+/// frames out among. Frames are taken once all are open.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_several(pair: &Pair, policy: &Policy, steering: &Steering) -> Result<Vec<Ports>> {
+    let mut opened = Vec::new();
+    for worker in 0..pair.workers {
+        let one = |interface: &str, options: PacketOptions, program| -> Result<PacketPort> {
+            let group = Interface::find(interface)?.index()? as u16;
+            let options = PacketOptions {
+                fanout: Some(Fanout { group, mode: FanoutMode::Program }),
+                filter: Some(KernelFilter::nothing()),
+                ..options
+            };
+            let mut port = PacketPort::open(interface, options)?;
+            if worker == 0 {
+                port.steer_by(program)
+                    .with_context(|| format!("{interface}: cannot steer its frames"))?;
+            }
+            Ok(port)
+        };
+        let host = one(&pair.host, host_options(pair)?, steering.host()?)?;
+        opened.push((host, one(&pair.wire, wire_options(), steering.wire()?)?));
+    }
+    let mut own = own_port(pair, policy)?;
+    let mut start = |(mut host, mut wire): (PacketPort, PacketPort)| -> Result<Ports> {
+        host.start_receiving()?;
+        wire.start_receiving()?;
+        let (host, wire) = (Box::new(host), Box::new(wire));
+        Ok(Ports { host, wire, own: own.take(), kernel: Vec::new() })
+    };
+    opened.into_iter().map(&mut start).collect()
+}
+
+fn host_options(pair: &Pair) -> Result<PacketOptions> {
     let host_mtu = Interface::find(&pair.host)?.mtu()? as usize;
-    let host = PacketOptions {
+    Ok(PacketOptions {
         ring_slots: HOST_RING_SLOTS,
         slot_frame_len: Some(ROCE_FRAME_LEN_MAX.min(host_mtu + ETHERNET_LEN)),
         ..PacketOptions::default()
-    };
-    let own = match &policy.own {
-        None => None,
-        Some(own) => {
-            let mut name = format!("weir-{}", pair.name);
-            name.truncate(INTERFACE_NAME_MAX);
-            let options = TapOptions {
-                mtu: policy.wire_mtu.into(),
-                mac: Some(own.mac.0),
-                addresses: own.addresses.clone(),
-                ..TapOptions::default()
-            };
-            Some(Box::new(TapPort::open(&name, &options)?) as Box<dyn Port + Send>)
-        }
-    };
-    let wire = PacketOptions { ring_slots: WIRE_RING_SLOTS, ..PacketOptions::default() };
-    Ok(Ports {
-        host: one(&pair.host, host)?,
-        wire: one(&pair.wire, wire)?,
-        own,
-        kernel: Vec::new(),
     })
+}
+
+fn wire_options() -> PacketOptions {
+    PacketOptions { ring_slots: WIRE_RING_SLOTS, ..PacketOptions::default() }
+}
+
+/// Towards the gateway's own kernel, if it has an address.
+fn own_port(pair: &Pair, policy: &Policy) -> Result<Option<Box<dyn Port + Send>>> {
+    let Some(own) = &policy.own else { return Ok(None) };
+    let mut name = format!("weir-{}", pair.name);
+    name.truncate(INTERFACE_NAME_MAX);
+    let options = TapOptions {
+        mtu: policy.wire_mtu.into(),
+        mac: Some(own.mac.0),
+        addresses: own.addresses.clone(),
+        ..TapOptions::default()
+    };
+    Ok(Some(Box::new(TapPort::open(&name, &options)?)))
 }

@@ -162,12 +162,12 @@ fn goes_on(wanted: Terms, running: &HashMap<Fingerprint, Terms>) -> Result<bool>
     }
 }
 
-/// Refuses keys that would move from one pair to another while they are in use. `running` is in the
-/// order of `plans`.
+/// Refuses keys that would move from one worker to another while they are in use. `running` is in
+/// the order of `plans`.
 ///
 /// # Errors
 /// Which.
-pub fn refuse_moved_keys(plans: &[PairPlan], running: &[&[Running]]) -> Result<()> {
+pub fn refuse_moved_keys(plans: &[&PairPlan], running: &[&[Running]]) -> Result<()> {
     for (pair, plan) in plans.iter().enumerate() {
         let others = running.iter().enumerate().filter(|(other, _)| *other != pair);
         let others: Vec<&Running> = others.flat_map(|(_, it)| it.iter()).collect();
@@ -177,8 +177,8 @@ pub fn refuse_moved_keys(plans: &[PairPlan], running: &[&[Running]]) -> Result<(
             let (seal, open) = (peer.seal.fingerprint(), peer.open.fingerprint());
             if sealing.contains(&seal) || opening.contains(&open) {
                 bail!(
-                    "peer {}: its key is in use by another pair; make a new one (`weir keys \
-                     generate`), or restart",
+                    "peer {}: its key is in use by another pair, or another worker; make a new \
+                     one (`weir keys generate`), or restart",
                     peer.peer
                 );
             }
@@ -253,9 +253,9 @@ mod tests {
             kernel: Vec::new(),
         };
         let stays = [plan(&mut store, 1, 2, 1024), empty()];
-        refuse_moved_keys(&stays, &[&first.running, &[]]).unwrap();
+        refuse_moved_keys(&stays.each_ref(), &[&first.running, &[]]).unwrap();
         let moves = [empty(), plan(&mut store, 1, 2, 1024)];
-        let error = refuse_moved_keys(&moves, &[&first.running, &[]]).unwrap_err();
+        let error = refuse_moved_keys(&moves.each_ref(), &[&first.running, &[]]).unwrap_err();
         assert!(error.to_string().contains("in use by another pair"), "{error}");
     }
 }

@@ -8,24 +8,29 @@ use super::prepare::Running;
 use crate::api::dto::AssociationKey;
 use crate::config::policy::PeerAssociations;
 
-/// The keys of pair `pair`: those of its configuration that are `running`, and those agreed.
-pub fn of_pair(
-    pair: &str,
-    configured: &[PeerAssociations],
+/// The keys of pair `pair` that its configuration names, one worker's, and that are `running`.
+pub fn configured<'a>(
+    pair: &'a str,
+    configured: &'a [PeerAssociations],
     running: &[Running],
-    agreed: &[AgreedKeys],
-) -> Vec<AssociationKey> {
+) -> impl Iterator<Item = AssociationKey> + 'a {
     let in_use: Vec<_> = running.iter().flat_map(Running::fingerprints).collect();
-    let configured = configured
+    configured
         .iter()
         .flat_map(|it| [(&it.peer, "seal", &it.seal), (&it.peer, "open", &it.open)])
-        .filter(|(_, _, parameters)| in_use.contains(&parameters.fingerprint()));
-    let agreed =
-        agreed.iter().flat_map(|it| [(&it.peer, "seal", &it.seal), (&it.peer, "open", &it.open)]);
-    configured
-        .chain(agreed)
-        .map(|(peer, direction, parameters)| association(pair, peer, direction, parameters))
-        .collect()
+        .filter(move |(_, _, parameters)| in_use.contains(&parameters.fingerprint()))
+        .map(move |(peer, direction, parameters)| association(pair, peer, direction, parameters))
+}
+
+/// The keys of pair `pair` that handshakes agreed on.
+pub fn agreed<'a>(
+    pair: &'a str,
+    agreed: &'a [AgreedKeys],
+) -> impl Iterator<Item = AssociationKey> + 'a {
+    agreed
+        .iter()
+        .flat_map(|it| [(&it.peer, "seal", &it.seal), (&it.peer, "open", &it.open)])
+        .map(move |(peer, direction, parameters)| association(pair, peer, direction, parameters))
 }
 
 fn association(

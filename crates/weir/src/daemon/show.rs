@@ -58,11 +58,7 @@ pub fn pair(
     });
     PairSnapshot {
         name: pair.name.clone(),
-        driver: match pair.driver {
-            Driver::Packet => "packet",
-            Driver::Xdp => "xdp",
-        }
-        .to_owned(),
+        driver: if pair.driver == Driver::Xdp { "xdp" } else { "packet" }.to_owned(),
         policy_epoch: engine.policy().epoch,
         host,
         wire,
@@ -93,6 +89,7 @@ pub fn pair(
         flows_evicted: totals.flows_evicted,
         evidence,
         mirrors,
+        workers: Vec::new(),
     }
 }
 

@@ -27,7 +27,8 @@ use super::prepare::{self, Prepared};
 use super::secrets;
 use super::show;
 use super::state::{LostState, StateStore};
-use super::worker::{self, NextMirror, WorkerCommand, WorkerHandle};
+use super::worker::{self, NextMirror, WorkerCommand};
+use super::workers::PairWorkers;
 use crate::api::dto::{
     AssociationKey, CutRequest, KeysRequest, PairSnapshot, Request, Response, Snapshot,
 };
@@ -160,7 +161,7 @@ struct Gateway {
     /// Beside `workers`.
     front_ends: Vec<Option<FrontEnd>>,
     front_ends_ticked: Instant,
-    workers: Vec<WorkerHandle>,
+    workers: Vec<PairWorkers>,
     /// Beside the workers; a pair without `[keying]` has none.
     keying: Vec<Option<Keying>>,
     /// What the kernel said of peers whose ESP the NIC is to do.
@@ -197,16 +198,17 @@ impl Gateway {
         let offloads = offload::ask(&settings, &machine)?;
         let mut plans = plan::plans(&settings, keys, &machine, &mut store, 1)?;
         for (pair, plan) in settings.pairs.iter().zip(&mut plans) {
-            kernel_esp::take_over(plan, &kernel_esp::remove_left(&pair.wire)?);
+            let left = kernel_esp::remove_left(&pair.wire)?;
+            plan.iter_mut().for_each(|plan| kernel_esp::take_over(plan, &left));
         }
         let exporter = Exporter::start(&settings.collectors, worker::clock())
             .context("cannot export flow records")?;
         let (sender, events) = channel();
         let signals = watch_signals(sender.clone())?;
-        let (keying, mut ends) = start_keying(&settings, keys)?;
-        let started = start_workers(&settings, &machine, plans, &mut ends, &mut store, &exporter);
+        let (keying, ends) = start_keying(&settings, keys)?;
+        let started = start_workers(&settings, &machine, plans, ends, &mut store, &exporter);
         let (workers, bases) = started?;
-        configure_keying(&settings, keys, &keying);
+        configure_keying(&settings, keys, &keying, &workers);
         let front_ends = open_front_ends(&settings, bases, &sender)?;
         let control = open_control(&settings, sender)?;
         let started = Instant::now();
@@ -273,13 +275,13 @@ impl Gateway {
                 Ok(Event::Question(question)) => self.answer(question),
                 Ok(Event::FrontEnd(pair, event)) => {
                     if let Some(front_end) = &mut self.front_ends[pair] {
-                        front_end.handle(event, &mut self.workers[pair]);
+                        front_end.handle(event, self.workers[pair].first());
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => bail!("signals are no longer watched"),
             }
-            if let Some(ended) = self.workers.iter().position(WorkerHandle::is_finished) {
+            if let Some(ended) = self.workers.iter().position(PairWorkers::is_finished) {
                 let worker = self.workers.remove(ended);
                 let name = worker.name.clone();
                 worker.join().with_context(|| format!("pair {name} lost its ports"))?;
@@ -292,7 +294,7 @@ impl Gateway {
             if active && now.duration_since(self.front_ends_ticked) >= FRONT_END_TICK {
                 self.front_ends_ticked = now;
                 for (front_end, worker) in self.front_ends.iter_mut().zip(&mut self.workers) {
-                    front_end.iter_mut().for_each(|it| it.tick(worker));
+                    front_end.iter_mut().for_each(|it| it.tick(worker.first()));
                 }
             }
             if self.watchdog.is_due(now) && self.snapshot().is_ok() {
@@ -336,9 +338,12 @@ impl Gateway {
             if request.pair.as_ref().is_some_and(|name| *name != pair.name) {
                 continue;
             }
-            let configured = associations(pair, &keys)?;
+            for (number, running) in worker.running().enumerate() {
+                let configured = associations(pair, &keys, number)?;
+                found.extend(secrets::configured(&pair.name, &configured, running));
+            }
             let agreed = keying.as_ref().and_then(Keying::keys).unwrap_or_default();
-            found.extend(secrets::of_pair(&pair.name, &configured, worker.running(), &agreed));
+            found.extend(secrets::agreed(&pair.name, &agreed));
         }
         found.retain(|it| request.peer.as_ref().is_none_or(|name| *name == it.peer));
         tracing::warn!(count = found.len(), "keys of associations were told on request");
@@ -412,31 +417,28 @@ impl Gateway {
         let machine = Machine::read().context("cannot read the machine's interfaces")?;
         let offloads = offload::ask(&settings, &machine)?;
         let mut prepared = self.prepare(&settings, &keys)?;
-        let bases: Vec<Base> = prepared.iter().map(Base::of).collect();
+        let bases: Vec<Base> = prepared.iter().map(|it| Base::of(&it[0])).collect();
         for (front_end, prepared) in self.front_ends.iter().zip(&mut prepared) {
-            front_end.iter().for_each(|it| it.extend(prepared));
+            front_end.iter().for_each(|it| it.extend(&mut prepared[0]));
         }
         let mirrors = self.next_mirrors(&settings)?;
-        for (worker, plan) in self.workers.iter_mut().zip(prepared) {
-            let Err(error) = worker.offer(plan) else { continue };
+        for (worker, plans) in self.workers.iter_mut().zip(prepared) {
+            let Err(error) = worker.offer(plans) else { continue };
             let error = error.context(format!("pair {}", worker.name));
-            for worker in &self.workers {
-                worker.tell(WorkerCommand::Discard);
-            }
+            self.workers.iter().for_each(PairWorkers::discard);
             return Err(error.into());
         }
-        for worker in &mut self.workers {
-            // False: it has ended, and its end is the gateway's. Half a configuration never stays.
-            worker.commit();
+        for (workers, pair) in self.workers.iter_mut().zip(&settings.pairs) {
+            workers.commit(pair);
         }
-        configure_keying(&settings, &keys, &self.keying);
+        configure_keying(&settings, &keys, &self.keying, &self.workers);
         for (front_end, base) in self.front_ends.iter_mut().zip(bases) {
             front_end.iter_mut().for_each(|it| it.set_base(base.clone()));
         }
         for (worker, mirrors) in self.workers.iter().zip(mirrors) {
-            worker.tell(WorkerCommand::Mirrors(mirrors));
+            worker.tell_first(WorkerCommand::Mirrors(mirrors));
             if settings.evidence != self.settings.evidence {
-                worker.tell(WorkerCommand::Keep(settings.evidence.clone()));
+                worker.tell_first(WorkerCommand::Keep(settings.evidence.clone()));
             }
         }
         (self.source, self.settings) = (source, settings);
@@ -446,19 +448,22 @@ impl Gateway {
     }
 
     /// All pairs' plans, with everything that can be refused behind them.
-    fn prepare(&mut self, settings: &Settings, keys: &Keys) -> Result<Vec<Prepared>> {
+    fn prepare(&mut self, settings: &Settings, keys: &Keys) -> Result<Vec<Vec<Prepared>>> {
         let machine = Machine::read().context("cannot read the machine's interfaces")?;
         let plans = plan::plans(settings, keys, &machine, &mut self.store, self.epoch + 1)?;
         let mut pairs = self.workers.iter().zip(&plans);
-        if pairs.any(|(worker, plan)| worker.has_other_kernel_keys(plan)) {
+        if pairs.any(|(workers, plans)| workers.has_other_kernel_keys(plans)) {
             bail!("the key of a peer with offload = \"kernel\" changed: that needs a restart");
         }
-        let running: Vec<_> = self.workers.iter().map(WorkerHandle::running).collect();
-        prepare::refuse_moved_keys(&plans, &running)?;
+        let running: Vec<_> = self.workers.iter().flat_map(PairWorkers::running).collect();
+        prepare::refuse_moved_keys(&plans.iter().flatten().collect::<Vec<_>>(), &running)?;
         let reserver = self.store.reserver();
-        let prepare = |(worker, plan): (&WorkerHandle, PairPlan)| {
-            prepare::prepare(plan, worker.running(), &reserver)
-                .with_context(|| format!("pair {}", worker.name))
+        let prepare = |(workers, plans): (&PairWorkers, Vec<PairPlan>)| {
+            let of_each = plans.into_iter().zip(workers.running());
+            of_each
+                .map(|(plan, running)| prepare::prepare(plan, running, &reserver))
+                .collect::<Result<_>>()
+                .with_context(|| format!("pair {}", workers.name))
         };
         self.workers.iter().zip(plans).map(prepare).collect()
     }
@@ -477,7 +482,7 @@ impl Gateway {
 
     fn snapshot(&self) -> Result<Snapshot> {
         let mut pairs: Vec<PairSnapshot> =
-            self.workers.iter().map(WorkerHandle::snapshot).collect::<Result<_>>()?;
+            self.workers.iter().map(PairWorkers::snapshot).collect::<Result<_>>()?;
         for (pair, keying) in pairs.iter_mut().zip(&self.keying) {
             if let Some(status) = keying.as_ref().and_then(Keying::status) {
                 show::add_keying(pair, &status);
@@ -515,9 +520,7 @@ impl Gateway {
         drop(std::mem::replace(&mut self.events, channel().1));
         drop(self.control.take());
         self.front_ends.clear();
-        for worker in &self.workers {
-            worker.tell(WorkerCommand::Stop);
-        }
+        self.workers.iter().for_each(PairWorkers::stop);
         for worker in self.workers.drain(..) {
             worker.join()?;
         }
@@ -547,7 +550,7 @@ fn needs_restart(old: &Settings, new: &Settings) -> Option<String> {
             .iter()
             .map(|it| {
                 let ports = (it.name.clone(), it.host.clone(), it.wire.clone());
-                (ports, it.driver, it.xfrm, it.fastpath)
+                (ports, it.driver, it.xfrm, it.fastpath, it.workers)
             })
             .collect()
     };
@@ -562,5 +565,5 @@ fn needs_restart(old: &Settings, new: &Settings) -> Option<String> {
         return Some("a peer with offload = \"kernel\", or its pair's address,".into());
     }
     (ports(&old.pairs) != ports(&new.pairs))
-        .then(|| "the list of pairs, their ports, `xfrm` or `fastpath`".into())
+        .then(|| "the list of pairs, their ports, `workers`, `xfrm` or `fastpath`".into())
 }

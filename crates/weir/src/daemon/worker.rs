@@ -8,13 +8,14 @@ use anyhow::{Context, Result, bail};
 use weir_engine::esp::sa::Fingerprint;
 use weir_engine::meter::{Meter, MeterLimits};
 use weir_engine::pipeline::{Engine, PolicyError, Usage};
-use weir_port::{Guard, GuardMode, Interface};
+use weir_port::{Guard, Interface};
 use weir_store::evidence::{Label, Snapshot};
 use weir_store::sink::RecordSender;
 use weir_wire::frame::Time;
 
 use super::bystanders::Bystanders;
-use super::carry::{self, Begun, Carrier};
+use super::carry::Carrier;
+use super::circle::Circle;
 use super::forgeries::ForgeryAlarm;
 use super::keeping::{self, Keeping};
 use super::kernel_esp::{KernelEsp, KernelPlan};
@@ -22,12 +23,12 @@ use super::keying::KeyingEnd;
 use super::leak::LeakAlarm;
 use super::mirror::{self, Mirror};
 use super::plan::PairPlan;
-use super::ports;
 use super::prepare::{Kept, NextKept, Prepared, Running};
 use super::relay::Relay;
 use super::rollout::RolloutLog;
 use super::show;
-use super::state::{Reserved, Reserver, StateStore};
+use super::state::{Reserved, Reserver};
+use super::workers::Seat;
 use crate::api::dto::PairSnapshot;
 use crate::config::settings::{Driver, Limits, OnFailure, Pair};
 
@@ -136,18 +137,21 @@ pub struct WorkerHandle {
 }
 
 impl WorkerHandle {
-    /// Shuts the ports for everybody else, opens them and starts to move frames.
+    /// Starts to move frames at `seat`.
     ///
     /// # Errors
-    /// A port cannot be opened, or the plan cannot be carried out.
-    pub fn start(setup: WorkerSetup, store: &mut StateStore) -> Result<Self> {
+    /// The plan cannot be carried out.
+    pub fn start(setup: WorkerSetup, seat: Seat) -> Result<Self> {
         let (commands, received) = sync_channel(COMMANDS_MAX);
         let name = setup.pair.name.clone();
         let running = setup.plan.running.clone();
-        let by_kernel = setup.plan.kernel.iter().map(KernelPlan::fingerprints).collect();
-        let mut worker = Worker::new(setup, received, store)?;
-        let thread =
-            std::thread::Builder::new().name(format!("pair {name}")).spawn(move || worker.run())?;
+        let by_kernel = seat.by_kernel.clone();
+        let thread_name = match seat.number {
+            0 => format!("pair {name}"),
+            number => format!("pair {name} {number}"),
+        };
+        let mut worker = Worker::new(setup, seat, received)?;
+        let thread = std::thread::Builder::new().name(thread_name).spawn(move || worker.run())?;
         Ok(Self { name, commands, thread, running, next_running: Vec::new(), by_kernel })
     }
 
@@ -244,7 +248,10 @@ struct Worker {
     pair: Pair,
     label: Label,
     relay: Relay,
-    guard: Guard,
+    /// Worker 0's.
+    guard: Option<Guard>,
+    /// The other workers of the pair.
+    circle: Option<Circle>,
     /// Peers whose ESP the kernel does.
     kernel: Option<KernelEsp>,
     carrier: Option<Carrier>,
@@ -270,35 +277,20 @@ struct Worker {
 }
 
 impl Worker {
-    fn new(
-        setup: WorkerSetup,
-        commands: Receiver<WorkerCommand>,
-        store: &mut StateStore,
-    ) -> Result<Self> {
-        let WorkerSetup { pair, on_failure, limits, mut plan, reserver, records, keying, .. } =
-            setup;
+    fn new(setup: WorkerSetup, seat: Seat, commands: Receiver<WorkerCommand>) -> Result<Self> {
+        let WorkerSetup { pair, limits, plan, reserver, records, keying, .. } = setup;
         let (label, mirrors) = (setup.label, setup.mirrors);
-        let mode = match on_failure {
-            OnFailure::Closed => GuardMode::Closed,
-            OnFailure::Open => GuardMode::OpenOnFailure,
-        };
-        let by_kernel = std::mem::take(&mut plan.kernel);
-        let mut kernel = KernelEsp::open(&pair, plan.policy.wire_mtu, by_kernel)?;
-        let Begun { mut guard, mut carrier, why_not } = match &kernel {
-            Some(kernel) => carry::begin_with_kernel_esp(&pair, &kernel.interfaces())?,
-            None => carry::begin(&pair, &limits, mode)?,
-        };
-        let meter = meter(&limits)?;
-        let mut ports = ports::open(&pair, &plan.policy, carrier.as_ref())?;
-        if let Some(kernel) = &mut kernel {
-            ports.kernel = kernel.start(&mut guard, store)?;
-        }
+        let Seat { ports, guard, kernel, mut carrier, why_not, circle, .. } = seat;
+        let meter = meter(&limits, pair.workers)?;
         let kept = plan.kept.into_iter().map(|next| match next {
             NextKept::New(kept) => Some(kept),
             NextKept::Running(_) | NextKept::Nowhere => None,
         });
         let kept = kept.collect();
         let mut engine = Engine::new(plan.policy, plan.associations, meter)?;
+        if circle.is_some() {
+            engine.set_one_of_several();
+        }
         if let Some(carrier) = &carrier {
             engine.set_fast_path(Some(carrier.table(seed()?)));
         }
@@ -306,7 +298,7 @@ impl Worker {
         let keep = |settings| Keeping::start(settings, label.clone(), clock());
         let bystanders = Bystanders { evidence: setup.evidence.map(keep), mirrors };
         let mut relay = Relay::new(ports, engine, bystanders);
-        offer_mirrors(&mut relay, &guard, &pair);
+        offer_mirrors(&mut relay, guard.as_ref(), &pair);
         if let Some(carrier) = &mut carrier {
             carrier.set_watched(&mut relay);
             carrier.open(relay.engine().policy());
@@ -316,6 +308,7 @@ impl Worker {
             label,
             relay,
             guard,
+            circle,
             kernel,
             carrier,
             why_not,
@@ -376,6 +369,9 @@ impl Worker {
             carrier.iter_mut().for_each(|carrier| carrier.after_round(relay));
             self.key();
             let now = clock();
+            if let Some(circle) = &mut self.circle {
+                circle.pass(self.relay.engine(), now);
+            }
             if now.since_ns(self.ticked) >= TICK_NS || now < self.ticked {
                 self.tick(now)?;
             } else if self.expired.is_some_and(|last| now.since_ns(last) >= EXPIRE_NS) {
@@ -407,8 +403,8 @@ impl Worker {
         }
         self.alarm(now);
         self.report_keyed();
-        if let Some(kernel) = &mut self.kernel {
-            kernel.tick(&self.guard, self.relay.engine(), &self.reserver, &self.answer);
+        if let (Some(kernel), Some(guard)) = (&mut self.kernel, &self.guard) {
+            kernel.tick(guard, self.relay.engine(), &self.reserver, &self.answer);
         }
         let Self { relay, carrier, rollout, pair, .. } = self;
         rollout.look(&pair.name, relay.engine(), now);
@@ -416,7 +412,10 @@ impl Worker {
             carrier.tick(relay)?;
         }
         self.end_idle_flows(now);
-        Ok(self.guard.heartbeat()?)
+        if let Some(guard) = &mut self.guard {
+            guard.heartbeat()?;
+        }
+        Ok(())
     }
 
     /// Lets the kernel carry nothing more, and hands over what is kept in memory.
@@ -425,8 +424,8 @@ impl Worker {
         if let Some(carrier) = carrier {
             carrier.close(relay);
         }
-        if let Some(kernel) = self.kernel.take()
-            && let Err(error) = kernel.stop(&mut self.guard)
+        if let (Some(kernel), Some(guard)) = (self.kernel.take(), &mut self.guard)
+            && let Err(error) = kernel.stop(guard)
         {
             tracing::error!("what the kernel did for peers stays there: {error:#}");
         }
@@ -456,7 +455,7 @@ impl Worker {
                 }
             }
         }
-        offer_mirrors(&mut self.relay, &self.guard, &self.pair);
+        offer_mirrors(&mut self.relay, self.guard.as_ref(), &self.pair);
         self.tell_carrier();
     }
 
@@ -577,7 +576,7 @@ impl Worker {
     }
 
     fn snapshot(&mut self) -> PairSnapshot {
-        let guard = self.guard.counters().unwrap_or_default();
+        let guard = self.guard.as_ref().and_then(|it| it.counters().ok()).unwrap_or_default();
         let Self { pair, relay, carrier, why_not, .. } = self;
         if let Some(carrier) = carrier {
             carrier.fold_all(relay.engine());
@@ -613,10 +612,8 @@ fn keep(engine: &mut Engine, kept: &mut [Option<Kept>], keeping_fails: &mut bool
 
 /// Lets the kernel make those copies that it can, and shows it what the host hears where it needs
 /// that. Frames that AF_XDP takes never come to it.
-fn offer_mirrors(relay: &mut Relay, guard: &Guard, pair: &Pair) {
-    if pair.driver == Driver::Xdp {
-        return;
-    }
+fn offer_mirrors(relay: &mut Relay, guard: Option<&Guard>, pair: &Pair) {
+    let Some(guard) = guard.filter(|_| pair.driver != Driver::Xdp) else { return };
     let mtu = Interface::find(&pair.host).and_then(|it| it.mtu()).unwrap_or(u32::MAX);
     let mirrors = &mut relay.bystanders().mirrors;
     mirrors.iter_mut().for_each(|mirror| mirror.offer(guard.mirrors(), mtu));
@@ -624,10 +621,11 @@ fn offer_mirrors(relay: &mut Relay, guard: &Guard, pair: &Pair) {
     relay.show_kernel_what_the_host_hears(is_shown);
 }
 
-fn meter(limits: &Limits) -> Result<Meter> {
+/// The tables of one of so many workers: together they hold what `limits` says.
+fn meter(limits: &Limits, workers: usize) -> Result<Meter> {
     let limits = MeterLimits {
-        flows_max: limits.flows as usize,
-        conversations_max: limits.conversations as usize,
+        flows_max: (limits.flows as usize).div_ceil(workers),
+        conversations_max: (limits.conversations as usize).div_ceil(workers),
         active_timeout_ns: u64::from(limits.active_timeout_s) * NS_PER_S,
         idle_timeout_ns: u64::from(limits.idle_timeout_s) * NS_PER_S,
         ..MeterLimits::default()

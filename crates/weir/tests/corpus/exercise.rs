@@ -16,7 +16,7 @@ pub(crate) fn exercise_input(input: &[u8]) {
     assert!(!settings.pairs.is_empty());
     for pair in &settings.pairs {
         let wire = WirePort { mac: MacAddress([2, 0, 0, 0, 0, 1]), mtu_bytes: 1500 };
-        let policy = policy(pair, settings.keying.as_ref(), wire, 1);
+        let policy = policy(pair, settings.keying.as_ref(), wire, 1, 0);
         assert_eq!(policy.peers.len(), pair.peers.len());
     }
 }

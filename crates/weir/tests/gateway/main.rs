@@ -27,6 +27,7 @@ mod tagged;
 mod tagged_guests;
 mod trial;
 mod witness;
+mod workers;
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -11,7 +11,7 @@ use super::*;
 
 /// One ESP packet over IPv4, as the wire carried it (RFC 4303 s2, RFC 4106 s3).
 pub(super) struct Esp {
-    source: [u8; 6],
+    pub(super) source: [u8; 6],
     pub(super) spi: [u8; 4],
     sequence: [u8; 4],
     pub(super) initialisation_vector: [u8; 8],

@@ -18,39 +18,43 @@ use crate::daemon::keying::{Keying, KeyingEnd, Peers};
 use crate::daemon::mirror::Mirror;
 use crate::daemon::plan::PairPlan;
 use crate::daemon::state::StateStore;
-use crate::daemon::worker::{WorkerHandle, WorkerSetup};
+use crate::daemon::worker::WorkerSetup;
+use crate::daemon::workers::PairWorkers;
 use crate::daemon::{evidence, notify, prepare};
 use crate::machine::Machine;
 
-/// A worker for each pair, and what its front ends begin with.
+/// The workers of each pair, and what its front ends begin with.
 pub(super) fn start_workers(
     settings: &Settings,
     machine: &Machine,
-    plans: Vec<PairPlan>,
-    ends: &mut [Option<KeyingEnd>],
+    plans: Vec<Vec<PairPlan>>,
+    ends: Vec<Vec<KeyingEnd>>,
     store: &mut StateStore,
     exporter: &Exporter,
-) -> Result<(Vec<WorkerHandle>, Vec<Base>)> {
+) -> Result<(Vec<PairWorkers>, Vec<Base>)> {
     let (mut workers, mut bases) = (Vec::new(), Vec::new());
-    for ((pair, plan), end) in settings.pairs.iter().zip(plans).zip(ends) {
+    for ((pair, plans), ends) in settings.pairs.iter().zip(plans).zip(ends) {
         let context = || format!("pair {}", pair.name);
-        let plan = prepare::prepare(plan, &[], &store.reserver()).with_context(context)?;
-        bases.push(Base::of(&plan));
         let index = |name| machine.link(name).map_or(0, |link| link.index);
-        let interfaces = Interfaces { host: index(&pair.host), wire: index(&pair.wire) };
-        let setup = WorkerSetup {
-            pair: pair.clone(),
-            on_failure: settings.gateway.on_failure,
-            limits: settings.limits,
-            label: evidence::label(&settings.gateway.name, pair),
-            mirrors: open_mirrors(&pair.name, settings)?,
-            evidence: settings.evidence.clone(),
-            plan,
-            reserver: store.reserver(),
-            records: exporter.sender(interfaces),
-            keying: end.take(),
-        };
-        workers.push(WorkerHandle::start(setup, store).with_context(context)?);
+        let (mut setups, mut ends) = (Vec::new(), ends.into_iter());
+        for plan in plans {
+            let plan = prepare::prepare(plan, &[], &store.reserver()).with_context(context)?;
+            let interfaces = Interfaces { host: index(&pair.host), wire: index(&pair.wire) };
+            setups.push(WorkerSetup {
+                pair: pair.clone(),
+                on_failure: settings.gateway.on_failure,
+                limits: settings.limits,
+                label: evidence::label(&settings.gateway.name, pair),
+                mirrors: open_mirrors(&pair.name, settings)?,
+                evidence: settings.evidence.clone(),
+                plan,
+                reserver: store.reserver(),
+                records: exporter.sender(interfaces),
+                keying: ends.next(),
+            });
+        }
+        bases.push(Base::of(&setups[0].plan));
+        workers.push(PairWorkers::start(setups, store).with_context(context)?);
     }
     Ok((workers, bases))
 }
@@ -98,30 +102,36 @@ pub(super) fn mirrors_of<'s>(
 }
 
 /// A thread for each pair's handshakes where keys are agreed at all, and the workers' ends.
-pub(super) type Started = (Vec<Option<Keying>>, Vec<Option<KeyingEnd>>);
+pub(super) type Started = (Vec<Option<Keying>>, Vec<Vec<KeyingEnd>>);
 
 pub(super) fn start_keying(settings: &Settings, keys: &Keys) -> Result<Started> {
     let Some(secrets) = &keys.secrets else {
-        return Ok(settings.pairs.iter().map(|_| (None, None)).unzip());
+        return Ok(settings.pairs.iter().map(|_| (None, Vec::new())).unzip());
     };
     let started = settings.pairs.iter().map(|pair| {
-        let (keying, end) = Keying::start(&pair.name, secrets.identity.clone())
+        let (keying, ends) = Keying::start(&pair.name, pair.workers, secrets.identity.clone())
             .with_context(|| format!("pair {}", pair.name))?;
-        Ok((Some(keying), Some(end)))
+        Ok((Some(keying), ends))
     });
     Ok(started.collect::<Result<Vec<_>>>()?.into_iter().unzip())
 }
 
 /// Tells the threads their peers.
-pub(super) fn configure_keying(settings: &Settings, keys: &Keys, threads: &[Option<Keying>]) {
+pub(super) fn configure_keying(
+    settings: &Settings,
+    keys: &Keys,
+    threads: &[Option<Keying>],
+    workers: &[PairWorkers],
+) {
     let (Some(keying), Some(secrets)) = (&settings.keying, &keys.secrets) else { return };
     let machine = Machine::read().unwrap_or_default();
-    for (pair, thread) in settings.pairs.iter().zip(threads) {
+    for ((pair, thread), workers) in settings.pairs.iter().zip(threads).zip(workers) {
         let Some(thread) = thread else { continue };
         let wire_mtu_bytes =
             machine.link(&pair.wire).map(|it| u16::try_from(it.mtu_bytes).unwrap_or(u16::MAX));
         let peers = keyed_peers(pair, keying, secrets, wire_mtu_bytes);
-        thread.configure(Peers { limits: keying.limits, peers });
+        let sharing = workers.sharing();
+        thread.configure(Peers { limits: keying.limits, peers, sharing });
     }
 }
 

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: (Apache-2.0 OR BSD-2-Clause OR GPL-2.0)
+//
+// Which worker of a pair gets a frame: the program of a port's fanout group (PACKET_FANOUT_EBPF).
+//
+//   host port --> flow's hash ----------------------------+-> worker 0, 1, ... n-1
+//   wire port --> ESP: the SPI's lowest bits -------------+
+//             +-> else: flow's hash, as at the host port --+
+//   group traffic, the gateway's own, handshakes, no address --> worker 0
+//
+// The hash is the same for both directions of a flow, and at every gateway, so that a conversation
+// meets in one worker at either end. RoCE is hashed by addresses alone: the directions of a queue
+// pair share neither ports nor queue pair numbers. So are VXLAN and GENEVE, whose source ports
+// differ by direction, and fragments, which have none. How many workers share a peer's flows
+// stands in `peers`, by what the peer protects.
+
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+// As weir_port::steering has it.
+#define WORKERS_MAX 16
+#define PREFIXES_MAX 65536
+
+#define PACKET_BROADCAST 1
+#define PACKET_MULTICAST 2
+#define ETHERTYPE_ROCE_V1 0x8915
+#define IPV4_FRAGMENT 0x3fff
+#define PORT_ESP 4500
+#define PORT_ROCE_V2 4791
+#define PORT_VXLAN 4789
+#define PORT_GENEVE 6081
+
+// Set before loading.
+const volatile __u32 workers = 1;
+const volatile __u32 keying_port = 0;
+// IPv4 mapped, network order; zeros: none.
+const volatile __u32 own[2][4] = {};
+
+struct prefix {
+	__u32 bits;
+	__u32 address[4];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, PREFIXES_MAX);
+	__type(key, struct prefix);
+	__type(value, __u32);
+} peers SEC(".maps");
+
+struct packet {
+	// IPv4 mapped, network order.
+	__u32 source[4];
+	__u32 destination[4];
+	// Of what follows the IP header, from the network header on; 0: nothing that can be read.
+	__u32 transport;
+	__u8 protocol;
+};
+
+static __always_inline long load(struct __sk_buff *skb, __u32 at, void *to, __u32 len)
+{
+	return bpf_skb_load_bytes_relative(skb, at, to, len, BPF_HDR_START_NET);
+}
+
+static __always_inline int read_ipv4(struct __sk_buff *skb, __u32 at, struct packet *packet)
+{
+	__u8 header[20];
+
+	if (load(skb, at, header, sizeof(header)))
+		return -1;
+	packet->source[2] = packet->destination[2] = bpf_htonl(0xffff);
+	__builtin_memcpy(&packet->source[3], header + 12, 4);
+	__builtin_memcpy(&packet->destination[3], header + 16, 4);
+	packet->protocol = header[9];
+	if (!((header[6] << 8 | header[7]) & IPV4_FRAGMENT))
+		packet->transport = at + (header[0] & 15) * 4;
+	return 0;
+}
+
+// GRH too, whose addresses stand where IPv6 has them.
+static __always_inline int read_ipv6(struct __sk_buff *skb, __u32 at, struct packet *packet)
+{
+	if (load(skb, at + 8, packet->source, 16) || load(skb, at + 24, packet->destination, 16))
+		return -1;
+	if (load(skb, at + 6, &packet->protocol, 1))
+		return -1;
+	packet->transport = at + 40;
+	return 0;
+}
+
+static __always_inline int read(struct __sk_buff *skb, struct packet *packet)
+{
+	__u16 ethertype = bpf_ntohs(skb->protocol);
+	__u32 at = 0;
+	__be16 inner;
+
+	// The kernel has taken the outer tag off.
+	if (ethertype == ETH_P_8021Q || ethertype == ETH_P_8021AD) {
+		if (load(skb, 2, &inner, 2))
+			return -1;
+		ethertype = bpf_ntohs(inner);
+		at = 4;
+	}
+	switch (ethertype) {
+	case ETH_P_IP:
+		return read_ipv4(skb, at, packet);
+	case ETH_P_IPV6:
+		return read_ipv6(skb, at, packet);
+	case ETHERTYPE_ROCE_V1:
+		if (read_ipv6(skb, at, packet))
+			return -1;
+		packet->transport = 0;
+		return 0;
+	}
+	return -1;
+}
+
+static __always_inline __u32 mix(__u32 hash, const __u32 address[4])
+{
+#pragma unroll
+	for (int i = 0; i < 4; i++) {
+		hash ^= bpf_ntohl(address[i]);
+		hash *= 0x9e3779b1;
+		hash ^= hash >> 15;
+	}
+	return hash;
+}
+
+static __always_inline int is_own(const __u32 address[4])
+{
+#pragma unroll
+	for (int i = 0; i < 2; i++) {
+		if (!own[i][0] && !own[i][1] && !own[i][2] && !own[i][3])
+			continue;
+		if (address[0] == own[i][0] && address[1] == own[i][1] &&
+		    address[2] == own[i][2] && address[3] == own[i][3])
+			return 1;
+	}
+	return 0;
+}
+
+static __always_inline __u32 workers_of(const __u32 address[4])
+{
+	struct prefix key = { .bits = 128 };
+	__u32 *found;
+
+	__builtin_memcpy(key.address, address, 16);
+	found = bpf_map_lookup_elem(&peers, &key);
+	return found && *found && *found < workers ? *found : workers;
+}
+
+static __always_inline int hides_flows(__u16 port)
+{
+	return port == PORT_ROCE_V2 || port == PORT_VXLAN || port == PORT_GENEVE;
+}
+
+static __always_inline __u32 steer(struct __sk_buff *skb, int from_wire)
+{
+	struct packet packet = {};
+	__u16 ports[2] = {};
+	__be32 spi;
+	__u32 hash, at;
+
+	if (skb->pkt_type == PACKET_BROADCAST || skb->pkt_type == PACKET_MULTICAST)
+		return 0;
+	if (read(skb, &packet))
+		return 0;
+	at = packet.transport;
+	if (from_wire && at && packet.protocol == IPPROTO_ESP && !load(skb, at, &spi, 4))
+		return bpf_ntohl(spi) % WORKERS_MAX;
+	if (at && (packet.protocol == IPPROTO_TCP || packet.protocol == IPPROTO_UDP)) {
+		__be16 read[2] = {};
+		load(skb, at, read, 4);
+		ports[0] = bpf_ntohs(read[0]);
+		ports[1] = bpf_ntohs(read[1]);
+	}
+	if (packet.protocol == IPPROTO_UDP) {
+		// In front of ESP stands no marker of zeros (RFC 3948 s2.2).
+		if (from_wire && (ports[0] == PORT_ESP || ports[1] == PORT_ESP) &&
+		    !load(skb, at + 8, &spi, 4) && spi)
+			return bpf_ntohl(spi) % WORKERS_MAX;
+		if (from_wire && keying_port && ports[1] == keying_port)
+			return 0;
+		if (hides_flows(ports[0]) || hides_flows(ports[1]))
+			ports[0] = ports[1] = 0;
+	}
+	if (from_wire && is_own(packet.destination))
+		return 0;
+	hash = mix(ports[0], packet.source) + mix(ports[1], packet.destination);
+	hash ^= hash >> 16;
+	hash *= 0x85ebca6b;
+	hash ^= hash >> 13;
+	hash *= 0xc2b2ae35;
+	hash ^= hash >> 16;
+	at = workers_of(from_wire ? packet.source : packet.destination);
+	return (__u64)hash * at >> 32;
+}
+
+SEC("socket")
+int weir_steer_host(struct __sk_buff *skb)
+{
+	return steer(skb, 0);
+}
+
+SEC("socket")
+int weir_steer_wire(struct __sk_buff *skb)
+{
+	return steer(skb, 1);
+}

@@ -1,0 +1,166 @@
+//! Several ports on one interface, one a worker: the kernel hands each frame to one of them, by a
+//! program of the sockets' fanout group (bpf/steer.bpf.c, docs/adr/0025).
+//!
+//! ```text
+//!   host port --> flow's hash ------------------+-> PacketPort 0, 1, ... of the group
+//!   wire port --> SPI's lowest bits, or hash ---+
+//! ```
+//!
+//! A group's members are numbered in the order in which they joined; when the interface goes down
+//! and up again the kernel joins them again in the order in which they were opened. So ports are
+//! opened in the order of their workers, and closed together.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use aya::maps::lpm_trie::{Key, LpmTrie};
+use aya::maps::{MapData, MapError};
+use aya::programs::{ProgramError, SocketFilter};
+use aya::{Ebpf, EbpfError, EbpfLoader};
+
+use crate::sys::program::test_run;
+
+static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/steer.bpf.o"));
+
+/// Workers of one pair, at most: the four lowest bits of an SPI tell one from the other.
+pub const WORKERS_MAX: usize = 16;
+
+/// Prefixes of peers, at most.
+pub const PREFIXES_MAX: usize = 65_536;
+
+const HOST: &str = "weir_steer_host";
+const WIRE: &str = "weir_steer_wire";
+
+/// What the program must know of a pair.
+#[derive(Clone, Debug, Default)]
+pub struct SteeringOptions {
+    /// Its workers, 1 to [`WORKERS_MAX`].
+    pub workers: usize,
+    /// UDP port of handshakes, which worker 0 takes.
+    pub keying_port: Option<u16>,
+    /// The gateway's own addresses, two at most; what comes to them and is no ESP, worker 0 takes.
+    pub own: Vec<IpAddr>,
+}
+
+/// Why frames cannot be steered.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SteeringError {
+    /// The kernel did not take the program.
+    #[error("the kernel refuses the steering program: {0}; run as root, on Linux 5.16 or later")]
+    Load(#[from] EbpfError),
+    /// Likewise.
+    #[error("the kernel refuses the steering program: {0}; run as root, on Linux 5.16 or later")]
+    Program(#[from] ProgramError),
+    /// Its table cannot be written.
+    #[error("the kernel's table of {PREFIXES_MAX} prefixes of peers: {0}")]
+    Map(#[from] MapError),
+}
+
+/// The programs of both ports of a pair, and the table that they share.
+pub struct Steering {
+    // Holds the programs.
+    object: Ebpf,
+    peers: LpmTrie<MapData, [u8; 16], u32>,
+}
+
+impl std::fmt::Debug for Steering {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Steering").finish_non_exhaustive()
+    }
+}
+
+impl Steering {
+    /// Loads the programs, without a peer: all workers share everything.
+    ///
+    /// # Errors
+    /// [`SteeringError`].
+    pub fn load(options: &SteeringOptions) -> Result<Self, SteeringError> {
+        let workers = options.workers.clamp(1, WORKERS_MAX) as u32;
+        let keying_port = u32::from(options.keying_port.unwrap_or(0));
+        let mut own = [[0_u8; 16]; 2];
+        for (place, address) in own.iter_mut().zip(&options.own) {
+            *place = mapped(*address);
+        }
+        let mut loader = EbpfLoader::new();
+        loader
+            .override_global("workers", &workers, true)
+            .override_global("keying_port", &keying_port, true)
+            .override_global("own", &own, true);
+        let mut object = loader.load(OBJECT)?;
+        let peers = object.take_map("peers").ok_or(MapError::InvalidName { name: "peers".into() });
+        let peers = LpmTrie::try_from(peers?)?;
+        for name in [HOST, WIRE] {
+            let program = object.program_mut(name).ok_or(ProgramError::NotLoaded)?;
+            <&mut SocketFilter>::try_from(program)?.load()?;
+        }
+        Ok(Self { object, peers })
+    }
+
+    /// The program of the host port's group.
+    ///
+    /// # Errors
+    /// Never, once it was loaded.
+    pub fn host(&self) -> Result<BorrowedFd<'_>, SteeringError> {
+        self.program(HOST)
+    }
+
+    /// The program of the wire port's group.
+    ///
+    /// # Errors
+    /// Never, once it was loaded.
+    pub fn wire(&self) -> Result<BorrowedFd<'_>, SteeringError> {
+        self.program(WIRE)
+    }
+
+    fn program(&self, name: &str) -> Result<BorrowedFd<'_>, SteeringError> {
+        let program = self.object.program(name).ok_or(ProgramError::NotLoaded)?;
+        Ok(<&SocketFilter>::try_from(program)?.fd()?.as_fd())
+    }
+
+    /// Has `workers` of them share what lies behind a prefix: `address` IPv4-mapped, of which the
+    /// first `bits` count.
+    ///
+    /// # Errors
+    /// [`SteeringError::Map`]: the table is full.
+    pub fn share(
+        &mut self,
+        address: [u8; 16],
+        bits: u8,
+        workers: usize,
+    ) -> Result<(), SteeringError> {
+        let key = Key::new(u32::from(bits), address);
+        Ok(self.peers.insert(&key, workers as u32, 0)?)
+    }
+
+    /// Has all workers share what lies behind a prefix, unless a wider one is in the table.
+    ///
+    /// # Errors
+    /// [`SteeringError::Map`]. A prefix that is not there is no error.
+    pub fn forget(&mut self, address: [u8; 16], bits: u8) -> Result<(), SteeringError> {
+        match self.peers.remove(&Key::new(u32::from(bits), address)) {
+            Err(MapError::SyscallError(error))
+                if error.io_error.raw_os_error() == Some(libc::ENOENT) =>
+            {
+                Ok(())
+            }
+            other => Ok(other?),
+        }
+    }
+
+    /// Runs a program once on a frame that no port received; which worker would get it.
+    ///
+    /// # Errors
+    /// The kernel refuses: frames are bounded by a page.
+    pub fn trial(&self, program: BorrowedFd<'_>, frame: &[u8]) -> io::Result<usize> {
+        Ok(test_run(program, frame)? as usize)
+    }
+}
+
+fn mapped(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}

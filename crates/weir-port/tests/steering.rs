@@ -1,0 +1,245 @@
+//! Which worker gets a frame: the steering programs on single frames, and a group of ports on a
+//! real veth pair. Needs root; says so and passes where there is none.
+
+mod lab;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use lab::{Lab, receive, send};
+use weir_port::{
+    Fanout, FanoutMode, KernelFilter, PacketOptions, PacketPort, Steering, SteeringOptions,
+};
+
+const UDP: u8 = 17;
+const TCP: u8 = 6;
+const ESP: u8 = 50;
+const KEYING_PORT: u16 = 51840;
+const OWN: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+
+/// An IP packet in Ethernet, from and to these addresses, with `payload` behind its header.
+fn packet(source: IpAddr, destination: IpAddr, protocol: u8, payload: &[u8]) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
+    match (source, destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            frame.extend([0x08, 0x00, 0x45, 0, 0, 20 + payload.len() as u8, 0, 0, 0x40, 0, 64]);
+            frame.extend([protocol, 0, 0]);
+            frame.extend(source.octets());
+            frame.extend(destination.octets());
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, payload.len() as u8, protocol, 64]);
+            frame.extend(source.octets());
+            frame.extend(destination.octets());
+        }
+        _ => panic!("one family"),
+    }
+    frame.extend(payload);
+    frame
+}
+
+fn ported(from: (IpAddr, u16), to: (IpAddr, u16), protocol: u8) -> Vec<u8> {
+    let mut payload = [from.1.to_be_bytes(), to.1.to_be_bytes()].concat();
+    payload.extend([0; 20]);
+    packet(from.0, to.0, protocol, &payload)
+}
+
+fn v4(last: u8) -> IpAddr {
+    Ipv4Addr::new(10, 77, 0, last).into()
+}
+
+fn v6(last: u16) -> IpAddr {
+    Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, last).into()
+}
+
+fn steering(workers: usize) -> Steering {
+    let own = vec![OWN.into(), Ipv6Addr::LOCALHOST.into()];
+    let options = SteeringOptions { workers, keying_port: Some(KEYING_PORT), own };
+    Steering::load(&options).expect("root loads it")
+}
+
+fn from_host(steering: &Steering, frame: &[u8]) -> usize {
+    steering.trial(steering.host().unwrap(), frame).unwrap()
+}
+
+fn from_wire(steering: &Steering, frame: &[u8]) -> usize {
+    steering.trial(steering.wire().unwrap(), frame).unwrap()
+}
+
+#[test]
+fn both_directions_of_a_flow_meet_in_one_worker_and_flows_spread_over_all() {
+    if !lab::possible() {
+        return;
+    }
+    for workers in [2, 3, 16] {
+        let steering = steering(workers);
+        let mut flows_of = BTreeMap::<usize, u32>::new();
+        for (protocol, port) in [TCP, UDP].into_iter().zip([443, 53]) {
+            for (near, far) in [(v4(1), v4(2)), (v6(1), v6(2))] {
+                for source in 0..400 {
+                    let there = ported((near, 20_000 + source), (far, port), protocol);
+                    let back = ported((far, port), (near, 20_000 + source), protocol);
+                    let worker = from_host(&steering, &there);
+                    assert_eq!(worker, from_host(&steering, &back), "at the other gateway");
+                    assert_eq!(worker, from_wire(&steering, &back), "in clear, at this one");
+                    *flows_of.entry(worker).or_default() += 1;
+                }
+            }
+        }
+        assert_eq!(flows_of.len(), workers, "{flows_of:?}");
+        let fair = 1600 / workers as u32;
+        assert!(flows_of.values().all(|it| (fair / 2..fair * 2).contains(it)), "{flows_of:?}");
+    }
+}
+
+#[test]
+fn roce_is_shared_out_by_addresses_alone() {
+    if !lab::possible() {
+        return;
+    }
+    let steering = steering(4);
+    let mut seen = BTreeMap::<usize, u32>::new();
+    for host in 1..100 {
+        let (near, far) = (v4(host), v4(200));
+        let of = |source| ported((near, source), (far, 4791), UDP);
+        let worker = from_host(&steering, &of(50_000));
+        for source in 50_001..50_010 {
+            assert_eq!(from_host(&steering, &of(source)), worker, "another queue pair");
+        }
+        let back = ported((far, 49_000), (near, 4791), UDP);
+        assert_eq!(from_wire(&steering, &back), worker);
+        *seen.entry(worker).or_default() += 1;
+
+        // RoCE v1 under the same addresses: a GRH in place of IPv6.
+        let (near, far) = (v6(host.into()), v6(200));
+        let mut there = ported((near, 7), (far, 9), UDP);
+        let mut back = ported((far, 11), (near, 13), UDP);
+        for frame in [&mut there, &mut back] {
+            frame[12..14].copy_from_slice(&[0x89, 0x15]);
+        }
+        assert_eq!(from_host(&steering, &there), from_wire(&steering, &back));
+    }
+    assert_eq!(seen.len(), 4, "{seen:?}");
+}
+
+#[test]
+fn esp_from_the_wire_goes_by_the_lowest_bits_of_its_spi() {
+    if !lab::possible() {
+        return;
+    }
+    let steering = steering(16);
+    for worker in 0..16_u8 {
+        let esp = [0x00, 0xab, 0xcd, 0xe0 | worker, 0, 0, 0, 1];
+        let in_udp = [&[0x11, 0x94, 0x11, 0x94, 0, 16, 0, 0][..], &esp].concat();
+        for (near, far) in [(OWN.into(), v4(9)), (v6(1), v6(2))] {
+            let plain = packet(far, near, ESP, &esp);
+            let udp = packet(far, near, UDP, &in_udp);
+            assert_eq!(from_wire(&steering, &plain), usize::from(worker));
+            assert_eq!(from_wire(&steering, &udp), usize::from(worker));
+        }
+        let mut tagged = packet(v4(9), OWN.into(), ESP, &esp);
+        tagged.splice(12..12, [0x81, 0, 0, 7, 0x81, 0, 0, 9]);
+        // The kernel takes the outer tag off before it asks.
+        tagged.drain(12..16);
+        assert_eq!(from_wire(&steering, &tagged), usize::from(worker), "an inner tag");
+    }
+}
+
+#[test]
+fn what_is_the_gateways_own_or_nobodys_goes_to_the_first_worker() {
+    if !lab::possible() {
+        return;
+    }
+    let steering = steering(16);
+    for source in 0..64 {
+        let handshake = ported((v4(9), 3000 + source), (v4(1), KEYING_PORT), UDP);
+        let to_us = ported((v4(9), 3000 + source), (OWN.into(), 22), TCP);
+        let ike = ported((v4(9), 3000 + source), (OWN.into(), 4500), UDP);
+        let mut group = ported((v4(9), 3000 + source), (v4(1), 443), TCP);
+        group[0] = 0xff;
+        group[1..6].fill(0xff);
+        let arp = [&handshake[..12], &[0x08, 0x06, 0, 1, 8, 0, 6, 4, 0, 2][..]].concat();
+        for frame in [handshake, to_us, ike, group, arp] {
+            assert_eq!(from_wire(&steering, &frame), 0);
+        }
+    }
+}
+
+#[test]
+fn flows_behind_a_peer_stay_with_as_many_workers_as_it_has() {
+    if !lab::possible() {
+        return;
+    }
+    let mut steering = steering(4);
+    let mapped = |address: IpAddr| match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    };
+    steering.share(mapped(v4(0)), 96 + 24, 1).unwrap();
+    let workers = |steering: &Steering, far: IpAddr| {
+        let of = |source| {
+            let there = from_host(steering, &ported((v4(1), source), (far, 443), TCP));
+            let back = ported((far, 443), (v4(1), source), TCP);
+            assert_eq!(from_wire(steering, &back), there);
+            there
+        };
+        (0..200).map(of).collect::<std::collections::BTreeSet<_>>().len()
+    };
+    let beyond = Ipv4Addr::new(10, 78, 0, 2).into();
+    assert_eq!((workers(&steering, v4(2)), workers(&steering, beyond)), (1, 4));
+    steering.share(mapped(v4(0)), 96 + 24, 2).unwrap();
+    assert_eq!(workers(&steering, v4(2)), 2);
+    steering.forget(mapped(v4(0)), 96 + 24).unwrap();
+    steering.forget(mapped(v4(0)), 96 + 24).unwrap();
+    assert_eq!(workers(&steering, v4(2)), 4);
+}
+
+/// Two ports of one group on `pl`, as a gateway opens them.
+fn group(lab: &Lab, steering: &Steering) -> Vec<PacketPort> {
+    lab.middle.within(|| {
+        let fanout = Fanout { group: 7, mode: FanoutMode::Program };
+        let options = || PacketOptions {
+            fanout: Some(fanout),
+            filter: Some(KernelFilter::nothing()),
+            ..PacketOptions::default()
+        };
+        let mut ports: Vec<_> =
+            (0..2).map(|_| PacketPort::open("pl", options()).expect("root opens it")).collect();
+        ports[0].steer_by(steering.host().unwrap()).unwrap();
+        ports.iter_mut().for_each(|port| port.start_receiving().unwrap());
+        ports
+    })
+}
+
+#[test]
+fn each_frame_arrives_at_one_port_of_a_group_even_after_the_interface_was_down() {
+    if !lab::possible() {
+        return;
+    }
+    let lab = Lab::new(1500);
+    let steering = steering(2);
+    let mut ports = group(&lab, &steering);
+    let mut near = lab
+        .left
+        .within(|| PacketPort::open("l0", PacketOptions::default()).expect("root opens it"));
+    let frames: Vec<_> = (0..60).map(|it| ported((v4(1), 900 + it), (v4(2), 443), TCP)).collect();
+    for round in 0..3 {
+        for frame in &frames {
+            assert_eq!(send(&mut near, frame).sent, 1);
+        }
+        // A group's member never hears what another one sends.
+        let queued = PacketOptions { qdisc_bypass: false, ..PacketOptions::default() };
+        let mut sender = lab.middle.within(|| PacketPort::open("pl", queued).unwrap());
+        assert_eq!(send(&mut sender, &ported((v4(2), 443), (v4(1), 900), TCP)).sent, 1);
+        for (worker, port) in ports.iter_mut().enumerate() {
+            let is_its = |frame: &&Vec<u8>| from_host(&steering, frame) == worker;
+            let expected: Vec<_> = frames.iter().filter(is_its).cloned().collect();
+            assert!(expected.len() > 10, "{}", expected.len());
+            let seen = receive(port, |seen| seen.len() > expected.len());
+            assert_eq!(seen, expected, "worker {worker} in round {round}");
+        }
+        lab.middle.ip("link set pl down");
+        lab.middle.ip("link set pl up");
+        ports.iter_mut().for_each(|port| drop(port.take_error()));
+    }
+}

@@ -1,0 +1,239 @@
+//! The workers of one pair of ports: one, or several that share its flows (docs/adr/0025).
+//!
+//! ```text
+//!   host port --> steering --+-> worker 0: engine, relay, guard, TAP, handshakes --+--> wire port
+//!                            +-> worker 1: engine, relay -------------------------+
+//!                            +-> ...      each tells the others where hosts and neighbours are
+//! ```
+//!
+//! To the supervisor they are one: a plan goes to all of them or to none, and their counters are
+//! summed here.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context, Result};
+use weir_engine::esp::sa::Fingerprint;
+use weir_port::{Guard, GuardMode, Steering, SteeringOptions};
+
+use super::carry::{self, Begun, Carrier};
+use super::circle::Circle;
+use super::kernel_esp::{KernelEsp, KernelPlan};
+use super::plan::PairPlan;
+use super::ports;
+use super::prepare::{Prepared, Running};
+use super::relay::Ports;
+use super::sharing::Sharing;
+use super::state::StateStore;
+use super::worker::{WorkerCommand, WorkerHandle, WorkerSetup};
+use crate::api::dto::PairSnapshot;
+use crate::config::settings::{OnFailure, Pair};
+
+/// Where a worker sits: its ports, and what of the pair it alone looks after.
+pub struct Seat {
+    /// 0 to 15.
+    pub number: usize,
+    /// Its ports.
+    pub ports: Ports,
+    /// Of worker 0: the pair's guard.
+    pub guard: Option<Guard>,
+    /// Peers whose ESP the kernel does.
+    pub kernel: Option<KernelEsp>,
+    /// The keys of their associations.
+    pub by_kernel: Vec<[Fingerprint; 2]>,
+    /// The fast path.
+    pub carrier: Option<Carrier>,
+    /// Why there is none.
+    pub why_not: Option<String>,
+    /// The other workers; `None` where there are none.
+    pub circle: Option<Circle>,
+}
+
+/// The running workers of a pair.
+#[derive(Debug)]
+pub struct PairWorkers {
+    /// The pair's name.
+    pub name: String,
+    /// At least one.
+    workers: Vec<WorkerHandle>,
+    /// `None` with one worker.
+    sharing: Option<Arc<Mutex<Sharing>>>,
+}
+
+impl PairWorkers {
+    /// Shuts the pair's ports for everybody else, opens them for each of `setups`, a worker's, and
+    /// starts to move frames.
+    ///
+    /// # Errors
+    /// A port cannot be opened, or a plan cannot be carried out.
+    pub fn start(mut setups: Vec<WorkerSetup>, store: &mut StateStore) -> Result<Self> {
+        let first = setups.first_mut().context("a pair has a worker")?;
+        let (pair, name) = (first.pair.clone(), first.pair.name.clone());
+        let mut made = Self { name, workers: Vec::new(), sharing: None };
+        let seats = match pair.workers {
+            1 => vec![only_seat(first, store)?],
+            _ => {
+                let (seats, steering) = several_seats(first)?;
+                made.sharing = Some(Arc::new(Mutex::new(Sharing::new(steering, &pair)?)));
+                seats
+            }
+        };
+        for (setup, seat) in setups.into_iter().zip(seats) {
+            made.workers.push(WorkerHandle::start(setup, seat)?);
+        }
+        Ok(made)
+    }
+
+    /// Who tells the steering how many workers share a peer's flows; `None` with one worker.
+    pub fn sharing(&self) -> Option<Arc<Mutex<Sharing>>> {
+        self.sharing.clone()
+    }
+
+    /// Worker 0, which alone has front ends and evidence.
+    pub fn first(&mut self) -> &mut WorkerHandle {
+        &mut self.workers[0]
+    }
+
+    /// The associations that each worker runs.
+    pub fn running(&self) -> impl Iterator<Item = &[Running]> {
+        self.workers.iter().map(WorkerHandle::running)
+    }
+
+    /// Whether the kernel has other keys than `plans` want.
+    pub fn has_other_kernel_keys(&self, plans: &[PairPlan]) -> bool {
+        self.workers.iter().zip(plans).any(|(worker, plan)| worker.has_other_kernel_keys(plan))
+    }
+
+    /// Has each hold its plan, as [`WorkerHandle::offer`].
+    ///
+    /// # Errors
+    /// One cannot take it, or does not answer; then tell all [`PairWorkers::discard`].
+    pub fn offer(&mut self, plans: Vec<Prepared>) -> Result<()> {
+        self.workers.iter_mut().zip(plans).try_for_each(|(worker, plan)| worker.offer(plan))
+    }
+
+    /// Has all forget the plans that they hold.
+    pub fn discard(&self) {
+        for worker in &self.workers {
+            worker.tell(WorkerCommand::Discard);
+        }
+    }
+
+    /// Puts the plans that they hold in force; `pair` is what they are of.
+    pub fn commit(&mut self, pair: &Pair) {
+        for worker in &mut self.workers {
+            // False: it has ended, and its end is the gateway's. Half a configuration never stays.
+            worker.commit();
+        }
+        let Some(sharing) = &self.sharing else { return };
+        let mut sharing = sharing.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = sharing.configure(pair) {
+            // Flows of the peers that are missing go to all workers: those without an association
+            // drop them.
+            tracing::error!(pair = pair.name, "frames are not steered as configured: {error:#}");
+        }
+    }
+
+    /// The counters of all of them.
+    ///
+    /// # Errors
+    /// One does not answer.
+    pub fn snapshot(&self) -> Result<PairSnapshot> {
+        let of_each =
+            self.workers.iter().map(WorkerHandle::snapshot).collect::<Result<Vec<_>>>()?;
+        Ok(PairSnapshot::join(of_each))
+    }
+
+    /// Tells worker 0 something; false when it has ended.
+    pub fn tell_first(&self, command: WorkerCommand) -> bool {
+        self.workers[0].tell(command)
+    }
+
+    /// Worker 0's evidence.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn evidence(&self) -> Result<Option<weir_store::evidence::Snapshot>> {
+        self.workers[0].evidence()
+    }
+
+    /// Has all end, after the batch at hand.
+    pub fn stop(&self) {
+        for worker in &self.workers {
+            worker.tell(WorkerCommand::Stop);
+        }
+    }
+
+    /// Whether one ended, which it does by itself only when a port is lost.
+    pub fn is_finished(&self) -> bool {
+        self.workers.iter().any(WorkerHandle::is_finished)
+    }
+
+    /// Has all end, and waits for it.
+    ///
+    /// # Errors
+    /// Why the first of them did that failed.
+    pub fn join(self) -> Result<()> {
+        self.stop();
+        let ends: Vec<_> = self.workers.into_iter().map(WorkerHandle::join).collect();
+        ends.into_iter().collect()
+    }
+}
+
+/// The place of a worker that is alone.
+fn only_seat(setup: &mut WorkerSetup, store: &mut StateStore) -> Result<Seat> {
+    let (pair, policy) = (&setup.pair, &setup.plan.policy);
+    let plans = std::mem::take(&mut setup.plan.kernel);
+    let by_kernel = plans.iter().map(KernelPlan::fingerprints).collect();
+    let mut kernel = KernelEsp::open(pair, policy.wire_mtu, plans)?;
+    let Begun { mut guard, carrier, why_not } = match &kernel {
+        Some(kernel) => carry::begin_with_kernel_esp(pair, &kernel.interfaces())?,
+        None => carry::begin(pair, &setup.limits, mode(setup.on_failure))?,
+    };
+    let mut ports = ports::open(pair, policy, carrier.as_ref())?;
+    if let Some(kernel) = &mut kernel {
+        ports.kernel = kernel.start(&mut guard, store)?;
+    }
+    Ok(Seat {
+        number: 0,
+        ports,
+        guard: Some(guard),
+        kernel,
+        by_kernel,
+        carrier,
+        why_not,
+        circle: None,
+    })
+}
+
+/// The places of several workers, and what shares frames out among them.
+fn several_seats(setup: &WorkerSetup) -> Result<(Vec<Seat>, Steering)> {
+    let (pair, policy) = (&setup.pair, &setup.plan.policy);
+    let Begun { guard, why_not, .. } = carry::begin(pair, &setup.limits, mode(setup.on_failure))?;
+    let own = policy.own.iter().flat_map(|own| own.addresses.iter().map(|(address, _)| *address));
+    let steering = Steering::load(&SteeringOptions {
+        workers: pair.workers,
+        keying_port: policy.keying_port,
+        own: own.collect(),
+    })?;
+    let ports = ports::open_several(pair, policy, &steering)?;
+    let mut guard = Some(guard);
+    let seats = ports.into_iter().zip(Circle::of(pair.workers)).enumerate();
+    let seats = seats.map(|(number, (ports, circle))| Seat {
+        number,
+        ports,
+        guard: guard.take(),
+        kernel: None,
+        by_kernel: Vec::new(),
+        carrier: None,
+        why_not: why_not.clone(),
+        circle: Some(circle),
+    });
+    Ok((seats.collect(), steering))
+}
+
+fn mode(on_failure: OnFailure) -> GuardMode {
+    match on_failure {
+        OnFailure::Closed => GuardMode::Closed,
+        OnFailure::Open => GuardMode::OpenOnFailure,
+    }
+}

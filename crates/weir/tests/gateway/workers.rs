@@ -1,0 +1,287 @@
+//! Several workers a pair (docs/adr/0025): flows spread over them, each in order, and the wire
+//! shows an association of each.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rustix::process::Signal;
+use weir_lab::gateways::configurations;
+use weir_lab::observe::NEIGHBOUR;
+use weir_lab::topology::{GATEWAY_MAC, HOST_DEVICE};
+use weir_lab::traffic::bypass::{exchange, send_frames, stream};
+use weir_lab::traffic::frames::planned;
+use weir_lab::traffic::{Kind, tcp};
+use weir_wire::frame::Link;
+use weir_wire::parse::parse;
+use weir_wire::{checksum, icrc};
+
+use super::restart::esp_packets;
+use super::*;
+
+const TRANSFER_BYTES: usize = 1 << 20;
+const TRANSFERS: u64 = 8;
+/// Hosts behind host A's port that talk RDMA with host B's, each by 40 packets.
+const HOST_PAIRS: u8 = 24;
+const ROUNDS: usize = 40;
+
+/// What is asked of gateways of both kinds: every kind of traffic arrives as it was sent, each flow
+/// in its order.
+fn carry_everything(lab: &Lab, gateways: &Gateways) {
+    let report = ping(lab.host(Side::A), &lab.host_v4(Side::B).to_string(), 20, 4000).unwrap();
+    assert_eq!(report.answered, report.sent);
+    for _ in 0..TRANSFERS {
+        assert_eq!(tcp::transfer(lab, TRANSFER_BYTES).unwrap(), TRANSFER_BYTES as u64);
+    }
+    let captured = exchange(lab, &planned(Kind::RoceV2, 300).unwrap(), 2000).unwrap();
+    assert!(captured.is_exact(), "{captured:?}; {}", gateways.drops(Side::A).unwrap());
+    let streamed = stream(lab, &RoceStream::new(1024).unwrap(), 1000, 4000).unwrap();
+    assert!(streamed.is_exact(), "{streamed:?}");
+    many_hosts_talk(lab);
+}
+
+/// RoCE of many hosts through host A's port, round by round; each host's packets arrive in order.
+fn many_hosts_talk(lab: &Lab) {
+    let mut stream = RoceStream::new(256).unwrap();
+    let mut frames = Vec::new();
+    for _ in 0..ROUNDS {
+        let frame = stream.next_frame();
+        frames.extend((1..=HOST_PAIRS).map(|host| of_host(frame, host)));
+    }
+    let file = lab.folder().join("host-b.pcap");
+    let host = Capture::start(lab.host(Side::B), HOST_DEVICE, &file, 65535).unwrap();
+    send_frames(lab.host(Side::A), HOST_DEVICE, &frames, 3000).unwrap();
+    let arrived = host.stop().unwrap().frames().unwrap();
+    let by_host = |frames: &[Vec<u8>]| {
+        let mut flows = BTreeMap::<u8, Vec<Vec<u8>>>::new();
+        let of_hosts = frames.iter().filter(|it| it.len() > 36 && it[26..28] == [10, 99]);
+        of_hosts.for_each(|it| flows.entry(it[29]).or_default().push(it.clone()));
+        flows
+    };
+    let (sent, arrived) = (by_host(&frames), by_host(&arrived));
+    assert_eq!(sent.len(), usize::from(HOST_PAIRS));
+    for (host, sent) in &sent {
+        assert!(arrived.get(host) == Some(sent), "host {host}: not all, or not in order");
+    }
+}
+
+/// The frame from another host, whole again.
+fn of_host(frame: &[u8], host: u8) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    frame[26..30].copy_from_slice(&[10, 99, 0, host]);
+    frame[24..26].fill(0);
+    let sum = checksum::ipv4_header(&frame[14..34]);
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    let parsed = parse(&frame, Link::Ethernet, frame.len() as u32);
+    icrc::write(&mut frame, &parsed);
+    frame
+}
+
+/// Each of `workers` of the pair's workers did much of all these.
+#[track_caller]
+fn assert_all_worked(status: &Value, workers: usize, counts: &[&str]) {
+    assert_eq!(status["pairs"][0]["workers"].as_array().map(Vec::len), Some(workers));
+    for worker in 0..workers {
+        for count in counts {
+            let did = number(status, &format!("/pairs/0/workers/{worker}/{count}"));
+            assert!(did > 100, "{count} of worker {worker}: {:#}", status["pairs"][0]["workers"]);
+        }
+    }
+    assert_eq!(status["adds_up"], true);
+}
+
+/// The SPIs under which each gateway sealed.
+fn spis(wire: &weir_lab::observe::Captured) -> [BTreeSet<u32>; 2] {
+    let packets = esp_packets(wire);
+    GATEWAY_MAC.map(|mac| {
+        let its = packets.iter().filter(|esp| esp.source == mac);
+        its.map(|esp| u32::from_be_bytes(esp.spi)).collect()
+    })
+}
+
+fn workers(count: usize, protection: Protection) -> Setup {
+    Setup { pair_lines: format!("workers = {count}\n"), ..Setup::new(WEIR, protection) }
+}
+
+/// Both configurations with `count` workers for the peer, whose keys are in files.
+fn with_workers_for_the_peer(texts: [String; 2], count: usize) -> [String; 2] {
+    texts.map(|it| it.replace("[[peer]]", &format!("[[peer]]\nworkers = {count}")))
+}
+
+#[test]
+fn in_clear_both_directions_of_a_flow_meet_in_one_of_two_workers() {
+    let Some(Stand { lab, _turn }) = stand("in_clear_flows_meet") else { return };
+    let gateways = Gateways::start(&lab, &workers(2, Protection::Plain)).unwrap();
+    wait_until_it_flows(&lab);
+    let flows = || number(&gateways.status(Side::A).unwrap(), "/pairs/0/flows");
+    let before = flows();
+    for _ in 0..TRANSFERS {
+        assert_eq!(tcp::transfer(&lab, TRANSFER_BYTES).unwrap(), TRANSFER_BYTES as u64);
+    }
+    assert_eq!(flows() - before, TRANSFERS, "a connection is one flow, not a half in each worker");
+    carry_everything(&lab, &gateways);
+    let status = gateways.status(Side::A).unwrap();
+    assert_all_worked(&status, 2, &["host_received"]);
+    assert!(gateways.status_text(Side::A).unwrap().contains("worker 1: "));
+}
+
+#[test]
+fn two_workers_seal_by_an_association_each() {
+    let Some(Stand { lab, _turn }) = stand("two_workers_seal") else { return };
+    let setup = workers(2, Protection::Sealed);
+    let texts = with_workers_for_the_peer(configurations(&lab, &setup).unwrap(), 2);
+    let wire = listen(&lab, 256);
+    let mut gateways = Gateways::start_configured(&lab, &setup, &texts).unwrap();
+    wait_until_it_flows(&lab);
+    carry_everything(&lab, &gateways);
+    // A reload reaches every worker, and loses nothing.
+    let frames = RoceStream::new(1024).unwrap();
+    let streamed = thread::scope(|scope| {
+        let streaming = scope.spawn(|| stream(&lab, &frames, 8000, 4000).unwrap());
+        pause(300);
+        reload(&lab, &mut gateways, &texts, "icrc = \"off\"", 2);
+        streaming.join().unwrap()
+    });
+    assert!(streamed.is_exact(), "{streamed:?}");
+    let statuses = Side::BOTH.map(|side| gateways.status(side).unwrap());
+    drop(gateways);
+    let wire = wire.stop().unwrap();
+    assert_sealed(&wire);
+    let of_each = spis(&wire);
+    for (side, status) in Side::BOTH.into_iter().zip(&statuses) {
+        let base = number(status, "/pairs/0/peers/0/seal_spi") as u32;
+        assert_eq!(of_each[side.index()], BTreeSet::from([base, base + 1]), "{side:?}");
+    }
+    assert_all_worked(&statuses[0], 2, &["sealed"]);
+    assert_all_worked(&statuses[1], 2, &["opened"]);
+}
+
+#[test]
+fn killed_gateways_with_two_workers_use_no_number_and_no_nonce_twice() {
+    let Some(Stand { lab, _turn }) = stand("killed_gateways_with_two_workers") else { return };
+    let setup = workers(2, Protection::Sealed);
+    let texts = with_workers_for_the_peer(configurations(&lab, &setup).unwrap(), 2);
+    let mut gateways = Gateways::start_configured(&lab, &setup, &texts).unwrap();
+    let wire = listen(&lab, 128);
+    wait_until_it_flows(&lab);
+    for side in [Side::A, Side::B, Side::A] {
+        many_hosts_talk(&lab);
+        gateways.end(side, Signal::KILL).unwrap();
+        gateways.start_again(&lab, &setup, side).unwrap();
+        wait_until_it_flows(&lab);
+    }
+    many_hosts_talk(&lab);
+    let mut seen = BTreeSet::new();
+    let wire = wire.stop().unwrap();
+    for esp in esp_packets(&wire) {
+        assert!(seen.insert((esp.spi, esp.initialisation_vector)), "a nonce again");
+    }
+    assert!(seen.len() > 3000 && spis(&wire).iter().all(|it| it.len() == 2), "{}", seen.len());
+}
+
+#[test]
+fn two_workers_speak_with_a_gateway_that_has_one() {
+    let Some(Stand { lab, _turn }) = stand("two_workers_against_one") else { return };
+    let setup = workers(2, Protection::Sealed);
+    let [a, b] = configurations(&lab, &setup).unwrap();
+    let texts = [a, b.replace("workers = 2\n", "")];
+    let wire = listen(&lab, 256);
+    let gateways = Gateways::start_configured(&lab, &setup, &texts).unwrap();
+    wait_until_it_flows(&lab);
+    carry_everything(&lab, &gateways);
+    let status = gateways.status(Side::A).unwrap();
+    assert_eq!(number(&status, "/pairs/0/workers/1/host_received"), 0, "all by worker 0");
+    drop(gateways);
+    let wire = wire.stop().unwrap();
+    assert_sealed(&wire);
+    assert!(spis(&wire).iter().all(|it| it.len() == 1), "{:?}", spis(&wire));
+}
+
+fn keyed(protection: Protection, lines: &str) -> Setup {
+    Setup { pair_lines: "workers = 2\n".to_owned(), ..super::keying::keyed(protection, lines, "") }
+}
+
+/// The wire carried nothing in clear but handshakes and address resolution.
+#[track_caller]
+fn assert_only_esp_and_handshakes(wire: &weir_lab::observe::Captured) {
+    assert_eq!(wire.dropped_by_kernel, 0, "tcpdump saw all of it");
+    let clear = format!("not ({ESP}) and not (udp port 51840) and not ({NEIGHBOUR})");
+    assert_eq!(wire.count(&clear).unwrap(), 0, "in clear");
+    assert_eq!(wire.count_containing(&ROCE_MARK).unwrap(), 0);
+}
+
+#[test]
+fn agreed_keys_of_two_workers_are_renewed_and_not_one_packet_is_lost() {
+    let Some(Stand { lab, _turn }) = stand("agreed_keys_of_two_workers") else { return };
+    let wire = listen(&lab, 256);
+    let gateways = sealing_gateways(&lab, &keyed(Protection::Sealed, "rekey_after_s = 1\n"));
+    let handshakes = || number(&gateways.status(Side::A).unwrap(), "/pairs/0/keying/handshakes");
+    let before = handshakes();
+    let mut rounds = 0;
+    while handshakes() < before + 4 || rounds < 3 {
+        carry_everything(&lab, &gateways);
+        rounds += 1;
+        assert!(rounds < 20, "{:#}", gateways.status(Side::A).unwrap());
+    }
+    let statuses = Side::BOTH.map(|side| gateways.status(side).unwrap());
+    for (side, status) in Side::BOTH.into_iter().zip(&statuses) {
+        assert_all_worked(status, 2, if side == Side::A { &["sealed"] } else { &["opened"] });
+        for reason in ["no_association", "unknown_spi", "authentication", "replay_old"] {
+            let path = format!("/pairs/0/wire/dropped_by_reason/{reason}");
+            assert!(status.pointer(&path).is_none(), "{reason}: {status:#}");
+        }
+    }
+    drop(gateways);
+    let wire = wire.stop().unwrap();
+    assert_only_esp_and_handshakes(&wire);
+    for used in spis(&wire) {
+        let of = |worker: u32| used.iter().filter(|spi| *spi & 15 == worker).count();
+        assert!(of(0) >= 5 && of(1) >= 5 && of(0) + of(1) == used.len(), "{used:x?}");
+    }
+}
+
+#[test]
+fn a_bump_in_the_wire_agrees_on_keys_for_two_workers() {
+    let Some(Stand { lab, _turn }) = stand("bump_with_two_workers") else { return };
+    let wire = listen(&lab, 256);
+    let gateways = sealing_gateways(&lab, &keyed(Protection::BorrowedTunnel, ""));
+    for _ in 0..TRANSFERS {
+        assert_eq!(tcp::transfer(&lab, TRANSFER_BYTES).unwrap(), TRANSFER_BYTES as u64);
+    }
+    let captured = exchange(&lab, &planned(Kind::RoceV2, 300).unwrap(), 2000).unwrap();
+    assert!(captured.is_exact(), "{captured:?}; {}", gateways.drops(Side::A).unwrap());
+    drop(gateways);
+    let wire = wire.stop().unwrap();
+    assert_only_esp_and_handshakes(&wire);
+    let seen = wire.frames().unwrap();
+    let of_worker = |worker: u8| {
+        let is_its = |frame: &&Vec<u8>| frame[23] == 50 && frame[37] & 15 == worker;
+        seen.iter().filter(|it| it.len() > 50 && it[12..14] == [8, 0]).filter(is_its).count()
+    };
+    assert!(of_worker(0) > 100 && of_worker(1) > 100, "{} {}", of_worker(0), of_worker(1));
+}
+
+#[test]
+fn agreed_keys_serve_as_many_workers_as_both_gateways_have() {
+    let Some(Stand { lab, _turn }) = stand("agreed_keys_two_and_one") else { return };
+    let setup = keyed(Protection::Sealed, "");
+    let texts = configurations(&lab, &setup).unwrap();
+    let one = |text: &String| text.replace("workers = 2\n", "");
+    let texts = [texts[0].clone(), one(&texts[1])];
+    let mut gateways = Gateways::start_configured(&lab, &setup, &texts).unwrap();
+    wait_until_it_flows(&lab);
+    carry_everything(&lab, &gateways);
+    let of_1 = |gateways: &Gateways| {
+        number(&gateways.status(Side::A).unwrap(), "/pairs/0/workers/1/sealed")
+    };
+    assert_eq!(of_1(&gateways), 0, "the peer has one worker");
+
+    let two = texts[1].replace("[[pair]]\n", "[[pair]]\nworkers = 2\n");
+    for (text, is_used) in [(&two, true), (&texts[1], false)] {
+        gateways.end(Side::B, Signal::KILL).unwrap();
+        configure(&lab, Side::B, text).unwrap();
+        gateways.start_again(&lab, &setup, Side::B).unwrap();
+        wait_until_it_flows(&lab);
+        let before = of_1(&gateways);
+        carry_everything(&lab, &gateways);
+        assert_eq!(of_1(&gateways) > before + 100, is_used);
+    }
+}
