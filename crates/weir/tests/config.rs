@@ -518,6 +518,9 @@ fn the_kernels_esp_is_refused_where_the_kernel_does_not_do_what_is_asked() {
     let rest = "mode = \"tunnel\"\nendpoint = \"192.0.2.2\"\nprotects = \"10.2.0.0/24\"\n";
     let settings = accepted(&with(ADDRESS, rest));
     assert_eq!(settings.pairs[0].peers[0].offload, Offload::Kernel);
+    let agreed = format!("{HEAD}{ADDRESS}[[peer]]\nname = \"b\"\noffload = \"kernel\"\n");
+    let settings = accepted(&format!("{agreed}public_key = \"{PUBLIC}\"\n{rest}{KEYING}"));
+    assert_eq!(settings.pairs[0].peers[0].offload, Offload::Kernel);
     for (pair, more, words) in [
         ("vlan = 7\n", "", "a pair without `vlan`"),
         ("driver = \"xdp\"\n", "", "driver = \"packet\""),

@@ -66,7 +66,6 @@ pub(super) fn resolve(peer: &file::Peer, pair: &file::Pair, problems: &mut Probl
         (*peer.mode.get_ref() == Mode::Tunnel, "mode = \"tunnel\""),
         (endpoint.as_ref().is_some_and(is_v4) && has_v4, "an IPv4 `endpoint` and own `address`"),
         (protects_v4, "IPv4 prefixes in `protects`"),
-        (peer.public_key.is_none(), "keys in files (`seal` and `open`)"),
         (peer.encapsulation == Encapsulation::Esp, "encapsulation = \"esp\""),
         (requires, "sealing = \"require\""),
         (peer.extended_sequence != Some(false), "extended_sequence = true"),

@@ -8,7 +8,7 @@
 //! Both queues are bounded. A datagram that finds one full is lost and counted, as the network
 //! might have lost it; a report waits for the next tick, and associations wait in here.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;
 use std::io::Read;
 use std::sync::Arc;
@@ -31,7 +31,9 @@ use weir_engine::tunnel::reach::Reach;
 use weir_engine::tunnel::rekey::Limits;
 use weir_engine::tunnel::state::{Effect, Install, KeyingCounters, Now, Report, Tunnel};
 use weir_engine::tunnel::{PeerSettings, PeerState, PeerStatus};
+use weir_port::Guard;
 
+use super::kernel_esp::KernelEsp;
 use super::worker::clock;
 
 /// What waits for the thread, and what waits for the worker, at most.
@@ -76,6 +78,8 @@ pub struct Peers {
     pub limits: Limits,
     /// They, and their names in the configuration.
     pub peers: Vec<(String, PeerSettings)>,
+    /// Those of them whose ESP the kernel does.
+    pub by_kernel: HashSet<PublicKey>,
 }
 
 /// What the worker is told.
@@ -83,6 +87,7 @@ pub struct Peers {
 enum Order {
     Send(Path, Vec<u8>),
     Install(Box<Agreed>),
+    InstallInKernel(Box<Install>),
     Forget(PublicKey, u32),
     Close(PublicKey),
     Keepalive(PublicKey),
@@ -151,6 +156,7 @@ impl Keying {
         let mut thread = Thread {
             tunnel: Tunnel::new(identity, Limits::default(), Box::new(entropy)),
             names: HashMap::new(),
+            by_kernel: HashSet::new(),
             states: HashMap::new(),
             widths: HashMap::new(),
             agreed: HashMap::new(),
@@ -204,8 +210,12 @@ impl Drop for Keying {
 }
 
 impl KeyingEnd {
-    /// Carries out what the thread wants; true when the engine's output holds packets for the wire.
-    pub fn obey(&mut self, engine: &mut Engine) -> bool {
+    /// Carries out what the thread wants; true when the engine's output holds packets to send.
+    pub fn obey(
+        &mut self,
+        engine: &mut Engine,
+        mut kernel: Option<(&mut KernelEsp, &mut Guard)>,
+    ) -> bool {
         let Ok(first) = self.orders.try_recv() else { return false };
         engine.begin();
         let rest = std::iter::from_fn(|| self.orders.try_recv().ok()).take(ORDERS_A_ROUND - 1);
@@ -217,8 +227,23 @@ impl KeyingEnd {
                     }
                 }
                 Order::Install(agreed) => drop(engine.install(*agreed)),
-                Order::Forget(peer, spi) => engine.forget(&peer, spi),
-                Order::Close(peer) => engine.close(&peer),
+                Order::InstallInKernel(install) => {
+                    if let Some((kernel, guard)) = &mut kernel {
+                        kernel.install(guard, engine, &install);
+                    }
+                }
+                Order::Forget(peer, spi) => {
+                    engine.forget(&peer, spi);
+                    if let Some((kernel, guard)) = &mut kernel {
+                        kernel.forget(guard, engine, &peer, spi);
+                    }
+                }
+                Order::Close(peer) => {
+                    engine.close(&peer);
+                    if let Some((kernel, guard)) = &mut kernel {
+                        kernel.close(guard, engine, &peer);
+                    }
+                }
                 Order::Keepalive(peer) => engine.keepalive(&peer),
                 Order::Probe(peer, message) => engine.send_probe(&peer, message),
                 Order::PathMtu(peer, bytes) => engine.set_path_mtu(&peer, bytes),
@@ -273,6 +298,7 @@ impl KeyingEnd {
 struct Thread {
     tunnel: Tunnel,
     names: HashMap<PublicKey, String>,
+    by_kernel: HashSet<PublicKey>,
     /// As they were logged last.
     states: HashMap<PublicKey, PeerState>,
     widths: HashMap<PublicKey, PathMtuStatus>,
@@ -331,7 +357,8 @@ impl Thread {
         match notice {
             Notice::Datagram(path, datagram) => tunnel.handle(now, &path, &datagram, effects),
             Notice::Report(peer, report) => tunnel.report(now, &peer, &report, effects),
-            Notice::Configure(Peers { limits, peers }) => {
+            Notice::Configure(Peers { limits, peers, by_kernel }) => {
+                self.by_kernel = by_kernel;
                 self.names = peers.iter().map(|(name, it)| (it.public_key, name.clone())).collect();
                 self.reaches.retain(|key, _| self.names.contains_key(key));
                 let peers = peers.into_iter().map(|(_, settings)| settings).collect();
@@ -374,17 +401,22 @@ impl Thread {
                     continue;
                 }
                 Effect::Send { path, datagram } => Order::Send(path, datagram),
-                Effect::Install(install) => match build(&install) {
-                    Ok(agreed) => {
-                        let Install { peer, seal, open, .. } = *install;
-                        self.agreed.insert((peer, open.spi.value()), [seal, open]);
-                        Order::Install(Box::new(agreed))
-                    }
-                    Err(error) => {
-                        tracing::error!(%error, "agreed keys cannot be used");
-                        continue;
-                    }
-                },
+                Effect::Install(install) => {
+                    let keys = [install.seal.clone(), install.open.clone()];
+                    let place = (install.peer, install.open.spi.value());
+                    let order = match self.by_kernel.contains(&install.peer) {
+                        true => Order::InstallInKernel(install),
+                        false => match build(&install) {
+                            Ok(agreed) => Order::Install(Box::new(agreed)),
+                            Err(error) => {
+                                tracing::error!(%error, "agreed keys cannot be used");
+                                continue;
+                            }
+                        },
+                    };
+                    self.agreed.insert(place, keys);
+                    order
+                }
                 Effect::Forget { peer, open_spi } => {
                     self.agreed.remove(&(peer, open_spi));
                     Order::Forget(peer, open_spi)
