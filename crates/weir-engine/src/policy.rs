@@ -283,7 +283,7 @@ pub struct Peer {
     /// Who it is, where keys are agreed by handshakes: associations come from there, and none are
     /// named above.
     pub agreed: Option<PublicKey>,
-    /// Where the kernel does its ESP: in tunnel mode over IPv4, and no SPI is named above.
+    /// Where the kernel does its ESP: in tunnel mode, and no SPI is named above.
     pub kernel: Option<KernelEsp>,
 }
 

@@ -102,7 +102,7 @@ impl XfrmInterface {
                 Ok(_) => {}
             }
             let interface = Interface::find(&name)?;
-            interface.quiet_ipv6()?;
+            interface.take_ipv6()?;
             interface.set_up()?;
             return Ok(Self { name, number });
         }
@@ -128,8 +128,21 @@ impl XfrmInterface {
         let mut netlink = Netlink::open()?;
         let wire = Interface::find(wire)?.index()?;
         netlink.request(RTM_NEWROUTE, FLAG_CREATE_REPLACE, &route(self.number, wire, to))?;
-        let rule = rule(family(to.destination), self.number);
-        netlink.request(RTM_NEWRULE, FLAG_CREATE_NEW, &rule).map(drop)
+        let mut by_mark = rule(family(to.destination), self.number);
+        push_attribute(&mut by_mark, FRA_FWMARK, &self.number.to_ne_bytes());
+        netlink.request(RTM_NEWRULE, FLAG_CREATE_NEW, &by_mark)?;
+        self.lead_in(&mut netlink)
+    }
+
+    /// An IPv6 packet needs some route before it comes to a policy; an IPv4 packet does not.
+    fn lead_in(&self, netlink: &mut Netlink) -> io::Result<()> {
+        let interface = Interface::find(&self.name)?.index()?;
+        let route = everything_v6(self.number, interface);
+        let mut by_interface = rule(FAMILIES[1], self.number);
+        push_attribute(&mut by_interface, FRA_OIFNAME, format!("{}\0", self.name).as_bytes());
+        // Without IPv6 in the kernel there are no such packets.
+        gone(netlink.request(RTM_NEWROUTE, FLAG_CREATE_REPLACE, &route))?;
+        gone(netlink.request(RTM_NEWRULE, FLAG_CREATE_NEW, &by_interface))
     }
 
     /// The numbers of those that are there over `wire`, or over a port that is gone: whoever has
@@ -156,7 +169,9 @@ impl XfrmInterface {
         FAMILIES.into_iter().try_for_each(|it| remove_neighbours(&mut netlink, it, index))?;
         for (index, number) in found {
             for family in FAMILIES {
-                gone(netlink.request(RTM_DELRULE, 0, &rule(family, number)))?;
+                for _ in 0..RULES_MAX {
+                    gone(netlink.request(RTM_DELRULE, 0, &rule(family, number)))?;
+                }
                 remove_routes(&mut netlink, family, number)?;
             }
             let mut link = vec![0; LINK_HEADER_LEN];
@@ -211,7 +226,10 @@ fn route(table: u32, wire: i32, to: Hop) -> Vec<u8> {
     body.extend(flags);
     push_attribute(&mut body, RTA_DST, &bytes);
     push_attribute(&mut body, RTA_OIF, &wire.to_ne_bytes());
-    push_attribute(&mut body, RTA_PREFSRC, &octets(source));
+    if source.is_ipv4() {
+        // IPv6 wants it on the same port; the association names it anyway.
+        push_attribute(&mut body, RTA_PREFSRC, &octets(source));
+    }
     push_attribute(&mut body, RTA_TABLE, &table.to_ne_bytes());
     if !is_direct {
         push_attribute(&mut body, RTA_GATEWAY, &octets(hop));
@@ -219,16 +237,29 @@ fn route(table: u32, wire: i32, to: Hop) -> Vec<u8> {
     body
 }
 
-/// `struct fib_rule_hdr` and its attributes: packets with this mark to the table of this number.
+/// The same for all IPv6 packets, to an interface without link addresses.
+fn everything_v6(table: u32, interface: i32) -> Vec<u8> {
+    const UNICAST: u8 = 1;
+    let mut body = vec![FAMILIES[1], 0, 0, 0, 0, PROTOCOL, 0, UNICAST, 0, 0, 0, 0];
+    push_attribute(&mut body, RTA_OIF, &interface.to_ne_bytes());
+    push_attribute(&mut body, RTA_TABLE, &table.to_ne_bytes());
+    body
+}
+
+const FRA_FWMARK: u16 = 10;
+const FRA_OIFNAME: u16 = 17;
+/// Rules of one family that lead to one table of ours, at most.
+const RULES_MAX: usize = 2;
+
+/// `struct fib_rule_hdr` and attributes: to the table of this number. Which packets, is to be added
+/// where it is made.
 fn rule(family: u8, number: u32) -> Vec<u8> {
     const TO_TABLE: u8 = 1;
     const FRA_PRIORITY: u16 = 6;
-    const FRA_FWMARK: u16 = 10;
     const FRA_TABLE: u16 = 15;
     const FRA_PROTOCOL: u16 = 21;
     let mut body = vec![family, 0, 0, 0, 0, 0, 0, TO_TABLE, 0, 0, 0, 0];
     push_attribute(&mut body, FRA_PRIORITY, &RULE_PRIORITY.to_ne_bytes());
-    push_attribute(&mut body, FRA_FWMARK, &number.to_ne_bytes());
     push_attribute(&mut body, FRA_TABLE, &number.to_ne_bytes());
     push_attribute(&mut body, FRA_PROTOCOL, &[PROTOCOL]);
     body

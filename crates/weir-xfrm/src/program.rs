@@ -69,8 +69,11 @@ impl Association<'_> {
     fn write(&self, kind: u16, sequence: u32) -> Vec<u8> {
         let bound = self.bound.unwrap_or_default();
         let mut limits = LifetimeLimits::unlimited();
+        let mut any_family = 0;
         if self.bound.is_some() {
             limits.hard_packets = bound.packets_max;
+            // Else it would carry packets of its outer family alone.
+            any_family = FLAG_ANY_FAMILY;
         }
         let (source, _) = address(self.ends[0]);
         let (destination, family) = address(self.ends[1]);
@@ -86,7 +89,7 @@ impl Association<'_> {
             request: self.request,
             family,
             mode: self.mode,
-            flags: if self.extended_window.is_some() { FLAG_ESN } else { 0 },
+            flags: if self.extended_window.is_some() { FLAG_ESN } else { 0 } | any_family,
             ..SaInfo::default()
         };
         let mut name = [0; 64];

@@ -27,6 +27,7 @@ use crate::verdict::{DropReason, Side, Verdict};
 
 const ETHERNET_LEN: usize = 14;
 const ETHERTYPE_IPV4: [u8; 2] = [8, 0];
+const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 
 /// Peers whose ESP the kernel does, by their place among each other, which no policy changes.
 #[derive(Debug, Default)]
@@ -94,7 +95,7 @@ impl Engine {
         frame: &mut Frame<'_>,
         parsed: &Parsed,
     ) -> Result<Verdict, DropReason> {
-        if parsed.network != Network::Ipv4 {
+        if !matches!(parsed.network, Network::Ipv4 | Network::Ipv6) {
             return Err(DropReason::NoPolicy);
         }
         let kernel = &self.kernel.peers[usize::from(place)];
@@ -163,13 +164,15 @@ impl Engine {
         inner: &mut Walked,
     ) -> Result<Verdict, DropReason> {
         let peer = self.kernel.peers[usize::from(place)].index;
-        if frame.bytes().first().is_none_or(|byte| byte >> 4 != 4) {
-            return Err(DropReason::EspTrailer);
-        }
+        let ethertype = match frame.bytes().first().map(|byte| byte >> 4) {
+            Some(4) => ETHERTYPE_IPV4,
+            Some(6) => ETHERTYPE_IPV6,
+            _ => return Err(DropReason::EspTrailer),
+        };
         let own = self.policy.own.as_ref().map(|own| own.mac).unwrap_or_default();
         let head = frame.prepend(ETHERNET_LEN).ok_or(DropReason::NoRoom)?;
         head[6..12].copy_from_slice(&own.0);
-        head[12..14].copy_from_slice(&ETHERTYPE_IPV4);
+        head[12..14].copy_from_slice(&ethertype);
         frame.meta.original_len = frame.len() as u32;
         frame.meta.link = Link::Ethernet;
         frame.meta.offload = frame.meta.offload.shifted(ETHERNET_LEN as u16);

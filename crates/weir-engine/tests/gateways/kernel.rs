@@ -73,7 +73,7 @@ fn what_the_kernel_opened_is_held_to_what_its_peer_may_send() {
     assert_eq!(arrived[0][14..], answer);
     answer[15] = 3;
     assert!(opened(&mut a, &answer).is_empty());
-    answer[0] = 0x65;
+    answer[0] = 0x55;
     assert!(opened(&mut a, &answer).is_empty());
     let counters = &a.counters().kernel;
     assert_eq!((counters.received, counters.opened), (3, 1));

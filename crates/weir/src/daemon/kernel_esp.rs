@@ -92,7 +92,7 @@ pub fn remove_left(wire: &str) -> Result<Left> {
             let opened = Installed::read(&body).map_or(0, |it| it.opened);
             left.0.extend(fingerprint.map(|it| (it, opened)));
         }
-        lane::remove_policy(&mut socket, number)?;
+        lane::remove_policies(&mut socket, number)?;
     }
     XfrmInterface::remove_all(wire).context("cannot remove an xfrm interface of ours")?;
     Ok(left)
@@ -204,6 +204,9 @@ impl KernelEsp {
         store: &mut StateStore,
     ) -> Result<Vec<Box<dyn Port + Send>>> {
         let Self { wire, socket, peers, ports, .. } = self;
+        if peers.iter().any(|peer| peer.lane.to.destination.is_ipv6()) {
+            Interface::find(wire)?.take_ipv6().context("cannot have the wire port take IPv6")?;
+        }
         for (KernelPeer { name, lane, keys, .. }, port) in peers.iter_mut().zip(&mut *ports) {
             let mut kernel = Kernel { socket: &mut *socket, guard: &mut *guard };
             let led = lane.lead(wire).and_then(|()| match keys {

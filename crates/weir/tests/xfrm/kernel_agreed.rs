@@ -186,3 +186,81 @@ fn an_idle_peer_of_the_kernels_is_heard_and_a_dead_one_is_found() {
     stage.end_of(far, FAR[2], "TERM");
     assert!(!stage.in_kernel().contains("esp"), "{}", stage.in_kernel());
 }
+
+/// IPv6 addresses for hosts and gateways.
+const V6: &str = "for at in host:h0:1:1 far:h1:2:1; do
+  IFS=: read name port net own <<END
+$at
+END
+  ip -n $name addr add fd00:$net::1/64 dev $port nodad
+  ip -n $name neigh add fd00:$net::fe lladdr 02:00:00:00:00:fe dev $port nud permanent
+  ip -n $name route add fd00:$((3 - net))::/64 via fd00:$net::fe
+done
+for file in /tmp/weir.toml /tmp/far.toml; do
+  sed -i -e 's,192.0.2.\\(.\\)/24,2001:db8::\\1/64,' -e 's,192.0.2.\\(.\\),2001:db8::\\1,' \
+   -e 's,\"10.\\(.\\).0.0/24\",[\"10.\\1.0.0/24\"\\, \"fd00:\\1::/64\"],' $file
+done";
+
+fn connect_v6(stage: &mut Stage) {
+    connect(stage);
+    stage.run("ip netns exec far ping -n -c 1 -W 1 fd00:2::9 || true");
+    stage.ping("host", "fd00:2::1", "-c 3 -s 1300");
+}
+
+/// Gives both gateways a key for each direction instead.
+fn key_by_files(stage: &mut Stage) {
+    for (file, seal, open) in [(NEAR[1], 1, 2), (FAR[1], 2, 1)] {
+        let key = format!("410{seal}").repeat(18);
+        stage.run(&format!(
+            "umask 077; echo {key} > /tmp/{seal}.key
+sed -i -e '/^.keying/,/^rekey/d' -e /^public_key/d {file}
+cat >> {file} <<END
+seal = {{ spi = 0x200{seal}, key_file = \"/tmp/{seal}.key\" }}
+open = {{ spi = 0x200{open}, key_file = \"/tmp/{open}.key\" }}
+END
+"
+        ));
+    }
+}
+
+#[test]
+fn both_families_go_through_the_kernels_esp_over_ipv6() {
+    let Some(mut stage) = Stage::boot("the kernel's ESP over IPv6") else { return };
+    stage.run(FAR_GATEWAY);
+    stage.run("modprobe esp6");
+    let before = stage.in_kernel();
+    let wire = stage.capture();
+    configure(&mut stage, "rekey_after_s = 2", ["kernel", "none"]);
+    stage.run(V6);
+    let far = start(&mut stage, FAR);
+    let near = start(&mut stage, NEAR);
+    connect_v6(&mut stage);
+    loses_nothing(&mut stage);
+    stage.transfers("far");
+    stage.ping("host", "fd00:2::1", "-c 10");
+    let status = stage.status();
+    let kernel = |what: &str| number(&status, &format!("{PEER}/kernel/{what}"));
+    assert!(kernel("left_packets") > 500 && kernel("opened_packets") > 500, "{status}");
+    stage.end_of(near, NEAR[2], "TERM");
+    stage.end_of(far, FAR[2], "TERM");
+
+    key_by_files(&mut stage);
+    let far = start(&mut stage, FAR);
+    let near = start(&mut stage, NEAR);
+    connect_v6(&mut stage);
+    stage.end_of(near, NEAR[2], "KILL");
+    stage.silent("host", "10.2.0.1");
+    let near = start(&mut stage, NEAR);
+    connect_v6(&mut stage);
+    stage.end_of(near, NEAR[2], "TERM");
+    stage.end_of(far, FAR[2], "TERM");
+    let removed = stage.in_kernel();
+    assert!(!removed.contains("esp") && !removed.contains("5765"), "{before}\n{removed}");
+    stage.run("kill $(cat /tmp/tcpdump.pid)");
+    wire.finish(GUEST_PATIENCE).unwrap();
+    let clear = "not esp and not arp and not icmp6 and not udp port 51840";
+    let clear = stage.run(&format!("tcpdump -nr /tmp/wire.pcap '{clear}'"));
+    assert!(!clear.contains("IP"), "in clear: {clear}");
+    let esp = stage.run("tcpdump -nr /tmp/wire.pcap 'ip6 proto 50' | wc -l");
+    assert!(esp.trim().lines().last().unwrap().trim().parse::<u64>().unwrap() > 1000, "{esp}");
+}

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anyhow::{Context, Result};
 use weir_engine::esp::sa::{SaParameters, Spi};
@@ -18,6 +18,9 @@ use crate::daemon::xfrm_socket::{REQUEST, XfrmSocket};
 
 /// What a sealing association's window is: the kernel wants one.
 const SEALING_WINDOW: u32 = 64;
+/// All addresses of either family.
+const EVERYTHING: [IpAddr; 2] =
+    [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
 /// Until the hop has told its address, packets go nowhere: the guard keeps them.
 const NOBODY: [u8; 6] = [2, 0, 0, 0, 0, 0];
 const NO_SUCH_ASSOCIATION: i32 = 3;
@@ -125,7 +128,7 @@ impl Lane {
         numbers: Numbers,
     ) -> Result<()> {
         self.with(way, parameters, numbers, |it| socket.request(|n| it.install(n)))
-            .context("the kernel refuses an association (esp4, gcm and seqiv loaded?)")
+            .context("the kernel refuses an association (esp4, esp6, gcm and seqiv loaded?)")
     }
 
     /// Has the kernel take an association with a random key and give it up again: what it lacks
@@ -179,34 +182,38 @@ impl Lane {
     /// Has all packets of the interface sealed by this association, from one packet to the next.
     pub(super) fn seal_by(&self, socket: &mut XfrmSocket, spi: u32) -> Result<()> {
         let ends = [self.to.source, self.to.destination];
-        let policy = PolicyRequest { spi: Some(spi), ..policy(self.mark(), ends) };
-        socket.request(|n| policy.replace(n)).context("the kernel refuses a policy")
+        for everything in EVERYTHING {
+            let policy = PolicyRequest { spi: Some(spi), ..policy(self.mark(), everything, ends) };
+            socket.request(|n| policy.replace(n)).context("the kernel refuses a policy")?;
+        }
+        Ok(())
     }
 
     /// Has no packet of the interface sealed any more: the kernel drops them.
     pub(super) fn seal_nothing(&self, socket: &mut XfrmSocket) -> Result<()> {
-        remove_policy(socket, self.mark())
+        remove_policies(socket, self.mark())
     }
 }
 
-/// Removes the policy of an xfrm interface; one that is gone already is no error.
-pub(super) fn remove_policy(socket: &mut XfrmSocket, interface: u32) -> Result<()> {
-    let everyone = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-    let policy = policy(interface, [everyone, everyone]);
-    match socket.request(|sequence| policy.remove(sequence)) {
-        Err(error) if error.raw_os_error() != Some(NO_SUCH_POLICY) => {
-            Err(error).context("cannot remove a policy of ours")
+/// Removes the policies of an xfrm interface; those that are gone already are no error.
+pub(super) fn remove_policies(socket: &mut XfrmSocket, interface: u32) -> Result<()> {
+    for everything in EVERYTHING {
+        let policy = policy(interface, everything, [everything; 2]);
+        match socket.request(|sequence| policy.remove(sequence)) {
+            Err(error) if error.raw_os_error() != Some(NO_SUCH_POLICY) => {
+                return Err(error).context("cannot remove a policy of ours");
+            }
+            _ => {}
         }
-        _ => Ok(()),
     }
+    Ok(())
 }
 
-/// What leads all packets of an xfrm interface into an association: which they are, Weir has
-/// decided before.
-fn policy(interface: u32, ends: [IpAddr; 2]) -> PolicyRequest {
-    let everything = (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+/// What leads all packets of a family and an xfrm interface into an association: which they are,
+/// Weir has decided before.
+fn policy(interface: u32, everything: IpAddr, ends: [IpAddr; 2]) -> PolicyRequest {
     PolicyRequest {
-        networks: [everything, everything],
+        networks: [(everything, 0); 2],
         direction: DIRECTION_OUT,
         ends,
         request: REQUEST,
