@@ -12,6 +12,7 @@ use crate::egress::LINK_LEN_MAX;
 use crate::esp::next_header;
 use crate::esp::open::OpeningSa;
 use crate::esp::outer::{combine_ecn, strip_etherip, write_ecn};
+use crate::esp::silent::silent_message;
 use crate::esp::transport::open_transport;
 use crate::policy::{Mode, Peer};
 use crate::tunnel::path_mtu::ProbeMessage;
@@ -48,7 +49,7 @@ pub(crate) enum Inner {
         congestion_combined: bool,
     },
     /// Nothing: it hid when traffic flows, gave a sign of life, or is about the path's width.
-    Dummy(Option<ProbeMessage>),
+    Nothing(Option<ProbeMessage>),
 }
 
 impl OpeningPeer {
@@ -102,10 +103,13 @@ impl OpeningPeer {
             return Err(DropReason::Malformed);
         }
         if !may_send(peer, parsed) {
-            return Err(DropReason::SelectorMismatch);
+            return silent(peer, frame, parsed).ok_or(DropReason::SelectorMismatch);
         }
-        if peer.mode == Mode::Tunnel && peer.endpoint.is_some() {
-            hosts.lead(frame, inner)?;
+        if peer.mode == Mode::Tunnel
+            && peer.endpoint.is_some()
+            && let Err(reason) = hosts.lead(frame, inner)
+        {
+            return silent(peer, frame, inner.parsed()).ok_or(reason);
         }
         let congestion_combined = carry_congestion(peer, frame, outer.traffic_class, inner)?;
         self.counters.opened_packets += 1;
@@ -124,7 +128,7 @@ impl OpeningPeer {
     ) -> Result<Option<Inner>, DropReason> {
         let dummy = |frame: &Frame<'_>, at: usize| {
             let payload = frame.bytes().get(at..).unwrap_or_default();
-            Ok(Some(Inner::Dummy(ProbeMessage::parse(payload))))
+            Ok(Some(Inner::Nothing(ProbeMessage::parse(payload))))
         };
         match peer.mode {
             Mode::Ethernet => {
@@ -186,6 +190,23 @@ fn udp_source(frame: &Frame<'_>, outer: &Parsed) -> Option<([u8; 16], u16)> {
     let udp = usize::from(outer.payload_offset).checked_sub(ESP_HEADER_LEN + UDP_HEADER_LEN)?;
     let port = frame.bytes().get(udp..)?.first_chunk()?;
     Some((outer.source, u16::from_be_bytes(*port)))
+}
+
+/// What an authentic packet that no host may get says to the gateway itself; `None`: nothing.
+#[cold]
+fn silent(peer: &Peer, frame: &Frame<'_>, parsed: &Parsed) -> Option<Inner> {
+    if peer.mode != Mode::Tunnel {
+        return None;
+    }
+    silent_in(frame, parsed).map(Inner::Nothing)
+}
+
+/// The same of a packet that the kernel opened.
+#[cold]
+pub(crate) fn silent_in(frame: &Frame<'_>, parsed: &Parsed) -> Option<Option<ProbeMessage>> {
+    let packet = usize::from(parsed.network_offset)..parsed.end as usize;
+    let message = silent_message(frame.bytes().get(packet)?)?;
+    Some(ProbeMessage::parse(message))
 }
 
 /// Whether the inner source lies behind the peer.

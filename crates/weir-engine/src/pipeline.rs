@@ -36,6 +36,7 @@ use crate::rdma::LossWay;
 use crate::verdict::{DropReason, Side, Verdict};
 
 mod associations;
+mod dummy;
 mod kernel;
 mod keyed;
 mod metering;
@@ -438,7 +439,7 @@ impl Engine {
             self.heard(index, (outer.source, outer.link.source), is_newest);
         }
         match held {
-            Inner::Dummy(message) => Ok(self.heard_dummy(peer, message)),
+            Inner::Nothing(message) => Ok(self.heard_dummy(peer, message)),
             Inner::Packet { follows, congestion_combined } => {
                 inner.note(follows);
                 self.counters.ce_combined += u64::from(congestion_combined);

@@ -283,7 +283,7 @@ pub struct Peer {
     /// Who it is, where keys are agreed by handshakes: associations come from there, and none are
     /// named above.
     pub agreed: Option<PublicKey>,
-    /// Where the kernel does its ESP: in tunnel mode over IPv4, and no SPI is named above.
+    /// Where the kernel does its ESP: in tunnel mode, and no SPI is named above.
     pub kernel: Option<KernelEsp>,
 }
 
@@ -292,10 +292,9 @@ pub struct Peer {
 pub struct KernelEsp {
     /// Its place among those peers, from 0, in the order of the policy's.
     pub place: u16,
-    /// SPI of the association to it.
-    pub seal_spi: u32,
-    /// SPI of the association from it.
-    pub open_spi: u32,
+    /// SPIs of the associations to and from it; `None`: they are agreed, and
+    /// [`crate::pipeline::Engine::set_kernel_associations`] tells them.
+    pub spis: Option<[u32; 2]>,
 }
 
 /// Where packets with an address on the far side belong.

@@ -10,23 +10,26 @@
 #include <linux/if_ether.h>
 #include <linux/in.h>
 #include <linux/ip.h>
+#include <linux/ipv6.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-#define ESP_ASSOCIATIONS_MAX 256
+#define ESP_ASSOCIATIONS_MAX 512
 // More fragments, or an offset.
 #define IP_IS_FRAGMENT 0x3fff
 
-// Addresses and SPI in network order.
+// An association, by what the wire shows of its packets. Addresses and SPI in network order; IPv4
+// addresses as ::ffff:0:0/96.
 struct weir_esp {
-	__u32 source;
-	__u32 destination;
+	__u32 source[4];
+	__u32 destination[4];
 	__u32 spi;
 };
 
-// One that seals: by the mark of its packets.
+// One that seals.
 struct weir_esp_out {
-	struct weir_esp packet;
+	// Of its packets.
+	__u32 mark;
 	// The upper bits that all its IVs have; the first packet brings them, and stays here.
 	__u32 iv_prefix;
 	__u32 state;
@@ -38,12 +41,14 @@ enum weir_esp_state {
 	ESP_LEARN,
 	ESP_LEARNT,
 	ESP_PASS,
+	// Whatever the IV: the key was installed once.
+	ESP_PASS_ANY,
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, ESP_ASSOCIATIONS_MAX);
-	__type(key, __u32);
+	__type(key, struct weir_esp);
 	__type(value, struct weir_esp_out);
 } esp_out SEC(".maps");
 
@@ -55,22 +60,41 @@ struct {
 	__type(value, __u64);
 } esp_in SEC(".maps");
 
-// Whole ESP over IPv4, without options or a VLAN tag.
-static __always_inline int esp_read(struct __sk_buff *skb, struct weir_esp *esp)
+// Whole ESP over IPv4 or IPv6, without options, extension headers or a VLAN tag; returns where it
+// begins, or 0.
+static __always_inline __u32 esp_read(struct __sk_buff *skb, struct weir_esp *esp)
 {
-	struct iphdr ip;
+	__u32 begin;
 
-	if (skb->protocol != bpf_htons(ETH_P_IP) || skb->vlan_present)
+	if (skb->vlan_present)
 		return 0;
-	if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)))
+	if (skb->protocol == bpf_htons(ETH_P_IP)) {
+		struct iphdr ip;
+
+		if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)))
+			return 0;
+		if (ip.version != 4 || ip.ihl != 5 || ip.protocol != IPPROTO_ESP)
+			return 0;
+		if (ip.frag_off & bpf_htons(IP_IS_FRAGMENT))
+			return 0;
+		esp->source[2] = esp->destination[2] = bpf_htonl(0xffff);
+		esp->source[3] = ip.saddr;
+		esp->destination[3] = ip.daddr;
+		begin = ETH_HLEN + sizeof(ip);
+	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr ip;
+
+		if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)))
+			return 0;
+		if (ip.version != 6 || ip.nexthdr != IPPROTO_ESP)
+			return 0;
+		__builtin_memcpy(esp->source, &ip.saddr, sizeof(esp->source));
+		__builtin_memcpy(esp->destination, &ip.daddr, sizeof(esp->destination));
+		begin = ETH_HLEN + sizeof(ip);
+	} else {
 		return 0;
-	if (ip.version != 4 || ip.ihl != 5 || ip.protocol != IPPROTO_ESP)
-		return 0;
-	if (ip.frag_off & bpf_htons(IP_IS_FRAGMENT))
-		return 0;
-	esp->source = ip.saddr;
-	esp->destination = ip.daddr;
-	return bpf_skb_load_bytes(skb, ETH_HLEN + sizeof(ip), &esp->spi, sizeof(esp->spi)) == 0;
+	}
+	return bpf_skb_load_bytes(skb, begin, &esp->spi, sizeof(esp->spi)) ? 0 : begin;
 }
 
 static __always_inline int esp_is_let_in(struct __sk_buff *skb)
@@ -89,25 +113,28 @@ static __always_inline int esp_is_let_in(struct __sk_buff *skb)
 
 static __always_inline int esp_is_let_out(struct __sk_buff *skb)
 {
-	__u32 mark = skb->mark;
-	struct weir_esp_out *out = bpf_map_lookup_elem(&esp_out, &mark);
 	struct weir_esp esp = {};
+	struct weir_esp_out *out;
+	__u32 begin;
 	__u16 prefix;
 
 	// A super-packet would be many packets with as many numbers.
-	if (!out || skb->gso_size || !esp_read(skb, &esp))
+	if (!skb->mark || skb->gso_size)
 		return 0;
-	if (esp.source != out->packet.source || esp.destination != out->packet.destination ||
-	    esp.spi != out->packet.spi)
+	begin = esp_read(skb, &esp);
+	if (!begin)
 		return 0;
-	// SPI, number, IV.
-	if (bpf_skb_load_bytes(skb, ETH_HLEN + sizeof(struct iphdr) + 8, &prefix, sizeof(prefix)))
+	out = bpf_map_lookup_elem(&esp_out, &esp);
+	if (!out || out->mark != skb->mark)
+		return 0;
+	// Behind SPI and number.
+	if (bpf_skb_load_bytes(skb, begin + 8, &prefix, sizeof(prefix)))
 		return 0;
 	if (out->state == ESP_LEARN) {
 		out->iv_prefix = prefix;
 		out->state = ESP_LEARNT;
 	}
-	if (out->state != ESP_PASS || out->iv_prefix != prefix)
+	if (out->state != ESP_PASS_ANY && (out->state != ESP_PASS || out->iv_prefix != prefix))
 		return 0;
 	__sync_fetch_and_add(&out->packets, 1);
 	return 1;

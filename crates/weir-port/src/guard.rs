@@ -13,7 +13,7 @@
 //! Dropping a [`Guard`] leaves it attached too; only [`Guard::detach`] opens the ports.
 
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray};
 use aya::programs::tc::{
@@ -45,6 +45,7 @@ const KINDS: u32 = 9;
 /// `weir_esp_state` of bpf/esp.bpf.h.
 const ESP_LEARNT: u32 = 1;
 const ESP_PASS: u32 = 2;
+const ESP_PASS_ANY: u32 = 3;
 
 /// What the ports do while no gateway runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -125,13 +126,13 @@ pub struct GuardCounters {
 }
 
 /// Packets of an association whose ESP the kernel does, by what the wire shows of them: whole ESP
-/// over IPv4 without options.
+/// over IPv4 or IPv6, without options or extension headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EspPackets {
     /// Outer source.
-    pub source: Ipv4Addr,
+    pub source: IpAddr,
     /// Outer destination.
-    pub destination: Ipv4Addr,
+    pub destination: IpAddr,
     /// Security parameters index.
     pub spi: u32,
 }
@@ -146,10 +147,10 @@ pub struct Guard {
     heartbeat: Array<MapData, u64>,
     counters: PerCpuArray<MapData, u64>,
     mirrors: KernelMirrors,
-    /// By mark: `weir_esp_out`.
-    esp_out: HashMap<MapData, u32, [u32; 8]>,
+    /// By `weir_esp`: `weir_esp_out`.
+    esp_out: HashMap<MapData, EspKey, [u32; 6]>,
     /// By `weir_esp`: packets.
-    esp_in: HashMap<MapData, [u32; 3], u64>,
+    esp_in: HashMap<MapData, EspKey, u64>,
 }
 
 impl std::fmt::Debug for Guard {
@@ -191,43 +192,50 @@ impl Guard {
         Ok(guard)
     }
 
-    /// Lets packets with `mark` leave by the wire port, as soon as [`Guard::pass`] has said which
-    /// IVs they have: the first of them is dropped, and tells.
+    /// Lets these packets leave by the wire port with this mark, as soon as [`Guard::pass`] has
+    /// said which IVs they have: the first of them is dropped, and tells.
     ///
     /// # Errors
-    /// The kernel's table cannot be written, or is full: 256 associations.
+    /// The kernel's table cannot be written, or is full: 512 associations.
     pub fn let_out(&mut self, mark: u32, packets: EspPackets) -> Result<(), GuardError> {
-        let [source, destination, spi] = packets.key();
-        Ok(self.esp_out.insert(mark, [source, destination, spi, 0, 0, 0, 0, 0], 0)?)
+        Ok(self.esp_out.insert(packets.key(), [mark, 0, 0, 0, 0, 0], 0)?)
     }
 
-    /// The IV's beginning of the first packet with `mark`; `None`: there was none yet.
+    /// The same at once and with any IV, for a key that is installed once.
     ///
     /// # Errors
-    /// Nothing with this mark is let out.
-    pub fn learnt(&self, mark: u32) -> Result<Option<IvPrefix>, GuardError> {
-        let value = self.esp_out.get(&mark, 0)?;
-        Ok((value[4] == ESP_LEARNT).then_some(IvPrefix((value[3] as u16).to_ne_bytes())))
+    /// As [`Guard::let_out`].
+    pub fn let_out_any(&mut self, mark: u32, packets: EspPackets) -> Result<(), GuardError> {
+        Ok(self.esp_out.insert(packets.key(), [mark, 0, ESP_PASS_ANY, 0, 0, 0], 0)?)
+    }
+
+    /// The IV's beginning of the first of these packets; `None`: there was none yet.
+    ///
+    /// # Errors
+    /// They are not let out.
+    pub fn learnt(&self, packets: EspPackets) -> Result<Option<IvPrefix>, GuardError> {
+        let value = self.esp_out.get(&packets.key(), 0)?;
+        Ok((value[2] == ESP_LEARNT).then_some(IvPrefix((value[1] as u16).to_ne_bytes())))
     }
 
     /// Lets what [`Guard::learnt`] told of pass from now on, with this beginning of the IV alone.
     ///
     /// # Errors
     /// As [`Guard::let_out`].
-    pub fn pass(&mut self, mark: u32) -> Result<(), GuardError> {
-        let mut value = self.esp_out.get(&mark, 0)?;
-        value[4] = ESP_PASS;
-        Ok(self.esp_out.insert(mark, value, 0)?)
+    pub fn pass(&mut self, packets: EspPackets) -> Result<(), GuardError> {
+        let mut value = self.esp_out.get(&packets.key(), 0)?;
+        value[2] = ESP_PASS;
+        Ok(self.esp_out.insert(packets.key(), value, 0)?)
     }
 
-    /// Packets with `mark` that left.
+    /// How many of these packets left.
     ///
     /// # Errors
-    /// Nothing with this mark is let out.
-    pub fn passed(&self, mark: u32) -> Result<u64, GuardError> {
-        let value = self.esp_out.get(&mark, 0)?;
-        let [a, b, c, d] = value[6].to_ne_bytes();
-        let [e, f, g, h] = value[7].to_ne_bytes();
+    /// They are not let out.
+    pub fn passed(&self, packets: EspPackets) -> Result<u64, GuardError> {
+        let value = self.esp_out.get(&packets.key(), 0)?;
+        let [a, b, c, d] = value[4].to_ne_bytes();
+        let [e, f, g, h] = value[5].to_ne_bytes();
         Ok(u64::from_ne_bytes([a, b, c, d, e, f, g, h]))
     }
 
@@ -239,12 +247,13 @@ impl Guard {
         Ok(self.esp_in.insert(packets.key(), 0, 0)?)
     }
 
-    /// Lets nothing of an association pass any more, out by `mark` or in.
+    /// Lets these packets pass no more, neither out nor in.
     ///
     /// # Errors
     /// The kernel's table cannot be written.
-    pub fn shut(&mut self, mark: u32, inward: EspPackets) -> Result<(), GuardError> {
-        for removed in [self.esp_out.remove(&mark), self.esp_in.remove(&inward.key())] {
+    pub fn shut(&mut self, packets: EspPackets) -> Result<(), GuardError> {
+        let key = packets.key();
+        for removed in [self.esp_out.remove(&key), self.esp_in.remove(&key)] {
             match removed {
                 Err(MapError::SyscallError(error))
                     if error.io_error.raw_os_error() != Some(libc::ENOENT) =>
@@ -377,11 +386,23 @@ impl Guard {
     }
 }
 
+/// `weir_esp`.
+type EspKey = [u32; 9];
+
 impl EspPackets {
-    /// `weir_esp`.
-    fn key(self) -> [u32; 3] {
-        let [source, destination] = [self.source, self.destination].map(|it| it.octets());
-        [source, destination, self.spi.to_be_bytes()].map(u32::from_ne_bytes)
+    fn key(self) -> EspKey {
+        let mut key = [0; 9];
+        for (place, address) in [(0, self.source), (4, self.destination)] {
+            let mapped = match address {
+                IpAddr::V4(address) => address.to_ipv6_mapped(),
+                IpAddr::V6(address) => address,
+            };
+            for (word, bytes) in key[place..].iter_mut().zip(mapped.octets().as_chunks::<4>().0) {
+                *word = u32::from_ne_bytes(*bytes);
+            }
+        }
+        key[8] = u32::from_ne_bytes(self.spi.to_be_bytes());
+        key
     }
 }
 

@@ -161,6 +161,24 @@ impl Interface {
         fs::write(path, "1")
     }
 
+    /// Makes the kernel take and route IPv6 on this interface without an address or a router of its
+    /// own choice. No error where there is no IPv6.
+    ///
+    /// # Errors
+    /// The settings exist but cannot be written.
+    pub fn take_ipv6(&self) -> io::Result<()> {
+        const ADDRESS_BY_NOBODY: &str = "1";
+        let settings =
+            [("addr_gen_mode", ADDRESS_BY_NOBODY), ("accept_ra", "0"), ("disable_ipv6", "0")];
+        for (name, value) in settings {
+            let path = format!("/proc/sys/net/ipv6/conf/{}/{name}", self.name);
+            if Path::new(&path).exists() {
+                fs::write(path, value)?;
+            }
+        }
+        Ok(())
+    }
+
     /// The setting that [`Interface::quiet_ipv6`] changes; `None` where there is no IPv6.
     pub fn ipv6_setting(&self) -> Option<String> {
         fs::read_to_string(self.ipv6_path()).ok().map(|text| text.trim().to_owned())

@@ -11,7 +11,7 @@
 //! gateway left is found by it: interfaces first made and last removed, their wire port ours.
 
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use crate::interface::Interface;
 use crate::netlink::{
@@ -54,15 +54,18 @@ const NEIGHBOUR_PERMANENT: u16 = 0x80;
 const NUMBERS: u32 = 0x5765_0000;
 const NUMBERS_MAX: u32 = 0xffff;
 
-/// Where a peer's sealed packets go.
+/// The families of addresses that a gateway may have.
+const FAMILIES: [u8; 2] = [libc::AF_INET as u8, libc::AF_INET6 as u8];
+
+/// Where a peer's sealed packets go. All three are of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hop {
     /// Our own address, which some interface has.
-    pub source: Ipv4Addr,
+    pub source: IpAddr,
     /// The peer's.
-    pub destination: Ipv4Addr,
+    pub destination: IpAddr,
     /// Whose MAC address they get: the peer's, or the next hop's.
-    pub hop: Ipv4Addr,
+    pub hop: IpAddr,
 }
 
 /// An xfrm interface of ours. It stays when this is dropped; [`XfrmInterface::remove_all`] removes
@@ -99,7 +102,7 @@ impl XfrmInterface {
                 Ok(_) => {}
             }
             let interface = Interface::find(&name)?;
-            interface.quiet_ipv6()?;
+            interface.take_ipv6()?;
             interface.set_up()?;
             return Ok(Self { name, number });
         }
@@ -125,7 +128,21 @@ impl XfrmInterface {
         let mut netlink = Netlink::open()?;
         let wire = Interface::find(wire)?.index()?;
         netlink.request(RTM_NEWROUTE, FLAG_CREATE_REPLACE, &route(self.number, wire, to))?;
-        netlink.request(RTM_NEWRULE, FLAG_CREATE_NEW, &rule(self.number)).map(drop)
+        let mut by_mark = rule(family(to.destination), self.number);
+        push_attribute(&mut by_mark, FRA_FWMARK, &self.number.to_ne_bytes());
+        netlink.request(RTM_NEWRULE, FLAG_CREATE_NEW, &by_mark)?;
+        self.lead_in(&mut netlink)
+    }
+
+    /// An IPv6 packet needs some route before it comes to a policy; an IPv4 packet does not.
+    fn lead_in(&self, netlink: &mut Netlink) -> io::Result<()> {
+        let interface = Interface::find(&self.name)?.index()?;
+        let route = everything_v6(self.number, interface);
+        let mut by_interface = rule(FAMILIES[1], self.number);
+        push_attribute(&mut by_interface, FRA_OIFNAME, format!("{}\0", self.name).as_bytes());
+        // Without IPv6 in the kernel there are no such packets.
+        gone(netlink.request(RTM_NEWROUTE, FLAG_CREATE_REPLACE, &route))?;
+        gone(netlink.request(RTM_NEWRULE, FLAG_CREATE_NEW, &by_interface))
     }
 
     /// The numbers of those that are there over `wire`, or over a port that is gone: whoever has
@@ -148,10 +165,15 @@ impl XfrmInterface {
         if found.is_empty() {
             return Ok(());
         }
-        remove_neighbours(&mut netlink, Interface::find(wire)?.index()?)?;
+        let index = Interface::find(wire)?.index()?;
+        FAMILIES.into_iter().try_for_each(|it| remove_neighbours(&mut netlink, it, index))?;
         for (index, number) in found {
-            gone(netlink.request(RTM_DELRULE, 0, &rule(number)))?;
-            remove_routes(&mut netlink, number)?;
+            for family in FAMILIES {
+                for _ in 0..RULES_MAX {
+                    gone(netlink.request(RTM_DELRULE, 0, &rule(family, number)))?;
+                }
+                remove_routes(&mut netlink, family, number)?;
+            }
             let mut link = vec![0; LINK_HEADER_LEN];
             link[4..8].copy_from_slice(&index.to_ne_bytes());
             gone(netlink.request(RTM_DELLINK, 0, &link))?;
@@ -163,9 +185,9 @@ impl XfrmInterface {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn set_neighbour(wire: &str, hop: Ipv4Addr, mac: [u8; 6]) -> io::Result<()> {
+    pub fn set_neighbour(wire: &str, hop: IpAddr, mac: [u8; 6]) -> io::Result<()> {
         let wire = Interface::find(wire)?.index()?;
-        let mut body = neighbour(wire, hop);
+        let mut body = neighbour(wire, family(hop), &octets(hop));
         push_attribute(&mut body, NDA_LLADDR, &mac);
         push_attribute(&mut body, NDA_PROTOCOL, &[PROTOCOL]);
         Netlink::open()?.request(RTM_NEWNEIGH, FLAG_CREATE_REPLACE, &body).map(drop)
@@ -178,6 +200,17 @@ const RTA_GATEWAY: u16 = 5;
 const RTA_PREFSRC: u16 = 7;
 const RTA_TABLE: u16 = 15;
 
+fn family(address: IpAddr) -> u8 {
+    FAMILIES[usize::from(address.is_ipv6())]
+}
+
+fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}
+
 /// `struct rtmsg` and its attributes.
 fn route(table: u32, wire: i32, to: Hop) -> Vec<u8> {
     const UNICAST: u8 = 1;
@@ -187,28 +220,46 @@ fn route(table: u32, wire: i32, to: Hop) -> Vec<u8> {
     let is_direct = hop == destination;
     let (scope, flags) = if is_direct { (SCOPE_LINK, 0) } else { (0, ON_LINK) };
     let flags = u32::from(flags).to_ne_bytes();
-    let mut body = vec![libc::AF_INET as u8, 32, 0, 0, 0, PROTOCOL, scope, UNICAST];
+    let bytes = octets(destination);
+    let length_bits = 8 * bytes.len() as u8;
+    let mut body = vec![family(destination), length_bits, 0, 0, 0, PROTOCOL, scope, UNICAST];
     body.extend(flags);
-    push_attribute(&mut body, RTA_DST, &destination.octets());
+    push_attribute(&mut body, RTA_DST, &bytes);
     push_attribute(&mut body, RTA_OIF, &wire.to_ne_bytes());
-    push_attribute(&mut body, RTA_PREFSRC, &source.octets());
+    if source.is_ipv4() {
+        // IPv6 wants it on the same port; the association names it anyway.
+        push_attribute(&mut body, RTA_PREFSRC, &octets(source));
+    }
     push_attribute(&mut body, RTA_TABLE, &table.to_ne_bytes());
     if !is_direct {
-        push_attribute(&mut body, RTA_GATEWAY, &hop.octets());
+        push_attribute(&mut body, RTA_GATEWAY, &octets(hop));
     }
     body
 }
 
-/// `struct fib_rule_hdr` and its attributes: packets with this mark to the table of this number.
-fn rule(number: u32) -> Vec<u8> {
+/// The same for all IPv6 packets, to an interface without link addresses.
+fn everything_v6(table: u32, interface: i32) -> Vec<u8> {
+    const UNICAST: u8 = 1;
+    let mut body = vec![FAMILIES[1], 0, 0, 0, 0, PROTOCOL, 0, UNICAST, 0, 0, 0, 0];
+    push_attribute(&mut body, RTA_OIF, &interface.to_ne_bytes());
+    push_attribute(&mut body, RTA_TABLE, &table.to_ne_bytes());
+    body
+}
+
+const FRA_FWMARK: u16 = 10;
+const FRA_OIFNAME: u16 = 17;
+/// Rules of one family that lead to one table of ours, at most.
+const RULES_MAX: usize = 2;
+
+/// `struct fib_rule_hdr` and attributes: to the table of this number. Which packets, is to be added
+/// where it is made.
+fn rule(family: u8, number: u32) -> Vec<u8> {
     const TO_TABLE: u8 = 1;
     const FRA_PRIORITY: u16 = 6;
-    const FRA_FWMARK: u16 = 10;
     const FRA_TABLE: u16 = 15;
     const FRA_PROTOCOL: u16 = 21;
-    let mut body = vec![libc::AF_INET as u8, 0, 0, 0, 0, 0, 0, TO_TABLE, 0, 0, 0, 0];
+    let mut body = vec![family, 0, 0, 0, 0, 0, 0, TO_TABLE, 0, 0, 0, 0];
     push_attribute(&mut body, FRA_PRIORITY, &RULE_PRIORITY.to_ne_bytes());
-    push_attribute(&mut body, FRA_FWMARK, &number.to_ne_bytes());
     push_attribute(&mut body, FRA_TABLE, &number.to_ne_bytes());
     push_attribute(&mut body, FRA_PROTOCOL, &[PROTOCOL]);
     body
@@ -219,12 +270,12 @@ const NDA_LLADDR: u16 = 2;
 const NDA_PROTOCOL: u16 = 12;
 
 /// `struct ndmsg` and whose address it is.
-fn neighbour(wire: i32, hop: Ipv4Addr) -> Vec<u8> {
-    let mut body = vec![libc::AF_INET as u8, 0, 0, 0];
+fn neighbour(wire: i32, family: u8, hop: &[u8]) -> Vec<u8> {
+    let mut body = vec![family, 0, 0, 0];
     body.extend(wire.to_ne_bytes());
     body.extend(NEIGHBOUR_PERMANENT.to_ne_bytes());
     body.extend([0, 0]);
-    push_attribute(&mut body, NDA_DST, &hop.octets());
+    push_attribute(&mut body, NDA_DST, hop);
     body
 }
 
@@ -250,9 +301,9 @@ fn links(netlink: &mut Netlink, wire: &str) -> io::Result<Vec<(i32, u32)>> {
 }
 
 /// Empties a routing table of ours.
-fn remove_routes(netlink: &mut Netlink, table: u32) -> io::Result<()> {
+fn remove_routes(netlink: &mut Netlink, family: u8, table: u32) -> io::Result<()> {
     let mut all = vec![0; ROUTE_HEADER_LEN];
-    all[0] = libc::AF_INET as u8;
+    all[0] = family;
     for message in netlink.request(RTM_GETROUTE, FLAG_DUMP, &all)? {
         let Some((header, attributes)) = message.body.split_at_checked(ROUTE_HEADER_LEN) else {
             continue;
@@ -270,16 +321,16 @@ fn remove_routes(netlink: &mut Netlink, table: u32) -> io::Result<()> {
 }
 
 /// Removes the neighbours on `wire` that we made.
-fn remove_neighbours(netlink: &mut Netlink, wire: i32) -> io::Result<()> {
+fn remove_neighbours(netlink: &mut Netlink, family: u8, wire: i32) -> io::Result<()> {
     let mut all = vec![0; NEIGHBOUR_HEADER_LEN];
-    all[0] = libc::AF_INET as u8;
+    all[0] = family;
     for message in netlink.request(RTM_GETNEIGH, FLAG_DUMP, &all)? {
         let Some(attributes) = message.body.get(NEIGHBOUR_HEADER_LEN..) else { continue };
         let is_ours = attribute(attributes, NDA_PROTOCOL) == Some(&[PROTOCOL]);
-        let hop = attribute(attributes, NDA_DST).and_then(|it| it.first_chunk::<4>());
+        let hop = attribute(attributes, NDA_DST);
         if let Some(hop) = hop.filter(|_| is_ours && u32_at(&message.body, 4) == Some(wire as u32))
         {
-            let removal = neighbour(wire, Ipv4Addr::from(*hop));
+            let removal = neighbour(wire, family, hop);
             gone(netlink.request(RTM_DELNEIGH, 0, &removal))?;
         }
     }
@@ -292,7 +343,13 @@ fn gone<T>(result: io::Result<T>) -> io::Result<()> {
         Err(error)
             if !matches!(
                 error.raw_os_error(),
-                Some(libc::ENOENT | libc::ESRCH | libc::ENODEV | libc::EADDRNOTAVAIL)
+                Some(
+                    libc::ENOENT
+                        | libc::ESRCH
+                        | libc::ENODEV
+                        | libc::EADDRNOTAVAIL
+                        | libc::EAFNOSUPPORT
+                )
             ) =>
         {
             Err(error)

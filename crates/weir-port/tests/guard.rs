@@ -217,16 +217,16 @@ fn the_kernels_esp_leaves_by_its_mark_addresses_spi_and_iv_and_else_stays() {
     let packets = EspPackets { source: A.into(), destination: B.into(), spi: 0x2001 };
     let good = esp(A, B, 0x2001, [7, 9]);
     send_marked(&lab, mark, &good);
-    assert!(guard.learnt(mark).is_err(), "nothing has this mark yet");
+    assert!(guard.learnt(packets).is_err(), "nothing is let out yet");
     guard.let_out(mark, packets).unwrap();
-    assert_eq!(guard.learnt(mark).unwrap(), None);
+    assert_eq!(guard.learnt(packets).unwrap(), None);
     send_marked(&lab, mark, &esp(A, B, 0x2002, [1, 1]));
-    assert_eq!(guard.learnt(mark).unwrap(), None, "another association's");
+    assert_eq!(guard.learnt(packets).unwrap(), None, "another association's");
     send_marked(&lab, mark, &good);
     send_marked(&lab, mark, &good);
-    assert_eq!(guard.learnt(mark).unwrap(), Some(IvPrefix([7, 9])));
+    assert_eq!(guard.learnt(packets).unwrap(), Some(IvPrefix([7, 9])));
     assert_eq!(guard.counters().unwrap().wire.egress_esp, 0, "nobody said that it may pass");
-    guard.pass(mark).unwrap();
+    guard.pass(packets).unwrap();
     let mut fragment = good.clone();
     fragment[20] = 0x20;
     let mut udp = good.clone();
@@ -244,13 +244,12 @@ fn the_kernels_esp_leaves_by_its_mark_addresses_spi_and_iv_and_else_stays() {
     ] {
         send_marked(&lab, mark, &frame);
     }
-    assert_eq!(guard.passed(mark).unwrap(), 0);
+    assert_eq!(guard.passed(packets).unwrap(), 0);
     send_marked(&lab, mark, &good);
     let arrived = receive(&mut far, |seen| !seen.is_empty());
     assert_eq!(arrived, std::slice::from_ref(&good), "and nothing else");
-    assert_eq!((guard.passed(mark).unwrap(), guard.counters().unwrap().wire.egress_esp), (1, 1));
-    let inward = EspPackets { source: B.into(), destination: A.into(), spi: 0x2002 };
-    guard.shut(mark, inward).unwrap();
+    assert_eq!((guard.passed(packets).unwrap(), guard.counters().unwrap().wire.egress_esp), (1, 1));
+    guard.shut(packets).unwrap();
     send_marked(&lab, mark, &good);
     assert_eq!(far.receive(&mut |_| panic!("shut")).unwrap(), 0);
 }
@@ -277,7 +276,7 @@ fn esp_of_known_associations_alone_is_left_to_the_kernels_stack() {
     thread::sleep(Duration::from_millis(100));
     let counted = guard.counters().unwrap().wire;
     assert_eq!((counted.ingress_esp, counted.ingress_dropped), (1, 4), "{counted:?}");
-    guard.shut(1, inward).unwrap();
+    guard.shut(inward).unwrap();
     send(&mut far, &good);
     thread::sleep(Duration::from_millis(100));
     assert_eq!(guard.counters().unwrap().wire.ingress_esp, 1);

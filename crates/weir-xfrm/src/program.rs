@@ -69,8 +69,11 @@ impl Association<'_> {
     fn write(&self, kind: u16, sequence: u32) -> Vec<u8> {
         let bound = self.bound.unwrap_or_default();
         let mut limits = LifetimeLimits::unlimited();
+        let mut any_family = 0;
         if self.bound.is_some() {
             limits.hard_packets = bound.packets_max;
+            // Else it would carry packets of its outer family alone.
+            any_family = FLAG_ANY_FAMILY;
         }
         let (source, _) = address(self.ends[0]);
         let (destination, family) = address(self.ends[1]);
@@ -86,7 +89,7 @@ impl Association<'_> {
             request: self.request,
             family,
             mode: self.mode,
-            flags: if self.extended_window.is_some() { FLAG_ESN } else { 0 },
+            flags: if self.extended_window.is_some() { FLAG_ESN } else { 0 } | any_family,
             ..SaInfo::default()
         };
         let mut name = [0; 64];
@@ -245,6 +248,8 @@ pub struct PolicyRequest {
     pub ends: [IpAddr; 2],
     /// The association's request number.
     pub request: u32,
+    /// The one association that it may use; `None`: any that is fit.
+    pub spi: Option<u32>,
     /// Its mode.
     pub mode: u8,
     /// The NIC, for `packet`.
@@ -256,6 +261,16 @@ pub struct PolicyRequest {
 impl PolicyRequest {
     /// The request that installs it.
     pub fn install(&self, sequence: u32) -> Vec<u8> {
+        self.write(kind::NEW_POLICY, sequence)
+    }
+
+    /// The request that puts it in the place of the one for the same packets, in one step, or
+    /// where there is none.
+    pub fn replace(&self, sequence: u32) -> Vec<u8> {
+        self.write(kind::UPD_POLICY, sequence)
+    }
+
+    fn write(&self, kind: u16, sequence: u32) -> Vec<u8> {
         let selector = self.selector();
         let (outer, outer_family) = address(self.ends[1]);
         let info = PolicyInfo {
@@ -265,7 +280,12 @@ impl PolicyRequest {
             ..PolicyInfo::default()
         };
         let template = Template {
-            id: Id { destination: outer, protocol: PROTOCOL_ESP, ..Id::default() },
+            id: Id {
+                destination: outer,
+                spi: self.spi.unwrap_or(0).to_be_bytes(),
+                protocol: PROTOCOL_ESP,
+                ..Id::default()
+            },
             family: outer_family,
             source: address(self.ends[0]).0,
             request: self.request,
@@ -275,7 +295,7 @@ impl PolicyRequest {
             compression: u32::MAX,
             ..Template::default()
         };
-        Writer::new(request(kind::NEW_POLICY, sequence), &info)
+        Writer::new(request(kind, sequence), &info)
             .with(attribute::TEMPLATES, template.as_bytes())
             .with_some(attribute::OFFLOAD_DEVICE, self.offload.as_ref())
             .with_some(attribute::INTERFACE_ID, self.interface.as_ref())

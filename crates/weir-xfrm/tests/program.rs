@@ -72,6 +72,7 @@ fn a_policy_is_written_as_ip_xfrm_writes_it() {
         direction: DIRECTION_OUT,
         ends: [A.parse().unwrap(), B.parse().unwrap()],
         request: 1,
+        spi: None,
         mode: MODE_TUNNEL,
         offload: None,
         interface: None,

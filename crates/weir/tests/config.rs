@@ -518,6 +518,9 @@ fn the_kernels_esp_is_refused_where_the_kernel_does_not_do_what_is_asked() {
     let rest = "mode = \"tunnel\"\nendpoint = \"192.0.2.2\"\nprotects = \"10.2.0.0/24\"\n";
     let settings = accepted(&with(ADDRESS, rest));
     assert_eq!(settings.pairs[0].peers[0].offload, Offload::Kernel);
+    let agreed = format!("{HEAD}{ADDRESS}[[peer]]\nname = \"b\"\noffload = \"kernel\"\n");
+    let settings = accepted(&format!("{agreed}public_key = \"{PUBLIC}\"\n{rest}{KEYING}"));
+    assert_eq!(settings.pairs[0].peers[0].offload, Offload::Kernel);
     for (pair, more, words) in [
         ("vlan = 7\n", "", "a pair without `vlan`"),
         ("driver = \"xdp\"\n", "", "driver = \"packet\""),
@@ -530,14 +533,13 @@ fn the_kernels_esp_is_refused_where_the_kernel_does_not_do_what_is_asked() {
         refused(&with(&format!("{ADDRESS}{pair}"), &format!("{rest}{more}")), &[words]);
     }
     let everything = rest.replace("10.2.0.0/24", "everything");
-    refused(&with(ADDRESS, &everything), &["IPv4 prefixes in `protects`"]);
-    refused(&with(ADDRESS, &rest.replace("10.2.0.0/24", "fd00::/64")), &["IPv4 prefixes"]);
+    refused(&with(ADDRESS, &everything), &["prefixes in `protects`"]);
     let ethernet = rest.replace("tunnel", "ethernet");
     refused(&with(ADDRESS, &ethernet), &["needs mode = \"tunnel\""]);
     let borrowed = rest.replace("endpoint = \"192.0.2.2\"\n", "");
-    refused(&with("", &borrowed), &["an IPv4 `endpoint` and own `address`"]);
-    let v6 = rest.replace("192.0.2.2", "2001:db8::2");
-    refused(&with("address = \"2001:db8::1/64\"\n", &v6), &["an IPv4 `endpoint`"]);
+    refused(&with("", &borrowed), &["an `endpoint` and an own `address`"]);
+    let v6 = rest.replace("192.0.2.2", "2001:db8::2").replace("10.2.0.0/24", "fd00::/64");
+    accepted(&with("address = \"2001:db8::1/64\"\n", &v6));
 }
 
 /// A pair with several workers, and a peer with keys in files whose SPIs are `spi`.

@@ -20,6 +20,7 @@ pub mod nonce;
 pub mod seal;
 
 pub mod outer;
+pub mod silent;
 pub mod transport;
 
 pub mod open;

@@ -293,7 +293,12 @@ pub(super) fn write_udp(
 }
 
 /// Never fragmented, so without identification (RFC 6864 s4.1).
-fn ipv4_header(source: Ipv4Addr, destination: Ipv4Addr, hop_limit: u8, protocol: u8) -> [u8; 20] {
+pub(super) fn ipv4_header(
+    source: Ipv4Addr,
+    destination: Ipv4Addr,
+    hop_limit: u8,
+    protocol: u8,
+) -> [u8; 20] {
     let mut header = [0; 20];
     header[0] = 0x45;
     header[6] = 0x40;
@@ -304,7 +309,12 @@ fn ipv4_header(source: Ipv4Addr, destination: Ipv4Addr, hop_limit: u8, protocol:
     header
 }
 
-fn ipv6_header(source: Ipv6Addr, destination: Ipv6Addr, hop_limit: u8, protocol: u8) -> [u8; 40] {
+pub(super) fn ipv6_header(
+    source: Ipv6Addr,
+    destination: Ipv6Addr,
+    hop_limit: u8,
+    protocol: u8,
+) -> [u8; 40] {
     let mut header = [0; 40];
     header[0] = 0x60;
     header[6] = protocol;

@@ -1,6 +1,7 @@
 //! Peers whose ESP the gateway's kernel does (docs/adr/0024): what must be sealed goes to their
 //! xfrm interface as the IP packet that it is, what the kernel opened comes from there and is
-//! checked as if it had been opened here.
+//! checked as if it had been opened here. Agreed keys are installed by who speaks to the kernel,
+//! and told here by SPI alone.
 //!
 //! ```text
 //!   host -> clamp, cut, fits? -> xfrm interface          Verdict::Handed
@@ -17,45 +18,70 @@ use super::walked::Walked;
 use super::{Engine, send_whole};
 use crate::classify::has_address;
 use crate::counters::PeerCounters;
-use crate::ingress::may_send;
+use crate::ingress::{may_send, silent_in};
 use crate::offload::checksum::complete;
 use crate::output::{Destination, Output, Part};
 use crate::policy::{Policy, mapped};
+use crate::tunnel::state::Report;
 use crate::verdict::{DropReason, Side, Verdict};
 
 const ETHERNET_LEN: usize = 14;
 const ETHERTYPE_IPV4: [u8; 2] = [8, 0];
+const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 
 /// Peers whose ESP the kernel does, by their place among each other, which no policy changes.
 #[derive(Debug, Default)]
 pub(super) struct KernelPeers {
-    /// Indices into the policy's peers.
-    peers: Vec<usize>,
+    peers: Vec<KernelPeer>,
     /// By SPI: where the ESP comes from that the kernel opens.
     opened: HashMap<u32, [u8; 16]>,
-    /// Handed to the kernel and taken from it. Kept from policy to policy.
-    counters: Vec<PeerCounters>,
-    /// Those that the kernel lost.
-    lost: Vec<bool>,
+}
+
+/// One of them. All but its index stays from policy to policy.
+#[derive(Debug, Default)]
+struct KernelPeer {
+    /// In the policy.
+    index: usize,
+    /// Handed to the kernel and taken from it.
+    counters: PeerCounters,
+    /// Whether the kernel lost its associations.
+    is_lost: bool,
+    /// The association that seals.
+    seal_spi: Option<u32>,
+    /// Those that open.
+    open_spis: Vec<u32>,
 }
 
 impl KernelPeers {
     /// Takes those of `policy` instead.
     pub(super) fn renew(&mut self, policy: &Policy) {
-        self.peers.clear();
-        self.opened.clear();
-        for (index, peer) in policy.peers.iter().enumerate() {
-            let Some(kernel) = peer.kernel else { continue };
-            self.peers.push(index);
-            self.opened.extend(peer.endpoint.map(|it| (kernel.open_spi, mapped(it))));
+        let by_kernel = || policy.peers.iter().enumerate().filter(|(_, it)| it.kernel.is_some());
+        self.peers.resize_with(by_kernel().count(), KernelPeer::default);
+        for (peer, (index, wanted)) in self.peers.iter_mut().zip(by_kernel()) {
+            peer.index = index;
+            if let Some([seal, open]) = wanted.kernel.and_then(|it| it.spis) {
+                (peer.seal_spi, peer.open_spis) = (Some(seal), vec![open]);
+            }
         }
-        self.counters.resize(self.peers.len(), PeerCounters::default());
-        self.lost.resize(self.peers.len(), false);
+        self.note_opened(policy);
+    }
+
+    fn note_opened(&mut self, policy: &Policy) {
+        self.opened.clear();
+        for peer in &self.peers {
+            let Some(endpoint) = policy.peers[peer.index].endpoint else { continue };
+            self.opened.extend(peer.open_spis.iter().map(|spi| (*spi, mapped(endpoint))));
+        }
     }
 
     /// Whether this ESP, to an own address, is the kernel's to open.
     pub(super) fn opens(&self, spi: u32, outer: &Parsed) -> bool {
         !self.opened.is_empty() && self.opened.get(&spi) == Some(&outer.source)
+    }
+
+    /// Whether the peer at `index` of the policy is sealed to under this SPI.
+    pub(super) fn seals(&self, index: usize, spi: u32) -> bool {
+        self.peers.iter().any(|it| it.index == index && it.seal_spi == Some(spi))
     }
 }
 
@@ -69,11 +95,15 @@ impl Engine {
         frame: &mut Frame<'_>,
         parsed: &Parsed,
     ) -> Result<Verdict, DropReason> {
-        if parsed.network != Network::Ipv4 {
+        if !matches!(parsed.network, Network::Ipv4 | Network::Ipv6) {
             return Err(DropReason::NoPolicy);
         }
-        if self.kernel.lost[usize::from(place)] {
+        let kernel = &self.kernel.peers[usize::from(place)];
+        if kernel.is_lost {
             return Err(DropReason::KernelEsp);
+        }
+        if kernel.seal_spi.is_none() {
+            return self.send_without_keys(peer, index, frame, parsed);
         }
         if self.sealing[peer].outer_header().is_none() {
             return Err(DropReason::NeighbourUnknown);
@@ -94,7 +124,7 @@ impl Engine {
         };
         match handed {
             Ok(packets) => {
-                let counters = &mut self.kernel.counters[usize::from(place)];
+                let counters = &mut self.kernel.peers[usize::from(place)].counters;
                 counters.sealed_packets += packets;
                 counters.sealed_bytes += bytes;
                 Ok(Verdict::Handed)
@@ -133,14 +163,16 @@ impl Engine {
         frame: &mut Frame<'_>,
         inner: &mut Walked,
     ) -> Result<Verdict, DropReason> {
-        let peer = self.kernel.peers[usize::from(place)];
-        if frame.bytes().first().is_none_or(|byte| byte >> 4 != 4) {
-            return Err(DropReason::EspTrailer);
-        }
+        let peer = self.kernel.peers[usize::from(place)].index;
+        let ethertype = match frame.bytes().first().map(|byte| byte >> 4) {
+            Some(4) => ETHERTYPE_IPV4,
+            Some(6) => ETHERTYPE_IPV6,
+            _ => return Err(DropReason::EspTrailer),
+        };
         let own = self.policy.own.as_ref().map(|own| own.mac).unwrap_or_default();
         let head = frame.prepend(ETHERNET_LEN).ok_or(DropReason::NoRoom)?;
         head[6..12].copy_from_slice(&own.0);
-        head[12..14].copy_from_slice(&ETHERTYPE_IPV4);
+        head[12..14].copy_from_slice(&ethertype);
         frame.meta.original_len = frame.len() as u32;
         frame.meta.link = Link::Ethernet;
         frame.meta.offload = frame.meta.offload.shifted(ETHERNET_LEN as u16);
@@ -149,41 +181,78 @@ impl Engine {
         if parsed.fault.is_some() && !has_address(parsed) {
             return Err(DropReason::Malformed);
         }
-        if !may_send(&self.policy.peers[peer], parsed) {
-            return Err(DropReason::SelectorMismatch);
+        let led = match may_send(&self.policy.peers[peer], parsed) {
+            true => self.hosts.lead(frame, &mut inner.walker),
+            false => Err(DropReason::SelectorMismatch),
+        };
+        if let Err(reason) = led {
+            let message = silent_in(frame, inner.parsed()).ok_or(reason)?;
+            return Ok(self.heard_dummy(peer, message));
         }
-        self.hosts.lead(frame, &mut inner.walker)?;
         inner.note(follows);
         self.observe_next(Side::Wire, frame, inner);
         self.clamp(peer, frame, inner.parsed());
         // The kernel may have gathered segments.
         let packets = self.observation(Side::Wire, frame, inner.parsed()).segments;
-        let counters = &mut self.kernel.counters[usize::from(place)];
+        let counters = &mut self.kernel.peers[usize::from(place)].counters;
         counters.opened_packets += u64::from(packets);
         counters.opened_bytes += frame.len() as u64;
         counters.last_opened = frame.meta.time;
         Ok(Verdict::Opened)
     }
 
+    /// Hands over an IP packet of the gateway's own.
+    pub(super) fn hand_over_own(&mut self, place: u16, packet: &[u8]) -> Option<()> {
+        self.kernel.peers[usize::from(place)].seal_spi?;
+        let range = self.output.allocate(packet.len())?;
+        self.output.arena_mut(&range).copy_from_slice(packet);
+        self.output.send(Destination::Kernel(place), Offload::default(), Part::Arena(range));
+        Some(())
+    }
+
     /// Says whether the kernel has lost the associations at `place`: then what belongs there is
     /// dropped as `kernel_esp`.
     pub fn note_kernel(&mut self, place: u16, is_lost: bool) {
-        if let Some(lost) = self.kernel.lost.get_mut(usize::from(place)) {
-            *lost = is_lost;
+        if let Some(peer) = self.kernel.peers.get_mut(usize::from(place)) {
+            peer.is_lost = is_lost;
         }
+    }
+
+    /// Says which agreed associations the kernel has at `place`: the one that seals, without which
+    /// packets are dropped as `no_association`, and those that open.
+    pub fn set_kernel_associations(&mut self, place: u16, seal: Option<u32>, open: &[u32]) {
+        let Some(peer) = self.kernel.peers.get_mut(usize::from(place)) else { return };
+        peer.seal_spi = seal;
+        open.clone_into(&mut peer.open_spis);
+        self.kernel.note_opened(&self.policy);
+    }
+
+    /// Adds to what the next report tells of the peer at `place` what its associations in the
+    /// kernel did: what they sealed, whether they opened anything, whether they are gone.
+    pub fn note_kernel_use(&mut self, place: u16, used: &Report) {
+        let Some(index) = self.kernel.peers.get(usize::from(place)).map(|it| it.index) else {
+            return;
+        };
+        let Some(agreed) = &mut self.sealing[index].agreed else { return };
+        let note = &mut agreed.note;
+        note.sealed = used.sealed.or(note.sealed);
+        note.confirmed = used.confirmed.or(note.confirmed);
+        note.heard |= used.heard;
+        note.lost |= used.lost;
+        self.note(index);
     }
 
     /// The MAC address that sealed packets of the xfrm interface at `place` go to; `None` while
     /// nobody has answered.
     pub fn kernel_hop(&self, place: u16) -> Option<MacAddress> {
-        let peer = *self.kernel.peers.get(usize::from(place))?;
-        self.sealing[peer].hop()
+        let peer = self.kernel.peers.get(usize::from(place))?;
+        self.sealing[peer.index].hop()
     }
 
     /// What was handed to the kernel for the peer of this index and taken from it; `None`: its ESP
     /// is not the kernel's.
     pub(super) fn kernel_counters(&self, peer: usize) -> Option<PeerCounters> {
-        let place = self.kernel.peers.iter().position(|index| *index == peer)?;
-        Some(self.kernel.counters[place])
+        let peer = self.kernel.peers.iter().find(|it| it.index == peer)?;
+        Some(peer.counters)
     }
 }

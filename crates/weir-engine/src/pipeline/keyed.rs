@@ -21,7 +21,6 @@ use crate::esp::outer::{
     OuterFields, OuterHeader, OuterLink, UdpChecksum, UdpEncapsulation, UdpSource,
 };
 use crate::esp::seal::{SealingSa, SealingState};
-use crate::esp::{esp_len, next_header};
 use crate::ingress::OpeningPeer;
 use crate::output::{Destination, Part};
 use crate::policy::mapped;
@@ -118,6 +117,11 @@ impl AgreedPeer {
             heard_from: endpoint.map(mapped).unwrap_or_default(),
             path: None,
         }
+    }
+
+    /// By which its last handshake came.
+    pub(super) fn path(&self) -> Option<&Path> {
+        self.path.as_ref()
     }
 }
 
@@ -218,42 +222,6 @@ impl Engine {
         }
     }
 
-    /// Seals an empty packet (RFC 4303 s2.6) into `output()`, which grows until [`Engine::begin`].
-    pub fn keepalive(&mut self, peer: &PublicKey) {
-        let Some(index) = self.index_of(peer) else { return };
-        if self.seal_dummy(index, |_| Vec::new()).is_some() {
-            self.counters.keepalives_sent += 1;
-        }
-    }
-
-    /// Seals a dummy packet with `payload`, which is told how long the headers before ESP are.
-    pub(super) fn seal_dummy(
-        &mut self,
-        index: usize,
-        payload: impl FnOnce(usize) -> Vec<u8>,
-    ) -> Option<()> {
-        let header = self.outer_of_keepalive(index)?;
-        let Self { sealing, output, .. } = self;
-        let peer = &mut sealing[index];
-        let association = peer.association.as_mut()?;
-        let link = peer.agreed.as_ref().and_then(|it| borrowed_link(it)).unwrap_or_default();
-        let payload = payload(header.network_len());
-        let length = link.len() + header.len() + esp_len(payload.len());
-        let range = output.allocate(length)?;
-        let (front, packet) = output.arena_mut(&range).split_at_mut(link.len());
-        front.copy_from_slice(&link);
-        let sealed = &mut packet[header.len()..];
-        association.seal_to(&payload, next_header::DUMMY, sealed).ok()?;
-        let checksum = header.write(packet, OuterFields::default()).ok()?;
-        output.send(
-            Destination::Wire,
-            Offload { checksum, ..Offload::default() },
-            Part::Arena(range),
-        );
-        self.note(index);
-        Some(())
-    }
-
     /// Puts a handshake datagram into `output()`; false while nobody has answered for the next
     /// hop's address: then try again.
     pub fn send_datagram(&mut self, path: &Path, datagram: &[u8]) -> bool {
@@ -316,7 +284,8 @@ impl Engine {
             });
             let Some(agreed) = &mut peer.agreed else { continue };
             agreed.is_noted = false;
-            let report = Report { sealed, ..std::mem::take(&mut agreed.note) };
+            let note = std::mem::take(&mut agreed.note);
+            let report = Report { sealed: sealed.or(note.sealed), ..note };
             if !take(agreed.identity, report) {
                 return;
             }
@@ -433,6 +402,12 @@ impl Engine {
             let peer = &mut self.sealing[opening.peer];
             let entry = survivors.entry(identity).or_insert_with(|| (peer.take(), Vec::new()));
             entry.1.push(opening);
+        }
+        // The kernel has the associations of some.
+        for (peer, wanted) in self.sealing.iter_mut().zip(&self.policy.peers) {
+            if let (Some(_), Some(identity)) = (wanted.kernel, wanted.agreed) {
+                survivors.insert(identity, (peer.take(), Vec::new()));
+            }
         }
         survivors
     }
@@ -570,20 +545,6 @@ impl Engine {
         let destination = self.neighbours.mac_for(remote, self.now)?;
         Some(OuterLink { destination, source: own.mac, vlan_tci: own.vlan })
     }
-
-    fn outer_of_keepalive(&self, index: usize) -> Option<OuterHeader> {
-        let peer = &self.sealing[index];
-        if let Some(header) = peer.outer_header() {
-            return Some(header.clone());
-        }
-        let path = peer.agreed.as_ref()?.path.as_ref()?;
-        let (source, remote) = (path.borrowed?, path.remote.address);
-        OuterHeader::new(None, source, remote, HOP_LIMIT, peer.udp()).ok()
-    }
-}
-
-fn borrowed_link(agreed: &AgreedPeer) -> Option<LinkHeader> {
-    agreed.path.as_ref().filter(|it| it.borrowed.is_some()).map(|it| it.link.clone())
 }
 
 fn link_of(frame: &Frame<'_>, parsed: &Parsed) -> Option<LinkHeader> {

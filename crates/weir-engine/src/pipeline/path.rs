@@ -8,9 +8,9 @@ use weir_wire::parse::{Network, Parsed, Transport};
 
 use super::Engine;
 use crate::egress::address;
-use crate::esp::{max_inner, next_header};
+use crate::esp::next_header;
 use crate::tunnel::key::PublicKey;
-use crate::tunnel::path_mtu::{PROBE_MESSAGE_LEN, ProbeMessage};
+use crate::tunnel::path_mtu::ProbeMessage;
 use crate::verdict::Verdict;
 
 /// Between two ICMP messages that are looked at: each costs a look at every peer.
@@ -24,15 +24,11 @@ impl Engine {
     /// which grows until [`Engine::begin`]. Neither is ever fragmented by us.
     pub fn send_probe(&mut self, peer: &PublicKey, message: ProbeMessage) {
         let Some(index) = self.index_of(peer) else { return };
-        let payload = |headers_len: usize| {
-            let mut payload = message.bytes().to_vec();
-            if let ProbeMessage::Ask(probe) = message {
-                let room = usize::from(probe.size_bytes).saturating_sub(headers_len);
-                payload.resize(max_inner(room).unwrap_or(0).max(PROBE_MESSAGE_LEN), 0);
-            }
-            payload
+        let size_bytes = match message {
+            ProbeMessage::Ask(probe) => usize::from(probe.size_bytes),
+            ProbeMessage::Answer(_) => 0,
         };
-        if self.seal_dummy(index, payload).is_some() {
+        if self.seal_dummy(index, &message.bytes(), size_bytes).is_some() {
             self.counters.path_probes_sent += 1;
         }
     }
@@ -89,11 +85,14 @@ impl Engine {
         let quoted = frame.bytes().get(at..parsed.end as usize).and_then(quoted_esp);
         let Some((endpoint, spi)) = quoted else { return };
         self.keyed.heeded = self.now;
-        let seals = |it: &crate::egress::SealingPeer| {
-            it.endpoint() == Some(endpoint)
-                && it.association.as_ref().is_some_and(|it| it.spi().value() == spi)
+        let seals = |(index, it): (usize, &crate::egress::SealingPeer)| {
+            let is_sealed_so = match &it.association {
+                Some(association) => association.spi().value() == spi,
+                None => self.kernel.seals(index, spi),
+            };
+            it.endpoint() == Some(endpoint) && is_sealed_so
         };
-        let Some(index) = self.sealing.iter().position(seals) else { return };
+        let Some(index) = self.sealing.iter().enumerate().position(seals) else { return };
         if let Some(agreed) = &mut self.sealing[index].agreed {
             agreed.note.too_large = true;
             self.counters.too_large_heard += 1;

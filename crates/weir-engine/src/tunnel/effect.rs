@@ -102,4 +102,6 @@ pub struct Report {
     pub probe_answered: Option<Probe>,
     /// ICMP said that a packet to the peer was too large for the path. Anyone may have sent it.
     pub too_large: bool,
+    /// Its associations are gone: the kernel, which had them, lost them or never took them.
+    pub lost: bool,
 }

@@ -10,10 +10,10 @@
 //!                   unknown: `max` holds, again in 30 s              BASE holds, search below it
 //! ```
 //!
-//! A probe is an ESP dummy packet (RFC 4303 s2.6) padded to size, that must not be fragmented; the
-//! peer answers it by another one. Both are sealed: nobody on the path can forge an answer, or tell
-//! a probe from a sign of life. What ICMP says of the path is never believed (RFC 8899 s4.6): it
-//! makes us ask at once whether the size in force is still carried.
+//! A probe is a packet that holds nothing for a host, padded to size, that must not be fragmented;
+//! the peer answers it by another one. Both are sealed: nobody on the path can forge an answer, or
+//! tell a probe from a sign of life. What ICMP says of the path is never believed (RFC 8899 s4.6):
+//! it makes us ask at once whether the size in force is still carried.
 
 use arrayvec::ArrayVec;
 

@@ -6,7 +6,7 @@
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// Between two initiations while nobody answers; doubled twice as attempts go on.
-const RETRY_NS: u64 = SECOND_NS;
+pub(super) const RETRY_NS: u64 = SECOND_NS;
 const ATTEMPTS_EACH: u32 = 5;
 const DOUBLED_MAX: u32 = 2;
 

@@ -238,6 +238,10 @@ impl Tunnel {
                 }
             }
         }
+        if report.lost {
+            self.lose(now, index, effects);
+            return;
+        }
         if report.heard {
             peer.heard_ns = Some(now.elapsed_ns);
             peer.unanswered = 0;
@@ -541,6 +545,24 @@ impl Tunnel {
             self.by_spi.remove(&open_spi);
             effects.push(Effect::Forget { peer: key, open_spi });
         }
+    }
+
+    /// All keys of a peer are gone: others are wanted, and not sooner than somebody who does not
+    /// answer would be asked again.
+    fn lose(&mut self, now: Now, index: usize, effects: &mut Vec<Effect>) {
+        let peer = &mut self.peers[index];
+        let sessions = peer.current.take().into_iter().chain(peer.pending.take());
+        let gone: Vec<u32> =
+            sessions.map(|it| it.open_spi).chain(peer.old.drain(..).map(|(spi, _)| spi)).collect();
+        peer.path_mtu.forget();
+        if peer.waiting.is_none() && peer.path.is_some() {
+            peer.begin_ns = Some(now.elapsed_ns + rekey::RETRY_NS);
+        }
+        effects.push(Effect::Close { peer: peer.settings.public_key });
+        for spi in gone {
+            self.by_spi.remove(&spi);
+        }
+        self.schedule(index);
     }
 
     fn initiate(&mut self, now: Now, index: usize, effects: &mut Vec<Effect>) {

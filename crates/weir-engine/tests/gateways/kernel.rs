@@ -1,6 +1,8 @@
 //! Peers whose ESP the gateway's kernel does.
 
 use weir_engine::policy::KernelEsp;
+use weir_engine::tunnel::key::PublicKey;
+use weir_engine::tunnel::state::Report;
 
 use super::*;
 
@@ -8,7 +10,7 @@ use super::*;
 fn by_kernel() -> Gateway {
     let mut a = gateway(Mode::Tunnel, true, 1, 2);
     let policy = a.engine.policy().clone();
-    let kernel = KernelEsp { place: 0, seal_spi: 0x1001, open_spi: 0x1002 };
+    let kernel = KernelEsp { place: 0, spis: Some([0x1001, 0x1002]) };
     let peer = Peer {
         seal_spi: None,
         open_spis: Vec::new(),
@@ -71,7 +73,7 @@ fn what_the_kernel_opened_is_held_to_what_its_peer_may_send() {
     assert_eq!(arrived[0][14..], answer);
     answer[15] = 3;
     assert!(opened(&mut a, &answer).is_empty());
-    answer[0] = 0x65;
+    answer[0] = 0x55;
     assert!(opened(&mut a, &answer).is_empty());
     let counters = &a.counters().kernel;
     assert_eq!((counters.received, counters.opened), (3, 1));
@@ -96,4 +98,55 @@ fn esp_for_the_kernel_is_left_to_it_and_other_esp_is_not() {
     assert!(a.receive(Side::Wire, &[stranger]).is_empty());
     assert_eq!(a.dropped(Side::Wire, DropReason::UnknownSpi), 2);
     assert!(a.receive(Side::Wire, &[udp(10)]).is_empty(), "and nothing is taken in clear");
+}
+
+#[test]
+fn agreed_keys_are_told_by_spi_and_without_them_nothing_is_handed_over() {
+    let mut a = by_kernel();
+    let policy = a.engine.policy().clone();
+    let identity = PublicKey([7; 32]);
+    let peer = Peer {
+        kernel: Some(KernelEsp { place: 0, spis: None }),
+        agreed: Some(identity),
+        ..policy.peers[0].clone()
+    };
+    let policy = policy.with_peers(vec![peer]);
+    a.engine.swap(policy.clone(), Associations::default()).unwrap();
+    let mut a = found(a);
+    a.engine.set_kernel_associations(0, None, &[]);
+    let packet = udp(100);
+    assert!(a.receive(Side::Host, from_ref(&packet)).is_empty());
+    assert_eq!(a.dropped(Side::Host, DropReason::NoAssociation), 1);
+    let mut told = reports(&mut a);
+    assert!(told.pop().is_some_and(|it| it.wanted.is_some()), "keys are asked for");
+
+    a.engine.set_kernel_associations(0, Some(0x5001), &[0x6001, 0x6002]);
+    let handed = |a: &mut Gateway| only(Destination::Kernel(0), a.receive(Side::Host, &[udp(1)]));
+    assert_eq!(handed(&mut a).len(), 1);
+    a.engine.set_path_mtu(&identity, 1000);
+    a.engine.swap(policy, Associations::default()).unwrap();
+    assert_eq!(handed(&mut a).len(), 1, "a reload changes nothing");
+    assert!(a.receive(Side::Host, &[udp(1300)]).iter().all(|it| it.0 == Destination::Host));
+
+    // A sign of life is an IP packet for nobody; the other gateway's is heard, and no host's.
+    a.engine.begin();
+    a.engine.keepalive(&identity);
+    let said = only(Destination::Kernel(0), collect(a.engine.output(), &[]));
+    assert_eq!((said[0].len(), said[0][9]), (20, 59), "from us to the peer, of no protocol");
+    let mut answer = said[0].clone();
+    answer[12..20].rotate_left(4);
+    assert!(opened(&mut a, &answer).is_empty());
+    assert_eq!((a.counters().kernel.consumed, a.counters().kernel.opened), (1, 0));
+    let used = Report { heard: true, sealed: Some((0x5001, 3, 60)), ..Report::default() };
+    a.engine.note_kernel_use(0, &used);
+    assert_eq!(reports(&mut a), [used]);
+}
+
+fn reports(a: &mut Gateway) -> Vec<Report> {
+    let mut reports = Vec::new();
+    a.engine.take_reports(&mut |_, report| {
+        reports.push(report);
+        true
+    });
+    reports
 }

@@ -359,6 +359,19 @@ fn a_reload_keeps_sessions_and_other_terms_end_them() {
 }
 
 #[test]
+fn associations_that_are_lost_cost_a_handshake_and_not_one_sooner_than_a_second() {
+    let mut world = World::connected();
+    let before = world.counters(0);
+    world.lose(0);
+    assert_eq!(world.states()[0], PeerState::Idle);
+    world.run(900 * MS);
+    assert_eq!(world.counters(0).initiations_sent, before.initiations_sent);
+    world.run(SECOND);
+    assert_eq!(world.counters(0).initiations_sent, before.initiations_sent + 1);
+    assert_carries(&mut world);
+}
+
+#[test]
 fn idle_peers_stay_up_and_tell_so() {
     let mut world = World::connected();
     world.run(60 * SECOND);

@@ -17,7 +17,7 @@ use weir_engine::tunnel::handshake::Terms;
 use weir_engine::tunnel::key::{Entropy, Identity, PresharedKey, PublicKey};
 use weir_engine::tunnel::path::Path;
 use weir_engine::tunnel::rekey::Limits;
-use weir_engine::tunnel::state::{Effect, Install, KeyingCounters, Now, Tunnel};
+use weir_engine::tunnel::state::{Effect, Install, KeyingCounters, Now, Report, Tunnel};
 use weir_engine::tunnel::{PeerSettings, PeerState, PeerStatus};
 use weir_engine::verdict::{DropReason, Side};
 use weir_wire::frame::{Frame, Link, Meta, Time};
@@ -275,6 +275,16 @@ impl World {
         }
         gateway.engine.tick(Time(self.elapsed_ns));
         self.gather(side);
+    }
+
+    /// All associations of `side` are gone.
+    pub(crate) fn lose(&mut self, side: usize) {
+        let report = Report { lost: true, ..Report::default() };
+        let now = self.sides[side].now(self.elapsed_ns);
+        let mut effects = Vec::new();
+        let peer = self.sides[side].peer(self.elapsed_ns).public_key;
+        self.sides[side].tunnel.report(now, &peer, &report, &mut effects);
+        self.carry_out(side, effects);
     }
 
     /// Time passes in steps of 100 ms; the wire carries everything at once.

@@ -489,7 +489,11 @@ fn kernel_line(text: &mut String, peer: &PeerSnapshot, kernel: &KernelEspSnapsho
         peer.opened_packets,
         kernel.replayed,
         kernel.forged,
-        if kernel.is_lost { "; THE KERNEL LOST IT: restart" } else { "" },
+        match (kernel.is_lost, &peer.keying) {
+            (false, _) => "",
+            (true, None) => "; THE KERNEL LOST IT: restart",
+            (true, Some(_)) => "; THE KERNEL LOST IT: new keys are asked for",
+        },
     );
 }
 

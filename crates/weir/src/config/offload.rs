@@ -1,8 +1,6 @@
 //! A peer's `offload`: who does its ESP. What the NIC says to it is for `daemon/offload.rs` to ask;
 //! the kernel's way is `daemon/kernel_esp`.
 
-use std::net::IpAddr;
-
 use serde::{Deserialize, Serialize};
 
 use super::file::{self, Driver, Encapsulation, Mode, Selector};
@@ -52,21 +50,16 @@ pub(super) fn resolve(peer: &file::Peer, pair: &file::Pair, problems: &mut Probl
         return *written.get_ref();
     }
     let name = peer.name.get_ref();
-    let is_v4 = |ip: &IpAddr| ip.is_ipv4();
-    let endpoint = peer.endpoint.as_ref().map(|it| *it.get_ref());
-    let has_v4 = pair.address.0.iter().any(|own| own.get_ref().address.is_ipv4());
-    let protects_v4 = peer.protects.0.iter().all(|selector| match selector.get_ref() {
-        Selector::Prefix(prefix) => prefix.network().is_ipv4(),
-        Selector::Everything => false,
-    });
+    let is_between = peer.endpoint.is_some() && !pair.address.0.is_empty();
+    let is_prefix = |it: &Selector| matches!(it, Selector::Prefix(_));
+    let protects_prefixes = peer.protects.0.iter().all(|it| is_prefix(it.get_ref()));
     let window = peer.replay_window.as_ref().map_or(0, |it| *it.get_ref());
     let requires = peer.sealing.as_ref().is_none_or(|it| *it.get_ref() == file::Sealing::Require);
     let is_copied = pair.dscp_map.is_none() && pair.pcp_map.is_none();
     for (is_met, needs) in [
         (*peer.mode.get_ref() == Mode::Tunnel, "mode = \"tunnel\""),
-        (endpoint.as_ref().is_some_and(is_v4) && has_v4, "an IPv4 `endpoint` and own `address`"),
-        (protects_v4, "IPv4 prefixes in `protects`"),
-        (peer.public_key.is_none(), "keys in files (`seal` and `open`)"),
+        (is_between, "an `endpoint` and an own `address`"),
+        (protects_prefixes, "prefixes in `protects`"),
         (peer.encapsulation == Encapsulation::Esp, "encapsulation = \"esp\""),
         (requires, "sealing = \"require\""),
         (peer.extended_sequence != Some(false), "extended_sequence = true"),

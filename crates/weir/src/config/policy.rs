@@ -117,10 +117,9 @@ fn compile(peer: &Peer, gets_the_rest: bool, worker: usize) -> policy::Peer {
             PeerKeys::Agreed { public_key, .. } => Some(*public_key),
             PeerKeys::Configured { .. } | PeerKeys::Tagged { .. } => None,
         },
-        kernel: peer.configured().filter(|_| by_kernel).map(|(seal, open)| policy::KernelEsp {
+        kernel: by_kernel.then(|| policy::KernelEsp {
             place: 0,
-            seal_spi: seal.spi,
-            open_spi: open.spi,
+            spis: peer.configured().map(|(seal, open)| [seal.spi, open.spi]),
         }),
     }
 }

@@ -1,25 +1,15 @@
 //! Peers whose ESP the kernel does (`offload = "kernel"`, docs/adr/0024): their associations and
-//! the way of their packets, made at start, looked after by the worker, removed at its end.
+//! the way of their packets, looked after by the worker, removed at its end.
 //!
 //! ```text
-//!   remove_left -> open: interfaces, ports -> guard, shut -> start: associations, routes
-//!        -> a packet that the guard keeps: its IV -> known? another installation : pass
-//!   tick: numbers used -> more reserved on disk -> limit raised; numbers accepted -> disk
+//!   remove_left -> open: interfaces, ports -> guard, shut -> start: routes, keys from files
+//!   handshake: agreed -> associations in and out          tick: what they did, what is lost
 //! ```
 //!
-//! **No nonce twice.** The kernel XORs each number with 64 random bits of an installation to make
-//! its IV. Numbers go on at the mark on disk and end below 2^48, so all IVs of an installation
-//! begin with the same 16 bits: of each key those are noted on disk before the guard lets a packet
-//! out, and an installation that draws bits that were there before is made anew. Bits of zero are
-//! Weir's own IVs, which are the numbers.
-//!
-//! **No number accepted twice.** What the kernel accepted is written ten times a second, and read
-//! from the kernel itself after a crash of this process alone.
+//! `lane.rs` is a peer's interface and what all associations have in common; those with keys in
+//! files are `from_files.rs`, those that handshakes bring `agreed.rs`.
 
-use std::io::IoSlice;
-use std::net::{IpAddr, Ipv4Addr};
 use std::sync::mpsc::Sender;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use weir_engine::esp::open::OpeningState;
@@ -27,53 +17,52 @@ use weir_engine::esp::replay::ReplayState;
 use weir_engine::esp::sa::{Fingerprint, SaParameters, Spi};
 use weir_engine::esp::seal::SealingState;
 use weir_engine::pipeline::Engine;
-use weir_port::{
-    EspPackets, Guard, Hop, Interface, IvPrefix, Outgoing, PacketOptions, PacketPort, Port,
-    XfrmInterface,
-};
-use weir_wire::checksum;
-use weir_wire::frame::Offload;
-use weir_xfrm::netlink::messages;
-use weir_xfrm::program::{Association, Bound, Installed, PolicyRequest, keying_material};
-use weir_xfrm::uapi::{DIRECTION_OUT, MODE_TUNNEL};
+use weir_engine::tunnel::key::PublicKey;
+use weir_engine::tunnel::state::{Install, Report};
+use weir_port::{Guard, Hop, Interface, PacketOptions, PacketPort, Port, XfrmInterface};
+use weir_xfrm::program::{Installed, keying_material};
 
+use self::agreed::Agreed;
+use self::from_files::FromFiles;
+use self::lane::{Kernel, Lane};
 use super::plan::{AssociationPlan, PairPlan};
-use super::state::{Reserved, Reserver, StateFile, StateStore};
-use super::xfrm_socket::{REQUEST, XfrmSocket};
+use super::state::{Reserved, Reserver, StateStore};
+use super::xfrm_socket::XfrmSocket;
 use crate::api::dto::{KernelEspSnapshot, PairSnapshot};
 use crate::config::settings::Pair;
 
-/// Numbers reserved at a time: at a million packets a second the disk is asked each 8 seconds, and
-/// the far side guesses the upper half right behind a gap of less than 2^31.
-const RESERVATION: u64 = 1 << 24;
-/// Numbers end here: above are the bits that tell installations apart.
-const NUMBERS_END: u64 = 1 << 48;
-/// Installations of a key until one draws bits that none had before. Of 65,536, with a thousand
-/// gone, eight draws all fail once in 10^14 starts.
-const DRAWS_MAX: u32 = 8;
-/// How long the first packet may take through the kernel.
-const PATIENCE: Duration = Duration::from_secs(2);
+mod agreed;
+mod from_files;
+mod lane;
+
 /// Slots of an xfrm interface's ring.
 const RING_SLOTS: usize = 1024;
-/// What a sealing association's window is: the kernel wants one.
-const SEALING_WINDOW: u32 = 64;
-/// Until the hop has told its address, packets go nowhere: the guard keeps them.
-const NOBODY: [u8; 6] = [2, 0, 0, 0, 0, 0];
-const NO_SUCH_POLICY: i32 = 2;
 
-/// A peer's associations, and where its sealed packets go.
+/// A peer whose ESP the kernel does.
 #[derive(Debug)]
 pub struct KernelPlan {
-    /// By the wire.
+    /// Its name.
+    pub peer: String,
+    /// Where its sealed packets go.
     pub to: Hop,
-    /// With their numbers so far.
-    pub associations: AssociationPlan,
+    /// Where its associations come from.
+    pub keys: KernelKeys,
+}
+
+/// Where associations come from.
+#[derive(Debug)]
+pub enum KernelKeys {
+    /// Files, with their numbers so far.
+    Files(Box<AssociationPlan>),
+    /// Handshakes with who has this key.
+    Agreed(PublicKey),
 }
 
 impl KernelPlan {
-    /// Of which keys they are: to the peer, and from it.
-    pub fn fingerprints(&self) -> [Fingerprint; 2] {
-        [self.associations.seal.fingerprint(), self.associations.open.fingerprint()]
+    /// Of which keys its associations are, to the peer and from it; `None`: that is agreed.
+    pub fn fingerprints(&self) -> Option<[Fingerprint; 2]> {
+        let KernelKeys::Files(plan) = &self.keys else { return None };
+        Some([plan.seal.fingerprint(), plan.open.fingerprint()])
     }
 }
 
@@ -103,14 +92,7 @@ pub fn remove_left(wire: &str) -> Result<Left> {
             let opened = Installed::read(&body).map_or(0, |it| it.opened);
             left.0.extend(fingerprint.map(|it| (it, opened)));
         }
-        let everyone = Ipv4Addr::UNSPECIFIED;
-        let policy = policy(number, [everyone, everyone]);
-        match socket.request(|sequence| policy.remove(sequence)) {
-            Err(error) if error.raw_os_error() != Some(NO_SUCH_POLICY) => {
-                return Err(error).context("cannot remove a policy of ours");
-            }
-            _ => {}
-        }
+        lane::remove_policies(&mut socket, number)?;
     }
     XfrmInterface::remove_all(wire).context("cannot remove an xfrm interface of ours")?;
     Ok(left)
@@ -118,7 +100,10 @@ pub fn remove_left(wire: &str) -> Result<Left> {
 
 /// Numbers that `left` says were accepted stay so.
 pub fn take_over(plan: &mut PairPlan, left: &Left) {
-    let kernel = plan.kernel.iter_mut().map(|it| &mut it.associations);
+    let kernel = plan.kernel.iter_mut().filter_map(|it| match &mut it.keys {
+        KernelKeys::Files(associations) => Some(&mut **associations),
+        KernelKeys::Agreed(_) => None,
+    });
     for association in plan.associations.iter_mut().chain(kernel) {
         let fingerprint = association.open.fingerprint();
         for (_, opened) in left.0.iter().filter(|(key, _)| *key == fingerprint) {
@@ -131,31 +116,26 @@ pub fn take_over(plan: &mut PairPlan, left: &Left) {
     }
 }
 
-/// The kernel's ESP of one pair.
+/// The kernel's ESP of one pair. However it ends, nothing of it stays in the kernel.
 pub struct KernelEsp {
     wire: String,
     socket: XfrmSocket,
     peers: Vec<KernelPeer>,
     /// Beside `peers`, until the start.
     ports: Vec<PacketPort>,
+    is_stopped: bool,
 }
 
 struct KernelPeer {
     name: String,
-    interface: XfrmInterface,
-    to: Hop,
-    seal: SaParameters,
-    open: SaParameters,
-    /// The last number that was used before the association was installed.
-    before: u64,
-    reserved_until: u64,
-    is_asked: bool,
-    opening_file: StateFile,
-    /// The highest accepted number that is on disk.
-    opened: u64,
-    hop_mac: Option<[u8; 6]>,
+    lane: Lane,
+    keys: Keys,
     is_lost: bool,
-    shown: KernelEspSnapshot,
+}
+
+enum Keys {
+    Files(Box<FromFiles>),
+    Agreed(Box<Agreed>),
 }
 
 impl KernelEsp {
@@ -177,8 +157,14 @@ impl KernelEsp {
                 pair.wire
             );
         }
-        let (mut peers, mut ports) = (Vec::new(), Vec::new());
-        for KernelPlan { to, associations } in plans {
+        let mut kernel = Self {
+            wire: pair.wire.clone(),
+            socket: XfrmSocket::open()?,
+            peers: Vec::new(),
+            ports: Vec::new(),
+            is_stopped: false,
+        };
+        for KernelPlan { peer, to, keys } in plans {
             let interface = XfrmInterface::create(&pair.wire, wire_mtu.into()).context(
                 "offload = \"kernel\": cannot make an xfrm interface; the kernel needs \
                  CONFIG_XFRM_INTERFACE (`modprobe xfrm_interface`)",
@@ -188,36 +174,27 @@ impl KernelEsp {
                 promiscuous: false,
                 ..PacketOptions::default()
             };
-            ports.push(PacketPort::open(interface.name(), options)?);
-            let AssociationPlan { peer, seal, open, opening_file, .. } = associations;
-            let next = associations.sealing_state.map_or(1, |it| it.reserved_until);
-            peers.push(KernelPeer {
+            kernel.ports.push(PacketPort::open(interface.name(), options)?);
+            kernel.peers.push(KernelPeer {
                 name: peer,
-                interface,
-                to,
-                seal,
-                open,
-                before: next - 1,
-                reserved_until: next,
-                is_asked: false,
-                opening_file,
-                opened: associations.opening_state.map_or(0, |it| it.replay.highest),
-                hop_mac: None,
+                lane: Lane { interface, to, hop_mac: None },
+                keys: match keys {
+                    KernelKeys::Files(plan) => Keys::Files(Box::new(FromFiles::new(*plan))),
+                    KernelKeys::Agreed(identity) => Keys::Agreed(Box::new(Agreed::new(identity))),
+                },
                 is_lost: false,
-                shown: KernelEspSnapshot::default(),
             });
         }
-        let socket = XfrmSocket::open()?;
-        Ok(Some(Self { wire: pair.wire.clone(), socket, peers, ports }))
+        Ok(Some(kernel))
     }
 
     /// The xfrm interfaces, for the guard.
     pub fn interfaces(&self) -> Vec<&str> {
-        self.peers.iter().map(|peer| peer.interface.name()).collect()
+        self.peers.iter().map(|peer| peer.lane.interface.name()).collect()
     }
 
-    /// Installs the associations, lets their packets pass and hands the ports over. Waits for the
-    /// disk and the kernel.
+    /// Makes the ways to the wire, installs the associations from files, lets their packets pass
+    /// and hands the ports over. Waits for the disk and the kernel.
     ///
     /// # Errors
     /// The kernel refuses, or does not seal; the disk refuses; a key is used up.
@@ -226,47 +203,111 @@ impl KernelEsp {
         guard: &mut Guard,
         store: &mut StateStore,
     ) -> Result<Vec<Box<dyn Port + Send>>> {
-        for (peer, port) in self.peers.iter_mut().zip(&mut self.ports) {
-            peer.install(&self.wire, &mut self.socket, (&mut *guard, port), store)
-                .with_context(|| format!("peer {}: offload = \"kernel\"", peer.name))?;
+        let Self { wire, socket, peers, ports, .. } = self;
+        if peers.iter().any(|peer| peer.lane.to.destination.is_ipv6()) {
+            Interface::find(wire)?.take_ipv6().context("cannot have the wire port take IPv6")?;
+        }
+        for (KernelPeer { name, lane, keys, .. }, port) in peers.iter_mut().zip(&mut *ports) {
+            let mut kernel = Kernel { socket: &mut *socket, guard: &mut *guard };
+            let led = lane.lead(wire).and_then(|()| match keys {
+                Keys::Files(keys) => keys.install(lane, &mut kernel, port, store),
+                Keys::Agreed(_) => lane.try_out(kernel.socket),
+            });
+            led.with_context(|| format!("peer {name}: offload = \"kernel\""))?;
         }
         let boxed = |port| Box::new(port) as Box<dyn Port + Send>;
-        Ok(std::mem::take(&mut self.ports).into_iter().map(boxed).collect())
+        Ok(std::mem::take(ports).into_iter().map(boxed).collect())
+    }
+
+    /// Puts the associations of a handshake in place, before anything else is done about it; false:
+    /// the peer's ESP is not the kernel's. What cannot be is told by the next report.
+    pub fn install(&mut self, guard: &mut Guard, engine: &mut Engine, install: &Install) -> bool {
+        self.change(guard, engine, &install.peer, |keys, lane, kernel| {
+            keys.install(lane, kernel, install)
+        })
+    }
+
+    /// Removes an agreed association that opens.
+    pub fn forget(
+        &mut self,
+        guard: &mut Guard,
+        engine: &mut Engine,
+        peer: &PublicKey,
+        open_spi: u32,
+    ) {
+        let forget = |keys: &mut Agreed, lane: &Lane, kernel: &mut Kernel<'_>| {
+            keys.forget(lane, kernel, open_spi)
+        };
+        self.change(guard, engine, peer, forget);
+    }
+
+    /// Removes all associations that were agreed with a peer.
+    pub fn close(&mut self, guard: &mut Guard, engine: &mut Engine, peer: &PublicKey) {
+        self.change(guard, engine, peer, |keys, lane, kernel| keys.close(lane, kernel));
+    }
+
+    fn change(
+        &mut self,
+        guard: &mut Guard,
+        engine: &mut Engine,
+        identity: &PublicKey,
+        change: impl FnOnce(&mut Agreed, &Lane, &mut Kernel<'_>) -> Result<()>,
+    ) -> bool {
+        let Self { wire, socket, peers, .. } = self;
+        let mut kernel = Kernel { socket, guard };
+        for (peer, place) in peers.iter_mut().zip(0..) {
+            let Keys::Agreed(keys) = &mut peer.keys else { continue };
+            if keys.identity != *identity {
+                continue;
+            }
+            let hop = engine.kernel_hop(place).map(|mac| mac.0);
+            let followed = peer.lane.follow_hop(wire, hop).map_err(anyhow::Error::from);
+            let result = followed.and_then(|()| change(keys, &peer.lane, &mut kernel));
+            peer.note(&mut kernel, (engine, place), result.map(|()| Report::default()));
+            return true;
+        }
+        false
     }
 
     /// Looks after them. Call it ten times a second.
     pub fn tick(
         &mut self,
-        guard: &Guard,
+        guard: &mut Guard,
         engine: &mut Engine,
         reserver: &Reserver,
         answer: &Sender<Reserved>,
     ) {
-        for (peer, place) in self.peers.iter_mut().zip(0..) {
+        let Self { wire, socket, peers, .. } = self;
+        let mut kernel = Kernel { socket, guard };
+        for (peer, place) in peers.iter_mut().zip(0..) {
             if peer.is_lost {
                 continue;
             }
-            peer.follow_hop(&self.wire, engine.kernel_hop(place).map(|mac| mac.0));
-            if let Err(error) = peer.look(&mut self.socket, guard, reserver, answer) {
-                tracing::error!(
-                    peer = peer.name,
-                    "the kernel lost its ESP, nothing passes until a restart: {error:#}"
-                );
-                peer.is_lost = true;
-                engine.note_kernel(place, true);
+            let hop = engine.kernel_hop(place).map(|mac| mac.0);
+            if let Err(error) = peer.lane.follow_hop(wire, hop) {
+                tracing::error!(peer = peer.name, %error, "cannot set its neighbour");
             }
+            let KernelPeer { lane, keys, .. } = peer;
+            let seen = match keys {
+                Keys::Files(keys) => {
+                    keys.look(lane, &mut kernel, reserver, answer).map(|()| Report::default())
+                }
+                Keys::Agreed(keys) => keys.look(lane, &mut kernel),
+            };
+            peer.note(&mut kernel, (engine, place), seen);
         }
     }
 
     /// Takes in what the disk said about numbers of ours.
     pub fn reserved(&mut self, key: Fingerprint, granted: Option<&SealingState>) {
-        let of_key = |peer: &&mut KernelPeer| peer.seal.fingerprint() == key;
-        let Some(peer) = self.peers.iter_mut().find(of_key) else { return };
-        peer.is_asked = false;
-        let Some(state) = granted else { return };
-        peer.reserved_until = state.reserved_until;
-        if let Err(error) = peer.with(Way::Out, |it| self.socket.request(|n| it.extend(n))) {
-            tracing::error!(peer = peer.name, %error, "the kernel does not take a higher limit");
+        for KernelPeer { name, lane, keys, .. } in &mut self.peers {
+            let Keys::Files(keys) = keys else { continue };
+            if keys.seal.fingerprint() != key {
+                continue;
+            }
+            if let Err(error) = keys.reserved(lane, &mut self.socket, granted) {
+                tracing::error!(peer = name, "{error:#}");
+            }
         }
     }
 
@@ -275,10 +316,13 @@ impl KernelEsp {
     /// # Errors
     /// Something stays in the kernel; the next start removes it.
     pub fn stop(mut self, guard: &mut Guard) -> Result<()> {
-        for peer in &mut self.peers {
-            guard.shut(peer.mark(), peer.packets(Way::In))?;
-            if let Ok(installed) = peer.read(&mut self.socket, Way::In) {
-                peer.keep(installed.opened)?;
+        self.is_stopped = true;
+        let Self { socket, peers, .. } = &mut self;
+        let mut kernel = Kernel { socket, guard };
+        for KernelPeer { lane, keys, .. } in peers {
+            match keys {
+                Keys::Files(keys) => keys.stop(lane, &mut kernel)?,
+                Keys::Agreed(keys) => keys.close(lane, &mut kernel)?,
             }
         }
         remove_left(&self.wire).map(drop)
@@ -286,212 +330,64 @@ impl KernelEsp {
 
     /// Adds what the kernel did to what the status shows of the peers.
     pub fn show(&self, pair: &mut PairSnapshot) {
-        for peer in &self.peers {
-            let Some(shown) = pair.peers.iter_mut().find(|it| it.name == peer.name) else {
-                continue;
+        for KernelPeer { name, lane, keys, is_lost } in &self.peers {
+            let Some(shown) = pair.peers.iter_mut().find(|it| it.name == *name) else { continue };
+            let kernel = match keys {
+                Keys::Files(keys) => keys.show(shown),
+                Keys::Agreed(keys) => keys.show(shown),
             };
-            (shown.seal_spi, shown.open_spi) = (peer.seal.spi.value(), peer.open.spi.value());
-            shown.sequence_next = peer.shown.sequence_sent + 1;
-            shown.sequence_reserved_until = peer.reserved_until;
-            shown.sequence_remaining = NUMBERS_END.saturating_sub(shown.sequence_next);
-            shown.sequence_received = peer.opened;
-            shown.kernel = Some(KernelEspSnapshot { is_lost: peer.is_lost, ..peer.shown.clone() });
+            let (interface, is_lost) = (lane.interface.name().to_owned(), *is_lost);
+            shown.kernel = Some(KernelEspSnapshot { interface, is_lost, ..kernel });
         }
     }
 }
 
-/// One of a peer's associations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    Out,
-    In,
+impl Drop for KernelEsp {
+    /// A gateway that did not start, or lost its ports.
+    fn drop(&mut self) {
+        if self.is_stopped {
+            return;
+        }
+        if let Err(error) = remove_left(&self.wire) {
+            tracing::error!("what the kernel did for peers stays there: {error:#}");
+        }
+    }
 }
 
 impl KernelPeer {
-    /// The mark of its sealed packets.
-    fn mark(&self) -> u32 {
-        self.interface.number()
-    }
-
-    /// Its packets on the wire.
-    fn packets(&self, way: Way) -> EspPackets {
-        let Hop { source, destination, .. } = self.to;
-        match way {
-            Way::Out => EspPackets { source, destination, spi: self.seal.spi.value() },
-            Way::In => {
-                EspPackets { source: destination, destination: source, spi: self.open.spi.value() }
-            }
-        }
-    }
-
-    /// An association as it is to be installed.
-    fn with<T>(&self, way: Way, then: impl FnOnce(&Association<'_>) -> T) -> T {
-        let EspPackets { source, destination, spi } = self.packets(way);
-        let parameters = if way == Way::Out { &self.seal } else { &self.open };
-        let bound = Bound { interface: self.mark(), packets_max: u64::MAX, ..Bound::default() };
-        let (bound, window) = match way {
-            Way::Out => {
-                // The last reserved number is the one below the mark.
-                let packets_max = self.reserved_until - 1 - self.before;
-                (Bound { sealed: self.before, packets_max, ..bound }, SEALING_WINDOW)
-            }
-            Way::In => (Bound { opened: self.opened, ..bound }, self.open.replay_window),
-        };
-        then(&Association {
-            ends: [IpAddr::V4(source), IpAddr::V4(destination)],
-            spi,
-            request: REQUEST,
-            mode: MODE_TUNNEL,
-            keying_material: &parameters.keying_material(),
-            extended_window: Some(window),
-            offload: None,
-            bound: Some(bound),
-        })
-    }
-
-    fn read(&self, socket: &mut XfrmSocket, way: Way) -> Result<Installed> {
-        let datagram = self.with(way, |it| socket.read_back(it))?;
-        let body = messages(&datagram).next().map(|(_, body)| body);
-        body.and_then(Installed::read).context("the kernel's answer is no association")
-    }
-
-    /// What to have on disk next; `None`: there are no more numbers.
-    fn next_reservation(&self) -> Option<SealingState> {
-        let until = (self.reserved_until + RESERVATION).min(NUMBERS_END);
-        let state = SealingState { fingerprint: self.seal.fingerprint(), reserved_until: until };
-        (until > self.reserved_until).then_some(state)
-    }
-
-    fn install(
+    /// Tells the engine what the associations did, or that they are lost.
+    fn note(
         &mut self,
-        wire: &str,
-        socket: &mut XfrmSocket,
-        (guard, port): (&mut Guard, &mut PacketPort),
-        store: &mut StateStore,
-    ) -> Result<()> {
-        let state = self
-            .next_reservation()
-            .context("its key is used up; make new keys on both gateways (`weir keys generate`)")?;
-        store.reserver().wait(vec![state])?;
-        self.reserved_until = state.reserved_until;
-        XfrmInterface::set_neighbour(wire, self.to.hop, NOBODY)
-            .context("cannot set the neighbour of its packets")?;
-        self.interface.lead(wire, self.to).context("cannot make the route of its packets")?;
-        let policy = policy(self.mark(), [self.to.source, self.to.destination]);
-        socket.request(|n| policy.install(n)).context("the kernel refuses a policy")?;
-        for _ in 0..DRAWS_MAX {
-            guard.let_out(self.mark(), self.packets(Way::Out))?;
-            self.with(Way::Out, |it| socket.request(|n| it.install(n)))
-                .context("the kernel refuses an association (esp4, gcm and seqiv loaded?)")?;
-            self.send_first(port);
-            let prefix = self.first_iv(guard)?;
-            if store.note_iv(self.seal.fingerprint(), prefix)? {
-                guard.pass(self.mark())?;
-                self.with(Way::In, |it| socket.request(|n| it.install(n)))
-                    .context("the kernel refuses an association")?;
-                return Ok(guard.let_in(self.packets(Way::In))?);
+        kernel: &mut Kernel<'_>,
+        (engine, place): (&mut Engine, u16),
+        seen: Result<Report>,
+    ) {
+        self.is_lost |= seen.is_err();
+        let report = seen.unwrap_or_else(|error| {
+            let lost = "the kernel lost its ESP, or does not take it";
+            match &mut self.keys {
+                Keys::Files(_) => tracing::error!(
+                    peer = self.name,
+                    "{lost}; nothing passes until a restart: {error:#}"
+                ),
+                Keys::Agreed(keys) => {
+                    tracing::error!(
+                        peer = self.name,
+                        "{lost}; nothing passes until a new handshake: {error:#}"
+                    );
+                    // What is left of it must not stay behind; what is gone is no matter.
+                    let _ = keys.close(&self.lane, kernel);
+                }
             }
-            self.before = self.read(socket, Way::Out)?.sealed;
-            self.with(Way::Out, |it| socket.request(|n| it.remove(n)))?;
-        }
-        bail!("its key was installed too often; make new keys (`weir keys generate`)")
-    }
-
-    /// A packet of no protocol from gateway to gateway (RFC 8200 s4.7): the guard keeps it.
-    fn send_first(&self, port: &mut PacketPort) {
-        let mut packet = [0u8; 20];
-        packet[..4].copy_from_slice(&[0x45, 0, 0, 20]);
-        packet[8..10].copy_from_slice(&[64, 59]);
-        packet[12..16].copy_from_slice(&self.to.source.octets());
-        packet[16..].copy_from_slice(&self.to.destination.octets());
-        let sum = checksum::ipv4_header(&packet);
-        packet[10..12].copy_from_slice(&sum.to_be_bytes());
-        let parts = [IoSlice::new(&packet)];
-        port.transmit(&[Outgoing { parts: &parts, offload: Offload::default() }]);
-    }
-
-    fn first_iv(&self, guard: &Guard) -> Result<IvPrefix> {
-        let begun = Instant::now();
-        while begun.elapsed() < PATIENCE {
-            if let Some(prefix) = guard.learnt(self.mark())? {
-                return Ok(prefix);
+            Report { lost: true, ..Report::default() }
+        });
+        if let Keys::Agreed(keys) = &self.keys {
+            self.is_lost &= keys.is_empty();
+            engine.set_kernel_associations(place, keys.seal_spi(), &keys.open_spis());
+            if report != Report::default() {
+                engine.note_kernel_use(place, &report);
             }
-            std::thread::sleep(Duration::from_millis(1));
         }
-        bail!(
-            "the kernel sealed nothing for the wire port; is it up? `nstat -a '*Xfrm*'` tells more"
-        )
-    }
-
-    fn follow_hop(&mut self, wire: &str, mac: Option<[u8; 6]>) {
-        if mac.is_none() || mac == self.hop_mac {
-            return;
-        }
-        let Some(address) = mac else { return };
-        match XfrmInterface::set_neighbour(wire, self.to.hop, address) {
-            Ok(()) => self.hop_mac = mac,
-            Err(error) => tracing::error!(peer = self.name, %error, "cannot set its neighbour"),
-        }
-    }
-
-    /// Sees what the kernel did, has more numbers reserved and accepted ones kept.
-    fn look(
-        &mut self,
-        socket: &mut XfrmSocket,
-        guard: &Guard,
-        reserver: &Reserver,
-        answer: &Sender<Reserved>,
-    ) -> Result<()> {
-        let out = self.read(socket, Way::Out).context("the association to it is gone")?;
-        let inward = self.read(socket, Way::In).context("the association from it is gone")?;
-        let is_short = self.reserved_until.saturating_sub(out.sealed) < RESERVATION / 2;
-        if is_short
-            && !self.is_asked
-            && let Some(state) = self.next_reservation()
-        {
-            self.is_asked = reserver.ask(state, answer);
-        }
-        if inward.opened > self.opened {
-            self.keep(inward.opened)?;
-        }
-        self.shown = KernelEspSnapshot {
-            interface: self.interface.name().to_owned(),
-            sealed_packets: out.used.packets,
-            sealed_bytes: out.used.bytes,
-            left_packets: guard.passed(self.mark())?,
-            opened_packets: inward.used.packets,
-            opened_bytes: inward.used.bytes,
-            replayed: u64::from(inward.statistics.replay)
-                + u64::from(inward.statistics.replay_window),
-            forged: inward.statistics.integrity_failed.into(),
-            sequence_sent: out.sealed,
-            is_lost: false,
-        };
-        Ok(())
-    }
-
-    /// Writes that numbers up to `opened` were accepted.
-    fn keep(&mut self, opened: u64) -> Result<()> {
-        let replay = ReplayState::up_to(opened);
-        let mut record = Vec::new();
-        OpeningState { fingerprint: self.open.fingerprint(), replay }.encode(&mut record);
-        self.opening_file.write(&record).context("what it accepted cannot be kept on disk")?;
-        self.opened = opened;
-        Ok(())
-    }
-}
-
-/// What leads all packets of an xfrm interface into its association: which they are, Weir has
-/// decided before.
-fn policy(interface: u32, ends: [Ipv4Addr; 2]) -> PolicyRequest {
-    let everything = (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
-    PolicyRequest {
-        networks: [everything, everything],
-        direction: DIRECTION_OUT,
-        ends: ends.map(IpAddr::V4),
-        request: REQUEST,
-        mode: MODE_TUNNEL,
-        offload: None,
-        interface: Some(interface),
+        engine.note_kernel(place, self.is_lost);
     }
 }

@@ -9,7 +9,7 @@
 //! is to send. All queues are bounded. A datagram that finds one full is lost and counted, as the
 //! network might have lost it; a report waits for the next tick, and associations wait in here.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;
 use std::io::Read;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,7 +32,9 @@ use weir_engine::tunnel::reach::Reach;
 use weir_engine::tunnel::rekey::Limits;
 use weir_engine::tunnel::state::{Effect, Install, KeyingCounters, Now, Report, Tunnel};
 use weir_engine::tunnel::{PeerSettings, PeerState, PeerStatus};
+use weir_port::Guard;
 
+use super::kernel_esp::KernelEsp;
 use super::lane::{Lanes, Orders};
 use super::sharing::Sharing;
 use super::worker::clock;
@@ -81,6 +83,8 @@ pub struct Peers {
     pub peers: Vec<(String, PeerSettings)>,
     /// Who shares their flows out among several workers.
     pub sharing: Option<Arc<Mutex<Sharing>>>,
+    /// Those of them whose ESP the kernel does.
+    pub by_kernel: HashSet<PublicKey>,
 }
 
 /// What a worker is told.
@@ -90,6 +94,7 @@ pub(super) enum Order {
     Install(Box<Agreed>),
     Confirm(PublicKey, u32),
     Move(PublicKey, Path),
+    InstallInKernel(Box<Install>),
     Forget(PublicKey, u32),
     Close(PublicKey),
     Keepalive(PublicKey),
@@ -160,6 +165,7 @@ impl Keying {
         let mut thread = Thread {
             tunnel: Tunnel::new(identity, Limits::default(), Box::new(entropy)),
             names: HashMap::new(),
+            by_kernel: HashSet::new(),
             states: HashMap::new(),
             widths: HashMap::new(),
             agreed: HashMap::new(),
@@ -214,8 +220,12 @@ impl Drop for Keying {
 }
 
 impl KeyingEnd {
-    /// Carries out what the thread wants; true when the engine's output holds packets for the wire.
-    pub fn obey(&mut self, engine: &mut Engine) -> bool {
+    /// Carries out what the thread wants; true when the engine's output holds packets to send.
+    pub fn obey(
+        &mut self,
+        engine: &mut Engine,
+        mut kernel: Option<(&mut KernelEsp, &mut Guard)>,
+    ) -> bool {
         let Some(first) = self.orders.next() else { return false };
         engine.begin();
         let rest = std::iter::from_fn(|| self.orders.next()).take(ORDERS_A_ROUND - 1);
@@ -231,8 +241,23 @@ impl KeyingEnd {
                 Order::Install(agreed) => drop(engine.install(*agreed)),
                 Order::Confirm(peer, spi) => engine.confirm_with(&peer, spi),
                 Order::Move(peer, path) => engine.move_peer(&peer, &path),
-                Order::Forget(peer, spi) => engine.forget(&peer, spi),
-                Order::Close(peer) => engine.close(&peer),
+                Order::InstallInKernel(install) => {
+                    if let Some((kernel, guard)) = &mut kernel {
+                        kernel.install(guard, engine, &install);
+                    }
+                }
+                Order::Forget(peer, spi) => {
+                    engine.forget(&peer, spi);
+                    if let Some((kernel, guard)) = &mut kernel {
+                        kernel.forget(guard, engine, &peer, spi);
+                    }
+                }
+                Order::Close(peer) => {
+                    engine.close(&peer);
+                    if let Some((kernel, guard)) = &mut kernel {
+                        kernel.close(guard, engine, &peer);
+                    }
+                }
                 Order::Keepalive(peer) => engine.keepalive(&peer),
                 Order::Probe(peer, message) => engine.send_probe(&peer, message),
                 Order::PathMtu(peer, bytes) => engine.set_path_mtu(&peer, bytes),
@@ -289,6 +314,7 @@ impl KeyingEnd {
 struct Thread {
     tunnel: Tunnel,
     names: HashMap<PublicKey, String>,
+    by_kernel: HashSet<PublicKey>,
     /// As they were logged last.
     states: HashMap<PublicKey, PeerState>,
     widths: HashMap<PublicKey, PathMtuStatus>,
@@ -352,8 +378,9 @@ impl Thread {
                     self.all(|| Order::Move(peer, path.clone()));
                 }
             }
-            Notice::Configure(Peers { limits, peers, sharing }) => {
+            Notice::Configure(Peers { limits, peers, sharing, by_kernel }) => {
                 self.sharing = sharing;
+                self.by_kernel = by_kernel;
                 self.names = peers.iter().map(|(name, it)| (it.public_key, name.clone())).collect();
                 self.reaches.retain(|key, _| self.names.contains_key(key));
                 let peers = peers.into_iter().map(|(_, settings)| settings).collect();
@@ -435,8 +462,15 @@ impl Thread {
         }
     }
 
-    /// Has every worker put its associations in place, worker 0 when all others have.
+    /// Has every worker put its associations in place, worker 0 when all others have; or the one
+    /// worker that there is then, the kernel.
     fn install(&mut self, install: Install) {
+        if self.by_kernel.contains(&install.peer) {
+            let keys = [install.seal.clone(), install.open.clone()];
+            self.agreed.insert((install.peer, install.open.spi.value()), keys);
+            self.lanes.tell(0, Order::InstallInKernel(Box::new(install)));
+            return;
+        }
         let Install { peer, role, path, seal, open, more, tags } = install;
         let all = std::iter::once([seal, open]).chain(more);
         let built = all.map(|[seal, open]| {

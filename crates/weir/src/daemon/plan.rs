@@ -11,7 +11,7 @@ use weir_engine::policy::{self, OwnAddress, Policy};
 use weir_port::Hop;
 use weir_wire::parse::MacAddress;
 
-use super::kernel_esp::KernelPlan;
+use super::kernel_esp::{KernelKeys, KernelPlan};
 use super::state::{StateFile, StateStore};
 use crate::config::policy::{WirePort, associations, policy};
 use crate::config::settings::{Keying, Pair};
@@ -69,7 +69,7 @@ fn plan(
         .link(&pair.wire)
         .with_context(|| format!("interface `{}` is not there", pair.wire))?;
     let policy = policy(pair, keying, wire_port(wire), epoch, worker);
-    let (mut by_weir, mut kernel) = (Vec::new(), Vec::new());
+    let (mut by_weir, mut by_kernel, mut kernel) = (Vec::new(), Vec::new(), Vec::new());
     for peer in associations(pair, keys, worker)? {
         let (opening_file, opening_state) = store.opening(peer.open.fingerprint())?;
         let associations = AssociationPlan {
@@ -81,27 +81,30 @@ fn plan(
             opening_file,
         };
         let of_peer = |it: &&policy::Peer| it.kernel.is_some() && it.name == associations.peer;
-        match policy.peers.iter().find(of_peer) {
-            None => by_weir.push(associations),
-            Some(peer) => {
-                let to = hop(policy.own.as_ref(), peer.endpoint)
-                    .context("the kernel's ESP needs IPv4 addresses outside")?;
-                kernel.push(KernelPlan { to, associations });
-            }
+        match policy.peers.iter().any(|it| of_peer(&it)) {
+            true => by_kernel.push(associations),
+            false => by_weir.push(associations),
         }
+    }
+    let mut by_kernel = by_kernel.into_iter();
+    for peer in policy.peers.iter().filter(|peer| peer.kernel.is_some()) {
+        let keys = match peer.agreed {
+            Some(identity) => KernelKeys::Agreed(identity),
+            // In the order of the policy's peers, as these are.
+            None => KernelKeys::Files(by_kernel.next().context("a peer has no keys")?.into()),
+        };
+        let to = hop(policy.own.as_ref(), peer.endpoint)
+            .context("the kernel's ESP needs addresses of one family outside")?;
+        kernel.push(KernelPlan { peer: peer.name.clone(), to, keys });
     }
     Ok(PairPlan { policy, associations: by_weir, tags: tags(pair, keys)?, kernel })
 }
 
 /// Where the sealed packets of a peer at `endpoint` go.
 fn hop(own: Option<&OwnAddress>, endpoint: Option<IpAddr>) -> Option<Hop> {
-    let (own, endpoint) = (own?, endpoint?);
-    match (own.source_for(endpoint)?, endpoint, own.hop_for(endpoint)) {
-        (IpAddr::V4(source), IpAddr::V4(destination), IpAddr::V4(hop)) => {
-            Some(Hop { source, destination, hop })
-        }
-        _ => None,
-    }
+    let (own, destination) = (own?, endpoint?);
+    let (source, hop) = (own.source_for(destination)?, own.hop_for(destination));
+    Some(Hop { source, destination, hop })
 }
 
 /// The plans of every pair, a worker each, in the order of the settings.

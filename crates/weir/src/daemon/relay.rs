@@ -260,10 +260,14 @@ impl Relay {
         deliver_to_wire(output, &[], &mut self.proof, self.ports.wire.as_mut());
     }
 
-    /// Sends what the engine was told to send on the wire since [`Engine::begin`].
-    pub fn send_wire(&mut self) {
+    /// Sends what the engine was told to send since [`Engine::begin`], on the wire or sealed by the
+    /// kernel.
+    pub fn send_own(&mut self) {
         let output = self.engine.output();
         deliver_to_wire(output, &[], &mut self.proof, self.ports.wire.as_mut());
+        for (port, place) in self.ports.kernel.iter_mut().zip(0..) {
+            deliver(output, &[], Destination::Kernel(place), port.as_mut(), |_| true);
+        }
     }
 
     /// Sleeps until a frame waits, at most `timeout`.

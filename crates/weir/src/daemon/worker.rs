@@ -128,7 +128,8 @@ pub struct WorkerHandle {
     /// The pair's name.
     pub name: String,
     commands: SyncSender<WorkerCommand>,
-    thread: JoinHandle<Result<()>>,
+    /// Until somebody waited for its end.
+    thread: Option<JoinHandle<Result<()>>>,
     /// What it runs, and what it runs once it is told [`WorkerCommand::Commit`].
     running: Vec<Running>,
     next_running: Vec<Running>,
@@ -152,6 +153,7 @@ impl WorkerHandle {
         };
         let mut worker = Worker::new(setup, seat, received)?;
         let thread = std::thread::Builder::new().name(thread_name).spawn(move || worker.run())?;
+        let thread = Some(thread);
         Ok(Self { name, commands, thread, running, next_running: Vec::new(), by_kernel })
     }
 
@@ -162,7 +164,8 @@ impl WorkerHandle {
 
     /// Whether the kernel has other keys than `plan` wants: those stay as they are until a restart.
     pub fn has_other_kernel_keys(&self, plan: &PairPlan) -> bool {
-        !plan.kernel.iter().map(KernelPlan::fingerprints).eq(self.by_kernel.iter().copied())
+        let keys = plan.kernel.iter().filter_map(KernelPlan::fingerprints);
+        !keys.eq(self.by_kernel.iter().copied())
     }
 
     /// Has it hold `plan` until [`WorkerHandle::commit`] or [`WorkerCommand::Discard`].
@@ -231,16 +234,26 @@ impl WorkerHandle {
 
     /// Whether it ended, which it does by itself only when a port is lost.
     pub fn is_finished(&self) -> bool {
-        self.thread.is_finished()
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// Waits for its end.
     ///
     /// # Errors
     /// Why it ended.
-    pub fn join(self) -> Result<()> {
+    pub fn join(mut self) -> Result<()> {
         let panicked = |_| Err(anyhow::anyhow!("the worker of pair {} panicked", self.name));
-        self.thread.join().unwrap_or_else(panicked)
+        self.thread.take().map_or(Ok(()), |thread| thread.join().unwrap_or_else(panicked))
+    }
+}
+
+impl Drop for WorkerHandle {
+    /// When a gateway does not come to live, what its workers put into the kernel goes with them.
+    fn drop(&mut self) {
+        let Some(thread) = self.thread.take() else { return };
+        // False: it has ended.
+        let _ = self.commands.send(WorkerCommand::Stop);
+        let _ = thread.join();
     }
 }
 
@@ -402,10 +415,10 @@ impl Worker {
             self.tell_carrier();
         }
         self.alarm(now);
-        self.report_keyed();
-        if let (Some(kernel), Some(guard)) = (&mut self.kernel, &self.guard) {
+        if let (Some(kernel), Some(guard)) = (&mut self.kernel, &mut self.guard) {
             kernel.tick(guard, self.relay.engine(), &self.reserver, &self.answer);
         }
+        self.report_keyed();
         let Self { relay, carrier, rollout, pair, .. } = self;
         rollout.look(&pair.name, relay.engine(), now);
         if let Some(carrier) = carrier {
@@ -549,13 +562,13 @@ impl Worker {
 
     /// Carries out what handshakes want, and hands their datagrams over.
     fn key(&mut self) {
-        let Self { relay, keying, .. } = self;
+        let Self { relay, keying, kernel, guard, .. } = self;
         let Some(keying) = keying else { return };
         if relay.engine().has_datagrams() {
             keying.pass_datagrams(relay.engine());
         }
-        if keying.obey(relay.engine()) {
-            relay.send_wire();
+        if keying.obey(relay.engine(), kernel.as_mut().zip(guard.as_mut())) {
+            relay.send_own();
         }
     }
 
@@ -565,7 +578,7 @@ impl Worker {
         let Some(keying) = keying else { return };
         keying.pass_reports(relay.engine());
         if keying.retry(relay.engine()) {
-            relay.send_wire();
+            relay.send_own();
         }
     }
 

@@ -183,7 +183,7 @@ impl PairWorkers {
 fn only_seat(setup: &mut WorkerSetup, store: &mut StateStore) -> Result<Seat> {
     let (pair, policy) = (&setup.pair, &setup.plan.policy);
     let plans = std::mem::take(&mut setup.plan.kernel);
-    let by_kernel = plans.iter().map(KernelPlan::fingerprints).collect();
+    let by_kernel = plans.iter().filter_map(KernelPlan::fingerprints).collect();
     let mut kernel = KernelEsp::open(pair, policy.wire_mtu, plans)?;
     let Begun { mut guard, carrier, why_not } = match &kernel {
         Some(kernel) => carry::begin_with_kernel_esp(pair, &kernel.interfaces())?,

@@ -220,6 +220,7 @@ fn what_we_program_into_a_kernel_carries_traffic_and_a_nic_without_esp_is_found_
         direction,
         ends: [hosts[from], hosts[1 - from]],
         request: 1,
+        spi: None,
         mode: MODE_TRANSPORT,
         offload: None,
         interface: None,

@@ -13,7 +13,7 @@ use weir_lab::vm::{Guest, GuestKernel, Job};
 use super::*;
 
 /// A guest's command, at its speed.
-const GUEST_PATIENCE: Duration = Duration::from_secs(90);
+pub(super) const GUEST_PATIENCE: Duration = Duration::from_secs(90);
 
 const NETWORK: &str = "set -e
 modprobe -a xfrm_user xfrm_interface esp4 gcm ctr ghash_generic seqiv echainiv veth tun cls_bpf \
@@ -44,7 +44,7 @@ ip netns exec peer ethtool -K w0 gro off gso off tso off > /dev/null
 const KEYS: [&str; 2] = ["4101", "4202"];
 
 /// What is somebody else's in the gateway's kernel.
-const OTHERS: &str = "set -e
+pub(super) const OTHERS: &str = "set -e
 ip -n gateway link add others type xfrm dev p0 if_id 7
 ip -n gateway link set others up
 ip -n gateway rule add fwmark 7 table 7
@@ -55,8 +55,12 @@ ip -n gateway xfrm policy add src 10.9.0.0/24 dst 10.8.0.0/24 dir out if_id 7 \
  tmpl src 198.51.100.1 dst 198.51.100.2 proto esp reqid 7 mode tunnel
 ";
 
+/// Somebody else's association in the place of the one from the peer.
+const TAKEN: &str = "xfrm state add src 192.0.2.2 dst 192.0.2.1 proto esp spi 0x2002 reqid 7 \
+ mode tunnel aead 'rfc4106(gcm(aes))' 0x4444444444444444444444444444444444444444 128";
+
 /// Makes the peer a gateway with a host of its own.
-const FAR_GATEWAY: &str = "set -e
+pub(super) const FAR_GATEWAY: &str = "set -e
 ip netns add far
 ip -n peer addr flush dev w0
 ip -n peer addr flush dev lo
@@ -97,13 +101,13 @@ while at + 16 <= len(data):
         print(frame[38:42].hex(), frame[42:50].hex())'"#;
 
 /// A guest with the network in it.
-struct Stage {
-    guest: Guest,
+pub(super) struct Stage {
+    pub(super) guest: Guest,
     _stand: Stand,
 }
 
 impl Stage {
-    fn boot(test: &str) -> Option<Self> {
+    pub(super) fn boot(test: &str) -> Option<Self> {
         let kernel = match GuestKernel::find() {
             Ok(kernel) => kernel,
             Err(reason) => {
@@ -121,7 +125,7 @@ impl Stage {
     }
 
     #[track_caller]
-    fn run(&mut self, line: &str) -> String {
+    pub(super) fn run(&mut self, line: &str) -> String {
         self.guest.run(line, GUEST_PATIENCE).unwrap().success().unwrap()
     }
 
@@ -166,8 +170,13 @@ open = { spi = 0x2002, key_file = \"in.key\" }
 
     /// Starts the gateway and waits until it says that it is ready.
     fn start(&mut self) -> Job {
-        let line = "echo $$ > /tmp/pid; exec ip netns exec gateway /run/machine";
-        let job = self.guest.start(&format!("{line}{WEIR} up /tmp/weir.toml")).unwrap();
+        self.start_in("gateway", "/tmp/weir.toml", "/tmp/pid")
+    }
+
+    /// The same in a namespace, by a file; its process's number goes to another.
+    pub(super) fn start_in(&mut self, namespace: &str, file: &str, pid: &str) -> Job {
+        let line = format!("echo $$ > {pid}; exec ip netns exec {namespace} /run/machine");
+        let job = self.guest.start(&format!("{line}{WEIR} up {file}")).unwrap();
         let said =
             || Ok(["ready", "error", "Error"].iter().any(|word| job.output().contains(word)));
         let waited = interrupt::until("word from the gateway", GUEST_PATIENCE, said);
@@ -178,12 +187,26 @@ open = { spi = 0x2002, key_file = \"in.key\" }
     }
 
     fn end(&mut self, job: Job, signal: &str) {
-        self.run(&format!("kill -{signal} $(cat /tmp/pid)"));
+        self.end_of(job, "/tmp/pid", signal);
+    }
+
+    pub(super) fn end_of(&mut self, job: Job, pid: &str, signal: &str) {
+        self.run(&format!("kill -{signal} $(cat {pid})"));
         job.finish(GUEST_PATIENCE).unwrap();
     }
 
+    /// A start whose second association is refused removes the first, and all else.
+    fn fails_to_start(&mut self) {
+        self.run(&format!("ip -n gateway {TAKEN}"));
+        let taken = self.in_kernel();
+        let line = format!("ip netns exec gateway /run/machine{WEIR} up /tmp/weir.toml");
+        let said = self.guest.run(&line, GUEST_PATIENCE).unwrap();
+        assert!(said.code != 0 && said.output.contains("refuses"), "{}", said.output);
+        assert_eq!(self.in_kernel(), taken);
+    }
+
     /// Captures what the wire carries, to /tmp/wire.pcap.
-    fn capture(&mut self) -> Job {
+    pub(super) fn capture(&mut self) -> Job {
         let line = "echo $$ > /tmp/tcpdump.pid; \
                     exec ip netns exec wire tcpdump -Z root -U -n -i wp -w /tmp/wire.pcap";
         let job = self.guest.start(line).unwrap();
@@ -192,7 +215,7 @@ open = { spi = 0x2002, key_file = \"in.key\" }
     }
 
     /// All of the gateway's kernel that an offload would change.
-    fn in_kernel(&mut self) -> String {
+    pub(super) fn in_kernel(&mut self) -> String {
         self.run(
             "ip -n gateway xfrm state; ip -n gateway xfrm policy; \
              ip -n gateway -o link show type xfrm | cut -d: -f2; ip -n gateway rule; \
@@ -202,7 +225,7 @@ open = { spi = 0x2002, key_file = \"in.key\" }
     }
 
     /// 2 MiB each way by TCP, between the host and who is at 10.2.0.1.
-    fn transfers(&mut self, far: &str) {
+    pub(super) fn transfers(&mut self, far: &str) {
         self.run(&format!("ip netns exec {far} iperf3 -s -D -I /tmp/iperf.pid; sleep 1"));
         for more in ["", "-R"] {
             self.run(&format!("ip netns exec host iperf3 -c 10.2.0.1 -n 2M {more}"));
@@ -211,13 +234,13 @@ open = { spi = 0x2002, key_file = \"in.key\" }
 
     /// Three questions that nobody may answer.
     #[track_caller]
-    fn silent(&mut self, from: &str, to: &str) {
+    pub(super) fn silent(&mut self, from: &str, to: &str) {
         let line = format!("ip netns exec {from} ping -n -c 3 -i 0.2 -W 1 {to}");
         let said = self.guest.run(&line, GUEST_PATIENCE).unwrap();
         assert!(said.output.contains("100% packet loss"), "{}", said.output);
     }
 
-    fn status(&mut self) -> serde_json::Value {
+    pub(super) fn status(&mut self) -> serde_json::Value {
         let text = self.run(&format!("/run/machine{WEIR} status --json --run-dir /tmp/run"));
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
@@ -238,7 +261,7 @@ open = { spi = 0x2002, key_file = \"in.key\" }
     }
 
     /// How the kernel sees it, for an error's text.
-    fn words(&mut self) -> String {
+    pub(super) fn words(&mut self) -> String {
         let line = "for name in gateway peer; do echo == $name; ip -n $name -s xfrm state; \
                     ip netns exec $name grep -v '[[:space:]]0$' /proc/net/xfrm_stat; done; \
                     ip -n gateway -s link; ip -n gateway rule; ip -n gateway neigh; \
@@ -248,7 +271,7 @@ open = { spi = 0x2002, key_file = \"in.key\" }
     }
 
     #[track_caller]
-    fn ping(&mut self, from: &str, to: &str, more: &str) {
+    pub(super) fn ping(&mut self, from: &str, to: &str, more: &str) {
         let line = format!("ip netns exec {from} ping -n -i 0.2 -W 2 {more} {to}");
         let answered = || {
             let said = self.guest.run(&line, GUEST_PATIENCE)?;
@@ -324,6 +347,7 @@ fn the_kernels_esp_carries_a_peers_packets_and_repeats_no_number_after_kill_9() 
     assert_eq!(distinct(1, 4), 2, "the first bits of the IV tell installations apart");
     let noted = stage.run("cat /tmp/state/keys-used");
     assert_eq!(noted.matches("\niv-").count(), 2, "{noted}");
+    stage.fails_to_start();
 }
 
 #[test]
@@ -373,7 +397,7 @@ fn counts(status: &serde_json::Value) -> [u64; 5] {
 }
 
 #[track_caller]
-fn number(status: &serde_json::Value, pointer: &str) -> u64 {
+pub(super) fn number(status: &serde_json::Value, pointer: &str) -> u64 {
     let value = status.pointer(pointer).and_then(serde_json::Value::as_u64);
     value.unwrap_or_else(|| panic!("no {pointer} in {status}"))
 }

@@ -7,6 +7,7 @@
 mod charon;
 mod gateways;
 mod kernel;
+mod kernel_agreed;
 mod kernel_esp;
 
 use std::fs;

@@ -10,7 +10,7 @@ use weir_store::sink::{Exporter, Interfaces};
 
 use super::Event;
 use crate::config::policy::keyed_peers;
-use crate::config::settings::{self, OnFailure, Pair};
+use crate::config::settings::{self, Offload, OnFailure, Pair, PeerKeys};
 use crate::config::{Keys, Settings};
 use crate::daemon::control::ControlSocket;
 use crate::daemon::front_end::{Base, FrontEnd};
@@ -130,8 +130,13 @@ pub(super) fn configure_keying(
         let wire_mtu_bytes =
             machine.link(&pair.wire).map(|it| u16::try_from(it.mtu_bytes).unwrap_or(u16::MAX));
         let peers = keyed_peers(pair, keying, secrets, wire_mtu_bytes);
-        let sharing = workers.sharing();
-        thread.configure(Peers { limits: keying.limits, peers, sharing });
+        let by_kernel = pair.peers.iter().filter(|peer| peer.offload == Offload::Kernel);
+        let by_kernel = by_kernel.filter_map(|peer| match &peer.keys {
+            PeerKeys::Agreed { public_key, .. } => Some(*public_key),
+            PeerKeys::Configured { .. } | PeerKeys::Tagged { .. } => None,
+        });
+        let (by_kernel, sharing) = (by_kernel.collect(), workers.sharing());
+        thread.configure(Peers { limits: keying.limits, peers, sharing, by_kernel });
     }
 }
 

@@ -1,0 +1,224 @@
+//! Associations whose keys are agreed by handshakes ([`weir_engine::tunnel`]): they come and go
+//! while packets flow.
+//!
+//! ```text
+//!   initiator: opening one in, sealing one in, policy to it, the one before out
+//!   responder: opening one in .. its first packet counted .. sealing one in, policy to it
+//! ```
+//!
+//! A key is installed once and dies with the process or before: nothing of it is on disk, and no IV
+//! repeats. What fails is never tried again with the same key; a new handshake makes others.
+
+use anyhow::{Result, ensure};
+use arrayvec::ArrayVec;
+use weir_engine::esp::sa::SaParameters;
+use weir_engine::tunnel::handshake::Role;
+use weir_engine::tunnel::key::PublicKey;
+use weir_engine::tunnel::state::{Install, Report};
+use weir_xfrm::program::Installed;
+
+use super::lane::{Kernel, Lane, Numbers, Way};
+use crate::api::dto::{KernelEspSnapshot, PeerSnapshot};
+
+/// Associations of one peer that open, at most: as the engine has them for other peers.
+const OPENING_MAX: usize = 5;
+
+/// A peer's associations.
+pub(super) struct Agreed {
+    pub(super) identity: PublicKey,
+    seal: Option<Used>,
+    /// The one that sealed before: its last packets may be on their way to the guard.
+    sealed_before: Option<u32>,
+    /// What seals as soon as the opening association of this SPI counted a packet.
+    pending: Option<(u32, SaParameters)>,
+    /// Oldest first.
+    open: ArrayVec<Used, OPENING_MAX>,
+    /// What those did that are gone.
+    gone: KernelEspSnapshot,
+    /// That and what the others did.
+    shown: KernelEspSnapshot,
+}
+
+/// An association in the kernel, and what it did when it was last looked at.
+#[derive(Clone, Copy)]
+struct Used {
+    spi: u32,
+    by_then: Option<Installed>,
+}
+
+impl Used {
+    fn packets(&self) -> u64 {
+        self.by_then.map_or(0, |it| it.used.packets)
+    }
+}
+
+impl Agreed {
+    pub(super) fn new(identity: PublicKey) -> Self {
+        Self {
+            identity,
+            seal: None,
+            sealed_before: None,
+            pending: None,
+            open: ArrayVec::new(),
+            gone: KernelEspSnapshot::default(),
+            shown: KernelEspSnapshot::default(),
+        }
+    }
+
+    /// Whether nothing is in place.
+    pub(super) fn is_empty(&self) -> bool {
+        self.seal.is_none() && self.open.is_empty()
+    }
+
+    /// SPI of the association that seals.
+    pub(super) fn seal_spi(&self) -> Option<u32> {
+        self.seal.map(|it| it.spi)
+    }
+
+    /// SPIs of those that open.
+    pub(super) fn open_spis(&self) -> ArrayVec<u32, OPENING_MAX> {
+        self.open.iter().map(|it| it.spi).collect()
+    }
+
+    /// Puts the associations of a handshake in place.
+    pub(super) fn install(
+        &mut self,
+        lane: &Lane,
+        kernel: &mut Kernel<'_>,
+        install: &Install,
+    ) -> Result<()> {
+        let Install { role, path, seal, open, .. } = install;
+        ensure!(
+            path.remote.address == lane.to.destination,
+            "it speaks from {}, and the kernel's ESP follows no peer that moves",
+            path.remote.address
+        );
+        if let Some(oldest) = self.open.first().filter(|_| self.open.is_full()) {
+            self.forget(lane, kernel, oldest.spi)?;
+        }
+        let spi = open.spi.value();
+        lane.install(kernel.socket, Way::In, open, Numbers::FRESH)?;
+        self.open.push(Used { spi, by_then: None });
+        kernel.guard.let_in(lane.packets(Way::In, spi))?;
+        match role {
+            Role::Initiator => self.put_in_use(lane, kernel, seal),
+            Role::Responder => {
+                self.pending = Some((spi, seal.clone()));
+                Ok(())
+            }
+        }
+    }
+
+    /// Has everything sealed by `seal` from the next packet on.
+    fn put_in_use(
+        &mut self,
+        lane: &Lane,
+        kernel: &mut Kernel<'_>,
+        seal: &SaParameters,
+    ) -> Result<()> {
+        let spi = seal.spi.value();
+        kernel.guard.let_out_any(lane.mark(), lane.packets(Way::Out, spi))?;
+        lane.install(kernel.socket, Way::Out, seal, Numbers::FRESH)?;
+        let before = self.seal.replace(Used { spi, by_then: None });
+        lane.seal_by(kernel.socket, spi)?;
+        if let Some(before) = before {
+            self.retire(lane, kernel, before.spi)?;
+        }
+        Ok(())
+    }
+
+    /// Removes an association that seals no more.
+    fn retire(&mut self, lane: &Lane, kernel: &mut Kernel<'_>, spi: u32) -> Result<()> {
+        self.gone.add_sealed(&lane.read(kernel.socket, Way::Out, spi)?, 0);
+        lane.remove(kernel.socket, Way::Out, spi)?;
+        let before = self.sealed_before.replace(spi);
+        self.shut_out(lane, kernel, before)
+    }
+
+    fn shut_out(&mut self, lane: &Lane, kernel: &mut Kernel<'_>, spi: Option<u32>) -> Result<()> {
+        let Some(spi) = spi else { return Ok(()) };
+        let packets = lane.packets(Way::Out, spi);
+        self.gone.left_packets += kernel.guard.passed(packets).unwrap_or(0);
+        Ok(kernel.guard.shut(packets)?)
+    }
+
+    /// Removes an association that opens.
+    pub(super) fn forget(&mut self, lane: &Lane, kernel: &mut Kernel<'_>, spi: u32) -> Result<()> {
+        let Some(place) = self.open.iter().position(|it| it.spi == spi) else { return Ok(()) };
+        let last = lane.read(kernel.socket, Way::In, spi).ok().or(self.open[place].by_then);
+        self.open.remove(place);
+        self.pending.take_if(|(pending, _)| *pending == spi);
+        last.iter().for_each(|it| self.gone.add_opened(it));
+        kernel.guard.shut(lane.packets(Way::In, spi))?;
+        lane.remove(kernel.socket, Way::In, spi)
+    }
+
+    /// Removes all. Goes on behind an error, and returns the first.
+    pub(super) fn close(&mut self, lane: &Lane, kernel: &mut Kernel<'_>) -> Result<()> {
+        self.pending = None;
+        let mut result = lane.seal_nothing(kernel.socket);
+        for spi in self.open_spis() {
+            result = result.and(self.forget(lane, kernel, spi));
+        }
+        if let Some(seal) = self.seal.take() {
+            let last = lane.read(kernel.socket, Way::Out, seal.spi).ok().or(seal.by_then);
+            last.iter().for_each(|it| self.gone.add_sealed(it, 0));
+            result = result.and(lane.remove(kernel.socket, Way::Out, seal.spi));
+            result = result.and(self.shut_out(lane, kernel, Some(seal.spi)));
+        }
+        let before = self.sealed_before.take();
+        result.and(self.shut_out(lane, kernel, before))
+    }
+
+    /// Sees what the kernel did. A first packet that came by the association that waits for one
+    /// says that the initiator has the new keys: then they seal.
+    pub(super) fn look(&mut self, lane: &Lane, kernel: &mut Kernel<'_>) -> Result<Report> {
+        let mut report = Report::default();
+        for association in &mut self.open {
+            let now = lane.read(kernel.socket, Way::In, association.spi)?;
+            report.heard |= now.used.packets > association.packets();
+            association.by_then = Some(now);
+            if now.used.packets > 0 && self.pending.as_ref().is_some_and(|it| it.0 == now.spi) {
+                report.confirmed = Some(now.spi);
+            }
+        }
+        if let Some((_, seal)) = self.pending.take_if(|it| report.confirmed == Some(it.0)) {
+            self.put_in_use(lane, kernel, &seal)?;
+        }
+        if let Some(association) = &mut self.seal {
+            let now = lane.read(kernel.socket, Way::Out, association.spi)?;
+            if now.used.packets > association.packets() {
+                report.sealed = Some((now.spi, now.used.packets, now.used.bytes));
+            }
+            association.by_then = Some(now);
+        }
+        self.sum_up(lane, kernel)?;
+        Ok(report)
+    }
+
+    fn sum_up(&mut self, lane: &Lane, kernel: &Kernel<'_>) -> Result<()> {
+        let mut sum = self.gone.clone();
+        for spi in self.sealed_before.into_iter().chain(self.seal_spi()) {
+            sum.left_packets += kernel.guard.passed(lane.packets(Way::Out, spi))?;
+        }
+        if let Some(sealed) = self.seal.and_then(|it| it.by_then) {
+            sum.add_sealed(&sealed, 0);
+            sum.sequence_sent = sealed.sealed;
+        }
+        let opened = self.open.iter().filter_map(|it| it.by_then.as_ref());
+        opened.for_each(|it| sum.add_opened(it));
+        self.shown = sum;
+        Ok(())
+    }
+
+    pub(super) fn show(&self, peer: &mut PeerSnapshot) -> KernelEspSnapshot {
+        peer.seal_spi = self.seal_spi().unwrap_or_default();
+        let newest = self.open.last();
+        peer.open_spi = newest.map_or(0, |it| it.spi);
+        peer.sequence_next = self.shown.sequence_sent + 1;
+        peer.sequence_reserved_until = u64::MAX;
+        peer.sequence_remaining = u64::MAX - peer.sequence_next;
+        peer.sequence_received = newest.and_then(|it| it.by_then).map_or(0, |it| it.opened);
+        self.shown.clone()
+    }
+}

@@ -1,0 +1,266 @@
+//! `offload = "kernel"` where gateways agree on keys: the network of [`super::kernel_esp`], and a
+//! gateway at the other end too.
+
+use weir_lab::vm::Job;
+
+use super::kernel_esp::{FAR_GATEWAY, GUEST_PATIENCE, OTHERS, Stage, number};
+use super::*;
+
+const NEAR: [&str; 3] = ["gateway", "/tmp/weir.toml", "/tmp/pid"];
+const FAR: [&str; 3] = ["peer", "/tmp/far.toml", "/tmp/far.pid"];
+const PEER: &str = "/pairs/0/peers/0";
+
+/// SPI and IV of each ESP packet in a capture.
+const SPIS_AND_IVS: &str = r#"python3 -c '
+import struct, sys
+data = open(sys.argv[1], "rb").read()
+at = 24
+while at + 16 <= len(data):
+    length = struct.unpack_from("=I", data, at + 8)[0]
+    frame = data[at + 16:at + 16 + length]
+    at += 16 + length
+    if frame[12:14] == b"\x08\x00" and frame[23] == 50:
+        print(frame[34:38].hex(), frame[42:50].hex())'"#;
+
+/// Both gateways' configurations, with these lines in `[keying]`, and who does the ESP of each.
+fn configure(stage: &mut Stage, keying: &str, offloads: [&str; 2]) {
+    stage.run("mkdir -p /tmp/far");
+    let public = ["/tmp/a.identity", "/tmp/far/b.identity"].map(|file| {
+        let made =
+            format!("test -e {file} || /run/machine{WEIR} keys identity {file} > /dev/null 2>&1");
+        let told = stage.run(&format!("{made}; /run/machine{WEIR} keys public {file}"));
+        told.trim().to_owned()
+    });
+    let ends = [
+        ("gw", "/tmp", "pf0", "p0", 1, 2, "a", "/tmp/weir.toml"),
+        ("far", "/tmp/far", "pf1", "w0", 2, 1, "b", "/tmp/far.toml"),
+    ];
+    for (side, (name, folder, host, wire, own, other, identity, file)) in
+        ends.into_iter().enumerate()
+    {
+        let (offload, key) = (offloads[side], &public[1 - side]);
+        stage.run(&format!(
+            "cat > {file} <<END
+[gateway]
+name = \"{name}\"
+state_dir = \"{folder}/state\"
+run_dir = \"{folder}/run\"
+[keying]
+identity_file = \"{folder}/{identity}.identity\"
+{keying}
+[[pair]]
+name = \"port0\"
+host = \"{host}\"
+wire = \"{wire}\"
+address = \"192.0.2.{own}/24\"
+[[peer]]
+name = \"other\"
+endpoint = \"192.0.2.{other}\"
+mode = \"tunnel\"
+offload = \"{offload}\"
+protects = \"10.{other}.0.0/24\"
+public_key = \"{key}\"
+END
+"
+        ));
+    }
+}
+
+fn start(stage: &mut Stage, [namespace, file, pid]: [&str; 3]) -> Job {
+    stage.start_in(namespace, file, pid)
+}
+
+/// By its question for a neighbour the host there tells its gateway where it is.
+fn connect(stage: &mut Stage) {
+    stage.run("ip netns exec far ping -n -c 1 -W 1 10.2.0.9 || true");
+    stage.ping("host", "10.2.0.1", "-c 2");
+}
+
+fn keying(status: &serde_json::Value, what: &str) -> u64 {
+    number(status, &format!("/pairs/0/keying/{what}"))
+}
+
+/// Ten seconds of packets, of which none may be lost, and the keys change three times meanwhile;
+/// returns the handshakes that this gateway answered.
+#[track_caller]
+fn loses_nothing(stage: &mut Stage) -> u64 {
+    let before = stage.status();
+    let line = "ip netns exec host ping -n -q -i 0.02 -c 500 -W 5 10.2.0.1";
+    let said = stage.guest.run(line, GUEST_PATIENCE).unwrap();
+    let after = stage.status();
+    let changes = keying(&after, "handshakes") - keying(&before, "handshakes");
+    assert!(changes >= 3, "{changes} changes of keys");
+    assert!(said.output.contains(" 0% packet loss"), "{}\n{}", said.output, stage.words());
+    keying(&after, "responses_sent") - keying(&before, "responses_sent")
+}
+
+#[test]
+fn agreed_keys_change_in_the_kernel_and_not_one_packet_is_lost() {
+    let Some(mut stage) = Stage::boot("agreed keys in the gateway's kernel") else { return };
+    stage.run(FAR_GATEWAY);
+    stage.run(OTHERS);
+    let others = stage.in_kernel();
+    let wire = stage.capture();
+    configure(&mut stage, "rekey_after_s = 2", ["kernel", "none"]);
+    let far = start(&mut stage, FAR);
+    let near = start(&mut stage, NEAR);
+    connect(&mut stage);
+    loses_nothing(&mut stage);
+    stage.transfers("far");
+    let first = stage.status();
+    assert_eq!(number(&first, "/pairs/0/host/sealed"), 0, "Weir seals nothing: {first}");
+    let kernel = |what: &str| number(&first, &format!("{PEER}/kernel/{what}"));
+    assert!(kernel("left_packets") > 500 && kernel("opened_packets") > 500, "{first}");
+
+    // Who starts anew initiates, and goes on to: now the kernel's side answers.
+    stage.end_of(far, FAR[2], "KILL");
+    let far = start(&mut stage, FAR);
+    connect(&mut stage);
+    let answered = loses_nothing(&mut stage);
+    assert!(answered >= 3, "{answered} handshakes answered");
+
+    // The kernel at both ends.
+    stage.end_of(far, FAR[2], "TERM");
+    configure(&mut stage, "rekey_after_s = 2", ["kernel", "kernel"]);
+    let far = start(&mut stage, FAR);
+    connect(&mut stage);
+    loses_nothing(&mut stage);
+    stage.transfers("far");
+
+    // Whoever flushes them costs a handshake.
+    stage.run("ip -n gateway xfrm state deleteall reqid 0x57656972");
+    stage.ping("host", "10.2.0.1", "-c 5");
+    loses_nothing(&mut stage);
+
+    let installed = stage.in_kernel().matches("proto esp spi").count();
+    assert!(installed < 10, "{installed} associations");
+    stage.end_of(near, NEAR[2], "TERM");
+    stage.end_of(far, FAR[2], "TERM");
+    assert_eq!(stage.in_kernel(), others, "nothing of ours stays, and others' does");
+    stage.run("kill $(cat /tmp/tcpdump.pid)");
+    wire.finish(GUEST_PATIENCE).unwrap();
+    let clear = "not esp and not arp and not icmp6 and not udp port 51840";
+    let clear = stage.run(&format!("tcpdump -nr /tmp/wire.pcap '{clear}'"));
+    assert!(!clear.contains("IP"), "in clear: {clear}");
+    let seen = stage.run(&format!("{SPIS_AND_IVS} /tmp/wire.pcap"));
+    let seen: Vec<&str> = seen.lines().filter(|line| line.contains(' ')).collect();
+    let distinct: std::collections::BTreeSet<_> = seen.iter().collect();
+    assert_eq!(distinct.len(), seen.len(), "an IV was used twice under one SPI");
+}
+
+#[test]
+fn an_idle_peer_of_the_kernels_is_heard_and_a_dead_one_is_found() {
+    let Some(mut stage) = Stage::boot("signs of life through the kernel") else { return };
+    stage.run(FAR_GATEWAY);
+    configure(&mut stage, "", ["kernel", "none"]);
+    let far = start(&mut stage, FAR);
+    let near = start(&mut stage, NEAR);
+    connect(&mut stage);
+    let before = stage.status();
+    std::thread::sleep(Duration::from_secs(12));
+    let after = stage.status();
+    assert_eq!(keying(&after, "handshakes"), keying(&before, "handshakes"), "it was heard");
+    let up = |status: &serde_json::Value, state: &str| {
+        status.pointer(&format!("{PEER}/keying/state")).is_some_and(|it| it == state)
+    };
+    assert!(up(&after, "up") && after["adds_up"] == true, "{after}");
+    let width = after.pointer(&format!("{PEER}/keying/path_mtu")).unwrap();
+    assert_eq!((&width["state"], &width["bytes"]), (&"found".into(), &1500.into()), "{after}");
+    // All that the kernel sealed left; it is what hosts sent, and what the gateway said itself.
+    let kernel = |what: &str| number(&after, &format!("{PEER}/kernel/{what}"));
+    let own = keying(&after, "keepalives_sent") + keying(&after, "path_probes_sent");
+    let sealed = number(&after, &format!("{PEER}/sealed_packets")) + own;
+    assert_eq!((kernel("sealed_packets"), kernel("left_packets")), (sealed, sealed), "{after}");
+
+    stage.end_of(far, FAR[2], "KILL");
+    let is_dead = || Ok(up(&stage.status(), "dead"));
+    interrupt::until("a peer that is found dead", SHORT, is_dead).unwrap();
+    let far = start(&mut stage, FAR);
+    connect(&mut stage);
+    // A gateway that is killed leaves keys that nobody uses again.
+    stage.end_of(near, NEAR[2], "KILL");
+    stage.silent("host", "10.2.0.1");
+    let near = start(&mut stage, NEAR);
+    connect(&mut stage);
+    stage.end_of(near, NEAR[2], "TERM");
+    stage.end_of(far, FAR[2], "TERM");
+    assert!(!stage.in_kernel().contains("esp"), "{}", stage.in_kernel());
+}
+
+/// IPv6 addresses for hosts and gateways.
+const V6: &str = "for at in host:h0:1:1 far:h1:2:1; do
+  IFS=: read name port net own <<END
+$at
+END
+  ip -n $name addr add fd00:$net::1/64 dev $port nodad
+  ip -n $name neigh add fd00:$net::fe lladdr 02:00:00:00:00:fe dev $port nud permanent
+  ip -n $name route add fd00:$((3 - net))::/64 via fd00:$net::fe
+done
+for file in /tmp/weir.toml /tmp/far.toml; do
+  sed -i -e 's,192.0.2.\\(.\\)/24,2001:db8::\\1/64,' -e 's,192.0.2.\\(.\\),2001:db8::\\1,' \
+   -e 's,\"10.\\(.\\).0.0/24\",[\"10.\\1.0.0/24\"\\, \"fd00:\\1::/64\"],' $file
+done";
+
+fn connect_v6(stage: &mut Stage) {
+    connect(stage);
+    stage.run("ip netns exec far ping -n -c 1 -W 1 fd00:2::9 || true");
+    stage.ping("host", "fd00:2::1", "-c 3 -s 1300");
+}
+
+/// Gives both gateways a key for each direction instead.
+fn key_by_files(stage: &mut Stage) {
+    for (file, seal, open) in [(NEAR[1], 1, 2), (FAR[1], 2, 1)] {
+        let key = format!("410{seal}").repeat(18);
+        stage.run(&format!(
+            "umask 077; echo {key} > /tmp/{seal}.key
+sed -i -e '/^.keying/,/^rekey/d' -e /^public_key/d {file}
+cat >> {file} <<END
+seal = {{ spi = 0x200{seal}, key_file = \"/tmp/{seal}.key\" }}
+open = {{ spi = 0x200{open}, key_file = \"/tmp/{open}.key\" }}
+END
+"
+        ));
+    }
+}
+
+#[test]
+fn both_families_go_through_the_kernels_esp_over_ipv6() {
+    let Some(mut stage) = Stage::boot("the kernel's ESP over IPv6") else { return };
+    stage.run(FAR_GATEWAY);
+    stage.run("modprobe esp6");
+    let before = stage.in_kernel();
+    let wire = stage.capture();
+    configure(&mut stage, "rekey_after_s = 2", ["kernel", "none"]);
+    stage.run(V6);
+    let far = start(&mut stage, FAR);
+    let near = start(&mut stage, NEAR);
+    connect_v6(&mut stage);
+    loses_nothing(&mut stage);
+    stage.transfers("far");
+    stage.ping("host", "fd00:2::1", "-c 10");
+    let status = stage.status();
+    let kernel = |what: &str| number(&status, &format!("{PEER}/kernel/{what}"));
+    assert!(kernel("left_packets") > 500 && kernel("opened_packets") > 500, "{status}");
+    stage.end_of(near, NEAR[2], "TERM");
+    stage.end_of(far, FAR[2], "TERM");
+
+    key_by_files(&mut stage);
+    let far = start(&mut stage, FAR);
+    let near = start(&mut stage, NEAR);
+    connect_v6(&mut stage);
+    stage.end_of(near, NEAR[2], "KILL");
+    stage.silent("host", "10.2.0.1");
+    let near = start(&mut stage, NEAR);
+    connect_v6(&mut stage);
+    stage.end_of(near, NEAR[2], "TERM");
+    stage.end_of(far, FAR[2], "TERM");
+    let removed = stage.in_kernel();
+    assert!(!removed.contains("esp") && !removed.contains("5765"), "{before}\n{removed}");
+    stage.run("kill $(cat /tmp/tcpdump.pid)");
+    wire.finish(GUEST_PATIENCE).unwrap();
+    let clear = "not esp and not arp and not icmp6 and not udp port 51840";
+    let clear = stage.run(&format!("tcpdump -nr /tmp/wire.pcap '{clear}'"));
+    assert!(!clear.contains("IP"), "in clear: {clear}");
+    let esp = stage.run("tcpdump -nr /tmp/wire.pcap 'ip6 proto 50' | wc -l");
+    assert!(esp.trim().lines().last().unwrap().trim().parse::<u64>().unwrap() > 1000, "{esp}");
+}
