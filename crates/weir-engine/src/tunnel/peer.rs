@@ -87,6 +87,8 @@ pub(super) struct Session {
     pub(super) workers: u8,
     pub(super) made_ns: u64,
     pub(super) renew_ns: u64,
+    /// Sealed by worker 0's association.
+    pub(super) first_packets: u64,
     /// Sealed by the association that sealed most.
     pub(super) packets: u64,
     pub(super) bytes: u64,
@@ -107,6 +109,7 @@ impl Session {
             workers,
             made_ns: now_ns,
             renew_ns: now_ns.saturating_add(after),
+            first_packets: 0,
             packets: 0,
             bytes: 0,
         }

@@ -225,8 +225,12 @@ impl Tunnel {
         let peer = &mut self.peers[index];
         if let Some((spi, packets, bytes)) = report.sealed {
             let worker = |it: &Session| spi.wrapping_sub(it.seal_spi);
-            // Signs of life go by worker 0, whatever the others send: its packets confirm.
-            if peer.current.as_ref().is_none_or(|it| worker(it) == 0) {
+            // Signs of life go by worker 0, whatever the others send: its packets confirm. Who only
+            // heard reports too.
+            if let Some(current) = peer.current.as_mut().filter(|it| worker(it) == 0)
+                && packets > current.first_packets
+            {
+                current.first_packets = packets;
                 peer.sealed_ns = now.elapsed_ns;
             }
             let is_its = |it: &&mut Session| worker(it) < it.workers.into();

@@ -372,6 +372,20 @@ fn associations_that_are_lost_cost_a_handshake_and_not_one_sooner_than_a_second(
 }
 
 #[test]
+fn who_only_hears_gives_signs_of_life_too() {
+    let mut world = World::connected();
+    let handshakes = world.counters(0).handshakes + world.counters(1).handshakes;
+    for _ in 0..200 {
+        world.send(0);
+        world.run(100 * MS);
+        let heard_age = world.status(0).heard_age_ns.unwrap();
+        assert!(heard_age <= 3 * SECOND, "{heard_age} ns of silence to the one that sends");
+    }
+    let after = world.counters(0).handshakes + world.counters(1).handshakes;
+    assert_eq!(after, handshakes, "and nobody called");
+}
+
+#[test]
 fn idle_peers_stay_up_and_tell_so() {
     let mut world = World::connected();
     world.run(60 * SECOND);
