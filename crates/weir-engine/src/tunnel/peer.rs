@@ -196,6 +196,30 @@ impl Peer {
         self.bytes_before + self.current.map_or(0, |it| it.bytes)
     }
 
+    /// Takes in what an association sealed so far: its SPI, packets and bytes. Who only heard
+    /// something tells it too.
+    pub(super) fn note_sealed(
+        &mut self,
+        limits: &Limits,
+        now_ns: u64,
+        (spi, packets, bytes): (u32, u64, u64),
+    ) {
+        let Some(current) = &mut self.current else { return };
+        let worker = spi.wrapping_sub(current.seal_spi);
+        // Signs of life go by worker 0, whatever the others send: its packets confirm.
+        if worker == 0 && packets > current.first_packets {
+            current.first_packets = packets;
+            self.sealed_ns = now_ns;
+        }
+        if worker < current.workers.into() {
+            current.packets = current.packets.max(packets);
+            current.bytes = current.bytes.max(bytes);
+            if limits.is_worn(packets, bytes) && self.waiting.is_none() {
+                self.begin_ns = Some(now_ns);
+            }
+        }
+    }
+
     /// Goes on with the search for the path's width.
     pub(super) fn probe(&mut self, now_ns: u64, effects: &mut Vec<Effect>) {
         let (sealed, peer) = (self.sealed_bytes(), self.settings.public_key);

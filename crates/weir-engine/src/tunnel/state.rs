@@ -223,24 +223,8 @@ impl Tunnel {
             self.put_in_use(now, index, session, effects);
         }
         let peer = &mut self.peers[index];
-        if let Some((spi, packets, bytes)) = report.sealed {
-            let worker = |it: &Session| spi.wrapping_sub(it.seal_spi);
-            // Signs of life go by worker 0, whatever the others send: its packets confirm. Who only
-            // heard reports too.
-            if let Some(current) = peer.current.as_mut().filter(|it| worker(it) == 0)
-                && packets > current.first_packets
-            {
-                current.first_packets = packets;
-                peer.sealed_ns = now.elapsed_ns;
-            }
-            let is_its = |it: &&mut Session| worker(it) < it.workers.into();
-            if let Some(current) = peer.current.as_mut().filter(is_its) {
-                current.packets = current.packets.max(packets);
-                current.bytes = current.bytes.max(bytes);
-                if self.limits.is_worn(packets, bytes) && peer.waiting.is_none() {
-                    peer.begin_ns = Some(now.elapsed_ns);
-                }
-            }
+        if let Some(sealed) = report.sealed {
+            peer.note_sealed(&self.limits, now.elapsed_ns, sealed);
         }
         if report.lost {
             self.lose(now, index, effects);
