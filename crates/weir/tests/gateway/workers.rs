@@ -108,15 +108,20 @@ fn with_workers_for_the_peer(texts: [String; 2], count: usize) -> [String; 2] {
 
 #[test]
 fn in_clear_both_directions_of_a_flow_meet_in_one_of_two_workers() {
+    const CONNECTIONS: u64 = 24;
+    const BYTES: usize = 1 << 16;
+    // What the hosts' own kernels say meanwhile; halves in two workers would be twelve more.
+    const OTHERS_MAX: u64 = 4;
     let Some(Stand { lab, _turn }) = stand("in_clear_flows_meet") else { return };
     let gateways = Gateways::start(&lab, &workers(2, Protection::Plain)).unwrap();
     wait_until_it_flows(&lab);
     let flows = || number(&gateways.status(Side::A).unwrap(), "/pairs/0/flows");
     let before = flows();
-    for _ in 0..TRANSFERS {
-        assert_eq!(tcp::transfer(&lab, TRANSFER_BYTES).unwrap(), TRANSFER_BYTES as u64);
+    for _ in 0..CONNECTIONS {
+        assert_eq!(tcp::transfer(&lab, BYTES).unwrap(), BYTES as u64);
     }
-    assert_eq!(flows() - before, TRANSFERS, "a connection is one flow, not a half in each worker");
+    let more = flows() - before;
+    assert!((CONNECTIONS..=CONNECTIONS + OTHERS_MAX).contains(&more), "{more}");
     carry_everything(&lab, &gateways);
     let status = gateways.status(Side::A).unwrap();
     assert_all_worked(&status, 2, &["host_received"]);

@@ -139,7 +139,7 @@ fn agreed_keys_change_in_the_kernel_and_not_one_packet_is_lost() {
     assert_eq!(stage.in_kernel(), others, "nothing of ours stays, and others' does");
     stage.run("kill $(cat /tmp/tcpdump.pid)");
     wire.finish(GUEST_PATIENCE).unwrap();
-    let clear = "not esp and not arp and not icmp6 and not udp port 51840";
+    let clear = "not esp and not arp and not icmp6 and not ip6 proto 0 and not udp port 51840";
     let clear = stage.run(&format!("tcpdump -nr /tmp/wire.pcap '{clear}'"));
     assert!(!clear.contains("IP"), "in clear: {clear}");
     let seen = stage.run(&format!("{SPIS_AND_IVS} /tmp/wire.pcap"));
@@ -258,7 +258,7 @@ fn both_families_go_through_the_kernels_esp_over_ipv6() {
     assert!(!removed.contains("esp") && !removed.contains("5765"), "{before}\n{removed}");
     stage.run("kill $(cat /tmp/tcpdump.pid)");
     wire.finish(GUEST_PATIENCE).unwrap();
-    let clear = "not esp and not arp and not icmp6 and not udp port 51840";
+    let clear = "not esp and not arp and not icmp6 and not ip6 proto 0 and not udp port 51840";
     let clear = stage.run(&format!("tcpdump -nr /tmp/wire.pcap '{clear}'"));
     assert!(!clear.contains("IP"), "in clear: {clear}");
     let esp = stage.run("tcpdump -nr /tmp/wire.pcap 'ip6 proto 50' | wc -l");
