@@ -578,18 +578,18 @@ fn spis_of_several_workers_are_nobody_elses() {
 
 #[test]
 fn what_several_workers_cannot_do_yet_is_refused_with_the_reason() {
-    let tagged = several("", "", 0x1000).replace("\"ethernet\"", "\"icrc-tag\"");
+    let tagged = format!("{HEAD}workers = 4\n{TAGGED}tag = {{ key_file = \"ab.tag\" }}\n");
     refused(&tagged, &["peer `b` in a pair with several workers needs another mode"]);
+    let tunnel = several("", "offload = \"kernel\"", 0x1000).replace("\"ethernet\"", "\"tunnel\"");
+    let tunnel = tunnel.replace("\"everything\"", "\"10.0.0.0/8\"");
+    refused(&tunnel, &["needs offload = \"none\" or \"auto\""]);
     let refused = |pair: &str, peer: &str, behind: &str, words: &[&str]| {
         refused(&format!("{}{behind}", several(pair, peer, 0x1000)), words);
     };
     refused("driver = \"xdp\"\n", "", "", &["workers = 4 needs driver = \"packet\""]);
     refused("fastpath = \"auto\"\n", "", "", &["workers = 4 needs fastpath = \"off\""]);
     refused("xfrm = true\n", "", "", &["workers = 4 needs a pair without `xfrm`"]);
-    for offload in ["packet", "crypto", "kernel"] {
-        let line = format!("offload = \"{offload}\"");
-        refused("", &line, "", &["needs offload = \"none\" or \"auto\""]);
-    }
+    refused("", "offload = \"packet\"", "", &["needs offload = \"none\" or \"auto\""]);
     refused("", "", "[evidence]\n", &["several workers, and [evidence]"]);
     let mirror = "[[mirror]]\nname = \"m\"\nport = \"mon0\"\n";
     refused("", "", mirror, &["mirror `m` of a pair with several workers"]);
