@@ -594,3 +594,22 @@ fn what_several_workers_cannot_do_yet_is_refused_with_the_reason() {
     let mirror = "[[mirror]]\nname = \"m\"\nport = \"mon0\"\n";
     refused("", "", mirror, &["mirror `m` of a pair with several workers"]);
 }
+
+#[test]
+fn what_a_mirror_is_numbered_by_fits_its_encapsulation() {
+    let mirror = |form: &str, id: &str| {
+        format!(
+            "{HEAD}[[mirror]]\nname = \"m\"\nport = \"mon0\"\nencapsulation = \"{form}\"\n\
+             local = \"192.0.2.1\"\nremote = \"192.0.2.9\"\n\
+             remote_mac = \"02:00:00:00:00:09\"\n{id}"
+        )
+    };
+    for (form, most) in [("vxlan", 0xff_ffff), ("erspan2", 0x3ff), ("erspan3", 0x3ff)] {
+        accepted(&mirror(form, ""));
+        accepted(&mirror(form, &format!("id = {most}\n")));
+        refused(&mirror(form, &format!("id = {}\n", most + 1)), &["id = "]);
+    }
+    accepted(&mirror("erspan1", ""));
+    let problems = refused(&mirror("erspan1", "id = 1\n"), &["id = 1"]);
+    assert!(problems.to_string().contains("type I carries no number"), "{problems}");
+}
