@@ -317,7 +317,7 @@ impl SuperBench {
                 header_len: 54,
                 ecn: false,
             }),
-            checksum_verified: false,
+            ..Offload::default()
         };
         let original_len = self.template.len() as u32;
         let meta = Meta { offload, original_len, ..Meta::default() };

@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
 
 use arrayvec::ArrayVec;
-use weir_wire::frame::{Frame, Offload, PartialChecksum, SegmentKind, Time};
+use weir_wire::frame::{Frame, Offload, SegmentKind, Time};
 use weir_wire::parse::{MacAddress, Network, Parsed};
 
 use crate::counters::PeerCounters;
@@ -294,6 +294,7 @@ impl SealingPeer {
         borrowed.prepend(frame, fields)?;
         let bytes = frame.prepend(link_len).ok_or(DropReason::NoRoom)?;
         bytes[..link_len].copy_from_slice(link);
+        frame.meta.offload = frame.meta.offload.shifted(link_len as u16);
         Ok(())
     }
 }
@@ -438,8 +439,7 @@ struct Sending<'a> {
 impl Sending<'_> {
     /// Sends the ESP packet in `range` of the arena, which holds `inner_len` bytes of plaintext.
     #[inline]
-    fn send(&mut self, range: Range<u32>, checksum: Option<PartialChecksum>, inner_len: usize) {
-        let offload = Offload { checksum, ..Offload::default() };
+    fn send(&mut self, range: Range<u32>, offload: Offload, inner_len: usize) {
         self.output.send(Destination::Wire, offload, Part::Arena(range));
         self.counters.sealed_packets += 1;
         self.counters.sealed_bytes += inner_len as u64;
@@ -464,12 +464,9 @@ fn seal_around(
         let packet = to.output.arena_mut(&range);
         to.association.seal_to(inner, *next_header, &mut packet[head..])?;
         packet[..link.len()].copy_from_slice(link);
-        let checksum = outer.write(&mut packet[link.len()..], fields)?.map(|mut partial| {
-            partial.start += link.len() as u16;
-            partial.field += link.len() as u16;
-            partial
-        });
-        to.send(range, checksum, segment.len());
+        let checksum = outer.write(&mut packet[link.len()..], fields)?;
+        let offload = Offload { checksum, joinable: outer.joinable(), ..Offload::default() };
+        to.send(range, offload.shifted(link.len() as u16), segment.len());
     }
     Ok(())
 }
@@ -490,7 +487,8 @@ fn seal_inside(
         let packet = to.output.arena_mut(&range);
         let (len, checksum) =
             seal_transport_to(to.association, segment, network_offset, udp, flow(parsed), packet)?;
-        to.send(range.start..range.start + len as u32, checksum, segment.len());
+        let offload = Offload { checksum, ..Offload::default() };
+        to.send(range.start..range.start + len as u32, offload, segment.len());
     }
     Ok(())
 }

@@ -110,7 +110,7 @@ impl Segment {
         let offload = Offload {
             checksum: Some(PartialChecksum { start, field }),
             segmentation: Some(Segmentation { kind, segment_len, header_len, ecn: false }),
-            checksum_verified: false,
+            ..Offload::default()
         };
         let original_len = bytes.len() as u32;
         Packet::with_meta(

@@ -27,6 +27,8 @@ pub enum Protection {
     Plain,
     /// Seal everything, whole Ethernet frames (EtherIP in ESP), between addresses of their own.
     Sealed,
+    /// The same in UDP, so that equal frames that follow each other leave together.
+    SealedInUdp,
     /// Seal IP packets in tunnel mode, outer addresses borrowed from the hosts; the hosts' ARP and
     /// neighbour discovery pass in clear.
     BorrowedTunnel,
@@ -331,7 +333,8 @@ fn configuration(lab: &Lab, side: Side, setup: &Setup, keys: Option<&Keys>) -> S
     if let Some(driver) = &setup.driver {
         text += &format!("driver = \"{driver}\"\n");
     }
-    if matches!(setup.protection, Protection::Plain | Protection::Sealed) {
+    if matches!(setup.protection, Protection::Plain | Protection::Sealed | Protection::SealedInUdp)
+    {
         text += &format!("address = \"{}/24\"\n", GATEWAY_V4[side.index()]);
     }
     match keys {
@@ -358,10 +361,14 @@ fn peer(side: Side, setup: &Setup, keys: &Keys) -> String {
                  {hosts}"
             )
         }
-        Protection::Plain | Protection::Sealed => format!(
-            "endpoint = \"{}\"\nmode = \"ethernet\"\nprotects = \"everything\"\n",
-            GATEWAY_V4[other]
-        ),
+        Protection::Plain | Protection::Sealed | Protection::SealedInUdp => {
+            let in_udp = protection == Protection::SealedInUdp;
+            let udp = if in_udp { "encapsulation = \"udp\"\n" } else { "" };
+            let endpoint = GATEWAY_V4[other];
+            format!(
+                "endpoint = \"{endpoint}\"\nmode = \"ethernet\"\nprotects = \"everything\"\n{udp}"
+            )
+        }
     };
     let keys = match (keys, &setup.keys) {
         (Keys::Shared(_), _) => String::new(),

@@ -171,11 +171,28 @@ impl<'a> Firewall<'a> {
     /// # Errors
     /// nftables is missing or the kernel refuses.
     pub fn raise(namespace: &'a Namespace, port: &str) -> Result<Self> {
+        Self::raise_against(namespace, port, &["ingress", "egress"], &Kind::ALL)
+    }
+
+    /// The same for what comes in of `kind` alone: one rule, which costs the least.
+    ///
+    /// # Errors
+    /// As [`Firewall::raise`].
+    pub fn raise_against_one(namespace: &'a Namespace, port: &str, kind: Kind) -> Result<Self> {
+        Self::raise_against(namespace, port, &["ingress"], &[kind])
+    }
+
+    fn raise_against(
+        namespace: &'a Namespace,
+        port: &str,
+        hooks: &[&str],
+        kinds: &[Kind],
+    ) -> Result<Self> {
         let mut rules = String::from("table netdev weir_lab {\n");
-        for hook in ["ingress", "egress"] {
+        for hook in hooks {
             rules +=
                 &format!("chain {hook} {{\ntype filter hook {hook} device {port} priority 0\n");
-            for kind in Kind::ALL {
+            for kind in kinds {
                 let (test, name) = (kind.firewall_test(), kind.name());
                 rules += &format!("{test} counter drop comment \"{name}\"\n");
             }

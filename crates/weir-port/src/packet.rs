@@ -14,6 +14,7 @@
 
 mod filter;
 mod frame_filter;
+mod join;
 mod listener;
 mod open;
 
@@ -39,9 +40,10 @@ use crate::room::{HEADROOM, TAILROOM};
 use crate::sys::receive_ring::{
     ReceiveRing, STATUS_COPY, STATUS_VLAN_TPID_VALID, STATUS_VLAN_VALID, Slot,
 };
-use crate::sys::send::{PIECES_MAX, SendBatch};
+use crate::sys::send::{Message, PIECES_MAX, Refused, SendBatch};
 use crate::sys::socket::Socket;
 use crate::vnet::{VNET_HEADER_LEN, VnetHeader};
+use join::Joined;
 
 /// Longest frame taken whole: 64 KiB of IP and its Ethernet header with two tags.
 const SUPER_PACKET_LEN_MAX: usize = 65_536 + 22;
@@ -68,6 +70,8 @@ pub struct PacketPort {
     counters: PortCounters,
     accept_cut: bool,
     send_attempts: u32,
+    /// Whether the kernel cuts UDP super-packets, as far as is known (Linux 6.2).
+    joins: bool,
     /// Sends that the device dropped and told us of: also in its own count.
     refused_by_device: u64,
 }
@@ -101,7 +105,10 @@ impl Port for PacketPort {
 
     fn transmit(&mut self, frames: &[Outgoing<'_>]) -> Transmitted {
         let mut done = Transmitted::default();
-        let runs = frames.chunk_by(|one, next| is_super(one) == is_super(next));
+        // A flow's frames go the same way, or they would overtake each other.
+        let joins = self.joins;
+        let is_queued = |frame: &Outgoing<'_>| is_queued(frame, joins);
+        let runs = frames.chunk_by(|one, next| is_queued(one) == is_queued(next));
         for chunk in runs.flat_map(|run| run.chunks(BATCH)) {
             let sent = self.transmit_batch(chunk);
             done.sent += sent;
@@ -213,40 +220,85 @@ impl PacketPort {
             self.counters.send_too_large += unfit.len() as u64;
             return fit.iter().map(|frame| self.transmit_batch(std::slice::from_ref(frame))).sum();
         }
+        let first = frames.first();
+        let is_queued = self.is_all_queued || first.is_some_and(|it| is_queued(it, self.joins));
+        let joined = self.join_runs(frames);
         let Self { batch, direct, queued, counters, refused_by_device, send_attempts, .. } = self;
-        let is_queued = self.is_all_queued || frames.first().is_some_and(is_super);
         let sender = if is_queued { queued } else { direct };
+        let mut messages = ArrayVec::<Message<'_>, BATCH>::new();
+        let mut rest = frames;
+        for joined in &joined {
+            let (together, behind) = rest.split_at(joined.as_ref().map_or(1, |it| it.count));
+            messages.push(match joined {
+                Some(Joined { headers, offload, len, .. }) => {
+                    let header = VnetHeader::before(offload, *len);
+                    Message { header, headers, frames: together }
+                }
+                None => Message::of(&together[0]),
+            });
+            rest = behind;
+        }
         let mut lost = [false; BATCH];
         let mut attempts = 0;
-        let sent = batch.send(sender.fd(), frames, |index, error| {
+        let mut ended = None;
+        batch.send(sender.fd(), &messages, |index, error| {
             let full = matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::EAGAIN));
+            let count = messages[index].frames.len() as u64;
+            if count > 1 && error.raw_os_error() == Some(libc::EINVAL) {
+                ended = Some(index);
+                return Refused::End;
+            }
             *refused_by_device += u64::from(error.raw_os_error() == Some(libc::ENOBUFS));
             attempts += 1;
             if full && attempts < *send_attempts {
                 // The receiver may be waiting for this very core.
                 std::thread::yield_now();
-                return true;
+                return Refused::Again;
             }
             attempts = 0;
             lost[index] = true;
             match error.raw_os_error() {
-                _ if full => counters.send_queue_full += 1,
-                Some(libc::EMSGSIZE) => counters.send_too_large += 1,
-                _ => counters.send_refused += 1,
+                _ if full => counters.send_queue_full += count,
+                Some(libc::EMSGSIZE) => counters.send_too_large += count,
+                _ => counters.send_refused += count,
             }
-            false
+            Refused::Lost
         });
+        let mut sent = 0;
+        for (message, lost) in messages.iter().zip(lost).take(ended.unwrap_or(BATCH)) {
+            if !lost {
+                sent += message.frames.len() as u64;
+                let parts = message.frames.iter().flat_map(|frame| frame.parts);
+                counters.sent_bytes += parts.map(|part| part.len() as u64).sum::<u64>();
+            }
+        }
         counters.sent_frames += sent;
-        let taken = frames.iter().zip(lost).filter(|(_, lost)| !lost);
-        let lens = taken.flat_map(|(frame, _)| frame.parts.iter().map(|part| part.len() as u64));
-        counters.sent_bytes += lens.sum::<u64>();
+        if let Some(ended) = ended {
+            // A kernel that cuts no UDP super-packets, or a device that it cannot cut them for.
+            self.joins = false;
+            let done: usize = messages[..ended].iter().map(|message| message.frames.len()).sum();
+            return sent + self.transmit_batch(&frames[done..]);
+        }
         sent
+    }
+
+    /// For each message to send: how frames are joined, or `None` for one by itself.
+    fn join_runs(&self, frames: &[Outgoing<'_>]) -> ArrayVec<Option<Joined>, BATCH> {
+        let mut runs = ArrayVec::new();
+        let mut rest = frames;
+        while !rest.is_empty() {
+            let joined = if self.joins { join::join(rest) } else { None };
+            rest = &rest[joined.as_ref().map_or(1, |it| it.count)..];
+            runs.push(joined);
+        }
+        runs
     }
 }
 
-/// Whether the device, or the kernel for it, has to cut the frame.
-fn is_super(frame: &Outgoing<'_>) -> bool {
-    frame.offload.segmentation.is_some()
+/// Whether the device, or the kernel for it, may have to cut the frame: what goes past the queueing
+/// discipline is never cut.
+fn is_queued(frame: &Outgoing<'_>, joins: bool) -> bool {
+    frame.offload.segmentation.is_some() || joins && frame.offload.joinable.is_some()
 }
 
 /// The frame in `slot`, or from the socket's queue where the slot says that it waits there. `None`:

@@ -64,7 +64,7 @@ impl VnetHeader {
             None => None,
         };
         let checksum_verified = self.flags & (DATA_VALID | NEEDS_CHECKSUM) != 0;
-        Some(Offload { checksum, segmentation, checksum_verified })
+        Some(Offload { checksum, segmentation, checksum_verified, joinable: None })
     }
 
     /// The header's own length field is a hint (the kernel gives its first buffer's length), so
@@ -99,8 +99,12 @@ impl VnetHeader {
 
     /// The header that goes before a frame to send.
     pub(crate) fn for_outgoing(frame: &Outgoing<'_>) -> Self {
-        let len: usize = frame.parts.iter().map(|part| part.len()).sum();
-        let mut header = Self::from_offload(&frame.offload);
+        Self::before(&frame.offload, frame.parts.iter().map(|part| part.len()).sum())
+    }
+
+    /// The header that goes before `len` bytes.
+    pub(crate) fn before(offload: &Offload, len: usize) -> Self {
+        let mut header = Self::from_offload(offload);
         header.header_len = header.header_len.max(LINEAR_LEN).min(len.min(0xffff) as u16);
         header
     }
@@ -188,6 +192,7 @@ mod tests {
                     ecn,
                 }),
                 checksum_verified: true,
+                joinable: None,
             };
             assert_eq!(round_trip(offload, &frame), Some(offload));
         }
@@ -205,6 +210,7 @@ mod tests {
                 ecn: false,
             }),
             checksum_verified: true,
+            joinable: None,
         };
         assert_eq!(round_trip(offload, &frame), Some(offload));
     }
@@ -253,6 +259,7 @@ mod tests {
                 ecn: false,
             }),
             checksum_verified: true,
+            joinable: None,
         };
         let moved = offload.shifted(4);
         assert_eq!(moved.checksum, Some(PartialChecksum { start: 38, field: 54 }));

@@ -3,13 +3,14 @@
 mod lab;
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use lab::{Lab, frame, receive, send};
 use weir_port::{PacketOptions, PacketPort, Port};
+use weir_wire::frame::Offload;
 
 fn open(namespace: &lab::Namespace, name: &str) -> PacketPort {
     open_with(namespace, name, PacketOptions::default())
@@ -188,4 +189,64 @@ fn missing_interface_is_named_with_a_remedy() {
     let error = PacketPort::open("nosuchport0", PacketOptions::default()).unwrap_err();
     let text = error.to_string();
     assert!(text.starts_with("nosuchport0: cannot find it") && text.contains("ip link"), "{text}");
+}
+
+/// A UDP datagram from 10.77.0.1 to 10.77.0.9, port 4500, as the engine seals them: no checksum.
+fn datagram(payload: &[u8]) -> Vec<u8> {
+    let len = (8 + payload.len()) as u16;
+    let mut bytes = vec![0xff; 6];
+    bytes.extend([2, 0, 0, 0, 0, 1, 8, 0]);
+    let mut header = [0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 77, 0, 1, 10, 77, 0, 9];
+    header[2..4].copy_from_slice(&(len + 20).to_be_bytes());
+    let sum = weir_wire::checksum::ipv4_header(&header);
+    header[10..12].copy_from_slice(&sum.to_be_bytes());
+    bytes.extend(header);
+    bytes.extend(50_000_u16.to_be_bytes());
+    bytes.extend(4500_u16.to_be_bytes());
+    bytes.extend(len.to_be_bytes());
+    bytes.extend([0, 0]);
+    bytes.extend(payload);
+    bytes
+}
+
+#[test]
+fn joined_datagrams_are_what_a_kernel_receives_one_by_one() {
+    if !lab::possible() {
+        return;
+    }
+    let lab = Lab::new(9000);
+    lab.middle.ip("addr add 10.77.0.9/24 dev pl");
+    let receiver = lab.middle.within(|| UdpSocket::bind("10.77.0.9:4500").unwrap());
+    receiver.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    // The last of a run is shorter; what is longer begins another.
+    let lens = [1200, 1200, 1200, 700, 1200, 8900, 8900, 8900, 8900, 8900, 8900, 8900, 8900, 64];
+    let payloads: Vec<Vec<u8>> =
+        lens.iter().zip(0..).map(|(len, seed)| frame(*len, seed)[14..].to_vec()).collect();
+    let frames: Vec<Vec<u8>> = payloads.iter().map(|payload| datagram(payload)).collect();
+    let parts: Vec<_> = frames.iter().map(|frame| [std::io::IoSlice::new(frame)]).collect();
+    let offload = Offload { joinable: Some(42), ..Offload::default() };
+    let batch: Vec<_> = parts.iter().map(|parts| weir_port::Outgoing { parts, offload }).collect();
+    // With every checksum made by the kernel and checked by the receiver; cut before the cable, and
+    // behind it.
+    for offloads in [["tx", "off"], ["tx", "on"], ["tx-udp-segmentation", "on"]] {
+        lab.left.command("ethtool", &["-K", "l0", "tx-udp-segmentation", "off"]);
+        lab.left.command("ethtool", &[&["-K", "l0"][..], &offloads].concat());
+        let mut near = open(&lab.left, "l0");
+        let mut watching = open(&lab.middle, "pl");
+        let done = near.transmit(&batch);
+        assert_eq!((done.sent, done.dropped), (14, 0), "{offloads:?}");
+        assert_eq!(near.counters().sent_frames, 14);
+        let mut buffer = [0; 10_000];
+        for payload in &payloads {
+            let (len, from) = receiver.recv_from(&mut buffer).expect("a datagram");
+            assert_eq!(from.port(), 50_000);
+            assert_eq!(buffer[..len], payload[..], "{offloads:?}");
+        }
+        // 1200 three times and 700; 1200 alone; 8900 seven times; 8900 and 64.
+        let whole = offloads[0] == "tx-udp-segmentation";
+        let seen = receive(&mut watching, |seen| seen.len() == 14);
+        assert_eq!(seen.len(), if whole { 4 } else { 14 }, "{offloads:?}");
+        let bytes: usize = frames.iter().map(Vec::len).sum();
+        assert_eq!(near.counters().sent_bytes, bytes as u64);
+    }
 }

@@ -84,6 +84,10 @@ pub struct Offload {
     pub segmentation: Option<Segmentation>,
     /// The receiver has already verified the transport checksum (or the sender is this machine).
     pub checksum_verified: bool,
+    /// A UDP datagram without a checksum, which may get one: a port that can sends it with others
+    /// of its kind, as one super-packet. Bytes of its headers, from the frame's first byte through
+    /// UDP's.
+    pub joinable: Option<u16>,
 }
 
 impl Offload {
@@ -99,6 +103,7 @@ impl Offload {
                 header_len: segmentation.header_len.saturating_add(bytes),
                 ..segmentation
             }),
+            joinable: self.joinable.map(|header_len| header_len.saturating_add(bytes)),
             ..self
         }
     }

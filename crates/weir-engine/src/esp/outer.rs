@@ -202,7 +202,15 @@ impl OuterHeader {
         let packet = frame.prepend(self.bytes.len()).ok_or(OuterError::NoRoom)?;
         let left = self.complete(packet, fields);
         frame.meta.offload.checksum = left;
+        frame.meta.offload.joinable = self.joinable();
         Ok(())
+    }
+
+    /// Whether a port may join datagrams with these headers: their length, which
+    /// [`Offload::joinable`](weir_wire::frame::Offload::joinable) wants.
+    pub fn joinable(&self) -> Option<u16> {
+        let udp = self.udp.filter(|udp| udp.checksum == UdpChecksum::Zero);
+        udp.map(|_| self.bytes.len() as u16)
     }
 
     /// Writes the headers into the first [`OuterHeader::len`] bytes of `packet`; behind them stands

@@ -278,6 +278,7 @@ impl Chain {
                 ecn: false,
             }),
             checksum_verified: true,
+            joinable: None,
         }
     }
 }

@@ -2,6 +2,7 @@
 //! cutting super-packets into segments, gathering segments into super-packets.
 
 pub mod checksum;
+pub mod datagrams;
 pub mod segment;
 
 pub mod gather;

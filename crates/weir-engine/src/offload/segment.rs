@@ -91,7 +91,7 @@ impl Cut {
                 let words = bytes.get(transport_offset + 12)? >> 4;
                 (CutTransport::Tcp { sequence }, usize::from(words).max(5) * 4)
             }
-            (SegmentKind::Udp, Transport::Udp { .. }, _) => {
+            (SegmentKind::Udp, Transport::Udp { .. } | Transport::Esp { in_udp: true, .. }, _) => {
                 let field = bytes.get(transport_offset + 6..transport_offset + 8)?;
                 let has_checksum = frame.meta.offload.checksum.is_some() || field != [0, 0];
                 (CutTransport::Udp { has_checksum }, UDP_LEN)
@@ -222,8 +222,10 @@ impl Cut {
             }
             CutTransport::Udp { has_checksum } => {
                 transport[4..6].copy_from_slice(&(transport_len as u16).to_be_bytes());
-                let sum = sum.with_u16(transport_len as u16).with(payload);
-                let checksum = if has_checksum { sum.udp_checksum() } else { 0 };
+                let checksum = match has_checksum {
+                    true => sum.with_u16(transport_len as u16).with(payload).udp_checksum(),
+                    false => 0,
+                };
                 transport[6..8].copy_from_slice(&checksum.to_be_bytes());
             }
         }

@@ -1,5 +1,6 @@
 //! Two engines back to back, as two gateways on a wire: what one host sends, the other receives.
 
+mod joined;
 mod kernel;
 mod marking;
 mod told;
@@ -13,6 +14,7 @@ use weir_engine::esp::sa::{SaParameters, Spi};
 use weir_engine::esp::seal::SealingSa;
 use weir_engine::flow::FlowCounters;
 use weir_engine::meter::{Meter, MeterLimits};
+use weir_engine::offload::datagrams::Datagrams;
 use weir_engine::output::{Destination, Output};
 use weir_engine::pipeline::{Associations, Engine};
 use weir_engine::policy::{
@@ -51,26 +53,23 @@ impl Gateway {
         self.receive_offloaded(side, &sent)
     }
 
+    /// What the wire's port hands over: datagrams that come joined are cut first.
+    fn receive_joined(&mut self, packets: &[Sent]) -> Vec<(Destination, Sent)> {
+        let Self { engine, clock, .. } = self;
+        *clock = clock.plus_ns(1_000);
+        let (mut buffers, mut sent) = (buffers(packets), Vec::new());
+        let mut frames = frames(*clock, &mut buffers, packets);
+        Datagrams::default().each_batch(&mut frames, &mut |batch| {
+            engine.process(*clock, Side::Wire, batch);
+            sent.extend(collect(engine.output(), batch));
+        });
+        sent
+    }
+
     fn receive_offloaded(&mut self, side: Side, packets: &[Sent]) -> Vec<(Destination, Sent)> {
         self.clock = self.clock.plus_ns(1_000);
-        let mut buffers: Vec<Vec<u8>> = packets
-            .iter()
-            .map(|packet| [vec![0; 192], packet.bytes.clone(), vec![0; 64]].concat())
-            .collect();
-        let mut frames: Vec<Frame<'_>> = buffers
-            .iter_mut()
-            .zip(packets)
-            .map(|(buffer, packet)| {
-                let end = buffer.len() - 64;
-                let meta = Meta {
-                    time: self.clock,
-                    original_len: packet.bytes.len() as u32,
-                    link: Link::Ethernet,
-                    offload: packet.offload,
-                };
-                Frame::new(buffer, 192, end, meta)
-            })
-            .collect();
+        let mut buffers = buffers(packets);
+        let mut frames = frames(self.clock, &mut buffers, packets);
         self.engine.process(self.clock, side, &mut frames);
         collect(self.engine.output(), &frames)
     }
@@ -89,6 +88,26 @@ impl Gateway {
         assert!(self.counters().host.adds_up() && self.counters().wire.adds_up());
         self.counters().side(side).dropped_for(reason)
     }
+}
+
+/// Memory as a port has it: room before and behind each packet.
+fn buffers(packets: &[Sent]) -> Vec<Vec<u8>> {
+    let with_room = |packet: &Sent| [vec![0; 192], packet.bytes.clone(), vec![0; 64]].concat();
+    packets.iter().map(with_room).collect()
+}
+
+fn frames<'a>(time: Time, buffers: &'a mut [Vec<u8>], packets: &[Sent]) -> Vec<Frame<'a>> {
+    let frame = |(buffer, packet): (&'a mut Vec<u8>, &Sent)| {
+        let end = buffer.len() - 64;
+        let meta = Meta {
+            time,
+            original_len: packet.bytes.len() as u32,
+            link: Link::Ethernet,
+            offload: packet.offload,
+        };
+        Frame::new(buffer, 192, end, meta)
+    };
+    buffers.iter_mut().zip(packets).map(frame).collect()
 }
 
 fn collect(output: &Output, frames: &[Frame<'_>]) -> Vec<(Destination, Sent)> {
@@ -132,6 +151,10 @@ fn meter() -> Meter {
 
 /// One of the two ends of a sealed wire.
 fn gateway(mode: Mode, own: bool, here: u8, there: u8) -> Gateway {
+    gateway_in(Encapsulation::Esp, mode, own, here, there)
+}
+
+fn gateway_in(encapsulation: Encapsulation, mode: Mode, own: bool, here: u8, there: u8) -> Gateway {
     let address = |last: u8| IpAddr::from([192, 0, 2, last]);
     let mut policy = Policy::watch(1, WIRE_MTU);
     policy.default = Action::Drop;
@@ -144,7 +167,7 @@ fn gateway(mode: Mode, own: bool, here: u8, there: u8) -> Gateway {
     let policy = policy.with_peers(vec![Peer {
         name: "peer".into(),
         mode,
-        encapsulation: Encapsulation::Esp,
+        encapsulation,
         sealing: Sealing::Require,
         endpoint: own.then(|| address(there)),
         protects: vec![Prefix::ALL],
@@ -164,7 +187,12 @@ fn gateway(mode: Mode, own: bool, here: u8, there: u8) -> Gateway {
 
 /// Both ends; with own addresses they have found each other.
 fn pair(mode: Mode, own: bool) -> (Gateway, Gateway) {
-    let (mut a, mut b) = (gateway(mode, own, 1, 2), gateway(mode, own, 2, 1));
+    pair_in(Encapsulation::Esp, mode, own)
+}
+
+fn pair_in(encapsulation: Encapsulation, mode: Mode, own: bool) -> (Gateway, Gateway) {
+    let gateway = |here, there| gateway_in(encapsulation, mode, own, here, there);
+    let (mut a, mut b) = (gateway(1, 2), gateway(2, 1));
     if own {
         let question = only(Destination::Wire, a.tick());
         assert_eq!(question.len(), 1);

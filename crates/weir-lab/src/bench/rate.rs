@@ -52,7 +52,12 @@ struct Trial {
 }
 
 pub(super) fn sealed_roce(options: &Options) -> Result<Vec<Figure>> {
-    roce(options, Protection::Sealed, "lab_sealed_roce_kpps")
+    roce(options, Protection::SealedInUdp, "lab_sealed_roce_kpps")
+}
+
+/// The same by ESP without UDP, whose packets cannot leave together.
+pub(super) fn esp_roce(options: &Options) -> Result<Vec<Figure>> {
+    roce(options, Protection::Sealed, "lab_sealed_roce_esp_kpps")
 }
 
 /// The same with tags in the place of ICRCs.
@@ -80,7 +85,7 @@ fn roce(options: &Options, protection: Protection, name: &str) -> Result<Vec<Fig
 
 /// Thousands of frames a second in the confirming trials, and what limited them.
 fn highest_rate(lab: &Lab, payload: usize, search: Search) -> Result<(Samples, &'static str)> {
-    let counter = Firewall::raise(lab.host(Side::B), HOST_DEVICE)?;
+    let counter = Firewall::raise_against_one(lab.host(Side::B), HOST_DEVICE, Kind::RoceV2)?;
     let mut stream = RoceStream::new(payload)?;
     let (mut good, mut bad, mut rate) = (0, RATE_MAX, RATE_FIRST);
     let mut limit = "limited by the path";

@@ -14,6 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
 use weir_port::{
     BATCH, Outgoing, PacketOptions, PacketPort, Port, Selection, Transmitted, XdpOptions, XdpPort,
@@ -124,8 +125,8 @@ pub fn blast(
         lab.host(Side::A).enter()?;
         let options = PacketOptions { ring_slots: 64, ..PacketOptions::default() };
         let mut port = PacketPort::open(HOST_DEVICE, options)?;
-        // A sixteenth of a gateway's ring at a time, and no more than half a millisecond's worth.
-        let burst = (rate_per_second / 2000).clamp(1, BATCH as u32 / 2) as usize;
+        // One call of the kernel at a time, and no more than half a millisecond's worth.
+        let burst = (rate_per_second / 2000).clamp(1, BATCH as u32) as usize;
         let mut buffers = vec![stream.first().bytes.clone(); burst];
         let mut pace = Pace::new(rate_per_second);
         let mut blast = Blast { sent: 0, refused: 0, seconds: 0.0 };
@@ -273,11 +274,16 @@ pub(crate) fn on_own_thread<T: Send>(work: impl FnOnce() -> Result<T> + Send) ->
 }
 
 /// An adapter is not held up by whoever else wants a processor, nor bursts to catch up: real-time
-/// priority for the calling thread.
+/// priority on one processor for the calling thread.
 fn as_an_adapter() -> Result<()> {
     let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
     let mut chrt = Command::new("chrt");
     process::run(chrt.args(["--fifo", "--pid", "50", &thread]), Duration::from_secs(10))?;
+    // Nor does it wander: where it goes, whoever runs there would have to go too.
+    let allowed = sched_getaffinity(None)?;
+    let mut one = CpuSet::new();
+    (0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).into_iter().for_each(|cpu| one.set(cpu));
+    sched_setaffinity(None, &one)?;
     Ok(())
 }
 

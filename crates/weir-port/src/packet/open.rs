@@ -208,6 +208,7 @@ impl PacketPort {
             queued,
             is_all_queued: false,
             batch: SendBatch::default(),
+            joins: true,
             netlink,
             at_open,
             counters: PortCounters::default(),

@@ -32,25 +32,63 @@ fn piece(bytes: &[u8]) -> libc::iovec {
     libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
 }
 
+/// What one call of the kernel takes: a frame, or several joined to a super-packet.
+pub(crate) struct Message<'a> {
+    /// What goes before it.
+    pub(crate) header: VnetHeader,
+    /// Headers in the place of those of each frame; empty: each has its own.
+    pub(crate) headers: &'a [u8],
+    pub(crate) frames: &'a [Outgoing<'a>],
+}
+
+impl<'a> Message<'a> {
+    /// A frame by itself.
+    pub(crate) fn of(frame: &'a Outgoing<'a>) -> Self {
+        let header = VnetHeader::for_outgoing(frame);
+        Self { header, headers: &[], frames: std::slice::from_ref(frame) }
+    }
+
+    /// Its pieces, the virtio header not among them.
+    fn pieces(&self) -> impl Iterator<Item = &'a [u8]> {
+        let skipped = self.headers.len();
+        let behind = self.frames.iter().flat_map(move |frame| {
+            let (first, others) = frame
+                .parts
+                .split_first()
+                .map_or((&[][..], &[][..]), |it| (it.0.get(skipped..).unwrap_or_default(), it.1));
+            std::iter::once(first).chain(others.iter().map(|part| &**part))
+        });
+        std::iter::once(self.headers).filter(|it| !it.is_empty()).chain(behind)
+    }
+}
+
+/// What to do about a message that the kernel refused.
+pub(crate) enum Refused {
+    /// Try it again.
+    Again,
+    /// Pass over it.
+    Lost,
+    /// Send neither it nor those behind it.
+    End,
+}
+
 impl SendBatch {
-    /// Sends `frames` (at most [`BATCH`], each of fewer than [`PIECES_MAX`] pieces) by one call
-    /// after another; `failed(index, error)` says what to do with a frame that the kernel refused:
-    /// `true` tries it again, `false` passes over it. Returns how many frames it took.
+    /// Sends `messages` (at most [`BATCH`], each of fewer than [`PIECES_MAX`] pieces) by one call
+    /// after another; `failed(index, error)` says what to do with one that the kernel refused.
     pub(crate) fn send(
         &mut self,
         fd: RawFd,
-        frames: &[Outgoing<'_>],
-        mut failed: impl FnMut(usize, io::Error) -> bool,
-    ) -> u64 {
-        debug_assert!(frames.len() <= BATCH);
-        self.describe(frames);
-        let mut sent = 0;
+        messages: &[Message<'_>],
+        mut failed: impl FnMut(usize, io::Error) -> Refused,
+    ) {
+        debug_assert!(messages.len() <= BATCH);
+        self.describe(messages);
         let mut next = 0;
-        while next < frames.len() {
+        while next < messages.len() {
             let rest = &mut self.messages[next..];
             // SAFETY: every message points to pieces in `self.pieces`, which is not touched until
             // the loop ends, and these to `self.headers` and to the callers' slices, which
-            // `frames` borrows. The kernel reads them only.
+            // `messages` borrows. The kernel reads them only.
             let count = unsafe {
                 libc::sendmmsg(
                     fd,
@@ -60,39 +98,41 @@ impl SendBatch {
                 )
             };
             match usize::try_from(count) {
-                Ok(count) if count > 0 => {
-                    sent += count as u64;
-                    next += count;
-                }
+                Ok(count) if count > 0 => next += count,
                 _ => {
                     let error = io::Error::last_os_error();
-                    let again = error.kind() == io::ErrorKind::Interrupted || failed(next, error);
-                    next += usize::from(!again);
+                    if error.kind() == io::ErrorKind::Interrupted {
+                        continue;
+                    }
+                    match failed(next, error) {
+                        Refused::Again => {}
+                        Refused::Lost => next += 1,
+                        Refused::End => return,
+                    }
                 }
             }
         }
-        sent
     }
 
-    /// Lists the pieces of every frame, then, when their memory no longer moves, the messages.
-    fn describe(&mut self, frames: &[Outgoing<'_>]) {
+    /// Lists the pieces of every message, then, when their memory no longer moves, the messages.
+    fn describe(&mut self, messages: &[Message<'_>]) {
         self.headers.clear();
         self.pieces.clear();
         self.messages.clear();
-        self.headers.extend(frames.iter().map(VnetHeader::for_outgoing));
-        for (frame, header) in frames.iter().zip(&self.headers) {
+        self.headers.extend(messages.iter().map(|message| message.header));
+        for (message, header) in messages.iter().zip(&self.headers) {
+            let first = self.pieces.len();
             self.pieces.push(piece(header.as_bytes()));
-            self.pieces.extend(frame.parts.iter().map(|part| piece(part)));
+            self.pieces.extend(message.pieces().map(piece));
+            // SAFETY: an all-zero mmsghdr is a valid one: no name, no pieces, no control data.
+            let mut described: libc::mmsghdr = unsafe { std::mem::zeroed() };
+            described.msg_hdr.msg_iovlen = (self.pieces.len() - first) as _;
+            self.messages.push(described);
         }
         let mut first = 0;
-        for frame in frames {
-            let count = frame.parts.len() + 1;
-            // SAFETY: an all-zero mmsghdr is a valid one: no name, no pieces, no control data.
-            let mut message: libc::mmsghdr = unsafe { std::mem::zeroed() };
-            message.msg_hdr.msg_iov = &raw mut self.pieces[first];
-            message.msg_hdr.msg_iovlen = count as _;
-            self.messages.push(message);
-            first += count;
+        for described in &mut self.messages {
+            described.msg_hdr.msg_iov = &raw mut self.pieces[first];
+            first += described.msg_hdr.msg_iovlen;
         }
     }
 }

@@ -50,6 +50,7 @@ pub mod front_end_socket;
 pub mod bystanders;
 
 pub mod mirror;
+mod moderation;
 
 pub mod evidence;
 

@@ -6,6 +6,7 @@ use std::os::fd::RawFd;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
+use weir_engine::offload::datagrams::Datagrams;
 use weir_engine::output::{Destination, Output, Packet};
 use weir_engine::pipeline::Engine;
 use weir_engine::proof::WireProof;
@@ -85,6 +86,7 @@ pub struct Relay {
     bystanders: Bystanders,
     /// Asked about every frame for the wire, last of all.
     proof: WireProof,
+    datagrams: Datagrams,
     returned: Vec<(Vec<u8>, Offload)>,
     withheld: u64,
     rounds: u32,
@@ -98,7 +100,18 @@ impl Relay {
         let proof = WireProof::new(engine.policy());
         let returned = Vec::with_capacity(RETURNED_MAX);
         let rings = Default::default();
-        Self { ports, engine, bystanders, proof, returned, withheld: 0, rounds: 0, rings }
+        let datagrams = Datagrams::default();
+        Self {
+            ports,
+            engine,
+            bystanders,
+            proof,
+            datagrams,
+            returned,
+            withheld: 0,
+            rounds: 0,
+            rings,
+        }
     }
 
     /// Moves what waits, at most a batch from each port, and returns how many frames those were.
@@ -183,9 +196,9 @@ impl Relay {
     }
 
     fn move_wire(&mut self, keep: &mut dyn FnMut(&mut Engine) -> bool) -> io::Result<usize> {
-        let Self { ports, engine, bystanders, withheld, .. } = self;
+        let Self { ports, engine, bystanders, datagrams, withheld, .. } = self;
         let Ports { host, wire, own, .. } = ports;
-        let moved = wire.receive(&mut |frames| {
+        let mut handle = |frames: &mut [Frame<'_>]| {
             let now = frames[0].meta.time;
             engine.process(now, Side::Wire, frames);
             let kept = keep(engine);
@@ -204,7 +217,8 @@ impl Relay {
             if lost > 0 {
                 engine.note_own_loss(LossWay::Out, Side::Host, lost, now);
             }
-        })?;
+        };
+        let moved = wire.receive(&mut |frames| datagrams.each_batch(frames, &mut handle))?;
         self.look_at_ring(Side::Wire, moved);
         Ok(moved)
     }

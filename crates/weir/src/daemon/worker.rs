@@ -1,5 +1,6 @@
 //! One pair of ports, one engine, one thread: moves frames between the ports until told to stop.
 
+use std::num::NonZeroU64;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -22,6 +23,7 @@ use super::kernel_esp::{KernelEsp, KernelPlan};
 use super::keying::KeyingEnd;
 use super::leak::LeakAlarm;
 use super::mirror::{self, Mirror};
+use super::moderation::Moderation;
 use super::plan::PairPlan;
 use super::prepare::{Kept, NextKept, Prepared, Running};
 use super::relay::Relay;
@@ -48,6 +50,9 @@ const IDLE_ROUNDS: u32 = 40;
 /// A pair is busy when its worker was woken this soon. One that sleeps longer sleeps at once: its
 /// rounds would keep the core from whom the last frame was for.
 const BUSY_SLEEP_NS: u64 = 100_000;
+
+/// How much later than asked for the kernel may end a worker's sleep.
+const TIMER_SLACK_NS: u64 = 1000;
 
 /// Between two ticks: heartbeat, questions for neighbours, flows that end.
 const TICK_NS: u64 = 100_000_000;
@@ -345,6 +350,10 @@ impl Worker {
 
     fn run(&mut self) -> Result<()> {
         let (mut idle_rounds, mut idle_rounds_max) = (0, IDLE_ROUNDS);
+        let mut moderation = Moderation::default();
+        // Short sleeps are to be short: by itself the kernel lets them last 50 us longer. It
+        // refuses nobody this.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(TIMER_SLACK_NS));
         loop {
             loop {
                 match self.commands.try_recv() {
@@ -392,6 +401,9 @@ impl Worker {
             }
             if moved.total() > 0 {
                 idle_rounds = 0;
+                if let Some(pause) = moderation.after(moved.total(), now) {
+                    std::thread::sleep(pause);
+                }
             } else if idle_rounds < idle_rounds_max {
                 idle_rounds += 1;
                 std::hint::spin_loop();

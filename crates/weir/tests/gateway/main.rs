@@ -11,6 +11,7 @@ mod export;
 mod fail_closed;
 mod fastpath;
 mod guard;
+mod joined;
 mod keying;
 mod marking;
 mod mirror;

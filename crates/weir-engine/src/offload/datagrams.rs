@@ -1,0 +1,85 @@
+//! Super-packets of ESP in UDP, cut into the datagrams that they stand for before anybody looks at
+//! them: each datagram is a packet of its own to ESP.
+//!
+//! They come from gateways that hand datagrams over joined (UDP segmentation offload), over links
+//! that never cut them (`veth`, virtio between guests), and from adapters that gather what they
+//! receive.
+
+use arrayvec::ArrayVec;
+use weir_wire::frame::{Frame, Meta, Offload, SegmentKind};
+use weir_wire::parse::{Transport, parse_frame};
+
+use super::segment::Cut;
+
+/// Datagrams in one batch, at most.
+const BATCH_MAX: usize = 64;
+/// Free bytes before and behind each, as ports leave them.
+const HEADROOM: usize = 192;
+const TAILROOM: usize = 64;
+
+/// Cuts batches. Reused from batch to batch; takes memory when the first super-packet comes.
+#[derive(Debug, Default)]
+pub struct Datagrams {
+    memory: Vec<u8>,
+}
+
+impl Datagrams {
+    /// Hands `frames` to `handle` in their order and in one batch or several, datagrams in the
+    /// place of super-packets of ESP in UDP. One whose headers contradict its offload stays as it
+    /// is.
+    #[inline]
+    pub fn each_batch(
+        &mut self,
+        frames: &mut [Frame<'_>],
+        handle: &mut dyn FnMut(&mut [Frame<'_>]),
+    ) {
+        if !frames.iter().any(may_be_joined) {
+            return handle(frames);
+        }
+        for run in frames.chunk_by_mut(|one, next| !may_be_joined(one) && !may_be_joined(next)) {
+            match plan(&run[0]) {
+                Some(cut) => self.cut(&run[0], &cut, handle),
+                None => handle(run),
+            }
+        }
+    }
+
+    fn cut(&mut self, frame: &Frame<'_>, cut: &Cut, handle: &mut dyn FnMut(&mut [Frame<'_>])) {
+        let each = HEADROOM + cut.longest() + TAILROOM;
+        let needed = each * cut.count().min(BATCH_MAX);
+        if self.memory.len() < needed {
+            self.memory.resize(needed, 0);
+        }
+        for first in (0..cut.count()).step_by(BATCH_MAX) {
+            let indices = first..cut.count().min(first + BATCH_MAX);
+            let mut datagrams = ArrayVec::<Frame<'_>, BATCH_MAX>::new();
+            for (index, memory) in indices.zip(self.memory.chunks_exact_mut(each)) {
+                datagrams.push(datagram(frame, cut, index, memory));
+            }
+            handle(&mut datagrams);
+        }
+    }
+}
+
+fn plan(frame: &Frame<'_>) -> Option<Cut> {
+    if !may_be_joined(frame) {
+        return None;
+    }
+    let parsed = parse_frame(frame);
+    let is_esp = matches!(parsed.transport, Transport::Esp { in_udp: true, .. });
+    is_esp.then(|| Cut::new(frame, &parsed))??.ok()
+}
+
+fn may_be_joined(frame: &Frame<'_>) -> bool {
+    frame.meta.offload.segmentation.is_some_and(|it| it.kind == SegmentKind::Udp)
+}
+
+fn datagram<'m>(frame: &Frame<'_>, cut: &Cut, index: usize, memory: &'m mut [u8]) -> Frame<'m> {
+    let payload = &frame.bytes()[cut.payload(index)];
+    let len = cut.header_len() + payload.len();
+    let (headers, behind) = memory[HEADROOM..].split_at_mut(cut.header_len());
+    cut.write_headers(index, payload, headers);
+    behind[..payload.len()].copy_from_slice(payload);
+    let meta = Meta { original_len: len as u32, offload: Offload::default(), ..frame.meta };
+    Frame::new(memory, HEADROOM, HEADROOM + len, meta)
+}
