@@ -65,6 +65,7 @@ impl Default for SideCounters {
 
 impl SideCounters {
     /// Counts one frame's verdict.
+    #[inline]
     pub fn count(&mut self, bytes: usize, verdict: Verdict) {
         self.received += 1;
         self.received_bytes += bytes as u64;

@@ -21,7 +21,7 @@ use crate::esp::outer::{
 };
 use crate::esp::seal::SealingSa;
 use crate::esp::transport::{OVERHEAD_LEN_MAX, seal_transport, seal_transport_to};
-use crate::esp::{esp_len, max_inner, next_header};
+use crate::esp::{TRAILER_LEN, esp_len, max_inner, next_header};
 use crate::neighbour::Neighbours;
 use crate::offload::segment::Cut;
 use crate::output::{Destination, Output, Part};
@@ -79,7 +79,7 @@ impl SealingPeer {
             }),
         };
         let is_tagged = matches!(peer.mode, Mode::IcrcTag(_));
-        Self {
+        let mut peer = Self {
             mode: peer.mode,
             udp,
             endpoint: peer.endpoint,
@@ -97,7 +97,9 @@ impl SealingPeer {
                 _ => None,
             },
             agreed: peer.agreed.map(|it| Box::new(AgreedPeer::new(it, peer.endpoint))),
-        }
+        };
+        peer.fit_text();
+        peer
     }
 
     /// Moves everything out, to [`SealingPeer::go_on`] under another policy.
@@ -136,6 +138,26 @@ impl SealingPeer {
     pub(crate) fn set_mtu(&mut self, mtu: u16) {
         self.mtu = mtu;
         self.inner_max = inner_max(mtu, self.udp);
+        self.fit_text();
+    }
+
+    /// Seals with `association` from now on.
+    pub(crate) fn seal_with(&mut self, association: SealingSa) {
+        self.association = Some(association);
+        self.fit_text();
+    }
+
+    /// Tells the association how much text packets may have on the path.
+    fn fit_text(&mut self) {
+        let text_max = match (self.mode, self.endpoint) {
+            // Behind the packet's own IP header, which may have options.
+            (Mode::Transport, _) => 0,
+            (_, Some(IpAddr::V4(_))) => self.inner_max[0] + TRAILER_LEN,
+            (_, Some(IpAddr::V6(_)) | None) => self.inner_max[1] + TRAILER_LEN,
+        };
+        if let Some(association) = &mut self.association {
+            association.set_text_max(text_max);
+        }
     }
 
     pub(crate) fn endpoint(&self) -> Option<IpAddr> {
@@ -146,6 +168,7 @@ impl SealingPeer {
         if self.endpoint != Some(endpoint) {
             self.endpoint = Some(endpoint);
             self.outer = None;
+            self.fit_text();
         }
     }
 
@@ -223,16 +246,16 @@ impl SealingPeer {
         network_len <= usize::from(self.ip_mtu(parsed))
     }
 
-    /// Seals `frame` in place: afterwards it is what the wire carries.
+    /// Seals `frame` in place: afterwards it is what the wire carries. `fields` are
+    /// [`outer_fields`] of it.
     #[inline]
     pub(crate) fn seal(
         &mut self,
         frame: &mut Frame<'_>,
         parsed: &Parsed,
-        marking: &Marking,
+        fields: OuterFields,
     ) -> Result<(), DropReason> {
         let inner_len = frame.len();
-        let fields = outer_fields(parsed, marking);
         match self.mode {
             Mode::Ethernet => self.seal_ethernet(frame, fields)?,
             Mode::Tunnel => self.seal_tunnel(frame, parsed, fields)?,
@@ -308,7 +331,7 @@ impl SealingPeer {
         &mut self,
         frame: &mut Frame<'_>,
         parsed: &Parsed,
-        marking: &Marking,
+        fields: OuterFields,
         output: &mut Output,
     ) -> Result<(), DropReason> {
         self.fit_segments(frame, parsed)?;
@@ -319,7 +342,6 @@ impl SealingPeer {
             return Err(DropReason::ArenaFull);
         }
         let association = self.association.as_mut().ok_or(DropReason::NoAssociation)?;
-        let fields = outer_fields(parsed, marking);
         let to = Sending { association, counters: &mut self.counters, output };
         match self.mode {
             Mode::Ethernet => {
@@ -493,8 +515,9 @@ fn seal_inside(
     Ok(())
 }
 
+/// What outer headers take over from the packet inside.
 #[inline]
-fn outer_fields(parsed: &Parsed, marking: &Marking) -> OuterFields {
+pub(crate) fn outer_fields(parsed: &Parsed, marking: &Marking) -> OuterFields {
     OuterFields {
         traffic_class: marking.traffic_class(parsed),
         pcp: marking.pcp(parsed),

@@ -130,49 +130,38 @@ impl OpeningPeer {
             let payload = frame.bytes().get(at..).unwrap_or_default();
             Ok(Some(Inner::Nothing(ProbeMessage::parse(payload))))
         };
-        match peer.mode {
-            Mode::Ethernet => {
-                cut_to_esp(frame, outer);
-                match self.association.open(frame)?.next_header {
-                    next_header::ETHERIP if strip_etherip(frame) => {}
-                    next_header::DUMMY => return dummy(frame, 0),
-                    _ => return Err(DropReason::EspTrailer),
-                }
-            }
-            Mode::Tunnel => {
-                let mut link = [0; LINK_LEN_MAX];
-                // Between addresses of the gateways' own, tags are the wire's and not the host's.
-                let link_len = match peer.endpoint {
-                    Some(_) => ETHERNET_LEN,
-                    None => usize::from(outer.network_offset),
-                };
-                let link = link.get_mut(..link_len).ok_or(DropReason::Malformed)?;
-                link.copy_from_slice(&frame.bytes()[..link_len]);
-                cut_to_esp(frame, outer);
-                let ethertype: u16 = match self.association.open(frame)?.next_header {
-                    next_header::IPV4 => 0x0800,
-                    next_header::IPV6 => 0x86dd,
-                    next_header::DUMMY => return dummy(frame, 0),
-                    _ => return Err(DropReason::EspTrailer),
-                };
-                link[link_len - ETHERTYPE_OFFSET_BACK..].copy_from_slice(&ethertype.to_be_bytes());
-                frame.prepend(link_len).ok_or(DropReason::NoRoom)?[..link_len]
-                    .copy_from_slice(link);
-            }
-            Mode::IcrcTag(_) => {
-                cut_to_esp(frame, outer);
-                match self.association.open(frame)?.next_header {
-                    next_header::DUMMY => return dummy(frame, 0),
-                    _ => return Err(DropReason::EspTrailer),
-                }
-            }
-            Mode::Transport => {
-                let network_offset = usize::from(outer.network_offset);
-                if open_transport(&mut self.association, frame, network_offset)?.is_dummy() {
-                    return dummy(frame, usize::from(outer.transport_offset));
-                }
-            }
+        if peer.mode == Mode::Transport {
+            let network_offset = usize::from(outer.network_offset);
+            let opened = open_transport(&mut self.association, frame, network_offset)?;
+            return match opened.is_dummy() {
+                true => dummy(frame, usize::from(outer.transport_offset)),
+                false => Ok(None),
+            };
         }
+        let mut link = [0; LINK_LEN_MAX];
+        let link = match (peer.mode, peer.endpoint) {
+            (Mode::Tunnel, Some(_)) => &mut link[..ETHERNET_LEN],
+            // Between addresses of the gateways' own, tags are the wire's and not the host's.
+            (Mode::Tunnel, None) => {
+                link.get_mut(..usize::from(outer.network_offset)).ok_or(DropReason::Malformed)?
+            }
+            _ => &mut [],
+        };
+        if !link.is_empty() {
+            link.copy_from_slice(&frame.bytes()[..link.len()]);
+        }
+        cut_to_esp(frame, outer);
+        let ethertype: u16 = match (self.association.open(frame)?.next_header, peer.mode) {
+            (next_header::DUMMY, _) => return dummy(frame, 0),
+            (next_header::ETHERIP, Mode::Ethernet) if strip_etherip(frame) => return Ok(None),
+            (next_header::IPV4, Mode::Tunnel) => 0x0800,
+            (next_header::IPV6, Mode::Tunnel) => 0x86dd,
+            _ => return Err(DropReason::EspTrailer),
+        };
+        let ethertype_offset = link.len() - ETHERTYPE_OFFSET_BACK;
+        link[ethertype_offset..].copy_from_slice(&ethertype.to_be_bytes());
+        let packet = frame.prepend(link.len()).ok_or(DropReason::NoRoom)?;
+        packet[..link.len()].copy_from_slice(link);
         Ok(None)
     }
 }

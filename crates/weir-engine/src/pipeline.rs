@@ -22,6 +22,7 @@ use crate::classify::{frame_class, has_address};
 use crate::counters::{Counters, PeerCounters};
 use crate::egress::SealingPeer;
 use crate::esp::open::OpeningSa;
+use crate::esp::outer::OuterFields;
 use crate::esp::seal::SealingSa;
 use crate::fastpath::{self, FastParts, FastPath};
 use crate::ingress::{HostAddresses, Inner, OpeningPeer};
@@ -217,6 +218,7 @@ impl Engine {
             Side::Host => self.host_batch(now, frames),
             Side::Wire => self.wire_batch(now, frames),
         }
+        self.meter.end_train();
         &self.output
     }
 
@@ -320,7 +322,7 @@ impl Engine {
             self.tell_host(parsed);
         }
         let Some(peer) = route? else {
-            self.consider(Side::Host, class, frame, parsed, seen);
+            self.consider(Side::Host, class, frame, walked, seen);
             send_whole(&mut self.output, Destination::Wire, index, frame);
             return Ok(self.passed(class));
         };
@@ -330,9 +332,11 @@ impl Engine {
         if !self.sealing[peer].seals() {
             return self.send_unsealed(peer, index, frame, parsed);
         }
+        let fields = walked.outer_fields(&self.policy.marking);
+        let parsed = walked.parsed();
         self.clamp(peer, frame, parsed);
         if frame.meta.offload.segmentation.is_some() {
-            return self.seal_cut(now, peer, frame, parsed);
+            return self.seal_cut(now, peer, frame, parsed, fields);
         }
         if !self.sealing[peer].fits(parsed, frame.len()) {
             self.answer_too_big(now, peer, parsed, frame);
@@ -341,7 +345,7 @@ impl Engine {
         if !complete(frame) {
             return Err(DropReason::Malformed);
         }
-        self.sealing[peer].seal(frame, parsed, &self.policy.marking)?;
+        self.sealing[peer].seal(frame, parsed, fields)?;
         self.sealed(peer);
         send_whole(&mut self.output, Destination::Wire, index, frame);
         Ok(Verdict::Sealed)
@@ -354,9 +358,9 @@ impl Engine {
         peer: usize,
         frame: &mut Frame<'_>,
         parsed: &Parsed,
+        fields: OuterFields,
     ) -> Result<Verdict, DropReason> {
-        let Self { sealing, output, policy, .. } = self;
-        match sealing[peer].seal_cut(frame, parsed, &policy.marking, output) {
+        match self.sealing[peer].seal_cut(frame, parsed, fields, &mut self.output) {
             Err(DropReason::TooBig) => {
                 self.answer_too_big(now, peer, parsed, frame);
                 Err(DropReason::TooBig)
@@ -391,12 +395,15 @@ impl Engine {
                     None => Ok(Verdict::Handed),
                 };
             }
-            match self.opening_by_spi.get(&spi) {
-                Some(index) => return self.open(*index as usize, frame, parsed, inner),
+            let opening = outer.opening(spi, &self.opening, &self.opening_by_spi);
+            let parsed = outer.parsed();
+            match opening {
+                Some(index) => return self.open(index, frame, parsed, inner),
                 None if self.is_own(parsed) => return Err(DropReason::UnknownSpi),
                 None => {}
             }
         }
+        let parsed = outer.parsed();
         if let Some(port) = self.keying_source(parsed) {
             return self.take_in(frame, parsed, port);
         }
@@ -415,7 +422,7 @@ impl Engine {
         match route(&self.policy, class, &parsed.source, has_address(parsed))? {
             None => {
                 let seen = self.observe_next(Side::Wire, frame, outer);
-                self.consider(Side::Wire, class, frame, outer.parsed(), seen);
+                self.consider(Side::Wire, class, frame, outer, seen);
                 Ok(self.passed(class))
             }
             Some(peer) => self.take_plain(peer, frame, parsed),
@@ -457,12 +464,14 @@ impl Engine {
         side: Side,
         class: Option<FrameClass>,
         frame: &Frame<'_>,
-        parsed: &Parsed,
-        seen: Observed,
+        walked: &Walked,
+        seen: Option<Observed>,
     ) {
+        let parsed = walked.parsed();
         let Self { fast_path: Some(fast_path), policy, meter, .. } = self else { return };
         let is_odd = parsed.rdma.is_some() && frame.meta.offload.segmentation.is_some();
         if class.is_none() && !is_odd && fastpath::allows(policy) {
+            let seen = seen.unwrap_or_else(|| walked.observed());
             fast_path.consider(meter, side, (frame.bytes(), parsed), seen);
         }
     }

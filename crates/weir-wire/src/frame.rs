@@ -143,37 +143,44 @@ impl<'a> Frame<'a> {
     }
 
     /// The packet.
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
 
     /// The packet, to change.
+    #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.buffer[self.start..self.end]
     }
 
     /// Bytes of the packet that are present.
+    #[inline]
     pub fn len(&self) -> usize {
         self.end - self.start
     }
 
     /// Whether no byte is present.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.start == self.end
     }
 
     /// Free bytes before the packet.
+    #[inline]
     pub fn headroom(&self) -> usize {
         self.start
     }
 
     /// Free bytes behind the packet.
+    #[inline]
     pub fn tailroom(&self) -> usize {
         self.buffer.len() - self.end
     }
 
     /// Grows the packet at its front by `count` bytes of undefined content and returns it whole;
     /// `None`, and no change, when the headroom is too small.
+    #[inline]
     pub fn prepend(&mut self, count: usize) -> Option<&mut [u8]> {
         self.start = self.start.checked_sub(count)?;
         Some(self.bytes_mut())
@@ -181,6 +188,7 @@ impl<'a> Frame<'a> {
 
     /// Grows the packet at its end by `count` bytes of undefined content and returns it whole;
     /// `None`, and no change, when the tailroom is too small.
+    #[inline]
     pub fn append(&mut self, count: usize) -> Option<&mut [u8]> {
         if count > self.tailroom() {
             return None;
@@ -190,11 +198,13 @@ impl<'a> Frame<'a> {
     }
 
     /// Cuts `count` bytes off the front; they become headroom. Cuts all when there are fewer.
+    #[inline]
     pub fn trim_front(&mut self, count: usize) {
         self.start = (self.start + count).min(self.end);
     }
 
     /// Cuts the packet to its first `len` bytes; no change when it is not longer.
+    #[inline]
     pub fn truncate(&mut self, len: usize) {
         self.end = self.end.min(self.start + len);
     }

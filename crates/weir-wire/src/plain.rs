@@ -84,7 +84,40 @@ pub(crate) fn follow(parsed: &mut Parsed, before: &[u8; HEAD], bytes: &[u8]) -> 
     if !begins_alike(head, before) || !(HEAD..=bytes.len()).contains(&end) {
         return None;
     }
+    // Ports, or the SPI behind IP, are as before.
+    let rdma = match &mut parsed.transport {
+        Transport::Esp { sequence, in_udp: false, .. } => {
+            *sequence = long(head, TRANSPORT + 4);
+            None
+        }
+        Transport::Udp { destination: PORT_ROCE_V2, .. } => {
+            Some((UDP_PAYLOAD, datagram_end(head, end)?))
+        }
+        Transport::Udp { source, destination }
+            if *source != PORT_ESP && *destination != PORT_ESP =>
+        {
+            datagram_end(head, end)?;
+            None
+        }
+        _ => return follow_upper(parsed, head, bytes, end),
+    };
+    parsed.end = end as u32;
+    parsed.rdma = None;
+    parsed.fault = None;
+    Some(Plain { rdma })
+}
+
+/// [`follow`] where more of the transport header differs than was compared.
+#[inline(never)]
+fn follow_upper(parsed: &mut Parsed, head: &[u8; HEAD], bytes: &[u8], end: usize) -> Option<Plain> {
     let (transport, payload_offset, rdma) = upper(parsed.protocol, head, bytes, end)?;
+    let spi = |transport: &Transport| match transport {
+        Transport::Esp { spi, .. } => Some(*spi),
+        _ => None,
+    };
+    if spi(&parsed.transport) != spi(&transport) {
+        return None;
+    }
     parsed.transport = transport;
     parsed.payload_offset = payload_offset as u16;
     parsed.end = end as u32;
@@ -108,7 +141,7 @@ type Upper = (Transport, usize, Option<(usize, usize)>);
 #[inline]
 fn upper(kind: u8, head: &[u8; HEAD], bytes: &[u8], end: usize) -> Option<Upper> {
     match kind {
-        protocol::UDP => udp(head, end),
+        protocol::UDP => udp(head, bytes, end),
         protocol::TCP => tcp(bytes, end),
         protocol::ESP => {
             let (spi, sequence) = (long(head, TRANSPORT), long(head, TRANSPORT + 4));
@@ -120,18 +153,33 @@ fn upper(kind: u8, head: &[u8; HEAD], bytes: &[u8], end: usize) -> Option<Upper>
 }
 
 #[inline]
-fn udp(head: &[u8; HEAD], end: usize) -> Option<Upper> {
+fn udp(head: &[u8; HEAD], bytes: &[u8], end: usize) -> Option<Upper> {
     let (source, destination) = (word(head, TRANSPORT), word(head, TRANSPORT + 2));
-    let datagram_len = usize::from(word(head, TRANSPORT + 4));
-    let datagram_end = TRANSPORT + datagram_len;
-    let is_rdma = destination == PORT_ROCE_V2;
-    let looks_inside =
-        matches!(destination, PORT_VXLAN | PORT_GENEVE | PORT_ESP) || source == PORT_ESP;
-    if datagram_len < UdpHeader::LEN || datagram_end > end || looks_inside && !is_rdma {
-        return None;
+    let datagram_end = datagram_end(head, end)?;
+    let datagram = Transport::Udp { source, destination };
+    match (source, destination) {
+        (_, PORT_ROCE_V2) => Some((datagram, UDP_PAYLOAD, Some((UDP_PAYLOAD, datagram_end)))),
+        (_, PORT_VXLAN | PORT_GENEVE) => None,
+        (PORT_ESP, _) | (_, PORT_ESP) => {
+            let header = bytes[..datagram_end].get(UDP_PAYLOAD..)?.first_chunk::<8>();
+            match header.map(|header| (long(header, 0), long(header, 4))) {
+                // A keepalive, or the marker of IKE.
+                None | Some((0, _)) => Some((datagram, UDP_PAYLOAD, None)),
+                Some((spi, sequence)) => {
+                    let transport = Transport::Esp { spi, sequence, in_udp: true };
+                    Some((transport, UDP_PAYLOAD + EspHeader::LEN, None))
+                }
+            }
+        }
+        _ => Some((datagram, UDP_PAYLOAD, None)),
     }
-    let rdma = is_rdma.then_some((UDP_PAYLOAD, datagram_end));
-    Some((Transport::Udp { source, destination }, UDP_PAYLOAD, rdma))
+}
+
+/// Where the UDP datagram ends, in a packet that does so at `end`.
+#[inline]
+fn datagram_end(head: &[u8; HEAD], end: usize) -> Option<usize> {
+    let len = usize::from(word(head, TRANSPORT + 4));
+    (UdpHeader::LEN..=end - TRANSPORT).contains(&len).then_some(TRANSPORT + len)
 }
 
 #[inline]

@@ -63,7 +63,13 @@ pub(crate) fn follow(parsed: &mut Parsed, before: &[u8; plain::HEAD], bytes: &[u
 /// Goes on behind the headers of a plain packet.
 #[inline]
 fn walk_behind(plain: Plain, parsed: &mut Parsed, bytes: &[u8]) {
-    let Some((offset, end)) = plain.rdma else { return };
+    if let Some((offset, end)) = plain.rdma {
+        walk_rdma(offset, end, parsed, bytes);
+    }
+}
+
+#[inline(never)]
+fn walk_rdma(offset: usize, end: usize, parsed: &mut Parsed, bytes: &[u8]) {
     let mut walk = Walk { bytes, wire_end: parsed.end as usize, parsed };
     if let Err(fault) = walk.rdma(offset, end, Encapsulation::RoceV2) {
         walk.parsed.fault = Some(fault);
@@ -573,5 +579,10 @@ pub(crate) mod tests {
             bytes[46] = 0x50;
             assert!(plain::walk(&mut Parsed::default(), &bytes).is_some(), "{protocol}");
         }
+        let mut esp_in_udp = FRAME;
+        esp_in_udp[36..38].copy_from_slice(&PORT_ESP.to_be_bytes());
+        let mut parsed = Parsed::default();
+        assert!(plain::walk(&mut parsed, &esp_in_udp).is_some());
+        assert!(matches!(parsed.transport, Transport::Esp { in_udp: true, .. }));
     }
 }

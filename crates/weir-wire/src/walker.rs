@@ -1,6 +1,6 @@
 //! The walk over packets that come one after another, most of them of the same few flows.
 
-use crate::frame::{Frame, Link};
+use crate::frame::{Frame, Link, Meta};
 use crate::parse::Parsed;
 use crate::plain::HEAD;
 use crate::walk;
@@ -32,9 +32,15 @@ impl Walker {
         {
             return true;
         }
+        self.walk_anew(bytes, meta);
+        false
+    }
+
+    // Apart, so that the way of most packets is short enough to stand in its caller.
+    #[inline(never)]
+    fn walk_anew(&mut self, bytes: &[u8], meta: &Meta) {
         let is_plain = walk::walk(&mut self.parsed, bytes, meta.link, meta.original_len);
         self.head = bytes.first_chunk().copied().filter(|_| is_plain);
-        false
     }
 
     /// The last packet's description.
@@ -54,7 +60,6 @@ impl Walker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::Meta;
     use crate::parse::parse;
     use crate::walk::tests::{FRAME, packet};
     use proptest::prelude::*;
@@ -101,6 +106,33 @@ mod tests {
                     matches!(place, 17..=19 | 24 | 25 | 39..=41) || place == 38 && protocol == 50;
                 assert_eq!(walk(&mut walker, &next, 0), may_differ, "{protocol}: byte {place}");
             }
+        }
+    }
+
+    #[test]
+    fn in_udp_an_association_is_followed_by_itself_alone() {
+        // Behind the UDP header: SPI and sequence number, or IKE's marker; a keepalive ends there.
+        let datagram = |spi: u32, sequence: u32, len: u16| {
+            let mut bytes = FRAME;
+            bytes[36..38].copy_from_slice(&4500u16.to_be_bytes());
+            bytes[38..40].copy_from_slice(&len.to_be_bytes());
+            bytes[42..46].copy_from_slice(&spi.to_be_bytes());
+            bytes[46..50].copy_from_slice(&sequence.to_be_bytes());
+            bytes
+        };
+        let packets = [
+            (datagram(0x1000, 1, 26), false),
+            (datagram(0x1000, 2, 26), true),
+            (datagram(0x1001, 3, 26), false),
+            (datagram(0, 4, 26), false),
+            (datagram(0, 5, 26), true),
+            (datagram(0xff00_0000, 0, 9), true),
+            (datagram(0x1001, 6, 26), false),
+        ];
+        let mut walker = Walker::default();
+        for (bytes, follows) in packets {
+            assert_eq!(walk(&mut walker, &bytes, 0), follows, "{bytes:x?}");
+            assert_eq!(*walker.parsed(), parse(&bytes, Link::Ethernet, 0));
         }
     }
 

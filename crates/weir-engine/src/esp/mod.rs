@@ -37,10 +37,16 @@ pub const HEADER_LEN: usize = 16;
 pub const ICV_LEN: usize = 16;
 
 /// Pad length and next header (RFC 4303 s2.5, s2.6).
-const TRAILER_LEN: usize = 2;
+pub(crate) const TRAILER_LEN: usize = 2;
 
 /// Padding, pad length and next header together end on this boundary (RFC 4303 s2.4).
 const ALIGNMENT: usize = 4;
+
+/// Text of whole cipher blocks spares the cipher an odd end (docs/adr/0032).
+const BLOCK: usize = 16;
+
+/// Padding begins so (RFC 4303 s2.4).
+const PADDING: [u8; BLOCK] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
 
 /// Next-header values that ESP carries (IANA protocol numbers).
 pub mod next_header {
@@ -65,7 +71,15 @@ const fn padding_len(inner_len: usize) -> usize {
     (ALIGNMENT - (inner_len + TRAILER_LEN) % ALIGNMENT) % ALIGNMENT
 }
 
-/// Bytes of the ESP packet, header through ICV, that carries `inner_len` bytes.
+/// Bytes of padding that make whole cipher blocks of the text, 0 to 15, unless that would be more
+/// than `text_max` bytes: then [`padding_len`].
+const fn block_padding_len(inner_len: usize, text_max: usize) -> usize {
+    let text = inner_len + TRAILER_LEN;
+    let whole = text.next_multiple_of(BLOCK);
+    if whole <= text_max { whole - text } else { padding_len(inner_len) }
+}
+
+/// Bytes of the shortest ESP packet, header through ICV, that carries `inner_len` bytes.
 pub const fn esp_len(inner_len: usize) -> usize {
     HEADER_LEN + inner_len + padding_len(inner_len) + TRAILER_LEN + ICV_LEN
 }
@@ -91,6 +105,19 @@ mod tests {
             let inner = max_inner(budget).expect("36 bytes carry an empty payload");
             assert!(esp_len(inner) <= budget, "{inner} bytes fit {budget}");
             assert!(esp_len(inner + 1) > budget, "{inner} bytes are the most for {budget}");
+        }
+    }
+
+    #[test]
+    fn text_is_whole_blocks_where_they_fit_and_else_the_least() {
+        for (inner, max) in (0..64).flat_map(|inner| (0..80).map(move |max| (inner, max))) {
+            let text = inner + block_padding_len(inner, max) + TRAILER_LEN;
+            let least = inner + padding_len(inner) + TRAILER_LEN;
+            assert!(text == least || text.is_multiple_of(BLOCK) && text <= max, "{inner} of {max}");
+            assert!(
+                text.is_multiple_of(BLOCK) || least.next_multiple_of(BLOCK) > max,
+                "{inner} of {max}"
+            );
         }
     }
 

@@ -6,7 +6,7 @@ use weir_wire::frame::Frame;
 use super::nonce::NonceMaker;
 use super::replay::{ReplayError, ReplayState, ReplayWindow};
 use super::sa::{Fingerprint, SaError, SaParameters, Sequence, Spi};
-use super::{ALIGNMENT, HEADER_LEN, ICV_LEN, esp_len, next_header};
+use super::{ALIGNMENT, BLOCK, HEADER_LEN, ICV_LEN, PADDING, esp_len, next_header};
 use crate::verdict::DropReason;
 
 /// What an opened packet says of itself.
@@ -244,9 +244,36 @@ impl OpeningSa {
 fn split_trailer(text: &[u8]) -> Result<(usize, u8), OpenError> {
     let [payload @ .., pad_len, next_header] = text else { return Err(OpenError::Trailer) };
     let inner_len = payload.len().checked_sub(usize::from(*pad_len)).ok_or(OpenError::Trailer)?;
-    let padding = &payload[inner_len..];
-    if padding.iter().zip(1_u8..).any(|(found, expected)| *found != expected) {
-        return Err(OpenError::Trailer);
+    let is_right = match payload.last_chunk() {
+        Some(end) if usize::from(*pad_len) <= BLOCK => {
+            // All at once, where padding is what block ciphers need at most.
+            let shift = 8 * (BLOCK as u32 - u32::from(*pad_len));
+            let expected = u128::from_le_bytes(PADDING).unbounded_shl(shift);
+            (u128::from_le_bytes(*end) ^ expected).unbounded_shr(shift) == 0
+        }
+        _ => payload[inner_len..].iter().zip(1_u8..).all(|(found, expected)| *found == expected),
+    };
+    if is_right { Ok((inner_len, *next_header)) } else { Err(OpenError::Trailer) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn padding_is_1_2_3_and_so_on_in_text_of_any_length() {
+        for (inner_len, pad_len) in (0..40).flat_map(|len| (0..40_u8).map(move |pad| (len, pad))) {
+            let mut text = vec![0xee; inner_len];
+            text.extend(1..=pad_len);
+            text.extend([pad_len, next_header::IPV4]);
+            assert_eq!(split_trailer(&text), Ok((inner_len, next_header::IPV4)));
+            for place in inner_len..inner_len + usize::from(pad_len) {
+                let mut wrong = text.clone();
+                wrong[place] ^= 0x10;
+                assert_eq!(split_trailer(&wrong), Err(OpenError::Trailer), "{place} {text:?}");
+            }
+        }
+        assert_eq!(split_trailer(&[1, 2, 3, 4]), Err(OpenError::Trailer), "longer than the text");
+        assert_eq!(split_trailer(&[4]), Err(OpenError::Trailer), "no trailer");
     }
-    Ok((inner_len, *next_header))
 }

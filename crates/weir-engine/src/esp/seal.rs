@@ -8,7 +8,7 @@ use weir_wire::frame::Frame;
 
 use super::nonce::{NonceMaker, SequenceCounter};
 use super::sa::{Fingerprint, SaError, SaParameters, Sequence, Spi};
-use super::{HEADER_LEN, ICV_LEN, TRAILER_LEN, esp_len, padding_len};
+use super::{HEADER_LEN, ICV_LEN, PADDING, TRAILER_LEN, block_padding_len, esp_len, padding_len};
 use crate::verdict::DropReason;
 
 /// Why a packet was not sealed.
@@ -56,6 +56,8 @@ pub struct SealingSa {
     nonces: NonceMaker,
     counter: SequenceCounter,
     fingerprint: Fingerprint,
+    /// See [`SealingSa::set_text_max`].
+    text_max: usize,
 }
 
 impl SealingSa {
@@ -82,6 +84,7 @@ impl SealingSa {
             nonces: NonceMaker::new(parameters),
             counter: SequenceCounter::new(start, parameters.sequence_end()),
             fingerprint,
+            text_max: 0,
         })
     }
 
@@ -120,26 +123,33 @@ impl SealingSa {
         self.counter.remaining()
     }
 
+    /// Lets [`SealingSa::seal`] pad text up to so many bytes, trailer included, to whole cipher
+    /// blocks; 0, as it begins: never.
+    pub fn set_text_max(&mut self, bytes: usize) {
+        self.text_max = bytes;
+    }
+
     /// Seals in place: `frame` holds the inner payload (an IP packet, an EtherIP header and a
     /// frame, or a transport payload) and afterwards the ESP packet, header through ICV. Takes 16
-    /// bytes of headroom and 18 to 21 of tailroom.
+    /// bytes of headroom and 18 to 33 of tailroom.
     ///
     /// # Errors
     /// [`SealError`]. After `NoRoom`, `NotReserved` and `Exhausted` the frame is as it was.
     #[inline]
     pub fn seal(&mut self, frame: &mut Frame<'_>, next_header: u8) -> Result<(), SealError> {
         let inner_len = frame.len();
-        let trailer = Trailer::new(inner_len, next_header);
-        let behind = trailer.bytes().len() + ICV_LEN;
+        let padding = block_padding_len(inner_len, self.text_max);
+        let behind = padding + TRAILER_LEN + ICV_LEN;
         if frame.headroom() < HEADER_LEN || frame.tailroom() < behind {
             return Err(SealError::NoRoom);
         }
         let sequence = self.counter.take()?;
         frame.append(behind).ok_or(SealError::NoRoom)?;
         let packet = frame.prepend(HEADER_LEN).ok_or(SealError::NoRoom)?;
-        // All eight bytes, as one store: the ICV will stand where the last ones fall.
-        let end = HEADER_LEN + inner_len;
-        packet[end..end + trailer.bytes.len()].copy_from_slice(&trailer.bytes);
+        // All of the longest padding, as one store: the ICV will stand where the last bytes fall.
+        let trailer = &mut packet[HEADER_LEN + inner_len..];
+        trailer[..PADDING.len()].copy_from_slice(&PADDING);
+        trailer[padding..padding + TRAILER_LEN].copy_from_slice(&[padding as u8, next_header]);
         self.finish(sequence, packet)
     }
 
@@ -218,7 +228,7 @@ impl SealingSa {
     }
 }
 
-/// Padding 1, 2, 3.., its length and the next header (RFC 4303 s2.4 to s2.6).
+/// The least padding 1, 2, 3.., its length and the next header (RFC 4303 s2.4 to s2.6).
 ///
 /// Made in a register: bytes written one by one and read back as words stall the store buffer.
 struct Trailer {

@@ -14,6 +14,7 @@ use weir_wire::parse::{Encapsulation, Parsed, Rdma, Transport};
 
 use super::counters::{QueuePairs, Totals};
 use super::record::{ConversationRecord, FlowRecord, Record};
+use super::train::Train;
 use crate::flow::table::Entered;
 use crate::flow::{FlowDirection, FlowEntry, FlowHandle, FlowKey, FlowTable, HashSeed, Reason};
 use crate::rdma::loss::{Charged, Finding, OwnLosses};
@@ -105,8 +106,15 @@ pub struct Observed {
 
 /// Where the packets of one flow are counted that come one after another: spares all but the first
 /// the look-up. Who keeps it knows that they are of one flow.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct FlowPlace(Option<(FlowHandle, FlowDirection)>);
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FlowPlace(pub(super) Option<(FlowHandle, FlowDirection)>);
+
+impl FlowPlace {
+    #[inline]
+    pub(crate) fn handle(self) -> Option<FlowHandle> {
+        self.0.map(|(handle, _)| handle)
+    }
+}
 
 /// Counts packets; see the module.
 #[derive(Debug)]
@@ -118,6 +126,7 @@ pub struct Meter {
     pub(super) flows: FlowTable,
     pub(super) conversations: ConversationTable,
     own_losses: OwnLosses,
+    pub(super) train: Train,
     pub(super) waiting: Waiting,
 }
 
@@ -145,6 +154,7 @@ impl Meter {
             flows: FlowTable::new(limits.flows_max, seed),
             conversations: ConversationTable::new(limits.conversations_max, seed),
             own_losses: OwnLosses::default(),
+            train: Train::default(),
             waiting: Waiting {
                 flows: VecDeque::new(),
                 conversations: VecDeque::new(),
@@ -170,6 +180,7 @@ impl Meter {
         packet: &Observation<'_>,
         place: &mut FlowPlace,
     ) -> Observed {
+        self.end_train();
         let is_cut = (packet.original_len as usize) > packet.bytes.len();
         let segments = u64::from(packet.segments.max(1));
         self.totals.count(packet.parsed, segments, packet.original_len, is_cut);

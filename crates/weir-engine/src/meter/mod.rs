@@ -11,6 +11,7 @@ pub mod fold;
 #[expect(clippy::module_inception, reason = "the meter is what this folder is about")]
 pub mod meter;
 pub mod record;
+mod train;
 
 pub use crate::flow::Reason;
 pub use counters::{LossTotals, RdmaTotals, Totals};

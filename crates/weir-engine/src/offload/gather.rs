@@ -82,6 +82,7 @@ impl Gather {
 
     /// Sends frame `index` of `frames`, alone or with those it continues. `parsed` describes its
     /// bytes as they are now. The packets are whole after [`Gather::finish`].
+    #[inline]
     pub fn push(
         &mut self,
         frames: &[Frame<'_>],
@@ -96,6 +97,20 @@ impl Gather {
             output.send(destination, frame.meta.offload, whole);
             return;
         }
+        self.push_chained(frames, index, parsed, destination, output);
+    }
+
+    #[inline(never)]
+    fn push_chained(
+        &mut self,
+        frames: &[Frame<'_>],
+        index: u32,
+        parsed: &Parsed,
+        destination: Destination,
+        output: &mut Output,
+    ) {
+        let frame = &frames[index as usize];
+        let whole = Part::Frame { frame: index, range: 0..frame.len() as u32 };
         if parsed.fragment.is_some() {
             // It may belong to any flow between these hosts.
             self.chains.iter_mut().for_each(|chain| chain.is_open = false);

@@ -154,6 +154,7 @@ impl Engine {
             self.output.verdicts.push(verdict);
             self.counters.kernel.count(bytes, verdict);
         }
+        self.meter.end_train();
         &self.output
     }
 

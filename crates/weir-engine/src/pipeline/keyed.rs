@@ -488,7 +488,7 @@ impl Engine {
 
     fn put_in_use(&mut self, index: usize, sealing: SealingSa) {
         let peer = &mut self.sealing[index];
-        peer.association = Some(sealing);
+        peer.seal_with(sealing);
         if let Some(agreed) = &mut peer.agreed {
             agreed.bytes_before = peer.counters.sealed_bytes;
         }

@@ -1,6 +1,6 @@
 //! The engine's meter: what it is told of, and what it tells.
 
-use weir_wire::frame::{Frame, Time};
+use weir_wire::frame::{Frame, Meta, Time};
 use weir_wire::parse::Parsed;
 
 use super::Engine;
@@ -21,14 +21,27 @@ impl Engine {
         self.meter.observe(&observation)
     }
 
-    /// The same for a packet that may follow others of its flow.
+    /// The same for a packet that may follow others of its flow. `None`: it did, and was counted
+    /// where they were.
     #[inline]
     pub(super) fn observe_next(
         &mut self,
         side: Side,
         frame: &Frame<'_>,
         walked: &mut Walked,
-    ) -> Observed {
+    ) -> Option<Observed> {
+        let Walked { walker, place, .. } = &*walked;
+        let Meta { time, original_len, offload, .. } = frame.meta;
+        if offload.segmentation.is_none()
+            && self.meter.observe_follower(time, walker.parsed(), original_len, *place)
+        {
+            return None;
+        }
+        Some(self.observe_first(side, frame, walked))
+    }
+
+    #[inline(never)]
+    fn observe_first(&mut self, side: Side, frame: &Frame<'_>, walked: &mut Walked) -> Observed {
         let Walked { walker, place, .. } = walked;
         let observation = self.observation(side, frame, walker.parsed());
         self.meter.observe_at(&observation, place)

@@ -4,10 +4,14 @@ use weir_wire::frame::Frame;
 use weir_wire::parse::Parsed;
 use weir_wire::walker::Walker;
 
+use super::keyed::BySpi;
 use super::route;
 use crate::classify::{frame_class, has_address};
-use crate::meter::FlowPlace;
-use crate::policy::{FrameClass, Policy};
+use crate::egress::outer_fields;
+use crate::esp::outer::OuterFields;
+use crate::ingress::OpeningPeer;
+use crate::meter::{FlowPlace, Observed};
+use crate::policy::{FrameClass, Marking, Policy};
 use crate::verdict::DropReason;
 
 /// The class of a frame, and where it belongs: [`route`]'s answer.
@@ -20,6 +24,10 @@ pub(super) struct Walked {
     /// Where the last packet's flow was counted.
     pub(super) place: FlowPlace,
     way: Option<Way>,
+    /// What outer headers take over from the last packet, unless that is RDMA's.
+    fields: Option<OuterFields>,
+    /// Where the association was found that opened the last packet.
+    opening: Option<usize>,
 }
 
 impl Walked {
@@ -36,6 +44,8 @@ impl Walked {
         if !follows {
             self.place = FlowPlace::default();
             self.way = None;
+            self.fields = None;
+            self.opening = None;
         }
     }
 
@@ -43,6 +53,11 @@ impl Walked {
     #[inline]
     pub(super) fn parsed(&self) -> &Parsed {
         self.walker.parsed()
+    }
+
+    /// Where a packet was counted that followed others.
+    pub(super) fn observed(&self) -> Observed {
+        Observed { flow: self.place.handle(), ..Observed::default() }
     }
 
     /// Class of the last packet, which comes from the host, and where it belongs.
@@ -53,5 +68,33 @@ impl Walked {
             let class = frame_class(parsed);
             (class, route(policy, class, &parsed.destination, has_address(parsed)))
         })
+    }
+
+    /// What outer headers take over from the last packet.
+    #[inline]
+    pub(super) fn outer_fields(&mut self, marking: &Marking) -> OuterFields {
+        let parsed = self.walker.parsed();
+        match parsed.rdma {
+            None => *self.fields.get_or_insert_with(|| outer_fields(parsed, marking)),
+            // Each queue pair is a flow, and packets of several may follow each other.
+            Some(_) => outer_fields(parsed, marking),
+        }
+    }
+
+    /// The place in `opening` of the association that opens the last packet, of `spi`.
+    #[inline]
+    pub(super) fn opening(
+        &mut self,
+        spi: u32,
+        opening: &[OpeningPeer],
+        by_spi: &BySpi,
+    ) -> Option<usize> {
+        // Associations come and go within a batch.
+        let is_there =
+            |at: &usize| opening.get(*at).is_some_and(|it| it.association.spi().value() == spi);
+        if self.opening.filter(is_there).is_none() {
+            self.opening = by_spi.get(&spi).map(|at| *at as usize);
+        }
+        self.opening
     }
 }

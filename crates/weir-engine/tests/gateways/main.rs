@@ -1,9 +1,11 @@
 //! Two engines back to back, as two gateways on a wire: what one host sends, the other receives.
 
+mod blocks;
 mod joined;
 mod kernel;
 mod marking;
 mod told;
+mod trains;
 
 use std::net::IpAddr;
 use std::slice::from_ref;
