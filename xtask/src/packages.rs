@@ -59,7 +59,25 @@ const TEST: &[&str] = &[
     "libcharon-extra-plugins",
     "libstrongswan-standard-plugins",
     "strace",
+    // What libreswan's programs are linked with, and certutil.
+    "libcurl3-nss",
+    "libevent-core-2.1-7",
+    "libevent-pthreads-2.1-7",
+    "libldap-2.5-0",
+    "libldns3",
+    "libnss3",
+    "libnss3-tools",
+    "libunbound8",
+    "libcap-ng0",
+    "libaudit1",
+    "libpam0g",
+    "libselinux1",
+    "libsystemd0",
 ];
+
+/// Packages that cannot be installed beside others that are needed, unpacked into
+/// `~/.cache/weir/NAME`, where the tests look: name, and a file of it.
+const UNPACKED: &[(&str, &str)] = &[("libreswan", "usr/libexec/ipsec/pluto")];
 
 /// The peers that are measured beside us.
 const BENCH: &[&str] = &[
@@ -96,6 +114,7 @@ pub(crate) fn install(purpose: &str) -> Result<bool> {
     };
     install_debian(purpose, groups);
     if purpose == "test" {
+        UNPACKED.iter().for_each(|(name, file)| unpack(name, file));
         install_go();
     }
     Ok(true)
@@ -127,6 +146,23 @@ fn install_debian(purpose: &str, groups: &[&[&str]]) {
     let lacking: Vec<&str> = missing.into_iter().filter(|it| !installed(it)).collect();
     if !lacking.is_empty() {
         println!("could not be had, and what needs it will be skipped: {}", lacking.join(" "));
+    }
+}
+
+/// Unpacks a package without installing it.
+fn unpack(name: &str, file: &str) {
+    let home = std::env::var_os("HOME").unwrap_or_default();
+    let folder = Path::new(&home).join(".cache/weir").join(name);
+    if Path::new("/").join(file).is_file() || folder.join(file).is_file() {
+        return;
+    }
+    println!("unpacking {name}");
+    let script = "mkdir -p \"$1\" && cd \"$1\" && rm -f ./*.deb && apt-get download -q \"$2\" && \
+                  dpkg -x ./*.deb . && rm -f ./*.deb";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, "sh"]).arg(&folder).arg(name).stdout(Stdio::null());
+    if !shell.stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
+        println!("could not be had, and its test will be skipped: {name}");
     }
 }
 

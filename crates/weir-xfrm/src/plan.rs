@@ -111,7 +111,8 @@ impl Xfrm {
     /// What follows from the databases as they are. Notes for each association what it does.
     pub fn plan(&mut self) -> Plan {
         let mut draft = Draft { xfrm: self, names: Vec::new(), plan: Plan::default() };
-        for policy in self.policies.iter().filter(|it| it.info.direction == DIRECTION_OUT) {
+        let outward = |it: &&Policy| it.info.direction == DIRECTION_OUT && !it.is_for_neighbours();
+        for policy in self.policies.iter().filter(outward) {
             draft.add_outward(policy);
         }
         for (place, state) in self.states.iter().enumerate() {

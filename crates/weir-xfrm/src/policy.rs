@@ -1,6 +1,7 @@
 //! One policy as a front end describes it: which packets, and what is to happen to them.
 
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 
 use weir_engine::policy::Prefix;
 use zerocopy::{FromBytes, IntoBytes};
@@ -12,6 +13,11 @@ use crate::uapi::*;
 
 /// Templates of a policy, at most (`XFRM_MAX_DEPTH`).
 const TEMPLATES_MAX: usize = 6;
+
+/// ICMPv6, and its kinds that are neighbour discovery's: a selector has the kind in the place of
+/// the source port (the kernel's `xfrm_flowi_sport`).
+const PROTOCOL_ICMP_V6: u8 = 58;
+const NEIGHBOUR_KINDS: RangeInclusive<u16> = 133..=137;
 
 /// A policy.
 #[derive(Clone, Debug)]
@@ -64,12 +70,24 @@ impl Policy {
             }
         }
         info.used = LifetimeUsed { add_time: now, ..LifetimeUsed::default() };
-        Ok(Self { info, template, is_dying: false })
+        let policy = Self { info, template, is_dying: false };
+        check_upper(&policy)?;
+        Ok(policy)
     }
 
     /// Whether it is about the same packets in the same direction: then there is only one of them.
     pub fn is(&self, selector: &Selector, direction: u8) -> bool {
         self.info.direction == direction && self.info.selector == *selector
+    }
+
+    /// Whether it is about neighbour discovery (RFC 4861), as daemons ask that it pass: Weir never
+    /// seals it by a policy of addresses, so that such a policy is kept and changes nothing.
+    pub fn is_for_neighbours(&self) -> bool {
+        let Selector { family, protocol, source_port, source_port_mask, .. } = self.info.selector;
+        family == FAMILY_V6
+            && protocol == PROTOCOL_ICMP_V6
+            && source_port_mask == [0xff; 2]
+            && NEIGHBOUR_KINDS.contains(&u16::from_be_bytes(source_port))
     }
 
     /// The addresses that are met on the wire side: destinations outward, sources inward.
@@ -134,17 +152,22 @@ fn check_selector(selector: &Selector) -> Result<(), Refusal> {
     if selector.source_len > len_max || selector.destination_len > len_max {
         return refuse(Errno::EINVAL, "a prefix of the selector is longer than an address");
     }
-    let ports = [selector.source_port_mask, selector.destination_port_mask];
-    if selector.protocol != 0 || ports != [[0; 2]; 2] {
-        return refuse(
-            Errno::EOPNOTSUPP,
-            "Weir's policies are about addresses; leave protocol and ports out",
-        );
-    }
     if selector.interface != 0 {
         return refuse(Errno::EOPNOTSUPP, "Weir's policies are about addresses; leave dev out");
     }
     Ok(())
+}
+
+/// Refuses what is about more than addresses.
+fn check_upper(policy: &Policy) -> Result<(), Refusal> {
+    let selector = &policy.info.selector;
+    let ports = [selector.source_port_mask, selector.destination_port_mask];
+    let is_whole = selector.protocol == 0 && ports == [[0; 2]; 2];
+    let passes = policy.template.is_none() && policy.info.action == ACTION_ALLOW;
+    if is_whole || passes && policy.is_for_neighbours() {
+        return Ok(());
+    }
+    refuse(Errno::EOPNOTSUPP, "Weir's policies are about addresses; leave protocol and ports out")
 }
 
 fn check_type(value: &[u8]) -> Result<(), Refusal> {

@@ -8,9 +8,9 @@ use std::path::Path;
 use weir_engine::pipeline::{Usage, UsageDirection};
 use weir_engine::policy::{Mode, Way};
 use weir_xfrm::database::{Answer, Asker, Xfrm};
-use weir_xfrm::netlink::messages;
+use weir_xfrm::netlink::{Writer, messages};
 use weir_xfrm::plan::Place;
-use weir_xfrm::uapi::{group, kind};
+use weir_xfrm::uapi::{Header, PolicyInfo, Selector, flag, group, kind};
 
 const NOW: u64 = 1_000_000;
 const EEXIST: i32 = -17;
@@ -72,6 +72,33 @@ fn what_weir_does_not_do_is_refused_by_number_and_by_words() {
         assert!(!answer.changed && answer.notices.is_empty());
     }
     assert!(xfrm.states().is_empty() && xfrm.policies().is_empty());
+}
+
+#[test]
+fn neighbour_discovery_may_pass_and_nothing_else_of_icmp() {
+    let (v6, [icmp_v6, allow, block]) = (10, [58, 0, 1]);
+    let mut wanted = Vec::new();
+    for direction in 0..3 {
+        wanted.extend([(direction, 133, allow, 0), (direction, 136, allow, 0)]);
+    }
+    wanted.extend([(1, 128, allow, -95), (1, 135, block, -95)]);
+    let mut xfrm = gateway();
+    for (direction, icmp_kind, action, number) in wanted {
+        let selector = Selector {
+            family: v6,
+            protocol: icmp_v6,
+            source_port: u16::to_be_bytes(icmp_kind),
+            source_port_mask: [0xff; 2],
+            ..Selector::default()
+        };
+        let policy = PolicyInfo { selector, direction, action, ..PolicyInfo::default() };
+        let flags = flag::REQUEST | flag::ACK;
+        let header = Header { kind: kind::UPD_POLICY, flags, ..Header::default() };
+        let answer = says(&mut xfrm, &Writer::new(header, &policy).finish());
+        assert_eq!(errno(&answer), number, "{direction} {icmp_kind} {action}");
+    }
+    assert_eq!(xfrm.policies().len(), 6);
+    assert!(xfrm.plan().selectors.is_empty(), "it opens no way for anything else");
 }
 
 #[test]

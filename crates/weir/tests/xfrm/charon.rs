@@ -16,20 +16,20 @@ const ESP_IN_UDP: &str = "(udp port 4500 and not udp[8:4] = 0)";
 const NAT_KEEPALIVE: &str = "(udp port 4500 and udp[4:2] = 9)";
 
 /// One IKE daemon, with files of its own where others keep them in `/run`.
-struct Charon {
+pub(super) struct Charon {
     daemon: Running,
     folder: PathBuf,
 }
 
 /// How the two prove who they are.
 #[derive(Clone, Copy, PartialEq)]
-enum Proof {
+pub(super) enum Proof {
     SharedKey,
     Certificates,
 }
 
 impl Charon {
-    fn start(lab: &Lab, side: Side, proof: Proof, lines: &str) -> Self {
+    pub(super) fn start(lab: &Lab, side: Side, proof: Proof, lines: &str) -> Self {
         let folder = lab.folder().join(format!("charon{side:?}"));
         for part in ["x509", "x509ca", "private"] {
             fs::create_dir_all(folder.join("swanctl").join(part)).unwrap();
@@ -79,7 +79,7 @@ impl Charon {
     }
 
     /// Takes in connections and secrets, once all files are there.
-    fn load(&self) {
+    pub(super) fn load(&self) {
         let said = self.swanctl(&["--load-all", "--noprompt"]);
         assert!(said.status.success(), "{}{}", said.stdout, said.stderr);
     }
@@ -105,7 +105,7 @@ impl Charon {
         said.stdout
     }
 
-    fn log(&self) -> String {
+    pub(super) fn log(&self) -> String {
         self.daemon.stderr()
     }
 }
@@ -145,6 +145,20 @@ struct Pair {
 }
 
 fn pair(test: &str, proof: Proof, lines: [&str; 2]) -> Option<Pair> {
+    let (stand, weir) = with_weir(test)?;
+    let lab = &stand.lab;
+    let a = Charon::start(lab, Side::A, proof, lines[0]);
+    let b = Charon::start(lab, Side::B, proof, lines[1]);
+    if proof == Proof::Certificates {
+        certify([&a, &b]);
+    }
+    b.load();
+    a.load();
+    Some(Pair { stand, weir, a, b })
+}
+
+/// A lab whose side A is Weir with an address, side B a router; neither has an IKE daemon yet.
+pub(super) fn with_weir(test: &str) -> Option<(Stand, Running)> {
     if !Path::new(CHARON).exists() {
         eprintln!("SKIPPED: {test} needs charon (strongswan-charon)");
         return None;
@@ -162,14 +176,7 @@ fn pair(test: &str, proof: Proof, lines: [&str; 2]) -> Option<Pair> {
     let weir = Running::start(command.arg("up").arg(file)).unwrap();
     let socket = run_folder(lab, Side::A).join(format!("{}.port0.xfrm", NAMES[0]));
     interrupt::until("the front end's socket", PATIENCE, || Ok(socket.exists())).unwrap();
-    let a = Charon::start(lab, Side::A, proof, lines[0]);
-    let b = Charon::start(lab, Side::B, proof, lines[1]);
-    if proof == Proof::Certificates {
-        certify([&a, &b]);
-    }
-    b.load();
-    a.load();
-    Some(Pair { stand, weir, a, b })
+    Some((stand, weir))
 }
 
 /// A small authority for both, by strongSwan's own tool.
@@ -202,7 +209,7 @@ fn certify(both: [&Charon; 2]) {
 }
 
 #[track_caller]
-fn assert_sealed(wire: &Captured) {
+pub(super) fn assert_sealed(wire: &Captured) {
     assert_eq!(wire.dropped_by_kernel, 0, "tcpdump saw all of it");
     let clear = format!(
         "not {ESP_IN_UDP} and not {IKE} and not {NAT_KEEPALIVE} and not arp \
@@ -212,7 +219,7 @@ fn assert_sealed(wire: &Captured) {
     assert!(wire.count(ESP_IN_UDP).unwrap() > 0 && wire.count(IKE).unwrap() >= 4);
 }
 
-const HOST_B: &str = "10.77.2.1";
+pub(super) const HOST_B: &str = "10.77.2.1";
 
 #[test]
 fn charon_with_a_shared_key_drives_the_gateway_against_strongswans_own_esp() {
@@ -279,7 +286,7 @@ fn rekeys_by_packets_lose_nothing_and_a_dead_peer_is_found() {
 /// Pings without a pause during `work`; none may be lost. In rounds that each wait for their last
 /// answer: who interrupts a ping loses what is on its way.
 #[track_caller]
-fn while_it_pings(lab: &Lab, work: impl FnOnce() + Send) {
+pub(super) fn while_it_pings(lab: &Lab, work: impl FnOnce() + Send) {
     let (mut sent, mut answered) = (0, 0);
     std::thread::scope(|scope| {
         let worker = scope.spawn(work);

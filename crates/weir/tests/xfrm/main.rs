@@ -9,6 +9,7 @@ mod gateways;
 mod kernel;
 mod kernel_agreed;
 mod kernel_esp;
+mod pluto;
 
 use std::fs;
 use std::path::PathBuf;
