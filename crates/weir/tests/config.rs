@@ -521,6 +521,11 @@ fn the_kernels_esp_is_refused_where_the_kernel_does_not_do_what_is_asked() {
     let agreed = format!("{HEAD}{ADDRESS}[[peer]]\nname = \"b\"\noffload = \"kernel\"\n");
     let settings = accepted(&format!("{agreed}public_key = \"{PUBLIC}\"\n{rest}{KEYING}"));
     assert_eq!(settings.pairs[0].peers[0].offload, Offload::Kernel);
+    // In a NIC the IVs are its driver's: only keys that die with the process.
+    let by_nic = |text: &str| text.replace("\"kernel\"", "\"crypto\"");
+    let settings = accepted(&by_nic(&format!("{agreed}public_key = \"{PUBLIC}\"\n{rest}{KEYING}")));
+    assert_eq!(settings.pairs[0].peers[0].offload, Offload::Crypto);
+    refused(&by_nic(&with(ADDRESS, rest)), &["offload = \"crypto\" needs keys that are agreed on"]);
     for (pair, more, words) in [
         ("vlan = 7\n", "", "a pair without `vlan`"),
         ("driver = \"xdp\"\n", "", "driver = \"packet\""),

@@ -453,7 +453,9 @@ fn peer_line(text: &mut String, peer: &PeerSnapshot) {
     if let Some(keying) = &peer.keying {
         keying_line(text, &peer.name, keying);
     }
-    if let Some(offload) = &peer.offload {
+    if let Some(offload) = peer.offload.as_ref().filter(|it| it.in_hw) {
+        let _ = writeln!(text, "  peer {}: offload {}: in the NIC", peer.name, offload.asked);
+    } else if let Some(offload) = &peer.offload {
         let _ = writeln!(
             text,
             "  peer {}: offload {}: NOT IN HARDWARE, Weir seals: {}",

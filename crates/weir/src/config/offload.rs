@@ -40,14 +40,20 @@ impl Offload {
             Self::Auto => "auto",
         }
     }
+
+    /// Whether the peer's associations are the kernel's, with or without a NIC beneath.
+    pub const fn is_by_kernel(self) -> bool {
+        matches!(self, Self::Kernel | Self::Crypto)
+    }
 }
 
 /// `offload` as it is meant. What the kernel's ESP does not do for a peer, or not as the pair says,
 /// is refused with the reason.
 pub(super) fn resolve(peer: &file::Peer, pair: &file::Pair, problems: &mut Problems) -> Offload {
     let Some(written) = &peer.offload else { return Offload::None };
-    if *written.get_ref() != Offload::Kernel {
-        return *written.get_ref();
+    let offload = *written.get_ref();
+    if !offload.is_by_kernel() {
+        return offload;
     }
     let name = peer.name.get_ref();
     let is_between = peer.endpoint.is_some() && !pair.address.0.is_empty();
@@ -55,9 +61,12 @@ pub(super) fn resolve(peer: &file::Peer, pair: &file::Pair, problems: &mut Probl
     let protects_prefixes = peer.protects.0.iter().all(|it| is_prefix(it.get_ref()));
     let window = peer.replay_window.as_ref().map_or(0, |it| *it.get_ref());
     let requires = peer.sealing.as_ref().is_none_or(|it| *it.get_ref() == file::Sealing::Require);
+    // Of a key in a file no nonce may come twice, over restarts too, and a driver makes its own.
+    let is_once = offload != Offload::Crypto || peer.public_key.is_some();
     let is_copied = pair.dscp_map.is_none() && pair.pcp_map.is_none();
     for (is_met, needs) in [
         (*peer.mode.get_ref() == Mode::Tunnel, "mode = \"tunnel\""),
+        (is_once, "keys that are agreed on (`public_key`)"),
         (is_between, "an `endpoint` and an own `address`"),
         (protects_prefixes, "prefixes in `protects`"),
         (peer.encapsulation == Encapsulation::Esp, "encapsulation = \"esp\""),
@@ -72,21 +81,20 @@ pub(super) fn resolve(peer: &file::Peer, pair: &file::Pair, problems: &mut Probl
         if !is_met {
             problems.error(
                 written.span(),
-                format!("peer `{name}`: offload = \"kernel\" needs {needs}"),
+                format!("peer `{name}`: offload = \"{}\" needs {needs}", offload.name()),
                 "write that, or offload = \"none\": Weir seals",
             );
         }
     }
-    Offload::Kernel
+    offload
 }
 
 /// At most [`KERNEL_PEERS_MAX`] of a pair's peers.
 pub(super) fn check_count(pair: &file::Pair, peers: &[&file::Peer], problems: &mut Problems) {
-    let by_kernel = |peer: &&&file::Peer| {
-        peer.offload.as_ref().is_some_and(|it| *it.get_ref() == Offload::Kernel)
-    };
+    let by_kernel =
+        |peer: &&&file::Peer| peer.offload.as_ref().is_some_and(|it| it.get_ref().is_by_kernel());
     if peers.iter().filter(by_kernel).count() > KERNEL_PEERS_MAX {
-        let what = format!("more than {KERNEL_PEERS_MAX} peers with offload = \"kernel\"");
+        let what = format!("more than {KERNEL_PEERS_MAX} peers whose ESP is the kernel's");
         problems.error(pair.host.span(), what, "write offload = \"none\" at some of them");
     }
 }

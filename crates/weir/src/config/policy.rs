@@ -85,7 +85,7 @@ fn compile(peer: &Peer, gets_the_rest: bool, worker: usize) -> policy::Peer {
         protects.push(policy::Prefix::ALL);
         everything = true;
     }
-    let by_kernel = peer.offload == Offload::Kernel;
+    let by_kernel = peer.offload.is_by_kernel();
     let by_weir = peer.configured().filter(|_| !by_kernel && worker < peer.workers);
     let number = worker as u32;
     policy::Peer {

@@ -47,6 +47,8 @@ pub struct KernelPlan {
     pub to: Hop,
     /// Where its associations come from.
     pub keys: KernelKeys,
+    /// Number of the wire port, where its NIC is to do the cipher.
+    pub nic: Option<u32>,
 }
 
 /// Where associations come from.
@@ -164,7 +166,7 @@ impl KernelEsp {
             ports: Vec::new(),
             is_stopped: false,
         };
-        for KernelPlan { peer, to, keys } in plans {
+        for KernelPlan { peer, to, keys, nic } in plans {
             let interface = XfrmInterface::create(&pair.wire, wire_mtu.into()).context(
                 "offload = \"kernel\": cannot make an xfrm interface; the kernel needs \
                  CONFIG_XFRM_INTERFACE (`modprobe xfrm_interface`)",
@@ -177,7 +179,7 @@ impl KernelEsp {
             kernel.ports.push(PacketPort::open(interface.name(), options)?);
             kernel.peers.push(KernelPeer {
                 name: peer,
-                lane: Lane { interface, to, hop_mac: None },
+                lane: Lane { interface, to, hop_mac: None, nic },
                 keys: match keys {
                     KernelKeys::Files(plan) => Keys::Files(Box::new(FromFiles::new(*plan))),
                     KernelKeys::Agreed(identity) => Keys::Agreed(Box::new(Agreed::new(identity))),

@@ -51,11 +51,16 @@ pub struct Answered {
 }
 
 impl Answered {
+    /// Whether the NIC does what it was asked for: the cipher.
+    fn is_in_nic(&self) -> bool {
+        self.asked == Offload::Crypto && self.nic_takes == Some(Offload::Crypto)
+    }
+
     /// For the status.
     pub fn snapshot(&self) -> OffloadSnapshot {
         OffloadSnapshot {
             asked: self.asked.name().to_owned(),
-            in_hw: false,
+            in_hw: self.is_in_nic(),
             nic_takes: self.nic_takes.map(|it| it.name().to_owned()),
             reason: self.reason.clone(),
         }
@@ -73,6 +78,11 @@ pub fn ask(settings: &Settings, machine: &Machine) -> Result<Vec<Answered>> {
         for peer in pair.peers.iter().filter(wants_nic) {
             let index = machine.link(&pair.wire).map_or(0, |link| link.index);
             let it = ask_for(pair, peer, index);
+            if it.is_in_nic() {
+                tracing::info!(peer = peer.name, port = pair.wire, "the NIC takes its cipher");
+                answered.push(it);
+                continue;
+            }
             if peer.offload != Offload::Auto {
                 bail!(
                     "peer {}: offload = \"{}\" on {}: {}; write offload = \"auto\" (Weir seals, \
@@ -108,10 +118,13 @@ fn ask_for(pair: &Pair, peer: &Peer, interface: u32) -> Answered {
         (Ok(mode), wanted) => try_to(interface, mode, wanted),
     };
     let (nic_takes, reason) = match asked {
-        Ok(taken) => (
-            Some(taken),
-            format!("the NIC takes `{}`, and Weir hands it no packets yet", taken.name()),
+        Ok(Offload::Crypto) => (
+            Some(Offload::Crypto),
+            "the NIC takes `crypto`; packets go there with offload = \"crypto\"".to_owned(),
         ),
+        Ok(taken) => {
+            (Some(taken), format!("the NIC takes `{}`, and Weir hands it no packets", taken.name()))
+        }
         Err(reason) => (None, reason),
     };
     let (pair, peer_name) = (pair.name.clone(), peer.name.clone());

@@ -14,7 +14,7 @@ use weir_wire::parse::MacAddress;
 use super::kernel_esp::{KernelKeys, KernelPlan};
 use super::state::{StateFile, StateStore};
 use crate::config::policy::{WirePort, associations, policy};
-use crate::config::settings::{Keying, Pair};
+use crate::config::settings::{Keying, Offload, Pair};
 use crate::config::tag::tags;
 use crate::config::{Keys, Settings};
 use crate::machine::{Link, Machine};
@@ -95,7 +95,10 @@ fn plan(
         };
         let to = hop(policy.own.as_ref(), peer.endpoint)
             .context("the kernel's ESP needs addresses of one family outside")?;
-        kernel.push(KernelPlan { peer: peer.name.clone(), to, keys });
+        let in_nic =
+            pair.peers.iter().any(|it| it.name == peer.name && it.offload == Offload::Crypto);
+        let nic = in_nic.then_some(wire.index);
+        kernel.push(KernelPlan { peer: peer.name.clone(), to, keys, nic });
     }
     Ok(PairPlan { policy, associations: by_weir, tags: tags(pair, keys)?, kernel })
 }

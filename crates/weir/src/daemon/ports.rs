@@ -15,8 +15,8 @@ use crate::config::settings::{Driver, Pair};
 /// which fit none: smaller slots than the MTU's hold twice as many frames in the same memory,
 /// 40 ms of 100,000 a second.
 const HOST_RING_SLOTS: usize = 4096;
-/// Bytes of frames in the wire port's ring, whose slots take one of the MTU: 2,559 at MTU 9000, 25 ms
-/// of 100,000 frames a second. With the host port's 19 MiB an idle gateway stays below 64.
+/// Bytes of frames in the wire port's ring, whose slots take one of the MTU: 2,559 at MTU 9000,
+/// 25 ms of 100,000 frames a second. With the host port's 19 MiB an idle gateway stays below 64.
 const WIRE_RING_BYTES: usize = 22 << 20;
 /// Slots of it at most: 9 ms of the 500,000 frames a second of a TCP stream at MTU 1500. Twice as
 /// many cost that stream 5 %, for all of a ring is used in turn and none of it stays in a cache.

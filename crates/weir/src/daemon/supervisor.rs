@@ -33,7 +33,7 @@ use crate::api::dto::{
     AssociationKey, CutRequest, KeysRequest, PairSnapshot, Request, Response, Snapshot,
 };
 use crate::config::policy::associations;
-use crate::config::settings::{self, Offload, OnFailure, Pair};
+use crate::config::settings::{self, OnFailure, Pair};
 use crate::config::{KeyAccess, Keys, Loaded, Problems, Settings, Source};
 use crate::machine::Machine;
 use parts::{
@@ -557,12 +557,14 @@ fn needs_restart(old: &Settings, new: &Settings) -> Option<String> {
     let by_kernel = |pairs: &[Pair]| -> Vec<String> {
         let peers = pairs.iter().flat_map(|pair| pair.peers.iter().map(move |peer| (pair, peer)));
         peers
-            .filter(|(_, peer)| peer.offload == Offload::Kernel)
+            .filter(|(_, peer)| peer.offload.is_by_kernel())
             .map(|(pair, peer)| format!("{:?} {:?} {peer:?}", pair.addresses, pair.next_hop))
             .collect()
     };
     if by_kernel(&old.pairs) != by_kernel(&new.pairs) {
-        return Some("a peer with offload = \"kernel\", or its pair's address,".into());
+        return Some(
+            "a peer with offload = \"kernel\" or \"crypto\", or its pair's address,".into(),
+        );
     }
     (ports(&old.pairs) != ports(&new.pairs))
         .then(|| "the list of pairs, their ports, `workers`, `xfrm` or `fastpath`".into())

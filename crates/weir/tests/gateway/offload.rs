@@ -39,7 +39,7 @@ fn auto_falls_back_to_our_own_esp_and_says_why() {
 fn what_is_demanded_of_a_nic_that_cannot_is_refused_with_the_remedy() {
     let Some(Stand { lab, _turn }) = stand("demanded_offload_is_refused") else { return };
     for (protection, offload) in [
-        (Protection::BorrowedTunnel, "crypto"),
+        (Protection::BorrowedTunnel, "packet"),
         (Protection::BorrowedTransport, "packet"),
         (Protection::Sealed, "packet"),
     ] {

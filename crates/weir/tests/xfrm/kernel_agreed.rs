@@ -94,6 +94,18 @@ fn loses_nothing(stage: &mut Stage) -> u64 {
     keying(&after, "responses_sent") - keying(&before, "responses_sent")
 }
 
+/// This kernel takes the association all the same, and would seal by itself: a demand that is not
+/// met.
+fn a_veth_does_no_cipher(stage: &mut Stage) {
+    configure(stage, "", ["crypto", "none"]);
+    let line = format!("ip netns exec gateway /run/machine{WEIR} up /tmp/weir.toml");
+    let said = stage.guest.run(&line, GUEST_PATIENCE).unwrap();
+    for words in ["offload = \"crypto\" on p0", "would seal by itself", "write offload = \"auto\""]
+    {
+        assert!(said.output.contains(words), "{words}: {}", said.output);
+    }
+}
+
 #[test]
 fn agreed_keys_change_in_the_kernel_and_not_one_packet_is_lost() {
     let Some(mut stage) = Stage::boot("agreed keys in the gateway's kernel") else { return };
@@ -137,6 +149,8 @@ fn agreed_keys_change_in_the_kernel_and_not_one_packet_is_lost() {
     stage.end_of(near, NEAR[2], "TERM");
     stage.end_of(far, FAR[2], "TERM");
     assert_eq!(stage.in_kernel(), others, "nothing of ours stays, and others' does");
+    a_veth_does_no_cipher(&mut stage);
+    assert_eq!(stage.in_kernel(), others, "nor of what a NIC was asked for");
     stage.run("kill $(cat /tmp/tcpdump.pid)");
     wire.finish(GUEST_PATIENCE).unwrap();
     let clear = "not esp and not arp and not icmp6 and not ip6 proto 0 and not udp port 51840";

@@ -5,12 +5,14 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use weir_engine::esp::sa::{SaParameters, Spi};
 use weir_port::{EspPackets, Guard, Hop, XfrmInterface};
 use weir_xfrm::netlink::messages;
-use weir_xfrm::program::{Association, Bound, Installed, PolicyRequest};
-use weir_xfrm::uapi::{DIRECTION_OUT, MODE_TUNNEL, Statistics};
+use weir_xfrm::program::{
+    Association, Bound, Installed, OFFLOAD_INBOUND, PolicyRequest, offloaded,
+};
+use weir_xfrm::uapi::{DIRECTION_OUT, MODE_TUNNEL, Offload, Statistics};
 use zeroize::Zeroizing;
 
 use crate::api::dto::KernelEspSnapshot;
@@ -59,6 +61,8 @@ pub(super) struct Lane {
     pub(super) interface: XfrmInterface,
     pub(super) to: Hop,
     pub(super) hop_mac: Option<[u8; 6]>,
+    /// Number of the wire port, where its NIC is to do the cipher (`crypto`).
+    pub(super) nic: Option<u32>,
 }
 
 impl Lane {
@@ -108,6 +112,9 @@ impl Lane {
             }
             Way::In => (Bound { opened: numbers.used, ..bound }, parameters.replay_window),
         };
+        let inbound = if way == Way::In { OFFLOAD_INBOUND } else { 0 };
+        let offload =
+            |index| Offload { interface: index as i32, flags: inbound, ..Offload::default() };
         then(&Association {
             ends: [source, destination],
             spi,
@@ -115,7 +122,7 @@ impl Lane {
             mode: MODE_TUNNEL,
             keying_material: &parameters.keying_material(),
             extended_window: Some(window),
-            offload: None,
+            offload: self.nic.map(offload),
             bound: Some(bound),
         })
     }
@@ -128,7 +135,16 @@ impl Lane {
         numbers: Numbers,
     ) -> Result<()> {
         self.with(way, parameters, numbers, |it| socket.request(|n| it.install(n)))
-            .context("the kernel refuses an association (esp4, esp6, gcm and seqiv loaded?)")
+            .context("the kernel refuses an association (esp4, esp6, gcm and seqiv loaded?)")?;
+        let Some(nic) = self.nic else { return Ok(()) };
+        // Kernels take what the NIC does not do, and seal by themselves.
+        let spi = parameters.spi.value();
+        let found = socket.read_back(&self.name(way, spi))?;
+        if offloaded(&found).is_some_and(|it| it.interface == nic as i32) {
+            return Ok(());
+        }
+        self.remove(socket, way, spi)?;
+        bail!("the kernel took an association for the NIC and would seal by itself")
     }
 
     /// Has the kernel take an association with a random key and give it up again: what it lacks
