@@ -79,6 +79,9 @@ pub struct PeerStatus {
     pub path_mtu: PathMtuStatus,
 }
 
+/// Reports and orders pass each other on their way for less than so long.
+const CROSSED_NS: u64 = 1_000_000_000;
+
 /// A pair of associations a worker: the SPIs are worker 0's, and those of the others follow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Session {
@@ -139,6 +142,8 @@ pub(super) struct Peer {
     pub(super) begin_ns: Option<u64>,
     pub(super) unanswered: u32,
     pub(super) current: Option<Session>,
+    /// What was in use before, and since when it is not.
+    pub(super) before: Option<(Session, u64)>,
     /// Made by us as responder; in use from the initiator's first packet on.
     pub(super) pending: Option<Session>,
     /// SPIs that still open, and since when they exist; oldest first.
@@ -170,6 +175,7 @@ impl Peer {
             begin_ns,
             unanswered: 0,
             current: None,
+            before: None,
             pending: None,
             old: ArrayVec::new(),
             heard_ns: None,
@@ -204,6 +210,7 @@ impl Peer {
         now_ns: u64,
         (spi, packets, bytes): (u32, u64, u64),
     ) {
+        self.go_back(now_ns, spi);
         let Some(current) = &mut self.current else { return };
         let worker = spi.wrapping_sub(current.seal_spi);
         // Signs of life go by worker 0, whatever the others send: its packets confirm.
@@ -218,6 +225,25 @@ impl Peer {
                 self.begin_ns = Some(now_ns);
             }
         }
+    }
+
+    /// Two handshakes, one of each side, may end in either order, and a report cross an order on its
+    /// way: then the data path seals by the session before, and what it seals by counts.
+    fn go_back(&mut self, now_ns: u64, spi: u32) {
+        let Some((before, since_ns)) = self.before.filter(|(it, _)| it.seal_spi == spi) else {
+            return;
+        };
+        let Some(current) = self.current.filter(|_| now_ns.saturating_sub(since_ns) > CROSSED_NS)
+        else {
+            return;
+        };
+        let Some(old) = self.old.iter_mut().find(|(spi, _)| *spi == before.open_spi) else {
+            return;
+        };
+        *old = (current.open_spi, current.made_ns);
+        self.bytes_before = self.bytes_before.saturating_sub(before.bytes) + current.bytes;
+        self.current = Some(before);
+        self.before = Some((current, now_ns));
     }
 
     /// Goes on with the search for the path's width.

@@ -478,6 +478,7 @@ impl Tunnel {
         }
         if let Some(before) = peer.current.replace(session) {
             peer.bytes_before += before.bytes;
+            peer.before = Some((before, now.elapsed_ns));
             self.supersede(index, before, effects);
         }
     }

@@ -139,6 +139,32 @@ fn simultaneous_initiations_leave_one_pair_of_keys_in_use_and_lose_nothing() {
 }
 
 #[test]
+fn what_seals_is_counted_although_two_handshakes_ended_crosswise() {
+    let limits = Limits { rekey_after_packets: 1000, ..Limits::default() };
+    let mut world = World::new(setups(|_, it| it.limits = limits));
+    world.pass(SECOND);
+    let ours = handshakes(&world).into_iter().find(|at| world.wire[*at].to == 1).unwrap();
+    let late = world.wire.remove(ours).unwrap();
+    // The other's handshake ends, and its first packet puts its keys in use here: that is reported
+    // by the next tick, and before that ours ends too.
+    world.deliver_all();
+    world.send(1);
+    world.deliver_all();
+    world.deliver(late);
+    world.deliver_all();
+    world.run(3 * SECOND);
+    assert_eq!(world.counters(0).handshakes, 2);
+    for _ in 0..20 {
+        for _ in 0..110 {
+            world.send(0);
+        }
+        world.run(100 * MS);
+    }
+    assert!(world.counters(0).handshakes > 2, "2200 packets, and new keys after 1000");
+    assert_eq!(world.received(1).len(), 2200);
+}
+
+#[test]
 fn a_replayed_initiation_is_refused_and_changes_nothing() {
     let mut world = World::new(setups(|side, it| it.knows_endpoint = side == 0));
     world.pass(SECOND);
