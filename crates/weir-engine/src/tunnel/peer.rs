@@ -227,8 +227,8 @@ impl Peer {
         }
     }
 
-    /// Two handshakes, one of each side, may end in either order, and a report cross an order on its
-    /// way: then the data path seals by the session before, and what it seals by counts.
+    /// Two handshakes, one of each side, may end in either order, and a report cross an order on
+    /// its way: then the data path seals by the session before, and what it seals by counts.
     fn go_back(&mut self, now_ns: u64, spi: u32) {
         let Some((before, since_ns)) = self.before.filter(|(it, _)| it.seal_spi == spi) else {
             return;
