@@ -364,7 +364,7 @@ impl SealingPeer {
                 };
                 seal_around(&around, frame, fields, cut, to)
             }
-            Mode::Transport => seal_inside(self.udp, frame, parsed, cut, to),
+            Mode::Transport => seal_inside(self.udp, frame, parsed, fields, cut, to),
             Mode::IcrcTag(_) => Err(DropReason::NoAssociation),
         }
     }
@@ -498,6 +498,7 @@ fn seal_inside(
     udp: Option<UdpEncapsulation>,
     frame: &mut Frame<'_>,
     parsed: &Parsed,
+    fields: OuterFields,
     mut cut: Cut,
     mut to: Sending<'_>,
 ) -> Result<(), DropReason> {
@@ -508,7 +509,7 @@ fn seal_inside(
         let range = to.output.allocate(len_max).ok_or(DropReason::ArenaFull)?;
         let packet = to.output.arena_mut(&range);
         let (len, checksum) =
-            seal_transport_to(to.association, segment, network_offset, udp, flow(parsed), packet)?;
+            seal_transport_to(to.association, segment, network_offset, udp, fields.flow, packet)?;
         let offload = Offload { checksum, ..Offload::default() };
         to.send(range.start..range.start + len as u32, offload, segment.len());
     }

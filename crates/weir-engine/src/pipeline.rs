@@ -261,7 +261,7 @@ impl Engine {
             ) {
                 let Self { gather, output, .. } = self;
                 let opened = if verdict == Verdict::Opened { &inner } else { &outer };
-                if self.policy.gather {
+                if self.policy.gather && Gather::concerns(opened.parsed()) {
                     gather.push(frames, index as u32, opened.parsed(), Destination::Host, output);
                 } else {
                     send_whole(output, Destination::Host, index as u32, &frames[index]);

@@ -99,7 +99,7 @@ pub(crate) fn follow(parsed: &mut Parsed, before: &[u8; HEAD], bytes: &[u8]) -> 
             datagram_end(head, end)?;
             None
         }
-        _ => return follow_upper(parsed, head, bytes, end),
+        _ => follow_upper(parsed, head, bytes, end)?.rdma,
     };
     parsed.end = end as u32;
     parsed.rdma = None;
@@ -120,9 +120,6 @@ fn follow_upper(parsed: &mut Parsed, head: &[u8; HEAD], bytes: &[u8], end: usize
     }
     parsed.transport = transport;
     parsed.payload_offset = payload_offset as u16;
-    parsed.end = end as u32;
-    parsed.rdma = None;
-    parsed.fault = None;
     Some(Plain { rdma })
 }
 

@@ -97,18 +97,34 @@ impl FlowEntry {
         packets: u64,
         bytes: u32,
     ) {
-        self.last = self.last.max(now);
+        let tcp_flags = match parsed.transport {
+            Transport::Tcp { flags, .. } => flags,
+            _ => 0,
+        };
+        let counted = FlowCounters {
+            packets,
+            bytes: u64::from(bytes),
+            fragments: u64::from(parsed.fragment.is_some()),
+            tcp_flags,
+            traffic_class: parsed.traffic_class,
+            ..FlowCounters::default()
+        };
+        self.add(direction, now, &counted);
+    }
+
+    /// Adds packets of one traffic class, the last of them at `last`.
+    #[inline]
+    pub(crate) fn add(&mut self, direction: FlowDirection, last: Time, counted: &FlowCounters) {
+        self.last = self.last.max(last);
         let counters = &mut self.counters[direction.index()];
-        counters.packets += packets;
-        counters.bytes += u64::from(bytes);
-        if parsed.traffic_class & 3 == 3 {
-            counters.congestion_experienced += packets;
+        counters.packets += counted.packets;
+        counters.bytes += counted.bytes;
+        if counted.traffic_class & 3 == 3 {
+            counters.congestion_experienced += counted.packets;
         }
-        counters.fragments += u64::from(parsed.fragment.is_some());
-        counters.traffic_class = parsed.traffic_class;
-        if let Transport::Tcp { flags, .. } = parsed.transport {
-            counters.tcp_flags |= flags;
-        }
+        counters.fragments += counted.fragments;
+        counters.traffic_class = counted.traffic_class;
+        counters.tcp_flags |= counted.tcp_flags;
     }
 }
 

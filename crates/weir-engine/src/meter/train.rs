@@ -5,16 +5,15 @@ use weir_wire::frame::Time;
 use weir_wire::parse::{Parsed, Transport};
 
 use super::meter::{FlowPlace, Meter, end_record_when_due};
+use crate::flow::FlowCounters;
 
 /// The train under way; without packets: none.
 #[derive(Debug, Default)]
 pub(super) struct Train {
     place: FlowPlace,
-    traffic_class: u8,
-    packets: u64,
-    bytes: u64,
+    /// Its packets, of one traffic class and none of them a fragment.
+    counted: FlowCounters,
     last: Time,
-    tcp_flags: u8,
 }
 
 impl Meter {
@@ -32,18 +31,18 @@ impl Meter {
             return false;
         }
         let train = &mut self.train;
-        let goes_on = train.packets > 0
+        let goes_on = train.counted.packets > 0
             && train.place == place
-            && train.traffic_class == parsed.traffic_class;
+            && train.counted.traffic_class == parsed.traffic_class;
         if !goes_on && !self.begin_train(now, parsed, place) {
             return false;
         }
         let train = &mut self.train;
-        train.packets += 1;
-        train.bytes += u64::from(wire_len);
+        train.counted.packets += 1;
+        train.counted.bytes += u64::from(wire_len);
         train.last = train.last.max(now);
         if let Transport::Tcp { flags, .. } = parsed.transport {
-            train.tcp_flags |= flags;
+            train.counted.tcp_flags |= flags;
         }
         true
     }
@@ -51,7 +50,7 @@ impl Meter {
     /// Counts the train under way, which ends. Between batches there is none.
     #[inline]
     pub(crate) fn end_train(&mut self) {
-        if self.train.packets > 0 {
+        if self.train.counted.packets > 0 {
             self.count_train();
         }
     }
@@ -64,26 +63,19 @@ impl Meter {
         let Some(entry) = touched else { return false };
         end_record_when_due(entry, now, &self.limits, &mut self.waiting);
         let traffic_class = parsed.traffic_class;
-        self.train = Train { place, traffic_class, last: now, ..Train::default() };
+        let counted = FlowCounters { traffic_class, ..FlowCounters::default() };
+        self.train = Train { place, counted, last: now };
         true
     }
 
     #[inline(never)]
     fn count_train(&mut self) {
         let train = std::mem::take(&mut self.train);
-        self.totals.packets += train.packets;
-        self.totals.bytes += train.bytes;
+        self.totals.packets += train.counted.packets;
+        self.totals.bytes += train.counted.bytes;
         let FlowPlace(Some((handle, way))) = train.place else { return };
         // No flow left meanwhile: that takes another, whose packet ends the train.
         let Some(entry) = self.flows.touch(handle, train.last) else { return };
-        entry.last = entry.last.max(train.last);
-        let counters = &mut entry.counters[way.index()];
-        counters.packets += train.packets;
-        counters.bytes += train.bytes;
-        if train.traffic_class & 3 == 3 {
-            counters.congestion_experienced += train.packets;
-        }
-        counters.traffic_class = train.traffic_class;
-        counters.tcp_flags |= train.tcp_flags;
+        entry.add(way, train.last, &train.counted);
     }
 }

@@ -80,28 +80,16 @@ impl Gather {
         Self::default()
     }
 
-    /// Sends frame `index` of `frames`, alone or with those it continues. `parsed` describes its
-    /// bytes as they are now. The packets are whole after [`Gather::finish`].
+    /// Whether a packet may join others, or part them: all else may be sent without
+    /// [`Gather::push`].
     #[inline]
-    pub fn push(
-        &mut self,
-        frames: &[Frame<'_>],
-        index: u32,
-        parsed: &Parsed,
-        destination: Destination,
-        output: &mut Output,
-    ) {
-        let frame = &frames[index as usize];
-        let whole = Part::Frame { frame: index, range: 0..frame.len() as u32 };
-        if parsed.fragment.is_none() && !matches!(parsed.transport, Transport::Tcp { .. }) {
-            output.send(destination, frame.meta.offload, whole);
-            return;
-        }
-        self.push_chained(frames, index, parsed, destination, output);
+    pub fn concerns(parsed: &Parsed) -> bool {
+        parsed.fragment.is_some() || matches!(parsed.transport, Transport::Tcp { .. })
     }
 
-    #[inline(never)]
-    fn push_chained(
+    /// Sends frame `index` of `frames`, alone or with those it continues. `parsed` describes its
+    /// bytes as they are now. The packets are whole after [`Gather::finish`].
+    pub fn push(
         &mut self,
         frames: &[Frame<'_>],
         index: u32,
