@@ -157,7 +157,9 @@ fn unpack(name: &str, file: &str) {
         return;
     }
     println!("unpacking {name}");
-    let script = "mkdir -p \"$1\" && cd \"$1\" && rm -f ./*.deb && apt-get download -q \"$2\" && \
+    let script = "mkdir -p \"$1\" && cd \"$1\" && rm -f ./*.deb && \
+                  { apt-get download -q \"$2\" || \
+                    { apt-get update -q && apt-get download -q \"$2\"; }; } && \
                   dpkg -x ./*.deb . && rm -f ./*.deb";
     let mut shell = Command::new("sh");
     shell.args(["-c", script, "sh"]).arg(&folder).arg(name).stdout(Stdio::null());
