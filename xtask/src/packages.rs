@@ -73,6 +73,9 @@ const TEST: &[&str] = &[
     "libpam0g",
     "libselinux1",
     "libsystemd0",
+    // The kernel's own build, for a module.
+    "make",
+    "libelf1",
 ];
 
 /// Packages that cannot be installed beside others that are needed, unpacked into
@@ -115,6 +118,7 @@ pub(crate) fn install(purpose: &str) -> Result<bool> {
     install_debian(purpose, groups);
     if purpose == "test" {
         UNPACKED.iter().for_each(|(name, file)| unpack(name, file));
+        unpack_linux();
         install_go();
     }
     Ok(true)
@@ -165,6 +169,39 @@ fn unpack(name: &str, file: &str) {
     shell.args(["-c", script, "sh"]).arg(&folder).arg(name).stdout(Stdio::null());
     if !shell.stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
         println!("could not be had, and its test will be skipped: {name}");
+    }
+}
+
+/// Unpacks the newest Linux 6.12 of this Debian, with what its modules are built with: a guest's
+/// kernel, which must not become the newest that is installed. Its headers name their own place.
+fn unpack_linux() {
+    let home = std::env::var_os("HOME").unwrap_or_default();
+    let folder = Path::new(&home).join(".cache/weir/linux-6.12");
+    if folder.join("complete").is_file() {
+        return;
+    }
+    println!("unpacking linux 6.12");
+    let script = r#"set -e
+        rm -rf "$1"; mkdir -p "$1"; cd "$1"
+        fetch() {
+            version=$(apt-cache depends linux-headers-6.12-amd64 |
+                sed -n 's/.*Depends: linux-headers-\(6\.12\..*\)-amd64$/\1/p')
+            [ "$version" ] && apt-get download -q linux-image-$version-amd64-unsigned \
+                linux-headers-$version-amd64 linux-headers-$version-common \
+                linux-kbuild-$version
+        }
+        fetch || { rm -f ./*.deb; apt-get update -q; fetch; }
+        for package in ./*.deb; do dpkg -x "$package" .; rm "$package"; done
+        sed -i "s,/usr/src,$PWD/usr/src," usr/src/linux-headers-$version-amd64/Makefile
+        depmod -b . $version-amd64
+        touch complete"#;
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, "sh"]).arg(&folder).stdout(Stdio::null());
+    // Else `depmod` may be out of reach.
+    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+    shell.env("PATH", path).stderr(Stdio::null());
+    if !shell.status().is_ok_and(|status| status.success()) {
+        println!("could not be had, and its tests will be skipped: linux 6.12");
     }
 }
 

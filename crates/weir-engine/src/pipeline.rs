@@ -390,10 +390,7 @@ impl Engine {
         }
         if let Transport::Esp { spi, in_udp, .. } = parsed.transport {
             if !in_udp && self.kernel.opens(spi, parsed) && self.is_own(parsed) {
-                return match parsed.fragment {
-                    Some(_) => Err(DropReason::Fragment),
-                    None => Ok(Verdict::Handed),
-                };
+                return kernel::handed_whole(parsed);
             }
             let opening = outer.opening(spi, &self.opening, &self.opening_by_spi);
             let parsed = outer.parsed();
@@ -406,6 +403,9 @@ impl Engine {
         let parsed = outer.parsed();
         if let Some(port) = self.keying_source(parsed) {
             return self.take_in(frame, parsed, port);
+        }
+        if self.is_own(parsed) && self.kernel.may_be_silent(&self.policy, parsed) {
+            return Ok(Verdict::Handed);
         }
         if self.is_own(parsed) {
             self.heed_too_large(parsed, frame);

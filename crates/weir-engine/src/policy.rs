@@ -295,6 +295,9 @@ pub struct KernelEsp {
     /// SPIs of the associations to and from it; `None`: they are agreed, and
     /// [`crate::pipeline::Engine::set_kernel_associations`] tells them.
     pub spis: Option<[u32; 2]>,
+    /// An address of its networks, where a NIC does all of its ESP and seals nothing but what goes
+    /// there (docs/adr/0035): what the gateway itself says to it goes to that address.
+    pub nic_reaches: Option<IpAddr>,
 }
 
 /// Where packets with an address on the far side belong.

@@ -22,6 +22,8 @@ use crate::interrupt;
 use crate::process::{self, Running};
 use crate::topology::{HOST_V4, HOST_V6, Lab, Side};
 
+mod esp_nic;
+
 /// A guest that has not come up by then will not.
 const BOOT: Duration = Duration::from_secs(120);
 /// Memory of a guest, MiB: perftest registers a few MiB.
@@ -84,6 +86,8 @@ done
 pub struct GuestKernel {
     image: PathBuf,
     version: String,
+    /// The folder of one that is not installed; its guests have a card with IPsec offload.
+    unpacked: Option<PathBuf>,
 }
 
 /// A running guest on one side of a lab. Dropping it ends it.
@@ -133,7 +137,7 @@ impl GuestKernel {
         let version = versions
             .pop()
             .context("no kernel with rdma_rxe; try `apt-get install linux-image-amd64`")?;
-        Ok(Self { image: image(&version), version })
+        Ok(Self { image: image(&version), version, unpacked: None })
     }
 
     /// Its version, as `uname -r` says.
@@ -169,6 +173,9 @@ impl GuestKernel {
         for module in MODULES {
             let mut command = Command::new("modprobe");
             command.args(["--set-version", &self.version, "--show-depends", module]);
+            if let Some(tree) = &self.unpacked {
+                command.arg("--dirname").arg(tree);
+            }
             let listed = process::run(&mut command, Duration::from_secs(10))?.stdout;
             for line in listed.lines() {
                 // A `builtin` line names what needs no file.
@@ -194,7 +201,9 @@ impl Guest {
         let jobs = folder.join("jobs");
         fs::create_dir_all(&jobs)?;
         fs::write(jobs.join("loop"), LOOP)?;
-        fs::write(jobs.join("setup"), setup(side, lab.plan().host_mtu))?;
+        let card = kernel.unpacked.as_deref().map(|tree| esp_nic::setup(tree, &kernel.version));
+        let setup = setup(side, lab.plan().host_mtu) + &card.unwrap_or_default();
+        fs::write(jobs.join("setup"), setup)?;
         let ramdisk = folder.join("ramdisk");
         kernel.pack(&folder.join("first"), &ramdisk)?;
         let host = lab.host(side);

@@ -139,3 +139,95 @@ static __always_inline int esp_is_let_out(struct __sk_buff *skb)
 	__sync_fetch_and_add(&out->packets, 1);
 	return 1;
 }
+
+// What a NIC wraps and unwraps by itself (docs/adr/0035). At tc egress it is still the inner
+// packet: it has the mark that the gateway gave it, and goes where the NIC was told to match. At tc
+// ingress it is the inner packet again: the driver tied the association to it, which nothing on the
+// wire can.
+//
+// Set before loading; kernels without xfrm lack the helper that is called.
+const volatile __u32 has_nic_esp = 0;
+
+#define NIC_NETWORKS_MAX 4096
+
+struct weir_nic_out {
+	__u32 prefix_len;
+	// In network order: the trie compares from the first bit on.
+	__u32 mark;
+	__u32 destination[4];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(max_entries, NIC_NETWORKS_MAX);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct weir_nic_out);
+	__type(value, __u64);
+} nic_out SEC(".maps");
+
+// By request number and SPI, as the kernel has them.
+struct weir_nic_in {
+	__u32 request;
+	__u32 spi;
+};
+
+struct weir_nic_way {
+	__u64 packets;
+	// The peer's xfrm interface.
+	__u32 interface;
+	__u32 _pad;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, ESP_ASSOCIATIONS_MAX);
+	__type(key, struct weir_nic_in);
+	__type(value, struct weir_nic_way);
+} nic_in SEC(".maps");
+
+static __always_inline int nic_is_to_seal(struct __sk_buff *skb)
+{
+	struct weir_nic_out to = { .prefix_len = 8 * (sizeof(to) - sizeof(to.prefix_len)) };
+	__u64 *packets;
+
+	if (!has_nic_esp || !skb->mark || skb->gso_size || skb->vlan_present)
+		return 0;
+	to.mark = bpf_htonl(skb->mark);
+	if (skb->protocol == bpf_htons(ETH_P_IP)) {
+		__u32 at = ETH_HLEN + __builtin_offsetof(struct iphdr, daddr);
+
+		to.destination[2] = bpf_htonl(0xffff);
+		if (bpf_skb_load_bytes(skb, at, &to.destination[3], 4))
+			return 0;
+	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+		__u32 at = ETH_HLEN + __builtin_offsetof(struct ipv6hdr, daddr);
+
+		if (bpf_skb_load_bytes(skb, at, to.destination, sizeof(to.destination)))
+			return 0;
+	} else {
+		return 0;
+	}
+	packets = bpf_map_lookup_elem(&nic_out, &to);
+	if (!packets)
+		return 0;
+	__sync_fetch_and_add(packets, 1);
+	return 1;
+}
+
+// The xfrm interface that a packet is for which a NIC opened; 0: it is no such.
+static __always_inline __u32 nic_has_opened(struct __sk_buff *skb)
+{
+	struct bpf_xfrm_state state = {};
+	struct weir_nic_way *way;
+	struct weir_nic_in by;
+
+	if (!has_nic_esp || bpf_skb_get_xfrm_state(skb, 0, &state, sizeof(state), 0))
+		return 0;
+	by.request = state.reqid;
+	by.spi = state.spi;
+	way = bpf_map_lookup_elem(&nic_in, &by);
+	if (!way)
+		return 0;
+	__sync_fetch_and_add(&way->packets, 1);
+	return way->interface;
+}

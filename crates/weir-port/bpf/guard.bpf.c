@@ -8,8 +8,8 @@
 // open mode, while no heartbeat comes, ingress hands frames to the other port instead. A frame of
 // a flow on the fast path (fastpath.bpf.h) comes with the word of the gateway's own socket filter
 // and goes to the other port. What the host says and hears is copied to analysers (mirror.bpf.h).
-// ESP that the kernel makes and opens for the gateway (esp.bpf.h) is let out and in at the wire
-// port, association by association.
+// ESP that the kernel or a NIC makes and opens for the gateway (esp.bpf.h) is let out and in at the
+// wire port, association by association.
 
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -85,6 +85,7 @@ static __always_inline int gateway_alive(void)
 static __always_inline int guard_in(struct __sk_buff *skb)
 {
 	__u32 other = skb->ifindex == host_index ? wire_index : host_index;
+	__u32 opened;
 
 	if (skb->ifindex == host_index)
 		copy_to_analysers(skb, FROM_HOST);
@@ -96,6 +97,11 @@ static __always_inline int guard_in(struct __sk_buff *skb)
 	if (skb->ifindex == wire_index && esp_is_let_in(skb)) {
 		count(skb->ifindex, INGRESS_ESP);
 		return TC_ACT_OK;
+	}
+	opened = skb->ifindex == wire_index ? nic_has_opened(skb) : 0;
+	if (opened) {
+		count(skb->ifindex, INGRESS_ESP);
+		return bpf_redirect(opened, BPF_F_INGRESS);
 	}
 	if (open_on_failure && !gateway_alive()) {
 		count(skb->ifindex, INGRESS_PASSED_OPEN);
@@ -128,7 +134,7 @@ static __always_inline int guard_out(struct __sk_buff *skb)
 		count(skb->ifindex, EGRESS_OWN);
 		return TC_ACT_OK;
 	}
-	if (skb->ifindex == wire_index && esp_is_let_out(skb)) {
+	if (skb->ifindex == wire_index && (esp_is_let_out(skb) || nic_is_to_seal(skb))) {
 		count(skb->ifindex, EGRESS_ESP);
 		return TC_ACT_OK;
 	}

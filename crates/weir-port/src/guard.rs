@@ -15,18 +15,21 @@
 use std::io;
 use std::net::IpAddr;
 
-use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray};
+use aya::maps::{Array, HashMap, LpmTrie, MapData, MapError, PerCpuArray};
 use aya::programs::tc::{
     NlOptions, SchedClassifierLink, TcAttachOptions, TcError, TcHandle, qdisc_add_clsact,
 };
 use aya::programs::{ProgramError, SchedClassifier, TcAttachType};
 use aya::{Ebpf, EbpfError, EbpfLoader};
 
+use self::nic::{NicIn, NicOut, NicWay};
 use crate::fastpath::{FastPath, FastPathOptions};
 use crate::interface::Interface;
 use crate::mirror::KernelMirrors;
 use crate::rule::KernelRule;
 use crate::sys::clock::monotonic_ns;
+
+pub mod nic;
 
 pub(crate) static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/guard.bpf.o"));
@@ -108,9 +111,9 @@ pub struct PortGuardCounters {
     pub egress_ipv6_neighbour_dropped: u64,
     /// Anything else that the stack wanted to send; dropped.
     pub egress_other_dropped: u64,
-    /// ESP left to the kernel's own, by [`Guard::let_in`].
+    /// ESP left to the kernel's own, by [`Guard::let_in`], and packets that the NIC opened.
     pub ingress_esp: u64,
-    /// ESP that the kernel's own made, by [`Guard::let_out`].
+    /// ESP that the kernel's own made, by [`Guard::let_out`], and packets for the NIC to seal.
     pub egress_esp: u64,
 }
 
@@ -151,6 +154,16 @@ pub struct Guard {
     esp_out: HashMap<MapData, EspKey, [u32; 6]>,
     /// By `weir_esp`: packets.
     esp_in: HashMap<MapData, EspKey, u64>,
+    /// Packets by mark and network.
+    nic_out: LpmTrie<MapData, NicOut, u64>,
+    nic_in: HashMap<MapData, NicIn, NicWay>,
+}
+
+/// What a guard has beside what every one has.
+#[derive(Clone, Copy, Default)]
+struct Beside<'o> {
+    fast_path: Option<&'o FastPathOptions>,
+    has_nic_esp: bool,
 }
 
 impl std::fmt::Debug for Guard {
@@ -167,16 +180,23 @@ impl Guard {
     /// # Errors
     /// [`GuardError`]; the ports keep what guard they had, or get it in part.
     pub fn attach(host: &str, wire: &str, mode: GuardMode) -> Result<Self, GuardError> {
-        Self::attach_object(host, wire, mode, None).map(|(guard, _)| guard)
+        Self::attach_object(host, wire, mode, Beside::default()).map(|(guard, _)| guard)
     }
 
     /// The same for a pair of which the kernel does some peers' ESP, closed: shuts their xfrm
-    /// interfaces too. No association passes yet.
+    /// interfaces too. No association passes yet. `has_nic_esp`: a NIC will do all of some peer's
+    /// ESP, for which the kernel must have IPsec.
     ///
     /// # Errors
     /// [`GuardError`], likewise.
-    pub fn attach_with_xfrm(host: &str, wire: &str, xfrm: &[&str]) -> Result<Self, GuardError> {
-        let (guard, mut object) = Self::attach_object(host, wire, GuardMode::Closed, None)?;
+    pub fn attach_with_xfrm(
+        host: &str,
+        wire: &str,
+        xfrm: &[&str],
+        has_nic_esp: bool,
+    ) -> Result<Self, GuardError> {
+        let beside = Beside { has_nic_esp, ..Beside::default() };
+        let (guard, mut object) = Self::attach_object(host, wire, GuardMode::Closed, beside)?;
         for (side, name) in XFRM_SIDES {
             for interface in xfrm {
                 classifier(&mut object, name)
@@ -253,17 +273,8 @@ impl Guard {
     /// The kernel's table cannot be written.
     pub fn shut(&mut self, packets: EspPackets) -> Result<(), GuardError> {
         let key = packets.key();
-        for removed in [self.esp_out.remove(&key), self.esp_in.remove(&key)] {
-            match removed {
-                Err(MapError::SyscallError(error))
-                    if error.io_error.raw_os_error() != Some(libc::ENOENT) =>
-                {
-                    return Err(MapError::SyscallError(error).into());
-                }
-                _ => {}
-            }
-        }
-        Ok(())
+        unless_gone(self.esp_out.remove(&key))?;
+        unless_gone(self.esp_in.remove(&key))
     }
 
     /// The same, with a fast path between the two ports: empty, and in force for a port once its
@@ -277,7 +288,8 @@ impl Guard {
         mode: GuardMode,
         options: &FastPathOptions,
     ) -> Result<(Self, FastPath), GuardError> {
-        let (guard, object) = Self::attach_object(host, wire, mode, Some(options))?;
+        let beside = Beside { fast_path: Some(options), ..Beside::default() };
+        let (guard, object) = Self::attach_object(host, wire, mode, beside)?;
         Ok((guard, FastPath::of(object, options)?))
     }
 
@@ -285,17 +297,19 @@ impl Guard {
         host: &str,
         wire: &str,
         mode: GuardMode,
-        fast_path: Option<&FastPathOptions>,
+        beside: Beside<'_>,
     ) -> Result<(Self, Ebpf), GuardError> {
         let (host_index, wire_index) = (interface_index(host)?, interface_index(wire)?);
         let open_on_failure = u32::from(mode == GuardMode::OpenOnFailure);
+        let has_nic_esp = u32::from(beside.has_nic_esp);
         let mut loader = EbpfLoader::new();
         loader
             .override_global("host_index", &host_index, true)
             .override_global("wire_index", &wire_index, true)
             .override_global("open_on_failure", &open_on_failure, true)
+            .override_global("has_nic_esp", &has_nic_esp, true)
             .override_global("own_mark", &crate::GUARD_MARK, true);
-        if let Some(options) = fast_path {
+        if let Some(options) = beside.fast_path {
             options.apply(&mut loader);
         }
         let mut object = loader.load(OBJECT)?;
@@ -305,7 +319,9 @@ impl Guard {
             KernelMirrors::of(&mut object, host_index).map_err(|e| attach_error(host, e))?;
         let esp_out = HashMap::try_from(take_map(&mut object, "esp_out")?)?;
         let esp_in = HashMap::try_from(take_map(&mut object, "esp_in")?)?;
-        let mut guard = Self { heartbeat, counters, mirrors, esp_out, esp_in };
+        let nic_out = LpmTrie::try_from(take_map(&mut object, "nic_out")?)?;
+        let nic_in = HashMap::try_from(take_map(&mut object, "nic_in")?)?;
+        let mut guard = Self { heartbeat, counters, mirrors, esp_out, esp_in, nic_out, nic_in };
         guard.heartbeat()?;
         for (side, name) in SIDES {
             let program = classifier(&mut object, name).map_err(|e| attach_error(host, e))?;
@@ -392,17 +408,35 @@ type EspKey = [u32; 9];
 impl EspPackets {
     fn key(self) -> EspKey {
         let mut key = [0; 9];
-        for (place, address) in [(0, self.source), (4, self.destination)] {
-            let mapped = match address {
-                IpAddr::V4(address) => address.to_ipv6_mapped(),
-                IpAddr::V6(address) => address,
-            };
-            for (word, bytes) in key[place..].iter_mut().zip(mapped.octets().as_chunks::<4>().0) {
-                *word = u32::from_ne_bytes(*bytes);
-            }
-        }
+        key[..4].copy_from_slice(&mapped_words(self.source));
+        key[4..8].copy_from_slice(&mapped_words(self.destination));
         key[8] = u32::from_ne_bytes(self.spi.to_be_bytes());
         key
+    }
+}
+
+/// An address in the kernel's maps: in network order, an IPv4 one as `::ffff:0:0/96`.
+fn mapped_words(address: IpAddr) -> [u32; 4] {
+    let mapped = match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
+    };
+    let mut words = [0; 4];
+    for (word, bytes) in words.iter_mut().zip(mapped.octets().as_chunks::<4>().0) {
+        *word = u32::from_ne_bytes(*bytes);
+    }
+    words
+}
+
+/// What was in no map is removed from it.
+fn unless_gone(removed: Result<(), MapError>) -> Result<(), GuardError> {
+    match removed {
+        Err(MapError::SyscallError(error))
+            if error.io_error.raw_os_error() != Some(libc::ENOENT) =>
+        {
+            Err(MapError::SyscallError(error).into())
+        }
+        _ => Ok(()),
     }
 }
 

@@ -55,6 +55,7 @@ mod vnet;
 pub use afxdp::{Selection, XdpAttach, XdpOpenError, XdpOptions, XdpPort};
 pub use capture::{CaptureError, CaptureFormat, CapturePort, CaptureReader, CaptureWriter};
 pub use fastpath::{FastPath, FastPathOptions};
+pub use guard::nic::{NicAssociation, NicPackets};
 pub use guard::{EspPackets, Guard, GuardCounters, GuardError, GuardMode, IvPrefix};
 pub use interface::{Interface, LinkCounters};
 pub use memory::MemoryPort;

@@ -11,7 +11,7 @@
 //! gateway left is found by it: interfaces first made and last removed, their wire port ours.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use crate::interface::Interface;
 use crate::netlink::{
@@ -185,12 +185,36 @@ impl XfrmInterface {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn set_neighbour(wire: &str, hop: IpAddr, mac: [u8; 6]) -> io::Result<()> {
+    pub fn set_neighbour(&self, wire: &str, hop: IpAddr, mac: [u8; 6]) -> io::Result<()> {
         let wire = Interface::find(wire)?.index()?;
-        let mut body = neighbour(wire, family(hop), &octets(hop));
-        push_attribute(&mut body, NDA_LLADDR, &mac);
-        push_attribute(&mut body, NDA_PROTOCOL, &[PROTOCOL]);
-        Netlink::open()?.request(RTM_NEWNEIGH, FLAG_CREATE_REPLACE, &body).map(drop)
+        let mut netlink = Netlink::open()?;
+        for body in neighbours(self.number, wire, hop, mac) {
+            netlink.request(RTM_NEWNEIGH, FLAG_CREATE_REPLACE, &body)?;
+        }
+        Ok(())
+    }
+
+    /// Puts route and neighbour back where they are gone: they went when the wire port went down.
+    /// What is there stays untouched, and a port that is still down is no error.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn restore(&self, wire: &str, to: Hop, mac: [u8; 6]) -> io::Result<()> {
+        let mut netlink = Netlink::open()?;
+        let wire = Interface::find(wire)?.index()?;
+        let route = (RTM_NEWROUTE, route(self.number, wire, to));
+        let neighbours = neighbours(self.number, wire, to.hop, mac).map(|it| (RTM_NEWNEIGH, it));
+        for (kind, body) in std::iter::once(route).chain(neighbours) {
+            match netlink.request(kind, FLAG_CREATE_NEW, &body) {
+                Err(error)
+                    if !matches!(error.raw_os_error(), Some(libc::EEXIST | libc::ENETDOWN)) =>
+                {
+                    return Err(error);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 }
 
@@ -214,16 +238,12 @@ fn octets(address: IpAddr) -> Vec<u8> {
 /// `struct rtmsg` and its attributes.
 fn route(table: u32, wire: i32, to: Hop) -> Vec<u8> {
     const UNICAST: u8 = 1;
-    const SCOPE_LINK: u8 = 253;
-    const ON_LINK: u8 = 4;
+    const ON_LINK: u32 = 4;
     let Hop { source, destination, hop } = to;
-    let is_direct = hop == destination;
-    let (scope, flags) = if is_direct { (SCOPE_LINK, 0) } else { (0, ON_LINK) };
-    let flags = u32::from(flags).to_ne_bytes();
     let bytes = octets(destination);
     let length_bits = 8 * bytes.len() as u8;
-    let mut body = vec![family(destination), length_bits, 0, 0, 0, PROTOCOL, scope, UNICAST];
-    body.extend(flags);
+    let mut body = vec![family(destination), length_bits, 0, 0, 0, PROTOCOL, 0, UNICAST];
+    body.extend(ON_LINK.to_ne_bytes());
     push_attribute(&mut body, RTA_DST, &bytes);
     push_attribute(&mut body, RTA_OIF, &wire.to_ne_bytes());
     if source.is_ipv4() {
@@ -231,9 +251,9 @@ fn route(table: u32, wire: i32, to: Hop) -> Vec<u8> {
         push_attribute(&mut body, RTA_PREFSRC, &octets(source));
     }
     push_attribute(&mut body, RTA_TABLE, &table.to_ne_bytes());
-    if !is_direct {
-        push_attribute(&mut body, RTA_GATEWAY, &octets(hop));
-    }
+    // Named even when it is the destination: of what a NIC seals, the kernel would look for the
+    // inner one as a neighbour.
+    push_attribute(&mut body, RTA_GATEWAY, &octets(stand_in(table, hop)));
     body
 }
 
@@ -277,6 +297,29 @@ fn neighbour(wire: i32, family: u8, hop: &[u8]) -> Vec<u8> {
     body.extend([0, 0]);
     push_attribute(&mut body, NDA_DST, hop);
     body
+}
+
+/// Whoever packets of the interface of this number go to: the hop, and its stand-in in the route.
+fn neighbours(number: u32, wire: i32, hop: IpAddr, mac: [u8; 6]) -> impl Iterator<Item = Vec<u8>> {
+    let stand_in = Some(stand_in(number, hop)).filter(|it| *it != hop);
+    std::iter::once(hop).chain(stand_in).map(move |hop| {
+        let mut body = neighbour(wire, family(hop), &octets(hop));
+        push_attribute(&mut body, NDA_LLADDR, &mac);
+        push_attribute(&mut body, NDA_PROTOCOL, &[PROTOCOL]);
+        body
+    })
+}
+
+/// The gateway of the route to `hop`. For IPv6 a link-local address that nobody has: the kernel
+/// takes no other while the own addresses' port has a route to the same network.
+fn stand_in(number: u32, hop: IpAddr) -> IpAddr {
+    match hop {
+        IpAddr::V4(_) => hop,
+        IpAddr::V6(_) => {
+            let [a, b, c, d] = number.to_be_bytes().map(u16::from);
+            Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, a << 8 | b, c << 8 | d).into()
+        }
+    }
 }
 
 /// Index and number of our interfaces over `wire`, and of those whose port is gone.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lab::{Lab, Namespace, frame, receive, send};
 use weir_port::{
-    EspPackets, Guard, GuardMode, Interface, IvPrefix, PacketOptions, PacketPort, Port,
+    EspPackets, Guard, GuardMode, Interface, IvPrefix, NicPackets, PacketOptions, PacketPort, Port,
 };
 
 fn open(namespace: &Namespace, name: &str) -> PacketPort {
@@ -251,6 +251,54 @@ fn the_kernels_esp_leaves_by_its_mark_addresses_spi_and_iv_and_else_stays() {
     assert_eq!((guard.passed(packets).unwrap(), guard.counters().unwrap().wire.egress_esp), (1, 1));
     guard.shut(packets).unwrap();
     send_marked(&lab, mark, &good);
+    assert_eq!(far.receive(&mut |_| panic!("shut")).unwrap(), 0);
+}
+
+#[test]
+fn packets_for_a_nic_to_seal_leave_by_their_mark_to_its_networks_and_else_stay() {
+    if !lab::possible() {
+        return;
+    }
+    let lab = Lab::new(1500);
+    let attached = lab.middle.within(|| Guard::attach_with_xfrm("pl", "pr", &[], true));
+    let mut guard = match attached {
+        Ok(guard) => guard,
+        Err(reason) => {
+            eprintln!(
+                "SKIPPED: packets for a NIC to seal: is there IPsec in this kernel? {reason}"
+            );
+            return;
+        }
+    };
+    let mut far = open(&lab.right, "r0");
+    let mark = 0x5765_0001;
+    let networks = vec![([10, 2, 0, 0].into(), 24), ([192, 0, 2, 2].into(), 32)];
+    let packets = NicPackets { mark, networks };
+    let inner = |destination: [u8; 4]| {
+        let mut packet = esp(A, destination, 1, [0, 0]);
+        packet[23] = 17;
+        packet
+    };
+    send_marked(&lab, mark, &inner([10, 2, 0, 1]));
+    guard.let_out_to_nic(&packets).unwrap();
+    for (mark, destination) in [
+        (mark, [10, 2, 1, 1]),
+        (mark, [192, 0, 2, 3]),
+        (mark + 1, [10, 2, 0, 1]),
+        (0, [10, 2, 0, 1]),
+    ] {
+        send_marked(&lab, mark, &inner(destination));
+    }
+    assert_eq!(guard.left_to_nic(&packets).unwrap(), 0);
+    let good = [inner([10, 2, 0, 0]), inner([10, 2, 0, 255]), inner(B)];
+    good.iter().for_each(|it| send_marked(&lab, mark, it));
+    let arrived = receive(&mut far, |seen| seen.len() == good.len());
+    assert_eq!(arrived, good, "and nothing else");
+    assert_eq!(guard.left_to_nic(&packets).unwrap(), 3);
+    guard.let_out_to_nic(&packets).unwrap();
+    assert_eq!(guard.left_to_nic(&packets).unwrap(), 3, "it goes on counting");
+    guard.shut_to_nic(&packets).unwrap();
+    send_marked(&lab, mark, &good[0]);
     assert_eq!(far.receive(&mut |_| panic!("shut")).unwrap(), 0);
 }
 

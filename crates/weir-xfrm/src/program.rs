@@ -4,7 +4,7 @@
 //! | offload | NIC does | flags | since |
 //! |---|---|---|---|
 //! | crypto | AES-GCM | 0, `INBOUND` | Linux 4.11 |
-//! | packet | all of ESP | `PACKET`, policies too | Linux 6.2; untested here |
+//! | packet | all of ESP | `PACKET`, policies too | Linux 6.2; no NIC tried |
 
 use std::net::IpAddr;
 
@@ -204,7 +204,7 @@ impl Installed {
 /// The request that lists all associations.
 pub fn list(sequence: u32) -> Vec<u8> {
     let header = Header { flags: flag::REQUEST | flag::DUMP, ..request(kind::GET_SA, sequence) };
-    Writer::new(header, &SaId::default()).finish()
+    Writer::new(header, &[0u8; 0]).finish()
 }
 
 /// Key and salt of the association that the body of a message describes, if the kernel tells them.
@@ -226,6 +226,26 @@ pub fn remove_listed(body: &[u8], sequence: u32) -> Option<Vec<u8>> {
         ..SaId::default()
     };
     Some(Writer::new(request(kind::DEL_SA, sequence), &id).finish())
+}
+
+/// The request that lists all policies.
+pub fn list_policies(sequence: u32) -> Vec<u8> {
+    let header =
+        Header { flags: flag::REQUEST | flag::DUMP, ..request(kind::GET_POLICY, sequence) };
+    Writer::new(header, &[0u8; 0]).finish()
+}
+
+/// The request that removes the policy that the body of a listed message describes, where it is
+/// of the xfrm interface with this `if_id`; `None`: it is not.
+pub fn remove_listed_policy(body: &[u8], interface: u32, sequence: u32) -> Option<Vec<u8>> {
+    let (info, rest) = PolicyInfo::read_from_prefix(body).ok()?;
+    let (_, value) = attributes(rest).find(|(kind, _)| *kind == attribute::INTERFACE_ID)?;
+    if u32::read_from_prefix(value).ok()?.0 != interface {
+        return None;
+    }
+    let id = PolicyId { selector: info.selector, direction: info.direction, ..PolicyId::default() };
+    let writer = Writer::new(request(kind::DEL_POLICY, sequence), &id);
+    Some(writer.with(attribute::INTERFACE_ID, &interface).finish())
 }
 
 /// What a kernel's answer to [`Association::query`] says of its NIC: `None` when it seals by

@@ -81,6 +81,26 @@ fn a_policy_is_written_as_ip_xfrm_writes_it() {
 }
 
 #[test]
+fn listed_policies_of_an_xfrm_interface_are_removed_by_what_names_them() {
+    let policy = PolicyRequest {
+        networks: [("0.0.0.0".parse().unwrap(), 0), ("10.2.0.0".parse().unwrap(), 24)],
+        direction: DIRECTION_OUT,
+        ends: [A.parse().unwrap(), B.parse().unwrap()],
+        request: 7,
+        spi: None,
+        mode: MODE_TUNNEL,
+        offload: Some(Offload { interface: 3, flags: OFFLOAD_PACKET, ..Offload::default() }),
+        interface: Some(7),
+    };
+    let listed = policy.install(1)[16..].to_vec();
+    assert_eq!(program::remove_listed_policy(&listed, 7, 9), Some(policy.remove(9)));
+    assert_eq!(program::remove_listed_policy(&listed, 8, 9), None, "another interface's");
+    let of_nobody = PolicyRequest { interface: None, ..policy }.install(1)[16..].to_vec();
+    assert_eq!(program::remove_listed_policy(&of_nobody, 7, 9), None);
+    assert_eq!(program::remove_listed_policy(&listed[..40], 7, 9), None, "cut off");
+}
+
+#[test]
 fn what_a_kernel_offloaded_is_read_from_its_answer_alone() {
     for flags in [0, OFFLOAD_INBOUND, OFFLOAD_PACKET, OFFLOAD_PACKET | OFFLOAD_INBOUND] {
         let offload = Some(Offload { interface: 7, flags, ..Offload::default() });

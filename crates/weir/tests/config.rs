@@ -526,6 +526,20 @@ fn the_kernels_esp_is_refused_where_the_kernel_does_not_do_what_is_asked() {
     let settings = accepted(&by_nic(&format!("{agreed}public_key = \"{PUBLIC}\"\n{rest}{KEYING}")));
     assert_eq!(settings.pairs[0].peers[0].offload, Offload::Crypto);
     refused(&by_nic(&with(ADDRESS, rest)), &["offload = \"crypto\" needs keys that are agreed on"]);
+    // One that does all of it matches packets by their networks.
+    let whole = |rest: &str| {
+        format!("{agreed}public_key = \"{PUBLIC}\"\n{rest}{KEYING}").replace("kernel", "packet")
+    };
+    let settings = accepted(&whole(rest));
+    assert_eq!(settings.pairs[0].peers[0].offload, Offload::Packet);
+    for (network, why) in [
+        ("192.0.2.0/24", "the NIC would seal handshakes too"),
+        ("fd00:2::/64", "networks of its endpoint's family"),
+        ("everything", "needs prefixes in `protects`"),
+    ] {
+        refused(&whole(&rest.replace("10.2.0.0/24", network)), &[why]);
+    }
+    refused(&whole(&format!("{rest}replay_window = 512\n")), &["at most 256 packets"]);
     for (pair, more, words) in [
         ("vlan = 7\n", "", "a pair without `vlan`"),
         ("driver = \"xdp\"\n", "", "driver = \"packet\""),
@@ -594,7 +608,6 @@ fn what_several_workers_cannot_do_yet_is_refused_with_the_reason() {
     refused("driver = \"xdp\"\n", "", "", &["workers = 4 needs driver = \"packet\""]);
     refused("fastpath = \"auto\"\n", "", "", &["workers = 4 needs fastpath = \"off\""]);
     refused("xfrm = true\n", "", "", &["workers = 4 needs a pair without `xfrm`"]);
-    refused("", "offload = \"packet\"", "", &["needs offload = \"none\" or \"auto\""]);
     refused("", "", "[evidence]\n", &["several workers, and [evidence]"]);
     let mirror = "[[mirror]]\nname = \"m\"\nport = \"mon0\"\n";
     refused("", "", mirror, &["mirror `m` of a pair with several workers"]);

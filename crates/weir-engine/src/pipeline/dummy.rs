@@ -12,7 +12,7 @@ use weir_wire::frame::Offload;
 
 use super::{AgreedPeer, Engine};
 use crate::esp::outer::{OuterFields, OuterHeader};
-use crate::esp::silent::silent_packet;
+use crate::esp::silent::{silent_packet, silent_packet_for_nic};
 use crate::esp::{esp_len, max_inner, next_header};
 use crate::output::{Destination, Part};
 use crate::policy::Mode;
@@ -43,7 +43,11 @@ impl Engine {
         let len = max_inner(size_bytes.saturating_sub(header.network_len())).unwrap_or(0);
         let (payload, protocol) = match self.ends_of_tunnel(index) {
             Some([source, destination]) => {
-                let packet = silent_packet(source, destination, message, len)?;
+                let write = match self.is_opened_by_nic(index) {
+                    true => silent_packet_for_nic,
+                    false => silent_packet,
+                };
+                let packet = write(source, destination, message, len)?;
                 let of_v4 = source.is_ipv4();
                 (packet, if of_v4 { next_header::IPV4 } else { next_header::IPV6 })
             }
@@ -75,13 +79,14 @@ impl Engine {
         Some(())
     }
 
-    /// Both gateways' addresses, where a tunnel runs between them.
+    /// Both gateways' addresses, where a tunnel runs between them; a NIC may not take the other's.
     fn ends_of_tunnel(&self, index: usize) -> Option<[IpAddr; 2]> {
         let policy = &self.policy.peers[index];
         // The other end tells such packets from its hosts' where it knows our address.
         policy.endpoint.filter(|_| policy.mode == Mode::Tunnel)?;
         let endpoint = self.sealing[index].endpoint()?;
-        Some([self.policy.own.as_ref()?.source_for(endpoint)?, endpoint])
+        let destination = policy.kernel.and_then(|it| it.nic_reaches).unwrap_or(endpoint);
+        Some([self.policy.own.as_ref()?.source_for(destination)?, destination])
     }
 
     fn outer_of_dummy(&self, index: usize) -> Option<OuterHeader> {

@@ -8,10 +8,15 @@
 //!   wire -> ESP of its association: not ours to open     Verdict::Handed
 //!   xfrm interface -> selectors -> meter -> host         Verdict::Opened
 //! ```
+//!
+//! What a NIC opened (docs/adr/0035) shows on the wire port too, as it would look if somebody had
+//! sent it in clear. It is left to the guard, which knows the one from the other: the one comes by
+//! the xfrm interface, the other goes nowhere.
 
 use std::collections::HashMap;
 
 use weir_wire::frame::{Frame, Link, Offload, Time};
+use weir_wire::ip::protocol::NO_NEXT_HEADER;
 use weir_wire::parse::{MacAddress, Network, Parsed};
 
 use super::walked::Walked;
@@ -79,9 +84,26 @@ impl KernelPeers {
         !self.opened.is_empty() && self.opened.get(&spi) == Some(&outer.source)
     }
 
+    /// Whether this may be what a NIC opened for the gateway itself ([`crate::esp::silent`]).
+    pub(super) fn may_be_silent(&self, policy: &Policy, parsed: &Parsed) -> bool {
+        parsed.protocol == NO_NEXT_HEADER
+            && self.peers.iter().map(|it| &policy.peers[it.index]).any(|it| {
+                it.kernel.is_some_and(|kernel| kernel.nic_reaches.is_some())
+                    && it.endpoint.is_some_and(|endpoint| mapped(endpoint) == parsed.source)
+            })
+    }
+
     /// Whether the peer at `index` of the policy is sealed to under this SPI.
     pub(super) fn seals(&self, index: usize, spi: u32) -> bool {
         self.peers.iter().any(|it| it.index == index && it.seal_spi == Some(spi))
+    }
+}
+
+/// What is decided about ESP for the kernel: no fragment leads to its association.
+pub(super) fn handed_whole(outer: &Parsed) -> Result<Verdict, DropReason> {
+    match outer.fragment {
+        Some(_) => Err(DropReason::Fragment),
+        None => Ok(Verdict::Handed),
     }
 }
 
@@ -136,6 +158,11 @@ impl Engine {
                 Err(reason)
             }
         }
+    }
+
+    /// Whether a NIC does all of the ESP of the peer at `index`.
+    pub(super) fn is_opened_by_nic(&self, index: usize) -> bool {
+        self.policy.peers[index].kernel.is_some_and(|it| it.nic_reaches.is_some())
     }
 
     /// Decides about IP packets that the kernel opened, which came by the xfrm interface at

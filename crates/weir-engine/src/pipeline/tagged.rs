@@ -178,6 +178,7 @@ impl Engine {
         }
         match self.policy.may_be_clear(peer) {
             true => Ok(self.take_unsealed(peer, frame, parsed)),
+            false if self.is_opened_by_nic(peer) => Ok(Verdict::Handed),
             false => Err(DropReason::NotSealed),
         }
     }

@@ -10,7 +10,7 @@ use super::*;
 fn by_kernel() -> Gateway {
     let mut a = gateway(Mode::Tunnel, true, 1, 2);
     let policy = a.engine.policy().clone();
-    let kernel = KernelEsp { place: 0, spis: Some([0x1001, 0x1002]) };
+    let kernel = KernelEsp { place: 0, spis: Some([0x1001, 0x1002]), nic_reaches: None };
     let peer = Peer {
         seal_spi: None,
         open_spis: Vec::new(),
@@ -106,7 +106,7 @@ fn agreed_keys_are_told_by_spi_and_without_them_nothing_is_handed_over() {
     let policy = a.engine.policy().clone();
     let identity = PublicKey([7; 32]);
     let peer = Peer {
-        kernel: Some(KernelEsp { place: 0, spis: None }),
+        kernel: Some(KernelEsp { place: 0, spis: None, nic_reaches: None }),
         agreed: Some(identity),
         ..policy.peers[0].clone()
     };
@@ -149,4 +149,35 @@ fn reports(a: &mut Gateway) -> Vec<Report> {
         true
     });
     reports
+}
+
+#[test]
+fn what_a_nic_opened_is_left_to_the_guard_and_comes_by_the_xfrm_interface() {
+    let mut a = by_kernel();
+    let policy = a.engine.policy().clone();
+    let identity = PublicKey([7; 32]);
+    let kernel = KernelEsp { place: 0, spis: None, nic_reaches: Some([10, 0, 0, 2].into()) };
+    let peer = Peer { kernel: Some(kernel), agreed: Some(identity), ..policy.peers[0].clone() };
+    a.engine.swap(policy.with_peers(vec![peer]), Associations::default()).unwrap();
+    let mut a = found(a);
+    a.engine.set_kernel_associations(0, Some(0x5001), &[0x6001]);
+    a.receive(Side::Host, &[udp(1)]);
+    let mut answer = udp(30);
+    answer[26..34].copy_from_slice(&[10, 0, 0, 2, 10, 0, 0, 1]);
+    assert!(a.receive(Side::Wire, from_ref(&answer)).is_empty(), "nothing in clear passes");
+    assert_eq!(a.counters().wire.handed, 1);
+    assert_eq!(opened(&mut a, &answer[14..]).len(), 1);
+
+    // Between the gateways: to an address that the NIC takes, and back as the other one does it.
+    a.engine.begin();
+    a.engine.keepalive(&identity);
+    let said = only(Destination::Kernel(0), collect(a.engine.output(), &[]));
+    assert_eq!((said[0][9], &said[0][12..20]), (59, &[192, 0, 2, 1, 10, 0, 0, 2][..]));
+    let [own, other] = [[192, 0, 2, 1], [192, 0, 2, 2]].map(std::net::IpAddr::from);
+    let silent = weir_engine::esp::silent::silent_packet(other, own, &[], 0).unwrap();
+    assert!(opened(&mut a, &silent).is_empty());
+    assert_eq!(a.counters().kernel.consumed, 1);
+    let framed = [&answer[..14], &silent].concat();
+    assert!(a.receive(Side::Wire, &[framed]).is_empty(), "not for the gateway's own kernel");
+    assert_eq!(a.counters().wire.handed, 2);
 }

@@ -51,6 +51,8 @@ pub struct PacketOptions {
     /// pass. Super-packets are always queued: the direct way drops what the device cannot cut
     /// itself (`__dev_direct_xmit` in the kernel).
     pub qdisc_bypass: bool,
+    /// The mark (skb->mark) of frames that are sent past the queueing discipline.
+    pub mark: Option<u32>,
     /// Receive frames for every address.
     pub promiscuous: bool,
     /// Share the interface with other ports, one a worker.
@@ -73,6 +75,7 @@ impl Default for PacketOptions {
             slot_frame_len: None,
             queue_bytes: 32 << 20,
             qdisc_bypass: true,
+            mark: None,
             promiscuous: true,
             fanout: None,
             outgoing: false,
@@ -170,7 +173,8 @@ impl PacketPort {
 
         let sender = |bypass| -> Result<Socket, OpenError> {
             let socket = opening.step("open a packet socket", packet_socket())?;
-            opening.step("set up its sender", prepare_sender(&socket, bypass, index))?;
+            let mark = if bypass { options.mark } else { Some(crate::GUARD_MARK) };
+            opening.step("set up its sender", prepare_sender(&socket, bypass, mark, index))?;
             Ok(socket)
         };
         let (direct, queued) = (sender(options.qdisc_bypass)?, sender(false)?);
@@ -244,15 +248,21 @@ fn prepare_receiver(socket: &Socket, options: &PacketOptions) -> io::Result<()> 
     socket.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &((options.queue_bytes / 2) as i32))
 }
 
-fn prepare_sender(socket: &Socket, qdisc_bypass: bool, index: i32) -> io::Result<()> {
+fn prepare_sender(
+    socket: &Socket,
+    qdisc_bypass: bool,
+    mark: Option<u32>,
+    index: i32,
+) -> io::Result<()> {
     /// Enough for a batch of super-packets, which are charged until the device has sent them.
     const SEND_BUFFER_LEN: i32 = 16 << 20;
     socket.set(SOL_PACKET, PACKET_VNET_HDR, &1i32)?;
     socket.set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER_LEN)?;
     if qdisc_bypass {
         socket.set(SOL_PACKET, PACKET_QDISC_BYPASS, &1i32)?;
-    } else {
-        socket.set(libc::SOL_SOCKET, libc::SO_MARK, &crate::GUARD_MARK)?;
+    }
+    if let Some(mark) = mark {
+        socket.set(libc::SOL_SOCKET, libc::SO_MARK, &mark)?;
     }
     socket.bind_link(index, 0)
 }

@@ -116,6 +116,8 @@ pub struct KernelEspSnapshot {
     pub sequence_sent: u64,
     /// It has lost its associations: nothing passes.
     pub is_lost: bool,
+    /// A NIC took the last of its associations.
+    pub in_nic: bool,
 }
 
 /// A peer that need not be sealed to yet.

@@ -458,8 +458,11 @@ fn peer_line(text: &mut String, peer: &PeerSnapshot) {
     } else if let Some(offload) = &peer.offload {
         let _ = writeln!(
             text,
-            "  peer {}: offload {}: NOT IN HARDWARE, Weir seals: {}",
-            peer.name, offload.asked, offload.reason,
+            "  peer {}: offload {}: NOT IN HARDWARE, {} seals: {}",
+            peer.name,
+            offload.asked,
+            if peer.kernel.is_some() { "the kernel" } else { "Weir" },
+            offload.reason,
         );
     }
     if let Some(kernel) = &peer.kernel {

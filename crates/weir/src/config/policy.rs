@@ -85,7 +85,7 @@ fn compile(peer: &Peer, gets_the_rest: bool, worker: usize) -> policy::Peer {
         protects.push(policy::Prefix::ALL);
         everything = true;
     }
-    let by_kernel = peer.offload.is_by_kernel();
+    let by_kernel = peer.is_by_kernel();
     let by_weir = peer.configured().filter(|_| !by_kernel && worker < peer.workers);
     let number = worker as u32;
     policy::Peer {
@@ -120,6 +120,10 @@ fn compile(peer: &Peer, gets_the_rest: bool, worker: usize) -> policy::Peer {
         kernel: by_kernel.then(|| policy::KernelEsp {
             place: 0,
             spis: peer.configured().map(|(seal, open)| [seal.spi, open.spi]),
+            nic_reaches: (peer.offload == Offload::Packet)
+                .then(|| peer.networks().next())
+                .flatten()
+                .map(|(address, _)| address),
         }),
     }
 }

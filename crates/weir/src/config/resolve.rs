@@ -422,6 +422,7 @@ fn resolve_peer(
             format!("write a multiple of 64 from {REPLAY_WINDOW_MIN} to {REPLAY_WINDOW_MAX}"),
         );
     }
+    let (offload, auto_lacks) = offload::resolve(peer, pair, problems);
     Peer {
         name: peer.name.get_ref().clone(),
         endpoint: peer.endpoint.as_ref().map(|it| *it.get_ref()),
@@ -429,7 +430,9 @@ fn resolve_peer(
         encapsulation: peer.encapsulation,
         spread: keying::spreads(peer, problems),
         sealing: rollout::resolve(peer, problems),
-        offload: offload::resolve(peer, pair, problems),
+        offload,
+        auto_lacks,
+        is_in_nic: false,
         tag: tag::resolve(peer, problems),
         protects,
         replay_window_packets: window,

@@ -218,6 +218,10 @@ pub struct Peer {
     pub sealing: Sealing,
     /// Who does its ESP.
     pub offload: Offload,
+    /// With [`Offload::Auto`]: what the configuration lacks for a NIC to do its cipher.
+    pub auto_lacks: Option<&'static str>,
+    /// With [`Offload::Auto`]: a NIC takes its cipher. Whoever has one found out.
+    pub is_in_nic: bool,
     /// How its packets are tagged; `None`: they are sealed.
     pub tag: Option<Tagging>,
     /// What lies behind it.
@@ -235,6 +239,20 @@ pub struct Peer {
 }
 
 impl Peer {
+    /// Whether its associations are the kernel's, with or without a NIC beneath.
+    pub fn is_by_kernel(&self) -> bool {
+        self.offload.is_by_kernel() || self.is_in_nic
+    }
+
+    /// The networks behind it, and the lengths of their prefixes.
+    pub fn networks(&self) -> impl Iterator<Item = (IpAddr, u8)> {
+        let prefixes = match &self.protects {
+            Protects::Everything => &[][..],
+            Protects::Prefixes(list) => list,
+        };
+        prefixes.iter().map(|it| (it.network(), it.length_bits()))
+    }
+
     /// Its two associations, to it and from it, where they are configured.
     pub fn configured(&self) -> Option<(&Association, &Association)> {
         match &self.keys {

@@ -28,6 +28,8 @@ use weir_port::{FastPath, FastPathOptions, Guard, GuardMode};
 use weir_wire::fastpath::NONE;
 use weir_wire::frame::Time;
 
+use super::kernel_esp::KernelEsp;
+
 use super::relay::Relay;
 use super::worker::clock;
 use crate::api::dto::FastPathSnapshot;
@@ -102,8 +104,9 @@ pub struct Begun {
 ///
 /// # Errors
 /// The guard cannot be attached.
-pub fn begin_with_kernel_esp(pair: &Pair, interfaces: &[&str]) -> Result<Begun> {
-    let guard = Guard::attach_with_xfrm(&pair.host, &pair.wire, interfaces)?;
+pub fn begin_with_kernel_esp(pair: &Pair, kernel: &KernelEsp) -> Result<Begun> {
+    let (interfaces, has_nic_esp) = (kernel.interfaces(), kernel.has_nic_esp());
+    let guard = Guard::attach_with_xfrm(&pair.host, &pair.wire, &interfaces, has_nic_esp)?;
     Ok(Begun { guard, carrier: None, why_not: Some("this pair seals".to_owned()) })
 }
 

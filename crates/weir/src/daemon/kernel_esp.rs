@@ -25,6 +25,7 @@ use weir_xfrm::program::{Installed, keying_material};
 use self::agreed::Agreed;
 use self::from_files::FromFiles;
 use self::lane::{Kernel, Lane};
+use self::nic::Nic;
 use super::plan::{AssociationPlan, PairPlan};
 use super::state::{Reserved, Reserver, StateStore};
 use super::xfrm_socket::XfrmSocket;
@@ -34,9 +35,12 @@ use crate::config::settings::Pair;
 mod agreed;
 mod from_files;
 mod lane;
+pub mod nic;
 
 /// Slots of an xfrm interface's ring.
 const RING_SLOTS: usize = 1024;
+/// Ticks between two looks whether packets have a way to the wire still.
+const WAYS_PERIOD: u64 = 10;
 
 /// A peer whose ESP the kernel does.
 #[derive(Debug)]
@@ -47,8 +51,8 @@ pub struct KernelPlan {
     pub to: Hop,
     /// Where its associations come from.
     pub keys: KernelKeys,
-    /// Number of the wire port, where its NIC is to do the cipher.
-    pub nic: Option<u32>,
+    /// The NIC beneath, where one is to do its part.
+    pub nic: Option<Nic>,
 }
 
 /// Where associations come from.
@@ -94,7 +98,7 @@ pub fn remove_left(wire: &str) -> Result<Left> {
             let opened = Installed::read(&body).map_or(0, |it| it.opened);
             left.0.extend(fingerprint.map(|it| (it, opened)));
         }
-        lane::remove_policies(&mut socket, number)?;
+        socket.remove_policies(number)?;
     }
     XfrmInterface::remove_all(wire).context("cannot remove an xfrm interface of ours")?;
     Ok(left)
@@ -125,6 +129,7 @@ pub struct KernelEsp {
     peers: Vec<KernelPeer>,
     /// Beside `peers`, until the start.
     ports: Vec<PacketPort>,
+    ticks: u64,
     is_stopped: bool,
 }
 
@@ -154,7 +159,7 @@ impl KernelEsp {
         wire.switch_reverse_path_filter_off()?;
         if wire.reverse_path_filter()? {
             bail!(
-                "offload = \"kernel\": the kernel would drop what comes in by {} (rp_filter); set \
+                "ESP by the kernel: it would drop what comes in by {} (rp_filter); set \
                  net.ipv4.conf.all.rp_filter = 0",
                 pair.wire
             );
@@ -164,16 +169,18 @@ impl KernelEsp {
             socket: XfrmSocket::open()?,
             peers: Vec::new(),
             ports: Vec::new(),
+            ticks: 0,
             is_stopped: false,
         };
         for KernelPlan { peer, to, keys, nic } in plans {
             let interface = XfrmInterface::create(&pair.wire, wire_mtu.into()).context(
-                "offload = \"kernel\": cannot make an xfrm interface; the kernel needs \
+                "ESP by the kernel: cannot make an xfrm interface; it needs \
                  CONFIG_XFRM_INTERFACE (`modprobe xfrm_interface`)",
             )?;
             let options = PacketOptions {
                 ring_slots: RING_SLOTS,
                 promiscuous: false,
+                mark: nic.as_ref().and_then(Nic::networks).map(|_| interface.number()),
                 ..PacketOptions::default()
             };
             kernel.ports.push(PacketPort::open(interface.name(), options)?);
@@ -188,6 +195,11 @@ impl KernelEsp {
             });
         }
         Ok(Some(kernel))
+    }
+
+    /// Whether a NIC does all of some peer's ESP.
+    pub fn has_nic_esp(&self) -> bool {
+        self.peers.iter().any(|peer| peer.lane.to_nic().is_some())
     }
 
     /// The xfrm interfaces, for the guard.
@@ -213,9 +225,9 @@ impl KernelEsp {
             let mut kernel = Kernel { socket: &mut *socket, guard: &mut *guard };
             let led = lane.lead(wire).and_then(|()| match keys {
                 Keys::Files(keys) => keys.install(lane, &mut kernel, port, store),
-                Keys::Agreed(_) => lane.try_out(kernel.socket),
+                Keys::Agreed(_) => lane.try_out(&mut kernel, port),
             });
-            led.with_context(|| format!("peer {name}: offload = \"kernel\""))?;
+            led.with_context(|| format!("peer {name}: ESP by the kernel"))?;
         }
         let boxed = |port| Box::new(port) as Box<dyn Port + Send>;
         Ok(std::mem::take(ports).into_iter().map(boxed).collect())
@@ -279,9 +291,14 @@ impl KernelEsp {
         reserver: &Reserver,
         answer: &Sender<Reserved>,
     ) {
+        self.ticks += 1;
+        let looks_at_ways = self.ticks.is_multiple_of(WAYS_PERIOD);
         let Self { wire, socket, peers, .. } = self;
         let mut kernel = Kernel { socket, guard };
         for (peer, place) in peers.iter_mut().zip(0..) {
+            if looks_at_ways && let Err(error) = peer.lane.restore(wire) {
+                tracing::error!(peer = peer.name, %error, "its packets have no way to {wire}");
+            }
             if peer.is_lost {
                 continue;
             }
@@ -339,7 +356,8 @@ impl KernelEsp {
                 Keys::Agreed(keys) => keys.show(shown),
             };
             let (interface, is_lost) = (lane.interface.name().to_owned(), *is_lost);
-            shown.kernel = Some(KernelEspSnapshot { interface, is_lost, ..kernel });
+            let in_nic = lane.nic.as_ref().is_some_and(|it| it.took.get());
+            shown.kernel = Some(KernelEspSnapshot { interface, is_lost, in_nic, ..kernel });
         }
     }
 }

@@ -24,7 +24,7 @@ use weir_xfrm::uapi::{self, MODE_TRANSPORT, MODE_TUNNEL};
 
 use super::xfrm_socket::{NO_INTERFACE, REQUEST, XfrmSocket};
 use crate::api::dto::OffloadSnapshot;
-use crate::config::settings::{Mode, Offload, Pair, Peer, Settings};
+use crate::config::settings::{Mode, Offload, Peer, Settings};
 use crate::machine::Machine;
 
 /// From an address for documentation to another (RFC 5737): no packet has them.
@@ -46,61 +46,90 @@ pub struct Answered {
     pub asked: Offload,
     /// The strongest that the NIC takes, for both directions.
     pub nic_takes: Option<Offload>,
+    /// Whether packets go there.
+    pub in_nic: bool,
     /// Why nothing more, for people.
     pub reason: String,
 }
 
 impl Answered {
-    /// Whether the NIC does what it was asked for: the cipher.
-    fn is_in_nic(&self) -> bool {
-        self.asked == Offload::Crypto && self.nic_takes == Some(Offload::Crypto)
-    }
-
     /// For the status.
     pub fn snapshot(&self) -> OffloadSnapshot {
         OffloadSnapshot {
             asked: self.asked.name().to_owned(),
-            in_hw: self.is_in_nic(),
+            in_hw: self.in_nic,
             nic_takes: self.nic_takes.map(|it| it.name().to_owned()),
             reason: self.reason.clone(),
         }
     }
 }
 
-/// Asks for every peer that wants its ESP done elsewhere.
+/// Asks for every peer that wants its ESP done elsewhere. What `auto` becomes is decided here, into
+/// `settings`, unless `before` says that it was decided already: associations do not move between
+/// the kernel and Weir while a gateway runs.
 ///
 /// # Errors
 /// A peer demands `crypto` or `packet` and cannot have it: says why, and what to write.
-pub fn ask(settings: &Settings, machine: &Machine) -> Result<Vec<Answered>> {
+pub fn ask(
+    settings: &mut Settings,
+    machine: &Machine,
+    before: Option<&Settings>,
+) -> Result<Vec<Answered>> {
     let mut answered = Vec::new();
-    for pair in &settings.pairs {
-        let wants_nic = |peer: &&Peer| !matches!(peer.offload, Offload::None | Offload::Kernel);
-        for peer in pair.peers.iter().filter(wants_nic) {
-            let index = machine.link(&pair.wire).map_or(0, |link| link.index);
-            let it = ask_for(pair, peer, index);
-            if it.is_in_nic() {
-                tracing::info!(peer = peer.name, port = pair.wire, "the NIC takes its cipher");
-                answered.push(it);
-                continue;
-            }
-            if peer.offload != Offload::Auto {
-                bail!(
-                    "peer {}: offload = \"{}\" on {}: {}; write offload = \"auto\" (Weir seals, \
-                     and says why) or \"none\"",
-                    peer.name,
-                    peer.offload.name(),
-                    pair.wire,
+    for pair in &mut settings.pairs {
+        let index = machine.link(&pair.wire).map_or(0, |link| link.index);
+        let wants_nic = |peer: &&mut Peer| !matches!(peer.offload, Offload::None | Offload::Kernel);
+        for peer in pair.peers.iter_mut().filter(wants_nic) {
+            let mut it = ask_for(&pair.name, peer, index);
+            let (name, port) = (&peer.name, &pair.wire);
+            match peer.offload {
+                Offload::Auto => {
+                    if let Some(before) = before {
+                        keep(&mut it, decided(before, &pair.name, peer));
+                    }
+                    peer.is_in_nic = it.in_nic;
+                }
+                _ if it.in_nic => {}
+                demanded => bail!(
+                    "peer {name}: offload = \"{}\" on {port}: {}; write offload = \"auto\" (Weir \
+                     seals, and says why) or \"none\"",
+                    demanded.name(),
                     it.reason,
-                );
+                ),
             }
-            tracing::warn!(peer = peer.name, port = pair.wire, "not offloaded: {}", it.reason);
+            match it.in_nic {
+                true => tracing::info!(peer = name, port, "offloaded: {}", it.reason),
+                false => tracing::warn!(peer = name, port, "not offloaded: {}", it.reason),
+            }
             answered.push(it);
         }
     }
     Ok(answered)
 }
 
-fn ask_for(pair: &Pair, peer: &Peer, interface: u32) -> Answered {
+/// Has `next` keep what was decided about its peers with `auto`; of others nothing was.
+pub fn keep_decided(next: &mut Settings, before: &Settings) {
+    for pair in &mut next.pairs {
+        for peer in pair.peers.iter_mut().filter(|it| it.offload == Offload::Auto) {
+            peer.is_in_nic = decided(before, &pair.name, peer);
+        }
+    }
+}
+
+fn decided(before: &Settings, pair: &str, peer: &Peer) -> bool {
+    let pairs = before.pairs.iter().filter(|it| it.name == pair);
+    let mut peers = pairs.flat_map(|it| &it.peers);
+    peer.auto_lacks.is_none() && peers.any(|it| it.name == peer.name && it.is_in_nic)
+}
+
+fn keep(it: &mut Answered, in_nic: bool) {
+    if in_nic != it.in_nic {
+        it.reason = format!("as it was decided at the start; now {}", it.reason);
+        it.in_nic = in_nic;
+    }
+}
+
+fn ask_for(pair: &str, peer: &Peer, interface: u32) -> Answered {
     let mode = match peer.mode {
         Mode::Tunnel => Ok(MODE_TUNNEL),
         Mode::Transport => Ok(MODE_TRANSPORT),
@@ -111,24 +140,32 @@ fn ask_for(pair: &Pair, peer: &Peer, interface: u32) -> Answered {
     };
     let asked = match (mode, peer.offload) {
         (Err(reason), _) => Err(reason.to_owned()),
-        (Ok(mode), Offload::Auto) => try_to(interface, mode, Offload::Packet).or_else(|packet| {
-            try_to(interface, mode, Offload::Crypto)
-                .map_err(|crypto| format!("packet: {packet}; crypto: {crypto}"))
-        }),
+        (Ok(mode), Offload::Auto) => {
+            // It goes no farther than `crypto`; whether it could is good to know.
+            let crypto = try_to(interface, mode, Offload::Crypto);
+            match (try_to(interface, mode, Offload::Packet), crypto) {
+                (Ok(packet), Ok(_)) => Ok(packet),
+                (_, Ok(crypto)) => Ok(crypto),
+                (Ok(_), Err(crypto)) => Err(format!("crypto: {crypto}")),
+                (Err(packet), Err(crypto)) => Err(format!("packet: {packet}; crypto: {crypto}")),
+            }
+        }
         (Ok(mode), wanted) => try_to(interface, mode, wanted),
     };
-    let (nic_takes, reason) = match asked {
-        Ok(Offload::Crypto) => (
-            Some(Offload::Crypto),
-            "the NIC takes `crypto`; packets go there with offload = \"crypto\"".to_owned(),
-        ),
-        Ok(taken) => {
-            (Some(taken), format!("the NIC takes `{}`, and Weir hands it no packets", taken.name()))
+    let (nic_takes, in_nic, reason) = match (asked, peer.auto_lacks) {
+        (Ok(taken), None) => {
+            let of_auto = peer.offload == Offload::Auto;
+            let done = if of_auto { Offload::Crypto } else { taken };
+            (Some(taken), true, format!("the NIC takes `{}`", done.name()))
         }
-        Err(reason) => (None, reason),
+        (Ok(taken), Some(needs)) => {
+            let reason = format!("the NIC takes `{}`, and that needs {needs}", taken.name());
+            (Some(taken), false, reason)
+        }
+        (Err(reason), _) => (None, false, reason),
     };
-    let (pair, peer_name) = (pair.name.clone(), peer.name.clone());
-    Answered { pair, peer: peer_name, asked: peer.offload, nic_takes, reason }
+    let (pair, peer_name) = (pair.to_owned(), peer.name.clone());
+    Answered { pair, peer: peer_name, asked: peer.offload, nic_takes, in_nic, reason }
 }
 
 /// Whether the NIC takes both directions.

@@ -11,10 +11,11 @@ use weir_engine::policy::{self, OwnAddress, Policy};
 use weir_port::Hop;
 use weir_wire::parse::MacAddress;
 
+use super::kernel_esp::nic::{Nic, Work};
 use super::kernel_esp::{KernelKeys, KernelPlan};
 use super::state::{StateFile, StateStore};
 use crate::config::policy::{WirePort, associations, policy};
-use crate::config::settings::{Keying, Offload, Pair};
+use crate::config::settings::{Keying, Offload, Pair, Peer};
 use crate::config::tag::tags;
 use crate::config::{Keys, Settings};
 use crate::machine::{Link, Machine};
@@ -95,12 +96,22 @@ fn plan(
         };
         let to = hop(policy.own.as_ref(), peer.endpoint)
             .context("the kernel's ESP needs addresses of one family outside")?;
-        let in_nic =
-            pair.peers.iter().any(|it| it.name == peer.name && it.offload == Offload::Crypto);
-        let nic = in_nic.then_some(wire.index);
+        let written = pair.peers.iter().find(|it| it.name == peer.name);
+        let nic = written.and_then(|it| nic(it, wire.index));
         kernel.push(KernelPlan { peer: peer.name.clone(), to, keys, nic });
     }
     Ok(PairPlan { policy, associations: by_weir, tags: tags(pair, keys)?, kernel })
+}
+
+/// What the NIC beneath is to do for a peer whose ESP the kernel does.
+fn nic(peer: &Peer, interface: u32) -> Option<Nic> {
+    let (work, is_demanded) = match peer.offload {
+        Offload::None | Offload::Kernel => return None,
+        Offload::Crypto => (Work::Cipher, true),
+        Offload::Packet => (Work::Everything(peer.networks().collect()), true),
+        Offload::Auto => (Work::Cipher, false),
+    };
+    Some(Nic::new(interface, work, is_demanded))
 }
 
 /// Where the sealed packets of a peer at `endpoint` go.

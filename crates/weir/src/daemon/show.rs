@@ -307,6 +307,14 @@ pub fn add_offload(pair: &mut PairSnapshot, answered: &[Answered]) {
     for peer in &mut pair.peers {
         let of = |it: &&Answered| it.pair == pair.name && it.peer == peer.name;
         peer.offload = answered.iter().find(of).map(Answered::snapshot);
+        // It took a trial at the start, and not what came since.
+        if let (Some(offload), Some(kernel)) = (&mut peer.offload, &peer.kernel)
+            && offload.in_hw
+            && !kernel.in_nic
+        {
+            offload.in_hw = false;
+            offload.reason = "the NIC took no association since; see the log".to_owned();
+        }
     }
 }
 

@@ -188,14 +188,14 @@ impl Gateway {
     fn open(options: Options, start: Start) -> Result<Self> {
         let Start { accepted, history, within, way_back, rolled_back, rollbacks, name_lock } =
             start;
-        let Accepted { source, settings, keys } = accepted;
+        let Accepted { source, mut settings, keys } = accepted;
         let keys = &keys;
         let locks = [name_lock, port_locks(&settings)?];
         let first_trial = within.is_some() && way_back.is_none();
         let before = first_trial.then(|| PortsBefore::of(&settings));
         let mut store = StateStore::open(&settings.gateway.state_dir, options.lost_state)?;
         let machine = Machine::read()?;
-        let offloads = offload::ask(&settings, &machine)?;
+        let offloads = offload::ask(&mut settings, &machine, None)?;
         let mut plans = plan::plans(&settings, keys, &machine, &mut store, 1)?;
         for (pair, plan) in settings.pairs.iter().zip(&mut plans) {
             let left = kernel_esp::remove_left(&pair.wire)?;
@@ -409,13 +409,14 @@ impl Gateway {
     }
 
     /// Puts `next` in force in place of what is.
-    fn apply(&mut self, next: Accepted) -> Result<(), Failure> {
+    fn apply(&mut self, mut next: Accepted) -> Result<(), Failure> {
+        offload::keep_decided(&mut next.settings, &self.settings);
         if let Some(what) = needs_restart(&self.settings, &next.settings) {
             return Err(anyhow::anyhow!("{what} changed: that needs a restart").into());
         }
-        let Accepted { source, settings, keys } = next;
+        let Accepted { source, mut settings, keys } = next;
         let machine = Machine::read().context("cannot read the machine's interfaces")?;
-        let offloads = offload::ask(&settings, &machine)?;
+        let offloads = offload::ask(&mut settings, &machine, Some(&self.settings))?;
         let mut prepared = self.prepare(&settings, &keys)?;
         let bases: Vec<Base> = prepared.iter().map(|it| Base::of(&it[0])).collect();
         for (front_end, prepared) in self.front_ends.iter().zip(&mut prepared) {
@@ -557,14 +558,12 @@ fn needs_restart(old: &Settings, new: &Settings) -> Option<String> {
     let by_kernel = |pairs: &[Pair]| -> Vec<String> {
         let peers = pairs.iter().flat_map(|pair| pair.peers.iter().map(move |peer| (pair, peer)));
         peers
-            .filter(|(_, peer)| peer.offload.is_by_kernel())
+            .filter(|(_, peer)| peer.is_by_kernel())
             .map(|(pair, peer)| format!("{:?} {:?} {peer:?}", pair.addresses, pair.next_hop))
             .collect()
     };
     if by_kernel(&old.pairs) != by_kernel(&new.pairs) {
-        return Some(
-            "a peer with offload = \"kernel\" or \"crypto\", or its pair's address,".into(),
-        );
+        return Some("a peer whose ESP the kernel or a NIC does, or its pair's address,".into());
     }
     (ports(&old.pairs) != ports(&new.pairs))
         .then(|| "the list of pairs, their ports, `workers`, `xfrm` or `fastpath`".into())

@@ -186,7 +186,7 @@ fn only_seat(setup: &mut WorkerSetup, store: &mut StateStore) -> Result<Seat> {
     let by_kernel = plans.iter().filter_map(KernelPlan::fingerprints).collect();
     let mut kernel = KernelEsp::open(pair, policy.wire_mtu, plans)?;
     let Begun { mut guard, carrier, why_not } = match &kernel {
-        Some(kernel) => carry::begin_with_kernel_esp(pair, &kernel.interfaces())?,
+        Some(kernel) => carry::begin_with_kernel_esp(pair, kernel)?,
         None => carry::begin(pair, &setup.limits, mode(setup.on_failure))?,
     };
     let mut ports = ports::open(pair, policy, carrier.as_ref())?;

@@ -20,6 +20,7 @@ const DATAGRAM_LEN_MAX: usize = 32 * 1024;
 /// Zeroizing<Vec<u8>>s of one answer; a dump that does not end here is given up.
 const DATAGRAMS_MAX: usize = 4096;
 const NO_SUCH_ASSOCIATION: i32 = 3;
+const NO_SUCH_POLICY: i32 = 2;
 
 /// A socket to the kernel's associations and policies.
 pub(super) struct XfrmSocket {
@@ -77,8 +78,10 @@ impl XfrmSocket {
         let mut bodies =
             self.exchange(&list, true).context("cannot list the kernel's associations")?;
         let is_ours = |body: &Zeroizing<Vec<u8>>| {
-            Installed::read(body)
-                .is_some_and(|it| (it.request, it.interface) == (REQUEST, interface))
+            Installed::read(body).is_some_and(|it| {
+                // A NIC has them by the interface's number.
+                it.interface == interface && [REQUEST, interface].contains(&it.request)
+            })
         };
         bodies.retain(is_ours);
         for body in &bodies {
@@ -92,6 +95,25 @@ impl XfrmSocket {
             }
         }
         Ok(bodies)
+    }
+
+    /// Removes the policies of this xfrm interface.
+    ///
+    /// # Errors
+    /// The kernel does not list or remove them.
+    pub(super) fn remove_policies(&mut self, interface: u32) -> Result<()> {
+        let list = program::list_policies(self.next());
+        let listed = self.exchange(&list, true).context("cannot list the kernel's policies")?;
+        for body in listed {
+            let removal = program::remove_listed_policy(&body, interface, self.next());
+            match removal.map_or(Ok(Vec::new()), |it| self.exchange(&it, false)) {
+                Err(error) if error.raw_os_error() != Some(NO_SUCH_POLICY) => {
+                    return Err(error).context("cannot remove a policy of ours");
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     fn next(&mut self) -> u32 {

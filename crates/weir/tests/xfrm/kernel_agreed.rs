@@ -6,9 +6,9 @@ use weir_lab::vm::Job;
 use super::kernel_esp::{FAR_GATEWAY, GUEST_PATIENCE, OTHERS, Stage, number};
 use super::*;
 
-const NEAR: [&str; 3] = ["gateway", "/tmp/weir.toml", "/tmp/pid"];
-const FAR: [&str; 3] = ["peer", "/tmp/far.toml", "/tmp/far.pid"];
-const PEER: &str = "/pairs/0/peers/0";
+pub(super) const NEAR: [&str; 3] = ["gateway", "/tmp/weir.toml", "/tmp/pid"];
+pub(super) const FAR: [&str; 3] = ["peer", "/tmp/far.toml", "/tmp/far.pid"];
+pub(super) const PEER: &str = "/pairs/0/peers/0";
 
 /// SPI and IV of each ESP packet in a capture.
 const SPIS_AND_IVS: &str = r#"python3 -c '
@@ -23,7 +23,7 @@ while at + 16 <= len(data):
         print(frame[34:38].hex(), frame[42:50].hex())'"#;
 
 /// Both gateways' configurations, with these lines in `[keying]`, and who does the ESP of each.
-fn configure(stage: &mut Stage, keying: &str, offloads: [&str; 2]) {
+pub(super) fn configure(stage: &mut Stage, keying: &str, offloads: [&str; 2]) {
     stage.run("mkdir -p /tmp/far");
     let public = ["/tmp/a.identity", "/tmp/far/b.identity"].map(|file| {
         let made =
@@ -66,12 +66,12 @@ END
     }
 }
 
-fn start(stage: &mut Stage, [namespace, file, pid]: [&str; 3]) -> Job {
+pub(super) fn start(stage: &mut Stage, [namespace, file, pid]: [&str; 3]) -> Job {
     stage.start_in(namespace, file, pid)
 }
 
 /// By its question for a neighbour the host there tells its gateway where it is.
-fn connect(stage: &mut Stage) {
+pub(super) fn connect(stage: &mut Stage) {
     stage.run("ip netns exec far ping -n -c 1 -W 1 10.2.0.9 || true");
     stage.ping("host", "10.2.0.1", "-c 2");
 }
@@ -83,7 +83,7 @@ fn keying(status: &serde_json::Value, what: &str) -> u64 {
 /// Ten seconds of packets, of which none may be lost, and the keys change three times meanwhile;
 /// returns the handshakes that this gateway answered.
 #[track_caller]
-fn loses_nothing(stage: &mut Stage) -> u64 {
+pub(super) fn loses_nothing(stage: &mut Stage) -> u64 {
     let before = stage.status();
     let line = "ip netns exec host ping -n -q -i 0.02 -c 500 -W 5 10.2.0.1";
     let said = stage.guest.run(line, GUEST_PATIENCE).unwrap();
@@ -139,8 +139,10 @@ fn agreed_keys_change_in_the_kernel_and_not_one_packet_is_lost() {
     loses_nothing(&mut stage);
     stage.transfers("far");
 
-    // Whoever flushes them costs a handshake.
+    // Whoever flushes them costs a handshake; a port that goes down takes routes with it.
     stage.run("ip -n gateway xfrm state deleteall reqid 0x57656972");
+    stage.ping("host", "10.2.0.1", "-c 5");
+    stage.run("ip -n gateway link set p0 down; sleep 1; ip -n gateway link set p0 up");
     stage.ping("host", "10.2.0.1", "-c 5");
     loses_nothing(&mut stage);
 
@@ -202,7 +204,7 @@ fn an_idle_peer_of_the_kernels_is_heard_and_a_dead_one_is_found() {
 }
 
 /// IPv6 addresses for hosts and gateways.
-const V6: &str = "for at in host:h0:1:1 far:h1:2:1; do
+pub(super) const V6: &str = "for at in host:h0:1:1 far:h1:2:1; do
   IFS=: read name port net own <<END
 $at
 END

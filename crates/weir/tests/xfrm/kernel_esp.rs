@@ -108,7 +108,11 @@ pub(super) struct Stage {
 
 impl Stage {
     pub(super) fn boot(test: &str) -> Option<Self> {
-        let kernel = match GuestKernel::find() {
+        Self::boot_by(test, GuestKernel::find())
+    }
+
+    pub(super) fn boot_by(test: &str, kernel: anyhow::Result<GuestKernel>) -> Option<Self> {
+        let kernel = match kernel {
             Ok(kernel) => kernel,
             Err(reason) => {
                 eprintln!("SKIPPED: {test}: {reason:#}");
@@ -177,8 +181,9 @@ open = { spi = 0x2002, key_file = \"in.key\" }
     pub(super) fn start_in(&mut self, namespace: &str, file: &str, pid: &str) -> Job {
         let line = format!("echo $$ > {pid}; exec ip netns exec {namespace} /run/machine");
         let job = self.guest.start(&format!("{line}{WEIR} up {file}")).unwrap();
-        let said =
-            || Ok(["ready", "error", "Error"].iter().any(|word| job.output().contains(word)));
+        let said = || {
+            Ok(["ready", "error", "Error", "weir: "].iter().any(|word| job.output().contains(word)))
+        };
         let waited = interrupt::until("word from the gateway", GUEST_PATIENCE, said);
         if waited.is_err() || !job.output().contains("ready") {
             panic!("{waited:?}: {}\n{}", job.output(), self.words());

@@ -9,6 +9,7 @@ mod gateways;
 mod kernel;
 mod kernel_agreed;
 mod kernel_esp;
+mod nic;
 mod pluto;
 
 use std::fs;

@@ -9,6 +9,9 @@
 //! A key is installed once and dies with the process or before: nothing of it is on disk, and no IV
 //! repeats. What fails is never tried again with the same key; a new handshake makes others.
 
+use std::iter;
+use std::time::Instant;
+
 use anyhow::{Result, ensure};
 use arrayvec::ArrayVec;
 use weir_engine::esp::sa::SaParameters;
@@ -17,7 +20,8 @@ use weir_engine::tunnel::key::PublicKey;
 use weir_engine::tunnel::state::{Install, Report};
 use weir_xfrm::program::Installed;
 
-use super::lane::{Kernel, Lane, Numbers, Way};
+use super::lane::{Kernel, Lane, Way};
+use super::nic::{Handed, RETIRED_FOR};
 use crate::api::dto::{KernelEspSnapshot, PeerSnapshot};
 
 /// Associations of one peer that open, at most: as the engine has them for other peers.
@@ -31,6 +35,10 @@ pub(super) struct Agreed {
     sealed_before: Option<u32>,
     /// What seals as soon as the opening association of this SPI counted a packet.
     pending: Option<(u32, SaParameters)>,
+    /// What sealed before by a NIC, and since when it does no more.
+    retired: Option<(Used, Instant)>,
+    /// What left for the NIC to seal.
+    handed: Handed,
     /// Oldest first.
     open: ArrayVec<Used, OPENING_MAX>,
     /// What those did that are gone.
@@ -59,6 +67,8 @@ impl Agreed {
             seal: None,
             sealed_before: None,
             pending: None,
+            retired: None,
+            handed: Handed::default(),
             open: ArrayVec::new(),
             gone: KernelEspSnapshot::default(),
             shown: KernelEspSnapshot::default(),
@@ -96,10 +106,11 @@ impl Agreed {
         if let Some(oldest) = self.open.first().filter(|_| self.open.is_full()) {
             self.forget(lane, kernel, oldest.spi)?;
         }
+        self.handed.is_believed()?;
         let spi = open.spi.value();
-        lane.install(kernel.socket, Way::In, open, Numbers::FRESH)?;
+        lane.install(kernel.socket, Way::In, open)?;
         self.open.push(Used { spi, by_then: None });
-        kernel.guard.let_in(lane.packets(Way::In, spi))?;
+        lane.let_pass(kernel.guard, Way::In, spi)?;
         match role {
             Role::Initiator => self.put_in_use(lane, kernel, seal),
             Role::Responder => {
@@ -117,18 +128,22 @@ impl Agreed {
         seal: &SaParameters,
     ) -> Result<()> {
         let spi = seal.spi.value();
-        kernel.guard.let_out_any(lane.mark(), lane.packets(Way::Out, spi))?;
-        lane.install(kernel.socket, Way::Out, seal, Numbers::FRESH)?;
+        lane.let_pass(kernel.guard, Way::Out, spi)?;
+        lane.install(kernel.socket, Way::Out, seal)?;
         let before = self.seal.replace(Used { spi, by_then: None });
-        lane.seal_by(kernel.socket, spi)?;
+        lane.seal_by(kernel.socket, spi, before.is_none())?;
         if let Some(before) = before {
             self.retire(lane, kernel, before.spi)?;
         }
         Ok(())
     }
 
-    /// Removes an association that seals no more.
+    /// Removes an association that seals no more; a NIC's stays while its counters lag.
     fn retire(&mut self, lane: &Lane, kernel: &mut Kernel<'_>, spi: u32) -> Result<()> {
+        if lane.to_nic().is_some() {
+            let before = self.retired.replace((Used { spi, by_then: None }, Instant::now()));
+            return before.map_or(Ok(()), |(it, _)| self.remove_sealing(lane, kernel, it));
+        }
         self.gone.add_sealed(&lane.read(kernel.socket, Way::Out, spi)?, 0);
         lane.remove(kernel.socket, Way::Out, spi)?;
         let before = self.sealed_before.replace(spi);
@@ -137,33 +152,42 @@ impl Agreed {
 
     fn shut_out(&mut self, lane: &Lane, kernel: &mut Kernel<'_>, spi: Option<u32>) -> Result<()> {
         let Some(spi) = spi else { return Ok(()) };
-        let packets = lane.packets(Way::Out, spi);
-        self.gone.left_packets += kernel.guard.passed(packets).unwrap_or(0);
-        Ok(kernel.guard.shut(packets)?)
+        if lane.to_nic().is_none() {
+            self.gone.left_packets += lane.left(kernel.guard, iter::once(spi)).unwrap_or(0);
+        }
+        lane.shut(kernel.guard, Way::Out, spi)
+    }
+
+    fn remove_sealing(&mut self, lane: &Lane, kernel: &mut Kernel<'_>, it: Used) -> Result<()> {
+        let last = lane.read(kernel.socket, Way::Out, it.spi).ok().or(it.by_then);
+        last.iter().for_each(|it| self.gone.add_sealed(it, 0));
+        lane.remove(kernel.socket, Way::Out, it.spi)
     }
 
     /// Removes an association that opens.
     pub(super) fn forget(&mut self, lane: &Lane, kernel: &mut Kernel<'_>, spi: u32) -> Result<()> {
         let Some(place) = self.open.iter().position(|it| it.spi == spi) else { return Ok(()) };
-        let last = lane.read(kernel.socket, Way::In, spi).ok().or(self.open[place].by_then);
+        let last = lane.read_opening(kernel, spi).ok().or(self.open[place].by_then);
         self.open.remove(place);
         self.pending.take_if(|(pending, _)| *pending == spi);
         last.iter().for_each(|it| self.gone.add_opened(it));
-        kernel.guard.shut(lane.packets(Way::In, spi))?;
+        lane.shut(kernel.guard, Way::In, spi)?;
         lane.remove(kernel.socket, Way::In, spi)
     }
 
     /// Removes all. Goes on behind an error, and returns the first.
     pub(super) fn close(&mut self, lane: &Lane, kernel: &mut Kernel<'_>) -> Result<()> {
         self.pending = None;
-        let mut result = lane.seal_nothing(kernel.socket);
+        let mut result = lane.shut_nic(kernel.guard).map(|left| self.gone.left_packets += left);
+        result = result.and(lane.seal_nothing(kernel.socket));
         for spi in self.open_spis() {
             result = result.and(self.forget(lane, kernel, spi));
         }
+        if let Some((retired, _)) = self.retired.take() {
+            result = result.and(self.remove_sealing(lane, kernel, retired));
+        }
         if let Some(seal) = self.seal.take() {
-            let last = lane.read(kernel.socket, Way::Out, seal.spi).ok().or(seal.by_then);
-            last.iter().for_each(|it| self.gone.add_sealed(it, 0));
-            result = result.and(lane.remove(kernel.socket, Way::Out, seal.spi));
+            result = result.and(self.remove_sealing(lane, kernel, seal));
             result = result.and(self.shut_out(lane, kernel, Some(seal.spi)));
         }
         let before = self.sealed_before.take();
@@ -175,7 +199,7 @@ impl Agreed {
     pub(super) fn look(&mut self, lane: &Lane, kernel: &mut Kernel<'_>) -> Result<Report> {
         let mut report = Report::default();
         for association in &mut self.open {
-            let now = lane.read(kernel.socket, Way::In, association.spi)?;
+            let now = lane.read_opening(kernel, association.spi)?;
             report.heard |= now.used.packets > association.packets();
             association.by_then = Some(now);
             if now.used.packets > 0 && self.pending.as_ref().is_some_and(|it| it.0 == now.spi) {
@@ -192,18 +216,37 @@ impl Agreed {
             }
             association.by_then = Some(now);
         }
+        if let Some((retired, since)) = self.retired {
+            match since.elapsed() < RETIRED_FOR {
+                true => {
+                    let by_then = Some(lane.read(kernel.socket, Way::Out, retired.spi)?);
+                    self.retired = Some((Used { by_then, ..retired }, since));
+                }
+                false => {
+                    self.retired = None;
+                    self.remove_sealing(lane, kernel, retired)?;
+                }
+            }
+        }
         self.sum_up(lane, kernel)?;
+        if lane.to_nic().is_some() {
+            let KernelEspSnapshot { left_packets, sealed_packets, .. } = self.shown;
+            self.handed.check(Instant::now(), left_packets, sealed_packets)?;
+        }
         Ok(report)
     }
 
     fn sum_up(&mut self, lane: &Lane, kernel: &Kernel<'_>) -> Result<()> {
         let mut sum = self.gone.clone();
-        for spi in self.sealed_before.into_iter().chain(self.seal_spi()) {
-            sum.left_packets += kernel.guard.passed(lane.packets(Way::Out, spi))?;
+        let spis = self.sealed_before.into_iter().chain(self.seal_spi());
+        sum.left_packets += lane.left(kernel.guard, spis)?;
+        if let Some((Used { by_then: Some(retired), .. }, _)) = self.retired {
+            sum.add_sealed(&retired, 0);
         }
         if let Some(sealed) = self.seal.and_then(|it| it.by_then) {
             sum.add_sealed(&sealed, 0);
-            sum.sequence_sent = sealed.sealed;
+            // A NIC keeps its numbers to itself: one a packet.
+            sum.sequence_sent = sealed.sealed.max(sealed.used.packets);
         }
         let opened = self.open.iter().filter_map(|it| it.by_then.as_ref());
         opened.for_each(|it| sum.add_opened(it));

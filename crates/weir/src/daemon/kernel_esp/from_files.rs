@@ -100,16 +100,16 @@ impl FromFiles {
         store.reserver().wait(vec![state])?;
         self.reserved_until = state.reserved_until;
         let packets = lane.packets(Way::Out, self.spi(Way::Out));
-        lane.seal_by(socket, packets.spi)?;
+        lane.seal_by(socket, packets.spi, true)?;
         for _ in 0..DRAWS_MAX {
             guard.let_out(lane.mark(), packets)?;
-            lane.install(socket, Way::Out, &self.seal, self.sealing_numbers())?;
+            lane.install_in_kernel(socket, Way::Out, &self.seal, self.sealing_numbers())?;
             send_first(lane, port)?;
             let prefix = self.first_iv(lane, guard)?;
             if store.note_iv(self.seal.fingerprint(), prefix)? {
                 guard.pass(packets)?;
                 let accepted = Numbers { used: self.opened, packets_max: u64::MAX };
-                lane.install(socket, Way::In, &self.open, accepted)?;
+                lane.install_in_kernel(socket, Way::In, &self.open, accepted)?;
                 return Ok(guard.let_in(lane.packets(Way::In, self.spi(Way::In)))?);
             }
             self.before = lane.read(socket, Way::Out, packets.spi)?.sealed;
@@ -142,7 +142,7 @@ impl FromFiles {
         let Some(state) = granted else { return Ok(()) };
         self.reserved_until = state.reserved_until;
         let numbers = self.sealing_numbers();
-        lane.with(Way::Out, &self.seal, numbers, |it| socket.request(|n| it.extend(n)))
+        lane.with(Way::Out, &self.seal, numbers, None, |it| socket.request(|n| it.extend(n)))
             .context("the kernel does not take a higher limit")
     }
 

@@ -7,14 +7,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anyhow::{Context, Result, bail};
 use weir_engine::esp::sa::{SaParameters, Spi};
-use weir_port::{EspPackets, Guard, Hop, XfrmInterface};
+use weir_port::XfrmInterface;
+use weir_port::{EspPackets, Guard, Hop, Interface, NicAssociation, NicPackets, PacketPort};
 use weir_xfrm::netlink::messages;
-use weir_xfrm::program::{
-    Association, Bound, Installed, OFFLOAD_INBOUND, PolicyRequest, offloaded,
-};
+use weir_xfrm::program::{Association, Bound, Installed, OFFLOAD_PACKET, PolicyRequest, offloaded};
 use weir_xfrm::uapi::{DIRECTION_OUT, MODE_TUNNEL, Offload, Statistics};
 use zeroize::Zeroizing;
 
+use super::nic::{self, Nic};
 use crate::api::dto::KernelEspSnapshot;
 use crate::daemon::xfrm_socket::{REQUEST, XfrmSocket};
 
@@ -26,7 +26,6 @@ const EVERYTHING: [IpAddr; 2] =
 /// Until the hop has told its address, packets go nowhere: the guard keeps them.
 const NOBODY: [u8; 6] = [2, 0, 0, 0, 0, 0];
 const NO_SUCH_ASSOCIATION: i32 = 3;
-const NO_SUCH_POLICY: i32 = 2;
 
 /// Where associations are, and what lets their packets pass.
 pub(super) struct Kernel<'k> {
@@ -61,8 +60,7 @@ pub(super) struct Lane {
     pub(super) interface: XfrmInterface,
     pub(super) to: Hop,
     pub(super) hop_mac: Option<[u8; 6]>,
-    /// Number of the wire port, where its NIC is to do the cipher (`crypto`).
-    pub(super) nic: Option<u32>,
+    pub(super) nic: Option<Nic>,
 }
 
 impl Lane {
@@ -82,17 +80,42 @@ impl Lane {
 
     /// Leads its sealed packets to the wire port, and to nobody there yet.
     pub(super) fn lead(&self, wire: &str) -> Result<()> {
-        XfrmInterface::set_neighbour(wire, self.to.hop, NOBODY)
+        self.interface
+            .set_neighbour(wire, self.to.hop, NOBODY)
             .context("cannot set the neighbour of its packets")?;
         self.interface.lead(wire, self.to).context("cannot make the route of its packets")
+    }
+
+    /// Makes its way to the wire anew where the port was down meanwhile.
+    pub(super) fn restore(&self, wire: &str) -> io::Result<()> {
+        self.interface.restore(wire, self.to, self.hop_mac.unwrap_or(NOBODY))
     }
 
     /// Has its sealed packets go to `mac`.
     pub(super) fn follow_hop(&mut self, wire: &str, mac: Option<[u8; 6]>) -> io::Result<()> {
         let Some(address) = mac.filter(|_| mac != self.hop_mac) else { return Ok(()) };
-        XfrmInterface::set_neighbour(wire, self.to.hop, address)?;
+        self.interface.set_neighbour(wire, self.to.hop, address)?;
         self.hop_mac = mac;
         Ok(())
+    }
+
+    /// The packets that its NIC does all of ESP for; `None`: there is no such NIC.
+    pub(super) fn to_nic(&self) -> Option<NicPackets> {
+        let networks = self.nic.as_ref()?.networks()?.to_vec();
+        Some(NicPackets { mark: self.mark(), networks })
+    }
+
+    /// The number by which its policies ask for its associations.
+    fn request(&self) -> u32 {
+        match self.to_nic() {
+            // A NIC goes by it alone.
+            Some(_) => self.mark(),
+            None => REQUEST,
+        }
+    }
+
+    fn by_nic(&self, spi: u32) -> NicAssociation {
+        NicAssociation { request: self.request(), spi }
     }
 
     /// An association as it is to be installed.
@@ -101,46 +124,82 @@ impl Lane {
         way: Way,
         parameters: &SaParameters,
         numbers: Numbers,
+        offload: Option<Offload>,
         then: impl FnOnce(&Association<'_>) -> T,
     ) -> T {
         let EspPackets { source, destination, spi } = self.packets(way, parameters.spi.value());
         let bound = Bound { interface: self.mark(), packets_max: u64::MAX, ..Bound::default() };
-        let (bound, window) = match way {
-            Way::Out => {
+        let (bound, window) = match (way, self.to_nic()) {
+            (Way::Out, _) => {
                 let Numbers { used: sealed, packets_max } = numbers;
                 (Bound { sealed, packets_max, ..bound }, SEALING_WINDOW)
             }
-            Way::In => (Bound { opened: numbers.used, ..bound }, parameters.replay_window),
+            (Way::In, None) => (Bound { opened: numbers.used, ..bound }, parameters.replay_window),
+            (Way::In, Some(_)) => (bound, nic::window(parameters.replay_window)),
         };
-        let inbound = if way == Way::In { OFFLOAD_INBOUND } else { 0 };
-        let offload =
-            |index| Offload { interface: index as i32, flags: inbound, ..Offload::default() };
         then(&Association {
             ends: [source, destination],
             spi,
-            request: REQUEST,
+            request: self.request(),
             mode: MODE_TUNNEL,
             keying_material: &parameters.keying_material(),
             extended_window: Some(window),
-            offload: self.nic.map(offload),
+            offload,
             bound: Some(bound),
         })
     }
 
+    /// Installs an association whose key is installed once, in the NIC where one is asked for.
     pub(super) fn install(
+        &self,
+        socket: &mut XfrmSocket,
+        way: Way,
+        parameters: &SaParameters,
+    ) -> Result<()> {
+        let Some(nic) = &self.nic else {
+            return self.install_in_kernel(socket, way, parameters, Numbers::FRESH);
+        };
+        let refused = match self.install_in_nic(socket, nic, way, parameters) {
+            Err(error) if !nic.is_demanded => error,
+            result => {
+                nic.took.set(result.is_ok());
+                return result;
+            }
+        };
+        if nic.took.replace(false) {
+            tracing::warn!("the NIC takes no more, the kernel seals: {refused:#}");
+        }
+        self.install_in_kernel(socket, way, parameters, Numbers::FRESH)
+    }
+
+    /// Installs an association of the kernel's own.
+    pub(super) fn install_in_kernel(
         &self,
         socket: &mut XfrmSocket,
         way: Way,
         parameters: &SaParameters,
         numbers: Numbers,
     ) -> Result<()> {
-        self.with(way, parameters, numbers, |it| socket.request(|n| it.install(n)))
-            .context("the kernel refuses an association (esp4, esp6, gcm and seqiv loaded?)")?;
-        let Some(nic) = self.nic else { return Ok(()) };
+        self.with(way, parameters, numbers, None, |it| socket.request(|n| it.install(n)))
+            .context("the kernel refuses an association (esp4, esp6, gcm and seqiv loaded?)")
+    }
+
+    fn install_in_nic(
+        &self,
+        socket: &mut XfrmSocket,
+        nic: &Nic,
+        way: Way,
+        parameters: &SaParameters,
+    ) -> Result<()> {
+        let wanted = nic.request(Some(way));
+        let install = |it: &Association<'_>| socket.request(|n| it.install(n));
+        self.with(way, parameters, Numbers::FRESH, Some(wanted), install)
+            .context("the NIC or the kernel refuses an association")?;
         // Kernels take what the NIC does not do, and seal by themselves.
         let spi = parameters.spi.value();
         let found = socket.read_back(&self.name(way, spi))?;
-        if offloaded(&found).is_some_and(|it| it.interface == nic as i32) {
+        let does = |it: Offload| (it.interface, it.flags & OFFLOAD_PACKET);
+        if offloaded(&found).map(does) == Some(does(wanted)) {
             return Ok(());
         }
         self.remove(socket, way, spi)?;
@@ -148,15 +207,65 @@ impl Lane {
     }
 
     /// Has the kernel take an association with a random key and give it up again: what it lacks
-    /// is known at the start, and nobody waits for it to load the cipher, which takes seconds.
-    pub(super) fn try_out(&self, socket: &mut XfrmSocket) -> Result<()> {
-        let mut secret = Zeroizing::new([0; 40]);
-        File::open("/dev/urandom").and_then(|mut it| it.read_exact(&mut secret[..]))?;
-        let (spi, material) = secret.split_first_chunk().expect("40 bytes");
-        let spi = Spi::new(u32::from_be_bytes(*spi).max(256))?;
-        let parameters = SaParameters::new(spi, material)?;
-        self.install(socket, Way::In, &parameters, Numbers::FRESH)?;
-        self.remove(socket, Way::In, spi.value())
+    /// is known at the start, and nobody waits for it to load the cipher, which takes seconds. A
+    /// NIC that does all of ESP is tried with packets.
+    pub(super) fn try_out(&self, kernel: &mut Kernel<'_>, port: &mut PacketPort) -> Result<()> {
+        if let Some(packets) = self.to_nic() {
+            return nic::prove(self, kernel, port, &packets);
+        }
+        let parameters = random_association()?;
+        self.install(kernel.socket, Way::In, &parameters)?;
+        self.remove(kernel.socket, Way::In, parameters.spi.value())
+    }
+
+    /// Lets the packets of an association whose key is installed once leave, or come in.
+    pub(super) fn let_pass(&self, guard: &mut Guard, way: Way, spi: u32) -> Result<()> {
+        match (way, self.to_nic()) {
+            (Way::Out, None) => guard.let_out_any(self.mark(), self.packets(way, spi))?,
+            (Way::In, None) => guard.let_in(self.packets(way, spi))?,
+            (Way::Out, Some(packets)) => guard.let_out_to_nic(&packets)?,
+            (Way::In, Some(_)) => {
+                let index = Interface::find(self.interface.name())?.index()?;
+                guard.let_in_from_nic(self.by_nic(spi), index as u32)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets them pass no more. Those for a NIC go on to leave by other associations: see
+    /// [`Lane::shut_nic`].
+    pub(super) fn shut(&self, guard: &mut Guard, way: Way, spi: u32) -> Result<()> {
+        match (way, self.nic.as_ref().and_then(Nic::networks)) {
+            (_, None) => guard.shut(self.packets(way, spi))?,
+            (Way::Out, Some(_)) => {}
+            (Way::In, Some(_)) => guard.shut_from_nic(self.by_nic(spi))?,
+        }
+        Ok(())
+    }
+
+    /// Gives the NIC no packets any more; returns how many it was given.
+    pub(super) fn shut_nic(&self, guard: &mut Guard) -> Result<u64> {
+        let Some(packets) = self.to_nic() else { return Ok(0) };
+        let left = guard.left_to_nic(&packets).unwrap_or(0);
+        guard.shut_to_nic(&packets)?;
+        Ok(left)
+    }
+
+    /// How many packets left by these associations, as the guard saw them.
+    pub(super) fn left(&self, guard: &Guard, spis: impl Iterator<Item = u32>) -> Result<u64> {
+        match self.to_nic() {
+            Some(packets) => Ok(guard.left_to_nic(&packets).unwrap_or(0)),
+            None => spis.map(|spi| Ok(guard.passed(self.packets(Way::Out, spi))?)).sum(),
+        }
+    }
+
+    /// What an association that opens did. Of a NIC's, the guard counts packets first.
+    pub(super) fn read_opening(&self, kernel: &mut Kernel<'_>, spi: u32) -> Result<Installed> {
+        let mut installed = self.read(kernel.socket, Way::In, spi)?;
+        if self.to_nic().is_some() {
+            installed.used.packets = kernel.guard.came_from_nic(self.by_nic(spi))?;
+        }
+        Ok(installed)
     }
 
     /// What an association did.
@@ -186,7 +295,7 @@ impl Lane {
         Association {
             ends: [source, destination],
             spi,
-            request: REQUEST,
+            request: self.request(),
             mode: MODE_TUNNEL,
             keying_material: &[],
             extended_window: None,
@@ -195,11 +304,14 @@ impl Lane {
         }
     }
 
-    /// Has all packets of the interface sealed by this association, from one packet to the next.
-    pub(super) fn seal_by(&self, socket: &mut XfrmSocket, spi: u32) -> Result<()> {
-        let ends = [self.to.source, self.to.destination];
+    /// Has all packets of the interface sealed by this association, from one packet to the next. A
+    /// NIC, once it knows which packets, goes by the newest.
+    pub(super) fn seal_by(&self, socket: &mut XfrmSocket, spi: u32, is_first: bool) -> Result<()> {
+        if self.to_nic().is_some() {
+            return if is_first { self.install_policies(socket) } else { Ok(()) };
+        }
         for everything in EVERYTHING {
-            let policy = PolicyRequest { spi: Some(spi), ..policy(self.mark(), everything, ends) };
+            let policy = PolicyRequest { spi: Some(spi), ..self.policy((everything, 0)) };
             socket.request(|n| policy.replace(n)).context("the kernel refuses a policy")?;
         }
         Ok(())
@@ -207,37 +319,51 @@ impl Lane {
 
     /// Has no packet of the interface sealed any more: the kernel drops them.
     pub(super) fn seal_nothing(&self, socket: &mut XfrmSocket) -> Result<()> {
-        remove_policies(socket, self.mark())
+        socket.remove_policies(self.mark())
     }
-}
 
-/// Removes the policies of an xfrm interface; those that are gone already are no error.
-pub(super) fn remove_policies(socket: &mut XfrmSocket, interface: u32) -> Result<()> {
-    for everything in EVERYTHING {
-        let policy = policy(interface, everything, [everything; 2]);
-        match socket.request(|sequence| policy.remove(sequence)) {
-            Err(error) if error.raw_os_error() != Some(NO_SUCH_POLICY) => {
-                return Err(error).context("cannot remove a policy of ours");
-            }
-            _ => {}
+    /// Tells the NIC which packets it does all of ESP for, whatever the association.
+    pub(super) fn install_policies(&self, socket: &mut XfrmSocket) -> Result<()> {
+        let Some((nic, networks)) = self.nic.as_ref().and_then(|it| Some((it, it.networks()?)))
+        else {
+            return Ok(());
+        };
+        let policies = networks.iter().map(|network| PolicyRequest {
+            offload: Some(nic.request(None)),
+            ..self.policy(*network)
+        });
+        for policy in policies {
+            socket
+                .request(|sequence| policy.install(sequence))
+                .context("the NIC or the kernel refuses a policy (tc rules offloaded to it?)")?;
+        }
+        Ok(())
+    }
+
+    /// What leads the packets of the interface to a network into an association. Which they are,
+    /// Weir has decided before. None leads out of one: the guard knows what was opened.
+    fn policy(&self, network: (IpAddr, u8)) -> PolicyRequest {
+        let everything = EVERYTHING[usize::from(network.0.is_ipv6())];
+        PolicyRequest {
+            networks: [(everything, 0), network],
+            direction: DIRECTION_OUT,
+            ends: [self.to.source, self.to.destination],
+            request: self.request(),
+            spi: None,
+            mode: MODE_TUNNEL,
+            offload: None,
+            interface: Some(self.mark()),
         }
     }
-    Ok(())
 }
 
-/// What leads all packets of a family and an xfrm interface into an association: which they are,
-/// Weir has decided before.
-fn policy(interface: u32, everything: IpAddr, ends: [IpAddr; 2]) -> PolicyRequest {
-    PolicyRequest {
-        networks: [(everything, 0); 2],
-        direction: DIRECTION_OUT,
-        ends,
-        request: REQUEST,
-        spi: None,
-        mode: MODE_TUNNEL,
-        offload: None,
-        interface: Some(interface),
-    }
+/// An association with a random key, which nobody else has.
+pub(super) fn random_association() -> Result<SaParameters> {
+    let mut secret = Zeroizing::new([0; 40]);
+    File::open("/dev/urandom").and_then(|mut it| it.read_exact(&mut secret[..]))?;
+    let (spi, material) = secret.split_first_chunk().expect("40 bytes");
+    let spi = Spi::new(u32::from_be_bytes(*spi).max(256))?;
+    Ok(SaParameters::new(spi, material)?)
 }
 
 impl KernelEspSnapshot {

@@ -130,7 +130,7 @@ pub(super) fn configure_keying(
         let wire_mtu_bytes =
             machine.link(&pair.wire).map(|it| u16::try_from(it.mtu_bytes).unwrap_or(u16::MAX));
         let peers = keyed_peers(pair, keying, secrets, wire_mtu_bytes);
-        let by_kernel = pair.peers.iter().filter(|peer| peer.offload.is_by_kernel());
+        let by_kernel = pair.peers.iter().filter(|peer| peer.is_by_kernel());
         let by_kernel = by_kernel.filter_map(|peer| match &peer.keys {
             PeerKeys::Agreed { public_key, .. } => Some(*public_key),
             PeerKeys::Configured { .. } | PeerKeys::Tagged { .. } => None,

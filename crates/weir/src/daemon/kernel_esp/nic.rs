@@ -1,0 +1,230 @@
+//! A NIC beneath the kernel's ESP: what it is asked for, and what becomes of that.
+//!
+//! A NIC that does all of it (`packet`, docs/adr/0035) is believed as far as it is counted: before
+//! the first packet of a host leaves, empty ones under a random key must have been sealed for every
+//! network that it was told; later, what left for it three seconds ago.
+
+use std::cell::Cell;
+use std::collections::{BTreeSet, VecDeque};
+use std::io::IoSlice;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use weir_engine::esp::silent::silent_packet_for_nic;
+use weir_port::{NicPackets, Outgoing, PacketPort, Port};
+use weir_wire::frame;
+use weir_xfrm::program::{OFFLOAD_INBOUND, OFFLOAD_PACKET};
+use weir_xfrm::uapi::Offload;
+
+use super::lane::{Kernel, Lane, Way, random_association};
+use crate::config::offload::NIC_WINDOW_MAX;
+
+/// Where what tries a NIC comes from: addresses for documentation (RFC 5737, RFC 3849).
+const TRIED_FROM: [IpAddr; 2] = [
+    IpAddr::V4(Ipv4Addr::new(192, 0, 2, 250)),
+    IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x250)),
+];
+/// How long a NIC's counters may lag behind: drivers read them every second.
+const LAG: Duration = Duration::from_secs(3);
+/// How long an association that sealed stays when another does, for its counters.
+pub(super) const RETIRED_FOR: Duration = Duration::from_secs(5);
+
+/// What a NIC does of a peer's ESP.
+#[derive(Debug)]
+pub struct Nic {
+    /// Number of the wire port.
+    pub interface: u32,
+    /// How much.
+    pub work: Work,
+    /// Whether the peer goes without when the NIC refuses; else the kernel seals.
+    pub is_demanded: bool,
+    /// Whether it took the last association that was installed.
+    pub took: Cell<bool>,
+}
+
+/// How much a NIC does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// AES-GCM.
+    Cipher,
+    /// All of ESP, for packets to these networks.
+    Everything(Vec<(IpAddr, u8)>),
+}
+
+impl Nic {
+    /// One that is asked for that much.
+    pub fn new(interface: u32, work: Work, is_demanded: bool) -> Self {
+        Self { interface, work, is_demanded, took: Cell::new(false) }
+    }
+
+    /// As an association or a policy asks for it.
+    pub(super) fn request(&self, way: Option<Way>) -> Offload {
+        let inbound = if way == Some(Way::In) { OFFLOAD_INBOUND } else { 0 };
+        let packet = if self.networks().is_some() { OFFLOAD_PACKET } else { 0 };
+        Offload { interface: self.interface as i32, flags: inbound | packet, ..Offload::default() }
+    }
+
+    /// Where packets go that it does all of.
+    pub(super) fn networks(&self) -> Option<&[(IpAddr, u8)]> {
+        match &self.work {
+            Work::Cipher => None,
+            Work::Everything(networks) => Some(networks),
+        }
+    }
+}
+
+/// The nearest window that mlx5 has.
+pub(super) fn window(packets: u32) -> u32 {
+    1 << packets.clamp(1, NIC_WINDOW_MAX).ilog2()
+}
+
+/// Sees that the NIC seals what goes to each of its networks.
+pub(super) fn prove(
+    lane: &Lane,
+    kernel: &mut Kernel<'_>,
+    port: &mut PacketPort,
+    packets: &NicPackets,
+) -> Result<()> {
+    let parameters = random_association()?;
+    lane.install_policies(kernel.socket)?;
+    lane.install(kernel.socket, Way::Out, &parameters)?;
+    kernel.guard.let_out_to_nic(packets)?;
+    let result = prove_with(lane, kernel, port, packets, parameters.spi.value());
+    kernel.guard.shut_to_nic(packets)?;
+    lane.remove(kernel.socket, Way::Out, parameters.spi.value())?;
+    lane.seal_nothing(kernel.socket)?;
+    result
+}
+
+fn prove_with(
+    lane: &Lane,
+    kernel: &mut Kernel<'_>,
+    port: &mut PacketPort,
+    packets: &NicPackets,
+    spi: u32,
+) -> Result<()> {
+    let ends = packets.networks.iter().flat_map(|(address, len)| [*address, last(*address, *len)]);
+    let ends: BTreeSet<IpAddr> = ends.collect();
+    for destination in &ends {
+        let source = TRIED_FROM[usize::from(destination.is_ipv6())];
+        let packet =
+            silent_packet_for_nic(source, *destination, &[], 0).context("of two families")?;
+        let parts = [IoSlice::new(&packet)];
+        port.transmit(&[Outgoing { parts: &parts, offload: frame::Offload::default() }]);
+    }
+    let wanted = ends.len() as u64;
+    let begun = Instant::now();
+    let (mut left, mut sealed) = (0, 0);
+    while begun.elapsed() < LAG {
+        left = kernel.guard.left_to_nic(packets)?;
+        sealed = lane.read(kernel.socket, Way::Out, spi)?.used.packets;
+        if (left, sealed) == (wanted, wanted) {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    ensure!(
+        left == wanted,
+        "the kernel gave the NIC {left} of {wanted} empty packets to seal; is the port up? \
+         `nstat -a '*Xfrm*'` tells more"
+    );
+    bail!(
+        "of {wanted} empty packets to the first and last address of each network in `protects`, \
+         the NIC says to have sealed {sealed}: it does not match networks (Linux before 6.13 with \
+         mlx5), or does not tell what it seals (Linux before 6.9); write offload = \"crypto\""
+    )
+}
+
+/// The last address of a network.
+fn last(address: IpAddr, len: u8) -> IpAddr {
+    match address {
+        IpAddr::V4(it) => {
+            let behind = u32::MAX.checked_shr(len.into()).unwrap_or(0);
+            Ipv4Addr::from_bits(it.to_bits() | behind).into()
+        }
+        IpAddr::V6(it) => {
+            let behind = u128::MAX.checked_shr(len.into()).unwrap_or(0);
+            Ipv6Addr::from_bits(it.to_bits() | behind).into()
+        }
+    }
+}
+
+/// What left for a NIC to seal, as it was ten times a second.
+#[derive(Debug, Default)]
+pub(super) struct Handed {
+    then: VecDeque<(Instant, u64)>,
+    is_broken: bool,
+}
+
+impl Handed {
+    /// Whether the NIC has sealed everything by now that had left [`LAG`] ago.
+    ///
+    /// # Errors
+    /// It has not: packets left in clear. It is never believed again.
+    pub(super) fn check(&mut self, now: Instant, left: u64, sealed: u64) -> Result<()> {
+        let mut due = None;
+        while let Some((_, left)) = self.then.pop_front_if(|(at, _)| now - *at >= LAG) {
+            due = Some(left);
+        }
+        self.then.push_back((now, left));
+        match due.filter(|due| *due > sealed) {
+            None => Ok(()),
+            Some(due) => {
+                self.is_broken = true;
+                bail!(
+                    "PLAINTEXT LEFT: of {due} packets that the NIC was given to seal, it says to \
+                     have sealed {sealed}, {} s later",
+                    LAG.as_secs()
+                )
+            }
+        }
+    }
+
+    /// # Errors
+    /// The NIC once let packets leave in clear.
+    pub(super) fn is_believed(&self) -> Result<()> {
+        ensure!(
+            !self.is_broken,
+            "the NIC let packets leave in clear; it gets none until a restart"
+        );
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_nic_may_lag_behind_and_not_fall_behind() {
+        let begun = Instant::now();
+        let at = |tenths: u64| begun + Duration::from_millis(100 * tenths);
+        let mut handed = Handed::default();
+        for tenths in 0..100u64 {
+            let sealed = (10 * tenths).saturating_sub(299);
+            handed.check(at(tenths), 10 * tenths, sealed).unwrap();
+        }
+        handed.is_believed().unwrap();
+        // One packet was not sealed, and no more came.
+        let mut handed = Handed::default();
+        let found = (0..100).find(|tenths| handed.check(at(*tenths), 10, 9).is_err());
+        assert_eq!(found, Some(30));
+        assert!(handed.is_believed().is_err());
+    }
+
+    #[test]
+    fn a_network_is_tried_at_both_its_ends() {
+        let last = |address: &str, len| last(address.parse().unwrap(), len).to_string();
+        assert_eq!(last("10.2.0.0", 24), "10.2.0.255");
+        assert_eq!(last("10.2.0.7", 32), "10.2.0.7");
+        assert_eq!(last("0.0.0.0", 0), "255.255.255.255");
+        assert_eq!(last("fd00:2::", 64), "fd00:2::ffff:ffff:ffff:ffff");
+        assert_eq!(last("::1", 128), "::1");
+    }
+
+    #[test]
+    fn windows_are_those_that_the_nic_has() {
+        assert_eq!([64, 192, 256, 1024].map(window), [64, 128, 256, 256]);
+    }
+}
