@@ -2,10 +2,41 @@
 
 use std::io;
 
-use crate::netlink::{Netlink, RTM_GETLINK, attribute, u64_at};
+use super::Interface;
+use crate::netlink::{FLAG_DUMP, Netlink, RTM_GETLINK, attribute, u32_at, u64_at};
 
 const IFINFO_LEN: usize = 16;
 const IFLA_STATS64: u16 = 23;
+
+const RTM_GETQDISC: u16 = 38;
+/// `struct tcmsg`.
+const TC_LEN: usize = 20;
+/// `TC_H_ROOT`.
+const ROOT: u32 = u32::MAX;
+const TCA_STATS2: u16 = 7;
+const TCA_STATS_QUEUE: u16 = 3;
+/// `drops` in `struct gnet_stats_queue`.
+const DROPS_OFFSET: usize = 8;
+
+impl Interface {
+    /// Frames that queue or device dropped on their way out, since there is an interface. The
+    /// queue's part wraps at 2^32.
+    ///
+    /// # Errors
+    /// It is gone, or the kernel does not tell.
+    pub fn lost_leaving(&self) -> io::Result<u64> {
+        let (mut netlink, index) = (Netlink::open()?, self.index()?);
+        let device = LinkCounters::read(&mut netlink, index)?.tx_dropped;
+        let all = netlink.request(RTM_GETQDISC, FLAG_DUMP, &[0; TC_LEN])?;
+        let queue = all.iter().find_map(|message| {
+            let (head, attributes) = message.body.split_at_checked(TC_LEN)?;
+            let is_root = (u32_at(head, 4), u32_at(head, 12)) == (Some(index as u32), Some(ROOT));
+            let stats = attribute(attribute(attributes, TCA_STATS2)?, TCA_STATS_QUEUE);
+            u32_at(stats.filter(|_| is_root)?, DROPS_OFFSET)
+        });
+        Ok(device + u64::from(queue.unwrap_or(0)))
+    }
+}
 
 /// A part of `struct rtnl_link_stats64`, by its names there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

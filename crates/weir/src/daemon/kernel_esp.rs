@@ -222,7 +222,7 @@ impl KernelEsp {
             Interface::find(wire)?.take_ipv6().context("cannot have the wire port take IPv6")?;
         }
         for (KernelPeer { name, lane, keys, .. }, port) in peers.iter_mut().zip(&mut *ports) {
-            let mut kernel = Kernel { socket: &mut *socket, guard: &mut *guard };
+            let mut kernel = Kernel { socket: &mut *socket, guard: &mut *guard, wire };
             let led = lane.lead(wire).and_then(|()| match keys {
                 Keys::Files(keys) => keys.install(lane, &mut kernel, port, store),
                 Keys::Agreed(_) => lane.try_out(&mut kernel, port),
@@ -268,7 +268,7 @@ impl KernelEsp {
         change: impl FnOnce(&mut Agreed, &Lane, &mut Kernel<'_>) -> Result<()>,
     ) -> bool {
         let Self { wire, socket, peers, .. } = self;
-        let mut kernel = Kernel { socket, guard };
+        let mut kernel = Kernel { socket, guard, wire };
         for (peer, place) in peers.iter_mut().zip(0..) {
             let Keys::Agreed(keys) = &mut peer.keys else { continue };
             if keys.identity != *identity {
@@ -294,7 +294,7 @@ impl KernelEsp {
         self.ticks += 1;
         let looks_at_ways = self.ticks.is_multiple_of(WAYS_PERIOD);
         let Self { wire, socket, peers, .. } = self;
-        let mut kernel = Kernel { socket, guard };
+        let mut kernel = Kernel { socket, guard, wire };
         for (peer, place) in peers.iter_mut().zip(0..) {
             if looks_at_ways && let Err(error) = peer.lane.restore(wire) {
                 tracing::error!(peer = peer.name, %error, "its packets have no way to {wire}");
@@ -336,8 +336,8 @@ impl KernelEsp {
     /// Something stays in the kernel; the next start removes it.
     pub fn stop(mut self, guard: &mut Guard) -> Result<()> {
         self.is_stopped = true;
-        let Self { socket, peers, .. } = &mut self;
-        let mut kernel = Kernel { socket, guard };
+        let Self { wire, socket, peers, .. } = &mut self;
+        let mut kernel = Kernel { socket, guard, wire };
         for KernelPeer { lane, keys, .. } in peers {
             match keys {
                 Keys::Files(keys) => keys.stop(lane, &mut kernel)?,
@@ -356,7 +356,7 @@ impl KernelEsp {
                 Keys::Agreed(keys) => keys.show(shown),
             };
             let (interface, is_lost) = (lane.interface.name().to_owned(), *is_lost);
-            let in_nic = lane.nic.as_ref().is_some_and(|it| it.took.get());
+            let in_nic = lane.nic.as_ref().is_some_and(|it| it.took.get() == Some(true));
             shown.kernel = Some(KernelEspSnapshot { interface, is_lost, in_nic, ..kernel });
         }
     }

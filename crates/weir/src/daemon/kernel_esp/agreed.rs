@@ -18,14 +18,18 @@ use weir_engine::esp::sa::SaParameters;
 use weir_engine::tunnel::handshake::Role;
 use weir_engine::tunnel::key::PublicKey;
 use weir_engine::tunnel::state::{Install, Report};
+use weir_port::Interface;
 use weir_xfrm::program::Installed;
 
 use super::lane::{Kernel, Lane, Way};
-use super::nic::{Handed, RETIRED_FOR};
+use super::nic::{Counted, Handed, RETIRED_FOR};
 use crate::api::dto::{KernelEspSnapshot, PeerSnapshot};
 
 /// Associations of one peer that open, at most: as the engine has them for other peers.
 const OPENING_MAX: usize = 5;
+/// Those of a NIC that sealed and whose counters may lag, at most: a handshake in five seconds is
+/// many already.
+const RETIRED_MAX: usize = 4;
 
 /// A peer's associations.
 pub(super) struct Agreed {
@@ -35,8 +39,8 @@ pub(super) struct Agreed {
     sealed_before: Option<u32>,
     /// What seals as soon as the opening association of this SPI counted a packet.
     pending: Option<(u32, SaParameters)>,
-    /// What sealed before by a NIC, and since when it does no more.
-    retired: Option<(Used, Instant)>,
+    /// What sealed before by a NIC, and since when it does no more. Oldest first.
+    retired: ArrayVec<(Used, Instant), RETIRED_MAX>,
     /// What left for the NIC to seal.
     handed: Handed,
     /// Oldest first.
@@ -67,7 +71,7 @@ impl Agreed {
             seal: None,
             sealed_before: None,
             pending: None,
-            retired: None,
+            retired: ArrayVec::new(),
             handed: Handed::default(),
             open: ArrayVec::new(),
             gone: KernelEspSnapshot::default(),
@@ -141,8 +145,12 @@ impl Agreed {
     /// Removes an association that seals no more; a NIC's stays while its counters lag.
     fn retire(&mut self, lane: &Lane, kernel: &mut Kernel<'_>, spi: u32) -> Result<()> {
         if lane.to_nic().is_some() {
-            let before = self.retired.replace((Used { spi, by_then: None }, Instant::now()));
-            return before.map_or(Ok(()), |(it, _)| self.remove_sealing(lane, kernel, it));
+            if self.retired.is_full() {
+                self.remove_retired(lane, kernel)?;
+                self.handed.begin_anew();
+            }
+            self.retired.push((Used { spi, by_then: None }, Instant::now()));
+            return Ok(());
         }
         self.gone.add_sealed(&lane.read(kernel.socket, Way::Out, spi)?, 0);
         lane.remove(kernel.socket, Way::Out, spi)?;
@@ -164,6 +172,12 @@ impl Agreed {
         lane.remove(kernel.socket, Way::Out, it.spi)
     }
 
+    /// Removes the one that has been there for longest.
+    fn remove_retired(&mut self, lane: &Lane, kernel: &mut Kernel<'_>) -> Result<()> {
+        let (oldest, _) = self.retired.remove(0);
+        self.remove_sealing(lane, kernel, oldest)
+    }
+
     /// Removes an association that opens.
     pub(super) fn forget(&mut self, lane: &Lane, kernel: &mut Kernel<'_>, spi: u32) -> Result<()> {
         let Some(place) = self.open.iter().position(|it| it.spi == spi) else { return Ok(()) };
@@ -183,9 +197,10 @@ impl Agreed {
         for spi in self.open_spis() {
             result = result.and(self.forget(lane, kernel, spi));
         }
-        if let Some((retired, _)) = self.retired.take() {
-            result = result.and(self.remove_sealing(lane, kernel, retired));
+        while !self.retired.is_empty() {
+            result = result.and(self.remove_retired(lane, kernel));
         }
+        self.handed.begin_anew();
         if let Some(seal) = self.seal.take() {
             result = result.and(self.remove_sealing(lane, kernel, seal));
             result = result.and(self.shut_out(lane, kernel, Some(seal.spi)));
@@ -216,22 +231,17 @@ impl Agreed {
             }
             association.by_then = Some(now);
         }
-        if let Some((retired, since)) = self.retired {
-            match since.elapsed() < RETIRED_FOR {
-                true => {
-                    let by_then = Some(lane.read(kernel.socket, Way::Out, retired.spi)?);
-                    self.retired = Some((Used { by_then, ..retired }, since));
-                }
-                false => {
-                    self.retired = None;
-                    self.remove_sealing(lane, kernel, retired)?;
-                }
-            }
+        for (retired, _) in &mut self.retired {
+            retired.by_then = Some(lane.read(kernel.socket, Way::Out, retired.spi)?);
+        }
+        if self.retired.first().is_some_and(|(_, since)| since.elapsed() > RETIRED_FOR) {
+            self.remove_retired(lane, kernel)?;
         }
         self.sum_up(lane, kernel)?;
         if lane.to_nic().is_some() {
-            let KernelEspSnapshot { left_packets, sealed_packets, .. } = self.shown;
-            self.handed.check(Instant::now(), left_packets, sealed_packets)?;
+            let KernelEspSnapshot { left_packets: left, sealed_packets: sealed, .. } = self.shown;
+            let dropped = Interface::find(kernel.wire)?.lost_leaving()?;
+            self.handed.check(Instant::now(), Counted { left, sealed, dropped })?;
         }
         Ok(report)
     }
@@ -240,9 +250,8 @@ impl Agreed {
         let mut sum = self.gone.clone();
         let spis = self.sealed_before.into_iter().chain(self.seal_spi());
         sum.left_packets += lane.left(kernel.guard, spis)?;
-        if let Some((Used { by_then: Some(retired), .. }, _)) = self.retired {
-            sum.add_sealed(&retired, 0);
-        }
+        let retired = self.retired.iter().filter_map(|(it, _)| it.by_then.as_ref());
+        retired.for_each(|it| sum.add_sealed(it, 0));
         if let Some(sealed) = self.seal.and_then(|it| it.by_then) {
             sum.add_sealed(&sealed, 0);
             // A NIC keeps its numbers to itself: one a packet.

@@ -90,7 +90,7 @@ impl FromFiles {
     pub(super) fn install(
         &mut self,
         lane: &Lane,
-        Kernel { socket, guard }: &mut Kernel<'_>,
+        Kernel { socket, guard, .. }: &mut Kernel<'_>,
         port: &mut PacketPort,
         store: &mut StateStore,
     ) -> Result<()> {
@@ -150,7 +150,7 @@ impl FromFiles {
     pub(super) fn look(
         &mut self,
         lane: &Lane,
-        Kernel { socket, guard }: &mut Kernel<'_>,
+        Kernel { socket, guard, .. }: &mut Kernel<'_>,
         reserver: &Reserver,
         answer: &Sender<Reserved>,
     ) -> Result<()> {
@@ -178,7 +178,7 @@ impl FromFiles {
     pub(super) fn stop(
         &mut self,
         lane: &Lane,
-        Kernel { socket, guard }: &mut Kernel<'_>,
+        Kernel { socket, guard, .. }: &mut Kernel<'_>,
     ) -> Result<()> {
         for way in [Way::Out, Way::In] {
             guard.shut(lane.packets(way, self.spi(way)))?;

@@ -31,6 +31,8 @@ const NO_SUCH_ASSOCIATION: i32 = 3;
 pub(super) struct Kernel<'k> {
     pub(super) socket: &'k mut XfrmSocket,
     pub(super) guard: &'k mut Guard,
+    /// The wire port's name.
+    pub(super) wire: &'k str,
 }
 
 /// To the peer, or from it.
@@ -162,11 +164,11 @@ impl Lane {
         let refused = match self.install_in_nic(socket, nic, way, parameters) {
             Err(error) if !nic.is_demanded => error,
             result => {
-                nic.took.set(result.is_ok());
+                nic.took.set(Some(result.is_ok()));
                 return result;
             }
         };
-        if nic.took.replace(false) {
+        if nic.took.replace(Some(false)) != Some(false) {
             tracing::warn!("the NIC takes no more, the kernel seals: {refused:#}");
         }
         self.install_in_kernel(socket, way, parameters, Numbers::FRESH)

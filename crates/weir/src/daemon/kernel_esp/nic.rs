@@ -40,7 +40,7 @@ pub struct Nic {
     /// Whether the peer goes without when the NIC refuses; else the kernel seals.
     pub is_demanded: bool,
     /// Whether it took the last association that was installed.
-    pub took: Cell<bool>,
+    pub took: Cell<Option<bool>>,
 }
 
 /// How much a NIC does.
@@ -55,7 +55,7 @@ pub enum Work {
 impl Nic {
     /// One that is asked for that much.
     pub fn new(interface: u32, work: Work, is_demanded: bool) -> Self {
-        Self { interface, work, is_demanded, took: Cell::new(false) }
+        Self { interface, work, is_demanded, took: Cell::new(None) }
     }
 
     /// As an association or a policy asks for it.
@@ -150,25 +150,48 @@ fn last(address: IpAddr, len: u8) -> IpAddr {
     }
 }
 
+/// Packets on their way through a NIC, since there are any.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counted {
+    /// Given to it, as the guard saw.
+    pub(super) left: u64,
+    /// Sealed, as it says.
+    pub(super) sealed: u64,
+    /// Dropped before it by queue or driver, whosever they were.
+    pub(super) dropped: u64,
+}
+
 /// What left for a NIC to seal, as it was ten times a second.
 #[derive(Debug, Default)]
 pub(super) struct Handed {
     then: VecDeque<(Instant, u64)>,
+    /// Where the counting began; `None`: it begins with what is told next.
+    base: Option<Counted>,
     is_broken: bool,
 }
 
 impl Handed {
+    /// Begins anew: associations went before their last packets were counted.
+    pub(super) fn begin_anew(&mut self) {
+        self.then.clear();
+        self.base = None;
+    }
+
     /// Whether the NIC has sealed everything by now that had left [`LAG`] ago.
     ///
     /// # Errors
     /// It has not: packets left in clear. It is never believed again.
-    pub(super) fn check(&mut self, now: Instant, left: u64, sealed: u64) -> Result<()> {
+    pub(super) fn check(&mut self, now: Instant, counted: Counted) -> Result<()> {
+        let base = *self.base.get_or_insert(counted);
+        let left = counted.left.saturating_sub(base.left);
+        let sealed = counted.sealed.saturating_sub(base.sealed);
+        let accounted = sealed + counted.dropped.saturating_sub(base.dropped);
         let mut due = None;
         while let Some((_, left)) = self.then.pop_front_if(|(at, _)| now - *at >= LAG) {
             due = Some(left);
         }
         self.then.push_back((now, left));
-        match due.filter(|due| *due > sealed) {
+        match due.filter(|due| *due > accounted) {
             None => Ok(()),
             Some(due) => {
                 self.is_broken = true;
@@ -200,17 +223,33 @@ mod tests {
     fn a_nic_may_lag_behind_and_not_fall_behind() {
         let begun = Instant::now();
         let at = |tenths: u64| begun + Duration::from_millis(100 * tenths);
+        // What was there before does not count.
+        let counted = |left, sealed| Counted { left: 5 + left, sealed: 3 + sealed, dropped: 7 };
         let mut handed = Handed::default();
         for tenths in 0..100u64 {
             let sealed = (10 * tenths).saturating_sub(299);
-            handed.check(at(tenths), 10 * tenths, sealed).unwrap();
+            handed.check(at(tenths), counted(10 * tenths, sealed)).unwrap();
         }
         handed.is_believed().unwrap();
         // One packet was not sealed, and no more came.
-        let mut handed = Handed::default();
-        let found = (0..100).find(|tenths| handed.check(at(*tenths), 10, 9).is_err());
-        assert_eq!(found, Some(30));
-        assert!(handed.is_believed().is_err());
+        let begun = || {
+            let mut handed = Handed::default();
+            handed.check(at(0), counted(0, 0)).unwrap();
+            handed
+        };
+        let found = |handed: &mut Handed, counted: Counted| {
+            (1..100).find(|tenths| handed.check(at(*tenths), counted).is_err())
+        };
+        let mut handed = begun();
+        assert_eq!(found(&mut handed, counted(10, 9)), Some(31));
+        handed.begin_anew();
+        assert!(handed.is_believed().is_err(), "for good");
+        // Nor did it come to the NIC.
+        assert_eq!(found(&mut begun(), Counted { dropped: 8, ..counted(10, 9) }), None);
+        let mut handed = begun();
+        handed.check(at(1), counted(10, 9)).unwrap();
+        handed.begin_anew();
+        assert_eq!(found(&mut handed, counted(10, 9)), None);
     }
 
     #[test]
