@@ -118,6 +118,9 @@ pub struct KernelEspSnapshot {
     pub is_lost: bool,
     /// A NIC took the last of its associations.
     pub in_nic: bool,
+    /// Packets that left for a NIC to seal and that it does not say to have sealed. Above 0
+    /// nothing passes until a restart.
+    pub unsealed_packets: u64,
 }
 
 /// A peer that need not be sealed to yet.

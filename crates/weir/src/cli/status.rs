@@ -55,6 +55,15 @@ fn findings(snapshot: &Snapshot) -> Vec<String> {
                 proof.plaintext_last.as_deref().unwrap_or("no headers"),
             ));
         }
+        for peer in &pair.peers {
+            let unsealed = peer.kernel.as_ref().map_or(0, |it| it.unsealed_packets);
+            if unsealed > 0 {
+                findings.push(format!(
+                    "{}: pair {}: peer {}: {unsealed} packets left that its NIC did not seal",
+                    snapshot.name, pair.name, peer.name,
+                ));
+            }
+        }
     }
     findings
 }
@@ -496,6 +505,7 @@ fn kernel_line(text: &mut String, peer: &PeerSnapshot, kernel: &KernelEspSnapsho
         kernel.forged,
         match (kernel.is_lost, &peer.keying) {
             (false, _) => "",
+            _ if kernel.unsealed_packets > 0 => "; PLAINTEXT LEFT, shut until a restart",
             (true, None) => "; THE KERNEL LOST IT: restart",
             (true, Some(_)) => "; THE KERNEL LOST IT: new keys are asked for",
         },

@@ -26,6 +26,7 @@ use self::agreed::Agreed;
 use self::from_files::FromFiles;
 use self::lane::{Kernel, Lane};
 use self::nic::Nic;
+use super::notify;
 use super::plan::{AssociationPlan, PairPlan};
 use super::state::{Reserved, Reserver, StateStore};
 use super::xfrm_socket::XfrmSocket;
@@ -199,7 +200,7 @@ impl KernelEsp {
 
     /// Whether a NIC does all of some peer's ESP.
     pub fn has_nic_esp(&self) -> bool {
-        self.peers.iter().any(|peer| peer.lane.to_nic().is_some())
+        self.peers.iter().any(|peer| peer.lane.is_all_in_nic())
     }
 
     /// The xfrm interfaces, for the guard.
@@ -391,10 +392,22 @@ impl KernelPeer {
                     "{lost}; nothing passes until a restart: {error:#}"
                 ),
                 Keys::Agreed(keys) => {
-                    tracing::error!(
-                        peer = self.name,
-                        "{lost}; nothing passes until a new handshake: {error:#}"
-                    );
+                    match keys.unsealed_packets() {
+                        0 => tracing::error!(
+                            peer = self.name,
+                            "{lost}; nothing passes until a new handshake: {error:#}"
+                        ),
+                        unsealed => {
+                            tracing::error!(
+                                peer = self.name,
+                                "nothing passes until a restart: {error:#}"
+                            );
+                            notify::alarm(&format!(
+                                "ALARM: peer {}: {unsealed} packets left that its NIC did not seal",
+                                self.name
+                            ));
+                        }
+                    }
                     // What is left of it must not stay behind; what is gone is no matter.
                     let _ = keys.close(&self.lane, kernel);
                 }

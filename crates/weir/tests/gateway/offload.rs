@@ -1,5 +1,7 @@
 //! ESP by the NIC, asked for where no NIC does it: said loudly, never assumed.
 
+use weir_lab::gateways::KeySource;
+
 use super::*;
 
 fn asking(lab: &Lab, protection: Protection, offload: &str) -> (Setup, [String; 2]) {
@@ -38,15 +40,19 @@ fn auto_falls_back_to_our_own_esp_and_says_why() {
 #[test]
 fn what_is_demanded_of_a_nic_that_cannot_is_refused_with_the_remedy() {
     let Some(Stand { lab, _turn }) = stand("demanded_offload_is_refused") else { return };
-    for (protection, offload) in [
-        (Protection::BorrowedTunnel, "packet"),
-        (Protection::BorrowedTransport, "packet"),
-        (Protection::Sealed, "packet"),
-    ] {
-        let (setup, texts) = asking(&lab, protection, offload);
+    for offload in ["crypto", "packet"] {
+        let keys = KeySource::handshakes();
+        let setup = Setup { keys, ..Setup::new(WEIR, Protection::Sealed) };
+        let texts = weir_lab::gateways::configurations(&lab, &setup).unwrap();
+        let texts = texts.map(|text| {
+            let line = format!("[[peer]]\noffload = \"{offload}\"\n");
+            let text = text.replace("[[peer]]\n", &line).replace("\"ethernet\"", "\"tunnel\"");
+            text.replace("\"everything\"", "\"198.51.100.0/24\"")
+        });
         let refused = Gateways::start_configured(&lab, &setup, &texts).unwrap_err();
         let words = format!("{refused:#}");
-        assert!(words.contains(&format!("offload = \"{offload}\"")), "{words}");
+        assert!(words.contains(&format!("offload = \"{offload}\" on")), "{words}");
         assert!(words.contains("write offload = \"auto\""), "{words}");
+        assert_eq!(in_kernel(&lab, Side::A), "", "nothing of ours stays in the kernel");
     }
 }

@@ -168,6 +168,9 @@ fn a_nic_does_all_of_esp_and_is_believed_as_far_as_it_is_counted() {
     let line = "ip netns exec host ping -n -q -i 0.1 -c 100 10.2.0.1";
     stage.guest.run(line, GUEST_PATIENCE).unwrap();
     near.wait_for("PLAINTEXT LEFT", GUEST_PATIENCE).unwrap();
+    let line = format!("/run/machine{WEIR} status --check --run-dir /tmp/run");
+    let said = stage.guest.run(&line, GUEST_PATIENCE).unwrap();
+    assert!(said.code == 1 && said.output.contains("its NIC did not seal"), "{}", said.output);
     let leaked = in_clear(&mut stage);
     let count = leaked.lines().filter(|line| line.contains("ICMP echo request")).count();
     assert!((1..60).contains(&count), "three seconds of packets, not ten: {count}");

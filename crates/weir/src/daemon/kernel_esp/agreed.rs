@@ -84,6 +84,11 @@ impl Agreed {
         self.seal.is_none() && self.open.is_empty()
     }
 
+    /// Packets that a NIC let leave in clear.
+    pub(super) fn unsealed_packets(&self) -> u64 {
+        self.handed.unsealed()
+    }
+
     /// SPI of the association that seals.
     pub(super) fn seal_spi(&self) -> Option<u32> {
         self.seal.map(|it| it.spi)
@@ -110,7 +115,10 @@ impl Agreed {
         if let Some(oldest) = self.open.first().filter(|_| self.open.is_full()) {
             self.forget(lane, kernel, oldest.spi)?;
         }
-        self.handed.is_believed()?;
+        ensure!(
+            self.handed.unsealed() == 0,
+            "its NIC let packets leave in clear, and gets none until a restart"
+        );
         let spi = open.spi.value();
         lane.install(kernel.socket, Way::In, open)?;
         self.open.push(Used { spi, by_then: None });
@@ -144,7 +152,7 @@ impl Agreed {
 
     /// Removes an association that seals no more; a NIC's stays while its counters lag.
     fn retire(&mut self, lane: &Lane, kernel: &mut Kernel<'_>, spi: u32) -> Result<()> {
-        if lane.to_nic().is_some() {
+        if lane.is_all_in_nic() {
             if self.retired.is_full() {
                 self.remove_retired(lane, kernel)?;
                 self.handed.begin_anew();
@@ -160,7 +168,7 @@ impl Agreed {
 
     fn shut_out(&mut self, lane: &Lane, kernel: &mut Kernel<'_>, spi: Option<u32>) -> Result<()> {
         let Some(spi) = spi else { return Ok(()) };
-        if lane.to_nic().is_none() {
+        if !lane.is_all_in_nic() {
             self.gone.left_packets += lane.left(kernel.guard, iter::once(spi)).unwrap_or(0);
         }
         lane.shut(kernel.guard, Way::Out, spi)
@@ -238,10 +246,13 @@ impl Agreed {
             self.remove_retired(lane, kernel)?;
         }
         self.sum_up(lane, kernel)?;
-        if lane.to_nic().is_some() {
+        if lane.is_all_in_nic() {
             let KernelEspSnapshot { left_packets: left, sealed_packets: sealed, .. } = self.shown;
             let dropped = Interface::find(kernel.wire)?.lost_leaving()?;
-            self.handed.check(Instant::now(), Counted { left, sealed, dropped })?;
+            let checked = self.handed.check(Instant::now(), Counted { left, sealed, dropped });
+            self.gone.unsealed_packets = self.handed.unsealed();
+            self.shown.unsealed_packets = self.handed.unsealed();
+            checked?;
         }
         Ok(report)
     }

@@ -107,13 +107,15 @@ impl Lane {
         Some(NicPackets { mark: self.mark(), networks })
     }
 
+    /// Whether a NIC does all of its ESP.
+    pub(super) fn is_all_in_nic(&self) -> bool {
+        self.nic.as_ref().is_some_and(|it| it.networks().is_some())
+    }
+
     /// The number by which its policies ask for its associations.
     fn request(&self) -> u32 {
-        match self.to_nic() {
-            // A NIC goes by it alone.
-            Some(_) => self.mark(),
-            None => REQUEST,
-        }
+        // A NIC goes by it alone.
+        if self.is_all_in_nic() { self.mark() } else { REQUEST }
     }
 
     fn by_nic(&self, spi: u32) -> NicAssociation {
@@ -131,13 +133,13 @@ impl Lane {
     ) -> T {
         let EspPackets { source, destination, spi } = self.packets(way, parameters.spi.value());
         let bound = Bound { interface: self.mark(), packets_max: u64::MAX, ..Bound::default() };
-        let (bound, window) = match (way, self.to_nic()) {
+        let (bound, window) = match (way, self.is_all_in_nic()) {
             (Way::Out, _) => {
                 let Numbers { used: sealed, packets_max } = numbers;
                 (Bound { sealed, packets_max, ..bound }, SEALING_WINDOW)
             }
-            (Way::In, None) => (Bound { opened: numbers.used, ..bound }, parameters.replay_window),
-            (Way::In, Some(_)) => (bound, nic::window(parameters.replay_window)),
+            (Way::In, false) => (Bound { opened: numbers.used, ..bound }, parameters.replay_window),
+            (Way::In, true) => (bound, nic::window(parameters.replay_window)),
         };
         then(&Association {
             ends: [source, destination],
@@ -199,12 +201,14 @@ impl Lane {
             .context("the NIC or the kernel refuses an association")?;
         // Kernels take what the NIC does not do, and seal by themselves.
         let spi = parameters.spi.value();
-        let found = socket.read_back(&self.name(way, spi))?;
+        let found = socket.read_back(&self.name(way, spi));
         let does = |it: Offload| (it.interface, it.flags & OFFLOAD_PACKET);
-        if offloaded(&found).map(does) == Some(does(wanted)) {
+        let is_done = |found: &[u8]| offloaded(found).map(does) == Some(does(wanted));
+        if found.as_ref().is_ok_and(|found| is_done(found)) {
             return Ok(());
         }
         self.remove(socket, way, spi)?;
+        found?;
         bail!("the kernel took an association for the NIC and would seal by itself")
     }
 
@@ -237,10 +241,10 @@ impl Lane {
     /// Lets them pass no more. Those for a NIC go on to leave by other associations: see
     /// [`Lane::shut_nic`].
     pub(super) fn shut(&self, guard: &mut Guard, way: Way, spi: u32) -> Result<()> {
-        match (way, self.nic.as_ref().and_then(Nic::networks)) {
-            (_, None) => guard.shut(self.packets(way, spi))?,
-            (Way::Out, Some(_)) => {}
-            (Way::In, Some(_)) => guard.shut_from_nic(self.by_nic(spi))?,
+        match (way, self.is_all_in_nic()) {
+            (_, false) => guard.shut(self.packets(way, spi))?,
+            (Way::Out, true) => {}
+            (Way::In, true) => guard.shut_from_nic(self.by_nic(spi))?,
         }
         Ok(())
     }
@@ -264,7 +268,7 @@ impl Lane {
     /// What an association that opens did. Of a NIC's, the guard counts packets first.
     pub(super) fn read_opening(&self, kernel: &mut Kernel<'_>, spi: u32) -> Result<Installed> {
         let mut installed = self.read(kernel.socket, Way::In, spi)?;
-        if self.to_nic().is_some() {
+        if self.is_all_in_nic() {
             installed.used.packets = kernel.guard.came_from_nic(self.by_nic(spi))?;
         }
         Ok(installed)
@@ -309,7 +313,7 @@ impl Lane {
     /// Has all packets of the interface sealed by this association, from one packet to the next. A
     /// NIC, once it knows which packets, goes by the newest.
     pub(super) fn seal_by(&self, socket: &mut XfrmSocket, spi: u32, is_first: bool) -> Result<()> {
-        if self.to_nic().is_some() {
+        if self.is_all_in_nic() {
             return if is_first { self.install_policies(socket) } else { Ok(()) };
         }
         for everything in EVERYTHING {
