@@ -42,7 +42,7 @@
 //! spread = true                   # [true with `public_key`] UDP: a source port a flow inside
 //! sealing = "require"             # [require] require | prefer | observe: steps of a roll-out
 //! offload = "none"                # [none] none | kernel: ESP by the kernel | crypto: its cipher by
-//! #                                 the NIC | packet: all of it | auto: Weir says what a NIC takes
+//! #                                 the NIC | packet: all of it | auto: crypto if it takes that
 //! protects = ["everything"]       # or the prefixes that lie behind the peer; several
 //! replay_window = 1024            # [1024] packets; a multiple of 64, 64 to 8192
 //! extended_sequence = true        # [true] 64-bit sequence numbers
