@@ -17,7 +17,7 @@ pub(super) const NO_INTERFACE: u32 = 0;
 
 /// The kernel answers in datagrams of at most 32 KiB.
 const DATAGRAM_LEN_MAX: usize = 32 * 1024;
-/// Zeroizing<Vec<u8>>s of one answer; a dump that does not end here is given up.
+/// Datagrams of one answer; a dump that does not end here is given up.
 const DATAGRAMS_MAX: usize = 4096;
 const NO_SUCH_ASSOCIATION: i32 = 3;
 const NO_SUCH_POLICY: i32 = 2;
@@ -79,8 +79,9 @@ impl XfrmSocket {
             self.exchange(&list, true).context("cannot list the kernel's associations")?;
         let is_ours = |body: &Zeroizing<Vec<u8>>| {
             Installed::read(body).is_some_and(|it| {
-                // A NIC has them by the interface's number.
-                it.interface == interface && [REQUEST, interface].contains(&it.request)
+                // A NIC has them by the interface's number. Zero is anybody's.
+                let by_nic = interface != NO_INTERFACE && it.request == interface;
+                it.interface == interface && (it.request == REQUEST || by_nic)
             })
         };
         bodies.retain(is_ours);

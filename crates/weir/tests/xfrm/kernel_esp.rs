@@ -53,6 +53,8 @@ ip -n gateway xfrm state add src 198.51.100.1 dst 198.51.100.2 proto esp spi 0x9
  mode tunnel if_id 7 aead 'rfc4106(gcm(aes))' 0x4343434343434343434343434343434343434343 128
 ip -n gateway xfrm policy add src 10.9.0.0/24 dst 10.8.0.0/24 dir out if_id 7 \
  tmpl src 198.51.100.1 dst 198.51.100.2 proto esp reqid 7 mode tunnel
+ip -n gateway xfrm state add src 198.51.100.1 dst 198.51.100.3 proto esp spi 0x998 mode tunnel \
+ aead 'rfc4106(gcm(aes))' 0x4545454545454545454545454545454545454545 128
 ";
 
 /// Somebody else's association in the place of the one from the peer.
