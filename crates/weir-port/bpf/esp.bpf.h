@@ -157,13 +157,22 @@ struct weir_nic_out {
 	__u32 destination[4];
 };
 
+// The value says nothing: one network may lie in another.
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(max_entries, NIC_NETWORKS_MAX);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, struct weir_nic_out);
-	__type(value, __u64);
+	__type(value, __u32);
 } nic_out SEC(".maps");
+
+// Packets by mark.
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, ESP_ASSOCIATIONS_MAX);
+	__type(key, __u32);
+	__type(value, __u64);
+} nic_left SEC(".maps");
 
 // By request number and SPI, as the kernel has them.
 struct weir_nic_in {
@@ -188,11 +197,12 @@ struct {
 static __always_inline int nic_is_to_seal(struct __sk_buff *skb)
 {
 	struct weir_nic_out to = { .prefix_len = 8 * (sizeof(to) - sizeof(to.prefix_len)) };
+	__u32 mark = skb->mark;
 	__u64 *packets;
 
-	if (!has_nic_esp || !skb->mark || skb->gso_size || skb->vlan_present)
+	if (!has_nic_esp || !mark || skb->gso_size || skb->vlan_present)
 		return 0;
-	to.mark = bpf_htonl(skb->mark);
+	to.mark = bpf_htonl(mark);
 	if (skb->protocol == bpf_htons(ETH_P_IP)) {
 		__u32 at = ETH_HLEN + __builtin_offsetof(struct iphdr, daddr);
 
@@ -207,8 +217,9 @@ static __always_inline int nic_is_to_seal(struct __sk_buff *skb)
 	} else {
 		return 0;
 	}
-	packets = bpf_map_lookup_elem(&nic_out, &to);
-	if (!packets)
+	// What is not counted does not leave.
+	packets = bpf_map_lookup_elem(&nic_left, &mark);
+	if (!packets || !bpf_map_lookup_elem(&nic_out, &to))
 		return 0;
 	__sync_fetch_and_add(packets, 1);
 	return 1;

@@ -154,8 +154,9 @@ pub struct Guard {
     esp_out: HashMap<MapData, EspKey, [u32; 6]>,
     /// By `weir_esp`: packets.
     esp_in: HashMap<MapData, EspKey, u64>,
-    /// Packets by mark and network.
-    nic_out: LpmTrie<MapData, NicOut, u64>,
+    nic_out: LpmTrie<MapData, NicOut, u32>,
+    /// By mark: packets.
+    nic_left: HashMap<MapData, u32, u64>,
     nic_in: HashMap<MapData, NicIn, NicWay>,
 }
 
@@ -321,7 +322,9 @@ impl Guard {
         let esp_in = HashMap::try_from(take_map(&mut object, "esp_in")?)?;
         let nic_out = LpmTrie::try_from(take_map(&mut object, "nic_out")?)?;
         let nic_in = HashMap::try_from(take_map(&mut object, "nic_in")?)?;
-        let mut guard = Self { heartbeat, counters, mirrors, esp_out, esp_in, nic_out, nic_in };
+        let nic_left = HashMap::try_from(take_map(&mut object, "nic_left")?)?;
+        let mut guard =
+            Self { heartbeat, counters, mirrors, esp_out, esp_in, nic_out, nic_left, nic_in };
         guard.heartbeat()?;
         for (side, name) in SIDES {
             let program = classifier(&mut object, name).map_err(|e| attach_error(host, e))?;

@@ -272,7 +272,9 @@ fn packets_for_a_nic_to_seal_leave_by_their_mark_to_its_networks_and_else_stay()
     };
     let mut far = open(&lab.right, "r0");
     let mark = 0x5765_0001;
-    let networks = vec![([10, 2, 0, 0].into(), 24), ([192, 0, 2, 2].into(), 32)];
+    // The second lies in the first.
+    let networks = [([10, 2, 0, 0], 24), ([10, 2, 0, 128], 25), (B, 32)];
+    let networks = networks.map(|(address, len)| (address.into(), len)).to_vec();
     let packets = NicPackets { mark, networks };
     let inner = |destination: [u8; 4]| {
         let mut packet = esp(A, destination, 1, [0, 0]);

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use aya::maps::lpm_trie::Key;
 
-use super::{Guard, GuardError, mapped_words};
+use super::{Guard, GuardError, mapped_words, unless_gone};
 
 /// `weir_nic_out` behind its length: mark, and an address of a network.
 pub(super) type NicOut = [u32; 5];
@@ -64,12 +64,10 @@ impl Guard {
     /// # Errors
     /// The kernel's table cannot be written, or is full: 4096 networks.
     pub fn let_out_to_nic(&mut self, packets: &NicPackets) -> Result<(), GuardError> {
-        for key in packets.keys() {
-            if self.nic_out.get(&key, 0).is_err() {
-                self.nic_out.insert(&key, 0, 0)?;
-            }
+        if self.nic_left.get(&packets.mark, 0).is_err() {
+            self.nic_left.insert(packets.mark, 0, 0)?;
         }
-        Ok(())
+        packets.keys().try_for_each(|key| Ok(self.nic_out.insert(&key, 0, 0)?))
     }
 
     /// How many of these packets left since they were let out.
@@ -77,7 +75,7 @@ impl Guard {
     /// # Errors
     /// They are not let out.
     pub fn left_to_nic(&self, packets: &NicPackets) -> Result<u64, GuardError> {
-        packets.keys().try_fold(0, |sum, key| Ok(sum + self.nic_out.get(&key, 0)?))
+        Ok(self.nic_left.get(&packets.mark, 0)?)
     }
 
     /// Lets none of these packets leave any more.
@@ -85,7 +83,8 @@ impl Guard {
     /// # Errors
     /// The kernel's table cannot be written.
     pub fn shut_to_nic(&mut self, packets: &NicPackets) -> Result<(), GuardError> {
-        packets.keys().try_for_each(|key| super::unless_gone(self.nic_out.remove(&key)))
+        unless_gone(self.nic_left.remove(&packets.mark))?;
+        packets.keys().try_for_each(|key| unless_gone(self.nic_out.remove(&key)))
     }
 
     /// Takes what the NIC opened by this association to the interface of this number.
@@ -115,6 +114,6 @@ impl Guard {
     /// # Errors
     /// The kernel's table cannot be written.
     pub fn shut_from_nic(&mut self, association: NicAssociation) -> Result<(), GuardError> {
-        super::unless_gone(self.nic_in.remove(&association.key()))
+        unless_gone(self.nic_in.remove(&association.key()))
     }
 }
