@@ -38,7 +38,7 @@ MODULE_PARM_DESC(modes, "what the card can do: 1 crypto, 2 packet, 3 both");
 
 static bool exact;
 module_param(exact, bool, 0644);
-MODULE_PARM_DESC(exact, "policies match single addresses, as mlx5's did before Linux 6.13");
+MODULE_PARM_DESC(exact, "policies match single addresses, as mlx5's did before Linux 6.15");
 
 static unsigned int sa_max = 64;
 module_param(sa_max, uint, 0644);
