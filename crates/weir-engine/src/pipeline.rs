@@ -404,7 +404,7 @@ impl Engine {
         if let Some(port) = self.keying_source(parsed) {
             return self.take_in(frame, parsed, port);
         }
-        if self.is_own(parsed) && self.kernel.may_be_silent(&self.policy, parsed) {
+        if self.kernel.may_be_silent(&self.policy, parsed) && self.is_own(parsed) {
             return Ok(Verdict::Handed);
         }
         if self.is_own(parsed) {

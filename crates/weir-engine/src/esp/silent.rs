@@ -93,8 +93,8 @@ pub fn silent_message(packet: &[u8]) -> Option<&[u8]> {
         (NO_NEXT_HEADER, _) => Some(behind),
         (UDP, IPV6_LEN) => {
             let (udp, message) = behind.split_at_checked(UDP_LEN)?;
-            let ports = [DISCARD.to_be_bytes(); 2].concat();
-            (udp[..4] == ports).then_some(message)
+            let ports = [DISCARD.to_be_bytes(); 2];
+            udp.starts_with(ports.as_flattened()).then_some(message)
         }
         _ => None,
     }

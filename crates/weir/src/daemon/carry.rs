@@ -29,7 +29,6 @@ use weir_wire::fastpath::NONE;
 use weir_wire::frame::Time;
 
 use super::kernel_esp::KernelEsp;
-
 use super::relay::Relay;
 use super::worker::clock;
 use crate::api::dto::FastPathSnapshot;

@@ -65,16 +65,12 @@ impl Answered {
 }
 
 /// Asks for every peer that wants its ESP done elsewhere. What `auto` becomes is decided here, into
-/// `settings`, unless `before` says that it was decided already: associations do not move between
-/// the kernel and Weir while a gateway runs.
+/// `settings`, unless it `is_decided` there: associations do not move between the kernel and Weir
+/// while a gateway runs.
 ///
 /// # Errors
 /// A peer demands `crypto` or `packet` and cannot have it: says why, and what to write.
-pub fn ask(
-    settings: &mut Settings,
-    machine: &Machine,
-    before: Option<&Settings>,
-) -> Result<Vec<Answered>> {
+pub fn ask(settings: &mut Settings, machine: &Machine, is_decided: bool) -> Result<Vec<Answered>> {
     let mut answered = Vec::new();
     for pair in &mut settings.pairs {
         let index = machine.link(&pair.wire).map_or(0, |link| link.index);
@@ -84,8 +80,9 @@ pub fn ask(
             let (name, port) = (&peer.name, &pair.wire);
             match peer.offload {
                 Offload::Auto => {
-                    if let Some(before) = before {
-                        keep(&mut it, decided(before, &pair.name, peer));
+                    if is_decided && it.in_nic != peer.is_in_nic {
+                        it.reason = format!("as it was decided at the start; now {}", it.reason);
+                        it.in_nic = peer.is_in_nic;
                     }
                     peer.is_in_nic = it.in_nic;
                 }
@@ -120,13 +117,6 @@ fn decided(before: &Settings, pair: &str, peer: &Peer) -> bool {
     let pairs = before.pairs.iter().filter(|it| it.name == pair);
     let mut peers = pairs.flat_map(|it| &it.peers);
     peer.auto_lacks.is_none() && peers.any(|it| it.name == peer.name && it.is_in_nic)
-}
-
-fn keep(it: &mut Answered, in_nic: bool) {
-    if in_nic != it.in_nic {
-        it.reason = format!("as it was decided at the start; now {}", it.reason);
-        it.in_nic = in_nic;
-    }
 }
 
 fn ask_for(pair: &str, peer: &Peer, interface: u32) -> Answered {

@@ -248,8 +248,8 @@ impl Agreed {
         self.sum_up(lane, kernel)?;
         if lane.is_all_in_nic() {
             let KernelEspSnapshot { left_packets: left, sealed_packets: sealed, .. } = self.shown;
-            let dropped = Interface::find(kernel.wire)?.lost_leaving()?;
-            let checked = self.handed.check(Instant::now(), Counted { left, sealed, dropped });
+            let dropped = || Ok(Interface::find(kernel.wire)?.lost_leaving()?);
+            let checked = self.handed.check(Instant::now(), Counted { left, sealed }, dropped);
             self.gone.unsealed_packets = self.handed.unsealed();
             self.shown.unsealed_packets = self.handed.unsealed();
             checked?;

@@ -7,8 +7,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anyhow::{Context, Result, bail};
 use weir_engine::esp::sa::{SaParameters, Spi};
-use weir_port::XfrmInterface;
-use weir_port::{EspPackets, Guard, Hop, Interface, NicAssociation, NicPackets, PacketPort};
+use weir_port::{
+    EspPackets, Guard, Hop, Interface, NicAssociation, NicPackets, PacketPort, XfrmInterface,
+};
 use weir_xfrm::netlink::messages;
 use weir_xfrm::program::{Association, Bound, Installed, OFFLOAD_PACKET, PolicyRequest, offloaded};
 use weir_xfrm::uapi::{DIRECTION_OUT, MODE_TUNNEL, Offload, Statistics};
