@@ -10,9 +10,12 @@ use super::*;
 fn counters_add_up_under_load_and_agree_with_the_wire() {
     let Some(Stand { lab, _turn }) = stand("counters_add_up_under_load") else { return };
     let gateways = sealing_gateways(&lab, &sealed());
-    // What one says before the other listens, nobody receives.
-    let before = at_rest(&gateways);
+    // A host may speak by itself (neighbours, routers) while tcpdump begins and while it ends: what
+    // it must have seen lies between the inner two readings, what it can have seen in the outer.
+    let earlier = at_rest(&gateways);
     let wire = listen(&lab, 128);
+    // What one gateway says before the other listens, nobody receives.
+    let before = at_rest(&gateways);
     under_traffic(&lab, || {
         for _ in 0..3 {
             assert_eq!(tcp::transfer(&lab, 4 << 20).unwrap(), 4 << 20);
@@ -23,12 +26,12 @@ fn counters_add_up_under_load_and_agree_with_the_wire() {
     });
     let statuses = at_rest(&gateways);
     let wire = wire.stop().unwrap();
+    let later = at_rest(&gateways);
     assert_eq!(wire.dropped_by_kernel, 0);
-    let grown = |side: Side, name: &str| {
-        let [old, new] = [&before, &statuses]
-            .map(|all| number(&all[side.index()], &format!("/pairs/0/wire/{name}")));
-        new - old
+    let count = |all: &[Value; 2], side: Side, name: &str| {
+        number(&all[side.index()], &format!("/pairs/0/wire/{name}"))
     };
+    let grown = |side: Side, name: &str| count(&statuses, side, name) - count(&before, side, name);
     let sent = |side: Side| grown(side, "port/sent_frames");
     for side in Side::BOTH {
         let received = grown(side, "port/received_frames");
@@ -38,7 +41,13 @@ fn counters_add_up_under_load_and_agree_with_the_wire() {
         assert_adds_up(&statuses[side.index()]);
     }
     assert!(sent(Side::A) > 1000);
-    assert_eq!(sent(Side::A) + sent(Side::B), wire.count("").unwrap());
+    let all_sent = |all: &[Value; 2]| -> u64 {
+        Side::BOTH.map(|side| count(all, side, "port/sent_frames")).iter().sum()
+    };
+    let seen = wire.count("").unwrap();
+    let sure = all_sent(&statuses) - all_sent(&before);
+    let possible = all_sent(&later) - all_sent(&earlier);
+    assert!((sure..=possible).contains(&seen), "{seen} seen, {sure} to {possible} sent");
 }
 
 #[test]
