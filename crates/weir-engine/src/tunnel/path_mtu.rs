@@ -39,7 +39,10 @@ const BASE: u16 = 1200;
 const WELL_KNOWN: [u16; 7] = [576, 1200, 1280, 1400, 1500, 4352, 9000];
 /// Between two questions whether the size in force is still carried, while packets are sealed.
 const CONFIRM_NS: u64 = 30_000 * MS;
-/// After that long, a path that was narrow is asked for more (RFC 8899 s5.1.1, PMTU_RAISE_TIMER).
+/// After that long, a path that was narrow is asked for more, the first time: probes may have been
+/// lost by chance. Then after twice as long, and again, up to `RAISE_NS`.
+const RAISE_FIRST_NS: u64 = 30_000 * MS;
+/// The longest time until a narrow path is asked for more (RFC 8899 s5.1.1, PMTU_RAISE_TIMER).
 const RAISE_NS: u64 = 600_000 * MS;
 /// A peer that answers no probe is asked again after that long.
 const SILENT_NS: u64 = 30_000 * MS;
@@ -158,6 +161,7 @@ pub(super) struct PathMtu {
     small_came: bool,
     due_ns: Option<u64>,
     raise_ns: u64,
+    raise_after_ns: u64,
     hinted_ns: Option<u64>,
     /// Bytes sealed when it was last confirmed.
     confirmed_at_bytes: u64,
@@ -258,7 +262,8 @@ impl PathMtu {
     /// ICMP said that a packet was too large for the path.
     pub(super) fn hinted(&mut self, now_ns: u64) {
         let soon = self.hinted_ns.is_some_and(|at| now_ns.saturating_sub(at) < HINT_NS);
-        if self.state != PathMtuState::Found || self.confirms || soon {
+        // What asks for more may be what a router complains of.
+        if self.state != PathMtuState::Found || !self.rungs.is_empty() || soon {
             return;
         }
         self.hinted_ns = Some(now_ns);
@@ -268,9 +273,14 @@ impl PathMtu {
     fn search(&mut self, now_ns: u64) {
         self.state = PathMtuState::Searching;
         (self.low, self.high) = (0, self.max.saturating_add(1));
-        self.raise_ns = now_ns + RAISE_NS;
+        self.raise_first(now_ns);
         let alone = ArrayVec::from_iter([self.max]);
         self.ask(now_ns, alone, TRIES_ALONE, false);
+    }
+
+    fn raise_first(&mut self, now_ns: u64) {
+        self.raise_after_ns = RAISE_FIRST_NS;
+        self.raise_ns = now_ns + RAISE_FIRST_NS;
     }
 
     fn ask(&mut self, now_ns: u64, rungs: ArrayVec<u16, RUNGS_MAX>, tries_max: u8, confirms: bool) {
@@ -288,7 +298,8 @@ impl PathMtu {
     /// The size is found: is it still carried, and is there more?
     fn ask_again(&mut self, now_ns: u64, sealed_bytes: u64) {
         if self.in_force < self.max && now_ns >= self.raise_ns {
-            self.raise_ns = now_ns + RAISE_NS;
+            self.raise_after_ns = RAISE_NS.min(2 * self.raise_after_ns);
+            self.raise_ns = now_ns + self.raise_after_ns;
             (self.low, self.high) = (self.in_force, self.max.saturating_add(1));
             self.ask(now_ns, ArrayVec::from_iter([self.max]), TRIES_ALONE, false);
         } else if sealed_bytes != self.confirmed_at_bytes {
@@ -315,7 +326,7 @@ impl PathMtu {
             let lost = self.in_force;
             self.in_force = BASE.min(self.in_force);
             self.state = PathMtuState::Searching;
-            self.raise_ns = now_ns + RAISE_NS;
+            self.raise_first(now_ns);
             (self.low, self.high) = (0, lost);
         } else if let Some(lost) = self.rungs.iter().filter(|size| **size > self.low).min() {
             self.high = self.high.min(*lost);
@@ -371,6 +382,8 @@ mod tests {
         alive: bool,
         sealed: u64,
         probes: u64,
+        /// A router says so of what is too large.
+        complains: bool,
     }
 
     impl Stretch {
@@ -378,16 +391,24 @@ mod tests {
             let mut search = PathMtu::default();
             search.set_max(max);
             search.begin(SECOND);
-            Self { search, now_ns: SECOND, carried, alive: true, sealed: 0, probes: 0 }
+            let (alive, complains) = (true, false);
+            Self { search, now_ns: SECOND, carried, alive, sealed: 0, probes: 0, complains }
         }
 
         fn run(&mut self, seconds: u64) {
-            for _ in 0..seconds * 10 {
+            self.run_ms(1000 * seconds);
+        }
+
+        fn run_ms(&mut self, milliseconds: u64) {
+            for _ in 0..milliseconds / 100 {
                 self.now_ns += 100 * MS;
                 self.sealed += 1;
                 let mut sent = Vec::new();
                 self.search.serve(self.now_ns, self.sealed, |probe| sent.push(probe));
                 self.probes += sent.len() as u64;
+                if self.complains && sent.iter().any(|probe| probe.size_bytes > self.carried) {
+                    self.search.hinted(self.now_ns);
+                }
                 sent.retain(|probe| self.alive && probe.size_bytes <= self.carried);
                 if let Some(largest) = sent.into_iter().max_by_key(|probe| probe.size_bytes) {
                     self.search.answered(self.now_ns, largest, self.sealed);
@@ -432,6 +453,31 @@ mod tests {
                 assert_eq!(path.is_found(), carried, "of {max}");
             }
         }
+    }
+
+    #[test]
+    fn probes_lost_by_chance_narrow_a_path_for_a_minute_at_most() {
+        for lost_ms in [1300, 2500, 4500] {
+            let mut path = Stretch::new(9000, 9000);
+            path.alive = false;
+            path.run_ms(lost_ms);
+            path.alive = true;
+            path.run(70);
+            assert_eq!(path.is_found(), 9000, "{lost_ms} ms without an answer");
+        }
+    }
+
+    #[test]
+    fn a_path_that_stays_narrow_is_asked_for_more_ever_less_often() {
+        let mut path = Stretch::new(9000, 1500);
+        path.run(10 * RAISE_NS / SECOND);
+        let before = path.probes;
+        path.run(20 * RAISE_NS / SECOND);
+        assert_eq!(path.is_found(), 1500);
+        // Two every 30 s ask whether 1500 is still carried. A search takes less than 100.
+        let confirming = 2 * 20 * RAISE_NS / CONFIRM_NS;
+        let searching = path.probes - before - confirming;
+        assert!(searching < 20 * 100, "{searching} probes in 20 times ten minutes");
     }
 
     #[test]
@@ -482,6 +528,17 @@ mod tests {
         path.search.hinted(path.now_ns);
         path.run(10);
         assert_eq!(path.is_found(), 1500, "long before the next regular question");
+    }
+
+    #[test]
+    fn icmp_about_what_asks_for_more_does_not_end_it() {
+        let mut path = Stretch::new(9000, 1500);
+        path.complains = true;
+        path.run(15);
+        assert_eq!(path.is_found(), 1500);
+        path.carried = 4352;
+        path.run(2 * RAISE_NS / SECOND);
+        assert_eq!(path.is_found(), 4352);
     }
 
     #[test]

@@ -34,6 +34,11 @@ fn is_found(bytes: u64) -> impl Fn(&Value) -> bool {
     }
 }
 
+/// Where the first probes are lost, what is found at first is asked for more after half a minute.
+fn wait_until_wide(gateways: &Gateways) {
+    wait_status_within(gateways, Side::A, 90, is_found(9000));
+}
+
 #[test]
 fn a_narrow_link_behind_a_router_is_found_shown_and_obeyed() {
     let Some(Stand { lab, _turn }) = stand("a_narrow_link_is_found") else { return };
@@ -59,7 +64,7 @@ fn a_link_that_narrows_without_a_word_is_met_by_a_new_search() {
     let Some(Stand { lab, _turn }) = stand("a_black_hole_is_met") else { return };
     route(&lab);
     let gateways = sealing_gateways(&lab, &keyed(Protection::Sealed, "", ""));
-    wait_status(&gateways, Side::A, is_found(9000));
+    wait_until_wide(&gateways);
     // The router's ICMP is lost on its way.
     lab.wire().run(&format!("tc qdisc add dev {WIRE_END_A} clsact")).unwrap();
     let mute = "egress protocol ip prio 1 u32 match ip protocol 1 0xff \
@@ -79,7 +84,7 @@ fn a_routers_icmp_makes_the_gateway_ask_and_the_answer_counts() {
     let Some(Stand { lab, _turn }) = stand("a_routers_icmp_makes_it_ask") else { return };
     route(&lab);
     let gateways = sealing_gateways(&lab, &keyed(Protection::Sealed, "", ""));
-    wait_status(&gateways, Side::A, is_found(9000));
+    wait_until_wide(&gateways);
     set_width(&lab, NARROW);
     let target = lab.host_v4(Side::B).to_string();
     let lost = ping(lab.host(Side::A), &target, 5, 4000).unwrap();
