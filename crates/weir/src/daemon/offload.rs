@@ -53,6 +53,12 @@ pub struct Answered {
 }
 
 impl Answered {
+    /// Whether the NIC works for this peer.
+    fn works(&self, pair: &str, peer: &Peer) -> bool {
+        let is_it = (&*self.pair, &self.peer, self.asked) == (pair, &peer.name, peer.offload);
+        is_it && self.in_nic && (peer.offload != Offload::Auto || peer.is_in_nic)
+    }
+
     /// For the status.
     pub fn snapshot(&self) -> OffloadSnapshot {
         OffloadSnapshot {
@@ -65,22 +71,32 @@ impl Answered {
 }
 
 /// Asks for every peer that wants its ESP done elsewhere. What `auto` becomes is decided here, into
-/// `settings`, unless it `is_decided` there: associations do not move between the kernel and Weir
-/// while a gateway runs.
+/// `settings`, unless there is what was said `before`: associations do not move between the kernel
+/// and Weir while a gateway runs. A NIC that works for a peer is not asked again: it may be full, of
+/// what it does for us.
 ///
 /// # Errors
 /// A peer demands `crypto` or `packet` and cannot have it: says why, and what to write.
-pub fn ask(settings: &mut Settings, machine: &Machine, is_decided: bool) -> Result<Vec<Answered>> {
+pub fn ask(
+    settings: &mut Settings,
+    machine: &Machine,
+    before: Option<&[Answered]>,
+) -> Result<Vec<Answered>> {
     let mut answered = Vec::new();
     for pair in &mut settings.pairs {
         let index = machine.link(&pair.wire).map_or(0, |link| link.index);
         let wants_nic = |peer: &&mut Peer| !matches!(peer.offload, Offload::None | Offload::Kernel);
         for peer in pair.peers.iter_mut().filter(wants_nic) {
+            let works = before.unwrap_or_default().iter().find(|it| it.works(&pair.name, peer));
+            if let Some(works) = works {
+                answered.push(works.clone());
+                continue;
+            }
             let mut it = ask_for(&pair.name, peer, index);
             let (name, port) = (&peer.name, &pair.wire);
             match peer.offload {
                 Offload::Auto => {
-                    if is_decided && it.in_nic != peer.is_in_nic {
+                    if before.is_some() && it.in_nic != peer.is_in_nic {
                         it.reason = format!("as it was decided at the start; now {}", it.reason);
                         it.in_nic = peer.is_in_nic;
                     }

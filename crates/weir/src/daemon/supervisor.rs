@@ -195,7 +195,7 @@ impl Gateway {
         let before = first_trial.then(|| PortsBefore::of(&settings));
         let mut store = StateStore::open(&settings.gateway.state_dir, options.lost_state)?;
         let machine = Machine::read()?;
-        let offloads = offload::ask(&mut settings, &machine, false)?;
+        let offloads = offload::ask(&mut settings, &machine, None)?;
         let mut plans = plan::plans(&settings, keys, &machine, &mut store, 1)?;
         for (pair, plan) in settings.pairs.iter().zip(&mut plans) {
             let left = kernel_esp::remove_left(&pair.wire)?;
@@ -416,7 +416,7 @@ impl Gateway {
         }
         let Accepted { source, mut settings, keys } = next;
         let machine = Machine::read().context("cannot read the machine's interfaces")?;
-        let offloads = offload::ask(&mut settings, &machine, true)?;
+        let offloads = offload::ask(&mut settings, &machine, Some(&self.offloads))?;
         let mut prepared = self.prepare(&settings, &keys)?;
         let bases: Vec<Base> = prepared.iter().map(|it| Base::of(&it[0])).collect();
         for (front_end, prepared) in self.front_ends.iter().zip(&mut prepared) {
