@@ -56,20 +56,24 @@ pub fn sleep(duration: Duration) -> Result<()> {
     })
 }
 
-/// Waits until `ready` says so, at most for `limit`.
+/// Waits until `ready` says so, at most for `limit`. A machine that stops meanwhile charges that to
+/// nobody.
 ///
 /// # Errors
 /// A signal came, the limit passed (`what` names what was awaited), or `ready` failed.
 pub fn until(what: &str, limit: Duration, mut ready: impl FnMut() -> Result<bool>) -> Result<()> {
-    let end = Instant::now() + limit;
+    let mut left = limit;
     loop {
         check()?;
+        let asked = Instant::now();
         if ready()? {
             return Ok(());
         }
-        if Instant::now() >= end {
+        if left.is_zero() {
             bail!("no {what} within {} s", limit.as_secs_f32());
         }
+        let answered = Instant::now();
         thread::sleep(POLL);
+        left = left.saturating_sub(answered - asked + answered.elapsed().min(10 * POLL));
     }
 }

@@ -63,24 +63,23 @@ impl Capture {
         Ok(Self { tcpdump, file: file.to_owned() })
     }
 
-    /// Waits until it has written all that its kernel buffer holds, ends it and reads its own
-    /// account of losses.
+    /// Waits until it has written all that came before, ends it and reads its own account of
+    /// losses.
     ///
     /// # Errors
     /// It does not catch up, does not end, or gives no account.
     pub fn stop(mut self) -> Result<Captured> {
-        // A frame may wait in the kernel for tcpdump's read timeout, a second at most.
+        // What is on its way arrives.
         crate::interrupt::sleep(Duration::from_millis(1100))?;
-        let mut answers = 0;
+        // Traffic may go on: what came until its first answer is what it must have written.
+        let mut wanted = None;
         crate::interrupt::until("tcpdump that caught up", COUNTING, || {
             self.tcpdump.signal(Signal::USR1)?;
             crate::interrupt::sleep(Duration::from_millis(50))?;
-            let accounts = accounts(&self.tcpdump.stderr());
-            let fresh = accounts.len() > answers;
-            answers = accounts.len();
-            let caught_up = accounts.last().is_some_and(|last| last.captured == last.received);
             anyhow::ensure!(self.tcpdump.is_running()?, "tcpdump ended early");
-            Ok(fresh && caught_up)
+            let Some(last) = accounts(&self.tcpdump.stderr()).pop() else { return Ok(false) };
+            let wanted = *wanted.get_or_insert(last.received);
+            Ok(last.captured + last.dropped >= wanted)
         })?;
         let words = self.tcpdump.stop(Signal::INT)?.stderr;
         let account = accounts(&words).pop();

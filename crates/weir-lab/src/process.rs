@@ -12,6 +12,8 @@ use rustix::process::{Pid, Signal};
 use crate::interrupt;
 
 /// What a child may take to end after it was asked to.
+const ENDING: Duration = Duration::from_secs(30);
+/// The same when nobody waits for what it has to say; then it is killed.
 const GRACE: Duration = Duration::from_secs(3);
 
 /// Debian packages of the tools the lab calls, for the error when one is missing.
@@ -179,9 +181,9 @@ impl Running {
     /// As [`Running::finish`].
     pub fn stop(self, signal: Signal) -> Result<Finished> {
         if self.signal(signal).is_err() {
-            return self.finish(GRACE);
+            return self.finish(ENDING);
         }
-        self.finish(GRACE)
+        self.finish(ENDING)
     }
 }
 

@@ -176,7 +176,7 @@ impl GuestKernel {
             if let Some(tree) = &self.unpacked {
                 command.arg("--dirname").arg(tree);
             }
-            let listed = process::run(&mut command, Duration::from_secs(10))?.stdout;
+            let listed = process::run(&mut command, Duration::from_secs(30))?.stdout;
             for line in listed.lines() {
                 // A `builtin` line names what needs no file.
                 let Some(path) = line.strip_prefix("insmod ") else { continue };
@@ -273,6 +273,18 @@ impl Guest {
     /// It took longer or a signal came. A failed command is not an error: see its code.
     pub fn run(&mut self, line: &str, limit: Duration) -> Result<JobResult> {
         self.start(line)?.finish(limit)
+    }
+
+    /// Waits until a server of perftest or rping listens, which says nothing when it does; a client
+    /// that came sooner would be refused.
+    ///
+    /// # Errors
+    /// None listens within a minute, or a signal came.
+    pub fn wait_for_rdma_server(&mut self) -> Result<()> {
+        let line = "timeout 60 sh -c 'until ss -Hltn sport = :18515 | grep -q . || \
+                    rdma resource show cm_id | grep -q LISTEN; do sleep 0.1; done'";
+        self.run(line, Duration::from_secs(70))?.success().context("no RDMA server listens")?;
+        Ok(())
     }
 
     /// Waits for a job's end, at most for `limit`; one that goes on is stopped and has failed.

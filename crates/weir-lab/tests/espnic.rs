@@ -201,7 +201,8 @@ impl Stage {
              tmpl src 192.0.2.2 dst 192.0.2.1 proto esp reqid 1 mode tunnel",
         );
         let before = [self.counter("tx_sealed"), self.counter("rx_opened")];
-        let capture = "timeout 4 ip netns exec b tcpdump -U -n -i w0 -w /tmp/wire esp";
+        // Three questions and their answers.
+        let capture = "timeout 90 ip netns exec b tcpdump -U -n -i w0 -c 6 -w /tmp/wire esp 2>&1";
         let capture = self.guest.start(capture).unwrap();
         capture.wait_for("listening", PATIENCE).unwrap();
         self.run("ip netns exec host ping -c 3 -i 0.2 -W 5 10.2.0.1");
@@ -226,7 +227,8 @@ impl Stage {
         let clear = self.counter("tx_clear");
         let said = self.run(
             "echo 1 > /sys/module/espnic/parameters/exact
-             timeout 4 ip netns exec b tcpdump -l -n -i w0 icmp & sleep 2
+             timeout 60 ip netns exec b tcpdump -l -n -i w0 -c 1 icmp 2> /tmp/listens &
+             until grep -q listening /tmp/listens; do sleep 0.1; done
              ip netns exec host ping -c 1 -W 1 10.2.0.1
              wait
              echo 0 > /sys/module/espnic/parameters/exact",

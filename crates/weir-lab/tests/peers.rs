@@ -38,7 +38,7 @@ fn carries_and_seals<T>(test: &str, start: fn(&Lab) -> Result<T>, sealed: &str, 
         let capture = Capture::start(lab.wire(), WIRE_END_A, &file, 256).expect("tcpdump listens");
         let target = lab.host_v4(Side::B).to_string();
         for payload_len in [56, mtu.min(device_mtu) - 200] {
-            let report = ping::ping(lab.host(Side::A), &target, 10, payload_len).expect("ping");
+            let report = ping::ping_all(lab.host(Side::A), &target, 10, payload_len).expect("ping");
             assert_eq!(report.answered, 10, "MTU {mtu}, {payload_len} bytes");
         }
         let captured = capture.stop().expect("tcpdump accounts");

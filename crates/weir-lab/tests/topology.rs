@@ -28,6 +28,15 @@ fn a_dropped_lab_leaves_nothing() {
     let (mark, folder) = (format!("weir-{}-", lab.id()), lab.folder().to_owned());
     assert_eq!(namespaces().lines().filter(|name| name.starts_with(&mark)).count(), 5);
     let mut sleeper = lab.host(Side::A).command("sleep").arg("60").spawn().expect("sleep starts");
+    weir_lab::interrupt::until(
+        "sleeper in its namespace",
+        std::time::Duration::from_secs(30),
+        || {
+            let inside = Path::new("/proc").join(sleeper.id().to_string()).join("comm");
+            Ok(std::fs::read_to_string(inside)?.trim() == "sleep")
+        },
+    )
+    .expect("it sleeps");
     drop(lab);
     assert!(!namespaces().contains(&mark), "namespaces stay behind");
     assert!(!folder.exists(), "files stay behind");
@@ -112,10 +121,10 @@ fn sweep_removes_what_a_killed_owner_left() {
         Ok(std::fs::read(&file).is_ok_and(|id| !id.is_empty()))
     })
     .expect("the owner builds its lab");
+    let id = std::fs::read_to_string(&file).expect("the id");
+    assert!(namespaces().contains(&format!("weir-{id}-")), "the owner's lab stands");
     owner.kill().expect("the owner is killed");
     owner.wait().expect("the owner ended");
-    let id = std::fs::read_to_string(&file).expect("the id");
-    assert!(namespaces().contains(&format!("weir-{id}-")), "the dead owner's lab stands");
     // Tests run side by side: another's sweep may have come first; what counts is that it is gone.
     topology::sweep().expect("it sweeps");
     let lease = Path::new("/run/weir-lab").join(format!("{id}.lock"));

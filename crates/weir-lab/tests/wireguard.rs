@@ -18,7 +18,7 @@ fn wireguard_go_carries_and_seals() {
     let file = lab.folder().join("wire.pcap");
     let capture = Capture::start(lab.wire(), WIRE_END_A, &file, 256).expect("tcpdump listens");
     let target = lab.host_v4(Side::B).to_string();
-    let report = ping::ping(lab.host(Side::A), &target, 10, 56).expect("ping counts");
+    let report = ping::ping_all(lab.host(Side::A), &target, 10, 56).expect("ping counts");
     let captured = capture.stop().expect("tcpdump accounts");
     assert_eq!(report.answered, 10);
     assert_eq!(captured.count(Kind::Ping.capture_filter()).expect("counted"), 0);

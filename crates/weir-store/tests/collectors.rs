@@ -82,10 +82,10 @@ fn goflow2_stores_what_each_format_sent() {
     }
 }
 
-/// What a collector wrote to `path`, when there are `count` lines of it; what there is after 10 s.
+/// What a collector wrote to `path`, when there are `count` lines of it; what there is after 60 s.
 fn lines_of(path: &Path, count: usize) -> String {
     let mut text = String::new();
-    for _ in 0..100 {
+    for _ in 0..600 {
         text = std::fs::read_to_string(path).unwrap_or_default();
         if text.lines().count() >= count && text.ends_with('\n') {
             break;

@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use traffic::{INTERFACES, Sums, add, record};
 use weir_store::sink::{
@@ -49,9 +49,7 @@ fn a_collector_that_was_down_gets_all_that_the_spool_held() {
     send(&second, &items[5000..]);
     let listener = TcpListener::bind(&address).unwrap();
     let reader = std::thread::spawn(move || read_to_end(listener.accept().unwrap().0));
-    while !second.counters()[0].is_connected {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until_sent(&second);
     let counters = second.stop().remove(0);
     let stream = reader.join().unwrap();
     assert_eq!((counters.data_records_lost, counters.messages_waiting), (0, 0), "{counters:?}");
@@ -68,7 +66,7 @@ fn a_collector_that_hangs_up_gets_the_rest_and_templates_again() {
     let exporter = exporter(Endpoint::Tcp(listener.local_addr().unwrap().to_string()), None);
     send(&exporter, &items[..1000]);
     let (mut accepted, _) = listener.accept().unwrap();
-    let first = read_until_silent(&mut accepted);
+    let first = read_until_all(&mut accepted, &exporter);
     drop(accepted);
     send(&exporter, &items[1000..]);
     let reader = std::thread::spawn(move || read_to_end(listener.accept().unwrap().0));
@@ -144,9 +142,7 @@ fn a_tls_collector_reads_what_was_sent() {
     let files = TlsFiles { authorities: certificate, certificate: None };
     let exporter = exporter(Endpoint::Tls(format!("localhost:{port}"), files), None);
     send(&exporter, &items);
-    while !exporter.counters()[0].is_connected {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until_sent(&exporter);
     let counters = exporter.stop().remove(0);
     server.wait().unwrap();
     assert_eq!((counters.data_records_lost, counters.messages_waiting), (0, 0), "{counters:?}");
@@ -211,14 +207,38 @@ fn read_to_end(mut stream: TcpStream) -> Vec<u8> {
     bytes
 }
 
-/// What comes until nothing does for longer than a record may wait for its message.
-fn read_until_silent(stream: &mut TcpStream) -> Vec<u8> {
+/// Whether all records are in messages, and those with the network.
+fn is_all_sent(exporter: &Exporter) -> bool {
+    let CollectorCounters { data_records, messages_sent, messages_waiting, .. } =
+        exporter.counters()[0];
+    data_records > 0 && messages_sent > 0 && messages_waiting == 0
+}
+
+fn wait_until_sent(exporter: &Exporter) {
+    let begun = Instant::now();
+    while !is_all_sent(exporter) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", exporter.counters());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// All that was sent, once nothing comes for longer than a record may wait for its message.
+fn read_until_all(stream: &mut TcpStream, exporter: &Exporter) -> Vec<u8> {
     stream.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
     let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
-    while let Ok(count) = stream.read(&mut buffer) {
-        bytes.extend_from_slice(&buffer[..count]);
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => return bytes,
+            Ok(count) => bytes.extend_from_slice(&buffer[..count]),
+            Err(_) if is_all_sent(exporter) => {
+                let records = data_records(&bytes).len() as u64;
+                if records == exporter.counters()[0].data_records {
+                    return bytes;
+                }
+            }
+            Err(_) => {}
+        }
     }
-    bytes
 }
 
 /// The data records of a stream, message by message.

@@ -115,6 +115,20 @@ impl Cable {
         self.sh(self.sender.id(), &format!("tcpreplay -q -i tx0 {rate} {name}"));
     }
 
+    /// Waits until `rx0` got so many frames.
+    fn wait_for_frames(&self, count: u64) {
+        let begun = std::time::Instant::now();
+        let received = || -> u64 {
+            let said = self.sh(self.receiver.id(), "ip -j -s link show rx0");
+            let links: Value = serde_json::from_str(&said).unwrap();
+            links.pointer("/0/stats64/rx/packets").and_then(Value::as_u64).unwrap()
+        };
+        while received() < count {
+            assert!(begun.elapsed() < PATIENCE, "no {count} frames");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     /// Captures `frames`, sent at a gentle rate, with `arguments`; the report and what was written.
     fn pass(&self, frames: &[Vec<u8>], arguments: &[&str]) -> (Value, Vec<Vec<u8>>) {
         write_frames(&self.path("sent.pcap"), frames);
@@ -562,7 +576,7 @@ fn ctrl_c_under_traffic_leaves_a_valid_file() {
     let mut replay = cable.inside(cable.sender.id(), "tcpreplay");
     replay.args(["-q", "-i", "tx0", "--loop", "0", "--pps", "50000"]).arg(cable.path("sent.pcap"));
     let mut replay = replay.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(500));
+    cable.wait_for_frames(1000);
     let report = capture.end("-INT");
     replay.kill().unwrap();
     replay.wait().unwrap();

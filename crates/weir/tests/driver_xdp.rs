@@ -2,11 +2,13 @@
 //! bytes of recorded RoCE frames on arrival. Needs root; says so and passes where there is none.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use weir_lab::gateways::{Gateways, Protection, Setup};
+use weir_lab::interrupt;
 use weir_lab::topology::{HOST_DEVICE, Lab, Plan, Side};
 use weir_lab::traffic::frames::planned;
-use weir_lab::traffic::ping::ping;
+use weir_lab::traffic::ping::{ping, ping_all};
 use weir_lab::traffic::{Kind, bypass};
 
 #[test]
@@ -26,9 +28,12 @@ fn pings_and_roce_frames_cross_sealed_gateways_by_af_xdp_byte_for_byte() {
     let program = PathBuf::from(env!("CARGO_BIN_EXE_weir"));
     let setup = Setup { driver: Some("xdp".to_owned()), ..Setup::new(program, Protection::Sealed) };
     let gateways = Gateways::start(&lab, &setup).expect("both start");
+    let target = lab.host_v4(Side::B).to_string();
+    let answered = || Ok(ping(lab.host(Side::A), &target, 2, 56)?.answered > 0);
+    interrupt::until("answer through the gateways", Duration::from_secs(30), answered)
+        .expect("they find each other");
     for payload_len in [56, 8000] {
-        let target = lab.host_v4(Side::B).to_string();
-        let report = ping(lab.host(Side::A), &target, 5, payload_len).expect("ping runs");
+        let report = ping_all(lab.host(Side::A), &target, 5, payload_len).expect("ping runs");
         assert_eq!((report.sent, report.answered), (5, 5), "{payload_len} bytes");
     }
     for kind in [Kind::RoceV2, Kind::RoceV1] {

@@ -138,8 +138,8 @@ fn observe(
 /// Runs the tool once: how the client ended, and the server.
 fn attempt(a: &mut Guest, b: &mut Guest, tool: &Tool) -> Result<(JobResult, JobResult)> {
     let server = b.start(&tool.server)?;
-    // The tools' servers say nothing when they listen; a client that comes too early is refused.
-    let client = a.run(&format!("sleep 1; {}", tool.client), RUN)?;
+    b.wait_for_rdma_server()?;
+    let client = a.run(&tool.client, RUN)?;
     // One whose client failed may wait for another for ever.
     let limit = if client.code == 0 { RUN } else { ORPHAN };
     let server = b.finish_or_stop(server, limit)?;

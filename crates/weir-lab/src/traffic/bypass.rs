@@ -10,6 +10,7 @@
 use std::collections::HashMap;
 use std::io::IoSlice;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -28,10 +29,13 @@ use crate::process;
 use crate::topology::{HOST_DEVICE, Lab, Side};
 use crate::traffic::frames::{PREBUILT_TCP_PORTS, Planned, RoceStream};
 
-/// No frame is on its way for longer than this.
-const QUIET: Duration = Duration::from_millis(700);
-/// The same for a stream, whose sender may itself be held up.
-const STREAM_QUIET: Duration = Duration::from_secs(3);
+/// No frame is on its way for longer than this, on a machine whose processors others want too.
+const QUIET: Duration = Duration::from_secs(3);
+/// Frames of a compared stream under way at most: fewer than any ring between the hosts holds, so
+/// that nothing is lost because somebody had to wait for a processor.
+const WINDOW: u64 = 1000;
+/// A window that does not move for so long has lost frames.
+const WINDOW_PATIENCE: Duration = Duration::from_secs(30);
 
 /// What became of planned frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -120,6 +124,17 @@ pub fn blast(
     count: u64,
     rate_per_second: u32,
 ) -> Result<Blast> {
+    blast_while(lab, stream, rate_per_second, |done| Ok(done < count))
+}
+
+/// The same as long as `goes_on` says so, which hears how many frames were tried and may hold the
+/// sender up.
+fn blast_while(
+    lab: &Lab,
+    stream: &mut RoceStream,
+    rate_per_second: u32,
+    mut goes_on: impl FnMut(u64) -> Result<bool> + Send,
+) -> Result<Blast> {
     on_own_thread(|| {
         as_an_adapter()?;
         lab.host(Side::A).enter()?;
@@ -131,7 +146,7 @@ pub fn blast(
         let mut pace = Pace::new(rate_per_second);
         let mut blast = Blast { sent: 0, refused: 0, seconds: 0.0 };
         let begin = Instant::now();
-        while blast.sent + blast.refused < count {
+        while goes_on(blast.sent + blast.refused)? {
             for buffer in &mut buffers {
                 stream.make_next(buffer);
             }
@@ -167,8 +182,8 @@ impl Streamed {
     }
 }
 
-/// Sends `count` frames of a RoCE stream from host A, `rate_per_second` of them, while host B
-/// compares each with the one that is next.
+/// Sends `count` frames of a RoCE stream from host A, at most `rate_per_second`, while host B
+/// compares each with the one that is next. No more than `WINDOW` are under way.
 ///
 /// # Errors
 /// A port cannot be opened or read, or a signal came.
@@ -178,57 +193,123 @@ pub fn stream(
     count: u64,
     rate_per_second: u32,
 ) -> Result<Streamed> {
+    compared(lab, stream, rate_per_second, |sent| sent < count)
+}
+
+/// The same for as long as `work` takes; what that returns comes beside.
+///
+/// # Errors
+/// As of [`stream`].
+pub fn stream_while<T>(
+    lab: &Lab,
+    stream: &RoceStream,
+    rate_per_second: u32,
+    work: impl FnOnce() -> T,
+) -> Result<(Streamed, T)> {
+    /// Ends the stream after work that panics too.
+    struct Over<'a>(&'a AtomicBool);
+    impl Drop for Over<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let (is_over, flows) = (AtomicBool::new(false), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let streaming = scope.spawn(|| {
+            compared(lab, stream, rate_per_second, |sent| {
+                flows.store(sent > 0, Ordering::Relaxed);
+                !is_over.load(Ordering::Relaxed)
+            })
+        });
+        let over = Over(&is_over);
+        while !flows.load(Ordering::Relaxed) && !streaming.is_finished() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let done = work();
+        drop(over);
+        let streamed = streaming.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        Ok((streamed, done))
+    })
+}
+
+fn compared(
+    lab: &Lab,
+    stream: &RoceStream,
+    rate_per_second: u32,
+    goes_on: impl Fn(u64) -> bool + Send + Sync,
+) -> Result<Streamed> {
     let mut expected = stream.clone();
     let mut sending = stream.clone();
+    // How many came in order, and how many there will be once that is known.
+    let (in_order, total) = (&AtomicU64::new(0), &AtomicU64::new(u64::MAX));
     thread::scope(|scope| {
         let (ready, opened) = std::sync::mpsc::channel();
-        let receiving = scope.spawn(move || -> Result<(u64, u64)> {
+        let receiving = scope.spawn(move || -> Result<u64> {
             lab.host(Side::B).enter()?;
             let options = XdpOptions { selection: bypass_traffic(), ..XdpOptions::default() };
             let mut port = XdpPort::open(HOST_DEVICE, &options)?;
             let _ = ready.send(());
-            receive_in_order(&mut port, &mut expected, count)
+            receive_in_order(&mut port, &mut expected, in_order, total)
         });
+        let windowed = |done: u64| -> Result<bool> {
+            let begun = Instant::now();
+            while goes_on(done) && done > in_order.load(Ordering::Relaxed) + WINDOW {
+                if begun.elapsed() > WINDOW_PATIENCE {
+                    return Ok(false);
+                }
+                interrupt::check()?;
+                thread::sleep(Duration::from_micros(200));
+            }
+            Ok(goes_on(done))
+        };
         // An error of the receiver shows when it is joined.
         let blast = match opened.recv() {
-            Ok(()) => blast(lab, &mut sending, count, rate_per_second)?,
-            Err(_) => Blast { sent: 0, refused: 0, seconds: 0.0 },
+            Ok(()) => blast_while(lab, &mut sending, rate_per_second, windowed),
+            Err(_) => Ok(Blast { sent: 0, refused: 0, seconds: 0.0 }),
         };
-        let received = receiving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        let (in_order, others) = received;
-        Ok(Streamed { sent: blast.sent, refused: blast.refused, in_order, others })
+        total.store(blast.as_ref().map_or(0, |it| it.sent), Ordering::Relaxed);
+        let others = receiving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let Blast { sent, refused, .. } = blast?;
+        Ok(Streamed { sent, refused, in_order: in_order.load(Ordering::Relaxed), others })
     })
 }
 
-/// Frames of `expected` that came in its order, and others, until all `count` are there or nothing
-/// comes any more.
+/// Counts the frames of `expected` that come in its order, until there are `total` or all were sent
+/// and nothing comes any more; returns how many others came.
 fn receive_in_order(
     port: &mut XdpPort,
     expected: &mut RoceStream,
-    count: u64,
-) -> Result<(u64, u64)> {
-    let (mut in_order, mut others) = (0, 0);
+    in_order: &AtomicU64,
+    total: &AtomicU64,
+) -> Result<u64> {
+    let mut others = 0;
     let mut next = expected.next_frame().to_vec();
     let mut last = Instant::now();
-    while in_order < count && last.elapsed() < STREAM_QUIET {
+    loop {
         interrupt::check()?;
+        let total = total.load(Ordering::Relaxed);
+        let is_done = in_order.load(Ordering::Relaxed) >= total;
+        if is_done || (total < u64::MAX && last.elapsed() > QUIET) {
+            return Ok(others);
+        }
         let came = port.receive(&mut |batch| {
             for frame in batch.iter() {
                 if frame.bytes() == next {
-                    in_order += 1;
+                    in_order.fetch_add(1, Ordering::Relaxed);
                     next.copy_from_slice(expected.next_frame());
                 } else {
                     others += u64::from(is_bypass_traffic(frame.bytes()));
                 }
             }
         });
-        if came.context("host B cannot receive")? > 0 {
+        let came = came.context("host B cannot receive")?;
+        if came > 0 || total == u64::MAX {
             last = Instant::now();
-        } else {
+        }
+        if came == 0 {
             thread::sleep(Duration::from_micros(200));
         }
     }
-    Ok((in_order, others))
 }
 
 /// Sends `frames` out of `port` inside `namespace` as they are, in their order.

@@ -13,7 +13,7 @@ use crate::traffic::bypass::on_own_thread;
 /// The port of ordinary TCP in the lab: iperf3's.
 pub const PORT: u16 = 5201;
 /// No read or write of a working lab takes longer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
 const CHUNK: usize = 64 * 1024;
 
 /// Sends `len` bytes, no two 64 KiB of which are alike, from host A to host B, and returns how many

@@ -393,6 +393,12 @@ mod tests {
         numbers
     }
 
+    /// As [`Ending::wait`], on a disk that others write to as well.
+    #[track_caller]
+    fn ended(ending: Ending) {
+        assert_ne!(ending.ended.recv_timeout(DEADLINE), Err(RecvTimeoutError::Timeout));
+    }
+
     #[track_caller]
     fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
         let begun = Instant::now();
@@ -426,7 +432,7 @@ mod tests {
             feed(&mut ring, &mut disk, recorded..recorded + 9000);
             recorded += 9000;
             let shared = Arc::clone(&disk.shared);
-            assert!(disk.finish(&ring).wait());
+            ended(disk.finish(&ring));
             assert_eq!(shared.written.load(Ordering::Relaxed), 9000);
             let kept = numbers(folder.path());
             let first = recorded - kept.len() as u64;
@@ -472,7 +478,7 @@ mod tests {
         });
         let lost = disk.counters().lost;
         let shared = Arc::clone(&disk.shared);
-        assert!(disk.finish(&ring).wait());
+        ended(disk.finish(&ring));
         assert_eq!(lost, shared.lost.load(Ordering::Relaxed));
         assert_eq!(lost + shared.written.load(Ordering::Relaxed), next);
         assert_eq!(numbers(&folder), (lost..next).collect::<Vec<_>>());
@@ -485,7 +491,7 @@ mod tests {
         let mut ring = ring(1);
         let mut first = disk(folder.path(), 12, &ring);
         feed(&mut ring, &mut first, 0..5000);
-        assert!(first.finish(&ring).wait());
+        ended(first.finish(&ring));
         let all = numbers(folder.path());
         // A record of the second slot, and the head of the third.
         let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
@@ -520,7 +526,7 @@ mod tests {
             let mut disk = disk(folder.path(), mib, &ring);
             feed(&mut ring, &mut disk, recorded..recorded + 4000);
             recorded += 4000;
-            assert!(disk.finish(&ring).wait());
+            ended(disk.finish(&ring));
             let kept = numbers(folder.path());
             assert!(kept.is_sorted() && kept.len() >= at_least, "{mib} MiB: {}", kept.len());
             assert_eq!(kept.last(), Some(&(recorded - 1)));

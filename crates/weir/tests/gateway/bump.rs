@@ -20,13 +20,13 @@ fn transport_mode_without_an_address_carries_everything_under_the_hosts_addresse
 }
 
 fn carries_everything(protection: Protection) {
-    let Some(Stand { lab, _turn }) = stand(&format!("{protection:?}")) else { return };
+    let Some(Stand { _turn, lab }) = stand(&format!("{protection:?}")) else { return };
     let wire = listen(&lab, 512);
     let gateways = sealing_gateways(&lab, &Setup::new(WEIR, protection));
     let host = lab.host(Side::A);
     for target in [lab.host_v4(Side::B).to_string(), HOST_V6[1].to_string()] {
         for payload_len in [56, 4000] {
-            let report = ping(host, &target, 10, payload_len).unwrap();
+            let report = ping_all(host, &target, 10, payload_len).unwrap();
             assert_eq!(report.answered, report.sent, "{target} {payload_len}");
         }
     }

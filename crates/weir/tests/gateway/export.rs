@@ -170,7 +170,7 @@ fn wait_for_packets(collector: &TcpCollector, gateways: &Gateways, wanted: u64) 
 
 #[test]
 fn collectors_store_what_passed_through_a_reload_and_an_absence() {
-    let Some(Stand { lab, _turn }) = stand("collectors_store_what_passed") else { return };
+    let Some(Stand { _turn, lab }) = stand("collectors_store_what_passed") else { return };
     if let Err(missing) = process::require(&["nfcapd", "nfdump", "ss"]) {
         eprintln!("SKIPPED: collectors_store_what_passed: {missing}");
         return;
@@ -229,7 +229,7 @@ fn certificate(folder: &Path) -> [PathBuf; 2] {
 
 #[test]
 fn a_collector_behind_tls_stores_what_passed_and_one_that_is_not_it_gets_nothing() {
-    let Some(Stand { lab, _turn }) = stand("a_collector_behind_tls") else { return };
+    let Some(Stand { _turn, lab }) = stand("a_collector_behind_tls") else { return };
     if let Err(missing) = process::require(&["openssl"]) {
         return eprintln!("SKIPPED: a_collector_behind_tls: {missing}");
     }
@@ -277,7 +277,7 @@ fn a_collector_behind_tls_stores_what_passed_and_one_that_is_not_it_gets_nothing
 
 #[test]
 fn what_netem_loses_between_two_gateways_is_charged_to_the_wire() {
-    let Some(Stand { lab, _turn }) = stand("what_netem_loses") else { return };
+    let Some(Stand { _turn, lab }) = stand("what_netem_loses") else { return };
     let gateways = sealing_gateways(&lab, &sealed());
     let mut stream = RoceStream::new(512).unwrap();
     let mut sent = blast(&lab, &mut stream, 50, RATE_PER_SECOND).unwrap().sent;

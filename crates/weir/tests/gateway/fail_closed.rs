@@ -9,7 +9,7 @@ use super::*;
 
 #[test]
 fn nothing_leaves_in_clear_before_at_or_after_start_reload_crash_and_end() {
-    let Some(Stand { lab, _turn }) = stand("nothing_leaves_in_clear") else { return };
+    let Some(Stand { _turn, lab }) = stand("nothing_leaves_in_clear") else { return };
     let setup = sealed();
     let wire = listen(&lab, 512);
     under_traffic(&lab, || {

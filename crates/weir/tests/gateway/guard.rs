@@ -35,7 +35,7 @@ pub(super) fn bridge(lab: &Lab) {
 
 #[test]
 fn the_guard_shuts_what_a_bridge_would_pass_before_and_after_a_gateway() {
-    let Some(Stand { lab, _turn }) = stand("the_guard_shuts") else { return };
+    let Some(Stand { _turn, lab }) = stand("the_guard_shuts") else { return };
     let setup = Setup::new(WEIR, Protection::Plain);
     let texts = configurations(&lab, &setup).unwrap();
     for side in Side::BOTH {
@@ -78,7 +78,7 @@ fn the_guard_shuts_what_a_bridge_would_pass_before_and_after_a_gateway() {
 
 #[test]
 fn a_guard_waits_for_ports_and_says_which_is_missing() {
-    let Some(Stand { lab, _turn }) = stand("a_guard_waits_for_ports") else { return };
+    let Some(Stand { _turn, lab }) = stand("a_guard_waits_for_ports") else { return };
     let setup = Setup::new(WEIR, Protection::Plain);
     let texts = configurations(&lab, &setup).unwrap();
     let late = texts[0].replace(HOST_PORT, "late0").replace(WIRE_PORT, "late1");

@@ -20,7 +20,7 @@ fn column(wire: &Captured, field: &str) -> Vec<String> {
 #[test]
 fn equal_datagrams_leave_together_and_each_is_a_packet_on_the_wire() {
     let test = "equal_datagrams_leave_together_and_each_is_a_packet_on_the_wire";
-    let Some(Stand { lab, _turn }) = stand(test) else { return };
+    let Some(Stand { _turn, lab }) = stand(test) else { return };
     // The kernel makes the checksums, so that tshark has something to check.
     lab.gateway(Side::A).run(&format!("ethtool -K {WIRE_PORT} tx off")).unwrap();
     let setup = Setup { protection: Protection::SealedInUdp, ..sealed() };
@@ -50,7 +50,7 @@ fn equal_datagrams_leave_together_and_each_is_a_packet_on_the_wire() {
 #[test]
 fn a_wire_that_cuts_nothing_carries_them_together_to_a_gateway_that_does() {
     let test = "a_wire_that_cuts_nothing_carries_them_together_to_a_gateway_that_does";
-    let Some(Stand { lab, _turn }) = stand(test) else { return };
+    let Some(Stand { _turn, lab }) = stand(test) else { return };
     for side in Side::BOTH {
         lab.gateway(side).run(&format!("ethtool -K {WIRE_PORT} tx-udp-segmentation on")).unwrap();
     }

@@ -43,11 +43,11 @@ fn a_bump_in_the_wire_agrees_on_keys_for_transport_mode() {
 }
 
 fn carries_everything(protection: Protection, peer_lines: &str) {
-    let Some(Stand { lab, _turn }) = stand(&format!("keyed {protection:?}")) else { return };
+    let Some(Stand { _turn, lab }) = stand(&format!("keyed {protection:?}")) else { return };
     let wire = listen(&lab, 512);
     let gateways = sealing_gateways(&lab, &keyed(protection, "", peer_lines));
     let target = lab.host_v4(Side::B).to_string();
-    let report = ping(lab.host(Side::A), &target, 20, 4000).unwrap();
+    let report = ping_all(lab.host(Side::A), &target, 20, 4000).unwrap();
     assert_eq!(report.answered, report.sent);
     assert_eq!(tcp::transfer(&lab, TRANSFER_BYTES).unwrap(), TRANSFER_BYTES as u64);
     let frames = planned(Kind::RoceV2, 300).unwrap();
@@ -70,7 +70,7 @@ fn carries_everything(protection: Protection, peer_lines: &str) {
 
 #[test]
 fn keys_are_renewed_under_traffic_and_not_one_packet_is_lost() {
-    let Some(Stand { lab, _turn }) = stand("keys_are_renewed_under_traffic") else { return };
+    let Some(Stand { _turn, lab }) = stand("keys_are_renewed_under_traffic") else { return };
     let setup = keyed(Protection::Sealed, "rekey_after_s = 1\n", "");
     let gateways = sealing_gateways(&lab, &setup);
     let before = gateways.status(Side::A).unwrap();
@@ -81,7 +81,8 @@ fn keys_are_renewed_under_traffic_and_not_one_packet_is_lost() {
         assert!(exchange.is_exact(), "{exchange:?}\n{}", gateways.drops(Side::A).unwrap());
         (sent, arrived, rounds) = (sent + 1500, arrived + 1500, rounds + 1);
         frames.next_frame();
-        let report = ping(lab.host(Side::A), &lab.host_v4(Side::B).to_string(), 20, 200).unwrap();
+        let report =
+            ping_all(lab.host(Side::A), &lab.host_v4(Side::B).to_string(), 20, 200).unwrap();
         assert_eq!(report.answered, report.sent);
         if handshakes(&gateways.status(Side::A).unwrap()) >= handshakes(&before) + 4 {
             break;
@@ -100,7 +101,7 @@ fn keys_are_renewed_under_traffic_and_not_one_packet_is_lost() {
 
 #[test]
 fn a_killed_gateway_agrees_on_new_keys_and_nothing_is_sealed_twice() {
-    let Some(Stand { lab, _turn }) = stand("a_killed_gateway_agrees_on_new_keys") else { return };
+    let Some(Stand { _turn, lab }) = stand("a_killed_gateway_agrees_on_new_keys") else { return };
     let setup = keyed(Protection::Sealed, "", "");
     let mut gateways = Gateways::start(&lab, &setup).unwrap();
     let wire = listen(&lab, 128);
@@ -124,7 +125,7 @@ fn a_killed_gateway_agrees_on_new_keys_and_nothing_is_sealed_twice() {
 
 #[test]
 fn a_silent_peer_is_called_dead_and_ml_kem_on_one_side_is_named() {
-    let Some(Stand { lab, _turn }) = stand("a_silent_peer_is_called_dead") else { return };
+    let Some(Stand { _turn, lab }) = stand("a_silent_peer_is_called_dead") else { return };
     let setup = keyed(Protection::Sealed, "", "");
     let mut gateways = sealing_gateways(&lab, &setup);
     gateways.end(Side::B, Signal::KILL).unwrap();

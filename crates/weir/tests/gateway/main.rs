@@ -45,7 +45,7 @@ use weir_lab::process::{self, Running};
 use weir_lab::topology::{HOST_V6, Lab, Plan, Side, WIRE_END_A};
 use weir_lab::traffic::bypass::blast;
 use weir_lab::traffic::frames::RoceStream;
-use weir_lab::traffic::ping::ping;
+use weir_lab::traffic::ping::{ping, ping_all};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 /// What a healthy gateway does, it has done by then.
@@ -116,14 +116,44 @@ fn wait_status_within(
     seconds: u64,
     wanted: impl Fn(&Value) -> bool,
 ) -> Value {
-    let mut last = Value::Null;
+    let (mut last, mut failed) = (Value::Null, None);
     let waited = interrupt::until("status as wanted", Duration::from_secs(seconds), || {
-        last = gateways.status(side)?;
+        // A gateway whose threads do not answer in time says so, and is asked again.
+        match gateways.status(side) {
+            Ok(status) => last = status,
+            Err(error) => {
+                failed = Some(error);
+                return Ok(false);
+            }
+        }
         Ok(wanted(&last))
     });
     if let Err(error) = waited {
-        panic!("{error:#}: {last:#}\n{}", gateways.log(side));
+        panic!("{error:#}: {last:#} {failed:?}\n{}", gateways.log(side));
     }
+    last
+}
+
+/// Both statuses, once nothing moves any more.
+fn at_rest(gateways: &Gateways) -> [Value; 2] {
+    let read = || Side::BOTH.map(|side| gateways.status(side).unwrap());
+    let moved = |statuses: &[Value; 2]| {
+        statuses.each_ref().map(|status| {
+            ["host", "wire"].map(|port| {
+                let count = |name| number(status, &format!("/pairs/0/{port}/port/{name}"));
+                [count("received_frames"), count("sent_frames")]
+            })
+        })
+    };
+    let mut last = read();
+    interrupt::until("rest", PATIENCE, || {
+        pause(400);
+        let now = read();
+        let rests = moved(&now) == moved(&last);
+        last = now;
+        Ok(rests)
+    })
+    .unwrap();
     last
 }
 

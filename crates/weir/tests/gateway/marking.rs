@@ -40,7 +40,7 @@ fn classes(wire: &Captured) -> BTreeMap<(u16, u8, u8), usize> {
 
 #[test]
 fn outside_stand_the_classes_of_inside_or_what_the_map_makes_of_them() {
-    let Some(Stand { lab, _turn }) = stand("outside_stand_the_classes_of_inside") else { return };
+    let Some(Stand { _turn, lab }) = stand("outside_stand_the_classes_of_inside") else { return };
     let wire = listen(&lab, 128);
     let setup = Setup { pair_lines: LINES.to_owned(), ..sealed() };
     let gateways = sealing_gateways(&lab, &setup);

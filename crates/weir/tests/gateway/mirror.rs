@@ -50,7 +50,7 @@ impl Analyser {
         let file = lab.folder().join("analyser.pcap");
         let capture = Capture::start(&self.namespace, "an0", &file, 65_535).unwrap();
         work();
-        pause(300);
+        pause(1000);
         let captured = capture.stop().unwrap();
         assert_eq!(captured.dropped_by_kernel, 0, "tcpdump saw all of it");
         let frames = read_frames(&file);
@@ -65,7 +65,7 @@ const TUNNEL: &str = "local = \"192.0.2.1\"\nremote = \"192.0.2.9\"\n\
 
 #[test]
 fn copies_are_byte_for_byte_what_the_host_said_in_every_encapsulation() {
-    let Some(Stand { lab, _turn }) = stand("copies_are_byte_for_byte") else { return };
+    let Some(Stand { _turn, lab }) = stand("copies_are_byte_for_byte") else { return };
     let analyser = Analyser::new(&lab);
     let texts = configurations(&lab, &sealed()).unwrap();
     let mirror = "\n[[mirror]]\nname = \"ids\"\nport = \"mon0\"\nqueue_pairs = [17]\n";
@@ -126,7 +126,7 @@ fn assert_whole_transfer(file: &Path, len: usize) {
 
 #[test]
 fn an_encapsulated_super_packet_arrives_as_whole_segments_and_a_short_copy_says_so() {
-    let Some(Stand { lab, _turn }) = stand("an_encapsulated_super_packet") else { return };
+    let Some(Stand { _turn, lab }) = stand("an_encapsulated_super_packet") else { return };
     let analyser = Analyser::new(&lab);
     analyser.has_plain_ports(&lab, 9500);
     let texts = configurations(&lab, &sealed()).unwrap();
@@ -221,7 +221,7 @@ fn assert_gateway_takes_over(lab: &Lab, analyser: &Analyser, gateways: &Gateways
 
 #[test]
 fn the_kernel_copies_all_that_a_host_says_and_hears_in_order() {
-    let Some(Stand { lab, _turn }) = stand("the_kernel_copies_all") else { return };
+    let Some(Stand { _turn, lab }) = stand("the_kernel_copies_all") else { return };
     let analyser = Analyser::new(&lab);
     analyser.has_plain_ports(&lab, 9000);
     let texts = configurations(&lab, &sealed()).unwrap();
@@ -285,7 +285,7 @@ fn the_kernel_copies_all_that_a_host_says_and_hears_in_order() {
 
 #[test]
 fn the_kernel_copies_what_a_filter_takes_its_tag_beside_it_or_not() {
-    let Some(Stand { lab, _turn }) = stand("the_kernel_copies_what_a_filter") else { return };
+    let Some(Stand { _turn, lab }) = stand("the_kernel_copies_what_a_filter") else { return };
     let analyser = Analyser::new(&lab);
     let texts = configurations(&lab, &sealed()).unwrap();
     // Two at once, to one port: the tags of one are not the other's.
@@ -328,7 +328,7 @@ fn a_mirror_port_that_goes_costs_copies_and_nothing_else() {
     for (more, by_kernel) in
         [("", true), ("filter = \"udp\"\n", true), (&*erspan, true), ("snap = 65535\n", false)]
     {
-        let Some(Stand { lab, _turn }) = stand("a_mirror_port_that_goes") else { return };
+        let Some(Stand { _turn, lab }) = stand("a_mirror_port_that_goes") else { return };
         let analyser = Analyser::new(&lab);
         let texts = configurations(&lab, &sealed()).unwrap();
         let mirror = format!("\n[[mirror]]\nname = \"ids\"\nport = \"mon0\"\n{more}");
@@ -374,7 +374,7 @@ fn a_mirror_port_that_goes_costs_copies_and_nothing_else() {
 
 #[test]
 fn a_mirror_onto_the_sealed_wire_is_refused_unless_written_down() {
-    let Some(Stand { lab, _turn }) = stand("a_mirror_onto_the_sealed_wire") else { return };
+    let Some(Stand { _turn, lab }) = stand("a_mirror_onto_the_sealed_wire") else { return };
     let [text, _] = configurations(&lab, &sealed()).unwrap();
     let check = |more: &str| {
         let text = format!("{text}\n[[mirror]]\nname = \"ids\"\nport = \"{WIRE_PORT}\"\n{more}");
@@ -394,7 +394,7 @@ fn a_mirror_onto_the_sealed_wire_is_refused_unless_written_down() {
 #[test]
 fn a_mirror_that_the_kernel_makes_leaves_the_fast_path_open() {
     const CARRIED: u64 = 10_000;
-    let Some(Stand { lab, _turn }) = stand("a_mirror_and_the_fast_path") else { return };
+    let Some(Stand { _turn, lab }) = stand("a_mirror_and_the_fast_path") else { return };
     let analyser = Analyser::new(&lab);
     let setup = Setup {
         pair_lines: "fastpath = \"tc\"\n".to_owned(),

@@ -23,7 +23,7 @@ pub(super) fn largest(lab: &Lab, target: &str, payload_len: u32) -> (String, Opt
 
 #[test]
 fn tcp_passes_a_wire_no_wider_than_the_hosts_links() {
-    let Some(Stand { lab, _turn }) = stand_with("tcp_passes_a_narrow_wire", narrow()) else {
+    let Some(Stand { _turn, lab }) = stand_with("tcp_passes_a_narrow_wire", narrow()) else {
         return;
     };
     for protection in
@@ -37,7 +37,7 @@ fn tcp_passes_a_wire_no_wider_than_the_hosts_links() {
 
 #[test]
 fn a_ping_too_large_for_the_wire_is_told_what_fits() {
-    let Some(Stand { lab, _turn }) = stand_with("a_ping_is_told_what_fits", narrow()) else {
+    let Some(Stand { _turn, lab }) = stand_with("a_ping_is_told_what_fits", narrow()) else {
         return;
     };
     let gateways = sealing_gateways(&lab, &sealed());
@@ -47,7 +47,7 @@ fn a_ping_too_large_for_the_wire_is_told_what_fits() {
         let (words, mtu) = largest(&lab, &target, 1500 - header_len);
         let mtu = mtu.unwrap_or_else(|| panic!("no MTU in: {words}"));
         assert!((1400..1500).contains(&mtu), "{words}");
-        let fits = ping(lab.host(Side::A), &target, 3, mtu - header_len).unwrap();
+        let fits = ping_all(lab.host(Side::A), &target, 3, mtu - header_len).unwrap();
         assert_eq!(fits.answered, fits.sent, "{target}: {mtu}");
     }
     let status = gateways.status(Side::A).unwrap();
@@ -57,7 +57,7 @@ fn a_ping_too_large_for_the_wire_is_told_what_fits() {
 
 #[test]
 fn a_wire_too_narrow_for_sealed_roce_is_refused_with_the_remedy() {
-    let Some(Stand { lab, _turn }) = stand_with("a_narrow_wire_is_refused", narrow()) else {
+    let Some(Stand { _turn, lab }) = stand_with("a_narrow_wire_is_refused", narrow()) else {
         return;
     };
     let setup = Setup { pair_lines: "roce_mtu = 4096\n".to_owned(), ..sealed() };

@@ -20,7 +20,7 @@ fn in_kernel(lab: &Lab, side: Side) -> String {
 
 #[test]
 fn auto_falls_back_to_our_own_esp_and_says_why() {
-    let Some(Stand { lab, _turn }) = stand("auto_falls_back") else { return };
+    let Some(Stand { _turn, lab }) = stand("auto_falls_back") else { return };
     for protection in [Protection::BorrowedTunnel, Protection::Sealed] {
         let (setup, texts) = asking(&lab, protection, "auto");
         let gateways = Gateways::start_configured(&lab, &setup, &texts).unwrap();
@@ -39,7 +39,7 @@ fn auto_falls_back_to_our_own_esp_and_says_why() {
 
 #[test]
 fn what_is_demanded_of_a_nic_that_cannot_is_refused_with_the_remedy() {
-    let Some(Stand { lab, _turn }) = stand("demanded_offload_is_refused") else { return };
+    let Some(Stand { _turn, lab }) = stand("demanded_offload_is_refused") else { return };
     for offload in ["crypto", "packet"] {
         let keys = KeySource::handshakes();
         let setup = Setup { keys, ..Setup::new(WEIR, Protection::Sealed) };

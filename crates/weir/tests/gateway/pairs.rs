@@ -13,7 +13,7 @@ const SHORT: Duration = Duration::from_secs(20);
 
 #[test]
 fn two_pairs_of_ports_in_one_process_both_seal() {
-    let Some(Stand { lab, _turn }) = stand("two_pairs_of_ports") else { return };
+    let Some(Stand { _turn, lab }) = stand("two_pairs_of_ports") else { return };
     cable_second_pair(&lab);
     let setup = sealed();
     let texts = configurations(&lab, &setup).unwrap();
@@ -26,7 +26,7 @@ fn two_pairs_of_ports_in_one_process_both_seal() {
     let answered = || Ok(ping(lab.host(Side::A), "10.78.0.2", 2, 56)?.answered > 0);
     interrupt::until("answer through the second pair", PATIENCE, answered).unwrap();
     under_traffic(&lab, || {
-        let report = ping(lab.host(Side::A), "10.78.0.2", 20, 4000).unwrap();
+        let report = ping_all(lab.host(Side::A), "10.78.0.2", 20, 4000).unwrap();
         assert_eq!(report.answered, report.sent);
     });
     let exchange = stream(&lab, &RoceStream::new(1024).unwrap(), 500, 2000).unwrap();
@@ -107,8 +107,8 @@ fn with_second_pair(lab: &Lab, texts: &[String; 2]) -> [String; 2] {
 
 #[test]
 fn tagged_frames_of_hosts_arrive_with_their_tags() {
-    let Some(Stand { lab, _turn }) = stand("tagged_frames_arrive_tagged") else { return };
-    let _gateways = sealing_gateways(&lab, &sealed());
+    let Some(Stand { _turn, lab }) = stand("tagged_frames_arrive_tagged") else { return };
+    let gateways = sealing_gateways(&lab, &sealed());
     let mut frames = RoceStream::new(1024).unwrap();
     let tagged: Vec<Vec<u8>> = (0..50)
         .map(|_| {
@@ -121,6 +121,7 @@ fn tagged_frames_of_hosts_arrive_with_their_tags() {
     let file = lab.folder().join("host-b.pcap");
     let host = Capture::start(lab.host(Side::B), HOST_DEVICE, &file, 65535).unwrap();
     send_frames(lab.host(Side::A), HOST_DEVICE, &tagged, 1000).unwrap();
+    at_rest(&gateways);
     let host = host.stop().unwrap();
     let is_tagged = |frame: &Vec<u8>| frame[12..14] == [0x81, 0];
     let arrived: Vec<_> = host.frames().unwrap().into_iter().filter(is_tagged).collect();
@@ -131,7 +132,7 @@ fn tagged_frames_of_hosts_arrive_with_their_tags() {
 
 #[test]
 fn the_outer_vlan_is_on_every_frame_of_the_wire() {
-    let Some(Stand { lab, _turn }) = stand("the_outer_vlan") else { return };
+    let Some(Stand { _turn, lab }) = stand("the_outer_vlan") else { return };
     let wire = listen(&lab, 256);
     let setup = Setup { pair_lines: "vlan = 100\n".to_owned(), ..sealed() };
     let _gateways = sealing_gateways(&lab, &setup);

@@ -41,7 +41,7 @@ fn wait_until_wide(gateways: &Gateways) {
 
 #[test]
 fn a_narrow_link_behind_a_router_is_found_shown_and_obeyed() {
-    let Some(Stand { lab, _turn }) = stand("a_narrow_link_is_found") else { return };
+    let Some(Stand { _turn, lab }) = stand("a_narrow_link_is_found") else { return };
     route(&lab);
     set_width(&lab, NARROW);
     let gateways = sealing_gateways(&lab, &keyed(Protection::Sealed, "", ""));
@@ -53,7 +53,7 @@ fn a_narrow_link_behind_a_router_is_found_shown_and_obeyed() {
     let (words, mtu) = largest(&lab, &target, 4000);
     let mtu = mtu.unwrap_or_else(|| panic!("no MTU in: {words}"));
     assert!((1400..1500).contains(&mtu), "{words}");
-    let fits = ping(lab.host(Side::A), &target, 3, mtu - 28).unwrap();
+    let fits = ping_all(lab.host(Side::A), &target, 3, mtu - 28).unwrap();
     assert_eq!(fits.answered, fits.sent);
     let status = gateways.status(Side::A).unwrap();
     assert!(number(&status, "/pairs/0/host/dropped_by_reason/too_big") >= 1, "{status:#}");
@@ -61,7 +61,7 @@ fn a_narrow_link_behind_a_router_is_found_shown_and_obeyed() {
 
 #[test]
 fn a_link_that_narrows_without_a_word_is_met_by_a_new_search() {
-    let Some(Stand { lab, _turn }) = stand("a_black_hole_is_met") else { return };
+    let Some(Stand { _turn, lab }) = stand("a_black_hole_is_met") else { return };
     route(&lab);
     let gateways = sealing_gateways(&lab, &keyed(Protection::Sealed, "", ""));
     wait_until_wide(&gateways);
@@ -81,7 +81,7 @@ fn a_link_that_narrows_without_a_word_is_met_by_a_new_search() {
 
 #[test]
 fn a_routers_icmp_makes_the_gateway_ask_and_the_answer_counts() {
-    let Some(Stand { lab, _turn }) = stand("a_routers_icmp_makes_it_ask") else { return };
+    let Some(Stand { _turn, lab }) = stand("a_routers_icmp_makes_it_ask") else { return };
     route(&lab);
     let gateways = sealing_gateways(&lab, &keyed(Protection::Sealed, "", ""));
     wait_until_wide(&gateways);

@@ -35,7 +35,7 @@ pub(super) fn esp_packets(wire: &Captured) -> Vec<Esp> {
 
 #[test]
 fn a_killed_gateway_never_seals_twice_with_one_sequence_number_or_nonce() {
-    let Some(Stand { lab, _turn }) = stand("a_killed_gateway_never_seals_twice") else { return };
+    let Some(Stand { _turn, lab }) = stand("a_killed_gateway_never_seals_twice") else { return };
     let setup = sealed();
     let mut gateways = Gateways::start(&lab, &setup).unwrap();
     let wire = listen(&lab, 128);
@@ -61,7 +61,7 @@ fn a_killed_gateway_never_seals_twice_with_one_sequence_number_or_nonce() {
 
 #[test]
 fn a_killed_gateway_accepts_nothing_that_it_opened_before() {
-    let Some(Stand { lab, _turn }) = stand("a_killed_gateway_accepts_nothing_again") else {
+    let Some(Stand { _turn, lab }) = stand("a_killed_gateway_accepts_nothing_again") else {
         return;
     };
     let setup = sealed();

@@ -22,11 +22,11 @@ fn tshark_decrypts_the_wire_with_keys_that_were_agreed() {
 }
 
 fn judged_by_tshark(test: &str, setup: &Setup) {
-    let Some(Stand { lab, _turn }) = stand(test) else { return };
+    let Some(Stand { _turn, lab }) = stand(test) else { return };
     let wire = listen(&lab, 2000);
     let gateways = sealing_gateways(&lab, setup);
     let target = lab.host_v4(Side::B).to_string();
-    assert_eq!(ping(lab.host(Side::A), &target, 20, 200).unwrap().answered, 20);
+    assert_eq!(ping_all(lab.host(Side::A), &target, 20, 200).unwrap().answered, 20);
 
     let home = lab.folder().join("home");
     let table = home.join("wireshark/esp_sa");

@@ -8,7 +8,7 @@ use super::*;
 
 #[test]
 fn counters_add_up_under_load_and_agree_with_the_wire() {
-    let Some(Stand { lab, _turn }) = stand("counters_add_up_under_load") else { return };
+    let Some(Stand { _turn, lab }) = stand("counters_add_up_under_load") else { return };
     let gateways = sealing_gateways(&lab, &sealed());
     // A host may speak by itself (neighbours, routers) while tcpdump begins and while it ends: what
     // it must have seen lies between the inner two readings, what it can have seen in the outer.
@@ -52,7 +52,7 @@ fn counters_add_up_under_load_and_agree_with_the_wire() {
 
 #[test]
 fn every_drop_is_shown_under_its_reason() {
-    let Some(Stand { lab, _turn }) = stand("every_drop_is_shown") else { return };
+    let Some(Stand { _turn, lab }) = stand("every_drop_is_shown") else { return };
     let gateways = sealing_gateways(&lab, &sealed());
     let mut lldp = vec![0; 60];
     lldp[..14].copy_from_slice(&[1, 0x80, 0xc2, 0, 0, 0xe, 2, 0, 0, 0, 0, 9, 0x88, 0xcc]);
@@ -78,27 +78,4 @@ fn assert_adds_up(status: &Value) {
         let sum: u64 = parts.iter().map(|part| side[part].as_u64().unwrap()).sum();
         assert_eq!(side["received"], sum, "{side:#}");
     }
-}
-
-/// Both statuses, once nothing moves any more.
-fn at_rest(gateways: &Gateways) -> [Value; 2] {
-    let read = || Side::BOTH.map(|side| gateways.status(side).unwrap());
-    let moved = |statuses: &[Value; 2]| {
-        statuses.each_ref().map(|status| {
-            ["host", "wire"].map(|port| {
-                let count = |name| number(status, &format!("/pairs/0/{port}/port/{name}"));
-                [count("received_frames"), count("sent_frames")]
-            })
-        })
-    };
-    let mut last = read();
-    interrupt::until("rest", PATIENCE, || {
-        pause(400);
-        let now = read();
-        let rests = moved(&now) == moved(&last);
-        last = now;
-        Ok(rests)
-    })
-    .unwrap();
-    last
 }

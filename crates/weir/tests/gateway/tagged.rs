@@ -70,7 +70,7 @@ fn has_icrc(bytes: &[u8]) -> bool {
 
 #[test]
 fn every_icrc_is_wrong_on_the_wire_and_right_at_the_receiver_and_nothing_is_lost() {
-    let Some(Stand { lab, _turn }) = stand("every_icrc_is_wrong_on_the_wire") else { return };
+    let Some(Stand { _turn, lab }) = stand("every_icrc_is_wrong_on_the_wire") else { return };
     let gateways = sealing_gateways(&lab, &tagged());
     let wire = listen(&lab, 65_535);
     for kind in [Kind::RoceV2, Kind::RoceV1] {
@@ -113,7 +113,7 @@ fn every_icrc_is_wrong_on_the_wire_and_right_at_the_receiver_and_nothing_is_lost
 
 #[test]
 fn a_witness_sees_that_no_roce_packet_has_its_ordinary_icrc_and_the_one_that_has() {
-    let Some(Stand { lab, _turn }) = stand("a_witness_of_tags") else { return };
+    let Some(Stand { _turn, lab }) = stand("a_witness_of_tags") else { return };
     let gateways = sealing_gateways(&lab, &tagged());
     let running = witness(&lab, &TAGGED_HOSTS);
     let streamed = stream(&lab, &RoceStream::new(4096).unwrap(), 300, 2000).unwrap();
@@ -135,7 +135,7 @@ fn a_witness_sees_that_no_roce_packet_has_its_ordinary_icrc_and_the_one_that_has
 
 #[test]
 fn what_is_not_roce_passes_in_clear_or_not_at_all() {
-    let Some(Stand { lab, _turn }) = stand("what_is_not_roce_passes_in_clear") else { return };
+    let Some(Stand { _turn, lab }) = stand("what_is_not_roce_passes_in_clear") else { return };
     let setup = tagged();
     let texts = configurations(&lab, &setup).unwrap();
     let mut gateways = Gateways::start_configured(&lab, &setup, &texts).unwrap();
@@ -157,7 +157,7 @@ fn what_is_not_roce_passes_in_clear_or_not_at_all() {
 
 #[test]
 fn a_forger_on_the_wire_is_dropped_counted_told_of_and_limited() {
-    let Some(Stand { lab, _turn }) = stand("a_forger_on_the_wire_is_dropped") else { return };
+    let Some(Stand { _turn, lab }) = stand("a_forger_on_the_wire_is_dropped") else { return };
     let gateways = sealing_gateways(&lab, &tagged());
     let wire = listen(&lab, 65_535);
     let streamed = stream(&lab, &RoceStream::new(1024).unwrap(), 100, 2000).unwrap();
@@ -199,7 +199,7 @@ fn a_forger_on_the_wire_is_dropped_counted_told_of_and_limited() {
 
 #[test]
 fn agreed_keys_tag_through_rekeys_without_a_lost_packet() {
-    let Some(Stand { lab, _turn }) = stand("agreed_keys_tag_through_rekeys") else { return };
+    let Some(Stand { _turn, lab }) = stand("agreed_keys_tag_through_rekeys") else { return };
     let lines = "rekey_after_s = 1\n".to_owned();
     let keys = KeySource::Handshakes { lines, peer_lines: String::new() };
     let gateways = sealing_gateways(&lab, &Setup { keys, ..tagged() });

@@ -16,7 +16,7 @@ fn perftest_between_guests_is_tagged_and_no_packet_is_lost_in_a_gateway() {
         Err(reason) => return eprintln!("SKIPPED: {TEST}: {reason:#}"),
     };
     let plan = Plan { hosts: Hosts::Guests, ..Plan::default() };
-    let Some(Stand { lab, _turn }) = stand_with(TEST, plan) else { return };
+    let Some(Stand { _turn, lab }) = stand_with(TEST, plan) else { return };
     let mut a = Guest::boot(&lab, Side::A, &kernel).unwrap();
     let mut b = Guest::boot(&lab, Side::B, &kernel).unwrap();
     let gateways = Gateways::start(&lab, &Setup::new(WEIR, Protection::Tagged)).unwrap();
@@ -27,7 +27,8 @@ fn perftest_between_guests_is_tagged_and_no_packet_is_lost_in_a_gateway() {
         // -F: an emulated CPU's clock says nothing of the transfer.
         let server = format!("{tool} -F -d rxe0 -x 1 -m 1024 -n 300");
         let serving = b.start(&server).unwrap();
-        let client = format!("sleep 1; {server} {}", HOST_V4[1]);
+        b.wait_for_rdma_server().unwrap();
+        let client = format!("{server} {}", HOST_V4[1]);
         a.run(&client, RUN).unwrap().success().unwrap();
         serving.finish(RUN).unwrap().success().unwrap();
     }

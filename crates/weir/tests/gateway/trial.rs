@@ -95,14 +95,14 @@ enum TcpOrListener {
 
 #[test]
 fn a_change_that_cuts_the_operator_off_is_taken_back_and_the_same_connection_lives_on() {
-    let Some(Stand { lab, _turn }) = stand("a_change_that_cuts_the_operator_off") else { return };
+    let Some(Stand { _turn, lab }) = stand("a_change_that_cuts_the_operator_off") else { return };
     let (_, gateways, [text, cut]) = forwarding(&lab);
     let mut session = Session::open(&lab);
     session.type_line("before");
     assert_eq!(session.answer(PATIENCE).as_deref(), Some("before"));
 
     configure(&lab, Side::A, &cut).unwrap();
-    let taken = say(&lab, &["reload", NAMES[0], "--confirm-within", "4s"]);
+    let taken = say(&lab, &["reload", NAMES[0], "--confirm-within", "10s"]);
     assert_eq!(taken.status.code(), Some(0), "{}", taken.stderr);
     assert!(taken.stdout.contains("UNCONFIRMED"), "{}", taken.stdout);
     session.type_line("during");
@@ -114,7 +114,7 @@ fn a_change_that_cuts_the_operator_off_is_taken_back_and_the_same_connection_liv
     session.type_line("after");
     assert_eq!(session.answer(PATIENCE).as_deref(), Some("after"));
 
-    assert!(gateways.log(Side::A).contains("nobody confirmed it within 4 s"));
+    assert!(gateways.log(Side::A).contains("nobody confirmed it within 10 s"));
     let checked = say(&lab, &["status", NAMES[0], "--check"]);
     assert_eq!(checked.status.code(), Some(1), "somebody should be woken");
     assert!(checked.stdout.contains("was taken back"), "{}", checked.stdout);
@@ -130,7 +130,7 @@ fn a_change_that_cuts_the_operator_off_is_taken_back_and_the_same_connection_liv
 
 #[test]
 fn what_is_confirmed_stays_and_is_what_a_killed_gateway_comes_up_with() {
-    let Some(Stand { lab, _turn }) = stand("what_is_confirmed_stays") else { return };
+    let Some(Stand { _turn, lab }) = stand("what_is_confirmed_stays") else { return };
     let (setup, mut gateways, [text, cut]) = forwarding(&lab);
     let nothing = say(&lab, &["confirm", NAMES[0]]);
     assert_eq!(nothing.status.code(), Some(1));
@@ -176,14 +176,14 @@ fn what_is_confirmed_stays_and_is_what_a_killed_gateway_comes_up_with() {
 
 #[test]
 fn a_trial_by_weir_up_goes_back_in_place_or_by_a_new_start() {
-    let Some(Stand { lab, _turn }) = stand("a_trial_by_weir_up") else { return };
+    let Some(Stand { _turn, lab }) = stand("a_trial_by_weir_up") else { return };
     let (_, mut gateways, [_, cut]) = forwarding(&lab);
     // `[limits]` takes a new start; `default` does not.
     for more in ["", "\n[limits]\nflows = 4096\n"] {
         gateways.end(Side::A, Signal::TERM).unwrap();
         let file = configure(&lab, Side::A, &format!("{cut}{more}")).unwrap();
         let mut command = lab.gateway(Side::A).command(WEIR);
-        command.arg("up").arg(&file).args(["--confirm-within", "3s"]);
+        command.arg("up").arg(&file).args(["--confirm-within", "10s"]);
         let daemon = gateways.daemon(Side::A);
         *daemon = Running::start(&mut command).unwrap();
         daemon.wait_for("is UNCONFIRMED", PATIENCE).unwrap();
@@ -202,7 +202,7 @@ fn first_trial(lab: &Lab) -> Finished {
     let file = lab.folder().join(format!("{}.toml", NAMES[0]));
     let mut command = lab.gateway(Side::A).command(WEIR);
     let mut running =
-        Running::start(command.arg("up").arg(file).args(["--confirm-within", "3s"])).unwrap();
+        Running::start(command.arg("up").arg(file).args(["--confirm-within", "10s"])).unwrap();
     running.wait_for("is UNCONFIRMED", PATIENCE).unwrap();
     assert!(!passes(lab), "the trial drops everything");
     running.finish(PATIENCE).unwrap()
@@ -210,7 +210,7 @@ fn first_trial(lab: &Lab) -> Finished {
 
 #[test]
 fn a_first_configuration_that_nobody_confirms_leaves_the_ports_as_they_were() {
-    let Some(Stand { lab, _turn }) = stand("a_first_configuration") else { return };
+    let Some(Stand { _turn, lab }) = stand("a_first_configuration") else { return };
     let setup = Setup::new(WEIR, Protection::Plain);
     let texts = configurations(&lab, &setup).unwrap().map(|text| text.replace(FORWARD, DROP));
     configure(&lab, Side::A, &texts[0]).unwrap();
@@ -254,7 +254,7 @@ fn at_a_terminal_enter_confirms_and_ctrl_c_takes_back() {
     if process::require(&["script"]).is_err() {
         return eprintln!("SKIPPED: at_a_terminal needs `script` (bsdutils)");
     }
-    let Some(Stand { lab, _turn }) = stand("at_a_terminal") else { return };
+    let Some(Stand { _turn, lab }) = stand("at_a_terminal") else { return };
     let (_, gateways, [text, cut]) = forwarding(&lab);
     let marked = text.replace("[[pair]]", "[[pair]]\nicrc = \"off\"");
     for (key, text, code, rollbacks) in [(b"\x03", &cut, 3, 1), (b"\n", &marked, 0, 1)] {

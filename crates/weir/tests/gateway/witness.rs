@@ -30,7 +30,7 @@ fn between_gateways() -> Vec<String> {
 
 #[test]
 fn a_witness_sees_nothing_wrong_between_sealing_gateways() {
-    let Some(Stand { lab, _turn }) = stand("a_witness_sees_nothing_wrong") else { return };
+    let Some(Stand { _turn, lab }) = stand("a_witness_sees_nothing_wrong") else { return };
     let gateways = sealing_gateways(&lab, &sealed());
     let between = between_gateways();
     let between: Vec<&str> = between.iter().map(String::as_str).collect();
@@ -59,17 +59,17 @@ fn a_witness_sees_nothing_wrong_between_sealing_gateways() {
 
 #[test]
 fn a_witness_finds_gateways_whose_policy_is_clear() {
-    let Some(Stand { lab, _turn }) = stand("a_witness_finds_clear_gateways") else { return };
+    let Some(Stand { _turn, lab }) = stand("a_witness_finds_clear_gateways") else { return };
     let _gateways = sealing_gateways(&lab, &Setup::new(WEIR, Protection::Plain));
     let running = witness(&lab, &["--sealed", "10.0.0.0/8", "--allow", "arp"]);
     let wire = listen(&lab, 256);
-    let report = ping(lab.host(Side::A), &lab.host_v4(Side::B).to_string(), 20, 56).unwrap();
+    let report = ping_all(lab.host(Side::A), &lab.host_v4(Side::B).to_string(), 20, 56).unwrap();
     assert_eq!(report.answered, report.sent);
     let pings = wire.stop().unwrap().count("icmp").unwrap();
     let (report, code) = testimony(running);
     assert_eq!(code, Some(1), "{report:#}");
     assert_eq!(number(&report, "/plaintext"), pings, "{report:#}");
-    assert_eq!(pings, 40);
+    assert!(pings >= 40);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use weir_lab::gateways::configurations;
 use weir_lab::observe::NEIGHBOUR;
 use weir_lab::topology::{GATEWAY_MAC, HOST_DEVICE};
-use weir_lab::traffic::bypass::{exchange, send_frames, stream};
+use weir_lab::traffic::bypass::{exchange, send_frames, stream, stream_while};
 use weir_lab::traffic::frames::planned;
 use weir_lab::traffic::{Kind, tcp};
 use weir_wire::frame::Link;
@@ -26,7 +26,7 @@ const ROUNDS: usize = 40;
 /// What is asked of gateways of both kinds: every kind of traffic arrives as it was sent, each flow
 /// in its order.
 fn carry_everything(lab: &Lab, gateways: &Gateways) {
-    let report = ping(lab.host(Side::A), &lab.host_v4(Side::B).to_string(), 20, 4000).unwrap();
+    let report = ping_all(lab.host(Side::A), &lab.host_v4(Side::B).to_string(), 20, 4000).unwrap();
     assert_eq!(report.answered, report.sent);
     for _ in 0..TRANSFERS {
         assert_eq!(tcp::transfer(lab, TRANSFER_BYTES).unwrap(), TRANSFER_BYTES as u64);
@@ -35,11 +35,11 @@ fn carry_everything(lab: &Lab, gateways: &Gateways) {
     assert!(captured.is_exact(), "{captured:?}; {}", gateways.drops(Side::A).unwrap());
     let streamed = stream(lab, &RoceStream::new(1024).unwrap(), 1000, 4000).unwrap();
     assert!(streamed.is_exact(), "{streamed:?}");
-    many_hosts_talk(lab);
+    many_hosts_talk(lab, gateways);
 }
 
 /// RoCE of many hosts through host A's port, round by round; each host's packets arrive in order.
-fn many_hosts_talk(lab: &Lab) {
+fn many_hosts_talk(lab: &Lab, gateways: &Gateways) {
     let mut stream = RoceStream::new(256).unwrap();
     let mut frames = Vec::new();
     for _ in 0..ROUNDS {
@@ -49,6 +49,7 @@ fn many_hosts_talk(lab: &Lab) {
     let file = lab.folder().join("host-b.pcap");
     let host = Capture::start(lab.host(Side::B), HOST_DEVICE, &file, 65535).unwrap();
     send_frames(lab.host(Side::A), HOST_DEVICE, &frames, 3000).unwrap();
+    at_rest(gateways);
     let arrived = host.stop().unwrap().frames().unwrap();
     let by_host = |frames: &[Vec<u8>]| {
         let mut flows = BTreeMap::<u8, Vec<Vec<u8>>>::new();
@@ -112,7 +113,7 @@ fn in_clear_both_directions_of_a_flow_meet_in_one_of_two_workers() {
     const BYTES: usize = 1 << 16;
     // What the hosts' own kernels say meanwhile; halves in two workers would be twelve more.
     const OTHERS_MAX: u64 = 4;
-    let Some(Stand { lab, _turn }) = stand("in_clear_flows_meet") else { return };
+    let Some(Stand { _turn, lab }) = stand("in_clear_flows_meet") else { return };
     let gateways = Gateways::start(&lab, &workers(2, Protection::Plain)).unwrap();
     wait_until_it_flows(&lab);
     let flows = || number(&gateways.status(Side::A).unwrap(), "/pairs/0/flows");
@@ -130,7 +131,7 @@ fn in_clear_both_directions_of_a_flow_meet_in_one_of_two_workers() {
 
 #[test]
 fn two_workers_seal_by_an_association_each() {
-    let Some(Stand { lab, _turn }) = stand("two_workers_seal") else { return };
+    let Some(Stand { _turn, lab }) = stand("two_workers_seal") else { return };
     let setup = workers(2, Protection::Sealed);
     let texts = with_workers_for_the_peer(configurations(&lab, &setup).unwrap(), 2);
     let wire = listen(&lab, 256);
@@ -139,12 +140,12 @@ fn two_workers_seal_by_an_association_each() {
     carry_everything(&lab, &gateways);
     // A reload reaches every worker, and loses nothing.
     let frames = RoceStream::new(1024).unwrap();
-    let streamed = thread::scope(|scope| {
-        let streaming = scope.spawn(|| stream(&lab, &frames, 8000, 4000).unwrap());
+    let (streamed, ()) = stream_while(&lab, &frames, 4000, || {
         pause(300);
         reload(&lab, &mut gateways, &texts, "icrc = \"off\"", 2);
-        streaming.join().unwrap()
-    });
+        pause(300);
+    })
+    .unwrap();
     assert!(streamed.is_exact(), "{streamed:?}");
     let statuses = Side::BOTH.map(|side| gateways.status(side).unwrap());
     drop(gateways);
@@ -161,19 +162,19 @@ fn two_workers_seal_by_an_association_each() {
 
 #[test]
 fn killed_gateways_with_two_workers_use_no_number_and_no_nonce_twice() {
-    let Some(Stand { lab, _turn }) = stand("killed_gateways_with_two_workers") else { return };
+    let Some(Stand { _turn, lab }) = stand("killed_gateways_with_two_workers") else { return };
     let setup = workers(2, Protection::Sealed);
     let texts = with_workers_for_the_peer(configurations(&lab, &setup).unwrap(), 2);
     let mut gateways = Gateways::start_configured(&lab, &setup, &texts).unwrap();
     let wire = listen(&lab, 128);
     wait_until_it_flows(&lab);
     for side in [Side::A, Side::B, Side::A] {
-        many_hosts_talk(&lab);
+        many_hosts_talk(&lab, &gateways);
         gateways.end(side, Signal::KILL).unwrap();
         gateways.start_again(&lab, &setup, side).unwrap();
         wait_until_it_flows(&lab);
     }
-    many_hosts_talk(&lab);
+    many_hosts_talk(&lab, &gateways);
     let mut seen = BTreeSet::new();
     let wire = wire.stop().unwrap();
     for esp in esp_packets(&wire) {
@@ -184,7 +185,7 @@ fn killed_gateways_with_two_workers_use_no_number_and_no_nonce_twice() {
 
 #[test]
 fn two_workers_speak_with_a_gateway_that_has_one() {
-    let Some(Stand { lab, _turn }) = stand("two_workers_against_one") else { return };
+    let Some(Stand { _turn, lab }) = stand("two_workers_against_one") else { return };
     let setup = workers(2, Protection::Sealed);
     let [a, b] = configurations(&lab, &setup).unwrap();
     let texts = [a, b.replace("workers = 2\n", "")];
@@ -215,7 +216,7 @@ fn assert_only_esp_and_handshakes(wire: &weir_lab::observe::Captured) {
 
 #[test]
 fn agreed_keys_of_two_workers_are_renewed_and_not_one_packet_is_lost() {
-    let Some(Stand { lab, _turn }) = stand("agreed_keys_of_two_workers") else { return };
+    let Some(Stand { _turn, lab }) = stand("agreed_keys_of_two_workers") else { return };
     let wire = listen(&lab, 256);
     let gateways = sealing_gateways(&lab, &keyed(Protection::Sealed, "rekey_after_s = 1\n"));
     let handshakes = || number(&gateways.status(Side::A).unwrap(), "/pairs/0/keying/handshakes");
@@ -239,17 +240,25 @@ fn agreed_keys_of_two_workers_are_renewed_and_not_one_packet_is_lost() {
     assert_only_esp_and_handshakes(&wire);
     for used in spis(&wire) {
         let of = |worker: u32| used.iter().filter(|spi| *spi & 15 == worker).count();
-        assert!(of(0) >= 5 && of(1) >= 5 && of(0) + of(1) == used.len(), "{used:x?}");
+        assert!(of(0) >= 3 && of(1) >= 3 && of(0) + of(1) == used.len(), "{used:x?}");
     }
 }
 
 #[test]
 fn a_bump_in_the_wire_agrees_on_keys_for_two_workers() {
-    let Some(Stand { lab, _turn }) = stand("bump_with_two_workers") else { return };
+    let Some(Stand { _turn, lab }) = stand("bump_with_two_workers") else { return };
     let wire = listen(&lab, 256);
     let gateways = sealing_gateways(&lab, &keyed(Protection::BorrowedTunnel, ""));
-    for _ in 0..TRANSFERS {
+    // Which worker a transfer's port comes to is chance.
+    let sealed = |worker: usize| {
+        let status = gateways.status(Side::A).unwrap();
+        number(&status, &format!("/pairs/0/workers/{worker}/sealed"))
+    };
+    for _ in 0..8 * TRANSFERS {
         assert_eq!(tcp::transfer(&lab, TRANSFER_BYTES).unwrap(), TRANSFER_BYTES as u64);
+        if sealed(0) > 200 && sealed(1) > 200 {
+            break;
+        }
     }
     let captured = exchange(&lab, &planned(Kind::RoceV2, 300).unwrap(), 2000).unwrap();
     assert!(captured.is_exact(), "{captured:?}; {}", gateways.drops(Side::A).unwrap());
@@ -266,7 +275,7 @@ fn a_bump_in_the_wire_agrees_on_keys_for_two_workers() {
 
 #[test]
 fn agreed_keys_serve_as_many_workers_as_both_gateways_have() {
-    let Some(Stand { lab, _turn }) = stand("agreed_keys_two_and_one") else { return };
+    let Some(Stand { _turn, lab }) = stand("agreed_keys_two_and_one") else { return };
     let setup = keyed(Protection::Sealed, "");
     let texts = configurations(&lab, &setup).unwrap();
     let one = |text: &String| text.replace("workers = 2\n", "");

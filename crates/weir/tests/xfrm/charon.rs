@@ -5,7 +5,7 @@ use std::path::Path;
 
 use weir_lab::observe::{Capture, Captured};
 use weir_lab::topology::{GATEWAY_V4, Gateways as GatewayKind, WIRE_END_A};
-use weir_lab::traffic::ping::ping_every;
+use weir_lab::traffic::ping::ping_all_every;
 
 use super::*;
 
@@ -231,7 +231,7 @@ fn charon_with_a_shared_key_drives_the_gateway_against_strongswans_own_esp() {
     let said = pair.a.swanctl(&["--initiate", "--child", "net"]);
     assert!(said.status.success(), "{}\n{}", pair.a.log(), pair.b.log());
     wait_for_ping(lab, HOST_B);
-    let report = ping(lab.host(Side::A), HOST_B, 20, 1000).unwrap();
+    let report = ping_all(lab.host(Side::A), HOST_B, 20, 1000).unwrap();
     assert_eq!(report.answered, 20, "{}", pair.weir.stderr());
     assert_sealed(&wire.stop().unwrap());
     let listed = pair.a.does(&["--list-sas"]);
@@ -259,7 +259,8 @@ fn a_packet_wakes_charon_and_rekeys_by_time_lose_nothing() {
     let file = lab.folder().join("wire.pcap");
     let wire = Capture::start(lab.wire(), WIRE_END_A, &file, 256).unwrap();
     while_it_pings(lab, || {
-        wait_for_children(&pair, 4);
+        let made = children(&pair);
+        wait_for_children(&pair, made + 3);
     });
     assert_sealed(&wire.stop().unwrap());
 }
@@ -276,15 +277,16 @@ fn rekeys_by_packets_lose_nothing_and_a_dead_peer_is_found() {
     pair.a.does(&["--initiate", "--child", "net"]);
     wait_for_ping(lab, HOST_B);
     while_it_pings(lab, || {
-        wait_for_children(&pair, 3);
+        let made = children(&pair);
+        wait_for_children(&pair, made + 2);
     });
     pair.b.daemon.signal(rustix::process::Signal::KILL).unwrap();
     wait_without_associations(&pair);
     assert!(pair.a.log().contains("giving up after"), "{}", pair.a.log());
 }
 
-/// Pings without a pause during `work`; none may be lost. In rounds that each wait for their last
-/// answer: who interrupts a ping loses what is on its way.
+/// Pings without a pause during `work`; none may be lost. In rounds that each wait for all their
+/// answers: who interrupts a ping loses what is on its way.
 #[track_caller]
 pub(super) fn while_it_pings(lab: &Lab, work: impl FnOnce() + Send) {
     let (mut sent, mut answered) = (0, 0);
@@ -292,7 +294,7 @@ pub(super) fn while_it_pings(lab: &Lab, work: impl FnOnce() + Send) {
         let worker = scope.spawn(work);
         while !worker.is_finished() {
             let every = Duration::from_millis(20);
-            let report = ping_every(every, lab.host(Side::A), HOST_B, 50, 500).unwrap();
+            let report = ping_all_every(every, lab.host(Side::A), HOST_B, 50, 500).unwrap();
             (sent, answered) = (sent + report.sent, answered + report.answered);
         }
     });
@@ -302,10 +304,14 @@ pub(super) fn while_it_pings(lab: &Lab, work: impl FnOnce() + Send) {
     assert!(sent > 0 && sent == answered, "{answered} of {sent} answered\n{drops}");
 }
 
+fn children(pair: &Pair) -> usize {
+    pair.a.log().matches("established with SPIs").count()
+}
+
 /// Waits until so many CHILD_SAs were made, one after the other.
 #[track_caller]
 fn wait_for_children(pair: &Pair, count: usize) {
-    let made = || Ok(pair.a.log().matches("established with SPIs").count() >= count);
+    let made = || Ok(children(pair) >= count);
     let waited = interrupt::until("rekeys", PATIENCE, made);
     waited.unwrap_or_else(|error| panic!("{error:#}: {}", pair.a.log()));
 }

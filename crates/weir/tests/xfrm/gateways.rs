@@ -23,7 +23,7 @@ pub(crate) fn transport(from: &str, to: &str, back: bool, spi: u32, key: &str) -
 
 #[test]
 fn ip_xfrm_word_for_word_seals_between_two_gateways() {
-    let Some(Stand { lab, _turn }) = stand("ip xfrm", Plan::default(), &[]) else { return };
+    let Some(Stand { _turn, lab }) = stand("ip xfrm", Plan::default(), &[]) else { return };
     let gateways = gateways(&lab, "default = \"drop\"\n");
     let [a, b] = HOST_V4.map(|it| it.to_string());
     let keys = ["0x".to_owned() + &"1a".repeat(20), "0x".to_owned() + &"2b".repeat(36)];
@@ -41,7 +41,7 @@ fn ip_xfrm_word_for_word_seals_between_two_gateways() {
     wait_for_ping(&lab, &b);
     let file = lab.folder().join("wire.pcap");
     let wire = Capture::start(lab.wire(), WIRE_END_A, &file, 256).unwrap();
-    let report = ping(lab.host(Side::A), &b, 10, 1000).unwrap();
+    let report = ping_all(lab.host(Side::A), &b, 10, 1000).unwrap();
     assert_eq!(report.answered, 10, "{}", gateways.log(Side::A));
     let wire = wire.stop().unwrap();
     assert!(wire.count(ESP).unwrap() >= 20);
@@ -55,7 +55,7 @@ fn ip_xfrm_word_for_word_seals_between_two_gateways() {
 /// `ip xfrm monitor` as an operator leaves it running: what it prints, in this order.
 #[test]
 fn ip_xfrm_monitor_tells_what_comes_and_goes() {
-    let Some(Stand { lab, _turn }) = stand("ip xfrm monitor", Plan::default(), &[]) else { return };
+    let Some(Stand { _turn, lab }) = stand("ip xfrm monitor", Plan::default(), &[]) else { return };
     let _gateways = gateways(&lab, "default = \"drop\"\n");
     let [a, b] = HOST_V4.map(|it| it.to_string());
     let watching = ["stdbuf", "-oL", "ip", "xfrm", "monitor"];
@@ -96,7 +96,7 @@ fn ip_xfrm_monitor_tells_what_comes_and_goes() {
 fn a_port_that_a_nat_changed_is_told_as_a_mapping() {
     const BEFORE: &str = "4500";
     const BEHIND_NAT: &str = "4600";
-    let Some(Stand { lab, _turn }) = stand("a mapping", Plan::default(), &[]) else { return };
+    let Some(Stand { _turn, lab }) = stand("a mapping", Plan::default(), &[]) else { return };
     let gateways = gateways(&lab, "default = \"drop\"\n");
     let [a, b] = HOST_V4.map(|it| it.to_string());
     let keys = ["0x".to_owned() + &"1a".repeat(20), "0x".to_owned() + &"2b".repeat(20)];
@@ -120,7 +120,7 @@ fn a_port_that_a_nat_changed_is_told_as_a_mapping() {
     })
     .unwrap();
     wait_for_ping(&lab, &b);
-    let report = ping(lab.host(Side::A), &b, 10, 1000).unwrap();
+    let report = ping_all(lab.host(Side::A), &b, 10, 1000).unwrap();
     assert_eq!(report.answered, 10, "{}", gateways.log(Side::A));
     interrupt::until("the mapping", PATIENCE, || Ok(monitor.stdout().contains(BEHIND_NAT)))
         .unwrap();

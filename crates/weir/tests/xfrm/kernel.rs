@@ -98,9 +98,8 @@ fn start_gateway(lab: &Lab, lines: &str) -> Running {
     let text = configuration(lab, Side::A, lines);
     let file = weir_lab::gateways::configure(lab, Side::A, &text).unwrap();
     let mut command = lab.gateway(Side::A).command(WEIR);
-    let weir = Running::start(command.arg("up").arg(file)).unwrap();
-    let socket = run_folder(lab, Side::A).join(format!("{}.port0.xfrm", NAMES[0]));
-    interrupt::until("the front end's socket", PATIENCE, || Ok(socket.exists())).unwrap();
+    let mut weir = Running::start(command.arg("up").arg(file)).unwrap();
+    weir.wait_for("ready", PATIENCE).unwrap();
     weir
 }
 
@@ -135,7 +134,7 @@ fn lines(variant: &Variant, number: usize, is_a: bool) -> Vec<String> {
 
 #[test]
 fn the_kernels_own_esp_opens_what_we_seal_in_every_mode_and_the_other_way_round() {
-    let Some((Stand { lab, _turn }, mut guest)) = boot("kernel ESP") else { return };
+    let Some((Stand { _turn, lab }, mut guest)) = boot("kernel ESP") else { return };
     let taker = guest.start(TAKE_ENCAPSULATED).unwrap();
     taker.wait_for("ready", GUEST_PATIENCE).unwrap();
     in_guest(&mut guest, "iperf3 -s -D -I /tmp/iperf.pid");
@@ -177,11 +176,11 @@ fn carries(lab: &Lab, guest: &mut Guest, weir: &Running, variant: &Variant, numb
     let file = lab.folder().join("wire.pcap");
     let wire = Capture::start(lab.wire(), WIRE_END_A, &file, 128).unwrap();
     for payload_len in [1, 1400, 8000] {
-        let report = ping(lab.host(Side::A), &target, 5, payload_len).unwrap();
+        let report = ping_all(lab.host(Side::A), &target, 5, payload_len).unwrap();
         assert_eq!(report.answered, 5, "{what}, {payload_len} bytes");
     }
     let mut stream = lab.host(Side::A).command("iperf3");
-    stream.args(["-c", &target, "-n", STREAM, "--connect-timeout", "3000"]);
+    stream.args(["-c", &target, "-n", STREAM]);
     process::run(&mut stream, GUEST_PATIENCE).unwrap_or_else(|error| panic!("{what}: {error:#}"));
     let wire = wire.stop().unwrap();
     let sealed = if variant.more.contains("encap") { ESP_IN_UDP } else { ESP };
@@ -214,7 +213,7 @@ fn kernel_says(guest: &mut Guest, requests: &[Vec<u8>]) -> Vec<Vec<u8>> {
 
 #[test]
 fn what_we_program_into_a_kernel_carries_traffic_and_a_nic_without_esp_is_found_out() {
-    let Some((Stand { lab, _turn }, mut guest)) = boot("programming a kernel") else { return };
+    let Some((Stand { _turn, lab }, mut guest)) = boot("programming a kernel") else { return };
     let _weir = start_gateway(&lab, "");
     let keys = [[0x31; 20], [0x32; 20]];
     let hosts = HOST_V4.map(std::net::IpAddr::from);

@@ -23,7 +23,7 @@ use weir_lab::interrupt;
 
 use weir_lab::process::{self, Finished, Running};
 use weir_lab::topology::{HOST_PORT, Lab, Plan, Side, WIRE_PORT};
-use weir_lab::traffic::ping::ping;
+use weir_lab::traffic::ping::{ping, ping_all};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 /// What a healthy gateway does, it has done by then.
