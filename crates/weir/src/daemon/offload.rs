@@ -71,9 +71,8 @@ impl Answered {
 }
 
 /// Asks for every peer that wants its ESP done elsewhere. What `auto` becomes is decided here, into
-/// `settings`, unless there is what was said `before`: associations do not move between the kernel
-/// and Weir while a gateway runs. A NIC that works for a peer is not asked again: it may be full, of
-/// what it does for us.
+/// `settings`, unless it was `before`: associations do not move between the kernel and Weir while a
+/// gateway runs. A NIC that works for a peer is not asked again: what fills it may be ours.
 ///
 /// # Errors
 /// A peer demands `crypto` or `packet` and cannot have it: says why, and what to write.

@@ -81,6 +81,13 @@ pub(super) fn tshark(file: &Path, filter: &str, fields: &[&str]) -> Vec<String> 
     said.stdout.lines().map(str::to_owned).collect()
 }
 
+/// How many of `times` are nearer to `moment` than that.
+fn within(times: &[String], moment: &str, seconds: f64) -> usize {
+    let moment: f64 = moment.parse().unwrap();
+    let is_near = |time: &&String| (time.parse::<f64>().unwrap() - moment).abs() < seconds;
+    times.iter().filter(is_near).count()
+}
+
 #[test]
 fn evidence_shows_what_the_host_said_and_heard_with_every_packet_s_fate() {
     let Some(Stand { _turn, lab }) = stand("evidence_shows") else { return };
@@ -129,15 +136,10 @@ fn evidence_shows_what_the_host_said_and_heard_with_every_packet_s_fate() {
     assert_eq!(frames(&["--flow", &flow]).len(), pair.len());
     assert!(frames(&["--last", "3600", "icmp"]).len() >= 10);
     // A moment and what was around it: by the times of the packets themselves.
-    let stream = tshark(&file, "infiniband", &["frame.time_epoch"]);
-    let times: Vec<f64> = stream.iter().map(|it| it.parse().unwrap()).collect();
-    let moment = &stream[stream.len() / 2];
-    let within = |seconds: f64| {
-        let moment: f64 = moment.parse().unwrap();
-        times.iter().filter(|time| (**time - moment).abs() < seconds).count()
-    };
+    let times = tshark(&file, "infiniband", &["frame.time_epoch"]);
+    let moment = &times[times.len() / 2];
     let around = frames(&["--around", moment, "--window", "0.01", "--qp", "0x11"]).len();
-    let wanted = within(0.0095)..=within(0.0105);
+    let wanted = within(&times, moment, 0.0095)..=within(&times, moment, 0.0105);
     assert!(wanted.contains(&around) && around < pair.len(), "{around} of {wanted:?}: {moment}");
     let (done, words) = cut(&lab, &file, &[]);
     assert!(!done && words.contains("--force"), "{words}");

@@ -130,7 +130,7 @@ fn agreed_keys_change_in_the_kernel_and_not_one_packet_is_lost() {
     let kernel = |what: &str| number(&first, &format!("{PEER}/kernel/{what}"));
     assert!(kernel("left_packets") > 500 && kernel("opened_packets") > 500, "{first}");
 
-    // Who starts anew initiates, and goes on to unless it is held up: now the kernel's side answers.
+    // Who starts anew initiates, and goes on to unless it is held up: the kernel's side answers.
     let mut far = far;
     let mut answered = 0;
     for _ in 0..5 {
