@@ -82,15 +82,17 @@ struct Bench {
     run: fn(&Options) -> Result<Vec<Figure>>,
 }
 
-const BENCHES: [Bench; 22] = [
+const BENCHES: [Bench; 24] = [
     Bench { names: &["seal_memory", "open_memory"], run: memory::seal_and_open },
     Bench { names: &["meter_memory_mpps", "meter_icrc_gbps"], run: memory::meter },
     Bench { names: &["million_flows_bytes_each", "expiry_spike_us"], run: memory::flows },
     Bench { names: &["read_vs_softflowd"], run: reading::against_softflowd },
     Bench { names: &["lab_plain_gbps"], run: plain },
     Bench { names: &["lab_sealed_gbps"], run: sealed },
+    Bench { names: &["lab_sealed_esp_gbps"], run: sealed_without_udp },
     Bench { names: &["lab_sealed_vs_wireguard_go"], run: sealed_against_wireguard },
     Bench { names: &["lab_sealed_1500_gbps"], run: sealed_1500 },
+    Bench { names: &["lab_sealed_1500_esp_gbps"], run: sealed_1500_without_udp },
     Bench { names: &["lab_sealed_vs_openvpn", "lab_sealed_1500_vs_openvpn"], run: openvpn },
     Bench { names: &["lab_sealed_vs_libipsec", "lab_sealed_1500_vs_libipsec"], run: libipsec },
     Bench { names: &["lab_sealed_roce_kpps"], run: rate::sealed_roce },
@@ -330,16 +332,26 @@ fn plain(options: &Options) -> Result<Vec<Figure>> {
     Ok(vec![figure.against("Linux bridge", &theirs).noted(&note)])
 }
 
+/// By ESP in UDP, as the tunnels of others: its packets leave together (docs/adr/0030).
 fn sealed(options: &Options) -> Result<Vec<Figure>> {
+    sealed_beside_clear(options, Protection::SealedInUdp, "lab_sealed_gbps")
+}
+
+/// By ESP straight over IP.
+fn sealed_without_udp(options: &Options) -> Result<Vec<Figure>> {
+    sealed_beside_clear(options, Protection::Sealed, "lab_sealed_esp_gbps")
+}
+
+fn sealed_beside_clear(options: &Options, how: Protection, name: &str) -> Result<Vec<Figure>> {
     let plain = Route::weir(options, Protection::Plain)?;
-    let sealed = Route::weir(options, Protection::Sealed)?;
+    let sealed = Route::weir(options, how)?;
     let (ours, theirs, note) = interleaved_tcp(options, &sealed, &plain)?;
-    let figure = Figure::new("lab_sealed_gbps", "Gb/s", &ours);
+    let figure = Figure::new(name, "Gb/s", &ours);
     Ok(vec![figure.against("Weir forwarding in clear", &theirs).noted(&note)])
 }
 
 fn sealed_against_wireguard(options: &Options) -> Result<Vec<Figure>> {
-    let (wireguard, weir) = (Route::wireguard()?, Route::weir(options, Protection::Sealed)?);
+    let (wireguard, weir) = (Route::wireguard()?, Route::weir(options, Protection::SealedInUdp)?);
     let (ours, theirs, note) = interleaved_tcp(options, &weir, &wireguard)?;
     let figure = Figure::new("lab_sealed_vs_wireguard_go", "Gb/s", &ours);
     Ok(vec![figure.against("wireguard-go", &theirs).noted(&note)])
@@ -368,7 +380,7 @@ fn against_tunnel<T: Debug + 'static>(
     let mut figures = Vec::new();
     for (sealed, plan) in [("lab_sealed", Plan::default()), ("lab_sealed_1500", narrow())] {
         let tunnel = Route::tunnel(plan, start)?;
-        let weir = Route::weir_in(options, Protection::Sealed, plan)?;
+        let weir = Route::weir_in(options, Protection::SealedInUdp, plan)?;
         let (ours, theirs, note) = interleaved_tcp(options, &weir, &tunnel)?;
         let figure = Figure::new(&format!("{sealed}_vs_{name}"), "Gb/s", &ours);
         figures.push(figure.against(peer, &theirs).noted(&note));
@@ -377,10 +389,18 @@ fn against_tunnel<T: Debug + 'static>(
 }
 
 fn sealed_1500(options: &Options) -> Result<Vec<Figure>> {
+    sealed_1500_by(options, Protection::SealedInUdp, "lab_sealed_1500_gbps")
+}
+
+fn sealed_1500_without_udp(options: &Options) -> Result<Vec<Figure>> {
+    sealed_1500_by(options, Protection::Sealed, "lab_sealed_1500_esp_gbps")
+}
+
+fn sealed_1500_by(options: &Options, how: Protection, name: &str) -> Result<Vec<Figure>> {
     let wireguard = Route::wireguard_in(narrow())?;
-    let weir = Route::weir_in(options, Protection::Sealed, narrow())?;
+    let weir = Route::weir_in(options, how, narrow())?;
     let (ours, theirs, note) = interleaved_tcp(options, &weir, &wireguard)?;
-    let figure = Figure::new("lab_sealed_1500_gbps", "Gb/s", &ours);
+    let figure = Figure::new(name, "Gb/s", &ours);
     Ok(vec![figure.against("wireguard-go", &theirs).noted(&note)])
 }
 
