@@ -277,8 +277,8 @@ fn send(lab: &Lab, kind: Kind) -> Result<Outcome> {
     match kind {
         Kind::Ping => {
             let target = lab.host_v4(Side::B).to_string();
-            let v4 = ping::ping(lab.host(Side::A), &target, PINGS, 56)?;
-            let v6 = ping::ping(lab.host(Side::A), &HOST_V6[1].to_string(), PINGS, 56)?;
+            let v4 = ping::ping_all(lab.host(Side::A), &target, PINGS, 56)?;
+            let v6 = ping::ping_all(lab.host(Side::A), &HOST_V6[1].to_string(), PINGS, 56)?;
             let (sent, intact) = (v4.sent + v6.sent, v4.answered + v6.answered);
             Ok(Outcome { sent, intact, sent_by_host_a: None, unit: "answered" })
         }

@@ -300,6 +300,19 @@ fn keys_are_read_from_files_and_may_not_repeat() {
     std::fs::remove_file(directory.path().join("b.in")).unwrap();
     let missing = config::load(&file, KeyAccess::Needed).unwrap_err().to_string();
     assert!(missing.contains("cannot read the key file"), "{missing}");
+    assert!(missing.contains("weir keys generate"), "{missing}");
+}
+
+#[test]
+fn a_missing_identity_is_told_how_to_make_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let example = include_str!("../../../deploy/examples/two-gateways.toml");
+    let file = directory.path().join("weir.toml");
+    std::fs::write(&file, example).unwrap();
+    let missing = config::load(&file, KeyAccess::Needed).unwrap_err().to_string();
+    for words in ["cannot read the key file", "gw-a.identity", "make it with `weir keys identity"] {
+        assert!(missing.contains(words), "{missing}");
+    }
 }
 
 #[test]

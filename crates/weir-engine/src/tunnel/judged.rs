@@ -123,15 +123,12 @@ impl Judge {
 
     fn call(&self, datagram: &[u8]) -> Vec<u8> {
         // It binds its socket some time after its interface is up.
-        let port = (0..300).find_map(|_| {
-            let port = run(&format!("wg show {} listen-port", self.interface));
-            let port: u16 = port.trim().parse().unwrap();
-            (port > 0).then_some(port).or_else(|| {
-                std::thread::sleep(Duration::from_millis(100));
-                None
-            })
+        let port = until("port", || {
+            let port: u16 =
+                run(&format!("wg show {} listen-port", self.interface)).trim().parse().unwrap();
+            (port > 0).then_some(port)
         });
-        self.socket.send_to(datagram, ("127.0.0.1", port.expect("a port"))).unwrap();
+        self.socket.send_to(datagram, ("127.0.0.1", port)).unwrap();
         self.receive()
     }
 

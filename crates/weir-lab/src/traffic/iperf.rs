@@ -48,11 +48,11 @@ pub fn tcp(
     listening.wait_for("Server listening", SHORT)?;
 
     let mut command = client.command("iperf3");
-    command.args(["-c", &address, "-C", "cubic", "-J", "--connect-timeout", "3000"]);
+    command.args(["-c", &address, "-C", "cubic", "-J", "--connect-timeout", "20000"]);
     let limit = match extent {
         Extent::Seconds(seconds) => {
             command.args(["-t", &seconds.to_string()]);
-            Duration::from_secs(u64::from(seconds) + 20)
+            Duration::from_secs(u64::from(seconds) + 40)
         }
         Extent::Bytes(bytes) => {
             command.args(["-n", &bytes.to_string()]);

@@ -177,7 +177,7 @@ impl KeySource {
 /// # Errors
 /// [`KeyError`]; a file that other users may read is refused.
 pub(super) fn read_secret_line(path: &Path, remedy: &str) -> Result<Zeroizing<String>, KeyError> {
-    let text = read_key_file(path)?;
+    let text = read_key_file(path, remedy)?;
     let lines: Vec<&str> = text
         .lines()
         .map(str::trim)
@@ -196,12 +196,12 @@ pub(super) fn read_secret_line(path: &Path, remedy: &str) -> Result<Zeroizing<St
     }
 }
 
-fn read_key_file(path: &Path) -> Result<Zeroizing<String>, KeyError> {
+fn read_key_file(path: &Path, remedy: &str) -> Result<Zeroizing<String>, KeyError> {
     let failed = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::PermissionDenied => KeyError::Forbidden(path.to_owned()),
         _ => KeyError::Unusable {
             what: format!("cannot read the key file {}: {error}", path.display()),
-            remedy: "make it with `weir keys generate`, or correct `key_file`".into(),
+            remedy: format!("{remedy}; or correct its path"),
         },
     };
     let mut file = std::fs::File::open(path).map_err(failed)?;
@@ -209,7 +209,7 @@ fn read_key_file(path: &Path) -> Result<Zeroizing<String>, KeyError> {
     if !metadata.is_file() {
         return Err(KeyError::Unusable {
             what: format!("key file {} is no regular file", path.display()),
-            remedy: "correct `key_file`".into(),
+            remedy: "correct its path".into(),
         });
     }
     if metadata.permissions().mode() & 0o007 != 0 {
