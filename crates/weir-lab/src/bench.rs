@@ -471,7 +471,7 @@ mod tests {
         assert_eq!(found(""), BENCHES.len());
         assert_eq!(found("seal_memory_1400"), 1);
         assert_eq!(found("lab_sealed_roce_kpps_1024"), 1);
-        assert_eq!(found("lab_sealed"), 7);
+        assert_eq!(found("lab_sealed"), 9);
         assert_eq!(found("nothing"), 0);
     }
 
