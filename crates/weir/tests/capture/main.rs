@@ -2,267 +2,22 @@
 //! namespaces, judged by tshark, capinfos and zstd. Needs root; says so and passes where there is
 //! none.
 
-use std::fs::{self, File};
+mod cable;
+mod meter;
+
+use std::fs;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use weir_port::capture::PacketNote;
-use weir_port::{CaptureFormat, CaptureReader, CaptureWriter};
-use weir_wire::frame::{Link, Meta, Time};
+
+use self::cable::*;
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Two hosts on one cable: `tx0` (10.78.0.1) and `rx0` (10.78.0.2), where the capture runs.
-struct Cable {
-    sender: Child,
-    receiver: Child,
-    folder: tempfile::TempDir,
-}
-
-impl Drop for Cable {
-    fn drop(&mut self) {
-        for host in [&mut self.sender, &mut self.receiver] {
-            let _ = host.kill();
-            let _ = host.wait();
-        }
-    }
-}
-
-impl Cable {
-    /// `None`, and a word about it, where it cannot be made.
-    fn new() -> Option<Self> {
-        let root = fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
-        let tools = ["ip", "tshark", "capinfos", "tcpreplay", "ethtool", "zstd", "python3"];
-        let missing: Vec<&str> = tools
-            .into_iter()
-            .filter(|tool| Command::new(tool).arg("-h").output().is_err())
-            .collect();
-        if !root || !missing.is_empty() {
-            eprintln!("SKIPPED: needs root (is: {root}) and {missing:?}");
-            return None;
-        }
-        let host = || {
-            let mut command = Command::new("unshare");
-            command.args(["-n", "-m", "sh", "-c", "echo; exec sleep 300"]);
-            let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-            // The line says that it is inside.
-            child.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
-            child
-        };
-        let folder = tempfile::tempdir().unwrap();
-        let cable = Self { sender: host(), receiver: host(), folder };
-        let (tx, rx) = (cable.sender.id(), cable.receiver.id());
-        let quiet = "sysctl -qw net.ipv6.conf.all.disable_ipv6=1 \
-                     net.ipv6.conf.default.disable_ipv6=1";
-        cable.sh(rx, quiet);
-        let make = format!("ip link add tx0 mtu 9000 type veth peer rx0 mtu 9000 netns {rx}");
-        cable.sh(tx, &format!("{quiet} && {make}"));
-        cable.sh(tx, "ip addr add 10.78.0.1/24 dev tx0 && ip link set tx0 up");
-        cable.sh(rx, "ip link set rx0 address 02:00:00:00:00:02");
-        cable.sh(rx, "ip addr add 10.78.0.2/24 dev rx0 && ip link set rx0 up");
-        cable.sh(tx, "ip neigh replace 10.78.0.2 lladdr 02:00:00:00:00:02 dev tx0");
-        Some(cable)
-    }
-
-    /// `program` in the namespaces of process `host`, in this cable's folder (as it is mounted
-    /// there).
-    fn inside(&self, host: u32, program: &str) -> Command {
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--net=/proc/{host}/ns/net"));
-        command.arg(format!("--mount=/proc/{host}/ns/mnt"));
-        command.args(["--", "sh", "-c", "cd \"$0\" && exec \"$@\""]);
-        command.arg(self.folder.path()).arg(program);
-        command
-    }
-
-    /// Runs a shell line in the namespaces of process `host`.
-    #[track_caller]
-    fn sh(&self, host: u32, line: &str) -> String {
-        let mut command = self.inside(host, "sh");
-        let output = command.args(["-c", line]).output().unwrap();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{line}: {errors}");
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    /// Starts a capture at `rx0` and returns when it takes packets.
-    fn capture(&self, arguments: &[&str]) -> Capture {
-        let errors = self.path("capture.err");
-        let mut command = self.inside(self.receiver.id(), WEIR);
-        command.args(["capture", "-i", "rx0", "--json"]).args(arguments);
-        command.stdout(Stdio::piped()).stderr(File::create(&errors).unwrap());
-        let mut capture = Capture { child: command.spawn().unwrap(), errors };
-        let deadline = Instant::now() + PATIENCE;
-        while !capture.errors().contains("capturing") {
-            assert!(capture.child.try_wait().unwrap().is_none(), "{}", capture.errors());
-            assert!(Instant::now() < deadline, "not in time: {}", capture.errors());
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        capture
-    }
-
-    /// Sends the frames of capture file `name` from `tx0`, past the sender's own queueing.
-    fn send(&self, name: &str, rate: &str) {
-        self.sh(self.sender.id(), &format!("tcpreplay -q -i tx0 {rate} {name}"));
-    }
-
-    /// Waits until `rx0` got so many frames.
-    fn wait_for_frames(&self, count: u64) {
-        let begun = std::time::Instant::now();
-        let received = || -> u64 {
-            let said = self.sh(self.receiver.id(), "ip -j -s link show rx0");
-            let links: Value = serde_json::from_str(&said).unwrap();
-            links.pointer("/0/stats64/rx/packets").and_then(Value::as_u64).unwrap()
-        };
-        while received() < count {
-            assert!(begun.elapsed() < PATIENCE, "no {count} frames");
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-
-    /// Captures `frames`, sent at a gentle rate, with `arguments`; the report and what was written.
-    fn pass(&self, frames: &[Vec<u8>], arguments: &[&str]) -> (Value, Vec<Vec<u8>>) {
-        write_frames(&self.path("sent.pcap"), frames);
-        let mut all = vec!["-w", "out.pcapng", "--force"];
-        all.extend(arguments);
-        let capture = self.capture(&all);
-        self.send("sent.pcap", "--pps 20000");
-        let report = capture.end("-INT");
-        (report, read_frames(&self.path("out.pcapng")))
-    }
-}
-
-struct Capture {
-    child: Child,
-    errors: PathBuf,
-}
-
-impl Capture {
-    fn errors(&self) -> String {
-        fs::read_to_string(&self.errors).unwrap()
-    }
-
-    fn signal(&self, signal: &str) {
-        let id = self.child.id().to_string();
-        assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
-    }
-
-    /// Ends it by a signal, after what was sent has had the time to arrive; its report.
-    fn end(self, signal: &str) -> Value {
-        std::thread::sleep(Duration::from_millis(200));
-        self.signal(signal);
-        let output = self.wait();
-        assert!(output.status.success());
-        report_of(&output)
-    }
-
-    fn wait(self) -> Output {
-        self.child.wait_with_output().unwrap()
-    }
-}
-
-/// A report whose counts add up.
-#[track_caller]
-fn report_of(output: &Output) -> Value {
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let sum = count(&report, "written")
-        + count(&report, "filtered_out")
-        + count(&report, "after_end")
-        + count(&report, "lost_by_weir");
-    assert_eq!(count(&report, "received"), sum, "{report}");
-    report
-}
-
-#[track_caller]
-fn count(report: &Value, name: &str) -> u64 {
-    report["packets"][name].as_u64().unwrap_or_else(|| panic!("{name}: {report}"))
-}
-
-fn testdata() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/roce")
-}
-
-/// All frames of our own RoCE captures.
-fn roce_frames() -> Vec<Vec<u8>> {
-    let names = ["rc-fetch-add", "rc-write-rdmacm", "rping-ipv6-cm", "ud-send"];
-    names.iter().flat_map(|name| read_frames(&testdata().join(format!("{name}.pcap")))).collect()
-}
-
-fn read_frames(path: &Path) -> Vec<Vec<u8>> {
-    let mut reader = CaptureReader::open(path).unwrap();
-    let mut frames = Vec::new();
-    while reader
-        .next_batch(&mut |batch| frames.extend(batch.iter().map(|it| it.bytes().to_vec())))
-        .unwrap()
-        > 0
-    {}
-    assert_eq!(reader.stats().truncated_records, 0, "{}", path.display());
-    frames
-}
-
-fn write_frames(path: &Path, frames: &[Vec<u8>]) {
-    let mut writer =
-        CaptureWriter::create(path, CaptureFormat::Pcap, &[("", Link::Ethernet)]).unwrap();
-    for (number, frame) in frames.iter().enumerate() {
-        let meta = Meta { time: Time(1_000_000_000 + number as u64 * 1000), ..Meta::default() };
-        writer.write(0, &meta, &[frame], PacketNote::default()).unwrap();
-    }
-    writer.finish().unwrap();
-}
-
-/// What tshark's display filter takes of a capture file.
-#[track_caller]
-fn tshark_takes(path: &Path, filter: &str) -> Vec<Vec<u8>> {
-    let taken = path.with_extension("taken");
-    let mut tshark = Command::new("tshark");
-    tshark.arg("-r").arg(path).args(["-Y", filter, "-w"]).arg(&taken);
-    let output = tshark.output().unwrap();
-    assert!(output.status.success(), "{filter}: {}", String::from_utf8_lossy(&output.stderr));
-    read_frames(&taken)
-}
-
-/// Packets in a file, as capinfos counts them.
-#[track_caller]
-fn capinfos(path: &Path) -> u64 {
-    let output =
-        Command::new("capinfos").args(["-c", "-M", "-T", "-r"]).arg(path).output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && errors.lines().all(|it| it.contains("root")), "{errors}");
-    text.split_whitespace().last().and_then(|it| it.parse().ok()).expect(&text)
-}
-
-/// The BTH of a RoCE v2 frame over IPv4 without tags or options.
-const BTH: usize = 14 + 20 + 8;
-
-/// The frames, and among them NAKs, RNR NAKs, CNPs, another P_Key and wrong ICRCs.
-fn troubled_frames() -> Vec<Vec<u8>> {
-    const ACKNOWLEDGE: u8 = 0x11;
-    let mut frames = roce_frames();
-    let ipv4 = |frame: &Vec<u8>| frame[12..14] == [8, 0] && frame[36..38] == 4791u16.to_be_bytes();
-    let mut number = 0;
-    for frame in frames.iter_mut().filter(|frame| ipv4(frame)) {
-        number += 1;
-        match number % 7 {
-            0 if frame[BTH] == ACKNOWLEDGE => frame[BTH + 12] = 0x62,
-            1 if frame[BTH] == ACKNOWLEDGE => frame[BTH + 12] = 0x2a,
-            2 => frame[BTH + 3] ^= 1,
-            3 => *frame.last_mut().unwrap() ^= 0x10,
-            4 if frame.len() < 100 => frame[BTH] = 0x81,
-            _ => {}
-        }
-    }
-    frames
-}
 
 #[test]
 fn every_frame_is_written_as_it_was_sent() {
@@ -598,64 +353,6 @@ fn an_interface_that_goes_away_ends_the_capture_with_what_was_there() {
     assert_eq!(read_frames(&cable.path("out.pcapng")), roce_frames());
 }
 
-/// `weir meter`, which has begun.
-fn meter(cable: &Cable, args: &[&str]) -> Capture {
-    let errors = cable.path("meter.err");
-    let mut command = cable.inside(cable.receiver.id(), WEIR);
-    command.args(["meter", "-i", "rx0", "--json"]).args(args);
-    command.stdout(Stdio::piped()).stderr(File::create(&errors).unwrap());
-    let meter = Capture { child: command.spawn().unwrap(), errors };
-    let deadline = Instant::now() + PATIENCE;
-    while !meter.errors().contains("metering") {
-        assert!(Instant::now() < deadline, "not in time: {}", meter.errors());
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    meter
-}
-
-/// What it has counted.
-fn metered(meter: Capture) -> Value {
-    std::thread::sleep(Duration::from_millis(200));
-    meter.signal("-INT");
-    let output = meter.wait();
-    assert!(output.status.success());
-    serde_json::from_slice(&output.stdout).unwrap()
-}
-
-fn counts_as_weir_read_does(driver: &str) {
-    let Some(cable) = Cable::new() else { return };
-    let frames = troubled_frames();
-    write_frames(&cable.path("sent.pcap"), &frames);
-    let meter = meter(&cable, &["--conversations", "--driver", driver]);
-    cable.send("sent.pcap", "--pps 20000");
-    let metered = metered(meter);
-    let read = Command::new(WEIR)
-        .args(["read", "--json", "--conversations"])
-        .arg(cable.path("sent.pcap"))
-        .output()
-        .unwrap();
-    let read: Value = serde_json::from_slice(&read.stdout).unwrap();
-    assert_eq!(
-        (&metered["heard"], &metered["lost_by_kernel"]),
-        (&read["packets"], &Value::from(0))
-    );
-    for name in ["packets", "bytes", "malformed", "flows", "rdma"] {
-        assert_eq!(metered[name], read[name], "{name}");
-    }
-    let conversations = |report: &Value| report["conversation_list"].as_array().unwrap().len();
-    assert_eq!(conversations(&metered), conversations(&read));
-}
-
-#[test]
-fn a_meter_counts_what_was_sent_as_weir_read_does() {
-    counts_as_weir_read_does("packet");
-}
-
-#[test]
-fn a_meter_by_af_xdp_counts_what_was_sent_as_weir_read_does() {
-    counts_as_weir_read_does("xdp");
-}
-
 #[test]
 fn a_capture_by_af_xdp_is_what_was_sent_cut_and_filtered_as_asked() {
     let Some(cable) = Cable::new() else { return };
@@ -669,26 +366,6 @@ fn a_capture_by_af_xdp_is_what_was_sent_cut_and_filtered_as_asked() {
     assert!(!expected.is_empty());
     let cut_off = |frame: &Vec<u8>| frame[..frame.len().min(60)].to_vec();
     assert_eq!(cut, expected.iter().map(cut_off).collect::<Vec<_>>());
-}
-
-/// Answers to four pings, which the kernel behind `rx0` gives.
-fn answers_to_pings(cable: &Cable) -> usize {
-    let mut ping = cable.inside(cable.sender.id(), "ping");
-    let output = ping.args(["-c", "4", "-i", "0.05", "-W", "1", "10.0.0.2"]).output().unwrap();
-    String::from_utf8_lossy(&output.stdout).matches("bytes from").count()
-}
-
-#[test]
-fn a_meter_by_af_xdp_keeps_the_packets_from_the_host_until_it_ends_and_filters() {
-    let Some(cable) = Cable::new() else { return };
-    cable.sh(cable.sender.id(), "ip address add 10.0.0.1/24 dev tx0");
-    cable.sh(cable.receiver.id(), "ip address add 10.0.0.2/24 dev rx0");
-    assert_eq!(answers_to_pings(&cable), 4);
-    let meter = meter(&cable, &["--driver", "xdp", "icmp"]);
-    assert_eq!(answers_to_pings(&cable), 0);
-    let metered = metered(meter);
-    assert_eq!(metered["packets"], 4, "ARP is not counted: {metered}");
-    assert_eq!(answers_to_pings(&cable), 4, "the host has its packets again");
 }
 
 #[test]
