@@ -180,9 +180,8 @@ impl Running {
     /// # Errors
     /// As [`Running::finish`].
     pub fn stop(self, signal: Signal) -> Result<Finished> {
-        if self.signal(signal).is_err() {
-            return self.finish(ENDING);
-        }
+        // Who ended by itself has no ears.
+        let _ = self.signal(signal);
         self.finish(ENDING)
     }
 }

@@ -226,7 +226,9 @@ fn wait_until_sent(exporter: &Exporter) {
 fn read_until_all(stream: &mut TcpStream, exporter: &Exporter) -> Vec<u8> {
     stream.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
     let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
+    let begun = Instant::now();
     loop {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", exporter.counters());
         match stream.read(&mut buffer) {
             Ok(0) => return bytes,
             Ok(count) => bytes.extend_from_slice(&buffer[..count]),
@@ -236,6 +238,7 @@ fn read_until_all(stream: &mut TcpStream, exporter: &Exporter) -> Vec<u8> {
                     return bytes;
                 }
             }
+            // Silent, and not done.
             Err(_) => {}
         }
     }

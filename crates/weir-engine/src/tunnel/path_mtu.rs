@@ -273,14 +273,13 @@ impl PathMtu {
     fn search(&mut self, now_ns: u64) {
         self.state = PathMtuState::Searching;
         (self.low, self.high) = (0, self.max.saturating_add(1));
-        self.raise_first(now_ns);
+        self.raise_after(now_ns, RAISE_FIRST_NS);
         let alone = ArrayVec::from_iter([self.max]);
         self.ask(now_ns, alone, TRIES_ALONE, false);
     }
 
-    fn raise_first(&mut self, now_ns: u64) {
-        self.raise_after_ns = RAISE_FIRST_NS;
-        self.raise_ns = now_ns + RAISE_FIRST_NS;
+    fn raise_after(&mut self, now_ns: u64, after_ns: u64) {
+        (self.raise_after_ns, self.raise_ns) = (after_ns, now_ns + after_ns);
     }
 
     fn ask(&mut self, now_ns: u64, rungs: ArrayVec<u16, RUNGS_MAX>, tries_max: u8, confirms: bool) {
@@ -298,8 +297,7 @@ impl PathMtu {
     /// The size is found: is it still carried, and is there more?
     fn ask_again(&mut self, now_ns: u64, sealed_bytes: u64) {
         if self.in_force < self.max && now_ns >= self.raise_ns {
-            self.raise_after_ns = RAISE_NS.min(2 * self.raise_after_ns);
-            self.raise_ns = now_ns + self.raise_after_ns;
+            self.raise_after(now_ns, RAISE_NS.min(2 * self.raise_after_ns));
             (self.low, self.high) = (self.in_force, self.max.saturating_add(1));
             self.ask(now_ns, ArrayVec::from_iter([self.max]), TRIES_ALONE, false);
         } else if sealed_bytes != self.confirmed_at_bytes {
@@ -326,7 +324,7 @@ impl PathMtu {
             let lost = self.in_force;
             self.in_force = BASE.min(self.in_force);
             self.state = PathMtuState::Searching;
-            self.raise_first(now_ns);
+            self.raise_after(now_ns, RAISE_FIRST_NS);
             (self.low, self.high) = (0, lost);
         } else if let Some(lost) = self.rungs.iter().filter(|size| **size > self.low).min() {
             self.high = self.high.min(*lost);
