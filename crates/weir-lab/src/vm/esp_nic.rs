@@ -17,6 +17,7 @@ use crate::process;
 
 /// The module's source.
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/espnic");
+const FILES: [&str; 5] = ["Makefile", "espnic.h", "device.c", "control.c", "path.c"];
 
 impl GuestKernel {
     /// Linux 6.12 with the module `espnic`, which its guests have loaded: in them,
@@ -52,7 +53,10 @@ pub(super) fn setup(tree: &Path, version: &str) -> String {
 /// Builds the module unless it stands there, made of this source for this kernel.
 fn build(tree: &Path, version: &str) -> Result<()> {
     let source = Path::new(SOURCE);
-    let made_of = format!("{version}\n{}", fs::read_to_string(source.join("espnic.c"))?);
+    let mut made_of = format!("{version}\n");
+    for file in FILES {
+        made_of += &fs::read_to_string(source.join(file))?;
+    }
     let built = tree.join("espnic");
     let note = built.join("made-of");
     if built.join("espnic.ko").is_file() && fs::read_to_string(&note).is_ok_and(|it| it == made_of)
@@ -62,7 +66,7 @@ fn build(tree: &Path, version: &str) -> Result<()> {
     fs::create_dir_all(&built)?;
     // Tests of several processes may do this at once: each in a folder of its own.
     let folder = tempfile::tempdir_in(tree)?;
-    for file in ["espnic.c", "Makefile"] {
+    for file in FILES {
         fs::copy(source.join(file), folder.path().join(file))?;
     }
     let mut make = Command::new("make");
