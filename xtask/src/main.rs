@@ -9,6 +9,9 @@ use std::process::ExitCode;
 
 mod check;
 mod packages;
+mod skips;
+mod suite;
+mod tally;
 mod tidy;
 
 const USAGE: &str = "\

@@ -1,13 +1,22 @@
 //! Debian packages that a task needs: installs what is missing, says what cannot be had, goes on.
 //! What then cannot be run says so itself.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Result, bail};
 
-/// To compile: the C compiler that links, and clang with the headers of the kernel programs.
-const BUILD: &[&str] = &["gcc", "libc6-dev", "clang", "libbpf-dev", "linux-libc-dev"];
+/// To compile: the C compiler that links, clang with the headers of the kernel programs, and the
+/// pattern matcher with the C++ library that it needs.
+const BUILD: &[&str] = &[
+    "gcc",
+    "libc6-dev",
+    "clang",
+    "libbpf-dev",
+    "linux-libc-dev",
+    "libvectorscan-dev",
+    "libstdc++-12-dev",
+];
 
 /// What the lab and its observers call.
 const DEMO: &[&str] = &[
@@ -29,6 +38,8 @@ const DEMO_RDMA: &[&str] = &[
     "linux-image-amd64",
     "busybox-static",
     "cpio",
+    // Unpacks the guests' kernel.
+    "xz-utils",
     "perftest",
     "rdma-core",
     "rdmacm-utils",
@@ -104,6 +115,17 @@ const BENCH: &[&str] = &[
 /// tests look: name and module.
 const GO: &[(&str, &str)] = &[("goflow2", "github.com/netsampler/goflow2/v2/cmd/goflow2@v2.2.6")];
 
+/// Whether this machine has everything that tests need: all packages, the strangers beside them,
+/// and root. Then no test has a reason to be skipped.
+pub(crate) fn are_complete() -> bool {
+    let debian = [BUILD, DEMO, DEMO_RDMA, TEST].concat();
+    is_root()
+        && debian.into_iter().all(installed)
+        && UNPACKED.iter().all(|(name, file)| is_unpacked(name, file))
+        && linux_folder().join("complete").is_file()
+        && GO.iter().all(|(name, _)| go_folder().is_some_and(|it| is_built(name, &it)))
+}
+
 /// Installs what is missing for `purpose`. True unless there is no such purpose: a package that
 /// cannot be had is named, and the task goes on without it.
 pub(crate) fn install(purpose: &str) -> Result<bool> {
@@ -155,11 +177,10 @@ fn install_debian(purpose: &str, groups: &[&[&str]]) {
 
 /// Unpacks a package without installing it.
 fn unpack(name: &str, file: &str) {
-    let home = std::env::var_os("HOME").unwrap_or_default();
-    let folder = Path::new(&home).join(".cache/weir").join(name);
-    if Path::new("/").join(file).is_file() || folder.join(file).is_file() {
+    if is_unpacked(name, file) {
         return;
     }
+    let folder = cache(name);
     println!("unpacking {name}");
     let script = "mkdir -p \"$1\" && cd \"$1\" && rm -f ./*.deb && \
                   { apt-get download -q \"$2\" || \
@@ -175,8 +196,7 @@ fn unpack(name: &str, file: &str) {
 /// Unpacks the newest Linux 6.12 of this Debian, with what its modules are built with: a guest's
 /// kernel, which must not become the newest that is installed. Its headers name their own place.
 fn unpack_linux() {
-    let home = std::env::var_os("HOME").unwrap_or_default();
-    let folder = Path::new(&home).join(".cache/weir/linux-6.12");
+    let folder = linux_folder();
     if folder.join("complete").is_file() {
         return;
     }
@@ -206,10 +226,9 @@ fn unpack_linux() {
 }
 
 fn install_go() {
-    let Some(home) = std::env::var_os("HOME") else { return };
-    let folder = Path::new(&home).join("go/bin");
+    let Some(folder) = go_folder() else { return };
     for (name, module) in GO {
-        if program_exists(name) || folder.join(name).is_file() {
+        if is_built(name, &folder) {
             continue;
         }
         println!("go install {module}");
@@ -219,6 +238,28 @@ fn install_go() {
             println!("could not be had (is Go there?), and its test will be skipped: {name}");
         }
     }
+}
+
+/// Where tests look for what is unpacked under `name`.
+fn cache(name: &str) -> PathBuf {
+    let home = std::env::var_os("HOME").unwrap_or_default();
+    Path::new(&home).join(".cache/weir").join(name)
+}
+
+fn linux_folder() -> PathBuf {
+    cache("linux-6.12")
+}
+
+fn is_unpacked(name: &str, file: &str) -> bool {
+    Path::new("/").join(file).is_file() || cache(name).join(file).is_file()
+}
+
+fn go_folder() -> Option<PathBuf> {
+    std::env::var_os("HOME").map(|home| Path::new(&home).join("go/bin"))
+}
+
+fn is_built(name: &str, folder: &Path) -> bool {
+    program_exists(name) || folder.join(name).is_file()
 }
 
 fn apt(arguments: &[&str], packages: &[&str]) -> bool {

@@ -1,5 +1,6 @@
 //! Which frames no address decides, and which kind each is.
 
+use weir_wire::ip::Ipv6Header;
 use weir_wire::parse::{Network, Parsed, Transport};
 
 use crate::policy::FrameClass;
@@ -13,6 +14,9 @@ const ETHERTYPE_MAC_CONTROL: u16 = 0x8808;
 /// The class of a frame that belongs to the link or to a group; `None` for the rest, which its
 /// addresses decide. A protocol's EtherType counts whatever its destination address: 802.1X and
 /// PTP also use unicast.
+///
+/// A packet with addresses is a group's when its destination is one, whatever its MAC address: who
+/// answers a host's ARP question with a group's MAC changes nothing.
 #[inline]
 pub fn frame_class(parsed: &Parsed) -> Option<FrameClass> {
     match parsed.link.ethertype {
@@ -23,13 +27,13 @@ pub fn frame_class(parsed: &Parsed) -> Option<FrameClass> {
         ETHERTYPE_MAC_CONTROL => return Some(FrameClass::Pause),
         _ => {}
     }
-    if parsed.network == Network::Arp {
-        return Some(FrameClass::Arp);
-    }
-    if let (Network::Ipv6, Transport::Icmp { kind: 133..=137, .. }) =
-        (parsed.network, parsed.transport)
-    {
-        return Some(FrameClass::NeighbourDiscovery);
+    match parsed.network {
+        Network::Arp => return Some(FrameClass::Arp),
+        Network::Ipv6 if is_neighbour_discovery(parsed) => {
+            return Some(FrameClass::NeighbourDiscovery);
+        }
+        Network::Ipv4 | Network::Ipv6 | Network::Grh => return group_class(&parsed.destination),
+        Network::None | Network::Lrh => {}
     }
     let to = &parsed.link.destination.0;
     if to[0] & 1 == 0 {
@@ -43,6 +47,28 @@ pub fn frame_class(parsed: &Parsed) -> Option<FrameClass> {
     })
 }
 
+/// RFC 4861 s6.1, s7.1, s8.1: every message has hop limit 255, so that none comes from off the
+/// link. Anything else of these types is a packet like others.
+fn is_neighbour_discovery(parsed: &Parsed) -> bool {
+    matches!(parsed.transport, Transport::Icmp { kind: 133..=137, code: 0 })
+        && parsed.hop_limit == u8::MAX
+        && usize::from(parsed.transport_offset - parsed.network_offset) == Ipv6Header::LEN
+}
+
+/// The class of what goes to this address, if that is a group's. A subnet's broadcast address
+/// cannot be told from a host's: its prefix decides.
+fn group_class(address: &[u8; 16]) -> Option<FrameClass> {
+    match address {
+        [0xff, ..] => Some(FrameClass::Multicast),
+        [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, v4 @ ..] => match v4 {
+            [0xff, 0xff, 0xff, 0xff] => Some(FrameClass::Broadcast),
+            [0xe0..=0xef, ..] => Some(FrameClass::Multicast),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
 /// Whether a packet has addresses that policy knows.
 #[inline]
 pub fn has_address(parsed: &Parsed) -> bool {
@@ -51,6 +77,8 @@ pub fn has_address(parsed: &Parsed) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use super::*;
     use weir_wire::parse::{LinkFields, MacAddress};
 
@@ -76,9 +104,33 @@ mod tests {
     }
 
     #[test]
-    fn unicast_is_left_to_its_addresses() {
-        assert_eq!(class([2, 0, 0, 0, 0, 1], 0x0800), None);
-        assert_eq!(class([0xff; 6], 0x0800), Some(FrameClass::Broadcast));
-        assert_eq!(class([0x01, 0, 0x5e, 0, 0, 5], 0x0800), Some(FrameClass::Multicast));
+    fn what_has_no_address_is_told_by_its_mac() {
+        assert_eq!(class([2, 0, 0, 0, 0, 1], 0x88b5), None);
+        assert_eq!(class([0xff; 6], 0x88b5), Some(FrameClass::Broadcast));
+        assert_eq!(class([0x01, 0, 0x5e, 0, 0, 5], 0x88b5), Some(FrameClass::Multicast));
+    }
+
+    #[test]
+    fn what_has_addresses_is_told_by_its_destination() {
+        let to = |address: &str, network| {
+            let destination = match address.parse().unwrap() {
+                IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+                IpAddr::V6(v6) => v6.octets(),
+            };
+            let link = LinkFields { destination: MacAddress([0xff; 6]), ..LinkFields::default() };
+            frame_class(&Parsed { link, network, destination, ..Parsed::default() })
+        };
+        for address in ["10.0.0.255", "223.255.255.255", "240.0.0.1", "255.255.255.254"] {
+            assert_eq!(to(address, Network::Ipv4), None, "{address}");
+        }
+        for address in ["224.0.0.0", "239.255.255.255"] {
+            assert_eq!(to(address, Network::Ipv4), Some(FrameClass::Multicast), "{address}");
+        }
+        assert_eq!(to("255.255.255.255", Network::Ipv4), Some(FrameClass::Broadcast));
+        for network in [Network::Ipv6, Network::Grh] {
+            assert_eq!(to("ff02::1", network), Some(FrameClass::Multicast));
+            assert_eq!(to("fe80::1", network), None);
+            assert_eq!(to("fd00::ff", network), None);
+        }
     }
 }

@@ -21,7 +21,7 @@ use crate::esp::outer::{
 };
 use crate::esp::seal::SealingSa;
 use crate::esp::transport::{OVERHEAD_LEN_MAX, seal_transport, seal_transport_to};
-use crate::esp::{TRAILER_LEN, esp_len, max_inner, next_header};
+use crate::esp::{TRAILER_LEN, max_inner, next_header, wireguard};
 use crate::neighbour::Neighbours;
 use crate::offload::segment::Cut;
 use crate::output::{Destination, Output, Part};
@@ -67,6 +67,7 @@ impl SealingPeer {
         counters: PeerCounters,
     ) -> Self {
         let udp = match peer.encapsulation {
+            _ if peer.mode == Mode::WireGuard => Some(UdpEncapsulation::STANDARD),
             Encapsulation::Esp => None,
             Encapsulation::Udp => Some(UdpEncapsulation::STANDARD),
             Encapsulation::UdpSpread => {
@@ -87,7 +88,7 @@ impl SealingPeer {
             wanted: None,
             outer: None,
             mtu: wire_mtu,
-            inner_max: inner_max(wire_mtu, udp),
+            inner_max: inner_max(peer.mode, wire_mtu, udp),
             counters,
             rollout: Rollout::new(peer.sealing, is_tagged),
             tag: match (peer.mode, peer.agreed) {
@@ -123,6 +124,11 @@ impl SealingPeer {
     /// Takes over what a peer of the same identity had; false when its keys were agreed for
     /// something else.
     pub(crate) fn go_on(&mut self, before: Self) -> bool {
+        // The port of a client is learned from it.
+        let is_client = self.mode == Mode::WireGuard && before.mode == Mode::WireGuard;
+        if is_client {
+            self.udp = before.udp;
+        }
         if !self.mode.has_keys_of(before.mode) || self.udp != before.udp {
             return false;
         }
@@ -137,7 +143,7 @@ impl SealingPeer {
     /// Lets outer IP packets have so many bytes.
     pub(crate) fn set_mtu(&mut self, mtu: u16) {
         self.mtu = mtu;
-        self.inner_max = inner_max(mtu, self.udp);
+        self.inner_max = inner_max(self.mode, mtu, self.udp);
         self.fit_text();
     }
 
@@ -169,6 +175,18 @@ impl SealingPeer {
             self.endpoint = Some(endpoint);
             self.outer = None;
             self.fit_text();
+        }
+    }
+
+    /// Sends to this UDP port from `own_port`: where a client that speaks WireGuard is now.
+    pub(crate) fn set_client_port(&mut self, own_port: u16, port: u16) {
+        let udp = UdpEncapsulation {
+            source: UdpSource::Fixed(own_port),
+            destination_port: port,
+            ..UdpEncapsulation::STANDARD
+        };
+        if self.udp.replace(udp) != Some(udp) {
+            self.outer = None;
         }
     }
 
@@ -227,7 +245,7 @@ impl SealingPeer {
             Mode::Ethernet => {
                 inner.saturating_sub(ETHERIP_LEN + usize::from(parsed.network_offset))
             }
-            Mode::Tunnel => inner,
+            Mode::Tunnel | Mode::WireGuard => inner,
             Mode::Transport if parsed.network == Network::Ipv6 => inner + 40,
             Mode::Transport => inner + 20,
             // Nothing is added: what a host may send fits.
@@ -258,7 +276,7 @@ impl SealingPeer {
         let inner_len = frame.len();
         match self.mode {
             Mode::Ethernet => self.seal_ethernet(frame, fields)?,
-            Mode::Tunnel => self.seal_tunnel(frame, parsed, fields)?,
+            Mode::Tunnel | Mode::WireGuard => self.seal_tunnel(frame, parsed, fields)?,
             // Tagged, and never sealed.
             Mode::IcrcTag(_) => return Err(DropReason::NoAssociation),
             Mode::Transport => seal_transport(
@@ -299,7 +317,8 @@ impl SealingPeer {
             Network::Ipv6 => next_header::IPV6,
             _ => return Err(DropReason::NoPolicy),
         };
-        if self.endpoint.is_some() && self.outer.is_none() {
+        let has_own_outer = self.endpoint.is_some() || self.mode == Mode::WireGuard;
+        if has_own_outer && self.outer.is_none() {
             return Err(DropReason::NeighbourUnknown);
         }
         let link_len = usize::from(parsed.network_offset);
@@ -336,12 +355,13 @@ impl SealingPeer {
     ) -> Result<(), DropReason> {
         self.fit_segments(frame, parsed)?;
         let cut = Cut::new(frame, parsed).ok_or(DropReason::Malformed)??;
+        let association = self.association.as_mut().ok_or(DropReason::NoAssociation)?;
         // Whole or not at all.
-        let each = LINK_LEN_MAX + OUTER_LEN_MAX + OVERHEAD_LEN_MAX + esp_len(cut.longest());
+        let longest = association.packet_len(cut.longest());
+        let each = LINK_LEN_MAX + OUTER_LEN_MAX + OVERHEAD_LEN_MAX + longest;
         if output.free() < cut.count() * each {
             return Err(DropReason::ArenaFull);
         }
-        let association = self.association.as_mut().ok_or(DropReason::NoAssociation)?;
         let to = Sending { association, counters: &mut self.counters, output };
         match self.mode {
             Mode::Ethernet => {
@@ -355,11 +375,14 @@ impl SealingPeer {
                 let cut = cut.with_etherip(frame)?;
                 seal_around(&around, frame, fields, cut, to)
             }
-            Mode::Tunnel => {
+            Mode::Tunnel | Mode::WireGuard => {
                 let outer = self.outer.as_ref().map(|(_, outer)| outer);
                 let around = match (outer, self.endpoint) {
                     (Some(outer), _) => Around::tunnel(outer, parsed)?,
                     (None, Some(_)) => return Err(DropReason::NeighbourUnknown),
+                    (None, None) if self.mode == Mode::WireGuard => {
+                        return Err(DropReason::NeighbourUnknown);
+                    }
                     (None, None) => Around::borrowed_tunnel(self.udp, frame, parsed)?,
                 };
                 seal_around(&around, frame, fields, cut, to)
@@ -408,10 +431,13 @@ impl SealingPeer {
     }
 }
 
-/// Most bytes that ESP may carry in outer IP packets of `mtu` bytes, by family: IPv4, IPv6.
-fn inner_max(mtu: u16, udp: Option<UdpEncapsulation>) -> [usize; 2] {
+/// Most bytes that may be sealed in outer IP packets of `mtu` bytes, by family: IPv4, IPv6.
+fn inner_max(mode: Mode, mtu: u16, udp: Option<UdpEncapsulation>) -> [usize; 2] {
     let udp_len = if udp.is_some() { UDP_LEN } else { 0 };
-    [20, 40].map(|ip| max_inner(usize::from(mtu).saturating_sub(ip + udp_len)).unwrap_or(0))
+    [20, 40].map(|ip| usize::from(mtu).saturating_sub(ip + udp_len)).map(|budget| match mode {
+        Mode::WireGuard => wireguard::max_inner(budget),
+        _ => max_inner(budget).unwrap_or(0),
+    })
 }
 
 /// What stands around each sealed segment of a super-packet.
@@ -482,7 +508,8 @@ fn seal_around(
         let segment = &frame.bytes()[segment];
         let inner = &segment[*inner_offset..];
         let head = link.len() + outer.len();
-        let range = to.output.allocate(head + esp_len(inner.len())).ok_or(DropReason::ArenaFull)?;
+        let len = head + to.association.packet_len(inner.len());
+        let range = to.output.allocate(len).ok_or(DropReason::ArenaFull)?;
         let packet = to.output.arena_mut(&range);
         to.association.seal_to(inner, *next_header, &mut packet[head..])?;
         packet[..link.len()].copy_from_slice(link);

@@ -19,7 +19,7 @@ use weir_wire::fastpath::{Event, Key, STARTED, Slot, is_slow, opcode_flag};
 use weir_wire::frame::{Link, Time};
 use weir_wire::parse::{Parsed, parse_into};
 
-use crate::classify::{frame_class, has_address};
+use crate::classify::frame_class;
 use crate::counters::Counters;
 use crate::flow::index::Index;
 use crate::flow::{FlowDirection, FlowKey, HashSeed};
@@ -48,6 +48,8 @@ pub enum Command {
     Remove {
         /// Which flow.
         key: Key,
+        /// The slot that it is counted in.
+        number: u32,
     },
 }
 
@@ -113,7 +115,11 @@ pub struct FastPathCounters {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
+    /// The kernel was not told yet: the slot is as its last flow left it.
+    Asked,
     Installed,
+    /// Not to be found any more, and still carried: the kernel was not told yet.
+    Leaving,
     /// Removed at this moment (CLOCK_MONOTONIC); its last counts may be to come.
     Retiring(u64),
 }
@@ -197,11 +203,8 @@ impl Engine {
         parse_into(&mut parsed, bytes, Link::Ethernet, event.wire_len);
         carried.put_vlans_back(&mut parsed);
         let class = frame_class(&parsed);
-        let (side, address) = match carried.side() {
-            Side::Host => (Side::Host, &parsed.destination),
-            Side::Wire => (Side::Wire, &parsed.source),
-        };
-        let fate = route(policy, class, address, has_address(&parsed));
+        let side = carried.side();
+        let fate = route(policy, class, side, &parsed);
         if !matches!(fate, Ok(None)) {
             fast_path.end(event.slot);
         }
@@ -263,9 +266,26 @@ impl FastPath {
         }
     }
 
-    /// The next thing to tell the kernel.
+    /// The next thing to tell the kernel. Say that it was told ([`FastPath::installed`],
+    /// [`FastPath::removed`]), or that it would not hear ([`FastPath::refuse`]).
     pub fn next_command(&mut self) -> Option<Command> {
         self.commands.pop_front()
+    }
+
+    /// The kernel has slot `number` as [`Install::slot`] says, and carries its flow from now on.
+    pub fn installed(&mut self, number: u32, monotonic_ns: u64) {
+        let Some(Some(entry)) = self.entries.get_mut(number as usize) else { return };
+        if entry.state == State::Asked {
+            (entry.state, entry.begun_ns) = (State::Installed, monotonic_ns);
+        }
+    }
+
+    /// The kernel forgot the flow of slot `number`; what it counts at this moment is counted yet.
+    pub fn removed(&mut self, number: u32, monotonic_ns: u64) {
+        let Some(Some(entry)) = self.entries.get_mut(number as usize) else { return };
+        if entry.state == State::Leaving {
+            entry.state = State::Retiring(monotonic_ns);
+        }
     }
 
     /// Directions that the kernel carries, or will once they are quiet.
@@ -319,7 +339,7 @@ impl FastPath {
             flow: FlowKey::of(parsed),
             queue_pair: settled.queue_pair,
             folded: Slot::default(),
-            state: State::Installed,
+            state: State::Asked,
             begun_ns: self.monotonic_ns,
         });
         self.installed += 1;
@@ -348,6 +368,9 @@ impl FastPath {
         let Some(Some(entry)) = self.entries.get_mut(number as usize) else {
             return Folded::default();
         };
+        if entry.state == State::Asked {
+            return Folded::default();
+        }
         let side = if entry.key.side == 0 { Side::Host } else { Side::Wire };
         let is_installed = entry.state == State::Installed;
         let mut folded = Folded { side: is_installed.then_some(side), path_mtu: None };
@@ -384,20 +407,30 @@ impl FastPath {
         self.commands.retain(|command| matches!(command, Command::Remove { .. }));
         let numbers: Vec<u32> = self.numbers().collect();
         for number in numbers {
-            self.retire(number);
+            match self.state(number) {
+                // Its command went just now.
+                Some(State::Asked) => self.forget(number),
+                _ => self.retire(number),
+            }
         }
     }
 
-    /// The kernel could not be told of `key`: it stays on the slow path.
+    /// The kernel could not be told to carry slot `number`: its flow stays on the slow path.
     pub fn refuse(&mut self, number: u32) {
-        self.retire(number);
-        self.counters.refused_packets += 1;
+        if self.state(number) == Some(State::Asked) {
+            self.forget(number);
+            self.counters.refused_packets += 1;
+        }
     }
 
     /// Whose slot it is, for an event.
     pub(crate) fn notice(&mut self, number: u32) -> Option<Carried> {
         self.counters.events += 1;
         let entry = self.entries.get(number as usize)?.as_ref()?;
+        // Of the slot's last flow.
+        if entry.state == State::Asked {
+            return None;
+        }
         Some(Carried { key: entry.key, queue_pair: entry.queue_pair.map(|(key, _)| key) })
     }
 
@@ -407,17 +440,33 @@ impl FastPath {
         self.retire(number);
     }
 
+    fn state(&self, number: u32) -> Option<State> {
+        self.entries.get(number as usize)?.as_ref().map(|entry| entry.state)
+    }
+
+    /// Has the kernel carry slot `number` no longer.
     fn retire(&mut self, number: u32) {
         let Some(Some(entry)) = self.entries.get_mut(number as usize) else { return };
         if entry.state == State::Installed {
-            entry.state = State::Retiring(self.monotonic_ns);
-            let (key, hash) = (entry.key, entry.hash);
-            self.installed -= 1;
-            self.counters.removed += 1;
-            self.commands.push_back(Command::Remove { key });
-            // Not to be found any more: if it goes on, it gets another slot.
-            self.index.remove(hash, number);
+            entry.state = State::Leaving;
+            let key = entry.key;
+            self.commands.push_back(Command::Remove { key, number });
+            self.hide(number);
         }
+    }
+
+    /// Gives up slot `number`, which the kernel never carried.
+    fn forget(&mut self, number: u32) {
+        self.hide(number);
+        self.release(number);
+    }
+
+    /// Not to be found any more: if the flow goes on, it gets another slot.
+    fn hide(&mut self, number: u32) {
+        let Some(Some(entry)) = self.entries.get(number as usize) else { return };
+        self.index.remove(entry.hash, number);
+        self.installed -= 1;
+        self.counters.removed += 1;
     }
 
     fn release(&mut self, number: u32) {
@@ -439,7 +488,7 @@ impl FastPath {
 /// Whether flows may be carried under `policy` at all: it seals nothing and passes what it does
 /// not know.
 pub fn allows(policy: &Policy) -> bool {
-    !policy.seals() && policy.default == Action::Clear
+    !policy.seals() && policy.default == Action::Clear && policy.access.is_none()
 }
 
 /// What the kernel must know of each opcode, as bpf/fastpath.h has it.

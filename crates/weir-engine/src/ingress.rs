@@ -14,7 +14,7 @@ use crate::esp::open::OpeningSa;
 use crate::esp::outer::{combine_ecn, strip_etherip, write_ecn};
 use crate::esp::silent::silent_message;
 use crate::esp::transport::open_transport;
-use crate::policy::{Mode, Peer};
+use crate::policy::{Mode, Peer, Policy};
 use crate::tunnel::path_mtu::ProbeMessage;
 use crate::verdict::DropReason;
 
@@ -71,16 +71,17 @@ impl OpeningPeer {
     }
 
     /// Opens `frame` in place: afterwards it is the frame for the host, which `inner` walks over.
-    /// `outer` describes what it was.
+    /// `outer` describes what it was; `sources` holds for `policy` alone.
     #[inline]
     pub(crate) fn open(
         &mut self,
-        peer: &Peer,
+        policy: &Policy,
         hosts: &HostAddresses,
         frame: &mut Frame<'_>,
         outer: &Parsed,
-        inner: &mut Walker,
+        (inner, sources): (&mut Walker, &mut Sources),
     ) -> Result<Inner, DropReason> {
+        let peer = &policy.peers[self.peer];
         let came_from = udp_source(frame, outer);
         if outer.fragment.is_some() {
             return Err(DropReason::Fragment);
@@ -102,13 +103,14 @@ impl OpeningPeer {
         if parsed.fault.is_some() && !has_address(parsed) {
             return Err(DropReason::Malformed);
         }
-        if !may_send(peer, parsed) {
+        if !sources.are_of(policy, self.peer, parsed) {
             return silent(peer, frame, parsed).ok_or(DropReason::SelectorMismatch);
         }
-        if peer.mode == Mode::Tunnel
-            && peer.endpoint.is_some()
-            && let Err(reason) = hosts.lead(frame, inner)
-        {
+        let ends_here = match peer.mode {
+            Mode::Tunnel => peer.endpoint.is_some(),
+            mode => mode == Mode::WireGuard,
+        };
+        if ends_here && let Err(reason) = hosts.lead(frame, inner) {
             return silent(peer, frame, inner.parsed()).ok_or(reason);
         }
         let congestion_combined = carry_congestion(peer, frame, outer.traffic_class, inner)?;
@@ -140,7 +142,7 @@ impl OpeningPeer {
         }
         let mut link = [0; LINK_LEN_MAX];
         let link = match (peer.mode, peer.endpoint) {
-            (Mode::Tunnel, Some(_)) => &mut link[..ETHERNET_LEN],
+            (Mode::Tunnel, Some(_)) | (Mode::WireGuard, _) => &mut link[..ETHERNET_LEN],
             // Between addresses of the gateways' own, tags are the wire's and not the host's.
             (Mode::Tunnel, None) => {
                 link.get_mut(..usize::from(outer.network_offset)).ok_or(DropReason::Malformed)?
@@ -150,12 +152,12 @@ impl OpeningPeer {
         if !link.is_empty() {
             link.copy_from_slice(&frame.bytes()[..link.len()]);
         }
-        cut_to_esp(frame, outer);
+        cut_to_sealed(frame, outer);
         let ethertype: u16 = match (self.association.open(frame)?.next_header, peer.mode) {
             (next_header::DUMMY, _) => return dummy(frame, 0),
             (next_header::ETHERIP, Mode::Ethernet) if strip_etherip(frame) => return Ok(None),
-            (next_header::IPV4, Mode::Tunnel) => 0x0800,
-            (next_header::IPV6, Mode::Tunnel) => 0x86dd,
+            (next_header::IPV4, Mode::Tunnel | Mode::WireGuard) => 0x0800,
+            (next_header::IPV6, Mode::Tunnel | Mode::WireGuard) => 0x86dd,
             _ => return Err(DropReason::EspTrailer),
         };
         let ethertype_offset = link.len() - ETHERTYPE_OFFSET_BACK;
@@ -166,15 +168,22 @@ impl OpeningPeer {
     }
 }
 
-/// Cuts everything but the ESP packet off, link padding included.
-fn cut_to_esp(frame: &mut Frame<'_>, outer: &Parsed) {
+/// Cuts everything but the sealed packet off, link padding included.
+fn cut_to_sealed(frame: &mut Frame<'_>, outer: &Parsed) {
+    let header_len = match outer.transport {
+        Transport::Esp { .. } => ESP_HEADER_LEN,
+        _ => 0,
+    };
     frame.truncate(outer.end as usize);
-    frame.trim_front(usize::from(outer.payload_offset) - ESP_HEADER_LEN);
+    frame.trim_front(usize::from(outer.payload_offset) - header_len);
 }
 
-/// Address and port that an ESP packet in UDP came from.
+/// Address and port that a sealed packet in UDP came from.
 #[inline]
 fn udp_source(frame: &Frame<'_>, outer: &Parsed) -> Option<([u8; 16], u16)> {
+    if let Transport::Udp { source, .. } = outer.transport {
+        return Some((outer.source, source));
+    }
     let Transport::Esp { in_udp: true, .. } = outer.transport else { return None };
     let udp = usize::from(outer.payload_offset).checked_sub(ESP_HEADER_LEN + UDP_HEADER_LEN)?;
     let port = frame.bytes().get(udp..)?.first_chunk()?;
@@ -198,11 +207,30 @@ pub(crate) fn silent_in(frame: &Frame<'_>, parsed: &Parsed) -> Option<Option<Pro
     Some(ProbeMessage::parse(message))
 }
 
-/// Whether the inner source lies behind the peer.
-#[inline]
-pub(crate) fn may_send(peer: &Peer, inner: &Parsed) -> bool {
-    peer.everything
-        || (has_address(inner) && peer.protects.iter().any(|prefix| prefix.contains(&inner.source)))
+/// Whom opened packets may come from, under one policy: from behind the peer that sealed them, and
+/// from behind no other that has a longer prefix. Packets to there would go to that one.
+#[derive(Debug, Default)]
+pub(crate) struct Sources {
+    /// The last peer, and an address that it may send from: most packets are of the same few flows.
+    last: Option<(usize, [u8; 16])>,
+}
+
+impl Sources {
+    /// Whether the packet comes from behind the peer of this index.
+    #[inline]
+    pub(crate) fn are_of(&mut self, policy: &Policy, peer: usize, inner: &Parsed) -> bool {
+        if !has_address(inner) {
+            return policy.peers[peer].everything;
+        }
+        if self.last == Some((peer, inner.source)) {
+            return true;
+        }
+        let may_send = policy.may_send(peer, &inner.source);
+        if may_send {
+            self.last = Some((peer, inner.source));
+        }
+        may_send
+    }
 }
 
 /// RFC 6040: a CE mark set on the way must reach the inner packet, or no CNP will answer it.

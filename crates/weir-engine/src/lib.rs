@@ -21,6 +21,10 @@ pub mod rdma;
 
 pub mod meter;
 
+mod plain;
+
+pub mod access;
+
 pub mod fastpath;
 
 pub mod esp;

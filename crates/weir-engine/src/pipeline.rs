@@ -11,19 +11,20 @@
 //!                +-> clear, where the policy says so -> meter -----------------------> host
 //! ```
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use weir_wire::frame::{Frame, Offload, Time};
 use weir_wire::parse::{Network, Parsed, Transport, parse_frame};
 use weir_wire::tcp;
 
-use crate::classify::{frame_class, has_address};
+use crate::classify::frame_class;
 use crate::counters::{Counters, PeerCounters};
 use crate::egress::SealingPeer;
 use crate::esp::open::OpeningSa;
 use crate::esp::outer::OuterFields;
 use crate::esp::seal::SealingSa;
+use crate::esp::wireguard;
 use crate::fastpath::{self, FastParts, FastPath};
 use crate::ingress::{HostAddresses, Inner, OpeningPeer};
 use crate::meter::{Meter, Observed};
@@ -32,7 +33,8 @@ use crate::neighbour::{Neighbours, QUESTION_BYTES_MAX};
 use crate::offload::checksum::complete;
 use crate::offload::gather::Gather;
 use crate::output::{Destination, Output, Part};
-use crate::policy::{Action, FrameClass, Mode, Policy, Way};
+use crate::plain::Plain;
+use crate::policy::{FrameClass, Mode, Policy};
 use crate::rdma::LossWay;
 use crate::verdict::{DropReason, Side, Verdict};
 
@@ -42,19 +44,23 @@ mod kernel;
 mod keyed;
 mod metering;
 mod path;
+mod proxy;
 mod rollout;
+mod route;
 mod tagged;
 mod told;
 mod usage;
 mod walked;
 
-pub use associations::{Associations, PolicyError};
+pub use associations::{Associations, Left, PolicyError};
 use kernel::KernelPeers;
 pub(crate) use keyed::AgreedPeer;
 pub use keyed::{Agreed, INBOX_MAX};
 use keyed::{BySpi, Keyed};
 pub(crate) use rollout::Rollout;
 pub use rollout::SealingChange;
+use route::is_routable;
+pub(crate) use route::route;
 pub(crate) use tagged::TaggedPeer;
 use told::News;
 pub use told::{Told, Who};
@@ -96,7 +102,7 @@ pub struct Engine {
     answers: AnswerLimit,
     news: News,
     counters: Counters,
-    meter: Meter,
+    plain: Plain,
     gather: Gather,
     /// `None`: every packet comes through here.
     fast_path: Option<Box<FastPath>>,
@@ -114,7 +120,7 @@ impl Engine {
         meter: Meter,
     ) -> Result<Self, PolicyError> {
         let mut engine = Self {
-            meter,
+            plain: Plain::new(meter),
             policy: Arc::new(Policy::watch(0, policy.wire_mtu)),
             sealing: Vec::new(),
             opening: Vec::new(),
@@ -138,12 +144,18 @@ impl Engine {
     }
 
     /// Takes `policy` instead of the present one, whole or not at all. Associations that it still
-    /// names go on, unless `associations` brings another of the same SPI.
+    /// names go on, unless `associations` brings another of the same SPI. Tells how far those went
+    /// that it does not.
     ///
     /// # Errors
     /// [`PolicyError`]; the present policy goes on.
-    pub fn swap(&mut self, policy: Policy, associations: Associations) -> Result<(), PolicyError> {
+    pub fn swap(
+        &mut self,
+        policy: Policy,
+        associations: Associations,
+    ) -> Result<Left, PolicyError> {
         self.check(&policy, &associations)?;
+        let mut left = Left::default();
         let rollouts = self.take_rollouts();
         let tags = self.take_tags();
         let survivors = self.take_survivors();
@@ -155,10 +167,16 @@ impl Engine {
         }
         opening.extend(self.opening.drain(..).map(|it| (it.association.spi().value(), it)));
         for association in associations.sealing {
-            sealing.insert(association.spi().value(), (association, PeerCounters::default()));
+            let new = (association, PeerCounters::default());
+            if let Some((old, _)) = sealing.insert(new.0.spi().value(), new) {
+                left.add_sealing(&old);
+            }
         }
         for association in associations.opening {
-            opening.insert(association.spi().value(), OpeningPeer::new(association));
+            let new = OpeningPeer::new(association);
+            if let Some(mut old) = opening.insert(new.association.spi().value(), new) {
+                left.add_opening(&mut old.association);
+            }
         }
         for (index, peer) in policy.peers.iter().enumerate() {
             let (association, counters) =
@@ -168,45 +186,20 @@ impl Engine {
             let found = peer.open_spis.iter().filter_map(|spi| opening.remove(spi));
             self.opening.extend(found.map(|it| OpeningPeer { peer: index, ..it }));
         }
+        sealing.values().for_each(|(association, _)| left.add_sealing(association));
+        opening.values_mut().for_each(|it| left.add_opening(&mut it.association));
         self.opening_by_spi = policy.open_spis().zip(0..).collect();
-        self.tunnels_end_here =
-            policy.peers.iter().any(|it| it.mode == Mode::Tunnel && it.endpoint.is_some());
+        self.tunnels_end_here = policy.peers.iter().any(|it| {
+            it.mode == Mode::WireGuard || it.mode == Mode::Tunnel && it.endpoint.is_some()
+        });
         self.neighbours = Neighbours::new(&policy, &self.neighbours);
         self.kernel.renew(&policy);
+        self.plain.renew(&policy);
         self.policy = Arc::new(policy);
         self.restore(survivors);
         self.restore_rollouts(rollouts);
         self.restore_tags(tags, associations.tags);
-        Ok(())
-    }
-
-    /// Whether [`Engine::swap`] would take them.
-    ///
-    /// # Errors
-    /// [`PolicyError`].
-    pub fn check(&self, policy: &Policy, new: &Associations) -> Result<(), PolicyError> {
-        let sealing = self.sealing.iter().filter_map(|peer| peer.association.as_ref());
-        let sealing: HashSet<_> = sealing.chain(&new.sealing).map(|sa| sa.spi().value()).collect();
-        let opening = self.opening.iter().map(|it| &it.association);
-        let opening: HashSet<_> = opening.chain(&new.opening).map(|sa| sa.spi().value()).collect();
-        for peer in &policy.peers {
-            let unsealed = peer.seal_spi.filter(|spi| !sealing.contains(spi));
-            let unopened = peer.open_spis.iter().copied().find(|spi| !opening.contains(spi));
-            if let Some(spi) = unsealed.or(unopened) {
-                return Err(PolicyError::NoAssociation { peer: peer.name.clone(), spi });
-            }
-            if matches!(peer.mode, Mode::IcrcTag(_)) && peer.agreed.is_none() {
-                let mut new = new.tags.iter().map(|(name, _)| name);
-                if !self.has_tag(&peer.name) && !new.any(|name| *name == peer.name) {
-                    return Err(PolicyError::NoTagKey { peer: peer.name.clone() });
-                }
-            }
-            let placed = policy.own.is_some() && (peer.endpoint.is_some() || peer.agreed.is_some());
-            if peer.mode == Mode::Ethernet && !placed {
-                return Err(PolicyError::NothingToBorrow { peer: peer.name.clone() });
-            }
-        }
-        Ok(())
+        Ok(left)
     }
 
     /// Decides about a batch from one side. The frames are changed in place; what to send is in the
@@ -218,7 +211,7 @@ impl Engine {
             Side::Host => self.host_batch(now, frames),
             Side::Wire => self.wire_batch(now, frames),
         }
-        self.meter.end_train();
+        self.plain.meter.end_train();
         &self.output
     }
 
@@ -231,7 +224,7 @@ impl Engine {
             let verdict = verdict.unwrap_or_else(Verdict::Drop);
             let parsed = walked.parsed();
             if matches!(verdict, Verdict::Drop(_)) && parsed.rdma.is_some() {
-                self.meter.note_drop(&self.observation(Side::Host, frame, parsed));
+                self.plain.note_drop(Side::Host, frame, parsed);
             }
             self.output.verdicts.push(verdict);
             self.counters.host.count(bytes, verdict);
@@ -249,7 +242,7 @@ impl Engine {
             if let Verdict::Drop(reason) = verdict
                 && reason.may_hide_a_packet()
             {
-                self.meter.note_own_loss(LossWay::In, Side::Wire, 1, now);
+                self.plain.meter.note_own_loss(LossWay::In, Side::Wire, 1, now);
             }
             if matches!(
                 verdict,
@@ -312,7 +305,7 @@ impl Engine {
         frame: &mut Frame<'_>,
         walked: &mut Walked,
     ) -> Result<Verdict, DropReason> {
-        let seen = self.observe_next(Side::Host, frame, walked);
+        let seen = walked.pass(&mut self.plain, Side::Host, frame)?;
         let (class, route) = walked.way(&self.policy);
         let parsed = walked.parsed();
         if !is_routable(parsed) && self.policy.seals() {
@@ -320,6 +313,12 @@ impl Engine {
         }
         if self.tunnels_end_here && self.hosts.learn(parsed) {
             self.tell_host(parsed);
+        }
+        if parsed.network == Network::Arp
+            && self.tunnels_end_here
+            && let Some(verdict) = self.take_arp(frame, parsed)
+        {
+            return Ok(verdict);
         }
         let Some(peer) = route? else {
             self.consider(Side::Host, class, frame, walked, seen);
@@ -402,6 +401,11 @@ impl Engine {
         }
         let parsed = outer.parsed();
         if let Some(port) = self.keying_source(parsed) {
+            if let Some(receiver) = wireguard::receiver(parsed.payload(frame.bytes())) {
+                let opening = outer.opening(receiver, &self.opening, &self.opening_by_spi);
+                let index = opening.ok_or(DropReason::UnknownSpi)?;
+                return self.open(index, frame, outer.parsed(), inner);
+            }
             return self.take_in(frame, parsed, port);
         }
         if self.kernel.may_be_silent(&self.policy, parsed) && self.is_own(parsed) {
@@ -419,9 +423,9 @@ impl Engine {
             return Ok(Verdict::Punt);
         }
         let class = frame_class(parsed);
-        match route(&self.policy, class, &parsed.source, has_address(parsed))? {
+        match route(&self.policy, class, Side::Wire, parsed)? {
             None => {
-                let seen = self.observe_next(Side::Wire, frame, outer);
+                let seen = outer.pass(&mut self.plain, Side::Wire, frame)?;
                 self.consider(Side::Wire, class, frame, outer, seen);
                 Ok(self.passed(class))
             }
@@ -439,18 +443,22 @@ impl Engine {
     ) -> Result<Verdict, DropReason> {
         let opening = &mut self.opening[index];
         let (peer, highest) = (opening.peer, opening.association.highest());
-        let from = &self.policy.peers[peer];
-        let held = opening.open(from, &self.hosts, frame, outer, &mut inner.walker)?;
+        let held = opening.open(&self.policy, &self.hosts, frame, outer, inner.opened());
+        if held == Err(DropReason::NeighbourUnknown) {
+            self.ask_for_host(&inner.parsed().destination);
+            return Err(DropReason::NeighbourUnknown);
+        }
+        let held = held?;
         if opening.is_agreed {
             let is_newest = opening.association.highest() > highest;
-            self.heard(index, (outer.source, outer.link.source), is_newest);
+            self.heard(index, outer, is_newest);
         }
         match held {
             Inner::Nothing(message) => Ok(self.heard_dummy(peer, message)),
             Inner::Packet { follows, congestion_combined } => {
                 inner.note(follows);
                 self.counters.ce_combined += u64::from(congestion_combined);
-                self.observe_next(Side::Wire, frame, inner);
+                inner.pass(&mut self.plain, Side::Wire, frame)?;
                 self.clamp(peer, frame, inner.parsed());
                 Ok(Verdict::Opened)
             }
@@ -468,18 +476,18 @@ impl Engine {
         seen: Option<Observed>,
     ) {
         let parsed = walked.parsed();
-        let Self { fast_path: Some(fast_path), policy, meter, .. } = self else { return };
+        let Self { fast_path: Some(fast_path), policy, plain, .. } = self else { return };
         let is_odd = parsed.rdma.is_some() && frame.meta.offload.segmentation.is_some();
         if class.is_none() && !is_odd && fastpath::allows(policy) {
             let seen = seen.unwrap_or_else(|| walked.observed());
-            fast_path.consider(meter, side, (frame.bytes(), parsed), seen);
+            fast_path.consider(&plain.meter, side, (frame.bytes(), parsed), seen);
         }
     }
 
     /// What [`crate::fastpath`] works with.
     pub(crate) fn fast_parts(&mut self) -> FastParts<'_> {
-        let Self { fast_path, meter, counters, policy, .. } = self;
-        FastParts { fast_path, meter, counters, policy }
+        let Self { fast_path, plain, counters, policy, .. } = self;
+        FastParts { fast_path, meter: &mut plain.meter, counters, policy }
     }
 
     /// Lowers what a connection that is being set up may send, in both directions.
@@ -655,40 +663,6 @@ impl Engine {
     pub fn output(&self) -> &Output {
         &self.output
     }
-}
-
-/// Where a packet with `address` on the far side belongs: to a peer, or in clear (`None`).
-#[inline]
-pub(crate) fn route(
-    policy: &Policy,
-    class: Option<FrameClass>,
-    address: &[u8; 16],
-    has_address: bool,
-) -> Result<Option<usize>, DropReason> {
-    if let Some(class) = class {
-        return match policy.frames.of(class) {
-            Action::Clear => Ok(None),
-            Action::Seal => policy.peer_for_everything().map(Some).ok_or(DropReason::NoPolicy),
-            Action::Drop if class >= FrameClass::Broadcast => Err(DropReason::Multicast),
-            Action::Drop => Err(DropReason::LinkProtocol),
-        };
-    }
-    let way = match has_address {
-        true => policy.way_to(address),
-        false => policy.peer_for_everything().map(|peer| Way::Peer(peer as u16)),
-    };
-    match (way, policy.default) {
-        (Some(Way::Peer(peer)), _) => Ok(Some(usize::from(peer))),
-        (Some(Way::Clear), _) | (None, Action::Clear) => Ok(None),
-        (Some(Way::Drop), _) | (None, _) => Err(DropReason::NoPolicy),
-    }
-}
-
-/// Whether it is known where the packet belongs. What is wrong behind the addresses is for its
-/// receiver to judge: a gateway carries it.
-#[inline]
-fn is_routable(parsed: &Parsed) -> bool {
-    parsed.fault.is_none() || has_address(parsed)
 }
 
 #[inline]

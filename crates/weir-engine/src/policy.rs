@@ -4,17 +4,20 @@
 //! Associations (keys, sequence numbers, replay windows) live beside it in the engine, because
 //! they outlive a policy.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use weir_wire::parse::MacAddress;
 
+use crate::access::AccessPolicy;
 use crate::tunnel::key::PublicKey;
 
 mod marking;
+mod ranges;
+mod selectors;
 
 pub use marking::{DSCP_COUNT, Marking, PCP_COUNT};
+use selectors::Selectors;
 
 /// What to do with a kind of frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +31,8 @@ pub enum Action {
 }
 
 /// Frames that no address selector decides: link-local protocols, address resolution, group
-/// traffic. Told apart by destination MAC and EtherType.
+/// traffic. Told apart by EtherType; IP packets and RoCE v1 by their destination address, and what
+/// has none by destination MAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum FrameClass {
@@ -48,11 +52,11 @@ pub enum FrameClass {
     LinkLocal,
     /// ARP.
     Arp,
-    /// IPv6 neighbour and router discovery (ICMPv6 133 to 137).
+    /// IPv6 neighbour and router discovery (ICMPv6 133 to 137, code 0, hop limit 255).
     NeighbourDiscovery,
-    /// Broadcast that is none of the above.
+    /// Broadcast that is none of the above; of IP packets, those to 255.255.255.255.
     Broadcast,
-    /// Multicast that is none of the above.
+    /// Multicast that is none of the above; of IP packets, those to a group's address.
     Multicast,
 }
 
@@ -137,11 +141,19 @@ pub enum Mode {
     Tunnel,
     /// The payload of IP packets (RFC 4303 s3.1.1).
     Transport,
+    /// IP packets in WireGuard's data messages, in UDP from an own address: the peer is a standard
+    /// client.
+    WireGuard,
     /// No ESP: RoCE packets carry a tag in the place of their ICRC, and are otherwise in clear.
     IcrcTag(TagTerms),
 }
 
 impl Mode {
+    /// Whether whole IP packets travel behind headers of our own or borrowed ones.
+    pub fn is_tunnel(self) -> bool {
+        matches!(self, Mode::Tunnel | Mode::WireGuard)
+    }
+
     /// Whether associations agreed on for `self` serve `other`.
     pub fn has_keys_of(self, other: Mode) -> bool {
         match (self, other) {
@@ -392,49 +404,11 @@ pub struct Policy {
     pub keying_port: Option<u16>,
     /// What the last check before the wire does with plaintext.
     pub on_leak: OnLeak,
-    /// The first that holds the address decides.
-    selectors: Vec<(Prefix, Way)>,
-    /// Peers' prefixes where they are many: by mask, longest first, then by address.
-    by_mask: Vec<(Mask, ByAddress)>,
+    /// Who may do what by RDMA; `None`: everybody everything.
+    pub access: Option<Arc<AccessPolicy>>,
+    selectors: Selectors,
     /// The peer for frames without an address.
     everything: Option<u16>,
-}
-
-/// So many prefixes are compared one by one; more of them are looked up, a hash for each length of
-/// prefix that occurs.
-const COMPARED_MAX: usize = 16;
-
-/// What prefixes looked up in one table share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Mask {
-    mask: u128,
-    without_v4: bool,
-}
-
-type ByAddress = HashMap<u128, Way, BuildHasherDefault<AddressHasher>>;
-
-/// Spreads addresses. Who sends packets chooses what is looked up and not what is in the table, so
-/// nobody can make its entries collide.
-#[derive(Debug, Default)]
-struct AddressHasher(u64);
-
-impl Hasher for AddressHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u128(u128::from(*byte));
-        }
-    }
-
-    #[inline]
-    fn write_u128(&mut self, address: u128) {
-        let mixed =
-            (address as u64 ^ (address >> 64) as u64 ^ self.0).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = mixed ^ mixed >> 32;
-    }
 }
 
 impl Policy {
@@ -452,47 +426,24 @@ impl Policy {
             gather: true,
             keying_port: None,
             on_leak: OnLeak::default(),
-            selectors: Vec::new(),
-            by_mask: Vec::new(),
+            access: None,
+            selectors: Selectors::default(),
             everything: None,
         }
     }
 
     /// Puts `peers` in and orders their prefixes, longest first.
     pub fn with_peers(mut self, peers: Vec<Peer>) -> Self {
-        self.selectors = peers
-            .iter()
-            .enumerate()
-            .flat_map(|(index, peer)| {
-                peer.protects.iter().map(move |p| (*p, Way::Peer(index as u16)))
-            })
-            .collect();
-        self.selectors.sort_by_key(|(prefix, _)| prefix.rank());
-        if self.selectors.len() > COMPARED_MAX {
-            for (prefix, way) in std::mem::take(&mut self.selectors) {
-                let mask = Mask { mask: prefix.mask, without_v4: prefix.without_v4 };
-                if self.by_mask.last().is_none_or(|(last, _)| *last != mask) {
-                    self.by_mask.push((mask, ByAddress::default()));
-                }
-                if let Some((_, ways)) = self.by_mask.last_mut() {
-                    ways.entry(prefix.address).or_insert(way);
-                }
-            }
-        }
+        self.selectors = Selectors::of(&peers);
         self.everything = everything(&peers);
         self.peers = peers;
         self
     }
 
-    /// Puts `peers` behind those there are, and `selectors`, in this order, before those there
-    /// are; the indices in them count from the first of `peers`.
+    /// Puts `peers` behind those there are, and `selectors`, in this order, behind their prefixes;
+    /// the indices in them count from the first of `peers`.
     pub fn with_front_end(mut self, peers: Vec<Peer>, selectors: Vec<(Prefix, Way)>) -> Self {
-        let first = self.peers.len() as u16;
-        let shifted = selectors.into_iter().map(|(prefix, way)| match way {
-            Way::Peer(index) => (prefix, Way::Peer(first + index)),
-            way => (prefix, way),
-        });
-        self.selectors.splice(0..0, shifted);
+        self.selectors.extend(self.peers.len() as u16, &peers, selectors);
         self.peers.extend(peers);
         self.everything = everything(&self.peers);
         self
@@ -501,18 +452,13 @@ impl Policy {
     /// Where packets to `address`, on the far side, belong.
     #[inline]
     pub fn way_to(&self, address: &[u8; 16]) -> Option<Way> {
-        let found = self.selectors.iter().find(|(prefix, _)| prefix.contains(address));
-        match found {
-            Some((_, way)) => Some(*way),
-            None => self.look_up(u128::from_be_bytes(*address)),
-        }
+        self.selectors.way_to(address)
     }
 
-    fn look_up(&self, address: u128) -> Option<Way> {
-        let is_v4 = is_mapped(address);
-        let masks = self.by_mask.iter().filter(|(it, _)| !(it.without_v4 && is_v4));
-        let mut found = masks.filter_map(|(it, ways)| ways.get(&(address & it.mask)));
-        found.next().copied()
+    /// Whether the peer of this index may send packets from `address`: whose it is, gets them too.
+    pub fn may_send(&self, peer: usize, address: &[u8; 16]) -> bool {
+        let is_from = self.selectors.is_from(peer as u16, address);
+        is_from.unwrap_or(self.peers[peer].everything)
     }
 
     /// The peer in front of `address`.
@@ -556,6 +502,7 @@ fn everything(peers: &[Peer]) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
+    use super::selectors::COMPARED_MAX;
     use super::*;
 
     fn peer(name: &str, protects: &[(&str, u8)]) -> Peer {
@@ -585,23 +532,74 @@ mod tests {
         assert_eq!(find("fd00::1"), None);
     }
 
+    fn prefix(text: &str, len: u8) -> Prefix {
+        Prefix::new(text.parse().unwrap(), len)
+    }
+
     #[test]
-    fn a_front_ends_selectors_come_first_in_their_own_order() {
-        let configured = Policy::watch(1, 1500).with_peers(vec![peer("site", &[("10.1.0.0", 16)])]);
-        let prefix = |text: &str, len| Prefix::new(text.parse().unwrap(), len);
-        let policy = configured.with_front_end(
-            vec![peer("ike", &[("10.0.0.0", 8)])],
+    fn a_front_ends_selectors_come_behind_the_configurations_in_their_own_order() {
+        let selectors = || {
             vec![
-                (prefix("10.1.2.0", 24), Way::Clear),
-                (prefix("10.1.2.3", 32), Way::Drop),
-                (prefix("10.1.3.0", 24), Way::Peer(0)),
-            ],
-        );
-        let way = |a: &str| policy.way_to(&mapped(a.parse().unwrap()));
-        assert_eq!(way("10.1.2.3"), Some(Way::Clear), "the first decides, not the longest");
-        assert_eq!(way("10.1.3.1"), Some(Way::Peer(1)));
-        assert_eq!(way("10.1.4.1"), Some(Way::Peer(0)));
-        assert_eq!(way("11.0.0.1"), None);
+                (prefix("10.2.2.0", 24), Way::Clear),
+                (prefix("10.2.2.3", 32), Way::Drop),
+                (prefix("10.2.0.0", 16), Way::Peer(0)),
+                (prefix("0.0.0.0", 0), Way::Clear),
+            ]
+        };
+        // A few prefixes are compared one by one, many are looked up.
+        for further in [0, 3 * COMPARED_MAX as u16] {
+            let hosts = (0..further).map(|n| peer("host", &[(&format!("172.16.0.{n}"), 32)]));
+            let site = peer("site", &[("10.1.0.0", 16)]);
+            let configured = [site].into_iter().chain(hosts).collect();
+            let policy = Policy::watch(1, 1500)
+                .with_peers(configured)
+                .with_front_end(vec![peer("ike", &[("10.2.0.0", 16)])], selectors());
+            let way = |a: &str| policy.way_to(&mapped(a.parse().unwrap()));
+            assert_eq!(way("10.1.4.1"), Some(Way::Peer(0)), "never put in clear by a front end");
+            assert_eq!(way("10.2.2.3"), Some(Way::Clear), "the first decides, not the longest");
+            assert_eq!(way("10.2.3.1"), Some(Way::Peer(1 + further)));
+            assert_eq!(way("11.0.0.1"), Some(Way::Clear));
+            assert_eq!(way("fd00::1"), None);
+        }
+    }
+
+    #[test]
+    fn a_peer_may_send_from_what_no_other_has_a_longer_prefix_for() {
+        let mut rest = peer("rest", &[]);
+        (rest.protects, rest.everything) = (vec![Prefix::ALL], true);
+        for further in [0, 3 * COMPARED_MAX] {
+            let hosts = (0..further).map(|n| peer("host", &[(&format!("172.16.0.{n}"), 32)]));
+            let site = peer("site", &[("10.1.0.0", 16)]);
+            let peers = [rest.clone(), site].into_iter().chain(hosts).collect();
+            let policy = Policy::watch(1, 1500).with_peers(peers);
+            let may = |peer, a: &str| policy.may_send(peer, &mapped(a.parse().unwrap()));
+            assert!(may(0, "10.2.0.1") && may(0, "fd00::1") && !may(0, "10.1.0.1"));
+            assert!(may(1, "10.1.0.1") && !may(1, "10.2.0.1"));
+        }
+    }
+
+    #[test]
+    fn a_front_ends_peers_may_send_by_their_longest_prefix_and_never_for_a_configured_one() {
+        let peers = vec![
+            peer("wide", &[("10.0.0.0", 8)]),
+            peer("narrow", &[("10.2.0.0", 16)]),
+            peer("its twin", &[("10.2.0.0", 16)]),
+        ];
+        let selectors = vec![
+            (prefix("10.3.0.0", 16), Way::Clear),
+            (prefix("10.2.0.0", 16), Way::Peer(1)),
+            (prefix("10.0.0.0", 8), Way::Peer(0)),
+        ];
+        let policy = Policy::watch(1, 1500)
+            .with_peers(vec![peer("site", &[("10.1.0.0", 16)])])
+            .with_front_end(peers, selectors);
+        let may = |peer, a: &str| policy.may_send(peer, &mapped(a.parse().unwrap()));
+        let who = |a: &str| (0..4).filter(|it| may(*it, a)).collect::<Vec<_>>();
+        assert_eq!(who("10.9.0.1"), [1]);
+        assert_eq!(who("10.2.0.1"), [2, 3], "policies of one network may lead to two peers");
+        assert_eq!(who("10.1.0.1"), [0]);
+        assert_eq!(who("10.3.0.1"), [0; 0], "what passes in clear is nobody's");
+        assert_eq!(who("11.0.0.1"), [0; 0]);
     }
 
     #[test]

@@ -187,6 +187,11 @@ drop_reasons! {
     TagFailureLimit = "tag_failure_limit",
     /// The kernel, which does the peer's ESP, has lost its associations: restart the gateway.
     KernelEsp = "kernel_esp",
+    /// A line of access denies the operation: `weir access hits` names it.
+    AccessDenied = "access_denied",
+    /// RDMA by its port or EtherType that cannot be read (damaged, or a fragment), where lines of
+    /// access judge.
+    AccessUnreadable = "access_unreadable",
 }
 
 #[cfg(test)]

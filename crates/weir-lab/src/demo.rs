@@ -6,7 +6,9 @@
 //! own. The demo fails when a frame of a host crossed the wire in clear, or did not arrive as it
 //! was sent.
 
+mod access;
 mod rdma;
+mod screen;
 mod show;
 
 use std::collections::BTreeMap;
@@ -25,6 +27,7 @@ use crate::traffic::frames::planned;
 use crate::traffic::iperf::{self, Extent, TcpReport};
 use crate::traffic::{Kind, bypass, ping, tcp};
 
+pub use access::{AccessReport, MemoryReport, lines as access_lines};
 pub use rdma::{RdmaReport, RdmaRun};
 pub use show::how_to_look_around;
 
@@ -67,6 +70,8 @@ pub struct Report {
     pub plain: Option<Throughput>,
     /// TCP throughput, gateways sealing.
     pub sealed: Option<Throughput>,
+    /// RDMA on the other host's memory, judged by lines of access.
+    pub access: Option<AccessReport>,
     /// Real RDMA, when it was asked for.
     pub rdma: Option<RdmaReport>,
     /// What is not as it must be; empty when all is well.
@@ -178,6 +183,7 @@ pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Report> 
     let setup = |protection: Protection| Setup {
         driver: options.driver.clone(),
         outlives_lab: options.keep && protection == Protection::Sealed,
+        tables: if options.keep { screen::tables() } else { String::new() },
         ..Setup::new(&options.program, protection)
     };
 
@@ -195,17 +201,26 @@ pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Report> 
         progress(&format!("gateways seal: {}", show::title(kind.name())));
         kinds.push(observe(&lab, &gateways, kind).with_context(|| kind.name())?);
     }
+    progress("gateway A takes lines of access: host B may READ from host A, and may not WRITE");
+    let access = access::run(&lab, &gateways)?;
     let (plain, sealed) = (Some(plain.into()), Some(sealed.into()));
-    let failures = kinds.iter().flat_map(failures).collect();
-    let look_around = options.keep.then(|| leave_standing(&mut lab, gateways, options));
-    Ok(Report { kinds, plain, sealed, rdma: None, failures, look_around })
+    let mut failures: Vec<_> = kinds.iter().flat_map(failures).collect();
+    failures.extend(access.failures());
+    let access = Some(access);
+    let look_around = match options.keep {
+        true => Some(leave_standing(&mut lab, gateways, options)?),
+        false => None,
+    };
+    Ok(Report { kinds, plain, sealed, access, rdma: None, failures, look_around })
 }
 
 /// Leaves the lab with its gateways standing; says how to look around.
-fn leave_standing(lab: &mut Lab, gateways: Gateways, options: &Options) -> String {
+fn leave_standing(lab: &mut Lab, gateways: Gateways, options: &Options) -> Result<String> {
+    let link = screen::open(lab, options)?;
     gateways.detach();
     lab.keep();
-    how_to_look_around(lab, &options.program)
+    let around = how_to_look_around(lab, &options.program);
+    Ok(format!("{around}\n\nsee it in a browser on this machine:\n  {link}"))
 }
 
 /// The report as text.
@@ -287,7 +302,7 @@ fn send(lab: &Lab, kind: Kind) -> Result<Outcome> {
             let sent = TRANSFER_BYTES as u64;
             Ok(Outcome { sent, intact, sent_by_host_a: None, unit: "bytes" })
         }
-        Kind::RoceV2 | Kind::RoceV1 | Kind::TcpPrebuilt => {
+        _ => {
             let frames = planned(kind, BYPASS_FRAMES)?;
             let by_a = frames.iter().filter(|frame| frame.from == Side::A).count() as u64;
             let exchange = bypass::exchange(lab, &frames, BYPASS_RATE_PER_SECOND)?;

@@ -70,8 +70,14 @@ pub struct Setup {
     pub driver: Option<String>,
     /// More lines of each gateway's `[[pair]]`.
     pub pair_lines: String,
+    /// More tables of each gateway's configuration.
+    pub tables: String,
     /// Where keys come from, when they seal.
     pub keys: KeySource,
+    /// The cipher of keys from files: `aes-256-gcm` or `aes-128-gcm`.
+    pub cipher: String,
+    /// More tables of gateway A's configuration.
+    pub tables_of_a: String,
     /// Whether they may be [detached](Gateways::detach): such gateways survive a killed lab until
     /// the lab is swept.
     pub outlives_lab: bool,
@@ -85,7 +91,10 @@ impl Setup {
             protection,
             driver: None,
             pair_lines: String::new(),
+            tables: String::new(),
             keys: KeySource::Files,
+            cipher: "aes-256-gcm".to_owned(),
+            tables_of_a: String::new(),
             outlives_lab: false,
         }
     }
@@ -113,6 +122,8 @@ impl Gateways {
     /// # Errors
     /// As [`Gateways::start`].
     pub fn start_configured(lab: &Lab, setup: &Setup, texts: &[String; 2]) -> Result<Self> {
+        // Gateways make it for themselves alone, and `weir serve` must pass.
+        fs::create_dir_all(lab.folder().join("state"))?;
         for side in Side::BOTH {
             configure(lab, side, &texts[side.index()])?;
         }
@@ -178,6 +189,33 @@ impl Gateways {
         Ok(process::run(&mut command, SHORT)?.stdout)
     }
 
+    /// What `weir access hits --json` says of a gateway.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn access_hits(&self, side: Side) -> Result<Value> {
+        let mut command = Command::new(&self.program);
+        command.args(["access", "hits", "--gateway", NAMES[side.index()], "--json", "--run-dir"]);
+        command.arg(&self.run_folders[side.index()]);
+        let said = process::run(&mut command, SHORT)?.stdout;
+        serde_json::from_str(&said).context("`weir access hits --json` speaks JSON")
+    }
+
+    /// Has a gateway read its configuration again, `tables` added to it.
+    ///
+    /// # Errors
+    /// It refuses them; its own words.
+    pub fn add_tables(&self, lab: &Lab, side: Side, tables: &str) -> Result<()> {
+        let file = lab.folder().join(format!("{}.toml", NAMES[side.index()]));
+        let before = fs::read_to_string(&file)?;
+        configure(lab, side, &(before + tables))?;
+        let mut command = Command::new(&self.program);
+        command.args(["reload", NAMES[side.index()], "--run-dir"]);
+        command.arg(&self.run_folders[side.index()]);
+        process::run(&mut command, SHORT)?;
+        Ok(())
+    }
+
     /// Leaves them running.
     pub fn detach(self) {
         self.daemons.into_iter().for_each(Running::detach);
@@ -219,7 +257,9 @@ pub fn configurations(lab: &Lab, setup: &Setup) -> Result<[String; 2]> {
         Protection::Plain => None,
         _ => Some(Keys::make(lab, setup)?),
     };
-    Ok(Side::BOTH.map(|side| configuration(lab, side, setup, keys.as_ref())))
+    let mut texts = Side::BOTH.map(|side| configuration(lab, side, setup, keys.as_ref()));
+    texts[Side::A.index()] += &setup.tables_of_a;
+    Ok(texts)
 }
 
 /// Writes the file that a gateway reads at its start and at SIGHUP; returns where.
@@ -264,7 +304,7 @@ impl Keys {
                 preshared(&file, &setup.program)?;
                 Ok(Self::Shared(file))
             }
-            KeySource::Files => Self::generate(&folder, &setup.program),
+            KeySource::Files => Self::generate(&folder, setup),
             KeySource::Handshakes { .. } => Self::identities(&folder, &setup.program),
         }
     }
@@ -283,10 +323,11 @@ impl Keys {
         Ok(Self::Identities { by_side, preshared: file })
     }
 
-    fn generate(folder: &Path, program: &Path) -> Result<Self> {
-        let mut command = Command::new(program);
-        command.args(["keys", "generate", NAMES[0], NAMES[1], "--json", "--directory"]);
-        let said = process::run(command.arg(folder), SHORT)?.stdout;
+    fn generate(folder: &Path, setup: &Setup) -> Result<Self> {
+        let mut command = Command::new(&setup.program);
+        command.args(["keys", "generate", NAMES[0], NAMES[1], "--cipher", &setup.cipher]);
+        command.args(["--json", "--directory"]).arg(folder);
+        let said = process::run(&mut command, SHORT)?.stdout;
         let made: Value = serde_json::from_str(&said).context("`weir keys` speaks JSON")?;
         let of = |name: &str| -> Result<(PathBuf, u64)> {
             let list = made.as_array().or_else(|| made["keys"].as_array());
@@ -338,8 +379,8 @@ fn configuration(lab: &Lab, side: Side, setup: &Setup, keys: Option<&Keys>) -> S
         text += &format!("address = \"{}/24\"\n", GATEWAY_V4[side.index()]);
     }
     match keys {
-        None => text + "default = \"forward\"\n",
-        Some(keys) => text + &peer(side, setup, keys),
+        None => text + "default = \"forward\"\n" + &setup.tables,
+        Some(keys) => text + &peer(side, setup, keys) + &setup.tables,
     }
 }
 
@@ -375,7 +416,11 @@ fn peer(side: Side, setup: &Setup, keys: &Keys) -> String {
         (Keys::Files(by_sender), _) => {
             let association = |sender: Side| {
                 let (file, spi) = &by_sender[sender.index()];
-                format!("{{ spi = {spi}, key_file = \"{}\" }}", file.display())
+                let cipher = &setup.cipher;
+                format!(
+                    "{{ spi = {spi}, cipher = \"{cipher}\", key_file = \"{}\" }}",
+                    file.display()
+                )
             };
             format!("seal = {}\nopen = {}\n", association(side), association(side.other()))
         }

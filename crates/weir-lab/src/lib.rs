@@ -18,6 +18,8 @@ pub mod netns;
 
 pub mod topology;
 
+pub mod turn;
+
 pub mod observe;
 
 pub mod traffic;
@@ -28,7 +30,14 @@ pub mod vm;
 
 pub mod openvpn;
 pub mod strongswan;
+pub mod vpn;
 pub mod wireguard;
 
 pub mod bench;
 pub mod demo;
+
+pub mod study;
+
+pub mod stats;
+
+pub mod report;

@@ -24,6 +24,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("nft", "nftables"),
     ("ping", "iputils-ping"),
     ("iperf3", "iperf3"),
+    ("swanctl", "strongswan-swanctl"),
+    ("openvpn", "openvpn"),
     ("tcpdump", "tcpdump"),
     ("tshark", "tshark"),
     ("capinfos", "wireshark-common"),

@@ -12,11 +12,14 @@
 //! Hosts are one subnet: their ARP and neighbour discovery cross the gateways. The wire is no
 //! switch: it learns nothing, drops nothing, answers nothing.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
+use std::io::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Serialize};
 
 use crate::netns::{self, Namespace};
@@ -48,6 +51,9 @@ pub const GATEWAY_V4: [Ipv4Addr; 2] =
 const PREFIX: &str = "weir-";
 /// Where each lab holds a lock that tells whether its owner lives.
 const LEASES: &str = "/run/weir-lab";
+/// Processes that end with the lab, in its folder.
+const PROCESSES: &str = "processes";
+
 /// What a lab was built by, in its folder.
 const PLAN: &str = "plan.json";
 /// Largest MTU of a veth port.
@@ -240,6 +246,17 @@ impl Lab {
         }
     }
 
+    /// A process outside of the namespaces that ends with the lab when it is swept.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub fn note_process(&self, id: u32) -> Result<()> {
+        let mut file =
+            File::options().append(true).create(true).open(self.folder.join(PROCESSES))?;
+        writeln!(file, "{id}")?;
+        Ok(())
+    }
+
     /// Leaves it standing when the guard goes; `weir lab down` removes it.
     pub fn keep(&mut self) {
         for namespace in self.hosts.iter_mut().chain(&mut self.gateways).chain([&mut self.wire]) {
@@ -352,7 +369,9 @@ impl Lease {
             };
             let path = Path::new(LEASES).join(format!("{id}.lock"));
             let lock = File::options().create(true).append(true).open(&path)?;
-            if lock.try_lock().is_ok() {
+            // Its last owner may have removed the file meanwhile, and another made a new one.
+            let is_same = |file: Metadata| lock.metadata().is_ok_and(|it| it.ino() == file.ino());
+            if lock.try_lock().is_ok() && fs::metadata(&path).is_ok_and(is_same) {
                 // What a dead owner with our process id left is ours to remove.
                 remove_namespaces(&id);
                 return Ok(Self { id, path, _lock: lock, kept: false });
@@ -385,26 +404,47 @@ pub fn sweep() -> Result<Vec<String>> {
         if path.extension().is_none_or(|extension| extension != "lock") {
             continue;
         }
-        let Some(id) = path.file_stem().and_then(|stem| stem.to_str()).map(str::to_owned) else {
-            continue;
-        };
-        // Gone, or held: its owner lives, or another sweep is at it.
-        let Ok(lock) = File::options().append(true).open(&path) else { continue };
-        if lock.try_lock().is_err() {
-            continue;
-        }
-        let names = netns::list(&format!("{PREFIX}{id}-"));
-        if let Some(name) = names.iter().find(|name| !netns::remove(name)) {
-            bail!("namespace {name} does not go away; try `ip netns del {name}`");
-        }
-        removed.extend(names);
-        let _ = fs::remove_dir_all(path.with_extension("d"));
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
-            _ => {}
+        if let Some(id) = path.file_stem().and_then(|stem| stem.to_str()) {
+            removed.extend(remove_abandoned(id)?);
         }
     }
     Ok(removed)
+}
+
+/// Removes the lab of that [id](Lab::id) if its owner has ended. Returns what it removed.
+///
+/// # Errors
+/// A namespace does not go away.
+pub fn remove_abandoned(id: &str) -> Result<Vec<String>> {
+    let path = Path::new(LEASES).join(format!("{id}.lock"));
+    // Gone, or held: its owner lives, or another is at it.
+    let Ok(lock) = File::options().append(true).open(&path) else { return Ok(Vec::new()) };
+    if lock.try_lock().is_err() {
+        return Ok(Vec::new());
+    }
+    let names = netns::list(&format!("{PREFIX}{id}-"));
+    if let Some(name) = names.iter().find(|name| !netns::remove(name)) {
+        bail!("namespace {name} does not go away; try `ip netns del {name}`");
+    }
+    end_noted(&path.with_extension("d"));
+    let _ = fs::remove_dir_all(path.with_extension("d"));
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(names),
+    }
+}
+
+/// Ends the processes that were noted in a lab's folder and still are what they were: its path
+/// stands on their command lines.
+fn end_noted(folder: &Path) {
+    let noted = fs::read_to_string(folder.join(PROCESSES)).unwrap_or_default();
+    for id in noted.lines() {
+        let command_line = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+        let is_ours = String::from_utf8_lossy(&command_line).contains(&*folder.to_string_lossy());
+        if let (true, Some(pid)) = (is_ours, id.parse().ok().and_then(Pid::from_raw)) {
+            let _ = rustix::process::kill_process(pid, Signal::TERM);
+        }
+    }
 }
 
 fn remove_namespaces(id: &str) {

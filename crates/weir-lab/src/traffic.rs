@@ -5,6 +5,7 @@ use anyhow::{Result, bail};
 pub mod bypass;
 pub mod frames;
 pub mod iperf;
+mod memory;
 pub mod ping;
 pub mod tcp;
 
@@ -21,12 +22,19 @@ pub enum Kind {
     RoceV1,
     /// Prebuilt TCP/IP frames past the kernel, as Mireles (2020, s3.1.3) sent them.
     TcpPrebuilt,
+    /// RDMA READs of host A's memory by host B, past the kernel.
+    RdmaRead,
+    /// RDMA WRITEs to host A's memory by host B, past the kernel, that nobody acknowledges.
+    RdmaWrite,
 }
 
 impl Kind {
-    /// All, ordinary ones first.
+    /// Those that must arrive whatever the gateways do, ordinary ones first.
     pub const ALL: [Kind; 5] =
         [Kind::Ping, Kind::Tcp, Kind::RoceV2, Kind::RoceV1, Kind::TcpPrebuilt];
+
+    /// Those that lines of access tell apart.
+    pub const ON_MEMORY: [Kind; 2] = [Kind::RdmaRead, Kind::RdmaWrite];
 
     /// Its name on the command line and in JSON.
     pub fn name(self) -> &'static str {
@@ -36,6 +44,8 @@ impl Kind {
             Kind::RoceV2 => "roce-v2",
             Kind::RoceV1 => "roce-v1",
             Kind::TcpPrebuilt => "tcp-prebuilt",
+            Kind::RdmaRead => "rdma-read",
+            Kind::RdmaWrite => "rdma-write",
         }
     }
 
@@ -44,12 +54,11 @@ impl Kind {
     /// # Errors
     /// There is none; says which there are.
     pub fn from_name(name: &str) -> Result<Self> {
-        let found = Self::ALL.into_iter().find(|kind| kind.name() == name);
-        let Some(kind) = found else {
-            bail!(
-                "no traffic is called {name}; there are {}",
-                Self::ALL.map(Kind::name).join(", ")
-            );
+        let mut kinds = Self::ALL.into_iter().chain(Self::ON_MEMORY);
+        let Some(kind) = kinds.find(|kind| kind.name() == name) else {
+            let names: Vec<_> =
+                Self::ALL.into_iter().chain(Self::ON_MEMORY).map(Kind::name).collect();
+            bail!("no traffic is called {name}; there are {}", names.join(", "));
         };
         Ok(kind)
     }
@@ -64,7 +73,7 @@ impl Kind {
         match self {
             Kind::Ping => "icmp or (icmp6 and (ip6[40] = 128 or ip6[40] = 129))",
             Kind::Tcp => "tcp port 5201",
-            Kind::RoceV2 => "udp dst port 4791",
+            Kind::RoceV2 | Kind::RdmaRead | Kind::RdmaWrite => "udp dst port 4791",
             Kind::RoceV1 => "ether proto 0x8915",
             Kind::TcpPrebuilt => "tcp dst port 22992",
         }
@@ -75,7 +84,7 @@ impl Kind {
         match self {
             Kind::Ping => "ip protocol icmp",
             Kind::Tcp => "tcp dport 5201",
-            Kind::RoceV2 => "udp dport 4791",
+            Kind::RoceV2 | Kind::RdmaRead | Kind::RdmaWrite => "udp dport 4791",
             Kind::RoceV1 => "ether type 0x8915",
             Kind::TcpPrebuilt => "tcp dport 22992",
         }

@@ -112,12 +112,24 @@ static __always_inline int guard_in(struct __sk_buff *skb)
 	return TC_ACT_SHOT;
 }
 
-SEC("classifier")
-int weir_guard_in(struct __sk_buff *skb)
+static __always_inline int asked_guard_in(struct __sk_buff *skb)
 {
 	if (skb->ifindex == host_index)
 		ask_filters(skb, MAIN_IN);
 	return guard_in(skb);
+}
+
+SEC("classifier")
+int weir_guard_in(struct __sk_buff *skb)
+{
+	return asked_guard_in(skb);
+}
+
+// The same in open mode: whoever looks at the port's rules sees by the name which mode it is.
+SEC("classifier")
+int weir_guard_in_open(struct __sk_buff *skb)
+{
+	return asked_guard_in(skb);
 }
 
 SEC("classifier")

@@ -6,7 +6,7 @@
 //   guard -> filters[0..MIRRORS], those that are there: cb[0] |= 1 << slot -> filters[cb[1]]: guard
 //
 // A copy that is to be encapsulated carries its mirror's mark to tc egress of the analyser's port
-// (mirror.bpf.c).
+// (mirror.bpf.c); all others carry none, so that a guard that they come to on their way drops them.
 
 #define MIRRORS 4
 // There is no such device, or it is down.
@@ -22,7 +22,7 @@ enum {
 struct mirror {
 	__u32 port; // Interface index.
 	__u32 directions; // 0: no mirror.
-	__u32 mark; // 0: the copy goes as it is.
+	__u32 mark; // 0: the copy goes as it is, with none.
 };
 
 struct {
@@ -86,8 +86,7 @@ static __always_inline void copy_to_analysers(struct __sk_buff *skb, __u32 direc
 			continue;
 		// What is encapsulated is cut into the sender's segments.
 		__u64 packets = all[slot].mark && skb->gso_segs ? skb->gso_segs : 1;
-		if (all[slot].mark)
-			skb->mark = all[slot].mark;
+		skb->mark = all[slot].mark;
 		long refused = bpf_clone_redirect(skb, all[slot].port, 0);
 		__u32 kind = !refused ? MIRROR_TAKEN :
 			     refused == -EINVAL || refused == -ENETDOWN ? MIRROR_PORT_DOWN :

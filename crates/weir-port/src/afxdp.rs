@@ -148,6 +148,10 @@ impl Port for XdpPort {
     fn poll_fd(&self) -> Option<RawFd> {
         Some(self.socket.fd())
     }
+
+    fn take_error(&mut self) -> Option<io::Error> {
+        self.socket.take_error()
+    }
 }
 
 impl XdpPort {
@@ -155,12 +159,6 @@ impl XdpPort {
     /// waits in the ring can still be received, so that afterwards the counters are complete.
     pub fn stop_receiving(&mut self) {
         self.program = None;
-    }
-
-    /// What the socket has to complain of since it was last asked: above all `ENETDOWN` when its
-    /// interface went down or away. Polling reports readiness until this is asked.
-    pub fn take_error(&mut self) -> Option<io::Error> {
-        self.socket.take_error()
     }
 }
 

@@ -30,6 +30,9 @@ use crate::rule::KernelRule;
 use crate::sys::clock::monotonic_ns;
 
 pub mod nic;
+mod shutter;
+
+pub use shutter::Shutter;
 
 pub(crate) static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/guard.bpf.o"));
@@ -40,6 +43,9 @@ const PRIORITY: u16 = 1;
 const HANDLE: TcHandle = TcHandle::new(0x5765, 0x6972);
 const SIDES: [(TcAttachType, &str); 2] =
     [(TcAttachType::Ingress, "weir_guard_in"), (TcAttachType::Egress, "weir_guard_out")];
+/// The same in open mode: the kernel shows the names.
+const OPEN_SIDES: [(TcAttachType, &str); 2] =
+    [(TcAttachType::Ingress, "weir_guard_in_open"), (TcAttachType::Egress, "weir_guard_out")];
 /// The same for an xfrm interface.
 const XFRM_SIDES: [(TcAttachType, &str); 2] =
     [(TcAttachType::Ingress, "weir_guard_xfrm"), (TcAttachType::Egress, "weir_guard_out")];
@@ -326,7 +332,8 @@ impl Guard {
         let mut guard =
             Self { heartbeat, counters, mirrors, esp_out, esp_in, nic_out, nic_left, nic_in };
         guard.heartbeat()?;
-        for (side, name) in SIDES {
+        let sides = if mode == GuardMode::OpenOnFailure { OPEN_SIDES } else { SIDES };
+        for (side, name) in sides {
             let program = classifier(&mut object, name).map_err(|e| attach_error(host, e))?;
             program.load().map_err(|e| attach_error(host, e))?;
             for interface in [wire, host] {
@@ -368,9 +375,22 @@ impl Guard {
     /// # Errors
     /// [`GuardError::Interface`] when it is gone or the kernel does not answer.
     pub fn is_attached(interface: &str) -> Result<bool, GuardError> {
+        Ok(Self::mode_of(interface)?.is_some())
+    }
+
+    /// The mode of the guard that `interface` has in both directions, as the kernel tells it,
+    /// whoever attached it, in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// [`GuardError::Interface`] when it is gone or the kernel does not answer.
+    pub fn mode_of(interface: &str) -> Result<Option<GuardMode>, GuardError> {
         let rules =
             KernelRule::all(interface).map_err(|source| interface_error(interface, source))?;
-        Ok(SIDES.iter().all(|(_, name)| rules.iter().any(|rule| rule.program == *name)))
+        let has = |sides: &[(TcAttachType, &str); 2]| {
+            sides.iter().all(|(_, name)| rules.iter().any(|rule| rule.program == *name))
+        };
+        let modes = [(OPEN_SIDES, GuardMode::OpenOnFailure), (SIDES, GuardMode::Closed)];
+        Ok(modes.into_iter().find(|(sides, _)| has(sides)).map(|(_, mode)| mode))
     }
 
     /// Opens the two ports to the kernel's stack again, whoever attached the guard.

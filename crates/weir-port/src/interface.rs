@@ -14,6 +14,7 @@ use crate::sys::interface_request::{InterfaceRequest, ethtool};
 use crate::sys::socket::Socket;
 
 /// Request numbers of netdevice(7).
+const SIOCGIFNAME: libc::c_ulong = 0x8910;
 const SIOCGIFFLAGS: libc::c_ulong = 0x8913;
 const SIOCSIFFLAGS: libc::c_ulong = 0x8914;
 const SIOCGIFMTU: libc::c_ulong = 0x8921;
@@ -98,6 +99,26 @@ impl Interface {
     /// It is gone.
     pub fn is_running(&self) -> io::Result<bool> {
         Ok(i32::from(self.flags()?) & libc::IFF_RUNNING != 0)
+    }
+
+    /// Whether it is switched on, with or without a link.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn is_up(&self) -> io::Result<bool> {
+        Ok(i32::from(self.flags()?) & libc::IFF_UP != 0)
+    }
+
+    /// The name that the kernel shows for it: another than this one where this is an altname.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn kernel_name(&self) -> io::Result<String> {
+        let index = self.index()?;
+        // The answer comes in the place of the name.
+        let mut request = InterfaceRequest::new(&self.name)?.with_i32(index);
+        request.run(self.socket.fd(), SIOCGIFNAME)?;
+        Ok(request.name().to_owned())
     }
 
     /// Switches it on.

@@ -42,6 +42,7 @@ pub mod memory;
 pub mod layer;
 
 pub mod interface;
+pub mod link_events;
 
 pub mod stream;
 
@@ -56,8 +57,9 @@ pub use afxdp::{Selection, XdpAttach, XdpOpenError, XdpOptions, XdpPort};
 pub use capture::{CaptureError, CaptureFormat, CapturePort, CaptureReader, CaptureWriter};
 pub use fastpath::{FastPath, FastPathOptions};
 pub use guard::nic::{NicAssociation, NicPackets};
-pub use guard::{EspPackets, Guard, GuardCounters, GuardError, GuardMode, IvPrefix};
+pub use guard::{EspPackets, Guard, GuardCounters, GuardError, GuardMode, IvPrefix, Shutter};
 pub use interface::{Interface, LinkCounters};
+pub use link_events::LinkEvents;
 pub use memory::MemoryPort;
 pub use mirror::{CloneCounters, KernelMirror, KernelMirrors, Outer, OuterHeaders, RunningMirror};
 pub use packet::{

@@ -151,6 +151,10 @@ impl Port for PacketPort {
     fn set_through_discipline(&mut self, through: bool) {
         self.is_all_queued = through;
     }
+
+    fn take_error(&mut self) -> Option<io::Error> {
+        self.receiver.take_error()
+    }
 }
 
 /// Reading it sets the kernel's counts to zero.
@@ -198,12 +202,6 @@ impl PacketPort {
     pub fn filter_fast_path(&self, fast_path: &FastPath) -> io::Result<()> {
         let filter = fast_path.filter().map_err(io::Error::other)?;
         self.receiver.set(libc::SOL_SOCKET, libc::SO_ATTACH_BPF, &filter.as_raw_fd())
-    }
-
-    /// What the socket has to complain of since it was last asked: above all `ENETDOWN` when its
-    /// interface went down or away. Polling reports readiness until this is asked.
-    pub fn take_error(&mut self) -> Option<io::Error> {
-        self.receiver.take_error()
     }
 
     fn read_losses(&mut self) -> io::Result<()> {

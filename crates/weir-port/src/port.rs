@@ -104,4 +104,10 @@ pub trait Port {
     /// programs at tc see it, or those frames past it that can be. A port that knows no such
     /// difference does nothing.
     fn set_through_discipline(&mut self, _through: bool) {}
+
+    /// What the port has to complain of since it was last asked: above all `ENETDOWN` when its
+    /// interface went down or away. Until it is asked, polling reports readiness.
+    fn take_error(&mut self) -> Option<io::Error> {
+        None
+    }
 }

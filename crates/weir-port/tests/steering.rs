@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use lab::{Lab, receive, send};
 use weir_port::{
-    Fanout, FanoutMode, KernelFilter, PacketOptions, PacketPort, Steering, SteeringOptions,
+    Fanout, FanoutMode, KernelFilter, PacketOptions, PacketPort, Port, Steering, SteeringOptions,
 };
 
 const UDP: u8 = 17;

@@ -48,4 +48,41 @@ impl ArpPacket {
             && self.hardware_len == 6
             && self.protocol_len == 4
     }
+
+    /// The bytes of a request for `target` that tells no address of who asks (RFC 5227 s1.1).
+    pub fn probe(mac: MacAddress, target: [u8; 4]) -> [u8; size_of::<ArpPacket>()] {
+        let mut bytes = [0; size_of::<ArpPacket>()];
+        let probe = Self {
+            hardware_kind: U16::new(1),
+            protocol_kind: U16::new(ethertype::IPV4),
+            hardware_len: 6,
+            protocol_len: 4,
+            operation: U16::new(Self::REQUEST),
+            sender_mac: mac,
+            sender_ip: [0; 4],
+            target_mac: MacAddress::default(),
+            target_ip: target,
+        };
+        bytes.copy_from_slice(probe.as_bytes());
+        bytes
+    }
+
+    /// The bytes of the answer that `mac` has what the request at the start of `bytes` asks for;
+    /// `None`: no request for another's address stands there.
+    pub fn answer(bytes: &[u8], mac: MacAddress) -> Option<[u8; size_of::<ArpPacket>()]> {
+        let (asked, _) = Self::read_from_prefix(bytes).ok()?;
+        let is_request = asked.is_ipv4_over_ethernet() && asked.operation.get() == Self::REQUEST;
+        if !is_request || asked.sender_ip == asked.target_ip {
+            return None;
+        }
+        let answer = Self {
+            operation: U16::new(Self::REPLY),
+            sender_mac: mac,
+            sender_ip: asked.target_ip,
+            target_mac: asked.sender_mac,
+            target_ip: asked.sender_ip,
+            ..asked
+        };
+        answer.as_bytes().try_into().ok()
+    }
 }

@@ -151,7 +151,11 @@ impl<'a> Walk<'a> {
         self.parsed.link.ethertype = kind;
         while ethertype::is_vlan(kind) {
             let link = &mut self.parsed.link;
-            let Some(tci) = link.vlan_tci.get_mut(usize::from(link.vlan_count)) else { break };
+            let Some(tci) = link.vlan_tci.get_mut(usize::from(link.vlan_count)) else {
+                // Its receiver may strip them all and find addresses that nobody looked at here.
+                self.parsed.network_offset = self.place(offset)?;
+                return Err(Fault::Malformed);
+            };
             let tag = view::<VlanTag>(self.bytes, offset, self.wire_end)?;
             *tci = tag.tci.get();
             link.vlan_count += 1;

@@ -1,7 +1,5 @@
 //! The two databases (RFC 4301 s4.4) and how they are asked.
 
-use std::collections::BTreeMap;
-
 use weir_engine::esp::sa::Fingerprint;
 use zerocopy::FromBytes;
 
@@ -21,9 +19,17 @@ pub const STATES_MAX: usize = 8192;
 /// Policies at most; likewise. About 300 bytes each.
 pub const POLICIES_MAX: usize = 8192;
 
-/// Keys that sealed and were removed, whose numbers go on when they come back; the oldest are
-/// forgotten. 16 bytes each.
-const RETIRED_MAX: usize = 65_536;
+/// What the databases ask of the gateway that they are of.
+pub trait Outside {
+    /// Bits for an SPI that nobody can guess.
+    fn random(&mut self) -> u32;
+
+    /// Whether an association may have this key, which no other of these databases has.
+    ///
+    /// # Errors
+    /// Why it may not.
+    fn admit(&mut self, key: Fingerprint) -> Result<(), Refusal>;
+}
 
 /// Associations and policies of all front ends.
 #[derive(Debug)]
@@ -33,8 +39,8 @@ pub struct Xfrm {
     pub(crate) states: Vec<State>,
     /// In the order in which they are asked: by direction, priority, making.
     pub(crate) policies: Vec<Policy>,
-    /// The last number of keys that sealed and were removed, and when that was.
-    pub(crate) retired: BTreeMap<Fingerprint, (u64, u64)>,
+    /// Keys of associations that were removed, until somebody takes them.
+    removed: Vec<Fingerprint>,
     pub(crate) next_index: u32,
     pub(crate) next_acquire: u32,
 }
@@ -46,7 +52,7 @@ impl Xfrm {
             place,
             states: Vec::new(),
             policies: Vec::new(),
-            retired: BTreeMap::new(),
+            removed: Vec::new(),
             next_index: 8,
             next_acquire: 1,
         }
@@ -67,21 +73,21 @@ impl Xfrm {
         self.place = place;
     }
 
-    /// Carries out what a front end says. `now` is in seconds since 1970; `random` gives bits for
-    /// SPIs. Bytes that are no netlink message are passed over, as the kernel does.
+    /// Carries out what a front end says. `now` is in seconds since 1970. Bytes that are no netlink
+    /// message are passed over, as the kernel does.
     pub fn handle(
         &mut self,
         now: u64,
         asker: Asker,
         datagram: &[u8],
-        random: &mut dyn FnMut() -> u32,
+        outside: &mut dyn Outside,
     ) -> Answer {
         let mut answer = Answer::default();
         for (header, body) in messages(datagram) {
             let mut exchange = Exchange { now, asker, header, answer: &mut answer };
             let mut result = Ok(());
             if header.flags & flag::REQUEST != 0 && header.kind >= kind::NEW_SA {
-                result = self.dispatch(&mut exchange, body, random);
+                result = self.dispatch(&mut exchange, body, outside);
             }
             match &result {
                 // A dump ends by itself.
@@ -97,15 +103,15 @@ impl Xfrm {
         &mut self,
         exchange: &mut Exchange<'_>,
         body: &[u8],
-        random: &mut dyn FnMut() -> u32,
+        outside: &mut dyn Outside,
     ) -> Result<(), Refusal> {
         match exchange.header.kind {
-            kind::NEW_SA => self.new_state(exchange, body, false),
-            kind::UPD_SA => self.new_state(exchange, body, true),
+            kind::NEW_SA => self.new_state(exchange, body, outside, false),
+            kind::UPD_SA => self.new_state(exchange, body, outside, true),
             kind::DEL_SA => self.delete_state(exchange, body),
             kind::GET_SA if is_dump(&exchange.header) => self.dump_states(exchange, body),
             kind::GET_SA => self.tell_state(exchange, body),
-            kind::ALLOC_SPI => self.allocate_spi(exchange, body, random),
+            kind::ALLOC_SPI => self.allocate_spi(exchange, body, outside),
             kind::FLUSH_SA => self.flush_states(exchange, body),
             kind::GET_AE => self.tell_numbering(exchange, body),
             kind::NEW_AE => refuse(
@@ -129,20 +135,16 @@ impl Xfrm {
         }
     }
 
-    /// Remembers how far a key has sealed: the same key installed again goes on from there, which
-    /// keeps its nonces from repeating as long as the gateway runs.
-    pub(crate) fn retire(&mut self, state: &State, now: u64) {
-        let Some(fingerprint) = state.fingerprint() else { return };
-        if state.sealed == 0 {
-            return;
-        }
-        if self.retired.len() >= RETIRED_MAX {
-            let oldest = self.retired.iter().min_by_key(|(_, (_, when))| *when);
-            if let Some(oldest) = oldest.map(|(fingerprint, _)| *fingerprint) {
-                self.retired.remove(&oldest);
-            }
-        }
-        self.retired.insert(fingerprint, (state.sealed, now));
+    /// The keys of associations that were removed since the last call, and have not come back: how
+    /// far they went is to be kept.
+    pub fn take_removed(&mut self) -> Vec<Fingerprint> {
+        let mut removed = std::mem::take(&mut self.removed);
+        removed.retain(|key| self.states.iter().all(|it| it.fingerprint() != Some(*key)));
+        removed
+    }
+
+    pub(crate) fn note_removed(&mut self, state: &State) {
+        self.removed.extend(state.fingerprint());
     }
 }
 

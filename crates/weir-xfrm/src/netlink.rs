@@ -42,7 +42,18 @@ pub struct Writer {
 impl Writer {
     /// Begins a message with `body`; its length is filled in by [`Writer::finish`].
     pub fn new(header: Header, body: &(impl IntoBytes + Immutable + ?Sized)) -> Self {
-        let mut bytes = header.as_bytes().to_vec();
+        Self::with_room(HEADER_LEN + body.as_bytes().len(), header, body)
+    }
+
+    /// The same, with room for so many bytes: while a message with a key in it stays within, it
+    /// leaves no copy behind.
+    pub fn with_room(
+        room: usize,
+        header: Header,
+        body: &(impl IntoBytes + Immutable + ?Sized),
+    ) -> Self {
+        let mut bytes = Vec::with_capacity(room);
+        bytes.extend_from_slice(header.as_bytes());
         bytes.extend_from_slice(body.as_bytes());
         Self { bytes }
     }

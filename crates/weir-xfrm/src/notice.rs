@@ -39,7 +39,7 @@ impl Xfrm {
             if limit == Limit::Hard {
                 answer.notices.push(expire(&state, true));
                 answer.changed = true;
-                self.retire(&state, now);
+                self.note_removed(&state);
                 continue;
             }
             if limit == Limit::Soft && state.stage == Stage::Valid {

@@ -66,7 +66,7 @@ impl Place {
 }
 
 /// What the engine is to do for the front ends.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// The peers.
     pub peers: Vec<Peer>,
@@ -78,6 +78,24 @@ pub struct Plan {
     pub sealing: Vec<usize>,
     /// Likewise of those that open.
     pub opening: Vec<usize>,
+}
+
+impl Plan {
+    /// The same without some associations (places in `states`): their peers lack them.
+    pub fn without(&self, states: &[State], some: &BTreeSet<usize>) -> Self {
+        let spis = |places: &[usize]| -> BTreeSet<u32> {
+            places.iter().filter(|it| some.contains(it)).map(|it| states[*it].spi()).collect()
+        };
+        let (sealing, opening) = (spis(&self.sealing), spis(&self.opening));
+        let mut plan = self.clone();
+        for peer in &mut plan.peers {
+            peer.seal_spi.take_if(|spi| sealing.contains(spi));
+            peer.open_spis.retain(|spi| !opening.contains(spi));
+        }
+        plan.sealing.retain(|it| !some.contains(it));
+        plan.opening.retain(|it| !some.contains(it));
+        plan
+    }
 }
 
 /// What an association does.

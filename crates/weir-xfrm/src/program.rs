@@ -9,6 +9,7 @@
 use std::net::IpAddr;
 
 use zerocopy::{FromBytes, IntoBytes};
+use zeroize::Zeroizing;
 
 use crate::netlink::{HEADER_LEN, Writer, attributes};
 use crate::state::address;
@@ -18,6 +19,9 @@ use crate::uapi::*;
 pub const OFFLOAD_INBOUND: u8 = 2;
 /// `XFRM_OFFLOAD_PACKET`.
 pub const OFFLOAD_PACKET: u8 = 4;
+
+/// Bytes of the longest message that installs an association: a window of 8192 packets.
+const SECRET_ROOM: usize = 2048;
 
 /// An association for a kernel.
 #[derive(Clone, Copy, Debug)]
@@ -94,12 +98,14 @@ impl Association<'_> {
         };
         let mut name = [0; 64];
         name[..17].copy_from_slice(b"rfc4106(gcm(aes))");
-        let mut aead = name.to_vec();
+        let room = size_of::<AeadHead>() + self.keying_material.len();
+        let mut aead = Zeroizing::new(Vec::with_capacity(room));
+        aead.extend_from_slice(&name);
         aead.extend((8 * self.keying_material.len() as u32).to_ne_bytes());
         aead.extend(128u32.to_ne_bytes());
         aead.extend_from_slice(self.keying_material);
-        let mut writer =
-            Writer::new(request(kind, sequence), &info).with(attribute::ALG_AEAD, &aead[..]);
+        let mut writer = Writer::with_room(SECRET_ROOM, request(kind, sequence), &info)
+            .with(attribute::ALG_AEAD, &aead[..]);
         if let Some(window) = self.extended_window {
             writer = writer.with(attribute::REPLAY_ESN_VALUE, &bound.numbers(window)[..]);
         }

@@ -1,5 +1,6 @@
 //! One association as a front end describes it: read from `XFRM_MSG_NEWSA`, told in answers.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use weir_engine::esp::sa::{Fingerprint, SaParameters, Spi};
@@ -31,6 +32,22 @@ pub enum Stage {
     Dying,
 }
 
+/// Bytes with a key in them: wiped when dropped, never printed.
+#[derive(Clone, Default)]
+struct Secret(Zeroizing<Vec<u8>>);
+
+impl Secret {
+    fn of(bytes: &[u8]) -> Self {
+        Self(Zeroizing::new(bytes.to_vec()))
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
 /// An association.
 #[derive(Clone, Debug)]
 pub struct State {
@@ -40,15 +57,17 @@ pub struct State {
     pub stage: Stage,
     /// Its keys; `None` while larval.
     pub parameters: Option<SaParameters>,
+    /// Their name, which takes a hash.
+    fingerprint: Option<Fingerprint>,
     /// The attribute with algorithm and key, to be told again.
-    aead: Zeroizing<Vec<u8>>,
+    aead: Secret,
     /// ESP in UDP.
     pub encapsulation: Option<Encapsulation>,
     /// 64-bit numbers: the head of the replay state as written. The window is told from it.
     esn: Option<ReplayEsnHead>,
     /// Attributes that change nothing here and are told again.
     kept: Vec<(u16, Vec<u8>)>,
-    /// The number to start after: as written, or where an earlier association of this key ended.
+    /// The number to start after, as written; where its key ended before is the gateway's to know.
     pub sealed_before: u64,
     /// The highest number accepted before.
     pub opened_before: u64,
@@ -85,7 +104,7 @@ impl State {
             };
         };
         let mut parameters = keys(&info, aead)?;
-        state.aead.extend_from_slice(aead);
+        state.aead = Secret::of(aead);
         state.esn = replay_esn(&info, given.replay_esn)?;
         parameters.extended_sequence = info.flags & FLAG_ESN != 0;
         let window = state.esn.map_or(u32::from(info.replay_window), |esn| esn.window);
@@ -101,6 +120,7 @@ impl State {
         }
         state.encapsulation = given.encapsulation;
         state.kept = given.kept;
+        state.fingerprint = Some(parameters.fingerprint());
         state.parameters = Some(parameters);
         state.stage = Stage::Valid;
         info = state.info;
@@ -122,7 +142,8 @@ impl State {
             info,
             stage: Stage::Larval,
             parameters: None,
-            aead: Zeroizing::default(),
+            fingerprint: None,
+            aead: Secret::default(),
             encapsulation: None,
             esn: None,
             kept: Vec::new(),
@@ -163,7 +184,7 @@ impl State {
 
     /// The name of key and salt; `None` while larval.
     pub fn fingerprint(&self) -> Option<Fingerprint> {
-        self.parameters.as_ref().map(SaParameters::fingerprint)
+        self.fingerprint
     }
 
     /// Takes over what an update may change (limits, encapsulation, selector, replay numbers).
@@ -194,8 +215,8 @@ impl State {
     pub fn write_attributes(&self, writer: Writer) -> Vec<u8> {
         let mut writer =
             writer.with_some(attribute::LAST_USED, Some(&self.last_used).filter(|it| **it > 0));
-        if !self.aead.is_empty() {
-            writer = writer.with(attribute::ALG_AEAD, &self.aead[..]);
+        if !self.aead.0.is_empty() {
+            writer = writer.with(attribute::ALG_AEAD, &self.aead.0[..]);
         }
         writer = writer.with_some(attribute::ENCAP, self.encapsulation.as_ref());
         for (kind, value) in &self.kept {

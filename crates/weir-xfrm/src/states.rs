@@ -3,7 +3,7 @@
 use weir_engine::esp::sa::Spi;
 
 use crate::answer::Exchange;
-use crate::database::{STATES_MAX, Xfrm, read};
+use crate::database::{Outside, STATES_MAX, Xfrm, read};
 use crate::netlink::{Writer, attributes};
 use crate::refusal::{Errno, Refusal, refuse};
 use crate::state::{Stage, State, fixed, same};
@@ -21,9 +21,10 @@ impl Xfrm {
         &mut self,
         exchange: &mut Exchange<'_>,
         body: &[u8],
+        outside: &mut dyn Outside,
         update: bool,
     ) -> Result<(), Refusal> {
-        let mut state = State::read(body, exchange.now)?;
+        let state = State::read(body, exchange.now)?;
         let place = self.find(&state.info.id, state.info.family);
         let known = place.map(|place| self.states[place].stage);
         match (update, known) {
@@ -38,13 +39,12 @@ impl Xfrm {
             }
             (_, Some(Stage::Larval) | None) => {
                 self.refuse_taken_spi(&state)?;
-                self.continue_numbers(&mut state);
-                match place {
-                    Some(place) => drop(self.states.remove(place)),
-                    None if self.states.len() >= STATES_MAX => {
-                        return refuse(Errno::ENOBUFS, "there are 8192 associations already");
-                    }
-                    None => {}
+                if place.is_none() && self.states.len() >= STATES_MAX {
+                    return refuse(Errno::ENOBUFS, "there are 8192 associations already");
+                }
+                self.refuse_taken_key(&state, outside)?;
+                if let Some(place) = place {
+                    self.states.remove(place);
                 }
                 self.end_acquire(&state);
                 self.states.push(state);
@@ -81,11 +81,18 @@ impl Xfrm {
         Ok(())
     }
 
-    /// No nonce twice: a key that sealed before goes on, whatever name it comes under.
-    fn continue_numbers(&self, state: &mut State) {
-        let Some(fingerprint) = state.fingerprint() else { return };
-        let retired = self.retired.get(&fingerprint).map_or(0, |(sealed, _)| *sealed);
-        state.sealed_before = state.sealed_before.max(retired);
+    /// Two associations of one key would use its numbers twice, whichever way they go: the far end
+    /// seals with the one, if not we with both.
+    fn refuse_taken_key(&self, state: &State, outside: &mut dyn Outside) -> Result<(), Refusal> {
+        let Some(key) = state.fingerprint() else { return Ok(()) };
+        if self.states.iter().any(|it| it.fingerprint() == Some(key)) {
+            return refuse(
+                Errno::EEXIST,
+                "another association has this key, and AES-GCM dies of a number used twice; give \
+                 each association, and each direction, a key of its own",
+            );
+        }
+        outside.admit(key)
     }
 
     /// An association that a packet asked for has come.
@@ -122,7 +129,7 @@ impl Xfrm {
         let (id, _): (SaId, _) = read(body)?;
         let place = self.find_by_id(&id)?;
         let state = self.states.remove(place);
-        self.retire(&state, exchange.now);
+        self.note_removed(&state);
         let writer = Writer::new(exchange.header(kind::DEL_SA), &id);
         let told = state.write_attributes(writer.with(attribute::SA, &state.told()));
         exchange.notify(group::SA, told);
@@ -164,7 +171,7 @@ impl Xfrm {
         &mut self,
         exchange: &mut Exchange<'_>,
         body: &[u8],
-        random: &mut dyn FnMut() -> u32,
+        outside: &mut dyn Outside,
     ) -> Result<(), Refusal> {
         let (wanted, _): (SpiRange, _) = read(body)?;
         if wanted.info.id.protocol != PROTOCOL_ESP || wanted.min > wanted.max {
@@ -182,7 +189,7 @@ impl Xfrm {
                 && !self.place.taken_spis.contains(&spi)
                 && self.states.iter().all(|it| it.spi() != spi)
         };
-        let mut candidate = || wanted.min + (u64::from(random()) % span) as u32;
+        let mut candidate = || wanted.min + (u64::from(outside.random()) % span) as u32;
         let Some(spi) = (0..SPI_ATTEMPTS).map(|_| candidate()).find(|spi| is_free(*spi)) else {
             return refuse(Errno::ENOENT, "no SPI of the range is free");
         };
@@ -206,7 +213,7 @@ impl Xfrm {
             return Ok(());
         }
         for state in std::mem::take(&mut self.states) {
-            self.retire(&state, exchange.now);
+            self.note_removed(&state);
         }
         let told = Writer::new(exchange.header(kind::FLUSH_SA), &[protocol, 0, 0, 0]).finish();
         exchange.notify(group::SA, told);

@@ -5,11 +5,12 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use weir_engine::pipeline::{Usage, UsageDirection};
+use weir_engine::esp::sa::Fingerprint;
 use weir_engine::policy::{Mode, Way};
-use weir_xfrm::database::{Answer, Asker, Xfrm};
+use weir_xfrm::database::{Answer, Asker, Outside, Xfrm};
 use weir_xfrm::netlink::{Writer, messages};
 use weir_xfrm::plan::Place;
+use weir_xfrm::refusal::{Errno, Refusal};
 use weir_xfrm::uapi::{Header, PolicyInfo, Selector, flag, group, kind};
 
 const NOW: u64 = 1_000_000;
@@ -37,7 +38,25 @@ fn gateway() -> Xfrm {
 
 fn says(xfrm: &mut Xfrm, datagram: &[u8]) -> Answer {
     let asker = Asker { port: 7, wants_words: true, caps_acknowledgements: false };
-    xfrm.handle(NOW, asker, datagram, &mut || 1)
+    xfrm.handle(NOW, asker, datagram, &mut Gateway { refused: None })
+}
+
+/// A gateway that admits every key, or every one but this.
+struct Gateway {
+    refused: Option<Fingerprint>,
+}
+
+impl Outside for Gateway {
+    fn random(&mut self) -> u32 {
+        1
+    }
+
+    fn admit(&mut self, key: Fingerprint) -> Result<(), Refusal> {
+        match self.refused == Some(key) {
+            true => Err(Refusal::new(Errno::EEXIST, "in use elsewhere")),
+            false => Ok(()),
+        }
+    }
 }
 
 /// The number of the acknowledgement.
@@ -134,25 +153,47 @@ fn a_tunnel_becomes_a_peer_and_goes_again() {
     assert_eq!(xfrm.plan().peers[0].seal_spi, None, "only what comes in is left");
 }
 
+/// The same request with another SPI, which stands behind so many bytes: those of a netlink header
+/// and of a destination, and of a selector before it where an association is added.
+fn with_spi(request: &[u8], offset: usize, spi: u32) -> Vec<u8> {
+    let mut request = request.to_vec();
+    request[offset..][..4].copy_from_slice(&spi.to_be_bytes());
+    request
+}
+
 #[test]
-fn a_key_that_comes_back_goes_on_with_its_numbers() {
+fn one_key_has_one_association_and_is_told_of_when_it_goes() {
     let mut xfrm = gateway();
     let requests = kept("tunnel");
-    for place in [0, 2] {
-        says(&mut xfrm, &requests[place]);
-    }
-    xfrm.plan();
-    let used = Usage {
-        spi: weir_engine::esp::sa::Spi::new(0x2001).unwrap(),
-        packets: 40,
-        bytes: 4000,
-        sequence: 40,
-        direction: UsageDirection::Sealing,
-    };
-    xfrm.tick(NOW, &[used]);
-    assert_eq!(errno(&says(&mut xfrm, &requests[7])), 0, "deleted");
-    assert_eq!(errno(&says(&mut xfrm, &requests[0])), 0, "added again, the same key");
-    assert_eq!(xfrm.states()[0].sealed_before, 40, "a nonce is used once");
+    let (add, remove) = (&requests[0], &requests[7]);
+    let second_add = with_spi(add, 16 + 56 + 16, 0x2009);
+    assert_eq!(errno(&says(&mut xfrm, add)), 0);
+    let key = xfrm.states()[0].fingerprint().unwrap();
+    let second = says(&mut xfrm, &second_add);
+    assert_eq!(errno(&second), EEXIST, "a second SPI");
+    assert!(String::from_utf8_lossy(&second.datagrams[0]).contains("key of its own"));
+    assert_eq!(xfrm.take_removed(), []);
+    assert_eq!(errno(&says(&mut xfrm, remove)), 0);
+    assert_eq!(xfrm.take_removed(), [key]);
+    assert_eq!(errno(&says(&mut xfrm, &second_add)), 0, "one at a time");
+    says(&mut xfrm, &with_spi(remove, 16 + 16, 0x2009));
+    says(&mut xfrm, add);
+    assert_eq!(xfrm.take_removed(), [], "it came back");
+    says(&mut xfrm, remove);
+    let asker = Asker { port: 7, ..Asker::default() };
+    let refused = xfrm.handle(NOW, asker, add, &mut Gateway { refused: Some(key) });
+    assert_eq!(errno(&refused), EEXIST, "the gateway has the last word");
+    assert!(xfrm.states().is_empty());
+}
+
+#[test]
+fn no_debug_text_of_an_association_shows_its_key() {
+    let mut xfrm = gateway();
+    says(&mut xfrm, &kept("tunnel")[0]);
+    let material = xfrm.states()[0].parameters.as_ref().unwrap().keying_material();
+    let text = format!("{xfrm:?}");
+    let bytes = format!("{:?}", &material[..8]);
+    assert!(!text.contains(bytes.trim_matches(['[', ']'])), "{text}");
 }
 
 #[test]

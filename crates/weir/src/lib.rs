@@ -10,6 +10,7 @@
 //!   api/      what the daemon says of itself
 //!
 //!   read/     captures instead of ports
+//!   rules     rule files for the detector
 //!   capture/  ports into captures
 //! ```
 //!
@@ -26,6 +27,8 @@ pub mod daemon;
 pub mod api;
 
 pub mod read;
+
+pub mod rules;
 
 pub mod capture;
 

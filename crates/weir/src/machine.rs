@@ -10,7 +10,8 @@ use netlink_packet_core::{
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{
-    InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, LinkXdp, XdpAttached,
+    InfoData, InfoKind, InfoVxlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, LinkXdp, Prop,
+    XdpAttached,
 };
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
@@ -29,6 +30,8 @@ pub struct Link {
     pub index: u32,
     /// Its name.
     pub name: String,
+    /// Its other names (`ip link property add altname`).
+    pub other_names: Vec<String>,
     /// `veth`, `bridge`, `bond`, ...; absent for hardware.
     pub kind: Option<String>,
     /// Largest IP packet, bytes.
@@ -41,6 +44,8 @@ pub struct Link {
     pub carrier: bool,
     /// The bridge, bond or switch that it is a member of.
     pub controller: Option<u32>,
+    /// The device that it stands on (VLAN, macvlan, VXLAN, ...) in the same namespace.
+    pub stands_on: Option<u32>,
     /// Queues towards the wire.
     pub send_queues: u32,
     /// Queues from the wire.
@@ -74,12 +79,7 @@ impl Machine {
     /// # Errors
     /// The kernel does not answer rtnetlink.
     pub fn read() -> io::Result<Self> {
-        let mut machine = Self { ssh_clients: ssh_clients(), ..Self::default() };
-        for message in dump(RouteNetlinkMessage::GetLink(LinkMessage::default()))? {
-            if let RouteNetlinkMessage::NewLink(link) = message {
-                machine.links.push(read_link(link));
-            }
-        }
+        let mut machine = Self { ssh_clients: ssh_clients(), ..Self::read_links()? };
         for message in dump(RouteNetlinkMessage::GetAddress(AddressMessage::default()))? {
             if let RouteNetlinkMessage::NewAddress(address) = message {
                 machine.add_address(address);
@@ -93,19 +93,53 @@ impl Machine {
         Ok(machine)
     }
 
+    /// Reads its links alone.
+    ///
+    /// # Errors
+    /// The kernel does not answer rtnetlink.
+    pub fn read_links() -> io::Result<Self> {
+        let answer = dump(RouteNetlinkMessage::GetLink(LinkMessage::default()))?;
+        let links = answer.into_iter().filter_map(|message| match message {
+            RouteNetlinkMessage::NewLink(link) => Some(read_link(link)),
+            _ => None,
+        });
+        Ok(Self::with_links(links.collect()))
+    }
+
     /// A machine with these links, no routes and no ssh session.
     pub fn with_links(links: Vec<Link>) -> Self {
         Self { links, ..Self::default() }
     }
 
-    /// The interface `name`.
+    /// The interface `name`, which may be one of its other names.
     pub fn link(&self, name: &str) -> Option<&Link> {
-        self.links.iter().find(|link| link.name == name)
+        self.links
+            .iter()
+            .find(|link| link.name == name || link.other_names.iter().any(|it| it == name))
     }
 
     /// The interface with number `index`.
     pub fn link_by_index(&self, index: u32) -> Option<&Link> {
         self.links.iter().find(|link| link.index == index)
+    }
+
+    /// The links that a frame sent by `link` may leave by: itself, what it stands on, and the
+    /// members of a bridge or bond, all the way down. Where it is routed to is not asked.
+    pub fn ways_out<'m>(&'m self, link: &'m Link) -> Vec<&'m Link> {
+        let mut found = vec![link];
+        let mut next = 0;
+        while let Some(upper) = found.get(next).copied() {
+            next += 1;
+            let is_below = |it: &&Link| {
+                upper.stands_on == Some(it.index) || it.controller == Some(upper.index)
+            };
+            for lower in self.links.iter().filter(is_below) {
+                if !found.iter().any(|it| it.index == lower.index) {
+                    found.push(lower);
+                }
+            }
+        }
+        found
     }
 
     /// Whether a default route leaves by `link`.
@@ -179,9 +213,19 @@ fn read_link(message: LinkMessage) -> Link {
         carrier: message.header.flags.contains(LinkFlags::LowerUp),
         ..Link::default()
     };
+    let (mut below, mut is_elsewhere, mut is_cable) = (None, false, false);
     for attribute in message.attributes {
         match attribute {
             LinkAttribute::IfName(name) => link.name = name,
+            LinkAttribute::PropList(properties) => {
+                let names = properties.into_iter().filter_map(|property| match property {
+                    Prop::AltIfName(name) => Some(name),
+                    _ => None,
+                });
+                link.other_names.extend(names);
+            }
+            LinkAttribute::Link(index) => below = below.or(Some(index)),
+            LinkAttribute::LinkNetNsId(_) => is_elsewhere = true,
             LinkAttribute::Mtu(mtu) => link.mtu_bytes = mtu,
             LinkAttribute::Address(bytes) => link.mac = bytes.try_into().ok(),
             LinkAttribute::Controller(index) => link.controller = Some(index),
@@ -193,6 +237,11 @@ fn read_link(message: LinkMessage) -> Link {
                 });
             }
             LinkAttribute::LinkInfo(infos) => {
+                // Of these it is the other end that the kernel names.
+                is_cable = infos
+                    .iter()
+                    .any(|info| matches!(info, LinkInfo::Kind(InfoKind::Veth | InfoKind::Netkit)));
+                below = infos.iter().find_map(vxlan_device).or(below);
                 link.kind = infos.iter().find_map(|info| match info {
                     LinkInfo::Kind(InfoKind::Other(name)) => Some(name.clone()),
                     LinkInfo::Kind(kind) => Some(format!("{kind:?}").to_lowercase()),
@@ -202,7 +251,17 @@ fn read_link(message: LinkMessage) -> Link {
             _ => {}
         }
     }
+    link.stands_on = below.filter(|it| *it > 0 && *it != link.index && !is_elsewhere && !is_cable);
     link
+}
+
+/// The device that a VXLAN is bound to, which the kernel tells nowhere else.
+fn vxlan_device(info: &LinkInfo) -> Option<u32> {
+    let LinkInfo::Data(InfoData::Vxlan(attributes)) = info else { return None };
+    attributes.iter().find_map(|attribute| match attribute {
+        InfoVxlan::Link(index) => Some(*index),
+        _ => None,
+    })
 }
 
 /// Asks for all objects of a kind.
@@ -304,6 +363,39 @@ mod tests {
         assert_eq!(loopback.index, 1);
         assert!(loopback.mtu_bytes > 0);
         assert_eq!(machine.link_by_index(1), Some(loopback));
+    }
+
+    #[test]
+    fn what_a_link_leads_to_is_found_through_every_kind_of_stack() {
+        let link = |index, name: &str, stands_on, controller| Link {
+            index,
+            name: name.into(),
+            stands_on,
+            controller,
+            ..Link::default()
+        };
+        // A VLAN on a bond of two ports, a macvlan on the VLAN, a bridge with the VLAN in it; a
+        // loop, as a damaged answer may have it.
+        let machine = Machine::with_links(vec![
+            link(1, "port0", None, Some(3)),
+            link(2, "port1", None, Some(3)),
+            link(3, "bond0", None, None),
+            link(4, "bond0.5", Some(3), Some(6)),
+            link(5, "macvlan0", Some(4), None),
+            link(6, "br0", None, None),
+            link(7, "mon0", None, Some(6)),
+            link(8, "loop0", Some(9), None),
+            link(9, "loop1", Some(8), None),
+        ]);
+        let names = |name: &str| -> Vec<&str> {
+            let ways = machine.ways_out(machine.link(name).unwrap());
+            ways.into_iter().map(|link| &*link.name).collect()
+        };
+        assert_eq!(names("port0"), ["port0"]);
+        assert_eq!(names("macvlan0"), ["macvlan0", "bond0.5", "bond0", "port0", "port1"]);
+        assert_eq!(names("br0"), ["br0", "bond0.5", "mon0", "bond0", "port0", "port1"]);
+        assert_eq!(names("mon0"), ["mon0"], "a member leads not to its bridge");
+        assert_eq!(names("loop0"), ["loop0", "loop1"]);
     }
 
     #[test]

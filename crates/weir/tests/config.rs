@@ -508,6 +508,33 @@ fn a_tagged_peer_takes_every_step_of_a_roll_out() {
     }
 }
 
+#[test]
+fn front_ends_that_are_left_nothing_to_decide_are_warned_of() {
+    let with = |protects: &str| {
+        let text = format!("{HEAD}{ADDRESS}xfrm = true\n{}", ethernet("b", protects, 4097));
+        accepted(&text);
+        understand(&text).1.to_string().contains("front ends decide")
+    };
+    assert!(with("\"everything\""));
+    assert!(!with("\"10.0.0.0/24\""));
+}
+
+#[test]
+fn a_key_of_transport_mode_for_more_than_one_pair_of_hosts_is_warned_of() {
+    let with = |protects: &str| {
+        let text = peer("b", &format!("mode = \"transport\"\nprotects = [{protects}]"), 4097);
+        accepted(&format!("{HEAD}{text}"));
+        understand(&format!("{HEAD}{text}")).1.to_string().contains("exchange the hosts")
+    };
+    assert!(!with("\"10.0.0.2\""));
+    assert!(!with("\"10.0.0.2/32\", \"fd00::2/128\""), "one host of both families");
+    assert!(with("\"10.0.0.0/31\""));
+    assert!(with("\"10.0.0.2\", \"10.0.0.3\""));
+    assert!(with("\"10.0.0.2\", \"fd00::/64\""));
+    let tunnel = peer("b", "mode = \"tunnel\"\nprotects = [\"10.0.0.0/24\"]", 4097);
+    assert!(!understand(&format!("{HEAD}{tunnel}")).1.to_string().contains("exchange"));
+}
+
 /// The guide's examples are configurations.
 #[test]
 fn the_guide_to_tags_shows_what_is_accepted() {
@@ -643,4 +670,73 @@ fn what_a_mirror_is_numbered_by_fits_its_encapsulation() {
     accepted(&mirror("erspan1", ""));
     let problems = refused(&mirror("erspan1", "id = 1\n"), &["id = 1"]);
     assert!(problems.to_string().contains("type I carries no number"), "{problems}");
+}
+
+mod access {
+    use super::*;
+    use weir_engine::access::{AccessAction, LINES_MAX, Operation};
+
+    const LINES: &str = "[[group]]\nname = \"storage\"\nmembers = [\"10.0.0.0/28\", \"fd00::7\"]\n\
+        [[access]]\nname = \"reads\"\nfrom = \"10.1.0.0/16\"\nto = [\"storage\", \"10.0.1.1\"]\n\
+        operations = \"read\"\naction = \"allow\"\n\
+        [[access]]\nname = \"rest\"\naction = \"would_deny\"\n";
+
+    fn watching(lines: &str) -> String {
+        format!("{HEAD}default = \"forward\"\naccess_default = \"deny\"\n{lines}")
+    }
+
+    fn address(text: &str) -> [u8; 16] {
+        let address: std::net::Ipv4Addr = text.parse().unwrap();
+        address.to_ipv6_mapped().octets()
+    }
+
+    #[test]
+    fn lines_groups_and_default_become_the_pair_s_policy() {
+        let settings = accepted(&watching(LINES));
+        let access = settings.pairs[0].access.as_ref().expect("the pair has lines");
+        assert_eq!(access.default_action(), AccessAction::Deny);
+        let decided = |from, to, operation| {
+            access.decide_one(&address(from), &address(to), operation).index()
+        };
+        assert_eq!(decided("10.1.2.3", "10.0.0.15", Operation::Read), Some(0));
+        assert_eq!(decided("10.1.2.3", "10.0.1.1", Operation::Read), Some(0));
+        assert_eq!(decided("10.1.2.3", "10.0.0.16", Operation::Read), Some(1));
+        assert_eq!(decided("10.1.2.3", "10.0.0.15", Operation::Write), Some(1));
+        assert!(accepted(&format!("{HEAD}default = \"forward\"\n")).pairs[0].access.is_none());
+    }
+
+    #[test]
+    fn what_is_wrong_with_lines_is_named_with_its_place() {
+        let line = |rest: &str| watching(&format!("[[access]]\nname = \"l\"\n{rest}\n"));
+        for (text, words) in [
+            (line("to = \"nobody\"\naction = \"deny\""), "no [[group]] has that name"),
+            (line("from = \"10.0.0.7/24\"\naction = \"deny\""), "10.0.0.0/24"),
+            (line("from = []\naction = \"deny\""), "`from` names nobody"),
+            (line("operations = []\naction = \"deny\""), "`operations` names none"),
+            (line("operations = \"reed\"\naction = \"deny\""), "reed"),
+            (line("action = \"refuse\""), "refuse"),
+            (line("pair = \"x\"\naction = \"deny\""), "there is no pair `x`"),
+            (line("from = \"10.0.0.1\""), "action"),
+            (watching("[[group]]\nname = \"g\"\nmembers = []\n"), "has no members"),
+            (watching("[[group]]\nname = \"10.0.0.1\"\nmembers = \"fd00::1\"\n"), "is an address"),
+            (watching(&LINES.replace("rest", "reads")), "a second line of access"),
+        ] {
+            let problems = refused(&text, &[words]);
+            assert!(problems.problems[0].place.is_some(), "{problems}");
+        }
+        let tc = watching(LINES).replace("access_default", "fastpath = \"tc\"\naccess_default");
+        refused(&tc, &["this pair has lines of access"]);
+    }
+
+    #[test]
+    fn more_lines_than_the_bound_are_refused_and_as_many_are_not() {
+        let lines = |count: usize| {
+            let line = |number| format!("[[access]]\nname = \"l{number}\"\naction = \"allow\"\n");
+            (0..count).map(line).collect::<String>()
+        };
+        let settings = accepted(&watching(&lines(LINES_MAX)));
+        let access = settings.pairs[0].access.as_ref().unwrap();
+        assert_eq!(access.lines().len(), LINES_MAX);
+        refused(&watching(&lines(LINES_MAX + 1)), &["tables [[access]]"]);
+    }
 }

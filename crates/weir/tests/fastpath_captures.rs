@@ -103,6 +103,28 @@ fn beat(kernel: &FastPath) {
     }
 }
 
+/// No VLAN is the same to a key as any number of tags of no VLAN: what is behind more tags than
+/// both look behind is not carried as what is behind none.
+#[test]
+fn a_packet_behind_more_than_two_tags_is_carried_by_nobody() {
+    let Some(mut kernel) = kernel() else { return };
+    let (macs, packet) = (
+        [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2],
+        [
+            8, 0, 0x45, 0, 0, 46, 0, 1, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 0x30,
+            0x39, 0x30, 0x39, 0, 26, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16,
+            17, 18,
+        ],
+    );
+    let behind = |tags: usize| [&macs[..], &[0x81, 0, 0, 0].repeat(tags), &packet].concat();
+    install(&mut kernel, &key_of(&behind(0)).expect("a key"));
+    for tags in 0..=4 {
+        let bytes = behind(tags);
+        assert_eq!(key_of(&bytes).is_some(), tags <= 2, "{tags} tags");
+        assert_eq!(trial(&kernel, &bytes).unwrap(), tags <= 2, "{tags} tags");
+    }
+}
+
 #[test]
 fn the_kernel_carries_a_packet_exactly_when_the_engine_finds_its_key_in_the_table() {
     let Some(mut kernel) = kernel() else { return };
@@ -219,12 +241,17 @@ fn process(engine: &mut Engine, packet: &Packet) {
 
 /// Does with the kernel's table what the engine says.
 fn follow(kernel: &mut FastPath, engine: &mut Engine) {
-    while let Some(command) = engine.fast_path().unwrap().next_command() {
+    let table = engine.fast_path().unwrap();
+    while let Some(command) = table.next_command() {
         match command {
             Command::Install(install) => {
                 kernel.insert(&install.key, install.number, &install.slot(1)).unwrap();
+                table.installed(install.number, weir_port::fastpath::now_ns());
             }
-            Command::Remove { key } => kernel.remove(&key).unwrap(),
+            Command::Remove { key, number } => {
+                kernel.remove(&key).unwrap();
+                table.removed(number, weir_port::fastpath::now_ns());
+            }
         }
     }
 }

@@ -10,12 +10,26 @@ use serde_json::Value;
 /// A crate and the crates of this workspace that it may depend on.
 const ARROWS: &[(&str, &[&str])] = &[
     ("weir-wire", &[]),
-    ("weir-engine", &["weir-wire"]),
+    ("weir-detect", &["weir-wire"]),
+    ("weir-engine", &["weir-wire", "weir-detect"]),
     ("weir-port", &["weir-wire"]),
     ("weir-xfrm", &["weir-wire", "weir-engine"]),
-    ("weir-store", &["weir-wire", "weir-engine"]),
+    ("weir-store", &["weir-wire", "weir-detect", "weir-engine"]),
+    ("weir-serve", &["weir-store"]),
     ("weir-lab", &["weir-wire", "weir-engine", "weir-port"]),
-    ("weir", &["weir-wire", "weir-engine", "weir-port", "weir-store", "weir-xfrm", "weir-lab"]),
+    (
+        "weir",
+        &[
+            "weir-wire",
+            "weir-detect",
+            "weir-engine",
+            "weir-port",
+            "weir-store",
+            "weir-serve",
+            "weir-xfrm",
+            "weir-lab",
+        ],
+    ),
     ("xtask", &[]),
 ];
 

@@ -82,7 +82,13 @@ fn functions(text: &str) -> Vec<(usize, String, usize)> {
         let indent = line.len() - line.trim_start().len();
         let end = format!("{}}}", " ".repeat(indent));
         let one_line = line.trim_end().ends_with('}') || line.trim_end().ends_with(';');
-        let length = match lines[index..].iter().position(|line| **line == *end) {
+        // A declaration of a foreign function has no body.
+        let semicolon = format!("{})", " ".repeat(indent));
+        let declared = lines[index..]
+            .iter()
+            .position(|line| line.starts_with(&semicolon) && line.ends_with(';'));
+        let closed = lines[index..].iter().position(|line| **line == *end);
+        let length = match closed.filter(|end| declared.is_none_or(|it| it > *end)) {
             Some(offset) if !one_line => offset + 1,
             _ => 1,
         };

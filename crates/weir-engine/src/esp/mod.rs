@@ -22,6 +22,7 @@ pub mod seal;
 pub mod outer;
 pub mod silent;
 pub mod transport;
+pub mod wireguard;
 
 pub mod open;
 pub mod replay;

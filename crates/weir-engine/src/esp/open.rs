@@ -6,7 +6,7 @@ use weir_wire::frame::Frame;
 use super::nonce::NonceMaker;
 use super::replay::{ReplayError, ReplayState, ReplayWindow};
 use super::sa::{Fingerprint, SaError, SaParameters, Sequence, Spi};
-use super::{ALIGNMENT, BLOCK, HEADER_LEN, ICV_LEN, PADDING, esp_len, next_header};
+use super::{ALIGNMENT, BLOCK, HEADER_LEN, ICV_LEN, PADDING, esp_len, next_header, wireguard};
 use crate::verdict::DropReason;
 
 /// What an opened packet says of itself.
@@ -105,6 +105,7 @@ pub struct OpeningSa {
     window: ReplayWindow,
     dirty: bool,
     fingerprint: Fingerprint,
+    is_wireguard: bool,
 }
 
 impl OpeningSa {
@@ -131,6 +132,7 @@ impl OpeningSa {
             window,
             dirty: false,
             fingerprint: expected,
+            is_wireguard: parameters.is_wireguard(),
         })
     }
 
@@ -169,6 +171,9 @@ impl OpeningSa {
     /// [`OpenError`]. After `Authentication` the bytes of the frame are undefined; drop it.
     #[inline]
     pub fn open(&mut self, frame: &mut Frame<'_>) -> Result<Opened, OpenError> {
+        if self.is_wireguard {
+            return self.open_data(frame);
+        }
         let len = frame.len();
         if len < esp_len(0) || !(len - HEADER_LEN - ICV_LEN).is_multiple_of(ALIGNMENT) {
             return Err(OpenError::Malformed);
@@ -185,6 +190,24 @@ impl OpeningSa {
         self.window.mark(authentic);
         self.dirty = true;
         let (inner_len, next_header) = split_trailer(text)?;
+        frame.trim_front(HEADER_LEN);
+        frame.truncate(inner_len);
+        Ok(Opened { next_header, sequence })
+    }
+
+    /// [`OpeningSa::open`] of a data message of WireGuard.
+    fn open_data(&mut self, frame: &mut Frame<'_>) -> Result<Opened, OpenError> {
+        let (header, rest) =
+            frame.bytes_mut().split_first_chunk_mut::<HEADER_LEN>().ok_or(OpenError::Malformed)?;
+        let (text, tag) = rest.split_last_chunk_mut::<ICV_LEN>().ok_or(OpenError::Malformed)?;
+        let sequence = wireguard::sequence(self.spi, header).ok_or(OpenError::WrongSpi)?;
+        self.window.check(sequence)?;
+        self.key
+            .open_in_place_separate_tag(wireguard::nonce(sequence), Aad::empty(), tag, text)
+            .map_err(|_| OpenError::Authentication)?;
+        self.window.mark(Authentic(sequence));
+        self.dirty = true;
+        let (inner_len, next_header) = wireguard::inner_packet(text).ok_or(OpenError::Trailer)?;
         frame.trim_front(HEADER_LEN);
         frame.truncate(inner_len);
         Ok(Opened { next_header, sequence })

@@ -2,9 +2,11 @@
 
 use std::fmt;
 
-use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, LessSafeKey, UnboundKey};
+use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, CHACHA20_POLY1305, LessSafeKey, UnboundKey};
 use aws_lc_rs::hmac;
 use zeroize::Zeroizing;
+
+use super::wireguard;
 
 /// A security parameters index (RFC 4303 s2.1): how the receiver finds the association.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -63,17 +65,20 @@ impl fmt::Debug for Salt {
     }
 }
 
-/// An AES-GCM key. Wiped when dropped; never printed.
+/// A cipher key. Wiped when dropped; never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub enum AeadKey {
     /// 16 bytes: AES-128-GCM.
     Aes128(Zeroizing<[u8; 16]>),
     /// 32 bytes: AES-256-GCM.
     Aes256(Zeroizing<[u8; 32]>),
+    /// 32 bytes: ChaCha20-Poly1305 (RFC 8439). The association then speaks WireGuard's data
+    /// messages instead of ESP ([`super::wireguard`]).
+    ChaCha20(Zeroizing<[u8; 32]>),
 }
 
 impl AeadKey {
-    /// A key of 16 or 32 bytes.
+    /// An AES key of 16 or 32 bytes.
     ///
     /// # Errors
     /// [`SaError::KeyLength`] for any other length.
@@ -96,7 +101,7 @@ impl AeadKey {
     fn bytes(&self) -> &[u8] {
         match self {
             Self::Aes128(key) => &key[..],
-            Self::Aes256(key) => &key[..],
+            Self::Aes256(key) | Self::ChaCha20(key) => &key[..],
         }
     }
 
@@ -105,6 +110,7 @@ impl AeadKey {
         match self {
             Self::Aes128(_) => "aes-128-gcm",
             Self::Aes256(_) => "aes-256-gcm",
+            Self::ChaCha20(_) => "chacha20-poly1305",
         }
     }
 
@@ -113,6 +119,7 @@ impl AeadKey {
         let algorithm = match self {
             Self::Aes128(_) => &AES_128_GCM,
             Self::Aes256(_) => &AES_256_GCM,
+            Self::ChaCha20(_) => &CHACHA20_POLY1305,
         };
         UnboundKey::new(algorithm, self.bytes())
             .map(LessSafeKey::new)
@@ -175,6 +182,22 @@ impl SaParameters {
         })
     }
 
+    /// Parameters of WireGuard's data messages for the receiver's index `receiver`.
+    pub fn wireguard(receiver: Spi, key: &[u8; 32]) -> Self {
+        Self {
+            spi: receiver,
+            key: AeadKey::ChaCha20(Zeroizing::new(*key)),
+            salt: Salt::new([0; 4]),
+            extended_sequence: true,
+            replay_window: Self::DEFAULT_REPLAY_WINDOW,
+        }
+    }
+
+    /// Whether packets have WireGuard's form, and not ESP's.
+    pub fn is_wireguard(&self) -> bool {
+        matches!(self.key, AeadKey::ChaCha20(_))
+    }
+
     /// Key and salt as [`SaParameters::new`] takes them: for who asked for the keys themselves.
     pub fn keying_material(&self) -> Zeroizing<Vec<u8>> {
         let mut material = Zeroizing::new(Vec::with_capacity(36));
@@ -196,7 +219,11 @@ impl SaParameters {
 
     /// The first number that may not be used: numbering never wraps (RFC 4303 s3.3.3).
     pub(super) const fn sequence_end(&self) -> u64 {
-        if self.extended_sequence { u64::MAX } else { 1 << 32 }
+        match (&self.key, self.extended_sequence) {
+            (AeadKey::ChaCha20(_), _) => wireguard::COUNTER_END,
+            (_, true) => u64::MAX,
+            (_, false) => 1 << 32,
+        }
     }
 }
 

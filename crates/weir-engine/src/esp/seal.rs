@@ -8,7 +8,9 @@ use weir_wire::frame::Frame;
 
 use super::nonce::{NonceMaker, SequenceCounter};
 use super::sa::{Fingerprint, SaError, SaParameters, Sequence, Spi};
-use super::{HEADER_LEN, ICV_LEN, PADDING, TRAILER_LEN, block_padding_len, esp_len, padding_len};
+use super::{
+    HEADER_LEN, ICV_LEN, PADDING, TRAILER_LEN, block_padding_len, esp_len, padding_len, wireguard,
+};
 use crate::verdict::DropReason;
 
 /// Why a packet was not sealed.
@@ -56,6 +58,7 @@ pub struct SealingSa {
     nonces: NonceMaker,
     counter: SequenceCounter,
     fingerprint: Fingerprint,
+    is_wireguard: bool,
     /// See [`SealingSa::set_text_max`].
     text_max: usize,
 }
@@ -84,6 +87,7 @@ impl SealingSa {
             nonces: NonceMaker::new(parameters),
             counter: SequenceCounter::new(start, parameters.sequence_end()),
             fingerprint,
+            is_wireguard: parameters.is_wireguard(),
             text_max: 0,
         })
     }
@@ -137,6 +141,9 @@ impl SealingSa {
     /// [`SealError`]. After `NoRoom`, `NotReserved` and `Exhausted` the frame is as it was.
     #[inline]
     pub fn seal(&mut self, frame: &mut Frame<'_>, next_header: u8) -> Result<(), SealError> {
+        if self.is_wireguard {
+            return self.seal_data(frame);
+        }
         let inner_len = frame.len();
         let padding = block_padding_len(inner_len, self.text_max);
         let behind = padding + TRAILER_LEN + ICV_LEN;
@@ -190,6 +197,9 @@ impl SealingSa {
         next_header: u8,
         out: &mut [u8],
     ) -> Result<usize, SealError> {
+        if self.is_wireguard {
+            return self.seal_data_to(inner, out);
+        }
         let packet = out.get_mut(..esp_len(inner.len())).ok_or(SealError::NoRoom)?;
         let sequence = self.counter.take()?;
         let (header, rest) = packet.split_at_mut(HEADER_LEN);
@@ -202,6 +212,51 @@ impl SealingSa {
             .seal_out_of_place_scatter(nonce, authenticated, inner, text, trailer.bytes(), rest)
             .map_err(|_| SealError::Cipher)?;
         Ok(esp_len(inner.len()))
+    }
+
+    /// Bytes of a packet that carries `inner_len` bytes and is padded no further than it must be.
+    #[inline]
+    pub fn packet_len(&self, inner_len: usize) -> usize {
+        if self.is_wireguard { wireguard::data_len(inner_len) } else { esp_len(inner_len) }
+    }
+
+    /// [`SealingSa::seal`] as a data message of WireGuard.
+    fn seal_data(&mut self, frame: &mut Frame<'_>) -> Result<(), SealError> {
+        let inner_len = frame.len();
+        let behind = wireguard::data_len(inner_len) - HEADER_LEN - inner_len;
+        if frame.headroom() < HEADER_LEN || frame.tailroom() < behind {
+            return Err(SealError::NoRoom);
+        }
+        let sequence = self.counter.take()?;
+        frame.append(behind).ok_or(SealError::NoRoom)?;
+        let packet = frame.prepend(HEADER_LEN).ok_or(SealError::NoRoom)?;
+        self.finish_data(sequence, inner_len, packet)
+    }
+
+    /// [`SealingSa::seal_to`] as a data message of WireGuard.
+    fn seal_data_to(&mut self, inner: &[u8], out: &mut [u8]) -> Result<usize, SealError> {
+        let len = wireguard::data_len(inner.len());
+        let packet = out.get_mut(..len).ok_or(SealError::NoRoom)?;
+        let sequence = self.counter.take()?;
+        packet[HEADER_LEN..HEADER_LEN + inner.len()].copy_from_slice(inner);
+        self.finish_data(sequence, inner.len(), packet)?;
+        Ok(len)
+    }
+
+    /// Writes header, padding and tag around the `inner_len` bytes of text in `packet`.
+    fn finish_data(
+        &self,
+        sequence: Sequence,
+        inner_len: usize,
+        packet: &mut [u8],
+    ) -> Result<(), SealError> {
+        let (header, rest) = packet.split_at_mut(HEADER_LEN);
+        let (text, tag) = rest.split_at_mut(rest.len() - ICV_LEN);
+        header.copy_from_slice(&wireguard::header(self.spi, sequence));
+        text[inner_len..].fill(0);
+        self.key
+            .seal_in_place_scatter(wireguard::nonce(sequence), Aad::empty(), text, &[], tag)
+            .map_err(|_| SealError::Cipher)
     }
 
     /// Writes header and ICV around the text that already stands in `packet`, and encrypts it.

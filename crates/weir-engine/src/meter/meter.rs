@@ -100,6 +100,8 @@ pub struct Observed {
     pub flow: Option<FlowHandle>,
     /// Its queue-pair conversation, for RDMA packets.
     pub conversation: Option<ConversationHandle>,
+    /// Which of the conversation's directions it is of: 0, the first, or 1.
+    pub direction: u8,
     /// What its ICRC turned out to be; `None` when it is not RDMA.
     pub icrc: Option<IcrcStatus>,
 }
@@ -209,6 +211,11 @@ impl Meter {
         totals.rdma.conversations = self.conversations.begun();
         totals.rdma.pairings_ambiguous = self.conversations.ambiguous();
         totals
+    }
+
+    /// Its bounds and timeouts.
+    pub fn limits(&self) -> &MeterLimits {
+        &self.limits
     }
 
     /// The flows under way.
@@ -351,7 +358,8 @@ impl Meter {
             Encapsulation::RoceV2 => self.observe_flow_of(&observed, packet),
             _ => None,
         };
-        Observed { flow, conversation: Some(observed.handle), icrc: Some(icrc) }
+        let (conversation, direction) = (Some(observed.handle), observed.side as u8);
+        Observed { flow, conversation, direction, icrc: Some(icrc) }
     }
 
     /// Counts packets that a port lost, not known which. Gaps that show within a second are charged

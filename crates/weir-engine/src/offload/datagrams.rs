@@ -1,5 +1,5 @@
-//! Super-packets of ESP in UDP, cut into the datagrams that they stand for before anybody looks at
-//! them: each datagram is a packet of its own to ESP.
+//! Super-packets of ESP in UDP or of WireGuard's data messages, cut into the datagrams that they
+//! stand for before anybody looks at them: each datagram is a packet of its own to ESP.
 //!
 //! They come from gateways that hand datagrams over joined (UDP segmentation offload), over links
 //! that never cut them (`veth`, virtio between guests), and from adapters that gather what they
@@ -10,6 +10,7 @@ use weir_wire::frame::{Frame, Meta, Offload, SegmentKind};
 use weir_wire::parse::{Transport, parse_frame};
 
 use super::segment::Cut;
+use crate::esp::wireguard;
 
 /// Datagrams in one batch, at most.
 const BATCH_MAX: usize = 64;
@@ -25,8 +26,8 @@ pub struct Datagrams {
 
 impl Datagrams {
     /// Hands `frames` to `handle` in their order and in one batch or several, datagrams in the
-    /// place of super-packets of ESP in UDP. One whose headers contradict its offload stays as it
-    /// is.
+    /// place of super-packets of ESP in UDP and of WireGuard. One whose headers contradict its
+    /// offload stays as it is.
     #[inline]
     pub fn each_batch(
         &mut self,
@@ -66,8 +67,12 @@ fn plan(frame: &Frame<'_>) -> Option<Cut> {
         return None;
     }
     let parsed = parse_frame(frame);
-    let is_esp = matches!(parsed.transport, Transport::Esp { in_udp: true, .. });
-    is_esp.then(|| Cut::new(frame, &parsed))??.ok()
+    let is_sealed = match parsed.transport {
+        Transport::Esp { in_udp, .. } => in_udp,
+        Transport::Udp { .. } => wireguard::receiver(parsed.payload(frame.bytes())).is_some(),
+        _ => false,
+    };
+    is_sealed.then(|| Cut::new(frame, &parsed))??.ok()
 }
 
 fn may_be_joined(frame: &Frame<'_>) -> bool {

@@ -13,7 +13,7 @@ use weir_wire::frame::Offload;
 use super::{AgreedPeer, Engine};
 use crate::esp::outer::{OuterFields, OuterHeader};
 use crate::esp::silent::{silent_packet, silent_packet_for_nic};
-use crate::esp::{esp_len, max_inner, next_header};
+use crate::esp::{max_inner, next_header};
 use crate::output::{Destination, Part};
 use crate::policy::Mode;
 use crate::tunnel::key::PublicKey;
@@ -64,7 +64,7 @@ impl Engine {
         let peer = &mut sealing[index];
         let association = peer.association.as_mut()?;
         let link = peer.agreed.as_ref().and_then(|it| borrowed_link(it)).unwrap_or_default();
-        let length = link.len() + header.len() + esp_len(payload.len());
+        let length = link.len() + header.len() + association.packet_len(payload.len());
         let range = output.allocate(length)?;
         let (front, packet) = output.arena_mut(&range).split_at_mut(link.len());
         front.copy_from_slice(&link);

@@ -23,9 +23,10 @@ use super::walked::Walked;
 use super::{Engine, send_whole};
 use crate::classify::has_address;
 use crate::counters::PeerCounters;
-use crate::ingress::{may_send, silent_in};
+use crate::ingress::silent_in;
 use crate::offload::checksum::complete;
 use crate::output::{Destination, Output, Part};
+use crate::plain::segments;
 use crate::policy::{Policy, mapped};
 use crate::tunnel::state::Report;
 use crate::verdict::{DropReason, Side, Verdict};
@@ -181,7 +182,7 @@ impl Engine {
             self.output.verdicts.push(verdict);
             self.counters.kernel.count(bytes, verdict);
         }
-        self.meter.end_train();
+        self.plain.meter.end_train();
         &self.output
     }
 
@@ -204,13 +205,14 @@ impl Engine {
         frame.meta.original_len = frame.len() as u32;
         frame.meta.link = Link::Ethernet;
         frame.meta.offload = frame.meta.offload.shifted(ETHERNET_LEN as u16);
-        let follows = inner.walker.walk(frame);
-        let parsed = inner.parsed();
+        let (walker, sources) = inner.opened();
+        let follows = walker.walk(frame);
+        let parsed = walker.parsed();
         if parsed.fault.is_some() && !has_address(parsed) {
             return Err(DropReason::Malformed);
         }
-        let led = match may_send(&self.policy.peers[peer], parsed) {
-            true => self.hosts.lead(frame, &mut inner.walker),
+        let led = match sources.are_of(&self.policy, peer, parsed) {
+            true => self.hosts.lead(frame, walker),
             false => Err(DropReason::SelectorMismatch),
         };
         if let Err(reason) = led {
@@ -218,10 +220,10 @@ impl Engine {
             return Ok(self.heard_dummy(peer, message));
         }
         inner.note(follows);
-        self.observe_next(Side::Wire, frame, inner);
+        inner.pass(&mut self.plain, Side::Wire, frame)?;
         self.clamp(peer, frame, inner.parsed());
         // The kernel may have gathered segments.
-        let packets = self.observation(Side::Wire, frame, inner.parsed()).segments;
+        let packets = segments(frame, inner.parsed());
         let counters = &mut self.kernel.peers[usize::from(place)].counters;
         counters.opened_packets += u64::from(packets);
         counters.opened_bytes += frame.len() as u64;

@@ -23,7 +23,7 @@ use crate::esp::outer::{
 use crate::esp::seal::{SealingSa, SealingState};
 use crate::ingress::OpeningPeer;
 use crate::output::{Destination, Part};
-use crate::policy::mapped;
+use crate::policy::{Mode, mapped};
 use crate::tunnel::handshake::Role;
 use crate::tunnel::key::PublicKey;
 use crate::tunnel::path::{LinkHeader, Path, Remote};
@@ -100,6 +100,8 @@ pub(crate) struct AgreedPeer {
     open_spis: ArrayVec<u32, OPENING_MAX>,
     /// Where authentic packets come from.
     heard_from: [u8; 16],
+    /// UDP port that they come from, of a client that speaks WireGuard; else 0.
+    heard_port: u16,
     /// By which datagrams travel; for a borrowed address, keepalives too.
     path: Option<Path>,
 }
@@ -115,6 +117,7 @@ impl AgreedPeer {
             pending: None,
             open_spis: ArrayVec::new(),
             heard_from: endpoint.map(mapped).unwrap_or_default(),
+            heard_port: 0,
             path: None,
         }
     }
@@ -162,6 +165,7 @@ impl Engine {
         if own && (role == Role::Initiator || unplaced) {
             let hop = path.link.first_chunk().map(|mac| MacAddress(*mac));
             self.move_to(index, path.remote.address, hop);
+            self.set_client_port(index, path.remote.port);
         }
         let peer = self.sealing[index].agreed.as_mut().expect("looked at above");
         peer.open_spis.push(spi);
@@ -199,6 +203,7 @@ impl Engine {
         if self.policy.own.is_some() && self.sealing[index].endpoint() != Some(address) {
             self.move_to(index, address, None);
         }
+        self.set_client_port(index, path.remote.port);
     }
 
     /// Removes an association that opens.
@@ -360,7 +365,7 @@ impl Engine {
 
     /// Notes what an authentic packet tells of its peer. `is_newest`: no later one came before.
     #[inline]
-    pub(super) fn heard(&mut self, opening: usize, from: ([u8; 16], MacAddress), is_newest: bool) {
+    pub(super) fn heard(&mut self, opening: usize, outer: &Parsed, is_newest: bool) {
         let OpeningPeer { peer: index, pending, .. } = self.opening[opening];
         let peer = &mut self.sealing[index];
         let Some(agreed) = &mut peer.agreed else { return };
@@ -371,9 +376,16 @@ impl Engine {
             self.note(index);
         }
         let peer = &mut self.sealing[index];
-        let moved = peer.agreed.as_ref().is_some_and(|it| it.heard_from != from.0);
+        let port = match outer.transport {
+            Transport::Udp { source, .. } => source,
+            _ => 0,
+        };
+        let moved = peer
+            .agreed
+            .as_ref()
+            .is_some_and(|it| it.heard_from != outer.source || it.heard_port != port);
         if moved && is_newest && peer.endpoint().is_some() {
-            self.follow(index, from);
+            self.follow(index, (outer.source, outer.link.source), port);
         }
     }
 
@@ -496,15 +508,31 @@ impl Engine {
 
     /// The peer is somewhere else.
     #[cold]
-    fn follow(&mut self, index: usize, (source, hop): ([u8; 16], MacAddress)) {
+    fn follow(&mut self, index: usize, (source, hop): ([u8; 16], MacAddress), port: u16) {
         let endpoint = address(&source);
         self.move_to(index, endpoint, Some(hop));
-        let port = self.policy.keying_port.unwrap_or_default();
+        self.set_client_port(index, port);
+        let port = if port > 0 { port } else { self.policy.keying_port.unwrap_or_default() };
         if let Some(agreed) = &mut self.sealing[index].agreed {
             agreed.note.moved_to = Some(Path::to(endpoint, port));
         }
         self.counters.peers_moved += 1;
         self.note(index);
+    }
+
+    /// Seals to this UDP port of a client that speaks WireGuard; others have one of their own.
+    fn set_client_port(&mut self, index: usize, port: u16) {
+        let Some(own_port) = self.policy.keying_port else { return };
+        if self.policy.peers[index].mode != Mode::WireGuard {
+            return;
+        }
+        let Self { sealing, neighbours, policy, now, .. } = self;
+        let peer = &mut sealing[index];
+        if let Some(agreed) = &mut peer.agreed {
+            agreed.heard_port = port;
+        }
+        peer.set_client_port(own_port, port);
+        peer.refresh(policy.own.as_ref(), neighbours, *now);
     }
 
     /// `hop`: whence an authentic packet came. It serves until the neighbour has answered.

@@ -16,10 +16,11 @@ use weir_wire::parse::Parsed;
 
 use super::{Engine, send_whole};
 use crate::counters::ClearCounters;
+use crate::meter::FlowPlace;
 use crate::output::Destination;
 use crate::policy::{Mode, Sealing};
 use crate::tunnel::key::PublicKey;
-use crate::verdict::{DropReason, Verdict};
+use crate::verdict::{DropReason, Side, Verdict};
 
 /// What one peer is sent and may send in clear.
 #[derive(Clone, Copy, Debug)]
@@ -152,14 +153,14 @@ impl Engine {
         peer: usize,
         frame: &mut Frame<'_>,
         parsed: &Parsed,
-    ) -> Verdict {
-        self.observe(crate::verdict::Side::Wire, frame, parsed);
+    ) -> Result<Verdict, DropReason> {
+        self.plain.pass(Side::Wire, frame, parsed, &mut FlowPlace::default())?;
         self.clamp(peer, frame, parsed);
         let counters = &mut self.sealing[peer].rollout.counters;
         counters.received_packets += 1;
         counters.received_bytes += frame.len() as u64;
         touch(counters, frame);
-        Verdict::Unsealed
+        Ok(Verdict::Unsealed)
     }
 
     /// The peer has keys and does not answer, or answers again. Where its sealing is preferred,

@@ -23,6 +23,7 @@ use weir_wire::udp::PORT_ROCE_V2;
 use super::{Engine, send_whole};
 use crate::counters::TagCounters;
 use crate::esp::icrc_tag::{IcrcTag, TagKey, TagRefusal};
+use crate::meter::FlowPlace;
 use crate::output::Destination;
 use crate::policy::{KeyedBy, Mode, OtherTraffic, TagTerms};
 use crate::tunnel::handshake::Role;
@@ -177,7 +178,7 @@ impl Engine {
             return self.take_tagged(terms, peer, frame, parsed);
         }
         match self.policy.may_be_clear(peer) {
-            true => Ok(self.take_unsealed(peer, frame, parsed)),
+            true => self.take_unsealed(peer, frame, parsed),
             false if self.is_opened_by_nic(peer) => Ok(Verdict::Handed),
             false => Err(DropReason::NotSealed),
         }
@@ -194,9 +195,9 @@ impl Engine {
         match kind(frame, parsed) {
             Ok(Kind::Roce) => {}
             Ok(Kind::Other) if terms.other == OtherTraffic::Clear => {
-                return Ok(self.take_unsealed(peer, frame, parsed));
+                return self.take_unsealed(peer, frame, parsed);
             }
-            _ if is_lenient => return Ok(self.take_unsealed(peer, frame, parsed)),
+            _ if is_lenient => return self.take_unsealed(peer, frame, parsed),
             Ok(Kind::Other) => return Err(DropReason::TagNotRoce),
             Err(reason) => return Err(reason),
         }
@@ -206,7 +207,7 @@ impl Engine {
         let number = match restored {
             Ok(number) => number,
             Err(TagRefusal::Foreign | TagRefusal::NoKey) if is_lenient => {
-                return Ok(self.take_unsealed(peer, frame, parsed));
+                return self.take_unsealed(peer, frame, parsed);
             }
             Err(refusal) => {
                 tagged.count(refusal);
@@ -219,7 +220,7 @@ impl Engine {
         if tagged.pending.as_ref().is_some_and(|it| it.open_spi == number) {
             self.confirm_by_tag(number);
         }
-        self.observe(Side::Wire, frame, parsed);
+        self.plain.pass(Side::Wire, frame, parsed, &mut FlowPlace::default())?;
         Ok(Verdict::Tagged)
     }
 

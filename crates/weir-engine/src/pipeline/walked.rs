@@ -6,13 +6,14 @@ use weir_wire::walker::Walker;
 
 use super::keyed::BySpi;
 use super::route;
-use crate::classify::{frame_class, has_address};
+use crate::classify::frame_class;
 use crate::egress::outer_fields;
 use crate::esp::outer::OuterFields;
-use crate::ingress::OpeningPeer;
+use crate::ingress::{OpeningPeer, Sources};
 use crate::meter::{FlowPlace, Observed};
+use crate::plain::Plain;
 use crate::policy::{FrameClass, Marking, Policy};
-use crate::verdict::DropReason;
+use crate::verdict::{DropReason, Side};
 
 /// The class of a frame, and where it belongs: [`route`]'s answer.
 type Way = (Option<FrameClass>, Result<Option<usize>, DropReason>);
@@ -28,6 +29,8 @@ pub(super) struct Walked {
     fields: Option<OuterFields>,
     /// Where the association was found that opened the last packet.
     opening: Option<usize>,
+    /// Whom opened packets came from.
+    sources: Sources,
 }
 
 impl Walked {
@@ -49,10 +52,30 @@ impl Walked {
         }
     }
 
+    /// What the next packet that is opened is walked over and judged with.
+    #[inline]
+    pub(super) fn opened(&mut self) -> (&mut Walker, &mut Sources) {
+        (&mut self.walker, &mut self.sources)
+    }
+
     /// The last packet's description.
     #[inline]
     pub(super) fn parsed(&self) -> &Parsed {
         self.walker.parsed()
+    }
+
+    /// Has the joint judge the last packet: see [`Plain::pass`].
+    ///
+    /// # Errors
+    /// Why it is dropped.
+    #[inline]
+    pub(super) fn pass(
+        &mut self,
+        plain: &mut Plain,
+        side: Side,
+        frame: &Frame<'_>,
+    ) -> Result<Option<Observed>, DropReason> {
+        plain.pass(side, frame, self.walker.parsed(), &mut self.place)
     }
 
     /// Where a packet was counted that followed others.
@@ -66,7 +89,7 @@ impl Walked {
         let parsed = self.walker.parsed();
         *self.way.get_or_insert_with(|| {
             let class = frame_class(parsed);
-            (class, route(policy, class, &parsed.destination, has_address(parsed)))
+            (class, route(policy, class, Side::Host, parsed))
         })
     }
 

@@ -59,8 +59,11 @@ pub enum Kind {
     },
     /// ICMP, by type.
     Icmp(u8),
-    /// ICMPv6, by type.
+    /// ICMPv6, by type, neighbour discovery excepted.
     Icmpv6(u8),
+    /// Neighbour discovery as its receivers take it (RFC 4861): right behind the IPv6 header, hop
+    /// limit 255, code 0.
+    Discovery,
     /// ARP.
     Arp,
     /// Another protocol, or none that is known.
@@ -87,7 +90,7 @@ impl Glance {
         let mut offset = 12;
         let mut ethertype = word16(bytes, offset)?;
         for _ in 0..TAGS_MAX {
-            if !matches!(ethertype, 0x8100 | 0x88a8 | 0x9100) {
+            if !is_tag(ethertype) {
                 break;
             }
             offset += 4;
@@ -108,6 +111,8 @@ impl Glance {
             0x0806 => glance.look_arp(bytes, offset),
             // RoCE v1: a GRH has its addresses where IPv6 has them.
             0x8915 => addresses_v6(bytes, offset).map(|it| glance.addresses = Some(it)),
+            // What is behind a further tag, somebody else may read.
+            tag if is_tag(tag) => None,
             _ => Some(()),
         };
         if found.is_none() {
@@ -162,7 +167,12 @@ impl Glance {
                 _ => break,
             }
         }
-        self.look_transport(bytes, at, end)
+        self.look_transport(bytes, at, end)?;
+        let is_from_the_link = bytes[offset + 6] == 58 && bytes[offset + 7] == 255;
+        if is_from_the_link && matches!(bytes.get(at..at + 2)?, [133..=137, 0]) {
+            self.kind = Kind::Discovery;
+        }
+        Some(())
     }
 
     #[inline]
@@ -221,11 +231,22 @@ impl Glance {
             (0x88f7, _) => Some(FrameClass::Ptp),
             (0x8808, _) => Some(FrameClass::Pause),
             (0x0806, _) => Some(FrameClass::Arp),
-            (_, Kind::Icmpv6(133..=137)) => Some(FrameClass::NeighbourDiscovery),
+            (_, Kind::Discovery) => Some(FrameClass::NeighbourDiscovery),
             _ => None,
         };
-        if by_protocol.is_some() || self.to[0] & 1 == 0 {
+        if by_protocol.is_some() {
             return by_protocol;
+        }
+        // Where there are addresses, or should be, a MAC address says nothing.
+        if matches!(self.ethertype, 0x0800 | 0x86dd | 0x8915) || is_tag(self.ethertype) {
+            return match readable(self.addresses?.1) {
+                IpAddr::V4(Ipv4Addr::BROADCAST) => Some(FrameClass::Broadcast),
+                to if to.is_multicast() => Some(FrameClass::Multicast),
+                _ => None,
+            };
+        }
+        if self.to[0] & 1 == 0 {
+            return None;
         }
         Some(match self.to {
             [1, 0x80, 0xc2, 0, 0, 0] => FrameClass::Stp,
@@ -267,6 +288,11 @@ impl std::fmt::Display for Glance {
 /// The address in 16 bytes, IPv4 unmapped.
 pub fn readable(address: [u8; 16]) -> IpAddr {
     IpAddr::from(Ipv6Addr::from(address)).to_canonical()
+}
+
+#[inline]
+fn is_tag(ethertype: u16) -> bool {
+    matches!(ethertype, 0x8100 | 0x88a8 | 0x9100)
 }
 
 #[inline]

@@ -15,12 +15,15 @@ use glance::{Glance, IKE_PORT, Kind, NAT_TRAVERSAL_PORT};
 use crate::policy::{Action, Encapsulation, FrameClass, Mode, OnLeak, OtherTraffic, Policy, Way};
 use crate::tunnel::{MESSAGE_LEN_MAX, MESSAGE_LEN_MIN};
 
+/// Bytes of a data message of WireGuard without text: header and tag.
+const DATA_LEN_MIN: usize = 16 + 16;
+
 /// What was found out about the frames that came to the wire. `checked` = the sum of the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProofCounters {
     /// Frames looked at; a super-packet is one.
     pub checked: u64,
-    /// ESP over IP or in UDP.
+    /// ESP over IP or in UDP, and WireGuard's data messages.
     pub esp: u64,
     /// RoCE to a peer whose packets are tagged, with another value than its ordinary ICRC: a tag,
     /// or damage. Only who has the key can tell.
@@ -58,6 +61,8 @@ pub struct WireProof {
     esp_ports: BTreeSet<(Option<u16>, u16)>,
     /// Whether ESP comes from an own address only: every peer is reached from there.
     esp_is_own: bool,
+    /// Whether peers are clients that speak WireGuard.
+    has_clients: bool,
     counters: ProofCounters,
     last: Option<Glance>,
 }
@@ -70,6 +75,7 @@ impl WireProof {
             policy: policy.clone(),
             esp_ports: BTreeSet::new(),
             esp_is_own: false,
+            has_clients: false,
             counters: ProofCounters::default(),
             last: None,
         };
@@ -88,6 +94,7 @@ impl WireProof {
         self.esp_ports = ports.collect();
         self.esp_is_own =
             policy.own.is_some() && policy.peers.iter().all(|peer| peer.mode == Mode::Ethernet);
+        self.has_clients = policy.peers.iter().any(|peer| peer.mode == Mode::WireGuard);
         self.policy = policy.clone();
     }
 
@@ -100,7 +107,7 @@ impl WireProof {
         }
         self.counters.checked += 1;
         let Some(glance) = Glance::at(first, len) else { return self.plaintext(None) };
-        if self.is_sealed(&glance, first) {
+        if self.is_sealed(&glance, first) || self.has_clients && is_data(&self.policy, &glance) {
             self.counters.esp += 1;
             return true;
         }
@@ -158,6 +165,8 @@ impl WireProof {
         }
         let way = match glance.addresses {
             Some((_, destination)) => policy.way_to(&destination),
+            // It may go to anybody.
+            None if glance.kind == Kind::Unreadable => return self.plaintext(Some(*glance)),
             None => policy.peer_for_everything().map(|peer| Way::Peer(peer as u16)),
         };
         match (way, policy.default) {
@@ -216,6 +225,18 @@ fn is_keying(policy: &Policy, glance: &Glance) -> bool {
         && (MESSAGE_LEN_MIN..=MESSAGE_LEN_MAX).contains(&payload_len)
 }
 
+/// A data message of WireGuard (whitepaper s5.4.6): from an own address and the keying port, and
+/// shaped like one.
+fn is_data(policy: &Policy, glance: &Glance) -> bool {
+    let Kind::Udp { ports, word, payload_len, .. } = glance.kind else { return false };
+    let (Some(own), Some((source, _))) = (&policy.own, glance.addresses) else { return false };
+    own.holds(&source)
+        && policy.keying_port == Some(ports.0)
+        && word == [4, 0, 0, 0]
+        && payload_len >= DATA_LEN_MIN
+        && payload_len.is_multiple_of(16)
+}
+
 /// What the gateway itself says: from its own MAC and an own address, ARP, ICMP and IKE.
 fn is_own(policy: &Policy, glance: &Glance) -> bool {
     let Some(own) = &policy.own else { return false };
@@ -224,7 +245,7 @@ fn is_own(policy: &Policy, glance: &Glance) -> bool {
         return false;
     }
     match glance.kind {
-        Kind::Arp | Kind::Icmp(_) | Kind::Icmpv6(_) => true,
+        Kind::Arp | Kind::Icmp(_) | Kind::Icmpv6(_) | Kind::Discovery => true,
         Kind::Udp { ports: (IKE_PORT, _), .. } => true,
         // RFC 3948 s2.2, s2.3: the non-ESP marker, or a keepalive.
         Kind::Udp { ports: (NAT_TRAVERSAL_PORT, _), word, payload_len, .. } => {

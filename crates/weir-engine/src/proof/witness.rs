@@ -13,8 +13,14 @@ use crate::policy::{FrameClass, Prefix};
 /// Sequence numbers remembered behind the highest of an SPI.
 const WINDOW: u32 = 8192;
 const WINDOW_WORDS: usize = WINDOW as usize / 64;
-/// Associations watched for repeated numbers, 1 KiB each; more are counted and not watched.
+/// Associations watched for repeated numbers at a time, 1 KiB each. One that is idle makes room: of
+/// it, only the highest number stays known.
 pub const ASSOCIATIONS_MAX: usize = 4096;
+/// Associations of which that much is known; beyond, and where none is idle, ESP is counted and not
+/// watched.
+const KNOWN_MAX: usize = 1 << 16;
+/// An association is idle when so many frames came since its last.
+const IDLE_FRAMES: u64 = 1 << 16;
 /// Violations kept as examples.
 pub const EXAMPLES_MAX: usize = 10;
 
@@ -88,7 +94,7 @@ pub struct WitnessCounters {
     pub repeated: u64,
     /// ESP frames too far behind the highest of their SPI to be judged.
     pub late: u64,
-    /// ESP frames of associations beyond [`ASSOCIATIONS_MAX`].
+    /// ESP frames of associations that there was no room to watch.
     pub unwatched: u64,
 }
 
@@ -96,6 +102,11 @@ impl WitnessCounters {
     /// Frames that ought not to have been there.
     pub fn violations(&self) -> u64 {
         self.plaintext + self.untagged + self.foreign_esp + self.repeated
+    }
+
+    /// Frames of which nobody can say whether their numbers came twice.
+    pub fn unjudged(&self) -> u64 {
+        self.late + self.unwatched
     }
 }
 
@@ -117,8 +128,38 @@ pub struct Example {
 pub struct Witness {
     expected: Expectations,
     counters: WitnessCounters,
-    associations: BTreeMap<Association, Sequences>,
+    associations: BTreeMap<Association, Watched>,
+    /// Of those, how many have a window.
+    windows: usize,
+    /// No association becomes idle before this many frames were seen.
+    none_idle_until: u64,
     examples: Vec<Example>,
+}
+
+/// What is known of an association.
+#[derive(Debug)]
+struct Watched {
+    /// The frame that was its last.
+    last: u64,
+    highest: u32,
+    /// Which numbers up to this one came is not known any more.
+    forgotten_to: Option<u32>,
+    /// Absent once it was idle and made room.
+    window: Option<Sequences>,
+}
+
+impl Watched {
+    fn note(&mut self, sequence: u32) -> Noted {
+        let seen = self.window.get_or_insert_with(|| Sequences::after(self.highest));
+        if self.forgotten_to.is_some_and(|it| !is_ahead(sequence, it)) {
+            return Noted::TooOld;
+        }
+        let noted = seen.note(sequence);
+        self.highest = seen.highest;
+        // What is too old for the window is told by that from here on.
+        self.forgotten_to.take_if(|it| seen.highest.wrapping_sub(*it) >= WINDOW);
+        noted
+    }
 }
 
 /// One direction between two gateways: SPIs are chosen by receivers.
@@ -131,6 +172,8 @@ impl Witness {
             expected,
             counters: WitnessCounters::default(),
             associations: BTreeMap::new(),
+            windows: 0,
+            none_idle_until: 0,
             examples: Vec::new(),
         }
     }
@@ -209,7 +252,9 @@ impl Witness {
             Kind::Udp { ports, word, .. } if self.is_key_exchange(ports, word) => {
                 self.counters.keying += 1;
             }
-            Kind::Arp | Kind::Icmp(_) | Kind::Icmpv6(_) if named => self.counters.gateways += 1,
+            Kind::Arp | Kind::Icmp(_) | Kind::Icmpv6(_) | Kind::Discovery if named => {
+                self.counters.gateways += 1;
+            }
             _ => return false,
         }
         true
@@ -242,13 +287,25 @@ impl Witness {
 
     fn follow(&mut self, glance: &Glance, numbers: EspNumbers) -> Option<Violation> {
         let key = (glance.addresses.map_or([0; 16], |(_, to)| to), numbers.spi);
-        let is_full = self.associations.len() >= ASSOCIATIONS_MAX;
-        if is_full && !self.associations.contains_key(&key) {
-            self.counters.unwatched += 1;
-            return None;
+        let now = self.counters.frames;
+        let known = self.associations.get(&key);
+        if known.is_none_or(|it| it.window.is_none()) {
+            let has_place = known.is_some() || self.associations.len() < KNOWN_MAX;
+            if !(has_place && self.make_room(now)) {
+                self.counters.unwatched += 1;
+                return None;
+            }
+            self.windows += 1;
         }
-        let seen = self.associations.entry(key).or_insert_with(|| Sequences::at(numbers.sequence));
-        match seen.note(numbers.sequence) {
+        let before = numbers.sequence.wrapping_sub(1);
+        let watched = self.associations.entry(key).or_insert_with(|| Watched {
+            last: now,
+            highest: before,
+            forgotten_to: None,
+            window: None,
+        });
+        watched.last = now;
+        match watched.note(numbers.sequence) {
             Noted::New => None,
             Noted::Again => Some(Violation::RepeatedSequence),
             Noted::TooOld => {
@@ -256,6 +313,25 @@ impl Witness {
                 None
             }
         }
+    }
+
+    /// Whether there is room for one more window: the one that was idle for longest goes.
+    fn make_room(&mut self, now: u64) -> bool {
+        if self.windows < ASSOCIATIONS_MAX {
+            return true;
+        }
+        if now < self.none_idle_until {
+            return false;
+        }
+        let with_window = self.associations.values_mut().filter(|it| it.window.is_some());
+        let Some(oldest) = with_window.min_by_key(|it| it.last) else { return false };
+        self.none_idle_until = oldest.last + IDLE_FRAMES;
+        if now < self.none_idle_until {
+            return false;
+        }
+        (oldest.window, oldest.forgotten_to) = (None, Some(oldest.highest));
+        self.windows -= 1;
+        true
     }
 }
 
@@ -290,14 +366,14 @@ struct Sequences {
 }
 
 impl Sequences {
-    /// Before `first` was seen.
-    fn at(first: u32) -> Self {
-        Self { highest: first.wrapping_sub(1), bits: Box::new([0; WINDOW_WORDS]) }
+    /// Of numbers about `highest`, none was seen.
+    fn after(highest: u32) -> Self {
+        Self { highest, bits: Box::new([0; WINDOW_WORDS]) }
     }
 
     fn note(&mut self, sequence: u32) -> Noted {
         let ahead = sequence.wrapping_sub(self.highest);
-        if ahead != 0 && ahead < 1 << 31 {
+        if is_ahead(sequence, self.highest) {
             if ahead >= WINDOW {
                 self.bits.fill(0);
             } else {
@@ -317,6 +393,11 @@ impl Sequences {
         let word = &mut self.bits[word(sequence)];
         *word = if value { *word | bit(sequence) } else { *word & !bit(sequence) };
     }
+}
+
+/// By serial number arithmetic (RFC 1982).
+fn is_ahead(sequence: u32, highest: u32) -> bool {
+    (1..1 << 31).contains(&sequence.wrapping_sub(highest))
 }
 
 fn word(sequence: u32) -> usize {
@@ -401,14 +482,35 @@ mod tests {
     }
 
     #[test]
-    fn associations_beyond_the_bound_are_counted_and_not_watched() {
+    fn associations_beyond_the_bound_are_counted_and_an_idle_one_makes_room() {
         let mut witness = witness(vec![]);
+        let see = |witness: &mut Witness, spi: u32, sequence| {
+            let frame = esp(A, B, 256 + spi, sequence);
+            witness.see(&frame, frame.len())
+        };
+        // Somebody makes SPIs up, and none is left for those of the gateways.
         for spi in 0..ASSOCIATIONS_MAX as u32 + 3 {
-            let frame = esp(A, B, 256 + spi, 1);
-            assert_eq!(witness.see(&frame, frame.len()), None);
+            assert_eq!(see(&mut witness, spi, 7), None);
         }
         assert_eq!(witness.counters().unwatched, 3);
+        assert_eq!(witness.counters().unjudged(), 3);
         assert_eq!(witness.associations().count(), ASSOCIATIONS_MAX);
+        // They stay idle: the next one is watched.
+        let tcp = packet([10, 0, 0, 1], [10, 0, 0, 2], 6, &[0; 20]);
+        for _ in 0..IDLE_FRAMES {
+            witness.see(&tcp, tcp.len());
+        }
+        assert_eq!(see(&mut witness, 5000, 1), None);
+        assert_eq!(see(&mut witness, 5000, 1), Some(Violation::RepeatedSequence));
+        assert_eq!(witness.counters().unwatched, 3);
+        // The first of them made room. Of it, no number up to its highest can be judged.
+        assert_eq!(see(&mut witness, 0, 6), None);
+        assert_eq!(see(&mut witness, 0, 7), None);
+        assert_eq!(witness.counters().late, 2);
+        assert_eq!(see(&mut witness, 0, 8), None);
+        assert_eq!(see(&mut witness, 0, 8), Some(Violation::RepeatedSequence));
+        assert_eq!(see(&mut witness, 0, 5), None, "late, not repeated");
+        assert_eq!(witness.counters().unjudged(), 6);
     }
 
     proptest! {
@@ -417,7 +519,7 @@ mod tests {
             start: u32,
             steps in proptest::collection::vec(-300i32..400, 1..400),
         ) {
-            let mut sequences = Sequences::at(start);
+            let mut sequences = Sequences::after(start.wrapping_sub(1));
             let (mut seen, mut now) = (BTreeSet::new(), i64::from(start));
             for step in [0].into_iter().chain(steps) {
                 now += i64::from(step);

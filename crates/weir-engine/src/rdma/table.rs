@@ -26,6 +26,21 @@ pub struct ConversationHandle {
     generation: u32,
 }
 
+impl ConversationHandle {
+    /// Its place in the table, below the table's limit: what stages keep of a conversation lies
+    /// there in tables of theirs.
+    #[inline]
+    pub(crate) fn place(self) -> usize {
+        self.at as usize
+    }
+
+    /// Which conversation of that place it is.
+    #[inline]
+    pub(crate) fn generation(self) -> u32 {
+        self.generation
+    }
+}
+
 // One million conversations at 1 KiB each, the index (two keys, each with two slots or a little
 // more) included.
 const _: () = {

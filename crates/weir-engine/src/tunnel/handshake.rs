@@ -107,6 +107,8 @@ impl Terms {
             Mode::Transport => 3,
             Mode::IcrcTag(TagTerms { keyed_by: KeyedBy::Partition, .. }) => 4,
             Mode::IcrcTag(TagTerms { keyed_by: KeyedBy::QueuePair, .. }) => 5,
+            // Its handshake carries no terms.
+            Mode::WireGuard => 6,
         };
         let encapsulation = match self.encapsulation {
             Encapsulation::Esp => 1,
@@ -115,6 +117,14 @@ impl Terms {
         // Who has one says nothing, as those do that know of no more.
         let workers = if self.workers > 1 { self.workers } else { 0 };
         [mode, encapsulation, u8::from(self.ml_kem), workers]
+    }
+
+    /// Which handshake these are the terms of.
+    pub fn protocol(self) -> Protocol {
+        match self.mode {
+            Mode::WireGuard => Protocol::WireGuard,
+            _ => Protocol::Esp,
+        }
     }
 
     /// What differs between `self`, ours, and what the peer sent.
@@ -261,6 +271,12 @@ impl Offer {
     /// # Errors
     /// What differs.
     pub fn check(&self, ours: Terms) -> Result<(), Mismatch> {
+        if self.protocol != ours.protocol() {
+            return Err(Mismatch::Mode);
+        }
+        if self.protocol == Protocol::WireGuard {
+            return Ok(());
+        }
         ours.compare(self.terms)?;
         match self.kem.is_some() == ours.ml_kem {
             true => Ok(()),
@@ -388,6 +404,12 @@ impl Agreement {
         Ok([self.derive(send, seal)?, self.derive(receive, open)?])
     }
 
+    /// The same for WireGuard's data messages.
+    pub fn data_associations(&self, seal: Spi, open: Spi) -> [SaParameters; 2] {
+        let (send, receive) = self.wireguard_keys();
+        [SaParameters::wireguard(seal, send), SaParameters::wireguard(open, receive)]
+    }
+
     fn derive(&self, noise: &[u8; KEY_LEN], spi: Spi) -> Result<SaParameters, SaError> {
         let material = self.expand(noise, b"weir esp association", spi)?;
         SaParameters::new(spi, &material[..])
@@ -421,8 +443,11 @@ impl Agreement {
                 KEYING_MATERIAL_LEN
             }
         }
-        let mut secret = Zeroizing::new(noise.to_vec());
-        secret.extend(self.kem.iter().flat_map(|kem| kem.iter()));
+        let kem = self.kem.as_ref().map_or(&[][..], |kem| &kem[..]);
+        // Room for both: a vector that grows leaves a copy behind.
+        let mut secret = Zeroizing::new(Vec::with_capacity(KEY_LEN + kem.len()));
+        secret.extend_from_slice(noise);
+        secret.extend_from_slice(kem);
         let salt = Salt::new(HKDF_SHA256, &self.transcript);
         let key = salt.extract(&secret);
         let mut material = Zeroizing::new([0; KEYING_MATERIAL_LEN]);

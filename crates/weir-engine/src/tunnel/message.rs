@@ -30,6 +30,9 @@ pub(super) const KEM_CIPHERTEXT_LEN: usize = 1088;
 pub(super) const TIMESTAMP_LEN: usize = 12;
 /// Bytes of what both ends must agree about.
 pub(super) const TERMS_LEN: usize = 4;
+/// Bytes of the noise message of WireGuard's own initiation: other handshakes' are longer.
+pub(super) const WIREGUARD_INITIATION_LEN: usize = 2 * KEY_LEN + TAG_LEN + TIMESTAMP_LEN + TAG_LEN;
+
 /// Bytes of a responder's number of workers, which is told to who has several.
 pub(super) const WORKERS_LEN: usize = 1;
 

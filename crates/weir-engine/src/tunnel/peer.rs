@@ -10,6 +10,7 @@ use super::path::Path;
 use super::path_mtu::{PathMtu, PathMtuStatus, ProbeMessage};
 use super::rekey::{self, Limits, OPENING_MAX};
 use super::state::Effect;
+use crate::policy::Mode;
 
 /// A peer as it is configured.
 #[derive(Clone, Debug)]
@@ -267,17 +268,38 @@ impl Peer {
     pub(super) fn needs_renewal(&self, limits: &Limits, now_ns: u64) -> bool {
         let Some(current) = &self.current else { return false };
         let silent = self.silent_ns(limits).is_some_and(|at| now_ns >= at);
-        now_ns >= current.renew_ns || limits.is_worn(current.packets, current.bytes) || silent
+        let is_old = self.renewal_ns(current).is_some_and(|at| now_ns >= at);
+        is_old || limits.is_worn(current.packets, current.bytes) || silent
+    }
+
+    /// Whether it is a standard client, which is silent while there is nothing to say.
+    pub(super) fn is_client(&self) -> bool {
+        self.settings.terms.mode == Mode::WireGuard
+    }
+
+    /// When a session is old enough to be renewed; a client's only while it is in use, for it
+    /// renews its own.
+    fn renewal_ns(&self, current: &Session) -> Option<u64> {
+        let is_used = self.sealed_ns.saturating_add(rekey::CLIENT_ANSWERS_NS) >= current.renew_ns;
+        (!self.is_client() || is_used).then_some(current.renew_ns)
     }
 
     /// When the peer has been silent for too long.
     fn silent_ns(&self, limits: &Limits) -> Option<u64> {
+        if self.is_client() {
+            let heard = self.heard_ns.max(self.current.map(|it| it.made_ns))?;
+            return (self.sealed_ns > heard).then(|| heard + rekey::CLIENT_ANSWERS_NS);
+        }
         let since = self.heard_ns.max(self.current.map(|it| it.made_ns))?;
         Some(since.saturating_add(limits.silence_ns()?))
     }
 
     /// When the next sign of life is due.
     pub(super) fn keepalive_ns(&self, limits: &Limits) -> Option<u64> {
+        if self.is_client() {
+            let heard = self.heard_ns.filter(|heard| *heard > self.sealed_ns)?;
+            return self.current.is_some().then(|| heard + rekey::CLIENT_KEEPALIVE_NS);
+        }
         let due = self.sealed_ns.saturating_add(limits.keepalive_ns);
         (self.current.is_some() && limits.keepalive_ns > 0).then_some(due)
     }
@@ -296,7 +318,7 @@ impl Peer {
             let path_mtu = self.path_mtu.due_ns();
             next = next.into_iter().chain([expires(current.made_ns)]).chain(path_mtu).min();
             if self.waiting.is_none() && self.path.is_some() {
-                let renewal = [Some(current.renew_ns), self.silent_ns(limits)];
+                let renewal = [self.renewal_ns(current), self.silent_ns(limits)];
                 next = next.into_iter().chain(renewal.into_iter().flatten()).min();
             }
         }

@@ -13,6 +13,15 @@ const DOUBLED_MAX: u32 = 2;
 /// Unanswered initiations after which a peer is called dead.
 pub(super) const ATTEMPTS_UNTIL_DEAD: u32 = 3;
 
+/// What WireGuard's clients expect (whitepaper s6): an answer to data within so long, else a new
+/// handshake is made; and a sign of life when data came and nothing was sent for so long.
+pub(super) const CLIENT_ANSWERS_NS: u64 = 15 * SECOND_NS;
+pub(super) const CLIENT_KEEPALIVE_NS: u64 = 10 * SECOND_NS;
+
+/// Unanswered initiations to a client before it is left alone until a packet wants it: a minute and
+/// a half.
+pub(super) const CLIENT_ATTEMPTS_MAX: u32 = 24;
+
 /// Associations of one peer that open, at most: the one in use, one that waits for its first
 /// packet, and two for what is under way.
 pub(super) const OPENING_MAX: usize = 4;

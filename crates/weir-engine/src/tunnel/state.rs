@@ -316,7 +316,11 @@ impl Tunnel {
         effects: &mut Vec<Effect>,
     ) {
         let seed = self.entropy.seed();
-        let Ok(offer) = handshake::receive(Protocol::Esp, &self.identity, noise, seed) else {
+        let protocol = match noise.len() {
+            message::WIREGUARD_INITIATION_LEN => Protocol::WireGuard,
+            _ => Protocol::Esp,
+        };
+        let Ok(offer) = handshake::receive(protocol, &self.identity, noise, seed) else {
             self.counters.not_authentic += 1;
             return;
         };
@@ -358,6 +362,8 @@ impl Tunnel {
             peer.macs.finish(&mut datagram, cookie);
             self.counters.responses_sent += 1;
             effects.push(Effect::Send { path: path.clone(), datagram });
+        } else {
+            self.by_spi.remove(&open.value());
         }
         self.schedule(index);
     }
@@ -380,7 +386,11 @@ impl Tunnel {
         peer.mismatch = None;
         peer.heard_ns = Some(now.elapsed_ns);
         peer.path = Some(path.lasting());
-        self.install(now, index, Role::Initiator, (seal, open), (&agreement, path), effects);
+        if !self.install(now, index, Role::Initiator, (seal, open), (&agreement, path), effects) {
+            self.by_spi.remove(&receiver);
+            self.schedule(index);
+            return None;
+        }
         effects.push(Effect::Keepalive { peer: self.peers[index].settings.public_key });
         self.schedule(index);
         Some(())
@@ -412,10 +422,14 @@ impl Tunnel {
         effects: &mut Vec<Effect>,
     ) -> bool {
         let peer = &mut self.peers[index];
-        let window = peer.settings.replay_window;
+        let (window, terms) = (peer.settings.replay_window, peer.settings.terms);
         let of_worker = |worker: u8| {
             let spi = |base: Spi| Spi::new(base.value() | u32::from(worker));
-            let parameters = agreement.associations(spi(seal)?, spi(open)?)?;
+            let (seal, open) = (spi(seal)?, spi(open)?);
+            let parameters = match terms.protocol() {
+                Protocol::Esp => agreement.associations(seal, open)?,
+                Protocol::WireGuard => agreement.data_associations(seal, open),
+            };
             Ok(parameters.map(|it| SaParameters { replay_window: window, ..it }))
         };
         let is_base = |spi: Spi| spi.value() & SPI_WORKER_MASK == 0;
@@ -434,7 +448,8 @@ impl Tunnel {
         peer.handshakes += 1;
         peer.handshake_ns = Some(now.elapsed_ns);
         // An initiator that died meanwhile never confirms; then it is on this side to begin.
-        let alone = role == Role::Responder && peer.current.is_none();
+        // A client begins by itself.
+        let alone = role == Role::Responder && peer.current.is_none() && !peer.is_client();
         peer.begin_ns = alone.then_some(now.elapsed_ns + CONFIRM_WITHIN_NS);
         if peer.path.is_none() {
             peer.path = Some(path.lasting());
@@ -510,7 +525,20 @@ impl Tunnel {
         let renew = peer.waiting.is_none() && peer.needs_renewal(&self.limits, now.elapsed_ns);
         if again || renew || due(peer.begin_ns) {
             peer.begin_ns = None;
+            if peer.is_client() && peer.unanswered >= rekey::CLIENT_ATTEMPTS_MAX {
+                self.leave_alone(index);
+                return;
+            }
             self.initiate(now, index, effects);
+        }
+    }
+
+    /// A client that does not answer is gone: nothing is tried until a packet wants it again.
+    fn leave_alone(&mut self, index: usize) {
+        let peer = &mut self.peers[index];
+        peer.unanswered = 0;
+        if let Some(waiting) = peer.waiting.take() {
+            self.by_spi.remove(&waiting.open_spi);
         }
     }
 
@@ -566,7 +594,7 @@ impl Tunnel {
         self.entropy.fill(&mut jitter);
         let peer = &mut self.peers[index];
         let parties = Parties {
-            protocol: Protocol::Esp,
+            protocol: peer.settings.terms.protocol(),
             identity: &self.identity,
             peer: &peer.settings.public_key,
             preshared: &peer.settings.preshared,

@@ -82,6 +82,24 @@ fn what_the_kernel_opened_is_held_to_what_its_peer_may_send() {
 }
 
 #[test]
+fn a_peer_of_the_kernels_may_not_speak_as_another_peers_hosts_either() {
+    let mut a = found(by_kernel());
+    a.receive(Side::Host, &[udp(1)]);
+    let policy = a.engine.policy().clone();
+    let rest = Peer { protects: vec![Prefix::ALL], everything: true, ..policy.peers[0].clone() };
+    let host = Prefix::new([10, 0, 0, 2].into(), 32);
+    let second = Peer { name: "second".into(), protects: vec![host], ..rest.clone() };
+    let second = Peer { everything: false, kernel: None, ..second };
+    a.engine.swap(policy.with_peers(vec![rest, second]), Associations::default()).unwrap();
+    let mut packet = udp(30)[14..].to_vec();
+    packet[12..20].copy_from_slice(&[10, 0, 0, 3, 10, 0, 0, 1]);
+    assert_eq!(opened(&mut a, &packet).len(), 1, "it is in front of everything");
+    packet[15] = 2;
+    assert!(opened(&mut a, &packet).is_empty(), "but for what another is in front of");
+    assert_eq!(a.counters().kernel.dropped_for(DropReason::SelectorMismatch), 1);
+}
+
+#[test]
 fn esp_for_the_kernel_is_left_to_it_and_other_esp_is_not() {
     let mut a = found(by_kernel());
     let mut b = gateway(Mode::Tunnel, true, 2, 1);

@@ -69,6 +69,7 @@ pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<R
     let setup = Setup {
         driver: options.driver.clone(),
         outlives_lab: options.keep,
+        tables: if options.keep { super::screen::tables() } else { String::new() },
         ..Setup::new(&options.program, Protection::Sealed)
     };
     let gateways = Gateways::start(&lab, &setup)?;
@@ -80,9 +81,13 @@ pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<R
         runs.push(observe(&lab, &gateways, &mut a, &mut b, &tool)?);
     }
     let failures = runs.iter().flat_map(failures).collect();
-    let look_around = options.keep.then(|| super::leave_standing(&mut lab, gateways, options));
+    let look_around = match options.keep {
+        true => Some(super::leave_standing(&mut lab, gateways, options)?),
+        false => None,
+    };
     let rdma = Some(RdmaReport { kernel: kernel.version().to_owned(), runs });
-    Ok(Report { kinds: Vec::new(), plain: None, sealed: None, rdma, failures, look_around })
+    let kinds = Vec::new();
+    Ok(Report { kinds, plain: None, sealed: None, access: None, rdma, failures, look_around })
 }
 
 fn tools() -> Vec<Tool> {

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::{KindReport, RdmaReport, Report, Throughput};
+use super::{AccessReport, KindReport, RdmaReport, Report, Throughput};
 use crate::gateways::{NAMES, run_folder};
 use crate::topology::{Lab, Side, WIRE_END_A};
 
 const LABEL_WIDTH: usize = 34;
 const COLUMN_WIDTH: usize = 13;
+const LINE_WIDTH: usize = 44;
 
 /// A kind's name for people.
 pub(super) fn title(kind: &str) -> &str {
@@ -31,11 +32,15 @@ pub(super) fn text(report: &Report) -> String {
     if let (Some(plain), Some(sealed)) = (&report.plain, &report.sealed) {
         out += &throughput(plain, sealed);
     }
+    if let Some(access) = &report.access {
+        out += &lines_of_access(access);
+    }
     if let Some(rdma) = &report.rdma {
         out += &guests(rdma);
     }
     if report.failures.is_empty() {
-        out += "\nAll of it is as it must be: the wire carried ESP only, and everything arrived.\n";
+        out +=
+            "\nAll of it is as it must be: the wire carried ESP only, and all arrived that may.\n";
     } else {
         out += "\nNOT as it must be:\n";
         for failure in &report.failures {
@@ -128,6 +133,24 @@ fn throughput(plain: &Throughput, sealed: &Throughput) -> String {
     )
 }
 
+fn lines_of_access(access: &AccessReport) -> String {
+    let mut out = format!(
+        "\nLines of access at gateway A, taken by a reload:\n\n{:LINE_WIDTH$}{:>COLUMN_WIDTH$}\
+         {:>COLUMN_WIDTH$}{:>COLUMN_WIDTH$}\n",
+        "  host B's frames", "arrived", "messages", "packets"
+    );
+    for one in &access.kinds {
+        let line = format!("  {}, line {} ({})", one.kind, one.line, one.action);
+        let arrived = format!("{}/{}", number(one.arrived), number(one.sent));
+        out += &format!(
+            "{line:LINE_WIDTH$}{arrived:>COLUMN_WIDTH$}{:>COLUMN_WIDTH$}{:>COLUMN_WIDTH$}\n",
+            number(one.messages),
+            number(one.packets)
+        );
+    }
+    out + &format!("  dropped as access_denied: {}\n", number(access.dropped))
+}
+
 fn guests(rdma: &RdmaReport) -> String {
     let mut out = format!(
         "\nReal RDMA between two Soft-RoCE guests (Linux {}) through sealing gateways:\n\n\
@@ -167,6 +190,7 @@ pub fn how_to_look_around(lab: &Lab, program: &Path) -> String {
          \x20 {program} status {} --run-dir {run_folder}\n\
          \x20 {program} drops {} --run-dir {run_folder}\n\
          \x20 {program} lab send --kind roce-v2 --count 1000\n\
+         \x20 {program} lab send --kind rdma-write; {program} access hits --run-dir {run_folder}\n\
          and remove it:\n\
          \x20 {program} lab down",
         NAMES[0], NAMES[0]

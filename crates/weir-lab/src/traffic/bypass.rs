@@ -8,7 +8,7 @@
 //! discipline, which sends faster here.
 
 use std::collections::HashMap;
-use std::io::IoSlice;
+use std::io::{ErrorKind, IoSlice};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -18,7 +18,8 @@ use anyhow::{Context, Result};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
 use weir_port::{
-    BATCH, Outgoing, PacketOptions, PacketPort, Port, Selection, Transmitted, XdpOptions, XdpPort,
+    BATCH, Outgoing, PacketOptions, PacketPort, Port, Selection, Transmitted, XdpOpenError,
+    XdpOptions, XdpPort,
 };
 use weir_wire::frame::{Link, Offload};
 use weir_wire::parse::parse;
@@ -36,6 +37,8 @@ const QUIET: Duration = Duration::from_secs(3);
 const WINDOW: u64 = 1000;
 /// A window that does not move for so long has lost frames.
 const WINDOW_PATIENCE: Duration = Duration::from_secs(30);
+/// Who closed a port's queue before does not keep it for longer.
+const QUEUE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What became of planned frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -64,12 +67,11 @@ impl Exchange {
 /// A port cannot be opened or read, or a signal came.
 pub fn exchange(lab: &Lab, frames: &[Planned], rate_per_second: u32) -> Result<Exchange> {
     on_own_thread(|| {
-        let options = XdpOptions { selection: bypass_traffic(), ..XdpOptions::default() };
         let mut ports = Side::BOTH
             .iter()
             .map(|side| {
                 lab.host(*side).enter()?;
-                Ok(XdpPort::open(HOST_DEVICE, &options)?)
+                open_past_kernel()
             })
             .collect::<Result<Vec<XdpPort>>>()?;
         let mut ledger = Ledger::new(frames);
@@ -100,6 +102,23 @@ pub fn exchange(lab: &Lab, frames: &[Planned], rate_per_second: u32) -> Result<E
         report.altered = ledger.altered;
         Ok(report)
     })
+}
+
+/// A host's port for bypass traffic, opened from within the host.
+fn open_past_kernel() -> Result<XdpPort> {
+    let options = XdpOptions { selection: bypass_traffic(), ..XdpOptions::default() };
+    let mut port = None;
+    // The kernel gives a closed socket's queue free somewhat later.
+    interrupt::until("free queue of a host's port", QUEUE_PATIENCE, || {
+        match XdpPort::open(HOST_DEVICE, &options) {
+            Ok(opened) => port = Some(opened),
+            Err(XdpOpenError::System { source, .. })
+                if source.kind() == ErrorKind::ResourceBusy => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(port.is_some())
+    })?;
+    port.context("an open port")
 }
 
 /// What a stream's sender did.
@@ -246,8 +265,7 @@ fn compared(
         let (ready, opened) = std::sync::mpsc::channel();
         let receiving = scope.spawn(move || -> Result<u64> {
             lab.host(Side::B).enter()?;
-            let options = XdpOptions { selection: bypass_traffic(), ..XdpOptions::default() };
-            let mut port = XdpPort::open(HOST_DEVICE, &options)?;
+            let mut port = open_past_kernel()?;
             let _ = ready.send(());
             receive_in_order(&mut port, &mut expected, in_order, total)
         });

@@ -11,7 +11,7 @@ use weir_wire::parse::{Encapsulation, Network, Parsed, Rdma, parse};
 use weir_wire::{checksum, icrc};
 
 use crate::topology::{HOST_MAC, HOST_V4, HOST_V6, Side};
-use crate::traffic::Kind;
+use crate::traffic::{Kind, memory};
 
 /// Captures whose RDMA packets the demo sends (see testdata/roce/README.md).
 const CAPTURES: [(&str, &[u8]); 4] = [
@@ -71,12 +71,25 @@ pub fn planned(kind: Kind, count: usize) -> Result<Vec<Planned>> {
         Kind::RoceV2 => captured_roce_v2()?,
         Kind::RoceV1 => captured_roce_v2()?.iter().filter_map(as_roce_v1).collect(),
         Kind::TcpPrebuilt => vec![Planned { from: Side::A, bytes: prebuilt_tcp() }],
+        Kind::RdmaRead => return Ok(by_messages(memory::read, 1, count)),
+        Kind::RdmaWrite => return Ok(by_messages(memory::write, 3, count)),
         Kind::Ping | Kind::Tcp => {
             anyhow::bail!("{} goes through the hosts' kernels: no frames to plan", kind.name())
         }
     };
     let rounds = count.div_ceil(once.len().max(1));
     Ok(once.iter().cycle().take(rounds * once.len()).cloned().collect())
+}
+
+/// At least `count` frames by whole messages, each of which takes `numbers` PSNs.
+fn by_messages(message: impl Fn(u32) -> Vec<Planned>, numbers: u32, count: usize) -> Vec<Planned> {
+    let mut planned = Vec::new();
+    let mut psn = 0;
+    while planned.len() < count {
+        planned.extend(message(psn));
+        psn += numbers;
+    }
+    planned
 }
 
 /// The RDMA packets of the captures, under the lab's addresses, in their order. The host that spoke
@@ -150,7 +163,7 @@ fn prebuilt_tcp() -> Vec<u8> {
     let mut frame = vec![0; ETHERNET_LEN];
     address_ethernet(&mut frame, Side::A);
     frame[12..14].copy_from_slice(&0x0800_u16.to_be_bytes());
-    frame.extend(ipv4_header(MIRELES_PAYLOAD.len(), 6));
+    frame.extend(ipv4_header(Side::A, MIRELES_PAYLOAD.len(), 6));
     frame.extend(MIRELES_PAYLOAD);
     frame
 }
@@ -183,7 +196,7 @@ impl RoceStream {
         address_ethernet(&mut frame, Side::A);
         frame[12..14].copy_from_slice(&0x0800_u16.to_be_bytes());
         let udp_len = UDP_LEN + BTH_LEN + payload_len + icrc::ICRC_LEN;
-        frame.extend(ipv4_header(udp_len, 17));
+        frame.extend(ipv4_header(Side::A, udp_len, 17));
         frame.extend(0xc000_u16.to_be_bytes());
         frame.extend(4791_u16.to_be_bytes());
         frame.extend((udp_len as u16).to_be_bytes());
@@ -237,27 +250,27 @@ impl RoceStream {
     }
 }
 
-fn address_ethernet(frame: &mut [u8], from: Side) {
+pub(super) fn address_ethernet(frame: &mut [u8], from: Side) {
     frame[..6].copy_from_slice(&HOST_MAC[from.other().index()]);
     frame[6..12].copy_from_slice(&HOST_MAC[from.index()]);
 }
 
-/// From host A to host B, don't fragment, TTL 64.
-fn ipv4_header(payload_len: usize, protocol: u8) -> [u8; IPV4_LEN] {
+/// From one host to the other, don't fragment, TTL 64.
+pub(super) fn ipv4_header(from: Side, payload_len: usize, protocol: u8) -> [u8; IPV4_LEN] {
     let mut header = [0; IPV4_LEN];
     header[0] = 0x45;
     header[2..4].copy_from_slice(&((IPV4_LEN + payload_len) as u16).to_be_bytes());
     header[6] = 0x40;
     header[8] = 64;
     header[9] = protocol;
-    header[12..16].copy_from_slice(&HOST_V4[0].octets());
-    header[16..20].copy_from_slice(&HOST_V4[1].octets());
+    header[12..16].copy_from_slice(&HOST_V4[from.index()].octets());
+    header[16..20].copy_from_slice(&HOST_V4[from.other().index()].octets());
     let sum = checksum::ipv4_header(&header);
     header[10..12].copy_from_slice(&sum.to_be_bytes());
     header
 }
 
-fn complete_icrc(frame: &mut [u8]) {
+pub(super) fn complete_icrc(frame: &mut [u8]) {
     let parsed = parse(frame, Link::Ethernet, frame.len() as u32);
     icrc::write(frame, &parsed);
 }
@@ -275,7 +288,7 @@ mod tests {
         let addresses = |side: Side| {
             [HOST_V4[side.index()].to_ipv6_mapped().octets(), HOST_V6[side.index()].octets()]
         };
-        for kind in [Kind::RoceV2, Kind::RoceV1] {
+        for kind in [Kind::RoceV2, Kind::RoceV1, Kind::RdmaRead, Kind::RdmaWrite] {
             for Planned { from, bytes } in planned(kind, 1).expect("it bypasses the kernel") {
                 let parsed = parse(&bytes, Link::Ethernet, bytes.len() as u32);
                 assert_eq!(icrc::check(&bytes, &parsed), icrc::IcrcStatus::Valid);

@@ -1,8 +1,8 @@
 //! One TCP connection by the hosts' own stacks whose bytes are compared on arrival.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
@@ -25,7 +25,7 @@ pub fn transfer(lab: &Lab, len: usize) -> Result<u64> {
     let address = SocketAddr::from((lab.host_v4(Side::B), PORT));
     let listener = on_own_thread(|| {
         lab.host(Side::B).enter()?;
-        TcpListener::bind(address).context("host B cannot listen")
+        listen(address)
     })?;
     let sender = on_own_thread(|| {
         lab.host(Side::A).enter()?;
@@ -42,6 +42,21 @@ pub fn transfer(lab: &Lab, len: usize) -> Result<u64> {
         sending.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         Ok(intact)
     })
+}
+
+/// Listens at `address`. A child that another thread has forked, and that has not yet come to its
+/// `exec`, holds a copy of the listener before this one for a moment: so this tries again for a while.
+fn listen(address: SocketAddr) -> Result<TcpListener> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match TcpListener::bind(address) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < until => {
+                interrupt::check()?;
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            other => return other.context("host B cannot listen"),
+        }
+    }
 }
 
 fn send(mut stream: TcpStream, len: usize) -> Result<()> {

@@ -47,12 +47,14 @@ pub struct PacketOptions {
     /// Bytes of super-packets that may wait in the socket's queue (kernel memory).
     pub queue_bytes: usize,
     /// Send past the device's queueing discipline: faster, and invisible to the host's own tcpdump
-    /// and to tc egress. Without it, frames carry [`crate::GUARD_MARK`] so that the guard lets them
-    /// pass. Super-packets are always queued: the direct way drops what the device cannot cut
-    /// itself (`__dev_direct_xmit` in the kernel).
+    /// and to tc egress. Super-packets are always queued: the direct way drops what the device
+    /// cannot cut itself (`__dev_direct_xmit` in the kernel).
     pub qdisc_bypass: bool,
     /// The mark (skb->mark) of frames that are sent past the queueing discipline.
     pub mark: Option<u32>,
+    /// The mark of those that are sent through it: [`crate::GUARD_MARK`], by which guards let them
+    /// pass, unless another is wanted, or none.
+    pub queued_mark: Option<u32>,
     /// Receive frames for every address.
     pub promiscuous: bool,
     /// Share the interface with other ports, one a worker.
@@ -76,6 +78,7 @@ impl Default for PacketOptions {
             queue_bytes: 32 << 20,
             qdisc_bypass: true,
             mark: None,
+            queued_mark: Some(crate::GUARD_MARK),
             promiscuous: true,
             fanout: None,
             outgoing: false,
@@ -173,7 +176,7 @@ impl PacketPort {
 
         let sender = |bypass| -> Result<Socket, OpenError> {
             let socket = opening.step("open a packet socket", packet_socket())?;
-            let mark = if bypass { options.mark } else { Some(crate::GUARD_MARK) };
+            let mark = if bypass { options.mark } else { options.queued_mark };
             opening.step("set up its sender", prepare_sender(&socket, bypass, mark, index))?;
             Ok(socket)
         };

@@ -18,6 +18,7 @@ use super::encoder::{Encoder, EncoderOptions, Format, Interfaces, Item, MESSAGE_
 use super::session::{Datagrams, Session, SessionCounters, StreamSession};
 use super::spool::{Spool, SpoolError};
 use super::transport::{Endpoint, EndpointError, TlsClient};
+use crate::sqlite::StoreSender;
 
 /// Records that wait for a collector's thread: what a full meter hands over at once, twice.
 const QUEUE_RECORDS: usize = 8192;
@@ -119,17 +120,23 @@ struct QueueCounters {
     data_records: AtomicU64,
 }
 
-/// Hands records to every collector; one for each worker.
+/// Hands records to every collector and the store; one for each worker.
 #[derive(Clone, Debug)]
 pub struct RecordSender {
     interfaces: Interfaces,
     queues: Vec<(SyncSender<Item>, Arc<Shared>)>,
+    store: Option<StoreSender>,
 }
 
 impl RecordSender {
     /// A sender to nobody.
     pub fn none() -> Self {
-        Self { interfaces: Interfaces::default(), queues: Vec::new() }
+        Self { interfaces: Interfaces::default(), queues: Vec::new(), store: None }
+    }
+
+    /// The same, and to the embedded store.
+    pub fn with_store(self, store: StoreSender) -> Self {
+        Self { store: Some(store), ..self }
     }
 
     /// As [`Self::send`], but waits for room: for captures, never for a data path.
@@ -145,10 +152,13 @@ impl RecordSender {
 
     /// Copies `record` for every collector. Never waits: a full queue is counted.
     pub fn send(&self, record: Record<'_>) {
-        if self.queues.is_empty() {
+        if self.queues.is_empty() && self.store.is_none() {
             return;
         }
         let item = Item::of(record, self.interfaces);
+        if let Some(store) = &self.store {
+            store.send(item);
+        }
         for (queue, shared) in &self.queues {
             let counters = &shared.queue;
             counters.records.fetch_add(1, Relaxed);
@@ -196,7 +206,7 @@ impl Exporter {
     pub fn sender(&self, interfaces: Interfaces) -> RecordSender {
         let queues =
             self.collectors.iter().map(|it| (it.queue.clone(), Arc::clone(&it.shared))).collect();
-        RecordSender { interfaces, queues }
+        RecordSender { interfaces, queues, store: None }
     }
 
     /// What each collector was sent.

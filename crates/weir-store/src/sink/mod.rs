@@ -1,4 +1,4 @@
-//! Flow export: NetFlow v5 and v9 (RFC 3954), IPFIX (RFC 7011).
+//! Flow export: NetFlow v5 and v9 (RFC 3954), IPFIX (RFC 7011); alerts as EVE JSON.
 //!
 //! The encoders do no I/O: records and the time go in, messages come out. [`exporter`] runs them,
 //! one thread a collector, so that a collector that stalls holds up no other.
@@ -6,6 +6,7 @@
 pub mod exporter;
 
 pub mod encoder;
+pub mod eve;
 pub mod fields;
 pub mod ipfix;
 pub mod netflow;

@@ -3,9 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use weir_xfrm::database::{Asker, Xfrm};
+use weir_engine::esp::sa::Fingerprint;
+use weir_xfrm::database::{Asker, Outside, Xfrm};
 use weir_xfrm::netlink::messages;
 use weir_xfrm::plan::Place;
+use weir_xfrm::refusal::Refusal;
 use weir_xfrm::uapi::{flag, kind};
 
 /// An input: datagrams, each behind its length in two bytes (the machine's order).
@@ -31,17 +33,15 @@ pub(crate) fn exercise(mut input: &[u8]) {
         assert_eq!((sealing, opening), (plan.sealing.len(), plan.opening.len()));
         let spis: BTreeSet<u32> = plan.opening.iter().map(|it| xfrm.states()[*it].spi()).collect();
         assert_eq!(spis.len(), plan.opening.len(), "an SPI opens once");
+        let keys: Vec<_> = xfrm.states().iter().filter_map(|it| it.fingerprint()).collect();
+        assert_eq!(BTreeSet::from_iter(&keys).len(), keys.len(), "a key has one association");
         xfrm.tick(now, &[]);
     }
 }
 
 fn say(xfrm: &mut Xfrm, now: u64, datagram: &[u8], bits: &mut u32) {
     let asker = Asker { port: 7, wants_words: true, caps_acknowledgements: false };
-    let mut random = || {
-        *bits = bits.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        *bits
-    };
-    let answer = xfrm.handle(now, asker, datagram, &mut random);
+    let answer = xfrm.handle(now, asker, datagram, &mut Bits(bits));
     let wanted = messages(datagram).filter(|(header, _)| {
         let dump = header.flags & flag::DUMP == flag::DUMP
             && matches!(header.kind, kind::GET_SA | kind::GET_POLICY);
@@ -55,4 +55,18 @@ fn say(xfrm: &mut Xfrm, now: u64, datagram: &[u8], bits: &mut u32) {
         acknowledged += messages(datagram).filter(|(header, _)| header.kind == kind::ERROR).count();
     }
     assert!(acknowledged >= wanted, "{acknowledged} acknowledgements for {wanted} requests");
+}
+
+/// Bits that are the same each time.
+struct Bits<'a>(&'a mut u32);
+
+impl Outside for Bits<'_> {
+    fn random(&mut self) -> u32 {
+        *self.0 = self.0.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        *self.0
+    }
+
+    fn admit(&mut self, _key: Fingerprint) -> Result<(), Refusal> {
+        Ok(())
+    }
 }

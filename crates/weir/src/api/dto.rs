@@ -11,12 +11,14 @@ use weir_engine::proof::WireProof;
 use weir_engine::verdict::DropReason;
 use weir_port::PortCounters;
 
+pub use super::access::{AccessLineSnapshot, AccessSnapshot};
 pub use super::join::WorkerSnapshot;
 pub use super::keys::{AssociationKey, KeysRequest};
 pub use super::peers::{
     KernelEspSnapshot, KeyingSnapshot, OffloadSnapshot, PathMtuSnapshot, PeerKeyingSnapshot,
     PeerSnapshot, RolloutSnapshot, TagSnapshot,
 };
+pub use super::store::StoreSnapshot;
 
 /// One request, one line of JSON to the control socket.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -151,6 +153,9 @@ pub struct Snapshot {
     pub name: String,
     /// Its process.
     pub pid: u32,
+    /// When this was so, nanoseconds since 1970.
+    #[serde(default)]
+    pub taken_ns: u64,
     /// Seconds since it was ready.
     pub uptime_seconds: u64,
     /// `closed` or `open`.
@@ -166,6 +171,9 @@ pub struct Snapshot {
     pub adds_up: bool,
     /// Its pairs of ports.
     pub pairs: Vec<PairSnapshot>,
+    /// What it remembers; absent without `[store]`.
+    #[serde(default)]
+    pub store: Option<StoreSnapshot>,
     /// Its collectors of flow records.
     #[serde(default)]
     pub exports: Vec<ExportSnapshot>,
@@ -253,6 +261,9 @@ pub struct PairSnapshot {
     /// The last packets, where they are kept.
     #[serde(default)]
     pub evidence: Option<EvidenceSnapshot>,
+    /// What lines of access decided; absent where there are none.
+    #[serde(default)]
+    pub access: Option<AccessSnapshot>,
     /// Copies of packets.
     #[serde(default)]
     pub mirrors: Vec<MirrorSnapshot>,

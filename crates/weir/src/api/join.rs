@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::dto::{
-    KeyingSnapshot, LossSnapshot, PairSnapshot, PeerSnapshot, PortSnapshot, RdmaSnapshot,
-    RolloutSnapshot, SideSnapshot, WireProofSnapshot,
+    AccessSnapshot, KeyingSnapshot, LossSnapshot, PairSnapshot, PeerSnapshot, PortSnapshot,
+    RdmaSnapshot, RolloutSnapshot, SideSnapshot, WireProofSnapshot,
 };
 
 /// One of a pair's workers.
@@ -58,6 +58,10 @@ impl WorkerSnapshot {
 impl PairSnapshot {
     /// The snapshot of a pair whose workers have these, in their order.
     pub fn join(workers: Vec<PairSnapshot>) -> Self {
+        let mut workers = workers;
+        for worker in &mut workers {
+            worker.access.iter_mut().for_each(AccessSnapshot::name_lines);
+        }
         let mut of_each = Vec::new();
         if workers.len() > 1 {
             let numbered = workers.iter().enumerate();
@@ -73,6 +77,9 @@ impl PairSnapshot {
     fn add(&mut self, more: &Self) {
         self.host.add(&more.host);
         self.wire.add(&more.wire);
+        if let (Some(access), Some(more)) = (&mut self.access, &more.access) {
+            access.add(more);
+        }
         self.wire_proof.add(&more.wire_proof);
         for peer in &mut self.peers {
             let same = more.peers.iter().find(|it| it.name == peer.name);

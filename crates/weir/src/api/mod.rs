@@ -1,8 +1,10 @@
 //! What the daemon says of itself, and the words it is asked with.
 
+pub mod access;
 pub mod dto;
 
 mod join;
 pub mod keys;
 
 pub mod peers;
+pub mod store;

@@ -7,14 +7,21 @@ use std::time::Duration;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand};
 
+use super::access::AccessArgs;
 use super::capture::CaptureArgs;
 use super::evidence::EvidenceArgs;
+use super::explain::ExplainArgs;
 use super::guard::GuardArgs;
 use super::lab::LabArgs;
 use super::meter::MeterArgs;
+use super::prove::ProveArgs;
 use super::read::ReadArgs;
+use super::records::{ConversationArgs, FlowArgs, TalkerArgs};
 use super::reload::{ConfirmArgs, ReloadArgs, trial};
+use super::rules::RulesArgs;
 use super::sa::SaArgs;
+use super::serve::ServeArgs;
+use super::vpn::VpnArgs;
 use super::witness::WitnessArgs;
 
 const MAIN_HELP: &str = "\
@@ -78,6 +85,8 @@ pub enum Command {
     Meter(MeterArgs),
     /// Analyse captures with the gateway's own engine
     Read(ReadArgs),
+    /// Say of detection rules which run, and what stops the others
+    Rules(RulesArgs),
     /// Show the counters of a running gateway
     #[command(after_help = STATUS_HELP)]
     Status(StatusCommandArgs),
@@ -86,10 +95,24 @@ pub enum Command {
     /// List what a running gateway dropped, with the meaning of every reason
     #[command(after_help = DROPS_HELP)]
     Drops(StatusArgs),
+    /// Say what a drop reason means and what to do about it
+    Explain(ExplainArgs),
+    /// List flows that gateways remember
+    Flows(FlowArgs),
+    /// List queue-pair conversations that gateways remember
+    Conversations(ConversationArgs),
+    /// List the addresses that sent and received most
+    TopTalkers(TalkerArgs),
+    /// Show what this machine's gateways do and did: dashboard, API, metrics
+    Serve(ServeArgs),
+    /// Show what the lines of access decided: who may do what by RDMA
+    Access(AccessArgs),
     /// Take out the packets that a running gateway remembers
     Evidence(EvidenceArgs),
     /// Try it all on this machine: test hosts, traffic, gateways, in network namespaces
     Lab(LabArgs),
+    /// Run a designed experiment in the lab, and report it with statistics
+    Prove(ProveArgs),
     /// Make identities of gateways, and keys for security associations
     #[command(after_help = KEYS_HELP)]
     Keys(KeysArgs),
@@ -98,6 +121,8 @@ pub enum Command {
     /// Let `ip xfrm` or an IKE daemon install associations in a running gateway
     #[command(after_help = XFRM_HELP)]
     Xfrm(XfrmArgs),
+    /// Make, list and revoke VPN clients that end on a gateway (standard WireGuard)
+    Vpn(VpnArgs),
 }
 
 const UP_HELP: &str = "\
@@ -132,7 +157,8 @@ pub struct UpArgs {
     /// unreachable
     #[arg(long)]
     pub force: bool,
-    /// Start sealing with a key whose record of used sequence numbers is lost or damaged. Whoever
+    /// Start sealing with a key whose record of used sequence numbers is lost, damaged or older
+    /// than the stamp beside the key. Whoever
     /// recorded the earlier packets can then read them and forge new ones, if a number repeats.
     /// Make new keys instead
     #[arg(long)]
@@ -140,6 +166,9 @@ pub struct UpArgs {
     /// Take the configuration back unless it is confirmed within so long (90s, 2m, 1h)
     #[arg(long, value_name = "TIME", value_parser = trial)]
     pub confirm_within: Option<Duration>,
+    /// Wait so long for ports to appear and to be up; then fail
+    #[arg(long, default_value_t = 30, value_name = "SECONDS")]
+    pub wait: u64,
 }
 
 const CHECK_HELP: &str = "\

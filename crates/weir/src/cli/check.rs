@@ -27,8 +27,12 @@ pub fn run(args: &CheckArgs) -> Result<ExitCode> {
     let (problems, pairs) = match config::load(&args.file, KeyAccess::IfPermitted) {
         Ok(loaded) => {
             let mut problems = loaded.problems;
+            for what in preflight::missing_ports(&loaded.settings) {
+                problems.warning_in_file(what, "`weir up` waits for it, and then fails");
+            }
             if let Ok(machine) = Machine::read() {
                 preflight::check_mtu(&loaded.settings, &machine, &mut problems);
+                preflight::check_mirrors(&loaded.settings, &machine, &mut problems);
             }
             (problems, loaded.settings.pairs.len())
         }

@@ -88,6 +88,24 @@ struct PortState {
     interface: String,
     is_there: bool,
     is_shut: bool,
+    /// What the kernel has there, whatever the file says.
+    guard: GuardState,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum GuardState {
+    None,
+    Closed,
+    OpenOnFailure,
+}
+
+fn guard_of(port: &str) -> Result<GuardState> {
+    Ok(match Guard::mode_of(port)? {
+        None => GuardState::None,
+        Some(GuardMode::Closed) => GuardState::Closed,
+        Some(GuardMode::OpenOnFailure) => GuardState::OpenOnFailure,
+    })
 }
 
 /// Runs `weir guard`.
@@ -156,8 +174,14 @@ fn shut(settings: &Settings, pair: &Pair) -> Result<()> {
         Ok(locks) => locks,
         Err(error) => {
             for port in ports(pair) {
-                if !Guard::is_attached(port)? {
-                    return Err(error.context(format!("{port} stays open")));
+                match guard_of(port)? {
+                    GuardState::Closed => {}
+                    GuardState::None => return Err(error.context(format!("{port} stays open"))),
+                    GuardState::OpenOnFailure => {
+                        let what =
+                            "passes everything once its gateway ends (on_failure = \"open\")";
+                        return Err(error.context(format!("{port} {what}")));
+                    }
                 }
             }
             return Ok(());
@@ -183,13 +207,14 @@ fn show(settings: &Settings, json: bool) -> Result<bool> {
     for pair in &settings.pairs {
         for interface in ports(pair) {
             let is_there = is_there(interface);
-            // Where a gateway fails open, its guard shuts only while it lives.
-            let is_closed = settings.gateway.on_failure == OnFailure::Closed;
+            let guard = if is_there { guard_of(interface)? } else { GuardState::None };
             states.push(PortState {
                 pair: pair.name.clone(),
                 interface: interface.to_owned(),
                 is_there,
-                is_shut: is_there && is_closed && Guard::is_attached(interface)?,
+                // One that fails open shuts only while its gateway lives.
+                is_shut: guard == GuardState::Closed,
+                guard,
             });
         }
     }
@@ -197,10 +222,11 @@ fn show(settings: &Settings, json: bool) -> Result<bool> {
         print_json(&states)?;
     } else {
         for state in &states {
-            let word = match (state.is_there, state.is_shut) {
+            let word = match (state.is_there, state.guard) {
                 (false, _) => "not there",
-                (true, true) => "shut",
-                (true, false) => "OPEN",
+                (true, GuardState::Closed) => "shut",
+                (true, GuardState::None) => "OPEN",
+                (true, GuardState::OpenOnFailure) => "OPEN once its gateway ends",
             };
             println!("pair {}: {} is {word}", state.pair, state.interface);
         }

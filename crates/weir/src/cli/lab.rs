@@ -80,6 +80,7 @@ struct DemoArgs {
 const UP_HELP: &str = "\
 Example:
   weir lab up --plain
+  weir lab up --access && weir lab send --kind rdma-write
 
 Exit codes:
   0  it stands
@@ -90,6 +91,9 @@ struct UpArgs {
     /// Gateways that forward in clear, instead of sealing
     #[arg(long)]
     plain: bool,
+    /// Give gateway A two lines of access: host B may READ from host A, and may not WRITE
+    #[arg(long)]
+    access: bool,
     /// Where keys come from: files, or native handshakes between the gateways
     #[arg(long, default_value = "files", value_parser = ["files", "native"], value_name = "SOURCE")]
     keys: String,
@@ -114,6 +118,8 @@ Kinds:
   roce-v2       the RDMA packets of real captures (CM, SEND, WRITE, READ, atomics; IPv4 and IPv6)
   roce-v1       the same packets under Ethernet type 0x8915
   tcp-prebuilt  TCP/IP frames built by hand, as in Mireles 2020
+  rdma-read     host B reads host A's memory: requests and answers
+  rdma-write    host B writes to host A's memory, three packets each
 
 Example:
   weir lab send --kind roce-v2 --count 1000 --rate 2000
@@ -122,10 +128,12 @@ Exit codes:
   0  every frame arrived byte for byte
   1  some did not, or no lab stands";
 
+const KINDS: [&str; 5] = ["roce-v2", "roce-v1", "tcp-prebuilt", "rdma-read", "rdma-write"];
+
 #[derive(Debug, Args)]
 struct SendArgs {
     /// What to send
-    #[arg(long, default_value = "roce-v2", value_parser = ["roce-v2", "roce-v1", "tcp-prebuilt"])]
+    #[arg(long, default_value = "roce-v2", value_parser = KINDS)]
     kind: String,
     /// Frames, at least; captures are sent whole
     #[arg(long, default_value_t = 1000)]
@@ -200,6 +208,7 @@ fn run_up(args: &UpArgs) -> Result<ExitCode> {
     let setup = Setup {
         driver: args.driver.clone(),
         outlives_lab: true,
+        tables_of_a: if args.access { demo::access_lines(&lab) } else { String::new() },
         keys: if args.keys == "native" { KeySource::handshakes() } else { KeySource::Files },
         ..Setup::new(&program, protection)
     };

@@ -6,21 +6,28 @@
 
 pub mod args;
 
+pub mod access;
 pub mod capture;
 pub mod check;
 pub mod doctor;
 pub mod evidence;
+pub mod explain;
 pub mod guard;
 pub mod keys;
 pub mod lab;
 pub mod meter;
 pub mod output;
+pub mod prove;
 pub mod read;
+pub mod records;
 pub mod reload;
+pub mod rules;
 pub mod sa;
+pub mod serve;
 pub mod status;
 pub mod terms;
 pub mod up;
+pub mod vpn;
 pub mod witness;
 pub mod xfrm;
 
@@ -53,13 +60,22 @@ pub fn main() -> ExitCode {
         Command::Rollback(args) => reload::run_rollback(&args),
         Command::Meter(args) => meter::run(&args),
         Command::Read(args) => read::run(&args),
+        Command::Rules(args) => rules::run(&args),
         Command::Sa(args) => sa::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Witness(args) => witness::run(&args),
+        Command::Access(args) => access::run(&args),
         Command::Drops(args) => status::run_drops(&args),
+        Command::Flows(args) => records::run_flows(&args),
+        Command::Conversations(args) => records::run_conversations(&args),
+        Command::TopTalkers(args) => records::run_talkers(&args),
+        Command::Serve(args) => serve::run(&args),
+        Command::Explain(args) => explain::run(&args),
         Command::Lab(args) => lab::run(args),
+        Command::Prove(args) => prove::run(args),
         Command::Keys(args) => keys::run(&args),
         Command::Xfrm(args) => xfrm::run(&args),
+        Command::Vpn(args) => vpn::run(&args),
     };
     result.unwrap_or_else(|error| {
         if closed_by_reader(&error) {

@@ -16,6 +16,8 @@ use crate::config::export;
 use crate::config::file::ExportFormat;
 use crate::read::{Analysis, Report, analyse, csv, text};
 
+mod detection;
+
 const HELP: &str = "\
 Examples:
   weir read capture.pcapng
@@ -23,6 +25,7 @@ Examples:
   weir read --conversations --csv capture.pcap > conversations.csv
   weir read --export udp://192.0.2.9:4739 capture.pcap
   tcpdump -i eth0 -w - | weir read -
+  weir read --rules /etc/weir/rules --eve eve.json capture.pcap
 
 Reads pcap and pcapng, micro- and nanoseconds, either byte order, ERF records. All files are one
 analysis; a file that cannot be read (further) is reported on standard error, and the rest counts.
@@ -57,6 +60,15 @@ pub struct ReadArgs {
     /// The format to export
     #[arg(long, value_enum, default_value = "ipfix", requires = "export")]
     pub export_format: ExportFormat,
+    /// Look at the packets with these detection rules: a file, or a folder of *.rules
+    #[arg(long, value_name = "PATH", requires = "eve", conflicts_with_all = ["export", "csv"])]
+    pub rules: Vec<PathBuf>,
+    /// Write the alerts there, as EVE JSON
+    #[arg(long, value_name = "FILE", requires = "rules")]
+    pub eve: Option<PathBuf>,
+    /// A suricata.yaml whose address and port groups the rules use
+    #[arg(long, value_name = "FILE", requires = "rules")]
+    pub variables: Option<PathBuf>,
     /// Do not compute ICRCs: they count as unchecked
     #[arg(long)]
     pub no_icrc: bool,
@@ -70,6 +82,9 @@ pub fn run(args: &ReadArgs) -> anyhow::Result<ExitCode> {
     if args.csv && args.flows == args.conversations {
         eprintln!("weir: --csv prints one list: give it with either --flows or --conversations");
         return Ok(ExitCode::from(EXIT_USAGE));
+    }
+    if let Some(eve) = &args.eve {
+        return detection::run(args, eve);
     }
     let icrc = if args.no_icrc { Icrc::Skip } else { Icrc::Check };
     let bar = progress_bar(args);

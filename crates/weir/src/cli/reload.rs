@@ -172,6 +172,22 @@ fn ask(socket: &Path, request: Request) -> Result<Response> {
     })
 }
 
+/// What the gateway at `socket` answers; `None`: none runs there.
+///
+/// # Errors
+/// It does not answer as it should.
+pub(super) fn ask_if_running(socket: &Path, request: Request) -> Result<Option<Response>> {
+    match control::ask(socket, &request) {
+        Ok(response) => Ok(Some(response)),
+        Err(error) if is_absent(&error) => Ok(None),
+        Err(error) => Err(error).context(format!("the gateway at {} fails", socket.display())),
+    }
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
+}
+
 fn configuration(socket: &Path, request: Request) -> Result<ConfigurationSnapshot> {
     match ask(socket, request)? {
         Response::Configuration(configuration) => Ok(configuration),

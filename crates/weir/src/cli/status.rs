@@ -1,5 +1,6 @@
 //! `weir status` and `weir drops`: what a running gateway says of itself.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -11,9 +12,9 @@ use weir_engine::verdict::DropReason;
 use super::args::{StatusArgs, StatusCommandArgs};
 use super::print_json;
 use crate::api::dto::{
-    KernelEspSnapshot, KeyingSnapshot, LossSnapshot, PairSnapshot, PeerKeyingSnapshot,
-    PeerSnapshot, RdmaSnapshot, Request, Response, RolloutSnapshot, SideSnapshot, Snapshot,
-    TagSnapshot,
+    AccessSnapshot, KernelEspSnapshot, KeyingSnapshot, LossSnapshot, PairSnapshot,
+    PeerKeyingSnapshot, PeerSnapshot, RdmaSnapshot, Request, Response, RolloutSnapshot,
+    SideSnapshot, Snapshot, TagSnapshot,
 };
 use crate::daemon::control;
 
@@ -26,6 +27,7 @@ pub fn run(args: &StatusCommandArgs) -> Result<ExitCode> {
     let mut findings = findings(&snapshot);
     if args.check {
         findings.extend(taken_back(&snapshot));
+        findings.extend(not_stored(&snapshot));
     }
     match (args.check, args.status.json) {
         (false, true) => print_json(&snapshot)?,
@@ -74,6 +76,12 @@ fn taken_back(snapshot: &Snapshot) -> Option<String> {
     Some(format!("{}: {why}", snapshot.name))
 }
 
+/// A store that fails, a sentence; the gateway itself goes on as it should.
+fn not_stored(snapshot: &Snapshot) -> Option<String> {
+    let failure = snapshot.store.as_ref()?.failure.as_ref()?;
+    Some(format!("{}: nothing is stored: {failure}", snapshot.name))
+}
+
 /// Runs `weir drops`.
 ///
 /// # Errors
@@ -89,6 +97,9 @@ pub fn run_drops(args: &StatusArgs) -> Result<ExitCode> {
     }
     for drop in drops {
         println!("{:>14}  {:<22} {:<10} {}", drop.count, drop.reason, drop.interface, drop.meaning);
+        for (line, packets) in &drop.by_line {
+            println!("{packets:>18}  by line {line}");
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -136,6 +147,9 @@ pub(super) fn find_socket(run_dir: &Path, name: Option<&str>) -> Result<PathBuf>
 #[derive(Serialize)]
 struct Dropped {
     pair: String,
+    /// Of lines of access: packets that each denied, of both sides.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    by_line: BTreeMap<String, u64>,
     interface: String,
     side: &'static str,
     reason: String,
@@ -156,6 +170,7 @@ fn drops(snapshot: &Snapshot) -> Vec<Dropped> {
                     reason: reason.to_owned(),
                     count,
                     meaning: meaning.trim(),
+                    by_line: denied_by_line(pair, reason),
                 });
             };
             for (reason, count) in &side.dropped_by_reason {
@@ -171,6 +186,12 @@ fn drops(snapshot: &Snapshot) -> Vec<Dropped> {
     }
     drops.sort_by_key(|drop| std::cmp::Reverse(drop.count));
     drops
+}
+
+/// Which lines of access denied what was dropped for `reason`.
+fn denied_by_line(pair: &PairSnapshot, reason: &str) -> BTreeMap<String, u64> {
+    let access = pair.access.iter().filter(|_| reason == DropReason::AccessDenied.name());
+    access.flat_map(AccessSnapshot::denied).map(|it| (it.name.clone(), it.packets)).collect()
 }
 
 fn meaning(reason: &str) -> &'static str {
@@ -196,6 +217,11 @@ fn table(snapshot: &Snapshot) -> String {
     }
     for pair in &snapshot.pairs {
         pair_table(&mut text, pair);
+    }
+    if let Some(store) = &snapshot.store {
+        let state = store.failure.as_ref().map_or("written".into(), |it| format!("FAILS: {it}"));
+        let (written, lost) = (store.written, store.overflowed);
+        let _ = writeln!(text, "store: {state}; {written} records, {lost} overflowed");
     }
     for export in &snapshot.exports {
         let state = if export.is_connected { "connected" } else { "not connected" };
@@ -621,8 +647,6 @@ fn duration(seconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
 
     #[test]

@@ -1,6 +1,7 @@
 //! `weir up`: a gateway in the foreground.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Result;
 use tracing_subscriber::EnvFilter;
@@ -33,6 +34,7 @@ pub fn run(args: &UpArgs) -> Result<ExitCode> {
             LostState::Refuse
         },
         confirm_within: args.confirm_within,
+        wait: Duration::from_secs(args.wait),
     };
     match supervisor::run(&options) {
         Ok(()) => Ok(ExitCode::SUCCESS),

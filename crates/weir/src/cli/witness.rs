@@ -48,7 +48,7 @@ Examples:
 
 Exit codes:
   0  frames were seen, none was lost, and each was as it should be
-  1  violations; or frames were lost, or none was seen, which proves nothing
+  1  violations; or frames were lost, could not be judged, or none was seen, which proves nothing
   2  the command line is wrong";
 
 /// Arguments of `weir witness`.
@@ -191,7 +191,7 @@ fn look(port: &mut PacketPort, witness: &mut Witness) -> Result<usize> {
 struct Report {
     interface: String,
     seconds: f64,
-    /// Frames were seen, none was lost, and each was as it should be.
+    /// Frames were seen, none was lost, each could be judged, and was as it should be.
     is_proof: bool,
     frames: u64,
     esp: u64,
@@ -251,7 +251,9 @@ fn report(
     Report {
         interface: args.interface.clone(),
         seconds: elapsed.as_secs_f64(),
-        is_proof: counters.frames > 0 && counters.violations() == 0 && lost == 0,
+        is_proof: counters.frames > 0
+            && counters.violations() + counters.unjudged() == 0
+            && lost == 0,
         frames: counters.frames,
         esp: counters.esp,
         tagged: counters.tagged,
@@ -307,6 +309,7 @@ fn text(report: &Report) -> String {
     text += match (report.frames, report.is_proof) {
         (0, _) => "no frame was seen: this proves nothing\n",
         (_, true) => "every frame was as it should be\n",
+        (_, false) if report.violations == 0 => "not every frame was judged: this proves nothing\n",
         (_, false) => "NOT every frame was as it should be\n",
     };
     text

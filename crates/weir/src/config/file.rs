@@ -27,9 +27,19 @@
 //! default = "drop"                # [drop] drop | seal | forward: what no peer protects
 //! fastpath = "off"                # [off] off | tc | auto: the kernel carries settled flows
 //! workers = 1                     # [1] threads that share its flows, at most 16; see `workers`
+//! access_default = "allow"        # [allow] allow | deny: RDMA that no [[access]] matches
 //!
 //! [pair.frames]                   # link-local and group traffic: seal | clear | drop
 //! lldp = "drop"                   # defaults: see `settings::default_frames`
+//! multicast = "drop"              # of IP packets and RoCE, what a group's address is for
+//! broadcast = "drop"              # likewise 255.255.255.255; a subnet's has a prefix like hosts
+//!
+//! [pair.vpn]                      # standard WireGuard clients end here; needs [keying]
+//! clients = "/etc/weir/clients"   # a folder with a file for each: `weir vpn add`
+//! pool = ["10.9.0.0/24"]          # networks that they get addresses of; several
+//! endpoint = "gw-a.example:51840" # where they reach the gateway, with the port of [keying]
+//! routes = ["10.0.0.0/8"]         # [everything] what they send by the tunnel; several
+//! dns = ["10.0.0.53"]             # [none] their name servers; several
 //!
 //! [[peer]]                        # another gateway
 //! name = "gw-b"
@@ -76,6 +86,12 @@
 //! disk = "/var/lib/weir/evidence" # [none] a folder that keeps more of them, and past a restart
 //! disk_mib = 1024                 # [1024] a pair, taken from the disk at once
 //!
+//! [store]                         # remember flows, conversations, counters; absent: nothing
+//! path = "gw-a.sqlite"            # [state_dir/store/NAME.sqlite] one file
+//! group = "weir"                  # [none] who may read it, and the status: that of `weir serve`
+//! size_mib = 1024                 # [1024] of the file, at most; then the oldest records go
+//! records_days = 7                # [7] records; hours_days and minutes_days: roll-ups [400, 31]
+//!
 //! [[mirror]]                      # a copy of what the host says and hears; several allowed
 //! name = "ids"                    # unique
 //! pair = "port0"                  # [the only pair]
@@ -91,6 +107,8 @@
 //! id = 7                          # [1] VXLAN network (24 bits) or ERSPAN session (10 bits)
 //! leak_plaintext_on_wire = false  # [false] allow `port` to be a wire port of a sealing gateway
 //!
+//! [[access]]                      # who may do what by RDMA, and [[group]]: see `access`
+//!
 //! [[export]]                      # a collector of flow records; several allowed
 //! collector = "udp://192.0.2.9:2055"  # udp | tcp | tls
 //! format = "ipfix"                # netflow5 | netflow9 | ipfix; NetFlow by UDP only
@@ -104,24 +122,25 @@
 //! spool_mib = 64                  # [64] TCP, TLS: on disk while the collector is down
 //! ```
 
-use std::fmt;
-use std::marker::PhantomData;
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
 use std::path::PathBuf;
 
-use serde::de::{DeserializeOwned, SeqAccess, Visitor, value};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+use weir_engine::access::LINES_MAX;
 
 pub use super::fastpath::FastPathMode;
+pub use super::several::Several;
 
+use super::access::{self, AccessDefault};
 use super::address::{InterfaceAddress, Prefix};
 use super::marking;
 use super::offload::Offload;
 use super::problem::Problems;
-use super::tag;
+use super::{store, tag};
 
 /// `[[peer]]` tables, at most; a file with more is refused before anything is built from it. Well
 /// below the 65,536 that the engine could number.
@@ -148,8 +167,14 @@ pub struct File {
     pub limits: Option<Limits>,
     /// `[evidence]`.
     pub evidence: Option<Evidence>,
+    /// `[store]`.
+    pub store: Option<store::Written>,
     /// `[[mirror]]`, each with the place of its header.
     pub mirrors: Vec<(Range<usize>, Mirror)>,
+    /// `[[group]]`, likewise.
+    pub groups: Vec<(Range<usize>, access::Group)>,
+    /// `[[access]]`, likewise.
+    pub access: Vec<(Range<usize>, access::Line)>,
     /// `[[export]]`, each with the place of its header.
     pub exports: Vec<(Range<usize>, Export)>,
 }
@@ -202,8 +227,25 @@ pub struct Pair {
     pub default: Option<Spanned<Unprotected>>,
     pub fastpath: Option<Spanned<FastPathMode>>,
     pub workers: Option<Spanned<u32>>,
+    pub access_default: Option<Spanned<AccessDefault>>,
     #[serde(default)]
     pub frames: Frames,
+    pub vpn: Option<Vpn>,
+}
+
+/// `[pair.vpn]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs, reason = "the keys are documented in the format above")]
+pub struct Vpn {
+    pub clients: Spanned<PathBuf>,
+    #[serde(default)]
+    pub pool: Several<Prefix>,
+    pub endpoint: Spanned<String>,
+    #[serde(default)]
+    pub routes: Several<Prefix>,
+    #[serde(default)]
+    pub dns: Several<IpAddr>,
 }
 
 /// The kernel interface that moves the frames.
@@ -339,6 +381,10 @@ pub enum Mode {
     /// No ESP: a tag in the place of RoCE's ICRC, weaker than ESP.
     #[serde(rename = "icrc-tag")]
     IcrcTag,
+    /// Whole IP packets in WireGuard's data messages: clients of `[pair.vpn]`, which no [[peer]]
+    /// table writes.
+    #[serde(skip)]
+    WireGuard,
 }
 
 /// What carries ESP.
@@ -521,58 +567,6 @@ pub enum ExportFormat {
     Ipfix,
 }
 
-/// One value or a list of values, each with its place.
-#[derive(Debug)]
-pub struct Several<T>(pub Vec<Spanned<T>>);
-
-impl<T> Default for Several<T> {
-    fn default() -> Self {
-        Self(Vec::new())
-    }
-}
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Several<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = Spanned::<OneOrMore<T>>::deserialize(deserializer)?;
-        let span = value.span();
-        Ok(Self(match value.into_inner() {
-            OneOrMore::One(value) => vec![Spanned::new(span, value)],
-            OneOrMore::More(values) => values,
-        }))
-    }
-}
-
-enum OneOrMore<T> {
-    One(T),
-    More(Vec<Spanned<T>>),
-}
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for OneOrMore<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reader<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Reader<T> {
-            type Value = OneOrMore<T>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string or a list of strings")
-            }
-
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
-                T::deserialize(value::StrDeserializer::new(text)).map(OneOrMore::One)
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-                let mut values = Vec::new();
-                while let Some(value) = list.next_element()? {
-                    values.push(value);
-                }
-                Ok(OneOrMore::More(values))
-            }
-        }
-        deserializer.deserialize_any(Reader(PhantomData))
-    }
-}
-
 /// Reads `source`. Every table is read by itself, so that the problems of all of them come to
 /// light in one go.
 pub fn parse(source: &str, problems: &mut Problems) -> File {
@@ -591,16 +585,19 @@ pub fn parse(source: &str, problems: &mut Problems) -> File {
             "gateway" => file.gateway = table(value, problems),
             "keying" => file.keying = table(value, problems),
             "limits" => file.limits = table(value, problems),
+            "store" => file.store = table(value, problems),
             "evidence" => file.evidence = table(value, problems),
             "mirror" => file.mirrors = tables("mirror", value, problems),
             "pair" => file.pairs = tables("pair", value, problems),
             "peer" => file.peers = tables("peer", value, problems),
+            "group" => file.groups = tables("group", value, problems),
+            "access" => file.access = tables("access", value, problems),
             "export" => file.exports = tables("export", value, problems),
             unknown => problems.error(
                 name.span(),
                 format!("unknown table `{unknown}`"),
                 "the tables are [gateway], [[pair]], [[peer]], [keying], [[export]], [[mirror]], \
-                 [evidence] and [limits]",
+                 [[access]], [[group]], [evidence], [store] and [limits]",
             ),
         }
     }
@@ -617,7 +614,11 @@ fn tables<T: DeserializeOwned>(
         problems.error(span, format!("`{name}` is no list of tables"), format!("write [[{name}]]"));
         return Vec::new();
     };
-    let most = if name == "peer" { PEERS_MAX } else { TABLES_MAX };
+    let most = match name {
+        "peer" => PEERS_MAX,
+        "access" => LINES_MAX,
+        _ => TABLES_MAX,
+    };
     if list.len() > most {
         let what = format!("{} tables [[{name}]]", list.len());
         let remedy = format!("at most {most} are possible: divide them among several gateways");

@@ -218,7 +218,8 @@ fn read_key_file(path: &Path, remedy: &str) -> Result<Zeroizing<String>, KeyErro
             remedy: format!("chmod 600 {}; and change the key, others had it", path.display()),
         });
     }
-    let mut text = Zeroizing::new(String::new());
+    // Room for all of it: a text that grows leaves copies behind.
+    let mut text = Zeroizing::new(String::with_capacity(KEY_FILE_BYTES_MAX as usize));
     file.by_ref().take(KEY_FILE_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
     Ok(text)
 }
@@ -227,6 +228,8 @@ fn read_key_file(path: &Path, remedy: &str) -> Result<Zeroizing<String>, KeyErro
 #[derive(Debug, Default)]
 pub struct Keys {
     pub(super) by_source: BTreeMap<KeySource, Key>,
+    /// Where the configuration's relative paths begin.
+    pub(super) directory: PathBuf,
     /// Of tags, by file.
     pub(super) tags: BTreeMap<PathBuf, TagKey>,
     /// What handshakes need; `None` without `[keying]`.
@@ -237,6 +240,14 @@ impl Keys {
     /// The key kept at `source`; present for every association of the settings it was read for.
     pub fn find(&self, source: &KeySource) -> Option<&Key> {
         self.by_source.get(source)
+    }
+
+    /// Where it is noted that the key at `source` sealed: beside it.
+    pub fn stamp(&self, source: &KeySource) -> PathBuf {
+        match source {
+            KeySource::File(path) => path.with_added_extension("used"),
+            KeySource::Inline(_) => self.directory.join("keys-inline.used"),
+        }
     }
 }
 

@@ -1,9 +1,12 @@
 //! Configuration: text -> `file` (as written) -> `settings` (typed, whole) or `problem`s.
 
+pub mod access;
 pub mod address;
+mod endpoint;
 pub mod export;
 mod fastpath;
 pub mod file;
+mod front_end;
 pub mod key;
 pub mod keying;
 pub mod marking;
@@ -14,7 +17,11 @@ pub mod problem;
 pub mod resolve;
 pub mod rollout;
 pub mod settings;
+mod several;
+pub mod store;
 pub mod tag;
+mod transport;
+pub mod vpn;
 
 mod watching;
 mod workers;
@@ -71,7 +78,10 @@ impl Source {
     pub fn understand(&self) -> Result<(Settings, Problems), Problems> {
         let mut problems = Problems::new(&self.path, &self.text);
         match understand(&self.text, &self.directory, &mut problems) {
-            Some(settings) => Ok((settings, problems)),
+            Some(mut settings) => {
+                vpn::enrol(&mut settings, &mut problems);
+                if problems.refused() { Err(problems) } else { Ok((settings, problems)) }
+            }
             None => Err(problems),
         }
     }
@@ -82,7 +92,8 @@ impl Source {
     /// Everything that is wrong with it, or with the key files.
     pub fn load(&self, access: KeyAccess) -> Result<Loaded, Problems> {
         let (settings, mut problems) = self.understand()?;
-        let keys = resolve::read_keys(&settings, access, &mut problems);
+        let mut keys = resolve::read_keys(&settings, access, &mut problems);
+        keys.iter_mut().for_each(|keys| keys.directory.clone_from(&self.directory));
         if problems.refused() {
             return Err(problems);
         }

@@ -1,5 +1,7 @@
 //! From settings to what the engine takes: a `Policy` and the parameters of associations.
 
+use std::path::PathBuf;
+
 use weir_engine::esp::sa::{SaError, SaParameters, Spi};
 use weir_engine::esp::spread::worker_association;
 use weir_engine::policy::{self, Action, OwnAddress, Policy};
@@ -32,6 +34,8 @@ pub struct PeerAssociations {
     pub seal: SaParameters,
     /// From the peer.
     pub open: SaParameters,
+    /// Where it is noted that the key to the peer sealed.
+    pub stamp: PathBuf,
 }
 
 /// The policy of `pair`, numbered `epoch`, as its `worker` has it: with that one's associations.
@@ -53,6 +57,7 @@ pub fn policy(
         OnLeak::Drop => policy::OnLeak::Drop,
         OnLeak::Alert => policy::OnLeak::Alert,
     };
+    policy.access = pair.access.clone();
     policy.check_icrc = pair.icrc == Icrc::Check;
     policy.marking = pair.marking.clone();
     policy.gather = pair.driver != Driver::Xdp;
@@ -94,6 +99,7 @@ fn compile(peer: &Peer, gets_the_rest: bool, worker: usize) -> policy::Peer {
             Mode::Ethernet => policy::Mode::Ethernet,
             Mode::Tunnel => policy::Mode::Tunnel,
             Mode::Transport => policy::Mode::Transport,
+            Mode::WireGuard => policy::Mode::WireGuard,
             Mode::IcrcTag => {
                 policy::Mode::IcrcTag(peer.tag.as_ref().map(tag::terms).unwrap_or_default())
             }
@@ -145,6 +151,7 @@ pub fn associations(
             Ok(PeerAssociations {
                 peer: peer.name.clone(),
                 seal: parameters(seal, peer, keys, worker)?,
+                stamp: keys.stamp(&seal.key),
                 open: parameters(open, peer, keys, worker)?,
             })
         })
@@ -191,6 +198,7 @@ pub fn keyed_peers(
     let of = |peer: &Peer| {
         let PeerKeys::Agreed { public_key, preshared, ml_kem } = &peer.keys else { return None };
         let compiled = compile(peer, false, 0);
+        let is_client = peer.mode == Mode::WireGuard;
         let preshared = preshared.as_ref().and_then(|file| secrets.preshared.get(file));
         let settings = PeerSettings {
             public_key: *public_key,
@@ -200,10 +208,12 @@ pub fn keyed_peers(
                 mode: agreed_mode(compiled.mode),
                 encapsulation: compiled.encapsulation,
                 ml_kem: *ml_kem,
-                workers: u8::try_from(pair.workers).unwrap_or(1),
+                workers: if is_client { 1 } else { u8::try_from(pair.workers).unwrap_or(1) },
             },
             replay_window: peer.replay_window_packets,
-            path_mtu_max: wire_mtu_bytes.filter(|_| keying.probe_path_mtu).unwrap_or(0),
+            path_mtu_max: wire_mtu_bytes
+                .filter(|_| keying.probe_path_mtu && !is_client)
+                .unwrap_or(0),
         };
         Some((peer.name.clone(), settings))
     };

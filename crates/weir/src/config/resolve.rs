@@ -2,7 +2,6 @@
 //! after a problem, so that one run names all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -10,10 +9,13 @@ use toml::Spanned;
 use weir_engine::esp::sa::Fingerprint;
 use weir_engine::policy::{Action, FrameActions, FrameClass};
 
-use super::address::{InterfaceAddress, Prefix};
+use super::access;
+use super::address::Prefix;
+use super::endpoint;
 use super::export;
 use super::fastpath;
 use super::file::{self, File, FrameAction, OnFailure, Selector, Unprotected};
+use super::front_end;
 use super::key::{KeyError, KeySource, Keys};
 use super::keying;
 use super::marking;
@@ -22,7 +24,10 @@ use super::overlap;
 use super::problem::Problems;
 use super::rollout;
 use super::settings::*;
+use super::store;
 use super::tag;
+use super::transport;
+use super::vpn;
 use super::watching;
 use super::workers;
 
@@ -71,6 +76,7 @@ pub fn resolve(file: File, directory: &Path, problems: &mut Problems) -> Option<
     keying::check(&file, &pairs, problems);
     tag::check(&file, problems);
     workers::check_bystanders(&file, problems);
+    access::resolve(&file, &mut pairs, problems);
     let keying = keying::resolve(file.keying.as_ref(), directory, problems);
     if let Some(on_failure) = file.gateway.as_ref().and_then(|gateway| gateway.on_failure.as_ref())
         && *on_failure.get_ref() == OnFailure::Open
@@ -87,11 +93,14 @@ pub fn resolve(file: File, directory: &Path, problems: &mut Problems) -> Option<
     let mirrors = watching::mirrors(&file.mirrors, &pairs, problems);
     let gateway = gateway?;
     let collectors = export::resolve(&file.exports, directory, &gateway.state_dir, problems);
+    let kept = file.store.as_ref();
+    let store = store::resolve(kept, directory, &gateway.state_dir, &gateway.name, problems);
     (!problems.refused()).then_some(Settings {
         gateway,
         pairs,
         limits,
         evidence,
+        store,
         mirrors,
         collectors,
         keying,
@@ -160,7 +169,7 @@ fn resolve_gateway(gateway: &file::Gateway, problems: &mut Problems) -> Gateway 
     }
 }
 
-fn check_name(name: &Spanned<String>, problems: &mut Problems) {
+pub(super) fn check_name(name: &Spanned<String>, problems: &mut Problems) {
     let text = name.get_ref();
     let legal = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if text.is_empty() || text.len() > 64 || !text.chars().all(legal) || text.starts_with('.') {
@@ -229,6 +238,7 @@ fn resolve_pair(
     }
     let unprotected = check_unprotected(pair, name, peers, problems);
     check_overlaps(peers, problems);
+    front_end::check(pair, peers, problems);
     offload::check_count(pair, peers, problems);
     Pair {
         name: name.to_owned(),
@@ -246,8 +256,10 @@ fn resolve_pair(
         fastpath: fastpath::check(pair, peers, problems),
         workers: workers::of_pair(pair, peers, problems),
         unprotected,
+        access: None,
         frames: resolve_frames(pair, peers, problems),
         peers: peers.iter().map(|peer| resolve_peer(peer, pair, directory, problems)).collect(),
+        vpn: vpn::resolve(pair, directory, problems),
     }
 }
 
@@ -263,7 +275,7 @@ fn check_addresses(pair: &file::Pair, problems: &mut Problems) {
         }
     }
     if let Some(hop) = &pair.next_hop
-        && !on_link(*hop.get_ref(), pair)
+        && !endpoint::on_link(*hop.get_ref(), pair)
     {
         problems.error(
             hop.span(),
@@ -271,14 +283,6 @@ fn check_addresses(pair: &file::Pair, problems: &mut Problems) {
             "correct the length in `address`, or the next hop",
         );
     }
-}
-
-fn on_link(ip: IpAddr, pair: &file::Pair) -> bool {
-    let link_local = matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local());
-    pair.address.0.iter().any(|address| {
-        let address: &InterfaceAddress = address.get_ref();
-        address.network().contains(ip) || (link_local && address.address.is_ipv6())
-    })
 }
 
 fn check_unprotected(
@@ -309,7 +313,8 @@ fn check_unprotected(
         );
     }
     tag::not_for_tags(peers, unprotected, span.clone(), problems);
-    if unprotected == Unprotected::Drop && peers.is_empty() && !pair.xfrm {
+    let seals = pair.xfrm || pair.vpn.is_some();
+    if unprotected == Unprotected::Drop && peers.is_empty() && !seals {
         problems.warning(
             span.clone(),
             format!("pair `{name}` passes no traffic: it has no peer, and drops the rest"),
@@ -360,7 +365,7 @@ fn resolve_frames(
 ) -> FrameActions {
     let carries_frames = peers.iter().any(|peer| *peer.mode.get_ref() == Mode::Ethernet);
     let written = &pair.frames;
-    let kind = match (peers.is_empty() && !pair.xfrm, carries_frames) {
+    let kind = match (peers.is_empty() && !pair.xfrm && pair.vpn.is_none(), carries_frames) {
         (true, _) => PairKind::Monitor,
         (false, true) => PairKind::Ethernet,
         (false, false) => PairKind::Ip,
@@ -409,7 +414,8 @@ fn resolve_peer(
     problems: &mut Problems,
 ) -> Peer {
     check_name(&peer.name, problems);
-    check_endpoint(peer, pair, problems);
+    endpoint::check(peer, pair, problems);
+    transport::check(peer, problems);
     let protects = resolve_protects(peer, problems);
     let window = peer.replay_window.as_ref().map_or(REPLAY_WINDOW_DEFAULT, |it| *it.get_ref());
     if let Some(written) = &peer.replay_window
@@ -501,61 +507,12 @@ fn resolve_protects(peer: &file::Peer, problems: &mut Problems) -> Protects {
         Mode::Transport => {
             "transport mode with \"everything\": it seals IP packets only, to hosts that open them"
         }
+        Mode::WireGuard => "a client with \"everything\"",
         Mode::IcrcTag => "icrc-tag mode with \"everything\": it tags RoCE packets only",
     };
     let remedy = "list the prefixes behind the peer, or use mode = \"ethernet\" or \"tunnel\"";
     problems.error(everything.span(), what, remedy);
     Protects::Everything
-}
-
-fn check_endpoint(peer: &file::Peer, pair: &file::Pair, problems: &mut Problems) {
-    let mode = *peer.mode.get_ref();
-    let name = peer.name.get_ref();
-    let Some(endpoint) = &peer.endpoint else {
-        // Who knows its peer by its key may wait for it to speak.
-        let may_wait = peer.public_key.is_some() && !pair.address.0.is_empty();
-        if mode == Mode::Ethernet && !may_wait {
-            let what = format!("peer `{name}` in ethernet mode has no `endpoint`");
-            let remedy = "add the peer's outer address: a frame has none to borrow";
-            problems.error(peer.mode.span(), what, remedy);
-        } else if mode == Mode::Tunnel && !pair.address.0.is_empty() {
-            let what = format!("peer `{name}` has no `endpoint`, and its pair an `address`");
-            let remedy = "add the peer's outer address, or remove the pair's (bump in the wire)";
-            problems.error(peer.mode.span(), what, remedy);
-        }
-        return;
-    };
-    let ip = *endpoint.get_ref();
-    if mode == Mode::Transport {
-        let what = "transport mode with an `endpoint`: packets keep their own addresses";
-        problems.error(endpoint.span(), what, "remove `endpoint`, or use mode = \"tunnel\"");
-        return;
-    }
-    if ip.is_unspecified() || ip.is_multicast() || ip.is_loopback() {
-        let what = format!("`{ip}` is no address of a peer");
-        problems.error(endpoint.span(), what, "write the peer's unicast address on the wire");
-        return;
-    }
-    let own = pair.address.0.iter().find(|own| own.get_ref().address.is_ipv4() == ip.is_ipv4());
-    let Some(own) = own else {
-        let family = if ip.is_ipv4() { "IPv4" } else { "IPv6" };
-        problems.error(
-            endpoint.span(),
-            format!("peer `{name}` has an {family} endpoint, and its pair no {family} `address`"),
-            "give the [[pair]] an outer address of it, such as `address = \"192.0.2.1/24\"`",
-        );
-        return;
-    };
-    if own.get_ref().address == ip {
-        let what = format!("endpoint `{ip}` is the pair's own address");
-        problems.error(endpoint.span(), what, "write the peer's address");
-    } else if !on_link(ip, pair)
-        && !pair.next_hop.iter().any(|hop| hop.get_ref().is_ipv4() == ip.is_ipv4())
-    {
-        let what =
-            format!("endpoint `{ip}` is outside the pair's network, and there is no next hop");
-        problems.error(endpoint.span(), what, "add `next_hop` to the [[pair]]");
-    }
 }
 
 fn check_peers(file: &File, pairs: &[Pair], problems: &mut Problems) {

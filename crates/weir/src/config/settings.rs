@@ -3,7 +3,9 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use weir_engine::access::AccessPolicy;
 use weir_engine::policy::{Action, FrameActions, FrameClass, Marking};
 use weir_engine::tunnel::key::PublicKey;
 use weir_store::evidence::{DiskOptions, EvidenceOptions};
@@ -14,6 +16,7 @@ pub use super::file::{
     Sealing, Unprotected,
 };
 pub use super::offload::Offload;
+pub use super::store::Store;
 
 use super::address::{InterfaceAddress, Prefix};
 use super::key::KeySource;
@@ -70,6 +73,8 @@ pub struct Settings {
     pub limits: Limits,
     /// What is kept of the last packets, a pair; `None`: nothing.
     pub evidence: Option<Evidence>,
+    /// What is remembered; `None`: nothing.
+    pub store: Option<Store>,
     /// Who gets copies of packets.
     pub mirrors: Vec<Mirror>,
     /// Who gets flow records.
@@ -102,6 +107,11 @@ impl Gateway {
     /// The control socket.
     pub fn control_socket(&self) -> PathBuf {
         self.run_dir.join(format!("{}.sock", self.name))
+    }
+
+    /// The socket that tells the status and nothing else.
+    pub fn status_socket(&self) -> PathBuf {
+        self.run_dir.join(format!("{}.status", self.name))
     }
 
     /// The socket of a pair's front ends.
@@ -144,16 +154,44 @@ pub struct Pair {
     pub workers: usize,
     /// What happens to packets that no peer protects.
     pub unprotected: Unprotected,
+    /// Who may do what by RDMA; `None`: everybody everything.
+    pub access: Option<Arc<AccessPolicy>>,
     /// Link-local and group traffic.
     pub frames: FrameActions,
-    /// The gateways that this pair seals to; none: it only watches.
+    /// The gateways that this pair seals to, and clients; none: it only watches.
     pub peers: Vec<Peer>,
+    /// Where its clients are.
+    pub vpn: Option<Vpn>,
+}
+
+/// Standard WireGuard clients of a pair.
+#[derive(Clone, Debug)]
+pub struct Vpn {
+    /// The folder of their files.
+    pub clients: PathBuf,
+    /// Networks that they get addresses of, one each.
+    pub pool: Vec<Prefix>,
+    /// Where they reach the gateway: host and port, as their files say it.
+    pub endpoint: String,
+    /// Their name servers.
+    pub dns: Vec<IpAddr>,
+    /// What they send by the tunnel; none: everything.
+    pub routes: Vec<Prefix>,
 }
 
 impl Pair {
     /// Whether packets leave as they came, and nothing is sealed.
     pub fn monitors_only(&self) -> bool {
-        self.peers.is_empty() && !self.xfrm
+        self.peers.is_empty() && !self.xfrm && self.vpn.is_none()
+    }
+
+    /// The interface of the gateway's own kernel, there if the pair has an address.
+    pub fn own_port(&self) -> String {
+        /// The longest name of an interface.
+        const INTERFACE_NAME_MAX: usize = 15;
+        let mut name = format!("weir-{}", self.name);
+        name.truncate(INTERFACE_NAME_MAX);
+        name
     }
 }
 
@@ -381,6 +419,30 @@ pub struct Mirror {
     pub snap_bytes: Option<u32>,
     /// What a copy travels in; absent: as it is.
     pub tunnel: Option<MirrorTunnel>,
+    /// Ports that no copy may leave by, whatever stands between.
+    pub forbidden: Vec<ForbiddenPort>,
+    /// Guards let its copies pass: they go by a wire that seals nothing, or are to leak.
+    pub passes_guards: bool,
+}
+
+/// A port that copies must keep off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForbiddenPort {
+    /// The interface.
+    pub port: String,
+    /// Why.
+    pub because: Forbidden,
+}
+
+/// Why a port is forbidden to copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forbidden {
+    /// The host is there.
+    Host,
+    /// The wire of a pair that seals.
+    SealedWire,
+    /// What is sent there, the gateway takes for its own kernel's.
+    OwnKernel,
 }
 
 /// The way to a remote analyser.

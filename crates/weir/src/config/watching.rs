@@ -10,7 +10,7 @@ use weir_store::evidence::{
 
 use super::file::{self, MirrorEncapsulation};
 use super::problem::Problems;
-use super::settings::{Evidence, Mirror, MirrorTunnel, Pair, TunnelForm};
+use super::settings::{Evidence, Forbidden, ForbiddenPort, Mirror, MirrorTunnel, Pair, TunnelForm};
 
 /// MiB of an evidence ring unless configured: 160,000 packets of [`EVIDENCE_SNAP_DEFAULT`] bytes.
 const EVIDENCE_MIB_DEFAULT: u32 = 64;
@@ -118,9 +118,29 @@ pub(super) fn mirrors(
             queue_pairs: queue_pairs.map(|it| it.get_ref().clone()).unwrap_or_default(),
             snap_bytes: table.snap.filter(|bytes| *bytes > 0),
             tunnel: tunnel(span, table, problems),
+            forbidden: forbidden(table, pairs),
+            passes_guards: table.leak_plaintext_on_wire
+                || pairs.iter().any(|it| it.wire == *table.port.get_ref() && it.monitors_only()),
         });
     }
     mirrors
+}
+
+/// The ports that copies keep off. What leads to them is seen on the machine alone
+/// (`daemon::mirror::way`).
+fn forbidden(table: &file::Mirror, pairs: &[Pair]) -> Vec<ForbiddenPort> {
+    let mut ports = Vec::new();
+    for pair in pairs {
+        let mut forbid = |port: &str, because| {
+            ports.push(ForbiddenPort { port: port.to_owned(), because });
+        };
+        forbid(&pair.host, Forbidden::Host);
+        forbid(&pair.own_port(), Forbidden::OwnKernel);
+        if !pair.monitors_only() && !table.leak_plaintext_on_wire {
+            forbid(&pair.wire, Forbidden::SealedWire);
+        }
+    }
+    ports
 }
 
 fn pair_of<'p>(

@@ -310,6 +310,9 @@ impl Carrier {
                 "shut: a mirror, or evidence of whole packets, wants every packet".to_owned()
             }
             (false, true) => "shut: the policy seals".to_owned(),
+            _ if engine.policy().access.is_some() => {
+                "shut: lines of access judge every packet".to_owned()
+            }
             (false, false) => "shut: the policy drops what no peer protects".to_owned(),
         };
         let Some(table) = engine.fast_path() else { return FastPathSnapshot::default() };
@@ -385,13 +388,16 @@ impl Carrier {
                         table.refuse(number);
                         continue;
                     }
+                    table.installed(number, now_ns());
                     self.sides[usize::from(key.side & 1)].wait();
                 }
-                Command::Remove { key } => {
-                    if let Err(error) = self.kernel.remove(&key) {
+                Command::Remove { key, number } => match self.kernel.remove(&key) {
+                    Ok(()) => table.removed(number, now_ns()),
+                    // Its slot stays what it is, and is counted.
+                    Err(error) => {
                         tracing::warn!(%error, "a flow cannot be taken off the fast path");
                     }
-                }
+                },
             }
         }
     }

@@ -8,10 +8,11 @@
 //!                                          FrontEnd::tick <---- usage, wanted ------------ worker
 //! ```
 //!
-//! An acknowledgement is sent when the worker has what it acknowledges. Nothing is kept on disk:
-//! associations end with this process, as a kernel's do.
+//! An acknowledgement is sent when the worker has what it acknowledges. Associations end with this
+//! process, as a kernel's do; how far their keys went is kept on disk as that of keys in files
+//! (`state`), and a key that comes back goes on there (docs/adr/0036).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io::Read;
 use std::net::IpAddr;
@@ -22,16 +23,19 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 use weir_engine::esp::open::{OpeningSa, OpeningState};
 use weir_engine::esp::replay::ReplayState;
-use weir_engine::esp::sa::{Fingerprint, SaParameters};
+use weir_engine::esp::sa::Fingerprint;
 use weir_engine::esp::seal::{SealingSa, SealingState};
 use weir_engine::pipeline::Associations;
 use weir_engine::policy::Policy;
-use weir_xfrm::database::{Answer, Asker, Notice, Xfrm};
+use weir_xfrm::database::{Answer, Asker, Notice, Outside, Xfrm};
 use weir_xfrm::plan::{Place, Plan};
+use weir_xfrm::refusal::{Errno, Refusal};
 use weir_xfrm::state::State;
+use zeroize::Zeroizing;
 
 use super::front_end_socket::{Client, ClientEvent, FrontEndSocket};
-use super::prepare::{NextKept, Prepared, Running};
+use super::prepare::{Kept, NextKept, Prepared, Running, Terms};
+use super::state::{StateError, StateStore};
 use super::worker::WorkerHandle;
 use crate::config::settings::Pair;
 
@@ -45,11 +49,19 @@ const OPTION_CAPPED: u32 = 2;
 #[derive(Debug)]
 pub struct FrontEnd {
     pair: String,
+    /// Its number among those of the gateway.
+    number: usize,
     xfrm: Xfrm,
+    /// What is in force.
     plan: Plan,
     base: Base,
-    sealing: BTreeMap<u32, Fingerprint>,
-    opening: BTreeMap<u32, Fingerprint>,
+    /// What the worker has, by SPI.
+    sealing: BTreeMap<u32, Terms>,
+    opening: BTreeMap<u32, Terms>,
+    /// Keys whose associations were removed, which the worker or the disk has still.
+    leaving: Vec<Fingerprint>,
+    /// Why what the databases say is not in force as a whole.
+    behind: Option<Behind>,
     clients: BTreeMap<u64, Listener>,
     random: File,
     _socket: FrontEndSocket,
@@ -66,10 +78,9 @@ pub struct Base {
 impl Base {
     /// The configured part of a plan.
     pub fn of(prepared: &Prepared) -> Self {
-        let kept = prepared.kept.iter().filter_map(|next| match next {
-            NextKept::Running(fingerprint) => Some(*fingerprint),
-            NextKept::New(kept) => Some(kept.fingerprint),
-            NextKept::Nowhere => None,
+        let kept = prepared.kept.iter().map(|next| match next {
+            NextKept::Running(fingerprint) => *fingerprint,
+            NextKept::New(kept) => kept.fingerprint,
         });
         Self {
             policy: prepared.policy.clone(),
@@ -97,13 +108,14 @@ struct Listener {
 }
 
 impl FrontEnd {
-    /// Opens the socket of `pair` at `path`; its clients' words arrive by `events`, which returns
-    /// false when the daemon has ended.
+    /// Opens the socket of `pair`, the gateway's `number`th, at `path`; its clients' words arrive
+    /// by
+    /// `events`, which returns false when the daemon has ended.
     ///
     /// # Errors
     /// The directory cannot be written.
     pub fn open(
-        pair: &Pair,
+        (number, pair): (usize, &Pair),
         path: PathBuf,
         base: Base,
         events: impl Fn(ClientEvent) -> bool + Clone + Send + 'static,
@@ -113,11 +125,14 @@ impl FrontEnd {
         let random = File::open("/dev/urandom").context("cannot read /dev/urandom")?;
         Ok(Self {
             pair: pair.name.clone(),
+            number,
             xfrm: Xfrm::new(base.place()),
             plan: Plan::default(),
             base,
             sealing: BTreeMap::new(),
             opening: BTreeMap::new(),
+            leaving: Vec::new(),
+            behind: None,
             clients: BTreeMap::new(),
             random,
             _socket: socket,
@@ -126,11 +141,17 @@ impl FrontEnd {
 
     /// Whether there is anything to look after.
     pub fn is_active(&self) -> bool {
-        !self.xfrm.states().is_empty() || !self.xfrm.policies().is_empty()
+        let is_empty = self.xfrm.states().is_empty() && self.xfrm.policies().is_empty();
+        !is_empty || self.is_to_retry()
     }
 
     /// Takes in what a client did.
-    pub fn handle(&mut self, event: ClientEvent, worker: &mut WorkerHandle) {
+    pub fn handle(
+        &mut self,
+        event: ClientEvent,
+        worker: &mut WorkerHandle,
+        store: &mut StateStore,
+    ) {
         match event {
             ClientEvent::Opened(client) => {
                 let (asker, groups) = (Asker::default(), 0);
@@ -145,16 +166,14 @@ impl FrontEnd {
                     (listener.asker, listener.groups) = greeting;
                     return;
                 }
+                // A key may be in it.
+                let datagram = Zeroizing::new(datagram);
                 let (asker, client) = (listener.asker, listener.client.clone());
-                let Self { xfrm, random, .. } = self;
-                let mut bits = || {
-                    let mut bytes = [0; 4];
-                    let _ = random.read_exact(&mut bytes);
-                    u32::from_ne_bytes(bytes)
-                };
-                let answer = xfrm.handle(seconds(), asker, &datagram, &mut bits);
+                let Self { xfrm, random, number, .. } = self;
+                let mut gateway = Gateway { random, store: &mut *store, owner: *number };
+                let answer = xfrm.handle(seconds(), asker, &datagram, &mut gateway);
                 if answer.changed {
-                    self.apply(worker);
+                    self.apply(worker, store);
                 }
                 for datagram in &answer.datagrams {
                     client.send(datagram);
@@ -165,7 +184,7 @@ impl FrontEnd {
     }
 
     /// Looks after limits, wanted associations and moved peers. Call it ten times a second.
-    pub fn tick(&mut self, worker: &mut WorkerHandle) {
+    pub fn tick(&mut self, worker: &mut WorkerHandle, store: &mut StateStore) {
         let usage = match worker.usage() {
             Ok(usage) => usage,
             Err(error) => {
@@ -185,8 +204,8 @@ impl FrontEnd {
                 self.spread(notice.as_slice());
             }
         }
-        if changed {
-            self.apply(worker);
+        if changed || self.is_to_retry() {
+            self.apply(worker, store);
         }
     }
 
@@ -195,7 +214,8 @@ impl FrontEnd {
         let plan = &self.plan;
         let policy = prepared.policy.clone();
         prepared.policy = policy.with_front_end(plan.peers.clone(), plan.selectors.clone());
-        prepared.kept.extend(plan.opening.iter().map(|_| NextKept::Nowhere));
+        let running = opening_spis(plan).filter_map(|spi| self.opening.get(&spi));
+        prepared.kept.extend(running.map(|it| NextKept::Running(it.fingerprint())));
     }
 
     /// A new configuration is in force.
@@ -204,52 +224,106 @@ impl FrontEnd {
         self.base = base;
     }
 
-    /// Has the worker do what the databases say.
-    fn apply(&mut self, worker: &mut WorkerHandle) {
+    fn is_to_retry(&self) -> bool {
+        self.behind.as_ref().is_some_and(|behind| behind.may_pass)
+    }
+
+    /// Has the worker do what the databases say, and keeps on disk how far the keys went that are
+    /// gone. What cannot be is told once, and tried again where that may help.
+    fn apply(&mut self, worker: &mut WorkerHandle, store: &mut StateStore) {
+        self.leaving.extend(self.xfrm.take_removed());
+        let behind = match self.try_apply(worker, store) {
+            Ok(behind) => behind,
+            Err(error) => Some(Behind::of(&error)),
+        };
+        if let Some(Behind { why, .. }) = behind.as_ref().filter(|_| behind != self.behind) {
+            tracing::error!(pair = self.pair, "front end: its change is not in force: {why}");
+        }
+        self.behind = behind;
+    }
+
+    /// What could not be done: an association is missing.
+    fn try_apply(
+        &mut self,
+        worker: &mut WorkerHandle,
+        store: &mut StateStore,
+    ) -> Result<Option<Behind>> {
         let plan = self.xfrm.plan();
+        // A key that changes its SPI or its numbering is let go before it is taken up again: only
+        // then it is known how far it went.
+        let changing = self.changing(&plan);
+        if !changing.is_empty() {
+            let without = plan.without(self.xfrm.states(), &changing);
+            self.put_in_force(without, worker, store)?;
+        }
+        let behind = self.put_in_force(plan, worker, store)?;
         let states = self.xfrm.states();
-        let running = |places: &[usize]| -> BTreeMap<u32, Fingerprint> {
-            let of = |place: &usize| Some((states[*place].spi(), states[*place].fingerprint()?));
-            places.iter().filter_map(of).collect()
+        let has = |key: &Fingerprint| states.iter().any(|it| it.fingerprint() == Some(*key));
+        self.leaving.retain(|key| !has(key));
+        store.take_back(&self.leaving)?;
+        self.leaving.clear();
+        Ok(behind)
+    }
+
+    /// Associations (places in the database) whose keys the worker has under other terms.
+    fn changing(&self, plan: &Plan) -> BTreeSet<usize> {
+        let running = self.sealing.values().chain(self.opening.values());
+        let running: HashMap<_, _> = running.map(|terms| (terms.fingerprint(), terms)).collect();
+        let is_other = |place: &usize| {
+            let wanted = terms(&self.xfrm.states()[*place]);
+            wanted.is_some_and(|it| running.get(&it.fingerprint()).is_some_and(|had| **had != it))
+        };
+        plan.sealing.iter().chain(&plan.opening).copied().filter(is_other).collect()
+    }
+
+    /// Has the worker do what `plan` says, but for associations that cannot be: why.
+    fn put_in_force(
+        &mut self,
+        plan: Plan,
+        worker: &mut WorkerHandle,
+        store: &mut StateStore,
+    ) -> Result<Option<Behind>> {
+        let mut new = New::default();
+        for place in &plan.sealing {
+            let state = &self.xfrm.states()[*place];
+            if !has(&self.sealing, state) {
+                new.add((*place, state), sealer(state, store));
+            }
+        }
+        for place in &plan.opening {
+            let state = &self.xfrm.states()[*place];
+            if !has(&self.opening, state) {
+                new.add((*place, state), opener(state, store));
+            }
+        }
+        new.reserve(store);
+        let New { associations, mut kept, refused, why, .. } = new;
+        let plan = plan.without(self.xfrm.states(), &refused);
+        let base = self.base.clone();
+        let mut next: Vec<_> = base.kept.into_iter().map(NextKept::Running).collect();
+        let states = self.xfrm.states();
+        let running = |places: &[usize]| -> BTreeMap<u32, Terms> {
+            places.iter().filter_map(|it| Some((states[*it].spi(), terms(&states[*it])?))).collect()
         };
         let (sealing, opening) = (running(&plan.sealing), running(&plan.opening));
-        let is_new = |state: &State, there: &BTreeMap<u32, Fingerprint>| {
-            there.get(&state.spi()).copied() != state.fingerprint()
-        };
-        let mut associations = Associations::default();
-        for state in plan.sealing.iter().map(|place| &states[*place]) {
-            if is_new(state, &self.sealing) {
-                warn_of_shared_key(states, state, &self.pair);
-                associations.sealing.extend(sealer(state));
-            }
+        for terms in opening_spis(&plan).filter_map(|spi| opening.get(&spi)) {
+            let key = terms.fingerprint();
+            let kept = kept.remove(&key).map(NextKept::New);
+            next.push(kept.unwrap_or(NextKept::Running(key)));
         }
-        for state in plan.opening.iter().map(|place| &states[*place]) {
-            if is_new(state, &self.opening) {
-                associations.opening.extend(opener(state));
-            }
-        }
-        let base = self.base.clone();
-        let mut prepared = Prepared {
-            policy: base.policy,
+        let peers = (plan.peers.clone(), plan.selectors.clone());
+        let prepared = Prepared {
+            policy: base.policy.with_front_end(peers.0, peers.1),
             associations,
-            kept: base.kept.into_iter().map(NextKept::Running).collect(),
+            kept: next,
             running: base.running,
             kernel: Vec::new(),
         };
-        self.plan = plan;
-        self.extend(&mut prepared);
-        match worker.offer(prepared) {
-            Ok(()) => {
-                worker.commit();
-                (self.sealing, self.opening) = (sealing, opening);
-            }
-            Err(error) => {
-                tracing::error!(
-                    pair = self.pair,
-                    "front end: its change is not in force: {error:#}"
-                );
-            }
-        }
+        worker.offer(prepared)?;
+        let answers = worker.commit();
+        (self.plan, self.sealing, self.opening) = (plan, sealing, opening);
+        store.note_left(&WorkerHandle::settled(&answers)?);
+        Ok(why)
     }
 
     fn hears(&self, group: u32) -> bool {
@@ -284,46 +358,139 @@ fn greeting(datagram: &[u8]) -> Option<(Asker, u32)> {
     Some((asker, groups))
 }
 
-/// An association that begins after what its key is known to have sealed. Its numbers need no disk:
-/// they last as long as this process.
-fn sealer(state: &State) -> Option<SealingSa> {
-    let parameters = state.parameters.as_ref()?;
-    let fingerprint = parameters.fingerprint();
-    let first = (state.sealed_before > 0).then(|| SealingState {
-        fingerprint,
-        reserved_until: state.sealed_before.saturating_add(1),
-    });
-    let mut association = SealingSa::new(parameters, first.as_ref()).ok()?;
-    association.extend_reservation(&SealingState { fingerprint, reserved_until: u64::MAX });
-    Some(association)
+/// What a front end's database asks of its gateway.
+struct Gateway<'a> {
+    random: &'a mut File,
+    store: &'a mut StateStore,
+    owner: usize,
 }
 
-fn opener(state: &State) -> Option<OpeningSa> {
-    let parameters = state.parameters.as_ref()?;
-    let kept = (state.opened_before > 0).then(|| accepted_before(parameters, state.opened_before));
-    OpeningSa::new(parameters, kept.as_ref()).ok()
-}
-
-/// All numbers up to `highest` count as accepted.
-fn accepted_before(parameters: &SaParameters, highest: u64) -> OpeningState {
-    let window = parameters.replay_window;
-    let accepted = vec![u64::MAX; window as usize / 64];
-    let replay = ReplayState { highest, window, accepted };
-    OpeningState { fingerprint: parameters.fingerprint(), replay }
-}
-
-/// The kernel takes it without a word; both ends would then use the same nonces.
-fn warn_of_shared_key(states: &[State], state: &State, pair: &str) {
-    let others = states.iter().filter(|it| it.spi() != state.spi());
-    if let Some(other) = others.into_iter().find(|it| it.fingerprint() == state.fingerprint()) {
-        tracing::warn!(
-            pair,
-            "associations {:#x} and {:#x} have one key: if both ends seal with it, nonces repeat \
-             and AES-GCM is broken; give each direction a key of its own",
-            state.spi(),
-            other.spi(),
-        );
+impl Outside for Gateway<'_> {
+    fn random(&mut self) -> u32 {
+        let mut bytes = [0; 4];
+        let _ = self.random.read_exact(&mut bytes);
+        u32::from_ne_bytes(bytes)
     }
+
+    fn admit(&mut self, key: Fingerprint) -> Result<(), Refusal> {
+        self.store.admit(key, self.owner).map_err(|error| {
+            let errno = match error {
+                StateError::Full => Errno::ENOBUFS,
+                StateError::Io { .. } => Errno::EIO,
+                _ => Errno::EEXIST,
+            };
+            Refusal::new(errno, error.to_string())
+        })
+    }
+}
+
+/// Associations that the worker does not have yet.
+#[derive(Default)]
+struct New {
+    associations: Associations,
+    kept: BTreeMap<Fingerprint, Kept>,
+    /// Where in the database all of these are.
+    places: Vec<usize>,
+    /// Those that cannot be.
+    refused: BTreeSet<usize>,
+    why: Option<Behind>,
+}
+
+/// Why something is not in force.
+#[derive(Debug, PartialEq, Eq)]
+struct Behind {
+    why: String,
+    /// Another attempt may do.
+    may_pass: bool,
+}
+
+impl Behind {
+    fn of(error: &anyhow::Error) -> Self {
+        let is_final = match error.downcast_ref::<StateError>() {
+            Some(StateError::Io { .. }) | None => false,
+            Some(_) => true,
+        };
+        Self { why: format!("{error:#}"), may_pass: !is_final }
+    }
+}
+
+enum Made {
+    Sealing(SealingSa),
+    Opening(OpeningSa, Kept),
+}
+
+impl New {
+    fn add(&mut self, (place, state): (usize, &State), made: Result<Made>) {
+        self.places.push(place);
+        match made.with_context(|| format!("association {:#x}", state.spi())) {
+            Ok(Made::Sealing(sealing)) => self.associations.sealing.push(sealing),
+            Ok(Made::Opening(opening, kept)) => {
+                self.kept.insert(kept.fingerprint, kept);
+                self.associations.opening.push(opening);
+            }
+            Err(error) => {
+                self.refused.insert(place);
+                self.why = Some(Behind::of(&error));
+            }
+        }
+    }
+
+    /// Has their keys and first numbers on the disk; else none of them can be.
+    fn reserve(&mut self, store: &mut StateStore) {
+        let sealing = &mut self.associations.sealing;
+        let wanted: Vec<_> = sealing.iter().map(SealingSa::reservation_needed).collect();
+        let on_disk = store.settle().map_err(anyhow::Error::from).and_then(|()| {
+            Ok(store.reserver().wait(wanted.iter().flatten().copied().collect())?)
+        });
+        if let Err(error) = on_disk {
+            self.why = Some(Behind::of(&error));
+            self.refused.extend(self.places.drain(..));
+            (self.associations, self.kept) = Default::default();
+            return;
+        }
+        for (association, wanted) in sealing.iter_mut().zip(&wanted) {
+            if let Some(granted) = wanted {
+                association.extend_reservation(granted);
+            }
+        }
+    }
+}
+
+fn terms(state: &State) -> Option<Terms> {
+    Some(Terms::of(state.fingerprint()?, state.parameters.as_ref()?))
+}
+
+/// Whether the worker has this very association.
+fn has(running: &BTreeMap<u32, Terms>, state: &State) -> bool {
+    running.get(&state.spi()).copied() == terms(state)
+}
+
+/// In the order in which the engine has them.
+fn opening_spis(plan: &Plan) -> impl Iterator<Item = u32> {
+    plan.peers.iter().flat_map(|peer| peer.open_spis.iter().copied())
+}
+
+/// An association that begins where its key ended, or behind what the front end says.
+fn sealer(state: &State, store: &mut StateStore) -> Result<Made> {
+    let parameters = state.parameters.as_ref().context("it has no key")?;
+    let fingerprint = parameters.fingerprint();
+    let before = store.lend_sealing(fingerprint)?.map_or(0, |it| it.reserved_until);
+    let told = if state.sealed_before > 0 { state.sealed_before.saturating_add(1) } else { 0 };
+    let first = SealingState { fingerprint, reserved_until: before.max(told) };
+    Ok(Made::Sealing(SealingSa::new(parameters, Some(&first))?))
+}
+
+/// The same, with the numbers that it accepted; up to what the front end says, all count so.
+fn opener(state: &State, store: &mut StateStore) -> Result<Made> {
+    let parameters = state.parameters.as_ref().context("it has no key")?;
+    let fingerprint = parameters.fingerprint();
+    let (file, before) = store.lend_opening(fingerprint)?;
+    let highest = before.as_ref().map_or(0, |it| it.replay.highest);
+    let told = (state.opened_before > highest)
+        .then(|| OpeningState { fingerprint, replay: ReplayState::up_to(state.opened_before) });
+    let opening = OpeningSa::new(parameters, told.as_ref().or(before.as_ref()))?;
+    let kept = Kept { fingerprint, file, state: opening.empty_state(), record: Vec::new() };
+    Ok(Made::Opening(opening, kept))
 }
 
 fn ip(bytes: &[u8; 16]) -> IpAddr {

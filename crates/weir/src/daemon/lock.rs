@@ -5,10 +5,18 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use weir_port::Interface;
 
 use crate::config::Settings;
+
+/// How long a gateway that was killed may take to end: its threads and its memory go first.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Between two tries.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Locks that the process holds.
 #[derive(Debug)]
@@ -17,17 +25,20 @@ pub struct Locks {
 }
 
 impl Locks {
-    /// Takes the lock of every name in `names`, in `run_dir`.
+    /// Takes the lock of every name in `names`, in `run_dir`; waits `patience` for others to let
+    /// go.
     ///
     /// # Errors
     /// Another process holds one (the text says which), or the directory cannot be written.
-    pub fn take(run_dir: &Path, names: &[String]) -> Result<Self> {
-        let files = names.iter().map(|name| take_one(run_dir, name)).collect::<Result<_>>()?;
+    pub fn take(run_dir: &Path, names: &[String], patience: Duration) -> Result<Self> {
+        let until = Instant::now() + patience;
+        let files =
+            names.iter().map(|name| take_one(run_dir, name, until)).collect::<Result<_>>()?;
         Ok(Self { _files: files })
     }
 }
 
-fn take_one(run_dir: &Path, name: &str) -> Result<File> {
+fn take_one(run_dir: &Path, name: &str, until: Instant) -> Result<File> {
     let path = run_dir.join(format!("{name}.lock"));
     let mut file = OpenOptions::new()
         .read(true)
@@ -37,7 +48,13 @@ fn take_one(run_dir: &Path, name: &str) -> Result<File> {
         .mode(0o600)
         .open(&path)
         .with_context(|| format!("cannot open the lock file {}; are you root?", path.display()))?;
-    match file.try_lock() {
+    let locked = loop {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) if Instant::now() < until => std::thread::sleep(LOOK),
+            locked => break locked,
+        }
+    };
+    match locked {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let mut owner = String::new();
@@ -57,36 +74,39 @@ fn take_one(run_dir: &Path, name: &str) -> Result<File> {
     Ok(file)
 }
 
-/// Nobody else runs a gateway of this name, or on these ports, while it is held.
+/// Nobody else runs a gateway of this name, or on these ports, while it is held. Does not wait.
 ///
 /// # Errors
 /// Somebody does, or the directory cannot be written.
 pub fn all_locks(settings: &Settings) -> Result<[Locks; 2]> {
-    Ok([name_lock(settings)?, port_locks(settings)?])
+    Ok([name_lock(settings, Duration::ZERO)?, port_locks(settings, Duration::ZERO)?])
 }
 
 /// One gateway a name.
 ///
 /// # Errors
 /// As [`Locks::take`].
-pub fn name_lock(settings: &Settings) -> Result<Locks> {
+pub fn name_lock(settings: &Settings, patience: Duration) -> Result<Locks> {
     let run_dir = &settings.gateway.run_dir;
     std::fs::create_dir_all(run_dir)
         .with_context(|| format!("cannot make {}; are you root?", run_dir.display()))?;
-    Locks::take(run_dir, std::slice::from_ref(&settings.gateway.name))
+    Locks::take(run_dir, std::slice::from_ref(&settings.gateway.name), patience)
 }
 
 /// One gateway an interface; an interface's name is its own in each network namespace.
 ///
 /// # Errors
 /// As [`Locks::take`].
-pub fn port_locks(settings: &Settings) -> Result<Locks> {
+pub fn port_locks(settings: &Settings, patience: Duration) -> Result<Locks> {
     let namespace = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();
     let namespace: String =
         namespace.to_string_lossy().chars().filter(char::is_ascii_digit).collect();
     let interfaces = settings.pairs.iter().flat_map(|pair| [&pair.host, &pair.wire]);
+    // By whatever name they are configured.
+    let kernel_name = |name: &String| Interface::find(name).and_then(|it| it.kernel_name());
+    let interfaces = interfaces.map(|name| kernel_name(name).unwrap_or_else(|_| name.clone()));
     let names: Vec<String> = interfaces.map(|name| format!("port-{name}-{namespace}")).collect();
-    Locks::take(&settings.gateway.run_dir, &names)
+    Locks::take(&settings.gateway.run_dir, &names, patience)
 }
 
 #[cfg(test)]
@@ -97,11 +117,18 @@ mod tests {
     fn a_second_owner_is_refused_with_the_first_ones_process_until_it_ends() {
         let directory = tempfile::tempdir().unwrap();
         let names = ["gw".to_owned(), "p0".to_owned()];
-        let first = Locks::take(directory.path(), &names).unwrap();
-        let error = Locks::take(directory.path(), &names[1..]).unwrap_err().to_string();
+        let take = |names: &[String], patience| Locks::take(directory.path(), names, patience);
+        let first = take(&names, Duration::ZERO).unwrap();
+        let error = take(&names[1..], Duration::ZERO).unwrap_err().to_string();
         assert!(error.contains("`p0`"), "{error}");
         assert!(error.contains(&std::process::id().to_string()), "{error}");
-        drop(first);
-        Locks::take(directory.path(), &names).unwrap();
+        // Who waits gets it as soon as the first one ends.
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| take(&names, Duration::from_secs(60)));
+            std::thread::sleep(3 * LOOK);
+            assert!(!waiting.is_finished());
+            drop(first);
+            waiting.join().unwrap().unwrap();
+        });
     }
 }

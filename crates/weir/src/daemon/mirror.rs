@@ -13,22 +13,25 @@
 //!                           |<------- segment_len --------->|
 //! ```
 //!
+//! No copy leaves by a port that it must keep off (`way`).
+//!
 //! A mirror of whole packets, all or a filter's, is left to the kernel where it can be
 //! (docs/adr/0029); then the packets do not come by here.
 
 mod kernel;
 mod tunnel;
+pub mod way;
 
 use std::io::IoSlice;
 use std::ops::AddAssign;
 use std::ops::Range;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use arrayvec::ArrayVec;
 use weir_engine::offload::segment::{Cut, HEADERS_LEN_MAX};
 use weir_port::{
-    BATCH, FrameFilter, Interface, KernelFilter, KernelMirrors, Outgoing, PacketOptions,
-    PacketPort, Port, PortCounters, Transmitted,
+    BATCH, FrameFilter, GUARD_MARK, Interface, KernelFilter, KernelMirrors, Outgoing,
+    PacketOptions, PacketPort, Port, PortCounters, Transmitted,
 };
 use weir_wire::bth::Qpn;
 use weir_wire::frame::{Frame, Offload};
@@ -37,6 +40,7 @@ use weir_wire::parse::parse_frame;
 use crate::capture::Selection;
 pub use crate::config::settings::Mirror as Settings;
 use crate::config::settings::MirrorDirection;
+use crate::machine::Machine;
 use kernel::InKernel;
 use tunnel::{OUTER_LEN_MAX, Tunnel};
 
@@ -110,6 +114,8 @@ pub struct Mirror {
     suspect: bool,
     /// It was said that copies do not get out.
     complained: bool,
+    /// Why the port that came back is not taken, as far as it was said.
+    refused: Option<String>,
     counters: MirrorCounters,
 }
 
@@ -117,11 +123,11 @@ impl Mirror {
     /// Opens the port.
     ///
     /// # Errors
-    /// It cannot be opened, or the filter is wrong.
+    /// It cannot be opened, leads to where no copy may go, or the filter is wrong.
     pub fn open(settings: &Settings) -> Result<Self> {
         let filter = settings.filter.as_deref().map(FrameFilter::compile).transpose()?;
         let queue_pairs = settings.queue_pairs.iter().map(|number| Qpn::new(*number)).collect();
-        let Opened { port, index, mtu, mac } = open_port(&settings.port)?;
+        let Opened { port, index, mtu, mac } = open_port(settings)?;
         Ok(Self {
             filter,
             selection: Selection { queue_pairs, ..Selection::default() },
@@ -135,6 +141,7 @@ impl Mirror {
             bundles: true,
             suspect: false,
             complained: false,
+            refused: None,
             counters: MirrorCounters::default(),
         })
     }
@@ -236,11 +243,23 @@ impl Mirror {
             return;
         }
         self.ticks_to_retry = RETRY_TICKS;
-        if let Ok(Opened { port, index, mtu, mac }) = open_port(&self.settings.port) {
-            self.tunnel = self.settings.tunnel.map(|it| Tunnel::new(it, mac));
-            (self.port, self.index, self.mtu) = (Some(port), index, mtu);
-            self.bundles = true;
-            self.start_in_kernel();
+        match open_port(&self.settings) {
+            Ok(Opened { port, index, mtu, mac }) => {
+                self.tunnel = self.settings.tunnel.map(|it| Tunnel::new(it, mac));
+                (self.port, self.index, self.mtu) = (Some(port), index, mtu);
+                (self.bundles, self.refused) = (true, None);
+                self.start_in_kernel();
+            }
+            Err(error) => self.say_refusal(&error),
+        }
+    }
+
+    /// Says once why a port that came back is not taken.
+    fn say_refusal(&mut self, error: &anyhow::Error) {
+        let Some(Refused(why)) = error.downcast_ref() else { return };
+        if self.refused.as_ref() != Some(why) {
+            tracing::error!(mirror = self.settings.name, "nothing is copied: {why}");
+            self.refused = Some(why.clone());
         }
     }
 
@@ -442,16 +461,34 @@ struct Opened {
     mac: [u8; 6],
 }
 
-fn open_port(name: &str) -> Result<Opened> {
+/// Copies must keep off what the port leads to.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}; name another `port`")]
+struct Refused(String);
+
+/// Opens the port, which sends through tc: where a guard stands on the way, it drops what has no
+/// mark.
+fn open_port(settings: &Settings) -> Result<Opened> {
+    let name = &settings.port;
     let interface = Interface::find(name).with_context(|| format!("no interface {name}"))?;
     let options = PacketOptions {
         ring_slots: 1,
         promiscuous: false,
         filter: Some(KernelFilter::nothing()),
         send_attempts: 1,
+        qdisc_bypass: false,
+        queued_mark: settings.passes_guards.then_some(GUARD_MARK),
         ..PacketOptions::default()
     };
     let port = PacketPort::open(name, options)?;
     let (index, mtu, mac) = (interface.index()?, interface.mtu()? as usize, interface.mac()?);
-    Ok(Opened { port, index, mtu, mac })
+    // The socket keeps to its device: what is asked now is asked of that one.
+    let machine = Machine::read_links().context("cannot read the machine's interfaces")?;
+    if machine.link(name).is_none_or(|link| link.index != index as u32) {
+        bail!("{name} came and went");
+    }
+    match way::refusal(settings, &machine) {
+        None => Ok(Opened { port, index, mtu, mac }),
+        Some(why) => Err(Refused(why).into()),
+    }
 }

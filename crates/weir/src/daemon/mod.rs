@@ -35,6 +35,7 @@ pub mod keying;
 mod lane;
 pub mod sharing;
 
+mod port_watch;
 pub mod ports;
 pub mod relay;
 
@@ -47,6 +48,7 @@ pub mod rollout;
 pub mod front_end;
 pub mod front_end_socket;
 
+pub mod access_log;
 pub mod bystanders;
 
 pub mod mirror;
@@ -54,6 +56,7 @@ mod moderation;
 
 pub mod evidence;
 
+pub mod recorder;
 pub mod show;
 
 pub mod secrets;

@@ -22,6 +22,11 @@ pub fn alarm(status: &str) {
     send(&[NotifyState::Status(status)]);
 }
 
+/// Nothing is carried yet, and it lives.
+pub fn waiting(status: &str) {
+    send(&[NotifyState::Status(status), NotifyState::Watchdog]);
+}
+
 /// The gateway ends.
 pub fn stopping() {
     send(&[NotifyState::Stopping]);

@@ -74,7 +74,7 @@ fn plan(
     for peer in associations(pair, keys, worker)? {
         let (opening_file, opening_state) = store.opening(peer.open.fingerprint())?;
         let associations = AssociationPlan {
-            sealing_state: store.sealing(peer.seal.fingerprint())?,
+            sealing_state: store.sealing_of_file(peer.seal.fingerprint(), &peer.stamp)?,
             peer: peer.peer,
             seal: peer.seal,
             open: peer.open,

@@ -24,8 +24,6 @@ const WIRE_RING_SLOTS_MAX: usize = 4608;
 /// The longest RoCE frame: Ethernet, IPv6, UDP, BTH, RETH, immediate data, 4096 bytes, ICRC.
 const ROCE_FRAME_LEN_MAX: usize = 14 + 40 + 8 + 12 + 16 + 4 + 4096 + 4;
 const ETHERNET_LEN: usize = 14;
-/// The longest name of an interface.
-const INTERFACE_NAME_MAX: usize = 15;
 
 /// Opens the ports of `pair`, which `carrier` may take flows from.
 ///
@@ -109,13 +107,11 @@ fn wire_options(pair: &Pair) -> Result<PacketOptions> {
 /// Towards the gateway's own kernel, if it has an address.
 fn own_port(pair: &Pair, policy: &Policy) -> Result<Option<Box<dyn Port + Send>>> {
     let Some(own) = &policy.own else { return Ok(None) };
-    let mut name = format!("weir-{}", pair.name);
-    name.truncate(INTERFACE_NAME_MAX);
     let options = TapOptions {
         mtu: policy.wire_mtu.into(),
         mac: Some(own.mac.0),
         addresses: own.addresses.clone(),
         ..TapOptions::default()
     };
-    Ok(Some(Box::new(TapPort::open(&name, &options)?)))
+    Ok(Some(Box::new(TapPort::open(&pair.own_port(), &options)?)))
 }

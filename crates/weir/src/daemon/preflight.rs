@@ -2,11 +2,16 @@
 //! administrator sits on, and the wire carries what is sealed.
 
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
 use weir_engine::esp::esp_len;
+use weir_engine::esp::wireguard::data_len;
+use weir_port::Interface;
 
 use crate::config::Problems;
 use crate::config::settings::{Encapsulation, Mode, Pair, Peer, Settings};
+use crate::daemon::mirror::way;
+use crate::daemon::notify;
 use crate::machine::{Link, Machine};
 
 /// Bytes of headers and ICRC around the payload of the longest RoCE v2 packet that fills a path
@@ -19,6 +24,9 @@ const INNER_ETHERNET_BYTES: usize = 14 + 4;
 
 /// EtherIP (RFC 3378 s2).
 const ETHERIP_BYTES: usize = 2;
+
+/// Between two looks for ports that are missing.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// UDP around ESP (RFC 3948).
 const UDP_BYTES: usize = 8;
@@ -39,6 +47,7 @@ pub fn sealed_bytes(peer: &Peer, inner: usize) -> usize {
             Mode::Ethernet => esp_len(ETHERIP_BYTES + INNER_ETHERNET_BYTES + inner),
             Mode::Tunnel => esp_len(inner),
             Mode::Transport | Mode::IcrcTag => esp_len(inner.saturating_sub(outer)),
+            Mode::WireGuard => UDP_BYTES + data_len(inner),
         }
 }
 
@@ -74,6 +83,18 @@ pub fn check_mtu(settings: &Settings, machine: &Machine, problems: &mut Problems
     }
 }
 
+/// Finds mirrors whose copies would leave by where they must not, as far as their ports are there.
+pub fn check_mirrors(settings: &Settings, machine: &Machine, problems: &mut Problems) {
+    for mirror in &settings.mirrors {
+        if let Some(why) = way::refusal(mirror, machine) {
+            problems.error_in_file(
+                format!("mirror `{}`: {why}", mirror.name),
+                "name a `port` that leads nowhere but to an analyser",
+            );
+        }
+    }
+}
+
 /// Whether ports may be taken that the machine is administered by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Administration {
@@ -83,6 +104,49 @@ pub enum Administration {
     Force,
 }
 
+/// Waits until the ports of `settings` are there and up, and those of its mirrors are there,
+/// `patience` at most; says of each what it waits for.
+///
+/// # Errors
+/// Which are still not, and what to do.
+pub fn wait_for_ports(settings: &Settings, patience: Duration) -> anyhow::Result<()> {
+    let until = Instant::now() + patience;
+    let mut said = Vec::new();
+    loop {
+        let missing = missing_ports(settings);
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let words = missing.join("; ");
+        if Instant::now() >= until {
+            anyhow::bail!("{words}; `weir up --wait SECONDS` waits longer");
+        }
+        for what in missing.into_iter().filter(|what| !said.contains(what)).collect::<Vec<_>>() {
+            tracing::warn!("waiting: {what}");
+            said.push(what);
+        }
+        notify::waiting(&format!("waiting: {words}"));
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// What of the ports is missing, each with what to do.
+pub fn missing_ports(settings: &Settings) -> Vec<String> {
+    let ports = settings.pairs.iter().flat_map(|pair| [&pair.host, &pair.wire]);
+    let ports = ports.map(|name| (name, true));
+    let mirrors = settings.mirrors.iter().map(|mirror| (&mirror.port, false));
+    let missing = |(name, must_be_up): (&String, bool)| match Interface::find(name) {
+        Err(_) => {
+            Some(format!("interface `{name}` is not there (`ip link` lists those there are)"))
+        }
+        Ok(it) if must_be_up && !it.is_up().unwrap_or(false) => {
+            Some(format!("interface `{name}` is down (`ip link set {name} up`)"))
+        }
+        Ok(_) => None,
+    };
+    ports.chain(mirrors).filter_map(missing).collect()
+}
+
 /// Finds everything about the machine's ports that keeps a gateway from starting.
 pub fn check(
     settings: &Settings,
@@ -90,9 +154,20 @@ pub fn check(
     administration: Administration,
     problems: &mut Problems,
 ) {
+    let mut taken: Vec<(u32, &str)> = Vec::new();
     for pair in &settings.pairs {
         for name in [&pair.host, &pair.wire] {
-            match machine.link(name) {
+            let link = machine.link(name);
+            if let Some((_, other)) =
+                taken.iter().find(|(index, _)| link.is_some_and(|link| link.index == *index))
+            {
+                problems.error_in_file(
+                    format!("`{name}` and `{other}` are two names of one interface"),
+                    "give every pair two ports of its own",
+                );
+            }
+            taken.extend(link.map(|link| (link.index, &**name)));
+            match link {
                 None => problems.error_in_file(
                     format!("pair `{}`: interface `{name}` is not there", pair.name),
                     "`ip link` lists those of this network namespace",
@@ -102,6 +177,7 @@ pub fn check(
         }
     }
     check_mtu(settings, machine, problems);
+    check_mirrors(settings, machine, problems);
 }
 
 fn check_link(
@@ -202,6 +278,17 @@ mod tests {
         };
         assert_eq!(check(needed), "");
         assert!(check(needed - 1).contains(&format!("ip link set w mtu {needed}")));
+    }
+
+    #[test]
+    fn two_names_of_one_interface_are_not_two_ports() {
+        let settings = settings("mode = \"ethernet\"\nendpoint = \"192.0.2.2\"");
+        let mut machine = machine(9000);
+        let wire = machine.links.remove(1);
+        machine.links[0].other_names.push(wire.name);
+        let mut problems = Problems::default();
+        check(&settings, &machine, Administration::Protect, &mut problems);
+        assert!(problems.to_string().contains("two names of one interface"), "{problems}");
     }
 
     #[test]

@@ -30,12 +30,24 @@ pub struct Terms {
 
 impl From<&SaParameters> for Terms {
     fn from(parameters: &SaParameters) -> Self {
+        Self::of(parameters.fingerprint(), parameters)
+    }
+}
+
+impl Terms {
+    /// Those of `parameters`, whose key has this name.
+    pub fn of(fingerprint: Fingerprint, parameters: &SaParameters) -> Self {
         Self {
-            fingerprint: parameters.fingerprint(),
+            fingerprint,
             spi: parameters.spi,
             extended_sequence: parameters.extended_sequence,
             replay_window: parameters.replay_window,
         }
+    }
+
+    /// Of which key.
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
     }
 }
 
@@ -73,9 +85,6 @@ pub enum NextKept {
     Running(Fingerprint),
     /// The association is new.
     New(Kept),
-    /// They are not: the association is a front end's, and goes with this process as it would with
-    /// a kernel.
-    Nowhere,
 }
 
 /// A plan that needs nothing more to be in force.

@@ -268,10 +268,21 @@ impl Relay {
     /// a second.
     pub fn tick(&mut self, now: Time) {
         self.bystanders.tick();
+        self.hear_complaints();
         self.tell_losses(Side::Host, now);
         self.tell_losses(Side::Wire, now);
         let output = self.engine.tick(now);
         deliver_to_wire(output, &[], &mut self.proof, self.ports.wire.as_mut());
+    }
+
+    /// Asks the ports what they have to complain of: one that is not asked would wake us for ever.
+    fn hear_complaints(&mut self) {
+        let Ports { host, wire, kernel, .. } = &mut self.ports;
+        for port in [host, wire].into_iter().chain(kernel) {
+            if let Some(error) = port.take_error() {
+                tracing::warn!(port = port.name(), %error, "a port complains");
+            }
+        }
     }
 
     /// Sends what the engine was told to send since [`Engine::begin`], on the wire or sealed by the

@@ -17,9 +17,9 @@ use super::mirror::{Mirror, MirrorCounters};
 use super::offload::Answered;
 use super::relay::Relay;
 use crate::api::dto::{
-    ExportSnapshot, FastPathSnapshot, KeyingSnapshot, LossSnapshot, MirrorSnapshot, PairSnapshot,
-    PathMtuSnapshot, PeerKeyingSnapshot, PeerSnapshot, RdmaSnapshot, RolloutSnapshot, RuleSnapshot,
-    SideSnapshot, TagSnapshot, WireProofSnapshot,
+    AccessSnapshot, ExportSnapshot, FastPathSnapshot, KeyingSnapshot, LossSnapshot, MirrorSnapshot,
+    PairSnapshot, PathMtuSnapshot, PeerKeyingSnapshot, PeerSnapshot, RdmaSnapshot, RolloutSnapshot,
+    RuleSnapshot, SideSnapshot, TagSnapshot, WireProofSnapshot,
 };
 use crate::config::keying::public_text;
 use crate::config::settings::{Driver, Pair};
@@ -88,6 +88,7 @@ pub fn pair(
         flows: engine.meter().flows().len() as u64,
         flows_evicted: totals.flows_evicted,
         evidence,
+        access: engine.access().map(AccessSnapshot::new),
         mirrors,
         workers: Vec::new(),
     }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::Handle;
+use weir_port::Shutter;
 use weir_store::sink::Exporter;
 
 use super::control::{ControlSocket, Output, Question};
@@ -17,13 +18,15 @@ use super::front_end_socket::ClientEvent;
 use super::history::History;
 use super::kernel_esp;
 use super::keying::Keying;
-use super::lock::{Locks, port_locks};
+use super::lock::{Locks, PATIENCE, port_locks};
 use super::mirror::Mirror;
 use super::notify::{self, Watchdog};
 use super::offload::{self, Answered};
 use super::plan::{self, PairPlan};
+use super::port_watch::PortWatch;
 use super::preflight::{self, Administration};
 use super::prepare::{self, Prepared};
+use super::recorder::Recorder;
 use super::secrets;
 use super::show;
 use super::state::{LostState, StateStore};
@@ -36,12 +39,14 @@ use crate::config::policy::associations;
 use crate::config::settings::{self, OnFailure, Pair};
 use crate::config::{KeyAccess, Keys, Loaded, Problems, Settings, Source};
 use crate::machine::Machine;
+use again::{Again, Left, start_again};
 use parts::{
-    announce, configure_keying, mirrors_of, open_control, open_front_ends, start_keying,
-    start_workers, watch_signals,
+    Sinks, announce, configure_keying, mirrors_of, open_control, open_front_ends, start_keying,
+    start_workers, watch_ports, watch_signals,
 };
 use trial::{PortsBefore, Start, Trial};
 
+mod again;
 mod parts;
 mod trial;
 
@@ -62,6 +67,8 @@ pub struct Options {
     pub lost_state: LostState,
     /// The configuration is taken back unless it is confirmed within so long.
     pub confirm_within: Option<Duration>,
+    /// Ports that are not there yet, or are down, are waited for so long.
+    pub wait: Duration,
 }
 
 /// Why a gateway did not start or did not go on.
@@ -83,6 +90,8 @@ enum Event {
     Question(Question),
     /// Of the front ends of the pair of this index.
     FrontEnd(usize, ClientEvent),
+    /// A port is not what it was; why.
+    Ports(String),
 }
 
 /// Why a gateway's life ended.
@@ -93,6 +102,8 @@ enum End {
     NotConfirmed(String),
     /// Its configuration was taken back for one that takes a new start; why.
     Restart(Box<Accepted>, String),
+    /// All is to be opened anew, as it is configured.
+    Again(Box<Again>),
 }
 
 /// A configuration that this machine can run.
@@ -115,8 +126,20 @@ pub fn run(options: &Options) -> Result<(), Failure> {
             End::Stopped => return Ok(()),
             End::NotConfirmed(why) => return Err(Failure::NotConfirmed(why)),
             End::Restart(back, why) => start = trial::start_back(*back, why, rollbacks + 1)?,
+            End::Again(again) => start = start_again(*again, options)?,
         }
     }
+}
+
+/// The same once its ports are there and up, which they have `wait` to be.
+fn accept_for_start(
+    source: Source,
+    options: &Options,
+    wait: Duration,
+) -> Result<Accepted, Failure> {
+    let (settings, _) = source.understand().map_err(Failure::Configuration)?;
+    preflight::wait_for_ports(&settings, wait)?;
+    accept(source, options.administration)
 }
 
 /// `source` with its keys, if this machine can run it. Warnings go to the log.
@@ -162,11 +185,13 @@ struct Gateway {
     front_ends: Vec<Option<FrontEnd>>,
     front_ends_ticked: Instant,
     workers: Vec<PairWorkers>,
+    watch: Option<PortWatch>,
     /// Beside the workers; a pair without `[keying]` has none.
     keying: Vec<Option<Keying>>,
     /// What the kernel said of peers whose ESP the NIC is to do.
     offloads: Vec<Answered>,
     exporter: Exporter,
+    recorder: Option<Recorder>,
     store: StateStore,
     cuts: CutTurns,
     _locks: [Locks; 2],
@@ -175,6 +200,11 @@ struct Gateway {
 impl Gateway {
     fn start(options: Options, start: Start) -> Result<Self> {
         let history = start.history.clone();
+        if start.left.is_some() {
+            // All is noted; without a start, an unconfirmed configuration is taken back by the
+            // next.
+            return Self::open(options, start);
+        }
         if start.within.is_none() {
             let text = start.accepted.source.text.clone();
             let gateway = Self::open(options, start)?;
@@ -186,13 +216,14 @@ impl Gateway {
     }
 
     fn open(options: Options, start: Start) -> Result<Self> {
-        let Start { accepted, history, within, way_back, rolled_back, rollbacks, name_lock } =
+        let Start { accepted, history, within, way_back, rolled_back, rollbacks, name_lock, left } =
             start;
         let Accepted { source, mut settings, keys } = accepted;
         let keys = &keys;
-        let locks = [name_lock, port_locks(&settings)?];
-        let first_trial = within.is_some() && way_back.is_none();
-        let before = first_trial.then(|| PortsBefore::of(&settings));
+        let locks = [name_lock, port_locks(&settings, PATIENCE)?];
+        let first_trial = within.is_some() && way_back.is_none() && left.is_none();
+        let Left { before, watch: watch_before } = left.unwrap_or_default();
+        let before = before.or_else(|| first_trial.then(|| PortsBefore::of(&settings)));
         let mut store = StateStore::open(&settings.gateway.state_dir, options.lost_state)?;
         let machine = Machine::read()?;
         let offloads = offload::ask(&mut settings, &machine, None)?;
@@ -203,11 +234,17 @@ impl Gateway {
         }
         let exporter = Exporter::start(&settings.collectors, worker::clock())
             .context("cannot export flow records")?;
+        let recorder = Recorder::start(&settings)?;
         let (sender, events) = channel();
         let signals = watch_signals(sender.clone())?;
         let (keying, ends) = start_keying(&settings, keys)?;
-        let started = start_workers(&settings, &machine, plans, ends, &mut store, &exporter);
+        // Loaded before anything passes, so that what follows the ports' opening takes no time.
+        let shutter = Shutter::load()?;
+        let sinks = Sinks { exporter: &exporter, recorder: recorder.as_ref() };
+        let started = start_workers(&settings, &machine, plans, ends, &mut store, sinks);
         let (workers, bases) = started?;
+        let watch = Some(watch_ports(&settings, shutter, &sender)?);
+        drop(watch_before);
         configure_keying(&settings, keys, &keying, &workers);
         let front_ends = open_front_ends(&settings, bases, &sender)?;
         let control = open_control(&settings, sender)?;
@@ -233,9 +270,11 @@ impl Gateway {
             front_ends,
             front_ends_ticked: started,
             workers,
+            watch,
             keying,
             offloads,
             exporter,
+            recorder,
             store,
             cuts: CutTurns::default(),
             _locks: locks,
@@ -247,7 +286,11 @@ impl Gateway {
     /// Serves, and stops.
     fn live(mut self) -> Result<End> {
         let end = self.serve();
-        notify::stopping();
+        match end {
+            // The service manager would wait for the process's end, and see to it.
+            Ok(End::Restart(..) | End::Again(..)) => notify::reloading(),
+            _ => notify::stopping(),
+        }
         let was_unconfirmed = self.trial.is_some();
         let (before, history) = (self.before.take(), self.history.clone());
         self.stop()?;
@@ -275,8 +318,12 @@ impl Gateway {
                 Ok(Event::Question(question)) => self.answer(question),
                 Ok(Event::FrontEnd(pair, event)) => {
                     if let Some(front_end) = &mut self.front_ends[pair] {
-                        front_end.handle(event, self.workers[pair].first());
+                        front_end.handle(event, self.workers[pair].first(), &mut self.store);
                     }
+                }
+                Ok(Event::Ports(why)) => {
+                    tracing::warn!("all is opened anew: {why}");
+                    return Ok(End::Again(Box::new(self.leave())));
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => bail!("signals are no longer watched"),
@@ -294,12 +341,31 @@ impl Gateway {
             if active && now.duration_since(self.front_ends_ticked) >= FRONT_END_TICK {
                 self.front_ends_ticked = now;
                 for (front_end, worker) in self.front_ends.iter_mut().zip(&mut self.workers) {
-                    front_end.iter_mut().for_each(|it| it.tick(worker.first()));
+                    let store = &mut self.store;
+                    front_end.iter_mut().for_each(|it| it.tick(worker.first(), store));
                 }
             }
+            self.record(now);
             if self.watchdog.is_due(now) && self.snapshot().is_ok() {
                 self.watchdog.alive(now);
             }
+        }
+    }
+
+    /// Stores and publishes the counters when it is time.
+    fn record(&mut self, now: Instant) {
+        if !self.recorder.as_ref().is_some_and(|it| it.is_due(now)) {
+            return;
+        }
+        if let (Ok(snapshot), Some(recorder)) = (self.snapshot(), &mut self.recorder) {
+            recorder.take(snapshot, now);
+        }
+    }
+
+    /// Writes what was asked and how it ended into the log book.
+    fn note(&self, what: &str, outcome: &str) {
+        if let Some(recorder) = &self.recorder {
+            recorder.note("control socket or signal", what, outcome);
         }
     }
 
@@ -395,9 +461,13 @@ impl Gateway {
         notify::reloading();
         let result = self.try_reload(within);
         match &result {
-            Ok(()) => tracing::info!(epoch = self.epoch, "configuration accepted"),
+            Ok(()) => {
+                tracing::info!(epoch = self.epoch, "configuration accepted");
+                self.note("reload", "accepted");
+            }
             Err(failure) => {
                 self.reloads_refused += 1;
+                self.note("reload", "refused");
                 tracing::error!(
                     "configuration refused, the one before stays in force:\n{failure:#}"
                 );
@@ -501,6 +571,7 @@ impl Gateway {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             name: gateway.name.clone(),
             pid: std::process::id(),
+            taken_ns: worker::clock().0,
             uptime_seconds: self.started.elapsed().as_secs(),
             on_failure: match gateway.on_failure {
                 OnFailure::Closed => "closed".to_owned(),
@@ -511,6 +582,7 @@ impl Gateway {
             configuration: self.configuration(),
             adds_up,
             pairs,
+            store: self.recorder.as_ref().map(|it| it.counters().into()),
             exports: self.exporter.counters().into_iter().map(show::export).collect(),
         })
     }
@@ -524,6 +596,9 @@ impl Gateway {
         self.workers.iter().for_each(PairWorkers::stop);
         for worker in self.workers.drain(..) {
             worker.join()?;
+        }
+        if let Some(recorder) = self.recorder.take() {
+            recorder.stop();
         }
         for export in self.exporter.stop() {
             tracing::info!(?export, "export ended");
@@ -539,6 +614,9 @@ fn needs_restart(old: &Settings, new: &Settings) -> Option<String> {
     }
     if old.collectors != new.collectors {
         return Some("[[export]]".into());
+    }
+    if old.store != new.store {
+        return Some("[store]".into());
     }
     if old.keying != new.keying {
         return Some("[keying]".into());

@@ -8,12 +8,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail};
 use weir_engine::esp::sa::Fingerprint;
 use weir_engine::meter::{Meter, MeterLimits};
-use weir_engine::pipeline::{Engine, PolicyError, Usage};
+use weir_engine::pipeline::{Engine, Left, PolicyError, Usage};
 use weir_port::{Guard, Interface};
 use weir_store::evidence::{Label, Snapshot};
 use weir_store::sink::RecordSender;
 use weir_wire::frame::Time;
 
+use super::access_log::AccessLog;
 use super::bystanders::Bystanders;
 use super::carry::Carrier;
 use super::circle::Circle;
@@ -68,8 +69,8 @@ pub enum WorkerCommand {
     /// Say whether this plan can be taken, and hold it.
     Prepare(Box<Prepared>, Sender<Result<(), PolicyError>>),
     /// From the next batch on, the plan that is held. Associations that it keeps go on with their
-    /// numbers.
-    Commit,
+    /// numbers; tell how far the others went.
+    Commit(Sender<Left>),
     /// Forget the plan that is held.
     Discard,
     /// From now on, these mirrors.
@@ -188,10 +189,22 @@ impl WorkerHandle {
         Ok(())
     }
 
-    /// Puts the plan that it holds in force; false when it has ended.
-    pub fn commit(&mut self) -> bool {
+    /// Has it put the plan that it holds in force. What is received then, by
+    /// [`WorkerHandle::settled`], says how far the associations went that it has no more.
+    pub fn commit(&mut self) -> Receiver<Left> {
         self.running = std::mem::take(&mut self.next_running);
-        self.tell(WorkerCommand::Commit)
+        let (answer, answers) = channel();
+        // False: it has ended, and nothing will be received.
+        self.tell(WorkerCommand::Commit(answer));
+        answers
+    }
+
+    /// Waits until a plan is in force.
+    ///
+    /// # Errors
+    /// The worker has ended, or does not answer.
+    pub fn settled(answers: &Receiver<Left>) -> Result<Left> {
+        answers.recv_timeout(ANSWER_TIMEOUT).context("does not put its plan in force")
     }
 
     /// Its counters.
@@ -277,7 +290,7 @@ struct Worker {
     why_not: Option<String>,
     commands: Receiver<WorkerCommand>,
     /// Beside the engine's opening associations; those of front ends are kept nowhere.
-    kept: Vec<Option<Kept>>,
+    kept: Vec<Kept>,
     prepared: Option<Prepared>,
     keeping_fails: bool,
     reserver: Reserver,
@@ -291,6 +304,7 @@ struct Worker {
     expired: Option<Time>,
     leaks: LeakAlarm,
     forgeries: ForgeryAlarm,
+    access_log: AccessLog,
     rollout: RolloutLog,
 }
 
@@ -300,9 +314,9 @@ impl Worker {
         let (label, mirrors) = (setup.label, setup.mirrors);
         let Seat { ports, guard, kernel, mut carrier, why_not, circle, .. } = seat;
         let meter = meter(&limits, pair.workers)?;
-        let kept = plan.kept.into_iter().map(|next| match next {
+        let kept = plan.kept.into_iter().filter_map(|next| match next {
             NextKept::New(kept) => Some(kept),
-            NextKept::Running(_) | NextKept::Nowhere => None,
+            NextKept::Running(_) => None,
         });
         let kept = kept.collect();
         let mut engine = Engine::new(plan.policy, plan.associations, meter)?;
@@ -344,6 +358,7 @@ impl Worker {
             expired: None,
             leaks: LeakAlarm::default(),
             forgeries: ForgeryAlarm::default(),
+            access_log: AccessLog::default(),
             rollout: RolloutLog::default(),
         })
     }
@@ -360,7 +375,9 @@ impl Worker {
                     Ok(WorkerCommand::Prepare(plan, answer)) => {
                         let _ = answer.send(self.prepare(*plan));
                     }
-                    Ok(WorkerCommand::Commit) => self.commit()?,
+                    Ok(WorkerCommand::Commit(answer)) => {
+                        let _ = answer.send(self.commit()?);
+                    }
                     Ok(WorkerCommand::Discard) => self.prepared = None,
                     Ok(WorkerCommand::Mirrors(next)) => self.take_mirrors(next),
                     Ok(WorkerCommand::Keep(settings)) => self.keep_evidence(settings),
@@ -517,14 +534,14 @@ impl Worker {
     ///
     /// # Errors
     /// None that [`Worker::prepare`] lets through.
-    fn commit(&mut self) -> Result<()> {
+    fn commit(&mut self) -> Result<Left> {
         let Prepared { policy, associations, kept, .. } =
             self.prepared.take().context("nothing is prepared")?;
         let Self { relay, carrier, .. } = self;
         if let Some(carrier) = carrier {
             carrier.close(relay);
         }
-        relay.engine().swap(policy, associations)?;
+        let left = relay.engine().swap(policy, associations)?;
         relay.renew_proof();
         if let Some(carrier) = carrier {
             carrier.open(relay.engine().policy());
@@ -532,17 +549,15 @@ impl Worker {
         let mut old = std::mem::take(&mut self.kept);
         for next in kept {
             self.kept.push(match next {
-                NextKept::New(kept) => Some(kept),
-                NextKept::Nowhere => None,
+                NextKept::New(kept) => kept,
                 NextKept::Running(key) => {
-                    let is = |kept: &Option<Kept>| kept.as_ref().map(|it| it.fingerprint);
-                    let at = old.iter().position(|kept| is(kept) == Some(key));
+                    let at = old.iter().position(|kept| kept.fingerprint == key);
                     old.swap_remove(at.context("a running association has no file")?)
                 }
             });
         }
         self.relay.tick(clock());
-        Ok(())
+        Ok(left)
     }
 
     /// Asks for sequence numbers where they run short, and takes in what was granted.
@@ -598,6 +613,7 @@ impl Worker {
     fn alarm(&mut self, now: Time) {
         self.leaks.look(&self.pair.name, self.relay.proof(), now);
         self.forgeries.look(&self.pair.name, self.relay.engine(), now);
+        self.access_log.look(&self.pair.name, self.relay.engine(), now);
     }
 
     fn snapshot(&mut self) -> PairSnapshot {
@@ -616,9 +632,8 @@ impl Worker {
 }
 
 /// Writes the replay state of associations that accepted packets. False: it could not be written.
-fn keep(engine: &mut Engine, kept: &mut [Option<Kept>], keeping_fails: &mut bool) -> bool {
+fn keep(engine: &mut Engine, kept: &mut [Kept], keeping_fails: &mut bool) -> bool {
     for (association, kept) in engine.opening_associations().zip(kept) {
-        let Some(kept) = kept else { continue };
         if !association.is_dirty() {
             continue;
         }

@@ -120,9 +120,11 @@ impl PairWorkers {
 
     /// Puts the plans that they hold in force; `pair` is what they are of.
     pub fn commit(&mut self, pair: &Pair) {
-        for worker in &mut self.workers {
-            // False: it has ended, and its end is the gateway's. Half a configuration never stays.
-            worker.commit();
+        let answers: Vec<_> = self.workers.iter_mut().map(WorkerHandle::commit).collect();
+        for answers in answers {
+            // Whoever has ended takes the gateway with it: half a configuration never stays. And
+            // what left is kept on the disk, where it goes on.
+            let _ = WorkerHandle::settled(&answers);
         }
         let Some(sharing) = &self.sharing else { return };
         let mut sharing = sharing.lock().unwrap_or_else(PoisonError::into_inner);

@@ -2,10 +2,13 @@
 //!
 //! ```text
 //!  files --CaptureReader--> parse --> Meter --> Report --json, csv, text--> standard output
+//!                             |
+//!                             +--> Detection (--rules) --> EVE
 //! ```
 
 pub mod analysis;
 pub mod csv;
+pub mod detection;
 pub mod report;
 pub mod text;
 

@@ -102,3 +102,31 @@ fn a_guard_waits_for_ports_and_says_which_is_missing() {
     configure(&lab, Side::A, "colour = 1\n").unwrap();
     assert_eq!(guard(&lab, Side::A, &["on"]).status.code(), Some(2));
 }
+
+#[test]
+fn what_the_kernel_has_is_shown_whatever_the_file_says() {
+    let Some(Stand { _turn, lab }) = stand("what_the_kernel_has_is_shown") else { return };
+    let setup = Setup::new(WEIR, Protection::Plain);
+    let closed = configurations(&lab, &setup).unwrap();
+    let open =
+        closed.clone().map(|text| text.replace("[[pair]]", "on_failure = \"open\"\n[[pair]]"));
+    let mut gateways = Gateways::start_configured(&lab, &setup, &open).unwrap();
+    wait_until_it_flows(&lab);
+    for side in Side::BOTH {
+        configure(&lab, side, &closed[side.index()]).unwrap();
+    }
+    let shown = || guard(&lab, Side::A, &["show", "--json"]);
+    assert_eq!(guard(&lab, Side::A, &["on"]).status.code(), Some(1), "it fails open");
+    for side in Side::BOTH {
+        gateways.end(side, Signal::KILL).unwrap();
+    }
+    interrupt::until("traffic without a gateway", PATIENCE, || Ok(passes(&lab))).unwrap();
+    assert_eq!(shown().status.code(), Some(1), "open");
+    let ports: Value = serde_json::from_str(&shown().stdout).unwrap();
+    for port in ports.as_array().unwrap() {
+        assert_eq!((&port["is_shut"], &port["guard"]), (&false.into(), &"open_on_failure".into()));
+    }
+    assert_eq!(guard(&lab, Side::A, &["on"]).status.code(), Some(0));
+    assert!(!passes(&lab), "shut");
+    assert_eq!(shown().status.code(), Some(0));
+}

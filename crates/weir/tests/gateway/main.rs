@@ -2,9 +2,10 @@
 //! by its command line and by signals. Judges are strangers: tcpdump and tshark on the wire and in
 //! the hosts, ping, the hosts' TCP, bytes compared on arrival.
 //!
-//! Needs root; says so and passes where there is none. One test at a time, since each needs the
-//! machine for itself.
+//! Needs root; says so and passes where there is none. A few labs stand side by side.
 
+mod access;
+mod addresses;
 mod bump;
 mod evidence;
 mod export;
@@ -15,24 +16,27 @@ mod joined;
 mod keying;
 mod marking;
 mod mirror;
+mod mirror_way;
 mod mtu;
 mod offload;
 mod pairs;
 mod path_mtu;
+mod ports;
 mod reload;
 mod restart;
 mod rollout;
 mod secrets;
+mod serve;
 mod status;
 mod tagged;
 mod tagged_guests;
 mod trial;
+mod vpn;
 mod witness;
 mod workers;
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -46,6 +50,7 @@ use weir_lab::topology::{HOST_V6, Lab, Plan, Side, WIRE_END_A};
 use weir_lab::traffic::bypass::blast;
 use weir_lab::traffic::frames::RoceStream;
 use weir_lab::traffic::ping::{ping, ping_all};
+use weir_lab::turn::{Turn, Turns};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 /// What a healthy gateway does, it has done by then.
@@ -57,12 +62,13 @@ const PING_MARK: &[u8] = b"WEIR-MARK";
 const ROCE_MARK: [u8; 12] = [64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 75];
 const TOOLS: [&str; 8] = ["ip", "tc", "ethtool", "setpriv", "sysctl", "ping", "tcpdump", "tshark"];
 
-static TURN: Mutex<()> = Mutex::new(());
+/// Labs that stand at a time: each waits more than it works.
+static TURNS: Turns = Turns::new(3);
 
 /// A lab, and the turn to use the machine.
 struct Stand {
     lab: Lab,
-    _turn: MutexGuard<'static, ()>,
+    _turn: Turn,
 }
 
 /// A lab with jumbo frames for `test`, or word that there is none.
@@ -71,7 +77,7 @@ fn stand(test: &str) -> Option<Stand> {
 }
 
 fn stand_with(test: &str, plan: Plan) -> Option<Stand> {
-    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let turn = TURNS.take();
     let privileged = Command::new("unshare").args(["-n", "true"]).output();
     if !privileged.is_ok_and(|output| output.status.success()) {
         eprintln!("SKIPPED: {test} needs root (unshare -n)");

@@ -19,7 +19,7 @@ struct Analyser {
 
 impl Analyser {
     fn new(lab: &Lab) -> Self {
-        let name = format!("weir-analyser-{}", std::process::id());
+        let name = format!("weir-analyser-{}", lab.id());
         let analyser = Self { namespace: Namespace::create(&name).unwrap() };
         analyser.plug(lab);
         analyser

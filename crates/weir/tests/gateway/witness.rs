@@ -1,8 +1,8 @@
 //! `weir witness` on the wire between two gateways, beside tcpdump, and the gateways' own proof.
 
 use rustix::process::Signal;
-use weir_lab::topology::{GATEWAY_V4, WIRE_END_B};
-use weir_lab::traffic::bypass::stream;
+use weir_lab::topology::{GATEWAY_MAC, GATEWAY_V4, WIRE_END_B, WIRE_PORT};
+use weir_lab::traffic::bypass::{send_frames, stream};
 
 use super::*;
 
@@ -70,6 +70,32 @@ fn a_witness_finds_gateways_whose_policy_is_clear() {
     assert_eq!(code, Some(1), "{report:#}");
     assert_eq!(number(&report, "/plaintext"), pings, "{report:#}");
     assert!(pings >= 40);
+}
+
+#[test]
+fn esp_of_more_associations_than_can_be_watched_is_no_proof() {
+    const WATCHED: u32 = 4096;
+    let Some(Stand { _turn, lab }) = stand("esp_of_more_associations") else { return };
+    let [from, to] = GATEWAY_V4.map(|it| it.octets());
+    let esp = |spi: u32| {
+        let mut frame = [GATEWAY_MAC[1], GATEWAY_MAC[0]].concat();
+        frame.extend([8, 0, 0x45, 0, 0, 80, 0, 0, 0x40, 0, 64, 50, 0, 0]);
+        frame.extend([from, to, (256 + spi).to_be_bytes(), [0, 0, 0, 1]].concat());
+        frame.resize(14 + 80, 0xa5);
+        frame
+    };
+    for (made_up, code) in [(WATCHED, 0), (WATCHED + 2, 1)] {
+        let between = between_gateways();
+        let running = witness(&lab, &between.iter().map(String::as_str).collect::<Vec<_>>());
+        let frames: Vec<Vec<u8>> = (0..made_up).map(esp).collect();
+        send_frames(lab.gateway(Side::A), WIRE_PORT, &frames, 20_000).unwrap();
+        pause(500);
+        let (report, ended) = testimony(running);
+        assert_eq!(number(&report, "/esp"), u64::from(made_up), "{report:#}");
+        assert_eq!(number(&report, "/violations"), 0);
+        assert_eq!(number(&report, "/unwatched_esp"), u64::from(made_up - WATCHED));
+        assert_eq!((report["is_proof"].as_bool(), ended), (Some(code == 0), Some(code)));
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use super::*;
 
 const ESP_IN_UDP: &str = "(udp port 4500)";
 /// A guest's command, at its speed.
-const GUEST_PATIENCE: Duration = Duration::from_secs(60);
+const GUEST_PATIENCE: Duration = Duration::from_secs(300);
 /// The kernel's own ESP, and all that AES-GCM is made of: a guest loads nothing by itself.
 const MODULES: &str = "modprobe -a xfrm_user esp4 esp6 gcm ctr ghash_generic seqiv echainiv";
 /// Takes ESP out of UDP port 4500, as an IKE daemon's socket makes the kernel do: the socket itself

@@ -13,7 +13,7 @@ use weir_lab::vm::{Guest, GuestKernel, Job};
 use super::*;
 
 /// A guest's command, at its speed.
-pub(super) const GUEST_PATIENCE: Duration = Duration::from_secs(90);
+pub(super) const GUEST_PATIENCE: Duration = Duration::from_secs(300);
 
 const NETWORK: &str = "set -e
 modprobe -a xfrm_user xfrm_interface esp4 gcm ctr ghash_generic seqiv echainiv veth tun cls_bpf \

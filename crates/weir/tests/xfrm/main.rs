@@ -2,7 +2,8 @@
 //! The judge on the other side is a stranger: a Debian kernel's own ESP in a guest, or strongSwan's
 //! user-space ESP.
 //!
-//! Needs root and the strangers; says so and passes where they are missing. One test at a time.
+//! Needs root and the strangers; says so and passes where they are missing. One lab with a guest
+//! stands at a time, and one without.
 
 mod charon;
 mod gateways;
@@ -10,20 +11,21 @@ mod kernel;
 mod kernel_agreed;
 mod kernel_esp;
 mod nic;
+mod nonces;
 mod pluto;
 
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use weir_lab::gateways::{Gateways, NAMES, Protection, Setup, run_folder};
 use weir_lab::interrupt;
 
 use weir_lab::process::{self, Finished, Running};
-use weir_lab::topology::{HOST_PORT, Lab, Plan, Side, WIRE_PORT};
+use weir_lab::topology::{HOST_PORT, Hosts, Lab, Plan, Side, WIRE_PORT};
 use weir_lab::traffic::ping::{ping, ping_all};
+use weir_lab::turn::{Turn, Turns};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 /// What a healthy gateway does, it has done by then.
@@ -32,17 +34,19 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_secs(20);
 const TOOLS: [&str; 7] = ["ip", "tc", "ethtool", "setpriv", "sysctl", "ping", "tcpdump"];
 
-static TURN: Mutex<()> = Mutex::new(());
+/// One lab at a time, and beside it one whose guest keeps a processor busy.
+static LABS: Turns = Turns::new(1);
+static GUESTS: Turns = Turns::new(1);
 
 /// A lab, and the turn to use the machine.
 struct Stand {
     lab: Lab,
-    _turn: MutexGuard<'static, ()>,
+    _turn: Turn,
 }
 
 /// A lab for `test`, or word that there is none.
 fn stand(test: &str, plan: Plan, tools: &[&str]) -> Option<Stand> {
-    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let turn = if plan.hosts == Hosts::Guests { GUESTS.take() } else { LABS.take() };
     let privileged = Command::new("unshare").args(["-n", "true"]).output();
     if !privileged.is_ok_and(|output| output.status.success()) {
         eprintln!("SKIPPED: {test} needs root (unshare -n)");

@@ -27,6 +27,8 @@ const TRIED_FROM: [IpAddr; 2] = [
 ];
 /// How long a NIC's counters may lag behind: drivers read them every second.
 const LAG: Duration = Duration::from_secs(3);
+/// How often it is asked what was dropped, where nothing is in doubt.
+const ASKED_EVERY: Duration = Duration::from_secs(1);
 /// How long an association that sealed stays when another does, for its counters.
 pub(super) const RETIRED_FOR: Duration = Duration::from_secs(5);
 
@@ -166,6 +168,9 @@ pub(super) struct Handed {
     /// Where the counting began, and what was dropped by then; `None`: it begins with what is told
     /// next.
     base: Option<(Counted, u64)>,
+    /// When it was asked last what was dropped; what was sealed before that, and the answer, until
+    /// they are made use of.
+    asked: Option<(Instant, Option<(u64, u64)>)>,
     unsealed: u64,
 }
 
@@ -173,11 +178,13 @@ impl Handed {
     /// Begins anew: associations went before their last packets were counted.
     pub(super) fn begin_anew(&mut self) {
         self.then.clear();
-        self.base = None;
+        (self.base, self.asked) = (None, None);
     }
 
     /// Whether the NIC has sealed everything by now that had left [`LAG`] ago. `dropped` tells what
-    /// queue and driver dropped before it, whosever it was; asked when there is a doubt.
+    /// queue and driver dropped before it, whosever it was; asked when there is a doubt, and once a
+    /// second: no more of it can have been for the NIC than was not sealed, and the rest is no
+    /// excuse later.
     ///
     /// # Errors
     /// It has not: packets left in clear, and it is never believed again. Or nobody tells what was
@@ -188,12 +195,13 @@ impl Handed {
         counted: Counted,
         dropped: impl Fn() -> Result<u64>,
     ) -> Result<()> {
-        let (base, dropped_before) = match self.base {
+        let (base, _) = match self.base {
             Some(base) => base,
             None => *self.base.insert((counted, dropped()?)),
         };
         let left = counted.left.saturating_sub(base.left);
         let sealed = counted.sealed.saturating_sub(base.sealed);
+        let dropped_before = self.forget_drops_of_others(now, (left, sealed), &dropped)?;
         let mut due = None;
         while let Some((_, left)) = self.then.pop_front_if(|(at, _)| now - *at >= LAG) {
             due = Some(left);
@@ -212,6 +220,33 @@ impl Handed {
                 )
             }
         }
+    }
+
+    /// Moves what was dropped before, so that what was since is no more than can have been dropped
+    /// of what left for the NIC. Returns it.
+    fn forget_drops_of_others(
+        &mut self,
+        now: Instant,
+        (left, sealed): (u64, u64),
+        dropped: &impl Fn() -> Result<u64>,
+    ) -> Result<u64> {
+        let Some((_, dropped_before)) = &mut self.base else { return Ok(0) };
+        match &mut self.asked {
+            Some((at, _)) if now - *at >= ASKED_EVERY => self.asked = None,
+            // Asked a moment ago: what had left by then is among what has left by now.
+            Some((_, answer)) => {
+                if let Some((sealed_then, dropped_then)) = answer.take() {
+                    let since = dropped_then.saturating_sub(*dropped_before);
+                    let for_nic = left.saturating_sub(sealed_then);
+                    *dropped_before = dropped_then - since.min(for_nic);
+                }
+            }
+            None => {}
+        }
+        if self.asked.is_none() {
+            self.asked = Some((now, Some((sealed, dropped()?))));
+        }
+        Ok(*dropped_before)
     }
 
     /// Packets that left in clear; above 0 the NIC gets no more.
@@ -257,6 +292,42 @@ mod tests {
         handed.check(at(1), counted(10, 9), dropped).unwrap();
         handed.begin_anew();
         assert_eq!(found(&mut handed, 7), None);
+    }
+
+    #[test]
+    fn what_was_dropped_of_others_is_no_excuse_for_a_nic_that_stops() {
+        let begun = Instant::now();
+        let (mut handed, dropped) = (Handed::default(), Cell::new(0));
+        let found = (0..2000u64).find(|tenths| {
+            let left = 1000 * tenths;
+            // It falls silent after twenty seconds; a million packets of others went before.
+            let sealed = left.min(200_000);
+            dropped.set(if *tenths < 100 { 0 } else { 1_000_000 });
+            let at = begun + Duration::from_millis(100 * tenths);
+            handed.check(at, Counted { left, sealed }, || Ok(dropped.get())).is_err()
+        });
+        assert!(found.is_some_and(|tenths| (230..=242).contains(&tenths)), "{found:?}");
+    }
+
+    #[test]
+    fn what_was_dropped_of_its_own_stays_an_excuse_however_late_it_shows() {
+        // A driver that reads its counters every second, and one that does at once.
+        for each in [10, 1] {
+            let begun = Instant::now();
+            let (mut handed, dropped) = (Handed::default(), Cell::new(0));
+            let mut lost = 0;
+            for tenths in 0..1000u64 {
+                // Ten of a thousand are dropped now and then; from the middle on none come any
+                // more.
+                let left = 1000 * tenths.min(500);
+                lost += if tenths % 50 == 7 && tenths < 500 { 10 } else { 0 };
+                dropped.set(lost + 5 * tenths);
+                let sealed = (1000 * (tenths / each * each).min(500)).saturating_sub(lost);
+                let at = begun + Duration::from_millis(100 * tenths);
+                handed.check(at, Counted { left, sealed }, || Ok(dropped.get())).unwrap();
+            }
+            assert_eq!(handed.unsealed(), 0);
+        }
     }
 
     #[test]

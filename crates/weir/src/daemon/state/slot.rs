@@ -24,6 +24,8 @@ pub struct StateFile {
     pub(super) generation: u64,
     pub(super) boot: [u8; 16],
     pub(super) slot: Vec<u8>,
+    /// The next record was written, and does not count yet.
+    pub(super) is_written: bool,
 }
 
 impl StateFile {
@@ -33,6 +35,17 @@ impl StateFile {
     /// # Errors
     /// The disk is full or gone; the record before it is still there.
     pub fn write(&mut self, record: &[u8]) -> io::Result<()> {
+        self.write_next(record)?;
+        self.advance();
+        Ok(())
+    }
+
+    /// Writes the next record, and again the next until [`StateFile::advance`]: as long as nobody
+    /// knows that it is on the disk, the one before must stay.
+    ///
+    /// # Errors
+    /// As [`StateFile::write`].
+    pub(super) fn write_next(&mut self, record: &[u8]) -> io::Result<()> {
         if record.len() > RECORD_LEN_MAX {
             return Err(io::Error::other("record longer than a slot"));
         }
@@ -46,8 +59,13 @@ impl StateFile {
         let checksum = crc32fast::hash(&self.slot);
         self.slot.extend_from_slice(&checksum.to_be_bytes());
         self.file.write_all_at(&self.slot, generation % 2 * SLOT_BYTES as u64)?;
-        self.generation = generation;
+        self.is_written = true;
         Ok(())
+    }
+
+    /// What was written counts from now on.
+    pub(super) fn advance(&mut self) {
+        self.generation += u64::from(std::mem::take(&mut self.is_written));
     }
 
     /// Waits until what was written is on the disk.
@@ -59,12 +77,19 @@ impl StateFile {
     }
 }
 
-/// The generation and record of the newest whole slot, and 0 and none when there is none.
-pub(super) fn newest(
-    file: &File,
-    valid: impl Fn(&[u8]) -> bool,
-) -> io::Result<(u64, Option<Vec<u8>>)> {
-    let mut best = (0, None);
+/// What a state file holds.
+#[derive(Debug, Default)]
+pub(super) struct Newest {
+    /// 0: nothing that is whole.
+    pub(super) generation: u64,
+    pub(super) record: Option<Vec<u8>>,
+    /// The other slot is not whole: a later record may have stood there.
+    pub(super) is_alone: bool,
+}
+
+/// The newest whole record of `file` that `valid` takes.
+pub(super) fn newest(file: &File, valid: impl Fn(&[u8]) -> bool) -> io::Result<Newest> {
+    let (mut best, mut whole) = (Newest::default(), 0);
     for slot in 0..2 {
         let mut bytes = vec![0; SLOT_BYTES];
         let mut length = 0;
@@ -75,13 +100,16 @@ pub(super) fn newest(
                 count => length += count,
             }
         }
-        if let Some((generation, record)) = read_slot(&bytes[..length])
-            && generation > best.0
-            && valid(record)
-        {
-            best = (generation, Some(record.to_vec()));
+        let Some((generation, record)) = read_slot(&bytes[..length]) else { continue };
+        if !valid(record) {
+            continue;
+        }
+        whole += 1;
+        if generation > best.generation {
+            (best.generation, best.record) = (generation, Some(record.to_vec()));
         }
     }
+    best.is_alone = whole == 1;
     Ok(best)
 }
 

@@ -6,7 +6,8 @@ use std::sync::mpsc::Sender;
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
-use weir_store::sink::{Exporter, Interfaces};
+use weir_port::Shutter;
+use weir_store::sink::{Exporter, Interfaces, RecordSender};
 
 use super::Event;
 use crate::config::policy::keyed_peers;
@@ -17,11 +18,31 @@ use crate::daemon::front_end::{Base, FrontEnd};
 use crate::daemon::keying::{Keying, KeyingEnd, Peers};
 use crate::daemon::mirror::Mirror;
 use crate::daemon::plan::PairPlan;
+use crate::daemon::port_watch::PortWatch;
+use crate::daemon::recorder::Recorder;
 use crate::daemon::state::StateStore;
 use crate::daemon::worker::WorkerSetup;
 use crate::daemon::workers::PairWorkers;
 use crate::daemon::{evidence, notify, prepare};
 use crate::machine::Machine;
+
+/// Where records go.
+#[derive(Clone, Copy)]
+pub(super) struct Sinks<'a> {
+    pub(super) exporter: &'a Exporter,
+    pub(super) recorder: Option<&'a Recorder>,
+}
+
+impl Sinks<'_> {
+    /// The way there from a worker of the pair of this index.
+    fn sender(self, pair: usize, interfaces: Interfaces) -> RecordSender {
+        let sender = self.exporter.sender(interfaces);
+        match self.recorder {
+            Some(recorder) => sender.with_store(recorder.sender(pair)),
+            None => sender,
+        }
+    }
+}
 
 /// The workers of each pair, and what its front ends begin with.
 pub(super) fn start_workers(
@@ -30,10 +51,10 @@ pub(super) fn start_workers(
     plans: Vec<Vec<PairPlan>>,
     ends: Vec<Vec<KeyingEnd>>,
     store: &mut StateStore,
-    exporter: &Exporter,
+    sinks: Sinks<'_>,
 ) -> Result<(Vec<PairWorkers>, Vec<Base>)> {
     let (mut workers, mut bases) = (Vec::new(), Vec::new());
-    for ((pair, plans), ends) in settings.pairs.iter().zip(plans).zip(ends) {
+    for (number, ((pair, plans), ends)) in settings.pairs.iter().zip(plans).zip(ends).enumerate() {
         let context = || format!("pair {}", pair.name);
         let index = |name| machine.link(name).map_or(0, |link| link.index);
         let (mut setups, mut ends) = (Vec::new(), ends.into_iter());
@@ -49,7 +70,7 @@ pub(super) fn start_workers(
                 evidence: settings.evidence.clone(),
                 plan,
                 reserver: store.reserver(),
-                records: exporter.sender(interfaces),
+                records: sinks.sender(number, interfaces),
                 keying: ends.next(),
             });
         }
@@ -70,7 +91,7 @@ pub(super) fn open_front_ends(
         let path = settings.gateway.front_end_socket(&pair.name);
         let events = events.clone();
         let tell = move |event| events.send(Event::FrontEnd(index, event)).is_ok();
-        pair.xfrm.then(|| FrontEnd::open(pair, path, base, tell)).transpose()
+        pair.xfrm.then(|| FrontEnd::open((index, pair), path, base, tell)).transpose()
     };
     pairs.map(open).collect()
 }
@@ -79,6 +100,17 @@ pub(super) fn open_control(settings: &Settings, events: Sender<Event>) -> Result
     let socket = settings.gateway.control_socket();
     ControlSocket::open(&socket, move |it| events.send(Event::Question(it)).is_ok())
         .with_context(|| format!("cannot open {}", socket.display()))
+}
+
+/// Watches the ports for as long as what is returned lives.
+pub(super) fn watch_ports(
+    settings: &Settings,
+    shutter: Shutter,
+    events: &Sender<Event>,
+) -> Result<PortWatch> {
+    let events = events.clone();
+    // Nobody listens between two gateways of one process: the next looks itself.
+    PortWatch::start(settings, shutter, move |why| drop(events.send(Event::Ports(why))))
 }
 
 /// Says that all is up.

@@ -17,11 +17,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use weir_port::{Guard, GuardMode, Interface};
 
-use super::{Accepted, End, Failure, Gateway, Options, accept, needs_restart};
+use super::again::Left;
+use super::{Accepted, End, Failure, Gateway, Options, accept, accept_for_start, needs_restart};
 use crate::api::dto::{ConfigurationSnapshot, ConfigurationState, ReloadRequest, Response};
 use crate::config::{Settings, Source};
 use crate::daemon::history::History;
-use crate::daemon::lock::{Locks, name_lock};
+use crate::daemon::lock::{Locks, PATIENCE, name_lock};
 use crate::daemon::notify;
 
 /// What a gateway begins with.
@@ -35,13 +36,15 @@ pub(super) struct Start {
     pub(super) rolled_back: Option<String>,
     pub(super) rollbacks: u64,
     pub(super) name_lock: Locks,
+    /// What the gateway before leaves, where this one goes on for it.
+    pub(super) left: Option<Left>,
 }
 
 /// The file, or the last confirmed configuration where the file's was taken back.
 pub(super) fn choose(options: &Options) -> Result<Start, Failure> {
     let source = Source::read(&options.file).map_err(Failure::Configuration)?;
     let (settings, _) = source.understand().map_err(Failure::Configuration)?;
-    let name_lock = name_lock(&settings)?;
+    let name_lock = name_lock(&settings, PATIENCE)?;
     let history = History::open(&settings.gateway)?;
     let was_interrupted = history.was_interrupted()?;
     let was_rolled_back = history.was_rolled_back(&source.text)?;
@@ -63,9 +66,10 @@ pub(super) fn choose(options: &Options) -> Result<Start, Failure> {
         rolled_back,
         history: history.clone(),
         name_lock,
+        left: None,
     };
     if !returns {
-        let accepted = accept(source, options.administration)?;
+        let accepted = accept_for_start(source, options, options.wait)?;
         let way_back = last.filter(|_| within.is_some());
         let way_back = way_back.map(|it| accept(it, options.administration)).transpose()?;
         return Ok(start(accepted, way_back.map(Box::new), None));
@@ -83,19 +87,20 @@ pub(super) fn choose(options: &Options) -> Result<Start, Failure> {
     };
     let why = format!("{file} was taken back: {because}");
     tracing::error!("{why}. The last confirmed configuration is used: {}", last.path.display());
-    Ok(start(accept(last, options.administration)?, None, Some(why)))
+    Ok(start(accept_for_start(last, options, options.wait)?, None, Some(why)))
 }
 
 /// A new start with the way back.
 pub(super) fn start_back(back: Accepted, why: String, rollbacks: u64) -> Result<Start> {
     Ok(Start {
-        name_lock: name_lock(&back.settings)?,
+        name_lock: name_lock(&back.settings, PATIENCE)?,
         history: History::open(&back.settings.gateway)?,
         accepted: back,
         within: None,
         way_back: None,
         rolled_back: Some(why),
         rollbacks,
+        left: None,
     })
 }
 
@@ -110,7 +115,7 @@ pub(super) fn note_accepted(history: &History, text: &str) {
 pub(super) struct Trial {
     within: Duration,
     deadline: Instant,
-    way_back: Option<Box<Accepted>>,
+    pub(super) way_back: Option<Box<Accepted>>,
 }
 
 impl Trial {
@@ -124,7 +129,8 @@ impl Trial {
         self.left().min(tick)
     }
 
-    fn left(&self) -> Duration {
+    /// Until it is taken back.
+    pub(super) fn left(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
     }
 }
@@ -253,7 +259,7 @@ impl Gateway {
     /// How the configuration in force stands.
     pub(super) fn configuration(&self) -> ConfigurationSnapshot {
         let state = match (&self.end, &self.trial) {
-            (Some(End::Restart(..)), _) => ConfigurationState::Restarting,
+            (Some(End::Restart(..) | End::Again(..)), _) => ConfigurationState::Restarting,
             (Some(_), _) => ConfigurationState::Stopping,
             (None, Some(_)) => ConfigurationState::Unconfirmed,
             (None, None) => ConfigurationState::Confirmed,

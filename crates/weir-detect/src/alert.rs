@@ -1,0 +1,132 @@
+//! What the detector says of a packet that a rule matches: plain values, for whoever writes them.
+
+use weir_wire::frame::Time;
+use weir_wire::parse::Encapsulation;
+
+use crate::rule::RuleIndex;
+
+/// Alerts that wait to be taken, at most; those beyond are counted and lost.
+#[derive(Debug)]
+pub struct Alerts {
+    waiting: Vec<Alert>,
+    capacity: usize,
+    overflow: u64,
+}
+
+impl Alerts {
+    /// Room for `capacity` alerts.
+    pub fn new(capacity: usize) -> Self {
+        Self { waiting: Vec::with_capacity(capacity), capacity, overflow: 0 }
+    }
+
+    /// Takes out what waits, in the order in which it came.
+    pub fn drain(&mut self) -> impl Iterator<Item = Alert> + '_ {
+        self.waiting.drain(..)
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// How many found no room since the beginning.
+    pub fn overflow(&self) -> u64 {
+        self.overflow
+    }
+
+    pub(crate) fn push(&mut self, alert: Alert) {
+        if self.waiting.len() == self.capacity {
+            self.overflow += 1;
+        } else {
+            self.waiting.push(alert);
+        }
+    }
+}
+
+/// What became of the packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blocked {
+    /// It passed.
+    No,
+    /// This rule dropped it.
+    Dropped,
+    /// This rule dropped it and wants its sender told.
+    Rejected,
+}
+
+/// One end of a packet or flow. IPv4 addresses are mapped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct End {
+    /// Address, GID or LID.
+    pub address: [u8; 16],
+    /// TCP's or UDP's port; 0 where there is none.
+    pub port: u16,
+}
+
+/// A rule matched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Alert {
+    /// When the packet came.
+    pub time: Time,
+    /// The rule, in the set that the detector ran at that time.
+    pub rule: RuleIndex,
+    /// What became of the packet by this rule.
+    pub blocked: Blocked,
+    /// Who sent the packet.
+    pub source: End,
+    /// To whom.
+    pub destination: End,
+    /// IP's protocol number; 0 where there is no IP.
+    pub protocol: u8,
+    /// What is spoken, where it is known: `http`, `dns`, `tls`.
+    pub application: Option<&'static str>,
+    /// The flow so far.
+    pub flow: FlowView,
+    /// Set when the packet is RDMA.
+    pub rdma: Option<RdmaView>,
+}
+
+/// A flow so far, this packet included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlowView {
+    /// Who sent its first packet.
+    pub initiator: End,
+    /// The other.
+    pub responder: End,
+    /// When its first packet came.
+    pub start: Time,
+    /// Packets of the initiator and of the responder.
+    pub packets: [u64; 2],
+    /// Bytes, likewise.
+    pub bytes: [u64; 2],
+    /// Whether the initiator sent this packet.
+    pub to_server: bool,
+}
+
+/// What an RDMA packet says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RdmaView {
+    /// How it travels.
+    pub encapsulation: Encapsulation,
+    /// Opcode; its name is [`weir_wire::bth::Opcode::name`].
+    pub opcode: u8,
+    /// Destination queue pair.
+    pub destination_qp: u32,
+    /// Source queue pair, of a datagram.
+    pub source_qp: Option<u32>,
+    /// Packet sequence number.
+    pub psn: u32,
+    /// Partition key.
+    pub partition_key: u16,
+    /// R_Key, where it brings one.
+    pub remote_key: Option<u32>,
+    /// Syndrome, of an acknowledgment.
+    pub syndrome: Option<u8>,
+    /// Bytes of the whole message, where it says so.
+    pub length: Option<u32>,
+}

@@ -1,0 +1,269 @@
+//! A request and its response, and the buffers that rules know of them.
+
+use super::uri;
+use crate::rule::{Buffer, RuleIndex};
+
+/// Bytes of a body that are kept, at most (Suricata's limit): no rule sees the rest.
+const BODY_LEN_MAX: usize = 100 * 1024;
+/// A body is looked at again when it has grown by so much, and when it is complete.
+const BODY_STEP: usize = 16 * 1024;
+/// Headers of a message, at most; the rest is not looked at.
+const HEADERS_MAX: usize = 256;
+/// Rules that wait for more of a transaction, at most.
+const WAITING_MAX: usize = 256;
+
+/// A request and its response.
+#[derive(Debug, Default)]
+pub(crate) struct Transaction {
+    pub(crate) request: Option<Half>,
+    pub(crate) response: Option<Half>,
+    /// Rules whose fast pattern is there and that do not match yet, by side.
+    pub(crate) waiting: [Vec<RuleIndex>; 2],
+    /// Rules that matched.
+    pub(crate) matched: Vec<RuleIndex>,
+}
+
+/// One message.
+#[derive(Debug, Default)]
+pub(crate) struct Half {
+    first_line: Vec<u8>,
+    raw_headers: Vec<u8>,
+    headers: Vec<(Vec<u8>, Vec<u8>)>,
+    protocol: Vec<u8>,
+    pub(crate) method: Vec<u8>,
+    target: Vec<u8>,
+    normalized: Vec<u8>,
+    pub(crate) status: Vec<u8>,
+    reason: Vec<u8>,
+    body: Vec<u8>,
+    /// Bytes of the body at the last look.
+    looked_at: usize,
+    headers_looked_at: bool,
+    pub(crate) is_complete: bool,
+}
+
+/// Which buffers of a message are new.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Fresh {
+    pub(crate) headers: bool,
+    pub(crate) body: bool,
+}
+
+impl Half {
+    /// A request's head.
+    pub(super) fn request(head: &[u8]) -> Option<Self> {
+        let mut half = Self::of(head);
+        let line = half.first_line.clone();
+        let (method, rest) = split(&line, b' ')?;
+        let rest = rest.trim_ascii();
+        // The protocol is the last word, if it is one.
+        let last = rest.iter().rposition(|it| *it == b' ').filter(|at| {
+            rest[at + 1..].get(..5).is_some_and(|it| it.eq_ignore_ascii_case(b"HTTP/"))
+        });
+        let (target, protocol) = match last {
+            Some(at) => (rest[..at].trim_ascii(), &rest[at + 1..]),
+            None => (rest, b"".as_slice()),
+        };
+        half.method = method.to_vec();
+        half.target = target.to_vec();
+        half.normalized = uri::normalized(target);
+        half.protocol = protocol.to_vec();
+        Some(half)
+    }
+
+    /// A response's head.
+    pub(super) fn response(head: &[u8]) -> Option<Self> {
+        let mut half = Self::of(head);
+        let line = half.first_line.clone();
+        if !line.get(..4).is_some_and(|it| it.eq_ignore_ascii_case(b"HTTP")) {
+            return None;
+        }
+        let (protocol, rest) = split(&line, b' ').unwrap_or((&line, b""));
+        let (status, reason) = split(rest.trim_ascii(), b' ').unwrap_or((rest.trim_ascii(), b""));
+        half.protocol = protocol.to_vec();
+        half.status = status.to_vec();
+        half.reason = reason.to_vec();
+        Some(half)
+    }
+
+    fn of(head: &[u8]) -> Self {
+        let end = head.iter().position(|it| *it == b'\n').map_or(head.len(), |it| it + 1);
+        let (line, raw) = head.split_at(end);
+        let mut headers: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+        for line in raw.split(|it| *it == b'\n') {
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            if line.is_empty() || headers.len() == HEADERS_MAX {
+                continue;
+            }
+            if let (b' ' | b'\t', Some((_, value))) = (line[0], headers.last_mut()) {
+                // A folded line.
+                value.push(b' ');
+                value.extend_from_slice(line.trim_ascii());
+                continue;
+            }
+            let (name, value) = split(line, b':').unwrap_or((b"", line));
+            headers.push((name.trim_ascii_end().to_vec(), value.trim_ascii().to_vec()));
+        }
+        let first_line = line.trim_ascii_end().to_vec();
+        Self { first_line, raw_headers: raw.to_vec(), headers, ..Self::default() }
+    }
+
+    /// The value of a header by its name in lower case; several are joined by commas.
+    pub(crate) fn header(&self, name: &[u8]) -> Option<Vec<u8>> {
+        let mut values = self.headers.iter().filter(|it| it.0.eq_ignore_ascii_case(name));
+        let mut joined = values.next()?.1.clone();
+        for (_, value) in values {
+            joined.extend_from_slice(b", ");
+            joined.extend_from_slice(value);
+        }
+        Some(joined)
+    }
+
+    pub(super) fn add_body(&mut self, bytes: &[u8]) {
+        let room = BODY_LEN_MAX - self.body.len().min(BODY_LEN_MAX);
+        self.body.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    }
+
+    fn fresh(&mut self) -> Fresh {
+        let headers = !std::mem::replace(&mut self.headers_looked_at, true);
+        let grown = self.body.len() - self.looked_at;
+        let body = grown > 0 && (self.is_complete || grown >= BODY_STEP || self.looked_at == 0);
+        if body {
+            self.looked_at = self.body.len();
+        }
+        Fresh { headers, body }
+    }
+}
+
+impl Transaction {
+    pub(super) fn half_mut(&mut self, side: usize) -> Option<&mut Half> {
+        if side == 0 { self.request.as_mut() } else { self.response.as_mut() }
+    }
+
+    fn half(&self, side: usize) -> Option<&Half> {
+        if side == 0 { self.request.as_ref() } else { self.response.as_ref() }
+    }
+
+    /// What is new of a side since this was asked last.
+    pub(crate) fn fresh(&mut self, side: usize) -> Fresh {
+        self.half_mut(side).map(Half::fresh).unwrap_or_default()
+    }
+
+    /// Whether a side is whole.
+    pub(crate) fn is_complete(&self, side: usize) -> bool {
+        self.half(side).is_some_and(|it| it.is_complete)
+    }
+
+    /// Has a rule wait for more of a side.
+    pub(crate) fn wait(&mut self, side: usize, rule: RuleIndex) {
+        let waiting = &mut self.waiting[side];
+        if waiting.len() < WAITING_MAX && !waiting.contains(&rule) {
+            waiting.push(rule);
+        }
+    }
+
+    /// Calls `look` with the buffer as that side has it, if it has; what `look` says.
+    pub(crate) fn each(
+        &self,
+        side: usize,
+        buffer: Buffer,
+        look: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> bool {
+        let Some(half) = self.half(side) else { return false };
+        let is_request = side == 0;
+        let of_request = |bytes: &[u8], look: &mut dyn FnMut(&[u8]) -> bool| {
+            is_request && !bytes.is_empty() && look(bytes)
+        };
+        let mut header = |name: &[u8]| half.header(name).is_some_and(|it| look(&it));
+        match buffer {
+            Buffer::HttpUri => of_request(&half.normalized, look),
+            Buffer::HttpUriRaw => of_request(&half.target, look),
+            Buffer::HttpMethod => of_request(&half.method, look),
+            Buffer::HttpRequestLine => of_request(&half.first_line, look),
+            Buffer::HttpResponseLine => !is_request && look(&half.first_line),
+            Buffer::HttpProtocol => !half.protocol.is_empty() && look(&half.protocol),
+            Buffer::HttpStatusCode => !is_request && look(&half.status),
+            Buffer::HttpStatusMessage => !is_request && look(&half.reason),
+            Buffer::HttpRequestBody => of_request(&half.body, look),
+            Buffer::HttpResponseBody => !is_request && !half.body.is_empty() && look(&half.body),
+            Buffer::FileData => !half.body.is_empty() && look(&half.body),
+            Buffer::HttpHeader => look(&headers(half)),
+            Buffer::HttpHeaderRaw => look(&half.raw_headers),
+            Buffer::HttpHeaderNames => look(&header_names(half)),
+            Buffer::HttpStart => look(&start(half)),
+            Buffer::HttpCookie if is_request => header(b"cookie"),
+            Buffer::HttpCookie => header(b"set-cookie"),
+            Buffer::HttpUserAgent if is_request => header(b"user-agent"),
+            Buffer::HttpHost | Buffer::HttpHostRaw if is_request => {
+                host(half, buffer == Buffer::HttpHostRaw).is_some_and(|it| look(&it))
+            }
+            Buffer::HttpReferer if is_request => header(b"referer"),
+            Buffer::HttpAccept if is_request => header(b"accept"),
+            Buffer::HttpAcceptEncoding if is_request => header(b"accept-encoding"),
+            Buffer::HttpAcceptLanguage if is_request => header(b"accept-language"),
+            Buffer::HttpConnection => header(b"connection"),
+            Buffer::HttpContentType => header(b"content-type"),
+            Buffer::HttpContentLength => header(b"content-length"),
+            Buffer::HttpServer if !is_request => header(b"server"),
+            Buffer::HttpLocation if !is_request => header(b"location"),
+            _ => false,
+        }
+    }
+}
+
+/// Whether a buffer is a message's body.
+pub(crate) fn is_body(buffer: Buffer) -> bool {
+    matches!(buffer, Buffer::HttpRequestBody | Buffer::HttpResponseBody | Buffer::FileData)
+}
+
+/// All headers but cookies, which have a buffer of their own.
+fn headers(half: &Half) -> Vec<u8> {
+    let mut joined = Vec::new();
+    for (name, value) in &half.headers {
+        let is_cookie =
+            name.eq_ignore_ascii_case(b"cookie") || name.eq_ignore_ascii_case(b"set-cookie");
+        if !is_cookie {
+            joined.extend_from_slice(name);
+            joined.extend_from_slice(b": ");
+            joined.extend_from_slice(value);
+            joined.extend_from_slice(b"\r\n");
+        }
+    }
+    joined
+}
+
+fn header_names(half: &Half) -> Vec<u8> {
+    let mut joined = b"\r\n".to_vec();
+    for (name, _) in &half.headers {
+        joined.extend_from_slice(name);
+        joined.extend_from_slice(b"\r\n");
+    }
+    joined.extend_from_slice(b"\r\n");
+    joined
+}
+
+fn start(half: &Half) -> Vec<u8> {
+    [half.first_line.as_slice(), b"\r\n", &half.raw_headers].concat()
+}
+
+/// Whom a request is for: by its target, else by its header.
+fn host(half: &Half, is_raw: bool) -> Option<Vec<u8>> {
+    let named = match uri::authority(&half.target) {
+        Some(authority) => authority.to_vec(),
+        None => half.header(b"host")?,
+    };
+    if is_raw {
+        return Some(named);
+    }
+    let end = match named.iter().position(|it| *it == b']') {
+        Some(bracket) => bracket + 1,
+        None => named.iter().position(|it| *it == b':').unwrap_or(named.len()),
+    };
+    Some(named[..end].to_ascii_lowercase())
+}
+
+/// What stands before and behind the first `separator`.
+fn split(bytes: &[u8], separator: u8) -> Option<(&[u8], &[u8])> {
+    let at = bytes.iter().position(|it| *it == separator)?;
+    Some((&bytes[..at], &bytes[at + 1..]))
+}

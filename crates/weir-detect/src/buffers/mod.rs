@@ -1,0 +1,48 @@
+//! Buffers that rules look at beside a packet's payload, and what is done to them before.
+
+mod certificate;
+pub(crate) mod dns;
+pub(crate) mod http;
+pub(crate) mod tls;
+mod transform;
+
+pub(crate) use transform::apply;
+
+use crate::rule::{Buffer, Protocol};
+
+/// Whether this detector fills the buffer, so that a rule about it can run.
+pub(crate) fn is_filled(buffer: Buffer) -> bool {
+    !matches!(
+        buffer,
+        Buffer::TlsFingerprint
+            | Buffer::Ja3Hash
+            | Buffer::Ja3String
+            | Buffer::Ja3sHash
+            | Buffer::SshProtocol
+            | Buffer::SshSoftware
+    )
+}
+
+/// The application that a buffer belongs to; `None`: it is any packet's.
+pub(crate) fn protocol(buffer: Buffer) -> Option<Protocol> {
+    match buffer {
+        Buffer::Payload
+        | Buffer::Ipv4Header
+        | Buffer::Ipv6Header
+        | Buffer::TcpHeader
+        | Buffer::UdpHeader
+        | Buffer::Icmpv4Header
+        | Buffer::Icmpv6Header => None,
+        Buffer::DnsQuery => Some(Protocol::Dns),
+        Buffer::TlsSni
+        | Buffer::TlsCertificates
+        | Buffer::TlsSubject
+        | Buffer::TlsIssuer
+        | Buffer::TlsSerial
+        | Buffer::TlsFingerprint
+        | Buffer::Ja3Hash
+        | Buffer::Ja3String
+        | Buffer::Ja3sHash => Some(Protocol::Tls),
+        _ => Some(Protocol::Http),
+    }
+}

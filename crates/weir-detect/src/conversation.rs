@@ -1,0 +1,303 @@
+//! What is spoken over a TCP connection: both streams, and the application that they turn out to
+//! be.
+
+use weir_wire::parse::Transport;
+use weir_wire::tcp::flags;
+
+use crate::buffers::{dns, http, tls};
+use crate::detector::Direction;
+use crate::packet::View;
+use crate::rule::{Buffer, Protocol, RuleIndex};
+use crate::stream::Stream;
+
+/// First bytes of a stream after which an application that was not told is none that is known.
+const TELLING_LEN: usize = 32;
+/// Rules that wait for more of a stream, at most, of one direction.
+const WAITING_MAX: usize = 256;
+/// Bytes of a DNS message over TCP that are kept.
+const DNS_LEN_MAX: usize = 16 * 1024;
+
+/// A TCP connection.
+#[derive(Debug, Default)]
+pub(crate) struct Conversation {
+    streams: [Stream; 2],
+    application: Application,
+    /// Rules whose fast pattern came, with where the stream was then, by side.
+    pub(crate) waiting: [Vec<(RuleIndex, u64)>; 2],
+    /// Where the stream was when a rule matched it last, by side.
+    pub(crate) matched: [Vec<(RuleIndex, u64)>; 2],
+}
+
+#[derive(Debug, Default)]
+enum Application {
+    /// Too little was said.
+    #[default]
+    Unknown,
+    Http(Box<http::Connection>),
+    Tls(Box<tls::Session>),
+    Dns(Box<[Vec<u8>; 2]>),
+    /// One whose messages have no buffers here.
+    Other(Protocol),
+    /// None that is known.
+    None,
+}
+
+/// What a packet brought.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// Bytes that the stream grew by.
+    pub(crate) new: usize,
+    /// The packet's payload belongs to the stream.
+    pub(crate) is_part: bool,
+    pub(crate) gaps: u32,
+    /// Messages that came further.
+    pub(crate) messages: Vec<Told>,
+}
+
+/// A message of the application that came further.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// The transaction of that number.
+    Http(u64),
+    Tls,
+    Dns(dns::Message),
+}
+
+/// A message as rules look at it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Message<'a> {
+    Http(&'a http::Transaction, usize),
+    Tls(&'a tls::Session, usize),
+    Dns(&'a dns::Message),
+}
+
+impl Message<'_> {
+    pub(crate) fn protocol(&self) -> Protocol {
+        match self {
+            Self::Http(..) => Protocol::Http,
+            Self::Tls(..) => Protocol::Tls,
+            Self::Dns(_) => Protocol::Dns,
+        }
+    }
+
+    /// Calls `look` with each instance of the buffer until it says yes; whether it did.
+    pub(crate) fn each(&self, buffer: Buffer, look: &mut dyn FnMut(&[u8]) -> bool) -> bool {
+        match self {
+            Self::Http(transaction, side) => transaction.each(*side, buffer, look),
+            Self::Tls(session, side) => session.each(*side, buffer, look),
+            Self::Dns(message) => match buffer {
+                Buffer::DnsQuery if !message.is_response => {
+                    message.questions.iter().any(|it| look(it))
+                }
+                _ => false,
+            },
+        }
+    }
+}
+
+impl Conversation {
+    /// Takes a packet's segment in.
+    pub(crate) fn take(&mut self, direction: Direction, view: &View<'_>) -> Progress {
+        let Transport::Tcp { sequence, flags: seen, source, destination, .. } =
+            view.parsed.transport
+        else {
+            return Progress::default();
+        };
+        let side = direction.index();
+        if seen & flags::SYN != 0 {
+            self.streams[side].begin(sequence);
+        }
+        let first = if seen & flags::SYN != 0 { sequence.wrapping_add(1) } else { sequence };
+        let taken = self.streams[side].take(first, view.payload);
+        let mut progress = Progress {
+            new: taken.new,
+            is_part: taken.is_part,
+            gaps: taken.gaps,
+            messages: Vec::new(),
+        };
+        if taken.new > 0 {
+            self.tell(side, taken.new, source == 53 || destination == 53, &mut progress.messages);
+        }
+        progress
+    }
+
+    /// The last bytes of a side, and how many came before them.
+    pub(crate) fn window(&self, side: usize) -> (&[u8], u64) {
+        self.streams[side].window()
+    }
+
+    /// Bytes of both sides so far, each SYN counted as one.
+    pub(crate) fn sizes(&self) -> [u64; 2] {
+        [0, 1].map(|side| match self.streams[side].window() {
+            (window, before) if self.streams[side].has_begun() => before + window.len() as u64 + 1,
+            _ => 0,
+        })
+    }
+
+    /// What is spoken, once it is known.
+    pub(crate) fn protocol(&self) -> Option<Protocol> {
+        match self.application {
+            Application::Http(_) => Some(Protocol::Http),
+            Application::Tls(_) => Some(Protocol::Tls),
+            Application::Dns(_) => Some(Protocol::Dns),
+            Application::Other(protocol) => Some(protocol),
+            Application::Unknown | Application::None => None,
+        }
+    }
+
+    /// The transaction of that number.
+    pub(crate) fn transaction(&mut self, number: u64) -> Option<&mut http::Transaction> {
+        match &mut self.application {
+            Application::Http(connection) => connection.transaction(number),
+            _ => None,
+        }
+    }
+
+    /// What was told, as a rule looks at it.
+    pub(crate) fn message<'a>(&'a self, told: &'a Told, side: usize) -> Option<Message<'a>> {
+        match (told, &self.application) {
+            (Told::Http(number), Application::Http(connection)) => {
+                Some(Message::Http(connection.transaction_of(*number)?, side))
+            }
+            (Told::Tls, Application::Tls(session)) => Some(Message::Tls(session, side)),
+            (Told::Dns(message), _) => Some(Message::Dns(message)),
+            _ => None,
+        }
+    }
+
+    /// Has a rule wait for more of a side's stream.
+    pub(crate) fn wait(&mut self, side: usize, rule: RuleIndex) {
+        let (window, before) = self.streams[side].window();
+        let at = before + window.len() as u64;
+        let waiting = &mut self.waiting[side];
+        waiting.retain(|(known, since)| *known != rule && *since >= before);
+        if waiting.len() < WAITING_MAX {
+            waiting.push((rule, at));
+        }
+    }
+
+    /// A rule matched a side's stream as it is: its bytes do not count again.
+    pub(crate) fn match_ends(&mut self, side: usize, rule: RuleIndex) {
+        let (window, before) = self.streams[side].window();
+        let at = before + window.len() as u64;
+        self.waiting[side].retain(|(known, _)| *known != rule);
+        let matched = &mut self.matched[side];
+        matched.retain(|(known, since)| *known != rule && *since > before);
+        if matched.len() < WAITING_MAX {
+            matched.push((rule, at));
+        }
+    }
+
+    /// Other rules run from here on.
+    pub(crate) fn forget_rules(&mut self) {
+        (self.waiting, self.matched) = Default::default();
+        if let Application::Http(connection) = &mut self.application {
+            connection.forget_rules();
+        }
+    }
+
+    /// Gives the application the new bytes of a side, once it is known which it is.
+    fn tell(&mut self, side: usize, new: usize, is_dns: bool, messages: &mut Vec<Told>) {
+        if matches!(self.application, Application::Unknown) {
+            self.application = self.told_by_beginning(side, is_dns);
+            if matches!(self.application, Application::Unknown | Application::None) {
+                return;
+            }
+            // What both sides have said so far is new to it; rules have looked at what the other
+            // side said, as a stream.
+            let Self { streams, application, .. } = self;
+            feed(application, 1 - side, streams[1 - side].window().0, &mut Vec::new());
+            feed(application, side, streams[side].window().0, messages);
+            return;
+        }
+        let Self { streams, application, .. } = self;
+        feed(application, side, streams[side].newest(new), messages);
+    }
+
+    fn told_by_beginning(&self, side: usize, is_dns: bool) -> Application {
+        let (window, before) = self.streams[side].window();
+        if before > 0 {
+            return Application::Unknown;
+        }
+        if is_dns {
+            return Application::Dns(Box::default());
+        }
+        if (side == 0 && http::begins(window)) || (side == 1 && window.starts_with(b"HTTP/1.")) {
+            return Application::Http(Box::default());
+        }
+        if tls::begins(window) {
+            return Application::Tls(Box::default());
+        }
+        if let Some(protocol) = other_by_beginning(side, window) {
+            return Application::Other(protocol);
+        }
+        // Servers may speak first, at length: the client tells.
+        match side == 1 || window.len() < TELLING_LEN {
+            true => Application::Unknown,
+            false => Application::None,
+        }
+    }
+}
+
+fn feed(application: &mut Application, side: usize, bytes: &[u8], messages: &mut Vec<Told>) {
+    match application {
+        Application::Http(connection) => {
+            let mut numbers = Vec::new();
+            connection.take(side, bytes, &mut numbers);
+            messages.extend(numbers.into_iter().map(Told::Http));
+        }
+        Application::Tls(session) => {
+            if session.take(side, bytes) {
+                messages.push(Told::Tls);
+            }
+        }
+        Application::Dns(held) => {
+            let held = &mut held[side];
+            held.extend_from_slice(bytes);
+            while let [high, low, rest @ ..] = held.as_slice() {
+                let length = usize::from(u16::from_be_bytes([*high, *low]));
+                let Some(message) = rest.get(..length) else { break };
+                messages.extend(dns::parse(message).map(Told::Dns));
+                held.drain(..2 + length);
+            }
+            if held.len() > DNS_LEN_MAX {
+                *application = Application::None;
+            }
+        }
+        Application::Other(_) | Application::Unknown | Application::None => {}
+    }
+}
+
+/// A protocol by how a side of it begins.
+fn other_by_beginning(side: usize, bytes: &[u8]) -> Option<Protocol> {
+    const FTP: &[&[u8]] = &[
+        b"USER ",
+        b"PASS ",
+        b"PORT ",
+        b"PASV",
+        b"FEAT",
+        b"SYST",
+        b"AUTH TLS",
+        b"AUTH SSL",
+        b"EPSV",
+        b"EPRT ",
+        b"RETR ",
+        b"STOR ",
+        b"LIST",
+        b"CWD ",
+        b"MKD ",
+        b"SITE ",
+    ];
+    const SMTP: &[&[u8]] = &[b"EHLO ", b"HELO ", b"EHLO\r", b"HELO\r", b"MAIL FROM:", b"QUIT"];
+    let begins = |list: &[&[u8]]| {
+        list.iter()
+            .any(|it| bytes.get(..it.len()).is_some_and(|head| head.eq_ignore_ascii_case(it)))
+    };
+    match bytes {
+        [_, _, _, _, 0xff | 0xfe, b'S', b'M', b'B', ..] => Some(Protocol::Smb),
+        _ if bytes.starts_with(b"SSH-") => Some(Protocol::Ssh),
+        _ if side == 0 && begins(SMTP) => Some(Protocol::Smtp),
+        _ if side == 0 && begins(FTP) => Some(Protocol::Ftp),
+        _ => None,
+    }
+}

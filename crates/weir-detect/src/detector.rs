@@ -1,0 +1,206 @@
+//! One worker's detector: every packet of its flows, one after the other.
+
+use std::sync::Arc;
+
+use weir_wire::frame::Time;
+use weir_wire::parse::Parsed;
+
+use crate::alert::Alerts;
+use crate::evaluate::Evaluator;
+use crate::flow::{Flow, Seat, Slab};
+use crate::matcher::MatcherError;
+use crate::packet::View;
+use crate::rule::RuleIndex;
+use crate::ruleset::RuleSet;
+
+/// Who sent a packet: the sender of its flow's first packet, or the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Rules say: to the server.
+    Initiator,
+    /// Rules say: to the client.
+    Responder,
+}
+
+impl Direction {
+    pub(crate) fn index(self) -> usize {
+        match self {
+            Self::Initiator => 0,
+            Self::Responder => 1,
+        }
+    }
+}
+
+/// A packet in clear, whole.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<'a> {
+    /// From the link header on.
+    pub bytes: &'a [u8],
+    /// What the walk over `bytes` found.
+    pub parsed: &'a Parsed,
+}
+
+/// What is to become of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// It goes on.
+    Pass,
+    /// It goes no further.
+    Drop {
+        /// The rule that says so.
+        rule: RuleIndex,
+    },
+    /// It goes no further, and its sender is to be told.
+    Reject {
+        /// The rule that says so.
+        rule: RuleIndex,
+    },
+}
+
+/// Bounds of a detector's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Flows that have a seat. Packets of flows beyond are looked at one by one, and counted.
+    pub flows: usize,
+    /// Bits of hosts that are kept; a further one is not, and counted.
+    pub host_bits: usize,
+    /// Counts of thresholds; where one finds no room its rule alerts each time, which is counted.
+    pub thresholds: usize,
+    /// Rules looked at for one packet. Those beyond are not, and counted.
+    pub candidates: usize,
+    /// Keys the tables; any number that outsiders do not know.
+    pub seed: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            flows: 1 << 18,
+            host_bits: 1 << 16,
+            thresholds: 1 << 16,
+            candidates: 1 << 14,
+            seed: 0,
+        }
+    }
+}
+
+/// What a detector has counted since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Packets looked at.
+    pub packets: u64,
+    /// Packets that a rule dropped, or the flow of which one has dropped before.
+    pub dropped: u64,
+    /// Of those, packets whose sender is to be told.
+    pub rejected: u64,
+    /// Alerts, those included that found no room.
+    pub alerts: u64,
+    /// Rules looked at in full.
+    pub evaluations: u64,
+    /// Packets whose flow found no seat.
+    pub packets_without_seat: u64,
+    /// Rules that were not looked at: too many for one packet.
+    pub candidates_lost: u64,
+    /// Looks that were given up after too many tries.
+    pub evaluations_given_up: u64,
+    /// Regular expressions that ran into their limit.
+    pub pcre_limits: u64,
+    /// Gaps in streams that were given up.
+    pub stream_gaps: u64,
+    /// Bits and integers that found no room.
+    pub bits_lost: u64,
+    /// Matches that a threshold had no room to count.
+    pub thresholds_lost: u64,
+}
+
+/// One worker's detector: state by flow in a bounded slab, and the rules that all workers share.
+#[derive(Debug)]
+pub struct Detector {
+    rules: Arc<RuleSet>,
+    flows: Slab,
+    /// Stands in for the flow of a packet that found no seat.
+    spare: Flow,
+    evaluator: Evaluator,
+}
+
+impl Detector {
+    /// A detector with `rules` and no flow yet.
+    ///
+    /// # Errors
+    /// The matcher has no memory for its scans.
+    pub fn new(rules: Arc<RuleSet>, limits: Limits) -> Result<Self, MatcherError> {
+        let evaluator = Evaluator::new(&rules, limits)?;
+        let flows = Slab::new(limits.flows);
+        Ok(Self { rules, flows, spare: Flow::default(), evaluator })
+    }
+
+    /// Goes on with other rules. Flows keep their seats; a flow that a rule has dropped stays
+    /// dropped if that rule (by sid) is still there and still drops. Bits and thresholds begin
+    /// anew.
+    ///
+    /// # Errors
+    /// The matcher has no memory for its scans; the rules before run on.
+    pub fn swap(&mut self, rules: Arc<RuleSet>) -> Result<(), MatcherError> {
+        self.evaluator.swap(&rules)?;
+        self.flows.change_rules(&|old| rules.same_blocking_rule(self.rules.rule(old)));
+        self.rules = rules;
+        Ok(())
+    }
+
+    /// The rules that run.
+    pub fn rules(&self) -> &Arc<RuleSet> {
+        &self.rules
+    }
+
+    /// What was counted so far.
+    pub fn counters(&self) -> Counters {
+        self.evaluator.counters
+    }
+
+    /// How many flows have a seat.
+    pub fn flows(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// Looks at one packet. `seat` is its flow's, which gets one with its first packet; `direction`
+    /// tells who sent it. Alerts go to `alerts`.
+    pub fn inspect(
+        &mut self,
+        now: Time,
+        seat: &mut Seat,
+        direction: Direction,
+        packet: &Packet<'_>,
+        alerts: &mut Alerts,
+    ) -> Decision {
+        let Self { rules, flows, spare, evaluator } = self;
+        if rules.is_empty() {
+            return Decision::Pass;
+        }
+        let view = View::new(packet.bytes, packet.parsed);
+        let flow = match flows.at(seat) {
+            Some(flow) => flow,
+            None => {
+                evaluator.counters.packets_without_seat += 1;
+                *spare = Flow::default();
+                spare
+            }
+        };
+        flow.update(now, direction, &view);
+        let decision = evaluator.packet(rules, now, flow, direction, &view, alerts);
+        evaluator.counters.packets += 1;
+        match decision {
+            Decision::Pass => {}
+            Decision::Drop { .. } => evaluator.counters.dropped += 1,
+            Decision::Reject { .. } => {
+                evaluator.counters.dropped += 1;
+                evaluator.counters.rejected += 1;
+            }
+        }
+        decision
+    }
+
+    /// The flow ended: its seat is free for another. A seat is handed back once.
+    pub fn release(&mut self, seat: Seat) {
+        self.flows.release(seat);
+    }
+}

@@ -1,0 +1,211 @@
+//! What follows from a rule that matched: bits, thresholds, the alert, the packet's fate.
+
+use std::ops::ControlFlow;
+
+use weir_wire::ext;
+
+use super::{Evaluator, Scene};
+use crate::alert::{Alert, Alerts, Blocked, End, RdmaView};
+use crate::detector::Decision;
+use crate::flow::Flow;
+use crate::packet::View;
+use crate::rdma::remote_key;
+use crate::rule::{
+    Action, BitScope, BitTest, BitVerb, Protocol, Rule, RuleIndex, Threshold, ThresholdKind, Track,
+};
+use crate::state::Verdict;
+
+impl Evaluator {
+    /// Thresholds, bits, alert and action of a rule that matched. Breaks after a rule that ends the
+    /// look; with true if the flow passes from here on.
+    pub(super) fn act(
+        &mut self,
+        rule: &Rule,
+        index: RuleIndex,
+        flow: &mut Flow,
+        scene: &Scene<'_>,
+        alerts: &mut Alerts,
+        decision: &mut Decision,
+    ) -> ControlFlow<bool> {
+        let mut verdict = Verdict::Alert;
+        for threshold in [&rule.filter, &rule.threshold].into_iter().flatten() {
+            verdict = self.threshold(index, threshold, flow, scene);
+            if verdict == Verdict::NoMatch {
+                return ControlFlow::Continue(());
+            }
+        }
+        for bit in rule.bits.iter().filter(|it| !it.verb.is_condition()) {
+            self.put_bit(bit, flow, scene);
+        }
+        let blocked = match rule.action {
+            Action::Pass => return ControlFlow::Break(rule.is_of_flow()),
+            Action::Drop => Blocked::Dropped,
+            Action::Reject => Blocked::Rejected,
+            Action::Alert => Blocked::No,
+        };
+        if verdict == Verdict::Alert && !rule.is_silent {
+            self.counters.alerts += 1;
+            alerts.push(alert(index, blocked, flow, scene));
+        }
+        if blocked != Blocked::No {
+            if rule.is_of_flow() {
+                flow.dropped_by = Some(index);
+            }
+            if *decision == Decision::Pass {
+                *decision = match blocked {
+                    Blocked::Rejected => Decision::Reject { rule: index },
+                    _ => Decision::Drop { rule: index },
+                };
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn threshold(
+        &mut self,
+        index: RuleIndex,
+        threshold: &Threshold,
+        flow: &mut Flow,
+        scene: &Scene<'_>,
+    ) -> Verdict {
+        if threshold.kind == ThresholdKind::Backoff {
+            return flow.backs_off(index, threshold.count, threshold.multiplier);
+        }
+        let (source, destination) = (scene.view.source, scene.view.destination);
+        let hosts = match threshold.track {
+            Track::Source => (source, 0),
+            Track::Destination => (destination, 1),
+            Track::Both => (source, destination),
+            Track::Rule => (0, 0),
+            Track::Flow => (
+                u128::from_be_bytes(flow.initiator.address)
+                    ^ u128::from(flow.initiator.port) << 64
+                    ^ u128::from(flow.responder.port),
+                u128::from_be_bytes(flow.responder.address) ^ u128::from(flow.start.0),
+            ),
+        };
+        let counted = self.thresholds.count(scene.now, index, threshold, hosts);
+        counted.unwrap_or_else(|| {
+            self.counters.thresholds_lost += 1;
+            Verdict::Alert
+        })
+    }
+
+    pub(super) fn bit_holds(&self, bit: &BitTest, flow: &Flow, scene: &Scene<'_>) -> bool {
+        let is_set = |name: &u32| match bit.scope {
+            BitScope::Flow => flow.has_bit(*name),
+            scope => self.host_bits.has(scene.now, *name, hosts(scope, scene.view)),
+        };
+        let integer = || bit.names.first().and_then(|it| flow.integer(*it));
+        match bit.verb {
+            BitVerb::IsSet => bit.names.iter().any(is_set),
+            BitVerb::IsNotSet => !bit.names.iter().any(is_set),
+            BitVerb::Compare(numbers) => integer()
+                .and_then(|it| u64::try_from(it).ok())
+                .is_some_and(|it| numbers.contain(it)),
+            BitVerb::IsDefined(wanted) => integer().is_some() == wanted,
+            _ => true,
+        }
+    }
+
+    fn put_bit(&mut self, bit: &BitTest, flow: &mut Flow, scene: &Scene<'_>) {
+        let Some(name) = bit.names.first().copied() else { return };
+        let is_set = match (bit.verb, bit.scope) {
+            (BitVerb::Put(value), _) => {
+                self.counters.bits_lost += u64::from(!flow.put_integer(name, value));
+                return;
+            }
+            (BitVerb::Add(by), _) => {
+                let value = flow.integer(name).unwrap_or_default().saturating_add(by);
+                self.counters.bits_lost += u64::from(!flow.put_integer(name, value.max(0)));
+                return;
+            }
+            (BitVerb::Set, _) => true,
+            (BitVerb::Toggle, BitScope::Flow) => !flow.has_bit(name),
+            (BitVerb::Toggle, scope) => {
+                !self.host_bits.has(scene.now, name, hosts(scope, scene.view))
+            }
+            _ => false,
+        };
+        let has_room = match (bit.scope, is_set) {
+            (BitScope::Flow, _) => flow.put_bit(name, is_set),
+            (scope, true) => {
+                let hosts = hosts(scope, scene.view);
+                self.host_bits.set(scene.now, name, hosts, bit.expire_s)
+            }
+            (scope, false) => {
+                self.host_bits.unset(name, hosts(scope, scene.view));
+                true
+            }
+        };
+        self.counters.bits_lost += u64::from(!has_room);
+    }
+}
+
+impl Rule {
+    /// Whether what it does to a packet goes for the rest of the flow: it looked at more than the
+    /// packet, or at nothing but addresses.
+    fn is_of_flow(&self) -> bool {
+        self.needs_stream || self.is_of_application() || self.is_of_addresses()
+    }
+}
+
+impl Flow {
+    /// Counts a match towards the next alert, which is `multiplier` times as far off each time.
+    fn backs_off(&mut self, rule: RuleIndex, count: u32, multiplier: u32) -> Verdict {
+        let place = match self.counts.iter().position(|(known, ..)| *known == rule) {
+            Some(place) => place,
+            None => {
+                self.counts.push((rule, 0, count));
+                self.counts.len() - 1
+            }
+        };
+        let (_, matches, next) = &mut self.counts[place];
+        *matches = matches.saturating_add(1);
+        if *matches < *next {
+            return Verdict::NoMatch;
+        }
+        *next = next.saturating_mul(multiplier.max(2));
+        Verdict::Alert
+    }
+}
+
+/// Whose bit it is; a pair is one in either order.
+fn hosts(scope: BitScope, view: &View<'_>) -> (u128, u128) {
+    let (source, destination) = (view.source, view.destination);
+    match scope {
+        BitScope::Source => (source, 0),
+        BitScope::Destination => (destination, 0),
+        _ => (source.min(destination), source.max(destination)),
+    }
+}
+
+fn alert(index: RuleIndex, blocked: Blocked, flow: &Flow, scene: &Scene<'_>) -> Alert {
+    let view = scene.view;
+    Alert {
+        time: scene.now,
+        rule: index,
+        blocked,
+        source: End { address: view.parsed.source, port: view.source_port },
+        destination: End { address: view.parsed.destination, port: view.destination_port },
+        protocol: view.parsed.protocol,
+        application: scene.application.map(Protocol::name),
+        flow: flow.view(scene.direction),
+        rdma: rdma_view(view),
+    }
+}
+
+fn rdma_view(view: &View<'_>) -> Option<RdmaView> {
+    let rdma = view.parsed.rdma.as_ref()?;
+    Some(RdmaView {
+        encapsulation: rdma.encapsulation,
+        opcode: rdma.opcode.0,
+        destination_qp: rdma.destination_qp.value(),
+        source_qp: ext::deth(view.bytes, rdma).map(|it| it.source_qp().value()),
+        psn: rdma.psn.value(),
+        partition_key: rdma.partition_key.0,
+        remote_key: remote_key(view.bytes, view.parsed),
+        syndrome: ext::aeth(view.bytes, rdma).map(|it| it.syndrome_byte()),
+        length: ext::reth(view.bytes, rdma).map(|it| it.dma_length.get()),
+    })
+}

@@ -1,0 +1,483 @@
+//! Rules against a packet: which are worth a look, and which match.
+//!
+//! A packet is looked at up to three times over: as itself, as the newest piece of its stream, and
+//! once for each message of an application that it brought further. Each look has its candidates -
+//! rules whose fast pattern is there, and rules without one - in the order of evaluation.
+
+mod consequences;
+
+use std::ops::ControlFlow;
+
+use weir_wire::frame::Time;
+
+use crate::alert::Alerts;
+use crate::buffers::{self, dns, http};
+use crate::conversation::{Message, Progress, Told};
+use crate::detector::{Counters, Decision, Direction, Limits};
+use crate::flow::Flow;
+use crate::inspect::{self, Bytes, Cost, TRIES_MAX};
+use crate::matcher::{MatcherError, Scratch};
+use crate::packet::View;
+use crate::rule::{Buffer, BufferTest, Protocol, Rule, RuleIndex};
+use crate::ruleset::{RuleSet, payload_key};
+use crate::state::{HostBits, Thresholds};
+
+/// Protocols of rules that look at packets.
+const OF_PACKETS: [Protocol; 10] = [
+    Protocol::Ip,
+    Protocol::Ipv4,
+    Protocol::Ipv6,
+    Protocol::Tcp,
+    Protocol::TcpPacket,
+    Protocol::Udp,
+    Protocol::Icmp,
+    Protocol::Icmpv6,
+    Protocol::Sctp,
+    Protocol::Rdma,
+];
+/// Where DNS is spoken over UDP.
+const PORT_DNS: u16 = 53;
+
+/// Looks at packets with rules that it is given; keeps what is no flow's.
+#[derive(Debug)]
+pub(crate) struct Evaluator {
+    limits: Limits,
+    scratch: Scratch,
+    candidates: Vec<RuleIndex>,
+    host_bits: HostBits,
+    thresholds: Thresholds,
+    pub(crate) counters: Counters,
+}
+
+/// The packet at hand, and what is known around it.
+struct Scene<'a> {
+    rules: &'a RuleSet,
+    now: Time,
+    direction: Direction,
+    view: &'a View<'a>,
+    application: Option<Protocol>,
+    /// Bytes of the two sides' streams so far, SYNs counted as one.
+    stream_sizes: [u64; 2],
+}
+
+/// What a look is at.
+#[derive(Clone, Copy)]
+struct Sight<'a> {
+    payload: Option<Bytes<'a>>,
+    message: Option<Message<'a>>,
+}
+
+impl Evaluator {
+    pub(crate) fn new(rules: &RuleSet, limits: Limits) -> Result<Self, MatcherError> {
+        Ok(Self {
+            limits,
+            scratch: rules.scratch()?,
+            candidates: Vec::new(),
+            host_bits: HostBits::new(limits.host_bits, limits.seed),
+            thresholds: Thresholds::new(limits.thresholds, limits.seed),
+            counters: Counters::default(),
+        })
+    }
+
+    pub(crate) fn swap(&mut self, rules: &RuleSet) -> Result<(), MatcherError> {
+        self.scratch = rules.scratch()?;
+        self.host_bits.clear();
+        self.thresholds.clear();
+        Ok(())
+    }
+
+    /// What the rules say of a packet that its flow already counts.
+    pub(crate) fn packet(
+        &mut self,
+        rules: &RuleSet,
+        now: Time,
+        flow: &mut Flow,
+        direction: Direction,
+        view: &View<'_>,
+        alerts: &mut Alerts,
+    ) -> Decision {
+        if let Some(rule) = flow.dropped_by {
+            return Decision::Drop { rule };
+        }
+        if flow.is_passed {
+            return Decision::Pass;
+        }
+        let progress = self.converse(rules, flow, direction, view);
+        let mut scene =
+            Scene { rules, now, direction, view, application: None, stream_sizes: [0; 2] };
+        scene.application = match &flow.conversation {
+            Some(conversation) => conversation.protocol(),
+            None if !progress.messages.is_empty() => Some(Protocol::Dns),
+            None => None,
+        };
+        if let Some(conversation) = &flow.conversation {
+            scene.stream_sizes = conversation.sizes();
+        }
+        let mut decision = Decision::Pass;
+        let decided = &mut decision;
+        let mut outcome = self.look_at_packet(flow, &scene, &progress, alerts, decided);
+        if outcome.is_continue() {
+            outcome = self.look_at_stream(flow, &scene, &progress, alerts, decided);
+        }
+        if outcome.is_continue() {
+            outcome = self.look_at_messages(flow, &scene, &progress, alerts, decided);
+        }
+        if let ControlFlow::Break(is_passed) = outcome {
+            flow.is_passed |= is_passed;
+        }
+        decision
+    }
+
+    /// Puts the packet's segment in its place, and hears what is spoken.
+    fn converse(
+        &mut self,
+        rules: &RuleSet,
+        flow: &mut Flow,
+        direction: Direction,
+        view: &View<'_>,
+    ) -> Progress {
+        let needs = rules.needs();
+        if !needs.streams && !needs.applications {
+            return Progress::default();
+        }
+        if view.is_tcp() {
+            let progress = flow.conversation.get_or_insert_default().take(direction, view);
+            self.counters.stream_gaps += u64::from(progress.gaps);
+            return progress;
+        }
+        let is_dns = view.is_of(Protocol::Udp)
+            && (view.source_port == PORT_DNS || view.destination_port == PORT_DNS);
+        let message = if is_dns && needs.applications { dns::parse(view.payload) } else { None };
+        Progress { messages: message.into_iter().map(Told::Dns).collect(), ..Progress::default() }
+    }
+
+    /// Rules about packets; rules about streams too, where the packet belongs to none.
+    fn look_at_packet(
+        &mut self,
+        flow: &mut Flow,
+        scene: &Scene<'_>,
+        progress: &Progress,
+        alerts: &mut Alerts,
+        decision: &mut Decision,
+    ) -> ControlFlow<bool> {
+        let view = scene.view;
+        self.candidates.clear();
+        for (key, group) in scene.rules.groups() {
+            let bytes = match key.buffer {
+                Buffer::Payload => view.payload,
+                other => view.header_buffer(other).unwrap_or_default(),
+            };
+            if !bytes.is_empty() {
+                let bytes = buffers::apply(bytes, &key.transforms);
+                let candidates = &mut self.candidates;
+                let found = &mut |pattern| candidates.extend_from_slice(group.rules_of(pattern));
+                group.patterns.scan(&bytes, &mut self.scratch, found);
+            }
+        }
+        let bare = scene.rules.bare();
+        for protocol in OF_PACKETS.into_iter().filter(|it| view.is_of(*it)) {
+            self.candidates.extend_from_slice(bare.of(protocol));
+        }
+        let is_first = flow.packets[scene.direction.index()] == 1;
+        if is_first {
+            self.candidates.extend_from_slice(&bare.addresses);
+        }
+        self.candidates.extend(bare.of_ends(view.source, view.destination));
+        let is_part = progress.is_part;
+        let is_udp = !view.is_tcp();
+        self.each(flow, scene, alerts, decision, &|rule| {
+            let is_here = match rule.is_of_application() {
+                true => rule.has_only_payload() && (is_udp || rule.needs_packet),
+                false => rule.needs_packet || !is_part || !rule.has_payload(),
+            };
+            let is_here = is_here && (is_first || !rule.is_of_addresses());
+            is_here.then_some(Sight { payload: Some(Bytes::whole(view.payload)), message: None })
+        })
+    }
+
+    /// Rules about the stream that the packet's new bytes continue.
+    fn look_at_stream(
+        &mut self,
+        flow: &mut Flow,
+        scene: &Scene<'_>,
+        progress: &Progress,
+        alerts: &mut Alerts,
+        decision: &mut Decision,
+    ) -> ControlFlow<bool> {
+        let side = scene.direction.index();
+        if progress.new == 0 {
+            return ControlFlow::Continue(());
+        }
+        let Some(mut conversation) = flow.conversation.take() else {
+            return ControlFlow::Continue(());
+        };
+        self.candidates.clear();
+        let (window, _) = conversation.window(side);
+        if let Some(group) = scene.rules.group(&payload_key()) {
+            let count = (progress.new + group.longest - 1).min(window.len());
+            let candidates = &mut self.candidates;
+            let found = &mut |pattern| candidates.extend_from_slice(group.rules_of(pattern));
+            group.patterns.scan(&window[window.len() - count..], &mut self.scratch, found);
+        }
+        let since = |list: &[(RuleIndex, u64)], rule: RuleIndex| {
+            list.iter().find(|(known, _)| *known == rule).map(|it| it.1)
+        };
+        self.candidates.extend_from_slice(&scene.rules.bare().streams);
+        self.candidates.extend(conversation.waiting[side].iter().map(|it| it.0));
+        self.settle();
+        let candidates = std::mem::take(&mut self.candidates);
+        let mut outcome = ControlFlow::Continue(());
+        for index in &candidates {
+            let rule = scene.rules.rule(*index);
+            if !rule.has_only_payload() {
+                // A message that comes further, now or later, decides.
+                conversation.wait(side, *index);
+                continue;
+            }
+            if !rule.needs_stream || !rule.has_payload() {
+                continue;
+            }
+            // What matched once does not count again.
+            let (window, before) = match since(&conversation.matched[side], *index) {
+                Some(end) => {
+                    let (all, before) = conversation.window(side);
+                    let skip = usize::try_from(end.saturating_sub(before)).unwrap_or_default();
+                    (all.get(skip..).unwrap_or_default(), before + skip as u64)
+                }
+                None => conversation.window(side),
+            };
+            if window.is_empty() {
+                continue;
+            }
+            let payload = Some(Bytes { bytes: window, before, is_open: true });
+            let sight = Sight { payload, message: None };
+            if self.matches(rule, flow, scene, sight) {
+                conversation.match_ends(side, *index);
+                outcome = self.act(rule, *index, flow, scene, alerts, decision);
+                if outcome.is_break() {
+                    break;
+                }
+            } else if rule.fast.is_some() {
+                conversation.wait(side, *index);
+            }
+        }
+        self.candidates = candidates;
+        flow.conversation = Some(conversation);
+        outcome
+    }
+
+    /// Rules about messages of an application.
+    fn look_at_messages(
+        &mut self,
+        flow: &mut Flow,
+        scene: &Scene<'_>,
+        progress: &Progress,
+        alerts: &mut Alerts,
+        decision: &mut Decision,
+    ) -> ControlFlow<bool> {
+        let mut conversation = flow.conversation.take();
+        let mut outcome = ControlFlow::Continue(());
+        let side = scene.direction.index();
+        // Their fast pattern is in the stream.
+        let waiting = conversation.as_ref().map(|it| it.waiting[side].clone()).unwrap_or_default();
+        let waiting: Vec<RuleIndex> = waiting.into_iter().map(|it| it.0).collect();
+        for told in &progress.messages {
+            self.candidates.clear();
+            self.candidates.extend_from_slice(&waiting);
+            outcome = match (told, &mut conversation) {
+                (Told::Http(number), Some(conversation)) => {
+                    let window = conversation.window(side).0.to_vec();
+                    match conversation.transaction(*number) {
+                        Some(transaction) => {
+                            let payload = &window;
+                            self.transaction(flow, scene, transaction, payload, alerts, decision)
+                        }
+                        None => continue,
+                    }
+                }
+                (Told::Dns(message), None) => {
+                    let payload = scene.view.payload;
+                    let message = Message::Dns(message);
+                    self.message(flow, scene, message, payload, alerts, decision)
+                }
+                (told, Some(conversation)) => {
+                    let payload = conversation.window(side).0;
+                    let Some(message) = conversation.message(told, side) else { continue };
+                    self.message(flow, scene, message, payload, alerts, decision)
+                }
+                _ => continue,
+            };
+            if outcome.is_break() {
+                break;
+            }
+        }
+        flow.conversation = conversation;
+        outcome
+    }
+
+    /// A message that is whole when it is told.
+    fn message(
+        &mut self,
+        flow: &mut Flow,
+        scene: &Scene<'_>,
+        message: Message<'_>,
+        payload: &[u8],
+        alerts: &mut Alerts,
+        decision: &mut Decision,
+    ) -> ControlFlow<bool> {
+        self.gather(scene.rules, message, &|_| true);
+        self.candidates.extend_from_slice(&scene.rules.bare().applications);
+        let sight = Sight { payload: Some(Bytes::whole(payload)), message: Some(message) };
+        self.each(flow, scene, alerts, decision, &|rule| rule.is_of_application().then_some(sight))
+    }
+
+    /// A transaction that came further: rules may have to wait for the rest of it.
+    fn transaction(
+        &mut self,
+        flow: &mut Flow,
+        scene: &Scene<'_>,
+        transaction: &mut http::Transaction,
+        payload: &[u8],
+        alerts: &mut Alerts,
+        decision: &mut Decision,
+    ) -> ControlFlow<bool> {
+        let side = scene.direction.index();
+        let fresh = transaction.fresh(side);
+        let is_complete = transaction.is_complete(side);
+        if !fresh.headers && !fresh.body && !is_complete {
+            return ControlFlow::Continue(());
+        }
+        let message = Message::Http(transaction, side);
+        self.gather(scene.rules, message, &|buffer| match http::is_body(buffer) {
+            true => fresh.body,
+            false => fresh.headers,
+        });
+        self.candidates.extend_from_slice(&scene.rules.bare().applications);
+        self.candidates.extend_from_slice(&transaction.waiting[side]);
+        self.settle();
+        let candidates = std::mem::take(&mut self.candidates);
+        let mut outcome = ControlFlow::Continue(());
+        for index in &candidates {
+            let rule = scene.rules.rule(*index);
+            if !rule.is_of_application() || transaction.matched.contains(index) {
+                continue;
+            }
+            let message = Message::Http(transaction, side);
+            let sight = Sight { payload: Some(Bytes::whole(payload)), message: Some(message) };
+            if self.matches(rule, flow, scene, sight) {
+                transaction.matched.push(*index);
+                outcome = self.act(rule, *index, flow, scene, alerts, decision);
+                if outcome.is_break() {
+                    break;
+                }
+            } else if !is_complete && rule.fast.is_some() {
+                transaction.wait(side, *index);
+            }
+        }
+        self.candidates = candidates;
+        outcome
+    }
+
+    /// Rules whose fast pattern is in a buffer of the message that is `wanted`.
+    fn gather(&mut self, rules: &RuleSet, message: Message<'_>, wanted: &dyn Fn(Buffer) -> bool) {
+        let Self { candidates, scratch, .. } = self;
+        for (key, group) in rules.groups() {
+            if buffers::protocol(key.buffer) != Some(message.protocol()) || !wanted(key.buffer) {
+                continue;
+            }
+            message.each(key.buffer, &mut |bytes| {
+                let bytes = buffers::apply(bytes, &key.transforms);
+                let found = &mut |pattern| candidates.extend_from_slice(group.rules_of(pattern));
+                group.patterns.scan(&bytes, scratch, found);
+                false
+            });
+        }
+    }
+
+    /// Candidates in the order of evaluation, each once, no more than there may be.
+    fn settle(&mut self) {
+        self.candidates.sort_unstable();
+        self.candidates.dedup();
+        let lost = self.candidates.len().saturating_sub(self.limits.candidates);
+        self.counters.candidates_lost += lost as u64;
+        self.candidates.truncate(self.limits.candidates);
+    }
+
+    /// Looks at every candidate that `sight` has something for.
+    fn each<'s>(
+        &mut self,
+        flow: &mut Flow,
+        scene: &Scene<'_>,
+        alerts: &mut Alerts,
+        decision: &mut Decision,
+        sight: &dyn Fn(&Rule) -> Option<Sight<'s>>,
+    ) -> ControlFlow<bool> {
+        self.settle();
+        let candidates = std::mem::take(&mut self.candidates);
+        let mut outcome = ControlFlow::Continue(());
+        for index in &candidates {
+            let rule = scene.rules.rule(*index);
+            let Some(sight) = sight(rule) else { continue };
+            if self.matches(rule, flow, scene, sight) {
+                outcome = self.act(rule, *index, flow, scene, alerts, decision);
+                if outcome.is_break() {
+                    break;
+                }
+            }
+        }
+        self.candidates = candidates;
+        outcome
+    }
+
+    fn matches(&mut self, rule: &Rule, flow: &Flow, scene: &Scene<'_>, sight: Sight<'_>) -> bool {
+        let view = scene.view;
+        let protocol = rule.header.protocol;
+        self.counters.evaluations += 1;
+        view.is_of(protocol)
+            && (!protocol.is_application() || scene.application == Some(protocol))
+            && view.fits(&rule.header)
+            && flow_fits(rule, flow, scene.direction)
+            && rule.tests.iter().all(|test| view.holds(test))
+            && rule.stream_sizes.iter().all(|it| it.holds(scene.stream_sizes))
+            && rule
+                .bits
+                .iter()
+                .filter(|it| it.verb.is_condition())
+                .all(|bit| self.bit_holds(bit, flow, scene))
+            && rule.buffers.iter().all(|test| self.buffer_holds(test, view, sight))
+    }
+
+    fn buffer_holds(&mut self, test: &BufferTest, view: &View<'_>, sight: Sight<'_>) -> bool {
+        let buffer = test.key.buffer;
+        if buffer == Buffer::Payload {
+            let Some(payload) = sight.payload else { return false };
+            let bytes = buffers::apply(payload.bytes, &test.key.transforms);
+            return self.look(test, Bytes { bytes: &bytes, ..payload });
+        }
+        if buffers::protocol(buffer).is_none() {
+            let Some(bytes) = view.header_buffer(buffer) else { return false };
+            let bytes = buffers::apply(bytes, &test.key.transforms);
+            return self.look(test, Bytes::whole(&bytes));
+        }
+        sight.message.is_some_and(|message| {
+            message.each(buffer, &mut |bytes| {
+                let bytes = buffers::apply(bytes, &test.key.transforms);
+                self.look(test, Bytes::whole(&bytes))
+            })
+        })
+    }
+
+    fn look(&mut self, test: &BufferTest, bytes: Bytes<'_>) -> bool {
+        let mut cost = Cost::default();
+        let holds = inspect::holds(&test.steps, bytes, &mut cost);
+        self.counters.pcre_limits += u64::from(cost.pcre_limits);
+        self.counters.evaluations_given_up += u64::from(cost.tries > TRIES_MAX);
+        holds
+    }
+}
+
+fn flow_fits(rule: &Rule, flow: &Flow, direction: Direction) -> bool {
+    let test = &rule.flow;
+    test.established.is_none_or(|wanted| wanted == flow.is_established)
+        && test.to_server.is_none_or(|wanted| wanted == (direction == Direction::Initiator))
+}

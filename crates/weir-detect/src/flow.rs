@@ -1,0 +1,197 @@
+//! What the detector keeps of a flow, in a bounded slab.
+
+use weir_wire::frame::Time;
+use weir_wire::parse::Transport;
+use weir_wire::tcp::flags;
+
+use crate::alert::{End, FlowView};
+use crate::conversation::Conversation;
+use crate::detector::Direction;
+use crate::packet::View;
+use crate::rule::RuleIndex;
+
+/// A flow's place in a detector's slab. The caller keeps it beside its own state of the flow and
+/// hands it to [`release`](crate::Detector::release) once, when the flow ends. `Seat::default()` is
+/// none yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seat(u32);
+
+/// Bits and integers of one flow, at most; a rule's further ones are not kept, and counted.
+const BITS_MAX: usize = 256;
+
+/// How far a TCP connection has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Tcp {
+    /// No SYN was seen.
+    #[default]
+    Unknown,
+    /// The initiator's SYN was seen.
+    Syn,
+    /// And the responder's answer to it.
+    SynAck,
+    /// And the initiator's acknowledgment.
+    Established,
+}
+
+/// One flow.
+#[derive(Debug, Default)]
+pub(crate) struct Flow {
+    pub(crate) initiator: End,
+    pub(crate) responder: End,
+    pub(crate) start: Time,
+    pub(crate) packets: [u64; 2],
+    pub(crate) bytes: [u64; 2],
+    pub(crate) tcp: Tcp,
+    /// Established before the packet at hand.
+    pub(crate) is_established: bool,
+    pub(crate) dropped_by: Option<RuleIndex>,
+    pub(crate) is_passed: bool,
+    bits: Vec<u32>,
+    integers: Vec<(u32, i64)>,
+    /// Set for TCP, where some rule looks at streams.
+    pub(crate) conversation: Option<Box<Conversation>>,
+    /// Counts of thresholds that are kept by flow: rule, matches, next alert (backoff).
+    pub(crate) counts: Vec<(RuleIndex, u32, u32)>,
+}
+
+impl Flow {
+    /// Takes the packet into account, before rules see it.
+    pub(crate) fn update(&mut self, now: Time, direction: Direction, view: &View<'_>) {
+        let side = direction.index();
+        if self.packets == [0, 0] {
+            self.start = now;
+            let source = End { address: view.parsed.source, port: view.source_port };
+            let destination = End { address: view.parsed.destination, port: view.destination_port };
+            (self.initiator, self.responder) = match direction {
+                Direction::Initiator => (source, destination),
+                Direction::Responder => (destination, source),
+            };
+        }
+        self.packets[side] += 1;
+        self.bytes[side] += view.bytes.len() as u64;
+        match view.parsed.transport {
+            Transport::Tcp { flags, .. } => {
+                self.is_established = self.tcp == Tcp::Established;
+                self.tcp = self.tcp.after(direction, flags);
+            }
+            _ => self.is_established = self.packets[0] > 0 && self.packets[1] > 0,
+        }
+    }
+
+    pub(crate) fn view(&self, direction: Direction) -> FlowView {
+        FlowView {
+            initiator: self.initiator,
+            responder: self.responder,
+            start: self.start,
+            packets: self.packets,
+            bytes: self.bytes,
+            to_server: direction == Direction::Initiator,
+        }
+    }
+
+    pub(crate) fn has_bit(&self, bit: u32) -> bool {
+        self.bits.contains(&bit)
+    }
+
+    /// Sets or unsets a bit; whether there was room for it.
+    pub(crate) fn put_bit(&mut self, bit: u32, is_set: bool) -> bool {
+        match (self.bits.iter().position(|it| *it == bit), is_set) {
+            (Some(place), false) => _ = self.bits.swap_remove(place),
+            (None, true) if self.bits.len() == BITS_MAX => return false,
+            (None, true) => self.bits.push(bit),
+            _ => {}
+        }
+        true
+    }
+
+    pub(crate) fn integer(&self, name: u32) -> Option<i64> {
+        self.integers.iter().find(|(known, _)| *known == name).map(|it| it.1)
+    }
+
+    /// Puts an integer; whether there was room for it.
+    pub(crate) fn put_integer(&mut self, name: u32, value: i64) -> bool {
+        if let Some(place) = self.integers.iter_mut().find(|(known, _)| *known == name) {
+            place.1 = value;
+            return true;
+        }
+        let has_room = self.integers.len() < BITS_MAX;
+        if has_room {
+            self.integers.push((name, value));
+        }
+        has_room
+    }
+}
+
+impl Tcp {
+    fn after(self, direction: Direction, seen: u8) -> Self {
+        let is_syn = seen & flags::SYN != 0;
+        let is_ack = seen & flags::ACK != 0;
+        match (self, direction) {
+            _ if seen & flags::RST != 0 => self,
+            (Self::Unknown, Direction::Initiator) if is_syn && !is_ack => Self::Syn,
+            (Self::Syn, Direction::Responder) if is_syn && is_ack => Self::SynAck,
+            (Self::SynAck, Direction::Initiator) if is_ack && !is_syn => Self::Established,
+            (state, _) => state,
+        }
+    }
+}
+
+/// Flows by their seats.
+#[derive(Debug)]
+pub(crate) struct Slab {
+    flows: Vec<Flow>,
+    free: Vec<u32>,
+    capacity: usize,
+}
+
+impl Slab {
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self { flows: Vec::new(), free: Vec::new(), capacity: capacity.min(u32::MAX as usize - 1) }
+    }
+
+    /// How many flows have a seat.
+    pub(crate) fn len(&self) -> usize {
+        self.flows.len() - self.free.len()
+    }
+
+    /// The flow of `seat`, which gets one if it is none yet; `None`: all are taken.
+    pub(crate) fn at(&mut self, seat: &mut Seat) -> Option<&mut Flow> {
+        if seat.0 == 0 {
+            *seat = self.take()?;
+        }
+        self.flows.get_mut(seat.0 as usize - 1)
+    }
+
+    fn take(&mut self) -> Option<Seat> {
+        if let Some(free) = self.free.pop() {
+            return Some(Seat(free));
+        }
+        if self.flows.len() == self.capacity {
+            return None;
+        }
+        self.flows.push(Flow::default());
+        Some(Seat(self.flows.len() as u32))
+    }
+
+    /// Frees a seat. One that is none is none still.
+    pub(crate) fn release(&mut self, seat: Seat) {
+        if let Some(flow) = (seat.0 as usize).checked_sub(1).and_then(|at| self.flows.get_mut(at)) {
+            *flow = Flow::default();
+            self.free.push(seat.0);
+        }
+    }
+
+    /// Other rules run from here on: `same` gives the one that stands for an old one that drops.
+    pub(crate) fn change_rules(&mut self, same: &dyn Fn(RuleIndex) -> Option<RuleIndex>) {
+        for flow in &mut self.flows {
+            flow.counts.clear();
+            flow.bits.clear();
+            flow.integers.clear();
+            if let Some(conversation) = &mut flow.conversation {
+                conversation.forget_rules();
+            }
+            flow.dropped_by = flow.dropped_by.and_then(same);
+            flow.is_passed = false;
+        }
+    }
+}

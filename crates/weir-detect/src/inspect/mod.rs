@@ -1,0 +1,189 @@
+//! Whether a buffer is as a rule's steps say.
+//!
+//! Steps are taken in order. One that counts from where the last ended may fail where another
+//! occurrence of the last would do: then that is tried, within [`TRIES_MAX`].
+
+mod base64;
+mod number;
+mod place;
+
+use crate::rule::step::{Content, Pcre, Step, Value};
+use place::Search;
+
+/// Steps tried for one rule and buffer, at most. A rule that needs more does not match, which is
+/// counted.
+pub(crate) const TRIES_MAX: u32 = 3000;
+/// Variables of a rule.
+const VARIABLES: usize = 16;
+
+/// Bytes to look at, and where they stand in the stream that they are a window of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bytes<'a> {
+    pub(crate) bytes: &'a [u8],
+    /// Bytes of the stream before the window.
+    pub(crate) before: u64,
+    /// The buffer's end is not here yet: nothing can be said of it.
+    pub(crate) is_open: bool,
+}
+
+impl<'a> Bytes<'a> {
+    pub(crate) fn whole(bytes: &'a [u8]) -> Self {
+        Self { bytes, before: 0, is_open: false }
+    }
+}
+
+/// What a look costs, and whether it was given up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cost {
+    pub(crate) tries: u32,
+    /// A pattern ran into its limit.
+    pub(crate) pcre_limits: u32,
+}
+
+/// Whether `buffer` is as `steps` say.
+pub(crate) fn holds(steps: &[Step], buffer: Bytes<'_>, cost: &mut Cost) -> bool {
+    let mut inspection = Inspection { buffer, variables: [0; VARIABLES], cost };
+    inspection.run(steps, 0).is_some()
+}
+
+struct Inspection<'a, 'c> {
+    buffer: Bytes<'a>,
+    variables: [i64; VARIABLES],
+    cost: &'c mut Cost,
+}
+
+impl Inspection<'_, '_> {
+    /// Whether the steps hold, the first counting from `here`.
+    fn run(&mut self, steps: &[Step], here: usize) -> Option<()> {
+        let Some((step, rest)) = steps.split_first() else { return Some(()) };
+        self.cost.tries += 1;
+        if self.cost.tries > TRIES_MAX {
+            return None;
+        }
+        match step {
+            Step::Content(content) => self.content(content, rest, here),
+            Step::Pcre(pcre) => self.pcre(pcre, rest, here),
+            Step::IsDataAt { at, is_relative, is_negated } => {
+                let at = self.value(*at);
+                let length = self.buffer.bytes.len() as i64;
+                let is_there = if *is_relative { at + here as i64 <= length } else { at < length };
+                (is_there != *is_negated).then_some(())?;
+                self.run(rest, here)
+            }
+            Step::Size(numbers) => {
+                let length = self.buffer.before + self.buffer.bytes.len() as u64;
+                (!self.buffer.is_open && numbers.contain(length)).then_some(())?;
+                self.run(rest, here)
+            }
+            Step::ByteTest(test) => {
+                self.byte_test(test, here).then_some(())?;
+                self.run(rest, here)
+            }
+            Step::ByteJump(jump) => {
+                let to = self.byte_jump(jump, here)?;
+                self.run(rest, to)
+            }
+            Step::ByteExtract { read, variable, multiplier, aligns } => {
+                let (number, end) = self.read(read, here)?;
+                let mut number = number.wrapping_mul(*multiplier as i64);
+                if *aligns {
+                    number = (number + 3) & !3;
+                }
+                self.variables[*variable] = number;
+                self.run(rest, end)
+            }
+            Step::ByteMath { read, operator, operand, variable } => {
+                let (number, end) = self.read(read, here)?;
+                let operand = self.value(*operand);
+                self.variables[*variable] = number::arithmetic(number, *operator, operand)?;
+                self.run(rest, end)
+            }
+            Step::Base64 { bytes, offset, is_relative, then } => {
+                let start = *offset as usize + if *is_relative { here } else { 0 };
+                let decoded = base64::decode(self.buffer.bytes.get(start..)?, *bytes);
+                let is_empty = decoded.is_empty();
+                (!is_empty && holds(then, Bytes::whole(&decoded), self.cost)).then_some(())?;
+                self.run(rest, here)
+            }
+        }
+    }
+
+    fn value(&self, value: Value) -> i64 {
+        match value {
+            Value::Fixed(fixed) => fixed,
+            Value::Variable(index) => self.variables[index],
+        }
+    }
+
+    fn content(&mut self, content: &Content, rest: &[Step], here: usize) -> Option<()> {
+        let place = place::of(content, self.buffer, here, &|value| self.value(value));
+        let Some(search) = place else {
+            return if content.is_negated { self.run(rest, here) } else { None };
+        };
+        let mut search: Search<'_> = search;
+        if content.is_negated {
+            let is_there = search.next(self.buffer.bytes).is_some();
+            // At an end that is not here yet, nothing is known to be absent.
+            let is_unknown = content.ends && self.buffer.is_open;
+            return if is_there || is_unknown { None } else { self.run(rest, here) };
+        }
+        while let Some(start) = search.next(self.buffer.bytes) {
+            let end = start + content.bytes.len();
+            if self.run(rest, end).is_some() {
+                return Some(());
+            }
+            if !content.leads || self.cost.tries > TRIES_MAX {
+                return None;
+            }
+        }
+        None
+    }
+
+    fn pcre(&mut self, pcre: &Pcre, rest: &[Step], here: usize) -> Option<()> {
+        let base = if pcre.is_relative { here } else { 0 };
+        let subject = self.buffer.bytes.get(base..)?;
+        let mut from = 0;
+        loop {
+            let found = if pcre.captures.is_empty() {
+                pcre.regex.find_at(subject, from).map(|it| it.map(|it| (it.start(), it.end())))
+            } else {
+                self.captured(pcre, subject, from)
+            };
+            let found = found.unwrap_or_else(|_| {
+                self.cost.pcre_limits += 1;
+                None
+            });
+            let Some((start, end)) = found else {
+                return if pcre.is_negated { self.run(rest, here) } else { None };
+            };
+            if pcre.is_negated {
+                return None;
+            }
+            if self.run(rest, base + end).is_some() {
+                return Some(());
+            }
+            from = start + 1;
+            if !pcre.leads || from > subject.len() || self.cost.tries > TRIES_MAX {
+                return None;
+            }
+        }
+    }
+
+    fn captured(
+        &mut self,
+        pcre: &Pcre,
+        subject: &[u8],
+        from: usize,
+    ) -> Result<Option<(usize, usize)>, pcre2::Error> {
+        let mut locations = pcre.regex.capture_locations();
+        let Some(whole) = pcre.regex.captures_read_at(&mut locations, subject, from)? else {
+            return Ok(None);
+        };
+        for (group, variable) in pcre.captures.iter().enumerate() {
+            let text = locations.get(group + 1).and_then(|(start, end)| subject.get(start..end));
+            let digits = text.and_then(|it| std::str::from_utf8(it).ok());
+            self.variables[*variable] = digits.and_then(|it| it.parse().ok()).unwrap_or_default();
+        }
+        Ok(Some((whole.start(), whole.end())))
+    }
+}

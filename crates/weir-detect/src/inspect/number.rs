@@ -1,0 +1,99 @@
+//! Numbers that stand in a buffer.
+
+use super::Inspection;
+use crate::rule::step::{Arithmetic, ByteJump, ByteTest, Comparison, Origin, Read};
+
+impl Inspection<'_, '_> {
+    pub(super) fn byte_test(&self, test: &ByteTest, here: usize) -> bool {
+        let Some((number, _)) = self.read(&test.read, here) else { return false };
+        let (number, value) = (number as u64, self.value(test.value) as u64);
+        let holds = match test.comparison {
+            Comparison::Less => number < value,
+            Comparison::LessOrEqual => number <= value,
+            Comparison::Greater => number > value,
+            Comparison::GreaterOrEqual => number >= value,
+            Comparison::Equal => number == value,
+            Comparison::And => number & value != 0,
+            Comparison::Xor => number ^ value != 0,
+        };
+        holds != test.is_negated
+    }
+
+    /// Where the jump ends.
+    pub(super) fn byte_jump(&self, jump: &ByteJump, here: usize) -> Option<usize> {
+        let (number, end) = self.read(&jump.read, here)?;
+        let mut by = number.wrapping_mul(jump.multiplier as i64);
+        if jump.aligns {
+            by = by.wrapping_add(3) & !3;
+        }
+        by = by.wrapping_add(self.value(jump.post_offset));
+        let length = self.buffer.bytes.len();
+        let base = match jump.from {
+            Origin::Here => end,
+            Origin::Beginning => 0,
+            Origin::End => length,
+        };
+        let to = (base as i64).checked_add(by)?.max(0);
+        usize::try_from(to).ok().filter(|to| *to <= length)
+    }
+
+    /// The number, and where it ends.
+    pub(super) fn read(&self, read: &Read, here: usize) -> Option<(i64, usize)> {
+        let base = if read.is_relative { here as i64 } else { 0 };
+        let start = usize::try_from(base.checked_add(self.value(read.offset))?).ok()?;
+        let count = usize::try_from(self.value(read.bytes)).ok()?;
+        let length = self.buffer.bytes.len();
+        if start >= length || count > length - start {
+            return None;
+        }
+        let bytes = &self.buffer.bytes[start..start + count];
+        let (number, used) = match read.text_base {
+            Some(base) => text(bytes, base)?,
+            None if count > 8 => return None,
+            None => (binary(bytes, read.is_little), count),
+        };
+        let number = match read.mask {
+            Some(mask) => (number & mask) >> mask.trailing_zeros().min(63),
+            None => number,
+        };
+        Some((number as i64, start + used))
+    }
+}
+
+fn binary(bytes: &[u8], is_little: bool) -> u64 {
+    let append = |number: u64, byte: &u8| number << 8 | u64::from(*byte);
+    match is_little {
+        true => bytes.iter().rev().fold(0, append),
+        false => bytes.iter().fold(0, append),
+    }
+}
+
+/// A number in digits, as `strtoull` reads it; and how many bytes that took.
+fn text(bytes: &[u8], base: u32) -> Option<(u64, usize)> {
+    let blank = bytes.iter().take_while(|it| it.is_ascii_whitespace()).count();
+    let mut rest = &bytes[blank..];
+    let mut used = blank;
+    if base == 16 && matches!(rest, [b'0', b'x' | b'X', ..]) {
+        (rest, used) = (&rest[2..], used + 2);
+    }
+    let digits = rest.iter().map_while(|it| char::from(*it).to_digit(base));
+    let (mut number, mut count) = (0_u64, 0);
+    for digit in digits {
+        number = number.checked_mul(base.into())?.checked_add(digit.into())?;
+        count += 1;
+    }
+    (count > 0).then_some((number, used + count))
+}
+
+pub(super) fn arithmetic(number: i64, operator: Arithmetic, operand: i64) -> Option<i64> {
+    let (number, operand) = (number as u64, operand as u64);
+    let result = match operator {
+        Arithmetic::Add => number.wrapping_add(operand),
+        Arithmetic::Subtract => number.wrapping_sub(operand),
+        Arithmetic::Multiply => number.wrapping_mul(operand),
+        Arithmetic::Divide => number.checked_div(operand)?,
+        Arithmetic::ShiftLeft => number.checked_shl(operand.try_into().ok()?)?,
+        Arithmetic::ShiftRight => number.checked_shr(operand.try_into().ok()?)?,
+    };
+    Some(result as i64)
+}

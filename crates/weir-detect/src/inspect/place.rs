@@ -1,0 +1,96 @@
+//! Where in a buffer a content may stand.
+
+use super::Bytes;
+use crate::rule::step::{Content, Value};
+
+/// Places left where a content may begin.
+pub(super) struct Search<'a> {
+    content: &'a Content,
+    /// The first byte that the next occurrence may have.
+    from: usize,
+    /// No occurrence may end behind this.
+    until: usize,
+}
+
+impl Search<'_> {
+    /// Where the next occurrence begins.
+    pub(super) fn next(&mut self, buffer: &[u8]) -> Option<usize> {
+        let Search { content, from, until } = *self;
+        let length = content.bytes.len();
+        if content.ends {
+            let start = buffer.len().checked_sub(length)?;
+            self.from = usize::MAX;
+            let is_inside = start >= from && until == buffer.len();
+            return (is_inside && same(content, &buffer[start..])).then_some(start);
+        }
+        let window = buffer.get(from..until)?;
+        let start = from + find(content, window)?;
+        self.from = start + 1;
+        Some(start)
+    }
+}
+
+fn same(content: &Content, window: &[u8]) -> bool {
+    match content.is_nocase {
+        true => window.eq_ignore_ascii_case(&content.bytes),
+        false => *window == *content.bytes,
+    }
+}
+
+/// The first occurrence. Windows are short but for streams, where a fast pattern came first.
+fn find(content: &Content, window: &[u8]) -> Option<usize> {
+    let length = content.bytes.len();
+    let last = window.len().checked_sub(length)?;
+    let first = content.bytes[0];
+    let is_first = |byte: u8| match content.is_nocase {
+        true => byte.eq_ignore_ascii_case(&first),
+        false => byte == first,
+    };
+    let mut at = 0;
+    while at <= last {
+        at += window[at..=last].iter().position(|byte| is_first(*byte))?;
+        if same(content, &window[at..at + length]) {
+            return Some(at);
+        }
+        at += 1;
+    }
+    None
+}
+
+/// Where `content` may stand, `here` being where the step before ended; `None`: nowhere.
+pub(super) fn of<'a>(
+    content: &'a Content,
+    buffer: Bytes<'_>,
+    here: usize,
+    value: &dyn Fn(Value) -> i64,
+) -> Option<Search<'a>> {
+    let length = buffer.bytes.len() as i64;
+    let before = i64::try_from(buffer.before).unwrap_or(i64::MAX);
+    let (mut from, mut until) = (0, length);
+    if content.is_relative() {
+        let distance = content.distance.map_or(0, value);
+        from = (here as i64).saturating_add(distance).max(0);
+        if let Some(within) = content.within.map(value) {
+            let end = (here as i64).saturating_add(distance).saturating_add(within);
+            until = until.min(end);
+        }
+        if let Some(depth) = content.depth.map(value) {
+            until = until.min((here as i64).saturating_add(depth));
+        }
+    } else {
+        let offset = content.offset.map_or(0, value);
+        let depth = match content.starts {
+            true => Some(content.bytes.len() as i64),
+            false => content.depth.map(value),
+        };
+        // Offsets count from the stream's first byte, depths from the offset.
+        if let Some(depth) = depth {
+            until = until.min(offset.saturating_add(depth).saturating_sub(before));
+        }
+        from = (offset - before).max(from).max(0);
+    }
+    if from > until || until <= 0 {
+        return None;
+    }
+    Some(Search { content, from: from as usize, until: until as usize })
+}

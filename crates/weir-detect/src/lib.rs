@@ -1,0 +1,56 @@
+//! Detection by rules: packets of a flow in, verdicts and alerts out.
+//!
+//! ```text
+//!  text --rule--> RuleSet (Arc, shared) ----+
+//!                                           v
+//!  packet, direction, seat --> Detector::inspect --> Decision      Pass | Drop(rule) | Reject(rule)
+//!                                |    ^     |
+//!                                v    |     +------> Alerts        bounded, overflow counted
+//!                              flow's state (a slab; the caller keeps the Seat)
+//! ```
+//!
+//! The rules are those of Suricata's language, with RDMA as a protocol and `rdma.*` keywords. A
+//! rule runs in full or is refused by name when the rules are loaded.
+//!
+//! Never reads a clock, socket, file or source of randomness: time is an argument, rule text comes
+//! from the caller. Unsafe code is in `matcher/ffi.rs` alone, the pattern matcher's C interface.
+
+#![deny(unsafe_code)]
+
+pub mod rule;
+
+mod addresses;
+
+mod ruleset;
+
+pub mod matcher;
+
+mod packet;
+
+mod flow;
+
+mod buffers;
+
+mod stream;
+
+mod conversation;
+
+mod rdma;
+
+mod inspect;
+
+mod state;
+
+mod evaluate;
+
+pub mod alert;
+
+mod detector;
+
+pub use alert::{Alert, Alerts, Blocked};
+pub use detector::{Counters, Decision, Detector, Direction, Limits, Packet};
+pub use flow::Seat;
+pub use rule::load::{Classes, LoadOptions, LoadReport, Loaded, Refusal, RuleSource};
+pub use rule::variables::Variables;
+pub use rule::{Action, Rule, RuleIndex};
+pub use ruleset::RuleSet;

@@ -1,0 +1,80 @@
+//! Many strings looked for at once, by Vectorscan.
+
+mod ffi;
+
+pub use ffi::{MatcherError, Patterns, Scratch};
+
+/// A string to look for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Pattern {
+    /// Its bytes; at least one.
+    pub bytes: Vec<u8>,
+    /// Upper and lower case are alike (ASCII).
+    pub is_nocase: bool,
+}
+
+impl Pattern {
+    /// The pattern in the matcher's own language.
+    fn expression(&self) -> String {
+        use std::fmt::Write;
+        let mut text = String::with_capacity(self.bytes.len() * 4);
+        for byte in &self.bytes {
+            let _ = write!(text, "\\x{byte:02x}");
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The same by comparing at every place.
+    fn naive(patterns: &[Pattern], data: &[u8]) -> Vec<u32> {
+        let found = |it: &Pattern| {
+            data.windows(it.bytes.len()).any(|window| match it.is_nocase {
+                true => window.eq_ignore_ascii_case(&it.bytes),
+                false => window == it.bytes,
+            })
+        };
+        let indices = patterns.iter().enumerate().filter(|(_, it)| found(it));
+        indices.map(|(index, _)| index as u32).collect()
+    }
+
+    fn scan(patterns: &[Pattern], data: &[u8]) -> Vec<u32> {
+        let compiled = Patterns::compile(patterns).unwrap();
+        let mut scratch = Scratch::new(&[&compiled]).unwrap();
+        let mut found = Vec::new();
+        compiled.scan(data, &mut scratch, &mut |id| found.push(id));
+        found.sort_unstable();
+        found
+    }
+
+    prop_compose! {
+        fn pattern()(
+            bytes in prop::collection::vec(prop::sample::select(b"aAbB\0\x7c".to_vec()), 1..5),
+            is_nocase: bool,
+        ) -> Pattern {
+            Pattern { bytes, is_nocase }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        #[test]
+        fn the_matcher_finds_what_comparing_at_every_place_finds(
+            patterns in prop::collection::vec(pattern(), 1..8),
+            data in prop::collection::vec(prop::sample::select(b"aAbB\0\x7c".to_vec()), 0..64),
+        ) {
+            prop_assert_eq!(scan(&patterns, &data), naive(&patterns, &data));
+        }
+    }
+
+    #[test]
+    fn no_pattern_at_all_matches_nothing() {
+        assert_eq!(scan(&[], b"abc"), []);
+    }
+}

@@ -1,0 +1,224 @@
+//! A packet as rules look at it: addresses, ports, payload, header fields.
+
+use weir_wire::ip::Ipv4Header;
+use weir_wire::parse::{Network, Parsed, Transport};
+use zerocopy::FromBytes;
+
+use crate::rule::{Buffer, Header, HeaderTest, Protocol};
+
+/// A packet and what the walk found in it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) parsed: &'a Parsed,
+    pub(crate) payload: &'a [u8],
+    pub(crate) source: u128,
+    pub(crate) destination: u128,
+    pub(crate) source_port: u16,
+    pub(crate) destination_port: u16,
+}
+
+impl<'a> View<'a> {
+    pub(crate) fn new(bytes: &'a [u8], parsed: &'a Parsed) -> Self {
+        let (source_port, destination_port) = ports(parsed);
+        let payload = match &parsed.rdma {
+            Some(rdma) => rdma.payload(bytes),
+            None => parsed.payload(bytes),
+        };
+        Self {
+            bytes,
+            parsed,
+            payload,
+            source: u128::from_be_bytes(parsed.source),
+            destination: u128::from_be_bytes(parsed.destination),
+            source_port,
+            destination_port,
+        }
+    }
+
+    /// Whether the packet is of `protocol`; one of an application is told by its stage instead.
+    pub(crate) fn is_of(&self, protocol: Protocol) -> bool {
+        let parsed = self.parsed;
+        let is_ip = matches!(parsed.network, Network::Ipv4 | Network::Ipv6);
+        match protocol {
+            Protocol::Ip => is_ip || parsed.rdma.is_some(),
+            Protocol::Ipv4 => parsed.network == Network::Ipv4,
+            Protocol::Ipv6 => parsed.network == Network::Ipv6,
+            Protocol::Tcp | Protocol::TcpPacket | Protocol::TcpStream => self.is_tcp(),
+            Protocol::Http
+            | Protocol::Tls
+            | Protocol::Smtp
+            | Protocol::Ftp
+            | Protocol::Smb
+            | Protocol::Ssh => self.is_tcp(),
+            Protocol::Udp => is_ip && parsed.protocol == 17,
+            Protocol::Dns => is_ip && matches!(parsed.protocol, 6 | 17),
+            Protocol::Icmp => is_ip && matches!(parsed.protocol, 1 | 58),
+            Protocol::Icmpv6 => is_ip && parsed.protocol == 58,
+            Protocol::Sctp => is_ip && parsed.protocol == 132,
+            Protocol::Rdma => parsed.rdma.is_some(),
+        }
+    }
+
+    pub(crate) fn is_tcp(&self) -> bool {
+        matches!(self.parsed.transport, Transport::Tcp { .. })
+    }
+
+    /// Whether addresses and ports are as `header` says, in one direction or, if it says so, the
+    /// other.
+    pub(crate) fn fits(&self, header: &Header) -> bool {
+        let has_ports = self.source_port != 0
+            || self.destination_port != 0
+            || matches!(self.parsed.transport, Transport::Tcp { .. } | Transport::Udp { .. });
+        let one_way = |from: (u128, u16), to: (u128, u16)| {
+            let fits_port = |ports: &crate::rule::ranges::Ranges, port: u16| {
+                ports.is_all() || (has_ports && ports.contains(port.into()))
+            };
+            header.source.contains(from.0)
+                && header.destination.contains(to.0)
+                && fits_port(&header.source_ports, from.1)
+                && fits_port(&header.destination_ports, to.1)
+        };
+        let (source, destination) =
+            ((self.source, self.source_port), (self.destination, self.destination_port));
+        one_way(source, destination) || (header.is_both_ways && one_way(destination, source))
+    }
+
+    /// Whether a field of the headers is as the rule says; a field that the packet lacks is none.
+    pub(crate) fn holds(&self, test: &HeaderTest) -> bool {
+        let ipv4 = || self.ipv4();
+        let icmp = |at: usize| match self.parsed.transport {
+            Transport::Icmp { kind, .. } if icmp_has_id(kind) => self.icmp_word(at),
+            _ => None,
+        };
+        match test {
+            HeaderTest::PayloadLen(numbers) => numbers.contain(self.payload.len() as u64),
+            HeaderTest::Ttl(numbers) => numbers.contain(self.parsed.hop_limit.into()),
+            HeaderTest::TrafficClass(numbers) => numbers.contain(self.parsed.traffic_class.into()),
+            HeaderTest::Ipv4Id(numbers) => {
+                ipv4().is_some_and(|it| numbers.contain(it.id.get().into()))
+            }
+            HeaderTest::IpProtocol(numbers) => numbers.contain(self.parsed.protocol.into()),
+            HeaderTest::FragmentBits { bits, how } => ipv4().is_some_and(|it| {
+                let word = it.fragment.get();
+                how.holds((word >> 13) as u8, *bits & 7)
+            }),
+            HeaderTest::FragmentOffset(numbers) => {
+                let offset = self.parsed.fragment.map_or(0, |it| it.offset / 8);
+                numbers.contain(offset.into())
+            }
+            HeaderTest::IpOption(wanted) => self.has_ip_option(*wanted),
+            HeaderTest::SameAddress => self.source == self.destination,
+            HeaderTest::TcpFlags { bits, ignored, how } => match self.parsed.transport {
+                Transport::Tcp { flags, .. } => how.holds(flags & !ignored, bits & !ignored),
+                _ => false,
+            },
+            HeaderTest::TcpSequence(numbers) => match self.parsed.transport {
+                Transport::Tcp { sequence, .. } => numbers.contain(sequence.into()),
+                _ => false,
+            },
+            HeaderTest::TcpAcknowledgment(numbers) => match self.parsed.transport {
+                Transport::Tcp { acknowledgment, .. } => numbers.contain(acknowledgment.into()),
+                _ => false,
+            },
+            HeaderTest::TcpWindow(numbers) => self
+                .tcp_header()
+                .and_then(|it| it.get(14..16))
+                .is_some_and(|it| numbers.contain(u16::from_be_bytes([it[0], it[1]]).into())),
+            HeaderTest::TcpMss(numbers) => self.mss().is_some_and(|it| numbers.contain(it.into())),
+            HeaderTest::IcmpType(numbers) => match self.parsed.transport {
+                Transport::Icmp { kind, .. } => numbers.contain(kind.into()),
+                _ => false,
+            },
+            HeaderTest::IcmpCode(numbers) => match self.parsed.transport {
+                Transport::Icmp { code, .. } => numbers.contain(code.into()),
+                _ => false,
+            },
+            HeaderTest::IcmpId(numbers) => icmp(4).is_some_and(|it| numbers.contain(it)),
+            HeaderTest::IcmpSequence(numbers) => icmp(6).is_some_and(|it| numbers.contain(it)),
+            HeaderTest::Rdma(test) => test.holds(self.bytes, self.parsed),
+        }
+    }
+
+    /// The bytes of a buffer that a packet's headers fill.
+    pub(crate) fn header_buffer(&self, buffer: Buffer) -> Option<&'a [u8]> {
+        let network = usize::from(self.parsed.network_offset);
+        let transport = usize::from(self.parsed.transport_offset);
+        let payload = usize::from(self.parsed.payload_offset);
+        let end = self.parsed.end as usize;
+        let is_icmp = matches!(self.parsed.transport, Transport::Icmp { .. });
+        let range = match buffer {
+            Buffer::Ipv4Header if self.parsed.network == Network::Ipv4 => network..transport,
+            Buffer::Ipv6Header if self.parsed.network == Network::Ipv6 => network..transport,
+            Buffer::TcpHeader if self.is_tcp() => transport..payload,
+            Buffer::UdpHeader if self.is_of(Protocol::Udp) => transport..transport + 8,
+            Buffer::Icmpv4Header if is_icmp && self.parsed.protocol == 1 => transport..payload,
+            Buffer::Icmpv6Header if is_icmp && self.parsed.protocol == 58 => transport..end,
+            _ => return None,
+        };
+        self.bytes.get(range)
+    }
+
+    fn ipv4(&self) -> Option<&Ipv4Header> {
+        if self.parsed.network != Network::Ipv4 {
+            return None;
+        }
+        let bytes = self.bytes.get(usize::from(self.parsed.network_offset)..)?;
+        Ipv4Header::ref_from_prefix(bytes).ok().map(|(header, _)| header)
+    }
+
+    fn tcp_header(&self) -> Option<&[u8]> {
+        let start = usize::from(self.parsed.transport_offset);
+        let header = self.bytes.get(start..usize::from(self.parsed.payload_offset))?;
+        self.is_tcp().then_some(header)
+    }
+
+    fn mss(&self) -> Option<u16> {
+        let header = self.tcp_header()?;
+        let at = weir_wire::tcp::mss_offset(header)?;
+        Some(u16::from_be_bytes([header[at], *header.get(at + 1)?]))
+    }
+
+    fn icmp_word(&self, at: usize) -> Option<u64> {
+        let start = usize::from(self.parsed.transport_offset) + at;
+        let word = self.bytes.get(start..start + 2)?;
+        Some(u16::from_be_bytes([word[0], word[1]]).into())
+    }
+
+    fn has_ip_option(&self, wanted: u8) -> bool {
+        let Some(header) = self.ipv4() else { return false };
+        let start = usize::from(self.parsed.network_offset);
+        let range = start + Ipv4Header::LEN..start + header.header_len();
+        let mut options = self.bytes.get(range).unwrap_or_default();
+        if wanted == u8::MAX {
+            return !options.is_empty();
+        }
+        while let [kind, rest @ ..] = options {
+            if *kind == wanted {
+                return true;
+            }
+            let length = match kind {
+                0 => return false,
+                1 => 1,
+                _ => usize::from(rest.first().copied().unwrap_or_default()).max(2),
+            };
+            options = options.get(length..).unwrap_or_default();
+        }
+        false
+    }
+}
+
+/// Whether identifier and sequence stand in an ICMP message of this type (v4 and v6 echo,
+/// timestamp, information, address mask).
+fn icmp_has_id(kind: u8) -> bool {
+    matches!(kind, 0 | 8 | 13..=18 | 128 | 129)
+}
+
+fn ports(parsed: &Parsed) -> (u16, u16) {
+    match parsed.transport {
+        Transport::Tcp { source, destination, .. } | Transport::Udp { source, destination } => {
+            (source, destination)
+        }
+        _ => (0, 0),
+    }
+}

@@ -1,0 +1,164 @@
+//! A statement to a rule, or the keyword that stops it.
+
+use super::header::HeaderTest;
+use super::keywords::{Collected, Refused, fast_rank};
+use super::state::BitNames;
+use super::step::{Fast, Step};
+use super::syntax::Statement;
+use super::variables::Groups;
+use super::{Action, Buffer, FastPattern, Header, Protocol, Rule};
+
+/// What is alike for all rules of a set.
+pub(super) struct Context<'a> {
+    pub(super) groups: Groups<'a>,
+    pub(super) bits: BitNames,
+    pub(super) classes: &'a std::collections::BTreeMap<String, u8>,
+}
+
+/// The rule that `statement` is.
+pub(super) fn build(statement: &Statement<'_>, context: &mut Context<'_>) -> Result<Rule, Refused> {
+    let mut collected = Collected::default();
+    let mut refused = None;
+    for option in &statement.options {
+        // The description is read to its end, so that a refusal names the sid.
+        if let Err(why) = collected.take(option, &mut context.bits) {
+            refused.get_or_insert(why);
+        }
+    }
+    if let Some(why) = refused {
+        return Err(why);
+    }
+    let action = Action::from_name(statement.action)
+        .ok_or_else(|| Refused::new("action", format!("no action `{}`", statement.action)))?;
+    let header = header(statement, context)?;
+    let sid = collected.sid.ok_or_else(|| Refused::new("sid", "a rule needs a sid"))?;
+    collected.finish()?;
+    let class = std::mem::take(&mut collected.class);
+    let by_class = context.classes.get(&class).copied();
+    let (needs_packet, needs_stream) = needs(&header, &collected);
+    let mut rule = Rule {
+        action,
+        generator: collected.generator.unwrap_or(1),
+        sid,
+        revision: collected.revision,
+        message: collected.message,
+        class,
+        priority: collected.priority.or(by_class).unwrap_or(3),
+        metadata: collected.metadata,
+        references: collected.references,
+        target: collected.target,
+        header,
+        flow: collected.flow,
+        tests: collected.tests,
+        buffers: collected.buffers,
+        bits: collected.bits,
+        stream_sizes: collected.stream_sizes,
+        threshold: collected.threshold,
+        filter: collected.filter,
+        is_silent: collected.is_silent,
+        fast: None,
+        needs_packet,
+        needs_stream,
+    };
+    check_buffers(&mut rule)?;
+    rule.fast = fast_pattern(&mut rule);
+    Ok(rule)
+}
+
+fn header(statement: &Statement<'_>, context: &mut Context<'_>) -> Result<Header, Refused> {
+    let protocol = Protocol::from_name(statement.protocol).ok_or_else(|| {
+        let protocol = statement.protocol;
+        Refused::new(&format!("protocol:{protocol}"), "this protocol is not known here")
+    })?;
+    let groups = &mut context.groups;
+    let address = |why| Refused::new("address", why);
+    let port = |why| Refused::new("port", why);
+    Ok(Header {
+        protocol,
+        source: groups.addresses(statement.source).map_err(address)?,
+        destination: groups.addresses(statement.destination).map_err(address)?,
+        source_ports: groups.ports(statement.source_ports).map_err(port)?,
+        destination_ports: groups.ports(statement.destination_ports).map_err(port)?,
+        is_both_ways: statement.is_both_ways,
+    })
+}
+
+/// Whether contents of the payload stand in packets, in the stream, or in either: a TCP rule looks
+/// at the stream, and at packets too where it says how far from their beginning.
+fn needs(header: &Header, collected: &Collected) -> (bool, bool) {
+    let payload = collected.buffers.iter().find(|it| it.key.buffer == Buffer::Payload);
+    let of_packets = collected.tests.iter().any(|it| {
+        matches!(
+            it,
+            HeaderTest::PayloadLen(_)
+                | HeaderTest::TcpFlags { .. }
+                | HeaderTest::TcpSequence(_)
+                | HeaderTest::TcpAcknowledgment(_)
+                | HeaderTest::TcpWindow(_)
+        )
+    });
+    let is_stream = header.protocol == Protocol::Tcp || header.protocol.is_application();
+    match (header.protocol, collected.flow.only_stream, payload) {
+        (Protocol::TcpStream, _, _) | (Protocol::Tcp, Some(true), _) => (false, true),
+        (Protocol::TcpPacket, _, _) | (Protocol::Tcp, Some(false), _) => (true, false),
+        (_, None, Some(_)) if is_stream && of_packets => (true, false),
+        (_, None, Some(payload)) if is_stream => {
+            let has_place = payload.steps.iter().any(|step| {
+                matches!(step, Step::Content(it)
+                    if it.depth.is_some() || it.offset.is_some() || it.starts)
+            });
+            (has_place, true)
+        }
+        (protocol, _, Some(_)) if protocol.is_application() => (false, true),
+        _ => (true, false),
+    }
+}
+
+fn check_buffers(rule: &mut Rule) -> Result<(), Refused> {
+    for test in &rule.buffers {
+        if !crate::buffers::is_filled(test.key.buffer) {
+            let name = test.key.buffer.name();
+            return Err(Refused::new(name, "this buffer is not filled yet"));
+        }
+        let wanted = crate::buffers::protocol(test.key.buffer);
+        let own = rule.header.protocol;
+        let fits = match wanted {
+            None => true,
+            // `alert tcp` with an application's buffer is that application's.
+            Some(wanted) => {
+                own == wanted || matches!(own, Protocol::Tcp | Protocol::Udp | Protocol::Ip)
+            }
+        };
+        if !fits {
+            let name = test.key.buffer.name();
+            return Err(Refused::new(name, "the rule's protocol has no such buffer"));
+        }
+    }
+    Ok(())
+}
+
+/// Chooses the content that all buffers are searched for at once: the one that the rule names, else
+/// the longest.
+fn fast_pattern(rule: &mut Rule) -> Option<FastPattern> {
+    let mut best: Option<((u8, usize), usize, usize)> = None;
+    for (test_index, test) in rule.buffers.iter().enumerate() {
+        for (step_index, step) in test.steps.iter().enumerate() {
+            let Step::Content(content) = step else { continue };
+            let Some(rank) = fast_rank(content) else { continue };
+            if best.is_none_or(|(known, ..)| rank > known) {
+                best = Some((rank, test_index, step_index));
+            }
+        }
+    }
+    let (_, test, step) = best?;
+    let steps = &mut rule.buffers[test].steps;
+    let Step::Content(content) = &mut steps[step] else { return None };
+    let bytes = match content.fast {
+        Fast::Part(first, length) => {
+            let first = usize::from(first);
+            content.bytes[first..first + usize::from(length)].into()
+        }
+        _ => content.bytes.clone(),
+    };
+    Some(FastPattern { test, bytes, is_nocase: content.is_nocase })
+}

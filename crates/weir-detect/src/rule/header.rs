@@ -1,0 +1,278 @@
+//! What rules ask of a packet's headers.
+
+use std::sync::Arc;
+
+use super::number::{Numbers, number, signed};
+use super::ranges::Ranges;
+use crate::rdma::RdmaTest;
+
+/// The protocol of a rule's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Protocol {
+    /// Any packet.
+    Ip,
+    /// Any IPv4 packet.
+    Ipv4,
+    /// Any IPv6 packet.
+    Ipv6,
+    /// TCP, by stream and packet.
+    Tcp,
+    /// TCP, by packet alone.
+    TcpPacket,
+    /// TCP, by stream alone.
+    TcpStream,
+    /// UDP.
+    Udp,
+    /// ICMP, both versions.
+    Icmp,
+    /// ICMPv6.
+    Icmpv6,
+    /// SCTP.
+    Sctp,
+    /// RDMA over RoCE or InfiniBand.
+    Rdma,
+    /// HTTP/1 over TCP.
+    Http,
+    /// DNS over UDP or TCP.
+    Dns,
+    /// TLS over TCP.
+    Tls,
+    /// SMTP over TCP, as a stream.
+    Smtp,
+    /// FTP's control connection, as a stream.
+    Ftp,
+    /// SMB over TCP, as a stream.
+    Smb,
+    /// SSH, as a stream.
+    Ssh,
+}
+
+impl Protocol {
+    /// By its name in rules.
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        Some(match name.to_ascii_lowercase().as_str() {
+            "ip" | "pkthdr" => Self::Ip,
+            "ipv4" | "ip4" => Self::Ipv4,
+            "ipv6" | "ip6" => Self::Ipv6,
+            "tcp" => Self::Tcp,
+            "tcp-pkt" => Self::TcpPacket,
+            "tcp-stream" => Self::TcpStream,
+            "udp" => Self::Udp,
+            "icmp" => Self::Icmp,
+            "icmpv6" => Self::Icmpv6,
+            "sctp" => Self::Sctp,
+            "rdma" => Self::Rdma,
+            "http" | "http1" => Self::Http,
+            "dns" => Self::Dns,
+            "tls" | "ssl" => Self::Tls,
+            "smtp" => Self::Smtp,
+            "ftp" => Self::Ftp,
+            "smb" => Self::Smb,
+            "ssh" => Self::Ssh,
+            _ => return None,
+        })
+    }
+
+    /// As EVE's `app_proto` spells an application.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Dns => "dns",
+            Self::Tls => "tls",
+            Self::Smtp => "smtp",
+            Self::Ftp => "ftp",
+            Self::Smb => "smb",
+            Self::Ssh => "ssh",
+            _ => "unknown",
+        }
+    }
+
+    /// Whether it is spoken over another that the stages know.
+    pub fn is_application(self) -> bool {
+        matches!(
+            self,
+            Self::Http | Self::Dns | Self::Tls | Self::Smtp | Self::Ftp | Self::Smb | Self::Ssh
+        )
+    }
+}
+
+/// Addresses, ports and protocol.
+#[derive(Clone, Debug)]
+pub(crate) struct Header {
+    pub(crate) protocol: Protocol,
+    pub(crate) source: Arc<Ranges>,
+    pub(crate) source_ports: Arc<Ranges>,
+    pub(crate) destination: Arc<Ranges>,
+    pub(crate) destination_ports: Arc<Ranges>,
+    pub(crate) is_both_ways: bool,
+}
+
+/// One thing asked of a packet's headers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum HeaderTest {
+    PayloadLen(Numbers),
+    Ttl(Numbers),
+    TrafficClass(Numbers),
+    Ipv4Id(Numbers),
+    IpProtocol(Numbers),
+    FragmentBits { bits: u8, how: BitsHow },
+    FragmentOffset(Numbers),
+    IpOption(u8),
+    SameAddress,
+    TcpFlags { bits: u8, ignored: u8, how: BitsHow },
+    TcpSequence(Numbers),
+    TcpAcknowledgment(Numbers),
+    TcpWindow(Numbers),
+    TcpMss(Numbers),
+    IcmpType(Numbers),
+    IcmpCode(Numbers),
+    IcmpId(Numbers),
+    IcmpSequence(Numbers),
+    Rdma(RdmaTest),
+}
+
+/// How flag bits are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BitsHow {
+    /// These and no others.
+    Exactly,
+    /// These and perhaps others (`+`).
+    All,
+    /// Any of these (`*`).
+    Any,
+    /// None of these (`!`).
+    None,
+}
+
+impl BitsHow {
+    pub(crate) fn holds(self, present: u8, bits: u8) -> bool {
+        match self {
+            Self::Exactly => present == bits,
+            Self::All => present & bits == bits,
+            Self::Any => present & bits != 0,
+            Self::None => present & bits == 0,
+        }
+    }
+
+    fn split(text: &str) -> (Self, String) {
+        let how = match text {
+            _ if text.contains('+') => Self::All,
+            _ if text.contains('*') => Self::Any,
+            _ if text.contains('!') => Self::None,
+            _ => Self::Exactly,
+        };
+        (how, text.replace(['+', '*', '!', ' '], ""))
+    }
+}
+
+/// The test that a keyword of headers makes; `None` if it is not such a keyword.
+pub(crate) fn test(name: &str, value: &str) -> Option<Result<HeaderTest, String>> {
+    let numbers = || Numbers::parse(value.trim().trim_matches('"'));
+    Some(match name {
+        "dsize" => numbers().map(HeaderTest::PayloadLen),
+        "ttl" => numbers().map(HeaderTest::Ttl),
+        "tos" => numbers().map(HeaderTest::TrafficClass),
+        "id" => numbers().map(HeaderTest::Ipv4Id),
+        "ip_proto" => ip_protocol(value).map(HeaderTest::IpProtocol),
+        "fragbits" => fragment_bits(value),
+        "fragoffset" => numbers().map(HeaderTest::FragmentOffset),
+        "ipopts" => ip_option(value).map(HeaderTest::IpOption),
+        "sameip" => Ok(HeaderTest::SameAddress),
+        "flags" | "tcp.flags" => tcp_flags(value),
+        "seq" | "tcp.seq" => numbers().map(HeaderTest::TcpSequence),
+        "ack" | "tcp.ack" => numbers().map(HeaderTest::TcpAcknowledgment),
+        "window" | "tcp.window" => numbers().map(HeaderTest::TcpWindow),
+        "tcp.mss" => numbers().map(HeaderTest::TcpMss),
+        "itype" => numbers().map(HeaderTest::IcmpType),
+        "icode" => numbers().map(HeaderTest::IcmpCode),
+        "icmp_id" => numbers().map(HeaderTest::IcmpId),
+        "icmp_seq" => numbers().map(HeaderTest::IcmpSequence),
+        _ => return crate::rdma::test(name, value).map(|it| it.map(HeaderTest::Rdma)),
+    })
+}
+
+fn ip_protocol(value: &str) -> Result<Numbers, String> {
+    let text = value.trim();
+    let (sign, name) = match text.find(|it: char| it.is_ascii_alphabetic()) {
+        Some(at) => text.split_at(at),
+        None => return Numbers::parse(text),
+    };
+    let known = [
+        ("icmp", "1"),
+        ("igmp", "2"),
+        ("tcp", "6"),
+        ("udp", "17"),
+        ("gre", "47"),
+        ("esp", "50"),
+        ("ah", "51"),
+        ("ipv6-icmp", "58"),
+        ("sctp", "132"),
+    ];
+    let known = known.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+    let (_, number) = known.ok_or_else(|| format!("no protocol `{name}`"))?;
+    Numbers::parse(&format!("{sign}{number}"))
+}
+
+fn fragment_bits(value: &str) -> Result<HeaderTest, String> {
+    let (how, letters) = BitsHow::split(value);
+    let mut bits = 0;
+    for letter in letters.chars() {
+        bits |= match letter.to_ascii_uppercase() {
+            'M' => 1,
+            'D' => 2,
+            'R' => 4,
+            other => return Err(format!("fragment bit `{other}`")),
+        };
+    }
+    Ok(HeaderTest::FragmentBits { bits, how })
+}
+
+fn ip_option(value: &str) -> Result<u8, String> {
+    Ok(match value.trim() {
+        "any" => u8::MAX,
+        "eol" => 0,
+        "nop" => 1,
+        "rr" => 7,
+        "ts" => 68,
+        "sec" => 130,
+        "lsrr" => 131,
+        "esec" => 133,
+        "cipso" => 134,
+        "satid" => 136,
+        "ssrr" => 137,
+        other => return Err(format!("no IP option `{other}`")),
+    })
+}
+
+fn tcp_flags(value: &str) -> Result<HeaderTest, String> {
+    let (flags, ignored) = value.split_once(',').unwrap_or((value, ""));
+    let (how, letters) = BitsHow::split(flags);
+    let bits = flag_bits(&letters)?;
+    let ignored = flag_bits(ignored.trim())?;
+    Ok(HeaderTest::TcpFlags { bits, ignored, how })
+}
+
+fn flag_bits(letters: &str) -> Result<u8, String> {
+    let mut bits = 0;
+    for letter in letters.chars() {
+        bits |= match letter.to_ascii_uppercase() {
+            'F' => 0x01,
+            'S' => 0x02,
+            'R' => 0x04,
+            'P' => 0x08,
+            'A' => 0x10,
+            'U' => 0x20,
+            'E' | '2' => 0x40,
+            'C' | '1' => 0x80,
+            '0' => 0,
+            other => return Err(format!("TCP flag `{other}`")),
+        };
+    }
+    Ok(bits)
+}
+
+/// A number of at most `most`, for keywords of one number.
+pub(crate) fn bounded(value: &str, most: u64) -> Result<u64, String> {
+    let found = number(value).or_else(|| signed(value).and_then(|it| u64::try_from(it).ok()));
+    found.filter(|it| *it <= most).ok_or_else(|| format!("`{value}` is not a number to {most}"))
+}

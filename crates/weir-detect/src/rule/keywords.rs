@@ -1,0 +1,406 @@
+//! Keywords to what they mean, one after the other as a rule writes them.
+
+use super::bytes::{self, Names};
+use super::header::{self, HeaderTest};
+use super::state::{self, BitNames, FlowTest, StreamSize, Threshold};
+use super::step::{Content, Fast, Step, Value};
+use super::syntax::{Setting, unquoted};
+use super::{BitTest, Buffer, BufferKey, BufferTest, Numbers, Transform, content, pcre};
+
+/// Why a rule is not run: the keyword, and what is wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refused {
+    pub(crate) keyword: String,
+    pub(crate) reason: String,
+}
+
+impl Refused {
+    pub(crate) fn new(keyword: &str, reason: impl Into<String>) -> Self {
+        Self { keyword: keyword.to_owned(), reason: reason.into() }
+    }
+}
+
+/// What the options of a rule have said so far.
+#[derive(Debug, Default)]
+pub(super) struct Collected {
+    pub(super) generator: Option<u32>,
+    pub(super) sid: Option<u32>,
+    pub(super) revision: u32,
+    pub(super) message: String,
+    pub(super) class: String,
+    pub(super) priority: Option<u8>,
+    pub(super) metadata: Vec<(String, String)>,
+    pub(super) references: Vec<(String, String)>,
+    pub(super) target: Option<String>,
+    pub(super) flow: FlowTest,
+    pub(super) tests: Vec<HeaderTest>,
+    pub(super) buffers: Vec<BufferTest>,
+    pub(super) bits: Vec<BitTest>,
+    pub(super) stream_sizes: Vec<StreamSize>,
+    pub(super) threshold: Option<Threshold>,
+    pub(super) filter: Option<Threshold>,
+    pub(super) is_silent: bool,
+    names: Names,
+    /// Contents go to `sticky`, whose transforms may still come.
+    sticky: Option<Buffer>,
+    transforms: Vec<Transform>,
+    /// The buffer that holds the last content, for the keywords that change it.
+    last: Option<usize>,
+    /// Steps go behind `base64_data` of this buffer.
+    in_base64: Option<usize>,
+}
+
+impl Collected {
+    /// Takes one option in.
+    pub(super) fn take(
+        &mut self,
+        option: &Setting<'_>,
+        bits: &mut BitNames,
+    ) -> Result<(), Refused> {
+        let Setting { name, value } = *option;
+        let refused = |reason: String| Refused::new(name, reason);
+        if self.take_description(name, value).map_err(refused)?
+            || self.take_step(name, value).map_err(refused)?
+            || self.take_modifier(name, value).map_err(refused)?
+            || self.take_state(name, value, bits).map_err(refused)?
+        {
+            return Ok(());
+        }
+        match header::test(name, value) {
+            Some(test) => self.tests.push(test.map_err(refused)?),
+            None => return Err(Refused::new(name, "this keyword is not known here")),
+        }
+        Ok(())
+    }
+
+    fn take_description(&mut self, name: &str, value: &str) -> Result<bool, String> {
+        let text = || unquoted(value).1.replace("\\;", ";").replace("\\\"", "\"");
+        let number = || value.parse::<u32>().map_err(|_| format!("`{value}` is not a number"));
+        match name {
+            "msg" => self.message = text().replace("\\:", ":").replace("\\\\", "\\"),
+            "sid" => self.sid = Some(number()?),
+            "gid" => self.generator = Some(number()?),
+            "rev" => self.revision = number()?,
+            "classtype" => self.class = text(),
+            "priority" => {
+                self.priority = Some(header::bounded(value, 255)? as u8);
+            }
+            "metadata" => self.metadata.extend(pairs(value, ' ')),
+            "reference" => self.references.extend(pairs_of_one(value)),
+            "target" => match value {
+                "src_ip" | "dest_ip" => self.target = Some(value.to_owned()),
+                _ => return Err(format!("`{value}` behind target: src_ip or dest_ip")),
+            },
+            "noalert" => self.is_silent = true,
+            // Only what is kept of a packet that alerts: this engine keeps all of it.
+            "tag" | "rawbytes" => {}
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn take_step(&mut self, name: &str, value: &str) -> Result<bool, String> {
+        let step = match name {
+            "content" | "uricontent" => {
+                let step = Step::Content(content::parse(value)?);
+                match name {
+                    "uricontent" => self.push_into(Buffer::HttpUri, step),
+                    _ => self.push(step),
+                }
+                return Ok(true);
+            }
+            "pcre" => {
+                let (expression, buffer) = pcre::parse(value, &mut self.names)?;
+                match buffer {
+                    Some(buffer) if self.sticky.is_none() => {
+                        self.push_into(buffer, Step::Pcre(expression));
+                    }
+                    _ => self.push(Step::Pcre(expression)),
+                }
+                return Ok(true);
+            }
+            "isdataat" => {
+                let step = bytes::is_data_at(value, &self.names)?;
+                if self.ends_last_content(&step) {
+                    return Ok(true);
+                }
+                step
+            }
+            "byte_test" => bytes::byte_test(value, &self.names)?,
+            "byte_jump" => bytes::byte_jump(value, &self.names)?,
+            "byte_extract" => bytes::byte_extract(value, &mut self.names)?,
+            "byte_math" => bytes::byte_math(value, &mut self.names)?,
+            "bsize" => Step::Size(Numbers::parse(value)?),
+            "urilen" => {
+                let (size, which) = value.split_once(',').unwrap_or((value, "norm"));
+                let buffer = match which.trim() {
+                    "raw" => Buffer::HttpUriRaw,
+                    "norm" => Buffer::HttpUri,
+                    other => return Err(format!("`{other}` behind urilen")),
+                };
+                self.push_into(buffer, Step::Size(Numbers::parse(size)?));
+                return Ok(true);
+            }
+            "base64_decode" => {
+                self.push(bytes::base64(value)?);
+                return Ok(true);
+            }
+            "base64_data" => {
+                let is_decode =
+                    |it: &BufferTest| matches!(it.steps.last(), Some(Step::Base64 { .. }));
+                let place = self.buffers.iter().rposition(is_decode);
+                self.in_base64 = Some(place.ok_or("base64_data without base64_decode")?);
+                return Ok(true);
+            }
+            _ => return Ok(false),
+        };
+        // Without a buffer named before, what is relative counts from the last content, wherever
+        // that was said to stand.
+        match self.last {
+            Some(place)
+                if is_relative(&step) && self.sticky.is_none() && self.in_base64.is_none() =>
+            {
+                self.buffers[place].steps.push(step);
+            }
+            _ => self.push(step),
+        }
+        Ok(true)
+    }
+
+    /// `content:"x"; isdataat:!1,relative;` is `endswith`, and moves with its content.
+    fn ends_last_content(&mut self, step: &Step) -> bool {
+        let is_end = matches!(
+            step,
+            Step::IsDataAt { at: Value::Fixed(1), is_relative: true, is_negated: true }
+        );
+        let last = self.last.filter(|_| is_end && self.in_base64.is_none());
+        match last.and_then(|place| self.buffers[place].steps.last_mut()) {
+            Some(Step::Content(content)) if !content.is_negated => {
+                content.ends = true;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn take_modifier(&mut self, name: &str, value: &str) -> Result<bool, String> {
+        if let Some(buffer) = Buffer::from_name(name) {
+            self.sticky = Some(buffer);
+            self.transforms.clear();
+            (self.last, self.in_base64) = (None, None);
+            return Ok(true);
+        }
+        if let Some(buffer) = Buffer::from_modifier(name) {
+            self.move_last(buffer)?;
+            return Ok(true);
+        }
+        if let Some(transform) = transform(name) {
+            if self.sticky.is_none() {
+                return Err("a transform without a buffer".to_owned());
+            }
+            self.transforms.push(transform);
+            return Ok(true);
+        }
+        let names = self.names.clone();
+        let named = |text: &str| names.value(text).map(Some);
+        let last = match name {
+            "nocase" | "offset" | "depth" | "distance" | "within" | "startswith" | "endswith"
+            | "fast_pattern" => self.last_content()?,
+            _ => return Ok(false),
+        };
+        match name {
+            "nocase" => last.is_nocase = true,
+            "offset" => last.offset = named(value)?,
+            "depth" => last.depth = named(value)?,
+            "distance" => last.distance = named(value)?,
+            "within" => last.within = named(value)?,
+            "startswith" => last.starts = true,
+            "endswith" => last.ends = true,
+            _ => content::set_fast(last, value)?,
+        }
+        Ok(true)
+    }
+
+    fn take_state(
+        &mut self,
+        name: &str,
+        value: &str,
+        names: &mut BitNames,
+    ) -> Result<bool, String> {
+        let bit = match name {
+            "flow" => {
+                self.flow = state::flow(value)?;
+                return Ok(true);
+            }
+            "stream_size" => {
+                self.stream_sizes.push(state::stream_size(value)?);
+                return Ok(true);
+            }
+            "threshold" => {
+                self.threshold = Some(state::threshold(value, false)?);
+                return Ok(true);
+            }
+            "detection_filter" => {
+                self.filter = Some(state::threshold(value, true)?);
+                return Ok(true);
+            }
+            "flowbits" => state::flow_bits(value, names)?,
+            "xbits" => state::x_bits(value, names)?,
+            "hostbits" => state::host_bits(value, names)?,
+            "flowint" => Some(state::flow_integer(value, names)?),
+            _ => return Ok(false),
+        };
+        match bit {
+            Some(bit) => self.bits.push(bit),
+            None => self.is_silent = true,
+        }
+        Ok(true)
+    }
+
+    /// Steps behind `base64_data` belong to what was decoded.
+    fn steps(&mut self) -> &mut Vec<Step> {
+        let place = match (self.in_base64, self.sticky) {
+            (Some(place), _) => place,
+            (None, Some(buffer)) => {
+                let transforms = self.transforms.clone();
+                self.place(BufferKey { buffer, transforms })
+            }
+            (None, None) => {
+                self.place(BufferKey { buffer: Buffer::Payload, transforms: Vec::new() })
+            }
+        };
+        self.last = Some(place);
+        let steps = &mut self.buffers[place].steps;
+        if self.in_base64.is_some() {
+            let decode = steps.iter().rposition(|it| matches!(it, Step::Base64 { .. }));
+            if let Some(at) = decode {
+                let Step::Base64 { then, .. } = &mut steps[at] else { unreachable!("found above") };
+                return then;
+            }
+        }
+        steps
+    }
+
+    fn place(&mut self, key: BufferKey) -> usize {
+        self.buffers.iter().position(|it| it.key == key).unwrap_or_else(|| {
+            self.buffers.push(BufferTest { key, steps: Vec::new() });
+            self.buffers.len() - 1
+        })
+    }
+
+    fn push(&mut self, step: Step) {
+        self.steps().push(step);
+    }
+
+    fn push_into(&mut self, buffer: Buffer, step: Step) {
+        let place = self.place(BufferKey { buffer, transforms: Vec::new() });
+        self.buffers[place].steps.push(step);
+        self.last = Some(place);
+    }
+
+    /// `content:"x"; http_uri;`: the last content of the payload stands in that buffer.
+    fn move_last(&mut self, buffer: Buffer) -> Result<(), String> {
+        const NONE: &str = "no content before it";
+        let payload = self.buffers.iter_mut().find(|it| it.key.buffer == Buffer::Payload);
+        let steps = &mut payload.ok_or(NONE)?.steps;
+        let is_content = |it: &Step| matches!(it, Step::Content(_));
+        let step = steps.remove(steps.iter().rposition(is_content).ok_or(NONE)?);
+        self.push_into(buffer, step);
+        Ok(())
+    }
+
+    fn last_content(&mut self) -> Result<&mut Content, String> {
+        let place = self.last.ok_or("no content before it")?;
+        let mut steps = &mut self.buffers[place].steps;
+        if self.in_base64.is_some()
+            && let Some(at) = steps.iter().rposition(|it| matches!(it, Step::Base64 { .. }))
+        {
+            let Step::Base64 { then, .. } = &mut steps[at] else { unreachable!("found above") };
+            steps = then;
+        }
+        match steps.iter_mut().rev().find(|it| matches!(it, Step::Content(_))) {
+            Some(Step::Content(content)) => Ok(content),
+            _ => Err("no content before it".to_owned()),
+        }
+    }
+
+    /// What contradicts itself, and what only the whole rule tells: which steps lead others.
+    pub(super) fn finish(&mut self) -> Result<(), Refused> {
+        self.buffers.retain(|it| !it.steps.is_empty());
+        for test in &mut self.buffers {
+            finish_steps(&mut test.steps)?;
+        }
+        Ok(())
+    }
+}
+
+fn is_relative(step: &Step) -> bool {
+    match step {
+        Step::IsDataAt { is_relative, .. } => *is_relative,
+        Step::ByteTest(it) => it.read.is_relative,
+        Step::ByteJump(it) => it.read.is_relative,
+        Step::ByteExtract { read, .. } | Step::ByteMath { read, .. } => read.is_relative,
+        _ => false,
+    }
+}
+
+fn finish_steps(steps: &mut [Step]) -> Result<(), Refused> {
+    let mut next_is_relative = false;
+    for step in steps.iter_mut().rev() {
+        match step {
+            Step::Content(it) => {
+                content::check(it).map_err(|why| Refused::new("content", why))?;
+                it.leads = next_is_relative;
+                next_is_relative = it.is_relative();
+            }
+            Step::Pcre(it) => {
+                it.leads = next_is_relative;
+                next_is_relative = it.is_relative;
+            }
+            Step::IsDataAt { is_relative, .. } => next_is_relative = *is_relative,
+            Step::ByteTest(it) => next_is_relative = it.read.is_relative,
+            Step::ByteJump(it) => next_is_relative = it.read.is_relative,
+            Step::ByteExtract { read, .. } | Step::ByteMath { read, .. } => {
+                next_is_relative = read.is_relative;
+            }
+            Step::Size(_) => {}
+            Step::Base64 { is_relative, then, .. } => {
+                finish_steps(then)?;
+                next_is_relative = *is_relative;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a content may be the rule's fast pattern, and how good it is as one.
+pub(super) fn fast_rank(content: &Content) -> Option<(u8, usize)> {
+    let chosen = u8::from(content.fast != Fast::Free);
+    (!content.is_negated).then_some((chosen, content.bytes.len()))
+}
+
+fn transform(name: &str) -> Option<Transform> {
+    Some(match name {
+        "dotprefix" => Transform::DotPrefix,
+        "strip_whitespace" => Transform::StripWhitespace,
+        "compress_whitespace" => Transform::CompressWhitespace,
+        "to_lowercase" => Transform::ToLowercase,
+        "to_uppercase" => Transform::ToUppercase,
+        "url_decode" => Transform::UrlDecode,
+        "header_lowercase" => Transform::HeaderLowercase,
+        "strip_pseudo_headers" => Transform::StripPseudoHeaders,
+        _ => return None,
+    })
+}
+
+fn pairs(value: &str, separator: char) -> impl Iterator<Item = (String, String)> + '_ {
+    value.split(',').map(str::trim).filter(|it| !it.is_empty()).map(move |it| {
+        let (key, value) = it.split_once(separator).unwrap_or((it, ""));
+        (key.trim().to_owned(), value.trim().to_owned())
+    })
+}
+
+fn pairs_of_one(value: &str) -> Option<(String, String)> {
+    let (kind, name) = value.split_once(',')?;
+    Some((kind.trim().to_owned(), name.trim().to_owned()))
+}

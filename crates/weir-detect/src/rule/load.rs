@@ -1,0 +1,189 @@
+//! Files of rules to a [`RuleSet`], and what became of each rule.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::build::{Context, build};
+use super::keywords::Refused;
+use super::state::BitNames;
+use super::syntax::{self, Line};
+use super::variables::{Groups, Variables};
+use super::{Action, BitVerb, Rule};
+use crate::matcher::MatcherError;
+use crate::ruleset::RuleSet;
+
+/// Rules of a set, at most; those beyond are refused and counted.
+pub const RULES_MAX: usize = 200_000;
+
+/// The text of a rule file.
+#[derive(Clone, Debug)]
+pub struct RuleSource {
+    /// Where it comes from, for the report.
+    pub name: String,
+    /// The rules, one a line.
+    pub text: String,
+}
+
+/// What is not in the rules.
+#[derive(Clone, Debug, Default)]
+pub struct LoadOptions {
+    /// Classes of rules (`classification.config`).
+    pub classes: Classes,
+}
+
+/// Classes of rules: what a short name means, and how severe it is.
+#[derive(Clone, Debug, Default)]
+pub struct Classes {
+    priorities: BTreeMap<String, u8>,
+    descriptions: BTreeMap<String, String>,
+}
+
+impl Classes {
+    /// Reads `config classification: short-name,description,priority` lines; others are passed
+    /// over.
+    pub fn read(&mut self, text: &str) {
+        for line in text.lines() {
+            let Some(rest) = line.trim().strip_prefix("config classification:") else { continue };
+            let mut parts = rest.splitn(2, ',');
+            let name = parts.next().unwrap_or_default().trim();
+            let rest = parts.next().unwrap_or_default();
+            let Some((description, priority)) = rest.rsplit_once(',') else { continue };
+            let Ok(priority) = priority.trim().parse() else { continue };
+            self.priorities.insert(name.to_owned(), priority);
+            self.descriptions.insert(name.to_owned(), description.trim().to_owned());
+        }
+    }
+}
+
+/// Rules ready to run, and the report.
+#[derive(Debug)]
+pub struct Loaded {
+    /// What runs.
+    pub rules: RuleSet,
+    /// What became of each rule.
+    pub report: LoadReport,
+}
+
+/// What became of the rules of all sources.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LoadReport {
+    /// Rules found, those that are commented out too.
+    pub rules: u64,
+    /// Rules that are not commented out.
+    pub enabled: u64,
+    /// Enabled rules that run in full.
+    pub runnable: u64,
+    /// Enabled rules that do not run.
+    pub refused: Vec<Refusal>,
+}
+
+impl LoadReport {
+    /// How many rules each keyword stops.
+    pub fn by_keyword(&self) -> BTreeMap<&str, u64> {
+        let mut counts = BTreeMap::new();
+        for refusal in &self.refused {
+            *counts.entry(refusal.keyword.as_str()).or_default() += 1;
+        }
+        counts
+    }
+}
+
+/// A rule that does not run, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Its source.
+    pub source: String,
+    /// The line, from 1.
+    pub line: usize,
+    /// Its number, where it could be read.
+    pub sid: Option<u32>,
+    /// The keyword that stops it; `syntax` where its form does.
+    pub keyword: String,
+    /// What is wrong.
+    pub reason: String,
+}
+
+impl RuleSet {
+    /// Reads and compiles all rules of `sources`. A rule that cannot be run in full is refused and
+    /// named in the report; the others run. Takes seconds for tens of thousands of rules: not for
+    /// a packet's thread.
+    ///
+    /// # Errors
+    /// The matcher has no memory for the patterns.
+    pub fn load(
+        sources: &[RuleSource],
+        variables: &Variables,
+        options: &LoadOptions,
+    ) -> Result<Loaded, MatcherError> {
+        let mut report = LoadReport::default();
+        let mut context = Context {
+            groups: Groups::new(variables),
+            bits: BitNames::default(),
+            classes: &options.classes.priorities,
+        };
+        let mut seen = BTreeSet::new();
+        let mut rules = Vec::new();
+        for source in sources {
+            for line in syntax::lines(&source.text) {
+                report.rules += 1;
+                if line.is_disabled {
+                    continue;
+                }
+                report.enabled += 1;
+                let result = read(&line, &mut context, &mut seen, rules.len());
+                match result {
+                    Ok(rule) => rules.push(rule),
+                    Err(Refused { keyword, reason }) => report.refused.push(Refusal {
+                        source: source.name.clone(),
+                        line: line.number,
+                        sid: sid_of(&line.text),
+                        keyword,
+                        reason,
+                    }),
+                }
+            }
+        }
+        report.runnable = rules.len() as u64;
+        rules.sort_by_key(order);
+        let rules = RuleSet::compile(rules, options.classes.descriptions.clone())?;
+        Ok(Loaded { rules, report })
+    }
+}
+
+fn read(
+    line: &Line,
+    context: &mut Context<'_>,
+    seen: &mut BTreeSet<(u32, u32)>,
+    count: usize,
+) -> Result<Rule, Refused> {
+    if count == RULES_MAX {
+        return Err(Refused::new("rules", format!("more than {RULES_MAX} rules")));
+    }
+    let statement = syntax::parse(&line.text).map_err(|why| Refused::new("syntax", why))?;
+    let rule = build(&statement, context)?;
+    if !seen.insert((rule.generator, rule.sid)) {
+        return Err(Refused::new("sid", format!("sid {} is another rule's too", rule.sid)));
+    }
+    Ok(rule)
+}
+
+/// Passes first, then drops, rejects, alerts; among them, who sets bits before who asks for them;
+/// then the more severe. Rules that are alike in that stay in the order written.
+fn order(rule: &Rule) -> (Action, u8, u8) {
+    let sets = rule.bits.iter().any(|it| !it.verb.is_condition());
+    let asks = rule.bits.iter().any(|it| it.verb.is_condition());
+    let counts = rule.bits.iter().any(|it| matches!(it.verb, BitVerb::Compare(_)));
+    let bits = match (sets, asks) {
+        (true, false) => 0,
+        (true, true) => 1,
+        (false, true) => 2 + u8::from(counts),
+        (false, false) => 4,
+    };
+    (rule.action, bits, rule.priority)
+}
+
+/// The sid of a rule that could not be read whole.
+fn sid_of(text: &str) -> Option<u32> {
+    let (_, behind) = text.rsplit_once("sid:")?;
+    let digits: String = behind.trim_start().chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().ok()
+}

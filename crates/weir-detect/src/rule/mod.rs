@@ -1,0 +1,233 @@
+//! Rules: text to what the detector evaluates.
+//!
+//! ```text
+//! text --syntax--> statement --build--> Rule --load--> RuleSet (patterns, groups, order)
+//! ```
+
+mod build;
+mod bytes;
+mod content;
+mod header;
+mod keywords;
+pub mod load;
+mod number;
+mod pcre;
+pub mod ranges;
+mod state;
+pub(crate) mod step;
+pub mod syntax;
+pub mod variables;
+
+use std::sync::Arc;
+
+pub use header::Protocol;
+pub(crate) use header::{Header, HeaderTest};
+pub(crate) use number::Numbers;
+pub(crate) use state::{
+    BitScope, BitTest, BitVerb, FlowTest, StreamSize, Threshold, ThresholdKind, Track,
+};
+use step::Step;
+
+/// A rule's place in its [`RuleSet`](crate::RuleSet): the order of evaluation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RuleIndex(pub u32);
+
+/// What a rule that matches wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Action {
+    /// No more rules for this packet, or this flow.
+    Pass,
+    /// Drop, and tell.
+    Drop,
+    /// Drop, answer the sender, and tell.
+    Reject,
+    /// Tell.
+    Alert,
+}
+
+impl Action {
+    /// By the word that rules begin with.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "alert" => Self::Alert,
+            "pass" => Self::Pass,
+            "drop" => Self::Drop,
+            "reject" | "rejectsrc" | "rejectdst" | "rejectboth" => Self::Reject,
+            _ => return None,
+        })
+    }
+
+    /// Whether the packet goes no further.
+    pub fn is_blocking(self) -> bool {
+        matches!(self, Self::Drop | Self::Reject)
+    }
+}
+
+macro_rules! buffers {
+    ($($buffer:ident $($name:literal)* | $($modifier:literal)*;)+) => {
+        /// Bytes that contents and patterns are looked for in.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Buffer {
+            $(
+                #[doc = concat!("Rules say: ", $("`", $name, "` ",)* $("`", $modifier, "`",)* ".")]
+                $buffer,
+            )+
+        }
+
+        impl Buffer {
+            /// By the keyword that stands before its contents.
+            pub(crate) fn from_name(name: &str) -> Option<Self> {
+                match name {
+                    $($($name => Some(Self::$buffer),)*)+
+                    _ => None,
+                }
+            }
+
+            /// Its first keyword.
+            pub(crate) fn name(self) -> &'static str {
+                match self {
+                    $(Self::$buffer => [$($name,)* $($modifier,)*][0],)+
+                }
+            }
+
+            /// By the keyword that stands behind a content.
+            pub(crate) fn from_modifier(name: &str) -> Option<Self> {
+                match name {
+                    $($($modifier => Some(Self::$buffer),)*)+
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+buffers! {
+    Payload "pkt_data" |;
+    HttpUri "http.uri" | "http_uri" "uricontent";
+    HttpUriRaw "http.uri.raw" | "http_raw_uri";
+    HttpMethod "http.method" | "http_method";
+    HttpProtocol "http.protocol" "http_protocol" |;
+    HttpRequestLine "http.request_line" "http_request_line" |;
+    HttpResponseLine "http.response_line" "http_response_line" |;
+    HttpHeader "http.header" | "http_header";
+    HttpHeaderRaw "http.header.raw" | "http_raw_header";
+    HttpHeaderNames "http.header_names" "http_header_names" |;
+    HttpStart "http.start" "http_start" |;
+    HttpCookie "http.cookie" | "http_cookie";
+    HttpUserAgent "http.user_agent" | "http_user_agent";
+    HttpHost "http.host" | "http_host";
+    HttpHostRaw "http.host.raw" | "http_raw_host";
+    HttpReferer "http.referer" "http_referer" |;
+    HttpAccept "http.accept" "http_accept" |;
+    HttpAcceptEncoding "http.accept_enc" "http_accept_enc" |;
+    HttpAcceptLanguage "http.accept_lang" "http_accept_lang" |;
+    HttpConnection "http.connection" "http_connection" |;
+    HttpContentType "http.content_type" "http_content_type" |;
+    HttpContentLength "http.content_len" "http_content_len" |;
+    HttpServer "http.server" |;
+    HttpLocation "http.location" |;
+    HttpRequestBody "http.request_body" | "http_client_body";
+    HttpResponseBody "http.response_body" | "http_server_body";
+    HttpStatusCode "http.stat_code" | "http_stat_code";
+    HttpStatusMessage "http.stat_msg" | "http_stat_msg";
+    FileData "file.data" "file_data" |;
+    DnsQuery "dns.query" "dns_query" |;
+    TlsSni "tls.sni" "tls_sni" |;
+    TlsCertificates "tls.certs" |;
+    TlsSubject "tls.cert_subject" "tls_cert_subject" |;
+    TlsIssuer "tls.cert_issuer" "tls_cert_issuer" |;
+    TlsSerial "tls.cert_serial" "tls_cert_serial" |;
+    TlsFingerprint "tls.cert_fingerprint" "tls_cert_fingerprint" |;
+    Ja3Hash "ja3.hash" "ja3_hash" |;
+    Ja3String "ja3.string" "ja3_string" |;
+    Ja3sHash "ja3s.hash" |;
+    SshProtocol "ssh.proto" "ssh_proto" |;
+    SshSoftware "ssh.software" |;
+    Ipv4Header "ipv4.hdr" |;
+    Ipv6Header "ipv6.hdr" |;
+    TcpHeader "tcp.hdr" |;
+    UdpHeader "udp.hdr" |;
+    Icmpv4Header "icmpv4.hdr" |;
+    Icmpv6Header "icmpv6.hdr" |;
+}
+
+/// What is done to a buffer before it is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Transform {
+    DotPrefix,
+    StripWhitespace,
+    CompressWhitespace,
+    ToLowercase,
+    ToUppercase,
+    UrlDecode,
+    HeaderLowercase,
+    StripPseudoHeaders,
+}
+
+/// A buffer and what is done to it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct BufferKey {
+    pub(crate) buffer: Buffer,
+    pub(crate) transforms: Vec<Transform>,
+}
+
+/// All that a rule asks of one buffer.
+#[derive(Clone, Debug)]
+pub(crate) struct BufferTest {
+    pub(crate) key: BufferKey,
+    pub(crate) steps: Vec<Step>,
+}
+
+/// The content of a rule that the matcher looks for in all buffers at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FastPattern {
+    pub(crate) test: usize,
+    pub(crate) bytes: Arc<[u8]>,
+    pub(crate) is_nocase: bool,
+}
+
+/// A rule that can be run in full.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    /// What it wants.
+    pub action: Action,
+    /// Generator: 1, unless it says otherwise.
+    pub generator: u32,
+    /// Its number.
+    pub sid: u32,
+    /// Its revision.
+    pub revision: u32,
+    /// What it says when it matches.
+    pub message: String,
+    /// Short name of its class.
+    pub class: String,
+    /// 1 is the most severe; by its class, unless it says otherwise.
+    pub priority: u8,
+    /// `metadata`, as key and value.
+    pub metadata: Vec<(String, String)>,
+    /// `reference`, as type and name.
+    pub references: Vec<(String, String)>,
+    /// Which end it calls the target, if it names one: `src_ip` or `dest_ip`.
+    pub target: Option<String>,
+    pub(crate) header: Header,
+    pub(crate) flow: FlowTest,
+    pub(crate) tests: Vec<HeaderTest>,
+    pub(crate) buffers: Vec<BufferTest>,
+    pub(crate) bits: Vec<BitTest>,
+    pub(crate) stream_sizes: Vec<StreamSize>,
+    pub(crate) threshold: Option<Threshold>,
+    pub(crate) filter: Option<Threshold>,
+    pub(crate) is_silent: bool,
+    pub(crate) fast: Option<FastPattern>,
+    /// Looks at packets, not at the stream that they make.
+    pub(crate) needs_packet: bool,
+    /// Looks at the stream.
+    pub(crate) needs_stream: bool,
+}
+
+impl Rule {
+    /// What the rule's header says of the protocol.
+    pub fn protocol(&self) -> Protocol {
+        self.header.protocol
+    }
+}

@@ -1,0 +1,66 @@
+//! `pcre:"/pattern/flags"`: PCRE2, with a limit that a hostile pattern cannot pass.
+
+use pcre2::bytes::RegexBuilder;
+
+use super::Buffer;
+use super::step::Pcre;
+use super::syntax::unquoted;
+
+/// Steps of the matcher for one attempt, at most (Suricata's default); an attempt that needs more
+/// does not match, and is counted.
+const MATCH_LIMIT: u32 = 3500;
+
+/// An expression and the buffer that its own flags name, if they name one.
+pub(crate) fn parse(
+    value: &str,
+    names: &mut super::bytes::Names,
+) -> Result<(Pcre, Option<Buffer>), String> {
+    let (is_negated, text) = unquoted(value);
+    let text = text.strip_prefix('/').ok_or("pcre begins with `/`")?;
+    let (pattern, rest) = text.rsplit_once('/').ok_or("pcre ends with `/`")?;
+    let (flags, variables) = rest.split_once(',').unwrap_or((rest, ""));
+    let mut builder = RegexBuilder::new();
+    let (mut is_relative, mut buffer, mut prefix) = (false, None, String::new());
+    for flag in flags.trim().trim_end_matches('"').chars() {
+        let mut in_buffer = |named| buffer = Some(named);
+        match flag {
+            'i' => _ = builder.caseless(true),
+            'm' => _ = builder.multi_line(true),
+            's' => _ = builder.dotall(true),
+            'x' => _ = builder.extended(true),
+            'G' => prefix.push_str("(?U)"),
+            'A' => prefix.push_str("\\A"),
+            'R' => is_relative = true,
+            'B' | 'O' => {}
+            'U' => in_buffer(Buffer::HttpUri),
+            'I' => in_buffer(Buffer::HttpUriRaw),
+            'P' => in_buffer(Buffer::HttpRequestBody),
+            'Q' => in_buffer(Buffer::FileData),
+            'H' => in_buffer(Buffer::HttpHeader),
+            'D' => in_buffer(Buffer::HttpHeaderRaw),
+            'M' => in_buffer(Buffer::HttpMethod),
+            'C' => in_buffer(Buffer::HttpCookie),
+            'S' => in_buffer(Buffer::HttpStatusCode),
+            'Y' => in_buffer(Buffer::HttpStatusMessage),
+            'V' => in_buffer(Buffer::HttpUserAgent),
+            'W' => in_buffer(Buffer::HttpHost),
+            other => return Err(format!("flag `{other}`")),
+        }
+    }
+    let pattern = if flags.contains('A') {
+        format!("(*LIMIT_MATCH={MATCH_LIMIT}){prefix}(?:{pattern})")
+    } else {
+        format!("(*LIMIT_MATCH={MATCH_LIMIT}){prefix}{pattern}")
+    };
+    let regex = builder.jit_if_available(true).build(&pattern).map_err(|it| it.to_string())?;
+    let mut captures = Vec::new();
+    for name in variables.split(',').map(|it| it.trim().trim_end_matches('"')) {
+        if name.contains(':') {
+            return Err(format!("captures into `{name}`"));
+        }
+        if !name.is_empty() {
+            captures.push(names.define(name)?);
+        }
+    }
+    Ok((Pcre { regex, is_negated, is_relative, leads: false, captures }, buffer))
+}

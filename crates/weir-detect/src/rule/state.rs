@@ -1,0 +1,307 @@
+//! What rules ask of the flow, of bits that rules before have set, and of how often they matched.
+
+use super::header::bounded;
+use super::number::Numbers;
+
+/// `flow`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FlowTest {
+    /// Some: must be established, or must not.
+    pub(crate) established: Option<bool>,
+    /// Some: from the initiator to the responder, or back.
+    pub(crate) to_server: Option<bool>,
+    /// Some: the stream alone, or never the stream.
+    pub(crate) only_stream: Option<bool>,
+}
+
+/// A bit, and what is to be done with it or asked of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BitTest {
+    pub(crate) scope: BitScope,
+    pub(crate) verb: BitVerb,
+    /// One, or for a condition several of which one suffices.
+    pub(crate) names: Vec<u32>,
+    /// Seconds until it is forgotten.
+    pub(crate) expire_s: u64,
+}
+
+/// Whose bit it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum BitScope {
+    Flow,
+    Source,
+    Destination,
+    Pair,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BitVerb {
+    Set,
+    Unset,
+    Toggle,
+    IsSet,
+    IsNotSet,
+    /// A counter of the flow (`flowint`): put to, moved by, compared with a number.
+    Put(i64),
+    Add(i64),
+    Compare(Numbers),
+    IsDefined(bool),
+}
+
+impl BitVerb {
+    pub(crate) fn is_condition(self) -> bool {
+        matches!(self, Self::IsSet | Self::IsNotSet | Self::Compare(_) | Self::IsDefined(_))
+    }
+}
+
+/// `stream_size`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StreamSize {
+    pub(crate) side: StreamSide,
+    pub(crate) numbers: Numbers,
+}
+
+/// Whose bytes are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StreamSide {
+    Client,
+    Server,
+    Both,
+    Either,
+}
+
+impl StreamSize {
+    /// Whether the sides' streams are as long as the rule says.
+    pub(crate) fn holds(&self, sizes: [u64; 2]) -> bool {
+        let [client, server] = sizes.map(|size| self.numbers.contain(size));
+        match self.side {
+            StreamSide::Client => client,
+            StreamSide::Server => server,
+            StreamSide::Both => client && server,
+            StreamSide::Either => client || server,
+        }
+    }
+}
+
+/// `stream_size:server,<,5`
+pub(crate) fn stream_size(value: &str) -> Result<StreamSize, String> {
+    let wrong = || format!("`{value}` behind stream_size: a side, a comparison and a number");
+    let parts: Vec<&str> = value.split(',').map(str::trim).collect();
+    let [side, comparison, number] = parts.as_slice() else { return Err(wrong()) };
+    let side = match *side {
+        "client" => StreamSide::Client,
+        "server" => StreamSide::Server,
+        "both" => StreamSide::Both,
+        "either" => StreamSide::Either,
+        _ => return Err(wrong()),
+    };
+    let comparison = match *comparison {
+        "=" => "",
+        "!=" => "!",
+        other => other,
+    };
+    Ok(StreamSize { side, numbers: Numbers::parse(&format!("{comparison}{number}"))? })
+}
+
+/// `threshold` and `detection_filter`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Threshold {
+    pub(crate) kind: ThresholdKind,
+    pub(crate) track: Track,
+    pub(crate) count: u32,
+    pub(crate) seconds: u32,
+    pub(crate) multiplier: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ThresholdKind {
+    Limit,
+    Threshold,
+    Both,
+    Backoff,
+    /// `detection_filter`: only what comes after `count` matches.
+    Filter,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Track {
+    Source,
+    Destination,
+    Both,
+    Rule,
+    Flow,
+}
+
+/// Numbers for the names of bits, alike for all rules of a set.
+#[derive(Debug, Default)]
+pub(crate) struct BitNames(std::collections::HashMap<String, u32>);
+
+impl BitNames {
+    fn number(&mut self, name: &str) -> u32 {
+        let next = self.0.len() as u32;
+        *self.0.entry(name.to_owned()).or_insert(next)
+    }
+}
+
+/// `flow:established,to_server`
+pub(crate) fn flow(value: &str) -> Result<FlowTest, String> {
+    let mut test = FlowTest::default();
+    for word in value.split(',').map(str::trim).filter(|it| !it.is_empty()) {
+        match word {
+            "established" => test.established = Some(true),
+            "not_established" => test.established = Some(false),
+            "stateless" => {}
+            "to_server" | "from_client" => test.to_server = Some(true),
+            "to_client" | "from_server" => test.to_server = Some(false),
+            "only_stream" => test.only_stream = Some(true),
+            "no_stream" => test.only_stream = Some(false),
+            "no_frag" | "only_frag" => return Err(word.to_owned()),
+            other => return Err(format!("`{other}` behind flow")),
+        }
+    }
+    Ok(test)
+}
+
+/// `flowbits`; `None` for `noalert`.
+pub(crate) fn flow_bits(value: &str, names: &mut BitNames) -> Result<Option<BitTest>, String> {
+    let (verb, name) = value.split_once(',').unwrap_or((value, ""));
+    let verb = match verb.trim() {
+        "noalert" => return Ok(None),
+        other => bit_verb(other)?,
+    };
+    let bits: Vec<&str> = name.split('|').map(str::trim).filter(|it| !it.is_empty()).collect();
+    if bits.is_empty() || (bits.len() > 1 && !verb.is_condition()) {
+        return Err(format!("`{value}` behind flowbits"));
+    }
+    let names = bits.into_iter().map(|it| names.number(it)).collect();
+    Ok(Some(BitTest { scope: BitScope::Flow, verb, names, expire_s: 0 }))
+}
+
+fn bit_verb(word: &str) -> Result<BitVerb, String> {
+    Ok(match word {
+        "set" => BitVerb::Set,
+        "unset" => BitVerb::Unset,
+        "toggle" => BitVerb::Toggle,
+        "isset" => BitVerb::IsSet,
+        "isnotset" => BitVerb::IsNotSet,
+        other => return Err(format!("`{other}` is done to no bit")),
+    })
+}
+
+/// `xbits:set,name,track ip_src,expire 60`
+pub(crate) fn x_bits(value: &str, names: &mut BitNames) -> Result<Option<BitTest>, String> {
+    const EXPIRE_S: u64 = 30;
+    let mut parts = value.split(',').map(str::trim);
+    let verb = parts.next().unwrap_or_default();
+    if verb == "noalert" {
+        return Ok(None);
+    }
+    let verb = bit_verb(verb)?;
+    let name = parts.next().filter(|it| !it.is_empty()).ok_or("xbits without a name")?;
+    let (mut scope, mut expire_s) = (None, EXPIRE_S);
+    for part in parts {
+        match part.split_once(char::is_whitespace).map(|(word, it)| (word, it.trim())) {
+            Some(("track", "ip_src")) => scope = Some(BitScope::Source),
+            Some(("track", "ip_dst")) => scope = Some(BitScope::Destination),
+            Some(("track", "ip_pair")) => scope = Some(BitScope::Pair),
+            Some(("expire", seconds)) => expire_s = bounded(seconds, u32::MAX.into())?,
+            _ => return Err(format!("`{part}` behind xbits")),
+        }
+    }
+    let scope = scope.ok_or("xbits without track")?;
+    Ok(Some(BitTest { scope, verb, names: vec![names.number(name)], expire_s }))
+}
+
+/// `hostbits:set,name,src`
+pub(crate) fn host_bits(value: &str, names: &mut BitNames) -> Result<Option<BitTest>, String> {
+    const EXPIRE_S: u64 = 300;
+    let mut parts = value.split(',').map(str::trim);
+    let verb = parts.next().unwrap_or_default();
+    if verb == "noalert" {
+        return Ok(None);
+    }
+    let verb = bit_verb(verb)?;
+    let name = parts.next().filter(|it| !it.is_empty()).ok_or("hostbits without a name")?;
+    let scope = match parts.next().unwrap_or("src") {
+        "src" => BitScope::Source,
+        "dst" => BitScope::Destination,
+        other => return Err(format!("`{other}` behind hostbits")),
+    };
+    // Apart from xbits of the same name.
+    let number = names.number(&format!("host {name}"));
+    Ok(Some(BitTest { scope, verb, names: vec![number], expire_s: EXPIRE_S }))
+}
+
+/// `flowint:name,+,1`
+pub(crate) fn flow_integer(value: &str, names: &mut BitNames) -> Result<BitTest, String> {
+    let parts: Vec<&str> = value.split(',').map(str::trim).collect();
+    let wrong = || format!("`{value}` behind flowint");
+    let (name, verb) = match parts.as_slice() {
+        [name, "isset" | "isdefined"] => (name, BitVerb::IsDefined(true)),
+        [name, "notset" | "isnotset" | "isnotdefined"] => (name, BitVerb::IsDefined(false)),
+        [name, operator, number] => {
+            let number = bounded(number, u32::MAX.into())?;
+            let verb = match *operator {
+                "=" => BitVerb::Put(number as i64),
+                "+" => BitVerb::Add(number as i64),
+                "-" => BitVerb::Add(-(number as i64)),
+                "==" => BitVerb::Compare(Numbers::parse(&number.to_string())?),
+                "!=" => BitVerb::Compare(Numbers::parse(&format!("!{number}"))?),
+                "<" | ">" | "<=" | ">=" => {
+                    BitVerb::Compare(Numbers::parse(&format!("{operator}{number}"))?)
+                }
+                _ => return Err(wrong()),
+            };
+            (name, verb)
+        }
+        _ => return Err(wrong()),
+    };
+    let number = names.number(&format!("integer {name}"));
+    Ok(BitTest { scope: BitScope::Flow, verb, names: vec![number], expire_s: 0 })
+}
+
+/// `threshold:type limit, track by_src, count 1, seconds 60` and, with `is_filter`,
+/// `detection_filter`.
+pub(crate) fn threshold(value: &str, is_filter: bool) -> Result<Threshold, String> {
+    let (mut kind, mut track, mut count, mut seconds, mut multiplier) =
+        (is_filter.then_some(ThresholdKind::Filter), None, None, None, 1);
+    for part in value.split(',').map(str::trim).filter(|it| !it.is_empty()) {
+        let wrong = || format!("`{part}` behind threshold");
+        let (word, argument) = part.split_once(char::is_whitespace).ok_or_else(wrong)?;
+        let argument = argument.trim();
+        let number = || bounded(argument, u32::MAX.into()).map(|it| it as u32);
+        match word {
+            "type" if !is_filter => {
+                kind = Some(match argument {
+                    "limit" => ThresholdKind::Limit,
+                    "threshold" => ThresholdKind::Threshold,
+                    "both" => ThresholdKind::Both,
+                    "backoff" => ThresholdKind::Backoff,
+                    _ => return Err(wrong()),
+                });
+            }
+            "track" => {
+                track = Some(match argument {
+                    "by_src" => Track::Source,
+                    "by_dst" => Track::Destination,
+                    "by_both" => Track::Both,
+                    "by_rule" => Track::Rule,
+                    "by_flow" => Track::Flow,
+                    _ => return Err(wrong()),
+                });
+            }
+            "count" => count = Some(number()?),
+            "seconds" => seconds = Some(number()?),
+            "multiplier" => multiplier = number()?,
+            _ => return Err(wrong()),
+        }
+    }
+    let kind = kind.ok_or("threshold without type")?;
+    let track = track.ok_or("threshold without track")?;
+    let count = count.ok_or("threshold without count")?.max(1);
+    let seconds = match kind {
+        ThresholdKind::Backoff => seconds.unwrap_or(0),
+        _ => seconds.ok_or("threshold without seconds")?,
+    };
+    Ok(Threshold { kind, track, count, seconds, multiplier: multiplier.max(1) })
+}

@@ -1,0 +1,133 @@
+//! What a rule asks of one buffer, step by step: contents, patterns, numbers in the bytes.
+
+use std::sync::Arc;
+
+/// A number in a rule that a step before may have read from the packet (`byte_extract`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Value {
+    /// As written.
+    Fixed(i64),
+    /// What the variable of this index holds.
+    Variable(usize),
+}
+
+/// One thing asked of a buffer. Later steps may count from where an earlier one ended.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    Content(Content),
+    Pcre(Pcre),
+    IsDataAt { at: Value, is_relative: bool, is_negated: bool },
+    ByteTest(ByteTest),
+    ByteJump(ByteJump),
+    ByteExtract { read: Read, variable: usize, multiplier: u64, aligns: bool },
+    ByteMath { read: Read, operator: Arithmetic, operand: Value, variable: usize },
+    Size(super::number::Numbers),
+    Base64 { bytes: Option<u32>, offset: u32, is_relative: bool, then: Vec<Step> },
+}
+
+/// A string of bytes and where it is to stand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Content {
+    pub(crate) bytes: Arc<[u8]>,
+    pub(crate) is_nocase: bool,
+    pub(crate) is_negated: bool,
+    pub(crate) offset: Option<Value>,
+    pub(crate) depth: Option<Value>,
+    pub(crate) distance: Option<Value>,
+    pub(crate) within: Option<Value>,
+    pub(crate) starts: bool,
+    pub(crate) ends: bool,
+    pub(crate) fast: Fast,
+    /// Whether the next step counts from here, so that another occurrence may do better.
+    pub(crate) leads: bool,
+}
+
+/// What a rule says of a content as fast pattern.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Fast {
+    /// Nothing.
+    #[default]
+    Free,
+    /// Take this one.
+    Chosen,
+    /// Take this one, and it is known to be there then: nothing more is asked of it.
+    Only,
+    /// Take this part of it: first byte and length.
+    Part(u16, u16),
+}
+
+impl Content {
+    /// Whether it counts from where the step before ended.
+    pub(crate) fn is_relative(&self) -> bool {
+        self.distance.is_some() || self.within.is_some()
+    }
+}
+
+/// A regular expression.
+#[derive(Clone, Debug)]
+pub(crate) struct Pcre {
+    pub(crate) regex: pcre2::bytes::Regex,
+    pub(crate) is_negated: bool,
+    pub(crate) is_relative: bool,
+    pub(crate) leads: bool,
+    /// Variables that its groups fill (from group 1 on).
+    pub(crate) captures: Vec<usize>,
+}
+
+/// Where a number stands in the buffer and how it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Read {
+    pub(crate) bytes: Value,
+    pub(crate) offset: Value,
+    pub(crate) is_relative: bool,
+    pub(crate) is_little: bool,
+    /// Digits of this base instead of binary.
+    pub(crate) text_base: Option<u32>,
+    pub(crate) mask: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ByteTest {
+    pub(crate) read: Read,
+    pub(crate) comparison: Comparison,
+    pub(crate) is_negated: bool,
+    pub(crate) value: Value,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ByteJump {
+    pub(crate) read: Read,
+    pub(crate) multiplier: u64,
+    pub(crate) aligns: bool,
+    pub(crate) from: Origin,
+    pub(crate) post_offset: Value,
+}
+
+/// Where a jump counts from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Here,
+    Beginning,
+    End,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Comparison {
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+    Equal,
+    And,
+    Xor,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arithmetic {
+    Add,
+    Subtract,
+    Multiply,
+    Divide,
+    ShiftLeft,
+    ShiftRight,
+}

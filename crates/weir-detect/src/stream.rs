@@ -1,0 +1,221 @@
+//! One direction of a TCP connection, put in order: segments in, the stream's next bytes out.
+//!
+//! Of bytes that come twice the first ones count. What lies ahead of a gap waits, within a bound;
+//! beyond it the gap is given up and counted, and the stream goes on behind it.
+
+/// Bytes that wait behind a gap, at most, of one direction.
+const WAITING_MAX: usize = 256 * 1024;
+/// Pieces that wait behind a gap, at most, of one direction.
+const PIECES_MAX: usize = 512;
+/// Bytes of the past that rules about the stream look at together.
+const WINDOW_LEN: usize = 4096;
+/// How far ahead a segment may lie; one further is none of this stream.
+const AHEAD_MAX: u32 = 1 << 30;
+
+/// What came of a segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Taken {
+    /// Bytes that the stream grew by.
+    pub(crate) new: usize,
+    /// The segment's bytes belong to the stream, now or later, or already did.
+    pub(crate) is_part: bool,
+    /// A gap was given up.
+    pub(crate) gaps: u32,
+}
+
+/// One direction.
+#[derive(Debug, Default)]
+pub(crate) struct Stream {
+    /// Sequence number of the stream's next byte.
+    next: Option<u32>,
+    /// Bytes before the window.
+    before: u64,
+    window: Vec<u8>,
+    /// Pieces ahead of a gap: sequence number and bytes, in order, without overlaps.
+    waiting: Vec<(u32, Vec<u8>)>,
+    waiting_bytes: usize,
+}
+
+impl Stream {
+    /// The stream begins behind this sequence number (a SYN's).
+    pub(crate) fn begin(&mut self, syn: u32) {
+        if self.next.is_none() {
+            self.next = Some(syn.wrapping_add(1));
+        }
+    }
+
+    /// Whether its beginning was seen.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.next.is_some()
+    }
+
+    /// The last bytes, the new ones included, and how many came before them.
+    pub(crate) fn window(&self) -> (&[u8], u64) {
+        (&self.window, self.before)
+    }
+
+    /// The last `count` bytes.
+    pub(crate) fn newest(&self, count: usize) -> &[u8] {
+        &self.window[self.window.len() - count.min(self.window.len())..]
+    }
+
+    /// Takes a segment in.
+    pub(crate) fn take(&mut self, sequence: u32, bytes: &[u8]) -> Taken {
+        let Some(next) = self.next else { return Taken::default() };
+        if bytes.is_empty() {
+            return Taken::default();
+        }
+        self.forget();
+        let mut taken = Taken { is_part: true, ..Taken::default() };
+        let behind = next.wrapping_sub(sequence);
+        if behind < AHEAD_MAX {
+            // It begins at the next byte, or before: what is new of it.
+            let new = bytes.get(behind as usize..).unwrap_or_default();
+            taken.new += self.append(new);
+        } else {
+            let ahead = sequence.wrapping_sub(next);
+            if ahead > AHEAD_MAX {
+                return Taken::default();
+            }
+            taken.gaps += u32::from(!self.wait(sequence, bytes));
+        }
+        taken.new += self.append_waiting(taken.gaps > 0);
+        taken
+    }
+
+    /// Makes room: the window's older part goes once it is twice as long as it should be.
+    fn forget(&mut self) {
+        if self.window.len() > 2 * WINDOW_LEN {
+            let old = self.window.len() - WINDOW_LEN;
+            self.window.drain(..old);
+            self.before += old as u64;
+        }
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> usize {
+        self.window.extend_from_slice(bytes);
+        self.next = self.next.map(|next| next.wrapping_add(bytes.len() as u32));
+        bytes.len()
+    }
+
+    /// Appends what waited and has its turn; behind a gap too, if it is given up.
+    fn append_waiting(&mut self, mut give_up: bool) -> usize {
+        let mut new = 0;
+        while let (Some(next), Some((sequence, _))) = (self.next, self.waiting.first()) {
+            let behind = next.wrapping_sub(*sequence);
+            if behind >= AHEAD_MAX {
+                if !give_up {
+                    break;
+                }
+                // Nothing matches across a gap.
+                let gap = sequence.wrapping_sub(next);
+                self.before += self.window.len() as u64 + u64::from(gap);
+                self.window.clear();
+                self.next = Some(*sequence);
+                give_up = false;
+                continue;
+            }
+            let (_, bytes) = self.waiting.remove(0);
+            self.waiting_bytes -= bytes.len();
+            new += self.append(bytes.get(behind as usize..).unwrap_or_default());
+        }
+        new
+    }
+
+    /// Keeps the parts of a piece that are not there yet; false: there is no room.
+    fn wait(&mut self, sequence: u32, bytes: &[u8]) -> bool {
+        let base = self.next.unwrap_or_default();
+        let place = |sequence: u32| sequence.wrapping_sub(base) as usize;
+        let (mut start, end) = (place(sequence), place(sequence) + bytes.len());
+        let first = start;
+        let mut parts = Vec::new();
+        for (known, piece) in &self.waiting {
+            let (known_start, known_end) = (place(*known), place(*known) + piece.len());
+            if known_start > start {
+                parts.push((start, end.min(known_start)));
+            }
+            start = start.max(known_end);
+            if start >= end {
+                break;
+            }
+        }
+        if start < end {
+            parts.push((start, end));
+        }
+        for (start, end) in parts.into_iter().filter(|(start, end)| start < end) {
+            let piece = bytes[start - first..end - first].to_vec();
+            self.waiting_bytes += piece.len();
+            let at = self.waiting.partition_point(|(known, _)| place(*known) < start);
+            self.waiting.insert(at, (base.wrapping_add(start as u32), piece));
+        }
+        self.waiting_bytes <= WAITING_MAX && self.waiting.len() <= PIECES_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn begun(syn: u32) -> Stream {
+        let mut stream = Stream::default();
+        stream.begin(syn);
+        stream
+    }
+
+    proptest! {
+        #[test]
+        fn any_order_of_overlapping_segments_gives_the_stream(
+            syn: u32,
+            cuts in prop::collection::vec((0usize..200, 1usize..60), 1..40),
+        ) {
+            let data: Vec<u8> = (0..=255).cycle().take(300).collect();
+            let mut stream = begun(syn);
+            let mut rest: Vec<(usize, usize)> = cuts;
+            rest.extend((0..300).step_by(25).map(|at| (at, 25)));
+            for (start, len) in rest {
+                let end = (start + len).min(data.len());
+                let sequence = syn.wrapping_add(1).wrapping_add(start as u32);
+                stream.take(sequence, &data[start..end]);
+            }
+            prop_assert_eq!(stream.window(), (data.as_slice(), 0));
+        }
+    }
+
+    #[test]
+    fn of_bytes_that_come_twice_the_first_count() {
+        let mut stream = begun(9);
+        stream.take(12, b"cd");
+        stream.take(11, b"XYZ");
+        let taken = stream.take(10, b"a");
+        assert_eq!(stream.window().0, b"aXcd");
+        assert_eq!((taken.new, taken.gaps), (4, 0));
+        assert_eq!(stream.take(10, b"zzzz"), Taken { new: 0, is_part: true, gaps: 0 });
+    }
+
+    #[test]
+    fn a_gap_is_given_up_when_too_much_waits_behind_it() {
+        let mut stream = begun(0);
+        let piece = vec![7; 1000];
+        let mut gaps = 0;
+        for index in 0..WAITING_MAX / 1000 + 1 {
+            gaps += stream.take(2 + 1000 * index as u32, &piece).gaps;
+        }
+        assert_eq!(gaps, 1);
+        assert!(stream.waiting.is_empty());
+    }
+
+    #[test]
+    fn the_window_keeps_the_newest_bytes() {
+        let mut stream = begun(0);
+        let mut sequence = 1;
+        for _ in 0..50 {
+            stream.take(sequence, &[1; 1000]);
+            sequence += 1000;
+        }
+        let (window, before) = stream.window();
+        assert_eq!(window.len() as u64 + before, 50_000);
+        assert!(window.len() <= 2 * WINDOW_LEN + 1000);
+    }
+}

@@ -1,0 +1,200 @@
+//! Streams, and what is spoken over them.
+
+use weir_detect::{Decision, Direction};
+
+use crate::bench::{Bench, refused};
+
+#[test]
+fn a_content_is_found_across_segments_and_out_of_order() {
+    let rule = "drop tcp any any -> any any (flow:established; content:\"badword\"; sid:1;)";
+    let mut bench = Bench::new(rule);
+    bench.connect();
+    assert_eq!(bench.client(b"a ba"), Decision::Pass);
+    assert_eq!(bench.client(b"dwo"), Decision::Pass);
+    assert!(matches!(bench.client(b"rd"), Decision::Drop { .. }));
+    let mut bench = Bench::new(rule);
+    bench.connect();
+    bench.segment_at(Direction::Initiator, 3, b"word");
+    assert_eq!(bench.alerted(), []);
+    bench.segment_at(Direction::Initiator, 0, b"bad");
+    assert_eq!(bench.alerted(), [1]);
+}
+
+#[test]
+fn one_occurrence_alerts_once_and_each_further_one_again() {
+    let mut bench = Bench::new("alert tcp any any -> any any (content:\"bad\"; sid:1;)");
+    bench.connect();
+    for payload in ["xbad", "y", "z", "bad", "b", "a", "d"] {
+        bench.client(payload.as_bytes());
+    }
+    assert_eq!(bench.alerted(), [1, 1, 1]);
+}
+
+#[test]
+fn a_depth_counts_from_the_beginning_of_the_stream_and_of_each_packet() {
+    let mut bench = Bench::new(
+        "alert tcp any any -> any any (flow:only_stream; content:\"bad\"; depth:3; sid:1;)\n\
+         alert tcp any any -> any any (flow:no_stream; content:\"bad\"; depth:3; sid:2;)\n\
+         alert tcp any any -> any any (dsize:3; content:\"bad\"; sid:3;)",
+    );
+    bench.connect();
+    bench.client(b"xyz");
+    bench.client(b"bad");
+    let mut found = bench.alerted();
+    found.sort_unstable();
+    assert_eq!(found, [2, 3]);
+}
+
+#[test]
+fn contents_far_apart_in_time_are_joined() {
+    let mut bench = Bench::new(
+        "alert tcp any any -> any any (content:\"longer one\"; content:\"two\"; distance:0; \
+         sid:1;)",
+    );
+    bench.connect();
+    bench.client(b"longer one");
+    bench.client(b" and ");
+    assert_eq!(bench.alerted(), []);
+    bench.client(b"two");
+    assert_eq!(bench.alerted(), [1]);
+}
+
+const HTTP: &str = "\
+    alert http any any -> any any (flow:established,to_server; http.method; content:\"GET\"; \
+        http.uri; content:\"/secret\"; startswith; http.host; content:\"example.org\"; sid:1;)\n\
+    alert http any any -> any any (content:\"/a\"; http_uri; content:\"evil\"; http_header; \
+        nocase; sid:2;)\n\
+    alert http any any -> any any (flow:to_client; http.stat_code; content:\"404\"; sid:3;)\n\
+    alert http any any -> any any (flow:to_client; file.data; content:\"payload\"; sid:4;)\n\
+    alert tcp any any -> any any (flow:established; content:\"User-Agent|3a| Evil\"; sid:5;)\n\
+    alert http any any -> any any (http.header_names; content:\"|0d 0a|Host|0d 0a|\"; \
+        startswith; http.uri; bsize:2; sid:6;)\n\
+    alert http any any -> any any (urilen:2; http.method; content:\"POST\"; sid:7;)\n\
+    alert http any any -> any any (http.request_body; content:\"hidden\"; sid:8;)\n\
+    alert http any any -> any any (http.uri; pcre:\"/^\\/se[a-z]+t$/\"; sid:9;)";
+
+#[test]
+fn parts_of_requests_and_responses_are_looked_at_apart() {
+    for piece in [1, 7, 1000] {
+        let mut bench = Bench::new(HTTP);
+        bench.connect();
+        let mut said = |lines: &str| {
+            let (side, text) = lines.split_at(1);
+            let direction = if side == ">" { Direction::Initiator } else { Direction::Responder };
+            for piece in text.as_bytes().chunks(piece) {
+                bench.data(direction, piece);
+            }
+            let mut found = bench.alerted();
+            found.sort_unstable();
+            found
+        };
+        let get = ">GET /secret HTTP/1.1\r\nHost: Example.org\r\n\r\n";
+        assert_eq!(said(get), [1, 9], "{piece}");
+        let answer = "<HTTP/1.1 404 Not Found\r\nContent-Length: 9\r\n\r\na payload";
+        assert_eq!(said(answer), [3, 4]);
+        let evil = ">GET /a HTTP/1.1\r\nHost: h\r\nUser-Agent: Evil\r\n\r\n";
+        assert_eq!(said(evil), [2, 5, 6]);
+        let post = ">POST /b HTTP/1.1\r\nHost: h\r\nContent-Length: 8\r\n\r\na hidden";
+        assert_eq!(said(post), [6, 7, 8]);
+    }
+}
+
+#[test]
+fn the_length_of_a_stream_is_compared() {
+    let mut bench = Bench::new(
+        "alert tcp any any -> any any (stream_size:client,<,5; content:\"a\"; sid:1;)\n\
+         alert tcp any any -> any any (stream_size:client,>,5; content:\"a\"; sid:2;)\n\
+         alert tcp any any -> any any (stream_size:server,=,1; content:\"a\"; sid:3;)",
+    );
+    bench.connect();
+    bench.client(b"xa");
+    let mut found = bench.alerted();
+    found.sort_unstable();
+    assert_eq!(found, [1, 3]);
+    bench.client(b"xxxa");
+    let mut found = bench.alerted();
+    found.sort_unstable();
+    assert_eq!(found, [2, 3]);
+}
+
+#[test]
+fn an_end_that_is_said_by_absent_data_moves_with_its_content() {
+    let mut bench = Bench::new(
+        "alert http any any -> any any (content:\"abc\"; isdataat:!1,relative; http_uri; sid:1;)",
+    );
+    bench.connect();
+    bench.client(b"GET /abcd HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert_eq!(bench.alerted(), []);
+    bench.client(b"GET /abc HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert_eq!(bench.alerted(), [1]);
+}
+
+#[test]
+fn a_rule_may_ask_of_the_stream_and_of_a_part_of_it() {
+    let mut bench = Bench::new(
+        "alert http any any -> any any (content:\"/a\"; http_uri; \
+         content:\"HTTP/1.1|0d 0a|Host|3a| h\"; fast_pattern; sid:1;)",
+    );
+    bench.connect();
+    for piece in b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n".chunks(9) {
+        bench.client(piece);
+    }
+    assert_eq!(bench.alerted(), [1]);
+}
+
+#[test]
+fn names_that_are_asked_for_are_looked_at() {
+    const QUERY: &[u8] = b"\x12\x34\x01\0\0\x01\0\0\0\0\0\0\x03www\x04evil\x03org\0\0\x01\0\x01";
+    let rules = "alert dns any any -> any any (dns.query; content:\"evil.org\"; endswith; sid:1;)\n\
+         alert dns any any -> any any (dns.query; dotprefix; content:\".evil.org\"; endswith; \
+         sid:2;)\n\
+         alert dns any any -> any any (dns.query; content:\"www\"; bsize:3; sid:3;)\n\
+         alert dns any any -> any any (content:\"|03|www\"; sid:4;)\n\
+         alert http any any -> any any (content:\"|03|www\"; sid:5;)";
+    let mut bench = Bench::new(rules);
+    bench.udp(QUERY);
+    let mut found = bench.alerted();
+    found.sort_unstable();
+    assert_eq!(found, [1, 2, 4]);
+}
+
+#[test]
+fn server_names_of_tls_are_looked_at() {
+    let name = b"evil.example.org";
+    let mut body = vec![3, 3];
+    body.extend([0; 32]);
+    body.extend([0, 0, 2, 0x13, 1, 1, 0]);
+    let length = name.len() as u16;
+    for (count, then) in [(length + 9, &[0, 0][..]), (length + 5, &[]), (length + 3, &[0])] {
+        body.extend(count.to_be_bytes());
+        body.extend(then);
+    }
+    body.extend(length.to_be_bytes());
+    body.extend(name);
+    let mut hello = vec![22, 3, 1];
+    hello.extend((body.len() as u16 + 4).to_be_bytes());
+    hello.extend([1, 0]);
+    hello.extend((body.len() as u16).to_be_bytes());
+    hello.extend(body);
+    let mut bench = Bench::new(
+        "drop tls any any -> any any (tls.sni; content:\"example.org\"; endswith; sid:1;)\n\
+         alert tls any any -> any any (tls.sni; content:\"other\"; sid:2;)",
+    );
+    bench.connect();
+    let (first, second) = hello.split_at(50);
+    assert_eq!(bench.client(first), Decision::Pass);
+    assert!(matches!(bench.client(second), Decision::Drop { .. }));
+    assert_eq!(bench.alerted(), [1]);
+}
+
+#[test]
+fn a_buffer_of_another_protocol_refuses_the_rule() {
+    assert_eq!(
+        refused("alert dns any any -> any any (http.uri; content:\"a\"; sid:1;)"),
+        "http.uri"
+    );
+    assert_eq!(
+        refused("alert tls any any -> any any (ja3.hash; content:\"a\"; sid:1;)"),
+        "ja3.hash"
+    );
+}

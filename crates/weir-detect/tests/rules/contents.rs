@@ -1,0 +1,166 @@
+//! Contents and what stands beside them, over the payload of one datagram.
+
+use weir_detect::Decision;
+
+use crate::bench::{Bench, refused};
+
+/// Whether a rule with `options` matches a datagram with `payload`.
+fn matches(options: &str, payload: &[u8]) -> bool {
+    let rule = format!("alert udp any any -> any any ({options} sid:1;)");
+    let mut bench = Bench::new(&rule);
+    bench.udp(payload);
+    bench.alerted() == [1]
+}
+
+#[track_caller]
+fn expect(options: &str, hits: &[&[u8]], misses: &[&[u8]]) {
+    for payload in hits {
+        assert!(matches(options, payload), "{options} on {}", payload.escape_ascii());
+    }
+    for payload in misses {
+        assert!(!matches(options, payload), "{options} on {}", payload.escape_ascii());
+    }
+}
+
+#[test]
+fn a_content_is_found_anywhere_and_in_its_case() {
+    expect(r#"content:"abc";"#, &[b"abc", b"xxabcxx"], &[b"ab", b"ABC", b""]);
+    expect(r#"content:"aBc"; nocase;"#, &[b"ABC", b"xabc"], &[b"ab"]);
+    expect(r#"content:"|00 01|a|ff|";"#, &[b"\x00\x01a\xff"], &[b"\x00\x01A\xff"]);
+    expect(r#"content:!"abc"; content:"x";"#, &[b"x"], &[b"xabc"]);
+    expect(r#"content:!"abc";"#, &[b"x"], &[b"xabc"]);
+}
+
+#[test]
+fn offset_and_depth_bound_where_a_content_lies() {
+    expect(r#"content:"abc"; depth:3;"#, &[b"abcx"], &[b"xabc"]);
+    expect(r#"content:"abc"; offset:2;"#, &[b"xxabc", b"xxxabc"], &[b"xabc"]);
+    expect(r#"content:"abc"; offset:2; depth:4;"#, &[b"xxabc", b"xxxabc"], &[b"xxxxabc", b"abc"]);
+    expect(r#"content:"abc"; depth:4; offset:2;"#, &[b"xxabc", b"xxxabc"], &[b"xxxxabc", b"abc"]);
+    expect(r#"content:"abc"; startswith;"#, &[b"abcx"], &[b"xabc"]);
+    expect(r#"content:"abc"; endswith;"#, &[b"abc", b"xabc", b"abcabc"], &[b"abcx"]);
+    expect(r#"content:!"abc"; depth:3; content:"x";"#, &[b"xabc"], &[b"abcx"]);
+}
+
+#[test]
+fn distance_and_within_count_from_the_last_match() {
+    expect(r#"content:"a"; content:"b"; distance:0;"#, &[b"ab", b"axxb"], &[b"ba"]);
+    expect(r#"content:"a"; content:"b"; distance:2;"#, &[b"axxb"], &[b"axb"]);
+    expect(r#"content:"a"; content:"b"; within:1;"#, &[b"ab", b"axab"], &[b"axb"]);
+    expect(r#"content:"a"; content:"b"; distance:1; within:2;"#, &[b"axb", b"axxb"], &[b"ab"]);
+    expect(r#"content:"bcd"; content:"bc"; distance:-3; within:2;"#, &[b"abcd"], &[b"bcxd"]);
+    expect(r#"content:"a"; content:!"b"; within:1;"#, &[b"ac", b"a"], &[b"ab"]);
+}
+
+#[test]
+fn another_occurrence_is_tried_when_what_follows_does_not_fit() {
+    expect(
+        r#"content:"a"; content:"b"; within:1; content:"c"; within:1;"#,
+        &[b"abxabc"],
+        &[b"abab"],
+    );
+    expect(r#"pcre:"/a./"; content:"c"; within:1;"#, &[b"axbaxc"], &[b"axbaxb"]);
+}
+
+#[test]
+fn data_is_there_or_not() {
+    expect(r#"content:"a"; isdataat:2,relative;"#, &[b"axx"], &[b"ax"]);
+    expect(r#"content:"a"; isdataat:!1,relative;"#, &[b"xa"], &[b"ax"]);
+    expect(r#"isdataat:3;"#, &[b"1234"], &[b"123"]);
+    expect(r#"dsize:3;"#, &[b"123"], &[b"12", b"1234"]);
+    expect(r#"dsize:>3;"#, &[b"1234"], &[b"123"]);
+    expect(r#"dsize:2<>5;"#, &[b"123", b"1234"], &[b"12", b"12345"]);
+    expect(r#"content:"a"; bsize:2;"#, &[b"ab"], &[b"a", b"abc"]);
+}
+
+#[test]
+fn numbers_in_the_payload_are_tested() {
+    expect(r#"byte_test:2,=,0x102,0;"#, &[b"\x01\x02"], &[b"\x02\x01", b"\x01"]);
+    expect(r#"byte_test:2,=,0x102,0,little;"#, &[b"\x02\x01"], &[b"\x01\x02"]);
+    expect(r#"byte_test:1,>,5,1;"#, &[b"x\x06"], &[b"x\x05"]);
+    expect(r#"byte_test:1,!&,1,0;"#, &[b"\x02"], &[b"\x03"]);
+    expect(r#"content:"a"; byte_test:1,<,5,0,relative;"#, &[b"a\x04"], &[b"a\x05", b"a"]);
+    expect(r#"byte_test:3,=,123,0,string,dec;"#, &[b"123", b" 123"[1..].into()], &[b"124", b"abc"]);
+    expect(r#"byte_test:4,=,0x1f,0,string,hex;"#, &[b"0x1f", b"001f"], &[b"0x1e"]);
+    expect(r#"byte_test:1,=,3,0,bitmask 0xf0;"#, &[b"\x3f"], &[b"\x4f"]);
+}
+
+#[test]
+fn numbers_in_the_payload_lead_on() {
+    expect(r#"byte_jump:1,0,relative; content:"z"; within:1;"#, &[b"\x02xxz"], &[b"\x01xxz"]);
+    expect(r#"byte_jump:1,0,from_beginning; content:"z"; within:1;"#, &[b"\x02xz"], &[b"\x01xz"]);
+    expect(r#"byte_jump:1,0,align; content:"z"; within:1;"#, &[b"\x01xxxxz"], &[b"\x01xz"]);
+    expect(
+        r#"byte_jump:1,0,multiplier 2,post_offset -1; content:"z"; within:1;"#,
+        &[b"\x01xz"],
+        &[b"\x02xz"],
+    );
+    expect(r#"byte_jump:1,0; isdataat:0,relative;"#, &[b"\x01xz"], &[b"\xffxz"]);
+}
+
+#[test]
+fn what_was_read_is_used_by_name() {
+    expect(r#"byte_extract:1,0,n; content:"z"; offset:n;"#, &[b"\x02xz"], &[b"\x03xz"]);
+    expect(r#"byte_extract:1,0,n; byte_test:1,=,n,1;"#, &[b"\x07\x07"], &[b"\x07\x08"]);
+    expect(r#"byte_extract:1,0,n; content:"z"; distance:n; within:1;"#, &[b"\x01xz"], &[b"\x02xz"]);
+    expect(
+        r#"byte_math:bytes 1, offset 0, oper +, rvalue 2, result n; byte_test:1,=,n,1;"#,
+        &[b"\x03\x05"],
+        &[b"\x03\x04"],
+    );
+    assert_eq!(
+        refused(r#"alert udp any any -> any any (content:"a"; offset:n; sid:1;)"#),
+        "offset"
+    );
+}
+
+#[test]
+fn expressions_know_look_around_back_references_and_limits() {
+    expect(r#"pcre:"/^a(b+)c\1$/";"#, &[b"abbcbb"], &[b"abbcb"]);
+    expect(r#"pcre:"/a(?!b)/i";"#, &[b"Ac"], &[b"Ab"]);
+    expect(r#"content:"a"; pcre:"/^b/R";"#, &[b"ab"], &[b"acb"]);
+    expect(r#"pcre:!"/b/"; content:"a";"#, &[b"a"], &[b"ab"]);
+    let mut bench = Bench::new(r#"alert udp any any -> any any (pcre:"/^(a+)+\d$/"; sid:1;)"#);
+    bench.udp(&[b'a'; 64]);
+    assert_eq!(bench.alerted(), []);
+    assert!(bench.detector.counters().pcre_limits > 0);
+}
+
+#[test]
+fn encoded_text_is_looked_at_decoded() {
+    expect(
+        r#"content:"x="; base64_decode:bytes 8, relative; base64_data; content:"hello"; depth:5;"#,
+        &[b"x=aGVsbG8="],
+        &[b"x=aGVsbG4="],
+    );
+}
+
+#[test]
+fn drop_stops_the_packet_and_pass_stops_the_rules() {
+    let mut bench = Bench::new(
+        "drop udp any any -> any any (content:\"bad\"; sid:1;)\n\
+         pass udp any any -> any any (content:\"good\"; sid:2;)\n\
+         alert udp any any -> any any (content:\"a\"; sid:3;)",
+    );
+    assert!(matches!(bench.udp(b"bad"), Decision::Drop { .. }));
+    assert_eq!(bench.alerted(), [1, 3]);
+    assert_eq!(bench.udp(b"bad but good a"), Decision::Pass);
+    assert_eq!(bench.alerted(), []);
+    assert_eq!(bench.udp(b"a"), Decision::Pass);
+    assert_eq!(bench.alerted(), [3]);
+}
+
+#[test]
+fn half_a_rule_never_runs() {
+    for (rule, keyword) in [
+        (r#"alert udp any any -> any any (content:"a"; no_such:1; sid:1;)"#, "no_such"),
+        (r#"alert quux any any -> any any (content:"a"; sid:1;)"#, "protocol:quux"),
+        (r#"alert udp any any -> any any (pcre:"/(/"; sid:1;)"#, "pcre"),
+        (r#"alert udp $NOWHERE any -> any any (sid:1;)"#, "address"),
+        (r#"alert udp any any -> any any (content:"a";)"#, "sid"),
+        (r#"alert udp any any -> any any (nocase; sid:1;)"#, "nocase"),
+        (r#"alert udp any any -> any any (content:"abc"; depth:2; sid:1;)"#, "content"),
+    ] {
+        assert_eq!(refused(rule), keyword, "{rule}");
+    }
+}

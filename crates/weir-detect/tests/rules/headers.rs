@@ -1,0 +1,59 @@
+//! Addresses, ports and header fields.
+
+use weir_detect::Direction;
+
+use crate::bench::{Bench, CLIENT, SERVER, udp};
+
+/// The sids that match a datagram of the client.
+fn of_datagram(rules: &str) -> Vec<u32> {
+    let mut bench = Bench::new(rules);
+    bench.send(Direction::Initiator, &udp(CLIENT, SERVER, 40_000, 53, b"abc"));
+    let mut found = bench.alerted();
+    found.sort_unstable();
+    found
+}
+
+#[test]
+fn addresses_and_ports_of_both_ends_are_compared_in_direction() {
+    let rules = "alert udp 192.0.2.1 any -> 10.0.0.0/8 53 (sid:1;)\n\
+                 alert udp 10.0.0.2 any -> 192.0.2.1 any (sid:2;)\n\
+                 alert udp 10.0.0.2 53 <> 192.0.2.1 any (sid:3;)\n\
+                 alert udp $EXTERNAL_NET 1024: -> $HOME_NET ![80,443] (sid:4;)\n\
+                 alert udp any any -> any !53 (sid:5;)\n\
+                 alert tcp any any -> any any (sid:6;)\n\
+                 alert ip any any -> any any (sid:7;)";
+    assert_eq!(of_datagram(rules), [1, 3, 4, 7]);
+}
+
+#[test]
+fn fields_of_ip_are_compared() {
+    let rules = "alert ip any any -> any any (ttl:64; sid:1;)\n\
+                 alert ip any any -> any any (ttl:<64; sid:2;)\n\
+                 alert ip any any -> any any (id:0x1234; sid:3;)\n\
+                 alert ip any any -> any any (ip_proto:udp; sid:4;)\n\
+                 alert ip any any -> any any (ip_proto:!17; sid:5;)\n\
+                 alert ip any any -> any any (fragbits:D; sid:6;)\n\
+                 alert ip any any -> any any (fragbits:M; sid:7;)\n\
+                 alert ip any any -> any any (sameip; sid:8;)\n\
+                 alert ip any any -> any any (ipv4.hdr; content:\"|12 34|\"; offset:4; depth:2; \
+                 sid:9;)";
+    assert_eq!(of_datagram(rules), [1, 3, 4, 6, 9]);
+}
+
+#[test]
+fn flags_of_tcp_are_compared_with_modifiers() {
+    let mut bench = Bench::new(
+        "alert tcp any any -> any any (flags:S; sid:1;)\n\
+         alert tcp any any -> any any (flags:S+; sid:2;)\n\
+         alert tcp any any -> any any (flags:!A; sid:3;)\n\
+         alert tcp any any -> any any (flags:SA,12; sid:4;)",
+    );
+    bench.tcp(Direction::Initiator, 2, b"");
+    let mut found = bench.alerted();
+    found.sort_unstable();
+    assert_eq!(found, [1, 2, 3]);
+    bench.tcp(Direction::Responder, 0x12 | 0x40, b"");
+    let mut found = bench.alerted();
+    found.sort_unstable();
+    assert_eq!(found, [2, 4]);
+}

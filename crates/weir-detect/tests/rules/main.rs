@@ -1,0 +1,9 @@
+//! What each keyword means, as packets and rules say it.
+
+mod bench;
+
+mod applications;
+mod contents;
+mod headers;
+mod rdma;
+mod states;

@@ -1,0 +1,125 @@
+//! Flows, bits, thresholds, reloads and bounds.
+
+use std::sync::Arc;
+
+use weir_detect::{Decision, Direction, Limits};
+
+use crate::bench::{Bench, CLIENT, SECOND, SERVER, load, udp};
+
+#[test]
+fn a_connection_is_established_after_its_three_packets() {
+    let mut bench = Bench::new(
+        "alert tcp any any -> any any (flow:established,to_server; content:\"abc\"; sid:1;)\n\
+         alert tcp any any -> any any (flow:established,to_client; content:\"abc\"; sid:2;)\n\
+         alert tcp any any -> any any (flow:not_established; content:\"abc\"; sid:3;)",
+    );
+    bench.connect();
+    bench.client(b"abc");
+    assert_eq!(bench.alerted(), [1]);
+    bench.server(b"abc");
+    assert_eq!(bench.alerted(), [2]);
+}
+
+#[test]
+fn a_flow_that_a_rule_dropped_stays_dropped_and_after_a_reload_too() {
+    const RULES: &str = "drop tcp any any -> any any (flow:established; content:\"bad\"; sid:1;)";
+    let mut bench = Bench::new(RULES);
+    bench.connect();
+    assert!(matches!(bench.client(b"bad"), Decision::Drop { .. }));
+    assert!(matches!(bench.client(b"good"), Decision::Drop { .. }));
+    assert_eq!(bench.alerted(), [1], "the flow's later packets are dropped without an alert");
+    let more = format!("alert ip any any -> any any (content:\"x\"; sid:5;)\n{RULES}");
+    bench.detector.swap(Arc::new(load(&more).0)).unwrap();
+    assert!(matches!(bench.client(b"good"), Decision::Drop { .. }));
+    bench.detector.swap(Arc::new(load("").0)).unwrap();
+    assert_eq!(bench.client(b"good"), Decision::Pass);
+    assert_eq!(bench.alerted(), []);
+}
+
+#[test]
+fn bits_of_a_flow_join_rules() {
+    let mut bench = Bench::new(
+        "alert udp any any -> any any (content:\"one\"; flowbits:set,seen; flowbits:noalert; \
+         sid:1;)\n\
+         alert udp any any -> any any (content:\"two\"; flowbits:isset,seen; sid:2;)\n\
+         alert udp any any -> any any (content:\"two\"; flowbits:isnotset,seen; sid:3;)\n\
+         alert udp any any -> any any (content:\"off\"; flowbits:unset,seen; noalert; sid:4;)",
+    );
+    for (payload, found) in
+        [("two", [3].as_slice()), ("one", &[]), ("two", &[2]), ("off", &[]), ("two", &[3])]
+    {
+        bench.udp(payload.as_bytes());
+        assert_eq!(bench.alerted(), found, "{payload}");
+    }
+}
+
+#[test]
+fn bits_of_hosts_outlive_flows_until_their_time() {
+    let mut bench = Bench::new(
+        "alert udp any any -> any any (content:\"one\"; xbits:set,seen,track ip_src,expire 10; \
+         sid:1;)\n\
+         alert udp any any -> any any (content:\"two\"; xbits:isset,seen,track ip_src; sid:2;)",
+    );
+    bench.udp(b"one");
+    bench.detector.release(std::mem::take(&mut bench.seat));
+    bench.udp(b"two");
+    assert_eq!(bench.alerted(), [1, 2]);
+    bench.now = bench.now.plus_ns(11 * SECOND);
+    bench.udp(b"two");
+    assert_eq!(bench.alerted(), []);
+}
+
+#[test]
+fn integers_of_a_flow_are_counted_and_compared() {
+    let mut bench = Bench::new(
+        "alert udp any any -> any any (content:\"a\"; flowint:n,+,1; noalert; sid:1;)\n\
+         alert udp any any -> any any (content:\"a\"; flowint:n,>,2; sid:2;)",
+    );
+    for _ in 0..4 {
+        bench.udp(b"a");
+    }
+    assert_eq!(bench.alerted(), [2, 2]);
+}
+
+#[test]
+fn thresholds_limit_alerts_and_not_drops() {
+    let mut bench = Bench::new(
+        "drop udp any any -> any any (content:\"a\"; \
+         threshold:type limit, track by_src, count 1, seconds 60; sid:1;)",
+    );
+    assert!(matches!(bench.udp(b"a"), Decision::Drop { .. }));
+    assert!(matches!(bench.udp(b"a"), Decision::Drop { .. }));
+    assert_eq!(bench.alerted(), [1]);
+    let mut bench = Bench::new(
+        "drop udp any any -> any any (content:\"a\"; \
+         detection_filter:track by_src, count 1, seconds 60; sid:1;)",
+    );
+    assert_eq!(bench.udp(b"a"), Decision::Pass);
+    assert!(matches!(bench.udp(b"a"), Decision::Drop { .. }));
+}
+
+#[test]
+fn rules_of_addresses_alone_speak_once_a_direction() {
+    let mut bench = Bench::new("alert ip 192.0.2.1 any -> any any (sid:1;)");
+    bench.udp(b"a");
+    bench.udp(b"b");
+    bench.send(Direction::Responder, &udp(SERVER, CLIENT, 53, 40_000, b"c"));
+    assert_eq!(bench.alerted(), [1]);
+}
+
+#[test]
+fn a_packet_without_a_seat_is_looked_at_and_counted() {
+    let limits = Limits { flows: 0, ..Limits::default() };
+    let mut bench = Bench::with("drop udp any any -> any any (content:\"a\"; sid:1;)", limits);
+    assert!(matches!(bench.udp(b"a"), Decision::Drop { .. }));
+    assert_eq!(bench.detector.counters().packets_without_seat, 1);
+}
+
+#[test]
+fn alerts_beyond_the_queue_are_counted() {
+    let mut bench = Bench::new("alert udp any any -> any any (content:\"a\"; sid:1;)");
+    for _ in 0..70 {
+        bench.udp(b"a");
+    }
+    assert_eq!((bench.alerts.len(), bench.alerts.overflow()), (64, 6));
+}

@@ -1,0 +1,277 @@
+//! All lines of a pair, and which of them decides: the first that matches.
+
+use super::index::Index;
+use super::lines::{AccessAction, LINES_MAX, Line, LineNumber, Operation, Operations};
+
+/// All lines of a pair.
+#[derive(Debug)]
+pub struct AccessPolicy {
+    lines: Vec<Line>,
+    default: AccessAction,
+    by_from: Index,
+    by_to: Index,
+    /// Numbers of the lines by their names.
+    by_name: Vec<u16>,
+}
+
+/// Which line decides about each operation of one direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decisions([LineNumber; Operation::COUNT]);
+
+impl Default for Decisions {
+    fn default() -> Self {
+        Self([LineNumber::DEFAULT; Operation::COUNT])
+    }
+}
+
+impl Decisions {
+    /// The line that decides about `operation`.
+    #[inline]
+    pub fn of(&self, operation: Operation) -> LineNumber {
+        self.0[operation as usize]
+    }
+}
+
+impl PartialEq for AccessPolicy {
+    /// All else follows from these.
+    fn eq(&self, other: &Self) -> bool {
+        (&self.lines, self.default) == (&other.lines, other.default)
+    }
+}
+
+impl Eq for AccessPolicy {}
+
+impl AccessPolicy {
+    /// The first [`LINES_MAX`] of `lines`; what none of them matches goes by `default`. This is
+    /// where the work is done: make it away from where packets wait.
+    pub fn new(mut lines: Vec<Line>, default: AccessAction) -> Self {
+        lines.truncate(LINES_MAX);
+        let by_from = Index::new(&lines, |line| line.from.prefixes());
+        let by_to = Index::new(&lines, |line| line.to.prefixes());
+        let mut by_name: Vec<u16> = (0..lines.len() as u16).collect();
+        by_name.sort_by_key(|number| &lines[usize::from(*number)].name);
+        Self { lines, default, by_from, by_to, by_name }
+    }
+
+    /// In their order.
+    pub fn lines(&self) -> &[Line] {
+        &self.lines
+    }
+
+    /// For what no line matches.
+    pub fn default_action(&self) -> AccessAction {
+        self.default
+    }
+
+    /// What `number` does, and whether it is logged.
+    #[inline]
+    pub fn action_of(&self, number: LineNumber) -> (AccessAction, bool) {
+        match number.index().and_then(|index| self.lines.get(index)) {
+            Some(line) => (line.action, line.log),
+            None => (self.default, false),
+        }
+    }
+
+    /// Which lines decide about what `from` does to `to`, addresses in the form of `Parsed`.
+    ///
+    /// Connection management serves what is done with the connection: it passes where either of
+    /// the two may do anything to the other, unless a line names it.
+    pub fn decide(&self, from: &[u8; 16], to: &[u8; 16]) -> Decisions {
+        let mut decisions = self.first_lines(from, to);
+        let connect = decisions.of(Operation::Connect);
+        let named = connect.index().is_some_and(|it| self.lines[it].operations != Operations::ALL);
+        if !named && !self.passes(connect) {
+            let back = self.first_lines(to, from);
+            let served = Operation::SERVED.iter();
+            let mut both = served.flat_map(|it| [decisions.of(*it), back.of(*it)]);
+            if let Some(number) = both.find(|number| self.passes(*number)) {
+                decisions.0[Operation::Connect as usize] = number;
+            }
+        }
+        decisions
+    }
+
+    /// The line that decides whether `from` may do `operation` to `to`.
+    pub fn decide_one(&self, from: &[u8; 16], to: &[u8; 16], operation: Operation) -> LineNumber {
+        self.decide(from, to).of(operation)
+    }
+
+    /// Each line that has the name and action of one of `before`, with that one's number.
+    pub(super) fn in_common<'p>(
+        &'p self,
+        before: &'p AccessPolicy,
+    ) -> impl Iterator<Item = (usize, usize)> {
+        let mut others = before.by_name.iter().map(|it| usize::from(*it)).peekable();
+        self.by_name.iter().map(|it| usize::from(*it)).filter_map(move |number| {
+            let line = &self.lines[number];
+            while others.next_if(|it| before.lines[*it].name < line.name).is_some() {}
+            let is_same = |it: &usize| {
+                let other = &before.lines[*it];
+                (&other.name, other.action) == (&line.name, line.action)
+            };
+            others.peek().copied().filter(is_same).map(|other| (number, other))
+        })
+    }
+
+    /// Lines that may hold all that line `number` does, and others, in their order.
+    pub(super) fn perhaps_covering(&self, number: usize) -> impl Iterator<Item = usize> {
+        let line = &self.lines[number];
+        let by_from = self.by_from.concerning_first(line.from.prefixes());
+        let by_to = self.by_to.concerning_first(line.to.prefixes());
+        let fewer = if by_from.len() <= by_to.len() { by_from } else { by_to };
+        fewer.map(usize::from)
+    }
+
+    /// Lines that match when `from` does `operation` to `to`, in their order: the first decides.
+    pub fn matching(
+        &self,
+        from: &[u8; 16],
+        to: &[u8; 16],
+        operation: Operation,
+    ) -> impl Iterator<Item = usize> {
+        let matches = move |(_, line): &(usize, &Line)| {
+            line.operations.contains(operation) && line.from.holds(from) && line.to.holds(to)
+        };
+        self.lines.iter().enumerate().filter(matches).map(|(number, _)| number)
+    }
+
+    fn passes(&self, number: LineNumber) -> bool {
+        self.action_of(number).0.passes()
+    }
+
+    /// The first line for each operation that names these addresses and it.
+    fn first_lines(&self, from: &[u8; 16], to: &[u8; 16]) -> Decisions {
+        let mut decisions = Decisions::default();
+        let mut open = Operations::ALL;
+        let by_from = self.by_from.concerning(from);
+        let by_to = self.by_to.concerning(to);
+        let are_by_from = by_from.len() <= by_to.len();
+        for number in if are_by_from { by_from } else { by_to } {
+            let line = &self.lines[usize::from(number)];
+            let decided = line.operations.and(open);
+            let matches = if are_by_from { line.to.holds(to) } else { line.from.holds(from) };
+            if decided.is_empty() || !matches {
+                continue;
+            }
+            decided.iter().for_each(|it| decisions.0[it as usize] = LineNumber(number));
+            open = open.without(decided);
+            if open.is_empty() {
+                break;
+            }
+        }
+        decisions
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use proptest::prelude::*;
+
+    use super::super::lines::Party;
+    use super::*;
+    use crate::policy::Prefix;
+
+    const A: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1];
+    const B: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 2];
+
+    fn host(text: &str) -> Party {
+        Party::new(vec![Prefix::new(text.parse::<IpAddr>().unwrap(), 32)])
+    }
+
+    fn line(operations: Operations, action: AccessAction) -> Line {
+        let (from, to) = (host("10.0.0.2"), host("10.0.0.1"));
+        Line { name: "line".into(), from, to, operations, action, log: false }
+    }
+
+    #[test]
+    fn the_first_line_that_matches_decides_and_else_the_default() {
+        let read = line(Operations::of([Operation::Read]), AccessAction::Allow);
+        let all = line(Operations::ALL, AccessAction::Deny);
+        let policy = AccessPolicy::new(vec![read, all], AccessAction::Allow);
+        assert_eq!(policy.decide_one(&B, &A, Operation::Read).index(), Some(0));
+        assert_eq!(policy.decide_one(&B, &A, Operation::Write).index(), Some(1));
+        assert_eq!(policy.decide_one(&A, &B, Operation::Write), LineNumber::DEFAULT);
+    }
+
+    #[test]
+    fn connections_may_be_made_where_they_serve_something() {
+        let read = line(Operations::of([Operation::Read]), AccessAction::Allow);
+        let policy = AccessPolicy::new(vec![read.clone()], AccessAction::Deny);
+        for (from, to) in [(&B, &A), (&A, &B)] {
+            assert_eq!(policy.decide_one(from, to, Operation::Connect).index(), Some(0));
+        }
+        let nothing = AccessPolicy::new(vec![], AccessAction::Deny);
+        assert_eq!(nothing.decide_one(&B, &A, Operation::Connect), LineNumber::DEFAULT);
+        let connect = line(Operations::of([Operation::Connect]), AccessAction::Deny);
+        let named = AccessPolicy::new(vec![connect, read], AccessAction::Deny);
+        let decided = named.decide_one(&B, &A, Operation::Connect);
+        assert_eq!(named.action_of(decided).0, AccessAction::Deny);
+    }
+
+    #[test]
+    fn lines_are_found_again_by_name_and_action() {
+        let named =
+            |name: &str, action| Line { name: name.into(), ..line(Operations::ALL, action) };
+        let (allow, deny) = (AccessAction::Allow, AccessAction::Deny);
+        let old =
+            AccessPolicy::new(vec![named("b", allow), named("a", allow), named("c", deny)], deny);
+        let new = AccessPolicy::new(
+            vec![named("c", deny), named("d", deny), named("b", deny), named("a", allow)],
+            deny,
+        );
+        let mut common: Vec<_> = new.in_common(&old).collect();
+        common.sort_unstable();
+        assert_eq!(common, [(0, 2), (3, 1)]);
+    }
+
+    /// A prefix of few bits, so that many hold each other.
+    fn prefix() -> impl Strategy<Value = Prefix> {
+        let v4 = (any::<u8>(), 0u8..=8)
+            .prop_map(|(low, len)| Prefix::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, low)), 24 + len));
+        let v6 = (0u8..=1, prop_oneof![Just(0u8), Just(1), Just(128)])
+            .prop_map(|(low, len)| Prefix::new(IpAddr::V6(u128::from(low).into()), len));
+        prop_oneof![6 => v4, 1 => v6, 1 => Just(Prefix::ALL)]
+    }
+
+    fn some_line() -> impl Strategy<Value = Line> {
+        let party = || prop::collection::vec(prefix(), 0..4).prop_map(Party::new);
+        (party(), party(), any::<u8>(), any::<bool>()).prop_map(|(from, to, bits, allows)| Line {
+            name: "".into(),
+            from,
+            to,
+            operations: Operations::of(
+                Operation::ALL.into_iter().filter(|it| bits >> *it as u8 & 1 == 1),
+            ),
+            action: if allows { AccessAction::Allow } else { AccessAction::Deny },
+            log: false,
+        })
+    }
+
+    fn address() -> impl Strategy<Value = [u8; 16]> {
+        let v4 = any::<u8>().prop_map(|low| Ipv4Addr::new(10, 0, 0, low).to_ipv6_mapped().octets());
+        prop_oneof![4 => v4, 1 => (0u128..3).prop_map(u128::to_be_bytes)]
+    }
+
+    proptest! {
+        #[test]
+        fn the_index_finds_the_line_that_a_walk_over_all_finds(
+            lines in prop::collection::vec(some_line(), 0..24), from in address(), to in address(),
+        ) {
+            let policy = AccessPolicy::new(lines.clone(), AccessAction::Deny);
+            let found = policy.first_lines(&from, &to);
+            let holds = |party: &Party, address: &[u8; 16]| {
+                party.is_any() || party.prefixes().iter().any(|it| it.contains(address))
+            };
+            for operation in Operation::ALL {
+                let first = lines.iter().position(|line| {
+                    line.operations.contains(operation)
+                        && holds(&line.from, &from)
+                        && holds(&line.to, &to)
+                });
+                prop_assert_eq!(found.of(operation).index(), first);
+            }
+        }
+    }
+}

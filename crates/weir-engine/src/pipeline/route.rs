@@ -1,0 +1,58 @@
+//! Where a frame belongs: to a peer, past all of them in clear, or nowhere.
+//!
+//! | frame | to the wire | from the wire, in clear |
+//! |---|---|---|
+//! | of a class that is clear or dropped | so | so |
+//! | of a class that is sealed | the peer for everything | its source's peer; that for everything |
+//! | with addresses | its destination's peer, or `default` | its source's peer, or `default` |
+//! | without | the peer for everything, or `default` | the same |
+
+use weir_wire::parse::Parsed;
+
+use crate::classify::has_address;
+use crate::policy::{Action, FrameClass, Policy, Way};
+use crate::verdict::{DropReason, Side};
+
+/// Where a frame of `class` that came in by `side` belongs: to a peer, or in clear (`None`).
+#[inline]
+pub(crate) fn route(
+    policy: &Policy,
+    class: Option<FrameClass>,
+    side: Side,
+    parsed: &Parsed,
+) -> Result<Option<usize>, DropReason> {
+    if let Some(class) = class {
+        return match policy.frames.of(class) {
+            Action::Clear => Ok(None),
+            Action::Seal => {
+                // A group is behind no peer; whoever speaks to it is.
+                let speaker = (side == Side::Wire && has_address(parsed))
+                    .then(|| policy.peer_for(&parsed.source))
+                    .flatten();
+                speaker.or(policy.peer_for_everything()).map(Some).ok_or(DropReason::NoPolicy)
+            }
+            Action::Drop if class >= FrameClass::Broadcast => Err(DropReason::Multicast),
+            Action::Drop => Err(DropReason::LinkProtocol),
+        };
+    }
+    let far = match side {
+        Side::Host => &parsed.destination,
+        Side::Wire => &parsed.source,
+    };
+    let way = match has_address(parsed) {
+        true => policy.way_to(far),
+        false => policy.peer_for_everything().map(|peer| Way::Peer(peer as u16)),
+    };
+    match (way, policy.default) {
+        (Some(Way::Peer(peer)), _) => Ok(Some(usize::from(peer))),
+        (Some(Way::Clear), _) | (None, Action::Clear) => Ok(None),
+        (Some(Way::Drop), _) | (None, _) => Err(DropReason::NoPolicy),
+    }
+}
+
+/// Whether it is known where the packet belongs. What is wrong behind the addresses is for its
+/// receiver to judge: a gateway carries it.
+#[inline]
+pub(super) fn is_routable(parsed: &Parsed) -> bool {
+    parsed.fault.is_none() || has_address(parsed)
+}

@@ -1,0 +1,143 @@
+//! The plaintext joint: every packet that the gateway carries is judged here once, in clear,
+//! whichever way it takes.
+//!
+//! ```text
+//!   from the host, as it came            --+
+//!   from the wire, opened or never sealed --+--> meter -> access --> Ok: routed, or delivered
+//!   tags taken off, opened by the kernel --+                    `--> Err(reason): dropped
+//! ```
+//!
+//! Nothing else in the engine meters or judges (docs/adr/0049). Without access lines a packet
+//! costs one branch
+//! more than its counting. The kernel's fast path carries only flows whose fate is settled, so it
+//! is closed while there are lines (`fastpath::allows`).
+
+use std::sync::Arc;
+
+use weir_wire::frame::{Frame, Meta};
+use weir_wire::parse::Parsed;
+
+use crate::access::Access;
+use crate::meter::{FlowPlace, Icrc, Meter, Observation, Observed};
+use crate::policy::Policy;
+use crate::verdict::{DropReason, Side};
+
+/// The stages of the joint, each with its state.
+#[derive(Debug)]
+pub(crate) struct Plain {
+    pub(crate) meter: Meter,
+    /// `None`: everybody may do everything.
+    access: Option<Box<Access>>,
+    icrc: Icrc,
+}
+
+impl Plain {
+    /// A joint that only counts.
+    pub(crate) fn new(meter: Meter) -> Self {
+        Self { meter, access: None, icrc: Icrc::Check }
+    }
+
+    /// Judges by `policy` from now on. What stands is judged again with its next packet.
+    pub(crate) fn renew(&mut self, policy: &Policy) {
+        self.icrc = if policy.check_icrc { Icrc::Check } else { Icrc::Skip };
+        let before = self.access.take().map(|it| *it);
+        let conversations_max = self.meter.limits().conversations_max;
+        self.access = policy
+            .access
+            .as_ref()
+            .map(|lines| Box::new(Access::new(Arc::clone(lines), before, conversations_max)));
+    }
+
+    /// Counts a packet that came in by `side` and says whether it goes on. `place` is where the
+    /// packets of its flow before it were counted, or empty; afterwards it is this packet's.
+    ///
+    /// `Ok(None)`: it followed others of its flow, and was counted where they were.
+    ///
+    /// # Errors
+    /// Why it is dropped.
+    #[inline]
+    pub(crate) fn pass(
+        &mut self,
+        side: Side,
+        frame: &Frame<'_>,
+        parsed: &Parsed,
+        place: &mut FlowPlace,
+    ) -> Result<Option<Observed>, DropReason> {
+        let Meta { time, original_len, offload, .. } = frame.meta;
+        if offload.segmentation.is_none()
+            && self.meter.observe_follower(time, parsed, original_len, *place)
+        {
+            return Ok(None);
+        }
+        self.pass_first(side, frame, parsed, place).map(Some)
+    }
+
+    #[inline(never)]
+    fn pass_first(
+        &mut self,
+        side: Side,
+        frame: &Frame<'_>,
+        parsed: &Parsed,
+        place: &mut FlowPlace,
+    ) -> Result<Observed, DropReason> {
+        let observation = self.observation(side, frame, parsed);
+        let seen = self.meter.observe_at(&observation, place);
+        let Some(access) = &mut self.access else { return Ok(seen) };
+        let judged = match &parsed.rdma {
+            Some(rdma) => access.judge(&seen, &observation, rdma),
+            None => access.judge_other(parsed),
+        };
+        if judged.is_err() {
+            // The next packet of the flow is judged for itself.
+            *place = FlowPlace::default();
+            // What is dropped of the host's is charged by who gives the verdict.
+            if side == Side::Wire {
+                self.meter.note_drop(&observation);
+            }
+        }
+        judged.map(|()| seen)
+    }
+
+    /// Charges the gateway with a packet of the host's that it counted and dropped.
+    pub(crate) fn note_drop(&mut self, side: Side, frame: &Frame<'_>, parsed: &Parsed) {
+        let observation = self.observation(side, frame, parsed);
+        self.meter.note_drop(&observation);
+    }
+
+    /// Who may do what, and how often that decided.
+    pub(crate) fn access(&self) -> Option<&Access> {
+        self.access.as_deref()
+    }
+
+    /// The same, to take its events.
+    pub(crate) fn access_mut(&mut self) -> Option<&mut Access> {
+        self.access.as_deref_mut()
+    }
+
+    #[inline]
+    fn observation<'a>(
+        &self,
+        side: Side,
+        frame: &'a Frame<'_>,
+        parsed: &'a Parsed,
+    ) -> Observation<'a> {
+        Observation {
+            now: frame.meta.time,
+            side: Some(side),
+            bytes: frame.bytes(),
+            parsed,
+            original_len: frame.meta.original_len,
+            segments: segments(frame, parsed),
+            icrc: self.icrc,
+        }
+    }
+}
+
+/// Packets that a frame stands for: 1, or a super-packet's segments.
+#[inline]
+pub(crate) fn segments(frame: &Frame<'_>, parsed: &Parsed) -> u32 {
+    frame.meta.offload.segmentation.map_or(1, |segmentation| {
+        let payload = parsed.end.saturating_sub(u32::from(parsed.payload_offset));
+        payload.div_ceil(u32::from(segmentation.segment_len).max(1))
+    })
+}

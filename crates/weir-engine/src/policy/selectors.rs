@@ -1,0 +1,140 @@
+//! Which peer an address lies behind: prefixes of the configuration, and behind them those of its
+//! front ends.
+//!
+//! The configuration's longest prefix decides. Where it has none, a front end's policies decide in
+//! their own order about what is sent; about what a peer may send, their longest prefixes.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use super::{Peer, Prefix, Way, is_mapped};
+
+/// So many prefixes are compared one by one; more of them are looked up, a hash for each length of
+/// prefix that occurs.
+pub(super) const COMPARED_MAX: usize = 16;
+
+/// All prefixes of a policy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Selectors {
+    /// The configuration's, longest first.
+    compared: Vec<(Prefix, Way)>,
+    /// The same where they are many: by mask, longest first, then by address.
+    by_mask: Vec<(Mask, ByAddress)>,
+    /// The front ends', in their own order.
+    front_end: Vec<(Prefix, Way)>,
+    /// What front ends' peers may send from, and what passes them by; longest first.
+    senders: Vec<(Prefix, Way)>,
+}
+
+/// What prefixes looked up in one table share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mask {
+    mask: u128,
+    without_v4: bool,
+}
+
+type ByAddress = HashMap<u128, Way, BuildHasherDefault<AddressHasher>>;
+
+/// Spreads addresses. Who sends packets chooses what is looked up and not what is in the table, so
+/// nobody can make its entries collide.
+#[derive(Debug, Default)]
+struct AddressHasher(u64);
+
+impl Hasher for AddressHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u128(u128::from(*byte));
+        }
+    }
+
+    #[inline]
+    fn write_u128(&mut self, address: u128) {
+        let mixed =
+            (address as u64 ^ (address >> 64) as u64 ^ self.0).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ mixed >> 32;
+    }
+}
+
+impl Selectors {
+    /// Those of the configuration's `peers`.
+    pub(super) fn of(peers: &[Peer]) -> Self {
+        let mut all = protected(peers, 0);
+        all.sort_by_key(|(prefix, _)| prefix.rank());
+        if all.len() <= COMPARED_MAX {
+            return Self { compared: all, ..Self::default() };
+        }
+        let mut by_mask: Vec<(Mask, ByAddress)> = Vec::new();
+        for (prefix, way) in all {
+            let mask = Mask { mask: prefix.mask, without_v4: prefix.without_v4 };
+            if by_mask.last().is_none_or(|(last, _)| *last != mask) {
+                by_mask.push((mask, ByAddress::default()));
+            }
+            if let Some((_, ways)) = by_mask.last_mut() {
+                ways.entry(prefix.address).or_insert(way);
+            }
+        }
+        Self { by_mask, ..Self::default() }
+    }
+
+    /// Puts `selectors` behind those there are, and what `peers`, the first of which has the index
+    /// `first`, may send from.
+    pub(super) fn extend(&mut self, first: u16, peers: &[Peer], selectors: Vec<(Prefix, Way)>) {
+        let past = selectors.iter().filter(|(_, way)| !matches!(way, Way::Peer(_))).copied();
+        self.senders.extend(protected(peers, first).into_iter().chain(past));
+        self.senders.sort_by_key(|(prefix, _)| prefix.rank());
+        self.front_end.extend(selectors.into_iter().map(|(prefix, way)| match way {
+            Way::Peer(index) => (prefix, Way::Peer(first + index)),
+            way => (prefix, way),
+        }));
+    }
+
+    /// Where packets to `address`, on the far side, belong.
+    #[inline]
+    pub(super) fn way_to(&self, address: &[u8; 16]) -> Option<Way> {
+        self.configured(address).or_else(|| {
+            let found = self.front_end.iter().find(|(prefix, _)| prefix.contains(address));
+            found.map(|(_, way)| *way)
+        })
+    }
+
+    /// Whether packets from `address`, on the far side, belong to the peer of this index. `None`:
+    /// to nobody.
+    pub(super) fn is_from(&self, peer: u16, address: &[u8; 16]) -> Option<bool> {
+        if let Some(way) = self.configured(address) {
+            return Some(way == Way::Peer(peer));
+        }
+        let mut inside = self.senders.iter().filter(|(prefix, _)| prefix.contains(address));
+        let (longest, way) = inside.next()?;
+        // Two policies of the same networks may lead to two peers.
+        let mut others = inside.take_while(|(prefix, _)| prefix.rank() == longest.rank());
+        Some(*way == Way::Peer(peer) || others.any(|(_, way)| *way == Way::Peer(peer)))
+    }
+
+    #[inline]
+    fn configured(&self, address: &[u8; 16]) -> Option<Way> {
+        let found = self.compared.iter().find(|(prefix, _)| prefix.contains(address));
+        match found {
+            Some((_, way)) => Some(*way),
+            None => self.look_up(u128::from_be_bytes(*address)),
+        }
+    }
+
+    fn look_up(&self, address: u128) -> Option<Way> {
+        let is_v4 = is_mapped(address);
+        let masks = self.by_mask.iter().filter(|(it, _)| !(it.without_v4 && is_v4));
+        let mut found = masks.filter_map(|(it, ways)| ways.get(&(address & it.mask)));
+        found.next().copied()
+    }
+}
+
+/// What `peers` protect; `first` is the index of the first of them.
+fn protected(peers: &[Peer], first: u16) -> Vec<(Prefix, Way)> {
+    let of_peer = |(peer, index): (&Peer, u16)| {
+        peer.protects.iter().map(|it| (*it, Way::Peer(index))).collect::<Vec<_>>()
+    };
+    peers.iter().zip(first..).flat_map(of_peer).collect()
+}

@@ -1,0 +1,392 @@
+//! A study file, and the plan of trials that it and a seed give.
+//!
+//! ```toml
+//! name = "example"
+//! title = "What a thing costs"
+//! question = "Does it?"
+//! seed = 7
+//! steps = [
+//!     { do = "lab", mtu = "$mtu" },
+//!     { do = "path", scenario = "$scenario" },
+//!     { do = "iperf3", seconds = "$seconds", omit = 1 },
+//! ]
+//! [design]
+//! replicates = 5
+//! [settings]
+//! seconds = 10
+//! [[factors]]
+//! name = "scenario"
+//! levels = ["cable", "weir-clear"]
+//! [[responses]]
+//! name = "gbps"
+//! title = "Throughput"
+//! unit = "Gb/s"
+//! ```
+//!
+//! `"$name"` in a step stands for the trial's level of that factor, or for a setting.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+
+use super::order::Draws;
+use super::steps::Step;
+
+/// Trials of one plan, at most.
+const TRIALS_MAX: usize = 10_000;
+
+/// A study file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Study {
+    /// Its name on the command line.
+    pub name: String,
+    /// Its title in the report.
+    pub title: String,
+    /// What it asks.
+    pub question: String,
+    /// Where the experiment comes from.
+    #[serde(default)]
+    pub source: String,
+    /// The paper whose numbers stand beside ours: `studies/papers/PAPER.csv`.
+    #[serde(default)]
+    pub paper: String,
+    /// Order of trials, unless the command line gives another.
+    pub seed: u64,
+    /// What a reader must know: stand-ins, what differs from the paper.
+    #[serde(default)]
+    pub notes: Vec<String>,
+    /// What a trial does, in order.
+    pub steps: Vec<Table>,
+    /// How trials are laid out.
+    pub design: Design,
+    /// Values that steps refer to by `$name`.
+    #[serde(default)]
+    pub settings: Table,
+    /// What is varied.
+    pub factors: Vec<Factor>,
+    /// Combinations of levels that make no sense: a trial that matches every line of one is not
+    /// planned.
+    #[serde(default)]
+    pub exclude: Vec<BTreeMap<String, Vec<Value>>>,
+    /// What is measured.
+    pub responses: Vec<Response>,
+    /// What `--quick` changes.
+    #[serde(default)]
+    pub quick: Quick,
+    /// What the report compares.
+    #[serde(default)]
+    pub report: Comparison,
+}
+
+/// How trials are laid out, and when a study ends.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Design {
+    /// Runs of each combination.
+    pub replicates: u32,
+    /// Whether each replicate is a block with an order of its own, or all trials are shuffled.
+    #[serde(default)]
+    pub blocks: Blocks,
+    /// How often a disturbed or failed trial is run again.
+    #[serde(default = "two")]
+    pub repeats: u32,
+    /// So many failures in a row end the study: what breaks every trial is not worth its time.
+    #[serde(default = "three")]
+    pub failures: u32,
+    /// A trial is disturbed when other processes, or other guests of the machine, took more than
+    /// this share of its processors.
+    #[serde(default = "five")]
+    pub disturbed_percent: f64,
+}
+
+fn two() -> u32 {
+    2
+}
+
+fn three() -> u32 {
+    3
+}
+
+fn five() -> f64 {
+    5.0
+}
+
+/// How trials are put in order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Blocks {
+    /// All trials in one random order.
+    #[default]
+    None,
+    /// Replicate by replicate, each in a random order of its own.
+    Replicate,
+}
+
+/// What is varied.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Factor {
+    /// Its name.
+    pub name: String,
+    /// Its levels: words or numbers.
+    pub levels: Vec<Value>,
+    /// What it, or a level of it, means.
+    #[serde(default)]
+    pub meaning: BTreeMap<String, String>,
+}
+
+/// What is measured.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Response {
+    /// Its name in results.
+    pub name: String,
+    /// Its title.
+    pub title: String,
+    /// Its unit.
+    pub unit: String,
+}
+
+/// What `--quick` changes.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Quick {
+    /// Runs of each combination.
+    pub replicates: Option<u32>,
+    /// Other values of settings.
+    #[serde(default)]
+    pub settings: Table,
+    /// Fewer levels of factors.
+    #[serde(default)]
+    pub levels: BTreeMap<String, Vec<Value>>,
+}
+
+/// What the report compares.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Comparison {
+    /// Levels of the combination that others are a share of.
+    #[serde(default)]
+    pub baseline: BTreeMap<String, Value>,
+    /// Factors to test one by one; absent, whole combinations are compared.
+    #[serde(default)]
+    pub factors: Vec<String>,
+    /// Pairs of factors whose interaction is drawn.
+    #[serde(default)]
+    pub interactions: Vec<[String; 2]>,
+    /// Whether the report holds one table of all responses and nothing more: where they are plain
+    /// facts, as who sees what.
+    #[serde(default)]
+    pub only_overview: bool,
+}
+
+/// One run of one combination of levels.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Trial {
+    /// Its place in the plan, from 1.
+    pub number: usize,
+    /// Which run of its combination, from 1.
+    pub replicate: u32,
+    /// Its levels by factor.
+    pub levels: BTreeMap<String, String>,
+}
+
+impl Trial {
+    /// Its levels as text.
+    pub fn label(&self) -> String {
+        label(&self.levels)
+    }
+}
+
+/// Levels as text.
+pub fn label(levels: &BTreeMap<String, String>) -> String {
+    let words: Vec<String> =
+        levels.iter().map(|(factor, level)| format!("{factor}={level}")).collect();
+    words.join(" ")
+}
+
+/// A value as a word.
+pub fn word(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+impl Study {
+    /// Reads a study file.
+    ///
+    /// # Errors
+    /// It is no study: says where and why.
+    pub fn parse(text: &str) -> Result<Self> {
+        let study: Self = toml::from_str(text)?;
+        study.check()?;
+        Ok(study)
+    }
+
+    /// Itself as `--quick` has it.
+    pub fn shortened(mut self) -> Self {
+        self.design.replicates = self.quick.replicates.unwrap_or(self.design.replicates);
+        self.settings.extend(self.quick.settings.clone());
+        for factor in &mut self.factors {
+            if let Some(levels) = self.quick.levels.get(&factor.name) {
+                factor.levels.clone_from(levels);
+            }
+        }
+        self
+    }
+
+    /// Itself with only those levels: `FACTOR=LEVEL,LEVEL`.
+    ///
+    /// # Errors
+    /// There is no such factor or level; says which there are.
+    pub fn only(mut self, choices: &[String]) -> Result<Self> {
+        for choice in choices {
+            let (name, wanted) = choice
+                .split_once('=')
+                .with_context(|| format!("{choice}: write FACTOR=LEVEL[,LEVEL]"))?;
+            let names = self.factor_names().join(", ");
+            let factor = self.factors.iter_mut().find(|factor| factor.name == name);
+            let factor =
+                factor.with_context(|| format!("no factor is called {name}; there are {names}"))?;
+            let there: Vec<String> = factor.levels.iter().map(word).collect();
+            let wanted: Vec<&str> = wanted.split(',').map(str::trim).collect();
+            for level in &wanted {
+                ensure!(
+                    there.iter().any(|it| it == level),
+                    "{name} has no level {level}; there are {}",
+                    there.join(", ")
+                );
+            }
+            factor.levels.retain(|level| wanted.contains(&word(level).as_str()));
+        }
+        Ok(self)
+    }
+
+    /// Names of its factors.
+    pub fn factor_names(&self) -> Vec<&str> {
+        self.factors.iter().map(|factor| factor.name.as_str()).collect()
+    }
+
+    /// Every combination that is not excluded, in the order of the file.
+    pub fn combinations(&self) -> Vec<BTreeMap<String, String>> {
+        let mut all = vec![BTreeMap::new()];
+        for factor in &self.factors {
+            let longer = all.iter().flat_map(|before: &BTreeMap<String, String>| {
+                factor.levels.iter().map(|level| {
+                    let mut levels = before.clone();
+                    levels.insert(factor.name.clone(), word(level));
+                    levels
+                })
+            });
+            all = longer.take(TRIALS_MAX + 1).collect();
+        }
+        let excluded = |levels: &BTreeMap<String, String>| {
+            self.exclude.iter().any(|rule| {
+                rule.iter().all(|(factor, those)| {
+                    those.iter().any(|level| levels.get(factor) == Some(&word(level)))
+                })
+            })
+        };
+        all.retain(|levels| !excluded(levels));
+        all
+    }
+
+    /// The trials, in an order that `seed` gives.
+    ///
+    /// # Errors
+    /// There are none, or too many.
+    pub fn plan(&self, seed: u64) -> Result<Vec<Trial>> {
+        let combinations = self.combinations();
+        let replicates = self.design.replicates;
+        let count = combinations.len() * replicates as usize;
+        ensure!(count > 0, "study {} has no trial: all combinations are excluded", self.name);
+        ensure!(count <= TRIALS_MAX, "study {} has more than {TRIALS_MAX} trials", self.name);
+        let mut draws = Draws::new(seed);
+        let mut trials = Vec::with_capacity(count);
+        for replicate in 1..=replicates {
+            let mut block: Vec<Trial> = combinations
+                .iter()
+                .map(|levels| Trial { number: 0, replicate, levels: levels.clone() })
+                .collect();
+            if self.design.blocks == Blocks::Replicate {
+                draws.shuffle(&mut block);
+            }
+            trials.extend(block);
+        }
+        if self.design.blocks == Blocks::None {
+            draws.shuffle(&mut trials);
+        }
+        trials.iter_mut().enumerate().for_each(|(at, trial)| trial.number = at + 1);
+        Ok(trials)
+    }
+
+    /// What a trial does: its steps with levels and settings in their places.
+    ///
+    /// # Errors
+    /// A step does not exist, or cannot have such a value.
+    pub fn steps_of(&self, levels: &BTreeMap<String, String>) -> Result<Vec<Step>> {
+        let mut steps = Vec::new();
+        for (at, table) in self.steps.iter().enumerate() {
+            let mut filled = Table::new();
+            for (key, value) in table {
+                let value = match value.as_str().and_then(|text| text.strip_prefix('$')) {
+                    Some(name) => self.look_up(name, levels)?,
+                    None => value.clone(),
+                };
+                filled.insert(key.clone(), value);
+            }
+            let step = Step::deserialize(Value::Table(filled));
+            steps.push(step.with_context(|| format!("step {} of {}", at + 1, label(levels)))?);
+        }
+        Ok(steps)
+    }
+
+    fn look_up(&self, name: &str, levels: &BTreeMap<String, String>) -> Result<Value> {
+        if let Some(level) = levels.get(name) {
+            let factor = self.factors.iter().find(|factor| factor.name == name);
+            let values = factor.map(|factor| factor.levels.as_slice()).unwrap_or_default();
+            let found = values.iter().find(|value| word(value) == *level);
+            return found.cloned().with_context(|| format!("{name} has no level {level}"));
+        }
+        let setting = self.settings.get(name).cloned();
+        setting.with_context(|| format!("${name} is neither a factor nor a setting"))
+    }
+
+    fn check(&self) -> Result<()> {
+        let name = &self.name;
+        let plain = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '-';
+        ensure!(!name.is_empty() && name.chars().all(plain), "name: small letters, digits and -");
+        ensure!(!self.factors.is_empty(), "{name} has no factor");
+        ensure!(!self.responses.is_empty(), "{name} has no response");
+        ensure!(!self.steps.is_empty(), "{name} has no step");
+        ensure!(self.design.replicates > 0, "{name} has no replicate");
+        for factor in &self.factors {
+            ensure!(!factor.levels.is_empty(), "factor {} has no level", factor.name);
+            let same = self.factors.iter().filter(|it| it.name == factor.name).count();
+            ensure!(same == 1, "two factors are called {}", factor.name);
+            let used = format!("${}", factor.name);
+            let in_step = |step: &Table| step.values().any(|it| it.as_str() == Some(&used));
+            if !self.steps.iter().any(in_step) {
+                bail!("no step uses factor {}: write \"{used}\" in one", factor.name);
+            }
+        }
+        let known = |factor: &String| self.factors.iter().any(|it| it.name == *factor);
+        let named = self.exclude.iter().flat_map(BTreeMap::keys);
+        let named = named.chain(self.report.baseline.keys()).chain(&self.report.factors);
+        let named = named.chain(self.report.interactions.iter().flatten());
+        for factor in named.chain(self.quick.levels.keys()) {
+            ensure!(known(factor), "no factor is called {factor}");
+        }
+        for setting in self.quick.settings.keys() {
+            ensure!(self.settings.contains_key(setting), "quick: no setting is called {setting}");
+        }
+        for levels in self.combinations() {
+            self.steps_of(&levels)?;
+        }
+        for levels in self.clone().shortened().combinations() {
+            self.clone().shortened().steps_of(&levels)?;
+        }
+        Ok(())
+    }
+}

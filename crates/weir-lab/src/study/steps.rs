@@ -1,0 +1,302 @@
+//! What a trial can do, step by step: the words that study files may write after `do =`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+
+use super::load::{Load, Meter};
+use super::{bypassing, stream};
+use crate::gateways::{Gateways, Protection, Setup};
+use crate::strongswan;
+use crate::topology::{self, Lab, Plan};
+use crate::{interrupt, process};
+
+/// One step.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case")]
+pub enum Step {
+    /// Fresh namespaces: two hosts, two gateways, a wire.
+    Lab(LabStep),
+    /// What stands between the hosts.
+    Path(PathStep),
+    /// TCP streams by iperf3, sampled every second at the receiver.
+    Iperf3(stream::Iperf3),
+    /// Traffic past the hosts' kernels (or through them), and who notices.
+    Observe(bypassing::Observe),
+}
+
+/// Fresh namespaces.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LabStep {
+    /// MTU of hosts and wire, bytes.
+    mtu: u32,
+}
+
+/// What stands between the hosts.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PathStep {
+    scenario: Scenario,
+    #[serde(default)]
+    cipher: Cipher,
+}
+
+/// Who forwards, and who seals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scenario {
+    /// A cable: Linux bridges in the gateways' places, no protection.
+    Cable,
+    /// Two Weir gateways forward in clear.
+    WeirClear,
+    /// The same, flows carried by their kernels.
+    WeirClearFastpath,
+    /// Two Weir gateways seal by ESP in transport mode, as the hosts would.
+    WeirSealed,
+    /// Two Weir gateways seal whole frames by ESP in UDP, packets leaving together.
+    WeirSealedUdp,
+    /// The hosts seal for themselves, by strongSwan's user-space ESP, over a cable.
+    HostIpsec,
+}
+
+/// What seals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum Cipher {
+    /// Nothing.
+    #[default]
+    #[serde(rename = "none")]
+    None,
+    /// AES-256-GCM, ICV 128.
+    #[serde(rename = "aes-256-gcm")]
+    Aes256Gcm,
+    /// AES-128-GCM, ICV 128.
+    #[serde(rename = "aes-128-gcm")]
+    Aes128Gcm,
+}
+
+/// What a trial stands on while it runs. Dropping it removes everything.
+pub struct Stage<'a> {
+    /// The `weir` program.
+    pub program: &'a Path,
+    /// Where raw output goes.
+    pub raw: &'a Path,
+    /// Where a killed run's lab is found again.
+    pub running: PathBuf,
+    /// Told the share of the trial that is over.
+    pub tick: &'a mut dyn FnMut(f64),
+    /// What was measured so far.
+    pub measured: Measured,
+    /// Where the hosts are reached, once there is a path.
+    pub(super) path: Option<PathStep>,
+    // Before the lab: what runs in it ends first.
+    tunnel: Option<strongswan::Tunnel>,
+    gateways: Option<Gateways>,
+    lab: Option<Lab>,
+}
+
+/// What a trial measured.
+#[derive(Debug, Default)]
+pub struct Measured {
+    /// Responses, one number each.
+    pub values: BTreeMap<String, f64>,
+    /// What they were taken from, in order of time.
+    pub samples: BTreeMap<String, Vec<f64>>,
+    /// Who used the processors meanwhile.
+    pub load: Option<Load>,
+}
+
+impl Step {
+    /// What it needs of this machine.
+    ///
+    /// # Errors
+    /// Something is missing; says how to get it.
+    pub fn require(&self) -> Result<()> {
+        match self {
+            Step::Lab(_) => process::require(&["ip", "tc", "ethtool", "setpriv", "sysctl"]),
+            Step::Path(path) => path.require(),
+            Step::Iperf3(run) => run.require(),
+            Step::Observe(run) => run.require(),
+        }
+    }
+
+    /// Seconds that it takes, about.
+    pub fn expected_seconds(&self) -> f64 {
+        match self {
+            Step::Lab(_) => 2.0,
+            Step::Path(path) if path.scenario == Scenario::HostIpsec => 2.0,
+            Step::Path(_) => 1.0,
+            Step::Iperf3(run) => f64::from(run.seconds) + 1.0,
+            Step::Observe(run) => run.expected_seconds(),
+        }
+    }
+
+    /// What it does, in words for the methods section.
+    pub fn words(&self) -> String {
+        match self {
+            Step::Lab(lab) => format!(
+                "Fresh network namespaces (host, gateway, wire, gateway, host), MTU {} bytes",
+                lab.mtu
+            ),
+            Step::Path(_) => "The scenario of the trial is put between the hosts".to_owned(),
+            Step::Iperf3(run) => run.words(),
+            Step::Observe(run) => run.words(),
+        }
+    }
+
+    /// Does it.
+    ///
+    /// # Errors
+    /// It fails or a signal came: the trial has failed.
+    pub fn run(&self, stage: &mut Stage<'_>) -> Result<()> {
+        interrupt::check()?;
+        match self {
+            // Built before all steps, as the path needs it.
+            Step::Lab(_) => Ok(()),
+            Step::Path(path) => stage.put(path),
+            Step::Iperf3(run) => run.run(stage),
+            Step::Observe(run) => run.run(stage),
+        }
+    }
+}
+
+impl PathStep {
+    fn require(&self) -> Result<()> {
+        let seals = !matches!(
+            self.scenario,
+            Scenario::Cable | Scenario::WeirClear | Scenario::WeirClearFastpath
+        );
+        ensure!(
+            seals == (self.cipher != Cipher::None),
+            "scenario {:?} cannot have cipher {:?}: exclude it",
+            self.scenario,
+            self.cipher
+        );
+        match self.scenario {
+            Scenario::HostIpsec => strongswan::available(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the hosts talk by the addresses that their own IPsec protects.
+    pub(super) fn is_host_ipsec(&self) -> bool {
+        self.scenario == Scenario::HostIpsec
+    }
+
+    fn setup(&self, program: &Path) -> Option<Setup> {
+        let protection = match self.scenario {
+            Scenario::Cable | Scenario::HostIpsec => return None,
+            Scenario::WeirClear | Scenario::WeirClearFastpath => Protection::Plain,
+            Scenario::WeirSealed => Protection::BorrowedTransport,
+            Scenario::WeirSealedUdp => Protection::SealedInUdp,
+        };
+        let mut setup = Setup::new(program, protection);
+        if self.cipher == Cipher::Aes128Gcm {
+            setup.cipher = "aes-128-gcm".to_owned();
+        }
+        if self.scenario == Scenario::WeirClearFastpath {
+            setup.pair_lines = "fastpath = \"tc\"\n".to_owned();
+        }
+        Some(setup)
+    }
+}
+
+impl<'a> Stage<'a> {
+    /// An empty one.
+    pub fn new(
+        program: &'a Path,
+        raw: &'a Path,
+        running: PathBuf,
+        tick: &'a mut dyn FnMut(f64),
+    ) -> Self {
+        let measured = Measured::default();
+        let (path, tunnel, gateways, lab) = (None, None, None, None);
+        Self { program, raw, running, tick, measured, path, tunnel, gateways, lab }
+    }
+
+    /// Does all steps.
+    ///
+    /// # Errors
+    /// One fails.
+    pub fn run(&mut self, steps: &[Step]) -> Result<()> {
+        self.build(steps)?;
+        steps.iter().try_for_each(|step| step.run(self))
+    }
+
+    /// The lab.
+    ///
+    /// # Errors
+    /// There is none yet.
+    pub(super) fn lab(&self) -> Result<&Lab> {
+        self.lab.as_ref().context("a study's first step is `lab`")
+    }
+
+    /// A meter of this trial's processors.
+    ///
+    /// # Errors
+    /// There is no lab yet.
+    pub(super) fn meter(&self) -> Result<Meter> {
+        Meter::start(self.lab()?)
+    }
+
+    /// Packets that gateway A has received from its host; none where there is no gateway.
+    ///
+    /// # Errors
+    /// The gateway does not answer.
+    pub(super) fn gateway_received(&self) -> Result<u64> {
+        let Some(gateways) = &self.gateways else { return Ok(0) };
+        let status = gateways.status(topology::Side::A)?;
+        let received = status.pointer("/pairs/0/host/received").and_then(|it| it.as_u64());
+        received.context("the gateway does not say what it received")
+    }
+
+    /// The lab is built as the path needs it: bridges stand in its gateways or nothing does.
+    fn build(&mut self, steps: &[Step]) -> Result<()> {
+        let mtu = steps.iter().find_map(|step| match step {
+            Step::Lab(lab) => Some(lab.mtu),
+            _ => None,
+        });
+        let Some(mtu) = mtu else { return Ok(()) };
+        let gateways = match steps.iter().find(|step| matches!(step, Step::Path(_))) {
+            Some(Step::Path(path)) if path.setup(self.program).is_none() => {
+                topology::Gateways::Bridge
+            }
+            _ => topology::Gateways::Empty,
+        };
+        let plan = Plan { host_mtu: mtu, wire_mtu: mtu, gateways, ..Plan::default() };
+        let lab = Lab::build(plan)?;
+        fs::write(&self.running, lab.id())?;
+        self.lab = Some(lab);
+        Ok(())
+    }
+
+    fn put(&mut self, path: &PathStep) -> Result<()> {
+        self.path = Some(path.clone());
+        let lab = self.lab()?;
+        let mut tunnel = None;
+        let mut gateways = None;
+        if path.is_host_ipsec() {
+            let cipher = match path.cipher {
+                Cipher::Aes128Gcm => "aes128gcm16",
+                _ => "aes256gcm16",
+            };
+            tunnel = Some(strongswan::Tunnel::start_on_hosts(lab, cipher)?);
+        } else if let Some(setup) = path.setup(self.program) {
+            gateways = Some(Gateways::start(lab, &setup)?);
+        }
+        (self.tunnel, self.gateways) = (tunnel, gateways);
+        Ok(())
+    }
+}
+
+impl Drop for Stage<'_> {
+    fn drop(&mut self) {
+        self.tunnel = None;
+        self.gateways = None;
+        self.lab = None;
+        let _ = fs::remove_file(&self.running);
+    }
+}

@@ -1,0 +1,240 @@
+//! Plans are reproducible and refuse what makes no sense; a study's folder survives what a killed
+//! process leaves, and only what was measured counts.
+
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+
+use weir_lab::report;
+use weir_lab::study::catalogue;
+use weir_lab::study::design::Study;
+use weir_lab::study::environment::Environment;
+use weir_lab::study::load::Load;
+use weir_lab::study::record::{Folder, Plan, State, TrialRecord, Writing};
+
+const STUDY: &str = r#"
+name = "tiny"
+title = "A <tiny> study"
+question = "Does it work?"
+seed = 7
+steps = [
+    { do = "lab", mtu = 9000 },
+    { do = "path", scenario = "$scenario", cipher = "$cipher" },
+    { do = "iperf3", seconds = "$seconds", omit = 1 },
+]
+[design]
+replicates = 4
+blocks = "replicate"
+[settings]
+seconds = 60
+[quick]
+replicates = 2
+settings = { seconds = 3 }
+[[factors]]
+name = "scenario"
+levels = ["cable", "weir-sealed"]
+[[factors]]
+name = "cipher"
+levels = ["none", "aes-256-gcm"]
+[[exclude]]
+scenario = ["cable"]
+cipher = ["aes-256-gcm"]
+[[exclude]]
+scenario = ["weir-sealed"]
+cipher = ["none"]
+[[responses]]
+name = "gbps"
+title = "Throughput"
+unit = "Gb/s"
+[report]
+baseline = { scenario = "cable" }
+"#;
+
+fn environment() -> Environment {
+    Environment {
+        processor: "made up".into(),
+        processors: 2,
+        memory_mib: 1024,
+        kernel: "6".into(),
+        system: "a test".into(),
+        governor: None,
+        hypervisor: None,
+        weir: "weir 0".into(),
+        weir_sha256: String::new(),
+        commit: None,
+        tools: BTreeMap::new(),
+    }
+}
+
+fn record(folder: &Folder, trial: usize, attempt: u32, state: State, gbps: f64) -> TrialRecord {
+    let planned = &folder.plan.trials[trial - 1];
+    let load = Load { processors: 2, others: gbps / 100.0, ..Load::default() };
+    TrialRecord {
+        trial,
+        attempt,
+        replicate: planned.replicate,
+        levels: planned.levels.clone(),
+        state,
+        reason: (state != State::Done).then(|| "a reason".into()),
+        began: 1_700_000_000,
+        seconds: 4.0,
+        session: 0,
+        values: BTreeMap::from([("gbps".into(), gbps)]),
+        samples: BTreeMap::from([("gbps".into(), vec![gbps - 1.0, gbps + 1.0])]),
+        load: Some(load),
+        raw: Vec::new(),
+    }
+}
+
+fn begun(path: &Path) -> (Folder, Writing) {
+    let (plan, study) = Plan::new(STUDY, true, &[], None).unwrap();
+    let mut folder = Folder::create(path, STUDY, plan, study).unwrap();
+    let writing = folder.write(environment()).unwrap();
+    (folder, writing)
+}
+
+#[test]
+fn a_seed_gives_its_order_again_and_blocks_hold_every_combination() {
+    let study = Study::parse(STUDY).unwrap();
+    let plan = study.plan(7).unwrap();
+    assert_eq!(plan, study.plan(7).unwrap());
+    assert_eq!(plan.len(), 2 * 4, "excluded combinations are not planned");
+    for (block, trials) in plan.chunks(2).enumerate() {
+        assert!(trials.iter().all(|it| it.replicate == block as u32 + 1));
+        assert_ne!(trials[0].levels, trials[1].levels);
+    }
+    let orders: Vec<_> = (0..20).map(|seed| study.plan(seed).unwrap()).collect();
+    assert!(orders.iter().any(|it| *it != orders[0]), "another seed, another order");
+}
+
+#[test]
+fn shipped_studies_are_whole_also_when_quick() {
+    for study in catalogue::shipped().unwrap() {
+        for study in [study.clone(), study.shortened()] {
+            let plan = study.plan(study.seed).unwrap();
+            let steps = plan.iter().map(|it| study.steps_of(&it.levels).unwrap());
+            assert!(steps.into_iter().all(|it| !it.is_empty()), "{}", study.name);
+        }
+    }
+}
+
+#[test]
+fn a_study_that_makes_no_sense_is_refused_with_the_place() {
+    for (from, to, said) in [
+        ("seconds = \"$seconds\"", "seconds = \"$secs\"", "$secs is neither"),
+        ("scenario = \"$scenario\"", "scenario = \"cable\"", "no step uses factor scenario"),
+        ("levels = [\"cable\", ", "levels = [\"string\", ", "unknown variant `string`"),
+        ("do = \"lab\"", "do = \"laboratory\"", "unknown variant `laboratory`"),
+        ("mtu = 9000", "mtu = 9000, mut = 1", "unknown field `mut`"),
+        ("[quick]\nreplicates", "[quick]\nreplicas", "unknown field `replicas`"),
+        ("baseline = { scenario", "baseline = { scenery", "no factor is called scenery"),
+        ("replicates = 4", "replicates = 0", "no replicate"),
+    ] {
+        let text = STUDY.replacen(from, to, 1);
+        assert_ne!(text, STUDY, "{from}");
+        let reason = format!("{:#}", Study::parse(&text).unwrap_err());
+        assert!(reason.contains(said), "{from} -> {to}: {reason}");
+    }
+    let study = Study::parse(STUDY).unwrap();
+    let reason = study.clone().only(&["cipher=rot13".into()]).unwrap_err().to_string();
+    assert!(reason.contains("there are none, aes-256-gcm"), "{reason}");
+    let none = study.only(&["scenario=cable".into(), "cipher=aes-256-gcm".into()]).unwrap();
+    assert!(none.plan(1).unwrap_err().to_string().contains("all combinations are excluded"));
+}
+
+#[test]
+fn a_half_written_line_is_cut_and_the_trial_is_missing() {
+    let place = tempfile::tempdir().unwrap();
+    let (mut folder, mut writing) = begun(place.path());
+    let first = record(&folder, 1, 1, State::Done, 10.0);
+    folder.add(&mut writing, first).unwrap();
+    drop(writing);
+    let file = place.path().join("trials.jsonl");
+    let mut torn = OpenOptions::new().append(true).open(&file).unwrap();
+    torn.write_all(b"{\"trial\":2,\"attempt\":1,\"lev").unwrap();
+    drop(torn);
+    let mut folder = Folder::open(place.path()).unwrap();
+    assert_eq!(folder.records.len(), 1);
+    let mut writing = folder.write(environment()).unwrap();
+    let second = record(&folder, 2, 1, State::Done, 5.0);
+    folder.add(&mut writing, second).unwrap();
+    drop(writing);
+    let again = Folder::open(place.path()).unwrap();
+    assert_eq!(again.records, folder.records);
+    assert_eq!((again.records.len(), again.sessions.len()), (2, 2));
+}
+
+#[test]
+fn a_folder_has_one_writer_and_is_never_begun_twice() {
+    let place = tempfile::tempdir().unwrap();
+    let (folder, _writing) = begun(place.path());
+    let reason = Folder::open(place.path()).unwrap().write(environment()).unwrap_err();
+    assert!(reason.to_string().contains("another process runs"), "{reason}");
+    let (plan, study) = (folder.plan.clone(), folder.study.clone());
+    let reason = Folder::create(place.path(), STUDY, plan, study).unwrap_err().to_string();
+    assert!(reason.contains("--resume"), "{reason}");
+}
+
+#[test]
+fn a_changed_study_or_plan_is_told() {
+    let place = tempfile::tempdir().unwrap();
+    drop(begun(place.path()));
+    let file = place.path().join("study.toml");
+    fs::write(&file, STUDY.replace("omit = 1", "omit = 2")).unwrap();
+    let reason = Folder::open(place.path()).unwrap_err().to_string();
+    assert!(reason.contains("study.toml was changed"), "{reason}");
+}
+
+#[test]
+fn only_what_was_measured_counts_and_the_report_says_what_did_not() {
+    let place = tempfile::tempdir().unwrap();
+    let (mut folder, mut writing) = begun(place.path());
+    let sealed = |it: &Folder, trial: usize| it.plan.trials[trial - 1].levels["cipher"] != "none";
+    let records = [
+        // Done after a failure; its number would spoil any mean.
+        record(&folder, 1, 1, State::Failed, 1e9),
+        record(&folder, 1, 2, State::Done, 20.0),
+        // Disturbed twice: the less disturbed one counts.
+        record(&folder, 2, 1, State::Disturbed, 16.0),
+        record(&folder, 2, 2, State::Disturbed, 12.0),
+        record(&folder, 3, 1, State::Failed, 1e9),
+    ];
+    for record in records {
+        folder.add(&mut writing, record).unwrap();
+    }
+    let counted = |trial| folder.counted(trial).map(|it| (it.attempt, it.values["gbps"]));
+    assert_eq!(counted(1), Some((2, 20.0)));
+    assert_eq!(counted(2), Some((2, 12.0)));
+    assert_eq!((counted(3), counted(4)), (None, None));
+    report::write(place.path()).unwrap();
+    let markdown = fs::read_to_string(place.path().join("report.md")).unwrap();
+    for said in ["QUICK RUN", "INCOMPLETE: 2 OF 4", "DISTURBED: IN 1 OF 4", "A \\<tiny\\> study"] {
+        assert!(markdown.contains(said), "{said}: {markdown}");
+    }
+    assert!(!markdown.contains("1000000000"), "a failed trial was averaged in");
+    // Trials 1 and 2 are a block: one of each combination.
+    assert_ne!(sealed(&folder, 1), sealed(&folder, 2));
+    let share = if sealed(&folder, 1) { "166.7 %" } else { "60.0 %" };
+    assert!(markdown.contains(share), "{share}: {markdown}");
+    let results = fs::read_to_string(place.path().join("results.csv")).unwrap();
+    assert_eq!(results.lines().count(), 1 + 5, "every attempt is a row");
+    assert_eq!(results.lines().filter(|line| line.contains(",yes,")).count(), 2);
+}
+
+#[test]
+fn raw_data_that_was_changed_is_told() {
+    let place = tempfile::tempdir().unwrap();
+    let (mut folder, mut writing) = begun(place.path());
+    let file = place.path().join("raw/0001-1.txt");
+    fs::write(&file, "as measured").unwrap();
+    let mut first = record(&folder, 1, 1, State::Done, 10.0);
+    first.raw = vec![weir_lab::study::record::raw_file(place.path(), &file).unwrap()];
+    folder.add(&mut writing, first).unwrap();
+    report::write(place.path()).unwrap();
+    let report = || fs::read_to_string(place.path().join("report.md")).unwrap();
+    assert!(!report().contains("RAW DATA CHANGED"));
+    fs::write(&file, "as wished").unwrap();
+    report::write(place.path()).unwrap();
+    assert!(report().contains("RAW DATA CHANGED"), "{}", report());
+}

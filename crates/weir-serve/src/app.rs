@@ -1,0 +1,86 @@
+//! The router, and what its routes share.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::middleware;
+use axum::routing::get;
+use tokio::sync::Semaphore;
+
+use crate::gateways::Places;
+use crate::guard::{self, Guard};
+use crate::live::Board;
+use crate::token::Token;
+use crate::{assets, live, metrics, openapi, routes};
+
+/// Questions to stores at a time; others wait.
+const QUERIES_MAX: usize = 4;
+
+/// Listeners of the live stream at a time; more are refused.
+const LISTENERS_MAX: usize = 64;
+
+/// What the routes share.
+#[derive(Debug)]
+pub struct App {
+    /// Where gateways are.
+    pub places: Places,
+    /// What they do now.
+    pub board: Arc<live::Board>,
+    pub(crate) guard: Guard,
+    pub(crate) queries: Semaphore,
+    pub(crate) listeners: Arc<Semaphore>,
+}
+
+impl App {
+    /// An application that lets in who shows `token`.
+    pub fn new(places: Places, token: Token) -> Arc<Self> {
+        Arc::new(Self {
+            places,
+            board: Arc::new(Board::default()),
+            guard: Guard::new(token),
+            queries: Semaphore::new(QUERIES_MAX),
+            listeners: Arc::new(Semaphore::new(LISTENERS_MAX)),
+        })
+    }
+}
+
+/// Who asks; put into each request by the server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Client(pub(crate) IpAddr);
+
+impl Client {
+    /// Who sent `request`; a request without a connection (a test's) is this machine's.
+    pub(crate) fn of(request: &Request) -> Self {
+        let client = request.extensions().get::<Self>().copied();
+        client.unwrap_or(Self(IpAddr::V4(Ipv4Addr::LOCALHOST)))
+    }
+}
+
+/// Everything that `weir serve` answers.
+pub fn router(app: Arc<App>) -> Router {
+    let with_token = Router::new()
+        .route("/metrics", get(metrics::show))
+        .route("/api/v1/openapi.json", get(openapi::show))
+        .route("/api/v1/status", get(routes::status))
+        .route("/api/v1/flows", get(routes::flows))
+        .route("/api/v1/conversations", get(routes::conversations))
+        .route("/api/v1/talkers", get(routes::talkers))
+        .route("/api/v1/counters", get(routes::counters))
+        .route("/api/v1/drops", get(routes::drops))
+        .route("/api/v1/tunnels", get(routes::tunnels))
+        .route("/api/v1/events", get(routes::events))
+        .route("/api/v1/live", get(routes::live))
+        .route_layer(middleware::from_fn_with_state(Arc::clone(&app), guard::token));
+    Router::new()
+        .merge(with_token)
+        .route("/healthz", get(routes::healthz))
+        .route("/", get(assets::index))
+        .route("/assets/{name}", get(assets::asset))
+        .fallback(routes::not_found)
+        .method_not_allowed_fallback(routes::method_not_allowed)
+        .layer(middleware::from_fn_with_state(Arc::clone(&app), guard::limits))
+        .layer(middleware::from_fn(guard::headers))
+        .with_state(app)
+}

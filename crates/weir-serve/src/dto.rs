@@ -1,0 +1,599 @@
+//! What the API says: the types behind its OpenAPI document, which the command line prints too.
+//! Times are RFC 3339 in UTC, addresses as people write them, counts in packets unless named.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv6Addr, SocketAddrV6};
+
+use jiff::Timestamp;
+use serde::Serialize;
+use utoipa::ToSchema;
+use weir_store::sqlite::{ConversationRow, CounterRow, EventRow, FlowRow, PeerStateRow, TalkerRow};
+
+use crate::status;
+
+/// An error.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct ErrorBody {
+    /// What is wrong, and what to do.
+    pub error: String,
+}
+
+/// A flow's record: a span of a 5-tuple, seen from who sent its first packet.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct Flow {
+    pub gateway: String,
+    pub pair: String,
+    pub started: String,
+    pub last: String,
+    /// `tcp`, `udp`, `icmp`, `icmpv6`, or the number.
+    pub protocol: String,
+    pub source: String,
+    pub source_port: u16,
+    pub destination: String,
+    pub destination_port: u16,
+    pub vlan: u16,
+    /// `host` or `wire`: where its first packet came in.
+    pub side: Option<String>,
+    pub packets: u64,
+    pub bytes: u64,
+    pub reply_packets: u64,
+    pub reply_bytes: u64,
+    pub tcp_flags: u8,
+    pub congestion_marks: u64,
+    /// Of all packets, those that the kernel carried.
+    pub fast_packets: u64,
+    /// Why the record was made: `idle`, `active`, `evicted`, `superseded`, `flushed`.
+    pub reason: String,
+}
+
+/// A record of a queue pair's talk with another, seen from who sent first.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct Conversation {
+    pub gateway: String,
+    pub pair: String,
+    pub started: String,
+    pub last: String,
+    /// `roce_v1`, `roce_v2` or `infiniband`.
+    pub encapsulation: String,
+    /// `rc`, `uc`, `ud`, `rd`, `xrc`, `cnp` or `other`.
+    pub service: String,
+    pub source: String,
+    /// Absent: nothing told it.
+    pub source_qp: Option<u32>,
+    pub destination: String,
+    pub destination_qp: u32,
+    pub vlan: u16,
+    pub partition_key: u16,
+    /// Zero: not known.
+    pub path_mtu: u16,
+    pub side: Option<String>,
+    pub packets: u64,
+    pub bytes: u64,
+    pub payload_bytes: u64,
+    pub messages: u64,
+    pub reply_packets: u64,
+    pub reply_bytes: u64,
+    pub reply_payload_bytes: u64,
+    pub reply_messages: u64,
+    pub send_bytes: u64,
+    pub write_bytes: u64,
+    pub read_bytes: u64,
+    pub atomic_bytes: u64,
+    pub retransmissions: u64,
+    pub naks: u64,
+    pub rnr_naks: u64,
+    pub cnp: u64,
+    pub congestion_marks: u64,
+    /// Request numbers that never came.
+    pub missing: u64,
+    pub icrc_bad: u64,
+    /// 99 of 100 timed requests were answered within so many nanoseconds.
+    pub response_ns: Option<u64>,
+    pub reason: String,
+}
+
+/// What an address sent and received.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct Talker {
+    pub gateway: String,
+    pub address: String,
+    pub sent_packets: u64,
+    pub sent_bytes: u64,
+    pub received_packets: u64,
+    pub received_bytes: u64,
+    /// Addresses that it talked with.
+    pub peers: u64,
+}
+
+/// What counters grew by, in slices of time.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct Counter {
+    /// The gateway.
+    pub gateway: String,
+    /// Start of the slice, seconds since 1970.
+    pub time_s: u64,
+    /// Pair of ports.
+    pub pair: String,
+    /// `host`, `wire`, `peer` or `rdma`.
+    pub scope: String,
+    /// The interface or peer.
+    pub scope_name: String,
+    /// Counter.
+    pub name: String,
+    /// By how much.
+    pub value: u64,
+}
+
+/// A list of rows.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct Rows<T> {
+    /// The rows, the latest or greatest first.
+    pub rows: Vec<T>,
+    /// Stores that did not answer, with why.
+    pub problems: Vec<String>,
+}
+
+/// Counters of a range of time.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct Counters {
+    /// Seconds of a slice.
+    pub resolution_s: u64,
+    /// By time.
+    pub rows: Vec<Counter>,
+    /// Stores that did not answer, with why.
+    pub problems: Vec<String>,
+}
+
+/// Where all that a port received went: received = accepted + dropped + bypassed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+pub struct PortAccount {
+    /// The gateway.
+    pub gateway: String,
+    /// Pair of ports.
+    pub pair: String,
+    /// `host`, `wire` or `kernel`: where the frames came from.
+    pub side: String,
+    /// The interface.
+    pub interface: String,
+    /// Frames received.
+    pub received: u64,
+    /// Sealed, opened, forwarded or taken in, as the policy wants it.
+    pub accepted: u64,
+    /// Passed in clear where the gateway seals: exceptions, and peers that need not be sealed to.
+    pub bypassed: u64,
+    /// Dropped, for any reason.
+    pub dropped: u64,
+    /// Of `dropped`, by reason.
+    pub reasons: BTreeMap<String, u64>,
+    /// Frames that the port lost before or after the gateway had them; not in `received`.
+    pub port_losses: BTreeMap<String, u64>,
+    /// Whether the sum holds.
+    pub adds_up: bool,
+}
+
+/// Drops since the gateways' start.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct Drops {
+    /// By port.
+    pub ports: Vec<PortAccount>,
+    /// What each reason that occurs means.
+    pub meanings: BTreeMap<String, String>,
+}
+
+/// A peer.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct Tunnel {
+    pub gateway: String,
+    pub pair: String,
+    pub peer: String,
+    /// `up`, `silent`, `idle`, `connecting` or `dead`.
+    pub state: String,
+    pub endpoint: Option<String>,
+    pub sealed_packets: u64,
+    pub sealed_bytes: u64,
+    pub opened_packets: u64,
+    pub opened_bytes: u64,
+    /// Sequence numbers left before a new key is needed.
+    pub sequence_remaining: u64,
+    pub last_seen_seconds: Option<f64>,
+    pub last_handshake_seconds: Option<f64>,
+}
+
+/// A change of a peer's state.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct TunnelChange {
+    pub gateway: String,
+    pub time: String,
+    pub pair: String,
+    pub peer: String,
+    pub state: String,
+    pub endpoint: Option<String>,
+}
+
+/// Peers, and how they came to be so.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct Tunnels {
+    /// As they are.
+    pub tunnels: Vec<Tunnel>,
+    /// What changed, the latest first.
+    pub changes: Vec<TunnelChange>,
+    /// Stores that did not answer, with why.
+    pub problems: Vec<String>,
+}
+
+/// A line of a gateway's log book.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct Event {
+    pub gateway: String,
+    pub time: String,
+    pub who: String,
+    pub what: String,
+    pub outcome: String,
+}
+
+/// All gateways of this machine.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct StatusList {
+    /// By name.
+    pub gateways: Vec<GatewayStatus>,
+}
+
+/// A gateway.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct GatewayStatus {
+    /// Its name.
+    pub name: String,
+    /// Whether it answers.
+    pub is_up: bool,
+    /// Whether nothing is wrong.
+    pub is_healthy: bool,
+    /// What is wrong, a sentence each.
+    pub problems: Vec<String>,
+    /// Version of the program.
+    pub version: String,
+    /// Seconds since it was ready.
+    pub uptime_seconds: u64,
+    /// Its pairs of ports.
+    pub pairs: Vec<PairStatus>,
+    /// What it remembers.
+    pub store: Option<StoreStatus>,
+}
+
+/// A pair of ports.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct PairStatus {
+    pub name: String,
+    pub driver: String,
+    pub policy_epoch: u32,
+    pub ports: Vec<PortAccount>,
+    pub peers: u64,
+    pub flows: u64,
+    pub queue_pairs: u64,
+    pub rdma_packets: u64,
+    pub plaintext_on_wire: u64,
+    /// Of bytes received, the share that the kernel carried: 0 to 1.
+    pub fast_share: Option<f64>,
+}
+
+/// A store.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct StoreStatus {
+    pub records: u64,
+    pub overflowed: u64,
+    pub written: u64,
+    pub bytes: u64,
+    pub bytes_max: u64,
+    pub failure: Option<String>,
+}
+
+/// An address as people write it: IPv4, IPv6 (also for GIDs), or a LID in hexadecimal.
+pub fn address_text(address: [u8; 16], is_lid: bool) -> String {
+    if is_lid {
+        let [.., high, low] = address;
+        return format!("lid {:#06x}", u16::from_be_bytes([high, low]));
+    }
+    let address = Ipv6Addr::from(address);
+    address.to_ipv4_mapped().map_or_else(|| address.to_string(), |it| it.to_string())
+}
+
+/// RFC 3339 with milliseconds, of nanoseconds since 1970.
+pub fn time_text(time_ns: u64) -> String {
+    let time = Timestamp::from_nanosecond(time_ns.into()).unwrap_or_default();
+    time.strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
+}
+
+fn protocol_text(protocol: u8) -> String {
+    match protocol {
+        1 => "icmp".to_owned(),
+        6 => "tcp".to_owned(),
+        17 => "udp".to_owned(),
+        58 => "icmpv6".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+impl Flow {
+    /// From a row of `gateway`'s store.
+    pub fn of(gateway: &str, row: FlowRow) -> Self {
+        Self {
+            gateway: gateway.to_owned(),
+            pair: row.pair,
+            started: time_text(row.started_ns),
+            last: time_text(row.last_ns),
+            protocol: protocol_text(row.protocol),
+            source: address_text(row.source, false),
+            source_port: row.source_port,
+            destination: address_text(row.destination, false),
+            destination_port: row.destination_port,
+            vlan: row.vlan,
+            side: row.side,
+            packets: row.packets,
+            bytes: row.bytes,
+            reply_packets: row.reply_packets,
+            reply_bytes: row.reply_bytes,
+            tcp_flags: row.tcp_flags,
+            congestion_marks: row.congestion_marks,
+            fast_packets: row.fast_packets,
+            reason: row.reason,
+        }
+    }
+
+    /// An end as `address:port`, where the protocol has ports.
+    pub fn end(address: &str, port: u16, protocol: &str) -> String {
+        match (protocol, address.parse::<Ipv6Addr>()) {
+            ("tcp" | "udp", Ok(v6)) => SocketAddrV6::new(v6, port, 0, 0).to_string(),
+            ("tcp" | "udp", Err(_)) => format!("{address}:{port}"),
+            _ => address.to_owned(),
+        }
+    }
+}
+
+impl Conversation {
+    /// From a row of `gateway`'s store.
+    pub fn of(gateway: &str, row: ConversationRow) -> Self {
+        let is_lid = row.encapsulation == "infiniband";
+        Self {
+            gateway: gateway.to_owned(),
+            pair: row.pair,
+            started: time_text(row.started_ns),
+            last: time_text(row.last_ns),
+            service: row.service,
+            source: address_text(row.source, is_lid),
+            source_qp: row.source_qp,
+            destination: address_text(row.destination, is_lid),
+            destination_qp: row.destination_qp,
+            encapsulation: row.encapsulation,
+            vlan: row.vlan,
+            partition_key: row.partition_key,
+            path_mtu: row.path_mtu,
+            side: row.side,
+            packets: row.packets,
+            bytes: row.bytes,
+            payload_bytes: row.payload_bytes,
+            messages: row.messages,
+            reply_packets: row.reply_packets,
+            reply_bytes: row.reply_bytes,
+            reply_payload_bytes: row.reply_payload_bytes,
+            reply_messages: row.reply_messages,
+            send_bytes: row.send_bytes,
+            write_bytes: row.write_bytes,
+            read_bytes: row.read_bytes,
+            atomic_bytes: row.atomic_bytes,
+            retransmissions: row.retransmissions,
+            naks: row.naks,
+            rnr_naks: row.rnr_naks,
+            cnp: row.cnp,
+            congestion_marks: row.congestion_marks,
+            missing: row.missing,
+            icrc_bad: row.icrc_bad,
+            response_ns: row.response_ns,
+            reason: row.reason,
+        }
+    }
+}
+
+impl Talker {
+    /// From a row of `gateway`'s store.
+    pub fn of(gateway: &str, row: TalkerRow) -> Self {
+        Self {
+            gateway: gateway.to_owned(),
+            address: address_text(row.address, false),
+            sent_packets: row.sent_packets,
+            sent_bytes: row.sent_bytes,
+            received_packets: row.received_packets,
+            received_bytes: row.received_bytes,
+            peers: row.peers,
+        }
+    }
+}
+
+impl Counter {
+    /// From a row of `gateway`'s store.
+    pub fn of(gateway: &str, row: CounterRow) -> Self {
+        Self {
+            gateway: gateway.to_owned(),
+            time_s: row.time_s,
+            pair: row.pair,
+            scope: row.scope,
+            scope_name: row.scope_name,
+            name: row.name,
+            value: row.value,
+        }
+    }
+}
+
+impl TunnelChange {
+    /// From a row of `gateway`'s store.
+    pub fn of(gateway: &str, row: PeerStateRow) -> Self {
+        Self {
+            gateway: gateway.to_owned(),
+            time: time_text(row.time_ns),
+            pair: row.pair,
+            peer: row.peer,
+            state: row.state,
+            endpoint: row.endpoint,
+        }
+    }
+}
+
+impl Event {
+    /// From a row of `gateway`'s store.
+    pub fn of(gateway: &str, row: EventRow) -> Self {
+        Self {
+            gateway: gateway.to_owned(),
+            time: time_text(row.time_ns),
+            who: row.who,
+            what: row.what,
+            outcome: row.outcome,
+        }
+    }
+}
+
+impl PortAccount {
+    /// From a side of `pair`.
+    pub fn of(gateway: &str, pair: &str, name: &str, side: &status::Side) -> Self {
+        let bypassed = side.clear + side.unsealed;
+        let protected = side.sealed + side.opened + side.tagged + side.handed;
+        let accepted = side.forwarded + protected + side.punted + side.consumed;
+        let reasons: u64 = side.dropped_by_reason.values().sum();
+        let losses = side.port.losses().into_iter().filter(|(_, count)| *count > 0);
+        Self {
+            gateway: gateway.to_owned(),
+            pair: pair.to_owned(),
+            side: name.to_owned(),
+            interface: side.interface.clone(),
+            received: side.received,
+            accepted,
+            bypassed,
+            dropped: side.dropped,
+            reasons: side.dropped_by_reason.clone(),
+            port_losses: losses.map(|(name, count)| (name.to_owned(), count)).collect(),
+            adds_up: side.received == accepted + bypassed + side.dropped && side.dropped == reasons,
+        }
+    }
+
+    /// The sides of a pair.
+    pub fn all(gateway: &str, pair: &status::Pair) -> Vec<Self> {
+        let sides = [("host", Some(&pair.host)), ("wire", Some(&pair.wire))];
+        let sides = sides.into_iter().chain([("kernel", pair.kernel.as_ref())]);
+        sides.filter_map(|(name, side)| Some(Self::of(gateway, &pair.name, name, side?))).collect()
+    }
+}
+
+impl Tunnel {
+    /// The peers of a gateway.
+    pub fn all(gateway: &status::Status) -> Vec<Self> {
+        let peers =
+            gateway.pairs.iter().flat_map(|pair| pair.peers.iter().map(move |it| (pair, it)));
+        let tunnel = |(pair, peer): (&status::Pair, &status::Peer)| Self {
+            gateway: gateway.name.clone(),
+            pair: pair.name.clone(),
+            peer: peer.name.clone(),
+            state: peer.state().to_owned(),
+            endpoint: peer.keying.as_ref().and_then(|it| it.endpoint.clone()),
+            sealed_packets: peer.sealed_packets,
+            sealed_bytes: peer.sealed_bytes,
+            opened_packets: peer.opened_packets,
+            opened_bytes: peer.opened_bytes,
+            sequence_remaining: peer.sequence_remaining,
+            last_seen_seconds: peer.last_seen_seconds,
+            last_handshake_seconds: peer.keying.as_ref().and_then(|it| it.last_handshake_seconds),
+        };
+        peers.map(tunnel).collect()
+    }
+}
+
+impl GatewayStatus {
+    /// A gateway that answers.
+    pub fn up(status: &status::Status) -> Self {
+        let problems = problems(status);
+        Self {
+            name: status.name.clone(),
+            is_up: true,
+            is_healthy: problems.is_empty(),
+            problems,
+            version: status.version.clone(),
+            uptime_seconds: status.uptime_seconds,
+            pairs: status.pairs.iter().map(|it| PairStatus::of(&status.name, it)).collect(),
+            store: status.store.as_ref().map(StoreStatus::of),
+        }
+    }
+
+    /// One that does not, with why.
+    pub fn down(name: &str, why: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            is_up: false,
+            is_healthy: false,
+            problems: vec![format!("the gateway does not answer: {why}")],
+            version: String::new(),
+            uptime_seconds: 0,
+            pairs: Vec::new(),
+            store: None,
+        }
+    }
+}
+
+impl PairStatus {
+    fn of(gateway: &str, pair: &status::Pair) -> Self {
+        Self {
+            name: pair.name.clone(),
+            driver: pair.driver.clone(),
+            policy_epoch: pair.policy_epoch,
+            ports: PortAccount::all(gateway, pair),
+            peers: pair.peers.len() as u64,
+            flows: pair.flows,
+            queue_pairs: pair.rdma.queue_pairs,
+            rdma_packets: pair.rdma.packets,
+            plaintext_on_wire: pair.wire_proof.plaintext,
+            fast_share: pair.fast_path.share_bytes,
+        }
+    }
+}
+
+impl StoreStatus {
+    fn of(store: &status::Store) -> Self {
+        Self {
+            records: store.records,
+            overflowed: store.overflowed,
+            written: store.written,
+            bytes: store.bytes,
+            bytes_max: store.bytes_max,
+            failure: store.failure.clone(),
+        }
+    }
+}
+
+/// What an operator should know, a sentence each.
+fn problems(status: &status::Status) -> Vec<String> {
+    let mut problems = Vec::new();
+    if !status.adds_up {
+        problems.push("the counters do not add up: please report it".to_owned());
+    }
+    for pair in &status.pairs {
+        let name = &pair.name;
+        if pair.wire_proof.plaintext > 0 {
+            let count = pair.wire_proof.plaintext;
+            problems.push(format!("pair {name}: {count} frames in plaintext came to the wire"));
+        }
+        for peer in pair.peers.iter().filter(|it| it.state() == "dead") {
+            problems.push(format!("pair {name}: peer {} is dead", peer.name));
+        }
+    }
+    if let Some(store) = &status.store {
+        problems.extend(store.failure.iter().map(|why| format!("nothing is stored: {why}")));
+        if let Some(aside) = &store.moved_aside {
+            let aside = aside.display();
+            problems.push(format!("the store was damaged; its old file is {aside}"));
+        }
+    }
+    problems
+}

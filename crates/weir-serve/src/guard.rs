@@ -1,0 +1,171 @@
+//! What stands before every route: the token, the rate limit, the time limit, and the headers that
+//! tell a browser to trust nothing but our own files.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use crate::app::{App, Client};
+use crate::routes::ApiError;
+use crate::token::Token;
+
+/// Requests a second of one client, in the long run.
+const REQUESTS_PER_S: f64 = 50.0;
+
+/// Requests that a client may make at once.
+const REQUESTS_BURST: f64 = 200.0;
+
+/// Wrong tokens that a client may show in a row, one more every ten seconds.
+const WRONG_BURST: f64 = 10.0;
+const WRONG_PER_S: f64 = 0.1;
+
+/// Clients remembered; at the bound, the one longest unseen is forgotten.
+const CLIENTS_MAX: usize = 1024;
+
+/// How long an answer may take.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// Characters of a path and query, at most.
+const TARGET_MAX: usize = 2048;
+
+const HEADERS: &[(&str, &str)] = &[
+    (
+        "content-security-policy",
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+         connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    ("x-content-type-options", "nosniff"),
+    ("x-frame-options", "DENY"),
+    ("referrer-policy", "no-referrer"),
+    ("cross-origin-opener-policy", "same-origin"),
+    ("cross-origin-resource-policy", "same-origin"),
+    ("permissions-policy", "camera=(), geolocation=(), microphone=()"),
+];
+
+/// The token, and how much each client has asked for.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    token: Token,
+    clients: Mutex<BTreeMap<IpAddr, Buckets>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Buckets {
+    seen: Instant,
+    requests: f64,
+    wrong: f64,
+}
+
+impl Guard {
+    pub(crate) fn new(token: Token) -> Self {
+        Self { token, clients: Mutex::default() }
+    }
+
+    /// Takes from a client's bucket; false when it is empty.
+    fn take(&self, client: IpAddr, now: Instant, from: fn(&mut Buckets) -> &mut f64) -> bool {
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        if clients.len() >= CLIENTS_MAX && !clients.contains_key(&client) {
+            let oldest = clients.iter().min_by_key(|(_, it)| it.seen).map(|(client, _)| *client);
+            oldest.map(|oldest| clients.remove(&oldest));
+        }
+        let full = Buckets { seen: now, requests: REQUESTS_BURST, wrong: WRONG_BURST };
+        let buckets = clients.entry(client).or_insert(full);
+        let seconds = now.saturating_duration_since(buckets.seen).as_secs_f64();
+        buckets.seen = now;
+        buckets.requests = (buckets.requests + seconds * REQUESTS_PER_S).min(REQUESTS_BURST);
+        buckets.wrong = (buckets.wrong + seconds * WRONG_PER_S).min(WRONG_BURST);
+        let left = from(buckets);
+        if *left < 1.0 {
+            return false;
+        }
+        *left -= 1.0;
+        true
+    }
+}
+
+/// Lets in who shows the token.
+pub(crate) async fn token(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let shown = request.headers().get(header::AUTHORIZATION).and_then(|it| it.to_str().ok());
+    let shown = shown.and_then(|it| it.strip_prefix("Bearer "));
+    if shown.is_some_and(|it| app.guard.token.is(it)) {
+        return next.run(request).await;
+    }
+    let Client(client) = Client::of(&request);
+    if shown.is_some() && !app.guard.take(client, Instant::now(), |it| &mut it.wrong) {
+        return too_many();
+    }
+    let said = ApiError::new(
+        StatusCode::UNAUTHORIZED,
+        "show the token of `weir serve`: Authorization: Bearer TOKEN",
+    );
+    let mut response = said.into_response();
+    response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    response
+}
+
+/// Refuses what is too much, too long or too slow.
+pub(crate) async fn limits(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let Client(client) = Client::of(&request);
+    if !app.guard.take(client, Instant::now(), |it| &mut it.requests) {
+        return too_many();
+    }
+    let target = request.uri().path_and_query().map_or(0, |it| it.as_str().len());
+    if target > TARGET_MAX {
+        return ApiError::new(StatusCode::URI_TOO_LONG, "the address is too long").into_response();
+    }
+    // The answer to a listener begins at once and ends when he leaves.
+    match tokio::time::timeout(ANSWER_WITHIN, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => {
+            let said = "no answer in time: ask for less";
+            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, said).into_response()
+        }
+    }
+}
+
+fn too_many() -> Response {
+    let said = "too many requests: wait a moment";
+    let mut response = ApiError::new(StatusCode::TOO_MANY_REQUESTS, said).into_response();
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("10"));
+    response
+}
+
+/// Adds what a browser must know.
+pub(crate) async fn headers(request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    let headers: &mut HeaderMap = response.headers_mut();
+    for (name, value) in HEADERS {
+        headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_run_dry_fill_again_and_are_bounded() {
+        let guard = Guard::new(Token::new(&"x".repeat(40)).unwrap());
+        let client = |number: u32| IpAddr::from(number.to_be_bytes());
+        let start = Instant::now();
+        let requests: fn(&mut Buckets) -> &mut f64 = |it| &mut it.requests;
+        let passed = (0..1000).filter(|_| guard.take(client(1), start, requests)).count();
+        assert_eq!(passed, REQUESTS_BURST as usize);
+        assert!(guard.take(client(2), start, requests), "another client has its own");
+        let later = start + Duration::from_secs(1);
+        assert!(guard.take(client(1), later, requests));
+        for number in 0..5000 {
+            guard.take(client(number), later, requests);
+        }
+        assert_eq!(guard.clients.lock().unwrap().len(), CLIENTS_MAX);
+    }
+}

@@ -1,0 +1,34 @@
+//! The API and the dashboard: HTTP over what gateways publish and store.
+//!
+//! ```text
+//!  gateway --status socket (last snapshot, a second old at most)--> Poller --> live, /metrics
+//!  gateway --> store (SQLite, WAL) ------Reader, read only--------> routes --> JSON
+//!  browser, curl, Prometheus <-- axum <-- token, rate limit, time limit
+//! ```
+//!
+//! What speaks HTTP holds no keys: it is a process of its own, without privileges, that reads one
+//! socket and one file of each gateway. It can change nothing.
+
+#![forbid(unsafe_code)]
+
+pub mod account;
+
+pub mod gateways;
+pub mod status;
+
+pub mod dto;
+pub mod query;
+
+pub mod token;
+
+pub mod live;
+pub mod server;
+
+mod app;
+mod assets;
+mod guard;
+mod metrics;
+mod openapi;
+mod routes;
+
+pub use app::{App, router};

@@ -1,0 +1,33 @@
+//! The OpenAPI document, made from the routes and their types.
+
+use axum::Json;
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+use utoipa::{Modify, OpenApi};
+
+use crate::routes;
+
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "Weir", description = "What Weir gateways see, seal and drop. Reading only."),
+    paths(
+        routes::healthz, routes::status, routes::flows, routes::conversations, routes::talkers,
+        routes::counters, routes::drops, routes::tunnels, routes::events, routes::live
+    ),
+    security(("token" = [])),
+    modifiers(&Token)
+)]
+struct Document;
+
+struct Token;
+
+impl Modify for Token {
+    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        let scheme = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
+        document.components.get_or_insert_default().add_security_scheme("token", scheme);
+    }
+}
+
+/// This document
+pub(crate) async fn show() -> Json<utoipa::openapi::OpenApi> {
+    Json(Document::openapi())
+}

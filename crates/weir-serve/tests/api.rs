@@ -1,0 +1,360 @@
+//! The API, asked without a socket: what it gives to whom, and what it refuses.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::http::{Request, Response, StatusCode, header};
+use serde_json::Value;
+use tower::ServiceExt;
+use weir_engine::flow::{FlowCounters, FlowKey, Reason};
+use weir_engine::meter::FlowRecord;
+use weir_engine::verdict::Side;
+use weir_serve::gateways::Places;
+use weir_serve::status::{self, Status};
+use weir_serve::token::Token;
+use weir_serve::{App, router};
+use weir_store::sink::{Interfaces, Item};
+use weir_store::sqlite::{Event, Retention, Sample, Scope, ScopeKind, Store, StoreOptions};
+use weir_wire::frame::Time;
+use weir_wire::parse::{Network, Parsed, Transport};
+
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+/// A name that a browser must not run, an exporter must escape and a terminal must not obey.
+const HOSTILE: &str = "<img src=x onerror=alert(1)>\"'\\\n\u{1b}[31m";
+
+const GATEWAY: &str = "gw-a";
+
+/// A store with two flows, an application that reads it, and its folder.
+struct Stand {
+    router: Router,
+    app: Arc<App>,
+    _folder: tempfile::TempDir,
+}
+
+fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
+fn mapped(last: u8) -> [u8; 16] {
+    [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 10, 0, 0, last]
+}
+
+fn flow(source: u8, destination_port: u16, bytes: u64) -> Item {
+    let parsed = Parsed {
+        network: Network::Ipv4,
+        source: mapped(source),
+        destination: mapped(9),
+        protocol: 17,
+        transport: Transport::Udp { source: 50_000, destination: destination_port },
+        ..Parsed::default()
+    };
+    let (key, initiator) = FlowKey::of(&parsed).unwrap();
+    let mut counters = [FlowCounters::default(); 2];
+    counters[initiator.index()] = FlowCounters { packets: 3, bytes, ..FlowCounters::default() };
+    let last = Time((now_s() - 30) * 1_000_000_000);
+    let side = Some(Side::Host);
+    let reason = Reason::Idle;
+    let record = FlowRecord { key, started: last, last, initiator, side, counters, reason };
+    Item::Flow(record, Interfaces::default())
+}
+
+fn make_store(path: &Path) {
+    let retention = Retention {
+        size_bytes_max: 64 << 20,
+        records_s: 86_400,
+        minutes_s: 86_400,
+        hours_s: 86_400,
+    };
+    let options = StoreOptions { path: path.to_owned(), group: None, retention };
+    let store = Store::start(options, vec!["port0".to_owned()]).unwrap();
+    for item in [flow(1, 4791, 3000), flow(2, 53, 200)] {
+        store.sender(0).send(item);
+    }
+    let time_ns = now_s() * 1_000_000_000;
+    let [who, what, outcome] = ["gateway", HOSTILE, "ready"].map(str::to_owned);
+    store.event(Event { time_ns, who, what, outcome });
+    let counters = BTreeMap::from([("received".to_owned(), 7)]);
+    let name = "p0".to_owned();
+    let scope = Scope { pair: "port0".to_owned(), kind: ScopeKind::Host, name, counters };
+    store.sample(Sample { time_ns, scopes: vec![scope], peers: Vec::new() });
+    assert_eq!(store.stop().lost, 0);
+}
+
+fn status(taken_s: u64, received: u64) -> Status {
+    let host = status::Side {
+        interface: "pf0hpf".into(),
+        received,
+        received_bytes: 100 * received,
+        sealed: received - 2,
+        clear: 1,
+        dropped: 1,
+        dropped_by_reason: BTreeMap::from([("no_policy".to_owned(), 1)]),
+        adds_up: true,
+        ..status::Side::default()
+    };
+    let peer = status::Peer { name: HOSTILE.into(), sealed_packets: 5, ..status::Peer::default() };
+    let pair =
+        status::Pair { name: "port0".into(), host, peers: vec![peer], ..status::Pair::default() };
+    Status {
+        version: "0.1.0".into(),
+        name: GATEWAY.into(),
+        taken_ns: taken_s * 1_000_000_000,
+        uptime_seconds: taken_s,
+        adds_up: true,
+        pairs: vec![pair],
+        ..Status::default()
+    }
+}
+
+fn stand() -> Stand {
+    let folder = tempfile::tempdir().unwrap();
+    make_store(&folder.path().join("gw-a.sqlite"));
+    let stores = vec![folder.path().to_owned()];
+    let places = Places { run_folders: Vec::new(), stores };
+    let app = App::new(places, Token::new(TOKEN).unwrap());
+    app.board.note(status(10, 100));
+    app.board.note(status(12, 300));
+    Stand { router: router(Arc::clone(&app)), app, _folder: folder }
+}
+
+impl Stand {
+    async fn send(&self, request: Request<Body>) -> Response<Body> {
+        self.router.clone().oneshot(request).await.unwrap()
+    }
+
+    /// With the token.
+    async fn get(&self, path: &str) -> (StatusCode, String) {
+        let request = Request::get(path).header(header::AUTHORIZATION, format!("Bearer {TOKEN}"));
+        let response = self.send(request.body(Body::empty()).unwrap()).await;
+        let status = response.status();
+        let bytes = to_bytes(response.into_body(), 16 << 20).await.unwrap();
+        (status, String::from_utf8(bytes.to_vec()).unwrap())
+    }
+
+    #[track_caller]
+    fn json(answer: (StatusCode, String)) -> Value {
+        assert_eq!(answer.0, StatusCode::OK, "{}", answer.1);
+        serde_json::from_str(&answer.1).unwrap()
+    }
+}
+
+const ROUTES: [&str; 9] = [
+    "/api/v1/status",
+    "/api/v1/flows",
+    "/api/v1/conversations",
+    "/api/v1/talkers",
+    "/api/v1/counters",
+    "/api/v1/drops",
+    "/api/v1/tunnels",
+    "/api/v1/events",
+    "/api/v1/openapi.json",
+];
+
+#[tokio::test]
+async fn every_route_wants_the_token_and_the_page_and_health_do_not() {
+    let stand = stand();
+    for path in ROUTES.iter().chain(&["/metrics", "/api/v1/live"]) {
+        let plain = stand.send(Request::get(*path).body(Body::empty()).unwrap()).await;
+        assert_eq!(plain.status(), StatusCode::UNAUTHORIZED, "{path}");
+        assert_eq!(plain.headers()[header::WWW_AUTHENTICATE], "Bearer");
+        for wrong in ["Bearer ", "Bearer 0123", "Basic eDp5"] {
+            let request = Request::get(*path).header(header::AUTHORIZATION, wrong);
+            let refused = stand.send(request.body(Body::empty()).unwrap()).await.status();
+            let refusals = [StatusCode::UNAUTHORIZED, StatusCode::TOO_MANY_REQUESTS];
+            assert!(refusals.contains(&refused), "{path} {wrong}");
+        }
+    }
+    for path in ROUTES {
+        assert_eq!(stand.get(path).await.0, StatusCode::OK, "{path}");
+    }
+    for path in ["/healthz", "/", "/assets/index.js", "/assets/index.css", "/assets/icon.svg"] {
+        let open = stand.send(Request::get(path).body(Body::empty()).unwrap()).await;
+        assert_eq!(open.status(), StatusCode::OK, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn flows_are_found_by_what_is_asked() {
+    let stand = stand();
+    let rows = |answer| Stand::json(answer)["rows"].as_array().unwrap().clone();
+    let all = rows(stand.get("/api/v1/flows").await);
+    assert_eq!(all.len(), 2);
+    let rdma = rows(stand.get("/api/v1/flows?port=4791").await);
+    assert_eq!(rdma.len(), 1);
+    assert_eq!(rdma[0]["source"], "10.0.0.1");
+    assert_eq!((&rdma[0]["bytes"], &rdma[0]["protocol"]), (&3000.into(), &"udp".into()));
+    for (query, count) in [
+        ("address=10.0.0.2", 1),
+        ("address=10.0.0.0/24", 2),
+        ("address=2001:db8::/32", 0),
+        ("protocol=6", 0),
+        ("gateway=gw-a&pair=port0", 2),
+        ("gateway=other", 0),
+        ("pair=other", 0),
+        ("limit=1", 1),
+        ("group=true", 2),
+        ("from=0&until=1000", 0),
+    ] {
+        let found = rows(stand.get(&format!("/api/v1/flows?{query}")).await);
+        assert_eq!(found.len(), count, "{query}");
+    }
+    let talkers = rows(stand.get("/api/v1/talkers?kind=rdma").await);
+    assert_eq!(talkers.len(), 2);
+    assert_eq!(talkers.iter().map(|it| it["sent_bytes"].as_u64().unwrap()).sum::<u64>(), 3000);
+    let counters = Stand::json(stand.get("/api/v1/counters?last=60").await);
+    assert_eq!(counters["rows"][0]["value"], 7);
+}
+
+#[tokio::test]
+async fn what_is_asked_wrongly_is_refused_in_json_with_a_remedy() {
+    let stand = stand();
+    for query in [
+        "limit=0",
+        "limit=1001",
+        "limit=x",
+        "port=65536",
+        "address=nonsense",
+        "from=9&until=9",
+        "until=18446744073709551615",
+        "unknown=1",
+        "last=-1",
+    ] {
+        let (status, text) = stand.get(&format!("/api/v1/flows?{query}")).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{query}");
+        let body: Value = serde_json::from_str(&text).unwrap();
+        assert!(body["error"].as_str().is_some_and(|it| it.len() > 10), "{query}: {text}");
+    }
+    assert_eq!(stand.get("/api/v2/flows").await.0, StatusCode::NOT_FOUND);
+    let post =
+        Request::post("/api/v1/flows").header(header::AUTHORIZATION, format!("Bearer {TOKEN}"));
+    let response = stand.send(post.body(Body::empty()).unwrap()).await;
+    assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED);
+    let long = format!("/api/v1/flows?pair={}", "x".repeat(5000));
+    assert_eq!(stand.get(&long).await.0, StatusCode::URI_TOO_LONG);
+}
+
+#[tokio::test]
+async fn received_is_accepted_and_dropped_and_bypassed() {
+    let stand = stand();
+    let drops = Stand::json(stand.get("/api/v1/drops").await);
+    let host = &drops["ports"][0];
+    assert_eq!(host["side"], "host");
+    let count = |name: &str| host[name].as_u64().unwrap();
+    assert_eq!(count("received"), count("accepted") + count("bypassed") + count("dropped"));
+    assert_eq!((count("bypassed"), count("dropped"), count("received")), (1, 1, 300));
+    assert_eq!(host["adds_up"], true);
+    assert!(drops["meanings"]["no_policy"].as_str().unwrap().contains("policy"));
+}
+
+#[tokio::test]
+async fn hostile_names_are_data_everywhere() {
+    let stand = stand();
+    let events = Stand::json(stand.get("/api/v1/events").await);
+    assert_eq!(events["rows"][0]["what"], HOSTILE);
+    let tunnels = Stand::json(stand.get("/api/v1/tunnels").await);
+    assert_eq!(tunnels["tunnels"][0]["peer"], HOSTILE);
+    let (_, metrics) = stand.get("/metrics").await;
+    let lines: Vec<_> = metrics.lines().filter(|it| it.contains("onerror")).collect();
+    assert!(!lines.is_empty());
+    for line in lines {
+        assert!(line.starts_with("weir_peer_") && line.contains("\\\"'\\\\\\n"), "{line}");
+    }
+    for path in ROUTES.iter().chain(&["/", "/metrics"]) {
+        let request = Request::get(*path).header(header::AUTHORIZATION, format!("Bearer {TOKEN}"));
+        let response = stand.send(request.body(Body::empty()).unwrap()).await;
+        let headers = response.headers();
+        let policy = headers[header::CONTENT_SECURITY_POLICY].to_str().unwrap();
+        assert!(policy.contains("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
+        assert_eq!(headers[header::X_CONTENT_TYPE_OPTIONS], "nosniff");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_asks_too_often_is_told_to_wait() {
+    let stand = stand();
+    let mut refused = 0;
+    for _ in 0..2000 {
+        let response = stand.send(Request::get("/healthz").body(Body::empty()).unwrap()).await;
+        if response.status() == StatusCode::TOO_MANY_REQUESTS {
+            assert!(response.headers().contains_key(header::RETRY_AFTER));
+            refused += 1;
+        }
+    }
+    assert!(refused > 0);
+}
+
+#[tokio::test]
+async fn tokens_cannot_be_guessed_in_a_row() {
+    let stand = stand();
+    let mut statuses = Vec::new();
+    for number in 0..30 {
+        let wrong = format!("Bearer {number:032}");
+        let request = Request::get("/metrics").header(header::AUTHORIZATION, wrong);
+        let response = stand.send(request.body(Body::empty()).unwrap()).await;
+        statuses.push(response.status());
+    }
+    assert_eq!(statuses[0], StatusCode::UNAUTHORIZED);
+    assert!(statuses.contains(&StatusCode::TOO_MANY_REQUESTS));
+    assert_eq!(
+        stand.get("/metrics").await.0,
+        StatusCode::OK,
+        "who has the token is not locked out"
+    );
+}
+
+#[tokio::test]
+async fn the_live_stream_begins_with_what_was_and_goes_on_with_what_is() {
+    let stand = stand();
+    let request =
+        Request::get("/api/v1/live").header(header::AUTHORIZATION, format!("Bearer {TOKEN}"));
+    let response = stand.send(request.body(Body::empty()).unwrap()).await;
+    assert_eq!(response.headers()[header::CONTENT_TYPE], "text/event-stream");
+    let mut body = response.into_body().into_data_stream();
+    stand.app.board.note(status(13, 320));
+    let mut text = String::new();
+    let end = Instant::now() + Duration::from_secs(60);
+    while !text.contains("event: point") {
+        assert!(Instant::now() < end, "{text}");
+        let next = std::future::poll_fn(|context| {
+            futures_util::Stream::poll_next(std::pin::Pin::new(&mut body), context)
+        });
+        text += std::str::from_utf8(&next.await.unwrap().unwrap()).unwrap();
+    }
+    let data = |name: &str| -> Value {
+        let after = text.split(&format!("event: {name}\n")).nth(1).unwrap();
+        let line = after.lines().find_map(|it| it.strip_prefix("data: ")).unwrap();
+        serde_json::from_str(line).unwrap()
+    };
+    assert_eq!(data("history")[0]["out_packets"], 100.0);
+    assert_eq!(data("point")["out_packets"], 20.0);
+    assert_eq!(data("point")["gateway"], GATEWAY);
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_be_read_is_named_and_the_others_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    make_store(&folder.path().join("gw-a.sqlite"));
+    std::fs::write(folder.path().join("gw-b.sqlite"), "no database".repeat(1000)).unwrap();
+    let places = Places { run_folders: Vec::new(), stores: vec![folder.path().to_owned()] };
+    let app = App::new(places, Token::new(TOKEN).unwrap());
+    let stand = Stand { router: router(Arc::clone(&app)), app, _folder: folder };
+    let answer = Stand::json(stand.get("/api/v1/flows").await);
+    assert_eq!(answer["rows"].as_array().unwrap().len(), 2);
+    assert!(answer["problems"][0].as_str().unwrap().starts_with("gw-b: "));
+}
+
+#[tokio::test]
+async fn the_document_describes_every_route() {
+    let stand = stand();
+    let document = Stand::json(stand.get("/api/v1/openapi.json").await);
+    for path in ROUTES.iter().filter(|path| !path.ends_with("openapi.json")) {
+        let answer = &document["paths"][path]["get"]["responses"]["200"];
+        assert!(answer["content"]["application/json"]["schema"].is_object(), "{path}");
+    }
+    assert_eq!(document["components"]["securitySchemes"]["token"]["scheme"], "bearer");
+}

@@ -1,0 +1,42 @@
+//! The dashboard's committed files are what its sources give.
+
+use std::path::Path;
+use std::process::Command;
+
+const FILES: [&str; 3] = ["index.html", "assets/index.js", "assets/index.css"];
+
+#[test]
+fn the_committed_dashboard_is_built_from_its_sources() {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let web = own.join("../../web");
+    let vite = web.join("node_modules/vite/bin/vite.js");
+    if !vite.exists() {
+        eprintln!("SKIPPED: the dashboard is compared with its sources after `npm ci` in web/");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut build = Command::new("node");
+    build.arg(vite).args(["build", "--logLevel", "error", "--outDir"]).arg(folder.path());
+    let output = match build.current_dir(&web).output() {
+        Ok(output) => output,
+        Err(error) => return eprintln!("SKIPPED: node cannot be started: {error}"),
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for name in FILES {
+        let built = std::fs::read(folder.path().join(name)).unwrap();
+        let committed = std::fs::read(own.join("assets").join(name)).unwrap();
+        assert!(built == committed, "{name} is old: run `npm ci && npm run build` in web/");
+    }
+}
+
+#[test]
+fn the_dashboard_needs_nothing_from_outside_and_passes_its_own_policy() {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets");
+    let page = std::fs::read_to_string(own.join("index.html")).unwrap();
+    assert!(!page.contains("http:") && !page.contains("https:") && !page.contains("//cdn"));
+    assert!(!page.contains("style=") && !page.contains("<style"), "inline styles are refused");
+    let scripts = page.matches("<script").count();
+    assert_eq!(scripts, page.matches("src=\"/assets/").count(), "inline scripts are refused");
+    let style = std::fs::read_to_string(own.join("assets/index.css")).unwrap();
+    assert!(!style.contains("@import") && !style.contains("url("));
+}

@@ -1,0 +1,162 @@
+//! EVE: alerts and drops as JSON, a line each, in the shape that Suricata gives them and others
+//! read, with an object of ours for RDMA.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+use weir_detect::alert::{End, FlowView, RdmaView};
+use weir_detect::{Alert, Blocked, Rule, RuleSet};
+use weir_wire::bth::Opcode;
+use weir_wire::frame::Time;
+use weir_wire::parse::Encapsulation;
+
+/// The lines that `alert` makes: `alert`, and `drop` where the packet went no further; each with
+/// its line feed. `rules` is the set that the detector ran.
+pub fn write(alert: &Alert, rules: &RuleSet, out: &mut Vec<u8>) {
+    let rule = rules.rule(alert.rule);
+    let mut event = head(alert, "alert");
+    event.insert("alert".into(), alert_object(alert, rule, rules));
+    if let Some(application) = alert.application {
+        event.insert("app_proto".into(), application.into());
+    }
+    let direction = if alert.flow.to_server { "to_server" } else { "to_client" };
+    event.insert("direction".into(), direction.into());
+    event.insert("flow".into(), flow_object(&alert.flow));
+    if let Some(rdma) = &alert.rdma {
+        event.insert("rdma".into(), rdma_object(rdma));
+    }
+    push(out, event);
+    if alert.blocked != Blocked::No {
+        let mut event = head(alert, "drop");
+        event.insert("drop".into(), json!({ "reason": "rules" }));
+        event.insert("alert".into(), alert_object(alert, rule, rules));
+        event.insert("flow".into(), flow_object(&alert.flow));
+        if let Some(rdma) = &alert.rdma {
+            event.insert("rdma".into(), rdma_object(rdma));
+        }
+        push(out, event);
+    }
+}
+
+fn push(out: &mut Vec<u8>, event: Map<String, Value>) {
+    // Writing to memory does not fail.
+    let _ = serde_json::to_writer(&mut *out, &Value::Object(event));
+    out.push(b'\n');
+}
+
+fn head(alert: &Alert, kind: &str) -> Map<String, Value> {
+    let mut event = Map::new();
+    event.insert("timestamp".into(), timestamp(alert.time).into());
+    event.insert("flow_id".into(), flow_id(&alert.flow).into());
+    event.insert("event_type".into(), kind.into());
+    event.insert("src_ip".into(), address(&alert.source).into());
+    event.insert("dest_ip".into(), address(&alert.destination).into());
+    if matches!(alert.protocol, 6 | 17 | 132) {
+        event.insert("src_port".into(), alert.source.port.into());
+        event.insert("dest_port".into(), alert.destination.port.into());
+    }
+    event.insert("proto".into(), protocol(alert).into());
+    event
+}
+
+fn alert_object(alert: &Alert, rule: &Rule, rules: &RuleSet) -> Value {
+    let action = if alert.blocked == Blocked::No { "allowed" } else { "blocked" };
+    let mut object = json!({
+        "action": action,
+        "gid": rule.generator,
+        "signature_id": rule.sid,
+        "rev": rule.revision,
+        "signature": rule.message,
+        "category": rules.category(rule),
+        "severity": rule.priority,
+    });
+    if !rule.metadata.is_empty() {
+        let mut metadata: Map<String, Value> = Map::new();
+        for (key, value) in &rule.metadata {
+            let list = metadata.entry(key.as_str()).or_insert_with(|| json!([]));
+            if let Some(list) = list.as_array_mut() {
+                list.push(value.as_str().into());
+            }
+        }
+        object["metadata"] = Value::Object(metadata);
+    }
+    object
+}
+
+fn flow_object(flow: &FlowView) -> Value {
+    json!({
+        "pkts_toserver": flow.packets[0],
+        "pkts_toclient": flow.packets[1],
+        "bytes_toserver": flow.bytes[0],
+        "bytes_toclient": flow.bytes[1],
+        "start": timestamp(flow.start),
+        "src_ip": address(&flow.initiator),
+        "dest_ip": address(&flow.responder),
+        "src_port": flow.initiator.port,
+        "dest_port": flow.responder.port,
+    })
+}
+
+fn rdma_object(rdma: &RdmaView) -> Value {
+    let encapsulation = match rdma.encapsulation {
+        Encapsulation::RoceV1 => "roce_v1",
+        Encapsulation::RoceV2 => "roce_v2",
+        Encapsulation::InfiniBand => "infiniband",
+    };
+    let mut object = json!({
+        "encapsulation": encapsulation,
+        "opcode": rdma.opcode,
+        "operation": Opcode(rdma.opcode).name(),
+        "dest_qp": rdma.destination_qp,
+        "psn": rdma.psn,
+        "pkey": rdma.partition_key,
+    });
+    let fields = [
+        ("src_qp", rdma.source_qp),
+        ("rkey", rdma.remote_key),
+        ("syndrome", rdma.syndrome.map(u32::from)),
+        ("length", rdma.length),
+    ];
+    for (name, field) in fields {
+        if let Some(value) = field {
+            object[name] = value.into();
+        }
+    }
+    object
+}
+
+fn protocol(alert: &Alert) -> String {
+    match (alert.protocol, &alert.rdma) {
+        (0, Some(_)) => "RDMA".into(),
+        (1, _) => "ICMP".into(),
+        (6, _) => "TCP".into(),
+        (17, _) => "UDP".into(),
+        (58, _) => "IPv6-ICMP".into(),
+        (132, _) => "SCTP".into(),
+        (other, _) => format!("{other:03}"),
+    }
+}
+
+fn address(end: &End) -> String {
+    match Ipv6Addr::from(end.address).to_canonical() {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => address.to_string(),
+    }
+}
+
+/// `2026-01-31T23:59:59.123456+0000`
+fn timestamp(time: Time) -> String {
+    let time = Timestamp::from_nanosecond(time.0.into()).unwrap_or_default();
+    time.strftime("%Y-%m-%dT%H:%M:%S.%6f+0000").to_string()
+}
+
+/// Joins the events of a flow: 53 bits, which every reader of JSON keeps.
+fn flow_id(flow: &FlowView) -> u64 {
+    const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0100_0000_01b3;
+    let ends = [flow.initiator, flow.responder];
+    let ends = ends.iter().flat_map(|it| it.address.into_iter().chain(it.port.to_be_bytes()));
+    let bytes = ends.chain(flow.start.0.to_be_bytes());
+    bytes.fold(OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME)) >> 11
+}

@@ -1,0 +1,329 @@
+//! A batch into the tables, roll-ups included, in one transaction.
+
+use std::collections::BTreeMap;
+
+use rusqlite::{Connection, Transaction, params};
+use weir_engine::meter::{ConversationRecord, FlowRecord};
+use weir_engine::rdma::qp::OperationClass;
+use weir_engine::verdict::Side;
+use weir_wire::bth::Service;
+use weir_wire::parse::Encapsulation;
+
+use super::writer::{Event, Pending, Sample};
+use crate::sink::Item;
+
+/// Seconds of the roll-ups of records.
+pub(super) const TALK_RESOLUTIONS_S: [i64; 2] = [60, 3600];
+
+/// Seconds of the roll-ups of counters: the first for charts of a day, the others as above.
+pub(super) const COUNTER_RESOLUTIONS_S: [i64; 3] = [10, 60, 3600];
+
+/// UDP port of RoCE v2.
+const ROCE_V2_PORT: u16 = 4791;
+
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// Writes all of `pending`, or nothing.
+pub(super) fn write(connection: &mut Connection, pending: &Pending) -> rusqlite::Result<()> {
+    let transaction = connection.transaction()?;
+    let pairs = pair_numbers(&transaction, &pending.pairs)?;
+    let mut talks = Talks::default();
+    for (pair, item) in &pending.records {
+        let pair = pairs[usize::from(*pair)];
+        match item {
+            Item::Flow(flow, _) => {
+                flow_row(&transaction, pair, flow)?;
+                talks.add_flow(pair, flow);
+            }
+            Item::Conversation(conversation, _) => {
+                conversation_row(&transaction, pair, conversation)?;
+                talks.add_conversation(pair, conversation);
+            }
+        }
+    }
+    talks.write(&transaction)?;
+    for sample in &pending.samples {
+        sample_rows(&transaction, sample)?;
+    }
+    for event in &pending.events {
+        event_row(&transaction, event)?;
+    }
+    transaction.commit()
+}
+
+fn pair_numbers(transaction: &Transaction<'_>, names: &[String]) -> rusqlite::Result<Vec<i64>> {
+    let mut insert = transaction.prepare_cached("INSERT OR IGNORE INTO pair (name) VALUES (?1)")?;
+    let mut select = transaction.prepare_cached("SELECT id FROM pair WHERE name = ?1")?;
+    names
+        .iter()
+        .map(|name| {
+            insert.execute([name])?;
+            select.query_row([name], |row| row.get(0))
+        })
+        .collect()
+}
+
+fn side_name(side: Option<Side>) -> Option<&'static str> {
+    side.map(|side| match side {
+        Side::Host => "host",
+        Side::Wire => "wire",
+    })
+}
+
+fn flow_row(transaction: &Transaction<'_>, pair: i64, flow: &FlowRecord) -> rusqlite::Result<()> {
+    let mut insert = transaction.prepare_cached(
+        "INSERT INTO flow (started_ns, last_ns, pair, protocol, source, source_port, destination, \
+         destination_port, vlan, side, packets, bytes, reply_packets, reply_bytes, tcp_flags, \
+         congestion_marks, fast_packets, reason) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
+    )?;
+    let key = &flow.key;
+    let ends = [(key.address_a(), key.port_a()), (key.address_b(), key.port_b())];
+    let from = ends[flow.initiator.index()];
+    let to = ends[flow.initiator.reversed().index()];
+    let out = &flow.counters[flow.initiator.index()];
+    let back = &flow.counters[flow.initiator.reversed().index()];
+    insert.execute(params![
+        flow.started.0 as i64,
+        flow.last.0 as i64,
+        pair,
+        key.protocol(),
+        from.0,
+        from.1,
+        to.0,
+        to.1,
+        key.vlans()[0],
+        side_name(flow.side),
+        out.packets as i64,
+        out.bytes as i64,
+        back.packets as i64,
+        back.bytes as i64,
+        out.tcp_flags | back.tcp_flags,
+        (out.congestion_experienced + back.congestion_experienced) as i64,
+        (out.fast_packets + back.fast_packets) as i64,
+        flow.reason.name(),
+    ])?;
+    Ok(())
+}
+
+fn service_name(service: Service) -> &'static str {
+    match service {
+        Service::ReliableConnection => "rc",
+        Service::UnreliableConnection => "uc",
+        Service::ReliableDatagram => "rd",
+        Service::UnreliableDatagram => "ud",
+        Service::ExtendedReliableConnection => "xrc",
+        Service::CongestionNotification => "cnp",
+        Service::Other => "other",
+    }
+}
+
+fn encapsulation_name(encapsulation: Encapsulation) -> &'static str {
+    match encapsulation {
+        Encapsulation::RoceV1 => "roce_v1",
+        Encapsulation::RoceV2 => "roce_v2",
+        Encapsulation::InfiniBand => "infiniband",
+    }
+}
+
+fn conversation_row(
+    transaction: &Transaction<'_>,
+    pair: i64,
+    record: &ConversationRecord,
+) -> rusqlite::Result<()> {
+    let mut insert = transaction.prepare_cached(
+        "INSERT INTO conversation (started_ns, last_ns, pair, encapsulation, service, source, \
+         source_qp, destination, destination_qp, vlan, partition_key, path_mtu, side, packets, \
+         bytes, payload_bytes, messages, reply_packets, reply_bytes, reply_payload_bytes, \
+         reply_messages, send_bytes, write_bytes, read_bytes, atomic_bytes, retransmissions, naks, \
+         rnr_naks, cnp, congestion_marks, missing, icrc_bad, response_ns, reason) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, \
+         ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34)",
+    )?;
+    let (key, out) = (&record.first.key, &record.first.counters);
+    let back = record.second.map(|it| it.counters).unwrap_or_default();
+    let of_second = record.second.map(|it| it.key.destination_qp());
+    let source_qp = key.source_qp().or(of_second).map(|qp| qp.value());
+    let both = [out, &back];
+    let class = |class| both.iter().map(|it| it.class(class).bytes).sum::<u64>() as i64;
+    let sum = |count: fn(&weir_engine::rdma::DirectionCounters) -> u32| {
+        both.iter().map(|it| i64::from(count(it))).sum::<i64>()
+    };
+    let slowest = both.iter().filter_map(|it| it.response_time_ns(0.99)).max();
+    insert.execute(params![
+        record.started.0 as i64,
+        record.last.0 as i64,
+        pair,
+        encapsulation_name(key.encapsulation()),
+        service_name(record.service),
+        key.source(),
+        source_qp,
+        key.destination(),
+        key.destination_qp().value(),
+        key.vlans()[0],
+        record.first.partition_key,
+        record.path_mtu,
+        side_name(record.side),
+        out.total().packets as i64,
+        out.total().bytes as i64,
+        out.payload_bytes as i64,
+        out.messages as i64,
+        back.total().packets as i64,
+        back.total().bytes as i64,
+        back.payload_bytes as i64,
+        back.messages as i64,
+        class(OperationClass::Send),
+        class(OperationClass::Write),
+        class(OperationClass::ReadRequest) + class(OperationClass::ReadResponse),
+        class(OperationClass::Atomic),
+        sum(|it| it.retransmissions),
+        both.iter().flat_map(|it| it.naks).map(i64::from).sum::<i64>(),
+        sum(|it| it.rnr_naks),
+        sum(|it| it.cnp),
+        sum(|it| it.congestion_experienced),
+        sum(|it| it.missing),
+        sum(|it| it.icrc_bad),
+        slowest.map(|ns| ns as i64),
+        record.reason.name(),
+    ])?;
+    Ok(())
+}
+
+/// Who talked with whom, how much, in a slice of time.
+#[derive(Default)]
+struct Talks(BTreeMap<TalkKey, [u64; 4]>);
+
+/// Resolution, time, pair, kind, addresses in order.
+type TalkKey = (i64, i64, i64, &'static str, [u8; 16], [u8; 16]);
+
+impl Talks {
+    /// A record counts in the slice that it ended in.
+    fn add_flow(&mut self, pair: i64, flow: &FlowRecord) {
+        let key = &flow.key;
+        let is_roce = key.protocol() == 17 && [key.port_a(), key.port_b()].contains(&ROCE_V2_PORT);
+        let kind = match key.protocol() {
+            _ if is_roce => "rdma",
+            6 => "tcp",
+            17 => "udp",
+            1 | 58 => "icmp",
+            _ => "other",
+        };
+        let [a, b] = &flow.counters;
+        let counts = [a.packets, a.bytes, b.packets, b.bytes];
+        self.add(flow.last.0, pair, kind, (key.address_a(), key.address_b()), counts);
+    }
+
+    /// RoCE v2 is in the flows already.
+    fn add_conversation(&mut self, pair: i64, record: &ConversationRecord) {
+        let key = &record.first.key;
+        if key.encapsulation() == Encapsulation::RoceV2 {
+            return;
+        }
+        let out = record.first.counters.total();
+        let back = record.second.map(|it| it.counters.total()).unwrap_or_default();
+        let ends = (key.source(), key.destination());
+        let counts = [out.packets, out.bytes, back.packets, back.bytes];
+        self.add(record.last.0, pair, "rdma", ends, counts);
+    }
+
+    fn add(
+        &mut self,
+        last_ns: u64,
+        pair: i64,
+        kind: &'static str,
+        (mut a, mut b): ([u8; 16], [u8; 16]),
+        mut counts: [u64; 4],
+    ) {
+        if a > b {
+            (a, b) = (b, a);
+            counts.rotate_left(2);
+        }
+        for resolution in TALK_RESOLUTIONS_S {
+            let time = slice(last_ns, resolution);
+            let sums = self.0.entry((resolution, time, pair, kind, a, b)).or_default();
+            sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+        }
+    }
+
+    fn write(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+        let mut upsert = transaction.prepare_cached(
+            "INSERT INTO talk (resolution_s, time_s, pair, kind, a, b, a_packets, a_bytes, \
+             b_packets, b_bytes) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) \
+             ON CONFLICT DO UPDATE SET a_packets = a_packets + excluded.a_packets, \
+             a_bytes = a_bytes + excluded.a_bytes, b_packets = b_packets + excluded.b_packets, \
+             b_bytes = b_bytes + excluded.b_bytes",
+        )?;
+        for ((resolution, time, pair, kind, a, b), counts) in &self.0 {
+            let [a_packets, a_bytes, b_packets, b_bytes] = counts.map(|count| count as i64);
+            upsert.execute(params![
+                resolution, time, pair, kind, a, b, a_packets, a_bytes, b_packets, b_bytes
+            ])?;
+        }
+        Ok(())
+    }
+}
+
+/// Start of the slice of `resolution` seconds that `ns` lies in, seconds since 1970.
+fn slice(ns: u64, resolution: i64) -> i64 {
+    let seconds = (ns / NS_PER_S) as i64;
+    seconds - seconds % resolution
+}
+
+fn sample_rows(transaction: &Transaction<'_>, sample: &Sample) -> rusqlite::Result<()> {
+    let mut scope_in = transaction
+        .prepare_cached("INSERT OR IGNORE INTO scope (pair, kind, name) VALUES (?1, ?2, ?3)")?;
+    let mut scope_of = transaction
+        .prepare_cached("SELECT id FROM scope WHERE pair = ?1 AND kind = ?2 AND name = ?3")?;
+    let mut name_in =
+        transaction.prepare_cached("INSERT OR IGNORE INTO counter_name (name) VALUES (?1)")?;
+    let mut name_of = transaction.prepare_cached("SELECT id FROM counter_name WHERE name = ?1")?;
+    let mut upsert = transaction.prepare_cached(
+        "INSERT INTO counter (resolution_s, time_s, scope, name, value) \
+         VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO UPDATE SET value = value + excluded.value",
+    )?;
+    for scope in &sample.scopes {
+        let key = (&scope.pair, scope.kind.name(), &scope.name);
+        scope_in.execute(key)?;
+        let scope_number: i64 = scope_of.query_row(key, |row| row.get(0))?;
+        for (name, value) in scope.counters.iter().filter(|(_, value)| **value > 0) {
+            name_in.execute([name])?;
+            let name: i64 = name_of.query_row([name], |row| row.get(0))?;
+            for resolution in COUNTER_RESOLUTIONS_S {
+                let time = slice(sample.time_ns, resolution);
+                upsert.execute((resolution, time, scope_number, name, *value as i64))?;
+            }
+        }
+    }
+    peer_states(transaction, sample)
+}
+
+/// A row for each peer whose state is another than its latest row says.
+fn peer_states(transaction: &Transaction<'_>, sample: &Sample) -> rusqlite::Result<()> {
+    let mut latest = transaction.prepare_cached(
+        "SELECT state, endpoint FROM peer_state WHERE pair = ?1 AND peer = ?2 \
+         ORDER BY id DESC LIMIT 1",
+    )?;
+    let mut insert = transaction.prepare_cached(
+        "INSERT INTO peer_state (time_ns, pair, peer, state, endpoint) VALUES (?1, ?2, ?3, ?4, ?5)",
+    )?;
+    for peer in &sample.peers {
+        let mut rows = latest.query((&peer.pair, &peer.peer))?;
+        let (state, endpoint): (Option<String>, Option<String>) = match rows.next()? {
+            Some(row) => (row.get(0)?, row.get(1)?),
+            None => (None, None),
+        };
+        if state.as_ref() != Some(&peer.state) || endpoint != peer.endpoint {
+            let time = sample.time_ns as i64;
+            insert.execute((time, &peer.pair, &peer.peer, &peer.state, &peer.endpoint))?;
+        }
+    }
+    Ok(())
+}
+
+fn event_row(transaction: &Transaction<'_>, event: &Event) -> rusqlite::Result<()> {
+    let mut insert = transaction.prepare_cached(
+        "INSERT INTO event (time_ns, who, what, outcome) VALUES (?1, ?2, ?3, ?4)",
+    )?;
+    insert.execute((event.time_ns as i64, &event.who, &event.what, &event.outcome))?;
+    Ok(())
+}

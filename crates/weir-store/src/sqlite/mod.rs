@@ -1,0 +1,28 @@
+//! The embedded store: one SQLite file a gateway, so that a gateway remembers without a database to
+//! install.
+//!
+//! ```text
+//!  worker ---StoreSender (bounded, never waits)---+
+//!  control --samples, events----------------------+--> Store's thread --> one file (WAL)
+//!                 weir serve, weir flows: Reader, read only <---------------+
+//! ```
+//!
+//! The thread alone writes. What it committed survives `kill -9` and a power cut (synchronous =
+//! FULL); what its queue cannot take is counted. A full disk keeps the batch at hand and tries
+//! again. A file that is damaged is moved aside, one of a newer version is left alone; both are
+//! said in [`StoreCounters::failure`] and the log, and the gateway goes on.
+
+mod insert;
+pub mod read;
+mod retention;
+pub mod rows;
+mod schema;
+mod writer;
+
+pub use read::{QueryError, Range, Reader, RecordFilter};
+pub use rows::{ConversationRow, CounterRow, EventRow, FlowRow, PeerStateRow, TalkerRow};
+pub use schema::{SCHEMA_VERSION, StoreError};
+pub use writer::{
+    Event, PeerState, Retention, Sample, Scope, ScopeKind, Store, StoreCounters, StoreOptions,
+    StoreSender,
+};

@@ -1,0 +1,357 @@
+//! Questions to a store, by who may read it only. A reader never holds up the writer (WAL), and no
+//! question runs longer than [`QUERY_TIME_MAX`].
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rusqlite::types::Value;
+use rusqlite::{Connection, ErrorCode, OpenFlags, Params, Row, params_from_iter};
+
+use super::insert::{COUNTER_RESOLUTIONS_S, TALK_RESOLUTIONS_S};
+use super::rows::{ConversationRow, CounterRow, EventRow, FlowRow, PeerStateRow, TalkerRow};
+use super::schema::{self, StoreError};
+
+/// Rows of an answer, at most.
+pub const ROWS_MAX: u32 = 10_000;
+
+/// A question is given up after so long.
+pub const QUERY_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Steps of SQLite's machine between two looks at the clock.
+const STEPS_PER_LOOK: i32 = 10_000;
+
+/// How long a reader waits for the file's lock: only a file that is being made is locked.
+const LOCK_WAIT: Duration = Duration::from_millis(500);
+
+/// Slices of a chart beyond which coarser ones serve better.
+const SLICES_MAX: u64 = 400;
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum QueryError {
+    /// The file.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// It took too long.
+    #[error("the question took longer than {QUERY_TIME_MAX:?}: ask for less time or one pair")]
+    TooLong,
+    /// SQLite refuses.
+    #[error("the store does not answer: {0}")]
+    Sqlite(rusqlite::Error),
+}
+
+impl From<rusqlite::Error> for QueryError {
+    fn from(error: rusqlite::Error) -> Self {
+        match error.sqlite_error_code() {
+            Some(ErrorCode::OperationInterrupted) => Self::TooLong,
+            _ => Self::Sqlite(error),
+        }
+    }
+}
+
+/// A span of time, seconds since 1970: from `from_s` on and before `until_s`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// Its first second.
+    pub from_s: u64,
+    /// The first second after it.
+    pub until_s: u64,
+}
+
+impl Range {
+    /// Seconds that it spans.
+    pub fn seconds(&self) -> u64 {
+        self.until_s.saturating_sub(self.from_s)
+    }
+
+    fn nanoseconds(&self) -> [Value; 2] {
+        [self.from_s, self.until_s].map(|s| {
+            Value::Integer(i64::try_from(s.saturating_mul(1_000_000_000)).unwrap_or(i64::MAX))
+        })
+    }
+
+    fn slices(&self, resolution: i64) -> [Value; 2] {
+        let first = (self.from_s - self.from_s % resolution as u64) as i64;
+        [Value::Integer(first), Value::Integer(i64::try_from(self.until_s).unwrap_or(i64::MAX))]
+    }
+
+    /// The finest of `resolutions` (rising) that makes no more slices than a chart can show.
+    fn resolution(&self, resolutions: &[i64]) -> i64 {
+        let fits = |it: &&i64| self.seconds() / (**it as u64) <= SLICES_MAX;
+        *resolutions.iter().find(fits).or(resolutions.last()).unwrap_or(&3600)
+    }
+}
+
+/// How the records of one flow or conversation become one row.
+struct Group {
+    /// What they have in common.
+    same: &'static str,
+    /// What is added up.
+    sums: &'static [&'static str],
+    /// Of what the greatest counts.
+    greatest: &'static [&'static str],
+    /// Bits that are or-ed.
+    flags: &'static [&'static str],
+}
+
+const FLOW_GROUP: Group = Group {
+    same: "pair, protocol, source, source_port, destination, destination_port, vlan, side",
+    sums: &["packets", "bytes", "reply_packets", "reply_bytes", "congestion_marks", "fast_packets"],
+    greatest: &["last_ns"],
+    flags: &["tcp_flags"],
+};
+
+const CONVERSATION_GROUP: Group = Group {
+    same: "pair, encapsulation, service, source, source_qp, destination, destination_qp, vlan, \
+           side, partition_key",
+    sums: &[
+        "packets",
+        "bytes",
+        "payload_bytes",
+        "messages",
+        "reply_packets",
+        "reply_bytes",
+        "reply_payload_bytes",
+        "reply_messages",
+        "send_bytes",
+        "write_bytes",
+        "read_bytes",
+        "atomic_bytes",
+        "retransmissions",
+        "naks",
+        "rnr_naks",
+        "cnp",
+        "congestion_marks",
+        "missing",
+        "icrc_bad",
+    ],
+    greatest: &["last_ns", "path_mtu", "response_ns"],
+    flags: &[],
+};
+
+impl Group {
+    /// The columns of a row, by the names of a record's.
+    fn columns(&self) -> String {
+        let sums = self.sums.iter().map(|it| format!("sum({it}) AS {it}"));
+        let greatest = self.greatest.iter().map(|it| format!("max({it}) AS {it}"));
+        let flags = self.flags.iter().map(|it| {
+            let bits = (0..8).map(|bit| format!("max({it} & {})", 1 << bit));
+            format!("{} AS {it}", bits.collect::<Vec<_>>().join(" | "))
+        });
+        let counted: Vec<_> = sums.chain(greatest).chain(flags).collect();
+        let reason = "CASE count(*) WHEN 1 THEN max(reason) ELSE 'several' END AS reason";
+        format!("{}, min(started_ns) AS started_ns, {}, {reason}", self.same, counted.join(", "))
+    }
+}
+
+/// Which records; what is absent chooses nothing out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecordFilter {
+    /// Of this pair of ports.
+    pub pair: Option<String>,
+    /// With an end in this range of addresses, first and last.
+    pub addresses: Option<([u8; 16], [u8; 16])>,
+    /// With this port at an end; flows only.
+    pub port: Option<u16>,
+    /// Of this IP protocol; flows only.
+    pub protocol: Option<u8>,
+    /// With this queue pair at an end; conversations only.
+    pub queue_pair: Option<u32>,
+    /// All records of one flow or conversation as one row, their counts added up.
+    pub is_grouped: bool,
+}
+
+/// A store, read only.
+#[derive(Debug)]
+pub struct Reader {
+    connection: Connection,
+}
+
+impl Reader {
+    /// Opens the store at `path`.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        let failed = |error| StoreError::Sqlite { path: PathBuf::from(path), error };
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
+        connection.busy_timeout(LOCK_WAIT).map_err(failed)?;
+        schema::version(&connection, path)?;
+        let end = Instant::now() + QUERY_TIME_MAX;
+        let is_over = move || Instant::now() >= end;
+        connection.progress_handler(STEPS_PER_LOOK, Some(is_over)).map_err(failed)?;
+        Ok(Self { connection })
+    }
+
+    /// Flows that ended within `range`, the latest first.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    pub fn flows(
+        &self,
+        range: Range,
+        filter: &RecordFilter,
+        limit: u32,
+    ) -> Result<Vec<FlowRow>, QueryError> {
+        let mut query = Query::of("flow", &FLOW_GROUP, range, filter);
+        if let Some(port) = filter.port {
+            query.both("source_port", "destination_port", i64::from(port));
+        }
+        if let Some(protocol) = filter.protocol {
+            query.terms.push("protocol = ?".into());
+            query.values.push(Value::Integer(protocol.into()));
+        }
+        let (sql, values) = query.finish(limit);
+        self.rows(&sql, params_from_iter(values), FlowRow::of)
+    }
+
+    /// Conversations likewise.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    pub fn conversations(
+        &self,
+        range: Range,
+        filter: &RecordFilter,
+        limit: u32,
+    ) -> Result<Vec<ConversationRow>, QueryError> {
+        let mut query = Query::of("conversation", &CONVERSATION_GROUP, range, filter);
+        if let Some(queue_pair) = filter.queue_pair {
+            query.both("source_qp", "destination_qp", queue_pair.into());
+        }
+        let (sql, values) = query.finish(limit);
+        self.rows(&sql, params_from_iter(values), ConversationRow::of)
+    }
+
+    /// Who sent and received most within `range`, whole slices of a minute (of an hour, from seven
+    /// hours on), of `kind` or of all.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    pub fn talkers(
+        &self,
+        range: Range,
+        kind: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<TalkerRow>, QueryError> {
+        let resolution = range.resolution(&TALK_RESOLUTIONS_S);
+        let slice = "FROM talk WHERE resolution_s = ?1 AND time_s >= ?2 AND time_s < ?3 \
+                     AND (?4 IS NULL OR kind = ?4)";
+        let sql = format!(
+            "SELECT address, ?4 AS kind, sum(sp) AS sent_packets, sum(sb) AS sent_bytes, \
+             sum(rp) AS received_packets, sum(rb) AS received_bytes, \
+             count(DISTINCT other) AS peers FROM ( \
+             SELECT a AS address, b AS other, a_packets AS sp, a_bytes AS sb, b_packets AS rp, \
+             b_bytes AS rb {slice} UNION ALL \
+             SELECT b, a, b_packets, b_bytes, a_packets, a_bytes {slice}) \
+             GROUP BY address ORDER BY sum(sb) + sum(rb) DESC LIMIT ?5"
+        );
+        let [from, until] = range.slices(resolution);
+        let kind = kind.map_or(Value::Null, |kind| Value::Text(kind.to_owned()));
+        let limit = Value::Integer(limit.min(ROWS_MAX).into());
+        let values = [Value::Integer(resolution), from, until, kind, limit];
+        self.rows(&sql, params_from_iter(values), TalkerRow::of)
+    }
+
+    /// What counters grew by, in slices of the seconds that come with it.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    pub fn counters(&self, range: Range) -> Result<(u64, Vec<CounterRow>), QueryError> {
+        let resolution = range.resolution(&COUNTER_RESOLUTIONS_S);
+        let sql = "SELECT time_s, scope.pair, scope.kind, scope.name AS scope_name, \
+                   counter_name.name AS name, value FROM counter \
+                   JOIN scope ON scope.id = counter.scope \
+                   JOIN counter_name ON counter_name.id = counter.name \
+                   WHERE resolution_s = ? AND time_s >= ? AND time_s < ? ORDER BY time_s LIMIT ?";
+        let [from, until] = range.slices(resolution);
+        // Some tens of counters a slice.
+        let limit = Value::Integer(i64::from(ROWS_MAX) * 10);
+        let values = [Value::Integer(resolution), from, until, limit];
+        let rows = self.rows(sql, params_from_iter(values), CounterRow::of)?;
+        Ok((resolution as u64, rows))
+    }
+
+    /// Changes of peers' states within `range`, the latest first.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    pub fn peer_states(&self, range: Range, limit: u32) -> Result<Vec<PeerStateRow>, QueryError> {
+        let sql = "SELECT * FROM peer_state WHERE time_ns >= ? AND time_ns < ? \
+                   ORDER BY id DESC LIMIT ?";
+        self.rows(sql, params_from_iter(in_time(range, limit)), PeerStateRow::of)
+    }
+
+    /// Lines of the log book within `range`, the latest first.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    pub fn events(&self, range: Range, limit: u32) -> Result<Vec<EventRow>, QueryError> {
+        let sql = "SELECT * FROM event WHERE time_ns >= ? AND time_ns < ? ORDER BY id DESC LIMIT ?";
+        self.rows(sql, params_from_iter(in_time(range, limit)), EventRow::of)
+    }
+
+    fn rows<T>(
+        &self,
+        sql: &str,
+        values: impl Params,
+        of: fn(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Vec<T>, QueryError> {
+        let mut statement = self.connection.prepare(sql)?;
+        let rows = statement.query_map(values, of)?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+}
+
+fn in_time(range: Range, limit: u32) -> [Value; 3] {
+    let [from, until] = range.nanoseconds();
+    [from, until, Value::Integer(limit.min(ROWS_MAX).into())]
+}
+
+/// A question for records, with its values.
+struct Query {
+    table: &'static str,
+    group: Option<&'static Group>,
+    terms: Vec<String>,
+    values: Vec<Value>,
+}
+
+impl Query {
+    fn of(table: &'static str, group: &'static Group, range: Range, filter: &RecordFilter) -> Self {
+        let terms = vec!["last_ns >= ?".to_owned(), "last_ns < ?".to_owned()];
+        let group = filter.is_grouped.then_some(group);
+        let mut query = Self { table, group, terms, values: range.nanoseconds().into() };
+        if let Some(pair) = &filter.pair {
+            query.terms.push("pair = (SELECT id FROM pair WHERE name = ?)".into());
+            query.values.push(Value::Text(pair.clone()));
+        }
+        if let Some((first, last)) = filter.addresses {
+            query.terms.push("(source BETWEEN ? AND ? OR destination BETWEEN ? AND ?)".into());
+            let ends = [first, last, first, last].map(|it| Value::Blob(it.to_vec()));
+            query.values.extend(ends);
+        }
+        query
+    }
+
+    fn both(&mut self, one: &str, other: &str, value: i64) {
+        self.terms.push(format!("({one} = ? OR {other} = ?)"));
+        self.values.extend([Value::Integer(value), Value::Integer(value)]);
+    }
+
+    fn finish(mut self, limit: u32) -> (String, Vec<Value>) {
+        let Self { table, group, terms, .. } = &self;
+        let (columns, by) = match group {
+            Some(group) => (group.columns(), format!("GROUP BY {}", group.same)),
+            None => ("*".to_owned(), String::new()),
+        };
+        let sql = format!(
+            "SELECT records.*, pair.name AS pair_name FROM (SELECT {columns} FROM {table} \
+             WHERE {} {by} ORDER BY last_ns DESC LIMIT ?) AS records \
+             JOIN pair ON pair.id = records.pair ORDER BY records.last_ns DESC",
+            terms.join(" AND ")
+        );
+        self.values.push(Value::Integer(limit.min(ROWS_MAX).into()));
+        (sql, self.values)
+    }
+}

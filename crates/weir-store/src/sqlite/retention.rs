@@ -1,0 +1,95 @@
+//! What is too old goes, and what is too much: the oldest first, in small transactions, so that
+//! records never wait long.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rusqlite::Connection;
+
+use super::writer::Retention;
+
+/// Rows of a transaction.
+const CHUNK_ROWS: i64 = 10_000;
+
+/// Transactions of one round: what is left then waits for the next.
+const CHUNKS_MAX: usize = 50;
+
+/// Seconds of the finest counters.
+const FINE_S: i64 = 10;
+
+/// Removes what is due; returns the bytes in use.
+pub(super) fn apply(connection: &mut Connection, retention: &Retention) -> rusqlite::Result<u64> {
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_secs());
+    let before = |keep_s: u64| now_s.saturating_sub(keep_s) as i64;
+    let before_ns = |keep_s: u64| before(keep_s).saturating_mul(1_000_000_000);
+    let mut chunks = 0;
+    for table in ["flow", "conversation"] {
+        let sql = format!(
+            "DELETE FROM {table} WHERE id IN \
+             (SELECT id FROM {table} WHERE last_ns < ?1 ORDER BY last_ns LIMIT ?2)"
+        );
+        while chunks < CHUNKS_MAX {
+            chunks += 1;
+            let limit = before_ns(retention.records_s);
+            if connection.execute(&sql, (limit, CHUNK_ROWS))? < CHUNK_ROWS as usize {
+                break;
+            }
+        }
+    }
+    for (resolution, keep_s) in
+        [(FINE_S, retention.records_s), (60, retention.minutes_s), (3600, retention.hours_s)]
+    {
+        for table in ["talk", "counter"] {
+            let sql = format!("DELETE FROM {table} WHERE resolution_s = ?1 AND time_s < ?2");
+            connection.execute(&sql, (resolution, before(keep_s)))?;
+        }
+    }
+    for table in ["peer_state", "event"] {
+        // The latest state of each peer says how it stands; it is written again with a change.
+        let sql = format!("DELETE FROM {table} WHERE time_ns < ?1");
+        connection.execute(&sql, [before_ns(retention.hours_s)])?;
+    }
+    make_room(connection, retention)
+}
+
+/// Removes the oldest records until a tenth of the space is free; returns the bytes in use.
+pub(super) fn make_room(
+    connection: &mut Connection,
+    retention: &Retention,
+) -> rusqlite::Result<u64> {
+    for _ in 0..CHUNKS_MAX {
+        let used = used_bytes(connection)?;
+        if used <= retention.size_bytes_max / 10 * 9 || remove_oldest(connection)? == 0 {
+            break;
+        }
+    }
+    used_bytes(connection)
+}
+
+/// The oldest rows of the most plentiful kind; roll-ups when no records are left.
+fn remove_oldest(connection: &Connection) -> rusqlite::Result<usize> {
+    let mut removed = 0;
+    for table in ["flow", "conversation"] {
+        let sql = format!(
+            "DELETE FROM {table} WHERE id IN (SELECT id FROM {table} ORDER BY id LIMIT ?1)"
+        );
+        removed += connection.execute(&sql, [CHUNK_ROWS])?;
+    }
+    if removed > 0 {
+        return Ok(removed);
+    }
+    for table in ["talk", "counter"] {
+        let sql = format!(
+            "DELETE FROM {table} WHERE resolution_s < 3600 AND time_s = \
+             (SELECT min(time_s) FROM {table} WHERE resolution_s < 3600)"
+        );
+        removed += connection.execute(&sql, [])?;
+    }
+    Ok(removed)
+}
+
+fn used_bytes(connection: &Connection) -> rusqlite::Result<u64> {
+    let number =
+        |pragma: &str| connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
+    let pages = number("page_count")? - number("freelist_count")?;
+    Ok((pages * number("page_size")?) as u64)
+}

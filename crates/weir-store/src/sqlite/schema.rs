@@ -1,0 +1,221 @@
+//! The tables, and how a file of an earlier version becomes one of this version.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rustix::fs::{Gid, chown};
+
+use super::writer::StoreOptions;
+
+/// Version of the tables that this program writes; [`MIGRATIONS`] has a step for each.
+pub const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
+
+/// `weir` in ASCII: tells our files from other people's (SQLite's `application_id`).
+pub(super) const APPLICATION_ID: i64 = 0x7765_6972;
+
+/// SQLite's default page.
+const PAGE_BYTES: u64 = 4096;
+
+/// What is left of the write-ahead log after a checkpoint, bytes.
+const WAL_BYTES: u64 = 16 << 20;
+
+/// Each step makes version N + 1 of version N. A released step is never changed.
+const MIGRATIONS: &[&str] = &["
+    CREATE TABLE pair (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+    CREATE TABLE flow (
+        id INTEGER PRIMARY KEY, started_ns INTEGER NOT NULL, last_ns INTEGER NOT NULL,
+        pair INTEGER NOT NULL, protocol INTEGER NOT NULL,
+        source BLOB NOT NULL, source_port INTEGER NOT NULL,
+        destination BLOB NOT NULL, destination_port INTEGER NOT NULL,
+        vlan INTEGER NOT NULL, side TEXT, packets INTEGER NOT NULL, bytes INTEGER NOT NULL,
+        reply_packets INTEGER NOT NULL, reply_bytes INTEGER NOT NULL,
+        tcp_flags INTEGER NOT NULL, congestion_marks INTEGER NOT NULL,
+        fast_packets INTEGER NOT NULL, reason TEXT NOT NULL);
+    CREATE INDEX flow_last ON flow (last_ns);
+    CREATE TABLE conversation (
+        id INTEGER PRIMARY KEY, started_ns INTEGER NOT NULL, last_ns INTEGER NOT NULL,
+        pair INTEGER NOT NULL, encapsulation TEXT NOT NULL, service TEXT NOT NULL,
+        source BLOB NOT NULL, source_qp INTEGER, destination BLOB NOT NULL,
+        destination_qp INTEGER NOT NULL, vlan INTEGER NOT NULL, partition_key INTEGER NOT NULL,
+        path_mtu INTEGER NOT NULL, side TEXT, packets INTEGER NOT NULL, bytes INTEGER NOT NULL,
+        payload_bytes INTEGER NOT NULL, messages INTEGER NOT NULL,
+        reply_packets INTEGER NOT NULL, reply_bytes INTEGER NOT NULL,
+        reply_payload_bytes INTEGER NOT NULL, reply_messages INTEGER NOT NULL,
+        send_bytes INTEGER NOT NULL, write_bytes INTEGER NOT NULL, read_bytes INTEGER NOT NULL,
+        atomic_bytes INTEGER NOT NULL, retransmissions INTEGER NOT NULL, naks INTEGER NOT NULL,
+        rnr_naks INTEGER NOT NULL, cnp INTEGER NOT NULL, congestion_marks INTEGER NOT NULL,
+        missing INTEGER NOT NULL, icrc_bad INTEGER NOT NULL, response_ns INTEGER,
+        reason TEXT NOT NULL);
+    CREATE INDEX conversation_last ON conversation (last_ns);
+    CREATE TABLE talk (
+        resolution_s INTEGER NOT NULL, time_s INTEGER NOT NULL, pair INTEGER NOT NULL,
+        kind TEXT NOT NULL, a BLOB NOT NULL, b BLOB NOT NULL,
+        a_packets INTEGER NOT NULL, a_bytes INTEGER NOT NULL,
+        b_packets INTEGER NOT NULL, b_bytes INTEGER NOT NULL,
+        PRIMARY KEY (resolution_s, time_s, pair, kind, a, b)) WITHOUT ROWID;
+    CREATE TABLE scope (
+        id INTEGER PRIMARY KEY, pair TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL,
+        UNIQUE (pair, kind, name));
+    CREATE TABLE counter_name (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+    CREATE TABLE counter (
+        resolution_s INTEGER NOT NULL, time_s INTEGER NOT NULL, scope INTEGER NOT NULL,
+        name INTEGER NOT NULL, value INTEGER NOT NULL,
+        PRIMARY KEY (resolution_s, time_s, scope, name)) WITHOUT ROWID;
+    CREATE TABLE peer_state (
+        id INTEGER PRIMARY KEY, time_ns INTEGER NOT NULL, pair TEXT NOT NULL, peer TEXT NOT NULL,
+        state TEXT NOT NULL, endpoint TEXT);
+    CREATE TABLE event (
+        id INTEGER PRIMARY KEY, time_ns INTEGER NOT NULL, who TEXT NOT NULL, what TEXT NOT NULL,
+        outcome TEXT NOT NULL);
+"];
+
+/// Why a store cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The folder or the file.
+    #[error("cannot use {path}: {error}; check the folder, its owner and the disk")]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// A program after this one wrote it.
+    #[error(
+        "{path} has schema {found}, this program knows {SCHEMA_VERSION}: a newer Weir wrote it. \
+         Use that one, or move the file aside; nothing is stored until then"
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: i64,
+    },
+    /// A database of something else.
+    #[error("{0} is a database of another program; give `[store] path` a file of its own")]
+    Foreign(PathBuf),
+    /// SQLite refuses.
+    #[error("{path}: {error}")]
+    Sqlite {
+        /// The file.
+        path: PathBuf,
+        /// What it says.
+        error: rusqlite::Error,
+    },
+}
+
+impl StoreError {
+    /// Whether the file's bytes are no database any more.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, Self::Sqlite { error, .. } if is_damage(error))
+    }
+}
+
+/// Whether SQLite says that the file is damaged.
+pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error_code();
+    matches!(code, Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
+}
+
+/// Opens the file of `options`, makes it where there is none, and brings it to this version.
+pub(super) fn open(options: &StoreOptions) -> Result<Connection, StoreError> {
+    let StoreOptions { path, group, retention, .. } = options;
+    let io_failed = |error| StoreError::Io { path: path.clone(), error };
+    prepare(path, *group).map_err(io_failed)?;
+    let failed = |error| StoreError::Sqlite { path: path.clone(), error };
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
+    let found = version(&connection, path)?;
+    configure(&connection, retention.size_bytes_max).map_err(failed)?;
+    migrate(&mut connection, found).map_err(failed)?;
+    Ok(connection)
+}
+
+/// The schema of the file at `path`; zero: it is empty.
+pub(super) fn version(connection: &Connection, path: &Path) -> Result<i64, StoreError> {
+    let failed = |error| StoreError::Sqlite { path: path.to_owned(), error };
+    let number = |pragma: &str| {
+        connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0)).map_err(failed)
+    };
+    let tables = "SELECT count(*) FROM sqlite_schema";
+    let tables: i64 = connection.query_row(tables, [], |row| row.get(0)).map_err(failed)?;
+    let (application, found) = (number("application_id")?, number("user_version")?);
+    if application != APPLICATION_ID && (tables > 0 || application != 0) {
+        return Err(StoreError::Foreign(path.to_owned()));
+    }
+    if found > SCHEMA_VERSION {
+        return Err(StoreError::Newer { path: path.to_owned(), found });
+    }
+    Ok(found)
+}
+
+/// The folder and the file, for the gateway to write and for `group` to read.
+fn prepare(path: &Path, group: Option<u32>) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    if !folder.exists() {
+        fs::create_dir_all(folder)?;
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o750))?;
+        share(folder, group)?;
+    }
+    // SQLite gives -wal and -shm the owner, group and mode of the file beside them.
+    OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+    let mode = if group.is_some() { 0o640 } else { 0o600 };
+    share(path, group)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+}
+
+fn share(path: &Path, group: Option<u32>) -> io::Result<()> {
+    match group {
+        Some(group) if fs::metadata(path)?.gid() != group => {
+            Ok(chown(path, None, Some(Gid::from_raw(group)))?)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn configure(connection: &Connection, size_bytes_max: u64) -> rusqlite::Result<()> {
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "journal_size_limit", WAL_BYTES as i64)?;
+    connection.pragma_update(None, "max_page_count", (size_bytes_max / PAGE_BYTES) as i64)?;
+    // Who may only read cannot make -wal and -shm: they stay when the gateway has ended.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    // Memory of the thread, in KiB.
+    connection.pragma_update(None, "cache_size", -8192)?;
+    connection.set_prepared_statement_cache_capacity(32);
+    Ok(())
+}
+
+fn migrate(connection: &mut Connection, found: i64) -> rusqlite::Result<()> {
+    for (step, sql) in MIGRATIONS.iter().enumerate().skip(found as usize) {
+        let transaction = connection.transaction()?;
+        transaction.execute_batch(sql)?;
+        transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+        transaction.pragma_update(None, "user_version", step as i64 + 1)?;
+        transaction.commit()?;
+    }
+    Ok(())
+}
+
+/// Renames a damaged file, and what SQLite keeps beside it, to `FILE.damaged`, over an earlier one.
+pub(super) fn move_aside(path: &Path) -> io::Result<PathBuf> {
+    let beside = |path: &Path, end: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(end);
+        PathBuf::from(name)
+    };
+    let aside = beside(path, ".damaged");
+    for end in ["-wal", "-shm", ""] {
+        match fs::rename(beside(path, end), beside(&aside, end)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let _ = fs::remove_file(beside(&aside, end));
+            }
+            renamed => renamed?,
+        }
+    }
+    Ok(aside)
+}

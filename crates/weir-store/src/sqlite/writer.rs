@@ -1,0 +1,504 @@
+//! The thread that writes, and the bounded queues that lead to it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+
+use super::schema::{self, StoreError};
+use super::{insert, retention};
+use crate::sink::Item;
+
+/// Records that wait for the thread: what a full meter hands over at once, twice.
+const QUEUE_RECORDS: usize = 8192;
+
+/// Samples and events that wait: a minute of samples.
+const QUEUE_NOTES: usize = 64;
+
+/// Records of a transaction, at most.
+const BATCH_RECORDS: usize = 4096;
+
+/// How long a record may wait for others to fill its transaction.
+const COMMIT_AFTER: Duration = Duration::from_millis(500);
+
+/// Between two looks at the queues.
+const TICK: Duration = Duration::from_millis(50);
+
+/// Until a store that failed is tried again.
+const RETRY_AFTER: Duration = Duration::from_secs(2);
+
+/// Between two looks at what is too old or too much.
+const RETAIN_AFTER: Duration = Duration::from_secs(30);
+
+/// How long a stop may take to write what is left.
+const STOP_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How long and how much is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retention {
+    /// Bytes of the file, at most: SQLite refuses more. From nine tenths of it on, the oldest
+    /// records go.
+    pub size_bytes_max: u64,
+    /// Seconds that records of flows and conversations, and counters of ten seconds, are kept.
+    pub records_s: u64,
+    /// Seconds that roll-ups of a minute are kept.
+    pub minutes_s: u64,
+    /// Seconds that roll-ups of an hour, events and peers' states are kept.
+    pub hours_s: u64,
+}
+
+/// A store and how to keep it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreOptions {
+    /// The file.
+    pub path: PathBuf,
+    /// Group number that may read it; absent: its owner alone.
+    pub group: Option<u32>,
+    /// Its bounds.
+    pub retention: Retention,
+}
+
+/// Counters at one moment. The values that come in are totals since the gateway's start; what is
+/// stored is what they grew by.
+#[derive(Clone, Debug, Default)]
+pub struct Sample {
+    /// When, nanoseconds since 1970.
+    pub time_ns: u64,
+    /// What was counted, by what it belongs to.
+    pub scopes: Vec<Scope>,
+    /// How the peers stand.
+    pub peers: Vec<PeerState>,
+}
+
+/// What counters belong to.
+#[derive(Clone, Debug)]
+pub struct Scope {
+    /// Name of the pair of ports.
+    pub pair: String,
+    /// Of what kind.
+    pub kind: ScopeKind,
+    /// Its name: the interface, the peer.
+    pub name: String,
+    /// Counters by name, in packets unless the name says otherwise.
+    pub counters: BTreeMap<String, u64>,
+}
+
+/// Of what kind a [`Scope`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScopeKind {
+    /// A host port.
+    Host,
+    /// A wire port.
+    Wire,
+    /// A peer.
+    Peer,
+    /// The pair's RDMA traffic.
+    Rdma,
+}
+
+impl ScopeKind {
+    /// Its name in the file and in the API.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Wire => "wire",
+            Self::Peer => "peer",
+            Self::Rdma => "rdma",
+        }
+    }
+}
+
+/// How a peer stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerState {
+    /// Name of the pair of ports.
+    pub pair: String,
+    /// Its name.
+    pub peer: String,
+    /// `up`, `dead`, ...
+    pub state: String,
+    /// Where it is, as far as is known.
+    pub endpoint: Option<String>,
+}
+
+/// What was done to the gateway: a line of its log book.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// When, nanoseconds since 1970.
+    pub time_ns: u64,
+    /// `gateway`, or who asked.
+    pub who: String,
+    /// What was done.
+    pub what: String,
+    /// How it ended.
+    pub outcome: String,
+}
+
+/// How the store does. records = written + overflowed + lost + those under way.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreCounters {
+    /// The file.
+    pub path: PathBuf,
+    /// Records handed over.
+    pub records: u64,
+    /// Of those, lost because the queue was full.
+    pub overflowed: u64,
+    /// Of those, on the disk.
+    pub written: u64,
+    /// Of those, lost because the store could not be used until the end.
+    pub lost: u64,
+    /// Samples and events lost because their queue was full.
+    pub notes_lost: u64,
+    /// Bytes in use in the file.
+    pub bytes: u64,
+    /// Bytes that it may have.
+    pub bytes_max: u64,
+    /// Why nothing is stored now, if so.
+    pub failure: Option<String>,
+    /// A damaged file that was moved aside since the start.
+    pub moved_aside: Option<PathBuf>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    records: AtomicU64,
+    overflowed: AtomicU64,
+    written: AtomicU64,
+    lost: AtomicU64,
+    notes_lost: AtomicU64,
+    bytes: AtomicU64,
+    is_stopping: AtomicBool,
+    trouble: Mutex<Trouble>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Trouble {
+    failure: Option<String>,
+    moved_aside: Option<PathBuf>,
+}
+
+/// Hands records of one pair of ports to the store.
+#[derive(Clone, Debug)]
+pub struct StoreSender {
+    pair: u16,
+    queue: SyncSender<(u16, Item)>,
+    shared: Arc<Shared>,
+}
+
+impl StoreSender {
+    /// Copies a record. Never waits: a full queue is counted.
+    pub fn send(&self, item: Item) {
+        self.shared.records.fetch_add(1, Relaxed);
+        if self.queue.try_send((self.pair, item)).is_err() {
+            self.shared.overflowed.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+enum Note {
+    Sample(Box<Sample>),
+    Event(Event),
+}
+
+/// A gateway's store.
+#[derive(Debug)]
+pub struct Store {
+    options: StoreOptions,
+    records: SyncSender<(u16, Item)>,
+    notes: SyncSender<Note>,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Store {
+    /// Starts the thread, which opens the file; a file that cannot be used is no error here, but
+    /// [`StoreCounters::failure`]. Records come from `pairs`, by their place in that list.
+    ///
+    /// # Errors
+    /// There are no more threads.
+    pub fn start(options: StoreOptions, pairs: Vec<String>) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let (records, incoming) = sync_channel(QUEUE_RECORDS);
+        let (notes, incoming_notes) = sync_channel(QUEUE_NOTES);
+        let work = Work {
+            options: options.clone(),
+            shared: Arc::clone(&shared),
+            incoming,
+            incoming_notes,
+            connection: None,
+            retry_at: None,
+            retained: Instant::now(),
+            before: BTreeMap::new(),
+            pending: Pending { pairs, ..Pending::default() },
+            oldest: None,
+        };
+        let thread = std::thread::Builder::new().name("store".into()).spawn(move || work.run())?;
+        Ok(Self { options, records, notes, shared, thread: Some(thread) })
+    }
+
+    /// A sender for the records of the pair at `index` of the list given at the start.
+    pub fn sender(&self, index: usize) -> StoreSender {
+        let pair = u16::try_from(index).unwrap_or(u16::MAX);
+        StoreSender { pair, queue: self.records.clone(), shared: Arc::clone(&self.shared) }
+    }
+
+    /// Stores what counters grew by. Never waits.
+    pub fn sample(&self, sample: Sample) {
+        self.note(Note::Sample(Box::new(sample)));
+    }
+
+    /// Stores a line of the log book. Never waits.
+    pub fn event(&self, event: Event) {
+        self.note(Note::Event(event));
+    }
+
+    fn note(&self, note: Note) {
+        if self.notes.try_send(note).is_err() {
+            self.shared.notes_lost.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// How it does.
+    pub fn counters(&self) -> StoreCounters {
+        let Self { shared, options, .. } = self;
+        let trouble = shared.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        StoreCounters {
+            path: options.path.clone(),
+            records: shared.records.load(Relaxed),
+            overflowed: shared.overflowed.load(Relaxed),
+            written: shared.written.load(Relaxed),
+            lost: shared.lost.load(Relaxed),
+            notes_lost: shared.notes_lost.load(Relaxed),
+            bytes: shared.bytes.load(Relaxed),
+            bytes_max: options.retention.size_bytes_max,
+            failure: trouble.failure,
+            moved_aside: trouble.moved_aside,
+        }
+    }
+
+    /// Writes what is left and ends, within a few seconds.
+    pub fn stop(mut self) -> StoreCounters {
+        self.end();
+        self.counters()
+    }
+
+    fn end(&mut self) {
+        self.shared.is_stopping.store(true, Relaxed);
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the store's thread panicked");
+        }
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// What the next transaction writes.
+#[derive(Default)]
+pub(super) struct Pending {
+    pub(super) pairs: Vec<String>,
+    pub(super) records: Vec<(u16, Item)>,
+    pub(super) samples: Vec<Sample>,
+    pub(super) events: Vec<Event>,
+}
+
+impl Pending {
+    fn is_empty(&self) -> bool {
+        self.records.is_empty() && self.samples.is_empty() && self.events.is_empty()
+    }
+
+    fn clear(&mut self) {
+        self.records.clear();
+        self.samples.clear();
+        self.events.clear();
+    }
+}
+
+/// Pair, kind and name of a scope, and a counter of it.
+type CounterKey = (String, &'static str, String, String);
+
+struct Work {
+    options: StoreOptions,
+    shared: Arc<Shared>,
+    incoming: Receiver<(u16, Item)>,
+    incoming_notes: Receiver<Note>,
+    connection: Option<Connection>,
+    /// The store failed, and is left alone until then.
+    retry_at: Option<Instant>,
+    retained: Instant,
+    /// Counters of the sample before.
+    before: BTreeMap<CounterKey, u64>,
+    pending: Pending,
+    /// When the oldest of `pending` came.
+    oldest: Option<Instant>,
+}
+
+impl Work {
+    fn run(mut self) {
+        let mut deadline = None;
+        loop {
+            let is_stopping = self.shared.is_stopping.load(Relaxed);
+            let is_drained = self.take();
+            if self.is_due(is_stopping) {
+                self.commit();
+            }
+            if self.connection.is_some() && self.retained.elapsed() >= RETAIN_AFTER {
+                self.retain();
+            }
+            if is_stopping {
+                let deadline = *deadline.get_or_insert_with(|| Instant::now() + STOP_TIMEOUT);
+                if (is_drained && self.pending.is_empty()) || Instant::now() >= deadline {
+                    break;
+                }
+                if self.retry_at.is_some() {
+                    std::thread::sleep(TICK);
+                }
+            }
+        }
+        let left = self.pending.records.len() + self.incoming.try_iter().count();
+        self.shared.lost.fetch_add(left as u64, Relaxed);
+        if let Some(connection) = self.connection.take() {
+            // All of it in one file, for whoever copies it. What fails stays in the log.
+            let _ = connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)");
+        }
+    }
+
+    /// Takes what has come, as far as a transaction goes. Whether the queue was empty.
+    fn take(&mut self) -> bool {
+        for note in self.incoming_notes.try_iter().take(QUEUE_NOTES) {
+            if self.pending.samples.len() + self.pending.events.len() >= 2 * QUEUE_NOTES {
+                self.shared.notes_lost.fetch_add(1, Relaxed);
+                continue;
+            }
+            match note {
+                Note::Sample(sample) => {
+                    let grown = grown(&mut self.before, *sample);
+                    self.pending.samples.push(grown);
+                }
+                Note::Event(event) => self.pending.events.push(event),
+            }
+        }
+        let mut is_drained = false;
+        if self.pending.records.len() < BATCH_RECORDS {
+            match self.incoming.recv_timeout(TICK) {
+                Ok(first) => self.pending.records.push(first),
+                Err(_) => is_drained = true,
+            }
+            while self.pending.records.len() < BATCH_RECORDS {
+                match self.incoming.try_recv() {
+                    Ok(item) => self.pending.records.push(item),
+                    Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
+                }
+            }
+        } else {
+            // The store is not to be used, and the queue counts what it cannot take.
+            std::thread::sleep(TICK);
+        }
+        if self.oldest.is_none() && !self.pending.is_empty() {
+            self.oldest = Some(Instant::now());
+        }
+        is_drained
+    }
+
+    fn is_due(&self, is_stopping: bool) -> bool {
+        if self.retry_at.is_some_and(|at| Instant::now() < at) && !is_stopping {
+            return false;
+        }
+        let is_old = self.oldest.is_some_and(|oldest| oldest.elapsed() >= COMMIT_AFTER);
+        let is_full = self.pending.records.len() >= BATCH_RECORDS;
+        is_old || is_full || self.connection.is_none() || is_stopping && !self.pending.is_empty()
+    }
+
+    /// Writes what is pending. What fails stays, and is tried again.
+    fn commit(&mut self) {
+        if self.connection.is_none() {
+            match schema::open(&self.options) {
+                Ok(connection) => {
+                    self.connection = Some(connection);
+                    self.retain();
+                }
+                Err(error) => return self.fail(error),
+            }
+        }
+        let Some(connection) = &mut self.connection else { return };
+        if self.pending.is_empty() {
+            return self.succeed();
+        }
+        match insert::write(connection, &self.pending) {
+            Ok(()) => {
+                self.shared.written.fetch_add(self.pending.records.len() as u64, Relaxed);
+                self.pending.clear();
+                self.oldest = None;
+                self.succeed();
+            }
+            Err(error) => {
+                let _ = retention::make_room(connection, &self.options.retention);
+                self.fail(StoreError::Sqlite { path: self.options.path.clone(), error });
+            }
+        }
+    }
+
+    fn retain(&mut self) {
+        self.retained = Instant::now();
+        let Some(connection) = &mut self.connection else { return };
+        match retention::apply(connection, &self.options.retention) {
+            Ok(bytes) => self.shared.bytes.store(bytes, Relaxed),
+            Err(error) => {
+                self.fail(StoreError::Sqlite { path: self.options.path.clone(), error });
+            }
+        }
+    }
+
+    fn succeed(&mut self) {
+        self.retry_at = None;
+        let mut trouble = self.shared.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        if trouble.failure.take().is_some() {
+            tracing::info!(path = %self.options.path.display(), "the store is written again");
+        }
+    }
+
+    fn fail(&mut self, error: StoreError) {
+        self.retry_at = Some(Instant::now() + RETRY_AFTER);
+        let mut trouble = self.shared.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = error.to_string();
+        if trouble.failure.as_ref() != Some(&text) {
+            tracing::error!(%error, "nothing is stored for now; the gateway goes on");
+        }
+        trouble.failure = Some(text);
+        if error.is_damage() {
+            self.connection = None;
+            match schema::move_aside(&self.options.path) {
+                Ok(aside) => {
+                    let path = aside.display();
+                    tracing::error!(%path, "the store was damaged: moved there, a new one begins");
+                    trouble.moved_aside = Some(aside);
+                    self.retry_at = None;
+                }
+                Err(error) => tracing::error!(%error, "a damaged store cannot be moved aside"),
+            }
+        }
+    }
+}
+
+/// What counters grew by since the sample before; a counter that fell began anew.
+fn grown(before: &mut BTreeMap<CounterKey, u64>, mut sample: Sample) -> Sample {
+    let mut next = BTreeMap::new();
+    for scope in &mut sample.scopes {
+        for (name, value) in &mut scope.counters {
+            let key = (scope.pair.clone(), scope.kind.name(), scope.name.clone(), name.clone());
+            let earlier = before.get(&key).copied().unwrap_or(0);
+            next.insert(key, *value);
+            *value = value.checked_sub(earlier).unwrap_or(*value);
+        }
+    }
+    *before = next;
+    sample
+}

@@ -1,0 +1,103 @@
+//! What the status says of lines of access.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use weir_engine::access::{Access, AccessAction, AccessPolicy, Hits};
+
+/// What a pair's lines of access decided.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct AccessSnapshot {
+    /// `allow` or `deny`: what happens to what no line matches.
+    pub default_action: String,
+    /// Messages that no line matched.
+    pub default_messages: u64,
+    /// Their packets.
+    pub default_packets: u64,
+    /// Their bytes.
+    pub default_bytes: u64,
+    /// Packets dropped as `access_unreadable`.
+    pub unreadable_packets: u64,
+    /// Messages that were counted and not told of, because too many came at once.
+    pub events_lost: u64,
+    /// Every line, in the order in which they are tried.
+    pub lines: Vec<AccessLineSnapshot>,
+    /// What `lines` is made of, as the packet thread hands it over.
+    #[serde(skip)]
+    counted: Option<(Arc<AccessPolicy>, Vec<Hits>)>,
+}
+
+/// What one line decided.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct AccessLineSnapshot {
+    /// Its name.
+    pub name: String,
+    /// `allow`, `deny` or `would_deny`.
+    pub action: String,
+    /// Messages that it decided about, by their first packets.
+    pub messages: u64,
+    /// Their packets.
+    pub packets: u64,
+    /// Their bytes on the link.
+    pub bytes: u64,
+}
+
+impl AccessSnapshot {
+    /// What one worker's lines decided, names left out: see [`AccessSnapshot::name_lines`].
+    pub fn new(access: &Access) -> Self {
+        let Hits { messages, packets, bytes } = access.default_hits();
+        Self {
+            default_action: access.policy().default_action().name().to_owned(),
+            default_messages: messages,
+            default_packets: packets,
+            default_bytes: bytes,
+            unreadable_packets: access.unreadable_packets(),
+            events_lost: access.events_lost(),
+            lines: Vec::new(),
+            counted: Some((Arc::clone(access.policy()), access.hits().to_vec())),
+        }
+    }
+
+    /// Writes out the lines: tens of thousands take long, and no packet is to wait for that.
+    pub fn name_lines(&mut self) {
+        let Some((policy, hits)) = self.counted.take() else { return };
+        let named = policy.lines().iter().zip(hits).map(|(line, hits)| AccessLineSnapshot {
+            name: line.name.to_string(),
+            action: line.action.name().to_owned(),
+            messages: hits.messages,
+            packets: hits.packets,
+            bytes: hits.bytes,
+        });
+        self.lines = named.collect();
+    }
+
+    /// Lines that denied something.
+    pub fn denied(&self) -> impl Iterator<Item = &AccessLineSnapshot> {
+        let denies = |line: &&AccessLineSnapshot| line.action == AccessAction::Deny.name();
+        self.lines.iter().filter(denies).filter(|line| line.packets > 0)
+    }
+
+    /// Adds what another worker's lines decided. Between two policies a line of one may be
+    /// missing in the other: it is then left out.
+    pub(super) fn add(&mut self, more: &Self) {
+        for (sum, more) in [
+            (&mut self.default_messages, more.default_messages),
+            (&mut self.default_packets, more.default_packets),
+            (&mut self.default_bytes, more.default_bytes),
+            (&mut self.unreadable_packets, more.unreadable_packets),
+            (&mut self.events_lost, more.events_lost),
+        ] {
+            *sum += more;
+        }
+        let others = more.lines.iter().map(|line| (line.name.as_str(), line));
+        let others: BTreeMap<&str, &AccessLineSnapshot> = others.collect();
+        for line in &mut self.lines {
+            let Some(other) = others.get(line.name.as_str()) else { continue };
+            line.messages += other.messages;
+            line.packets += other.packets;
+            line.bytes += other.bytes;
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! `weir access`: what lines of access decide, and decided.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use clap::{Args, Subcommand};
+use serde::Serialize;
+
+mod dry;
+
+use super::print_json;
+use super::status::ask_status;
+use crate::api::dto::{AccessSnapshot, PairSnapshot};
+
+const HELP: &str = "\
+Examples:
+  weir access hits                  how often each line decided
+  weir access check gw-a.toml       do all lines decide something?
+  weir access explain gw-a.toml --from 10.1.0.7 --to 10.0.0.1 --op write
+  weir access test gw-a.toml yesterday.pcapng
+  weir access hits port0 --json | jq '.pairs[].lines[] | select(.packets > 0)'";
+
+/// Arguments of `weir access`.
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub struct AccessArgs {
+    /// What to do with lines of access.
+    #[command(subcommand)]
+    command: AccessCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum AccessCommand {
+    /// Show how often each line of a running gateway decided
+    #[command(after_help = HITS_HELP)]
+    Hits(HitsArgs),
+    /// Find lines of a configuration that never decide, or change nothing
+    #[command(after_help = dry::CHECK_HELP)]
+    Check(dry::CheckArgs),
+    /// Say which line of a configuration decides about an operation
+    #[command(after_help = dry::EXPLAIN_HELP)]
+    Explain(dry::ExplainArgs),
+    /// Judge a capture's packets by a configuration's lines, before any gateway does
+    #[command(after_help = dry::TEST_HELP)]
+    Test(dry::TestArgs),
+}
+
+const HITS_HELP: &str = "\
+Lines stand in the order in which they are tried. Messages are counted by their first packets; a
+reliable sender repeats a message that is denied, and each time counts.
+
+Example:
+  weir access hits port0
+
+Exit codes:
+  0  shown
+  1  no gateway answers, or it has no such pair";
+
+#[derive(Debug, Args)]
+struct HitsArgs {
+    /// Only of this pair of ports
+    pair: Option<String>,
+    /// The gateway's name; needed where several run
+    #[arg(long, value_name = "NAME")]
+    gateway: Option<String>,
+    /// Where gateways keep their control sockets
+    #[arg(long, default_value = "/run/weir", value_name = "DIRECTORY")]
+    run_dir: PathBuf,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs `weir access`.
+///
+/// # Errors
+/// What the command wants cannot be had; its own words.
+pub fn run(args: &AccessArgs) -> Result<ExitCode> {
+    match &args.command {
+        AccessCommand::Hits(args) => run_hits(args),
+        AccessCommand::Check(args) => dry::check(args),
+        AccessCommand::Explain(args) => dry::explain(args),
+        AccessCommand::Test(args) => dry::test(args),
+    }
+}
+
+/// The JSON of `weir access hits`.
+#[derive(Serialize)]
+struct Hits {
+    pairs: Vec<PairHits>,
+}
+
+#[derive(Serialize)]
+struct PairHits {
+    pair: String,
+    #[serde(flatten)]
+    access: AccessSnapshot,
+}
+
+fn run_hits(args: &HitsArgs) -> Result<ExitCode> {
+    let snapshot = ask_status(&args.run_dir, args.gateway.as_deref())?;
+    let wanted = |pair: &PairSnapshot| args.pair.as_ref().is_none_or(|name| *name == pair.name);
+    if let Some(name) = &args.pair
+        && !snapshot.pairs.iter().any(wanted)
+    {
+        bail!("{} has no pair {name}; `weir status` names them", snapshot.name);
+    }
+    let with_lines = |pair: PairSnapshot| Some(PairHits { pair: pair.name, access: pair.access? });
+    let pairs = snapshot.pairs.into_iter().filter(wanted).filter_map(with_lines);
+    let hits = Hits { pairs: pairs.collect() };
+    if args.json {
+        print_json(&hits)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if hits.pairs.is_empty() {
+        println!("there are no lines of access; [[access]] in the configuration makes one");
+    }
+    hits.pairs.iter().for_each(|it| print!("{}", table(it)));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn table(hits: &PairHits) -> String {
+    let access = &hits.access;
+    let mut text = format!("pair {}\n", hits.pair);
+    let _ = writeln!(
+        text,
+        "{:>14} {:>14} {:>18}  {:<10}  line",
+        "messages", "packets", "bytes", "action"
+    );
+    let mut row = |messages, packets, bytes, action: &str, name: &str| {
+        let _ = writeln!(text, "{messages:>14} {packets:>14} {bytes:>18}  {action:<10}  {name}");
+    };
+    for line in &access.lines {
+        row(line.messages, line.packets, line.bytes, &line.action, &line.name);
+    }
+    let AccessSnapshot { default_messages, default_packets, default_bytes, .. } = *access;
+    row(default_messages, default_packets, default_bytes, &access.default_action, "(default)");
+    if access.unreadable_packets > 0 {
+        let _ = writeln!(text, "{:>29} packets could not be read", access.unreadable_packets);
+    }
+    if access.events_lost > 0 {
+        let _ = writeln!(text, "{:>14} messages were counted, not told of", access.events_lost);
+    }
+    text
+}

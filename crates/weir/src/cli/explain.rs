@@ -1,0 +1,170 @@
+//! `weir explain`: what a drop reason means, and what to do about it.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+use serde::Serialize;
+use weir_engine::verdict::DropReason;
+
+use super::{EXIT_USAGE, print_json};
+
+const HELP: &str = "\
+Reasons are those of `weir drops`, of `dropped_by_reason` in `weir status --json`, and of the label
+`reason` in /metrics.
+
+Examples:
+  weir explain no_policy
+  weir explain                 all of them
+
+Exit codes:
+  0  done
+  2  there is no such reason";
+
+/// Arguments of `weir explain`.
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub struct ExplainArgs {
+    /// The reason; absent: all
+    pub reason: Option<String>,
+    /// Print as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A reason in words.
+#[derive(Debug, Serialize)]
+struct Explained {
+    reason: &'static str,
+    meaning: &'static str,
+    remedy: &'static str,
+}
+
+/// Runs `weir explain`.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
+    let is_wanted = |it: &&DropReason| args.reason.as_ref().is_none_or(|name| name == it.name());
+    let explained: Vec<_> = DropReason::ALL.iter().filter(is_wanted).map(explain).collect();
+    if explained.is_empty() {
+        let known: Vec<_> = DropReason::ALL.iter().map(|it| it.name()).collect();
+        eprintln!("weir: there is no such reason; there are: {}", known.join(", "));
+        return Ok(ExitCode::from(EXIT_USAGE));
+    }
+    if args.json {
+        print_json(&explained)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for Explained { reason, meaning, remedy } in explained {
+        println!("{reason}\n  {}\n  What to do: {remedy}\n", meaning.trim());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn explain(reason: &DropReason) -> Explained {
+    Explained { reason: reason.name(), meaning: reason.meaning(), remedy: remedy(*reason) }
+}
+
+/// What to do about a packet or its place in the policy, for an operator.
+fn remedy(reason: DropReason) -> &'static str {
+    use DropReason::*;
+    match reason {
+        Malformed => {
+            "look at the packets (`weir evidence cut --dropped`); a few are a scan or a faulty \
+             NIC, many from one sender are an attack."
+        }
+        NotSealed => {
+            "the sender is no gateway, or its policy lets this pass in clear. In a roll-out write \
+             sealing = \"prefer\" for the peer until both ends seal."
+        }
+        NoPolicy => {
+            "name the address in `protects` of a [[peer]], or decide about the rest with `default`."
+        }
+        LinkProtocol | Multicast => {
+            "if hosts need it, allow its kind in [pair.frames]: \"seal\" where a peer carries \
+             whole Ethernet frames, else \"clear\"."
+        }
+        TooBig => {
+            "raise the wire's MTU by the overhead, or lower the hosts'; `weir doctor` says by how \
+             much. For RDMA set `roce_mtu`."
+        }
+        NeighbourUnknown => {
+            "the peer's endpoint or `next_hop` answers no ARP or neighbour discovery: check cable, \
+             VLAN and address. A few at the start are normal."
+        }
+        Fragment => "lower the hosts' MTU so that they do not fragment.",
+        ArenaFull => {
+            "a burst of super-packets; if it goes on, report it with `weir status --json`."
+        }
+        NoRoom => "report it with `weir status --json`: buffers are made with room.",
+        NotForUs => "normal on a port that shares its segment with others.",
+        CongestionUnheard => "the sender does not speak ECN: enable it there, or not on the path.",
+        _ => remedy_of_seal(reason),
+    }
+}
+
+/// The same of what has to do with keys, seals and tags.
+fn remedy_of_seal(reason: DropReason) -> &'static str {
+    use DropReason::*;
+    match reason {
+        UnknownSpi => {
+            "the other gateway seals with keys that this one does not have: compare `weir status` \
+             of both, the SPIs in their configurations, and reload the older one."
+        }
+        EspMalformed => "something on the path changes or cuts packets; check its MTU.",
+        ReplayOld => {
+            "packets overtake each other by more than the window: raise `replay_window` (to \
+             8192). If the path has one way only, somebody sends old packets again."
+        }
+        ReplayDuplicate => "the network doubles packets, or somebody sends them again: no harm.",
+        Authentication => {
+            "the two ends have different keys for this SPI, or somebody forges. Compare the \
+             fingerprints of the keys; if they agree, look for the sender."
+        }
+        EspTrailer => "the other end is no Weir, or faulty: compare `mode` at both ends.",
+        SelectorMismatch => {
+            "the peer sends what its `protects` here does not cover: correct `protects` at one end."
+        }
+        SequenceExhausted => "make new keys, or let gateways agree on them ([keying]).",
+        SequenceNotReserved => {
+            "the disk of `state_dir` is too slow, full or failed; see the log. Nothing is sealed \
+             without a reserved number."
+        }
+        NoAssociation => {
+            "the handshake has not come to keys: see the peer in `weir status`, UDP port 51840 on \
+             the path, and both public keys."
+        }
+        KeyingBusy => {
+            "a flood of handshakes: find its sender; gateways that know each other get through by \
+             cookies."
+        }
+        CipherRefused => "run `weir doctor`; the machine or the build is broken.",
+        IcrcBad => "the host's NIC or memory damages packets, or something rewrites them.",
+        TagNotRoce => "write tag = { other = \"clear\" } for the peer if it should pass in clear.",
+        TagForeign => "the sender does not tag: configure the same peer at its gateway.",
+        TagForged => "both ends need the same tag key; if they have it, somebody forges.",
+        TagOldEpoch => "set both gateways' clocks (NTP, PTP).",
+        TagFailureLimit => "too many wrong tags for this queue pair: see `tag_forged`.",
+        KernelEsp => "restart the gateway; somebody flushed the kernel's states (`ip xfrm`).",
+        AccessDenied => {
+            "`weir access hits` names the line; `weir access explain` says what would pass."
+        }
+        AccessUnreadable => {
+            "look at it (`weir evidence cut --dropped`); senders of RoCE never fragment."
+        }
+        _ => "see docs/guide, and `weir evidence cut --dropped` for the packets.",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_a_remedy_of_its_own() {
+        for reason in DropReason::ALL {
+            assert!(!remedy(*reason).starts_with("see docs/guide, and"), "{}", reason.name());
+        }
+    }
+}

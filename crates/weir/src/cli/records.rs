@@ -1,0 +1,369 @@
+//! `weir flows`, `weir conversations`, `weir top-talkers`: what gateways remember, from their
+//! stores, in the types of the API.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Result, anyhow, bail};
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use weir_serve::dto::{Conversation, Flow, Talker};
+use weir_serve::gateways::Places;
+use weir_serve::query;
+use weir_store::sqlite::{Range, RecordFilter};
+
+use crate::utc;
+
+const HELP: &str = "\
+Reads the stores of gateways that have a table [store], running or not. A flow or conversation is
+written when it ends, and every `active_timeout_s` while it goes on; each record counts since the
+one before.
+
+Examples:
+  weir flows --last 10m --port 4791
+  weir conversations --qp 17 --format csv > qp17.csv
+  weir conversations --address 10.0.0.0/24 --from 2026-01-31T08:00:00Z --until 2026-01-31T09:00:00Z
+  weir top-talkers --last 24h --kind rdma
+
+Exit codes:
+  0  done; there may be nothing
+  1  no store could be read
+  2  the command line is wrong";
+
+/// Which time of which store, and in what form.
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub struct RecordArgs {
+    /// Where gateways keep their stores, or a store; several allowed
+    #[arg(long, default_value = "/var/lib/weir/store", value_name = "PATH")]
+    pub store: Vec<PathBuf>,
+    /// Only this gateway
+    #[arg(long, value_name = "NAME")]
+    pub gateway: Option<String>,
+    /// The last so long (90s, 10m, 6h, 7d)
+    #[arg(long, default_value = "1h", value_name = "TIME", value_parser = seconds)]
+    pub last: u64,
+    /// From this time on (2026-01-31T08:00:00Z, or seconds since 1970)
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub from: Option<u64>,
+    /// Before this time
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub until: Option<u64>,
+    /// Rows, at most
+    #[arg(long, default_value_t = 100, value_name = "COUNT")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub limit: u32,
+    /// How to print
+    #[arg(long, default_value = "table", value_name = "FORM")]
+    pub format: Form,
+    /// Print as JSON: the same as --format json
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How rows are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Form {
+    /// For people.
+    Table,
+    /// A list of objects, as the API gives them.
+    Json,
+    /// A line of names, then a line a row (RFC 4180).
+    Csv,
+}
+
+/// Arguments of `weir flows`.
+#[derive(Debug, Args)]
+pub struct FlowArgs {
+    #[command(flatten)]
+    records: RecordArgs,
+    /// Only this pair of ports
+    #[arg(long, value_name = "NAME")]
+    pair: Option<String>,
+    /// All records of one flow or conversation as one row, their counts added up
+    #[arg(long)]
+    group: bool,
+    /// An end's address or prefix
+    #[arg(long, value_name = "ADDRESS", value_parser = query::addresses)]
+    address: Option<([u8; 16], [u8; 16])>,
+    /// An end's port
+    #[arg(long, value_name = "NUMBER")]
+    port: Option<u16>,
+    /// IP protocol number (6: TCP, 17: UDP)
+    #[arg(long, value_name = "NUMBER")]
+    protocol: Option<u8>,
+}
+
+/// Arguments of `weir conversations`.
+#[derive(Debug, Args)]
+pub struct ConversationArgs {
+    #[command(flatten)]
+    records: RecordArgs,
+    /// Only this pair of ports
+    #[arg(long, value_name = "NAME")]
+    pair: Option<String>,
+    /// All records of one flow or conversation as one row, their counts added up
+    #[arg(long)]
+    group: bool,
+    /// An end's address or prefix, GID or `lid 0x1f`
+    #[arg(long, value_name = "ADDRESS", value_parser = query::addresses)]
+    address: Option<([u8; 16], [u8; 16])>,
+    /// An end's queue pair
+    #[arg(long, value_name = "NUMBER")]
+    qp: Option<u32>,
+}
+
+/// Arguments of `weir top-talkers`.
+#[derive(Debug, Args)]
+pub struct TalkerArgs {
+    #[command(flatten)]
+    records: RecordArgs,
+    /// Only this kind of traffic
+    #[arg(long, value_parser = ["rdma", "tcp", "udp", "icmp", "other"], value_name = "KIND")]
+    kind: Option<String>,
+}
+
+/// Runs `weir flows`.
+///
+/// # Errors
+/// No store can be read.
+pub fn run_flows(args: &FlowArgs) -> Result<ExitCode> {
+    let filter = RecordFilter {
+        pair: args.pair.clone(),
+        is_grouped: args.group,
+        addresses: args.address,
+        port: args.port,
+        protocol: args.protocol,
+        ..RecordFilter::default()
+    };
+    let records = &args.records;
+    let range = range(records)?;
+    let (mut rows, problems) = query::each(&places(records)?, records.gateway(), |name, reader| {
+        let rows = reader.flows(range, &filter, records.limit)?;
+        Ok(rows.into_iter().map(|row| Flow::of(name, row)).collect())
+    });
+    rows.sort_by(|a, b| b.last.cmp(&a.last));
+    print(records, rows, &problems, |flow| {
+        vec![
+            ("last", flow.last.clone()),
+            ("gateway", flow.gateway.clone()),
+            ("protocol", flow.protocol.clone()),
+            ("from", Flow::end(&flow.source, flow.source_port, &flow.protocol)),
+            ("to", Flow::end(&flow.destination, flow.destination_port, &flow.protocol)),
+            ("packets", flow.packets.to_string()),
+            ("bytes", flow.bytes.to_string()),
+            ("reply packets", flow.reply_packets.to_string()),
+            ("reply bytes", flow.reply_bytes.to_string()),
+        ]
+    })
+}
+
+/// Runs `weir conversations`.
+///
+/// # Errors
+/// No store can be read.
+pub fn run_conversations(args: &ConversationArgs) -> Result<ExitCode> {
+    let filter = RecordFilter {
+        pair: args.pair.clone(),
+        is_grouped: args.group,
+        addresses: args.address,
+        queue_pair: args.qp,
+        ..RecordFilter::default()
+    };
+    let records = &args.records;
+    let range = range(records)?;
+    let (mut rows, problems) = query::each(&places(records)?, records.gateway(), |name, reader| {
+        let rows = reader.conversations(range, &filter, records.limit)?;
+        Ok(rows.into_iter().map(|row| Conversation::of(name, row)).collect())
+    });
+    rows.sort_by(|a, b| b.last.cmp(&a.last));
+    print(records, rows, &problems, |it| {
+        let source_qp = it.source_qp.map_or("?".to_owned(), |qp| qp.to_string());
+        vec![
+            ("last", it.last.clone()),
+            ("gateway", it.gateway.clone()),
+            ("kind", format!("{} {}", it.service, it.encapsulation)),
+            ("from", it.source.clone()),
+            ("QP", source_qp),
+            ("to", it.destination.clone()),
+            ("QP", it.destination_qp.to_string()),
+            ("bytes", it.bytes.to_string()),
+            ("reply bytes", it.reply_bytes.to_string()),
+            ("again", it.retransmissions.to_string()),
+            ("NAK", it.naks.to_string()),
+            ("RNR", it.rnr_naks.to_string()),
+            ("CNP", it.cnp.to_string()),
+        ]
+    })
+}
+
+/// Runs `weir top-talkers`.
+///
+/// # Errors
+/// No store can be read.
+pub fn run_talkers(args: &TalkerArgs) -> Result<ExitCode> {
+    let records = &args.records;
+    let range = range(records)?;
+    let kind = args.kind.as_deref();
+    let (mut rows, problems) = query::each(&places(records)?, records.gateway(), |name, reader| {
+        let rows = reader.talkers(range, kind, records.limit)?;
+        Ok(rows.into_iter().map(|row| Talker::of(name, row)).collect())
+    });
+    rows.sort_by_key(|row| std::cmp::Reverse(row.sent_bytes + row.received_bytes));
+    print(records, rows, &problems, |talker| {
+        vec![
+            ("address", talker.address.clone()),
+            ("gateway", talker.gateway.clone()),
+            ("sent bytes", talker.sent_bytes.to_string()),
+            ("sent packets", talker.sent_packets.to_string()),
+            ("received bytes", talker.received_bytes.to_string()),
+            ("received packets", talker.received_packets.to_string()),
+            ("peers", talker.peers.to_string()),
+        ]
+    })
+}
+
+impl RecordArgs {
+    fn gateway(&self) -> Option<&str> {
+        self.gateway.as_deref()
+    }
+}
+
+fn range(args: &RecordArgs) -> Result<Range> {
+    query::range(args.from, args.until, Some(args.last)).map_err(|said| anyhow!(said))
+}
+
+fn places(args: &RecordArgs) -> Result<Places> {
+    let places = Places { run_folders: Vec::new(), stores: args.store.clone() };
+    if places.stores().is_empty() {
+        let looked: Vec<_> = args.store.iter().map(|it| it.display().to_string()).collect();
+        bail!(
+            "no store in {}: add a table [store] to the gateway's configuration, or say --store",
+            looked.join(", ")
+        );
+    }
+    Ok(places)
+}
+
+/// Prints what there is, and says what could not be read.
+fn print<T: Serialize>(
+    args: &RecordArgs,
+    mut rows: Vec<T>,
+    problems: &[String],
+    columns: impl Fn(&T) -> Vec<(&'static str, String)>,
+) -> Result<ExitCode> {
+    rows.truncate(args.limit as usize);
+    let form = if args.json { Form::Json } else { args.format };
+    match form {
+        Form::Json => super::print_json(&rows)?,
+        Form::Csv => std::io::stdout().write_all(csv(&rows)?.as_bytes())?,
+        Form::Table => {
+            let cells: Vec<_> = rows.iter().map(columns).collect();
+            std::io::stdout().write_all(table(&cells).as_bytes())?;
+        }
+    }
+    problems.iter().for_each(|problem| eprintln!("weir: {problem}"));
+    Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Columns as wide as they must be; numbers to the right.
+fn table(rows: &[Vec<(&str, String)>]) -> String {
+    let Some(first) = rows.first() else { return "nothing\n".to_owned() };
+    let is_number = |column: usize| {
+        rows.iter().all(|row| row[column].1.bytes().all(|it| it.is_ascii_digit() || it == b'?'))
+    };
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].1.chars().count());
+        cells.chain([first[column].0.len()]).max().unwrap_or(0)
+    };
+    let shape: Vec<_> = (0..first.len()).map(|it| (width(it), is_number(it))).collect();
+    let mut out = String::new();
+    let names = first.iter().map(|(name, _)| *name).collect();
+    let lines = rows.iter().map(|row| row.iter().map(|(_, cell)| cell.as_str()).collect());
+    for line in std::iter::once::<Vec<&str>>(names).chain(lines) {
+        let cells = line.iter().zip(&shape).map(|(cell, (width, is_number))| match is_number {
+            true => format!("{cell:>width$}"),
+            false => format!("{cell:<width$}"),
+        });
+        let _ = writeln!(out, "{}", cells.collect::<Vec<_>>().join("  ").trim_end());
+    }
+    out
+}
+
+/// All fields, with their names first.
+fn csv<T: Serialize>(rows: &[T]) -> Result<String> {
+    let mut out = String::new();
+    for (index, row) in rows.iter().enumerate() {
+        let Value::Object(fields) = serde_json::to_value(row)? else { continue };
+        if index == 0 {
+            csv_line(&mut out, fields.keys().map(|name| Value::String(name.clone())));
+        }
+        let fields: Map<String, Value> = fields;
+        csv_line(&mut out, fields.into_values());
+    }
+    Ok(out)
+}
+
+fn csv_line(out: &mut String, cells: impl Iterator<Item = Value>) {
+    let cells = cells.map(|cell| match cell {
+        Value::Null => String::new(),
+        Value::String(text) if text.contains([',', '"', '\n', '\r']) => {
+            format!("\"{}\"", text.replace('"', "\"\""))
+        }
+        Value::String(text) => text,
+        other => other.to_string(),
+    });
+    out.push_str(&cells.collect::<Vec<_>>().join(","));
+    out.push_str("\r\n");
+}
+
+/// `90s`, `10m`, `6h`, `7d`; a bare number is seconds.
+fn seconds(text: &str) -> Result<u64, String> {
+    let (digits, unit) = match text.as_bytes().last() {
+        Some(b's') => (&text[..text.len() - 1], 1),
+        Some(b'm') => (&text[..text.len() - 1], 60),
+        Some(b'h') => (&text[..text.len() - 1], 3600),
+        Some(b'd') => (&text[..text.len() - 1], 86_400),
+        _ => (text, 1),
+    };
+    let seconds = digits.parse::<u64>().ok().and_then(|it| it.checked_mul(unit));
+    seconds
+        .filter(|it| (1..=query::TIME_S_MAX).contains(it))
+        .ok_or_else(|| format!("`{text}` is no span of time: write 90s, 10m, 6h or 7d"))
+}
+
+fn time(text: &str) -> Result<u64, String> {
+    let time = utc::read(text).map(|ns| ns / 1_000_000_000);
+    time.ok_or_else(|| format!("`{text}` is no time: write 2026-01-31T08:00:00Z"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_of_time_are_read_with_their_units() {
+        assert_eq!(seconds("90s"), Ok(90));
+        assert_eq!(seconds("7d"), Ok(604_800));
+        assert_eq!(seconds("5"), Ok(5));
+        for wrong in ["", "d", "0", "-1s", "1w", "99999999999999999999d"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn csv_quotes_what_would_break_a_line() {
+        let rows = [serde_json::json!({"a": "x,\"y\"\n", "b": 7, "c": null})];
+        assert_eq!(csv(&rows).unwrap(), "a,b,c\r\n\"x,\"\"y\"\"\n\",7,\r\n");
+    }
+
+    #[test]
+    fn a_table_is_as_wide_as_its_cells() {
+        let rows = [vec![("name", "a".to_owned()), ("n", "12345".to_owned())]];
+        assert_eq!(table(&rows), "name      n\na     12345\n");
+        assert_eq!(table(&[]), "nothing\n");
+    }
+}

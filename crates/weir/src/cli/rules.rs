@@ -1,0 +1,99 @@
+//! `weir rules`: what detection rules can be run.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use weir_detect::Variables;
+
+use super::print_json;
+use crate::rules;
+
+const HELP: &str = "\
+A rule runs in full or not at all. Folders are read with their *.rules and classification.config.
+
+Examples:
+  weir rules check /etc/weir/rules
+  weir rules check --json local.rules | jq .by_keyword
+
+Exit codes:
+  0  every enabled rule runs
+  1  some do not, or a file cannot be read
+  2  the command line is wrong";
+
+/// Arguments of `weir rules`.
+#[derive(Debug, Args)]
+pub struct RulesArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: RulesCommand,
+}
+
+/// The commands of `weir rules`.
+#[derive(Debug, Subcommand)]
+pub enum RulesCommand {
+    /// Name every enabled rule that does not run, and the keyword that stops it
+    #[command(after_help = HELP)]
+    Check(CheckArgs),
+}
+
+/// Arguments of `weir rules check`.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// Rule files, or folders of them
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// A suricata.yaml whose address and port groups the rules use
+    #[arg(long, value_name = "FILE")]
+    pub variables: Option<PathBuf>,
+    /// Print counts as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    rules: u64,
+    enabled: u64,
+    runnable: u64,
+    refused: u64,
+    by_keyword: BTreeMap<&'a str, u64>,
+}
+
+/// Runs `weir rules`.
+///
+/// # Errors
+/// A file cannot be read, or standard output not be written.
+pub fn run(args: &RulesArgs) -> anyhow::Result<ExitCode> {
+    let RulesCommand::Check(args) = &args.command;
+    let variables = match &args.variables {
+        Some(path) => rules::variables(path)?,
+        None => Variables::default(),
+    };
+    let report = rules::load(&args.paths, &variables)?.report;
+    if args.json {
+        print_json(&Report {
+            rules: report.rules,
+            enabled: report.enabled,
+            runnable: report.runnable,
+            refused: report.refused.len() as u64,
+            by_keyword: report.by_keyword(),
+        })?;
+    } else {
+        for it in &report.refused {
+            let sid = it.sid.map_or_else(|| "no sid".to_owned(), |sid| format!("sid {sid}"));
+            println!("{}:{}: {sid}: {}: {}", it.source, it.line, it.keyword, it.reason);
+        }
+        let share = 100.0 * report.runnable as f64 / (report.enabled.max(1)) as f64;
+        println!(
+            "{} rules, {} enabled, {} run ({share:.1} %), {} do not",
+            report.rules,
+            report.enabled,
+            report.runnable,
+            report.refused.len()
+        );
+    }
+    Ok(if report.refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,367 @@
+//! `weir vpn`: standard WireGuard clients of a gateway are made, listed and revoked.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::net::IpAddr;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::{Args, Subcommand};
+use rustix::fs::FlockOperation;
+use serde::Serialize;
+use weir_engine::tunnel::key::{Identity, KEY_LEN};
+use zeroize::Zeroizing;
+
+use super::print_json;
+use super::reload;
+use super::status::find_socket;
+use crate::api::dto::{ReloadRequest, Request, Response};
+use crate::config::vpn::{Client, free_addresses};
+use crate::config::{Settings, Source, keying, settings};
+
+const VPN_HELP: &str = "\
+Clients are standard ones: wireguard-go, the kernel's, or an app that reads WireGuard's files. Each
+is a file in the folder `clients` of the configuration's [pair.vpn]. A running gateway takes changes
+at once, without losing a packet of the others.
+
+Examples:
+  weir vpn add /etc/weir/gw-a.toml laptop -o laptop.conf
+  weir vpn list /etc/weir/gw-a.toml
+  weir vpn revoke /etc/weir/gw-a.toml laptop
+
+Exit codes:
+  0  done
+  1  it failed; nothing was changed, unless it says so
+  2  the command line or the configuration is wrong";
+
+/// Arguments of `weir vpn`.
+#[derive(Debug, Args)]
+#[command(after_help = VPN_HELP)]
+pub struct VpnArgs {
+    /// What to do with clients.
+    #[command(subcommand)]
+    pub command: VpnCommand,
+}
+
+/// The commands of `weir vpn`.
+#[derive(Debug, Subcommand)]
+pub enum VpnCommand {
+    /// Make a client, and print the file that it is configured with
+    Add(AddArgs),
+    /// List the clients
+    List(ListArgs),
+    /// Remove a client: it is cut off at once
+    Revoke(ClientArgs),
+}
+
+/// Arguments of `weir vpn add`.
+#[derive(Debug, Args)]
+pub struct AddArgs {
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "documented at the type")]
+    pub client: ClientArgs,
+    /// Write the client's file here (mode 600) instead of printing it
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// Arguments that name a client.
+#[derive(Debug, Args)]
+pub struct ClientArgs {
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "documented at the type")]
+    pub of: ListArgs,
+    /// The client's name
+    pub name: String,
+}
+
+/// Arguments that name a pair of a configuration.
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// The gateway's configuration
+    pub config: PathBuf,
+    /// The pair; needed where several have [pair.vpn]
+    #[arg(long)]
+    pub pair: Option<String>,
+    /// Print as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A client as `weir vpn --json` prints it. Its private key is in `config` of `add` alone.
+#[derive(Debug, Serialize)]
+struct Shown {
+    name: String,
+    addresses: Vec<String>,
+    public_key: String,
+    created: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    config: Option<String>,
+    /// Whether a running gateway has taken the change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    in_force: Option<bool>,
+}
+
+/// Runs `weir vpn`.
+///
+/// # Errors
+/// The configuration has no such pair, a file cannot be written, the gateway refuses.
+pub fn run(args: &VpnArgs) -> Result<ExitCode> {
+    match &args.command {
+        VpnCommand::Add(args) => add(args),
+        VpnCommand::List(args) => list(args),
+        VpnCommand::Revoke(args) => revoke(args),
+    }
+}
+
+/// A configuration's pair with clients.
+struct Place {
+    settings: Settings,
+    vpn: settings::Vpn,
+}
+
+impl Place {
+    fn find(args: &ListArgs) -> Result<Self> {
+        let source = Source::read(&args.config).map_err(refused)?;
+        let (settings, _) = source.understand().map_err(refused)?;
+        let pairs = settings.pairs.iter().filter(|it| it.vpn.is_some());
+        let mut named = pairs.filter(|it| args.pair.as_ref().is_none_or(|name| *name == it.name));
+        let (first, more) = (named.next(), named.next());
+        let file = args.config.display();
+        let pair = match (first, more) {
+            (Some(pair), None) => pair,
+            (Some(_), Some(_)) => {
+                bail!("{file} has several pairs with [pair.vpn]; name one: --pair")
+            }
+            (None, _) => {
+                bail!("{file} has no such pair with [pair.vpn]; docs/guide/vpn.md has one")
+            }
+        };
+        let vpn = pair.vpn.clone().context("looked for above")?;
+        Ok(Self { settings, vpn })
+    }
+
+    /// Keeps others from changing the clients meanwhile.
+    fn lock(&self) -> Result<File> {
+        let folder = &self.vpn.clients;
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)
+            .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+        let lock =
+            File::open(folder).with_context(|| format!("cannot open {}", folder.display()))?;
+        rustix::fs::flock(&lock, FlockOperation::LockExclusive)?;
+        Ok(lock)
+    }
+
+    fn clients(&self) -> Result<Vec<(String, Client)>> {
+        Client::read_all(&self.vpn.clients).map_err(anyhow::Error::msg)
+    }
+
+    /// Has the gateway read its configuration again, if it runs; says whether it does.
+    fn put_in_force(&self) -> Result<bool> {
+        let gateway = &self.settings.gateway;
+        let socket = find_socket(&gateway.run_dir, Some(&gateway.name))?;
+        let request = Request::Reload(ReloadRequest { confirm_within_ms: None });
+        match reload::ask_if_running(&socket, request)? {
+            None => Ok(false),
+            Some(Response::Configuration(_)) => Ok(true),
+            Some(Response::Refused(problems)) => {
+                bail!("the gateway refuses its configuration:\n{problems}")
+            }
+            Some(Response::Error(error)) => bail!("the gateway says: {error}"),
+            Some(_) => bail!("the gateway answers another question: is it an older one?"),
+        }
+    }
+}
+
+fn refused(problems: crate::config::Problems) -> anyhow::Error {
+    anyhow::anyhow!("the configuration is wrong:\n{problems}")
+}
+
+fn add(args: &AddArgs) -> Result<ExitCode> {
+    let name = &args.client.name;
+    check_name(name)?;
+    let place = Place::find(&args.client.of)?;
+    let keying = place.settings.keying.as_ref().context("the configuration has no [keying]")?;
+    let gateway = keying::read_identity(&keying.identity_file)
+        .map_err(|error| anyhow::anyhow!("{error}; {}", error.remedy()))?;
+    let _lock = place.lock()?;
+    let clients = place.clients()?;
+    let is_known = clients.iter().any(|(other, _)| other == name)
+        || place.settings.pairs.iter().flat_map(|it| &it.peers).any(|it| it.name == *name);
+    ensure!(!is_known, "there is a client or peer `{name}` already");
+    let held: BTreeSet<IpAddr> =
+        clients.iter().flat_map(|(_, it)| &it.addresses).map(|it| it.network()).collect();
+    let addresses = free_addresses(&place.vpn.pool, &held).map_err(|pool| {
+        anyhow::anyhow!("no address is left in {pool}; revoke clients, or widen `pool`")
+    })?;
+    let secret = random_key()?;
+    let identity = Identity::new(secret.clone()).context("the cipher library refuses the key")?;
+    let preshared = random_key()?;
+    let client = Client {
+        public_key: keying::public_text(&identity.public()),
+        addresses,
+        created: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+    };
+    let config = client_config(name, &client, &secret, &preshared, &gateway, &place);
+    // The client's own file first: what it holds is nowhere else.
+    if let Some(path) = &args.output {
+        write_secret(path, config.as_bytes())?;
+    }
+    if let Err(error) = enter(&place, name, &client, &preshared) {
+        args.output.iter().for_each(|path| drop(fs::remove_file(path)));
+        return Err(error);
+    }
+    let in_force = match place.put_in_force() {
+        Ok(in_force) => in_force,
+        Err(error) => {
+            remove(&place, name)?;
+            args.output.iter().for_each(|path| drop(fs::remove_file(path)));
+            return Err(error.context(format!("client `{name}` was not added")));
+        }
+    };
+    if args.client.of.json {
+        print_json(&Shown {
+            config: args.output.is_none().then(|| config.to_string()),
+            in_force: Some(in_force),
+            ..shown(name, &client)
+        })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    match &args.output {
+        Some(path) => eprintln!("wrote {}: bring it to the client by a safe way", path.display()),
+        None => print!("{}", config.as_str()),
+    }
+    if !in_force {
+        eprintln!("the gateway does not run; it will know `{name}` when it starts");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list(args: &ListArgs) -> Result<ExitCode> {
+    let clients = Place::find(args)?.clients()?;
+    let shown: Vec<Shown> = clients.iter().map(|(name, client)| shown(name, client)).collect();
+    if args.json {
+        print_json(&shown)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for client in shown {
+        let addresses = client.addresses.join(", ");
+        println!("{:<24} {addresses:<32} since {}", client.name, client.created);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn revoke(args: &ClientArgs) -> Result<ExitCode> {
+    let place = Place::find(&args.of)?;
+    let _lock = place.lock()?;
+    let clients = place.clients()?;
+    let client = clients.iter().find(|(name, _)| *name == args.name);
+    let (name, client) = client.with_context(|| format!("there is no client `{}`", args.name))?;
+    remove(&place, name)?;
+    let in_force = place
+        .put_in_force()
+        .with_context(|| format!("client `{name}` is removed, and still served until a reload"))?;
+    if args.of.json {
+        print_json(&Shown { in_force: Some(in_force), ..shown(name, client) })?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn shown(name: &str, client: &Client) -> Shown {
+    Shown {
+        name: name.to_owned(),
+        addresses: client.addresses.iter().map(ToString::to_string).collect(),
+        public_key: client.public_key.clone(),
+        created: client.created.clone(),
+        config: None,
+        in_force: None,
+    }
+}
+
+/// Puts the client into the folder: its secret first, for it is known by its file.
+fn enter(place: &Place, name: &str, client: &Client, preshared: &[u8; KEY_LEN]) -> Result<()> {
+    let folder = &place.vpn.clients;
+    let secret = Zeroizing::new(format!("{}\n", keying::secret_text(preshared).as_str()));
+    let path = Client::secret_file(folder, name);
+    // What a broken attempt left belongs to no client.
+    let _ = fs::remove_file(&path);
+    write_secret(&path, secret.as_bytes())?;
+    let text = toml::to_string(client).context("a client as TOML")?;
+    let fresh = folder.join(format!(".{name}.new"));
+    let _ = fs::remove_file(&fresh);
+    write_secret(&fresh, text.as_bytes())?;
+    fs::rename(&fresh, Client::file(folder, name))?;
+    File::open(folder)?.sync_all()?;
+    Ok(())
+}
+
+fn remove(place: &Place, name: &str) -> Result<()> {
+    let folder = &place.vpn.clients;
+    let path = Client::file(folder, name);
+    fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+    let _ = fs::remove_file(Client::secret_file(folder, name));
+    File::open(folder)?.sync_all()?;
+    Ok(())
+}
+
+/// The client's file, as `wg-quick` reads it.
+fn client_config(
+    name: &str,
+    client: &Client,
+    secret: &[u8; KEY_LEN],
+    preshared: &[u8; KEY_LEN],
+    gateway: &Identity,
+    place: &Place,
+) -> Zeroizing<String> {
+    let join = |list: Vec<String>| list.join(", ");
+    let vpn = &place.vpn;
+    let addresses = join(client.addresses.iter().map(ToString::to_string).collect());
+    let dns = match vpn.dns.is_empty() {
+        true => String::new(),
+        false => format!("DNS = {}\n", join(vpn.dns.iter().map(ToString::to_string).collect())),
+    };
+    let routes = match vpn.routes.is_empty() {
+        true => "0.0.0.0/0, ::/0".to_owned(),
+        false => join(vpn.routes.iter().map(ToString::to_string).collect()),
+    };
+    Zeroizing::new(format!(
+        "# {name} of {}\n[Interface]\nPrivateKey = {}\nAddress = {addresses}\n{dns}\n[Peer]\n\
+         PublicKey = {}\nPresharedKey = {}\nEndpoint = {}\nAllowedIPs = {routes}\n\
+         PersistentKeepalive = 25\n",
+        place.settings.gateway.name,
+        keying::secret_text(secret).as_str(),
+        keying::public_text(&gateway.public()),
+        keying::secret_text(preshared).as_str(),
+        vpn.endpoint,
+    ))
+}
+
+fn check_name(name: &str) -> Result<()> {
+    let legal = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+    let is_name = !name.is_empty() && name.len() <= 64 && name.chars().all(legal);
+    ensure!(is_name, "`{name}` is no name: use 1 to 64 letters, digits, `-` or `_`");
+    Ok(())
+}
+
+fn random_key() -> Result<Zeroizing<[u8; KEY_LEN]>> {
+    let mut key = Zeroizing::new([0; KEY_LEN]);
+    let source = File::open("/dev/urandom");
+    source.and_then(|mut it| it.read_exact(&mut key[..])).context("cannot read /dev/urandom")?;
+    Ok(key)
+}
+
+fn write_secret(path: &Path, bytes: &[u8]) -> Result<()> {
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create_new(true).mode(0o600).open(path);
+    let mut file = file
+        .with_context(|| format!("cannot make {} (a key is never overwritten)", path.display()))?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    Ok(())
+}

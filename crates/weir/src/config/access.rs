@@ -1,0 +1,292 @@
+//! Lines of access: who may do what by RDMA.
+//!
+//! ```toml
+//! [[pair]]
+//! access_default = "deny"         # [allow] allow | deny: what no line matches
+//!
+//! [[group]]                       # names for addresses; several allowed
+//! name = "storage"
+//! members = ["10.0.0.0/28", "fd00::7"]  # addresses, prefixes, GIDs
+//!
+//! [[access]]                      # a line; of a pair's, the first that matches decides
+//! name = "compute-reads-storage"  # unique; `weir access hits` names it
+//! pair = "port0"                  # [every pair]
+//! from = "10.1.0.0/16"            # [anybody] who asks: addresses, prefixes, GIDs, groups; several
+//! to = "storage"                  # [anybody] whose queue pair and memory it is; several
+//! operations = ["read", "send"]   # [all] send | send_imm | write | read | atomic | multicast |
+//! #                                 connect | other; several
+//! action = "allow"                # allow | deny | would_deny: passes, counted as if it were denied
+//! log = false                     # [false] tell of each message; of denied ones it is told anyway
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use toml::Spanned;
+use weir_engine::access::{self, AccessAction, AccessPolicy, MEMBERS_MAX, Party};
+use weir_engine::policy;
+
+use super::address::Prefix;
+use super::fastpath::FastPathMode;
+use super::file::{File, Several};
+use super::problem::Problems;
+use super::resolve::check_name;
+use super::settings::Pair;
+
+/// `[[access]]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs, reason = "the keys are documented in the format above")]
+pub struct Line {
+    pub name: Spanned<String>,
+    pub pair: Option<Spanned<String>>,
+    pub from: Option<Several<String>>,
+    pub to: Option<Several<String>>,
+    pub operations: Option<Several<Operation>>,
+    pub action: Spanned<Action>,
+    #[serde(default)]
+    pub log: bool,
+}
+
+/// `[[group]]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs, reason = "the keys are documented in the format above")]
+pub struct Group {
+    pub name: Spanned<String>,
+    pub members: Several<Prefix>,
+}
+
+/// What is asked of a queue pair: see [`access::Operation`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs, reason = "the engine's say what they are")]
+pub enum Operation {
+    Send,
+    SendImm,
+    Write,
+    Read,
+    Atomic,
+    Multicast,
+    Connect,
+    Other,
+}
+
+/// What a line does: see [`AccessAction`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs, reason = "the engine's say what they are")]
+pub enum Action {
+    Allow,
+    Deny,
+    WouldDeny,
+}
+
+/// `access_default`: what happens to what no line matches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AccessDefault {
+    /// It passes: lines name what may not be.
+    #[default]
+    Allow,
+    /// It is dropped: lines name what may be.
+    Deny,
+}
+
+impl From<Operation> for access::Operation {
+    fn from(operation: Operation) -> Self {
+        match operation {
+            Operation::Send => Self::Send,
+            Operation::SendImm => Self::SendImmediate,
+            Operation::Write => Self::Write,
+            Operation::Read => Self::Read,
+            Operation::Atomic => Self::Atomic,
+            Operation::Multicast => Self::Multicast,
+            Operation::Connect => Self::Connect,
+            Operation::Other => Self::Other,
+        }
+    }
+}
+
+impl From<Action> for AccessAction {
+    fn from(action: Action) -> Self {
+        match action {
+            Action::Allow => Self::Allow,
+            Action::Deny => Self::Deny,
+            Action::WouldDeny => Self::WouldDeny,
+        }
+    }
+}
+
+impl From<AccessDefault> for AccessAction {
+    fn from(default: AccessDefault) -> Self {
+        match default {
+            AccessDefault::Allow => Self::Allow,
+            AccessDefault::Deny => Self::Deny,
+        }
+    }
+}
+
+/// Gives each of `pairs` its lines.
+pub(super) fn resolve(file: &File, pairs: &mut [Pair], problems: &mut Problems) {
+    let groups = groups(file, problems);
+    let lines = lines(file, pairs, &groups, problems);
+    for (pair, (_, written)) in pairs.iter_mut().zip(&file.pairs) {
+        let of_pair = |(of, _): &&(Option<String>, access::Line)| {
+            of.as_ref().is_none_or(|of| *of == pair.name)
+        };
+        let own: Vec<_> = lines.iter().filter(of_pair).map(|(_, line)| line.clone()).collect();
+        if own.is_empty() && written.access_default.is_none() {
+            continue;
+        }
+        if let Some(fastpath) = &written.fastpath
+            && *fastpath.get_ref() == FastPathMode::Tc
+        {
+            problems.error(
+                fastpath.span(),
+                "this pair has lines of access: each packet is judged, and none goes past",
+                "write fastpath = \"off\", or \"auto\" to have it whenever there are no lines",
+            );
+        }
+        check_members(&own, written.host.span(), problems);
+        let default = written.access_default.as_ref().map(|it| *it.get_ref()).unwrap_or_default();
+        pair.access = Some(Arc::new(AccessPolicy::new(own, default.into())));
+    }
+}
+
+/// Parties are kept by line: a large group in many lines takes much memory.
+fn check_members(lines: &[access::Line], span: Range<usize>, problems: &mut Problems) {
+    let members = |line: &access::Line| line.from.prefixes().len() + line.to.prefixes().len();
+    let members: usize = lines.iter().map(members).sum();
+    if members > MEMBERS_MAX {
+        let what = format!("the lines of this pair name {members} prefixes, groups' included");
+        let remedy = format!("at most {MEMBERS_MAX} are possible: write wider prefixes");
+        problems.error(span, what, remedy);
+    }
+}
+
+fn groups<'f>(file: &'f File, problems: &mut Problems) -> BTreeMap<&'f str, Party> {
+    let mut groups = BTreeMap::new();
+    for (_, group) in &file.groups {
+        let name = group.name.get_ref().as_str();
+        check_name(&group.name, problems);
+        if name.parse::<Prefix>().is_ok() {
+            let what = format!("a group is named `{name}`, which is an address");
+            problems.error(group.name.span(), what, "give it another name");
+        }
+        if group.members.0.is_empty() {
+            problems.error(
+                group.name.span(),
+                format!("group `{name}` has no members"),
+                "name some, or remove the group and the lines that are about it",
+            );
+        }
+        let members = group.members.0.iter().map(|it| compiled(*it.get_ref())).collect();
+        if groups.insert(name, Party::new(members)).is_some() {
+            let what = format!("a second group is named `{name}`");
+            problems.error(group.name.span(), what, "give it a name of its own");
+        }
+    }
+    groups
+}
+
+/// Every line that can be read, with the name of its pair.
+fn lines(
+    file: &File,
+    pairs: &[Pair],
+    groups: &BTreeMap<&str, Party>,
+    problems: &mut Problems,
+) -> Vec<(Option<String>, access::Line)> {
+    let mut lines = Vec::new();
+    let mut names = BTreeSet::new();
+    for (_, line) in &file.access {
+        let name = line.name.get_ref().as_str();
+        check_name(&line.name, problems);
+        if name == "default" {
+            let what = "a line of access is named `default`";
+            problems.error(
+                line.name.span(),
+                what,
+                "give it another name: that is the pair's default",
+            );
+        }
+        if !names.insert(name) {
+            let what = format!("a second line of access is named `{name}`");
+            problems.error(line.name.span(), what, "give it a name of its own");
+        }
+        if let Some(pair) = &line.pair
+            && !pairs.iter().any(|it| it.name == *pair.get_ref())
+        {
+            let what = format!("there is no pair `{}`", pair.get_ref());
+            problems.error(pair.span(), what, "name a [[pair]], or leave `pair` out for all");
+        }
+        let mut party = |key, written| party(key, written, &line.name, groups, problems);
+        let (from, to) = (party("from", line.from.as_ref()), party("to", line.to.as_ref()));
+        let operations = line.operations.as_ref().map(|it| &it.0);
+        if operations.is_some_and(Vec::is_empty) {
+            let what = format!("line `{name}`: `operations` names none");
+            problems.error(line.name.span(), what, "name some, or leave it out for all");
+        }
+        let named = |list: &Vec<Spanned<Operation>>| {
+            access::Operations::of(list.iter().map(|it| (*it.get_ref()).into()))
+        };
+        let line = access::Line {
+            name: name.into(),
+            from,
+            to,
+            operations: operations.map_or(access::Operations::ALL, named),
+            action: (*line.action.get_ref()).into(),
+            log: line.log,
+        };
+        lines.push((file.access[lines.len()].1.pair.as_ref().map(|it| it.get_ref().clone()), line));
+    }
+    lines
+}
+
+/// Who is meant by `from` or `to` of line `name`.
+fn party(
+    key: &str,
+    written: Option<&Several<String>>,
+    name: &Spanned<String>,
+    groups: &BTreeMap<&str, Party>,
+    problems: &mut Problems,
+) -> Party {
+    let Some(Several(list)) = written else { return Party::any() };
+    if list.is_empty() {
+        let what = format!("line `{}`: `{key}` names nobody", name.get_ref());
+        problems.error(name.span(), what, "name somebody, or leave it out for anybody");
+    }
+    // A group alone is shared, not copied.
+    if let [only] = list.as_slice()
+        && let Some(group) = groups.get(only.get_ref().as_str())
+    {
+        return group.clone();
+    }
+    let mut prefixes = Vec::new();
+    for member in list {
+        let text = member.get_ref().as_str();
+        if let Some(group) = groups.get(text) {
+            prefixes.extend_from_slice(group.prefixes());
+            continue;
+        }
+        let looks_like_address = text.contains([':', '/']) || text.parse::<Prefix>().is_ok();
+        match text.parse::<Prefix>() {
+            Ok(prefix) => prefixes.push(compiled(prefix)),
+            Err(error) if looks_like_address => {
+                problems.error(member.span(), error, "correct the address");
+            }
+            Err(_) => problems.error(
+                member.span(),
+                format!("`{text}` is no address, and no [[group]] has that name"),
+                "add the group, or write an address, a prefix or a GID",
+            ),
+        }
+    }
+    Party::new(prefixes)
+}
+
+fn compiled(prefix: Prefix) -> policy::Prefix {
+    policy::Prefix::new(prefix.network(), prefix.length_bits())
+}

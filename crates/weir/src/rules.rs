@@ -1,0 +1,133 @@
+//! Rule files from disk: what `weir rules check`, `weir read --rules` and the daemon load.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use weir_detect::{LoadOptions, Loaded, RuleSet, RuleSource, Variables};
+
+/// Bytes of one rule file, at most; a longer one is refused.
+const FILE_LEN_MAX: u64 = 256 << 20;
+/// Files of one folder, at most.
+const FILES_MAX: usize = 10_000;
+
+/// Loads all rules below `paths`: files as they are, folders with their `*.rules` in the order of
+/// their names, and each folder's `classification.config`.
+///
+/// # Errors
+/// A path cannot be read, or the matcher has no memory.
+pub fn load(paths: &[PathBuf], variables: &Variables) -> Result<Loaded> {
+    let mut options = LoadOptions::default();
+    let mut sources = Vec::new();
+    for file in files(paths)? {
+        let text = text(&file)?;
+        if file.file_name().is_some_and(|it| it == "classification.config") {
+            options.classes.read(&text);
+        } else {
+            sources.push(RuleSource { name: file.display().to_string(), text });
+        }
+    }
+    RuleSet::load(&sources, variables, &options).context("the rules cannot be compiled")
+}
+
+/// Address and port groups of a suricata.yaml, over the default ones: the subset of YAML that such
+/// files use, `NAME: "VALUE"` below `address-groups:` and `port-groups:`.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn variables(path: &Path) -> Result<Variables> {
+    Ok(read_variables(&text(path)?))
+}
+
+fn read_variables(text: &str) -> Variables {
+    let mut variables = Variables::default();
+    let mut section: Option<(usize, bool)> = None;
+    for line in text.lines() {
+        let bare = line.split(" #").next().unwrap_or_default().trim_end();
+        let indent = bare.len() - bare.trim_start().len();
+        let bare = bare.trim();
+        if bare.is_empty() || bare.starts_with('#') {
+            continue;
+        }
+        match bare {
+            "address-groups:" => section = Some((indent, true)),
+            "port-groups:" => section = Some((indent, false)),
+            _ => {
+                let Some((of_section, is_address)) = section else { continue };
+                if indent <= of_section {
+                    section = None;
+                    continue;
+                }
+                let Some((name, value)) = bare.split_once(':') else { continue };
+                let value = value.trim().trim_matches(['"', '\'']).to_owned();
+                let table =
+                    if is_address { &mut variables.addresses } else { &mut variables.ports };
+                table.insert(name.trim().to_owned(), value);
+            }
+        }
+    }
+    variables
+}
+
+fn text(path: &Path) -> Result<String> {
+    let shown = path.display();
+    let length = fs::metadata(path).with_context(|| format!("cannot read {shown}"))?.len();
+    if length > FILE_LEN_MAX {
+        bail!("{shown} has {length} bytes, {FILE_LEN_MAX} at most");
+    }
+    let bytes = fs::read(path).with_context(|| format!("cannot read {shown}"))?;
+    // Messages of old rules are Latin-1: what is not UTF-8 matters to no keyword.
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The files to read: those named, and those of the folders named, one level and deeper.
+fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for path in paths {
+        if path.is_dir() {
+            folder(path, 0, &mut found)?;
+        } else {
+            found.push(path.clone());
+        }
+    }
+    Ok(found)
+}
+
+fn folder(path: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {
+    const DEPTH_MAX: usize = 8;
+    let shown = path.display();
+    let entries = fs::read_dir(path).with_context(|| format!("cannot read {shown}"))?;
+    let mut inside: Vec<PathBuf> = entries.map(|it| Ok(it?.path())).collect::<Result<_>>()?;
+    inside.sort();
+    for path in inside {
+        let is_wanted = path.extension().is_some_and(|it| it == "rules")
+            || path.file_name().is_some_and(|it| it == "classification.config");
+        if path.is_dir() && depth < DEPTH_MAX {
+            folder(&path, depth + 1, found)?;
+        } else if is_wanted && path.is_file() {
+            found.push(path);
+        }
+        if found.len() > FILES_MAX {
+            bail!("{shown} has more than {FILES_MAX} rule files");
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_of_a_suricata_yaml_replace_the_default_ones() {
+        let text = "vars:\n  address-groups:\n    HOME_NET: \"[10.0.0.0/8]\"  # ours\n\
+                    \x20   MINE: 'any'\n  port-groups:\n    HTTP_PORTS: \"8080\"\n\
+                    \x20   X: 1521\noutputs:\n  HTTP_PORTS: 9\n";
+        let variables = read_variables(text);
+        assert_eq!(variables.addresses["HOME_NET"], "[10.0.0.0/8]");
+        assert_eq!(variables.addresses["MINE"], "any");
+        assert_eq!(variables.addresses["EXTERNAL_NET"], "!$HOME_NET");
+        assert_eq!(variables.ports["HTTP_PORTS"], "8080");
+        assert_eq!(variables.ports["X"], "1521");
+    }
+}

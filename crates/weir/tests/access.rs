@@ -1,0 +1,111 @@
+//! `weir access` without a gateway: verdicts on captures, held against what tshark counts.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+const LINES: &str = "[gateway]\nname = \"gw\"\n\
+    [[pair]]\nhost = \"h\"\nwire = \"w\"\ndefault = \"forward\"\n\
+    [[access]]\nname = \"writes\"\noperations = \"write\"\naction = \"deny\"\n\
+    [[access]]\nname = \"reads\"\noperations = \"read\"\naction = \"allow\"\n\
+    [[access]]\nname = \"atomics\"\noperations = \"atomic\"\naction = \"would_deny\"\n\
+    [[access]]\nname = \"writes-of-one\"\nfrom = \"10.0.0.1\"\noperations = \"write\"\n\
+    action = \"allow\"\n";
+
+fn configuration(test: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("weir-access-{test}-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("gw.toml");
+    fs::write(&file, LINES).unwrap();
+    file
+}
+
+fn weir(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_weir")).arg("access").args(arguments).output().unwrap()
+}
+
+fn json(output: &Output) -> Value {
+    let words = String::from_utf8_lossy(&output.stderr);
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {words}"))
+}
+
+/// The opcode of each packet, none for those that are not RDMA; `None`: there is no tshark.
+fn opcodes_by_tshark(capture: &Path) -> Option<Vec<Option<u8>>> {
+    let mut command = Command::new("tshark");
+    command.arg("-r").arg(capture).args(["-T", "fields", "-e", "infiniband.bth.opcode"]);
+    let said = command.output().ok()?;
+    let lines = String::from_utf8(said.stdout).unwrap();
+    Some(lines.lines().map(|line| line.trim().parse().ok()).collect())
+}
+
+#[test]
+fn verdicts_on_captures_are_what_tshark_s_opcodes_demand() {
+    let file = configuration("captures");
+    let captures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/roce");
+    let mut judged = 0;
+    for capture in fs::read_dir(captures).unwrap().map(|it| it.unwrap().path()) {
+        if capture.extension().is_none_or(|it| it != "pcap") {
+            continue;
+        }
+        let Some(opcodes) = opcodes_by_tshark(&capture) else {
+            eprintln!(
+                "SKIPPED: verdicts_on_captures_are_what_tshark_s_opcodes_demand needs tshark"
+            );
+            return;
+        };
+        // RC and UC have these in their low five bits; the third bits are the service.
+        let count = |of: &[u8]| {
+            let is = |it: &&u8| of.contains(&(**it & 0x1f)) && **it >> 5 <= 1;
+            opcodes.iter().flatten().filter(is).count() as u64
+        };
+        let (writes, starts) = (count(&[6, 7, 8, 9, 10, 11]), count(&[6, 10, 11]));
+        let said = weir(&["test", file.to_str().unwrap(), capture.to_str().unwrap(), "--json"]);
+        let said = json(&said);
+        let line = |name: &str, key: &str| {
+            let lines = said["lines"].as_array().unwrap();
+            lines.iter().find(|line| line["name"] == name).unwrap()[key].as_u64().unwrap()
+        };
+        assert_eq!(said["packets"], opcodes.len() as u64, "{}", capture.display());
+        assert_eq!(said["denied"], writes, "{}: {said:#}", capture.display());
+        assert_eq!(said["allowed"], opcodes.len() as u64 - writes);
+        assert_eq!((line("writes", "packets"), line("writes", "messages")), (writes, starts));
+        assert_eq!(line("reads", "packets"), count(&[12]));
+        assert_eq!(line("atomics", "packets"), count(&[19, 20]));
+        assert_eq!(line("writes-of-one", "packets"), 0, "the first line decides");
+        judged += 1;
+    }
+    assert!(judged > 3, "{judged} captures");
+}
+
+#[test]
+fn explain_names_the_line_and_what_there_is_without_it() {
+    let file = configuration("explain");
+    let ask = |from: &str, op: &str| {
+        let file = file.to_str().unwrap();
+        weir(&["explain", file, "--from", from, "--to", "10.0.0.2", "--op", op, "--json"])
+    };
+    let write = ask("10.0.0.1", "write");
+    assert_eq!(write.status.code(), Some(1), "it would be dropped");
+    let said = json(&write);
+    assert_eq!((&said["action"], &said["line"]), (&"deny".into(), &"writes".into()));
+    assert_eq!(said["otherwise"]["line"], "writes-of-one");
+    let send = ask("10.0.0.1", "send");
+    assert_eq!(send.status.code(), Some(0));
+    assert_eq!((&json(&send)["action"], &json(&send)["line"]), (&"allow".into(), &Value::Null));
+    assert_eq!(ask("10.0.0.1", "scribble").status.code(), Some(2));
+}
+
+#[test]
+fn check_names_the_line_that_another_contradicts() {
+    let file = configuration("check");
+    let said = weir(&["check", file.to_str().unwrap(), "--json"]);
+    assert_eq!(said.status.code(), Some(1));
+    let odd = json(&said);
+    // Beside it, lines that do what the default does are told of.
+    let is = |it: &&Value| it["is"] == "contradicted";
+    let odd: Vec<&Value> = odd.as_array().unwrap().iter().filter(is).collect();
+    assert_eq!(odd.len(), 1, "{odd:#?}");
+    assert_eq!((&odd[0]["line"], &odd[0]["by"]), (&"writes-of-one".into(), &"writes".into()));
+}

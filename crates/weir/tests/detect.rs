@@ -1,0 +1,119 @@
+//! `weir rules check` and `weir read --rules` as their user meets them: the real binary, rules and
+//! captures in files.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+const RULES: &str = "\
+drop rdma any any -> any any (msg:\"READ\"; rdma.opcode:read_request; \
+    classtype:policy; sid:1; rev:3;)
+alert udp any any -> any 53 (msg:\"a word\"; content:\"word\"; metadata:kind test; sid:2;)
+alert udp any any -> any any (content:\"word\"; no.such.keyword; sid:3;)
+#alert udp any any -> any any (content:\"word\"; sid:4;)
+";
+
+fn weir(arguments: &[&str], paths: &[&Path]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(arguments).args(paths).output().expect("weir runs")
+}
+
+/// A capture of Ethernet frames, a second apart.
+fn capture(frames: &[Vec<u8>]) -> Vec<u8> {
+    let mut file = vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    file.extend(0x40000_u32.to_le_bytes());
+    file.extend(1_u32.to_le_bytes());
+    for (index, frame) in frames.iter().enumerate() {
+        file.extend((1_700_000_000 + index as u32).to_le_bytes());
+        file.extend(250_000_u32.to_le_bytes());
+        file.extend((frame.len() as u32).to_le_bytes().repeat(2));
+        file.extend(frame);
+    }
+    file
+}
+
+fn datagram(port: u16, payload: &[u8]) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
+    frame.extend((28 + payload.len() as u16).to_be_bytes());
+    frame.extend([0, 1, 0x40, 0, 64, 17, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2, 0xc0, 0]);
+    frame.extend(port.to_be_bytes());
+    frame.extend((8 + payload.len() as u16).to_be_bytes());
+    frame.extend([0, 0]);
+    frame.extend(payload);
+    frame
+}
+
+fn read_request() -> Vec<u8> {
+    let mut packet = vec![0x0c, 0, 0xff, 0xff, 0, 0, 0, 7, 0x80, 0, 0, 9];
+    packet.extend([0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0x12, 0x34, 0, 0, 0, 64, 0, 0, 0, 0]);
+    datagram(4791, &packet)
+}
+
+#[test]
+fn rules_that_do_not_run_are_counted_by_the_keyword_that_stops_them() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("a.rules"), RULES).unwrap();
+    let output = weir(&["rules", "check", "--json"], &[folder.path()]);
+    assert_eq!(output.status.code(), Some(1));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let expected = serde_json::json!({
+        "rules": 4, "enabled": 3, "runnable": 2, "refused": 1,
+        "by_keyword": {"no.such.keyword": 1},
+    });
+    assert_eq!(report, expected);
+    let text = weir(&["rules", "check"], &[folder.path()]);
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(text.contains("a.rules:3: sid 3: no.such.keyword"), "{text}");
+    assert!(text.contains("3 enabled, 2 run (66.7 %)"), "{text}");
+}
+
+#[test]
+fn alerts_of_a_capture_are_written_as_eve() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("a.rules"), RULES).unwrap();
+    let frames = [datagram(53, b"a word"), read_request(), datagram(54, b"a word")];
+    fs::write(path("a.pcap"), capture(&frames)).unwrap();
+    fs::write(path("classification.config"), "config classification: policy,Against policy,1\n")
+        .unwrap();
+    let (eve, rules) = (path("eve.json"), folder.path().to_str().unwrap().to_owned());
+    let output = weir(
+        &["read", "--rules", &rules, "--eve", eve.to_str().unwrap(), "--json"],
+        &[&path("a.pcap")],
+    );
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&report["packets"], &report["alerts"], &report["dropped"]),
+        (&3.into(), &2.into(), &1.into())
+    );
+    let text = fs::read_to_string(eve).unwrap();
+    let events: Vec<Value> = text.lines().map(|it| serde_json::from_str(it).unwrap()).collect();
+    let kinds: Vec<&Value> = events.iter().map(|it| &it["event_type"]).collect();
+    assert_eq!(kinds, ["alert", "alert", "drop"]);
+    let [word, read, drop] = events.as_slice() else { panic!("three events: {text}") };
+    assert_eq!(word["timestamp"], "2023-11-14T22:13:20.250000+0000");
+    assert_eq!((&word["src_ip"], &word["dest_port"]), (&"192.0.2.1".into(), &53.into()));
+    assert_eq!(word["alert"]["action"], "allowed");
+    assert_eq!(word["alert"]["metadata"]["kind"], serde_json::json!(["test"]));
+    assert_eq!(word["flow"]["pkts_toserver"], 1);
+    assert_eq!(read["alert"]["action"], "blocked");
+    assert_eq!(read["alert"]["signature_id"], 1);
+    assert_eq!(read["alert"]["rev"], 3);
+    assert_eq!(read["alert"]["category"], "Against policy");
+    assert_eq!(read["alert"]["severity"], 1);
+    assert_eq!(read["rdma"]["operation"], "RC RDMA READ Request");
+    assert_eq!((&read["rdma"]["rkey"], &read["rdma"]["length"]), (&0x1234.into(), &64.into()));
+    assert_eq!(drop["drop"]["reason"], "rules");
+}
+
+#[test]
+fn rules_that_cannot_be_read_are_named() {
+    let output = weir(&["rules", "check", "/no/such.rules"], &[]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("/no/such.rules"));
+    let usage = weir(&["read", "--rules", "x", "y.pcap"], &[]);
+    assert_eq!(usage.status.code(), Some(2), "--rules needs --eve");
+}

@@ -1,0 +1,60 @@
+//! Lines of access: host B may READ from host A, and may not WRITE.
+
+use weir_lab::demo::access_lines;
+use weir_lab::traffic::frames::planned;
+use weir_lab::traffic::{Kind, bypass};
+
+use super::*;
+
+/// Both kinds of traffic, judged by gateway A.
+fn reads_arrive_and_writes_do_not(lab: &Lab, gateways: &Gateways) {
+    let send = |kind| bypass::exchange(lab, &planned(kind, 90).unwrap(), 2000).unwrap();
+    let reads = send(Kind::RdmaRead);
+    assert!(reads.is_exact(), "{reads:?}");
+    let writes = send(Kind::RdmaWrite);
+    assert_eq!((writes.sent, writes.intact, writes.altered), (90, 0, 0), "{writes:?}");
+    let hits = gateways.access_hits(Side::A).unwrap();
+    let line = |name: &str| {
+        let lines = hits.pointer("/pairs/0/lines").and_then(Value::as_array).unwrap();
+        let line = lines.iter().find(|line| line["name"] == name).unwrap();
+        [&line["messages"], &line["packets"]].map(|it| it.as_u64().unwrap())
+    };
+    assert_eq!(line("b-may-read"), [45, 45], "{hits:#}");
+    assert_eq!(line("b-may-not-write"), [30, 90], "{hits:#}");
+    let status = gateways.status(Side::A).unwrap();
+    assert_eq!(status["adds_up"], true, "{status:#}");
+    assert_eq!(number(&status, "/pairs/0/wire/dropped_by_reason/access_denied"), 90);
+    let drops = gateways.drops(Side::A).unwrap();
+    assert!(
+        drops.contains("access_denied") && drops.contains("by line b-may-not-write"),
+        "{drops}"
+    );
+    // The log is written ten times a second.
+    let tells = || Ok(gateways.log(Side::A).contains("access denied"));
+    interrupt::until("word of a denied message", PATIENCE, tells).unwrap();
+    let log = gateways.log(Side::A);
+    assert!(log.contains("b-may-not-write") && log.contains("0x00001a2b"), "{log}");
+}
+
+#[test]
+fn a_line_stops_writes_and_lets_reads_through_in_clear() {
+    let Some(Stand { _turn, lab }) = stand("a_line_stops_writes_in_clear") else { return };
+    let setup = Setup { tables_of_a: access_lines(&lab), ..Setup::new(WEIR, Protection::Plain) };
+    let gateways = Gateways::start(&lab, &setup).unwrap();
+    wait_until_it_flows(&lab);
+    reads_arrive_and_writes_do_not(&lab, &gateways);
+}
+
+#[test]
+fn a_reload_puts_lines_before_what_comes_out_of_a_tunnel_and_takes_them_away() {
+    let Some(Stand { _turn, lab }) = stand("a_reload_puts_lines") else { return };
+    let gateways = sealing_gateways(&lab, &sealed());
+    let send = || bypass::exchange(&lab, &planned(Kind::RdmaWrite, 90).unwrap(), 2000).unwrap();
+    assert!(send().is_exact());
+    let before = std::fs::read_to_string(lab.folder().join("gw-a.toml")).unwrap();
+    gateways.add_tables(&lab, Side::A, &access_lines(&lab)).unwrap();
+    reads_arrive_and_writes_do_not(&lab, &gateways);
+    configure(&lab, Side::A, &before).unwrap();
+    gateways.add_tables(&lab, Side::A, "").unwrap();
+    assert!(send().is_exact());
+}

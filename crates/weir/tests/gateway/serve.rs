@@ -1,0 +1,157 @@
+//! A gateway that remembers, and `weir serve` over it: what crossed is in the API, asked as a
+//! stranger would, of a process that is not root and cannot reach the control socket.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use weir_lab::gateways::{NAMES, run_folder};
+use weir_lab::interrupt;
+use weir_lab::process::{self, Running};
+use weir_lab::topology::{Lab, Side};
+
+use super::*;
+
+/// A user and group that no account has.
+const ACCOUNT: &str = "64999:64999";
+
+const TABLES: &str = "\n[store]\ngroup = \"64999\"\nsize_mib = 16\n\n\
+                      [limits]\nactive_timeout_s = 1\nidle_timeout_s = 1\n";
+
+/// `weir serve` over gateway A.
+struct Serve {
+    running: Running,
+    address: SocketAddr,
+    token: String,
+}
+
+fn store_of(lab: &Lab) -> PathBuf {
+    lab.folder().join("state").join(NAMES[0]).join("store")
+}
+
+impl Serve {
+    fn start(lab: &Lab) -> Self {
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let mut command = Command::new(WEIR);
+        command.args(["serve", "--user", ACCOUNT, "--listen", &address.to_string()]);
+        command.arg("--token-file").arg(lab.folder().join("serve/token"));
+        command.arg("--run-dir").arg(run_folder(lab, Side::A));
+        command.arg("--store").arg(store_of(lab));
+        let mut running = Running::start(&mut command).unwrap();
+        running.wait_for("#token=", PATIENCE).unwrap();
+        let said = running.stdout();
+        let token = said.trim().rsplit("#token=").next().unwrap().to_owned();
+        Self { running, address, token }
+    }
+
+    /// The status line and the body of an answer.
+    fn ask(&self, path: &str, token: &str) -> (String, String) {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\
+             Authorization: Bearer {token}\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.lines().next().unwrap().to_owned(), body.to_owned())
+    }
+
+    fn json(&self, path: &str) -> Value {
+        let (status, body) = self.ask(path, &self.token);
+        assert!(status.contains("200"), "{status}: {body}");
+        serde_json::from_str(&body).unwrap()
+    }
+
+    /// The first answer that `wanted` takes.
+    #[track_caller]
+    fn wait(&self, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let mut last = Value::Null;
+        let answered = interrupt::until("answer of `weir serve`", PATIENCE, || {
+            last = self.json(path);
+            Ok(wanted(&last))
+        });
+        answered.unwrap_or_else(|error| panic!("{error}: {last}"));
+        last
+    }
+}
+
+#[test]
+fn what_crossed_a_gateway_is_in_the_api_of_a_process_without_privileges() {
+    let Some(stand) = stand("weir serve over a gateway") else { return };
+    let lab = &stand.lab;
+    let setup = Setup { tables: TABLES.to_owned(), ..sealed() };
+    let mut gateways = sealing_gateways(lab, &setup);
+    let serve = Serve::start(lab);
+
+    let id = serve.running.id();
+    assert_eq!(std::fs::metadata(format!("/proc/{id}")).unwrap().uid(), 64_999);
+    let (refused, _) = serve.ask("/api/v1/flows", "wrong");
+    assert!(refused.contains("401"), "{refused}");
+
+    // Its user cannot have what only root may ask for.
+    let mut as_user = Command::new("setpriv");
+    as_user.args(["--reuid", "64999", "--regid", "64999", "--clear-groups", WEIR, "status"]);
+    as_user.args([NAMES[0], "--run-dir"]).arg(run_folder(lab, Side::A));
+    let denied = as_user.output().unwrap();
+    assert!(!denied.status.success(), "{denied:?}");
+
+    let target = lab.host_v4(Side::B).to_string();
+    let pinged = ping(lab.host(Side::A), &target, 10, 56).unwrap();
+    assert_eq!(pinged.answered, 10);
+    let is_ping = |row: &Value| row["protocol"] == "icmp" && row["destination"] == target.as_str();
+    let path = format!("/api/v1/flows?address={target}&protocol=1&limit=1000");
+    let echoes = |answer: &Value| -> u64 {
+        let rows = answer["rows"].as_array().unwrap().iter().filter(|row| is_ping(row));
+        rows.map(|row| row["packets"].as_u64().unwrap()).sum()
+    };
+    // Those that waited for the gateways to find each other are among them.
+    let flows = serve.wait(&path, |answer| echoes(answer) >= 10);
+    assert_eq!(flows["problems"], serde_json::json!([]));
+
+    let status = serve.wait("/api/v1/status", |it| it["gateways"][0]["is_up"] == true);
+    assert_eq!(status["gateways"][0]["problems"], serde_json::json!([]));
+    let drops = serve.json("/api/v1/drops");
+    assert!(drops["ports"].as_array().unwrap().iter().all(|port| port["adds_up"] == true));
+    let tunnels = serve.wait("/api/v1/tunnels", |it| it["changes"][0]["state"] == "up");
+    assert_eq!(tunnels["tunnels"][0]["peer"], NAMES[1]);
+    let (_, metrics) = serve.ask("/metrics", &serve.token);
+    assert!(metrics.contains("weir_up{gateway=\"gw-a\"} 1"), "{metrics}");
+
+    // The same on the command line, from the same file.
+    let mut command = Command::new(WEIR);
+    command.args(["flows", "--json", "--protocol", "1", "--store"]).arg(store_of(lab));
+    let said = process::run(&mut command, PATIENCE).unwrap().stdout;
+    let rows: Value = serde_json::from_str(&said).unwrap();
+    assert!(rows.as_array().unwrap().iter().any(is_ping));
+
+    // What was stored outlives the gateway, and one that was killed writes on.
+    for signal in [Signal::KILL, Signal::TERM] {
+        gateways.end(Side::A, signal).unwrap();
+        let after = serve.json(&path);
+        assert_eq!(after["problems"], serde_json::json!([]), "{signal:?}");
+        assert!(echoes(&after) >= 10, "{signal:?}");
+        serve.wait("/api/v1/status", |it| it["gateways"][0]["is_up"] == false);
+        gateways.start_again(lab, &setup, Side::A).unwrap();
+    }
+    let status = gateways.status(Side::A).unwrap();
+    assert_eq!(status["store"]["failure"], Value::Null);
+    serve.running.stop(Signal::TERM).unwrap().success("weir serve").unwrap();
+}
+
+#[test]
+fn a_store_that_cannot_be_written_keeps_nobody_from_sealing() {
+    let Some(stand) = stand("a store in a place that is none") else { return };
+    let tables = "\n[store]\npath = \"/proc/nowhere/gw.sqlite\"\n".to_owned();
+    let gateways = sealing_gateways(&stand.lab, &Setup { tables, ..sealed() });
+    let status = wait_status(&gateways, Side::A, |it| it["store"]["failure"].is_string());
+    assert!(status["store"]["failure"].as_str().unwrap().contains("/proc/nowhere"));
+    wait_until_it_flows(&stand.lab);
+}

@@ -1,0 +1,96 @@
+//! Standard WireGuard clients end on a gateway: wireguard-go is the judge.
+
+use weir_lab::netns::Namespace;
+use weir_lab::vpn::{Client, Concentrator, PORT};
+
+use super::*;
+
+/// A lab with a gateway for clients, or word that there is none.
+fn concentrator(test: &str) -> Option<(Stand, Concentrator)> {
+    if let Err(missing) = weir_lab::wireguard::program().and(process::require(&["wg"])) {
+        eprintln!("SKIPPED: {test}: {missing}");
+        return None;
+    }
+    let stand = stand(test)?;
+    let gateway = Concentrator::start(&stand.lab, WEIR.as_ref(), "").unwrap();
+    Some((stand, gateway))
+}
+
+fn reaches(from: &Namespace, target: &str) {
+    let answered = || Ok(ping(from, target, 1, 56)?.answered > 0);
+    interrupt::until("answer through the tunnel", PATIENCE, answered).unwrap();
+}
+
+#[test]
+fn a_standard_client_and_the_host_reach_each_other_and_the_wire_shows_nothing_in_clear() {
+    let test = "a_standard_client_and_the_host_reach_each_other";
+    let Some((stand, gateway)) = concentrator(test) else { return };
+    let lab = &stand.lab;
+    let wire = listen(lab, 0);
+    let client = Client::start(lab, 0, &gateway.add("laptop").unwrap()).unwrap();
+    let host = lab.host_v4(Side::A).to_string();
+    reaches(Client::namespace(lab), &host);
+    let sent = ping_all(Client::namespace(lab), &host, 20, 1200).unwrap();
+    assert_eq!(sent.answered, 20);
+    // The host finds the client by ARP, as any neighbour.
+    let back = ping_all(lab.host(Side::A), client.address(), 20, 56).unwrap();
+    assert_eq!(back.answered, 20);
+    let wire = wire.stop().unwrap();
+    let sealed = format!("udp port {PORT}");
+    assert!(wire.count(&sealed).unwrap() > 80, "the tunnel's packets");
+    // The host and the client's kernel seek neighbours in clear.
+    let clear = format!("ip and not ({sealed})");
+    assert_eq!(wire.count(&clear).unwrap(), 0, "packets in clear");
+    assert_eq!(wire.count_containing(PING_MARK).unwrap(), 0);
+    let handshakes = client.wg(lab, "latest-handshakes").unwrap();
+    assert!(!handshakes.trim().ends_with("\t0"), "{handshakes}");
+    let status = gateway.status().unwrap();
+    let peer = &status["pairs"][0]["peers"][0];
+    assert_eq!(peer["name"], "laptop");
+    assert!(number(peer, "/opened_packets") >= 40, "{peer:#}");
+}
+
+#[test]
+fn clients_come_and_go_while_others_stay_and_a_revoked_one_is_cut() {
+    let test = "clients_come_and_go_while_others_stay";
+    let Some((stand, gateway)) = concentrator(test) else { return };
+    let lab = &stand.lab;
+    let host = lab.host_v4(Side::A).to_string();
+    let first = Client::start(lab, 0, &gateway.add("first").unwrap()).unwrap();
+    reaches(Client::namespace(lab), &host);
+    let refused = gateway.add("first").unwrap_err().to_string();
+    assert!(refused.contains("already"), "{refused}");
+    let second = gateway.add("second").unwrap();
+    assert!(second.contains("10.99.0.3/32"), "{second}");
+    let listed = gateway.vpn("list", &["--json"]).unwrap().stdout;
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    assert_eq!(listed.as_array().map(Vec::len), Some(2));
+    // The first one's session outlives the reloads.
+    let sent = ping_all(Client::namespace(lab), &host, 5, 56).unwrap();
+    assert_eq!(sent.answered, 5);
+    let handshake = first.wg(lab, "latest-handshakes").unwrap();
+    gateway.vpn("revoke", &["second"]).unwrap();
+    assert_eq!(ping_all(Client::namespace(lab), &host, 5, 56).unwrap().answered, 5);
+    assert_eq!(first.wg(lab, "latest-handshakes").unwrap(), handshake, "no new handshake");
+    gateway.vpn("revoke", &["first"]).unwrap();
+    assert_eq!(ping(Client::namespace(lab), &host, 3, 56).unwrap().answered, 0);
+}
+
+#[test]
+fn a_client_reaches_the_host_again_after_the_gateway_was_killed() {
+    let test = "a_client_reaches_the_host_again_after_the_gateway_was_killed";
+    let Some((stand, mut gateway)) = concentrator(test) else { return };
+    let lab = &stand.lab;
+    let host = lab.host_v4(Side::A).to_string();
+    let _client = Client::start(lab, 0, &gateway.add("laptop").unwrap()).unwrap();
+    reaches(Client::namespace(lab), &host);
+    gateway.daemon().signal(Signal::KILL).unwrap();
+    let daemon = gateway.daemon();
+    interrupt::until("its end", PATIENCE, || Ok(!daemon.is_running()?)).unwrap();
+    gateway.start_again(lab).unwrap();
+    // wireguard-go notices after 15 s without an answer, and makes new keys.
+    interrupt::until("answer through the tunnel", 2 * PATIENCE, || {
+        Ok(ping(Client::namespace(lab), &host, 1, 56)?.answered > 0)
+    })
+    .unwrap();
+}

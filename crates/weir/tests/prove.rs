@@ -1,0 +1,306 @@
+//! `weir prove` from outside: a tiny study end to end, tools that lie and hang, `kill -9`, what
+//! cannot be run, statistics of anybody's data.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+const STUDY: &str = r#"
+name = "tiny"
+title = "A tiny study"
+question = "Does it work?"
+seed = 3
+steps = [
+    { do = "lab", mtu = 1500 },
+    { do = "path", scenario = "$scenario" },
+    { do = "iperf3", seconds = 3, omit = 1, patience = 3 },
+]
+[design]
+replicates = 1
+repeats = 0
+failures = 1
+[[factors]]
+name = "scenario"
+levels = ["cable", "weir-clear"]
+[[responses]]
+name = "gbps"
+title = "Throughput"
+unit = "Gb/s"
+"#;
+
+/// A study's file and the folder that it runs into.
+struct Place {
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let place = Self { folder: tempfile::tempdir().unwrap() };
+        fs::write(place.study(), STUDY).unwrap();
+        place
+    }
+
+    fn study(&self) -> PathBuf {
+        self.folder.path().join("tiny.toml")
+    }
+
+    fn out(&self) -> PathBuf {
+        self.folder.path().join("out")
+    }
+
+    fn command(&self, more: &[&str]) -> Command {
+        let mut command = weir(&[]);
+        command.arg("prove").arg(self.study()).arg("--out").arg(self.out()).args(more);
+        command
+    }
+
+    fn records(&self) -> Vec<Value> {
+        let text = fs::read_to_string(self.out().join("trials.jsonl")).unwrap_or_default();
+        let whole = text.lines().filter(|line| line.ends_with('}'));
+        whole.filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+}
+
+fn weir(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(arguments);
+    command
+}
+
+fn said(output: &Output) -> String {
+    let words = [&output.stdout[..], &output.stderr[..]].concat();
+    String::from_utf8_lossy(&words).into_owned()
+}
+
+fn installed(tool: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(tool)).find(|file| file.is_file())
+}
+
+/// Whether the lab can be built and loaded here.
+fn lab_works(test: &str) -> bool {
+    let root =
+        fs::metadata("/proc/self").is_ok_and(|it| std::os::unix::fs::MetadataExt::uid(&it) == 0);
+    if !root || installed("iperf3").is_none() {
+        eprintln!("SKIPPED: {test}: needs root and iperf3");
+        return false;
+    }
+    true
+}
+
+#[test]
+fn a_tiny_study_ends_with_a_report_whose_means_are_those_of_its_raw_data() {
+    if !lab_works("a_tiny_study_ends_with_a_report_whose_means_are_those_of_its_raw_data") {
+        return;
+    }
+    let place = Place::new();
+    let output = place.command(&[]).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    let records = place.records();
+    assert_eq!(records.len(), 2);
+    let html = fs::read_to_string(place.out().join("report.html")).unwrap();
+    for record in &records {
+        let folder =
+            place.out().join("raw").join(format!("{:04}-1", record["trial"].as_u64().unwrap()));
+        let raw = fs::read_to_string(folder.join("iperf3-receiver.json")).unwrap();
+        let mean = mean_of_raw(&serde_json::from_str(&raw).unwrap());
+        let recorded = record["values"]["gbps"].as_f64().unwrap();
+        assert!((mean - recorded).abs() < 1e-9, "{mean} in raw data, {recorded} recorded");
+        let digits = (3 - mean.log10().floor() as i32) as usize;
+        assert!(html.contains(&format!(">{mean:.digits$}<")), "{mean} is not in the report");
+        assert!(record["load"]["parts"]["generator"].as_f64().unwrap() > 0.0);
+    }
+    let gateways = |scenario: &str| {
+        let record = records.iter().find(|it| it["levels"]["scenario"] == scenario).unwrap();
+        record["load"]["parts"]["gateways"].as_f64().unwrap_or(0.0)
+    };
+    assert!(gateways("weir-clear") > 0.0 && gateways("cable") == 0.0, "{records:?}");
+    asks_nobody(&html);
+    // The report comes again from the folder alone, elsewhere.
+    let moved = place.folder.path().join("moved");
+    fs::rename(place.out(), &moved).unwrap();
+    fs::remove_file(moved.join("report.html")).unwrap();
+    let output = weir(&["prove", "report"]).arg(&moved).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(fs::read_to_string(moved.join("report.html")).unwrap(), html);
+}
+
+/// Gb/s, without the first second and without a last part of a second.
+fn mean_of_raw(report: &Value) -> f64 {
+    let sums = report["intervals"].as_array().unwrap().iter().map(|it| &it["sum"]);
+    let whole = sums.filter(|it| it["seconds"].as_f64().unwrap() >= 0.9);
+    let rates: Vec<f64> =
+        whole.map(|it| it["bits_per_second"].as_f64().unwrap() / 1e9).take(3).skip(1).collect();
+    rates.iter().sum::<f64>() / rates.len() as f64
+}
+
+/// Nothing in it makes a browser fetch anything. Text may name addresses (versions of tools do),
+/// and the name of SVG's own namespace is none.
+fn asks_nobody(html: &str) {
+    for mark in ["<script", "<link", "<iframe", "<img", "<object", "<use", "@import", "url("] {
+        assert!(!html.contains(mark), "{mark} in the report");
+    }
+    let tags = html.split('<').skip(1).filter_map(|rest| rest.split('>').next());
+    for tag in tags {
+        let tag = tag.replace("xmlns=\"http://www.w3.org/2000/svg\"", "");
+        for mark in ["http:", "https:", "src=", "href=", "//"] {
+            assert!(!tag.contains(mark), "<{tag}> in the report");
+        }
+    }
+    assert!(html.contains("<svg") && html.contains("@media print"));
+}
+
+#[test]
+fn a_tool_that_lies_or_hangs_fails_its_trial_and_never_counts() {
+    if !lab_works("a_tool_that_lies_or_hangs_fails_its_trial_and_never_counts") {
+        return;
+    }
+    let real = installed("iperf3").unwrap();
+    let lies = [("exit 0", "without a report"), ("exec sleep 600", "no end of iperf3")];
+    for (client, reason) in lies {
+        let place = Place::new();
+        let folder = place.folder.path().join("bin");
+        fs::create_dir(&folder).unwrap();
+        let script = format!(
+            "#!/bin/sh\ncase \"$1\" in -s|--version) exec {} \"$@\";; esac\n{client}\n",
+            real.display()
+        );
+        let fake = folder.join("iperf3");
+        fs::write(&fake, script).unwrap();
+        fs::set_permissions(&fake, fs::Permissions::from_mode(0o755)).unwrap();
+        let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
+        let output = place.command(&[]).env("PATH", path).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+        assert!(said(&output).contains(reason), "{}", said(&output));
+        let records = place.records();
+        assert_eq!(records.len(), 1, "one failure in a row ends this study");
+        assert_eq!(
+            (&records[0]["state"], records[0]["values"].as_object().unwrap().len()),
+            (&"failed".into(), 0)
+        );
+        let report = fs::read_to_string(place.out().join("report.md")).unwrap();
+        assert!(report.contains("INCOMPLETE: 2 OF 2"), "{report}");
+    }
+}
+
+#[test]
+fn a_killed_study_goes_on_where_it_was() {
+    if !lab_works("a_killed_study_goes_on_where_it_was") {
+        return;
+    }
+    let place = Place::new();
+    let mut running =
+        place.command(&[]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    // In the middle of the second trial.
+    let until = Instant::now() + Duration::from_secs(60);
+    while place.records().is_empty() || !place.out().join("running").exists() {
+        assert!(Instant::now() < until, "no first trial");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    running.kill().unwrap();
+    running.wait().unwrap();
+    let lab = fs::read_to_string(place.out().join("running")).unwrap();
+    let first = place.records();
+    assert_eq!(first.len(), 1);
+    let refused = place.command(&[]).output().unwrap();
+    assert!(said(&refused).contains("--resume goes on"), "{}", said(&refused));
+    let refused = place.command(&["--resume", "--seed", "99"]).output().unwrap();
+    assert!(said(&refused).contains("another plan"), "{}", said(&refused));
+    let output = place.command(&["--resume"]).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    let records = place.records();
+    assert_eq!((records.len(), &records[0]), (2, &first[0]), "the first trial is not run again");
+    let numbers: Vec<u64> = records.iter().map(|it| it["trial"].as_u64().unwrap()).collect();
+    assert_eq!(numbers, [1, 2]);
+    let left = fs::read_dir("/run/netns").unwrap().flatten();
+    let left =
+        left.filter(|it| it.file_name().to_string_lossy().starts_with(&format!("weir-{lab}-")));
+    assert_eq!(left.count(), 0, "the killed run's namespaces are gone");
+}
+
+#[test]
+fn a_study_that_cannot_be_run_is_refused_before_the_first_trial() {
+    if !lab_works("a_study_that_cannot_be_run_is_refused_before_the_first_trial") {
+        return;
+    }
+    let place = Place::new();
+    let folder = place.folder.path().join("bin");
+    fs::create_dir(&folder).unwrap();
+    for tool in ["ip", "tc", "ethtool", "setpriv", "sysctl"] {
+        symlink(installed(tool).unwrap(), folder.join(tool)).unwrap();
+    }
+    let output = place.command(&[]).env("PATH", &folder).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let words = said(&output);
+    assert!(
+        words.contains("tiny cannot be run") && words.contains("apt-get install iperf3"),
+        "{words}"
+    );
+    assert!(place.records().is_empty() && !place.out().join("report.html").exists());
+}
+
+#[test]
+fn a_plan_is_shown_without_running_it() {
+    let output = weir(&["prove", "ipsec-cost", "--plan", "--quick", "--json"]).output().unwrap();
+    let shown: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let trials = shown["plan"]["trials"].as_array().unwrap();
+    assert_eq!(trials.len(), 8 * 3);
+    assert!(shown["expected_seconds"].as_f64().unwrap() > 100.0);
+    let output =
+        weir(&["prove", "ipsec-cost", "--plan", "--only", "cipher=rot13"]).output().unwrap();
+    assert!(said(&output).contains("there are none, aes-256-gcm, aes-128-gcm"));
+    let output = weir(&["prove", "nothing"]).output().unwrap();
+    assert!(said(&output).contains("no study is called nothing; there are ipsec-cost"));
+    let output = weir(&["prove", "--list", "--json"]).output().unwrap();
+    let listed: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(listed[0]["name"], "ipsec-cost");
+}
+
+#[test]
+fn statistics_of_anybodys_data_are_json_of_the_stated_form() {
+    let place = Place::new();
+    let file = place.folder.path().join("plants.csv");
+    write_plants(&file);
+    let arguments = ["--value", "weight", "--by", "group,half", "--json"];
+    let output = weir(&["prove", "stats"]).arg(&file).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    let tests: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let group = &tests["group"];
+    let near = |value: &Value, wanted: f64| (value.as_f64().unwrap() - wanted).abs() < 1e-4;
+    // R: kruskal.test(weight ~ group, PlantGrowth).
+    assert!(near(&group["h"], 7.9882) && near(&group["p"], 0.01842), "{group}");
+    assert!(group["df"] == 2 && near(&group["epsilon_squared"], 7.9882 / 29.0), "{group}");
+    assert!(near(&group["groups"]["trt2"]["mean"], 5.526));
+    let pairs = group["pairs"].as_array().unwrap();
+    assert_eq!(pairs.len(), 3);
+    let keys: Vec<&String> = pairs[0].as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["a", "b", "cliffs_delta", "p_holm", "z"]);
+    assert_eq!(tests["half"]["df"], 1);
+    for (column, words) in [("height", "no column is called height"), ("group", "is no number")] {
+        let output =
+            weir(&["prove", "stats"]).arg(&file).args(["--value", column, "--by", "half"]).output();
+        let output = output.unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert!(said(&output).contains(words), "{}", said(&output));
+    }
+}
+
+/// R's PlantGrowth.
+fn write_plants(file: &Path) {
+    let groups = [
+        ("ctrl", [4.17, 5.58, 5.18, 6.11, 4.50, 4.61, 5.17, 4.53, 5.33, 5.14]),
+        ("trt1", [4.81, 4.17, 4.41, 3.59, 5.87, 3.83, 6.03, 4.89, 4.32, 4.69]),
+        ("trt2", [6.31, 5.12, 5.54, 5.50, 5.37, 5.29, 4.92, 6.15, 5.80, 5.26]),
+    ];
+    let mut text = String::from("group,half,weight\n");
+    for (group, weights) in groups {
+        for (at, weight) in weights.iter().enumerate() {
+            text += &format!("{group},{},{weight}\n", at / 5);
+        }
+    }
+    fs::write(file, text).unwrap();
+}

@@ -1,0 +1,178 @@
+// The API of `weir serve`: the types that are used here, and how to ask.
+
+export interface PortAccount {
+  gateway: string;
+  pair: string;
+  side: string;
+  interface: string;
+  received: number;
+  accepted: number;
+  bypassed: number;
+  dropped: number;
+  reasons: Record<string, number>;
+  port_losses: Record<string, number>;
+  adds_up: boolean;
+}
+
+export interface GatewayStatus {
+  name: string;
+  is_up: boolean;
+  is_healthy: boolean;
+  problems: string[];
+  version: string;
+  uptime_seconds: number;
+  pairs: { name: string; ports: PortAccount[]; queue_pairs: number; flows: number }[];
+  store: { written: number; overflowed: number; bytes: number; bytes_max: number } | null;
+}
+
+export interface Conversation {
+  gateway: string;
+  pair: string;
+  last: string;
+  encapsulation: string;
+  service: string;
+  source: string;
+  source_qp: number | null;
+  destination: string;
+  destination_qp: number;
+  packets: number;
+  bytes: number;
+  reply_packets: number;
+  reply_bytes: number;
+  send_bytes: number;
+  write_bytes: number;
+  read_bytes: number;
+  atomic_bytes: number;
+  retransmissions: number;
+  naks: number;
+  rnr_naks: number;
+  cnp: number;
+  response_ns: number | null;
+}
+
+export interface Flow {
+  gateway: string;
+  pair: string;
+  last: string;
+  protocol: string;
+  source: string;
+  source_port: number;
+  destination: string;
+  destination_port: number;
+  packets: number;
+  bytes: number;
+  reply_packets: number;
+  reply_bytes: number;
+}
+
+export interface Talker {
+  gateway: string;
+  address: string;
+  sent_bytes: number;
+  sent_packets: number;
+  received_bytes: number;
+  received_packets: number;
+  peers: number;
+}
+
+export interface Tunnel {
+  gateway: string;
+  pair: string;
+  peer: string;
+  state: string;
+  endpoint: string | null;
+  sealed_packets: number;
+  sealed_bytes: number;
+  opened_packets: number;
+  opened_bytes: number;
+  last_seen_seconds: number | null;
+}
+
+export interface Drops {
+  ports: PortAccount[];
+  meanings: Record<string, string>;
+}
+
+export interface Rows<T> {
+  rows: T[];
+  problems: string[];
+}
+
+export interface Point {
+  gateway: string;
+  time_ms: number;
+  out_bits: number;
+  in_bits: number;
+  out_packets: number;
+  in_packets: number;
+  sealed_share: number | null;
+  received: number;
+  accepted: number;
+  dropped: number;
+  bypassed: number;
+  reasons: Record<string, number>;
+  flows: number;
+  queue_pairs: number;
+  peers_up: number;
+  peers: number;
+  is_healthy: boolean;
+}
+
+const TOKEN = "weir-token";
+
+/** The token of the link that was opened, kept for this tab alone and taken out of the address. */
+export function token(): string | null {
+  const given = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (given) {
+    sessionStorage.setItem(TOKEN, given);
+    history.replaceState(null, "", location.pathname);
+  }
+  return sessionStorage.getItem(TOKEN);
+}
+
+export function remember(given: string): void {
+  sessionStorage.setItem(TOKEN, given);
+}
+
+export class Refused extends Error {}
+
+async function request(path: string, signal?: AbortSignal): Promise<Response> {
+  const headers = { Authorization: `Bearer ${token() ?? ""}` };
+  const response = await fetch(path, { headers, signal, cache: "no-store" });
+  if (response.status === 401) throw new Refused("the token is not right");
+  if (!response.ok) {
+    const body = await response.json().catch(() => ({ error: response.statusText }));
+    throw new Error(body.error);
+  }
+  return response;
+}
+
+export async function get<T>(path: string): Promise<T> {
+  return (await request(path)).json();
+}
+
+/** Reads the live stream until `signal` ends it or the connection does. */
+export async function listen(
+  onHistory: (points: Point[]) => void,
+  onPoint: (point: Point) => void,
+  signal: AbortSignal,
+): Promise<void> {
+  const response = await request("/api/v1/live", signal);
+  const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    text += value;
+    for (let end = text.indexOf("\n\n"); end >= 0; end = text.indexOf("\n\n")) {
+      const message = text.slice(0, end);
+      text = text.slice(end + 2);
+      const field = (name: string) =>
+        message.split("\n").find((line) => line.startsWith(`${name}: `))?.slice(name.length + 2);
+      const data = field("data");
+      if (!data) continue;
+      if (field("event") === "history") onHistory(JSON.parse(data));
+      else onPoint(JSON.parse(data));
+    }
+  }
+}
