@@ -57,6 +57,8 @@ pub enum Blocked {
     Dropped,
     /// This rule dropped it and wants its sender told.
     Rejected,
+    /// It passed; this rule would have dropped it, if the gateway did not only watch.
+    Would,
 }
 
 /// One end of a packet or flow. IPv4 addresses are mapped.

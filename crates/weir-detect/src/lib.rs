@@ -3,10 +3,10 @@
 //! ```text
 //!  text --rule--> RuleSet (Arc, shared) ----+
 //!                                           v
-//!  packet, direction, seat --> Detector::inspect --> Decision      Pass | Drop(rule) | Reject(rule)
-//!                                |    ^     |
-//!                                v    |     +------> Alerts        bounded, overflow counted
-//!                              flow's state (a slab; the caller keeps the Seat)
+//!  packet --FlowTable--> Detector::inspect --> Decision            Pass | Drop(rule) | Reject(rule)
+//!            seat,         |    ^     |
+//!            direction     v    |     +------> Alerts              bounded, overflow counted
+//!                        flow's state (a slab)
 //! ```
 //!
 //! The rules are those of Suricata's language, with RDMA as a protocol and `rdma.*` keywords. A
@@ -47,6 +47,8 @@ pub mod alert;
 
 mod detector;
 
+mod table;
+
 pub use alert::{Alert, Alerts, Blocked};
 pub use detector::{Counters, Decision, Detector, Direction, Limits, Packet};
 pub use flow::Seat;
@@ -54,3 +56,4 @@ pub use rule::load::{Classes, LoadOptions, LoadReport, Loaded, Refusal, RuleSour
 pub use rule::variables::Variables;
 pub use rule::{Action, Rule, RuleIndex};
 pub use ruleset::RuleSet;
+pub use table::FlowTable;

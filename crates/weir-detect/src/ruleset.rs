@@ -113,6 +113,11 @@ impl RuleSet {
         self.rules.is_empty()
     }
 
+    /// The rules in the order of evaluation.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Rule> {
+        self.rules.iter()
+    }
+
     /// The rule at `index`, which came from this set.
     #[inline]
     pub fn rule(&self, index: RuleIndex) -> &Rule {

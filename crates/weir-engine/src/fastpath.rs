@@ -488,7 +488,10 @@ impl FastPath {
 /// Whether flows may be carried under `policy` at all: it seals nothing and passes what it does
 /// not know.
 pub fn allows(policy: &Policy) -> bool {
-    !policy.seals() && policy.default == Action::Clear && policy.access.is_none()
+    !policy.seals()
+        && policy.default == Action::Clear
+        && policy.access.is_none()
+        && policy.rules.is_none()
 }
 
 /// What the kernel must know of each opcode, as bpf/fastpath.h has it.

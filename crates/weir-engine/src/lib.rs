@@ -25,6 +25,8 @@ mod plain;
 
 pub mod access;
 
+pub mod detect;
+
 pub mod fastpath;
 
 pub mod esp;

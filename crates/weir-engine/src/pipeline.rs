@@ -155,6 +155,7 @@ impl Engine {
         associations: Associations,
     ) -> Result<Left, PolicyError> {
         self.check(&policy, &associations)?;
+        self.plain.renew(&policy)?;
         let mut left = Left::default();
         let rollouts = self.take_rollouts();
         let tags = self.take_tags();
@@ -194,7 +195,6 @@ impl Engine {
         });
         self.neighbours = Neighbours::new(&policy, &self.neighbours);
         self.kernel.renew(&policy);
-        self.plain.renew(&policy);
         self.policy = Arc::new(policy);
         self.restore(survivors);
         self.restore_rollouts(rollouts);

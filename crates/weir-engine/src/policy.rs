@@ -10,6 +10,7 @@ use std::sync::Arc;
 use weir_wire::parse::MacAddress;
 
 use crate::access::AccessPolicy;
+use crate::detect::Rules;
 use crate::tunnel::key::PublicKey;
 
 mod marking;
@@ -406,6 +407,8 @@ pub struct Policy {
     pub on_leak: OnLeak,
     /// Who may do what by RDMA; `None`: everybody everything.
     pub access: Option<Arc<AccessPolicy>>,
+    /// Rules that look at every packet in clear; `None`: none.
+    pub rules: Option<Rules>,
     selectors: Selectors,
     /// The peer for frames without an address.
     everything: Option<u16>,
@@ -427,6 +430,7 @@ impl Policy {
             keying_port: None,
             on_leak: OnLeak::default(),
             access: None,
+            rules: None,
             selectors: Selectors::default(),
             everything: None,
         }

@@ -192,6 +192,8 @@ drop_reasons! {
     /// RDMA by its port or EtherType that cannot be read (damaged, or a fragment), where lines of
     /// access judge.
     AccessUnreadable = "access_unreadable",
+    /// A rule of detection drops it, or its flow: `weir drops` names the rule.
+    Rule = "rule",
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 //! was sent.
 
 mod access;
+mod detect;
 mod rdma;
 mod screen;
 mod show;
@@ -28,6 +29,7 @@ use crate::traffic::iperf::{self, Extent, TcpReport};
 use crate::traffic::{Kind, bypass, ping, tcp};
 
 pub use access::{AccessReport, MemoryReport, lines as access_lines};
+pub use detect::{AttackReport, DetectionReport, eve as eve_file, tables as detection_tables};
 pub use rdma::{RdmaReport, RdmaRun};
 pub use show::how_to_look_around;
 
@@ -62,7 +64,7 @@ pub struct Options {
 }
 
 /// All that the demo found.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct Report {
     /// By kind of traffic.
     pub kinds: Vec<KindReport>,
@@ -72,6 +74,8 @@ pub struct Report {
     pub sealed: Option<Throughput>,
     /// RDMA on the other host's memory, judged by lines of access.
     pub access: Option<AccessReport>,
+    /// Attacks and their harmless twins, judged by rules.
+    pub detection: Option<DetectionReport>,
     /// Real RDMA, when it was asked for.
     pub rdma: Option<RdmaReport>,
     /// What is not as it must be; empty when all is well.
@@ -203,15 +207,18 @@ pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Report> 
     }
     progress("gateway A takes lines of access: host B may READ from host A, and may not WRITE");
     let access = access::run(&lab, &gateways)?;
+    progress("gateway A takes rules: a request for a secret file, and atomics, are attacks");
+    let detection = detect::run(&lab, &gateways)?;
     let (plain, sealed) = (Some(plain.into()), Some(sealed.into()));
     let mut failures: Vec<_> = kinds.iter().flat_map(failures).collect();
     failures.extend(access.failures());
-    let access = Some(access);
+    failures.extend(detection.failures());
+    let (access, detection) = (Some(access), Some(detection));
     let look_around = match options.keep {
         true => Some(leave_standing(&mut lab, gateways, options)?),
         false => None,
     };
-    Ok(Report { kinds, plain, sealed, access, rdma: None, failures, look_around })
+    Ok(Report { kinds, plain, sealed, access, detection, rdma: None, failures, look_around })
 }
 
 /// Leaves the lab with its gateways standing; says how to look around.

@@ -2,6 +2,7 @@
 
 use anyhow::{Result, bail};
 
+pub mod attack;
 pub mod bypass;
 pub mod frames;
 pub mod iperf;
@@ -26,6 +27,12 @@ pub enum Kind {
     RdmaRead,
     /// RDMA WRITEs to host A's memory by host B, past the kernel, that nobody acknowledges.
     RdmaWrite,
+    /// TCP segments of host B that ask host A for what a rule forbids, past the kernel.
+    AttackTcp,
+    /// The same for what it does not.
+    BenignTcp,
+    /// Atomics on host A's memory by host B, past the kernel, that nobody answers.
+    AttackRdma,
 }
 
 impl Kind {
@@ -33,8 +40,9 @@ impl Kind {
     pub const ALL: [Kind; 5] =
         [Kind::Ping, Kind::Tcp, Kind::RoceV2, Kind::RoceV1, Kind::TcpPrebuilt];
 
-    /// Those that lines of access tell apart.
-    pub const ON_MEMORY: [Kind; 2] = [Kind::RdmaRead, Kind::RdmaWrite];
+    /// Those that lines of access and rules tell apart.
+    pub const JUDGED: [Kind; 5] =
+        [Kind::RdmaRead, Kind::RdmaWrite, Kind::AttackTcp, Kind::BenignTcp, Kind::AttackRdma];
 
     /// Its name on the command line and in JSON.
     pub fn name(self) -> &'static str {
@@ -46,6 +54,9 @@ impl Kind {
             Kind::TcpPrebuilt => "tcp-prebuilt",
             Kind::RdmaRead => "rdma-read",
             Kind::RdmaWrite => "rdma-write",
+            Kind::AttackTcp => "attack-tcp",
+            Kind::BenignTcp => "benign-tcp",
+            Kind::AttackRdma => "attack-rdma",
         }
     }
 
@@ -54,10 +65,9 @@ impl Kind {
     /// # Errors
     /// There is none; says which there are.
     pub fn from_name(name: &str) -> Result<Self> {
-        let mut kinds = Self::ALL.into_iter().chain(Self::ON_MEMORY);
+        let mut kinds = Self::ALL.into_iter().chain(Self::JUDGED);
         let Some(kind) = kinds.find(|kind| kind.name() == name) else {
-            let names: Vec<_> =
-                Self::ALL.into_iter().chain(Self::ON_MEMORY).map(Kind::name).collect();
+            let names: Vec<_> = Self::ALL.into_iter().chain(Self::JUDGED).map(Kind::name).collect();
             bail!("no traffic is called {name}; there are {}", names.join(", "));
         };
         Ok(kind)
@@ -73,9 +83,11 @@ impl Kind {
         match self {
             Kind::Ping => "icmp or (icmp6 and (ip6[40] = 128 or ip6[40] = 129))",
             Kind::Tcp => "tcp port 5201",
-            Kind::RoceV2 | Kind::RdmaRead | Kind::RdmaWrite => "udp dst port 4791",
+            Kind::RoceV2 | Kind::RdmaRead | Kind::RdmaWrite | Kind::AttackRdma => {
+                "udp dst port 4791"
+            }
             Kind::RoceV1 => "ether proto 0x8915",
-            Kind::TcpPrebuilt => "tcp dst port 22992",
+            Kind::TcpPrebuilt | Kind::AttackTcp | Kind::BenignTcp => "tcp dst port 22992",
         }
     }
 
@@ -84,9 +96,9 @@ impl Kind {
         match self {
             Kind::Ping => "ip protocol icmp",
             Kind::Tcp => "tcp dport 5201",
-            Kind::RoceV2 | Kind::RdmaRead | Kind::RdmaWrite => "udp dport 4791",
+            Kind::RoceV2 | Kind::RdmaRead | Kind::RdmaWrite | Kind::AttackRdma => "udp dport 4791",
             Kind::RoceV1 => "ether type 0x8915",
-            Kind::TcpPrebuilt => "tcp dport 22992",
+            Kind::TcpPrebuilt | Kind::AttackTcp | Kind::BenignTcp => "tcp dport 22992",
         }
     }
 }

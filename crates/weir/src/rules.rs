@@ -11,12 +11,39 @@ const FILE_LEN_MAX: u64 = 256 << 20;
 /// Files of one folder, at most.
 const FILES_MAX: usize = 10_000;
 
-/// Loads all rules below `paths`: files as they are, folders with their `*.rules` in the order of
-/// their names, and each folder's `classification.config`.
+/// The text of rules, with all that decides what it means.
+#[derive(Clone, Debug, Hash)]
+pub struct Text {
+    sources: Vec<RuleSource>,
+    options: LoadOptions,
+    variables: Variables,
+}
+
+impl Text {
+    /// Makes rules of it that can run.
+    ///
+    /// # Errors
+    /// The matcher has no memory.
+    pub fn compile(&self) -> Result<Loaded> {
+        let Self { sources, options, variables } = self;
+        RuleSet::load(sources, variables, options).context("the rules cannot be compiled")
+    }
+}
+
+/// Loads all rules below `paths`: see [`read`].
 ///
 /// # Errors
 /// A path cannot be read, or the matcher has no memory.
 pub fn load(paths: &[PathBuf], variables: &Variables) -> Result<Loaded> {
+    read(paths, variables.clone())?.compile()
+}
+
+/// Reads all rules below `paths`: files as they are, folders with their `*.rules` in the order of
+/// their names, and each folder's `classification.config`.
+///
+/// # Errors
+/// A path cannot be read.
+pub fn read(paths: &[PathBuf], variables: Variables) -> Result<Text> {
     let mut options = LoadOptions::default();
     let mut sources = Vec::new();
     for file in files(paths)? {
@@ -27,7 +54,7 @@ pub fn load(paths: &[PathBuf], variables: &Variables) -> Result<Loaded> {
             sources.push(RuleSource { name: file.display().to_string(), text });
         }
     }
-    RuleSet::load(&sources, variables, &options).context("the rules cannot be compiled")
+    Ok(Text { sources, options, variables })
 }
 
 /// Address and port groups of a suricata.yaml, over the default ones: the subset of YAML that such

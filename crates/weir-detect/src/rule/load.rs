@@ -15,7 +15,7 @@ use crate::ruleset::RuleSet;
 pub const RULES_MAX: usize = 200_000;
 
 /// The text of a rule file.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub struct RuleSource {
     /// Where it comes from, for the report.
     pub name: String,
@@ -24,14 +24,14 @@ pub struct RuleSource {
 }
 
 /// What is not in the rules.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub struct LoadOptions {
     /// Classes of rules (`classification.config`).
     pub classes: Classes,
 }
 
 /// Classes of rules: what a short name means, and how severe it is.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub struct Classes {
     priorities: BTreeMap<String, u8>,
     descriptions: BTreeMap<String, String>,

@@ -9,7 +9,7 @@ use super::ranges::{Ranges, address_range, port_range};
 const DEPTH_MAX: usize = 32;
 
 /// What `$NAME` stands for in rules: addresses and ports, in the language of rule headers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Variables {
     /// Such as `HOME_NET`.
     pub addresses: BTreeMap<String, String>,

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::Engine;
+use crate::detect::NoMemory;
 use crate::esp::icrc_tag::IcrcTag;
 use crate::esp::open::{OpeningSa, OpeningState};
 use crate::esp::seal::{SealingSa, SealingState};
@@ -78,6 +79,9 @@ pub enum PolicyError {
         /// The peer's name.
         peer: String,
     },
+    /// There is no room to run the rules.
+    #[error(transparent)]
+    Rules(#[from] NoMemory),
 }
 
 impl Engine {
@@ -87,6 +91,7 @@ impl Engine {
     /// [`PolicyError`].
     pub fn check(&self, policy: &Policy, new: &Associations) -> Result<(), PolicyError> {
         self.refuse_second_counter(new)?;
+        self.plain.check(policy)?;
         let sealing = self.sealing.iter().filter_map(|peer| peer.association.as_ref());
         let sealing: HashSet<_> = sealing.chain(&new.sealing).map(|sa| sa.spi().value()).collect();
         let opening = self.opening.iter().map(|it| &it.association);

@@ -1,9 +1,13 @@
 //! What the engine tells of what its joint counted and judged.
 
+use std::sync::Arc;
+
+use weir_detect::{Alert, RuleSet};
 use weir_wire::frame::Time;
 
 use super::Engine;
 use crate::access::{Access, AccessEvent};
+use crate::detect::Detection;
 use crate::meter::{Meter, Record};
 use crate::rdma::LossWay;
 use crate::verdict::Side;
@@ -21,6 +25,7 @@ impl Engine {
     /// Hands over the records of flows that ended, a bounded number a call; returns whether there
     /// may be more.
     pub fn expire(&mut self, now: Time, take: &mut dyn FnMut(Record<'_>)) -> bool {
+        self.plain.expire(now);
         self.plain.meter.expire(now, EXPIRED_MAX, take)
     }
 
@@ -47,5 +52,15 @@ impl Engine {
     /// The oldest event of access lines that waits, of at most [`crate::access::EVENTS_MAX`].
     pub fn take_access_event(&mut self) -> Option<AccessEvent> {
         self.plain.access_mut()?.take_event()
+    }
+
+    /// The rules at work and what they did; `None`: there are none.
+    pub fn detection(&self) -> Option<&Detection> {
+        self.plain.detection()
+    }
+
+    /// Hands over the alerts that wait, each with the rules that it is of.
+    pub fn take_alerts(&mut self, take: &mut dyn FnMut(Alert, &Arc<RuleSet>)) {
+        self.plain.take_alerts(take);
     }
 }

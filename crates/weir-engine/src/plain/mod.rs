@@ -2,22 +2,23 @@
 //! whichever way it takes.
 //!
 //! ```text
-//!   from the host, as it came            --+
-//!   from the wire, opened or never sealed --+--> meter -> access --> Ok: routed, or delivered
-//!   tags taken off, opened by the kernel --+                    `--> Err(reason): dropped
+//!   from the host, as it came ------+
+//!   from the wire, opened or clear -+--> meter -> access -> detect --> Ok: goes on
+//!   tags off, opened by the kernel -+                       `--> Err(reason): dropped
 //! ```
 //!
-//! Nothing else in the engine meters or judges (docs/adr/0049). Without access lines a packet
-//! costs one branch
-//! more than its counting. The kernel's fast path carries only flows whose fate is settled, so it
-//! is closed while there are lines (`fastpath::allows`).
+//! Nothing else in the engine meters or judges (docs/adr/0049). Without access lines and rules a packet
+//! costs two branches more than its counting. The kernel's fast path carries only flows whose fate
+//! is settled, so it is closed while there are lines or rules (`fastpath::allows`).
 
 use std::sync::Arc;
 
-use weir_wire::frame::{Frame, Meta};
+use weir_detect::{Alert, RuleSet};
+use weir_wire::frame::{Frame, Meta, Time};
 use weir_wire::parse::Parsed;
 
 use crate::access::Access;
+use crate::detect::{Detection, NoMemory, Rules};
 use crate::meter::{FlowPlace, Icrc, Meter, Observation, Observed};
 use crate::policy::Policy;
 use crate::verdict::{DropReason, Side};
@@ -28,17 +29,42 @@ pub(crate) struct Plain {
     pub(crate) meter: Meter,
     /// `None`: everybody may do everything.
     access: Option<Box<Access>>,
+    /// `None`: no rule looks at anything.
+    detection: Option<Box<Detection>>,
     icrc: Icrc,
 }
 
 impl Plain {
     /// A joint that only counts.
     pub(crate) fn new(meter: Meter) -> Self {
-        Self { meter, access: None, icrc: Icrc::Check }
+        Self { meter, access: None, detection: None, icrc: Icrc::Check }
+    }
+
+    /// Whether [`Plain::renew`] would take `policy`.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub(crate) fn check(&self, policy: &Policy) -> Result<(), NoMemory> {
+        match &policy.rules {
+            Some(rules) if !self.runs(rules) => Detection::new(rules).map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    fn runs(&self, rules: &Rules) -> bool {
+        self.detection.as_ref().is_some_and(|it| Arc::ptr_eq(it.rules(), &rules.set))
     }
 
     /// Judges by `policy` from now on. What stands is judged again with its next packet.
-    pub(crate) fn renew(&mut self, policy: &Policy) {
+    ///
+    /// # Errors
+    /// [`NoMemory`]; then nothing has changed.
+    pub(crate) fn renew(&mut self, policy: &Policy) -> Result<(), NoMemory> {
+        match (&mut self.detection, &policy.rules) {
+            (Some(detection), Some(rules)) => detection.swap(rules)?,
+            (detection, Some(rules)) => *detection = Some(Box::new(Detection::new(rules)?)),
+            (detection, None) => *detection = None,
+        }
         self.icrc = if policy.check_icrc { Icrc::Check } else { Icrc::Skip };
         let before = self.access.take().map(|it| *it);
         let conversations_max = self.meter.limits().conversations_max;
@@ -46,6 +72,7 @@ impl Plain {
             .access
             .as_ref()
             .map(|lines| Box::new(Access::new(Arc::clone(lines), before, conversations_max)));
+        Ok(())
     }
 
     /// Counts a packet that came in by `side` and says whether it goes on. `place` is where the
@@ -67,7 +94,12 @@ impl Plain {
         if offload.segmentation.is_none()
             && self.meter.observe_follower(time, parsed, original_len, *place)
         {
-            return Ok(None);
+            // Access lines are about RDMA, of which nothing follows; rules are about everything.
+            let Some(detection) = &mut self.detection else { return Ok(None) };
+            return detection
+                .judge(time, frame.bytes(), parsed)
+                .map(|()| None)
+                .inspect_err(|_| *place = FlowPlace::default());
         }
         self.pass_first(side, frame, parsed, place).map(Some)
     }
@@ -82,11 +114,15 @@ impl Plain {
     ) -> Result<Observed, DropReason> {
         let observation = self.observation(side, frame, parsed);
         let seen = self.meter.observe_at(&observation, place);
-        let Some(access) = &mut self.access else { return Ok(seen) };
-        let judged = match &parsed.rdma {
-            Some(rdma) => access.judge(&seen, &observation, rdma),
-            None => access.judge_other(parsed),
+        let Self { access, detection, .. } = self;
+        let mut judged = match (access, &parsed.rdma) {
+            (None, _) => Ok(()),
+            (Some(access), Some(rdma)) => access.judge(&seen, &observation, rdma),
+            (Some(access), None) => access.judge_other(parsed),
         };
+        if let (Ok(()), Some(detection)) = (judged, detection) {
+            judged = detection.judge(observation.now, observation.bytes, parsed);
+        }
         if judged.is_err() {
             // The next packet of the flow is judged for itself.
             *place = FlowPlace::default();
@@ -109,7 +145,26 @@ impl Plain {
         self.access.as_deref()
     }
 
-    /// The same, to take its events.
+    /// The rules at work.
+    pub(crate) fn detection(&self) -> Option<&Detection> {
+        self.detection.as_deref()
+    }
+
+    /// Hands over the alerts that wait.
+    pub(crate) fn take_alerts(&mut self, take: &mut dyn FnMut(Alert, &Arc<RuleSet>)) {
+        if let Some(detection) = &mut self.detection {
+            detection.take_alerts(take);
+        }
+    }
+
+    /// Ends a few flows of detection that have been silent for long.
+    pub(crate) fn expire(&mut self, now: Time) {
+        if let Some(detection) = &mut self.detection {
+            detection.expire(now);
+        }
+    }
+
+    /// The same as [`Plain::access`], to take its events.
     pub(crate) fn access_mut(&mut self) -> Option<&mut Access> {
         self.access.as_deref_mut()
     }

@@ -87,7 +87,7 @@ pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<R
     };
     let rdma = Some(RdmaReport { kernel: kernel.version().to_owned(), runs });
     let kinds = Vec::new();
-    Ok(Report { kinds, plain: None, sealed: None, access: None, rdma, failures, look_around })
+    Ok(Report { kinds, rdma, failures, look_around, ..Report::default() })
 }
 
 fn tools() -> Vec<Tool> {

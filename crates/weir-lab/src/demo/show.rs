@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::{AccessReport, KindReport, RdmaReport, Report, Throughput};
+use super::{AccessReport, DetectionReport, KindReport, RdmaReport, Report, Throughput};
 use crate::gateways::{NAMES, run_folder};
 use crate::topology::{Lab, Side, WIRE_END_A};
 
@@ -34,6 +34,9 @@ pub(super) fn text(report: &Report) -> String {
     }
     if let Some(access) = &report.access {
         out += &lines_of_access(access);
+    }
+    if let Some(detection) = &report.detection {
+        out += &rules(detection);
     }
     if let Some(rdma) = &report.rdma {
         out += &guests(rdma);
@@ -149,6 +152,27 @@ fn lines_of_access(access: &AccessReport) -> String {
         );
     }
     out + &format!("  dropped as access_denied: {}\n", number(access.dropped))
+}
+
+fn rules(detection: &DetectionReport) -> String {
+    let mut out = format!(
+        "\nRules at gateway A, taken by a reload; harmless twins beside attacks:\n\n\
+         {:LINE_WIDTH$}{:>COLUMN_WIDTH$}{:>COLUMN_WIDTH$}{:>COLUMN_WIDTH$}\n",
+        "  host B's frames", "arrived", "dropped", "alerts"
+    );
+    for one in &detection.kinds {
+        let line = match one.sid {
+            Some(sid) => format!("  {}, rule {sid}", one.kind),
+            None => format!("  {}", one.kind),
+        };
+        let arrived = format!("{}/{}", number(one.arrived), number(one.sent));
+        out += &format!(
+            "{line:LINE_WIDTH$}{arrived:>COLUMN_WIDTH$}{:>COLUMN_WIDTH$}{:>COLUMN_WIDTH$}\n",
+            number(one.dropped_by_rule),
+            number(one.alerts)
+        );
+    }
+    out + &format!("  dropped as rule: {}\n", number(detection.dropped))
 }
 
 fn guests(rdma: &RdmaReport) -> String {

@@ -11,7 +11,7 @@ use weir_wire::parse::{Encapsulation, Network, Parsed, Rdma, parse};
 use weir_wire::{checksum, icrc};
 
 use crate::topology::{HOST_MAC, HOST_V4, HOST_V6, Side};
-use crate::traffic::{Kind, memory};
+use crate::traffic::{Kind, attack, memory};
 
 /// Captures whose RDMA packets the demo sends (see testdata/roce/README.md).
 const CAPTURES: [(&str, &[u8]); 4] = [
@@ -73,6 +73,9 @@ pub fn planned(kind: Kind, count: usize) -> Result<Vec<Planned>> {
         Kind::TcpPrebuilt => vec![Planned { from: Side::A, bytes: prebuilt_tcp() }],
         Kind::RdmaRead => return Ok(by_messages(memory::read, 1, count)),
         Kind::RdmaWrite => return Ok(by_messages(memory::write, 3, count)),
+        Kind::AttackTcp => return Ok(by_messages(attack::tcp, 1, count)),
+        Kind::BenignTcp => return Ok(by_messages(attack::benign_tcp, 1, count)),
+        Kind::AttackRdma => return Ok(by_messages(attack::rdma, 1, count)),
         Kind::Ping | Kind::Tcp => {
             anyhow::bail!("{} goes through the hosts' kernels: no frames to plan", kind.name())
         }
@@ -288,7 +291,8 @@ mod tests {
         let addresses = |side: Side| {
             [HOST_V4[side.index()].to_ipv6_mapped().octets(), HOST_V6[side.index()].octets()]
         };
-        for kind in [Kind::RoceV2, Kind::RoceV1, Kind::RdmaRead, Kind::RdmaWrite] {
+        for kind in [Kind::RoceV2, Kind::RoceV1, Kind::RdmaRead, Kind::RdmaWrite, Kind::AttackRdma]
+        {
             for Planned { from, bytes } in planned(kind, 1).expect("it bypasses the kernel") {
                 let parsed = parse(&bytes, Link::Ethernet, bytes.len() as u32);
                 assert_eq!(icrc::check(&bytes, &parsed), icrc::IcrcStatus::Valid);

@@ -32,6 +32,11 @@ pub(super) fn write(psn: u32) -> Vec<Planned> {
     packets.map(|(opcode, psn)| packet(Side::B, opcode, WRITING, psn, PAYLOAD)).collect()
 }
 
+/// A request of its own by the queue pair that reads.
+pub(super) fn request(from: Side, opcode: Opcode, psn: u32) -> Planned {
+    packet(from, opcode, READING, psn, 0)
+}
+
 fn packet(from: Side, opcode: Opcode, pair: [u32; 2], psn: u32, payload_len: usize) -> Planned {
     let mut transport = vec![opcode.0, 0, 0xff, 0xff];
     transport.extend(pair[from.other().index()].to_be_bytes());
@@ -41,6 +46,13 @@ fn packet(from: Side, opcode: Opcode, pair: [u32; 2], psn: u32, payload_len: usi
         transport.extend(u64::from(psn).to_be_bytes());
         transport.extend(REMOTE_KEY.to_be_bytes());
         transport.extend((dma_len as u32).to_be_bytes());
+    }
+    if opcode.carries(Extension::AtomicEth) {
+        transport.extend(u64::from(psn).to_be_bytes());
+        transport.extend(REMOTE_KEY.to_be_bytes());
+        // Add one; FETCH_ADD compares with nothing.
+        transport.extend(1_u64.to_be_bytes());
+        transport.extend(0_u64.to_be_bytes());
     }
     if opcode.carries(Extension::Aeth) {
         transport.extend([0, 0, 0, 0]);

@@ -45,7 +45,7 @@ pub fn transfer(lab: &Lab, len: usize) -> Result<u64> {
 }
 
 /// Listens at `address`. A child that another thread has forked, and that has not yet come to its
-/// `exec`, holds a copy of the listener before this one for a moment: so this tries again for a while.
+/// `exec`, holds a copy of the listener before this one for a moment: so this tries again.
 fn listen(address: SocketAddr) -> Result<TcpListener> {
     let until = Instant::now() + PATIENCE;
     loop {

@@ -27,7 +27,7 @@ pub fn write(alert: &Alert, rules: &RuleSet, out: &mut Vec<u8>) {
         event.insert("rdma".into(), rdma_object(rdma));
     }
     push(out, event);
-    if alert.blocked != Blocked::No {
+    if matches!(alert.blocked, Blocked::Dropped | Blocked::Rejected) {
         let mut event = head(alert, "drop");
         event.insert("drop".into(), json!({ "reason": "rules" }));
         event.insert("alert".into(), alert_object(alert, rule, rules));
@@ -61,7 +61,8 @@ fn head(alert: &Alert, kind: &str) -> Map<String, Value> {
 }
 
 fn alert_object(alert: &Alert, rule: &Rule, rules: &RuleSet) -> Value {
-    let action = if alert.blocked == Blocked::No { "allowed" } else { "blocked" };
+    let is_blocked = matches!(alert.blocked, Blocked::Dropped | Blocked::Rejected);
+    let action = if is_blocked { "blocked" } else { "allowed" };
     let mut object = json!({
         "action": action,
         "gid": rule.generator,
@@ -71,6 +72,9 @@ fn alert_object(alert: &Alert, rule: &Rule, rules: &RuleSet) -> Value {
         "category": rules.category(rule),
         "severity": rule.priority,
     });
+    if alert.blocked == Blocked::Would {
+        object["would_drop"] = true.into();
+    }
     if !rule.metadata.is_empty() {
         let mut metadata: Map<String, Value> = Map::new();
         for (key, value) in &rule.metadata {

@@ -3,6 +3,7 @@
 //! The encoders do no I/O: records and the time go in, messages come out. [`exporter`] runs them,
 //! one thread a collector, so that a collector that stalls holds up no other.
 
+pub mod alerts;
 pub mod exporter;
 
 pub mod encoder;
@@ -17,6 +18,7 @@ mod session;
 pub mod spool;
 pub mod transport;
 
+pub use alerts::{AlertCounters, AlertSender, AlertSink, EveFile};
 pub use encoder::{Encoder, EncoderOptions, Format, Interfaces, Item, Message, TemplateRefresh};
 pub use exporter::{Collector, CollectorCounters, ExportError, Exporter, RecordSender, Spooling};
 pub use transport::{Endpoint, TlsFiles};

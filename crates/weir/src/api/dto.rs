@@ -12,6 +12,7 @@ use weir_engine::verdict::DropReason;
 use weir_port::PortCounters;
 
 pub use super::access::{AccessLineSnapshot, AccessSnapshot};
+pub use super::detection::{AlertsSnapshot, DetectionSnapshot, RuleDropsSnapshot};
 pub use super::join::WorkerSnapshot;
 pub use super::keys::{AssociationKey, KeysRequest};
 pub use super::peers::{
@@ -174,6 +175,9 @@ pub struct Snapshot {
     /// What it remembers; absent without `[store]`.
     #[serde(default)]
     pub store: Option<StoreSnapshot>,
+    /// What became of rules' alerts; absent without [rules].
+    #[serde(default)]
+    pub alerts: Option<AlertsSnapshot>,
     /// Its collectors of flow records.
     #[serde(default)]
     pub exports: Vec<ExportSnapshot>,
@@ -264,6 +268,9 @@ pub struct PairSnapshot {
     /// What lines of access decided; absent where there are none.
     #[serde(default)]
     pub access: Option<AccessSnapshot>,
+    /// What rules did; absent where there are none.
+    #[serde(default)]
+    pub detection: Option<DetectionSnapshot>,
     /// Copies of packets.
     #[serde(default)]
     pub mirrors: Vec<MirrorSnapshot>,

@@ -80,6 +80,9 @@ impl PairSnapshot {
         if let (Some(access), Some(more)) = (&mut self.access, &more.access) {
             access.add(more);
         }
+        if let (Some(detection), Some(more)) = (&mut self.detection, &more.detection) {
+            detection.add(more);
+        }
         self.wire_proof.add(&more.wire_proof);
         for peer in &mut self.peers {
             let same = more.peers.iter().find(|it| it.name == peer.name);

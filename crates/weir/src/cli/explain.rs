@@ -153,6 +153,7 @@ fn remedy_of_seal(reason: DropReason) -> &'static str {
         AccessUnreadable => {
             "look at it (`weir evidence cut --dropped`); senders of RoCE never fragment."
         }
+        Rule => "`weir drops` names the rule; with mode = \"watch\" in [rules] it only tells.",
         _ => "see docs/guide, and `weir evidence cut --dropped` for the packets.",
     }
 }

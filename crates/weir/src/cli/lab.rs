@@ -81,6 +81,7 @@ const UP_HELP: &str = "\
 Example:
   weir lab up --plain
   weir lab up --access && weir lab send --kind rdma-write
+  weir lab up --rules && weir lab send --kind attack-rdma
 
 Exit codes:
   0  it stands
@@ -94,6 +95,9 @@ struct UpArgs {
     /// Give gateway A two lines of access: host B may READ from host A, and may not WRITE
     #[arg(long)]
     access: bool,
+    /// Give gateway A two rules that drop: attack-tcp and attack-rdma of `weir lab send`
+    #[arg(long)]
+    rules: bool,
     /// Where keys come from: files, or native handshakes between the gateways
     #[arg(long, default_value = "files", value_parser = ["files", "native"], value_name = "SOURCE")]
     keys: String,
@@ -120,6 +124,8 @@ Kinds:
   tcp-prebuilt  TCP/IP frames built by hand, as in Mireles 2020
   rdma-read     host B reads host A's memory: requests and answers
   rdma-write    host B writes to host A's memory, three packets each
+  attack-tcp    host B asks host A for /etc/shadow, a TCP segment each; benign-tcp: for a page
+  attack-rdma   host B's atomics on host A's memory; rdma-read is their harmless twin
 
 Example:
   weir lab send --kind roce-v2 --count 1000 --rate 2000
@@ -128,7 +134,16 @@ Exit codes:
   0  every frame arrived byte for byte
   1  some did not, or no lab stands";
 
-const KINDS: [&str; 5] = ["roce-v2", "roce-v1", "tcp-prebuilt", "rdma-read", "rdma-write"];
+const KINDS: [&str; 8] = [
+    "roce-v2",
+    "roce-v1",
+    "tcp-prebuilt",
+    "rdma-read",
+    "rdma-write",
+    "attack-tcp",
+    "benign-tcp",
+    "attack-rdma",
+];
 
 #[derive(Debug, Args)]
 struct SendArgs {
@@ -205,10 +220,17 @@ fn run_up(args: &UpArgs) -> Result<ExitCode> {
     let program = program()?;
     let mut lab = Lab::build(Plan { host_mtu: args.mtu, wire_mtu: args.mtu, ..Plan::default() })?;
     let protection = if args.plain { Protection::Plain } else { Protection::Sealed };
+    let mut tables_of_a = String::new();
+    if args.access {
+        tables_of_a += &demo::access_lines(&lab);
+    }
+    if args.rules {
+        tables_of_a += &demo::detection_tables(&lab)?;
+    }
     let setup = Setup {
         driver: args.driver.clone(),
         outlives_lab: true,
-        tables_of_a: if args.access { demo::access_lines(&lab) } else { String::new() },
+        tables_of_a,
         keys: if args.keys == "native" { KeySource::handshakes() } else { KeySource::Files },
         ..Setup::new(&program, protection)
     };

@@ -12,7 +12,7 @@ use weir_engine::verdict::DropReason;
 use super::args::{StatusArgs, StatusCommandArgs};
 use super::print_json;
 use crate::api::dto::{
-    AccessSnapshot, KernelEspSnapshot, KeyingSnapshot, LossSnapshot, PairSnapshot,
+    AccessSnapshot, AlertsSnapshot, KernelEspSnapshot, KeyingSnapshot, LossSnapshot, PairSnapshot,
     PeerKeyingSnapshot, PeerSnapshot, RdmaSnapshot, Request, Response, RolloutSnapshot,
     SideSnapshot, Snapshot, TagSnapshot,
 };
@@ -147,7 +147,7 @@ pub(super) fn find_socket(run_dir: &Path, name: Option<&str>) -> Result<PathBuf>
 #[derive(Serialize)]
 struct Dropped {
     pair: String,
-    /// Of lines of access: packets that each denied, of both sides.
+    /// Of lines of access and of rules: packets that each dropped, of both sides.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     by_line: BTreeMap<String, u64>,
     interface: String,
@@ -170,7 +170,7 @@ fn drops(snapshot: &Snapshot) -> Vec<Dropped> {
                     reason: reason.to_owned(),
                     count,
                     meaning: meaning.trim(),
-                    by_line: denied_by_line(pair, reason),
+                    by_line: by_line(pair, reason),
                 });
             };
             for (reason, count) in &side.dropped_by_reason {
@@ -188,8 +188,13 @@ fn drops(snapshot: &Snapshot) -> Vec<Dropped> {
     drops
 }
 
-/// Which lines of access denied what was dropped for `reason`.
-fn denied_by_line(pair: &PairSnapshot, reason: &str) -> BTreeMap<String, u64> {
+/// Which lines of access, or which rules, dropped what was dropped for `reason`.
+fn by_line(pair: &PairSnapshot, reason: &str) -> BTreeMap<String, u64> {
+    if reason == DropReason::Rule.name() {
+        let enforced = pair.detection.iter().filter(|it| it.mode == "enforce");
+        let rules = enforced.flat_map(|it| &it.drops);
+        return rules.map(|it| (format!("{} {}", it.sid, it.signature), it.packets)).collect();
+    }
     let access = pair.access.iter().filter(|_| reason == DropReason::AccessDenied.name());
     access.flat_map(AccessSnapshot::denied).map(|it| (it.name.clone(), it.packets)).collect()
 }
@@ -222,6 +227,10 @@ fn table(snapshot: &Snapshot) -> String {
         let state = store.failure.as_ref().map_or("written".into(), |it| format!("FAILS: {it}"));
         let (written, lost) = (store.written, store.overflowed);
         let _ = writeln!(text, "store: {state}; {written} records, {lost} overflowed");
+    }
+    if let Some(alerts) = &snapshot.alerts {
+        let AlertsSnapshot { alerts, written, lost } = alerts;
+        let _ = writeln!(text, "alerts: {alerts}, of them {written} written, {lost} lost");
     }
     for export in &snapshot.exports {
         let state = if export.is_connected { "connected" } else { "not connected" };

@@ -92,6 +92,8 @@
 //! size_mib = 1024                 # [1024] of the file, at most; then the oldest records go
 //! records_days = 7                # [7] records; hours_days and minutes_days: roll-ups [400, 31]
 //!
+//! [rules]                         # detection: rules look at every packet in clear; see `rules`
+//!
 //! [[mirror]]                      # a copy of what the host says and hears; several allowed
 //! name = "ids"                    # unique
 //! pair = "port0"                  # [the only pair]
@@ -140,6 +142,7 @@ use super::address::{InterfaceAddress, Prefix};
 use super::marking;
 use super::offload::Offload;
 use super::problem::Problems;
+use super::rules;
 use super::{store, tag};
 
 /// `[[peer]]` tables, at most; a file with more is refused before anything is built from it. Well
@@ -169,6 +172,8 @@ pub struct File {
     pub evidence: Option<Evidence>,
     /// `[store]`.
     pub store: Option<store::Written>,
+    /// `[rules]`.
+    pub rules: Option<rules::Written>,
     /// `[[mirror]]`, each with the place of its header.
     pub mirrors: Vec<(Range<usize>, Mirror)>,
     /// `[[group]]`, likewise.
@@ -586,6 +591,7 @@ pub fn parse(source: &str, problems: &mut Problems) -> File {
             "keying" => file.keying = table(value, problems),
             "limits" => file.limits = table(value, problems),
             "store" => file.store = table(value, problems),
+            "rules" => file.rules = table(value, problems),
             "evidence" => file.evidence = table(value, problems),
             "mirror" => file.mirrors = tables("mirror", value, problems),
             "pair" => file.pairs = tables("pair", value, problems),
@@ -597,7 +603,7 @@ pub fn parse(source: &str, problems: &mut Problems) -> File {
                 name.span(),
                 format!("unknown table `{unknown}`"),
                 "the tables are [gateway], [[pair]], [[peer]], [keying], [[export]], [[mirror]], \
-                 [[access]], [[group]], [evidence], [store] and [limits]",
+                 [[access]], [[group]], [rules], [evidence], [store] and [limits]",
             ),
         }
     }

@@ -16,6 +16,7 @@ pub mod policy;
 pub mod problem;
 pub mod resolve;
 pub mod rollout;
+pub mod rules;
 pub mod settings;
 mod several;
 pub mod store;
@@ -91,7 +92,8 @@ impl Source {
     /// # Errors
     /// Everything that is wrong with it, or with the key files.
     pub fn load(&self, access: KeyAccess) -> Result<Loaded, Problems> {
-        let (settings, mut problems) = self.understand()?;
+        let (mut settings, mut problems) = self.understand()?;
+        rules::load(&mut settings, &mut problems);
         let mut keys = resolve::read_keys(&settings, access, &mut problems);
         keys.iter_mut().for_each(|keys| keys.directory.clone_from(&self.directory));
         if problems.refused() {

@@ -23,6 +23,7 @@ use super::offload;
 use super::overlap;
 use super::problem::Problems;
 use super::rollout;
+use super::rules;
 use super::settings::*;
 use super::store;
 use super::tag;
@@ -88,6 +89,7 @@ pub fn resolve(file: File, directory: &Path, problems: &mut Problems) -> Option<
             "remove `on_failure`, or all [[peer]] tables (a gateway that only watches)",
         );
     }
+    let detection = rules::resolve(&file, directory, problems);
     let limits = resolve_limits(file.limits.unwrap_or_default(), problems);
     let evidence = watching::evidence(file.evidence.as_ref(), directory, problems);
     let mirrors = watching::mirrors(&file.mirrors, &pairs, problems);
@@ -101,6 +103,7 @@ pub fn resolve(file: File, directory: &Path, problems: &mut Problems) -> Option<
         limits,
         evidence,
         store,
+        detection,
         mirrors,
         collectors,
         keying,

@@ -16,6 +16,7 @@ pub use super::file::{
     Sealing, Unprotected,
 };
 pub use super::offload::Offload;
+pub use super::rules::Detection;
 pub use super::store::Store;
 
 use super::address::{InterfaceAddress, Prefix};
@@ -75,6 +76,8 @@ pub struct Settings {
     pub evidence: Option<Evidence>,
     /// What is remembered; `None`: nothing.
     pub store: Option<Store>,
+    /// Which rules look at packets; `None`: none.
+    pub detection: Option<Detection>,
     /// Who gets copies of packets.
     pub mirrors: Vec<Mirror>,
     /// Who gets flow records.

@@ -48,6 +48,8 @@ pub mod rollout;
 pub mod front_end;
 pub mod front_end_socket;
 
+mod entropy;
+
 pub mod access_log;
 pub mod bystanders;
 

@@ -11,11 +11,12 @@ use weir_engine::policy::{self, OwnAddress, Policy};
 use weir_port::Hop;
 use weir_wire::parse::MacAddress;
 
+use super::entropy::seed;
 use super::kernel_esp::nic::{Nic, Work};
 use super::kernel_esp::{KernelKeys, KernelPlan};
 use super::state::{StateFile, StateStore};
 use crate::config::policy::{WirePort, associations, policy};
-use crate::config::settings::{Keying, Offload, Pair, Peer};
+use crate::config::settings::{Offload, Pair, Peer};
 use crate::config::tag::tags;
 use crate::config::{Keys, Settings};
 use crate::machine::{Link, Machine};
@@ -60,7 +61,7 @@ pub struct AssociationPlan {
 /// The wire port is gone, or kept state cannot be used.
 fn plan(
     pair: &Pair,
-    keying: Option<&Keying>,
+    settings: &Settings,
     keys: &Keys,
     machine: &Machine,
     store: &mut StateStore,
@@ -69,7 +70,10 @@ fn plan(
     let wire = machine
         .link(&pair.wire)
         .with_context(|| format!("interface `{}` is not there", pair.wire))?;
-    let policy = policy(pair, keying, wire_port(wire), epoch, worker);
+    let mut policy = policy(pair, settings.keying.as_ref(), wire_port(wire), epoch, worker);
+    if let Some(detection) = &settings.detection {
+        policy.rules = detection.of_worker(pair.workers, seed()? as u64);
+    }
     let (mut by_weir, mut by_kernel, mut kernel) = (Vec::new(), Vec::new(), Vec::new());
     for peer in associations(pair, keys, worker)? {
         let (opening_file, opening_state) = store.opening(peer.open.fingerprint())?;
@@ -132,9 +136,8 @@ pub fn plans(
     store: &mut StateStore,
     epoch: u32,
 ) -> Result<Vec<Vec<PairPlan>>> {
-    let keying = settings.keying.as_ref();
     let mut of_pair = |pair: &Pair| {
-        let plan = |worker| plan(pair, keying, keys, machine, store, (epoch, worker));
+        let plan = |worker| plan(pair, settings, keys, machine, store, (epoch, worker));
         let plans = (0..pair.workers).map(plan).collect::<Result<_>>();
         plans.with_context(|| format!("pair {}", pair.name))
     };

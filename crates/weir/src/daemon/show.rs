@@ -17,9 +17,9 @@ use super::mirror::{Mirror, MirrorCounters};
 use super::offload::Answered;
 use super::relay::Relay;
 use crate::api::dto::{
-    AccessSnapshot, ExportSnapshot, FastPathSnapshot, KeyingSnapshot, LossSnapshot, MirrorSnapshot,
-    PairSnapshot, PathMtuSnapshot, PeerKeyingSnapshot, PeerSnapshot, RdmaSnapshot, RolloutSnapshot,
-    RuleSnapshot, SideSnapshot, TagSnapshot, WireProofSnapshot,
+    AccessSnapshot, DetectionSnapshot, ExportSnapshot, FastPathSnapshot, KeyingSnapshot,
+    LossSnapshot, MirrorSnapshot, PairSnapshot, PathMtuSnapshot, PeerKeyingSnapshot, PeerSnapshot,
+    RdmaSnapshot, RolloutSnapshot, RuleSnapshot, SideSnapshot, TagSnapshot, WireProofSnapshot,
 };
 use crate::config::keying::public_text;
 use crate::config::settings::{Driver, Pair};
@@ -89,6 +89,7 @@ pub fn pair(
         flows_evicted: totals.flows_evicted,
         evidence,
         access: engine.access().map(AccessSnapshot::new),
+        detection: engine.detection().map(DetectionSnapshot::new),
         mirrors,
         workers: Vec::new(),
     }

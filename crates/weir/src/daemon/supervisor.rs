@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::Handle;
 use weir_port::Shutter;
-use weir_store::sink::Exporter;
+use weir_store::sink::{AlertSink, Exporter};
 
 use super::control::{ControlSocket, Output, Question};
 use super::evidence::{self, CutTurns, Holding};
@@ -41,8 +41,8 @@ use crate::config::{KeyAccess, Keys, Loaded, Problems, Settings, Source};
 use crate::machine::Machine;
 use again::{Again, Left, start_again};
 use parts::{
-    Sinks, announce, configure_keying, mirrors_of, open_control, open_front_ends, start_keying,
-    start_workers, watch_ports, watch_signals,
+    Sinks, announce, configure_keying, eve_file, mirrors_of, open_control, open_front_ends,
+    start_alerts, start_keying, start_workers, watch_ports, watch_signals,
 };
 use trial::{PortsBefore, Start, Trial};
 
@@ -192,6 +192,7 @@ struct Gateway {
     offloads: Vec<Answered>,
     exporter: Exporter,
     recorder: Option<Recorder>,
+    alerts: AlertSink,
     store: StateStore,
     cuts: CutTurns,
     _locks: [Locks; 2],
@@ -240,7 +241,8 @@ impl Gateway {
         let (keying, ends) = start_keying(&settings, keys)?;
         // Loaded before anything passes, so that what follows the ports' opening takes no time.
         let shutter = Shutter::load()?;
-        let sinks = Sinks { exporter: &exporter, recorder: recorder.as_ref() };
+        let alerts = start_alerts(&settings)?;
+        let sinks = Sinks { exporter: &exporter, recorder: recorder.as_ref(), alerts: &alerts };
         let started = start_workers(&settings, &machine, plans, ends, &mut store, sinks);
         let (workers, bases) = started?;
         let watch = Some(watch_ports(&settings, shutter, &sender)?);
@@ -275,6 +277,7 @@ impl Gateway {
             offloads,
             exporter,
             recorder,
+            alerts,
             store,
             cuts: CutTurns::default(),
             _locks: locks,
@@ -512,6 +515,9 @@ impl Gateway {
                 worker.tell_first(WorkerCommand::Keep(settings.evidence.clone()));
             }
         }
+        if let Err(error) = self.alerts.change(eve_file(&settings)) {
+            tracing::error!(%error, "alerts go on to the file before");
+        }
         (self.source, self.settings) = (source, settings);
         self.offloads = offloads;
         self.epoch += 1;
@@ -583,6 +589,7 @@ impl Gateway {
             adds_up,
             pairs,
             store: self.recorder.as_ref().map(|it| it.counters().into()),
+            alerts: self.settings.detection.as_ref().map(|_| self.alerts.counters().into()),
             exports: self.exporter.counters().into_iter().map(show::export).collect(),
         })
     }

@@ -11,13 +11,14 @@ use weir_engine::meter::{Meter, MeterLimits};
 use weir_engine::pipeline::{Engine, Left, PolicyError, Usage};
 use weir_port::{Guard, Interface};
 use weir_store::evidence::{Label, Snapshot};
-use weir_store::sink::RecordSender;
+use weir_store::sink::{AlertSender, RecordSender};
 use weir_wire::frame::Time;
 
 use super::access_log::AccessLog;
 use super::bystanders::Bystanders;
 use super::carry::Carrier;
 use super::circle::Circle;
+use super::entropy::seed;
 use super::forgeries::ForgeryAlarm;
 use super::keeping::{self, Keeping};
 use super::kernel_esp::{KernelEsp, KernelPlan};
@@ -124,6 +125,8 @@ pub struct WorkerSetup {
     pub reserver: Reserver,
     /// Where records of flows go.
     pub records: RecordSender,
+    /// Where alerts of rules go.
+    pub alerts: AlertSender,
     /// The other end of its handshakes.
     pub keying: Option<KeyingEnd>,
 }
@@ -295,6 +298,7 @@ struct Worker {
     keeping_fails: bool,
     reserver: Reserver,
     records: RecordSender,
+    alerts: AlertSender,
     keying: Option<KeyingEnd>,
     answer: Sender<Reserved>,
     answers: Receiver<Reserved>,
@@ -310,7 +314,7 @@ struct Worker {
 
 impl Worker {
     fn new(setup: WorkerSetup, seat: Seat, commands: Receiver<WorkerCommand>) -> Result<Self> {
-        let WorkerSetup { pair, limits, plan, reserver, records, keying, .. } = setup;
+        let WorkerSetup { pair, limits, plan, reserver, records, alerts, keying, .. } = setup;
         let (label, mirrors) = (setup.label, setup.mirrors);
         let Seat { ports, guard, kernel, mut carrier, why_not, circle, .. } = seat;
         let meter = meter(&limits, pair.workers)?;
@@ -350,6 +354,7 @@ impl Worker {
             keeping_fails: false,
             reserver,
             records,
+            alerts,
             keying,
             answer,
             answers,
@@ -448,6 +453,7 @@ impl Worker {
             kernel.tick(guard, self.relay.engine(), &self.reserver, &self.answer);
         }
         self.report_keyed();
+        self.send_alerts();
         let Self { relay, carrier, rollout, pair, .. } = self;
         rollout.look(&pair.name, relay.engine(), now);
         if let Some(carrier) = carrier {
@@ -462,7 +468,7 @@ impl Worker {
 
     /// Lets the kernel carry nothing more, and hands over what is kept in memory.
     fn end(&mut self) {
-        let Self { relay, records, carrier, .. } = self;
+        let Self { relay, records, alerts, carrier, .. } = self;
         if let Some(carrier) = carrier {
             carrier.close(relay);
         }
@@ -472,9 +478,16 @@ impl Worker {
             tracing::error!("what the kernel did for peers stays there: {error:#}");
         }
         relay.engine().flush(&mut |record| records.send(record));
+        relay.engine().take_alerts(&mut |alert, rules| alerts.send(alert, rules));
         if let Some(evidence) = relay.bystanders().evidence.take() {
             evidence.finish();
         }
+    }
+
+    /// Hands over what rules told of since the last tick.
+    fn send_alerts(&mut self) {
+        let Self { relay, alerts, .. } = self;
+        relay.engine().take_alerts(&mut |alert, rules| alerts.send(alert, rules));
     }
 
     /// Has a few idle flows end; notes whether there are more.
@@ -537,6 +550,8 @@ impl Worker {
     fn commit(&mut self) -> Result<Left> {
         let Prepared { policy, associations, kept, .. } =
             self.prepared.take().context("nothing is prepared")?;
+        // Rules may go, and what they told of is not to go with them.
+        self.send_alerts();
         let Self { relay, carrier, .. } = self;
         if let Some(carrier) = carrier {
             carrier.close(relay);
@@ -677,14 +692,4 @@ fn meter(limits: &Limits, workers: usize) -> Result<Meter> {
 pub(super) fn clock() -> Time {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Time(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
-}
-
-/// Random bits that key the flow tables: nobody outside can make their entries collide.
-fn seed() -> Result<u128> {
-    use std::io::Read;
-    let mut bytes = [0; 16];
-    std::fs::File::open("/dev/urandom")
-        .and_then(|mut file| file.read_exact(&mut bytes))
-        .context("cannot read /dev/urandom")?;
-    Ok(u128::from_ne_bytes(bytes))
 }

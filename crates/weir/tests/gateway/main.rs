@@ -7,6 +7,7 @@
 mod access;
 mod addresses;
 mod bump;
+mod detect;
 mod evidence;
 mod export;
 mod fail_closed;

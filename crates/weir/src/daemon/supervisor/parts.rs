@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 use weir_port::Shutter;
-use weir_store::sink::{Exporter, Interfaces, RecordSender};
+use weir_store::sink::{AlertSink, EveFile, Exporter, Interfaces, RecordSender};
 
 use super::Event;
 use crate::config::policy::keyed_peers;
@@ -31,6 +31,7 @@ use crate::machine::Machine;
 pub(super) struct Sinks<'a> {
     pub(super) exporter: &'a Exporter,
     pub(super) recorder: Option<&'a Recorder>,
+    pub(super) alerts: &'a AlertSink,
 }
 
 impl Sinks<'_> {
@@ -42,6 +43,18 @@ impl Sinks<'_> {
             None => sender,
         }
     }
+}
+
+/// Where [rules] have alerts written.
+pub(super) fn eve_file(settings: &Settings) -> Option<EveFile> {
+    settings.detection.as_ref().and_then(|it| it.eve.clone())
+}
+
+/// The thread that writes alerts.
+pub(super) fn start_alerts(settings: &Settings) -> Result<AlertSink> {
+    let file = eve_file(settings);
+    let path = file.as_ref().map(|it| it.path.display().to_string()).unwrap_or_default();
+    AlertSink::start(file).with_context(|| format!("cannot write alerts to {path}"))
 }
 
 /// The workers of each pair, and what its front ends begin with.
@@ -71,6 +84,7 @@ pub(super) fn start_workers(
                 plan,
                 reserver: store.reserver(),
                 records: sinks.sender(number, interfaces),
+                alerts: sinks.alerts.sender(),
                 keying: ends.next(),
             });
         }

@@ -1,0 +1,253 @@
+//! Alerts to a file: EVE JSON, a line each, written by a thread of its own.
+//!
+//! ```text
+//!  workers --AlertSender (bounded, never waits)--> thread --> eve.json, and eve.json.1 before it
+//! ```
+//!
+//! A file that somebody moved or removed (logrotate) is made anew within a second. One that reaches
+//! its bound becomes `eve.json.1`, in the place of the one before.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::fs::OFlags;
+use weir_detect::{Alert, RuleSet};
+
+use super::eve;
+
+/// Alerts that wait for the thread: those of a few ticks of all workers.
+const QUEUE_ALERTS: usize = 16_384;
+
+/// How long an alert may wait in memory, and between two looks at the file's name.
+const FLUSH_AFTER: Duration = Duration::from_millis(200);
+
+/// What a file begins to be written by: readable by the group that runs log shippers.
+const MODE: u32 = 0o640;
+
+/// Where alerts go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EveFile {
+    /// The file.
+    pub path: PathBuf,
+    /// At so many bytes it is moved to `PATH.1`, and a new one begins.
+    pub bytes_max: u64,
+}
+
+/// What became of alerts. alerts = written + lost + those under way; without a file, all are lost
+/// to it and none is counted as such.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AlertCounters {
+    /// Alerts handed over.
+    pub alerts: u64,
+    /// Of those, written.
+    pub written: u64,
+    /// Of those, lost: the queue was full, or the file could not be written.
+    pub lost: u64,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    alerts: AtomicU64,
+    written: AtomicU64,
+    lost: AtomicU64,
+}
+
+enum Message {
+    Alert(Box<Alert>, Arc<RuleSet>),
+    File(Option<EveFile>),
+    Stop,
+}
+
+/// Hands alerts over; one for each worker.
+#[derive(Clone, Debug)]
+pub struct AlertSender {
+    queue: SyncSender<Message>,
+    shared: Arc<Shared>,
+}
+
+impl AlertSender {
+    /// Hands an alert over, with the rules that it is of. Never waits: a full queue is counted.
+    pub fn send(&self, alert: Alert, rules: &Arc<RuleSet>) {
+        self.shared.alerts.fetch_add(1, Relaxed);
+        if self.queue.try_send(Message::Alert(Box::new(alert), Arc::clone(rules))).is_err() {
+            self.shared.lost.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+/// The thread that writes alerts.
+#[derive(Debug)]
+pub struct AlertSink {
+    sender: AlertSender,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl AlertSink {
+    /// Starts the thread; without a `file` alerts go nowhere.
+    ///
+    /// # Errors
+    /// The file cannot be opened, or there are no more threads.
+    pub fn start(file: Option<EveFile>) -> io::Result<Self> {
+        let out = file.map(Out::open).transpose()?;
+        let (queue, incoming) = sync_channel(QUEUE_ALERTS);
+        let shared = Arc::new(Shared::default());
+        let work = Work { incoming, shared: Arc::clone(&shared), out, line: Vec::new() };
+        let thread = std::thread::Builder::new().name("alerts".into()).spawn(|| work.run())?;
+        Ok(Self { sender: AlertSender { queue, shared }, thread: Some(thread) })
+    }
+
+    /// A sender for one worker.
+    pub fn sender(&self) -> AlertSender {
+        self.sender.clone()
+    }
+
+    /// Writes to another file from now on, or to none.
+    ///
+    /// # Errors
+    /// It cannot be opened; the file before stays.
+    pub fn change(&self, file: Option<EveFile>) -> io::Result<()> {
+        if let Some(file) = &file {
+            open(&file.path)?;
+        }
+        self.sender.queue.send(Message::File(file)).map_err(io::Error::other)
+    }
+
+    /// What became of alerts.
+    pub fn counters(&self) -> AlertCounters {
+        let Shared { alerts, written, lost } = &*self.sender.shared;
+        AlertCounters {
+            alerts: alerts.load(Relaxed),
+            written: written.load(Relaxed),
+            lost: lost.load(Relaxed),
+        }
+    }
+}
+
+impl Drop for AlertSink {
+    fn drop(&mut self) {
+        // Behind the alerts that wait.
+        let _ = self.sender.queue.send(Message::Stop);
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread that writes alerts panicked");
+        }
+    }
+}
+
+struct Work {
+    incoming: Receiver<Message>,
+    shared: Arc<Shared>,
+    out: Option<Out>,
+    line: Vec<u8>,
+}
+
+impl Work {
+    fn run(mut self) {
+        loop {
+            match self.incoming.recv_timeout(FLUSH_AFTER) {
+                Ok(Message::Alert(alert, rules)) => self.write(&alert, &rules),
+                Ok(Message::File(file)) => self.change(file),
+                Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return self.flush(),
+                Err(RecvTimeoutError::Timeout) => self.flush(),
+            }
+        }
+    }
+
+    fn write(&mut self, alert: &Alert, rules: &RuleSet) {
+        let Some(out) = &mut self.out else { return };
+        self.line.clear();
+        eve::write(alert, rules, &mut self.line);
+        let counter = match out.write(&self.line) {
+            Ok(()) => &self.shared.written,
+            Err(_) => &self.shared.lost,
+        };
+        counter.fetch_add(1, Relaxed);
+    }
+
+    fn change(&mut self, file: Option<EveFile>) {
+        self.flush();
+        if self.out.as_ref().map(|it| &it.wanted) == file.as_ref() {
+            return;
+        }
+        match file.map(Out::open).transpose() {
+            Ok(out) => self.out = out,
+            Err(error) => tracing::error!(%error, "alerts go on to the file before"),
+        }
+    }
+
+    fn flush(&mut self) {
+        let Some(out) = &mut self.out else { return };
+        if let Err(error) = out.flush() {
+            if !std::mem::replace(&mut out.fails, true) {
+                tracing::error!(%error, path = %out.wanted.path.display(), "alerts are lost");
+            }
+        } else if std::mem::replace(&mut out.fails, false) {
+            tracing::info!(path = %out.wanted.path.display(), "alerts are written again");
+        }
+    }
+}
+
+/// The file as it is open.
+struct Out {
+    wanted: EveFile,
+    file: BufWriter<File>,
+    bytes: u64,
+    inode: u64,
+    fails: bool,
+}
+
+impl Out {
+    fn open(wanted: EveFile) -> io::Result<Self> {
+        let file = open(&wanted.path)?;
+        let found = file.metadata()?;
+        Ok(Self {
+            wanted,
+            file: BufWriter::new(file),
+            bytes: found.len(),
+            inode: found.ino(),
+            fails: false,
+        })
+    }
+
+    fn write(&mut self, line: &[u8]) -> io::Result<()> {
+        if self.bytes > 0 && self.bytes + line.len() as u64 > self.wanted.bytes_max {
+            self.file.flush()?;
+            std::fs::rename(&self.wanted.path, numbered(&self.wanted.path))?;
+            *self = Self::open(self.wanted.clone())?;
+        }
+        self.file.write_all(line)?;
+        self.bytes += line.len() as u64;
+        Ok(())
+    }
+
+    /// Writes what waits, and begins anew where the file was moved away.
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()?;
+        let is_there =
+            std::fs::metadata(&self.wanted.path).is_ok_and(|found| found.ino() == self.inode);
+        if !is_there {
+            *self = Self::open(self.wanted.clone())?;
+        }
+        Ok(())
+    }
+}
+
+/// Follows no link: whoever may write into the folder must not choose what we write to.
+fn open(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.append(true).create(true).mode(MODE);
+    options.custom_flags(OFlags::NOFOLLOW.bits() as i32);
+    options.open(path)
+}
+
+fn numbered(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".1");
+    name.into()
+}

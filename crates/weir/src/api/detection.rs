@@ -1,0 +1,115 @@
+//! What the status says of rules that look at packets.
+
+use serde::{Deserialize, Serialize};
+use weir_engine::detect::{Detection, RuleMode};
+use weir_store::sink::AlertCounters;
+
+/// What the rules of a pair did.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct DetectionSnapshot {
+    /// `enforce` or `watch`.
+    pub mode: String,
+    /// Rules at work.
+    pub rules: u64,
+    /// Packets looked at.
+    pub packets: u64,
+    /// Alerts, those included that found no room.
+    pub alerts: u64,
+    /// Alerts that found no room to wait in.
+    pub alerts_lost: u64,
+    /// Packets that rules would have dropped, in mode `watch`.
+    pub would_drop: u64,
+    /// Flows that state is kept of.
+    pub flows: u64,
+    /// Flows that were forgotten before their time, for there was no room.
+    pub flows_evicted: u64,
+    /// Looks at packets that were cut short by a bound: docs/guide/detect.md, Bounds.
+    pub bounds_reached: u64,
+    /// Rules that dropped packets, or would have, in the order of evaluation.
+    pub drops: Vec<RuleDropsSnapshot>,
+}
+
+/// A rule that dropped packets, or would have.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct RuleDropsSnapshot {
+    /// Its number.
+    pub sid: u32,
+    /// Its message.
+    pub signature: String,
+    /// How many packets.
+    pub packets: u64,
+}
+
+/// What became of all pairs' alerts.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct AlertsSnapshot {
+    /// Alerts handed over by workers.
+    pub alerts: u64,
+    /// Of those, written to the file of EVE.
+    pub written: u64,
+    /// Of those, lost: too many at once, or the file cannot be written.
+    pub lost: u64,
+}
+
+impl DetectionSnapshot {
+    /// What one worker's rules did.
+    pub fn new(detection: &Detection) -> Self {
+        let counters = detection.counters();
+        let mode = match detection.mode() {
+            RuleMode::Enforce => "enforce",
+            RuleMode::Watch => "watch",
+        };
+        let drops = detection.drops().map(|it| RuleDropsSnapshot {
+            sid: it.sid,
+            signature: it.message.to_owned(),
+            packets: it.packets,
+        });
+        Self {
+            mode: mode.to_owned(),
+            rules: detection.rules().len() as u64,
+            packets: counters.packets,
+            alerts: counters.alerts,
+            alerts_lost: detection.alerts_lost(),
+            would_drop: detection.would_drop(),
+            flows: detection.flows() as u64,
+            flows_evicted: detection.flows_evicted(),
+            bounds_reached: counters.candidates_lost
+                + counters.evaluations_given_up
+                + counters.pcre_limits
+                + counters.stream_gaps
+                + counters.bits_lost
+                + counters.thresholds_lost,
+            drops: drops.collect(),
+        }
+    }
+
+    /// Adds what another worker's rules did.
+    pub(super) fn add(&mut self, more: &Self) {
+        for (sum, more) in [
+            (&mut self.packets, more.packets),
+            (&mut self.alerts, more.alerts),
+            (&mut self.alerts_lost, more.alerts_lost),
+            (&mut self.would_drop, more.would_drop),
+            (&mut self.flows, more.flows),
+            (&mut self.flows_evicted, more.flows_evicted),
+            (&mut self.bounds_reached, more.bounds_reached),
+        ] {
+            *sum += more;
+        }
+        for more in &more.drops {
+            match self.drops.iter_mut().find(|it| it.sid == more.sid) {
+                Some(same) => same.packets += more.packets,
+                None => self.drops.push(more.clone()),
+            }
+        }
+    }
+}
+
+impl From<AlertCounters> for AlertsSnapshot {
+    fn from(counters: AlertCounters) -> Self {
+        let AlertCounters { alerts, written, lost } = counters;
+        Self { alerts, written, lost }
+    }
+}

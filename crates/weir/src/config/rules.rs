@@ -1,0 +1,204 @@
+//! `[rules]`: detection at the joint.
+//!
+//! ```toml
+//! [rules]
+//! paths = ["/etc/weir/rules"]       # rule files, and folders of them; several
+//! variables = "suricata.yaml"       # [Suricata's defaults] its address-groups and port-groups
+//! mode = "enforce"                  # [enforce] enforce | watch: what rules drop passes, and is told
+//! eve = "/var/log/weir/eve.json"    # [none] alerts and drops as EVE JSON, a line each
+//! eve_mib = 1024                    # [1024] of the file; then it becomes eve.json.1
+//! flows = 262144                    # [262144] flows that rules keep state of, a pair
+//! ```
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use serde::Deserialize;
+use toml::Spanned;
+use weir_detect::{Limits, LoadReport, RuleSet};
+use weir_engine::detect::{RuleMode, Rules};
+use weir_store::sink::EveFile;
+
+use super::file::File;
+use super::problem::Problems;
+use super::settings::{FastPathMode, Settings};
+use super::several::Several;
+use crate::rules;
+
+/// MiB of the alerts' file unless configured.
+const EVE_MIB_DEFAULT: u32 = 1024;
+/// The most: 1 TiB.
+const EVE_MIB_MAX: u32 = 1 << 20;
+/// Flows with state unless configured; each takes 300 bytes, and up to 40 KiB while TCP is looked
+/// into.
+const FLOWS_DEFAULT: u32 = 1 << 18;
+/// The least and the most.
+const FLOWS_MIN: u32 = 64;
+const FLOWS_MAX: u32 = 1 << 22;
+
+/// `[rules]`, as written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs, reason = "the keys are documented in the module's format")]
+pub struct Written {
+    #[serde(default)]
+    pub paths: Several<PathBuf>,
+    pub variables: Option<PathBuf>,
+    pub mode: Option<Spanned<Mode>>,
+    pub eve: Option<PathBuf>,
+    pub eve_mib: Option<Spanned<u32>>,
+    pub flows: Option<Spanned<u32>>,
+}
+
+/// What rules may do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Drop.
+    #[default]
+    Enforce,
+    /// Tell what they would drop.
+    Watch,
+}
+
+impl From<Mode> for RuleMode {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Enforce => Self::Enforce,
+            Mode::Watch => Self::Watch,
+        }
+    }
+}
+
+/// Which rules look at packets, and where their alerts go.
+#[derive(Clone, Debug)]
+pub struct Detection {
+    /// Files and folders.
+    pub paths: Vec<PathBuf>,
+    /// Groups of addresses and ports, as a suricata.yaml has them.
+    pub variables: Option<PathBuf>,
+    /// What rules may do.
+    pub mode: RuleMode,
+    /// Where alerts go; `None`: they are counted.
+    pub eve: Option<EveFile>,
+    /// Flows that rules keep state of, a pair.
+    pub flows: usize,
+    /// The rules, once they were read.
+    pub set: Option<Arc<RuleSet>>,
+}
+
+impl Detection {
+    /// What one of a pair's workers runs; `seed` keys its tables.
+    pub fn of_worker(&self, workers: usize, seed: u64) -> Option<Rules> {
+        let flows = self.flows.div_ceil(workers.max(1));
+        let limits = Limits { flows, seed, ..Limits::default() };
+        self.set.clone().map(|set| Rules { set, mode: self.mode, limits })
+    }
+}
+
+/// What `file` says of rules; they are not read yet.
+pub(super) fn resolve(file: &File, directory: &Path, problems: &mut Problems) -> Option<Detection> {
+    let written = file.rules.as_ref()?;
+    if written.paths.0.is_empty() {
+        problems.error_in_file("[rules] names no rules", "add `paths`, files or folders of rules");
+    }
+    for (_, pair) in &file.pairs {
+        if let Some(fastpath) = &pair.fastpath
+            && *fastpath.get_ref() == FastPathMode::Tc
+        {
+            problems.error(
+                fastpath.span(),
+                "there are [rules]: each packet is looked at, and none goes past",
+                "write fastpath = \"off\", or \"auto\" to have it whenever there are no rules",
+            );
+        }
+    }
+    let mut bounded = |key: &str, value: &Option<Spanned<u32>>, default, least, most| {
+        let Some(value) = value else { return default };
+        let number = *value.get_ref();
+        if !(least..=most).contains(&number) {
+            let remedy = format!("write a number from {least} to {most}");
+            problems.error(value.span(), format!("{key} = {number}"), remedy);
+        }
+        number
+    };
+    let mib = bounded("eve_mib", &written.eve_mib, EVE_MIB_DEFAULT, 1, EVE_MIB_MAX);
+    let flows = bounded("flows", &written.flows, FLOWS_DEFAULT, FLOWS_MIN, FLOWS_MAX);
+    Some(Detection {
+        paths: written.paths.0.iter().map(|path| directory.join(path.get_ref())).collect(),
+        variables: written.variables.as_ref().map(|path| directory.join(path)),
+        mode: written.mode.as_ref().map(|it| *it.get_ref()).unwrap_or_default().into(),
+        eve: written
+            .eve
+            .as_ref()
+            .map(|path| EveFile { path: directory.join(path), bytes_max: u64::from(mib) << 20 }),
+        flows: flows as usize,
+        set: None,
+    })
+}
+
+/// Reads the rules that `settings` name. Rules that do not run are warned of, in one line: a set of
+/// others' rules always has some.
+pub(super) fn load(settings: &mut Settings, problems: &mut Problems) {
+    let Some(detection) = &mut settings.detection else { return };
+    let read = || {
+        let variables = detection.variables.as_deref().map(rules::variables).transpose()?;
+        rules::read(&detection.paths, variables.unwrap_or_default())
+    };
+    let text = match read() {
+        Ok(text) => text,
+        Err(error) => {
+            let remedy = "correct `paths` and `variables` in [rules]";
+            return problems.error_in_file(format!("{error:#}"), remedy);
+        }
+    };
+    match compiled(&text) {
+        Ok(compiled) => {
+            detection.set = Some(compiled.set);
+            warn_of_refused(&compiled.report, problems);
+        }
+        Err(error) => problems.error_in_file(
+            format!("{error:#}"),
+            "name fewer rules, or give the machine more memory",
+        ),
+    }
+}
+
+fn warn_of_refused(report: &LoadReport, problems: &mut Problems) {
+    let refused = report.refused.len();
+    let names = "`weir rules check PATH` names each, and the keyword that stops it";
+    if report.runnable == 0 {
+        problems.warning_in_file("no rule runs: nothing is looked for", names);
+    } else if refused > 0 {
+        let enabled = report.enabled;
+        problems.warning_in_file(format!("{refused} of {enabled} rules do not run"), names);
+    }
+}
+
+#[derive(Clone)]
+struct Compiled {
+    set: Arc<RuleSet>,
+    report: LoadReport,
+}
+
+/// The rules that were compiled last, while somebody runs them: a reload that changes none of them
+/// goes on with the set at hand, and so with all that it knows of flows.
+static LAST: Mutex<Option<(u64, Weak<RuleSet>, LoadReport)>> = Mutex::new(None);
+
+fn compiled(text: &rules::Text) -> anyhow::Result<Compiled> {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    let digest = hasher.finish();
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((known, set, report)) = &*last
+        && *known == digest
+        && let Some(set) = set.upgrade()
+    {
+        return Ok(Compiled { set, report: report.clone() });
+    }
+    let loaded = text.compile()?;
+    let set = Arc::new(loaded.rules);
+    *last = Some((digest, Arc::downgrade(&set), loaded.report.clone()));
+    Ok(Compiled { set, report: loaded.report })
+}

@@ -1,0 +1,18 @@
+//! Randomness: the only place of the daemon that reads any.
+
+use std::fs::File;
+use std::io::Read;
+
+use anyhow::{Context, Result};
+
+/// Random bits that key the flow tables: nobody outside can make their entries collide.
+///
+/// # Errors
+/// The kernel's source cannot be read.
+pub(super) fn seed() -> Result<u128> {
+    let mut bytes = [0; 16];
+    File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut bytes))
+        .context("cannot read /dev/urandom")?;
+    Ok(u128::from_ne_bytes(bytes))
+}

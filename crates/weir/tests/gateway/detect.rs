@@ -1,0 +1,77 @@
+//! Rules of detection in a gateway: attacks stop there, their harmless twins arrive.
+
+use weir_lab::demo::{detection_tables, eve_file};
+use weir_lab::traffic::frames::planned;
+use weir_lab::traffic::{Kind, bypass};
+
+use super::*;
+
+const FRAMES: usize = 90;
+
+fn send(lab: &Lab, kind: Kind) -> bypass::Exchange {
+    bypass::exchange(lab, &planned(kind, FRAMES).unwrap(), 2000).unwrap()
+}
+
+/// Twins first: what a rule says of a TCP stream holds for the rest of its flow.
+fn attacks_stop_and_their_twins_arrive(lab: &Lab, gateways: &Gateways) {
+    for kind in [Kind::BenignTcp, Kind::RdmaRead] {
+        let twin = send(lab, kind);
+        assert!(twin.is_exact(), "{}: {twin:?}", kind.name());
+    }
+    for kind in [Kind::AttackTcp, Kind::AttackRdma] {
+        let attack = send(lab, kind);
+        assert_eq!((attack.intact, attack.altered), (0, 0), "{}: {attack:?}", kind.name());
+    }
+    let status = gateways.status(Side::A).unwrap();
+    assert_eq!(status["adds_up"], true, "{status:#}");
+    let dropped = number(&status, "/pairs/0/wire/dropped_by_reason/rule");
+    assert_eq!(dropped, 2 * FRAMES as u64, "{status:#}");
+    let drops = gateways.drops(Side::A).unwrap();
+    for rule in ["1000001 LAB request for a secret file", "1000002 LAB atomic on memory"] {
+        assert!(drops.contains(rule), "{drops}");
+    }
+}
+
+/// The alerts of EVE, by rule and whether they were blocked.
+fn alerts(lab: &Lab, sid: u64, action: &str) -> usize {
+    let text = std::fs::read_to_string(eve_file(lab.folder())).unwrap_or_default();
+    let of_rule = |line: &&str| {
+        let event: Value = serde_json::from_str(line).unwrap_or_default();
+        event["event_type"] == "alert"
+            && event["alert"]["signature_id"] == sid
+            && event["alert"]["action"] == action
+    };
+    text.lines().filter(of_rule).count()
+}
+
+#[test]
+fn rules_stop_attacks_in_clear_and_tell_of_them_in_eve() {
+    let Some(Stand { _turn, lab }) = stand("rules_stop_attacks_in_clear") else { return };
+    let tables_of_a = detection_tables(&lab).unwrap();
+    let setup = Setup { tables_of_a, ..Setup::new(WEIR, Protection::Plain) };
+    let gateways = Gateways::start(&lab, &setup).unwrap();
+    wait_until_it_flows(&lab);
+    attacks_stop_and_their_twins_arrive(&lab, &gateways);
+    for sid in [1_000_001, 1_000_002] {
+        let is_told = || Ok(alerts(&lab, sid, "blocked") > 0);
+        interrupt::until("alert in EVE", PATIENCE, is_told).unwrap();
+    }
+}
+
+#[test]
+fn rules_judge_what_comes_out_of_a_tunnel_and_watch_only_tells() {
+    let Some(Stand { _turn, lab }) = stand("rules_judge_tunnels") else { return };
+    let gateways = sealing_gateways(&lab, &sealed());
+    let before = std::fs::read_to_string(lab.folder().join("gw-a.toml")).unwrap();
+    let rules = detection_tables(&lab).unwrap();
+    let watch = rules.clone() + "mode = \"watch\"\n";
+    gateways.add_tables(&lab, Side::A, &watch).unwrap();
+    for kind in [Kind::BenignTcp, Kind::AttackRdma, Kind::RdmaRead] {
+        assert!(send(&lab, kind).is_exact(), "{}", kind.name());
+    }
+    let is_told = || Ok(alerts(&lab, 1_000_002, "allowed") > 0);
+    interrupt::until("alert of what would be dropped", PATIENCE, is_told).unwrap();
+    configure(&lab, Side::A, &before).unwrap();
+    gateways.add_tables(&lab, Side::A, &rules).unwrap();
+    attacks_stop_and_their_twins_arrive(&lab, &gateways);
+}
