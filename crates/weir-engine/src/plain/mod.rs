@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Nothing else in the engine meters or judges (docs/adr/0049). Without access lines and rules a
-//! packet costs two branches more than its counting. The kernel's fast path carries only flows whose
-//! fate is settled, so it is closed while there are lines or rules (`fastpath::allows`).
+//! packet costs two branches more than its counting. The kernel's fast path carries only flows
+//! whose fate is settled, so it is closed while there are lines or rules (`fastpath::allows`).
 
 use std::sync::Arc;
 
