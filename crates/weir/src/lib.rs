@@ -30,6 +30,8 @@ pub mod read;
 
 pub mod rules;
 
+pub mod verify;
+
 pub mod capture;
 
 pub mod source;

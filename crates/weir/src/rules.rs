@@ -20,6 +20,12 @@ pub struct Text {
 }
 
 impl Text {
+    /// Compiles otherwise; the classes that were read stay.
+    pub fn set_options(&mut self, options: LoadOptions) {
+        let classes = std::mem::take(&mut self.options.classes);
+        self.options = LoadOptions { classes, ..options };
+    }
+
     /// Makes rules of it that can run.
     ///
     /// # Errors

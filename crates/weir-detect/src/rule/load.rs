@@ -28,6 +28,8 @@ pub struct RuleSource {
 pub struct LoadOptions {
     /// Classes of rules (`classification.config`).
     pub classes: Classes,
+    /// Rules only tell, whatever their action: what an IDS beside the path does.
+    pub is_passive: bool,
 }
 
 /// Classes of rules: what a short name means, and how severe it is.
@@ -131,7 +133,12 @@ impl RuleSet {
                 report.enabled += 1;
                 let result = read(&line, &mut context, &mut seen, rules.len());
                 match result {
-                    Ok(rule) => rules.push(rule),
+                    Ok(mut rule) => {
+                        if options.is_passive && rule.action.is_blocking() {
+                            rule.action = Action::Alert;
+                        }
+                        rules.push(rule);
+                    }
                     Err(Refused { keyword, reason }) => report.refused.push(Refusal {
                         source: source.name.clone(),
                         line: line.number,

@@ -21,6 +21,7 @@ use super::reload::{ConfirmArgs, ReloadArgs, trial};
 use super::rules::RulesArgs;
 use super::sa::SaArgs;
 use super::serve::ServeArgs;
+use super::verify::VerifyArgs;
 use super::vpn::VpnArgs;
 use super::witness::WitnessArgs;
 
@@ -87,6 +88,8 @@ pub enum Command {
     Read(ReadArgs),
     /// Say of detection rules which run, and what stops the others
     Rules(RulesArgs),
+    /// Run others' tests of detection (suricata-verify's format) and say which pass
+    Verify(VerifyArgs),
     /// Show the counters of a running gateway
     #[command(after_help = STATUS_HELP)]
     Status(StatusCommandArgs),

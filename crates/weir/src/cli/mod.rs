@@ -27,6 +27,7 @@ pub mod serve;
 pub mod status;
 pub mod terms;
 pub mod up;
+pub mod verify;
 pub mod vpn;
 pub mod witness;
 pub mod xfrm;
@@ -61,6 +62,7 @@ pub fn main() -> ExitCode {
         Command::Meter(args) => meter::run(&args),
         Command::Read(args) => read::run(&args),
         Command::Rules(args) => rules::run(&args),
+        Command::Verify(args) => verify::run(&args),
         Command::Sa(args) => sa::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Witness(args) => witness::run(&args),

@@ -39,6 +39,16 @@ pub struct Detection<W> {
     out: W,
     line: Vec<u8>,
     seen: Seen,
+    options: Options,
+}
+
+/// How captures are looked at.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Keys the detector's tables.
+    pub seed: u64,
+    /// Whether packets are dropped as a gateway would, and dropped ones told of.
+    pub is_inline: bool,
 }
 
 impl<W: Write> Detection<W> {
@@ -46,9 +56,9 @@ impl<W: Write> Detection<W> {
     ///
     /// # Errors
     /// The matcher has no memory for its scans.
-    pub fn new(rules: RuleSet, seed: u64, out: W) -> anyhow::Result<Self> {
+    pub fn new(rules: RuleSet, options: Options, out: W) -> anyhow::Result<Self> {
         let rules = Arc::new(rules);
-        let limits = Limits { flows: FLOWS_MAX, seed, ..Limits::default() };
+        let limits = Limits { flows: FLOWS_MAX, seed: options.seed, ..Limits::default() };
         Ok(Self {
             detector: Detector::new(rules.clone(), limits)?,
             rules,
@@ -57,6 +67,7 @@ impl<W: Write> Detection<W> {
             out,
             line: Vec::new(),
             seen: Seen::default(),
+            options,
         })
     }
 

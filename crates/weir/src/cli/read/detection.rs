@@ -11,7 +11,7 @@ use weir_detect::Variables;
 
 use super::{ReadArgs, random_seed};
 use crate::cli::print_json;
-use crate::read::detection::Detection;
+use crate::read::detection::{Detection, Options};
 use crate::rules;
 
 /// Looks at all files, one after the other, with one detector, and writes its alerts to `eve`.
@@ -22,8 +22,8 @@ pub(super) fn run(args: &ReadArgs, eve: &Path) -> anyhow::Result<ExitCode> {
     };
     let loaded = rules::load(&args.rules, &variables)?;
     let out = File::create(eve).with_context(|| format!("cannot write {}", eve.display()))?;
-    let seed = random_seed() as u64;
-    let mut detection = Detection::new(loaded.rules, seed, BufWriter::new(out))?;
+    let options = Options { seed: random_seed() as u64, is_inline: true };
+    let mut detection = Detection::new(loaded.rules, options, BufWriter::new(out))?;
     let mut is_complete = true;
     for file in &args.files {
         if let Err(error) = detection.read(file) {

@@ -1,0 +1,301 @@
+//! A test folder in suricata-verify's format: what to run, and what must come of it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// The version of Suricata whose behaviour ours is held against: tests say which they are for.
+const VERSION: [u32; 3] = [8, 0, 7];
+
+/// `test.yaml`, as far as it is understood.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+struct Written {
+    requires: Requires,
+    args: Vec<String>,
+    command: Option<String>,
+    pcap: Option<Value>,
+    rules: Option<String>,
+    skip: Option<Value>,
+    exit_code: Option<i64>,
+    checks: Vec<BTreeMap<String, Check>>,
+}
+
+/// What a test or a check needs.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+struct Requires {
+    min_version: Option<Value>,
+    lt_version: Option<Value>,
+    version: Option<Value>,
+    os: Option<String>,
+    arch: Option<String>,
+    features: Vec<String>,
+    files: Vec<String>,
+    pcap: Option<bool>,
+    script: Option<Value>,
+    lambda: Option<String>,
+}
+
+/// One thing to check.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Check {
+    /// How many events match.
+    pub count: Option<u64>,
+    /// Fields, by their dotted names, and what they must be.
+    #[serde(rename = "match")]
+    pub fields: BTreeMap<String, Value>,
+    /// Another file than eve.json.
+    pub filename: Option<String>,
+    #[serde(flatten)]
+    others: BTreeMap<String, Value>,
+}
+
+impl Check {
+    /// What is written beside the known keys: of `stats`, the counters.
+    pub fn others(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.others.iter().map(|(name, value)| (name.as_str(), value))
+    }
+}
+
+/// A test, ready to run.
+#[derive(Debug)]
+pub struct Case {
+    /// Its folder.
+    pub folder: PathBuf,
+    /// The capture.
+    pub capture: PathBuf,
+    /// Rule files.
+    pub rules: Vec<PathBuf>,
+    /// Settings of its suricata.yaml and command line, by dotted names; lists as they are.
+    pub settings: BTreeMap<String, Value>,
+    /// Whether packets are dropped, not only told of.
+    pub is_inline: bool,
+    /// Filters over events: each kind (`filter`, `stats`) and what it wants.
+    pub checks: Vec<(String, Check)>,
+}
+
+/// A test that is not for us, and why.
+#[derive(Debug)]
+pub struct Skipped(pub String);
+
+/// Reads the test in `folder`.
+///
+/// # Errors
+/// The test cannot be read. Inner: it is not for us.
+pub fn read(folder: &Path) -> Result<Result<Case, Skipped>> {
+    let file = folder.join("test.yaml");
+    let text = fs::read_to_string(&file).with_context(|| format!("cannot read {file:?}"))?;
+    let written: Written = serde_saphyr::from_str(&text)
+        .with_context(|| format!("{} is not understood", file.display()))?;
+    if let Some(why) = written.requires.unmet() {
+        return Ok(Err(Skipped(why)));
+    }
+    if written.skip.is_some() {
+        return Ok(Err(Skipped("it says itself that it is to be skipped".into())));
+    }
+    if written.exit_code.is_some_and(|code| code != 0) {
+        return Ok(Err(Skipped("it is about Suricata's exit code".into())));
+    }
+    let mut words: Vec<String> = written.args.iter().flat_map(|it| split(it)).collect();
+    if let Some(command) = &written.command {
+        words.extend(split(command));
+    }
+    let mut case = Case {
+        folder: folder.to_owned(),
+        capture: PathBuf::new(),
+        rules: Vec::new(),
+        settings: settings_of(folder)?,
+        is_inline: false,
+        checks: Vec::new(),
+    };
+    case.take_words(&words)?;
+    case.find_files(&written)?;
+    for check in written.checks {
+        for (kind, check) in check {
+            let requires = check.others.get("requires").cloned().unwrap_or_default();
+            let requires: Option<Requires> = serde_json::from_value(requires).ok();
+            if requires.and_then(|it| it.unmet()).is_none() {
+                case.checks.push((kind, check));
+            }
+        }
+    }
+    Ok(Ok(case))
+}
+
+impl Case {
+    fn take_words(&mut self, words: &[String]) -> Result<()> {
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            let mut set = |text: &str| {
+                let (name, value) = text.split_once('=').unwrap_or((text, "yes"));
+                self.settings.insert(name.to_owned(), Value::String(value.trim().to_owned()));
+            };
+            match word.as_str() {
+                "--simulate-ips" => self.is_inline = true,
+                "--set" => set(words.next().context("--set without a value")?),
+                "-r" => self.capture = self.folder.join(place(words.next())),
+                "-S" => self.rules.push(self.folder.join(place(words.next()))),
+                it if it.starts_with("--simulate-") => set(&it[2..]),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn find_files(&mut self, written: &Written) -> Result<()> {
+        let with = |ending: &str| -> Result<Vec<PathBuf>> {
+            let mut found = Vec::new();
+            for entry in fs::read_dir(&self.folder)? {
+                let path = entry?.path();
+                if path.extension().is_some_and(|it| it.to_string_lossy().starts_with(ending)) {
+                    found.push(path);
+                }
+            }
+            found.sort();
+            Ok(found)
+        };
+        if let Some(Value::String(path)) = &written.pcap {
+            self.capture = self.folder.join(path);
+        } else if self.capture.as_os_str().is_empty() {
+            let captures = with("pcap")?;
+            self.capture = captures.first().context("the test has no capture")?.clone();
+        }
+        if let Some(path) = &written.rules {
+            self.rules = vec![self.folder.join(path)];
+        } else if self.rules.is_empty() {
+            self.rules = with("rules")?;
+            let named = self.folder.join("test.rules");
+            if self.rules.len() > 1 && self.rules.contains(&named) {
+                self.rules = vec![named];
+            }
+        }
+        if !self.capture.is_file() {
+            bail!("{} is not there", self.capture.display());
+        }
+        Ok(())
+    }
+
+    /// A setting as text.
+    pub fn setting(&self, name: &str) -> Option<String> {
+        match self.settings.get(name)? {
+            Value::String(text) => Some(text.clone()),
+            Value::Bool(is_on) => Some(if *is_on { "yes" } else { "no" }.to_owned()),
+            Value::Number(number) => Some(number.to_string()),
+            _ => None,
+        }
+    }
+
+    /// Whether a setting says yes; `default` where it says nothing.
+    pub fn is_on(&self, name: &str, default: bool) -> bool {
+        match self.setting(name).as_deref() {
+            Some("yes" | "true" | "on" | "1") => true,
+            Some("no" | "false" | "off" | "0") => false,
+            _ => default,
+        }
+    }
+}
+
+impl Requires {
+    /// Why it is not met, if it is not.
+    fn unmet(&self) -> Option<String> {
+        if let Some(least) = &self.min_version
+            && version(least) > VERSION
+        {
+            return Some(format!("for Suricata {} and later", shown(least)));
+        }
+        if let Some(bound) = &self.lt_version
+            && version(bound) <= VERSION
+        {
+            return Some(format!("for Suricata before {}", shown(bound)));
+        }
+        if let Some(only) = &self.version
+            && !shown(&Value::String("8.0.7".into())).starts_with(&shown(only))
+        {
+            return Some(format!("for Suricata {} alone", shown(only)));
+        }
+        let other = [
+            (self.os.as_deref().is_some_and(|it| it != "linux"), "another system"),
+            (self.arch.is_some(), "one processor's architecture"),
+            (!self.files.is_empty(), "files of Suricata's sources"),
+            (self.script.is_some(), "a script"),
+            (self.lambda.is_some(), "an expression in Python"),
+            (self.pcap == Some(false), "a run without a capture"),
+        ];
+        if let Some((_, what)) = other.iter().find(|(is_so, _)| *is_so) {
+            return Some(format!("it asks for {what}"));
+        }
+        let known = |it: &&String| !matches!(it.as_str(), "HAVE_LIBJANSSON" | "RUST" | "HAVE_JA3");
+        self.features.iter().find(known).map(|it| format!("it asks for the feature {it}"))
+    }
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn version(value: &Value) -> [u32; 3] {
+    let mut version = [0; 3];
+    for (part, text) in version.iter_mut().zip(shown(value).split('.')) {
+        *part =
+            text.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap_or(0);
+    }
+    version
+}
+
+/// A path of a command line, from the test's folder.
+fn place(word: Option<&String>) -> PathBuf {
+    let word = word.map(String::as_str).unwrap_or_default();
+    PathBuf::from(word.trim_start_matches("${TEST_DIR}/"))
+}
+
+/// The words of a command line; quotes hold together.
+fn split(line: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut quote = None;
+    for letter in line.chars() {
+        match (letter, quote) {
+            ('"' | '\'', None) => quote = Some(letter),
+            (it, Some(open)) if it == open => quote = None,
+            (it, None) if it.is_whitespace() || it == '\\' => words.push(String::new()),
+            (it, _) => words.last_mut().into_iter().for_each(|word| word.push(it)),
+        }
+    }
+    words.retain(|it| !it.is_empty());
+    words
+}
+
+/// The settings of the folder's suricata.yaml, by dotted names.
+fn settings_of(folder: &Path) -> Result<BTreeMap<String, Value>> {
+    let mut settings = BTreeMap::new();
+    let Ok(text) = fs::read_to_string(folder.join("suricata.yaml")) else { return Ok(settings) };
+    // Its first lines are no YAML that parsers agree on: `%YAML 1.1`.
+    let text: String = text
+        .lines()
+        .filter(|it| !it.starts_with('%'))
+        .fold(String::new(), |text, line| if line == "---" { text } else { text + line + "\n" });
+    let value: Value = serde_saphyr::from_str(&text)
+        .with_context(|| format!("{} is not understood", folder.join("suricata.yaml").display()))?;
+    flatten(&value, String::new(), &mut settings);
+    Ok(settings)
+}
+
+fn flatten(value: &Value, name: String, out: &mut BTreeMap<String, Value>) {
+    match value {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                let name = if name.is_empty() { key.clone() } else { format!("{name}.{key}") };
+                flatten(value, name, out);
+            }
+        }
+        other => drop(out.insert(name, other.clone())),
+    }
+}

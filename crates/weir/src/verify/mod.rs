@@ -1,0 +1,102 @@
+//! `weir verify`: test folders in suricata-verify's format, run by our detector and judged by what
+//! they say of EVE's events.
+//!
+//! ```text
+//!   DIR --case--> capture, rules, settings --run--> events --check--> passed, or why not
+//! ```
+
+pub mod case;
+pub mod check;
+mod run;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use case::Skipped;
+
+/// Folders within folders, at most.
+const DEPTH_MAX: usize = 8;
+
+/// What became of all tests.
+#[derive(Debug, Default, Serialize)]
+pub struct Report {
+    /// Tests all of whose checks hold.
+    pub passed: u64,
+    /// Tests with one that does not.
+    pub failed: u64,
+    /// Tests that are not for us.
+    pub skipped: u64,
+    /// Each of them.
+    pub cases: Vec<Outcome>,
+}
+
+/// What became of a test.
+#[derive(Debug, Serialize)]
+pub struct Outcome {
+    /// Its folder, from where was looked.
+    pub name: String,
+    /// `passed`, `failed` or `skipped`.
+    pub result: &'static str,
+    /// Why, where it did not pass.
+    pub reason: String,
+}
+
+/// Runs every test below `folder`.
+///
+/// # Errors
+/// A folder cannot be read. A test that cannot be run is one that failed.
+pub fn run(folder: &Path) -> Result<Report> {
+    let mut folders = Vec::new();
+    find(folder, 0, &mut folders)?;
+    let mut report = Report::default();
+    for test in folders {
+        let name = test.strip_prefix(folder).unwrap_or(&test).display().to_string();
+        let (result, reason) = match one(&test) {
+            Ok(Ok(reasons)) if reasons.is_empty() => ("passed", String::new()),
+            Ok(Ok(reasons)) => ("failed", reasons.join("; ")),
+            Ok(Err(Skipped(why))) => ("skipped", why),
+            Err(error) => ("failed", format!("{error:#}")),
+        };
+        match result {
+            "passed" => report.passed += 1,
+            "failed" => report.failed += 1,
+            _ => report.skipped += 1,
+        }
+        report.cases.push(Outcome { name, result, reason });
+    }
+    Ok(report)
+}
+
+fn find(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {
+    let entries = fs::read_dir(folder).with_context(|| format!("cannot read {folder:?}"))?;
+    let mut inside: Vec<PathBuf> = entries.map(|it| Ok(it?.path())).collect::<Result<_>>()?;
+    inside.sort();
+    if folder.join("test.yaml").is_file() {
+        found.push(folder.to_owned());
+    }
+    for path in inside.into_iter().filter(|it| it.is_dir() && depth < DEPTH_MAX) {
+        find(&path, depth + 1, found)?;
+    }
+    Ok(())
+}
+
+/// Why a test fails; empty: it passes.
+fn one(folder: &Path) -> Result<Result<Vec<String>, Skipped>> {
+    let case = match case::read(folder)? {
+        Ok(case) => case,
+        Err(skipped) => return Ok(Err(skipped)),
+    };
+    let (events, refused) = run::events(&case)?;
+    let mut reasons: Vec<String> = case
+        .checks
+        .iter()
+        .filter_map(|(kind, check)| check::failed(kind, check, &events))
+        .collect();
+    if !reasons.is_empty() {
+        reasons.extend(refused);
+    }
+    Ok(Ok(reasons))
+}
