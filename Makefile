@@ -5,7 +5,12 @@ RUST_MIN := 1.95
 CARGO ?= cargo
 FUZZ_SECONDS ?= 60
 
-.PHONY: demo demo-rdma test bench fuzz fmt clean toolchain
+# make simulate SEEDS=100000: so many seeds against two gateways; SEED=n: that one, steps printed.
+simulate: toolchain
+	SEEDS=$(SEEDS) SEED=$(SEED) $(CARGO) test --release --locked -p weir-engine --test keying \
+	    simulation -- --nocapture
+
+.PHONY: demo demo-rdma test bench simulate fuzz fmt clean toolchain
 
 demo: toolchain
 	@$(CARGO) xtask packages demo

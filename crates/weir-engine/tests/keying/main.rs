@@ -4,6 +4,7 @@
 mod floods;
 mod nonces;
 mod path_mtu;
+mod simulation;
 mod states;
 mod workers;
 mod world;

@@ -3,9 +3,9 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::IpAddr;
 
-use weir_engine::esp::open::OpeningSa;
-use weir_engine::esp::sa::{Fingerprint, SaParameters};
-use weir_engine::esp::seal::SealingSa;
+use weir_engine::esp::open::{OpeningSa, OpeningState};
+use weir_engine::esp::sa::{Fingerprint, SaParameters, Spi};
+use weir_engine::esp::seal::{SealingSa, SealingState};
 use weir_engine::esp::spread::SPI_WORKER_MASK;
 use weir_engine::meter::{Meter, MeterLimits};
 use weir_engine::output::{Destination, Output};
@@ -65,6 +65,15 @@ pub(crate) struct Setup {
     pub(crate) knows_endpoint: bool,
     pub(crate) seed: u64,
     pub(crate) probes_path: bool,
+    pub(crate) keys: Keys,
+}
+
+/// Where keys come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keys {
+    Agreed,
+    /// One for each direction, the same for ever; the disk keeps how far they went.
+    Files,
 }
 
 impl Setup {
@@ -76,6 +85,7 @@ impl Setup {
             knows_endpoint: true,
             seed: 1000 + side as u64,
             probes_path: false,
+            keys: Keys::Agreed,
         }
     }
 }
@@ -93,6 +103,14 @@ pub(crate) struct Gateway {
     /// Added to the world's time, for the wall clock alone.
     pub(crate) wall_offset_ns: i64,
     delivered: Vec<Vec<u8>>,
+    disk: Disk,
+}
+
+/// What survives a crash of a gateway whose keys are in files.
+#[derive(Clone, Debug, Default)]
+struct Disk {
+    sealing: Option<SealingState>,
+    opening: Option<OpeningState>,
 }
 
 /// A frame on the wire, to a side.
@@ -155,20 +173,36 @@ fn policy(side: usize, setup: &Setup, own: u8) -> Policy {
         endpoint: setup.knows_endpoint.then(|| address(2 - side as u8)),
         protects: vec![Prefix::ALL],
         everything: true,
-        seal_spi: None,
-        open_spis: Vec::new(),
-        agreed: Some(identity(2 - side as u8).public()),
+        seal_spi: (setup.keys == Keys::Files).then(|| file_key(side).spi.value()),
+        open_spis: match setup.keys {
+            Keys::Files => vec![file_key(1 - side).spi.value()],
+            Keys::Agreed => Vec::new(),
+        },
+        agreed: (setup.keys == Keys::Agreed).then(|| identity(2 - side as u8).public()),
         kernel: None,
     }])
 }
 
+/// The key that `side` seals with where keys are in files.
+fn file_key(side: usize) -> SaParameters {
+    let material: Vec<u8> = (0..36).map(|byte| byte ^ (side as u8 + 0x40)).collect();
+    SaParameters::new(Spi::new(0x1000 + side as u32).unwrap(), &material).unwrap()
+}
+
 impl Gateway {
-    fn new(side: usize, setup: Setup) -> Self {
+    fn new(side: usize, setup: Setup, disk: Disk) -> Self {
         let own = side as u8 + 1;
         let policy = policy(side, &setup, own);
         let engine = || {
             let meter = Meter::new(MeterLimits::default(), 7);
-            Engine::new(policy.clone(), Associations::default(), meter).unwrap()
+            let mut associations = Associations::default();
+            if setup.keys == Keys::Files {
+                let sealing = SealingSa::new(&file_key(side), disk.sealing.as_ref());
+                let opening = OpeningSa::new(&file_key(1 - side), disk.opening.as_ref());
+                associations.sealing.push(sealing.unwrap());
+                associations.opening.push(opening.unwrap());
+            }
+            Engine::new(policy.clone(), associations, meter).unwrap()
         };
         let entropy = Box::new(Seeded(setup.seed));
         Self {
@@ -177,7 +211,9 @@ impl Gateway {
             tunnel: Tunnel::new(identity(own), setup.limits, entropy),
             engine: {
                 let mut first = engine();
-                first.set_one_of_several();
+                if setup.keys == Keys::Agreed {
+                    first.set_one_of_several();
+                }
                 first
             },
             others: (1..setup.terms.workers).map(|_| engine()).collect(),
@@ -185,6 +221,7 @@ impl Gateway {
             setup,
             wall_offset_ns: 0,
             delivered: Vec::new(),
+            disk,
         }
     }
 
@@ -222,7 +259,7 @@ impl World {
     pub(crate) fn new(setups: [Setup; 2]) -> Self {
         let [a, b] = setups;
         let mut world = Self {
-            sides: [Gateway::new(0, a), Gateway::new(1, b)],
+            sides: [Gateway::new(0, a, Disk::default()), Gateway::new(1, b, Disk::default())],
             wire: VecDeque::new(),
             elapsed_ns: SECOND,
             wire_carries: usize::from(WIRE_MTU),
@@ -233,7 +270,10 @@ impl World {
             sequence: 0,
         };
         for side in 0..2 {
+            let key = file_key(side);
+            world.keys[side].entry(key.spi.value()).or_default().push(key);
             world.configure(side);
+            world.keep(side);
         }
         world
     }
@@ -250,7 +290,10 @@ impl World {
         let gateway = &mut self.sides[side];
         let now = gateway.now(self.elapsed_ns);
         let mut effects = Vec::new();
-        let peers = vec![settings(side, &gateway.setup)];
+        let peers = match gateway.setup.keys {
+            Keys::Agreed => vec![settings(side, &gateway.setup)],
+            Keys::Files => Vec::new(),
+        };
         gateway.tunnel.configure(now, gateway.setup.limits, peers, &mut effects);
         self.carry_out(side, effects);
     }
@@ -261,8 +304,43 @@ impl World {
         setup.seed = setup.seed.wrapping_mul(31).wrapping_add(17);
         change(&mut setup);
         let wall_offset_ns = self.sides[side].wall_offset_ns;
-        self.sides[side] = Gateway { wall_offset_ns, ..Gateway::new(side, setup) };
+        let disk = self.sides[side].disk.clone();
+        self.sides[side] = Gateway { wall_offset_ns, ..Gateway::new(side, setup, disk) };
         self.configure(side);
+        self.keep(side);
+    }
+
+    /// The gateway takes its configuration in once more.
+    pub(crate) fn reload(&mut self, side: usize) {
+        let last = self.sides[side].address;
+        self.move_to(side, last);
+        self.configure(side);
+    }
+
+    /// Whether keys come from handshakes.
+    pub(crate) fn agrees(&self) -> bool {
+        self.sides[0].setup.keys == Keys::Agreed
+    }
+
+    /// Numbers are reserved on the disk before they are used, and noted before packets are
+    /// delivered, as a worker does.
+    fn keep(&mut self, side: usize) {
+        let Gateway { engine, disk, setup, .. } = &mut self.sides[side];
+        if setup.keys == Keys::Agreed {
+            return;
+        }
+        for association in engine.sealing_associations() {
+            if let Some(wanted) = association.reservation_needed() {
+                disk.sealing = Some(wanted);
+                association.extend_reservation(&wanted);
+            }
+        }
+        for association in engine.opening_associations() {
+            if association.is_dirty() {
+                let state = disk.opening.get_or_insert_with(|| association.empty_state());
+                association.snapshot(state);
+            }
+        }
     }
 
     /// The gateway gets another address; who speaks to the old one is not heard.
@@ -277,8 +355,11 @@ impl World {
         self.gather(side);
     }
 
-    /// All associations of `side` are gone.
+    /// All associations of `side` are gone, if they were agreed.
     pub(crate) fn lose(&mut self, side: usize) {
+        if self.sides[side].setup.keys == Keys::Files {
+            return;
+        }
         let report = Report { lost: true, ..Report::default() };
         let now = self.sides[side].now(self.elapsed_ns);
         let mut effects = Vec::new();
@@ -341,6 +422,11 @@ impl World {
 
     /// The same of so many bytes.
     pub(crate) fn send_of(&mut self, side: usize, frame_len: usize) -> u32 {
+        self.send_noted(side, frame_len).0
+    }
+
+    /// The same, with the frame.
+    pub(crate) fn send_noted(&mut self, side: usize, frame_len: usize) -> (u32, Vec<u8>) {
         self.sequence += 1;
         let mark = self.sequence;
         let mut frame = vec![0; frame_len];
@@ -349,13 +435,36 @@ impl World {
         frame[12..14].copy_from_slice(&[0x88, 0xb5]);
         frame[14..18].copy_from_slice(&mark.to_be_bytes());
         self.process(side, Side::Host, &frame);
-        mark
+        (mark, frame)
     }
 
     /// Marks that the host of `side` received since the last call.
     pub(crate) fn received(&mut self, side: usize) -> Vec<u32> {
         let mark = |frame: Vec<u8>| u32::from_be_bytes(frame[14..18].try_into().unwrap());
         self.sides[side].delivered.drain(..).map(mark).collect()
+    }
+
+    /// The same with the frames.
+    pub(crate) fn received_whole(&mut self, side: usize) -> Vec<(u32, Vec<u8>)> {
+        let marked =
+            |frame: Vec<u8>| (u32::from_be_bytes(frame[14..18].try_into().unwrap()), frame);
+        self.sides[side].delivered.drain(..).map(marked).collect()
+    }
+
+    /// Somebody sends a frame in clear by the wire, in the name of the other host.
+    pub(crate) fn forge(&mut self, side: usize) {
+        let mut frame = vec![0xee; 80];
+        frame[..6].copy_from_slice(&HOST_MAC[side]);
+        frame[6..12].copy_from_slice(&HOST_MAC[1 - side]);
+        frame[12..14].copy_from_slice(&[0x88, 0xb5]);
+        self.process(side, Side::Wire, &frame);
+    }
+
+    pub(crate) fn assert_adds_up(&self, side: usize) {
+        for engine in self.sides[side].others.iter().chain([&self.sides[side].engine]) {
+            let counters = engine.counters();
+            assert!(counters.host.adds_up() && counters.wire.adds_up(), "{counters:?}");
+        }
     }
 
     pub(crate) fn deliver(&mut self, OnWire { to, frame }: OnWire) {
@@ -421,6 +530,7 @@ impl World {
         let engine = self.sides[side].worker(number);
         engine.process(time, port, &mut frames);
         let sent = collect(engine.output(), &frames);
+        self.keep(side);
         self.put(side, sent);
     }
 
@@ -435,6 +545,8 @@ impl World {
                 Destination::Host => self.sides[side].delivered.push(frame),
                 Destination::Wire if frame[12..14] == [8, 6] => self.answer(side, &frame),
                 Destination::Wire => {
+                    let head = &frame[..frame.len().min(64)];
+                    assert!(is_protected(&frame), "in clear on the wire: {head:02x?}");
                     self.watch(side, &frame);
                     if frame.len() - 14 <= self.wire_carries {
                         self.wire.push_back(OnWire { to: 1 - side, frame });
@@ -548,6 +660,17 @@ fn collect(output: &Output, frames: &[Frame<'_>]) -> Vec<(Destination, Vec<u8>)>
         (packet.destination, bytes)
     };
     output.packets.iter().map(whole).collect()
+}
+
+/// Whether a frame may leave by the wire: ESP, and handshakes.
+fn is_protected(frame: &[u8]) -> bool {
+    let parsed = parse(frame, Link::Ethernet, frame.len() as u32);
+    match parsed.transport {
+        Transport::Esp { .. } => true,
+        // Answers go to the port that asked, which the wire may have damaged.
+        Transport::Udp { source, .. } => source == PORT,
+        _ => false,
+    }
 }
 
 /// A tunnel alone, for those who speak to it by hand.
