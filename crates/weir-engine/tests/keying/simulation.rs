@@ -1,5 +1,5 @@
-//! Seeds against two gateways: a seed decides how they are set up, what the wire does to frames, who
-//! crashes, reloads and has its clock set, and what an attacker sends. After each step the
+//! Seeds against two gateways: a seed decides how they are set up, what the wire does to frames,
+//! who crashes, reloads and has its clock set, and what an attacker sends. After each step the
 //! invariants of a sealing gateway must hold; when all is quiet again, the tunnel must work.
 //!
 //! - Nothing but ESP, handshakes and questions for neighbours leaves by a wire port (`World::put`).
