@@ -30,6 +30,8 @@ const DEMO: &[&str] = &[
     "procps",
     "util-linux",
     "kmod",
+    "wireguard-go",
+    "wireguard-tools",
 ];
 
 /// Two guests with Soft-RoCE. The kernel is only read, never booted by this machine's loader.

@@ -11,6 +11,7 @@ mod detect;
 mod rdma;
 mod screen;
 mod show;
+mod vpn;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -32,6 +33,7 @@ pub use access::{AccessReport, MemoryReport, lines as access_lines};
 pub use detect::{AttackReport, DetectionReport, eve as eve_file, tables as detection_tables};
 pub use rdma::{RdmaReport, RdmaRun};
 pub use show::how_to_look_around;
+pub use vpn::VpnReport;
 
 /// Echo requests of each IP version.
 const PINGS: u32 = 20;
@@ -76,6 +78,8 @@ pub struct Report {
     pub access: Option<AccessReport>,
     /// Attacks and their harmless twins, judged by rules.
     pub detection: Option<DetectionReport>,
+    /// A standard WireGuard client of a gateway.
+    pub vpn: Option<VpnReport>,
     /// Real RDMA, when it was asked for.
     pub rdma: Option<RdmaReport>,
     /// What is not as it must be; empty when all is well.
@@ -209,16 +213,19 @@ pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Report> 
     let access = access::run(&lab, &gateways)?;
     progress("gateway A takes rules: a request for a secret file, and atomics, are attacks");
     let detection = detect::run(&lab, &gateways)?;
+    progress("a gateway of another lab ends a VPN client: wireguard-go, ping, TCP");
+    let vpn = vpn::run(options)?;
     let (plain, sealed) = (Some(plain.into()), Some(sealed.into()));
     let mut failures: Vec<_> = kinds.iter().flat_map(failures).collect();
     failures.extend(access.failures());
     failures.extend(detection.failures());
-    let (access, detection) = (Some(access), Some(detection));
+    failures.extend(vpn.failures());
+    let (access, detection, vpn) = (Some(access), Some(detection), Some(vpn));
     let look_around = match options.keep {
         true => Some(leave_standing(&mut lab, gateways, options)?),
         false => None,
     };
-    Ok(Report { kinds, plain, sealed, access, detection, rdma: None, failures, look_around })
+    Ok(Report { kinds, plain, sealed, access, detection, vpn, rdma: None, failures, look_around })
 }
 
 /// Leaves the lab with its gateways standing; says how to look around.

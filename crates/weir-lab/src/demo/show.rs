@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::{AccessReport, DetectionReport, KindReport, RdmaReport, Report, Throughput};
+use super::{AccessReport, DetectionReport, KindReport, RdmaReport, Report, Throughput, VpnReport};
 use crate::gateways::{NAMES, run_folder};
 use crate::topology::{Lab, Side, WIRE_END_A};
 
@@ -37,6 +37,9 @@ pub(super) fn text(report: &Report) -> String {
     }
     if let Some(detection) = &report.detection {
         out += &rules(detection);
+    }
+    if let Some(vpn) = &report.vpn {
+        out += &client(vpn);
     }
     if let Some(rdma) = &report.rdma {
         out += &guests(rdma);
@@ -173,6 +176,20 @@ fn rules(detection: &DetectionReport) -> String {
         );
     }
     out + &format!("  dropped as rule: {}\n", number(detection.dropped))
+}
+
+fn client(vpn: &VpnReport) -> String {
+    let VpnReport { client, address, pings, answered, gbps, .. } = vpn;
+    format!(
+        "\nA VPN client (wireguard-go with the file of `weir vpn add`), and the host behind the \
+         gateway:\n\n  {client}, {address}: {answered}/{pings} pings answered, TCP {gbps:.2} Gb/s; \
+         the gateway opened {} packets\n  and sealed {}; on the wire {} of the tunnel, {} in \
+         clear\n",
+        number(vpn.opened_packets),
+        number(vpn.sealed_packets),
+        number(vpn.wire_sealed),
+        number(vpn.wire_in_clear)
+    )
 }
 
 fn guests(rdma: &RdmaReport) -> String {
