@@ -354,7 +354,7 @@ fn sealed_against_wireguard(options: &Options) -> Result<Vec<Figure>> {
     let (wireguard, weir) = (Route::wireguard()?, Route::weir(options, Protection::SealedInUdp)?);
     let (ours, theirs, note) = interleaved_tcp(options, &weir, &wireguard)?;
     let figure = Figure::new("lab_sealed_vs_wireguard_go", "Gb/s", &ours);
-    Ok(vec![figure.against("wireguard-go", &theirs).noted(&note)])
+    Ok(vec![figure.against(&wireguard::name(), &theirs).noted(&note)])
 }
 
 /// MTU 1500 at the hosts and on the wire.
@@ -401,7 +401,7 @@ fn sealed_1500_by(options: &Options, how: Protection, name: &str) -> Result<Vec<
     let weir = Route::weir_in(options, how, narrow())?;
     let (ours, theirs, note) = interleaved_tcp(options, &weir, &wireguard)?;
     let figure = Figure::new(name, "Gb/s", &ours);
-    Ok(vec![figure.against("wireguard-go", &theirs).noted(&note)])
+    Ok(vec![figure.against(&wireguard::name(), &theirs).noted(&note)])
 }
 
 fn idle_memory(options: &Options) -> Result<Vec<Figure>> {

@@ -74,7 +74,8 @@ impl Tunnel {
     }
 }
 
-/// `wireguard-go` (Debian), or `wireguard` (`go install golang.zx2c4.com/wireguard@latest`).
+/// The newest: `wireguard` (`go install golang.zx2c4.com/wireguard@latest`), or else
+/// `wireguard-go` (Debian's is of 2022).
 ///
 /// # Errors
 /// Neither is there; says how to get it.
@@ -82,11 +83,31 @@ pub fn program() -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
     let go = std::env::var_os("GOPATH").map_or_else(|| home.join("go"), PathBuf::from);
-    let folders = std::env::split_paths(&path).chain([go.join("bin")]);
-    let mut candidates =
-        folders.flat_map(|folder| [folder.join("wireguard-go"), folder.join("wireguard")]);
+    let folders: Vec<PathBuf> =
+        [go.join("bin")].into_iter().chain(std::env::split_paths(&path)).collect();
+    let named = |name: &'static str| folders.iter().map(move |folder| folder.join(name));
+    let mut candidates = named("wireguard").chain(named("wireguard-go"));
     candidates.find(|candidate| candidate.is_file()).context(
         "no wireguard-go; try `go install golang.zx2c4.com/wireguard@latest` or \
          `apt-get install wireguard-go`",
     )
+}
+
+/// What to call it beside a figure: `wireguard-go`, and its version as its module or itself says.
+pub fn name() -> String {
+    let version = || {
+        let program = program().ok()?;
+        let mut go = Command::new("go");
+        let module = process::run(go.args(["version", "-m"]).arg(&program), SHORT).ok();
+        let of_module = module.and_then(|said| {
+            let line =
+                said.stdout.lines().find_map(|it| it.trim().strip_prefix("mod\t"))?.to_owned();
+            line.split_whitespace().nth(1).map(str::to_owned)
+        });
+        of_module.or_else(|| {
+            let said = process::run(Command::new(&program).arg("--version"), SHORT).ok()?;
+            said.stdout.lines().next()?.split_whitespace().nth(1).map(str::to_owned)
+        })
+    };
+    version().map_or_else(|| "wireguard-go".to_owned(), |it| format!("wireguard-go {it}"))
 }

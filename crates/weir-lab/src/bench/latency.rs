@@ -14,6 +14,7 @@ use crate::gateways::Protection;
 use crate::interrupt;
 use crate::topology::{Lab, Side};
 use crate::traffic::bypass::on_own_thread;
+use crate::wireguard;
 
 /// Interleaved rounds over bridge, Weir and the peer.
 const ROUNDS: usize = 5;
@@ -66,7 +67,7 @@ pub(super) fn added(options: &Options) -> Result<Vec<Figure>> {
     let names = ["added_latency_p50_us", "added_latency_p99_us"];
     let pairs = names.iter().zip(ours.iter().zip(&theirs));
     let figures = pairs.map(|(name, (ours, theirs))| {
-        Figure::new(name, "us", ours).against("wireguard-go", theirs).noted(&note)
+        Figure::new(name, "us", ours).against(&wireguard::name(), theirs).noted(&note)
     });
     Ok(figures.collect())
 }
