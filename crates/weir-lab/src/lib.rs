@@ -25,6 +25,7 @@ pub mod observe;
 pub mod traffic;
 
 pub mod gateways;
+mod listeners;
 
 pub mod vm;
 

@@ -54,6 +54,7 @@ fn document(folder: &Folder) -> Result<Document> {
     if analyses.len() > 1 {
         analysis::overview(&analyses, &mut document);
     }
+    analysis::requirements(&folder.study.report.thresholds, &analyses, &mut document);
     let detailed = if folder.study.report.only_overview { &[] } else { &analyses[..] };
     for analysis in detailed {
         analysis::tables(folder, analysis, &mut document);

@@ -18,6 +18,7 @@ pub mod catalogue;
 pub mod steps;
 
 mod bypassing;
+mod listening;
 mod stream;
 
 pub mod load;

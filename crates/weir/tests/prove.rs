@@ -304,3 +304,50 @@ fn write_plants(file: &Path) {
     }
     fs::write(file, text).unwrap();
 }
+
+#[test]
+fn a_tool_that_listens_is_judged_by_what_came_to_its_port() {
+    if !lab_works("a_tool_that_listens_is_judged_by_what_came_to_its_port") {
+        return;
+    }
+    let place = Place::new();
+    let study = r#"
+name = "tiny"
+title = "A tiny study"
+question = "Does it listen?"
+seed = 3
+steps = [{ do = "listen", tool = "$tool", gbps = 0.05, seconds = 1 }]
+[design]
+replicates = 1
+repeats = 0
+failures = 1
+[[factors]]
+name = "tool"
+levels = ["nobody", "weir-capture", "tcpdump"]
+[[responses]]
+name = "arrived"
+title = "Arrived"
+unit = "%"
+[[responses]]
+name = "taken"
+title = "Taken"
+unit = "%"
+optional = true
+[[report.thresholds]]
+name = "Detect"
+response = "taken"
+at_least = 80.0
+"#;
+    fs::write(place.study(), study).unwrap();
+    let output = place.command(&[]).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    for record in place.records() {
+        let values = &record["values"];
+        assert_eq!(values["arrived"], 100.0, "{record}");
+        let is_nobody = record["levels"]["tool"] == "nobody";
+        assert_eq!(values["taken"].is_null(), is_nobody, "{record}");
+        assert!(is_nobody || values["taken"].as_f64().unwrap() > 80.0, "{record}");
+    }
+    let report = fs::read_to_string(place.out().join("report.md")).unwrap();
+    assert!(report.contains("| tcpdump | yes |") && report.contains("| nobody | - |"), "{report}");
+}

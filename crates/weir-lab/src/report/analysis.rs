@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::document::Document;
 use super::{number, p_is, probability};
 use crate::stats::{self, Summary};
-use crate::study::design::{Response, word};
+use crate::study::design::{Response, Threshold, word};
 use crate::study::record::{Folder, TrialRecord};
 
 /// Combinations, at most, whose pairs are all listed.
@@ -82,6 +82,38 @@ pub(super) fn overview(analyses: &[Analysis], document: &mut Document) {
         row
     });
     document.table(&head, rows.collect(), "Means over runs.");
+}
+
+/// Whether each combination meets what the study asks for.
+pub(super) fn requirements(
+    thresholds: &[Threshold],
+    analyses: &[Analysis],
+    document: &mut Document,
+) {
+    let Some(first) = analyses.first().filter(|_| !thresholds.is_empty()) else { return };
+    document.heading("Requirements");
+    let mut head = vec!["Combination".to_owned()];
+    head.extend(thresholds.iter().map(|it| it.name.clone()));
+    let head: Vec<&str> = head.iter().map(String::as_str).collect();
+    let met = |threshold: &Threshold, at: usize| {
+        let of = analyses.iter().find(|it| it.response.name == threshold.response);
+        let runs = of.map(|it| it.cells[at].runs.as_slice()).unwrap_or_default();
+        match runs.is_empty() {
+            true => "-",
+            false if stats::mean(runs) >= threshold.at_least => "yes",
+            false => "no",
+        }
+    };
+    let rows = first.cells.iter().enumerate().map(|(at, cell)| {
+        let mut row = vec![cell.name.clone()];
+        row.extend(thresholds.iter().map(|it| met(it, at).to_owned()));
+        row
+    });
+    let asked: Vec<String> = thresholds
+        .iter()
+        .map(|it| format!("{}: {} of at least {}", it.name, it.response, number(it.at_least)))
+        .collect();
+    document.table(&head, rows.collect(), &format!("By means over runs. {}.", asked.join("; ")));
 }
 
 /// The table of combinations.

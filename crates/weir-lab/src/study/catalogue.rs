@@ -11,11 +11,15 @@ const STUDIES: &[&str] = &[
     include_str!("../../../../studies/ipsec-cost.toml"),
     include_str!("../../../../studies/bypass.toml"),
     include_str!("../../../../studies/factorial.toml"),
+    include_str!("../../../../studies/characterise.toml"),
+    include_str!("../../../../studies/monitoring.toml"),
 ];
 
 /// Papers' numbers, built in, by name.
-const PAPERS: &[(&str, &str)] =
-    &[("mireles-2020", include_str!("../../../../studies/papers/mireles-2020.csv"))];
+const PAPERS: &[(&str, &str)] = &[
+    ("mireles-2020", include_str!("../../../../studies/papers/mireles-2020.csv")),
+    ("hintze-2021", include_str!("../../../../studies/papers/hintze-2021.csv")),
+];
 
 /// What the papers print that cannot be so.
 const ERRATA: &str = include_str!("../../../../studies/papers/errata.csv");

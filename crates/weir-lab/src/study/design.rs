@@ -148,6 +148,9 @@ pub struct Response {
     pub title: String,
     /// Its unit.
     pub unit: String,
+    /// Whether some trials do not have it, by their nature.
+    #[serde(default)]
+    pub optional: bool,
 }
 
 /// What `--quick` changes.
@@ -177,10 +180,39 @@ pub struct Comparison {
     /// Pairs of factors whose interaction is drawn.
     #[serde(default)]
     pub interactions: Vec<[String; 2]>,
+    /// Whether combinations meet requirements: a table of yes and no.
+    #[serde(default)]
+    pub thresholds: Vec<Threshold>,
+    /// A response over two factors, drawn as a map for each level of a third.
+    pub surface: Option<Surface>,
     /// Whether the report holds one table of all responses and nothing more: where they are plain
     /// facts, as who sees what.
     #[serde(default)]
     pub only_overview: bool,
+}
+
+/// A requirement of the mean of a response.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Threshold {
+    /// What is met.
+    pub name: String,
+    /// The response.
+    pub response: String,
+    /// The least mean that meets it.
+    pub at_least: f64,
+}
+
+/// What is drawn as maps.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Surface {
+    /// The factor from left to right.
+    pub across: String,
+    /// The factor from below.
+    pub up: String,
+    /// A map for each level of this.
+    pub each: String,
 }
 
 /// One run of one combination of levels.
@@ -375,8 +407,15 @@ impl Study {
         let named = self.exclude.iter().flat_map(BTreeMap::keys);
         let named = named.chain(self.report.baseline.keys()).chain(&self.report.factors);
         let named = named.chain(self.report.interactions.iter().flatten());
+        let surface = self.report.surface.iter().flat_map(|it| [&it.across, &it.up, &it.each]);
+        let named = named.chain(surface);
         for factor in named.chain(self.quick.levels.keys()) {
             ensure!(known(factor), "no factor is called {factor}");
+        }
+        for threshold in &self.report.thresholds {
+            let of = &threshold.response;
+            let known = self.responses.iter().any(|it| it.name == *of);
+            ensure!(known, "no response is called {of}");
         }
         for setting in self.quick.settings.keys() {
             ensure!(self.settings.contains_key(setting), "quick: no setting is called {setting}");

@@ -200,7 +200,7 @@ fn judge(folder: &Folder, outcome: &Result<()>, measured: &Measured) -> (State, 
     if let Err(reason) = outcome {
         return (State::Failed, Some(format!("{reason:#}")));
     }
-    for response in &folder.study.responses {
+    for response in folder.study.responses.iter().filter(|it| !it.optional) {
         if !measured.values.get(&response.name).is_some_and(|it| it.is_finite()) {
             return (State::Failed, Some(format!("no {} was measured", response.name)));
         }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
 use super::load::{Load, Meter};
-use super::{bypassing, stream};
+use super::{bypassing, listening, stream};
 use crate::gateways::{Gateways, Protection, Setup};
 use crate::strongswan;
 use crate::topology::{self, Lab, Plan};
@@ -26,6 +26,8 @@ pub enum Step {
     Iperf3(stream::Iperf3),
     /// Traffic past the hosts' kernels (or through them), and who notices.
     Observe(bypassing::Observe),
+    /// A tool that listens to a cable at a given rate; needs no lab.
+    Listen(listening::Listen),
 }
 
 /// Fresh namespaces.
@@ -120,6 +122,7 @@ impl Step {
             Step::Path(path) => path.require(),
             Step::Iperf3(run) => run.require(),
             Step::Observe(run) => run.require(),
+            Step::Listen(run) => run.require(),
         }
     }
 
@@ -131,6 +134,7 @@ impl Step {
             Step::Path(_) => 1.0,
             Step::Iperf3(run) => f64::from(run.seconds) + 1.0,
             Step::Observe(run) => run.expected_seconds(),
+            Step::Listen(run) => run.expected_seconds(),
         }
     }
 
@@ -144,6 +148,7 @@ impl Step {
             Step::Path(_) => "The scenario of the trial is put between the hosts".to_owned(),
             Step::Iperf3(run) => run.words(),
             Step::Observe(run) => run.words(),
+            Step::Listen(run) => run.words(),
         }
     }
 
@@ -159,6 +164,7 @@ impl Step {
             Step::Path(path) => stage.put(path),
             Step::Iperf3(run) => run.run(stage),
             Step::Observe(run) => run.run(stage),
+            Step::Listen(run) => run.run(stage),
         }
     }
 }

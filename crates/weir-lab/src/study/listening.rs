@@ -1,0 +1,97 @@
+//! A tool that listens to a cable at a given rate, as an experiment: what it takes, and whether the
+//! cable carries less because of it.
+
+use std::fs;
+
+use anyhow::{Result, ensure};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::steps::Stage;
+use crate::listeners::{Cable, Tool, Trial};
+use crate::traffic::frames::RoceStream;
+
+/// Payload of a RoCE packet such that frames have 1442 bytes, as Hintze's had on the average.
+const PAYLOAD: usize = 1384;
+const FRAME_LEN: usize = PAYLOAD + 58;
+
+/// One tool, one rate.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Listen {
+    tool: Listener,
+    /// What is sent, Gb/s of frames.
+    gbps: f64,
+    /// How long.
+    seconds: u32,
+}
+
+/// A tool, or nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+enum Listener {
+    Tool(Tool),
+    Nobody(Nobody),
+}
+
+/// What the port loses by itself is measured so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Nobody {
+    Nobody,
+}
+
+impl Listen {
+    pub(super) fn require(&self) -> Result<()> {
+        ensure!(self.gbps > 0.0 && self.gbps <= 400.0, "listen: 0 to 400 Gb/s");
+        ensure!((1..=3600).contains(&self.seconds), "listen: 1 to 3600 seconds");
+        match self.tool {
+            Listener::Tool(tool) => tool.require(),
+            Listener::Nobody(_) => Ok(()),
+        }
+    }
+
+    pub(super) fn expected_seconds(&self) -> f64 {
+        f64::from(self.seconds) + 4.0
+    }
+
+    pub(super) fn words(&self) -> String {
+        format!(
+            "A sender inside the kernel sends RoCE v2 frames of {FRAME_LEN} bytes over a veth at \
+             the trial's rate for {} s, while the trial's tool listens at the other end and \
+             writes to /dev/null; the kernel's counter of that port says what arrived, the tool \
+             what it took",
+            self.seconds
+        )
+    }
+
+    pub(super) fn run(&self, stage: &mut Stage<'_>) -> Result<()> {
+        let cable = Cable::new()?;
+        let frame = RoceStream::new(PAYLOAD)?.first().clone();
+        let rate = self.gbps * 1e9 / (8.0 * FRAME_LEN as f64);
+        let count = rate * f64::from(self.seconds);
+        let tool = match self.tool {
+            Listener::Tool(tool) => Some(tool),
+            Listener::Nobody(_) => None,
+        };
+        let null = "/dev/null".as_ref();
+        let found = cable.trial(stage.program, tool, &frame, null, (count as u32, rate as u32))?;
+        let Trial { sent, seconds, delivered, counted } = found;
+        let raw = json!({
+            "sent": sent, "seconds": seconds, "delivered": delivered, "counted": counted,
+            "wanted_frames_per_second": rate,
+        });
+        fs::write(stage.raw.join("counts.json"), format!("{raw:#}\n"))?;
+        ensure!(sent > 0, "nothing was sent");
+        ensure!(counted <= sent, "the tool says {counted} where {sent} were sent");
+        let percent = |part: u64| 100.0 * part as f64 / sent as f64;
+        let values = &mut stage.measured.values;
+        values.insert("offered".to_owned(), sent as f64 * 8.0 * FRAME_LEN as f64 / seconds / 1e9);
+        values.insert("arrived".to_owned(), percent(delivered.min(sent)));
+        if tool.is_some() {
+            values.insert("taken".to_owned(), percent(counted));
+            values.insert("lost".to_owned(), percent(delivered.saturating_sub(counted)));
+        }
+        Ok(())
+    }
+}
