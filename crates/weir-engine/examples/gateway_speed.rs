@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use weir_engine::esp::aead::Provider;
 use weir_engine::esp::open::OpeningSa;
 use weir_engine::esp::sa::{SaParameters, Spi};
 use weir_engine::esp::seal::SealingSa;
@@ -40,33 +41,48 @@ fn main() {
     let (bytes, rounds) = if quick { (BYTES / 100, 1) } else { (BYTES, ROUNDS) };
     for size in SIZES.into_iter().filter(asked) {
         let batches = bytes / (size + 400) / BATCH / rounds + 1;
-        let (mut bare_seal, mut bare_open) = (Vec::new(), Vec::new());
-        let (mut seal, mut open) = (Vec::new(), Vec::new());
-        let (mut a, mut b) = (engine(1, 2), engine(2, 1));
-        find_each_other(&mut a, &mut b);
+        let chosen = Provider::of_this_machine();
+        let other = match chosen {
+            Provider::AwsLc => Provider::Ring,
+            Provider::Ring => Provider::AwsLc,
+        };
+        let mut of_each = [chosen, other].map(|provider| {
+            let (mut a, mut b) = (engine(1, 2, provider), engine(2, 1, provider));
+            find_each_other(&mut a, &mut b);
+            (provider, a, b, [Vec::new(), Vec::new()])
+        });
+        let mut bare_ns = [Vec::new(), Vec::new()];
         for _ in 0..rounds {
             let (sealed, opened) = bare(size, batches);
-            bare_seal.push(sealed);
-            bare_open.push(opened);
-            let (sealed, opened) = pipeline(&mut a, &mut b, size, batches);
-            seal.push(sealed);
-            open.push(opened);
+            bare_ns[0].push(sealed);
+            bare_ns[1].push(opened);
+            for (_, a, b, [seal, open]) in &mut of_each {
+                let (sealed, opened) = pipeline(a, b, size, batches);
+                seal.push(sealed);
+                open.push(opened);
+            }
         }
-        print("seal", size, &seal, &bare_seal);
-        print("open", size, &open, &bare_open);
+        for (provider, _, _, ours) in &of_each {
+            // What this machine runs has the figure's plain name.
+            let suffix =
+                if *provider == chosen { String::new() } else { format!("_{}", provider.name()) };
+            for (what, (ours, bare)) in ["seal", "open"].iter().zip(ours.iter().zip(&bare_ns)) {
+                print(what, size, (&suffix, provider.name()), ours, bare);
+            }
+        }
     }
 }
 
 /// `ours` and `bare`: nanoseconds a packet, round by round.
-fn print(what: &str, size: usize, ours: &[f64], bare: &[f64]) {
+fn print(what: &str, size: usize, (suffix, by): (&str, &str), ours: &[f64], bare: &[f64]) {
     let (ns, bare_ns) = (median(ours.to_vec()), median(bare.to_vec()));
     let ratio = median(bare.iter().zip(ours).map(|(bare, ours)| bare / ours).collect());
     let gbps = size as f64 * 8.0 / ns;
     println!(
-        "{{\"name\":\"{what}_memory_{size}\",\"value\":{gbps:.2},\"unit\":\"Gb/s\",\
+        "{{\"name\":\"{what}_memory_{size}{suffix}\",\"value\":{gbps:.2},\"unit\":\"Gb/s\",\
          \"peer\":\"bare aws-lc-rs AES-256-GCM\",\"peer_value\":{:.2},\"ratio\":{ratio:.3},\
          \"command\":\"make bench ONLY={what}_memory_{size}\",\"note\":\"{:.2} Mpps, \
-         {ns:.0} ns a packet, one core, whole pipeline in Ethernet mode\"}}",
+         {ns:.0} ns a packet, one core, whole pipeline in Ethernet mode, by {by}\"}}",
         size as f64 * 8.0 / bare_ns,
         1000.0 / ns,
     );
@@ -158,7 +174,7 @@ fn headers(size: usize) -> [u8; INNER_HEADERS] {
     bytes
 }
 
-fn engine(here: u8, there: u8) -> Engine {
+fn engine(here: u8, there: u8, provider: Provider) -> Engine {
     let address = |last: u8| IpAddr::from([192, 0, 2, last]);
     let mut policy = Policy::watch(1, 9216);
     policy.frames = FrameActions::sealing();
@@ -185,11 +201,11 @@ fn engine(here: u8, there: u8) -> Engine {
         let material: Vec<u8> = (0..36).map(|byte| byte ^ from).collect();
         SaParameters::new(Spi::new(spi(from)).unwrap(), &material).unwrap()
     };
-    let mut sealing = SealingSa::new(&parameters(here), None).unwrap();
+    let mut sealing = SealingSa::by(provider, &parameters(here), None).unwrap();
     let mut reservation = sealing.reservation_needed().unwrap();
     reservation.reserved_until = 1 << 40;
     sealing.extend_reservation(&reservation);
-    let opening = OpeningSa::new(&parameters(there), None).unwrap();
+    let opening = OpeningSa::by(provider, &parameters(there), None).unwrap();
     let associations =
         Associations { sealing: vec![sealing], opening: vec![opening], ..Associations::default() };
     Engine::new(policy, associations, Meter::new(MeterLimits::default(), 7)).unwrap()

@@ -13,6 +13,7 @@
 //! Numbers come from [`nonce`], which refuses to repeat one; [`replay`] refuses to accept one
 //! twice. Nothing here allocates after an association was made.
 
+pub mod aead;
 pub mod sa;
 pub mod spread;
 

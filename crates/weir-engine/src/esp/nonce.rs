@@ -4,7 +4,7 @@
 //! crashes too: the daemon first writes to disk how far numbers may go, then the counter hands them
 //! out up to there. After a crash it starts where the disk says, and skips what was left.
 
-use aws_lc_rs::aead::{NONCE_LEN, Nonce};
+use aws_lc_rs::aead::NONCE_LEN;
 
 use super::sa::{SaParameters, Salt, Sequence};
 use super::seal::SealError;
@@ -86,8 +86,8 @@ impl NonceMaker {
 
     /// Salt and explicit IV (RFC 4106 s4).
     #[inline]
-    pub(super) fn nonce(&self, iv: &[u8; 8]) -> Nonce {
-        Nonce::assume_unique_for_key(joined(self.salt.bytes(), *iv))
+    pub(super) fn nonce(&self, iv: &[u8; 8]) -> [u8; NONCE_LEN] {
+        joined(self.salt.bytes(), *iv)
     }
 
     /// What the ICV covers beside the text: SPI and the whole sequence number (RFC 4106 s5).

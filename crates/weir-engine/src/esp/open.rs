@@ -1,8 +1,8 @@
 //! Opening: an ESP packet becomes its inner payload, or a reason to drop it (RFC 4303 s3.4).
 
-use aws_lc_rs::aead::{Aad, LessSafeKey};
 use weir_wire::frame::Frame;
 
+use super::aead::{Aead, Provider};
 use super::nonce::NonceMaker;
 use super::replay::{ReplayError, ReplayState, ReplayWindow};
 use super::sa::{Fingerprint, SaError, SaParameters, Sequence, Spi};
@@ -99,7 +99,7 @@ pub struct OpeningState {
 #[derive(Debug)]
 pub struct OpeningSa {
     spi: Spi,
-    key: LessSafeKey,
+    key: Aead,
     nonces: NonceMaker,
     extended: bool,
     window: ReplayWindow,
@@ -114,6 +114,18 @@ impl OpeningSa {
     /// # Errors
     /// [`SaError`]: a window out of bounds, state of another key, or damaged state.
     pub fn new(parameters: &SaParameters, state: Option<&OpeningState>) -> Result<Self, SaError> {
+        Self::by(Provider::of_this_machine(), parameters, state)
+    }
+
+    /// The same by a provider of one's choice.
+    ///
+    /// # Errors
+    /// As [`OpeningSa::new`].
+    pub fn by(
+        provider: Provider,
+        parameters: &SaParameters,
+        state: Option<&OpeningState>,
+    ) -> Result<Self, SaError> {
         let expected = parameters.fingerprint();
         let window = match state {
             Some(state) if state.fingerprint == expected => {
@@ -126,7 +138,7 @@ impl OpeningSa {
         };
         Ok(Self {
             spi: parameters.spi,
-            key: parameters.key.expand()?,
+            key: parameters.key.expand(provider)?,
             nonces: NonceMaker::new(parameters),
             extended: parameters.extended_sequence,
             window,
@@ -203,7 +215,7 @@ impl OpeningSa {
         let sequence = wireguard::sequence(self.spi, header).ok_or(OpenError::WrongSpi)?;
         self.window.check(sequence)?;
         self.key
-            .open_in_place_separate_tag(wireguard::nonce(sequence), Aad::empty(), tag, text)
+            .open(wireguard::nonce(sequence), &[], tag, text)
             .map_err(|_| OpenError::Authentication)?;
         self.window.mark(Authentic(sequence));
         self.dirty = true;
@@ -224,9 +236,9 @@ impl OpeningSa {
         let [_, _, _, _, _, _, _, _, iv @ ..] = *header;
         let sequence = self.whole_number(u32::from_be_bytes(low), u64::from_be_bytes(iv))?;
         self.window.check(sequence)?;
-        let authenticated = Aad::from(self.nonces.authenticated(sequence));
+        let authenticated = self.nonces.authenticated(sequence);
         self.key
-            .open_in_place_separate_tag(self.nonces.nonce(&iv), authenticated, icv, text)
+            .open(self.nonces.nonce(&iv), authenticated.as_ref(), icv, text)
             .map_err(|_| self.reason_of_failure(sequence, u64::from_be_bytes(iv)))?;
         Ok(Authentic(sequence))
     }

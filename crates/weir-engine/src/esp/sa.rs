@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, CHACHA20_POLY1305, LessSafeKey, UnboundKey};
 use aws_lc_rs::hmac;
 use zeroize::Zeroizing;
 
+use super::aead::{Aead, Algorithm, Provider};
 use super::wireguard;
 
 /// A security parameters index (RFC 4303 s2.1): how the receiver finds the association.
@@ -115,14 +115,13 @@ impl AeadKey {
     }
 
     /// The expanded key, ready for use.
-    pub(super) fn expand(&self) -> Result<LessSafeKey, SaError> {
+    pub(super) fn expand(&self, provider: Provider) -> Result<Aead, SaError> {
         let algorithm = match self {
-            Self::Aes128(_) => &AES_128_GCM,
-            Self::Aes256(_) => &AES_256_GCM,
-            Self::ChaCha20(_) => &CHACHA20_POLY1305,
+            Self::Aes128(_) => Algorithm::Aes128Gcm,
+            Self::Aes256(_) => Algorithm::Aes256Gcm,
+            Self::ChaCha20(_) => Algorithm::ChaCha20Poly1305,
         };
-        UnboundKey::new(algorithm, self.bytes())
-            .map(LessSafeKey::new)
+        Aead::new(provider, algorithm, self.bytes())
             .map_err(|_| SaError::KeyLength { len: self.bytes().len() })
     }
 }

@@ -3,9 +3,9 @@
 //! In place where the payload lies in a frame with room around it; from one buffer into another in
 //! the same pass over memory where a super-packet is cut.
 
-use aws_lc_rs::aead::{Aad, LessSafeKey};
 use weir_wire::frame::Frame;
 
+use super::aead::{Aead, Provider};
 use super::nonce::{NonceMaker, SequenceCounter};
 use super::sa::{Fingerprint, SaError, SaParameters, Sequence, Spi};
 use super::{
@@ -54,7 +54,7 @@ pub struct SealingState {
 #[derive(Debug)]
 pub struct SealingSa {
     spi: Spi,
-    key: LessSafeKey,
+    key: Aead,
     nonces: NonceMaker,
     counter: SequenceCounter,
     fingerprint: Fingerprint,
@@ -72,6 +72,18 @@ impl SealingSa {
     /// # Errors
     /// [`SaError::StateForeign`] when the state was kept for another key.
     pub fn new(parameters: &SaParameters, state: Option<&SealingState>) -> Result<Self, SaError> {
+        Self::by(Provider::of_this_machine(), parameters, state)
+    }
+
+    /// The same by a provider of one's choice.
+    ///
+    /// # Errors
+    /// As [`SealingSa::new`].
+    pub fn by(
+        provider: Provider,
+        parameters: &SaParameters,
+        state: Option<&SealingState>,
+    ) -> Result<Self, SaError> {
         let fingerprint = parameters.fingerprint();
         let start = match state {
             Some(state) if state.fingerprint == fingerprint => state.reserved_until,
@@ -83,7 +95,7 @@ impl SealingSa {
         };
         Ok(Self {
             spi: parameters.spi,
-            key: parameters.key.expand()?,
+            key: parameters.key.expand(provider)?,
             nonces: NonceMaker::new(parameters),
             counter: SequenceCounter::new(start, parameters.sequence_end()),
             fingerprint,
@@ -200,16 +212,20 @@ impl SealingSa {
         if self.is_wireguard {
             return self.seal_data_to(inner, out);
         }
+        if !self.key.seals_from_elsewhere() {
+            return self.seal_pieces(&[inner], next_header, out);
+        }
         let packet = out.get_mut(..esp_len(inner.len())).ok_or(SealError::NoRoom)?;
         let sequence = self.counter.take()?;
         let (header, rest) = packet.split_at_mut(HEADER_LEN);
         let iv = self.write_header(sequence, header);
         let (text, rest) = rest.split_at_mut(inner.len());
         let trailer = Trailer::new(inner.len(), next_header);
-        let authenticated = Aad::from(self.nonces.authenticated(sequence));
+        let authenticated = self.nonces.authenticated(sequence);
         let nonce = self.nonces.nonce(&iv);
+        let from = (inner, trailer.bytes());
         self.key
-            .seal_out_of_place_scatter(nonce, authenticated, inner, text, trailer.bytes(), rest)
+            .seal_to(nonce, authenticated.as_ref(), from, (text, rest))
             .map_err(|_| SealError::Cipher)?;
         Ok(esp_len(inner.len()))
     }
@@ -254,9 +270,7 @@ impl SealingSa {
         let (text, tag) = rest.split_at_mut(rest.len() - ICV_LEN);
         header.copy_from_slice(&wireguard::header(self.spi, sequence));
         text[inner_len..].fill(0);
-        self.key
-            .seal_in_place_scatter(wireguard::nonce(sequence), Aad::empty(), text, &[], tag)
-            .map_err(|_| SealError::Cipher)
+        self.key.seal(wireguard::nonce(sequence), &[], text, tag).map_err(|_| SealError::Cipher)
     }
 
     /// Writes header and ICV around the text that already stands in `packet`, and encrypts it.
@@ -265,9 +279,9 @@ impl SealingSa {
         let (header, rest) = packet.split_at_mut(HEADER_LEN);
         let (text, icv) = rest.split_at_mut(rest.len() - ICV_LEN);
         let iv = self.write_header(sequence, header);
-        let authenticated = Aad::from(self.nonces.authenticated(sequence));
+        let authenticated = self.nonces.authenticated(sequence);
         self.key
-            .seal_in_place_scatter(self.nonces.nonce(&iv), authenticated, text, &[], icv)
+            .seal(self.nonces.nonce(&iv), authenticated.as_ref(), text, icv)
             .map_err(|_| SealError::Cipher)
     }
 

@@ -10,7 +10,7 @@
 //! ([`super::seal::SealingSa`], [`super::open::OpeningSa`]): one counter that refuses to repeat,
 //! one window that refuses replays. Associations number from 1, and WireGuard's counters from 0.
 
-use aws_lc_rs::aead::{NONCE_LEN, Nonce};
+use aws_lc_rs::aead::NONCE_LEN;
 
 use super::next_header;
 use super::sa::{Sequence, Spi};
@@ -66,10 +66,10 @@ pub(super) fn sequence(receiver: Spi, header: &[u8; HEADER_LEN]) -> Option<Seque
 
 /// The nonce of the message that carries `sequence`.
 #[inline]
-pub(super) fn nonce(sequence: Sequence) -> Nonce {
+pub(super) fn nonce(sequence: Sequence) -> [u8; NONCE_LEN] {
     let mut bytes = [0; NONCE_LEN];
     bytes[4..].copy_from_slice(&counter(sequence).to_le_bytes());
-    Nonce::assume_unique_for_key(bytes)
+    bytes
 }
 
 fn counter(sequence: Sequence) -> u64 {

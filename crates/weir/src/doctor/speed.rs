@@ -3,6 +3,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use weir_engine::esp::aead::Provider;
 use weir_engine::esp::icrc_tag::{EPOCH_S_DEFAULT, IcrcTag, MASTER_KEY_LEN, TagKey};
 use weir_engine::esp::sa::{SaParameters, Spi};
 use weir_engine::esp::seal::{SealingSa, SealingState};
@@ -23,6 +24,7 @@ const MEASURED_FOR: Duration = Duration::from_millis(250);
 /// Looks at the processor and measures.
 pub fn examine() -> Vec<Finding> {
     let (code, fast) = cipher_code();
+    let code = format!("{code}, by {}", Provider::of_this_machine().name());
     let mut findings = vec![if fast {
         Finding::good(AREA, "AES-GCM code", code)
     } else {
@@ -55,7 +57,7 @@ fn figure(name: &str, gbps: Option<f64>) -> Finding {
     }
 }
 
-/// What AWS-LC chooses by the processor's features, and whether that is hardware.
+/// What the cipher library chooses by the processor's features, and whether that is hardware.
 #[cfg(target_arch = "x86_64")]
 fn cipher_code() -> (String, bool) {
     use std::arch::is_x86_feature_detected as has;
@@ -64,8 +66,8 @@ fn cipher_code() -> (String, bool) {
     if vector && wide {
         ("VAES with AVX-512".to_owned(), true)
     } else if has!("aes") && has!("pclmulqdq") && has!("avx") && has!("movbe") {
-        let unused = if vector { " (VAES is there, AVX-512 is not)" } else { "" };
-        (format!("AES-NI with AVX{unused}"), true)
+        let code = if vector && has!("avx2") { "VAES with AVX2" } else { "AES-NI with AVX" };
+        (code.to_owned(), true)
     } else if has!("aes") && has!("pclmulqdq") {
         ("AES-NI".to_owned(), true)
     } else {
