@@ -456,6 +456,12 @@ impl Engine {
     }
 
     /// What the peer's associations opened, those that are gone included.
+    /// The highest sequence number that was accepted under the SPI of an association that opens.
+    pub fn highest_received(&self, spi: u32) -> Option<u64> {
+        let opening = self.opening_by_spi.get(&spi)?;
+        Some(self.opening[*opening as usize].association.highest().0)
+    }
+
     pub(super) fn opened_by(&self, peer: usize) -> PeerCounters {
         let agreed = self.sealing[peer].agreed.as_ref();
         let mut sum = agreed.map(|it| it.opened_before).unwrap_or_default();

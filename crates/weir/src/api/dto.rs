@@ -274,6 +274,13 @@ pub struct PairSnapshot {
     /// Copies of packets.
     #[serde(default)]
     pub mirrors: Vec<MirrorSnapshot>,
+    /// Seconds since the workers published these counters: they do ten times a second.
+    #[serde(default)]
+    pub age_seconds: f64,
+    /// Seconds since the look at all peers and carried flows began that is shown: thousands take
+    /// longer.
+    #[serde(default)]
+    pub peers_age_seconds: f64,
     /// Those of several workers, each by itself; all above is their sum. Empty with one.
     #[serde(default)]
     pub workers: Vec<WorkerSnapshot>,

@@ -75,6 +75,8 @@ impl PairSnapshot {
     }
 
     fn add(&mut self, more: &Self) {
+        self.age_seconds = self.age_seconds.max(more.age_seconds);
+        self.peers_age_seconds = self.peers_age_seconds.max(more.peers_age_seconds);
         self.host.add(&more.host);
         self.wire.add(&more.wire);
         if let (Some(access), Some(more)) = (&mut self.access, &more.access) {

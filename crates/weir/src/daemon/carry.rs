@@ -45,6 +45,8 @@ const FLUSHES: usize = 8;
 const COMMANDS_PER_ROUND: usize = 64;
 /// Slots read in one tick.
 const SLOTS_PER_TICK: usize = 2048;
+/// Slots read between two rounds, for what is published.
+const SLOTS_PER_SLICE: usize = 512;
 /// Events taken in one round.
 const EVENTS_PER_ROUND: usize = 256;
 /// Heads of carried frames taken in one round, and how long they wait at most: a tenth of their
@@ -268,10 +270,48 @@ impl Carrier {
             self.before_round(relay);
         }
         let engine = relay.engine();
+        self.renew_numbers(engine);
+        let waits = self.fold_next(engine, SLOTS_PER_TICK);
+        self.fold_opcodes(engine);
+        // Those that were idle end before they can go on.
+        self.carry_out(engine);
+        self.note_waiting(waits);
+        self.hold_back(relay)
+    }
+
+    /// Flows that the kernel may carry.
+    pub fn carried(&self) -> usize {
+        self.numbers.len()
+    }
+
+    /// Takes in what the kernel counted of some flows, and goes on there the next time; of how
+    /// many.
+    pub fn fold_some(&mut self, engine: &mut Engine) -> usize {
+        self.take_events(engine);
+        self.renew_numbers(engine);
+        // Whoever waits is noted by the tick.
+        self.fold_next(engine, SLOTS_PER_SLICE);
+        self.fold_opcodes(engine);
+        self.numbers.len().min(SLOTS_PER_SLICE)
+    }
+
+    /// Takes in all that the kernel counted.
+    fn fold_all(&mut self, engine: &mut Engine) {
+        self.take_events(engine);
+        self.renew_numbers(engine);
+        self.fold_next(engine, usize::MAX);
+        self.fold_opcodes(engine);
+    }
+
+    fn renew_numbers(&mut self, engine: &mut Engine) {
         self.numbers.clear();
         let numbers = engine.fast_path().map(|table| table.numbers());
         self.numbers.extend(numbers.into_iter().flatten());
-        let count = self.numbers.len().min(SLOTS_PER_TICK);
+    }
+
+    /// Takes in at most `count` slots; on which sides flows wait.
+    fn fold_next(&mut self, engine: &mut Engine, count: usize) -> [bool; 2] {
+        let count = self.numbers.len().min(count);
         let (mut waits, mut first) = ([false; 2], self.next_slot);
         if first >= self.numbers.len() {
             first = 0;
@@ -281,24 +321,7 @@ impl Carrier {
             self.fold(engine, number, &mut waits);
         }
         self.next_slot = first + count;
-        self.fold_opcodes(engine);
-        // Those that were idle end before they can go on.
-        self.carry_out(engine);
-        self.note_waiting(waits);
-        self.hold_back(relay)
-    }
-
-    /// Takes in all that the kernel counted.
-    pub fn fold_all(&mut self, engine: &mut Engine) {
-        self.take_events(engine);
-        self.numbers.clear();
-        let numbers = engine.fast_path().map(|table| table.numbers());
-        self.numbers.extend(numbers.into_iter().flatten());
-        let mut waits = [false; 2];
-        for at in 0..self.numbers.len() {
-            self.fold(engine, self.numbers[at], &mut waits);
-        }
-        self.fold_opcodes(engine);
+        waits
     }
 
     /// What `weir status` shows.

@@ -34,7 +34,8 @@ pub const RESPONSE_BYTES_MAX: u64 = 64 << 20;
 /// How long either side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long the main loop may take for an answer: it asks every worker, or reads a configuration of
+/// How long the main loop may take for an answer: it waits for every
+/// worker's next counters, or reads a configuration of
 /// thousands of peers and keys.
 const fn patience(request: &Request) -> Duration {
     match request {

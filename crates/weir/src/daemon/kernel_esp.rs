@@ -30,7 +30,7 @@ use super::notify;
 use super::plan::{AssociationPlan, PairPlan};
 use super::state::{Reserved, Reserver, StateStore};
 use super::xfrm_socket::XfrmSocket;
-use crate::api::dto::{KernelEspSnapshot, PairSnapshot};
+use crate::api::dto::{KernelEspSnapshot, PeerSnapshot};
 use crate::config::settings::Pair;
 
 mod agreed;
@@ -349,9 +349,9 @@ impl KernelEsp {
     }
 
     /// Adds what the kernel did to what the status shows of the peers.
-    pub fn show(&self, pair: &mut PairSnapshot) {
+    pub fn show(&self, peers: &mut [PeerSnapshot]) {
         for KernelPeer { name, lane, keys, is_lost } in &self.peers {
-            let Some(shown) = pair.peers.iter_mut().find(|it| it.name == *name) else { continue };
+            let Some(shown) = peers.iter_mut().find(|it| it.name == *name) else { continue };
             let kernel = match keys {
                 Keys::Files(keys) => keys.show(shown),
                 Keys::Agreed(keys) => keys.show(shown),

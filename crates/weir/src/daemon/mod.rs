@@ -3,7 +3,7 @@
 //! ```text
 //!   signals, control socket --> supervisor --commands--> worker (one per pair)
 //!                                   ^                      |
-//!                                   +-----snapshots--------+
+//!                                   +--published counters--+
 //!   keying: handshakes --associations--> worker, datagrams <--> worker
 //!   state: reserver thread <--reservations-- worker, replay state --pwrite--> disk
 //! ```
@@ -58,6 +58,7 @@ mod moderation;
 
 pub mod evidence;
 
+pub mod publish;
 pub mod recorder;
 pub mod show;
 

@@ -1,6 +1,6 @@
 //! From the engine's values to what `weir status` shows.
 
-use std::collections::BTreeMap;
+use std::ops::Range;
 
 use weir_engine::counters::SideCounters;
 use weir_engine::meter::Totals;
@@ -24,7 +24,7 @@ use crate::api::dto::{
 use crate::config::keying::public_text;
 use crate::config::settings::{Driver, Pair};
 
-/// One pair at the moment `now`.
+/// One pair at the moment `now`, without its peers: [`peers`].
 pub fn pair(
     pair: &Pair,
     relay: &mut Relay,
@@ -42,7 +42,6 @@ pub fn pair(
     });
     let mirrors = bystanders.mirrors.iter().map(mirror).collect();
     let engine = relay.engine();
-    let peers = peers(engine, now);
     let counters = engine.counters().clone();
     let totals = engine.meter().totals();
     carried(&mut ports.host, &mut ports.wire, &counters.host);
@@ -64,7 +63,6 @@ pub fn pair(
         wire,
         kernel,
         wire_proof,
-        peers,
         rdma: rdma(&totals),
         own_sent: counters.own_sent,
         own_refused: counters.own_refused,
@@ -91,7 +89,7 @@ pub fn pair(
         access: engine.access().map(AccessSnapshot::new),
         detection: engine.detection().map(DetectionSnapshot::new),
         mirrors,
-        workers: Vec::new(),
+        ..PairSnapshot::default()
     }
 }
 
@@ -142,16 +140,21 @@ pub fn fast_path(
     snapshot.share_frames = share(host.fast + wire.fast, host.forwarded + wire.forwarded);
     snapshot.share_bytes =
         share(host.fast_bytes + wire.fast_bytes, host.received_bytes + wire.received_bytes);
-    for interface in [&pair.host, &pair.wire] {
+    snapshot
+}
+
+/// Adds what the gateway put into the kernel at the pair's ports. Asks the kernel for all of it:
+/// not to be called where packets wait.
+pub fn add_rules(pair: &mut PairSnapshot) {
+    for interface in [&pair.host.interface, &pair.wire.interface] {
         let rules = KernelRule::all(interface).unwrap_or_default();
-        snapshot.rules.extend(rules.into_iter().map(|rule| RuleSnapshot {
+        pair.fast_path.rules.extend(rules.into_iter().map(|rule| RuleSnapshot {
             interface: interface.clone(),
             direction: rule.direction.to_owned(),
             program: rule.program,
             placement: rule.placement.name().to_owned(),
         }));
     }
-    snapshot
 }
 
 /// What the guard kept from or took off the gateway's own network stack.
@@ -162,11 +165,13 @@ fn kept_back(port: &weir_port::guard::PortGuardCounters) -> u64 {
         + port.egress_other_dropped
 }
 
-fn peers(engine: &mut weir_engine::pipeline::Engine, now: Time) -> Vec<PeerSnapshot> {
-    let highest: BTreeMap<u32, u64> = engine
-        .opening_associations()
-        .map(|association| (association.spi().value(), association.highest().0))
-        .collect();
+/// The peers of these places in the policy, at the moment `now`.
+pub fn peers(
+    engine: &weir_engine::pipeline::Engine,
+    places: Range<usize>,
+    now: Time,
+) -> Vec<PeerSnapshot> {
+    let first = places.start;
     let of = |(index, peer): (usize, &Peer)| {
         let counters = engine.peer_counters(index);
         let sealing = engine.sealing_association(index);
@@ -177,14 +182,15 @@ fn peers(engine: &mut weir_engine::pipeline::Engine, now: Time) -> Vec<PeerSnaps
             sequence_next: sealing.map_or(0, |it| it.next_sequence().0),
             sequence_reserved_until: sealing.map_or(0, |it| it.state().reserved_until),
             sequence_remaining: sealing.map_or(0, |it| it.remaining()),
-            sequence_received: highest.get(&open_spi).copied().unwrap_or_default(),
+            sequence_received: engine.highest_received(open_spi).unwrap_or_default(),
             last_seen_seconds,
             rollout: rollout(engine, (index, peer), now),
             tag: tag(engine, (index, peer), now),
             ..PeerSnapshot::new(&peer.name, peer.seal_spi.unwrap_or_default(), open_spi, &counters)
         }
     };
-    engine.policy().peers.iter().enumerate().map(of).collect()
+    let peers = engine.policy().peers[places].iter().enumerate();
+    peers.map(|(at, peer)| of((first + at, peer))).collect()
 }
 
 /// What was done about the tags of a peer that has them.

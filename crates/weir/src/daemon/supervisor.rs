@@ -56,6 +56,12 @@ const TICK: Duration = Duration::from_millis(500);
 /// The same while front ends have something to look after.
 const FRONT_END_TICK: Duration = Duration::from_millis(100);
 
+/// The same while somebody waits for counters.
+const STATUS_TICK: Duration = Duration::from_millis(10);
+
+/// How long somebody waits for them, at most: ten thousand peers take a second and a half.
+const STATUS_WAIT: Duration = Duration::from_secs(4);
+
 /// How to run.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -195,6 +201,8 @@ struct Gateway {
     alerts: AlertSink,
     store: StateStore,
     cuts: CutTurns,
+    /// Who waits for counters that are newer than their question, and when that came.
+    status_asked: Vec<(Instant, Sender<Response>)>,
     _locks: [Locks; 2],
 }
 
@@ -280,6 +288,7 @@ impl Gateway {
             alerts,
             store,
             cuts: CutTurns::default(),
+            status_asked: Vec::new(),
             _locks: locks,
         };
         gateway.tell_of_trial();
@@ -311,7 +320,11 @@ impl Gateway {
     fn serve(&mut self) -> Result<End> {
         loop {
             let active = self.front_ends.iter().flatten().any(FrontEnd::is_active);
-            let tick = if active { FRONT_END_TICK } else { TICK };
+            let tick = match (self.status_asked.is_empty(), active) {
+                (false, _) => STATUS_TICK,
+                (_, true) => FRONT_END_TICK,
+                _ => TICK,
+            };
             match self.events.recv_timeout(self.trial.as_ref().map_or(tick, |it| it.wait(tick))) {
                 Ok(Event::Signal(SIGHUP)) => drop(self.reload(None)),
                 Ok(Event::Signal(signal)) => {
@@ -349,9 +362,24 @@ impl Gateway {
                 }
             }
             self.record(now);
-            if self.watchdog.is_due(now) && self.snapshot().is_ok() {
+            self.answer_status(now);
+            if self.watchdog.is_due(now) && self.workers.iter().all(|it| it.snapshot().is_ok()) {
                 self.watchdog.alive(now);
             }
+        }
+    }
+
+    /// Answers those who asked for counters before the workers published some last.
+    fn answer_status(&mut self, now: Instant) {
+        for (asked, answer) in std::mem::take(&mut self.status_asked) {
+            let may_wait = now.saturating_duration_since(asked) < STATUS_WAIT;
+            if may_wait && !self.workers.iter().all(|it| it.have_published_since(asked)) {
+                self.status_asked.push((asked, answer));
+                continue;
+            }
+            // After so long a wait they are as old as they say.
+            let result = self.snapshot().map(|it| Response::Status(Box::new(it)));
+            let _ = answer.send(result.unwrap_or_else(|it| Response::Error(format!("{it:#}"))));
         }
     }
 
@@ -375,7 +403,10 @@ impl Gateway {
     fn answer(&mut self, question: Question) {
         let Question { request, answer, output } = question;
         let result = match request {
-            Request::Status => self.snapshot().map(|it| Response::Status(Box::new(it))),
+            Request::Status => {
+                self.status_asked.push((Instant::now(), answer));
+                return;
+            }
             Request::Keys(request) => self.keys(&request).map(Response::Keys),
             Request::EvidenceCut(request) => {
                 match self.cut_evidence(request, output, answer.clone()) {
@@ -567,6 +598,7 @@ impl Gateway {
             show::add_offload(pair, &self.offloads);
         }
         pairs.iter_mut().for_each(show::add_pauses);
+        pairs.iter_mut().for_each(show::add_rules);
         let gateway = &self.settings.gateway;
         let adds_up = pairs
             .iter()

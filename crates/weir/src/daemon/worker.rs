@@ -1,9 +1,10 @@
 //! One pair of ports, one engine, one thread: moves frames between the ports until told to stop.
 
 use std::num::NonZeroU64;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use weir_engine::esp::sa::Fingerprint;
@@ -28,12 +29,12 @@ use super::mirror::{self, Mirror};
 use super::moderation::Moderation;
 use super::plan::PairPlan;
 use super::prepare::{Kept, NextKept, Prepared, Running};
+use super::publish::{Board, Publication, Publisher};
 use super::relay::Relay;
 use super::rollout::RolloutLog;
 use super::show;
 use super::state::{Reserved, Reserver};
 use super::workers::Seat;
-use crate::api::dto::PairSnapshot;
 use crate::config::settings::{Driver, Limits, OnFailure, Pair};
 
 /// Commands that wait for a worker, at most.
@@ -80,8 +81,6 @@ pub enum WorkerCommand {
     Keep(Option<keeping::Settings>),
     /// Send what the evidence ring holds; nothing where there is none.
     Evidence(Sender<Option<Snapshot>>),
-    /// Send the counters.
-    Snapshot(Sender<PairSnapshot>),
     /// Send what front ends must know.
     Usage(Sender<WorkerUsage>),
     /// End, after the batch at hand.
@@ -137,6 +136,7 @@ pub struct WorkerHandle {
     /// The pair's name.
     pub name: String,
     commands: SyncSender<WorkerCommand>,
+    board: Arc<Board>,
     /// Until somebody waited for its end.
     thread: Option<JoinHandle<Result<()>>>,
     /// What it runs, and what it runs once it is told [`WorkerCommand::Commit`].
@@ -161,9 +161,10 @@ impl WorkerHandle {
             number => format!("pair {name} {number}"),
         };
         let mut worker = Worker::new(setup, seat, received)?;
+        let board = worker.publisher.board();
         let thread = std::thread::Builder::new().name(thread_name).spawn(move || worker.run())?;
         let thread = Some(thread);
-        Ok(Self { name, commands, thread, running, next_running: Vec::new(), by_kernel })
+        Ok(Self { name, commands, board, thread, running, next_running: Vec::new(), by_kernel })
     }
 
     /// The associations that it runs.
@@ -210,17 +211,15 @@ impl WorkerHandle {
         answers.recv_timeout(ANSWER_TIMEOUT).context("does not put its plan in force")
     }
 
-    /// Its counters.
+    /// The counters that it published last.
     ///
     /// # Errors
-    /// It does not answer.
-    pub fn snapshot(&self) -> Result<PairSnapshot> {
-        let (answer, answers) = channel();
-        if !self.tell(WorkerCommand::Snapshot(answer)) {
-            bail!("pair {} takes no commands", self.name);
-        }
-        let answer = answers.recv_timeout(ANSWER_TIMEOUT);
-        answer.with_context(|| format!("pair {} does not answer", self.name))
+    /// It has published none for longer than it may be silent.
+    pub fn latest(&self) -> Result<Arc<Publication>> {
+        let latest = self.board.latest();
+        latest
+            .filter(|it| it.taken().elapsed() < ANSWER_TIMEOUT)
+            .with_context(|| format!("pair {} does not answer", self.name))
     }
 
     /// What its associations did, and what it lacks.
@@ -310,6 +309,7 @@ struct Worker {
     forgeries: ForgeryAlarm,
     access_log: AccessLog,
     rollout: RolloutLog,
+    publisher: Publisher,
 }
 
 impl Worker {
@@ -365,6 +365,7 @@ impl Worker {
             forgeries: ForgeryAlarm::default(),
             access_log: AccessLog::default(),
             rollout: RolloutLog::default(),
+            publisher: Publisher::default(),
         })
     }
 
@@ -389,9 +390,6 @@ impl Worker {
                     Ok(WorkerCommand::Evidence(answer)) => {
                         let evidence = &self.relay.bystanders().evidence;
                         let _ = answer.send(evidence.as_ref().map(Keeping::snapshot));
-                    }
-                    Ok(WorkerCommand::Snapshot(answer)) => {
-                        let _ = answer.send(self.snapshot());
                     }
                     Ok(WorkerCommand::Usage(answer)) => {
                         let engine = self.relay.engine();
@@ -421,6 +419,7 @@ impl Worker {
             } else if self.expired.is_some_and(|last| now.since_ns(last) >= EXPIRE_NS) {
                 self.end_idle_flows(now);
             }
+            self.look_at_slice(now);
             if moved.total() > 0 {
                 idle_rounds = 0;
                 if let Some(pause) = moderation.after(moved.total(), now) {
@@ -430,7 +429,8 @@ impl Worker {
                 idle_rounds += 1;
                 std::hint::spin_loop();
             } else {
-                let idle = self.expired.map_or(IDLE, |_| Duration::from_nanos(EXPIRE_NS));
+                let is_at_work = self.expired.is_some() || self.publisher.is_at_work();
+                let idle = if is_at_work { Duration::from_nanos(EXPIRE_NS) } else { IDLE };
                 let nap = self.carrier.as_ref().map_or(idle, |carrier| carrier.nap(idle));
                 self.relay.wait(nap)?;
                 let is_busy = clock().since_ns(now) < BUSY_SLEEP_NS;
@@ -463,6 +463,8 @@ impl Worker {
         if let Some(guard) = &mut self.guard {
             guard.heartbeat()?;
         }
+        self.publisher.begin(self.carrier.as_ref(), Instant::now());
+        self.publish();
         Ok(())
     }
 
@@ -558,6 +560,7 @@ impl Worker {
         }
         let left = relay.engine().swap(policy, associations)?;
         relay.renew_proof();
+        self.publisher.begin_anew();
         if let Some(carrier) = carrier {
             carrier.open(relay.engine().policy());
         }
@@ -631,18 +634,21 @@ impl Worker {
         self.access_log.look(&self.pair.name, self.relay.engine(), now);
     }
 
-    fn snapshot(&mut self) -> PairSnapshot {
+    /// Between two rounds: some more of what is to be published.
+    fn look_at_slice(&mut self, now: Time) {
+        let Self { publisher, relay, carrier, kernel, .. } = self;
+        if publisher.step(relay.engine(), carrier.as_mut(), kernel.as_ref(), now) {
+            self.publish();
+        }
+    }
+
+    /// Publishes the counters, with the peers as they were seen last.
+    fn publish(&mut self) {
         let guard = self.guard.as_ref().and_then(|it| it.counters().ok()).unwrap_or_default();
         let Self { pair, relay, carrier, why_not, .. } = self;
-        if let Some(carrier) = carrier {
-            carrier.fold_all(relay.engine());
-        }
         let fast_path = show::fast_path(pair, relay, carrier.as_ref(), why_not.as_deref());
-        let mut snapshot = show::pair(pair, relay, &guard, fast_path, clock());
-        if let Some(kernel) = &self.kernel {
-            kernel.show(&mut snapshot);
-        }
-        snapshot
+        let snapshot = show::pair(pair, relay, &guard, fast_path, clock());
+        self.publisher.publish(snapshot);
     }
 }
 

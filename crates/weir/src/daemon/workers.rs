@@ -10,6 +10,7 @@
 //! summed here.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use weir_engine::esp::sa::Fingerprint;
@@ -135,14 +136,20 @@ impl PairWorkers {
         }
     }
 
-    /// The counters of all of them.
+    /// The counters that they published last, all of them together.
     ///
     /// # Errors
-    /// One does not answer.
+    /// One does not publish any more.
     pub fn snapshot(&self) -> Result<PairSnapshot> {
-        let of_each =
-            self.workers.iter().map(WorkerHandle::snapshot).collect::<Result<Vec<_>>>()?;
-        Ok(PairSnapshot::join(of_each))
+        let now = Instant::now();
+        let of_each = self.workers.iter().map(|it| Ok(it.latest()?.snapshot(now)));
+        Ok(PairSnapshot::join(of_each.collect::<Result<Vec<_>>>()?))
+    }
+
+    /// Whether all have published what was so after `asked`.
+    pub fn have_published_since(&self, asked: Instant) -> bool {
+        let is_newer = |it: &WorkerHandle| it.latest().is_ok_and(|it| it.is_newer_than(asked));
+        self.workers.iter().all(is_newer)
     }
 
     /// Tells worker 0 something; false when it has ended.
