@@ -48,6 +48,7 @@ pub mod rollout;
 pub mod front_end;
 pub mod front_end_socket;
 
+mod clock;
 mod entropy;
 
 pub mod access_log;

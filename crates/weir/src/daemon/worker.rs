@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use weir_engine::esp::sa::Fingerprint;
@@ -19,6 +19,7 @@ use super::access_log::AccessLog;
 use super::bystanders::Bystanders;
 use super::carry::Carrier;
 use super::circle::Circle;
+pub(super) use super::clock::clock;
 use super::entropy::seed;
 use super::forgeries::ForgeryAlarm;
 use super::keeping::{self, Keeping};
@@ -692,10 +693,4 @@ fn meter(limits: &Limits, workers: usize) -> Result<Meter> {
         ..MeterLimits::default()
     };
     Ok(Meter::new(limits, seed()?))
-}
-
-/// The clock that frames are stamped with.
-pub(super) fn clock() -> Time {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Time(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
