@@ -192,6 +192,14 @@ drop_reasons! {
     /// RDMA by its port or EtherType that cannot be read (damaged, or a fragment), where lines of
     /// access judge.
     AccessUnreadable = "access_unreadable",
+    /// Its queue pair belongs to another address, or to a host behind the other port.
+    QpForged = "qp_forged",
+    /// No connection managers agreed on its queue pair, and the pair's access_state is strict.
+    AccessNoConnection = "access_no_connection",
+    /// A connection for which the table of connections has no room.
+    AccessTableFull = "access_table_full",
+    /// More than a line of access allows in this time.
+    AccessLimit = "access_limit",
 }
 
 #[cfg(test)]

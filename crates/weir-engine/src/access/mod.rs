@@ -15,6 +15,9 @@
 //! once for each policy and kept, so that a packet costs the same under one line and under ten
 //! thousand. Beyond the meter's bound of conversations nothing is kept: the lines are found anew.
 //!
+//! When a direction's lines are found it is also asked whom its queue pair belongs to ([`state`]):
+//! who set it up with connection managers' messages, or spoke to it first.
+//!
 //! Source: IBTA Vol 1 ch. 9 (operations), ch. 13 (management datagrams).
 
 use std::collections::VecDeque;
@@ -24,23 +27,29 @@ use weir_wire::bth::{self, Extension, Qpn, Service};
 use weir_wire::ethernet::ethertype;
 use weir_wire::ext;
 use weir_wire::frame::Time;
+use weir_wire::mad::is_management;
 use weir_wire::parse::{Fault, Network, Parsed, Rdma, Transport};
 use weir_wire::udp::PORT_ROCE_V2;
 
-use crate::meter::{Observation, Observed};
+use crate::meter::{Meter, Observation, Observed};
 use crate::rdma::ConversationHandle;
 use crate::verdict::{DropReason, Side};
 
 mod check;
 mod index;
 mod lines;
+mod owners;
 mod policy;
+mod state;
 
 pub use check::Oddity;
 pub use lines::{
     AccessAction, LINES_MAX, Line, LineNumber, MEMBERS_MAX, Operation, Operations, Party,
 };
 pub use policy::{AccessPolicy, Decisions};
+pub use state::{AccessState, StateCounters};
+
+use state::{Admitted, State};
 
 /// Events that wait to be taken; further ones are lost and counted.
 pub const EVENTS_MAX: usize = 1024;
@@ -51,6 +60,8 @@ struct Judged {
     /// Of the conversation; 0, which none has: nothing was found yet.
     generation: u32,
     decisions: Decisions,
+    /// By which port it comes.
+    side: Option<Side>,
 }
 
 // Two directions a queue pair, beyond what the meter keeps of it.
@@ -105,6 +116,7 @@ pub struct Access {
     policy: Arc<AccessPolicy>,
     /// By place of the conversation, two directions each.
     judged: Vec<[Judged; 2]>,
+    state: State,
     /// By line.
     hits: Vec<Hits>,
     default_hits: Hits,
@@ -114,18 +126,17 @@ pub struct Access {
 }
 
 impl Access {
-    /// Judges by `policy` what a meter counts that has room for `conversations_max`. Lines of the
-    /// same name and action as `before` go on counting.
-    pub(crate) fn new(
-        policy: Arc<AccessPolicy>,
-        before: Option<Self>,
-        conversations_max: usize,
-    ) -> Self {
+    /// Judges by `policy` what `meter` counts. Lines of the same name and action as `before` go on
+    /// counting, and queue pairs keep their owners.
+    pub(crate) fn new(policy: Arc<AccessPolicy>, before: Option<Self>, meter: &Meter) -> Self {
         let mut hits = vec![Hits::default(); policy.lines().len()];
+        let conversations_max = meter.limits().conversations_max;
         let Some(before) = before else {
+            let knows_sides = policy.knows_sides();
             return Self {
                 policy,
                 judged: Vec::with_capacity(conversations_max),
+                state: State::new(meter.seed(), conversations_max, knows_sides),
                 hits,
                 default_hits: Hits::default(),
                 unreadable: 0,
@@ -145,19 +156,26 @@ impl Access {
     ///
     /// # Errors
     /// [`DropReason::AccessDenied`]; [`DropReason::AccessUnreadable`] for a fragment and for
-    /// datagrams that come joined: what follows the first may say otherwise.
+    /// datagrams that come joined: what follows the first may say otherwise; those of
+    /// [`AccessState`].
     #[inline]
     pub(crate) fn judge(
         &mut self,
         seen: &Observed,
         packet: &Observation<'_>,
         rdma: &Rdma,
+        meter: &mut Meter,
     ) -> Result<(), DropReason> {
         if packet.parsed.fragment.is_some() || packet.segments > 1 {
             return Err(self.unreadable());
         }
-        let Some(operation) = operation(packet.parsed, rdma) else { return Ok(()) };
-        let number = self.line_of(seen, operation, packet);
+        let Some(operation) = operation(packet.parsed, rdma) else {
+            return match self.policy.state() {
+                AccessState::Off => Ok(()),
+                _ => self.decisions(seen, packet, rdma, meter).map(drop),
+            };
+        };
+        let number = self.decisions(seen, packet, rdma, meter)?.of(operation);
         let starts_message = rdma.opcode.starts_message();
         let hits = match number.index() {
             Some(index) => &mut self.hits[index],
@@ -167,13 +185,31 @@ impl Access {
         hits.packets += 1;
         hits.bytes += u64::from(packet.original_len);
         let (action, log) = self.policy.action_of(number);
-        if action == AccessAction::Allow && !log {
-            return Ok(());
-        }
-        if starts_message {
+        if starts_message && (action != AccessAction::Allow || log) {
             self.tell(number, action, operation, packet, rdma);
         }
-        if action.passes() { Ok(()) } else { Err(DropReason::AccessDenied) }
+        if !action.passes() {
+            return Err(DropReason::AccessDenied);
+        }
+        if operation == Operation::Connect { self.follow(packet, meter) } else { Ok(()) }
+    }
+
+    /// Takes in what connection managers agree.
+    #[cold]
+    fn follow(&mut self, packet: &Observation<'_>, meter: &mut Meter) -> Result<(), DropReason> {
+        let Self { policy, state, .. } = self;
+        let void = state.follow(policy.state(), packet, meter)?;
+        self.forget(void);
+        Ok(())
+    }
+
+    /// Forgets what was decided about directions whose queue pairs went to others.
+    fn forget<const COUNT: usize>(&mut self, void: [Option<(ConversationHandle, u8)>; COUNT]) {
+        for (conversation, direction) in void.into_iter().flatten() {
+            if let Some(both) = self.judged.get_mut(conversation.place()) {
+                both[usize::from(direction)] = Judged::default();
+            }
+        }
     }
 
     /// Whether a packet may pass in which no queue pair was found.
@@ -201,39 +237,51 @@ impl Access {
         DropReason::AccessUnreadable
     }
 
+    /// What the packet's direction may do.
     #[inline]
-    fn line_of(
+    fn decisions(
         &mut self,
         seen: &Observed,
-        operation: Operation,
         packet: &Observation<'_>,
-    ) -> LineNumber {
-        let (from, to) = (&packet.parsed.source, &packet.parsed.destination);
-        let Some(conversation) = seen.conversation else {
-            return self.policy.decide_one(from, to, operation);
-        };
-        let direction = usize::from(seen.direction);
-        let known = self.judged.get(conversation.place()).map(|both| &both[direction]);
+        rdma: &Rdma,
+        meter: &Meter,
+    ) -> Result<Decisions, DropReason> {
+        let known = seen.conversation.and_then(|conversation| {
+            let known = &self.judged.get(conversation.place())?[usize::from(seen.direction)];
+            let is_it = known.generation == conversation.generation() && known.side == packet.side;
+            is_it.then_some(known.decisions)
+        });
         match known {
-            Some(it) if it.generation == conversation.generation() => it.decisions.of(operation),
-            _ => self.find_lines(conversation, direction, packet.parsed).of(operation),
+            Some(decisions) => Ok(decisions),
+            None => self.find_lines(seen, packet, rdma, meter),
         }
     }
 
+    /// Asks whose queue pair it is, and which lines decide.
     #[cold]
     fn find_lines(
         &mut self,
-        conversation: ConversationHandle,
-        direction: usize,
-        parsed: &Parsed,
-    ) -> Decisions {
-        let decisions = self.policy.decide(&parsed.source, &parsed.destination);
-        let place = conversation.place();
-        if self.judged.len() <= place {
-            self.judged.resize(place + 1, Default::default());
+        seen: &Observed,
+        packet: &Observation<'_>,
+        rdma: &Rdma,
+        meter: &Meter,
+    ) -> Result<Decisions, DropReason> {
+        let admitted = match is_management(rdma) {
+            true => Admitted::default(),
+            false => self.state.admit(self.policy.state(), seen, packet, meter.conversations())?,
+        };
+        self.forget([admitted.void]);
+        let Parsed { source, destination, .. } = packet.parsed;
+        let decisions = self.policy.decide(source, destination);
+        if let Some(conversation) = seen.conversation.filter(|_| !admitted.is_passing) {
+            let (place, generation) = (conversation.place(), conversation.generation());
+            if self.judged.len() <= place {
+                self.judged.resize(place + 1, Default::default());
+            }
+            self.judged[place][usize::from(seen.direction)] =
+                Judged { generation, decisions, side: packet.side };
         }
-        self.judged[place][direction] = Judged { generation: conversation.generation(), decisions };
-        decisions
+        Ok(decisions)
     }
 
     #[cold]
@@ -295,6 +343,16 @@ impl Access {
     /// Events for which there was no room.
     pub fn events_lost(&self) -> u64 {
         self.events_lost
+    }
+
+    /// What was done about queue pair numbers.
+    pub fn state_counters(&self) -> StateCounters {
+        self.state.counters
+    }
+
+    /// Queue pairs that have an owner.
+    pub fn queue_pairs(&self) -> usize {
+        self.state.len()
     }
 
     /// The oldest event that waits.

@@ -2,6 +2,7 @@
 
 use super::index::Index;
 use super::lines::{AccessAction, LINES_MAX, Line, LineNumber, Operation, Operations};
+use super::state::AccessState;
 
 /// All lines of a pair.
 #[derive(Debug)]
@@ -12,6 +13,8 @@ pub struct AccessPolicy {
     by_to: Index,
     /// Numbers of the lines by their names.
     by_name: Vec<u16>,
+    state: AccessState,
+    is_one_sided: bool,
 }
 
 /// Which line decides about each operation of one direction.
@@ -35,7 +38,8 @@ impl Decisions {
 impl PartialEq for AccessPolicy {
     /// All else follows from these.
     fn eq(&self, other: &Self) -> bool {
-        (&self.lines, self.default) == (&other.lines, other.default)
+        let of = |it: &Self| (it.default, it.state, it.is_one_sided);
+        of(self) == of(other) && self.lines == other.lines
     }
 }
 
@@ -50,7 +54,28 @@ impl AccessPolicy {
         let by_to = Index::new(&lines, |line| line.to.prefixes());
         let mut by_name: Vec<u16> = (0..lines.len() as u16).collect();
         by_name.sort_by_key(|number| &lines[usize::from(*number)].name);
-        Self { lines, default, by_from, by_to, by_name }
+        let (state, is_one_sided) = (AccessState::Off, false);
+        Self { lines, default, by_from, by_to, by_name, state, is_one_sided }
+    }
+
+    /// The same, that cares how queue pairs were set up.
+    pub fn with_state(self, state: AccessState) -> Self {
+        Self { state, ..self }
+    }
+
+    /// The same, for a capture: all packets seem to come in by one port.
+    pub fn from_one_side(self) -> Self {
+        Self { is_one_sided: true, ..self }
+    }
+
+    /// What happens to packets that do not fit how their queue pair was set up.
+    pub fn state(&self) -> AccessState {
+        self.state
+    }
+
+    /// Whether it can be told which port somebody is behind.
+    pub(super) fn knows_sides(&self) -> bool {
+        !self.is_one_sided
     }
 
     /// In their order.

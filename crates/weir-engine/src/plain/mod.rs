@@ -41,11 +41,10 @@ impl Plain {
     pub(crate) fn renew(&mut self, policy: &Policy) {
         self.icrc = if policy.check_icrc { Icrc::Check } else { Icrc::Skip };
         let before = self.access.take().map(|it| *it);
-        let conversations_max = self.meter.limits().conversations_max;
-        self.access = policy
-            .access
-            .as_ref()
-            .map(|lines| Box::new(Access::new(Arc::clone(lines), before, conversations_max)));
+        let lines = policy.access.as_ref();
+        self.access =
+            lines.map(|lines| Box::new(Access::new(Arc::clone(lines), before, &self.meter)));
+        self.meter.set_learns_when_told(self.access.is_some());
     }
 
     /// Counts a packet that came in by `side` and says whether it goes on. `place` is where the
@@ -84,7 +83,7 @@ impl Plain {
         let seen = self.meter.observe_at(&observation, place);
         let Some(access) = &mut self.access else { return Ok(seen) };
         let judged = match &parsed.rdma {
-            Some(rdma) => access.judge(&seen, &observation, rdma),
+            Some(rdma) => access.judge(&seen, &observation, rdma, &mut self.meter),
             None => access.judge_other(parsed),
         };
         if judged.is_err() {

@@ -3,6 +3,7 @@
 //! ```toml
 //! [[pair]]
 //! access_default = "deny"         # [allow] allow | deny: what no line matches
+//! access_state = "learn"          # [off] off | learn | strict: see `AccessStateMode`
 //!
 //! [[group]]                       # names for addresses; several allowed
 //! name = "storage"
@@ -25,7 +26,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use toml::Spanned;
-use weir_engine::access::{self, AccessAction, AccessPolicy, MEMBERS_MAX, Party};
+use weir_engine::access::{self, AccessAction, AccessPolicy, AccessState, MEMBERS_MAX, Party};
 use weir_engine::policy;
 
 use super::address::Prefix;
@@ -95,6 +96,30 @@ pub enum AccessDefault {
     Deny,
 }
 
+/// `access_state`: what happens to packets that do not fit how their queue pair was set up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AccessStateMode {
+    /// Nothing. A number that is used again at once, by other peers and without connection
+    /// management, would be taken for a forgery for 15 s: what passed before an upgrade passes.
+    #[default]
+    Off,
+    /// A number belongs to whom its first packet comes from, or whom connection managers name.
+    Learn,
+    /// Of connected queue pairs only those pass that connection managers agreed on.
+    Strict,
+}
+
+impl From<AccessStateMode> for AccessState {
+    fn from(mode: AccessStateMode) -> Self {
+        match mode {
+            AccessStateMode::Off => Self::Off,
+            AccessStateMode::Learn => Self::Learn,
+            AccessStateMode::Strict => Self::Strict,
+        }
+    }
+}
+
 impl From<Operation> for access::Operation {
     fn from(operation: Operation) -> Self {
         match operation {
@@ -138,7 +163,7 @@ pub(super) fn resolve(file: &File, pairs: &mut [Pair], problems: &mut Problems) 
             of.as_ref().is_none_or(|of| *of == pair.name)
         };
         let own: Vec<_> = lines.iter().filter(of_pair).map(|(_, line)| line.clone()).collect();
-        if own.is_empty() && written.access_default.is_none() {
+        if own.is_empty() && written.access_default.is_none() && written.access_state.is_none() {
             continue;
         }
         if let Some(fastpath) = &written.fastpath
@@ -152,7 +177,9 @@ pub(super) fn resolve(file: &File, pairs: &mut [Pair], problems: &mut Problems) 
         }
         check_members(&own, written.host.span(), problems);
         let default = written.access_default.as_ref().map(|it| *it.get_ref()).unwrap_or_default();
-        pair.access = Some(Arc::new(AccessPolicy::new(own, default.into())));
+        let state = written.access_state.as_ref().map(|it| *it.get_ref()).unwrap_or_default();
+        let policy = AccessPolicy::new(own, default.into()).with_state(state.into());
+        pair.access = Some(Arc::new(policy));
     }
 }
 

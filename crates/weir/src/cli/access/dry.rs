@@ -283,7 +283,8 @@ pub(super) fn test(args: &TestArgs) -> Result<ExitCode> {
 fn judge(policy: &Arc<AccessPolicy>, capture: &Path) -> Result<Judged> {
     let mut watch = Policy::watch(1, u16::MAX);
     watch.check_icrc = false;
-    watch.access = Some(Arc::clone(policy));
+    let lines = AccessPolicy::new(policy.lines().to_vec(), policy.default_action());
+    watch.access = Some(Arc::new(lines.with_state(policy.state()).from_one_side()));
     // No seed: nobody who could make entries collide waits for the answer.
     let meter = Meter::new(MeterLimits::for_captures(), 0);
     let mut engine = Engine::new(watch, Associations::default(), meter)?;
