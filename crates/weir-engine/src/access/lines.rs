@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::terms::Terms;
 use crate::policy::Prefix;
 
 /// Lines in one policy, at most.
@@ -224,10 +225,19 @@ pub struct Line {
     pub to: Party,
     /// What it asks.
     pub operations: Operations,
+    /// Over which queue pairs, and when.
+    pub terms: Terms,
     /// What then happens.
     pub action: AccessAction,
     /// Whether each message that it decides about gives an event; denied ones always do.
     pub log: bool,
+}
+
+impl Line {
+    /// Whether it is meant to decide about connections, and not only by naming no operations.
+    pub(super) fn names_connections(&self) -> bool {
+        self.operations != Operations::ALL || !self.terms.services.is_empty()
+    }
 }
 
 /// Which line decided: its index, or the default.

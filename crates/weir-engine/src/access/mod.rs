@@ -24,6 +24,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use weir_wire::bth::{self, Extension, Qpn, Service};
+use weir_wire::cm::{self, Message};
 use weir_wire::ethernet::ethertype;
 use weir_wire::ext;
 use weir_wire::frame::Time;
@@ -41,6 +42,7 @@ mod lines;
 mod owners;
 mod policy;
 mod state;
+mod terms;
 
 pub use check::Oddity;
 pub use lines::{
@@ -48,6 +50,7 @@ pub use lines::{
 };
 pub use policy::{AccessPolicy, Decisions};
 pub use state::{AccessState, StateCounters};
+pub use terms::{Asked, Hours, QueuePairType, QueuePairTypes, Services, Terms};
 
 use state::{Admitted, State};
 
@@ -62,6 +65,8 @@ struct Judged {
     decisions: Decisions,
     /// By which port it comes.
     side: Option<Side>,
+    /// What its requests' opcodes say.
+    qp_type: Option<QueuePairType>,
 }
 
 // Two directions a queue pair, beyond what the meter keeps of it.
@@ -117,6 +122,10 @@ pub struct Access {
     /// By place of the conversation, two directions each.
     judged: Vec<[Judged; 2]>,
     state: State,
+    /// Of the lines that do not always hold, which do.
+    holding: Vec<bool>,
+    /// When to look at that again.
+    look_again: Time,
     /// By line.
     hits: Vec<Hits>,
     default_hits: Hits,
@@ -137,6 +146,8 @@ impl Access {
                 policy,
                 judged: Vec::with_capacity(conversations_max),
                 state: State::new(meter.seed(), conversations_max, knows_sides),
+                holding: Vec::new(),
+                look_again: Time::default(),
                 hits,
                 default_hits: Hits::default(),
                 unreadable: 0,
@@ -149,7 +160,7 @@ impl Access {
         }
         let mut judged = before.judged;
         judged.clear();
-        Self { policy, judged, hits, ..before }
+        Self { policy, judged, hits, look_again: Time::default(), ..before }
     }
 
     /// Whether a packet may pass that was counted as `seen`.
@@ -169,13 +180,19 @@ impl Access {
         if packet.parsed.fragment.is_some() || packet.segments > 1 {
             return Err(self.unreadable());
         }
+        if packet.now >= self.look_again {
+            self.look_at_time(packet.now);
+        }
         let Some(operation) = operation(packet.parsed, rdma) else {
             return match self.policy.state() {
                 AccessState::Off => Ok(()),
                 _ => self.decisions(seen, packet, rdma, meter).map(drop),
             };
         };
-        let number = self.decisions(seen, packet, rdma, meter)?.of(operation);
+        let number = match operation {
+            Operation::Connect if self.policy.names_terms() => self.line_of_message(packet),
+            _ => self.decisions(seen, packet, rdma, meter)?.of(operation),
+        };
         let starts_message = rdma.opcode.starts_message();
         let hits = match number.index() {
             Some(index) => &mut self.hits[index],
@@ -248,7 +265,9 @@ impl Access {
     ) -> Result<Decisions, DropReason> {
         let known = seen.conversation.and_then(|conversation| {
             let known = &self.judged.get(conversation.place())?[usize::from(seen.direction)];
-            let is_it = known.generation == conversation.generation() && known.side == packet.side;
+            let is_it = known.generation == conversation.generation()
+                && known.side == packet.side
+                && (known.qp_type == QueuePairType::of(rdma.opcode) || !rdma.opcode.is_request());
             is_it.then_some(known.decisions)
         });
         match known {
@@ -272,16 +291,47 @@ impl Access {
         };
         self.forget([admitted.void]);
         let Parsed { source, destination, .. } = packet.parsed;
-        let decisions = self.policy.decide(source, destination);
+        let qp_type = QueuePairType::of(rdma.opcode);
+        let asked = Asked { qp_type, service: admitted.service, is_open: false, now: packet.now };
+        let decisions = self.policy.decide(source, destination, &asked);
         if let Some(conversation) = seen.conversation.filter(|_| !admitted.is_passing) {
             let (place, generation) = (conversation.place(), conversation.generation());
             if self.judged.len() <= place {
                 self.judged.resize(place + 1, Default::default());
             }
             self.judged[place][usize::from(seen.direction)] =
-                Judged { generation, decisions, side: packet.side };
+                Judged { generation, decisions, side: packet.side, qp_type };
         }
         Ok(decisions)
+    }
+
+    /// The line that decides about a management datagram, which says what is asked for, or
+    /// belongs to what was asked for before.
+    #[cold]
+    fn line_of_message(&self, packet: &Observation<'_>) -> LineNumber {
+        let (qp_type, service) = match cm::message(packet.bytes, packet.parsed) {
+            Some((_, Message::Request(it))) => {
+                let kind = QueuePairType::of_request(it.transport_service());
+                (kind, Some(it.service_id.get()))
+            }
+            Some((_, Message::ServiceRequest(it))) => {
+                (Some(QueuePairType::Ud), Some(it.service_id.get()))
+            }
+            _ => (None, None),
+        };
+        let asked = Asked { qp_type, service, is_open: service.is_none(), now: packet.now };
+        let Parsed { source, destination, .. } = packet.parsed;
+        self.policy.decide_one(source, destination, Operation::Connect, &asked)
+    }
+
+    /// Forgets what was found when a line begins or ends to hold.
+    #[cold]
+    fn look_at_time(&mut self, now: Time) {
+        let (holding, look_again) = self.policy.holding(now);
+        if std::mem::replace(&mut self.holding, holding) != self.holding {
+            self.judged.clear();
+        }
+        self.look_again = look_again;
     }
 
     #[cold]

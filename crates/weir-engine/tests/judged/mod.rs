@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use weir_engine::access::{
     AccessAction, AccessEvent, AccessPolicy, AccessState, Hits, Line, Operation, Operations, Party,
+    Terms,
 };
 use weir_engine::meter::{Meter, MeterLimits};
 use weir_engine::output::Destination;
@@ -30,7 +31,8 @@ pub(crate) fn b_to_a(name: &str, operations: &[Operation], action: AccessAction)
         [] => Operations::ALL,
         some => Operations::of(some.iter().copied()),
     };
-    Line { name: name.into(), from: host(2), to: host(1), operations, action, log: false }
+    let (from, to, terms) = (host(2), host(1), Terms::default());
+    Line { name: name.into(), from, to, operations, terms, action, log: false }
 }
 
 /// A gateway before host 1, which seals nothing.

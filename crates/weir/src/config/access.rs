@@ -16,6 +16,7 @@
 //! to = "storage"                  # [anybody] whose queue pair and memory it is; several
 //! operations = ["read", "send"]   # [all] send | send_imm | write | read | atomic | multicast |
 //! #                                 connect | other; several
+//! service = "nvme-of"             # [any] and qp_type, expires, hours: see `terms`
 //! action = "allow"                # allow | deny | would_deny: passes, counted as if it were denied
 //! log = false                     # [false] tell of each message; of denied ones it is told anyway
 //! ```
@@ -36,6 +37,8 @@ use super::problem::Problems;
 use super::resolve::check_name;
 use super::settings::Pair;
 
+pub mod terms;
+
 /// `[[access]]`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -46,6 +49,10 @@ pub struct Line {
     pub from: Option<Several<String>>,
     pub to: Option<Several<String>>,
     pub operations: Option<Several<Operation>>,
+    pub service: Option<Several<String>>,
+    pub qp_type: Option<Several<terms::QueuePairType>>,
+    pub expires: Option<Spanned<String>>,
+    pub hours: Option<Several<String>>,
     pub action: Spanned<Action>,
     #[serde(default)]
     pub log: bool,
@@ -264,6 +271,7 @@ fn lines(
             from,
             to,
             operations: operations.map_or(access::Operations::ALL, named),
+            terms: terms::resolve(line, problems),
             action: (*line.action.get_ref()).into(),
             log: line.log,
         };
