@@ -125,12 +125,14 @@ pub enum AccessAction {
     Deny,
     /// It passes, counted and told of as if it were dropped: for trying a line.
     WouldDeny,
+    /// It is dropped, and its sender told so in the responder's name.
+    Reject,
 }
 
 impl AccessAction {
     /// All of them.
-    pub const ALL: [AccessAction; 3] =
-        [AccessAction::Allow, AccessAction::Deny, AccessAction::WouldDeny];
+    pub const ALL: [AccessAction; 4] =
+        [AccessAction::Allow, AccessAction::Deny, AccessAction::WouldDeny, AccessAction::Reject];
 
     /// Its name in configuration and JSON.
     pub const fn name(self) -> &'static str {
@@ -138,6 +140,7 @@ impl AccessAction {
             AccessAction::Allow => "allow",
             AccessAction::Deny => "deny",
             AccessAction::WouldDeny => "would_deny",
+            AccessAction::Reject => "reject",
         }
     }
 
@@ -145,7 +148,7 @@ impl AccessAction {
     pub const fn passes(self) -> bool {
         match self {
             AccessAction::Allow | AccessAction::WouldDeny => true,
-            AccessAction::Deny => false,
+            AccessAction::Deny | AccessAction::Reject => false,
         }
     }
 }

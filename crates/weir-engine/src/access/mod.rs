@@ -8,6 +8,7 @@
 //!                            |
 //!                            +--> allow --> passes;  would_deny --> passes, and an event
 //!                            +--> deny  --> dropped, and an event a message
+//!                            +--> reject -> dropped, an event, and an answer (ADR 62)
 //! ```
 //!
 //! Requests are judged, by the message that they belong to; responses and acknowledgments pass,
@@ -36,6 +37,7 @@ use crate::meter::{Meter, Observation, Observed};
 use crate::rdma::ConversationHandle;
 use crate::verdict::{DropReason, Side};
 
+mod answer;
 mod check;
 mod index;
 mod lines;
@@ -44,6 +46,7 @@ mod policy;
 mod state;
 mod terms;
 
+pub(crate) use answer::ANSWER_LEN_MAX;
 pub use check::Oddity;
 pub use lines::{
     AccessAction, LINES_MAX, Line, LineNumber, MEMBERS_MAX, Operation, Operations, Party,
@@ -52,6 +55,7 @@ pub use policy::{AccessPolicy, Decisions};
 pub use state::{AccessState, StateCounters};
 pub use terms::{Asked, Hours, QueuePairType, QueuePairTypes, Services, Terms};
 
+use answer::Answer;
 use state::{Admitted, State};
 
 /// Events that wait to be taken; further ones are lost and counted.
@@ -67,6 +71,8 @@ struct Judged {
     side: Option<Side>,
     /// What its requests' opcodes say.
     qp_type: Option<QueuePairType>,
+    /// Of its latest acknowledgment, where requests are rejected.
+    message_sequence: u32,
 }
 
 // Two directions a queue pair, beyond what the meter keeps of it.
@@ -122,6 +128,7 @@ pub struct Access {
     /// By place of the conversation, two directions each.
     judged: Vec<[Judged; 2]>,
     state: State,
+    answer: Box<Answer>,
     /// Of the lines that do not always hold, which do.
     holding: Vec<bool>,
     /// When to look at that again.
@@ -146,6 +153,7 @@ impl Access {
                 policy,
                 judged: Vec::with_capacity(conversations_max),
                 state: State::new(meter.seed(), conversations_max, knows_sides),
+                answer: Box::default(),
                 holding: Vec::new(),
                 look_again: Time::default(),
                 hits,
@@ -184,10 +192,13 @@ impl Access {
             self.look_at_time(packet.now);
         }
         let Some(operation) = operation(packet.parsed, rdma) else {
-            return match self.policy.state() {
-                AccessState::Off => Ok(()),
-                _ => self.decisions(seen, packet, rdma, meter).map(drop),
-            };
+            if self.policy.state() != AccessState::Off || self.policy.rejects() {
+                self.decisions(seen, packet, rdma, meter)?;
+            }
+            if self.policy.rejects() {
+                self.note_acknowledged(seen, packet, rdma);
+            }
+            return Ok(());
         };
         let number = match operation {
             Operation::Connect if self.policy.names_terms() => self.line_of_message(packet),
@@ -206,9 +217,57 @@ impl Access {
             self.tell(number, action, operation, packet, rdma);
         }
         if !action.passes() {
+            self.answer.clear();
+            if action == AccessAction::Reject {
+                self.reject(operation, seen, packet, rdma, meter);
+            }
             return Err(DropReason::AccessDenied);
         }
         if operation == Operation::Connect { self.follow(packet, meter) } else { Ok(()) }
+    }
+
+    /// Prepares the answer to a message of which this is the first packet that is dropped.
+    #[cold]
+    fn reject(
+        &mut self,
+        operation: Operation,
+        seen: &Observed,
+        packet: &Observation<'_>,
+        rdma: &Rdma,
+        meter: &Meter,
+    ) {
+        if operation == Operation::Connect {
+            self.answer.refuse_connection(packet);
+        } else if rdma.opcode.starts_message() || operation == Operation::SendImmediate {
+            let other = usize::from(seen.direction ^ 1);
+            let conversation = seen.conversation.filter(|_| packet.segments <= 1);
+            let requester = conversation.and_then(|handle| {
+                let directions = meter.conversations().entry(handle)?.directions();
+                Some(directions.map(|it| it.key.destination_qp()).nth(other)?)
+            });
+            let both = conversation.and_then(|handle| self.judged.get(handle.place()));
+            let msn = both.map_or(0, |both| both[other].message_sequence);
+            self.answer.refuse(packet, requester, msn);
+        }
+    }
+
+    /// Remembers how many messages a responder has completed.
+    fn note_acknowledged(&mut self, seen: &Observed, packet: &Observation<'_>, rdma: &Rdma) {
+        let Some(aeth) = ext::aeth(packet.bytes, rdma) else { return };
+        let both = seen.conversation.and_then(|handle| self.judged.get_mut(handle.place()));
+        if let Some(both) = both {
+            both[usize::from(seen.direction)].message_sequence = aeth.message_sequence();
+        }
+    }
+
+    /// The answer to the packet that was rejected last.
+    pub(crate) fn take_answer(&mut self) -> Option<&[u8]> {
+        self.answer.take()
+    }
+
+    /// Requests that were rejected and answered, and those that could not be.
+    pub fn answers(&self) -> [u64; 2] {
+        [self.answer.sent, self.answer.unsent]
     }
 
     /// Takes in what connection managers agree.
@@ -300,7 +359,7 @@ impl Access {
                 self.judged.resize(place + 1, Default::default());
             }
             self.judged[place][usize::from(seen.direction)] =
-                Judged { generation, decisions, side: packet.side, qp_type };
+                Judged { generation, decisions, side: packet.side, qp_type, message_sequence: 0 };
         }
         Ok(decisions)
     }

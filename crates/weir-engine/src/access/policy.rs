@@ -22,6 +22,8 @@ pub struct AccessPolicy {
     names_terms: bool,
     /// Lines that do not always hold.
     timed: Vec<u16>,
+    /// Whether anybody is told of a refusal.
+    rejects: bool,
 }
 
 /// Which line decides about each operation of one direction.
@@ -65,7 +67,19 @@ impl AccessPolicy {
         let timed = (0..).zip(&lines).filter(|(_, line)| line.terms.are_timed());
         let timed = timed.map(|(number, _)| number).collect();
         let (state, is_one_sided) = (AccessState::Off, false);
-        Self { lines, default, by_from, by_to, by_name, state, is_one_sided, names_terms, timed }
+        let rejects = lines.iter().any(|line| line.action == AccessAction::Reject);
+        Self {
+            lines,
+            default,
+            by_from,
+            by_to,
+            by_name,
+            state,
+            is_one_sided,
+            names_terms,
+            timed,
+            rejects,
+        }
     }
 
     /// The same, that cares how queue pairs were set up.
@@ -91,6 +105,12 @@ impl AccessPolicy {
     /// Whether any line names kinds of queue pairs or services.
     pub(super) fn names_terms(&self) -> bool {
         self.names_terms
+    }
+
+    /// Whether anybody is told of a refusal.
+    #[inline]
+    pub(super) fn rejects(&self) -> bool {
+        self.rejects
     }
 
     /// Of the lines that do not always hold, whether each holds at `now`; and when to look again.

@@ -22,6 +22,10 @@ pub struct AccessSnapshot {
     pub unreadable_packets: u64,
     /// Messages that were counted and not told of, because too many came at once.
     pub events_lost: u64,
+    /// Rejected messages and connections whose sender was told.
+    pub answered: u64,
+    /// Those whose sender could not be told: its queue pair is not known, or they were too many.
+    pub unanswered: u64,
     /// What was done about queue pair numbers.
     pub state: AccessStateSnapshot,
     /// Every line, in the order in which they are tried.
@@ -88,7 +92,7 @@ impl AccessStateSnapshot {
 pub struct AccessLineSnapshot {
     /// Its name.
     pub name: String,
-    /// `allow`, `deny` or `would_deny`.
+    /// `allow`, `deny`, `reject` or `would_deny`.
     pub action: String,
     /// Messages that it decided about, by their first packets.
     pub messages: u64,
@@ -102,6 +106,7 @@ impl AccessSnapshot {
     /// What one worker's lines decided, names left out: see [`AccessSnapshot::name_lines`].
     pub fn new(access: &Access) -> Self {
         let Hits { messages, packets, bytes } = access.default_hits();
+        let [answered, unanswered] = access.answers();
         Self {
             default_action: access.policy().default_action().name().to_owned(),
             default_messages: messages,
@@ -109,6 +114,8 @@ impl AccessSnapshot {
             default_bytes: bytes,
             unreadable_packets: access.unreadable_packets(),
             events_lost: access.events_lost(),
+            answered,
+            unanswered,
             state: AccessStateSnapshot::new(access),
             lines: Vec::new(),
             counted: Some((Arc::clone(access.policy()), access.hits().to_vec())),
@@ -130,7 +137,8 @@ impl AccessSnapshot {
 
     /// Lines that denied something.
     pub fn denied(&self) -> impl Iterator<Item = &AccessLineSnapshot> {
-        let denies = |line: &&AccessLineSnapshot| line.action == AccessAction::Deny.name();
+        let refusals = [AccessAction::Deny, AccessAction::Reject].map(AccessAction::name);
+        let denies = move |line: &&AccessLineSnapshot| refusals.contains(&line.action.as_str());
         self.lines.iter().filter(denies).filter(|line| line.packets > 0)
     }
 
@@ -143,6 +151,8 @@ impl AccessSnapshot {
             (&mut self.default_bytes, more.default_bytes),
             (&mut self.unreadable_packets, more.unreadable_packets),
             (&mut self.events_lost, more.events_lost),
+            (&mut self.answered, more.answered),
+            (&mut self.unanswered, more.unanswered),
         ] {
             *sum += more;
         }

@@ -140,6 +140,14 @@ fn table(hits: &PairHits) -> String {
     if access.unreadable_packets > 0 {
         let _ = writeln!(text, "{:>29} packets could not be read", access.unreadable_packets);
     }
+    for (count, what) in [
+        (access.answered, "refusals were told to who asked"),
+        (access.unanswered, "refusals could not be told"),
+    ] {
+        if count > 0 {
+            let _ = writeln!(text, "{count:>14} {what}");
+        }
+    }
     text += &owners(&access.state);
     if access.events_lost > 0 {
         let _ = writeln!(text, "{:>14} messages were counted, not told of", access.events_lost);

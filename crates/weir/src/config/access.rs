@@ -17,7 +17,8 @@
 //! operations = ["read", "send"]   # [all] send | send_imm | write | read | atomic | multicast |
 //! #                                 connect | other; several
 //! service = "nvme-of"             # [any] and qp_type, expires, hours: see `terms`
-//! action = "allow"                # allow | deny | would_deny: passes, counted as if it were denied
+//! action = "allow"                # allow | deny | reject: its sender is told | would_deny: passes,
+//! #                                 counted as if it were denied
 //! log = false                     # [false] tell of each message; of denied ones it is told anyway
 //! ```
 
@@ -90,6 +91,7 @@ pub enum Action {
     Allow,
     Deny,
     WouldDeny,
+    Reject,
 }
 
 /// `access_default`: what happens to what no line matches.
@@ -148,6 +150,7 @@ impl From<Action> for AccessAction {
             Action::Allow => Self::Allow,
             Action::Deny => Self::Deny,
             Action::WouldDeny => Self::WouldDeny,
+            Action::Reject => Self::Reject,
         }
     }
 }
