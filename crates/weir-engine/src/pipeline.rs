@@ -45,6 +45,7 @@ mod keyed;
 mod metering;
 mod path;
 mod proxy;
+mod rejected;
 mod rollout;
 mod route;
 mod tagged;
@@ -226,6 +227,7 @@ impl Engine {
             if matches!(verdict, Verdict::Drop(_)) && parsed.rdma.is_some() {
                 self.plain.note_drop(Side::Host, frame, parsed);
             }
+            self.answer_rejected(now, Side::Host, verdict);
             self.output.verdicts.push(verdict);
             self.counters.host.count(bytes, verdict);
         }
@@ -244,6 +246,7 @@ impl Engine {
             {
                 self.plain.meter.note_own_loss(LossWay::In, Side::Wire, 1, now);
             }
+            self.answer_rejected(now, Side::Wire, verdict);
             if matches!(
                 verdict,
                 Verdict::Forward
@@ -306,6 +309,19 @@ impl Engine {
         walked: &mut Walked,
     ) -> Result<Verdict, DropReason> {
         let seen = walked.pass(&mut self.plain, Side::Host, frame)?;
+        self.onward(now, index, frame, walked, seen)
+    }
+
+    /// What becomes of a frame of the host's that was let through.
+    #[inline]
+    fn onward(
+        &mut self,
+        now: Time,
+        index: u32,
+        frame: &mut Frame<'_>,
+        walked: &mut Walked,
+        seen: Option<Observed>,
+    ) -> Result<Verdict, DropReason> {
         let (class, route) = walked.way(&self.policy);
         let parsed = walked.parsed();
         if !is_routable(parsed) && self.policy.seals() {

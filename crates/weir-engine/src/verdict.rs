@@ -194,6 +194,14 @@ drop_reasons! {
     AccessUnreadable = "access_unreadable",
     /// A rule of detection drops it, or its flow: `weir drops` names the rule.
     Rule = "rule",
+    /// Its queue pair belongs to another address, or to a host behind the other port.
+    QpForged = "qp_forged",
+    /// No connection managers agreed on its queue pair, and the pair's access_state is strict.
+    AccessNoConnection = "access_no_connection",
+    /// A connection for which the table of connections has no room.
+    AccessTableFull = "access_table_full",
+    /// More than a line of access allows in this time.
+    AccessLimit = "access_limit",
 }
 
 #[cfg(test)]

@@ -1,36 +1,16 @@
 //! The RDMA firewall: an engine with lines of access, told who says what.
 
+mod judged;
 mod talk;
 
-use std::net::IpAddr;
-use std::sync::Arc;
-
+use judged::{Gateway, MTU, b_to_a};
 use talk::{A, B, End, Packet};
-use weir_engine::access::{
-    AccessAction, AccessEvent, AccessPolicy, Hits, Line, Memory, Operation, Operations, Party,
-};
-use weir_engine::meter::{Meter, MeterLimits};
-use weir_engine::output::Destination;
-use weir_engine::pipeline::{Associations, Engine};
-use weir_engine::policy::{Policy, Prefix};
+use weir_engine::access::{AccessAction, Line, Memory, Operation};
+use weir_engine::pipeline::Associations;
+use weir_engine::policy::Policy;
 use weir_engine::verdict::{DropReason, Side, Verdict};
 use weir_wire::bth::{Opcode, Qpn};
-use weir_wire::frame::{Frame, Link, Meta, Offload, SegmentKind, Segmentation, Time};
-
-const MTU: u16 = 9000;
-
-fn host(last: u8) -> Party {
-    Party::new(vec![Prefix::new(IpAddr::from([10, 0, 0, last]), 32)])
-}
-
-/// What host 2 may do to host 1.
-fn b_to_a(name: &str, operations: &[Operation], action: AccessAction) -> Line {
-    let operations = match operations {
-        [] => Operations::ALL,
-        some => Operations::of(some.iter().copied()),
-    };
-    Line { name: name.into(), from: host(2), to: host(1), operations, action, log: false }
-}
+use weir_wire::frame::{Offload, SegmentKind, Segmentation};
 
 fn b_reads() -> Line {
     b_to_a("b-reads", &[Operation::Read], AccessAction::Allow)
@@ -38,82 +18,6 @@ fn b_reads() -> Line {
 
 fn b_writes() -> Line {
     b_to_a("b-writes", &[Operation::Write], AccessAction::Deny)
-}
-
-/// A gateway before host 1, which seals nothing.
-struct Gateway {
-    engine: Engine,
-    now: Time,
-}
-
-impl Gateway {
-    fn with(lines: Vec<Line>, default: AccessAction) -> Self {
-        let meter = Meter::new(MeterLimits::default(), 7);
-        let engine = Engine::new(policy(lines, default), Associations::default(), meter).unwrap();
-        Self { engine, now: Time(1_700_000_000_000_000_000) }
-    }
-
-    fn reload(&mut self, lines: Vec<Line>, default: AccessAction) {
-        self.engine.swap(policy(lines, default), Associations::default()).unwrap();
-    }
-
-    /// What becomes of the packets, in one batch.
-    fn verdicts(&mut self, packets: &[Packet]) -> Vec<Verdict> {
-        let side = if packets[0].from.host == 1 { Side::Host } else { Side::Wire };
-        let bytes: Vec<_> = packets.iter().map(Packet::bytes).collect();
-        self.verdicts_on(side, &bytes, Offload::default())
-    }
-
-    fn verdicts_on(&mut self, side: Side, packets: &[Vec<u8>], offload: Offload) -> Vec<Verdict> {
-        self.now = self.now.plus_ns(1000);
-        let mut buffers = packets.to_vec();
-        let mut frames = Vec::new();
-        for buffer in &mut buffers {
-            let (len, original_len) = (buffer.len(), buffer.len() as u32);
-            let meta = Meta { time: self.now, original_len, link: Link::Ethernet, offload };
-            frames.push(Frame::new(buffer, 0, len, meta));
-        }
-        let output = self.engine.process(self.now, side, &mut frames);
-        let verdicts = output.verdicts.clone();
-        let passed = verdicts.iter().filter(|it| !matches!(it, Verdict::Drop(_))).count();
-        let other = if side == Side::Host { Destination::Wire } else { Destination::Host };
-        assert_eq!(output.packets.len(), passed, "what is not dropped leaves");
-        assert!(output.packets.iter().all(|it| it.destination == other));
-        let counters = self.engine.counters();
-        assert!(counters.host.adds_up() && counters.wire.adds_up());
-        verdicts
-    }
-
-    #[track_caller]
-    fn passes(&mut self, packets: &[Packet]) {
-        let verdicts = self.verdicts(packets);
-        assert!(verdicts.iter().all(|it| *it == Verdict::Forward), "{verdicts:?}");
-    }
-
-    #[track_caller]
-    fn denies(&mut self, packets: &[Packet]) {
-        let verdicts = self.verdicts(packets);
-        let denied = Verdict::Drop(DropReason::AccessDenied);
-        assert!(verdicts.iter().all(|it| *it == denied), "{verdicts:?}");
-    }
-
-    /// Messages and packets by line, the default last.
-    fn hits(&self) -> Vec<(u64, u64)> {
-        let access = self.engine.access().expect("there are lines");
-        let all = access.hits().iter().copied().chain([access.default_hits()]);
-        all.map(|Hits { messages, packets, .. }| (messages, packets)).collect()
-    }
-
-    fn events(&mut self) -> Vec<AccessEvent> {
-        std::iter::from_fn(|| self.engine.take_access_event()).collect()
-    }
-}
-
-fn policy(lines: Vec<Line>, default: AccessAction) -> Policy {
-    let access = Some(Arc::new(AccessPolicy::new(lines, default)));
-    let mut policy = Policy::watch(1, MTU);
-    policy.access = access;
-    policy
 }
 
 fn write_of_three(from: End, psn: u32) -> [Packet; 3] {

@@ -109,3 +109,68 @@ fn check_names_the_line_that_another_contradicts() {
     assert_eq!(odd.len(), 1, "{odd:#?}");
     assert_eq!((&odd[0]["line"], &odd[0]["by"]), (&"writes-of-one".into(), &"writes".into()));
 }
+
+/// What the connection in `rc-write-rdmacm.pcap` was made for.
+const SERVICE: &str = "tcp/18515";
+
+/// A configuration of this pair, and these lines.
+fn configured(test: &str, pair: &str, lines: &str) -> PathBuf {
+    let file = configuration(test);
+    let text = format!(
+        "[gateway]\nname = \"gw\"\n[[pair]]\nhost = \"h\"\nwire = \"w\"\ndefault = \"forward\"\n\
+         {pair}\n{lines}"
+    );
+    fs::write(&file, text).unwrap();
+    file
+}
+
+/// What is denied of the capture of a WRITE over a connection that rdma_cm made.
+fn denied_of_rdma_cm(file: &Path) -> [u64; 2] {
+    let capture =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/roce/rc-write-rdmacm.pcap");
+    let said = json(&weir(&["test", file.to_str().unwrap(), capture.to_str().unwrap(), "--json"]));
+    ["denied", "packets"].map(|key| said[key].as_u64().unwrap())
+}
+
+#[test]
+fn a_connection_that_rdma_cm_made_passes_strict_state_and_its_service_is_known() {
+    let strict = "access_state = \"strict\"";
+    let line = |service: &str| {
+        format!("[[access]]\nname = \"one\"\nservice = \"{service}\"\naction = \"allow\"")
+    };
+    assert_eq!(denied_of_rdma_cm(&configured("strict", strict, ""))[0], 0);
+    let only = format!("{strict}\naccess_default = \"deny\"");
+    assert_eq!(denied_of_rdma_cm(&configured("service", &only, &line(SERVICE)))[0], 0);
+    let [denied, packets] = denied_of_rdma_cm(&configured("other", &only, &line("tcp/1")));
+    assert!(denied > 0 && denied < packets, "{denied} of {packets}: answers to REQ pass");
+}
+
+#[test]
+fn nothing_of_honest_hosts_is_taken_for_forged() {
+    let file = configured("learn", "access_state = \"learn\"", "");
+    let captures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/roce");
+    let mut judged = 0;
+    for capture in fs::read_dir(captures).unwrap().map(|it| it.unwrap().path()) {
+        if capture.extension().is_some_and(|it| it == "pcap") {
+            let said = weir(&["test", file.to_str().unwrap(), capture.to_str().unwrap(), "--json"]);
+            let said = json(&said);
+            assert_eq!(said["denied"], 0, "{}", capture.display());
+            judged += said["packets"].as_u64().unwrap();
+        }
+    }
+    assert!(judged > 400, "{judged} packets");
+}
+
+#[test]
+fn terms_that_cannot_be_read_are_refused_with_their_place() {
+    for (key, value) in
+        [("service", "http"), ("expires", "soon"), ("hours", "8-18"), ("qp_type", "dc")]
+    {
+        let line = format!("[[access]]\nname = \"one\"\n{key} = \"{value}\"\naction = \"allow\"");
+        let file = configured(&format!("refused-{key}"), "", &line);
+        let said = weir(&["check", file.to_str().unwrap()]);
+        assert_eq!(said.status.code(), Some(2), "{key}");
+        let words = String::from_utf8_lossy(&said.stderr).into_owned();
+        assert!(words.contains(value) && words.contains(":10:"), "{words}");
+    }
+}

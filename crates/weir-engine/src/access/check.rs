@@ -44,7 +44,10 @@ impl AccessPolicy {
         for by in self.perhaps_covering(number).take_while(|by| *by < number) {
             let other = &self.lines()[by];
             let decided = other.operations.and(line.operations);
-            if decided.is_empty() || !other.from.covers(&line.from) || !other.to.covers(&line.to) {
+            let covers = other.from.covers(&line.from)
+                && other.to.covers(&line.to)
+                && other.terms.cover(&line.terms);
+            if decided.is_empty() || !covers {
                 continue;
             }
             if decided == line.operations {
@@ -64,7 +67,7 @@ impl AccessPolicy {
 mod tests {
     use std::net::IpAddr;
 
-    use super::super::{AccessAction, Line, Operation, Party};
+    use super::super::{AccessAction, Line, Operation, Party, Terms};
     use super::*;
     use crate::policy::Prefix;
 
@@ -75,7 +78,8 @@ mod tests {
             [] => Operations::ALL,
             some => Operations::of(some.iter().copied()),
         };
-        Line { name: "".into(), from, to: Party::any(), operations, action, log: false }
+        let (to, terms) = (Party::any(), Terms::default());
+        Line { name: "".into(), from, to, operations, terms, action, log: false }
     }
 
     #[test]

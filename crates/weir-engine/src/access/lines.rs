@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::terms::Terms;
 use crate::policy::Prefix;
 
 /// Lines in one policy, at most.
@@ -124,12 +125,14 @@ pub enum AccessAction {
     Deny,
     /// It passes, counted and told of as if it were dropped: for trying a line.
     WouldDeny,
+    /// It is dropped, and its sender told so in the responder's name.
+    Reject,
 }
 
 impl AccessAction {
     /// All of them.
-    pub const ALL: [AccessAction; 3] =
-        [AccessAction::Allow, AccessAction::Deny, AccessAction::WouldDeny];
+    pub const ALL: [AccessAction; 4] =
+        [AccessAction::Allow, AccessAction::Deny, AccessAction::WouldDeny, AccessAction::Reject];
 
     /// Its name in configuration and JSON.
     pub const fn name(self) -> &'static str {
@@ -137,6 +140,7 @@ impl AccessAction {
             AccessAction::Allow => "allow",
             AccessAction::Deny => "deny",
             AccessAction::WouldDeny => "would_deny",
+            AccessAction::Reject => "reject",
         }
     }
 
@@ -144,7 +148,7 @@ impl AccessAction {
     pub const fn passes(self) -> bool {
         match self {
             AccessAction::Allow | AccessAction::WouldDeny => true,
-            AccessAction::Deny => false,
+            AccessAction::Deny | AccessAction::Reject => false,
         }
     }
 }
@@ -224,10 +228,19 @@ pub struct Line {
     pub to: Party,
     /// What it asks.
     pub operations: Operations,
+    /// Over which queue pairs, and when.
+    pub terms: Terms,
     /// What then happens.
     pub action: AccessAction,
     /// Whether each message that it decides about gives an event; denied ones always do.
     pub log: bool,
+}
+
+impl Line {
+    /// Whether it is meant to decide about connections, and not only by naming no operations.
+    pub(super) fn names_connections(&self) -> bool {
+        self.operations != Operations::ALL || !self.terms.services.is_empty()
+    }
 }
 
 /// Which line decided: its index, or the default.

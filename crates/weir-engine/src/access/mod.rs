@@ -8,6 +8,7 @@
 //!                            |
 //!                            +--> allow --> passes;  would_deny --> passes, and an event
 //!                            +--> deny  --> dropped, and an event a message
+//!                            +--> reject -> dropped, an event, and an answer (ADR 62)
 //! ```
 //!
 //! Requests are judged, by the message that they belong to; responses and acknowledgments pass,
@@ -15,32 +16,47 @@
 //! once for each policy and kept, so that a packet costs the same under one line and under ten
 //! thousand. Beyond the meter's bound of conversations nothing is kept: the lines are found anew.
 //!
+//! When a direction's lines are found it is also asked whom its queue pair belongs to ([`state`]):
+//! who set it up with connection managers' messages, or spoke to it first.
+//!
 //! Source: IBTA Vol 1 ch. 9 (operations), ch. 13 (management datagrams).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use weir_wire::bth::{self, Extension, Qpn, Service};
+use weir_wire::cm::{self, Message};
 use weir_wire::ethernet::ethertype;
 use weir_wire::ext;
 use weir_wire::frame::Time;
+use weir_wire::mad::is_management;
 use weir_wire::parse::{Fault, Network, Parsed, Rdma, Transport};
 use weir_wire::udp::PORT_ROCE_V2;
 
-use crate::meter::{Observation, Observed};
+use crate::meter::{Meter, Observation, Observed};
 use crate::rdma::ConversationHandle;
 use crate::verdict::{DropReason, Side};
 
+mod answer;
 mod check;
 mod index;
 mod lines;
+mod owners;
 mod policy;
+mod state;
+mod terms;
 
+pub(crate) use answer::ANSWER_LEN_MAX;
 pub use check::Oddity;
 pub use lines::{
     AccessAction, LINES_MAX, Line, LineNumber, MEMBERS_MAX, Operation, Operations, Party,
 };
 pub use policy::{AccessPolicy, Decisions};
+pub use state::{AccessState, StateCounters};
+pub use terms::{Asked, Hours, QueuePairType, QueuePairTypes, Services, Terms};
+
+use answer::Answer;
+use state::{Admitted, State};
 
 /// Events that wait to be taken; further ones are lost and counted.
 pub const EVENTS_MAX: usize = 1024;
@@ -51,6 +67,12 @@ struct Judged {
     /// Of the conversation; 0, which none has: nothing was found yet.
     generation: u32,
     decisions: Decisions,
+    /// By which port it comes.
+    side: Option<Side>,
+    /// What its requests' opcodes say.
+    qp_type: Option<QueuePairType>,
+    /// Of its latest acknowledgment, where requests are rejected.
+    message_sequence: u32,
 }
 
 // Two directions a queue pair, beyond what the meter keeps of it.
@@ -105,6 +127,12 @@ pub struct Access {
     policy: Arc<AccessPolicy>,
     /// By place of the conversation, two directions each.
     judged: Vec<[Judged; 2]>,
+    state: State,
+    answer: Box<Answer>,
+    /// Of the lines that do not always hold, which do.
+    holding: Vec<bool>,
+    /// When to look at that again.
+    look_again: Time,
     /// By line.
     hits: Vec<Hits>,
     default_hits: Hits,
@@ -114,18 +142,20 @@ pub struct Access {
 }
 
 impl Access {
-    /// Judges by `policy` what a meter counts that has room for `conversations_max`. Lines of the
-    /// same name and action as `before` go on counting.
-    pub(crate) fn new(
-        policy: Arc<AccessPolicy>,
-        before: Option<Self>,
-        conversations_max: usize,
-    ) -> Self {
+    /// Judges by `policy` what `meter` counts. Lines of the same name and action as `before` go on
+    /// counting, and queue pairs keep their owners.
+    pub(crate) fn new(policy: Arc<AccessPolicy>, before: Option<Self>, meter: &Meter) -> Self {
         let mut hits = vec![Hits::default(); policy.lines().len()];
+        let conversations_max = meter.limits().conversations_max;
         let Some(before) = before else {
+            let knows_sides = policy.knows_sides();
             return Self {
                 policy,
                 judged: Vec::with_capacity(conversations_max),
+                state: State::new(meter.seed(), conversations_max, knows_sides),
+                answer: Box::default(),
+                holding: Vec::new(),
+                look_again: Time::default(),
                 hits,
                 default_hits: Hits::default(),
                 unreadable: 0,
@@ -138,26 +168,42 @@ impl Access {
         }
         let mut judged = before.judged;
         judged.clear();
-        Self { policy, judged, hits, ..before }
+        Self { policy, judged, hits, look_again: Time::default(), ..before }
     }
 
     /// Whether a packet may pass that was counted as `seen`.
     ///
     /// # Errors
     /// [`DropReason::AccessDenied`]; [`DropReason::AccessUnreadable`] for a fragment and for
-    /// datagrams that come joined: what follows the first may say otherwise.
+    /// datagrams that come joined: what follows the first may say otherwise; those of
+    /// [`AccessState`].
     #[inline]
     pub(crate) fn judge(
         &mut self,
         seen: &Observed,
         packet: &Observation<'_>,
         rdma: &Rdma,
+        meter: &mut Meter,
     ) -> Result<(), DropReason> {
         if packet.parsed.fragment.is_some() || packet.segments > 1 {
             return Err(self.unreadable());
         }
-        let Some(operation) = operation(packet.parsed, rdma) else { return Ok(()) };
-        let number = self.line_of(seen, operation, packet);
+        if packet.now >= self.look_again {
+            self.look_at_time(packet.now);
+        }
+        let Some(operation) = operation(packet.parsed, rdma) else {
+            if self.policy.state() != AccessState::Off || self.policy.rejects() {
+                self.decisions(seen, packet, rdma, meter)?;
+            }
+            if self.policy.rejects() {
+                self.note_acknowledged(seen, packet, rdma);
+            }
+            return Ok(());
+        };
+        let number = match operation {
+            Operation::Connect if self.policy.names_terms() => self.line_of_message(packet),
+            _ => self.decisions(seen, packet, rdma, meter)?.of(operation),
+        };
         let starts_message = rdma.opcode.starts_message();
         let hits = match number.index() {
             Some(index) => &mut self.hits[index],
@@ -167,13 +213,79 @@ impl Access {
         hits.packets += 1;
         hits.bytes += u64::from(packet.original_len);
         let (action, log) = self.policy.action_of(number);
-        if action == AccessAction::Allow && !log {
-            return Ok(());
-        }
-        if starts_message {
+        if starts_message && (action != AccessAction::Allow || log) {
             self.tell(number, action, operation, packet, rdma);
         }
-        if action.passes() { Ok(()) } else { Err(DropReason::AccessDenied) }
+        if !action.passes() {
+            self.answer.clear();
+            if action == AccessAction::Reject {
+                self.reject(operation, seen, packet, rdma, meter);
+            }
+            return Err(DropReason::AccessDenied);
+        }
+        if operation == Operation::Connect { self.follow(packet, meter) } else { Ok(()) }
+    }
+
+    /// Prepares the answer to a message of which this is the first packet that is dropped.
+    #[cold]
+    fn reject(
+        &mut self,
+        operation: Operation,
+        seen: &Observed,
+        packet: &Observation<'_>,
+        rdma: &Rdma,
+        meter: &Meter,
+    ) {
+        if operation == Operation::Connect {
+            self.answer.refuse_connection(packet);
+        } else if rdma.opcode.starts_message() || operation == Operation::SendImmediate {
+            let other = usize::from(seen.direction ^ 1);
+            let conversation = seen.conversation.filter(|_| packet.segments <= 1);
+            let requester = conversation.and_then(|handle| {
+                let directions = meter.conversations().entry(handle)?.directions();
+                Some(directions.map(|it| it.key.destination_qp()).nth(other)?)
+            });
+            let both = conversation.and_then(|handle| self.judged.get(handle.place()));
+            let msn = both.map_or(0, |both| both[other].message_sequence);
+            self.answer.refuse(packet, requester, msn);
+        }
+    }
+
+    /// Remembers how many messages a responder has completed.
+    fn note_acknowledged(&mut self, seen: &Observed, packet: &Observation<'_>, rdma: &Rdma) {
+        let Some(aeth) = ext::aeth(packet.bytes, rdma) else { return };
+        let both = seen.conversation.and_then(|handle| self.judged.get_mut(handle.place()));
+        if let Some(both) = both {
+            both[usize::from(seen.direction)].message_sequence = aeth.message_sequence();
+        }
+    }
+
+    /// The answer to the packet that was rejected last.
+    pub(crate) fn take_answer(&mut self) -> Option<&[u8]> {
+        self.answer.take()
+    }
+
+    /// Requests that were rejected and answered, and those that could not be.
+    pub fn answers(&self) -> [u64; 2] {
+        [self.answer.sent, self.answer.unsent]
+    }
+
+    /// Takes in what connection managers agree.
+    #[cold]
+    fn follow(&mut self, packet: &Observation<'_>, meter: &mut Meter) -> Result<(), DropReason> {
+        let Self { policy, state, .. } = self;
+        let void = state.follow(policy.state(), packet, meter)?;
+        self.forget(void);
+        Ok(())
+    }
+
+    /// Forgets what was decided about directions whose queue pairs went to others.
+    fn forget<const COUNT: usize>(&mut self, void: [Option<(ConversationHandle, u8)>; COUNT]) {
+        for (conversation, direction) in void.into_iter().flatten() {
+            if let Some(both) = self.judged.get_mut(conversation.place()) {
+                both[usize::from(direction)] = Judged::default();
+            }
+        }
     }
 
     /// Whether a packet may pass in which no queue pair was found.
@@ -201,39 +313,84 @@ impl Access {
         DropReason::AccessUnreadable
     }
 
+    /// What the packet's direction may do.
     #[inline]
-    fn line_of(
+    fn decisions(
         &mut self,
         seen: &Observed,
-        operation: Operation,
         packet: &Observation<'_>,
-    ) -> LineNumber {
-        let (from, to) = (&packet.parsed.source, &packet.parsed.destination);
-        let Some(conversation) = seen.conversation else {
-            return self.policy.decide_one(from, to, operation);
-        };
-        let direction = usize::from(seen.direction);
-        let known = self.judged.get(conversation.place()).map(|both| &both[direction]);
+        rdma: &Rdma,
+        meter: &Meter,
+    ) -> Result<Decisions, DropReason> {
+        let known = seen.conversation.and_then(|conversation| {
+            let known = &self.judged.get(conversation.place())?[usize::from(seen.direction)];
+            let is_it = known.generation == conversation.generation()
+                && known.side == packet.side
+                && (known.qp_type == QueuePairType::of(rdma.opcode) || !rdma.opcode.is_request());
+            is_it.then_some(known.decisions)
+        });
         match known {
-            Some(it) if it.generation == conversation.generation() => it.decisions.of(operation),
-            _ => self.find_lines(conversation, direction, packet.parsed).of(operation),
+            Some(decisions) => Ok(decisions),
+            None => self.find_lines(seen, packet, rdma, meter),
         }
     }
 
+    /// Asks whose queue pair it is, and which lines decide.
     #[cold]
     fn find_lines(
         &mut self,
-        conversation: ConversationHandle,
-        direction: usize,
-        parsed: &Parsed,
-    ) -> Decisions {
-        let decisions = self.policy.decide(&parsed.source, &parsed.destination);
-        let place = conversation.place();
-        if self.judged.len() <= place {
-            self.judged.resize(place + 1, Default::default());
+        seen: &Observed,
+        packet: &Observation<'_>,
+        rdma: &Rdma,
+        meter: &Meter,
+    ) -> Result<Decisions, DropReason> {
+        let admitted = match is_management(rdma) {
+            true => Admitted::default(),
+            false => self.state.admit(self.policy.state(), seen, packet, meter.conversations())?,
+        };
+        self.forget([admitted.void]);
+        let Parsed { source, destination, .. } = packet.parsed;
+        let qp_type = QueuePairType::of(rdma.opcode);
+        let asked = Asked { qp_type, service: admitted.service, is_open: false, now: packet.now };
+        let decisions = self.policy.decide(source, destination, &asked);
+        if let Some(conversation) = seen.conversation.filter(|_| !admitted.is_passing) {
+            let (place, generation) = (conversation.place(), conversation.generation());
+            if self.judged.len() <= place {
+                self.judged.resize(place + 1, Default::default());
+            }
+            self.judged[place][usize::from(seen.direction)] =
+                Judged { generation, decisions, side: packet.side, qp_type, message_sequence: 0 };
         }
-        self.judged[place][direction] = Judged { generation: conversation.generation(), decisions };
-        decisions
+        Ok(decisions)
+    }
+
+    /// The line that decides about a management datagram, which says what is asked for, or
+    /// belongs to what was asked for before.
+    #[cold]
+    fn line_of_message(&self, packet: &Observation<'_>) -> LineNumber {
+        let (qp_type, service) = match cm::message(packet.bytes, packet.parsed) {
+            Some((_, Message::Request(it))) => {
+                let kind = QueuePairType::of_request(it.transport_service());
+                (kind, Some(it.service_id.get()))
+            }
+            Some((_, Message::ServiceRequest(it))) => {
+                (Some(QueuePairType::Ud), Some(it.service_id.get()))
+            }
+            _ => (None, None),
+        };
+        let asked = Asked { qp_type, service, is_open: service.is_none(), now: packet.now };
+        let Parsed { source, destination, .. } = packet.parsed;
+        self.policy.decide_one(source, destination, Operation::Connect, &asked)
+    }
+
+    /// Forgets what was found when a line begins or ends to hold.
+    #[cold]
+    fn look_at_time(&mut self, now: Time) {
+        let (holding, look_again) = self.policy.holding(now);
+        if std::mem::replace(&mut self.holding, holding) != self.holding {
+            self.judged.clear();
+        }
+        self.look_again = look_again;
     }
 
     #[cold]
@@ -295,6 +452,16 @@ impl Access {
     /// Events for which there was no room.
     pub fn events_lost(&self) -> u64 {
         self.events_lost
+    }
+
+    /// What was done about queue pair numbers.
+    pub fn state_counters(&self) -> StateCounters {
+        self.state.counters
+    }
+
+    /// Queue pairs that have an owner.
+    pub fn queue_pairs(&self) -> usize {
+        self.state.len()
     }
 
     /// The oldest event that waits.

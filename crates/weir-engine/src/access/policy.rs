@@ -1,7 +1,11 @@
 //! All lines of a pair, and which of them decides: the first that matches.
 
+use weir_wire::frame::Time;
+
 use super::index::Index;
 use super::lines::{AccessAction, LINES_MAX, Line, LineNumber, Operation, Operations};
+use super::state::AccessState;
+use super::terms::Asked;
 
 /// All lines of a pair.
 #[derive(Debug)]
@@ -12,6 +16,14 @@ pub struct AccessPolicy {
     by_to: Index,
     /// Numbers of the lines by their names.
     by_name: Vec<u16>,
+    state: AccessState,
+    is_one_sided: bool,
+    /// Whether any line names kinds of queue pairs or services.
+    names_terms: bool,
+    /// Lines that do not always hold.
+    timed: Vec<u16>,
+    /// Whether anybody is told of a refusal.
+    rejects: bool,
 }
 
 /// Which line decides about each operation of one direction.
@@ -35,7 +47,8 @@ impl Decisions {
 impl PartialEq for AccessPolicy {
     /// All else follows from these.
     fn eq(&self, other: &Self) -> bool {
-        (&self.lines, self.default) == (&other.lines, other.default)
+        let of = |it: &Self| (it.default, it.state, it.is_one_sided);
+        of(self) == of(other) && self.lines == other.lines
     }
 }
 
@@ -50,7 +63,61 @@ impl AccessPolicy {
         let by_to = Index::new(&lines, |line| line.to.prefixes());
         let mut by_name: Vec<u16> = (0..lines.len() as u16).collect();
         by_name.sort_by_key(|number| &lines[usize::from(*number)].name);
-        Self { lines, default, by_from, by_to, by_name }
+        let names_terms = lines.iter().any(|line| line.terms.are_named());
+        let timed = (0..).zip(&lines).filter(|(_, line)| line.terms.are_timed());
+        let timed = timed.map(|(number, _)| number).collect();
+        let (state, is_one_sided) = (AccessState::Off, false);
+        let rejects = lines.iter().any(|line| line.action == AccessAction::Reject);
+        Self {
+            lines,
+            default,
+            by_from,
+            by_to,
+            by_name,
+            state,
+            is_one_sided,
+            names_terms,
+            timed,
+            rejects,
+        }
+    }
+
+    /// The same, that cares how queue pairs were set up.
+    pub fn with_state(self, state: AccessState) -> Self {
+        Self { state, ..self }
+    }
+
+    /// The same, for a capture: all packets seem to come in by one port.
+    pub fn from_one_side(self) -> Self {
+        Self { is_one_sided: true, ..self }
+    }
+
+    /// What happens to packets that do not fit how their queue pair was set up.
+    pub fn state(&self) -> AccessState {
+        self.state
+    }
+
+    /// Whether it can be told which port somebody is behind.
+    pub(super) fn knows_sides(&self) -> bool {
+        !self.is_one_sided
+    }
+
+    /// Whether any line names kinds of queue pairs or services.
+    pub(super) fn names_terms(&self) -> bool {
+        self.names_terms
+    }
+
+    /// Whether anybody is told of a refusal.
+    #[inline]
+    pub(super) fn rejects(&self) -> bool {
+        self.rejects
+    }
+
+    /// Of the lines that do not always hold, whether each holds at `now`; and when to look again.
+    pub(super) fn holding(&self, now: Time) -> (Vec<bool>, Time) {
+        let terms = || self.timed.iter().map(|number| &self.lines[usize::from(*number)].terms);
+        let again = terms().map(|it| it.look_again(now)).min().unwrap_or(Time(u64::MAX));
+        (terms().map(|it| it.hold(now)).collect(), again)
     }
 
     /// In their order.
@@ -75,13 +142,13 @@ impl AccessPolicy {
     /// Which lines decide about what `from` does to `to`, addresses in the form of `Parsed`.
     ///
     /// Connection management serves what is done with the connection: it passes where either of
-    /// the two may do anything to the other, unless a line names it.
-    pub fn decide(&self, from: &[u8; 16], to: &[u8; 16]) -> Decisions {
-        let mut decisions = self.first_lines(from, to);
+    /// the two may do anything to the other, unless a line names it, or the service that is asked for.
+    pub fn decide(&self, from: &[u8; 16], to: &[u8; 16], asked: &Asked) -> Decisions {
+        let mut decisions = self.first_lines(from, to, asked);
         let connect = decisions.of(Operation::Connect);
-        let named = connect.index().is_some_and(|it| self.lines[it].operations != Operations::ALL);
+        let named = connect.index().is_some_and(|it| self.lines[it].names_connections());
         if !named && !self.passes(connect) {
-            let back = self.first_lines(to, from);
+            let back = self.first_lines(to, from, asked);
             let served = Operation::SERVED.iter();
             let mut both = served.flat_map(|it| [decisions.of(*it), back.of(*it)]);
             if let Some(number) = both.find(|number| self.passes(*number)) {
@@ -92,8 +159,14 @@ impl AccessPolicy {
     }
 
     /// The line that decides whether `from` may do `operation` to `to`.
-    pub fn decide_one(&self, from: &[u8; 16], to: &[u8; 16], operation: Operation) -> LineNumber {
-        self.decide(from, to).of(operation)
+    pub fn decide_one(
+        &self,
+        from: &[u8; 16],
+        to: &[u8; 16],
+        operation: Operation,
+        asked: &Asked,
+    ) -> LineNumber {
+        self.decide(from, to, asked).of(operation)
     }
 
     /// Each line that has the name and action of one of `before`, with that one's number.
@@ -128,9 +201,13 @@ impl AccessPolicy {
         from: &[u8; 16],
         to: &[u8; 16],
         operation: Operation,
+        asked: &Asked,
     ) -> impl Iterator<Item = usize> {
         let matches = move |(_, line): &(usize, &Line)| {
-            line.operations.contains(operation) && line.from.holds(from) && line.to.holds(to)
+            line.operations.contains(operation)
+                && line.from.holds(from)
+                && line.to.holds(to)
+                && line.terms.are_met(asked, line.action.passes())
         };
         self.lines.iter().enumerate().filter(matches).map(|(number, _)| number)
     }
@@ -140,7 +217,7 @@ impl AccessPolicy {
     }
 
     /// The first line for each operation that names these addresses and it.
-    fn first_lines(&self, from: &[u8; 16], to: &[u8; 16]) -> Decisions {
+    fn first_lines(&self, from: &[u8; 16], to: &[u8; 16], asked: &Asked) -> Decisions {
         let mut decisions = Decisions::default();
         let mut open = Operations::ALL;
         let by_from = self.by_from.concerning(from);
@@ -150,7 +227,7 @@ impl AccessPolicy {
             let line = &self.lines[usize::from(number)];
             let decided = line.operations.and(open);
             let matches = if are_by_from { line.to.holds(to) } else { line.from.holds(from) };
-            if decided.is_empty() || !matches {
+            if decided.is_empty() || !matches || !line.terms.are_met(asked, line.action.passes()) {
                 continue;
             }
             decided.iter().for_each(|it| decisions.0[it as usize] = LineNumber(number));
@@ -170,9 +247,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::lines::Party;
+    use super::super::terms::Terms;
     use super::*;
     use crate::policy::Prefix;
 
+    const ASKED: Asked = Asked { qp_type: None, service: None, is_open: false, now: Time(0) };
     const A: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1];
     const B: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 2];
 
@@ -182,7 +261,8 @@ mod tests {
 
     fn line(operations: Operations, action: AccessAction) -> Line {
         let (from, to) = (host("10.0.0.2"), host("10.0.0.1"));
-        Line { name: "line".into(), from, to, operations, action, log: false }
+        let terms = Terms::default();
+        Line { name: "line".into(), from, to, operations, terms, action, log: false }
     }
 
     #[test]
@@ -190,9 +270,9 @@ mod tests {
         let read = line(Operations::of([Operation::Read]), AccessAction::Allow);
         let all = line(Operations::ALL, AccessAction::Deny);
         let policy = AccessPolicy::new(vec![read, all], AccessAction::Allow);
-        assert_eq!(policy.decide_one(&B, &A, Operation::Read).index(), Some(0));
-        assert_eq!(policy.decide_one(&B, &A, Operation::Write).index(), Some(1));
-        assert_eq!(policy.decide_one(&A, &B, Operation::Write), LineNumber::DEFAULT);
+        assert_eq!(policy.decide_one(&B, &A, Operation::Read, &ASKED).index(), Some(0));
+        assert_eq!(policy.decide_one(&B, &A, Operation::Write, &ASKED).index(), Some(1));
+        assert_eq!(policy.decide_one(&A, &B, Operation::Write, &ASKED), LineNumber::DEFAULT);
     }
 
     #[test]
@@ -200,13 +280,13 @@ mod tests {
         let read = line(Operations::of([Operation::Read]), AccessAction::Allow);
         let policy = AccessPolicy::new(vec![read.clone()], AccessAction::Deny);
         for (from, to) in [(&B, &A), (&A, &B)] {
-            assert_eq!(policy.decide_one(from, to, Operation::Connect).index(), Some(0));
+            assert_eq!(policy.decide_one(from, to, Operation::Connect, &ASKED).index(), Some(0));
         }
         let nothing = AccessPolicy::new(vec![], AccessAction::Deny);
-        assert_eq!(nothing.decide_one(&B, &A, Operation::Connect), LineNumber::DEFAULT);
+        assert_eq!(nothing.decide_one(&B, &A, Operation::Connect, &ASKED), LineNumber::DEFAULT);
         let connect = line(Operations::of([Operation::Connect]), AccessAction::Deny);
         let named = AccessPolicy::new(vec![connect, read], AccessAction::Deny);
-        let decided = named.decide_one(&B, &A, Operation::Connect);
+        let decided = named.decide_one(&B, &A, Operation::Connect, &ASKED);
         assert_eq!(named.action_of(decided).0, AccessAction::Deny);
     }
 
@@ -245,6 +325,7 @@ mod tests {
                 Operation::ALL.into_iter().filter(|it| bits >> *it as u8 & 1 == 1),
             ),
             action: if allows { AccessAction::Allow } else { AccessAction::Deny },
+            terms: Terms::default(),
             log: false,
         })
     }
@@ -260,7 +341,7 @@ mod tests {
             lines in prop::collection::vec(some_line(), 0..24), from in address(), to in address(),
         ) {
             let policy = AccessPolicy::new(lines.clone(), AccessAction::Deny);
-            let found = policy.first_lines(&from, &to);
+            let found = policy.first_lines(&from, &to, &ASKED);
             let holds = |party: &Party, address: &[u8; 16]| {
                 party.is_any() || party.prefixes().iter().any(|it| it.contains(address))
             };

@@ -17,6 +17,7 @@ use super::record::{ConversationRecord, FlowRecord, Record};
 use super::train::Train;
 use crate::flow::table::Entered;
 use crate::flow::{FlowDirection, FlowEntry, FlowHandle, FlowKey, FlowTable, HashSeed, Reason};
+use crate::rdma::cm::Connection;
 use crate::rdma::loss::{Charged, Finding, OwnLosses};
 use crate::rdma::qp::RdmaPacket;
 use crate::rdma::{Conversation, ConversationHandle, ConversationTable, LossWay};
@@ -360,6 +361,26 @@ impl Meter {
         };
         let (conversation, direction) = (Some(observed.handle), observed.side as u8);
         Observed { flow, conversation, direction, icrc: Some(icrc) }
+    }
+
+    /// Whether connection managers' messages are taken in by [`Meter::learn`] alone.
+    pub(crate) fn set_learns_when_told(&mut self, is_told: bool) {
+        self.conversations.learns_when_told = is_told;
+    }
+
+    /// Takes in a connection manager's message that was counted, and passes; returns the
+    /// connection that it completes.
+    pub(crate) fn learn(&mut self, packet: &Observation<'_>) -> Option<Connection> {
+        let rdma = packet.parsed.rdma.as_ref()?;
+        let packet = rdma_packet(packet, rdma, IcrcStatus::Unchecked);
+        let waiting = &mut self.waiting;
+        let mut leave = |entry: &Conversation, reason| waiting.end_conversation(entry, reason);
+        self.conversations.learn(&packet, &mut leave)
+    }
+
+    /// The secret of its tables.
+    pub(crate) fn seed(&self) -> HashSeed {
+        self.seed
     }
 
     /// Counts packets that a port lost, not known which. Gaps that show within a second are charged

@@ -67,11 +67,10 @@ impl Plain {
         }
         self.icrc = if policy.check_icrc { Icrc::Check } else { Icrc::Skip };
         let before = self.access.take().map(|it| *it);
-        let conversations_max = self.meter.limits().conversations_max;
-        self.access = policy
-            .access
-            .as_ref()
-            .map(|lines| Box::new(Access::new(Arc::clone(lines), before, conversations_max)));
+        let lines = policy.access.as_ref();
+        self.access =
+            lines.map(|lines| Box::new(Access::new(Arc::clone(lines), before, &self.meter)));
+        self.meter.set_learns_when_told(self.access.is_some());
         Ok(())
     }
 
@@ -114,10 +113,10 @@ impl Plain {
     ) -> Result<Observed, DropReason> {
         let observation = self.observation(side, frame, parsed);
         let seen = self.meter.observe_at(&observation, place);
-        let Self { access, detection, .. } = self;
+        let Self { access, detection, meter, .. } = self;
         let mut judged = match (access, &parsed.rdma) {
             (None, _) => Ok(()),
-            (Some(access), Some(rdma)) => access.judge(&seen, &observation, rdma),
+            (Some(access), Some(rdma)) => access.judge(&seen, &observation, rdma, meter),
             (Some(access), None) => access.judge_other(parsed),
         };
         if let (Ok(()), Some(detection)) = (judged, detection) {

@@ -14,10 +14,11 @@ use weir_wire::mad;
 use super::key::QueuePairKey;
 use super::qp::RdmaPacket;
 use crate::flow::HashSeed;
+use crate::verdict::Side;
 
 /// REQs remembered until their REP comes; a power of two. A newer one takes the place of an older
 /// one that hashes alike: that pair is then left to [`super::pairing`].
-const REQUESTS: usize = 1024;
+const REQUESTS: usize = 8192;
 
 #[derive(Clone, Copy, Debug)]
 struct Requested {
@@ -26,6 +27,8 @@ struct Requested {
     psn: Psn,
     path_mtu: u16,
     service: Service,
+    service_id: u64,
+    side: Option<Side>,
 }
 
 /// What a REQ and its REP agreed.
@@ -42,6 +45,12 @@ pub(crate) struct Connection {
     /// Payload bytes per packet; zero when the message holds a reserved code.
     pub(crate) path_mtu: u16,
     pub(crate) service: Service,
+    /// What the requester asked for.
+    pub(crate) service_id: u64,
+    /// The managers' names for it, the requester's first.
+    pub(crate) comm_ids: [u32; 2],
+    /// Sides that REQ and REP came in by.
+    pub(crate) sides: [Option<Side>; 2],
 }
 
 /// REQs that wait for their REP.
@@ -60,15 +69,21 @@ impl Exchanges {
         let key = QueuePairKey::of(packet.parsed, packet.rdma, None);
         match cm::message(packet.bytes, packet.parsed)?.1 {
             Message::Request(request) => {
-                self.note(&key, request, seed);
+                self.note(&key, request, packet.side, seed);
                 None
             }
-            Message::Reply(reply) => self.complete(&key, reply, seed),
+            Message::Reply(reply) => self.complete(&key, reply, packet.side, seed),
             _ => None,
         }
     }
 
-    fn note(&mut self, key: &QueuePairKey, request: &ConnectRequest, seed: &HashSeed) {
+    fn note(
+        &mut self,
+        key: &QueuePairKey,
+        request: &ConnectRequest,
+        side: Option<Side>,
+        seed: &HashSeed,
+    ) {
         let service = match request.transport_service() {
             0 => Service::ReliableConnection,
             1 => Service::UnreliableConnection,
@@ -81,7 +96,8 @@ impl Exchanges {
         let hash = key.request_hash(request.local_comm_id.get(), seed);
         let path_mtu = request.path_mtu().map_or(0, |mtu| mtu.bytes() as u16);
         let (qpn, psn) = (request.local_qpn(), request.starting_psn());
-        let requested = Requested { hash, qpn, psn, path_mtu, service };
+        let service_id = request.service_id.get();
+        let requested = Requested { hash, qpn, psn, path_mtu, service, service_id, side };
         self.requests[hash as usize % REQUESTS] = Some(requested);
     }
 
@@ -89,6 +105,7 @@ impl Exchanges {
         &mut self,
         key: &QueuePairKey,
         reply: &ConnectReply,
+        side: Option<Side>,
         seed: &HashSeed,
     ) -> Option<Connection> {
         let hash = key.answered_hash(reply.remote_comm_id.get(), seed);
@@ -101,6 +118,9 @@ impl Exchanges {
             partner_psn: requested.psn,
             path_mtu: requested.path_mtu,
             service: requested.service,
+            service_id: requested.service_id,
+            comm_ids: [reply.remote_comm_id.get(), reply.local_comm_id.get()],
+            sides: [requested.side, side],
         })
     }
 }

@@ -57,6 +57,8 @@ pub struct ConversationTable {
     entries: Slab<Conversation>,
     pairing: Pairing,
     exchanges: Exchanges,
+    /// Somebody judges connection managers' messages, and tells of those that pass.
+    pub(crate) learns_when_told: bool,
     begun: u64,
     joins: u64,
     ambiguous: u64,
@@ -78,7 +80,17 @@ impl ConversationTable {
     pub fn new(limit: usize, seed: HashSeed) -> Self {
         let (index, entries) = (Index::new(2 * limit), Slab::new(limit));
         let (pairing, exchanges) = (Pairing::default(), Exchanges::default());
-        Self { seed, index, entries, pairing, exchanges, begun: 0, joins: 0, ambiguous: 0 }
+        Self {
+            seed,
+            index,
+            entries,
+            pairing,
+            exchanges,
+            learns_when_told: false,
+            begun: 0,
+            joins: 0,
+            ambiguous: 0,
+        }
     }
 
     /// Conversations in it, half ones included.
@@ -144,10 +156,22 @@ impl ConversationTable {
             (at, side) = self.seek_partner(at, packet);
         }
         let handle = self.handle(at);
-        if let Some(connection) = self.exchanges.learn(packet, &self.seed) {
-            self.connect(&connection, packet, leave);
+        if !self.learns_when_told {
+            self.learn(packet, leave);
         }
         Observed { handle, side, is_new_destination, noticed }
+    }
+
+    /// Takes in a connection manager's message; returns the connection that it completes.
+    #[inline]
+    pub(crate) fn learn(
+        &mut self,
+        packet: &RdmaPacket<'_>,
+        leave: &mut dyn FnMut(&Conversation, Reason),
+    ) -> Option<Connection> {
+        let connection = self.exchanges.learn(packet, &self.seed)?;
+        self.connect(&connection, packet, leave);
+        Some(connection)
     }
 
     /// Counts what the kernel carried of the direction `key`; returns its conversation's path MTU.

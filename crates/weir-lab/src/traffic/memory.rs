@@ -11,30 +11,30 @@ use crate::topology::Side;
 const PAYLOAD: usize = 1024;
 /// The key to host A's memory.
 const REMOTE_KEY: u32 = 0x0000_1a2b;
-/// Queue pair of host A, and of host B: one pair is read by, another is written by.
-const READING: [u32; 2] = [0x11, 0x22];
-const WRITING: [u32; 2] = [0x12, 0x23];
+/// Queue pair of host A, and of host B. Answers to READs show a gateway that these are a pair: then
+/// it can say to whom a WRITE is refused.
+const PAIR: [u32; 2] = [0x11, 0x22];
 /// As `rdma_rxe` and adapters take it: from the range of RFC 6335's dynamic ports.
 const SOURCE_PORT: u16 = 0xc001;
 
 /// One READ of host A's memory: the request, and the answer. PSNs go on from `psn`.
 pub(super) fn read(psn: u32) -> Vec<Planned> {
     vec![
-        packet(Side::B, Opcode::RC_READ_REQUEST, READING, psn, 0),
-        packet(Side::A, Opcode::RC_READ_RESPONSE_ONLY, READING, psn, PAYLOAD),
+        packet(Side::B, Opcode::RC_READ_REQUEST, PAIR, psn, 0),
+        packet(Side::A, Opcode::RC_READ_RESPONSE_ONLY, PAIR, psn, PAYLOAD),
     ]
 }
 
-/// One WRITE to host A's memory, in three packets. Nobody acknowledges it: it is to be stopped.
+/// One WRITE to host A's memory, in three packets. Its responder says nothing: it is to be stopped.
 pub(super) fn write(psn: u32) -> Vec<Planned> {
     let opcodes = [Opcode::RC_WRITE_FIRST, Opcode::RC_WRITE_MIDDLE, Opcode::RC_WRITE_LAST];
     let packets = opcodes.into_iter().zip(psn..);
-    packets.map(|(opcode, psn)| packet(Side::B, opcode, WRITING, psn, PAYLOAD)).collect()
+    packets.map(|(opcode, psn)| packet(Side::B, opcode, PAIR, psn, PAYLOAD)).collect()
 }
 
 /// A request of its own by the queue pair that reads.
 pub(super) fn request(from: Side, opcode: Opcode, psn: u32) -> Planned {
-    packet(from, opcode, READING, psn, 0)
+    packet(from, opcode, PAIR, psn, 0)
 }
 
 fn packet(from: Side, opcode: Opcode, pair: [u32; 2], psn: u32, payload_len: usize) -> Planned {

@@ -22,6 +22,12 @@ pub struct AccessSnapshot {
     pub unreadable_packets: u64,
     /// Messages that were counted and not told of, because too many came at once.
     pub events_lost: u64,
+    /// Rejected messages and connections whose sender was told.
+    pub answered: u64,
+    /// Those whose sender could not be told: its queue pair is not known, or they were too many.
+    pub unanswered: u64,
+    /// What was done about queue pair numbers.
+    pub state: AccessStateSnapshot,
     /// Every line, in the order in which they are tried.
     pub lines: Vec<AccessLineSnapshot>,
     /// What `lines` is made of, as the packet thread hands it over.
@@ -29,12 +35,64 @@ pub struct AccessSnapshot {
     counted: Option<(Arc<AccessPolicy>, Vec<Hits>)>,
 }
 
+/// What was done about queue pair numbers, and to whom they belong.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct AccessStateSnapshot {
+    /// `off`, `learn` or `strict`.
+    pub kind: String,
+    /// Queue pairs that have an owner.
+    pub queue_pairs: u64,
+    /// Connections that managers agreed.
+    pub connections: u64,
+    /// Connections that a DREQ ended.
+    pub disconnects: u64,
+    /// Packets that did not come from whom their queue pair belongs to.
+    pub forged: u64,
+    /// Packets for which there was no connection.
+    pub unconnected: u64,
+    /// Directions of queue pairs that passed without an owner, for want of room.
+    pub untracked: u64,
+    /// Connections that were refused for want of room.
+    pub refused: u64,
+}
+
+impl AccessStateSnapshot {
+    fn new(access: &Access) -> Self {
+        let counters = access.state_counters();
+        Self {
+            kind: access.policy().state().name().to_owned(),
+            queue_pairs: access.queue_pairs() as u64,
+            connections: counters.connections,
+            disconnects: counters.disconnects,
+            forged: counters.forged,
+            unconnected: counters.unconnected,
+            untracked: counters.untracked,
+            refused: counters.refused,
+        }
+    }
+
+    fn add(&mut self, more: &Self) {
+        for (sum, more) in [
+            (&mut self.queue_pairs, more.queue_pairs),
+            (&mut self.connections, more.connections),
+            (&mut self.disconnects, more.disconnects),
+            (&mut self.forged, more.forged),
+            (&mut self.unconnected, more.unconnected),
+            (&mut self.untracked, more.untracked),
+            (&mut self.refused, more.refused),
+        ] {
+            *sum += more;
+        }
+    }
+}
+
 /// What one line decided.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct AccessLineSnapshot {
     /// Its name.
     pub name: String,
-    /// `allow`, `deny` or `would_deny`.
+    /// `allow`, `deny`, `reject` or `would_deny`.
     pub action: String,
     /// Messages that it decided about, by their first packets.
     pub messages: u64,
@@ -48,6 +106,7 @@ impl AccessSnapshot {
     /// What one worker's lines decided, names left out: see [`AccessSnapshot::name_lines`].
     pub fn new(access: &Access) -> Self {
         let Hits { messages, packets, bytes } = access.default_hits();
+        let [answered, unanswered] = access.answers();
         Self {
             default_action: access.policy().default_action().name().to_owned(),
             default_messages: messages,
@@ -55,6 +114,9 @@ impl AccessSnapshot {
             default_bytes: bytes,
             unreadable_packets: access.unreadable_packets(),
             events_lost: access.events_lost(),
+            answered,
+            unanswered,
+            state: AccessStateSnapshot::new(access),
             lines: Vec::new(),
             counted: Some((Arc::clone(access.policy()), access.hits().to_vec())),
         }
@@ -75,7 +137,8 @@ impl AccessSnapshot {
 
     /// Lines that denied something.
     pub fn denied(&self) -> impl Iterator<Item = &AccessLineSnapshot> {
-        let denies = |line: &&AccessLineSnapshot| line.action == AccessAction::Deny.name();
+        let refusals = [AccessAction::Deny, AccessAction::Reject].map(AccessAction::name);
+        let denies = move |line: &&AccessLineSnapshot| refusals.contains(&line.action.as_str());
         self.lines.iter().filter(denies).filter(|line| line.packets > 0)
     }
 
@@ -88,9 +151,12 @@ impl AccessSnapshot {
             (&mut self.default_bytes, more.default_bytes),
             (&mut self.unreadable_packets, more.unreadable_packets),
             (&mut self.events_lost, more.events_lost),
+            (&mut self.answered, more.answered),
+            (&mut self.unanswered, more.unanswered),
         ] {
             *sum += more;
         }
+        self.state.add(&more.state);
         let others = more.lines.iter().map(|line| (line.name.as_str(), line));
         let others: BTreeMap<&str, &AccessLineSnapshot> = others.collect();
         for line in &mut self.lines {

@@ -11,7 +11,7 @@ use weir_engine::proof::WireProof;
 use weir_engine::verdict::DropReason;
 use weir_port::PortCounters;
 
-pub use super::access::{AccessLineSnapshot, AccessSnapshot};
+pub use super::access::{AccessLineSnapshot, AccessSnapshot, AccessStateSnapshot};
 pub use super::detection::{AlertsSnapshot, DetectionSnapshot, RuleDropsSnapshot};
 pub use super::join::WorkerSnapshot;
 pub use super::keys::{AssociationKey, KeysRequest};

@@ -12,7 +12,7 @@ mod dry;
 
 use super::print_json;
 use super::status::ask_status;
-use crate::api::dto::{AccessSnapshot, PairSnapshot};
+use crate::api::dto::{AccessSnapshot, AccessStateSnapshot, PairSnapshot};
 
 const HELP: &str = "\
 Examples:
@@ -140,8 +140,32 @@ fn table(hits: &PairHits) -> String {
     if access.unreadable_packets > 0 {
         let _ = writeln!(text, "{:>29} packets could not be read", access.unreadable_packets);
     }
+    for (count, what) in [
+        (access.answered, "refusals were told to who asked"),
+        (access.unanswered, "refusals could not be told"),
+    ] {
+        if count > 0 {
+            let _ = writeln!(text, "{count:>14} {what}");
+        }
+    }
+    text += &owners(&access.state);
     if access.events_lost > 0 {
         let _ = writeln!(text, "{:>14} messages were counted, not told of", access.events_lost);
     }
     text
+}
+
+/// What was done about queue pair numbers, where there was anything.
+fn owners(state: &AccessStateSnapshot) -> String {
+    let said = [
+        (state.queue_pairs, "queue pairs have an owner"),
+        (state.connections, "connections were agreed"),
+        (state.disconnects, "connections were ended"),
+        (state.forged, "packets came from others than the owner"),
+        (state.unconnected, "packets had no connection"),
+        (state.untracked, "directions passed without an owner: the table was full"),
+        (state.refused, "connections were refused: the table was full"),
+    ];
+    let said = said.into_iter().filter(|(count, _)| *count > 0);
+    said.map(|(count, what)| format!("{count:>29} {what}\n")).collect()
 }

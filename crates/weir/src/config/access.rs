@@ -3,6 +3,7 @@
 //! ```toml
 //! [[pair]]
 //! access_default = "deny"         # [allow] allow | deny: what no line matches
+//! access_state = "learn"          # [off] off | learn | strict: see `AccessStateMode`
 //!
 //! [[group]]                       # names for addresses; several allowed
 //! name = "storage"
@@ -15,7 +16,9 @@
 //! to = "storage"                  # [anybody] whose queue pair and memory it is; several
 //! operations = ["read", "send"]   # [all] send | send_imm | write | read | atomic | multicast |
 //! #                                 connect | other; several
-//! action = "allow"                # allow | deny | would_deny: passes, counted as if it were denied
+//! service = "nvme-of"             # [any] and qp_type, expires, hours: see `terms`
+//! action = "allow"                # allow | deny | reject: its sender is told | would_deny: passes,
+//! #                                 counted as if it were denied
 //! log = false                     # [false] tell of each message; of denied ones it is told anyway
 //! ```
 
@@ -25,7 +28,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use toml::Spanned;
-use weir_engine::access::{self, AccessAction, AccessPolicy, MEMBERS_MAX, Party};
+use weir_engine::access::{self, AccessAction, AccessPolicy, AccessState, MEMBERS_MAX, Party};
 use weir_engine::policy;
 
 use super::address::Prefix;
@@ -34,6 +37,8 @@ use super::file::{File, Several};
 use super::problem::Problems;
 use super::resolve::check_name;
 use super::settings::Pair;
+
+pub mod terms;
 
 /// `[[access]]`.
 #[derive(Debug, Deserialize)]
@@ -45,6 +50,10 @@ pub struct Line {
     pub from: Option<Several<String>>,
     pub to: Option<Several<String>>,
     pub operations: Option<Several<Operation>>,
+    pub service: Option<Several<String>>,
+    pub qp_type: Option<Several<terms::QueuePairType>>,
+    pub expires: Option<Spanned<String>>,
+    pub hours: Option<Several<String>>,
     pub action: Spanned<Action>,
     #[serde(default)]
     pub log: bool,
@@ -82,6 +91,7 @@ pub enum Action {
     Allow,
     Deny,
     WouldDeny,
+    Reject,
 }
 
 /// `access_default`: what happens to what no line matches.
@@ -93,6 +103,30 @@ pub enum AccessDefault {
     Allow,
     /// It is dropped: lines name what may be.
     Deny,
+}
+
+/// `access_state`: what happens to packets that do not fit how their queue pair was set up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AccessStateMode {
+    /// Nothing. A number that is used again at once, by other peers and without connection
+    /// management, would be taken for a forgery for 15 s: what passed before an upgrade passes.
+    #[default]
+    Off,
+    /// A number belongs to whom its first packet comes from, or whom connection managers name.
+    Learn,
+    /// Of connected queue pairs only those pass that connection managers agreed on.
+    Strict,
+}
+
+impl From<AccessStateMode> for AccessState {
+    fn from(mode: AccessStateMode) -> Self {
+        match mode {
+            AccessStateMode::Off => Self::Off,
+            AccessStateMode::Learn => Self::Learn,
+            AccessStateMode::Strict => Self::Strict,
+        }
+    }
 }
 
 impl From<Operation> for access::Operation {
@@ -116,6 +150,7 @@ impl From<Action> for AccessAction {
             Action::Allow => Self::Allow,
             Action::Deny => Self::Deny,
             Action::WouldDeny => Self::WouldDeny,
+            Action::Reject => Self::Reject,
         }
     }
 }
@@ -138,7 +173,7 @@ pub(super) fn resolve(file: &File, pairs: &mut [Pair], problems: &mut Problems) 
             of.as_ref().is_none_or(|of| *of == pair.name)
         };
         let own: Vec<_> = lines.iter().filter(of_pair).map(|(_, line)| line.clone()).collect();
-        if own.is_empty() && written.access_default.is_none() {
+        if own.is_empty() && written.access_default.is_none() && written.access_state.is_none() {
             continue;
         }
         if let Some(fastpath) = &written.fastpath
@@ -152,7 +187,9 @@ pub(super) fn resolve(file: &File, pairs: &mut [Pair], problems: &mut Problems) 
         }
         check_members(&own, written.host.span(), problems);
         let default = written.access_default.as_ref().map(|it| *it.get_ref()).unwrap_or_default();
-        pair.access = Some(Arc::new(AccessPolicy::new(own, default.into())));
+        let state = written.access_state.as_ref().map(|it| *it.get_ref()).unwrap_or_default();
+        let policy = AccessPolicy::new(own, default.into()).with_state(state.into());
+        pair.access = Some(Arc::new(policy));
     }
 }
 
@@ -237,6 +274,7 @@ fn lines(
             from,
             to,
             operations: operations.map_or(access::Operations::ALL, named),
+            terms: terms::resolve(line, problems),
             action: (*line.action.get_ref()).into(),
             log: line.log,
         };

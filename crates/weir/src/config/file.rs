@@ -28,6 +28,7 @@
 //! fastpath = "off"                # [off] off | tc | auto: the kernel carries settled flows
 //! workers = 1                     # [1] threads that share its flows, at most 16; see `workers`
 //! access_default = "allow"        # [allow] allow | deny: RDMA that no [[access]] matches
+//! access_state = "off"            # [off] off | learn | strict: whether queue pairs have owners
 //!
 //! [pair.frames]                   # link-local and group traffic: seal | clear | drop
 //! lldp = "drop"                   # defaults: see `settings::default_frames`
@@ -137,7 +138,7 @@ use weir_engine::access::LINES_MAX;
 pub use super::fastpath::FastPathMode;
 pub use super::several::Several;
 
-use super::access::{self, AccessDefault};
+use super::access::{self, AccessDefault, AccessStateMode};
 use super::address::{InterfaceAddress, Prefix};
 use super::marking;
 use super::offload::Offload;
@@ -233,6 +234,7 @@ pub struct Pair {
     pub fastpath: Option<Spanned<FastPathMode>>,
     pub workers: Option<Spanned<u32>>,
     pub access_default: Option<Spanned<AccessDefault>>,
+    pub access_state: Option<Spanned<AccessStateMode>>,
     #[serde(default)]
     pub frames: Frames,
     pub vpn: Option<Vpn>,

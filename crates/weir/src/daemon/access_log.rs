@@ -66,6 +66,7 @@ fn tell(pair: &str, event: &AccessEvent) {
     }
     match event.action {
         AccessAction::Deny => say!(warn, "access denied"),
+        AccessAction::Reject => say!(warn, "access rejected"),
         AccessAction::WouldDeny => say!(warn, "access would be denied"),
         AccessAction::Allow => say!(info, "access allowed"),
     }

@@ -182,7 +182,7 @@ impl Relay {
                 let destination = Destination::Kernel(place);
                 lost += deliver(output, frames, destination, port.as_mut(), |_| true);
             }
-            hold_back(output, frames, returned);
+            hold_back(output, frames, Destination::Host, returned);
             if lost > 0 {
                 engine.note_own_loss(LossWay::Out, Side::Wire, lost, now);
             }
@@ -196,8 +196,8 @@ impl Relay {
     }
 
     fn move_wire(&mut self, keep: &mut dyn FnMut(&mut Engine) -> bool) -> io::Result<usize> {
-        let Self { ports, engine, bystanders, datagrams, withheld, .. } = self;
-        let Ports { host, wire, own, .. } = ports;
+        let Self { ports, engine, bystanders, datagrams, withheld, returned, .. } = self;
+        let Ports { host, wire, own, kernel } = ports;
         let mut handle = |frames: &mut [Frame<'_>]| {
             let now = frames[0].meta.time;
             engine.process(now, Side::Wire, frames);
@@ -214,12 +214,22 @@ impl Relay {
             if let Some(own) = own {
                 deliver(output, frames, Destination::Punt, own.as_mut(), |_| true);
             }
+            for (port, place) in kernel.iter_mut().zip(0..) {
+                deliver(output, frames, Destination::Kernel(place), port.as_mut(), |_| true);
+            }
+            hold_back(output, frames, Destination::Wire, returned);
             if lost > 0 {
                 engine.note_own_loss(LossWay::Out, Side::Host, lost, now);
             }
         };
         let moved = wire.receive(&mut |frames| datagrams.each_batch(frames, &mut handle))?;
         self.look_at_ring(Side::Wire, moved);
+        let Self { ports: Ports { wire, .. }, proof, returned, .. } = self;
+        for (bytes, offload) in returned.drain(..) {
+            if proof.admit(&bytes, bytes.len()) {
+                wire.transmit(&[Outgoing { parts: &[IoSlice::new(&bytes)], offload }]);
+            }
+        }
         Ok(moved)
     }
 
@@ -432,8 +442,13 @@ fn fits(packet: &Packet, free: usize) -> bool {
 }
 
 /// Copies what must leave by the port that is being received from.
-fn hold_back(output: &Output, frames: &[Frame<'_>], returned: &mut Vec<(Vec<u8>, Offload)>) {
-    for packet in output.packets.iter().filter(|p| p.destination == Destination::Host) {
+fn hold_back(
+    output: &Output,
+    frames: &[Frame<'_>],
+    destination: Destination,
+    returned: &mut Vec<(Vec<u8>, Offload)>,
+) {
+    for packet in output.packets.iter().filter(|p| p.destination == destination) {
         if returned.len() == RETURNED_MAX {
             return;
         }

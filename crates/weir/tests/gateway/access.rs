@@ -58,3 +58,40 @@ fn a_reload_puts_lines_before_what_comes_out_of_a_tunnel_and_takes_them_away() {
     gateways.add_tables(&lab, Side::A, "").unwrap();
     assert!(send().is_exact());
 }
+
+/// WRITEs that a line rejects: host B gets a NAK for each, in host A's name.
+fn writes_are_refused_in_the_responder_s_name(lab: &Lab, gateways: &Gateways) {
+    let send = |kind| bypass::exchange(lab, &planned(kind, 90).unwrap(), 2000).unwrap();
+    // Their answers show which queue pairs belong together.
+    let reads = send(Kind::RdmaRead);
+    assert!(reads.is_exact(), "{reads:?}");
+    let writes = send(Kind::RdmaWrite);
+    // A frame that nobody of us sent, for each of 30 messages.
+    assert_eq!((writes.sent, writes.intact, writes.altered), (90, 0, 30), "{writes:?}");
+    let hits = gateways.access_hits(Side::A).unwrap();
+    assert_eq!(hits.pointer("/pairs/0/answered"), Some(&30.into()), "{hits:#}");
+    assert_eq!(gateways.status(Side::A).unwrap()["adds_up"], true);
+    let drops = gateways.drops(Side::A).unwrap();
+    assert!(drops.contains("by line b-may-not-write"), "{drops}");
+}
+
+fn rejecting_lines(lab: &Lab) -> String {
+    access_lines(lab).replace("action = \"deny\"", "action = \"reject\"")
+}
+
+#[test]
+fn a_rejected_write_is_answered_in_clear() {
+    let Some(Stand { _turn, lab }) = stand("a_rejected_write_in_clear") else { return };
+    let setup = Setup { tables_of_a: rejecting_lines(&lab), ..Setup::new(WEIR, Protection::Plain) };
+    let gateways = Gateways::start(&lab, &setup).unwrap();
+    wait_until_it_flows(&lab);
+    writes_are_refused_in_the_responder_s_name(&lab, &gateways);
+}
+
+#[test]
+fn a_rejected_write_is_answered_through_the_tunnel() {
+    let Some(Stand { _turn, lab }) = stand("a_rejected_write_sealed") else { return };
+    let setup = Setup { tables_of_a: rejecting_lines(&lab), ..sealed() };
+    let gateways = sealing_gateways(&lab, &setup);
+    writes_are_refused_in_the_responder_s_name(&lab, &gateways);
+}

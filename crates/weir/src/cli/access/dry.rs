@@ -4,19 +4,25 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use serde::Serialize;
-use weir_engine::access::{AccessPolicy, Hits, LineNumber, Oddity, Operation};
+use weir_engine::access::{
+    AccessPolicy, Asked, Hits, LineNumber, Oddity, Operation, QueuePairType,
+};
 use weir_engine::meter::{Meter, MeterLimits};
 use weir_engine::pipeline::{Associations, Engine};
 use weir_engine::policy::{Policy, mapped};
 use weir_engine::verdict::{Side, Verdict};
 use weir_port::capture::CaptureReader;
+use weir_wire::frame::Time;
 
 use crate::cli::{EXIT_USAGE, print_json};
 use crate::config::Source;
+use crate::config::access::terms;
+use crate::utc;
 
 pub(super) const CHECK_HELP: &str = "\
 Shadowed: another line, which does the same, decides before it whatever it matches. Contradicted:
@@ -62,6 +68,15 @@ pub(super) struct ExplainArgs {
     /// send, send_imm, write, read, atomic, multicast, connect or other
     #[arg(long, value_name = "OPERATION", value_parser = operation)]
     op: Operation,
+    /// The service of the connection: nvme-of, tcp/4420, 0x...; left out: of none that is known
+    #[arg(long, value_parser = service)]
+    service: Option<u64>,
+    /// rc, uc, ud or xrc
+    #[arg(long, value_name = "TYPE", default_value = "rc", value_parser = qp_type)]
+    qp_type: QueuePairType,
+    /// When, as 2026-12-31T18:00:00Z; left out: now
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    at: Option<u64>,
     /// The pair of ports; needed where several have lines
     #[arg(long)]
     pair: Option<String>,
@@ -103,6 +118,20 @@ fn operation(text: &str) -> Result<Operation, String> {
         let names = Operation::ALL.map(Operation::name).join(", ");
         format!("there is no operation {text}; there are {names}")
     })
+}
+
+fn service(text: &str) -> Result<u64, String> {
+    let found = terms::services_of(text).and_then(|it| it.first().map(|it| it.first));
+    found.ok_or_else(|| "write nvme-of, nfs-rdma, iser, smb-direct, tcp/PORT or 0x...".to_owned())
+}
+
+fn qp_type(text: &str) -> Result<QueuePairType, String> {
+    let found = QueuePairType::ALL.into_iter().find(|it| it.name() == text);
+    found.ok_or_else(|| "there are rc, uc, ud and xrc".to_owned())
+}
+
+fn time(text: &str) -> Result<u64, String> {
+    utc::read(text).ok_or_else(|| "write it as 2026-12-31T18:00:00Z".to_owned())
 }
 
 /// Every pair that has lines.
@@ -200,9 +229,12 @@ pub(super) fn explain(args: &ExplainArgs) -> Result<ExitCode> {
     let Some(lines) = Lines::of(&args.file) else { return Ok(ExitCode::from(EXIT_USAGE)) };
     let (pair, policy) = lines.only(args.pair.as_deref())?;
     let [from, to] = [args.from, args.to].map(mapped);
-    let decided = policy.decide_one(&from, &to, args.op);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let now = Time(args.at.unwrap_or(now.as_nanos() as u64));
+    let asked = Asked { qp_type: Some(args.qp_type), service: args.service, is_open: false, now };
+    let decided = policy.decide_one(&from, &to, args.op, &asked);
     let line = decided.index().map(|index| &policy.lines()[index]);
-    let next = policy.matching(&from, &to, args.op).find(|it| Some(*it) != decided.index());
+    let next = policy.matching(&from, &to, args.op, &asked).find(|it| Some(*it) != decided.index());
     let otherwise = line.is_some().then(|| match next.map(|next| &policy.lines()[next]) {
         Some(next) => Otherwise { action: next.action.name(), line: Some(&next.name) },
         None => Otherwise { action: policy.default_action().name(), line: None },
@@ -283,7 +315,8 @@ pub(super) fn test(args: &TestArgs) -> Result<ExitCode> {
 fn judge(policy: &Arc<AccessPolicy>, capture: &Path) -> Result<Judged> {
     let mut watch = Policy::watch(1, u16::MAX);
     watch.check_icrc = false;
-    watch.access = Some(Arc::clone(policy));
+    let lines = AccessPolicy::new(policy.lines().to_vec(), policy.default_action());
+    watch.access = Some(Arc::new(lines.with_state(policy.state()).from_one_side()));
     // No seed: nobody who could make entries collide waits for the answer.
     let meter = Meter::new(MeterLimits::for_captures(), 0);
     let mut engine = Engine::new(watch, Associations::default(), meter)?;

@@ -1,0 +1,213 @@
+//! Whom a queue pair number belongs to: the address that it was set up with, and the port that its
+//! host is behind.
+//!
+//! ```text
+//!   REP passes ----> connected: both queue pairs, each with the other's address
+//!   first packet --> learnt:    its destination, with the source's address
+//!   datagram ------> learnt:    its source, with nobody's
+//! ```
+//!
+//! Both tables are bounded. At the bound an owner leaves whose conversation is silent; is none of
+//! [`CANDIDATES`], the newcomer is not taken.
+
+use weir_wire::frame::Time;
+
+use crate::flow::index::Index;
+use crate::flow::slab::Slab;
+use crate::rdma::{ConversationHandle, ConversationTable};
+use crate::verdict::Side;
+
+/// An owner that first packets named yields after so long a silence.
+pub(super) const LEARNT_SILENT_NS: u64 = 15_000_000_000;
+/// One that connection managers named, where first packets may name another.
+pub(super) const CONNECTED_SILENT_NS: u64 = 3_600_000_000_000;
+/// So long after DREQ what is still under way may pass.
+const LINGER_NS: u64 = 2_000_000_000;
+/// Owners asked whether they are silent, at most, when there is no room.
+const CANDIDATES: usize = 8;
+
+/// Instead of an address: a datagram queue pair talks to anybody.
+pub(super) const ANYBODY: u64 = 0;
+/// Instead of a service: nobody said which.
+pub(super) const NO_SERVICE: u64 = u64::MAX;
+
+/// Whom a queue pair belongs to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Owner {
+    /// A fingerprint of the queue pair: address, number, VLANs.
+    pub(super) key: u64,
+    /// A fingerprint of the address that it talks to, or [`ANYBODY`].
+    pub(super) peer: u64,
+    /// The other queue pair of its connection; 0: unknown.
+    pub(super) partner: u64,
+    /// What its connection serves.
+    pub(super) service: u64,
+    /// The managers' names for the connection, that of this queue pair's own first.
+    pub(super) comm_ids: [u32; 2],
+    /// Where what decides about packets to it is kept.
+    pub(super) judged: Option<(ConversationHandle, u8)>,
+    /// The port that its host is behind.
+    pub(super) lives: Side,
+    /// When DREQ came, in units of 2^27 ns; 0: it did not.
+    pub(super) closed: u32,
+    /// Since when nothing is known of its conversation, likewise.
+    pub(super) silent: u32,
+}
+
+// With its place in the table, the index, and what is kept of its direction: 128 bytes a queue
+// pair, where the bound is a power of two.
+const _: () = assert!(size_of::<Owner>() <= 72);
+
+impl Owner {
+    pub(super) fn new(key: u64, peer: u64, lives: Side) -> Self {
+        Self {
+            key,
+            peer,
+            partner: 0,
+            service: NO_SERVICE,
+            comm_ids: [0; 2],
+            judged: None,
+            lives,
+            closed: 0,
+            silent: 0,
+        }
+    }
+
+    /// What the connection serves, if its managers said so.
+    pub(super) fn service(&self) -> Option<u64> {
+        (self.service != NO_SERVICE).then_some(self.service)
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed != 0
+    }
+
+    /// Whether DREQ came so long ago that nothing of it is under way.
+    pub(super) fn has_ended(&self, now: Time) -> bool {
+        self.is_closed() && since(now, self.closed) > LINGER_NS
+    }
+
+    pub(super) fn close(&mut self, now: Time) {
+        self.closed = coarse(now);
+    }
+
+    /// Whether it gives the number up to another, having been silent for `silence_ns`.
+    pub(super) fn yields(
+        &mut self,
+        now: Time,
+        silence_ns: u64,
+        conversations: &ConversationTable,
+    ) -> bool {
+        self.is_closed() || self.silence(now, conversations) >= silence_ns
+    }
+
+    /// How long nothing was heard of it. Begins anew when its conversation leaves the meter.
+    fn silence(&mut self, now: Time, conversations: &ConversationTable) -> u64 {
+        let last = self.judged.and_then(|(handle, direction)| {
+            let conversation = conversations.entry(handle)?;
+            Some(conversation.directions().nth(usize::from(direction))?.last)
+        });
+        match last {
+            Some(last) => now.since_ns(last),
+            None if self.silent == 0 => {
+                self.silent = coarse(now);
+                0
+            }
+            None => since(now, self.silent),
+        }
+    }
+
+    /// A packet of its own came.
+    fn hear(&mut self, judged: (ConversationHandle, u8)) {
+        (self.judged, self.silent) = (Some(judged), 0);
+    }
+}
+
+/// There is no room, and nobody who would make any.
+pub(super) struct Full;
+
+/// Owners by queue pair.
+#[derive(Debug)]
+pub(super) struct Owners {
+    index: Index,
+    entries: Slab<Owner>,
+}
+
+impl Owners {
+    /// An empty table for `limit` queue pairs. Memory is reserved, not touched.
+    pub(super) fn new(limit: usize) -> Self {
+        Self { index: Index::new(limit), entries: Slab::new(limit) }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn find(&self, key: u64) -> Option<u32> {
+        self.index.find(key, |at| self.entries.value(at).key == key)
+    }
+
+    pub(super) fn owner(&self, at: u32) -> &Owner {
+        self.entries.value(at)
+    }
+
+    pub(super) fn owner_mut(&mut self, at: u32) -> &mut Owner {
+        self.entries.value_mut(at)
+    }
+
+    /// Marks the owner as active, its packets judged at `judged`.
+    pub(super) fn hear(&mut self, at: u32, now: Time, judged: (ConversationHandle, u8)) {
+        self.entries.touch(at, now).hear(judged);
+    }
+
+    /// Takes an owner out and returns where its packets were judged.
+    pub(super) fn remove(&mut self, at: u32) -> Option<(ConversationHandle, u8)> {
+        let owner = *self.entries.remove(at);
+        self.index.remove(owner.key, at);
+        owner.judged
+    }
+
+    /// Adds an owner, whose key is not in the table.
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub(super) fn insert(
+        &mut self,
+        owner: Owner,
+        now: Time,
+        conversations: &ConversationTable,
+    ) -> Result<(), Full> {
+        if self.entries.is_full() {
+            self.make_room(now, conversations)?;
+        }
+        let key = owner.key;
+        let at = self.entries.insert(owner, now);
+        if self.index.insert(key, at).is_err() {
+            self.entries.remove(at);
+            return Err(Full);
+        }
+        Ok(())
+    }
+
+    fn make_room(&mut self, now: Time, conversations: &ConversationTable) -> Result<(), Full> {
+        for _ in 0..CANDIDATES {
+            let Some(at) = self.entries.oldest() else { break };
+            let owner = self.entries.value_mut(at);
+            let heard = owner.judged.and_then(|(handle, _)| conversations.entry(handle));
+            if heard.is_none_or(|it| now.since_ns(it.last()) >= LEARNT_SILENT_NS) {
+                self.remove(at);
+                return Ok(());
+            }
+            self.entries.touch(at, now);
+        }
+        Err(Full)
+    }
+}
+
+fn coarse(time: Time) -> u32 {
+    ((time.0 >> 27) as u32).max(1)
+}
+
+fn since(now: Time, earlier: u32) -> u64 {
+    u64::from(coarse(now).wrapping_sub(earlier) as i32 as u32 & 0x7fff_ffff) << 27
+}

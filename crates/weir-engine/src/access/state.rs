@@ -1,0 +1,470 @@
+//! Connections, and whose queue pairs are whose.
+
+use weir_wire::bth::{Opcode, Qpn, Service};
+use weir_wire::cm::{self, ConnectRequest, DisconnectRequest, Message, ServiceReply};
+use weir_wire::ext;
+use weir_wire::frame::Time;
+use weir_wire::parse::{Parsed, Rdma};
+
+use super::owners::{ANYBODY, CONNECTED_SILENT_NS, Full, LEARNT_SILENT_NS, Owner, Owners};
+use crate::flow::HashSeed;
+use crate::meter::{Meter, Observation, Observed};
+use crate::rdma::cm::Connection;
+use crate::rdma::{ConversationHandle, ConversationTable, QueuePairKey};
+use crate::verdict::{DropReason, Side};
+
+/// What happens to packets that do not fit how their queue pair was set up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AccessState {
+    /// Nothing: nobody looks.
+    #[default]
+    Off,
+    /// A queue pair number belongs to whom its first packet comes from, or whom connection managers
+    /// agreed on; others are dropped.
+    Learn,
+    /// A connected queue pair's packets are dropped unless connection managers agreed on it.
+    Strict,
+}
+
+impl AccessState {
+    /// Its name in configuration and JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            AccessState::Off => "off",
+            AccessState::Learn => "learn",
+            AccessState::Strict => "strict",
+        }
+    }
+}
+
+/// What was done about queue pair numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StateCounters {
+    /// Connections that managers agreed.
+    pub connections: u64,
+    /// DREQs that ended one.
+    pub disconnects: u64,
+    /// Packets and messages that were dropped as `qp_forged`.
+    pub forged: u64,
+    /// Packets for which there was no connection.
+    pub unconnected: u64,
+    /// Directions that passed without an owner, for want of room.
+    pub untracked: u64,
+    /// REPs that were dropped for want of room.
+    pub refused: u64,
+}
+
+/// A direction of packets that asks whom its queue pair belongs to.
+#[derive(Clone, Copy)]
+struct Claim {
+    /// The queue pair.
+    key: u64,
+    /// The address that speaks to it.
+    peer: u64,
+    /// The port that the queue pair's host must be behind.
+    lives: Side,
+    judged: (ConversationHandle, u8),
+    now: Time,
+}
+
+/// What is known of a direction's connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Admitted {
+    /// What it serves.
+    pub(super) service: Option<u64>,
+    /// It may end soon, or says little: the next packet asks again.
+    pub(super) is_passing: bool,
+    /// Where packets of an owner were judged who gave the number up.
+    pub(super) void: Option<(ConversationHandle, u8)>,
+}
+
+/// Directions whose judgement is void since a number went to another.
+pub(super) type Void = [Option<(ConversationHandle, u8)>; 4];
+
+/// Who owns which queue pair.
+#[derive(Debug)]
+pub(super) struct State {
+    seed: HashSeed,
+    connected: Owners,
+    learnt: Owners,
+    /// Whether it can be told which port somebody is behind.
+    knows_sides: bool,
+    pub(super) counters: StateCounters,
+}
+
+impl State {
+    /// Nobody owns anything. Room for the queue pairs of `conversations_max` conversations.
+    pub(super) fn new(seed: HashSeed, conversations_max: usize, knows_sides: bool) -> Self {
+        let table = || Owners::new(2 * conversations_max);
+        let counters = StateCounters::default();
+        Self { seed, connected: table(), learnt: table(), knows_sides, counters }
+    }
+
+    /// Queue pairs with an owner.
+    pub(super) fn len(&self) -> usize {
+        self.connected.len() + self.learnt.len()
+    }
+
+    /// Whether a direction's packets come from whom their queue pair belongs to.
+    ///
+    /// # Errors
+    /// [`DropReason::QpForged`], [`DropReason::AccessNoConnection`].
+    pub(super) fn admit(
+        &mut self,
+        kind: AccessState,
+        seen: &Observed,
+        packet: &Observation<'_>,
+        conversations: &ConversationTable,
+    ) -> Result<Admitted, DropReason> {
+        let (Some(rdma), Some(handle)) = (&packet.parsed.rdma, seen.conversation) else {
+            return Ok(Admitted::default());
+        };
+        let judged = (handle, seen.direction);
+        let admitted = match rdma.opcode.service() {
+            Service::UnreliableDatagram => self.datagram(kind, judged, packet, rdma, conversations),
+            _ => self.connected_packet(kind, judged, packet, rdma, conversations),
+        };
+        match admitted {
+            Err(DropReason::QpForged) => self.counters.forged += 1,
+            Err(_) => self.counters.unconnected += 1,
+            Ok(_) => {}
+        }
+        admitted
+    }
+
+    fn connected_packet(
+        &mut self,
+        kind: AccessState,
+        judged: (ConversationHandle, u8),
+        packet: &Observation<'_>,
+        rdma: &Rdma,
+        conversations: &ConversationTable,
+    ) -> Result<Admitted, DropReason> {
+        let claim = Claim {
+            key: self.key(packet.parsed, rdma, None),
+            peer: self.address(&packet.parsed.source),
+            lives: self.home(side(packet).opposite()),
+            judged,
+            now: packet.now,
+        };
+        let mut void = None;
+        if let Some(at) = self.connected.find(claim.key) {
+            let owner = self.connected.owner_mut(at);
+            let is_own = owner.peer == claim.peer && owner.lives == claim.lives;
+            if is_own && !owner.has_ended(claim.now) {
+                let (service, is_passing) = (owner.service(), owner.is_closed());
+                self.connected.hear(at, claim.now, judged);
+                return Ok(Admitted { service, is_passing, void: None });
+            }
+            match kind {
+                AccessState::Off => return Ok(Admitted::default()),
+                AccessState::Learn
+                    if owner.yields(claim.now, CONNECTED_SILENT_NS, conversations) =>
+                {
+                    void = self.connected.remove(at);
+                }
+                _ if !is_own && !owner.is_closed() => return Err(DropReason::QpForged),
+                _ => return Err(DropReason::AccessNoConnection),
+            }
+        }
+        match kind {
+            AccessState::Off => Ok(Admitted::default()),
+            AccessState::Strict => Err(DropReason::AccessNoConnection),
+            AccessState::Learn => {
+                let is_notification = rdma.opcode == Opcode::CNP;
+                let admitted = self.learn(&claim, is_notification, conversations)?;
+                Ok(Admitted { void: admitted.void.or(void), ..admitted })
+            }
+        }
+    }
+
+    /// The first packet's source owns the queue pair; a congestion notification's does not.
+    fn learn(
+        &mut self,
+        claim: &Claim,
+        is_notification: bool,
+        conversations: &ConversationTable,
+    ) -> Result<Admitted, DropReason> {
+        let mut admitted = Admitted { is_passing: is_notification, ..Admitted::default() };
+        if let Some(at) = self.learnt.find(claim.key) {
+            let owner = self.learnt.owner_mut(at);
+            if owner.lives == claim.lives && (owner.peer == claim.peer || owner.peer == ANYBODY) {
+                owner.peer = claim.peer;
+                self.learnt.hear(at, claim.now, claim.judged);
+                return Ok(admitted);
+            }
+            if !owner.yields(claim.now, LEARNT_SILENT_NS, conversations) {
+                return Err(DropReason::QpForged);
+            }
+            admitted.void = self.learnt.remove(at);
+        }
+        if !is_notification {
+            self.add_learnt(Owner::new(claim.key, claim.peer, claim.lives), claim, conversations);
+        }
+        Ok(admitted)
+    }
+
+    fn add_learnt(&mut self, owner: Owner, claim: &Claim, conversations: &ConversationTable) {
+        let owner = Owner { judged: Some(claim.judged), ..owner };
+        let added = self.learnt.insert(owner, claim.now, conversations);
+        self.counters.untracked += u64::from(added.is_err());
+    }
+
+    /// A datagram shows the queue pair that it is from: that lives where it came in.
+    fn datagram(
+        &mut self,
+        kind: AccessState,
+        judged: (ConversationHandle, u8),
+        packet: &Observation<'_>,
+        rdma: &Rdma,
+        conversations: &ConversationTable,
+    ) -> Result<Admitted, DropReason> {
+        let source_qp = ext::deth(packet.bytes, rdma).map(|it| it.source_qp());
+        let key = QueuePairKey::of(packet.parsed, rdma, source_qp);
+        let Some(own) = key.answer().map(|it| it.destination_fingerprint(&self.seed)) else {
+            return Ok(Admitted::default());
+        };
+        let destination = key.destination_fingerprint(&self.seed);
+        let service = self.datagram_service(destination).or_else(|| self.datagram_service(own));
+        let mut admitted = Admitted { service: service.flatten(), ..Admitted::default() };
+        let is_known = self.datagram_service(destination).is_some();
+        let is_group = rdma.destination_qp == Qpn::MULTICAST;
+        let claim = Claim {
+            key: own,
+            peer: ANYBODY,
+            lives: self.home(side(packet)),
+            judged,
+            now: packet.now,
+        };
+        match kind {
+            AccessState::Off => return Ok(admitted),
+            AccessState::Strict if !is_known && !is_group => {
+                return Err(DropReason::AccessNoConnection);
+            }
+            _ => {}
+        }
+        if let Some(at) = self.connected.find(own) {
+            let lives = self.connected.owner(at).lives;
+            return if lives == claim.lives { Ok(admitted) } else { Err(DropReason::QpForged) };
+        }
+        if let Some(at) = self.learnt.find(own) {
+            let owner = self.learnt.owner_mut(at);
+            if owner.lives == claim.lives {
+                self.learnt.hear(at, claim.now, judged);
+                return Ok(admitted);
+            }
+            if !owner.yields(claim.now, LEARNT_SILENT_NS, conversations) {
+                return Err(DropReason::QpForged);
+            }
+            admitted.void = self.learnt.remove(at);
+        }
+        self.add_learnt(Owner::new(own, ANYBODY, claim.lives), &claim, conversations);
+        Ok(admitted)
+    }
+
+    /// What a known datagram queue pair serves; `None`: it is not known.
+    fn datagram_service(&self, key: u64) -> Option<Option<u64>> {
+        let is_datagrams = |owner: &&Owner| owner.peer == ANYBODY;
+        let connected = self.connected.find(key).map(|at| self.connected.owner(at));
+        let learnt = || self.learnt.find(key).map(|at| self.learnt.owner(at));
+        let owner = connected.filter(is_datagrams).or_else(|| learnt().filter(is_datagrams));
+        owner.map(|it| it.service())
+    }
+
+    /// Follows a management datagram that the lines let through.
+    ///
+    /// # Errors
+    /// [`DropReason::QpForged`], [`DropReason::AccessNoConnection`],
+    /// [`DropReason::AccessTableFull`].
+    pub(super) fn follow(
+        &mut self,
+        kind: AccessState,
+        packet: &Observation<'_>,
+        meter: &mut Meter,
+    ) -> Result<Void, DropReason> {
+        let followed = self.follow_message(kind, packet, meter);
+        match followed {
+            Err(DropReason::QpForged) => self.counters.forged += 1,
+            Err(DropReason::AccessNoConnection) => self.counters.unconnected += 1,
+            Err(_) => self.counters.refused += 1,
+            Ok(_) => {}
+        }
+        if followed.is_err() && kind == AccessState::Off {
+            return Ok(Void::default());
+        }
+        followed
+    }
+
+    fn follow_message(
+        &mut self,
+        kind: AccessState,
+        packet: &Observation<'_>,
+        meter: &mut Meter,
+    ) -> Result<Void, DropReason> {
+        let Some((_, message)) = cm::message(packet.bytes, packet.parsed) else {
+            return Ok(Void::default());
+        };
+        match message {
+            Message::Request(request) => {
+                if !is_of(request, packet.parsed) {
+                    return Err(DropReason::QpForged);
+                }
+                meter.learn(packet);
+            }
+            Message::Reply(reply) => {
+                let Some(connection) = meter.learn(packet) else {
+                    let ids = [reply.local_comm_id.get(), reply.remote_comm_id.get()];
+                    let is_repeated = self.knows(packet, reply.local_qpn(), ids);
+                    return if is_repeated || kind != AccessState::Strict {
+                        Ok(Void::default())
+                    } else {
+                        Err(DropReason::AccessNoConnection)
+                    };
+                };
+                if self.knows_sides && connection.sides[0] == connection.sides[1] {
+                    return Err(DropReason::QpForged);
+                }
+                return self.connect(&connection, packet, meter.conversations());
+            }
+            Message::DisconnectRequest(request) => return Ok(self.disconnect(request, packet)),
+            Message::ServiceReply(reply) if reply.status == 0 => {
+                return self.serve(reply, packet, meter.conversations());
+            }
+            _ => {}
+        }
+        Ok(Void::default())
+    }
+
+    /// Whether the sender's queue pair `qpn` is of a connection of these names, its own first.
+    fn knows(&self, packet: &Observation<'_>, qpn: Qpn, comm_ids: [u32; 2]) -> bool {
+        let Some(key) = self.key_at_source(packet, qpn) else { return false };
+        let owner = self.connected.find(key).map(|at| self.connected.owner(at));
+        owner.is_some_and(|it| {
+            it.comm_ids == comm_ids && it.peer == self.address(&packet.parsed.destination)
+        })
+    }
+
+    fn connect(
+        &mut self,
+        connection: &Connection,
+        packet: &Observation<'_>,
+        conversations: &ConversationTable,
+    ) -> Result<Void, DropReason> {
+        let responders = connection.key;
+        let requesters = connection.key.reversed_to(connection.partner_qp);
+        let keys = [responders, requesters].map(|it| it.destination_fingerprint(&self.seed));
+        let peers = [responders, requesters].map(|it| self.address(&it.source()));
+        let lives = [side(packet), side(packet).opposite()].map(|it| self.home(it));
+        let [requester_id, responder_id] = connection.comm_ids;
+        let ids = [[responder_id, requester_id], [requester_id, responder_id]];
+        let is_elsewhere = |which: usize| {
+            let owner = self.connected.find(keys[which]).map(|at| self.connected.owner(at));
+            owner.is_some_and(|it| it.lives != lives[which] && !it.is_closed())
+        };
+        if is_elsewhere(0) || is_elsewhere(1) {
+            return Err(DropReason::QpForged);
+        }
+        let mut void = Void::default();
+        for which in [0, 1] {
+            void[2 * which] =
+                self.connected.find(keys[which]).and_then(|at| self.connected.remove(at));
+            void[2 * which + 1] =
+                self.learnt.find(keys[which]).and_then(|at| self.learnt.remove(at));
+            let owner = Owner {
+                partner: keys[1 - which],
+                service: connection.service_id,
+                comm_ids: ids[which],
+                ..Owner::new(keys[which], peers[which], lives[which])
+            };
+            if let Err(Full) = self.connected.insert(owner, packet.now, conversations) {
+                if let Some(at) = self.connected.find(keys[0]) {
+                    self.connected.remove(at);
+                }
+                return Err(DropReason::AccessTableFull);
+            }
+        }
+        self.counters.connections += 1;
+        Ok(void)
+    }
+
+    /// DREQ, where it is of a connection that there is.
+    fn disconnect(&mut self, request: &DisconnectRequest, packet: &Observation<'_>) -> Void {
+        let mut void = Void::default();
+        let Some(rdma) = &packet.parsed.rdma else { return void };
+        let key = QueuePairKey::of(packet.parsed, rdma, None).reversed_to(Qpn::new(0));
+        let key = key.reversed_to(request.remote_qpn()).destination_fingerprint(&self.seed);
+        let Some(at) = self.connected.find(key) else { return void };
+        let owner = *self.connected.owner(at);
+        let ids = [request.remote_comm_id.get(), request.local_comm_id.get()];
+        let is_its = owner.comm_ids == ids
+            && owner.peer == self.address(&packet.parsed.source)
+            && owner.lives == self.home(side(packet).opposite());
+        if !is_its || owner.is_closed() {
+            return void;
+        }
+        self.counters.disconnects += 1;
+        let partner = self.connected.find(owner.partner);
+        for (place, at) in void.iter_mut().zip([Some(at), partner].into_iter().flatten()) {
+            let owner = self.connected.owner_mut(at);
+            owner.close(packet.now);
+            *place = owner.judged;
+        }
+        void
+    }
+
+    /// SIDR_REP: names a datagram queue pair of its sender's.
+    fn serve(
+        &mut self,
+        reply: &ServiceReply,
+        packet: &Observation<'_>,
+        conversations: &ConversationTable,
+    ) -> Result<Void, DropReason> {
+        let Some(key) = self.key_at_source(packet, reply.qpn()) else { return Ok(Void::default()) };
+        let lives = self.home(side(packet));
+        let mut void = Void::default();
+        if let Some(at) = self.connected.find(key) {
+            let owner = self.connected.owner(at);
+            if owner.lives != lives && !owner.is_closed() {
+                return Err(DropReason::QpForged);
+            }
+            void[0] = self.connected.remove(at);
+        }
+        void[1] = self.learnt.find(key).and_then(|at| self.learnt.remove(at));
+        let service = reply.service_id.get();
+        let owner = Owner { service, ..Owner::new(key, ANYBODY, lives) };
+        match self.connected.insert(owner, packet.now, conversations) {
+            Ok(()) => Ok(void),
+            Err(Full) => Err(DropReason::AccessTableFull),
+        }
+    }
+
+    fn key(&self, parsed: &Parsed, rdma: &Rdma, source_qp: Option<Qpn>) -> u64 {
+        QueuePairKey::of(parsed, rdma, source_qp).destination_fingerprint(&self.seed)
+    }
+
+    /// Queue pair `qpn` at the packet's source.
+    fn key_at_source(&self, packet: &Observation<'_>, qpn: Qpn) -> Option<u64> {
+        let key = QueuePairKey::of(packet.parsed, packet.parsed.rdma.as_ref()?, None);
+        Some(key.reversed_to(qpn).destination_fingerprint(&self.seed))
+    }
+
+    /// Where a host lives that is behind `side`.
+    fn home(&self, side: Side) -> Side {
+        if self.knows_sides { side } else { Side::Host }
+    }
+
+    fn address(&self, address: &[u8; 16]) -> u64 {
+        let number = u128::from_be_bytes(*address);
+        self.seed.hash(&[(number >> 64) as u64, number as u64]).max(1)
+    }
+}
+
+/// Whether the requester asks for itself: its GID is where the message comes from. Not all say.
+fn is_of(request: &ConnectRequest, parsed: &Parsed) -> bool {
+    let gid = request.primary.local_gid;
+    gid == [0; 16] || gid == parsed.source
+}
+
+fn side(packet: &Observation<'_>) -> Side {
+    packet.side.unwrap_or(Side::Wire)
+}

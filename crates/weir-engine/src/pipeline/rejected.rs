@@ -1,0 +1,73 @@
+//! What a requester is told whose request a line of access rejects.
+//!
+//! ```text
+//!   rejected of the host's ----> answer --> host port
+//!   rejected of the wire's ----> answer --> as a packet of the host's: routed, sealed --> wire port
+//! ```
+
+use weir_wire::frame::{Frame, Link, Meta, Offload, Time};
+
+use super::{Engine, Walked};
+use crate::access::ANSWER_LEN_MAX;
+use crate::output::{Destination, Part};
+use crate::verdict::{DropReason, Side, Verdict};
+
+/// Room around an answer for what seals it.
+const ROOM: usize = 128;
+
+/// Stands for the frame of the answer, which is none of the batch.
+const ANSWER: u32 = u32::MAX;
+
+impl Engine {
+    /// Sends the answer to what was just rejected, if `verdict` says that anything was.
+    #[inline]
+    pub(super) fn answer_rejected(&mut self, now: Time, side: Side, verdict: Verdict) {
+        if verdict == Verdict::Drop(DropReason::AccessDenied) {
+            self.answer(now, side);
+        }
+    }
+
+    #[cold]
+    fn answer(&mut self, now: Time, side: Side) {
+        let Self { plain, output, .. } = self;
+        let Some(answer) = plain.access_mut().and_then(|it| it.take_answer()) else { return };
+        match side {
+            Side::Host => {
+                let Some(range) = output.allocate(answer.len()) else { return };
+                output.arena_mut(&range).copy_from_slice(answer);
+                output.send(Destination::Host, Offload::default(), Part::Arena(range));
+            }
+            Side::Wire => {
+                let mut buffer = [0; ROOM + ANSWER_LEN_MAX + ROOM];
+                let end = ROOM + answer.len();
+                buffer[ROOM..end].copy_from_slice(answer);
+                let original_len = answer.len() as u32;
+                let offload = Offload::default();
+                let meta = Meta { time: now, original_len, link: Link::Ethernet, offload };
+                self.send_as_host(now, &mut Frame::new(&mut buffer, ROOM, end, meta));
+            }
+        }
+    }
+
+    /// Sends a frame the way of those that come from the host. What cannot go is lost: its
+    /// receiver asks again.
+    fn send_as_host(&mut self, now: Time, frame: &mut Frame<'_>) {
+        let mut walked = Walked::default();
+        walked.walk(frame);
+        let before = (self.output.packets.len(), self.output.parts.len());
+        if self.onward(now, ANSWER, frame, &mut walked, None).is_err() {
+            return;
+        }
+        for at in before.1..self.output.parts.len() {
+            let Part::Frame { frame: ANSWER, range } = &self.output.parts[at] else { continue };
+            let piece = &frame.bytes()[range.start as usize..range.end as usize];
+            let Some(place) = self.output.allocate(piece.len()) else {
+                self.output.packets.truncate(before.0);
+                self.output.parts.truncate(before.1);
+                return;
+            };
+            self.output.arena_mut(&place).copy_from_slice(piece);
+            self.output.parts[at] = Part::Arena(place);
+        }
+    }
+}
