@@ -89,6 +89,8 @@ pub struct Alert {
     pub application: Option<&'static str>,
     /// The flow so far.
     pub flow: FlowView,
+    /// Whether the stream matched, not the packet.
+    pub is_stream: bool,
     /// Set when the packet is RDMA.
     pub rdma: Option<RdmaView>,
 }

@@ -7,6 +7,7 @@ use weir_wire::tcp::flags;
 use crate::buffers::{dns, http, tls};
 use crate::detector::Direction;
 use crate::packet::View;
+use crate::record::HttpRecord;
 use crate::rule::{Buffer, Protocol, RuleIndex};
 use crate::stream::Stream;
 
@@ -97,7 +98,12 @@ impl Message<'_> {
 
 impl Conversation {
     /// Takes a packet's segment in.
-    pub(crate) fn take(&mut self, direction: Direction, view: &View<'_>) -> Progress {
+    pub(crate) fn take(
+        &mut self,
+        direction: Direction,
+        view: &View<'_>,
+        midstream: bool,
+    ) -> Progress {
         let Transport::Tcp { sequence, flags: seen, source, destination, .. } =
             view.parsed.transport
         else {
@@ -106,6 +112,9 @@ impl Conversation {
         let side = direction.index();
         if seen & flags::SYN != 0 {
             self.streams[side].begin(sequence);
+        }
+        if midstream && !view.payload.is_empty() && !self.streams[side].has_begun() {
+            self.streams[side].begin(sequence.wrapping_sub(1));
         }
         let first = if seen & flags::SYN != 0 { sequence.wrapping_add(1) } else { sequence };
         let taken = self.streams[side].take(first, view.payload);
@@ -162,6 +171,14 @@ impl Conversation {
             (Told::Tls, Application::Tls(session)) => Some(Message::Tls(session, side)),
             (Told::Dns(message), _) => Some(Message::Dns(message)),
             _ => None,
+        }
+    }
+
+    /// What is told of transactions that were not told of before.
+    pub(crate) fn records(&mut self) -> Vec<HttpRecord> {
+        match &mut self.application {
+            Application::Http(connection) => connection.records(),
+            _ => Vec::new(),
         }
     }
 

@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
-use weir_wire::frame::Time;
+use weir_wire::frame::{Link, Time};
 use weir_wire::parse::Parsed;
 
-use crate::alert::Alerts;
+use crate::alert::{Alerts, FlowView};
 use crate::evaluate::Evaluator;
+use crate::decode::{self, Event};
 use crate::flow::{Flow, Seat, Slab};
 use crate::matcher::MatcherError;
-use crate::packet::View;
+use crate::packet::{View, Vlans};
+use crate::record::{FlowRecord, HttpRecord};
 use crate::rule::RuleIndex;
 use crate::ruleset::RuleSet;
 
@@ -38,6 +40,18 @@ pub struct Packet<'a> {
     pub bytes: &'a [u8],
     /// What the walk over `bytes` found.
     pub parsed: &'a Parsed,
+    /// What a decoder has found before that sees more than one packet; none at the joint, where
+    /// the detector looks itself.
+    pub decoded: Option<Decoded<'a>>,
+}
+
+/// What a decoder knows of a packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Decoded<'a> {
+    /// The VLANs that it is in.
+    pub vlans: Vlans,
+    /// What is odd about it.
+    pub events: &'a [Event],
 }
 
 /// What is to become of a packet.
@@ -68,6 +82,8 @@ pub struct Limits {
     pub thresholds: usize,
     /// Rules looked at for one packet. Those beyond are not, and counted.
     pub candidates: usize,
+    /// Whether a TCP connection is taken up where its beginning was not seen.
+    pub midstream: bool,
     /// Keys the tables; any number that outsiders do not know.
     pub seed: u64,
 }
@@ -79,6 +95,7 @@ impl Default for Limits {
             host_bits: 1 << 16,
             thresholds: 1 << 16,
             candidates: 1 << 14,
+            midstream: false,
             seed: 0,
         }
     }
@@ -173,10 +190,18 @@ impl Detector {
         alerts: &mut Alerts,
     ) -> Decision {
         let Self { rules, flows, spare, evaluator } = self;
-        if rules.is_empty() {
+        if rules.is_empty() && evaluator.records.is_none() {
             return Decision::Pass;
         }
-        let view = View::new(packet.bytes, packet.parsed);
+        let own = match packet.decoded {
+            None if rules.needs().events => decode::look(packet.bytes, Link::Ethernet),
+            _ => Vec::new(),
+        };
+        let decoded = packet.decoded.unwrap_or_else(|| Decoded {
+            vlans: Vlans::of(packet.parsed),
+            events: &own,
+        });
+        let view = View::new(packet.bytes, packet.parsed, decoded.vlans, decoded.events);
         let flow = match flows.at(seat) {
             Some(flow) => flow,
             None => {
@@ -197,6 +222,49 @@ impl Detector {
             }
         }
         decision
+    }
+
+    /// Keeps what is told of transactions, for [`Detector::take_http`].
+    pub fn keep_records(&mut self) {
+        self.evaluator.records = Some(Vec::new());
+    }
+
+    /// Transactions of HTTP that ended since this was asked last.
+    pub fn take_http(&mut self) -> Vec<HttpRecord> {
+        self.evaluator.records.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Whether the last packet was dropped because its flow was before.
+    pub fn dropped_by_flow(&self) -> bool {
+        self.evaluator.by_flow
+    }
+
+    /// What there is to tell of a flow.
+    pub(crate) fn record(&mut self, seat: Seat) -> Option<FlowRecord> {
+        self.flows.taken_mut(seat).map(Flow::record)
+    }
+
+    pub(crate) fn view(&self, seat: Seat, direction: Direction) -> Option<FlowView> {
+        self.flows.taken(seat).map(|it| it.view(direction))
+    }
+
+    /// Looks at a packet that belongs to no flow.
+    pub fn inspect_alone(
+        &mut self,
+        now: Time,
+        packet: &Packet<'_>,
+        alerts: &mut Alerts,
+    ) -> Decision {
+        let mut seat = Seat::default();
+        let decision = self.inspect(now, &mut seat, Direction::Initiator, packet, alerts);
+        self.release(seat);
+        decision
+    }
+
+    /// The last bytes of a side's stream of a flow.
+    pub(crate) fn stream(&self, seat: Seat, direction: Direction) -> Option<Vec<u8>> {
+        let conversation = self.flows.taken(seat)?.conversation.as_ref()?;
+        Some(conversation.window(direction.index()).0.to_vec())
     }
 
     /// The flow ended: its seat is free for another. A seat is handed back once.

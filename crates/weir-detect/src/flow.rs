@@ -5,10 +5,11 @@ use weir_wire::parse::Transport;
 use weir_wire::tcp::flags;
 
 use crate::alert::{End, FlowView};
+use crate::record::{FlowRecord, HttpRecord};
 use crate::conversation::Conversation;
 use crate::detector::Direction;
-use crate::packet::View;
-use crate::rule::RuleIndex;
+use crate::packet::{View, Vlans};
+use crate::rule::{Counted, RuleIndex};
 
 /// A flow's place in a detector's slab. The caller keeps it beside its own state of the flow and
 /// hands it to [`release`](crate::Detector::release) once, when the flow ends. `Seat::default()` is
@@ -33,6 +34,19 @@ pub(crate) enum Tcp {
     Established,
 }
 
+/// What is kept for the flow's record, beside what rules ask.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Told {
+    pub(crate) last: Time,
+    pub(crate) protocol: u8,
+    pub(crate) tcp_flags: [u8; 2],
+    pub(crate) icmp: [Option<(u8, u8)>; 2],
+    pub(crate) spi: Option<u32>,
+    pub(crate) vlans: Vlans,
+    pub(crate) is_alerted: bool,
+    pub(crate) application: Option<&'static str>,
+}
+
 /// One flow.
 #[derive(Debug, Default)]
 pub(crate) struct Flow {
@@ -46,6 +60,8 @@ pub(crate) struct Flow {
     pub(crate) is_established: bool,
     pub(crate) dropped_by: Option<RuleIndex>,
     pub(crate) is_passed: bool,
+    /// What a record tells of it in the end.
+    pub(crate) told: Told,
     bits: Vec<u32>,
     integers: Vec<(u32, i64)>,
     /// Set for TCP, where some rule looks at streams.
@@ -67,6 +83,7 @@ impl Flow {
                 Direction::Responder => (destination, source),
             };
         }
+        self.tell(now, side, view);
         self.packets[side] += 1;
         self.bytes[side] += view.bytes.len() as u64;
         match view.parsed.transport {
@@ -78,6 +95,44 @@ impl Flow {
         }
     }
 
+    /// Notes what the flow's record tells.
+    fn tell(&mut self, now: Time, side: usize, view: &View<'_>) {
+        let told = &mut self.told;
+        if self.packets == [0, 0] {
+            (told.protocol, told.vlans) = (view.parsed.protocol, view.vlans);
+        }
+        told.last = now;
+        match view.parsed.transport {
+            Transport::Tcp { flags, .. } => told.tcp_flags[side] |= flags,
+            Transport::Icmp { kind, code } => _ = told.icmp[side].get_or_insert((kind, code)),
+            Transport::Esp { spi, .. } => told.spi = Some(spi),
+            _ => {}
+        }
+    }
+
+    /// What is told of it when it ends.
+    pub(crate) fn record(&mut self) -> FlowRecord {
+        let told = &self.told;
+        let view = self.view(Direction::Initiator);
+        let http = self.conversation.as_mut().map(|it| it.records()).unwrap_or_default();
+        FlowRecord {
+            view,
+            http: http.into_iter().map(|it| HttpRecord { flow: view, ..it }).collect(),
+            last: told.last,
+            protocol: told.protocol,
+            application: told.application,
+            tcp_flags: told.tcp_flags,
+            is_established: self.tcp == Tcp::Established,
+            icmp: told.icmp,
+            spi: told.spi,
+            vlans: told.vlans,
+            is_alerted: told.is_alerted,
+            is_dropped: self.dropped_by.is_some(),
+            is_passed: self.is_passed,
+            ..FlowRecord::default()
+        }
+    }
+
     pub(crate) fn view(&self, direction: Direction) -> FlowView {
         FlowView {
             initiator: self.initiator,
@@ -86,6 +141,18 @@ impl Flow {
             packets: self.packets,
             bytes: self.bytes,
             to_server: direction == Direction::Initiator,
+        }
+    }
+
+    /// What is counted of each side; of the time that it lasts, the same for both.
+    pub(crate) fn counted(&self, what: Counted, now: Time) -> [u64; 2] {
+        match what {
+            Counted::Packets => self.packets,
+            Counted::Bytes => self.bytes,
+            Counted::Seconds => {
+                let second = |it: Time| it.0 / 1_000_000_000;
+                [second(now).saturating_sub(second(self.start)); 2]
+            }
         }
     }
 
@@ -171,6 +238,16 @@ impl Slab {
         }
         self.flows.push(Flow::default());
         Some(Seat(self.flows.len() as u32))
+    }
+
+    /// The same, to change.
+    pub(crate) fn taken_mut(&mut self, seat: Seat) -> Option<&mut Flow> {
+        self.flows.get_mut((seat.0 as usize).checked_sub(1)?)
+    }
+
+    /// The flow of a seat that was taken.
+    pub(crate) fn taken(&self, seat: Seat) -> Option<&Flow> {
+        self.flows.get((seat.0 as usize).checked_sub(1)?)
     }
 
     /// Frees a seat. One that is none is none still.

@@ -45,13 +45,24 @@ mod evaluate;
 
 pub mod alert;
 
+pub mod record;
+
+pub mod decode;
+
+pub mod reputation;
+
+mod checksums;
+
+pub mod fragments;
+
 mod detector;
 
 mod table;
 
 pub use alert::{Alert, Alerts, Blocked};
-pub use detector::{Counters, Decision, Detector, Direction, Limits, Packet};
+pub use detector::{Counters, Decision, Decoded, Detector, Direction, Limits, Packet};
 pub use flow::Seat;
+pub use packet::Vlans;
 pub use rule::load::{Classes, LoadOptions, LoadReport, Loaded, Refusal, RuleSource};
 pub use rule::variables::Variables;
 pub use rule::{Action, Rule, RuleIndex};

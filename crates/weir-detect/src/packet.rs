@@ -4,7 +4,8 @@ use weir_wire::ip::Ipv4Header;
 use weir_wire::parse::{Network, Parsed, Transport};
 use zerocopy::FromBytes;
 
-use crate::rule::{Buffer, Header, HeaderTest, Protocol};
+use crate::decode::Event;
+use crate::rule::{Buffer, Header, HeaderTest, Protocol, VlanLayer};
 
 /// A packet and what the walk found in it.
 #[derive(Clone, Copy, Debug)]
@@ -16,10 +17,48 @@ pub(crate) struct View<'a> {
     pub(crate) destination: u128,
     pub(crate) source_port: u16,
     pub(crate) destination_port: u16,
+    pub(crate) vlans: Vlans,
+    /// What is odd about it.
+    pub(crate) events: &'a [Event],
+}
+
+/// VLANs that a packet is in, the outermost first; three at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Vlans {
+    ids: [u16; 3],
+    count: u8,
+}
+
+impl Vlans {
+    /// Those of a packet that the walk saw.
+    pub fn of(parsed: &Parsed) -> Self {
+        let mut vlans = Self::default();
+        let tags = parsed.link.vlan_tci.iter().take(parsed.link.vlan_count.into());
+        tags.for_each(|tci| vlans.push(*tci));
+        vlans
+    }
+
+    /// Adds the next inner one, by its tag; one for which there is no room is left out.
+    pub fn push(&mut self, tci: u16) {
+        if let Some(place) = self.ids.get_mut(usize::from(self.count)) {
+            *place = tci & 0xfff;
+            self.count += 1;
+        }
+    }
+
+    /// Their numbers.
+    pub fn ids(&self) -> &[u16] {
+        &self.ids[..usize::from(self.count)]
+    }
 }
 
 impl<'a> View<'a> {
-    pub(crate) fn new(bytes: &'a [u8], parsed: &'a Parsed) -> Self {
+    pub(crate) fn new(
+        bytes: &'a [u8],
+        parsed: &'a Parsed,
+        vlans: Vlans,
+        events: &'a [Event],
+    ) -> Self {
         let (source_port, destination_port) = ports(parsed);
         let payload = match &parsed.rdma {
             Some(rdma) => rdma.payload(bytes),
@@ -33,6 +72,8 @@ impl<'a> View<'a> {
             destination: u128::from_be_bytes(parsed.destination),
             source_port,
             destination_port,
+            vlans,
+            events,
         }
     }
 
@@ -41,6 +82,7 @@ impl<'a> View<'a> {
         let parsed = self.parsed;
         let is_ip = matches!(parsed.network, Network::Ipv4 | Network::Ipv6);
         match protocol {
+            Protocol::PacketHeader => true,
             Protocol::Ip => is_ip || parsed.rdma.is_some(),
             Protocol::Ipv4 => parsed.network == Network::Ipv4,
             Protocol::Ipv6 => parsed.network == Network::Ipv6,
@@ -136,6 +178,32 @@ impl<'a> View<'a> {
             },
             HeaderTest::IcmpId(numbers) => icmp(4).is_some_and(|it| numbers.contain(it)),
             HeaderTest::IcmpSequence(numbers) => icmp(6).is_some_and(|it| numbers.contain(it)),
+            HeaderTest::Event(event) => self.events.contains(event),
+            HeaderTest::VlanCount(numbers) => numbers.contain(self.vlans.ids().len() as u64),
+            HeaderTest::Vlan { numbers, layer } => {
+                let ids = self.vlans.ids();
+                let is_one = |at: usize| ids.get(at).is_some_and(|it| numbers.contain((*it).into()));
+                match layer {
+                    VlanLayer::Any => (0..ids.len()).any(is_one),
+                    VlanLayer::All => !ids.is_empty() && (0..ids.len()).all(is_one),
+                    VlanLayer::At(at) if *at >= 0 => is_one(*at as usize),
+                    VlanLayer::At(at) => {
+                        ids.len().checked_sub(at.unsigned_abs().into()).is_some_and(is_one)
+                    }
+                }
+            }
+            HeaderTest::Icmpv6Mtu(numbers) => match self.parsed.transport {
+                Transport::Icmp { kind: 2, .. } if self.parsed.protocol == 58 => {
+                    let word = |at| self.icmp_word(at);
+                    let mtu = word(4).zip(word(6)).map(|(high, low)| high << 16 | low);
+                    mtu.is_some_and(|it| numbers.contain(it))
+                }
+                _ => false,
+            },
+            HeaderTest::Checksum { of, is_valid } => {
+                crate::checksums::is_valid(*of, self.bytes, self.parsed) == Some(*is_valid)
+            }
+            HeaderTest::Reputation(test) => test.holds(self.source, self.destination),
             HeaderTest::Rdma(test) => test.holds(self.bytes, self.parsed),
         }
     }
@@ -148,6 +216,17 @@ impl<'a> View<'a> {
         let end = self.parsed.end as usize;
         let is_icmp = matches!(self.parsed.transport, Transport::Icmp { .. });
         let range = match buffer {
+            Buffer::IpSource | Buffer::IpDestination => {
+                let address = match buffer {
+                    Buffer::IpSource => &self.parsed.source,
+                    _ => &self.parsed.destination,
+                };
+                return match self.parsed.network {
+                    Network::Ipv4 => address.get(12..),
+                    Network::Ipv6 => Some(address),
+                    _ => None,
+                };
+            }
             Buffer::Ipv4Header if self.parsed.network == Network::Ipv4 => network..transport,
             Buffer::Ipv6Header if self.parsed.network == Network::Ipv6 => network..transport,
             Buffer::TcpHeader if self.is_tcp() => transport..payload,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::addresses::{AddressMap, AddressMapBuilder, is_selective};
 use crate::matcher::{MatcherError, Pattern, Patterns, Scratch};
-use crate::rule::{Buffer, BufferKey, FlowTest, Protocol, Rule, RuleIndex};
+use crate::rule::{Buffer, BufferKey, FlowTest, HeaderTest, Protocol, Rule, RuleIndex};
 
 /// Rules ready to run; shared by all workers.
 #[derive(Debug, Default)]
@@ -23,6 +23,8 @@ pub(crate) struct Needs {
     pub(crate) streams: bool,
     /// Some rule looks at an application's buffers.
     pub(crate) applications: bool,
+    /// Some rule asks what is odd about a packet.
+    pub(crate) events: bool,
 }
 
 /// The fast patterns of one buffer.
@@ -64,6 +66,7 @@ impl RuleSet {
         for (index, rule) in rules.iter().enumerate() {
             let index = RuleIndex(index as u32);
             needs.streams |= rule.needs_stream;
+            needs.events |= rule.tests.iter().any(|it| matches!(it, HeaderTest::Event(_)));
             let is_application = rule.is_of_application();
             needs.applications |= is_application;
             if rule.fast.is_none() && rule.needs_stream && rule.has_payload() {
@@ -206,7 +209,8 @@ impl Rule {
     /// Whether nothing but addresses and protocol decides.
     pub(crate) fn is_of_addresses(&self) -> bool {
         let header = &self.header;
-        self.tests.is_empty()
+        self.tests.iter().all(|it| matches!(it, HeaderTest::Reputation(_)))
+            && self.flow_counts.is_empty()
             && self.flow == FlowTest::default()
             && self.stream_sizes.is_empty()
             && self.buffers.is_empty()
@@ -214,7 +218,7 @@ impl Rule {
             && header.source_ports.is_all()
             && header.destination_ports.is_all()
             && !matches!(header.protocol, Protocol::TcpPacket | Protocol::TcpStream)
-            && header.protocol != Protocol::Rdma
+            && !matches!(header.protocol, Protocol::Rdma | Protocol::PacketHeader)
     }
 }
 

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, DefaultHasher, Hasher};
 
 use weir_wire::frame::Time;
 
-use crate::rule::{RuleIndex, Threshold, ThresholdKind};
+use crate::rule::{RateFilter, RuleIndex, Threshold, ThresholdKind};
 
 const NS_PER_S: u64 = 1_000_000_000;
 
@@ -74,7 +74,15 @@ struct Count {
 #[derive(Debug)]
 pub(crate) struct Thresholds {
     counts: HashMap<(RuleIndex, bool, Hosts), Count, Keyed>,
+    rates: HashMap<(RuleIndex, Hosts), Rate, Keyed>,
     capacity: usize,
+}
+
+/// How often a rule matched since a moment, and until when that was too often.
+#[derive(Clone, Copy, Debug)]
+struct Rate {
+    count: Count,
+    until: Option<Time>,
 }
 
 /// What a threshold says of one more match.
@@ -90,11 +98,47 @@ pub(crate) enum Verdict {
 
 impl Thresholds {
     pub(crate) fn new(capacity: usize, seed: u64) -> Self {
-        Self { counts: HashMap::with_hasher(Keyed(seed)), capacity }
+        let (counts, rates) = (HashMap::with_hasher(Keyed(seed)), HashMap::with_hasher(Keyed(seed)));
+        Self { counts, rates, capacity }
     }
 
     pub(crate) fn clear(&mut self) {
         self.counts.clear();
+        self.rates.clear();
+    }
+
+    /// Counts a match of `rule` for `hosts`; whether it matches too often, `None`: there is no
+    /// room to count it.
+    pub(crate) fn rate(
+        &mut self,
+        now: Time,
+        rule: RuleIndex,
+        filter: &RateFilter,
+        hosts: Hosts,
+    ) -> Option<bool> {
+        let key = (rule, hosts);
+        if self.rates.len() == self.capacity && !self.rates.contains_key(&key) {
+            self.rates.retain(|_, it| it.until.is_some_and(|until| now < until));
+            if self.rates.len() == self.capacity {
+                return None;
+            }
+        }
+        let fresh = Rate { count: Count { since: now, matches: 0 }, until: None };
+        let rate = self.rates.entry(key).or_insert(fresh);
+        match rate.until {
+            Some(until) if now < until => return Some(true),
+            Some(_) => *rate = fresh,
+            None => {}
+        }
+        if now.since_ns(rate.count.since) > u64::from(filter.seconds) * NS_PER_S {
+            *rate = fresh;
+        }
+        rate.count.matches = rate.count.matches.saturating_add(1);
+        let is_too_often = rate.count.matches > filter.count;
+        if is_too_often {
+            rate.until = Some(now.plus_ns(u64::from(filter.timeout_s) * NS_PER_S));
+        }
+        Some(is_too_often)
     }
 
     /// Counts a match of `rule` for `hosts`; `None`: there is no room to count it.

@@ -8,9 +8,11 @@ use weir_wire::frame::Time;
 use weir_wire::parse::{Parsed, Transport};
 use weir_wire::tcp::flags::{ACK, FIN, RST, SYN};
 
-use crate::alert::Alerts;
+use crate::alert::{Alerts, FlowView};
 use crate::detector::{Decision, Detector, Direction, Limits, Packet};
 use crate::flow::Seat;
+use crate::packet::Vlans;
+use crate::record::{EndReason, FlowRecord};
 use crate::state::Keyed;
 
 /// A flow that was silent for so long has ended: Suricata's timeout of an established connection.
@@ -23,6 +25,9 @@ pub struct FlowTable {
     entries: LinkedHashMap<Key, Entry, Keyed>,
     max: usize,
     evicted: u64,
+    midstream: bool,
+    /// Flows that ended, where somebody takes them.
+    ended: Option<Vec<FlowRecord>>,
 }
 
 /// Both ends of a flow, the lesser first; or a sender and the queue pair that it sends to.
@@ -30,6 +35,7 @@ pub struct FlowTable {
 struct Key {
     ends: [([u8; 16], u32); 2],
     protocol: u8,
+    vlans: Vlans,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +51,46 @@ impl FlowTable {
     /// A table for as many flows as `limits` has seats, at least one.
     pub fn new(limits: Limits) -> Self {
         let entries = LinkedHashMap::with_hasher(Keyed(limits.seed));
-        Self { entries, max: limits.flows.max(1), evicted: 0 }
+        let (max, midstream) = (limits.flows.max(1), limits.midstream);
+        Self { entries, max, evicted: 0, midstream, ended: None }
+    }
+
+    /// Keeps what there is to tell of flows that end, for [`FlowTable::take_ended`].
+    pub fn keep_records(&mut self) {
+        self.ended = Some(Vec::new());
+    }
+
+    /// Flows that ended since this was asked last.
+    pub fn take_ended(&mut self) -> Vec<FlowRecord> {
+        self.ended.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Ends all flows, in the order in which they spoke last.
+    pub fn flush(&mut self, detector: &mut Detector) {
+        while let Some((_, entry)) = self.entries.pop_front() {
+            self.end(entry, EndReason::Shutdown, detector);
+        }
+    }
+
+    /// A packet's flow so far, if it has a seat.
+    pub fn view(&self, detector: &Detector, packet: &Packet<'_>) -> Option<FlowView> {
+        let (key, from_first) = key(packet);
+        let entry = self.entries.get(&key)?;
+        detector.view(entry.seat, entry.direction(from_first))
+    }
+
+    /// The last bytes of the stream that a packet belongs to, of its sender's side.
+    pub fn stream(&self, detector: &Detector, packet: &Packet<'_>) -> Option<Vec<u8>> {
+        let (key, from_first) = key(packet);
+        let entry = self.entries.get(&key)?;
+        detector.stream(entry.seat, entry.direction(from_first))
+    }
+
+    fn end(&mut self, entry: Entry, reason: EndReason, detector: &mut Detector) {
+        if let Some(ended) = &mut self.ended {
+            ended.extend(detector.record(entry.seat).map(|it| FlowRecord { reason, ..it }));
+        }
+        detector.release(entry.seat);
     }
 
     /// Has `detector` look at a packet, in the state of its flow: see [`Detector::inspect`].
@@ -57,23 +102,23 @@ impl FlowTable {
         alerts: &mut Alerts,
     ) -> Decision {
         let parsed = packet.parsed;
-        let (key, from_first) = key(parsed);
+        let (key, from_first) = key(packet);
+        let begins_behind = self.midstream && answers(parsed);
         if !self.entries.contains_key(&key) {
-            self.enter(key, from_first, now, detector);
+            self.enter(key, from_first != begins_behind, now, detector);
         }
         // It is there: it was, or came in just now.
         let Some(entry) = self.entries.to_back(&key) else { return Decision::Pass };
         let is_quiet = now.since_ns(entry.last) > QUIET_NS;
         if is_quiet || (entry.has_ended && begins(parsed)) {
-            detector.release(entry.seat);
-            *entry = Entry::new(from_first, now);
+            let new = Entry::new(from_first != begins_behind, now);
+            let old = std::mem::replace(entry, new);
+            self.end(old, EndReason::Timeout, detector);
         }
+        let Some(entry) = self.entries.get_mut(&key) else { return Decision::Pass };
         entry.last = now;
         entry.has_ended |= ends(parsed);
-        let direction = match entry.first_is_initiator == from_first {
-            true => Direction::Initiator,
-            false => Direction::Responder,
-        };
+        let direction = entry.direction(from_first);
         detector.inspect(now, &mut entry.seat, direction, packet, alerts)
     }
 
@@ -84,7 +129,7 @@ impl FlowTable {
                 Some((_, oldest)) if now.since_ns(oldest.last) > QUIET_NS => {}
                 _ => return,
             }
-            self.end_oldest(detector);
+            self.end_oldest(EndReason::Timeout, detector);
         }
     }
 
@@ -105,15 +150,15 @@ impl FlowTable {
 
     fn enter(&mut self, key: Key, from_first: bool, now: Time, detector: &mut Detector) {
         if self.entries.len() >= self.max {
-            self.end_oldest(detector);
+            self.end_oldest(EndReason::Forced, detector);
             self.evicted += 1;
         }
         self.entries.insert(key, Entry::new(from_first, now));
     }
 
-    fn end_oldest(&mut self, detector: &mut Detector) {
+    fn end_oldest(&mut self, reason: EndReason, detector: &mut Detector) {
         if let Some((_, entry)) = self.entries.pop_front() {
-            detector.release(entry.seat);
+            self.end(entry, reason, detector);
         }
     }
 }
@@ -122,26 +167,63 @@ impl Entry {
     fn new(from_first: bool, now: Time) -> Self {
         Self { seat: Seat::default(), first_is_initiator: from_first, last: now, has_ended: false }
     }
+
+    fn direction(&self, from_first: bool) -> Direction {
+        match self.first_is_initiator == from_first {
+            true => Direction::Initiator,
+            false => Direction::Responder,
+        }
+    }
 }
 
 /// The flow of a packet, and whether the end that is first in the key sent it.
-fn key(parsed: &Parsed) -> (Key, bool) {
+fn key(packet: &Packet<'_>) -> (Key, bool) {
+    let parsed = packet.parsed;
+    // A gateway's two sides may tag differently: only a decoder tells flows apart by VLANs.
+    let vlans = packet.decoded.map(|it| it.vlans).unwrap_or_default();
     if let Some(rdma) = &parsed.rdma {
         // Marked, so that it is nobody's port.
         let queue_pair = rdma.destination_qp.value() | 1 << 31;
         let ends = [(parsed.source, 0), (parsed.destination, queue_pair)];
-        return (Key { ends, protocol: parsed.protocol }, true);
+        return (Key { ends, protocol: parsed.protocol, vlans }, true);
     }
     let (source, destination) = match parsed.transport {
         Transport::Tcp { source, destination, .. } | Transport::Udp { source, destination } => {
             (source.into(), destination.into())
         }
+        // A question and its answer are one flow.
+        Transport::Icmp { kind, .. } => {
+            (kind.into(), icmp_answer(parsed.protocol, kind).into())
+        }
+        Transport::Esp { spi, .. } => (spi, spi),
         _ => (0, 0),
     };
     let (from, to) = ((parsed.source, source), (parsed.destination, destination));
     let from_first = from <= to;
     let ends = if from_first { [from, to] } else { [to, from] };
-    (Key { ends, protocol: parsed.protocol }, from_first)
+    (Key { ends, protocol: parsed.protocol, vlans }, from_first)
+}
+
+/// The type of ICMP that answers another, or is answered by it.
+fn icmp_answer(protocol: u8, kind: u8) -> u8 {
+    match (protocol, kind) {
+        (1, 0) => 8,
+        (1, 8) => 0,
+        (1, 9) => 10,
+        (1, 10) => 9,
+        (1, 13..=18) => if kind % 2 == 1 { kind + 1 } else { kind - 1 },
+        (58, 128) => 129,
+        (58, 129) => 128,
+        (58, 133) => 134,
+        (58, 134) => 133,
+        (58, 135) => 136,
+        (58, 136) => 135,
+        _ => 0,
+    }
+}
+
+fn answers(parsed: &Parsed) -> bool {
+    matches!(parsed.transport, Transport::Tcp { flags, .. } if flags & (SYN | ACK) == SYN | ACK)
 }
 
 fn begins(parsed: &Parsed) -> bool {
@@ -198,7 +280,7 @@ mod tests {
             frame.extend([0, 0, 0, 1, 0x50, flags, 0x20, 0, 0, 0, 0, 0]);
             frame.extend(payload);
             let parsed = parse(&frame, Link::Ethernet, frame.len() as u32);
-            let packet = Packet { bytes: &frame, parsed: &parsed };
+            let packet = Packet { bytes: &frame, parsed: &parsed, decoded: None };
             let Self { table, detector, alerts } = self;
             table.inspect(detector, Time(now), &packet, alerts);
             alerts.drain().count()

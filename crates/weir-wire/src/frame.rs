@@ -34,6 +34,10 @@ pub enum Link {
     LinuxSll,
     /// Linux cooked capture, version 2 (20 bytes before the network header).
     LinuxSll2,
+    /// PPP (RFC 1662), with or without its address and control bytes.
+    Ppp,
+    /// BSD's loopback: four bytes of the address family, in the byte order of its machine.
+    Loopback,
     /// A native InfiniBand link header (LRH), VCRC at the end.
     InfiniBand,
 }

@@ -130,6 +130,8 @@ impl<'a> Walk<'a> {
                 self.ethertype(header.ethertype.get(), size_of::<EthernetHeader>())
             }
             Link::Ip => self.ip(0),
+            Link::Loopback => self.ip(4),
+            Link::Ppp => self.ppp(),
             Link::LinuxSll => {
                 let header = self.view::<CookedHeader>(0)?;
                 self.parsed.link.source = cooked_source(header.address_len.get(), &header.address);
@@ -142,6 +144,17 @@ impl<'a> Walk<'a> {
                 self.ethertype(header.ethertype.get(), size_of::<CookedHeader2>())
             }
             Link::InfiniBand => self.infiniband(),
+        }
+    }
+
+    fn ppp(&mut self) -> Step {
+        const ADDRESS_AND_CONTROL: [u8; 2] = [0xff, 0x03];
+        let start = if *self.view::<[u8; 2]>(0)? == ADDRESS_AND_CONTROL { 2 } else { 0 };
+        match self.view::<[u8; 2]>(start)? {
+            [0, 0x21 | 0x57] => self.ip(start + 2),
+            // A compressed protocol field is one byte, the last bit of which is set.
+            [0x21 | 0x57, _] => self.ip(start + 1),
+            _ => Ok(()),
         }
     }
 

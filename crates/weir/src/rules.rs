@@ -22,7 +22,8 @@ pub struct Text {
 impl Text {
     /// Compiles otherwise; the classes that were read stay.
     pub fn set_options(&mut self, options: LoadOptions) {
-        let classes = std::mem::take(&mut self.options.classes);
+        let mut classes = options.classes.clone();
+        classes.add(std::mem::take(&mut self.options.classes));
         self.options = LoadOptions { classes, ..options };
     }
 

@@ -27,6 +27,8 @@ pub(crate) fn is_filled(buffer: Buffer) -> bool {
 pub(crate) fn protocol(buffer: Buffer) -> Option<Protocol> {
     match buffer {
         Buffer::Payload
+        | Buffer::IpSource
+        | Buffer::IpDestination
         | Buffer::Ipv4Header
         | Buffer::Ipv6Header
         | Buffer::TcpHeader

@@ -22,6 +22,7 @@ impl Evaluator {
         &mut self,
         rule: &Rule,
         index: RuleIndex,
+        is_stream: bool,
         flow: &mut Flow,
         scene: &Scene<'_>,
         alerts: &mut Alerts,
@@ -37,18 +38,25 @@ impl Evaluator {
         for bit in rule.bits.iter().filter(|it| !it.verb.is_condition()) {
             self.put_bit(bit, flow, scene);
         }
-        let blocked = match rule.action {
-            Action::Pass => return ControlFlow::Break(rule.is_of_flow()),
+        let is_of_flow = is_stream || rule.is_of_flow();
+        let action = self.rated(rule, index, flow, scene);
+        let is_told = verdict == Verdict::Alert && !rule.is_silent && !rule.is_suppressed(scene);
+        let blocked = match action {
+            Action::Pass => {
+                if rule.tells_pass && is_told {
+                    self.tell(index, Blocked::No, is_stream, flow, scene, alerts);
+                }
+                return ControlFlow::Break(is_of_flow);
+            }
             Action::Drop => Blocked::Dropped,
             Action::Reject => Blocked::Rejected,
             Action::Alert => Blocked::No,
         };
-        if verdict == Verdict::Alert && !rule.is_silent {
-            self.counters.alerts += 1;
-            alerts.push(alert(index, blocked, flow, scene));
+        if is_told {
+            self.tell(index, blocked, is_stream, flow, scene, alerts);
         }
         if blocked != Blocked::No {
-            if rule.is_of_flow() {
+            if is_of_flow {
                 flow.dropped_by = Some(index);
             }
             if *decision == Decision::Pass {
@@ -61,6 +69,40 @@ impl Evaluator {
         ControlFlow::Continue(())
     }
 
+    fn tell(
+        &mut self,
+        index: RuleIndex,
+        blocked: Blocked,
+        is_stream: bool,
+        flow: &mut Flow,
+        scene: &Scene<'_>,
+        alerts: &mut Alerts,
+    ) {
+        self.counters.alerts += 1;
+        flow.told.is_alerted = true;
+        alerts.push(Alert { is_stream, ..alert(index, blocked, flow, scene) });
+    }
+
+    /// What a rule does now, which is something else while it matches too often.
+    fn rated(
+        &mut self,
+        rule: &Rule,
+        index: RuleIndex,
+        flow: &Flow,
+        scene: &Scene<'_>,
+    ) -> Action {
+        let Some(rate) = &rule.rate else { return rule.action };
+        let hosts = tracked(rate.track, flow, scene);
+        match self.thresholds.rate(scene.now, index, rate, hosts) {
+            Some(true) => rate.action,
+            Some(false) => rule.action,
+            None => {
+                self.counters.thresholds_lost += 1;
+                rule.action
+            }
+        }
+    }
+
     fn threshold(
         &mut self,
         index: RuleIndex,
@@ -71,19 +113,7 @@ impl Evaluator {
         if threshold.kind == ThresholdKind::Backoff {
             return flow.backs_off(index, threshold.count, threshold.multiplier);
         }
-        let (source, destination) = (scene.view.source, scene.view.destination);
-        let hosts = match threshold.track {
-            Track::Source => (source, 0),
-            Track::Destination => (destination, 1),
-            Track::Both => (source, destination),
-            Track::Rule => (0, 0),
-            Track::Flow => (
-                u128::from_be_bytes(flow.initiator.address)
-                    ^ u128::from(flow.initiator.port) << 64
-                    ^ u128::from(flow.responder.port),
-                u128::from_be_bytes(flow.responder.address) ^ u128::from(flow.start.0),
-            ),
-        };
+        let hosts = tracked(threshold.track, flow, scene);
         let counted = self.thresholds.count(scene.now, index, threshold, hosts);
         counted.unwrap_or_else(|| {
             self.counters.thresholds_lost += 1;
@@ -142,11 +172,36 @@ impl Evaluator {
     }
 }
 
+/// Whose matches are counted together.
+fn tracked(track: Track, flow: &Flow, scene: &Scene<'_>) -> (u128, u128) {
+    let (source, destination) = (scene.view.source, scene.view.destination);
+    match track {
+        Track::Source => (source, 0),
+        Track::Destination => (destination, 1),
+        Track::Both => (source, destination),
+        Track::Rule => (0, 0),
+        Track::Flow => (
+            u128::from_be_bytes(flow.initiator.address)
+                ^ u128::from(flow.initiator.port) << 64
+                ^ u128::from(flow.responder.port),
+            u128::from_be_bytes(flow.responder.address) ^ u128::from(flow.start.0),
+        ),
+    }
+}
+
 impl Rule {
+    /// Whether nothing is said of this packet's ends.
+    fn is_suppressed(&self, scene: &Scene<'_>) -> bool {
+        self.suppressions.iter().any(|it| {
+            (it.of_source && it.addresses.contains(scene.view.source))
+                || (it.of_destination && it.addresses.contains(scene.view.destination))
+        })
+    }
+
     /// Whether what it does to a packet goes for the rest of the flow: it looked at more than the
     /// packet, or at nothing but addresses.
     fn is_of_flow(&self) -> bool {
-        self.needs_stream || self.is_of_application() || self.is_of_addresses()
+        self.is_of_application() || self.is_of_addresses()
     }
 }
 
@@ -191,6 +246,7 @@ fn alert(index: RuleIndex, blocked: Blocked, flow: &Flow, scene: &Scene<'_>) -> 
         protocol: view.parsed.protocol,
         application: scene.application.map(Protocol::name),
         flow: flow.view(scene.direction),
+        is_stream: false,
         rdma: rdma_view(view),
     }
 }

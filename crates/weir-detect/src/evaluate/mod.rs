@@ -15,15 +15,17 @@ use crate::buffers::{self, dns, http};
 use crate::conversation::{Message, Progress, Told};
 use crate::detector::{Counters, Decision, Direction, Limits};
 use crate::flow::Flow;
-use crate::inspect::{self, Bytes, Cost, TRIES_MAX};
+use crate::inspect::{self, Bytes, Cost, TRIES_MAX, Variables};
 use crate::matcher::{MatcherError, Scratch};
 use crate::packet::View;
+use crate::record::HttpRecord;
 use crate::rule::{Buffer, BufferTest, Protocol, Rule, RuleIndex};
 use crate::ruleset::{RuleSet, payload_key};
 use crate::state::{HostBits, Thresholds};
 
 /// Protocols of rules that look at packets.
-const OF_PACKETS: [Protocol; 10] = [
+const OF_PACKETS: [Protocol; 11] = [
+    Protocol::PacketHeader,
     Protocol::Ip,
     Protocol::Ipv4,
     Protocol::Ipv6,
@@ -47,6 +49,11 @@ pub(crate) struct Evaluator {
     host_bits: HostBits,
     thresholds: Thresholds,
     pub(crate) counters: Counters,
+    /// Transactions of HTTP that ended, where somebody takes them.
+    pub(crate) records: Option<Vec<HttpRecord>>,
+    /// The last packet was dropped because its flow was before.
+    pub(crate) by_flow: bool,
+    variables: Variables,
 }
 
 /// The packet at hand, and what is known around it.
@@ -65,6 +72,8 @@ struct Scene<'a> {
 struct Sight<'a> {
     payload: Option<Bytes<'a>>,
     message: Option<Message<'a>>,
+    /// What is seen belongs to more than this packet.
+    is_stream: bool,
 }
 
 impl Evaluator {
@@ -76,6 +85,9 @@ impl Evaluator {
             host_bits: HostBits::new(limits.host_bits, limits.seed),
             thresholds: Thresholds::new(limits.thresholds, limits.seed),
             counters: Counters::default(),
+            records: None,
+            by_flow: false,
+            variables: Variables::default(),
         })
     }
 
@@ -96,7 +108,9 @@ impl Evaluator {
         view: &View<'_>,
         alerts: &mut Alerts,
     ) -> Decision {
-        if let Some(rule) = flow.dropped_by {
+        let was_dropped = flow.dropped_by;
+        self.by_flow = was_dropped.is_some();
+        if let Some(rule) = was_dropped {
             return Decision::Drop { rule };
         }
         if flow.is_passed {
@@ -110,6 +124,9 @@ impl Evaluator {
             None if !progress.messages.is_empty() => Some(Protocol::Dns),
             None => None,
         };
+        if scene.application.is_some() {
+            flow.told.application = scene.application.map(Protocol::name);
+        }
         if let Some(conversation) = &flow.conversation {
             scene.stream_sizes = conversation.sizes();
         }
@@ -136,12 +153,17 @@ impl Evaluator {
         direction: Direction,
         view: &View<'_>,
     ) -> Progress {
-        let needs = rules.needs();
+        let mut needs = rules.needs();
+        if self.records.is_some() {
+            (needs.streams, needs.applications) = (true, true);
+        }
         if !needs.streams && !needs.applications {
             return Progress::default();
         }
         if view.is_tcp() {
-            let progress = flow.conversation.get_or_insert_default().take(direction, view);
+            let conversation = flow.conversation.get_or_insert_default();
+            let midstream = self.limits.midstream;
+            let progress = conversation.take(direction, view, midstream);
             self.counters.stream_gaps += u64::from(progress.gaps);
             return progress;
         }
@@ -191,7 +213,11 @@ impl Evaluator {
                 false => rule.needs_packet || !is_part || !rule.has_payload(),
             };
             let is_here = is_here && (is_first || !rule.is_of_addresses());
-            is_here.then_some(Sight { payload: Some(Bytes::whole(view.payload)), message: None })
+            is_here.then_some(Sight {
+                payload: Some(Bytes::whole(view.payload)),
+                message: None,
+                is_stream: false,
+            })
         })
     }
 
@@ -250,10 +276,10 @@ impl Evaluator {
                 continue;
             }
             let payload = Some(Bytes { bytes: window, before, is_open: true });
-            let sight = Sight { payload, message: None };
+            let sight = Sight { payload, message: None, is_stream: true };
             if self.matches(rule, flow, scene, sight) {
                 conversation.match_ends(side, *index);
-                outcome = self.act(rule, *index, flow, scene, alerts, decision);
+                outcome = self.act(rule, *index, true, flow, scene, alerts, decision);
                 if outcome.is_break() {
                     break;
                 }
@@ -290,7 +316,7 @@ impl Evaluator {
                     match conversation.transaction(*number) {
                         Some(transaction) => {
                             let payload = &window;
-                            self.transaction(flow, scene, transaction, payload, alerts, decision)
+                            self.transaction(flow, scene, (*number, transaction), payload, alerts, decision)
                         }
                         None => continue,
                     }
@@ -327,7 +353,11 @@ impl Evaluator {
     ) -> ControlFlow<bool> {
         self.gather(scene.rules, message, &|_| true);
         self.candidates.extend_from_slice(&scene.rules.bare().applications);
-        let sight = Sight { payload: Some(Bytes::whole(payload)), message: Some(message) };
+        let sight = Sight {
+            payload: Some(Bytes::whole(payload)),
+            message: Some(message),
+            is_stream: true,
+        };
         self.each(flow, scene, alerts, decision, &|rule| rule.is_of_application().then_some(sight))
     }
 
@@ -336,7 +366,7 @@ impl Evaluator {
         &mut self,
         flow: &mut Flow,
         scene: &Scene<'_>,
-        transaction: &mut http::Transaction,
+        (number, transaction): (u64, &mut http::Transaction),
         payload: &[u8],
         alerts: &mut Alerts,
         decision: &mut Decision,
@@ -344,6 +374,13 @@ impl Evaluator {
         let side = scene.direction.index();
         let fresh = transaction.fresh(side);
         let is_complete = transaction.is_complete(side);
+        if side == 1
+            && is_complete
+            && let Some(records) = &mut self.records
+        {
+            let flow = flow.view(Direction::Initiator);
+            records.extend(transaction.record().map(|it| HttpRecord { flow, number, ..it }));
+        }
         if !fresh.headers && !fresh.body && !is_complete {
             return ControlFlow::Continue(());
         }
@@ -363,10 +400,14 @@ impl Evaluator {
                 continue;
             }
             let message = Message::Http(transaction, side);
-            let sight = Sight { payload: Some(Bytes::whole(payload)), message: Some(message) };
+            let sight = Sight {
+                payload: Some(Bytes::whole(payload)),
+                message: Some(message),
+                is_stream: true,
+            };
             if self.matches(rule, flow, scene, sight) {
                 transaction.matched.push(*index);
-                outcome = self.act(rule, *index, flow, scene, alerts, decision);
+                outcome = self.act(rule, *index, true, flow, scene, alerts, decision);
                 if outcome.is_break() {
                     break;
                 }
@@ -419,7 +460,8 @@ impl Evaluator {
             let rule = scene.rules.rule(*index);
             let Some(sight) = sight(rule) else { continue };
             if self.matches(rule, flow, scene, sight) {
-                outcome = self.act(rule, *index, flow, scene, alerts, decision);
+                let is_stream = sight.is_stream;
+                outcome = self.act(rule, *index, is_stream, flow, scene, alerts, decision);
                 if outcome.is_break() {
                     break;
                 }
@@ -433,11 +475,13 @@ impl Evaluator {
         let view = scene.view;
         let protocol = rule.header.protocol;
         self.counters.evaluations += 1;
+        self.variables = Variables::default();
         view.is_of(protocol)
             && (!protocol.is_application() || scene.application == Some(protocol))
             && view.fits(&rule.header)
             && flow_fits(rule, flow, scene.direction)
             && rule.tests.iter().all(|test| view.holds(test))
+            && rule.flow_counts.iter().all(|it| it.holds(flow.counted(it.what, scene.now)))
             && rule.stream_sizes.iter().all(|it| it.holds(scene.stream_sizes))
             && rule
                 .bits
@@ -469,7 +513,7 @@ impl Evaluator {
 
     fn look(&mut self, test: &BufferTest, bytes: Bytes<'_>) -> bool {
         let mut cost = Cost::default();
-        let holds = inspect::holds(&test.steps, bytes, &mut cost);
+        let holds = inspect::holds(&test.steps, bytes, &mut self.variables, &mut cost);
         self.counters.pcre_limits += u64::from(cost.pcre_limits);
         self.counters.evaluations_given_up += u64::from(cost.tries > TRIES_MAX);
         holds

@@ -13,7 +13,8 @@ use place::Search;
 /// Steps tried for one rule and buffer, at most. A rule that needs more does not match, which is
 /// counted.
 pub(crate) const TRIES_MAX: u32 = 3000;
-/// Variables of a rule.
+/// Variables of a rule, which one buffer's steps hand to the next's.
+pub(crate) type Variables = [i64; VARIABLES];
 const VARIABLES: usize = 16;
 
 /// Bytes to look at, and where they stand in the stream that they are a window of.
@@ -41,14 +42,19 @@ pub(crate) struct Cost {
 }
 
 /// Whether `buffer` is as `steps` say.
-pub(crate) fn holds(steps: &[Step], buffer: Bytes<'_>, cost: &mut Cost) -> bool {
-    let mut inspection = Inspection { buffer, variables: [0; VARIABLES], cost };
+pub(crate) fn holds(
+    steps: &[Step],
+    buffer: Bytes<'_>,
+    variables: &mut Variables,
+    cost: &mut Cost,
+) -> bool {
+    let mut inspection = Inspection { buffer, variables, cost };
     inspection.run(steps, 0).is_some()
 }
 
 struct Inspection<'a, 'c> {
     buffer: Bytes<'a>,
-    variables: [i64; VARIABLES],
+    variables: &'c mut Variables,
     cost: &'c mut Cost,
 }
 
@@ -102,7 +108,7 @@ impl Inspection<'_, '_> {
                 let start = *offset as usize + if *is_relative { here } else { 0 };
                 let decoded = base64::decode(self.buffer.bytes.get(start..)?, *bytes);
                 let is_empty = decoded.is_empty();
-                (!is_empty && holds(then, Bytes::whole(&decoded), self.cost)).then_some(())?;
+                (!is_empty && holds(then, Bytes::whole(&decoded), self.variables, self.cost)).then_some(())?;
                 self.run(rest, here)
             }
         }

@@ -12,6 +12,7 @@ use super::{Action, Buffer, FastPattern, Header, Protocol, Rule};
 pub(super) struct Context<'a> {
     pub(super) groups: Groups<'a>,
     pub(super) bits: BitNames,
+    pub(super) reputation: &'a crate::reputation::Reputation,
     pub(super) classes: &'a std::collections::BTreeMap<String, u8>,
 }
 
@@ -21,7 +22,7 @@ pub(super) fn build(statement: &Statement<'_>, context: &mut Context<'_>) -> Res
     let mut refused = None;
     for option in &statement.options {
         // The description is read to its end, so that a refusal names the sid.
-        if let Err(why) = collected.take(option, &mut context.bits) {
+        if let Err(why) = collected.take(option, &mut context.bits, context.reputation) {
             refused.get_or_insert(why);
         }
     }
@@ -56,6 +57,10 @@ pub(super) fn build(statement: &Statement<'_>, context: &mut Context<'_>) -> Res
         threshold: collected.threshold,
         filter: collected.filter,
         is_silent: collected.is_silent,
+        tells_pass: collected.tells_pass,
+        flow_counts: collected.flow_counts,
+        suppressions: Vec::new(),
+        rate: None,
         fast: None,
         needs_packet,
         needs_stream,

@@ -4,12 +4,17 @@ use std::sync::Arc;
 
 use super::number::{Numbers, number, signed};
 use super::ranges::Ranges;
+use crate::checksums::Checksum;
+use crate::decode::Event;
 use crate::rdma::RdmaTest;
+use crate::reputation::ReputationTest;
 
 /// The protocol of a rule's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Protocol {
-    /// Any packet.
+    /// Anything, also what cannot be read.
+    PacketHeader,
+    /// Any packet of IP or RDMA.
     Ip,
     /// Any IPv4 packet.
     Ipv4,
@@ -51,7 +56,8 @@ impl Protocol {
     /// By its name in rules.
     pub(crate) fn from_name(name: &str) -> Option<Self> {
         Some(match name.to_ascii_lowercase().as_str() {
-            "ip" | "pkthdr" => Self::Ip,
+            "ip" => Self::Ip,
+            "pkthdr" => Self::PacketHeader,
             "ipv4" | "ip4" => Self::Ipv4,
             "ipv6" | "ip6" => Self::Ipv6,
             "tcp" => Self::Tcp,
@@ -128,7 +134,22 @@ pub(crate) enum HeaderTest {
     IcmpCode(Numbers),
     IcmpId(Numbers),
     IcmpSequence(Numbers),
+    Event(Event),
+    VlanCount(Numbers),
+    Vlan { numbers: Numbers, layer: VlanLayer },
+    Icmpv6Mtu(Numbers),
+    Checksum { of: Checksum, is_valid: bool },
+    Reputation(ReputationTest),
     Rdma(RdmaTest),
+}
+
+/// Which of a packet's VLANs is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum VlanLayer {
+    Any,
+    All,
+    /// Counted from the outermost, or with a sign from the innermost.
+    At(i8),
 }
 
 /// How flag bits are compared.
@@ -187,7 +208,51 @@ pub(crate) fn test(name: &str, value: &str) -> Option<Result<HeaderTest, String>
         "icode" => numbers().map(HeaderTest::IcmpCode),
         "icmp_id" => numbers().map(HeaderTest::IcmpId),
         "icmp_seq" => numbers().map(HeaderTest::IcmpSequence),
+        "decode-event" => event(&format!("decoder.{}", value.trim())),
+        "stream-event" => event(&format!("stream.{}", value.trim())),
+        "vlan.layers" => numbers().map(HeaderTest::VlanCount),
+        "vlan.id" => vlan(value),
+        "icmpv6.mtu" => numbers().map(HeaderTest::Icmpv6Mtu),
+        _ if name.ends_with("-csum") => return checksum(name, value),
         _ => return crate::rdma::test(name, value).map(|it| it.map(HeaderTest::Rdma)),
+    })
+}
+
+fn event(name: &str) -> Result<HeaderTest, String> {
+    let event = Event::from_name(name).ok_or_else(|| format!("`{name}` is not raised here"))?;
+    Ok(HeaderTest::Event(event))
+}
+
+/// `vlan.id:300,1`
+fn vlan(value: &str) -> Result<HeaderTest, String> {
+    let (id, layer) = value.split_once(',').unwrap_or((value, "any"));
+    let layer = match layer.trim() {
+        "any" => VlanLayer::Any,
+        "all" => VlanLayer::All,
+        other => match other.parse::<i8>() {
+            Ok(at) if (-3..=2).contains(&at) => VlanLayer::At(at),
+            _ => return Err(format!("`{other}` is no layer of vlan.id")),
+        },
+    };
+    Ok(HeaderTest::Vlan { numbers: Numbers::parse(id)?, layer })
+}
+
+/// `tcpv4-csum:invalid`
+fn checksum(name: &str, value: &str) -> Option<Result<HeaderTest, String>> {
+    let of = match name {
+        "ipv4-csum" => Checksum::Ipv4,
+        "tcpv4-csum" => Checksum::Tcpv4,
+        "tcpv6-csum" => Checksum::Tcpv6,
+        "udpv4-csum" => Checksum::Udpv4,
+        "udpv6-csum" => Checksum::Udpv6,
+        "icmpv4-csum" => Checksum::Icmpv4,
+        "icmpv6-csum" => Checksum::Icmpv6,
+        _ => return None,
+    };
+    Some(match value.trim().trim_matches('"').to_ascii_lowercase().as_str() {
+        "valid" => Ok(HeaderTest::Checksum { of, is_valid: true }),
+        "invalid" => Ok(HeaderTest::Checksum { of, is_valid: false }),
+        other => Err(format!("`{other}` behind {name}: valid or invalid")),
     })
 }
 

@@ -5,6 +5,7 @@ use super::header::{self, HeaderTest};
 use super::state::{self, BitNames, FlowTest, StreamSize, Threshold};
 use super::step::{Content, Fast, Step, Value};
 use super::syntax::{Setting, unquoted};
+use crate::reputation::Reputation;
 use super::{BitTest, Buffer, BufferKey, BufferTest, Numbers, Transform, content, pcre};
 
 /// Why a rule is not run: the keyword, and what is wrong with it.
@@ -40,6 +41,8 @@ pub(super) struct Collected {
     pub(super) threshold: Option<Threshold>,
     pub(super) filter: Option<Threshold>,
     pub(super) is_silent: bool,
+    pub(super) tells_pass: bool,
+    pub(super) flow_counts: Vec<state::FlowCount>,
     names: Names,
     /// Contents go to `sticky`, whose transforms may still come.
     sticky: Option<Buffer>,
@@ -56,6 +59,7 @@ impl Collected {
         &mut self,
         option: &Setting<'_>,
         bits: &mut BitNames,
+        reputation: &Reputation,
     ) -> Result<(), Refused> {
         let Setting { name, value } = *option;
         let refused = |reason: String| Refused::new(name, reason);
@@ -64,6 +68,11 @@ impl Collected {
             || self.take_modifier(name, value).map_err(refused)?
             || self.take_state(name, value, bits).map_err(refused)?
         {
+            return Ok(());
+        }
+        if name == "iprep" {
+            let test = reputation.test(value).map_err(refused)?;
+            self.tests.push(HeaderTest::Reputation(test));
             return Ok(());
         }
         match header::test(name, value) {
@@ -93,7 +102,9 @@ impl Collected {
             },
             "noalert" => self.is_silent = true,
             // Only what is kept of a packet that alerts: this engine keeps all of it.
-            "tag" | "rawbytes" => {}
+            // Or how fast the rule is found: ours are found by their own fast pattern.
+            "tag" | "rawbytes" | "prefilter" => {}
+            "alert" if value.is_empty() => self.tells_pass = true,
             _ => return Ok(false),
         }
         Ok(true)
@@ -236,6 +247,13 @@ impl Collected {
                 self.stream_sizes.push(state::stream_size(value)?);
                 return Ok(true);
             }
+            _ if name.starts_with("flow.") => match state::flow_count(name, value) {
+                Some(count) => {
+                    self.flow_counts.push(count?);
+                    return Ok(true);
+                }
+                None => return Ok(false),
+            },
             "threshold" => {
                 self.threshold = Some(state::threshold(value, false)?);
                 return Ok(true);

@@ -7,7 +7,8 @@ use super::keywords::Refused;
 use super::state::BitNames;
 use super::syntax::{self, Line};
 use super::variables::{Groups, Variables};
-use super::{Action, BitVerb, Rule};
+use super::{Action, BitVerb, Rule, filters};
+use crate::reputation::Reputation;
 use crate::matcher::MatcherError;
 use crate::ruleset::RuleSet;
 
@@ -28,6 +29,12 @@ pub struct RuleSource {
 pub struct LoadOptions {
     /// Classes of rules (`classification.config`).
     pub classes: Classes,
+    /// What is known of addresses, for `iprep`.
+    pub reputation: Reputation,
+    /// Lines of a threshold.config.
+    pub filters: String,
+    /// Which rules come first; [`Action::ORDER`] unless told otherwise.
+    pub order: Option<[Action; 4]>,
     /// Rules only tell, whatever their action: what an IDS beside the path does.
     pub is_passive: bool,
 }
@@ -40,6 +47,12 @@ pub struct Classes {
 }
 
 impl Classes {
+    /// Takes in others; of classes of the same name, theirs count.
+    pub fn add(&mut self, others: Self) {
+        self.priorities.extend(others.priorities);
+        self.descriptions.extend(others.descriptions);
+    }
+
     /// Reads `config classification: short-name,description,priority` lines; others are passed
     /// over.
     pub fn read(&mut self, text: &str) {
@@ -120,6 +133,7 @@ impl RuleSet {
         let mut context = Context {
             groups: Groups::new(variables),
             bits: BitNames::default(),
+            reputation: &options.reputation,
             classes: &options.classes.priorities,
         };
         let mut seen = BTreeSet::new();
@@ -150,7 +164,9 @@ impl RuleSet {
             }
         }
         report.runnable = rules.len() as u64;
-        rules.sort_by_key(order);
+        filters::apply(&options.filters, &mut context.groups, &mut rules, &mut report.refused);
+        let actions = options.order.unwrap_or(Action::ORDER);
+        rules.sort_by_key(|rule| order(rule, &actions));
         let rules = RuleSet::compile(rules, options.classes.descriptions.clone())?;
         Ok(Loaded { rules, report })
     }
@@ -175,7 +191,7 @@ fn read(
 
 /// Passes first, then drops, rejects, alerts; among them, who sets bits before who asks for them;
 /// then the more severe. Rules that are alike in that stay in the order written.
-fn order(rule: &Rule) -> (Action, u8, u8) {
+fn order(rule: &Rule, actions: &[Action; 4]) -> (usize, u8, u8) {
     let sets = rule.bits.iter().any(|it| !it.verb.is_condition());
     let asks = rule.bits.iter().any(|it| it.verb.is_condition());
     let counts = rule.bits.iter().any(|it| matches!(it.verb, BitVerb::Compare(_)));
@@ -185,7 +201,8 @@ fn order(rule: &Rule) -> (Action, u8, u8) {
         (false, true) => 2 + u8::from(counts),
         (false, false) => 4,
     };
-    (rule.action, bits, rule.priority)
+    let place = actions.iter().position(|it| *it == rule.action);
+    (place.unwrap_or(actions.len()), bits, rule.priority)
 }
 
 /// The sid of a rule that could not be read whole.

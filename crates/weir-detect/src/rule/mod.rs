@@ -5,6 +5,7 @@
 //! ```
 
 mod build;
+pub mod filters;
 mod bytes;
 mod content;
 mod header;
@@ -21,10 +22,10 @@ pub mod variables;
 use std::sync::Arc;
 
 pub use header::Protocol;
-pub(crate) use header::{Header, HeaderTest};
+pub(crate) use header::{Header, HeaderTest, VlanLayer};
 pub(crate) use number::Numbers;
 pub(crate) use state::{
-    BitScope, BitTest, BitVerb, FlowTest, StreamSize, Threshold, ThresholdKind, Track,
+    BitScope, BitTest, BitVerb, Counted, FlowCount, FlowTest, RateFilter, StreamSize, Suppression, Threshold, ThresholdKind, Track,
 };
 use step::Step;
 
@@ -46,6 +47,9 @@ pub enum Action {
 }
 
 impl Action {
+    /// The usual order: what one lets pass, no other drops.
+    pub const ORDER: [Self; 4] = [Self::Pass, Self::Drop, Self::Reject, Self::Alert];
+
     /// By the word that rules begin with.
     pub fn from_name(name: &str) -> Option<Self> {
         Some(match name {
@@ -143,6 +147,8 @@ buffers! {
     Ja3sHash "ja3s.hash" |;
     SshProtocol "ssh.proto" "ssh_proto" |;
     SshSoftware "ssh.software" |;
+    IpSource "ip.src" |;
+    IpDestination "ip.dst" |;
     Ipv4Header "ipv4.hdr" |;
     Ipv6Header "ipv6.hdr" |;
     TcpHeader "tcp.hdr" |;
@@ -218,6 +224,11 @@ pub struct Rule {
     pub(crate) threshold: Option<Threshold>,
     pub(crate) filter: Option<Threshold>,
     pub(crate) is_silent: bool,
+    /// Alerts although it lets pass.
+    pub(crate) tells_pass: bool,
+    pub(crate) flow_counts: Vec<FlowCount>,
+    pub(crate) suppressions: Vec<Suppression>,
+    pub(crate) rate: Option<RateFilter>,
     pub(crate) fast: Option<FastPattern>,
     /// Looks at packets, not at the stream that they make.
     pub(crate) needs_packet: bool,

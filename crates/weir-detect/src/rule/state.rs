@@ -103,6 +103,76 @@ pub(crate) fn stream_size(value: &str) -> Result<StreamSize, String> {
     Ok(StreamSize { side, numbers: Numbers::parse(&format!("{comparison}{number}"))? })
 }
 
+/// `flow.pkts`, `flow.bytes`, `flow.age`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FlowCount {
+    pub(crate) what: Counted,
+    pub(crate) side: StreamSide,
+    pub(crate) numbers: Numbers,
+}
+
+/// What of a flow is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counted {
+    Packets,
+    Bytes,
+    Seconds,
+}
+
+impl FlowCount {
+    /// Whether the counts of the two sides are as the rule says.
+    pub(crate) fn holds(&self, counts: [u64; 2]) -> bool {
+        StreamSize { side: self.side, numbers: self.numbers }.holds(counts)
+    }
+}
+
+/// `flow.pkts:toserver,>10`, `flow.bytes_toclient:5`, `flow.age:>60`; `None`: none of these.
+pub(crate) fn flow_count(name: &str, value: &str) -> Option<Result<FlowCount, String>> {
+    let (name, side) = match name {
+        "flow.pkts_toserver" => ("flow.pkts", "toserver"),
+        "flow.pkts_toclient" => ("flow.pkts", "toclient"),
+        "flow.bytes_toserver" => ("flow.bytes", "toserver"),
+        "flow.bytes_toclient" => ("flow.bytes", "toclient"),
+        _ => (name, ""),
+    };
+    let what = match name {
+        "flow.pkts" => Counted::Packets,
+        "flow.bytes" => Counted::Bytes,
+        "flow.age" => Counted::Seconds,
+        _ => return None,
+    };
+    let (side, numbers) = match (side, what) {
+        (_, Counted::Seconds) => ("either", value),
+        ("", _) => value.split_once(',').unwrap_or(("", value)),
+        (side, _) => (side, value),
+    };
+    let side = match side.trim() {
+        "toserver" => StreamSide::Client,
+        "toclient" => StreamSide::Server,
+        "either" => StreamSide::Either,
+        other => return Some(Err(format!("`{other}` behind {name}: toserver, toclient, either"))),
+    };
+    Some(Numbers::parse(numbers).map(|numbers| FlowCount { what, side, numbers }))
+}
+
+/// Whom a rule says nothing of, though it acts (`suppress`).
+#[derive(Clone, Debug)]
+pub(crate) struct Suppression {
+    pub(crate) of_source: bool,
+    pub(crate) of_destination: bool,
+    pub(crate) addresses: std::sync::Arc<super::ranges::Ranges>,
+}
+
+/// What a rule does instead, once it has matched too often (`rate_filter`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RateFilter {
+    pub(crate) track: Track,
+    pub(crate) count: u32,
+    pub(crate) seconds: u32,
+    pub(crate) action: super::Action,
+    pub(crate) timeout_s: u32,
+}
+
 /// `threshold` and `detection_filter`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Threshold {

@@ -136,7 +136,7 @@ impl Detection {
         parsed: &Parsed,
     ) -> Result<(), DropReason> {
         let Self { detector, flows, alerts, .. } = self;
-        let rule = match flows.inspect(detector, now, &Packet { bytes, parsed }, alerts) {
+        let rule = match flows.inspect(detector, now, &Packet { bytes, parsed, decoded: None }, alerts) {
             Decision::Pass => return Ok(()),
             Decision::Drop { rule } | Decision::Reject { rule } => rule,
         };

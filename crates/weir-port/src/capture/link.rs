@@ -2,7 +2,11 @@
 
 use weir_wire::frame::Link;
 
+pub(super) const LOOPBACK: u16 = 0;
 pub(super) const ETHERNET: u16 = 1;
+pub(super) const PPP: u16 = 9;
+pub(super) const PPP_HDLC: u16 = 50;
+pub(super) const LOOPBACK_OPENBSD: u16 = 108;
 pub(super) const RAW_BSD: u16 = 12;
 pub(super) const RAW_OPENBSD: u16 = 14;
 pub(super) const RAW: u16 = 101;
@@ -29,6 +33,8 @@ impl LinkType {
         match number {
             ETHERNET => LinkType::Plain(Link::Ethernet),
             RAW_BSD | RAW_OPENBSD | RAW | IPV4 | IPV6 => LinkType::Plain(Link::Ip),
+            LOOPBACK | LOOPBACK_OPENBSD => LinkType::Plain(Link::Loopback),
+            PPP | PPP_HDLC => LinkType::Plain(Link::Ppp),
             LINUX_SLL => LinkType::Plain(Link::LinuxSll),
             LINUX_SLL2 => LinkType::Plain(Link::LinuxSll2),
             INFINIBAND => LinkType::Plain(Link::InfiniBand),
@@ -43,6 +49,8 @@ pub(super) fn number_of(link: Link) -> u16 {
     match link {
         Link::Ethernet => ETHERNET,
         Link::Ip => RAW,
+        Link::Ppp => PPP,
+        Link::Loopback => LOOPBACK,
         Link::LinuxSll => LINUX_SLL,
         Link::LinuxSll2 => LINUX_SLL2,
         Link::InfiniBand => INFINIBAND,

@@ -50,7 +50,8 @@ impl Pcap {
         let link_type = LinkType::from_number(network as u16);
         if link_type == LinkType::Unknown {
             return Err(format!(
-                "link type {} is not supported (Ethernet 1, raw IP 12/14/101/228/229, SLL 113, \
+                "link type {} is not supported (Ethernet 1, raw IP 12/14/101/228/229, PPP 9/50, \
+                 BSD loopback 0/108, SLL 113, \
                  SLL2 276, InfiniBand 247 and ERF 197 are); capture on another interface",
                 network as u16
             ));

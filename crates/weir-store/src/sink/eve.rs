@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use weir_detect::alert::{End, FlowView, RdmaView};
-use weir_detect::{Alert, Blocked, Rule, RuleSet};
+use weir_detect::{Alert, Blocked, RuleSet};
 use weir_wire::bth::Opcode;
 use weir_wire::frame::Time;
 use weir_wire::parse::Encapsulation;
@@ -14,9 +14,23 @@ use weir_wire::parse::Encapsulation;
 /// The lines that `alert` makes: `alert`, and `drop` where the packet went no further; each with
 /// its line feed. `rules` is the set that the detector ran.
 pub fn write(alert: &Alert, rules: &RuleSet, out: &mut Vec<u8>) {
-    let rule = rules.rule(alert.rule);
+    push(out, alert_event(alert, rules));
+    if matches!(alert.blocked, Blocked::Dropped | Blocked::Rejected) {
+        let mut event = head(alert, "drop");
+        event.insert("drop".into(), json!({ "reason": "rules" }));
+        event.insert("alert".into(), alert_object(alert, rules));
+        event.insert("flow".into(), flow_object(&alert.flow));
+        if let Some(rdma) = &alert.rdma {
+            event.insert("rdma".into(), rdma_object(rdma));
+        }
+        push(out, event);
+    }
+}
+
+/// The event of kind `alert`.
+pub fn alert_event(alert: &Alert, rules: &RuleSet) -> Map<String, Value> {
     let mut event = head(alert, "alert");
-    event.insert("alert".into(), alert_object(alert, rule, rules));
+    event.insert("alert".into(), alert_object(alert, rules));
     if let Some(application) = alert.application {
         event.insert("app_proto".into(), application.into());
     }
@@ -26,20 +40,11 @@ pub fn write(alert: &Alert, rules: &RuleSet, out: &mut Vec<u8>) {
     if let Some(rdma) = &alert.rdma {
         event.insert("rdma".into(), rdma_object(rdma));
     }
-    push(out, event);
-    if matches!(alert.blocked, Blocked::Dropped | Blocked::Rejected) {
-        let mut event = head(alert, "drop");
-        event.insert("drop".into(), json!({ "reason": "rules" }));
-        event.insert("alert".into(), alert_object(alert, rule, rules));
-        event.insert("flow".into(), flow_object(&alert.flow));
-        if let Some(rdma) = &alert.rdma {
-            event.insert("rdma".into(), rdma_object(rdma));
-        }
-        push(out, event);
-    }
+    event
 }
 
-fn push(out: &mut Vec<u8>, event: Map<String, Value>) {
+/// Appends an event and its line feed.
+pub fn push(out: &mut Vec<u8>, event: Map<String, Value>) {
     // Writing to memory does not fail.
     let _ = serde_json::to_writer(&mut *out, &Value::Object(event));
     out.push(b'\n');
@@ -56,11 +61,17 @@ fn head(alert: &Alert, kind: &str) -> Map<String, Value> {
         event.insert("src_port".into(), alert.source.port.into());
         event.insert("dest_port".into(), alert.destination.port.into());
     }
-    event.insert("proto".into(), protocol(alert).into());
+    let protocol = match (alert.protocol, &alert.rdma) {
+        (0, Some(_)) => "RDMA".into(),
+        (other, _) => protocol(other),
+    };
+    event.insert("proto".into(), protocol.into());
     event
 }
 
-fn alert_object(alert: &Alert, rule: &Rule, rules: &RuleSet) -> Value {
+/// What an alert says of its rule, and of what became of the packet.
+pub fn alert_object(alert: &Alert, rules: &RuleSet) -> Value {
+    let rule = rules.rule(alert.rule);
     let is_blocked = matches!(alert.blocked, Blocked::Dropped | Blocked::Rejected);
     let action = if is_blocked { "blocked" } else { "allowed" };
     let mut object = json!({
@@ -88,7 +99,8 @@ fn alert_object(alert: &Alert, rule: &Rule, rules: &RuleSet) -> Value {
     object
 }
 
-fn flow_object(flow: &FlowView) -> Value {
+/// A flow so far.
+pub fn flow_object(flow: &FlowView) -> Value {
     json!({
         "pkts_toserver": flow.packets[0],
         "pkts_toclient": flow.packets[1],
@@ -130,33 +142,39 @@ fn rdma_object(rdma: &RdmaView) -> Value {
     object
 }
 
-fn protocol(alert: &Alert) -> String {
-    match (alert.protocol, &alert.rdma) {
-        (0, Some(_)) => "RDMA".into(),
-        (1, _) => "ICMP".into(),
-        (6, _) => "TCP".into(),
-        (17, _) => "UDP".into(),
-        (58, _) => "IPv6-ICMP".into(),
-        (132, _) => "SCTP".into(),
-        (other, _) => format!("{other:03}"),
+/// The name of an IP protocol, or its number.
+pub fn protocol(number: u8) -> String {
+    match number {
+        1 => "ICMP".into(),
+        6 => "TCP".into(),
+        17 => "UDP".into(),
+        47 => "GRE".into(),
+        50 => "ESP".into(),
+        58 => "IPv6-ICMP".into(),
+        132 => "SCTP".into(),
+        other => format!("{other:03}"),
     }
 }
 
-fn address(end: &End) -> String {
+/// An address: IPv6 in full, as Suricata writes it.
+pub fn address(end: &End) -> String {
     match Ipv6Addr::from(end.address).to_canonical() {
         IpAddr::V4(address) => address.to_string(),
-        IpAddr::V6(address) => address.to_string(),
+        IpAddr::V6(address) => {
+            let parts = address.segments().map(|it| format!("{it:04x}"));
+            parts.join(":")
+        }
     }
 }
 
-/// `2026-01-31T23:59:59.123456+0000`
-fn timestamp(time: Time) -> String {
+/// A moment: `2026-01-31T23:59:59.123456+0000`
+pub fn timestamp(time: Time) -> String {
     let time = Timestamp::from_nanosecond(time.0.into()).unwrap_or_default();
     time.strftime("%Y-%m-%dT%H:%M:%S.%6f+0000").to_string()
 }
 
 /// Joins the events of a flow: 53 bits, which every reader of JSON keeps.
-fn flow_id(flow: &FlowView) -> u64 {
+pub fn flow_id(flow: &FlowView) -> u64 {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0100_0000_01b3;
     let ends = [flow.initiator, flow.responder];

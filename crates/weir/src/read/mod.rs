@@ -9,6 +9,8 @@
 pub mod analysis;
 pub mod csv;
 pub mod detection;
+pub mod eve;
+pub mod layers;
 pub mod report;
 pub mod text;
 

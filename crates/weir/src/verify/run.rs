@@ -1,17 +1,22 @@
 //! A test's capture through the detector: the events that come of it.
 
-use anyhow::Result;
-use serde_json::{Value, json};
-use weir_detect::{LoadOptions, Variables};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+use weir_detect::fragments::Policy;
+use weir_detect::reputation::Reputation;
+use weir_detect::{Action, LoadOptions, Variables};
 
 use super::case::Case;
-use crate::read::detection::{Detection, Options};
+use crate::read::detection::{Detection, Events, Options};
 use crate::rules;
 
 /// The events of `case`, and the rules that do not run.
 pub(super) fn events(case: &Case) -> Result<(Vec<Value>, Vec<String>)> {
     let mut text = rules::read(&case.rules, variables(case))?;
-    text.set_options(LoadOptions { is_passive: !case.is_inline, ..LoadOptions::default() });
+    text.set_options(load_options(case)?);
     let loaded = text.compile()?;
     let refused = &loaded.report.refused;
     let refused = refused.iter().map(|it| {
@@ -20,15 +25,93 @@ pub(super) fn events(case: &Case) -> Result<(Vec<Value>, Vec<String>)> {
     });
     let refused: Vec<String> = refused.collect();
     let mut out = Vec::new();
-    let options = Options { is_inline: case.is_inline, ..Options::default() };
+    let options = options(case);
     let mut detection = Detection::new(loaded.rules, options, &mut out)?;
     detection.read(&case.capture)?;
     detection.finish()?;
     let lines = out.split(|it| *it == b'\n').filter(|it| !it.is_empty());
-    let mut events: Vec<Value> = lines.map(serde_json::from_slice).collect::<Result<_, _>>()?;
-    events.push(json!({ "event_type": "stats", "stats": {} }));
+    let events: Vec<Value> = lines.map(serde_json::from_slice).collect::<Result<_, _>>()?;
     Ok((events, refused))
 }
+
+/// How its rules are to be read: order, reputation, thresholds.
+fn load_options(case: &Case) -> Result<LoadOptions> {
+    let mut options = LoadOptions { is_passive: !case.is_inline, ..LoadOptions::default() };
+    if let Some(Value::Array(names)) = case.settings.get("action-order") {
+        let actions: Option<Vec<Action>> =
+            names.iter().map(|it| Action::from_name(it.as_str()?)).collect();
+        options.order = actions.and_then(|it| it.try_into().ok());
+    }
+    if let Some(path) = case.setting("threshold-file") {
+        options.filters = text(&file(case, &path))?;
+    }
+    options.classes.read(CLASSES);
+    options.reputation = reputation(case)?;
+    Ok(options)
+}
+
+fn reputation(case: &Case) -> Result<Reputation> {
+    let mut reputation = Reputation::default();
+    if let Some(path) = case.setting("reputation-categories-file") {
+        reputation.read_categories(&text(&file(case, &path))?);
+    }
+    let files = match case.settings.get("reputation-files") {
+        Some(Value::Array(list)) => list.iter().filter_map(Value::as_str).collect(),
+        Some(Value::String(one)) => vec![one.as_str()],
+        _ => Vec::new(),
+    };
+    for path in files {
+        reputation.read_scores(&text(&file(case, path))?);
+    }
+    Ok(reputation)
+}
+
+/// A file of the test, by its name or by what stands for its folder.
+fn file(case: &Case, path: &str) -> PathBuf {
+    case.folder.join(path.trim_start_matches("${TEST_DIR}/"))
+}
+
+fn text(path: &Path) -> Result<String> {
+    let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// How its capture is to be looked at, and what is told of it.
+fn options(case: &Case) -> Options {
+    let mut events = Events::default();
+    let outputs = case.settings.get("outputs").and_then(Value::as_array);
+    let eve = outputs.and_then(|it| it.iter().find_map(|it| it.get("eve-log")));
+    if let Some(types) = eve.and_then(|it| it.get("types")).and_then(Value::as_array) {
+        let has = |name: &str| types.iter().any(|it| it == name || it.get(name).is_some());
+        events.flow = has("flow");
+        events.netflow = has("netflow");
+        events.http = has("http");
+        events.anomaly = has("anomaly");
+        let drop = types.iter().find_map(|it| it.get("drop"));
+        events.first_drops = drop.is_some_and(|it| it["flows"] == "start");
+    }
+    Options {
+        is_inline: case.is_inline,
+        midstream: case.is_on("stream.midstream", false),
+        policy: Policy::default(),
+        events,
+        ..Options::default()
+    }
+}
+
+/// Classes of rules that tests name.
+const CLASSES: &str = "\
+config classification: protocol-command-decode,Generic Protocol Command Decode,3
+config classification: misc-attack,Misc Attack,2
+config classification: bad-unknown,Potentially Bad Traffic,2
+config classification: trojan-activity,A Network Trojan was detected,1
+config classification: misc-activity,Misc activity,3
+config classification: policy-violation,Potential Corporate Privacy Violation,1
+config classification: attempted-recon,Attempted Information Leak,2
+config classification: not-suspicious,Not Suspicious Traffic,3
+config classification: unknown,Unknown Traffic,3
+config classification: web-application-attack,Web Application Attack,1
+";
 
 fn variables(case: &Case) -> Variables {
     let mut variables = Variables::default();

@@ -7,6 +7,7 @@ mod uri;
 
 use std::collections::VecDeque;
 
+use crate::record::HttpRecord;
 pub(crate) use transaction::{Half, Transaction, is_body};
 
 /// Transactions that wait for their response, at most; the oldest are let go.
@@ -125,6 +126,13 @@ impl Connection {
     pub(crate) fn transaction(&mut self, number: u64) -> Option<&mut Transaction> {
         let at = usize::try_from(number.checked_sub(self.first)?).ok()?;
         self.transactions.get_mut(at)
+    }
+
+    /// What is told of transactions that were not told of before.
+    pub(crate) fn records(&mut self) -> Vec<HttpRecord> {
+        let numbered = (self.first..).zip(&mut self.transactions);
+        let told = numbered.filter_map(|(number, it)| Some(HttpRecord { number, ..it.record()? }));
+        told.collect()
     }
 
     /// Other rules run from here on.

@@ -1,6 +1,7 @@
 //! A request and its response, and the buffers that rules know of them.
 
 use super::uri;
+use crate::record::HttpRecord;
 use crate::rule::{Buffer, RuleIndex};
 
 /// Bytes of a body that are kept, at most (Suricata's limit): no rule sees the rest.
@@ -15,6 +16,8 @@ const WAITING_MAX: usize = 256;
 /// A request and its response.
 #[derive(Debug, Default)]
 pub(crate) struct Transaction {
+    /// Its record was handed over.
+    pub(crate) is_told: bool,
     pub(crate) request: Option<Half>,
     pub(crate) response: Option<Half>,
     /// Rules whose fast pattern is there and that do not match yet, by side.
@@ -160,6 +163,34 @@ impl Transaction {
         if waiting.len() < WAITING_MAX && !waiting.contains(&rule) {
             waiting.push(rule);
         }
+    }
+
+    /// What is told of it, once.
+    pub(crate) fn record(&mut self) -> Option<HttpRecord> {
+        const FIELDS: [(usize, &str, Buffer); 10] = [
+            (0, "hostname", Buffer::HttpHost),
+            (0, "url", Buffer::HttpUriRaw),
+            (0, "http_user_agent", Buffer::HttpUserAgent),
+            (0, "http_refer", Buffer::HttpReferer),
+            (0, "http_method", Buffer::HttpMethod),
+            (0, "protocol", Buffer::HttpProtocol),
+            (1, "http_content_type", Buffer::HttpContentType),
+            (1, "redirect", Buffer::HttpLocation),
+            (1, "status", Buffer::HttpStatusCode),
+            (1, "http_response_phrase", Buffer::HttpStatusMessage),
+        ];
+        if std::mem::replace(&mut self.is_told, true) {
+            return None;
+        }
+        let mut record = HttpRecord::default();
+        for (side, name, buffer) in FIELDS {
+            self.each(side, buffer, &mut |bytes| {
+                record.fields.push((name, bytes.to_vec()));
+                true
+            });
+        }
+        record.length = self.response.as_ref().map_or(0, |it| it.body.len());
+        Some(record)
     }
 
     /// Calls `look` with the buffer as that side has it, if it has; what `look` says.

@@ -1,0 +1,69 @@
+//! Whether a packet's checksums are right (`tcpv4-csum` and the like).
+
+use weir_wire::parse::{Network, Parsed};
+
+/// Which checksum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Checksum {
+    Ipv4,
+    Tcpv4,
+    Tcpv6,
+    Udpv4,
+    Udpv6,
+    Icmpv4,
+    Icmpv6,
+}
+
+const ICMP: u8 = 1;
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const ICMPV6: u8 = 58;
+
+/// Whether it is right; `None` where the packet has none, or is cut.
+pub(crate) fn is_valid(of: Checksum, bytes: &[u8], parsed: &Parsed) -> Option<bool> {
+    let (network, protocol) = match of {
+        Checksum::Ipv4 => (Network::Ipv4, parsed.protocol),
+        Checksum::Tcpv4 => (Network::Ipv4, TCP),
+        Checksum::Tcpv6 => (Network::Ipv6, TCP),
+        Checksum::Udpv4 => (Network::Ipv4, UDP),
+        Checksum::Udpv6 => (Network::Ipv6, UDP),
+        Checksum::Icmpv4 => (Network::Ipv4, ICMP),
+        Checksum::Icmpv6 => (Network::Ipv6, ICMPV6),
+    };
+    if parsed.network != network || parsed.protocol != protocol || parsed.fault.is_some() {
+        return None;
+    }
+    if of == Checksum::Ipv4 {
+        let at = usize::from(parsed.network_offset);
+        let length = usize::from(bytes.get(at)? & 15) * 4;
+        return Some(is_whole(sum(bytes.get(at..at + length)?)));
+    }
+    if parsed.fragment.is_some() {
+        return None;
+    }
+    let segment = bytes.get(usize::from(parsed.transport_offset)..parsed.end as usize)?;
+    if matches!(of, Checksum::Udpv4) && segment.get(6..8)? == [0, 0] {
+        // The sender gave none.
+        return None;
+    }
+    let mut total = sum(segment);
+    if of != Checksum::Icmpv4 {
+        let width = if network == Network::Ipv4 { 12.. } else { 0.. };
+        total += sum(&parsed.source[width.clone()]) + sum(&parsed.destination[width]);
+        total += u64::from(protocol) + segment.len() as u64;
+    }
+    Some(is_whole(total))
+}
+
+fn sum(bytes: &[u8]) -> u64 {
+    let words = bytes.chunks(2);
+    words.map(|it| u64::from(it[0]) << 8 | u64::from(it.get(1).copied().unwrap_or(0))).sum()
+}
+
+/// Whether the ones-complement sum over all, checksum included, is what it must be.
+fn is_whole(mut total: u64) -> bool {
+    while total > 0xffff {
+        total = (total & 0xffff) + (total >> 16);
+    }
+    total == 0xffff
+}

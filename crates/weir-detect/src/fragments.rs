@@ -1,0 +1,354 @@
+//! Pieces of IP datagrams to whole ones, in the way of the host that they are for: where pieces
+//! overlap, systems differ in which they believe.
+
+use hashlink::LinkedHashMap;
+use weir_wire::frame::Time;
+use weir_wire::parse::{Fragment, Network, Parsed};
+
+use crate::decode::Event;
+use crate::state::Keyed;
+
+/// Datagrams that wait for pieces, at most; the oldest are given up, and counted.
+const DATAGRAMS_MAX: usize = 4096;
+/// Bytes that wait, at most, over all datagrams.
+const BYTES_MAX: usize = 32 << 20;
+/// Pieces of one datagram, at most; it is given up beyond.
+const PIECES_MAX: usize = 8192;
+/// A datagram that is not whole after so long is given up.
+const QUIET_NS: u64 = 60_000_000_000;
+/// Bytes of a datagram, at most.
+const DATAGRAM_MAX: usize = 65_535;
+/// Bytes of the fragment header of IPv6.
+const FRAGMENT_HEADER_LEN: usize = 8;
+
+/// Which of two pieces a system believes where they overlap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// The first.
+    First,
+    /// The last.
+    Last,
+    /// The first, unless the second begins before it.
+    #[default]
+    Bsd,
+    /// The second, unless it begins before the first.
+    BsdRight,
+    /// The first, if it begins before the second.
+    Linux,
+    /// The first, unless the second begins no later and ends behind it.
+    Windows,
+    /// The first, unless the second begins before it and ends no earlier.
+    Solaris,
+}
+
+impl Policy {
+    /// Whether a second piece's bytes stand for a first one's.
+    pub(crate) fn takes_second(self, first: (usize, usize), second: (usize, usize)) -> bool {
+        match self {
+            Self::First => false,
+            Self::Last => true,
+            Self::Bsd => second.0 < first.0,
+            Self::BsdRight => second.0 >= first.0,
+            Self::Linux => second.0 <= first.0,
+            Self::Windows => second.0 <= first.0 && second.1 > first.1,
+            Self::Solaris => second.0 < first.0 && second.1 >= first.1,
+        }
+    }
+}
+
+/// What came of a piece.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// What was odd about it.
+    pub events: Vec<Event>,
+    /// The whole packet, from the link header on, if this was the last piece of it.
+    pub whole: Option<Vec<u8>>,
+}
+
+/// Whose piece it is: addresses, identification, protocol, VLAN.
+type Key = ([u8; 16], [u8; 16], u32, u8, u16);
+
+#[derive(Debug)]
+struct Datagram {
+    begun: Time,
+    /// Where each piece lies.
+    pieces: Vec<(usize, usize)>,
+    data: Vec<u8>,
+    /// By byte, which piece it is of, from 1; 0: none yet.
+    owners: Vec<u16>,
+    /// What stands before the data, and where the network header begins in it, once the first
+    /// piece is there.
+    head: Option<(Vec<u8>, usize)>,
+    len: Option<usize>,
+}
+
+/// Datagrams that are not whole yet.
+#[derive(Debug)]
+pub struct Fragments {
+    waiting: LinkedHashMap<Key, Datagram, Keyed>,
+    bytes: usize,
+    policy: Policy,
+    given_up: u64,
+}
+
+impl Fragments {
+    /// None yet. `seed` keys the table.
+    pub fn new(policy: Policy, seed: u64) -> Self {
+        let waiting = LinkedHashMap::with_hasher(Keyed(seed));
+        Self { waiting, bytes: 0, policy, given_up: 0 }
+    }
+
+    /// Datagrams that were given up before they were whole.
+    pub fn given_up(&self) -> u64 {
+        self.given_up
+    }
+
+    /// Takes in a packet, which `parsed` says is a fragment.
+    pub fn take(&mut self, now: Time, bytes: &[u8], parsed: &Parsed) -> Taken {
+        let mut taken = Taken::default();
+        let Some(piece) = parsed.fragment.and_then(|it| Piece::of(bytes, parsed, it)) else {
+            return taken;
+        };
+        self.expire(now);
+        let is_v4 = parsed.network == Network::Ipv4;
+        let end = piece.start + piece.data.len();
+        let room = DATAGRAM_MAX - if is_v4 { piece.network_head_len } else { 0 };
+        if end > room {
+            taken.events.push(match is_v4 {
+                true => Event::Ipv4FragmentTooLarge,
+                false => Event::Ipv6FragmentTooLarge,
+            });
+            return taken;
+        }
+        let vlan = parsed.link.vlan_tci[0] & 0xfff;
+        let id = parsed.fragment.map_or(0, |it| it.id);
+        let key = (parsed.source, parsed.destination, id, piece.protocol, vlan);
+        let policy = self.policy;
+        let datagram = self.waiting.entry(key).or_insert_with(|| Datagram::new(now));
+        let before = datagram.data.len();
+        if datagram.add(&piece, policy) {
+            taken.events.push(match is_v4 {
+                true => Event::Ipv4FragmentOverlap,
+                false => Event::Ipv6FragmentOverlap,
+            });
+        }
+        self.bytes += 3 * (datagram.data.len() - before);
+        if datagram.is_whole() || datagram.pieces.len() > PIECES_MAX {
+            let datagram = self.remove(&key);
+            taken.whole = datagram.filter(Datagram::is_whole).and_then(|it| it.packet(is_v4));
+        }
+        while self.waiting.len() > DATAGRAMS_MAX || self.bytes > BYTES_MAX {
+            self.give_up_oldest();
+        }
+        taken
+    }
+
+    fn expire(&mut self, now: Time) {
+        while self.waiting.front().is_some_and(|(_, it)| now.since_ns(it.begun) > QUIET_NS) {
+            self.give_up_oldest();
+        }
+    }
+
+    fn give_up_oldest(&mut self) {
+        let oldest = self.waiting.front().map(|(key, _)| *key);
+        self.given_up += u64::from(oldest.and_then(|key| self.remove(&key)).is_some());
+    }
+
+    fn remove(&mut self, key: &Key) -> Option<Datagram> {
+        let datagram = self.waiting.remove(key)?;
+        self.bytes -= 3 * datagram.data.len();
+        Some(datagram)
+    }
+}
+
+/// One piece.
+struct Piece<'a> {
+    start: usize,
+    more: bool,
+    data: &'a [u8],
+    protocol: u8,
+    /// Bytes before the data, as the whole packet begins.
+    head: Vec<u8>,
+    network: usize,
+    network_head_len: usize,
+}
+
+impl<'a> Piece<'a> {
+    fn of(bytes: &'a [u8], parsed: &Parsed, fragment: Fragment) -> Option<Self> {
+        let network = usize::from(parsed.network_offset);
+        let header = bytes.get(network..)?;
+        let word = |at: usize| Some(usize::from(*header.get(at)?) << 8 | usize::from(header[at + 1]));
+        let (data_at, end, protocol, head) = match parsed.network {
+            Network::Ipv4 => {
+                let length = usize::from(header.first()? & 15) * 4;
+                let head = bytes.get(..network + length)?.to_vec();
+                (length, word(2)?, *header.get(9)?, head)
+            }
+            Network::Ipv6 => {
+                let at = fragment_header(header)?;
+                let mut head = bytes.get(..network + at.offset)?.to_vec();
+                let protocol = *header.get(at.offset)?;
+                head[network + at.named_at] = protocol;
+                (at.offset + FRAGMENT_HEADER_LEN, 40 + word(4)?, protocol, head)
+            }
+            _ => return None,
+        };
+        let data = header.get(data_at..end.min(header.len()))?;
+        let start = usize::from(fragment.offset);
+        let more = fragment.more;
+        Some(Self { start, more, data, protocol, head, network, network_head_len: data_at })
+    }
+}
+
+struct FragmentHeader {
+    offset: usize,
+    /// Where the header before names it.
+    named_at: usize,
+}
+
+/// The fragment header behind IPv6's, among other extension headers.
+fn fragment_header(header: &[u8]) -> Option<FragmentHeader> {
+    let (mut named_at, mut offset) = (6, 40);
+    loop {
+        let length = match *header.get(named_at)? {
+            44 => return Some(FragmentHeader { offset, named_at }),
+            0 | 43 | 60 => (usize::from(*header.get(offset + 1)?) + 1) * 8,
+            51 => (usize::from(*header.get(offset + 1)?) + 2) * 4,
+            _ => return None,
+        };
+        (named_at, offset) = (offset, offset + length);
+    }
+}
+
+impl Datagram {
+    fn new(begun: Time) -> Self {
+        let (pieces, data, owners) = Default::default();
+        Self { begun, pieces, data, owners, head: None, len: None }
+    }
+
+    /// Puts a piece where it belongs; whether it overlaps one that was there.
+    fn add(&mut self, piece: &Piece<'_>, policy: Policy) -> bool {
+        let (start, end) = (piece.start, piece.start + piece.data.len());
+        if start == 0 && self.head.is_none() {
+            self.head = Some((piece.head.clone(), piece.network));
+        }
+        if !piece.more && self.len.is_none_or(|known| end > known) {
+            self.len = Some(end);
+        }
+        if self.data.len() < end {
+            self.data.resize(end, 0);
+            self.owners.resize(end, 0);
+        }
+        self.pieces.push((start, end));
+        let mut overlaps = false;
+        for (at, byte) in (start..end).zip(piece.data) {
+            let owner = self.owners[at];
+            if let Some(known) = usize::from(owner).checked_sub(1) {
+                overlaps = true;
+                if !policy.takes_second(self.pieces[known], (start, end)) {
+                    continue;
+                }
+            }
+            self.data[at] = *byte;
+            self.owners[at] = self.pieces.len() as u16;
+        }
+        overlaps
+    }
+
+    fn is_whole(&self) -> bool {
+        let Some(len) = self.len.filter(|_| self.head.is_some()) else { return false };
+        self.owners.get(..len).is_some_and(|it| it.iter().all(|owner| *owner != 0))
+    }
+
+    /// The packet, with the lengths and the checksum that it has as a whole.
+    fn packet(self, is_v4: bool) -> Option<Vec<u8>> {
+        let (mut packet, network) = self.head?;
+        let head_len = packet.len();
+        packet.extend_from_slice(self.data.get(..self.len?)?);
+        let total = packet.len() - network;
+        let header = &mut packet[network..head_len];
+        if is_v4 {
+            header[2..4].copy_from_slice(&u16::try_from(total).ok()?.to_be_bytes());
+            header[6..8].fill(0);
+            header[10..12].fill(0);
+            let words = header.chunks(2).map(|it| u32::from(it[0]) << 8 | u32::from(it[1]));
+            let sum: u32 = words.sum();
+            let sum = (sum & 0xffff) + (sum >> 16);
+            let checksum = !((sum & 0xffff) + (sum >> 16)) as u16;
+            header[10..12].copy_from_slice(&checksum.to_be_bytes());
+        } else {
+            header[4..6].copy_from_slice(&u16::try_from(total - 40).ok()?.to_be_bytes());
+        }
+        Some(packet)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use weir_wire::frame::Link;
+    use weir_wire::parse::parse;
+
+    use super::*;
+
+    fn piece(offset: u16, more: bool, data: &[u8]) -> Vec<u8> {
+        let mut packet = vec![0x45, 0];
+        packet.extend((20 + data.len() as u16).to_be_bytes());
+        packet.extend([0, 9]);
+        packet.extend((offset / 8 | u16::from(more) << 13).to_be_bytes());
+        packet.extend([64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+        packet.extend(data);
+        packet
+    }
+
+    fn take(fragments: &mut Fragments, packet: &[u8]) -> Taken {
+        fragments.take(Time(1), packet, &parse(packet, Link::Ip, packet.len() as u32))
+    }
+
+    /// The data of what two pieces that overlap make, and a third ends.
+    fn overlapped(policy: Policy, first: u16, second: u16) -> Vec<u8> {
+        let mut fragments = Fragments::new(policy, 0);
+        take(&mut fragments, &piece(first, true, &[b'a'; 16]));
+        let told = take(&mut fragments, &piece(second, true, &[b'b'; 16]));
+        assert_eq!(told.events, [Event::Ipv4FragmentOverlap]);
+        let whole = take(&mut fragments, &piece(24, false, b"cccccccc")).whole.unwrap();
+        whole[20..].to_vec()
+    }
+
+    #[test]
+    fn systems_differ_in_what_they_believe() {
+        let later = b"aaaaaaaaaaaaaaaabbbbbbbbcccccccc";
+        let second = b"aaaaaaaabbbbbbbbbbbbbbbbcccccccc";
+        assert_eq!(overlapped(Policy::Bsd, 0, 8), later);
+        assert_eq!(overlapped(Policy::First, 0, 8), later);
+        assert_eq!(overlapped(Policy::Last, 0, 8), second);
+        assert_eq!(overlapped(Policy::BsdRight, 0, 8), second);
+        let before = b"bbbbbbbbbbbbbbbbaaaaaaaacccccccc";
+        assert_eq!(overlapped(Policy::Bsd, 8, 0), before);
+        assert_eq!(overlapped(Policy::Linux, 8, 0), before);
+    }
+
+    #[test]
+    fn one_that_is_too_large_is_told_of_and_left() {
+        let mut fragments = Fragments::new(Policy::Bsd, 0);
+        let told = take(&mut fragments, &piece(65_528, false, &[0; 64]));
+        assert_eq!(told, Taken { events: vec![Event::Ipv4FragmentTooLarge], whole: None });
+        assert_eq!((fragments.bytes, fragments.waiting.len()), (0, 0));
+    }
+
+    proptest! {
+        #[test]
+        fn what_waits_is_counted_and_bounded(
+            pieces in prop::collection::vec((0u16..4000, any::<bool>(), 0usize..60, any::<u16>()), 1..60),
+        ) {
+            let mut fragments = Fragments::new(Policy::Windows, 0);
+            for (offset, more, length, id) in pieces {
+                let mut packet = piece(offset * 8, more, &vec![1; length]);
+                packet[4..6].copy_from_slice(&(id % 8).to_be_bytes());
+                take(&mut fragments, &packet);
+            }
+            let sum: usize = fragments.waiting.values().map(|it| it.data.len()).sum();
+            prop_assert_eq!(fragments.bytes, 3 * sum);
+        }
+    }
+}

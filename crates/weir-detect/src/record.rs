@@ -1,0 +1,105 @@
+//! What is told of a flow when it ends, and of the transactions in it.
+
+use weir_wire::frame::Time;
+use weir_wire::tcp::flags::{FIN, RST, SYN};
+
+use crate::alert::FlowView;
+use crate::packet::Vlans;
+
+/// Why a flow ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EndReason {
+    /// It was silent for long, or another connection began on its ports.
+    Timeout,
+    /// There was no room for it.
+    Forced,
+    /// There was nothing more to look at.
+    #[default]
+    Shutdown,
+}
+
+impl EndReason {
+    /// As EVE's `flow.reason` spells it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::Forced => "forced",
+            Self::Shutdown => "shutdown",
+        }
+    }
+}
+
+/// A flow that has ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FlowRecord {
+    /// Its ends, beginning and size.
+    pub view: FlowView,
+    /// When its last packet came.
+    pub last: Time,
+    /// IP's protocol number; 0 where there is no IP.
+    pub protocol: u8,
+    /// What was spoken, where it is known.
+    pub application: Option<&'static str>,
+    /// TCP's flags of the initiator's and the responder's segments, together.
+    pub tcp_flags: [u8; 2],
+    /// Whether TCP's handshake was whole.
+    pub is_established: bool,
+    /// Type and code of each side's first ICMP message.
+    pub icmp: [Option<(u8, u8)>; 2],
+    /// Security parameters index, of ESP.
+    pub spi: Option<u32>,
+    /// VLANs of its first packet, the outermost first.
+    pub vlans: Vlans,
+    /// Whether a rule alerted.
+    pub is_alerted: bool,
+    /// Whether a rule dropped the rest of it.
+    pub is_dropped: bool,
+    /// Whether a rule let the rest of it pass.
+    pub is_passed: bool,
+    /// Why it ended.
+    pub reason: EndReason,
+    /// HTTP's transactions that were not told of before.
+    pub http: Vec<HttpRecord>,
+}
+
+impl FlowRecord {
+    /// As EVE's `flow.state` spells it.
+    pub fn state(&self) -> &'static str {
+        if self.protocol != 6 {
+            return if self.view.packets[1] > 0 { "established" } else { "new" };
+        }
+        match self.tcp_state() {
+            "closed" | "time_wait" => "closed",
+            "none" | "syn_sent" | "syn_recv" => "new",
+            _ => "established",
+        }
+    }
+
+    /// As EVE's `tcp.state` spells it.
+    pub fn tcp_state(&self) -> &'static str {
+        let [client, server] = self.tcp_flags;
+        match () {
+            () if (client | server) & RST != 0 => "closed",
+            () if client & server & FIN != 0 => "closed",
+            () if client & FIN != 0 => "fin_wait1",
+            () if server & FIN != 0 => "close_wait",
+            () if self.is_established => "established",
+            () if client & server & SYN != 0 => "syn_recv",
+            () if client & SYN != 0 => "syn_sent",
+            () => "none",
+        }
+    }
+}
+
+/// A transaction of HTTP.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HttpRecord {
+    /// Its flow; the direction is the request's.
+    pub flow: FlowView,
+    /// Number of the transaction in its connection.
+    pub number: u64,
+    /// Parts of the request and response by EVE's names for them, as they came.
+    pub fields: Vec<(&'static str, Vec<u8>)>,
+    /// Bytes of the response's body that were seen.
+    pub length: usize,
+}

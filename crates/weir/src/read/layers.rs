@@ -1,0 +1,322 @@
+//! A captured packet to the packets in it: fragments to whole ones, tunnels to what they carry.
+//!
+//! ```text
+//!   frame -> walk -+-> fragment  --whole?--> walk again
+//!                  +-> tunnel    --inner---> walk again        16 layers at most
+//!                  `-> the packet itself, last
+//! ```
+
+use std::collections::BTreeMap;
+
+use weir_detect::Vlans;
+use weir_detect::decode::{self, Event};
+use weir_detect::fragments::{Fragments, Policy};
+use weir_wire::frame::{Link, Time};
+use weir_wire::parse::{Network, Parsed, Transport, TunnelKind, parse};
+
+/// Layers of one packet, at most; the rest is not looked at, which is an event.
+const LAYERS_MAX: usize = 16;
+
+const IP_IN_IP: u8 = 4;
+const IPV6: u8 = 41;
+const GRE: u8 = 47;
+const PORT_TEREDO: u16 = 3544;
+
+/// A packet, and where it was found.
+pub struct Layer<'a> {
+    /// From its link header on.
+    pub bytes: &'a [u8],
+    /// What `bytes` begin with.
+    pub link: Link,
+    /// What the walk found.
+    pub parsed: Parsed,
+    /// The VLANs that it is in.
+    pub vlans: Vlans,
+    /// What is odd about it.
+    pub events: Vec<Event>,
+    /// As EVE's `pkt_src` spells where it comes from.
+    pub source: &'static str,
+    /// The packet that carries it, where one does.
+    pub outer: Option<&'a Layer<'a>>,
+    /// Layers around it.
+    pub depth: usize,
+}
+
+impl Layer<'_> {
+    /// Whether a flow is kept of it: it is whole, and IP or RDMA.
+    pub fn has_flow(&self) -> bool {
+        let is_ip = matches!(self.parsed.network, Network::Ipv4 | Network::Ipv6);
+        let is_whole = self.parsed.fragment.is_none() && self.parsed.fault.is_none();
+        (is_ip || self.parsed.rdma.is_some()) && is_whole
+    }
+}
+
+/// Takes captured packets apart.
+pub struct Layers {
+    fragments: Fragments,
+    /// What was seen, by the names of EVE's `stats.decoder`.
+    pub counters: BTreeMap<String, u64>,
+}
+
+/// What [`Layers::take`] gives each packet to, the innermost first.
+type Take<'t> = &'t mut dyn FnMut(&Layer<'_>);
+
+impl Layers {
+    /// One that puts fragments together as systems of this kind do.
+    pub fn new(policy: Policy, seed: u64) -> Self {
+        Self { fragments: Fragments::new(policy, seed), counters: BTreeMap::new() }
+    }
+
+    /// Gives `take` the packets that a frame holds.
+    pub fn take(&mut self, now: Time, bytes: &[u8], link: Link, original_len: u32, take: Take<'_>) {
+        self.count("pkts");
+        *self.counters.entry("bytes".into()).or_default() += bytes.len() as u64;
+        self.layer(now, bytes, (link, original_len), "wire/pcap", None, take);
+    }
+
+    fn count(&mut self, name: &str) {
+        *self.counters.entry(name.to_owned()).or_default() += 1;
+    }
+
+    fn layer(
+        &mut self,
+        now: Time,
+        bytes: &[u8],
+        (link, original_len): (Link, u32),
+        source: &'static str,
+        outer: Option<&Layer<'_>>,
+        take: Take<'_>,
+    ) {
+        let depth = outer.map_or(0, |it| it.depth + 1);
+        let found = find(bytes, link, original_len);
+        let events = decode::look(bytes, link);
+        let Found { parsed, vlans, labels } = found;
+        let mut layer = Layer { bytes, link, parsed, vlans, events, source, outer, depth };
+        let is_too_deep = depth + labels > LAYERS_MAX;
+        if is_too_deep {
+            layer.events.push(Event::TooManyLayers);
+        }
+        self.count_layer(&layer);
+        if !is_too_deep {
+            self.inside(now, &mut layer, take);
+        }
+        for event in &layer.events {
+            let name = event.name().trim_start_matches("decoder.");
+            *self.counters.entry(format!("event.{name}")).or_default() += 1;
+            match event {
+                Event::TooManyLayers => self.count("too_many_layers"),
+                Event::EthernetUnknownType => self.count("unknown_ethertype"),
+                _ => {}
+            }
+        }
+        take(&layer);
+    }
+
+    /// What the packet carries, and what it is a piece of.
+    fn inside(&mut self, now: Time, layer: &mut Layer<'_>, take: Take<'_>) {
+        let Layer { bytes, link, parsed, .. } = *layer;
+        if parsed.fragment.is_some() {
+            let taken = self.fragments.take(now, bytes, &parsed);
+            layer.events.extend(taken.events);
+            if let Some(whole) = taken.whole {
+                let length = whole.len() as u32;
+                self.layer(now, &whole, (link, length), layer.source, Some(layer), take);
+            }
+            return;
+        }
+        if parsed.fault.is_some() && parsed.tunnel.is_none() {
+            return;
+        }
+        let Some((start, link, source)) = inner(bytes, &parsed) else { return };
+        let end = parsed.end as usize;
+        if let Some(inner) = bytes.get(start..end).filter(|it| !it.is_empty()) {
+            self.layer(now, inner, (link, inner.len() as u32), source, Some(layer), take);
+        }
+    }
+
+    fn count_layer(&mut self, layer: &Layer<'_>) {
+        let parsed = &layer.parsed;
+        self.count(match layer.link {
+            Link::Ethernet => "ethernet",
+            Link::Ip => "raw",
+            Link::LinuxSll => "sll",
+            Link::LinuxSll2 => "sll2",
+            Link::Ppp => "ppp",
+            Link::Loopback => "null",
+            Link::InfiniBand => "infiniband",
+        });
+        match layer.vlans.ids().len() {
+            0 => {}
+            1 => self.count("vlan"),
+            2 => self.count("vlan_qinq"),
+            _ => self.count("vlan_qinqinq"),
+        }
+        match parsed.network {
+            Network::Ipv4 => self.count("ipv4"),
+            Network::Ipv6 => self.count("ipv6"),
+            Network::Arp => self.count("arp"),
+            _ => {}
+        }
+        if parsed.fault.is_some() {
+            self.count("invalid");
+        }
+        match parsed.transport {
+            Transport::Tcp { .. } => self.count("tcp"),
+            Transport::Udp { .. } => self.count("udp"),
+            Transport::Icmp { .. } if parsed.network == Network::Ipv4 => self.count("icmpv4"),
+            Transport::Icmp { .. } => self.count("icmpv6"),
+            Transport::Esp { .. } => self.count("esp"),
+            Transport::None => {}
+        }
+        match parsed.tunnel.map(|it| it.kind) {
+            Some(TunnelKind::Vxlan) => self.count("vxlan"),
+            Some(TunnelKind::Geneve) => self.count("geneve"),
+            Some(TunnelKind::Erspan) => self.count("erspan"),
+            _ if parsed.protocol == GRE => self.count("gre"),
+            _ => {}
+        }
+    }
+}
+
+/// Where the packet begins that another carries, and what it begins with.
+fn inner(bytes: &[u8], parsed: &Parsed) -> Option<(usize, Link, &'static str)> {
+    if let Some(tunnel) = parsed.tunnel {
+        let source = match tunnel.kind {
+            TunnelKind::Vxlan => "vxlan encapsulation",
+            TunnelKind::Geneve => "geneve encapsulation",
+            TunnelKind::Gre | TunnelKind::Erspan => "gre tunnel",
+        };
+        return Some((tunnel.inner_offset.into(), tunnel.inner_link, source));
+    }
+    let transport = usize::from(parsed.transport_offset);
+    let is_ip = matches!(parsed.network, Network::Ipv4 | Network::Ipv6);
+    match (parsed.protocol, parsed.transport) {
+        (IP_IN_IP, _) if is_ip => Some((transport, Link::Ip, "ipv4 tunnel")),
+        (IPV6, _) if is_ip => Some((transport, Link::Ip, "ipv6 tunnel")),
+        (GRE, _) if is_ip => {
+            const PPP: [u8; 2] = [0x88, 0x0b];
+            let is_ppp = bytes.get(transport + 2..transport + 4)? == PPP;
+            is_ppp.then_some((usize::from(ppp_offset(bytes, transport)?), Link::Ppp, "gre tunnel"))
+        }
+        (_, Transport::Udp { source, destination })
+            if source == PORT_TEREDO || destination == PORT_TEREDO =>
+        {
+            teredo(bytes, parsed)
+        }
+        _ => None,
+    }
+}
+
+/// Behind a GRE header of version 0 or 1 (RFC 2637), which carries PPP.
+fn ppp_offset(bytes: &[u8], at: usize) -> Option<u16> {
+    let [flags, more] = *bytes.get(at..at + 2)?.first_chunk()?;
+    let bit = |byte: u8, mask: u8| usize::from(byte & mask != 0);
+    let length = match more & 7 {
+        0 => 4 + 4 * (bit(flags, 0xc0) + bit(flags, 0x20) + bit(flags, 0x10)),
+        1 => 8 + 4 * (bit(flags, 0x10) + bit(more, 0x80)),
+        _ => return None,
+    };
+    u16::try_from(at + length).ok()
+}
+
+/// IPv6 behind what Teredo may put before it (RFC 4380).
+fn teredo(bytes: &[u8], parsed: &Parsed) -> Option<(usize, Link, &'static str)> {
+    let mut at = usize::from(parsed.payload_offset);
+    if let [0, 1, name, value, ..] = bytes.get(at..)? {
+        at += 4 + usize::from(*name) + usize::from(*value) + 9;
+    }
+    if let [0, 0, ..] = bytes.get(at..)? {
+        at += 8;
+    }
+    let header = bytes.get(at..)?;
+    let length = usize::from(u16::from_be_bytes([*header.get(4)?, *header.get(5)?]));
+    let is_whole = header.first()? >> 4 == 6 && header.len() >= 40 + length;
+    is_whole.then_some((at, Link::Ip, "teredo tunnel"))
+}
+
+struct Found {
+    parsed: Parsed,
+    vlans: Vlans,
+    /// Labels that were passed over.
+    labels: usize,
+}
+
+/// The walk, and a way to what it does not enter: a third VLAN, and what stands behind labels.
+fn find(bytes: &[u8], link: Link, original_len: u32) -> Found {
+    let parsed = parse(bytes, link, original_len);
+    let vlans = Vlans::of(&parsed);
+    let mut found = Found { parsed, vlans, labels: 0 };
+    if link != Link::Ethernet || parsed.network != Network::None {
+        return found;
+    }
+    let mut at = 12;
+    let mut vlans = Vlans::default();
+    for _ in 0..4 * LAYERS_MAX {
+        let Some([high, low, rest @ ..]) = bytes.get(at..) else { return found };
+        let inside = match (u16::from_be_bytes([*high, *low]), rest) {
+            (0x8100 | 0x88a8 | 0x9100, [high, low, ..]) => {
+                vlans.push(u16::from_be_bytes([*high, *low]));
+                at += 4;
+                continue;
+            }
+            (0x0800 | 0x86dd, _) => (at + 2, Link::Ip),
+            (0x8847 | 0x8848, _) => match behind_labels(bytes, at + 2, &mut found.labels) {
+                // A frame behind labels: on with its type.
+                Some((frame, Link::Ethernet)) => {
+                    at = frame + 12;
+                    continue;
+                }
+                Some(inside) => inside,
+                None => return found,
+            },
+            _ => return found,
+        };
+        let (start, link) = inside;
+        let Some(inner) = bytes.get(start..) else { return found };
+        let before = found.parsed.link;
+        let original_len = original_len.saturating_sub(start as u32);
+        found.parsed = shifted(parse(inner, link, original_len), start);
+        found.parsed.link = before;
+        found.vlans = vlans;
+        return found;
+    }
+    found
+}
+
+/// Where the last label of MPLS ends, and what follows it (RFC 3032, RFC 4385).
+fn behind_labels(bytes: &[u8], mut at: usize, labels: &mut usize) -> Option<(usize, Link)> {
+    loop {
+        let label: &[u8; 4] = bytes.get(at..)?.first_chunk()?;
+        *labels += 1;
+        at += 4;
+        if label[2] & 1 == 0 && *labels <= LAYERS_MAX {
+            continue;
+        }
+        return match bytes.get(at)? >> 4 {
+            4 | 6 => Some((at, Link::Ip)),
+            // A pseudowire's control word.
+            0 => Some((at + 4, Link::Ethernet)),
+            _ => Some((at, Link::Ethernet)),
+        };
+    }
+}
+
+/// Offsets that count from `by` bytes before.
+fn shifted(mut parsed: Parsed, by: usize) -> Parsed {
+    let short = by as u16;
+    for offset in
+        [&mut parsed.network_offset, &mut parsed.transport_offset, &mut parsed.payload_offset]
+    {
+        *offset = offset.saturating_add(short);
+    }
+    parsed.end += by as u32;
+    if let Some(tunnel) = &mut parsed.tunnel {
+        tunnel.inner_offset = tunnel.inner_offset.saturating_add(short);
+    }
+    if let Some(rdma) = &mut parsed.rdma {
+        rdma.bth_offset = rdma.bth_offset.saturating_add(short);
+        rdma.payload_offset = rdma.payload_offset.saturating_add(short);
+        rdma.icrc_offset = rdma.icrc_offset.map(|it| it.saturating_add(short));
+    }
+    parsed
+}
