@@ -6,8 +6,8 @@ use weir_wire::frame::{Link, Time};
 use weir_wire::parse::Parsed;
 
 use crate::alert::{Alerts, FlowView};
-use crate::evaluate::Evaluator;
 use crate::decode::{self, Event};
+use crate::evaluate::Evaluator;
 use crate::flow::{Flow, Seat, Slab};
 use crate::matcher::MatcherError;
 use crate::packet::{View, Vlans};
@@ -197,10 +197,9 @@ impl Detector {
             None if rules.needs().events => decode::look(packet.bytes, Link::Ethernet),
             _ => Vec::new(),
         };
-        let decoded = packet.decoded.unwrap_or_else(|| Decoded {
-            vlans: Vlans::of(packet.parsed),
-            events: &own,
-        });
+        let decoded = packet
+            .decoded
+            .unwrap_or_else(|| Decoded { vlans: Vlans::of(packet.parsed), events: &own });
         let view = View::new(packet.bytes, packet.parsed, decoded.vlans, decoded.events);
         let flow = match flows.at(seat) {
             Some(flow) => flow,

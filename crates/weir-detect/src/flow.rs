@@ -5,10 +5,10 @@ use weir_wire::parse::Transport;
 use weir_wire::tcp::flags;
 
 use crate::alert::{End, FlowView};
-use crate::record::{FlowRecord, HttpRecord};
 use crate::conversation::Conversation;
 use crate::detector::Direction;
 use crate::packet::{View, Vlans};
+use crate::record::{FlowRecord, HttpRecord};
 use crate::rule::{Counted, RuleIndex};
 
 /// A flow's place in a detector's slab. The caller keeps it beside its own state of the flow and

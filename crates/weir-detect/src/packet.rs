@@ -182,7 +182,8 @@ impl<'a> View<'a> {
             HeaderTest::VlanCount(numbers) => numbers.contain(self.vlans.ids().len() as u64),
             HeaderTest::Vlan { numbers, layer } => {
                 let ids = self.vlans.ids();
-                let is_one = |at: usize| ids.get(at).is_some_and(|it| numbers.contain((*it).into()));
+                let is_one =
+                    |at: usize| ids.get(at).is_some_and(|it| numbers.contain((*it).into()));
                 match layer {
                     VlanLayer::Any => (0..ids.len()).any(is_one),
                     VlanLayer::All => !ids.is_empty() && (0..ids.len()).all(is_one),

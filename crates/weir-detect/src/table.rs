@@ -192,9 +192,7 @@ fn key(packet: &Packet<'_>) -> (Key, bool) {
             (source.into(), destination.into())
         }
         // A question and its answer are one flow.
-        Transport::Icmp { kind, .. } => {
-            (kind.into(), icmp_answer(parsed.protocol, kind).into())
-        }
+        Transport::Icmp { kind, .. } => (kind.into(), icmp_answer(parsed.protocol, kind).into()),
         Transport::Esp { spi, .. } => (spi, spi),
         _ => (0, 0),
     };
@@ -211,7 +209,13 @@ fn icmp_answer(protocol: u8, kind: u8) -> u8 {
         (1, 8) => 0,
         (1, 9) => 10,
         (1, 10) => 9,
-        (1, 13..=18) => if kind % 2 == 1 { kind + 1 } else { kind - 1 },
+        (1, 13..=18) => {
+            if kind % 2 == 1 {
+                kind + 1
+            } else {
+                kind - 1
+            }
+        }
         (58, 128) => 129,
         (58, 129) => 128,
         (58, 133) => 134,

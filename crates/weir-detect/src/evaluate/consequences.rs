@@ -84,13 +84,7 @@ impl Evaluator {
     }
 
     /// What a rule does now, which is something else while it matches too often.
-    fn rated(
-        &mut self,
-        rule: &Rule,
-        index: RuleIndex,
-        flow: &Flow,
-        scene: &Scene<'_>,
-    ) -> Action {
+    fn rated(&mut self, rule: &Rule, index: RuleIndex, flow: &Flow, scene: &Scene<'_>) -> Action {
         let Some(rate) = &rule.rate else { return rule.action };
         let hosts = tracked(rate.track, flow, scene);
         match self.thresholds.rate(scene.now, index, rate, hosts) {

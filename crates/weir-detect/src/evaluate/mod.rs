@@ -316,7 +316,14 @@ impl Evaluator {
                     match conversation.transaction(*number) {
                         Some(transaction) => {
                             let payload = &window;
-                            self.transaction(flow, scene, (*number, transaction), payload, alerts, decision)
+                            self.transaction(
+                                flow,
+                                scene,
+                                (*number, transaction),
+                                payload,
+                                alerts,
+                                decision,
+                            )
                         }
                         None => continue,
                     }
@@ -353,11 +360,8 @@ impl Evaluator {
     ) -> ControlFlow<bool> {
         self.gather(scene.rules, message, &|_| true);
         self.candidates.extend_from_slice(&scene.rules.bare().applications);
-        let sight = Sight {
-            payload: Some(Bytes::whole(payload)),
-            message: Some(message),
-            is_stream: true,
-        };
+        let sight =
+            Sight { payload: Some(Bytes::whole(payload)), message: Some(message), is_stream: true };
         self.each(flow, scene, alerts, decision, &|rule| rule.is_of_application().then_some(sight))
     }
 

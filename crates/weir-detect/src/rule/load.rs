@@ -8,8 +8,8 @@ use super::state::BitNames;
 use super::syntax::{self, Line};
 use super::variables::{Groups, Variables};
 use super::{Action, BitVerb, Rule, filters};
-use crate::reputation::Reputation;
 use crate::matcher::MatcherError;
+use crate::reputation::Reputation;
 use crate::ruleset::RuleSet;
 
 /// Rules of a set, at most; those beyond are refused and counted.

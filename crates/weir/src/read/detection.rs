@@ -308,9 +308,11 @@ impl<W: Write> Look<W> {
 
     fn stats(&mut self, decoder: BTreeMap<String, u64>) {
         let mut counters = std::mem::take(&mut self.counters);
-        counters.extend(decoder.into_iter().map(|(name, count)| match name.strip_prefix("event.stream.") {
-            Some(stream) => (format!("stream.{stream}"), count),
-            None => (format!("decoder.{name}"), count),
+        counters.extend(decoder.into_iter().map(|(name, count)| {
+            match name.strip_prefix("event.stream.") {
+                Some(stream) => (format!("stream.{stream}"), count),
+                None => (format!("decoder.{name}"), count),
+            }
         }));
         let seen = self.detector.counters();
         counters.insert("tcp.reassembly_gap".into(), seen.stream_gaps);
