@@ -109,6 +109,15 @@ impl Interface {
         Ok(i32::from(self.flags()?) & libc::IFF_UP != 0)
     }
 
+    /// Whether it can carry frames: up, and its link too.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn has_link(&self) -> io::Result<bool> {
+        let both = libc::IFF_UP | libc::IFF_RUNNING;
+        Ok(i32::from(self.flags()?) & both == both)
+    }
+
     /// The name that the kernel shows for it: another than this one where this is an altname.
     ///
     /// # Errors

@@ -417,6 +417,9 @@ impl WireProofSnapshot {
 pub struct SideSnapshot {
     /// The interface.
     pub interface: String,
+    /// `up`, `down` (the interface or its link), or `gone`.
+    #[serde(default)]
+    pub link: String,
     /// Frames received; a super-packet is one.
     pub received: u64,
     /// Their bytes.
@@ -473,6 +476,7 @@ impl SideSnapshot {
         let by_kind =
             FrameClass::ALL.iter().map(|it| (it.name(), counters.clear_by_class[*it as usize]));
         Self {
+            link: String::new(),
             interface: interface.to_owned(),
             received: counters.received,
             received_bytes: counters.received_bytes,

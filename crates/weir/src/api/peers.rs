@@ -30,6 +30,9 @@ pub struct PeerSnapshot {
     pub sequence_received: u64,
     /// Seconds since the last authentic packet; absent when there was none since the start.
     pub last_seen_seconds: Option<f64>,
+    /// Whether it is a VPN client, which comes and goes.
+    #[serde(default)]
+    pub is_client: bool,
     /// How its keys come about; absent where they are configured.
     #[serde(default)]
     pub keying: Option<PeerKeyingSnapshot>,

@@ -243,7 +243,8 @@ Examples:
 
 Exit codes:
   0  shown, the counters add up, and nothing came to the wire in plaintext that must be sealed;
-     with --check: nor was the last configuration taken back
+     with --check: every link is up, every gateway that is a peer is reached, the store works, and
+     the last configuration was not taken back; what is not so is named
   1  no gateway answers, or one of these is not so";
 
 const DROPS_HELP: &str = "\

@@ -13,6 +13,7 @@ pub mod doctor;
 pub mod evidence;
 pub mod explain;
 pub mod guard;
+mod health;
 pub mod keys;
 pub mod lab;
 pub mod meter;

@@ -10,7 +10,7 @@ use serde::Serialize;
 use weir_engine::verdict::DropReason;
 
 use super::args::{StatusArgs, StatusCommandArgs};
-use super::print_json;
+use super::{health, print_json};
 use crate::api::dto::{
     AccessSnapshot, AlertsSnapshot, KernelEspSnapshot, KeyingSnapshot, LossSnapshot, PairSnapshot,
     PeerKeyingSnapshot, PeerSnapshot, RdmaSnapshot, Request, Response, RolloutSnapshot,
@@ -24,8 +24,9 @@ use crate::daemon::control;
 /// No gateway answers.
 pub fn run(args: &StatusCommandArgs) -> Result<ExitCode> {
     let snapshot = ask(&args.status)?;
-    let mut findings = findings(&snapshot);
+    let mut findings = health::findings(&snapshot);
     if args.check {
+        findings.extend(health::unreached(&snapshot));
         findings.extend(taken_back(&snapshot));
         findings.extend(not_stored(&snapshot));
     }
@@ -36,38 +37,6 @@ pub fn run(args: &StatusCommandArgs) -> Result<ExitCode> {
         (true, false) => findings.iter().for_each(|finding| println!("{finding}")),
     }
     Ok(if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// What an operator must be woken for, a sentence each.
-fn findings(snapshot: &Snapshot) -> Vec<String> {
-    let mut findings = Vec::new();
-    if !snapshot.adds_up {
-        findings.push(format!("{}: the counters do not add up", snapshot.name));
-    }
-    for pair in &snapshot.pairs {
-        let proof = &pair.wire_proof;
-        if proof.plaintext > 0 {
-            findings.push(format!(
-                "{}: pair {}: {} frames in plaintext came to the wire, {} of them left; the last: \
-                 {}",
-                snapshot.name,
-                pair.name,
-                proof.plaintext,
-                proof.plaintext - proof.plaintext_dropped,
-                proof.plaintext_last.as_deref().unwrap_or("no headers"),
-            ));
-        }
-        for peer in &pair.peers {
-            let unsealed = peer.kernel.as_ref().map_or(0, |it| it.unsealed_packets);
-            if unsealed > 0 {
-                findings.push(format!(
-                    "{}: pair {}: peer {}: {unsealed} packets left that its NIC did not seal",
-                    snapshot.name, pair.name, peer.name,
-                ));
-            }
-        }
-    }
-    findings
 }
 
 /// A configuration that was taken back, a sentence; not a fault of the gateway's.
@@ -678,12 +647,12 @@ mod tests {
         let mut snapshot =
             Snapshot { adds_up: true, pairs: vec![PairSnapshot::default()], ..Default::default() };
         snapshot.pairs[0].wire_proof.esp = 9;
-        assert!(findings(&snapshot).is_empty());
+        assert!(health::findings(&snapshot).is_empty());
         assert!(table(&snapshot).find("plaintext on the wire").is_none(), "it seals nothing");
         let proof = &mut snapshot.pairs[0].wire_proof;
         (proof.checked, proof.plaintext, proof.plaintext_dropped) = (12, 3, 2);
-        assert!(findings(&snapshot)[0].contains("3 frames in plaintext"));
-        assert!(findings(&snapshot)[0].contains("1 of them left"));
+        assert!(health::findings(&snapshot)[0].contains("3 frames in plaintext"));
+        assert!(health::findings(&snapshot)[0].contains("1 of them left"));
         let text = table(&snapshot);
         assert!(text.contains("plaintext on the wire: 1; KEPT FROM IT"), "{text}");
     }

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use weir_port::{Guard, GuardError, Interface, LinkEvents, Shutter};
 
+use super::show::link;
 use crate::config::Settings;
 
 /// Between two looks without a word from the kernel.
@@ -86,6 +87,8 @@ struct Port {
     name: String,
     /// The interface that has the name; `None`: none has.
     index: Option<i32>,
+    /// How its link stood.
+    link: &'static str,
 }
 
 /// What became of a port since the last look.
@@ -119,6 +122,12 @@ impl Watched {
         for port in &mut self.ports {
             let (change, index) = port.look();
             let name = &port.name;
+            let link = link(name);
+            match (std::mem::replace(&mut port.link, link), link) {
+                ("up", "down") => tracing::warn!(port = name, "the link is down"),
+                ("down", "up") => tracing::info!(port = name, "the link is up again"),
+                _ => {}
+            }
             let what = match change {
                 Change::None => continue,
                 Change::Gone => {
@@ -161,7 +170,7 @@ impl Watched {
 
 impl Port {
     fn now(name: &str) -> Self {
-        Self { name: name.to_owned(), index: index(name) }
+        Self { name: name.to_owned(), index: index(name), link: link(name) }
     }
 
     /// What changed, and the interface that has the name now.

@@ -184,6 +184,7 @@ pub fn peers(
             sequence_remaining: sealing.map_or(0, |it| it.remaining()),
             sequence_received: engine.highest_received(open_spi).unwrap_or_default(),
             last_seen_seconds,
+            is_client: peer.mode == Mode::WireGuard,
             rollout: rollout(engine, (index, peer), now),
             tag: tag(engine, (index, peer), now),
             ..PeerSnapshot::new(&peer.name, peer.seal_spi.unwrap_or_default(), open_spi, &counters)
@@ -255,10 +256,20 @@ fn rollout(
     })
 }
 
-/// Adds what the NICs count of pause frames. Asks their drivers, which may take long: not to be
+/// How the link of `interface` stands, as [`SideSnapshot::link`] says it.
+pub fn link(interface: &str) -> &'static str {
+    match Interface::find(interface).and_then(|it| it.has_link()) {
+        Ok(true) => "up",
+        Ok(false) => "down",
+        Err(_) => "gone",
+    }
+}
+
+/// Adds how the links stand, and what the NICs count of pause frames. Asks their drivers, which may take long: not to be
 /// called where packets wait.
 pub fn add_pauses(pair: &mut PairSnapshot) {
     for side in [&mut pair.host, &mut pair.wire] {
+        side.link = link(&side.interface).to_owned();
         let statistics = Interface::find(&side.interface).and_then(|it| it.statistics());
         let pauses = statistics.unwrap_or_default().into_iter();
         side.pause = pauses.filter(|(name, count)| name.contains("pause") && *count > 0).collect();

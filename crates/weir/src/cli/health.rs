@@ -1,0 +1,158 @@
+//! What is not as it should be with a gateway, a sentence each: what `weir status --check` fails for.
+
+use crate::api::dto::{KeyingSnapshot, PairSnapshot, PeerSnapshot, Snapshot};
+
+/// What an operator must be woken for, a sentence each.
+pub(super) fn findings(snapshot: &Snapshot) -> Vec<String> {
+    let mut findings = Vec::new();
+    if !snapshot.adds_up {
+        findings.push(format!("{}: the counters do not add up", snapshot.name));
+    }
+    for pair in &snapshot.pairs {
+        let proof = &pair.wire_proof;
+        if proof.plaintext > 0 {
+            findings.push(format!(
+                "{}: pair {}: {} frames in plaintext came to the wire, {} of them left; the last: \
+                 {}",
+                snapshot.name,
+                pair.name,
+                proof.plaintext,
+                proof.plaintext - proof.plaintext_dropped,
+                proof.plaintext_last.as_deref().unwrap_or("no headers"),
+            ));
+        }
+        for peer in &pair.peers {
+            let unsealed = peer.kernel.as_ref().map_or(0, |it| it.unsealed_packets);
+            if unsealed > 0 {
+                findings.push(format!(
+                    "{}: pair {}: peer {}: {unsealed} packets left that its NIC did not seal",
+                    snapshot.name, pair.name, peer.name,
+                ));
+            }
+        }
+    }
+    findings
+}
+
+/// Links that are down and peers that are not reached, a sentence each with what is known of why.
+pub(super) fn unreached(snapshot: &Snapshot) -> Vec<String> {
+    let mut findings = Vec::new();
+    for pair in &snapshot.pairs {
+        let mut add = |what: String| {
+            findings.push(format!("{}: pair {}: {what}", snapshot.name, pair.name));
+        };
+        for side in [&pair.host, &pair.wire] {
+            if matches!(side.link.as_str(), "down" | "gone") {
+                add(format!("port {} is {}", side.interface, side.link));
+            }
+        }
+        for peer in &pair.peers {
+            if let Some(why) = why_unreached(pair, peer) {
+                add(format!("peer {}: {why}", peer.name));
+            }
+        }
+    }
+    findings
+}
+
+/// Why a peer is not reached; `None`: it is, or nobody has tried.
+fn why_unreached(pair: &PairSnapshot, peer: &PeerSnapshot) -> Option<String> {
+    let Some(keying) = &peer.keying else {
+        let is_silent = peer.last_seen_seconds.is_none() && peer.sealed_packets > 0;
+        return is_silent.then(|| {
+            "nothing authentic has come from it, though packets were sealed to it: compare keys \
+             and SPIs at both ends, and look whether it runs"
+                .to_owned()
+        });
+    };
+    // VPN clients come and go.
+    if keying.state == "up" || peer.is_client {
+        return None;
+    }
+    if let Some(why) = &keying.refused_because {
+        return Some(format!("refused: {why}"));
+    }
+    let since = match keying.last_handshake_seconds {
+        Some(seconds) => format!("the last handshake was {seconds:.0} s ago"),
+        None => "no handshake ever came to keys".to_owned(),
+    };
+    let hint = pair.keying.as_ref().and_then(heard_instead).unwrap_or_default();
+    let unanswered = keying.unanswered;
+    (keying.state == "dead" || unanswered > 0)
+        .then(|| format!("{}, {unanswered} initiations unanswered; {since}{hint}", keying.state))
+}
+
+/// What handshakes came that were none of a peer's: a wrong key at one end shows so.
+fn heard_instead(keying: &KeyingSnapshot) -> Option<String> {
+    let counted = [
+        (keying.mac1_wrong, "for another public key than ours: the peer has a wrong key of ours"),
+        (keying.unknown_peer, "of an identity that is no peer's: we have a wrong key of the peer"),
+        (keying.not_authentic, "not authentic: compare the preshared keys at both ends"),
+        (keying.mismatched, "of a peer that is configured otherwise"),
+    ];
+    let (count, what) = counted.into_iter().find(|(count, _)| *count > 0)?;
+    Some(format!("; {count} handshake messages came {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::dto::PeerKeyingSnapshot;
+
+    fn snapshot(change: impl FnOnce(&mut PairSnapshot)) -> Snapshot {
+        let keying = PeerKeyingSnapshot { state: "up".into(), ..Default::default() };
+        let peer =
+            PeerSnapshot { name: "gw-b".into(), keying: Some(keying), ..PeerSnapshot::default() };
+        let mut pair = PairSnapshot { peers: vec![peer], ..PairSnapshot::default() };
+        pair.keying = Some(KeyingSnapshot::default());
+        change(&mut pair);
+        Snapshot { pairs: vec![pair], ..Snapshot::default() }
+    }
+
+    #[track_caller]
+    fn assert_told(snapshot: &Snapshot, what: &str) {
+        let told = unreached(snapshot);
+        assert!(told.len() == 1 && told[0].contains(what), "{told:?}, not {what}");
+    }
+
+    #[test]
+    fn a_gateway_whose_peers_are_up_has_no_finding() {
+        assert!(unreached(&snapshot(|_| {})).is_empty());
+    }
+
+    #[test]
+    fn links_that_are_down_are_named() {
+        let down = snapshot(|pair| {
+            pair.wire.interface = "p0".into();
+            pair.wire.link = "down".into();
+        });
+        assert_told(&down, "port p0 is down");
+    }
+
+    #[test]
+    fn a_dead_peer_is_named_with_what_came_instead() {
+        let dead = |change: fn(&mut KeyingSnapshot)| {
+            snapshot(|pair| {
+                let keying = pair.peers[0].keying.as_mut().unwrap();
+                (keying.state, keying.unanswered) = ("dead".into(), 7);
+                change(pair.keying.as_mut().unwrap());
+            })
+        };
+        assert_told(&dead(|_| {}), "7 initiations unanswered; no handshake ever came to keys");
+        assert_told(&dead(|it| it.mac1_wrong = 3), "the peer has a wrong key of ours");
+        assert_told(&dead(|it| it.unknown_peer = 3), "we have a wrong key of the peer");
+        assert_told(&dead(|it| it.not_authentic = 3), "compare the preshared keys");
+    }
+
+    #[test]
+    fn a_peer_with_keys_in_files_is_named_once_packets_to_it_find_no_answer() {
+        let silent = |sealed_packets| {
+            snapshot(|pair| {
+                pair.peers[0].keying = None;
+                pair.peers[0].sealed_packets = sealed_packets;
+            })
+        };
+        assert!(unreached(&silent(0)).is_empty());
+        assert_told(&silent(5), "nothing authentic has come from it");
+    }
+}
