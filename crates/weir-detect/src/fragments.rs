@@ -177,7 +177,8 @@ impl<'a> Piece<'a> {
     fn of(bytes: &'a [u8], parsed: &Parsed, fragment: Fragment) -> Option<Self> {
         let network = usize::from(parsed.network_offset);
         let header = bytes.get(network..)?;
-        let word = |at: usize| Some(usize::from(*header.get(at)?) << 8 | usize::from(header[at + 1]));
+        let word =
+            |at: usize| Some(usize::from(*header.get(at)?) << 8 | usize::from(header[at + 1]));
         let (data_at, end, protocol, head) = match parsed.network {
             Network::Ipv4 => {
                 let length = usize::from(header.first()? & 15) * 4;

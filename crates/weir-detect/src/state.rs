@@ -98,7 +98,8 @@ pub(crate) enum Verdict {
 
 impl Thresholds {
     pub(crate) fn new(capacity: usize, seed: u64) -> Self {
-        let (counts, rates) = (HashMap::with_hasher(Keyed(seed)), HashMap::with_hasher(Keyed(seed)));
+        let (counts, rates) =
+            (HashMap::with_hasher(Keyed(seed)), HashMap::with_hasher(Keyed(seed)));
         Self { counts, rates, capacity }
     }
 

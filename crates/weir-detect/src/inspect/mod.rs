@@ -108,7 +108,8 @@ impl Inspection<'_, '_> {
                 let start = *offset as usize + if *is_relative { here } else { 0 };
                 let decoded = base64::decode(self.buffer.bytes.get(start..)?, *bytes);
                 let is_empty = decoded.is_empty();
-                (!is_empty && holds(then, Bytes::whole(&decoded), self.variables, self.cost)).then_some(())?;
+                (!is_empty && holds(then, Bytes::whole(&decoded), self.variables, self.cost))
+                    .then_some(())?;
                 self.run(rest, here)
             }
         }

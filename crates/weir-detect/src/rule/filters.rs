@@ -103,11 +103,8 @@ impl Filter {
 }
 
 fn suppression(words: &[(&str, &str)], groups: &mut Groups<'_>) -> Result<Suppression, String> {
-    let mut suppression = Suppression {
-        of_source: true,
-        of_destination: true,
-        addresses: Arc::new(Ranges::all()),
-    };
+    let mut suppression =
+        Suppression { of_source: true, of_destination: true, addresses: Arc::new(Ranges::all()) };
     let (mut has_track, mut has_address) = (false, false);
     for (word, value) in words {
         match (*word, *value) {

@@ -5,8 +5,8 @@ use super::header::{self, HeaderTest};
 use super::state::{self, BitNames, FlowTest, StreamSize, Threshold};
 use super::step::{Content, Fast, Step, Value};
 use super::syntax::{Setting, unquoted};
-use crate::reputation::Reputation;
 use super::{BitTest, Buffer, BufferKey, BufferTest, Numbers, Transform, content, pcre};
+use crate::reputation::Reputation;
 
 /// Why a rule is not run: the keyword, and what is wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,8 +8,8 @@ use super::state::BitNames;
 use super::syntax::{self, Line};
 use super::variables::{Groups, Variables};
 use super::{Action, BitVerb, Rule, filters};
-use crate::reputation::Reputation;
 use crate::matcher::MatcherError;
+use crate::reputation::Reputation;
 use crate::ruleset::RuleSet;
 
 /// Rules of a set, at most; those beyond are refused and counted.
@@ -167,7 +167,8 @@ impl RuleSet {
         filters::apply(&options.filters, &mut context.groups, &mut rules, &mut report.refused);
         let actions = options.order.unwrap_or(Action::ORDER);
         rules.sort_by_key(|rule| order(rule, &actions));
-        let rules = RuleSet::compile(rules, options.classes.descriptions.clone())?;
+        let mut rules = RuleSet::compile(rules, options.classes.descriptions.clone())?;
+        rules.name_bits(context.bits.into_names());
         Ok(Loaded { rules, report })
     }
 }

@@ -5,9 +5,9 @@
 //! ```
 
 mod build;
-pub mod filters;
 mod bytes;
 mod content;
+pub mod filters;
 mod header;
 mod keywords;
 pub mod load;
@@ -25,7 +25,8 @@ pub use header::Protocol;
 pub(crate) use header::{Header, HeaderTest, VlanLayer};
 pub(crate) use number::Numbers;
 pub(crate) use state::{
-    BitScope, BitTest, BitVerb, Counted, FlowCount, FlowTest, RateFilter, StreamSize, Suppression, Threshold, ThresholdKind, Track,
+    BitScope, BitTest, BitVerb, Counted, FlowCount, FlowTest, RateFilter, StreamSize, Suppression,
+    Threshold, ThresholdKind, Track,
 };
 use step::Step;
 
@@ -237,6 +238,11 @@ pub struct Rule {
 }
 
 impl Rule {
+    /// Whether it looks for contents of a stream as such.
+    pub fn is_of_stream(&self) -> bool {
+        self.needs_stream && self.has_payload() && !self.is_of_application()
+    }
+
     /// What the rule's header says of the protocol.
     pub fn protocol(&self) -> Protocol {
         self.header.protocol

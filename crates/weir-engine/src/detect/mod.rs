@@ -136,10 +136,11 @@ impl Detection {
         parsed: &Parsed,
     ) -> Result<(), DropReason> {
         let Self { detector, flows, alerts, .. } = self;
-        let rule = match flows.inspect(detector, now, &Packet { bytes, parsed, decoded: None }, alerts) {
-            Decision::Pass => return Ok(()),
-            Decision::Drop { rule } | Decision::Reject { rule } => rule,
-        };
+        let rule =
+            match flows.inspect(detector, now, &Packet { bytes, parsed, decoded: None }, alerts) {
+                Decision::Pass => return Ok(()),
+                Decision::Drop { rule } | Decision::Reject { rule } => rule,
+            };
         self.dropped[rule.0 as usize] += 1;
         if self.mode == RuleMode::Watch {
             self.would_drop += 1;

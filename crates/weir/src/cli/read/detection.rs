@@ -22,8 +22,7 @@ pub(super) fn run(args: &ReadArgs, eve: &Path) -> anyhow::Result<ExitCode> {
     };
     let loaded = rules::load(&args.rules, &variables)?;
     let out = File::create(eve).with_context(|| format!("cannot write {}", eve.display()))?;
-    let options =
-        Options { seed: random_seed() as u64, is_inline: true, ..Options::default() };
+    let options = Options { seed: random_seed() as u64, is_inline: true, ..Options::default() };
     let mut detection = Detection::new(loaded.rules, options, BufWriter::new(out))?;
     let mut is_complete = true;
     for file in &args.files {
