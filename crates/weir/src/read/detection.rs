@@ -16,7 +16,7 @@ use weir_port::capture::CaptureReader;
 use weir_store::sink::eve::{self as sink, push};
 use weir_wire::frame::Time;
 use weir_wire::parse::{Parsed, Transport};
-use weir_wire::tcp::flags::{RST, SYN};
+use weir_wire::tcp::flags::{ACK, RST, SYN};
 
 use super::eve::{self, Event};
 use super::layers::{Layer, Layers};
@@ -321,7 +321,7 @@ impl<W: Write> Look<W> {
         let view = self.flows.view(&self.detector, packet)?;
         let id = sink::flow_id(&view);
         let is_first = view.packets[0] + view.packets[1] == 1;
-        if is_first && flags & (SYN | RST) == 0 {
+        if is_first && flags & RST == 0 && flags & (SYN | ACK) != SYN {
             self.count(&format!("exception_policy.tcp.midstream.{}", policy.name()));
             if self.exceptions.len() < HELD_MAX {
                 self.exceptions.insert(id, policy);

@@ -121,8 +121,8 @@ pub fn put_packet(event: &mut Event, layer: &Layer<'_>, capture_link: Option<u32
         _ if layer.source.contains("tunnel") || layer.source.contains("encapsulation") => {
             (12, "RAW")
         }
-        (Link::Ip, Some(228)) => (228, "IPV4"),
-        (Link::Ip, Some(229)) => (229, "IPV6"),
+        (Link::Ip, Some(228)) => (228, "IPv4"),
+        (Link::Ip, Some(229)) => (229, "IPv6"),
         (Link::Ip, _) => (12, "RAW"),
         (Link::Ethernet, _) => (1, "EN10MB"),
         (Link::Ppp, _) => (9, "PPP"),
