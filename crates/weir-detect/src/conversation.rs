@@ -27,6 +27,8 @@ pub(crate) struct Conversation {
     pub(crate) waiting: [Vec<(RuleIndex, u64)>; 2],
     /// Where the stream was when a rule matched it last, by side.
     pub(crate) matched: [Vec<(RuleIndex, u64)>; 2],
+    /// Rules that matched behind a gap, and where, by side.
+    pub(crate) ahead: [Vec<(RuleIndex, u64)>; 2],
 }
 
 #[derive(Debug, Default)]
@@ -51,6 +53,8 @@ pub(crate) struct Progress {
     /// The packet's payload belongs to the stream.
     pub(crate) is_part: bool,
     pub(crate) gaps: u32,
+    /// What lies together behind a gap, with the segment, and bytes of the stream before it.
+    pub(crate) island: Option<(u64, Vec<u8>)>,
     /// Messages that came further.
     pub(crate) messages: Vec<Told>,
 }
@@ -113,6 +117,11 @@ impl Conversation {
         if seen & flags::SYN != 0 {
             self.streams[side].begin(sequence);
         }
+        if seen & (flags::RST | flags::SYN) != 0 && !view.payload.is_empty() {
+            // What comes with a SYN or RST no receiver takes in; it is looked at as a packet.
+            let is_part = seen & flags::RST != 0;
+            return Progress { is_part, ..Progress::default() };
+        }
         if midstream && !view.payload.is_empty() && !self.streams[side].has_begun() {
             self.streams[side].begin(sequence.wrapping_sub(1));
         }
@@ -122,6 +131,10 @@ impl Conversation {
             new: taken.new,
             is_part: taken.is_part,
             gaps: taken.gaps,
+            island: match taken.is_part && taken.new == 0 {
+                true => self.streams[side].island(first),
+                false => None,
+            },
             messages: Vec::new(),
         };
         if taken.new > 0 {
@@ -133,6 +146,11 @@ impl Conversation {
     /// The last bytes of a side, and how many came before them.
     pub(crate) fn window(&self, side: usize) -> (&[u8], u64) {
         self.streams[side].window()
+    }
+
+    /// What a side said, gaps named, for whoever reads it.
+    pub(crate) fn told(&self, side: usize) -> Vec<u8> {
+        self.streams[side].told()
     }
 
     /// Bytes of both sides so far, each SYN counted as one.
@@ -205,9 +223,16 @@ impl Conversation {
         }
     }
 
+    /// A rule matched behind a gap: it does not again, there and when the gap is filled.
+    pub(crate) fn matched_ahead(&mut self, side: usize, rule: RuleIndex, at: u64) {
+        if self.ahead[side].len() < WAITING_MAX {
+            self.ahead[side].push((rule, at));
+        }
+    }
+
     /// Other rules run from here on.
     pub(crate) fn forget_rules(&mut self) {
-        (self.waiting, self.matched) = Default::default();
+        (self.waiting, self.matched, self.ahead) = Default::default();
         if let Application::Http(connection) = &mut self.application {
             connection.forget_rules();
         }

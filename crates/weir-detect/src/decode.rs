@@ -86,6 +86,7 @@ events! {
     UdpLengthInvalid "decoder.udp.len_invalid"
     Icmpv4TooSmall "decoder.icmpv4.pkt_too_small"
     Icmpv6TooSmall "decoder.icmpv6.pkt_too_small"
+    StreamGap "stream.reassembly_seq_gap"
     StreamInvalidTimestamp "stream.pkt_invalid_timestamp"
 }
 
@@ -209,7 +210,10 @@ impl Walk {
                     _ => length >= 2,
                 };
                 if length > options.len() || length < 2 || !fits {
-                    return self.0.push(Event::Ipv4OptionInvalidLen);
+                    self.0.push(Event::Ipv4OptionInvalidLen);
+                }
+                if length > options.len() || length < 2 {
+                    return;
                 }
                 let is_known =
                     matches!(kind, 7 | 25 | 68 | 130 | 131 | 133 | 134 | 136 | 137 | 148);

@@ -209,6 +209,14 @@ impl Detector {
                 spare
             }
         };
+        let asks = packet.decoded.is_some() || rules.needs().events;
+        let mut events = Vec::new();
+        evaluator.stream_event = None;
+        if asks && view.is_tcp() && !flow.check_timestamps(direction, &view) {
+            evaluator.stream_event = Some(Event::StreamInvalidTimestamp);
+            events = [decoded.events, &[Event::StreamInvalidTimestamp]].concat();
+        }
+        let view = if events.is_empty() { view } else { View { events: &events, ..view } };
         flow.update(now, direction, &view);
         let decision = evaluator.packet(rules, now, flow, direction, &view, alerts);
         evaluator.counters.packets += 1;
@@ -231,6 +239,17 @@ impl Detector {
     /// Transactions of HTTP that ended since this was asked last.
     pub fn take_http(&mut self) -> Vec<HttpRecord> {
         self.evaluator.records.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// What was odd about the last packet in its stream.
+    pub fn stream_event(&self) -> Option<Event> {
+        self.evaluator.stream_event
+    }
+
+    /// Names of the bits that are set in a packet's flow.
+    pub(crate) fn bits(&self, seat: Seat) -> Vec<String> {
+        let bits = self.flows.taken(seat).map(Flow::bits).unwrap_or_default();
+        bits.iter().filter_map(|it| self.rules.bit_name(*it)).map(str::to_owned).collect()
     }
 
     /// Whether the last packet was dropped because its flow was before.
@@ -263,7 +282,7 @@ impl Detector {
     /// The last bytes of a side's stream of a flow.
     pub(crate) fn stream(&self, seat: Seat, direction: Direction) -> Option<Vec<u8>> {
         let conversation = self.flows.taken(seat)?.conversation.as_ref()?;
-        Some(conversation.window(direction.index()).0.to_vec())
+        Some(conversation.told(direction.index()))
     }
 
     /// The flow ended: its seat is free for another. A seat is handed back once.

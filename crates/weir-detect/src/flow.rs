@@ -62,6 +62,8 @@ pub(crate) struct Flow {
     pub(crate) is_passed: bool,
     /// What a record tells of it in the end.
     pub(crate) told: Told,
+    /// The last timestamp of each side's segments.
+    timestamps: [Option<u32>; 2],
     bits: Vec<u32>,
     integers: Vec<(u32, i64)>,
     /// Set for TCP, where some rule looks at streams.
@@ -110,6 +112,29 @@ impl Flow {
         }
     }
 
+    /// Whether both sides began and neither answered: no connection, and what they say is none.
+    pub(crate) fn is_refused(&self) -> bool {
+        let [client, server] = self.told.tcp_flags;
+        client & server & flags::SYN != 0 && self.tcp == Tcp::Syn
+    }
+
+    /// Whether a segment's timestamps are as RFC 7323 wants them: none goes back, and the answer
+    /// to a SYN echoes the SYN's.
+    pub(crate) fn check_timestamps(&mut self, direction: Direction, view: &View<'_>) -> bool {
+        let Some((value, echo)) = view.tcp_timestamps() else { return true };
+        let side = direction.index();
+        let is_first_answer = side == 1 && self.tcp == Tcp::Syn;
+        if is_first_answer && echo != 0 && self.timestamps[0].is_some_and(|it| it != echo) {
+            return false;
+        }
+        let is_old = |known: u32| (value.wrapping_sub(known).wrapping_add(1) as i32) < 0;
+        if self.timestamps[side].is_some_and(is_old) {
+            return false;
+        }
+        self.timestamps[side] = Some(value);
+        true
+    }
+
     /// What is told of it when it ends.
     pub(crate) fn record(&mut self) -> FlowRecord {
         let told = &self.told;
@@ -154,6 +179,10 @@ impl Flow {
                 [second(now).saturating_sub(second(self.start)); 2]
             }
         }
+    }
+
+    pub(crate) fn bits(&self) -> &[u32] {
+        &self.bits
     }
 
     pub(crate) fn has_bit(&self, bit: u32) -> bool {

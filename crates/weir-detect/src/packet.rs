@@ -232,7 +232,9 @@ impl<'a> View<'a> {
             Buffer::Ipv6Header if self.parsed.network == Network::Ipv6 => network..transport,
             Buffer::TcpHeader if self.is_tcp() => transport..payload,
             Buffer::UdpHeader if self.is_of(Protocol::Udp) => transport..transport + 8,
-            Buffer::Icmpv4Header if is_icmp && self.parsed.protocol == 1 => transport..payload,
+            Buffer::Icmpv4Header if is_icmp && self.parsed.protocol == 1 => {
+                transport..(payload + self.icmp_more()).min(end)
+            }
             Buffer::Icmpv6Header if is_icmp && self.parsed.protocol == 58 => transport..end,
             _ => return None,
         };
@@ -263,6 +265,38 @@ impl<'a> View<'a> {
         let start = usize::from(self.parsed.transport_offset) + at;
         let word = self.bytes.get(start..start + 2)?;
         Some(u16::from_be_bytes([word[0], word[1]]).into())
+    }
+
+    /// The timestamps option of a TCP segment: value and echo.
+    pub(crate) fn tcp_timestamps(&self) -> Option<(u32, u32)> {
+        let mut options = self.tcp_header()?.get(20..)?;
+        while let [kind, rest @ ..] = options {
+            let length = match kind {
+                0 => return None,
+                1 => 1,
+                _ => usize::from(*rest.first()?).max(2),
+            };
+            if let (8, [10, a, b, c, d, e, f, g, h, ..]) = (kind, rest) {
+                return Some((
+                    u32::from_be_bytes([*a, *b, *c, *d]),
+                    u32::from_be_bytes([*e, *f, *g, *h]),
+                ));
+            }
+            options = options.get(length..)?;
+        }
+        None
+    }
+
+    /// Bytes of an ICMP message of its type, beyond the eight that all have.
+    fn icmp_more(&self) -> usize {
+        let start = usize::from(self.parsed.transport_offset);
+        match self.bytes.get(start..start + 6) {
+            // A router's advertisement: so many addresses, of so many words.
+            Some([9, _, _, _, count, words]) => usize::from(*count) * usize::from(*words) * 4,
+            Some([13 | 14, ..]) => 12,
+            Some([17 | 18, ..]) => 4,
+            _ => 0,
+        }
     }
 
     fn has_ip_option(&self, wanted: u8) -> bool {

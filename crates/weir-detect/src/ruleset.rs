@@ -14,6 +14,8 @@ pub struct RuleSet {
     groups: BTreeMap<BufferKey, Group>,
     bare: Bare,
     needs: Needs,
+    /// By number.
+    bit_names: Vec<String>,
 }
 
 /// What the rules of a set need of the detector, so that no more is done.
@@ -103,7 +105,7 @@ impl RuleSet {
             let patterns = Patterns::compile(&patterns)?;
             groups.insert(key, Group { patterns, rules_of_pattern, longest });
         }
-        Ok(Self { rules, descriptions, groups, bare, needs })
+        Ok(Self { rules, descriptions, groups, bare, needs, bit_names: Vec::new() })
     }
 
     /// How many rules there are.
@@ -142,6 +144,15 @@ impl RuleSet {
     /// Bytes that the fast patterns take.
     pub fn pattern_bytes(&self) -> usize {
         self.groups.values().map(|it| it.patterns.size_bytes()).sum()
+    }
+
+    pub(crate) fn name_bits(&mut self, names: Vec<String>) {
+        self.bit_names = names;
+    }
+
+    /// The name of a flow's bit.
+    pub(crate) fn bit_name(&self, bit: u32) -> Option<&str> {
+        self.bit_names.get(bit as usize).map(String::as_str)
     }
 
     pub(crate) fn needs(&self) -> Needs {

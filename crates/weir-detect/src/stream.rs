@@ -83,6 +83,42 @@ impl Stream {
         taken
     }
 
+    /// The bytes that lie together around `sequence`, behind a gap, and how many the stream has
+    /// before them, the gap's included.
+    pub(crate) fn island(&self, sequence: u32) -> Option<(u64, Vec<u8>)> {
+        let next = self.next?;
+        let ahead = |of: u32| of.wrapping_sub(next) as usize;
+        let wanted = ahead(sequence);
+        let (mut start, mut bytes) = (0, Vec::<u8>::new());
+        for (known, piece) in &self.waiting {
+            let at = ahead(*known);
+            if start + bytes.len() != at {
+                if wanted < at {
+                    break;
+                }
+                (start, bytes) = (at, Vec::new());
+            }
+            bytes.extend_from_slice(piece);
+        }
+        let has = !bytes.is_empty() && start <= wanted && wanted < start + bytes.len();
+        has.then(|| (self.before + (self.window.len() + start) as u64, bytes))
+    }
+
+    /// The window and what waits behind it, with words where bytes are missing.
+    pub(crate) fn told(&self) -> Vec<u8> {
+        let mut told = self.window.clone();
+        let Some(mut next) = self.next else { return told };
+        for (known, piece) in &self.waiting {
+            let missing = known.wrapping_sub(next);
+            if missing > 0 {
+                told.extend_from_slice(format!("[{missing} bytes missing]").as_bytes());
+            }
+            told.extend_from_slice(piece);
+            next = known.wrapping_add(piece.len() as u32);
+        }
+        told
+    }
+
     /// Makes room: the window's older part goes once it is twice as long as it should be.
     fn forget(&mut self) {
         if self.window.len() > 2 * WINDOW_LEN {

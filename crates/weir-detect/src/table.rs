@@ -4,8 +4,8 @@
 //! that pauses for longer must not be forgotten.
 
 use hashlink::LinkedHashMap;
-use weir_wire::frame::Time;
-use weir_wire::parse::{Parsed, Transport};
+use weir_wire::frame::{Link, Time};
+use weir_wire::parse::{Parsed, Transport, parse};
 use weir_wire::tcp::flags::{ACK, FIN, RST, SYN};
 
 use crate::alert::{Alerts, FlowView};
@@ -70,6 +70,12 @@ impl FlowTable {
         while let Some((_, entry)) = self.entries.pop_front() {
             self.end(entry, EndReason::Shutdown, detector);
         }
+    }
+
+    /// Names of the bits that rules have set in a packet's flow.
+    pub fn bits(&self, detector: &Detector, packet: &Packet<'_>) -> Vec<String> {
+        let entry = self.entries.get(&key(packet).0);
+        entry.map(|it| detector.bits(it.seat)).unwrap_or_default()
     }
 
     /// A packet's flow so far, if it has a seat.
@@ -187,6 +193,11 @@ fn key(packet: &Packet<'_>) -> (Key, bool) {
         let ends = [(parsed.source, 0), (parsed.destination, queue_pair)];
         return (Key { ends, protocol: parsed.protocol, vlans }, true);
     }
+    if packet.decoded.is_some()
+        && let Some(found) = complaint(packet, vlans)
+    {
+        return found;
+    }
     let (source, destination) = match parsed.transport {
         Transport::Tcp { source, destination, .. } | Transport::Udp { source, destination } => {
             (source.into(), destination.into())
@@ -200,6 +211,31 @@ fn key(packet: &Packet<'_>) -> (Key, bool) {
     let from_first = from <= to;
     let ends = if from_first { [from, to] } else { [to, from] };
     (Key { ends, protocol: parsed.protocol, vlans }, from_first)
+}
+
+/// The flow of which a packet of TCP or UDP did not arrive, as an ICMP message about it says, and
+/// whether the end that is first in the key sent the message.
+fn complaint(packet: &Packet<'_>, vlans: Vlans) -> Option<(Key, bool)> {
+    const UNREACHABLE: u8 = 3;
+    let parsed = packet.parsed;
+    if parsed.protocol != 1
+        || !matches!(parsed.transport, Transport::Icmp { kind: UNREACHABLE, .. })
+    {
+        return None;
+    }
+    let about = packet.bytes.get(usize::from(parsed.payload_offset)..parsed.end as usize)?;
+    let about = parse(about, Link::Ip, u16::MAX.into());
+    let (source, destination) = match about.transport {
+        Transport::Tcp { source, destination, .. } | Transport::Udp { source, destination } => {
+            (source.into(), destination.into())
+        }
+        _ => return None,
+    };
+    let (from, to) = ((about.source, source), (about.destination, destination));
+    // Who complains got the packet.
+    let from_first = to <= from;
+    let ends = if from_first { [to, from] } else { [from, to] };
+    Some((Key { ends, protocol: about.protocol, vlans }, from_first))
 }
 
 /// The type of ICMP that answers another, or is answered by it.
@@ -241,9 +277,6 @@ fn ends(parsed: &Parsed) -> bool {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-
-    use weir_wire::frame::Link;
-    use weir_wire::parse::parse;
 
     use super::*;
     use crate::rule::load::{LoadOptions, RuleSource};

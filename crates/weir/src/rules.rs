@@ -46,7 +46,7 @@ pub fn load(paths: &[PathBuf], variables: &Variables) -> Result<Loaded> {
 }
 
 /// Reads all rules below `paths`: files as they are, folders with their `*.rules` in the order of
-/// their names, and each folder's `classification.config`.
+/// their names, and each folder's `classification.config` and `threshold.config`.
 ///
 /// # Errors
 /// A path cannot be read.
@@ -55,8 +55,12 @@ pub fn read(paths: &[PathBuf], variables: Variables) -> Result<Text> {
     let mut sources = Vec::new();
     for file in files(paths)? {
         let text = text(&file)?;
-        if file.file_name().is_some_and(|it| it == "classification.config") {
+        let is = |name: &str| file.file_name().is_some_and(|it| it == name);
+        if is("classification.config") {
             options.classes.read(&text);
+        } else if is("threshold.config") {
+            options.filters.push_str(&text);
+            options.filters.push('\n');
         } else {
             sources.push(RuleSource { name: file.display().to_string(), text });
         }
@@ -135,7 +139,9 @@ fn folder(path: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {
     inside.sort();
     for path in inside {
         let is_wanted = path.extension().is_some_and(|it| it == "rules")
-            || path.file_name().is_some_and(|it| it == "classification.config");
+            || path
+                .file_name()
+                .is_some_and(|it| it == "classification.config" || it == "threshold.config");
         if path.is_dir() && depth < DEPTH_MAX {
             folder(&path, depth + 1, found)?;
         } else if is_wanted && path.is_file() {

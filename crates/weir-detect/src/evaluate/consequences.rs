@@ -43,10 +43,12 @@ impl Evaluator {
         let is_told = verdict == Verdict::Alert && !rule.is_silent && !rule.is_suppressed(scene);
         let blocked = match action {
             Action::Pass => {
+                let is_of_flow = is_of_flow || rule.is_of_ends();
                 if rule.tells_pass && is_told {
                     self.tell(index, Blocked::No, is_stream, flow, scene, alerts);
                 }
-                return ControlFlow::Break(is_of_flow);
+                // What was dropped before is not let pass for the rest of its flow.
+                return ControlFlow::Break(is_of_flow && *decision == Decision::Pass);
             }
             Action::Drop => Blocked::Dropped,
             Action::Reject => Blocked::Rejected,
@@ -134,6 +136,7 @@ impl Evaluator {
 
     fn put_bit(&mut self, bit: &BitTest, flow: &mut Flow, scene: &Scene<'_>) {
         let Some(name) = bit.names.first().copied() else { return };
+        self.bits_put = true;
         let is_set = match (bit.verb, bit.scope) {
             (BitVerb::Put(value), _) => {
                 self.counters.bits_lost += u64::from(!flow.put_integer(name, value));
@@ -190,6 +193,11 @@ impl Rule {
             (it.of_source && it.addresses.contains(scene.view.source))
                 || (it.of_destination && it.addresses.contains(scene.view.destination))
         })
+    }
+
+    /// Whether nothing but addresses, ports and protocol decides.
+    fn is_of_ends(&self) -> bool {
+        self.tests.is_empty() && self.buffers.is_empty() && self.bits.is_empty()
     }
 
     /// Whether what it does to a packet goes for the rest of the flow: it looked at more than the

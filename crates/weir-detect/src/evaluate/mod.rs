@@ -13,6 +13,7 @@ use weir_wire::frame::Time;
 use crate::alert::Alerts;
 use crate::buffers::{self, dns, http};
 use crate::conversation::{Message, Progress, Told};
+use crate::decode::Event;
 use crate::detector::{Counters, Decision, Direction, Limits};
 use crate::flow::Flow;
 use crate::inspect::{self, Bytes, Cost, TRIES_MAX, Variables};
@@ -51,9 +52,15 @@ pub(crate) struct Evaluator {
     pub(crate) counters: Counters,
     /// Transactions of HTTP that ended, where somebody takes them.
     pub(crate) records: Option<Vec<HttpRecord>>,
+    /// What was odd about the last packet in its stream.
+    pub(crate) stream_event: Option<Event>,
     /// The last packet was dropped because its flow was before.
     pub(crate) by_flow: bool,
     variables: Variables,
+    /// Rules about packets whose bits were not as they ask.
+    late: Vec<RuleIndex>,
+    /// Bits of the flow were put since the look at the packet.
+    pub(crate) bits_put: bool,
 }
 
 /// The packet at hand, and what is known around it.
@@ -87,7 +94,10 @@ impl Evaluator {
             counters: Counters::default(),
             records: None,
             by_flow: false,
+            stream_event: None,
             variables: Variables::default(),
+            late: Vec::new(),
+            bits_put: false,
         })
     }
 
@@ -117,6 +127,13 @@ impl Evaluator {
             return Decision::Pass;
         }
         let progress = self.converse(rules, flow, direction, view);
+        let mut events = Vec::new();
+        if progress.gaps > 0 && rules.needs().events {
+            self.stream_event = Some(Event::StreamGap);
+            events = [view.events, &[Event::StreamGap]].concat();
+        }
+        let events = if events.is_empty() { view.events } else { &events };
+        let view = &View { events, ..*view };
         let mut scene =
             Scene { rules, now, direction, view, application: None, stream_sizes: [0; 2] };
         scene.application = match &flow.conversation {
@@ -139,6 +156,9 @@ impl Evaluator {
         if outcome.is_continue() {
             outcome = self.look_at_messages(flow, &scene, &progress, alerts, decided);
         }
+        if outcome.is_continue() && self.bits_put && !self.late.is_empty() {
+            outcome = self.look_again(flow, &scene, alerts, decided);
+        }
         if let ControlFlow::Break(is_passed) = outcome {
             flow.is_passed |= is_passed;
         }
@@ -160,12 +180,15 @@ impl Evaluator {
         if !needs.streams && !needs.applications {
             return Progress::default();
         }
-        if view.is_tcp() {
+        if view.is_tcp() && !flow.is_refused() {
             let conversation = flow.conversation.get_or_insert_default();
             let midstream = self.limits.midstream;
             let progress = conversation.take(direction, view, midstream);
             self.counters.stream_gaps += u64::from(progress.gaps);
             return progress;
+        }
+        if view.is_tcp() {
+            return Progress::default();
         }
         let is_dns = view.is_of(Protocol::Udp)
             && (view.source_port == PORT_DNS || view.destination_port == PORT_DNS);
@@ -184,6 +207,8 @@ impl Evaluator {
     ) -> ControlFlow<bool> {
         let view = scene.view;
         self.candidates.clear();
+        self.late.clear();
+        self.bits_put = false;
         for (key, group) in scene.rules.groups() {
             let bytes = match key.buffer {
                 Buffer::Payload => view.payload,
@@ -221,6 +246,21 @@ impl Evaluator {
         })
     }
 
+    /// Rules about packets whose bits the look at the stream has changed.
+    fn look_again(
+        &mut self,
+        flow: &mut Flow,
+        scene: &Scene<'_>,
+        alerts: &mut Alerts,
+        decision: &mut Decision,
+    ) -> ControlFlow<bool> {
+        self.candidates.clear();
+        self.candidates.append(&mut self.late);
+        let payload = Some(Bytes::whole(scene.view.payload));
+        let sight = Sight { payload, message: None, is_stream: false };
+        self.each(flow, scene, alerts, decision, &|_| Some(sight))
+    }
+
     /// Rules about the stream that the packet's new bytes continue.
     fn look_at_stream(
         &mut self,
@@ -231,16 +271,19 @@ impl Evaluator {
         decision: &mut Decision,
     ) -> ControlFlow<bool> {
         let side = scene.direction.index();
-        if progress.new == 0 {
+        if progress.new == 0 && progress.island.is_none() {
             return ControlFlow::Continue(());
         }
         let Some(mut conversation) = flow.conversation.take() else {
             return ControlFlow::Continue(());
         };
         self.candidates.clear();
+        let island = progress.island.as_ref().filter(|_| progress.new == 0);
         let (window, _) = conversation.window(side);
+        let window = island.map_or(window, |it| &it.1);
         if let Some(group) = scene.rules.group(&payload_key()) {
-            let count = (progress.new + group.longest - 1).min(window.len());
+            let new = island.map_or(progress.new, |it| it.1.len());
+            let count = (new + group.longest - 1).min(window.len());
             let candidates = &mut self.candidates;
             let found = &mut |pattern| candidates.extend_from_slice(group.rules_of(pattern));
             group.patterns.scan(&window[window.len() - count..], &mut self.scratch, found);
@@ -265,6 +308,7 @@ impl Evaluator {
             }
             // What matched once does not count again.
             let (window, before) = match since(&conversation.matched[side], *index) {
+                _ if island.is_some() => island.map_or((&[][..], 0), |it| (&it.1, it.0)),
                 Some(end) => {
                     let (all, before) = conversation.window(side);
                     let skip = usize::try_from(end.saturating_sub(before)).unwrap_or_default();
@@ -272,18 +316,22 @@ impl Evaluator {
                 }
                 None => conversation.window(side),
             };
-            if window.is_empty() {
+            let told_ahead = island.is_some() && since(&conversation.ahead[side], *index).is_some();
+            if window.is_empty() || told_ahead {
                 continue;
             }
             let payload = Some(Bytes { bytes: window, before, is_open: true });
             let sight = Sight { payload, message: None, is_stream: true };
             if self.matches(rule, flow, scene, sight) {
-                conversation.match_ends(side, *index);
+                match island {
+                    Some(_) => conversation.matched_ahead(side, *index, before),
+                    None => conversation.match_ends(side, *index),
+                }
                 outcome = self.act(rule, *index, true, flow, scene, alerts, decision);
                 if outcome.is_break() {
                     break;
                 }
-            } else if rule.fast.is_some() {
+            } else if rule.fast.is_some() && island.is_none() {
                 conversation.wait(side, *index);
             }
         }
@@ -469,6 +517,8 @@ impl Evaluator {
                 if outcome.is_break() {
                     break;
                 }
+            } else if !sight.is_stream && rule.bits.iter().any(|it| it.verb.is_condition()) {
+                self.late.push(*index);
             }
         }
         self.candidates = candidates;

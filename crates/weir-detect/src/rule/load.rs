@@ -167,7 +167,8 @@ impl RuleSet {
         filters::apply(&options.filters, &mut context.groups, &mut rules, &mut report.refused);
         let actions = options.order.unwrap_or(Action::ORDER);
         rules.sort_by_key(|rule| order(rule, &actions));
-        let rules = RuleSet::compile(rules, options.classes.descriptions.clone())?;
+        let mut rules = RuleSet::compile(rules, options.classes.descriptions.clone())?;
+        rules.name_bits(context.bits.into_names());
         Ok(Loaded { rules, report })
     }
 }

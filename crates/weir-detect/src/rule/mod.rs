@@ -238,6 +238,11 @@ pub struct Rule {
 }
 
 impl Rule {
+    /// Whether it looks for contents of a stream as such.
+    pub fn is_of_stream(&self) -> bool {
+        self.needs_stream && self.has_payload() && !self.is_of_application()
+    }
+
     /// What the rule's header says of the protocol.
     pub fn protocol(&self) -> Protocol {
         self.header.protocol

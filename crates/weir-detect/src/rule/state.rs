@@ -207,6 +207,13 @@ pub(crate) enum Track {
 pub(crate) struct BitNames(std::collections::HashMap<String, u32>);
 
 impl BitNames {
+    /// The names, by their numbers.
+    pub(super) fn into_names(self) -> Vec<String> {
+        let mut names: Vec<(String, u32)> = self.0.into_iter().collect();
+        names.sort_unstable_by_key(|it| it.1);
+        names.into_iter().map(|it| it.0).collect()
+    }
+
     fn number(&mut self, name: &str) -> u32 {
         let next = self.0.len() as u32;
         *self.0.entry(name.to_owned()).or_insert(next)

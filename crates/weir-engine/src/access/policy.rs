@@ -142,7 +142,8 @@ impl AccessPolicy {
     /// Which lines decide about what `from` does to `to`, addresses in the form of `Parsed`.
     ///
     /// Connection management serves what is done with the connection: it passes where either of
-    /// the two may do anything to the other, unless a line names it, or the service that is asked for.
+    /// the two may do anything to the other, unless a line names it, or the service that is asked
+    /// for.
     pub fn decide(&self, from: &[u8; 16], to: &[u8; 16], asked: &Asked) -> Decisions {
         let mut decisions = self.first_lines(from, to, asked);
         let connect = decisions.of(Operation::Connect);

@@ -1,4 +1,4 @@
-//! What is not as it should be with a gateway, a sentence each: what `weir status --check` fails for.
+//! What is not as it should be with a gateway, a sentence each: why `weir status --check` fails.
 
 use crate::api::dto::{KeyingSnapshot, PairSnapshot, PeerSnapshot, Snapshot};
 

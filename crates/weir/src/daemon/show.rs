@@ -265,8 +265,8 @@ pub fn link(interface: &str) -> &'static str {
     }
 }
 
-/// Adds how the links stand, and what the NICs count of pause frames. Asks their drivers, which may take long: not to be
-/// called where packets wait.
+/// Adds how the links stand, and what the NICs count of pause frames. Asks their drivers, which may
+/// take long: not to be called where packets wait.
 pub fn add_pauses(pair: &mut PairSnapshot) {
     for side in [&mut pair.host, &mut pair.wire] {
         side.link = link(&side.interface).to_owned();

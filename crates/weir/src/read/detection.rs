@@ -1,17 +1,22 @@
 //! Captures through the detector, and what it finds to a file of EVE's events.
 
-use std::collections::{BTreeMap, HashSet};
-use std::io::{self, Write};
-use std::path::PathBuf;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde_json::json;
 use weir_detect::fragments::Policy;
 use weir_detect::{
-    Alert, Alerts, Counters, Decision, Decoded, Detector, FlowTable, Limits, Packet, RuleSet,
+    Alert, Alerts, Counters, Decision, Decoded, Detector, FlowTable, Limits, Packet, RuleIndex,
+    RuleSet, Vlans,
 };
 use weir_port::capture::CaptureReader;
 use weir_store::sink::eve::{self as sink, push};
 use weir_wire::frame::Time;
+use weir_wire::parse::{Parsed, Transport};
+use weir_wire::tcp::flags::{ACK, RST, SYN};
 
 use super::eve::{self, Event};
 use super::layers::{Layer, Layers};
@@ -24,6 +29,8 @@ const EXPIRED_MAX: usize = 8;
 const ALERTS_MAX: usize = 1 << 12;
 /// Flows whose first drop is remembered, at most; those beyond are told of with each.
 const DROPPED_MAX: usize = 1 << 20;
+/// Flows of which alerts wait, at most; further alerts are told at once.
+const HELD_MAX: usize = 1 << 16;
 
 /// What was seen.
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,8 +62,29 @@ struct Look<W> {
     options: Options,
     counters: BTreeMap<String, u64>,
     last: Time,
+    /// Alerts about streams that wait until the receiver has acknowledged what they are about,
+    /// by flow.
+    held: HashMap<u64, Vec<Held>>,
+    /// Flows that an exception was made of.
+    exceptions: HashMap<u64, Exception>,
+    /// The link type that the capture names.
+    capture_link: Option<u32>,
     /// Flows and directions of which a drop was told.
     dropped: HashSet<(u64, bool)>,
+}
+
+/// An alert about a stream. Who only watches says nothing of bytes before their receiver has
+/// acknowledged them: he may never have got them.
+struct Held {
+    alert: Alert,
+    /// Of the packet that brought the bytes.
+    bytes: Vec<u8>,
+    link: weir_wire::frame::Link,
+    parsed: Parsed,
+    vlans: Vlans,
+    /// Sequence number behind them.
+    end: u32,
+    is_acknowledged: bool,
 }
 
 /// How captures are looked at.
@@ -68,10 +96,43 @@ pub struct Options {
     pub is_inline: bool,
     /// Whether TCP connections are taken up where their beginning was not seen.
     pub midstream: bool,
+    /// What is done with those where that is not so.
+    pub midstream_policy: Option<Exception>,
     /// How fragments that overlap are put together.
     pub policy: Policy,
     /// Which events there are beside those of kind `alert`.
     pub events: Events,
+}
+
+/// What is done with a flow that cannot be looked at as it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exception {
+    /// The rest of it is dropped.
+    DropFlow,
+    /// The packet is dropped.
+    DropPacket,
+    /// The rest of it passes.
+    PassFlow,
+}
+
+impl Exception {
+    /// By its name in suricata.yaml; `None` for one that does nothing, or is not known.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "drop-flow" => Self::DropFlow,
+            "drop-packet" => Self::DropPacket,
+            "pass-flow" | "bypass" => Self::PassFlow,
+            _ => return None,
+        })
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::DropFlow => "drop_flow",
+            Self::DropPacket => "drop_packet",
+            Self::PassFlow => "pass_flow",
+        }
+    }
 }
 
 /// Kinds of events.
@@ -89,8 +150,8 @@ pub struct Events {
     pub stats: bool,
     /// Of the packets that a flow loses, the first of each side alone is told of.
     pub first_drops: bool,
-    /// `community_id` in flows.
-    pub community_id: bool,
+    /// The seed of `community_id` in flows; none without.
+    pub community_seed: Option<u16>,
 }
 
 impl Default for Events {
@@ -102,7 +163,7 @@ impl Default for Events {
             anomaly: true,
             stats: true,
             first_drops: false,
-            community_id: true,
+            community_seed: Some(0),
         }
     }
 }
@@ -131,6 +192,9 @@ impl<W: Write> Detection<W> {
             options,
             counters: BTreeMap::new(),
             last: Time::default(),
+            held: HashMap::new(),
+            exceptions: HashMap::new(),
+            capture_link: None,
             dropped: HashSet::new(),
         };
         Ok(Self { layers: Layers::new(options.policy, seed), look })
@@ -141,6 +205,7 @@ impl<W: Write> Detection<W> {
     /// # Errors
     /// The capture cannot be read to its end, or the events not be written.
     pub fn read(&mut self, path: &PathBuf) -> anyhow::Result<()> {
+        self.look.capture_link = named_link(path);
         let mut reader = CaptureReader::open(path)?;
         loop {
             let Self { layers, look } = self;
@@ -166,6 +231,7 @@ impl<W: Write> Detection<W> {
     /// The events cannot be written.
     pub fn finish(self) -> io::Result<Seen> {
         let Self { layers, mut look } = self;
+        look.tell_held();
         look.flows.flush(&mut look.detector);
         look.ended();
         if look.options.events.stats {
@@ -189,23 +255,84 @@ impl<W: Write> Look<W> {
             false => detector.inspect_alone(now, &packet, alerts),
         };
         let is_dropped = self.options.is_inline && decision != Decision::Pass;
-        let alerts: Vec<Alert> = self.alerts.drain().collect();
+        let mut alerts: Vec<Alert> = self.alerts.drain().collect();
+        if let Some(reason) = self.exception(layer, &packet) {
+            alerts.clear();
+            if let (true, Some(reason)) = (self.options.is_inline, reason) {
+                let fate = Decision::Drop { rule: RuleIndex(0) };
+                self.drop_event(now, layer, &packet, reason, &[], fate);
+            }
+            self.ended();
+            return;
+        }
+        if !self.held.is_empty() {
+            self.acknowledge(layer, &packet);
+        }
         for alert in &alerts {
-            self.alert(alert, layer, &packet, decision);
+            let is_of_stream = alert.is_stream && self.rules.rule(alert.rule).is_of_stream();
+            match (self.options.is_inline || !is_of_stream, layer.parsed.transport) {
+                (false, Transport::Tcp { sequence, .. }) if self.held.len() < HELD_MAX => {
+                    let length = layer.parsed.payload(layer.bytes).len() as u32;
+                    let held = Held {
+                        alert: alert.clone(),
+                        bytes: layer.bytes.to_vec(),
+                        link: layer.link,
+                        parsed: layer.parsed,
+                        vlans: layer.vlans,
+                        end: sequence.wrapping_add(length),
+                        is_acknowledged: false,
+                    };
+                    self.held.entry(sink::flow_id(&alert.flow)).or_default().push(held);
+                }
+                _ => self.alert(alert, layer, &packet, decision),
+            }
+        }
+        if let Some(event) = self.detector.stream_event() {
+            self.count(event.name());
+            if self.options.events.anomaly {
+                self.anomaly(now, layer, &packet, event.name());
+            }
         }
         if self.options.events.anomaly {
             for event in &layer.events {
-                self.anomaly(now, layer, event.name());
+                self.anomaly(now, layer, &packet, event.name());
             }
         }
         if is_dropped {
-            self.drop_event(now, layer, &packet, &alerts, decision);
+            let reason = if self.detector.dropped_by_flow() { "flow drop" } else { "rules" };
+            self.drop_event(now, layer, &packet, reason, &alerts, decision);
         }
         if self.options.is_inline {
             self.count(if is_dropped { "ips.blocked" } else { "ips.accepted" });
         }
         self.flows.expire(now, EXPIRED_MAX, &mut self.detector);
         self.ended();
+    }
+
+    /// Whether the packet belongs to a flow that an exception is made of; inside, why it is dropped
+    /// if it is.
+    fn exception(
+        &mut self,
+        layer: &Layer<'_>,
+        packet: &Packet<'_>,
+    ) -> Option<Option<&'static str>> {
+        let policy = self.options.midstream_policy?;
+        let Transport::Tcp { flags, .. } = layer.parsed.transport else { return None };
+        let view = self.flows.view(&self.detector, packet)?;
+        let id = sink::flow_id(&view);
+        let is_first = view.packets[0] + view.packets[1] == 1;
+        if is_first && flags & RST == 0 && flags & (SYN | ACK) != SYN {
+            self.count(&format!("exception_policy.tcp.midstream.{}", policy.name()));
+            if self.exceptions.len() < HELD_MAX {
+                self.exceptions.insert(id, policy);
+            }
+            return Some((policy != Exception::PassFlow).then_some("stream midstream"));
+        }
+        match self.exceptions.get(&id)? {
+            Exception::DropFlow => Some(Some("flow drop")),
+            Exception::PassFlow => Some(None),
+            Exception::DropPacket => None,
+        }
     }
 
     fn count(&mut self, name: &str) {
@@ -224,7 +351,10 @@ impl<W: Write> Look<W> {
             false => None,
         };
         let own = layer.parsed.payload(layer.bytes);
-        eve::put_bytes(&mut event, layer, stream.as_deref().unwrap_or(own), stream.is_some());
+        self.put_bits(&mut event, packet);
+        let payload = stream.as_deref().unwrap_or(own);
+        eve::put_payload(&mut event, payload, stream.is_some());
+        eve::put_packet(&mut event, layer, self.capture_link);
         if self.options.is_inline {
             let is_pass = self.rules.rule(alert.rule).action == weir_detect::Action::Pass;
             event.insert("verdict".into(), verdict(fate, is_pass));
@@ -234,11 +364,65 @@ impl<W: Write> Look<W> {
         self.count("detect.alert");
     }
 
-    fn anomaly(&mut self, now: Time, layer: &Layer<'_>, name: &str) {
+    fn anomaly(&mut self, now: Time, layer: &Layer<'_>, packet: &Packet<'_>, name: &str) {
         let mut event = eve::of_packet(now, "anomaly", self.seen.packets, layer);
         let kind = if name.starts_with("stream.") { "stream" } else { "decode" };
-        event.insert("anomaly".into(), serde_json::json!({ "type": kind, "event": name }));
+        event.insert("anomaly".into(), json!({ "type": kind, "event": name }));
+        self.put_bits(&mut event, packet);
         self.push(event);
+    }
+
+    fn put_bits(&self, event: &mut Event, packet: &Packet<'_>) {
+        let bits = self.flows.bits(&self.detector, packet);
+        if !bits.is_empty() {
+            event.insert("metadata".into(), json!({ "flowbits": bits }));
+        }
+    }
+
+    /// A packet of a flow of which alerts wait: those about what was acknowledged are told with
+    /// the sender's next packet.
+    fn acknowledge(&mut self, layer: &Layer<'_>, packet: &Packet<'_>) {
+        let Some(view) = self.flows.view(&self.detector, packet) else { return };
+        let Transport::Tcp { acknowledgment, .. } = layer.parsed.transport else { return };
+        let id = sink::flow_id(&view);
+        let Some(held) = self.held.remove(&id) else { return };
+        let mut left = Vec::new();
+        for mut one in held {
+            if one.alert.flow.to_server != view.to_server {
+                one.is_acknowledged |= acknowledgment.wrapping_sub(one.end) < 1 << 31;
+                left.push(one);
+            } else if one.is_acknowledged {
+                self.alert(&one.alert, layer, packet, Decision::Pass);
+            } else {
+                left.push(one);
+            }
+        }
+        if !left.is_empty() {
+            self.held.insert(id, left);
+        }
+    }
+
+    /// The capture ends, and with it the streams.
+    fn tell_held(&mut self) {
+        let mut held: Vec<Held> = self.held.drain().flat_map(|it| it.1).collect();
+        held.sort_by_key(|it| (it.alert.time, it.alert.rule));
+        for one in held {
+            let Held { alert, bytes, link, parsed, vlans, .. } = one;
+            let decoded = Some(Decoded { vlans, events: &[] });
+            let packet = Packet { bytes: &bytes, parsed: &parsed, decoded };
+            let source = "stream (flow timeout)";
+            let layer = Layer {
+                bytes: &bytes,
+                link,
+                parsed,
+                vlans,
+                events: Vec::new(),
+                source,
+                outer: None,
+                depth: 0,
+            };
+            self.alert(&alert, &layer, &packet, Decision::Pass);
+        }
     }
 
     /// A packet went no further.
@@ -247,10 +431,10 @@ impl<W: Write> Look<W> {
         now: Time,
         layer: &Layer<'_>,
         packet: &Packet<'_>,
+        reason: &str,
         alerts: &[Alert],
         fate: Decision,
     ) {
-        let reason = if self.detector.dropped_by_flow() { "flow drop" } else { "rules" };
         self.count(&format!("ips.drop_reason.{}", reason.replace(' ', "_")));
         let view = match layer.has_flow() {
             true => self.flows.view(&self.detector, packet),
@@ -271,7 +455,7 @@ impl<W: Write> Look<W> {
             event.insert("flow".into(), sink::flow_object(&view));
         }
         let length = layer.parsed.end - u32::from(layer.parsed.network_offset);
-        let drop = serde_json::json!({
+        let drop = json!({
             "len": length,
             "tos": layer.parsed.traffic_class,
             "ttl": layer.parsed.hop_limit,
@@ -290,11 +474,22 @@ impl<W: Write> Look<W> {
     fn ended(&mut self) {
         let http = self.detector.take_http();
         let records = self.flows.take_ended();
-        let Events { flow, netflow, http: with_http, community_id, .. } = self.options.events;
+        let Events { flow, netflow, http: with_http, community_seed, .. } = self.options.events;
         let mut http = http;
         for record in records {
             if flow {
-                self.push(eve::flow(&record, community_id));
+                let mut event = eve::flow(&record, community_seed);
+                let exception = self.exceptions.remove(&sink::flow_id(&record.view));
+                if let (Some(policy), Some(flow)) = (exception, event.get_mut("flow")) {
+                    let what = json!({ "target": "stream_midstream", "policy": policy.name() });
+                    flow["exception_policy"] = json!([what]);
+                    match policy {
+                        Exception::DropFlow => flow["action"] = "drop".into(),
+                        Exception::PassFlow => flow["action"] = "pass".into(),
+                        Exception::DropPacket => {}
+                    }
+                }
+                self.push(event);
             }
             if netflow {
                 eve::netflow(&record).into_iter().for_each(|it| self.push(it));
@@ -330,14 +525,26 @@ impl<W: Write> Look<W> {
     }
 }
 
+/// The link type in a pcap file's head; pcapng names one for each interface, deeper inside.
+fn named_link(path: &Path) -> Option<u32> {
+    let mut head = [0; 24];
+    File::open(path).ok()?.read_exact(&mut head).ok()?;
+    let number: [u8; 4] = *head.last_chunk()?;
+    match head[..4] {
+        [0xd4 | 0x4d, 0xc3 | 0x3c, 0xb2, 0xa1] => Some(u32::from_le_bytes(number) & 0xffff),
+        [0xa1, 0xb2, 0xc3 | 0x3c, 0xd4 | 0x4d] => Some(u32::from_be_bytes(number) & 0xffff),
+        _ => None,
+    }
+}
+
 /// What became of the packet in the end.
 fn verdict(fate: Decision, is_pass: bool) -> serde_json::Value {
     match fate {
-        Decision::Pass if is_pass => serde_json::json!({ "action": "pass" }),
-        Decision::Pass => serde_json::json!({ "action": "alert" }),
-        Decision::Drop { .. } => serde_json::json!({ "action": "drop" }),
+        Decision::Pass if is_pass => json!({ "action": "pass" }),
+        Decision::Pass => json!({ "action": "alert" }),
+        Decision::Drop { .. } => json!({ "action": "drop" }),
         Decision::Reject { .. } => {
-            serde_json::json!({ "action": "drop", "reject-target": "to_client" })
+            json!({ "action": "drop", "reject-target": "to_client" })
         }
     }
 }

@@ -107,26 +107,29 @@ pub fn describe(event: &mut Event, number: u64, layer: &Layer<'_>) {
     }
 }
 
-/// Adds the packet itself, and the payload that was looked at.
-pub fn put_bytes(event: &mut Event, layer: &Layer<'_>, payload: &[u8], is_stream: bool) {
+/// Adds the payload that was looked at.
+pub fn put_payload(event: &mut Event, payload: &[u8], is_stream: bool) {
     event.insert("payload".into(), Base64::encode_string(payload).into());
     event.insert("payload_printable".into(), printable(payload).into());
     event.insert("stream".into(), u8::from(is_stream).into());
-    put_packet(event, layer);
 }
 
-/// Adds the packet itself.
-pub fn put_packet(event: &mut Event, layer: &Layer<'_>) {
+/// Adds the packet itself, with the link type that its capture names.
+pub fn put_packet(event: &mut Event, layer: &Layer<'_>, capture_link: Option<u32>) {
     event.insert("packet".into(), Base64::encode_string(layer.bytes).into());
-    let (number, name) = match layer.link {
-        _ if layer.source != "wire/pcap" => (12, "RAW"),
-        Link::Ethernet => (1, "EN10MB"),
-        Link::Ip => (12, "RAW"),
-        Link::Ppp => (9, "PPP"),
-        Link::Loopback => (0, "NULL"),
-        Link::LinuxSll => (113, "LINUX_SLL"),
-        Link::LinuxSll2 => (276, "LINUX_SLL2"),
-        Link::InfiniBand => (247, "INFINIBAND"),
+    let (number, name) = match (layer.link, capture_link) {
+        _ if layer.source.contains("tunnel") || layer.source.contains("encapsulation") => {
+            (12, "RAW")
+        }
+        (Link::Ip, Some(228)) => (228, "IPv4"),
+        (Link::Ip, Some(229)) => (229, "IPv6"),
+        (Link::Ip, _) => (12, "RAW"),
+        (Link::Ethernet, _) => (1, "EN10MB"),
+        (Link::Ppp, _) => (9, "PPP"),
+        (Link::Loopback, _) => (0, "NULL"),
+        (Link::LinuxSll, _) => (113, "LINUX_SLL"),
+        (Link::LinuxSll2, _) => (276, "LINUX_SLL2"),
+        (Link::InfiniBand, _) => (247, "INFINIBAND"),
     };
     event.insert("packet_info".into(), json!({ "linktype": number, "linktype_name": name }));
 }
@@ -141,7 +144,7 @@ fn printable(bytes: &[u8]) -> String {
 }
 
 /// The event of kind `flow`.
-pub fn flow(record: &FlowRecord, with_community: bool) -> Event {
+pub fn flow(record: &FlowRecord, community_seed: Option<u16>) -> Event {
     let FlowRecord { view, .. } = record;
     let ends = [view.initiator, view.responder];
     let mut event = head(record.last, "flow", ends, record.protocol);
@@ -178,8 +181,8 @@ pub fn flow(record: &FlowRecord, with_community: bool) -> Event {
     if record.protocol == 6 {
         event.insert("tcp".into(), tcp(record));
     }
-    if with_community && let Some(id) = community_id(record) {
-        event.insert("community_id".into(), id.into());
+    if let Some(seed) = community_seed {
+        event.insert("community_id".into(), community_id(record, seed).into());
     }
     event
 }
@@ -234,8 +237,8 @@ pub fn netflow(record: &FlowRecord) -> Vec<Event> {
     events
 }
 
-/// Community ID, version 1, seed 0: the same flow has it in other tools.
-fn community_id(record: &FlowRecord) -> Option<String> {
+/// Community ID, version 1: the same flow has it in other tools.
+fn community_id(record: &FlowRecord, seed: u16) -> String {
     let FlowRecord { view, .. } = record;
     let short = |end: &End| match end.address {
         [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, rest @ ..] => rest.to_vec(),
@@ -247,7 +250,7 @@ fn community_id(record: &FlowRecord) -> Option<String> {
     };
     let (from, to) = ((short(&view.initiator), ports.0), (short(&view.responder), ports.1));
     let (first, second) = if from <= to { (from, to) } else { (to, from) };
-    let mut bytes = vec![0, 0];
+    let mut bytes = seed.to_be_bytes().to_vec();
     bytes.extend(first.0);
     bytes.extend(second.0);
     bytes.extend([record.protocol, 0]);
@@ -256,7 +259,7 @@ fn community_id(record: &FlowRecord) -> Option<String> {
         bytes.extend(second.1.to_be_bytes());
     }
     let hash = digest(&SHA1_FOR_LEGACY_USE_ONLY, &bytes);
-    Some(format!("1:{}", Base64::encode_string(hash.as_ref())))
+    format!("1:{}", Base64::encode_string(hash.as_ref()))
 }
 
 /// The event of kind `http`.

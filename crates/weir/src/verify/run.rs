@@ -10,7 +10,7 @@ use weir_detect::reputation::Reputation;
 use weir_detect::{Action, LoadOptions, Variables};
 
 use super::case::Case;
-use crate::read::detection::{Detection, Events, Options};
+use crate::read::detection::{Detection, Events, Exception, Options};
 use crate::rules;
 
 /// The events of `case`, and the rules that do not run.
@@ -81,6 +81,8 @@ fn options(case: &Case) -> Options {
     let mut events = Events::default();
     let outputs = case.settings.get("outputs").and_then(Value::as_array);
     let eve = outputs.and_then(|it| it.iter().find_map(|it| it.get("eve-log")));
+    let seed = eve.and_then(|it| it.get("community-id-seed")).and_then(Value::as_u64);
+    events.community_seed = Some(seed.and_then(|it| it.try_into().ok()).unwrap_or_default());
     if let Some(types) = eve.and_then(|it| it.get("types")).and_then(Value::as_array) {
         let has = |name: &str| types.iter().any(|it| it == name || it.get(name).is_some());
         events.flow = has("flow");
@@ -92,7 +94,12 @@ fn options(case: &Case) -> Options {
     }
     Options {
         is_inline: case.is_inline,
-        midstream: case.is_on("stream.midstream", false),
+        midstream: case.is_on("stream.midstream", false)
+            || case.is_on("stream.async-oneside", false),
+        midstream_policy: case
+            .setting("stream.midstream-policy")
+            .filter(|_| !case.is_on("stream.midstream", false))
+            .and_then(|it| Exception::from_name(&it)),
         policy: Policy::default(),
         events,
         ..Options::default()
