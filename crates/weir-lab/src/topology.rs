@@ -399,16 +399,27 @@ impl Drop for Lease {
 /// A namespace does not go away.
 pub fn sweep() -> Result<Vec<String>> {
     let mut removed = Vec::new();
-    for entry in fs::read_dir(LEASES).into_iter().flatten().flatten() {
-        let path = entry.path();
-        if path.extension().is_none_or(|extension| extension != "lock") {
-            continue;
-        }
-        if let Some(id) = path.file_stem().and_then(|stem| stem.to_str()) {
-            removed.extend(remove_abandoned(id)?);
-        }
+    for id in abandoned() {
+        removed.extend(remove_abandoned(&id)?);
     }
     Ok(removed)
+}
+
+/// The [ids](Lab::id) of the labs whose owners have ended: killed ones and kept ones.
+pub fn abandoned() -> Vec<String> {
+    let entries = fs::read_dir(LEASES).into_iter().flatten().flatten();
+    let locks = entries.map(|it| it.path());
+    let is_lock = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "lock");
+    let is_free = |path: &PathBuf| {
+        let lock = File::options().append(true).open(path);
+        lock.is_ok_and(|lock| lock.try_lock().is_ok())
+    };
+    let mut ids: Vec<String> = locks
+        .filter(|path| is_lock(path) && is_free(path))
+        .filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()))
+        .collect();
+    ids.sort();
+    ids
 }
 
 /// Removes the lab of that [id](Lab::id) if its owner has ended. Returns what it removed.

@@ -41,7 +41,7 @@ enum LabCommand {
     Up(UpArgs),
     /// Remove every lab whose owner has ended: those left standing and those of killed processes
     #[command(after_help = DOWN_HELP)]
-    Down,
+    Down(DownArgs),
     /// Send frames past the hosts' kernels through the lab that stands, and compare what arrives
     #[command(after_help = SEND_HELP)]
     Send(SendArgs),
@@ -110,12 +110,26 @@ struct UpArgs {
 }
 
 const DOWN_HELP: &str = "\
-Example:
+Removes the lab that stands, if there is one. Where several stand, some may be somebody else's: name
+the one to remove, or say --all. A lab that a running program works in is never removed.
+
+Examples:
   weir lab down
+  weir lab down 4711-0
 
 Exit codes:
-  0  none is left
-  1  a namespace does not go away";
+  0  it is gone, or none stood
+  1  several stand, or a namespace does not go away";
+
+#[derive(Debug, Args)]
+struct DownArgs {
+    /// The lab, as `weir lab down` lists them
+    #[arg(value_name = "ID")]
+    id: Option<String>,
+    /// All labs that nobody works in
+    #[arg(long, conflicts_with = "id")]
+    all: bool,
+}
 
 const SEND_HELP: &str = "\
 Kinds:
@@ -186,7 +200,7 @@ pub fn run(args: LabArgs) -> Result<ExitCode> {
     match args.command {
         LabCommand::Demo(args) => run_demo(&args),
         LabCommand::Up(args) => run_up(&args),
-        LabCommand::Down => run_down(),
+        LabCommand::Down(args) => run_down(&args),
         LabCommand::Send(args) => run_send(&args),
         LabCommand::Bench(args) => {
             let BenchArgs { only, quick, output, driver } = args;
@@ -241,8 +255,19 @@ fn run_up(args: &UpArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn run_down() -> Result<ExitCode> {
-    let removed = topology::sweep()?;
+fn run_down(args: &DownArgs) -> Result<ExitCode> {
+    let removed = match (&args.id, args.all) {
+        (Some(id), _) => topology::remove_abandoned(id)?,
+        (None, true) => topology::sweep()?,
+        (None, false) => match &topology::abandoned()[..] {
+            [] => Vec::new(),
+            [id] => topology::remove_abandoned(id)?,
+            several => anyhow::bail!(
+                "several labs stand, perhaps not all yours: {}; name one, or say --all",
+                several.join(", ")
+            ),
+        },
+    };
     if removed.is_empty() {
         println!("no lab was left standing");
     }

@@ -335,6 +335,11 @@ fn rdma_line(text: &mut String, rdma: &RdmaSnapshot) {
             rdma.retransmissions,
             rdma.cnp,
         );
+        let opcodes = rdma.opcodes.iter().map(|(name, count)| format!("{name} {count}"));
+        let opcodes: Vec<String> = opcodes.collect();
+        if !opcodes.is_empty() {
+            let _ = writeln!(text, "  rdma opcodes: {}", opcodes.join(", "));
+        }
         loss_line(text, &rdma.losses);
     }
 }
@@ -437,8 +442,8 @@ fn wire_proof_lines(text: &mut String, pair: &PairSnapshot) {
     let clear = proof.clear_by_kind.values().sum::<u64>() + proof.clear_by_policy;
     let _ = writeln!(
         text,
-        "  plaintext on the wire: {}{} ({} frames checked: {} ESP, {} tagged, {} keying, {} own, \
-         {clear} clear by policy)",
+        "  plaintext on the wire that must be sealed: {}{}; in clear as configured: {clear} ({} frames \
+         checked: {} ESP, {} tagged, {} keying, {} own)",
         proof.plaintext - proof.plaintext_dropped,
         match proof.plaintext_dropped {
             0 => String::new(),
@@ -654,7 +659,7 @@ mod tests {
         assert!(health::findings(&snapshot)[0].contains("3 frames in plaintext"));
         assert!(health::findings(&snapshot)[0].contains("1 of them left"));
         let text = table(&snapshot);
-        assert!(text.contains("plaintext on the wire: 1; KEPT FROM IT"), "{text}");
+        assert!(text.contains("that must be sealed: 1; KEPT FROM IT"), "{text}");
     }
 
     #[test]
