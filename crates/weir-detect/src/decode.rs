@@ -185,7 +185,7 @@ impl Walk {
     }
 
     fn ipv4_options(&mut self, mut options: &[u8]) {
-        if options.len() % 8 != 0 {
+        if !options.len().is_multiple_of(8) {
             self.0.push(Event::Ipv4OptionPadRequired);
         }
         let mut seen = Vec::new();

@@ -296,7 +296,7 @@ mod tests {
         let mut packet = vec![0x45, 0];
         packet.extend((20 + data.len() as u16).to_be_bytes());
         packet.extend([0, 9]);
-        packet.extend((offset / 8 | u16::from(more) << 13).to_be_bytes());
+        packet.extend(((offset / 8) | (u16::from(more) << 13)).to_be_bytes());
         packet.extend([64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
         packet.extend(data);
         packet
@@ -340,7 +340,10 @@ mod tests {
     proptest! {
         #[test]
         fn what_waits_is_counted_and_bounded(
-            pieces in prop::collection::vec((0u16..4000, any::<bool>(), 0usize..60, any::<u16>()), 1..60),
+            pieces in prop::collection::vec(
+                (0u16..4000, any::<bool>(), 0usize..60, any::<u16>()),
+                1..60,
+            ),
         ) {
             let mut fragments = Fragments::new(Policy::Windows, 0);
             for (offset, more, length, id) in pieces {

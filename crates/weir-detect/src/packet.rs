@@ -178,6 +178,13 @@ impl<'a> View<'a> {
             },
             HeaderTest::IcmpId(numbers) => icmp(4).is_some_and(|it| numbers.contain(it)),
             HeaderTest::IcmpSequence(numbers) => icmp(6).is_some_and(|it| numbers.contain(it)),
+            _ => self.holds_more(test),
+        }
+    }
+
+    /// The same, for what is not a field of a header.
+    fn holds_more(&self, test: &HeaderTest) -> bool {
+        match test {
             HeaderTest::Event(event) => self.events.contains(event),
             HeaderTest::VlanCount(numbers) => numbers.contain(self.vlans.ids().len() as u64),
             HeaderTest::Vlan { numbers, layer } => {
@@ -206,6 +213,7 @@ impl<'a> View<'a> {
             }
             HeaderTest::Reputation(test) => test.holds(self.source, self.destination),
             HeaderTest::Rdma(test) => test.holds(self.bytes, self.parsed),
+            _ => false,
         }
     }
 

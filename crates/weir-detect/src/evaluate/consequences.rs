@@ -20,9 +20,7 @@ impl Evaluator {
     /// look; with true if the flow passes from here on.
     pub(super) fn act(
         &mut self,
-        rule: &Rule,
-        index: RuleIndex,
-        is_stream: bool,
+        (rule, index, is_stream): (&Rule, RuleIndex, bool),
         flow: &mut Flow,
         scene: &Scene<'_>,
         alerts: &mut Alerts,

@@ -271,23 +271,16 @@ impl Evaluator {
         decision: &mut Decision,
     ) -> ControlFlow<bool> {
         let side = scene.direction.index();
-        if progress.new == 0 && progress.island.is_none() {
-            return ControlFlow::Continue(());
-        }
-        let Some(mut conversation) = flow.conversation.take() else {
+        let is_idle = progress.new == 0 && progress.island.is_none();
+        let Some(mut conversation) = flow.conversation.take_if(|_| !is_idle) else {
             return ControlFlow::Continue(());
         };
         self.candidates.clear();
         let island = progress.island.as_ref().filter(|_| progress.new == 0);
         let (window, _) = conversation.window(side);
         let window = island.map_or(window, |it| &it.1);
-        if let Some(group) = scene.rules.group(&payload_key()) {
-            let new = island.map_or(progress.new, |it| it.1.len());
-            let count = (new + group.longest - 1).min(window.len());
-            let candidates = &mut self.candidates;
-            let found = &mut |pattern| candidates.extend_from_slice(group.rules_of(pattern));
-            group.patterns.scan(&window[window.len() - count..], &mut self.scratch, found);
-        }
+        let new = island.map_or(progress.new, |it| it.1.len());
+        self.gather_stream(scene.rules, window, new);
         let since = |list: &[(RuleIndex, u64)], rule: RuleIndex| {
             list.iter().find(|(known, _)| *known == rule).map(|it| it.1)
         };
@@ -327,7 +320,7 @@ impl Evaluator {
                     Some(_) => conversation.matched_ahead(side, *index, before),
                     None => conversation.match_ends(side, *index),
                 }
-                outcome = self.act(rule, *index, true, flow, scene, alerts, decision);
+                outcome = self.act((rule, *index, true), flow, scene, alerts, decision);
                 if outcome.is_break() {
                     break;
                 }
@@ -413,6 +406,15 @@ impl Evaluator {
         self.each(flow, scene, alerts, decision, &|rule| rule.is_of_application().then_some(sight))
     }
 
+    /// Rules whose fast pattern is in the stream's newest bytes.
+    fn gather_stream(&mut self, rules: &RuleSet, window: &[u8], new: usize) {
+        let Some(group) = rules.group(&payload_key()) else { return };
+        let count = (new + group.longest - 1).min(window.len());
+        let candidates = &mut self.candidates;
+        let found = &mut |pattern| candidates.extend_from_slice(group.rules_of(pattern));
+        group.patterns.scan(&window[window.len() - count..], &mut self.scratch, found);
+    }
+
     /// A transaction that came further: rules may have to wait for the rest of it.
     fn transaction(
         &mut self,
@@ -459,7 +461,7 @@ impl Evaluator {
             };
             if self.matches(rule, flow, scene, sight) {
                 transaction.matched.push(*index);
-                outcome = self.act(rule, *index, true, flow, scene, alerts, decision);
+                outcome = self.act((rule, *index, true), flow, scene, alerts, decision);
                 if outcome.is_break() {
                     break;
                 }
@@ -513,7 +515,7 @@ impl Evaluator {
             let Some(sight) = sight(rule) else { continue };
             if self.matches(rule, flow, scene, sight) {
                 let is_stream = sight.is_stream;
-                outcome = self.act(rule, *index, is_stream, flow, scene, alerts, decision);
+                outcome = self.act((rule, *index, is_stream), flow, scene, alerts, decision);
                 if outcome.is_break() {
                     break;
                 }
