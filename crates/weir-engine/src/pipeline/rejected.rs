@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   rejected of the host's ----> answer --> host port
-//!   rejected of the wire's ----> answer --> as a packet of the host's: routed, sealed --> wire port
+//!   rejected of the wire's ----> answer --> as the host's packets go: routed, sealed --> wire port
 //! ```
 
 use weir_wire::frame::{Frame, Link, Meta, Offload, Time};

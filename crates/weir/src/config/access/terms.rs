@@ -2,8 +2,8 @@
 //!
 //! ```toml
 //! service = "nvme-of"                  # [any] nvme-of | nfs-rdma | iser | smb-direct, tcp/4420 or
-//! #                                      tcp/5000-5100 (port spaces of rdma_cm: tcp, udp, ib, ipoib),
-//! #                                      0x0000000001061144 (a service identifier); several
+//! #                                      tcp/5000-5100 (rdma_cm's port spaces: tcp, udp, ib,
+//! #                                      ipoib), 0x01061144 (a service identifier); several
 //! qp_type = "rc"                       # [any] rc | uc | ud | xrc; several
 //! expires = "2026-12-31T18:00:00Z"     # [never] from then on the line does not hold
 //! hours = "mon-fri 08:00-18:00"        # [always] UTC; days [every]; over midnight too; several
