@@ -7,7 +7,7 @@ use judged::cm::{Exchange, serves};
 use judged::{Gateway, b_to_a};
 use talk::{A, B, End, Packet};
 use weir_engine::access::{
-    AccessAction, Hours, Line, Operation, QueuePairType, QueuePairTypes, Services, Terms,
+    AccessAction, Hours, Limits, Line, Operation, QueuePairType, QueuePairTypes, Services, Terms,
 };
 use weir_engine::verdict::{DropReason, Side, Verdict};
 use weir_wire::bth::Opcode;
@@ -132,4 +132,68 @@ fn a_line_holds_in_its_hours() {
     gateway.passes(&[B.write_only(2)]);
     gateway.wait_ms(120_000);
     gateway.denies(&[B.write_only(3)]);
+}
+
+mod limits {
+    use super::*;
+
+    fn limited(limits: Limits) -> Gateway {
+        let line = Line { limits: Some(limits), ..b_to_a("some", &[], AccessAction::Allow) };
+        Gateway::with(vec![line], AccessAction::Allow)
+    }
+
+    impl Gateway {
+        /// How many of the packets pass.
+        fn passing(&mut self, packets: impl IntoIterator<Item = Packet>) -> usize {
+            let mut pass = |packet| self.verdicts(&[packet]) == [Verdict::Forward];
+            packets.into_iter().filter(|it| pass(*it)).count()
+        }
+    }
+
+    #[test]
+    fn messages_of_a_source_are_limited_and_another_s_are_not() {
+        let mut gateway = limited(Limits { messages: Some(10), ..Limits::default() });
+        assert_eq!(gateway.passing((0..50).map(|psn| B.send_only(psn))), 10);
+        gateway.drops(&[B.send_only(50)], DropReason::AccessLimit);
+        gateway.passes(&[End { host: 3, ..B }.send_only(1)]);
+        gateway.wait_ms(1_000);
+        assert_eq!(gateway.passing((51..99).map(|psn| B.send_only(psn))), 10);
+        assert_eq!(gateway.engine.access().unwrap().limited_packets(), 40 + 1 + 38);
+    }
+
+    #[test]
+    fn reads_are_limited_by_what_they_ask_for() {
+        let mut gateway = limited(Limits { read_bytes: Some(100_000), ..Limits::default() });
+        assert_eq!(gateway.passing((0..50).map(|psn| B.read(psn, 10_000))), 10);
+        gateway.passes(&[B.send_only(90)]);
+    }
+
+    #[test]
+    fn bits_are_limited_by_source_and_by_queue_pair() {
+        let bits = B.send_only(0).bytes().len() as u64 * 8;
+        let other = End { to_qp: 0xd, ..B };
+        let both =
+            |from: u32| (from..from + 20).flat_map(|psn| [B.send_only(psn), other.send_only(psn)]);
+        let mut gateway = limited(Limits { source_bits: Some(bits * 10), ..Limits::default() });
+        assert_eq!(gateway.passing(both(0)), 10);
+        let mut gateway = limited(Limits { queue_pair_bits: Some(bits * 10), ..Limits::default() });
+        assert_eq!(gateway.passing(both(0)), 20);
+    }
+
+    #[test]
+    fn connections_are_limited_by_the_second_and_by_how_many_stand() {
+        let exchange = |number: u32| {
+            let (requester, responder) =
+                (End { to_qp: 100 + number, ..B }, End { to_qp: 200 + number, ..A });
+            Exchange { ids: [number, number], ..Exchange::of(requester, responder) }
+        };
+        let mut gateway = limited(Limits { connects: Some(3), ..Limits::default() });
+        (0..3).for_each(|it| gateway.takes(Side::Wire, exchange(it).request(), Ok(())));
+        gateway.takes(Side::Wire, exchange(3).request(), Err(DropReason::AccessLimit));
+        let mut gateway = limited(Limits { queue_pairs: Some(2), ..Limits::default() });
+        (0..2).for_each(|it| gateway.connects(&exchange(it)));
+        gateway.takes(Side::Wire, exchange(2).request(), Err(DropReason::AccessLimit));
+        gateway.takes(Side::Wire, exchange(0).disconnect(), Ok(()));
+        gateway.connects(&exchange(2));
+    }
 }

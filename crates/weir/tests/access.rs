@@ -174,3 +174,19 @@ fn terms_that_cannot_be_read_are_refused_with_their_place() {
         assert!(words.contains(value) && words.contains(":10:"), "{words}");
     }
 }
+
+#[test]
+fn a_limit_denies_what_is_more_and_one_without_sense_is_refused() {
+    let limited = |limit: &str, action: &str| {
+        format!("[[access]]\nname = \"one\"\nlimit = {{ {limit} }}\naction = \"{action}\"")
+    };
+    let file = configured("limit", "", &limited("messages = 1", "allow"));
+    assert!(denied_of_rdma_cm(&file)[0] > 0);
+    let file = configured("wide", "", &limited("messages = 1000000", "allow"));
+    assert_eq!(denied_of_rdma_cm(&file)[0], 0);
+    for (limit, action) in [("messages = 0", "allow"), ("", "allow"), ("messages = 1", "deny")] {
+        let file = configured("senseless", "", &limited(limit, action));
+        let said = weir(&["check", file.to_str().unwrap()]);
+        assert_eq!(said.status.code(), Some(2), "{limit} {action}");
+    }
+}

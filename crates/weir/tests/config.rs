@@ -696,8 +696,7 @@ mod access {
         let access = settings.pairs[0].access.as_ref().expect("the pair has lines");
         assert_eq!(access.default_action(), AccessAction::Deny);
         let decided = |from, to, operation| {
-            let asked = weir_engine::access::Asked::default();
-            access.decide_one(&address(from), &address(to), operation, &asked).index()
+            access.decide_one(&address(from), &address(to), operation, &Default::default()).index()
         };
         assert_eq!(decided("10.1.2.3", "10.0.0.15", Operation::Read), Some(0));
         assert_eq!(decided("10.1.2.3", "10.0.1.1", Operation::Read), Some(0));

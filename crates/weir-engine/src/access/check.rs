@@ -79,7 +79,7 @@ mod tests {
             some => Operations::of(some.iter().copied()),
         };
         let (to, terms) = (Party::any(), Terms::default());
-        Line { name: "".into(), from, to, operations, terms, action, log: false }
+        Line { name: "".into(), from, to, operations, terms, limits: None, action, log: false }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::limits::Limits;
 use super::terms::Terms;
 use crate::policy::Prefix;
 
@@ -230,6 +231,8 @@ pub struct Line {
     pub operations: Operations,
     /// Over which queue pairs, and when.
     pub terms: Terms,
+    /// How much of it passes.
+    pub limits: Option<Limits>,
     /// What then happens.
     pub action: AccessAction,
     /// Whether each message that it decides about gives an event; denied ones always do.

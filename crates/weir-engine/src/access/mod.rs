@@ -40,6 +40,7 @@ use crate::verdict::{DropReason, Side};
 mod answer;
 mod check;
 mod index;
+mod limits;
 mod lines;
 mod owners;
 mod policy;
@@ -48,6 +49,7 @@ mod terms;
 
 pub(crate) use answer::ANSWER_LEN_MAX;
 pub use check::Oddity;
+pub use limits::{ACCOUNTS_MAX, Limits};
 pub use lines::{
     AccessAction, LINES_MAX, Line, LineNumber, MEMBERS_MAX, Operation, Operations, Party,
 };
@@ -56,6 +58,7 @@ pub use state::{AccessState, StateCounters};
 pub use terms::{Asked, Hours, QueuePairType, QueuePairTypes, Services, Terms};
 
 use answer::Answer;
+use limits::{Cost, Limiter};
 use state::{Admitted, State};
 
 /// Events that wait to be taken; further ones are lost and counted.
@@ -129,6 +132,7 @@ pub struct Access {
     judged: Vec<[Judged; 2]>,
     state: State,
     answer: Box<Answer>,
+    limiter: Limiter,
     /// Of the lines that do not always hold, which do.
     holding: Vec<bool>,
     /// When to look at that again.
@@ -154,6 +158,7 @@ impl Access {
                 judged: Vec::with_capacity(conversations_max),
                 state: State::new(meter.seed(), conversations_max, knows_sides),
                 answer: Box::default(),
+                limiter: Limiter::new(meter.seed()),
                 holding: Vec::new(),
                 look_again: Time::default(),
                 hits,
@@ -223,7 +228,50 @@ impl Access {
             }
             return Err(DropReason::AccessDenied);
         }
+        if self.policy.limits_of(number).is_some() {
+            self.limit(number, operation, packet, rdma)?;
+        }
         if operation == Operation::Connect { self.follow(packet, meter) } else { Ok(()) }
+    }
+
+    /// Charges the packet's source with it.
+    ///
+    /// # Errors
+    /// [`DropReason::AccessLimit`].
+    #[inline(never)]
+    fn limit(
+        &mut self,
+        line: LineNumber,
+        operation: Operation,
+        packet: &Observation<'_>,
+        rdma: &Rdma,
+    ) -> Result<(), DropReason> {
+        let Some(limits) = self.policy.limits_of(line) else { return Ok(()) };
+        let asks_for_connection = operation == Operation::Connect
+            && matches!(
+                cm::message(packet.bytes, packet.parsed),
+                Some((_, Message::Request(_) | Message::ServiceRequest(_)))
+            );
+        let [source, queue_pair] = self.state.fingerprints(packet, rdma);
+        let reads = ext::reth(packet.bytes, rdma).filter(|_| operation == Operation::Read);
+        let cost = Cost {
+            now: packet.now,
+            line,
+            source,
+            queue_pair,
+            operation,
+            starts_message: rdma.opcode.starts_message(),
+            asks_for_connection,
+            read_bytes: reads.map_or(0, |it| u64::from(it.dma_length.get())),
+            bits: u64::from(packet.original_len) * 8,
+        };
+        let stand = || u64::from(self.state.connections_of(&packet.parsed.source));
+        let has_room = !asks_for_connection || limits.queue_pairs.is_none_or(|most| stand() < most);
+        if has_room && self.limiter.take(limits, &cost) {
+            return Ok(());
+        }
+        self.limiter.limited += u64::from(!has_room);
+        Err(DropReason::AccessLimit)
     }
 
     /// Prepares the answer to a message of which this is the first packet that is dropped.
@@ -243,7 +291,7 @@ impl Access {
             let conversation = seen.conversation.filter(|_| packet.segments <= 1);
             let requester = conversation.and_then(|handle| {
                 let directions = meter.conversations().entry(handle)?.directions();
-                Some(directions.map(|it| it.key.destination_qp()).nth(other)?)
+                directions.map(|it| it.key.destination_qp()).nth(other)
             });
             let both = conversation.and_then(|handle| self.judged.get(handle.place()));
             let msn = both.map_or(0, |both| both[other].message_sequence);
@@ -457,6 +505,11 @@ impl Access {
     /// What was done about queue pair numbers.
     pub fn state_counters(&self) -> StateCounters {
         self.state.counters
+    }
+
+    /// Packets that were more than a line's limits let pass.
+    pub fn limited_packets(&self) -> u64 {
+        self.limiter.limited
     }
 
     /// Queue pairs that have an owner.

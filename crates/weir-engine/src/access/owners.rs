@@ -10,6 +10,8 @@
 //! Both tables are bounded. At the bound an owner leaves whose conversation is silent; is none of
 //! [`CANDIDATES`], the newcomer is not taken.
 
+use std::collections::HashMap;
+
 use weir_wire::frame::Time;
 
 use crate::flow::index::Index;
@@ -48,6 +50,8 @@ pub(super) struct Owner {
     pub(super) judged: Option<(ConversationHandle, u8)>,
     /// The port that its host is behind.
     pub(super) lives: Side,
+    /// Whether it counts among the connections that its peer asked for.
+    pub(super) is_counted: bool,
     /// When DREQ came, in units of 2^27 ns; 0: it did not.
     pub(super) closed: u32,
     /// Since when nothing is known of its conversation, likewise.
@@ -68,6 +72,7 @@ impl Owner {
             comm_ids: [0; 2],
             judged: None,
             lives,
+            is_counted: false,
             closed: 0,
             silent: 0,
         }
@@ -85,10 +90,6 @@ impl Owner {
     /// Whether DREQ came so long ago that nothing of it is under way.
     pub(super) fn has_ended(&self, now: Time) -> bool {
         self.is_closed() && since(now, self.closed) > LINGER_NS
-    }
-
-    pub(super) fn close(&mut self, now: Time) {
-        self.closed = coarse(now);
     }
 
     /// Whether it gives the number up to another, having been silent for `silence_ns`.
@@ -131,12 +132,15 @@ pub(super) struct Full;
 pub(super) struct Owners {
     index: Index,
     entries: Slab<Owner>,
+    /// By requester: connections that stand. As many as there are owners, at most.
+    counts: HashMap<u64, u32>,
 }
 
 impl Owners {
     /// An empty table for `limit` queue pairs. Memory is reserved, not touched.
     pub(super) fn new(limit: usize) -> Self {
-        Self { index: Index::new(limit), entries: Slab::new(limit) }
+        let counts = HashMap::new();
+        Self { index: Index::new(limit), entries: Slab::new(limit), counts }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -160,8 +164,36 @@ impl Owners {
         self.entries.touch(at, now).hear(judged);
     }
 
+    /// Connections that stand which this address asked for.
+    pub(super) fn count_of(&self, requester: u64) -> u32 {
+        self.counts.get(&requester).copied().unwrap_or(0)
+    }
+
+    /// DREQ came; returns where its packets were judged.
+    pub(super) fn close(&mut self, at: u32, now: Time) -> Option<(ConversationHandle, u8)> {
+        self.uncount(at);
+        let owner = self.entries.value_mut(at);
+        owner.closed = coarse(now);
+        owner.judged
+    }
+
+    fn uncount(&mut self, at: u32) {
+        let owner = self.entries.value_mut(at);
+        if !std::mem::take(&mut owner.is_counted) {
+            return;
+        }
+        let requester = owner.peer;
+        if let Some(count) = self.counts.get_mut(&requester) {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(&requester);
+            }
+        }
+    }
+
     /// Takes an owner out and returns where its packets were judged.
     pub(super) fn remove(&mut self, at: u32) -> Option<(ConversationHandle, u8)> {
+        self.uncount(at);
         let owner = *self.entries.remove(at);
         self.index.remove(owner.key, at);
         owner.judged
@@ -185,6 +217,9 @@ impl Owners {
         if self.index.insert(key, at).is_err() {
             self.entries.remove(at);
             return Err(Full);
+        }
+        if owner.is_counted {
+            *self.counts.entry(owner.peer).or_default() += 1;
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 use weir_wire::frame::Time;
 
 use super::index::Index;
+use super::limits::Limits;
 use super::lines::{AccessAction, LINES_MAX, Line, LineNumber, Operation, Operations};
 use super::state::AccessState;
 use super::terms::Asked;
@@ -139,6 +140,12 @@ impl AccessPolicy {
         }
     }
 
+    /// How much of it `number` lets pass.
+    #[inline]
+    pub(super) fn limits_of(&self, number: LineNumber) -> Option<&Limits> {
+        self.lines.get(number.index()?)?.limits.as_ref()
+    }
+
     /// Which lines decide about what `from` does to `to`, addresses in the form of `Parsed`.
     ///
     /// Connection management serves what is done with the connection: it passes where either of
@@ -263,7 +270,7 @@ mod tests {
     fn line(operations: Operations, action: AccessAction) -> Line {
         let (from, to) = (host("10.0.0.2"), host("10.0.0.1"));
         let terms = Terms::default();
-        Line { name: "line".into(), from, to, operations, terms, action, log: false }
+        Line { name: "line".into(), from, to, operations, terms, limits: None, action, log: false }
     }
 
     #[test]
@@ -327,6 +334,7 @@ mod tests {
             ),
             action: if allows { AccessAction::Allow } else { AccessAction::Deny },
             terms: Terms::default(),
+            limits: None,
             log: false,
         })
     }

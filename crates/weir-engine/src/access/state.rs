@@ -105,6 +105,16 @@ impl State {
         self.connected.len() + self.learnt.len()
     }
 
+    /// Connections that stand which `address` asked for.
+    pub(super) fn connections_of(&self, address: &[u8; 16]) -> u32 {
+        self.connected.count_of(self.address(address))
+    }
+
+    /// Fingerprints of the packet's source, and of the queue pair that it is for.
+    pub(super) fn fingerprints(&self, packet: &Observation<'_>, rdma: &Rdma) -> [u64; 2] {
+        [self.address(&packet.parsed.source), self.key(packet.parsed, rdma, None)]
+    }
+
     /// Whether a direction's packets come from whom their queue pair belongs to.
     ///
     /// # Errors
@@ -374,6 +384,8 @@ impl State {
                 partner: keys[1 - which],
                 service: connection.service_id,
                 comm_ids: ids[which],
+                // The responder's queue pair, whose peer asked.
+                is_counted: which == 0,
                 ..Owner::new(keys[which], peers[which], lives[which])
             };
             if let Err(Full) = self.connected.insert(owner, packet.now, conversations) {
@@ -405,9 +417,7 @@ impl State {
         self.counters.disconnects += 1;
         let partner = self.connected.find(owner.partner);
         for (place, at) in void.iter_mut().zip([Some(at), partner].into_iter().flatten()) {
-            let owner = self.connected.owner_mut(at);
-            owner.close(packet.now);
-            *place = owner.judged;
+            *place = self.connected.close(at, packet.now);
         }
         void
     }

@@ -32,7 +32,7 @@ pub(crate) fn b_to_a(name: &str, operations: &[Operation], action: AccessAction)
         some => Operations::of(some.iter().copied()),
     };
     let (from, to, terms) = (host(2), host(1), Terms::default());
-    Line { name: name.into(), from, to, operations, terms, action, log: false }
+    Line { name: name.into(), from, to, operations, terms, limits: None, action, log: false }
 }
 
 /// A gateway before host 1, which seals nothing.

@@ -26,6 +26,8 @@ pub struct AccessSnapshot {
     pub answered: u64,
     /// Those whose sender could not be told: its queue pair is not known, or they were too many.
     pub unanswered: u64,
+    /// Packets that were more than a line's limits let pass.
+    pub limited_packets: u64,
     /// What was done about queue pair numbers.
     pub state: AccessStateSnapshot,
     /// Every line, in the order in which they are tried.
@@ -116,6 +118,7 @@ impl AccessSnapshot {
             events_lost: access.events_lost(),
             answered,
             unanswered,
+            limited_packets: access.limited_packets(),
             state: AccessStateSnapshot::new(access),
             lines: Vec::new(),
             counted: Some((Arc::clone(access.policy()), access.hits().to_vec())),
@@ -153,6 +156,7 @@ impl AccessSnapshot {
             (&mut self.events_lost, more.events_lost),
             (&mut self.answered, more.answered),
             (&mut self.unanswered, more.unanswered),
+            (&mut self.limited_packets, more.limited_packets),
         ] {
             *sum += more;
         }

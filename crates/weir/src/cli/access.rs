@@ -143,6 +143,7 @@ fn table(hits: &PairHits) -> String {
     for (count, what) in [
         (access.answered, "refusals were told to who asked"),
         (access.unanswered, "refusals could not be told"),
+        (access.limited_packets, "packets were more than a line's limit"),
     ] {
         if count > 0 {
             let _ = writeln!(text, "{count:>14} {what}");

@@ -442,8 +442,8 @@ fn wire_proof_lines(text: &mut String, pair: &PairSnapshot) {
     let clear = proof.clear_by_kind.values().sum::<u64>() + proof.clear_by_policy;
     let _ = writeln!(
         text,
-        "  plaintext on the wire that must be sealed: {}{}; in clear as configured: {clear} ({} frames \
-         checked: {} ESP, {} tagged, {} keying, {} own)",
+        "  plaintext on the wire that must be sealed: {}{}; in clear as configured: {clear} ({} \
+         frames checked: {} ESP, {} tagged, {} keying, {} own)",
         proof.plaintext - proof.plaintext_dropped,
         match proof.plaintext_dropped {
             0 => String::new(),

@@ -17,6 +17,7 @@
 //! operations = ["read", "send"]   # [all] send | send_imm | write | read | atomic | multicast |
 //! #                                 connect | other; several
 //! service = "nvme-of"             # [any] and qp_type, expires, hours: see `terms`
+//! limit = { messages = 1000 }     # [none] by source: see `Limit`
 //! action = "allow"                # allow | deny | reject: its sender is told | would_deny: passes,
 //! #                                 counted as if it were denied
 //! log = false                     # [false] tell of each message; of denied ones it is told anyway
@@ -54,9 +55,50 @@ pub struct Line {
     pub qp_type: Option<Several<terms::QueuePairType>>,
     pub expires: Option<Spanned<String>>,
     pub hours: Option<Several<String>>,
+    pub limit: Option<Spanned<Limit>>,
     pub action: Spanned<Action>,
     #[serde(default)]
     pub log: bool,
+}
+
+/// `limit`: how much a line lets pass, of each source address. See [`access::Limits`].
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limit {
+    /// Messages a second.
+    pub messages: Option<u64>,
+    /// Bytes asked for by READ, a second.
+    pub read_bytes: Option<u64>,
+    /// Bits a second.
+    pub source_bits: Option<u64>,
+    /// Bits a second to each queue pair.
+    pub queue_pair_bits: Option<u64>,
+    /// Connections asked for, a second.
+    pub connects: Option<u64>,
+    /// Connections that stand.
+    pub queue_pairs: Option<u64>,
+}
+
+impl Limit {
+    fn numbers(&self) -> impl Iterator<Item = u64> {
+        let Self { messages, read_bytes, source_bits, queue_pair_bits, connects, queue_pairs } =
+            *self;
+        let all = [messages, read_bytes, source_bits, queue_pair_bits, connects, queue_pairs];
+        all.into_iter().flatten()
+    }
+}
+
+impl From<Limit> for access::Limits {
+    fn from(limit: Limit) -> Self {
+        Self {
+            messages: limit.messages,
+            read_bytes: limit.read_bytes,
+            source_bits: limit.source_bits,
+            queue_pair_bits: limit.queue_pair_bits,
+            connects: limit.connects,
+            queue_pairs: limit.queue_pairs,
+        }
+    }
 }
 
 /// `[[group]]`.
@@ -275,12 +317,31 @@ fn lines(
             to,
             operations: operations.map_or(access::Operations::ALL, named),
             terms: terms::resolve(line, problems),
+            limits: limits(line, problems),
             action: (*line.action.get_ref()).into(),
             log: line.log,
         };
         lines.push((file.access[lines.len()].1.pair.as_ref().map(|it| it.get_ref().clone()), line));
     }
     lines
+}
+
+fn limits(line: &Line, problems: &mut Problems) -> Option<access::Limits> {
+    let written = line.limit.as_ref()?;
+    let limit = written.get_ref();
+    let what = |what: &str| format!("line `{}`: its limit {what}", line.name.get_ref());
+    if limit.numbers().next().is_none() {
+        problems.error(written.span(), what("names nothing"), "name something, or leave it out");
+    }
+    if limit.numbers().any(|it| it == 0) {
+        let remedy = "write action = \"deny\" for nothing at all";
+        problems.error(written.span(), what("is zero"), remedy);
+    }
+    if !AccessAction::from(*line.action.get_ref()).passes() {
+        let remedy = "leave the limit out, or let the line pass";
+        problems.error(written.span(), what("is of a line that lets nothing pass"), remedy);
+    }
+    Some((*limit).into())
 }
 
 /// Who is meant by `from` or `to` of line `name`.
