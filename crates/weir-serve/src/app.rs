@@ -67,6 +67,7 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/api/v1/flows", get(routes::flows))
         .route("/api/v1/conversations", get(routes::conversations))
         .route("/api/v1/talkers", get(routes::talkers))
+        .route("/api/v1/alerts", get(routes::alerts))
         .route("/api/v1/counters", get(routes::counters))
         .route("/api/v1/drops", get(routes::drops))
         .route("/api/v1/tunnels", get(routes::tunnels))

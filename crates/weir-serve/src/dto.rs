@@ -7,7 +7,9 @@ use std::net::{Ipv6Addr, SocketAddrV6};
 use jiff::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
-use weir_store::sqlite::{ConversationRow, CounterRow, EventRow, FlowRow, PeerStateRow, TalkerRow};
+use weir_store::sqlite::{
+    AlertRow, ConversationRow, CounterRow, EventRow, FlowRow, PeerStateRow, TalkerRow,
+};
 
 use crate::status;
 
@@ -106,6 +108,31 @@ pub struct Talker {
     pub received_bytes: u64,
     /// Addresses that it talked with.
     pub peers: u64,
+}
+
+/// A rule that matched.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct Alert {
+    pub gateway: String,
+    pub pair: String,
+    pub time: String,
+    pub sid: u32,
+    /// 1 is the most severe.
+    pub severity: u8,
+    /// `allowed`, `blocked` or `would_block`.
+    pub action: String,
+    pub signature: String,
+    pub category: String,
+    /// As EVE's `proto`.
+    pub protocol: String,
+    pub source: String,
+    pub source_port: u16,
+    pub destination: String,
+    pub destination_port: u16,
+    /// The whole event as EVE has it.
+    #[schema(value_type = Object)]
+    pub event: serde_json::Value,
 }
 
 /// What counters grew by, in slices of time.
@@ -396,6 +423,28 @@ impl Conversation {
             icrc_bad: row.icrc_bad,
             response_ns: row.response_ns,
             reason: row.reason,
+        }
+    }
+}
+
+impl Alert {
+    /// From a row of `gateway`'s store.
+    pub fn of(gateway: &str, row: AlertRow) -> Self {
+        Self {
+            gateway: gateway.to_owned(),
+            pair: row.pair,
+            time: time_text(row.time_ns),
+            sid: row.sid,
+            severity: row.severity,
+            action: row.action,
+            signature: row.signature,
+            category: row.category,
+            protocol: row.protocol,
+            source: address_text(row.source, false),
+            source_port: row.source_port,
+            destination: address_text(row.destination, false),
+            destination_port: row.destination_port,
+            event: serde_json::from_str(&row.event).unwrap_or_default(),
         }
     }
 }

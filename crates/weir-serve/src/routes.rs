@@ -15,12 +15,12 @@ use serde::Deserialize;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 use utoipa::IntoParams;
-use weir_store::sqlite::RecordFilter;
+use weir_store::sqlite::{AlertFilter, RecordFilter};
 
 use crate::app::App;
 use crate::dto::{
-    Conversation, Counter, Counters, Drops, ErrorBody, Event, Flow, PortAccount, Rows, StatusList,
-    Talker, Tunnel, TunnelChange, Tunnels,
+    Alert, Conversation, Counter, Counters, Drops, ErrorBody, Event, Flow, PortAccount, Rows,
+    StatusList, Talker, Tunnel, TunnelChange, Tunnels,
 };
 use crate::gateways::Places;
 use crate::live::Point;
@@ -175,6 +175,39 @@ pub(crate) struct TalkerQuery {
     kind: Option<String>,
 }
 
+/// Which alerts.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct AlertQuery {
+    /// Only this gateway
+    gateway: Option<String>,
+    /// From this second since 1970 on
+    #[param(maximum = 253402300799_u64)]
+    from: Option<u64>,
+    /// Before this second since 1970; absent: until now
+    #[param(maximum = 253402300799_u64)]
+    until: Option<u64>,
+    /// Without `from`: the last so many seconds (an hour)
+    #[param(maximum = 253402300799_u64)]
+    last: Option<u64>,
+    /// Rows, at most (100)
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<u32>,
+    /// Only this pair of ports
+    pair: Option<String>,
+    /// Only the rule of this number
+    #[param(maximum = 4294967295_u64)]
+    sid: Option<u32>,
+    /// At least as severe; 1 is the most
+    #[param(maximum = 255)]
+    severity: Option<u8>,
+    /// `allowed`, `blocked` or `would_block`
+    action: Option<String>,
+    /// An end's address or prefix, or GID
+    address: Option<String>,
+}
+
 fn limit(asked: Option<u32>) -> Result<u32, ApiError> {
     match asked.unwrap_or(LIMIT_DEFAULT) {
         limit @ 1..=LIMIT_MAX => Ok(limit),
@@ -287,6 +320,33 @@ pub(crate) async fn talkers(
     .await?;
     let rows = greatest(rows, limit, |row| row.sent_bytes.saturating_add(row.received_bytes));
     Ok(Json(Rows { rows, problems }))
+}
+
+/// Rules that matched, the latest first
+#[utoipa::path(get, path = "/api/v1/alerts", params(AlertQuery),
+    responses((status = 200, body = Rows<Alert>), (status = 400, body = ErrorBody)))]
+pub(crate) async fn alerts(
+    State(app): State<Arc<App>>,
+    Asked(asked): Asked<AlertQuery>,
+) -> Answer<Rows<Alert>> {
+    let range = query::range(asked.from, asked.until, asked.last).map_err(ApiError::bad)?;
+    let limit = limit(asked.limit)?;
+    let addresses = asked.address.as_deref().map(query::addresses).transpose();
+    let filter = AlertFilter {
+        pair: asked.pair,
+        sid: asked.sid,
+        severity: asked.severity,
+        action: asked.action,
+        addresses: addresses.map_err(ApiError::bad)?,
+    };
+    let (rows, problems) = ask_stores(app, move |places| {
+        query::each(places, asked.gateway.as_deref(), |name, reader| {
+            let rows = reader.alerts(range, &filter, limit)?;
+            Ok(rows.into_iter().map(|row| Alert::of(name, row)).collect())
+        })
+    })
+    .await?;
+    Ok(Json(Rows { rows: greatest(rows, limit, |row| row.time.clone()), problems }))
 }
 
 /// What counters grew by, in slices of 10 seconds, a minute or an hour

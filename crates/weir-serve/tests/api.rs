@@ -148,6 +148,7 @@ const ROUTES: [&str; 9] = [
     "/api/v1/flows",
     "/api/v1/conversations",
     "/api/v1/talkers",
+    "/api/v1/alerts",
     "/api/v1/counters",
     "/api/v1/drops",
     "/api/v1/tunnels",

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use weir_engine::meter::Record;
 use weir_store::sink::{Exporter, Item};
 use weir_store::sqlite::{
-    FlowRow, PeerState, Range, Reader, RecordFilter, Retention, Sample, Scope, ScopeKind, Store,
-    StoreCounters, StoreError, StoreOptions,
+    AlertFilter, AlertRow, FlowRow, PeerState, Range, Reader, RecordFilter, Retention, Sample,
+    Scope, ScopeKind, Store, StoreCounters, StoreError, StoreOptions,
 };
 use weir_wire::frame::Time;
 
@@ -492,4 +492,45 @@ fn a_full_disk_loses_nothing_that_was_acknowledged_and_writing_goes_on_when_ther
     let sent = (items.len() + more.len()) as u64;
     let counters = until(&store, |it| it.failure.is_none() && it.written + it.overflowed == sent);
     assert_eq!(flow_count(&path) as u64, counters.written);
+}
+
+#[test]
+fn alerts_are_found_by_rule_severity_action_and_address() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("gw.sqlite");
+    let store = start(&path);
+    let time_ns = lately().0;
+    let alert = |sid, severity, action: &str, last| AlertRow {
+        time_ns: time_ns + u64::from(sid),
+        pair: "port0".into(),
+        sid,
+        severity,
+        action: action.into(),
+        signature: format!("rule {sid}"),
+        category: "test".into(),
+        protocol: "TCP".into(),
+        source: std::net::Ipv4Addr::new(192, 0, 2, last).to_ipv6_mapped().octets(),
+        source_port: 40_000,
+        destination: [0; 16],
+        destination_port: 80,
+        event: "{\"event_type\":\"alert\"}".into(),
+    };
+    let sender = store.alerts();
+    let sent = [alert(1, 1, "blocked", 1), alert(2, 2, "allowed", 2), alert(3, 3, "allowed", 3)];
+    sent.iter().for_each(|row| sender.send(row.clone()));
+    assert_eq!(store.stop().alerts_lost, 0);
+    let reader = Reader::open(&path).unwrap();
+    let found = |filter: AlertFilter| -> Vec<u32> {
+        let rows = reader.alerts(always(), &filter, 10).unwrap();
+        assert!(rows.iter().all(|row| sent.contains(row)));
+        rows.iter().map(|row| row.sid).collect()
+    };
+    assert_eq!(found(AlertFilter::default()), [3, 2, 1], "the latest first");
+    assert_eq!(found(AlertFilter { sid: Some(2), ..Default::default() }), [2]);
+    assert_eq!(found(AlertFilter { severity: Some(2), ..Default::default() }), [2, 1]);
+    assert_eq!(found(AlertFilter { action: Some("blocked".into()), ..Default::default() }), [1]);
+    let addresses = Some((sent[1].source, sent[2].source));
+    assert_eq!(found(AlertFilter { addresses, ..Default::default() }), [3, 2]);
+    let pair = Some("other".to_owned());
+    assert!(found(AlertFilter { pair, ..Default::default() }).is_empty());
 }

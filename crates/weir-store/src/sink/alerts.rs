@@ -18,9 +18,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::fs::OFlags;
-use weir_detect::{Alert, RuleSet};
+use weir_detect::{Alert, Blocked, RuleSet};
 
 use super::eve;
+use crate::sqlite::{AlertRow, AlertStore};
 
 /// Alerts that wait for the thread: those of a few ticks of all workers.
 const QUEUE_ALERTS: usize = 16_384;
@@ -60,7 +61,7 @@ struct Shared {
 }
 
 enum Message {
-    Alert(Box<Alert>, Arc<RuleSet>),
+    Alert(Box<Alert>, Arc<RuleSet>, Arc<str>),
     File(Option<EveFile>),
     Stop,
 }
@@ -68,6 +69,8 @@ enum Message {
 /// Hands alerts over; one for each worker.
 #[derive(Clone, Debug)]
 pub struct AlertSender {
+    /// The pair's name.
+    pair: Arc<str>,
     queue: SyncSender<Message>,
     shared: Arc<Shared>,
 }
@@ -76,7 +79,9 @@ impl AlertSender {
     /// Hands an alert over, with the rules that it is of. Never waits: a full queue is counted.
     pub fn send(&self, alert: Alert, rules: &Arc<RuleSet>) {
         self.shared.alerts.fetch_add(1, Relaxed);
-        if self.queue.try_send(Message::Alert(Box::new(alert), Arc::clone(rules))).is_err() {
+        let pair = Arc::clone(&self.pair);
+        let message = Message::Alert(Box::new(alert), Arc::clone(rules), pair);
+        if self.queue.try_send(message).is_err() {
             self.shared.lost.fetch_add(1, Relaxed);
         }
     }
@@ -90,22 +95,24 @@ pub struct AlertSink {
 }
 
 impl AlertSink {
-    /// Starts the thread; without a `file` alerts go nowhere.
+    /// Starts the thread; alerts go to the `file` and to the `store`, as far as there are such.
     ///
     /// # Errors
     /// The file cannot be opened, or there are no more threads.
-    pub fn start(file: Option<EveFile>) -> io::Result<Self> {
+    pub fn start(file: Option<EveFile>, store: Option<AlertStore>) -> io::Result<Self> {
         let out = file.map(Out::open).transpose()?;
         let (queue, incoming) = sync_channel(QUEUE_ALERTS);
         let shared = Arc::new(Shared::default());
-        let work = Work { incoming, shared: Arc::clone(&shared), out, line: Vec::new() };
+        let line = Vec::new();
+        let work = Work { incoming, shared: Arc::clone(&shared), out, store, line };
         let thread = std::thread::Builder::new().name("alerts".into()).spawn(|| work.run())?;
-        Ok(Self { sender: AlertSender { queue, shared }, thread: Some(thread) })
+        let sender = AlertSender { pair: Arc::from(""), queue, shared };
+        Ok(Self { sender, thread: Some(thread) })
     }
 
-    /// A sender for one worker.
-    pub fn sender(&self) -> AlertSender {
-        self.sender.clone()
+    /// A sender for one worker of the pair of this name.
+    pub fn sender(&self, pair: &str) -> AlertSender {
+        AlertSender { pair: Arc::from(pair), ..self.sender.clone() }
     }
 
     /// Writes to another file from now on, or to none.
@@ -144,6 +151,7 @@ struct Work {
     incoming: Receiver<Message>,
     shared: Arc<Shared>,
     out: Option<Out>,
+    store: Option<AlertStore>,
     line: Vec<u8>,
 }
 
@@ -151,7 +159,12 @@ impl Work {
     fn run(mut self) {
         loop {
             match self.incoming.recv_timeout(FLUSH_AFTER) {
-                Ok(Message::Alert(alert, rules)) => self.write(&alert, &rules),
+                Ok(Message::Alert(alert, rules, pair)) => {
+                    if let Some(store) = &self.store {
+                        store.send(row(&alert, &rules, &pair));
+                    }
+                    self.write(&alert, &rules);
+                }
                 Ok(Message::File(file)) => self.change(file),
                 Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return self.flush(),
                 Err(RecvTimeoutError::Timeout) => self.flush(),
@@ -190,6 +203,33 @@ impl Work {
         } else if std::mem::replace(&mut out.fails, false) {
             tracing::info!(path = %out.wanted.path.display(), "alerts are written again");
         }
+    }
+}
+
+/// The alert as the store keeps it.
+fn row(alert: &Alert, rules: &RuleSet, pair: &str) -> AlertRow {
+    let rule = rules.rule(alert.rule);
+    let action = match alert.blocked {
+        Blocked::No => "allowed",
+        Blocked::Dropped | Blocked::Rejected => "blocked",
+        Blocked::Would => "would_block",
+    };
+    let event = eve::alert_event(alert, rules);
+    let protocol = event.get("proto").and_then(|it| it.as_str()).unwrap_or_default().to_owned();
+    AlertRow {
+        time_ns: alert.time.0,
+        pair: pair.to_owned(),
+        sid: rule.sid,
+        severity: rule.priority,
+        action: action.to_owned(),
+        signature: rule.message.clone(),
+        category: rules.category(rule).to_owned(),
+        protocol,
+        source: alert.source.address,
+        source_port: alert.source.port,
+        destination: alert.destination.address,
+        destination_port: alert.destination.port,
+        event: serde_json::Value::Object(event).to_string(),
     }
 }
 

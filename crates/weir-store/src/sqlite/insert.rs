@@ -9,6 +9,7 @@ use weir_engine::verdict::Side;
 use weir_wire::bth::Service;
 use weir_wire::parse::Encapsulation;
 
+use super::rows::AlertRow;
 use super::writer::{Event, Pending, Sample};
 use crate::sink::Item;
 
@@ -47,6 +48,9 @@ pub(super) fn write(connection: &mut Connection, pending: &Pending) -> rusqlite:
     }
     for event in &pending.events {
         event_row(&transaction, event)?;
+    }
+    for alert in &pending.alerts {
+        alert_row(&transaction, alert)?;
     }
     transaction.commit()
 }
@@ -317,6 +321,30 @@ fn peer_states(transaction: &Transaction<'_>, sample: &Sample) -> rusqlite::Resu
             insert.execute((time, &peer.pair, &peer.peer, &peer.state, &peer.endpoint))?;
         }
     }
+    Ok(())
+}
+
+fn alert_row(transaction: &Transaction<'_>, alert: &AlertRow) -> rusqlite::Result<()> {
+    let mut insert = transaction.prepare_cached(
+        "INSERT INTO alert (time_ns, pair, sid, severity, action, signature, category, protocol, \
+         source, source_port, destination, destination_port, event) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+    )?;
+    insert.execute(params![
+        alert.time_ns as i64,
+        alert.pair,
+        alert.sid,
+        alert.severity,
+        alert.action,
+        alert.signature,
+        alert.category,
+        alert.protocol,
+        alert.source,
+        alert.source_port,
+        alert.destination,
+        alert.destination_port,
+        alert.event,
+    ])?;
     Ok(())
 }
 

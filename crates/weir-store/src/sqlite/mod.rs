@@ -19,10 +19,10 @@ pub mod rows;
 mod schema;
 mod writer;
 
-pub use read::{QueryError, Range, Reader, RecordFilter};
-pub use rows::{ConversationRow, CounterRow, EventRow, FlowRow, PeerStateRow, TalkerRow};
+pub use read::{AlertFilter, QueryError, Range, Reader, RecordFilter};
+pub use rows::{AlertRow, ConversationRow, CounterRow, EventRow, FlowRow, PeerStateRow, TalkerRow};
 pub use schema::{SCHEMA_VERSION, StoreError};
 pub use writer::{
-    Event, PeerState, Retention, Sample, Scope, ScopeKind, Store, StoreCounters, StoreOptions,
-    StoreSender,
+    AlertStore, Event, PeerState, Retention, Sample, Scope, ScopeKind, Store, StoreCounters,
+    StoreOptions, StoreSender,
 };

@@ -8,7 +8,9 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Params, Row, params_from_iter};
 
 use super::insert::{COUNTER_RESOLUTIONS_S, TALK_RESOLUTIONS_S};
-use super::rows::{ConversationRow, CounterRow, EventRow, FlowRow, PeerStateRow, TalkerRow};
+use super::rows::{
+    AlertRow, ConversationRow, CounterRow, EventRow, FlowRow, PeerStateRow, TalkerRow,
+};
 use super::schema::{self, StoreError};
 
 /// Rows of an answer, at most.
@@ -161,6 +163,21 @@ pub struct RecordFilter {
     pub is_grouped: bool,
 }
 
+/// Which alerts; what is absent chooses nothing out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AlertFilter {
+    /// Of this pair of ports.
+    pub pair: Option<String>,
+    /// Of the rule of this number.
+    pub sid: Option<u32>,
+    /// At least as severe: 1 is the most.
+    pub severity: Option<u8>,
+    /// What became of the packet: `allowed`, `blocked` or `would_block`.
+    pub action: Option<String>,
+    /// With an end in this range of addresses, first and last.
+    pub addresses: Option<([u8; 16], [u8; 16])>,
+}
+
 /// A store, read only.
 #[derive(Debug)]
 pub struct Reader {
@@ -281,6 +298,45 @@ impl Reader {
         let sql = "SELECT * FROM peer_state WHERE time_ns >= ? AND time_ns < ? \
                    ORDER BY id DESC LIMIT ?";
         self.rows(sql, params_from_iter(in_time(range, limit)), PeerStateRow::of)
+    }
+
+    /// Alerts within `range`, the latest first.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    pub fn alerts(
+        &self,
+        range: Range,
+        filter: &AlertFilter,
+        limit: u32,
+    ) -> Result<Vec<AlertRow>, QueryError> {
+        let mut terms = vec!["time_ns >= ?", "time_ns < ?"];
+        let mut values: Vec<Value> = range.nanoseconds().into();
+        let mut add = |term, value| {
+            terms.push(term);
+            values.push(value);
+        };
+        if let Some(pair) = &filter.pair {
+            add("pair = ?", Value::Text(pair.clone()));
+        }
+        if let Some(sid) = filter.sid {
+            add("sid = ?", Value::Integer(sid.into()));
+        }
+        if let Some(severity) = filter.severity {
+            add("severity <= ?", Value::Integer(severity.into()));
+        }
+        if let Some(action) = &filter.action {
+            add("action = ?", Value::Text(action.clone()));
+        }
+        if let Some((first, last)) = filter.addresses {
+            terms.push("(source BETWEEN ? AND ? OR destination BETWEEN ? AND ?)");
+            values.extend([first, last, first, last].map(|it| Value::Blob(it.to_vec())));
+        }
+        values.push(Value::Integer(limit.min(ROWS_MAX).into()));
+        let terms = terms.join(" AND ");
+        let sql =
+            format!("SELECT * FROM alert WHERE {terms} ORDER BY time_ns DESC, id DESC LIMIT ?");
+        self.rows(&sql, params_from_iter(values), AlertRow::of)
     }
 
     /// Lines of the log book within `range`, the latest first.

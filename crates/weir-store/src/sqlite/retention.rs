@@ -43,7 +43,7 @@ pub(super) fn apply(connection: &mut Connection, retention: &Retention) -> rusql
             connection.execute(&sql, (resolution, before(keep_s)))?;
         }
     }
-    for table in ["peer_state", "event"] {
+    for table in ["peer_state", "event", "alert"] {
         // The latest state of each peer says how it stands; it is written again with a change.
         let sql = format!("DELETE FROM {table} WHERE time_ns < ?1");
         connection.execute(&sql, [before_ns(retention.hours_s)])?;
@@ -68,7 +68,7 @@ pub(super) fn make_room(
 /// The oldest rows of the most plentiful kind; roll-ups when no records are left.
 fn remove_oldest(connection: &Connection) -> rusqlite::Result<usize> {
     let mut removed = 0;
-    for table in ["flow", "conversation"] {
+    for table in ["flow", "conversation", "alert"] {
         let sql = format!(
             "DELETE FROM {table} WHERE id IN (SELECT id FROM {table} ORDER BY id LIMIT ?1)"
         );

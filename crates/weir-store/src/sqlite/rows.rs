@@ -236,6 +236,50 @@ impl PeerStateRow {
     }
 }
 
+/// A rule that matched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields of EVE's alerts, by the names of the API")]
+pub struct AlertRow {
+    pub time_ns: u64,
+    /// Name of the pair of ports.
+    pub pair: String,
+    pub sid: u32,
+    /// 1 is the most severe.
+    pub severity: u8,
+    /// `allowed`, `blocked` or `would_block`.
+    pub action: String,
+    pub signature: String,
+    pub category: String,
+    /// As EVE's `proto`.
+    pub protocol: String,
+    pub source: [u8; 16],
+    pub source_port: u16,
+    pub destination: [u8; 16],
+    pub destination_port: u16,
+    /// EVE's event, whole, as JSON.
+    pub event: String,
+}
+
+impl AlertRow {
+    pub(super) fn of(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(Self {
+            time_ns: unsigned(row, "time_ns")?,
+            pair: row.get("pair")?,
+            sid: row.get("sid")?,
+            severity: row.get("severity")?,
+            action: row.get("action")?,
+            signature: row.get("signature")?,
+            category: row.get("category")?,
+            protocol: row.get("protocol")?,
+            source: row.get("source")?,
+            source_port: row.get("source_port")?,
+            destination: row.get("destination")?,
+            destination_port: row.get("destination_port")?,
+            event: row.get("event")?,
+        })
+    }
+}
+
 impl EventRow {
     pub(super) fn of(row: &Row<'_>) -> rusqlite::Result<Self> {
         Ok(Self {

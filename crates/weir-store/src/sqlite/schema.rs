@@ -24,7 +24,8 @@ const PAGE_BYTES: u64 = 4096;
 const WAL_BYTES: u64 = 16 << 20;
 
 /// Each step makes version N + 1 of version N. A released step is never changed.
-const MIGRATIONS: &[&str] = &["
+const MIGRATIONS: &[&str] = &[
+    "
     CREATE TABLE pair (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
     CREATE TABLE flow (
         id INTEGER PRIMARY KEY, started_ns INTEGER NOT NULL, last_ns INTEGER NOT NULL,
@@ -71,7 +72,17 @@ const MIGRATIONS: &[&str] = &["
     CREATE TABLE event (
         id INTEGER PRIMARY KEY, time_ns INTEGER NOT NULL, who TEXT NOT NULL, what TEXT NOT NULL,
         outcome TEXT NOT NULL);
-"];
+",
+    "
+    CREATE TABLE alert (
+        id INTEGER PRIMARY KEY, time_ns INTEGER NOT NULL, pair TEXT NOT NULL,
+        sid INTEGER NOT NULL, severity INTEGER NOT NULL, action TEXT NOT NULL,
+        signature TEXT NOT NULL, category TEXT NOT NULL, protocol TEXT NOT NULL,
+        source BLOB NOT NULL, source_port INTEGER NOT NULL,
+        destination BLOB NOT NULL, destination_port INTEGER NOT NULL, event TEXT NOT NULL);
+    CREATE INDEX alert_time ON alert (time_ns);
+",
+];
 
 /// Why a store cannot be used.
 #[derive(Debug, thiserror::Error)]

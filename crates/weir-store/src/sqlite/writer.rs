@@ -10,12 +10,16 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
+use super::rows::AlertRow;
 use super::schema::{self, StoreError};
 use super::{insert, retention};
 use crate::sink::Item;
 
 /// Records that wait for the thread: what a full meter hands over at once, twice.
 const QUEUE_RECORDS: usize = 8192;
+
+/// Alerts that wait: those of a few ticks of a worker.
+const QUEUE_ALERTS: usize = 8192;
 
 /// Samples and events that wait: a minute of samples.
 const QUEUE_NOTES: usize = 64;
@@ -154,6 +158,8 @@ pub struct StoreCounters {
     pub lost: u64,
     /// Samples and events lost because their queue was full.
     pub notes_lost: u64,
+    /// Alerts lost likewise.
+    pub alerts_lost: u64,
     /// Bytes in use in the file.
     pub bytes: u64,
     /// Bytes that it may have.
@@ -171,6 +177,7 @@ struct Shared {
     written: AtomicU64,
     lost: AtomicU64,
     notes_lost: AtomicU64,
+    alerts_lost: AtomicU64,
     bytes: AtomicU64,
     is_stopping: AtomicBool,
     trouble: Mutex<Trouble>,
@@ -200,6 +207,22 @@ impl StoreSender {
     }
 }
 
+/// Hands alerts to the store.
+#[derive(Clone, Debug)]
+pub struct AlertStore {
+    queue: SyncSender<AlertRow>,
+    shared: Arc<Shared>,
+}
+
+impl AlertStore {
+    /// Stores an alert. Never waits: a full queue is counted.
+    pub fn send(&self, alert: AlertRow) {
+        if self.queue.try_send(alert).is_err() {
+            self.shared.alerts_lost.fetch_add(1, Relaxed);
+        }
+    }
+}
+
 enum Note {
     Sample(Box<Sample>),
     Event(Event),
@@ -211,6 +234,7 @@ pub struct Store {
     options: StoreOptions,
     records: SyncSender<(u16, Item)>,
     notes: SyncSender<Note>,
+    alerts: SyncSender<AlertRow>,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -225,11 +249,13 @@ impl Store {
         let shared = Arc::new(Shared::default());
         let (records, incoming) = sync_channel(QUEUE_RECORDS);
         let (notes, incoming_notes) = sync_channel(QUEUE_NOTES);
+        let (alerts, incoming_alerts) = sync_channel(QUEUE_ALERTS);
         let work = Work {
             options: options.clone(),
             shared: Arc::clone(&shared),
             incoming,
             incoming_notes,
+            incoming_alerts,
             connection: None,
             retry_at: None,
             retained: Instant::now(),
@@ -238,13 +264,18 @@ impl Store {
             oldest: None,
         };
         let thread = std::thread::Builder::new().name("store".into()).spawn(move || work.run())?;
-        Ok(Self { options, records, notes, shared, thread: Some(thread) })
+        Ok(Self { options, records, notes, alerts, shared, thread: Some(thread) })
     }
 
     /// A sender for the records of the pair at `index` of the list given at the start.
     pub fn sender(&self, index: usize) -> StoreSender {
         let pair = u16::try_from(index).unwrap_or(u16::MAX);
         StoreSender { pair, queue: self.records.clone(), shared: Arc::clone(&self.shared) }
+    }
+
+    /// A sender for alerts.
+    pub fn alerts(&self) -> AlertStore {
+        AlertStore { queue: self.alerts.clone(), shared: Arc::clone(&self.shared) }
     }
 
     /// Stores what counters grew by. Never waits.
@@ -274,6 +305,7 @@ impl Store {
             written: shared.written.load(Relaxed),
             lost: shared.lost.load(Relaxed),
             notes_lost: shared.notes_lost.load(Relaxed),
+            alerts_lost: shared.alerts_lost.load(Relaxed),
             bytes: shared.bytes.load(Relaxed),
             bytes_max: options.retention.size_bytes_max,
             failure: trouble.failure,
@@ -308,17 +340,22 @@ pub(super) struct Pending {
     pub(super) records: Vec<(u16, Item)>,
     pub(super) samples: Vec<Sample>,
     pub(super) events: Vec<Event>,
+    pub(super) alerts: Vec<AlertRow>,
 }
 
 impl Pending {
     fn is_empty(&self) -> bool {
-        self.records.is_empty() && self.samples.is_empty() && self.events.is_empty()
+        self.records.is_empty()
+            && self.samples.is_empty()
+            && self.events.is_empty()
+            && self.alerts.is_empty()
     }
 
     fn clear(&mut self) {
         self.records.clear();
         self.samples.clear();
         self.events.clear();
+        self.alerts.clear();
     }
 }
 
@@ -330,6 +367,7 @@ struct Work {
     shared: Arc<Shared>,
     incoming: Receiver<(u16, Item)>,
     incoming_notes: Receiver<Note>,
+    incoming_alerts: Receiver<AlertRow>,
     connection: Option<Connection>,
     /// The store failed, and is left alone until then.
     retry_at: Option<Instant>,
@@ -386,6 +424,8 @@ impl Work {
                 Note::Event(event) => self.pending.events.push(event),
             }
         }
+        let room = BATCH_RECORDS.saturating_sub(self.pending.alerts.len());
+        self.pending.alerts.extend(self.incoming_alerts.try_iter().take(room));
         let mut is_drained = false;
         if self.pending.records.len() < BATCH_RECORDS {
             match self.incoming.recv_timeout(TICK) {

@@ -18,6 +18,9 @@ pub struct StoreSnapshot {
     pub written: u64,
     /// Samples of counters and lines of the log book lost likewise.
     pub notes_lost: u64,
+    /// Alerts lost likewise.
+    #[serde(default)]
+    pub alerts_lost: u64,
     /// Bytes in use in the file.
     pub bytes: u64,
     /// Bytes that it may have.
@@ -36,6 +39,7 @@ impl From<StoreCounters> for StoreSnapshot {
             overflowed: counters.overflowed,
             written: counters.written,
             notes_lost: counters.notes_lost,
+            alerts_lost: counters.alerts_lost,
             bytes: counters.bytes,
             bytes_max: counters.bytes_max,
             failure: counters.failure,

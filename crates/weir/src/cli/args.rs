@@ -16,7 +16,7 @@ use super::lab::LabArgs;
 use super::meter::MeterArgs;
 use super::prove::ProveArgs;
 use super::read::ReadArgs;
-use super::records::{ConversationArgs, FlowArgs, TalkerArgs};
+use super::records::{AlertArgs, ConversationArgs, FlowArgs, TalkerArgs};
 use super::reload::{ConfirmArgs, ReloadArgs, trial};
 use super::rules::RulesArgs;
 use super::sa::SaArgs;
@@ -104,6 +104,8 @@ pub enum Command {
     Flows(FlowArgs),
     /// List queue-pair conversations that gateways remember
     Conversations(ConversationArgs),
+    /// List the alerts of rules that gateways remember
+    Alerts(AlertArgs),
     /// List the addresses that sent and received most
     TopTalkers(TalkerArgs),
     /// Show what this machine's gateways do and did: dashboard, API, metrics

@@ -71,6 +71,7 @@ pub fn main() -> ExitCode {
         Command::Drops(args) => status::run_drops(&args),
         Command::Flows(args) => records::run_flows(&args),
         Command::Conversations(args) => records::run_conversations(&args),
+        Command::Alerts(args) => records::run_alerts(&args),
         Command::TopTalkers(args) => records::run_talkers(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Explain(args) => explain::run(&args),

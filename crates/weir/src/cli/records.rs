@@ -1,5 +1,5 @@
-//! `weir flows`, `weir conversations`, `weir top-talkers`: what gateways remember, from their
-//! stores, in the types of the API.
+//! `weir flows`, `weir conversations`, `weir alerts`, `weir top-talkers`: what gateways remember,
+//! from their stores, in the types of the API.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -10,10 +10,10 @@ use anyhow::{Result, anyhow, bail};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use serde_json::{Map, Value};
-use weir_serve::dto::{Conversation, Flow, Talker};
+use weir_serve::dto::{Alert, Conversation, Flow, Talker};
 use weir_serve::gateways::Places;
 use weir_serve::query;
-use weir_store::sqlite::{Range, RecordFilter};
+use weir_store::sqlite::{AlertFilter, Range, RecordFilter};
 
 use crate::utc;
 
@@ -26,6 +26,7 @@ Examples:
   weir flows --last 10m --port 4791
   weir conversations --qp 17 --format csv > qp17.csv
   weir conversations --address 10.0.0.0/24 --from 2026-01-31T08:00:00Z --until 2026-01-31T09:00:00Z
+  weir alerts --last 1h --severity 2 --action blocked
   weir top-talkers --last 24h --kind rdma
 
 Exit codes:
@@ -124,6 +125,66 @@ pub struct TalkerArgs {
     /// Only this kind of traffic
     #[arg(long, value_parser = ["rdma", "tcp", "udp", "icmp", "other"], value_name = "KIND")]
     kind: Option<String>,
+}
+
+/// Arguments of `weir alerts`.
+#[derive(Debug, Args)]
+pub struct AlertArgs {
+    #[command(flatten)]
+    records: RecordArgs,
+    /// Only this pair of ports
+    #[arg(long, value_name = "NAME")]
+    pair: Option<String>,
+    /// Only the rule of this number
+    #[arg(long, value_name = "NUMBER")]
+    sid: Option<u32>,
+    /// At least as severe; 1 is the most
+    #[arg(long, value_name = "NUMBER")]
+    severity: Option<u8>,
+    /// What became of the packet
+    #[arg(long, value_parser = ["allowed", "blocked", "would_block"], value_name = "ACTION")]
+    action: Option<String>,
+    /// An end's address or prefix
+    #[arg(long, value_name = "ADDRESS", value_parser = query::addresses)]
+    address: Option<([u8; 16], [u8; 16])>,
+}
+
+/// Runs `weir alerts`.
+///
+/// # Errors
+/// No store can be read.
+pub fn run_alerts(args: &AlertArgs) -> Result<ExitCode> {
+    let filter = AlertFilter {
+        pair: args.pair.clone(),
+        sid: args.sid,
+        severity: args.severity,
+        action: args.action.clone(),
+        addresses: args.address,
+    };
+    let records = &args.records;
+    let range = range(records)?;
+    let (mut rows, problems) = query::each(&places(records)?, records.gateway(), |name, reader| {
+        let rows = reader.alerts(range, &filter, records.limit)?;
+        Ok(rows.into_iter().map(|row| Alert::of(name, row)).collect())
+    });
+    rows.sort_by(|a, b| b.time.cmp(&a.time));
+    print(records, rows, &problems, |alert| {
+        let end = |address: &str, port: u16| match port {
+            0 => address.to_owned(),
+            port => format!("{address} {port}"),
+        };
+        vec![
+            ("time", alert.time.clone()),
+            ("gateway", alert.gateway.clone()),
+            ("severity", alert.severity.to_string()),
+            ("action", alert.action.clone()),
+            ("from", end(&alert.source, alert.source_port)),
+            ("to", end(&alert.destination, alert.destination_port)),
+            ("protocol", alert.protocol.clone()),
+            ("sid", alert.sid.to_string()),
+            ("signature", alert.signature.clone()),
+        ]
+    })
 }
 
 /// Runs `weir flows`.

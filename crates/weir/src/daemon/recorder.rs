@@ -18,7 +18,8 @@ use anyhow::{Context, Result};
 use rustix::fs::{Gid, chown};
 use weir_serve::account;
 use weir_store::sqlite::{
-    Event, PeerState, Sample, Scope, ScopeKind, Store, StoreCounters, StoreOptions, StoreSender,
+    AlertStore, Event, PeerState, Sample, Scope, ScopeKind, Store, StoreCounters, StoreOptions,
+    StoreSender,
 };
 
 use super::worker;
@@ -76,6 +77,11 @@ impl Recorder {
     /// A sender for the records of the pair of this index.
     pub fn sender(&self, pair: usize) -> StoreSender {
         self.store.sender(pair)
+    }
+
+    /// A sender for alerts.
+    pub fn alerts(&self) -> AlertStore {
+        self.store.alerts()
     }
 
     /// How the store does.

@@ -249,7 +249,7 @@ impl Gateway {
         let (keying, ends) = start_keying(&settings, keys)?;
         // Loaded before anything passes, so that what follows the ports' opening takes no time.
         let shutter = Shutter::load()?;
-        let alerts = start_alerts(&settings)?;
+        let alerts = start_alerts(&settings, recorder.as_ref())?;
         let sinks = Sinks { exporter: &exporter, recorder: recorder.as_ref(), alerts: &alerts };
         let started = start_workers(&settings, &machine, plans, ends, &mut store, sinks);
         let (workers, bases) = started?;

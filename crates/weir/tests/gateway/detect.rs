@@ -47,7 +47,7 @@ fn alerts(lab: &Lab, sid: u64, action: &str) -> usize {
 #[test]
 fn rules_stop_attacks_in_clear_and_tell_of_them_in_eve() {
     let Some(Stand { _turn, lab }) = stand("rules_stop_attacks_in_clear") else { return };
-    let tables_of_a = detection_tables(&lab).unwrap();
+    let tables_of_a = detection_tables(&lab).unwrap() + "\n[store]\nsize_mib = 16\n";
     let setup = Setup { tables_of_a, ..Setup::new(WEIR, Protection::Plain) };
     let gateways = Gateways::start(&lab, &setup).unwrap();
     wait_until_it_flows(&lab);
@@ -56,6 +56,27 @@ fn rules_stop_attacks_in_clear_and_tell_of_them_in_eve() {
         let is_told = || Ok(alerts(&lab, sid, "blocked") > 0);
         interrupt::until("alert in EVE", PATIENCE, is_told).unwrap();
     }
+    remembers_what_was_blocked(&lab);
+}
+
+/// `weir alerts` says of the store what EVE said.
+fn remembers_what_was_blocked(lab: &Lab) {
+    let store = lab.folder().join("state").join(NAMES[0]).join("store");
+    let remembered = |more: &[&str]| {
+        let mut command = Command::new(WEIR);
+        command.args(["alerts", "--json", "--limit", "1000", "--store"]).arg(&store).args(more);
+        let said = process::run(&mut command, Duration::from_secs(10))?.stdout;
+        let rows: Value = serde_json::from_str(&said)?;
+        Ok::<_, anyhow::Error>(rows.as_array().cloned().unwrap_or_default())
+    };
+    let all = || Ok(remembered(&["--sid", "1000002"])?.len() == alerts(lab, 1_000_002, "blocked"));
+    interrupt::until("all alerts in the store", PATIENCE, all).unwrap();
+    let rows = remembered(&["--sid", "1000002", "--action", "blocked"]).unwrap();
+    let row = &rows[0];
+    assert_eq!(row["signature"], "LAB atomic on memory", "{row:#}");
+    assert_eq!(row["source"], lab.host_v4(Side::B).to_string(), "{row:#}");
+    assert_eq!(row["event"]["rdma"]["operation"], "RC FetchAdd", "{row:#}");
+    assert!(remembered(&["--action", "would_block"]).unwrap().is_empty());
 }
 
 #[test]

@@ -51,10 +51,11 @@ pub(super) fn eve_file(settings: &Settings) -> Option<EveFile> {
 }
 
 /// The thread that writes alerts.
-pub(super) fn start_alerts(settings: &Settings) -> Result<AlertSink> {
+pub(super) fn start_alerts(settings: &Settings, recorder: Option<&Recorder>) -> Result<AlertSink> {
     let file = eve_file(settings);
     let path = file.as_ref().map(|it| it.path.display().to_string()).unwrap_or_default();
-    AlertSink::start(file).with_context(|| format!("cannot write alerts to {path}"))
+    let store = recorder.map(Recorder::alerts);
+    AlertSink::start(file, store).with_context(|| format!("cannot write alerts to {path}"))
 }
 
 /// The workers of each pair, and what its front ends begin with.
@@ -84,7 +85,7 @@ pub(super) fn start_workers(
                 plan,
                 reserver: store.reserver(),
                 records: sinks.sender(number, interfaces),
-                alerts: sinks.alerts.sender(),
+                alerts: sinks.alerts.sender(&pair.name),
                 keying: ends.next(),
             });
         }
