@@ -10,7 +10,8 @@ use crate::routes;
 #[openapi(
     info(title = "Weir", description = "What Weir gateways see, seal and drop. Reading only."),
     paths(
-        routes::healthz, routes::status, routes::flows, routes::conversations, routes::talkers, routes::alerts,
+        routes::healthz, routes::status, routes::flows, routes::conversations, routes::talkers,
+        routes::alerts,
         routes::counters, routes::drops, routes::tunnels, routes::events, routes::live
     ),
     security(("token" = [])),

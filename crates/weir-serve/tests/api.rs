@@ -143,7 +143,7 @@ impl Stand {
     }
 }
 
-const ROUTES: [&str; 9] = [
+const ROUTES: [&str; 10] = [
     "/api/v1/status",
     "/api/v1/flows",
     "/api/v1/conversations",

@@ -1,6 +1,7 @@
 //! Rules of detection in a gateway: attacks stop there, their harmless twins arrive.
 
 use weir_lab::demo::{detection_tables, eve_file};
+use weir_lab::gateways::NAMES;
 use weir_lab::traffic::frames::planned;
 use weir_lab::traffic::{Kind, bypass};
 
