@@ -153,6 +153,16 @@ fn remedy_of_seal(reason: DropReason) -> &'static str {
         AccessUnreadable => {
             "look at it (`weir evidence cut --dropped`); senders of RoCE never fragment."
         }
+        QpForged => {
+            "someone sends with a queue pair number that another address set up: `weir evidence \
+             cut --dropped` shows who. A host whose address moved must connect again."
+        }
+        AccessNoConnection => {
+            "access_state = \"strict\" wants a connection by RDMA CM first; write \"learn\" for \
+             programs that exchange queue pair numbers by other means."
+        }
+        AccessTableFull => "more queue pairs than the table holds: look for who makes so many.",
+        AccessLimit => "a line's limit was reached: `weir access hits` names it; raise its `limit`.",
         Rule => "`weir drops` names the rule; with mode = \"watch\" in [rules] it only tells.",
         _ => "see docs/guide, and `weir evidence cut --dropped` for the packets.",
     }
