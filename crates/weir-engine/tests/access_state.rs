@@ -118,7 +118,7 @@ mod learn {
     }
 
     #[test]
-    fn a_flood_of_first_packets_takes_no_owner_s_number_and_passes() {
+    fn a_flood_of_first_packets_is_bounded_and_passes() {
         let mut gateway = gateway(AccessState::Learn);
         gateway.passes(&[B.write_only(1)]);
         for to_qp in 0x1000..0x1000 + 140_000 {
