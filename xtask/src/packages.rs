@@ -55,6 +55,7 @@ const TEST: &[&str] = &[
     "python3",
     "python3-scapy",
     "python3-cryptography",
+    "python3-scipy",
     "softflowd",
     "nfdump",
     "pmacct",

@@ -162,7 +162,9 @@ fn remedy_of_seal(reason: DropReason) -> &'static str {
              programs that exchange queue pair numbers by other means."
         }
         AccessTableFull => "more queue pairs than the table holds: look for who makes so many.",
-        AccessLimit => "a line's limit was reached: `weir access hits` names it; raise its `limit`.",
+        AccessLimit => {
+            "a line's limit was reached: `weir access hits` names it; raise its `limit`."
+        }
         Rule => "`weir drops` names the rule; with mode = \"watch\" in [rules] it only tells.",
         _ => "see docs/guide, and `weir evidence cut --dropped` for the packets.",
     }
