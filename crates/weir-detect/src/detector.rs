@@ -6,6 +6,7 @@ use weir_wire::frame::{Link, Time};
 use weir_wire::parse::Parsed;
 
 use crate::alert::{Alerts, FlowView};
+use crate::behaviour::Watcher;
 use crate::decode::{self, Event};
 use crate::evaluate::Evaluator;
 use crate::flow::{Flow, Seat, Slab};
@@ -138,6 +139,9 @@ pub struct Detector {
     /// Stands in for the flow of a packet that found no seat.
     spare: Flow,
     evaluator: Evaluator,
+    /// What rules have watched over many packets; `None`: nothing.
+    watcher: Option<Box<Watcher>>,
+    seed: u64,
 }
 
 impl Detector {
@@ -148,7 +152,10 @@ impl Detector {
     pub fn new(rules: Arc<RuleSet>, limits: Limits) -> Result<Self, MatcherError> {
         let evaluator = Evaluator::new(&rules, limits)?;
         let flows = Slab::new(limits.flows);
-        Ok(Self { rules, flows, spare: Flow::default(), evaluator })
+        let seed = limits.seed;
+        let mut new = Self { rules, flows, spare: Flow::default(), evaluator, watcher: None, seed };
+        new.swap_watches();
+        Ok(new)
     }
 
     /// Goes on with other rules. Flows keep their seats; a flow that a rule has dropped stays
@@ -161,7 +168,17 @@ impl Detector {
         self.evaluator.swap(&rules)?;
         self.flows.change_rules(&|old| rules.same_blocking_rule(self.rules.rule(old)));
         self.rules = rules;
+        self.swap_watches();
         Ok(())
+    }
+
+    fn swap_watches(&mut self) {
+        let watches = self.rules.watches();
+        match &mut self.watcher {
+            _ if watches.is_empty() => self.watcher = None,
+            Some(watcher) => watcher.swap(watches),
+            None => self.watcher = Some(Box::new(Watcher::new(watches, self.seed))),
+        }
     }
 
     /// The rules that run.
@@ -189,7 +206,7 @@ impl Detector {
         packet: &Packet<'_>,
         alerts: &mut Alerts,
     ) -> Decision {
-        let Self { rules, flows, spare, evaluator } = self;
+        let Self { rules, flows, spare, evaluator, watcher, .. } = self;
         if rules.is_empty() && evaluator.records.is_none() {
             return Decision::Pass;
         }
@@ -216,8 +233,11 @@ impl Detector {
             evaluator.stream_event = Some(Event::StreamInvalidTimestamp);
             events = [decoded.events, &[Event::StreamInvalidTimestamp]].concat();
         }
-        let view = if events.is_empty() { view } else { View { events: &events, ..view } };
+        let mut view = if events.is_empty() { view } else { View { events: &events, ..view } };
         flow.update(now, direction, &view);
+        if let Some(watcher) = watcher {
+            view.signs = watcher.look(now, flow, direction, &view);
+        }
         let decision = evaluator.packet(rules, now, flow, direction, &view, alerts);
         evaluator.counters.packets += 1;
         match decision {

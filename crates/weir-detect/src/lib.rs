@@ -37,6 +37,8 @@ mod conversation;
 
 mod rdma;
 
+mod behaviour;
+
 mod inspect;
 
 mod state;

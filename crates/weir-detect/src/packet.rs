@@ -4,6 +4,7 @@ use weir_wire::ip::Ipv4Header;
 use weir_wire::parse::{Network, Parsed, Transport};
 use zerocopy::FromBytes;
 
+use crate::behaviour::Signs;
 use crate::decode::Event;
 use crate::rule::{Buffer, Header, HeaderTest, Protocol, VlanLayer};
 
@@ -20,6 +21,8 @@ pub(crate) struct View<'a> {
     pub(crate) vlans: Vlans,
     /// What is odd about it.
     pub(crate) events: &'a [Event],
+    /// What it belongs to, of all that rules have watched.
+    pub(crate) signs: Signs,
 }
 
 /// VLANs that a packet is in, the outermost first; three at most.
@@ -74,6 +77,7 @@ impl<'a> View<'a> {
             destination_port,
             vlans,
             events,
+            signs: 0,
         }
     }
 
@@ -212,6 +216,7 @@ impl<'a> View<'a> {
                 crate::checksums::is_valid(*of, self.bytes, self.parsed) == Some(*is_valid)
             }
             HeaderTest::Reputation(test) => test.holds(self.source, self.destination),
+            HeaderTest::Sign { bit, .. } => self.signs >> bit & 1 == 1,
             HeaderTest::Rdma(test) => test.holds(self.bytes, self.parsed),
             _ => false,
         }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::addresses::{AddressMap, AddressMapBuilder, is_selective};
+use crate::behaviour::Watch;
 use crate::matcher::{MatcherError, Pattern, Patterns, Scratch};
 use crate::rule::{Buffer, BufferKey, FlowTest, HeaderTest, Protocol, Rule, RuleIndex};
 
@@ -16,6 +17,7 @@ pub struct RuleSet {
     needs: Needs,
     /// By number.
     bit_names: Vec<String>,
+    watches: Vec<Watch>,
 }
 
 /// What the rules of a set need of the detector, so that no more is done.
@@ -105,7 +107,15 @@ impl RuleSet {
             let patterns = Patterns::compile(&patterns)?;
             groups.insert(key, Group { patterns, rules_of_pattern, longest });
         }
-        Ok(Self { rules, descriptions, groups, bare, needs, bit_names: Vec::new() })
+        Ok(Self {
+            rules,
+            descriptions,
+            groups,
+            bare,
+            needs,
+            bit_names: Vec::new(),
+            watches: Vec::new(),
+        })
     }
 
     /// How many rules there are.
@@ -148,6 +158,15 @@ impl RuleSet {
 
     pub(crate) fn name_bits(&mut self, names: Vec<String>) {
         self.bit_names = names;
+    }
+
+    pub(crate) fn set_watches(&mut self, watches: Vec<Watch>) {
+        self.watches = watches;
+    }
+
+    /// What its rules have watched, by the bit that says so.
+    pub(crate) fn watches(&self) -> &[Watch] {
+        &self.watches
     }
 
     /// The name of a flow's bit.

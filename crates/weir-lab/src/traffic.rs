@@ -5,6 +5,7 @@ use anyhow::{Result, bail};
 pub mod attack;
 pub mod bypass;
 pub mod frames;
+pub mod hostile;
 pub mod iperf;
 mod memory;
 pub mod ping;

@@ -12,7 +12,7 @@ pub use crate::opcode::{Extension, Opcode, Operation, Position, Service};
 pub struct Qpn(u32);
 
 /// A 24-bit packet sequence number; comparison wraps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq, Hash)]
 pub struct Psn(u32);
 
 /// A partition key: membership bit and 15-bit partition number.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::number::{Numbers, number, signed};
 use super::ranges::Ranges;
+use crate::behaviour::{self, Watch};
 use crate::checksums::Checksum;
 use crate::decode::Event;
 use crate::rdma::RdmaTest;
@@ -121,11 +122,18 @@ pub(crate) enum HeaderTest {
     TrafficClass(Numbers),
     Ipv4Id(Numbers),
     IpProtocol(Numbers),
-    FragmentBits { bits: u8, how: BitsHow },
+    FragmentBits {
+        bits: u8,
+        how: BitsHow,
+    },
     FragmentOffset(Numbers),
     IpOption(u8),
     SameAddress,
-    TcpFlags { bits: u8, ignored: u8, how: BitsHow },
+    TcpFlags {
+        bits: u8,
+        ignored: u8,
+        how: BitsHow,
+    },
     TcpSequence(Numbers),
     TcpAcknowledgment(Numbers),
     TcpWindow(Numbers),
@@ -136,11 +144,22 @@ pub(crate) enum HeaderTest {
     IcmpSequence(Numbers),
     Event(Event),
     VlanCount(Numbers),
-    Vlan { numbers: Numbers, layer: VlanLayer },
+    Vlan {
+        numbers: Numbers,
+        layer: VlanLayer,
+    },
     Icmpv6Mtu(Numbers),
-    Checksum { of: Checksum, is_valid: bool },
+    Checksum {
+        of: Checksum,
+        is_valid: bool,
+    },
     Reputation(ReputationTest),
     Rdma(RdmaTest),
+    /// Whether what is watched for says that the packet belongs to it.
+    Sign {
+        watch: Watch,
+        bit: u8,
+    },
 }
 
 /// Which of a packet's VLANs is meant.
@@ -214,7 +233,12 @@ pub(crate) fn test(name: &str, value: &str) -> Option<Result<HeaderTest, String>
         "vlan.id" => vlan(value),
         "icmpv6.mtu" => numbers().map(HeaderTest::Icmpv6Mtu),
         _ if name.ends_with("-csum") => return checksum(name, value),
-        _ => return crate::rdma::test(name, value).map(|it| it.map(HeaderTest::Rdma)),
+        _ => {
+            if let Some(watch) = behaviour::watch(name, value) {
+                return Some(watch.map(|watch| HeaderTest::Sign { watch, bit: 0 }));
+            }
+            return crate::rdma::test(name, value).map(|it| it.map(HeaderTest::Rdma));
+        }
     })
 }
 

@@ -7,7 +7,8 @@ use super::keywords::Refused;
 use super::state::BitNames;
 use super::syntax::{self, Line};
 use super::variables::{Groups, Variables};
-use super::{Action, BitVerb, Rule, filters};
+use super::{Action, BitVerb, HeaderTest, Rule, filters};
+use crate::behaviour::{WATCHES_MAX, Watch};
 use crate::matcher::MatcherError;
 use crate::reputation::Reputation;
 use crate::ruleset::RuleSet;
@@ -137,7 +138,7 @@ impl RuleSet {
             classes: &options.classes.priorities,
         };
         let mut seen = BTreeSet::new();
-        let mut rules = Vec::new();
+        let (mut rules, mut watches) = (Vec::new(), Vec::new());
         for source in sources {
             for line in syntax::lines(&source.text) {
                 report.rules += 1;
@@ -145,7 +146,8 @@ impl RuleSet {
                     continue;
                 }
                 report.enabled += 1;
-                let result = read(&line, &mut context, &mut seen, rules.len());
+                let result = read(&line, &mut context, &mut seen, rules.len())
+                    .and_then(|rule| watched(rule, &mut watches));
                 match result {
                     Ok(mut rule) => {
                         if options.is_passive && rule.action.is_blocking() {
@@ -169,8 +171,26 @@ impl RuleSet {
         rules.sort_by_key(|rule| order(rule, &actions));
         let mut rules = RuleSet::compile(rules, options.classes.descriptions.clone())?;
         rules.name_bits(context.bits.into_names());
+        rules.set_watches(watches);
         Ok(Loaded { rules, report })
     }
+}
+
+/// Gives what a rule has watched its bits.
+fn watched(mut rule: Rule, watches: &mut Vec<Watch>) -> Result<Rule, Refused> {
+    for test in &mut rule.tests {
+        let HeaderTest::Sign { watch, bit } = test else { continue };
+        let place = watches.iter().position(|it| it == watch).unwrap_or(watches.len());
+        if place == WATCHES_MAX {
+            let why = format!("more than {WATCHES_MAX} different ones of flood and rdma.event");
+            return Err(Refused::new("flood", why));
+        }
+        if place == watches.len() {
+            watches.push(*watch);
+        }
+        *bit = place as u8;
+    }
+    Ok(rule)
 }
 
 fn read(

@@ -1,0 +1,371 @@
+//! Attacks on queue pairs, each by marks that its packets leave: so many within so many seconds,
+//! and from then on the packets that bring one more belong to it.
+
+use weir_wire::bth::Operation;
+use weir_wire::frame::Time;
+use weir_wire::parse::Rdma;
+use weir_wire::{cm, ext, mad};
+
+use super::pair::Pair;
+use super::queue_pair::{QueuePair, is_request};
+use super::table::Table;
+use super::tally::Tally;
+use super::{NS_PER_S, Signs, Watch, parts};
+use crate::packet::View;
+use crate::rdma::remote_key;
+
+/// Entries of each table of one worker.
+const ENTRIES_MAX: usize = 1 << 15;
+/// A READ or atomic of at most so many bytes is small.
+const SMALL: u32 = 64;
+/// Acknowledged so near to a PSN that was far off, it is where the queue pair is now.
+const NEAR: u32 = 64;
+/// Pairs of hosts that are seen so long after the start, or less, are nothing new.
+const LEARNING_NS: u64 = 300 * NS_PER_S;
+/// A pair of hosts is new for so long.
+const NEW_NS: u64 = 3600 * NS_PER_S;
+
+macro_rules! attacks {
+    ($($(#[$doc:meta])* $attack:ident $name:literal $count:literal $seconds:literal;)+) => {
+        /// What may be done to a queue pair or its host.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub(crate) enum Attack {
+            $($(#[$doc])* $attack,)+
+        }
+
+        /// Their names in rules, and how many marks within how many seconds are usually enough.
+        const ATTACKS: &[(&str, Attack, u32, u32)] =
+            &[$(($name, Attack::$attack, $count, $seconds),)+];
+    };
+}
+
+attacks! {
+    /// PSNs far from all that the queue pair expects (ReDMArk A1).
+    PsnInjection "psn_injection" 8 1;
+    /// Two requests of one PSN (ReDMArk A1, NeVerMore).
+    PsnConflict "psn_conflict" 2 10;
+    /// Messages that no requester sends, or that the responder refuses as invalid (ReDMArk A2).
+    InvalidRequest "invalid_request" 4 10;
+    /// Accesses refused, and new R_Keys behind them (ReDMArk A3).
+    KeyGuessing "key_guessing" 5 10;
+    /// Connections asked for and never used (ReDMArk A4).
+    QpExhaustion "qp_exhaustion" 64 10;
+    /// KiB read by a host that became known of late, which the one that is read asked (ReDMArk A6).
+    Exfiltration "exfiltration" 65536 60;
+    /// A queue pair's packets come from two UDP ports in turn (NeVerMore).
+    PortChange "port_change" 4 10;
+    /// One address by two MAC addresses in turn (Warren 2012).
+    AddressConflict "address_conflict" 4 10;
+    /// Queue pairs of one source that are new to this gateway (HT-Verbs, Husky).
+    StateSaturation "state_saturation" 2048 10;
+    /// Partition keys of one source (Lee & Kim).
+    PkeyGuessing "pkey_guessing" 8 10;
+    /// Queue keys of one source (Lee & Kim).
+    QkeyGuessing "qkey_guessing" 8 10;
+    /// Small READs in turn between few addresses, thousands in a row (Pythia).
+    SideChannel "side_channel" 4096 60;
+    /// Congestion notifications for data that nobody sent.
+    ForgedCnp "forged_cnp" 8 1;
+}
+
+/// An attack that a rule has watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AttackWatch {
+    attack: Attack,
+    count: u32,
+    seconds: u32,
+}
+
+impl AttackWatch {
+    pub(super) fn parse(value: &str) -> Result<Self, String> {
+        let (mut own_count, mut own_seconds) = (None, None);
+        let word = |word: &str| Err(format!("`{word}` behind rdma.event: count or seconds"));
+        let number = |name: &str, value: u32| {
+            match name {
+                "count" => own_count = Some(value),
+                "seconds" => own_seconds = Some(value),
+                _ => return false,
+            }
+            true
+        };
+        let first = parts(value, word, number)?;
+        let known = ATTACKS.iter().find(|(name, ..)| *name == first);
+        let (_, attack, count, seconds) =
+            known.ok_or_else(|| format!("`{first}` is no attack that is watched for"))?;
+        let (count, seconds) = (own_count.unwrap_or(*count), own_seconds.unwrap_or(*seconds));
+        Ok(Self { attack: *attack, count, seconds })
+    }
+}
+
+/// The attacks that rules have watched, and what they are told by.
+#[derive(Debug)]
+pub(super) struct Attacks {
+    /// With the bit of each.
+    watches: Vec<(u8, AttackWatch)>,
+    start: Option<Time>,
+    pairs: Table<Pair>,
+    queue_pairs: Table<QueuePair>,
+    /// The MAC address that a source has, and the one before.
+    senders: Table<[[u8; 6]; 2]>,
+    marks: Tally,
+}
+
+type Hosts = (u128, u128);
+
+impl Attacks {
+    pub(super) fn new(watches: &[Watch], seed: u64) -> Option<Self> {
+        let attacks = watches.iter().zip(0..).filter_map(|(watch, bit)| match watch {
+            Watch::Attack(watch) => Some((bit, *watch)),
+            _ => None,
+        });
+        let watches: Vec<_> = attacks.collect();
+        if watches.is_empty() {
+            return None;
+        }
+        Some(Self {
+            watches,
+            start: None,
+            pairs: Table::new(ENTRIES_MAX, seed ^ 2),
+            queue_pairs: Table::new(ENTRIES_MAX, seed ^ 3),
+            senders: Table::new(ENTRIES_MAX, seed ^ 4),
+            marks: Tally::new(ENTRIES_MAX, seed ^ 5),
+        })
+    }
+
+    pub(super) fn look(&mut self, now: Time, view: &View<'_>) -> Signs {
+        let Some(rdma) = &view.parsed.rdma else { return 0 };
+        let start = *self.start.get_or_insert(now);
+        let mut signs = self.sender(now, view);
+        let (pair, is_new) = self.pairs.enter(now, (view.source, view.destination));
+        if is_new {
+            pair.first = now;
+        }
+        let is_late = pair.first.since_ns(start) > LEARNING_NS;
+        let is_news = is_late && pair.has_asked && now.since_ns(pair.first) < NEW_NS;
+        signs |= self.keys(now, view, rdma);
+        if mad::is_management(rdma) {
+            return signs | self.management(now, view);
+        }
+        match rdma.opcode.operation() {
+            Operation::CongestionNotification => signs | self.notification(now, view),
+            Operation::Acknowledge | Operation::AtomicAcknowledge => {
+                signs | self.acknowledgment(now, view, rdma)
+            }
+            Operation::ReadResponse => {
+                self.data(now, view);
+                let signs = signs | self.acknowledgment(now, view, rdma);
+                match is_news {
+                    true => signs | self.exfiltrated(now, view),
+                    false => signs,
+                }
+            }
+            _ => {
+                self.data(now, view);
+                signs | self.request(now, view, rdma)
+            }
+        }
+    }
+
+    /// Marks `hosts` by an attack; the bits of its watches for which that is enough.
+    fn mark(&mut self, now: Time, attack: Attack, hosts: Hosts, by: u32) -> Signs {
+        let mut signs = 0;
+        for (bit, watch) in self.watches.iter().filter(|(_, it)| it.attack == attack) {
+            let key = (attack, watch.count, watch.seconds, hosts);
+            if self.marks.add(now, key, by, watch.seconds) >= watch.count {
+                signs |= 1 << bit;
+            }
+        }
+        signs
+    }
+
+    /// The bits of an attack's watches that were marked often enough.
+    fn marked(&mut self, now: Time, attack: Attack, hosts: Hosts) -> Signs {
+        let mut signs = 0;
+        for (bit, watch) in self.watches.iter().filter(|(_, it)| it.attack == attack) {
+            let key = (attack, watch.count, watch.seconds, hosts);
+            if self.marks.count(now, key, watch.seconds) >= watch.count {
+                signs |= 1 << bit;
+            }
+        }
+        signs
+    }
+
+    /// Takes a mark away again.
+    fn unmark(&mut self, now: Time, attack: Attack, hosts: Hosts) {
+        for (_, watch) in self.watches.iter().filter(|(_, it)| it.attack == attack) {
+            let key = (attack, watch.count, watch.seconds, hosts);
+            self.marks.take(now, key, watch.seconds);
+        }
+    }
+
+    fn pair(&mut self, now: Time, hosts: Hosts) -> &mut Pair {
+        self.pairs.enter(now, hosts).0
+    }
+
+    fn data(&mut self, now: Time, view: &View<'_>) {
+        self.pair(now, (view.source, view.destination)).data = now;
+    }
+
+    fn sender(&mut self, now: Time, view: &View<'_>) -> Signs {
+        let mac = view.parsed.link.source.0;
+        let (macs, is_new) = self.senders.enter(now, view.source);
+        let [last, before] = *macs;
+        if is_new || last == mac {
+            macs[0] = mac;
+            return 0;
+        }
+        *macs = [mac, last];
+        match before == mac {
+            true => self.mark(now, Attack::AddressConflict, (view.source, 0), 1),
+            false => 0,
+        }
+    }
+
+    /// Partition and queue keys.
+    fn keys(&mut self, now: Time, view: &View<'_>, rdma: &Rdma) -> Signs {
+        let hosts = (view.source, view.destination);
+        let queue_key = ext::deth(view.bytes, rdma).map(|it| it.queue_key.get());
+        let pair = self.pair(now, hosts);
+        let has_new_partition = pair.partitions.add(rdma.partition_key.0.into());
+        let has_new_queue_key = queue_key.is_some_and(|key| pair.queue_keys.add(key));
+        let mut signs = 0;
+        if has_new_partition {
+            signs |= self.mark(now, Attack::PkeyGuessing, hosts, 1);
+        }
+        if has_new_queue_key {
+            signs |= self.mark(now, Attack::QkeyGuessing, hosts, 1);
+        }
+        signs
+    }
+
+    fn management(&mut self, now: Time, view: &View<'_>) -> Signs {
+        let Some((header, _)) = mad::mad(view.bytes, view.parsed) else { return 0 };
+        if header.management_class != mad::class::COMMUNICATION {
+            return 0;
+        }
+        let (there, back) = ((view.source, view.destination), (view.destination, view.source));
+        match header.attribute_id.get() {
+            cm::attribute::REQ => {
+                self.renew(now, view);
+                self.pair(now, there).has_asked = true;
+                self.mark(now, Attack::QpExhaustion, (view.source, 0), 1)
+            }
+            cm::attribute::REP => {
+                self.renew(now, view);
+                0
+            }
+            // It is used, or was refused.
+            cm::attribute::RTU => {
+                self.unmark(now, Attack::QpExhaustion, (view.source, 0));
+                0
+            }
+            cm::attribute::REJ => {
+                self.unmark(now, Attack::QpExhaustion, (back.0, 0));
+                0
+            }
+            _ => 0,
+        }
+    }
+
+    /// A connection begins: PSNs of queue pairs between the two begin anew.
+    fn renew(&mut self, now: Time, view: &View<'_>) {
+        for hosts in [(view.source, view.destination), (view.destination, view.source)] {
+            let pair = self.pair(now, hosts);
+            pair.epoch = pair.epoch.wrapping_add(1);
+        }
+    }
+
+    fn notification(&mut self, now: Time, view: &View<'_>) -> Signs {
+        let back = (view.destination, view.source);
+        let data = self.pairs.get(back).map(|it| it.data);
+        // No data yet, or none for a second: nothing that could have met congestion.
+        if data.is_some_and(|it| it != Time(0) && now.since_ns(it) < NS_PER_S) {
+            return 0;
+        }
+        self.mark(now, Attack::ForgedCnp, (view.source, view.destination), 1)
+    }
+
+    /// Of requests in the other direction.
+    fn acknowledgment(&mut self, now: Time, view: &View<'_>, rdma: &Rdma) -> Signs {
+        let requester = (view.destination, view.source);
+        let syndrome = ext::aeth(view.bytes, rdma).map(|it| it.syndrome());
+        match syndrome {
+            Some(ext::Syndrome::Nak(ext::NakCause::RemoteAccess)) => {
+                self.mark(now, Attack::KeyGuessing, requester, 1)
+            }
+            Some(ext::Syndrome::Nak(ext::NakCause::InvalidRequest)) => {
+                self.mark(now, Attack::InvalidRequest, requester, 1)
+            }
+            Some(ext::Syndrome::Nak(_)) => 0,
+            _ => {
+                let Some(pair) = self.pairs.get(requester) else { return 0 };
+                let is_near = |candidate: weir_wire::bth::Psn| {
+                    rdma.psn.distance(candidate).unsigned_abs() <= NEAR
+                };
+                if pair.candidate.is_some_and(is_near) {
+                    pair.candidate = None;
+                    pair.epoch = pair.epoch.wrapping_add(1);
+                }
+                0
+            }
+        }
+    }
+
+    fn exfiltrated(&mut self, now: Time, view: &View<'_>) -> Signs {
+        let kib = (view.payload.len() as u32).div_ceil(1024);
+        self.mark(now, Attack::Exfiltration, (view.source, view.destination), kib)
+    }
+
+    fn request(&mut self, now: Time, view: &View<'_>, rdma: &Rdma) -> Signs {
+        let hosts = (view.source, view.destination);
+        let mut signs = 0;
+        if let Some(key) = remote_key(view.bytes, view.parsed) {
+            let guesses = self.marked(now, Attack::KeyGuessing, hosts);
+            let pair = self.pair(now, hosts);
+            match guesses {
+                0 => drop(pair.remote_keys.add(key)),
+                _ if pair.remote_keys.contains(key) => {}
+                _ => signs |= guesses,
+            }
+        }
+        if rdma.opcode.operation() == Operation::ReadRequest
+            && let Some(reth) = ext::reth(view.bytes, rdma)
+        {
+            let is_small = reth.dma_length.get() <= SMALL;
+            let run = self.pair(now, hosts).reads.take(reth.virtual_address.get(), is_small);
+            signs |= self.run(run);
+        }
+        if !is_request(rdma) {
+            return signs;
+        }
+        let epoch = self.pair(now, hosts).epoch;
+        let key = (hosts, rdma.destination_qp.value());
+        let (queue_pair, is_new) = self.queue_pairs.enter(now, key);
+        if queue_pair.epoch != epoch {
+            *queue_pair = QueuePair::of(epoch);
+        }
+        let wrong = queue_pair.take(view.bytes, view.parsed, rdma, view.source_port);
+        if is_new {
+            signs |= self.mark(now, Attack::StateSaturation, (view.source, 0), 1);
+        }
+        if wrong.is_far {
+            self.pair(now, hosts).candidate = Some(rdma.psn);
+        }
+        for (is_so, attack) in [
+            (wrong.is_far, Attack::PsnInjection),
+            (wrong.is_other, Attack::PsnConflict),
+            (wrong.is_disordered, Attack::InvalidRequest),
+            (wrong.is_from_other_port, Attack::PortChange),
+        ] {
+            if is_so {
+                signs |= self.mark(now, attack, hosts, 1);
+            }
+        }
+        signs
+    }
+
+    fn run(&self, run: u32) -> Signs {
+        let of_runs = self.watches.iter().filter(|(_, it)| it.attack == Attack::SideChannel);
+        of_runs.filter(|(_, it)| run >= it.count).fold(0, |signs, (bit, _)| signs | 1 << bit)
+    }
+}

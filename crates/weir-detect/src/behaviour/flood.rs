@@ -1,0 +1,299 @@
+//! Floods: more packets of a kind than a bucket gives, by source or by destination.
+//!
+//! A bucket holds half a second of its rate, so that a burst passes and a flood empties it within
+//! a fraction of a second. From then on:
+//!
+//! UDP counts where it is not answered.
+//!
+//! - by source: all its packets of the kind belong to the flood;
+//! - by destination (sources are forged, or many): all but those of flows that had an answer before
+//!   it began, of SYNs that are sent again as a real host does, and of a trickle, a tenth of the
+//!   rate;
+//!
+//! until for `hold` seconds fewer than half of the rate arrive.
+
+use weir_wire::bth::Operation;
+use weir_wire::frame::Time;
+use weir_wire::mad;
+use weir_wire::parse::Transport;
+use weir_wire::tcp::flags::{ACK, SYN};
+
+use super::table::Table;
+use super::tally::Tally;
+use super::{NS_PER_S, Signs, Watch, parts};
+use crate::detector::Direction;
+use crate::flow::Flow;
+use crate::packet::View;
+
+/// Buckets of one worker.
+const BUCKETS_MAX: usize = 1 << 16;
+/// What a bucket holds: so many milliseconds of its rate.
+const BURST_MS: u64 = 500;
+/// What passes to a destination during a flood: one packet of so many of its rate.
+const TRICKLE: u64 = 10;
+/// A flow of UDP with an answer to so many packets is a conversation, however fast: QUIC, NFS.
+const ANSWERED: u64 = 16;
+/// How long a SYN may take to be sent again (RFC 6298: after 1 s, then 2, 4 and 8).
+const SENT_AGAIN_S: u32 = 16;
+const PORT_DNS: u16 = 53;
+const PORT_ROCE: u16 = 4791;
+/// Communication management's REQ (IBTA Vol 1 s12.6.5).
+const CM_REQ: u16 = 0x10;
+
+/// What a flood is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum FloodKind {
+    /// TCP SYNs.
+    Syn,
+    /// UDP, RoCE and DNS answers apart.
+    Udp,
+    /// ICMP and ICMPv6.
+    Icmp,
+    /// DNS answers that nobody asked for.
+    Dns,
+    /// READ requests and atomics.
+    RdmaRead,
+    /// WRITEs, by message.
+    RdmaWrite,
+    /// Requests for connections.
+    Cm,
+    /// Management datagrams.
+    Mad,
+    /// Congestion notifications.
+    Cnp,
+}
+
+const KINDS: &[(&str, FloodKind, u32)] = &[
+    ("syn", FloodKind::Syn, 2_000),
+    ("udp", FloodKind::Udp, 20_000),
+    ("icmp", FloodKind::Icmp, 1_000),
+    ("dns", FloodKind::Dns, 1_000),
+    ("rdma_read", FloodKind::RdmaRead, 1_000_000),
+    ("rdma_write", FloodKind::RdmaWrite, 2_000_000),
+    ("cm", FloodKind::Cm, 500),
+    ("mad", FloodKind::Mad, 2_000),
+    ("cnp", FloodKind::Cnp, 20_000),
+];
+
+/// Whose packets are counted together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Of {
+    Source,
+    Destination,
+}
+
+/// A kind of flood that a rule has watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FloodWatch {
+    kind: FloodKind,
+    of: Of,
+    /// Packets a second that are no flood yet.
+    rate: u32,
+    /// Seconds of calm after which it is over.
+    hold_s: u32,
+}
+
+impl FloodWatch {
+    pub(super) fn parse(value: &str) -> Result<Self, String> {
+        let (mut of, mut rate, mut hold_s) = (Of::Source, None, 10);
+        let word = |word: &str| {
+            of = match word {
+                "by_src" => Of::Source,
+                "by_dst" => Of::Destination,
+                _ => return Err(format!("`{word}` behind flood: by_src or by_dst")),
+            };
+            Ok(())
+        };
+        let number = |name: &str, value: u32| {
+            match name {
+                "rate" => rate = Some(value),
+                "hold" => hold_s = value,
+                _ => return false,
+            }
+            true
+        };
+        let first = parts(value, word, number)?;
+        let (_, kind, usual) = KINDS
+            .iter()
+            .find(|(name, ..)| *name == first)
+            .ok_or_else(|| format!("`{first}` is no kind of flood"))?;
+        Ok(Self { kind: *kind, of, rate: rate.unwrap_or(*usual), hold_s })
+    }
+}
+
+/// The floods that rules have watched, and how much of each there is.
+#[derive(Debug)]
+pub(super) struct Floods {
+    /// With the bit of each.
+    watches: Vec<(u8, FloodWatch)>,
+    buckets: Table<Bucket>,
+    /// SYNs that were refused.
+    refused: Tally,
+}
+
+/// What one source or destination may have of a kind.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bucket {
+    /// Thousandths of packets.
+    tokens: u64,
+    last: Time,
+    /// Since when there is a flood.
+    since: Option<Time>,
+    /// While there is one: the second that is counted, its packets, and when it was last as many as
+    /// half of the rate.
+    second: u64,
+    packets: u32,
+    busy: Time,
+}
+
+impl Bucket {
+    fn fill(&mut self, now: Time, rate: u64) {
+        let most = rate * BURST_MS;
+        // A rate of 1 a second gives a thousandth of a packet each millisecond.
+        let given = u128::from(now.since_ns(self.last)) * u128::from(rate) / 1_000_000;
+        self.tokens = most.min(self.tokens.saturating_add(given.min(most.into()) as u64));
+        self.last = now;
+    }
+
+    fn take(&mut self) -> bool {
+        let has = self.tokens >= 1_000;
+        self.tokens -= if has { 1_000 } else { 0 };
+        has
+    }
+
+    /// Counts a packet during a flood; whether the flood goes on.
+    fn goes_on(&mut self, now: Time, watch: &FloodWatch) -> bool {
+        let second = now.0 / NS_PER_S;
+        if second != self.second {
+            (self.second, self.packets) = (second, 0);
+        }
+        self.packets = self.packets.saturating_add(1);
+        if self.packets > watch.rate / 2 {
+            self.busy = now;
+        }
+        now.since_ns(self.busy) < u64::from(watch.hold_s) * NS_PER_S
+    }
+}
+
+impl Floods {
+    pub(super) fn new(watches: &[Watch], seed: u64) -> Option<Self> {
+        let floods = watches.iter().zip(0..).filter_map(|(watch, bit)| match watch {
+            Watch::Flood(watch) => Some((bit, *watch)),
+            _ => None,
+        });
+        let watches: Vec<_> = floods.collect();
+        let buckets = || Table::new(BUCKETS_MAX, seed);
+        let refused = || Tally::new(BUCKETS_MAX, seed ^ 1);
+        (!watches.is_empty()).then(|| Self { watches, buckets: buckets(), refused: refused() })
+    }
+
+    pub(super) fn look(
+        &mut self,
+        now: Time,
+        flow: &Flow,
+        direction: Direction,
+        view: &View<'_>,
+    ) -> Signs {
+        let mut signs = 0;
+        let kinds = kinds(direction, view);
+        if kinds == [None; 2] {
+            return signs;
+        }
+        for (bit, watch) in &self.watches {
+            if kinds.contains(&Some(watch.kind))
+                && is_over(
+                    &mut self.buckets,
+                    &mut self.refused,
+                    (now, flow, direction, view),
+                    watch,
+                )
+            {
+                signs |= 1 << bit;
+            }
+        }
+        signs
+    }
+}
+
+/// Whether the packet is of a flood.
+fn is_over(
+    buckets: &mut Table<Bucket>,
+    refused: &mut Tally,
+    (now, flow, direction, view): (Time, &Flow, Direction, &View<'_>),
+    watch: &FloodWatch,
+) -> bool {
+    let rate = u64::from(watch.rate);
+    let answers = flow.packets[1 - direction.index()];
+    if watch.kind == FloodKind::Udp && answers * ANSWERED >= flow.packets[direction.index()] {
+        return false;
+    }
+    let host = match watch.of {
+        Of::Source => view.source,
+        Of::Destination => view.destination,
+    };
+    let (bucket, is_new) = buckets.enter(now, (watch.kind, watch.of, watch.rate, host));
+    if is_new {
+        *bucket = Bucket { tokens: rate * BURST_MS, last: now, ..Bucket::default() };
+    }
+    let Some(since) = bucket.since else {
+        bucket.fill(now, rate);
+        if bucket.take() {
+            return false;
+        }
+        let (since, second) = (Some(now), now.0 / NS_PER_S);
+        // As if the second had been busy so far: it was.
+        *bucket = Bucket { since, second, packets: watch.rate, busy: now, ..*bucket };
+        return true;
+    };
+    if !bucket.goes_on(now, watch) {
+        *bucket = Bucket { tokens: rate * BURST_MS, last: now, ..Bucket::default() };
+        return false;
+    }
+    if watch.of == Of::Source {
+        return true;
+    }
+    if answers > 0 && flow.start < since {
+        return false;
+    }
+    bucket.fill(now, (rate / TRICKLE).max(1));
+    if bucket.take() {
+        return false;
+    }
+    let Transport::Tcp { sequence, .. } = view.parsed.transport else { return true };
+    let ends = (view.source, view.destination, view.source_port, view.destination_port);
+    refused.add(now, (ends, sequence), 1, SENT_AGAIN_S) < 2
+}
+
+/// What floods a packet may belong to: one of TCP, UDP, ICMP or RDMA; a request for a connection is
+/// a management datagram too.
+fn kinds(direction: Direction, view: &View<'_>) -> [Option<FloodKind>; 2] {
+    let parsed = view.parsed;
+    if let Some(rdma) = &parsed.rdma {
+        if mad::is_management(rdma) {
+            let header = mad::mad(view.bytes, parsed).map(|(header, _)| header);
+            let is_request = header.is_some_and(|it| {
+                it.management_class == mad::class::COMMUNICATION && it.attribute_id.get() == CM_REQ
+            });
+            return [Some(FloodKind::Mad), is_request.then_some(FloodKind::Cm)];
+        }
+        let kind = match rdma.opcode.operation() {
+            Operation::ReadRequest | Operation::Atomic => FloodKind::RdmaRead,
+            Operation::Write if weir_wire::ext::reth(view.bytes, rdma).is_some() => {
+                FloodKind::RdmaWrite
+            }
+            Operation::CongestionNotification => FloodKind::Cnp,
+            _ => return [None; 2],
+        };
+        return [Some(kind), None];
+    }
+    let kind = match parsed.transport {
+        Transport::Tcp { flags, .. } if flags & (SYN | ACK) == SYN => Some(FloodKind::Syn),
+        Transport::Udp { .. } if view.source_port == PORT_DNS => {
+            (direction == Direction::Initiator).then_some(FloodKind::Dns)
+        }
+        Transport::Udp { .. } if view.destination_port != PORT_ROCE => Some(FloodKind::Udp),
+        Transport::Icmp { .. } => Some(FloodKind::Icmp),
+        _ => None,
+    };
+    [kind, None]
+}

@@ -1,0 +1,132 @@
+//! What gives an attack away over many packets: floods by their rate, attacks on queue pairs by
+//! what a source or a queue pair does over time.
+//!
+//! ```text
+//!   packet -> Floods  (kind, source or destination) -> bucket empty: over its rate until it ends
+//!          -> Attacks (queue pair, pair of hosts)   -> marks, counted by Tally over seconds
+//!                                                  `-> Signs: one bit a watch, asked by rules
+//! ```
+//!
+//! Rules ask by keywords, and decide what becomes of the packet:
+//!
+//! ```text
+//! flood:syn, by_dst, rate 2000, hold 10;     packets a second; seconds below half of it: it is over
+//! scan:targets 100, seconds 300;              services that do not answer
+//! rdma.event:key_guessing, count 5, seconds 10;
+//! ```
+//!
+//! Sources of the attacks: ReDMArk (Rothenberger et al. 2021), NeVerMore (2022), HT-Verbs, Pythia
+//! (Tsai et al. 2019), Lee & Kim (2007). What is kept is bounded: tables of fixed size, in which a
+//! new entry takes the place of the one that was used longest ago.
+
+mod attack;
+mod flood;
+mod pair;
+mod queue_pair;
+mod scan;
+mod table;
+mod tally;
+
+use weir_wire::frame::Time;
+
+pub(crate) use attack::AttackWatch;
+use attack::Attacks;
+pub(crate) use flood::FloodWatch;
+use flood::Floods;
+pub(crate) use scan::ScanWatch;
+use scan::Scans;
+
+use crate::detector::Direction;
+use crate::flow::Flow;
+use crate::packet::View;
+
+/// Watches of a set of rules, at most: one bit each.
+pub(crate) const WATCHES_MAX: usize = 64;
+
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// One thing that rules have watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Watch {
+    Flood(FloodWatch),
+    Attack(AttackWatch),
+    Scan(ScanWatch),
+}
+
+/// Which watches say of the packet at hand that it belongs to what they watch for, a bit each.
+pub(crate) type Signs = u64;
+
+/// The watch that a keyword names; `None` if it is another keyword.
+pub(crate) fn watch(name: &str, value: &str) -> Option<Result<Watch, String>> {
+    match name {
+        "flood" => Some(FloodWatch::parse(value).map(Watch::Flood)),
+        "scan" => Some(ScanWatch::parse(value).map(Watch::Scan)),
+        "rdma.event" => Some(AttackWatch::parse(value).map(Watch::Attack)),
+        _ => None,
+    }
+}
+
+/// The first word of a keyword's value, and the numbers behind: `word, name number, ...`. Words
+/// without a number are given to `word`.
+fn parts<'a>(
+    value: &'a str,
+    mut word: impl FnMut(&'a str) -> Result<(), String>,
+    mut number: impl FnMut(&'a str, u32) -> bool,
+) -> Result<&'a str, String> {
+    let mut parts = value.split(',').map(str::trim);
+    let first = parts.next().unwrap_or_default();
+    for part in parts {
+        let Some((name, text)) = part.split_once(char::is_whitespace) else {
+            word(part)?;
+            continue;
+        };
+        let value = text.trim().parse().ok().filter(|it| *it > 0);
+        let value = value.ok_or_else(|| format!("`{text}` is not a number above 0"))?;
+        if !number(name, value) {
+            return Err(format!("`{name}` is not known here"));
+        }
+    }
+    Ok(first)
+}
+
+/// The watches of a set of rules, with what they have seen.
+#[derive(Debug)]
+pub(crate) struct Watcher {
+    watches: Vec<Watch>,
+    seed: u64,
+    floods: Option<Floods>,
+    scans: Option<Scans>,
+    attacks: Option<Attacks>,
+}
+
+impl Watcher {
+    /// Watches that have seen nothing yet. Takes memory for those alone that are asked for.
+    pub(crate) fn new(watches: &[Watch], seed: u64) -> Self {
+        let watches = watches.to_vec();
+        let floods = Floods::new(&watches, seed);
+        let scans = Scans::new(&watches, seed);
+        let attacks = Attacks::new(&watches, seed);
+        Self { watches, seed, floods, scans, attacks }
+    }
+
+    /// Goes on with the watches of other rules; the same ones go on with what they saw.
+    pub(crate) fn swap(&mut self, watches: &[Watch]) {
+        if self.watches != watches {
+            *self = Self::new(watches, self.seed);
+        }
+    }
+
+    /// Takes a packet into account, and says what it belongs to.
+    pub(crate) fn look(
+        &mut self,
+        now: Time,
+        flow: &Flow,
+        direction: Direction,
+        view: &View<'_>,
+    ) -> Signs {
+        let Self { floods, scans, attacks, .. } = self;
+        let mut signs = floods.as_mut().map_or(0, |it| it.look(now, flow, direction, view));
+        signs |= scans.as_mut().map_or(0, |it| it.look(now, view));
+        signs | attacks.as_mut().map_or(0, |it| it.look(now, view))
+    }
+}

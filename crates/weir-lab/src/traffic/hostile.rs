@@ -1,0 +1,177 @@
+//! Attacks on RDMA and floods, each with a benign twin that looks like it: what detection is judged
+//! by. Host B attacks host A; everything is decided by a seed.
+//!
+//! | attack | its benign twin |
+//! |---|---|
+//! | `psn-injection` | one queue pair with losses and what is sent again |
+//! | `psn-conflict` | WRITEs, some sent twice |
+//! | `invalid-request` | messages of several packets |
+//! | `key-guessing` | many R_Keys, all granted |
+//! | `qp-exhaustion` | connections that are used |
+//! | `exfiltration` | READs by a host that was known from the start |
+//! | `port-change` | a queue pair that moves to another port once |
+//! | `address-conflict` | an address that moves to another adapter once |
+//! | `state-saturation` | as many packets of few queue pairs |
+//! | `pkey-guessing`, `qkey-guessing` | two of each |
+//! | `side-channel` | a poll of one address, then READs here and there |
+//! | `forged-cnp` | congestion notifications for data |
+//! | `read-flood`, `write-flood`, `cm-flood`, `cnp-flood` | the same at a tenth of the rate |
+//! | `syn-flood`, `udp-flood`, `icmp-flood`, `dns-flood` | the same at a tenth of the rate |
+//! | `scan` | connections to as many services, all of which answer |
+
+mod build;
+mod flood;
+mod rdma;
+
+use std::net::Ipv4Addr;
+
+use anyhow::{Result, bail};
+
+use super::frames::Planned;
+use crate::topology::{HOST_V4, Side};
+
+/// An attack that is told by many packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the table above")]
+pub enum Hostile {
+    PsnInjection,
+    PsnConflict,
+    InvalidRequest,
+    KeyGuessing,
+    QpExhaustion,
+    Exfiltration,
+    PortChange,
+    AddressConflict,
+    StateSaturation,
+    PkeyGuessing,
+    QkeyGuessing,
+    SideChannel,
+    ForgedCnp,
+    ReadFlood,
+    WriteFlood,
+    CmFlood,
+    CnpFlood,
+    SynFlood,
+    UdpFlood,
+    IcmpFlood,
+    DnsFlood,
+    Scan,
+}
+
+/// What is to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct Campaign {
+    /// What is done.
+    pub hostile: Hostile,
+    /// Its benign twin instead.
+    pub is_benign: bool,
+    /// Frames of the attacker, at least.
+    pub count: usize,
+    /// Addresses that a flood comes from; 0: another each time.
+    pub sources: u32,
+    /// Decides everything else.
+    pub seed: u64,
+}
+
+impl Hostile {
+    /// All of them.
+    pub const ALL: [(&'static str, Hostile); 22] = [
+        ("psn-injection", Hostile::PsnInjection),
+        ("psn-conflict", Hostile::PsnConflict),
+        ("invalid-request", Hostile::InvalidRequest),
+        ("key-guessing", Hostile::KeyGuessing),
+        ("qp-exhaustion", Hostile::QpExhaustion),
+        ("exfiltration", Hostile::Exfiltration),
+        ("port-change", Hostile::PortChange),
+        ("address-conflict", Hostile::AddressConflict),
+        ("state-saturation", Hostile::StateSaturation),
+        ("pkey-guessing", Hostile::PkeyGuessing),
+        ("qkey-guessing", Hostile::QkeyGuessing),
+        ("side-channel", Hostile::SideChannel),
+        ("forged-cnp", Hostile::ForgedCnp),
+        ("read-flood", Hostile::ReadFlood),
+        ("write-flood", Hostile::WriteFlood),
+        ("cm-flood", Hostile::CmFlood),
+        ("cnp-flood", Hostile::CnpFlood),
+        ("syn-flood", Hostile::SynFlood),
+        ("udp-flood", Hostile::UdpFlood),
+        ("icmp-flood", Hostile::IcmpFlood),
+        ("dns-flood", Hostile::DnsFlood),
+        ("scan", Hostile::Scan),
+    ];
+
+    /// Whether it is one by its rate alone.
+    pub fn is_flood(self) -> bool {
+        use Hostile::*;
+        matches!(
+            self,
+            ReadFlood
+                | WriteFlood
+                | CmFlood
+                | CnpFlood
+                | SynFlood
+                | UdpFlood
+                | IcmpFlood
+                | DnsFlood
+        )
+    }
+
+    /// The attack, or the twin, that `attack-NAME` or `benign-NAME` names.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn from_name(name: &str) -> Result<(Self, bool)> {
+        let (is_benign, bare) = match name.split_once('-') {
+            Some(("attack", rest)) => (false, rest),
+            Some(("benign", rest)) => (true, rest),
+            _ => bail!("`{name}` begins neither with attack- nor with benign-"),
+        };
+        let known = Self::ALL.iter().find(|(known, _)| *known == bare);
+        match known {
+            Some((_, hostile)) => Ok((*hostile, is_benign)),
+            None => bail!("no attack is called {bare}"),
+        }
+    }
+}
+
+impl Campaign {
+    /// The frames in their order.
+    pub fn frames(&self) -> Vec<Planned> {
+        let mut random = Random(self.seed);
+        match self.hostile.is_flood() {
+            true => flood::frames(self, &mut random),
+            false => rdma::frames(self, &mut random),
+        }
+    }
+
+    /// The `number`th of the attacker's addresses.
+    fn source(&self, number: u64, random: &mut Random) -> Ipv4Addr {
+        match self.sources {
+            0 => Ipv4Addr::from(random.below(0xdf00_0000) as u32 + 0x0100_0000),
+            1 => HOST_V4[Side::B.index()],
+            several => Ipv4Addr::from(0x0a4d_0100 + (number % u64::from(several)) as u32),
+        }
+    }
+}
+
+/// Numbers that a seed decides: SplitMix64 (Steele et al., OOPSLA 2014).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound.max(1)
+    }
+
+    /// Whether one of `in_so_many` came.
+    fn one(&mut self, in_so_many: u64) -> bool {
+        self.below(in_so_many) == 0
+    }
+}
