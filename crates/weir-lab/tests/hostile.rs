@@ -138,9 +138,9 @@ fn no_benign_twin_is_taken_for_an_attack() {
     let rules = rules();
     for (name, hostile) in Hostile::ALL {
         let Case { rate, count, .. } = case(hostile);
-        // A flood's twin is the same at a tenth of the rate.
+        // A flood's twin is the same at a hundredth of the rate.
         let (rate, count) =
-            if hostile.is_flood() { (rate / 10, count / 10) } else { (rate, count) };
+            if hostile.is_flood() { (rate / 100, count / 10) } else { (rate, count) };
         for seed in SEEDS {
             if count > 50_000 && seed > 1 {
                 continue;

@@ -10,7 +10,7 @@
 //! Rules ask by keywords, and decide what becomes of the packet:
 //!
 //! ```text
-//! flood:syn, by_dst, rate 2000, hold 10;     packets a second; seconds below half of it: it is over
+//! flood:syn, by_dst, rate 2000, hold 10;     packets a second; over after 10 s at half of it
 //! scan:targets 100, seconds 300;              services that do not answer
 //! rdma.event:key_guessing, count 5, seconds 10;
 //! ```

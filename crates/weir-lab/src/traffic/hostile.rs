@@ -15,8 +15,8 @@
 //! | `pkey-guessing`, `qkey-guessing` | two of each |
 //! | `side-channel` | a poll of one address, then READs here and there |
 //! | `forged-cnp` | congestion notifications for data |
-//! | `read-flood`, `write-flood`, `cm-flood`, `cnp-flood` | the same at a tenth of the rate |
-//! | `syn-flood`, `udp-flood`, `icmp-flood`, `dns-flood` | the same at a tenth of the rate |
+//! | `read-flood`, `write-flood`, `cm-flood`, `cnp-flood` | the same, sent slowly |
+//! | `syn-flood`, `udp-flood`, `icmp-flood`, `dns-flood` | the same, sent slowly |
 //! | `scan` | connections to as many services, all of which answer |
 
 mod build;

@@ -44,7 +44,7 @@ fn frame(campaign: &Campaign, number: u64, random: &mut Random) -> Planned {
             Roce { headers: &headers, payload_len: 8, ..roce }.by(sender, to)
         }
         // The twin's tell of congestion that data met.
-        Hostile::CnpFlood if campaign.is_benign && number % 2 == 0 => {
+        Hostile::CnpFlood if campaign.is_benign && number.is_multiple_of(2) => {
             let headers = psn.to_be_bytes();
             let roce = Roce::new(Opcode::RC_READ_RESPONSE_ONLY, 0x22, psn);
             let roce = Roce { headers: &headers, payload_len: 64, ..roce };

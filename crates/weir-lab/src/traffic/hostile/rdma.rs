@@ -86,6 +86,15 @@ fn step(campaign: &Campaign, first: u32, number: u32, random: &mut Random) -> Ve
             [Some(request), Some(reply), used].into_iter().flatten().collect()
         }
         Hostile::Exfiltration => exfiltration(is_benign, psn, number),
+        Hostile::Scan => scan(is_benign, number, random),
+        _ => field(campaign, psn, number, random),
+    }
+}
+
+/// Attacks by one field of each packet.
+fn field(campaign: &Campaign, psn: u32, number: u32, random: &mut Random) -> Vec<Planned> {
+    let is_benign = campaign.is_benign;
+    match campaign.hostile {
         Hostile::PortChange => {
             let moved = match is_benign {
                 true => number > 50,
@@ -107,7 +116,7 @@ fn step(campaign: &Campaign, first: u32, number: u32, random: &mut Random) -> Ve
                 true => 0x100 + number % 16,
                 false => 0x100 + number,
             };
-            let psn = if is_benign { first.wrapping_add(number / 16) } else { psn };
+            let psn = if is_benign { psn.wrapping_sub(number - number / 16) } else { psn };
             let headers = reth(0, KEY, 8);
             let roce = Roce::new(Opcode::RC_WRITE_ONLY, queue_pair, psn);
             vec![Roce { headers: &headers, payload_len: 8, ..roce }.by(host_b(), TO)]
@@ -138,13 +147,12 @@ fn step(campaign: &Campaign, first: u32, number: u32, random: &mut Random) -> Ve
             };
             vec![read(psn, KEY, address, 8), answer(Opcode::RC_READ_RESPONSE_ONLY, psn, 0, 8)]
         }
-        Hostile::ForgedCnp => {
+        _ => {
             let data = answer(Opcode::RC_READ_RESPONSE_ONLY, psn, 0, 1024);
             let roce = Roce { headers: &[0; 16], ..Roce::new(Opcode::CNP, QUEUE_PAIR, 0) };
             let forged = roce.by(host_b(), TO);
             if is_benign { vec![data, forged] } else { vec![forged] }
         }
-        _ => scan(is_benign, number, random),
     }
 }
 
