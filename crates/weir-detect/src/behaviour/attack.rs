@@ -291,7 +291,9 @@ impl Attacks {
         let syndrome = ext::aeth(view.bytes, rdma).map(|it| it.syndrome());
         match syndrome {
             Some(ext::Syndrome::Nak(ext::NakCause::RemoteAccess)) => {
-                self.mark(now, Attack::KeyGuessing, requester, 1)
+                // The answer itself passes: the next request is what is judged by it.
+                self.mark(now, Attack::KeyGuessing, requester, 1);
+                0
             }
             Some(ext::Syndrome::Nak(ext::NakCause::InvalidRequest)) => {
                 self.mark(now, Attack::InvalidRequest, requester, 1)

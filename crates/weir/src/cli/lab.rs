@@ -1,15 +1,19 @@
 //! `weir lab`: test hosts, traffic and gateways on this machine, in network namespaces.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use weir_lab::gateways::{Gateways, KeySource, Protection, Setup};
 use weir_lab::topology::{self, Lab, Plan};
+use weir_lab::traffic::frames::Planned;
+use weir_lab::traffic::hostile::{Campaign, Hostile};
 use weir_lab::traffic::{Kind, bypass, frames};
 use weir_lab::{bench, demo, interrupt};
+use weir_port::capture::{CaptureFormat, CaptureWriter, PacketNote};
+use weir_wire::frame::{Link, Meta, Offload, Time};
 
 use super::print_json;
 
@@ -140,29 +144,37 @@ Kinds:
   rdma-write    host B writes to host A's memory, three packets each
   attack-tcp    host B asks host A for /etc/shadow, a TCP segment each; benign-tcp: for a page
   attack-rdma   host B's atomics on host A's memory; rdma-read is their harmless twin
+  attack-NAME   what rules/rdma.rules and rules/flood.rules tell, decided by --seed; benign-NAME is
+                its harmless twin. NAME: psn-injection, psn-conflict, invalid-request, key-guessing,
+                qp-exhaustion, exfiltration, port-change, address-conflict, state-saturation,
+                pkey-guessing, qkey-guessing, side-channel, forged-cnp, read-flood, write-flood,
+                cm-flood, cnp-flood, syn-flood, udp-flood, icmp-flood, dns-flood, scan
 
 Example:
   weir lab send --kind roce-v2 --count 1000 --rate 2000
+  weir lab send --kind attack-key-guessing --seed 7 --write guesses.pcap
 
 Exit codes:
-  0  every frame arrived byte for byte
+  0  every frame arrived byte for byte, or the capture is written
   1  some did not, or no lab stands";
 
-const KINDS: [&str; 8] = [
-    "roce-v2",
-    "roce-v1",
-    "tcp-prebuilt",
-    "rdma-read",
-    "rdma-write",
-    "attack-tcp",
-    "benign-tcp",
-    "attack-rdma",
-];
+/// The frames of a kind.
+fn planned(args: &SendArgs) -> Result<Vec<Planned>> {
+    let SendArgs { kind, count, sources, seed, .. } = args;
+    let count = *count as usize;
+    match Hostile::from_name(kind) {
+        Ok((hostile, is_benign)) => {
+            let (sources, seed) = (*sources, *seed);
+            Ok(Campaign { hostile, is_benign, count, sources, seed }.frames())
+        }
+        Err(_) => frames::planned(Kind::from_name(kind)?, count),
+    }
+}
 
 #[derive(Debug, Args)]
 struct SendArgs {
     /// What to send
-    #[arg(long, default_value = "roce-v2", value_parser = KINDS)]
+    #[arg(long, default_value = "roce-v2")]
     kind: String,
     /// Frames, at least; captures are sent whole
     #[arg(long, default_value_t = 1000)]
@@ -171,6 +183,16 @@ struct SendArgs {
     /// Frames a second
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..))]
     rate: u32,
+    /// Addresses that a flood comes from; 0: another each time
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=50_000))]
+    sources: u32,
+    /// Decides all that is random in attack-NAME and benign-NAME
+    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    seed: u64,
+    /// Write the frames to a capture, --rate a second, instead of sending them; needs no lab
+    #[arg(long, value_name = "FILE")]
+    write: Option<PathBuf>,
     /// Print the counts as JSON
     #[arg(long)]
     json: bool,
@@ -276,8 +298,13 @@ fn run_down(args: &DownArgs) -> Result<ExitCode> {
 }
 
 fn run_send(args: &SendArgs) -> Result<ExitCode> {
+    let frames = planned(args)?;
+    if let Some(path) = &args.write {
+        write_capture(path, &frames, args.rate)?;
+        eprintln!("{} frames of {} written to {}", frames.len(), args.kind, path.display());
+        return Ok(ExitCode::SUCCESS);
+    }
     let lab = Lab::standing()?;
-    let frames = frames::planned(Kind::from_name(&args.kind)?, args.count as usize)?;
     let exchange = bypass::exchange(&lab, &frames, args.rate)?;
     if args.json {
         print_json(&exchange)?;
@@ -289,6 +316,24 @@ fn run_send(args: &SendArgs) -> Result<ExitCode> {
         );
     }
     Ok(if exchange.is_exact() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Writes frames as if they had been sent at `rate` a second from 2026-01-01 00:00 UTC on.
+fn write_capture(path: &Path, frames: &[Planned], rate: u32) -> Result<()> {
+    const BEGIN_S: u64 = 1_767_225_600;
+    let shown = path.display();
+    let create = || -> std::io::Result<()> {
+        let interfaces = [("host A's port", Link::Ethernet)];
+        let mut writer = CaptureWriter::create(path, CaptureFormat::PcapNg, &interfaces)?;
+        for (number, frame) in (0..).zip(frames) {
+            let time = Time(BEGIN_S * 1_000_000_000 + number * 1_000_000_000 / u64::from(rate));
+            let (link, offload) = (Link::Ethernet, Offload::default());
+            let meta = Meta { time, original_len: frame.bytes.len() as u32, link, offload };
+            writer.write(0, &meta, &[&frame.bytes], PacketNote::default())?;
+        }
+        writer.finish().map(drop)
+    };
+    create().with_context(|| format!("cannot write {shown}"))
 }
 
 /// This very program, to be run as the gateways.

@@ -12,6 +12,7 @@ mod evidence;
 mod export;
 mod fail_closed;
 mod fastpath;
+mod flood;
 mod guard;
 mod joined;
 mod keying;

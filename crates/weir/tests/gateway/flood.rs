@@ -1,0 +1,85 @@
+//! The rules in `rules/` in a gateway: attacks told over many packets stop there, floods too, and
+//! what is beside them goes on.
+
+use weir_lab::traffic::bypass;
+use weir_lab::traffic::hostile::{Campaign, Hostile};
+use weir_lab::traffic::iperf::{self, Extent};
+
+use std::path::Path;
+
+use super::*;
+
+/// `[rules]` with what is in the repository's `rules/`.
+fn tables() -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../rules");
+    format!("\n[rules]\npaths = [\"{}\"]\n", folder.display())
+}
+
+fn dropped_by_rules(gateways: &Gateways) -> u64 {
+    let status = gateways.status(Side::A).unwrap();
+    assert_eq!(status["adds_up"], true, "{status:#}");
+    let dropped = status.pointer("/pairs/0/wire/dropped_by_reason/rule");
+    dropped.and_then(Value::as_u64).unwrap_or_default()
+}
+
+#[test]
+fn attacks_on_queue_pairs_stop_and_their_twins_arrive() {
+    let Some(Stand { _turn, lab }) = stand("attacks_on_queue_pairs") else { return };
+    let setup = Setup { tables_of_a: tables(), ..Setup::new(WEIR, Protection::Plain) };
+    let gateways = Gateways::start(&lab, &setup).unwrap();
+    wait_until_it_flows(&lab);
+    let send = |hostile, is_benign, count| {
+        let campaign = Campaign { hostile, is_benign, count, sources: 1, seed: 7 };
+        bypass::exchange(&lab, &campaign.frames(), 2000).unwrap()
+    };
+    // Twins first: guesses are remembered for longer than this takes.
+    let attacks = [
+        (Hostile::QpExhaustion, "WEIR RDMA connections asked for and never used"),
+        (Hostile::ForgedCnp, "WEIR RDMA congestion notifications for data that nobody sent"),
+        (Hostile::KeyGuessing, "WEIR RDMA guessed remote keys"),
+    ];
+    for (hostile, _) in attacks {
+        let twin = send(hostile, true, 500);
+        assert!(twin.is_exact(), "{hostile:?}: {twin:?}");
+    }
+    assert_eq!(dropped_by_rules(&gateways), 0);
+    for (hostile, message) in attacks {
+        let before = dropped_by_rules(&gateways);
+        let attack = send(hostile, false, 1000);
+        let dropped = dropped_by_rules(&gateways) - before;
+        assert!(dropped > 300, "{hostile:?}: {dropped} dropped, {attack:?}");
+        assert_eq!(attack.intact + dropped, attack.sent, "{hostile:?}: {attack:?}");
+        let drops = gateways.drops(Side::A).unwrap();
+        assert!(drops.contains(message), "{drops}");
+    }
+}
+
+/// hping3's flood of the Amsterdam paper, then with another source each time.
+#[test]
+fn syn_floods_stop_while_a_connection_goes_on() {
+    let Some(Stand { _turn, lab }) = stand("syn_floods_stop") else { return };
+    if !process::installed("hping3") {
+        return println!("SKIPPED syn_floods_stop: no hping3; try `apt-get install hping3`");
+    }
+    let setup = Setup { tables_of_a: tables(), ..Setup::new(WEIR, Protection::Plain) };
+    let gateways = Gateways::start(&lab, &setup).unwrap();
+    wait_until_it_flows(&lab);
+    let target = lab.host_v4(Side::A).to_string();
+    for sources in [&[][..], &["--rand-source"]] {
+        let before = dropped_by_rules(&gateways);
+        let mut hping = lab.host(Side::B).command("hping3");
+        hping.args(["-q", "-i", "u20", "-S", "-p", "80", "-c", "50000"]).args(sources);
+        let flood = Running::start(hping.arg(&target)).unwrap();
+        let (client, server) = (lab.host(Side::B), lab.host(Side::A));
+        let address = lab.host_v4(Side::A).into();
+        let beside = iperf::tcp(client, server, address, Extent::Bytes(50_000_000)).unwrap();
+        assert!(beside.bytes > 40_000_000, "{beside:?}");
+        flood.finish(PATIENCE).unwrap();
+        let dropped = dropped_by_rules(&gateways) - before;
+        assert!(dropped > 40_000, "{sources:?}: {dropped} of 50000 dropped");
+    }
+    let drops = gateways.drops(Side::A).unwrap();
+    for name in ["SYN from one source", "SYN on one destination"] {
+        assert!(drops.contains(name), "{drops}");
+    }
+}
