@@ -102,6 +102,16 @@ pub fn clamp_path_mtu(bytes: &mut [u8], parsed: &Parsed, ip_mtu: u16) -> bool {
 /// Whether the sender of a packet that is too big may and should be told by ICMP: IPv6, or IPv4
 /// with DF; never about ICMP errors, fragments or group traffic (RFC 1122 s3.2.2, RFC 4443 s2.4).
 pub fn may_answer(parsed: &Parsed, bytes: &[u8]) -> bool {
+    let may_be_cut = || {
+        let flags = bytes.get(parsed.network_offset as usize + 6);
+        parsed.network == Network::Ipv4 && flags.is_none_or(|it| it & 0x40 == 0)
+    };
+    is_answerable(parsed) && !may_be_cut()
+}
+
+/// Whether ICMP may speak of a packet at all (RFC 1122 s3.2.2, RFC 4443 s2.4 (e)): not of a group's,
+/// of later fragments, or of another error.
+pub fn is_answerable(parsed: &Parsed) -> bool {
     if parsed.link.destination.0[0] & 1 == 1 || parsed.fragment.is_some_and(|f| f.offset > 0) {
         return false;
     }
@@ -114,13 +124,7 @@ pub fn may_answer(parsed: &Parsed, bytes: &[u8]) -> bool {
             return false;
         }
     }
-    match parsed.network {
-        Network::Ipv4 => {
-            bytes.get(parsed.network_offset as usize + 6).is_some_and(|b| b & 0x40 != 0)
-        }
-        Network::Ipv6 => true,
-        _ => false,
-    }
+    matches!(parsed.network, Network::Ipv4 | Network::Ipv6)
 }
 
 /// Length of the ICMP answer to a packet of `parsed.end` bytes.
@@ -137,6 +141,17 @@ pub fn answer_len(parsed: &Parsed) -> usize {
 /// which is [`answer_len`] long. It comes from the packet's destination, as from a router on the
 /// way that has no address of its own.
 pub fn answer_too_big(parsed: &Parsed, bytes: &[u8], mtu: u16, out: &mut [u8]) {
+    let [high, low] = mtu.to_be_bytes();
+    answer(parsed, bytes, ([3, 4, 0, 0, 0, 0, high, low], [2, 0, 0, 0, 0, 0, high, low]), out);
+}
+
+/// The same way "communication administratively prohibited" (RFC 1812 s5.2.7.1, RFC 4443 s3.1).
+pub fn answer_prohibited(parsed: &Parsed, bytes: &[u8], out: &mut [u8]) {
+    answer(parsed, bytes, ([3, 13, 0, 0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0, 0, 0]), out);
+}
+
+/// An ICMP or ICMPv6 message that begins with the first or second of `heads` and quotes `bytes`.
+fn answer(parsed: &Parsed, bytes: &[u8], heads: ([u8; 8], [u8; 8]), out: &mut [u8]) {
     let at = parsed.network_offset as usize;
     out[..at].copy_from_slice(&bytes[..at]);
     out[..6].copy_from_slice(&parsed.link.source.0);
@@ -144,12 +159,12 @@ pub fn answer_too_big(parsed: &Parsed, bytes: &[u8], mtu: u16, out: &mut [u8]) {
     let (link, packet) = out.split_at_mut(at);
     debug_assert!(link.len() >= 14);
     match parsed.network {
-        Network::Ipv4 => answer_v4(parsed, &bytes[at..], mtu, packet),
-        _ => answer_v6(parsed, &bytes[at..], mtu, packet),
+        Network::Ipv4 => answer_v4(parsed, &bytes[at..], heads.0, packet),
+        _ => answer_v6(parsed, &bytes[at..], heads.1, packet),
     }
 }
 
-fn answer_v4(parsed: &Parsed, original: &[u8], mtu: u16, packet: &mut [u8]) {
+fn answer_v4(parsed: &Parsed, original: &[u8], head: [u8; 8], packet: &mut [u8]) {
     let total = packet.len() as u16;
     let (header, message) = packet.split_at_mut(20);
     header[0..2].copy_from_slice(&[0x45, 0]);
@@ -160,15 +175,14 @@ fn answer_v4(parsed: &Parsed, original: &[u8], mtu: u16, packet: &mut [u8]) {
     header[16..20].copy_from_slice(&parsed.source[12..]);
     let sum = checksum::ipv4_header(header);
     header[10..12].copy_from_slice(&sum.to_be_bytes());
-    message[..8].copy_from_slice(&[3, 4, 0, 0, 0, 0, 0, 0]);
-    message[6..8].copy_from_slice(&mtu.to_be_bytes());
+    message[..8].copy_from_slice(&head);
     let quoted = message.len() - 8;
     message[8..].copy_from_slice(&original[..quoted]);
     let sum = Sum::new().with(message).checksum();
     message[2..4].copy_from_slice(&sum.to_be_bytes());
 }
 
-fn answer_v6(parsed: &Parsed, original: &[u8], mtu: u16, packet: &mut [u8]) {
+fn answer_v6(parsed: &Parsed, original: &[u8], head: [u8; 8], packet: &mut [u8]) {
     let payload = (packet.len() - 40) as u16;
     let (header, message) = packet.split_at_mut(40);
     header[0..4].copy_from_slice(&[0x60, 0, 0, 0]);
@@ -176,8 +190,7 @@ fn answer_v6(parsed: &Parsed, original: &[u8], mtu: u16, packet: &mut [u8]) {
     header[6..8].copy_from_slice(&[PROTOCOL_ICMPV6, 64]);
     header[8..24].copy_from_slice(&parsed.destination);
     header[24..40].copy_from_slice(&parsed.source);
-    message[..8].copy_from_slice(&[2, 0, 0, 0, 0, 0, 0, 0]);
-    message[4..8].copy_from_slice(&u32::from(mtu).to_be_bytes());
+    message[..8].copy_from_slice(&head);
     let quoted = message.len() - 8;
     message[8..].copy_from_slice(&original[..quoted]);
     let pseudo = checksum::pseudo_header_v6(

@@ -32,7 +32,7 @@ const FLAGS: u8 = 0x40;
 
 /// An answer to be sent, in memory of its own.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(crate) struct Answer {
     bytes: [u8; ANSWER_LEN_MAX],
     len: usize,
     left: u32,
@@ -52,7 +52,7 @@ impl Default for Answer {
 impl Answer {
     /// Refuses the packet's message to its sender, whose queue pair is `requester_qp`. `msn`: the
     /// responder's completed messages.
-    pub(super) fn refuse(
+    pub(crate) fn refuse(
         &mut self,
         packet: &Observation<'_>,
         requester_qp: Option<Qpn>,
@@ -73,7 +73,7 @@ impl Answer {
     }
 
     /// Refuses what a connection manager asks for, if it asks for anything.
-    pub(super) fn refuse_connection(&mut self, packet: &Observation<'_>) -> Option<()> {
+    pub(crate) fn refuse_connection(&mut self, packet: &Observation<'_>) -> Option<()> {
         let (header, message) = cm::message(packet.bytes, packet.parsed)?;
         let mut mad = [0; MAD_LEN];
         let (head, body) = mad.split_at_mut(MadHeader::LEN);
@@ -116,7 +116,7 @@ impl Answer {
     }
 
     /// The answer that waits.
-    pub(super) fn take(&mut self) -> Option<&[u8]> {
+    pub(crate) fn take(&mut self) -> Option<&[u8]> {
         let len = std::mem::take(&mut self.len);
         (len > 0).then(|| &self.bytes[..len])
     }

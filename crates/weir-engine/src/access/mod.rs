@@ -47,7 +47,7 @@ mod policy;
 mod state;
 mod terms;
 
-pub(crate) use answer::ANSWER_LEN_MAX;
+pub(crate) use answer::{ANSWER_LEN_MAX, Answer};
 pub use check::Oddity;
 pub use limits::{ACCOUNTS_MAX, Limits};
 pub use lines::{
@@ -57,7 +57,6 @@ pub use policy::{AccessPolicy, Decisions};
 pub use state::{AccessState, StateCounters};
 pub use terms::{Asked, Hours, QueuePairType, QueuePairTypes, Services, Terms};
 
-use answer::Answer;
 use limits::{Cost, Limiter};
 use state::{Admitted, State};
 

@@ -8,6 +8,8 @@
 //!
 //! The rules are shared by all workers; flows, counts and thresholds are each worker's own.
 
+mod reject;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -15,9 +17,13 @@ use weir_detect::{
     Alert, Alerts, Blocked, Counters, Decision, Detector, FlowTable, Limits, Packet, RuleIndex,
     RuleSet,
 };
+use weir_wire::bth::Qpn;
 use weir_wire::frame::Time;
 use weir_wire::parse::Parsed;
 
+use reject::Refusal;
+
+use crate::meter::Observation;
 use crate::verdict::DropReason;
 
 /// Alerts that wait to be taken, of one worker; further ones are lost and counted.
@@ -68,6 +74,9 @@ pub struct Detection {
     /// Packets that each rule dropped, or would have, by its index.
     dropped: Vec<u64>,
     would_drop: u64,
+    refusal: Refusal,
+    /// The RDMA packet that was dropped last is to be answered.
+    refuses_rdma: bool,
 }
 
 /// A rule that dropped packets, or would have.
@@ -96,6 +105,8 @@ impl Detection {
             left: Vec::new(),
             dropped: vec![0; rules.set.len()],
             would_drop: 0,
+            refusal: Refusal::default(),
+            refuses_rdma: false,
         })
     }
 
@@ -139,10 +150,11 @@ impl Detection {
     ) -> Result<(), DropReason> {
         let Self { detector, flows, alerts, .. } = self;
         let told = alerts.len();
-        let rule =
+        let (rule, is_refused) =
             match flows.inspect(detector, now, &Packet { bytes, parsed, decoded: None }, alerts) {
                 Decision::Pass => return Ok(()),
-                Decision::Drop { rule } | Decision::Reject { rule } => rule,
+                Decision::Drop { rule } => (rule, false),
+                Decision::Reject { rule } => (rule, true),
             };
         self.dropped[rule.0 as usize] += 1;
         if is_spared {
@@ -152,7 +164,28 @@ impl Detection {
             self.would_drop += 1;
             return Ok(());
         }
+        if is_refused && parsed.rdma.is_none() {
+            self.refusal.refuse(now, bytes, parsed);
+        }
+        self.refuses_rdma = is_refused && parsed.rdma.is_some();
         Err(DropReason::Rule)
+    }
+
+    /// Prepares the answer to an RDMA packet that was just dropped, if a rule rejects it;
+    /// `requester` knows its sender's queue pair.
+    pub(crate) fn refuse_rdma(
+        &mut self,
+        packet: &Observation<'_>,
+        requester: impl FnOnce() -> Option<Qpn>,
+    ) {
+        if std::mem::take(&mut self.refuses_rdma) {
+            self.refusal.refuse_rdma(packet, requester());
+        }
+    }
+
+    /// The answer to the packet that was rejected last.
+    pub(crate) fn take_answer(&mut self) -> Option<&[u8]> {
+        self.refusal.take()
     }
 
     /// Hands over the alerts that wait, with the rules that they are of.

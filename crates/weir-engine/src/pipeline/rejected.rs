@@ -1,4 +1,4 @@
-//! What a requester is told whose request a line of access rejects.
+//! What a sender is told whose packet a line of access or a rule rejects.
 //!
 //! ```text
 //!   rejected of the host's ----> answer --> host port
@@ -22,15 +22,15 @@ impl Engine {
     /// Sends the answer to what was just rejected, if `verdict` says that anything was.
     #[inline]
     pub(super) fn answer_rejected(&mut self, now: Time, side: Side, verdict: Verdict) {
-        if verdict == Verdict::Drop(DropReason::AccessDenied) {
-            self.answer(now, side);
+        if let Verdict::Drop(reason @ (DropReason::AccessDenied | DropReason::Rule)) = verdict {
+            self.answer(now, side, reason);
         }
     }
 
     #[cold]
-    fn answer(&mut self, now: Time, side: Side) {
+    fn answer(&mut self, now: Time, side: Side, reason: DropReason) {
         let Self { plain, output, .. } = self;
-        let Some(answer) = plain.access_mut().and_then(|it| it.take_answer()) else { return };
+        let Some(answer) = plain.take_answer(reason) else { return };
         match side {
             Side::Host => {
                 let Some(range) = output.allocate(answer.len()) else { return };

@@ -14,6 +14,7 @@
 use std::sync::Arc;
 
 use weir_detect::{Alert, RuleSet};
+use weir_wire::bth::Qpn;
 use weir_wire::frame::{Frame, Meta, Time};
 use weir_wire::parse::Parsed;
 
@@ -138,6 +139,9 @@ impl Plain {
         if let (Ok(()), Some(detection)) = (judged, detection) {
             let is_spared = gate.as_ref().is_some_and(|gate| gate.spares(parsed));
             judged = detection.judge(observation.now, observation.bytes, parsed, is_spared);
+            if judged.is_err() {
+                detection.refuse_rdma(&observation, || requester(meter, &seen));
+            }
         }
         if judged.is_err() {
             // The next packet of the flow is judged for itself.
@@ -164,6 +168,15 @@ impl Plain {
     /// The rules at work.
     pub(crate) fn detection(&self) -> Option<&Detection> {
         self.detection.as_deref()
+    }
+
+    /// The answer to the packet that was rejected last, by a line of access or a rule.
+    pub(crate) fn take_answer(&mut self, reason: DropReason) -> Option<&[u8]> {
+        match reason {
+            DropReason::AccessDenied => self.access.as_mut()?.take_answer(),
+            DropReason::Rule => self.detection.as_mut()?.take_answer(),
+            _ => None,
+        }
     }
 
     /// Hands over the alerts that wait.
@@ -202,6 +215,12 @@ impl Plain {
             icrc: self.icrc,
         }
     }
+}
+
+/// The queue pair of a packet's sender: where its receiver's packets go.
+fn requester(meter: &Meter, seen: &Observed) -> Option<Qpn> {
+    let directions = meter.conversations().entry(seen.conversation?)?.directions();
+    directions.map(|it| it.key.destination_qp()).nth(usize::from(seen.direction ^ 1))
 }
 
 /// Packets that a frame stands for: 1, or a super-packet's segments.

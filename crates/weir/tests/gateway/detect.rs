@@ -97,3 +97,50 @@ fn rules_judge_what_comes_out_of_a_tunnel_and_watch_only_tells() {
     gateways.add_tables(&lab, Side::A, &rules).unwrap();
     attacks_stop_and_their_twins_arrive(&lab, &gateways);
 }
+
+/// What a program of host B's gets when it asks host A: the error's name, or `OK`.
+const ASK: &str = "\
+import errno, socket, sys
+kind = socket.SOCK_STREAM if sys.argv[1] == 'tcp' else socket.SOCK_DGRAM
+asking = socket.socket(socket.AF_INET, kind)
+asking.settimeout(3)
+try:
+    asking.connect((sys.argv[2], int(sys.argv[3])))
+    asking.send(b'word')
+    asking.recv(1)
+    print('OK')
+except socket.timeout:
+    print('TIMEOUT')
+except OSError as error:
+    print(errno.errorcode[error.errno])
+";
+
+#[test]
+fn who_is_rejected_by_a_rule_is_told_at_once() {
+    let Some(Stand { _turn, lab }) = stand("who_is_rejected_by_a_rule") else { return };
+    let gateways = sealing_gateways(&lab, &sealed());
+    let rules = "\
+        reject tcp any any -> any 8080 (msg:\"no web\"; flags:S; sid:1;)\n\
+        reject udp any any -> any 9999 (msg:\"no discard\"; sid:2;)\n\
+        reject rdma any any -> any any (msg:\"no atomics\"; rdma.opcode:atomic; sid:3;)\n";
+    let path = lab.folder().join("reject.rules");
+    std::fs::write(&path, rules).unwrap();
+    let tables = format!("\n[rules]\npaths = [\"{}\"]\n", path.display());
+    let asked = |kind: &str, port: &str| {
+        let mut command = lab.host(Side::B).command("python3");
+        command.args(["-c", ASK, kind, &lab.host_v4(Side::A).to_string(), port]);
+        process::run(&mut command, PATIENCE).unwrap().stdout.trim().to_owned()
+    };
+    let mut web = lab.host(Side::A).command("python3");
+    let web = Running::start(web.args(["-m", "http.server", "8080"])).unwrap();
+    let listens = || Ok(asked("tcp", "8080") != "ECONNREFUSED");
+    interrupt::until("listener", PATIENCE, listens).unwrap();
+    gateways.add_tables(&lab, Side::A, &tables).unwrap();
+    assert_eq!(asked("tcp", "8080"), "ECONNREFUSED", "a reset");
+    assert_eq!(asked("udp", "9999"), "EHOSTUNREACH", "administratively prohibited");
+    // READs show who is the other of the pair; atomics are then answered in its name.
+    assert!(send(&lab, Kind::RdmaRead).is_exact());
+    let answered = send(&lab, Kind::AttackRdma);
+    assert_eq!((answered.intact, answered.altered), (0, FRAMES as u64), "{answered:?}");
+    web.stop(Signal::TERM).unwrap();
+}

@@ -1,0 +1,156 @@
+//! What a sender is told whose packet a rule rejects, in the receiver's name: a reset (RFC 9293
+//! s3.10.7.1), "administratively prohibited" (RFC 1812 s5.2.7.1, RFC 4443 s3.1), or the NAK of a
+//! line of access.
+
+use weir_wire::bth::Qpn;
+use weir_wire::checksum;
+use weir_wire::frame::Time;
+use weir_wire::parse::{Network, Parsed, Transport};
+use weir_wire::tcp::flags::{ACK, FIN, RST, SYN};
+
+use crate::access::{ANSWER_LEN_MAX, Answer};
+use crate::meter::Observation;
+use crate::mtu;
+
+const ANSWERS_PER_SECOND: u32 = 1000;
+const NS_PER_S: u64 = 1_000_000_000;
+const PROTOCOL_TCP: u8 = 6;
+const TCP_LEN: usize = 20;
+const HOP_LIMIT: u8 = 64;
+/// Bytes of the packet that an ICMP answer quotes, at most: its headers.
+const QUOTED_MAX: usize = 96;
+
+/// The answer to the packet that was rejected last.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    bytes: [u8; ANSWER_LEN_MAX],
+    len: usize,
+    rdma: Answer,
+    left: u32,
+    refilled: Time,
+}
+
+impl Default for Refusal {
+    fn default() -> Self {
+        let (bytes, left) = ([0; ANSWER_LEN_MAX], ANSWERS_PER_SECOND);
+        Self { bytes, len: 0, rdma: Answer::default(), left, refilled: Time::default() }
+    }
+}
+
+impl Refusal {
+    /// Refuses an RDMA packet, whose sender's queue pair is `requester`.
+    pub(super) fn refuse_rdma(&mut self, packet: &Observation<'_>, requester: Option<Qpn>) {
+        if self.rdma.refuse_connection(packet).is_none() {
+            self.rdma.refuse(packet, requester, 0);
+        }
+    }
+
+    /// Refuses any other packet.
+    pub(super) fn refuse(&mut self, now: Time, bytes: &[u8], parsed: &Parsed) {
+        self.len = 0;
+        if !self.may(now) {
+            return;
+        }
+        let written = match parsed.transport {
+            Transport::Tcp { flags, .. } if flags & RST != 0 => None,
+            Transport::Tcp { .. } => self.reset(bytes, parsed),
+            _ if mtu::is_answerable(parsed) => self.prohibited(bytes, parsed),
+            _ => None,
+        };
+        self.len = written.unwrap_or_default();
+    }
+
+    /// The answer that waits.
+    pub(super) fn take(&mut self) -> Option<&[u8]> {
+        match std::mem::take(&mut self.len) {
+            0 => self.rdma.take(),
+            len => Some(&self.bytes[..len]),
+        }
+    }
+
+    fn reset(&mut self, bytes: &[u8], parsed: &Parsed) -> Option<usize> {
+        let Transport::Tcp { source, destination, sequence, acknowledgment, flags } =
+            parsed.transport
+        else {
+            return None;
+        };
+        let taken = parsed.payload(bytes).len() as u32
+            + u32::from(flags & SYN != 0)
+            + u32::from(flags & FIN != 0);
+        let (number, answered, answer_flags) = match flags & ACK {
+            0 => (0, sequence.wrapping_add(taken), RST | ACK),
+            _ => (acknowledgment, 0, RST),
+        };
+        let mut segment = [0; TCP_LEN];
+        segment[..2].copy_from_slice(&destination.to_be_bytes());
+        segment[2..4].copy_from_slice(&source.to_be_bytes());
+        segment[4..8].copy_from_slice(&number.to_be_bytes());
+        segment[8..12].copy_from_slice(&answered.to_be_bytes());
+        segment[12..14].copy_from_slice(&[(TCP_LEN as u8 / 4) << 4, answer_flags]);
+        let [from, to] = [parsed.destination, parsed.source];
+        let pseudo = match parsed.network {
+            Network::Ipv4 => {
+                let [from, to] = [from, to].map(|it| [it[12], it[13], it[14], it[15]]);
+                checksum::pseudo_header_v4(from, to, PROTOCOL_TCP, TCP_LEN as u16)
+            }
+            _ => checksum::pseudo_header_v6(&from, &to, PROTOCOL_TCP, TCP_LEN as u32),
+        };
+        let sum = pseudo.with(&segment).checksum();
+        segment[16..18].copy_from_slice(&sum.to_be_bytes());
+        let at = self.head(bytes, parsed, TCP_LEN)?;
+        self.bytes.get_mut(at..at + TCP_LEN)?.copy_from_slice(&segment);
+        Some(at + TCP_LEN)
+    }
+
+    /// Link and IP headers before `len` bytes; returns where those begin.
+    fn head(&mut self, bytes: &[u8], parsed: &Parsed, len: usize) -> Option<usize> {
+        let at = usize::from(parsed.network_offset);
+        self.bytes.get_mut(..at)?.copy_from_slice(bytes.get(..at)?);
+        self.bytes[..6].copy_from_slice(&parsed.link.source.0);
+        self.bytes[6..12].copy_from_slice(&parsed.link.destination.0);
+        match parsed.network {
+            Network::Ipv4 => {
+                let header = self.bytes.get_mut(at..at + 20)?;
+                header.fill(0);
+                header[0] = 0x45;
+                header[2..4].copy_from_slice(&(20 + len as u16).to_be_bytes());
+                header[6] = 0x40;
+                header[8..10].copy_from_slice(&[HOP_LIMIT, PROTOCOL_TCP]);
+                header[12..16].copy_from_slice(&parsed.destination[12..]);
+                header[16..20].copy_from_slice(&parsed.source[12..]);
+                let sum = checksum::ipv4_header(header);
+                header[10..12].copy_from_slice(&sum.to_be_bytes());
+                Some(at + 20)
+            }
+            Network::Ipv6 => {
+                let header = self.bytes.get_mut(at..at + 40)?;
+                header.fill(0);
+                header[0] = 0x60;
+                header[4..6].copy_from_slice(&(len as u16).to_be_bytes());
+                header[6..8].copy_from_slice(&[PROTOCOL_TCP, HOP_LIMIT]);
+                header[8..24].copy_from_slice(&parsed.destination);
+                header[24..40].copy_from_slice(&parsed.source);
+                Some(at + 40)
+            }
+            _ => None,
+        }
+    }
+
+    fn prohibited(&mut self, bytes: &[u8], parsed: &Parsed) -> Option<usize> {
+        let end = (usize::from(parsed.network_offset) + QUOTED_MAX).min(parsed.end as usize);
+        let quoted = Parsed { end: end as u32, ..*parsed };
+        let len = mtu::answer_len(&quoted);
+        mtu::answer_prohibited(&quoted, bytes, self.bytes.get_mut(..len)?);
+        Some(len)
+    }
+
+    /// Takes one answer out of this second's.
+    fn may(&mut self, now: Time) -> bool {
+        if now.since_ns(self.refilled) >= NS_PER_S || now < self.refilled {
+            (self.left, self.refilled) = (ANSWERS_PER_SECOND, now);
+        }
+        let may = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        may
+    }
+}
