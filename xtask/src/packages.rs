@@ -113,6 +113,10 @@ const BENCH: &[&str] = &[
     "strongswan-swanctl",
     "libcharon-extra-plugins",
     "libstrongswan-standard-plugins",
+    "iperf3",
+    "python3",
+    "time",
+    "debootstrap",
 ];
 
 /// Strangers that Debian does not have, built by Go's own installer into `~/go/bin`, where the
@@ -153,6 +157,9 @@ pub(crate) fn install(purpose: &str) -> Result<bool> {
     }
     if matches!(purpose, "test" | "bench") {
         install_go();
+    }
+    if purpose == "bench" {
+        install_suricata();
     }
     Ok(true)
 }
@@ -201,6 +208,21 @@ fn unpack(name: &str, file: &str) {
     shell.args(["-c", script, "sh"]).arg(&folder).arg(name).stdout(Stdio::null());
     if !shell.stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
         println!("could not be had, and its test will be skipped: {name}");
+    }
+}
+
+/// Installs Debian unstable's Suricata into a root of its own: it needs newer libraries than this
+/// system has.
+fn install_suricata() {
+    let folder = cache("suricata");
+    if folder.join("usr/bin/suricata").is_file() || !is_root() {
+        return;
+    }
+    println!("installing Suricata of Debian's unstable suite into {}", folder.display());
+    let mut debootstrap = Command::new("debootstrap");
+    debootstrap.args(["--variant=minbase", "--include=suricata", "sid"]).arg(&folder);
+    if !debootstrap.stdout(Stdio::null()).status().is_ok_and(|status| status.success()) {
+        println!("could not be had, and what is measured beside it will be left out: Suricata");
     }
 }
 

@@ -5,6 +5,7 @@
 //! here is a test: a slow machine gives small numbers, not failures.
 
 mod carrying;
+mod detecting;
 mod latency;
 mod listening;
 mod memory;
@@ -82,7 +83,7 @@ struct Bench {
     run: fn(&Options) -> Result<Vec<Figure>>,
 }
 
-const BENCHES: [Bench; 24] = [
+const BENCHES: [Bench; 27] = [
     Bench { names: &["seal_memory", "open_memory"], run: memory::seal_and_open },
     Bench { names: &["meter_memory_mpps", "meter_icrc_gbps"], run: memory::meter },
     Bench { names: &["million_flows_bytes_each", "expiry_spike_us"], run: memory::flows },
@@ -105,6 +106,12 @@ const BENCHES: [Bench; 24] = [
     Bench { names: &["see_cost_share"], run: carrying::seeing },
     Bench { names: &["mirror_cost_share"], run: watching::mirror },
     Bench { names: &["evidence_cost_share"], run: watching::evidence },
+    Bench {
+        names: &["rules_load_s", "rules_rss_mib", "detect_mixed_vs_suricata"],
+        run: detecting::beside_suricata,
+    },
+    Bench { names: &["detect_roce_share"], run: detecting::roce },
+    Bench { names: &["flood_delay_ms", "flood_collateral_share"], run: detecting::floods },
     Bench {
         names: &["handshakes_per_core", "peers_bytes_each", "idle_peers_slowdown"],
         run: memory::keying,

@@ -31,6 +31,8 @@ pub mod vm;
 
 pub mod openvpn;
 pub mod strongswan;
+
+pub mod suricata;
 pub mod vpn;
 pub mod wireguard;
 

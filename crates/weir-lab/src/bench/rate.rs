@@ -16,7 +16,7 @@ use crate::traffic::frames::RoceStream;
 use crate::traffic::{Kind, bypass};
 
 /// Payload sizes: a small and the largest RoCE MTU in wide use.
-const PAYLOADS: [usize; 2] = [1024, 4096];
+pub(super) const PAYLOADS: [usize; 2] = [1024, 4096];
 /// Where the search begins, frames a second.
 const RATE_FIRST: u32 = 20_000;
 /// No sender here reaches it.
@@ -28,7 +28,7 @@ const SENDER_SHARE: f64 = 0.97;
 
 /// How thoroughly to search.
 #[derive(Clone, Copy)]
-struct Search {
+pub(super) struct Search {
     /// Seconds of each trial.
     trial_seconds: f64,
     /// The search ends when the bounds are this close together.
@@ -38,8 +38,10 @@ struct Search {
 }
 
 impl Search {
-    const FULL: Search = Search { trial_seconds: 1.5, precision: 1.04, confirmations: 3 };
-    const QUICK: Search = Search { trial_seconds: 0.2, precision: 2.0, confirmations: 1 };
+    pub(super) const FULL: Search =
+        Search { trial_seconds: 1.5, precision: 1.04, confirmations: 3 };
+    pub(super) const QUICK: Search =
+        Search { trial_seconds: 0.2, precision: 2.0, confirmations: 1 };
 }
 
 /// One trial.
@@ -84,7 +86,11 @@ fn roce(options: &Options, protection: Protection, name: &str) -> Result<Vec<Fig
 }
 
 /// Thousands of frames a second in the confirming trials, and what limited them.
-fn highest_rate(lab: &Lab, payload: usize, search: Search) -> Result<(Samples, &'static str)> {
+pub(super) fn highest_rate(
+    lab: &Lab,
+    payload: usize,
+    search: Search,
+) -> Result<(Samples, &'static str)> {
     let counter = Firewall::raise_against_one(lab.host(Side::B), HOST_DEVICE, Kind::RoceV2)?;
     let mut stream = RoceStream::new(payload)?;
     let (mut good, mut bad, mut rate) = (0, RATE_MAX, RATE_FIRST);

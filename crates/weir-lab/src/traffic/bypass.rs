@@ -146,7 +146,40 @@ pub fn blast(
     blast_while(lab, stream, rate_per_second, |done| Ok(done < count))
 }
 
-/// The same as long as `goes_on` says so, which hears how many frames were tried and may hold the
+/// Sends `frames` in their order from a device of a host, past its kernel, and receives nothing.
+///
+/// # Errors
+/// The port cannot be opened, or a signal came.
+pub fn pour(
+    lab: &Lab,
+    from: Side,
+    device: &str,
+    frames: &[Planned],
+    rate_per_second: u32,
+) -> Result<Blast> {
+    on_own_thread(|| {
+        as_an_adapter()?;
+        lab.host(from).enter()?;
+        let options = PacketOptions { ring_slots: 64, ..PacketOptions::default() };
+        let mut port = PacketPort::open(device, options)?;
+        let burst = (rate_per_second / 2000).clamp(1, BATCH as u32) as usize;
+        let mut pace = Pace::new(rate_per_second);
+        let mut blast = Blast { sent: 0, refused: 0, seconds: 0.0 };
+        let begin = Instant::now();
+        for run in frames.chunks(burst) {
+            pace.wait(run.len())?;
+            let pieces: Vec<[IoSlice<'_>; 1]> =
+                run.iter().map(|frame| [IoSlice::new(&frame.bytes)]).collect();
+            let done = transmit(&mut port, &pieces);
+            blast.sent += done.sent;
+            blast.refused += done.dropped;
+        }
+        blast.seconds = begin.elapsed().as_secs_f64();
+        Ok(blast)
+    })
+}
+
+/// A RoCE stream from host A as long as `goes_on` says so, which hears how many frames were tried and may hold the
 /// sender up.
 fn blast_while(
     lab: &Lab,

@@ -1,0 +1,242 @@
+//! What detection costs: rules beside Suricata, RoCE with all its detectors, floods.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use super::rate::{PAYLOADS, Search, highest_rate};
+use super::{Figure, Options, Route, Samples};
+use crate::gateways::{Gateways, Protection, Setup};
+use crate::process;
+use crate::suricata::{Run, Suricata, timed};
+use crate::topology::{HOST_DEVICE, Lab, Plan, Side};
+use crate::traffic::bypass;
+use crate::traffic::hostile::{Campaign, Hostile};
+use crate::traffic::iperf::{self, Extent};
+
+/// Others' rules, which are read where they lie.
+const RULES: &str = "../shared/rules";
+/// How a real Suricata was run with them, and the mix.
+const JUDGED: &str = "../shared/conformance/suricata-eve";
+/// MB of the mix.
+const MIX_MB: &str = "300";
+/// Seconds of a flood, and of the connection beside it.
+const FLOOD_SECONDS: u32 = 4;
+
+/// Our own rules.
+fn own_rules() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../rules")
+}
+
+/// All rules below `folder` in one file, in the order of their paths.
+fn joined(folder: &Path) -> Result<String> {
+    let mut listed = Command::new("find");
+    listed.arg(folder).args(["-name", "*.rules"]);
+    let said = process::run(&mut listed, Duration::from_secs(10))?.stdout;
+    let mut paths: Vec<&str> = said.lines().collect();
+    paths.sort_unstable();
+    let mut text = String::new();
+    for path in paths {
+        text += &String::from_utf8_lossy(&fs::read(path).with_context(|| path.to_owned())?);
+        text.push('\n');
+    }
+    ensure!(!text.is_empty(), "no rules in {}", folder.display());
+    Ok(text)
+}
+
+fn ours(options: &Options, rules: &Path, capture: &Path, eve: &Path) -> Result<Run> {
+    let mut command = Command::new("/usr/bin/time");
+    command.args(["-f", "%M"]).arg(&options.program).arg("read").arg("--rules").arg(rules);
+    timed(command.arg("--eve").arg(eve).arg(capture))
+}
+
+/// Loading all of ../shared/rules, and reading a mix of traffic with them, beside Suricata.
+pub(super) fn beside_suricata(options: &Options) -> Result<Vec<Figure>> {
+    let folder = tempfile::tempdir()?;
+    let path = |name: &str| folder.path().join(name);
+    let text = joined(Path::new(RULES))?;
+    fs::write(path("all.rules"), &text)?;
+    let judged = Path::new(JUDGED);
+    let classes = Path::new(RULES).join("et-open-2025-09/classification.config");
+    let suricata = Suricata::with(&text, &judged.join("suricata.yaml"), &classes)?;
+    let mut make = Command::new("python3");
+    make.arg(judged.join("mix.py")).arg("--out").arg(path("mix.pcap"));
+    let mib = if options.quick { "5" } else { MIX_MB };
+    process::run(make.args(["--mb", mib]), Duration::from_secs(120))?;
+    let one =
+        Campaign { hostile: Hostile::UdpFlood, is_benign: true, count: 1, sources: 1, seed: 1 };
+    let mix = fs::read(path("mix.pcap"))?;
+    let packets = pcap_packets(&mix);
+    let first = one.frames().remove(0).bytes;
+    let mut bytes = mix[..24].to_vec();
+    bytes.extend([0, 0, 0, 0, 0, 0, 0, 0]);
+    bytes.extend((first.len() as u32).to_le_bytes().repeat(2));
+    bytes.extend(first);
+    fs::write(path("one.pcap"), bytes)?;
+    let mut samples: [Samples; 6] = Default::default();
+    for _ in 0..options.rounds(3) {
+        let theirs = suricata.read(&path("one.pcap"))?;
+        let ours_one = ours(options, &path("all.rules"), &path("one.pcap"), &path("eve.json"))?;
+        let their_mix = suricata.read(&path("mix.pcap"))?;
+        let our_mix = ours(options, &path("all.rules"), &path("mix.pcap"), &path("eve.json"))?;
+        let rate = |all: Run, load: Run| packets as f64 / (all.seconds - load.seconds) / 1000.0;
+        for (sample, value) in samples.iter_mut().zip([
+            ours_one.seconds,
+            theirs.seconds,
+            ours_one.peak_mib,
+            theirs.peak_mib,
+            rate(our_mix, ours_one),
+            rate(their_mix, theirs),
+        ]) {
+            sample.0.push(value);
+        }
+    }
+    let [load, their_load, memory, their_memory, rate, their_rate] = samples;
+    let name = suricata.name();
+    let rules = "all of ../shared/rules, from start to the end of a capture of one packet";
+    Ok(vec![
+        Figure::new("rules_load_s", "s", &load).against(&name, &their_load).noted(rules),
+        Figure::new("rules_rss_mib", "MiB", &memory).against(&name, &their_memory).noted(rules),
+        Figure::new("detect_mixed_vs_suricata", "kpps", &rate)
+            .against(&name, &their_rate)
+            .noted(&format!("{packets} packets of mix.py, one thread each, loading taken off")),
+    ])
+}
+
+/// Packets of a classic capture in this machine's order.
+fn pcap_packets(bytes: &[u8]) -> usize {
+    let mut rest = bytes.get(24..).unwrap_or_default();
+    let mut count = 0;
+    while let Some(len) = rest.get(8..12) {
+        let len = u32::from_le_bytes([len[0], len[1], len[2], len[3]]) as usize;
+        rest = rest.get(16 + len..).unwrap_or_default();
+        count += 1;
+    }
+    count
+}
+
+fn with_rules(options: &Options, files: &[&str], eve: &str) -> Result<Route> {
+    process::require(&super::TOOLS)?;
+    let lab = Lab::build(Plan::default())?;
+    let paths: Vec<_> = files.iter().map(|it| own_rules().join(it).display().to_string()).collect();
+    let mut tables_of_a = String::new();
+    if !files.is_empty() {
+        let paths: Vec<_> = paths.iter().map(|it| format!("{it:?}")).collect();
+        tables_of_a = format!("\n[rules]\npaths = [{}]\n", paths.join(", "));
+    }
+    if !eve.is_empty() {
+        tables_of_a += &format!("eve = {:?}\n", lab.folder().join(eve).display().to_string());
+    }
+    let setup = Setup {
+        driver: options.driver.clone(),
+        tables_of_a,
+        ..Setup::new(&options.program, Protection::Plain)
+    };
+    let gateways = Gateways::start(&lab, &setup)?;
+    Ok(Route { lab, gateways: Some(gateways), _tunnel: None })
+}
+
+/// RoCE in bulk with every detector of `rules/rdma.rules` at one gateway, as a share of that without.
+pub(super) fn roce(options: &Options) -> Result<Vec<Figure>> {
+    let (on, off) = (with_rules(options, &["rdma.rules"], "")?, with_rules(options, &[], "")?);
+    let search = if options.quick { Search::QUICK } else { Search::FULL };
+    let mut figures = Vec::new();
+    for payload in PAYLOADS {
+        let (without, _) = highest_rate(&off.lab, payload, search)?;
+        let (with, limit) = highest_rate(&on.lab, payload, search)?;
+        let figure = Figure::new(&format!("detect_roce_share_{payload}"), "kpps", &with);
+        let note =
+            format!("UC SEND Only, {payload} bytes, rules/rdma.rules on at one gateway; {limit}");
+        figures.push(figure.against("Weir without rules", &without).noted(&note));
+    }
+    Ok(figures)
+}
+
+/// Each flood: how long until it is told, and what a connection beside it keeps of what it has when
+/// the same generator's packets are dropped at its own port.
+pub(super) fn floods(options: &Options) -> Result<Vec<Figure>> {
+    let kinds = [
+        ("syn", Hostile::SynFlood, 50_000),
+        ("udp", Hostile::UdpFlood, 100_000),
+        ("icmp", Hostile::IcmpFlood, 50_000),
+        ("dns", Hostile::DnsFlood, 50_000),
+        ("cm", Hostile::CmFlood, 20_000),
+        ("cnp", Hostile::CnpFlood, 60_000),
+    ];
+    let files = ["rdma.rules", "flood.rules", "classification.config"];
+    let (mut figures, rounds) = (Vec::new(), options.rounds(3));
+    for (name, hostile, rate) in kinds {
+        let (mut delays, mut kept, mut alone) =
+            (Samples::default(), Samples::default(), Samples::default());
+        for round in 0..rounds {
+            let count = (rate * FLOOD_SECONDS) as usize;
+            // A gateway of its own each round, which knows of no flood yet.
+            let route = with_rules(options, &files, "eve")?;
+            let sources = 0;
+            let seed = round as u64 + 1;
+            let frames = Campaign { hostile, is_benign: false, count, sources, seed }.frames();
+            alone.0.push(beside(&route.lab, &frames, rate, true)?.gbps);
+            let begun = SystemTime::now().duration_since(UNIX_EPOCH)?;
+            kept.0.push(beside(&route.lab, &frames, rate, false)?.gbps);
+            delays.0.extend(first_alert(&route.lab.folder().join("eve"), begun)?);
+        }
+        let note = format!("{rate} packets/s for {FLOOD_SECONDS} s, another source each");
+        figures.push(Figure::new(&format!("flood_delay_ms_{name}"), "ms", &delays).noted(&note));
+        let figure = Figure::new(&format!("flood_collateral_share_{name}"), "Gb/s", &kept);
+        let peer = "the flood dropped at its own port";
+        figures.push(figure.against(peer, &alone).noted(&format!("one TCP stream beside; {note}")));
+    }
+    Ok(figures)
+}
+
+/// One TCP stream from host B to host A, while `frames` are sent beside it; dropped at host B's
+/// port, where that is so.
+fn beside(
+    lab: &Lab,
+    frames: &[crate::traffic::frames::Planned],
+    rate: u32,
+    at_port: bool,
+) -> Result<iperf::TcpReport> {
+    let host = lab.host(Side::B);
+    let device = if at_port { "weir-sink0" } else { HOST_DEVICE };
+    if at_port {
+        host.ip(&format!("link add {device} type dummy\nlink set {device} up"))?;
+    }
+    let result = std::thread::scope(|scope| {
+        let flood = scope.spawn(|| bypass::pour(lab, Side::B, device, frames, rate));
+        let report = iperf::tcp(
+            host,
+            lab.host(Side::A),
+            lab.host_v4(Side::A).into(),
+            Extent::Seconds(FLOOD_SECONDS - 1),
+        );
+        let poured = flood.join().map_err(|_| anyhow::anyhow!("the flood's thread ended early"))?;
+        poured.and(report)
+    });
+    if at_port {
+        host.ip(&format!("link del {device}"))?;
+    }
+    result
+}
+
+/// Milliseconds from `begun` to the first alert of EVE behind it.
+fn first_alert(eve: &Path, begun: Duration) -> Result<Option<f64>> {
+    let text = fs::read_to_string(eve).unwrap_or_default();
+    for line in text.lines() {
+        let event: Value = serde_json::from_str(line)?;
+        let Some(time) = event["timestamp"].as_str() else { continue };
+        if event["event_type"] != "alert" {
+            continue;
+        }
+        let time = jiff::Timestamp::strptime("%Y-%m-%dT%H:%M:%S%.f%z", time)?;
+        let after = time.as_nanosecond() - begun.as_nanos() as i128;
+        if after > 0 {
+            return Ok(Some(after as f64 / 1e6));
+        }
+    }
+    Ok(None)
+}
