@@ -29,7 +29,10 @@ mod listeners;
 
 pub mod vm;
 
+pub mod eve;
 pub mod openvpn;
+pub mod rules;
+
 pub mod strongswan;
 
 pub mod suricata;

@@ -17,6 +17,7 @@ pub mod catalogue;
 
 pub mod steps;
 
+mod attacking;
 mod bypassing;
 mod listening;
 mod stream;

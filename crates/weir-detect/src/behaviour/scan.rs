@@ -10,6 +10,8 @@ use crate::packet::View;
 
 /// Services and sources that are remembered by one worker.
 const ENTRIES_MAX: usize = 1 << 16;
+/// Marks a service as one that answers.
+const ANSWERED: bool = true;
 
 /// How many services tried in vain are a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +66,9 @@ impl Scans {
             match flags & (SYN | ACK | RST) {
                 SYN => {
                     let service = (view.source, view.destination, view.destination_port, seconds);
+                    if self.marks.count(now, (service, ANSWERED), seconds) > 0 {
+                        continue;
+                    }
                     let tries = self.marks.add(now, service, 1, seconds);
                     let by = u32::from(tries == 1);
                     if self.marks.add(now, (view.source, seconds), by, seconds) >= watch.targets {
@@ -73,7 +78,8 @@ impl Scans {
                 // Somebody answers: what was tried is there.
                 answer if answer == SYN | ACK => {
                     let service = (view.destination, view.source, view.source_port, seconds);
-                    if self.marks.count(now, service, seconds) == 1 {
+                    let before = self.marks.add(now, (service, ANSWERED), 1, seconds);
+                    if before == 1 && self.marks.count(now, service, seconds) > 0 {
                         self.marks.take(now, (view.destination, seconds), seconds);
                     }
                 }

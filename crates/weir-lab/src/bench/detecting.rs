@@ -6,10 +6,10 @@ use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
 
 use super::rate::{PAYLOADS, Search, highest_rate};
 use super::{Figure, Options, Route, Samples};
+use crate::eve::alerts_since;
 use crate::gateways::{Gateways, Protection, Setup};
 use crate::process;
 use crate::suricata::{Run, Suricata, timed};
@@ -182,7 +182,7 @@ pub(super) fn floods(options: &Options) -> Result<Vec<Figure>> {
             alone.0.push(beside(&route.lab, &frames, rate, true)?.gbps);
             let begun = SystemTime::now().duration_since(UNIX_EPOCH)?;
             kept.0.push(beside(&route.lab, &frames, rate, false)?.gbps);
-            delays.0.extend(first_alert(&route.lab.folder().join("eve"), begun)?);
+            delays.0.extend(alerts_since(&route.lab.folder().join("eve"), begun)?.first());
         }
         let note = format!("{rate} packets/s for {FLOOD_SECONDS} s, another source each");
         figures.push(Figure::new(&format!("flood_delay_ms_{name}"), "ms", &delays).noted(&note));
@@ -221,22 +221,4 @@ fn beside(
         host.ip(&format!("link del {device}"))?;
     }
     result
-}
-
-/// Milliseconds from `begun` to the first alert of EVE behind it.
-fn first_alert(eve: &Path, begun: Duration) -> Result<Option<f64>> {
-    let text = fs::read_to_string(eve).unwrap_or_default();
-    for line in text.lines() {
-        let event: Value = serde_json::from_str(line)?;
-        let Some(time) = event["timestamp"].as_str() else { continue };
-        if event["event_type"] != "alert" {
-            continue;
-        }
-        let time = jiff::Timestamp::strptime("%Y-%m-%dT%H:%M:%S%.f%z", time)?;
-        let after = time.as_nanosecond() - begun.as_nanos() as i128;
-        if after > 0 {
-            return Ok(Some(after as f64 / 1e6));
-        }
-    }
-    Ok(None)
 }

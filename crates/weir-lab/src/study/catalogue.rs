@@ -13,6 +13,7 @@ const STUDIES: &[&str] = &[
     include_str!("../../../../studies/factorial.toml"),
     include_str!("../../../../studies/characterise.toml"),
     include_str!("../../../../studies/monitoring.toml"),
+    include_str!("../../../../studies/attack.toml"),
 ];
 
 /// Papers' numbers, built in, by name.

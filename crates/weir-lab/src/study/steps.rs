@@ -8,11 +8,11 @@ use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
 use super::load::{Load, Meter};
-use super::{bypassing, listening, stream};
+use super::{attacking, bypassing, listening, stream};
 use crate::gateways::{Gateways, Protection, Setup};
 use crate::strongswan;
 use crate::topology::{self, Lab, Plan};
-use crate::{interrupt, process};
+use crate::{interrupt, process, rules};
 
 /// One step.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -26,6 +26,8 @@ pub enum Step {
     Iperf3(stream::Iperf3),
     /// Traffic past the hosts' kernels (or through them), and who notices.
     Observe(bypassing::Observe),
+    /// An attack or its benign twin, at a gateway with the shipped rules.
+    Attack(attacking::Attack),
     /// A tool that listens to a cable at a given rate; needs no lab.
     Listen(listening::Listen),
 }
@@ -45,6 +47,9 @@ pub struct PathStep {
     scenario: Scenario,
     #[serde(default)]
     cipher: Cipher,
+    /// Whether the gateway of host A runs the shipped rules.
+    #[serde(default)]
+    rules: bool,
 }
 
 /// Who forwards, and who seals.
@@ -122,6 +127,7 @@ impl Step {
             Step::Path(path) => path.require(),
             Step::Iperf3(run) => run.require(),
             Step::Observe(run) => run.require(),
+            Step::Attack(run) => run.require(),
             Step::Listen(run) => run.require(),
         }
     }
@@ -134,6 +140,7 @@ impl Step {
             Step::Path(_) => 1.0,
             Step::Iperf3(run) => f64::from(run.seconds) + 1.0,
             Step::Observe(run) => run.expected_seconds(),
+            Step::Attack(run) => run.expected_seconds(),
             Step::Listen(run) => run.expected_seconds(),
         }
     }
@@ -148,6 +155,7 @@ impl Step {
             Step::Path(_) => "The scenario of the trial is put between the hosts".to_owned(),
             Step::Iperf3(run) => run.words(),
             Step::Observe(run) => run.words(),
+            Step::Attack(run) => run.words(),
             Step::Listen(run) => run.words(),
         }
     }
@@ -164,6 +172,7 @@ impl Step {
             Step::Path(path) => stage.put(path),
             Step::Iperf3(run) => run.run(stage),
             Step::Observe(run) => run.run(stage),
+            Step::Attack(run) => run.run(stage),
             Step::Listen(run) => run.run(stage),
         }
     }
@@ -259,6 +268,17 @@ impl<'a> Stage<'a> {
         received.context("the gateway does not say what it received")
     }
 
+    /// Packets from the wire that rules of gateway A have dropped.
+    ///
+    /// # Errors
+    /// There is no gateway, or it does not answer.
+    pub(super) fn gateway_dropped_by_rules(&self) -> Result<u64> {
+        let gateways = self.gateways.as_ref().context("an attack needs a path of Weir's")?;
+        let status = gateways.status(topology::Side::A)?;
+        let dropped = status.pointer("/pairs/0/wire/dropped_by_reason/rule");
+        Ok(dropped.and_then(|it| it.as_u64()).unwrap_or_default())
+    }
+
     /// The lab is built as the path needs it: bridges stand in its gateways or nothing does.
     fn build(&mut self, steps: &[Step]) -> Result<()> {
         let mtu = steps.iter().find_map(|step| match step {
@@ -290,7 +310,10 @@ impl<'a> Stage<'a> {
                 _ => "aes256gcm16",
             };
             tunnel = Some(strongswan::Tunnel::start_on_hosts(lab, cipher)?);
-        } else if let Some(setup) = path.setup(self.program) {
+        } else if let Some(mut setup) = path.setup(self.program) {
+            if path.rules {
+                setup.tables_of_a = rules::shipped(lab.folder(), true)?;
+            }
             gateways = Some(Gateways::start(lab, &setup)?);
         }
         (self.tunnel, self.gateways) = (tunnel, gateways);
