@@ -27,6 +27,11 @@ impl Text {
         self.options = LoadOptions { classes, ..options };
     }
 
+    /// Whether no rule is to find a checksum wrong.
+    pub fn ignore_checksums(&mut self, ignores: bool) {
+        self.options.ignores_checksums = ignores;
+    }
+
     /// Makes rules of it that can run.
     ///
     /// # Errors

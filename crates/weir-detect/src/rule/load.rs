@@ -38,6 +38,9 @@ pub struct LoadOptions {
     pub order: Option<[Action; 4]>,
     /// Rules only tell, whatever their action: what an IDS beside the path does.
     pub is_passive: bool,
+    /// Checksums are not looked at (captures of machines whose adapters compute them): no rule
+    /// finds one wrong.
+    pub ignores_checksums: bool,
 }
 
 /// Classes of rules: what a short name means, and how severe it is.
@@ -138,7 +141,7 @@ impl RuleSet {
             classes: &options.classes.priorities,
         };
         let mut seen = BTreeSet::new();
-        let (mut rules, mut watches) = (Vec::new(), Vec::new());
+        let (mut rules, mut watches, mut never) = (Vec::new(), Vec::new(), 0);
         for source in sources {
             for line in syntax::lines(&source.text) {
                 report.rules += 1;
@@ -153,6 +156,10 @@ impl RuleSet {
                         if options.is_passive && rule.action.is_blocking() {
                             rule.action = Action::Alert;
                         }
+                        if options.ignores_checksums && rule.finds_wrong_checksums() {
+                            never += 1;
+                            continue;
+                        }
                         rules.push(rule);
                     }
                     Err(Refused { keyword, reason }) => report.refused.push(Refusal {
@@ -165,7 +172,7 @@ impl RuleSet {
                 }
             }
         }
-        report.runnable = rules.len() as u64;
+        report.runnable = rules.len() as u64 + never;
         filters::apply(&options.filters, &mut context.groups, &mut rules, &mut report.refused);
         let actions = options.order.unwrap_or(Action::ORDER);
         rules.sort_by_key(|rule| order(rule, &actions));
@@ -173,6 +180,13 @@ impl RuleSet {
         rules.name_bits(context.bits.into_names());
         rules.set_watches(watches);
         Ok(Loaded { rules, report })
+    }
+}
+
+impl Rule {
+    /// Whether it asks for a checksum that is wrong.
+    fn finds_wrong_checksums(&self) -> bool {
+        self.tests.iter().any(|it| matches!(it, HeaderTest::Checksum { is_valid: false, .. }))
     }
 }
 

@@ -20,7 +20,9 @@ pub(super) fn run(args: &ReadArgs, eve: &Path) -> anyhow::Result<ExitCode> {
         Some(path) => rules::variables(path)?,
         None => Variables::default(),
     };
-    let loaded = rules::load(&args.rules, &variables)?;
+    let mut text = rules::read(&args.rules, variables)?;
+    text.ignore_checksums(args.no_checksums);
+    let loaded = text.compile()?;
     let out = File::create(eve).with_context(|| format!("cannot write {}", eve.display()))?;
     let options = Options { seed: random_seed() as u64, is_inline: true, ..Options::default() };
     let mut detection = Detection::new(loaded.rules, options, BufWriter::new(out))?;
