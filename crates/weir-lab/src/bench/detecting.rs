@@ -204,7 +204,9 @@ fn beside(
     let host = lab.host(Side::B);
     let device = if at_port { "weir-sink0" } else { HOST_DEVICE };
     if at_port {
-        host.ip(&format!("link add {device} type dummy\nlink set {device} up"))?;
+        host.ip(&format!(
+            "link add {device} type veth peer name weir-sink1\nlink set {device} up"
+        ))?;
     }
     let result = std::thread::scope(|scope| {
         let flood = scope.spawn(|| bypass::pour(lab, Side::B, device, frames, rate));

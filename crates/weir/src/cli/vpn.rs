@@ -1,6 +1,8 @@
 //! `weir vpn`: standard WireGuard clients of a gateway are made, listed and revoked.
 
-use std::collections::BTreeSet;
+mod rotate;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::net::IpAddr;
@@ -29,7 +31,10 @@ at once, without losing a packet of the others.
 
 Examples:
   weir vpn add /etc/weir/gw-a.toml laptop -o laptop.conf
+  weir vpn add /etc/weir/gw-a.toml guest --expires 30d --qr
   weir vpn list /etc/weir/gw-a.toml
+  weir vpn show /etc/weir/gw-a.toml laptop
+  weir vpn rotate /etc/weir/gw-a.toml laptop -o laptop.conf
   weir vpn revoke /etc/weir/gw-a.toml laptop
 
 Exit codes:
@@ -53,6 +58,10 @@ pub enum VpnCommand {
     Add(AddArgs),
     /// List the clients
     List(ListArgs),
+    /// Show one client: its addresses, its last handshake, what it sent and received
+    Show(ClientArgs),
+    /// Give a client new keys, and print its new file; the old one stops working
+    Rotate(RotateArgs),
     /// Remove a client: it is cut off at once
     Revoke(ClientArgs),
 }
@@ -66,6 +75,26 @@ pub struct AddArgs {
     /// Write the client's file here (mode 600) instead of printing it
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// Cut the client off after so long (12h, 30d) or at a time (2026-12-31T18:00:00Z)
+    #[arg(long, value_name = "TIME", value_parser = expiry)]
+    pub expires: Option<jiff::Timestamp>,
+    /// Print the file as a QR code too, which WireGuard's apps read from the screen
+    #[arg(long, conflicts_with = "json")]
+    pub qr: bool,
+}
+
+/// Arguments of `weir vpn rotate`.
+#[derive(Debug, Args)]
+pub struct RotateArgs {
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "documented at the type")]
+    pub client: ClientArgs,
+    /// Write the client's new file here (mode 600) instead of printing it
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Print the file as a QR code too
+    #[arg(long, conflicts_with = "json")]
+    pub qr: bool,
 }
 
 /// Arguments that name a client.
@@ -99,10 +128,28 @@ struct Shown {
     public_key: String,
     created: String,
     #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<String>,
+    /// What a running gateway says of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    counters: Option<Counters>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     config: Option<String>,
     /// Whether a running gateway has taken the change.
     #[serde(skip_serializing_if = "Option::is_none")]
     in_force: Option<bool>,
+}
+
+/// What a client did since the gateway started.
+#[derive(Clone, Debug, Serialize)]
+struct Counters {
+    /// Where it is; absent before its first handshake.
+    endpoint: Option<String>,
+    last_handshake_seconds: Option<f64>,
+    last_seen_seconds: Option<f64>,
+    received_packets: u64,
+    received_bytes: u64,
+    sent_packets: u64,
+    sent_bytes: u64,
 }
 
 /// Runs `weir vpn`.
@@ -113,6 +160,8 @@ pub fn run(args: &VpnArgs) -> Result<ExitCode> {
     match &args.command {
         VpnCommand::Add(args) => add(args),
         VpnCommand::List(args) => list(args),
+        VpnCommand::Show(args) => show(args),
+        VpnCommand::Rotate(args) => rotate::rotate(args),
         VpnCommand::Revoke(args) => revoke(args),
     }
 }
@@ -162,6 +211,31 @@ impl Place {
         Client::read_all(&self.vpn.clients).map_err(anyhow::Error::msg)
     }
 
+    /// What the gateway says of its clients, if it runs.
+    fn counters(&self) -> Result<BTreeMap<String, Counters>> {
+        let gateway = &self.settings.gateway;
+        let socket = find_socket(&gateway.run_dir, Some(&gateway.name))?;
+        let Some(Response::Status(snapshot)) = reload::ask_if_running(&socket, Request::Status)?
+        else {
+            return Ok(BTreeMap::new());
+        };
+        let peers = snapshot.pairs.into_iter().flat_map(|it| it.peers).filter(|it| it.is_client);
+        let counted = peers.map(|peer| {
+            let keying = peer.keying.unwrap_or_default();
+            let counters = Counters {
+                endpoint: keying.endpoint,
+                last_handshake_seconds: keying.last_handshake_seconds,
+                last_seen_seconds: peer.last_seen_seconds,
+                received_packets: peer.opened_packets,
+                received_bytes: peer.opened_bytes,
+                sent_packets: peer.sealed_packets,
+                sent_bytes: peer.sealed_bytes,
+            };
+            (peer.name, counters)
+        });
+        Ok(counted.collect())
+    }
+
     /// Has the gateway read its configuration again, if it runs; says whether it does.
     fn put_in_force(&self) -> Result<bool> {
         let gateway = &self.settings.gateway;
@@ -206,7 +280,8 @@ fn add(args: &AddArgs) -> Result<ExitCode> {
     let client = Client {
         public_key: keying::public_text(&identity.public()),
         addresses,
-        created: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        created: rfc3339(jiff::Timestamp::now()),
+        expires: args.expires.map(rfc3339),
     };
     let config = client_config(name, &client, &secret, &preshared, &gateway, &place);
     // The client's own file first: what it holds is nowhere else.
@@ -233,9 +308,25 @@ fn add(args: &AddArgs) -> Result<ExitCode> {
         })?;
         return Ok(ExitCode::SUCCESS);
     }
-    match &args.output {
+    hand_over(name, &config, args.output.as_deref(), args.qr, in_force)
+}
+
+/// Tells the operator a client's file, or where it is.
+fn hand_over(
+    name: &str,
+    config: &str,
+    output: Option<&Path>,
+    qr: bool,
+    in_force: bool,
+) -> Result<ExitCode> {
+    match output {
         Some(path) => eprintln!("wrote {}: bring it to the client by a safe way", path.display()),
-        None => print!("{}", config.as_str()),
+        None => print!("{config}"),
+    }
+    if qr {
+        let code = qrcode::QrCode::new(config).context("the file is too long for a QR code")?;
+        let shown = code.render::<qrcode::render::unicode::Dense1x2>().build();
+        println!("{shown}");
     }
     if !in_force {
         eprintln!("the gateway does not run; it will know `{name}` when it starts");
@@ -243,16 +334,88 @@ fn add(args: &AddArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn rfc3339(time: jiff::Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// A time to come: a duration from now on (`12h`, `30d`), a day, or RFC 3339.
+fn expiry(text: &str) -> Result<jiff::Timestamp, String> {
+    let wrong = || format!("`{text}` is no time: write 12h, 30d or 2026-12-31T18:00:00Z");
+    let unit = match text.as_bytes().last() {
+        Some(b's') => Some(1),
+        Some(b'm') => Some(60),
+        Some(b'h') => Some(3600),
+        Some(b'd') => Some(86_400),
+        _ => None,
+    };
+    let now = jiff::Timestamp::now();
+    let time = match unit {
+        Some(unit) => {
+            let count: i64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
+            let seconds = count.checked_mul(unit).ok_or_else(wrong)?;
+            now.checked_add(jiff::SignedDuration::from_secs(seconds)).map_err(|_| wrong())?
+        }
+        None => text.parse().map_err(|_| wrong())?,
+    };
+    if time <= now {
+        return Err(format!("`{text}` is over already"));
+    }
+    Ok(time)
+}
+
+fn show(args: &ClientArgs) -> Result<ExitCode> {
+    let place = Place::find(&args.of)?;
+    let clients = place.clients()?;
+    let client = clients.iter().find(|(name, _)| *name == args.name);
+    let (name, client) = client.with_context(|| format!("there is no client `{}`", args.name))?;
+    let counters = place.counters()?;
+    let shown = Shown { counters: counters.get(name).cloned(), ..shown(name, client) };
+    if args.of.json {
+        print_json(&shown)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    println!("client      {name}");
+    println!("addresses   {}", shown.addresses.join(", "));
+    println!("public key  {}", shown.public_key);
+    println!("created     {}", shown.created);
+    println!("expires     {}", shown.expires.as_deref().unwrap_or("when it is revoked"));
+    let Some(counters) = shown.counters else {
+        println!("the gateway does not run, or does not serve it: no counters");
+        return Ok(ExitCode::SUCCESS);
+    };
+    let ago = |it: Option<f64>| it.map_or("never".to_owned(), |it| format!("{it:.0} s ago"));
+    println!("endpoint    {}", counters.endpoint.as_deref().unwrap_or("not known yet"));
+    println!("handshake   {}", ago(counters.last_handshake_seconds));
+    println!("last heard  {}", ago(counters.last_seen_seconds));
+    println!(
+        "received    {} packets, {} bytes",
+        counters.received_packets, counters.received_bytes
+    );
+    println!("sent        {} packets, {} bytes", counters.sent_packets, counters.sent_bytes);
+    Ok(ExitCode::SUCCESS)
+}
+
 fn list(args: &ListArgs) -> Result<ExitCode> {
-    let clients = Place::find(args)?.clients()?;
-    let shown: Vec<Shown> = clients.iter().map(|(name, client)| shown(name, client)).collect();
+    let place = Place::find(args)?;
+    let clients = place.clients()?;
+    let counters = place.counters()?;
+    let with_counters = |(name, client): &(String, Client)| Shown {
+        counters: counters.get(name).cloned(),
+        ..shown(name, client)
+    };
+    let shown: Vec<Shown> = clients.iter().map(with_counters).collect();
     if args.json {
         print_json(&shown)?;
         return Ok(ExitCode::SUCCESS);
     }
     for client in shown {
         let addresses = client.addresses.join(", ");
-        println!("{:<24} {addresses:<32} since {}", client.name, client.created);
+        let (name, created) = (&client.name, &client.created);
+        let until = client.expires.map_or(String::new(), |it| format!(" until {it}"));
+        let bytes = client.counters.map_or(String::new(), |it| {
+            format!("  received {} bytes, sent {}", it.received_bytes, it.sent_bytes)
+        });
+        println!("{name:<24} {addresses:<32} since {created}{until}{bytes}");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -279,6 +442,8 @@ fn shown(name: &str, client: &Client) -> Shown {
         addresses: client.addresses.iter().map(ToString::to_string).collect(),
         public_key: client.public_key.clone(),
         created: client.created.clone(),
+        expires: client.expires.clone(),
+        counters: None,
         config: None,
         in_force: None,
     }

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use weir_engine::access::AccessPolicy;
 use weir_engine::policy::{Action, FrameActions, FrameClass, Marking};
 use weir_engine::tunnel::key::PublicKey;
@@ -180,6 +181,8 @@ pub struct Vpn {
     pub dns: Vec<IpAddr>,
     /// What they send by the tunnel; none: everything.
     pub routes: Vec<Prefix>,
+    /// When the next of them is cut off.
+    pub next_expiry: Option<Timestamp>,
 }
 
 impl Pair {

@@ -10,6 +10,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
@@ -37,6 +38,9 @@ pub struct Client {
     pub addresses: Vec<Prefix>,
     /// When it was made (RFC 3339).
     pub created: String,
+    /// When it is cut off (RFC 3339); absent: when it is revoked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires: Option<String>,
 }
 
 impl Client {
@@ -48,6 +52,15 @@ impl Client {
     /// The file of the secret that it shares with the gateway.
     pub fn secret_file(folder: &Path, name: &str) -> PathBuf {
         folder.join(format!("{name}.{SECRET_ENDING}"))
+    }
+
+    /// When it is cut off.
+    ///
+    /// # Errors
+    /// It is no time.
+    pub fn expiry(&self) -> Result<Option<Timestamp>, String> {
+        let wrong = |text: &String| format!("expires = {text:?} is no time (RFC 3339)");
+        self.expires.as_ref().map(|text| text.parse().map_err(|_| wrong(text))).transpose()
     }
 
     /// Every client in `folder`, by name; none where there is no such folder.
@@ -110,6 +123,7 @@ pub(super) fn resolve(pair: &file::Pair, directory: &Path, problems: &mut Proble
         endpoint: written.endpoint.get_ref().clone(),
         dns: written.dns.0.iter().map(|it: &Spanned<IpAddr>| *it.get_ref()).collect(),
         routes: list(&written.routes),
+        next_expiry: None,
     })
 }
 
@@ -138,6 +152,8 @@ fn enrol_in(pair: &mut Pair, clients: Vec<(String, Client)>, problems: &mut Prob
     }
     let mut taken: BTreeSet<String> = pair.peers.iter().map(|peer| peer.name.clone()).collect();
     let mut held: Vec<Prefix> = pair.peers.iter().flat_map(prefixes).collect();
+    let now = Timestamp::now();
+    let mut next_expiry: Option<Timestamp> = None;
     for (name, client) in clients {
         let path = Client::file(&vpn.clients, &name);
         let mut refuse = |what: String, remedy: &str| {
@@ -156,10 +172,20 @@ fn enrol_in(pair: &mut Pair, clients: Vec<(String, Client)>, problems: &mut Prob
             }
         }
         held.extend(&client.addresses);
+        match client.expiry() {
+            // Its address stays its own until it is revoked.
+            Ok(Some(expiry)) if expiry <= now => continue,
+            Ok(Some(expiry)) => next_expiry = Some(next_expiry.map_or(expiry, |it| it.min(expiry))),
+            Ok(None) => {}
+            Err(what) => refuse(what, "write it as 2026-12-31T00:00:00Z"),
+        }
         match keying::public_key(&client.public_key) {
             Ok(public_key) => pair.peers.push(peer(&vpn, name, public_key, client.addresses)),
             Err(what) => refuse(what, "make the client anew"),
         }
+    }
+    if let Some(vpn) = &mut pair.vpn {
+        vpn.next_expiry = next_expiry;
     }
 }
 

@@ -1,6 +1,8 @@
 //! The life of a gateway: start in an order in which no plaintext can pass, run, reload as a whole
 //! or not at all, stop. What is in force unless nobody confirms it: `trial`.
 
+mod lists;
+
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
@@ -32,7 +34,6 @@ use super::show;
 use super::state::{LostState, StateStore};
 use super::worker::{self, NextMirror, WorkerCommand};
 use super::workers::PairWorkers;
-use crate::api::blocks::BlocksRequest;
 use crate::api::dto::{
     AssociationKey, CutRequest, KeysRequest, PairSnapshot, Request, Response, Snapshot,
 };
@@ -356,6 +357,7 @@ impl Gateway {
             }
             let now = Instant::now();
             self.store.blocks.tick();
+            self.end_clients();
             if active && now.duration_since(self.front_ends_ticked) >= FRONT_END_TICK {
                 self.front_ends_ticked = now;
                 for (front_end, worker) in self.front_ends.iter_mut().zip(&mut self.workers) {
@@ -424,15 +426,6 @@ impl Gateway {
             Request::Rollback => self.roll_back_asked(),
         };
         let _ = answer.send(result.unwrap_or_else(|it| Response::Error(format!("{it:#}"))));
-    }
-
-    fn block(&mut self, request: &BlocksRequest) -> Result<Response> {
-        let done = self.store.blocks.answer(request);
-        if *request != BlocksRequest::List {
-            let outcome = done.as_ref().map_or_else(|it| format!("{it:#}"), |_| "done".to_owned());
-            self.note(&request.to_string(), &outcome);
-        }
-        done.map(Response::Blocks)
     }
 
     /// The keys in use. Those of the configuration are read again: the gateway keeps them only

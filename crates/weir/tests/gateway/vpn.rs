@@ -94,3 +94,46 @@ fn a_client_reaches_the_host_again_after_the_gateway_was_killed() {
     })
     .unwrap();
 }
+
+#[test]
+fn a_client_is_shown_gets_new_keys_and_ends_with_its_time() {
+    let test = "a_client_is_shown_gets_new_keys";
+    let Some((stand, gateway)) = concentrator(test) else { return };
+    let lab = &stand.lab;
+    let host = lab.host_v4(Side::A).to_string();
+    let json = |verb: &str, more: &[&str]| -> Value {
+        let said = gateway.vpn(verb, more).unwrap().stdout;
+        serde_json::from_str(&said).unwrap()
+    };
+    let before = gateway.add("laptop").unwrap();
+    let client = Client::start(lab, 0, &before).unwrap();
+    reaches(Client::namespace(lab), &host);
+    let shown = json("show", &["laptop", "--json"]);
+    assert_eq!(shown["name"], "laptop");
+    assert!(number(&shown, "/counters/received_packets") > 0, "{shown:#}");
+    assert!(shown["counters"]["last_handshake_seconds"].as_f64().unwrap() < 60.0, "{shown:#}");
+    let text = gateway.vpn("show", &["laptop"]).unwrap().stdout;
+    assert!(text.contains("expires     when it is revoked"), "{text}");
+
+    let rotated = json("rotate", &["laptop", "--json"]);
+    let after = rotated["config"].as_str().unwrap();
+    assert_eq!(rotated["addresses"], shown["addresses"]);
+    assert_ne!(rotated["public_key"], shown["public_key"]);
+    assert_eq!(ping(Client::namespace(lab), &host, 3, 56).unwrap().answered, 0, "old keys");
+    drop(client);
+    let client = Client::start(lab, 1, after).unwrap();
+    reaches(Client::namespace(lab), &host);
+    drop(client);
+
+    let guest = json("add", &["guest", "--expires", "8s", "--json"]);
+    assert!(guest["expires"].as_str().unwrap().ends_with('Z'), "{guest:#}");
+    let _guest = Client::start(lab, 2, guest["config"].as_str().unwrap()).unwrap();
+    let is_cut = || Ok(gateway.status()?["pairs"][0]["peers"].as_array().map(Vec::len) == Some(1));
+    interrupt::until("end of the guest's time", PATIENCE, is_cut).unwrap();
+    assert_eq!(ping(Client::namespace(lab), &host, 3, 56).unwrap().answered, 0);
+    assert_eq!(json("list", &["--json"]).as_array().map(Vec::len), Some(2), "until revoked");
+    let refused = gateway.vpn("add", &["late", "--expires", "2020-01-01T00:00:00Z"]);
+    assert!(refused.unwrap_err().to_string().contains("over already"));
+    let code = gateway.vpn("rotate", &["laptop", "--qr"]).unwrap().stdout;
+    assert!(code.contains('\u{2588}') && code.contains("PrivateKey"), "{code}");
+}
