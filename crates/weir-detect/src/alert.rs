@@ -39,6 +39,15 @@ impl Alerts {
         self.overflow
     }
 
+    /// Of those that wait, all from the `first` on tell what would have been: the packet passes.
+    pub fn spare_from(&mut self, first: usize) {
+        for alert in self.waiting.iter_mut().skip(first) {
+            if alert.blocked != Blocked::No {
+                alert.blocked = Blocked::Would;
+            }
+        }
+    }
+
     pub(crate) fn push(&mut self, alert: Alert) {
         if self.waiting.len() == self.capacity {
             self.overflow += 1;

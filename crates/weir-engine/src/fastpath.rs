@@ -492,6 +492,7 @@ pub fn allows(policy: &Policy) -> bool {
         && policy.default == Action::Clear
         && policy.access.is_none()
         && policy.rules.is_none()
+        && policy.blocks.as_ref().is_none_or(|blocks| blocks.is_empty())
 }
 
 /// What the kernel must know of each opcode, as bpf/fastpath.h has it.

@@ -21,7 +21,7 @@ pub mod rdma;
 
 pub mod meter;
 
-mod plain;
+pub mod plain;
 
 pub mod access;
 

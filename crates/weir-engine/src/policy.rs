@@ -11,6 +11,7 @@ use weir_wire::parse::MacAddress;
 
 use crate::access::AccessPolicy;
 use crate::detect::Rules;
+use crate::plain::Blocks;
 use crate::tunnel::key::PublicKey;
 
 mod marking;
@@ -265,6 +266,11 @@ impl Prefix {
         (std::cmp::Reverse(self.prefix_len()), !self.without_v4)
     }
 
+    /// Its first address.
+    pub(crate) fn first(&self) -> u128 {
+        self.address
+    }
+
     /// Bits that are fixed, 0 to 128.
     pub fn prefix_len(&self) -> u32 {
         self.mask.count_ones()
@@ -409,6 +415,8 @@ pub struct Policy {
     pub access: Option<Arc<AccessPolicy>>,
     /// Rules that look at every packet in clear; `None`: none.
     pub rules: Option<Rules>,
+    /// Who is blocked, whatever else is allowed; `None`: nobody.
+    pub blocks: Option<Arc<Blocks>>,
     selectors: Selectors,
     /// The peer for frames without an address.
     everything: Option<u16>,
@@ -431,6 +439,7 @@ impl Policy {
             on_leak: OnLeak::default(),
             access: None,
             rules: None,
+            blocks: None,
             selectors: Selectors::default(),
             everything: None,
         }

@@ -202,6 +202,8 @@ drop_reasons! {
     AccessTableFull = "access_table_full",
     /// More than a line of access allows in this time.
     AccessLimit = "access_limit",
+    /// Its source is blocked: `weir block list` says by whom and for how long.
+    Blocked = "blocked",
 }
 
 #[cfg(test)]

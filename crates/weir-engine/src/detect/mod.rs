@@ -125,7 +125,8 @@ impl Detection {
         Ok(())
     }
 
-    /// Whether a packet may pass.
+    /// Whether a packet may pass; one that `is_spared` does, whatever a rule says, which is told
+    /// as what would have been.
     ///
     /// # Errors
     /// [`DropReason::Rule`].
@@ -134,15 +135,20 @@ impl Detection {
         now: Time,
         bytes: &[u8],
         parsed: &Parsed,
+        is_spared: bool,
     ) -> Result<(), DropReason> {
         let Self { detector, flows, alerts, .. } = self;
+        let told = alerts.len();
         let rule =
             match flows.inspect(detector, now, &Packet { bytes, parsed, decoded: None }, alerts) {
                 Decision::Pass => return Ok(()),
                 Decision::Drop { rule } | Decision::Reject { rule } => rule,
             };
         self.dropped[rule.0 as usize] += 1;
-        if self.mode == RuleMode::Watch {
+        if is_spared {
+            self.alerts.spare_from(told);
+        }
+        if is_spared || self.mode == RuleMode::Watch {
             self.would_drop += 1;
             return Ok(());
         }

@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!   from the host, as it came ------+
-//!   from the wire, opened or clear -+--> meter -> access -> detect --> Ok: goes on
-//!   tags off, opened by the kernel -+                       `--> Err(reason): dropped
+//!   from the wire, opened or clear -+--> blocks -> meter -> access -> detect --> Ok: goes on
+//!   tags off, opened by the kernel -+                              `--> Err(reason): dropped
 //! ```
 //!
 //! Nothing else in the engine meters or judges (docs/adr/0049). Without access lines and rules a
@@ -16,6 +16,12 @@ use std::sync::Arc;
 use weir_detect::{Alert, RuleSet};
 use weir_wire::frame::{Frame, Meta, Time};
 use weir_wire::parse::Parsed;
+
+mod blocks;
+
+pub use blocks::{BLOCKS_MAX, Block, Blocks};
+
+use blocks::Gate;
 
 use crate::access::Access;
 use crate::detect::{Detection, NoMemory, Rules};
@@ -31,13 +37,15 @@ pub(crate) struct Plain {
     access: Option<Box<Access>>,
     /// `None`: no rule looks at anything.
     detection: Option<Box<Detection>>,
+    /// `None`: nobody is blocked.
+    gate: Option<Gate>,
     icrc: Icrc,
 }
 
 impl Plain {
     /// A joint that only counts.
     pub(crate) fn new(meter: Meter) -> Self {
-        Self { meter, access: None, detection: None, icrc: Icrc::Check }
+        Self { meter, access: None, detection: None, gate: None, icrc: Icrc::Check }
     }
 
     /// Whether [`Plain::renew`] would take `policy`.
@@ -65,6 +73,7 @@ impl Plain {
             (detection, Some(rules)) => *detection = Some(Box::new(Detection::new(rules)?)),
             (detection, None) => *detection = None,
         }
+        self.gate = policy.blocks.as_ref().map(Gate::new);
         self.icrc = if policy.check_icrc { Icrc::Check } else { Icrc::Skip };
         let before = self.access.take().map(|it| *it);
         let lines = policy.access.as_ref();
@@ -90,13 +99,20 @@ impl Plain {
         place: &mut FlowPlace,
     ) -> Result<Option<Observed>, DropReason> {
         let Meta { time, original_len, offload, .. } = frame.meta;
+        if let Some(gate) = &mut self.gate
+            && gate.stops(time, parsed, original_len)
+        {
+            *place = FlowPlace::default();
+            return Err(DropReason::Blocked);
+        }
         if offload.segmentation.is_none()
             && self.meter.observe_follower(time, parsed, original_len, *place)
         {
             // Access lines are about RDMA, of which nothing follows; rules are about everything.
             let Some(detection) = &mut self.detection else { return Ok(None) };
+            let is_spared = self.gate.as_ref().is_some_and(|gate| gate.spares(parsed));
             return detection
-                .judge(time, frame.bytes(), parsed)
+                .judge(time, frame.bytes(), parsed, is_spared)
                 .map(|()| None)
                 .inspect_err(|_| *place = FlowPlace::default());
         }
@@ -113,14 +129,15 @@ impl Plain {
     ) -> Result<Observed, DropReason> {
         let observation = self.observation(side, frame, parsed);
         let seen = self.meter.observe_at(&observation, place);
-        let Self { access, detection, meter, .. } = self;
+        let Self { access, detection, meter, gate, .. } = self;
         let mut judged = match (access, &parsed.rdma) {
             (None, _) => Ok(()),
             (Some(access), Some(rdma)) => access.judge(&seen, &observation, rdma, meter),
             (Some(access), None) => access.judge_other(parsed),
         };
         if let (Ok(()), Some(detection)) = (judged, detection) {
-            judged = detection.judge(observation.now, observation.bytes, parsed);
+            let is_spared = gate.as_ref().is_some_and(|gate| gate.spares(parsed));
+            judged = detection.judge(observation.now, observation.bytes, parsed, is_spared);
         }
         if judged.is_err() {
             // The next packet of the flow is judged for itself.

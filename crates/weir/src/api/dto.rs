@@ -12,6 +12,7 @@ use weir_engine::verdict::DropReason;
 use weir_port::PortCounters;
 
 pub use super::access::{AccessLineSnapshot, AccessSnapshot, AccessStateSnapshot};
+use super::blocks::{BlocksRequest, BlocksSnapshot};
 pub use super::detection::{AlertsSnapshot, DetectionSnapshot, RuleDropsSnapshot};
 pub use super::join::WorkerSnapshot;
 pub use super::keys::{AssociationKey, KeysRequest};
@@ -39,6 +40,8 @@ pub enum Request {
     Configuration,
     /// Keep what is on trial. Answered by [`Response::Configuration`].
     Confirm,
+    /// Block, allow, or say who is. Answered by [`Response::Blocks`].
+    Blocks(BlocksRequest),
     /// Take back what is on trial, now. Answered by [`Response::Configuration`].
     Rollback,
 }
@@ -139,6 +142,8 @@ pub enum Response {
     Keys(Vec<AssociationKey>),
     /// How the configuration stands.
     Configuration(ConfigurationSnapshot),
+    /// Who is blocked and allowed.
+    Blocks(BlocksSnapshot),
     /// What is wrong with the configuration; the one before stays in force.
     Refused(String),
     /// Why there is none.

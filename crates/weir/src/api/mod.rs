@@ -1,6 +1,7 @@
 //! What the daemon says of itself, and the words it is asked with.
 
 pub mod access;
+pub mod blocks;
 pub mod detection;
 pub mod dto;
 

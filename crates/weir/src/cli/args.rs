@@ -8,6 +8,7 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand};
 
 use super::access::AccessArgs;
+use super::block::{AllowArgs, BlockArgs};
 use super::capture::CaptureArgs;
 use super::evidence::EvidenceArgs;
 use super::explain::ExplainArgs;
@@ -64,6 +65,10 @@ pub enum Command {
     /// Run a gateway in the foreground, as a service manager wants it
     #[command(after_help = UP_HELP)]
     Up(UpArgs),
+    /// Drop what an address sends, for a time or until it is let in again
+    Block(BlockArgs),
+    /// Never drop what an address sends, whatever blocks and rules say
+    Allow(AllowArgs),
     /// Have a running gateway read its configuration again
     Reload(ReloadArgs),
     /// Keep the configuration that is on trial

@@ -165,6 +165,7 @@ fn remedy_of_seal(reason: DropReason) -> &'static str {
         AccessLimit => {
             "a line's limit was reached: `weir access hits` names it; raise its `limit`."
         }
+        Blocked => "`weir block list` says why; `weir block remove` or `weir allow add` end it.",
         Rule => "`weir drops` names the rule; with mode = \"watch\" in [rules] it only tells.",
         _ => "see docs/guide, and `weir evidence cut --dropped` for the packets.",
     }

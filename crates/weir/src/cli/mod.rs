@@ -7,6 +7,7 @@
 pub mod args;
 
 pub mod access;
+pub mod block;
 pub mod capture;
 pub mod check;
 pub mod doctor;
@@ -57,6 +58,8 @@ pub fn main() -> ExitCode {
         Command::Capture(args) => capture::run(&args),
         Command::Evidence(args) => evidence::run(&args),
         Command::Guard(args) => guard::run(&args),
+        Command::Block(args) => block::run_block(&args),
+        Command::Allow(args) => block::run_allow(&args),
         Command::Reload(args) => reload::run(&args),
         Command::Confirm(args) => reload::run_confirm(&args),
         Command::Rollback(args) => reload::run_rollback(&args),

@@ -229,6 +229,13 @@ impl Carrier {
     /// What is due before the rings are read: a gateway that came to a halt may have had its flows
     /// sent up meanwhile, and what the kernel carried before must leave first.
     pub fn before_round(&mut self, relay: &mut Relay) {
+        let policy = relay.engine().policy();
+        if self.is_open != (fastpath::allows(policy) && !self.is_watched) {
+            // The first block came, or the last one went.
+            let policy = policy.clone();
+            self.close(relay);
+            self.open(&policy);
+        }
         if self.is_open && self.kernel.is_late() {
             tracing::warn!("the gateway came to a halt; the fast path begins anew");
             let policy = relay.engine().policy().clone();

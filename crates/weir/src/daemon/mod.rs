@@ -52,6 +52,7 @@ mod clock;
 mod entropy;
 
 pub mod access_log;
+mod blocks;
 pub mod bystanders;
 
 pub mod mirror;

@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use std::sync::Arc;
+
 use anyhow::{Context, Result};
 use weir_engine::esp::icrc_tag::IcrcTag;
 use weir_engine::esp::open::OpeningState;
@@ -74,6 +76,7 @@ fn plan(
     if let Some(detection) = &settings.detection {
         policy.rules = detection.of_worker(pair.workers, seed()? as u64);
     }
+    policy.blocks = Some(Arc::clone(store.blocks.shared()));
     let (mut by_weir, mut by_kernel, mut kernel) = (Vec::new(), Vec::new(), Vec::new());
     for peer in associations(pair, keys, worker)? {
         let (opening_file, opening_state) = store.opening(peer.open.fingerprint())?;

@@ -34,6 +34,8 @@ use weir_engine::esp::sa::Fingerprint;
 use weir_engine::esp::seal::SealingState;
 use weir_port::IvPrefix;
 
+use super::blocks::BlockBook;
+
 mod keeper;
 mod lending;
 mod lent;
@@ -160,6 +162,8 @@ pub struct StateStore {
     notes: LentKeys,
     /// Keys that front ends have now.
     lent: HashMap<Fingerprint, Lent>,
+    /// Who is blocked, and who never is.
+    pub blocks: BlockBook,
     keeper: SyncSender<Work>,
     thread: Option<JoinHandle<()>>,
 }
@@ -218,6 +222,7 @@ impl StateStore {
         }
         let folder = Arc::new(File::open(directory).map_err(failed(directory))?);
         let notes = LentKeys::open(directory, lent::KEYS_MAX).map_err(failed(directory))?;
+        let blocks = BlockBook::open(directory).map_err(failed(&directory.join("blocks.json")))?;
         let (keeper, work) = sync_channel(REQUESTS_MAX);
         let thread = std::thread::Builder::new()
             .name("state".into())
@@ -237,6 +242,7 @@ impl StateStore {
             stamps: Vec::new(),
             held: BTreeMap::new(),
             notes,
+            blocks,
             lent: HashMap::new(),
             keeper,
             thread: Some(thread),

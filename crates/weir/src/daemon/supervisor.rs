@@ -32,6 +32,7 @@ use super::show;
 use super::state::{LostState, StateStore};
 use super::worker::{self, NextMirror, WorkerCommand};
 use super::workers::PairWorkers;
+use crate::api::blocks::BlocksRequest;
 use crate::api::dto::{
     AssociationKey, CutRequest, KeysRequest, PairSnapshot, Request, Response, Snapshot,
 };
@@ -354,6 +355,7 @@ impl Gateway {
                 return Ok(end);
             }
             let now = Instant::now();
+            self.store.blocks.tick();
             if active && now.duration_since(self.front_ends_ticked) >= FRONT_END_TICK {
                 self.front_ends_ticked = now;
                 for (front_end, worker) in self.front_ends.iter_mut().zip(&mut self.workers) {
@@ -416,11 +418,21 @@ impl Gateway {
                 }
             }
             Request::Reload(request) => self.reload_asked(&request),
+            Request::Blocks(request) => self.block(&request),
             Request::Configuration => Ok(self.configuration_response()),
             Request::Confirm => self.confirm().map(|()| self.configuration_response()),
             Request::Rollback => self.roll_back_asked(),
         };
         let _ = answer.send(result.unwrap_or_else(|it| Response::Error(format!("{it:#}"))));
+    }
+
+    fn block(&mut self, request: &BlocksRequest) -> Result<Response> {
+        let done = self.store.blocks.answer(request);
+        if *request != BlocksRequest::List {
+            let outcome = done.as_ref().map_or_else(|it| format!("{it:#}"), |_| "done".to_owned());
+            self.note(&request.to_string(), &outcome);
+        }
+        done.map(Response::Blocks)
     }
 
     /// The keys in use. Those of the configuration are read again: the gateway keeps them only

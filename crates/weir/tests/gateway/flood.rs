@@ -7,6 +7,8 @@ use weir_lab::traffic::iperf::{self, Extent};
 
 use std::path::Path;
 
+use weir_lab::gateways::{NAMES, run_folder};
+
 use super::*;
 
 /// `[rules]` with what is in the repository's `rules/`.
@@ -82,4 +84,38 @@ fn syn_floods_stop_while_a_connection_goes_on() {
     for name in ["SYN from one source", "SYN on one destination"] {
         assert!(drops.contains(name), "{drops}");
     }
+}
+
+/// `weir block` and `weir allow` with their effect on a ping.
+#[test]
+fn who_is_blocked_is_not_heard_until_the_time_is_over() {
+    let Some(Stand { _turn, lab }) = stand("who_is_blocked_is_not_heard") else { return };
+    let gateways = sealing_gateways(&lab, &sealed());
+    let run_dir = run_folder(&lab, Side::A);
+    let run_dir = run_dir.to_str().unwrap();
+    let weir = |args: &[&str]| {
+        let mut command = Command::new(WEIR);
+        command.args(args).args(["--gateway", NAMES[0], "--run-dir", run_dir, "--json"]);
+        let finished = process::run(&mut command, Duration::from_secs(10)).unwrap();
+        serde_json::from_str::<Value>(&finished.stdout).unwrap_or_default()
+    };
+    let host_b = lab.host_v4(Side::B).to_string();
+    let host_a = lab.host_v4(Side::A).to_string();
+    let answers = || ping(lab.host(Side::B), &host_a, 5, 56).map(|it| it.answered).unwrap_or(0);
+    let blocked = weir(&["block", "add", &host_b, "--ttl", "1h", "--reason", "test"]);
+    assert_eq!(blocked[0]["prefix"], format!("{host_b}/32"), "{blocked:#}");
+    assert_eq!(answers(), 0, "blocked");
+    let listed = weir(&["block", "list"]);
+    assert!(listed[0]["packets"].as_u64().unwrap() >= 5, "{listed:#}");
+    weir(&["allow", "add", &host_b]);
+    assert_eq!(answers(), 5, "an allow list wins");
+    weir(&["allow", "remove", &host_b]);
+    assert_eq!(answers(), 0, "blocked as before");
+    // A block of two seconds in the place of the long one is over by itself.
+    weir(&["block", "add", &host_b, "--ttl", "2s"]);
+    interrupt::until("end of the block", PATIENCE, || Ok(answers() == 5)).unwrap();
+    assert_eq!(weir(&["block", "list"]).as_array().map(Vec::len), Some(0));
+    let status = gateways.status(Side::A).unwrap();
+    assert_eq!(status["adds_up"], true, "{status:#}");
+    assert!(number(&status, "/pairs/0/wire/dropped_by_reason/blocked") >= 10, "{status:#}");
 }

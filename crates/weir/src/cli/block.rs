@@ -1,0 +1,233 @@
+//! `weir block` and `weir allow`: drop what an address sends, or never drop it.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Subcommand};
+
+use super::print_json;
+use super::status::find_socket;
+use crate::api::blocks::{BlocksRequest, BlocksSnapshot};
+use crate::api::dto::{Request, Response};
+use crate::config::address::Prefix;
+use crate::daemon::control;
+use crate::utc;
+
+const BLOCK_HELP: &str = "\
+What a blocked address sends is dropped as `blocked`, by either port, sealed or in clear, before
+anything else looks at it; what is sent to it passes. Blocks outlive a restart. An address on the
+allow list is dropped by no block (`weir allow`).
+
+Examples:
+  weir block add 192.0.2.7 --ttl 1h --reason \"guesses keys\"
+  weir block add 198.51.100.0/24
+  weir block list --json
+  weir block remove 192.0.2.7
+
+Exit codes:
+  0  done
+  1  no gateway answers, or there is no such block
+  2  the command line is wrong";
+
+const ALLOW_HELP: &str = "\
+What an allowed address sends is dropped by no block and no rule; alerts still tell of it, as what
+would have been dropped. Lines of access and the seal hold for it as for all others.
+
+Examples:
+  weir allow add 192.0.2.9 --reason \"the scanner of our own\"
+  weir allow list
+
+Exit codes:
+  0  done
+  1  no gateway answers, or it is not on the list
+  2  the command line is wrong";
+
+/// Arguments of `weir block`.
+#[derive(Debug, Args)]
+#[command(after_help = BLOCK_HELP)]
+pub struct BlockArgs {
+    #[command(subcommand)]
+    command: BlockCommand,
+}
+
+/// Arguments of `weir allow`.
+#[derive(Debug, Args)]
+#[command(after_help = ALLOW_HELP)]
+pub struct AllowArgs {
+    #[command(subcommand)]
+    command: AllowCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum BlockCommand {
+    /// Drop what an address or prefix sends
+    Add {
+        /// 192.0.2.7, 198.51.100.0/24, 2001:db8::/32, or a GID
+        prefix: Prefix,
+        /// For so long (90s, 10m, 1h, 7d); left out: until it is removed
+        #[arg(long, value_name = "TIME", value_parser = ttl)]
+        ttl: Option<Duration>,
+        /// Why, for who reads the list
+        #[arg(long, default_value = "", hide_default_value = true)]
+        reason: String,
+        #[command(flatten)]
+        gateway: GatewayArgs,
+    },
+    /// Say who is blocked, and how much was dropped
+    List {
+        #[command(flatten)]
+        gateway: GatewayArgs,
+    },
+    /// Drop it no longer
+    Remove {
+        /// As `weir block list` shows it
+        prefix: Prefix,
+        #[command(flatten)]
+        gateway: GatewayArgs,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum AllowCommand {
+    /// Never drop what an address or prefix sends
+    Add {
+        /// 192.0.2.9, 198.51.100.0/24, 2001:db8::/32, or a GID
+        prefix: Prefix,
+        /// Why, for who reads the list
+        #[arg(long, default_value = "", hide_default_value = true)]
+        reason: String,
+        #[command(flatten)]
+        gateway: GatewayArgs,
+    },
+    /// Say who is never dropped
+    List {
+        #[command(flatten)]
+        gateway: GatewayArgs,
+    },
+    /// Judge it like others
+    Remove {
+        /// As `weir allow list` shows it
+        prefix: Prefix,
+        #[command(flatten)]
+        gateway: GatewayArgs,
+    },
+}
+
+#[derive(Debug, Args)]
+struct GatewayArgs {
+    /// The gateway's name; needed where several run
+    #[arg(long = "gateway", value_name = "NAME")]
+    name: Option<String>,
+    /// Where gateways keep their control sockets
+    #[arg(long, default_value = "/run/weir", value_name = "DIRECTORY")]
+    run_dir: PathBuf,
+    /// Print the list as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A time: `90s`, `10m`, `1h`, `7d`; a bare number is seconds.
+fn ttl(text: &str) -> Result<Duration, String> {
+    let (digits, unit) = match text.as_bytes().last() {
+        Some(b's') => (&text[..text.len() - 1], 1),
+        Some(b'm') => (&text[..text.len() - 1], 60),
+        Some(b'h') => (&text[..text.len() - 1], 3600),
+        Some(b'd') => (&text[..text.len() - 1], 86_400),
+        _ => (text, 1),
+    };
+    let seconds = digits.parse::<u64>().ok().and_then(|it| it.checked_mul(unit));
+    let seconds = seconds.filter(|it| *it > 0);
+    seconds.map(Duration::from_secs).ok_or_else(|| format!("`{text}` is no time: 90s, 10m, 1h, 7d"))
+}
+
+/// Runs `weir block`.
+///
+/// # Errors
+/// No gateway answers, or it refuses.
+pub fn run_block(args: &BlockArgs) -> Result<ExitCode> {
+    let (request, gateway) = match &args.command {
+        BlockCommand::Add { prefix, ttl, reason, gateway } => {
+            let ttl_s = ttl.map(|it| it.as_secs());
+            (BlocksRequest::Block { prefix: *prefix, ttl_s, reason: reason.clone() }, gateway)
+        }
+        BlockCommand::List { gateway } => (BlocksRequest::List, gateway),
+        BlockCommand::Remove { prefix, gateway } => {
+            (BlocksRequest::Unblock { prefix: *prefix }, gateway)
+        }
+    };
+    let is_list = request == BlocksRequest::List;
+    let lists = ask(request, gateway)?;
+    if gateway.json {
+        print_json(&lists.blocks)?;
+    } else if is_list {
+        show_blocks(&lists)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs `weir allow`.
+///
+/// # Errors
+/// No gateway answers, or it refuses.
+pub fn run_allow(args: &AllowArgs) -> Result<ExitCode> {
+    let (request, gateway) = match &args.command {
+        AllowCommand::Add { prefix, reason, gateway } => {
+            (BlocksRequest::Allow { prefix: *prefix, reason: reason.clone() }, gateway)
+        }
+        AllowCommand::List { gateway } => (BlocksRequest::List, gateway),
+        AllowCommand::Remove { prefix, gateway } => {
+            (BlocksRequest::Disallow { prefix: *prefix }, gateway)
+        }
+    };
+    let is_list = request == BlocksRequest::List;
+    let lists = ask(request, gateway)?;
+    if gateway.json {
+        print_json(&lists.allowed)?;
+    } else if is_list {
+        show_allowed(&lists)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn ask(request: BlocksRequest, gateway: &GatewayArgs) -> Result<BlocksSnapshot> {
+    let socket = find_socket(&gateway.run_dir, gateway.name.as_deref())?;
+    let answer = control::ask(&socket, &Request::Blocks(request)).with_context(|| {
+        format!("no gateway answers at {}; is it running, and are you root?", socket.display())
+    })?;
+    match answer {
+        Response::Blocks(lists) => Ok(lists),
+        Response::Error(why) => bail!(why),
+        other => bail!("the gateway answered something else: {other:?}"),
+    }
+}
+
+fn show_blocks(lists: &BlocksSnapshot) -> Result<()> {
+    let mut out = io::stdout().lock();
+    if lists.blocks.is_empty() {
+        return writeln!(out, "nobody is blocked").map_err(Into::into);
+    }
+    writeln!(out, "{:<30}{:>12}{:>12}{:>14}  since, why", "blocked", "left", "packets", "bytes")?;
+    for it in &lists.blocks {
+        let left = it.seconds_left.map_or("-".to_owned(), |seconds| format!("{seconds} s"));
+        let (prefix, since) = (it.prefix.to_string(), utc::shown(it.since_ns));
+        let (packets, bytes, why) = (it.packets, it.bytes, &it.reason);
+        writeln!(out, "{prefix:<30}{left:>12}{packets:>12}{bytes:>14}  {since} {why}")?;
+    }
+    Ok(())
+}
+
+fn show_allowed(lists: &BlocksSnapshot) -> Result<()> {
+    let mut out = io::stdout().lock();
+    if lists.allowed.is_empty() {
+        return writeln!(out, "nobody is on the allow list").map_err(Into::into);
+    }
+    writeln!(out, "{:<30}  since, why", "allowed")?;
+    for it in &lists.allowed {
+        let since = utc::shown(it.since_ns);
+        writeln!(out, "{:<30}  {since} {}", it.prefix.to_string(), it.reason)?;
+    }
+    Ok(())
+}
