@@ -86,6 +86,75 @@ export interface Tunnel {
   opened_packets: number;
   opened_bytes: number;
   last_seen_seconds: number | null;
+  last_handshake_seconds: number | null;
+  sequence_remaining: number;
+  rekeys: number;
+  unanswered: number;
+  refused_because: string | null;
+  path_mtu: number | null;
+  path_mtu_state: string | null;
+}
+
+export interface TunnelChange {
+  gateway: string;
+  time: string;
+  pair: string;
+  peer: string;
+  state: string;
+  endpoint: string | null;
+}
+
+export interface Alert {
+  gateway: string;
+  pair: string;
+  time: string;
+  sid: number;
+  severity: number;
+  action: string;
+  signature: string;
+  category: string;
+  protocol: string;
+  source: string;
+  source_port: number;
+  destination: string;
+  destination_port: number;
+}
+
+export interface Signature {
+  gateway: string;
+  sid: number;
+  signature: string;
+  category: string;
+  severity: number;
+  alerts: number;
+  blocked: number;
+  would_block: number;
+  first: string;
+  last: string;
+  sources: number;
+  destinations: number;
+}
+
+export interface AlertSummary {
+  signatures: Signature[];
+  resolution_s: number;
+  slices: { time_s: number; by_severity: number[] }[];
+  problems: string[];
+}
+
+export interface Volume {
+  gateway: string;
+  source: string | null;
+  destination: string | null;
+  service: string | null;
+  records: number;
+  packets: number;
+  bytes: number;
+  reply_packets: number;
+  reply_bytes: number;
+  retransmissions: number;
+  naks: number;
+  response_ns: number | null;
 }
 
 export interface Drops {

@@ -40,3 +40,9 @@ export function nanoseconds(value: number | null): string {
 export function clock(rfc3339: string): string {
   return new Date(rfc3339).toLocaleTimeString("en-GB");
 }
+
+/** 10.0.0.1:4791, [2001:db8::1]:443; without a port, the address. */
+export function end(address: string, port: number): string {
+  if (!port) return address;
+  return address.includes(":") ? `[${address}]:${port}` : `${address}:${port}`;
+}

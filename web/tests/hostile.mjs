@@ -20,7 +20,8 @@ const row = {
   source_port: 1, destination_port: 2, packets: 1, bytes: 1, reply_packets: 1, reply_bytes: 1,
   send_bytes: 1, write_bytes: 0, read_bytes: 0, atomic_bytes: 0, retransmissions: 0, naks: 0,
   rnr_naks: 0, cnp: 0, response_ns: null, address: HOSTILE, sent_bytes: 1, received_bytes: 1,
-  peers: 1,
+  peers: 1, records: 1, time: HOSTILE, sid: 1, severity: 1, action: HOSTILE, signature: HOSTILE,
+  category: HOSTILE, peer: HOSTILE, state: HOSTILE, endpoint: HOSTILE,
 };
 const list = { rows: [row], problems: [HOSTILE] };
 const ANSWERS = {
@@ -36,13 +37,27 @@ const ANSWERS = {
   talkers: list,
   flows: list,
   conversations: list,
+  volumes: list,
+  alerts: list,
+  summary: {
+    signatures: [
+      {
+        gateway: HOSTILE, sid: 1, signature: HOSTILE, category: HOSTILE, severity: 1, alerts: 1,
+        blocked: 1, would_block: 0, first: HOSTILE, last: HOSTILE, sources: 1, destinations: 1,
+      },
+    ],
+    resolution_s: 1, slices: [{ time_s: 1, by_severity: [1, 0, 0, 0] }], problems: [HOSTILE],
+  },
   tunnels: {
     tunnels: [
       {
         gateway: HOSTILE, pair: HOSTILE, peer: HOSTILE, state: HOSTILE, endpoint: HOSTILE,
         sealed_packets: 1, sealed_bytes: 1, opened_packets: 1, opened_bytes: 1, last_seen_seconds: 1,
+        last_handshake_seconds: 1, sequence_remaining: 1, rekeys: 0, unanswered: 0,
+        refused_because: HOSTILE, path_mtu: 1500, path_mtu_state: HOSTILE,
       },
     ],
+    changes: [row], problems: [],
   },
   drops: { ports: [port], meanings: { [HOSTILE]: HOSTILE } },
 };
@@ -69,9 +84,13 @@ await page.route("http://weir.test/**", (route) => {
   return route.fulfill({ contentType: TYPES[file.split(".").pop()], body });
 });
 await page.goto("http://weir.test/#token=0123456789abcdef0123456789abcdef");
-for (const screen of ["Home", "Flows", "Tunnels", "Drops"]) {
-  await page.getByRole("button", { name: screen, exact: true }).click();
-  await page.waitForFunction((text) => document.body.innerText.includes(text), HOSTILE.slice(0, 30));
+for (const screen of ["Home", "Flows", "Groups", "Alerts", "Tunnels", "Drops"]) {
+  if (screen === "Groups") await page.getByLabel("Group by").selectOption("ends");
+  else await page.getByRole("button", { name: screen, exact: true }).click();
+  await page.waitForFunction(
+    (text) => [...document.querySelectorAll("main td, main article")].some((it) => it.innerText.includes(text)),
+    HOSTILE.slice(0, 30),
+  );
   const found = await page.evaluate(() => ({
     wasRun: "wasRun" in window,
     images: document.querySelectorAll("main img").length,

@@ -13,7 +13,7 @@ use crate::gateways::Places;
 use crate::guard::{self, Guard};
 use crate::live::Board;
 use crate::token::Token;
-use crate::{assets, live, metrics, openapi, routes};
+use crate::{assets, live, metrics, openapi, routes, summary};
 
 /// Questions to stores at a time; others wait.
 const QUERIES_MAX: usize = 4;
@@ -68,6 +68,8 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/api/v1/conversations", get(routes::conversations))
         .route("/api/v1/talkers", get(routes::talkers))
         .route("/api/v1/alerts", get(routes::alerts))
+        .route("/api/v1/alerts/summary", get(summary::alerts))
+        .route("/api/v1/volumes", get(summary::volumes))
         .route("/api/v1/counters", get(routes::counters))
         .route("/api/v1/drops", get(routes::drops))
         .route("/api/v1/tunnels", get(routes::tunnels))

@@ -227,7 +227,17 @@ pub struct Tunnel {
     /// Sequence numbers left before a new key is needed.
     pub sequence_remaining: u64,
     pub last_seen_seconds: Option<f64>,
+    /// How old the keys are; absent where they are configured.
     pub last_handshake_seconds: Option<f64>,
+    pub rekeys: u64,
+    /// Initiations in a row without an answer.
+    pub unanswered: u32,
+    /// Why the peer refused the last one.
+    pub refused_because: Option<String>,
+    /// The largest packet that the path carries, bytes; absent: nobody asks.
+    pub path_mtu: Option<u16>,
+    /// `off`, `searching`, `found` or `unanswered`.
+    pub path_mtu_state: Option<String>,
 }
 
 /// A change of a peer's state.
@@ -555,6 +565,11 @@ impl Tunnel {
             sequence_remaining: peer.sequence_remaining,
             last_seen_seconds: peer.last_seen_seconds,
             last_handshake_seconds: peer.keying.as_ref().and_then(|it| it.last_handshake_seconds),
+            rekeys: peer.keying.as_ref().map_or(0, |it| it.rekeys),
+            unanswered: peer.keying.as_ref().map_or(0, |it| it.unanswered),
+            refused_because: peer.keying.as_ref().and_then(|it| it.refused_because.clone()),
+            path_mtu: peer.keying.as_ref().map(|it| it.path_mtu.bytes).filter(|it| *it > 0),
+            path_mtu_state: peer.keying.as_ref().map(|it| it.path_mtu.state.clone()),
         };
         peers.map(tunnel).collect()
     }

@@ -30,5 +30,6 @@ mod guard;
 mod metrics;
 mod openapi;
 mod routes;
+pub mod summary;
 
 pub use app::{App, router};

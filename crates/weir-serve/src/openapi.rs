@@ -4,14 +4,14 @@ use axum::Json;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
-use crate::routes;
+use crate::{routes, summary};
 
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Weir", description = "What Weir gateways see, seal and drop. Reading only."),
     paths(
         routes::healthz, routes::status, routes::flows, routes::conversations, routes::talkers,
-        routes::alerts,
+        routes::alerts, summary::alerts, summary::volumes,
         routes::counters, routes::drops, routes::tunnels, routes::events, routes::live
     ),
     security(("token" = [])),

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 use utoipa::IntoParams;
-use weir_store::sqlite::{AlertFilter, RecordFilter};
+use weir_store::sqlite::{AlertFilter, Range, RecordFilter};
 
 use crate::app::App;
 use crate::dto::{
@@ -44,7 +44,7 @@ impl ApiError {
         Self { status, error: error.into() }
     }
 
-    fn bad(error: impl Into<String>) -> Self {
+    pub(crate) fn bad(error: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, error)
     }
 }
@@ -58,7 +58,7 @@ impl IntoResponse for ApiError {
 /// A query that is refused in JSON too.
 #[derive(FromRequestParts)]
 #[from_request(via(Query), rejection(ApiError))]
-pub(crate) struct Asked<T>(T);
+pub(crate) struct Asked<T>(pub(crate) T);
 
 impl From<QueryRejection> for ApiError {
     fn from(rejection: QueryRejection) -> Self {
@@ -66,7 +66,7 @@ impl From<QueryRejection> for ApiError {
     }
 }
 
-type Answer<T> = Result<Json<T>, ApiError>;
+pub(crate) type Answer<T> = Result<Json<T>, ApiError>;
 
 /// Which time, of which gateway.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -181,7 +181,7 @@ pub(crate) struct TalkerQuery {
 #[into_params(parameter_in = Query)]
 pub(crate) struct AlertQuery {
     /// Only this gateway
-    gateway: Option<String>,
+    pub(crate) gateway: Option<String>,
     /// From this second since 1970 on
     #[param(maximum = 253402300799_u64)]
     from: Option<u64>,
@@ -193,7 +193,7 @@ pub(crate) struct AlertQuery {
     last: Option<u64>,
     /// Rows, at most (100)
     #[param(minimum = 1, maximum = 1000)]
-    limit: Option<u32>,
+    pub(crate) limit: Option<u32>,
     /// Only this pair of ports
     pair: Option<String>,
     /// Only the rule of this number
@@ -208,7 +208,24 @@ pub(crate) struct AlertQuery {
     address: Option<String>,
 }
 
-fn limit(asked: Option<u32>) -> Result<u32, ApiError> {
+impl AlertQuery {
+    pub(crate) fn range(&self) -> Result<Range, ApiError> {
+        query::range(self.from, self.until, self.last).map_err(ApiError::bad)
+    }
+
+    pub(crate) fn filter(&self) -> Result<AlertFilter, ApiError> {
+        let addresses = self.address.as_deref().map(query::addresses).transpose();
+        Ok(AlertFilter {
+            pair: self.pair.clone(),
+            sid: self.sid,
+            severity: self.severity,
+            action: self.action.clone(),
+            addresses: addresses.map_err(ApiError::bad)?,
+        })
+    }
+}
+
+pub(crate) fn limit(asked: Option<u32>) -> Result<u32, ApiError> {
     match asked.unwrap_or(LIMIT_DEFAULT) {
         limit @ 1..=LIMIT_MAX => Ok(limit),
         limit => Err(ApiError::bad(format!("limit = {limit}: write 1 to {LIMIT_MAX}"))),
@@ -216,7 +233,7 @@ fn limit(asked: Option<u32>) -> Result<u32, ApiError> {
 }
 
 /// Asks the stores where that holds nobody up.
-async fn ask_stores<T: Send + 'static>(
+pub(crate) async fn ask_stores<T: Send + 'static>(
     app: Arc<App>,
     ask: impl FnOnce(&Places) -> T + Send + 'static,
 ) -> Result<T, ApiError> {
@@ -229,7 +246,7 @@ async fn ask_stores<T: Send + 'static>(
 }
 
 /// Rows of all stores, the greatest by `key` first.
-fn greatest<T, K: Ord>(mut rows: Vec<T>, limit: u32, key: impl Fn(&T) -> K) -> Vec<T> {
+pub(crate) fn greatest<T, K: Ord>(mut rows: Vec<T>, limit: u32, key: impl Fn(&T) -> K) -> Vec<T> {
     rows.sort_by_key(|row| std::cmp::Reverse(key(row)));
     rows.truncate(limit as usize);
     rows
@@ -329,16 +346,9 @@ pub(crate) async fn alerts(
     State(app): State<Arc<App>>,
     Asked(asked): Asked<AlertQuery>,
 ) -> Answer<Rows<Alert>> {
-    let range = query::range(asked.from, asked.until, asked.last).map_err(ApiError::bad)?;
+    let range = asked.range()?;
     let limit = limit(asked.limit)?;
-    let addresses = asked.address.as_deref().map(query::addresses).transpose();
-    let filter = AlertFilter {
-        pair: asked.pair,
-        sid: asked.sid,
-        severity: asked.severity,
-        action: asked.action,
-        addresses: addresses.map_err(ApiError::bad)?,
-    };
+    let filter = asked.filter()?;
     let (rows, problems) = ask_stores(app, move |places| {
         query::each(places, asked.gateway.as_deref(), |name, reader| {
             let rows = reader.alerts(range, &filter, limit)?;

@@ -127,6 +127,20 @@ pub struct Keying {
     pub state: String,
     pub endpoint: Option<String>,
     pub last_handshake_seconds: Option<f64>,
+    pub rekeys: u64,
+    pub unanswered: u32,
+    pub refused_because: Option<String>,
+    pub path_mtu: PathMtu,
+}
+
+/// How large a packet the path to a peer carries.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "the names of `weir status --json`")]
+pub struct PathMtu {
+    pub bytes: u16,
+    pub state: String,
+    pub black_holes: u64,
 }
 
 impl Peer {

@@ -18,7 +18,9 @@ use weir_serve::status::{self, Status};
 use weir_serve::token::Token;
 use weir_serve::{App, router};
 use weir_store::sink::{Interfaces, Item};
-use weir_store::sqlite::{Event, Retention, Sample, Scope, ScopeKind, Store, StoreOptions};
+use weir_store::sqlite::{
+    AlertRow, Event, Retention, Sample, Scope, ScopeKind, Store, StoreOptions,
+};
 use weir_wire::frame::Time;
 use weir_wire::parse::{Network, Parsed, Transport};
 
@@ -63,6 +65,24 @@ fn flow(source: u8, destination_port: u16, bytes: u64) -> Item {
     Item::Flow(record, Interfaces::default())
 }
 
+fn alert(sid: u32, severity: u8, action: &str, source: u8) -> AlertRow {
+    AlertRow {
+        time_ns: (now_s() - 5) * 1_000_000_000,
+        pair: "port0".to_owned(),
+        sid,
+        severity,
+        action: action.to_owned(),
+        signature: HOSTILE.to_owned(),
+        category: "attempt".to_owned(),
+        protocol: "UDP".to_owned(),
+        source: mapped(source),
+        source_port: 50_000,
+        destination: mapped(9),
+        destination_port: 4791,
+        event: "{}".to_owned(),
+    }
+}
+
 fn make_store(path: &Path) {
     let retention = Retention {
         size_bytes_max: 64 << 20,
@@ -74,6 +94,11 @@ fn make_store(path: &Path) {
     let store = Store::start(options, vec!["port0".to_owned()]).unwrap();
     for item in [flow(1, 4791, 3000), flow(2, 53, 200)] {
         store.sender(0).send(item);
+    }
+    for (sid, severity, action, source) in
+        [(7, 1, "blocked", 1), (7, 1, "blocked", 2), (7, 1, "allowed", 1), (8, 9, "would_block", 1)]
+    {
+        store.alerts().send(alert(sid, severity, action, source));
     }
     let time_ns = now_s() * 1_000_000_000;
     let [who, what, outcome] = ["gateway", HOSTILE, "ready"].map(str::to_owned);
@@ -143,12 +168,14 @@ impl Stand {
     }
 }
 
-const ROUTES: [&str; 10] = [
+const ROUTES: [&str; 12] = [
     "/api/v1/status",
     "/api/v1/flows",
     "/api/v1/conversations",
     "/api/v1/talkers",
     "/api/v1/alerts",
+    "/api/v1/alerts/summary",
+    "/api/v1/volumes",
     "/api/v1/counters",
     "/api/v1/drops",
     "/api/v1/tunnels",
@@ -209,6 +236,52 @@ async fn flows_are_found_by_what_is_asked() {
     assert_eq!(talkers.iter().map(|it| it["sent_bytes"].as_u64().unwrap()).sum::<u64>(), 3000);
     let counters = Stand::json(stand.get("/api/v1/counters?last=60").await);
     assert_eq!(counters["rows"][0]["value"], 7);
+}
+
+#[tokio::test]
+async fn alerts_are_added_up_by_signature_and_over_time() {
+    let stand = stand();
+    let all = Stand::json(stand.get("/api/v1/alerts/summary").await);
+    let rows = all["signatures"].as_array().unwrap();
+    let counts = |row: &Value| {
+        let names = ["sid", "alerts", "blocked", "would_block", "sources"];
+        names.map(|name| row[name].as_u64().unwrap())
+    };
+    assert_eq!(rows.iter().map(counts).collect::<Vec<_>>(), [[7, 3, 2, 0, 2], [8, 1, 0, 1, 1]]);
+    assert_eq!(rows[0]["signature"], HOSTILE);
+    // All of one second or two.
+    let by_severity = |level: usize| -> u64 {
+        let slices = all["slices"].as_array().unwrap();
+        slices.iter().map(|it| it["by_severity"][level].as_u64().unwrap()).sum()
+    };
+    assert_eq!([0, 1, 2, 3].map(by_severity), [3, 0, 0, 1]);
+    assert!(all["resolution_s"].as_u64().unwrap() > 0);
+    let severe = Stand::json(stand.get("/api/v1/alerts/summary?severity=2&limit=5").await);
+    assert_eq!(severe["signatures"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn volume_is_added_up_by_what_is_asked() {
+    let stand = stand();
+    for (query, first, count) in [
+        ("by=ends", ("source", "10.0.0.1"), 2),
+        ("by=source", ("source", "10.0.0.1"), 2),
+        ("by=destination", ("destination", "10.0.0.9"), 1),
+        ("by=service", ("service", "udp 4791"), 2),
+    ] {
+        let answer = Stand::json(stand.get(&format!("/api/v1/volumes?{query}")).await);
+        let rows = answer["rows"].as_array().unwrap();
+        assert_eq!(rows.len(), count, "{query}");
+        assert_eq!(rows[0][first.0], first.1, "{query}");
+        let bytes: u64 = rows.iter().map(|row| row["bytes"].as_u64().unwrap()).sum();
+        assert_eq!(bytes, 3200, "{query}");
+    }
+    let none = Stand::json(stand.get("/api/v1/volumes?of=conversations").await);
+    assert!(none["rows"].as_array().unwrap().is_empty());
+    for wrong in ["of=x", "by=x"] {
+        let status = stand.get(&format!("/api/v1/volumes?{wrong}")).await.0;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{wrong}");
+    }
 }
 
 #[tokio::test]

@@ -40,3 +40,20 @@ fn the_dashboard_needs_nothing_from_outside_and_passes_its_own_policy() {
     let style = std::fs::read_to_string(own.join("assets/index.css")).unwrap();
     assert!(!style.contains("@import") && !style.contains("url("));
 }
+
+#[test]
+fn a_browser_shows_hostile_strings_as_text_and_every_screen_fits_and_is_accessible() {
+    let web = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../web");
+    if !web.join("node_modules/playwright-core").exists() {
+        eprintln!("SKIPPED: the dashboard is compared with its sources after `npm ci` in web/");
+        return;
+    }
+    if !Path::new("/usr/bin/chromium").exists() {
+        eprintln!("SKIPPED: the dashboard is looked at where chromium is installed");
+        return;
+    }
+    for script in ["tests/hostile.mjs", "tests/made.mjs"] {
+        let output = Command::new("node").arg(script).current_dir(&web).output().unwrap();
+        assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stdout));
+    }
+}

@@ -17,11 +17,13 @@ pub mod read;
 mod retention;
 pub mod rows;
 mod schema;
+pub mod summary;
 mod writer;
 
 pub use read::{AlertFilter, QueryError, Range, Reader, RecordFilter};
 pub use rows::{AlertRow, ConversationRow, CounterRow, EventRow, FlowRow, PeerStateRow, TalkerRow};
 pub use schema::{SCHEMA_VERSION, StoreError};
+pub use summary::{AlertSlice, GroupBy, SignatureRow, VolumeRow, Volumes};
 pub use writer::{
     AlertStore, Event, PeerState, Retention, Sample, Scope, ScopeKind, Store, StoreCounters,
     StoreOptions, StoreSender,

@@ -66,7 +66,7 @@ impl Range {
         self.until_s.saturating_sub(self.from_s)
     }
 
-    fn nanoseconds(&self) -> [Value; 2] {
+    pub(super) fn nanoseconds(&self) -> [Value; 2] {
         [self.from_s, self.until_s].map(|s| {
             Value::Integer(i64::try_from(s.saturating_mul(1_000_000_000)).unwrap_or(i64::MAX))
         })
@@ -176,6 +176,35 @@ pub struct AlertFilter {
     pub action: Option<String>,
     /// With an end in this range of addresses, first and last.
     pub addresses: Option<([u8; 16], [u8; 16])>,
+}
+
+impl AlertFilter {
+    /// The conditions of a question for alerts, with their values.
+    pub(super) fn terms(&self, range: Range) -> (String, Vec<Value>) {
+        let mut terms = vec!["time_ns >= ?", "time_ns < ?"];
+        let mut values: Vec<Value> = range.nanoseconds().into();
+        let mut add = |term, value| {
+            terms.push(term);
+            values.push(value);
+        };
+        if let Some(pair) = &self.pair {
+            add("pair = ?", Value::Text(pair.clone()));
+        }
+        if let Some(sid) = self.sid {
+            add("sid = ?", Value::Integer(sid.into()));
+        }
+        if let Some(severity) = self.severity {
+            add("severity <= ?", Value::Integer(severity.into()));
+        }
+        if let Some(action) = &self.action {
+            add("action = ?", Value::Text(action.clone()));
+        }
+        if let Some((first, last)) = self.addresses {
+            terms.push("(source BETWEEN ? AND ? OR destination BETWEEN ? AND ?)");
+            values.extend([first, last, first, last].map(|it| Value::Blob(it.to_vec())));
+        }
+        (terms.join(" AND "), values)
+    }
 }
 
 /// A store, read only.
@@ -310,30 +339,8 @@ impl Reader {
         filter: &AlertFilter,
         limit: u32,
     ) -> Result<Vec<AlertRow>, QueryError> {
-        let mut terms = vec!["time_ns >= ?", "time_ns < ?"];
-        let mut values: Vec<Value> = range.nanoseconds().into();
-        let mut add = |term, value| {
-            terms.push(term);
-            values.push(value);
-        };
-        if let Some(pair) = &filter.pair {
-            add("pair = ?", Value::Text(pair.clone()));
-        }
-        if let Some(sid) = filter.sid {
-            add("sid = ?", Value::Integer(sid.into()));
-        }
-        if let Some(severity) = filter.severity {
-            add("severity <= ?", Value::Integer(severity.into()));
-        }
-        if let Some(action) = &filter.action {
-            add("action = ?", Value::Text(action.clone()));
-        }
-        if let Some((first, last)) = filter.addresses {
-            terms.push("(source BETWEEN ? AND ? OR destination BETWEEN ? AND ?)");
-            values.extend([first, last, first, last].map(|it| Value::Blob(it.to_vec())));
-        }
+        let (terms, mut values) = filter.terms(range);
         values.push(Value::Integer(limit.min(ROWS_MAX).into()));
-        let terms = terms.join(" AND ");
         let sql =
             format!("SELECT * FROM alert WHERE {terms} ORDER BY time_ns DESC, id DESC LIMIT ?");
         self.rows(&sql, params_from_iter(values), AlertRow::of)
@@ -348,7 +355,7 @@ impl Reader {
         self.rows(sql, params_from_iter(in_time(range, limit)), EventRow::of)
     }
 
-    fn rows<T>(
+    pub(super) fn rows<T>(
         &self,
         sql: &str,
         values: impl Params,

@@ -1,0 +1,236 @@
+//! Questions whose answers are sums: alerts by signature and over time, volume by who or what. The
+//! store adds up, so that an answer stays small whatever was recorded.
+
+use rusqlite::types::Value;
+use rusqlite::{Row, params_from_iter};
+
+use super::read::{AlertFilter, QueryError, ROWS_MAX, Range, Reader};
+
+/// Slices of a timeline, at most: more than that are no bars that one can tell apart.
+const SLICES_MAX: u64 = 120;
+
+/// Slices of a timeline, seconds.
+const RESOLUTIONS_S: [u64; 6] = [1, 10, 60, 600, 3600, 86_400];
+
+/// Severities told apart; what is less severe counts with the last.
+const SEVERITIES: i64 = 4;
+
+/// The alerts of one signature.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the API")]
+pub struct SignatureRow {
+    pub sid: u32,
+    pub signature: String,
+    pub category: String,
+    /// The most severe: 1 is more than 2.
+    pub severity: u8,
+    pub alerts: u64,
+    pub blocked: u64,
+    pub would_block: u64,
+    pub first_ns: u64,
+    pub last_ns: u64,
+    /// Different addresses.
+    pub sources: u64,
+    pub destinations: u64,
+}
+
+/// Alerts of one severity in a slice of time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the API")]
+pub struct AlertSlice {
+    pub time_s: u64,
+    /// 1 to 4; 4 is all that is less severe.
+    pub severity: u8,
+    pub alerts: u64,
+}
+
+/// What volume is added up of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Volumes {
+    /// Flows.
+    Flows,
+    /// Queue pairs' conversations.
+    Conversations,
+}
+
+/// By what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupBy {
+    /// Who sent the first packet.
+    Source,
+    /// To whom.
+    Destination,
+    /// Both: who with whom.
+    Ends,
+    /// Protocol and the port that answers; of conversations, the service.
+    Service,
+}
+
+/// What one group carried. `source` and `destination` are there where it is by them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the API")]
+pub struct VolumeRow {
+    pub source: Option<[u8; 16]>,
+    pub destination: Option<[u8; 16]>,
+    /// Whether the addresses are LIDs.
+    pub is_lid: bool,
+    /// `udp 4791`, `rc`.
+    pub service: Option<String>,
+    pub records: u64,
+    pub packets: u64,
+    pub bytes: u64,
+    pub reply_packets: u64,
+    pub reply_bytes: u64,
+    pub retransmissions: u64,
+    pub naks: u64,
+    /// The slowest answer of a conversation.
+    pub response_ns: Option<u64>,
+}
+
+impl Reader {
+    /// Alerts by signature, the most frequent first.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    pub fn signatures(
+        &self,
+        range: Range,
+        filter: &AlertFilter,
+        limit: u32,
+    ) -> Result<Vec<SignatureRow>, QueryError> {
+        let (terms, mut values) = filter.terms(range);
+        values.push(Value::Integer(limit.min(ROWS_MAX).into()));
+        let sql = format!(
+            "SELECT sid, signature, max(category) AS category, min(severity) AS severity, \
+             count(*) AS alerts, sum(action = 'blocked') AS blocked, \
+             sum(action = 'would_block') AS would_block, min(time_ns) AS first_ns, \
+             max(time_ns) AS last_ns, count(DISTINCT source) AS sources, \
+             count(DISTINCT destination) AS destinations FROM alert WHERE {terms} \
+             GROUP BY sid, signature ORDER BY alerts DESC LIMIT ?"
+        );
+        self.rows(&sql, params_from_iter(values), SignatureRow::of)
+    }
+
+    /// Alerts over time, by severity, in slices of the seconds that come with them.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    pub fn alert_slices(
+        &self,
+        range: Range,
+        filter: &AlertFilter,
+    ) -> Result<(u64, Vec<AlertSlice>), QueryError> {
+        let resolution_s = resolution_s(range);
+        let slice_ns = (resolution_s * 1_000_000_000) as i64;
+        let (terms, values) = filter.terms(range);
+        let sql = format!(
+            "SELECT time_ns / {slice_ns} * {resolution_s} AS time_s, \
+             min(max(severity, 1), {SEVERITIES}) AS level, count(*) AS alerts \
+             FROM alert WHERE {terms} GROUP BY 1, 2 ORDER BY 1, 2 LIMIT {ROWS_MAX}"
+        );
+        let rows = self.rows(&sql, params_from_iter(values), AlertSlice::of)?;
+        Ok((resolution_s, rows))
+    }
+
+    /// What flows or conversations that ended within `range` carried, the greatest groups first.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    pub fn volumes(
+        &self,
+        of: Volumes,
+        by: GroupBy,
+        range: Range,
+        limit: u32,
+    ) -> Result<Vec<VolumeRow>, QueryError> {
+        let (table, service, lid, rdma) = match of {
+            Volumes::Flows => (
+                "flow",
+                "CASE protocol WHEN 6 THEN 'tcp ' || destination_port \
+                 WHEN 17 THEN 'udp ' || destination_port WHEN 1 THEN 'icmp' WHEN 58 THEN 'icmpv6' \
+                 ELSE 'protocol ' || protocol END",
+                "0",
+                "0 AS retransmissions, 0 AS naks, NULL AS response_ns",
+            ),
+            Volumes::Conversations => (
+                "conversation",
+                "service || ' ' || encapsulation",
+                "encapsulation = 'infiniband'",
+                "sum(retransmissions) AS retransmissions, sum(naks) AS naks, \
+                 max(response_ns) AS response_ns",
+            ),
+        };
+        let none = "NULL";
+        let (source, destination, service) = match by {
+            GroupBy::Source => ("source", none, none),
+            GroupBy::Destination => (none, "destination", none),
+            GroupBy::Ends => ("source", "destination", none),
+            GroupBy::Service => (none, none, service),
+        };
+        let sql = format!(
+            "SELECT {source} AS source, {destination} AS destination, {service} AS service, \
+             {lid} AS is_lid, count(*) AS records, sum(packets) AS packets, sum(bytes) AS bytes, \
+             sum(reply_packets) AS reply_packets, sum(reply_bytes) AS reply_bytes, {rdma} \
+             FROM {table} WHERE last_ns >= ? AND last_ns < ? GROUP BY 1, 2, 3, 4 \
+             ORDER BY sum(bytes) + sum(reply_bytes) DESC LIMIT ?"
+        );
+        let [from, until] = range.nanoseconds();
+        let values = [from, until, Value::Integer(limit.min(ROWS_MAX).into())];
+        self.rows(&sql, params_from_iter(values), VolumeRow::of)
+    }
+}
+
+/// The finest slice that makes a timeline of `range`.
+fn resolution_s(range: Range) -> u64 {
+    let fits = |it: &&u64| range.seconds() / **it <= SLICES_MAX;
+    let coarsest = range.seconds() / SLICES_MAX + 1;
+    RESOLUTIONS_S.iter().find(fits).copied().unwrap_or(coarsest)
+}
+
+fn unsigned(row: &Row<'_>, name: &str) -> rusqlite::Result<u64> {
+    Ok(row.get::<_, i64>(name)? as u64)
+}
+
+impl SignatureRow {
+    fn of(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(Self {
+            sid: row.get("sid")?,
+            signature: row.get("signature")?,
+            category: row.get("category")?,
+            severity: row.get("severity")?,
+            alerts: unsigned(row, "alerts")?,
+            blocked: unsigned(row, "blocked")?,
+            would_block: unsigned(row, "would_block")?,
+            first_ns: unsigned(row, "first_ns")?,
+            last_ns: unsigned(row, "last_ns")?,
+            sources: unsigned(row, "sources")?,
+            destinations: unsigned(row, "destinations")?,
+        })
+    }
+}
+
+impl AlertSlice {
+    fn of(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let (time_s, alerts) = (unsigned(row, "time_s")?, unsigned(row, "alerts")?);
+        Ok(Self { time_s, severity: row.get("level")?, alerts })
+    }
+}
+
+impl VolumeRow {
+    fn of(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(Self {
+            source: row.get("source")?,
+            destination: row.get("destination")?,
+            is_lid: row.get("is_lid")?,
+            service: row.get("service")?,
+            records: unsigned(row, "records")?,
+            packets: unsigned(row, "packets")?,
+            bytes: unsigned(row, "bytes")?,
+            reply_packets: unsigned(row, "reply_packets")?,
+            reply_bytes: unsigned(row, "reply_bytes")?,
+            retransmissions: unsigned(row, "retransmissions")?,
+            naks: unsigned(row, "naks")?,
+            response_ns: row.get::<_, Option<i64>>("response_ns")?.map(|ns| ns as u64),
+        })
+    }
+}

@@ -1,0 +1,149 @@
+// Opens the dashboard in Chromium with answers that are made up, so that every screen has something
+// to show: at two widths, light and dark, nothing may be wider than the window, fail, or be found by
+// axe. Needs no gateway. Usage: node tests/made.mjs [FOLDER for screenshots]
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { fileURLToPath } from "node:url";
+
+import { chromium } from "playwright-core";
+
+const ASSETS = new URL("../../crates/weir-serve/assets/", import.meta.url);
+const TYPES = { html: "text/html", js: "text/javascript", css: "text/css", svg: "image/svg+xml" };
+const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+const folder = process.argv[2];
+
+const now = Date.now();
+const ago = (seconds) => new Date(now - 1000 * seconds).toISOString();
+const gateway = "gw-a";
+const pair = "port0";
+const port = (side, received, bypassed, reasons) => {
+  const dropped = Object.values(reasons).reduce((sum, it) => sum + it, 0);
+  return {
+    gateway, pair, side, interface: side === "host" ? "pf0hpf" : "p0", received, bypassed, dropped,
+    accepted: received - bypassed - dropped, reasons, port_losses: {}, adds_up: true,
+  };
+};
+const ports = [
+  port("host", 8_431_220, 120_433, { no_policy: 310_400, access_denied: 81_007 }),
+  port("wire", 7_912_004, 60_101, { rules: 402_119, esp_replayed: 1204, esp_forged: 77 }),
+];
+const ends = (source, destination) => ({ source: `10.0.${source}`, destination: `10.0.${destination}` });
+const counts = (bytes) => ({
+  packets: Math.round(bytes / 4000), bytes, reply_packets: Math.round(bytes / 40_000), reply_bytes: bytes / 60,
+});
+const conversation = (source, destination, bytes, again) => ({
+  gateway, pair, last: ago(again), encapsulation: "roce_v2", service: "rc", ...ends(source, destination),
+  source_qp: 17 + again, destination_qp: 23, ...counts(bytes), send_bytes: 0, write_bytes: bytes,
+  read_bytes: 0, atomic_bytes: 0, retransmissions: again, naks: again, rnr_naks: 0, cnp: 12,
+  response_ns: 84_000 * (1 + again),
+});
+const flow = (source, destination, service, bytes) => ({
+  gateway, pair, last: ago(4), protocol: "tcp", ...ends(source, destination), source_port: 40_312,
+  destination_port: service, ...counts(bytes),
+});
+const volume = (source, destination, bytes) => ({
+  gateway, ...ends(source, destination), service: null, records: 12, ...counts(bytes), retransmissions: 3,
+  naks: 0, response_ns: 91_000,
+});
+const alert = (sid, severity, action, signature, seconds) => ({
+  gateway, pair, time: ago(seconds), sid, severity, action, signature, category: "Attempted Denial of Service",
+  protocol: "UDP", ...ends("0.66", "1.2"), source_port: 51_113, destination_port: 4791,
+});
+const alerts = [
+  alert(9000101, 1, "blocked", "WEIR flood of RDMA requests to one queue pair", 3),
+  alert(2001219, 2, "would_block", "ET SCAN Potential SSH Scan", 40),
+  alert(9000107, 3, "allowed", "WEIR queue pair numbers are being guessed", 71),
+];
+const signature = (row, count) => ({
+  ...row, alerts: count, blocked: row.action === "blocked" ? count : 0, first: ago(3000), last: row.time,
+  would_block: row.action === "would_block" ? count : 0, sources: 41, destinations: 2,
+});
+const slice = (_, index) => ({
+  time_s: Math.floor(now / 60_000) * 60 - 60 * (40 - index),
+  by_severity: [index > 28 ? 60 * (index - 28) : 0, 90 + 40 * Math.sin(index), 30, index % 7],
+});
+const point = (_, index) => ({
+  gateway, time_ms: now - 1000 * (120 - index), out_bits: 4.1e9 + 4e8 * Math.sin(index / 9),
+  in_bits: 3.6e9 + 3e8 * Math.cos(index / 7), out_packets: 131_000, in_packets: 120_000, sealed_share: 0.987,
+  received: 251_000, accepted: 240_000, dropped: 9000, bypassed: 2000, reasons: {}, flows: 812,
+  queue_pairs: 64, peers_up: 2, peers: 3, is_healthy: true,
+});
+const tunnel = (peer, state, mtu, path) => ({
+  gateway, pair, peer, state, endpoint: "192.0.2.7:4500", sealed_packets: 1e6, sealed_bytes: 4.1e9,
+  opened_packets: 9e5, opened_bytes: 3.8e9, sequence_remaining: 4e9, last_seen_seconds: state === "up" ? 0.2 : 611,
+  last_handshake_seconds: state === "up" ? 71 : 700, rekeys: 14, unanswered: state === "up" ? 0 : 9,
+  refused_because: null, path_mtu: mtu, path_mtu_state: path,
+});
+const list = (rows) => ({ rows, problems: [] });
+const ANSWERS = {
+  "/api/v1/status": {
+    gateways: [
+      {
+        name: gateway, is_up: true, is_healthy: true, problems: [], version: "0.1.0", uptime_seconds: 93_000,
+        store: null, pairs: [{ name: pair, ports, queue_pairs: 64, flows: 812 }],
+      },
+    ],
+  },
+  "/api/v1/talkers": list(
+    [1, 2, 3].map((host) => ({
+      gateway, address: `10.0.0.${host}`, sent_bytes: 9e9 / host, received_bytes: 4e9 / host, peers: 4,
+    })),
+  ),
+  "/api/v1/flows": list([flow("0.1", "1.2", 443, 8.1e7), flow("0.3", "1.2", 22, 4.4e5)]),
+  "/api/v1/conversations": list([0, 1, 2].map((it) => conversation(`0.${it + 1}`, "1.2", 6e9 / (it + 1), it))),
+  "/api/v1/volumes": list([1, 2, 3, 4].map((it) => volume(`0.${it}`, "1.2", 7e9 / it))),
+  "/api/v1/alerts": list(alerts),
+  "/api/v1/alerts/summary": {
+    signatures: alerts.map((row, index) => signature(row, 12_031 >> (3 * index))),
+    resolution_s: 60, slices: Array.from({ length: 40 }, slice), problems: [],
+  },
+  "/api/v1/tunnels": {
+    tunnels: [tunnel("gw-b", "up", 9000, "found"), tunnel("gw-c", "up", 1500, "found"), tunnel("gw-d", "dead", null, "off")],
+    changes: [{ gateway, time: ago(600), pair, peer: "gw-d", state: "dead", endpoint: "192.0.2.9:4500" }],
+    problems: [],
+  },
+  "/api/v1/drops": {
+    ports, meanings: { rules: "a rule says drop", no_policy: "no policy covers it", esp_replayed: "seen before" },
+  },
+};
+
+const browser = await chromium.launch({ executablePath: "/usr/bin/chromium", args: ["--no-sandbox"] });
+const findings = [];
+for (const [width, colorScheme] of [[1280, "light"], [400, "dark"], [1280, "dark"], [400, "light"]]) {
+  const context = await browser.newContext({ viewport: { width, height: 800 }, colorScheme });
+  const page = await context.newPage();
+  page.on("pageerror", (error) => findings.push(`error: ${error.message}`));
+  await page.route("http://weir.test/**", (route) => {
+    const { pathname } = new URL(route.request().url());
+    if (pathname === "/api/v1/live") {
+      const history = JSON.stringify(Array.from({ length: 120 }, point));
+      return route.fulfill({ contentType: "text/event-stream", body: `event: history\ndata: ${history}\n\n` });
+    }
+    if (pathname.startsWith("/api/")) return route.fulfill({ json: ANSWERS[pathname] });
+    const file = pathname === "/" ? "index.html" : pathname.slice(1);
+    const body = readFileSync(fileURLToPath(new URL(file, ASSETS)));
+    return route.fulfill({ contentType: TYPES[file.split(".").pop()], body });
+  });
+  await page.goto("http://weir.test/#token=0123456789abcdef0123456789abcdef");
+  for (const screen of ["Home", "Flows", "Groups", "Alerts", "Tunnels", "Drops"]) {
+    if (screen === "Groups") await page.getByLabel("Group by").selectOption("ends");
+    else await page.getByRole("button", { name: screen, exact: true }).click();
+    await page.waitForSelector("main tbody tr td + td");
+    const wide = await page.evaluate(() => document.documentElement.scrollWidth > innerWidth);
+    if (wide) findings.push(`${screen} at ${width}: wider than the window`);
+    if (folder) {
+      const path = `${folder}/${screen.toLowerCase()}-${width}-${colorScheme}.png`;
+      await page.screenshot({ path, fullPage: true });
+    }
+    await page.evaluate(axe);
+    const { violations } = await page.evaluate(() => globalThis.axe.run());
+    for (const { id, nodes } of violations) {
+      findings.push(`axe ${screen} ${width} ${colorScheme}: ${id}: ${nodes.map((it) => it.html).slice(0, 2)}`);
+    }
+  }
+  await context.close();
+}
+await browser.close();
+findings.forEach((finding) => console.log(finding));
+console.log(`${findings.length} findings`);
+process.exit(findings.length ? 1 : 0);
