@@ -201,6 +201,8 @@ pub struct Counters {
     pub path_mtu_clamped: u64,
     /// ICMP "too big" answers sent.
     pub too_big_answered: u64,
+    /// Packets that were too big and might be cut, and were.
+    pub too_big_cut: u64,
     /// CE marks carried from the outer to the inner header (RFC 6040).
     pub ce_combined: u64,
 }

@@ -109,8 +109,8 @@ pub fn may_answer(parsed: &Parsed, bytes: &[u8]) -> bool {
     is_answerable(parsed) && !may_be_cut()
 }
 
-/// Whether ICMP may speak of a packet at all (RFC 1122 s3.2.2, RFC 4443 s2.4 (e)): not of a group's,
-/// of later fragments, or of another error.
+/// Whether ICMP may speak of a packet at all (RFC 1122 s3.2.2, RFC 4443 s2.4 (e)): not of a
+/// group's, of later fragments, or of another error.
 pub fn is_answerable(parsed: &Parsed) -> bool {
     if parsed.link.destination.0[0] & 1 == 1 || parsed.fragment.is_some_and(|f| f.offset > 0) {
         return false;
@@ -125,6 +125,43 @@ pub fn is_answerable(parsed: &Parsed) -> bool {
         }
     }
     matches!(parsed.network, Network::Ipv4 | Network::Ipv6)
+}
+
+/// Cuts an IPv4 packet that may be cut (RFC 791 s2.3) into fragments whose IP packets have at most
+/// `ip_mtu` bytes, each with the link header. `None`: it may not be cut - DF, IPv6, options, or
+/// RDMA, whose adapters put no fragments together.
+pub fn cut(parsed: &Parsed, bytes: &[u8], ip_mtu: u16) -> Option<Vec<Vec<u8>>> {
+    const HEADER_LEN: usize = 20;
+    const DONT_FRAGMENT: u16 = 0x4000;
+    const MORE_FRAGMENTS: u16 = 0x2000;
+    let at = usize::from(parsed.network_offset);
+    let packet = bytes.get(at..parsed.end as usize)?;
+    let (header, payload) = packet.split_at_checked(HEADER_LEN)?;
+    let flags = u16::from_be_bytes([header[6], header[7]]);
+    let room = usize::from(ip_mtu).checked_sub(HEADER_LEN)? & !7;
+    if parsed.network != Network::Ipv4
+        || header[0] != 0x45
+        || flags & DONT_FRAGMENT != 0
+        || parsed.rdma.is_some()
+        || room == 0
+    {
+        return None;
+    }
+    let first = flags & 0x1fff;
+    let count = payload.len().div_ceil(room);
+    let piece = |(number, piece): (usize, &[u8])| {
+        let mut fragment = [&bytes[..at], header, piece].concat();
+        let more = if number + 1 < count { MORE_FRAGMENTS } else { flags & MORE_FRAGMENTS };
+        let offset = more | (first + (number * room / 8) as u16);
+        let header = &mut fragment[at..at + HEADER_LEN];
+        header[2..4].copy_from_slice(&((HEADER_LEN + piece.len()) as u16).to_be_bytes());
+        header[6..8].copy_from_slice(&offset.to_be_bytes());
+        header[10..12].fill(0);
+        let sum = checksum::ipv4_header(header);
+        header[10..12].copy_from_slice(&sum.to_be_bytes());
+        fragment
+    };
+    Some(payload.chunks(room).enumerate().map(piece).collect())
 }
 
 /// Length of the ICMP answer to a packet of `parsed.end` bytes.

@@ -354,6 +354,12 @@ impl Engine {
             return self.seal_cut(now, peer, frame, parsed, fields);
         }
         if !self.sealing[peer].fits(parsed, frame.len()) {
+            let ip_mtu = self.sealing[peer].ip_mtu(parsed);
+            if let Some(pieces) =
+                mtu::cut(parsed, frame.bytes(), ip_mtu).filter(|_| complete(frame))
+            {
+                return self.send_pieces(now, &pieces);
+            }
             self.answer_too_big(now, peer, parsed, frame);
             return Err(DropReason::TooBig);
         }

@@ -1,7 +1,7 @@
 //! The real Suricata, of Debian's unstable suite in a root of its own, as a peer of detection.
 //!
-//! `cargo xtask packages bench` makes the root (debootstrap, 340 MB) in `~/.cache/weir/suricata`. What it is to read is put
-//! into a folder of it, and it runs there by chroot.
+//! `cargo xtask packages bench` makes the root (debootstrap, 340 MB) in `~/.cache/weir/suricata`.
+//! What it is to read is put into a folder of it, and it runs there by chroot.
 
 use std::fs;
 use std::path::{Path, PathBuf};

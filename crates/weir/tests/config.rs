@@ -304,6 +304,20 @@ fn keys_are_read_from_files_and_may_not_repeat() {
 }
 
 #[test]
+fn the_examples_public_key_and_a_filter_of_no_known_words_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("weir.toml");
+    let example = include_str!("../../../deploy/examples/two-gateways.toml");
+    std::fs::write(&file, example).unwrap();
+    let refused = config::load(&file, KeyAccess::IfPermitted).unwrap_err().to_string();
+    assert!(refused.contains("has the public key of the examples"), "{refused}");
+    let mirror = "[[mirror]]\nname = \"m\"\npair = \"h\"\nport = \"m\"\nfilter = \"imcp\"\n";
+    std::fs::write(&file, format!("{HEAD}default = \"forward\"\n{mirror}")).unwrap();
+    let refused = config::load(&file, KeyAccess::IfPermitted).unwrap_err().to_string();
+    assert!(refused.contains("filter `imcp`"), "{refused}");
+}
+
+#[test]
 fn a_missing_identity_is_told_how_to_make_it() {
     let directory = tempfile::tempdir().unwrap();
     let example = include_str!("../../../deploy/examples/two-gateways.toml");

@@ -44,30 +44,48 @@ impl Engine {
                 let original_len = answer.len() as u32;
                 let offload = Offload::default();
                 let meta = Meta { time: now, original_len, link: Link::Ethernet, offload };
-                self.send_as_host(now, &mut Frame::new(&mut buffer, ROOM, end, meta));
+                // What cannot go is lost: its receiver asks again.
+                let _ = self.send_as_host(now, &mut Frame::new(&mut buffer, ROOM, end, meta));
             }
         }
     }
 
-    /// Sends a frame the way of those that come from the host. What cannot go is lost: its
-    /// receiver asks again.
-    fn send_as_host(&mut self, now: Time, frame: &mut Frame<'_>) {
+    /// Sends the fragments of a packet of the host's that was counted as a whole.
+    ///
+    /// # Errors
+    /// Why one of them cannot go; those before it are on their way, and worth nothing.
+    pub(super) fn send_pieces(
+        &mut self,
+        now: Time,
+        pieces: &[Vec<u8>],
+    ) -> Result<Verdict, DropReason> {
+        for piece in pieces {
+            let mut buffer = [&[0; ROOM][..], piece, &[0; ROOM]].concat();
+            let (original_len, offload) = (piece.len() as u32, Offload::default());
+            let meta = Meta { time: now, original_len, link: Link::Ethernet, offload };
+            self.send_as_host(now, &mut Frame::new(&mut buffer, ROOM, ROOM + piece.len(), meta))?;
+        }
+        self.counters.too_big_cut += 1;
+        Ok(Verdict::Sealed)
+    }
+
+    /// Sends a frame the way of those that come from the host.
+    fn send_as_host(&mut self, now: Time, frame: &mut Frame<'_>) -> Result<(), DropReason> {
         let mut walked = Walked::default();
         walked.walk(frame);
         let before = (self.output.packets.len(), self.output.parts.len());
-        if self.onward(now, ANSWER, frame, &mut walked, None).is_err() {
-            return;
-        }
+        self.onward(now, ANSWER, frame, &mut walked, None)?;
         for at in before.1..self.output.parts.len() {
             let Part::Frame { frame: ANSWER, range } = &self.output.parts[at] else { continue };
             let piece = &frame.bytes()[range.start as usize..range.end as usize];
             let Some(place) = self.output.allocate(piece.len()) else {
                 self.output.packets.truncate(before.0);
                 self.output.parts.truncate(before.1);
-                return;
+                return Err(DropReason::ArenaFull);
             };
             self.output.arena_mut(&place).copy_from_slice(piece);
             self.output.parts[at] = Part::Arena(place);
         }
+        Ok(())
     }
 }

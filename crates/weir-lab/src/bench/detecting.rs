@@ -140,7 +140,8 @@ fn with_rules(options: &Options, files: &[&str], eve: &str) -> Result<Route> {
     Ok(Route { lab, gateways: Some(gateways), _tunnel: None })
 }
 
-/// RoCE in bulk with every detector of `rules/rdma.rules` at one gateway, as a share of that without.
+/// RoCE in bulk with every detector of `rules/rdma.rules` at one gateway, as a share of that
+/// without.
 pub(super) fn roce(options: &Options) -> Result<Vec<Figure>> {
     let (on, off) = (with_rules(options, &["rdma.rules"], "")?, with_rules(options, &[], "")?);
     let search = if options.quick { Search::QUICK } else { Search::FULL };

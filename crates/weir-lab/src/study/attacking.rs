@@ -1,5 +1,5 @@
-//! An attack, or its benign twin, on a host behind a gateway that runs the shipped rules: when it is
-//! told, what of it is stopped, what a connection beside it keeps.
+//! An attack, or its benign twin, on a host behind a gateway that runs the shipped rules: when it
+//! is told, what of it is stopped, what a connection beside it keeps.
 
 use std::fs;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

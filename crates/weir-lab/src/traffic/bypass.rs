@@ -179,8 +179,8 @@ pub fn pour(
     })
 }
 
-/// A RoCE stream from host A as long as `goes_on` says so, which hears how many frames were tried and may hold the
-/// sender up.
+/// A RoCE stream from host A as long as `goes_on` says so, which hears how many frames were tried
+/// and may hold the sender up.
 fn blast_while(
     lab: &Lab,
     stream: &mut RoceStream,

@@ -11,7 +11,7 @@
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FallocateFlags, OFlags};
@@ -204,9 +204,14 @@ impl SlotFile {
             .create(true)
             .truncate(false)
             .mode(0o600)
+            .custom_flags(OFlags::NOFOLLOW.bits() as i32)
             .open(&path);
         let failed = |what, error| EvidenceFileError::Io { path: path.clone(), what, error };
         let file = opened.map_err(|error| failed("open it", error))?;
+        let owner = file.metadata().map_err(|error| failed("read it", error))?.uid();
+        if owner != rustix::process::geteuid().as_raw() {
+            return Err(EvidenceFileError::Foreign(path));
+        }
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(EvidenceFileError::InUse(path)),

@@ -247,6 +247,9 @@ pub struct PairSnapshot {
     pub path_mtu_clamped: u64,
     /// ICMP "too big" answers sent.
     pub too_big_answered: u64,
+    /// Packets that were too big, might be cut, and were.
+    #[serde(default)]
+    pub too_big_cut: u64,
     /// ECN marks carried from the outer to the inner header.
     pub ce_combined: u64,
     /// The outer DSCP of packets with this one inside, where it is another.

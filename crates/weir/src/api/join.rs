@@ -100,6 +100,7 @@ impl PairSnapshot {
             (&mut self.mss_clamped, more.mss_clamped),
             (&mut self.path_mtu_clamped, more.path_mtu_clamped),
             (&mut self.too_big_answered, more.too_big_answered),
+            (&mut self.too_big_cut, more.too_big_cut),
             (&mut self.ce_combined, more.ce_combined),
             (&mut self.withheld, more.withheld),
             (&mut self.flows, more.flows),

@@ -50,7 +50,9 @@ impl OutputFile {
         name.push(format!(".{}.part", std::process::id()));
         let unfinished = path.with_file_name(name);
         let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600);
+        // A new file: never through a link that somebody put there.
+        let _ = fs::remove_file(&unfinished);
+        options.write(true).create_new(true).mode(0o600);
         let file = options.open(&unfinished).with_context(cannot)?;
         let place = Place { path: path.to_owned(), unfinished, is_kept: false };
         Ok(Self { file, place: Some(place) })

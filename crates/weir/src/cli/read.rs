@@ -69,8 +69,8 @@ pub struct ReadArgs {
     /// A suricata.yaml whose address and port groups the rules use
     #[arg(long, value_name = "FILE", requires = "rules")]
     pub variables: Option<PathBuf>,
-    /// No rule finds the checksums of IP, TCP, UDP and ICMP wrong: for captures taken on the sending
-    /// machine, whose adapter computes them (Suricata's -k none)
+    /// No rule finds the checksums of IP, TCP, UDP and ICMP wrong: for captures taken on the
+    /// sending machine, whose adapter computes them (Suricata's -k none)
     #[arg(long, requires = "rules")]
     pub no_checksums: bool,
     /// Do not compute ICRCs: they count as unchecked

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
+use rustix::process::DumpableBehavior;
 use tracing_subscriber::EnvFilter;
 
 use super::args::UpArgs;
@@ -25,6 +26,7 @@ pub fn run(args: &UpArgs) -> Result<ExitCode> {
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .init();
     raise_file_limit();
+    keep_memory_to_ourselves();
     let options = Options {
         file: args.file.clone(),
         administration: if args.force { Administration::Force } else { Administration::Protect },
@@ -57,5 +59,26 @@ fn raise_file_limit() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
         tracing::debug!(%error, "the limit of open files stays");
+    }
+}
+
+/// Nobody of the same user reads our memory, and no core file holds keys: the systemd unit says so
+/// too, but not everybody starts us by it.
+fn keep_memory_to_ourselves() {
+    let behavior = DumpableBehavior::NotDumpable;
+    if let Err(error) = rustix::process::set_dumpable_behavior(behavior) {
+        tracing::warn!(%error, "a core file of this process would hold keys");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_core_file_holds_keys() {
+        keep_memory_to_ourselves();
+        let now = rustix::process::dumpable_behavior().unwrap();
+        assert_eq!(now, DumpableBehavior::NotDumpable);
     }
 }

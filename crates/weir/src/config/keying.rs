@@ -41,6 +41,23 @@ pub fn public_key(text: &str) -> Result<PublicKey, String> {
     Ok(PublicKey(*bytes))
 }
 
+/// The public key of `deploy/examples` and the guide, whose owner nobody knows.
+const SAMPLE: &str = "B6N8vBQgk8i3Vdwb4QMstCY3StFqqFPtC9+wsrhtHHw=";
+
+/// Refuses peers that still have the examples' public key.
+pub(super) fn refuse_samples(pairs: &[Pair], problems: &mut Problems) {
+    let sample = public_key(SAMPLE).ok();
+    for peer in pairs.iter().flat_map(|it| &it.peers) {
+        if let PeerKeys::Agreed { public_key, .. } = &peer.keys
+            && Some(public_key) == sample.as_ref()
+        {
+            let what = format!("peer `{}` has the public key of the examples", peer.name);
+            let remedy = "write the one that `weir keys identity` printed on the peer's machine";
+            problems.error_in_file(what, remedy);
+        }
+    }
+}
+
 /// A public key as base64.
 pub fn public_text(key: &PublicKey) -> String {
     Base64::encode_string(&key.0)

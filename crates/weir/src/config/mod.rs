@@ -94,6 +94,8 @@ impl Source {
     pub fn load(&self, access: KeyAccess) -> Result<Loaded, Problems> {
         let (mut settings, mut problems) = self.understand()?;
         rules::load(&mut settings, &mut problems);
+        watching::compile_filters(&settings, &mut problems);
+        keying::refuse_samples(&settings.pairs, &mut problems);
         let mut keys = resolve::read_keys(&settings, access, &mut problems);
         keys.iter_mut().for_each(|keys| keys.directory.clone_from(&self.directory));
         if problems.refused() {

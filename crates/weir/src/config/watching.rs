@@ -4,13 +4,16 @@ use std::ops::Range;
 use std::path::Path;
 
 use toml::Spanned;
+use weir_port::FrameFilter;
 use weir_store::evidence::{
     DiskOptions, EvidenceOptions, SEGMENT_BYTES, SEGMENTS_MIN, SLOT_BYTES, SLOTS_MIN,
 };
 
 use super::file::{self, MirrorEncapsulation};
 use super::problem::Problems;
-use super::settings::{Evidence, Forbidden, ForbiddenPort, Mirror, MirrorTunnel, Pair, TunnelForm};
+use super::settings::{
+    Evidence, Forbidden, ForbiddenPort, Mirror, MirrorTunnel, Pair, Settings, TunnelForm,
+};
 
 /// MiB of an evidence ring unless configured: 160,000 packets of [`EVIDENCE_SNAP_DEFAULT`] bytes.
 const EVIDENCE_MIB_DEFAULT: u32 = 64;
@@ -241,4 +244,16 @@ fn mac_address(text: &str) -> Option<[u8; 6]> {
         *byte = u8::from_str_radix(words.next().filter(|word| word.len() == 2)?, 16).ok()?;
     }
     (words.next().is_none() && bytes[0] & 1 == 0).then_some(bytes)
+}
+
+/// Whether libpcap understands the mirrors' filters: a word that it does not know is a host's name
+/// to it, which nobody has.
+pub(super) fn compile_filters(settings: &Settings, problems: &mut Problems) {
+    for mirror in &settings.mirrors {
+        let Some(filter) = &mirror.filter else { continue };
+        if let Err(error) = FrameFilter::compile(filter) {
+            let what = format!("mirror `{}`: filter `{filter}`: {error}", mirror.name);
+            problems.error_in_file(what, "see `man pcap-filter`; `weir capture` takes the same");
+        }
+    }
 }

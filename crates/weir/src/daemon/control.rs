@@ -19,8 +19,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
 use crate::api::dto::{Request, Response};
@@ -104,11 +104,14 @@ impl ControlSocket {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let listener = UnixListener::bind(path)?;
-        fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+        let listener = listen(path)?;
         let thread = std::thread::Builder::new().name("control".into()).spawn(move || {
             for stream in listener.incoming() {
                 let Ok(stream) = stream else { continue };
+                if let Err(error) = check_peer(&stream) {
+                    tracing::warn!(%error, "a control connection was refused");
+                    continue;
+                }
                 match serve(stream, &ask) {
                     Ok(true) => {}
                     Ok(false) => return,
@@ -131,6 +134,29 @@ impl Drop for ControlSocket {
             let _ = thread.join();
         }
     }
+}
+
+/// A socket at `path` that nobody but its owner could connect to at any moment: it listens when its
+/// mode is set.
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    const BACKLOG: i32 = 128;
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Whether root or the gateway's own user connected, whatever the file's mode has become.
+fn check_peer(stream: &UnixStream) -> io::Result<()> {
+    let peer = rustix::net::sockopt::socket_peercred(stream)?;
+    let (uid, own) = (peer.uid, rustix::process::geteuid());
+    if !uid.is_root() && uid != own {
+        let what = format!("user {} is neither root nor the gateway's own", uid.as_raw());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+    }
+    Ok(())
 }
 
 fn serve(mut stream: UnixStream, ask: &impl Fn(Question) -> bool) -> io::Result<bool> {

@@ -58,9 +58,35 @@ pub fn wire_mtu_needed(pair: &Pair) -> Option<(usize, &Peer)> {
     pair.peers.iter().map(|peer| (sealed_bytes(peer, inner), peer)).max_by_key(|(bytes, _)| *bytes)
 }
 
+/// Warns of a pair without `roce_mtu` whose hosts' largest packets do not fit the wire once sealed.
+fn warn_of_narrow_wire(pair: &Pair, machine: &Machine, problems: &mut Problems) {
+    let (Some(host), Some(wire)) = (machine.link(&pair.host), machine.link(&pair.wire)) else {
+        return;
+    };
+    let of_peer = |peer| (sealed_bytes(peer, host.mtu_bytes as usize), peer);
+    let widest = pair.peers.iter().map(of_peer).max_by_key(|(bytes, _)| *bytes);
+    let Some((needed, peer)) = widest.filter(|it| it.0 > wire.mtu_bytes as usize) else { return };
+    problems.warning_in_file(
+        format!(
+            "pair `{}`: a packet of {} bytes sealed for peer `{}` needs {needed}, and `{}` has MTU \
+             {}: TCP is clamped, what may be cut is cut, the rest is answered by ICMP, which RDMA \
+             ignores",
+            pair.name, host.mtu_bytes, peer.name, wire.name, wire.mtu_bytes
+        ),
+        format!(
+            "`ip link set {} mtu {needed}` (the switches too); for RDMA write `roce_mtu`, the \
+             path MTU that the hosts use",
+            wire.name
+        ),
+    );
+}
+
 /// Finds wires too narrow for the configured RoCE MTU, where the interfaces are there.
 pub fn check_mtu(settings: &Settings, machine: &Machine, problems: &mut Problems) {
     for pair in &settings.pairs {
+        if pair.roce_mtu_bytes.is_none() {
+            warn_of_narrow_wire(pair, machine, problems);
+        }
         let (Some((needed, peer)), Some(wire)) = (wire_mtu_needed(pair), machine.link(&pair.wire))
         else {
             continue;
@@ -265,6 +291,21 @@ mod tests {
             20 + 16 + 4184 + 2 + 2 + 16
         );
         assert_eq!(needed("mode = \"transport\""), 40 + 16 + 4144 + 2 + 2 + 16);
+    }
+
+    #[test]
+    fn without_a_roce_mtu_a_wire_no_wider_than_the_hosts_is_warned_of() {
+        let mut settings = settings("mode = \"ethernet\"\nendpoint = \"192.0.2.2\"");
+        settings.pairs[0].roce_mtu_bytes = None;
+        let warned = |mtu: u32| {
+            let mut problems = Problems::new(Path::new("test"), "");
+            check_mtu(&settings, &machine(mtu), &mut problems);
+            assert!(!problems.refused());
+            problems.to_string()
+        };
+        let host = machine(1).link("h").unwrap().mtu_bytes;
+        assert!(warned(host).contains(&format!("a packet of {host} bytes")), "{}", warned(host));
+        assert_eq!(warned(host + 100), "");
     }
 
     #[test]

@@ -69,6 +69,7 @@ pub fn pair(
         mss_clamped: counters.mss_clamped,
         path_mtu_clamped: counters.path_mtu_clamped,
         too_big_answered: counters.too_big_answered,
+        too_big_cut: counters.too_big_cut,
         ce_combined: counters.ce_combined,
         dscp_map: engine.policy().marking.dscp_changes().collect(),
         pcp_map: engine.policy().marking.pcp_changes().collect(),

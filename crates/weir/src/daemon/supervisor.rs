@@ -538,6 +538,12 @@ impl Gateway {
             self.workers.iter().for_each(PairWorkers::discard);
             return Err(error.into());
         }
+        // What is not to be copied any longer is not copied under the new policy either.
+        for (worker, mirrors) in self.workers.iter().zip(&mirrors) {
+            if settings.mirrors != self.settings.mirrors {
+                worker.tell_first(WorkerCommand::Mirrors(lists::kept_mirrors(mirrors)));
+            }
+        }
         for (workers, pair) in self.workers.iter_mut().zip(&settings.pairs) {
             workers.commit(pair);
         }

@@ -56,6 +56,22 @@ fn a_ping_too_large_for_the_wire_is_told_what_fits() {
 }
 
 #[test]
+fn a_ping_that_may_be_cut_is_cut() {
+    let Some(Stand { _turn, lab }) = stand_with("a_ping_that_may_be_cut", narrow()) else {
+        return;
+    };
+    let gateways = sealing_gateways(&lab, &sealed());
+    let target = lab.host_v4(Side::B).to_string();
+    let mut command = lab.host(Side::A).command("ping");
+    command.args(["-M", "dont", "-c", "3", "-i", "0.2", "-s", "1472", &target]);
+    let said = process::run(&mut command, PATIENCE).unwrap().stdout;
+    assert!(said.contains("3 received"), "{said}");
+    let status = gateways.status(Side::A).unwrap();
+    assert!(number(&status, "/pairs/0/too_big_cut") >= 3, "{status:#}");
+    assert_eq!(status["adds_up"], true, "{status:#}");
+}
+
+#[test]
 fn a_wire_too_narrow_for_sealed_roce_is_refused_with_the_remedy() {
     let Some(Stand { _turn, lab }) = stand_with("a_narrow_wire_is_refused", narrow()) else {
         return;

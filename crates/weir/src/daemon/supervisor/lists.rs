@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::Gateway;
+use super::{Gateway, NextMirror};
 use crate::api::blocks::BlocksRequest;
 use crate::api::dto::Response;
 
@@ -31,4 +31,13 @@ impl Gateway {
             drop(self.reload(None));
         }
     }
+}
+
+/// Of a pair's mirrors, those that stay.
+pub(super) fn kept_mirrors(next: &[NextMirror]) -> Vec<NextMirror> {
+    let kept = next.iter().filter_map(|it| match it {
+        NextMirror::Kept(settings) => Some(NextMirror::Kept(settings.clone())),
+        NextMirror::New(_) => None,
+    });
+    kept.collect()
 }
