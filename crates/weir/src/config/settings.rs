@@ -117,6 +117,11 @@ impl Gateway {
         self.run_dir.join(format!("{}.status", self.name))
     }
 
+    /// The socket by which addresses are blocked and nothing else is done.
+    pub fn operate_socket(&self) -> PathBuf {
+        self.run_dir.join(format!("{}.operate", self.name))
+    }
+
     /// The socket of a pair's front ends.
     pub fn front_end_socket(&self, pair: &str) -> PathBuf {
         self.run_dir.join(format!("{}.{pair}.xfrm", self.name))

@@ -32,7 +32,6 @@ use super::show;
 use super::state::{LostState, StateStore};
 use super::worker::{self, NextMirror, WorkerCommand};
 use super::workers::PairWorkers;
-use crate::api::blocks::BlocksRequest;
 use crate::api::dto::{
     AssociationKey, CutRequest, KeysRequest, PairSnapshot, Request, Response, Snapshot,
 };
@@ -41,6 +40,7 @@ use crate::config::settings::{self, OnFailure, Pair};
 use crate::config::{KeyAccess, Keys, Loaded, Problems, Settings, Source};
 use crate::machine::Machine;
 use again::{Again, Left, start_again};
+use blocks::CONTROL;
 use parts::{
     Sinks, announce, configure_keying, eve_file, mirrors_of, open_control, open_front_ends,
     start_alerts, start_keying, start_workers, watch_ports, watch_signals,
@@ -48,6 +48,7 @@ use parts::{
 use trial::{PortsBefore, Start, Trial};
 
 mod again;
+mod blocks;
 mod parts;
 mod trial;
 
@@ -187,7 +188,7 @@ struct Gateway {
     events: Receiver<Event>,
     signals: Handle,
     // Dropped in this order: nobody asks, nobody works, all is on the disk, the next may start.
-    control: Option<ControlSocket>,
+    control: Vec<ControlSocket>,
     /// Beside `workers`.
     front_ends: Vec<Option<FrontEnd>>,
     front_ends_ticked: Instant,
@@ -277,7 +278,7 @@ impl Gateway {
             started,
             events,
             signals,
-            control: Some(control),
+            control,
             front_ends,
             front_ends_ticked: started,
             workers,
@@ -398,7 +399,7 @@ impl Gateway {
     /// Writes what was asked and how it ended into the log book.
     fn note(&self, what: &str, outcome: &str) {
         if let Some(recorder) = &self.recorder {
-            recorder.note("control socket or signal", what, outcome);
+            recorder.note(CONTROL, what, outcome);
         }
     }
 
@@ -418,21 +419,13 @@ impl Gateway {
                 }
             }
             Request::Reload(request) => self.reload_asked(&request),
-            Request::Blocks(request) => self.block(&request),
+            Request::Blocks(request) => self.block(CONTROL, &request),
+            Request::Operate { by, blocks } => self.block(&by, &blocks),
             Request::Configuration => Ok(self.configuration_response()),
             Request::Confirm => self.confirm().map(|()| self.configuration_response()),
             Request::Rollback => self.roll_back_asked(),
         };
         let _ = answer.send(result.unwrap_or_else(|it| Response::Error(format!("{it:#}"))));
-    }
-
-    fn block(&mut self, request: &BlocksRequest) -> Result<Response> {
-        let done = self.store.blocks.answer(request);
-        if *request != BlocksRequest::List {
-            let outcome = done.as_ref().map_or_else(|it| format!("{it:#}"), |_| "done".to_owned());
-            self.note(&request.to_string(), &outcome);
-        }
-        done.map(Response::Blocks)
     }
 
     /// The keys in use. Those of the configuration are read again: the gateway keeps them only
@@ -642,7 +635,7 @@ impl Gateway {
         self.signals.close();
         // Questions that arrive from here on find nobody.
         drop(std::mem::replace(&mut self.events, channel().1));
-        drop(self.control.take());
+        self.control.clear();
         self.front_ends.clear();
         self.workers.iter().for_each(PairWorkers::stop);
         for worker in self.workers.drain(..) {
