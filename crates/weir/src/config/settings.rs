@@ -9,7 +9,7 @@ use weir_engine::access::AccessPolicy;
 use weir_engine::policy::{Action, FrameActions, FrameClass, Marking};
 use weir_engine::tunnel::key::PublicKey;
 use weir_store::evidence::{DiskOptions, EvidenceOptions};
-use weir_store::sink::Collector;
+use weir_store::sink::{Collector, SiemSink};
 
 pub use super::file::{
     Cipher, Driver, Encapsulation, FastPathMode, Icrc, MirrorDirection, Mode, OnFailure, OnLeak,
@@ -82,6 +82,8 @@ pub struct Settings {
     pub mirrors: Vec<Mirror>,
     /// Who gets flow records.
     pub collectors: Vec<Collector>,
+    /// Who is told of alerts.
+    pub sinks: Vec<SiemSink>,
     /// How keys are agreed with peers that have a public key.
     pub keying: Option<Keying>,
 }

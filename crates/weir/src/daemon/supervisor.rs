@@ -398,6 +398,7 @@ impl Gateway {
 
     /// Writes what was asked and how it ended into the log book.
     fn note(&self, what: &str, outcome: &str) {
+        self.alerts.note(CONTROL, what, outcome);
         if let Some(recorder) = &self.recorder {
             recorder.note(CONTROL, what, outcome);
         }
@@ -626,7 +627,8 @@ impl Gateway {
             adds_up,
             pairs,
             store: self.recorder.as_ref().map(|it| it.counters().into()),
-            alerts: self.settings.detection.as_ref().map(|_| self.alerts.counters().into()),
+            alerts: (self.settings.detection.is_some() || !self.settings.sinks.is_empty())
+                .then(|| (&self.alerts).into()),
             exports: self.exporter.counters().into_iter().map(show::export).collect(),
         })
     }
@@ -658,6 +660,9 @@ fn needs_restart(old: &Settings, new: &Settings) -> Option<String> {
     }
     if old.collectors != new.collectors {
         return Some("[[export]]".into());
+    }
+    if old.sinks != new.sinks {
+        return Some("[[sink]]".into());
     }
     if old.store != new.store {
         return Some("[store]".into());

@@ -22,6 +22,7 @@ use super::*;
 const ACCOUNT: &str = "64999:64999";
 
 const TABLES: &str = "\n[store]\ngroup = \"64999\"\noperate = true\nsize_mib = 16\n\n\
+                      [[sink]]\nto = \"tcp://127.0.0.1:9\"\nformat = \"gelf\"\n\n\
                       [limits]\nactive_timeout_s = 1\nidle_timeout_s = 1\n";
 
 /// `weir serve` over gateway A.
@@ -114,6 +115,13 @@ fn blocked_by_the_api(lab: &Lab, serve: &Serve) {
             && row["outcome"] == "done"
     };
     serve.wait("/api/v1/events", |it| it["rows"].as_array().unwrap().iter().any(is_said));
+    // A sink that is down gets it later.
+    let mut command = Command::new(WEIR);
+    command.args(["status", "--json", NAMES[0], "--run-dir"]).arg(run_folder(lab, Side::A));
+    let said = process::run(&mut command, PATIENCE).unwrap().stdout;
+    let status: Value = serde_json::from_str(&said).unwrap();
+    let sink = &status["alerts"]["sinks"][0];
+    assert!(sink["waiting"].as_u64() >= Some(1) && sink["lost"] == 0, "{sink}");
     // Nothing else is taken there.
     let socket = run_folder(lab, Side::A).join(format!("{}.operate", NAMES[0]));
     let mut stream = UnixStream::connect(socket).unwrap();

@@ -15,6 +15,7 @@ impl Gateway {
         let done = self.store.blocks.answer(request);
         if *request != BlocksRequest::List {
             let outcome = done.as_ref().map_or_else(|it| format!("{it:#}"), |_| "done".to_owned());
+            self.alerts.note(by, &request.to_string(), &outcome);
             if let Some(recorder) = &self.recorder {
                 recorder.note(by, &request.to_string(), &outcome);
             }

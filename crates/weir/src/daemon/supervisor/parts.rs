@@ -57,7 +57,10 @@ pub(super) fn start_alerts(settings: &Settings, recorder: Option<&Recorder>) -> 
     let file = eve_file(settings);
     let path = file.as_ref().map(|it| it.path.display().to_string()).unwrap_or_default();
     let store = recorder.map(Recorder::alerts);
-    AlertSink::start(file, store).with_context(|| format!("cannot write alerts to {path}"))
+    let sink = AlertSink::start(file, store, &settings.sinks)
+        .with_context(|| format!("cannot write alerts to {path}, or to a [[sink]]"))?;
+    sink.note("gateway", "start", "ready");
+    Ok(sink)
 }
 
 /// The workers of each pair, and what its front ends begin with.
