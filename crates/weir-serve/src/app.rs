@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::Request;
+use axum::extract::{DefaultBodyLimit, Request};
 use axum::middleware;
 use axum::routing::get;
 use tokio::sync::Semaphore;
@@ -12,14 +12,17 @@ use tokio::sync::Semaphore;
 use crate::gateways::Places;
 use crate::guard::{self, Guard};
 use crate::live::Board;
-use crate::token::Token;
-use crate::{assets, live, metrics, openapi, routes, summary};
+use crate::token::{Holder, Token};
+use crate::{assets, blocks, live, metrics, openapi, routes, summary};
 
 /// Questions to stores at a time; others wait.
 const QUERIES_MAX: usize = 4;
 
 /// Listeners of the live stream at a time; more are refused.
 const LISTENERS_MAX: usize = 64;
+
+/// Bytes of what a client sends along.
+const BODY_BYTES_MAX: usize = 4096;
 
 /// What the routes share.
 #[derive(Debug)]
@@ -34,12 +37,17 @@ pub struct App {
 }
 
 impl App {
-    /// An application that lets in who shows `token`.
+    /// An application that lets in who shows `token`, as an admin.
     pub fn new(places: Places, token: Token) -> Arc<Self> {
+        Self::with_holders(places, vec![Holder::admin(token)])
+    }
+
+    /// One that lets in the `holders` of tokens.
+    pub fn with_holders(places: Places, holders: Vec<Holder>) -> Arc<Self> {
         Arc::new(Self {
             places,
             board: Arc::new(Board::default()),
-            guard: Guard::new(token),
+            guard: Guard::new(holders),
             queries: Semaphore::new(QUERIES_MAX),
             listeners: Arc::new(Semaphore::new(LISTENERS_MAX)),
         })
@@ -74,7 +82,9 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/api/v1/drops", get(routes::drops))
         .route("/api/v1/tunnels", get(routes::tunnels))
         .route("/api/v1/events", get(routes::events))
+        .route("/api/v1/blocks", get(blocks::list).post(blocks::add).delete(blocks::remove))
         .route("/api/v1/live", get(routes::live))
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .route_layer(middleware::from_fn_with_state(Arc::clone(&app), guard::token));
     Router::new()
         .merge(with_token)

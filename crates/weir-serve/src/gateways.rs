@@ -34,6 +34,11 @@ impl Places {
         files(&self.run_folders, "status")
     }
 
+    /// The sockets by which addresses are blocked, likewise.
+    pub fn operate_sockets(&self) -> BTreeMap<String, PathBuf> {
+        files(&self.run_folders, "operate")
+    }
+
     /// Places that may not be looked into, a sentence each.
     pub fn problems(&self) -> Vec<String> {
         let shut = |place: &&PathBuf| {

@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
 use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use crate::app::{App, Client};
 use crate::routes::ApiError;
-use crate::token::Token;
+use crate::token::{Holder, Role};
 
 /// Requests a second of one client, in the long run.
 const REQUESTS_PER_S: f64 = 50.0;
@@ -52,7 +52,7 @@ const HEADERS: &[(&str, &str)] = &[
 /// The token, and how much each client has asked for.
 #[derive(Debug)]
 pub(crate) struct Guard {
-    token: Token,
+    holders: Vec<Holder>,
     clients: Mutex<BTreeMap<IpAddr, Buckets>>,
 }
 
@@ -64,8 +64,13 @@ struct Buckets {
 }
 
 impl Guard {
-    pub(crate) fn new(token: Token) -> Self {
-        Self { token, clients: Mutex::default() }
+    pub(crate) fn new(holders: Vec<Holder>) -> Self {
+        Self { holders, clients: Mutex::default() }
+    }
+
+    /// Whose token is shown. All are looked at, so that the time does not tell which it is.
+    fn holder(&self, shown: &str) -> Option<&Holder> {
+        self.holders.iter().fold(None, |found, it| if it.shows(shown) { Some(it) } else { found })
     }
 
     /// Takes from a client's bucket; false when it is empty.
@@ -90,14 +95,51 @@ impl Guard {
     }
 }
 
-/// Lets in who shows the token.
-pub(crate) async fn token(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+/// Somebody who was let in; put into each request behind the guard.
+#[derive(Clone, Debug)]
+pub(crate) struct Visitor {
+    pub(crate) role: Role,
+    name: String,
+    client: IpAddr,
+}
+
+impl Visitor {
+    /// As the log book names him.
+    pub(crate) fn title(&self) -> String {
+        format!("api: {} ({}) from {}", self.name, self.role.name(), self.client)
+    }
+
+    /// # Errors
+    /// He may not do what takes `role`.
+    pub(crate) fn must_be(&self, role: Role) -> Result<(), ApiError> {
+        if self.role >= role {
+            return Ok(());
+        }
+        tracing::warn!(who = self.title(), "asked for what only an {} may", role.name());
+        let said = format!("your token is that of a {}: ask an {}", self.role.name(), role.name());
+        Err(ApiError::new(StatusCode::FORBIDDEN, said))
+    }
+}
+
+/// Lets in who shows a token; what changes something takes an operator.
+pub(crate) async fn token(
+    State(app): State<Arc<App>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let shown = request.headers().get(header::AUTHORIZATION).and_then(|it| it.to_str().ok());
     let shown = shown.and_then(|it| it.strip_prefix("Bearer "));
-    if shown.is_some_and(|it| app.guard.token.is(it)) {
+    let Client(client) = Client::of(&request);
+    if let Some(holder) = shown.and_then(|it| app.guard.holder(it)) {
+        let visitor = Visitor { role: holder.role, name: holder.name.clone(), client };
+        let is_reading = matches!(*request.method(), Method::GET | Method::HEAD);
+        let needed = if is_reading { Role::Viewer } else { Role::Operator };
+        if let Err(refused) = visitor.must_be(needed) {
+            return refused.into_response();
+        }
+        request.extensions_mut().insert(visitor);
         return next.run(request).await;
     }
-    let Client(client) = Client::of(&request);
     if shown.is_some() && !app.guard.take(client, Instant::now(), |it| &mut it.wrong) {
         return too_many();
     }
@@ -154,7 +196,7 @@ mod tests {
 
     #[test]
     fn buckets_run_dry_fill_again_and_are_bounded() {
-        let guard = Guard::new(Token::new(&"x".repeat(40)).unwrap());
+        let guard = Guard::new(Vec::new());
         let client = |number: u32| IpAddr::from(number.to_be_bytes());
         let start = Instant::now();
         let requests: fn(&mut Buckets) -> &mut f64 = |it| &mut it.requests;

@@ -26,6 +26,7 @@ pub mod server;
 
 mod app;
 mod assets;
+pub mod blocks;
 mod guard;
 mod metrics;
 mod openapi;

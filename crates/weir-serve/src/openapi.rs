@@ -4,14 +4,15 @@ use axum::Json;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
-use crate::{routes, summary};
+use crate::{blocks, routes, summary};
 
 #[derive(OpenApi)]
 #[openapi(
-    info(title = "Weir", description = "What Weir gateways see, seal and drop. Reading only."),
+    info(title = "Weir", description = "What Weir gateways see, seal and drop."),
     paths(
         routes::healthz, routes::status, routes::flows, routes::conversations, routes::talkers,
         routes::alerts, summary::alerts, summary::volumes,
+        blocks::list, blocks::add, blocks::remove,
         routes::counters, routes::drops, routes::tunnels, routes::events, routes::live
     ),
     security(("token" = [])),

@@ -44,6 +44,10 @@ impl ApiError {
         Self { status, error: error.into() }
     }
 
+    pub(crate) fn said(&self) -> &str {
+        &self.error
+    }
+
     pub(crate) fn bad(error: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, error)
     }
@@ -485,5 +489,8 @@ pub(crate) async fn not_found() -> ApiError {
 }
 
 pub(crate) async fn method_not_allowed() -> ApiError {
-    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "only GET: nothing can be changed here")
+    ApiError::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "this cannot be done here; see /api/v1/openapi.json",
+    )
 }

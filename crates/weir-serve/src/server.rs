@@ -23,7 +23,7 @@ use tower::ServiceExt;
 use crate::account::{self, Account};
 use crate::app::{App, Client, router};
 use crate::gateways::Places;
-use crate::token::Token;
+use crate::token::{Holder, Token};
 
 /// Connections at a time; others wait in the kernel's queue.
 const CONNECTIONS_MAX: usize = 256;
@@ -54,6 +54,8 @@ pub struct Options {
     pub places: Places,
     /// The token; made where there is none.
     pub token_file: PathBuf,
+    /// Who else may look or do something; absent: nobody.
+    pub tokens: Option<PathBuf>,
     /// Who to be, when started as root.
     pub account: Option<Account>,
 }
@@ -66,13 +68,15 @@ pub struct Options {
 /// The address is taken or not allowed, the token cannot be had, or the process is root and is not
 /// told whom to become.
 pub fn run(options: Options, ready: impl FnOnce(&str)) -> anyhow::Result<()> {
-    let Options { address, beyond_loopback, places, token_file, account } = options;
+    let Options { address, beyond_loopback, places, token_file, tokens, account } = options;
     anyhow::ensure!(
         address.ip().is_loopback() || beyond_loopback,
         "{address} is not loopback, and the token would cross the network in clear: put a TLS \
          proxy in front, or say --danger-beyond-loopback"
     );
     let token = Token::read_or_make(&token_file)?;
+    let mut holders = tokens.as_deref().map(Holder::read).transpose()?.unwrap_or_default();
+    holders.push(Holder::admin(token.clone()));
     let listener =
         StdListener::bind(address).with_context(|| format!("cannot listen at {address}"))?;
     listener.set_nonblocking(true)?;
@@ -85,7 +89,7 @@ pub fn run(options: Options, ready: impl FnOnce(&str)) -> anyhow::Result<()> {
         _ => {}
     }
     let link = format!("http://{}/#token={}", listener.local_addr()?, token.reveal());
-    let app = App::new(places, token);
+    let app = App::with_holders(places, holders);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .max_blocking_threads(BLOCKING_MAX)

@@ -15,7 +15,7 @@ use weir_engine::meter::FlowRecord;
 use weir_engine::verdict::Side;
 use weir_serve::gateways::Places;
 use weir_serve::status::{self, Status};
-use weir_serve::token::Token;
+use weir_serve::token::{Holder, Role, Token};
 use weir_serve::{App, router};
 use weir_store::sink::{Interfaces, Item};
 use weir_store::sqlite::{
@@ -168,7 +168,7 @@ impl Stand {
     }
 }
 
-const ROUTES: [&str; 12] = [
+const ROUTES: [&str; 13] = [
     "/api/v1/status",
     "/api/v1/flows",
     "/api/v1/conversations",
@@ -176,6 +176,7 @@ const ROUTES: [&str; 12] = [
     "/api/v1/alerts",
     "/api/v1/alerts/summary",
     "/api/v1/volumes",
+    "/api/v1/blocks",
     "/api/v1/counters",
     "/api/v1/drops",
     "/api/v1/tunnels",
@@ -431,4 +432,39 @@ async fn the_document_describes_every_route() {
         assert!(answer["content"]["application/json"]["schema"].is_object(), "{path}");
     }
     assert_eq!(document["components"]["securitySchemes"]["token"]["scheme"], "bearer");
+}
+
+#[tokio::test]
+async fn a_viewer_looks_an_operator_blocks_and_an_admin_allows() {
+    let folder = tempfile::tempdir().unwrap();
+    let places = Places { run_folders: vec![folder.path().to_owned()], stores: Vec::new() };
+    let roles = [("v", Role::Viewer), ("o", Role::Operator), ("a", Role::Admin)];
+    let token = |letter: &str| Token::new(&letter.repeat(40)).unwrap();
+    let holders = roles.map(|(name, role)| Holder::new(name, role, token(name)));
+    let router = router(App::with_holders(places, holders.into()));
+    let ask = async |name: &str, method: &str, path: &str, body: &str| {
+        let request = Request::builder().method(method).uri(path);
+        let request = request.header(header::AUTHORIZATION, format!("Bearer {}", name.repeat(40)));
+        let request = request.header(header::CONTENT_TYPE, "application/json");
+        let request = request.body(Body::from(body.to_owned())).unwrap();
+        router.clone().oneshot(request).await.unwrap().status().as_u16()
+    };
+    let (path, gone) = ("/api/v1/blocks", "/api/v1/blocks?gateway=gw&prefix=192.0.2.1");
+    let block = "{\"gateway\": \"gw\", \"prefix\": \"192.0.2.1\"}";
+    let allow = "{\"gateway\": \"gw\", \"prefix\": \"192.0.2.1\", \"list\": \"allow\"}";
+    // 404: it may be asked, and no gateway lets itself be told.
+    for (name, block_status, allow_status) in [("v", 403, 403), ("o", 404, 403), ("a", 404, 404)] {
+        assert_eq!(ask(name, "GET", path, "").await, 200, "{name}");
+        assert_eq!(ask(name, "POST", path, block).await, block_status, "{name}");
+        assert_eq!(ask(name, "DELETE", gone, "").await, block_status, "{name}");
+        assert_eq!(ask(name, "POST", path, allow).await, allow_status, "{name}");
+    }
+    assert_eq!(ask("x", "POST", path, block).await, 401);
+    for wrong in ["", "{}", "[]", "{\"gateway\": \"gw\", \"prefix\": \"x\", \"more\": 1}"] {
+        let status = ask("o", "POST", path, wrong).await;
+        assert!((400..500).contains(&status) && status != 404, "{wrong}: {status}");
+    }
+    let long = format!("{{\"gateway\": \"{}\"}}", "x".repeat(5000));
+    assert_eq!(ask("o", "POST", path, &long).await, 413);
+    assert_eq!(ask("o", "POST", "/api/v1/flows", "").await, 405);
 }

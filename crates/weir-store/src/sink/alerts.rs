@@ -15,12 +15,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::OFlags;
+use serde_json::json;
 use weir_detect::{Alert, Blocked, RuleSet};
+use weir_wire::frame::Time;
 
 use super::eve;
+use super::siem::{Siem, SiemCounters, SiemSink};
+use super::siem_text::SiemEvent;
 use crate::sqlite::{AlertRow, AlertStore};
 
 /// Alerts that wait for the thread: those of a few ticks of all workers.
@@ -62,6 +66,8 @@ struct Shared {
 
 enum Message {
     Alert(Box<Alert>, Arc<RuleSet>, Arc<str>),
+    /// Who did what, and what came of it.
+    Note([String; 3]),
     File(Option<EveFile>),
     Stop,
 }
@@ -91,23 +97,37 @@ impl AlertSender {
 #[derive(Debug)]
 pub struct AlertSink {
     sender: AlertSender,
+    siem: Arc<Siem>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl AlertSink {
-    /// Starts the thread; alerts go to the `file` and to the `store`, as far as there are such.
+    /// Starts the thread; alerts go to the `file`, to the `store` and to the `sinks`, as far as
+    /// there are such.
     ///
     /// # Errors
-    /// The file cannot be opened, or there are no more threads.
-    pub fn start(file: Option<EveFile>, store: Option<AlertStore>) -> io::Result<Self> {
+    /// The file or a spool cannot be opened, or there are no more threads.
+    pub fn start(
+        file: Option<EveFile>,
+        store: Option<AlertStore>,
+        sinks: &[SiemSink],
+    ) -> io::Result<Self> {
+        let siem = Arc::new(Siem::start(sinks)?);
         let out = file.map(Out::open).transpose()?;
         let (queue, incoming) = sync_channel(QUEUE_ALERTS);
         let shared = Arc::new(Shared::default());
         let line = Vec::new();
-        let work = Work { incoming, shared: Arc::clone(&shared), out, store, line };
+        let work = Work {
+            incoming,
+            shared: Arc::clone(&shared),
+            out,
+            store,
+            line,
+            siem: Arc::clone(&siem),
+        };
         let thread = std::thread::Builder::new().name("alerts".into()).spawn(|| work.run())?;
         let sender = AlertSender { pair: Arc::from(""), queue, shared };
-        Ok(Self { sender, thread: Some(thread) })
+        Ok(Self { sender, siem, thread: Some(thread) })
     }
 
     /// A sender for one worker of the pair of this name.
@@ -124,6 +144,17 @@ impl AlertSink {
             open(&file.path)?;
         }
         self.sender.queue.send(Message::File(file)).map_err(io::Error::other)
+    }
+
+    /// Tells the sinks what the gateway did, or was told to. Never waits.
+    pub fn note(&self, who: &str, what: &str, outcome: &str) {
+        let note = Message::Note([who, what, outcome].map(str::to_owned));
+        let _ = self.sender.queue.try_send(note);
+    }
+
+    /// What became of events, by sink.
+    pub fn sinks(&self) -> Vec<(String, SiemCounters)> {
+        self.siem.counters()
     }
 
     /// What became of alerts.
@@ -152,6 +183,7 @@ struct Work {
     shared: Arc<Shared>,
     out: Option<Out>,
     store: Option<AlertStore>,
+    siem: Arc<Siem>,
     line: Vec<u8>,
 }
 
@@ -163,8 +195,12 @@ impl Work {
                     if let Some(store) = &self.store {
                         store.send(row(&alert, &rules, &pair));
                     }
+                    if !self.siem.is_empty() {
+                        self.siem.send(&siem_event(&alert, &rules, &pair));
+                    }
                     self.write(&alert, &rules);
                 }
+                Ok(Message::Note(note)) => self.siem.send(&siem_note(note)),
                 Ok(Message::File(file)) => self.change(file),
                 Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return self.flush(),
                 Err(RecvTimeoutError::Timeout) => self.flush(),
@@ -230,6 +266,44 @@ fn row(alert: &Alert, rules: &RuleSet, pair: &str) -> AlertRow {
         destination: alert.destination.address,
         destination_port: alert.destination.port,
         event: serde_json::Value::Object(event).to_string(),
+    }
+}
+
+/// The alert for sinks.
+fn siem_event(alert: &Alert, rules: &RuleSet, pair: &str) -> SiemEvent {
+    let rule = rules.rule(alert.rule);
+    let mut event = eve::alert_event(alert, rules);
+    event.insert("pair".into(), pair.into());
+    SiemEvent {
+        kind: "alert",
+        timestamp: rfc3339(alert.time),
+        seconds: alert.time.0 as f64 / 1e9,
+        severity: rule.priority,
+        summary: rule.message.clone(),
+        event,
+    }
+}
+
+/// As EVE has it, with the zone as RFC 3339 wants it.
+fn rfc3339(time: Time) -> String {
+    eve::timestamp(time).replace("+0000", "Z")
+}
+
+/// What the gateway did, for sinks; as severe as what every filter but the narrowest lets through.
+fn siem_note([who, what, outcome]: [String; 3]) -> SiemEvent {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let time = Time(since.as_nanos() as u64);
+    let event = json!({
+        "timestamp": eve::timestamp(time), "event_type": "gateway", "who": who, "what": what,
+        "outcome": outcome,
+    });
+    SiemEvent {
+        kind: "gateway",
+        timestamp: rfc3339(time),
+        seconds: since.as_secs_f64(),
+        severity: 2,
+        summary: format!("{who}: {what}: {outcome}"),
+        event: event.as_object().cloned().unwrap_or_default(),
     }
 }
 

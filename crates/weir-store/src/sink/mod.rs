@@ -15,10 +15,14 @@ pub mod rdma;
 pub mod templated;
 
 mod session;
+pub mod siem;
+pub mod siem_text;
 pub mod spool;
 pub mod transport;
 
 pub use alerts::{AlertCounters, AlertSender, AlertSink, EveFile};
 pub use encoder::{Encoder, EncoderOptions, Format, Interfaces, Item, Message, TemplateRefresh};
 pub use exporter::{Collector, CollectorCounters, ExportError, Exporter, RecordSender, Spooling};
+pub use siem::{Siem, SiemCounters, SiemSink};
+pub use siem_text::SiemFormat;
 pub use transport::{Endpoint, TlsFiles};

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use weir_engine::detect::{Detection, RuleMode};
-use weir_store::sink::AlertCounters;
+use weir_store::sink::{AlertCounters, AlertSink, SiemCounters};
 
 /// What the rules of a pair did.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
@@ -51,6 +51,41 @@ pub struct AlertsSnapshot {
     pub written: u64,
     /// Of those, lost: too many at once, or the file cannot be written.
     pub lost: u64,
+    /// What sinks were told.
+    pub sinks: Vec<SinkSnapshot>,
+}
+
+/// One `[[sink]]`. events = sent + lost + waiting, and those under way.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct SinkSnapshot {
+    /// Where to.
+    pub to: String,
+    /// Events that its filter let through.
+    pub events: u64,
+    /// Of those, handed to the network.
+    pub sent: u64,
+    /// Of those, lost: too many at once, a full spool, or a network that refuses.
+    pub lost: u64,
+    /// On disk, until it is there again.
+    pub waiting: u64,
+    /// Sent once more, because a connection broke.
+    pub repeated: u64,
+}
+
+impl AlertsSnapshot {
+    /// For people: a line, and one for each sink.
+    pub fn lines(&self) -> String {
+        let Self { alerts, written, lost, sinks } = self;
+        let mut text = format!("alerts: {alerts}, of them {written} written, {lost} lost\n");
+        for SinkSnapshot { to, events, sent, lost, waiting, repeated } in sinks {
+            text += &format!(
+                "sink {to}: {events} events, of them {sent} sent, {waiting} wait, {lost} lost; \
+                 {repeated} repeated\n"
+            );
+        }
+        text
+    }
 }
 
 impl DetectionSnapshot {
@@ -107,9 +142,17 @@ impl DetectionSnapshot {
     }
 }
 
-impl From<AlertCounters> for AlertsSnapshot {
-    fn from(counters: AlertCounters) -> Self {
-        let AlertCounters { alerts, written, lost } = counters;
-        Self { alerts, written, lost }
+impl From<&AlertSink> for AlertsSnapshot {
+    fn from(sink: &AlertSink) -> Self {
+        let AlertCounters { alerts, written, lost } = sink.counters();
+        let of = |(to, it): (String, SiemCounters)| SinkSnapshot {
+            to,
+            events: it.events,
+            sent: it.sent,
+            lost: it.lost,
+            waiting: it.waiting,
+            repeated: it.repeated,
+        };
+        Self { alerts, written, lost, sinks: sink.sinks().into_iter().map(of).collect() }
     }
 }

@@ -42,6 +42,13 @@ pub enum Request {
     Confirm,
     /// Block, allow, or say who is. Answered by [`Response::Blocks`].
     Blocks(BlocksRequest),
+    /// The same for somebody whom `weir serve` let in, who stands in the log book.
+    Operate {
+        /// Who.
+        by: String,
+        /// What.
+        blocks: BlocksRequest,
+    },
     /// Take back what is on trial, now. Answered by [`Response::Configuration`].
     Rollback,
 }

@@ -19,8 +19,9 @@ const TOKEN_DEFAULT: &str = "/var/lib/weir-serve/token";
 
 const HELP: &str = "\
 Shows in a browser what the gateways of this machine do and did, and answers the same questions
-by an API (/api/v1/openapi.json) and to Prometheus (/metrics). It changes nothing and holds no
-keys: it reads the store and the last status of each gateway that has a table [store].
+by an API (/api/v1/openapi.json) and to Prometheus (/metrics). It holds no keys: it reads the store
+and the last status of each gateway that has a table [store]. All that it can change is who is
+blocked, at gateways with `[store] operate = true`, for those whose token is an operator's.
 
 Started as root it becomes --user before it takes a connection. GROUP is that of `[store] group`.
 Who opens the link that it prints is let in; scripts send `Authorization: Bearer TOKEN`.
@@ -51,6 +52,9 @@ pub struct ServeArgs {
     /// Holds the token; made where there is none
     #[arg(long, default_value = TOKEN_DEFAULT, value_name = "FILE")]
     pub token_file: PathBuf,
+    /// Who else may look (viewer), block (operator) or allow (admin): `ROLE NAME TOKEN` a line
+    #[arg(long, value_name = "FILE")]
+    pub tokens: Option<PathBuf>,
     /// Where gateways keep their sockets; several allowed
     #[arg(long, default_value = "/run/weir", value_name = "DIRECTORY")]
     pub run_dir: Vec<PathBuf>,
@@ -71,6 +75,7 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode> {
         beyond_loopback: args.danger_beyond_loopback,
         places: Places { run_folders: args.run_dir.clone(), stores: args.store.clone() },
         token_file: args.token_file.clone(),
+        tokens: args.tokens.clone(),
         account,
     };
     server::run(options, |link| {

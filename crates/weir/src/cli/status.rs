@@ -12,7 +12,7 @@ use weir_engine::verdict::DropReason;
 use super::args::{StatusArgs, StatusCommandArgs};
 use super::{health, print_json};
 use crate::api::dto::{
-    AccessSnapshot, AlertsSnapshot, KernelEspSnapshot, KeyingSnapshot, LossSnapshot, PairSnapshot,
+    AccessSnapshot, KernelEspSnapshot, KeyingSnapshot, LossSnapshot, PairSnapshot,
     PeerKeyingSnapshot, PeerSnapshot, RdmaSnapshot, Request, Response, RolloutSnapshot,
     SideSnapshot, Snapshot, TagSnapshot,
 };
@@ -198,8 +198,7 @@ fn table(snapshot: &Snapshot) -> String {
         let _ = writeln!(text, "store: {state}; {written} records, {lost} overflowed");
     }
     if let Some(alerts) = &snapshot.alerts {
-        let AlertsSnapshot { alerts, written, lost } = alerts;
-        let _ = writeln!(text, "alerts: {alerts}, of them {written} written, {lost} lost");
+        text.push_str(&alerts.lines());
     }
     for export in &snapshot.exports {
         let state = if export.is_connected { "connected" } else { "not connected" };

@@ -90,6 +90,7 @@
 //! [store]                         # remember flows, conversations, counters; absent: nothing
 //! path = "gw-a.sqlite"            # [state_dir/store/NAME.sqlite] one file
 //! group = "weir"                  # [none] who may read it, and the status: that of `weir serve`
+//! operate = true                  # [false] whether that group may block addresses too
 //! size_mib = 1024                 # [1024] of the file, at most; then the oldest records go
 //! records_days = 7                # [7] records; hours_days and minutes_days: roll-ups [400, 31]
 //!
@@ -109,6 +110,8 @@
 //! remote_mac = "02:00:00:00:00:09"  # of `remote`, or of the router on the way there
 //! id = 7                          # [1] VXLAN network (24 bits) or ERSPAN session (10 bits)
 //! leak_plaintext_on_wire = false  # [false] allow `port` to be a wire port of a sealing gateway
+//!
+//! [[sink]]                        # syslog, GELF or EVE of alerts to a SIEM; see `sinks`
 //!
 //! [[access]]                      # who may do what by RDMA, and [[group]]: see `access`
 //!
@@ -144,7 +147,7 @@ use super::marking;
 use super::offload::Offload;
 use super::problem::Problems;
 use super::rules;
-use super::{store, tag};
+use super::{sinks, store, tag};
 
 /// `[[peer]]` tables, at most; a file with more is refused before anything is built from it. Well
 /// below the 65,536 that the engine could number.
@@ -183,6 +186,8 @@ pub struct File {
     pub access: Vec<(Range<usize>, access::Line)>,
     /// `[[export]]`, each with the place of its header.
     pub exports: Vec<(Range<usize>, Export)>,
+    /// `[[sink]]`, likewise.
+    pub sinks: Vec<(Range<usize>, sinks::Written)>,
 }
 
 /// `[gateway]`.
@@ -601,11 +606,12 @@ pub fn parse(source: &str, problems: &mut Problems) -> File {
             "group" => file.groups = tables("group", value, problems),
             "access" => file.access = tables("access", value, problems),
             "export" => file.exports = tables("export", value, problems),
+            "sink" => file.sinks = tables("sink", value, problems),
             unknown => problems.error(
                 name.span(),
                 format!("unknown table `{unknown}`"),
                 "the tables are [gateway], [[pair]], [[peer]], [keying], [[export]], [[mirror]], \
-                 [[access]], [[group]], [rules], [evidence], [store] and [limits]",
+                 [[access]], [[group]], [rules], [evidence], [store], [[sink]] and [limits]",
             ),
         }
     }

@@ -19,6 +19,7 @@ pub mod rollout;
 pub mod rules;
 pub mod settings;
 mod several;
+pub mod sinks;
 pub mod store;
 pub mod tag;
 mod transport;

@@ -25,6 +25,7 @@ use super::problem::Problems;
 use super::rollout;
 use super::rules;
 use super::settings::*;
+use super::sinks;
 use super::store;
 use super::tag;
 use super::transport;
@@ -95,6 +96,7 @@ pub fn resolve(file: File, directory: &Path, problems: &mut Problems) -> Option<
     let mirrors = watching::mirrors(&file.mirrors, &pairs, problems);
     let gateway = gateway?;
     let collectors = export::resolve(&file.exports, directory, &gateway.state_dir, problems);
+    let sinks = sinks::resolve(&file.sinks, &gateway.state_dir, &gateway.name, problems);
     let kept = file.store.as_ref();
     let store = store::resolve(kept, directory, &gateway.state_dir, &gateway.name, problems);
     (!problems.refused()).then_some(Settings {
@@ -106,6 +108,7 @@ pub fn resolve(file: File, directory: &Path, problems: &mut Problems) -> Option<
         detection,
         mirrors,
         collectors,
+        sinks,
         keying,
     })
 }

@@ -10,7 +10,7 @@ use weir_engine::access::AccessPolicy;
 use weir_engine::policy::{Action, FrameActions, FrameClass, Marking};
 use weir_engine::tunnel::key::PublicKey;
 use weir_store::evidence::{DiskOptions, EvidenceOptions};
-use weir_store::sink::Collector;
+use weir_store::sink::{Collector, SiemSink};
 
 pub use super::file::{
     Cipher, Driver, Encapsulation, FastPathMode, Icrc, MirrorDirection, Mode, OnFailure, OnLeak,
@@ -83,6 +83,8 @@ pub struct Settings {
     pub mirrors: Vec<Mirror>,
     /// Who gets flow records.
     pub collectors: Vec<Collector>,
+    /// Who is told of alerts.
+    pub sinks: Vec<SiemSink>,
     /// How keys are agreed with peers that have a public key.
     pub keying: Option<Keying>,
 }
@@ -116,6 +118,11 @@ impl Gateway {
     /// The socket that tells the status and nothing else.
     pub fn status_socket(&self) -> PathBuf {
         self.run_dir.join(format!("{}.status", self.name))
+    }
+
+    /// The socket by which addresses are blocked and nothing else is done.
+    pub fn operate_socket(&self) -> PathBuf {
+        self.run_dir.join(format!("{}.operate", self.name))
     }
 
     /// The socket of a pair's front ends.

@@ -32,6 +32,7 @@ const DAY_S: u64 = 86_400;
 pub struct Written {
     pub path: Option<Spanned<PathBuf>>,
     pub group: Option<String>,
+    pub operate: Option<Spanned<bool>>,
     pub size_mib: Option<Spanned<u32>>,
     pub records_days: Option<Spanned<u32>>,
     pub minutes_days: Option<Spanned<u32>>,
@@ -45,6 +46,8 @@ pub struct Store {
     pub path: PathBuf,
     /// Name or number of the group that may read it and ask for the status; absent: nobody else.
     pub group: Option<String>,
+    /// Whether that group may also block addresses, by a socket that takes no other command.
+    pub operate: bool,
     /// Its bounds.
     pub retention: Retention,
 }
@@ -79,5 +82,12 @@ pub(super) fn resolve(
         Some(path) => directory.join(path.get_ref()),
         None => state_dir.join("store").join(format!("{gateway}.sqlite")),
     };
-    Some(Store { path, group: table.group.clone(), retention })
+    if let (Some(operate), None) = (&table.operate, &table.group)
+        && *operate.get_ref()
+    {
+        let remedy = "add group = \"weir\", the group of `weir serve`";
+        problems.error(operate.span(), "operate = true, and no group may", remedy);
+    }
+    let operate = table.operate.as_ref().is_some_and(|it| *it.get_ref());
+    Some(Store { path, group: table.group.clone(), operate, retention })
 }

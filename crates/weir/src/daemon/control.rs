@@ -18,11 +18,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustix::fs::{Gid, chown};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
+use crate::api::blocks::BlocksRequest;
 use crate::api::dto::{Request, Response};
 
 /// Bytes of a request, at most.
@@ -121,6 +123,29 @@ impl ControlSocket {
         })?;
         Ok(Self { path: path.to_owned(), thread: Some(thread) })
     }
+}
+
+/// Opens the socket at `path` for `group`, which may block addresses there and do nothing else.
+///
+/// # Errors
+/// The directory cannot be written, or the socket not be given to the group.
+pub fn open_for_operators(
+    path: &Path,
+    group: u32,
+    ask: impl Fn(Question) -> bool + Send + 'static,
+) -> io::Result<ControlSocket> {
+    let socket = ControlSocket::open(path, move |mut question| {
+        if !matches!(question.request, Request::Operate { .. }) {
+            let refused = "this socket takes blocks of addresses and nothing else".to_owned();
+            let _ = question.answer.send(Response::Error(refused));
+            // Asked all the same, so that the thread learns when the daemon has ended.
+            question.request = Request::Blocks(BlocksRequest::List);
+        }
+        ask(question)
+    })?;
+    chown(path, None, Some(Gid::from_raw(group)))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o660))?;
+    Ok(socket)
 }
 
 impl Drop for ControlSocket {
@@ -306,6 +331,7 @@ pub fn ask_for_output(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::blocks::BlocksSnapshot;
     use crate::api::dto::Snapshot;
 
     fn answering() -> (tempfile::TempDir, PathBuf, ControlSocket) {
@@ -331,6 +357,25 @@ mod tests {
         end(&directory);
         drop(socket);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn operators_may_block_and_do_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("gw.operate");
+        let ended = directory.path().join("ended");
+        let own_group = rustix::process::getegid().as_raw();
+        let _socket = open_for_operators(&path, own_group, move |question| {
+            let _ = question.answer.send(Response::Blocks(BlocksSnapshot::default()));
+            !ended.exists()
+        });
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o660);
+        for refused in [Request::Status, Request::Rollback, Request::Blocks(BlocksRequest::List)] {
+            assert!(matches!(ask(&path, &refused), Ok(Response::Error(_))), "{refused:?}");
+        }
+        let list = Request::Operate { by: "eve".into(), blocks: BlocksRequest::List };
+        assert!(matches!(ask(&path, &list), Ok(Response::Blocks(_))));
+        end(&directory);
     }
 
     #[test]

@@ -42,6 +42,7 @@ use crate::config::settings::{self, OnFailure, Pair};
 use crate::config::{KeyAccess, Keys, Loaded, Problems, Settings, Source};
 use crate::machine::Machine;
 use again::{Again, Left, start_again};
+use blocks::CONTROL;
 use parts::{
     Sinks, announce, configure_keying, eve_file, mirrors_of, open_control, open_front_ends,
     start_alerts, start_keying, start_workers, watch_ports, watch_signals,
@@ -49,6 +50,7 @@ use parts::{
 use trial::{PortsBefore, Start, Trial};
 
 mod again;
+mod blocks;
 mod parts;
 mod trial;
 
@@ -188,7 +190,7 @@ struct Gateway {
     events: Receiver<Event>,
     signals: Handle,
     // Dropped in this order: nobody asks, nobody works, all is on the disk, the next may start.
-    control: Option<ControlSocket>,
+    control: Vec<ControlSocket>,
     /// Beside `workers`.
     front_ends: Vec<Option<FrontEnd>>,
     front_ends_ticked: Instant,
@@ -278,7 +280,7 @@ impl Gateway {
             started,
             events,
             signals,
-            control: Some(control),
+            control,
             front_ends,
             front_ends_ticked: started,
             workers,
@@ -399,8 +401,9 @@ impl Gateway {
 
     /// Writes what was asked and how it ended into the log book.
     fn note(&self, what: &str, outcome: &str) {
+        self.alerts.note(CONTROL, what, outcome);
         if let Some(recorder) = &self.recorder {
-            recorder.note("control socket or signal", what, outcome);
+            recorder.note(CONTROL, what, outcome);
         }
     }
 
@@ -420,7 +423,8 @@ impl Gateway {
                 }
             }
             Request::Reload(request) => self.reload_asked(&request),
-            Request::Blocks(request) => self.block(&request),
+            Request::Blocks(request) => self.block(CONTROL, &request),
+            Request::Operate { by, blocks } => self.block(&by, &blocks),
             Request::Configuration => Ok(self.configuration_response()),
             Request::Confirm => self.confirm().map(|()| self.configuration_response()),
             Request::Rollback => self.roll_back_asked(),
@@ -632,7 +636,8 @@ impl Gateway {
             adds_up,
             pairs,
             store: self.recorder.as_ref().map(|it| it.counters().into()),
-            alerts: self.settings.detection.as_ref().map(|_| self.alerts.counters().into()),
+            alerts: (self.settings.detection.is_some() || !self.settings.sinks.is_empty())
+                .then(|| (&self.alerts).into()),
             exports: self.exporter.counters().into_iter().map(show::export).collect(),
         })
     }
@@ -641,7 +646,7 @@ impl Gateway {
         self.signals.close();
         // Questions that arrive from here on find nobody.
         drop(std::mem::replace(&mut self.events, channel().1));
-        drop(self.control.take());
+        self.control.clear();
         self.front_ends.clear();
         self.workers.iter().for_each(PairWorkers::stop);
         for worker in self.workers.drain(..) {
@@ -664,6 +669,9 @@ fn needs_restart(old: &Settings, new: &Settings) -> Option<String> {
     }
     if old.collectors != new.collectors {
         return Some("[[export]]".into());
+    }
+    if old.sinks != new.sinks {
+        return Some("[[sink]]".into());
     }
     if old.store != new.store {
         return Some("[store]".into());

@@ -4,6 +4,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -20,7 +21,8 @@ use super::*;
 /// A user and group that no account has.
 const ACCOUNT: &str = "64999:64999";
 
-const TABLES: &str = "\n[store]\ngroup = \"64999\"\nsize_mib = 16\n\n\
+const TABLES: &str = "\n[store]\ngroup = \"64999\"\noperate = true\nsize_mib = 16\n\n\
+                      [[sink]]\nto = \"tcp://127.0.0.1:9\"\nformat = \"gelf\"\n\n\
                       [limits]\nactive_timeout_s = 1\nidle_timeout_s = 1\n";
 
 /// `weir serve` over gateway A.
@@ -51,11 +53,17 @@ impl Serve {
 
     /// The status line and the body of an answer.
     fn ask(&self, path: &str, token: &str) -> (String, String) {
+        self.send("GET", path, token, "")
+    }
+
+    fn send(&self, method: &str, path: &str, token: &str, body: &str) -> (String, String) {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let request = format!(
-            "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\
-             Authorization: Bearer {token}\r\n\r\n"
+            "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\
+             Authorization: Bearer {token}\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\n\r\n{body}",
+            body.len()
         );
         stream.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();
@@ -75,12 +83,52 @@ impl Serve {
     fn wait(&self, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let mut last = Value::Null;
         let answered = interrupt::until("answer of `weir serve`", PATIENCE, || {
-            last = self.json(path);
+            let (status, body) = self.ask(path, &self.token);
+            assert!(status.contains("200"), "{status}: {body}; before: {last}");
+            last = serde_json::from_str(&body)?;
             Ok(wanted(&last))
         });
         answered.unwrap_or_else(|error| panic!("{error}: {last}"));
         last
     }
+}
+
+/// An address that is blocked by the API is dropped, and the log book says for whom.
+fn blocked_by_the_api(lab: &Lab, serve: &Serve) {
+    let (own, target) = (lab.host_v4(Side::A).to_string(), lab.host_v4(Side::B).to_string());
+    let path = "/api/v1/blocks";
+    let body =
+        format!("{{\"gateway\": \"{}\", \"prefix\": \"{own}\", \"seconds\": 600}}", NAMES[0]);
+    let (refused, _) = serve.send("POST", path, "wrong", &body);
+    assert!(refused.contains("401"), "{refused}");
+    let (status, answer) = serve.send("POST", path, &serve.token, &body);
+    assert!(status.contains("200"), "{status}: {answer}");
+    assert_eq!(ping(lab.host(Side::A), &target, 2, 56).unwrap().answered, 0);
+    serve.wait(path, |it| it["rows"][0]["packets"].as_u64() >= Some(1));
+    let gone = format!("{path}?gateway={}&prefix={own}", NAMES[0]);
+    let (status, answer) = serve.send("DELETE", &gone, &serve.token, "");
+    assert!(status.contains("200") && !answer.contains(&own), "{status}: {answer}");
+    assert_eq!(ping(lab.host(Side::A), &target, 2, 56).unwrap().answered, 2);
+    let is_said = |row: &Value| {
+        row["who"] == "api: admin (admin) from 127.0.0.1"
+            && row["what"] == format!("block add {own}/32 for 600 s").as_str()
+            && row["outcome"] == "done"
+    };
+    serve.wait("/api/v1/events", |it| it["rows"].as_array().unwrap().iter().any(is_said));
+    // A sink that is down gets it later.
+    let mut command = Command::new(WEIR);
+    command.args(["status", "--json", NAMES[0], "--run-dir"]).arg(run_folder(lab, Side::A));
+    let said = process::run(&mut command, PATIENCE).unwrap().stdout;
+    let status: Value = serde_json::from_str(&said).unwrap();
+    let sink = &status["alerts"]["sinks"][0];
+    assert!(sink["waiting"].as_u64() >= Some(1) && sink["lost"] == 0, "{sink}");
+    // Nothing else is taken there.
+    let socket = run_folder(lab, Side::A).join(format!("{}.operate", NAMES[0]));
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.write_all(b"{\"command\":\"rollback\"}\n").unwrap();
+    let mut said = String::new();
+    stream.read_to_string(&mut said).unwrap();
+    assert!(said.contains("blocks of addresses and nothing else"), "{said}");
 }
 
 #[test]
@@ -124,6 +172,8 @@ fn what_crossed_a_gateway_is_in_the_api_of_a_process_without_privileges() {
     assert_eq!(tunnels["tunnels"][0]["peer"], NAMES[1]);
     let (_, metrics) = serve.ask("/metrics", &serve.token);
     assert!(metrics.contains("weir_up{gateway=\"gw-a\"} 1"), "{metrics}");
+
+    blocked_by_the_api(lab, &serve);
 
     // The same on the command line, from the same file.
     let mut command = Command::new(WEIR);

@@ -1,19 +1,21 @@
 //! What a running gateway is made of, started one by one: workers, front ends, handshakes, signals,
 //! control socket.
 
+use std::path::Path;
 use std::sync::mpsc::Sender;
 
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 use weir_port::Shutter;
+use weir_serve::account;
 use weir_store::sink::{AlertSink, EveFile, Exporter, Interfaces, RecordSender};
 
 use super::Event;
 use crate::config::policy::keyed_peers;
 use crate::config::settings::{self, OnFailure, Pair, PeerKeys};
 use crate::config::{Keys, Settings};
-use crate::daemon::control::ControlSocket;
+use crate::daemon::control::{self, ControlSocket};
 use crate::daemon::front_end::{Base, FrontEnd};
 use crate::daemon::keying::{Keying, KeyingEnd, Peers};
 use crate::daemon::mirror::Mirror;
@@ -55,7 +57,10 @@ pub(super) fn start_alerts(settings: &Settings, recorder: Option<&Recorder>) -> 
     let file = eve_file(settings);
     let path = file.as_ref().map(|it| it.path.display().to_string()).unwrap_or_default();
     let store = recorder.map(Recorder::alerts);
-    AlertSink::start(file, store).with_context(|| format!("cannot write alerts to {path}"))
+    let sink = AlertSink::start(file, store, &settings.sinks)
+        .with_context(|| format!("cannot write alerts to {path}, or to a [[sink]]"))?;
+    sink.note("gateway", "start", "ready");
+    Ok(sink)
 }
 
 /// The workers of each pair, and what its front ends begin with.
@@ -111,10 +116,24 @@ pub(super) fn open_front_ends(
     pairs.map(open).collect()
 }
 
-pub(super) fn open_control(settings: &Settings, events: Sender<Event>) -> Result<ControlSocket> {
-    let socket = settings.gateway.control_socket();
-    ControlSocket::open(&socket, move |it| events.send(Event::Question(it)).is_ok())
-        .with_context(|| format!("cannot open {}", socket.display()))
+/// The control socket, and that of operators where `[store] operate` wants it.
+pub(super) fn open_control(
+    settings: &Settings,
+    events: Sender<Event>,
+) -> Result<Vec<ControlSocket>> {
+    let path = settings.gateway.control_socket();
+    let failed = |path: &Path| format!("cannot open {}", path.display());
+    let (own, theirs) = (events.clone(), events);
+    let socket = ControlSocket::open(&path, move |it| own.send(Event::Question(it)).is_ok());
+    let mut sockets = vec![socket.with_context(|| failed(&path))?];
+    if let Some(wanted) = settings.store.as_ref().filter(|it| it.operate) {
+        let group = account::group(wanted.group.as_deref().unwrap_or_default())?;
+        let path = settings.gateway.operate_socket();
+        let ask = move |it| theirs.send(Event::Question(it)).is_ok();
+        let socket = control::open_for_operators(&path, group, ask);
+        sockets.push(socket.with_context(|| failed(&path))?);
+    }
+    Ok(sockets)
 }
 
 /// Watches the ports for as long as what is returned lives.

@@ -1,0 +1,366 @@
+//! Events to SIEMs: a thread a sink, fed by the thread of alerts, never by a packet's.
+//!
+//! ```text
+//!  alerts' thread --(bounded, never waits)--> thread --UDP--> sent, or lost and counted
+//!                                                `---TCP--> sent; while it is down: a spool
+//! ```
+//!
+//! By TCP a message is delivered at least once: what was written within [`DOUBT`] before a
+//! connection broke may not have arrived, and is sent again. A spool that is full, and a queue that
+//! is, lose what comes, counted.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::siem_text::{self, SiemEvent, SiemFormat};
+use super::spool::{Spool, SpoolError};
+use super::transport;
+
+/// Events that wait for a sink's thread.
+const QUEUE_EVENTS: usize = 8192;
+
+/// How long what was written to a connection may turn out not to have arrived.
+const DOUBT: Duration = Duration::from_secs(10);
+
+/// Messages in doubt, at most; the oldest then counts as arrived.
+const DOUBT_MAX: usize = 4096;
+
+/// Between two attempts to connect.
+const RETRY_AFTER: Duration = Duration::from_secs(2);
+
+/// How long an answer to a connection request, and a write, may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Between two looks at a connection that has nothing to carry.
+const TICK: Duration = Duration::from_millis(500);
+
+/// Spooled messages that are sent before new ones are looked at.
+const DRAIN_AT_ONCE: usize = 256;
+
+/// Where events go, in what form, and which.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SiemSink {
+    /// `host:port`.
+    pub address: String,
+    /// Where messages wait while it is down, and how many bytes of them: by TCP. Absent: UDP.
+    pub spool: Option<(PathBuf, u64)>,
+    /// How events are written.
+    pub format: SiemFormat,
+    /// Alerts as severe as this or more: 1 is the most.
+    pub severity_max: u8,
+    /// The gateway's name.
+    pub host: String,
+}
+
+/// What became of events. events = sent + lost + those that wait.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SiemCounters {
+    /// Events that the filter let through.
+    pub events: u64,
+    /// Of those, handed to the network.
+    pub sent: u64,
+    /// Of those, lost: the queue or the spool was full, or the network refused.
+    pub lost: u64,
+    /// Messages on disk.
+    pub waiting: u64,
+    /// Messages sent once more, because a connection broke.
+    pub repeated: u64,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    events: AtomicU64,
+    sent: AtomicU64,
+    lost: AtomicU64,
+    waiting: AtomicU64,
+    repeated: AtomicU64,
+}
+
+/// All sinks of a gateway.
+#[derive(Debug, Default)]
+pub struct Siem {
+    lanes: Vec<Lane>,
+}
+
+#[derive(Debug)]
+struct Lane {
+    sink: SiemSink,
+    queue: Option<SyncSender<SiemEvent>>,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Siem {
+    /// Starts a thread for each sink.
+    ///
+    /// # Errors
+    /// A spool cannot be used, or there are no more threads.
+    pub fn start(sinks: &[SiemSink]) -> io::Result<Self> {
+        Ok(Self { lanes: sinks.iter().map(Lane::start).collect::<io::Result<_>>()? })
+    }
+
+    /// Whether nobody listens.
+    pub fn is_empty(&self) -> bool {
+        self.lanes.is_empty()
+    }
+
+    /// Hands an event to each sink whose filter lets it through. Never waits.
+    pub fn send(&self, event: &SiemEvent) {
+        for lane in &self.lanes {
+            if event.severity > lane.sink.severity_max {
+                continue;
+            }
+            lane.shared.events.fetch_add(1, Relaxed);
+            let queue = lane.queue.as_ref();
+            if queue.is_none_or(|it| it.try_send(event.clone()).is_err()) {
+                lane.shared.lost.fetch_add(1, Relaxed);
+            }
+        }
+    }
+
+    /// What became of events, by sink.
+    pub fn counters(&self) -> Vec<(String, SiemCounters)> {
+        let of = |lane: &Lane| {
+            let Shared { events, sent, lost, waiting, repeated } = &*lane.shared;
+            let counters = SiemCounters {
+                events: events.load(Relaxed),
+                sent: sent.load(Relaxed),
+                lost: lost.load(Relaxed),
+                waiting: waiting.load(Relaxed),
+                repeated: repeated.load(Relaxed),
+            };
+            let scheme = if lane.sink.spool.is_some() { "tcp" } else { "udp" };
+            (format!("{scheme}://{}", lane.sink.address), counters)
+        };
+        self.lanes.iter().map(of).collect()
+    }
+}
+
+impl Lane {
+    fn start(sink: &SiemSink) -> io::Result<Self> {
+        let (queue, incoming) = sync_channel(QUEUE_EVENTS);
+        let shared = Arc::new(Shared::default());
+        let way = match &sink.spool {
+            None => Way::Datagrams { socket: None, next_id: id_seed() },
+            Some((folder, bytes_max)) => Way::Stream(Stream {
+                spool: Spool::open(folder, *bytes_max).map_err(io::Error::other)?,
+                connection: None,
+                doubtful: VecDeque::new(),
+                retry_at: Instant::now(),
+                fails: false,
+            }),
+        };
+        let work = Work { sink: sink.clone(), incoming, shared: Arc::clone(&shared), way };
+        let thread = std::thread::Builder::new().name("sink".into()).spawn(|| work.run())?;
+        Ok(Self { sink: sink.clone(), queue: Some(queue), shared, thread: Some(thread) })
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        // The thread takes what waits, and ends.
+        self.queue = None;
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("a sink's thread panicked");
+        }
+    }
+}
+
+/// Tells apart the chunked messages of this gateway from those of its neighbours.
+fn id_seed() -> u64 {
+    let mut bytes = [0; 8];
+    let _ = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty());
+    u64::from_be_bytes(bytes)
+}
+
+struct Work {
+    sink: SiemSink,
+    incoming: Receiver<SiemEvent>,
+    shared: Arc<Shared>,
+    way: Way,
+}
+
+enum Way {
+    Datagrams { socket: Option<UdpSocket>, next_id: u64 },
+    Stream(Stream),
+}
+
+struct Stream {
+    spool: Spool,
+    connection: Option<TcpStream>,
+    /// Written, and perhaps not arrived.
+    doubtful: VecDeque<(Instant, Vec<u8>)>,
+    retry_at: Instant,
+    fails: bool,
+}
+
+impl Work {
+    fn run(mut self) {
+        loop {
+            match self.incoming.recv_timeout(TICK) {
+                Ok(event) => self.take(&event),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if let Way::Stream(stream) = &mut self.way {
+                stream.tend(&self.sink, &self.shared);
+            }
+        }
+    }
+
+    fn take(&mut self, event: &SiemEvent) {
+        let Work { sink, shared, way, .. } = self;
+        let message = siem_text::encode(event, sink.format, &sink.host);
+        match way {
+            Way::Datagrams { socket, next_id } => {
+                *next_id = next_id.wrapping_add(1);
+                let datagrams = siem_text::datagrams(&message, sink.format, *next_id);
+                let is_sent = !datagrams.is_empty()
+                    && datagrams.iter().all(|it| send_datagram(socket, &sink.address, it));
+                let counter = if is_sent { &shared.sent } else { &shared.lost };
+                counter.fetch_add(1, Relaxed);
+            }
+            Way::Stream(stream) => {
+                let framed = siem_text::framed(&message, sink.format);
+                // In order: behind what waits.
+                if !stream.spool.is_empty() || !stream.write(&framed, shared) {
+                    stream.keep(&framed, shared);
+                }
+            }
+        }
+    }
+}
+
+/// A name is looked up again after each failure.
+fn send_datagram(socket: &mut Option<UdpSocket>, address: &str, datagram: &[u8]) -> bool {
+    if socket.is_none() {
+        *socket = transport::udp(address).ok();
+    }
+    let is_sent = socket.as_ref().is_some_and(|it| it.send(datagram).is_ok());
+    if !is_sent {
+        *socket = None;
+    }
+    is_sent
+}
+
+impl Stream {
+    /// Puts a message behind those that wait on disk.
+    fn keep(&mut self, framed: &[u8], shared: &Shared) {
+        match self.spool.push(framed, 1) {
+            Ok(()) => {}
+            Err(SpoolError::Full) => {
+                shared.lost.fetch_add(1, Relaxed);
+            }
+            Err(error) => {
+                tracing::error!(%error, "an event is lost to a sink");
+                shared.lost.fetch_add(1, Relaxed);
+            }
+        }
+        shared.waiting.store(self.spool.len(), Relaxed);
+    }
+
+    /// Writes a message; false: there is no connection, or it broke.
+    fn write(&mut self, framed: &[u8], shared: &Shared) -> bool {
+        if !self.is_open() {
+            self.broke(shared);
+            return false;
+        }
+        let Some(connection) = &mut self.connection else { return false };
+        if connection.write_all(framed).is_err() {
+            self.broke(shared);
+            return false;
+        }
+        shared.sent.fetch_add(1, Relaxed);
+        if self.doubtful.len() == DOUBT_MAX {
+            self.doubtful.pop_front();
+        }
+        self.doubtful.push_back((Instant::now(), framed.to_vec()));
+        true
+    }
+
+    /// Whether the other side has neither closed nor reset the connection. It says nothing else.
+    fn is_open(&self) -> bool {
+        let Some(connection) = &self.connection else { return false };
+        let looked = connection.set_nonblocking(true).and_then(|()| connection.peek(&mut [0; 1]));
+        let is_open = match looked {
+            Ok(count) => count > 0,
+            Err(error) => error.kind() == ErrorKind::WouldBlock,
+        };
+        is_open && connection.set_nonblocking(false).is_ok()
+    }
+
+    /// What was written of late may not have arrived: it waits with the others.
+    fn broke(&mut self, shared: &Shared) {
+        if self.connection.take().is_none() {
+            return;
+        }
+        self.retry_at = Instant::now();
+        for (at, framed) in std::mem::take(&mut self.doubtful) {
+            if at.elapsed() < DOUBT {
+                shared.repeated.fetch_add(1, Relaxed);
+                shared.sent.fetch_sub(1, Relaxed);
+                self.keep(&framed, shared);
+            }
+        }
+    }
+
+    /// Connects where that is due, and sends what waits.
+    fn tend(&mut self, sink: &SiemSink, shared: &Shared) {
+        while self.doubtful.front().is_some_and(|(at, _)| at.elapsed() >= DOUBT) {
+            self.doubtful.pop_front();
+        }
+        if self.connection.is_some() && !self.is_open() {
+            self.broke(shared);
+        }
+        if self.connection.is_none() && Instant::now() >= self.retry_at {
+            self.retry_at = Instant::now() + RETRY_AFTER;
+            match connect(&sink.address) {
+                Ok(connection) => {
+                    self.connection = Some(connection);
+                    if std::mem::replace(&mut self.fails, false) {
+                        tracing::info!(sink = sink.address, "the sink is there again");
+                    }
+                }
+                Err(error) if !std::mem::replace(&mut self.fails, true) => {
+                    tracing::warn!(sink = sink.address, %error, "a sink is down: events wait");
+                }
+                Err(_) => {}
+            }
+        }
+        if self.connection.is_none() {
+            return;
+        }
+        for _ in 0..DRAIN_AT_ONCE {
+            match self.spool.pop() {
+                Ok(Some(stored)) => {
+                    if !self.write(&stored.bytes, shared) {
+                        self.keep(&stored.bytes, shared);
+                        break;
+                    }
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    tracing::error!(%error, "what waited for a sink cannot be read");
+                    break;
+                }
+            }
+        }
+        shared.waiting.store(self.spool.len(), Relaxed);
+    }
+}
+
+fn connect(address: &str) -> io::Result<TcpStream> {
+    let unknown = || io::Error::new(ErrorKind::NotFound, "no address of that name");
+    let to: SocketAddr = address.to_socket_addrs()?.next().ok_or_else(unknown)?;
+    let connection = TcpStream::connect_timeout(&to, PATIENCE)?;
+    connection.set_write_timeout(Some(PATIENCE))?;
+    connection.set_nodelay(true)?;
+    Ok(connection)
+}

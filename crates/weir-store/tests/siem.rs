@@ -1,0 +1,237 @@
+//! Events as others receive them: rsyslog by UDP and TCP, and a decoder of GELF in Python.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::{TcpListener, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use weir_store::sink::siem_text::SiemEvent;
+use weir_store::sink::{Siem, SiemCounters, SiemFormat, SiemSink};
+
+/// For others to come up and to write; nothing depends on how long it takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const HOSTILE: &str = "a\"b]c\\d\n<134>1 - forged - - - - x";
+
+fn event(number: usize, severity: u8) -> SiemEvent {
+    // Too long for one datagram, of GELF.
+    let digits = if number == 7 { 4000 } else { 1 };
+    let padding: String = (0..digits).map(|it| (it * it * 7919 + number).to_string()).collect();
+    let event = json!({
+        "event_type": "alert", "src_ip": "10.0.0.1", "number": number,
+        "alert": {"signature": HOSTILE, "severity": severity},
+        "padding": padding,
+    });
+    SiemEvent {
+        kind: "alert",
+        timestamp: "2026-01-31T08:00:00.123456Z".into(),
+        seconds: 1_769_846_400.123_456,
+        severity,
+        summary: HOSTILE.into(),
+        event: event.as_object().unwrap().clone(),
+    }
+}
+
+fn sink(address: String, format: SiemFormat, spool: Option<PathBuf>) -> SiemSink {
+    let spool = spool.map(|path| (path, 16 << 20));
+    SiemSink { address, spool, format, severity_max: 3, host: "gw-a".into() }
+}
+
+#[track_caller]
+fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < end, "{what} does not come");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn counters(siem: &Siem) -> SiemCounters {
+    siem.counters().remove(0).1
+}
+
+/// rsyslog of its own configuration, on loopback.
+struct Rsyslog(Child);
+
+impl Rsyslog {
+    fn start(folder: &Path, udp: u16, tcp: u16) -> Self {
+        let out = folder.join("received");
+        let configuration = folder.join("rsyslog.conf");
+        let text = format!(
+            "global(workDirectory=\"{0}\" maxMessageSize=\"32k\" \
+                    parser.escapeControlCharactersOnReceive=\"on\")\n\
+             module(load=\"imudp\")\nmodule(load=\"imtcp\")\n\
+             input(type=\"imudp\" address=\"127.0.0.1\" port=\"{udp}\")\n\
+             input(type=\"imtcp\" address=\"127.0.0.1\" port=\"{tcp}\")\n\
+             template(name=\"t\" type=\"string\" string=\"%pri%|%timereported:::date-rfc3339%|\
+              %hostname%|%app-name%|%msgid%|%structured-data%|%msg%\\n\")\n\
+             action(type=\"omfile\" file=\"{1}\" template=\"t\")\n",
+            folder.display(),
+            out.display()
+        );
+        fs::write(&configuration, text).unwrap();
+        let mut command = Command::new("rsyslogd");
+        command.args(["-n", "-iNONE", "-f"]).arg(&configuration);
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        Self(child)
+    }
+}
+
+impl Drop for Rsyslog {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn free_ports() -> (u16, u16) {
+    let udp = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let tcp = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    (udp, tcp)
+}
+
+fn lines(folder: &Path) -> Vec<String> {
+    let text = fs::read_to_string(folder.join("received")).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+/// The events' numbers; each line must be what RFC 5424 makes of it.
+fn numbers(folder: &Path) -> Vec<usize> {
+    let number = |line: &String| {
+        let parts: Vec<&str> = line.splitn(7, '|').collect();
+        assert_eq!(parts[..5], ["132", "2026-01-31T08:00:00.123456Z", "gw-a", "weir", "alert"]);
+        let structured = parts[5];
+        assert!(structured.contains(r#"alert_signature="a\"b\]c\\d <134>1 "#), "{structured}");
+        let message: Value = serde_json::from_str(parts[6].trim()).unwrap();
+        assert_eq!(message["alert"]["signature"], HOSTILE);
+        message["number"].as_u64().unwrap() as usize
+    };
+    lines(folder).iter().map(number).collect()
+}
+
+fn is_there(program: &str) -> bool {
+    let mut command = Command::new(program);
+    let is_there = command.arg("-v").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
+    if !is_there {
+        eprintln!("SKIPPED: {program} is not installed: apt install rsyslog");
+    }
+    is_there
+}
+
+#[test]
+fn rsyslog_takes_what_the_filter_lets_through_by_udp() {
+    if !is_there("rsyslogd") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (udp, tcp) = free_ports();
+    let _rsyslog = Rsyslog::start(folder.path(), udp, tcp);
+    wait("rsyslog", || std::net::TcpStream::connect(("127.0.0.1", tcp)).is_ok());
+    let siem = Siem::start(&[sink(format!("127.0.0.1:{udp}"), SiemFormat::Syslog, None)]).unwrap();
+    siem.send(&event(1, 2));
+    siem.send(&event(2, 4));
+    siem.send(&event(3, 2));
+    wait("both events", || numbers(folder.path()).len() == 2);
+    assert_eq!(numbers(folder.path()), [1, 3]);
+    let SiemCounters { events, sent, lost, .. } = counters(&siem);
+    assert_eq!((events, sent, lost), (2, 2, 0));
+}
+
+#[test]
+fn rsyslog_by_tcp_gets_all_events_whenever_it_is_down() {
+    if !is_there("rsyslogd") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let spool = folder.path().join("spool");
+    let (udp, tcp) = free_ports();
+    let all = [sink(format!("127.0.0.1:{tcp}"), SiemFormat::Syslog, Some(spool))];
+    let siem = Siem::start(&all).unwrap();
+    // Nobody is there yet.
+    (100..120).for_each(|number| siem.send(&event(number, 2)));
+    wait("twenty on disk", || counters(&siem).waiting == 20);
+    // What waits outlives the gateway.
+    drop(siem);
+    let siem = Siem::start(&all).unwrap();
+    let rsyslog = Rsyslog::start(folder.path(), udp, tcp);
+    wait("twenty events", || numbers(folder.path()).len() == 20);
+    (120..140).for_each(|number| siem.send(&event(number, 2)));
+    wait("forty events", || numbers(folder.path()).len() >= 40);
+    drop(rsyslog);
+    (140..160).for_each(|number| siem.send(&event(number, 2)));
+    wait("those for nobody on disk", || counters(&siem).waiting >= 20);
+    let _rsyslog = Rsyslog::start(folder.path(), udp, tcp);
+    let got = || numbers(folder.path()).into_iter().collect::<std::collections::BTreeSet<_>>();
+    wait("sixty events", || got().len() == 60);
+    assert_eq!(counters(&siem).lost, 0);
+}
+
+/// Reads GELF as Graylog does and prints a message a line: of datagrams, or of a stream.
+const GELF_READER: &str = r#"
+import json, socket, sys, zlib
+kind = sys.argv[1]
+here = socket.socket(socket.AF_INET, socket.SOCK_DGRAM if kind == "udp" else socket.SOCK_STREAM)
+here.bind(("127.0.0.1", 0))
+if kind == "tcp": here.listen()
+print(here.getsockname()[1], flush=True)
+def tell(message):
+    message = json.loads(message)
+    assert message["version"] == "1.1" and message["host"] and message["short_message"]
+    assert isinstance(message["timestamp"], float) and 0 <= message["level"] <= 7
+    print(json.dumps(message), flush=True)
+if kind == "udp":
+    parts = {}
+    while True:
+        data = here.recv(65535)
+        if data[:2] == b"\x1e\x0f":
+            number, count = data[10], data[11]
+            own = parts.setdefault(data[2:10], {})
+            own[number] = data[12:]
+            if len(own) < count: continue
+            data = b"".join(own[it] for it in range(count))
+        tell(zlib.decompress(data))
+else:
+    peer, rest = here.accept()[0], b""
+    while True:
+        rest += peer.recv(65535)
+        while b"\0" in rest:
+            message, rest = rest.split(b"\0", 1)
+            tell(message)
+"#;
+
+fn gelf(kind: &str, spool: Option<PathBuf>) {
+    let mut command = Command::new("python3");
+    command.args(["-c", GELF_READER, kind]).stdout(Stdio::piped());
+    let mut reader = command.spawn().unwrap();
+    let mut said = BufReader::new(reader.stdout.take().unwrap()).lines();
+    let port = said.next().unwrap().unwrap();
+    let siem = Siem::start(&[sink(format!("127.0.0.1:{port}"), SiemFormat::Gelf, spool)]).unwrap();
+    // The seventh is too long for one datagram.
+    (0..10).for_each(|number| siem.send(&event(number, 2)));
+    for number in 0..10 {
+        let message: Value = serde_json::from_str(&said.next().unwrap().unwrap()).unwrap();
+        assert_eq!(message["_number"], number);
+        assert_eq!(message["short_message"], HOSTILE);
+        assert_eq!(message["_alert_signature"], HOSTILE);
+        assert_eq!(message["level"], 4);
+        let wanted = event(number, 2);
+        assert_eq!(message["_padding"], wanted.event["padding"]);
+    }
+    let _ = reader.kill();
+    let _ = reader.wait();
+    assert_eq!(counters(&siem).lost, 0);
+}
+
+#[test]
+fn a_decoder_of_gelf_reads_compressed_datagrams_and_chunks() {
+    gelf("udp", None);
+}
+
+#[test]
+fn a_decoder_of_gelf_reads_a_stream() {
+    let folder = tempfile::tempdir().unwrap();
+    gelf("tcp", Some(folder.path().join("spool")));
+}
