@@ -1,8 +1,6 @@
 //! The life of a gateway: start in an order in which no plaintext can pass, run, reload as a whole
 //! or not at all, stop. What is in force unless nobody confirms it: `trial`.
 
-mod lists;
-
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
@@ -21,7 +19,6 @@ use super::history::History;
 use super::kernel_esp;
 use super::keying::Keying;
 use super::lock::{Locks, PATIENCE, port_locks};
-use super::mirror::Mirror;
 use super::notify::{self, Watchdog};
 use super::offload::{self, Answered};
 use super::plan::{self, PairPlan};
@@ -38,7 +35,7 @@ use crate::api::dto::{
     AssociationKey, CutRequest, KeysRequest, PairSnapshot, Request, Response, Snapshot,
 };
 use crate::config::policy::associations;
-use crate::config::settings::{self, OnFailure, Pair};
+use crate::config::settings::{OnFailure, Pair};
 use crate::config::{KeyAccess, Keys, Loaded, Problems, Settings, Source};
 use crate::machine::Machine;
 use again::{Again, Left, start_again};
@@ -51,6 +48,7 @@ use trial::{PortsBefore, Start, Trial};
 
 mod again;
 mod blocks;
+mod leaving;
 mod parts;
 mod trial;
 
@@ -545,7 +543,7 @@ impl Gateway {
         // What is not to be copied any longer is not copied under the new policy either.
         for (worker, mirrors) in self.workers.iter().zip(&mirrors) {
             if settings.mirrors != self.settings.mirrors {
-                worker.tell_first(WorkerCommand::Mirrors(lists::kept_mirrors(mirrors)));
+                worker.tell_first(WorkerCommand::Mirrors(leaving::kept_mirrors(mirrors)));
             }
         }
         for (workers, pair) in self.workers.iter_mut().zip(&settings.pairs) {
@@ -589,18 +587,6 @@ impl Gateway {
                 .with_context(|| format!("pair {}", workers.name))
         };
         self.workers.iter().zip(plans).map(prepare).collect()
-    }
-
-    /// Every pair's mirrors: those that stay, and new ones, open.
-    fn next_mirrors(&self, settings: &Settings) -> Result<Vec<Vec<NextMirror>>> {
-        let next = |mirror: &settings::Mirror| {
-            if self.settings.mirrors.contains(mirror) {
-                return Ok(NextMirror::Kept(mirror.clone()));
-            }
-            Ok(NextMirror::New(Box::new(Mirror::open(mirror)?)))
-        };
-        let pairs = settings.pairs.iter();
-        pairs.map(|pair| mirrors_of(&pair.name, settings).map(next).collect()).collect()
     }
 
     fn snapshot(&self) -> Result<Snapshot> {

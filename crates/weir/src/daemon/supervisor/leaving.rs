@@ -1,22 +1,12 @@
-//! Who is blocked, and whose time is over.
+//! What a reload takes away first, and clients whose time is over.
 
 use anyhow::Result;
 
-use super::{Gateway, NextMirror};
-use crate::api::blocks::BlocksRequest;
-use crate::api::dto::Response;
+use super::{Gateway, NextMirror, mirrors_of};
+use crate::config::settings::{self, Settings};
+use crate::daemon::mirror::Mirror;
 
 impl Gateway {
-    /// Blocks and allows, and says who is.
-    pub(super) fn block(&mut self, request: &BlocksRequest) -> Result<Response> {
-        let done = self.store.blocks.answer(request);
-        if *request != BlocksRequest::List {
-            let outcome = done.as_ref().map_or_else(|it| format!("{it:#}"), |_| "done".to_owned());
-            self.note(&request.to_string(), &outcome);
-        }
-        done.map(Response::Blocks)
-    }
-
     /// Cuts off VPN clients whose time is over: who is left is read again.
     pub(super) fn end_clients(&mut self) {
         let expiries = self.settings.pairs.iter_mut().filter_map(|it| it.vpn.as_mut());
@@ -30,6 +20,18 @@ impl Gateway {
             tracing::info!("the time of a VPN client is over");
             drop(self.reload(None));
         }
+    }
+
+    /// Every pair's mirrors: those that stay, and new ones, open.
+    pub(super) fn next_mirrors(&self, settings: &Settings) -> Result<Vec<Vec<NextMirror>>> {
+        let next = |mirror: &settings::Mirror| {
+            if self.settings.mirrors.contains(mirror) {
+                return Ok(NextMirror::Kept(mirror.clone()));
+            }
+            Ok(NextMirror::New(Box::new(Mirror::open(mirror)?)))
+        };
+        let pairs = settings.pairs.iter();
+        pairs.map(|pair| mirrors_of(&pair.name, settings).map(next).collect()).collect()
     }
 }
 
