@@ -190,3 +190,38 @@ fn a_limit_denies_what_is_more_and_one_without_sense_is_refused() {
         assert_eq!(said.status.code(), Some(2), "{limit} {action}");
     }
 }
+
+#[test]
+fn learnt_lines_allow_what_was_seen_and_nothing_else() {
+    let folder = configuration("learn").parent().unwrap().to_owned();
+    let captures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/roce");
+    let mut learnt = 0;
+    for capture in fs::read_dir(&captures).unwrap().map(|it| it.unwrap().path()) {
+        if capture.extension().is_none_or(|it| it != "pcap") {
+            continue;
+        }
+        let lines = weir(&["learn", capture.to_str().unwrap()]);
+        if !lines.status.success() {
+            let words = String::from_utf8_lossy(&lines.stderr).into_owned();
+            assert!(words.contains("nobody asks anything"), "{}: {words}", capture.display());
+            continue;
+        }
+        let lines = String::from_utf8(lines.stdout).unwrap();
+        let file = folder.join("learnt.toml");
+        let head = "[gateway]\nname = \"gw\"\n[[pair]]\nhost = \"h\"\nwire = \"w\"\n\
+                    default = \"forward\"\naccess_default = \"deny\"\n";
+        fs::write(&file, format!("{head}{lines}")).unwrap();
+        let test = |of: &Path| {
+            let arguments = ["test", file.to_str().unwrap(), of.to_str().unwrap(), "--json"];
+            json(&weir(&arguments))["denied"].as_u64().unwrap()
+        };
+        assert_eq!(test(&capture), 0, "{}:\n{lines}", capture.display());
+        if capture.ends_with("rc-fetch-add.pcap") {
+            assert!(lines.contains("atomic"), "{lines}");
+            assert!(test(&captures.join("rc-write-rdmacm.pcap")) > 0, "{lines}");
+        }
+        learnt += 1;
+    }
+    assert!(learnt >= 3, "{learnt} captures");
+    let _ = fs::remove_dir_all(folder);
+}

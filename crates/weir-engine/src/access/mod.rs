@@ -522,7 +522,11 @@ impl Access {
     }
 }
 
-/// What the packet asks; `None`: nothing, it answers or is of the fabric.
+/// What a packet asks; `None`: nothing, it answers or is of the fabric.
+pub fn asked(parsed: &Parsed, rdma: &Rdma) -> Option<Operation> {
+    operation(parsed, rdma)
+}
+
 #[inline]
 fn operation(parsed: &Parsed, rdma: &Rdma) -> Option<Operation> {
     let opcode = rdma.opcode;

@@ -9,6 +9,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 mod dry;
+mod learn;
 
 use super::print_json;
 use super::status::ask_status;
@@ -19,6 +20,7 @@ Examples:
   weir access hits                  how often each line decided
   weir access check gw-a.toml       do all lines decide something?
   weir access explain gw-a.toml --from 10.1.0.7 --to 10.0.0.1 --op write
+  weir access learn monday.pcapng -o lines.toml
   weir access test gw-a.toml yesterday.pcapng
   weir access hits port0 --json | jq '.pairs[].lines[] | select(.packets > 0)'";
 
@@ -42,6 +44,9 @@ enum AccessCommand {
     /// Say which line of a configuration decides about an operation
     #[command(after_help = dry::EXPLAIN_HELP)]
     Explain(dry::ExplainArgs),
+    /// Make lines out of what captures show, ready to edit
+    #[command(after_help = learn::HELP)]
+    Learn(learn::LearnArgs),
     /// Judge a capture's packets by a configuration's lines, before any gateway does
     #[command(after_help = dry::TEST_HELP)]
     Test(dry::TestArgs),
@@ -82,6 +87,7 @@ pub fn run(args: &AccessArgs) -> Result<ExitCode> {
         AccessCommand::Hits(args) => run_hits(args),
         AccessCommand::Check(args) => dry::check(args),
         AccessCommand::Explain(args) => dry::explain(args),
+        AccessCommand::Learn(args) => learn::learn(args),
         AccessCommand::Test(args) => dry::test(args),
     }
 }
