@@ -44,8 +44,16 @@ pub(super) struct LearnArgs {
 /// Pairs of hosts that are remembered, at most: more lines are nobody's to read.
 const PAIRS_MAX: usize = 100_000;
 
+/// An address or a GID, as the parser gives it.
+type Host = [u8; 16];
+/// Names of operations.
+type Operations<'a> = Vec<&'a str>;
 /// What one host asked of another: messages by operation.
-type Seen = BTreeMap<([u8; 16], [u8; 16]), BTreeMap<&'static str, u64>>;
+type Seen = BTreeMap<(Host, Host), BTreeMap<&'static str, u64>>;
+/// Who asked the same of a host, and how many messages.
+type Askers<'a> = BTreeMap<(Host, Operations<'a>), (BTreeSet<Host>, u64)>;
+/// Of which hosts the same ones asked the same.
+type Asked<'a> = BTreeMap<(BTreeSet<Host>, Operations<'a>), (Vec<Host>, u64)>;
 
 pub(super) fn learn(args: &LearnArgs) -> Result<ExitCode> {
     let mut seen = Seen::new();
@@ -89,15 +97,14 @@ fn take(seen: &mut Seen, bytes: &[u8], link: weir_wire::frame::Link, original_le
 /// The lines: who asks the same of the same hosts is in one.
 fn text(seen: &Seen) -> String {
     // By whom they ask and what: who asks.
-    let mut by_target: BTreeMap<([u8; 16], Vec<&str>), (BTreeSet<[u8; 16]>, u64)> = BTreeMap::new();
+    let mut by_target = Askers::new();
     for ((from, to), messages) in seen {
         let operations = messages.keys().copied().collect();
         let (sources, count) = by_target.entry((*to, operations)).or_default();
         sources.insert(*from);
         *count += messages.values().sum::<u64>();
     }
-    let mut lines: BTreeMap<(BTreeSet<[u8; 16]>, Vec<&str>), (Vec<[u8; 16]>, u64)> =
-        BTreeMap::new();
+    let mut lines = Asked::new();
     for ((to, operations), (sources, count)) in by_target {
         let (targets, sum) = lines.entry((sources, operations)).or_default();
         targets.push(to);
@@ -109,7 +116,7 @@ fn text(seen: &Seen) -> String {
          # into the [[pair]]; with \"would_deny\" lines one can be tried first.\n",
     );
     for (number, ((from, operations), (to, messages))) in (1..).zip(&lines) {
-        let list = |hosts: &mut dyn Iterator<Item = &[u8; 16]>| {
+        let list = |hosts: &mut dyn Iterator<Item = &Host>| {
             let shown: Vec<_> = hosts.map(|it| format!("\"{}\"", address(it))).collect();
             format!("[{}]", shown.join(", "))
         };
@@ -127,6 +134,6 @@ fn text(seen: &Seen) -> String {
 }
 
 /// IPv4 as such, anything else as IPv6 or a GID is written.
-fn address(bytes: &[u8; 16]) -> IpAddr {
+fn address(bytes: &Host) -> IpAddr {
     IpAddr::V6(Ipv6Addr::from(*bytes)).to_canonical()
 }
