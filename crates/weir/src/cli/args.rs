@@ -22,6 +22,7 @@ use super::reload::{ConfirmArgs, ReloadArgs, trial};
 use super::rules::RulesArgs;
 use super::sa::SaArgs;
 use super::serve::ServeArgs;
+use super::top::TopArgs;
 use super::verify::VerifyArgs;
 use super::vpn::VpnArgs;
 use super::witness::WitnessArgs;
@@ -113,6 +114,8 @@ pub enum Command {
     Alerts(AlertArgs),
     /// List the addresses that sent and received most
     TopTalkers(TalkerArgs),
+    /// Show what this machine's gateways do, at a glance, in a terminal
+    Top(TopArgs),
     /// Show what this machine's gateways do and did: dashboard, API, metrics
     Serve(ServeArgs),
     /// Show what the lines of access decided: who may do what by RDMA
@@ -271,6 +274,9 @@ pub struct StatusCommandArgs {
     /// Print only what is wrong: nothing where all is well
     #[arg(long)]
     pub check: bool,
+    /// Print it again every second; with --json, a line each
+    #[arg(long, conflicts_with = "check")]
+    pub watch: bool,
 }
 
 /// Arguments of `weir status` and `weir drops`.

@@ -28,9 +28,11 @@ pub mod sa;
 pub mod serve;
 pub mod status;
 pub mod terms;
+pub mod top;
 pub mod up;
 pub mod verify;
 pub mod vpn;
+mod watch;
 pub mod witness;
 pub mod xfrm;
 
@@ -76,6 +78,7 @@ pub fn main() -> ExitCode {
         Command::Conversations(args) => records::run_conversations(&args),
         Command::Alerts(args) => records::run_alerts(&args),
         Command::TopTalkers(args) => records::run_talkers(&args),
+        Command::Top(args) => top::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Lab(args) => lab::run(args),
