@@ -13,6 +13,7 @@ use super::capture::CaptureArgs;
 use super::evidence::EvidenceArgs;
 use super::explain::ExplainArgs;
 use super::guard::GuardArgs;
+use super::init::InitArgs;
 use super::lab::LabArgs;
 use super::meter::MeterArgs;
 use super::prove::ProveArgs;
@@ -80,6 +81,8 @@ pub enum Command {
     Rollback(ConfirmArgs),
     /// Shut a configuration's ports before any gateway runs, or open them again
     Guard(GuardArgs),
+    /// Write a commented configuration to begin with, from what this machine has
+    Init(InitArgs),
     /// Find everything that is wrong with a configuration, without privilege
     #[command(after_help = CHECK_HELP)]
     Check(CheckArgs),

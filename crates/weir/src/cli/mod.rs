@@ -15,6 +15,7 @@ pub mod evidence;
 pub mod explain;
 pub mod guard;
 mod health;
+pub mod init;
 pub mod keys;
 pub mod lab;
 pub mod meter;
@@ -55,6 +56,7 @@ pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result = match arguments.command {
         Command::Up(args) => up::run(&args),
+        Command::Init(args) => init::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Capture(args) => capture::run(&args),
