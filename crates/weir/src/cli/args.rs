@@ -13,6 +13,7 @@ use super::capture::CaptureArgs;
 use super::evidence::EvidenceArgs;
 use super::explain::ExplainArgs;
 use super::guard::GuardArgs;
+use super::init::InitArgs;
 use super::lab::LabArgs;
 use super::meter::MeterArgs;
 use super::prove::ProveArgs;
@@ -22,6 +23,7 @@ use super::reload::{ConfirmArgs, ReloadArgs, trial};
 use super::rules::RulesArgs;
 use super::sa::SaArgs;
 use super::serve::ServeArgs;
+use super::top::TopArgs;
 use super::verify::VerifyArgs;
 use super::vpn::VpnArgs;
 use super::witness::WitnessArgs;
@@ -79,6 +81,8 @@ pub enum Command {
     Rollback(ConfirmArgs),
     /// Shut a configuration's ports before any gateway runs, or open them again
     Guard(GuardArgs),
+    /// Write a commented configuration to begin with, from what this machine has
+    Init(InitArgs),
     /// Find everything that is wrong with a configuration, without privilege
     #[command(after_help = CHECK_HELP)]
     Check(CheckArgs),
@@ -113,6 +117,8 @@ pub enum Command {
     Alerts(AlertArgs),
     /// List the addresses that sent and received most
     TopTalkers(TalkerArgs),
+    /// Show what this machine's gateways do, at a glance, in a terminal
+    Top(TopArgs),
     /// Show what this machine's gateways do and did: dashboard, API, metrics
     Serve(ServeArgs),
     /// Show what the lines of access decided: who may do what by RDMA
@@ -271,6 +277,9 @@ pub struct StatusCommandArgs {
     /// Print only what is wrong: nothing where all is well
     #[arg(long)]
     pub check: bool,
+    /// Print it again every second; with --json, a line each
+    #[arg(long, conflicts_with = "check")]
+    pub watch: bool,
 }
 
 /// Arguments of `weir status` and `weir drops`.

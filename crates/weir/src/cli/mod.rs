@@ -15,6 +15,7 @@ pub mod evidence;
 pub mod explain;
 pub mod guard;
 mod health;
+pub mod init;
 pub mod keys;
 pub mod lab;
 pub mod meter;
@@ -28,9 +29,11 @@ pub mod sa;
 pub mod serve;
 pub mod status;
 pub mod terms;
+pub mod top;
 pub mod up;
 pub mod verify;
 pub mod vpn;
+mod watch;
 pub mod witness;
 pub mod xfrm;
 
@@ -53,6 +56,7 @@ pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result = match arguments.command {
         Command::Up(args) => up::run(&args),
+        Command::Init(args) => init::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Capture(args) => capture::run(&args),
@@ -76,6 +80,7 @@ pub fn main() -> ExitCode {
         Command::Conversations(args) => records::run_conversations(&args),
         Command::Alerts(args) => records::run_alerts(&args),
         Command::TopTalkers(args) => records::run_talkers(&args),
+        Command::Top(args) => top::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Lab(args) => lab::run(args),

@@ -10,7 +10,7 @@ use serde::Serialize;
 use weir_engine::verdict::DropReason;
 
 use super::args::{StatusArgs, StatusCommandArgs};
-use super::{health, print_json};
+use super::{health, print_json, watch};
 use crate::api::dto::{
     AccessSnapshot, KernelEspSnapshot, KeyingSnapshot, LossSnapshot, PairSnapshot,
     PeerKeyingSnapshot, PeerSnapshot, RdmaSnapshot, Request, Response, RolloutSnapshot,
@@ -23,6 +23,9 @@ use crate::daemon::control;
 /// # Errors
 /// No gateway answers.
 pub fn run(args: &StatusCommandArgs) -> Result<ExitCode> {
+    if args.watch {
+        return watch::run(&args.status);
+    }
     let snapshot = ask(&args.status)?;
     let mut findings = health::findings(&snapshot);
     if args.check {
@@ -173,7 +176,7 @@ fn meaning(reason: &str) -> &'static str {
     known.map_or("A reason that this program does not know.", |it| it.meaning())
 }
 
-fn table(snapshot: &Snapshot) -> String {
+pub(super) fn table(snapshot: &Snapshot) -> String {
     let mut text = String::new();
     let sums = if snapshot.adds_up { "the counters add up" } else { "THE COUNTERS DO NOT ADD UP" };
     let _ = writeln!(
