@@ -1,34 +1,31 @@
-//! Who is blocked, and whose time is over.
+//! Whose time is over, and what stays over a reload.
 
-use anyhow::Result;
+use jiff::SignedDuration;
 
-use super::{Gateway, NextMirror};
-use crate::api::blocks::BlocksRequest;
-use crate::api::dto::Response;
+use super::{Gateway, NextMirror, accept};
+
+/// Until clients whose time is over are cut off, where that failed.
+const EXPIRY_RETRY: SignedDuration = SignedDuration::from_secs(5);
 
 impl Gateway {
-    /// Blocks and allows, and says who is.
-    pub(super) fn block(&mut self, request: &BlocksRequest) -> Result<Response> {
-        let done = self.store.blocks.answer(request);
-        if *request != BlocksRequest::List {
-            let outcome = done.as_ref().map_or_else(|it| format!("{it:#}"), |_| "done".to_owned());
-            self.note(&request.to_string(), &outcome);
-        }
-        done.map(Response::Blocks)
-    }
-
-    /// Cuts off VPN clients whose time is over: who is left is read again.
+    /// Cuts off VPN clients whose time is over: who is left is read again, by the configuration in
+    /// force. What the file says by now, and whether a trial runs, has no say in it.
     pub(super) fn end_clients(&mut self) {
-        let expiries = self.settings.pairs.iter_mut().filter_map(|it| it.vpn.as_mut());
         let now = jiff::Timestamp::now();
+        let expiries = self.settings.pairs.iter_mut().filter_map(|it| it.vpn.as_mut());
+        let due = expiries.filter(|it| it.next_expiry.is_some_and(|expiry| expiry <= now));
         let mut is_due = false;
-        for vpn in expiries.filter(|it| it.next_expiry.is_some_and(|expiry| expiry <= now)) {
-            // Once: where the configuration is refused, it would be so each time.
-            (vpn.next_expiry, is_due) = (None, true);
+        for vpn in due {
+            // Where it fails, it is tried again.
+            (vpn.next_expiry, is_due) = (now.checked_add(EXPIRY_RETRY).ok(), true);
         }
-        if is_due {
-            tracing::info!("the time of a VPN client is over");
-            drop(self.reload(None));
+        if !is_due {
+            return;
+        }
+        tracing::info!("the time of a VPN client is over");
+        let left = accept(self.source.clone(), self.options.administration);
+        if let Err(failure) = left.and_then(|left| self.apply(left)) {
+            tracing::error!("a VPN client whose time is over is still served:\n{failure:#}");
         }
     }
 }
