@@ -124,6 +124,8 @@ pub struct PeerCounters {
     pub opened_packets: u64,
     /// Bytes of plaintext in them.
     pub opened_bytes: u64,
+    /// Authentic packets that were dropped, because their source is not the peer's.
+    pub refused_packets: u64,
     /// When the last authentic packet came.
     pub last_opened: Time,
 }

@@ -104,7 +104,9 @@ impl OpeningPeer {
             return Err(DropReason::Malformed);
         }
         if !sources.are_of(policy, self.peer, parsed) {
-            return silent(peer, frame, parsed).ok_or(DropReason::SelectorMismatch);
+            let said = silent(peer, frame, parsed);
+            self.counters.refused_packets += u64::from(said.is_none());
+            return said.ok_or(DropReason::SelectorMismatch);
         }
         let ends_here = match peer.mode {
             Mode::Tunnel => peer.endpoint.is_some(),

@@ -455,13 +455,13 @@ impl Engine {
         }
     }
 
-    /// What the peer's associations opened, those that are gone included.
     /// The highest sequence number that was accepted under the SPI of an association that opens.
     pub fn highest_received(&self, spi: u32) -> Option<u64> {
         let opening = self.opening_by_spi.get(&spi)?;
         Some(self.opening[*opening as usize].association.highest().0)
     }
 
+    /// What the peer's associations opened, those that are gone included.
     pub(super) fn opened_by(&self, peer: usize) -> PeerCounters {
         let agreed = self.sealing[peer].agreed.as_ref();
         let mut sum = agreed.map(|it| it.opened_before).unwrap_or_default();
@@ -589,5 +589,6 @@ fn link_of(frame: &Frame<'_>, parsed: &Parsed) -> Option<LinkHeader> {
 fn add(sum: &mut PeerCounters, more: &PeerCounters) {
     sum.opened_packets += more.opened_packets;
     sum.opened_bytes += more.opened_bytes;
+    sum.refused_packets += more.refused_packets;
     sum.last_opened = sum.last_opened.max(more.last_opened);
 }

@@ -20,6 +20,9 @@ pub struct PeerSnapshot {
     pub opened_packets: u64,
     /// Bytes of plaintext in them.
     pub opened_bytes: u64,
+    /// Authentic packets that were dropped, because their source is not the peer's.
+    #[serde(default)]
+    pub refused_packets: u64,
     /// The next sequence number to be sent.
     pub sequence_next: u64,
     /// First number that is not yet reserved on disk.
@@ -244,6 +247,7 @@ impl PeerSnapshot {
             sealed_bytes: counters.sealed_bytes,
             opened_packets: counters.opened_packets,
             opened_bytes: counters.opened_bytes,
+            refused_packets: counters.refused_packets,
             ..Self::default()
         }
     }

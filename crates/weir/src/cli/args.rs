@@ -137,7 +137,7 @@ pub enum Command {
     /// Let `ip xfrm` or an IKE daemon install associations in a running gateway
     #[command(after_help = XFRM_HELP)]
     Xfrm(XfrmArgs),
-    /// Make, list and revoke VPN clients that end on a gateway (standard WireGuard)
+    /// Make, show, renew and revoke VPN clients of a gateway (WireGuard); files for OpenVPN
     Vpn(VpnArgs),
 }
 

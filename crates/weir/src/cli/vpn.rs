@@ -1,5 +1,6 @@
 //! `weir vpn`: standard WireGuard clients of a gateway are made, listed and revoked.
 
+mod openvpn;
 mod rotate;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +22,7 @@ use super::print_json;
 use super::reload;
 use super::status::find_socket;
 use crate::api::dto::{ReloadRequest, Request, Response};
+use crate::config::address::Prefix;
 use crate::config::vpn::{Client, free_addresses};
 use crate::config::{Settings, Source, keying, settings};
 
@@ -32,6 +34,7 @@ at once, without losing a packet of the others.
 Examples:
   weir vpn add /etc/weir/gw-a.toml laptop -o laptop.conf
   weir vpn add /etc/weir/gw-a.toml guest --expires 30d --qr
+  weir vpn add /etc/weir/gw-a.toml phone --route 0.0.0.0/0 --route ::/0 --dns 10.0.0.53
   weir vpn list /etc/weir/gw-a.toml
   weir vpn show /etc/weir/gw-a.toml laptop
   weir vpn rotate /etc/weir/gw-a.toml laptop -o laptop.conf
@@ -64,6 +67,9 @@ pub enum VpnCommand {
     Rotate(RotateArgs),
     /// Remove a client: it is cut off at once
     Revoke(ClientArgs),
+    /// Write servers' and clients' files for OpenVPN's own daemons
+    #[command(name = "openvpn")]
+    OpenVpn(openvpn::OpenVpnArgs),
 }
 
 /// Arguments of `weir vpn add`.
@@ -78,6 +84,13 @@ pub struct AddArgs {
     /// Cut the client off after so long (12h, 30d) or at a time (2026-12-31T18:00:00Z)
     #[arg(long, value_name = "TIME", value_parser = expiry)]
     pub expires: Option<jiff::Timestamp>,
+    /// A network that this client sends by the tunnel, instead of the configuration's `routes`;
+    /// several are given one by one, 0.0.0.0/0 and ::/0 are everything
+    #[arg(long, value_name = "NETWORK")]
+    pub route: Vec<Prefix>,
+    /// A name server for this client, instead of the configuration's `dns`
+    #[arg(long, value_name = "ADDRESS")]
+    pub dns: Vec<IpAddr>,
     /// Print the file as a QR code too, which WireGuard's apps read from the screen
     #[arg(long, conflicts_with = "json")]
     pub qr: bool,
@@ -150,6 +163,8 @@ struct Counters {
     received_bytes: u64,
     sent_packets: u64,
     sent_bytes: u64,
+    /// Packets from sources that are not its own, dropped.
+    refused_packets: u64,
 }
 
 /// Runs `weir vpn`.
@@ -163,6 +178,7 @@ pub fn run(args: &VpnArgs) -> Result<ExitCode> {
         VpnCommand::Show(args) => show(args),
         VpnCommand::Rotate(args) => rotate::rotate(args),
         VpnCommand::Revoke(args) => revoke(args),
+        VpnCommand::OpenVpn(args) => openvpn::openvpn(args),
     }
 }
 
@@ -230,6 +246,7 @@ impl Place {
                 received_bytes: peer.opened_bytes,
                 sent_packets: peer.sealed_packets,
                 sent_bytes: peer.sealed_bytes,
+                refused_packets: peer.refused_packets,
             };
             (peer.name, counters)
         });
@@ -282,6 +299,8 @@ fn add(args: &AddArgs) -> Result<ExitCode> {
         addresses,
         created: rfc3339(jiff::Timestamp::now()),
         expires: args.expires.map(rfc3339),
+        routes: args.route.clone(),
+        dns: args.dns.clone(),
     };
     let config = client_config(name, &client, &secret, &preshared, &gateway, &place);
     // The client's own file first: what it holds is nowhere else.
@@ -392,6 +411,7 @@ fn show(args: &ClientArgs) -> Result<ExitCode> {
         counters.received_packets, counters.received_bytes
     );
     println!("sent        {} packets, {} bytes", counters.sent_packets, counters.sent_bytes);
+    println!("refused     {} packets: not its addresses", counters.refused_packets);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -487,13 +507,15 @@ fn client_config(
     let join = |list: Vec<String>| list.join(", ");
     let vpn = &place.vpn;
     let addresses = join(client.addresses.iter().map(ToString::to_string).collect());
-    let dns = match vpn.dns.is_empty() {
+    let dns = if client.dns.is_empty() { &vpn.dns } else { &client.dns };
+    let dns = match dns.is_empty() {
         true => String::new(),
-        false => format!("DNS = {}\n", join(vpn.dns.iter().map(ToString::to_string).collect())),
+        false => format!("DNS = {}\n", join(dns.iter().map(ToString::to_string).collect())),
     };
-    let routes = match vpn.routes.is_empty() {
+    let routes = if client.routes.is_empty() { &vpn.routes } else { &client.routes };
+    let routes = match routes.is_empty() {
         true => "0.0.0.0/0, ::/0".to_owned(),
-        false => join(vpn.routes.iter().map(ToString::to_string).collect()),
+        false => join(routes.iter().map(ToString::to_string).collect()),
     };
     Zeroizing::new(format!(
         "# {name} of {}\n[Interface]\nPrivateKey = {}\nAddress = {addresses}\n{dns}\n[Peer]\n\

@@ -41,6 +41,12 @@ pub struct Client {
     /// When it is cut off (RFC 3339); absent: when it is revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<String>,
+    /// What it sends by the tunnel; none: what the pair's `routes` say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<Prefix>,
+    /// Its name servers; none: the pair's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dns: Vec<IpAddr>,
 }
 
 impl Client {

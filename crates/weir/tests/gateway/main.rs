@@ -21,6 +21,7 @@ mod mirror;
 mod mirror_way;
 mod mtu;
 mod offload;
+mod openvpn;
 mod pairs;
 mod path_mtu;
 mod ports;

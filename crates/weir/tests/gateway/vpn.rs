@@ -115,6 +115,14 @@ fn a_client_is_shown_gets_new_keys_and_ends_with_its_time() {
     let text = gateway.vpn("show", &["laptop"]).unwrap().stdout;
     assert!(text.contains("expires     when it is revoked"), "{text}");
 
+    // What is not its own does not pass, and is counted under its name.
+    let foreign = "10.99.0.200";
+    let namespace = Client::namespace(lab);
+    namespace.ip(&format!("addr add {foreign}/32 dev {}\n", client.port())).unwrap();
+    assert!(namespace.run(&format!("ping -c 3 -i 0.2 -W 1 -I {foreign} {host}")).is_err());
+    let refused = || number(&json("show", &["laptop", "--json"]), "/counters/refused_packets");
+    interrupt::until("count of what it may not send", PATIENCE, || Ok(refused() >= 3)).unwrap();
+
     let rotated = json("rotate", &["laptop", "--json"]);
     let after = rotated["config"].as_str().unwrap();
     assert_eq!(rotated["addresses"], shown["addresses"]);
@@ -128,12 +136,27 @@ fn a_client_is_shown_gets_new_keys_and_ends_with_its_time() {
     let guest = json("add", &["guest", "--expires", "8s", "--json"]);
     assert!(guest["expires"].as_str().unwrap().ends_with('Z'), "{guest:#}");
     let _guest = Client::start(lab, 2, guest["config"].as_str().unwrap()).unwrap();
+    // Time passes while a configuration is on trial, too.
+    let run_dir = weir_lab::gateways::run_folder(lab, Side::A);
+    let weir = |arguments: &[&str]| {
+        let mut command = Command::new(WEIR);
+        command.args(arguments).arg("--run-dir").arg(&run_dir);
+        process::run(&mut command, PATIENCE).unwrap()
+    };
+    weir(&["reload", "gw-a", "--confirm-within", "10m", "--no-wait"]);
     let is_cut = || Ok(gateway.status()?["pairs"][0]["peers"].as_array().map(Vec::len) == Some(1));
     interrupt::until("end of the guest's time", PATIENCE, is_cut).unwrap();
     assert_eq!(ping(Client::namespace(lab), &host, 3, 56).unwrap().answered, 0);
     assert_eq!(json("list", &["--json"]).as_array().map(Vec::len), Some(2), "until revoked");
     let refused = gateway.vpn("add", &["late", "--expires", "2020-01-01T00:00:00Z"]);
     assert!(refused.unwrap_err().to_string().contains("over already"));
+    weir(&["confirm", "gw-a"]);
+    let phone = json("add", &["phone", "--route", "10.1.0.0/16", "--dns", "10.0.0.53", "--json"]);
+    for config in [&phone, &json("rotate", &["phone", "--json"])] {
+        let config = config["config"].as_str().unwrap();
+        assert!(config.contains("AllowedIPs = 10.1.0.0/16\n"), "{config}");
+        assert!(config.contains("DNS = 10.0.0.53\n"), "{config}");
+    }
     let code = gateway.vpn("rotate", &["laptop", "--qr"]).unwrap().stdout;
     assert!(code.contains('\u{2588}') && code.contains("PrivateKey"), "{code}");
 }
