@@ -57,6 +57,8 @@ const TEST: &[&str] = &[
     "python3-cryptography",
     "python3-scipy",
     "hping3",
+    "rsyslog",
+    "tmux",
     "softflowd",
     "nfdump",
     "pmacct",

@@ -102,6 +102,14 @@ impl ControlSocket {
     /// # Errors
     /// The directory cannot be written.
     pub fn open(path: &Path, ask: impl Fn(Question) -> bool + Send + 'static) -> io::Result<Self> {
+        Self::open_for(path, check_peer, ask)
+    }
+
+    fn open_for(
+        path: &Path,
+        may_connect: fn(&UnixStream) -> io::Result<()>,
+        ask: impl Fn(Question) -> bool + Send + 'static,
+    ) -> io::Result<Self> {
         match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -110,7 +118,7 @@ impl ControlSocket {
         let thread = std::thread::Builder::new().name("control".into()).spawn(move || {
             for stream in listener.incoming() {
                 let Ok(stream) = stream else { continue };
-                if let Err(error) = check_peer(&stream) {
+                if let Err(error) = may_connect(&stream) {
                     tracing::warn!(%error, "a control connection was refused");
                     continue;
                 }
@@ -134,15 +142,20 @@ pub fn open_for_operators(
     group: u32,
     ask: impl Fn(Question) -> bool + Send + 'static,
 ) -> io::Result<ControlSocket> {
-    let socket = ControlSocket::open(path, move |mut question| {
-        if !matches!(question.request, Request::Operate { .. }) {
-            let refused = "this socket takes blocks of addresses and nothing else".to_owned();
-            let _ = question.answer.send(Response::Error(refused));
-            // Asked all the same, so that the thread learns when the daemon has ended.
-            question.request = Request::Blocks(BlocksRequest::List);
-        }
-        ask(question)
-    })?;
+    // Whom its mode and group let in: who that is, peer credentials do not tell of other groups.
+    let socket = ControlSocket::open_for(
+        path,
+        |_| Ok(()),
+        move |mut question| {
+            if !matches!(question.request, Request::Operate { .. }) {
+                let refused = "this socket takes blocks of addresses and nothing else".to_owned();
+                let _ = question.answer.send(Response::Error(refused));
+                // Asked all the same, so that the thread learns when the daemon has ended.
+                question.request = Request::Blocks(BlocksRequest::List);
+            }
+            ask(question)
+        },
+    )?;
     chown(path, None, Some(Gid::from_raw(group)))?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o660))?;
     Ok(socket)
