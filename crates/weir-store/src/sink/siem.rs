@@ -7,7 +7,7 @@
 //!
 //! By TCP a message is delivered at least once: what was written within [`DOUBT`] before a
 //! connection broke may not have arrived, and is sent again. A spool that is full, and a queue that
-//! is, lose what comes, counted.
+//! is, lose what comes, counted; a process that is killed loses its queue.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Write};
