@@ -22,6 +22,8 @@ const SMALL: u32 = 64;
 const NEAR: u32 = 64;
 /// Pairs of hosts that are seen so long after the start, or less, are nothing new.
 const LEARNING_NS: u64 = 300 * NS_PER_S;
+/// A queue pair that was silent for so long may have been made anew, with other PSNs.
+const QUIET_NS: u64 = 60 * NS_PER_S;
 /// A pair of hosts is new for so long.
 const NEW_NS: u64 = 3600 * NS_PER_S;
 
@@ -343,9 +345,10 @@ impl Attacks {
         let epoch = self.pair(now, hosts).epoch;
         let key = (hosts, rdma.destination_qp.value());
         let (queue_pair, is_new) = self.queue_pairs.enter(now, key);
-        if queue_pair.epoch != epoch {
-            *queue_pair = QueuePair::of(epoch);
+        if queue_pair.epoch != epoch || now.since_ns(queue_pair.last) > QUIET_NS {
+            *queue_pair = QueuePair::of(epoch, now);
         }
+        queue_pair.last = now;
         let wrong = queue_pair.take(view.bytes, view.parsed, rdma, view.source_port);
         if is_new {
             signs |= self.mark(now, Attack::StateSaturation, (view.source, 0), 1);

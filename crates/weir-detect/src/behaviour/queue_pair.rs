@@ -4,6 +4,7 @@ use std::hash::{BuildHasher, Hasher};
 
 use weir_wire::bth::{Opcode, Operation, Psn};
 use weir_wire::ext;
+use weir_wire::frame::Time;
 use weir_wire::parse::{Parsed, Rdma};
 
 use crate::state::Keyed;
@@ -22,6 +23,8 @@ const ENDS: usize = 48;
 pub(super) struct QueuePair {
     /// Which of the pair's connections it belongs to: see `Pair::epoch`.
     pub(super) epoch: u32,
+    /// When it was last sent a request.
+    pub(super) last: Time,
     is_known: bool,
     /// The highest PSN that was sent, and the highest that may come next.
     low: Psn,
@@ -60,8 +63,8 @@ pub(super) fn is_request(rdma: &Rdma) -> bool {
 
 impl QueuePair {
     /// One of the pair's connections at that time, of which nothing is known yet.
-    pub(super) fn of(epoch: u32) -> Self {
-        Self { epoch, ..Self::default() }
+    pub(super) fn of(epoch: u32, last: Time) -> Self {
+        Self { epoch, last, ..Self::default() }
     }
 
     /// Takes a request into account.
