@@ -235,8 +235,7 @@ impl Gateway {
     fn open(options: Options, start: Start) -> Result<Self> {
         let Start { accepted, history, within, way_back, rolled_back, rollbacks, name_lock, left } =
             start;
-        let Accepted { source, mut settings, keys } = accepted;
-        let keys = &keys;
+        let Accepted { source, mut settings, ref keys } = accepted;
         let locks = [name_lock, port_locks(&settings, PATIENCE)?];
         let first_trial = within.is_some() && way_back.is_none() && left.is_none();
         let Left { before, watch: watch_before } = left.unwrap_or_default();
@@ -259,13 +258,12 @@ impl Gateway {
         let shutter = Shutter::load()?;
         let alerts = start_alerts(&settings, recorder.as_ref())?;
         let sinks = Sinks { exporter: &exporter, recorder: recorder.as_ref(), alerts: &alerts };
-        let started = start_workers(&settings, &machine, plans, ends, &mut store, sinks);
-        let (workers, bases) = started?;
+        let (workers, bases) = start_workers(&settings, &machine, plans, ends, &mut store, sinks)?;
         let watch = Some(watch_ports(&settings, shutter, &sender)?);
         drop(watch_before);
-        let vm_watch = watch_vm(&sender)?;
         configure_keying(&settings, keys, &keying, &workers);
         let front_ends = open_front_ends(&settings, bases, &sender)?;
+        let vm_watch = watch_vm(&sender)?;
         let control = open_control(&settings, sender)?;
         let started = Instant::now();
         announce(&settings);

@@ -1,5 +1,6 @@
 //! A machine that was cloned while its gateway ran, or went back to a snapshot: Linux tells by a
-//! uevent, which the tests say in the kernel's place. Keys that the other copy has too are not used.
+//! uevent, which the tests say in the kernel's place. Keys that the other copy has too are not
+//! used.
 
 use std::collections::HashSet;
 
