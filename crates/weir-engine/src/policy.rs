@@ -454,9 +454,12 @@ impl Policy {
     }
 
     /// Puts `peers` behind those there are, and `selectors`, in this order, behind their prefixes;
-    /// the indices in them count from the first of `peers`.
+    /// the indices in them count from the first of `peers`. What a selector would pass in clear is
+    /// sealed all the same where a peer there is seals everything.
     pub fn with_front_end(mut self, peers: Vec<Peer>, selectors: Vec<(Prefix, Way)>) -> Self {
-        self.selectors.extend(self.peers.len() as u16, &peers, selectors);
+        let of_everything = self.everything.filter(|it| !self.may_be_clear(usize::from(*it)));
+        let first = self.peers.len() as u16;
+        self.selectors.extend(first, &peers, selectors, of_everything.map(Way::Peer));
         self.peers.extend(peers);
         self.everything = everything(&self.peers);
         self
@@ -547,6 +550,21 @@ mod tests {
 
     fn prefix(text: &str, len: u8) -> Prefix {
         Prefix::new(text.parse().unwrap(), len)
+    }
+
+    #[test]
+    fn a_front_end_puts_nothing_in_clear_that_a_peer_in_front_of_everything_must_seal() {
+        let with = |sealing| {
+            let everything = Peer { everything: true, sealing, ..peer("all", &[]) };
+            let passed = vec![(prefix("10.2.0.0", 16), Way::Clear), (prefix("::", 0), Way::Clear)];
+            let policy = Policy::watch(1, 1500).with_peers(vec![everything]);
+            policy.with_front_end(vec![peer("ike", &[])], passed)
+        };
+        let address = mapped("10.2.0.1".parse().unwrap());
+        let policy = with(Sealing::Require);
+        assert_eq!(policy.way_to(&address), Some(Way::Peer(0)));
+        assert!(policy.may_send(0, &address) && !policy.may_send(1, &address));
+        assert_eq!(with(Sealing::Prefer).way_to(&address), Some(Way::Clear), "as it was asked");
     }
 
     #[test]

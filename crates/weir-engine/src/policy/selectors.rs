@@ -81,14 +81,22 @@ impl Selectors {
     }
 
     /// Puts `selectors` behind those there are, and what `peers`, the first of which has the index
-    /// `first`, may send from.
-    pub(super) fn extend(&mut self, first: u16, peers: &[Peer], selectors: Vec<(Prefix, Way)>) {
-        let past = selectors.iter().filter(|(_, way)| !matches!(way, Way::Peer(_))).copied();
+    /// `first`, may send from. What would pass in clear goes `instead`, where that is given.
+    pub(super) fn extend(
+        &mut self,
+        first: u16,
+        peers: &[Peer],
+        selectors: Vec<(Prefix, Way)>,
+        instead: Option<Way>,
+    ) {
+        let clear = |way: Way| instead.filter(|_| way == Way::Clear).unwrap_or(way);
+        let past = selectors.iter().filter(|(_, way)| !matches!(way, Way::Peer(_)));
+        let past = past.map(|(prefix, way)| (*prefix, clear(*way)));
         self.senders.extend(protected(peers, first).into_iter().chain(past));
         self.senders.sort_by_key(|(prefix, _)| prefix.rank());
         self.front_end.extend(selectors.into_iter().map(|(prefix, way)| match way {
             Way::Peer(index) => (prefix, Way::Peer(first + index)),
-            way => (prefix, way),
+            way => (prefix, clear(way)),
         }));
     }
 
