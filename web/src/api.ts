@@ -25,6 +25,14 @@ export interface GatewayStatus {
   store: { written: number; overflowed: number; bytes: number; bytes_max: number } | null;
 }
 
+/** What `[[label]]` calls an address. */
+export interface Names {
+  host: string | null;
+  tenant: string | null;
+  job: string | null;
+  rail: string | null;
+}
+
 export interface Conversation {
   gateway: string;
   pair: string;
@@ -34,6 +42,8 @@ export interface Conversation {
   source: string;
   source_qp: number | null;
   destination: string;
+  source_names: Names;
+  destination_names: Names;
   destination_qp: number;
   packets: number;
   bytes: number;
@@ -58,6 +68,8 @@ export interface Flow {
   source: string;
   source_port: number;
   destination: string;
+  source_names: Names;
+  destination_names: Names;
   destination_port: number;
   packets: number;
   bytes: number;
@@ -68,6 +80,7 @@ export interface Flow {
 export interface Talker {
   gateway: string;
   address: string;
+  names: Names;
   sent_bytes: number;
   sent_packets: number;
   received_bytes: number;
@@ -117,6 +130,8 @@ export interface Alert {
   source: string;
   source_port: number;
   destination: string;
+  source_names: Names;
+  destination_names: Names;
   destination_port: number;
 }
 
@@ -146,6 +161,8 @@ export interface Volume {
   gateway: string;
   source: string | null;
   destination: string | null;
+  source_names: Names;
+  destination_names: Names;
   service: string | null;
   records: number;
   packets: number;

@@ -14,7 +14,9 @@ const port = {
   gateway: HOSTILE, pair: HOSTILE, side: HOSTILE, interface: HOSTILE, received: 3, accepted: 1,
   bypassed: 1, dropped: 1, reasons: { [HOSTILE]: 1 }, port_losses: { [HOSTILE]: 1 }, adds_up: true,
 };
+const named = { host: HOSTILE, tenant: HOSTILE, job: HOSTILE, rail: HOSTILE };
 const row = {
+  names: named, source_names: named, destination_names: named,
   gateway: HOSTILE, pair: HOSTILE, last: HOSTILE, encapsulation: HOSTILE, service: HOSTILE,
   source: HOSTILE, destination: HOSTILE, source_qp: 1, destination_qp: 2, protocol: HOSTILE,
   source_port: 1, destination_port: 2, packets: 1, bytes: 1, reply_packets: 1, reply_bytes: 1,

@@ -27,7 +27,13 @@ const ports = [
   port("host", 8_431_220, 120_433, { no_policy: 310_400, access_denied: 81_007 }),
   port("wire", 7_912_004, 60_101, { rules: 402_119, esp_replayed: 1204, esp_forged: 77 }),
 ];
-const ends = (source, destination) => ({ source: `10.0.${source}`, destination: `10.0.${destination}` });
+const names = (address) => ({
+  host: `node-${address.replace(".", "-")}`, tenant: "red", job: "train-4", rail: null,
+});
+const ends = (source, destination) => ({
+  source: `10.0.${source}`, destination: `10.0.${destination}`,
+  source_names: names(source), destination_names: names(destination),
+});
 const counts = (bytes) => ({
   packets: Math.round(bytes / 4000), bytes, reply_packets: Math.round(bytes / 40_000), reply_bytes: bytes / 60,
 });
@@ -86,7 +92,7 @@ const ANSWERS = {
   },
   "/api/v1/talkers": list(
     [1, 2, 3].map((host) => ({
-      gateway, address: `10.0.0.${host}`, sent_bytes: 9e9 / host, received_bytes: 4e9 / host, peers: 4,
+      gateway, address: `10.0.0.${host}`, names: names(`0.${host}`), sent_bytes: 9e9 / host, received_bytes: 4e9 / host, peers: 4,
     })),
   ),
   "/api/v1/flows": list([flow("0.1", "1.2", 443, 8.1e7), flow("0.3", "1.2", 22, 4.4e5)]),

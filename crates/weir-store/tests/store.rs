@@ -159,10 +159,10 @@ fn roll_ups_have_the_sums_of_the_records() {
     // By minutes for an hour, by hours for days.
     for span_s in [3600, 5 * DAY_S] {
         let range = Range { from_s: now_s() - span_s, until_s: now_s() + 60 };
-        let talkers = reader.talkers(range, None, 10_000).unwrap();
+        let talkers = reader.talkers(range, None, None, 10_000).unwrap();
         assert_eq!(talkers.iter().map(|it| it.sent_bytes).sum::<u64>(), total);
         assert_eq!(talkers.iter().map(|it| it.received_bytes).sum::<u64>(), total);
-        let tcp = reader.talkers(range, Some("tcp"), 10_000).unwrap();
+        let tcp = reader.talkers(range, Some("tcp"), None, 10_000).unwrap();
         assert!(tcp.len() < talkers.len() && !tcp.is_empty());
     }
 }
@@ -411,7 +411,7 @@ fn records_that_are_too_old_go_and_their_hours_stay() {
     let reader = Reader::open(&path).unwrap();
     let talkers = |span_s| {
         let range = Range { from_s: now_s() - span_s, until_s: now_s() };
-        reader.talkers(range, None, 100).unwrap().len()
+        reader.talkers(range, None, None, 100).unwrap().len()
     };
     assert!(talkers(3 * DAY_S) > 0);
 }

@@ -13,6 +13,7 @@
 //! said in [`StoreCounters::failure`] and the log, and the gateway goes on.
 
 mod insert;
+pub mod labels;
 pub mod read;
 mod retention;
 pub mod rows;
@@ -20,6 +21,7 @@ mod schema;
 pub mod summary;
 mod writer;
 
+pub use labels::{LABEL_KINDS, LABELS_MAX, Label, LabelFilter, Labels, Names};
 pub use read::{AlertFilter, QueryError, Range, Reader, RecordFilter};
 pub use rows::{AlertRow, ConversationRow, CounterRow, EventRow, FlowRow, PeerStateRow, TalkerRow};
 pub use schema::{SCHEMA_VERSION, StoreError};

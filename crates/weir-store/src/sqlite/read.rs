@@ -8,6 +8,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Params, Row, params_from_iter};
 
 use super::insert::{COUNTER_RESOLUTIONS_S, TALK_RESOLUTIONS_S};
+use super::labels::LabelFilter;
 use super::rows::{
     AlertRow, ConversationRow, CounterRow, EventRow, FlowRow, PeerStateRow, TalkerRow,
 };
@@ -161,6 +162,8 @@ pub struct RecordFilter {
     pub queue_pair: Option<u32>,
     /// All records of one flow or conversation as one row, their counts added up.
     pub is_grouped: bool,
+    /// With an end of this name.
+    pub label: Option<LabelFilter>,
 }
 
 /// Which alerts; what is absent chooses nothing out.
@@ -176,15 +179,17 @@ pub struct AlertFilter {
     pub action: Option<String>,
     /// With an end in this range of addresses, first and last.
     pub addresses: Option<([u8; 16], [u8; 16])>,
+    /// With an end of this name.
+    pub label: Option<LabelFilter>,
 }
 
 impl AlertFilter {
     /// The conditions of a question for alerts, with their values.
     pub(super) fn terms(&self, range: Range) -> (String, Vec<Value>) {
-        let mut terms = vec!["time_ns >= ?", "time_ns < ?"];
+        let mut terms = vec!["time_ns >= ?".to_owned(), "time_ns < ?".to_owned()];
         let mut values: Vec<Value> = range.nanoseconds().into();
-        let mut add = |term, value| {
-            terms.push(term);
+        let mut add = |term: &str, value| {
+            terms.push(term.to_owned());
             values.push(value);
         };
         if let Some(pair) = &self.pair {
@@ -200,8 +205,13 @@ impl AlertFilter {
             add("action = ?", Value::Text(action.clone()));
         }
         if let Some((first, last)) = self.addresses {
-            terms.push("(source BETWEEN ? AND ? OR destination BETWEEN ? AND ?)");
+            terms.push("(source BETWEEN ? AND ? OR destination BETWEEN ? AND ?)".to_owned());
             values.extend([first, last, first, last].map(|it| Value::Blob(it.to_vec())));
+        }
+        if let Some(label) = &self.label {
+            let (term, named) = label.term(&["source", "destination"]);
+            terms.push(term);
+            values.extend(named);
         }
         (terms.join(" AND "), values)
     }
@@ -271,7 +281,7 @@ impl Reader {
     }
 
     /// Who sent and received most within `range`, whole slices of a minute (of an hour, from seven
-    /// hours on), of `kind` or of all.
+    /// hours on), of `kind` or of all, with the name `label` or with any.
     ///
     /// # Errors
     /// [`QueryError`].
@@ -279,9 +289,12 @@ impl Reader {
         &self,
         range: Range,
         kind: Option<&str>,
+        label: Option<&LabelFilter>,
         limit: u32,
     ) -> Result<Vec<TalkerRow>, QueryError> {
         let resolution = range.resolution(&TALK_RESOLUTIONS_S);
+        let (of_label, named) = label.map(|it| it.term(&["address"])).unwrap_or_default();
+        let of_label = if named.is_empty() { of_label } else { format!("WHERE {of_label}") };
         let slice = "FROM talk WHERE resolution_s = ?1 AND time_s >= ?2 AND time_s < ?3 \
                      AND (?4 IS NULL OR kind = ?4)";
         let sql = format!(
@@ -291,12 +304,13 @@ impl Reader {
              SELECT a AS address, b AS other, a_packets AS sp, a_bytes AS sb, b_packets AS rp, \
              b_bytes AS rb {slice} UNION ALL \
              SELECT b, a, b_packets, b_bytes, a_packets, a_bytes {slice}) \
-             GROUP BY address ORDER BY sum(sb) + sum(rb) DESC LIMIT ?5"
+             {of_label} GROUP BY address ORDER BY sum(sb) + sum(rb) DESC LIMIT ?"
         );
         let [from, until] = range.slices(resolution);
         let kind = kind.map_or(Value::Null, |kind| Value::Text(kind.to_owned()));
         let limit = Value::Integer(limit.min(ROWS_MAX).into());
-        let values = [Value::Integer(resolution), from, until, kind, limit];
+        let numbered = [Value::Integer(resolution), from, until, kind];
+        let values = numbered.into_iter().chain(named).chain([limit]);
         self.rows(&sql, params_from_iter(values), TalkerRow::of)
     }
 
@@ -393,6 +407,11 @@ impl Query {
             query.terms.push("(source BETWEEN ? AND ? OR destination BETWEEN ? AND ?)".into());
             let ends = [first, last, first, last].map(|it| Value::Blob(it.to_vec()));
             query.values.extend(ends);
+        }
+        if let Some(label) = &filter.label {
+            let (term, named) = label.term(&["source", "destination"]);
+            query.terms.push(term);
+            query.values.extend(named);
         }
         query
     }

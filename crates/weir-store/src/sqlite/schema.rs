@@ -82,6 +82,11 @@ const MIGRATIONS: &[&str] = &[
         destination BLOB NOT NULL, destination_port INTEGER NOT NULL, event TEXT NOT NULL);
     CREATE INDEX alert_time ON alert (time_ns);
 ",
+    "
+    CREATE TABLE label (
+        first BLOB NOT NULL, last BLOB NOT NULL, length_bits INTEGER NOT NULL,
+        host TEXT, tenant TEXT, job TEXT, rail TEXT);
+",
 ];
 
 /// Why a store cannot be used.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
+use super::labels::Label;
 use super::rows::AlertRow;
 use super::schema::{self, StoreError};
 use super::{insert, retention};
@@ -226,6 +227,7 @@ impl AlertStore {
 enum Note {
     Sample(Box<Sample>),
     Event(Event),
+    Labels(Vec<Label>),
 }
 
 /// A gateway's store.
@@ -288,6 +290,11 @@ impl Store {
         self.note(Note::Event(event));
     }
 
+    /// Stores what addresses are called, in the place of what was stored before. Never waits.
+    pub fn labels(&self, labels: Vec<Label>) {
+        self.note(Note::Labels(labels));
+    }
+
     fn note(&self, note: Note) {
         if self.notes.try_send(note).is_err() {
             self.shared.notes_lost.fetch_add(1, Relaxed);
@@ -341,6 +348,7 @@ pub(super) struct Pending {
     pub(super) samples: Vec<Sample>,
     pub(super) events: Vec<Event>,
     pub(super) alerts: Vec<AlertRow>,
+    pub(super) labels: Option<Vec<Label>>,
 }
 
 impl Pending {
@@ -349,6 +357,7 @@ impl Pending {
             && self.samples.is_empty()
             && self.events.is_empty()
             && self.alerts.is_empty()
+            && self.labels.is_none()
     }
 
     fn clear(&mut self) {
@@ -356,6 +365,7 @@ impl Pending {
         self.samples.clear();
         self.events.clear();
         self.alerts.clear();
+        self.labels = None;
     }
 }
 
@@ -422,6 +432,7 @@ impl Work {
                     self.pending.samples.push(grown);
                 }
                 Note::Event(event) => self.pending.events.push(event),
+                Note::Labels(labels) => self.pending.labels = Some(labels),
             }
         }
         let room = BATCH_RECORDS.saturating_sub(self.pending.alerts.len());

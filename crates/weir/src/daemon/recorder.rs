@@ -70,8 +70,14 @@ impl Recorder {
         let socket = StatusSocket::open(&path, group)
             .with_context(|| format!("cannot open {}", path.display()))?;
         let recorder = Self { store, socket, sampled: None };
+        recorder.name(settings);
         recorder.note("gateway", "start", "ready");
         Ok(Some(recorder))
+    }
+
+    /// Stores what addresses are called.
+    pub fn name(&self, settings: &Settings) {
+        self.store.labels(settings.labels.clone());
     }
 
     /// A sender for the records of the pair of this index.

@@ -564,6 +564,9 @@ impl Gateway {
         if let Err(error) = self.alerts.change(eve_file(&settings)) {
             tracing::error!(%error, "alerts go on to the file before");
         }
+        if let Some(recorder) = &self.recorder {
+            recorder.name(&settings);
+        }
         (self.source, self.settings) = (source, settings);
         self.offloads = offloads;
         self.epoch += 1;

@@ -22,6 +22,7 @@ use super::*;
 const ACCOUNT: &str = "64999:64999";
 
 const TABLES: &str = "\n[store]\ngroup = \"64999\"\noperate = true\nsize_mib = 16\n\n\
+                      [[label]]\nof = \"0.0.0.0/0\"\ntenant = \"red\"\n\n\
                       [[sink]]\nto = \"tcp://127.0.0.1:9\"\nformat = \"gelf\"\n\n\
                       [limits]\nactive_timeout_s = 1\nidle_timeout_s = 1\n";
 
@@ -181,6 +182,12 @@ fn what_crossed_a_gateway_is_in_the_api_of_a_process_without_privileges() {
     let said = process::run(&mut command, PATIENCE).unwrap().stdout;
     let rows: Value = serde_json::from_str(&said).unwrap();
     assert!(rows.as_array().unwrap().iter().any(is_ping));
+    for (label, found) in [("tenant=red", true), ("tenant=blue", false)] {
+        let mut command = Command::new(WEIR);
+        command.args(["flows", "--label", label, "--protocol", "1", "--store"]).arg(store_of(lab));
+        let said = process::run(&mut command, PATIENCE).unwrap().stdout;
+        assert_eq!(said.contains("tenant red") && said.contains(&target), found, "{said}");
+    }
 
     // What was stored outlives the gateway, and one that was killed writes on.
     for signal in [Signal::KILL, Signal::TERM] {
