@@ -121,6 +121,14 @@ pub struct Talker {
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Alert {
     pub gateway: String,
+    /// In the gateway's store.
+    pub number: u64,
+    /// An operator said that nobody need look at it any more.
+    pub acknowledged: bool,
+    /// In the operator's words.
+    pub comment: Option<String>,
+    /// Who said so last.
+    pub noted_by: Option<String>,
     pub pair: String,
     pub time: String,
     pub sid: u32,
@@ -452,7 +460,12 @@ impl Conversation {
 impl Alert {
     /// From a row of `gateway`'s store.
     pub fn of(gateway: &str, row: AlertRow, labels: &Labels) -> Self {
+        let note = row.note.as_ref();
         Self {
+            number: row.number,
+            acknowledged: note.is_some_and(|it| it.is_acknowledged),
+            comment: note.map(|it| it.comment.clone()).filter(|it| !it.is_empty()),
+            noted_by: note.map(|it| it.who.clone()),
             gateway: gateway.to_owned(),
             pair: row.pair,
             time: time_text(row.time_ns),

@@ -67,6 +67,8 @@ fn flow(source: u8, destination_port: u16, bytes: u64) -> Item {
 
 fn alert(sid: u32, severity: u8, action: &str, source: u8) -> AlertRow {
     AlertRow {
+        number: 0,
+        note: None,
         time_ns: (now_s() - 5) * 1_000_000_000,
         pair: "port0".to_owned(),
         sid,
@@ -507,6 +509,10 @@ async fn a_viewer_looks_an_operator_blocks_and_an_admin_allows() {
         assert_eq!(ask(name, "POST", path, block).await, block_status, "{name}");
         assert_eq!(ask(name, "DELETE", gone, "").await, block_status, "{name}");
         assert_eq!(ask(name, "POST", path, allow).await, allow_status, "{name}");
+    }
+    let note = "{\"gateway\": \"gw\", \"alert\": 1, \"acknowledged\": true}";
+    for (name, status) in [("v", 403), ("o", 404), ("a", 404)] {
+        assert_eq!(ask(name, "POST", "/api/v1/alerts/notes", note).await, status, "{name}");
     }
     assert_eq!(ask("x", "POST", path, block).await, 401);
     for wrong in ["", "{}", "[]", "{\"gateway\": \"gw\", \"prefix\": \"x\", \"more\": 1}"] {

@@ -100,8 +100,7 @@ impl Reader {
     /// # Errors
     /// [`QueryError`].
     pub fn labels(&self) -> Result<Labels, QueryError> {
-        let tables = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name = 'label'";
-        if self.rows(tables, [], |row| row.get::<_, String>(0))?.is_empty() {
+        if !self.has_table("label")? {
             return Ok(Labels::default());
         }
         let sql = "SELECT * FROM label ORDER BY length_bits DESC";

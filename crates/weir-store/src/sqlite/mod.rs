@@ -14,6 +14,7 @@
 
 mod insert;
 pub mod labels;
+mod notes;
 pub mod read;
 mod retention;
 pub mod rows;
@@ -22,7 +23,8 @@ pub mod summary;
 mod writer;
 
 pub use labels::{LABEL_KINDS, LABELS_MAX, Label, LabelFilter, Labels, Names};
-pub use read::{AlertFilter, QueryError, Range, Reader, RecordFilter};
+pub use notes::AlertNote;
+pub use read::{AlertFilter, QueryError, ROWS_MAX, Range, Reader, RecordFilter};
 pub use rows::{AlertRow, ConversationRow, CounterRow, EventRow, FlowRow, PeerStateRow, TalkerRow};
 pub use schema::{SCHEMA_VERSION, StoreError};
 pub use summary::{AlertSlice, GroupBy, SignatureRow, VolumeRow, Volumes};

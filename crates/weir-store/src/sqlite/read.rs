@@ -295,15 +295,17 @@ impl Reader {
         let resolution = range.resolution(&TALK_RESOLUTIONS_S);
         let (of_label, named) = label.map(|it| it.term(&["address"])).unwrap_or_default();
         let of_label = if named.is_empty() { of_label } else { format!("WHERE {of_label}") };
-        let slice = "FROM talk WHERE resolution_s = ?1 AND time_s >= ?2 AND time_s < ?3 \
-                     AND (?4 IS NULL OR kind = ?4)";
+        // Added up by pair first: what is sorted for the sums by address is small.
         let sql = format!(
-            "SELECT address, ?4 AS kind, sum(sp) AS sent_packets, sum(sb) AS sent_bytes, \
+            "WITH talks AS MATERIALIZED ( \
+             SELECT a, b, sum(a_packets) AS ap, sum(a_bytes) AS ab, sum(b_packets) AS bp, \
+             sum(b_bytes) AS bb FROM talk WHERE resolution_s = ?1 AND time_s >= ?2 \
+             AND time_s < ?3 AND (?4 IS NULL OR kind = ?4) GROUP BY a, b) \
+             SELECT address, ?4 AS kind, sum(sp) AS sent_packets, sum(sb) AS sent_bytes, \
              sum(rp) AS received_packets, sum(rb) AS received_bytes, \
              count(DISTINCT other) AS peers FROM ( \
-             SELECT a AS address, b AS other, a_packets AS sp, a_bytes AS sb, b_packets AS rp, \
-             b_bytes AS rb {slice} UNION ALL \
-             SELECT b, a, b_packets, b_bytes, a_packets, a_bytes {slice}) \
+             SELECT a AS address, b AS other, ap AS sp, ab AS sb, bp AS rp, bb AS rb FROM talks \
+             UNION ALL SELECT b, a, bp, bb, ap, ab FROM talks) \
              {of_label} GROUP BY address ORDER BY sum(sb) + sum(rb) DESC LIMIT ?"
         );
         let [from, until] = range.slices(resolution);
@@ -355,8 +357,15 @@ impl Reader {
     ) -> Result<Vec<AlertRow>, QueryError> {
         let (terms, mut values) = filter.terms(range);
         values.push(Value::Integer(limit.min(ROWS_MAX).into()));
-        let sql =
-            format!("SELECT * FROM alert WHERE {terms} ORDER BY time_ns DESC, id DESC LIMIT ?");
+        let note = match self.has_table("alert_note")? {
+            true => "LEFT JOIN alert_note ON alert_note.alert = found.id",
+            false => "LEFT JOIN (SELECT NULL AS note_time_ns)",
+        };
+        let sql = format!(
+            "SELECT * FROM (SELECT * FROM alert WHERE {terms} \
+             ORDER BY time_ns DESC, id DESC LIMIT ?) AS found {note} \
+             ORDER BY time_ns DESC, id DESC"
+        );
         self.rows(&sql, params_from_iter(values), AlertRow::of)
     }
 
@@ -367,6 +376,12 @@ impl Reader {
     pub fn events(&self, range: Range, limit: u32) -> Result<Vec<EventRow>, QueryError> {
         let sql = "SELECT * FROM event WHERE time_ns >= ? AND time_ns < ? ORDER BY id DESC LIMIT ?";
         self.rows(sql, params_from_iter(in_time(range, limit)), EventRow::of)
+    }
+
+    /// Whether the store has a table of this name: one of an earlier Weir may not.
+    pub(super) fn has_table(&self, name: &str) -> Result<bool, QueryError> {
+        let sql = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?";
+        Ok(!self.rows(sql, [name], |_| Ok(()))?.is_empty())
     }
 
     pub(super) fn rows<T>(

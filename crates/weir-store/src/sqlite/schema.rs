@@ -87,6 +87,11 @@ const MIGRATIONS: &[&str] = &[
         first BLOB NOT NULL, last BLOB NOT NULL, length_bits INTEGER NOT NULL,
         host TEXT, tenant TEXT, job TEXT, rail TEXT);
 ",
+    "
+    CREATE TABLE alert_note (
+        alert INTEGER PRIMARY KEY, note_time_ns INTEGER NOT NULL, who TEXT NOT NULL,
+        is_acknowledged INTEGER NOT NULL, comment TEXT NOT NULL);
+",
 ];
 
 /// Why a store cannot be used.

@@ -18,8 +18,8 @@ use anyhow::{Context, Result};
 use rustix::fs::{Gid, chown};
 use weir_serve::account;
 use weir_store::sqlite::{
-    AlertStore, Event, PeerState, Sample, Scope, ScopeKind, Store, StoreCounters, StoreOptions,
-    StoreSender,
+    AlertNote, AlertStore, Event, PeerState, Sample, Scope, ScopeKind, Store, StoreCounters,
+    StoreOptions, StoreSender,
 };
 
 use super::worker;
@@ -73,6 +73,13 @@ impl Recorder {
         recorder.name(settings);
         recorder.note("gateway", "start", "ready");
         Ok(Some(recorder))
+    }
+
+    /// Stores what `who` says of an alert.
+    pub fn remark(&self, who: &str, alert: u64, is_acknowledged: bool, comment: &str) {
+        let [who, comment] = [who, comment].map(str::to_owned);
+        let time_ns = worker::clock().0;
+        self.store.alert_note(AlertNote { alert, time_ns, who, is_acknowledged, comment });
     }
 
     /// Stores what addresses are called.
