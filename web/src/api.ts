@@ -25,6 +25,14 @@ export interface GatewayStatus {
   store: { written: number; overflowed: number; bytes: number; bytes_max: number } | null;
 }
 
+/** What `[[label]]` calls an address. */
+export interface Names {
+  host: string | null;
+  tenant: string | null;
+  job: string | null;
+  rail: string | null;
+}
+
 export interface Conversation {
   gateway: string;
   pair: string;
@@ -34,6 +42,8 @@ export interface Conversation {
   source: string;
   source_qp: number | null;
   destination: string;
+  source_names: Names;
+  destination_names: Names;
   destination_qp: number;
   packets: number;
   bytes: number;
@@ -47,6 +57,9 @@ export interface Conversation {
   naks: number;
   rnr_naks: number;
   cnp: number;
+  messages: number;
+  missing: number;
+  reason: string;
   response_ns: number | null;
 }
 
@@ -58,6 +71,8 @@ export interface Flow {
   source: string;
   source_port: number;
   destination: string;
+  source_names: Names;
+  destination_names: Names;
   destination_port: number;
   packets: number;
   bytes: number;
@@ -68,6 +83,7 @@ export interface Flow {
 export interface Talker {
   gateway: string;
   address: string;
+  names: Names;
   sent_bytes: number;
   sent_packets: number;
   received_bytes: number;
@@ -106,6 +122,10 @@ export interface TunnelChange {
 
 export interface Alert {
   gateway: string;
+  number: number;
+  acknowledged: boolean;
+  comment: string | null;
+  noted_by: string | null;
   pair: string;
   time: string;
   sid: number;
@@ -117,6 +137,8 @@ export interface Alert {
   source: string;
   source_port: number;
   destination: string;
+  source_names: Names;
+  destination_names: Names;
   destination_port: number;
 }
 
@@ -146,6 +168,8 @@ export interface Volume {
   gateway: string;
   source: string | null;
   destination: string | null;
+  source_names: Names;
+  destination_names: Names;
   service: string | null;
   records: number;
   packets: number;
@@ -205,9 +229,9 @@ export function remember(given: string): void {
 
 export class Refused extends Error {}
 
-async function request(path: string, signal?: AbortSignal): Promise<Response> {
-  const headers = { Authorization: `Bearer ${token() ?? ""}` };
-  const response = await fetch(path, { headers, signal, cache: "no-store" });
+async function request(path: string, more: RequestInit = {}): Promise<Response> {
+  const headers = { Authorization: `Bearer ${token() ?? ""}`, ...more.headers };
+  const response = await fetch(path, { ...more, headers, cache: "no-store" });
   if (response.status === 401) throw new Refused("the token is not right");
   if (!response.ok) {
     const body = await response.json().catch(() => ({ error: response.statusText }));
@@ -220,13 +244,18 @@ export async function get<T>(path: string): Promise<T> {
   return (await request(path)).json();
 }
 
+/** Asks for a change; who may not is told so. */
+export async function change(method: "POST" | "DELETE", path: string, body: object): Promise<void> {
+  await request(path, { method, body: JSON.stringify(body), headers: { "Content-Type": "application/json" } });
+}
+
 /** Reads the live stream until `signal` ends it or the connection does. */
 export async function listen(
   onHistory: (points: Point[]) => void,
   onPoint: (point: Point) => void,
   signal: AbortSignal,
 ): Promise<void> {
-  const response = await request("/api/v1/live", signal);
+  const response = await request("/api/v1/live", { signal });
   const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
   let text = "";
   for (;;) {

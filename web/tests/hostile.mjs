@@ -14,7 +14,10 @@ const port = {
   gateway: HOSTILE, pair: HOSTILE, side: HOSTILE, interface: HOSTILE, received: 3, accepted: 1,
   bypassed: 1, dropped: 1, reasons: { [HOSTILE]: 1 }, port_losses: { [HOSTILE]: 1 }, adds_up: true,
 };
+const named = { host: HOSTILE, tenant: HOSTILE, job: HOSTILE, rail: HOSTILE };
 const row = {
+  number: 1, acknowledged: true, comment: HOSTILE, noted_by: HOSTILE, messages: 1, missing: 0, reason: HOSTILE,
+  names: named, source_names: named, destination_names: named,
   gateway: HOSTILE, pair: HOSTILE, last: HOSTILE, encapsulation: HOSTILE, service: HOSTILE,
   source: HOSTILE, destination: HOSTILE, source_qp: 1, destination_qp: 2, protocol: HOSTILE,
   source_port: 1, destination_port: 2, packets: 1, bytes: 1, reply_packets: 1, reply_bytes: 1,
@@ -87,6 +90,8 @@ await page.goto("http://weir.test/#token=0123456789abcdef0123456789abcdef");
 for (const screen of ["Home", "Flows", "Groups", "Alerts", "Tunnels", "Drops"]) {
   if (screen === "Groups") await page.getByLabel("Group by").selectOption("ends");
   else await page.getByRole("button", { name: screen, exact: true }).click();
+  if (screen === "Alerts") await page.getByRole("button", { name: "Act on alert 1" }).click();
+  if (screen === "Flows") await page.getByRole("button", { name: "records of queue pair 2" }).click();
   await page.waitForFunction(
     (text) => [...document.querySelectorAll("main td, main article")].some((it) => it.innerText.includes(text)),
     HOSTILE.slice(0, 30),

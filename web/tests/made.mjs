@@ -27,7 +27,13 @@ const ports = [
   port("host", 8_431_220, 120_433, { no_policy: 310_400, access_denied: 81_007 }),
   port("wire", 7_912_004, 60_101, { rules: 402_119, esp_replayed: 1204, esp_forged: 77 }),
 ];
-const ends = (source, destination) => ({ source: `10.0.${source}`, destination: `10.0.${destination}` });
+const names = (address) => ({
+  host: `node-${address.replace(".", "-")}`, tenant: "red", job: "train-4", rail: null,
+});
+const ends = (source, destination) => ({
+  source: `10.0.${source}`, destination: `10.0.${destination}`,
+  source_names: names(source), destination_names: names(destination),
+});
 const counts = (bytes) => ({
   packets: Math.round(bytes / 4000), bytes, reply_packets: Math.round(bytes / 40_000), reply_bytes: bytes / 60,
 });
@@ -35,7 +41,7 @@ const conversation = (source, destination, bytes, again) => ({
   gateway, pair, last: ago(again), encapsulation: "roce_v2", service: "rc", ...ends(source, destination),
   source_qp: 17 + again, destination_qp: 23, ...counts(bytes), send_bytes: 0, write_bytes: bytes,
   read_bytes: 0, atomic_bytes: 0, retransmissions: again, naks: again, rnr_naks: 0, cnp: 12,
-  response_ns: 84_000 * (1 + again),
+  response_ns: 84_000 * (1 + again), messages: 1200, missing: again, reason: "active",
 });
 const flow = (source, destination, service, bytes) => ({
   gateway, pair, last: ago(4), protocol: "tcp", ...ends(source, destination), source_port: 40_312,
@@ -46,7 +52,8 @@ const volume = (source, destination, bytes) => ({
   naks: 0, response_ns: 91_000,
 });
 const alert = (sid, severity, action, signature, seconds) => ({
-  gateway, pair, time: ago(seconds), sid, severity, action, signature, category: "Attempted Denial of Service",
+  number: sid, acknowledged: severity === 3, comment: severity === 3 ? "our own scanner" : null,
+  noted_by: severity === 3 ? "api: soc (operator) from 127.0.0.1" : null, gateway, pair, time: ago(seconds), sid, severity, action, signature, category: "Attempted Denial of Service",
   protocol: "UDP", ...ends("0.66", "1.2"), source_port: 51_113, destination_port: 4791,
 });
 const alerts = [
@@ -86,7 +93,7 @@ const ANSWERS = {
   },
   "/api/v1/talkers": list(
     [1, 2, 3].map((host) => ({
-      gateway, address: `10.0.0.${host}`, sent_bytes: 9e9 / host, received_bytes: 4e9 / host, peers: 4,
+      gateway, address: `10.0.0.${host}`, names: names(`0.${host}`), sent_bytes: 9e9 / host, received_bytes: 4e9 / host, peers: 4,
     })),
   ),
   "/api/v1/flows": list([flow("0.1", "1.2", 443, 8.1e7), flow("0.3", "1.2", 22, 4.4e5)]),
@@ -107,17 +114,47 @@ const ANSWERS = {
   },
 };
 
+// Blocks who an alert is of and says so, by keyboard alone.
+async function act(page, changes) {
+  await page.getByRole("button", { name: "Act on alert 9000101" }).press("Enter");
+  await page.getByLabel("Block for").selectOption("600");
+  await page.getByRole("button", { name: "Block 10.0.0.66" }).press("Enter");
+  await page.getByText("10.0.0.66 is blocked").waitFor();
+  await page.getByRole("button", { name: "Allow 10.0.1.2" }).press("Enter");
+  await page.getByText("10.0.1.2 is allowed").waitFor();
+  await page.getByLabel("Acknowledged", { exact: true }).press("Space");
+  await page.getByLabel("Comment").fill("a <b>scanner</b>");
+  await page.getByLabel("Comment").press("Enter");
+  await page.getByText("kept", { exact: true }).waitFor();
+  const reason = "alert of rule 9000101";
+  const wanted = [
+    ["/api/v1/blocks", { gateway, prefix: "10.0.0.66", reason, seconds: 600 }],
+    ["/api/v1/blocks", { gateway, list: "allow", prefix: "10.0.1.2", reason }],
+    ["/api/v1/alerts/notes", { gateway, alert: 9000101, acknowledged: true, comment: "a <b>scanner</b>" }],
+  ];
+  if (JSON.stringify(changes) !== JSON.stringify(wanted)) findings.push(`changes: ${JSON.stringify(changes)}`);
+  const rows = page.locator("section[aria-labelledby=latest] tbody tr");
+  const before = await rows.count();
+  await page.getByLabel("hide acknowledged").check();
+  if ((await rows.count()) !== before - 1) findings.push("an acknowledged alert is not hidden");
+}
+
 const browser = await chromium.launch({ executablePath: "/usr/bin/chromium", args: ["--no-sandbox"] });
 const findings = [];
 for (const [width, colorScheme] of [[1280, "light"], [400, "dark"], [1280, "dark"], [400, "light"]]) {
   const context = await browser.newContext({ viewport: { width, height: 800 }, colorScheme });
   const page = await context.newPage();
+  const changes = [];
   page.on("pageerror", (error) => findings.push(`error: ${error.message}`));
   await page.route("http://weir.test/**", (route) => {
     const { pathname } = new URL(route.request().url());
     if (pathname === "/api/v1/live") {
       const history = JSON.stringify(Array.from({ length: 120 }, point));
       return route.fulfill({ contentType: "text/event-stream", body: `event: history\ndata: ${history}\n\n` });
+    }
+    if (route.request().method() === "POST") {
+      changes.push([pathname, route.request().postDataJSON()]);
+      return route.fulfill({ json: {} });
     }
     if (pathname.startsWith("/api/")) return route.fulfill({ json: ANSWERS[pathname] });
     const file = pathname === "/" ? "index.html" : pathname.slice(1);
@@ -129,6 +166,12 @@ for (const [width, colorScheme] of [[1280, "light"], [400, "dark"], [1280, "dark
     if (screen === "Groups") await page.getByLabel("Group by").selectOption("ends");
     else await page.getByRole("button", { name: screen, exact: true }).click();
     await page.waitForSelector("main tbody tr td + td");
+    if (screen === "Flows") {
+      await page.getByRole("button", { name: "records of queue pair 23" }).first().click();
+      await page.waitForSelector("#timeline");
+    }
+    if (screen === "Groups") await page.waitForSelector(".matrix .m5");
+    if (screen === "Alerts") await act(page, changes);
     const wide = await page.evaluate(() => document.documentElement.scrollWidth > innerWidth);
     if (wide) findings.push(`${screen} at ${width}: wider than the window`);
     if (folder) {

@@ -58,6 +58,7 @@ const TEST: &[&str] = &[
     "python3-scipy",
     "hping3",
     "rsyslog",
+    "rsyslog-gnutls",
     "tmux",
     "softflowd",
     "nfdump",

@@ -9,6 +9,7 @@ mod detecting;
 mod latency;
 mod listening;
 mod memory;
+mod operating;
 mod rate;
 mod reading;
 mod watching;
@@ -83,7 +84,7 @@ struct Bench {
     run: fn(&Options) -> Result<Vec<Figure>>,
 }
 
-const BENCHES: [Bench; 27] = [
+const BENCHES: [Bench; 29] = [
     Bench { names: &["seal_memory", "open_memory"], run: memory::seal_and_open },
     Bench { names: &["meter_memory_mpps", "meter_icrc_gbps"], run: memory::meter },
     Bench { names: &["million_flows_bytes_each", "expiry_spike_us"], run: memory::flows },
@@ -117,6 +118,11 @@ const BENCHES: [Bench; 27] = [
         run: memory::keying,
     },
     Bench { names: &["idle_rss_mib"], run: idle_memory },
+    Bench {
+        names: &["store_records_per_s", "store_query_ms_p95", "serve_rss_mib", "dashboard_home_ms"],
+        run: operating::store,
+    },
+    Bench { names: &["gateway_cost_share_operate"], run: operating::cost },
 ];
 
 /// Names of all figures, or what they begin with.

@@ -27,6 +27,8 @@ pub mod traffic;
 pub mod gateways;
 mod listeners;
 
+mod serve;
+
 pub mod vm;
 
 pub mod eve;

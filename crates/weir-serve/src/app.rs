@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request};
 use axum::middleware;
-use axum::routing::get;
+use axum::routing::{get, post};
 use tokio::sync::Semaphore;
 
 use crate::gateways::Places;
@@ -77,6 +77,7 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/api/v1/talkers", get(routes::talkers))
         .route("/api/v1/alerts", get(routes::alerts))
         .route("/api/v1/alerts/summary", get(summary::alerts))
+        .route("/api/v1/alerts/notes", post(blocks::note))
         .route("/api/v1/volumes", get(summary::volumes))
         .route("/api/v1/counters", get(routes::counters))
         .route("/api/v1/drops", get(routes::drops))

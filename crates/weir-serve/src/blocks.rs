@@ -1,8 +1,8 @@
-//! Whose packets are dropped, and whose never: told and changed by the gateways' operate sockets,
-//! which take nothing else.
+//! Whose packets are dropped, and whose never, and what is said of alerts: told and changed by the
+//! gateways' operate sockets, which take nothing else.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +19,8 @@ use utoipa::{IntoParams, ToSchema};
 use crate::app::App;
 use crate::dto::{ErrorBody, Rows, time_text};
 use crate::guard::Visitor;
-use crate::routes::{Answer, ApiError, Asked};
+use crate::query;
+use crate::routes::{Answer, ApiError, Asked, ask_stores};
 use crate::token::Role;
 
 /// How long a gateway may take.
@@ -202,13 +203,15 @@ fn list_of(name: Option<&str>, visitor: &Visitor) -> Result<List, ApiError> {
     }
 }
 
-async fn change(app: &App, visitor: &Visitor, gateway: &str, what: &Value) -> Answer<Rows<Block>> {
-    let sockets = app.places.operate_sockets();
-    let socket = sockets.get(gateway).ok_or_else(|| {
-        let said = format!("gateway {gateway} lets nobody block by the API: `[store] operate`");
+fn socket_of(app: &App, gateway: &str) -> Result<PathBuf, ApiError> {
+    app.places.operate_sockets().remove(gateway).ok_or_else(|| {
+        let said = format!("gateway {gateway} lets nobody change it by the API: `[store] operate`");
         ApiError::new(StatusCode::NOT_FOUND, said)
-    })?;
-    let lists = tell(socket, visitor, what).await?;
+    })
+}
+
+async fn change(app: &App, visitor: &Visitor, gateway: &str, what: &Value) -> Answer<Rows<Block>> {
+    let lists = tell(&socket_of(app, gateway)?, visitor, what).await?;
     tracing::info!(who = visitor.title(), gateway, %what, "blocks were changed");
     Ok(Json(Rows { rows: lists.rows(gateway), problems: Vec::new() }))
 }
@@ -234,6 +237,16 @@ impl Lists {
 /// Asks the gateway behind `socket` in the name of `visitor`.
 async fn tell(socket: &Path, visitor: &Visitor, blocks: &Value) -> Result<Lists, ApiError> {
     let request = json!({ "command": "operate", "by": visitor.title(), "blocks": blocks });
+    let lists = send(socket, &request).await?.get("blocks").cloned().unwrap_or_default();
+    let other = |_| {
+        let said = "the gateway says something else";
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, said)
+    };
+    serde_json::from_value(lists).map_err(other)
+}
+
+/// What the gateway behind `socket` answers.
+async fn send(socket: &Path, request: &Value) -> Result<Value, ApiError> {
     let ask = async {
         let mut stream = UnixStream::connect(socket).await?;
         stream.write_all(format!("{request}\n").as_bytes()).await?;
@@ -247,9 +260,55 @@ async fn tell(socket: &Path, visitor: &Visitor, blocks: &Value) -> Result<Lists,
         Ok(Err(error)) => return Err(down(format!("the gateway does not answer: {error}"))),
         Err(_) => return Err(down("the gateway does not answer in time".to_owned())),
     };
-    if let Some(error) = answer.get("error").and_then(Value::as_str) {
-        return Err(ApiError::bad(error));
+    match answer.get("error").and_then(Value::as_str) {
+        Some(error) => Err(ApiError::bad(error)),
+        None => Ok(answer),
     }
-    let lists = answer.get("blocks").cloned().unwrap_or_default();
-    serde_json::from_value(lists).map_err(|_| down("the gateway says something else".to_owned()))
+}
+
+/// What to say of an alert.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewNote {
+    /// At this gateway.
+    pub gateway: String,
+    /// Its number in the gateway's store.
+    pub alert: u64,
+    /// Whether nobody need look at it any more.
+    pub acknowledged: bool,
+    /// Why; takes the place of an earlier comment.
+    #[schema(max_length = 500)]
+    pub comment: Option<String>,
+}
+
+/// Acknowledge an alert, or comment on it
+#[utoipa::path(post, path = "/api/v1/alerts/notes", request_body = NewNote,
+    responses((status = 202, description = "It is stored within a second"),
+              (status = 400, body = ErrorBody), (status = 403, body = ErrorBody),
+              (status = 404, body = ErrorBody), (status = 415, body = ErrorBody),
+              (status = 422, body = ErrorBody)))]
+pub(crate) async fn note(
+    State(app): State<Arc<App>>,
+    Extension(visitor): Extension<Visitor>,
+    Sent(new): Sent<NewNote>,
+) -> Result<StatusCode, ApiError> {
+    let socket = socket_of(&app, &new.gateway)?;
+    let (gateway, alert) = (new.gateway.clone(), new.alert);
+    let (found, problems) = ask_stores(Arc::clone(&app), move |places| {
+        query::each(places, Some(&gateway), |_, reader| Ok(vec![reader.has_alert(alert)?]))
+    })
+    .await?;
+    if let Some(problem) = problems.first() {
+        return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, problem));
+    }
+    if found != [true] {
+        return Err(ApiError::new(StatusCode::NOT_FOUND, "there is no alert of this number"));
+    }
+    let request = json!({
+        "command": "remark", "by": visitor.title(), "alert": alert,
+        "is_acknowledged": new.acknowledged, "comment": new.comment.unwrap_or_default(),
+    });
+    send(&socket, &request).await?;
+    tracing::info!(who = visitor.title(), gateway = new.gateway, alert, "an alert was remarked on");
+    Ok(StatusCode::ACCEPTED)
 }

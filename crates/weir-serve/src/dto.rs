@@ -8,9 +8,10 @@ use jiff::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
 use weir_store::sqlite::{
-    AlertRow, ConversationRow, CounterRow, EventRow, FlowRow, PeerStateRow, TalkerRow,
+    AlertRow, ConversationRow, CounterRow, EventRow, FlowRow, Labels, PeerStateRow, TalkerRow,
 };
 
+use crate::names::Names;
 use crate::status;
 
 /// An error.
@@ -32,6 +33,8 @@ pub struct Flow {
     pub protocol: String,
     pub source: String,
     pub source_port: u16,
+    pub source_names: Names,
+    pub destination_names: Names,
     pub destination: String,
     pub destination_port: u16,
     pub vlan: u16,
@@ -64,6 +67,8 @@ pub struct Conversation {
     pub source: String,
     /// Absent: nothing told it.
     pub source_qp: Option<u32>,
+    pub source_names: Names,
+    pub destination_names: Names,
     pub destination: String,
     pub destination_qp: u32,
     pub vlan: u16,
@@ -102,6 +107,7 @@ pub struct Conversation {
 pub struct Talker {
     pub gateway: String,
     pub address: String,
+    pub names: Names,
     pub sent_packets: u64,
     pub sent_bytes: u64,
     pub received_packets: u64,
@@ -115,6 +121,14 @@ pub struct Talker {
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Alert {
     pub gateway: String,
+    /// In the gateway's store.
+    pub number: u64,
+    /// An operator said that nobody need look at it any more.
+    pub acknowledged: bool,
+    /// In the operator's words.
+    pub comment: Option<String>,
+    /// Who said so last.
+    pub noted_by: Option<String>,
     pub pair: String,
     pub time: String,
     pub sid: u32,
@@ -128,6 +142,8 @@ pub struct Alert {
     pub protocol: String,
     pub source: String,
     pub source_port: u16,
+    pub source_names: Names,
+    pub destination_names: Names,
     pub destination: String,
     pub destination_port: u16,
     /// The whole event as EVE has it.
@@ -359,7 +375,7 @@ fn protocol_text(protocol: u8) -> String {
 
 impl Flow {
     /// From a row of `gateway`'s store.
-    pub fn of(gateway: &str, row: FlowRow) -> Self {
+    pub fn of(gateway: &str, row: FlowRow, labels: &Labels) -> Self {
         Self {
             gateway: gateway.to_owned(),
             pair: row.pair,
@@ -368,6 +384,8 @@ impl Flow {
             protocol: protocol_text(row.protocol),
             source: address_text(row.source, false),
             source_port: row.source_port,
+            source_names: Names::of(labels, row.source),
+            destination_names: Names::of(labels, row.destination),
             destination: address_text(row.destination, false),
             destination_port: row.destination_port,
             vlan: row.vlan,
@@ -395,7 +413,7 @@ impl Flow {
 
 impl Conversation {
     /// From a row of `gateway`'s store.
-    pub fn of(gateway: &str, row: ConversationRow) -> Self {
+    pub fn of(gateway: &str, row: ConversationRow, labels: &Labels) -> Self {
         let is_lid = row.encapsulation == "infiniband";
         Self {
             gateway: gateway.to_owned(),
@@ -405,6 +423,8 @@ impl Conversation {
             service: row.service,
             source: address_text(row.source, is_lid),
             source_qp: row.source_qp,
+            source_names: Names::of(labels, row.source),
+            destination_names: Names::of(labels, row.destination),
             destination: address_text(row.destination, is_lid),
             destination_qp: row.destination_qp,
             encapsulation: row.encapsulation,
@@ -439,8 +459,13 @@ impl Conversation {
 
 impl Alert {
     /// From a row of `gateway`'s store.
-    pub fn of(gateway: &str, row: AlertRow) -> Self {
+    pub fn of(gateway: &str, row: AlertRow, labels: &Labels) -> Self {
+        let note = row.note.as_ref();
         Self {
+            number: row.number,
+            acknowledged: note.is_some_and(|it| it.is_acknowledged),
+            comment: note.map(|it| it.comment.clone()).filter(|it| !it.is_empty()),
+            noted_by: note.map(|it| it.who.clone()),
             gateway: gateway.to_owned(),
             pair: row.pair,
             time: time_text(row.time_ns),
@@ -452,6 +477,8 @@ impl Alert {
             protocol: row.protocol,
             source: address_text(row.source, false),
             source_port: row.source_port,
+            source_names: Names::of(labels, row.source),
+            destination_names: Names::of(labels, row.destination),
             destination: address_text(row.destination, false),
             destination_port: row.destination_port,
             event: serde_json::from_str(&row.event).unwrap_or_default(),
@@ -461,10 +488,11 @@ impl Alert {
 
 impl Talker {
     /// From a row of `gateway`'s store.
-    pub fn of(gateway: &str, row: TalkerRow) -> Self {
+    pub fn of(gateway: &str, row: TalkerRow, labels: &Labels) -> Self {
         Self {
             gateway: gateway.to_owned(),
             address: address_text(row.address, false),
+            names: Names::of(labels, row.address),
             sent_packets: row.sent_packets,
             sent_bytes: row.sent_bytes,
             received_packets: row.received_packets,

@@ -17,6 +17,7 @@ pub mod gateways;
 pub mod status;
 
 pub mod dto;
+pub mod names;
 pub mod query;
 
 pub mod token;

@@ -12,7 +12,7 @@ use crate::{blocks, routes, summary};
     paths(
         routes::healthz, routes::status, routes::flows, routes::conversations, routes::talkers,
         routes::alerts, summary::alerts, summary::volumes,
-        blocks::list, blocks::add, blocks::remove,
+        blocks::list, blocks::add, blocks::remove, blocks::note,
         routes::counters, routes::drops, routes::tunnels, routes::events, routes::live
     ),
     security(("token" = [])),

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 use utoipa::IntoParams;
-use weir_store::sqlite::{AlertFilter, Range, RecordFilter};
+use weir_store::sqlite::{AlertFilter, LabelFilter, Range, RecordFilter};
 
 use crate::app::App;
 use crate::dto::{
@@ -118,6 +118,8 @@ pub(crate) struct FlowQuery {
     group: Option<bool>,
     /// An end's address or prefix
     address: Option<String>,
+    /// An end called so by `[[label]]`: `NAME`, or `tenant=NAME` (host, tenant, job, rail)
+    label: Option<String>,
     /// An end's port
     #[param(maximum = 65535)]
     port: Option<u16>,
@@ -151,6 +153,8 @@ pub(crate) struct ConversationQuery {
     group: Option<bool>,
     /// An end's address or prefix, GID or `lid 0x1f`
     address: Option<String>,
+    /// An end called so by `[[label]]`: `NAME`, or `tenant=NAME` (host, tenant, job, rail)
+    label: Option<String>,
     /// An end's queue pair
     #[param(maximum = 16777215)]
     queue_pair: Option<u32>,
@@ -177,6 +181,8 @@ pub(crate) struct TalkerQuery {
     limit: Option<u32>,
     /// `rdma`, `tcp`, `udp`, `icmp` or `other`
     kind: Option<String>,
+    /// An end called so by `[[label]]`: `NAME`, or `tenant=NAME` (host, tenant, job, rail)
+    label: Option<String>,
 }
 
 /// Which alerts.
@@ -210,6 +216,8 @@ pub(crate) struct AlertQuery {
     action: Option<String>,
     /// An end's address or prefix, or GID
     address: Option<String>,
+    /// An end called so by `[[label]]`: `NAME`, or `tenant=NAME` (host, tenant, job, rail)
+    label: Option<String>,
 }
 
 impl AlertQuery {
@@ -225,6 +233,7 @@ impl AlertQuery {
             severity: self.severity,
             action: self.action.clone(),
             addresses: addresses.map_err(ApiError::bad)?,
+            label: label(self.label.as_deref())?,
         })
     }
 }
@@ -234,6 +243,10 @@ pub(crate) fn limit(asked: Option<u32>) -> Result<u32, ApiError> {
         limit @ 1..=LIMIT_MAX => Ok(limit),
         limit => Err(ApiError::bad(format!("limit = {limit}: write 1 to {LIMIT_MAX}"))),
     }
+}
+
+pub(crate) fn label(asked: Option<&str>) -> Result<Option<LabelFilter>, ApiError> {
+    asked.map(str::parse).transpose().map_err(ApiError::bad)
 }
 
 /// Asks the stores where that holds nobody up.
@@ -282,14 +295,16 @@ pub(crate) async fn flows(
         pair: asked.pair,
         is_grouped: asked.group.unwrap_or(false),
         addresses: addresses.map_err(ApiError::bad)?,
+        label: label(asked.label.as_deref())?,
         port: asked.port,
         protocol: asked.protocol,
         ..RecordFilter::default()
     };
     let (rows, problems) = ask_stores(app, move |places| {
         query::each(places, asked.gateway.as_deref(), |name, reader| {
+            let labels = reader.labels()?;
             let rows = reader.flows(range, &filter, limit)?;
-            Ok(rows.into_iter().map(|row| Flow::of(name, row)).collect())
+            Ok(rows.into_iter().map(|row| Flow::of(name, row, &labels)).collect())
         })
     })
     .await?;
@@ -310,13 +325,15 @@ pub(crate) async fn conversations(
         pair: asked.pair,
         is_grouped: asked.group.unwrap_or(false),
         addresses: addresses.map_err(ApiError::bad)?,
+        label: label(asked.label.as_deref())?,
         queue_pair: asked.queue_pair,
         ..RecordFilter::default()
     };
     let (rows, problems) = ask_stores(app, move |places| {
         query::each(places, asked.gateway.as_deref(), |name, reader| {
+            let labels = reader.labels()?;
             let rows = reader.conversations(range, &filter, limit)?;
-            Ok(rows.into_iter().map(|row| Conversation::of(name, row)).collect())
+            Ok(rows.into_iter().map(|row| Conversation::of(name, row, &labels)).collect())
         })
     })
     .await?;
@@ -331,11 +348,13 @@ pub(crate) async fn talkers(
     Asked(asked): Asked<TalkerQuery>,
 ) -> Answer<Rows<Talker>> {
     let range = query::range(asked.from, asked.until, asked.last).map_err(ApiError::bad)?;
+    let label = label(asked.label.as_deref())?;
     let limit = limit(asked.limit)?;
     let (rows, problems) = ask_stores(app, move |places| {
         query::each(places, asked.gateway.as_deref(), |name, reader| {
-            let rows = reader.talkers(range, asked.kind.as_deref(), limit)?;
-            Ok(rows.into_iter().map(|row| Talker::of(name, row)).collect())
+            let labels = reader.labels()?;
+            let rows = reader.talkers(range, asked.kind.as_deref(), label.as_ref(), limit)?;
+            Ok(rows.into_iter().map(|row| Talker::of(name, row, &labels)).collect())
         })
     })
     .await?;
@@ -355,8 +374,9 @@ pub(crate) async fn alerts(
     let filter = asked.filter()?;
     let (rows, problems) = ask_stores(app, move |places| {
         query::each(places, asked.gateway.as_deref(), |name, reader| {
+            let labels = reader.labels()?;
             let rows = reader.alerts(range, &filter, limit)?;
-            Ok(rows.into_iter().map(|row| Alert::of(name, row)).collect())
+            Ok(rows.into_iter().map(|row| Alert::of(name, row, &labels)).collect())
         })
     })
     .await?;

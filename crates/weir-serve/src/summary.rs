@@ -8,12 +8,13 @@ use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
-use weir_store::sqlite::{GroupBy, SignatureRow, VolumeRow, Volumes as Of};
+use weir_store::sqlite::{GroupBy, Labels, SignatureRow, VolumeRow, Volumes as Of};
 
 use crate::app::App;
 use crate::dto::{ErrorBody, Rows, address_text, time_text};
+use crate::names::Names;
 use crate::query;
-use crate::routes::{AlertQuery, Answer, ApiError, Asked, ask_stores, greatest, limit};
+use crate::routes::{AlertQuery, Answer, ApiError, Asked, ask_stores, greatest, label, limit};
 
 /// The alerts of one signature at one gateway.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -66,6 +67,8 @@ pub struct Volume {
     /// Absent: not grouped by it.
     pub source: Option<String>,
     pub destination: Option<String>,
+    pub source_names: Names,
+    pub destination_names: Names,
     /// `udp 4791`, `rc roce_v2`.
     pub service: Option<String>,
     pub records: u64,
@@ -102,6 +105,8 @@ pub(crate) struct VolumeQuery {
     of: Option<String>,
     /// `ends` (where nothing is said), `source`, `destination` or `service`
     by: Option<String>,
+    /// An end called so by `[[label]]`: `NAME`, or `tenant=NAME` (host, tenant, job, rail)
+    label: Option<String>,
 }
 
 /// Alerts by signature and over time
@@ -153,6 +158,7 @@ pub(crate) async fn volumes(
 ) -> Answer<Rows<Volume>> {
     let range = query::range(asked.from, asked.until, asked.last).map_err(ApiError::bad)?;
     let limit = limit(asked.limit)?;
+    let label = label(asked.label.as_deref())?;
     let of = match asked.of.as_deref() {
         None | Some("flows") => Of::Flows,
         Some("conversations") => Of::Conversations,
@@ -170,8 +176,9 @@ pub(crate) async fn volumes(
     };
     let (rows, problems) = ask_stores(app, move |places| {
         query::each(places, asked.gateway.as_deref(), |name, reader| {
-            let rows = reader.volumes(of, by, range, limit)?;
-            Ok(rows.into_iter().map(|row| Volume::of(name, row)).collect())
+            let labels = reader.labels()?;
+            let rows = reader.volumes(of, by, range, label.as_ref(), limit)?;
+            Ok(rows.into_iter().map(|row| Volume::of(name, row, &labels)).collect())
         })
     })
     .await?;
@@ -201,12 +208,15 @@ impl Signature {
 
 impl Volume {
     /// From a row of `gateway`'s store.
-    pub fn of(gateway: &str, row: VolumeRow) -> Self {
+    pub fn of(gateway: &str, row: VolumeRow, labels: &Labels) -> Self {
+        let names = |it: Option<[u8; 16]>| it.map(|it| Names::of(labels, it)).unwrap_or_default();
         let address = |it: Option<[u8; 16]>| it.map(|it| address_text(it, row.is_lid));
         Self {
             gateway: gateway.to_owned(),
             source: address(row.source),
             destination: address(row.destination),
+            source_names: names(row.source),
+            destination_names: names(row.destination),
             service: row.service,
             records: row.records,
             packets: row.packets,

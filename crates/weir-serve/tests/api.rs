@@ -19,7 +19,7 @@ use weir_serve::token::{Holder, Role, Token};
 use weir_serve::{App, router};
 use weir_store::sink::{Interfaces, Item};
 use weir_store::sqlite::{
-    AlertRow, Event, Retention, Sample, Scope, ScopeKind, Store, StoreOptions,
+    AlertRow, Event, Label, Retention, Sample, Scope, ScopeKind, Store, StoreOptions,
 };
 use weir_wire::frame::Time;
 use weir_wire::parse::{Network, Parsed, Transport};
@@ -67,6 +67,8 @@ fn flow(source: u8, destination_port: u16, bytes: u64) -> Item {
 
 fn alert(sid: u32, severity: u8, action: &str, source: u8) -> AlertRow {
     AlertRow {
+        number: 0,
+        note: None,
         time_ns: (now_s() - 5) * 1_000_000_000,
         pair: "port0".to_owned(),
         sid,
@@ -100,6 +102,15 @@ fn make_store(path: &Path) {
     {
         store.alerts().send(alert(sid, severity, action, source));
     }
+    let label = |first, last, names: [Option<&str>; 4]| Label {
+        first: mapped(first),
+        last: mapped(last),
+        names: names.map(|it| it.map(str::to_owned)),
+    };
+    store.labels(vec![
+        label(0, 7, [None, Some("red"), None, Some("2")]),
+        label(2, 2, [Some(HOSTILE), Some("blue"), None, None]),
+    ]);
     let time_ns = now_s() * 1_000_000_000;
     let [who, what, outcome] = ["gateway", HOSTILE, "ready"].map(str::to_owned);
     store.event(Event { time_ns, who, what, outcome });
@@ -237,6 +248,46 @@ async fn flows_are_found_by_what_is_asked() {
     assert_eq!(talkers.iter().map(|it| it["sent_bytes"].as_u64().unwrap()).sum::<u64>(), 3000);
     let counters = Stand::json(stand.get("/api/v1/counters?last=60").await);
     assert_eq!(counters["rows"][0]["value"], 7);
+}
+
+#[tokio::test]
+async fn ends_have_the_names_of_the_longest_label_and_are_found_by_them() {
+    let stand = stand();
+    let sources = |rows: &Value, key: &str| -> Vec<String> {
+        let rows = rows["rows"].as_array().unwrap();
+        rows.iter().map(|row| row[key].as_str().unwrap().to_owned()).collect()
+    };
+    let all = Stand::json(stand.get("/api/v1/flows").await);
+    for row in all["rows"].as_array().unwrap() {
+        let names = match row["source"].as_str().unwrap() {
+            "10.0.0.1" => {
+                serde_json::json!({"host": null, "tenant": "red", "job": null, "rail": "2"})
+            }
+            _ => serde_json::json!({"host": HOSTILE, "tenant": "blue", "job": null, "rail": "2"}),
+        };
+        assert_eq!(row["source_names"], names);
+        assert_eq!(row["destination_names"]["tenant"], Value::Null);
+    }
+    // The longer label's tenant hides the other's.
+    for (label, found) in [
+        ("red", vec!["10.0.0.1"]),
+        ("tenant%3Dblue", vec!["10.0.0.2"]),
+        ("rail%3Dblue", vec![]),
+        ("tenant%3Dgreen", vec![]),
+    ] {
+        let rows = Stand::json(stand.get(&format!("/api/v1/flows?label={label}")).await);
+        assert_eq!(sources(&rows, "source"), found, "{label}");
+        let rows = Stand::json(stand.get(&format!("/api/v1/talkers?label={label}")).await);
+        assert_eq!(sources(&rows, "address"), found, "{label}");
+        let rows = Stand::json(stand.get(&format!("/api/v1/alerts?label={label}")).await);
+        let from: std::collections::BTreeSet<_> = sources(&rows, "source").into_iter().collect();
+        assert_eq!(from, found.iter().map(|it| (*it).to_owned()).collect(), "{label}");
+        let (status, _) = stand.get(&format!("/api/v1/conversations?label={label}")).await;
+        assert_eq!(status, StatusCode::OK);
+    }
+    let both = Stand::json(stand.get("/api/v1/flows?label=rail%3D2").await);
+    assert_eq!(both["rows"].as_array().unwrap().len(), 2);
+    assert_eq!(stand.get("/api/v1/flows?label=rack%3D2").await.0, StatusCode::BAD_REQUEST);
 }
 
 #[tokio::test]
@@ -458,6 +509,10 @@ async fn a_viewer_looks_an_operator_blocks_and_an_admin_allows() {
         assert_eq!(ask(name, "POST", path, block).await, block_status, "{name}");
         assert_eq!(ask(name, "DELETE", gone, "").await, block_status, "{name}");
         assert_eq!(ask(name, "POST", path, allow).await, allow_status, "{name}");
+    }
+    let note = "{\"gateway\": \"gw\", \"alert\": 1, \"acknowledged\": true}";
+    for (name, status) in [("v", 403), ("o", 404), ("a", 404)] {
+        assert_eq!(ask(name, "POST", "/api/v1/alerts/notes", note).await, status, "{name}");
     }
     assert_eq!(ask("x", "POST", path, block).await, 401);
     for wrong in ["", "{}", "[]", "{\"gateway\": \"gw\", \"prefix\": \"x\", \"more\": 1}"] {

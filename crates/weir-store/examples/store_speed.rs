@@ -1,72 +1,117 @@
 //! How fast a store takes records, and how fast it answers what the dashboard asks.
 //!
-//! `cargo run --release -p weir-store --example store_speed -- [RECORDS] [FOLDER]`: records of
-//! 10,000 host pairs, spread over the last day, then each question 20 times. A line of JSON each.
+//! `cargo run --release -p weir-store --example store_speed -- [--quick] [--keep FILE]`: records of
+//! 10,000 host pairs, spread over the last day, as many as ten million or two minutes of filling
+//! allow; then each question of the dashboard 20 times. A line of JSON each. `--keep` leaves the
+//! store there, for others to ask.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use weir_engine::flow::{FlowCounters, FlowKey, Reason};
 use weir_engine::meter::FlowRecord;
 use weir_engine::verdict::Side;
 use weir_store::sink::{Interfaces, Item};
-use weir_store::sqlite::{QueryError, Range, Reader, RecordFilter, Retention, Store, StoreOptions};
+use weir_store::sqlite::{
+    GroupBy, QueryError, Range, Reader, RecordFilter, Retention, Store, StoreOptions, Volumes,
+};
 use weir_wire::frame::Time;
 use weir_wire::parse::{Network, Parsed, Transport};
 
 const DAY_S: u64 = 86_400;
 const ROUNDS: usize = 20;
+const RECORDS: u64 = 10_000_000;
+const QUICK_RECORDS: u64 = 100_000;
+const FILL_MAX: Duration = Duration::from_secs(110);
 
 fn main() {
-    let mut arguments = std::env::args().skip(1);
-    let count: u64 = arguments.next().and_then(|it| it.parse().ok()).unwrap_or(1_000_000);
-    let folder = arguments.next().map_or_else(std::env::temp_dir, PathBuf::from);
-    let path = folder.join(format!("store-speed-{}.sqlite", std::process::id()));
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let kept = arguments.iter().position(|it| it == "--keep").and_then(|at| arguments.get(at + 1));
+    let is_quick = arguments.iter().any(|it| it == "--quick");
+    let scratch = format!("store-speed-{}.sqlite", std::process::id());
+    let path = kept.map_or_else(|| std::env::temp_dir().join(scratch), PathBuf::from);
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
+    let wanted = if is_quick { QUICK_RECORDS } else { RECORDS };
+    let (count, seconds) = fill(&path, now_s - DAY_S, wanted);
+    let note = "flows of 10,000 host pairs over a day";
+    let said = format!("{count} {note}, synchronous = FULL, roll-ups included");
+    print("store_records_per_s", count as f64 / seconds, "/s", &said);
+    ask_all(&path, now_s, &format!("of {count} {note}; 95th percentile of {ROUNDS}"));
+    for end in ["", "-wal", "-shm"].iter().filter(|_| kept.is_none()) {
+        let _ = std::fs::remove_file(format!("{}{end}", path.display()));
+    }
+}
+
+/// Fills a new store for as long as it may take: how many records, in how many seconds.
+fn fill(path: &Path, start_s: u64, wanted: u64) -> (u64, f64) {
     let retention = Retention {
         size_bytes_max: 64 << 30,
         records_s: 2 * DAY_S,
         minutes_s: 2 * DAY_S,
         hours_s: 2 * DAY_S,
     };
-    let options = StoreOptions { path: path.clone(), group: None, retention };
+    let options = StoreOptions { path: path.to_owned(), group: None, retention };
     let store = Store::start(options, vec!["port0".to_owned()]).expect("a thread");
-    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
     let sender = store.sender(0);
     let start = Instant::now();
-    for number in 0..count {
-        let since_ns = number * (DAY_S * 1_000_000_000 / count);
-        sender.send(record(number, (now_s - DAY_S) * 1_000_000_000 + since_ns));
-        if number % 1000 == 0 {
-            while number - store.counters().written > 7000 {
-                std::thread::sleep(Duration::from_micros(200));
-            }
+    let mut count = 0;
+    // The last hour is there in any case: it is what is asked for.
+    let last_hour = wanted / 24 * 23;
+    let mut next = 0;
+    while next < wanted {
+        if next < last_hour && start.elapsed() >= FILL_MAX {
+            next = last_hour;
+        }
+        for number in next..next + 1000 {
+            let since_ns = number * (DAY_S * 1_000_000_000 / wanted);
+            sender.send(record(number, start_s * 1_000_000_000 + since_ns));
+        }
+        (next, count) = (next + 1000, count + 1000);
+        while count - store.counters().written > 7000 {
+            std::thread::sleep(Duration::from_micros(200));
         }
     }
     let last = store.stop();
     let seconds = start.elapsed().as_secs_f64();
     assert_eq!((last.written, last.overflowed, last.lost), (count, 0, 0));
-    println!("{{\"figure\":\"store_records_per_s\",\"value\":{:.0}}}", count as f64 / seconds);
-    let range = |seconds| Range { from_s: now_s - seconds, until_s: now_s + 60 };
+    (count, seconds)
+}
+
+/// Each question of the dashboard, by a reader of its own as the server asks it.
+fn ask_all(path: &Path, end_s: u64, note: &str) {
+    let range = |seconds| Range { from_s: end_s - seconds, until_s: end_s };
     let grouped = RecordFilter { is_grouped: true, ..RecordFilter::default() };
     let all = RecordFilter::default();
-    let ask = |name: &str, question: &dyn Fn(&Reader) -> Result<usize, QueryError>| {
-        let mut times: Vec<f64> = (0..ROUNDS).map(|_| timed(&path, question)).collect();
+    let hour = range(3600);
+    type Question<'a> = &'a dyn Fn(&Reader) -> Result<usize, QueryError>;
+    let volumes =
+        |by| move |it: &Reader| Ok(it.volumes(Volumes::Flows, by, hour, None, 100)?.len());
+    let questions: [(&str, Question<'_>); 7] = [
+        ("flows", &|it| Ok(it.flows(hour, &all, 200)?.len())),
+        ("flows_grouped", &|it| Ok(it.flows(hour, &grouped, 200)?.len())),
+        ("talkers", &|it| Ok(it.talkers(hour, None, None, 10)?.len())),
+        ("talkers_day", &|it| Ok(it.talkers(range(DAY_S), None, None, 10)?.len())),
+        ("volumes_ends", &volumes(GroupBy::Ends)),
+        ("volumes_source", &volumes(GroupBy::Source)),
+        ("volumes_service", &volumes(GroupBy::Service)),
+    ];
+    for (name, question) in questions {
+        let mut times: Vec<f64> = (0..ROUNDS).map(|_| timed(path, question)).collect();
         times.sort_by(f64::total_cmp);
         let p95 = times[ROUNDS * 95 / 100 - 1];
-        println!(
-            "{{\"figure\":\"store_query_ms_p95\",\"question\":\"{name}\",\"value\":{p95:.1}}}"
-        );
-    };
-    ask("flows, last hour", &|it| Ok(it.flows(range(3600), &all, 200)?.len()));
-    ask("flows grouped, last hour", &|it| Ok(it.flows(range(3600), &grouped, 200)?.len()));
-    ask("talkers, last hour", &|it| Ok(it.talkers(range(3600), None, 10)?.len()));
-    ask("talkers, last day", &|it| Ok(it.talkers(range(DAY_S), None, 10)?.len()));
-    for end in ["", "-wal", "-shm"] {
-        let _ = std::fs::remove_file(format!("{}{end}", path.display()));
+        print(&format!("store_query_ms_p95_{name}"), p95, "ms", note);
     }
 }
 
-fn timed(path: &std::path::Path, question: &dyn Fn(&Reader) -> Result<usize, QueryError>) -> f64 {
+fn print(name: &str, value: f64, unit: &str, note: &str) {
+    println!(
+        "{{\"name\":\"{name}\",\"value\":{value:.1},\"unit\":\"{unit}\",\"peer\":\"\",\
+         \"peer_value\":null,\"ratio\":null,\"command\":\"make bench ONLY=store\",\
+         \"note\":\"{note}\"}}"
+    );
+}
+
+fn timed(path: &Path, question: &dyn Fn(&Reader) -> Result<usize, QueryError>) -> f64 {
     let start = Instant::now();
     let reader = Reader::open(path).expect("the store is there");
     question(&reader).expect("it answers");

@@ -1,4 +1,4 @@
-//! Events as others receive them: rsyslog by UDP and TCP, and a decoder of GELF in Python.
+//! Events as others receive them: rsyslog by UDP, TCP and TLS, and a decoder of GELF in Python.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use weir_store::sink::siem_text::SiemEvent;
-use weir_store::sink::{Siem, SiemCounters, SiemFormat, SiemSink};
+use weir_store::sink::{Siem, SiemCounters, SiemFormat, SiemSink, TlsFiles};
 
 /// For others to come up and to write; nothing depends on how long it takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -37,7 +37,7 @@ fn event(number: usize, severity: u8) -> SiemEvent {
 
 fn sink(address: String, format: SiemFormat, spool: Option<PathBuf>) -> SiemSink {
     let spool = spool.map(|path| (path, 16 << 20));
-    SiemSink { address, spool, format, severity_max: 3, host: "gw-a".into() }
+    SiemSink { address, spool, tls: None, format, severity_max: 3, host: "gw-a".into() }
 }
 
 #[track_caller]
@@ -58,12 +58,30 @@ struct Rsyslog(Child);
 
 impl Rsyslog {
     fn start(folder: &Path, udp: u16, tcp: u16) -> Self {
+        Self::start_with(folder, udp, tcp, "", "")
+    }
+
+    /// With this certificate of `folder`, which is its own authority.
+    fn start_tls(folder: &Path, udp: u16, tcp: u16) -> Self {
+        let driver = format!(
+            "global(DefaultNetstreamDriver=\"gtls\" \
+             DefaultNetstreamDriverCAFile=\"{0}/certificate.pem\" \
+             DefaultNetstreamDriverCertFile=\"{0}/certificate.pem\" \
+             DefaultNetstreamDriverKeyFile=\"{0}/key.pem\")\n",
+            folder.display()
+        );
+        let module = "StreamDriver.Name=\"gtls\" StreamDriver.Mode=\"1\" \
+                      StreamDriver.AuthMode=\"anon\"";
+        Self::start_with(folder, udp, tcp, &driver, module)
+    }
+
+    fn start_with(folder: &Path, udp: u16, tcp: u16, driver: &str, of_tcp: &str) -> Self {
         let out = folder.join("received");
         let configuration = folder.join("rsyslog.conf");
         let text = format!(
-            "global(workDirectory=\"{0}\" maxMessageSize=\"32k\" \
+            "{driver}global(workDirectory=\"{0}\" maxMessageSize=\"32k\" \
                     parser.escapeControlCharactersOnReceive=\"on\")\n\
-             module(load=\"imudp\")\nmodule(load=\"imtcp\")\n\
+             module(load=\"imudp\")\nmodule(load=\"imtcp\" {of_tcp})\n\
              input(type=\"imudp\" address=\"127.0.0.1\" port=\"{udp}\")\n\
              input(type=\"imtcp\" address=\"127.0.0.1\" port=\"{tcp}\")\n\
              template(name=\"t\" type=\"string\" string=\"%pri%|%timereported:::date-rfc3339%|\
@@ -166,6 +184,101 @@ fn rsyslog_by_tcp_gets_all_events_whenever_it_is_down() {
     let _rsyslog = Rsyslog::start(folder.path(), udp, tcp);
     let got = || numbers(folder.path()).into_iter().collect::<std::collections::BTreeSet<_>>();
     wait("sixty events", || got().len() == 60);
+    assert_eq!(counters(&siem).lost, 0);
+}
+
+/// A certificate for localhost that signs itself, by openssl; its key is beside it.
+fn certificate(folder: &Path) -> PathBuf {
+    let certificate = folder.join("certificate.pem");
+    let made = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"])
+        .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"])
+        .args(["-addext", "basicConstraints=critical,CA:FALSE", "-days", "2", "-out"])
+        .arg(&certificate)
+        .arg("-keyout")
+        .arg(folder.join("key.pem"))
+        .stderr(Stdio::null())
+        .status();
+    assert!(made.unwrap().success(), "openssl req");
+    certificate
+}
+
+#[test]
+fn rsyslog_by_tls_gets_all_events_and_a_stranger_gets_none() {
+    let driver = "/usr/lib/x86_64-linux-gnu/rsyslog/lmnsd_gtls.so";
+    if !is_there("rsyslogd") || !is_there("openssl") {
+        return;
+    }
+    if !Path::new(driver).exists() {
+        return eprintln!("SKIPPED: rsyslog has no TLS: apt install rsyslog-gnutls");
+    }
+    let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (udp, tcp) = free_ports();
+    certificate(folder.path());
+    let sink = |authorities: PathBuf, name: &str| SiemSink {
+        tls: Some(TlsFiles { authorities, certificate: None }),
+        ..sink(format!("localhost:{tcp}"), SiemFormat::Syslog, Some(folder.path().join(name)))
+    };
+    let all = [sink(folder.path().join("certificate.pem"), "spool")];
+    let siem = Siem::start(&all).unwrap();
+    (100..120).for_each(|number| siem.send(&event(number, 2)));
+    wait("twenty on disk", || counters(&siem).waiting == 20);
+    let rsyslog = Rsyslog::start_tls(folder.path(), udp, tcp);
+    wait("twenty events", || numbers(folder.path()).len() == 20);
+    // Another authority did not sign this one's certificate: it learns nothing.
+    let stranger = Siem::start(&[sink(certificate(other.path()), "other")]).unwrap();
+    stranger.send(&event(500, 2));
+    (120..140).for_each(|number| siem.send(&event(number, 2)));
+    wait("forty events", || numbers(folder.path()).len() >= 40);
+    drop(rsyslog);
+    (140..160).for_each(|number| siem.send(&event(number, 2)));
+    wait("those for nobody on disk", || counters(&siem).waiting >= 20);
+    let _rsyslog = Rsyslog::start_tls(folder.path(), udp, tcp);
+    let got = || numbers(folder.path()).into_iter().collect::<std::collections::BTreeSet<_>>();
+    wait("sixty events", || got().len() == 60);
+    assert_eq!(counters(&siem).lost, 0);
+    assert_eq!((counters(&stranger).sent, counters(&stranger).waiting), (0, 1));
+}
+
+/// Set for the child that is killed: where it spools, and to whom it would send.
+const CHILD: &str = "WEIR_SIEM_TEST_CHILD";
+
+#[test]
+fn what_waits_outlives_a_gateway_that_is_killed() {
+    let all = |address: &str, spool: &Path| {
+        [sink(address.to_owned(), SiemFormat::Syslog, Some(spool.to_owned()))]
+    };
+    if let Ok(said) = std::env::var(CHILD) {
+        let (address, spool) = said.split_once(' ').unwrap();
+        let siem = Siem::start(&all(address, Path::new(spool))).unwrap();
+        (100..200).for_each(|number| siem.send(&event(number, 2)));
+        wait("all on disk", || counters(&siem).waiting == 100);
+        println!("\nwaiting");
+        // Ends by being killed.
+        std::thread::sleep(PATIENCE);
+        panic!("nobody killed it");
+    }
+    if !is_there("rsyslogd") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let spool = folder.path().join("spool");
+    let (udp, tcp) = free_ports();
+    let address = format!("127.0.0.1:{tcp}");
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "what_waits_outlives_a_gateway_that_is_killed", "--nocapture"])
+        .env(CHILD, format!("{address} {}", spool.display()))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(said.any(|line| line.unwrap() == "waiting"), "the child ended early");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let _rsyslog = Rsyslog::start(folder.path(), udp, tcp);
+    let siem = Siem::start(&all(&address, &spool)).unwrap();
+    wait("all of them", || numbers(folder.path()).len() >= 100);
+    assert_eq!(numbers(folder.path()), (100..200).collect::<Vec<_>>());
     assert_eq!(counters(&siem).lost, 0);
 }
 

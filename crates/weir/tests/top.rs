@@ -10,7 +10,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use weir_engine::meter::{Icrc, Meter, MeterLimits, Observation};
+use weir_engine::verdict::Side;
+use weir_port::capture::CaptureReader;
+use weir_store::sink::{Interfaces, Item};
 use weir_store::sqlite::{AlertRow, Retention, Store, StoreOptions};
+use weir_wire::frame::{Frame, Time};
+use weir_wire::parse::parse_frame;
+
+/// Two hosts' queue pairs that write.
+const CAPTURE: &str = "rc-write-rdmacm.pcap";
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -24,8 +33,7 @@ impl Terminal {
     fn start(folder: &Path) -> Self {
         let terminal = Self(format!("weir-top-{}", std::process::id()));
         let command = format!(
-            "{WEIR} top --run-dir {} --store {}; echo left; sleep 600",
-            folder.display(),
+            "cd {0} && {WEIR} top --run-dir {0} --store {0}; echo left; sleep 600",
             folder.display()
         );
         terminal.tmux(&["new-session", "-d", "-x", "140", "-y", "30", &command]);
@@ -96,6 +104,8 @@ fn store(folder: &Path) {
     let store = Store::start(options, vec!["port0".into()]).unwrap();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     store.alerts().send(AlertRow {
+        number: 0,
+        note: None,
         time_ns: now.as_nanos() as u64 - 1_000_000_000,
         pair: "port0".into(),
         sid: 7,
@@ -111,6 +121,63 @@ fn store(folder: &Path) {
         event: "{}".into(),
     });
     assert_eq!(store.stop().lost, 0);
+}
+
+/// What a capture's queue pairs did, as if it were now.
+fn conversation(folder: &Path) {
+    let capture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/roce");
+    let mut reader = CaptureReader::open(capture.join(CAPTURE)).unwrap();
+    let mut meter = Meter::new(MeterLimits::for_captures(), 1);
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let now = Time(now.as_nanos() as u64);
+    let mut read = |frames: &mut [Frame<'_>]| {
+        for frame in frames {
+            let parsed = parse_frame(frame);
+            let (bytes, original_len) = (frame.bytes(), frame.meta.original_len);
+            let (side, icrc) = (Some(Side::Host), Icrc::Check);
+            let parsed = &parsed;
+            meter.observe(&Observation {
+                now,
+                side,
+                bytes,
+                parsed,
+                original_len,
+                segments: 1,
+                icrc,
+            });
+        }
+    };
+    while reader.next_batch(&mut read).unwrap() > 0 {}
+    let retention =
+        Retention { size_bytes_max: 64 << 20, records_s: 600, minutes_s: 600, hours_s: 600 };
+    let options = StoreOptions { path: folder.join("gw-a.sqlite"), group: None, retention };
+    let store = Store::start(options, vec!["port0".into()]).unwrap();
+    let sender = store.sender(0);
+    meter.flush(&mut |record| sender.send(Item::of(record, Interfaces::default())));
+    let counters = store.stop();
+    assert!(counters.written > 0 && counters.lost == 0, "{counters:?}");
+}
+
+/// The trace has the counters and the queue pair, in the form of trace events.
+fn traced(path: &Path) {
+    let text = std::fs::read_to_string(path).unwrap();
+    let trace: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let of = |kind: &str| events.iter().filter(|it| it["ph"] == kind).collect::<Vec<_>>();
+    let rates: Vec<_> =
+        of("C").into_iter().filter(|it| it["name"] == "from hosts, bit/s").collect();
+    assert!(!rates.is_empty() && rates.iter().all(|it| it["args"]["value"] == 1e6), "{rates:?}");
+    let slices = of("X");
+    assert!(!slices.is_empty(), "{text}");
+    for slice in slices {
+        let is_own = |it: &&serde_json::Value| {
+            it["pid"] == slice["pid"] && (it["tid"] == slice["tid"] || it["tid"].is_null())
+        };
+        let names: Vec<_> = of("M").into_iter().filter(is_own).collect();
+        assert_eq!(names.len(), 2, "its gateway and its queue pair have names: {names:?}");
+        assert!(slice["ts"].as_u64() > Some(1_600_000_000_000_000), "{slice}");
+        assert!(slice["dur"].as_u64() >= Some(1) && slice["args"]["bytes"].as_u64() > Some(0));
+    }
 }
 
 #[test]
@@ -138,6 +205,14 @@ fn top_shows_rates_and_each_table_and_leaves_by_a_key() {
     terminal.press("5");
     let screen = terminal.wait("no_policy");
     assert!(screen.contains("gw-a port0 host"), "{screen}");
+    terminal.press("r");
+    terminal.wait("recording");
+    // Points of two seconds at least, and the queue pair's record.
+    conversation(folder.path());
+    std::thread::sleep(Duration::from_secs(3));
+    terminal.press("r");
+    terminal.wait("recorded to weir-top.trace.json");
+    traced(&folder.path().join("weir-top.trace.json"));
     terminal.press("p");
     terminal.wait("standing still");
     terminal.press("q");

@@ -47,10 +47,16 @@ pub(super) fn captures() -> Result<Vec<PathBuf>> {
 /// The lines that an example prints.
 fn example(package: &str, name: &str, options: &Options, files: &[PathBuf]) -> Result<Vec<Figure>> {
     let mut command = cargo(package, name);
+    command.args(files);
+    figures(name, command, options)
+}
+
+/// The lines that `command` prints, which is the example `name`.
+pub(super) fn figures(name: &str, mut command: Command, options: &Options) -> Result<Vec<Figure>> {
     if options.quick {
         command.arg("--quick");
     }
-    let said = process::run(command.args(files), LIMIT)?.stdout;
+    let said = process::run(&mut command, LIMIT)?.stdout;
     let figure = |line: &str| -> Result<Figure> {
         serde_json::from_str(line).with_context(|| format!("{name} printed: {line}"))
     };

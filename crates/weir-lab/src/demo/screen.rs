@@ -1,21 +1,14 @@
 //! What `--keep` leaves to look at: `weir serve` over both gateways, and traffic that goes on.
 
-use std::net::TcpListener;
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 
 use super::Options;
-use crate::gateways::{NAMES, run_folder};
+use crate::gateways::run_folder;
 use crate::process::Running;
+use crate::serve::{ACCOUNT, Serve, store_folder};
 use crate::topology::{Hosts, Lab, Side};
-
-/// Who `weir serve` becomes: a number that no account has, and the group of the stores.
-const ACCOUNT: u32 = 64_999;
-
-/// It answers by then.
-const START: Duration = Duration::from_secs(20);
 
 /// RoCE frames of a round of the traffic that goes on, and how many of them a second.
 const ROUND: (u32, u32) = (2000, 400);
@@ -34,22 +27,14 @@ pub(super) fn tables() -> String {
 /// # Errors
 /// `weir serve` does not start; its own words.
 pub(super) fn open(lab: &Lab, options: &Options) -> Result<String> {
-    // Taken for a moment, so that the kernel finds one that is free.
-    let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-    let mut command = Command::new(&options.program);
-    command.args(["serve", "--user", &format!("{ACCOUNT}:{ACCOUNT}")]);
-    command.args(["--listen", &address.to_string(), "--token-file"]);
-    command.arg(lab.folder().join("serve").join("token"));
-    for side in Side::BOTH {
-        command.arg("--run-dir").arg(run_folder(lab, side));
-        let state = lab.folder().join("state").join(NAMES[side.index()]);
-        command.arg("--store").arg(state.join("store"));
-    }
-    let mut serve = Running::start(&mut command)?;
-    serve.wait_for("#token=", START)?;
-    let link = serve.stdout().trim().to_owned();
+    let serve = Serve::start(
+        &options.program,
+        &lab.folder().join("serve"),
+        &Side::BOTH.map(|side| run_folder(lab, side)),
+        &Side::BOTH.map(|side| store_folder(lab, side)),
+    )?;
     lab.note_process(serve.id())?;
-    serve.detach();
+    let link = serve.detach();
     if lab.plan().hosts == Hosts::Guests {
         return Ok(link);
     }

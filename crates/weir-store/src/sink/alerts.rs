@@ -253,6 +253,8 @@ fn row(alert: &Alert, rules: &RuleSet, pair: &str) -> AlertRow {
     let event = eve::alert_event(alert, rules);
     let protocol = event.get("proto").and_then(|it| it.as_str()).unwrap_or_default().to_owned();
     AlertRow {
+        number: 0,
+        note: None,
         time_ns: alert.time.0,
         pair: pair.to_owned(),
         sid: rule.sid,

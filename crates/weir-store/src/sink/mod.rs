@@ -16,6 +16,7 @@ pub mod templated;
 
 mod session;
 pub mod siem;
+mod siem_link;
 pub mod siem_text;
 pub mod spool;
 pub mod transport;

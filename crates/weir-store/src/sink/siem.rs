@@ -5,13 +5,13 @@
 //!                                                `---TCP--> sent; while it is down: a spool
 //! ```
 //!
-//! By TCP a message is delivered at least once: what was written within [`DOUBT`] before a
-//! connection broke may not have arrived, and is sent again. A spool that is full, and a queue that
-//! is, lose what comes, counted; a process that is killed loses its queue.
+//! By TCP, with or without TLS, a message is delivered at least once: what was written within
+//! [`DOUBT`] before a connection broke may not have arrived, and is sent again. A spool that is
+//! full, and a queue that is, lose what comes, counted; a process that is killed loses its queue.
 
 use std::collections::VecDeque;
-use std::io::{self, ErrorKind, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
+use std::io;
+use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -19,9 +19,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::siem_link::Link;
 use super::siem_text::{self, SiemEvent, SiemFormat};
 use super::spool::{Spool, SpoolError};
-use super::transport;
+use super::transport::{self, TlsClient, TlsFiles};
 
 /// Events that wait for a sink's thread.
 const QUEUE_EVENTS: usize = 8192;
@@ -34,9 +35,6 @@ const DOUBT_MAX: usize = 4096;
 
 /// Between two attempts to connect.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
-
-/// How long an answer to a connection request, and a write, may take.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Between two looks at a connection that has nothing to carry.
 const TICK: Duration = Duration::from_millis(500);
@@ -51,6 +49,8 @@ pub struct SiemSink {
     pub address: String,
     /// Where messages wait while it is down, and how many bytes of them: by TCP. Absent: UDP.
     pub spool: Option<(PathBuf, u64)>,
+    /// By TLS over TCP, with these files.
+    pub tls: Option<TlsFiles>,
     /// How events are written.
     pub format: SiemFormat,
     /// Alerts as severe as this or more: 1 is the most.
@@ -101,7 +101,7 @@ impl Siem {
     /// Starts a thread for each sink.
     ///
     /// # Errors
-    /// A spool cannot be used, or there are no more threads.
+    /// A spool or a file of TLS cannot be used, or there are no more threads.
     pub fn start(sinks: &[SiemSink]) -> io::Result<Self> {
         Ok(Self { lanes: sinks.iter().map(Lane::start).collect::<io::Result<_>>()? })
     }
@@ -136,7 +136,11 @@ impl Siem {
                 waiting: waiting.load(Relaxed),
                 repeated: repeated.load(Relaxed),
             };
-            let scheme = if lane.sink.spool.is_some() { "tcp" } else { "udp" };
+            let scheme = match (&lane.sink.tls, &lane.sink.spool) {
+                (Some(_), _) => "tls",
+                (None, Some(_)) => "tcp",
+                (None, None) => "udp",
+            };
             (format!("{scheme}://{}", lane.sink.address), counters)
         };
         self.lanes.iter().map(of).collect()
@@ -147,15 +151,17 @@ impl Lane {
     fn start(sink: &SiemSink) -> io::Result<Self> {
         let (queue, incoming) = sync_channel(QUEUE_EVENTS);
         let shared = Arc::new(Shared::default());
+        let tls = sink.tls.as_ref().map(|files| TlsClient::new(&sink.address, files));
         let way = match &sink.spool {
             None => Way::Datagrams { socket: None, next_id: id_seed() },
-            Some((folder, bytes_max)) => Way::Stream(Stream {
+            Some((folder, bytes_max)) => Way::Stream(Box::new(Stream {
                 spool: Spool::open(folder, *bytes_max).map_err(io::Error::other)?,
                 connection: None,
+                tls: tls.transpose().map_err(io::Error::other)?,
                 doubtful: VecDeque::new(),
                 retry_at: Instant::now(),
                 fails: false,
-            }),
+            })),
         };
         let work = Work { sink: sink.clone(), incoming, shared: Arc::clone(&shared), way };
         let thread = std::thread::Builder::new().name("sink".into()).spawn(|| work.run())?;
@@ -189,12 +195,13 @@ struct Work {
 
 enum Way {
     Datagrams { socket: Option<UdpSocket>, next_id: u64 },
-    Stream(Stream),
+    Stream(Box<Stream>),
 }
 
 struct Stream {
     spool: Spool,
-    connection: Option<TcpStream>,
+    connection: Option<Link>,
+    tls: Option<TlsClient>,
     /// Written, and perhaps not arrived.
     doubtful: VecDeque<(Instant, Vec<u8>)>,
     retry_at: Instant,
@@ -268,12 +275,8 @@ impl Stream {
 
     /// Writes a message; false: there is no connection, or it broke.
     fn write(&mut self, framed: &[u8], shared: &Shared) -> bool {
-        if !self.is_open() {
-            self.broke(shared);
-            return false;
-        }
         let Some(connection) = &mut self.connection else { return false };
-        if connection.write_all(framed).is_err() {
+        if !connection.is_open() || connection.write(framed).is_err() {
             self.broke(shared);
             return false;
         }
@@ -283,17 +286,6 @@ impl Stream {
         }
         self.doubtful.push_back((Instant::now(), framed.to_vec()));
         true
-    }
-
-    /// Whether the other side has neither closed nor reset the connection. It says nothing else.
-    fn is_open(&self) -> bool {
-        let Some(connection) = &self.connection else { return false };
-        let looked = connection.set_nonblocking(true).and_then(|()| connection.peek(&mut [0; 1]));
-        let is_open = match looked {
-            Ok(count) => count > 0,
-            Err(error) => error.kind() == ErrorKind::WouldBlock,
-        };
-        is_open && connection.set_nonblocking(false).is_ok()
     }
 
     /// What was written of late may not have arrived: it waits with the others.
@@ -316,12 +308,12 @@ impl Stream {
         while self.doubtful.front().is_some_and(|(at, _)| at.elapsed() >= DOUBT) {
             self.doubtful.pop_front();
         }
-        if self.connection.is_some() && !self.is_open() {
+        if self.connection.as_mut().is_some_and(|it| !it.is_open()) {
             self.broke(shared);
         }
         if self.connection.is_none() && Instant::now() >= self.retry_at {
             self.retry_at = Instant::now() + RETRY_AFTER;
-            match connect(&sink.address) {
+            match Link::open(&sink.address, self.tls.as_ref()) {
                 Ok(connection) => {
                     self.connection = Some(connection);
                     if std::mem::replace(&mut self.fails, false) {
@@ -354,13 +346,4 @@ impl Stream {
         }
         shared.waiting.store(self.spool.len(), Relaxed);
     }
-}
-
-fn connect(address: &str) -> io::Result<TcpStream> {
-    let unknown = || io::Error::new(ErrorKind::NotFound, "no address of that name");
-    let to: SocketAddr = address.to_socket_addrs()?.next().ok_or_else(unknown)?;
-    let connection = TcpStream::connect_timeout(&to, PATIENCE)?;
-    connection.set_write_timeout(Some(PATIENCE))?;
-    connection.set_nodelay(true)?;
-    Ok(connection)
 }

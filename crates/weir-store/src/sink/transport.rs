@@ -133,6 +133,14 @@ impl TlsClient {
         let name = ServerName::try_from(host).map_err(|error| failed(error.to_string()))?;
         Ok(Self { config: Arc::new(config), name })
     }
+
+    /// A session that has not begun.
+    ///
+    /// # Errors
+    /// The library refuses.
+    pub fn connection(&self) -> io::Result<ClientConnection> {
+        ClientConnection::new(Arc::clone(&self.config), self.name.clone()).map_err(io::Error::other)
+    }
 }
 
 fn certificates(path: &PathBuf) -> Result<Vec<CertificateDer<'static>>, EndpointError> {
@@ -166,12 +174,7 @@ impl Stream {
         socket.set_nodelay(true)?;
         let tls = match tls {
             None => None,
-            Some(client) => {
-                let connection =
-                    ClientConnection::new(Arc::clone(&client.config), client.name.clone())
-                        .map_err(io::Error::other)?;
-                Some(Box::new(connection))
-            }
+            Some(client) => Some(Box::new(client.connection()?)),
         };
         Ok(Self { socket, tls, written: 0 })
     }

@@ -49,6 +49,12 @@ pub(super) fn write(connection: &mut Connection, pending: &Pending) -> rusqlite:
     for event in &pending.events {
         event_row(&transaction, event)?;
     }
+    for note in &pending.notes {
+        super::notes::write(&transaction, note)?;
+    }
+    if let Some(labels) = &pending.labels {
+        super::labels::replace(&transaction, labels)?;
+    }
     for alert in &pending.alerts {
         alert_row(&transaction, alert)?;
     }

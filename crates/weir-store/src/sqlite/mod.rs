@@ -13,6 +13,8 @@
 //! said in [`StoreCounters::failure`] and the log, and the gateway goes on.
 
 mod insert;
+pub mod labels;
+mod notes;
 pub mod read;
 mod retention;
 pub mod rows;
@@ -20,7 +22,9 @@ mod schema;
 pub mod summary;
 mod writer;
 
-pub use read::{AlertFilter, QueryError, Range, Reader, RecordFilter};
+pub use labels::{LABEL_KINDS, LABELS_MAX, Label, LabelFilter, Labels, Names};
+pub use notes::AlertNote;
+pub use read::{AlertFilter, QueryError, ROWS_MAX, Range, Reader, RecordFilter};
 pub use rows::{AlertRow, ConversationRow, CounterRow, EventRow, FlowRow, PeerStateRow, TalkerRow};
 pub use schema::{SCHEMA_VERSION, StoreError};
 pub use summary::{AlertSlice, GroupBy, SignatureRow, VolumeRow, Volumes};

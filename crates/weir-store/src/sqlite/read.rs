@@ -8,6 +8,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Params, Row, params_from_iter};
 
 use super::insert::{COUNTER_RESOLUTIONS_S, TALK_RESOLUTIONS_S};
+use super::labels::LabelFilter;
 use super::rows::{
     AlertRow, ConversationRow, CounterRow, EventRow, FlowRow, PeerStateRow, TalkerRow,
 };
@@ -161,6 +162,8 @@ pub struct RecordFilter {
     pub queue_pair: Option<u32>,
     /// All records of one flow or conversation as one row, their counts added up.
     pub is_grouped: bool,
+    /// With an end of this name.
+    pub label: Option<LabelFilter>,
 }
 
 /// Which alerts; what is absent chooses nothing out.
@@ -176,15 +179,17 @@ pub struct AlertFilter {
     pub action: Option<String>,
     /// With an end in this range of addresses, first and last.
     pub addresses: Option<([u8; 16], [u8; 16])>,
+    /// With an end of this name.
+    pub label: Option<LabelFilter>,
 }
 
 impl AlertFilter {
     /// The conditions of a question for alerts, with their values.
     pub(super) fn terms(&self, range: Range) -> (String, Vec<Value>) {
-        let mut terms = vec!["time_ns >= ?", "time_ns < ?"];
+        let mut terms = vec!["time_ns >= ?".to_owned(), "time_ns < ?".to_owned()];
         let mut values: Vec<Value> = range.nanoseconds().into();
-        let mut add = |term, value| {
-            terms.push(term);
+        let mut add = |term: &str, value| {
+            terms.push(term.to_owned());
             values.push(value);
         };
         if let Some(pair) = &self.pair {
@@ -200,8 +205,13 @@ impl AlertFilter {
             add("action = ?", Value::Text(action.clone()));
         }
         if let Some((first, last)) = self.addresses {
-            terms.push("(source BETWEEN ? AND ? OR destination BETWEEN ? AND ?)");
+            terms.push("(source BETWEEN ? AND ? OR destination BETWEEN ? AND ?)".to_owned());
             values.extend([first, last, first, last].map(|it| Value::Blob(it.to_vec())));
+        }
+        if let Some(label) = &self.label {
+            let (term, named) = label.term(&["source", "destination"]);
+            terms.push(term);
+            values.extend(named);
         }
         (terms.join(" AND "), values)
     }
@@ -271,7 +281,7 @@ impl Reader {
     }
 
     /// Who sent and received most within `range`, whole slices of a minute (of an hour, from seven
-    /// hours on), of `kind` or of all.
+    /// hours on), of `kind` or of all, with the name `label` or with any.
     ///
     /// # Errors
     /// [`QueryError`].
@@ -279,24 +289,30 @@ impl Reader {
         &self,
         range: Range,
         kind: Option<&str>,
+        label: Option<&LabelFilter>,
         limit: u32,
     ) -> Result<Vec<TalkerRow>, QueryError> {
         let resolution = range.resolution(&TALK_RESOLUTIONS_S);
-        let slice = "FROM talk WHERE resolution_s = ?1 AND time_s >= ?2 AND time_s < ?3 \
-                     AND (?4 IS NULL OR kind = ?4)";
+        let (of_label, named) = label.map(|it| it.term(&["address"])).unwrap_or_default();
+        let of_label = if named.is_empty() { of_label } else { format!("WHERE {of_label}") };
+        // Added up by pair first: what is sorted for the sums by address is small.
         let sql = format!(
-            "SELECT address, ?4 AS kind, sum(sp) AS sent_packets, sum(sb) AS sent_bytes, \
+            "WITH talks AS MATERIALIZED ( \
+             SELECT a, b, sum(a_packets) AS ap, sum(a_bytes) AS ab, sum(b_packets) AS bp, \
+             sum(b_bytes) AS bb FROM talk WHERE resolution_s = ?1 AND time_s >= ?2 \
+             AND time_s < ?3 AND (?4 IS NULL OR kind = ?4) GROUP BY a, b) \
+             SELECT address, ?4 AS kind, sum(sp) AS sent_packets, sum(sb) AS sent_bytes, \
              sum(rp) AS received_packets, sum(rb) AS received_bytes, \
              count(DISTINCT other) AS peers FROM ( \
-             SELECT a AS address, b AS other, a_packets AS sp, a_bytes AS sb, b_packets AS rp, \
-             b_bytes AS rb {slice} UNION ALL \
-             SELECT b, a, b_packets, b_bytes, a_packets, a_bytes {slice}) \
-             GROUP BY address ORDER BY sum(sb) + sum(rb) DESC LIMIT ?5"
+             SELECT a AS address, b AS other, ap AS sp, ab AS sb, bp AS rp, bb AS rb FROM talks \
+             UNION ALL SELECT b, a, bp, bb, ap, ab FROM talks) \
+             {of_label} GROUP BY address ORDER BY sum(sb) + sum(rb) DESC LIMIT ?"
         );
         let [from, until] = range.slices(resolution);
         let kind = kind.map_or(Value::Null, |kind| Value::Text(kind.to_owned()));
         let limit = Value::Integer(limit.min(ROWS_MAX).into());
-        let values = [Value::Integer(resolution), from, until, kind, limit];
+        let numbered = [Value::Integer(resolution), from, until, kind];
+        let values = numbered.into_iter().chain(named).chain([limit]);
         self.rows(&sql, params_from_iter(values), TalkerRow::of)
     }
 
@@ -341,8 +357,15 @@ impl Reader {
     ) -> Result<Vec<AlertRow>, QueryError> {
         let (terms, mut values) = filter.terms(range);
         values.push(Value::Integer(limit.min(ROWS_MAX).into()));
-        let sql =
-            format!("SELECT * FROM alert WHERE {terms} ORDER BY time_ns DESC, id DESC LIMIT ?");
+        let note = match self.has_table("alert_note")? {
+            true => "LEFT JOIN alert_note ON alert_note.alert = found.id",
+            false => "LEFT JOIN (SELECT NULL AS note_time_ns)",
+        };
+        let sql = format!(
+            "SELECT * FROM (SELECT * FROM alert WHERE {terms} \
+             ORDER BY time_ns DESC, id DESC LIMIT ?) AS found {note} \
+             ORDER BY time_ns DESC, id DESC"
+        );
         self.rows(&sql, params_from_iter(values), AlertRow::of)
     }
 
@@ -353,6 +376,12 @@ impl Reader {
     pub fn events(&self, range: Range, limit: u32) -> Result<Vec<EventRow>, QueryError> {
         let sql = "SELECT * FROM event WHERE time_ns >= ? AND time_ns < ? ORDER BY id DESC LIMIT ?";
         self.rows(sql, params_from_iter(in_time(range, limit)), EventRow::of)
+    }
+
+    /// Whether the store has a table of this name: one of an earlier Weir may not.
+    pub(super) fn has_table(&self, name: &str) -> Result<bool, QueryError> {
+        let sql = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?";
+        Ok(!self.rows(sql, [name], |_| Ok(()))?.is_empty())
     }
 
     pub(super) fn rows<T>(
@@ -393,6 +422,11 @@ impl Query {
             query.terms.push("(source BETWEEN ? AND ? OR destination BETWEEN ? AND ?)".into());
             let ends = [first, last, first, last].map(|it| Value::Blob(it.to_vec()));
             query.values.extend(ends);
+        }
+        if let Some(label) = &filter.label {
+            let (term, named) = label.term(&["source", "destination"]);
+            query.terms.push(term);
+            query.values.extend(named);
         }
         query
     }

@@ -48,7 +48,10 @@ pub(super) fn apply(connection: &mut Connection, retention: &Retention) -> rusql
         let sql = format!("DELETE FROM {table} WHERE time_ns < ?1");
         connection.execute(&sql, [before_ns(retention.hours_s)])?;
     }
-    make_room(connection, retention, 1)
+    let bytes = make_room(connection, retention, 1)?;
+    // Before the number of an alert that went is given again.
+    connection.execute("DELETE FROM alert_note WHERE alert NOT IN (SELECT id FROM alert)", [])?;
+    Ok(bytes)
 }
 
 /// Removes the oldest records until so many tenths of the space are free; returns the bytes in use.

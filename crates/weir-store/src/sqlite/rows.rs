@@ -3,6 +3,8 @@
 
 use rusqlite::Row;
 
+use super::notes::AlertNote;
+
 /// A flow's record: a span of a 5-tuple, seen from who sent its first packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields of `FlowRecord`, by the same names")]
@@ -240,6 +242,10 @@ impl PeerStateRow {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields of EVE's alerts, by the names of the API")]
 pub struct AlertRow {
+    /// In the store, from one on; zero: not stored yet.
+    pub number: u64,
+    /// What was last said of it.
+    pub note: Option<AlertNote>,
     pub time_ns: u64,
     /// Name of the pair of ports.
     pub pair: String,
@@ -263,6 +269,8 @@ pub struct AlertRow {
 impl AlertRow {
     pub(super) fn of(row: &Row<'_>) -> rusqlite::Result<Self> {
         Ok(Self {
+            number: unsigned(row, "id")?,
+            note: AlertNote::of(row)?,
             time_ns: unsigned(row, "time_ns")?,
             pair: row.get("pair")?,
             sid: row.get("sid")?,

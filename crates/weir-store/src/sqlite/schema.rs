@@ -82,6 +82,16 @@ const MIGRATIONS: &[&str] = &[
         destination BLOB NOT NULL, destination_port INTEGER NOT NULL, event TEXT NOT NULL);
     CREATE INDEX alert_time ON alert (time_ns);
 ",
+    "
+    CREATE TABLE label (
+        first BLOB NOT NULL, last BLOB NOT NULL, length_bits INTEGER NOT NULL,
+        host TEXT, tenant TEXT, job TEXT, rail TEXT);
+",
+    "
+    CREATE TABLE alert_note (
+        alert INTEGER PRIMARY KEY, note_time_ns INTEGER NOT NULL, who TEXT NOT NULL,
+        is_acknowledged INTEGER NOT NULL, comment TEXT NOT NULL);
+",
 ];
 
 /// Why a store cannot be used.

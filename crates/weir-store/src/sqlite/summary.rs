@@ -4,6 +4,7 @@
 use rusqlite::types::Value;
 use rusqlite::{Row, params_from_iter};
 
+use super::labels::LabelFilter;
 use super::read::{AlertFilter, QueryError, ROWS_MAX, Range, Reader};
 
 /// Slices of a timeline, at most: more than that are no bars that one can tell apart.
@@ -141,6 +142,7 @@ impl Reader {
         of: Volumes,
         by: GroupBy,
         range: Range,
+        label: Option<&LabelFilter>,
         limit: u32,
     ) -> Result<Vec<VolumeRow>, QueryError> {
         let (table, service, lid, rdma) = match of {
@@ -160,6 +162,9 @@ impl Reader {
                  max(response_ns) AS response_ns",
             ),
         };
+        let (of_label, named) = label.map(|it| it.term(&["source", "destination"])).unzip();
+        let of_label = of_label.map(|it| format!("AND {it}")).unwrap_or_default();
+        let named = named.unwrap_or_default();
         let none = "NULL";
         let (source, destination, service) = match by {
             GroupBy::Source => ("source", none, none),
@@ -171,11 +176,12 @@ impl Reader {
             "SELECT {source} AS source, {destination} AS destination, {service} AS service, \
              {lid} AS is_lid, count(*) AS records, sum(packets) AS packets, sum(bytes) AS bytes, \
              sum(reply_packets) AS reply_packets, sum(reply_bytes) AS reply_bytes, {rdma} \
-             FROM {table} WHERE last_ns >= ? AND last_ns < ? GROUP BY 1, 2, 3, 4 \
+             FROM {table} WHERE last_ns >= ? AND last_ns < ? {of_label} GROUP BY 1, 2, 3, 4 \
              ORDER BY sum(bytes) + sum(reply_bytes) DESC LIMIT ?"
         );
         let [from, until] = range.nanoseconds();
-        let values = [from, until, Value::Integer(limit.min(ROWS_MAX).into())];
+        let limit = Value::Integer(limit.min(ROWS_MAX).into());
+        let values = [from, until].into_iter().chain(named).chain([limit]);
         self.rows(&sql, params_from_iter(values), VolumeRow::of)
     }
 }

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ErrorCode};
 
+use super::labels::Label;
+use super::notes::AlertNote;
 use super::rows::AlertRow;
 use super::schema::{self, StoreError};
 use super::{insert, retention};
@@ -226,6 +228,8 @@ impl AlertStore {
 enum Note {
     Sample(Box<Sample>),
     Event(Event),
+    Labels(Vec<Label>),
+    OfAlert(AlertNote),
 }
 
 /// A gateway's store.
@@ -289,6 +293,16 @@ impl Store {
         self.note(Note::Event(event));
     }
 
+    /// Stores what an operator says of an alert. Never waits.
+    pub fn alert_note(&self, note: AlertNote) {
+        self.note(Note::OfAlert(note));
+    }
+
+    /// Stores what addresses are called, in the place of what was stored before. Never waits.
+    pub fn labels(&self, labels: Vec<Label>) {
+        self.note(Note::Labels(labels));
+    }
+
     fn note(&self, note: Note) {
         if self.notes.try_send(note).is_err() {
             self.shared.notes_lost.fetch_add(1, Relaxed);
@@ -342,6 +356,8 @@ pub(super) struct Pending {
     pub(super) samples: Vec<Sample>,
     pub(super) events: Vec<Event>,
     pub(super) alerts: Vec<AlertRow>,
+    pub(super) labels: Option<Vec<Label>>,
+    pub(super) notes: Vec<AlertNote>,
 }
 
 impl Pending {
@@ -350,6 +366,13 @@ impl Pending {
             && self.samples.is_empty()
             && self.events.is_empty()
             && self.alerts.is_empty()
+            && self.labels.is_none()
+            && self.notes.is_empty()
+    }
+
+    /// What comes by the queue of notes.
+    fn few(&self) -> usize {
+        self.samples.len() + self.events.len() + self.notes.len()
     }
 
     fn clear(&mut self) {
@@ -357,6 +380,8 @@ impl Pending {
         self.samples.clear();
         self.events.clear();
         self.alerts.clear();
+        self.labels = None;
+        self.notes.clear();
     }
 }
 
@@ -415,7 +440,7 @@ impl Work {
     /// Takes what has come, as far as a transaction goes. Whether the queue was empty.
     fn take(&mut self) -> bool {
         for note in self.incoming_notes.try_iter().take(QUEUE_NOTES) {
-            if self.pending.samples.len() + self.pending.events.len() >= 2 * QUEUE_NOTES {
+            if self.pending.few() >= 2 * QUEUE_NOTES {
                 self.shared.notes_lost.fetch_add(1, Relaxed);
                 continue;
             }
@@ -425,6 +450,8 @@ impl Work {
                     self.pending.samples.push(grown);
                 }
                 Note::Event(event) => self.pending.events.push(event),
+                Note::OfAlert(note) => self.pending.notes.push(note),
+                Note::Labels(labels) => self.pending.labels = Some(labels),
             }
         }
         let room = BATCH_RECORDS.saturating_sub(self.pending.alerts.len());

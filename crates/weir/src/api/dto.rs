@@ -49,6 +49,18 @@ pub enum Request {
         /// What.
         blocks: BlocksRequest,
     },
+    /// Say of a stored alert that it was seen, or why, for somebody whom `weir serve` let in.
+    /// Answered by [`Response::Noted`].
+    Remark {
+        /// Who.
+        by: String,
+        /// Its number in the store.
+        alert: u64,
+        /// Whether nobody need look at it any more.
+        is_acknowledged: bool,
+        /// In his words.
+        comment: String,
+    },
     /// Take back what is on trial, now. Answered by [`Response::Configuration`].
     Rollback,
 }
@@ -151,6 +163,8 @@ pub enum Response {
     Configuration(ConfigurationSnapshot),
     /// Who is blocked and allowed.
     Blocks(BlocksSnapshot),
+    /// The number of the alert that something was said of.
+    Noted(u64),
     /// What is wrong with the configuration; the one before stays in force.
     Refused(String),
     /// Why there is none.

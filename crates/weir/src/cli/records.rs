@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use weir_serve::dto::{Alert, Conversation, Flow, Talker};
 use weir_serve::gateways::Places;
 use weir_serve::query;
-use weir_store::sqlite::{AlertFilter, Range, RecordFilter};
+use weir_store::sqlite::{AlertFilter, LabelFilter, Range, RecordFilter};
 
 use crate::utc;
 
@@ -96,6 +96,9 @@ pub struct FlowArgs {
     /// IP protocol number (6: TCP, 17: UDP)
     #[arg(long, value_name = "NUMBER")]
     protocol: Option<u8>,
+    /// An end called so by [[label]]: NAME, or KIND=NAME (host, tenant, job, rail)
+    #[arg(long, value_name = "NAME")]
+    label: Option<LabelFilter>,
 }
 
 /// Arguments of `weir conversations`.
@@ -115,6 +118,9 @@ pub struct ConversationArgs {
     /// An end's queue pair
     #[arg(long, value_name = "NUMBER")]
     qp: Option<u32>,
+    /// An end called so by [[label]]: NAME, or KIND=NAME (host, tenant, job, rail)
+    #[arg(long, value_name = "NAME")]
+    label: Option<LabelFilter>,
 }
 
 /// Arguments of `weir top-talkers`.
@@ -125,6 +131,9 @@ pub struct TalkerArgs {
     /// Only this kind of traffic
     #[arg(long, value_parser = ["rdma", "tcp", "udp", "icmp", "other"], value_name = "KIND")]
     kind: Option<String>,
+    /// An end called so by [[label]]: NAME, or KIND=NAME (host, tenant, job, rail)
+    #[arg(long, value_name = "NAME")]
+    label: Option<LabelFilter>,
 }
 
 /// Arguments of `weir alerts`.
@@ -147,6 +156,9 @@ pub struct AlertArgs {
     /// An end's address or prefix
     #[arg(long, value_name = "ADDRESS", value_parser = query::addresses)]
     address: Option<([u8; 16], [u8; 16])>,
+    /// An end called so by [[label]]: NAME, or KIND=NAME (host, tenant, job, rail)
+    #[arg(long, value_name = "NAME")]
+    label: Option<LabelFilter>,
 }
 
 /// Runs `weir alerts`.
@@ -160,12 +172,14 @@ pub fn run_alerts(args: &AlertArgs) -> Result<ExitCode> {
         severity: args.severity,
         action: args.action.clone(),
         addresses: args.address,
+        label: args.label.clone(),
     };
     let records = &args.records;
     let range = range(records)?;
     let (mut rows, problems) = query::each(&places(records)?, records.gateway(), |name, reader| {
+        let labels = reader.labels()?;
         let rows = reader.alerts(range, &filter, records.limit)?;
-        Ok(rows.into_iter().map(|row| Alert::of(name, row)).collect())
+        Ok(rows.into_iter().map(|row| Alert::of(name, row, &labels)).collect())
     });
     rows.sort_by(|a, b| b.time.cmp(&a.time));
     print(records, rows, &problems, |alert| {
@@ -179,7 +193,9 @@ pub fn run_alerts(args: &AlertArgs) -> Result<ExitCode> {
             ("severity", alert.severity.to_string()),
             ("action", alert.action.clone()),
             ("from", end(&alert.source, alert.source_port)),
+            ("from is", alert.source_names.to_string()),
             ("to", end(&alert.destination, alert.destination_port)),
+            ("to is", alert.destination_names.to_string()),
             ("protocol", alert.protocol.clone()),
             ("sid", alert.sid.to_string()),
             ("signature", alert.signature.clone()),
@@ -196,6 +212,7 @@ pub fn run_flows(args: &FlowArgs) -> Result<ExitCode> {
         pair: args.pair.clone(),
         is_grouped: args.group,
         addresses: args.address,
+        label: args.label.clone(),
         port: args.port,
         protocol: args.protocol,
         ..RecordFilter::default()
@@ -203,8 +220,9 @@ pub fn run_flows(args: &FlowArgs) -> Result<ExitCode> {
     let records = &args.records;
     let range = range(records)?;
     let (mut rows, problems) = query::each(&places(records)?, records.gateway(), |name, reader| {
+        let labels = reader.labels()?;
         let rows = reader.flows(range, &filter, records.limit)?;
-        Ok(rows.into_iter().map(|row| Flow::of(name, row)).collect())
+        Ok(rows.into_iter().map(|row| Flow::of(name, row, &labels)).collect())
     });
     rows.sort_by(|a, b| b.last.cmp(&a.last));
     print(records, rows, &problems, |flow| {
@@ -213,7 +231,9 @@ pub fn run_flows(args: &FlowArgs) -> Result<ExitCode> {
             ("gateway", flow.gateway.clone()),
             ("protocol", flow.protocol.clone()),
             ("from", Flow::end(&flow.source, flow.source_port, &flow.protocol)),
+            ("from is", flow.source_names.to_string()),
             ("to", Flow::end(&flow.destination, flow.destination_port, &flow.protocol)),
+            ("to is", flow.destination_names.to_string()),
             ("packets", flow.packets.to_string()),
             ("bytes", flow.bytes.to_string()),
             ("reply packets", flow.reply_packets.to_string()),
@@ -231,14 +251,16 @@ pub fn run_conversations(args: &ConversationArgs) -> Result<ExitCode> {
         pair: args.pair.clone(),
         is_grouped: args.group,
         addresses: args.address,
+        label: args.label.clone(),
         queue_pair: args.qp,
         ..RecordFilter::default()
     };
     let records = &args.records;
     let range = range(records)?;
     let (mut rows, problems) = query::each(&places(records)?, records.gateway(), |name, reader| {
+        let labels = reader.labels()?;
         let rows = reader.conversations(range, &filter, records.limit)?;
-        Ok(rows.into_iter().map(|row| Conversation::of(name, row)).collect())
+        Ok(rows.into_iter().map(|row| Conversation::of(name, row, &labels)).collect())
     });
     rows.sort_by(|a, b| b.last.cmp(&a.last));
     print(records, rows, &problems, |it| {
@@ -249,8 +271,10 @@ pub fn run_conversations(args: &ConversationArgs) -> Result<ExitCode> {
             ("kind", format!("{} {}", it.service, it.encapsulation)),
             ("from", it.source.clone()),
             ("QP", source_qp),
+            ("from is", it.source_names.to_string()),
             ("to", it.destination.clone()),
             ("QP", it.destination_qp.to_string()),
+            ("to is", it.destination_names.to_string()),
             ("bytes", it.bytes.to_string()),
             ("reply bytes", it.reply_bytes.to_string()),
             ("again", it.retransmissions.to_string()),
@@ -270,13 +294,15 @@ pub fn run_talkers(args: &TalkerArgs) -> Result<ExitCode> {
     let range = range(records)?;
     let kind = args.kind.as_deref();
     let (mut rows, problems) = query::each(&places(records)?, records.gateway(), |name, reader| {
-        let rows = reader.talkers(range, kind, records.limit)?;
-        Ok(rows.into_iter().map(|row| Talker::of(name, row)).collect())
+        let labels = reader.labels()?;
+        let rows = reader.talkers(range, kind, args.label.as_ref(), records.limit)?;
+        Ok(rows.into_iter().map(|row| Talker::of(name, row, &labels)).collect())
     });
     rows.sort_by_key(|row| std::cmp::Reverse(row.sent_bytes + row.received_bytes));
     print(records, rows, &problems, |talker| {
         vec![
             ("address", talker.address.clone()),
+            ("is", talker.names.to_string()),
             ("gateway", talker.gateway.clone()),
             ("sent bytes", talker.sent_bytes.to_string()),
             ("sent packets", talker.sent_packets.to_string()),
@@ -322,12 +348,24 @@ fn print<T: Serialize>(
         Form::Json => super::print_json(&rows)?,
         Form::Csv => std::io::stdout().write_all(csv(&rows)?.as_bytes())?,
         Form::Table => {
-            let cells: Vec<_> = rows.iter().map(columns).collect();
+            let mut cells: Vec<_> = rows.iter().map(columns).collect();
+            leave_out_nameless(&mut cells);
             std::io::stdout().write_all(table(&cells).as_bytes())?;
         }
     }
     problems.iter().for_each(|problem| eprintln!("weir: {problem}"));
     Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Takes out columns of names in which no row has one.
+fn leave_out_nameless(rows: &mut [Vec<(&str, String)>]) {
+    let columns = rows.first().map_or(0, Vec::len);
+    for column in (0..columns).rev() {
+        let is_of_names = rows[0][column].0.ends_with("is");
+        if is_of_names && rows.iter().all(|row| row[column].1.is_empty()) {
+            rows.iter_mut().for_each(|row| drop(row.remove(column)));
+        }
+    }
 }
 
 /// Columns as wide as they must be; numbers to the right.
@@ -359,13 +397,29 @@ fn csv<T: Serialize>(rows: &[T]) -> Result<String> {
     let mut out = String::new();
     for (index, row) in rows.iter().enumerate() {
         let Value::Object(fields) = serde_json::to_value(row)? else { continue };
+        let fields = flat(fields);
         if index == 0 {
             csv_line(&mut out, fields.keys().map(|name| Value::String(name.clone())));
         }
-        let fields: Map<String, Value> = fields;
         csv_line(&mut out, fields.into_values());
     }
     Ok(out)
+}
+
+/// Names as columns of their own: `source_names.host`.
+fn flat(fields: Map<String, Value>) -> Map<String, Value> {
+    let mut flat = Map::new();
+    for (name, value) in fields {
+        match value {
+            Value::Object(inner) if name.ends_with("names") => {
+                flat.extend(inner.into_iter().map(|(kind, it)| (format!("{name}.{kind}"), it)));
+            }
+            // What is no table stays one cell, quoted as text is.
+            Value::Object(_) => drop(flat.insert(name, Value::String(value.to_string()))),
+            value => drop(flat.insert(name, value)),
+        }
+    }
+    flat
 }
 
 fn csv_line(out: &mut String, cells: impl Iterator<Item = Value>) {

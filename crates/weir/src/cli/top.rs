@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Read};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -18,13 +18,16 @@ use crate::daemon::control;
 
 mod data;
 mod screen;
+mod trace;
 
 use data::Data;
+use trace::Trace;
 
 const HELP: &str = "\
 Keys:
   1 talkers   2 queue pairs   3 tunnels   4 alerts   5 drops   Tab: the next of them
   g: one gateway after the other, then all   up, down, PageUp, PageDown: move   p: stand still
+  r: record a trace for Perfetto (ui.perfetto.dev), and end it: --trace FILE
   q, Esc: leave
 
 Rates and tunnels are a second old at most. Talkers, queue pairs and alerts come from the store of
@@ -57,6 +60,9 @@ pub struct TopArgs {
     /// Where gateways keep their stores, or a store; several allowed
     #[arg(long, default_value = "/var/lib/weir/store", value_name = "PATH")]
     pub store: Vec<PathBuf>,
+    /// Where `r` records to; a file that is there is replaced
+    #[arg(long, default_value = "weir-top.trace.json", value_name = "FILE")]
+    pub trace: PathBuf,
 }
 
 /// Which table is shown.
@@ -97,6 +103,36 @@ struct Choice {
     gateway: Option<String>,
     first_row: usize,
     is_paused: bool,
+    /// What is recorded to; absent: nothing is.
+    trace: Option<Trace>,
+    /// What became of the recording before.
+    said: String,
+}
+
+impl Choice {
+    /// Begins to record, or ends it.
+    fn toggle_trace(&mut self, path: &Path, places: &Places, data: &Data) {
+        if self.trace.is_some() {
+            return self.end_trace(places);
+        }
+        match Trace::begin(path, now_s(), &data.points) {
+            Ok(trace) => self.trace = Some(trace),
+            Err(error) => self.said = format!("cannot write {}: {error}", path.display()),
+        }
+    }
+
+    fn end_trace(&mut self, places: &Places) {
+        let Some(trace) = self.trace.take() else { return };
+        let path = trace.path().display().to_string();
+        self.said = match trace.end(places, now_s()) {
+            Ok(()) => format!("recorded to {path}"),
+            Err(error) => format!("cannot write {path}: {error}"),
+        };
+    }
+}
+
+fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_secs())
 }
 
 /// Runs `weir top`.
@@ -116,14 +152,21 @@ pub fn run(args: &TopArgs) -> Result<ExitCode> {
         );
     }
     let mut terminal = ratatui::try_init().context("cannot draw in this terminal")?;
-    let done = watch(&mut terminal, &places);
+    let done = watch(&mut terminal, &places, &args.trace);
     ratatui::restore();
     done.map(|()| ExitCode::SUCCESS)
 }
 
-fn watch(terminal: &mut ratatui::DefaultTerminal, places: &Places) -> Result<()> {
+fn watch(terminal: &mut ratatui::DefaultTerminal, places: &Places, trace: &Path) -> Result<()> {
     let board = Board::default();
-    let mut choice = Choice { view: View::Talkers, gateway: None, first_row: 0, is_paused: false };
+    let mut choice = Choice {
+        view: View::Talkers,
+        gateway: None,
+        first_row: 0,
+        is_paused: false,
+        trace: None,
+        said: String::new(),
+    };
     let mut data = Data::default();
     let (mut looked, mut asked) = (None::<Instant>, None::<Instant>);
     let is_due = |at: Option<Instant>, every| at.is_none_or(|at| at.elapsed() >= every);
@@ -133,6 +176,9 @@ fn watch(terminal: &mut ratatui::DefaultTerminal, places: &Places) -> Result<()>
             looked = Some(Instant::now());
             data.points = board.listen().0;
             data.statuses = board.statuses();
+            if let Some(trace) = &mut choice.trace {
+                trace.add(&data.points);
+            }
         }
         if !choice.is_paused && is_due(asked, ASK_EVERY) {
             data.ask(choice.view, places);
@@ -149,7 +195,11 @@ fn watch(terminal: &mut ratatui::DefaultTerminal, places: &Places) -> Result<()>
         let is_control_c =
             key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
         if is_control_c || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc) {
+            choice.end_trace(places);
             return Ok(());
+        }
+        if key.code == KeyCode::Char('r') {
+            choice.toggle_trace(trace, places, &data);
         }
         let before = choice.view;
         press(key.code, &mut choice, &data);

@@ -1,8 +1,9 @@
 //! `[[export]]`: from what is written to collectors.
 
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use serde::Deserialize;
 use toml::Spanned;
 use weir_store::sink::encoder::MESSAGE_BYTES_MIN;
 use weir_store::sink::{
@@ -11,6 +12,38 @@ use weir_store::sink::{
 
 use super::file;
 use super::problem::Problems;
+
+/// `[[export]]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs, reason = "the keys are documented in the format above")]
+pub struct Export {
+    pub collector: Spanned<String>,
+    pub format: Spanned<ExportFormat>,
+    pub biflow: Option<bool>,
+    pub domain: Option<u32>,
+    pub enterprise: Option<u32>,
+    pub message_bytes: Option<Spanned<u16>>,
+    pub template_seconds: Option<u32>,
+    pub authority_file: Option<Spanned<PathBuf>>,
+    pub certificate_file: Option<Spanned<PathBuf>>,
+    pub key_file: Option<Spanned<PathBuf>>,
+    pub spool_mib: Option<u32>,
+}
+
+/// What a collector is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum ExportFormat {
+    /// NetFlow version 5: IPv4 flows only.
+    #[value(name = "netflow5")]
+    Netflow5,
+    /// NetFlow version 9: flows.
+    #[value(name = "netflow9")]
+    Netflow9,
+    /// IPFIX: flows and queue-pair conversations.
+    Ipfix,
+}
 
 /// Collectors, at most: each has a thread and a queue of a few MiB.
 pub const COLLECTORS_MAX: usize = 16;

@@ -111,7 +111,7 @@
 //! id = 7                          # [1] VXLAN network (24 bits) or ERSPAN session (10 bits)
 //! leak_plaintext_on_wire = false  # [false] allow `port` to be a wire port of a sealing gateway
 //!
-//! [[sink]]                        # syslog, GELF or EVE of alerts to a SIEM; see `sinks`
+//! [[sink]]                        # alerts to a SIEM: see `sinks`; [[label]]: see `labels`
 //!
 //! [[access]]                      # who may do what by RDMA, and [[group]]: see `access`
 //!
@@ -138,6 +138,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 use weir_engine::access::LINES_MAX;
 
+pub use super::export::{Export, ExportFormat};
 pub use super::fastpath::FastPathMode;
 pub use super::several::Several;
 
@@ -147,7 +148,7 @@ use super::marking;
 use super::offload::Offload;
 use super::problem::Problems;
 use super::rules;
-use super::{sinks, store, tag};
+use super::{labels, sinks, store, tag};
 
 /// `[[peer]]` tables, at most; a file with more is refused before anything is built from it. Well
 /// below the 65,536 that the engine could number.
@@ -188,6 +189,8 @@ pub struct File {
     pub exports: Vec<(Range<usize>, Export)>,
     /// `[[sink]]`, likewise.
     pub sinks: Vec<(Range<usize>, sinks::Written)>,
+    /// `[[label]]`, likewise.
+    pub labels: Vec<(Range<usize>, labels::Written)>,
 }
 
 /// `[gateway]`.
@@ -547,38 +550,6 @@ pub enum MirrorEncapsulation {
     Erspan3,
 }
 
-/// `[[export]]`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[allow(missing_docs, reason = "the keys are documented in the format above")]
-pub struct Export {
-    pub collector: Spanned<String>,
-    pub format: Spanned<ExportFormat>,
-    pub biflow: Option<bool>,
-    pub domain: Option<u32>,
-    pub enterprise: Option<u32>,
-    pub message_bytes: Option<Spanned<u16>>,
-    pub template_seconds: Option<u32>,
-    pub authority_file: Option<Spanned<PathBuf>>,
-    pub certificate_file: Option<Spanned<PathBuf>>,
-    pub key_file: Option<Spanned<PathBuf>>,
-    pub spool_mib: Option<u32>,
-}
-
-/// What a collector is sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum ExportFormat {
-    /// NetFlow version 5: IPv4 flows only.
-    #[value(name = "netflow5")]
-    Netflow5,
-    /// NetFlow version 9: flows.
-    #[value(name = "netflow9")]
-    Netflow9,
-    /// IPFIX: flows and queue-pair conversations.
-    Ipfix,
-}
-
 /// Reads `source`. Every table is read by itself, so that the problems of all of them come to
 /// light in one go.
 pub fn parse(source: &str, problems: &mut Problems) -> File {
@@ -607,11 +578,13 @@ pub fn parse(source: &str, problems: &mut Problems) -> File {
             "access" => file.access = tables("access", value, problems),
             "export" => file.exports = tables("export", value, problems),
             "sink" => file.sinks = tables("sink", value, problems),
+            "label" => file.labels = tables("label", value, problems),
             unknown => problems.error(
                 name.span(),
                 format!("unknown table `{unknown}`"),
                 "the tables are [gateway], [[pair]], [[peer]], [keying], [[export]], [[mirror]], \
-                 [[access]], [[group]], [rules], [evidence], [store], [[sink]] and [limits]",
+                 [[access]], [[group]], [rules], [evidence], [store], [[sink]], [[label]] and \
+                 [limits]",
             ),
         }
     }

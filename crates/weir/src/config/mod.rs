@@ -9,6 +9,7 @@ pub mod file;
 mod front_end;
 pub mod key;
 pub mod keying;
+pub mod labels;
 pub mod marking;
 pub mod offload;
 mod overlap;
@@ -19,6 +20,7 @@ pub mod rollout;
 pub mod rules;
 pub mod settings;
 mod several;
+
 pub mod sinks;
 pub mod store;
 pub mod tag;

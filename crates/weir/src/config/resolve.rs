@@ -18,6 +18,7 @@ use super::file::{self, File, FrameAction, OnFailure, Selector, Unprotected};
 use super::front_end;
 use super::key::{KeyError, KeySource, Keys};
 use super::keying;
+use super::labels;
 use super::marking;
 use super::offload;
 use super::overlap;
@@ -96,7 +97,8 @@ pub fn resolve(file: File, directory: &Path, problems: &mut Problems) -> Option<
     let mirrors = watching::mirrors(&file.mirrors, &pairs, problems);
     let gateway = gateway?;
     let collectors = export::resolve(&file.exports, directory, &gateway.state_dir, problems);
-    let sinks = sinks::resolve(&file.sinks, &gateway.state_dir, &gateway.name, problems);
+    let sinks = sinks::resolve(&file.sinks, directory, &gateway.state_dir, &gateway.name, problems);
+    let labels = labels::resolve(&file.labels, file.store.is_some(), problems);
     let kept = file.store.as_ref();
     let store = store::resolve(kept, directory, &gateway.state_dir, &gateway.name, problems);
     (!problems.refused()).then_some(Settings {
@@ -109,6 +111,7 @@ pub fn resolve(file: File, directory: &Path, problems: &mut Problems) -> Option<
         mirrors,
         collectors,
         sinks,
+        labels,
         keying,
     })
 }

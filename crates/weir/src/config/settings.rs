@@ -11,6 +11,7 @@ use weir_engine::policy::{Action, FrameActions, FrameClass, Marking};
 use weir_engine::tunnel::key::PublicKey;
 use weir_store::evidence::{DiskOptions, EvidenceOptions};
 use weir_store::sink::{Collector, SiemSink};
+use weir_store::sqlite::Label;
 
 pub use super::file::{
     Cipher, Driver, Encapsulation, FastPathMode, Icrc, MirrorDirection, Mode, OnFailure, OnLeak,
@@ -85,6 +86,8 @@ pub struct Settings {
     pub collectors: Vec<Collector>,
     /// Who is told of alerts.
     pub sinks: Vec<SiemSink>,
+    /// What addresses are called.
+    pub labels: Vec<Label>,
     /// How keys are agreed with peers that have a public key.
     pub keying: Option<Keying>,
 }

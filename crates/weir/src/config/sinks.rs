@@ -2,14 +2,16 @@
 //!
 //! ```toml
 //! [[sink]]                        # several allowed
-//! to = "tcp://192.0.2.9:514"      # udp | tcp
+//! to = "tcp://192.0.2.9:514"      # udp | tcp | tls
 //! format = "syslog"               # [syslog] syslog (RFC 5424) | gelf (1.1) | eve (JSON lines)
 //! severity = 3                    # [all] alerts as severe as this or more; 1 is the most
-//! spool_mib = 64                  # [64] TCP: on disk while it is down
+//! spool_mib = 64                  # [64] TCP, TLS: on disk while it is down
+//! authority_file = "ca.pem"       # TLS: who may sign the sink's certificate
+//! certificate_file = "gw.pem"     # [none] TLS: our own, with `key_file`
 //! ```
 
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -38,6 +40,9 @@ pub struct Written {
     pub format: Format,
     pub severity: Option<Spanned<u8>>,
     pub spool_mib: Option<Spanned<u32>>,
+    pub authority_file: Option<Spanned<PathBuf>>,
+    pub certificate_file: Option<Spanned<PathBuf>>,
+    pub key_file: Option<Spanned<PathBuf>>,
 }
 
 /// How events are written.
@@ -56,6 +61,7 @@ pub enum Format {
 /// The sinks of a file; spools lie below `state_dir`.
 pub(super) fn resolve(
     written: &[(Range<usize>, Written)],
+    directory: &Path,
     state_dir: &Path,
     gateway: &str,
     problems: &mut Problems,
@@ -66,7 +72,7 @@ pub(super) fn resolve(
     }
     let mut sinks: Vec<SiemSink> = Vec::new();
     for (_, table) in written {
-        let Some(sink) = sink(table, state_dir, gateway, problems) else { continue };
+        let Some(sink) = sink(table, directory, state_dir, gateway, problems) else { continue };
         let is_stream = sink.spool.is_some();
         let is_same = |it: &SiemSink| it.address == sink.address && it.spool.is_some() == is_stream;
         if sinks.iter().any(is_same) {
@@ -80,19 +86,27 @@ pub(super) fn resolve(
 
 fn sink(
     table: &Written,
+    directory: &Path,
     state_dir: &Path,
     gateway: &str,
     problems: &mut Problems,
 ) -> Option<SiemSink> {
     let wrong = (
         format!("`{}` is no sink", table.to.get_ref()),
-        "write udp://HOST:PORT or tcp://HOST:PORT".to_owned(),
+        "write udp://HOST:PORT, tcp://HOST:PORT or tls://HOST:PORT".to_owned(),
     );
-    let endpoint = export::endpoint(table.to.get_ref(), TlsFiles::default());
-    let (address, is_stream) = match endpoint {
-        Ok(Endpoint::Udp(address)) => (address, false),
-        Ok(Endpoint::Tcp(address)) => (address, true),
-        _ => {
+    let endpoint = export::endpoint(table.to.get_ref(), tls_files(table, directory, problems));
+    let (address, is_stream, tls) = match endpoint {
+        Ok(Endpoint::Udp(address)) => (address, false, None),
+        Ok(Endpoint::Tcp(address)) => (address, true, None),
+        Ok(Endpoint::Tls(address, files)) => {
+            if table.authority_file.is_none() {
+                let remedy = "add `authority_file`, who may sign the sink's certificate, as PEM";
+                problems.error(table.to.span(), "tls:// without authorities", remedy);
+            }
+            (address, true, Some(files))
+        }
+        Err(_) => {
             problems.error(table.to.span(), wrong.0, wrong.1);
             return None;
         }
@@ -110,7 +124,8 @@ fn sink(
             problems.error(written.span(), format!("spool_mib = {mib}"), remedy);
         }
     }
-    let folder = format!("tcp-{}", address.replace(['/', ':'], "_"));
+    let scheme = if tls.is_some() { "tls" } else { "tcp" };
+    let folder = format!("{scheme}-{}", address.replace(['/', ':'], "_"));
     let format = match table.format {
         Format::Syslog => SiemFormat::Syslog,
         Format::Gelf => SiemFormat::Gelf,
@@ -119,8 +134,26 @@ fn sink(
     Some(SiemSink {
         address,
         spool: is_stream.then(|| (state_dir.join("sink").join(folder), u64::from(mib) << 20)),
+        tls,
         format,
         severity_max,
         host: gateway.to_owned(),
     })
+}
+
+/// The PEM files of a table, which start at `directory`.
+fn tls_files(table: &Written, directory: &Path, problems: &mut Problems) -> TlsFiles {
+    let files = [&table.authority_file, &table.certificate_file, &table.key_file];
+    if let (false, Some(file)) =
+        (table.to.get_ref().starts_with("tls://"), files.into_iter().flatten().next())
+    {
+        problems.error(file.span(), "a file for TLS without TLS", "write tls://, or remove it");
+    }
+    let [authorities, certificate, key] =
+        files.map(|it| it.as_ref().map(|path| directory.join(path.get_ref())));
+    if certificate.is_some() != key.is_some() {
+        let what = "a certificate without its key, or a key without its certificate";
+        problems.error(table.to.span(), what, "write both `certificate_file` and `key_file`");
+    }
+    TlsFiles { authorities: authorities.unwrap_or_default(), certificate: certificate.zip(key) }
 }

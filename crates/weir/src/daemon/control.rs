@@ -133,7 +133,8 @@ impl ControlSocket {
     }
 }
 
-/// Opens the socket at `path` for `group`, which may block addresses there and do nothing else.
+/// Opens the socket at `path` for `group`, which may block addresses and remark on alerts there
+/// and do nothing else.
 ///
 /// # Errors
 /// The directory cannot be written, or the socket not be given to the group.
@@ -147,8 +148,11 @@ pub fn open_for_operators(
         path,
         |_| Ok(()),
         move |mut question| {
-            if !matches!(question.request, Request::Operate { .. }) {
-                let refused = "this socket takes blocks of addresses and nothing else".to_owned();
+            let is_taken =
+                matches!(question.request, Request::Operate { .. } | Request::Remark { .. });
+            if !is_taken {
+                let refused =
+                    "this socket takes blocks of addresses and nothing else but remarks".to_owned();
                 let _ = question.answer.send(Response::Error(refused));
                 // Asked all the same, so that the thread learns when the daemon has ended.
                 question.request = Request::Blocks(BlocksRequest::List);

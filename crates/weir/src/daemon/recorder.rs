@@ -18,8 +18,8 @@ use anyhow::{Context, Result};
 use rustix::fs::{Gid, chown};
 use weir_serve::account;
 use weir_store::sqlite::{
-    AlertStore, Event, PeerState, Sample, Scope, ScopeKind, Store, StoreCounters, StoreOptions,
-    StoreSender,
+    AlertNote, AlertStore, Event, PeerState, Sample, Scope, ScopeKind, Store, StoreCounters,
+    StoreOptions, StoreSender,
 };
 
 use super::worker;
@@ -70,8 +70,21 @@ impl Recorder {
         let socket = StatusSocket::open(&path, group)
             .with_context(|| format!("cannot open {}", path.display()))?;
         let recorder = Self { store, socket, sampled: None };
+        recorder.name(settings);
         recorder.note("gateway", "start", "ready");
         Ok(Some(recorder))
+    }
+
+    /// Stores what `who` says of an alert.
+    pub fn remark(&self, who: &str, alert: u64, is_acknowledged: bool, comment: &str) {
+        let [who, comment] = [who, comment].map(str::to_owned);
+        let time_ns = worker::clock().0;
+        self.store.alert_note(AlertNote { alert, time_ns, who, is_acknowledged, comment });
+    }
+
+    /// Stores what addresses are called.
+    pub fn name(&self, settings: &Settings) {
+        self.store.labels(settings.labels.clone());
     }
 
     /// A sender for the records of the pair of this index.

@@ -430,6 +430,9 @@ impl Gateway {
             Request::Reload(request) => self.reload_asked(&request),
             Request::Blocks(request) => self.block(CONTROL, &request),
             Request::Operate { by, blocks } => self.block(&by, &blocks),
+            Request::Remark { by, alert, is_acknowledged, comment } => {
+                self.remark(&by, alert, is_acknowledged, &comment)
+            }
             Request::Configuration => Ok(self.configuration_response()),
             Request::Confirm => self.confirm().map(|()| self.configuration_response()),
             Request::Rollback => self.roll_back_asked(),
@@ -568,6 +571,9 @@ impl Gateway {
         }
         if let Err(error) = self.alerts.change(eve_file(&settings)) {
             tracing::error!(%error, "alerts go on to the file before");
+        }
+        if let Some(recorder) = &self.recorder {
+            recorder.name(&settings);
         }
         (self.source, self.settings) = (source, settings);
         self.offloads = offloads;

@@ -22,8 +22,17 @@ use super::*;
 const ACCOUNT: &str = "64999:64999";
 
 const TABLES: &str = "\n[store]\ngroup = \"64999\"\noperate = true\nsize_mib = 16\n\n\
+                      [[label]]\nof = \"0.0.0.0/0\"\ntenant = \"red\"\n\n\
                       [[sink]]\nto = \"tcp://127.0.0.1:9\"\nformat = \"gelf\"\n\n\
                       [limits]\nactive_timeout_s = 1\nidle_timeout_s = 1\n";
+
+/// These, and a rule that each ping matches.
+fn tables(lab: &Lab) -> String {
+    let rules = lab.folder().join("ping.rules");
+    let rule = "alert icmp any any -> any any (msg:\"ping\"; itype:8; sid:1;)\n";
+    std::fs::write(&rules, rule).unwrap();
+    format!("{TABLES}\n[rules]\npaths = [{:?}]\n", rules.display().to_string())
+}
 
 /// `weir serve` over gateway A.
 struct Serve {
@@ -115,6 +124,7 @@ fn blocked_by_the_api(lab: &Lab, serve: &Serve) {
             && row["outcome"] == "done"
     };
     serve.wait("/api/v1/events", |it| it["rows"].as_array().unwrap().iter().any(is_said));
+    remarked_on_by_the_api(lab, serve);
     // A sink that is down gets it later.
     let mut command = Command::new(WEIR);
     command.args(["status", "--json", NAMES[0], "--run-dir"]).arg(run_folder(lab, Side::A));
@@ -131,11 +141,53 @@ fn blocked_by_the_api(lab: &Lab, serve: &Serve) {
     assert!(said.contains("blocks of addresses and nothing else"), "{said}");
 }
 
+/// An alert that somebody acknowledges is so from then on, and the log book says by whom.
+fn remarked_on_by_the_api(lab: &Lab, serve: &Serve) {
+    let target = lab.host_v4(Side::B).to_string();
+    assert_eq!(ping(lab.host(Side::A), &target, 1, 56).unwrap().answered, 1);
+    let path = "/api/v1/alerts";
+    let rows = serve.wait(path, |it| it["rows"][0]["number"].as_u64() >= Some(1));
+    let number = rows["rows"][0]["number"].as_u64().unwrap();
+    assert_eq!(rows["rows"][0]["acknowledged"], false);
+    let note = |alert: u64| {
+        format!(
+            "{{\"gateway\": \"{}\", \"alert\": {alert}, \"acknowledged\": true, \
+             \"comment\": \"a <b>ping</b>\"}}",
+            NAMES[0]
+        )
+    };
+    let notes = "/api/v1/alerts/notes";
+    let (status, _) = serve.send("POST", notes, &serve.token, &note(number + 100_000));
+    assert!(status.contains("404"), "{status}");
+    let (status, answer) = serve.send("POST", notes, &serve.token, &note(number));
+    assert!(status.contains("202"), "{status}: {answer}");
+    let is_said = |row: &Value| {
+        row["number"] == number
+            && row["acknowledged"] == true
+            && row["comment"] == "a <b>ping</b>"
+            && row["noted_by"] == "api: admin (admin) from 127.0.0.1"
+    };
+    serve.wait(path, |it| it["rows"].as_array().unwrap().iter().any(is_said));
+    let what = format!("alert {number} acknowledged: a <b>ping</b>");
+    let is_logged = |row: &Value| row["what"] == what.as_str() && row["outcome"] == "done";
+    serve.wait("/api/v1/events", |it| it["rows"].as_array().unwrap().iter().any(is_logged));
+}
+
+/// Records are found by what [[label]] calls their ends, and show it.
+fn found_by_name(lab: &Lab, target: &str) {
+    for (label, found) in [("tenant=red", true), ("tenant=blue", false)] {
+        let mut command = Command::new(WEIR);
+        command.args(["flows", "--label", label, "--protocol", "1", "--store"]).arg(store_of(lab));
+        let said = process::run(&mut command, PATIENCE).unwrap().stdout;
+        assert_eq!(said.contains("tenant red") && said.contains(target), found, "{said}");
+    }
+}
+
 #[test]
 fn what_crossed_a_gateway_is_in_the_api_of_a_process_without_privileges() {
     let Some(stand) = stand("weir serve over a gateway") else { return };
     let lab = &stand.lab;
-    let setup = Setup { tables: TABLES.to_owned(), ..sealed() };
+    let setup = Setup { tables: tables(lab), ..sealed() };
     let mut gateways = sealing_gateways(lab, &setup);
     let serve = Serve::start(lab);
 
@@ -181,6 +233,7 @@ fn what_crossed_a_gateway_is_in_the_api_of_a_process_without_privileges() {
     let said = process::run(&mut command, PATIENCE).unwrap().stdout;
     let rows: Value = serde_json::from_str(&said).unwrap();
     assert!(rows.as_array().unwrap().iter().any(is_ping));
+    found_by_name(lab, &target);
 
     // What was stored outlives the gateway, and one that was killed writes on.
     for signal in [Signal::KILL, Signal::TERM] {

@@ -43,8 +43,9 @@ impl Data {
 
     fn ask_talkers(&mut self, range: Range, places: &Places) -> Vec<String> {
         let (mut rows, problems) = query::each(places, None, |name, reader| {
-            let rows = reader.talkers(range, None, ROWS_MAX)?;
-            Ok(rows.into_iter().map(|row| Talker::of(name, row)).collect())
+            let labels = reader.labels()?;
+            let rows = reader.talkers(range, None, None, ROWS_MAX)?;
+            Ok(rows.into_iter().map(|row| Talker::of(name, row, &labels)).collect())
         });
         rows.sort_by_key(|it| std::cmp::Reverse(it.sent_bytes.saturating_add(it.received_bytes)));
         self.talkers = rows;
@@ -54,8 +55,9 @@ impl Data {
     fn ask_conversations(&mut self, range: Range, places: &Places) -> Vec<String> {
         let filter = RecordFilter { is_grouped: true, ..RecordFilter::default() };
         let (mut rows, problems) = query::each(places, None, |name, reader| {
+            let labels = reader.labels()?;
             let rows = reader.conversations(range, &filter, ROWS_MAX)?;
-            Ok(rows.into_iter().map(|row| Conversation::of(name, row)).collect())
+            Ok(rows.into_iter().map(|row| Conversation::of(name, row, &labels)).collect())
         });
         rows.sort_by_key(|it| std::cmp::Reverse(it.bytes.saturating_add(it.reply_bytes)));
         self.conversations = rows;
@@ -64,8 +66,9 @@ impl Data {
 
     fn ask_alerts(&mut self, range: Range, places: &Places) -> Vec<String> {
         let (mut rows, problems) = query::each(places, None, |name, reader| {
+            let labels = reader.labels()?;
             let rows = reader.alerts(range, &AlertFilter::default(), ROWS_MAX)?;
-            Ok(rows.into_iter().map(|row| Alert::of(name, row)).collect())
+            Ok(rows.into_iter().map(|row| Alert::of(name, row, &labels)).collect())
         });
         rows.sort_by(|one: &Alert, other| other.time.cmp(&one.time));
         self.alerts = rows;

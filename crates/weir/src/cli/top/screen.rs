@@ -11,7 +11,8 @@ use weir_serve::live::Point;
 use super::data::{Data, scaled};
 use super::{Choice, View, chosen};
 
-const KEYS: &str = "1-5 Tab: table   g: gateway   arrows: move   p: stand still   q: leave";
+const KEYS: &str =
+    "1-5 Tab: table   g: gateway   arrows: move   p: stand still   r: record   q: leave";
 
 /// Draws everything.
 pub(super) fn draw(frame: &mut Frame<'_>, data: &Data, choice: &Choice) {
@@ -27,7 +28,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, data: &Data, choice: &Choice) {
     draw_rates(frame, rates, data, choice);
     frame.render_widget(Paragraph::new(views(choice)), tabs);
     draw_table(frame, body, data, choice);
-    let said = data.problems.first().map_or(KEYS, String::as_str);
+    let done = if choice.said.is_empty() { KEYS } else { &choice.said };
+    let said = data.problems.first().map_or(done, String::as_str);
     frame.render_widget(Paragraph::new(said).style(Style::new().fg(Color::DarkGray)), foot);
 }
 
@@ -44,6 +46,9 @@ fn health(data: &Data, choice: &Choice) -> Line<'static> {
         };
         line.push(Span::raw(format!("{} ", status.name)));
         line.push(Span::styled(format!("{word}  "), Style::new().fg(color)));
+    }
+    if choice.trace.is_some() {
+        line.push(Span::styled("recording  ", Style::new().fg(Color::Red)));
     }
     if choice.is_paused {
         line.push(Span::styled("standing still", Style::new().fg(Color::Yellow)));

@@ -1,6 +1,6 @@
 //! Blocks that somebody asks for while the gateway runs, and who asked.
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 
 use super::Gateway;
 use crate::api::blocks::BlocksRequest;
@@ -8,6 +8,9 @@ use crate::api::dto::Response;
 
 /// Who asks by the control socket or a signal: root.
 pub(super) const CONTROL: &str = "control socket or signal";
+
+/// Characters of a comment.
+const COMMENT_MAX: usize = 500;
 
 impl Gateway {
     /// Does what is asked, and writes into the log book for whom.
@@ -21,5 +24,24 @@ impl Gateway {
             }
         }
         done.map(Response::Blocks)
+    }
+
+    /// Keeps what is said of an alert, and writes into the log book who said it.
+    pub(super) fn remark(
+        &mut self,
+        by: &str,
+        alert: u64,
+        is_acknowledged: bool,
+        comment: &str,
+    ) -> Result<Response> {
+        let recorder = self.recorder.as_ref().context("there is no table [store]")?;
+        let is_fit = comment.chars().count() <= COMMENT_MAX && !comment.contains(char::is_control);
+        ensure!(is_fit, "comment: write at most {COMMENT_MAX} characters of text");
+        recorder.remark(by, alert, is_acknowledged, comment);
+        let state = if is_acknowledged { "acknowledged" } else { "open" };
+        let what = format!("alert {alert} {state}: {comment}");
+        self.alerts.note(by, &what, "done");
+        recorder.note(by, &what, "done");
+        Ok(Response::Noted(alert))
     }
 }
