@@ -35,6 +35,7 @@ pub mod tunnel;
 pub mod offload;
 
 mod ingress;
+mod limit;
 
 pub mod neighbour;
 

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use weir_wire::frame::{Frame, Offload, Time};
-use weir_wire::parse::{Network, Parsed, Transport, parse_frame};
+use weir_wire::parse::{Network, Parsed, Transport};
 use weir_wire::tcp;
 
 use crate::classify::frame_class;
@@ -27,6 +27,7 @@ use crate::esp::seal::SealingSa;
 use crate::esp::wireguard;
 use crate::fastpath::{self, FastParts, FastPath};
 use crate::ingress::{HostAddresses, Inner, OpeningPeer};
+use crate::limit::Way;
 use crate::meter::{Meter, Observed};
 use crate::mtu::{self, AnswerLimit};
 use crate::neighbour::{Neighbours, QUESTION_BYTES_MAX};
@@ -42,7 +43,9 @@ mod associations;
 mod dummy;
 mod kernel;
 mod keyed;
+mod limits;
 mod metering;
+mod own;
 mod path;
 mod proxy;
 mod rejected;
@@ -285,22 +288,6 @@ impl Engine {
         &self.output
     }
 
-    /// Frames that the gateway's own kernel sends: only from the own addresses, and only what must
-    /// be clear.
-    pub fn process_own(&mut self, frames: &mut [Frame<'_>]) -> &Output {
-        self.output.clear();
-        for (index, frame) in frames.iter_mut().enumerate() {
-            let parsed = parse_frame(frame);
-            if !self.may_leave(&parsed) || !self.tag(frame) {
-                self.counters.own_refused += 1;
-                continue;
-            }
-            self.counters.own_sent += 1;
-            send_whole(&mut self.output, Destination::Wire, index as u32, frame);
-        }
-        &self.output
-    }
-
     fn host_frame(
         &mut self,
         now: Time,
@@ -341,6 +328,7 @@ impl Engine {
             send_whole(&mut self.output, Destination::Wire, index, frame);
             return Ok(self.passed(class));
         };
+        self.limit(peer, Way::ToPeer, frame)?;
         if let Some(kernel) = self.policy.peers[peer].kernel {
             return self.hand_over(now, (peer, kernel.place), index, frame, parsed);
         }
@@ -479,6 +467,7 @@ impl Engine {
             Inner::Nothing(message) => Ok(self.heard_dummy(peer, message)),
             Inner::Packet { follows, congestion_combined } => {
                 inner.note(follows);
+                self.limit(peer, Way::FromPeer, frame)?;
                 self.counters.ce_combined += u64::from(congestion_combined);
                 inner.pass(&mut self.plain, Side::Wire, frame)?;
                 self.clamp(peer, frame, inner.parsed());
@@ -573,42 +562,6 @@ impl Engine {
         }
     }
 
-    /// What the kernel may say on the wire: address resolution, ICMP, IKE; from an own address.
-    fn may_leave(&self, parsed: &Parsed) -> bool {
-        let Some(own) = &self.policy.own else { return false };
-        if parsed.link.source != own.mac || !own.holds(&parsed.source) {
-            return false;
-        }
-        match parsed.transport {
-            Transport::Icmp { .. } => true,
-            Transport::Udp { source, .. } => matches!(source, 500 | 4500),
-            _ => parsed.network == Network::Arp,
-        }
-    }
-
-    fn tag(&self, frame: &mut Frame<'_>) -> bool {
-        let Some(vlan) = self.policy.own.as_ref().and_then(|own| own.vlan) else { return true };
-        let Some(bytes) = frame.prepend(4) else { return false };
-        bytes.copy_within(4..16, 0);
-        bytes[12..14].copy_from_slice(&0x8100u16.to_be_bytes());
-        bytes[14..16].copy_from_slice(&vlan.to_be_bytes());
-        frame.meta.offload.checksum = frame.meta.offload.checksum.map(|mut partial| {
-            partial.start += 4;
-            partial.field += 4;
-            partial
-        });
-        true
-    }
-
-    fn untag(&self, frame: &mut Frame<'_>) {
-        let tagged = self.policy.own.as_ref().is_some_and(|own| own.vlan.is_some());
-        if tagged && frame.len() >= 18 && frame.bytes()[12..14] == [0x81, 0] {
-            frame.bytes_mut().copy_within(0..12, 4);
-            frame.trim_front(4);
-            frame.meta.offload = Offload::default();
-        }
-    }
-
     /// The policy in force.
     pub fn policy(&self) -> &Policy {
         &self.policy
@@ -629,6 +582,7 @@ impl Engine {
         PeerCounters {
             sealed_packets: sealed.sealed_packets,
             sealed_bytes: sealed.sealed_bytes,
+            limited_packets: self.sealing[peer].limit.as_ref().map_or(0, |it| it.dropped_packets),
             ..self.opened_by(peer)
         }
     }

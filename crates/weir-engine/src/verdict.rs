@@ -120,6 +120,7 @@ impl DropReason {
                 | Self::ArenaFull
                 | Self::NoRoom
                 | Self::CongestionUnheard
+                | Self::RateLimit
         )
     }
 }
@@ -204,6 +205,8 @@ drop_reasons! {
     AccessLimit = "access_limit",
     /// Its source is blocked: `weir block list` says by whom and for how long.
     Blocked = "blocked",
+    /// More than its peer may send or be sent in this time: `weir vpn show` has the limit.
+    RateLimit = "rate_limit",
 }
 
 #[cfg(test)]

@@ -166,6 +166,7 @@ fn remedy_of_seal(reason: DropReason) -> &'static str {
             "a line's limit was reached: `weir access hits` names it; raise its `limit`."
         }
         Blocked => "`weir block list` says why; `weir block remove` or `weir allow add` end it.",
+        RateLimit => "`weir vpn limit` changes what the client may send and be sent.",
         Rule => "`weir drops` names the rule; with mode = \"watch\" in [rules] it only tells.",
         _ => "see docs/guide, and `weir evidence cut --dropped` for the packets.",
     }

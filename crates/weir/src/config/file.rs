@@ -393,9 +393,8 @@ pub enum Mode {
     /// No ESP: a tag in the place of RoCE's ICRC, weaker than ESP.
     #[serde(rename = "icrc-tag")]
     IcrcTag,
-    /// Whole IP packets in WireGuard's data messages: clients of `[pair.vpn]`, which no [[peer]]
-    /// table writes.
-    #[serde(skip)]
+    /// Whole IP packets in WireGuard's data messages: clients of `[pair.vpn]`, and other
+    /// concentrators.
     WireGuard,
 }
 

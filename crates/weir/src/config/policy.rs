@@ -123,6 +123,7 @@ fn compile(peer: &Peer, gets_the_rest: bool, worker: usize) -> policy::Peer {
             PeerKeys::Agreed { public_key, .. } => Some(*public_key),
             PeerKeys::Configured { .. } | PeerKeys::Tagged { .. } => None,
         },
+        rate_limit: peer.rate_limit,
         kernel: by_kernel.then(|| policy::KernelEsp {
             place: 0,
             spis: peer.configured().map(|(seal, open)| [seal.spi, open.spi]),

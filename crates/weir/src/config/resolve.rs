@@ -31,6 +31,7 @@ use super::tag;
 use super::transport;
 use super::vpn;
 use super::watching;
+use super::wireguard;
 use super::workers;
 
 /// How keys that this user may not read are taken.
@@ -422,6 +423,7 @@ fn resolve_peer(
     check_name(&peer.name, problems);
     endpoint::check(peer, pair, problems);
     transport::check(peer, problems);
+    wireguard::check(peer, pair, problems);
     let protects = resolve_protects(peer, problems);
     let window = peer.replay_window.as_ref().map_or(REPLAY_WINDOW_DEFAULT, |it| *it.get_ref());
     if let Some(written) = &peer.replay_window
@@ -445,6 +447,7 @@ fn resolve_peer(
         offload,
         auto_lacks,
         is_in_nic: false,
+        rate_limit: None,
         tag: tag::resolve(peer, problems),
         protects,
         replay_window_packets: window,

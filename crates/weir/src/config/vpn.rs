@@ -19,6 +19,7 @@ use super::file::{self, Mode, PEERS_MAX, Sealing};
 use super::keying;
 use super::offload::Offload;
 use super::problem::Problems;
+use super::rate::Rate;
 use super::settings::{Pair, Peer, PeerKeys, Protects, REPLAY_WINDOW_DEFAULT, Settings, Vpn};
 
 /// The ending of a client's file, and of its secret's.
@@ -47,6 +48,9 @@ pub struct Client {
     /// Its name servers; none: the pair's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dns: Vec<IpAddr>,
+    /// What it may send and be sent; none: as much as comes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Rate>,
 }
 
 impl Client {
@@ -186,7 +190,7 @@ fn enrol_in(pair: &mut Pair, clients: Vec<(String, Client)>, problems: &mut Prob
             Err(what) => refuse(what, "write it as 2026-12-31T00:00:00Z"),
         }
         match keying::public_key(&client.public_key) {
-            Ok(public_key) => pair.peers.push(peer(&vpn, name, public_key, client.addresses)),
+            Ok(public_key) => pair.peers.push(peer(&vpn, name, public_key, client)),
             Err(what) => refuse(what, "make the client anew"),
         }
     }
@@ -206,7 +210,7 @@ fn peer(
     vpn: &Vpn,
     name: String,
     public_key: weir_engine::tunnel::key::PublicKey,
-    addresses: Vec<Prefix>,
+    client: Client,
 ) -> Peer {
     let secret = Client::secret_file(&vpn.clients, &name);
     Peer {
@@ -219,8 +223,9 @@ fn peer(
         offload: Offload::None,
         auto_lacks: None,
         is_in_nic: false,
+        rate_limit: client.limit.map(Rate::bits_per_second),
         tag: None,
-        protects: Protects::Prefixes(addresses),
+        protects: Protects::Prefixes(client.addresses),
         replay_window_packets: REPLAY_WINDOW_DEFAULT,
         extended_sequence: true,
         keys: PeerKeys::Agreed { public_key, preshared: Some(secret), ml_kem: false },

@@ -1,7 +1,10 @@
 //! Standard WireGuard clients end on a gateway: wireguard-go is the judge.
 
 use weir_lab::netns::Namespace;
-use weir_lab::vpn::{Client, Concentrator, PORT};
+use weir_lab::topology::HOST_DEVICE;
+use weir_lab::traffic::iperf::{self, Extent};
+use weir_lab::vpn::{Client, Concentrator, POOL_V6, PORT};
+use weir_lab::vpn_end::Tunnelled;
 
 use super::*;
 
@@ -61,7 +64,7 @@ fn clients_come_and_go_while_others_stay_and_a_revoked_one_is_cut() {
     let refused = gateway.add("first").unwrap_err().to_string();
     assert!(refused.contains("already"), "{refused}");
     let second = gateway.add("second").unwrap();
-    assert!(second.contains("10.99.0.3/32"), "{second}");
+    assert!(second.contains("Address = 10.99.0.3/32, fd99::3/128"), "{second}");
     let listed = gateway.vpn("list", &["--json"]).unwrap().stdout;
     let listed: Value = serde_json::from_str(&listed).unwrap();
     assert_eq!(listed.as_array().map(Vec::len), Some(2));
@@ -159,4 +162,89 @@ fn a_client_is_shown_gets_new_keys_and_ends_with_its_time() {
     }
     let code = gateway.vpn("rotate", &["laptop", "--qr"]).unwrap().stdout;
     assert!(code.contains('\u{2588}') && code.contains("PrivateKey"), "{code}");
+}
+
+#[test]
+fn a_client_has_both_families_and_by_ipv6_it_and_the_host_reach_each_other() {
+    let test = "a_client_has_both_families";
+    let Some((stand, gateway)) = concentrator(test) else { return };
+    let lab = &stand.lab;
+    let client = Client::start(lab, 0, &gateway.add("laptop").unwrap()).unwrap();
+    let host = lab.host(Side::A);
+    // The gateway answers no neighbour solicitation: the host's route is by a router, which is it.
+    let router = "fd77::fe";
+    host.ip(&format!(
+        "neigh add {router} lladdr 02:77:00:00:00:1a dev {HOST_DEVICE}\n\
+         route add {POOL_V6} via {router} dev {HOST_DEVICE}\n"
+    ))
+    .unwrap();
+    let own = HOST_V6[0].to_string();
+    // Of whom nothing was heard, nothing is known: the host speaks first.
+    interrupt::until("the client's answer", PATIENCE, || {
+        Ok(ping(host, client.address_v6(), 1, 56)?.answered > 0
+            || ping(Client::namespace(lab), &own, 1, 56)?.answered > 0)
+    })
+    .unwrap();
+    let to_host = ping_all(Client::namespace(lab), &own, 10, 1200).unwrap();
+    let to_client = ping_all(host, client.address_v6(), 10, 1200).unwrap();
+    assert_eq!((to_host.answered, to_client.answered), (10, 10));
+    let stream =
+        iperf::tcp(Client::namespace(lab), host, HOST_V6[0].into(), Extent::Bytes(64 << 20));
+    // What is under way at the end, iperf3's receiver does not count.
+    assert!(stream.unwrap().bytes > 32 << 20);
+    reaches(Client::namespace(lab), &lab.host_v4(Side::A).to_string());
+}
+
+#[test]
+fn a_limited_client_is_cut_to_its_rate_and_the_rest_counted_until_the_limit_is_lifted() {
+    let test = "a_limited_client_is_cut_to_its_rate";
+    let Some((stand, gateway)) = concentrator(test) else { return };
+    let lab = &stand.lab;
+    let host = lab.host_v4(Side::A).to_string();
+    let file = gateway.vpn("add", &["laptop", "--limit", "64k"]).unwrap().stdout;
+    let client = Client::start(lab, 0, &file).unwrap();
+    reaches(Client::namespace(lab), &host);
+    let show = || -> Value {
+        let said = gateway.vpn("show", &["laptop", "--json"]).unwrap().stdout;
+        serde_json::from_str(&said).unwrap()
+    };
+    assert_eq!(show()["limit"], "64k");
+    // Half a megabyte, which at this rate takes 50 seconds beyond what the bucket holds.
+    Client::namespace(lab).run(&format!("ping -q -f -c 400 -s 1300 -W 1 {host}")).unwrap();
+    interrupt::until("count of what exceeded the limit", PATIENCE, || {
+        let limited = number(&show(), "/counters/limited_packets");
+        let dropped = number(&gateway.status()?, "/pairs/0/wire/dropped_by_reason/rate_limit");
+        Ok(limited > 0 && dropped > 0)
+    })
+    .unwrap();
+    let limited = number(&show(), "/counters/limited_packets");
+    let handshake = client.wg(lab, "latest-handshakes").unwrap();
+    gateway.vpn("limit", &["laptop", "none"]).unwrap();
+    assert_eq!(show()["limit"], Value::Null);
+    let sent = ping_all(Client::namespace(lab), &host, 200, 1300).unwrap();
+    assert_eq!(sent.answered, 200);
+    assert!(number(&show(), "/counters/limited_packets") <= limited, "none since");
+    assert_eq!(client.wg(lab, "latest-handshakes").unwrap(), handshake, "no new handshake");
+    gateway.vpn("limit", &["laptop", "2G"]).unwrap();
+    let text = gateway.vpn("show", &["laptop"]).unwrap().stdout;
+    assert!(text.contains("limit       2Gbit/s"), "{text}");
+    let refused = gateway.vpn("limit", &["laptop", "fast"]).unwrap_err().to_string();
+    assert!(refused.contains("is no rate"), "{refused}");
+}
+
+#[test]
+fn a_gateway_is_a_client_of_wireguard_go_and_of_another_gateway() {
+    let test = "a_gateway_is_a_client_of_wireguard_go";
+    if let Err(missing) = weir_lab::wireguard::program().and(process::require(&["wg"])) {
+        return eprintln!("SKIPPED: {test}: {missing}");
+    }
+    let Some(Stand { _turn, lab }) = stand(test) else { return };
+    drop(lab);
+    for tunnel in [Tunnelled::by_wireguard_go(WEIR.as_ref()), Tunnelled::by_weir(WEIR.as_ref())] {
+        let tunnel = tunnel.unwrap();
+        let lab = tunnel.lab();
+        let [near, far] = [Side::A, Side::B].map(|side| lab.host_v4(side).to_string());
+        assert_eq!(ping_all(lab.host(Side::B), &near, 10, 1200).unwrap().answered, 10);
+        assert_eq!(ping_all(lab.host(Side::A), &far, 10, 1200).unwrap().answered, 10);
+    }
 }
