@@ -36,6 +36,7 @@ pub mod offload;
 
 mod ingress;
 mod limit;
+mod nat;
 
 pub mod neighbour;
 

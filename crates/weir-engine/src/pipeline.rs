@@ -30,6 +30,7 @@ use crate::ingress::{HostAddresses, Inner, OpeningPeer};
 use crate::limit::Way;
 use crate::meter::{Meter, Observed};
 use crate::mtu::{self, AnswerLimit};
+use crate::nat::Nat;
 use crate::neighbour::{Neighbours, QUESTION_BYTES_MAX};
 use crate::offload::checksum::complete;
 use crate::offload::gather::Gather;
@@ -44,6 +45,7 @@ mod dummy;
 mod kernel;
 mod keyed;
 mod limits;
+mod masquerade;
 mod metering;
 mod own;
 mod path;
@@ -107,6 +109,8 @@ pub struct Engine {
     news: News,
     counters: Counters,
     plain: Plain,
+    /// `None`: clients are seen under their own addresses.
+    nat: Option<Box<Nat>>,
     gather: Gather,
     /// `None`: every packet comes through here.
     fast_path: Option<Box<FastPath>>,
@@ -139,6 +143,7 @@ impl Engine {
             answers: AnswerLimit::default(),
             news: News::default(),
             counters: Counters::default(),
+            nat: None,
             gather: Gather::new(),
             fast_path: None,
             output: Output::new(ARENA_BYTES),
@@ -199,6 +204,7 @@ impl Engine {
         });
         self.neighbours = Neighbours::new(&policy, &self.neighbours);
         self.kernel.renew(&policy);
+        self.renew_nat(&policy);
         self.policy = Arc::new(policy);
         self.restore(survivors);
         self.restore_rollouts(rollouts);
@@ -223,8 +229,10 @@ impl Engine {
         let mut walked = Walked::default();
         for (index, frame) in frames.iter_mut().enumerate() {
             let bytes = frame.len();
+            let is_known = self.unmasquerade(frame);
             walked.walk(frame);
-            let verdict = self.host_frame(now, index as u32, frame, &mut walked);
+            let verdict =
+                is_known.and_then(|()| self.host_frame(now, index as u32, frame, &mut walked));
             let verdict = verdict.unwrap_or_else(Verdict::Drop);
             let parsed = walked.parsed();
             if matches!(verdict, Verdict::Drop(_)) && parsed.rdma.is_some() {
@@ -285,6 +293,9 @@ impl Engine {
             self.counters.own_sent += 1;
         }
         self.refresh(now);
+        if let Some(nat) = &mut self.nat {
+            nat.expire(now);
+        }
         &self.output
     }
 
@@ -470,6 +481,9 @@ impl Engine {
                 self.limit(peer, Way::FromPeer, frame)?;
                 self.counters.ce_combined += u64::from(congestion_combined);
                 inner.pass(&mut self.plain, Side::Wire, frame)?;
+                if self.nat.is_some() {
+                    self.masquerade(peer, frame, inner.walker.parsed_mut())?;
+                }
                 self.clamp(peer, frame, inner.parsed());
                 Ok(Verdict::Opened)
             }
@@ -527,6 +541,7 @@ impl Engine {
         let ip_mtu = self.sealing[peer].ip_mtu(parsed);
         let Some(range) = self.output.allocate(mtu::answer_len(parsed)) else { return };
         mtu::answer_too_big(parsed, frame.bytes(), ip_mtu, self.output.arena_mut(&range));
+        self.masquerade_answer(&range);
         self.output.send(Destination::Host, Offload::default(), Part::Arena(range));
         self.counters.too_big_answered += 1;
     }

@@ -4,7 +4,7 @@
 //! Associations (keys, sequence numbers, replay windows) live beside it in the engine, because
 //! they outlive a policy.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use crate::access::AccessPolicy;
@@ -364,6 +364,8 @@ pub struct Policy {
     pub gather: bool,
     /// UDP port of the handshakes with peers whose keys are agreed.
     pub keying_port: Option<u16>,
+    /// The IPv4 address that the host sees clients under; `None`: their own.
+    pub masquerade: Option<Ipv4Addr>,
     /// What the last check before the wire does with plaintext.
     pub on_leak: OnLeak,
     /// Who may do what by RDMA; `None`: everybody everything.
@@ -391,6 +393,7 @@ impl Policy {
             check_icrc: true,
             gather: true,
             keying_port: None,
+            masquerade: None,
             on_leak: OnLeak::default(),
             access: None,
             rules: None,

@@ -207,6 +207,13 @@ drop_reasons! {
     Blocked = "blocked",
     /// More than its peer may send or be sent in this time: `weir vpn show` has the limit.
     RateLimit = "rate_limit",
+    /// From a client that is masqueraded, and neither TCP, UDP nor ICMP echo: its sender stays
+    /// unknown to the host.
+    NatProtocol = "nat_protocol",
+    /// A new flow of a client that is masqueraded, and no outer port is free for it.
+    NatFull = "nat_full",
+    /// From the host to the masquerade's address, and no client waits for it.
+    NatNoMapping = "nat_no_mapping",
 }
 
 #[cfg(test)]

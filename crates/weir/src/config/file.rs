@@ -41,6 +41,7 @@
 //! endpoint = "gw-a.example:51840" # where they reach the gateway, with the port of [keying]
 //! routes = ["10.0.0.0/8"]         # [everything] what they send by the tunnel; several
 //! dns = ["10.0.0.53"]             # [none] their name servers; several
+//! masquerade = "10.0.0.250"       # [none] the host sees this address instead of theirs
 //!
 //! [[peer]]                        # another gateway
 //! name = "gw-b"
@@ -258,6 +259,7 @@ pub struct Vpn {
     pub routes: Several<Prefix>,
     #[serde(default)]
     pub dns: Several<IpAddr>,
+    pub masquerade: Option<Spanned<Ipv4Addr>>,
 }
 
 /// The kernel interface that moves the frames.

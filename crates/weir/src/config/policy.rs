@@ -61,6 +61,7 @@ pub fn policy(
     policy.check_icrc = pair.icrc == Icrc::Check;
     policy.marking = pair.marking.clone();
     policy.gather = pair.driver != Driver::Xdp;
+    policy.masquerade = pair.vpn.as_ref().and_then(|vpn| vpn.masquerade);
     policy.own = (!pair.addresses.is_empty()).then(|| OwnAddress {
         mac: wire.mac,
         addresses: pair.addresses.iter().map(|own| (own.address, own.length_bits)).collect(),

@@ -190,6 +190,8 @@ pub struct Vpn {
     pub routes: Vec<Prefix>,
     /// When the next of them is cut off.
     pub next_expiry: Option<Timestamp>,
+    /// The address that the host sees them under; none: their own.
+    pub masquerade: Option<Ipv4Addr>,
 }
 
 impl Pair {

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
@@ -133,8 +133,26 @@ pub(super) fn resolve(pair: &file::Pair, directory: &Path, problems: &mut Proble
         endpoint: written.endpoint.get_ref().clone(),
         dns: written.dns.0.iter().map(|it: &Spanned<IpAddr>| *it.get_ref()).collect(),
         routes: list(&written.routes),
+        masquerade: masquerade(written, pair, problems),
         next_expiry: None,
     })
+}
+
+/// The address that the host sees clients under.
+fn masquerade(written: &file::Vpn, pair: &file::Pair, problems: &mut Problems) -> Option<Ipv4Addr> {
+    let address = written.masquerade.as_ref()?;
+    let ip = *address.get_ref();
+    let mut refuse = |what: &str, remedy| {
+        problems.error(address.span(), format!("masquerade = \"{ip}\" {what}"), remedy);
+    };
+    if ip.is_unspecified() || ip.is_multicast() || ip.is_loopback() || ip.is_broadcast() {
+        refuse("is no address of a station", "write a free one of the host's own network");
+    } else if written.pool.0.iter().any(|it| it.get_ref().contains(ip.into())) {
+        refuse("is of the pool", "write a free one of the host's own network");
+    } else if pair.address.0.iter().any(|own| own.get_ref().address == ip) {
+        refuse("is the pair's address on the wire", "write a free one of the host's own network");
+    }
+    Some(ip)
 }
 
 /// Puts the clients that are there now behind the peers of their pairs.

@@ -3,7 +3,7 @@
 use weir_lab::netns::Namespace;
 use weir_lab::topology::HOST_DEVICE;
 use weir_lab::traffic::iperf::{self, Extent};
-use weir_lab::vpn::{Client, Concentrator, POOL_V6, PORT};
+use weir_lab::vpn::{Client, Concentrator, POOL, POOL_V6, PORT};
 use weir_lab::vpn_end::Tunnelled;
 
 use super::*;
@@ -248,3 +248,91 @@ fn a_gateway_is_a_client_of_wireguard_go_and_of_another_gateway() {
         assert_eq!(ping_all(lab.host(Side::A), &far, 10, 1200).unwrap().answered, 10);
     }
 }
+
+#[test]
+fn masqueraded_clients_reach_a_host_that_has_no_route_back_to_them() {
+    let test = "masqueraded_clients_reach_a_host";
+    if let Err(missing) =
+        weir_lab::wireguard::program().and(process::require(&["wg", "curl", "python3"]))
+    {
+        return eprintln!("SKIPPED: {test}: {missing}");
+    }
+    let Some(Stand { _turn, lab }) = stand(test) else { return };
+    let lab = &lab;
+    let masquerade = "masquerade = \"10.77.0.250\"\n";
+    let gateway = Concentrator::start_with(lab, WEIR.as_ref(), "", masquerade).unwrap();
+    let host = lab.host(Side::A);
+    host.ip(&format!("route del {POOL} dev {HOST_DEVICE}\n")).unwrap();
+    assert!(host.run("ip route get 10.99.0.2").is_err(), "a way back to clients");
+    let own = lab.host_v4(Side::A);
+    let files = ["first", "second"].map(|name| gateway.add(name).unwrap());
+    let clients = [0, 1].map(|it| Client::start(lab, it, &files[it]).unwrap());
+    let namespace = Client::namespace(lab);
+    for client in &clients {
+        interrupt::until("answer through the tunnel", PATIENCE, || {
+            let ping = format!("ping -c 1 -W 1 -I {} {own}", client.port());
+            Ok(namespace.run(&ping).is_ok())
+        })
+        .unwrap();
+    }
+    // A web server, and both clients from one port of theirs, which the gateway tells apart.
+    let folder = lab.folder().join("www");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("page"), vec![b'w'; 1 << 20]).unwrap();
+    let mut command = host.command("python3");
+    command.args(["-u", "-m", "http.server", "8080", "--bind", &own.to_string(), "--directory"]);
+    let server = Running::start(command.arg(&folder)).unwrap();
+    let page = format!("http://{own}:8080/page");
+    interrupt::until("the web server", PATIENCE, || {
+        Ok(namespace.run(&format!("curl -s -f -o /dev/null {page}")).is_ok())
+    })
+    .unwrap();
+    for client in &clients {
+        let curl = format!(
+            "curl -s -f --interface {} --local-port 40000 -w %{{size_download}} -o /dev/null \
+             {page}",
+            client.port()
+        );
+        assert_eq!(namespace.run(&curl).unwrap().stdout, (1 << 20).to_string());
+    }
+    // Whom the host heard is the gateway's address.
+    let said = server.stderr();
+    assert!(said.contains("10.77.0.250 - - ") && !said.contains("10.99.0."), "{said}");
+    drop(server);
+    let stream = iperf::tcp(namespace, host, own.into(), Extent::Bytes(64 << 20)).unwrap();
+    assert!(stream.bytes > 32 << 20, "{stream:?}");
+    // Packets in fragments, and answers as large.
+    assert_eq!(fragmented(namespace, &own.to_string()), 3);
+    // A closed port is told of by ICMP, in words that the client's kernel understands.
+    let mut asks = namespace.command("python3");
+    let mut asks = Running::start(asks.args(["-c", UDP_REFUSED, &own.to_string()])).unwrap();
+    asks.wait_for("refused", PATIENCE).unwrap();
+    // Nobody calls a client by the gateway's address.
+    assert!(host.run("ping -c 2 -W 1 10.77.0.250").is_err());
+    let status = gateway.status().unwrap();
+    let dropped = number(&status, "/pairs/0/host/dropped_by_reason/nat_no_mapping");
+    assert!(dropped >= 2, "{status:#}");
+}
+
+/// Answers to three pings that are cut into fragments on the way out.
+fn fragmented(from: &Namespace, target: &str) -> usize {
+    let said = from.run(&format!("ping -c 3 -i 0.2 -s 4000 -W 10 -M dont {target}"));
+    said.map_or(0, |it| it.stdout.lines().filter(|it| it.contains("bytes from")).count())
+}
+
+/// Asks a UDP port that nobody listens on until the kernel says so.
+const UDP_REFUSED: &str = "\
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.settimeout(1)
+s.connect((sys.argv[1], 9))
+for _ in range(25):
+    try:
+        s.send(b'?')
+        s.recv(1)
+    except ConnectionRefusedError:
+        print('refused', flush=True)
+        break
+    except socket.timeout:
+        pass
+";
