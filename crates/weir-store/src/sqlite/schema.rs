@@ -82,6 +82,10 @@ const MIGRATIONS: &[&str] = &[
         destination BLOB NOT NULL, destination_port INTEGER NOT NULL, event TEXT NOT NULL);
     CREATE INDEX alert_time ON alert (time_ns);
 ",
+    "
+    ALTER TABLE flow ADD COLUMN source_peer TEXT;
+    ALTER TABLE flow ADD COLUMN destination_peer TEXT;
+",
 ];
 
 /// Why a store cannot be used.

@@ -43,7 +43,7 @@ use blocks::CONTROL;
 use needs_restart::needs_restart;
 use parts::{
     Sinks, announce, configure_keying, eve_file, mirrors_of, open_control, open_front_ends,
-    start_alerts, start_keying, start_workers, watch_ports, watch_signals,
+    start_alerts, start_keying, start_workers, tell_names, watch_ports, watch_signals,
 };
 use trial::{PortsBefore, Start, Trial};
 
@@ -564,6 +564,7 @@ impl Gateway {
         if let Err(error) = self.alerts.change(eve_file(&settings)) {
             tracing::error!(%error, "alerts go on to the file before");
         }
+        tell_names(&settings, self.recorder.as_ref(), &self.alerts);
         (self.source, self.settings) = (source, settings);
         self.offloads = offloads;
         self.epoch += 1;

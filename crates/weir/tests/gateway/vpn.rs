@@ -336,3 +336,53 @@ for _ in range(25):
     except socket.timeout:
         pass
 ";
+
+#[test]
+fn alerts_and_records_name_the_client_behind_an_address() {
+    let test = "alerts_and_records_name_the_client";
+    if let Err(missing) = weir_lab::wireguard::program().and(process::require(&["wg"])) {
+        return eprintln!("SKIPPED: {test}: {missing}");
+    }
+    let Some(Stand { _turn, lab }) = stand(test) else { return };
+    let rules = lab.folder().join("ping.rules");
+    let rule = "alert icmp any any -> any any (msg:\"a ping\"; itype:8; sid:1;)\n";
+    std::fs::write(&rules, rule).unwrap();
+    let eve = lab.folder().join("eve.json");
+    let tables = format!(
+        "\n[rules]\npaths = [\"{}\"]\neve = \"{}\"\n\n[store]\nsize_mib = 16\n",
+        rules.display(),
+        eve.display()
+    );
+    let mut gateway = Concentrator::start_with(&lab, WEIR.as_ref(), "", &tables).unwrap();
+    let host = lab.host_v4(Side::A).to_string();
+    let client = Client::start(&lab, 0, &gateway.add("laptop").unwrap()).unwrap();
+    reaches(Client::namespace(&lab), &host);
+    let alerts = || -> Vec<Value> {
+        let text = std::fs::read_to_string(&eve).unwrap_or_default();
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    };
+    interrupt::until("alert in EVE", PATIENCE, || Ok(!alerts().is_empty())).unwrap();
+    for alert in alerts() {
+        assert_eq!(alert["src_ip"], client.address(), "{alert:#}");
+        assert_eq!(alert["src_peer"], "laptop", "{alert:#}");
+        assert_eq!(alert["dest_peer"], Value::Null, "{alert:#}");
+    }
+    // Flows are told of when the gateway ends, at the latest.
+    gateway.daemon().signal(Signal::TERM).unwrap();
+    let daemon = gateway.daemon();
+    interrupt::until("its end", PATIENCE, || Ok(!daemon.is_running()?)).unwrap();
+    let read = |arguments: &[&str]| {
+        let mut command = Command::new(WEIR);
+        command.args(arguments).arg("--store").arg(lab.folder().join("state-vpn").join("store"));
+        process::run(&mut command, PATIENCE).unwrap().stdout
+    };
+    let flows: Value = serde_json::from_str(&read(&["flows", "--json"])).unwrap();
+    let pinged = flows.as_array().unwrap().iter().find(|it| it["source"] == client.address());
+    let pinged = pinged.unwrap_or_else(|| panic!("{flows:#}"));
+    assert_eq!(pinged["source_peer"], "laptop", "{pinged:#}");
+    assert_eq!(pinged.get("destination_peer"), None, "{pinged:#}");
+    let text = read(&["flows"]);
+    assert!(text.contains(&format!("{} (laptop)", client.address())), "{text}");
+    let kept: Value = serde_json::from_str(&read(&["alerts", "--json"])).unwrap();
+    assert_eq!(kept[0]["event"]["src_peer"], "laptop", "{kept:#}");
+}
