@@ -382,7 +382,8 @@ fn tunnels_share(rounds: usize) {
         &format!(
             "packets of {SIZE} bytes a second of 16 clients together, 4 in a row of each, against \
              one client; sealed at one end and opened at the other, one core; {together:.0} ns \
-             against {alone:.0}; quartiles {:.2} to {:.2} of {rounds} pairs in turn; want at least 0.9",
+             against {alone:.0}; quartiles {:.2} to {:.2} of {rounds} pairs in turn; want \
+             at least 0.9",
             at(0.25),
             at(0.75),
         ),

@@ -43,6 +43,7 @@ pub mod layer;
 
 pub mod interface;
 pub mod link_events;
+pub mod vm_generation;
 
 pub mod stream;
 
@@ -71,6 +72,7 @@ pub use rule::{KernelRule, Placement};
 pub use steering::{Steering, SteeringError, SteeringOptions};
 pub use sys::poll::wait;
 pub use tap::{TapOptions, TapPort};
+pub use vm_generation::VmGeneration;
 pub use xfrm_interface::{Hop, XfrmInterface};
 
 /// The mark (`SO_MARK`, skb->mark) of frames that the gateway itself sends through a queueing

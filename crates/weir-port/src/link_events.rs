@@ -5,8 +5,6 @@
 use std::io;
 use std::os::fd::RawFd;
 
-use zerocopy::{Immutable, IntoBytes};
-
 use crate::sys::socket::Socket;
 
 /// `RTMGRP_LINK` and `RTMGRP_TC` (linux/rtnetlink.h).
@@ -15,16 +13,6 @@ const GROUP_TC: u32 = 8;
 /// Messages taken at one time, at most; the rest is another word.
 const MESSAGES_MAX: usize = 1024;
 const BUFFER_LEN: usize = 32 * 1024;
-
-/// `struct sockaddr_nl`.
-#[repr(C)]
-#[derive(IntoBytes, Immutable)]
-struct NetlinkAddress {
-    family: u16,
-    padding: u16,
-    port: u32,
-    groups: u32,
-}
 
 /// Hears of changes in the network namespace of the thread that opened it.
 #[derive(Debug)]
@@ -39,13 +27,7 @@ impl LinkEvents {
     /// The kernel gives no netlink socket.
     pub fn open() -> io::Result<Self> {
         let socket = Socket::open(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE)?;
-        let address = NetlinkAddress {
-            family: libc::AF_NETLINK as u16,
-            padding: 0,
-            port: 0,
-            groups: GROUP_LINK | GROUP_TC,
-        };
-        socket.bind_bytes(address.as_bytes())?;
+        socket.bind_netlink(GROUP_LINK | GROUP_TC)?;
         Ok(Self { socket })
     }
 

@@ -393,6 +393,26 @@ fn the_file_stays_within_its_size_and_the_oldest_records_go() {
 }
 
 #[test]
+fn a_file_that_is_nearly_full_takes_more_at_once_than_is_kept_free() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("gw.sqlite");
+    let mut options = options(&path);
+    options.retention.size_bytes_max = 2 << 20;
+    let store = Store::start(options, vec!["port0".to_owned()]).unwrap();
+    // A transaction of 4096 records wants more than 200 KiB.
+    let (items, _) = traffic::flows(30_000, false, lately());
+    let sender = store.sender(0);
+    for batch in items.chunks(20_000) {
+        batch.iter().for_each(|item| sender.send(*item));
+        until(&store, |it| it.records == it.written + it.overflowed);
+    }
+    let counters = until(&store, |it| it.failure.is_none());
+    assert_eq!(counters.lost, 0);
+    store.stop();
+    assert!(std::fs::metadata(&path).unwrap().len() <= 2 << 20);
+}
+
+#[test]
 fn records_that_are_too_old_go_and_their_hours_stay() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("gw.sqlite");

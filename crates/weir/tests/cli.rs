@@ -158,3 +158,15 @@ fn doctor_measures_the_cipher_and_names_what_to_change() {
     assert_eq!(missing.status.code(), Some(1));
     assert!(stdout(&missing).contains("nosuchport0"), "{}", stdout(&missing));
 }
+
+#[test]
+fn the_lines_for_a_preshared_key_are_those_of_a_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ab.key");
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_weir"));
+    let output = command.args(["keys", "preshared"]).arg(&file).output().unwrap();
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let table: toml::Table = lines.parse().unwrap();
+    assert_eq!(table["preshared_key_file"].as_str(), file.to_str(), "{lines}");
+    assert_eq!(table["tag"]["key_file"].as_str(), file.to_str(), "for icrc-tag: {lines}");
+}

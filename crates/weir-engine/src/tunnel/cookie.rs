@@ -175,6 +175,12 @@ impl Doorkeeper {
         macs: &Macs<'_>,
         entropy: &mut dyn Entropy,
     ) -> Admission {
+        self.count(now_ns);
+        self.admit_answer(now_ns, remote, macs, entropy)
+    }
+
+    /// One more message that costs work.
+    pub(super) fn count(&mut self, now_ns: u64) {
         if now_ns.saturating_sub(self.second_ns) >= SECOND_NS {
             (self.second_ns, self.this_second) = (now_ns, 0);
         }
@@ -182,6 +188,17 @@ impl Doorkeeper {
         if self.this_second > UNHURRIED_PER_SECOND {
             self.loaded_until_ns = now_ns.saturating_add(SECOND_NS);
         }
+    }
+
+    /// The same about an answer that is awaited, which counts only where it turns out to be forged
+    /// ([`Doorkeeper::count`]): a gateway that begins with thousands of peers is not attacked.
+    pub(super) fn admit_answer(
+        &mut self,
+        now_ns: u64,
+        remote: &Remote,
+        macs: &Macs<'_>,
+        entropy: &mut dyn Entropy,
+    ) -> Admission {
         if !self.is_loaded(now_ns) {
             return Admission::Work;
         }

@@ -137,6 +137,8 @@ pub(super) struct Peer {
     /// The latest that it initiated with: an older one is a replay.
     pub(super) latest: Timestamp,
     pub(super) responded_ns: Option<u64>,
+    /// The SPI and mac1 of our last answer: a loaded initiator replies to it with a cookie.
+    pub(super) answered: Option<(u32, [u8; MAC_LEN])>,
     pub(super) cookie: Option<Cookie>,
     pub(super) waiting: Option<Waiting>,
     /// When to begin, without a session.
@@ -171,6 +173,7 @@ impl Peer {
             settings,
             latest: Timestamp::default(),
             responded_ns: None,
+            answered: None,
             cookie: None,
             waiting: None,
             begin_ns,

@@ -104,6 +104,13 @@ impl std::fmt::Debug for Tunnel {
     }
 }
 
+/// What costs public-key work.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Initiation,
+    Answer,
+}
+
 impl Tunnel {
     /// A gateway with this identity and no peers.
     pub fn new(identity: Identity, limits: Limits, entropy: Box<dyn Entropy + Send>) -> Self {
@@ -169,14 +176,17 @@ impl Tunnel {
         match message::parse(datagram) {
             None => self.counters.malformed += 1,
             Some(Message::Initiation { sender, noise, macs }) => {
-                if self.admit(now, path, sender, &macs, effects) {
+                if self.admit(now, path, (Kind::Initiation, sender), &macs, effects) {
                     self.initiated(now, path, sender, noise, effects);
                 }
             }
             Some(Message::Response { sender, receiver, noise, macs }) => {
-                if !self.macs.check(&macs) {
-                    self.counters.mac1_wrong += 1;
-                } else if self.responded(now, path, (sender, receiver), noise, effects).is_none() {
+                if !self.awaits(receiver) {
+                    self.counters.not_authentic += 1;
+                } else if self.admit(now, path, (Kind::Answer, sender), &macs, effects)
+                    && self.responded(now, path, (sender, receiver), noise, effects).is_none()
+                {
+                    self.doorkeeper.count(now.elapsed_ns);
                     self.counters.not_authentic += 1;
                 }
             }
@@ -279,11 +289,18 @@ impl Tunnel {
         self.doorkeeper.is_loaded(now.elapsed_ns)
     }
 
+    /// Whether an answer to this SPI is waited for: no other is worth public-key work.
+    fn awaits(&self, receiver: u32) -> bool {
+        let peer = self.by_spi.get(&receiver).map(|it| &self.peers[*it as usize]);
+        let waiting = peer.and_then(|it| it.waiting.as_ref());
+        waiting.is_some_and(|it| it.open_spi == receiver)
+    }
+
     fn admit(
         &mut self,
         now: Now,
         path: &Path,
-        sender: u32,
+        (kind, sender): (Kind, u32),
         macs: &Macs<'_>,
         effects: &mut Vec<Effect>,
     ) -> bool {
@@ -292,11 +309,16 @@ impl Tunnel {
             return false;
         }
         let Self { doorkeeper, entropy, .. } = self;
-        match doorkeeper.admit(now.elapsed_ns, &path.remote, macs, entropy.as_mut()) {
+        let (now_ns, entropy) = (now.elapsed_ns, entropy.as_mut());
+        let admission = match kind {
+            Kind::Initiation => doorkeeper.admit(now_ns, &path.remote, macs, entropy),
+            Kind::Answer => doorkeeper.admit_answer(now_ns, &path.remote, macs, entropy),
+        };
+        match admission {
             Admission::Work => return true,
             Admission::Refuse => self.counters.refused += 1,
             Admission::SendCookie => {
-                let reply = doorkeeper.reply(&self.macs, &path.remote, macs, entropy.as_mut());
+                let reply = doorkeeper.reply(&self.macs, &path.remote, macs, entropy);
                 if let Some((nonce, sealed)) = reply {
                     self.counters.cookies_sent += 1;
                     let datagram = message::cookie_reply(sender, &nonce, &sealed);
@@ -359,7 +381,8 @@ impl Tunnel {
             let mut datagram = message::response(open.value(), sender, &noise);
             let peer = &self.peers[index];
             let cookie = peer.cookie.as_ref().and_then(|it| it.at(now.elapsed_ns));
-            peer.macs.finish(&mut datagram, cookie);
+            let mac1 = peer.macs.finish(&mut datagram, cookie);
+            self.peers[index].answered = Some((open.value(), mac1));
             self.counters.responses_sent += 1;
             effects.push(Effect::Send { path: path.clone(), datagram });
         } else {
@@ -404,8 +427,10 @@ impl Tunnel {
         sealed: &[u8],
     ) -> Option<()> {
         let peer = &mut self.peers[*self.by_spi.get(&receiver)? as usize];
-        let waiting = peer.waiting.as_ref().filter(|it| it.open_spi == receiver)?;
-        let bytes = peer.macs.open_cookie(nonce, sealed, &waiting.mac1)?;
+        let initiation = peer.waiting.as_ref().map(|it| (it.open_spi, it.mac1));
+        let mut sent = initiation.into_iter().chain(peer.answered);
+        let (_, mac1) = sent.find(|(open_spi, _)| *open_spi == receiver)?;
+        let bytes = peer.macs.open_cookie(nonce, sealed, &mac1)?;
         peer.cookie = Some(Cookie { bytes, since_ns: now.elapsed_ns });
         self.counters.cookies_received += 1;
         Some(())

@@ -1,8 +1,12 @@
 //! Floods of initiations: public-key work is kept for those who receive where they send from.
 
+use blake2::digest::consts::U16;
+use blake2::digest::{KeyInit, Mac};
+use blake2::{Blake2s256, Blake2sMac, Digest};
 use weir_engine::tunnel::PeerState;
+use weir_engine::tunnel::key::PublicKey;
 use weir_engine::tunnel::path::Path;
-use weir_engine::tunnel::state::{Effect, Now, Report};
+use weir_engine::tunnel::state::{Effect, Now, Report, Tunnel};
 
 use super::world::{MS, PORT, SECOND, Setup, World, identity, tunnel};
 
@@ -88,4 +92,85 @@ fn an_address_with_a_cookie_gets_its_share_and_no_more() {
     assert!(after.refused + after.cookies_sent > before.refused + before.cookies_sent);
     let seconds = 2;
     assert!(after.responses_sent - before.responses_sent <= 20 * seconds + 5);
+}
+
+/// A gateway that waits for an answer, and what it sent.
+fn waiting() -> (Tunnel, Vec<u8>) {
+    let peer = identity(2).public();
+    let mut tunnel = tunnel(1, vec![peer]);
+    let path = Path::to([203, 0, 113, 2].into(), PORT);
+    let wanted = Report { wanted: Some(Some(path)), ..Report::default() };
+    let (now, mut effects) = (at(SECOND), Vec::new());
+    tunnel.report(now, &peer, &wanted, &mut effects);
+    tunnel.tick(now, &mut effects);
+    (tunnel, sent(&mut effects).unwrap())
+}
+
+fn at(elapsed_ns: u64) -> Now {
+    Now { elapsed_ns, unix_ns: elapsed_ns }
+}
+
+fn sent(effects: &mut Vec<Effect>) -> Option<Vec<u8>> {
+    effects.drain(..).find_map(|it| match it {
+        Effect::Send { datagram, .. } => Some(datagram),
+        _ => None,
+    })
+}
+
+#[test]
+fn forged_answers_cost_no_more_work_than_initiations_and_the_true_one_gets_through() {
+    let (mut initiator, initiation) = waiting();
+    let path = Path::to([203, 0, 113, 2].into(), PORT);
+    let mut responder = tunnel(2, vec![identity(1).public()]);
+    let mut effects = Vec::new();
+    responder.handle(at(SECOND), &path, &initiation, &mut effects);
+    let answer = sent(&mut effects).expect("an answer");
+    // Whoever sees the answer pass by changes its sealed part and adds the right mac1.
+    let mut forged = answer.clone();
+    let noise = answer.len() - 2 * 16 - 4;
+    forged[noise] ^= 1;
+    let covered = forged.len() - 2 * 16;
+    forged.truncate(covered);
+    finish(&mut forged, &identity(1).public());
+    for number in 0..2000_u32 {
+        let [_, b, c, d] = number.to_be_bytes();
+        let from = Path::to([10, b, c, d].into(), PORT);
+        initiator.handle(at(SECOND + u64::from(number)), &from, &forged, &mut effects);
+    }
+    let counters = initiator.counters();
+    assert!((300..=410).contains(&counters.not_authentic), "worked on {counters:?}");
+    assert!(counters.cookies_sent >= 1500, "{counters:?}");
+    effects.clear();
+    // Under load the true one gets a cookie, too; what is sent again bears it.
+    let now = at(SECOND + 10 * MS);
+    initiator.handle(now, &path, &answer, &mut effects);
+    let cookie = sent(&mut effects).expect("a cookie");
+    assert_eq!(initiator.counters().handshakes, 0);
+    responder.handle(now, &path, &cookie, &mut effects);
+    assert_eq!(responder.counters().cookies_received, 1);
+    let later = at(initiator.next_deadline().unwrap());
+    initiator.tick(later, &mut effects);
+    let again = sent(&mut effects).expect("another initiation");
+    for number in 0..500 {
+        initiator.handle(
+            later,
+            &Path::to([10, 9, 0, 1].into(), PORT + number),
+            &again,
+            &mut effects,
+        );
+    }
+    effects.clear();
+    responder.handle(later, &path, &again, &mut effects);
+    let answer = sent(&mut effects).expect("another answer");
+    initiator.handle(later, &path, &answer, &mut effects);
+    assert_eq!(initiator.counters().handshakes, 1, "{:?}", initiator.counters());
+}
+
+/// What any sender can add to a message for the owner of `key`: mac1 (WireGuard 5.4.4), no mac2.
+fn finish(message: &mut Vec<u8>, key: &PublicKey) {
+    let keyed = Blake2s256::new().chain_update(b"mac1----").chain_update(key.0).finalize();
+    let mut mac = <Blake2sMac<U16> as KeyInit>::new_from_slice(&keyed).unwrap();
+    Mac::update(&mut mac, message);
+    message.extend_from_slice(&mac.finalize().into_bytes());
+    message.extend_from_slice(&[0; 16]);
 }

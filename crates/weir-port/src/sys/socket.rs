@@ -23,6 +23,16 @@ struct LinkLayerAddress {
     address: [u8; 8],
 }
 
+/// `struct sockaddr_nl` (linux/netlink.h).
+#[repr(C)]
+#[derive(IntoBytes, Immutable)]
+struct NetlinkAddress {
+    family: u16,
+    padding: u16,
+    port: u32,
+    groups: u32,
+}
+
 /// `struct sock_filter` (linux/filter.h): one instruction of classic BPF.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +130,12 @@ impl Socket {
             ..LinkLayerAddress::new_zeroed()
         };
         self.bind_bytes(address.as_bytes())
+    }
+
+    /// bind(2) of a netlink socket, which hears of these groups from then on.
+    pub(crate) fn bind_netlink(&self, groups: u32) -> io::Result<()> {
+        let family = libc::AF_NETLINK as u16;
+        self.bind_bytes(NetlinkAddress { family, padding: 0, port: 0, groups }.as_bytes())
     }
 
     /// bind(2) to an address of any family, given as its C structure's bytes.

@@ -48,21 +48,27 @@ pub(super) fn apply(connection: &mut Connection, retention: &Retention) -> rusql
         let sql = format!("DELETE FROM {table} WHERE time_ns < ?1");
         connection.execute(&sql, [before_ns(retention.hours_s)])?;
     }
-    make_room(connection, retention)
+    make_room(connection, retention, 1)
 }
 
-/// Removes the oldest records until a tenth of the space is free; returns the bytes in use.
+/// Removes the oldest records until so many tenths of the space are free; returns the bytes in use.
 pub(super) fn make_room(
-    connection: &mut Connection,
+    connection: &Connection,
     retention: &Retention,
+    free_tenths: u64,
 ) -> rusqlite::Result<u64> {
+    let wanted = retention.size_bytes_max / 10 * 10_u64.saturating_sub(free_tenths);
     for _ in 0..CHUNKS_MAX {
-        let used = used_bytes(connection)?;
-        if used <= retention.size_bytes_max / 10 * 9 || remove_oldest(connection)? == 0 {
+        if used_bytes(connection)? <= wanted || remove_oldest(connection)? == 0 {
             break;
         }
     }
     used_bytes(connection)
+}
+
+/// Whether a file that can take no more may have met its own bound, and not the disk's.
+pub(super) fn is_near_bound(connection: &Connection, retention: &Retention) -> bool {
+    used_bytes(connection).is_ok_and(|used| used >= retention.size_bytes_max / 2)
 }
 
 /// The oldest rows of the most plentiful kind; roll-ups when no records are left.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rusqlite::Connection;
+use rusqlite::{Connection, ErrorCode};
 
 use super::rows::AlertRow;
 use super::schema::{self, StoreError};
@@ -264,6 +264,7 @@ impl Store {
             before: BTreeMap::new(),
             pending: Pending { pairs, names: names.clone(), ..Pending::default() },
             oldest: None,
+            refusals: 0,
         };
         let thread = std::thread::Builder::new().name("store".into()).spawn(move || work.run())?;
         Ok(Self { options, records, notes, alerts, shared, names, thread: Some(thread) })
@@ -385,6 +386,8 @@ struct Work {
     pending: Pending,
     /// When the oldest of `pending` came.
     oldest: Option<Instant>,
+    /// How often the file at its bound refused `pending`.
+    refusals: u64,
 }
 
 impl Work {
@@ -485,10 +488,17 @@ impl Work {
                 self.shared.written.fetch_add(self.pending.records.len() as u64, Relaxed);
                 self.pending.clear();
                 self.oldest = None;
+                self.refusals = 0;
                 self.succeed();
             }
             Err(error) => {
-                let _ = retention::make_room(connection, &self.options.retention);
+                // A transaction may want more than the tenth that is kept free.
+                let retention = &self.options.retention;
+                let is_full = error.sqlite_error_code() == Some(ErrorCode::DiskFull);
+                if is_full && retention::is_near_bound(connection, retention) {
+                    self.refusals += 1;
+                    let _ = retention::make_room(connection, retention, 1 + self.refusals);
+                }
                 self.fail(StoreError::Sqlite { path: self.options.path.clone(), error });
             }
         }

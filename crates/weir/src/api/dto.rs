@@ -474,8 +474,12 @@ pub struct SideSnapshot {
     pub clear_by_kind: BTreeMap<String, u64>,
     /// Whether the sum holds.
     pub adds_up: bool,
-    /// What the kernel programs of a sealing gateway kept from its own network stack.
+    /// What the gateway machine's own network stack wanted to send there, and the guard dropped.
     pub guard_dropped: u64,
+    /// Copies for that stack of frames that the gateway received, which the guard took off; no
+    /// loss.
+    #[serde(default)]
+    pub kernel_copies: u64,
     /// What the port itself counts.
     pub port: PortSnapshot,
     /// The NIC's counters of pause frames (global and per priority), by its driver's names; those
@@ -511,6 +515,7 @@ impl SideSnapshot {
             clear_by_kind: nonzero(by_kind),
             adds_up: counters.adds_up(),
             guard_dropped: 0,
+            kernel_copies: 0,
             port: port.into(),
             pause: BTreeMap::new(),
         }

@@ -129,6 +129,7 @@ impl SideSnapshot {
             (&mut self.consumed, more.consumed),
             (&mut self.dropped, more.dropped),
             (&mut self.guard_dropped, more.guard_dropped),
+            (&mut self.kernel_copies, more.kernel_copies),
         ] {
             *sum += more;
         }

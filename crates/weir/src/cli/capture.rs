@@ -54,7 +54,7 @@ pub struct CaptureArgs {
     #[arg(short, long, value_name = "FILE")]
     pub write: PathBuf,
     /// What to capture, in pcap-filter's language; all words together are one expression
-    #[arg(value_name = "EXPRESSION", trailing_var_arg = true)]
+    #[arg(value_name = "EXPRESSION")]
     pub expression: Vec<String>,
     /// RDMA terms.
     #[command(flatten)]

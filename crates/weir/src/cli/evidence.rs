@@ -41,6 +41,7 @@ Examples:
   weir evidence cut --qp 0x11 --qp 0x12 -w pair.pcapng
   weir evidence cut --flow 10.0.0.1-10.0.0.2:4791 -w flow.pcapng
   weir evidence cut --dropped -w - 'host 10.0.0.1' | tshark -r -
+  weir evidence cut gw-a --last 10 -w last.pcapng host 10.0.0.1
   weir evidence cut --folder /var/lib/weir/evidence -w stopped.pcapng
 
 A packet must meet every term given; of --qp, --opcode and --pkey given several times, one value.
@@ -90,6 +91,9 @@ pub struct Source {
 /// Arguments of `weir evidence list`.
 #[derive(Debug, Args)]
 pub struct ListArgs {
+    /// The gateway's name; needed where several run
+    #[arg(conflicts_with_all = ["gateway", "folder"])]
+    pub name: Option<String>,
     /// Whose evidence.
     #[command(flatten)]
     pub source: Source,
@@ -104,8 +108,9 @@ pub struct CutArgs {
     /// The pcapng file; `-` is standard output
     #[arg(short, long, value_name = "FILE")]
     pub write: PathBuf,
-    /// Which packets, in pcap-filter's language; all words together are one expression
-    #[arg(value_name = "EXPRESSION", trailing_var_arg = true)]
+    /// The gateway's name, where one so called runs; then which packets, in pcap-filter's language
+    /// (all words together are one expression)
+    #[arg(value_name = "EXPRESSION")]
     pub expression: Vec<String>,
     /// Only the last so many seconds; of files in a folder, the last that they hold
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
@@ -162,7 +167,8 @@ struct Listed {
 }
 
 fn list(args: &ListArgs) -> Result<ExitCode> {
-    let snapshot = ask_status(&args.source.run_dir, args.source.gateway.as_deref())?;
+    let name = args.name.as_deref().or(args.source.gateway.as_deref());
+    let snapshot = ask_status(&args.source.run_dir, name)?;
     let wanted = |name: &str| args.source.pair.as_ref().is_none_or(|pair| pair == name);
     let pairs: Vec<String> = snapshot.pairs.iter().map(|it| it.name.clone()).collect();
     let rings = snapshot.pairs.into_iter().filter(|it| wanted(&it.name)).filter_map(|pair| {
@@ -340,7 +346,8 @@ fn cut(args: &CutArgs) -> Result<ExitCode> {
 }
 
 fn request(args: &CutArgs) -> CutRequest {
-    let words = (!args.expression.is_empty()).then(|| format!("({})", args.expression.join(" ")));
+    let (_, words) = args.words();
+    let words = (!words.is_empty()).then(|| format!("({})", words.join(" ")));
     let flow = args.flow.as_ref().map(|it| format!("({it})"));
     let terms: Vec<String> = words.into_iter().chain(flow).collect();
     let window_ns = args.window.as_nanos() as u64;
@@ -360,9 +367,28 @@ fn request(args: &CutArgs) -> CutRequest {
     }
 }
 
+impl CutArgs {
+    /// Whose evidence, and the words of the expression: the first names a gateway where one so
+    /// called runs, and nothing else says which is meant.
+    fn words(&self) -> (Option<&str>, &[String]) {
+        let Source { folder, gateway, run_dir, .. } = &self.source;
+        let named = gateway.as_deref();
+        match self.expression.split_first() {
+            Some((first, rest))
+                if named.is_none()
+                    && folder.is_none()
+                    && find_socket(run_dir, Some(first)).is_ok_and(|it| it.exists()) =>
+            {
+                (Some(first), rest)
+            }
+            _ => (named, &self.expression),
+        }
+    }
+}
+
 /// Has the gateway write it.
 fn ask_cut(args: &CutArgs, output: &OutputFile, stop: &AtomicBool) -> Result<CutReport> {
-    let socket = find_socket(&args.source.run_dir, args.source.gateway.as_deref())?;
+    let socket = find_socket(&args.source.run_dir, args.words().0)?;
     let bar = io::stderr().is_terminal().then(ProgressBar::new_spinner);
     let mut go_on = || {
         if let Some(bar) = &bar {

@@ -65,7 +65,9 @@ fn preshared(args: &KeysFileArgs) -> Result<ExitCode> {
     if args.json {
         print_json(&SecretFile { file: &args.file, public_key: None })?;
     } else {
-        println!("preshared_key_file = \"{}\"", args.file.display());
+        let file = toml::Value::from(args.file.display().to_string());
+        println!("# of a [[peer]] with a public_key:\npreshared_key_file = {file}");
+        println!("# or of one with mode = \"icrc-tag\":\ntag = {{ key_file = {file} }}");
     }
     Ok(ExitCode::SUCCESS)
 }

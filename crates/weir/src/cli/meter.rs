@@ -44,7 +44,7 @@ pub struct MeterArgs {
     #[arg(short, long, value_name = "PORT")]
     pub interface: String,
     /// What to count, in pcap-filter's language; all words together are one expression
-    #[arg(value_name = "EXPRESSION", trailing_var_arg = true)]
+    #[arg(value_name = "EXPRESSION")]
     pub expression: Vec<String>,
     /// End after this many seconds; without it, Ctrl-C ends it
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]

@@ -1,14 +1,14 @@
 //! `weir sa export`: the keys of a running gateway's associations, for Wireshark.
 
-use std::fs::OpenOptions;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 
+use super::output::OutputFile;
 use super::print_json;
 use super::status::find_socket;
 use crate::api::dto::{AssociationKey, KeysRequest, Request, Response};
@@ -26,7 +26,7 @@ Examples:
 
 Exit codes:
   0  told
-  1  no gateway answers, it has no keys, or the file exists or cannot be written
+  1  no gateway answers, it has no keys, or the file is not an export's or cannot be written
   2  the command line is wrong";
 
 /// Arguments of `weir sa`.
@@ -60,7 +60,8 @@ pub struct ExportArgs {
     /// Only of this peer
     #[arg(long, value_name = "PEER")]
     pub peer: Option<String>,
-    /// A new file for them, readable by its owner only; without it, standard output
+    /// A file for them, readable by its owner only; one that an earlier export wrote is replaced.
+    /// Without it, standard output
     #[arg(short, long, value_name = "FILE")]
     pub write: Option<PathBuf>,
     /// Where gateways keep their control sockets
@@ -93,17 +94,33 @@ pub fn run(args: &SaArgs) -> Result<ExitCode> {
     let table = esp_sa(&keys);
     match &args.write {
         None => print!("{table}"),
-        Some(path) => OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(path)
-            .and_then(|mut file| file.write_all(table.as_bytes()))
-            .with_context(|| {
-                format!("cannot write {}; files are never replaced", path.display())
-            })?,
+        Some(path) => write(path, &table)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Replaces `path` at once, so that who reads it has one table or the other; only what an export
+/// wrote.
+fn write(path: &Path, table: &str) -> Result<()> {
+    let folder = path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !folder.is_dir() {
+        bail!("there is no folder {}: make it first", folder.display());
+    }
+    match fs::read_to_string(path) {
+        Ok(before) if before.lines().all(is_exported) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Ok(_) => bail!("{} has other lines than an export's: it is left alone", path.display()),
+        Err(error) => bail!("cannot replace {}: {error}", path.display()),
+    }
+    let output = OutputFile::create(path, true)?;
+    output.file().write_all(table.as_bytes())?;
+    output.keep()?;
+    Ok(())
+}
+
+/// Whether [`esp_sa`] makes such lines.
+fn is_exported(line: &str) -> bool {
+    ["\"IPv4\",\"*\",\"*\",", "\"IPv6\",\"*\",\"*\","].iter().any(|it| line.starts_with(it))
 }
 
 fn ask(args: &ExportArgs) -> Result<Vec<AssociationKey>> {

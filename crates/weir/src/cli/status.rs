@@ -152,7 +152,8 @@ fn drops(snapshot: &Snapshot) -> Vec<Dropped> {
                 add(reason, count, meaning);
             }
             if side.guard_dropped > 0 {
-                add("guard", side.guard_dropped, "Kept from the gateway's own network stack.");
+                let meaning = "Sent by the gateway machine's own network stack, not by a host.";
+                add("guard", side.guard_dropped, meaning);
             }
         }
     }
@@ -249,7 +250,7 @@ fn pair_table(text: &mut String, pair: &PairSnapshot) {
         format!("wire {}", pair.wire.interface),
     );
     type Column = fn(&SideSnapshot) -> u64;
-    let rows: [(&str, Column); 18] = [
+    let rows: [(&str, Column); 19] = [
         ("received", |side| side.received),
         ("  forwarded", |side| side.forwarded),
         ("    by the fast path", |side| side.fast),
@@ -272,6 +273,7 @@ fn pair_table(text: &mut String, pair: &PairSnapshot) {
             side.port.send_queue_full + side.port.send_too_large + side.port.send_refused
         }),
         ("guard dropped", |side| side.guard_dropped),
+        ("kernel copies removed", |side| side.kernel_copies),
     ];
     for (name, column) in rows {
         let _ =

@@ -57,6 +57,7 @@ pub mod bystanders;
 
 pub mod mirror;
 mod moderation;
+mod vm_watch;
 
 pub mod evidence;
 

@@ -48,11 +48,12 @@ pub fn pair(
     carried(&mut ports.wire, &mut ports.host, &counters.wire);
     let mut host = SideSnapshot::new(&pair.host, &counters.host, ports.host);
     let mut wire = SideSnapshot::new(&pair.wire, &counters.wire, ports.wire);
-    host.guard_dropped = kept_back(&guard.host);
-    wire.guard_dropped = kept_back(&guard.wire);
+    for (side, guard) in [(&mut host, &guard.host), (&mut wire, &guard.wire)] {
+        (side.guard_dropped, side.kernel_copies) = (kept_back(guard), guard.ingress_dropped);
+    }
     let by_kernel = engine.policy().peers.iter().any(|peer| peer.kernel.is_some());
     let kernel = by_kernel.then(|| SideSnapshot {
-        guard_dropped: kept_back(&guard.xfrm) - guard.xfrm.ingress_dropped,
+        guard_dropped: kept_back(&guard.xfrm),
         ..SideSnapshot::new("weirx", &counters.kernel, ports.kernel)
     });
     PairSnapshot {
@@ -158,12 +159,9 @@ pub fn add_rules(pair: &mut PairSnapshot) {
     }
 }
 
-/// What the guard kept from or took off the gateway's own network stack.
+/// What the guard did not let the gateway's own network stack send.
 fn kept_back(port: &weir_port::guard::PortGuardCounters) -> u64 {
-    port.ingress_dropped
-        + port.egress_arp_dropped
-        + port.egress_ipv6_neighbour_dropped
-        + port.egress_other_dropped
+    port.egress_arp_dropped + port.egress_ipv6_neighbour_dropped + port.egress_other_dropped
 }
 
 /// The peers of these places in the policy, at the moment `now`.

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   state_dir/keys-used               a line for each key ever used, by fingerprint, and for each
-//!                                     beginning of IVs that a kernel sealed with
+//!                                     beginning of IVs that a kernel sealed with, and each key
+//!                                     that a copy of this machine may use (`cloned`)
 //!   state_dir/seal-FINGERPRINT.state  numbers below this may have been used
 //!   state_dir/open-FINGERPRINT.state  numbers that were accepted
 //!   state_dir/keys-lent               how far each key went that a front end brought
@@ -36,6 +37,7 @@ use weir_port::IvPrefix;
 
 use super::blocks::BlockBook;
 
+mod cloned;
 mod keeper;
 mod lending;
 mod lent;
@@ -111,6 +113,14 @@ pub enum StateError {
         /// Why.
         error: io::Error,
     },
+    /// The machine is a copy of one that used the key, or that one uses it still.
+    #[error(
+        "the key with fingerprint {0} was in use when this machine was cloned or went back to a \
+         snapshot (the hypervisor said so): a nonce could repeat. Make new keys on both gateways \
+         (`weir keys generate`; an IKE daemon makes new ones after a restart), or accept the \
+         danger with --danger-forget-state"
+    )]
+    Cloned(Fingerprint),
     /// A front end brought the key.
     #[error(
         "the key with fingerprint {0} is in use by a front end (`ip xfrm`, an IKE daemon); make \
@@ -304,6 +314,7 @@ impl StateStore {
         key: Fingerprint,
         at_least: u64,
     ) -> Result<Option<SealingState>, StateError> {
+        self.refuse_cloned(key)?;
         let name = format!("seal-{key}");
         let note = self.note_of(key)?;
         let known = note.map_or(self.used.contains(&name), |it| it.sealed_below == IN_FILE);
@@ -351,6 +362,7 @@ impl StateStore {
         &mut self,
         key: Fingerprint,
     ) -> Result<(StateFile, Option<OpeningState>), StateError> {
+        self.refuse_cloned(key)?;
         let name = format!("open-{key}");
         let note = self.note_of(key)?;
         let known = note.map_or(self.used.contains(&name), |it| it.accepted_to == IN_FILE);

@@ -29,6 +29,7 @@ use super::recorder::Recorder;
 use super::secrets;
 use super::show;
 use super::state::{LostState, StateStore};
+use super::vm_watch::VmWatch;
 use super::worker::{self, NextMirror, WorkerCommand};
 use super::workers::PairWorkers;
 use crate::api::dto::{
@@ -43,7 +44,7 @@ use blocks::CONTROL;
 use needs_restart::needs_restart;
 use parts::{
     Sinks, announce, configure_keying, eve_file, mirrors_of, open_control, open_front_ends,
-    start_alerts, start_keying, start_workers, tell_names, watch_ports, watch_signals,
+    start_alerts, start_keying, start_workers, tell_names, watch_ports, watch_signals, watch_vm,
 };
 use trial::{PortsBefore, Start, Trial};
 
@@ -102,6 +103,8 @@ enum Event {
     FrontEnd(usize, ClientEvent),
     /// A port is not what it was; why.
     Ports(String),
+    /// The machine is a copy.
+    Cloned,
 }
 
 /// Why a gateway's life ended.
@@ -196,6 +199,7 @@ struct Gateway {
     front_ends_ticked: Instant,
     workers: Vec<PairWorkers>,
     watch: Option<PortWatch>,
+    _vm_watch: VmWatch,
     /// Beside the workers; a pair without `[keying]` has none.
     keying: Vec<Option<Keying>>,
     /// What the kernel said of peers whose ESP the NIC is to do.
@@ -231,8 +235,7 @@ impl Gateway {
     fn open(options: Options, start: Start) -> Result<Self> {
         let Start { accepted, history, within, way_back, rolled_back, rollbacks, name_lock, left } =
             start;
-        let Accepted { source, mut settings, keys } = accepted;
-        let keys = &keys;
+        let Accepted { source, mut settings, ref keys } = accepted;
         let locks = [name_lock, port_locks(&settings, PATIENCE)?];
         let first_trial = within.is_some() && way_back.is_none() && left.is_none();
         let Left { before, watch: watch_before } = left.unwrap_or_default();
@@ -255,12 +258,12 @@ impl Gateway {
         let shutter = Shutter::load()?;
         let alerts = start_alerts(&settings, recorder.as_ref())?;
         let sinks = Sinks { exporter: &exporter, recorder: recorder.as_ref(), alerts: &alerts };
-        let started = start_workers(&settings, &machine, plans, ends, &mut store, sinks);
-        let (workers, bases) = started?;
+        let (workers, bases) = start_workers(&settings, &machine, plans, ends, &mut store, sinks)?;
         let watch = Some(watch_ports(&settings, shutter, &sender)?);
         drop(watch_before);
         configure_keying(&settings, keys, &keying, &workers);
         let front_ends = open_front_ends(&settings, bases, &sender)?;
+        let vm_watch = watch_vm(&sender)?;
         let control = open_control(&settings, sender)?;
         let started = Instant::now();
         announce(&settings);
@@ -285,6 +288,7 @@ impl Gateway {
             front_ends_ticked: started,
             workers,
             watch,
+            _vm_watch: vm_watch,
             keying,
             offloads,
             exporter,
@@ -345,6 +349,7 @@ impl Gateway {
                     tracing::warn!("all is opened anew: {why}");
                     return Ok(End::Again(Box::new(self.leave())));
                 }
+                Ok(Event::Cloned) => return self.begin_as_copy(),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => bail!("signals are no longer watched"),
             }

@@ -324,6 +324,19 @@ fn a_count_ends_the_capture_and_standard_output_carries_it() {
 }
 
 #[test]
+fn options_may_follow_the_expression() {
+    let Some(cable) = Cable::new() else { return };
+    let frames = roce_frames();
+    write_frames(&cable.path("sent.pcap"), &frames);
+    let capture = cable.capture(&["udp port 4791", "-c", "4", "-w", "out.pcapng"]);
+    cable.send("sent.pcap", "--pps 20000");
+    assert!(capture.wait().status.success());
+    let taken = read_frames(&cable.path("out.pcapng"));
+    assert_eq!(taken.len(), 4);
+    assert!(taken.iter().all(|it| it[36..38] == 4791_u16.to_be_bytes()), "both hold");
+}
+
+#[test]
 fn ctrl_c_under_traffic_leaves_a_valid_file() {
     let Some(cable) = Cable::new() else { return };
     write_frames(&cable.path("sent.pcap"), &roce_frames());

@@ -131,7 +131,9 @@ fn evidence_shows_what_the_host_said_and_heard_with_every_packet_s_fate() {
     let pair: Vec<Vec<u8>> = frames(&["--qp", "0x11"]);
     assert_eq!(pair[..expected.len()], expected);
     assert_eq!(&pair[expected.len()..], std::slice::from_ref(&plain));
-    assert_eq!(frames(&["--dropped", "udp", "port", "4791"]), [plain]);
+    assert_eq!(frames(&["--dropped", "udp", "port", "4791"]), std::slice::from_ref(&plain));
+    // A gateway's name, as `weir status` takes it.
+    assert_eq!(frames(&["gw-a", "udp", "port", "4791", "--dropped"]), [plain]);
     let flow = format!("{}-{target}:4791", lab.host_v4(Side::A));
     assert_eq!(frames(&["--flow", &flow]).len(), pair.len());
     assert!(frames(&["--last", "3600", "icmp"]).len() >= 10);

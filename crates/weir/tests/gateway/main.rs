@@ -7,6 +7,7 @@
 mod access;
 mod addresses;
 mod bump;
+mod cloned;
 mod detect;
 mod evidence;
 mod export;

@@ -43,11 +43,21 @@ fn judged_by_tshark(test: &str, setup: &Setup) {
     assert!(code == Some(0) && said.is_empty() && words.contains("SECRET KEYS"), "{words}");
     assert_eq!(fs::metadata(&table).unwrap().permissions().mode() & 0o777, 0o600);
 
-    // Only when asked in so many words; never over a file; in no status and no log.
+    // Only when asked in so many words; in no status and no log. Over an earlier export, over
+    // nobody else's file.
     let (code, _, words) = export(&[]);
     assert!(code == Some(2) && words.contains("--esp-sa"), "{words}");
     let (code, _, words) = export(&["--esp-sa", "-w", write]);
-    assert!(code == Some(1) && words.contains("never replaced"), "{words}");
+    assert!(code == Some(0), "{words}");
+    assert_eq!(fs::metadata(&table).unwrap().permissions().mode() & 0o777, 0o600);
+    let other = home.join("other");
+    fs::write(&other, "mine\n").unwrap();
+    let (code, _, words) = export(&["--esp-sa", "-w", other.to_str().unwrap()]);
+    assert!(code == Some(1) && words.contains("left alone"), "{words}");
+    assert_eq!(fs::read_to_string(&other).unwrap(), "mine\n");
+    let nowhere = home.join("no/esp_sa");
+    let (code, _, words) = export(&["--esp-sa", "-w", nowhere.to_str().unwrap()]);
+    assert!(code == Some(1) && words.contains("there is no folder"), "{words}");
     let (code, _, words) = export(&["--esp-sa", "--peer", "stranger"]);
     assert!(code == Some(1) && words.contains("no association"), "{words}");
     let text = fs::read_to_string(&table).unwrap();

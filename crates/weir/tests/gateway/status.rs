@@ -69,6 +69,23 @@ fn every_drop_is_shown_under_its_reason() {
     dropped(Side::B, "wire", "not_sealed", 2);
 }
 
+#[test]
+fn copies_that_the_guard_keeps_from_the_kernel_are_no_drops() {
+    let Some(Stand { _turn, lab }) = stand("copies_are_no_drops") else { return };
+    let gateways = sealing_gateways(&lab, &sealed());
+    let target = lab.host_v4(Side::B).to_string();
+    assert_eq!(ping_all(lab.host(Side::A), &target, 50, 200).unwrap().answered, 50);
+    let status = wait_status(&gateways, Side::A, |it| {
+        number(it, "/pairs/0/host/received") >= 50 && number(it, "/pairs/0/host/kernel_copies") > 0
+    });
+    let of = |name: &str| number(&status, &format!("/pairs/0/host/{name}"));
+    assert!(of("kernel_copies") >= of("received") / 2, "{status:#}");
+    // What its own stack says by itself, if anything.
+    assert!(of("guard_dropped") < 50, "{status:#}");
+    let shown = gateways.status_text(Side::A).unwrap();
+    assert!(shown.contains("kernel copies removed"), "{shown}");
+}
+
 #[track_caller]
 fn assert_adds_up(status: &Value) {
     assert_eq!(status["adds_up"], true, "{status:#}");

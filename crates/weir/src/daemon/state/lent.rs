@@ -73,6 +73,11 @@ impl LentKeys {
         self.reaches.len().saturating_add(more) <= self.max
     }
 
+    /// All of them.
+    pub(super) fn keys(&self) -> impl Iterator<Item = Fingerprint> {
+        self.reaches.keys().copied()
+    }
+
     /// Those whose numbers stand in state files.
     pub(super) fn in_files(&self) -> Vec<Fingerprint> {
         let in_file = |it: &Reach| it.sealed_below == IN_FILE || it.accepted_to == IN_FILE;

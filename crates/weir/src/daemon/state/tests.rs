@@ -48,6 +48,32 @@ fn a_new_key_begins_and_a_used_one_goes_on_where_the_disk_says() {
 }
 
 #[test]
+fn what_a_copy_of_the_machine_knows_too_is_refused_and_fresh_keys_are_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let [opened, lent, fresh] = [1, 2, 3].map(|byte| Fingerprint([byte; 8]));
+    let mut first = store(folder.path());
+    first.sealing(KEY).unwrap();
+    first.opening(opened).unwrap();
+    first.admit(lent, 0).unwrap();
+    first.lend_sealing(lent).unwrap();
+    first.settle().unwrap();
+    first.take_back(&[lent]).unwrap();
+    assert_eq!(first.distrust().unwrap(), 3);
+    assert!(matches!(first.sealing(KEY), Err(StateError::Cloned(KEY))), "at once");
+    drop(first);
+    let mut second = store(folder.path());
+    assert!(matches!(second.sealing(KEY), Err(StateError::Cloned(KEY))), "by a later start");
+    assert!(matches!(second.opening(opened), Err(StateError::Cloned(_))));
+    second.admit(lent, 0).unwrap();
+    assert!(matches!(second.lend_sealing(lent), Err(StateError::Cloned(_))));
+    assert_eq!(second.sealing(fresh).unwrap(), None);
+    assert_eq!(second.distrust().unwrap(), 4, "once more, with the fresh one");
+    drop(second);
+    let mut forgetting = StateStore::open(folder.path(), LostState::DangerForget).unwrap();
+    assert!(forgetting.sealing(KEY).is_ok());
+}
+
+#[test]
 fn lost_or_damaged_state_of_a_used_key_is_refused_with_the_remedy() {
     let directory = tempfile::tempdir().unwrap();
     let mut first = store(directory.path());

@@ -1,15 +1,17 @@
 //! A new start in the same process with what is in force: a port became another interface, or lost
 //! its guard (`port_watch`). Everything is opened anew, as after a crash, and no traffic passes
-//! meanwhile; a trial goes on, and what the ports were before it stays known.
+//! meanwhile; a trial goes on, and what the ports were before it stays known. Likewise where the
+//! machine turns out to be a copy (`vm_watch`): agreed keys end with the gateway that had them.
 
 use std::time::Duration;
 
 use super::trial::{PortsBefore, Start, Trial};
-use super::{Failure, Gateway, Options, accept_for_start};
+use super::{End, Failure, Gateway, Options, accept_for_start};
 use crate::config::Source;
 use crate::daemon::history::History;
 use crate::daemon::lock::{PATIENCE, name_lock};
 use crate::daemon::port_watch::PortWatch;
+use crate::daemon::workers::PairWorkers;
 
 /// Ports that were there a moment ago, and are not any more, are waited for so long.
 const WAIT: Duration = Duration::from_secs(5);
@@ -32,6 +34,20 @@ pub(super) struct Left {
 }
 
 impl Gateway {
+    /// Ends all sealing at once, refuses the keys that a copy of this machine has too, and begins
+    /// anew, which agrees on new ones.
+    pub(super) fn begin_as_copy(&mut self) -> anyhow::Result<End> {
+        self.workers.iter().for_each(PairWorkers::stop);
+        let keys = self.store.distrust()?;
+        tracing::error!(
+            keys,
+            "this machine was cloned or went back to a snapshot: all keys of files and front ends \
+             that it knows are refused from now on, and all is opened anew"
+        );
+        self.note("new VM generation", "keys refused");
+        Ok(End::Again(Box::new(self.leave())))
+    }
+
     /// Leaves what a new start needs; this gateway then ends, with no trial of its own.
     pub(super) fn leave(&mut self) -> Again {
         Again {

@@ -26,6 +26,7 @@ use crate::daemon::plan::PairPlan;
 use crate::daemon::port_watch::PortWatch;
 use crate::daemon::recorder::Recorder;
 use crate::daemon::state::StateStore;
+use crate::daemon::vm_watch::VmWatch;
 use crate::daemon::worker::WorkerSetup;
 use crate::daemon::workers::PairWorkers;
 use crate::daemon::{evidence, notify, prepare};
@@ -163,6 +164,12 @@ pub(super) fn watch_ports(
     let events = events.clone();
     // Nobody listens between two gateways of one process: the next looks itself.
     PortWatch::start(settings, shutter, move |why| drop(events.send(Event::Ports(why))))
+}
+
+/// Watches for copies of this machine for as long as what is returned lives.
+pub(super) fn watch_vm(events: &Sender<Event>) -> Result<VmWatch> {
+    let events = events.clone();
+    VmWatch::start(move || drop(events.send(Event::Cloned)))
 }
 
 /// Says that all is up.
