@@ -196,6 +196,7 @@ fn engine(here: u8, there: u8, provider: Provider) -> Engine {
         open_spis: vec![spi(there)],
         agreed: None,
         kernel: None,
+        rate_limit: None,
     }]);
     let parameters = |from| {
         let material: Vec<u8> = (0..36).map(|byte| byte ^ from).collect();

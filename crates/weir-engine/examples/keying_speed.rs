@@ -1,5 +1,6 @@
 //! What keying costs one core: handshakes a second, memory a peer, and what ten thousand idle peers
-//! cost the packets of one that is not idle.
+//! cost the packets of one that is not idle. The same of standard clients, which speak WireGuard,
+//! and what it costs that packets come from sixteen of them and not from one.
 //!
 //! Prints a JSON line a figure: `cargo run --release -p weir-engine --example keying_speed`, all or
 //! those named behind `--`.
@@ -12,15 +13,16 @@ use weir_engine::esp::sa::{SaParameters, Spi};
 use weir_engine::esp::seal::SealingSa;
 use weir_engine::meter::{Meter, MeterLimits};
 use weir_engine::pipeline::{Agreed, Associations, Engine};
-use weir_engine::policy::{Encapsulation, FrameActions, Mode, Peer, Policy, Prefix};
+use weir_engine::policy::{Encapsulation, FrameActions, Mode, OwnAddress, Peer, Policy, Prefix};
 use weir_engine::tunnel::PeerSettings;
 use weir_engine::tunnel::handshake::{Role, Terms};
 use weir_engine::tunnel::key::{Entropy, Identity, PresharedKey, PublicKey};
-use weir_engine::tunnel::path::Path;
+use weir_engine::tunnel::path::{Path, Remote};
 use weir_engine::tunnel::rekey::Limits;
 use weir_engine::tunnel::state::{Effect, Install, Now, Tunnel};
 use weir_engine::verdict::Side;
 use weir_wire::frame::{Frame, Link, Meta, Offload, Time};
+use weir_wire::parse::MacAddress;
 
 const PEERS: usize = 10_000;
 const PORT: u16 = 51840;
@@ -28,6 +30,9 @@ const BATCH: usize = 64;
 const SIZE: usize = 1400;
 const ROUNDS: usize = 61;
 const SECOND: u64 = 1_000_000_000;
+/// Of both ends of the tunnels of standard clients.
+const GATEWAY_V4: [u8; 4] = [192, 0, 2, 1];
+const GATEWAY_MAC: [u8; 6] = [2, 0, 0, 0, 1, 1];
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -36,7 +41,13 @@ fn main() {
     let asked = |name: &str| names.is_empty() || names.iter().any(|it| name.starts_with(*it));
     let peers = if quick { PEERS / 20 } else { PEERS };
     if asked("handshakes_per_core") || asked("peers_bytes_each") {
-        handshakes_and_memory(peers);
+        handshakes_and_memory(peers, Mode::Tunnel);
+    }
+    if asked("vpn_peer_bytes_each") {
+        handshakes_and_memory(peers, Mode::WireGuard);
+    }
+    if asked("vpn_16_tunnels_share") {
+        tunnels_share(if quick { 3 } else { ROUNDS });
     }
     if asked("idle_peers_slowdown") {
         idle_peers(peers, if quick { 3 } else { ROUNDS });
@@ -64,17 +75,12 @@ fn address(index: usize) -> IpAddr {
     IpAddr::from([10, b, c, d])
 }
 
-fn settings(public_key: PublicKey, index: usize, calls: bool) -> PeerSettings {
+fn settings(public_key: PublicKey, index: usize, calls: bool, mode: Mode) -> PeerSettings {
     PeerSettings {
         public_key,
         preshared: PresharedKey::none(),
         path: calls.then(|| Path::to(address(index), PORT)),
-        terms: Terms {
-            mode: Mode::Tunnel,
-            encapsulation: Encapsulation::Esp,
-            ml_kem: false,
-            workers: 1,
-        },
+        terms: Terms { mode, encapsulation: Encapsulation::Esp, ml_kem: false, workers: 1 },
         replay_window: 1024,
         path_mtu_max: 0,
     }
@@ -122,14 +128,14 @@ fn resident_bytes() -> f64 {
 }
 
 /// A hub answers each of its peers twice: a first handshake, and one that renews the keys.
-fn handshakes_and_memory(count: usize) {
+fn handshakes_and_memory(count: usize, mode: Mode) {
     let hub_identity = identity(usize::MAX / 2);
     let spokes: Vec<Identity> = (0..count).map(identity).collect();
     let before = resident_bytes();
-    let settings_of = |index: usize| settings(spokes[index].public(), index, false);
+    let settings_of = |index: usize| settings(spokes[index].public(), index, false, mode);
     let mut hub = tunnel(&hub_identity, (0..count).map(settings_of).collect(), 1);
     let keys: Vec<PublicKey> = spokes.iter().map(Identity::public).collect();
-    let mut engine = engine(&keys);
+    let mut engine = engine(&keys, mode);
     let (mut responder_ns, mut both_ns) = (0, 0);
     for round in 0..2_u64 {
         for (index, spoke) in spokes.iter().enumerate() {
@@ -137,7 +143,7 @@ fn handshakes_and_memory(count: usize) {
             let elapsed_ns = (round * count as u64 + index as u64 + 1) * 4_000_000;
             let now = Now { elapsed_ns, unix_ns: 1_700_000_000 * SECOND + elapsed_ns };
             let path = Path::to(address(index), PORT);
-            let to_hub = vec![settings(hub_identity.public(), count, true)];
+            let to_hub = vec![settings(hub_identity.public(), count, true, mode)];
             let mut caller = tunnel(spoke, to_hub, elapsed_ns);
             let start = Instant::now();
             let mut effects = Vec::new();
@@ -156,6 +162,19 @@ fn handshakes_and_memory(count: usize) {
     }
     let made = hub.counters().handshakes as f64;
     assert_eq!(made as usize, 2 * count, "{:?}", hub.counters());
+    if mode == Mode::WireGuard {
+        let each = (resident_bytes() - before) / count as f64;
+        print(
+            "vpn_peer_bytes_each",
+            each,
+            "bytes",
+            &format!(
+                "resident, of {count} standard clients after a rekey each: state machine, policy \
+                 and engine; want at most 8192"
+            ),
+        );
+        return;
+    }
     let (responder, both) = (made * 1e9 / responder_ns as f64, made * 1e9 / both_ns as f64);
     print(
         "handshakes_per_core",
@@ -178,13 +197,19 @@ fn handshakes_and_memory(count: usize) {
     );
 }
 
-fn engine(peers: &[PublicKey]) -> Engine {
+fn engine(peers: &[PublicKey], mode: Mode) -> Engine {
     let mut policy = Policy::watch(1, 9000);
     policy.frames = FrameActions::sealing();
     policy.keying_port = Some(PORT);
+    policy.own = (mode == Mode::WireGuard).then(|| OwnAddress {
+        mac: MacAddress(GATEWAY_MAC),
+        addresses: vec![(IpAddr::from(GATEWAY_V4), 8)],
+        next_hop: None,
+        vlan: None,
+    });
     let peers = peers.iter().enumerate().map(|(index, key)| Peer {
         name: format!("peer-{index}"),
-        mode: Mode::Tunnel,
+        mode,
         encapsulation: Encapsulation::Esp,
         sealing: weir_engine::policy::Sealing::Require,
         endpoint: None,
@@ -194,6 +219,7 @@ fn engine(peers: &[PublicKey]) -> Engine {
         open_spis: Vec::new(),
         agreed: Some(*key),
         kernel: None,
+        rate_limit: None,
     });
     let meter = Meter::new(MeterLimits::default(), 7);
     Engine::new(policy.with_peers(peers.collect()), Associations::default(), meter)
@@ -201,7 +227,7 @@ fn engine(peers: &[PublicKey]) -> Engine {
 }
 
 /// An engine whose peers all have keys; those of the last one are the other engine's.
-fn keyed_engine(count: usize, seals_first: bool) -> Engine {
+fn keyed_engine(count: usize, seals_first: bool, mode: Mode) -> Engine {
     let keys: Vec<PublicKey> = (0..count)
         .map(|index| {
             PublicKey(
@@ -209,7 +235,7 @@ fn keyed_engine(count: usize, seals_first: bool) -> Engine {
             )
         })
         .collect();
-    let mut engine = engine(&keys);
+    let mut engine = engine(&keys, mode);
     for (index, peer) in keys.into_iter().enumerate() {
         let spi = |first: bool| {
             let number = (index as u32 + 1).wrapping_mul(0x9e37_79b1) & !1 | u32::from(first);
@@ -218,26 +244,39 @@ fn keyed_engine(count: usize, seals_first: bool) -> Engine {
         let parameters = |first: bool| {
             let mut material = [u8::from(first); 36];
             material[..4].copy_from_slice(&(index as u32).to_be_bytes());
+            if mode == Mode::WireGuard {
+                let key = material.first_chunk().expect("36 bytes are more than 32");
+                return SaParameters::wireguard(spi(first), key);
+            }
             SaParameters::new(spi(first), &material).expect("36 bytes")
         };
         let sealing = SealingSa::new(&parameters(seals_first), None).expect("a key");
         let opening = OpeningSa::new(&parameters(!seals_first), None).expect("a key");
-        let path = Path::to(address(index), PORT);
+        let path = match mode {
+            // Both gateways have one address here, and so each is the other's peer.
+            Mode::WireGuard => Path {
+                remote: Remote { address: IpAddr::from(GATEWAY_V4), port: PORT },
+                borrowed: None,
+                link: GATEWAY_MAC.into_iter().chain(GATEWAY_MAC).chain([8, 0]).collect(),
+            },
+            _ => Path::to(address(index), PORT),
+        };
         let role = Role::Initiator;
         engine.install(Agreed { peer, role, path, sealing, opening, tags: None });
     }
     engine
 }
 
-/// Seals and opens the packets of the last peer; nanoseconds a packet.
-fn traffic(engines: &mut [Engine; 2], to: usize, batches: usize) -> f64 {
+/// Seals and opens packets of these peers, those of each in a row; nanoseconds a packet.
+fn traffic(engines: &mut [Engine; 2], to: &[usize], batches: usize) -> f64 {
     let mut buffers: Vec<Vec<u8>> = (0..BATCH).map(|_| vec![0; 192 + SIZE + 64]).collect();
-    let headers = headers(to);
+    let headers: Vec<_> = to.iter().map(|it| headers(*it)).collect();
     let [a, b] = engines;
     let mut spent_ns = 0;
     for round in 0..batches {
-        for buffer in &mut buffers {
-            buffer[192..192 + headers.len()].copy_from_slice(&headers);
+        for (index, buffer) in buffers.iter_mut().enumerate() {
+            let headers = &headers[index * headers.len() / BATCH];
+            buffer[192..192 + headers.len()].copy_from_slice(headers);
         }
         let meta = Meta {
             time: Time(SECOND + round as u64),
@@ -278,13 +317,13 @@ fn headers(to: usize) -> [u8; 42] {
 }
 
 fn idle_peers(count: usize, rounds: usize) {
-    let mut alone = [keyed_engine(1, true), keyed_engine(1, false)];
-    let mut crowded = [keyed_engine(count, true), keyed_engine(count, false)];
+    let both = |count| [true, false].map(|it| keyed_engine(count, it, Mode::Tunnel));
+    let (mut alone, mut crowded) = (both(1), both(count));
     let batches = 60;
     let mut ratios = Vec::new();
     for _ in 0..rounds {
-        let one = traffic(&mut alone, 0, batches);
-        let many = traffic(&mut crowded, count - 1, batches);
+        let one = traffic(&mut alone, &[0], batches);
+        let many = traffic(&mut crowded, &[count - 1], batches);
         ratios.push((many / one - 1.0) * 100.0);
     }
     ratios.sort_by(f64::total_cmp);
@@ -303,9 +342,57 @@ fn idle_peers(count: usize, rounds: usize) {
     );
 }
 
+/// What sixteen clients get through one core together, as a share of what one gets through.
+fn tunnels_share(rounds: usize) {
+    const TUNNELS: usize = 16;
+    let both = |count| {
+        let mut engines = [true, false].map(|it| keyed_engine(count, it, Mode::WireGuard));
+        // The hosts that packets are for have spoken.
+        for index in 0..count {
+            let mut bytes = vec![0; 192 + SIZE + 64];
+            bytes[192..192 + 42].copy_from_slice(&headers(index));
+            let meta = Meta {
+                time: Time(1),
+                original_len: SIZE as u32,
+                link: Link::Ethernet,
+                offload: Offload::default(),
+            };
+            let mut frames = [Frame::new(&mut bytes, 192, 192 + SIZE, meta)];
+            engines[1].process(Time(1), Side::Host, &mut frames);
+        }
+        engines
+    };
+    let (mut one, mut many) = (both(1), both(TUNNELS));
+    let all: Vec<usize> = (0..TUNNELS).collect();
+    let (mut shares, mut costs) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let alone = traffic(&mut one, &[0], 60);
+        let together = traffic(&mut many, &all, 60);
+        shares.push(alone / together);
+        costs.push((alone, together));
+    }
+    shares.sort_by(f64::total_cmp);
+    costs.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let at = |share: f64| shares[((shares.len() - 1) as f64 * share) as usize];
+    let (alone, together) = costs[costs.len() / 2];
+    print(
+        "vpn_16_tunnels_share",
+        at(0.5),
+        "share",
+        &format!(
+            "packets of {SIZE} bytes a second of 16 clients together, 4 in a row of each, against \
+             one client; sealed at one end and opened at the other, one core; {together:.0} ns \
+             against {alone:.0}; quartiles {:.2} to {:.2} of {rounds} pairs in turn; want \
+             at least 0.9",
+            at(0.25),
+            at(0.75),
+        ),
+    );
+}
+
 fn print(name: &str, value: f64, unit: &str, note: &str) {
     println!(
-        "{{\"name\":\"{name}\",\"value\":{value:.1},\"unit\":\"{unit}\",\"peer\":\"\",\
+        "{{\"name\":\"{name}\",\"value\":{value:.3},\"unit\":\"{unit}\",\"peer\":\"\",\
          \"peer_value\":null,\"ratio\":null,\"command\":\"make bench ONLY={name}\",\
          \"note\":\"{note}\"}}"
     );

@@ -126,6 +126,8 @@ pub struct PeerCounters {
     pub opened_bytes: u64,
     /// Authentic packets that were dropped, because their source is not the peer's.
     pub refused_packets: u64,
+    /// Packets that were dropped, both ways, because they exceeded its rate.
+    pub limited_packets: u64,
     /// When the last authentic packet came.
     pub last_opened: Time,
 }

@@ -22,6 +22,7 @@ use crate::esp::outer::{
 use crate::esp::seal::SealingSa;
 use crate::esp::transport::{OVERHEAD_LEN_MAX, seal_transport, seal_transport_to};
 use crate::esp::{TRAILER_LEN, max_inner, next_header, wireguard};
+use crate::limit::RateLimit;
 use crate::neighbour::Neighbours;
 use crate::offload::segment::Cut;
 use crate::output::{Destination, Output, Part};
@@ -52,6 +53,8 @@ pub(crate) struct SealingPeer {
     pub(crate) counters: PeerCounters,
     /// Whether it may be sent plaintext, and what of it was.
     pub(crate) rollout: Rollout,
+    /// How much it may send and be sent.
+    pub(crate) limit: Option<Box<RateLimit>>,
     /// What its tags need, where packets carry them instead of being sealed.
     pub(crate) tag: Option<Box<TaggedPeer>>,
     /// What its keying needs, where keys are agreed.
@@ -91,6 +94,7 @@ impl SealingPeer {
             inner_max: inner_max(peer.mode, wire_mtu, udp),
             counters,
             rollout: Rollout::new(peer.sealing, is_tagged),
+            limit: peer.rate_limit.map(|it| Box::new(RateLimit::new(it))),
             tag: match (peer.mode, peer.agreed) {
                 (Mode::IcrcTag(terms), Some(_)) => {
                     Some(Box::new(TaggedPeer::agreed(terms.keyed_by)))
@@ -116,6 +120,7 @@ impl SealingPeer {
             inner_max: self.inner_max,
             counters: self.counters,
             rollout: self.rollout,
+            limit: self.limit.take(),
             tag: self.tag.take(),
             agreed: self.agreed.take(),
         }
@@ -128,6 +133,9 @@ impl SealingPeer {
         let is_client = self.mode == Mode::WireGuard && before.mode == Mode::WireGuard;
         if is_client {
             self.udp = before.udp;
+        }
+        if let (Some(limit), Some(before)) = (&mut self.limit, &before.limit) {
+            limit.go_on(before);
         }
         if !self.mode.has_keys_of(before.mode) || self.udp != before.udp {
             return false;

@@ -35,6 +35,8 @@ pub mod tunnel;
 pub mod offload;
 
 mod ingress;
+mod limit;
+mod nat;
 
 pub mod neighbour;
 

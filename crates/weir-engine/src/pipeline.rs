@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use weir_wire::frame::{Frame, Offload, Time};
-use weir_wire::parse::{Network, Parsed, Transport, parse_frame};
+use weir_wire::parse::{Network, Parsed, Transport};
 use weir_wire::tcp;
 
 use crate::classify::frame_class;
@@ -27,8 +27,10 @@ use crate::esp::seal::SealingSa;
 use crate::esp::wireguard;
 use crate::fastpath::{self, FastParts, FastPath};
 use crate::ingress::{HostAddresses, Inner, OpeningPeer};
+use crate::limit::Way;
 use crate::meter::{Meter, Observed};
 use crate::mtu::{self, AnswerLimit};
+use crate::nat::Nat;
 use crate::neighbour::{Neighbours, QUESTION_BYTES_MAX};
 use crate::offload::checksum::complete;
 use crate::offload::gather::Gather;
@@ -42,7 +44,10 @@ mod associations;
 mod dummy;
 mod kernel;
 mod keyed;
+mod limits;
+mod masquerade;
 mod metering;
+mod own;
 mod path;
 mod proxy;
 mod rejected;
@@ -104,6 +109,8 @@ pub struct Engine {
     news: News,
     counters: Counters,
     plain: Plain,
+    /// `None`: clients are seen under their own addresses.
+    nat: Option<Box<Nat>>,
     gather: Gather,
     /// `None`: every packet comes through here.
     fast_path: Option<Box<FastPath>>,
@@ -136,6 +143,7 @@ impl Engine {
             answers: AnswerLimit::default(),
             news: News::default(),
             counters: Counters::default(),
+            nat: None,
             gather: Gather::new(),
             fast_path: None,
             output: Output::new(ARENA_BYTES),
@@ -196,6 +204,7 @@ impl Engine {
         });
         self.neighbours = Neighbours::new(&policy, &self.neighbours);
         self.kernel.renew(&policy);
+        self.renew_nat(&policy);
         self.policy = Arc::new(policy);
         self.restore(survivors);
         self.restore_rollouts(rollouts);
@@ -220,8 +229,10 @@ impl Engine {
         let mut walked = Walked::default();
         for (index, frame) in frames.iter_mut().enumerate() {
             let bytes = frame.len();
+            let is_known = self.unmasquerade(frame);
             walked.walk(frame);
-            let verdict = self.host_frame(now, index as u32, frame, &mut walked);
+            let verdict =
+                is_known.and_then(|()| self.host_frame(now, index as u32, frame, &mut walked));
             let verdict = verdict.unwrap_or_else(Verdict::Drop);
             let parsed = walked.parsed();
             if matches!(verdict, Verdict::Drop(_)) && parsed.rdma.is_some() {
@@ -282,21 +293,8 @@ impl Engine {
             self.counters.own_sent += 1;
         }
         self.refresh(now);
-        &self.output
-    }
-
-    /// Frames that the gateway's own kernel sends: only from the own addresses, and only what must
-    /// be clear.
-    pub fn process_own(&mut self, frames: &mut [Frame<'_>]) -> &Output {
-        self.output.clear();
-        for (index, frame) in frames.iter_mut().enumerate() {
-            let parsed = parse_frame(frame);
-            if !self.may_leave(&parsed) || !self.tag(frame) {
-                self.counters.own_refused += 1;
-                continue;
-            }
-            self.counters.own_sent += 1;
-            send_whole(&mut self.output, Destination::Wire, index as u32, frame);
+        if let Some(nat) = &mut self.nat {
+            nat.expire(now);
         }
         &self.output
     }
@@ -341,6 +339,7 @@ impl Engine {
             send_whole(&mut self.output, Destination::Wire, index, frame);
             return Ok(self.passed(class));
         };
+        self.limit(peer, Way::ToPeer, frame)?;
         if let Some(kernel) = self.policy.peers[peer].kernel {
             return self.hand_over(now, (peer, kernel.place), index, frame, parsed);
         }
@@ -479,8 +478,12 @@ impl Engine {
             Inner::Nothing(message) => Ok(self.heard_dummy(peer, message)),
             Inner::Packet { follows, congestion_combined } => {
                 inner.note(follows);
+                self.limit(peer, Way::FromPeer, frame)?;
                 self.counters.ce_combined += u64::from(congestion_combined);
                 inner.pass(&mut self.plain, Side::Wire, frame)?;
+                if self.nat.is_some() {
+                    self.masquerade(peer, frame, inner.walker.parsed_mut())?;
+                }
                 self.clamp(peer, frame, inner.parsed());
                 Ok(Verdict::Opened)
             }
@@ -538,6 +541,7 @@ impl Engine {
         let ip_mtu = self.sealing[peer].ip_mtu(parsed);
         let Some(range) = self.output.allocate(mtu::answer_len(parsed)) else { return };
         mtu::answer_too_big(parsed, frame.bytes(), ip_mtu, self.output.arena_mut(&range));
+        self.masquerade_answer(&range);
         self.output.send(Destination::Host, Offload::default(), Part::Arena(range));
         self.counters.too_big_answered += 1;
     }
@@ -573,42 +577,6 @@ impl Engine {
         }
     }
 
-    /// What the kernel may say on the wire: address resolution, ICMP, IKE; from an own address.
-    fn may_leave(&self, parsed: &Parsed) -> bool {
-        let Some(own) = &self.policy.own else { return false };
-        if parsed.link.source != own.mac || !own.holds(&parsed.source) {
-            return false;
-        }
-        match parsed.transport {
-            Transport::Icmp { .. } => true,
-            Transport::Udp { source, .. } => matches!(source, 500 | 4500),
-            _ => parsed.network == Network::Arp,
-        }
-    }
-
-    fn tag(&self, frame: &mut Frame<'_>) -> bool {
-        let Some(vlan) = self.policy.own.as_ref().and_then(|own| own.vlan) else { return true };
-        let Some(bytes) = frame.prepend(4) else { return false };
-        bytes.copy_within(4..16, 0);
-        bytes[12..14].copy_from_slice(&0x8100u16.to_be_bytes());
-        bytes[14..16].copy_from_slice(&vlan.to_be_bytes());
-        frame.meta.offload.checksum = frame.meta.offload.checksum.map(|mut partial| {
-            partial.start += 4;
-            partial.field += 4;
-            partial
-        });
-        true
-    }
-
-    fn untag(&self, frame: &mut Frame<'_>) {
-        let tagged = self.policy.own.as_ref().is_some_and(|own| own.vlan.is_some());
-        if tagged && frame.len() >= 18 && frame.bytes()[12..14] == [0x81, 0] {
-            frame.bytes_mut().copy_within(0..12, 4);
-            frame.trim_front(4);
-            frame.meta.offload = Offload::default();
-        }
-    }
-
     /// The policy in force.
     pub fn policy(&self) -> &Policy {
         &self.policy
@@ -629,6 +597,7 @@ impl Engine {
         PeerCounters {
             sealed_packets: sealed.sealed_packets,
             sealed_bytes: sealed.sealed_bytes,
+            limited_packets: self.sealing[peer].limit.as_ref().map_or(0, |it| it.dropped_packets),
             ..self.opened_by(peer)
         }
     }

@@ -4,10 +4,8 @@
 //! Associations (keys, sequence numbers, replay windows) live beside it in the engine, because
 //! they outlive a policy.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
-
-use weir_wire::parse::MacAddress;
 
 use crate::access::AccessPolicy;
 use crate::detect::Rules;
@@ -15,10 +13,12 @@ use crate::plain::Blocks;
 use crate::tunnel::key::PublicKey;
 
 mod marking;
+mod own;
 mod ranges;
 mod selectors;
 
 pub use marking::{DSCP_COUNT, Marking, PCP_COUNT};
+pub use own::OwnAddress;
 use selectors::Selectors;
 
 /// What to do with a kind of frame.
@@ -304,6 +304,8 @@ pub struct Peer {
     pub agreed: Option<PublicKey>,
     /// Where the kernel does its ESP: in tunnel mode, and no SPI is named above.
     pub kernel: Option<KernelEsp>,
+    /// Bits a second that it may send, and as many that it may be sent.
+    pub rate_limit: Option<u64>,
 }
 
 /// A peer whose ESP the gateway's kernel does.
@@ -328,53 +330,6 @@ pub enum Way {
     Clear,
     /// Nowhere.
     Drop,
-}
-
-/// The gateway's own place on the wire side.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct OwnAddress {
-    /// The wire port's MAC address.
-    pub mac: MacAddress,
-    /// Own addresses with their prefix lengths.
-    pub addresses: Vec<(IpAddr, u8)>,
-    /// Where to send what is not on a local prefix.
-    pub next_hop: Option<IpAddr>,
-    /// VLAN of the outer frames; 0: a tag that carries no more than the priority.
-    pub vlan: Option<u16>,
-}
-
-impl OwnAddress {
-    /// The own address of `peer`'s family.
-    pub fn source_for(&self, peer: IpAddr) -> Option<IpAddr> {
-        self.addresses.iter().map(|(address, _)| *address).find(|a| a.is_ipv4() == peer.is_ipv4())
-    }
-
-    /// Whose MAC address a packet to `peer` needs: the peer's, or the next hop's.
-    pub fn hop_for(&self, peer: IpAddr) -> IpAddr {
-        let bytes = mapped(peer);
-        let local = self.addresses.iter().any(|(a, len)| {
-            a.is_ipv4() == peer.is_ipv4() && Prefix::new(*a, *len).contains(&bytes)
-        });
-        match self.next_hop {
-            Some(hop) if !local && hop.is_ipv4() == peer.is_ipv4() => hop,
-            _ => peer,
-        }
-    }
-
-    /// Whether `group` is the solicited-node group (RFC 4291 s2.7.1) of an own address.
-    pub fn is_solicited_group(&self, group: &[u8; 16]) -> bool {
-        const PREFIX: [u8; 13] = [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff];
-        group.starts_with(&PREFIX)
-            && self
-                .addresses
-                .iter()
-                .any(|(own, _)| own.is_ipv6() && mapped(*own)[13..] == group[13..])
-    }
-
-    /// Whether `address` is one of our own.
-    pub fn holds(&self, address: &[u8; 16]) -> bool {
-        self.addresses.iter().any(|(own, _)| mapped(*own) == *address)
-    }
 }
 
 /// The 16-byte form that `Parsed` uses: IPv4 mapped into IPv6.
@@ -409,6 +364,8 @@ pub struct Policy {
     pub gather: bool,
     /// UDP port of the handshakes with peers whose keys are agreed.
     pub keying_port: Option<u16>,
+    /// The IPv4 address that the host sees clients under; `None`: their own.
+    pub masquerade: Option<Ipv4Addr>,
     /// What the last check before the wire does with plaintext.
     pub on_leak: OnLeak,
     /// Who may do what by RDMA; `None`: everybody everything.
@@ -436,6 +393,7 @@ impl Policy {
             check_icrc: true,
             gather: true,
             keying_port: None,
+            masquerade: None,
             on_leak: OnLeak::default(),
             access: None,
             rules: None,
@@ -534,6 +492,7 @@ mod tests {
             open_spis: vec![257],
             agreed: None,
             kernel: None,
+            rate_limit: None,
         }
     }
 

@@ -120,6 +120,7 @@ impl DropReason {
                 | Self::ArenaFull
                 | Self::NoRoom
                 | Self::CongestionUnheard
+                | Self::RateLimit
         )
     }
 }
@@ -204,6 +205,15 @@ drop_reasons! {
     AccessLimit = "access_limit",
     /// Its source is blocked: `weir block list` says by whom and for how long.
     Blocked = "blocked",
+    /// More than its peer may send or be sent in this time: `weir vpn show` has the limit.
+    RateLimit = "rate_limit",
+    /// From a client that is masqueraded, and neither TCP, UDP nor ICMP echo: its sender stays
+    /// unknown to the host.
+    NatProtocol = "nat_protocol",
+    /// A new flow of a client that is masqueraded, and no outer port is free for it.
+    NatFull = "nat_full",
+    /// From the host to the masquerade's address, and no client waits for it.
+    NatNoMapping = "nat_no_mapping",
 }
 
 #[cfg(test)]

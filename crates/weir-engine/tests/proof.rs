@@ -46,6 +46,7 @@ fn policy(mode: Mode, own: bool, encapsulation: Encapsulation) -> Policy {
         open_spis: vec![0x1002],
         agreed: None,
         kernel: None,
+        rate_limit: None,
     }])
 }
 

@@ -57,6 +57,7 @@ fn gateway(side: usize, mode: Mode, encapsulation: Encapsulation, v6: bool) -> E
         open_spis: vec![spi(there)],
         agreed: None,
         kernel: None,
+        rate_limit: None,
     }]);
     let mut sealing = SealingSa::new(&parameters(spi(here)), None).unwrap();
     let reservation = sealing.reservation_needed().unwrap();

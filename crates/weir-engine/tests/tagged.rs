@@ -67,6 +67,7 @@ fn policy(there: u8, plan: Plan) -> Policy {
         open_spis: Vec::new(),
         agreed: plan.agreed.then_some(PublicKey([there; 32])),
         kernel: None,
+        rate_limit: None,
     }])
 }
 

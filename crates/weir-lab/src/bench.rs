@@ -5,6 +5,7 @@
 //! here is a test: a slow machine gives small numbers, not failures.
 
 mod carrying;
+mod clients;
 mod detecting;
 mod latency;
 mod listening;
@@ -84,7 +85,7 @@ struct Bench {
     run: fn(&Options) -> Result<Vec<Figure>>,
 }
 
-const BENCHES: [Bench; 29] = [
+const BENCHES: [Bench; 32] = [
     Bench { names: &["seal_memory", "open_memory"], run: memory::seal_and_open },
     Bench { names: &["meter_memory_mpps", "meter_icrc_gbps"], run: memory::meter },
     Bench { names: &["million_flows_bytes_each", "expiry_spike_us"], run: memory::flows },
@@ -117,6 +118,9 @@ const BENCHES: [Bench; 29] = [
         names: &["handshakes_per_core", "peers_bytes_each", "idle_peers_slowdown"],
         run: memory::keying,
     },
+    Bench { names: &["vpn_peer_bytes_each", "vpn_16_tunnels_share"], run: memory::clients },
+    Bench { names: &["vpn_stream_vs_wireguard_go"], run: clients::stream },
+    Bench { names: &["vpn_sweep"], run: clients::sweep },
     Bench { names: &["idle_rss_mib"], run: idle_memory },
     Bench {
         names: &["store_records_per_s", "store_query_ms_p95", "serve_rss_mib", "dashboard_home_ms"],

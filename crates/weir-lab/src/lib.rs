@@ -39,6 +39,7 @@ pub mod strongswan;
 
 pub mod suricata;
 pub mod vpn;
+pub mod vpn_end;
 pub mod wireguard;
 
 pub mod bench;

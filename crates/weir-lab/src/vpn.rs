@@ -19,6 +19,8 @@ use crate::wireguard;
 
 /// The network that clients get addresses of.
 pub const POOL: &str = "10.99.0.0/24";
+/// The same of IPv6.
+pub const POOL_V6: &str = "fd99::/64";
 /// Port of the gateway's handshakes and data.
 pub const PORT: u16 = 51840;
 /// A gateway that does not answer by then will not.
@@ -40,6 +42,19 @@ impl Concentrator {
     /// # Errors
     /// It does not start; its own words.
     pub fn start(lab: &Lab, program: &Path, pair_lines: &str) -> Result<Self> {
+        Self::start_with(lab, program, pair_lines, "")
+    }
+
+    /// The same; `vpn_lines` are more lines of its `[pair.vpn]`.
+    ///
+    /// # Errors
+    /// As of [`Concentrator::start`].
+    pub fn start_with(
+        lab: &Lab,
+        program: &Path,
+        pair_lines: &str,
+        vpn_lines: &str,
+    ) -> Result<Self> {
         let identity = lab.folder().join("gw-a.identity");
         let mut command = Command::new(program);
         process::run(command.args(["keys", "identity"]).arg(&identity), SHORT)?;
@@ -50,8 +65,8 @@ impl Concentrator {
             "[gateway]\nname = \"gw-a\"\nstate_dir = \"{}\"\nrun_dir = \"{}\"\n\n\
              [keying]\nidentity_file = \"{}\"\n\n\
              [[pair]]\nhost = \"{HOST_PORT}\"\nwire = \"{WIRE_PORT}\"\naddress = \"{own}/24\"\n\
-             {pair_lines}\n[pair.vpn]\nclients = \"{}\"\npool = \"{POOL}\"\n\
-             endpoint = \"{own}:{PORT}\"\nroutes = [\"10.77.0.0/24\"]\n",
+             {pair_lines}\n[pair.vpn]\nclients = \"{}\"\npool = [\"{POOL}\", \"{POOL_V6}\"]\n\
+             endpoint = \"{own}:{PORT}\"\nroutes = [\"10.77.0.0/24\", \"fd77::/64\"]\n{vpn_lines}",
             folder.join("state-vpn").display(),
             run_folder.display(),
             identity.display(),
@@ -121,7 +136,7 @@ impl Concentrator {
 pub struct Client {
     daemon: Running,
     port: String,
-    address: String,
+    addresses: Vec<String>,
 }
 
 impl Client {
@@ -156,13 +171,19 @@ impl Client {
             Ok(PathBuf::from(format!("/var/run/wireguard/{port}.sock")).exists())
         })?;
         namespace.run(&format!("wg setconf {port} {}", path.display()))?;
-        namespace.ip(&format!(
-            "addr add {address} dev {port}\nlink set {port} mtu 1420 up\n\
-             route add {} dev {port}\n",
-            value("AllowedIPs")?
-        ))?;
-        let address = address.split('/').next().unwrap_or_default().to_owned();
-        Ok(Self { daemon, port, address })
+        let several = |text: &str| text.split(", ").map(str::to_owned).collect::<Vec<_>>();
+        let mut lines = format!("link set {port} mtu 1420 up\n");
+        for address in several(&address) {
+            let nodad = if address.contains(':') { " nodad" } else { "" };
+            lines += &format!("addr add {address} dev {port}{nodad}\n");
+        }
+        for network in several(&value("AllowedIPs")?) {
+            lines += &format!("route append {network} dev {port}\n");
+        }
+        namespace.ip(&lines)?;
+        let bare = |it: &String| it.split('/').next().unwrap_or_default().to_owned();
+        let addresses = several(&address).iter().map(bare).collect();
+        Ok(Self { daemon, port, addresses })
     }
 
     /// Where clients are.
@@ -170,9 +191,14 @@ impl Client {
         lab.gateway(Side::B)
     }
 
-    /// Its address inside the tunnel.
+    /// Its IPv4 address inside the tunnel.
     pub fn address(&self) -> &str {
-        &self.address
+        &self.addresses[0]
+    }
+
+    /// Its IPv6 address inside the tunnel.
+    pub fn address_v6(&self) -> &str {
+        &self.addresses[1]
     }
 
     /// What `wg show PORT WHAT` says: `latest-handshakes`, `transfer`.

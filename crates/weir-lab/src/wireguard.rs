@@ -12,7 +12,7 @@ use crate::topology::{GATEWAY_V4, Gateways, Lab, Side};
 
 const PORT: u16 = 51820;
 /// What WireGuard adds over IPv6 at most, as `wg-quick` reckons it.
-const OVERHEAD: u32 = 80;
+pub(crate) const OVERHEAD: u32 = 80;
 
 /// Two wireguard-go processes with a tunnel between them. Dropping it ends them.
 #[derive(Debug)]

@@ -50,6 +50,12 @@ pub struct Flow {
     pub fast_packets: u64,
     /// Why the record was made: `idle`, `active`, `evicted`, `superseded`, `flushed`.
     pub reason: String,
+    /// The VPN client that is the source; absent where it is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source_peer: Option<String>,
+    /// The same of the destination.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub destination_peer: Option<String>,
 }
 
 /// A record of a queue pair's talk with another, seen from who sent first.
@@ -398,6 +404,8 @@ impl Flow {
             congestion_marks: row.congestion_marks,
             fast_packets: row.fast_packets,
             reason: row.reason,
+            source_peer: row.source_peer,
+            destination_peer: row.destination_peer,
         }
     }
 

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod evidence;
+pub mod names;
 pub mod sink;
 pub mod sqlite;
 

@@ -244,6 +244,7 @@ impl Draft<'_> {
             open_spis: Vec::new(),
             agreed: None,
             kernel: None,
+            rate_limit: None,
         };
         self.plan.sealing.extend(seal);
         self.names.push(name);

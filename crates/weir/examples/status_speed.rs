@@ -52,6 +52,7 @@ fn engine() -> Engine {
             open_spis: Vec::new(),
             agreed: Some(PublicKey(key.try_into().expect("32 bytes"))),
             kernel: None,
+            rate_limit: None,
         }
     });
     let policy = policy.with_peers(peers.collect());

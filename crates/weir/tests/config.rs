@@ -454,6 +454,23 @@ fn prefer_with_keys_in_files_is_refused_with_the_reason() {
     accepted(&text.replace("\"prefer\"", "\"require\""));
 }
 
+#[test]
+fn a_peer_in_wireguard_mode_needs_a_key_and_an_address_and_takes_no_more_than_wireguard_knows() {
+    let keying = "[keying]\nidentity_file = \"gw.identity\"\n";
+    let key = "public_key = \"B6N8vBQgk8i3Vdwb4QMstCY3StFqqFPtC9+wsrhtHHw=\"\n";
+    let peer = "[[peer]]\nname = \"c\"\nmode = \"wireguard\"\nendpoint = \"192.0.2.2\"\n\
+                protects = \"10.0.0.0/8\"\n";
+    let text = format!("{HEAD}{ADDRESS}{peer}{key}{keying}");
+    assert_eq!(accepted(&text).pairs[0].peers[0].mode, Mode::WireGuard);
+    for (more, wanted) in
+        [("sealing = \"prefer\"\n", "no `sealing`"), ("ml_kem = true\n", "no `ml_kem`")]
+    {
+        refused(&text.replace(key, &format!("{key}{more}")), &[wanted]);
+    }
+    refused(&text.replace(ADDRESS, &format!("{ADDRESS}workers = 2\n")), &["one worker"]);
+    refused(&text.replace("\"10.0.0.0/8\"", "\"everything\""), &["with \"everything\""]);
+}
+
 const TAGGED: &str = "[[peer]]\nname = \"b\"\nmode = \"icrc-tag\"\nweaker_than_esp = true\n\
                       protects = \"10.0.0.2/32\"\n";
 

@@ -30,8 +30,11 @@ impl Engine {
         if parsed.link.destination == own {
             return Some(Verdict::Consumed);
         }
-        let Some(Way::Peer(peer)) = self.policy.way_to(&parsed.destination) else { return None };
-        if self.policy.peers[usize::from(peer)].mode != Mode::WireGuard {
+        let is_client = match self.policy.way_to(&parsed.destination) {
+            Some(Way::Peer(peer)) => self.policy.peers[usize::from(peer)].mode == Mode::WireGuard,
+            _ => false,
+        };
+        if !is_client && !self.is_masquerade(&parsed.destination) {
             return None;
         }
         let bytes = frame.bytes().get(usize::from(parsed.network_offset)..)?;

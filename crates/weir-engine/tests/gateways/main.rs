@@ -180,6 +180,7 @@ fn gateway_in(encapsulation: Encapsulation, mode: Mode, own: bool, here: u8, the
         open_spis: vec![0x1000 + u32::from(there)],
         agreed: None,
         kernel: None,
+        rate_limit: None,
     }]);
     let associations = Associations {
         sealing: vec![sealing(0x1000 + u32::from(here))],

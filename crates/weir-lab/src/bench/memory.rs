@@ -25,7 +25,13 @@ pub(super) fn flows(options: &Options) -> Result<Vec<Figure>> {
 }
 
 pub(super) fn keying(options: &Options) -> Result<Vec<Figure>> {
-    example("weir-engine", "keying_speed", options, &[])
+    let names = ["handshakes_per_core", "peers_bytes_each", "idle_peers_slowdown"];
+    example("weir-engine", "keying_speed", options, &names.map(PathBuf::from))
+}
+
+/// In a process of its own: what others left free would be counted as nobody's.
+pub(super) fn clients(options: &Options) -> Result<Vec<Figure>> {
+    example("weir-engine", "keying_speed", options, &["vpn".into()])
 }
 
 /// The RoCE captures that stand beside the source: the project's own, and the shared ones where
@@ -45,9 +51,14 @@ pub(super) fn captures() -> Result<Vec<PathBuf>> {
 }
 
 /// The lines that an example prints.
-fn example(package: &str, name: &str, options: &Options, files: &[PathBuf]) -> Result<Vec<Figure>> {
+fn example(
+    package: &str,
+    name: &str,
+    options: &Options,
+    arguments: &[PathBuf],
+) -> Result<Vec<Figure>> {
     let mut command = cargo(package, name);
-    command.args(files);
+    command.args(arguments);
     figures(name, command, options)
 }
 

@@ -63,6 +63,43 @@ pub fn tcp(
     parse(&finished.stdout)
 }
 
+/// The first port of streams that run together.
+const TOGETHER_PORT: u16 = 5300;
+
+/// A TCP stream at once from each of `sources` (`ADDRESS%DEVICE`) in `client` to `address` in
+/// `server`; Gb/s that the receiver got of all.
+///
+/// # Errors
+/// As [`tcp`].
+pub fn tcp_together(
+    client: &Namespace,
+    server: &Namespace,
+    address: IpAddr,
+    sources: &[String],
+    seconds: u32,
+) -> Result<f64> {
+    let (address, seconds) = (address.to_string(), seconds.to_string());
+    let ports = (TOGETHER_PORT..).map(|it| it.to_string());
+    let mut listening = Vec::new();
+    for (port, _) in ports.clone().zip(sources) {
+        let mut command = server.command("iperf3");
+        command.args(["-s", "-1", "--forceflush", "-B", &address, "-p", &port]);
+        listening.push(Running::start(&mut command)?);
+    }
+    for server in &mut listening {
+        server.wait_for("Server listening", SHORT)?;
+    }
+    let mut running = Vec::new();
+    for (port, source) in ports.zip(sources) {
+        let mut command = client.command("iperf3");
+        command.args(["-c", &address, "-C", "cubic", "-J", "--connect-timeout", "20000"]);
+        command.args(["-p", &port, "-B", source, "-t", &seconds]);
+        running.push(Running::start(&mut command)?);
+    }
+    let limit = Duration::from_secs(60);
+    running.into_iter().map(|it| Ok(parse(&it.finish(limit)?.stdout)?.gbps)).sum()
+}
+
 /// Tries to connect where nothing answers; for a firewall to count.
 ///
 /// # Errors

@@ -25,6 +25,7 @@ use weir_wire::frame::Time;
 use super::eve;
 use super::siem::{Siem, SiemCounters, SiemSink};
 use super::siem_text::SiemEvent;
+use crate::names::Names;
 use crate::sqlite::{AlertRow, AlertStore};
 
 /// Alerts that wait for the thread: those of a few ticks of all workers.
@@ -98,6 +99,7 @@ impl AlertSender {
 pub struct AlertSink {
     sender: AlertSender,
     siem: Arc<Siem>,
+    names: Names,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -117,7 +119,9 @@ impl AlertSink {
         let (queue, incoming) = sync_channel(QUEUE_ALERTS);
         let shared = Arc::new(Shared::default());
         let line = Vec::new();
+        let names = Names::default();
         let work = Work {
+            names: names.clone(),
             incoming,
             shared: Arc::clone(&shared),
             out,
@@ -127,7 +131,12 @@ impl AlertSink {
         };
         let thread = std::thread::Builder::new().name("alerts".into()).spawn(|| work.run())?;
         let sender = AlertSender { pair: Arc::from(""), queue, shared };
-        Ok(Self { sender, siem, thread: Some(thread) })
+        Ok(Self { sender, siem, names, thread: Some(thread) })
+    }
+
+    /// Whom alerts are about: what is told there is written from then on.
+    pub fn names(&self) -> &Names {
+        &self.names
     }
 
     /// A sender for one worker of the pair of this name.
@@ -185,6 +194,7 @@ struct Work {
     store: Option<AlertStore>,
     siem: Arc<Siem>,
     line: Vec<u8>,
+    names: Names,
 }
 
 impl Work {
@@ -192,13 +202,14 @@ impl Work {
         loop {
             match self.incoming.recv_timeout(FLUSH_AFTER) {
                 Ok(Message::Alert(alert, rules, pair)) => {
+                    let peers = eve::Peers::of(&alert, &self.names);
                     if let Some(store) = &self.store {
-                        store.send(row(&alert, &rules, &pair));
+                        store.send(row(&alert, &rules, &peers, &pair));
                     }
                     if !self.siem.is_empty() {
-                        self.siem.send(&siem_event(&alert, &rules, &pair));
+                        self.siem.send(&siem_event(&alert, &rules, &peers, &pair));
                     }
-                    self.write(&alert, &rules);
+                    self.write(&alert, &rules, &peers);
                 }
                 Ok(Message::Note(note)) => self.siem.send(&siem_note(note)),
                 Ok(Message::File(file)) => self.change(file),
@@ -208,10 +219,10 @@ impl Work {
         }
     }
 
-    fn write(&mut self, alert: &Alert, rules: &RuleSet) {
+    fn write(&mut self, alert: &Alert, rules: &RuleSet, peers: &eve::Peers) {
         let Some(out) = &mut self.out else { return };
         self.line.clear();
-        eve::write(alert, rules, &mut self.line);
+        eve::write(alert, rules, peers, &mut self.line);
         let counter = match out.write(&self.line) {
             Ok(()) => &self.shared.written,
             Err(_) => &self.shared.lost,
@@ -243,14 +254,15 @@ impl Work {
 }
 
 /// The alert as the store keeps it.
-fn row(alert: &Alert, rules: &RuleSet, pair: &str) -> AlertRow {
+fn row(alert: &Alert, rules: &RuleSet, peers: &eve::Peers, pair: &str) -> AlertRow {
     let rule = rules.rule(alert.rule);
     let action = match alert.blocked {
         Blocked::No => "allowed",
         Blocked::Dropped | Blocked::Rejected => "blocked",
         Blocked::Would => "would_block",
     };
-    let event = eve::alert_event(alert, rules);
+    let mut event = eve::alert_event(alert, rules);
+    peers.name(&mut event);
     let protocol = event.get("proto").and_then(|it| it.as_str()).unwrap_or_default().to_owned();
     AlertRow {
         number: 0,
@@ -272,9 +284,10 @@ fn row(alert: &Alert, rules: &RuleSet, pair: &str) -> AlertRow {
 }
 
 /// The alert for sinks.
-fn siem_event(alert: &Alert, rules: &RuleSet, pair: &str) -> SiemEvent {
+fn siem_event(alert: &Alert, rules: &RuleSet, peers: &eve::Peers, pair: &str) -> SiemEvent {
     let rule = rules.rule(alert.rule);
     let mut event = eve::alert_event(alert, rules);
+    peers.name(&mut event);
     event.insert("pair".into(), pair.into());
     SiemEvent {
         kind: "alert",

@@ -2,6 +2,7 @@
 //! read, with an object of ours for RDMA.
 
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -11,10 +12,14 @@ use weir_wire::bth::Opcode;
 use weir_wire::frame::Time;
 use weir_wire::parse::Encapsulation;
 
+use crate::names::Names;
+
 /// The lines that `alert` makes: `alert`, and `drop` where the packet went no further; each with
 /// its line feed. `rules` is the set that the detector ran.
-pub fn write(alert: &Alert, rules: &RuleSet, out: &mut Vec<u8>) {
-    push(out, alert_event(alert, rules));
+pub fn write(alert: &Alert, rules: &RuleSet, peers: &Peers, out: &mut Vec<u8>) {
+    let mut event = alert_event(alert, rules);
+    peers.name(&mut event);
+    push(out, event);
     if matches!(alert.blocked, Blocked::Dropped | Blocked::Rejected) {
         let mut event = head(alert, "drop");
         event.insert("drop".into(), json!({ "reason": "rules" }));
@@ -23,7 +28,33 @@ pub fn write(alert: &Alert, rules: &RuleSet, out: &mut Vec<u8>) {
         if let Some(rdma) = &alert.rdma {
             event.insert("rdma".into(), rdma_object(rdma));
         }
+        peers.name(&mut event);
         push(out, event);
+    }
+}
+
+/// The VPN clients at the ends of an alert's packet.
+#[derive(Clone, Debug, Default)]
+pub struct Peers {
+    source: Option<Arc<str>>,
+    destination: Option<Arc<str>>,
+}
+
+impl Peers {
+    /// Those of `alert`, as far as they are known.
+    pub fn of(alert: &Alert, names: &Names) -> Self {
+        let [source, destination] =
+            [&alert.source, &alert.destination].map(|it| names.of(&it.address));
+        Self { source, destination }
+    }
+
+    /// Names them in `event`: `src_peer`, `dest_peer`.
+    pub fn name(&self, event: &mut Map<String, Value>) {
+        for (key, peer) in [("src_peer", &self.source), ("dest_peer", &self.destination)] {
+            if let Some(peer) = peer {
+                event.insert(key.into(), peer.as_ref().into());
+            }
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use weir_wire::parse::Encapsulation;
 
 use super::rows::AlertRow;
 use super::writer::{Event, Pending, Sample};
+use crate::names::Names;
 use crate::sink::Item;
 
 /// Seconds of the roll-ups of records.
@@ -33,7 +34,7 @@ pub(super) fn write(connection: &mut Connection, pending: &Pending) -> rusqlite:
         let pair = pairs[usize::from(*pair)];
         match item {
             Item::Flow(flow, _) => {
-                flow_row(&transaction, pair, flow)?;
+                flow_row(&transaction, pair, flow, &pending.names)?;
                 talks.add_flow(pair, flow);
             }
             Item::Conversation(conversation, _) => {
@@ -80,12 +81,18 @@ fn side_name(side: Option<Side>) -> Option<&'static str> {
     })
 }
 
-fn flow_row(transaction: &Transaction<'_>, pair: i64, flow: &FlowRecord) -> rusqlite::Result<()> {
+fn flow_row(
+    transaction: &Transaction<'_>,
+    pair: i64,
+    flow: &FlowRecord,
+    names: &Names,
+) -> rusqlite::Result<()> {
     let mut insert = transaction.prepare_cached(
         "INSERT INTO flow (started_ns, last_ns, pair, protocol, source, source_port, destination, \
          destination_port, vlan, side, packets, bytes, reply_packets, reply_bytes, tcp_flags, \
-         congestion_marks, fast_packets, reason) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
+         congestion_marks, fast_packets, reason, source_peer, destination_peer) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, \
+         ?19, ?20)",
     )?;
     let key = &flow.key;
     let ends = [(key.address_a(), key.port_a()), (key.address_b(), key.port_b())];
@@ -112,6 +119,8 @@ fn flow_row(transaction: &Transaction<'_>, pair: i64, flow: &FlowRecord) -> rusq
         (out.congestion_experienced + back.congestion_experienced) as i64,
         (out.fast_packets + back.fast_packets) as i64,
         flow.reason.name(),
+        names.of(&from.0).as_deref(),
+        names.of(&to.0).as_deref(),
     ])?;
     Ok(())
 }

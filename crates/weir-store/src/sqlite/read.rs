@@ -100,7 +100,7 @@ struct Group {
 const FLOW_GROUP: Group = Group {
     same: "pair, protocol, source, source_port, destination, destination_port, vlan, side",
     sums: &["packets", "bytes", "reply_packets", "reply_bytes", "congestion_marks", "fast_packets"],
-    greatest: &["last_ns"],
+    greatest: &["last_ns", "source_peer", "destination_peer"],
     flags: &["tcp_flags"],
 };
 

@@ -30,6 +30,9 @@ pub struct FlowRow {
     /// Of all packets, those that the kernel carried.
     pub fast_packets: u64,
     pub reason: String,
+    /// The VPN client that sends or answers.
+    pub source_peer: Option<String>,
+    pub destination_peer: Option<String>,
 }
 
 /// A conversation's record: a span of a queue pair's talk with another, seen from who sent first.
@@ -153,6 +156,8 @@ impl FlowRow {
             congestion_marks: count("congestion_marks")?,
             fast_packets: count("fast_packets")?,
             reason: row.get("reason")?,
+            source_peer: row.get("source_peer")?,
+            destination_peer: row.get("destination_peer")?,
         })
     }
 }

@@ -92,6 +92,10 @@ const MIGRATIONS: &[&str] = &[
         alert INTEGER PRIMARY KEY, note_time_ns INTEGER NOT NULL, who TEXT NOT NULL,
         is_acknowledged INTEGER NOT NULL, comment TEXT NOT NULL);
 ",
+    "
+    ALTER TABLE flow ADD COLUMN source_peer TEXT;
+    ALTER TABLE flow ADD COLUMN destination_peer TEXT;
+",
 ];
 
 /// Why a store cannot be used.

@@ -15,6 +15,7 @@ use super::notes::AlertNote;
 use super::rows::AlertRow;
 use super::schema::{self, StoreError};
 use super::{insert, retention};
+use crate::names::Names;
 use crate::sink::Item;
 
 /// Records that wait for the thread: what a full meter hands over at once, twice.
@@ -240,6 +241,7 @@ pub struct Store {
     notes: SyncSender<Note>,
     alerts: SyncSender<AlertRow>,
     shared: Arc<Shared>,
+    names: Names,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -250,7 +252,7 @@ impl Store {
     /// # Errors
     /// There are no more threads.
     pub fn start(options: StoreOptions, pairs: Vec<String>) -> std::io::Result<Self> {
-        let shared = Arc::new(Shared::default());
+        let (shared, names) = (Arc::new(Shared::default()), Names::default());
         let (records, incoming) = sync_channel(QUEUE_RECORDS);
         let (notes, incoming_notes) = sync_channel(QUEUE_NOTES);
         let (alerts, incoming_alerts) = sync_channel(QUEUE_ALERTS);
@@ -264,12 +266,17 @@ impl Store {
             retry_at: None,
             retained: Instant::now(),
             before: BTreeMap::new(),
-            pending: Pending { pairs, ..Pending::default() },
+            pending: Pending { pairs, names: names.clone(), ..Pending::default() },
             oldest: None,
             refusals: 0,
         };
         let thread = std::thread::Builder::new().name("store".into()).spawn(move || work.run())?;
-        Ok(Self { options, records, notes, alerts, shared, thread: Some(thread) })
+        Ok(Self { options, records, notes, alerts, shared, names, thread: Some(thread) })
+    }
+
+    /// Whom records are about: what is told there is written from then on.
+    pub fn names(&self) -> &Names {
+        &self.names
     }
 
     /// A sender for the records of the pair at `index` of the list given at the start.
@@ -352,6 +359,7 @@ impl Drop for Store {
 #[derive(Default)]
 pub(super) struct Pending {
     pub(super) pairs: Vec<String>,
+    pub(super) names: Names,
     pub(super) records: Vec<(u16, Item)>,
     pub(super) samples: Vec<Sample>,
     pub(super) events: Vec<Event>,

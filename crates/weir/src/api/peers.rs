@@ -23,6 +23,9 @@ pub struct PeerSnapshot {
     /// Authentic packets that were dropped, because their source is not the peer's.
     #[serde(default)]
     pub refused_packets: u64,
+    /// Packets that were dropped, both ways, because they exceeded its rate.
+    #[serde(default)]
+    pub limited_packets: u64,
     /// The next sequence number to be sent.
     pub sequence_next: u64,
     /// First number that is not yet reserved on disk.
@@ -248,6 +251,7 @@ impl PeerSnapshot {
             opened_packets: counters.opened_packets,
             opened_bytes: counters.opened_bytes,
             refused_packets: counters.refused_packets,
+            limited_packets: counters.limited_packets,
             ..Self::default()
         }
     }

@@ -166,6 +166,10 @@ fn remedy_of_seal(reason: DropReason) -> &'static str {
             "a line's limit was reached: `weir access hits` names it; raise its `limit`."
         }
         Blocked => "`weir block list` says why; `weir block remove` or `weir allow add` end it.",
+        NatProtocol => "[pair.vpn] without `masquerade`, and a route on the host, lets it through.",
+        NatFull => "free ports return with time; `weir status` shows which client sends most.",
+        NatNoMapping => "the host speaks first; with `masquerade`, only clients can.",
+        RateLimit => "`weir vpn limit` changes what the client may send and be sent.",
         Rule => "`weir drops` names the rule; with mode = \"watch\" in [rules] it only tells.",
         _ => "see docs/guide, and `weir evidence cut --dropped` for the packets.",
     }

@@ -230,9 +230,9 @@ pub fn run_flows(args: &FlowArgs) -> Result<ExitCode> {
             ("last", flow.last.clone()),
             ("gateway", flow.gateway.clone()),
             ("protocol", flow.protocol.clone()),
-            ("from", Flow::end(&flow.source, flow.source_port, &flow.protocol)),
+            ("from", named(&flow.source, flow.source_port, &flow.source_peer, flow)),
             ("from is", flow.source_names.to_string()),
-            ("to", Flow::end(&flow.destination, flow.destination_port, &flow.protocol)),
+            ("to", named(&flow.destination, flow.destination_port, &flow.destination_peer, flow)),
             ("to is", flow.destination_names.to_string()),
             ("packets", flow.packets.to_string()),
             ("bytes", flow.bytes.to_string()),
@@ -240,6 +240,12 @@ pub fn run_flows(args: &FlowArgs) -> Result<ExitCode> {
             ("reply bytes", flow.reply_bytes.to_string()),
         ]
     })
+}
+
+/// An end of a flow, and the VPN client that it is.
+fn named(address: &str, port: u16, peer: &Option<String>, flow: &Flow) -> String {
+    let end = Flow::end(address, port, &flow.protocol);
+    peer.as_ref().map_or(end.clone(), |peer| format!("{end} ({peer})"))
 }
 
 /// Runs `weir conversations`.

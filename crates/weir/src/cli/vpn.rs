@@ -1,5 +1,6 @@
 //! `weir vpn`: standard WireGuard clients of a gateway are made, listed and revoked.
 
+mod limit;
 mod openvpn;
 mod rotate;
 
@@ -23,6 +24,7 @@ use super::reload;
 use super::status::find_socket;
 use crate::api::dto::{ReloadRequest, Request, Response};
 use crate::config::address::Prefix;
+use crate::config::rate::Rate;
 use crate::config::vpn::{Client, free_addresses};
 use crate::config::{Settings, Source, keying, settings};
 
@@ -33,11 +35,12 @@ at once, without losing a packet of the others.
 
 Examples:
   weir vpn add /etc/weir/gw-a.toml laptop -o laptop.conf
-  weir vpn add /etc/weir/gw-a.toml guest --expires 30d --qr
+  weir vpn add /etc/weir/gw-a.toml guest --expires 30d --limit 50M --qr
   weir vpn add /etc/weir/gw-a.toml phone --route 0.0.0.0/0 --route ::/0 --dns 10.0.0.53
   weir vpn list /etc/weir/gw-a.toml
   weir vpn show /etc/weir/gw-a.toml laptop
   weir vpn rotate /etc/weir/gw-a.toml laptop -o laptop.conf
+  weir vpn limit /etc/weir/gw-a.toml guest 20M
   weir vpn revoke /etc/weir/gw-a.toml laptop
 
 Exit codes:
@@ -65,6 +68,8 @@ pub enum VpnCommand {
     Show(ClientArgs),
     /// Give a client new keys, and print its new file; the old one stops working
     Rotate(RotateArgs),
+    /// Change how much a client may send and be sent; its session goes on
+    Limit(limit::LimitArgs),
     /// Remove a client: it is cut off at once
     Revoke(ClientArgs),
     /// Write servers' and clients' files for OpenVPN's own daemons
@@ -91,6 +96,9 @@ pub struct AddArgs {
     /// A name server for this client, instead of the configuration's `dns`
     #[arg(long, value_name = "ADDRESS")]
     pub dns: Vec<IpAddr>,
+    /// Bits a second that the client may send, and as many that it may be sent (50M, 1.5G)
+    #[arg(long, value_name = "RATE")]
+    pub limit: Option<Rate>,
     /// Print the file as a QR code too, which WireGuard's apps read from the screen
     #[arg(long, conflicts_with = "json")]
     pub qr: bool,
@@ -142,6 +150,8 @@ struct Shown {
     created: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     expires: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<Rate>,
     /// What a running gateway says of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     counters: Option<Counters>,
@@ -165,6 +175,8 @@ struct Counters {
     sent_bytes: u64,
     /// Packets from sources that are not its own, dropped.
     refused_packets: u64,
+    /// Packets that exceeded its limit, both ways, dropped.
+    limited_packets: u64,
 }
 
 /// Runs `weir vpn`.
@@ -177,6 +189,7 @@ pub fn run(args: &VpnArgs) -> Result<ExitCode> {
         VpnCommand::List(args) => list(args),
         VpnCommand::Show(args) => show(args),
         VpnCommand::Rotate(args) => rotate::rotate(args),
+        VpnCommand::Limit(args) => limit::limit(args),
         VpnCommand::Revoke(args) => revoke(args),
         VpnCommand::OpenVpn(args) => openvpn::openvpn(args),
     }
@@ -247,6 +260,7 @@ impl Place {
                 sent_packets: peer.sealed_packets,
                 sent_bytes: peer.sealed_bytes,
                 refused_packets: peer.refused_packets,
+                limited_packets: peer.limited_packets,
             };
             (peer.name, counters)
         });
@@ -301,6 +315,7 @@ fn add(args: &AddArgs) -> Result<ExitCode> {
         expires: args.expires.map(rfc3339),
         routes: args.route.clone(),
         dns: args.dns.clone(),
+        limit: args.limit,
     };
     let config = client_config(name, &client, &secret, &preshared, &gateway, &place);
     // The client's own file first: what it holds is nowhere else.
@@ -397,6 +412,7 @@ fn show(args: &ClientArgs) -> Result<ExitCode> {
     println!("addresses   {}", shown.addresses.join(", "));
     println!("public key  {}", shown.public_key);
     println!("created     {}", shown.created);
+    println!("limit       {}", shown.limit.map_or("none".to_owned(), |it| format!("{it}bit/s")));
     println!("expires     {}", shown.expires.as_deref().unwrap_or("when it is revoked"));
     let Some(counters) = shown.counters else {
         println!("the gateway does not run, or does not serve it: no counters");
@@ -412,6 +428,7 @@ fn show(args: &ClientArgs) -> Result<ExitCode> {
     );
     println!("sent        {} packets, {} bytes", counters.sent_packets, counters.sent_bytes);
     println!("refused     {} packets: not its addresses", counters.refused_packets);
+    println!("limited     {} packets: more than its limit", counters.limited_packets);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -463,6 +480,7 @@ fn shown(name: &str, client: &Client) -> Shown {
         public_key: client.public_key.clone(),
         created: client.created.clone(),
         expires: client.expires.clone(),
+        limit: client.limit,
         counters: None,
         config: None,
         in_force: None,
@@ -477,6 +495,11 @@ fn enter(place: &Place, name: &str, client: &Client, preshared: &[u8; KEY_LEN]) 
     // What a broken attempt left belongs to no client.
     let _ = fs::remove_file(&path);
     write_secret(&path, secret.as_bytes())?;
+    write_client(folder, name, client)
+}
+
+/// Writes the client's file, whole or not at all.
+fn write_client(folder: &Path, name: &str, client: &Client) -> Result<()> {
     let text = toml::to_string(client).context("a client as TOML")?;
     let fresh = folder.join(format!(".{name}.new"));
     let _ = fs::remove_file(&fresh);

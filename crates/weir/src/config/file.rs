@@ -41,6 +41,7 @@
 //! endpoint = "gw-a.example:51840" # where they reach the gateway, with the port of [keying]
 //! routes = ["10.0.0.0/8"]         # [everything] what they send by the tunnel; several
 //! dns = ["10.0.0.53"]             # [none] their name servers; several
+//! masquerade = "10.0.0.250"       # [none] the host sees this address instead of theirs
 //!
 //! [[peer]]                        # another gateway
 //! name = "gw-b"
@@ -261,6 +262,7 @@ pub struct Vpn {
     pub routes: Several<Prefix>,
     #[serde(default)]
     pub dns: Several<IpAddr>,
+    pub masquerade: Option<Spanned<Ipv4Addr>>,
 }
 
 /// The kernel interface that moves the frames.
@@ -396,9 +398,8 @@ pub enum Mode {
     /// No ESP: a tag in the place of RoCE's ICRC, weaker than ESP.
     #[serde(rename = "icrc-tag")]
     IcrcTag,
-    /// Whole IP packets in WireGuard's data messages: clients of `[pair.vpn]`, which no [[peer]]
-    /// table writes.
-    #[serde(skip)]
+    /// Whole IP packets in WireGuard's data messages: clients of `[pair.vpn]`, and other
+    /// concentrators.
     WireGuard,
 }
 

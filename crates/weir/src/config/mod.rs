@@ -15,6 +15,7 @@ pub mod offload;
 mod overlap;
 pub mod policy;
 pub mod problem;
+pub mod rate;
 pub mod resolve;
 pub mod rollout;
 pub mod rules;
@@ -26,8 +27,8 @@ pub mod store;
 pub mod tag;
 mod transport;
 pub mod vpn;
-
 mod watching;
+mod wireguard;
 mod workers;
 
 use std::io::Read;

@@ -61,6 +61,7 @@ pub fn policy(
     policy.check_icrc = pair.icrc == Icrc::Check;
     policy.marking = pair.marking.clone();
     policy.gather = pair.driver != Driver::Xdp;
+    policy.masquerade = pair.vpn.as_ref().and_then(|vpn| vpn.masquerade);
     policy.own = (!pair.addresses.is_empty()).then(|| OwnAddress {
         mac: wire.mac,
         addresses: pair.addresses.iter().map(|own| (own.address, own.length_bits)).collect(),
@@ -123,6 +124,7 @@ fn compile(peer: &Peer, gets_the_rest: bool, worker: usize) -> policy::Peer {
             PeerKeys::Agreed { public_key, .. } => Some(*public_key),
             PeerKeys::Configured { .. } | PeerKeys::Tagged { .. } => None,
         },
+        rate_limit: peer.rate_limit,
         kernel: by_kernel.then(|| policy::KernelEsp {
             place: 0,
             spis: peer.configured().map(|(seal, open)| [seal.spi, open.spi]),

@@ -32,6 +32,7 @@ use super::tag;
 use super::transport;
 use super::vpn;
 use super::watching;
+use super::wireguard;
 use super::workers;
 
 /// How keys that this user may not read are taken.
@@ -425,6 +426,7 @@ fn resolve_peer(
     check_name(&peer.name, problems);
     endpoint::check(peer, pair, problems);
     transport::check(peer, problems);
+    wireguard::check(peer, pair, problems);
     let protects = resolve_protects(peer, problems);
     let window = peer.replay_window.as_ref().map_or(REPLAY_WINDOW_DEFAULT, |it| *it.get_ref());
     if let Some(written) = &peer.replay_window
@@ -448,6 +450,7 @@ fn resolve_peer(
         offload,
         auto_lacks,
         is_in_nic: false,
+        rate_limit: None,
         tag: tag::resolve(peer, problems),
         protects,
         replay_window_packets: window,

@@ -193,6 +193,8 @@ pub struct Vpn {
     pub routes: Vec<Prefix>,
     /// When the next of them is cut off.
     pub next_expiry: Option<Timestamp>,
+    /// The address that the host sees them under; none: their own.
+    pub masquerade: Option<Ipv4Addr>,
 }
 
 impl Pair {
@@ -276,6 +278,8 @@ pub struct Peer {
     pub auto_lacks: Option<&'static str>,
     /// With [`Offload::Auto`]: a NIC takes its cipher. Whoever has one found out.
     pub is_in_nic: bool,
+    /// Bits a second that it may send, and as many that it may be sent.
+    pub rate_limit: Option<u64>,
     /// How its packets are tagged; `None`: they are sealed.
     pub tag: Option<Tagging>,
     /// What lies behind it.

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
@@ -19,6 +19,7 @@ use super::file::{self, Mode, PEERS_MAX, Sealing};
 use super::keying;
 use super::offload::Offload;
 use super::problem::Problems;
+use super::rate::Rate;
 use super::settings::{Pair, Peer, PeerKeys, Protects, REPLAY_WINDOW_DEFAULT, Settings, Vpn};
 
 /// The ending of a client's file, and of its secret's.
@@ -47,6 +48,9 @@ pub struct Client {
     /// Its name servers; none: the pair's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dns: Vec<IpAddr>,
+    /// What it may send and be sent; none: as much as comes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Rate>,
 }
 
 impl Client {
@@ -129,8 +133,26 @@ pub(super) fn resolve(pair: &file::Pair, directory: &Path, problems: &mut Proble
         endpoint: written.endpoint.get_ref().clone(),
         dns: written.dns.0.iter().map(|it: &Spanned<IpAddr>| *it.get_ref()).collect(),
         routes: list(&written.routes),
+        masquerade: masquerade(written, pair, problems),
         next_expiry: None,
     })
+}
+
+/// The address that the host sees clients under.
+fn masquerade(written: &file::Vpn, pair: &file::Pair, problems: &mut Problems) -> Option<Ipv4Addr> {
+    let address = written.masquerade.as_ref()?;
+    let ip = *address.get_ref();
+    let mut refuse = |what: &str, remedy| {
+        problems.error(address.span(), format!("masquerade = \"{ip}\" {what}"), remedy);
+    };
+    if ip.is_unspecified() || ip.is_multicast() || ip.is_loopback() || ip.is_broadcast() {
+        refuse("is no address of a station", "write a free one of the host's own network");
+    } else if written.pool.0.iter().any(|it| it.get_ref().contains(ip.into())) {
+        refuse("is of the pool", "write a free one of the host's own network");
+    } else if pair.address.0.iter().any(|own| own.get_ref().address == ip) {
+        refuse("is the pair's address on the wire", "write a free one of the host's own network");
+    }
+    Some(ip)
 }
 
 /// Puts the clients that are there now behind the peers of their pairs.
@@ -186,7 +208,7 @@ fn enrol_in(pair: &mut Pair, clients: Vec<(String, Client)>, problems: &mut Prob
             Err(what) => refuse(what, "write it as 2026-12-31T00:00:00Z"),
         }
         match keying::public_key(&client.public_key) {
-            Ok(public_key) => pair.peers.push(peer(&vpn, name, public_key, client.addresses)),
+            Ok(public_key) => pair.peers.push(peer(&vpn, name, public_key, client)),
             Err(what) => refuse(what, "make the client anew"),
         }
     }
@@ -206,7 +228,7 @@ fn peer(
     vpn: &Vpn,
     name: String,
     public_key: weir_engine::tunnel::key::PublicKey,
-    addresses: Vec<Prefix>,
+    client: Client,
 ) -> Peer {
     let secret = Client::secret_file(&vpn.clients, &name);
     Peer {
@@ -219,8 +241,9 @@ fn peer(
         offload: Offload::None,
         auto_lacks: None,
         is_in_nic: false,
+        rate_limit: client.limit.map(Rate::bits_per_second),
         tag: None,
-        protects: Protects::Prefixes(addresses),
+        protects: Protects::Prefixes(client.addresses),
         replay_window_packets: REPLAY_WINDOW_DEFAULT,
         extended_sequence: true,
         keys: PeerKeys::Agreed { public_key, preshared: Some(secret), ml_kem: false },

@@ -202,6 +202,7 @@ mod tests {
             open_spis: Vec::new(),
             agreed: Some(PublicKey([index as u8; 32])),
             kernel: None,
+            rate_limit: None,
         };
         let mut policy = Policy::watch(1, 1500);
         policy.keying_port = Some(51840);

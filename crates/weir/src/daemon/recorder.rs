@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use rustix::fs::{Gid, chown};
 use weir_serve::account;
+use weir_store::names::Names;
 use weir_store::sqlite::{
     AlertNote, AlertStore, Event, PeerState, Sample, Scope, ScopeKind, Store, StoreCounters,
     StoreOptions, StoreSender,
@@ -90,6 +91,11 @@ impl Recorder {
     /// A sender for the records of the pair of this index.
     pub fn sender(&self, pair: usize) -> StoreSender {
         self.store.sender(pair)
+    }
+
+    /// Whom records are about.
+    pub fn names(&self) -> &Names {
+        self.store.names()
     }
 
     /// A sender for alerts.

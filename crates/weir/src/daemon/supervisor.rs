@@ -44,7 +44,7 @@ use blocks::CONTROL;
 use needs_restart::needs_restart;
 use parts::{
     Sinks, announce, configure_keying, eve_file, mirrors_of, open_control, open_front_ends,
-    start_alerts, start_keying, start_workers, watch_ports, watch_signals, watch_vm,
+    start_alerts, start_keying, start_workers, tell_names, watch_ports, watch_signals, watch_vm,
 };
 use trial::{PortsBefore, Start, Trial};
 
@@ -575,6 +575,7 @@ impl Gateway {
         if let Some(recorder) = &self.recorder {
             recorder.name(&settings);
         }
+        tell_names(&settings, self.recorder.as_ref(), &self.alerts);
         (self.source, self.settings) = (source, settings);
         self.offloads = offloads;
         self.epoch += 1;

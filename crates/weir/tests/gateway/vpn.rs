@@ -1,7 +1,10 @@
 //! Standard WireGuard clients end on a gateway: wireguard-go is the judge.
 
 use weir_lab::netns::Namespace;
-use weir_lab::vpn::{Client, Concentrator, PORT};
+use weir_lab::topology::HOST_DEVICE;
+use weir_lab::traffic::iperf::{self, Extent};
+use weir_lab::vpn::{Client, Concentrator, POOL, POOL_V6, PORT};
+use weir_lab::vpn_end::Tunnelled;
 
 use super::*;
 
@@ -61,7 +64,7 @@ fn clients_come_and_go_while_others_stay_and_a_revoked_one_is_cut() {
     let refused = gateway.add("first").unwrap_err().to_string();
     assert!(refused.contains("already"), "{refused}");
     let second = gateway.add("second").unwrap();
-    assert!(second.contains("10.99.0.3/32"), "{second}");
+    assert!(second.contains("Address = 10.99.0.3/32, fd99::3/128"), "{second}");
     let listed = gateway.vpn("list", &["--json"]).unwrap().stdout;
     let listed: Value = serde_json::from_str(&listed).unwrap();
     assert_eq!(listed.as_array().map(Vec::len), Some(2));
@@ -159,4 +162,227 @@ fn a_client_is_shown_gets_new_keys_and_ends_with_its_time() {
     }
     let code = gateway.vpn("rotate", &["laptop", "--qr"]).unwrap().stdout;
     assert!(code.contains('\u{2588}') && code.contains("PrivateKey"), "{code}");
+}
+
+#[test]
+fn a_client_has_both_families_and_by_ipv6_it_and_the_host_reach_each_other() {
+    let test = "a_client_has_both_families";
+    let Some((stand, gateway)) = concentrator(test) else { return };
+    let lab = &stand.lab;
+    let client = Client::start(lab, 0, &gateway.add("laptop").unwrap()).unwrap();
+    let host = lab.host(Side::A);
+    // The gateway answers no neighbour solicitation: the host's route is by a router, which is it.
+    let router = "fd77::fe";
+    host.ip(&format!(
+        "neigh add {router} lladdr 02:77:00:00:00:1a dev {HOST_DEVICE}\n\
+         route add {POOL_V6} via {router} dev {HOST_DEVICE}\n"
+    ))
+    .unwrap();
+    let own = HOST_V6[0].to_string();
+    // Of whom nothing was heard, nothing is known: the host speaks first.
+    interrupt::until("the client's answer", PATIENCE, || {
+        Ok(ping(host, client.address_v6(), 1, 56)?.answered > 0
+            || ping(Client::namespace(lab), &own, 1, 56)?.answered > 0)
+    })
+    .unwrap();
+    let to_host = ping_all(Client::namespace(lab), &own, 10, 1200).unwrap();
+    let to_client = ping_all(host, client.address_v6(), 10, 1200).unwrap();
+    assert_eq!((to_host.answered, to_client.answered), (10, 10));
+    let stream =
+        iperf::tcp(Client::namespace(lab), host, HOST_V6[0].into(), Extent::Bytes(64 << 20));
+    // What is under way at the end, iperf3's receiver does not count.
+    assert!(stream.unwrap().bytes > 32 << 20);
+    reaches(Client::namespace(lab), &lab.host_v4(Side::A).to_string());
+}
+
+#[test]
+fn a_limited_client_is_cut_to_its_rate_and_the_rest_counted_until_the_limit_is_lifted() {
+    let test = "a_limited_client_is_cut_to_its_rate";
+    let Some((stand, gateway)) = concentrator(test) else { return };
+    let lab = &stand.lab;
+    let host = lab.host_v4(Side::A).to_string();
+    let file = gateway.vpn("add", &["laptop", "--limit", "64k"]).unwrap().stdout;
+    let client = Client::start(lab, 0, &file).unwrap();
+    reaches(Client::namespace(lab), &host);
+    let show = || -> Value {
+        let said = gateway.vpn("show", &["laptop", "--json"]).unwrap().stdout;
+        serde_json::from_str(&said).unwrap()
+    };
+    assert_eq!(show()["limit"], "64k");
+    // Half a megabyte, which at this rate takes 50 seconds beyond what the bucket holds.
+    Client::namespace(lab).run(&format!("ping -q -f -c 400 -s 1300 -W 1 {host}")).unwrap();
+    interrupt::until("count of what exceeded the limit", PATIENCE, || {
+        let limited = number(&show(), "/counters/limited_packets");
+        let dropped = number(&gateway.status()?, "/pairs/0/wire/dropped_by_reason/rate_limit");
+        Ok(limited > 0 && dropped > 0)
+    })
+    .unwrap();
+    let limited = number(&show(), "/counters/limited_packets");
+    let handshake = client.wg(lab, "latest-handshakes").unwrap();
+    gateway.vpn("limit", &["laptop", "none"]).unwrap();
+    assert_eq!(show()["limit"], Value::Null);
+    let sent = ping_all(Client::namespace(lab), &host, 200, 1300).unwrap();
+    assert_eq!(sent.answered, 200);
+    assert!(number(&show(), "/counters/limited_packets") <= limited, "none since");
+    assert_eq!(client.wg(lab, "latest-handshakes").unwrap(), handshake, "no new handshake");
+    gateway.vpn("limit", &["laptop", "2G"]).unwrap();
+    let text = gateway.vpn("show", &["laptop"]).unwrap().stdout;
+    assert!(text.contains("limit       2Gbit/s"), "{text}");
+    let refused = gateway.vpn("limit", &["laptop", "fast"]).unwrap_err().to_string();
+    assert!(refused.contains("is no rate"), "{refused}");
+}
+
+#[test]
+fn a_gateway_is_a_client_of_wireguard_go_and_of_another_gateway() {
+    let test = "a_gateway_is_a_client_of_wireguard_go";
+    if let Err(missing) = weir_lab::wireguard::program().and(process::require(&["wg"])) {
+        return eprintln!("SKIPPED: {test}: {missing}");
+    }
+    let Some(Stand { _turn, lab }) = stand(test) else { return };
+    drop(lab);
+    for tunnel in [Tunnelled::by_wireguard_go(WEIR.as_ref()), Tunnelled::by_weir(WEIR.as_ref())] {
+        let tunnel = tunnel.unwrap();
+        let lab = tunnel.lab();
+        let [near, far] = [Side::A, Side::B].map(|side| lab.host_v4(side).to_string());
+        assert_eq!(ping_all(lab.host(Side::B), &near, 10, 1200).unwrap().answered, 10);
+        assert_eq!(ping_all(lab.host(Side::A), &far, 10, 1200).unwrap().answered, 10);
+    }
+}
+
+#[test]
+fn masqueraded_clients_reach_a_host_that_has_no_route_back_to_them() {
+    let test = "masqueraded_clients_reach_a_host";
+    if let Err(missing) =
+        weir_lab::wireguard::program().and(process::require(&["wg", "curl", "python3"]))
+    {
+        return eprintln!("SKIPPED: {test}: {missing}");
+    }
+    let Some(Stand { _turn, lab }) = stand(test) else { return };
+    let lab = &lab;
+    let masquerade = "masquerade = \"10.77.0.250\"\n";
+    let gateway = Concentrator::start_with(lab, WEIR.as_ref(), "", masquerade).unwrap();
+    let host = lab.host(Side::A);
+    host.ip(&format!("route del {POOL} dev {HOST_DEVICE}\n")).unwrap();
+    assert!(host.run("ip route get 10.99.0.2").is_err(), "a way back to clients");
+    let own = lab.host_v4(Side::A);
+    let files = ["first", "second"].map(|name| gateway.add(name).unwrap());
+    let clients = [0, 1].map(|it| Client::start(lab, it, &files[it]).unwrap());
+    let namespace = Client::namespace(lab);
+    for client in &clients {
+        interrupt::until("answer through the tunnel", PATIENCE, || {
+            let ping = format!("ping -c 1 -W 1 -I {} {own}", client.port());
+            Ok(namespace.run(&ping).is_ok())
+        })
+        .unwrap();
+    }
+    // A web server, and both clients from one port of theirs, which the gateway tells apart.
+    let folder = lab.folder().join("www");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("page"), vec![b'w'; 1 << 20]).unwrap();
+    let mut command = host.command("python3");
+    command.args(["-u", "-m", "http.server", "8080", "--bind", &own.to_string(), "--directory"]);
+    let server = Running::start(command.arg(&folder)).unwrap();
+    let page = format!("http://{own}:8080/page");
+    interrupt::until("the web server", PATIENCE, || {
+        Ok(namespace.run(&format!("curl -s -f -o /dev/null {page}")).is_ok())
+    })
+    .unwrap();
+    for client in &clients {
+        let curl = format!(
+            "curl -s -f --interface {} --local-port 40000 -w %{{size_download}} -o /dev/null \
+             {page}",
+            client.port()
+        );
+        assert_eq!(namespace.run(&curl).unwrap().stdout, (1 << 20).to_string());
+    }
+    // Whom the host heard is the gateway's address.
+    let said = server.stderr();
+    assert!(said.contains("10.77.0.250 - - ") && !said.contains("10.99.0."), "{said}");
+    drop(server);
+    let stream = iperf::tcp(namespace, host, own.into(), Extent::Bytes(64 << 20)).unwrap();
+    assert!(stream.bytes > 32 << 20, "{stream:?}");
+    // Packets in fragments, and answers as large.
+    assert_eq!(fragmented(namespace, &own.to_string()), 3);
+    // A closed port is told of by ICMP, in words that the client's kernel understands.
+    let mut asks = namespace.command("python3");
+    let mut asks = Running::start(asks.args(["-c", UDP_REFUSED, &own.to_string()])).unwrap();
+    asks.wait_for("refused", PATIENCE).unwrap();
+    // Nobody calls a client by the gateway's address.
+    assert!(host.run("ping -c 2 -W 1 10.77.0.250").is_err());
+    let status = gateway.status().unwrap();
+    let dropped = number(&status, "/pairs/0/host/dropped_by_reason/nat_no_mapping");
+    assert!(dropped >= 2, "{status:#}");
+}
+
+/// Answers to three pings that are cut into fragments on the way out.
+fn fragmented(from: &Namespace, target: &str) -> usize {
+    let said = from.run(&format!("ping -c 3 -i 0.2 -s 4000 -W 10 -M dont {target}"));
+    said.map_or(0, |it| it.stdout.lines().filter(|it| it.contains("bytes from")).count())
+}
+
+/// Asks a UDP port that nobody listens on until the kernel says so.
+const UDP_REFUSED: &str = "\
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.settimeout(1)
+s.connect((sys.argv[1], 9))
+for _ in range(25):
+    try:
+        s.send(b'?')
+        s.recv(1)
+    except ConnectionRefusedError:
+        print('refused', flush=True)
+        break
+    except socket.timeout:
+        pass
+";
+
+#[test]
+fn alerts_and_records_name_the_client_behind_an_address() {
+    let test = "alerts_and_records_name_the_client";
+    if let Err(missing) = weir_lab::wireguard::program().and(process::require(&["wg"])) {
+        return eprintln!("SKIPPED: {test}: {missing}");
+    }
+    let Some(Stand { _turn, lab }) = stand(test) else { return };
+    let rules = lab.folder().join("ping.rules");
+    let rule = "alert icmp any any -> any any (msg:\"a ping\"; itype:8; sid:1;)\n";
+    std::fs::write(&rules, rule).unwrap();
+    let eve = lab.folder().join("eve.json");
+    let tables = format!(
+        "\n[rules]\npaths = [\"{}\"]\neve = \"{}\"\n\n[store]\nsize_mib = 16\n",
+        rules.display(),
+        eve.display()
+    );
+    let mut gateway = Concentrator::start_with(&lab, WEIR.as_ref(), "", &tables).unwrap();
+    let host = lab.host_v4(Side::A).to_string();
+    let client = Client::start(&lab, 0, &gateway.add("laptop").unwrap()).unwrap();
+    reaches(Client::namespace(&lab), &host);
+    let alerts = || -> Vec<Value> {
+        let text = std::fs::read_to_string(&eve).unwrap_or_default();
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    };
+    interrupt::until("alert in EVE", PATIENCE, || Ok(!alerts().is_empty())).unwrap();
+    for alert in alerts() {
+        assert_eq!(alert["src_ip"], client.address(), "{alert:#}");
+        assert_eq!(alert["src_peer"], "laptop", "{alert:#}");
+        assert_eq!(alert["dest_peer"], Value::Null, "{alert:#}");
+    }
+    // Flows are told of when the gateway ends, at the latest.
+    gateway.daemon().signal(Signal::TERM).unwrap();
+    let daemon = gateway.daemon();
+    interrupt::until("its end", PATIENCE, || Ok(!daemon.is_running()?)).unwrap();
+    let read = |arguments: &[&str]| {
+        let mut command = Command::new(WEIR);
+        command.args(arguments).arg("--store").arg(lab.folder().join("state-vpn").join("store"));
+        process::run(&mut command, PATIENCE).unwrap().stdout
+    };
+    let flows: Value = serde_json::from_str(&read(&["flows", "--json"])).unwrap();
+    let pinged = flows.as_array().unwrap().iter().find(|it| it["source"] == client.address());
+    let pinged = pinged.unwrap_or_else(|| panic!("{flows:#}"));
+    assert_eq!(pinged["source_peer"], "laptop", "{pinged:#}");
+    assert_eq!(pinged.get("destination_peer"), None, "{pinged:#}");
+    let text = read(&["flows"]);
+    assert!(text.contains(&format!("{} (laptop)", client.address())), "{text}");
+    let kept: Value = serde_json::from_str(&read(&["alerts", "--json"])).unwrap();
+    assert_eq!(kept[0]["event"]["src_peer"], "laptop", "{kept:#}");
 }

@@ -2,16 +2,19 @@
 //! control socket.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
+use weir_engine::policy::mapped;
 use weir_port::Shutter;
 use weir_serve::account;
 use weir_store::sink::{AlertSink, EveFile, Exporter, Interfaces, RecordSender};
 
 use super::Event;
+use crate::config::file::Mode;
 use crate::config::policy::keyed_peers;
 use crate::config::settings::{self, OnFailure, Pair, PeerKeys};
 use crate::config::{Keys, Settings};
@@ -60,8 +63,23 @@ pub(super) fn start_alerts(settings: &Settings, recorder: Option<&Recorder>) -> 
     let store = recorder.map(Recorder::alerts);
     let sink = AlertSink::start(file, store, &settings.sinks)
         .with_context(|| format!("cannot write alerts to {path}, or to a [[sink]]"))?;
+    tell_names(settings, recorder, &sink);
     sink.note("gateway", "start", "ready");
     Ok(sink)
+}
+
+/// Says who the VPN clients are that alerts and records are about.
+pub(super) fn tell_names(settings: &Settings, recorder: Option<&Recorder>, alerts: &AlertSink) {
+    let peers = settings.pairs.iter().flat_map(|pair| &pair.peers);
+    let clients: Vec<([u8; 16], Arc<str>)> = peers
+        .filter(|peer| peer.mode == Mode::WireGuard)
+        .flat_map(|peer| peer.networks().map(|it| (it, Arc::from(peer.name.as_str()))))
+        .filter(|((address, bits), _)| *bits == if address.is_ipv4() { 32 } else { 128 })
+        .map(|((address, _), name)| (mapped(address), name))
+        .collect();
+    for names in recorder.map(Recorder::names).into_iter().chain([alerts.names()]) {
+        names.renew(clients.iter().cloned());
+    }
 }
 
 /// The workers of each pair, and what its front ends begin with.
