@@ -28,11 +28,10 @@ impl FromStr for Rate {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("`{text}` is no rate: write bits a second, as 50M, 1.5G or 800k");
-        let unit = UNITS.iter().find(|(letter, _)| text.ends_with(*letter));
-        let (number, unit) = match unit {
-            Some((letter, unit)) => (text.trim_end_matches(*letter), *unit),
-            None => (text, 1),
-        };
+        let (number, unit) = UNITS
+            .iter()
+            .find_map(|(letter, unit)| Some((text.strip_suffix(*letter)?, *unit)))
+            .unwrap_or((text, 1));
         let is_plain = number.bytes().all(|it| it.is_ascii_digit() || it == b'.');
         let number: f64 = number.parse().map_err(|_| wrong())?;
         let bits = number * unit as f64;
