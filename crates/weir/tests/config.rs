@@ -304,6 +304,41 @@ fn keys_are_read_from_files_and_may_not_repeat() {
 }
 
 #[test]
+fn secrets_in_files_that_others_may_read_are_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("weir.toml");
+    let set = |path: &Path, mode| {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    };
+    let load = |mode| {
+        set(&file, mode);
+        config::load(&file, KeyAccess::IfPermitted).map(drop).map_err(|error| error.to_string())
+    };
+    let hex: String = (0..36).map(|byte| format!("{byte:02x}")).collect();
+    let sealing = ethernet("b", "\"everything\"", 4097)
+        .replace("key_file = \"b.out\"", &format!("key = \"{hex}\""))
+        .replace("key_file = \"b.in\"", &format!("key = \"{}\"", hex.replace("0001", "ff01")));
+    std::fs::write(&file, format!("{HEAD}{ADDRESS}{sealing}")).unwrap();
+    let open = load(0o644).unwrap_err();
+    assert!(open.contains("a key stands in it, and it is open to every user"), "{open}");
+    assert!(open.contains("chmod 600"), "{open}");
+    assert_eq!(load(0o600), Ok(()));
+
+    let key = directory.path().join("flows.key");
+    std::fs::write(&key, "of TLS").unwrap();
+    let export = "[[export]]\ncollector = \"tls://192.0.2.9:4740\"\nformat = \"ipfix\"\n\
+                  authority_file = \"ca.pem\"\ncertificate_file = \"flows.pem\"\n\
+                  key_file = \"flows.key\"\n";
+    std::fs::write(&file, format!("{HEAD}default = \"forward\"\n{export}")).unwrap();
+    set(&key, 0o644);
+    let open = load(0o644).unwrap_err();
+    assert!(open.contains("TLS key") && open.contains("is open to every user"), "{open}");
+    set(&key, 0o600);
+    assert_eq!(load(0o644), Ok(()), "the configuration itself holds no secret");
+}
+
+#[test]
 fn the_examples_public_key_and_a_filter_of_no_known_words_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("weir.toml");

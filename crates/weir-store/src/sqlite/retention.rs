@@ -69,12 +69,18 @@ pub(super) fn make_room(
     used_bytes(connection)
 }
 
-/// Whether a file that can take no more may have met its own bound, and not the disk's.
-pub(super) fn is_near_bound(connection: &Connection, retention: &Retention) -> bool {
-    used_bytes(connection).is_ok_and(|used| used >= retention.size_bytes_max / 2)
+/// Whether a file that can take no more met its own bound: its disk has room for all of it.
+pub(super) fn met_own_bound(connection: &Connection, retention: &Retention) -> bool {
+    let place = connection.path().map(rustix::fs::statvfs);
+    match (used_bytes(connection), place) {
+        (Ok(used), Some(Ok(disk))) => {
+            disk.f_bavail * disk.f_frsize >= retention.size_bytes_max.saturating_sub(used)
+        }
+        _ => false,
+    }
 }
 
-/// The oldest rows of the most plentiful kind; roll-ups when no records are left.
+/// The oldest rows of the most plentiful kind; when no records are left roll-ups, the finest first.
 fn remove_oldest(connection: &Connection) -> rusqlite::Result<usize> {
     let mut removed = 0;
     for table in ["flow", "conversation", "alert"] {
@@ -86,12 +92,17 @@ fn remove_oldest(connection: &Connection) -> rusqlite::Result<usize> {
     if removed > 0 {
         return Ok(removed);
     }
-    for table in ["talk", "counter"] {
-        let sql = format!(
-            "DELETE FROM {table} WHERE resolution_s < 3600 AND time_s = \
-             (SELECT min(time_s) FROM {table} WHERE resolution_s < 3600)"
-        );
-        removed += connection.execute(&sql, [])?;
+    for which in ["resolution_s < 3600", "resolution_s = 3600"] {
+        for table in ["talk", "counter"] {
+            let sql = format!(
+                "DELETE FROM {table} WHERE {which} AND time_s = \
+                 (SELECT min(time_s) FROM {table} WHERE {which})"
+            );
+            removed += connection.execute(&sql, [])?;
+        }
+        if removed > 0 {
+            break;
+        }
     }
     Ok(removed)
 }

@@ -522,11 +522,16 @@ impl Work {
                 // A transaction may want more than the tenth that is kept free.
                 let retention = &self.options.retention;
                 let is_full = error.sqlite_error_code() == Some(ErrorCode::DiskFull);
-                if is_full && retention::is_near_bound(connection, retention) {
+                let mut has_room = false;
+                if is_full && retention::met_own_bound(connection, retention) {
                     self.refusals += 1;
-                    let _ = retention::make_room(connection, retention, 1 + self.refusals);
+                    let made = retention::make_room(connection, retention, 1 + self.refusals);
+                    has_room = made.is_ok() && self.refusals < 10;
                 }
                 self.fail(StoreError::Sqlite { path: self.options.path.clone(), error });
+                if has_room {
+                    self.retry_at = None;
+                }
             }
         }
     }

@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use weir_engine::esp::icrc_tag::TagKey;
@@ -15,6 +14,7 @@ use zeroize::{Zeroize, Zeroizing};
 
 use super::file::Cipher;
 use super::keying::Secrets;
+use super::secrecy;
 
 /// Bytes of a key file, at most.
 const KEY_FILE_BYTES_MAX: u64 = 4096;
@@ -152,6 +152,11 @@ impl KeyError {
 }
 
 impl KeySource {
+    /// Whether the key stands in the configuration itself.
+    pub fn is_inline(&self) -> bool {
+        matches!(self, KeySource::Inline(_))
+    }
+
     /// Reads and checks the key.
     ///
     /// # Errors
@@ -212,10 +217,10 @@ fn read_key_file(path: &Path, remedy: &str) -> Result<Zeroizing<String>, KeyErro
             remedy: "correct its path".into(),
         });
     }
-    if metadata.permissions().mode() & 0o007 != 0 {
+    if let Some(exposure) = secrecy::exposure(&metadata) {
         return Err(KeyError::Unusable {
-            what: format!("key file {} is open to every user", path.display()),
-            remedy: format!("chmod 600 {}; and change the key, others had it", path.display()),
+            what: format!("key file {} {exposure}", path.display()),
+            remedy: secrecy::remedy(path),
         });
     }
     // Room for all of it: a text that grows leaves copies behind.
@@ -253,6 +258,8 @@ impl Keys {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     const HEX_36: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20212223";
@@ -299,5 +306,31 @@ mod tests {
         std::fs::set_permissions(file.path(), PermissionsExt::from_mode(0o644)).unwrap();
         let error = source.read(Cipher::Aes256Gcm).unwrap_err();
         assert!(error.remedy().contains("chmod 600"), "{error}");
+    }
+
+    #[test]
+    fn a_key_file_of_another_user_or_for_another_group_is_refused() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("SKIPPED: files of other users need root");
+            return;
+        }
+        const NOBODY: u32 = 65534;
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), HEX_36).unwrap();
+        let source = KeySource::File(file.path().to_owned());
+        let read = || source.read(Cipher::Aes256Gcm).map_err(|error| error.to_string());
+        for (user, group, mode, found) in [
+            (NOBODY, 0, 0o600, Some("belongs to user 65534")),
+            (0, NOBODY, 0o640, Some("is open to group 65534")),
+            (0, NOBODY, 0o600, None),
+            (0, 0, 0o640, None),
+        ] {
+            std::os::unix::fs::chown(file.path(), Some(user), Some(group)).unwrap();
+            std::fs::set_permissions(file.path(), PermissionsExt::from_mode(mode)).unwrap();
+            match found {
+                Some(found) => assert!(read().unwrap_err().contains(found), "{found}"),
+                None => assert!(read().is_ok(), "{mode:o}"),
+            }
+        }
     }
 }

@@ -19,6 +19,7 @@ pub mod rate;
 pub mod resolve;
 pub mod rollout;
 pub mod rules;
+mod secrecy;
 pub mod settings;
 mod several;
 
@@ -100,6 +101,7 @@ impl Source {
         rules::load(&mut settings, &mut problems);
         watching::compile_filters(&settings, &mut problems);
         keying::refuse_samples(&settings.pairs, &mut problems);
+        secrecy::check(&self.path, &settings, &mut problems);
         let mut keys = resolve::read_keys(&settings, access, &mut problems);
         keys.iter_mut().for_each(|keys| keys.directory.clone_from(&self.directory));
         if problems.refused() {

@@ -2,7 +2,7 @@
 //! A `Settings` exists only if nothing in the file was wrong.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -10,7 +10,7 @@ use weir_engine::access::AccessPolicy;
 use weir_engine::policy::{Action, FrameActions, FrameClass, Marking};
 use weir_engine::tunnel::key::PublicKey;
 use weir_store::evidence::{DiskOptions, EvidenceOptions};
-use weir_store::sink::{Collector, SiemSink};
+use weir_store::sink::{Collector, Endpoint, SiemSink};
 use weir_store::sqlite::Label;
 
 pub use super::file::{
@@ -96,6 +96,16 @@ impl Settings {
     /// Every association of every peer.
     pub fn associations(&self) -> impl Iterator<Item = &Association> {
         self.pairs.iter().flat_map(|pair| &pair.peers).flat_map(|peer| peer.associations())
+    }
+
+    /// The key file of every TLS certificate that collectors or sinks are shown.
+    pub fn tls_keys(&self) -> impl Iterator<Item = &Path> {
+        let exports = self.collectors.iter().filter_map(|collector| match &collector.endpoint {
+            Endpoint::Tls(_, files) => Some(files),
+            _ => None,
+        });
+        let files = exports.chain(self.sinks.iter().filter_map(|sink| sink.tls.as_ref()));
+        files.filter_map(|files| files.certificate.as_ref()).map(|(_, key)| key.as_path())
     }
 }
 
