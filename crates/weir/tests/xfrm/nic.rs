@@ -3,7 +3,7 @@
 //! [`super::kernel_agreed`], and the NIC stands where its gateway's wire port was. What it makes is
 //! opened by a gateway that does its ESP itself, and what the wire shows is captured behind it.
 
-use weir_lab::vm::GuestKernel;
+use weir_lab::vm::{GuestKernel, Job};
 
 use super::kernel_agreed::{FAR, NEAR, PEER, V6, configure, connect, loses_nothing, start};
 use super::kernel_esp::{FAR_GATEWAY, GUEST_PATIENCE, Stage, number};
