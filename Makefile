@@ -14,12 +14,12 @@ simulate: toolchain
 
 demo: toolchain
 	@$(CARGO) xtask packages demo
-	$(CARGO) build --release --locked --bin weir
+	$(CARGO) build --release --locked --bin weir --bin weir-lab
 	target/release/weir lab demo $(if $(KEEP),--keep)
 
 demo-rdma: toolchain
 	@$(CARGO) xtask packages demo-rdma
-	$(CARGO) build --release --locked --bin weir
+	$(CARGO) build --release --locked --bin weir --bin weir-lab
 	target/release/weir lab demo --rdma $(if $(KEEP),--keep)
 
 test: toolchain
@@ -30,7 +30,7 @@ test: toolchain
 # shows that it runs and measures nothing.
 bench: toolchain
 	@$(CARGO) xtask packages bench
-	$(CARGO) build --release --locked --bin weir
+	$(CARGO) build --release --locked --bin weir --bin weir-lab
 	target/release/weir lab bench $(ONLY) $(if $(QUICK),--quick)
 
 # make fuzz FUZZ_SECONDS=600: every target for that long.

@@ -1,4 +1,4 @@
-//! The one binary. All of it is in the library, so that tests and fuzz targets reach it.
+//! The gateway's program. All of it is in the library, so that tests and fuzz targets reach it.
 
 use std::process::ExitCode;
 

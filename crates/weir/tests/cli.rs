@@ -20,7 +20,7 @@ fn json(output: &Output) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", stdout(output)))
 }
 
-const COMMANDS: [&[&str]; 9] = [
+const COMMANDS: [&[&str]; 8] = [
     &[],
     &["up"],
     &["check"],
@@ -28,7 +28,6 @@ const COMMANDS: [&[&str]; 9] = [
     &["read"],
     &["status"],
     &["drops"],
-    &["lab"],
     &["keys", "generate"],
 ];
 
@@ -169,4 +168,18 @@ fn the_lines_for_a_preshared_key_are_those_of_a_configuration() {
     let table: toml::Table = lines.parse().unwrap();
     assert_eq!(table["preshared_key_file"].as_str(), file.to_str(), "{lines}");
     assert_eq!(table["tag"]["key_file"].as_str(), file.to_str(), "for icrc-tag: {lines}");
+}
+
+#[test]
+fn without_the_labs_program_beside_it_weir_lab_says_what_to_install() {
+    let directory = tempfile::tempdir().unwrap();
+    let alone = directory.path().join("weir");
+    let built = env!("CARGO_BIN_EXE_weir");
+    std::fs::hard_link(built, &alone).or_else(|_| std::fs::copy(built, &alone).map(drop)).unwrap();
+    for command in ["lab", "prove"] {
+        let mut weir = Command::new(&alone);
+        let output = weir.args([command, "--help"]).env("PATH", "").output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert!(stderr(&output).contains("weir-lab"), "{}", stderr(&output));
+    }
 }

@@ -27,7 +27,6 @@ const ARROWS: &[(&str, &[&str])] = &[
             "weir-store",
             "weir-serve",
             "weir-xfrm",
-            "weir-lab",
         ],
     ),
     ("xtask", &[]),

@@ -8,15 +8,14 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand};
 
 use super::access::AccessArgs;
+use super::beside::BesideArgs;
 use super::block::{AllowArgs, BlockArgs};
 use super::capture::CaptureArgs;
 use super::evidence::EvidenceArgs;
 use super::explain::ExplainArgs;
 use super::guard::GuardArgs;
 use super::init::InitArgs;
-use super::lab::LabArgs;
 use super::meter::MeterArgs;
-use super::prove::ProveArgs;
 use super::read::ReadArgs;
 use super::records::{AlertArgs, ConversationArgs, FlowArgs, TalkerArgs};
 use super::reload::{ConfirmArgs, ReloadArgs, trial};
@@ -126,9 +125,11 @@ pub enum Command {
     /// Take out the packets that a running gateway remembers
     Evidence(EvidenceArgs),
     /// Try it all on this machine: test hosts, traffic, gateways, in network namespaces
-    Lab(LabArgs),
+    #[command(disable_help_flag = true)]
+    Lab(BesideArgs),
     /// Run a designed experiment in the lab, and report it with statistics
-    Prove(ProveArgs),
+    #[command(disable_help_flag = true)]
+    Prove(BesideArgs),
     /// Make identities of gateways, and keys for security associations
     #[command(after_help = KEYS_HELP)]
     Keys(KeysArgs),

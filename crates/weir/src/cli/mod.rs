@@ -7,6 +7,7 @@
 pub mod args;
 
 pub mod access;
+pub mod beside;
 pub mod block;
 pub mod capture;
 pub mod check;
@@ -17,10 +18,8 @@ pub mod guard;
 mod health;
 pub mod init;
 pub mod keys;
-pub mod lab;
 pub mod meter;
 pub mod output;
-pub mod prove;
 pub mod read;
 pub mod records;
 pub mod reload;
@@ -83,8 +82,8 @@ pub fn main() -> ExitCode {
         Command::Top(args) => top::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Explain(args) => explain::run(&args),
-        Command::Lab(args) => lab::run(args),
-        Command::Prove(args) => prove::run(args),
+        Command::Lab(args) => beside::run("lab", &args),
+        Command::Prove(args) => beside::run("prove", &args),
         Command::Keys(args) => keys::run(&args),
         Command::Xfrm(args) => xfrm::run(&args),
         Command::Vpn(args) => vpn::run(&args),

@@ -15,7 +15,7 @@ use weir_lab::{bench, demo, interrupt};
 use weir_port::capture::{CaptureFormat, CaptureWriter, PacketNote};
 use weir_wire::frame::{Link, Meta, Offload, Time};
 
-use super::print_json;
+use super::{gateway_program, print_json};
 
 const LAB_HELP: &str = "\
 The lab is five network namespaces: host A - gateway A - wire - gateway B - host B. It needs root,
@@ -29,7 +29,7 @@ Examples:
 /// Arguments of `weir lab`.
 #[derive(Debug, Args)]
 #[command(after_help = LAB_HELP)]
-pub struct LabArgs {
+pub(crate) struct LabArgs {
     /// What to do in the lab.
     #[command(subcommand)]
     command: LabCommand,
@@ -217,7 +217,7 @@ struct BenchArgs {
 ///
 /// # Errors
 /// The lab cannot be built, or a signal came; nothing is left behind.
-pub fn run(args: LabArgs) -> Result<ExitCode> {
+pub(crate) fn run(args: LabArgs) -> Result<ExitCode> {
     interrupt::watch()?;
     match args.command {
         LabCommand::Demo(args) => run_demo(&args),
@@ -226,7 +226,13 @@ pub fn run(args: LabArgs) -> Result<ExitCode> {
         LabCommand::Send(args) => run_send(&args),
         LabCommand::Bench(args) => {
             let BenchArgs { only, quick, output, driver } = args;
-            bench::run(&bench::Options { program: program()?, only, output, quick, driver })?;
+            bench::run(&bench::Options {
+                program: gateway_program()?,
+                only,
+                output,
+                quick,
+                driver,
+            })?;
             Ok(ExitCode::SUCCESS)
         }
     }
@@ -234,7 +240,7 @@ pub fn run(args: LabArgs) -> Result<ExitCode> {
 
 fn run_demo(args: &DemoArgs) -> Result<ExitCode> {
     let options = demo::Options {
-        program: program()?,
+        program: gateway_program()?,
         keep: args.keep,
         rdma: args.rdma,
         mtu: args.mtu,
@@ -253,7 +259,7 @@ fn run_demo(args: &DemoArgs) -> Result<ExitCode> {
 }
 
 fn run_up(args: &UpArgs) -> Result<ExitCode> {
-    let program = program()?;
+    let program = gateway_program()?;
     let mut lab = Lab::build(Plan { host_mtu: args.mtu, wire_mtu: args.mtu, ..Plan::default() })?;
     let protection = if args.plain { Protection::Plain } else { Protection::Sealed };
     let mut tables_of_a = String::new();
@@ -334,9 +340,4 @@ fn write_capture(path: &Path, frames: &[Planned], rate: u32) -> Result<()> {
         writer.finish().map(drop)
     };
     create().with_context(|| format!("cannot write {shown}"))
-}
-
-/// This very program, to be run as the gateways.
-fn program() -> Result<PathBuf> {
-    std::env::current_exe().context("cannot find this program's own file")
 }

@@ -16,7 +16,7 @@ fn real_rdma_passes_sealed_between_two_guests() {
     if !is_root {
         return eprintln!("SKIPPED: real_rdma_passes_sealed_between_two_guests: needs root");
     }
-    let output = Command::new(env!("CARGO_BIN_EXE_weir"))
+    let output = Command::new(env!("CARGO_BIN_EXE_weir-lab"))
         .args(["lab", "demo", "--rdma"])
         .output()
         .expect("the binary runs");

@@ -66,7 +66,7 @@ impl Place {
 }
 
 fn weir(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir-lab"));
     command.args(arguments);
     command
 }

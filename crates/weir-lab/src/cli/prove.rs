@@ -15,7 +15,7 @@ use weir_lab::study::run::{self, Event, Options};
 use weir_lab::study::{catalogue, design};
 use weir_lab::{interrupt, report};
 
-use super::{EXIT_USAGE, print_json};
+use super::{EXIT_USAGE, gateway_program, print_json};
 
 const PROVE_HELP: &str = "\
 A study runs in network namespaces on this machine and needs root. It ends with DIR/report.html (one
@@ -39,7 +39,7 @@ Exit codes:
 /// Arguments of `weir prove`.
 #[derive(Debug, Args)]
 #[command(after_help = PROVE_HELP, args_conflicts_with_subcommands = true)]
-pub struct ProveArgs {
+pub(crate) struct ProveArgs {
     #[command(subcommand)]
     command: Option<ProveCommand>,
     /// A shipped study, or a file of your own (.toml)
@@ -126,7 +126,7 @@ struct StatsArgs {
 ///
 /// # Errors
 /// The study cannot be run, was interrupted, or its folder is broken.
-pub fn run(args: ProveArgs) -> Result<ExitCode> {
+pub(crate) fn run(args: ProveArgs) -> Result<ExitCode> {
     match &args.command {
         Some(ProveCommand::Report(args)) => {
             report::write(&args.folder)?;
@@ -171,7 +171,7 @@ fn run_study(args: &ProveArgs) -> Result<ExitCode> {
     let study = catalogue::find(name)?;
     let title = design::Study::parse(&study)?.name;
     let options = Options {
-        program: std::env::current_exe().context("cannot find this program's own file")?,
+        program: gateway_program()?,
         study,
         quick: args.quick,
         only: args.only.clone(),
