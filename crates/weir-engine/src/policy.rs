@@ -267,7 +267,7 @@ impl Prefix {
     }
 
     /// Its first address.
-    pub(crate) fn first(&self) -> u128 {
+    pub fn first(&self) -> u128 {
         self.address
     }
 

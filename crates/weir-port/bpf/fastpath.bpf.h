@@ -61,7 +61,8 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
+	// By worker.
+	__uint(max_entries, WEIR_WORKERS_MAX);
 	__type(key, __u32);
 	__type(value, struct weir_control);
 } control SEC(".maps");
@@ -83,7 +84,8 @@ struct opcode_counts {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
+	// By worker.
+	__uint(max_entries, WEIR_WORKERS_MAX);
 	__type(key, __u32);
 	__type(value, struct opcode_counts);
 } opcodes SEC(".maps");
@@ -131,6 +133,7 @@ struct packet {
 	__u8 opcode;
 	__u8 fecn;
 	__u32 queue_key;
+	__u32 worker;
 };
 
 static __always_inline __u16 half(const __u8 *at)
@@ -431,8 +434,8 @@ static __always_inline __u32 count_syndrome(struct __sk_buff *skb, struct weir_s
 static __always_inline __u32 count_rdma(struct __sk_buff *skb, struct weir_slot *slot,
 					struct packet *p, __u32 kinds)
 {
-	__u32 class = WEIR_OPCODE_CLASS(p->word), zero = 0;
-	struct opcode_counts *counts = bpf_map_lookup_elem(&opcodes, &zero);
+	__u32 class = WEIR_OPCODE_CLASS(p->word), worker = p->worker;
+	struct opcode_counts *counts = bpf_map_lookup_elem(&opcodes, &worker);
 
 	if (counts)
 		counts->packets[p->opcode] += 1;
@@ -561,18 +564,18 @@ static __always_inline int may_change_over(struct weir_slot *slot, struct weir_c
 	return slot->last_admitted <= *(volatile __u64 *)&state->departed[side];
 }
 
-// On the gateway's receiving sockets: zero takes the frame from the gateway.
-SEC("socket")
-int weir_fast_filter(struct __sk_buff *skb)
+// On a worker's receiving sockets: zero takes the frame from the gateway. A flow's frames come to
+// the sockets of one worker, so that the flow is in a slot of that worker.
+static __always_inline int fast_filter(struct __sk_buff *skb, __u32 worker)
 {
-	struct packet p = {};
+	struct packet p = { .worker = worker };
 	struct weir_control *state;
 	struct weir_slot *slot;
 	struct token *token;
 	__u32 zero = 0, side = skb->ifindex == wire_index, number, kinds, expected = 0, *found;
 	__u64 now;
 
-	state = bpf_map_lookup_elem(&control, &zero);
+	state = bpf_map_lookup_elem(&control, &worker);
 	if (!state)
 		return RECEIVE_WHOLE;
 	if (!state->epoch || !parse(skb, &p))
@@ -608,5 +611,29 @@ slow:
 	admit(state, side);
 	return RECEIVE_WHOLE;
 }
+
+// One for each worker's sockets: nothing else tells a filter whose socket it is on.
+#define FAST_FILTER(worker) \
+	SEC("socket") int weir_fast_filter_##worker(struct __sk_buff *skb) \
+	{ \
+		return fast_filter(skb, worker); \
+	}
+
+FAST_FILTER(0)
+FAST_FILTER(1)
+FAST_FILTER(2)
+FAST_FILTER(3)
+FAST_FILTER(4)
+FAST_FILTER(5)
+FAST_FILTER(6)
+FAST_FILTER(7)
+FAST_FILTER(8)
+FAST_FILTER(9)
+FAST_FILTER(10)
+FAST_FILTER(11)
+FAST_FILTER(12)
+FAST_FILTER(13)
+FAST_FILTER(14)
+FAST_FILTER(15)
 
 #endif

@@ -9,6 +9,7 @@
 #include <linux/types.h>
 
 #define WEIR_CLASSES 7
+#define WEIR_WORKERS_MAX 16
 #define WEIR_NAK_CAUSES 6
 #define WEIR_REMOTE_KEYS 4
 #define WEIR_EVENT_BYTES 160

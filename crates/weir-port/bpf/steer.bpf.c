@@ -3,7 +3,7 @@
 // Which worker of a pair gets a frame: the program of a port's fanout group (PACKET_FANOUT_EBPF).
 //
 //   host port --> flow's hash ----------------------------+-> worker 0, 1, ... n-1
-//   wire port --> ESP: the SPI's lowest bits -------------+
+//   wire port --> ESP: the worker in `spis`, or the SPI's lowest bits
 //             +-> else: flow's hash, as at the host port --+
 //   group traffic, the gateway's own, handshakes, no address --> worker 0
 //
@@ -24,6 +24,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 // As weir_port::steering has it.
 #define WORKERS_MAX 16
 #define PREFIXES_MAX 65536
+#define SPIS_MAX 16384
 
 #define PACKET_BROADCAST 1
 #define PACKET_MULTICAST 2
@@ -37,6 +38,8 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 // Set before loading.
 const volatile __u32 workers = 1;
 const volatile __u32 keying_port = 0;
+// Whether there may be anything in `spis`.
+const volatile __u32 has_front_ends = 0;
 // IPv4 mapped, network order; zeros: none.
 const volatile __u32 own[2][4] = {};
 
@@ -52,6 +55,15 @@ struct {
 	__type(key, struct prefix);
 	__type(value, __u32);
 } peers SEC(".maps");
+
+// Associations whose SPI says nothing about their worker: those of front ends.
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, SPIS_MAX);
+	__type(key, __u32);
+	__type(value, __u32);
+} spis SEC(".maps");
 
 struct packet {
 	// IPv4 mapped, network order.
@@ -154,6 +166,14 @@ static __always_inline __u32 workers_of(const __u32 address[4])
 	return found && *found && *found < workers ? *found : workers;
 }
 
+static __always_inline __u32 worker_of_spi(__be32 spi)
+{
+	__u32 number = bpf_ntohl(spi);
+	__u32 *found = has_front_ends ? bpf_map_lookup_elem(&spis, &number) : 0;
+
+	return found ? *found : number % WORKERS_MAX;
+}
+
 static __always_inline int hides_flows(__u16 port)
 {
 	return port == PORT_ROCE_V2 || port == PORT_VXLAN || port == PORT_GENEVE;
@@ -172,7 +192,7 @@ static __always_inline __u32 steer(struct __sk_buff *skb, int from_wire)
 		return 0;
 	at = packet.transport;
 	if (from_wire && at && packet.protocol == IPPROTO_ESP && !load(skb, at, &spi, 4))
-		return bpf_ntohl(spi) % WORKERS_MAX;
+		return worker_of_spi(spi);
 	if (at && (packet.protocol == IPPROTO_TCP || packet.protocol == IPPROTO_UDP)) {
 		__be16 read[2] = {};
 		load(skb, at, read, 4);
@@ -183,7 +203,7 @@ static __always_inline __u32 steer(struct __sk_buff *skb, int from_wire)
 		// In front of ESP stands no marker of zeros (RFC 3948 s2.2).
 		if (from_wire && (ports[0] == PORT_ESP || ports[1] == PORT_ESP) &&
 		    !load(skb, at + 8, &spi, 4) && spi)
-			return bpf_ntohl(spi) % WORKERS_MAX;
+			return worker_of_spi(spi);
 		if (from_wire && keying_port && ports[1] == keying_port)
 			return 0;
 		if (hides_flows(ports[0]) || hides_flows(ports[1]))

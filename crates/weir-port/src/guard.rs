@@ -284,8 +284,8 @@ impl Guard {
         unless_gone(self.esp_in.remove(&key))
     }
 
-    /// The same, with a fast path between the two ports: empty, and in force for a port once its
-    /// socket has the filter ([`crate::PacketPort::filter_fast_path`]).
+    /// The same, with a fast path between the two ports, of which each worker has a part: empty, and
+    /// in force for a port once its socket has the filter ([`crate::PacketPort::filter_fast_path`]).
     ///
     /// # Errors
     /// [`GuardError`], likewise.
@@ -294,7 +294,7 @@ impl Guard {
         wire: &str,
         mode: GuardMode,
         options: &FastPathOptions,
-    ) -> Result<(Self, FastPath), GuardError> {
+    ) -> Result<(Self, Vec<FastPath>), GuardError> {
         let beside = Beside { fast_path: Some(options), ..Beside::default() };
         let (guard, object) = Self::attach_object(host, wire, mode, beside)?;
         Ok((guard, FastPath::of(object, options)?))

@@ -200,7 +200,7 @@ impl PacketPort {
     /// # Errors
     /// The kernel refuses the filter.
     pub fn filter_fast_path(&self, fast_path: &FastPath) -> io::Result<()> {
-        let filter = fast_path.filter().map_err(io::Error::other)?;
+        let filter = fast_path.filter();
         self.receiver.set(libc::SOL_SOCKET, libc::SO_ATTACH_BPF, &filter.as_raw_fd())
     }
 

@@ -15,7 +15,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use aya::maps::lpm_trie::{Key, LpmTrie};
-use aya::maps::{MapData, MapError};
+use aya::maps::{HashMap, MapData, MapError};
 use aya::programs::{ProgramError, SocketFilter};
 use aya::{Ebpf, EbpfError, EbpfLoader};
 
@@ -29,6 +29,9 @@ pub const WORKERS_MAX: usize = 16;
 /// Prefixes of peers, at most.
 pub const PREFIXES_MAX: usize = 65_536;
 
+/// Associations of front ends, at most.
+pub const SPIS_MAX: usize = 16_384;
+
 const HOST: &str = "weir_steer_host";
 const WIRE: &str = "weir_steer_wire";
 
@@ -41,6 +44,8 @@ pub struct SteeringOptions {
     pub keying_port: Option<u16>,
     /// The gateway's own addresses, two at most; what comes to them and is no ESP, worker 0 takes.
     pub own: Vec<IpAddr>,
+    /// Whether front ends may choose SPIs ([`Steering::take_spi`]).
+    pub has_front_ends: bool,
 }
 
 /// Why frames cannot be steered.
@@ -53,16 +58,17 @@ pub enum SteeringError {
     /// Likewise.
     #[error("the kernel refuses the steering program: {0}; run as root, on Linux 5.16 or later")]
     Program(#[from] ProgramError),
-    /// Its table cannot be written.
-    #[error("the kernel's table of {PREFIXES_MAX} prefixes of peers: {0}")]
+    /// A table of it cannot be written.
+    #[error("the kernel's tables of {PREFIXES_MAX} prefixes of peers and {SPIS_MAX} SPIs: {0}")]
     Map(#[from] MapError),
 }
 
-/// The programs of both ports of a pair, and the table that they share.
+/// The programs of both ports of a pair, and the tables that they share.
 pub struct Steering {
     // Holds the programs.
     object: Ebpf,
     peers: LpmTrie<MapData, [u8; 16], u32>,
+    spis: HashMap<MapData, u32, u32>,
 }
 
 impl std::fmt::Debug for Steering {
@@ -83,19 +89,23 @@ impl Steering {
         for (place, address) in own.iter_mut().zip(&options.own) {
             *place = mapped(*address);
         }
+        let has_front_ends = u32::from(options.has_front_ends);
         let mut loader = EbpfLoader::new();
         loader
+            .override_global("has_front_ends", &has_front_ends, true)
             .override_global("workers", &workers, true)
             .override_global("keying_port", &keying_port, true)
             .override_global("own", &own, true);
         let mut object = loader.load(OBJECT)?;
-        let peers = object.take_map("peers").ok_or(MapError::InvalidName { name: "peers".into() });
-        let peers = LpmTrie::try_from(peers?)?;
+        let mut map = |name: &str| {
+            object.take_map(name).ok_or_else(|| MapError::InvalidName { name: name.into() })
+        };
+        let (peers, spis) = (LpmTrie::try_from(map("peers")?)?, HashMap::try_from(map("spis")?)?);
         for name in [HOST, WIRE] {
             let program = object.program_mut(name).ok_or(ProgramError::NotLoaded)?;
             <&mut SocketFilter>::try_from(program)?.load()?;
         }
-        Ok(Self { object, peers })
+        Ok(Self { object, peers, spis })
     }
 
     /// The program of the host port's group.
@@ -139,14 +149,23 @@ impl Steering {
     /// # Errors
     /// [`SteeringError::Map`]. A prefix that is not there is no error.
     pub fn forget(&mut self, address: [u8; 16], bits: u8) -> Result<(), SteeringError> {
-        match self.peers.remove(&Key::new(u32::from(bits), address)) {
-            Err(MapError::SyscallError(error))
-                if error.io_error.raw_os_error() == Some(libc::ENOENT) =>
-            {
-                Ok(())
-            }
-            other => Ok(other?),
-        }
+        removed(self.peers.remove(&Key::new(u32::from(bits), address)))
+    }
+
+    /// Has `worker` take the ESP packets of an SPI whose lowest bits do not name it.
+    ///
+    /// # Errors
+    /// [`SteeringError::Map`]: the table is full.
+    pub fn take_spi(&mut self, spi: u32, worker: usize) -> Result<(), SteeringError> {
+        Ok(self.spis.insert(spi, worker as u32, 0)?)
+    }
+
+    /// Has the lowest bits of an SPI count again.
+    ///
+    /// # Errors
+    /// [`SteeringError::Map`]. An SPI that is not there is no error.
+    pub fn forget_spi(&mut self, spi: u32) -> Result<(), SteeringError> {
+        removed(self.spis.remove(&spi))
     }
 
     /// Runs a program once on a frame that no port received; which worker would get it.
@@ -155,6 +174,19 @@ impl Steering {
     /// The kernel refuses: frames are bounded by a page.
     pub fn trial(&self, program: BorrowedFd<'_>, frame: &[u8]) -> io::Result<usize> {
         Ok(test_run(program, frame)? as usize)
+    }
+}
+
+/// What was not there is gone, too.
+fn removed(result: Result<(), MapError>) -> Result<(), SteeringError> {
+    match result {
+        Err(MapError::KeyNotFound) => Ok(()),
+        Err(MapError::SyscallError(error))
+            if error.io_error.raw_os_error() == Some(libc::ENOENT) =>
+        {
+            Ok(())
+        }
+        other => Ok(other?),
     }
 }
 

@@ -111,6 +111,13 @@ pub struct Snapshot {
     segments: Vec<Arc<Segment>>,
 }
 
+impl Evidence<'_> {
+    /// Bytes of its record: the next one begins behind them.
+    pub fn record_bytes(&self) -> usize {
+        Segment::room_for(self.bytes.len())
+    }
+}
+
 impl EvidenceRing {
     /// An empty ring, made at `born`.
     pub fn new(options: EvidenceOptions, born: Time) -> Self {
@@ -233,7 +240,12 @@ fn writable(segment: &mut Arc<Segment>) -> &mut Segment {
 impl Snapshot {
     /// Its packets, the oldest first.
     pub fn packets(&self) -> impl Iterator<Item = Evidence<'_>> {
-        self.segments.iter().flat_map(|segment| packets(segment.records()))
+        self.records().flat_map(packets)
+    }
+
+    /// Their records, a segment at a time, the oldest first: see [`packets`].
+    pub fn records(&self) -> impl Iterator<Item = &[u8]> {
+        self.segments.iter().map(|segment| segment.records())
     }
 
     /// Whether it has this segment, which a disk may hold too, or the segment is younger than it.

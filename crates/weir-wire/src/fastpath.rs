@@ -12,6 +12,8 @@ use crate::{ext, ip::protocol};
 
 /// Classes of opcodes that are counted apart.
 pub const CLASSES: usize = 7;
+/// Workers of a pair, at most.
+pub const WORKERS_MAX: usize = 16;
 /// Causes of a NAK that are counted apart; reserved ones share the last.
 pub const NAK_CAUSES: usize = 6;
 /// R_Keys that a slot holds between two readings.

@@ -110,6 +110,7 @@ fn assertions() -> String {
 
 const VALUES: [(&str, u64); 25] = [
     ("WEIR_CLASSES", fastpath::CLASSES as u64),
+    ("WEIR_WORKERS_MAX", fastpath::WORKERS_MAX as u64),
     ("WEIR_NAK_CAUSES", fastpath::NAK_CAUSES as u64),
     ("WEIR_REMOTE_KEYS", fastpath::REMOTE_KEYS as u64),
     ("WEIR_EVENT_BYTES", fastpath::EVENT_BYTES as u64),

@@ -502,7 +502,8 @@ fn a_peer_in_wireguard_mode_needs_a_key_and_an_address_and_takes_no_more_than_wi
     {
         refused(&text.replace(key, &format!("{key}{more}")), &[wanted]);
     }
-    refused(&text.replace(ADDRESS, &format!("{ADDRESS}workers = 2\n")), &["one worker"]);
+    // Worker 0 has its one association.
+    accepted(&text.replace(ADDRESS, &format!("{ADDRESS}workers = 2\n")));
     refused(&text.replace("\"10.0.0.0/8\"", "\"everything\""), &["with \"everything\""]);
 }
 
@@ -702,9 +703,24 @@ fn spis_of_several_workers_are_nobody_elses() {
 }
 
 #[test]
-fn what_several_workers_cannot_do_yet_is_refused_with_the_reason() {
+fn several_workers_share_what_a_tagged_peer_says_and_a_pair_s_evidence() {
     let tagged = format!("{HEAD}workers = 4\n{TAGGED}tag = {{ key_file = \"ab.tag\" }}\n");
-    refused(&tagged, &["peer `b` in a pair with several workers needs another mode"]);
+    assert_eq!(accepted(&tagged).pairs[0].peers[0].workers, 4);
+    let words = ["peer `b` has `workers` and mode = \"icrc-tag\""];
+    refused(&tagged.replace("tag =", "workers = 2\ntag ="), &words);
+    let with = |table: &str| format!("{}{table}", several("xfrm = true\n", "", 0x1000));
+    let mirror = "[[mirror]]\nname = \"m\"\nport = \"mon0\"\n";
+    let settings = accepted(&with(&format!("[evidence]\nmemory_mib = 32\n{mirror}")));
+    let share = settings.evidence.unwrap().share(4);
+    assert_eq!((share.memory.bytes, settings.mirrors.len()), (8 << 20, 1));
+    let words = ["memory_mib = 31 in [evidence], for a pair with 4 workers"];
+    refused(&with("[evidence]\nmemory_mib = 31\n"), &words);
+    let disk = "[evidence]\ndisk = \"e\"\ndisk_mib = 36\n";
+    refused(&with(disk), &["disk_mib in [evidence] is too small for a pair with 4 workers"]);
+}
+
+#[test]
+fn what_several_workers_cannot_do_is_refused_with_the_reason() {
     let tunnel = several("", "offload = \"kernel\"", 0x1000).replace("\"ethernet\"", "\"tunnel\"");
     let tunnel = tunnel.replace("\"everything\"", "\"10.0.0.0/8\"");
     refused(&tunnel, &["needs offload = \"none\" or \"auto\""]);
@@ -712,11 +728,6 @@ fn what_several_workers_cannot_do_yet_is_refused_with_the_reason() {
         refused(&format!("{}{behind}", several(pair, peer, 0x1000)), words);
     };
     refused("driver = \"xdp\"\n", "", "", &["workers = 4 needs driver = \"packet\""]);
-    refused("fastpath = \"auto\"\n", "", "", &["workers = 4 needs fastpath = \"off\""]);
-    refused("xfrm = true\n", "", "", &["workers = 4 needs a pair without `xfrm`"]);
-    refused("", "", "[evidence]\n", &["several workers, and [evidence]"]);
-    let mirror = "[[mirror]]\nname = \"m\"\nport = \"mon0\"\n";
-    refused("", "", mirror, &["mirror `m` of a pair with several workers"]);
 }
 
 #[test]

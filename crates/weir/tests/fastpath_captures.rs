@@ -71,7 +71,8 @@ fn shortened(frame: &Frame<'_>) -> Vec<u8> {
 }
 
 fn kernel() -> Option<FastPath> {
-    let options = FastPathOptions { flows_max: FLOWS_MAX, opcode_words: opcode_words() };
+    let options =
+        FastPathOptions { flows_max: FLOWS_MAX, workers: 1, opcode_words: opcode_words() };
     match FastPath::detached(&options) {
         Ok(kernel) => {
             kernel.set_epoch(1);

@@ -353,7 +353,13 @@ mod tests {
 
     fn label() -> Label {
         let text = |it: &str| it.to_owned();
-        Label { gateway: text("gw"), pair: text("p"), host: text("h0"), wire: text("w0") }
+        Label {
+            gateway: text("gw"),
+            pair: text("p"),
+            host: text("h0"),
+            wire: text("w0"),
+            worker: 0,
+        }
     }
 
     fn ring(born: u64) -> EvidenceRing {

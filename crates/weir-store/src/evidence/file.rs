@@ -44,12 +44,18 @@ pub struct Label {
     pub host: String,
     /// Its interface towards the fabric.
     pub wire: String,
+    /// Which of the pair's workers recorded them, 0 to 15.
+    pub worker: usize,
 }
 
 impl Label {
-    /// The name of the pair's file.
+    /// The name of the file: a pair has one for each worker.
     pub fn file_name(&self) -> String {
-        format!("{}-{}.evidence", self.gateway, self.pair)
+        let Self { gateway, pair, worker, .. } = self;
+        match worker {
+            0 => format!("{gateway}-{pair}.evidence"),
+            number => format!("{gateway}-{pair}.worker-{number}.evidence"),
+        }
     }
 }
 
@@ -434,8 +440,10 @@ fn vocabulary() -> u32 {
 
 /// The file's first page, which `head -c 200` shows too.
 fn write_label(label: &Label, page: &mut [u8; PAGE_BYTES]) {
-    let Label { gateway, pair, host, wire } = label;
-    let text = format!("{FILE_MAGIC}\ngateway {gateway}\npair {pair}\nhost {host}\nwire {wire}\n");
+    let Label { gateway, pair, host, wire, worker } = label;
+    let text = format!(
+        "{FILE_MAGIC}\ngateway {gateway}\npair {pair}\nhost {host}\nwire {wire}\nworker {worker}\n"
+    );
     page.fill(0);
     let end = text.floor_char_boundary(PAGE_BYTES - 1);
     page[..end].copy_from_slice(&text.as_bytes()[..end]);
@@ -461,6 +469,10 @@ fn read_label(file: &File) -> io::Result<Option<Label>> {
             "pair" => &mut label.pair,
             "host" => &mut label.host,
             "wire" => &mut label.wire,
+            "worker" => {
+                label.worker = value.parse().unwrap_or_default();
+                continue;
+            }
             _ => continue,
         };
         value.clone_into(place);

@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::dto::{
-    AccessSnapshot, KeyingSnapshot, LossSnapshot, PairSnapshot, PeerSnapshot, PortSnapshot,
-    RdmaSnapshot, RolloutSnapshot, SideSnapshot, WireProofSnapshot,
+    AccessSnapshot, EvidenceDiskSnapshot, EvidenceSnapshot, FastPathSnapshot, KeyingSnapshot,
+    LossSnapshot, MirrorSnapshot, PairSnapshot, PeerSnapshot, PortSnapshot, RdmaSnapshot,
+    RolloutSnapshot, SideSnapshot, TagSnapshot, WireProofSnapshot,
 };
 
 /// One of a pair's workers.
@@ -71,7 +72,11 @@ impl PairSnapshot {
             sum.add(&more);
             sum
         });
-        Self { workers: of_each, ..joined.unwrap_or_default() }
+        let mut joined = Self { workers: of_each, ..joined.unwrap_or_default() };
+        if joined.workers.len() > 1 {
+            joined.fast_path.share(&joined.host, &joined.wire);
+        }
+        joined
     }
 
     fn add(&mut self, more: &Self) {
@@ -93,6 +98,14 @@ impl PairSnapshot {
         self.rdma.add(&more.rdma);
         if let (Some(keying), Some(more)) = (&mut self.keying, &more.keying) {
             keying.add(more);
+        }
+        self.fast_path.add(&more.fast_path);
+        if let (Some(evidence), Some(more)) = (&mut self.evidence, &more.evidence) {
+            evidence.add(more);
+        }
+        for mirror in &mut self.mirrors {
+            let same = more.mirrors.iter().find(|it| it.name == mirror.name);
+            same.into_iter().for_each(|more| mirror.add(more));
         }
         for (sum, more) in [
             (&mut self.own_sent, more.own_sent),
@@ -200,6 +213,9 @@ impl PeerSnapshot {
         if let (Some(rollout), Some(more)) = (&mut self.rollout, &more.rollout) {
             rollout.add(more);
         }
+        if let (Some(tag), Some(more)) = (&mut self.tag, &more.tag) {
+            tag.add(more);
+        }
     }
 }
 
@@ -217,6 +233,28 @@ impl RolloutSnapshot {
     }
 }
 
+impl TagSnapshot {
+    fn add(&mut self, more: &Self) {
+        for (sum, more) in [
+            (&mut self.tagged_packets, more.tagged_packets),
+            (&mut self.tagged_bytes, more.tagged_bytes),
+            (&mut self.restored_packets, more.restored_packets),
+            (&mut self.restored_bytes, more.restored_bytes),
+            (&mut self.foreign, more.foreign),
+            (&mut self.forged, more.forged),
+            (&mut self.old_epoch, more.old_epoch),
+            (&mut self.limited, more.limited),
+            (&mut self.clear_sent_packets, more.clear_sent_packets),
+            (&mut self.clear_received_packets, more.clear_received_packets),
+        ] {
+            *sum += more;
+        }
+        self.is_tagging |= more.is_tagging;
+        let (last, more) = (self.last_restored_seconds, more.last_restored_seconds);
+        self.last_restored_seconds = earliest(last, more);
+    }
+}
+
 impl KeyingSnapshot {
     fn add(&mut self, more: &Self) {
         self.frames_sent += more.frames_sent;
@@ -225,6 +263,86 @@ impl KeyingSnapshot {
         self.path_probes_sent += more.path_probes_sent;
         self.too_large_heard += more.too_large_heard;
         self.peers_moved += more.peers_moved;
+    }
+}
+
+impl FastPathSnapshot {
+    /// Shares are worked out anew by who has the counts of both sides.
+    fn add(&mut self, more: &Self) {
+        for (sum, more) in [
+            (&mut self.flows, more.flows),
+            (&mut self.flows_max, more.flows_max),
+            (&mut self.installed, more.installed),
+            (&mut self.removed, more.removed),
+            (&mut self.refused_packets, more.refused_packets),
+            (&mut self.events, more.events),
+            (&mut self.events_lost, more.events_lost),
+            (&mut self.heads_lost, more.heads_lost),
+            (&mut self.voided, more.voided),
+            (&mut self.holds, more.holds),
+        ] {
+            *sum += more;
+        }
+    }
+
+    /// Of what both sides received and forwarded, the share that the kernel carried.
+    pub fn share(&mut self, host: &SideSnapshot, wire: &SideSnapshot) {
+        let share = |part: u64, whole: u64| (whole > 0).then(|| part as f64 / whole as f64);
+        self.share_frames = share(host.fast + wire.fast, host.forwarded + wire.forwarded);
+        self.share_bytes =
+            share(host.fast_bytes + wire.fast_bytes, host.received_bytes + wire.received_bytes);
+    }
+}
+
+impl EvidenceSnapshot {
+    fn add(&mut self, more: &Self) {
+        for (sum, more) in [
+            (&mut self.packets, more.packets),
+            (&mut self.bytes, more.bytes),
+            (&mut self.capacity_bytes, more.capacity_bytes),
+            (&mut self.recorded, more.recorded),
+            (&mut self.cut, more.cut),
+            (&mut self.overwritten, more.overwritten),
+        ] {
+            *sum += more;
+        }
+        self.oldest_seconds = latest(self.oldest_seconds, more.oldest_seconds);
+        if let (Some(disk), Some(more)) = (&mut self.disk, &more.disk) {
+            disk.add(more);
+        }
+    }
+}
+
+impl EvidenceDiskSnapshot {
+    /// The path stays that of the first worker's file; the others' stand beside it.
+    fn add(&mut self, more: &Self) {
+        for (sum, more) in [
+            (&mut self.packets, more.packets),
+            (&mut self.bytes, more.bytes),
+            (&mut self.capacity_bytes, more.capacity_bytes),
+            (&mut self.written, more.written),
+            (&mut self.lost, more.lost),
+        ] {
+            *sum += more;
+        }
+        self.oldest_seconds = latest(self.oldest_seconds, more.oldest_seconds);
+        self.failure = self.failure.take().or_else(|| more.failure.clone());
+    }
+}
+
+impl MirrorSnapshot {
+    fn add(&mut self, more: &Self) {
+        for (sum, more) in [
+            (&mut self.chosen, more.chosen),
+            (&mut self.mirrored, more.mirrored),
+            (&mut self.truncated, more.truncated),
+            (&mut self.dropped, more.dropped),
+            (&mut self.dropped_queue_full, more.dropped_queue_full),
+            (&mut self.dropped_too_large, more.dropped_too_large),
+            (&mut self.dropped_port_down, more.dropped_port_down),
+        ] {
+            *sum += more;
+        }
     }
 }
 
@@ -265,6 +383,11 @@ fn add_each(sum: &mut BTreeMap<String, u64>, more: &BTreeMap<String, u64>) {
 /// The lesser age.
 fn earliest(one: Option<f64>, other: Option<f64>) -> Option<f64> {
     one.map_or(other, |one| Some(one.min(other.unwrap_or(one))))
+}
+
+/// The greater age.
+fn latest(one: Option<f64>, other: Option<f64>) -> Option<f64> {
+    one.map_or(other, |one| Some(one.max(other.unwrap_or(one))))
 }
 
 #[cfg(test)]

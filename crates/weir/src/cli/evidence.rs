@@ -1,5 +1,6 @@
 //! `weir evidence`: the packets that a gateway remembers, in memory while it runs and on disk.
 
+use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
 use std::net::IpAddr;
 use std::os::fd::AsFd;
@@ -14,7 +15,7 @@ use clap::{Args, Subcommand};
 use indicatif::ProgressBar;
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use weir_store::evidence::{EvidenceFile, Snapshot, files_in};
+use weir_store::evidence::{EvidenceFile, Label, files_in};
 use weir_wire::frame::Time;
 
 use super::capture::seconds;
@@ -26,7 +27,7 @@ use crate::api::dto::{
     CutReport, CutRequest, EvidenceDiskSnapshot, EvidenceSnapshot, Request, Response,
 };
 use crate::daemon::control::{self, Output};
-use crate::daemon::evidence::{self, Holding};
+use crate::daemon::evidence::{self, Holding, Shard};
 use crate::utc;
 
 const HELP: &str = "\
@@ -242,6 +243,7 @@ struct Filed {
     pair: String,
     host: String,
     wire: String,
+    worker: usize,
     path: PathBuf,
     packets: u64,
     bytes: u64,
@@ -261,6 +263,7 @@ fn list_folder(folder: &Path, args: &ListArgs) -> Result<ExitCode> {
             pair: label.pair,
             host: label.host,
             wire: label.wire,
+            worker: label.worker,
             path,
             packets: extents().map(|it| it.packets).sum(),
             bytes: extents().map(|it| it.used as u64).sum(),
@@ -422,13 +425,14 @@ fn cut_folder(
     let files = open_files(folder, &args.source)?;
     let lasts = files.iter().flat_map(|(_, file)| file.slots()).map(|slot| slot.extent.last);
     let newest = lasts.max().unwrap_or_default();
-    let holding = |(path, file): &(PathBuf, EvidenceFile)| Holding {
-        host: file.label().host.clone(),
-        wire: file.label().wire.clone(),
-        disk: Some(path.clone()),
-        memory: Snapshot::default(),
-    };
-    let holdings: Vec<Holding> = files.iter().map(holding).collect();
+    let mut holdings: BTreeMap<_, Holding> = BTreeMap::new();
+    for (path, file) in &files {
+        let Label { gateway, pair, host, wire, .. } = file.label().clone();
+        let holding = holdings.entry((gateway, pair));
+        let holding = holding.or_insert(Holding { host, wire, shards: Vec::new() });
+        holding.shards.push(Shard::of_file(path));
+    }
+    let holdings: Vec<Holding> = holdings.into_values().collect();
     let file = output.file().try_clone().context("cannot write there")?;
     evidence::cut(Output::new(file, Arc::clone(stop)), &holdings, &request(args), Time(newest.0))
 }

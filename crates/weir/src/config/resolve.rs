@@ -79,7 +79,6 @@ pub fn resolve(file: File, directory: &Path, problems: &mut Problems) -> Option<
     check_associations(&file, directory, problems);
     keying::check(&file, &pairs, problems);
     tag::check(&file, problems);
-    workers::check_bystanders(&file, problems);
     access::resolve(&file, &mut pairs, problems);
     let keying = keying::resolve(file.keying.as_ref(), directory, problems);
     if let Some(on_failure) = file.gateway.as_ref().and_then(|gateway| gateway.on_failure.as_ref())
@@ -93,8 +92,9 @@ pub fn resolve(file: File, directory: &Path, problems: &mut Problems) -> Option<
         );
     }
     let detection = rules::resolve(&file, directory, problems);
-    let limits = resolve_limits(file.limits.unwrap_or_default(), problems);
     let evidence = watching::evidence(file.evidence.as_ref(), directory, problems);
+    workers::check_evidence(&file, evidence.as_ref(), problems);
+    let limits = resolve_limits(file.limits.unwrap_or_default(), problems);
     let mirrors = watching::mirrors(&file.mirrors, &pairs, problems);
     let gateway = gateway?;
     let collectors = export::resolve(&file.exports, directory, &gateway.state_dir, problems);

@@ -268,7 +268,7 @@ pub fn default_frames(kind: PairKind) -> FrameActions {
 }
 
 /// Another gateway.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Unique in the gateway.
     pub name: String,
@@ -335,7 +335,7 @@ impl Peer {
 }
 
 /// Where a peer's keys come from.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerKeys {
     /// From files.
     Configured {
@@ -396,7 +396,7 @@ pub enum Protects {
 }
 
 /// One direction's security association.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Association {
     /// Security parameters index, above 255.
     pub spi: u32,
@@ -428,6 +428,19 @@ pub struct Evidence {
     pub memory: EvidenceOptions,
     /// On disk too; `None`: not.
     pub disk: Option<DiskOptions>,
+}
+
+impl Evidence {
+    /// What each of a pair's workers keeps: an equal share.
+    pub fn share(&self, workers: usize) -> Self {
+        let Self { memory, disk } = self;
+        let disk_share =
+            |it: &DiskOptions| DiskOptions { bytes: it.bytes / workers as u64, ..it.clone() };
+        Self {
+            memory: EvidenceOptions { bytes: memory.bytes / workers, ..*memory },
+            disk: disk.as_ref().map(disk_share),
+        }
+    }
 }
 
 /// A copy of chosen packets of one pair, in clear.

@@ -116,10 +116,6 @@ pub(super) fn resolve(pair: &file::Pair, directory: &Path, problems: &mut Proble
         let what = "[pair.vpn] in a pair without an `address`: clients need one to speak to";
         problems.error(span.clone(), what, "give the pair an outer `address` on the wire");
     }
-    if pair.workers.as_ref().is_some_and(|it| *it.get_ref() > 1) {
-        let what = "[pair.vpn] in a pair with several workers: a client has one association";
-        problems.error(span.clone(), what, "write workers = 1");
-    }
     if written.pool.0.is_empty() {
         let remedy = "add the network that clients get addresses of: pool = \"10.9.0.0/24\"";
         problems.error(span, "[pair.vpn] without a `pool`", remedy);

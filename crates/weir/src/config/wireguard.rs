@@ -10,7 +10,6 @@ pub(super) fn check(peer: &Peer, pair: &Pair, problems: &mut Problems) {
     if *peer.mode.get_ref() != Mode::WireGuard {
         return;
     }
-    let several = pair.workers.as_ref().is_some_and(|it| *it.get_ref() > 1);
     let offload = peer.offload.as_ref().map_or(Offload::None, |it| *it.get_ref());
     for (is_met, needs) in [
         (peer.public_key.is_some(), "its `public_key`: WireGuard knows no other keys"),
@@ -18,7 +17,6 @@ pub(super) fn check(peer: &Peer, pair: &Pair, problems: &mut Problems) {
         (peer.sealing.as_ref().is_none_or(|it| *it.get_ref() == Sealing::Require), "no `sealing`"),
         (offload == Offload::None, "no `offload`: its packets are no ESP"),
         (peer.ml_kem != Some(true), "no `ml_kem`, of which standard WireGuard knows nothing"),
-        (!several, "a pair with one worker: it has one association"),
     ] {
         if !is_met {
             problems.error(

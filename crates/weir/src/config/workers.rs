@@ -6,10 +6,12 @@ use std::ops::Range;
 
 use toml::Spanned;
 use weir_engine::esp::spread::{SPI_WORKER_MASK, WORKERS_MAX};
+use weir_store::evidence::{SEGMENT_BYTES, SEGMENTS_MIN, SLOT_BYTES, SLOTS_MIN};
 
-use super::file::{self, Driver, FastPathMode, File, Mode, PEERS_MAX};
+use super::file::{self, Driver, File, Mode, PEERS_MAX};
 use super::offload::Offload;
 use super::problem::Problems;
+use super::settings::Evidence;
 
 /// A pair's number of workers. What each of several cannot do yet is refused with the reason.
 pub(super) fn of_pair(pair: &file::Pair, peers: &[&file::Peer], problems: &mut Problems) -> usize {
@@ -23,15 +25,10 @@ pub(super) fn of_pair(pair: &file::Pair, peers: &[&file::Peer], problems: &mut P
     if workers == 1 {
         return 1;
     }
-    let fastpath = pair.fastpath.as_ref().map(|it| *it.get_ref()).unwrap_or_default();
-    for (is_met, needs) in [
-        (pair.driver == Driver::Packet, "driver = \"packet\": AF_XDP has one ring here"),
-        (fastpath == FastPathMode::Off, "fastpath = \"off\": it follows one ring a port"),
-        (!pair.xfrm, "a pair without `xfrm`: a front end installs one association"),
-    ] {
-        if !is_met {
-            refuse(problems, written.span(), &format!("workers = {workers} needs {needs}"));
-        }
+    if pair.driver == Driver::Xdp {
+        let needs = "driver = \"packet\": an AF_XDP socket is bound to one queue of a NIC, and which \
+                     frames come to a queue the NIC decides, not by flow in both directions";
+        refuse(problems, written.span(), &format!("workers = {workers} needs {needs}"));
     }
     if peers.len() * workers as usize > PEERS_MAX {
         let what = format!("{} peers with {workers} workers", peers.len());
@@ -50,14 +47,10 @@ fn check_peer(peer: &file::Peer, problems: &mut Problems) {
         peer.offload.as_ref().map_or(Offload::None, |it| *it.get_ref()),
         Offload::None | Offload::Auto
     );
-    for (is_met, needs) in [
-        (*peer.mode.get_ref() != Mode::IcrcTag, "another mode than \"icrc-tag\""),
-        (!by_kernel, "offload = \"none\" or \"auto\": Weir seals"),
-    ] {
-        if !is_met {
-            let what = format!("peer `{name}` in a pair with several workers needs {needs}");
-            refuse(problems, peer.name.span(), &what);
-        }
+    if by_kernel {
+        let needs = "offload = \"none\" or \"auto\": Weir seals";
+        let what = format!("peer `{name}` in a pair with several workers needs {needs}");
+        refuse(problems, peer.name.span(), &what);
     }
     if let Some(open) = &peer.open {
         check_base(&open.get_ref().spi, "open", name, problems);
@@ -94,14 +87,23 @@ pub(super) fn of_peer(peer: &file::Peer) -> usize {
 
 /// A peer's number of workers; more than its pair has are refused.
 pub(super) fn resolve(peer: &file::Peer, pair: &file::Pair, problems: &mut Problems) -> usize {
-    let Some(written) = &peer.workers else { return 1 };
     let of_pair = pair.workers.as_ref().map_or(1, |it| *it.get_ref());
+    let Some(written) = &peer.workers else {
+        let is_tagged = *peer.mode.get_ref() == Mode::IcrcTag && peer.public_key.is_none();
+        return if is_tagged { of_pair.clamp(1, WORKERS_MAX) as usize } else { 1 };
+    };
     let name = peer.name.get_ref();
     if peer.public_key.is_some() {
         problems.error(
             written.span(),
             format!("peer `{name}` has `workers` and a `public_key`"),
             "remove `workers`: handshakes tell how many there are",
+        );
+    } else if *peer.mode.get_ref() == Mode::IcrcTag {
+        problems.error(
+            written.span(),
+            format!("peer `{name}` has `workers` and mode = \"icrc-tag\""),
+            "remove `workers`: a tag has no sequence number, so all of the pair's share its flows",
         );
     } else if *written.get_ref() == 0 || *written.get_ref() > of_pair {
         problems.error(
@@ -113,27 +115,31 @@ pub(super) fn resolve(peer: &file::Peer, pair: &file::Pair, problems: &mut Probl
     of_peer(peer)
 }
 
-/// What looks at a pair from beside, and knows one ring or file a pair.
-pub(super) fn check_bystanders(file: &File, problems: &mut Problems) {
-    let several = |pair: &file::Pair| pair.workers.as_ref().is_some_and(|it| *it.get_ref() > 1);
-    let name = |pair: &file::Pair| pair.name.as_ref().unwrap_or(&pair.host).get_ref().clone();
-    for (_, pair) in file.pairs.iter().filter(|(_, pair)| several(pair)) {
-        let Some(workers) = &pair.workers else { continue };
-        if file.evidence.is_some() {
-            let what = "several workers, and [evidence], which keeps one ring a pair";
-            problems.error(workers.span(), what, "write workers = 1, or remove [evidence]");
-        }
-        let of_pair = |mirror: &&(Range<usize>, file::Mirror)| match &mirror.1.pair {
-            Some(of) => *of.get_ref() == name(pair),
-            None => file.pairs.len() == 1,
-        };
-        if let Some((_, mirror)) = file.mirrors.iter().find(of_pair) {
-            problems.error(
-                mirror.name.span(),
-                format!("mirror `{}` of a pair with several workers", mirror.name.get_ref()),
-                "write workers = 1 at the pair, or remove the mirror",
-            );
-        }
+/// Each worker keeps an equal share of the evidence, which must not be too small.
+pub(super) fn check_evidence(file: &File, evidence: Option<&Evidence>, problems: &mut Problems) {
+    let (Some(table), Some(evidence)) = (&file.evidence, evidence) else { return };
+    let workers = file.pairs.iter().filter_map(|(_, pair)| pair.workers.as_ref());
+    let Some(workers) = workers.max_by_key(|it| *it.get_ref()) else { return };
+    let count = *workers.get_ref() as usize;
+    let needed = count * SEGMENTS_MIN;
+    if evidence.memory.bytes < needed * SEGMENT_BYTES {
+        let span = table.memory_mib.as_ref().map_or(workers.span(), Spanned::span);
+        let mib = evidence.memory.bytes / SEGMENT_BYTES;
+        problems.error(
+            span,
+            format!("memory_mib = {mib} in [evidence], for a pair with {count} workers"),
+            format!("write {needed} at least: each worker keeps its share, of {SEGMENTS_MIN} MiB"),
+        );
+    }
+    let slots = (SLOTS_MIN + 1) * SLOT_BYTES * count;
+    if evidence.disk.as_ref().is_some_and(|disk| disk.bytes < slots as u64) {
+        let span = table.disk_mib.as_ref().map_or(workers.span(), Spanned::span);
+        let needed = slots.div_ceil(1 << 20);
+        problems.error(
+            span,
+            format!("disk_mib in [evidence] is too small for a pair with {count} workers"),
+            format!("write {needed} at least: each worker has a file of its own"),
+        );
     }
 }
 

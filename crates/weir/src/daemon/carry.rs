@@ -95,8 +95,8 @@ struct Changeover {
 pub struct Begun {
     /// Its guard.
     pub guard: Guard,
-    /// Its fast path, if it may have one.
-    pub carrier: Option<Carrier>,
+    /// Its fast path, if it may have one: each worker's part.
+    pub carriers: Vec<Carrier>,
     /// Why it has none.
     pub why_not: Option<String>,
 }
@@ -108,7 +108,7 @@ pub struct Begun {
 pub fn begin_with_kernel_esp(pair: &Pair, kernel: &KernelEsp) -> Result<Begun> {
     let (interfaces, has_nic_esp) = (kernel.interfaces(), kernel.has_nic_esp());
     let guard = Guard::attach_with_xfrm(&pair.host, &pair.wire, &interfaces, has_nic_esp)?;
-    Ok(Begun { guard, carrier: None, why_not: Some("this pair seals".to_owned()) })
+    Ok(Begun { guard, carriers: Vec::new(), why_not: Some("this pair seals".to_owned()) })
 }
 
 /// Shuts the pair's ports for everybody else, with a fast path between them if the configuration
@@ -124,16 +124,20 @@ pub fn begin(pair: &Pair, limits: &Limits, mode: GuardMode) -> Result<Begun> {
     };
     let without = |why_not: String| -> Result<Begun> {
         let guard = Guard::attach(&pair.host, &pair.wire, mode)?;
-        Ok(Begun { guard, carrier: None, why_not: Some(why_not) })
+        Ok(Begun { guard, carriers: Vec::new(), why_not: Some(why_not) })
     };
     if let Some(why_not) = why_not {
         return without(why_not);
     }
-    let options =
-        FastPathOptions { flows_max: limits.fast_flows, opcode_words: fastpath::opcode_words() };
+    let options = FastPathOptions {
+        flows_max: limits.fast_flows,
+        workers: pair.workers,
+        opcode_words: fastpath::opcode_words(),
+    };
     match Guard::attach_with_fast_path(&pair.host, &pair.wire, mode, &options) {
-        Ok((guard, kernel)) => {
-            Ok(Begun { guard, carrier: Some(Carrier::new(kernel)), why_not: None })
+        Ok((guard, parts)) => {
+            let carriers = parts.into_iter().map(Carrier::new).collect();
+            Ok(Begun { guard, carriers, why_not: None })
         }
         Err(error) if pair.fastpath == FastPathMode::Tc => bail!(error),
         Err(error) => {
@@ -180,6 +184,11 @@ impl Carrier {
             let _first = self.kernel.heartbeat();
             self.kernel.set_epoch(self.generation);
         }
+    }
+
+    /// Whether it knows that somebody wants every packet whole.
+    pub fn is_watched(&self) -> bool {
+        self.is_watched
     }
 
     /// Takes note what bystanders want: of an evidence ring, heads of what is carried; where one
@@ -264,7 +273,8 @@ impl Carrier {
         if self.sides.iter().enumerate().any(is_due) {
             return longest.min(SETTLE_NAP);
         }
-        let may_carry = self.is_open && !self.numbers.is_empty();
+        // Heads of other workers' flows come here, too.
+        let may_carry = self.is_open && self.kernel.has_heads();
         if self.keeps_heads && may_carry { longest.min(HEADS_NAP) } else { longest }
     }
 

@@ -4,17 +4,20 @@
 //! pcapng to the file that whoever asked has passed. Neither the workers nor the main loop wait
 //! for it.
 
+mod merge;
+
 use std::io::{self, BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, bail};
+use weir_engine::esp::spread::WORKERS_MAX;
 use weir_engine::verdict::Verdict;
 use weir_port::capture::{Direction, PacketNote};
 use weir_port::{CaptureFormat, CaptureWriter, FrameFilter};
 use weir_store::evidence::{
-    DiskCounters, Evidence, EvidenceCounters, EvidenceFile, Extent, Label, Place, Snapshot, packets,
+    DiskCounters, Evidence, EvidenceCounters, Extent, Label, Place, Snapshot,
 };
 use weir_wire::bth::{Opcode, PartitionKey, Qpn};
 use weir_wire::frame::{Frame, Link, Meta, Time};
@@ -34,16 +37,43 @@ pub struct Holding {
     pub host: String,
     /// Interface towards the fabric.
     pub wire: String,
+    /// One for each worker.
+    pub shards: Vec<Shard>,
+}
+
+/// What one worker holds.
+pub struct Shard {
     /// Its file, where evidence is kept on disk.
     pub disk: Option<PathBuf>,
     /// Its packets in memory.
     pub memory: Snapshot,
 }
 
-/// Whose packets a pair's file holds.
-pub fn label(gateway: &str, pair: &Pair) -> Label {
+/// Whose packets a worker's file holds.
+pub fn label(gateway: &str, pair: &Pair, worker: usize) -> Label {
     let (pair, host, wire) = (pair.name.clone(), pair.host.clone(), pair.wire.clone());
-    Label { gateway: gateway.to_owned(), pair, host, wire }
+    Label { gateway: gateway.to_owned(), pair, host, wire, worker }
+}
+
+/// What a pair of `gateway` holds, of whose workers `memory` holds the newest packets; the rest is
+/// in `folder`, with what workers left there that the pair has no more.
+pub fn holding(
+    gateway: &str,
+    pair: &Pair,
+    folder: Option<&Path>,
+    memory: Vec<Snapshot>,
+) -> Holding {
+    let file = |worker| folder.map(|it| it.join(label(gateway, pair, worker).file_name()));
+    let running = memory.len();
+    let shards = memory.into_iter().enumerate();
+    let shards = shards.map(|(worker, memory)| Shard { disk: file(worker), memory });
+    let left = (running..WORKERS_MAX as usize).filter_map(file).filter(|path| path.exists());
+    let left = left.map(|path| Shard::of_file(&path));
+    Holding {
+        host: pair.host.clone(),
+        wire: pair.wire.clone(),
+        shards: shards.chain(left).collect(),
+    }
 }
 
 /// What `weir status` shows of a ring and the disk behind it.
@@ -159,58 +189,40 @@ struct Cutter<W: Write> {
 }
 
 impl<W: Write> Cutter<W> {
-    /// What is on disk and not in memory, then what is in memory.
+    /// What the pair's workers hold, in time order.
     fn take(&mut self, interface: u32, holding: &Holding) -> io::Result<()> {
-        if let Some(path) = &holding.disk {
-            match EvidenceFile::open(path) {
-                Ok(file) => self.take_disk(interface, &file, &holding.memory)?,
-                // The memory is worth having.
-                Err(_) => self.report.unreadable += 1,
+        let Self { writer, wanted, scratch, report } = self;
+        let mut unreadable = 0;
+        let mut packets = 0;
+        let taken = merge::in_time_order(&holding.shards, wanted, &mut unreadable, |evidence| {
+            if !wanted.takes(evidence, scratch) {
+                return Ok(());
             }
-        }
-        holding.memory.packets().try_for_each(|evidence| self.packet(interface, &evidence))
+            packets += 1;
+            write(writer, interface, evidence)
+        });
+        report.packets += packets;
+        report.unreadable += unreadable;
+        taken
     }
+}
 
-    fn take_disk(
-        &mut self,
-        interface: u32,
-        file: &EvidenceFile,
-        memory: &Snapshot,
-    ) -> io::Result<()> {
-        let mut records = Vec::new();
-        for slot in file.slots() {
-            if memory.covers(slot.segment) || !self.wanted.may_be_in(&slot.extent) {
-                continue;
-            }
-            if !matches!(file.read(slot, &mut records), Ok(true)) {
-                self.report.unreadable += 1;
-                continue;
-            }
-            let knows_verdicts = EvidenceFile::knows_verdicts(slot);
-            for mut evidence in packets(&records) {
-                evidence.verdict = evidence.verdict.filter(|_| knows_verdicts);
-                self.packet(interface, &evidence)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn packet(&mut self, interface: u32, evidence: &Evidence<'_>) -> io::Result<()> {
-        if !self.wanted.takes(evidence, &mut self.scratch) {
-            return Ok(());
-        }
-        let (side, direction) = match evidence.place {
-            Place::FromHost => (0, Direction::Inbound),
-            Place::ToHost => (0, Direction::Outbound),
-            Place::FromWire => (1, Direction::Inbound),
-        };
-        let comment = comment(evidence.verdict);
-        let note = PacketNote { direction: Some(direction), comment: Some(&comment) };
-        let original_len = evidence.original_len;
-        let meta = Meta { time: evidence.time, original_len, ..Meta::default() };
-        self.report.packets += 1;
-        self.writer.write(interface + side, &meta, &[evidence.bytes], note)
-    }
+/// Writes a packet of the pair whose host has the number `interface`, and whose wire the next.
+fn write<W: Write>(
+    writer: &mut CaptureWriter<W>,
+    interface: u32,
+    evidence: &Evidence<'_>,
+) -> io::Result<()> {
+    let (side, direction) = match evidence.place {
+        Place::FromHost => (0, Direction::Inbound),
+        Place::ToHost => (0, Direction::Outbound),
+        Place::FromWire => (1, Direction::Inbound),
+    };
+    let comment = comment(evidence.verdict);
+    let note = PacketNote { direction: Some(direction), comment: Some(&comment) };
+    let original_len = evidence.original_len;
+    let meta = Meta { time: evidence.time, original_len, ..Meta::default() };
+    writer.write(interface + side, &meta, &[evidence.bytes], note)
 }
 
 /// What becomes the packet's comment.

@@ -1,6 +1,8 @@
 //! Front ends of a pair: `ip xfrm` and IKE daemons under `weir xfrm` speak NETLINK_XFRM to a Unix
-//! socket here, and their associations and policies reach the pair's worker as a policy does,
-//! behind what the configuration says.
+//! socket here, and their associations and policies reach the pair's workers as a policy does,
+//! behind what the configuration says. An association has one sequence and one window, so worker 0
+//! alone has it; the others know the policies, and the steering gives them none of these packets
+//! (docs/adr/0110).
 //!
 //! ```text
 //!   accept thread --one thread a client--> supervisor: FrontEnd::handle --offer, commit--> worker
@@ -26,7 +28,7 @@ use weir_engine::esp::replay::ReplayState;
 use weir_engine::esp::sa::Fingerprint;
 use weir_engine::esp::seal::{SealingSa, SealingState};
 use weir_engine::pipeline::Associations;
-use weir_engine::policy::Policy;
+use weir_engine::policy::{Policy, Way};
 use weir_xfrm::database::{Answer, Asker, Notice, Outside, Xfrm};
 use weir_xfrm::plan::{Place, Plan};
 use weir_xfrm::refusal::{Errno, Refusal};
@@ -35,8 +37,9 @@ use zeroize::Zeroizing;
 
 use super::front_end_socket::{Client, ClientEvent, FrontEndSocket};
 use super::prepare::{Kept, NextKept, Prepared, Running, Terms};
+use super::sharing::Reach;
 use super::state::{StateError, StateStore};
-use super::worker::WorkerHandle;
+use super::workers::PairWorkers;
 use crate::config::settings::Pair;
 
 /// The first word of a greeting; netlink begins with a length, which is never 0.
@@ -54,8 +57,9 @@ pub struct FrontEnd {
     xfrm: Xfrm,
     /// What is in force.
     plan: Plan,
-    base: Base,
-    /// What the worker has, by SPI.
+    /// What the configuration says, for each worker.
+    bases: Vec<Base>,
+    /// What worker 0 has, by SPI.
     sealing: BTreeMap<u32, Terms>,
     opening: BTreeMap<u32, Terms>,
     /// Keys whose associations were removed, which the worker or the disk has still.
@@ -88,16 +92,13 @@ impl Base {
             kept: kept.collect(),
         }
     }
+}
 
-    fn place(&self) -> Place {
-        let own = self.policy.own.iter().flat_map(|own| &own.addresses);
-        let peers = self.policy.peers.iter();
-        let spis = peers.flat_map(|peer| peer.seal_spi.iter().chain(&peer.open_spis));
-        Place {
-            own: own.map(|(address, _)| *address).collect(),
-            taken_spis: spis.copied().collect(),
-        }
-    }
+fn place(bases: &[Base]) -> Place {
+    let own = bases[0].policy.own.iter().flat_map(|own| &own.addresses);
+    let peers = bases.iter().flat_map(|base| &base.policy.peers);
+    let spis = peers.flat_map(|peer| peer.seal_spi.iter().chain(&peer.open_spis));
+    Place { own: own.map(|(address, _)| *address).collect(), taken_spis: spis.copied().collect() }
 }
 
 #[derive(Debug)]
@@ -117,7 +118,7 @@ impl FrontEnd {
     pub fn open(
         (number, pair): (usize, &Pair),
         path: PathBuf,
-        base: Base,
+        bases: Vec<Base>,
         events: impl Fn(ClientEvent) -> bool + Clone + Send + 'static,
     ) -> Result<Self> {
         let socket = FrontEndSocket::open(&path, events)
@@ -126,9 +127,9 @@ impl FrontEnd {
         Ok(Self {
             pair: pair.name.clone(),
             number,
-            xfrm: Xfrm::new(base.place()),
+            xfrm: Xfrm::new(place(&bases)),
             plan: Plan::default(),
-            base,
+            bases,
             sealing: BTreeMap::new(),
             opening: BTreeMap::new(),
             leaving: Vec::new(),
@@ -149,7 +150,7 @@ impl FrontEnd {
     pub fn handle(
         &mut self,
         event: ClientEvent,
-        worker: &mut WorkerHandle,
+        workers: &mut PairWorkers,
         store: &mut StateStore,
     ) {
         match event {
@@ -173,7 +174,7 @@ impl FrontEnd {
                 let mut gateway = Gateway { random, store: &mut *store, owner: *number };
                 let answer = xfrm.handle(seconds(), asker, &datagram, &mut gateway);
                 if answer.changed {
-                    self.apply(worker, store);
+                    self.apply(workers, store);
                 }
                 for datagram in &answer.datagrams {
                     client.send(datagram);
@@ -184,8 +185,8 @@ impl FrontEnd {
     }
 
     /// Looks after limits, wanted associations and moved peers. Call it ten times a second.
-    pub fn tick(&mut self, worker: &mut WorkerHandle, store: &mut StateStore) {
-        let usage = match worker.usage() {
+    pub fn tick(&mut self, workers: &mut PairWorkers, store: &mut StateStore) {
+        let usage = match workers.usage() {
             Ok(usage) => usage,
             Err(error) => {
                 tracing::warn!(pair = self.pair, "front end: {error:#}");
@@ -196,7 +197,7 @@ impl FrontEnd {
         let Answer { notices, changed, .. } = self.xfrm.tick(now, &usage.associations);
         self.spread(&notices);
         for (peer, [source, destination]) in usage.wanted {
-            let Some(index) = peer.checked_sub(self.base.policy.peers.len()) else { continue };
+            let Some(index) = peer.checked_sub(self.bases[0].policy.peers.len()) else { continue };
             let Some(Some(policy)) = self.plan.acquire_for.get(index) else { continue };
             let (from, to) = (ip(&source), ip(&destination));
             if self.hears(weir_xfrm::uapi::group::ACQUIRE) {
@@ -205,34 +206,36 @@ impl FrontEnd {
             }
         }
         if changed || self.is_to_retry() {
-            self.apply(worker, store);
+            self.apply(workers, store);
         }
     }
 
-    /// Puts what front ends have behind a configuration that is about to be in force.
-    pub fn extend(&self, prepared: &mut Prepared) {
+    /// Puts what front ends have behind a configuration that is about to be in force, a plan a
+    /// worker.
+    pub fn extend(&self, prepared: &mut [Prepared]) {
         let plan = &self.plan;
-        let policy = prepared.policy.clone();
-        prepared.policy = policy.with_front_end(plan.peers.clone(), plan.selectors.clone());
+        for (worker, prepared) in prepared.iter_mut().enumerate() {
+            prepared.policy = behind(prepared.policy.clone(), plan, worker);
+        }
         let running = opening_spis(plan).filter_map(|spi| self.opening.get(&spi));
-        prepared.kept.extend(running.map(|it| NextKept::Running(it.fingerprint())));
+        prepared[0].kept.extend(running.map(|it| NextKept::Running(it.fingerprint())));
     }
 
     /// A new configuration is in force.
-    pub fn set_base(&mut self, base: Base) {
-        self.xfrm.set_place(base.place());
-        self.base = base;
+    pub fn set_bases(&mut self, bases: Vec<Base>) {
+        self.xfrm.set_place(place(&bases));
+        self.bases = bases;
     }
 
     fn is_to_retry(&self) -> bool {
         self.behind.as_ref().is_some_and(|behind| behind.may_pass)
     }
 
-    /// Has the worker do what the databases say, and keeps on disk how far the keys went that are
+    /// Has the workers do what the databases say, and keeps on disk how far the keys went that are
     /// gone. What cannot be is told once, and tried again where that may help.
-    fn apply(&mut self, worker: &mut WorkerHandle, store: &mut StateStore) {
+    fn apply(&mut self, workers: &mut PairWorkers, store: &mut StateStore) {
         self.leaving.extend(self.xfrm.take_removed());
-        let behind = match self.try_apply(worker, store) {
+        let behind = match self.try_apply(workers, store) {
             Ok(behind) => behind,
             Err(error) => Some(Behind::of(&error)),
         };
@@ -245,7 +248,7 @@ impl FrontEnd {
     /// What could not be done: an association is missing.
     fn try_apply(
         &mut self,
-        worker: &mut WorkerHandle,
+        workers: &mut PairWorkers,
         store: &mut StateStore,
     ) -> Result<Option<Behind>> {
         let plan = self.xfrm.plan();
@@ -254,9 +257,9 @@ impl FrontEnd {
         let changing = self.changing(&plan);
         if !changing.is_empty() {
             let without = plan.without(self.xfrm.states(), &changing);
-            self.put_in_force(without, worker, store)?;
+            self.put_in_force(without, workers, store)?;
         }
-        let behind = self.put_in_force(plan, worker, store)?;
+        let behind = self.put_in_force(plan, workers, store)?;
         let states = self.xfrm.states();
         let has = |key: &Fingerprint| states.iter().any(|it| it.fingerprint() == Some(*key));
         self.leaving.retain(|key| !has(key));
@@ -276,11 +279,11 @@ impl FrontEnd {
         plan.sealing.iter().chain(&plan.opening).copied().filter(is_other).collect()
     }
 
-    /// Has the worker do what `plan` says, but for associations that cannot be: why.
+    /// Has the workers do what `plan` says, but for associations that cannot be: why.
     fn put_in_force(
         &mut self,
         plan: Plan,
-        worker: &mut WorkerHandle,
+        workers: &mut PairWorkers,
         store: &mut StateStore,
     ) -> Result<Option<Behind>> {
         let mut new = New::default();
@@ -299,8 +302,8 @@ impl FrontEnd {
         new.reserve(store);
         let New { associations, mut kept, refused, why, .. } = new;
         let plan = plan.without(self.xfrm.states(), &refused);
-        let base = self.base.clone();
-        let mut next: Vec<_> = base.kept.into_iter().map(NextKept::Running).collect();
+        let mut prepared = self.on_bases(&plan);
+        let next = &mut prepared[0].kept;
         let states = self.xfrm.states();
         let running = |places: &[usize]| -> BTreeMap<u32, Terms> {
             places.iter().filter_map(|it| Some((states[*it].spi(), terms(&states[*it])?))).collect()
@@ -311,19 +314,32 @@ impl FrontEnd {
             let kept = kept.remove(&key).map(NextKept::New);
             next.push(kept.unwrap_or(NextKept::Running(key)));
         }
-        let peers = (plan.peers.clone(), plan.selectors.clone());
-        let prepared = Prepared {
-            policy: base.policy.with_front_end(peers.0, peers.1),
-            associations,
-            kept: next,
-            running: base.running,
-            kernel: Vec::new(),
-        };
-        worker.offer(prepared)?;
-        let answers = worker.commit();
+        prepared[0].associations = associations;
+        if let Err(error) = workers.offer(prepared, None) {
+            workers.discard();
+            return Err(error);
+        }
+        let left = workers.commit();
         (self.plan, self.sealing, self.opening) = (plan, sealing, opening);
-        store.note_left(&WorkerHandle::settled(&answers)?);
+        store.note_left(&left?);
+        // The others know the policies by now: what still comes to them is dropped, never passed.
+        let (reaches, spis) = (reaches(&self.plan), self.opening.keys().copied().collect());
+        workers.steer_front_end(reaches, spis)?;
         Ok(why)
+    }
+
+    /// A plan for each worker without new associations: those that run go on.
+    fn on_bases(&self, plan: &Plan) -> Vec<Prepared> {
+        let bases = self.bases.iter().cloned().enumerate();
+        let prepared = bases.map(|(worker, Base { policy, running, kept })| Prepared {
+            policy: behind(policy, plan, worker),
+            associations: Associations::default(),
+            kept: kept.into_iter().map(NextKept::Running).collect(),
+            running,
+            kernel: Vec::new(),
+            bystanders: None,
+        });
+        prepared.collect()
     }
 
     fn hears(&self, group: u32) -> bool {
@@ -337,6 +353,27 @@ impl FrontEnd {
             }
         }
     }
+}
+
+/// `policy`, and behind it what front ends want, as a worker has it: worker 0 alone has their
+/// associations.
+fn behind(policy: Policy, plan: &Plan, worker: usize) -> Policy {
+    let mut peers = plan.peers.clone();
+    if worker > 0 {
+        for peer in &mut peers {
+            (peer.seal_spi, peer.open_spis) = (None, Vec::new());
+        }
+    }
+    policy.with_front_end(peers, plan.selectors.clone())
+}
+
+/// What lies behind the peers of front ends.
+fn reaches(plan: &Plan) -> Vec<Reach> {
+    let selected = plan.selectors.iter();
+    let selected =
+        selected.filter_map(|(prefix, way)| matches!(way, Way::Peer(_)).then_some(prefix));
+    let protected = plan.peers.iter().flat_map(|peer| &peer.protects);
+    selected.chain(protected).map(|it| (it.first().to_be_bytes(), it.prefix_len() as u8)).collect()
 }
 
 fn bit(group: u32) -> u32 {

@@ -486,7 +486,7 @@ impl Thread {
         };
         for (worker, ((spi, keys), sealing, opening)) in built.into_iter().enumerate().rev() {
             self.agreed.insert((peer, spi), keys);
-            let (path, tags) = (path.clone(), tags.clone().filter(|_| worker == 0));
+            let (path, tags) = (path.clone(), tags.clone());
             let agreed = Agreed { peer, role, path, sealing, opening, tags };
             match worker {
                 0 => self.lanes.tell_first_when_all_obeyed(Order::Install(Box::new(agreed))),

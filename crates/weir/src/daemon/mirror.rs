@@ -25,6 +25,8 @@ pub mod way;
 use std::io::IoSlice;
 use std::ops::AddAssign;
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, bail};
 use arrayvec::ArrayVec;
@@ -106,8 +108,10 @@ pub struct Mirror {
     index: i32,
     mtu: usize,
     ticks_to_retry: u32,
-    /// Who may make the copies instead.
+    /// Who may make the copies instead; worker 0's, for the whole pair.
     kernel: Option<InKernel>,
+    /// Whether it does: what the mirror's instances of all workers share.
+    by_kernel: Arc<AtomicBool>,
     /// Bundles are sent; until the kernel refuses one whose segments it takes.
     bundles: bool,
     /// Nothing of the last batch got out: is the device still there?
@@ -120,11 +124,16 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    /// Opens the port.
+    /// Opens the port for each of so many workers: whichever of them has a packet copies it.
     ///
     /// # Errors
     /// It cannot be opened, leads to where no copy may go, or the filter is wrong.
-    pub fn open(settings: &Settings) -> Result<Self> {
+    pub fn open(settings: &Settings, workers: usize) -> Result<Vec<Self>> {
+        let by_kernel = Arc::new(AtomicBool::new(false));
+        (0..workers).map(|_| Self::open_one(settings, Arc::clone(&by_kernel))).collect()
+    }
+
+    fn open_one(settings: &Settings, by_kernel: Arc<AtomicBool>) -> Result<Self> {
         let filter = settings.filter.as_deref().map(FrameFilter::compile).transpose()?;
         let queue_pairs = settings.queue_pairs.iter().map(|number| Qpn::new(*number)).collect();
         let Opened { port, index, mtu, mac } = open_port(settings)?;
@@ -138,6 +147,7 @@ impl Mirror {
             mtu,
             ticks_to_retry: 0,
             kernel: None,
+            by_kernel,
             bundles: true,
             suspect: false,
             complained: false,
@@ -168,7 +178,7 @@ impl Mirror {
 
     /// Whether the kernel makes the copies.
     pub fn is_by_kernel(&self) -> bool {
-        self.kernel.as_ref().is_some_and(InKernel::is_running)
+        self.by_kernel.load(Ordering::Relaxed)
     }
 
     /// Whether it needs to see what goes to the host.
@@ -180,11 +190,15 @@ impl Mirror {
         if let Some(kernel) = &mut self.kernel {
             let (filter, tunnel) = (self.filter.as_ref(), self.tunnel.as_ref());
             kernel.start(&self.settings, filter, tunnel, self.mtu);
+            self.by_kernel.store(kernel.is_running(), Ordering::Relaxed);
         }
     }
 
     fn stop_in_kernel(&mut self) {
-        self.counters += self.kernel.as_mut().map(InKernel::stop).unwrap_or_default();
+        if let Some(kernel) = &mut self.kernel {
+            self.counters += kernel.stop();
+            self.by_kernel.store(false, Ordering::Relaxed);
+        }
     }
 
     /// Notes whether the kernel's copies get out, and takes back what it cannot make.

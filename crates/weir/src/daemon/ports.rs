@@ -55,11 +55,17 @@ pub fn open(pair: &Pair, policy: &Policy, carrier: Option<&Carrier>) -> Result<P
 }
 
 /// Opens the ports of `pair` for each of its workers, in their order, which `steering` shares the
-/// frames out among. Frames are taken once all are open.
+/// frames out among, and of whose `carriers`, if there are any, each may take its worker's flows.
+/// Frames are taken once all are open.
 ///
 /// # Errors
 /// As [`open`].
-pub fn open_several(pair: &Pair, policy: &Policy, steering: &Steering) -> Result<Vec<Ports>> {
+pub fn open_several(
+    pair: &Pair,
+    policy: &Policy,
+    steering: &Steering,
+    carriers: &[Carrier],
+) -> Result<Vec<Ports>> {
     let mut opened = Vec::new();
     for worker in 0..pair.workers {
         let one = |interface: &str, options: PacketOptions, program| -> Result<PacketPort> {
@@ -80,9 +86,15 @@ pub fn open_several(pair: &Pair, policy: &Policy, steering: &Steering) -> Result
         opened.push((host, one(&pair.wire, wire_options(pair)?, steering.wire()?)?));
     }
     let mut own = own_port(pair, policy)?;
+    let mut carriers = carriers.iter();
     let mut start = |(mut host, mut wire): (PacketPort, PacketPort)| -> Result<Ports> {
-        host.start_receiving()?;
-        wire.start_receiving()?;
+        let carrier = carriers.next();
+        for port in [&mut host, &mut wire] {
+            match carrier {
+                Some(carrier) => port.filter_fast_path(carrier.kernel())?,
+                None => port.start_receiving()?,
+            }
+        }
         let (host, wire) = (Box::new(host), Box::new(wire));
         Ok(Ports { host, wire, own: own.take(), kernel: Vec::new() })
     };

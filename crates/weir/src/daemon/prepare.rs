@@ -16,8 +16,10 @@ use weir_engine::pipeline::Associations;
 use weir_engine::policy::Policy;
 
 use super::kernel_esp::KernelPlan;
+use super::mirror::{self, Mirror};
 use super::plan::{AssociationPlan, PairPlan};
 use super::state::{Reserver, StateFile};
+use crate::config::settings::Evidence;
 
 /// What an association was made from, without its secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +102,31 @@ pub struct Prepared {
     pub running: Vec<Running>,
     /// Peers whose ESP the kernel does: for a start alone, a reload leaves them as they are.
     pub kernel: Vec<KernelPlan>,
+    /// Who watches from now on; `None`: who does already.
+    pub bystanders: Option<NextBystanders>,
+}
+
+/// Who watches a worker's packets under a plan.
+#[derive(Default)]
+pub struct NextBystanders {
+    /// Who gets copies.
+    pub mirrors: Vec<NextMirror>,
+    /// What the worker keeps of the last packets.
+    pub evidence: Option<Evidence>,
+}
+
+impl std::fmt::Debug for NextBystanders {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NextBystanders").field("evidence", &self.evidence).finish_non_exhaustive()
+    }
+}
+
+/// A mirror under a plan.
+pub enum NextMirror {
+    /// A new one, open.
+    New(Box<Mirror>),
+    /// The one that was made from the same settings, with its counters.
+    Kept(mirror::Settings),
 }
 
 /// Builds what `plan` needs beyond what is `running`; an association that both name goes on with
@@ -115,6 +142,7 @@ pub fn prepare(plan: PairPlan, running: &[Running], reserver: &Reserver) -> Resu
         kept: Vec::new(),
         running: Vec::new(),
         kernel,
+        bystanders: None,
     };
     let by_key = |terms: fn(&Running) -> Terms| -> HashMap<Fingerprint, Terms> {
         running.iter().map(|it| (terms(it).fingerprint, terms(it))).collect()

@@ -12,7 +12,7 @@ use weir_port::Shutter;
 use weir_store::sink::{AlertSink, Exporter};
 
 use super::control::{ControlSocket, Output, Question};
-use super::evidence::{self, CutTurns, Holding};
+use super::evidence::{self, CutTurns};
 use super::front_end::{Base, FrontEnd};
 use super::front_end_socket::ClientEvent;
 use super::history::History;
@@ -30,7 +30,7 @@ use super::secrets;
 use super::show;
 use super::state::{LostState, StateStore};
 use super::vm_watch::VmWatch;
-use super::worker::{self, NextMirror, WorkerCommand};
+use super::worker;
 use super::workers::PairWorkers;
 use crate::api::dto::{
     AssociationKey, CutRequest, KeysRequest, PairSnapshot, Request, Response, Snapshot,
@@ -43,7 +43,7 @@ use again::{Again, Left, start_again};
 use blocks::CONTROL;
 use needs_restart::needs_restart;
 use parts::{
-    Sinks, announce, configure_keying, eve_file, mirrors_of, open_control, open_front_ends,
+    Sinks, announce, bystanders, configure_keying, eve_file, open_control, open_front_ends,
     start_alerts, start_keying, start_workers, tell_names, watch_ports, watch_signals, watch_vm,
 };
 use trial::{PortsBefore, Start, Trial};
@@ -342,7 +342,7 @@ impl Gateway {
                 Ok(Event::Question(question)) => self.answer(question),
                 Ok(Event::FrontEnd(pair, event)) => {
                     if let Some(front_end) = &mut self.front_ends[pair] {
-                        front_end.handle(event, self.workers[pair].first(), &mut self.store);
+                        front_end.handle(event, &mut self.workers[pair], &mut self.store);
                     }
                 }
                 Ok(Event::Ports(why)) => {
@@ -363,13 +363,14 @@ impl Gateway {
                 return Ok(end);
             }
             let now = Instant::now();
+            self.workers.iter().for_each(PairWorkers::retry_steering);
             self.store.blocks.tick();
             self.end_clients();
             if active && now.duration_since(self.front_ends_ticked) >= FRONT_END_TICK {
                 self.front_ends_ticked = now;
-                for (front_end, worker) in self.front_ends.iter_mut().zip(&mut self.workers) {
+                for (front_end, workers) in self.front_ends.iter_mut().zip(&mut self.workers) {
                     let store = &mut self.store;
-                    front_end.iter_mut().for_each(|it| it.tick(worker.first(), store));
+                    front_end.iter_mut().for_each(|it| it.tick(workers, store));
                 }
             }
             self.record(now);
@@ -484,10 +485,9 @@ impl Gateway {
             if !wanted(&pair.name) {
                 continue;
             }
-            let label = evidence::label(&self.settings.gateway.name, pair);
-            let disk = kept.disk.as_ref().map(|disk| disk.folder.join(label.file_name()));
-            let memory = worker.evidence()?.unwrap_or_default();
-            holdings.push(Holding { host: label.host, wire: label.wire, disk, memory });
+            let folder = kept.disk.as_ref().map(|disk| disk.folder.as_path());
+            let gateway = &self.settings.gateway.name;
+            holdings.push(evidence::holding(gateway, pair, folder, worker.evidence()?));
         }
         if holdings.is_empty() {
             let names: Vec<_> = self.settings.pairs.iter().map(|it| it.name.as_str()).collect();
@@ -539,35 +539,25 @@ impl Gateway {
         let machine = Machine::read().context("cannot read the machine's interfaces")?;
         let offloads = offload::ask(&mut settings, &machine, Some(&self.offloads))?;
         let mut prepared = self.prepare(&settings, &keys)?;
-        let bases: Vec<Base> = prepared.iter().map(|it| Base::of(&it[0])).collect();
+        let bases: Vec<Vec<Base>> =
+            prepared.iter().map(|plans| plans.iter().map(Base::of).collect()).collect();
         for (front_end, prepared) in self.front_ends.iter().zip(&mut prepared) {
-            front_end.iter().for_each(|it| it.extend(&mut prepared[0]));
+            front_end.iter().for_each(|it| it.extend(prepared));
         }
-        let mirrors = self.next_mirrors(&settings)?;
-        for (worker, plans) in self.workers.iter_mut().zip(prepared) {
-            let Err(error) = worker.offer(plans) else { continue };
+        self.add_bystanders(&mut prepared, &settings)?;
+        for ((worker, plans), pair) in self.workers.iter_mut().zip(prepared).zip(&settings.pairs) {
+            let Err(error) = worker.offer(plans, Some(pair)) else { continue };
             let error = error.context(format!("pair {}", worker.name));
             self.workers.iter().for_each(PairWorkers::discard);
             return Err(error.into());
         }
-        // What is not to be copied any longer is not copied under the new policy either.
-        for (worker, mirrors) in self.workers.iter().zip(&mirrors) {
-            if settings.mirrors != self.settings.mirrors {
-                worker.tell_first(WorkerCommand::Mirrors(leaving::kept_mirrors(mirrors)));
-            }
-        }
-        for (workers, pair) in self.workers.iter_mut().zip(&settings.pairs) {
-            workers.commit(pair);
+        for workers in &mut self.workers {
+            // Who has ended takes the gateway with it; what left is on the disk, where it goes on.
+            let _ = workers.commit();
         }
         configure_keying(&settings, &keys, &self.keying, &self.workers);
-        for (front_end, base) in self.front_ends.iter_mut().zip(bases) {
-            front_end.iter_mut().for_each(|it| it.set_base(base.clone()));
-        }
-        for (worker, mirrors) in self.workers.iter().zip(mirrors) {
-            worker.tell_first(WorkerCommand::Mirrors(mirrors));
-            if settings.evidence != self.settings.evidence {
-                worker.tell_first(WorkerCommand::Keep(settings.evidence.clone()));
-            }
+        for (front_end, bases) in self.front_ends.iter_mut().zip(bases) {
+            front_end.iter_mut().for_each(|it| it.set_bases(bases.clone()));
         }
         if let Err(error) = self.alerts.change(eve_file(&settings)) {
             tracing::error!(%error, "alerts go on to the file before");
@@ -601,6 +591,15 @@ impl Gateway {
                 .with_context(|| format!("pair {}", workers.name))
         };
         self.workers.iter().zip(plans).map(prepare).collect()
+    }
+
+    /// Adds to the plans of each pair who is to watch: mirrors that stay, and new ones, open.
+    fn add_bystanders(&self, prepared: &mut [Vec<Prepared>], settings: &Settings) -> Result<()> {
+        for (pair, plans) in settings.pairs.iter().zip(prepared) {
+            let next = bystanders(pair, settings, &self.settings.mirrors)?;
+            plans.iter_mut().zip(next).for_each(|(plan, next)| plan.bystanders = Some(next));
+        }
+        Ok(())
     }
 
     fn snapshot(&self) -> Result<Snapshot> {

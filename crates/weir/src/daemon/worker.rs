@@ -26,10 +26,10 @@ use super::keeping::{self, Keeping};
 use super::kernel_esp::{KernelEsp, KernelPlan};
 use super::keying::KeyingEnd;
 use super::leak::LeakAlarm;
-use super::mirror::{self, Mirror};
+use super::mirror::Mirror;
 use super::moderation::Moderation;
 use super::plan::PairPlan;
-use super::prepare::{Kept, NextKept, Prepared, Running};
+use super::prepare::{Kept, NextBystanders, NextKept, NextMirror, Prepared, Running};
 use super::publish::{Board, Publication, Publisher};
 use super::relay::Relay;
 use super::rollout::RolloutLog;
@@ -76,10 +76,6 @@ pub enum WorkerCommand {
     Commit(Sender<Left>),
     /// Forget the plan that is held.
     Discard,
-    /// From now on, these mirrors.
-    Mirrors(Vec<NextMirror>),
-    /// From now on, keep evidence so.
-    Keep(Option<keeping::Settings>),
     /// Send what the evidence ring holds; nothing where there is none.
     Evidence(Sender<Option<Snapshot>>),
     /// Send what front ends must know.
@@ -97,14 +93,6 @@ pub struct WorkerUsage {
     pub wanted: Vec<(usize, [[u8; 16]; 2])>,
 }
 
-/// A mirror after a reload.
-pub enum NextMirror {
-    /// A new one, open.
-    New(Box<Mirror>),
-    /// The one that was made from the same settings, with its counters.
-    Kept(mirror::Settings),
-}
-
 /// All that a worker needs to start.
 pub struct WorkerSetup {
     /// The ports and how to drive them.
@@ -113,11 +101,7 @@ pub struct WorkerSetup {
     pub on_failure: OnFailure,
     /// Bounds of its tables.
     pub limits: Limits,
-    /// Who gets copies.
-    pub mirrors: Vec<Mirror>,
-    /// What is kept of the last packets.
-    pub evidence: Option<keeping::Settings>,
-    /// Whose packets those are.
+    /// Whose packets its evidence holds.
     pub label: Label,
     /// What it does first.
     pub plan: Prepared,
@@ -316,7 +300,8 @@ struct Worker {
 impl Worker {
     fn new(setup: WorkerSetup, seat: Seat, commands: Receiver<WorkerCommand>) -> Result<Self> {
         let WorkerSetup { pair, limits, plan, reserver, records, alerts, keying, .. } = setup;
-        let (label, mirrors) = (setup.label, setup.mirrors);
+        let label = setup.label;
+        let next = plan.bystanders.unwrap_or_default();
         let Seat { ports, guard, kernel, mut carrier, why_not, circle, .. } = seat;
         let meter = meter(&limits, pair.workers)?;
         let kept = plan.kept.into_iter().filter_map(|next| match next {
@@ -333,7 +318,12 @@ impl Worker {
         }
         let (answer, answers) = channel();
         let keep = |settings| Keeping::start(settings, label.clone(), clock());
-        let bystanders = Bystanders { evidence: setup.evidence.map(keep), mirrors };
+        let mirrors = next.mirrors.into_iter().filter_map(|next| match next {
+            NextMirror::New(mirror) => Some(*mirror),
+            NextMirror::Kept(_) => None,
+        });
+        let mirrors = mirrors.collect();
+        let bystanders = Bystanders { evidence: next.evidence.map(keep), mirrors };
         let mut relay = Relay::new(ports, engine, bystanders);
         offer_mirrors(&mut relay, guard.as_ref(), &pair);
         if let Some(carrier) = &mut carrier {
@@ -386,8 +376,6 @@ impl Worker {
                         let _ = answer.send(self.commit()?);
                     }
                     Ok(WorkerCommand::Discard) => self.prepared = None,
-                    Ok(WorkerCommand::Mirrors(next)) => self.take_mirrors(next),
-                    Ok(WorkerCommand::Keep(settings)) => self.keep_evidence(settings),
                     Ok(WorkerCommand::Evidence(answer)) => {
                         let evidence = &self.relay.bystanders().evidence;
                         let _ = answer.send(evidence.as_ref().map(Keeping::snapshot));
@@ -443,12 +431,13 @@ impl Worker {
     /// Ten times a second.
     fn tick(&mut self, now: Time) -> Result<()> {
         self.ticked = now;
-        let wanted = self.relay.bystanders().want_whole_packets();
         self.relay.tick(now);
-        if self.relay.bystanders().want_whole_packets() != wanted {
+        let wanted = self.relay.bystanders().want_whole_packets();
+        if self.carrier.as_ref().is_some_and(|carrier| carrier.is_watched() != wanted) {
             // The kernel gave a mirror back, or took it again: what it carries goes past us.
             self.tell_carrier();
         }
+        show_kernel(&mut self.relay);
         self.alarm(now);
         if let (Some(kernel), Some(guard)) = (&mut self.kernel, &mut self.guard) {
             kernel.tick(guard, self.relay.engine(), &self.reserver, &self.answer);
@@ -514,7 +503,6 @@ impl Worker {
             }
         }
         offer_mirrors(&mut self.relay, self.guard.as_ref(), &self.pair);
-        self.tell_carrier();
     }
 
     /// Keeps evidence otherwise, and what is held as far as there is room.
@@ -527,7 +515,6 @@ impl Worker {
             }
             (evidence, None) => *evidence = None,
         }
-        self.tell_carrier();
     }
 
     /// Tells the fast path whether somebody wants to see packets.
@@ -551,7 +538,7 @@ impl Worker {
     /// # Errors
     /// None that [`Worker::prepare`] lets through.
     fn commit(&mut self) -> Result<Left> {
-        let Prepared { policy, associations, kept, .. } =
+        let Prepared { policy, associations, kept, bystanders, .. } =
             self.prepared.take().context("nothing is prepared")?;
         // Rules may go, and what they told of is not to go with them.
         self.send_alerts();
@@ -574,6 +561,11 @@ impl Worker {
                     old.swap_remove(at.context("a running association has no file")?)
                 }
             });
+        }
+        if let Some(NextBystanders { mirrors, evidence }) = bystanders {
+            self.take_mirrors(mirrors);
+            self.keep_evidence(evidence);
+            self.tell_carrier();
         }
         self.relay.tick(clock());
         Ok(left)
@@ -675,10 +667,17 @@ fn keep(engine: &mut Engine, kept: &mut [Kept], keeping_fails: &mut bool) -> boo
 /// Lets the kernel make those copies that it can, and shows it what the host hears where it needs
 /// that. Frames that AF_XDP takes never come to it.
 fn offer_mirrors(relay: &mut Relay, guard: Option<&Guard>, pair: &Pair) {
-    let Some(guard) = guard.filter(|_| pair.driver != Driver::Xdp) else { return };
-    let mtu = Interface::find(&pair.host).and_then(|it| it.mtu()).unwrap_or(u32::MAX);
-    let mirrors = &mut relay.bystanders().mirrors;
-    mirrors.iter_mut().for_each(|mirror| mirror.offer(guard.mirrors(), mtu));
+    if let Some(guard) = guard.filter(|_| pair.driver != Driver::Xdp) {
+        let mtu = Interface::find(&pair.host).and_then(|it| it.mtu()).unwrap_or(u32::MAX);
+        let mirrors = &mut relay.bystanders().mirrors;
+        mirrors.iter_mut().for_each(|mirror| mirror.offer(guard.mirrors(), mtu));
+    }
+    show_kernel(relay);
+}
+
+/// Has what the host hears pass the kernel's mirrors, where there are any.
+fn show_kernel(relay: &mut Relay) {
+    let mirrors = &relay.bystanders().mirrors;
     let is_shown = mirrors.iter().any(Mirror::shows_kernel_what_the_host_hears);
     relay.show_kernel_what_the_host_hears(is_shown);
 }

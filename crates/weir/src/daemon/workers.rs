@@ -9,12 +9,15 @@
 //! To the supervisor they are one: a plan goes to all of them or to none, and their counters are
 //! summed here.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
 use weir_engine::esp::sa::Fingerprint;
+use weir_engine::pipeline::Left;
 use weir_port::{Guard, GuardMode, Steering, SteeringOptions};
+use weir_store::evidence::Snapshot;
 
 use super::carry::{self, Begun, Carrier};
 use super::circle::Circle;
@@ -23,9 +26,9 @@ use super::plan::PairPlan;
 use super::ports;
 use super::prepare::{Prepared, Running};
 use super::relay::Ports;
-use super::sharing::Sharing;
+use super::sharing::{Reach, Sharing};
 use super::state::StateStore;
-use super::worker::{WorkerCommand, WorkerHandle, WorkerSetup};
+use super::worker::{WorkerCommand, WorkerHandle, WorkerSetup, WorkerUsage};
 use crate::api::dto::PairSnapshot;
 use crate::config::settings::{OnFailure, Pair};
 
@@ -89,9 +92,12 @@ impl PairWorkers {
         self.sharing.clone()
     }
 
-    /// Worker 0, which alone has front ends and evidence.
-    pub fn first(&mut self) -> &mut WorkerHandle {
-        &mut self.workers[0]
+    /// What the associations of worker 0 did, which has those of front ends.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn usage(&self) -> Result<WorkerUsage> {
+        self.workers[0].usage()
     }
 
     /// The associations that each worker runs.
@@ -104,12 +110,17 @@ impl PairWorkers {
         self.workers.iter().zip(plans).any(|(worker, plan)| worker.has_other_kernel_keys(plan))
     }
 
-    /// Has each hold its plan, as [`WorkerHandle::offer`].
+    /// Has each hold its plan, as [`WorkerHandle::offer`], and the steering make room for the
+    /// peers of `pair`; without `pair` its peers stay.
     ///
     /// # Errors
     /// One cannot take it, or does not answer; then tell all [`PairWorkers::discard`].
-    pub fn offer(&mut self, plans: Vec<Prepared>) -> Result<()> {
-        self.workers.iter_mut().zip(plans).try_for_each(|(worker, plan)| worker.offer(plan))
+    pub fn offer(&mut self, plans: Vec<Prepared>, pair: Option<&Pair>) -> Result<()> {
+        self.workers.iter_mut().zip(plans).try_for_each(|(worker, plan)| worker.offer(plan))?;
+        match (pair, self.steering()) {
+            (Some(pair), Some(mut steering)) => steering.prepare(pair),
+            _ => Ok(()),
+        }
     }
 
     /// Has all forget the plans that they hold.
@@ -117,23 +128,45 @@ impl PairWorkers {
         for worker in &self.workers {
             worker.tell(WorkerCommand::Discard);
         }
+        if let Some(mut steering) = self.steering() {
+            steering.discard();
+        }
     }
 
-    /// Puts the plans that they hold in force; `pair` is what they are of.
-    pub fn commit(&mut self, pair: &Pair) {
-        let answers: Vec<_> = self.workers.iter_mut().map(WorkerHandle::commit).collect();
-        for answers in answers {
-            // Whoever has ended takes the gateway with it: half a configuration never stays. And
-            // what left is kept on the disk, where it goes on.
-            let _ = WorkerHandle::settled(&answers);
+    /// Puts the plans that they hold in force. Returns how far the associations went that worker 0
+    /// has no more.
+    ///
+    /// # Errors
+    /// A worker has ended, which takes the gateway with it: half a configuration never stays.
+    pub fn commit(&mut self) -> Result<Left> {
+        // Worker 0 first: it ends mirrors that the kernel makes of everybody's packets.
+        let (first, others) = self.workers.split_at_mut(1);
+        let left = WorkerHandle::settled(&first[0].commit());
+        let answers: Vec<_> = others.iter_mut().map(WorkerHandle::commit).collect();
+        let settled = answers.iter().try_for_each(|it| WorkerHandle::settled(it).map(drop));
+        if let Some(mut steering) = self.steering() {
+            steering.commit();
         }
-        let Some(sharing) = &self.sharing else { return };
-        let mut sharing = sharing.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = sharing.configure(pair) {
-            // Flows of the peers that are missing go to all workers: those without an association
-            // drop them.
-            tracing::error!(pair = pair.name, "frames are not steered as configured: {error:#}");
+        settled.and(left)
+    }
+
+    /// Has worker 0 take the packets of front ends: flows to these prefixes, ESP of these SPIs.
+    ///
+    /// # Errors
+    /// The kernel's table cannot be written.
+    pub fn steer_front_end(&self, reaches: Vec<Reach>, spis: BTreeSet<u32>) -> Result<()> {
+        self.steering().map_or(Ok(()), |mut it| it.steer_front_end(reaches, spis))
+    }
+
+    /// Tells the steering what it could not be told before.
+    pub fn retry_steering(&self) {
+        if let Some(mut steering) = self.steering() {
+            steering.retry();
         }
+    }
+
+    fn steering(&self) -> Option<MutexGuard<'_, Sharing>> {
+        self.sharing.as_ref().map(|it| it.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The counters that they published last, all of them together.
@@ -152,17 +185,12 @@ impl PairWorkers {
         self.workers.iter().all(is_newer)
     }
 
-    /// Tells worker 0 something; false when it has ended.
-    pub fn tell_first(&self, command: WorkerCommand) -> bool {
-        self.workers[0].tell(command)
-    }
-
-    /// Worker 0's evidence.
+    /// What the evidence ring of each worker holds.
     ///
     /// # Errors
-    /// It does not answer.
-    pub fn evidence(&self) -> Result<Option<weir_store::evidence::Snapshot>> {
-        self.workers[0].evidence()
+    /// One does not answer.
+    pub fn evidence(&self) -> Result<Vec<Snapshot>> {
+        self.workers.iter().map(|it| Ok(it.evidence()?.unwrap_or_default())).collect()
     }
 
     /// Has all end, after the batch at hand.
@@ -194,10 +222,11 @@ fn only_seat(setup: &mut WorkerSetup, store: &mut StateStore) -> Result<Seat> {
     let plans = std::mem::take(&mut setup.plan.kernel);
     let by_kernel = plans.iter().filter_map(KernelPlan::fingerprints).collect();
     let mut kernel = KernelEsp::open(pair, policy.wire_mtu, plans)?;
-    let Begun { mut guard, carrier, why_not } = match &kernel {
+    let Begun { mut guard, mut carriers, why_not } = match &kernel {
         Some(kernel) => carry::begin_with_kernel_esp(pair, kernel)?,
         None => carry::begin(pair, &setup.limits, mode(setup.on_failure))?,
     };
+    let carrier = carriers.pop();
     let mut ports = ports::open(pair, policy, carrier.as_ref())?;
     if let Some(kernel) = &mut kernel {
         ports.kernel = kernel.start(&mut guard, store)?;
@@ -217,15 +246,17 @@ fn only_seat(setup: &mut WorkerSetup, store: &mut StateStore) -> Result<Seat> {
 /// The places of several workers, and what shares frames out among them.
 fn several_seats(setup: &WorkerSetup) -> Result<(Vec<Seat>, Steering)> {
     let (pair, policy) = (&setup.pair, &setup.plan.policy);
-    let Begun { guard, why_not, .. } = carry::begin(pair, &setup.limits, mode(setup.on_failure))?;
+    let begun = carry::begin(pair, &setup.limits, mode(setup.on_failure))?;
+    let Begun { guard, carriers, why_not } = begun;
     let own = policy.own.iter().flat_map(|own| own.addresses.iter().map(|(address, _)| *address));
     let steering = Steering::load(&SteeringOptions {
         workers: pair.workers,
         keying_port: policy.keying_port,
         own: own.collect(),
+        has_front_ends: pair.xfrm,
     })?;
-    let ports = ports::open_several(pair, policy, &steering)?;
-    let mut guard = Some(guard);
+    let ports = ports::open_several(pair, policy, &steering, &carriers)?;
+    let (mut guard, mut carriers) = (Some(guard), carriers.into_iter());
     let seats = ports.into_iter().zip(Circle::of(pair.workers)).enumerate();
     let seats = seats.map(|(number, (ports, circle))| Seat {
         number,
@@ -233,7 +264,7 @@ fn several_seats(setup: &WorkerSetup) -> Result<(Vec<Seat>, Steering)> {
         guard: guard.take(),
         kernel: None,
         by_kernel: Vec::new(),
-        carrier: None,
+        carrier: carriers.next(),
         why_not: why_not.clone(),
         circle: Some(circle),
     });

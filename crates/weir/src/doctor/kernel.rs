@@ -83,7 +83,7 @@ pub fn examine() -> Vec<Finding> {
 /// Loads the fast path's programs, attached to nothing.
 fn fast_path() -> Finding {
     let name = "fast path (fastpath = \"auto\")";
-    let options = FastPathOptions { flows_max: 1, opcode_words: opcode_words() };
+    let options = FastPathOptions { flows_max: 1, workers: 1, opcode_words: opcode_words() };
     match FastPath::detached(&options) {
         Ok(_) => Finding::good(AREA, name, "its programs load"),
         Err(error) => Finding::change(

@@ -15,7 +15,7 @@ pub(super) const FRAMES: u64 = 500;
 pub(super) const RATE_PER_SECOND: u32 = 5000;
 
 /// `weir evidence cut` of gateway A; what it says, and whether it succeeded.
-fn cut(lab: &Lab, file: &Path, arguments: &[&str]) -> (bool, String) {
+pub(super) fn cut(lab: &Lab, file: &Path, arguments: &[&str]) -> (bool, String) {
     let mut command = Command::new(WEIR);
     command.args(["evidence", "cut", "--json", "--run-dir"]).arg(run_folder(lab, Side::A));
     let output = command.arg("-w").arg(file).args(arguments).output().unwrap();
@@ -60,7 +60,7 @@ impl Drop for SmallDisk {
 }
 
 /// `weir evidence` with `arguments`; exit code and what it says.
-fn evidence(arguments: &[&str]) -> (Option<i32>, String) {
+pub(super) fn evidence(arguments: &[&str]) -> (Option<i32>, String) {
     let output = Command::new(WEIR).arg("evidence").args(arguments).output().unwrap();
     let words = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8(words).unwrap())

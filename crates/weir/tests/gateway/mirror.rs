@@ -13,12 +13,12 @@ use super::evidence::{FRAMES, RATE_PER_SECOND, read_frames, send_stream, tshark}
 use super::*;
 
 /// An analyser on gateway A's port `mon0`.
-struct Analyser {
+pub(super) struct Analyser {
     namespace: Namespace,
 }
 
 impl Analyser {
-    fn new(lab: &Lab) -> Self {
+    pub(super) fn new(lab: &Lab) -> Self {
         let name = format!("weir-analyser-{}", lab.id());
         let analyser = Self { namespace: Namespace::create(&name).unwrap() };
         analyser.plug(lab);
@@ -46,7 +46,7 @@ impl Analyser {
     }
 
     /// What arrives while `work` is done.
-    fn hears(&self, lab: &Lab, work: impl FnOnce()) -> (PathBuf, Vec<Vec<u8>>) {
+    pub(super) fn hears(&self, lab: &Lab, work: impl FnOnce()) -> (PathBuf, Vec<Vec<u8>>) {
         let file = lab.folder().join("analyser.pcap");
         let capture = Capture::start(&self.namespace, "an0", &file, 65_535).unwrap();
         work();

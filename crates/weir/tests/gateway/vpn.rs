@@ -251,7 +251,16 @@ fn a_gateway_is_a_client_of_wireguard_go_and_of_another_gateway() {
 
 #[test]
 fn masqueraded_clients_reach_a_host_that_has_no_route_back_to_them() {
-    let test = "masqueraded_clients_reach_a_host";
+    masqueraded_clients_reach_a_host("masqueraded_clients_reach_a_host", "");
+}
+
+/// Worker 0 does the work of all clients, and what comes back to their one address is its, too.
+#[test]
+fn masqueraded_clients_reach_a_host_through_a_pair_of_three_workers() {
+    masqueraded_clients_reach_a_host("masqueraded_clients_of_workers", "workers = 3\n");
+}
+
+fn masqueraded_clients_reach_a_host(test: &str, pair_lines: &str) {
     if let Err(missing) =
         weir_lab::wireguard::program().and(process::require(&["wg", "curl", "python3"]))
     {
@@ -260,7 +269,7 @@ fn masqueraded_clients_reach_a_host_that_has_no_route_back_to_them() {
     let Some(Stand { _turn, lab }) = stand(test) else { return };
     let lab = &lab;
     let masquerade = "masquerade = \"10.77.0.250\"\n";
-    let gateway = Concentrator::start_with(lab, WEIR.as_ref(), "", masquerade).unwrap();
+    let gateway = Concentrator::start_with(lab, WEIR.as_ref(), pair_lines, masquerade).unwrap();
     let host = lab.host(Side::A);
     host.ip(&format!("route del {POOL} dev {HOST_DEVICE}\n")).unwrap();
     assert!(host.run("ip route get 10.99.0.2").is_err(), "a way back to clients");

@@ -2,6 +2,7 @@
 //! shows an association of each.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use rustix::process::Signal;
 use weir_lab::gateways::configurations;
@@ -14,6 +15,8 @@ use weir_wire::frame::Link;
 use weir_wire::parse::parse;
 use weir_wire::{checksum, icrc};
 
+use super::evidence::{cut, evidence, read_frames, tshark};
+use super::mirror::Analyser;
 use super::restart::esp_packets;
 use super::*;
 
@@ -38,26 +41,44 @@ fn carry_everything(lab: &Lab, gateways: &Gateways) {
     many_hosts_talk(lab, gateways);
 }
 
-/// RoCE of many hosts through host A's port, round by round; each host's packets arrive in order.
-fn many_hosts_talk(lab: &Lab, gateways: &Gateways) {
+/// RoCE of many hosts through host A's port, round by round.
+fn frames_of_many_hosts(rounds: usize) -> Vec<Vec<u8>> {
     let mut stream = RoceStream::new(256).unwrap();
     let mut frames = Vec::new();
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds {
         let frame = stream.next_frame();
         frames.extend((1..=HOST_PAIRS).map(|host| of_host(frame, host)));
     }
+    frames
+}
+
+/// Frames of many hosts by who sent them, in the order in which they come.
+fn by_host(frames: &[Vec<u8>]) -> BTreeMap<u8, Vec<Vec<u8>>> {
+    let mut flows = BTreeMap::<u8, Vec<Vec<u8>>>::new();
+    let of_hosts = frames.iter().filter(|it| it.len() > 36 && it[26..28] == [10, 99]);
+    of_hosts.for_each(|it| flows.entry(it[29]).or_default().push(it.clone()));
+    flows
+}
+
+/// They talk, and each host's packets arrive in order; all that they said.
+fn many_hosts_talk(lab: &Lab, gateways: &Gateways) -> Vec<Vec<u8>> {
+    many_hosts_talk_long(lab, gateways, ROUNDS)
+}
+
+fn many_hosts_talk_long(lab: &Lab, gateways: &Gateways, rounds: usize) -> Vec<Vec<u8>> {
+    let frames = frames_of_many_hosts(rounds);
     let file = lab.folder().join("host-b.pcap");
     let host = Capture::start(lab.host(Side::B), HOST_DEVICE, &file, 65535).unwrap();
     send_frames(lab.host(Side::A), HOST_DEVICE, &frames, 3000).unwrap();
     at_rest(gateways);
     let arrived = host.stop().unwrap().frames().unwrap();
-    let by_host = |frames: &[Vec<u8>]| {
-        let mut flows = BTreeMap::<u8, Vec<Vec<u8>>>::new();
-        let of_hosts = frames.iter().filter(|it| it.len() > 36 && it[26..28] == [10, 99]);
-        of_hosts.for_each(|it| flows.entry(it[29]).or_default().push(it.clone()));
-        flows
-    };
-    let (sent, arrived) = (by_host(&frames), by_host(&arrived));
+    assert_all_in_order(&frames, &arrived);
+    frames
+}
+
+#[track_caller]
+fn assert_all_in_order(sent: &[Vec<u8>], arrived: &[Vec<u8>]) {
+    let (sent, arrived) = (by_host(sent), by_host(arrived));
     assert_eq!(sent.len(), usize::from(HOST_PAIRS));
     for (host, sent) in &sent {
         assert!(arrived.get(host) == Some(sent), "host {host}: not all, or not in order");
@@ -298,4 +319,149 @@ fn agreed_keys_serve_as_many_workers_as_both_gateways_have() {
         carry_everything(&lab, &gateways);
         assert_eq!(of_1(&gateways) > before + 100, is_used);
     }
+}
+
+#[test]
+fn two_workers_keep_evidence_in_a_shard_each_which_a_cut_joins_in_time_order() {
+    let Some(Stand { _turn, lab }) = stand("two_workers_keep_evidence") else { return };
+    let folder = lab.folder().join("evidence");
+    let setup = workers(2, Protection::Sealed);
+    let texts = with_workers_for_the_peer(configurations(&lab, &setup).unwrap(), 2);
+    let disk = folder.display();
+    let table =
+        format!("\n[evidence]\nmemory_mib = 16\nsnap = 0\ndisk = \"{disk}\"\ndisk_mib = 32\n");
+    let texts = [format!("{}{table}", texts[0]), texts[1].clone()];
+    let mut gateways = Gateways::start_configured(&lab, &setup, &texts).unwrap();
+    wait_until_it_flows(&lab);
+    let sent = many_hosts_talk(&lab, &gateways);
+    let status = gateways.status(Side::A).unwrap();
+    let capacity = number(&status, "/pairs/0/evidence/capacity_bytes");
+    assert_eq!(capacity, 16 << 20, "the shards together are what was asked for");
+    assert!(number(&status, "/pairs/0/evidence/packets") >= sent.len() as u64);
+
+    let assert_whole = |file: &Path| {
+        assert_all_in_order(&sent, &read_frames(file));
+        let filter = "ip.src == 10.99.0.0/16 && frame.comment == \"sealed\"";
+        let times = tshark(file, filter, &["frame.time_epoch"]);
+        assert_eq!(times.len(), sent.len());
+        assert!(times.is_sorted(), "one capture, in time order, of both workers' packets");
+    };
+    let file = lab.folder().join("all.pcapng");
+    let (done, words) = cut(&lab, &file, &[]);
+    assert!(done, "{words}");
+    assert_whole(&file);
+    // Another plan leaves both shards as they are.
+    reload(&lab, &mut gateways, &texts, "icrc = \"off\"", 2);
+    let (done, words) = cut(&lab, &file, &["--force"]);
+    assert!(done, "{words}");
+    assert_whole(&file);
+    gateways.end(Side::A, Signal::TERM).unwrap();
+    let path = folder.to_str().unwrap();
+    let (code, words) = evidence(&["list", "--json", "--folder", path]);
+    assert_eq!(code, Some(0), "{words}");
+    let files: Value = serde_json::from_str(&words).unwrap();
+    let files = files.as_array().unwrap();
+    let of_workers: Vec<_> = files.iter().map(|it| number(it, "/worker")).collect();
+    assert_eq!(of_workers, [0, 1]);
+    assert!(files.iter().all(|it| number(it, "/packets") > 100), "{words}");
+    let output = file.to_str().unwrap();
+    let (code, words) = evidence(&["cut", "--force", "-w", output, "--folder", path]);
+    assert_eq!(code, Some(0), "{words}");
+    assert_whole(&file);
+}
+
+#[test]
+fn what_two_workers_carry_is_mirrored_once_by_them_or_by_the_kernel() {
+    let Some(Stand { _turn, lab }) = stand("two_workers_are_mirrored") else { return };
+    let analyser = Analyser::new(&lab);
+    let setup = workers(2, Protection::Sealed);
+    let texts = with_workers_for_the_peer(configurations(&lab, &setup).unwrap(), 2);
+    // Chosen queue pairs are the gateway's to find; a filter alone is the kernel's.
+    let mirror = |more: &str| {
+        let mirror = "\n[[mirror]]\nname = \"ids\"\nport = \"mon0\"\nfilter = \"udp port 4791\"\n";
+        [format!("{}{mirror}{more}", texts[0]), texts[1].clone()]
+    };
+    let by_gateway = mirror("queue_pairs = [17]\n");
+    let mut gateways = Gateways::start_configured(&lab, &setup, &by_gateway).unwrap();
+    wait_until_it_flows(&lab);
+    for (epoch, by_kernel) in [(1, false), (2, true), (3, false)] {
+        if epoch > 1 {
+            let next = if by_kernel { mirror("") } else { by_gateway.clone() };
+            configure(&lab, Side::A, &next[0]).unwrap();
+            gateways.daemon(Side::A).signal(Signal::HUP).unwrap();
+            wait_status(&gateways, Side::A, |it| {
+                it["pairs"][0]["policy_epoch"] == epoch
+                    && it["pairs"][0]["mirrors"][0]["by_kernel"] == by_kernel
+            });
+        }
+        let mut sent = Vec::new();
+        let (_, heard) = analyser.hears(&lab, || sent = many_hosts_talk(&lab, &gateways));
+        assert_all_in_order(&sent, &heard);
+        let status = gateways.status(Side::A).unwrap();
+        let count = |name: &str| number(&status, &format!("/pairs/0/mirrors/0/{name}"));
+        assert_eq!(count("mirrored"), sent.len() as u64, "by_kernel {by_kernel}: {status:#}");
+        assert_eq!(count("dropped"), 0);
+    }
+}
+
+#[test]
+fn two_workers_tag_and_restore_what_many_hosts_say() {
+    let Some(Stand { _turn, lab }) = stand("two_workers_tag") else { return };
+    let setup = workers(2, Protection::Tagged);
+    let [a, b] = configurations(&lab, &setup).unwrap();
+    let texts = [a, b.replace("protects = [", "protects = [\"10.99.0.0/16\", ")];
+    let gateways = Gateways::start_configured(&lab, &setup, &texts).unwrap();
+    let wire = listen(&lab, 256);
+    // The clocks agree at once: keys are in files.
+    let captured = exchange(&lab, &planned(Kind::RoceV2, 300).unwrap(), 2000).unwrap();
+    assert!(captured.is_exact(), "{captured:?}; {}", gateways.drops(Side::A).unwrap());
+    many_hosts_talk(&lab, &gateways);
+    let wire = wire.stop().unwrap();
+    assert!(wire.count(ESP).unwrap() == 0 && wire.count("udp dst port 4791").unwrap() > 1000);
+    for (side, verb) in [(Side::A, "tagged"), (Side::B, "restored")] {
+        let status = gateways.status(side).unwrap();
+        assert_all_worked(
+            &status,
+            2,
+            if side == Side::A { &["host_received"] } else { &["wire_received"] },
+        );
+        let done = number(&status, &format!("/pairs/0/peers/0/tag/{verb}_packets"));
+        assert!(done >= 960, "{done} {verb}");
+        assert_eq!(status["pairs"][0]["wire"]["dropped"], 0, "{status:#}");
+    }
+}
+
+#[test]
+fn the_kernel_carries_flows_of_two_workers_in_order_and_evidence_holds_their_heads() {
+    const LONG: usize = 10 * ROUNDS;
+    let Some(Stand { _turn, lab }) = stand("fast_path_of_two_workers") else { return };
+    let setup = workers(2, Protection::Plain);
+    let texts = configurations(&lab, &setup).unwrap();
+    let texts = texts.map(|text| {
+        let text = text.replace("workers = 2\n", "workers = 2\nfastpath = \"tc\"\n");
+        format!("{text}\n[evidence]\nmemory_mib = 32\n")
+    });
+    let mut gateways = Gateways::start_configured(&lab, &setup, &texts).unwrap();
+    wait_until_it_flows(&lab);
+    let sent = many_hosts_talk_long(&lab, &gateways, LONG);
+    let status = wait_status(&gateways, Side::A, |it| {
+        number(it, "/pairs/0/rdma/packets") == sent.len() as u64
+    });
+    let fast = number(&status, "/pairs/0/host/fast");
+    assert!(fast > sent.len() as u64 / 2, "{fast} of {}: {status:#}", sent.len());
+    assert_all_worked(&status, 2, &["host_received"]);
+    let count = |name: &str| number(&status, &format!("/pairs/0/fast_path/{name}"));
+    assert_eq!((count("events_lost"), count("heads_lost")), (0, 0), "{status:#}");
+    assert!(count("flows") >= u64::from(HOST_PAIRS), "{status:#}");
+    let file = lab.folder().join("carried.pcapng");
+    let (done, words) = cut(&lab, &file, &[]);
+    assert!(done, "{words}");
+    assert_all_in_order(&sent, &read_frames(&file));
+    // Another plan takes all of them off, and on again.
+    reload(&lab, &mut gateways, &texts, "icrc = \"check\"", 2);
+    let before = number(&gateways.status(Side::A).unwrap(), "/pairs/0/host/fast");
+    let sent = many_hosts_talk_long(&lab, &gateways, LONG).len() as u64;
+    let status =
+        wait_status(&gateways, Side::A, |it| number(it, "/pairs/0/host/fast") > before + sent / 2);
+    assert_eq!(status["adds_up"], true);
 }

@@ -23,8 +23,18 @@ pub(crate) fn transport(from: &str, to: &str, back: bool, spi: u32, key: &str) -
 
 #[test]
 fn ip_xfrm_word_for_word_seals_between_two_gateways() {
-    let Some(Stand { _turn, lab }) = stand("ip xfrm", Plan::default(), &[]) else { return };
-    let gateways = gateways(&lab, "default = \"drop\"\n");
+    seals_between_two_gateways("ip xfrm", "default = \"drop\"\n");
+}
+
+/// An SPI that a user chose says nothing about a worker: worker 0 has every association.
+#[test]
+fn ip_xfrm_seals_between_two_gateways_of_three_workers() {
+    seals_between_two_gateways("ip xfrm, workers", "default = \"drop\"\nworkers = 3\n");
+}
+
+fn seals_between_two_gateways(test: &str, lines: &str) {
+    let Some(Stand { _turn, lab }) = stand(test, Plan::default(), &[]) else { return };
+    let gateways = gateways(&lab, lines);
     let [a, b] = HOST_V4.map(|it| it.to_string());
     let keys = ["0x".to_owned() + &"1a".repeat(20), "0x".to_owned() + &"2b".repeat(36)];
     for side in Side::BOTH {

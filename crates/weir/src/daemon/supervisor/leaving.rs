@@ -1,11 +1,8 @@
-//! What a reload takes away first, and clients whose time is over.
+//! Clients whose time is over.
 
-use anyhow::Result;
 use jiff::SignedDuration;
 
-use super::{Gateway, NextMirror, accept, mirrors_of};
-use crate::config::settings::{self, Settings};
-use crate::daemon::mirror::Mirror;
+use super::{Gateway, accept};
 
 /// Until clients whose time is over are cut off, where that failed.
 const EXPIRY_RETRY: SignedDuration = SignedDuration::from_secs(5);
@@ -31,25 +28,4 @@ impl Gateway {
             tracing::error!("a VPN client whose time is over is still served:\n{failure:#}");
         }
     }
-
-    /// Every pair's mirrors: those that stay, and new ones, open.
-    pub(super) fn next_mirrors(&self, settings: &Settings) -> Result<Vec<Vec<NextMirror>>> {
-        let next = |mirror: &settings::Mirror| {
-            if self.settings.mirrors.contains(mirror) {
-                return Ok(NextMirror::Kept(mirror.clone()));
-            }
-            Ok(NextMirror::New(Box::new(Mirror::open(mirror)?)))
-        };
-        let pairs = settings.pairs.iter();
-        pairs.map(|pair| mirrors_of(&pair.name, settings).map(next).collect()).collect()
-    }
-}
-
-/// Of a pair's mirrors, those that stay.
-pub(super) fn kept_mirrors(next: &[NextMirror]) -> Vec<NextMirror> {
-    let kept = next.iter().filter_map(|it| match it {
-        NextMirror::Kept(settings) => Some(NextMirror::Kept(settings.clone())),
-        NextMirror::New(_) => None,
-    });
-    kept.collect()
 }

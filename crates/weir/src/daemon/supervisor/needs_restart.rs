@@ -1,7 +1,7 @@
 //! What a reload cannot do.
 
 use crate::config::Settings;
-use crate::config::settings::Pair;
+use crate::config::settings::{Pair, Peer};
 
 /// What differs that a running gateway cannot change.
 pub(super) fn needs_restart(old: &Settings, new: &Settings) -> Option<String> {
@@ -23,25 +23,33 @@ pub(super) fn needs_restart(old: &Settings, new: &Settings) -> Option<String> {
     if old.limits != new.limits {
         return Some("[limits]".into());
     }
-    let ports = |pairs: &[Pair]| -> Vec<_> {
-        pairs
-            .iter()
-            .map(|it| {
-                let ports = (it.name.clone(), it.host.clone(), it.wire.clone());
-                (ports, it.driver, it.xfrm, it.fastpath, it.workers)
-            })
-            .collect()
-    };
-    let by_kernel = |pairs: &[Pair]| -> Vec<String> {
-        let peers = pairs.iter().flat_map(|pair| pair.peers.iter().map(move |peer| (pair, peer)));
-        peers
-            .filter(|(_, peer)| peer.is_by_kernel())
-            .map(|(pair, peer)| format!("{:?} {:?} {peer:?}", pair.addresses, pair.next_hop))
-            .collect()
-    };
-    if by_kernel(&old.pairs) != by_kernel(&new.pairs) {
-        return Some("a peer whose ESP the kernel or a NIC does, or its pair's address,".into());
+    if old.pairs.len() != new.pairs.len() {
+        return Some("the list of pairs".into());
     }
-    (ports(&old.pairs) != ports(&new.pairs))
-        .then(|| "the list of pairs, their ports, `workers`, `xfrm` or `fastpath`".into())
+    old.pairs.iter().zip(&new.pairs).find_map(|(old, new)| pair_needs_restart(old, new))
+}
+
+fn pair_needs_restart(old: &Pair, new: &Pair) -> Option<String> {
+    if (&old.name, &old.host, &old.wire) != (&new.name, &new.host, &new.wire) {
+        return Some(format!("the ports of pair {}, or its name,", old.name));
+    }
+    let key = [
+        (old.driver != new.driver, "driver"),
+        (old.xfrm != new.xfrm, "xfrm"),
+        (old.fastpath != new.fastpath, "fastpath"),
+        (old.workers != new.workers, "workers"),
+    ];
+    if let Some((_, key)) = key.into_iter().find(|(differs, _)| *differs) {
+        return Some(format!("`{key}` of pair {}", old.name));
+    }
+    fn by_kernel(pair: &Pair) -> impl Iterator<Item = &Peer> {
+        pair.peers.iter().filter(|peer| peer.is_by_kernel())
+    }
+    if !by_kernel(old).eq(by_kernel(new)) {
+        let what = "a peer whose ESP the kernel or a NIC does";
+        return Some(format!("{what}, in pair {},", old.name));
+    }
+    let has_moved = (&old.addresses, &old.next_hop) != (&new.addresses, &new.next_hop);
+    (has_moved && by_kernel(old).next().is_some())
+        .then(|| format!("the address of pair {}, whose ESP the kernel or a NIC does,", old.name))
 }

@@ -24,6 +24,7 @@ use crate::daemon::keying::{Keying, KeyingEnd, Peers};
 use crate::daemon::mirror::Mirror;
 use crate::daemon::plan::PairPlan;
 use crate::daemon::port_watch::PortWatch;
+use crate::daemon::prepare::{NextBystanders, NextMirror};
 use crate::daemon::recorder::Recorder;
 use crate::daemon::state::StateStore;
 use crate::daemon::vm_watch::VmWatch;
@@ -82,7 +83,7 @@ pub(super) fn tell_names(settings: &Settings, recorder: Option<&Recorder>, alert
     }
 }
 
-/// The workers of each pair, and what its front ends begin with.
+/// The workers of each pair, and what its front ends begin with in each of them.
 pub(super) fn start_workers(
     settings: &Settings,
     machine: &Machine,
@@ -90,22 +91,22 @@ pub(super) fn start_workers(
     ends: Vec<Vec<KeyingEnd>>,
     store: &mut StateStore,
     sinks: Sinks<'_>,
-) -> Result<(Vec<PairWorkers>, Vec<Base>)> {
+) -> Result<(Vec<PairWorkers>, Vec<Vec<Base>>)> {
     let (mut workers, mut bases) = (Vec::new(), Vec::new());
     for (number, ((pair, plans), ends)) in settings.pairs.iter().zip(plans).zip(ends).enumerate() {
         let context = || format!("pair {}", pair.name);
         let index = |name| machine.link(name).map_or(0, |link| link.index);
         let (mut setups, mut ends) = (Vec::new(), ends.into_iter());
-        for plan in plans {
-            let plan = prepare::prepare(plan, &[], &store.reserver()).with_context(context)?;
+        let next = bystanders(pair, settings, &[])?;
+        for (worker, (plan, next)) in plans.into_iter().zip(next).enumerate() {
+            let mut plan = prepare::prepare(plan, &[], &store.reserver()).with_context(context)?;
+            plan.bystanders = Some(next);
             let interfaces = Interfaces { host: index(&pair.host), wire: index(&pair.wire) };
             setups.push(WorkerSetup {
                 pair: pair.clone(),
                 on_failure: settings.gateway.on_failure,
                 limits: settings.limits,
-                label: evidence::label(&settings.gateway.name, pair),
-                mirrors: open_mirrors(&pair.name, settings)?,
-                evidence: settings.evidence.clone(),
+                label: evidence::label(&settings.gateway.name, pair, worker),
                 plan,
                 reserver: store.reserver(),
                 records: sinks.sender(number, interfaces),
@@ -113,7 +114,7 @@ pub(super) fn start_workers(
                 keying: ends.next(),
             });
         }
-        bases.push(Base::of(&setups[0].plan));
+        bases.push(setups.iter().map(|it| Base::of(&it.plan)).collect());
         workers.push(PairWorkers::start(setups, store).with_context(context)?);
     }
     Ok((workers, bases))
@@ -122,15 +123,15 @@ pub(super) fn start_workers(
 /// The sockets of the pairs that have front ends, beside the pairs.
 pub(super) fn open_front_ends(
     settings: &Settings,
-    bases: Vec<Base>,
+    bases: Vec<Vec<Base>>,
     events: &Sender<Event>,
 ) -> Result<Vec<Option<FrontEnd>>> {
     let pairs = settings.pairs.iter().zip(bases).enumerate();
-    let open = |(index, (pair, base)): (usize, (&Pair, Base))| {
+    let open = |(index, (pair, bases)): (usize, (&Pair, Vec<Base>))| {
         let path = settings.gateway.front_end_socket(&pair.name);
         let events = events.clone();
         let tell = move |event| events.send(Event::FrontEnd(index, event)).is_ok();
-        pair.xfrm.then(|| FrontEnd::open((index, pair), path, base, tell)).transpose()
+        pair.xfrm.then(|| FrontEnd::open((index, pair), path, bases, tell)).transpose()
     };
     pairs.map(open).collect()
 }
@@ -181,15 +182,28 @@ pub(super) fn announce(settings: &Settings) {
     notify::ready(&format!("{} pairs of ports", settings.pairs.len()));
 }
 
-fn open_mirrors(pair: &str, settings: &Settings) -> Result<Vec<Mirror>> {
-    mirrors_of(pair, settings).map(Mirror::open).collect()
-}
-
-pub(super) fn mirrors_of<'s>(
-    pair: &str,
-    settings: &'s Settings,
-) -> impl Iterator<Item = &'s settings::Mirror> {
-    settings.mirrors.iter().filter(move |mirror| mirror.pair == pair)
+/// Who watches the packets of each worker of `pair`: mirrors that are `running` already, new ones,
+/// open, and a share of its evidence.
+pub(super) fn bystanders(
+    pair: &Pair,
+    settings: &Settings,
+    running: &[settings::Mirror],
+) -> Result<Vec<NextBystanders>> {
+    let evidence = settings.evidence.as_ref().map(|it| it.share(pair.workers));
+    let one = || NextBystanders { mirrors: Vec::new(), evidence: evidence.clone() };
+    let mut of_workers: Vec<_> = (0..pair.workers).map(|_| one()).collect();
+    for mirror in settings.mirrors.iter().filter(|mirror| mirror.pair == pair.name) {
+        if running.contains(mirror) {
+            let kept = || NextMirror::Kept(mirror.clone());
+            of_workers.iter_mut().for_each(|it| it.mirrors.push(kept()));
+            continue;
+        }
+        let opened = Mirror::open(mirror, pair.workers)?;
+        for (of_worker, mirror) in of_workers.iter_mut().zip(opened) {
+            of_worker.mirrors.push(NextMirror::New(Box::new(mirror)));
+        }
+    }
+    Ok(of_workers)
 }
 
 /// A thread for each pair's handshakes where keys are agreed at all, and the workers' ends.
