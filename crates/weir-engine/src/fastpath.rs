@@ -15,16 +15,14 @@
 use std::collections::VecDeque;
 
 use weir_wire::bth::{Extension, Opcode, Operation, Position, Service};
-use weir_wire::fastpath::{Event, Key, STARTED, Slot, is_slow, opcode_flag};
-use weir_wire::frame::{Link, Time};
-use weir_wire::parse::{Parsed, parse_into};
+use weir_wire::fastpath::{Key, STARTED, Slot, is_slow, opcode_flag};
+use weir_wire::frame::{Frame, Time};
+use weir_wire::parse::Parsed;
 
-use crate::classify::frame_class;
 use crate::counters::Counters;
 use crate::flow::index::Index;
 use crate::flow::{FlowDirection, FlowKey, HashSeed};
-use crate::meter::{Fold, Icrc, Meter, Notice, Observation, Observed};
-use crate::pipeline::{Engine, route};
+use crate::meter::{Fold, Meter, Observed};
 use crate::policy::{Action, Policy};
 use crate::rdma::{OperationClass, QueuePairKey};
 use crate::verdict::Side;
@@ -157,83 +155,6 @@ pub(crate) struct Carried {
     pub(crate) queue_pair: Option<QueuePairKey>,
 }
 
-/// The parts of an engine that the fast path works with.
-pub(crate) struct FastParts<'a> {
-    pub(crate) fast_path: &'a mut Option<Box<FastPath>>,
-    pub(crate) meter: &'a mut Meter,
-    pub(crate) counters: &'a mut Counters,
-    pub(crate) policy: &'a Policy,
-}
-
-impl Engine {
-    /// Lets the kernel carry flows, as `fast_path` says; `None`: no more. Whoever has kernel maps
-    /// does what [`FastPath::next_command`] says and hands back what was counted.
-    pub fn set_fast_path(&mut self, fast_path: Option<FastPath>) {
-        *self.fast_parts().fast_path = fast_path.map(Box::new);
-    }
-
-    /// The fast path's table, when there is one.
-    pub fn fast_path(&mut self) -> Option<&mut FastPath> {
-        self.fast_parts().fast_path.as_deref_mut()
-    }
-
-    /// Takes in what the kernel counts in slot `number` now.
-    pub fn fold(&mut self, number: u32, slot: &Slot, clocks: Clocks) -> Folded {
-        let FastParts { fast_path: Some(fast_path), meter, counters, .. } = self.fast_parts()
-        else {
-            return Folded::default();
-        };
-        fast_path.fold(number, slot, clocks, meter, counters)
-    }
-
-    /// Takes in the packets that the kernel carried since the last call, by opcode byte.
-    pub fn fold_opcodes(&mut self, packets: &[u64; 256]) {
-        self.fast_parts().meter.fold_opcodes(packets);
-    }
-
-    /// Takes in a copy of a carried packet, and decides about it as if it had not been carried: a
-    /// flow whose packets would have another fate is carried no longer.
-    pub fn notice(&mut self, event: &Event, clocks: Clocks) {
-        let FastParts { fast_path: Some(fast_path), meter, policy, .. } = self.fast_parts() else {
-            return;
-        };
-        let Some(carried) = fast_path.notice(event.slot) else { return };
-        let mut parsed = Parsed::default();
-        let bytes = event.captured();
-        parse_into(&mut parsed, bytes, Link::Ethernet, event.wire_len);
-        carried.put_vlans_back(&mut parsed);
-        let class = frame_class(&parsed);
-        let side = carried.side();
-        let fate = route(policy, class, side, &parsed);
-        if !matches!(fate, Ok(None)) {
-            fast_path.end(event.slot);
-        }
-        let age_ns = clocks.monotonic_ns.saturating_sub(event.now_ns);
-        meter.notice(&Notice {
-            kinds: event.kinds,
-            expected: event.expected,
-            queue_pair: carried.queue_pair,
-            packet: &Observation {
-                now: Time(clocks.now.0.saturating_sub(age_ns)),
-                side: Some(side),
-                bytes,
-                parsed: &parsed,
-                original_len: event.wire_len,
-                segments: event.segments,
-                icrc: Icrc::Skip,
-            },
-        });
-    }
-
-    /// Forgets all flows that the kernel carries; the kernel was told before. Fold their last
-    /// counts first.
-    pub fn void_fast_path(&mut self) {
-        if let Some(fast_path) = self.fast_path() {
-            fast_path.void();
-        }
-    }
-}
-
 impl Carried {
     /// Side of the gateway that it came in by.
     pub(crate) fn side(&self) -> Side {
@@ -309,14 +230,24 @@ impl FastPath {
         in_use.map(|(number, _)| number as u32)
     }
 
-    /// Looks at a packet that was passed as it is: whether the kernel can carry those like it.
-    pub(crate) fn consider(
+    /// Looks at a frame that was passed as it is, where `policy` lets the kernel carry any.
+    #[inline]
+    pub(crate) fn look_at(
         &mut self,
+        policy: &Policy,
         meter: &Meter,
         side: Side,
-        packet: (&[u8], &Parsed),
-        seen: Observed,
+        (frame, parsed): (&Frame<'_>, &Parsed),
+        seen: impl FnOnce() -> Observed,
     ) {
+        let is_odd = parsed.rdma.is_some() && frame.meta.offload.segmentation.is_some();
+        if !is_odd && allows(policy) {
+            self.consider(meter, side, (frame.bytes(), parsed), seen());
+        }
+    }
+
+    /// Whether the kernel can carry packets like this one.
+    fn consider(&mut self, meter: &Meter, side: Side, packet: (&[u8], &Parsed), seen: Observed) {
         let (bytes, parsed) = packet;
         let Some(key) = Key::of(parsed, bytes, side as u8) else { return };
         let Some(settled) = settled(meter, parsed, bytes, seen) else { return };

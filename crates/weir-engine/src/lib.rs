@@ -8,37 +8,43 @@
 
 pub mod pipeline;
 
-pub mod classify;
+pub mod engine;
 
+mod arrive;
+pub mod classify;
 pub mod policy;
 
-mod egress;
+pub mod peer;
+pub mod protect;
 
-pub mod mtu;
+pub mod plain;
 
 pub mod flow;
 pub mod rdma;
 
 pub mod meter;
 
-pub mod plain;
-
 pub mod access;
 
 pub mod detect;
 
+mod nat;
+
+mod route;
+mod run;
+
 pub mod fastpath;
+pub mod mtu;
 
 pub mod esp;
 pub mod tunnel;
 
 pub mod offload;
 
-mod ingress;
-mod limit;
-mod nat;
+mod leave;
 
 pub mod neighbour;
+mod surroundings;
 
 pub mod verdict;
 

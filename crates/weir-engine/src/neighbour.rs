@@ -39,6 +39,8 @@ struct Entry {
     mac: Option<MacAddress>,
     answered: Time,
     asked: Option<Time>,
+    /// Peers of the policy that it leads to; 0: it was followed.
+    peers: u32,
 }
 
 /// The hops of one policy.
@@ -67,7 +69,8 @@ impl Neighbours {
         for endpoint in policy.peers.iter().filter_map(|peer| peer.endpoint) {
             let hop = own.hop_for(endpoint);
             let Some(source) = own.source_for(hop) else { continue };
-            if table.by_hop.contains_key(&hop) {
+            if let Some(index) = table.by_hop.get(&hop) {
+                table.entries[*index as usize].peers += 1;
                 continue;
             }
             let known = previous.entry(hop);
@@ -78,10 +81,57 @@ impl Neighbours {
                 mac: known.and_then(|entry| entry.mac),
                 answered: known.map_or(Time::default(), |entry| entry.answered),
                 asked: None,
+                peers: 1,
             });
         }
         table.configured = table.entries.len();
         table
+    }
+
+    /// Asks for the hop to the endpoint of one more peer of the policy.
+    pub(crate) fn add(&mut self, endpoint: IpAddr) {
+        let hop = self.own.hop_for(endpoint);
+        let Some(source) = self.own.source_for(hop) else { return };
+        let found = self.by_hop.get(&hop).map(|it| *it as usize);
+        let at = found.unwrap_or(self.entries.len());
+        if found.is_none() {
+            let (mac, answered) = (None, Time::default());
+            self.entries.push(Entry { hop, source, mac, answered, asked: None, peers: 0 });
+            self.by_hop.insert(hop, at as u32);
+            self.version += 1;
+        }
+        self.entries[at].peers += 1;
+        if at >= self.configured {
+            self.swap(at, self.configured);
+            self.configured += 1;
+        }
+    }
+
+    /// One peer of the policy that is reached at `endpoint` is gone; with the last of a hop, so is
+    /// the hop.
+    pub(crate) fn remove(&mut self, endpoint: IpAddr) {
+        let hop = self.own.hop_for(endpoint);
+        let Some(at) = self.by_hop.get(&hop).map(|it| *it as usize) else { return };
+        let entry = &mut self.entries[at];
+        entry.peers = entry.peers.saturating_sub(1);
+        if entry.peers > 0 || at >= self.configured {
+            return;
+        }
+        self.configured -= 1;
+        self.swap(at, self.configured);
+        let last = self.entries.len() - 1;
+        self.swap(self.configured, last);
+        self.entries.pop();
+        self.cursor = self.cursor.min(self.entries.len());
+        self.by_hop.remove(&hop);
+        self.version += 1;
+    }
+
+    fn swap(&mut self, a: usize, b: usize) {
+        self.entries.swap(a, b);
+        for place in [a, b] {
+            self.by_hop.insert(self.entries[place].hop, place as u32);
+        }
     }
 
     /// Asks for the hop to `endpoint` from now on, and believes `hint` until somebody answers; at
@@ -100,7 +150,7 @@ impl Neighbours {
             }
             return;
         }
-        let new = Entry { hop, source, mac: hint, answered, asked: None };
+        let new = Entry { hop, source, mac: hint, answered, asked: None, peers: 0 };
         self.version += 1;
         if self.entries.len() < self.configured + FOLLOWED_MAX {
             self.by_hop.insert(hop, self.entries.len() as u32);

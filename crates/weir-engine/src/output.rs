@@ -106,6 +106,13 @@ impl Output {
         }
     }
 
+    /// Adds a frame of the batch as it is.
+    #[inline]
+    pub(crate) fn send_whole(&mut self, destination: Destination, index: u32, frame: &Frame<'_>) {
+        let range = 0..frame.len() as u32;
+        self.send(destination, frame.meta.offload, Part::Frame { frame: index, range });
+    }
+
     /// Adds a packet of one piece.
     pub fn send(&mut self, destination: Destination, offload: Offload, part: Part) {
         let start = self.parts.len() as u32;

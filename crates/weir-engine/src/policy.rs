@@ -12,11 +12,13 @@ use crate::detect::Rules;
 use crate::plain::Blocks;
 use crate::tunnel::key::PublicKey;
 
+mod frames;
 mod marking;
 mod own;
 mod ranges;
 mod selectors;
 
+pub use frames::{FrameActions, FrameClass};
 pub use marking::{DSCP_COUNT, Marking, PCP_COUNT};
 pub use own::OwnAddress;
 use selectors::Selectors;
@@ -30,97 +32,6 @@ pub enum Action {
     Clear,
     /// Drop it.
     Drop,
-}
-
-/// Frames that no address selector decides: link-local protocols, address resolution, group
-/// traffic. Told apart by EtherType; IP packets and RoCE v1 by their destination address, and what
-/// has none by destination MAC.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum FrameClass {
-    /// LLDP (EtherType 0x88cc).
-    Lldp,
-    /// Slow protocols: LACP, marker (0x8809).
-    Lacp,
-    /// 802.1X (0x888e).
-    Eapol,
-    /// PTP over Ethernet (0x88f7).
-    Ptp,
-    /// MAC control: pause, PFC (0x8808).
-    Pause,
-    /// Spanning tree and other 802.3 LLC frames to 01:80:c2:00:00:00.
-    Stp,
-    /// Anything else to 01:80:c2:00:00:00 .. 0f, which a bridge never forwards.
-    LinkLocal,
-    /// ARP.
-    Arp,
-    /// IPv6 neighbour and router discovery (ICMPv6 133 to 137, code 0, hop limit 255).
-    NeighbourDiscovery,
-    /// Broadcast that is none of the above; of IP packets, those to 255.255.255.255.
-    Broadcast,
-    /// Multicast that is none of the above; of IP packets, those to a group's address.
-    Multicast,
-}
-
-impl FrameClass {
-    /// All classes, in counter order.
-    pub const ALL: [FrameClass; 11] = [
-        FrameClass::Lldp,
-        FrameClass::Lacp,
-        FrameClass::Eapol,
-        FrameClass::Ptp,
-        FrameClass::Pause,
-        FrameClass::Stp,
-        FrameClass::LinkLocal,
-        FrameClass::Arp,
-        FrameClass::NeighbourDiscovery,
-        FrameClass::Broadcast,
-        FrameClass::Multicast,
-    ];
-
-    /// The name in configuration, counters and JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            FrameClass::Lldp => "lldp",
-            FrameClass::Lacp => "lacp",
-            FrameClass::Eapol => "eapol",
-            FrameClass::Ptp => "ptp",
-            FrameClass::Pause => "pause",
-            FrameClass::Stp => "stp",
-            FrameClass::LinkLocal => "link_local",
-            FrameClass::Arp => "arp",
-            FrameClass::NeighbourDiscovery => "neighbour_discovery",
-            FrameClass::Broadcast => "broadcast",
-            FrameClass::Multicast => "multicast",
-        }
-    }
-}
-
-/// The action for each [`FrameClass`], by its number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FrameActions(pub [Action; FrameClass::ALL.len()]);
-
-impl FrameActions {
-    /// Everything in clear: a gateway that only watches.
-    pub const fn all_clear() -> Self {
-        Self([Action::Clear; FrameClass::ALL.len()])
-    }
-
-    /// A sealing gateway's defaults: what a bridge never forwards ends here; the rest is sealed.
-    pub const fn sealing() -> Self {
-        use Action::{Drop, Seal};
-        Self([Drop, Drop, Drop, Drop, Drop, Drop, Drop, Seal, Seal, Seal, Seal])
-    }
-
-    /// The action for one class.
-    pub const fn of(&self, class: FrameClass) -> Action {
-        self.0[class as usize]
-    }
-
-    /// Changes the action for one class.
-    pub const fn set(&mut self, class: FrameClass, action: Action) {
-        self.0[class as usize] = action;
-    }
 }
 
 /// What happens to a frame that must be sealed, is not, and has come as far as the wire port: a
@@ -308,6 +219,36 @@ pub struct Peer {
     pub rate_limit: Option<u64>,
 }
 
+impl Peer {
+    /// The place of a peer that was removed: nothing leads to it.
+    fn vacant() -> Self {
+        Self {
+            name: String::new(),
+            mode: Mode::Tunnel,
+            encapsulation: Encapsulation::Esp,
+            sealing: Sealing::Require,
+            endpoint: None,
+            protects: Vec::new(),
+            everything: false,
+            seal_spi: None,
+            open_spis: Vec::new(),
+            agreed: None,
+            kernel: None,
+            rate_limit: None,
+        }
+    }
+
+    /// Whether this is the place of a peer that was removed. A peer has a name.
+    pub fn is_vacant(&self) -> bool {
+        self.name.is_empty()
+    }
+
+    /// Whether what it is sent comes to an own address of ours and leaves by another than its own.
+    pub(crate) fn ends_here(&self) -> bool {
+        self.mode == Mode::WireGuard || self.mode == Mode::Tunnel && self.endpoint.is_some()
+    }
+}
+
 /// A peer whose ESP the gateway's kernel does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelEsp {
@@ -325,7 +266,7 @@ pub struct KernelEsp {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// To the peer of this index, sealed.
-    Peer(u16),
+    Peer(u32),
     /// Past every peer, in clear.
     Clear,
     /// Nowhere.
@@ -337,6 +278,14 @@ pub fn mapped(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
         IpAddr::V6(v6) => v6.octets(),
+    }
+}
+
+/// The address in `Parsed`'s 16 bytes.
+pub(crate) fn address(bytes: &[u8; 16]) -> IpAddr {
+    match weir_wire::ip::unmapped(bytes) {
+        Some(v4) => IpAddr::V4(Ipv4Addr::from(v4)),
+        None => IpAddr::from(*bytes),
     }
 }
 
@@ -376,7 +325,9 @@ pub struct Policy {
     pub blocks: Option<Arc<Blocks>>,
     selectors: Selectors,
     /// The peer for frames without an address.
-    everything: Option<u16>,
+    everything: Option<u32>,
+    /// Places in `peers` whose peers were removed.
+    vacant: Vec<u32>,
 }
 
 impl Policy {
@@ -400,6 +351,7 @@ impl Policy {
             blocks: None,
             selectors: Selectors::default(),
             everything: None,
+            vacant: Vec::new(),
         }
     }
 
@@ -415,12 +367,46 @@ impl Policy {
     /// the indices in them count from the first of `peers`. What a selector would pass in clear is
     /// sealed all the same where a peer there is seals everything.
     pub fn with_front_end(mut self, peers: Vec<Peer>, selectors: Vec<(Prefix, Way)>) -> Self {
-        let of_everything = self.everything.filter(|it| !self.may_be_clear(usize::from(*it)));
-        let first = self.peers.len() as u16;
+        let of_everything = self.everything.filter(|it| !self.may_be_clear(*it as usize));
+        let first = self.peers.len() as u32;
         self.selectors.extend(first, &peers, selectors, of_everything.map(Way::Peer));
         self.peers.extend(peers);
         self.everything = everything(&self.peers);
         self
+    }
+
+    /// Puts one peer in, without a look at the others, and returns its index: a place that another
+    /// left, or the next. Where associations are named, always the next: they are kept in order.
+    /// `None`: one of its prefixes is another's, or another has everything.
+    pub(crate) fn insert_peer(&mut self, peer: Peer) -> Option<usize> {
+        let is_taken = peer.protects.iter().any(|it| self.selectors.has(it));
+        if is_taken || peer.everything && self.everything.is_some() {
+            return None;
+        }
+        let vacant = if peer.open_spis.is_empty() { self.vacant.pop() } else { None };
+        let index = vacant.map_or(self.peers.len(), |it| it as usize);
+        let way = Way::Peer(index as u32);
+        peer.protects.iter().for_each(|it| self.selectors.insert(*it, way));
+        if peer.everything {
+            self.everything = Some(index as u32);
+        }
+        match self.peers.get_mut(index) {
+            Some(place) => *place = peer,
+            None => self.peers.push(peer),
+        }
+        Some(index)
+    }
+
+    /// Removes one peer, without a look at the others; its place stays, vacant.
+    pub(crate) fn remove_peer(&mut self, index: usize) -> Option<Peer> {
+        let place = self.peers.get_mut(index).filter(|it| !it.is_vacant())?;
+        let gone = std::mem::replace(place, Peer::vacant());
+        for prefix in &gone.protects {
+            self.selectors.remove(prefix, Way::Peer(index as u32));
+        }
+        self.everything.take_if(|it| *it == index as u32);
+        self.vacant.push(index as u32);
+        Some(gone)
     }
 
     /// Where packets to `address`, on the far side, belong.
@@ -431,7 +417,7 @@ impl Policy {
 
     /// Whether the peer of this index may send packets from `address`: whose it is, gets them too.
     pub fn may_send(&self, peer: usize, address: &[u8; 16]) -> bool {
-        let is_from = self.selectors.is_from(peer as u16, address);
+        let is_from = self.selectors.is_from(peer as u32, address);
         is_from.unwrap_or(self.peers[peer].everything)
     }
 
@@ -439,14 +425,14 @@ impl Policy {
     #[inline]
     pub fn peer_for(&self, address: &[u8; 16]) -> Option<usize> {
         match self.way_to(address)? {
-            Way::Peer(index) => Some(usize::from(index)),
+            Way::Peer(index) => Some(index as usize),
             Way::Clear | Way::Drop => None,
         }
     }
 
     /// The peer for frames without an address.
     pub fn peer_for_everything(&self) -> Option<usize> {
-        self.everything.map(usize::from)
+        self.everything.map(|it| it as usize)
     }
 
     /// Whether packets to and from the peer of this index may be in clear on the wire.
@@ -457,7 +443,7 @@ impl Policy {
 
     /// Whether plaintext from the wire may pass at all.
     pub fn seals(&self) -> bool {
-        !self.peers.is_empty()
+        self.peers.len() > self.vacant.len()
     }
 
     /// SPIs of all associations that open, in the order of the peers.
@@ -470,8 +456,8 @@ fn is_mapped(address: u128) -> bool {
     address >> 32 == 0xffff
 }
 
-fn everything(peers: &[Peer]) -> Option<u16> {
-    peers.iter().position(|peer| peer.everything).map(|index| index as u16)
+fn everything(peers: &[Peer]) -> Option<u32> {
+    peers.iter().position(|peer| peer.everything).map(|index| index as u32)
 }
 
 #[cfg(test)]
@@ -537,7 +523,7 @@ mod tests {
             ]
         };
         // A few prefixes are compared one by one, many are looked up.
-        for further in [0, 3 * COMPARED_MAX as u16] {
+        for further in [0, 3 * COMPARED_MAX as u32] {
             let hosts = (0..further).map(|n| peer("host", &[(&format!("172.16.0.{n}"), 32)]));
             let site = peer("site", &[("10.1.0.0", 16)]);
             let configured = [site].into_iter().chain(hosts).collect();

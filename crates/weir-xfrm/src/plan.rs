@@ -208,7 +208,7 @@ impl Draft<'_> {
         }
         self.plan.acquire_for[index].get_or_insert(policy.info.index);
         let clear = template.optional != 0 && peer.seal_spi.is_none();
-        let way = if clear { Way::Clear } else { Way::Peer(index as u16) };
+        let way = if clear { Way::Clear } else { Way::Peer(index as u32) };
         self.plan.selectors.push((far, way));
     }
 

@@ -16,6 +16,7 @@ use crate::verdict::DropReason;
 mod fragments;
 mod packet;
 mod table;
+mod translate;
 
 use fragments::{Fragments, Part};
 use packet::{End, Packet, What};

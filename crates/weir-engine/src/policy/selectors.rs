@@ -33,6 +33,17 @@ struct Mask {
     without_v4: bool,
 }
 
+impl Mask {
+    fn of(prefix: &Prefix) -> Self {
+        Self { mask: prefix.mask, without_v4: prefix.without_v4 }
+    }
+
+    /// As [`Prefix::rank`].
+    fn rank(self) -> (std::cmp::Reverse<u32>, bool) {
+        (std::cmp::Reverse(self.mask.count_ones()), !self.without_v4)
+    }
+}
+
 type ByAddress = HashMap<u128, Way, BuildHasherDefault<AddressHasher>>;
 
 /// Spreads addresses. Who sends packets chooses what is looked up and not what is in the table, so
@@ -64,12 +75,17 @@ impl Selectors {
     pub(super) fn of(peers: &[Peer]) -> Self {
         let mut all = protected(peers, 0);
         all.sort_by_key(|(prefix, _)| prefix.rank());
+        Self::ordered(all)
+    }
+
+    /// Those of `all`, the narrower first.
+    fn ordered(all: Vec<(Prefix, Way)>) -> Self {
         if all.len() <= COMPARED_MAX {
             return Self { compared: all, ..Self::default() };
         }
         let mut by_mask: Vec<(Mask, ByAddress)> = Vec::new();
         for (prefix, way) in all {
-            let mask = Mask { mask: prefix.mask, without_v4: prefix.without_v4 };
+            let mask = Mask::of(&prefix);
             if by_mask.last().is_none_or(|(last, _)| *last != mask) {
                 by_mask.push((mask, ByAddress::default()));
             }
@@ -80,11 +96,52 @@ impl Selectors {
         Self { by_mask, ..Self::default() }
     }
 
+    /// Whether the configuration has this very prefix.
+    pub(super) fn has(&self, prefix: &Prefix) -> bool {
+        let is_same = |(it, ways): &(Mask, ByAddress)| {
+            *it == Mask::of(prefix) && ways.contains_key(&prefix.address)
+        };
+        self.compared.iter().any(|(it, _)| it == prefix) || self.by_mask.iter().any(is_same)
+    }
+
+    /// Puts one more prefix of the configuration in its place.
+    pub(super) fn insert(&mut self, prefix: Prefix, way: Way) {
+        if self.by_mask.is_empty() {
+            let at = self.compared.partition_point(|(it, _)| it.rank() <= prefix.rank());
+            self.compared.insert(at, (prefix, way));
+            if self.compared.len() > COMPARED_MAX {
+                let many = Self::ordered(std::mem::take(&mut self.compared));
+                self.by_mask = many.by_mask;
+            }
+            return;
+        }
+        let mask = Mask::of(&prefix);
+        let at = self.by_mask.partition_point(|(it, _)| it.rank() < mask.rank());
+        if self.by_mask.get(at).is_none_or(|(it, _)| *it != mask) {
+            self.by_mask.insert(at, (mask, ByAddress::default()));
+        }
+        self.by_mask[at].1.entry(prefix.address).or_insert(way);
+    }
+
+    /// Removes a prefix of the configuration that leads `way`.
+    pub(super) fn remove(&mut self, prefix: &Prefix, way: Way) {
+        self.compared.retain(|it| *it != (*prefix, way));
+        let of_mask = self.by_mask.iter().position(|(it, _)| *it == Mask::of(prefix));
+        let Some(at) = of_mask else { return };
+        let ways = &mut self.by_mask[at].1;
+        if ways.get(&prefix.address) == Some(&way) {
+            ways.remove(&prefix.address);
+        }
+        if ways.is_empty() {
+            self.by_mask.remove(at);
+        }
+    }
+
     /// Puts `selectors` behind those there are, and what `peers`, the first of which has the index
     /// `first`, may send from. What would pass in clear goes `instead`, where that is given.
     pub(super) fn extend(
         &mut self,
-        first: u16,
+        first: u32,
         peers: &[Peer],
         selectors: Vec<(Prefix, Way)>,
         instead: Option<Way>,
@@ -111,7 +168,7 @@ impl Selectors {
 
     /// Whether packets from `address`, on the far side, belong to the peer of this index. `None`:
     /// to nobody.
-    pub(super) fn is_from(&self, peer: u16, address: &[u8; 16]) -> Option<bool> {
+    pub(super) fn is_from(&self, peer: u32, address: &[u8; 16]) -> Option<bool> {
         if let Some(way) = self.configured(address) {
             return Some(way == Way::Peer(peer));
         }
@@ -140,8 +197,8 @@ impl Selectors {
 }
 
 /// What `peers` protect; `first` is the index of the first of them.
-fn protected(peers: &[Peer], first: u16) -> Vec<(Prefix, Way)> {
-    let of_peer = |(peer, index): (&Peer, u16)| {
+fn protected(peers: &[Peer], first: u32) -> Vec<(Prefix, Way)> {
+    let of_peer = |(peer, index): (&Peer, u32)| {
         peer.protects.iter().map(|it| (*it, Way::Peer(index))).collect::<Vec<_>>()
     };
     peers.iter().zip(first..).flat_map(of_peer).collect()

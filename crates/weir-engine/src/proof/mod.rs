@@ -167,12 +167,12 @@ impl WireProof {
             Some((_, destination)) => policy.way_to(&destination),
             // It may go to anybody.
             None if glance.kind == Kind::Unreadable => return self.plaintext(Some(*glance)),
-            None => policy.peer_for_everything().map(|peer| Way::Peer(peer as u16)),
+            None => policy.peer_for_everything().map(|peer| Way::Peer(peer as u32)),
         };
         match (way, policy.default) {
             (Some(Way::Clear), _) | (None, Action::Clear) => counters.clear_by_policy += 1,
             (Some(Way::Peer(peer)), _) => {
-                let peer = usize::from(peer);
+                let peer = peer as usize;
                 let may_be_clear = match policy.peers[peer].mode {
                     Mode::IcrcTag(_) if is_tagged(glance, first, len) => {
                         counters.tagged += 1;

@@ -24,7 +24,7 @@ pub(super) const CLIENT_ATTEMPTS_MAX: u32 = 24;
 
 /// Associations of one peer that open, at most: the one in use, one that waits for its first
 /// packet, and two for what is under way.
-pub(super) const OPENING_MAX: usize = 4;
+pub const OPENING_MAX: usize = 4;
 
 /// How long keys serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,57 +1,28 @@
-//! How wide the path to a peer is: probes and answers that [`crate::tunnel::path_mtu`] wants
-//! sealed, and what the wire says of them.
+//! How wide the path to a peer is: what its probes and answers say ([`crate::tunnel::path_mtu`]),
+//! and what the wire says of our packets.
 
 use std::net::IpAddr;
 
-use weir_wire::frame::Frame;
+use weir_wire::frame::{Frame, Time};
 use weir_wire::parse::{Network, Parsed, Transport};
 
-use super::Engine;
-use crate::egress::address;
+use super::Peers;
 use crate::esp::next_header;
-use crate::tunnel::key::PublicKey;
+use crate::policy::address;
 use crate::tunnel::path_mtu::ProbeMessage;
-use crate::verdict::Verdict;
 
-/// Between two ICMP messages that are looked at: each costs a look at every peer.
+/// Between two ICMP messages that are looked at: anyone may send them.
 const HEED_PERIOD_NS: u64 = 10_000_000;
 
 const ICMP_HEADER_LEN: usize = 8;
 const UDP_HEADER_LEN: usize = 8;
 
-impl Engine {
-    /// Seals a question about the path's width, padded to its size, or an answer into `output()`,
-    /// which grows until [`Engine::begin`]. Neither is ever fragmented by us.
-    pub fn send_probe(&mut self, peer: &PublicKey, message: ProbeMessage) {
-        let Some(index) = self.index_of(peer) else { return };
-        let size_bytes = match message {
-            ProbeMessage::Ask(probe) => usize::from(probe.size_bytes),
-            ProbeMessage::Answer(_) => 0,
-        };
-        if self.seal_dummy(index, &message.bytes(), size_bytes).is_some() {
-            self.counters.path_probes_sent += 1;
-        }
-    }
-
-    /// From now on, packets for `peer` have at most so many bytes, outer IP header included; never
-    /// more than the wire's.
-    pub fn set_path_mtu(&mut self, peer: &PublicKey, bytes: u16) {
-        let Some(index) = self.index_of(peer) else { return };
-        let mtu = bytes.min(self.policy.wire_mtu);
-        self.sealing[index].set_mtu(mtu);
-    }
-
+impl Peers {
     /// An authentic packet of a peer held nothing for the host: is it about the path?
     #[cold]
-    pub(super) fn heard_dummy(&mut self, index: usize, message: Option<ProbeMessage>) -> Verdict {
-        if let Some(message) = message {
-            self.heard_probe(index, message);
-        }
-        Verdict::Consumed
-    }
-
-    fn heard_probe(&mut self, index: usize, message: ProbeMessage) {
-        let Some(agreed) = &mut self.sealing[index].agreed else { return };
+    pub(crate) fn heard_dummy(&mut self, index: usize, message: Option<ProbeMessage>) {
+        let Some(message) = message else { return };
+        let Some(agreed) = self.get_mut(index).and_then(|it| it.agreed.as_mut()) else { return };
         let (place, probe) = match message {
             ProbeMessage::Ask(probe) => (&mut agreed.note.probed, probe),
             ProbeMessage::Answer(probe) => (&mut agreed.note.probe_answered, probe),
@@ -64,40 +35,37 @@ impl Engine {
         self.note(index);
     }
 
-    /// Notes that ICMP calls a packet of ours too large, when it quotes one: addresses and SPI.
-    pub(super) fn heed_too_large(&mut self, parsed: &Parsed, frame: &Frame<'_>) {
-        let Transport::Icmp { kind, code } = parsed.transport else { return };
+    /// Notes that ICMP calls a packet of ours too large, when it quotes one: address and SPI.
+    /// Returns whether it does.
+    pub(crate) fn heed_too_large(&mut self, now: Time, parsed: &Parsed, frame: &Frame<'_>) -> bool {
+        let Transport::Icmp { kind, code } = parsed.transport else { return false };
         let is_too_large = match parsed.network {
             Network::Ipv4 => (kind, code) == (3, 4),
             _ => kind == 2,
         };
-        if is_too_large {
-            self.look_for_quoted(parsed, frame);
-        }
+        is_too_large && self.look_for_quoted(now, parsed, frame)
     }
 
     #[cold]
-    fn look_for_quoted(&mut self, parsed: &Parsed, frame: &Frame<'_>) {
-        if self.now.since_ns(self.keyed.heeded) < HEED_PERIOD_NS && self.now >= self.keyed.heeded {
-            return;
+    fn look_for_quoted(&mut self, now: Time, parsed: &Parsed, frame: &Frame<'_>) -> bool {
+        if now.since_ns(self.heeded) < HEED_PERIOD_NS && now >= self.heeded {
+            return false;
         }
         let at = usize::from(parsed.transport_offset) + ICMP_HEADER_LEN;
         let quoted = frame.bytes().get(at..parsed.end as usize).and_then(quoted_esp);
-        let Some((endpoint, spi)) = quoted else { return };
-        self.keyed.heeded = self.now;
-        let seals = |(index, it): (usize, &crate::egress::SealingPeer)| {
-            let is_sealed_so = match &it.association {
+        let Some((endpoint, spi)) = quoted else { return false };
+        self.heeded = now;
+        let is_sealed_so =
+            |index: &usize| match self.get(*index).and_then(|it| it.association.as_ref()) {
                 Some(association) => association.spi().value() == spi,
-                None => self.kernel.seals(index, spi),
+                None => self.kernel.seals(*index, spi),
             };
-            it.endpoint() == Some(endpoint) && is_sealed_so
-        };
-        let Some(index) = self.sealing.iter().enumerate().position(seals) else { return };
-        if let Some(agreed) = &mut self.sealing[index].agreed {
-            agreed.note.too_large = true;
-            self.counters.too_large_heard += 1;
-            self.note(index);
-        }
+        let Some(index) = self.at_endpoint(endpoint).find(is_sealed_so) else { return false };
+        let agreed = self.get_mut(index).and_then(|it| it.agreed.as_mut());
+        let Some(agreed) = agreed else { return false };
+        agreed.note.too_large = true;
+        self.note(index);
+        true
     }
 }
 

@@ -1,42 +1,27 @@
 //! Wire to host: an ESP packet is opened and checked against what its peer may send.
 
-use std::collections::BTreeMap;
-
 use weir_wire::frame::{Frame, Link, Offload};
-use weir_wire::parse::{MacAddress, Network, Parsed, Transport};
+use weir_wire::parse::{Parsed, Transport};
 use weir_wire::walker::Walker;
 
 use crate::classify::has_address;
-use crate::counters::PeerCounters;
-use crate::egress::LINK_LEN_MAX;
 use crate::esp::next_header;
-use crate::esp::open::OpeningSa;
 use crate::esp::outer::{combine_ecn, strip_etherip, write_ecn};
 use crate::esp::silent::silent_message;
 use crate::esp::transport::open_transport;
+use crate::peer::{Nearby, OpeningPeer, Sources};
 use crate::policy::{Mode, Peer, Policy};
+use crate::protect::Parts;
+use crate::surroundings::{HostAddresses, Surroundings};
 use crate::tunnel::path_mtu::ProbeMessage;
 use crate::verdict::DropReason;
+
+use super::seal::LINK_LEN_MAX;
 
 const ESP_HEADER_LEN: usize = 8;
 const UDP_HEADER_LEN: usize = 8;
 const ETHERNET_LEN: usize = 14;
 const ETHERTYPE_OFFSET_BACK: usize = 2;
-
-/// The opening side of one peer.
-#[derive(Debug)]
-pub(crate) struct OpeningPeer {
-    /// Index of the peer in the policy.
-    pub(crate) peer: usize,
-    pub(crate) association: OpeningSa,
-    /// ESP in UDP: address and port that the last authentic packet came from.
-    pub(crate) came_from: Option<([u8; 16], u16)>,
-    pub(crate) counters: PeerCounters,
-    /// Whether its key was agreed by a handshake.
-    pub(crate) is_agreed: bool,
-    /// Whether its first packet confirms that handshake.
-    pub(crate) pending: bool,
-}
 
 /// What an authentic packet held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,37 +37,54 @@ pub(crate) enum Inner {
     Nothing(Option<ProbeMessage>),
 }
 
+/// An authentic packet.
+pub(crate) struct Arrived {
+    /// The index of the peer that it is from.
+    pub(crate) peer: usize,
+    pub(crate) inner: Inner,
+}
+
+/// Opens a packet by the association at `at`, and notes what that tells of its peer.
+///
+/// # Errors
+/// Why it is dropped. [`DropReason::NeighbourUnknown`]: nobody knows where its host is.
+#[inline]
+pub(crate) fn open(
+    parts: &mut Parts<'_>,
+    surroundings: &mut Surroundings,
+    at: usize,
+    (frame, outer): (&mut Frame<'_>, &Parsed),
+    inner: (&mut Walker, &mut Sources),
+) -> Result<Arrived, DropReason> {
+    let opening = parts.peers.openings.at_mut(at).ok_or(DropReason::UnknownSpi)?;
+    let (peer, highest) = (opening.peer, opening.association.highest());
+    let came_from = udp_source(frame, outer);
+    let from = (outer, came_from);
+    let held = opening.open(parts.policy, &surroundings.hosts, frame, from, inner)?;
+    if opening.is_agreed {
+        let is_newest = opening.association.highest() > highest;
+        let neighbours = &mut surroundings.neighbours;
+        let mut nearby = Nearby { policy: parts.policy, neighbours, now: parts.now };
+        let from = (outer, came_from.map(|(_, port)| port));
+        let moved = parts.peers.heard(at, from, is_newest, &mut nearby);
+        parts.counters.peers_moved += u64::from(moved);
+    }
+    Ok(Arrived { peer, inner: held })
+}
+
 impl OpeningPeer {
-    /// An association that opened nothing yet; its peer is set by who takes it in.
-    pub(crate) fn new(association: OpeningSa) -> Self {
-        Self {
-            peer: 0,
-            association,
-            came_from: None,
-            counters: PeerCounters::default(),
-            is_agreed: false,
-            pending: false,
-        }
-    }
-
-    /// One whose key was agreed.
-    pub(crate) fn agreed(association: OpeningSa) -> Self {
-        Self { is_agreed: true, ..Self::new(association) }
-    }
-
     /// Opens `frame` in place: afterwards it is the frame for the host, which `inner` walks over.
     /// `outer` describes what it was; `sources` holds for `policy` alone.
     #[inline]
-    pub(crate) fn open(
+    fn open(
         &mut self,
         policy: &Policy,
         hosts: &HostAddresses,
         frame: &mut Frame<'_>,
-        outer: &Parsed,
+        (outer, came_from): (&Parsed, Option<([u8; 16], u16)>),
         (inner, sources): (&mut Walker, &mut Sources),
     ) -> Result<Inner, DropReason> {
-        let peer = &policy.peers[self.peer];
-        let came_from = udp_source(frame, outer);
+        let peer = policy.peers.get(self.peer).ok_or(DropReason::NoPolicy)?;
         if outer.fragment.is_some() {
             return Err(DropReason::Fragment);
         }
@@ -108,11 +110,9 @@ impl OpeningPeer {
             self.counters.refused_packets += u64::from(said.is_none());
             return said.ok_or(DropReason::SelectorMismatch);
         }
-        let ends_here = match peer.mode {
-            Mode::Tunnel => peer.endpoint.is_some(),
-            mode => mode == Mode::WireGuard,
-        };
-        if ends_here && let Err(reason) = hosts.lead(frame, inner) {
+        if peer.ends_here()
+            && let Err(reason) = hosts.lead(frame, inner)
+        {
             return silent(peer, frame, inner.parsed()).ok_or(reason);
         }
         let congestion_combined = carry_congestion(peer, frame, outer.traffic_class, inner)?;
@@ -209,32 +209,6 @@ pub(crate) fn silent_in(frame: &Frame<'_>, parsed: &Parsed) -> Option<Option<Pro
     Some(ProbeMessage::parse(message))
 }
 
-/// Whom opened packets may come from, under one policy: from behind the peer that sealed them, and
-/// from behind no other that has a longer prefix. Packets to there would go to that one.
-#[derive(Debug, Default)]
-pub(crate) struct Sources {
-    /// The last peer, and an address that it may send from: most packets are of the same few flows.
-    last: Option<(usize, [u8; 16])>,
-}
-
-impl Sources {
-    /// Whether the packet comes from behind the peer of this index.
-    #[inline]
-    pub(crate) fn are_of(&mut self, policy: &Policy, peer: usize, inner: &Parsed) -> bool {
-        if !has_address(inner) {
-            return policy.peers[peer].everything;
-        }
-        if self.last == Some((peer, inner.source)) {
-            return true;
-        }
-        let may_send = policy.may_send(peer, &inner.source);
-        if may_send {
-            self.last = Some((peer, inner.source));
-        }
-        may_send
-    }
-}
-
 /// RFC 6040: a CE mark set on the way must reach the inner packet, or no CNP will answer it.
 #[inline]
 fn carry_congestion(
@@ -256,46 +230,4 @@ fn carry_congestion(
     let traffic_class = parsed.traffic_class & !3 | combined;
     inner.parsed_mut().traffic_class = traffic_class;
     Ok(true)
-}
-
-/// Hosts behind the host port, by the source addresses of what they send. Needed only where ESP
-/// tunnels end at an own address: the outer Ethernet header then leads to us and not to the host.
-#[derive(Debug, Default)]
-pub(crate) struct HostAddresses {
-    known: BTreeMap<[u8; 16], MacAddress>,
-}
-
-/// Hosts remembered; a further one is not, and packets to it are dropped as `neighbour_unknown`.
-pub(crate) const HOSTS_MAX: usize = 4096;
-
-impl HostAddresses {
-    /// Remembers where `parsed`, seen on the host port, came from; true when that is news.
-    pub(crate) fn learn(&mut self, parsed: &Parsed) -> bool {
-        // A host that only listens says who it is by ARP.
-        let speaks = matches!(parsed.network, Network::Arp | Network::Ipv4 | Network::Ipv6);
-        speaks && parsed.source != [0; 16] && self.note(parsed.source, parsed.link.source)
-    }
-
-    /// Remembers where `address` is; true when that is news.
-    pub(crate) fn note(&mut self, address: [u8; 16], mac: MacAddress) -> bool {
-        let room = self.known.len() < HOSTS_MAX;
-        match self.known.get_mut(&address) {
-            Some(known) => std::mem::replace(known, mac) != mac,
-            None if room => self.known.insert(address, mac).is_none(),
-            None => false,
-        }
-    }
-
-    /// Sends the frame to the host that its packet is for.
-    pub(crate) fn lead(&self, frame: &mut Frame<'_>, inner: &mut Walker) -> Result<(), DropReason> {
-        let to = &inner.parsed().destination;
-        let mac = self.find(to).ok_or(DropReason::NeighbourUnknown)?;
-        frame.bytes_mut()[..6].copy_from_slice(&mac.0);
-        inner.parsed_mut().link.destination = mac;
-        Ok(())
-    }
-
-    fn find(&self, address: &[u8; 16]) -> Option<MacAddress> {
-        self.known.get(address).copied()
-    }
 }

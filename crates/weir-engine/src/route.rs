@@ -41,18 +41,11 @@ pub(crate) fn route(
     };
     let way = match has_address(parsed) {
         true => policy.way_to(far),
-        false => policy.peer_for_everything().map(|peer| Way::Peer(peer as u16)),
+        false => policy.peer_for_everything().map(|peer| Way::Peer(peer as u32)),
     };
     match (way, policy.default) {
-        (Some(Way::Peer(peer)), _) => Ok(Some(usize::from(peer))),
+        (Some(Way::Peer(peer)), _) => Ok(Some(peer as usize)),
         (Some(Way::Clear), _) | (None, Action::Clear) => Ok(None),
         (Some(Way::Drop), _) | (None, _) => Err(DropReason::NoPolicy),
     }
-}
-
-/// Whether it is known where the packet belongs. What is wrong behind the addresses is for its
-/// receiver to judge: a gateway carries it.
-#[inline]
-pub(super) fn is_routable(parsed: &Parsed) -> bool {
-    parsed.fault.is_none() || has_address(parsed)
 }

@@ -12,15 +12,10 @@
 use std::collections::BTreeMap;
 
 use weir_wire::frame::Frame;
-use weir_wire::parse::Parsed;
 
-use super::{Engine, send_whole};
+use super::Peers;
 use crate::counters::ClearCounters;
-use crate::meter::FlowPlace;
-use crate::output::Destination;
-use crate::policy::{Mode, Sealing};
-use crate::tunnel::key::PublicKey;
-use crate::verdict::{DropReason, Side, Verdict};
+use crate::policy::{Policy, Sealing};
 
 /// What one peer is sent and may send in clear.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +29,7 @@ pub(crate) struct Rollout {
     is_clear: bool,
     /// What was last told of it: whether packets are sealed to it.
     told: Option<bool>,
-    counters: ClearCounters,
+    pub(super) counters: ClearCounters,
 }
 
 impl Rollout {
@@ -91,98 +86,23 @@ pub struct SealingChange {
     pub counters: ClearCounters,
 }
 
-impl Engine {
-    /// A packet for a peer that none is sealed to at present.
-    #[cold]
-    pub(super) fn send_unsealed(
-        &mut self,
-        peer: usize,
-        index: u32,
-        frame: &mut Frame<'_>,
-        parsed: &Parsed,
-    ) -> Result<Verdict, DropReason> {
-        if let Mode::IcrcTag(terms) = self.policy.peers[peer].mode {
-            return self.send_tagged(terms, peer, index, frame, parsed);
-        }
-        self.send_without_keys(peer, index, frame, parsed)
-    }
-
-    /// A packet for a peer that there is nothing to protect with at present.
-    pub(super) fn send_without_keys(
-        &mut self,
-        peer: usize,
-        index: u32,
-        frame: &mut Frame<'_>,
-        parsed: &Parsed,
-    ) -> Result<Verdict, DropReason> {
-        if self.sealing[peer].association.is_none() {
-            self.sealing[peer].wanted = Some([parsed.source, parsed.destination]);
-            self.want(peer, frame, parsed);
-        }
-        if !self.policy.may_be_clear(peer) {
-            return Err(DropReason::NoAssociation);
-        }
-        Ok(self.send_in_clear(peer, index, frame, parsed))
-    }
-
-    /// A packet for a peer, as it is.
-    pub(super) fn send_in_clear(
-        &mut self,
-        peer: usize,
-        index: u32,
-        frame: &mut Frame<'_>,
-        parsed: &Parsed,
-    ) -> Verdict {
-        // Connections that begin now must fit when they are sealed later.
-        self.clamp(peer, frame, parsed);
-        let is_cut = frame.meta.offload.segmentation.is_some();
-        let too_big = !is_cut && !self.sealing[peer].fits(parsed, frame.len());
-        let counters = &mut self.sealing[peer].rollout.counters;
-        counters.sent_packets += 1;
-        counters.sent_bytes += frame.len() as u64;
-        counters.too_big_packets += u64::from(too_big);
-        touch(counters, frame);
-        send_whole(&mut self.output, Destination::Wire, index, frame);
-        Verdict::Unsealed
-    }
-
-    /// A packet in clear of a peer that may send such.
-    #[cold]
-    pub(super) fn take_unsealed(
-        &mut self,
-        peer: usize,
-        frame: &mut Frame<'_>,
-        parsed: &Parsed,
-    ) -> Result<Verdict, DropReason> {
-        self.plain.pass(Side::Wire, frame, parsed, &mut FlowPlace::default())?;
-        self.clamp(peer, frame, parsed);
-        let counters = &mut self.sealing[peer].rollout.counters;
-        counters.received_packets += 1;
-        counters.received_bytes += frame.len() as u64;
-        touch(counters, frame);
-        Ok(Verdict::Unsealed)
-    }
-
+impl Peers {
     /// The peer has keys and does not answer, or answers again. Where its sealing is preferred,
     /// packets to it go in clear, or sealed again.
-    pub fn hold_in_clear(&mut self, peer: &PublicKey, is_held: bool) {
-        let Some(index) = self.index_of(peer) else { return };
-        self.sealing[index].rollout.hold(is_held);
-    }
-
-    /// What passed in clear to and from the peer of this index.
-    pub fn clear_counters(&self, peer: usize) -> ClearCounters {
-        self.sealing[peer].rollout.counters
-    }
-
-    /// Whether packets to the peer of this index are sealed, or tagged, at present.
-    pub fn is_sealed_to(&self, peer: usize) -> bool {
-        self.sealing[peer].protects()
+    pub(crate) fn hold_in_clear(&mut self, index: usize, is_held: bool) {
+        if let Some(entry) = self.get_mut(index) {
+            entry.rollout.hold(is_held);
+        }
     }
 
     /// Peers that need not be sealed to, and that are, or are no more, since the last call.
-    pub fn take_sealing_changes(&mut self, take: &mut dyn FnMut(SealingChange)) {
-        for (peer, it) in self.policy.peers.iter().zip(&mut self.sealing) {
+    pub(crate) fn take_sealing_changes(
+        &mut self,
+        policy: &Policy,
+        take: &mut dyn FnMut(SealingChange),
+    ) {
+        for (index, it) in self.iter_mut() {
+            let Some(peer) = policy.peers.get(index) else { continue };
             let is_sealed = it.protects();
             if peer.sealing == Sealing::Require {
                 it.rollout.told = None;
@@ -202,20 +122,40 @@ impl Engine {
     }
 
     /// What goes on under the next policy, by the peers' names.
-    pub(super) fn take_rollouts(&self) -> BTreeMap<String, Rollout> {
-        let peers = self.policy.peers.iter().zip(&self.sealing);
+    pub(super) fn take_rollouts(&self, policy: &Policy) -> BTreeMap<String, Rollout> {
+        let peers = self.iter().filter_map(|(index, it)| Some((policy.peers.get(index)?, it)));
         let lasting = peers.filter(|(peer, it)| {
             peer.sealing != Sealing::Require || it.rollout.is_held || it.rollout.counters.last.0 > 0
         });
         lasting.map(|(peer, it)| (peer.name.clone(), it.rollout)).collect()
     }
 
-    pub(super) fn restore_rollouts(&mut self, before: BTreeMap<String, Rollout>) {
-        for (peer, it) in self.policy.peers.iter().zip(&mut self.sealing) {
-            if let Some(before) = before.get(&peer.name) {
+    pub(super) fn restore_rollouts(&mut self, policy: &Policy, before: &BTreeMap<String, Rollout>) {
+        for (index, it) in self.iter_mut() {
+            let name = policy.peers.get(index).map(|peer| &peer.name);
+            if let Some(before) = name.and_then(|name| before.get(name)) {
                 it.rollout.go_on(*before);
             }
         }
+    }
+}
+
+impl Rollout {
+    /// Counts a packet that is sent in clear; sealed, it would have been too big, or not.
+    pub(crate) fn count_sent(&mut self, frame: &Frame<'_>, too_big: bool) {
+        let counters = &mut self.counters;
+        counters.sent_packets += 1;
+        counters.sent_bytes += frame.len() as u64;
+        counters.too_big_packets += u64::from(too_big);
+        touch(counters, frame);
+    }
+
+    /// Counts a packet that came in clear.
+    pub(crate) fn count_received(&mut self, frame: &Frame<'_>) {
+        let counters = &mut self.counters;
+        counters.received_packets += 1;
+        counters.received_bytes += frame.len() as u64;
+        touch(counters, frame);
     }
 }
 

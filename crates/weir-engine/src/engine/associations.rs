@@ -1,47 +1,12 @@
-//! What a policy brings along, and why it may be refused.
+//! Why a policy, or a peer, may be refused.
 
 use std::collections::HashSet;
 
 use super::Engine;
 use crate::detect::NoMemory;
-use crate::esp::icrc_tag::IcrcTag;
-use crate::esp::open::{OpeningSa, OpeningState};
-use crate::esp::seal::{SealingSa, SealingState};
-use crate::policy::{Mode, Policy};
-
-/// Associations that are new, or whose key changed. Those of a running engine that the policy still
-/// names are kept and must not be among them: their sequence numbers go on.
-#[derive(Debug, Default)]
-pub struct Associations {
-    /// To peers; found by SPI.
-    pub sealing: Vec<SealingSa>,
-    /// From peers.
-    pub opening: Vec<OpeningSa>,
-    /// Of peers whose packets are tagged by shared keys, by name. Who is not named keeps its own.
-    pub tags: Vec<(String, IcrcTag)>,
-}
-
-/// How far the keys went that a new policy uses no more, or under another name.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Left {
-    /// Of each that sealed: the number that it would have used next.
-    pub sealing: Vec<SealingState>,
-    /// Of each that opened: what was accepted.
-    pub opening: Vec<OpeningState>,
-}
-
-impl Left {
-    pub(super) fn add_sealing(&mut self, association: &SealingSa) {
-        let reserved_until = association.next_sequence().0;
-        self.sealing.push(SealingState { reserved_until, ..association.state() });
-    }
-
-    pub(super) fn add_opening(&mut self, association: &mut OpeningSa) {
-        let mut state = association.empty_state();
-        association.snapshot(&mut state);
-        self.opening.push(state);
-    }
-}
+use crate::esp::seal::SealingSa;
+use crate::peer::Associations;
+use crate::policy::{Mode, Peer, Policy};
 
 /// Why a policy was not taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -71,6 +36,21 @@ pub enum PolicyError {
         /// The peer's name.
         peer: String,
     },
+    /// One of its prefixes is another peer's, or another has everything.
+    #[error("peer {peer:?}: one of its prefixes is another's; give every address to one peer")]
+    PrefixTaken {
+        /// The peer's name.
+        peer: String,
+    },
+    /// It comes by a whole policy only: it has no name, or the name or key of another, or the kernel
+    /// does its ESP.
+    #[error(
+        "peer {peer:?} cannot come alone; give it a name and key of its own, or swap the policy"
+    )]
+    NotAlone {
+        /// The peer's name.
+        peer: String,
+    },
     /// Ethernet mode needs an address of our own to send from.
     #[error(
         "peer {peer:?}: mode \"ethernet\" needs `address` on the pair and `endpoint` on the peer"
@@ -92,9 +72,9 @@ impl Engine {
     pub fn check(&self, policy: &Policy, new: &Associations) -> Result<(), PolicyError> {
         self.refuse_second_counter(new)?;
         self.plain.check(policy)?;
-        let sealing = self.sealing.iter().filter_map(|peer| peer.association.as_ref());
+        let sealing = self.peers.iter().filter_map(|(_, peer)| peer.association.as_ref());
         let sealing: HashSet<_> = sealing.chain(&new.sealing).map(|sa| sa.spi().value()).collect();
-        let opening = self.opening.iter().map(|it| &it.association);
+        let opening = self.peers.openings.iter().map(|it| &it.association);
         let opening: HashSet<_> = opening.chain(&new.opening).map(|sa| sa.spi().value()).collect();
         for peer in &policy.peers {
             let unsealed = peer.seal_spi.filter(|spi| !sealing.contains(spi));
@@ -104,7 +84,9 @@ impl Engine {
             }
             if matches!(peer.mode, Mode::IcrcTag(_)) && peer.agreed.is_none() {
                 let mut new = new.tags.iter().map(|(name, _)| name);
-                if !self.has_tag(&peer.name) && !new.any(|name| *name == peer.name) {
+                if !self.peers.has_tag(&self.policy, &peer.name)
+                    && !new.any(|name| *name == peer.name)
+                {
                     return Err(PolicyError::NoTagKey { peer: peer.name.clone() });
                 }
             }
@@ -116,11 +98,42 @@ impl Engine {
         Ok(())
     }
 
+    /// The same for one more peer: what it brings is what it names, and nobody has that yet.
+    pub(super) fn check_one(&self, peer: &Peer, new: &Associations) -> Result<(), PolicyError> {
+        let name = || peer.name.clone();
+        let has_its_key = peer.agreed.is_some_and(|it| self.peers.index_of(&it).is_some());
+        if peer.is_vacant() || peer.kernel.is_some() || has_its_key {
+            return Err(PolicyError::NotAlone { peer: name() });
+        }
+        if !new.sealing.is_empty() {
+            self.refuse_second_counter(new)?;
+        }
+        let sealing: Vec<u32> = new.sealing.iter().map(|sa| sa.spi().value()).collect();
+        let opening: Vec<u32> = new.opening.iter().map(|sa| sa.spi().value()).collect();
+        let is_free = |spi: &&u32| self.peers.openings.of_spi(**spi).is_none();
+        let unsealed = peer.seal_spi.filter(|spi| sealing != [*spi]);
+        let missing = peer.open_spis.iter().find(|spi| !opening.contains(spi));
+        let taken = opening.iter().find(|spi| !is_free(spi) || !peer.open_spis.contains(spi));
+        if let Some(spi) = unsealed.or(missing.or(taken).copied()) {
+            return Err(PolicyError::NoAssociation { peer: name(), spi });
+        }
+        let is_tagged = matches!(peer.mode, Mode::IcrcTag(_)) && peer.agreed.is_none();
+        if is_tagged && new.tags.is_empty() {
+            return Err(PolicyError::NoTagKey { peer: name() });
+        }
+        let placed =
+            self.policy.own.is_some() && (peer.endpoint.is_some() || peer.agreed.is_some());
+        match peer.mode == Mode::Ethernet && !placed {
+            true => Err(PolicyError::NothingToBorrow { peer: name() }),
+            false => Ok(()),
+        }
+    }
+
     /// A key that seals, or sealed until this very change, goes on in the association that it has:
     /// another would begin before it ends.
     fn refuse_second_counter(&self, new: &Associations) -> Result<(), PolicyError> {
         let key = |it: &SealingSa| it.state().fingerprint;
-        let sealing = self.sealing.iter().filter_map(|peer| peer.association.as_ref());
+        let sealing = self.peers.iter().filter_map(|(_, peer)| peer.association.as_ref());
         let mut keys: HashSet<_> = sealing.map(key).collect();
         match new.sealing.iter().find(|it| !keys.insert(key(it))) {
             Some(second) => Err(PolicyError::KeySealsAlready { spi: second.spi().value() }),
