@@ -11,7 +11,8 @@
 //! it merely hangs, the filter stops carrying after [`LEASE_NS`].
 //!
 //! Each of a pair's workers has a part of the table: its flows, whose frames come to its sockets
-//! alone, its epoch, its heartbeat, its counts. Events and heads come by one ring buffer each, which
+//! alone, its epoch, its heartbeat, its counts. Events and heads come by one ring buffer each,
+//! which
 //! worker 0 reads: it hands events on to whose flow they are of, by a bounded queue.
 //!
 //! Nothing here decides: keys and slots come from `weir_engine::fastpath`.

@@ -284,8 +284,10 @@ impl Guard {
         unless_gone(self.esp_in.remove(&key))
     }
 
-    /// The same, with a fast path between the two ports, of which each worker has a part: empty, and
-    /// in force for a port once its socket has the filter ([`crate::PacketPort::filter_fast_path`]).
+    /// The same, with a fast path between the two ports, of which each worker has a part: empty,
+    /// and
+    /// in force for a port once its socket has the filter
+    /// ([`crate::PacketPort::filter_fast_path`]).
     ///
     /// # Errors
     /// [`GuardError`], likewise.

@@ -42,8 +42,8 @@ pub enum PolicyError {
         /// The peer's name.
         peer: String,
     },
-    /// It comes by a whole policy only: it has no name, or the name or key of another, or the kernel
-    /// does its ESP.
+    /// It comes by a whole policy only: it has no name, or the key of another, or the kernel does
+    /// its ESP.
     #[error(
         "peer {peer:?} cannot come alone; give it a name and key of its own, or swap the policy"
     )]

@@ -6,7 +6,8 @@
 //!   ...                                                 ---+
 //! ```
 //!
-//! Within a shard the order stays what the worker recorded: times of the host's and the wire's batches overlap
+//! Within a shard the order stays what the worker recorded: times of the host's and the wire's
+//! batches overlap
 //! a little there.
 
 use std::path::Path;
