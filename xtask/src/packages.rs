@@ -56,6 +56,7 @@ const TEST: &[&str] = &[
     "python3-scapy",
     "python3-cryptography",
     "python3-scipy",
+    "python3-statsmodels",
     "hping3",
     "rsyslog",
     "rsyslog-gnutls",

@@ -5,8 +5,12 @@
 //!   [ sender inside the kernel ] tx0 ---- veth ---- rx0 [ one tool at a time ]
 //! ```
 //!
+//! Between both there may be a gateway, and the tool at its port ([`between`]).
+//!
 //! One sender for all. Every tool has the same memory for its ring where it lets one choose, and is
 //! judged by what it says it has counted (to /dev/null) or by what capinfos finds in its file.
+
+mod between;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,6 +21,8 @@ use rustix::process::Signal;
 use serde::Deserialize;
 use weir_port::stream::{StreamFrame, stream};
 
+use self::between::Between;
+pub(crate) use self::between::{Carrier, Mirror};
 use crate::interrupt;
 use crate::netns::Namespace;
 use crate::process::{self, Finished, Running};
@@ -30,6 +36,8 @@ const LISTENING: &str = "rx0";
 const SETTLE: Duration = Duration::from_millis(300);
 /// libpcap hands over a block that is not full after its reader's timeout, tcpdump's is a second.
 const RETIRE: Duration = Duration::from_millis(1200);
+/// OVS tells of flows once a second.
+const FLOWS: Duration = Duration::from_millis(3500);
 /// What a tool may take to end: some still write.
 const END: Duration = Duration::from_secs(60);
 
@@ -49,17 +57,48 @@ pub(crate) enum Tool {
     Netsniff,
     /// A flow probe: it counts and keeps no packet.
     Softflowd,
+    /// Open vSwitch's own NetFlow to nfcapd: it counts and keeps no packet.
+    OvsNetflow,
 }
 
-/// Two namespaces and a veth between them.
+/// Two namespaces and a veth between them, or a gateway.
 #[derive(Debug)]
 pub(crate) struct Cable {
+    // First: it ends before its cables.
+    between: Option<Between>,
     sender: Namespace,
     listener: Namespace,
 }
 
 impl Cable {
     pub(crate) fn new() -> Result<Self> {
+        let cable = Self::ends()?;
+        cable.sender.ip(&format!(
+            "link add {SENDING} type veth peer name {LISTENING} netns {}\n",
+            cable.listener.name()
+        ))?;
+        cable.ready()
+    }
+
+    /// With a gateway between both; tools then listen there, at its port or its mirror's.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub(crate) fn through(
+        carrier: Carrier,
+        mirror: Mirror,
+        program: &Path,
+        tool: Option<Tool>,
+    ) -> Result<Self> {
+        let mut cable = Self::ends()?;
+        let ends = (&cable.sender, &cable.listener);
+        let has_netflow = tool == Some(Tool::OvsNetflow);
+        let between = Between::start(ends, (carrier, mirror), program, has_netflow)?;
+        cable.between = Some(between);
+        cable.ready()
+    }
+
+    fn ends() -> Result<Self> {
         process::require(&["ip", "ethtool"])?;
         let name = |end: &str| format!("weir-cable-{}-{end}", std::process::id());
         let sender = Namespace::create(&name("tx"))?;
@@ -68,14 +107,32 @@ impl Cable {
             let quiet = ["net.ipv6.conf.all.disable_ipv6", "net.ipv6.conf.default.disable_ipv6"];
             end.set(&quiet.map(|key| (key, "1")))?;
         }
-        sender.ip(&format!(
-            "link add {SENDING} type veth peer name {LISTENING} netns {}\nlink set {SENDING} up",
-            listener.name()
-        ))?;
+        Ok(Self { between: None, sender, listener })
+    }
+
+    fn ready(self) -> Result<Self> {
+        let Self { sender, listener, .. } = &self;
+        sender.ip(&format!("link set {SENDING} up"))?;
         listener.ip(&format!("link set {LISTENING} up"))?;
         sender.run(&format!("ethtool -K {SENDING} tso off gso off gro off"))?;
         listener.run(&format!("ethtool -K {LISTENING} tso off gso off gro on"))?;
-        Ok(Self { sender, listener })
+        Ok(self)
+    }
+
+    /// Its namespaces, by their part in an experiment.
+    pub(crate) fn places(&self) -> Vec<(&Namespace, &'static str)> {
+        let mut places = vec![(&self.sender, "generator"), (&self.listener, "hosts")];
+        places.extend(self.between.as_ref().map(|it| (&it.gateway, "gateways")));
+        places
+    }
+
+    /// Where tools listen, and the port whose frames they should take.
+    fn watched(&self) -> (&Namespace, &'static str) {
+        match &self.between {
+            None => (&self.listener, LISTENING),
+            Some(it) if it.mirrors => (&it.gateway, between::MIRRORED),
+            Some(it) => (&it.gateway, between::NEAR),
+        }
     }
 
     /// Sends `count` frames, `rate` of them a second (0: as fast as it can), while `tool` listens
@@ -95,21 +152,34 @@ impl Cable {
         process::run(&mut Command::new("sync"), END)?;
         let mut listening = None;
         if let Some(tool) = tool {
+            if tool == Tool::OvsNetflow {
+                std::fs::create_dir_all(flows(target))?;
+            }
             let mut running = Running::start(&mut tool.command(self, program, target))?;
             running.wait_for(tool.mark(), END)?;
             interrupt::sleep(SETTLE)?;
             listening = Some((tool, running));
         }
         let before = self.received()?;
+        let passed_before = self.passed()?;
         let sent = on_own_thread(|| {
             self.sender.enter()?;
             Ok(stream(SENDING, frame, 0, count, rate)?)
         })?;
+        if self.between.is_some() {
+            // What waits in the gateway's queues is on its way.
+            interrupt::sleep(SETTLE)?;
+        }
         let delivered = self.received()? - before;
+        let passed = self.passed()? - passed_before;
         let mut counted = 0;
         if let Some((tool, running)) = listening {
             let by_libpcap = matches!(tool, Tool::Tcpdump | Tool::Dumpcap | Tool::Tshark);
-            interrupt::sleep(if by_libpcap { RETIRE } else { SETTLE })?;
+            interrupt::sleep(match tool {
+                Tool::OvsNetflow => FLOWS,
+                _ if by_libpcap => RETIRE,
+                _ => SETTLE,
+            })?;
             let said = if tool == Tool::Softflowd { self.softflowd_says(target)? } else { None };
             running.signal(Signal::INT)?;
             let finished = running.finish(END)?;
@@ -122,25 +192,36 @@ impl Cable {
             }
         }
         let seconds = sent.elapsed.as_secs_f64();
-        Ok(Trial { sent: sent.sent, seconds, delivered, counted })
+        Ok(Trial { sent: sent.sent, seconds, delivered, passed, counted })
+    }
+
+    /// Frames that have come to where they enter the gateway; without one, as [`Cable::received`].
+    fn passed(&self) -> Result<u64> {
+        match &self.between {
+            None => self.received(),
+            Some(it) => frames_of(&it.gateway, between::NEAR),
+        }
     }
 
     /// Frames that have come to the listening port, by the kernel's count.
     fn received(&self) -> Result<u64> {
-        let path = format!("cat /sys/class/net/{LISTENING}/statistics/rx_packets");
-        let said = self.listener.run(&path)?.stdout;
-        said.trim().parse().context("the kernel counts in numbers")
+        frames_of(&self.listener, LISTENING)
     }
 
     /// What a flow probe says that it has looked at.
     fn softflowd_says(&self, target: &Path) -> Result<Option<u64>> {
         let socket = control(target);
         let line = format!("softflowctl -c {} statistics", socket.display());
-        let said = self.listener.run(&line)?.stdout;
+        let said = self.watched().0.run(&line)?.stdout;
         let number = said.lines().find_map(|line| line.trim().strip_prefix("Packets processed:"));
         let number = number.with_context(|| format!("softflowctl says no number: {said}"))?;
         Ok(Some(number.trim().parse()?))
     }
+}
+
+fn frames_of(namespace: &Namespace, port: &str) -> Result<u64> {
+    let said = namespace.run(&format!("cat /sys/class/net/{port}/statistics/rx_packets"))?.stdout;
+    said.trim().parse().context("the kernel counts in numbers")
 }
 
 /// softflowd's socket, beside what would be its file.
@@ -160,6 +241,8 @@ pub(crate) struct Trial {
     pub(crate) seconds: f64,
     /// Of them, those that came to the listening port.
     pub(crate) delivered: u64,
+    /// Of them, those that came to the gateway, where there is one; else as `delivered`.
+    pub(crate) passed: u64,
     /// Of them, those that the tool took.
     pub(crate) counted: u64,
 }
@@ -189,6 +272,7 @@ impl Tool {
             Tool::Netsniff => "netsniff-ng",
             Tool::Tshark => "tshark",
             Tool::Softflowd => "softflowd",
+            Tool::OvsNetflow => "nfcapd",
         }
     }
 
@@ -214,6 +298,7 @@ impl Tool {
             it if it.is_ours() => Ok(()),
             Tool::Softflowd => process::require(&["softflowd", "softflowctl"]),
             Tool::Dumpcap => process::require(&["dumpcap", "capinfos"]),
+            Tool::OvsNetflow => process::require(&["nfcapd", "nfdump", "ovs-vswitchd"]),
             it => process::require(&[it.name(), "capinfos"]),
         }
     }
@@ -235,13 +320,26 @@ impl Tool {
                 let line = format!("-d -v 9 -n 127.0.0.1:9995 -c {0} -p {0}.pid", socket.display());
                 (PathBuf::from("softflowd"), line)
             }
+            Tool::OvsNetflow => {
+                let folder = flows(target);
+                let line = format!(
+                    "-w {} -p {} -b 127.0.0.1 -t 86400",
+                    folder.display(),
+                    between::NETFLOW_PORT
+                );
+                (PathBuf::from("nfcapd"), line)
+            }
             // It was ours, or this.
             _ => (PathBuf::from("netsniff-ng"), format!("--silent --ring-size {RING_MIB}MiB")),
         };
-        let mut command = cable.listener.command(&program.to_string_lossy());
-        command.args(line.split(' ')).args(["-i", LISTENING]);
+        let (place, port) = cable.watched();
+        let mut command = place.command(&program.to_string_lossy());
+        command.args(line.split(' '));
+        if self != Tool::OvsNetflow {
+            command.args(["-i", port]);
+        }
         match self {
-            Tool::Softflowd => {}
+            Tool::Softflowd | Tool::OvsNetflow => {}
             it if it.meters() => {}
             it if it.captures() => {
                 command.arg("--force").arg("-w").arg(target);
@@ -266,11 +364,15 @@ impl Tool {
             Tool::Tcpdump => "listening on",
             Tool::Dumpcap => "File:",
             Tool::Netsniff => "Running!",
+            Tool::OvsNetflow => "Startup",
         }
     }
 
     /// Packets that it has taken.
     fn counted(self, finished: &Finished, target: &Path) -> Result<u64> {
+        if self == Tool::OvsNetflow {
+            return flow_packets(target);
+        }
         if !self.meters() && target != Path::new("/dev/null") {
             let mut capinfos = Command::new("capinfos");
             let counted = process::run(capinfos.args(["-M", "-T", "-r", "-c"]).arg(target), END)?;
@@ -281,7 +383,7 @@ impl Tool {
         let number = match self {
             Tool::Tcpdump | Tool::Tshark => before(&words, "packets captured"),
             // It said so on its socket.
-            Tool::Softflowd => None,
+            Tool::Softflowd | Tool::OvsNetflow => None,
             Tool::Netsniff => before(&words, "packets passed filter"),
             // Behind a line that it wrote over.
             Tool::Dumpcap => words
@@ -296,6 +398,22 @@ impl Tool {
         };
         number.with_context(|| format!("{} says no number: {words}", self.name()))
     }
+}
+
+/// Where nfcapd writes.
+fn flows(target: &Path) -> PathBuf {
+    control(target).with_extension("flows")
+}
+
+/// Packets of the flows that nfcapd has written.
+fn flow_packets(target: &Path) -> Result<u64> {
+    let folder = flows(target);
+    let mut command = Command::new("nfdump");
+    command.arg("-R").arg(&folder).args(["-q", "-N", "-o", "fmt:%pkt"]);
+    let said = process::run(&mut command, END)?.stdout;
+    std::fs::remove_dir_all(&folder)?;
+    let counts = said.lines().map(str::trim).filter(|it| !it.is_empty());
+    counts.map(|it| it.parse::<u64>().with_context(|| format!("nfdump says {it}"))).sum()
 }
 
 /// The number that stands before `mark`.

@@ -110,6 +110,21 @@ fn accounts(words: &str) -> Vec<Account> {
     rows.map(|((captured, received), dropped)| Account { captured, received, dropped }).collect()
 }
 
+/// Frames of a capture that match a pcap filter; an empty one matches all.
+///
+/// # Errors
+/// tcpdump does not accept the filter or the file.
+pub fn count_in(file: &Path, filter: &str) -> Result<u64> {
+    let mut command = Command::new("tcpdump");
+    command.args(["-n", "--count", "-r"]).arg(file);
+    if !filter.is_empty() {
+        command.arg(filter);
+    }
+    let said = process::run(&mut command, COUNTING)?.stdout;
+    let number = said.split_whitespace().next().and_then(|word| word.parse().ok());
+    number.with_context(|| format!("tcpdump --count said: {}", said.trim()))
+}
+
 impl Captured {
     /// Where it is.
     pub fn file(&self) -> &Path {
@@ -121,14 +136,7 @@ impl Captured {
     /// # Errors
     /// tcpdump does not accept the filter or the file.
     pub fn count(&self, filter: &str) -> Result<u64> {
-        let mut command = Command::new("tcpdump");
-        command.args(["-n", "--count", "-r"]).arg(&self.file);
-        if !filter.is_empty() {
-            command.arg(filter);
-        }
-        let said = process::run(&mut command, COUNTING)?.stdout;
-        let number = said.split_whitespace().next().and_then(|word| word.parse().ok());
-        number.with_context(|| format!("tcpdump --count said: {}", said.trim()))
+        count_in(&self.file, filter)
     }
 
     /// Its frames, in their order.

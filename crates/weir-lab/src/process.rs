@@ -37,6 +37,18 @@ const PACKAGES: &[(&str, &str)] = &[
     ("busybox", "busybox-static"),
     ("cpio", "cpio"),
     ("modprobe", "kmod"),
+    ("perf", "linux-perf"),
+    ("rdma", "iproute2"),
+    ("ib_write_bw", "perftest"),
+    ("ib_read_bw", "perftest"),
+    ("ib_send_bw", "perftest"),
+    ("softflowctl", "softflowd"),
+    ("nfcapd", "nfdump"),
+    ("nfdump", "nfdump"),
+    ("ovs-vswitchd", "openvswitch-switch"),
+    ("ovs-vsctl", "openvswitch-switch"),
+    ("ovsdb-server", "openvswitch-switch"),
+    ("ovsdb-tool", "openvswitch-common"),
 ];
 
 /// A running child. Dropping it ends the child: asked first, killed after a grace.

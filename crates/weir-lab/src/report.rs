@@ -1,15 +1,18 @@
 //! A study's report, made from its folder alone: no lab, no root, no network.
 //!
 //! ```text
-//!   DIR/trials.jsonl -> results::write   DIR/results.csv, DIR/samples.csv
+//!   DIR/trials.jsonl -> results::write   DIR/results.csv, DIR/samples.csv, both as .parquet
 //!                    -> analysis         combinations, tests
 //!                    -> document         DIR/report.html (self-contained), DIR/report.md
 //!                    -> figures          in the HTML, and DIR/figures/*.svg for the Markdown
 //! ```
 
 mod analysis;
+mod columns;
 mod document;
+mod effects;
 mod figures;
+mod losses;
 mod methods;
 mod paper;
 mod results;
@@ -19,6 +22,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
+use crate::study::design::Threshold;
 use crate::study::record::Folder;
 use document::Document;
 
@@ -27,7 +31,18 @@ use document::Document;
 /// # Errors
 /// The folder holds no study, or cannot be written.
 pub fn write(path: &Path) -> Result<()> {
-    let folder = Folder::open(path)?;
+    write_with(path, &[])
+}
+
+/// The same, judged by other requirements: `NAME=VALUE`.
+///
+/// # Errors
+/// As [`write`], or the study has no such requirement; says which it has.
+pub fn write_with(path: &Path, thresholds: &[String]) -> Result<()> {
+    let mut folder = Folder::open(path)?;
+    for changed in thresholds {
+        change_threshold(&mut folder.study.report.thresholds, changed)?;
+    }
     results::write(&folder)?;
     let document = document(&folder)?;
     let figures = path.join("figures");
@@ -37,6 +52,21 @@ pub fn write(path: &Path) -> Result<()> {
     }
     put(&path.join("report.md"), &document.markdown())?;
     put(&path.join("report.html"), &document.html())
+}
+
+fn change_threshold(thresholds: &mut [Threshold], changed: &str) -> Result<()> {
+    let (name, value) =
+        changed.rsplit_once('=').with_context(|| format!("{changed}: write NAME=VALUE"))?;
+    let names: Vec<String> = thresholds.iter().map(|it| it.name.clone()).collect();
+    let found = thresholds.iter_mut().find(|it| it.name.eq_ignore_ascii_case(name.trim()));
+    let found = found.with_context(|| match names.is_empty() {
+        true => format!("no requirement is called {name}: this study has none"),
+        false => format!("no requirement is called {name}; there are {}", names.join(", ")),
+    })?;
+    let value: f64 = value.trim().parse().with_context(|| format!("{value} is no number"))?;
+    anyhow::ensure!(value.is_finite(), "{value} is no finite number");
+    found.at_least = value;
+    Ok(())
 }
 
 /// A file that appears whole.
@@ -55,8 +85,13 @@ fn document(folder: &Folder) -> Result<Document> {
         analysis::overview(&analyses, &mut document);
     }
     analysis::requirements(&folder.study.report.thresholds, &analyses, &mut document);
-    let detailed = if folder.study.report.only_overview { &[] } else { &analyses[..] };
-    for analysis in detailed {
+    losses::losses(folder, &analyses, &mut document)?;
+    let asked = &folder.study.report;
+    let is_detailed = |it: &&analysis::Analysis| {
+        let named = asked.detail.is_empty() || asked.detail.contains(&it.response.name);
+        named && !asked.only_overview
+    };
+    for analysis in analyses.iter().filter(is_detailed) {
         analysis::tables(folder, analysis, &mut document);
         figures::draw(folder, analysis, &mut document)?;
         analysis::tests(folder, analysis, &mut document);

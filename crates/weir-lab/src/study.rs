@@ -21,6 +21,8 @@ mod attacking;
 mod bypassing;
 mod listening;
 mod stream;
+mod tunnels;
+mod verbs;
 
 pub mod load;
 

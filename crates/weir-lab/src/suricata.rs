@@ -34,6 +34,12 @@ pub struct Suricata {
     version: String,
 }
 
+/// The root that it is installed in, where it is.
+pub fn root() -> Option<PathBuf> {
+    let root = PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(ROOT);
+    root.join("usr/bin/suricata").exists().then_some(root)
+}
+
 impl Suricata {
     /// The one that is installed, with `rules` (one file), its configuration and its classes.
     ///

@@ -304,6 +304,24 @@ impl Guest {
         job.finish(limit)
     }
 
+    /// Writes a file that the guest reads as `/run/jobs/NAME`.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub fn put(&self, name: &str, text: &str) -> Result<()> {
+        Ok(fs::write(self.shared(name), text)?)
+    }
+
+    /// A file that the guest writes as `/run/jobs/NAME`.
+    pub fn shared(&self, name: &str) -> PathBuf {
+        self.folder.join("jobs").join(name)
+    }
+
+    /// The emulator's process.
+    pub fn process_id(&self) -> u32 {
+        self.qemu.id()
+    }
+
     fn console_end(&self) -> String {
         let text = fs::read(self.folder.join("console")).unwrap_or_default();
         let text = String::from_utf8_lossy(&text[text.len().saturating_sub(2000)..]).into_owned();

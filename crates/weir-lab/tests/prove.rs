@@ -248,7 +248,7 @@ fn a_plan_is_shown_without_running_it() {
     let output = weir(&["prove", "ipsec-cost", "--plan", "--quick", "--json"]).output().unwrap();
     let shown: Value = serde_json::from_slice(&output.stdout).unwrap();
     let trials = shown["plan"]["trials"].as_array().unwrap();
-    assert_eq!(trials.len(), 8 * 3);
+    assert_eq!(trials.len(), 11 * 3);
     assert!(shown["expected_seconds"].as_f64().unwrap() > 100.0);
     let output =
         weir(&["prove", "ipsec-cost", "--plan", "--only", "cipher=rot13"]).output().unwrap();
@@ -350,4 +350,138 @@ at_least = 80.0
     }
     let report = fs::read_to_string(place.out().join("report.md")).unwrap();
     assert!(report.contains("| tcpdump | yes |") && report.contains("| nobody | - |"), "{report}");
+}
+
+#[test]
+fn a_tool_at_a_gateway_takes_what_the_gateway_carries_and_mirrors() {
+    if !lab_works("a_tool_at_a_gateway_takes_what_the_gateway_carries_and_mirrors") {
+        return;
+    }
+    let place = Place::new();
+    let study = r#"
+name = "tiny"
+title = "A tiny study"
+question = "Does it listen?"
+seed = 3
+steps = [{ do = "listen", tool = "$tool", gbps = 0.02, seconds = 1, place = "gateway", path = "$path", mirror = "$mirror" }]
+[design]
+replicates = 1
+repeats = 0
+failures = 1
+disturbed_percent = 1000.0
+first = { tool = ["nobody"] }
+[[factors]]
+name = "tool"
+levels = ["tcpdump", "nobody", "ovs-netflow"]
+[[factors]]
+name = "path"
+levels = ["weir-fastpath", "ovs"]
+[[factors]]
+name = "mirror"
+levels = ["none", "weir"]
+[[exclude]]
+path = ["ovs"]
+mirror = ["weir"]
+[[exclude]]
+path = ["weir-fastpath"]
+tool = ["ovs-netflow"]
+[[exclude]]
+path = ["weir-fastpath"]
+mirror = ["none"]
+[[responses]]
+name = "carried"
+title = "Carried"
+unit = "Gb/s"
+[[report.thresholds]]
+name = "No negative impact"
+response = "carried"
+at_least = 50.0
+share_of = { tool = "nobody" }
+[report.losses]
+tool = "tool"
+level = "mirror"
+baseline = "nobody"
+name = "Case study"
+"#;
+    fs::write(place.study(), study).unwrap();
+    let has_ovs = installed("ovs-vswitchd").is_some() && installed("nfcapd").is_some();
+    let only: &[&str] = if has_ovs { &[] } else { &["--only", "path=weir-fastpath"] };
+    let output = place.command(only).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    let records = place.records();
+    let tool = |it: &Value| it["levels"]["tool"].as_str().unwrap().to_owned();
+    let first: Vec<String> = records.iter().map(tool).collect();
+    let baselines = records.iter().filter(|it| tool(it) == "nobody").count();
+    assert!(first[..baselines].iter().all(|it| it == "nobody"), "{first:?}");
+    for record in records {
+        let values = &record["values"];
+        assert!(values["arrived"].as_f64().unwrap() > 90.0, "{record}");
+        if tool(&record) != "nobody" {
+            assert!(values["taken"].as_f64().unwrap() > 80.0, "{record}");
+        }
+    }
+    let report = fs::read_to_string(place.out().join("report.md")).unwrap();
+    for words in ["Case study 1: path", "Tables 4, 6 and 8", "Baseline, nobody listens"] {
+        assert!(report.contains(words), "{words}: {report}");
+    }
+    let judge = |threshold: &str| {
+        let mut command = weir(&["prove", "report", "--threshold", threshold]);
+        command.arg(place.out()).output().unwrap()
+    };
+    assert!(judge("No negative impact=101000").status.success());
+    let report = fs::read_to_string(place.out().join("report.md")).unwrap();
+    assert!(report.contains("| tcpdump | weir | no |"), "{report}");
+    assert!(said(&judge("Impact=3")).contains("there are No negative impact"));
+}
+
+#[test]
+fn tunnels_carry_streams_each_and_what_cannot_be_is_refused() {
+    if !lab_works("tunnels_carry_streams_each_and_what_cannot_be_is_refused") {
+        return;
+    }
+    let place = Place::new();
+    let study = r#"
+name = "tiny"
+title = "A tiny study"
+question = "Do they carry?"
+seed = 3
+steps = [{ do = "tunnels", by = "$by", tunnels = "$tunnels", mtu = 9000, seconds = 2 }]
+[design]
+replicates = 1
+repeats = 0
+failures = 1
+[[factors]]
+name = "by"
+levels = ["openvpn-aes-256-cbc", "weir-aes-256-gcm"]
+[[factors]]
+name = "tunnels"
+levels = [2, 18]
+[[exclude]]
+by = ["openvpn-aes-256-cbc"]
+tunnels = [18]
+[[responses]]
+name = "gbps"
+title = "Throughput"
+unit = "Gb/s"
+"#;
+    let text = study.replacen("[[exclude]]\nby = [\"openvpn-aes-256-cbc\"]\ntunnels = [18]\n", "", 1);
+    fs::write(place.study(), text).unwrap();
+    let refused = place.command(&[]).output().unwrap();
+    assert!(said(&refused).contains("16 tunnels of OpenVpnAes256Cbc at most"), "{}", said(&refused));
+    assert!(!place.out().exists(), "the same command runs once the study is mended");
+    fs::write(place.study(), study).unwrap();
+    let only: &[&str] = match installed("openvpn") {
+        Some(_) => &[],
+        None => &["--only", "by=weir-aes-256-gcm"],
+    };
+    let output = place.command(only).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    for record in place.records() {
+        let values = &record["values"];
+        assert!(values["slowest"].as_f64().unwrap() > 0.0, "{record}");
+        let count: f64 = record["levels"]["tunnels"].as_str().unwrap().parse().unwrap();
+        let (all, each) = (values["gbps"].as_f64().unwrap(), values["each"].as_f64().unwrap());
+        assert!((all * 1000.0 / count - each).abs() < 0.3 * each, "{record}");
+        assert!(values["memory"].as_f64().unwrap() > 1.0, "{record}");
+    }
 }

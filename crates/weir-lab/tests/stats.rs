@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use weir_lab::process;
-use weir_lab::stats;
+use weir_lab::stats::{self, Observation};
 use weir_lab::stats::table::Table;
 
 const BOTTLE_CAPS: &[&[f64]] =
@@ -118,6 +118,83 @@ fn dunn_is_as_scikit_posthocs_has_it() {
     assert_eq!(judged, 3 + 15 + 3, "each pair of three data sets");
 }
 
+/// R's warpbreaks: breaks of yarn by wool (A, B) and tension (L, M, H), nine looms each.
+const WARP_BREAKS: [[f64; 9]; 6] = [
+    [26.0, 30.0, 54.0, 25.0, 70.0, 52.0, 51.0, 26.0, 67.0],
+    [18.0, 21.0, 29.0, 17.0, 12.0, 18.0, 35.0, 30.0, 36.0],
+    [36.0, 21.0, 24.0, 18.0, 10.0, 43.0, 28.0, 15.0, 26.0],
+    [27.0, 14.0, 29.0, 19.0, 29.0, 31.0, 41.0, 20.0, 44.0],
+    [42.0, 26.0, 19.0, 16.0, 39.0, 28.0, 21.0, 39.0, 29.0],
+    [20.0, 21.0, 24.0, 17.0, 13.0, 15.0, 15.0, 16.0, 28.0],
+];
+
+fn warp_breaks() -> Vec<Observation> {
+    let cell = |(at, values): (usize, &[f64; 9])| {
+        values.map(|value| Observation { levels: vec![at / 3, at % 3], value })
+    };
+    WARP_BREAKS.iter().enumerate().flat_map(cell).collect()
+}
+
+#[test]
+fn factors_and_their_interaction_are_as_r_has_them() {
+    let effects = stats::effects(&warp_breaks());
+    // R 4: anova(lm(breaks ~ wool * tension, warpbreaks)).
+    let published = [(3.7653, 0.0582130, 1), (8.4980, 0.0006926, 2), (4.1891, 0.0210442, 2)];
+    assert_eq!(effects.len(), published.len());
+    for (effect, (f, p, df)) in effects.iter().zip(published) {
+        let name = format!("{:?}", effect.factors);
+        close(effect.f, f, 1e-4, &format!("F of {name}"));
+        close(effect.p, p, 1e-4, &format!("p of {name}"));
+        assert_eq!((effect.df, effect.df_residual), (df, 48), "{name}");
+    }
+    // A missing combination, or one run of each, leaves nothing to judge by.
+    let whole = warp_breaks();
+    assert!(stats::effects(&whole[9..]).is_empty());
+    let once: Vec<_> = whole.chunks(9).map(|cell| cell[0].clone()).collect();
+    assert!(stats::effects(&once).is_empty() && stats::aligned_rank_effects(&once).is_empty());
+}
+
+#[test]
+fn statsmodels_agrees_on_unequal_cells_and_on_aligned_ranks() {
+    let mut three = Vec::new();
+    for at in 0..2 * 3 * 2 * 4 {
+        let levels = vec![at % 2, at / 2 % 3, at / 6 % 2];
+        let noise = ((at * at * 13 + 7 * at) % 31) as f64 / 7.0;
+        let value = noise + 2.0 * levels[0] as f64 + (levels[1] * levels[2]) as f64;
+        three.push(Observation { levels, value });
+    }
+    // Cells of different sizes, each still there.
+    let unequal: Vec<Observation> =
+        warp_breaks().into_iter().enumerate().filter(|it| it.0 % 5 != 0).map(|it| it.1).collect();
+    for (name, data) in [("warp", warp_breaks()), ("three", three), ("unequal", unequal)] {
+        let rows: Vec<Value> = data.iter().map(|it| json!([it.levels, it.value])).collect();
+        let mut command = Command::new(judging_python());
+        command.arg(folder_of_judges().join("statsmodels_answers.py"));
+        let input = json!(rows).to_string();
+        let said = match process::run_with_input(&mut command, &input, LIMIT) {
+            Ok(said) => said.stdout,
+            Err(reason) if reason.to_string().contains("No module named") => {
+                return eprintln!("SKIPPED: statsmodels_agrees: no statsmodels: {reason}");
+            }
+            Err(reason) => panic!("{reason:#}"),
+        };
+        let theirs: Value = serde_json::from_str(&said).expect("the judge speaks JSON");
+        for (kind, ours) in [
+            ("means", stats::effects(&data)),
+            ("aligned", stats::aligned_rank_effects(&data)),
+        ] {
+            assert_eq!(ours.len(), (1 << data[0].levels.len()) - 1, "{name}");
+            for effect in ours {
+                let key = effect.factors.iter().map(usize::to_string).collect::<Vec<_>>().join(":");
+                let answer = &theirs[kind][&key];
+                let what = format!("{name}, {kind}, {key}");
+                close(effect.f, answer[0].as_f64().expect("F"), 1e-7, &what);
+                close(effect.p, answer[1].as_f64().expect("p"), 1e-6, &what);
+            }
+        }
+    }
+}
+
 #[test]
 fn a_bootstrap_interval_covers_the_mean_and_comes_again() {
     let samples = &groups(PLANT_GROWTH)[0];
@@ -145,22 +222,66 @@ fn a_table_is_read_as_it_is_or_refused_with_the_place() {
     let text = "# remark\nname,\"speed, Gb/s\",n\n\"a \"\"x\"\"\",1.5,10\nb,2,9\na,NA,9\n";
     let table = Table::parse(text).unwrap();
     assert_eq!(table.columns(), ["name", "speed, Gb/s", "n"]);
-    let groups = table.groups("speed, Gb/s", "name").unwrap();
+    let groups = table.groups("speed, Gb/s", "name").unwrap().levels;
     assert_eq!(groups, [("a \"x\"".to_owned(), vec![1.5]), ("b".to_owned(), vec![2.0])]);
     let by_number = table.groups("speed, Gb/s", "n").unwrap();
-    assert_eq!(by_number[0].0, "9", "numbers by size");
+    assert_eq!(by_number.levels[0].0, "9", "numbers by size");
+    assert_eq!(by_number.without_value, 1);
     for (text, said) in [
         ("", "first line"),
         ("a,b\n1\n", "line 2 has 1 fields"),
+        ("a,a\n1,2\n", "two columns are called a"),
         ("a,b\n\"1,2\n", "line 2: an open quote"),
     ] {
         let reason = Table::parse(text).unwrap_err().to_string();
         assert!(reason.contains(said), "{reason}");
     }
     let table = Table::parse("a,b\nx,1\ny,two\n").unwrap();
-    assert!(table.groups("b", "a").unwrap_err().to_string().contains("row 2"));
+    assert!(table.groups("b", "a").unwrap_err().to_string().contains("line 3: b is no finite number: two"));
     assert!(table.groups("c", "a").unwrap_err().to_string().contains("there are a, b"));
     assert!(table.groups("b", "a").is_err());
+}
+
+#[test]
+fn files_as_spreadsheets_write_them_give_the_same_groups() {
+    let wanted = [("a".to_owned(), vec![1.5, 2.5]), ("b, c".to_owned(), vec![3.0])];
+    let unix = "level,value\na,1.5\na,2.5\n\"b, c\",3\n";
+    let utf16 = unix.encode_utf16().flat_map(u16::to_le_bytes);
+    let forms: Vec<Vec<u8>> = vec![
+        unix.into(),
+        unix.replace('\n', "\r\n").into(),
+        unix.replace('\n', "\r").into(),
+        format!("\u{feff}{unix}").into(),
+        unix.trim_end().into(),
+        "\"level\" , \"value\"\r\n a ,\" 1.5 \"\n\na, 2.5\n,7\nNA,7\n\"b, c\",3\n".into(),
+        "level;value\na;1.5\na;2.5\nb, c;3\n".into(),
+        "level\tvalue\na\t1.5\na\t2.5\nb, c\t3\nd\tNaN\ne\tnull\n".into(),
+        [0xff, 0xfe].into_iter().chain(utf16).collect(),
+    ];
+    for bytes in forms {
+        let groups = Table::from_bytes(&bytes).unwrap().groups("value", "level").unwrap();
+        assert_eq!(groups.levels, wanted, "{}", String::from_utf8_lossy(&bytes));
+    }
+    let latin = Table::from_bytes(b"gr\xf6\xdfe,v\n5\" disk,1\n#2,2\n\"two\nlines\",3\n\"x\n").unwrap_err();
+    assert!(latin.to_string().contains("line 6: an open quote"), "{latin}");
+    let latin = Table::from_bytes(b"gr\xf6\xdfe,v\n5\" disk,1\n#2,2\n").unwrap();
+    let groups = latin.groups("v", "größe").unwrap().levels;
+    assert_eq!(groups, [("#2".to_owned(), vec![2.0]), ("5\" disk".to_owned(), vec![1.0])]);
+}
+
+#[test]
+fn nothing_to_tell_apart_is_said_and_never_invented() {
+    let test = |text: &str| Table::parse(text).unwrap().test("v", &["g"]);
+    let reason = |text: &str| test(text).unwrap_err().to_string();
+    assert!(reason("g,v\na,1\na,2\n").contains("g has one level, a (2 values)"));
+    assert!(reason("g,v\na,NaN\n,2\n").contains("no row has both v and g"));
+    assert!(reason("g,v\na,1\nb,inf\n").contains("line 3: v is no finite number: inf"));
+    let equal = &test("g,v\na,4\nb,4\nc,4\n").unwrap()["g"];
+    assert_eq!((equal.h, equal.p, equal.df), (None, None, 2));
+    assert_eq!(equal.pairs.len(), 3, "every pair is listed");
+    assert!(equal.pairs.iter().all(|it| it.z.is_none() && it.cliffs_delta == 0.0));
+    // Zeros of both signs are one value.
+    assert_eq!(stats::cliffs_delta(&[0.0, -0.0], &[-0.0]), 0.0);
 }
 
 fn all_data() -> BTreeMap<String, Vec<Vec<f64>>> {
@@ -180,14 +301,19 @@ fn all_data() -> BTreeMap<String, Vec<Vec<f64>>> {
     all
 }
 
-fn judge() -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/judges/scipy_answers.py")
+fn folder_of_judges() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/judges")
 }
 
-/// Debian's Python, whatever else stands in the path: it is the one that has python3-scipy.
+/// Debian's Python, whatever else stands in the path: it is the one that has python3-scipy and
+/// python3-statsmodels.
+fn judging_python() -> &'static str {
+    "/usr/bin/python3"
+}
+
 fn scipy(data: &BTreeMap<String, Vec<Vec<f64>>>) -> Option<Value> {
-    let mut command = Command::new("/usr/bin/python3");
-    command.arg(judge());
+    let mut command = Command::new(judging_python());
+    command.arg(folder_of_judges().join("scipy_answers.py"));
     let said = process::run_with_input(&mut command, &json!(data).to_string(), LIMIT);
     match said {
         Ok(said) => Some(serde_json::from_str(&said.stdout).expect("the judge speaks JSON")),

@@ -64,6 +64,7 @@ fn environment() -> Environment {
         weir_sha256: String::new(),
         commit: None,
         tools: BTreeMap::new(),
+        adapters: Vec::new(),
     }
 }
 
@@ -220,6 +221,44 @@ fn only_what_was_measured_counts_and_the_report_says_what_did_not() {
     let results = fs::read_to_string(place.path().join("results.csv")).unwrap();
     assert_eq!(results.lines().count(), 1 + 5, "every attempt is a row");
     assert_eq!(results.lines().filter(|line| line.contains(",yes,")).count(), 2);
+}
+
+#[test]
+fn strangers_open_the_results_and_find_the_same_numbers() {
+    let place = tempfile::tempdir().unwrap();
+    let (mut folder, mut writing) = begun(place.path());
+    for (trial, state, gbps) in [
+        (1, State::Done, 20.5),
+        (2, State::Disturbed, 12.0),
+        (3, State::Failed, 1e9),
+        (4, State::Done, 14.25),
+    ] {
+        let record = record(&folder, trial, 1, state, gbps);
+        folder.add(&mut writing, record).unwrap();
+    }
+    report::write(place.path()).unwrap();
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/results");
+    let run = |program: &str, script: &str, more: &[&str]| {
+        let mut command = std::process::Command::new(program);
+        let output = command.arg(examples.join(script)).arg(place.path()).args(more).output();
+        let Ok(output) = output else { return Err(format!("no {program}")) };
+        let words = [&output.stdout[..], &output.stderr[..]].concat();
+        let words = String::from_utf8_lossy(&words).into_owned();
+        let lacks = words.contains("was not read") || words.contains("No module named");
+        assert!(output.status.success() || lacks, "{words}");
+        if lacks { Err(words) } else { Ok(words) }
+    };
+    for (program, script, more) in [
+        ("python3", "results.py", &["gbps"][..]),
+        ("Rscript", "results.R", &["gbps", "scenario"]),
+    ] {
+        match run(program, script, more) {
+            Ok(words) => assert!(words.contains("results.parquet agrees: 4 rows"), "{words}"),
+            Err(reason) => eprintln!("SKIPPED: strangers_open_the_results: {program}: {reason}"),
+        }
+    }
+    let bytes = fs::read(place.path().join("results.parquet")).unwrap();
+    assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"));
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! `weir prove`: designed experiments in the lab, recorded trial by trial, with a report.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal, Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
@@ -82,23 +82,30 @@ enum ProveCommand {
 }
 
 const REPORT_HELP: &str = "\
-Example:
+Examples:
   weir prove report prove-ipsec-cost
+  weir prove report prove-monitoring --threshold Identify=20 --threshold Detect=90
 
 Exit codes:
   0  written
-  1  the folder holds no study, or it is broken";
+  1  the folder holds no study, it is broken, or the study has no such requirement";
 
 #[derive(Debug, Args)]
 struct ReportArgs {
     /// The study's folder
     #[arg(value_name = "DIR")]
     folder: PathBuf,
+    /// Judge a requirement of the study by another value; may be repeated
+    #[arg(long, value_name = "NAME=VALUE")]
+    threshold: Vec<String>,
 }
 
 const STATS_HELP: &str = "\
 Kruskal-Wallis (corrected for ties) by each factor on its own, epsilon squared; for each pair of
-levels Dunn's z, its p corrected by Holm, and Cliff's delta. Empty cells and NA are left out.
+levels Dunn's z, its p corrected by Holm, and Cliff's delta. Rows whose value or level is an empty
+cell, NA or NaN are left out, and counted on standard error. CSV as spreadsheets, R and pandas write
+it: quotes, CRLF, a byte order mark, semicolons or tabs. Where all values are equal there is no
+test: h, p, z are null.
 
 Example:
   weir prove stats results.csv --value gbps --by scenario,cipher --json
@@ -106,6 +113,9 @@ Example:
 Exit codes:
   0  tested
   1  the file cannot be read, a column is missing, or there is nothing to compare";
+
+/// Bytes of a file of data, at most.
+const STATS_BYTES_MAX: u64 = 1 << 30;
 
 #[derive(Debug, Args)]
 struct StatsArgs {
@@ -129,7 +139,7 @@ struct StatsArgs {
 pub(crate) fn run(args: ProveArgs) -> Result<ExitCode> {
     match &args.command {
         Some(ProveCommand::Report(args)) => {
-            report::write(&args.folder)?;
+            report::write_with(&args.folder, &args.threshold)?;
             println!("{}", args.folder.join("report.html").display());
             Ok(ExitCode::SUCCESS)
         }
@@ -226,20 +236,35 @@ fn show_plan(
 }
 
 fn run_stats(args: &StatsArgs) -> Result<ExitCode> {
-    let text = match args.file.as_os_str() == "-" {
-        true => io::read_to_string(io::stdin())?,
-        false => std::fs::read_to_string(&args.file)
-            .with_context(|| format!("cannot read {}", args.file.display()))?,
+    let place = || format!("cannot read {}", args.file.display());
+    let bytes = match args.file.as_os_str() == "-" {
+        true => {
+            let mut bytes = Vec::new();
+            io::stdin().read_to_end(&mut bytes)?;
+            bytes
+        }
+        false => {
+            let length = std::fs::metadata(&args.file).with_context(place)?.len();
+            ensure!(length <= STATS_BYTES_MAX, "{} has {length} bytes", args.file.display());
+            std::fs::read(&args.file).with_context(place)?
+        }
     };
-    let table = Table::parse(&text).with_context(|| args.file.display().to_string())?;
-    let factors: Vec<&str> = args.by.iter().map(String::as_str).collect();
-    let tests = table.test(&args.value, &factors)?;
+    let table = Table::from_bytes(&bytes).with_context(|| args.file.display().to_string())?;
+    let factors: Vec<&str> = args.by.iter().map(|it| it.trim()).collect();
+    let tests = table.test(args.value.trim(), &factors)?;
+    for factor in &factors {
+        let groups = table.groups(args.value.trim(), factor)?;
+        let (values, levels) = (groups.without_value, groups.without_level);
+        if values + levels > 0 {
+            tell(&format!("{factor}: left out {values} rows without a value, {levels} without a level"));
+        }
+    }
     if args.json {
         print_json(&tests)?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut out = io::stdout().lock();
-    for factor in &args.by {
+    for factor in factors {
         if let Some(test) = tests.get(factor) {
             write_test(&mut out, factor, test)?;
         }
@@ -267,11 +292,14 @@ fn write_test(out: &mut impl Write, factor: &str, test: &FactorTest) -> Result<(
     }
     for pair in &test.pairs {
         let names = format!("{} - {}", pair.a, pair.b);
-        writeln!(
-            out,
-            "  {names:<40} z {:>8.3}  p (Holm) {:<11.4e} Cliff's delta {:.3}",
-            pair.z, pair.p_holm, pair.cliffs_delta
-        )?;
+        let delta = pair.cliffs_delta;
+        match (pair.z, pair.p_holm) {
+            (Some(z), Some(p)) => writeln!(
+                out,
+                "  {names:<40} z {z:>8.3}  p (Holm) {p:<11.4e} Cliff's delta {delta:.3}"
+            )?,
+            _ => writeln!(out, "  {names:<40} no test, Cliff's delta {delta:.3}")?,
+        }
     }
     Ok(())
 }

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::document::Document;
+use super::effects;
 use super::{number, p_is, probability};
 use crate::stats::{self, Summary};
 use crate::study::design::{Response, Threshold, word};
@@ -22,7 +23,7 @@ pub(super) struct Analysis {
 }
 
 /// A combination of levels.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Cell {
     pub(super) levels: BTreeMap<String, String>,
     /// Its levels without their factors' names and without `none`.
@@ -95,25 +96,42 @@ pub(super) fn requirements(
     let mut head = vec!["Combination".to_owned()];
     head.extend(thresholds.iter().map(|it| it.name.clone()));
     let head: Vec<&str> = head.iter().map(String::as_str).collect();
-    let met = |threshold: &Threshold, at: usize| {
-        let of = analyses.iter().find(|it| it.response.name == threshold.response);
-        let runs = of.map(|it| it.cells[at].runs.as_slice()).unwrap_or_default();
-        match runs.is_empty() {
-            true => "-",
-            false if stats::mean(runs) >= threshold.at_least => "yes",
-            false => "no",
-        }
-    };
     let rows = first.cells.iter().enumerate().map(|(at, cell)| {
         let mut row = vec![cell.name.clone()];
-        row.extend(thresholds.iter().map(|it| met(it, at).to_owned()));
+        row.extend(thresholds.iter().map(|it| is_met(it, analyses, at).to_owned()));
         row
     });
     let asked: Vec<String> = thresholds
         .iter()
-        .map(|it| format!("{}: {} of at least {}", it.name, it.response, number(it.at_least)))
+        .map(|it| {
+            let share = match it.share_of.is_empty() {
+                true => String::new(),
+                false => {
+                    let levels = it.share_of.values().map(word).collect::<Vec<_>>();
+                    format!(" % of {}'s", levels.join(" "))
+                }
+            };
+            format!("{}: {} of at least {}{share}", it.name, it.response, number(it.at_least))
+        })
         .collect();
     document.table(&head, rows.collect(), &format!("By means over runs. {}.", asked.join("; ")));
+}
+
+/// Whether the combination at that place meets the requirement: yes, no, or a dash where it was not
+/// measured.
+pub(super) fn is_met(threshold: &Threshold, analyses: &[Analysis], at: usize) -> &'static str {
+    let of = analyses.iter().find(|it| it.response.name == threshold.response);
+    let Some(of) = of.filter(|it| !it.cells[at].runs.is_empty()) else { return "-" };
+    let mut value = stats::mean(&of.cells[at].runs);
+    if !threshold.share_of.is_empty() {
+        let mut wanted = of.cells[at].levels.clone();
+        let others = threshold.share_of.iter().map(|(factor, it)| (factor.clone(), word(it)));
+        wanted.extend(others);
+        let whole = of.cells.iter().find(|it| it.levels == wanted && !it.runs.is_empty());
+        let Some(whole) = whole else { return "-" };
+        value = 100.0 * value / stats::mean(&whole.runs);
+    }
+    if value >= threshold.at_least { "yes" } else { "no" }
 }
 
 /// The table of combinations.
@@ -207,6 +225,7 @@ pub(super) fn tests(folder: &Folder, analysis: &Analysis, document: &mut Documen
         test_of(factor, &by_factor(analysis, factor), document);
     }
     residuals(analysis, document);
+    effects::effects(folder, analysis, document);
 }
 
 /// Runs by level of a factor, levels as the study has them.
@@ -249,18 +268,31 @@ fn test_of(what: &str, groups: &[(String, Vec<f64>)], document: &mut Document) {
         p_is(p),
     ));
     if test.pairs.len() <= PAIRS_LISTED {
-        let rows = test.pairs.iter().map(|pair| {
+        let rows = test.pairs.iter().zip(mann_whitney(groups)).map(|(pair, p)| {
             vec![
                 pair.a.clone(),
                 pair.b.clone(),
-                format!("{:.3}", pair.z),
-                probability(pair.p_holm),
+                pair.z.map_or("-".into(), |z| format!("{z:.3}")),
+                pair.p_holm.map_or("-".into(), probability),
+                probability(p),
                 format!("{:.2}", pair.cliffs_delta),
             ]
         });
-        let head = ["A", "B", "Dunn's z", "p (Holm)", "Cliff's delta"];
+        let head =
+            ["A", "B", "Dunn's z", "p (Holm)", "Mann-Whitney's p (Holm)", "Cliff's delta"];
         document.table(&head, rows.collect(), &format!("Pairs by {what}, over runs."));
     }
+}
+
+/// p of Mann and Whitney for every pair of groups, corrected for all of them.
+fn mann_whitney(groups: &[(String, Vec<f64>)]) -> Vec<f64> {
+    let mut p = Vec::new();
+    for (at, (_, a)) in groups.iter().enumerate() {
+        let others = groups[at + 1..].iter();
+        // Equal samples are no sign of a difference.
+        p.extend(others.map(|(_, b)| stats::mann_whitney(a, b).map_or(1.0, |it| it.p)));
+    }
+    stats::holm(&p)
 }
 
 /// What a run has beyond its combination's mean: normal, alike?

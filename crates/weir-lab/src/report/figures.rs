@@ -1,7 +1,12 @@
-//! Figures as SVG: boxes of every combination, and its runs over time.
+//! Figures as SVG: boxes and violins of every combination, maps, interactions, runs over time.
+
+mod bars;
+mod violins;
 
 use anyhow::{Result, anyhow};
 use plotters::prelude::*;
+
+pub(super) use bars::bars;
 
 use super::analysis::{Analysis, Cell, by_factor};
 use super::document::Document;
@@ -14,6 +19,10 @@ use crate::study::record::Folder;
 const WIDTH: u32 = 900;
 /// Height of a box's row.
 const ROW: u32 = 46;
+/// Combinations drawn as violins, at most.
+const VIOLINS_MAX: usize = 40;
+/// Combinations drawn as boxes, at most: of more, the tables tell.
+const BOXES_MAX: usize = 80;
 /// Combinations drawn over time, at most: more are lines that nobody tells apart.
 const LINES_MAX: usize = 12;
 /// Colours that people with colour-blindness tell apart (Okabe and Ito 2008).
@@ -35,14 +44,31 @@ pub(super) fn draw(folder: &Folder, analysis: &Analysis, document: &mut Document
         return Ok(());
     }
     let published = paper::means(folder, analysis)?;
-    let svg = boxes(analysis, &cells, &published).map_err(|error| anyhow!("a figure: {error}"))?;
-    let marks = if published.is_empty() { "" } else { "; a diamond is the paper's own mean" };
-    let caption = format!(
-        "{} ({}) by combination: median, quartiles, whiskers to the last sample within 1.5 times \
-         the quartiles' distance, means of runs as dots{marks}.",
-        response.title, response.unit
-    );
-    document.figure(&format!("{}-boxes", response.name), svg, &caption);
+    if cells.len() <= BOXES_MAX {
+        boxes_figure(analysis, &cells, &published, document)?;
+    }
+    if let Some(screen) = &folder.study.report.screen {
+        let svg = boxes_by(analysis, screen).map_err(|error| anyhow!("a figure: {error}"))?;
+        let caption = format!(
+            "{} ({}) by {screen}, all other factors together.",
+            response.title, response.unit
+        );
+        document.figure(&format!("{}-by-{screen}", response.name), svg, &caption);
+    }
+    let shaped: Vec<&Cell> = cells
+        .iter()
+        .copied()
+        .filter(|it| it.pooled().len() >= violins::SAMPLES_MIN)
+        .collect();
+    if !shaped.is_empty() && shaped.len() <= VIOLINS_MAX {
+        let svg = violins::violins(analysis, &shaped);
+        let svg = svg.map_err(|error| anyhow!("a figure: {error}"))?;
+        let caption = format!(
+            "{} ({}) by combination: how samples are distributed, and their median.",
+            response.title, response.unit
+        );
+        document.figure(&format!("{}-violins", response.name), svg, &caption);
+    }
     for pair in &folder.study.report.interactions {
         let svg = interaction(analysis, pair).map_err(|error| anyhow!("a figure: {error}"))?;
         let [across, by] = pair;
@@ -69,6 +95,38 @@ pub(super) fn draw(folder: &Folder, analysis: &Analysis, document: &mut Document
         );
         document.figure(&format!("{}-over-time", response.name), svg, &caption);
     }
+    Ok(())
+}
+
+/// Boxes of a factor's levels, whatever the others were.
+fn boxes_by(analysis: &Analysis, factor: &str) -> Drawn {
+    let groups = by_factor(analysis, factor).into_iter();
+    let cells: Vec<Cell> = groups
+        .map(|(name, runs)| Cell {
+            levels: [(factor.to_owned(), name.clone())].into(),
+            name,
+            runs,
+            samples: Vec::new(),
+        })
+        .collect();
+    boxes(analysis, &cells.iter().collect::<Vec<_>>(), &[])
+}
+
+fn boxes_figure(
+    analysis: &Analysis,
+    cells: &[&Cell],
+    published: &[(String, f64)],
+    document: &mut Document,
+) -> Result<()> {
+    let response = &analysis.response;
+    let svg = boxes(analysis, cells, published).map_err(|error| anyhow!("a figure: {error}"))?;
+    let marks = if published.is_empty() { "" } else { "; a diamond is the paper's own mean" };
+    let caption = format!(
+        "{} ({}) by combination: median, quartiles, whiskers to the last sample within 1.5 times \
+         the quartiles' distance, means of runs as dots{marks}.",
+        response.title, response.unit
+    );
+    document.figure(&format!("{}-boxes", response.name), svg, &caption);
     Ok(())
 }
 
@@ -228,13 +286,7 @@ fn boxes(analysis: &Analysis, cells: &[&Cell], published: &[(String, f64)]) -> D
         for (at, cell) in cells.iter().enumerate() {
             let middle = at as f64 + 0.5;
             draw_box(&mut chart, cell, middle, colour(at))?;
-            let place = chart.backend_coord(&(0.0, middle));
-            let style =
-                TextStyle::from(("sans-serif", 14)).pos(plotters::style::text_anchor::Pos::new(
-                    plotters::style::text_anchor::HPos::Right,
-                    plotters::style::text_anchor::VPos::Center,
-                ));
-            area.draw(&Text::new(cell.name.clone(), (place.0 - 8, place.1), style))?;
+            row_name(&area, &chart, &cell.name, middle)?;
             for (_, mean) in published.iter().filter(|(name, _)| *name == cell.name) {
                 let (x, y) = chart.backend_coord(&(*mean, middle));
                 let diamond = [(x, y - 8), (x + 8, y), (x, y + 8), (x - 8, y)];
@@ -251,6 +303,22 @@ type Chart<'a, 'b> = ChartContext<
     SVGBackend<'b>,
     Cartesian2d<plotters::coord::types::RangedCoordf64, plotters::coord::types::RangedCoordf64>,
 >;
+
+/// A row's name, left of its axis.
+fn row_name(
+    area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
+    chart: &Chart<'_, '_>,
+    name: &str,
+    middle: f64,
+) -> std::result::Result<(), Box<dyn std::error::Error>> {
+    use plotters::style::text_anchor::{HPos, Pos, VPos};
+    let place = chart.backend_coord(&(0.0, middle));
+    // Long ones would run out of the page.
+    let size = if name.len() > 34 { 10 } else { 14 };
+    let style = TextStyle::from(("sans-serif", size)).pos(Pos::new(HPos::Right, VPos::Center));
+    area.draw(&Text::new(name.to_owned(), (place.0 - 8, place.1), style))?;
+    Ok(())
+}
 
 fn draw_box(
     chart: &mut Chart<'_, '_>,

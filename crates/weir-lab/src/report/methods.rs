@@ -136,6 +136,7 @@ fn machine(folder: &Folder, document: &mut Document) {
                 it.commit.clone().unwrap_or_else(|| "not from a checkout".into()),
             ],
         ];
+        rows.extend(it.adapters.iter().map(|it| ["Adapter".to_owned(), it.clone()]));
         rows.extend(it.tools.iter().map(|(tool, version)| [tool.clone(), version.clone()]));
         let rows = rows.into_iter().map(Vec::from).collect();
         document.table(&["What", "Which"], rows, &format!("Session {}.", at + 1));

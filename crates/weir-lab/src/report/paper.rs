@@ -114,13 +114,26 @@ fn ours(folder: &Folder, analysis: &Analysis, cell: &Cell, statistic: &str) -> S
     let Some(it) = stats::summary(&cell.pooled()) else { return "-".to_owned() };
     let unit = &analysis.response.unit;
     let value = match statistic {
-        "mean" => Some(it.mean),
+        "mean" | "peak" => Some(it.mean),
+        "cv" => {
+            let cv = stats::summary(&cell.runs).and_then(|it| it.cv);
+            return cv.map_or("-".into(), |cv| format!("{:.1} %", 100.0 * cv));
+        }
         "max" => Some(it.max),
         "min" => Some(it.min),
         "sd" => it.sd,
         "percent of baseline" => {
             let share = super::analysis::baseline(folder, analysis);
             let share = share.map(|baseline| 100.0 * stats::mean(&cell.runs) / baseline);
+            return share.map_or("-".into(), |it| format!("{it:.1} %"));
+        }
+        "percent of guests' cable" => {
+            let is_cable = |it: &&Cell| {
+                let level = |factor: &str| it.levels.get(factor).map(String::as_str);
+                level("hosts") == Some("guests") && level("scenario") == Some("cable")
+            };
+            let cable = analysis.cells.iter().find(is_cable).filter(|it| !it.runs.is_empty());
+            let share = cable.map(|it| 100.0 * stats::mean(&cell.runs) / stats::mean(&it.runs));
             return share.map_or("-".into(), |it| format!("{it:.1} %"));
         }
         _ => None,

@@ -1,17 +1,27 @@
 //! Results as tables that R, pandas and spreadsheets open: `results.csv`, a row an attempt, and
-//! `samples.csv`, a row a sample of the attempts that count.
+//! `samples.csv`, a row a sample of the attempts that count; the same as Parquet.
 
 use std::fmt::Write;
 
 use anyhow::Result;
 
-use super::put;
+use super::{columns, put};
 use crate::study::record::{Folder, TrialRecord};
 
-/// Writes both.
+/// Writes them.
 pub(super) fn write(folder: &Folder) -> Result<()> {
-    put(&folder.path().join("results.csv"), &csv(&rows(folder)))?;
-    put(&folder.path().join("samples.csv"), &csv(&samples(folder)))
+    let measured = value_names(folder);
+    let is_measured = |name: &str| {
+        measured.iter().any(|it| it == name)
+            || name.starts_with("cpu_")
+            || matches!(name, "seconds" | "value")
+    };
+    for (name, rows) in [("results", rows(folder)), ("samples", samples(folder))] {
+        let path = folder.path().join(name);
+        put(&path.with_extension("csv"), &csv(&rows))?;
+        columns::write(&path.with_extension("parquet"), &rows, is_measured)?;
+    }
+    Ok(())
 }
 
 /// A row an attempt; the first names columns.

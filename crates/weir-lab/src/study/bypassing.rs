@@ -1,5 +1,8 @@
 //! Traffic past the hosts' kernels as an experiment: who sees it, who stops it, who seals it.
 
+mod guests;
+mod suricata;
+
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
@@ -78,13 +81,17 @@ impl Observe {
     pub(super) fn words(&self) -> String {
         format!(
             "Host A sends {} frames of the trial's kind ({PINGS_MAX} at most of ping), while \
-             tcpdump listens on host A and on the wire and an nftables rule on host B counts and \
+             tcpdump listens on host A and on the wire, Suricata on host A where it is installed, \
+             and an nftables rule on host B counts and \
              drops what its kernel sees of the kind; what host B receives is compared byte by byte",
             self.frames
         )
     }
 
     pub(super) fn run(&self, stage: &mut Stage<'_>) -> Result<()> {
+        if stage.guests().is_ok() {
+            return guests::run(self, stage);
+        }
         let kind = self.traffic.kind();
         let before = stage.gateway_received()?;
         let lab = stage.lab()?;
@@ -94,11 +101,13 @@ impl Observe {
         };
         let host = listen("host-a.pcap", lab.host(Side::A), HOST_DEVICE)?;
         let wire = listen("wire.pcap", lab.wire(), WIRE_END_A)?;
+        let suricata = suricata::Listening::start(lab, kind)?;
         let inner = stage.path.as_ref().is_some_and(|path| path.is_host_ipsec());
         let sent = match self.traffic {
             Traffic::Ping => self.ping(lab, inner)?,
             _ => self.past_the_kernel(lab)?,
         };
+        let alerted = suricata.map(suricata::Listening::stop).transpose()?;
         let (host, wire) = (host.stop()?, wire.stop()?);
         let after = stage.gateway_received()?;
         let load = meter.finish();
@@ -109,6 +118,10 @@ impl Observe {
         // A gateway also receives what hosts ask for addresses: more than all is all.
         let weir = after.saturating_sub(before).min(sent.by_a);
         self.take(stage, kind, &sent, [&host, &wire], weir)?;
+        if let Some(alerted) = alerted {
+            let percent = 100.0 * alerted.min(sent.by_a) as f64 / sent.by_a as f64;
+            stage.measured.values.insert("host_suricata".to_owned(), percent);
+        }
         stage.measured.load = Some(load);
         Ok(())
     }

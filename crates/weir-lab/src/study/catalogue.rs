@@ -13,6 +13,8 @@ const STUDIES: &[&str] = &[
     include_str!("../../../../studies/factorial.toml"),
     include_str!("../../../../studies/characterise.toml"),
     include_str!("../../../../studies/monitoring.toml"),
+    include_str!("../../../../studies/rdma-cost.toml"),
+    include_str!("../../../../studies/vpn.toml"),
     include_str!("../../../../studies/attack.toml"),
 ];
 
@@ -20,6 +22,8 @@ const STUDIES: &[&str] = &[
 const PAPERS: &[(&str, &str)] = &[
     ("mireles-2020", include_str!("../../../../studies/papers/mireles-2020.csv")),
     ("hintze-2021", include_str!("../../../../studies/papers/hintze-2021.csv")),
+    ("diamond-2022", include_str!("../../../../studies/papers/diamond-2022.csv")),
+    ("elkirafi-rahimi-2021", include_str!("../../../../studies/papers/elkirafi-rahimi-2021.csv")),
 ];
 
 /// What the papers print that cannot be so.

@@ -100,6 +100,9 @@ pub struct Design {
     /// this share of its processors.
     #[serde(default = "five")]
     pub disturbed_percent: f64,
+    /// Trials with these levels come before all others (of their block): a baseline.
+    #[serde(default)]
+    pub first: BTreeMap<String, Vec<Value>>,
 }
 
 fn two() -> u32 {
@@ -159,6 +162,8 @@ pub struct Response {
 pub struct Quick {
     /// Runs of each combination.
     pub replicates: Option<u32>,
+    /// How often a disturbed or failed trial is run again.
+    pub repeats: Option<u32>,
     /// Other values of settings.
     #[serde(default)]
     pub settings: Table,
@@ -177,6 +182,8 @@ pub struct Comparison {
     /// Factors to test one by one; absent, whole combinations are compared.
     #[serde(default)]
     pub factors: Vec<String>,
+    /// The factor within whose levels the other factors are tested one by one, in a table.
+    pub screen: Option<String>,
     /// Pairs of factors whose interaction is drawn.
     #[serde(default)]
     pub interactions: Vec<[String; 2]>,
@@ -189,6 +196,26 @@ pub struct Comparison {
     /// facts, as who sees what.
     #[serde(default)]
     pub only_overview: bool,
+    /// Responses whose tables, figures and tests the report holds; absent: all.
+    #[serde(default)]
+    pub detail: Vec<String>,
+    /// Tables and figures of what tools lost, as Hintze (2021) has them: from the values
+    /// `lost_packets`, `lost_before` and `packets` of trials.
+    pub losses: Option<Losses>,
+}
+
+/// Which factors tables of losses are made of; the others tell the tables apart.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Losses {
+    /// The factor that names tools.
+    pub tool: String,
+    /// The factor that losses rise with.
+    pub level: String,
+    /// The tool that is none.
+    pub baseline: String,
+    /// What the tables are called.
+    pub name: String,
 }
 
 /// A requirement of the mean of a response.
@@ -201,6 +228,9 @@ pub struct Threshold {
     pub response: String,
     /// The least mean that meets it.
     pub at_least: f64,
+    /// Where it is per cent of the same response of the combination that differs by these levels.
+    #[serde(default)]
+    pub share_of: BTreeMap<String, Value>,
 }
 
 /// What is drawn as maps.
@@ -259,6 +289,7 @@ impl Study {
     /// Itself as `--quick` has it.
     pub fn shortened(mut self) -> Self {
         self.design.replicates = self.quick.replicates.unwrap_or(self.design.replicates);
+        self.design.repeats = self.quick.repeats.unwrap_or(self.design.repeats);
         self.settings.extend(self.quick.settings.clone());
         for factor in &mut self.factors {
             if let Some(levels) = self.quick.levels.get(&factor.name) {
@@ -349,8 +380,21 @@ impl Study {
         if self.design.blocks == Blocks::None {
             draws.shuffle(&mut trials);
         }
+        // Stable: the random order stays within both parts.
+        trials.sort_by_key(|trial| {
+            let block = if self.design.blocks == Blocks::Replicate { trial.replicate } else { 0 };
+            (block, !self.comes_first(&trial.levels))
+        });
         trials.iter_mut().enumerate().for_each(|(at, trial)| trial.number = at + 1);
         Ok(trials)
+    }
+
+    fn comes_first(&self, levels: &BTreeMap<String, String>) -> bool {
+        let first = &self.design.first;
+        !first.is_empty()
+            && first.iter().all(|(factor, those)| {
+                those.iter().any(|level| levels.get(factor) == Some(&word(level)))
+            })
     }
 
     /// What a trial does: its steps with levels and settings in their places.
@@ -408,12 +452,15 @@ impl Study {
         let named = named.chain(self.report.baseline.keys()).chain(&self.report.factors);
         let named = named.chain(self.report.interactions.iter().flatten());
         let surface = self.report.surface.iter().flat_map(|it| [&it.across, &it.up, &it.each]);
-        let named = named.chain(surface);
+        let named = named.chain(surface).chain(self.design.first.keys());
+        let named = named.chain(self.report.losses.iter().flat_map(|it| [&it.tool, &it.level]));
+        let shares = self.report.thresholds.iter().flat_map(|it| it.share_of.keys());
+        let named = named.chain(shares).chain(&self.report.screen);
         for factor in named.chain(self.quick.levels.keys()) {
             ensure!(known(factor), "no factor is called {factor}");
         }
-        for threshold in &self.report.thresholds {
-            let of = &threshold.response;
+        let judged = self.report.thresholds.iter().map(|it| &it.response);
+        for of in judged.chain(&self.report.detail) {
             let known = self.responses.iter().any(|it| it.name == *of);
             ensure!(known, "no response is called {of}");
         }

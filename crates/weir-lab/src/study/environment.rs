@@ -28,6 +28,22 @@ const TOOLS: &[(&str, &[&str])] = &[
     ("softflowd", &["-h"]),
     ("nfcapd", &["-V"]),
     ("nft", &["--version"]),
+    ("perf", &["--version"]),
+    ("ib_write_bw", &["--version"]),
+    ("ovs-vswitchd", &["--version"]),
+    ("qemu-system-x86_64", &["--version"]),
+];
+
+/// Offloads that change what a stream costs.
+const OFFLOADS: &[&str] = &[
+    "tcp-segmentation-offload",
+    "generic-segmentation-offload",
+    "generic-receive-offload",
+    "large-receive-offload",
+    "tx-checksumming",
+    "rx-checksumming",
+    "hw-tc-offload",
+    "esp-hw-offload",
 ];
 
 /// A machine.
@@ -55,6 +71,10 @@ pub struct Environment {
     pub commit: Option<String>,
     /// Tools by name, those that are installed.
     pub tools: BTreeMap<String, String>,
+    /// Network adapters of the machine, with driver and offloads. The lab's own ports are veths,
+    /// set as the methods say.
+    #[serde(default)]
+    pub adapters: Vec<String>,
 }
 
 impl Environment {
@@ -81,8 +101,37 @@ impl Environment {
             weir_sha256: fs::read(program).map(|bytes| sha256(&bytes)).unwrap_or_default(),
             commit: commit(program),
             tools: versions(),
+            adapters: adapters(),
         }
     }
+}
+
+/// Adapters that a driver drives, with what `ethtool` says of their offloads.
+fn adapters() -> Vec<String> {
+    let entries = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
+    let mut all: Vec<String> = entries
+        .filter_map(|entry| {
+            let driver = fs::read_link(entry.path().join("device/driver")).ok()?;
+            let name = entry.file_name().into_string().ok()?;
+            let driver = driver.file_name()?.to_string_lossy().into_owned();
+            Some(format!("{name} ({driver}): {}", offloads(&name)))
+        })
+        .collect();
+    all.sort();
+    all
+}
+
+fn offloads(name: &str) -> String {
+    let mut command = Command::new("ethtool");
+    command.args(["-k", name]);
+    let finished = Running::start(&mut command).and_then(|it| it.finish(ASKING));
+    let Ok(finished) = finished else { return "offloads unknown".to_owned() };
+    let on = finished.stdout.lines().filter_map(|line| {
+        let (feature, state) = line.trim().split_once(": ")?;
+        (OFFLOADS.contains(&feature) && state.starts_with("on")).then_some(feature)
+    });
+    let on: Vec<&str> = on.collect();
+    if on.is_empty() { "no offloads on".to_owned() } else { on.join(", ") }
 }
 
 /// SHA-256 as hex.

@@ -7,8 +7,9 @@ use anyhow::{Result, ensure};
 use serde::Deserialize;
 use serde_json::json;
 
+use super::load::Meter;
 use super::steps::Stage;
-use crate::listeners::{Cable, Tool, Trial};
+use crate::listeners::{Cable, Carrier, Mirror, Tool, Trial};
 use crate::traffic::frames::RoceStream;
 
 /// Payload of a RoCE packet such that frames have 1442 bytes, as Hintze's had on the average.
@@ -24,6 +25,27 @@ pub struct Listen {
     gbps: f64,
     /// How long.
     seconds: u32,
+    /// Where the tool listens: at the host, or at a gateway that forwards to it.
+    #[serde(default)]
+    place: Place,
+    /// Who forwards, where the tool listens at a gateway.
+    #[serde(default = "cable")]
+    path: Carrier,
+    /// Who mirrors to the tool's port.
+    #[serde(default)]
+    mirror: Mirror,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Place {
+    #[default]
+    Host,
+    Gateway,
+}
+
+fn cable() -> Carrier {
+    Carrier::Cable
 }
 
 /// A tool, or nobody.
@@ -45,40 +67,58 @@ impl Listen {
     pub(super) fn require(&self) -> Result<()> {
         ensure!(self.gbps > 0.0 && self.gbps <= 400.0, "listen: 0 to 400 Gb/s");
         ensure!((1..=3600).contains(&self.seconds), "listen: 1 to 3600 seconds");
+        let is_cable = self.path == Carrier::Cable;
+        ensure!(
+            (self.place == Place::Host) == is_cable,
+            "place {:?} cannot have path {:?}: exclude it",
+            self.place,
+            self.path
+        );
+        self.path.require(self.mirror)?;
         match self.tool {
+            Listener::Tool(Tool::OvsNetflow) => {
+                ensure!(self.path == Carrier::Ovs, "only OVS has its NetFlow: exclude it");
+                Tool::OvsNetflow.require()
+            }
             Listener::Tool(tool) => tool.require(),
             Listener::Nobody(_) => Ok(()),
         }
     }
 
     pub(super) fn expected_seconds(&self) -> f64 {
-        f64::from(self.seconds) + 4.0
+        f64::from(self.seconds) + if self.place == Place::Host { 4.0 } else { 7.0 }
     }
 
     pub(super) fn words(&self) -> String {
         format!(
             "A sender inside the kernel sends RoCE v2 frames of {FRAME_LEN} bytes over a veth at \
-             the trial's rate for {} s, while the trial's tool listens at the other end and \
-             writes to /dev/null; the kernel's counter of that port says what arrived, the tool \
-             what it took",
+             the trial's rate for {} s, or through a gateway, while the trial's tool listens at \
+             the other end, or at the gateway, and writes to /dev/null; the kernel's counter of \
+             the host's port says what arrived, the tool what it took",
             self.seconds
         )
     }
 
     pub(super) fn run(&self, stage: &mut Stage<'_>) -> Result<()> {
-        let cable = Cable::new()?;
-        let frame = RoceStream::new(PAYLOAD)?.first().clone();
-        let rate = self.gbps * 1e9 / (8.0 * FRAME_LEN as f64);
-        let count = rate * f64::from(self.seconds);
         let tool = match self.tool {
             Listener::Tool(tool) => Some(tool),
             Listener::Nobody(_) => None,
         };
+        let cable = match self.place {
+            Place::Host => Cable::new()?,
+            Place::Gateway => Cable::through(self.path, self.mirror, stage.program, tool)?,
+        };
+        let frame = RoceStream::new(PAYLOAD)?.first().clone();
+        let rate = self.gbps * 1e9 / (8.0 * FRAME_LEN as f64);
+        let count = rate * f64::from(self.seconds);
         let null = "/dev/null".as_ref();
+        let meter = Meter::of(&cable.places())?;
         let found = cable.trial(stage.program, tool, &frame, null, (count as u32, rate as u32))?;
-        let Trial { sent, seconds, delivered, counted } = found;
+        stage.measured.load = Some(meter.finish());
+        let Trial { sent, seconds, delivered, passed, counted } = found;
         let raw = json!({
-            "sent": sent, "seconds": seconds, "delivered": delivered, "counted": counted,
+            "sent": sent, "seconds": seconds, "delivered": delivered, "passed": passed,
+            "counted": counted,
             "wanted_frames_per_second": rate,
         });
         fs::write(stage.raw.join("counts.json"), format!("{raw:#}\n"))?;
@@ -86,11 +126,18 @@ impl Listen {
         ensure!(counted <= sent, "the tool says {counted} where {sent} were sent");
         let percent = |part: u64| 100.0 * part as f64 / sent as f64;
         let values = &mut stage.measured.values;
-        values.insert("offered".to_owned(), sent as f64 * 8.0 * FRAME_LEN as f64 / seconds / 1e9);
+        let gbps = |frames: u64| frames as f64 * 8.0 * FRAME_LEN as f64 / seconds / 1e9;
+        values.insert("offered".to_owned(), gbps(sent));
+        values.insert("carried".to_owned(), gbps(delivered.min(sent)));
         values.insert("arrived".to_owned(), percent(delivered.min(sent)));
+        values.insert("packets".to_owned(), sent as f64);
+        // What was lost before the tool's port, without its doing: Hintze subtracts it.
+        values.insert("lost_before".to_owned(), sent.saturating_sub(passed) as f64);
         if tool.is_some() {
+            let lost = passed.saturating_sub(counted);
             values.insert("taken".to_owned(), percent(counted));
-            values.insert("lost".to_owned(), percent(delivered.saturating_sub(counted)));
+            values.insert("lost".to_owned(), percent(lost));
+            values.insert("lost_packets".to_owned(), lost as f64);
         }
         Ok(())
     }

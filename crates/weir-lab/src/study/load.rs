@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::netns;
+use crate::netns::{self, Namespace};
 use crate::topology::{Lab, Side};
 
 /// Ticks a second of `/proc/PID/stat`: 100 on every architecture that Weir runs on.
@@ -106,13 +106,20 @@ impl Meter {
     /// # Errors
     /// The lab's namespaces are gone.
     pub fn start(lab: &Lab) -> Result<Self> {
+        let of = |side| [(lab.host(side), "hosts"), (lab.gateway(side), "gateways")];
+        Self::of(&[of(Side::A), of(Side::B)].concat())
+    }
+
+    /// Begins, for any namespaces, each with its part.
+    ///
+    /// # Errors
+    /// One is gone.
+    pub(super) fn of(namespaces: &[(&Namespace, &'static str)]) -> Result<Self> {
         let mut places = BTreeMap::new();
-        for side in Side::BOTH {
-            for (namespace, part) in [(lab.host(side), "hosts"), (lab.gateway(side), "gateways")] {
-                let path = Path::new(netns::FOLDER).join(namespace.name());
-                let inode = fs::metadata(&path).context("a namespace is gone")?.ino();
-                places.insert(inode, part);
-            }
+        for (namespace, part) in namespaces {
+            let path = Path::new(netns::FOLDER).join(namespace.name());
+            let inode = fs::metadata(&path).context("a namespace is gone")?.ino();
+            places.insert(inode, *part);
         }
         let now = Instant::now();
         let (first, last) = (Snapshot::default(), Snapshot::default());
@@ -192,11 +199,18 @@ impl Meter {
                 continue;
             };
             // It may end while it is looked at.
-            let Some(process) = Process::read(&format!("/proc/{pid}/stat")) else { continue };
-            if process.flags & PF_KTHREAD != 0 || pid == me {
+            let Some(mut process) = Process::read(&format!("/proc/{pid}/stat")) else { continue };
+            if process.flags & PF_KTHREAD != 0 {
                 continue;
             }
             let key = (pid, process.started);
+            if pid == me {
+                // Generators that are threads of this program. Its children are looked at
+                // themselves.
+                process.children = 0;
+                self.take(key, "generator", process);
+                continue;
+            }
             let place = || fs::metadata(format!("/proc/{pid}/ns/net")).ok().map(|it| it.ino());
             let part = match self.own.get(&key) {
                 Some(own) => Some(own.part),

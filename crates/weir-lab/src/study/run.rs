@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::design::Trial;
+use super::design::{Study, Trial};
 use super::environment::Environment;
 use super::load::Load;
 use super::record::{Folder, Plan, State, TrialRecord, Writing, raw_file};
@@ -81,7 +81,6 @@ fn expected_seconds(steps: &[Step]) -> f64 {
 /// came, or the disk refuses. What was recorded stays; `resume` goes on.
 pub fn run(options: &Options, watch: &mut dyn FnMut(Event<'_>)) -> Result<Folder> {
     let mut folder = open(options)?;
-    require(&folder)?;
     remove_left_lab(folder.path())?;
     let mut writing = folder.write(Environment::of_this_machine(&options.program))?;
     let trials = folder.plan.trials.clone();
@@ -105,6 +104,8 @@ pub fn run(options: &Options, watch: &mut dyn FnMut(Event<'_>)) -> Result<Folder
 
 fn open(options: &Options) -> Result<Folder> {
     let (plan, study) = Plan::new(&options.study, options.quick, &options.only, options.seed)?;
+    // Before the folder is made: once the remedy is applied, the same command runs.
+    require(&study)?;
     if !options.resume {
         return Folder::create(&options.out, &options.study, plan, study);
     }
@@ -122,14 +123,16 @@ fn open(options: &Options) -> Result<Folder> {
 }
 
 /// Refuses what cannot be run, before anything is.
-fn require(folder: &Folder) -> Result<()> {
+fn require(study: &Study) -> Result<()> {
     ensure!(rustix::process::geteuid().is_root(), "the lab needs root; try `sudo weir prove`");
     process::require(&["ip"])?;
-    for levels in folder.study.combinations() {
-        for step in folder.study.steps_of(&levels)? {
+    for levels in study.combinations() {
+        for step in study.steps_of(&levels)? {
             let label = super::design::label(&levels);
-            step.require()
-                .with_context(|| format!("{} cannot be run ({label})", folder.plan.study))?;
+            step.require().with_context(|| {
+                let name = &study.name;
+                format!("{name} cannot be run ({label}; --only can leave such levels out)")
+            })?;
         }
     }
     Ok(())

@@ -3,16 +3,23 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
 use super::load::{Load, Meter};
-use super::{attacking, bypassing, listening, stream};
+use super::{attacking, bypassing, listening, stream, tunnels, verbs};
 use crate::gateways::{Gateways, Protection, Setup};
 use crate::strongswan;
 use crate::topology::{self, Lab, Plan};
+use crate::vm::{Guest, GuestKernel};
 use crate::{interrupt, process, rules};
+
+/// What a guest's kernel needs for ESP.
+const GUEST_MODULES: &str = "modprobe -a xfrm_user esp4 gcm ctr ghash_generic seqiv echainiv";
+/// An emulated machine on a busy one.
+const GUEST_PATIENCE: Duration = Duration::from_secs(60);
 
 /// One step.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -30,6 +37,10 @@ pub enum Step {
     Attack(attacking::Attack),
     /// A tool that listens to a cable at a given rate; needs no lab.
     Listen(listening::Listen),
+    /// Many tunnels at once; builds its own lab.
+    Tunnels(tunnels::Tunnels),
+    /// perftest between guests with Soft-RoCE.
+    Perftest(verbs::Perftest),
 }
 
 /// Fresh namespaces.
@@ -38,6 +49,19 @@ pub enum Step {
 pub struct LabStep {
     /// MTU of hosts and wire, bytes.
     mtu: u32,
+    #[serde(default)]
+    hosts: HostKind,
+}
+
+/// What stands in the hosts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum HostKind {
+    /// The namespace's own network stack.
+    #[default]
+    Stack,
+    /// An emulated machine with a kernel of its own and Soft-RoCE.
+    Guests,
 }
 
 /// What stands between the hosts.
@@ -66,8 +90,12 @@ pub enum Scenario {
     WeirSealed,
     /// Two Weir gateways seal whole frames by ESP in UDP, packets leaving together.
     WeirSealedUdp,
+    /// Two Weir gateways put a tag into the place of RoCE packets' ICRC; nothing is sealed.
+    WeirTag,
     /// The hosts seal for themselves, by strongSwan's user-space ESP, over a cable.
     HostIpsec,
+    /// The guests' kernels seal, by their own ESP in transport mode, over a cable.
+    GuestIpsec,
 }
 
 /// What seals.
@@ -102,6 +130,7 @@ pub struct Stage<'a> {
     // Before the lab: what runs in it ends first.
     tunnel: Option<strongswan::Tunnel>,
     gateways: Option<Gateways>,
+    guests: Option<[Guest; 2]>,
     lab: Option<Lab>,
 }
 
@@ -123,18 +152,22 @@ impl Step {
     /// Something is missing; says how to get it.
     pub fn require(&self) -> Result<()> {
         match self {
+            Step::Lab(lab) if lab.hosts == HostKind::Guests => GuestKernel::find().map(drop),
             Step::Lab(_) => process::require(&["ip", "tc", "ethtool", "setpriv", "sysctl"]),
             Step::Path(path) => path.require(),
             Step::Iperf3(run) => run.require(),
             Step::Observe(run) => run.require(),
             Step::Attack(run) => run.require(),
             Step::Listen(run) => run.require(),
+            Step::Tunnels(run) => run.require(),
+            Step::Perftest(run) => run.require(),
         }
     }
 
     /// Seconds that it takes, about.
     pub fn expected_seconds(&self) -> f64 {
         match self {
+            Step::Lab(lab) if lab.hosts == HostKind::Guests => 30.0,
             Step::Lab(_) => 2.0,
             Step::Path(path) if path.scenario == Scenario::HostIpsec => 2.0,
             Step::Path(_) => 1.0,
@@ -142,6 +175,8 @@ impl Step {
             Step::Observe(run) => run.expected_seconds(),
             Step::Attack(run) => run.expected_seconds(),
             Step::Listen(run) => run.expected_seconds(),
+            Step::Tunnels(run) => run.expected_seconds(),
+            Step::Perftest(run) => run.expected_seconds(),
         }
     }
 
@@ -149,7 +184,11 @@ impl Step {
     pub fn words(&self) -> String {
         match self {
             Step::Lab(lab) => format!(
-                "Fresh network namespaces (host, gateway, wire, gateway, host), MTU {} bytes",
+                "Fresh network namespaces (host, gateway, wire, gateway, host){}, MTU {} bytes",
+                match lab.hosts {
+                    HostKind::Stack => "",
+                    HostKind::Guests => " and a freshly started guest in each host",
+                },
                 lab.mtu
             ),
             Step::Path(_) => "The scenario of the trial is put between the hosts".to_owned(),
@@ -157,6 +196,8 @@ impl Step {
             Step::Observe(run) => run.words(),
             Step::Attack(run) => run.words(),
             Step::Listen(run) => run.words(),
+            Step::Tunnels(run) => run.words(),
+            Step::Perftest(run) => run.words(),
         }
     }
 
@@ -174,6 +215,8 @@ impl Step {
             Step::Observe(run) => run.run(stage),
             Step::Attack(run) => run.run(stage),
             Step::Listen(run) => run.run(stage),
+            Step::Tunnels(run) => run.run(stage),
+            Step::Perftest(run) => run.run(stage),
         }
     }
 }
@@ -182,7 +225,10 @@ impl PathStep {
     fn require(&self) -> Result<()> {
         let seals = !matches!(
             self.scenario,
-            Scenario::Cable | Scenario::WeirClear | Scenario::WeirClearFastpath
+            Scenario::Cable
+                | Scenario::WeirClear
+                | Scenario::WeirClearFastpath
+                | Scenario::WeirTag
         );
         ensure!(
             seals == (self.cipher != Cipher::None),
@@ -192,6 +238,7 @@ impl PathStep {
         );
         match self.scenario {
             Scenario::HostIpsec => strongswan::available(),
+            Scenario::GuestIpsec => GuestKernel::find().map(drop),
             _ => Ok(()),
         }
     }
@@ -203,7 +250,8 @@ impl PathStep {
 
     fn setup(&self, program: &Path) -> Option<Setup> {
         let protection = match self.scenario {
-            Scenario::Cable | Scenario::HostIpsec => return None,
+            Scenario::Cable | Scenario::HostIpsec | Scenario::GuestIpsec => return None,
+            Scenario::WeirTag => Protection::Tagged,
             Scenario::WeirClear | Scenario::WeirClearFastpath => Protection::Plain,
             Scenario::WeirSealed => Protection::BorrowedTransport,
             Scenario::WeirSealedUdp => Protection::SealedInUdp,
@@ -228,8 +276,8 @@ impl<'a> Stage<'a> {
         tick: &'a mut dyn FnMut(f64),
     ) -> Self {
         let measured = Measured::default();
-        let (path, tunnel, gateways, lab) = (None, None, None, None);
-        Self { program, raw, running, tick, measured, path, tunnel, gateways, lab }
+        let (path, tunnel, gateways, guests, lab) = (None, None, None, None, None);
+        Self { program, raw, running, tick, measured, path, tunnel, gateways, guests, lab }
     }
 
     /// Does all steps.
@@ -247,6 +295,15 @@ impl<'a> Stage<'a> {
     /// There is none yet.
     pub(super) fn lab(&self) -> Result<&Lab> {
         self.lab.as_ref().context("a study's first step is `lab`")
+    }
+
+    /// The lab, and who is told what share of the trial is over.
+    ///
+    /// # Errors
+    /// There is no lab yet.
+    pub(super) fn lab_and_tick(&mut self) -> Result<(&Lab, &mut dyn FnMut(f64))> {
+        let lab = self.lab.as_ref().context("a study's first step is `lab`")?;
+        Ok((lab, &mut *self.tick))
     }
 
     /// A meter of this trial's processors.
@@ -279,20 +336,48 @@ impl<'a> Stage<'a> {
         Ok(dropped.and_then(|it| it.as_u64()).unwrap_or_default())
     }
 
+    /// The guests, side A first.
+    ///
+    /// # Errors
+    /// The study's lab has none.
+    pub(super) fn guests(&mut self) -> Result<&mut [Guest; 2]> {
+        self.guests.as_mut().context("this step needs a lab with hosts = \"guests\"")
+    }
+
+    /// Process ids of the gateways, where there are any.
+    pub(super) fn gateway_processes(&self) -> Vec<u32> {
+        self.gateways.iter().flat_map(Gateways::process_ids).collect()
+    }
+
     /// The lab is built as the path needs it: bridges stand in its gateways or nothing does.
     fn build(&mut self, steps: &[Step]) -> Result<()> {
-        let mtu = steps.iter().find_map(|step| match step {
-            Step::Lab(lab) => Some(lab.mtu),
+        let wanted = steps.iter().find_map(|step| match step {
+            Step::Lab(lab) => Some(lab),
             _ => None,
         });
-        let Some(mtu) = mtu else { return Ok(()) };
+        let Some(LabStep { mtu, hosts }) = wanted.copied() else { return Ok(()) };
         let gateways = match steps.iter().find(|step| matches!(step, Step::Path(_))) {
             Some(Step::Path(path)) if path.setup(self.program).is_none() => {
                 topology::Gateways::Bridge
             }
             _ => topology::Gateways::Empty,
         };
-        let plan = Plan { host_mtu: mtu, wire_mtu: mtu, gateways, ..Plan::default() };
+        let is_guests = hosts == HostKind::Guests;
+        let hosts = if is_guests { topology::Hosts::Guests } else { topology::Hosts::Stack };
+        self.build_lab(Plan { host_mtu: mtu, wire_mtu: mtu, gateways, hosts })?;
+        if is_guests {
+            let (lab, kernel) = (self.lab()?, GuestKernel::find()?);
+            let boot = |side| Guest::boot(lab, side, &kernel);
+            self.guests = Some([boot(topology::Side::A)?, boot(topology::Side::B)?]);
+        }
+        Ok(())
+    }
+
+    /// A lab that this trial removes at its end, and the next run of the study after a power loss.
+    ///
+    /// # Errors
+    /// It cannot be built.
+    pub(super) fn build_lab(&mut self, plan: Plan) -> Result<()> {
         let lab = Lab::build(plan)?;
         fs::write(&self.running, lab.id())?;
         self.lab = Some(lab);
@@ -317,6 +402,35 @@ impl<'a> Stage<'a> {
             gateways = Some(Gateways::start(lab, &setup)?);
         }
         (self.tunnel, self.gateways) = (tunnel, gateways);
+        for guest in self.guests.iter_mut().flatten() {
+            guest.wait_ready()?;
+        }
+        match path.scenario {
+            Scenario::GuestIpsec => self.seal_in_guests(path.cipher),
+            _ => Ok(()),
+        }
+    }
+
+    /// Associations and policies of the guests' own kernels: transport mode, everything between
+    /// the two.
+    fn seal_in_guests(&mut self, cipher: Cipher) -> Result<()> {
+        let key = "5a".repeat(if cipher == Cipher::Aes128Gcm { 20 } else { 36 });
+        for (own, guest) in self.guests()?.iter_mut().enumerate() {
+            let mut line = GUEST_MODULES.to_owned();
+            for (from, to) in [(0, 1), (1, 0)] {
+                let [source, target] = [from, to].map(|it| topology::HOST_V4[it]);
+                let direction = if own == from { "out" } else { "in" };
+                line += &format!(
+                    " && ip xfrm state add src {source} dst {target} proto esp spi {} reqid 1 \
+                     mode transport aead 'rfc4106(gcm(aes))' 0x{key} 128 && ip xfrm policy add \
+                     src {source} dst {target} dir {direction} tmpl src {source} dst {target} \
+                     proto esp reqid 1 mode transport",
+                    0x1000 + from
+                );
+            }
+            let sealed = guest.run(&line, GUEST_PATIENCE)?.success();
+            sealed.context("the guests' kernels refuse ESP")?;
+        }
         Ok(())
     }
 }
@@ -325,6 +439,7 @@ impl Drop for Stage<'_> {
     fn drop(&mut self) {
         self.tunnel = None;
         self.gateways = None;
+        self.guests = None;
         self.lab = None;
         let _ = fs::remove_file(&self.running);
     }

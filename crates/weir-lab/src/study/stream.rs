@@ -11,11 +11,13 @@ use super::load::Meter;
 use super::steps::Stage;
 use crate::netns::{Namespace, SHORT};
 use crate::process::{self, Running};
-use crate::topology::Side;
+use crate::topology::{HOST_V4, Side};
 use crate::{interrupt, stats, strongswan};
 
 /// iperf3's port.
 const PORT: u16 = 5201;
+/// What an emulated machine may take more.
+const GUEST_PATIENCE: Duration = Duration::from_secs(60);
 /// A last interval shorter than this share of a second is no sample.
 const WHOLE: f64 = 0.9;
 
@@ -79,6 +81,9 @@ impl Iperf3 {
             Direction::AToB => (Side::A, Side::B),
             Direction::BToA => (Side::B, Side::A),
         };
+        if stage.guests().is_ok() {
+            return self.run_in_guests(stage, client, server);
+        }
         let lab = stage.lab()?;
         let inner = stage.path.as_ref().is_some_and(|path| path.is_host_ipsec());
         let address = match inner {
@@ -101,11 +106,47 @@ impl Iperf3 {
         status?;
         sent_by_cubic(&client_said)?;
         ensure!(server_ended, "iperf3's server did not end with its client");
-        let samples = self.samples(&listening.stdout())?;
+        self.take(stage, &client_said, &listening.stdout())?;
+        stage.measured.load = Some(meter.finish());
+        Ok(())
+    }
+
+    fn take(&self, stage: &mut Stage<'_>, client_said: &str, server_said: &str) -> Result<()> {
+        let samples = self.samples(server_said)?;
         let counted = &samples[self.omit as usize..];
         stage.measured.values.insert("gbps".to_owned(), stats::mean(counted));
-        stage.measured.values.insert("retransmits".to_owned(), retransmits(&client_said)?);
+        stage.measured.values.insert("retransmits".to_owned(), retransmits(client_said)?);
         stage.measured.samples.insert("gbps".to_owned(), counted.to_vec());
+        Ok(())
+    }
+
+    /// Between emulated machines: good for ratios of what their kernels do, not for rates.
+    fn run_in_guests(&self, stage: &mut Stage<'_>, client: Side, server: Side) -> Result<()> {
+        let meter = stage.meter()?;
+        let raw = stage.raw.to_owned();
+        let seconds = Duration::from_secs(u64::from(self.seconds));
+        let limit = seconds + Duration::from_secs(u64::from(self.patience)) + GUEST_PATIENCE;
+        let guests = stage.guests()?;
+        let serving = guests[server.index()].start("exec iperf3 -s -1 -J -i 1")?;
+        let wait = format!(
+            "timeout 60 sh -c 'until ss -Hltn sport = :{PORT} | grep -q .; do sleep 0.2; done'"
+        );
+        guests[server.index()].run(&wait, limit)?.success().context("the guest's iperf3")?;
+        let mut line = format!(
+            "exec iperf3 -c {} -C cubic -J -i 1 -t {} -P {}",
+            HOST_V4[server.index()],
+            self.seconds,
+            self.streams
+        );
+        if let Some(mss) = self.mss {
+            line += &format!(" -M {mss}");
+        }
+        let sent = guests[client.index()].run(&line, limit)?;
+        let received = serving.finish(GUEST_PATIENCE)?;
+        fs::write(raw.join("iperf3-sender.json"), &sent.output)?;
+        fs::write(raw.join("iperf3-receiver.json"), &received.output)?;
+        sent_by_cubic(&sent.output)?;
+        self.take(stage, &sent.output, &received.output)?;
         stage.measured.load = Some(meter.finish());
         Ok(())
     }
