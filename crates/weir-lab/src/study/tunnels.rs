@@ -125,7 +125,7 @@ impl Tunnels {
             *mtu <= WIRE_MTU || is_openvpn,
             "only OpenVPN takes packets larger than the wire's MTU of {WIRE_MTU}: exclude it"
         );
-        process::require(&["iperf3", "nft", "ping"])?;
+        process::require(&["iperf3", "tc", "ping"])?;
         match by {
             By::WeirEsp => Ok(()),
             By::WeirWireguard | By::WireguardGo => {
@@ -147,8 +147,8 @@ impl Tunnels {
              iperf3, a process a stream. Above {PROCESSES_MAX} tunnels one process simulates all \
              clients: of ESP with TCP streams, of WireGuard with handshakes of their own and UDP \
              of at most 55 Mb/s each. Each second at the receiver is a sample. Beside them: busy processors, \
-             memory of the endpoint's programs, and frames on the wire that are fragments by an \
-             nftables counter",
+             memory of the endpoint's programs, and frames on the wire that are fragments, by tc's \
+             counters",
             self.seconds
         )
     }

@@ -91,7 +91,7 @@ impl Perftest {
     }
 
     pub(super) fn run(&self, stage: &mut Stage<'_>) -> Result<()> {
-        let daemons = stage.gateway_processes();
+        let daemons = threads(&stage.gateway_processes());
         let data = stage.raw.join("perf.data");
         let mut meter = stage.meter()?;
         let ids = stage.guests()?.iter().map(Guest::process_id).collect::<Vec<u32>>();
@@ -116,11 +116,12 @@ impl Perftest {
         let seconds = begun.elapsed().as_secs_f64();
         meter.poll();
         let load = meter.finish();
+        let guest_threads = threads(&ids);
         recording.stop(Signal::INT)?;
         let server = guests[1].finish_or_stop(serving, Duration::from_secs(20))?;
         fs::write(raw.join("perftest-client.txt"), &client.output)?;
         fs::write(raw.join("perftest-server.txt"), &server.output)?;
-        let spent = spent(&data, &raw, &ids, &daemons)?;
+        let spent = spent(&data, &raw, &guest_threads, &daemons)?;
         // The report of it is kept, and is what counts.
         fs::remove_file(&data)?;
         let said = client.success().context("perftest's client")?;
@@ -161,6 +162,13 @@ impl Perftest {
         );
         Ok((messages as u64 * u64::from(self.size), average))
     }
+}
+
+/// Threads of processes, which perf calls by their own ids.
+fn threads(processes: &[u32]) -> Vec<u32> {
+    let of = |id: &u32| fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
+    let ids = processes.iter().flat_map(of);
+    ids.filter_map(|it| it.file_name().to_str()?.parse().ok()).collect()
 }
 
 /// Samples by who spent them: emulated guests (their programs, and the kernel on their behalf),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use base64ct::{Base64, Encoding};
-use weir_engine::tunnel::key::{Identity, PublicKey};
+use weir_engine::tunnel::key::{Identity, PresharedKey, PublicKey};
 
 use super::swarm::{self, Swarm};
 use super::{By, Compression, Endpoint, Tunnels};
@@ -154,6 +154,7 @@ impl Ends {
         let identities = swarm::identities(step.tunnels as usize)?;
         let clients = lab.folder().join("clients");
         fs::create_dir_all(&clients)?;
+        let (preshared, secret_text) = swarm::preshared();
         for (number, identity) in identities.iter().enumerate() {
             let file = clients.join(format!("client-{number}.toml"));
             let text = format!(
@@ -163,9 +164,8 @@ impl Ends {
                 swarm::address(number),
             );
             fs::write(file, text)?;
-            // WireGuard's own way to say that there is none.
             let secret = clients.join(format!("client-{number}.psk"));
-            fs::write(&secret, Base64::encode_string(&[0; 32]) + "\n")?;
+            fs::write(&secret, format!("{secret_text}\n"))?;
             fs::set_permissions(&secret, fs::Permissions::from_mode(0o600))?;
         }
         let mut gateway = Concentrator::start(lab, program, "")?;
@@ -175,17 +175,24 @@ impl Ends {
         let mut command = Command::new(program);
         command.args(["keys", "public"]).arg(lab.folder().join("gw-a.identity"));
         let server = process::run(&mut command, SHORT)?.stdout;
-        self.connect_swarm(lab, &identities, server.trim())
+        self.connect_swarm(lab, &identities, server.trim(), preshared)
     }
 
-    fn connect_swarm(&mut self, lab: &Lab, identities: &[Identity], server: &str) -> Result<()> {
+    fn connect_swarm(
+        &mut self,
+        lab: &Lab,
+        identities: &[Identity],
+        server: &str,
+        preshared: PresharedKey,
+    ) -> Result<()> {
         let namespace = lab.gateway(Side::B);
         let [_, own] = GATEWAY_V4;
         namespace.ip(&format!("addr replace {own}/24 dev {WIRE_PORT}\n"))?;
         let mut key = [0; 32];
         let decoded = Base64::decode(server, &mut key);
         decoded.ok().with_context(|| format!("the server's key is no key: {server}"))?;
-        self.swarm = Some(Swarm::connect(namespace, identities, PublicKey(key))?);
+        let server = swarm::Server { public: PublicKey(key), preshared };
+        self.swarm = Some(Swarm::connect(namespace, identities, &server)?);
         Ok(())
     }
 
@@ -197,9 +204,10 @@ impl Ends {
     ) -> Result<()> {
         let identities = swarm::identities(step.tunnels as usize)?;
         let mut text = String::new();
+        let (preshared, secret_text) = swarm::preshared();
         for (number, identity) in identities.iter().enumerate() {
             text += &format!(
-                "[Peer]\nPublicKey = {}\nAllowedIPs = {}/32\n",
+                "[Peer]\nPublicKey = {}\nPresharedKey = {secret_text}\nAllowedIPs = {}/32\n",
                 Base64::encode_string(&identity.public().0),
                 swarm::address(number)
             );
@@ -208,7 +216,7 @@ impl Ends {
         fs::write(&file, text)?;
         server.run(&format!("wg addconf {port} {}", file.display()))?;
         server.ip(&format!("route add {SWARM} dev {port}\n"))?;
-        self.connect_swarm(lab, &identities, public)
+        self.connect_swarm(lab, &identities, public, preshared)
     }
 
     fn wireguard_go(&mut self, step: &Tunnels, lab: &Lab) -> Result<()> {

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
+use base64ct::{Base64, Encoding};
 use weir_engine::esp::seal::SealingSa;
 use weir_engine::policy::{Encapsulation, Mode};
 use weir_engine::tunnel::PeerSettings;
@@ -50,6 +51,12 @@ pub(super) struct Swarm {
     clients: Vec<Client>,
 }
 
+/// Whom all clients call.
+pub(super) struct Server {
+    pub(super) public: PublicKey,
+    pub(super) preshared: PresharedKey,
+}
+
 /// The kernel's.
 struct Random;
 
@@ -79,6 +86,13 @@ pub(super) fn identities(count: usize) -> Result<Vec<Identity>> {
     (0..count).map(make).collect()
 }
 
+/// A preshared key for all, and its text.
+pub(super) fn preshared() -> (PresharedKey, String) {
+    let bytes = Random.seed();
+    let text = Base64::encode_string(&bytes[..]);
+    (PresharedKey::new(bytes), text)
+}
+
 impl Swarm {
     /// Handshakes of all of them, one after the other, out of `namespace`.
     ///
@@ -87,7 +101,7 @@ impl Swarm {
     pub(super) fn connect(
         namespace: &Namespace,
         identities: &[Identity],
-        server: PublicKey,
+        server: &Server,
     ) -> Result<Self> {
         let clients = on_own_thread(|| {
             namespace.enter()?;
@@ -165,7 +179,7 @@ impl Swarm {
 }
 
 impl Client {
-    fn connect(number: usize, identity: &Identity, server: PublicKey) -> Result<Self> {
+    fn connect(number: usize, identity: &Identity, server: &Server) -> Result<Self> {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
         socket.connect(SocketAddr::from((GATEWAY_V4[0], PORT)))?;
         socket.set_read_timeout(Some(ANSWER))?;
@@ -195,7 +209,7 @@ impl Client {
     }
 }
 
-fn handshake(socket: &UdpSocket, identity: &Identity, server: PublicKey) -> Result<Box<Install>> {
+fn handshake(socket: &UdpSocket, identity: &Identity, server: &Server) -> Result<Box<Install>> {
     let path = Path::to(IpAddr::V4(GATEWAY_V4[0]), PORT);
     let limits = Limits::default();
     let mut answer = vec![0; 2048];
@@ -208,8 +222,8 @@ fn handshake(socket: &UdpSocket, identity: &Identity, server: PublicKey) -> Resu
             Ok(Now { elapsed_ns, unix_ns: unix.as_nanos() as u64 })
         };
         let settings = PeerSettings {
-            public_key: server,
-            preshared: PresharedKey::none(),
+            public_key: server.public,
+            preshared: server.preshared.clone(),
             path: Some(path.clone()),
             terms: Terms {
                 mode: Mode::WireGuard,

@@ -70,38 +70,48 @@ fn processors() -> Vec<[u64; 2]> {
     lines.map(ticks).collect()
 }
 
-/// Counters of frames on the wire, both directions, each frame once.
+/// tc's program for fragments of IPv4: of Ethernet type 0x0800, with a fragment's offset or more of
+/// them to come (`tcpdump -y EN10MB -ddd 'ip[6:2] & 0x3fff != 0'`).
+const FRAGMENTS: &str = "6,40 0 0 12,21 0 3 2048,40 0 0 20,69 0 1 16383,6 0 0 262144,6 0 0 0";
+
+/// Counters of frames on the wire, both directions, each frame once: the wire's own redirections,
+/// one for fragments and one for all else.
 pub(super) struct Wire<'a> {
     lab: &'a Lab,
 }
 
 impl<'a> Wire<'a> {
     pub(super) fn count(lab: &'a Lab) -> Result<Self> {
-        let mut rules = String::from("table netdev weir_study {\n");
-        for port in [WIRE_END_A, WIRE_END_B] {
-            // Before tc, which hands frames over to the other end.
-            rules += &format!(
-                "chain {port} {{\ntype filter hook ingress device {port} priority -500\n\
-                 counter comment \"frames\"\n\
-                 ip frag-off & 0x3fff != 0 counter comment \"fragments\"\n}}\n"
-            );
+        for (from, to) in [(WIRE_END_A, WIRE_END_B), (WIRE_END_B, WIRE_END_A)] {
+            let wire = lab.wire();
+            wire.run(&format!("tc filter del dev {from} ingress prio 1"))?;
+            let mut fragments = wire.command("tc");
+            fragments.args(["filter", "add", "dev", from, "ingress", "protocol", "all"]);
+            fragments.args(["prio", "1", "bpf", "bytecode", FRAGMENTS]);
+            fragments.args(["action", "mirred", "egress", "redirect", "dev", to]);
+            process::run(&mut fragments, SHORT)?;
+            wire.run(&format!(
+                "tc filter add dev {from} ingress protocol all prio 2 u32 match u32 0 0 \
+                 action mirred egress redirect dev {to}"
+            ))?;
         }
-        let mut command = lab.wire().command("nft");
-        process::run_with_input(command.args(["-f", "-"]), &(rules + "}\n"), SHORT)?;
         Ok(Self { lab })
     }
 
     /// Frames, and of them fragments.
     pub(super) fn counts(&self) -> Result<(u64, u64)> {
-        let said = self.lab.wire().run("nft -j list table netdev weir_study")?.stdout;
-        let listed: Value = serde_json::from_str(&said).context("nft speaks JSON")?;
-        let items = listed["nftables"].as_array().context("nft lists rules")?;
-        let sum = |comment: &str| -> u64 {
-            let rules = items.iter().filter_map(|item| item.get("rule"));
-            let parts = rules.filter(|rule| rule["comment"] == comment);
-            let parts = parts.filter_map(|rule| rule["expr"].as_array()).flatten();
-            parts.filter_map(|part| part["counter"]["packets"].as_u64()).sum()
-        };
-        Ok((sum("frames"), sum("fragments")))
+        let (mut all, mut fragments) = (0, 0);
+        for port in [WIRE_END_A, WIRE_END_B] {
+            let line = format!("tc -s -j filter show dev {port} ingress");
+            let said = self.lab.wire().run(&line)?.stdout;
+            let listed: Value = serde_json::from_str(&said).context("tc speaks JSON")?;
+            for filter in listed.as_array().context("tc lists filters")? {
+                let packets = filter.pointer("/options/actions/0/stats/packets");
+                let Some(packets) = packets.and_then(Value::as_u64) else { continue };
+                all += packets;
+                fragments += if filter["kind"] == "bpf" { packets } else { 0 };
+            }
+        }
+        Ok((all, fragments))
     }
 }
