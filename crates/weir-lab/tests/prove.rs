@@ -464,10 +464,15 @@ name = "gbps"
 title = "Throughput"
 unit = "Gb/s"
 "#;
-    let text = study.replacen("[[exclude]]\nby = [\"openvpn-aes-256-cbc\"]\ntunnels = [18]\n", "", 1);
+    let text =
+        study.replacen("[[exclude]]\nby = [\"openvpn-aes-256-cbc\"]\ntunnels = [18]\n", "", 1);
     fs::write(place.study(), text).unwrap();
     let refused = place.command(&[]).output().unwrap();
-    assert!(said(&refused).contains("16 tunnels of OpenVpnAes256Cbc at most"), "{}", said(&refused));
+    assert!(
+        said(&refused).contains("16 tunnels of OpenVpnAes256Cbc at most"),
+        "{}",
+        said(&refused)
+    );
     assert!(!place.out().exists(), "the same command runs once the study is mended");
     fs::write(place.study(), study).unwrap();
     let only: &[&str] = match installed("openvpn") {

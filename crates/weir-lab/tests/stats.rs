@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use weir_lab::process;
-use weir_lab::stats::{self, Observation};
 use weir_lab::stats::table::Table;
+use weir_lab::stats::{self, Observation};
 
 const BOTTLE_CAPS: &[&[f64]] =
     &[&[340.0, 345.0, 330.0, 342.0, 338.0], &[339.0, 333.0, 344.0], &[347.0, 343.0, 349.0, 355.0]];
@@ -179,10 +179,9 @@ fn statsmodels_agrees_on_unequal_cells_and_on_aligned_ranks() {
             Err(reason) => panic!("{reason:#}"),
         };
         let theirs: Value = serde_json::from_str(&said).expect("the judge speaks JSON");
-        for (kind, ours) in [
-            ("means", stats::effects(&data)),
-            ("aligned", stats::aligned_rank_effects(&data)),
-        ] {
+        for (kind, ours) in
+            [("means", stats::effects(&data)), ("aligned", stats::aligned_rank_effects(&data))]
+        {
             assert_eq!(ours.len(), (1 << data[0].levels.len()) - 1, "{name}");
             for effect in ours {
                 let key = effect.factors.iter().map(usize::to_string).collect::<Vec<_>>().join(":");
@@ -237,7 +236,13 @@ fn a_table_is_read_as_it_is_or_refused_with_the_place() {
         assert!(reason.contains(said), "{reason}");
     }
     let table = Table::parse("a,b\nx,1\ny,two\n").unwrap();
-    assert!(table.groups("b", "a").unwrap_err().to_string().contains("line 3: b is no finite number: two"));
+    assert!(
+        table
+            .groups("b", "a")
+            .unwrap_err()
+            .to_string()
+            .contains("line 3: b is no finite number: two")
+    );
     assert!(table.groups("c", "a").unwrap_err().to_string().contains("there are a, b"));
     assert!(table.groups("b", "a").is_err());
 }
@@ -262,7 +267,8 @@ fn files_as_spreadsheets_write_them_give_the_same_groups() {
         let groups = Table::from_bytes(&bytes).unwrap().groups("value", "level").unwrap();
         assert_eq!(groups.levels, wanted, "{}", String::from_utf8_lossy(&bytes));
     }
-    let latin = Table::from_bytes(b"gr\xf6\xdfe,v\n5\" disk,1\n#2,2\n\"two\nlines\",3\n\"x\n").unwrap_err();
+    let latin =
+        Table::from_bytes(b"gr\xf6\xdfe,v\n5\" disk,1\n#2,2\n\"two\nlines\",3\n\"x\n").unwrap_err();
     assert!(latin.to_string().contains("line 6: an open quote"), "{latin}");
     let latin = Table::from_bytes(b"gr\xf6\xdfe,v\n5\" disk,1\n#2,2\n").unwrap();
     let groups = latin.groups("v", "größe").unwrap().levels;

@@ -248,10 +248,9 @@ fn strangers_open_the_results_and_find_the_same_numbers() {
         assert!(output.status.success() || lacks, "{words}");
         if lacks { Err(words) } else { Ok(words) }
     };
-    for (program, script, more) in [
-        ("python3", "results.py", &["gbps"][..]),
-        ("Rscript", "results.R", &["gbps", "scenario"]),
-    ] {
+    for (program, script, more) in
+        [("python3", "results.py", &["gbps"][..]), ("Rscript", "results.R", &["gbps", "scenario"])]
+    {
         match run(program, script, more) {
             Ok(words) => assert!(words.contains("results.parquet agrees: 4 rows"), "{words}"),
             Err(reason) => eprintln!("SKIPPED: strangers_open_the_results: {program}: {reason}"),

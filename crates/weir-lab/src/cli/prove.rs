@@ -256,7 +256,9 @@ fn run_stats(args: &StatsArgs) -> Result<ExitCode> {
         let groups = table.groups(args.value.trim(), factor)?;
         let (values, levels) = (groups.without_value, groups.without_level);
         if values + levels > 0 {
-            tell(&format!("{factor}: left out {values} rows without a value, {levels} without a level"));
+            tell(&format!(
+                "{factor}: left out {values} rows without a value, {levels} without a level"
+            ));
         }
     }
     if args.json {

@@ -278,8 +278,7 @@ fn test_of(what: &str, groups: &[(String, Vec<f64>)], document: &mut Document) {
                 format!("{:.2}", pair.cliffs_delta),
             ]
         });
-        let head =
-            ["A", "B", "Dunn's z", "p (Holm)", "Mann-Whitney's p (Holm)", "Cliff's delta"];
+        let head = ["A", "B", "Dunn's z", "p (Holm)", "Mann-Whitney's p (Holm)", "Cliff's delta"];
         document.table(&head, rows.collect(), &format!("Pairs by {what}, over runs."));
     }
 }

@@ -8,8 +8,7 @@ use crate::stats::{self, Effect, Observation};
 use crate::study::record::Folder;
 
 /// Confidence levels that are told apart, highest first.
-const LEVELS: [(f64, &str); 4] =
-    [(0.001, "99.9 %"), (0.01, "99 %"), (0.05, "95 %"), (0.1, "90 %")];
+const LEVELS: [(f64, &str); 4] = [(0.001, "99.9 %"), (0.01, "99 %"), (0.05, "95 %"), (0.1, "90 %")];
 
 /// All of it, where the study has several factors to test.
 pub(super) fn effects(folder: &Folder, analysis: &Analysis, document: &mut Document) {

@@ -55,11 +55,8 @@ pub(super) fn draw(folder: &Folder, analysis: &Analysis, document: &mut Document
         );
         document.figure(&format!("{}-by-{screen}", response.name), svg, &caption);
     }
-    let shaped: Vec<&Cell> = cells
-        .iter()
-        .copied()
-        .filter(|it| it.pooled().len() >= violins::SAMPLES_MIN)
-        .collect();
+    let shaped: Vec<&Cell> =
+        cells.iter().copied().filter(|it| it.pooled().len() >= violins::SAMPLES_MIN).collect();
     if !shaped.is_empty() && shaped.len() <= VIOLINS_MAX {
         let svg = violins::violins(analysis, &shaped);
         let svg = svg.map_err(|error| anyhow!("a figure: {error}"))?;

@@ -69,7 +69,8 @@ pub fn residuals(observations: &[Observation]) -> Vec<f64> {
 
 /// Mean of those observations that share the levels of `factors`, for each observation.
 fn means(observations: &[Observation], factors: &[usize]) -> Vec<f64> {
-    let key = |it: &Observation| -> Vec<usize> { factors.iter().map(|at| it.levels[*at]).collect() };
+    let key =
+        |it: &Observation| -> Vec<usize> { factors.iter().map(|at| it.levels[*at]).collect() };
     let mut groups: BTreeMap<Vec<usize>, Vec<f64>> = BTreeMap::new();
     for it in observations {
         groups.entry(key(it)).or_default().push(it.value);
@@ -215,6 +216,7 @@ fn left_over(columns: &[&Vec<f64>], values: &[f64]) -> Option<f64> {
         let known: f64 = (row + 1..count).map(|at| matrix[row][at] * weights[at]).sum();
         weights[row] = (matrix[row][count] - known) / matrix[row][row];
     }
-    let fitted = |at: usize| all.iter().zip(&weights).map(|(column, it)| column[at] * it).sum::<f64>();
+    let fitted =
+        |at: usize| all.iter().zip(&weights).map(|(column, it)| column[at] * it).sum::<f64>();
     Some(centred.iter().enumerate().map(|(at, it)| (it - fitted(at)).powi(2)).sum())
 }

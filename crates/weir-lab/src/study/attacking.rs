@@ -160,11 +160,7 @@ impl Attack {
 }
 
 /// One TCP stream from host B to host A while `act` acts on a thread of its own.
-fn together(
-    lab: &Lab,
-    seconds: u32,
-    act: impl FnOnce() -> Result<()> + Send,
-) -> Result<TcpReport> {
+fn together(lab: &Lab, seconds: u32, act: impl FnOnce() -> Result<()> + Send) -> Result<TcpReport> {
     std::thread::scope(|scope| {
         let acting = scope.spawn(act);
         let (client, server) = (lab.host(Side::B), lab.host(Side::A));

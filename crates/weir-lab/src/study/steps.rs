@@ -225,10 +225,7 @@ impl PathStep {
     fn require(&self) -> Result<()> {
         let seals = !matches!(
             self.scenario,
-            Scenario::Cable
-                | Scenario::WeirClear
-                | Scenario::WeirClearFastpath
-                | Scenario::WeirTag
+            Scenario::Cable | Scenario::WeirClear | Scenario::WeirClearFastpath | Scenario::WeirTag
         );
         ensure!(
             seals == (self.cipher != Cipher::None),

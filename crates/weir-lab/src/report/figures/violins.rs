@@ -53,9 +53,8 @@ fn draw(
     // Equal samples are a line.
     let width = (0.9 * spread * (samples.len() as f64).powf(-0.2)).max(it.max.abs() * 1e-3);
     let (low, high) = ((it.min - 2.0 * width).max(0.0), it.max + 2.0 * width);
-    let density = |at: f64| {
-        samples.iter().map(|it| (-0.5 * ((at - it) / width).powi(2)).exp()).sum::<f64>()
-    };
+    let density =
+        |at: f64| samples.iter().map(|it| (-0.5 * ((at - it) / width).powi(2)).exp()).sum::<f64>();
     let places: Vec<f64> =
         (0..=POINTS).map(|it| low + (high - low) * it as f64 / POINTS as f64).collect();
     let heights: Vec<f64> = places.iter().map(|it| density(*it)).collect();

@@ -57,9 +57,8 @@ pub(super) fn run(step: &Observe, stage: &mut Stage<'_>) -> Result<()> {
     let guest = &mut stage.guests()?[0];
     guest.put("frames", &text)?;
     guest.put("send.py", SENDER)?;
-    let tcpdump = guest.start(&format!(
-        "tcpdump -i eth0 -n -U -Z root -s {SNAP_LEN} -w /run/jobs/host.pcap"
-    ))?;
+    let tcpdump = guest
+        .start(&format!("tcpdump -i eth0 -n -U -Z root -s {SNAP_LEN} -w /run/jobs/host.pcap"))?;
     tcpdump.wait_for("listening on", PATIENCE)?;
     let line = match is_ping {
         true => format!("ping -n -i 0.2 -W 2 -c {wanted} {}", HOST_V4[1]),

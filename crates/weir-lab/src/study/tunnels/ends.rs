@@ -17,9 +17,7 @@ use crate::gateways::{configure, run_folder};
 use crate::interrupt;
 use crate::netns::{Namespace, SHORT};
 use crate::process::{self, Running};
-use crate::topology::{
-    GATEWAY_V4, HOST_DEVICE, HOST_PORT, HOST_V4, Lab, Side, WIRE_PORT,
-};
+use crate::topology::{GATEWAY_V4, HOST_DEVICE, HOST_PORT, HOST_V4, Lab, Side, WIRE_PORT};
 use crate::vpn::{Client, Concentrator, POOL, PORT};
 use crate::wireguard;
 
@@ -230,7 +228,8 @@ impl Ends {
         let key = lab.folder().join("server.key");
         fs::write(&key, &secret)?;
         server.run(&format!("wg set {port} private-key {} listen-port {PORT}", key.display()))?;
-        server.ip(&format!("link set {port} mtu {} up\nroute add {POOL} dev {port}\n", step.mtu))?;
+        server
+            .ip(&format!("link set {port} mtu {} up\nroute add {POOL} dev {port}\n", step.mtu))?;
         if step.is_swarm() {
             return self.swarm_to_wireguard_go(step, lab, (server, &port, &public));
         }
