@@ -352,18 +352,21 @@ at_least = 80.0
     assert!(report.contains("| tcpdump | yes |") && report.contains("| nobody | - |"), "{report}");
 }
 
-#[test]
-fn a_tool_at_a_gateway_takes_what_the_gateway_carries_and_mirrors() {
-    if !lab_works("a_tool_at_a_gateway_takes_what_the_gateway_carries_and_mirrors") {
-        return;
-    }
-    let place = Place::new();
-    let study = r#"
+const GATEWAY_STUDY: &str = r#"
 name = "tiny"
 title = "A tiny study"
 question = "Does it listen?"
 seed = 3
-steps = [{ do = "listen", tool = "$tool", gbps = 0.02, seconds = 1, place = "gateway", path = "$path", mirror = "$mirror" }]
+[settings]
+gbps = 0.02
+[[steps]]
+do = "listen"
+tool = "$tool"
+gbps = "$gbps"
+seconds = 1
+place = "gateway"
+path = "$path"
+mirror = "$mirror"
 [design]
 replicates = 1
 repeats = 0
@@ -403,7 +406,14 @@ level = "mirror"
 baseline = "nobody"
 name = "Case study"
 "#;
-    fs::write(place.study(), study).unwrap();
+
+#[test]
+fn a_tool_at_a_gateway_takes_what_the_gateway_carries_and_mirrors() {
+    if !lab_works("a_tool_at_a_gateway_takes_what_the_gateway_carries_and_mirrors") {
+        return;
+    }
+    let place = Place::new();
+    fs::write(place.study(), GATEWAY_STUDY).unwrap();
     let has_ovs = installed("ovs-vswitchd").is_some() && installed("nfcapd").is_some();
     let only: &[&str] = if has_ovs { &[] } else { &["--only", "path=weir-fastpath"] };
     let output = place.command(only).output().unwrap();

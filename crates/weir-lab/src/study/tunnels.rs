@@ -146,9 +146,9 @@ impl Tunnels {
             "The trial's tunnels, and for {} s a TCP stream (cubic) through each, all at once: by \
              iperf3, a process a stream. Above {PROCESSES_MAX} tunnels one process simulates all \
              clients: of ESP with TCP streams, of WireGuard with handshakes of their own and UDP \
-             of at most 55 Mb/s each. Each second at the receiver is a sample. Beside them: busy processors, \
-             memory of the endpoint's programs, and frames on the wire that are fragments, by tc's \
-             counters",
+             of at most 55 Mb/s each. Each second at the receiver is a sample. Beside \
+             them: busy processors, memory of the endpoint's programs, and frames on the wire that \
+             are fragments, by tc's counters",
             self.seconds
         )
     }

@@ -21,7 +21,8 @@ const SETTLE: Duration = Duration::from_millis(800);
 const CONFIGURATION: &str = "%YAML 1.1\n---\n\
 vars:\n  address-groups:\n    HOME_NET: \"any\"\n    EXTERNAL_NET: \"any\"\n\
 af-packet:\n  - interface: eth0\n    cluster-id: 77\n    cluster-type: cluster_flow\n\
-outputs:\n  - eve-log:\n      enabled: yes\n      filename: eve.json\n      types:\n        - alert\n\
+outputs:\n  - eve-log:\n      enabled: yes\n      filename: eve.json\n      types:\n\
+\x20       - alert\n\
 \x20       - stats:\n            totals: yes\n            threads: no\n\
 stats:\n  enabled: yes\n  interval: 1\n\
 logging:\n  default-log-level: notice\n  outputs:\n  - console:\n      enabled: yes\n";
