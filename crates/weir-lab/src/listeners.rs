@@ -36,6 +36,8 @@ const LISTENING: &str = "rx0";
 const SETTLE: Duration = Duration::from_millis(300);
 /// libpcap hands over a block that is not full after its reader's timeout, tcpdump's is a second.
 const RETIRE: Duration = Duration::from_millis(1200);
+/// Enough to tell what rate the sender reaches.
+const PROBE_FRAMES: u32 = 20_000;
 /// OVS tells of flows once a second.
 const FLOWS: Duration = Duration::from_millis(3500);
 /// What a tool may take to end: some still write.
@@ -201,6 +203,19 @@ impl Cable {
             None => self.received(),
             Some(it) => frames_of(&it.gateway, between::NEAR),
         }
+    }
+
+    /// Frames a second that the sender reaches of `rate`, by a moment of sending while nobody
+    /// listens.
+    ///
+    /// # Errors
+    /// Nothing can be sent.
+    pub(crate) fn reached(&self, frame: &StreamFrame, rate: u32) -> Result<f64> {
+        let sent = on_own_thread(|| {
+            self.sender.enter()?;
+            Ok(stream(SENDING, frame, 0, PROBE_FRAMES, rate)?)
+        })?;
+        Ok(sent.sent as f64 / sent.elapsed.as_secs_f64().max(1e-6))
     }
 
     /// Frames that have come to the listening port, by the kernel's count.
