@@ -211,6 +211,9 @@ fn what_cannot_be_tested_has_no_answer() {
     assert_eq!(stats::kruskal_wallis(&equal), None);
     assert!(stats::dunn(&equal).is_empty());
     assert_eq!(stats::anova(&equal), None);
+    // Of two samples each, distances from the median are equal but for rounding.
+    let pairs = vec![vec![0.1, 0.3], vec![1.1, 1.7], vec![2.3, 2.31]];
+    assert_eq!(stats::levene(&pairs), None);
     assert_eq!(stats::shapiro_wilk(&[1.0, 2.0]), None);
     assert_eq!(stats::mann_whitney(&[1.0], &[]), None);
     assert_eq!(stats::summary(&[]), None);

@@ -42,7 +42,9 @@ th,td{border:1px solid #d0d7de;padding:.25rem .55rem;text-align:left;vertical-al
 th{background:#f6f8fa}td.number{text-align:right;font-variant-numeric:tabular-nums}
 figure{margin:1rem 0}figure svg{max-width:100%;height:auto}code{overflow-wrap:anywhere}
 @media print{body{max-width:none;margin:0;font-size:11pt}.wide{overflow:visible}
-h2{break-after:avoid}table,figure{break-inside:avoid}@page{margin:18mm}}";
+h2,caption{break-after:avoid}figure,tr,.banner{break-inside:avoid}table{font-size:8pt}
+thead{display:table-header-group}th,td{padding:.12rem .3rem}.banner{font-size:14pt}
+@page{margin:15mm}}";
 
 impl Document {
     pub(crate) fn new(title: &str) -> Self {

@@ -145,12 +145,13 @@ fn interaction(analysis: &Analysis, [across, by]: &[String; 2]) -> Drawn {
         };
         let all = places.iter().flat_map(|place| lines.iter().filter_map(|it| mean(place, it)));
         let largest = all.fold(1e-9, f64::max);
-        let last = places.len().saturating_sub(1) as f64;
+        let (last, count) = (places.len().saturating_sub(1) as f64, lines.len() as f64);
         let mut chart = ChartBuilder::on(&area)
             .margin(12)
             .x_label_area_size(46)
             .y_label_area_size(60)
-            .build_cartesian_2d(-0.3..last + 0.3, 0.0..largest * 1.3)?;
+            // Room for the legend above the lines.
+            .build_cartesian_2d(-0.3..last + 0.3, 0.0..largest * (1.1 + 0.09 * count))?;
         let name = |at: &f64| {
             let nearest = at.round();
             let exact = (at - nearest).abs() < 0.01 && nearest >= 0.0;

@@ -5,6 +5,9 @@ use statrs::distribution::{ContinuousCDF, FisherSnedecor};
 
 use super::{mean, median};
 
+/// Share of all squares that rounding may leave of equal samples.
+const ROUNDING: f64 = 1e-24;
+
 /// One-way analysis of variance.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Anova {
@@ -41,6 +44,10 @@ pub fn anova(groups: &[Vec<f64>]) -> Option<Anova> {
         group.iter().map(|it| (it - own).powi(2)).sum()
     };
     let within: f64 = groups.iter().map(of_group).sum();
+    // What rounding leaves is no variation: distances of two samples from their median, above all.
+    if within <= ROUNDING * (between + within) {
+        return None;
+    }
     let (df_between, df_within) = (groups.len() - 1, all.len() - groups.len());
     let f = (between / df_between as f64) / (within / df_within as f64);
     let p = FisherSnedecor::new(df_between as f64, df_within as f64).ok()?;
