@@ -12,8 +12,7 @@
 //!
 //! Each of a pair's workers has a part of the table: its flows, whose frames come to its sockets
 //! alone, its epoch, its heartbeat, its counts. Events and heads come by one ring buffer each,
-//! which
-//! worker 0 reads: it hands events on to whose flow they are of, by a bounded queue.
+//! which worker 0 reads: it hands events on to whose flow they are of, by a bounded queue.
 //!
 //! Nothing here decides: keys and slots come from `weir_engine::fastpath`.
 
@@ -76,7 +75,7 @@ pub struct FastPath {
 /// Where a worker's events come from.
 enum Events {
     /// The kernel, and those of other workers go on to them.
-    Read { ring: RingBuf<MapData>, others: Vec<SyncSender<Event>>, lost: Arc<AtomicU64> },
+    Read { ring: Box<RingBuf<MapData>>, others: Vec<SyncSender<Event>>, lost: Arc<AtomicU64> },
     /// Worker 0.
     Handed(Receiver<Event>),
 }
@@ -105,7 +104,7 @@ impl FastPath {
         let workers = options.workers.clamp(1, WORKERS_MAX);
         let [slots, control] = [take_map(&mut object, "slots")?, take_map(&mut object, "control")?];
         let [flows, opcodes] = [take_map(&mut object, "flows")?, take_map(&mut object, "opcodes")?];
-        let ring = RingBuf::try_from(take_map(&mut object, "events")?)?;
+        let ring = Box::new(RingBuf::try_from(take_map(&mut object, "events")?)?);
         let mut heads = Some(RingBuf::try_from(take_map(&mut object, "heads")?)?);
         let mut others = Vec::new();
         let handed = (1..workers).map(|_| {

@@ -285,8 +285,7 @@ impl Guard {
     }
 
     /// The same, with a fast path between the two ports, of which each worker has a part: empty,
-    /// and
-    /// in force for a port once its socket has the filter
+    /// and in force for a port once its socket has the filter
     /// ([`crate::PacketPort::filter_fast_path`]).
     ///
     /// # Errors

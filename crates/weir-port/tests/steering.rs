@@ -54,7 +54,8 @@ fn v6(last: u16) -> IpAddr {
 
 fn steering(workers: usize) -> Steering {
     let own = vec![OWN.into(), Ipv6Addr::LOCALHOST.into()];
-    let options = SteeringOptions { workers, keying_port: Some(KEYING_PORT), own };
+    let keying_port = Some(KEYING_PORT);
+    let options = SteeringOptions { workers, keying_port, own, has_front_ends: true };
     Steering::load(&options).expect("root loads it")
 }
 
@@ -142,6 +143,25 @@ fn esp_from_the_wire_goes_by_the_lowest_bits_of_its_spi() {
         // The kernel takes the outer tag off before it asks.
         tagged.drain(12..16);
         assert_eq!(from_wire(&steering, &tagged), usize::from(worker), "an inner tag");
+    }
+}
+
+#[test]
+fn an_spi_that_a_front_end_chose_goes_to_its_worker_until_it_is_forgotten() {
+    if !lab::possible() {
+        return;
+    }
+    let mut steering = steering(16);
+    let esp = packet(v4(9), OWN.into(), ESP, &[0, 0, 0x10, 0x05, 0, 0, 0, 1]);
+    let in_udp = [&[0x11, 0x94, 0x11, 0x94, 0, 16, 0, 0][..], &esp[34..]].concat();
+    let in_udp = packet(v4(9), OWN.into(), UDP, &in_udp);
+    for frame in [&esp, &in_udp] {
+        assert_eq!(from_wire(&steering, frame), 5);
+        steering.take_spi(0x1005, 0).unwrap();
+        assert_eq!(from_wire(&steering, frame), 0);
+        steering.forget_spi(0x1005).unwrap();
+        steering.forget_spi(0x1005).expect("what is not there is gone");
+        assert_eq!(from_wire(&steering, frame), 5);
     }
 }
 

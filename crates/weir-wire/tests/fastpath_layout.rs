@@ -108,7 +108,7 @@ fn assertions() -> String {
     text
 }
 
-const VALUES: [(&str, u64); 25] = [
+const VALUES: [(&str, u64); 26] = [
     ("WEIR_CLASSES", fastpath::CLASSES as u64),
     ("WEIR_WORKERS_MAX", fastpath::WORKERS_MAX as u64),
     ("WEIR_NAK_CAUSES", fastpath::NAK_CAUSES as u64),

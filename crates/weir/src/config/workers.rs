@@ -26,8 +26,8 @@ pub(super) fn of_pair(pair: &file::Pair, peers: &[&file::Peer], problems: &mut P
         return 1;
     }
     if pair.driver == Driver::Xdp {
-        let needs = "driver = \"packet\": an AF_XDP socket is bound to one queue of a NIC, and \
-                     which frames come to a queue the NIC decides, not by flow in both directions";
+        let needs = "driver = \"packet\": an AF_XDP socket is bound to one queue, and the NIC \
+                     chooses it, not by flow in both directions";
         refuse(problems, written.span(), &format!("workers = {workers} needs {needs}"));
     }
     if peers.len() * workers as usize > PEERS_MAX {

@@ -7,8 +7,7 @@
 //! ```
 //!
 //! Within a shard the order stays what the worker recorded: times of the host's and the wire's
-//! batches overlap
-//! a little there.
+//! batches overlap a little there.
 
 use std::path::Path;
 use std::vec;
