@@ -145,10 +145,10 @@ impl Perftest {
 
     /// Bytes moved, and Gb/s, by perftest's last row: bytes, iterations, peak, average, rate.
     fn report(&self, said: &str) -> Result<(u64, f64)> {
-        let rows = said
-            .lines()
-            .filter(|line| line.trim_start().starts_with(|sign: char| sign.is_ascii_digit()));
-        let row = rows.last().with_context(|| format!("perftest reports nothing: {said}"))?;
+        let is_row =
+            |line: &&str| line.trim_start().starts_with(|sign: char| sign.is_ascii_digit());
+        let row = said.lines().rfind(is_row);
+        let row = row.with_context(|| format!("perftest reports nothing: {said}"))?;
         let words: Vec<f64> = row.split_whitespace().filter_map(|it| it.parse().ok()).collect();
         let [size, messages, _, average, ..] = words[..] else {
             bail!("perftest's report has another form: {row}")
