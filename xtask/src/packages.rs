@@ -47,6 +47,7 @@ const DEMO_RDMA: &[&str] = &[
     "rdmacm-utils",
     "ibverbs-utils",
     "ibverbs-providers",
+    "python3-pyverbs",
 ];
 
 /// The strangers that judge.

@@ -203,6 +203,9 @@ drop_reasons! {
     AccessTableFull = "access_table_full",
     /// More than a line of access allows in this time.
     AccessLimit = "access_limit",
+    /// Its number is none that its receiver could be waiting for, and the pair's access_psn says
+    /// to drop it.
+    AccessPsn = "access_psn",
     /// Its source is blocked: `weir block list` says by whom and for how long.
     Blocked = "blocked",
     /// More than its peer may send or be sent in this time: `weir vpn show` has the limit.

@@ -85,7 +85,7 @@ struct Bench {
     run: fn(&Options) -> Result<Vec<Figure>>,
 }
 
-const BENCHES: [Bench; 32] = [
+const BENCHES: [Bench; 33] = [
     Bench { names: &["seal_memory", "open_memory"], run: memory::seal_and_open },
     Bench { names: &["meter_memory_mpps", "meter_icrc_gbps"], run: memory::meter },
     Bench { names: &["million_flows_bytes_each", "expiry_spike_us"], run: memory::flows },
@@ -113,6 +113,15 @@ const BENCHES: [Bench; 32] = [
         run: detecting::beside_suricata,
     },
     Bench { names: &["detect_roce_share"], run: detecting::roce },
+    Bench {
+        names: &[
+            "access_cost_share",
+            "access_added_latency_us",
+            "access_bytes_per_qp",
+            "access_setup_per_s",
+        ],
+        run: memory::access,
+    },
     Bench { names: &["flood_delay_ms", "flood_collateral_share"], run: detecting::floods },
     Bench {
         names: &["handshakes_per_core", "peers_bytes_each", "idle_peers_slowdown"],

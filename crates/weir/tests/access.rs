@@ -225,3 +225,150 @@ fn learnt_lines_allow_what_was_seen_and_nothing_else() {
     assert!(learnt >= 3, "{learnt} captures");
     let _ = fs::remove_dir_all(folder);
 }
+
+/// Verdicts made by hand from tshark's opcodes: packets, denied, and of each line that decided,
+/// messages and packets.
+type ByHand = (&'static str, u64, u64, &'static [(&'static str, u64, u64)]);
+const BY_HAND: [ByHand; 15] = [
+    ("rc-compare-swap", 119, 0, &[("atomics", 40, 40)]),
+    ("rc-fetch-add", 161, 0, &[("atomics", 60, 60)]),
+    ("rc-read-mtu1024", 400, 40, &[("reads", 40, 40)]),
+    ("rc-send-bidirectional", 132, 0, &[]),
+    ("rc-send-mtu256", 572, 0, &[]),
+    ("rc-write-8qp", 868, 640, &[("writes", 160, 640)]),
+    ("rc-write-ipv6", 311, 240, &[("writes", 30, 240)]),
+    ("rc-write-latency", 265, 120, &[("writes", 120, 120)]),
+    ("rc-write-mtu1024", 1345, 1280, &[("writes", 20, 1280)]),
+    ("rc-write-mtu4096", 381, 320, &[("writes", 20, 320)]),
+    ("rc-write-rdmacm", 154, 40, &[("writes", 40, 40)]),
+    ("rping-ipv6-cm", 133, 16, &[("writes", 8, 8), ("reads", 8, 8)]),
+    ("uc-send-segmented", 389, 360, &[("uc-sends", 60, 360)]),
+    ("uc-write-segmented", 400, 360, &[("writes", 60, 360)]),
+    ("ud-send", 90, 60, &[("datagrams", 60, 60)]),
+];
+
+#[test]
+fn verdicts_on_shared_captures_are_those_of_a_table_made_by_hand() {
+    let captures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/captures");
+    if !captures.is_dir() {
+        eprintln!("SKIPPED: verdicts_on_shared_captures_are_those_of_a_table_made_by_hand");
+        return;
+    }
+    let line = |name: &str, rest: &str| format!("[[access]]\nname = \"{name}\"\n{rest}\n");
+    let lines = [
+        line("writes", "operations = \"write\"\naction = \"deny\""),
+        line("reads", "operations = \"read\"\naction = \"reject\""),
+        line("atomics", "operations = \"atomic\"\naction = \"would_deny\""),
+        line("uc-sends", "operations = [\"send\"]\nqp_type = \"uc\"\naction = \"deny\""),
+        line("datagrams", "operations = [\"send\"]\nqp_type = \"ud\"\naction = \"deny\""),
+    ];
+    let file = configured("by-hand", "", &lines.concat());
+    for (name, packets, denied, deciding) in BY_HAND {
+        let capture = captures.join(format!("{name}.pcap"));
+        let arguments = ["test", file.to_str().unwrap(), capture.to_str().unwrap(), "--json"];
+        let said = json(&weir(&arguments));
+        let counted = ["packets", "denied", "allowed"].map(|key| said[key].as_u64().unwrap());
+        assert_eq!(counted, [packets, denied, packets - denied], "{name}: {said:#}");
+        let decided: Vec<_> = said["lines"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|it| {
+                let [messages, packets] =
+                    ["messages", "packets"].map(|key| it[key].as_u64().unwrap());
+                let name = it["name"].as_str().unwrap();
+                (packets > 0 && name != "default").then_some((name.to_owned(), messages, packets))
+            })
+            .collect();
+        let deciding: Vec<_> = deciding.iter().map(|it| (it.0.to_owned(), it.1, it.2)).collect();
+        assert_eq!(decided, deciding, "{name}");
+    }
+}
+
+#[test]
+fn a_group_has_members_from_a_file_and_peers_and_is_refused_when_empty() {
+    let group = "[[peer]]\nname = \"gw-b\"\nmode = \"ethernet\"\nencapsulation = \"udp\"\n\
+        endpoint = \"192.0.2.2\"\nprotects = [\"10.9.0.0/24\"]\n\
+        seal = { spi = 0x1000, cipher = \"aes-256-gcm\", key_file = \"a\" }\n\
+        open = { spi = 0x1010, cipher = \"aes-256-gcm\", key_file = \"b\" }\n\
+        [[group]]\nname = \"many\"\nmembers = [\"peer:gw-b\", \"02:77:00:00:00:0a\"]\n\
+        members_file = \"many.txt\"\n\
+        [[access]]\nname = \"one\"\nfrom = \"many\"\naction = \"deny\"\n";
+    let pair = "address = \"192.0.2.1/24\"\n";
+    let file = configured("group", pair, group);
+    let members = file.parent().unwrap().join("many.txt");
+    let explain = |from: &str, rest: &[&str]| {
+        let file = file.to_str().unwrap();
+        let mut arguments = vec!["explain", file, "--from", from, "--to", "10.1.0.1"];
+        arguments.extend(["--op", "write", "--json"]);
+        arguments.extend(rest);
+        let said = weir(&arguments);
+        (said.status.code(), String::from_utf8_lossy(&said.stderr).into_owned())
+    };
+    fs::write(&members, "# storage\n10.0.0.0/28\n\n10.0.7.1  # the loader\nfd00::7\n").unwrap();
+    for from in ["10.0.0.3", "10.0.7.1", "fd00::7", "10.9.0.200"] {
+        assert_eq!(explain(from, &[]).0, Some(1), "{from}: {}", explain(from, &[]).1);
+    }
+    assert_eq!(explain("10.0.7.2", &[]).0, Some(0));
+    let macs = ["--macs", "02:77:00:00:00:0a", "02:77:00:00:00:0b"];
+    assert_eq!(explain("10.0.7.2", &macs).0, Some(1));
+    // Read again at each reload; one wrong line, and all is refused.
+    fs::write(&members, "10.0.7.2\n").unwrap();
+    assert_eq!(explain("10.0.7.2", &[]).0, Some(1));
+    fs::write(&members, "10.0.7.2\n10.0.7.300\n").unwrap();
+    let (code, words) = explain("10.0.7.2", &[]);
+    assert!(code == Some(2) && words.contains("many.txt, line 2"), "{words}");
+    fs::remove_file(&members).unwrap();
+    assert_eq!(explain("10.0.7.2", &[]).0, Some(2));
+    let empty = "[[group]]\nname = \"none\"\nmembers_file = \"none.txt\"\n";
+    let file = configured("empty", "", empty);
+    fs::write(file.parent().unwrap().join("none.txt"), "# nobody\n").unwrap();
+    let said = weir(&["check", file.to_str().unwrap()]);
+    assert_eq!(said.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&said.stderr).contains("has no members"));
+}
+
+#[test]
+fn explain_says_what_would_change_the_verdict() {
+    let lines = "[[access]]\nname = \"nvme\"\nto = \"10.0.0.1\"\nservice = \"nvme-of\"\n\
+        action = \"allow\"\n\
+        [[access]]\nname = \"tenant\"\nto = \"10.0.0.1\"\nvlan = 100\naction = \"allow\"\n\
+        [[access]]\nname = \"partition\"\nto = \"10.0.0.1\"\np_key = 0x8005\naction = \"allow\"\n\
+        [[access]]\nname = \"far\"\nto = \"10.0.0.9\"\nvlan = [7, 8]\naction = \"allow\"\n";
+    let file = configured("change", "access_default = \"deny\"", lines);
+    let ask = |rest: &[&str]| {
+        let mut arguments = vec!["explain", file.to_str().unwrap(), "--from", "10.1.0.7"];
+        arguments.extend(["--to", "10.0.0.1", "--op", "write", "--json"]);
+        arguments.extend(rest);
+        json(&weir(&arguments))
+    };
+    let said = ask(&[]);
+    let changes: Vec<_> = said["would_change"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| (it["line"].as_str().unwrap(), it["lacks"].as_str().unwrap()))
+        .collect();
+    assert_eq!(changes, [("nvme", "service"), ("tenant", "vlan"), ("partition", "p_key")]);
+    for rest in [&["--service", "nvme-of"], &["--vlan", "100"], &["--p-key", "0x0005"]] {
+        assert_eq!(ask(rest)["action"], "allow", "{rest:?}");
+    }
+}
+
+#[test]
+fn a_hundred_thousand_lines_are_refused_in_a_word_and_what_fits_is_checked() {
+    let line = |number: usize| {
+        format!(
+            "[[access]]\nname = \"l{number}\"\nfrom = \"10.{}.{}.0/24\"\naction = \"deny\"\n",
+            number / 256 % 256,
+            number % 256
+        )
+    };
+    let file = configured("many", "", &(0..100_000).map(line).collect::<String>());
+    let said = weir(&["check", file.to_str().unwrap()]);
+    assert_eq!(said.status.code(), Some(2));
+    let words = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(words.contains("32768") && words.len() < 2000, "{words}");
+    let file = configured("most", "", &(0..32_768).map(line).collect::<String>());
+    assert_eq!(weir(&["check", file.to_str().unwrap()]).status.code(), Some(0));
+}

@@ -3,7 +3,7 @@
 //! Prefixes lie inside each other or apart, so those of all lines make a forest. The innermost
 //! that an address may be in is found by bisection; the others are on the way up from there.
 
-use super::lines::Line;
+use super::lines::{Line, Party};
 use crate::policy::Prefix;
 
 /// Lists of lines that concern one address, at most: those for everybody, one for each length of
@@ -27,23 +27,23 @@ struct Node {
 pub(super) struct Index {
     /// By first address, the wider before the narrower.
     nodes: Vec<Node>,
-    /// Lines for everybody.
+    /// Lines for everybody, and those that name MAC addresses.
     any: Vec<u16>,
 }
 
 impl Index {
-    /// An index of `lines`, the party of each as `prefixes_of` says.
-    pub(super) fn new<'l>(
-        lines: &'l [Line],
-        prefixes_of: impl Fn(&'l Line) -> &'l [Prefix],
-    ) -> Self {
+    /// An index of `lines`, the party of each as `party_of` says.
+    pub(super) fn new<'l>(lines: &'l [Line], party_of: impl Fn(&'l Line) -> &'l Party) -> Self {
         let mut any = Vec::new();
         let mut named = Vec::new();
         for (line, number) in lines.iter().zip(0u16..) {
-            let prefixes = prefixes_of(line);
-            if prefixes.is_empty() {
+            let party = party_of(line);
+            // Who is meant by a MAC address may have any address.
+            if party.is_any() || !party.macs().is_empty() {
                 any.push(number);
+                continue;
             }
+            let prefixes = party.prefixes();
             named.extend(prefixes.iter().map(|prefix| (prefix.bounds(), *prefix, number)));
         }
         named.sort_by_key(|((first, last), prefix, number)| {

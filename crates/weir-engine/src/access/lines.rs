@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use weir_wire::parse::MacAddress;
+
 use super::limits::Limits;
 use super::terms::Terms;
 use crate::policy::Prefix;
@@ -154,10 +156,13 @@ impl AccessAction {
     }
 }
 
-/// Addresses at one end of a line. Lines may share one: a clone is no copy.
+/// Who is at one end of a line, by addresses and MAC addresses. Lines may share one: a clone is no
+/// copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Party {
     prefixes: Arc<[Prefix]>,
+    /// In order.
+    macs: Arc<[MacAddress]>,
     /// The same addresses, sorted and apart: first and last of each run.
     ranges: Arc<[(u128, u128)]>,
 }
@@ -165,11 +170,18 @@ pub struct Party {
 impl Party {
     /// Everybody.
     pub fn any() -> Self {
-        Self { prefixes: Arc::new([]), ranges: Arc::new([]) }
+        Self { prefixes: Arc::new([]), macs: Arc::new([]), ranges: Arc::new([]) }
     }
 
     /// Those in `prefixes`; none of them: everybody.
     pub fn new(prefixes: Vec<Prefix>) -> Self {
+        Self::with_macs(prefixes, Vec::new())
+    }
+
+    /// Those in `prefixes` and those whose frames bear one of `macs`; none of either: everybody.
+    pub fn with_macs(prefixes: Vec<Prefix>, mut macs: Vec<MacAddress>) -> Self {
+        macs.sort_unstable();
+        macs.dedup();
         let mut ranges: Vec<_> = prefixes.iter().flat_map(Prefix::ranges).collect();
         ranges.sort_unstable();
         let mut apart: Vec<(u128, u128)> = Vec::with_capacity(ranges.len());
@@ -179,7 +191,12 @@ impl Party {
                 _ => apart.push((first, last)),
             }
         }
-        Self { prefixes: prefixes.into(), ranges: apart.into() }
+        Self { prefixes: prefixes.into(), macs: macs.into(), ranges: apart.into() }
+    }
+
+    /// Its MAC addresses, in order.
+    pub fn macs(&self) -> &[MacAddress] {
+        &self.macs
     }
 
     /// As they were named.
@@ -189,7 +206,13 @@ impl Party {
 
     /// Whether it is everybody.
     pub fn is_any(&self) -> bool {
-        self.prefixes.is_empty()
+        self.prefixes.is_empty() && self.macs.is_empty()
+    }
+
+    /// Whether who has `address` and, as far as is known, `mac` is among them.
+    #[inline]
+    pub(super) fn holds_either(&self, address: &[u8; 16], mac: Option<MacAddress>) -> bool {
+        self.holds(address) || mac.is_some_and(|mac| self.macs.binary_search(&mac).is_ok())
     }
 
     /// Whether `address`, in the form of `Parsed`, is among them.
@@ -205,7 +228,9 @@ impl Party {
             let behind = self.ranges.partition_point(|it| it.0 <= *first);
             behind > 0 && self.ranges[behind - 1].1 >= *last
         };
-        self.is_any() || (!other.is_any() && other.ranges.iter().all(holds))
+        let knows = |mac: &MacAddress| self.macs.binary_search(mac).is_ok();
+        let covers = other.ranges.iter().all(holds) && other.macs.iter().all(knows);
+        self.is_any() || (!other.is_any() && covers)
     }
 
     /// Whether somebody is in both.
@@ -214,7 +239,9 @@ impl Party {
             let behind = self.ranges.partition_point(|it| it.0 <= *last);
             behind > 0 && self.ranges[behind - 1].1 >= *first
         };
-        self.is_any() || other.is_any() || other.ranges.iter().any(overlaps)
+        // Whose MAC address is which address nobody knows.
+        let is_open = |it: &Party| it.is_any() || !it.macs.is_empty();
+        is_open(self) || is_open(other) || other.ranges.iter().any(overlaps)
     }
 }
 

@@ -24,17 +24,18 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use weir_wire::bth::{self, Extension, Qpn, Service};
+use weir_wire::bth::{self, Psn, Qpn};
 use weir_wire::cm::{self, Message};
 use weir_wire::ethernet::ethertype;
 use weir_wire::ext;
 use weir_wire::frame::Time;
 use weir_wire::mad::is_management;
-use weir_wire::parse::{Fault, Network, Parsed, Rdma, Transport};
+use weir_wire::parse::{Fault, MacAddress, Network, Parsed, Rdma, Transport};
 use weir_wire::udp::PORT_ROCE_V2;
 
+use crate::flow::HashSeed;
 use crate::meter::{Meter, Observation, Observed};
-use crate::rdma::ConversationHandle;
+use crate::rdma::{ConversationHandle, QueuePairKey};
 use crate::verdict::{DropReason, Side};
 
 mod answer;
@@ -42,10 +43,13 @@ mod check;
 mod index;
 mod limits;
 mod lines;
+mod operation;
 mod owners;
 mod policy;
+mod saved;
 mod state;
 mod terms;
+mod windows;
 
 pub(crate) use answer::{ANSWER_LEN_MAX, Answer};
 pub use check::Oddity;
@@ -53,12 +57,17 @@ pub use limits::{ACCOUNTS_MAX, Limits};
 pub use lines::{
     AccessAction, LINES_MAX, Line, LineNumber, MEMBERS_MAX, Operation, Operations, Party,
 };
-pub use policy::{AccessPolicy, Decisions};
+pub use operation::{asked, is_group};
+pub use policy::{AccessPolicy, Decisions, Lacking};
+pub use saved::{SavedOwner, SavingPlace};
 pub use state::{AccessState, StateCounters};
 pub use terms::{Asked, Hours, QueuePairType, QueuePairTypes, Services, Terms};
+pub use windows::PsnCheck;
 
 use limits::{Cost, Limiter};
+use operation::operation;
 use state::{Admitted, State};
+use windows::{Numbered, Window, Windows};
 
 /// Events that wait to be taken; further ones are lost and counted.
 pub const EVENTS_MAX: usize = 1024;
@@ -75,10 +84,18 @@ struct Judged {
     qp_type: Option<QueuePairType>,
     /// Of its latest acknowledgment, where requests are rejected.
     message_sequence: u32,
+    /// The numbers of its requests.
+    window: Window,
+    /// A fingerprint of its packets' link and partition, where lines name such.
+    link: u32,
+    /// Of the lines that were looked at.
+    round: u8,
 }
 
-// Two directions a queue pair, beyond what the meter keeps of it.
-const _: () = assert!(2 * size_of::<Judged>() <= 128);
+/// Bytes that a queue pair takes beyond what the meter keeps of it: its direction's judgement, and
+/// its owner with the place in the table. Its entry in the index, 8 to 16 bytes, comes on top.
+pub const BYTES_PER_QUEUE_PAIR: usize = size_of::<Judged>() + owners::OWNER_BYTES;
+const _: () = assert!(BYTES_PER_QUEUE_PAIR + 12 <= 128);
 
 /// What a line, or the default, decided about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -127,9 +144,13 @@ pub struct Memory {
 #[derive(Debug)]
 pub struct Access {
     policy: Arc<AccessPolicy>,
+    seed: HashSeed,
     /// By place of the conversation, two directions each.
     judged: Vec<[Judged; 2]>,
+    /// What was decided before has another number.
+    round: u8,
     state: State,
+    windows: Windows,
     answer: Box<Answer>,
     limiter: Limiter,
     /// Of the lines that do not always hold, which do.
@@ -154,7 +175,10 @@ impl Access {
             let knows_sides = policy.knows_sides();
             return Self {
                 policy,
+                seed: meter.seed(),
                 judged: Vec::with_capacity(conversations_max),
+                round: 0,
+                windows: Windows::default(),
                 state: State::new(meter.seed(), conversations_max, knows_sides),
                 answer: Box::default(),
                 limiter: Limiter::new(meter.seed()),
@@ -170,9 +194,9 @@ impl Access {
         for (line, earlier) in policy.in_common(&before.policy) {
             hits[line] = before.hits[earlier];
         }
-        let mut judged = before.judged;
-        judged.clear();
-        Self { policy, judged, hits, look_again: Time::default(), ..before }
+        let mut access = Self { policy, hits, look_again: Time::default(), ..before };
+        access.decide_anew();
+        access
     }
 
     /// Whether a packet may pass that was counted as `seen`.
@@ -199,6 +223,9 @@ impl Access {
             if self.policy.state() != AccessState::Off || self.policy.rejects() {
                 self.decisions(seen, packet, rdma, meter)?;
             }
+            if self.policy.psn() != PsnCheck::Off && windows::are_for(rdma) {
+                self.check_response(seen, packet, rdma)?;
+            }
             if self.policy.rejects() {
                 self.note_acknowledged(seen, packet, rdma);
             }
@@ -208,6 +235,9 @@ impl Access {
             Operation::Connect if self.policy.names_terms() => self.line_of_message(packet),
             _ => self.decisions(seen, packet, rdma, meter)?.of(operation),
         };
+        if self.policy.psn() != PsnCheck::Off && windows::are_for(rdma) {
+            self.check_request(seen, packet, rdma, meter)?;
+        }
         let starts_message = rdma.opcode.starts_message();
         let hits = match number.index() {
             Some(index) => &mut self.hits[index],
@@ -231,6 +261,60 @@ impl Access {
             self.limit(number, operation, packet, rdma)?;
         }
         if operation == Operation::Connect { self.follow(packet, meter) } else { Ok(()) }
+    }
+
+    /// Whether the request's number is one that its receiver could be waiting for.
+    ///
+    /// # Errors
+    /// [`DropReason::AccessPsn`].
+    #[inline]
+    fn check_request(
+        &mut self,
+        seen: &Observed,
+        packet: &Observation<'_>,
+        rdma: &Rdma,
+        meter: &Meter,
+    ) -> Result<(), DropReason> {
+        let Self { judged, windows, policy, .. } = self;
+        let Some(handle) = seen.conversation else { return Ok(()) };
+        let Some(both) = judged.get_mut(handle.place()) else { return Ok(()) };
+        let path_mtu = match rdma.opcode.operation() {
+            bth::Operation::ReadRequest => {
+                meter.conversations().entry(handle).map_or(0, |it| it.path_mtu)
+            }
+            _ => 0,
+        };
+        let it = Numbered { packet, rdma, path_mtu };
+        let window = &mut both[usize::from(seen.direction)].window;
+        match windows.request(policy.psn(), window, &it) {
+            true => Ok(()),
+            false => Err(DropReason::AccessPsn),
+        }
+    }
+
+    /// Whether the response answers a request that could be under way.
+    ///
+    /// # Errors
+    /// [`DropReason::AccessPsn`].
+    fn check_response(
+        &mut self,
+        seen: &Observed,
+        packet: &Observation<'_>,
+        rdma: &Rdma,
+    ) -> Result<(), DropReason> {
+        let Self { judged, windows, policy, .. } = self;
+        let both = seen.conversation.and_then(|handle| {
+            let both = judged.get_mut(handle.place())?;
+            let asked = &both[usize::from(seen.direction ^ 1)];
+            (asked.generation == handle.generation()).then_some(both)
+        });
+        let Some(both) = both.filter(|_| rdma.opcode.is_response()) else { return Ok(()) };
+        let window = &mut both[usize::from(seen.direction ^ 1)].window;
+        let it = Numbered { packet, rdma, path_mtu: 0 };
+        match windows.response(policy.psn(), window, &it) {
+            true => Ok(()),
+            false => Err(DropReason::AccessPsn),
+        }
     }
 
     /// Charges the packet's source with it.
@@ -323,7 +407,27 @@ impl Access {
         let Self { policy, state, .. } = self;
         let void = state.follow(policy.state(), packet, meter)?;
         self.forget(void);
+        for (key, psn) in self.state.take_agreed().into_iter().flatten() {
+            self.begin_window(&key, psn, packet.now, meter);
+        }
         Ok(())
+    }
+
+    /// The numbers of the direction `key` begin with `psn`, whatever comes first.
+    fn begin_window(&mut self, key: &QueuePairKey, psn: Psn, now: Time, meter: &Meter) {
+        let conversations = meter.conversations();
+        let Some(handle) = conversations.find(key) else { return };
+        let Some(conversation) = conversations.entry(handle) else { return };
+        let Some(direction) = conversation.directions().position(|it| it.key == *key) else {
+            return;
+        };
+        if self.judged.len() <= handle.place() {
+            self.judged.resize(handle.place() + 1, Default::default());
+        }
+        let window = Window::agreed(psn, now);
+        // No side is known: its lines are found by its first packet.
+        let generation = handle.generation();
+        self.judged[handle.place()][direction] = Judged { generation, window, ..Judged::default() };
     }
 
     /// Forgets what was decided about directions whose queue pairs went to others.
@@ -372,7 +476,9 @@ impl Access {
         let known = seen.conversation.and_then(|conversation| {
             let known = &self.judged.get(conversation.place())?[usize::from(seen.direction)];
             let is_it = known.generation == conversation.generation()
+                && known.round == self.round
                 && known.side == packet.side
+                && (!self.policy.names_links() || known.link == self.link(packet, rdma))
                 && (known.qp_type == QueuePairType::of(rdma.opcode) || !rdma.opcode.is_request());
             is_it.then_some(known.decisions)
         });
@@ -398,17 +504,49 @@ impl Access {
         self.forget([admitted.void]);
         let Parsed { source, destination, .. } = packet.parsed;
         let qp_type = QueuePairType::of(rdma.opcode);
-        let asked = Asked { qp_type, service: admitted.service, is_open: false, now: packet.now };
+        let asked = Asked { qp_type, service: admitted.service, ..Asked::of_packet(packet) };
         let decisions = self.policy.decide(source, destination, &asked);
         if let Some(conversation) = seen.conversation.filter(|_| !admitted.is_passing) {
             let (place, generation) = (conversation.place(), conversation.generation());
             if self.judged.len() <= place {
                 self.judged.resize(place + 1, Default::default());
             }
-            self.judged[place][usize::from(seen.direction)] =
-                Judged { generation, decisions, side: packet.side, qp_type, message_sequence: 0 };
+            let link = if self.policy.names_links() { self.link(packet, rdma) } else { 0 };
+            let (side, round) = (packet.side, self.round);
+            let known = &mut self.judged[place][usize::from(seen.direction)];
+            // Its numbers go on, unless it is another queue pair's.
+            let Judged { message_sequence, window, .. } = match known.generation == generation {
+                true => *known,
+                false => Judged::default(),
+            };
+            *known = Judged {
+                generation,
+                decisions,
+                side,
+                qp_type,
+                message_sequence,
+                window,
+                link,
+                round,
+            };
         }
         Ok(decisions)
+    }
+
+    /// A fingerprint of what lines may name and the conversation's key does not hold.
+    fn link(&self, packet: &Observation<'_>, rdma: &Rdma) -> u32 {
+        let word = |it: MacAddress| it.0.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+        let link = &packet.parsed.link;
+        let words = [word(link.source), word(link.destination), u64::from(rdma.partition_key.0)];
+        self.seed.hash(&words) as u32
+    }
+
+    /// Has every direction's lines be found again.
+    fn decide_anew(&mut self) {
+        self.round = self.round.wrapping_add(1);
+        if self.round == 0 {
+            self.judged.clear();
+        }
     }
 
     /// The line that decides about a management datagram, which says what is asked for, or
@@ -425,7 +563,8 @@ impl Access {
             }
             _ => (None, None),
         };
-        let asked = Asked { qp_type, service, is_open: service.is_none(), now: packet.now };
+        let is_open = service.is_none();
+        let asked = Asked { qp_type, service, is_open, ..Asked::of_packet(packet) };
         let Parsed { source, destination, .. } = packet.parsed;
         self.policy.decide_one(source, destination, Operation::Connect, &asked)
     }
@@ -435,7 +574,7 @@ impl Access {
     fn look_at_time(&mut self, now: Time) {
         let (holding, look_again) = self.policy.holding(now);
         if std::mem::replace(&mut self.holding, holding) != self.holding {
-            self.judged.clear();
+            self.decide_anew();
         }
         self.look_again = look_again;
     }
@@ -506,9 +645,25 @@ impl Access {
         self.state.counters
     }
 
+    /// How often it changed whom queue pairs belong to.
+    pub fn owners_changes(&self) -> u64 {
+        self.state.changes()
+    }
+
+    /// Appends some of the owners of queue pairs, to be kept over a restart; says whether there are
+    /// more. One turn takes some tens of microseconds.
+    pub fn save_some(&self, place: &mut SavingPlace, out: &mut Vec<SavedOwner>) -> bool {
+        self.state.save_some(place, out)
+    }
+
     /// Packets that were more than a line's limits let pass.
     pub fn limited_packets(&self) -> u64 {
         self.limiter.limited
+    }
+
+    /// Packets whose number nobody could have been waiting for.
+    pub fn out_of_window_packets(&self) -> u64 {
+        self.windows.outside
     }
 
     /// Queue pairs that have an owner.
@@ -516,53 +671,14 @@ impl Access {
         self.state.len()
     }
 
+    /// Takes an owner of an earlier life in: its queue pair goes on to be its. The meter must have
+    /// the seed of that life.
+    pub(crate) fn restore(&mut self, saved: &SavedOwner, now: Time) {
+        self.state.restore(saved, now);
+    }
+
     /// The oldest event that waits.
     pub(crate) fn take_event(&mut self) -> Option<AccessEvent> {
         self.events.pop_front()
     }
-}
-
-/// What a packet asks; `None`: nothing, it answers or is of the fabric.
-pub fn asked(parsed: &Parsed, rdma: &Rdma) -> Option<Operation> {
-    operation(parsed, rdma)
-}
-
-#[inline]
-fn operation(parsed: &Parsed, rdma: &Rdma) -> Option<Operation> {
-    let opcode = rdma.opcode;
-    Some(match opcode.operation() {
-        bth::Operation::Send if opcode.service() == Service::UnreliableDatagram => {
-            datagram(parsed, rdma)
-        }
-        bth::Operation::Send if opcode.carries(Extension::ImmDt) => Operation::SendImmediate,
-        bth::Operation::Send => Operation::Send,
-        bth::Operation::Write | bth::Operation::AtomicWrite | bth::Operation::Flush => {
-            Operation::Write
-        }
-        bth::Operation::ReadRequest => Operation::Read,
-        bth::Operation::Atomic => Operation::Atomic,
-        bth::Operation::Resync | bth::Operation::Reserved => Operation::Other,
-        bth::Operation::ReadResponse
-        | bth::Operation::Acknowledge
-        | bth::Operation::AtomicAcknowledge
-        | bth::Operation::CongestionNotification => return None,
-    })
-}
-
-fn datagram(parsed: &Parsed, rdma: &Rdma) -> Operation {
-    if rdma.destination_qp == Qpn::GENERAL_SERVICES {
-        Operation::Connect
-    } else if rdma.destination_qp == Qpn::MULTICAST || is_group(&parsed.destination) {
-        Operation::Multicast
-    } else if rdma.opcode.carries(Extension::ImmDt) {
-        Operation::SendImmediate
-    } else {
-        Operation::Send
-    }
-}
-
-/// Whether an address, in the form of `Parsed`, is a group's.
-fn is_group(address: &[u8; 16]) -> bool {
-    let is_v4 = address[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
-    address[0] == 0xff || (is_v4 && address[12] & 0xf0 == 0xe0)
 }

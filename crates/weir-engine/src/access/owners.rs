@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use weir_wire::frame::Time;
 
 use crate::flow::index::Index;
-use crate::flow::slab::Slab;
+use crate::flow::slab::{SLOT_OVERHEAD_BYTES, Slab};
 use crate::rdma::{ConversationHandle, ConversationTable};
 use crate::verdict::Side;
 
@@ -46,8 +46,9 @@ pub(super) struct Owner {
     pub(super) service: u64,
     /// The managers' names for the connection, that of this queue pair's own first.
     pub(super) comm_ids: [u32; 2],
-    /// Where what decides about packets to it is kept.
-    pub(super) judged: Option<(ConversationHandle, u8)>,
+    /// Where what decides about packets to it is kept: the conversation, and whether in its second
+    /// direction.
+    pub(super) judged: Option<(ConversationHandle, bool)>,
     /// The port that its host is behind.
     pub(super) lives: Side,
     /// Whether it counts among the connections that its peer asked for.
@@ -58,9 +59,8 @@ pub(super) struct Owner {
     pub(super) silent: u32,
 }
 
-// With its place in the table, the index, and what is kept of its direction: 128 bytes a queue
-// pair, where the bound is a power of two.
-const _: () = assert!(size_of::<Owner>() <= 72);
+/// Bytes of an owner and its place in the table.
+pub(super) const OWNER_BYTES: usize = size_of::<Owner>() + SLOT_OVERHEAD_BYTES;
 
 impl Owner {
     pub(super) fn new(key: u64, peer: u64, lives: Side) -> Self {
@@ -76,6 +76,17 @@ impl Owner {
             closed: 0,
             silent: 0,
         }
+    }
+
+    /// The same, with what decides about its packets at `judged`.
+    pub(super) fn judged_at(mut self, judged: (ConversationHandle, u8)) -> Self {
+        self.hear(judged);
+        self
+    }
+
+    /// Where what decides about packets to it is kept: conversation and direction.
+    fn judged(&self) -> Option<(ConversationHandle, u8)> {
+        self.judged.map(|(handle, is_second)| (handle, u8::from(is_second)))
     }
 
     /// What the connection serves, if its managers said so.
@@ -104,7 +115,7 @@ impl Owner {
 
     /// How long nothing was heard of it. Begins anew when its conversation leaves the meter.
     fn silence(&mut self, now: Time, conversations: &ConversationTable) -> u64 {
-        let last = self.judged.and_then(|(handle, direction)| {
+        let last = self.judged().and_then(|(handle, direction)| {
             let conversation = conversations.entry(handle)?;
             Some(conversation.directions().nth(usize::from(direction))?.last)
         });
@@ -120,7 +131,7 @@ impl Owner {
 
     /// A packet of its own came.
     fn hear(&mut self, judged: (ConversationHandle, u8)) {
-        (self.judged, self.silent) = (Some(judged), 0);
+        (self.judged, self.silent) = (Some((judged.0, judged.1 != 0)), 0);
     }
 }
 
@@ -132,6 +143,7 @@ pub(super) struct Full;
 pub(super) struct Owners {
     index: Index,
     entries: Slab<Owner>,
+    changes: u64,
     /// By requester: connections that stand. As many as there are owners, at most.
     counts: HashMap<u64, u32>,
 }
@@ -140,11 +152,34 @@ impl Owners {
     /// An empty table for `limit` queue pairs. Memory is reserved, not touched.
     pub(super) fn new(limit: usize) -> Self {
         let counts = HashMap::new();
-        Self { index: Index::new(limit), entries: Slab::new(limit), counts }
+        Self { index: Index::new(limit), entries: Slab::new(limit), changes: 0, counts }
     }
 
     pub(super) fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    /// Owners lie at places below this.
+    pub(super) fn places(&self) -> u32 {
+        self.entries.places()
+    }
+
+    /// The owner at a place, if there is one.
+    pub(super) fn at_place(&self, at: u32) -> Option<&Owner> {
+        self.entries.is_occupied(at).then(|| self.entries.value(at))
+    }
+
+    /// How often it changed.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// Adds an owner of an earlier life, where there is room and nobody has its queue pair.
+    pub(super) fn restore(&mut self, owner: Owner, now: Time) {
+        if self.entries.is_full() || self.find(owner.key).is_some() {
+            return;
+        }
+        self.add(owner, now);
     }
 
     pub(super) fn find(&self, key: u64) -> Option<u32> {
@@ -172,9 +207,10 @@ impl Owners {
     /// DREQ came; returns where its packets were judged.
     pub(super) fn close(&mut self, at: u32, now: Time) -> Option<(ConversationHandle, u8)> {
         self.uncount(at);
+        self.changes += 1;
         let owner = self.entries.value_mut(at);
         owner.closed = coarse(now);
-        owner.judged
+        owner.judged()
     }
 
     fn uncount(&mut self, at: u32) {
@@ -194,9 +230,10 @@ impl Owners {
     /// Takes an owner out and returns where its packets were judged.
     pub(super) fn remove(&mut self, at: u32) -> Option<(ConversationHandle, u8)> {
         self.uncount(at);
+        self.changes += 1;
         let owner = *self.entries.remove(at);
         self.index.remove(owner.key, at);
-        owner.judged
+        owner.judged()
     }
 
     /// Adds an owner, whose key is not in the table.
@@ -212,16 +249,21 @@ impl Owners {
         if self.entries.is_full() {
             self.make_room(now, conversations)?;
         }
-        let key = owner.key;
+        if self.add(owner, now) { Ok(()) } else { Err(Full) }
+    }
+
+    /// Adds one where there is room; says whether the index had a place for it.
+    fn add(&mut self, owner: Owner, now: Time) -> bool {
         let at = self.entries.insert(owner, now);
-        if self.index.insert(key, at).is_err() {
+        if self.index.insert(owner.key, at).is_err() {
             self.entries.remove(at);
-            return Err(Full);
+            return false;
         }
+        self.changes += 1;
         if owner.is_counted {
             *self.counts.entry(owner.peer).or_default() += 1;
         }
-        Ok(())
+        true
     }
 
     fn make_room(&mut self, now: Time, conversations: &ConversationTable) -> Result<(), Full> {

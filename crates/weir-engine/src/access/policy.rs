@@ -7,6 +7,7 @@ use super::limits::Limits;
 use super::lines::{AccessAction, LINES_MAX, Line, LineNumber, Operation, Operations};
 use super::state::AccessState;
 use super::terms::Asked;
+use super::windows::PsnCheck;
 
 /// All lines of a pair.
 #[derive(Debug)]
@@ -19,8 +20,11 @@ pub struct AccessPolicy {
     by_name: Vec<u16>,
     state: AccessState,
     is_one_sided: bool,
-    /// Whether any line names kinds of queue pairs or services.
+    /// Whether any line names kinds of queue pairs, services, or what [`Self::names_links`] says.
     names_terms: bool,
+    /// Whether any line names MAC addresses or partitions.
+    names_links: bool,
+    psn: PsnCheck,
     /// Lines that do not always hold.
     timed: Vec<u16>,
     /// Whether anybody is told of a refusal.
@@ -45,10 +49,47 @@ impl Decisions {
     }
 }
 
+/// What keeps a line from deciding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lacking {
+    /// Somebody else asks.
+    From,
+    /// Somebody else is asked.
+    To,
+    /// Something else is asked.
+    Operation,
+    /// Another kind of queue pair.
+    QueuePairType,
+    /// Another service, or none that is known.
+    Service,
+    /// Another VLAN.
+    Vlan,
+    /// Another partition.
+    Partition,
+    /// Another time.
+    Time,
+}
+
+impl Lacking {
+    /// What it is called in configuration and JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Lacking::From => "from",
+            Lacking::To => "to",
+            Lacking::Operation => "operations",
+            Lacking::QueuePairType => "qp_type",
+            Lacking::Service => "service",
+            Lacking::Vlan => "vlan",
+            Lacking::Partition => "p_key",
+            Lacking::Time => "hours",
+        }
+    }
+}
+
 impl PartialEq for AccessPolicy {
     /// All else follows from these.
     fn eq(&self, other: &Self) -> bool {
-        let of = |it: &Self| (it.default, it.state, it.is_one_sided);
+        let of = |it: &Self| (it.default, it.state, it.is_one_sided, it.psn);
         of(self) == of(other) && self.lines == other.lines
     }
 }
@@ -60,11 +101,13 @@ impl AccessPolicy {
     /// where the work is done: make it away from where packets wait.
     pub fn new(mut lines: Vec<Line>, default: AccessAction) -> Self {
         lines.truncate(LINES_MAX);
-        let by_from = Index::new(&lines, |line| line.from.prefixes());
-        let by_to = Index::new(&lines, |line| line.to.prefixes());
+        let by_from = Index::new(&lines, |line| &line.from);
+        let by_to = Index::new(&lines, |line| &line.to);
         let mut by_name: Vec<u16> = (0..lines.len() as u16).collect();
         by_name.sort_by_key(|number| &lines[usize::from(*number)].name);
-        let names_terms = lines.iter().any(|line| line.terms.are_named());
+        let names_macs = |it: &Line| [&it.from, &it.to].iter().any(|it| !it.macs().is_empty());
+        let names_links = lines.iter().any(|line| names_macs(line) || line.terms.name_partitions());
+        let names_terms = names_links || lines.iter().any(|line| line.terms.are_named());
         let timed = (0..).zip(&lines).filter(|(_, line)| line.terms.are_timed());
         let timed = timed.map(|(number, _)| number).collect();
         let (state, is_one_sided) = (AccessState::Off, false);
@@ -78,6 +121,8 @@ impl AccessPolicy {
             state,
             is_one_sided,
             names_terms,
+            names_links,
+            psn: PsnCheck::default(),
             timed,
             rejects,
         }
@@ -86,6 +131,24 @@ impl AccessPolicy {
     /// The same, that cares how queue pairs were set up.
     pub fn with_state(self, state: AccessState) -> Self {
         Self { state, ..self }
+    }
+
+    /// The same, that does `psn` about packets whose number nobody waits for.
+    pub fn with_psn(self, psn: PsnCheck) -> Self {
+        Self { psn, ..self }
+    }
+
+    /// What happens to packets whose number nobody waits for.
+    #[inline]
+    pub fn psn(&self) -> PsnCheck {
+        self.psn
+    }
+
+    /// Whether any line names MAC addresses or partitions: what decides may then change between
+    /// two packets of a queue pair.
+    #[inline]
+    pub(super) fn names_links(&self) -> bool {
+        self.names_links
     }
 
     /// The same, for a capture: all packets seem to come in by one port.
@@ -156,7 +219,7 @@ impl AccessPolicy {
         let connect = decisions.of(Operation::Connect);
         let named = connect.index().is_some_and(|it| self.lines[it].names_connections());
         if !named && !self.passes(connect) {
-            let back = self.first_lines(to, from, asked);
+            let back = self.first_lines(to, from, &asked.turned());
             let served = Operation::SERVED.iter();
             let mut both = served.flat_map(|it| [decisions.of(*it), back.of(*it)]);
             if let Some(number) = both.find(|number| self.passes(*number)) {
@@ -213,11 +276,34 @@ impl AccessPolicy {
     ) -> impl Iterator<Item = usize> {
         let matches = move |(_, line): &(usize, &Line)| {
             line.operations.contains(operation)
-                && line.from.holds(from)
-                && line.to.holds(to)
+                && line.from.holds_either(from, asked.macs.map(|it| it[0]))
+                && line.to.holds_either(to, asked.macs.map(|it| it[1]))
                 && line.terms.are_met(asked, line.action.passes())
         };
         self.lines.iter().enumerate().filter(matches).map(|(number, _)| number)
+    }
+
+    /// Lines before number `before` that would decide if one thing were otherwise, and what.
+    pub fn near_misses(
+        &self,
+        from: &[u8; 16],
+        to: &[u8; 16],
+        operation: Operation,
+        asked: &Asked,
+        before: usize,
+    ) -> impl Iterator<Item = (usize, Lacking)> {
+        let lacking = move |(number, line): (usize, &Line)| {
+            let ends = [
+                (!line.from.holds_either(from, asked.macs.map(|it| it[0])), Lacking::From),
+                (!line.to.holds_either(to, asked.macs.map(|it| it[1])), Lacking::To),
+                (!line.operations.contains(operation), Lacking::Operation),
+            ];
+            let terms = line.terms.lacking(asked, line.action.passes());
+            let mut all = ends.into_iter().chain(terms).filter(|it| it.0).map(|it| it.1);
+            let first = all.next()?;
+            all.next().is_none().then_some((number, first))
+        };
+        self.lines.iter().enumerate().take(before).filter_map(lacking)
     }
 
     fn passes(&self, number: LineNumber) -> bool {
@@ -234,7 +320,13 @@ impl AccessPolicy {
         for number in if are_by_from { by_from } else { by_to } {
             let line = &self.lines[usize::from(number)];
             let decided = line.operations.and(open);
-            let matches = if are_by_from { line.to.holds(to) } else { line.from.holds(from) };
+            let is_from = || line.from.holds_either(from, asked.macs.map(|it| it[0]));
+            let is_to = || line.to.holds_either(to, asked.macs.map(|it| it[1]));
+            // The index vouches for one end, unless that is named by MAC addresses.
+            let end = if are_by_from { &line.from } else { &line.to };
+            let vouched = end.macs().is_empty();
+            let matches =
+                (vouched && are_by_from || is_from()) && (vouched && !are_by_from || is_to());
             if decided.is_empty() || !matches || !line.terms.are_met(asked, line.action.passes()) {
                 continue;
             }
@@ -253,13 +345,14 @@ mod tests {
     use std::net::{IpAddr, Ipv4Addr};
 
     use proptest::prelude::*;
+    use weir_wire::parse::MacAddress;
 
     use super::super::lines::Party;
     use super::super::terms::Terms;
     use super::*;
     use crate::policy::Prefix;
 
-    const ASKED: Asked = Asked { qp_type: None, service: None, is_open: false, now: Time(0) };
+    const ASKED: Asked = Asked::NOTHING;
     const A: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1];
     const B: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 2];
 
@@ -323,20 +416,49 @@ mod tests {
         prop_oneof![6 => v4, 1 => v6, 1 => Just(Prefix::ALL)]
     }
 
-    fn some_line() -> impl Strategy<Value = Line> {
-        let party = || prop::collection::vec(prefix(), 0..4).prop_map(Party::new);
-        (party(), party(), any::<u8>(), any::<bool>()).prop_map(|(from, to, bits, allows)| Line {
-            name: "".into(),
-            from,
-            to,
-            operations: Operations::of(
-                Operation::ALL.into_iter().filter(|it| bits >> *it as u8 & 1 == 1),
-            ),
-            action: if allows { AccessAction::Allow } else { AccessAction::Deny },
-            terms: Terms::default(),
-            limits: None,
-            log: false,
+    fn mac() -> impl Strategy<Value = MacAddress> {
+        (0u8..3).prop_map(|last| MacAddress([2, 0, 0, 0, 0, last]))
+    }
+
+    fn party() -> impl Strategy<Value = Party> {
+        let macs = prop_oneof![3 => Just(vec![]), 1 => prop::collection::vec(mac(), 1..3)];
+        (prop::collection::vec(prefix(), 0..4), macs)
+            .prop_map(|(prefixes, macs)| Party::with_macs(prefixes, macs))
+    }
+
+    fn terms() -> impl Strategy<Value = Terms> {
+        let few = || prop_oneof![2 => Just(vec![]), 1 => prop::collection::vec(0u16..3, 1..3)];
+        (few(), few()).prop_map(|(vlans, partitions)| Terms {
+            vlans: vlans.into(),
+            partitions: partitions.into(),
+            ..Terms::default()
         })
+    }
+
+    fn asked() -> impl Strategy<Value = Asked> {
+        (0u16..3, 0u16..3, mac(), mac()).prop_map(|(vlan, partition, from, to)| Asked {
+            vlan,
+            partition: Some(partition),
+            macs: Some([from, to]),
+            ..ASKED
+        })
+    }
+
+    fn some_line() -> impl Strategy<Value = Line> {
+        (party(), party(), any::<u8>(), any::<bool>(), terms()).prop_map(
+            |(from, to, bits, allows, terms)| Line {
+                name: "".into(),
+                from,
+                to,
+                operations: Operations::of(
+                    Operation::ALL.into_iter().filter(|it| bits >> *it as u8 & 1 == 1),
+                ),
+                action: if allows { AccessAction::Allow } else { AccessAction::Deny },
+                terms,
+                limits: None,
+                log: false,
+            },
+        )
     }
 
     fn address() -> impl Strategy<Value = [u8; 16]> {
@@ -348,17 +470,24 @@ mod tests {
         #[test]
         fn the_index_finds_the_line_that_a_walk_over_all_finds(
             lines in prop::collection::vec(some_line(), 0..24), from in address(), to in address(),
+            asked in asked(),
         ) {
             let policy = AccessPolicy::new(lines.clone(), AccessAction::Deny);
-            let found = policy.first_lines(&from, &to, &ASKED);
-            let holds = |party: &Party, address: &[u8; 16]| {
-                party.is_any() || party.prefixes().iter().any(|it| it.contains(address))
+            let found = policy.first_lines(&from, &to, &asked);
+            let macs = asked.macs.unwrap();
+            let holds = |party: &Party, address: &[u8; 16], mac: MacAddress| {
+                party.is_any()
+                    || party.prefixes().iter().any(|it| it.contains(address))
+                    || party.macs().contains(&mac)
             };
+            let is_in = |list: &[u16], it: u16| list.is_empty() || list.contains(&it);
             for operation in Operation::ALL {
                 let first = lines.iter().position(|line| {
                     line.operations.contains(operation)
-                        && holds(&line.from, &from)
-                        && holds(&line.to, &to)
+                        && holds(&line.from, &from, macs[0])
+                        && holds(&line.to, &to, macs[1])
+                        && is_in(&line.terms.vlans, asked.vlan)
+                        && is_in(&line.terms.partitions, asked.partition.unwrap())
                 });
                 prop_assert_eq!(found.of(operation).index(), first);
             }

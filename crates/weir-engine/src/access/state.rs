@@ -1,12 +1,13 @@
 //! Connections, and whose queue pairs are whose.
 
-use weir_wire::bth::{Opcode, Qpn, Service};
+use weir_wire::bth::{Opcode, Psn, Qpn, Service};
 use weir_wire::cm::{self, ConnectRequest, DisconnectRequest, Message, ServiceReply};
 use weir_wire::ext;
 use weir_wire::frame::Time;
 use weir_wire::parse::{Parsed, Rdma};
 
 use super::owners::{ANYBODY, CONNECTED_SILENT_NS, Full, LEARNT_SILENT_NS, Owner, Owners};
+use super::saved::{SavedOwner, SavingPlace};
 use crate::flow::HashSeed;
 use crate::meter::{Meter, Observation, Observed};
 use crate::rdma::cm::Connection;
@@ -89,6 +90,8 @@ pub(super) struct State {
     learnt: Owners,
     /// Whether it can be told which port somebody is behind.
     knows_sides: bool,
+    /// Where the numbers of a new connection's directions begin.
+    agreed: Option<[(QueuePairKey, Psn); 2]>,
     pub(super) counters: StateCounters,
 }
 
@@ -97,12 +100,35 @@ impl State {
     pub(super) fn new(seed: HashSeed, conversations_max: usize, knows_sides: bool) -> Self {
         let table = || Owners::new(2 * conversations_max);
         let counters = StateCounters::default();
-        Self { seed, connected: table(), learnt: table(), knows_sides, counters }
+        Self { seed, connected: table(), learnt: table(), knows_sides, agreed: None, counters }
     }
 
     /// Queue pairs with an owner.
     pub(super) fn len(&self) -> usize {
         self.connected.len() + self.learnt.len()
+    }
+
+    /// Where the numbers begin of the connection that was agreed last, once.
+    pub(super) fn take_agreed(&mut self) -> Option<[(QueuePairKey, Psn); 2]> {
+        self.agreed.take()
+    }
+
+    /// How often owners changed.
+    pub(super) fn changes(&self) -> u64 {
+        self.connected.changes() + self.learnt.changes()
+    }
+
+    /// Goes on with a walk over all owners; says whether there are more.
+    pub(super) fn save_some(&self, place: &mut SavingPlace, out: &mut Vec<SavedOwner>) -> bool {
+        place.some([&self.connected, &self.learnt], out)
+    }
+
+    /// Takes an owner of an earlier life in.
+    pub(super) fn restore(&mut self, saved: &SavedOwner, now: Time) {
+        match saved.owner() {
+            (owner, true) => self.connected.restore(owner, now),
+            (owner, false) => self.learnt.restore(owner, now),
+        }
     }
 
     /// Connections that stand which `address` asked for.
@@ -215,7 +241,7 @@ impl State {
     }
 
     fn add_learnt(&mut self, owner: Owner, claim: &Claim, conversations: &ConversationTable) {
-        let owner = Owner { judged: Some(claim.judged), ..owner };
+        let owner = owner.judged_at(claim.judged);
         let added = self.learnt.insert(owner, claim.now, conversations);
         self.counters.untracked += u64::from(added.is_err());
     }
@@ -396,6 +422,7 @@ impl State {
             }
         }
         self.counters.connections += 1;
+        self.agreed = Some([(responders, connection.psn), (requesters, connection.partner_psn)]);
         Ok(void)
     }
 

@@ -4,6 +4,13 @@ use std::sync::Arc;
 
 use weir_wire::bth::{self, Opcode};
 use weir_wire::frame::Time;
+use weir_wire::parse::{MacAddress, Parsed};
+
+use super::policy::Lacking;
+use crate::meter::Observation;
+
+/// The bits of a P_Key that name the partition; the other one is about membership.
+const PARTITION: u16 = 0x7fff;
 
 const NS_PER_MINUTE: u64 = 60_000_000_000;
 const MINUTES_PER_DAY: u64 = 24 * 60;
@@ -120,6 +127,10 @@ pub struct Terms {
     pub qp_types: QueuePairTypes,
     /// What the connection serves; empty: anything, and what nobody knows.
     pub services: Arc<[Services]>,
+    /// Outer VLANs, 0 for frames without a tag; empty: any.
+    pub vlans: Arc<[u16]>,
+    /// Partitions: the low 15 bits of P_Keys; empty: any.
+    pub partitions: Arc<[u16]>,
     /// Until when the line holds.
     pub expires: Option<Time>,
     /// When it holds; empty: always.
@@ -128,8 +139,14 @@ pub struct Terms {
 
 impl Default for Terms {
     fn default() -> Self {
-        let (services, hours) = (Arc::new([]), Arc::new([]));
-        Self { qp_types: QueuePairTypes::ALL, services, expires: None, hours }
+        Self {
+            qp_types: QueuePairTypes::ALL,
+            services: Arc::new([]),
+            vlans: Arc::new([]),
+            partitions: Arc::new([]),
+            expires: None,
+            hours: Arc::new([]),
+        }
     }
 }
 
@@ -142,24 +159,78 @@ pub struct Asked {
     pub service: Option<u64>,
     /// What is not known is no hindrance to a line that passes.
     pub is_open: bool,
+    /// In which outer VLAN; 0: in none.
+    pub vlan: u16,
+    /// In which partition.
+    pub partition: Option<u16>,
+    /// MAC addresses of who asks, and whom.
+    pub macs: Option<[MacAddress; 2]>,
     /// When.
     pub now: Time,
 }
 
+impl Asked {
+    /// Of a connection of which nothing is known, in 1970.
+    pub const NOTHING: Asked = Asked {
+        qp_type: None,
+        service: None,
+        is_open: false,
+        vlan: 0,
+        partition: None,
+        macs: None,
+        now: Time(0),
+    };
+
+    /// What the packet's link and transport headers tell.
+    pub(super) fn of_packet(packet: &Observation<'_>) -> Self {
+        let Parsed { link, rdma, .. } = packet.parsed;
+        let vlan = if link.vlan_count == 0 { 0 } else { link.vlan_tci[0] & 0xfff };
+        let partition = rdma.as_ref().map(|it| it.partition_key.0 & PARTITION);
+        let macs = Some([link.source, link.destination]);
+        Self { vlan, partition, macs, now: packet.now, ..Self::NOTHING }
+    }
+
+    /// The other way.
+    pub(super) fn turned(&self) -> Self {
+        Self { macs: self.macs.map(|[from, to]| [to, from]), ..*self }
+    }
+}
+
 impl Terms {
     /// Whether they are met; `passes`: by a line that lets pass.
+    #[inline]
     pub(super) fn are_met(&self, asked: &Asked, passes: bool) -> bool {
+        self.lacking(asked, passes).iter().all(|(lacks, _)| !lacks)
+    }
+
+    /// Each of them, and whether it is not met.
+    pub(super) fn lacking(&self, asked: &Asked, passes: bool) -> [(bool, Lacking); 5] {
         let unknown = asked.is_open && passes;
         let is_kind = || asked.qp_type.map_or(unknown, |it| self.qp_types.contains(it));
         let serves = |id: u64| self.services.iter().any(|it| (it.first..=it.last).contains(&id));
-        (self.qp_types == QueuePairTypes::ALL || is_kind())
-            && (self.services.is_empty() || asked.service.map_or(unknown, serves))
-            && (!self.are_timed() || self.hold(asked.now))
+        let is_in = |it: u16| self.partitions.contains(&it);
+        let kind = self.qp_types == QueuePairTypes::ALL || is_kind();
+        let service = self.services.is_empty() || asked.service.map_or(unknown, serves);
+        let vlan = self.vlans.is_empty() || self.vlans.contains(&asked.vlan);
+        let partition = self.partitions.is_empty() || asked.partition.is_some_and(is_in);
+        let time = !self.are_timed() || self.hold(asked.now);
+        [
+            (!kind, Lacking::QueuePairType),
+            (!service, Lacking::Service),
+            (!vlan, Lacking::Vlan),
+            (!partition, Lacking::Partition),
+            (!time, Lacking::Time),
+        ]
     }
 
     /// Whether they name kinds or services.
     pub(super) fn are_named(&self) -> bool {
-        self.qp_types != QueuePairTypes::ALL || !self.services.is_empty()
+        self.qp_types != QueuePairTypes::ALL || !self.services.is_empty() || self.name_partitions()
+    }
+
+    /// Whether they name partitions.
+    pub(super) fn name_partitions(&self) -> bool {
+        !self.partitions.is_empty()
     }
 
     /// Whether they do not always hold.
@@ -188,7 +259,12 @@ impl Terms {
             self.services.iter().any(|mine| mine.first <= it.first && mine.last >= it.last)
         };
         let serves = !other.services.is_empty() && other.services.iter().all(holds);
+        let all = |mine: &[u16], others: &[u16]| {
+            mine.is_empty() || (!others.is_empty() && others.iter().all(|it| mine.contains(it)))
+        };
         self.qp_types.0 & other.qp_types.0 == other.qp_types.0
+            && all(&self.vlans, &other.vlans)
+            && all(&self.partitions, &other.partitions)
             && (self.services.is_empty() || serves)
             && (!self.are_timed() || (self.expires, &self.hours) == (other.expires, &other.hours))
     }

@@ -6,7 +6,7 @@ use weir_detect::{Alert, RuleSet};
 use weir_wire::frame::Time;
 
 use super::Engine;
-use crate::access::{Access, AccessEvent};
+use crate::access::{Access, AccessEvent, SavedOwner};
 use crate::detect::Detection;
 use crate::meter::{Meter, Record};
 use crate::rdma::LossWay;
@@ -47,6 +47,17 @@ impl Engine {
     /// The access lines in force and what they decided; `None`: there are none.
     pub fn access(&self) -> Option<&Access> {
         self.plain.access()
+    }
+
+    /// Takes in owners of queue pairs of an earlier life whose meter had the same seed. Without
+    /// access lines nobody asks for them.
+    pub fn restore_owners<'s>(
+        &mut self,
+        owners: impl IntoIterator<Item = &'s SavedOwner>,
+        now: Time,
+    ) {
+        let Some(access) = self.plain.access_mut() else { return };
+        owners.into_iter().for_each(|owner| access.restore(owner, now));
     }
 
     /// The oldest event of access lines that waits, of at most [`crate::access::EVENTS_MAX`].

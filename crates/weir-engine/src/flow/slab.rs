@@ -138,6 +138,11 @@ impl<T> Slab<T> {
         self.slots.get(at as usize).is_some_and(|slot| slot.generation % 2 == 1)
     }
 
+    /// Places that were ever used: entries lie below.
+    pub(crate) fn places(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
     /// The least recently active entry.
     pub(crate) fn oldest(&self) -> Option<u32> {
         (self.oldest != NONE).then_some(self.oldest)

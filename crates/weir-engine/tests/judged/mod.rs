@@ -72,6 +72,16 @@ impl Gateway {
         self.verdicts_on(side, &bytes, Offload::default())
     }
 
+    /// What becomes of one packet. Beside it an answer may leave.
+    pub(crate) fn verdict_of(&mut self, side: Side, bytes: Vec<u8>, offload: Offload) -> Verdict {
+        self.now = self.now.plus_ns(1000);
+        let mut buffer = bytes;
+        let (len, original_len) = (buffer.len(), buffer.len() as u32);
+        let meta = Meta { time: self.now, original_len, link: Link::Ethernet, offload };
+        let mut frames = [Frame::new(&mut buffer, 0, len, meta)];
+        self.engine.process(self.now, side, &mut frames).verdicts[0]
+    }
+
     pub(crate) fn verdicts_on(
         &mut self,
         side: Side,

@@ -24,6 +24,10 @@ pub(super) fn flows(options: &Options) -> Result<Vec<Figure>> {
     example("weir-store", "flow_memory", options, &[])
 }
 
+pub(super) fn access(options: &Options) -> Result<Vec<Figure>> {
+    example("weir-engine", "access_speed", options, &[])
+}
+
 pub(super) fn keying(options: &Options) -> Result<Vec<Figure>> {
     let names = ["handshakes_per_core", "peers_bytes_each", "idle_peers_slowdown"];
     example("weir-engine", "keying_speed", options, &names.map(PathBuf::from))

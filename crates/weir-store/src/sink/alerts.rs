@@ -20,11 +20,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::fs::OFlags;
 use serde_json::json;
 use weir_detect::{Alert, Blocked, RuleSet};
+use weir_engine::access::AccessEvent;
 use weir_wire::frame::Time;
 
-use super::eve;
 use super::siem::{Siem, SiemCounters, SiemSink};
 use super::siem_text::SiemEvent;
+use super::{access_event, eve};
 use crate::names::Names;
 use crate::sqlite::{AlertRow, AlertStore};
 
@@ -67,6 +68,8 @@ struct Shared {
 
 enum Message {
     Alert(Box<Alert>, Arc<RuleSet>, Arc<str>),
+    /// What a line of access decided.
+    Access(Box<AccessEvent>, Arc<str>),
     /// Who did what, and what came of it.
     Note([String; 3]),
     File(Option<EveFile>),
@@ -87,7 +90,16 @@ impl AlertSender {
     pub fn send(&self, alert: Alert, rules: &Arc<RuleSet>) {
         self.shared.alerts.fetch_add(1, Relaxed);
         let pair = Arc::clone(&self.pair);
-        let message = Message::Alert(Box::new(alert), Arc::clone(rules), pair);
+        self.offer(Message::Alert(Box::new(alert), Arc::clone(rules), pair));
+    }
+
+    /// Hands over what a line of access decided; likewise.
+    pub fn send_access(&self, event: AccessEvent) {
+        self.shared.alerts.fetch_add(1, Relaxed);
+        self.offer(Message::Access(Box::new(event), Arc::clone(&self.pair)));
+    }
+
+    fn offer(&self, message: Message) {
         if self.queue.try_send(message).is_err() {
             self.shared.lost.fetch_add(1, Relaxed);
         }
@@ -211,6 +223,7 @@ impl Work {
                     }
                     self.write(&alert, &rules, &peers);
                 }
+                Ok(Message::Access(event, pair)) => self.tell_access(&event, &pair),
                 Ok(Message::Note(note)) => self.siem.send(&siem_note(note)),
                 Ok(Message::File(file)) => self.change(file),
                 Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return self.flush(),
@@ -219,10 +232,28 @@ impl Work {
         }
     }
 
+    fn tell_access(&mut self, event: &AccessEvent, pair: &str) {
+        let ends = [&event.from, &event.to].map(|it| self.names.of(it));
+        let lines = access_event::lines(event, ends);
+        if let Some(store) = &self.store {
+            store.send(access_event::row(event, &lines[0], pair));
+        }
+        if !self.siem.is_empty() {
+            self.siem.send(&access_event::siem(event, lines[0].clone(), pair));
+        }
+        self.line.clear();
+        lines.into_iter().for_each(|it| eve::push(&mut self.line, it));
+        self.write_line();
+    }
+
     fn write(&mut self, alert: &Alert, rules: &RuleSet, peers: &eve::Peers) {
-        let Some(out) = &mut self.out else { return };
         self.line.clear();
         eve::write(alert, rules, peers, &mut self.line);
+        self.write_line();
+    }
+
+    fn write_line(&mut self) {
+        let Some(out) = &mut self.out else { return };
         let counter = match out.write(&self.line) {
             Ok(()) => &self.shared.written,
             Err(_) => &self.shared.lost,
@@ -300,7 +331,7 @@ fn siem_event(alert: &Alert, rules: &RuleSet, peers: &eve::Peers, pair: &str) ->
 }
 
 /// As EVE has it, with the zone as RFC 3339 wants it.
-fn rfc3339(time: Time) -> String {
+pub(super) fn rfc3339(time: Time) -> String {
     eve::timestamp(time).replace("+0000", "Z")
 }
 

@@ -3,7 +3,8 @@
 //! The encoders do no I/O: records and the time go in, messages come out. [`exporter`] runs them,
 //! one thread a collector, so that a collector that stalls holds up no other.
 
-pub mod alerts;
+pub mod access_event;
+mod alerts;
 pub mod exporter;
 
 pub mod encoder;

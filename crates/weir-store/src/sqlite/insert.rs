@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use rusqlite::{Connection, Transaction, params};
-use weir_engine::meter::{ConversationRecord, FlowRecord};
+use weir_engine::meter::{ConversationRecord, DirectionRecord, FlowRecord};
 use weir_engine::rdma::qp::OperationClass;
 use weir_engine::verdict::Side;
-use weir_wire::bth::Service;
+use weir_wire::bth::{Qpn, Service};
 use weir_wire::parse::Encapsulation;
 
-use super::rows::AlertRow;
+use super::rows::{AlertRow, AskedRow};
 use super::writer::{Event, Pending, Sample};
 use crate::names::Names;
 use crate::sink::Item;
@@ -155,9 +155,11 @@ fn conversation_row(
          source_qp, destination, destination_qp, vlan, partition_key, path_mtu, side, packets, \
          bytes, payload_bytes, messages, reply_packets, reply_bytes, reply_payload_bytes, \
          reply_messages, send_bytes, write_bytes, read_bytes, atomic_bytes, retransmissions, naks, \
-         rnr_naks, cnp, congestion_marks, missing, icrc_bad, response_ns, reason) \
+         rnr_naks, cnp, congestion_marks, missing, icrc_bad, response_ns, reason, asked, \
+         reply_asked) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, \
-         ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34)",
+         ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34, ?35, \
+         ?36)",
     )?;
     let (key, out) = (&record.first.key, &record.first.counters);
     let back = record.second.map(|it| it.counters).unwrap_or_default();
@@ -204,8 +206,26 @@ fn conversation_row(
         sum(|it| it.icrc_bad),
         slowest.map(|ns| ns as i64),
         record.reason.name(),
+        asked(&record.first),
+        record.second.as_ref().map_or(0, asked),
     ])?;
     Ok(())
+}
+
+/// What packets of a direction ask of its queue pair, as [`AskedRow::asked`] has it. Management
+/// datagrams ask for nothing that lasts.
+fn asked(direction: &DirectionRecord) -> i64 {
+    if direction.key.destination_qp() == Qpn::GENERAL_SERVICES {
+        return 0;
+    }
+    let bits = [
+        (OperationClass::Send, AskedRow::SEND),
+        (OperationClass::Write, AskedRow::WRITE),
+        (OperationClass::ReadRequest, AskedRow::READ),
+        (OperationClass::Atomic, AskedRow::ATOMIC),
+    ];
+    let was_asked = |it: &&(OperationClass, u8)| direction.counters.class(it.0).packets > 0;
+    bits.iter().filter(was_asked).fold(0, |sum, (_, bit)| sum | i64::from(*bit))
 }
 
 /// Who talked with whom, how much, in a slice of time.

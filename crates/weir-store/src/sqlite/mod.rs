@@ -25,7 +25,9 @@ mod writer;
 pub use labels::{LABEL_KINDS, LABELS_MAX, Label, LabelFilter, Labels, Names};
 pub use notes::AlertNote;
 pub use read::{AlertFilter, QueryError, ROWS_MAX, Range, Reader, RecordFilter};
-pub use rows::{AlertRow, ConversationRow, CounterRow, EventRow, FlowRow, PeerStateRow, TalkerRow};
+pub use rows::{
+    AlertRow, AskedRow, ConversationRow, CounterRow, EventRow, FlowRow, PeerStateRow, TalkerRow,
+};
 pub use schema::{SCHEMA_VERSION, StoreError};
 pub use summary::{AlertSlice, GroupBy, SignatureRow, VolumeRow, Volumes};
 pub use writer::{

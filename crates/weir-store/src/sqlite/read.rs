@@ -10,7 +10,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Params, Row, params_from_iter};
 use super::insert::{COUNTER_RESOLUTIONS_S, TALK_RESOLUTIONS_S};
 use super::labels::LabelFilter;
 use super::rows::{
-    AlertRow, ConversationRow, CounterRow, EventRow, FlowRow, PeerStateRow, TalkerRow,
+    AlertRow, AskedRow, ConversationRow, CounterRow, EventRow, FlowRow, PeerStateRow, TalkerRow,
 };
 use super::schema::{self, StoreError};
 
@@ -278,6 +278,29 @@ impl Reader {
         }
         let (sql, values) = query.finish(limit);
         self.rows(&sql, params_from_iter(values), ConversationRow::of)
+    }
+
+    /// Who asked what of whom by RDMA within `range`; of `pair`, or of all. At most `limit` rows.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    pub fn asked(
+        &self,
+        range: Range,
+        pair: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<AskedRow>, QueryError> {
+        let sql = "WITH seen AS (SELECT * FROM conversation \
+             WHERE last_ns >= ?1 AND last_ns < ?2 \
+             AND (?3 IS NULL OR pair IN (SELECT id FROM pair WHERE name = ?3))) \
+             SELECT source, destination, asked, SUM(messages) AS messages FROM ( \
+             SELECT source, destination, asked, messages FROM seen WHERE asked > 0 UNION ALL \
+             SELECT destination, source, reply_asked, reply_messages FROM seen \
+             WHERE reply_asked > 0) \
+             GROUP BY source, destination, asked LIMIT ?4";
+        let [from, until] = range.nanoseconds();
+        let pair = pair.map_or(Value::Null, |it| Value::Text(it.to_owned()));
+        self.rows(sql, [from, until, pair, Value::Integer(limit.into())], AskedRow::of)
     }
 
     /// Who sent and received most within `range`, whole slices of a minute (of an hour, from seven

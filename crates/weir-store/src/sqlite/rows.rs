@@ -243,6 +243,40 @@ impl PeerStateRow {
     }
 }
 
+/// What one host asked of another by RDMA.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AskedRow {
+    /// Who asked.
+    pub source: [u8; 16],
+    /// Whom.
+    pub destination: [u8; 16],
+    /// For what: a sum of [`AskedRow::SEND`] and its like.
+    pub asked: u8,
+    /// In so many messages.
+    pub messages: u64,
+}
+
+impl AskedRow {
+    /// SEND, with or without immediate data.
+    pub const SEND: u8 = 1;
+    /// RDMA WRITE.
+    pub const WRITE: u8 = 2;
+    /// RDMA READ.
+    pub const READ: u8 = 4;
+    /// Atomics.
+    pub const ATOMIC: u8 = 8;
+
+    pub(super) fn of(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let messages: i64 = row.get("messages")?;
+        Ok(Self {
+            source: row.get("source")?,
+            destination: row.get("destination")?,
+            asked: row.get("asked")?,
+            messages: messages as u64,
+        })
+    }
+}
+
 /// A rule that matched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields of EVE's alerts, by the names of the API")]

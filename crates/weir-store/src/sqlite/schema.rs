@@ -96,6 +96,10 @@ const MIGRATIONS: &[&str] = &[
     ALTER TABLE flow ADD COLUMN source_peer TEXT;
     ALTER TABLE flow ADD COLUMN destination_peer TEXT;
 ",
+    "
+    ALTER TABLE conversation ADD COLUMN asked INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE conversation ADD COLUMN reply_asked INTEGER NOT NULL DEFAULT 0;
+",
 ];
 
 /// Why a store cannot be used.

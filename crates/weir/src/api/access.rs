@@ -57,6 +57,10 @@ pub struct AccessStateSnapshot {
     pub untracked: u64,
     /// Connections that were refused for want of room.
     pub refused: u64,
+    /// `off`, `count`, `under_attack` or `drop`: what is done about the next.
+    pub psn: String,
+    /// Packets whose number was none that their receiver could be waiting for.
+    pub out_of_window: u64,
 }
 
 impl AccessStateSnapshot {
@@ -71,6 +75,8 @@ impl AccessStateSnapshot {
             unconnected: counters.unconnected,
             untracked: counters.untracked,
             refused: counters.refused,
+            psn: access.policy().psn().name().to_owned(),
+            out_of_window: access.out_of_window_packets(),
         }
     }
 
@@ -83,6 +89,7 @@ impl AccessStateSnapshot {
             (&mut self.unconnected, more.unconnected),
             (&mut self.untracked, more.untracked),
             (&mut self.refused, more.refused),
+            (&mut self.out_of_window, more.out_of_window),
         ] {
             *sum += more;
         }

@@ -21,6 +21,7 @@ Examples:
   weir access check gw-a.toml       do all lines decide something?
   weir access explain gw-a.toml --from 10.1.0.7 --to 10.0.0.1 --op write
   weir access learn monday.pcapng -o lines.toml
+  weir access learn --gateway gw-a --last 7d -o lines.toml
   weir access test gw-a.toml yesterday.pcapng
   weir access hits port0 --json | jq '.pairs[].lines[] | select(.packets > 0)'";
 
@@ -44,7 +45,7 @@ enum AccessCommand {
     /// Say which line of a configuration decides about an operation
     #[command(after_help = dry::EXPLAIN_HELP)]
     Explain(dry::ExplainArgs),
-    /// Make lines out of what captures show, ready to edit
+    /// Make lines out of what captures show, or what a gateway saw, ready to edit
     #[command(after_help = learn::HELP)]
     Learn(learn::LearnArgs),
     /// Judge a capture's packets by a configuration's lines, before any gateway does
@@ -172,6 +173,7 @@ fn owners(state: &AccessStateSnapshot) -> String {
         (state.unconnected, "packets had no connection"),
         (state.untracked, "directions passed without an owner: the table was full"),
         (state.refused, "connections were refused: the table was full"),
+        (state.out_of_window, "packets had a number that nobody waits for"),
     ];
     let said = said.into_iter().filter(|(count, _)| *count > 0);
     said.map(|(count, what)| format!("{count:>29} {what}\n")).collect()

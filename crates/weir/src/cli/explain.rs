@@ -147,6 +147,20 @@ fn remedy_of_seal(reason: DropReason) -> &'static str {
         TagOldEpoch => "set both gateways' clocks (NTP, PTP).",
         TagFailureLimit => "too many wrong tags for this queue pair: see `tag_forged`.",
         KernelEsp => "restart the gateway; somebody flushed the kernel's states (`ip xfrm`).",
+        Blocked => "`weir block list` says why; `weir block remove` or `weir allow add` end it.",
+        NatProtocol => "[pair.vpn] without `masquerade`, and a route on the host, lets it through.",
+        NatFull => "free ports return with time; `weir status` shows which client sends most.",
+        NatNoMapping => "the host speaks first; with `masquerade`, only clients can.",
+        RateLimit => "`weir vpn limit` changes what the client may send and be sent.",
+        Rule => "`weir drops` names the rule; with mode = \"watch\" in [rules] it only tells.",
+        _ => remedy_of_access(reason),
+    }
+}
+
+/// The same of lines of access, and of what has no remedy of its own.
+fn remedy_of_access(reason: DropReason) -> &'static str {
+    use DropReason::*;
+    match reason {
         AccessDenied => {
             "`weir access hits` names the line; `weir access explain` says what would pass."
         }
@@ -165,12 +179,10 @@ fn remedy_of_seal(reason: DropReason) -> &'static str {
         AccessLimit => {
             "a line's limit was reached: `weir access hits` names it; raise its `limit`."
         }
-        Blocked => "`weir block list` says why; `weir block remove` or `weir allow add` end it.",
-        NatProtocol => "[pair.vpn] without `masquerade`, and a route on the host, lets it through.",
-        NatFull => "free ports return with time; `weir status` shows which client sends most.",
-        NatNoMapping => "the host speaks first; with `masquerade`, only clients can.",
-        RateLimit => "`weir vpn limit` changes what the client may send and be sent.",
-        Rule => "`weir drops` names the rule; with mode = \"watch\" in [rules] it only tells.",
+        AccessPsn => {
+            "someone injects into a queue pair, or it was made again without a word: `weir \
+             evidence cut --dropped` shows who. access_psn = \"count\" lets such packets pass."
+        }
         _ => "see docs/guide, and `weir evidence cut --dropped` for the packets.",
     }
 }

@@ -442,7 +442,7 @@ fn csv_line(out: &mut String, cells: impl Iterator<Item = Value>) {
 }
 
 /// `90s`, `10m`, `6h`, `7d`; a bare number is seconds.
-fn seconds(text: &str) -> Result<u64, String> {
+pub(super) fn seconds(text: &str) -> Result<u64, String> {
     let (digits, unit) = match text.as_bytes().last() {
         Some(b's') => (&text[..text.len() - 1], 1),
         Some(b'm') => (&text[..text.len() - 1], 60),

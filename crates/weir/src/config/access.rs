@@ -4,42 +4,46 @@
 //! [[pair]]
 //! access_default = "deny"         # [allow] allow | deny: what no line matches
 //! access_state = "learn"          # [off] off | learn | strict: see `AccessStateMode`
+//! access_psn = "drop"             # [count] off | count | under_attack | drop: see `AccessPsnMode`
 //!
-//! [[group]]                       # names for addresses; several allowed
+//! [[group]]                       # names for addresses; several allowed: see `party`
 //! name = "storage"
-//! members = ["10.0.0.0/28", "fd00::7"]  # addresses, prefixes, GIDs
+//! members = ["10.0.0.0/28", "fd00::7"]
 //!
 //! [[access]]                      # a line; of a pair's, the first that matches decides
 //! name = "compute-reads-storage"  # unique; `weir access hits` names it
 //! pair = "port0"                  # [every pair]
-//! from = "10.1.0.0/16"            # [anybody] who asks: addresses, prefixes, GIDs, groups; several
+//! from = "10.1.0.0/16"            # [anybody] who asks: addresses, prefixes, GIDs, MAC addresses,
+//! #                                 groups, "peer:NAME"; several
 //! to = "storage"                  # [anybody] whose queue pair and memory it is; several
 //! operations = ["read", "send"]   # [all] send | send_imm | write | read | atomic | multicast |
 //! #                                 connect | other; several
-//! service = "nvme-of"             # [any] and qp_type, expires, hours: see `terms`
+//! service = "nvme-of"             # [any] and qp_type, vlan, p_key, expires, hours: see `terms`
 //! limit = { messages = 1000 }     # [none] by source: see `Limit`
 //! action = "allow"                # allow | deny | reject: its sender is told | would_deny: passes,
 //! #                                 counted as if it were denied
 //! log = false                     # [false] tell of each message; of denied ones it is told anyway
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 use serde::Deserialize;
 use toml::Spanned;
-use weir_engine::access::{self, AccessAction, AccessPolicy, AccessState, MEMBERS_MAX, Party};
-use weir_engine::policy;
+use weir_engine::access::{self, AccessAction, AccessPolicy, AccessState, MEMBERS_MAX, PsnCheck};
 
-use super::address::Prefix;
 use super::fastpath::FastPathMode;
 use super::file::{File, Several};
 use super::problem::Problems;
 use super::resolve::check_name;
 use super::settings::Pair;
 
+pub mod party;
 pub mod terms;
+
+use party::Groups;
 
 /// `[[access]]`.
 #[derive(Debug, Deserialize)]
@@ -53,6 +57,8 @@ pub struct Line {
     pub operations: Option<Several<Operation>>,
     pub service: Option<Several<String>>,
     pub qp_type: Option<Several<terms::QueuePairType>>,
+    pub vlan: Option<Several<u16>>,
+    pub p_key: Option<Several<u16>>,
     pub expires: Option<Spanned<String>>,
     pub hours: Option<Several<String>>,
     pub limit: Option<Spanned<Limit>>,
@@ -107,7 +113,8 @@ impl From<Limit> for access::Limits {
 #[allow(missing_docs, reason = "the keys are documented in the format above")]
 pub struct Group {
     pub name: Spanned<String>,
-    pub members: Several<Prefix>,
+    pub members: Option<Several<String>>,
+    pub members_file: Option<Spanned<String>>,
 }
 
 /// What is asked of a queue pair: see [`access::Operation`].
@@ -171,6 +178,34 @@ impl From<AccessStateMode> for AccessState {
     }
 }
 
+/// `access_psn`: what happens to packets of reliable queue pairs whose number is none that their
+/// receiver could be waiting for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AccessPsnMode {
+    /// Nobody looks.
+    Off,
+    /// They are counted, and pass: a queue pair that is made again at once, without connection
+    /// management, begins out of its window and must work.
+    #[default]
+    Count,
+    /// They are dropped while there are many.
+    UnderAttack,
+    /// They are dropped.
+    Drop,
+}
+
+impl From<AccessPsnMode> for PsnCheck {
+    fn from(mode: AccessPsnMode) -> Self {
+        match mode {
+            AccessPsnMode::Off => Self::Off,
+            AccessPsnMode::Count => Self::Count,
+            AccessPsnMode::UnderAttack => Self::UnderAttack,
+            AccessPsnMode::Drop => Self::Drop,
+        }
+    }
+}
+
 impl From<Operation> for access::Operation {
     fn from(operation: Operation) -> Self {
         match operation {
@@ -206,16 +241,19 @@ impl From<AccessDefault> for AccessAction {
     }
 }
 
-/// Gives each of `pairs` its lines.
-pub(super) fn resolve(file: &File, pairs: &mut [Pair], problems: &mut Problems) {
-    let groups = groups(file, problems);
+/// Gives each of `pairs` its lines; files of groups are looked for in `directory`.
+pub(super) fn resolve(file: &File, directory: &Path, pairs: &mut [Pair], problems: &mut Problems) {
+    let groups = Groups::of(file, directory, problems);
     let lines = lines(file, pairs, &groups, problems);
     for (pair, (_, written)) in pairs.iter_mut().zip(&file.pairs) {
         let of_pair = |(of, _): &&(Option<String>, access::Line)| {
             of.as_ref().is_none_or(|of| *of == pair.name)
         };
         let own: Vec<_> = lines.iter().filter(of_pair).map(|(_, line)| line.clone()).collect();
-        if own.is_empty() && written.access_default.is_none() && written.access_state.is_none() {
+        let is_told = written.access_default.is_some()
+            || written.access_state.is_some()
+            || written.access_psn.is_some();
+        if own.is_empty() && !is_told {
             continue;
         }
         if let Some(fastpath) = &written.fastpath
@@ -230,7 +268,9 @@ pub(super) fn resolve(file: &File, pairs: &mut [Pair], problems: &mut Problems) 
         check_members(&own, written.host.span(), problems);
         let default = written.access_default.as_ref().map(|it| *it.get_ref()).unwrap_or_default();
         let state = written.access_state.as_ref().map(|it| *it.get_ref()).unwrap_or_default();
-        let policy = AccessPolicy::new(own, default.into()).with_state(state.into());
+        let psn = written.access_psn.as_ref().map(|it| *it.get_ref()).unwrap_or_default();
+        let policy = AccessPolicy::new(own, default.into());
+        let policy = policy.with_state(state.into()).with_psn(psn.into());
         pair.access = Some(Arc::new(policy));
     }
 }
@@ -246,36 +286,11 @@ fn check_members(lines: &[access::Line], span: Range<usize>, problems: &mut Prob
     }
 }
 
-fn groups<'f>(file: &'f File, problems: &mut Problems) -> BTreeMap<&'f str, Party> {
-    let mut groups = BTreeMap::new();
-    for (_, group) in &file.groups {
-        let name = group.name.get_ref().as_str();
-        check_name(&group.name, problems);
-        if name.parse::<Prefix>().is_ok() {
-            let what = format!("a group is named `{name}`, which is an address");
-            problems.error(group.name.span(), what, "give it another name");
-        }
-        if group.members.0.is_empty() {
-            problems.error(
-                group.name.span(),
-                format!("group `{name}` has no members"),
-                "name some, or remove the group and the lines that are about it",
-            );
-        }
-        let members = group.members.0.iter().map(|it| compiled(*it.get_ref())).collect();
-        if groups.insert(name, Party::new(members)).is_some() {
-            let what = format!("a second group is named `{name}`");
-            problems.error(group.name.span(), what, "give it a name of its own");
-        }
-    }
-    groups
-}
-
 /// Every line that can be read, with the name of its pair.
 fn lines(
     file: &File,
     pairs: &[Pair],
-    groups: &BTreeMap<&str, Party>,
+    groups: &Groups<'_>,
     problems: &mut Problems,
 ) -> Vec<(Option<String>, access::Line)> {
     let mut lines = Vec::new();
@@ -301,7 +316,7 @@ fn lines(
             let what = format!("there is no pair `{}`", pair.get_ref());
             problems.error(pair.span(), what, "name a [[pair]], or leave `pair` out for all");
         }
-        let mut party = |key, written| party(key, written, &line.name, groups, problems);
+        let mut party = |key, written| groups.party(key, written, &line.name, problems);
         let (from, to) = (party("from", line.from.as_ref()), party("to", line.to.as_ref()));
         let operations = line.operations.as_ref().map(|it| &it.0);
         if operations.is_some_and(Vec::is_empty) {
@@ -342,50 +357,4 @@ fn limits(line: &Line, problems: &mut Problems) -> Option<access::Limits> {
         problems.error(written.span(), what("is of a line that lets nothing pass"), remedy);
     }
     Some((*limit).into())
-}
-
-/// Who is meant by `from` or `to` of line `name`.
-fn party(
-    key: &str,
-    written: Option<&Several<String>>,
-    name: &Spanned<String>,
-    groups: &BTreeMap<&str, Party>,
-    problems: &mut Problems,
-) -> Party {
-    let Some(Several(list)) = written else { return Party::any() };
-    if list.is_empty() {
-        let what = format!("line `{}`: `{key}` names nobody", name.get_ref());
-        problems.error(name.span(), what, "name somebody, or leave it out for anybody");
-    }
-    // A group alone is shared, not copied.
-    if let [only] = list.as_slice()
-        && let Some(group) = groups.get(only.get_ref().as_str())
-    {
-        return group.clone();
-    }
-    let mut prefixes = Vec::new();
-    for member in list {
-        let text = member.get_ref().as_str();
-        if let Some(group) = groups.get(text) {
-            prefixes.extend_from_slice(group.prefixes());
-            continue;
-        }
-        let looks_like_address = text.contains([':', '/']) || text.parse::<Prefix>().is_ok();
-        match text.parse::<Prefix>() {
-            Ok(prefix) => prefixes.push(compiled(prefix)),
-            Err(error) if looks_like_address => {
-                problems.error(member.span(), error, "correct the address");
-            }
-            Err(_) => problems.error(
-                member.span(),
-                format!("`{text}` is no address, and no [[group]] has that name"),
-                "add the group, or write an address, a prefix or a GID",
-            ),
-        }
-    }
-    Party::new(prefixes)
-}
-
-fn compiled(prefix: Prefix) -> policy::Prefix {
-    policy::Prefix::new(prefix.network(), prefix.length_bits())
 }

@@ -29,6 +29,7 @@
 //! workers = 1                     # [1] threads that share its flows, at most 16; see `workers`
 //! access_default = "allow"        # [allow] allow | deny: RDMA that no [[access]] matches
 //! access_state = "off"            # [off] off | learn | strict: whether queue pairs have owners
+//! access_psn = "count"            # [count] off | count | under_attack | drop: numbers out of window
 //!
 //! [pair.frames]                   # link-local and group traffic: seal | clear | drop
 //! lldp = "drop"                   # defaults: see `settings::default_frames`
@@ -143,7 +144,7 @@ pub use super::export::{Export, ExportFormat};
 pub use super::fastpath::FastPathMode;
 pub use super::several::Several;
 
-use super::access::{self, AccessDefault, AccessStateMode};
+use super::access::{self, AccessDefault, AccessPsnMode, AccessStateMode};
 use super::address::{InterfaceAddress, Prefix};
 use super::marking;
 use super::offload::Offload;
@@ -244,6 +245,7 @@ pub struct Pair {
     pub workers: Option<Spanned<u32>>,
     pub access_default: Option<Spanned<AccessDefault>>,
     pub access_state: Option<Spanned<AccessStateMode>>,
+    pub access_psn: Option<Spanned<AccessPsnMode>>,
     #[serde(default)]
     pub frames: Frames,
     pub vpn: Option<Vpn>,

@@ -119,8 +119,8 @@ pub fn load(path: &Path, access: KeyAccess) -> Result<Loaded, Problems> {
     Source::read(path)?.load(access)
 }
 
-/// What `source` means, without reading a key or touching the machine. Never panics, whatever the
-/// text (a fuzz target).
+/// What `source` means, without reading a key or touching the machine; of its files, only those of
+/// groups' members are read. Never panics, whatever the text (a fuzz target).
 pub fn understand(source: &str, directory: &Path, problems: &mut Problems) -> Option<Settings> {
     let file = file::parse(source, problems);
     resolve::resolve(file, directory, problems)

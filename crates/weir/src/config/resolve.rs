@@ -79,7 +79,7 @@ pub fn resolve(file: File, directory: &Path, problems: &mut Problems) -> Option<
     check_associations(&file, directory, problems);
     keying::check(&file, &pairs, problems);
     tag::check(&file, problems);
-    access::resolve(&file, &mut pairs, problems);
+    access::resolve(&file, directory, &mut pairs, problems);
     let keying = keying::resolve(file.keying.as_ref(), directory, problems);
     if let Some(on_failure) = file.gateway.as_ref().and_then(|gateway| gateway.on_failure.as_ref())
         && *on_failure.get_ref() == OnFailure::Open

@@ -47,6 +47,10 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for OneOrMore<T> {
                 T::deserialize(value::StrDeserializer::new(text)).map(OneOrMore::One)
             }
 
+            fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<Self::Value, E> {
+                T::deserialize(value::I64Deserializer::new(number)).map(OneOrMore::One)
+            }
+
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
                 let mut values = Vec::new();
                 while let Some(value) = list.next_element()? {

@@ -1,9 +1,11 @@
-//! The log's lines about messages that lines of access denied, would deny, or are to be logged.
+//! What is told of messages that lines of access denied, would deny, or are to be logged: a bounded
+//! number of lines in the log, and each as an alert, which goes where alerts go.
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use weir_engine::access::{AccessAction, AccessEvent};
 use weir_engine::pipeline::Engine;
+use weir_store::sink::AlertSender;
 use weir_wire::frame::Time;
 
 /// Between two rounds of lines.
@@ -23,7 +25,7 @@ pub struct AccessLog {
 
 impl AccessLog {
     /// Takes what `engine` judged by `now`, and tells of it.
-    pub fn look(&mut self, pair: &str, engine: &mut Engine, now: Time) {
+    pub fn look(&mut self, pair: &str, engine: &mut Engine, alerts: &AlertSender, now: Time) {
         let Some(access) = engine.access() else { return };
         let lost = access.events_lost();
         self.untold += lost.saturating_sub(std::mem::replace(&mut self.lost_before, lost));
@@ -32,6 +34,9 @@ impl AccessLog {
             self.round_began = now;
         }
         while let Some(event) = engine.take_access_event() {
+            if event.action != AccessAction::Allow {
+                alerts.send_access(event.clone());
+            }
             if self.told < TOLD_MAX {
                 self.told += 1;
                 tell(pair, &event);

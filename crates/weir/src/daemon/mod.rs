@@ -57,6 +57,8 @@ pub mod bystanders;
 
 pub mod mirror;
 mod moderation;
+mod owners;
+mod tables;
 mod vm_watch;
 
 pub mod evidence;

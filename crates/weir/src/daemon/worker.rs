@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use weir_engine::esp::sa::Fingerprint;
-use weir_engine::meter::{Meter, MeterLimits};
 use weir_engine::pipeline::{Engine, Left, PolicyError, Usage};
 use weir_port::{Guard, Interface};
 use weir_store::evidence::{Label, Snapshot};
@@ -28,6 +27,7 @@ use super::keying::KeyingEnd;
 use super::leak::LeakAlarm;
 use super::mirror::Mirror;
 use super::moderation::Moderation;
+use super::owners::OwnerKeeper;
 use super::plan::PairPlan;
 use super::prepare::{Kept, NextBystanders, NextKept, NextMirror, Prepared, Running};
 use super::publish::{Board, Publication, Publisher};
@@ -35,6 +35,7 @@ use super::relay::Relay;
 use super::rollout::RolloutLog;
 use super::show;
 use super::state::{Reserved, Reserver};
+use super::tables;
 use super::workers::Seat;
 use crate::config::settings::{Driver, Limits, OnFailure, Pair};
 
@@ -64,8 +65,6 @@ const TICK_NS: u64 = 100_000_000;
 /// Between two turns of ending idle flows while there are more: a million take 16 seconds, and the
 /// exporters' queues are never flooded.
 const EXPIRE_NS: u64 = 1_000_000;
-
-const NS_PER_S: u64 = 1_000_000_000;
 
 /// What a worker can be told.
 pub enum WorkerCommand {
@@ -113,6 +112,8 @@ pub struct WorkerSetup {
     pub alerts: AlertSender,
     /// The other end of its handshakes.
     pub keying: Option<KeyingEnd>,
+    /// Whom queue pairs belonged to before, and who keeps that.
+    pub owners: OwnerKeeper,
 }
 
 /// A running worker.
@@ -293,23 +294,26 @@ struct Worker {
     leaks: LeakAlarm,
     forgeries: ForgeryAlarm,
     access_log: AccessLog,
+    owners: OwnerKeeper,
     rollout: RolloutLog,
     publisher: Publisher,
 }
 
 impl Worker {
     fn new(setup: WorkerSetup, seat: Seat, commands: Receiver<WorkerCommand>) -> Result<Self> {
-        let WorkerSetup { pair, limits, plan, reserver, records, alerts, keying, .. } = setup;
+        let WorkerSetup { pair, limits, plan, reserver, records, alerts, keying, owners, .. } =
+            setup;
         let label = setup.label;
         let next = plan.bystanders.unwrap_or_default();
         let Seat { ports, guard, kernel, mut carrier, why_not, circle, .. } = seat;
-        let meter = meter(&limits, pair.workers)?;
+        let meter = tables::meter(&limits, pair.workers, owners.seed());
         let kept = plan.kept.into_iter().filter_map(|next| match next {
             NextKept::New(kept) => Some(kept),
             NextKept::Running(_) => None,
         });
         let kept = kept.collect();
         let mut engine = Engine::new(plan.policy, plan.associations, meter)?;
+        engine.restore_owners(owners.restored(), clock());
         if circle.is_some() {
             engine.set_one_of_several();
         }
@@ -355,6 +359,7 @@ impl Worker {
             leaks: LeakAlarm::default(),
             forgeries: ForgeryAlarm::default(),
             access_log: AccessLog::default(),
+            owners,
             rollout: RolloutLog::default(),
             publisher: Publisher::default(),
         })
@@ -439,6 +444,7 @@ impl Worker {
         }
         show_kernel(&mut self.relay);
         self.alarm(now);
+        self.owners.tick(self.relay.engine().access(), now);
         if let (Some(kernel), Some(guard)) = (&mut self.kernel, &mut self.guard) {
             kernel.tick(guard, self.relay.engine(), &self.reserver, &self.answer);
         }
@@ -469,6 +475,7 @@ impl Worker {
         {
             tracing::error!("what the kernel did for peers stays there: {error:#}");
         }
+        self.owners.finish(relay.engine().access());
         relay.engine().flush(&mut |record| records.send(record));
         relay.engine().take_alerts(&mut |alert, rules| alerts.send(alert, rules));
         if let Some(evidence) = relay.bystanders().evidence.take() {
@@ -624,7 +631,7 @@ impl Worker {
     fn alarm(&mut self, now: Time) {
         self.leaks.look(&self.pair.name, self.relay.proof(), now);
         self.forgeries.look(&self.pair.name, self.relay.engine(), now);
-        self.access_log.look(&self.pair.name, self.relay.engine(), now);
+        self.access_log.look(&self.pair.name, self.relay.engine(), &self.alerts, now);
     }
 
     /// Between two rounds: some more of what is to be published.
@@ -680,16 +687,4 @@ fn show_kernel(relay: &mut Relay) {
     let mirrors = &relay.bystanders().mirrors;
     let is_shown = mirrors.iter().any(Mirror::shows_kernel_what_the_host_hears);
     relay.show_kernel_what_the_host_hears(is_shown);
-}
-
-/// The tables of one of so many workers: together they hold what `limits` says.
-fn meter(limits: &Limits, workers: usize) -> Result<Meter> {
-    let limits = MeterLimits {
-        flows_max: (limits.flows as usize).div_ceil(workers),
-        conversations_max: (limits.conversations as usize).div_ceil(workers),
-        active_timeout_ns: u64::from(limits.active_timeout_s) * NS_PER_S,
-        idle_timeout_ns: u64::from(limits.idle_timeout_s) * NS_PER_S,
-        ..MeterLimits::default()
-    };
-    Ok(Meter::new(limits, seed()?))
 }

@@ -95,3 +95,73 @@ fn a_rejected_write_is_answered_through_the_tunnel() {
     let gateways = sealing_gateways(&lab, &setup);
     writes_are_refused_in_the_responder_s_name(&lab, &gateways);
 }
+
+/// Evidence of whole packets and a mirror, beside lines of access.
+fn bystanders(lab: &Lab) -> String {
+    let gateway = lab.gateway(Side::A);
+    gateway.ip("link add mon0 mtu 9000 type veth peer name an0 mtu 9000").unwrap();
+    gateway.set(&[("net.ipv6.conf.mon0.disable_ipv6", "1")]).unwrap();
+    gateway.ip("link set an0 up\nlink set mon0 up").unwrap();
+    "\n[evidence]\nmemory_mib = 8\nsnap = 0\n[[mirror]]\nname = \"ids\"\nport = \"mon0\"\n"
+        .to_owned()
+}
+
+#[test]
+fn lines_hold_with_several_sealing_workers_evidence_and_a_mirror_beside() {
+    let Some(Stand { _turn, lab }) = stand("lines_hold_with_several_workers") else { return };
+    let setup = Setup {
+        pair_lines: "workers = 2\n".to_owned(),
+        tables_of_a: access_lines(&lab) + &bystanders(&lab),
+        ..super::keying::keyed(Protection::Sealed, "", "")
+    };
+    let gateways = sealing_gateways(&lab, &setup);
+    reads_arrive_and_writes_do_not(&lab, &gateways);
+}
+
+#[test]
+fn lines_hold_where_af_xdp_moves_the_frames() {
+    let Some(Stand { _turn, lab }) = stand("lines_hold_where_af_xdp_moves_the_frames") else {
+        return;
+    };
+    let setup = Setup {
+        driver: Some("xdp".to_owned()),
+        tables_of_a: access_lines(&lab),
+        ..Setup::new(WEIR, Protection::Plain)
+    };
+    let gateways = Gateways::start(&lab, &setup).unwrap();
+    wait_until_it_flows(&lab);
+    reads_arrive_and_writes_do_not(&lab, &gateways);
+}
+
+/// A connection that was strict before goes on after kill -9, and a stranger's does not.
+#[test]
+fn owners_of_queue_pairs_are_known_after_a_kill() {
+    let Some(Stand { _turn, lab }) = stand("owners_of_queue_pairs_are_known_after_a_kill") else {
+        return;
+    };
+    let pair_lines = "access_state = \"learn\"\n".to_owned();
+    let setup = Setup { pair_lines, ..Setup::new(WEIR, Protection::Plain) };
+    let mut gateways = Gateways::start(&lab, &setup).unwrap();
+    wait_until_it_flows(&lab);
+    let reads = bypass::exchange(&lab, &planned(Kind::RdmaRead, 90).unwrap(), 2000).unwrap();
+    assert!(reads.is_exact(), "{reads:?}");
+    let owners = |gateways: &Gateways| {
+        number(&gateways.access_hits(Side::A).unwrap(), "/pairs/0/state/queue_pairs")
+    };
+    let before = owners(&gateways);
+    assert!(before > 0);
+    // Written within seconds of a change.
+    let kept = lab.folder().join("state/gw-a/owners-gw-a-pf0hpf.state");
+    interrupt::until("file of owners", PATIENCE, || Ok(kept.is_file())).unwrap();
+    gateways.end(Side::A, Signal::KILL).unwrap();
+    gateways.start_again(&lab, &setup, Side::A).unwrap();
+    assert_eq!(owners(&gateways), before);
+    // A damaged file is ignored with a word.
+    gateways.end(Side::A, Signal::KILL).unwrap();
+    let mut bytes = std::fs::read(&kept).unwrap();
+    bytes[40] ^= 1;
+    std::fs::write(&kept, bytes).unwrap();
+    gateways.start_again(&lab, &setup, Side::A).unwrap();
+    assert_eq!(owners(&gateways), 0);
+    assert!(gateways.log(Side::A).contains("learnt anew"), "{}", gateways.log(Side::A));
+}

@@ -5,6 +5,7 @@
 //! Needs root; says so and passes where there is none. A few labs stand side by side.
 
 mod access;
+mod access_guests;
 mod addresses;
 mod bump;
 mod cloned;

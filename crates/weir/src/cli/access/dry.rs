@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use serde::Serialize;
 use weir_engine::access::{
-    AccessPolicy, Asked, Hits, LineNumber, Oddity, Operation, QueuePairType,
+    AccessPolicy, Asked, Hits, Lacking, LineNumber, Oddity, Operation, QueuePairType,
 };
 use weir_engine::meter::{Meter, MeterLimits};
 use weir_engine::pipeline::{Associations, Engine};
@@ -18,10 +18,11 @@ use weir_engine::policy::{Policy, mapped};
 use weir_engine::verdict::{Side, Verdict};
 use weir_port::capture::CaptureReader;
 use weir_wire::frame::Time;
+use weir_wire::parse::MacAddress;
 
 use crate::cli::{EXIT_USAGE, print_json};
 use crate::config::Source;
-use crate::config::access::terms;
+use crate::config::access::{party, terms};
 use crate::utc;
 
 pub(super) const CHECK_HELP: &str = "\
@@ -47,8 +48,12 @@ pub(super) struct CheckArgs {
 }
 
 pub(super) const EXPLAIN_HELP: &str = "\
-Example:
+Beside the line that decides it names the lines before it that would decide otherwise if one thing
+were different: who asks or is asked, what, the kind of queue pair, service, VLAN, P_Key or time.
+
+Examples:
   weir access explain /etc/weir/gw-a.toml --from 10.1.0.7 --to 10.0.0.1 --op write
+  weir access explain gw-a.toml --from 10.1.0.7 --to 10.0.0.1 --op connect --service nvme-of
 
 Exit codes:
   0  it would pass
@@ -74,6 +79,15 @@ pub(super) struct ExplainArgs {
     /// rc, uc, ud or xrc
     #[arg(long, value_name = "TYPE", default_value = "rc", value_parser = qp_type)]
     qp_type: QueuePairType,
+    /// The outer VLAN; left out: no tag
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, value_parser = vlan())]
+    vlan: u16,
+    /// The P_Key, as 0x8005; left out: of no partition that a line names
+    #[arg(long, value_name = "P_KEY", value_parser = p_key)]
+    p_key: Option<u16>,
+    /// MAC addresses of who asks and whom, where lines name such
+    #[arg(long, value_name = "MAC", num_args = 2, value_parser = mac)]
+    macs: Option<Vec<MacAddress>>,
     /// When, as 2026-12-31T18:00:00Z; left out: now
     #[arg(long, value_name = "TIME", value_parser = time)]
     at: Option<u64>,
@@ -128,6 +142,22 @@ fn service(text: &str) -> Result<u64, String> {
 fn qp_type(text: &str) -> Result<QueuePairType, String> {
     let found = QueuePairType::ALL.into_iter().find(|it| it.name() == text);
     found.ok_or_else(|| "there are rc, uc, ud and xrc".to_owned())
+}
+
+fn vlan() -> clap::builder::RangedI64ValueParser<u16> {
+    clap::value_parser!(u16).range(0..=4094)
+}
+
+fn p_key(text: &str) -> Result<u16, String> {
+    let number = match text.strip_prefix("0x") {
+        Some(digits) => u16::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    number.map(|it| it & 0x7fff).map_err(|_| "write it as 0x8005".to_owned())
+}
+
+fn mac(text: &str) -> Result<MacAddress, String> {
+    party::mac(text).ok_or_else(|| "write it as 02:77:00:00:00:0a".to_owned())
 }
 
 fn time(text: &str) -> Result<u64, String> {
@@ -217,7 +247,20 @@ struct Explained<'l> {
     number: Option<usize>,
     /// What would decide without that line.
     otherwise: Option<Otherwise<'l>>,
+    /// Lines before it that would decide otherwise if one thing were different.
+    would_change: Vec<WouldChange<'l>>,
 }
+
+#[derive(Serialize)]
+struct WouldChange<'l> {
+    line: &'l str,
+    action: &'static str,
+    /// The key of the line that does not fit.
+    lacks: &'static str,
+}
+
+/// Lines that would change the verdict which are told of, at most.
+const CHANGES_MAX: usize = 10;
 
 #[derive(Serialize)]
 struct Otherwise<'l> {
@@ -231,7 +274,15 @@ pub(super) fn explain(args: &ExplainArgs) -> Result<ExitCode> {
     let [from, to] = [args.from, args.to].map(mapped);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let now = Time(args.at.unwrap_or(now.as_nanos() as u64));
-    let asked = Asked { qp_type: Some(args.qp_type), service: args.service, is_open: false, now };
+    let asked = Asked {
+        qp_type: Some(args.qp_type),
+        service: args.service,
+        vlan: args.vlan,
+        partition: args.p_key,
+        macs: args.macs.as_ref().and_then(|it| it.as_slice().try_into().ok()),
+        now,
+        ..Asked::NOTHING
+    };
     let decided = policy.decide_one(&from, &to, args.op, &asked);
     let line = decided.index().map(|index| &policy.lines()[index]);
     let next = policy.matching(&from, &to, args.op, &asked).find(|it| Some(*it) != decided.index());
@@ -240,7 +291,16 @@ pub(super) fn explain(args: &ExplainArgs) -> Result<ExitCode> {
         None => Otherwise { action: policy.default_action().name(), line: None },
     });
     let (action, _) = policy.action_of(decided);
+    let until = decided.index().unwrap_or(policy.lines().len());
+    let near = policy.near_misses(&from, &to, args.op, &asked, until);
+    let changes = |(line, lacking): (usize, Lacking)| {
+        let line = &policy.lines()[line];
+        let differs = line.action.passes() != action.passes();
+        let lacks = lacking.name();
+        differs.then(|| WouldChange { line: &line.name, action: line.action.name(), lacks })
+    };
     let explained = Explained {
+        would_change: near.filter_map(changes).take(CHANGES_MAX).collect(),
         pair: &pair,
         from: args.from,
         to: args.to,
@@ -275,6 +335,9 @@ fn say(explained: &Explained<'_>, count: usize) {
     if let Some(Otherwise { action, line }) = &explained.otherwise {
         let by = line.map_or("the default".to_owned(), |line| format!("line {line}"));
         println!("without that line: {action}, by {by}");
+    }
+    for WouldChange { line, action, lacks } in &explained.would_change {
+        println!("line {line} would {action} it, but for its `{lacks}`");
     }
 }
 
@@ -316,7 +379,8 @@ fn judge(policy: &Arc<AccessPolicy>, capture: &Path) -> Result<Judged> {
     let mut watch = Policy::watch(1, u16::MAX);
     watch.check_icrc = false;
     let lines = AccessPolicy::new(policy.lines().to_vec(), policy.default_action());
-    watch.access = Some(Arc::new(lines.with_state(policy.state()).from_one_side()));
+    let lines = lines.with_state(policy.state()).with_psn(policy.psn());
+    watch.access = Some(Arc::new(lines.from_one_side()));
     // No seed: nobody who could make entries collide waits for the answer.
     let meter = Meter::new(MeterLimits::for_captures(), 0);
     let mut engine = Engine::new(watch, Associations::default(), meter)?;

@@ -1,4 +1,5 @@
-//! `weir access learn`: lines out of what was seen in captures, grouped, ready to edit.
+//! `weir access learn`: lines out of what was seen in captures, or by a gateway, grouped, ready to
+//! edit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -6,33 +7,52 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
-use weir_engine::access::{Operation, asked};
+use weir_engine::access::{Operation, asked, is_group};
 use weir_port::capture::CaptureReader;
+use weir_serve::gateways::Places;
+use weir_serve::query;
+use weir_store::sqlite::AskedRow;
 use weir_wire::parse::parse;
 
 use crate::cli::output::OutputFile;
+use crate::cli::records::seconds;
 
 pub(super) const HELP: &str = "\
-Each line allows what one group of hosts was seen to ask of another: what is in the captures is
-taken for right. Look at the lines before they are enforced; `weir access test` says what they would
-deny of another day. Connections need no line of their own, answers neither.
+Each line allows what one group of hosts was seen to ask of another: what is in the captures, or in
+the store of a gateway that has a table [store], is taken for right. A store does not tell SEND with
+immediate data from SEND; conversations under way are in it after `active_timeout_s`. Look at the
+lines before they are enforced; `weir access test` says what they would deny of another day.
+Connections need no line of their own, answers neither.
 
 Examples:
   weir capture pf0hpf -w monday.pcapng --seconds 3600
   weir access learn monday.pcapng -o lines.toml
+  weir access learn --gateway gw-a --last 7d -o lines.toml
 
 Exit codes:
   0  written
-  1  a capture cannot be read, or has no RDMA
+  1  a capture or a store cannot be read, or has no RDMA
   2  the command line is wrong";
 
 #[derive(Debug, Args)]
 pub(super) struct LearnArgs {
     /// Captures of what is right
-    #[arg(required = true, value_name = "CAPTURE")]
+    #[arg(required_unless_present = "gateway", value_name = "CAPTURE")]
     captures: Vec<PathBuf>,
+    /// A gateway, running or not, that saw what is right
+    #[arg(long, value_name = "NAME")]
+    gateway: Option<String>,
+    /// Where gateways keep their stores, or a store; several allowed
+    #[arg(long, default_value = "/var/lib/weir/store", value_name = "PATH")]
+    store: Vec<PathBuf>,
+    /// Of the gateway: only this pair of ports
+    #[arg(long, value_name = "NAME")]
+    pair: Option<String>,
+    /// Of the gateway: the last so long (90s, 10m, 6h, 7d)
+    #[arg(long, default_value = "1d", value_name = "TIME", value_parser = seconds)]
+    last: u64,
     /// Write the lines there, `-` for standard output
     #[arg(short, long, default_value = "-", value_name = "FILE")]
     output: PathBuf,
@@ -71,6 +91,9 @@ pub(super) fn learn(args: &LearnArgs) -> Result<ExitCode> {
             }
         }
     }
+    if let Some(gateway) = &args.gateway {
+        take_stored(&mut seen, gateway, args)?;
+    }
     if seen.is_empty() {
         bail!("nobody asks anything by RDMA there");
     }
@@ -92,6 +115,56 @@ fn take(seen: &mut Seen, bytes: &[u8], link: weir_wire::frame::Link, original_le
         // Only the last packet of such a message says what it is.
         messages.entry(Operation::Send.name()).or_default();
     }
+}
+
+/// What `gateway` stored.
+fn take_stored(seen: &mut Seen, gateway: &str, args: &LearnArgs) -> Result<()> {
+    let places = Places { run_folders: Vec::new(), stores: args.store.clone() };
+    if !places.stores().contains_key(gateway) {
+        bail!(
+            "no store of gateway {gateway}: add a table [store] to its configuration, or say \
+             --store"
+        );
+    }
+    let range = query::range(None, None, Some(args.last)).map_err(|said| anyhow!(said))?;
+    let (rows, problems) = query::each(&places, Some(gateway), |_, reader| {
+        reader.asked(range, args.pair.as_deref(), PAIRS_MAX as u32 + 1)
+    });
+    if let Some(problem) = problems.first() {
+        bail!("{problem}");
+    }
+    if rows.len() > PAIRS_MAX {
+        bail!(
+            "more than {PAIRS_MAX} pairs of hosts spoke RDMA there: say --pair, or a shorter --last"
+        );
+    }
+    for AskedRow { source, destination, asked, messages } in rows {
+        let of_pair = seen.entry((source, destination)).or_default();
+        for operation in stored_operations(asked, is_group(&destination)) {
+            of_pair.entry(operation.name()).or_default();
+        }
+        // Counted together: with the first of them.
+        if let Some(count) = of_pair.values_mut().next() {
+            *count += messages;
+        }
+    }
+    Ok(())
+}
+
+/// The operations behind a store's bits.
+fn stored_operations(asked: u8, is_to_group: bool) -> Vec<Operation> {
+    let sends: &[Operation] = match is_to_group {
+        true => &[Operation::Multicast],
+        false => &[Operation::Send, Operation::SendImmediate],
+    };
+    let bits = [
+        (AskedRow::SEND, sends),
+        (AskedRow::WRITE, &[Operation::Write]),
+        (AskedRow::READ, &[Operation::Read]),
+        (AskedRow::ATOMIC, &[Operation::Atomic]),
+    ];
+    let were_asked = bits.into_iter().filter(|(bit, _)| asked & bit != 0);
+    were_asked.flat_map(|(_, operations)| operations).copied().collect()
 }
 
 /// The lines: who asks the same of the same hosts is in one.

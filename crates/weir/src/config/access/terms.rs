@@ -6,6 +6,8 @@
 //! #                                      ipoib),
 //! #                                      0x0000000001061144 (a service identifier); several
 //! qp_type = "rc"                       # [any] rc | uc | ud | xrc; several
+//! vlan = 100                           # [any] outer VLAN; 0: without a tag; several
+//! p_key = 0x8005                       # [any] the partition, whoever its member; several
 //! expires = "2026-12-31T18:00:00Z"     # [never] from then on the line does not hold
 //! hours = "mon-fri 08:00-18:00"        # [always] UTC; days [every]; over midnight too; several
 //! ```
@@ -34,6 +36,11 @@ const WELL_KNOWN: [(&str, &[u16]); 4] = [
 /// Port spaces of rdma_cm, as its service identifiers bear them.
 const PORT_SPACES: [(&str, u64); 4] =
     [("tcp", 0x0106), ("udp", 0x0111), ("ib", 0x013f), ("ipoib", 0x0002)];
+
+/// The highest number of a VLAN (IEEE 802.1Q).
+const VLAN_MAX: u16 = 4094;
+/// The bits of a P_Key that name the partition (IBTA Vol 1 s10.9.1).
+const PARTITION: u16 = 0x7fff;
 
 const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
 const MINUTES_PER_DAY: u16 = 24 * 60;
@@ -66,6 +73,16 @@ pub(super) fn resolve(line: &Line, problems: &mut Problems) -> Terms {
     check_some("service", &line.service, &line.name, problems);
     check_some("qp_type", &line.qp_type, &line.name, problems);
     check_some("hours", &line.hours, &line.name, problems);
+    check_some("vlan", &line.vlan, &line.name, problems);
+    check_some("p_key", &line.p_key, &line.name, problems);
+    let vlans = line.vlan.iter().flat_map(|it| &it.0);
+    for vlan in vlans.clone().filter(|it| *it.get_ref() > VLAN_MAX) {
+        let what = format!("there is no VLAN {}", vlan.get_ref());
+        problems.error(vlan.span(), what, "write a number from 0 (no tag) to 4094");
+    }
+    terms.vlans = vlans.map(|it| *it.get_ref()).collect();
+    let keys = line.p_key.iter().flat_map(|it| &it.0);
+    terms.partitions = keys.map(|it| *it.get_ref() & PARTITION).collect();
     if let Some(Several(kinds)) = &line.qp_type {
         terms.qp_types = QueuePairTypes::of(kinds.iter().map(|it| (*it.get_ref()).into()));
     }

@@ -22,6 +22,7 @@ use crate::daemon::control::{self, ControlSocket};
 use crate::daemon::front_end::{Base, FrontEnd};
 use crate::daemon::keying::{Keying, KeyingEnd, Peers};
 use crate::daemon::mirror::Mirror;
+use crate::daemon::owners::KeptOwners;
 use crate::daemon::plan::PairPlan;
 use crate::daemon::port_watch::PortWatch;
 use crate::daemon::prepare::{NextBystanders, NextMirror};
@@ -97,6 +98,8 @@ pub(super) fn start_workers(
         let context = || format!("pair {}", pair.name);
         let index = |name| machine.link(name).map_or(0, |link| link.index);
         let (mut setups, mut ends) = (Vec::new(), ends.into_iter());
+        let kept = KeptOwners::open(&settings.gateway, &pair.name).with_context(context)?;
+        let mut owners = kept.keepers(pair.workers).into_iter();
         let next = bystanders(pair, settings, &[])?;
         for (worker, (plan, next)) in plans.into_iter().zip(next).enumerate() {
             let mut plan = prepare::prepare(plan, &[], &store.reserver()).with_context(context)?;
@@ -112,6 +115,7 @@ pub(super) fn start_workers(
                 records: sinks.sender(number, interfaces),
                 alerts: sinks.alerts.sender(&pair.name),
                 keying: ends.next(),
+                owners: owners.next().context("a worker has a keeper of owners")?,
             });
         }
         bases.push(setups.iter().map(|it| Base::of(&it.plan)).collect());

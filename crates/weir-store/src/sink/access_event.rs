@@ -1,0 +1,180 @@
+//! What lines of access decide, as an alert: in EVE's shape, for the store and for sinks. Its rule
+//! is the line, so its number is 0 and its signature names it.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+use weir_engine::access::{AccessAction, AccessEvent};
+
+use super::alerts::rfc3339;
+use super::eve::timestamp;
+use super::siem_text::SiemEvent;
+use crate::sqlite::AlertRow;
+
+/// As grave as a rule of priority 2.
+const SEVERITY: u8 = 2;
+const CATEGORY: &str = "RDMA access";
+
+/// The event of kind `alert`, and that of kind `drop` where the message went no further. `peers`:
+/// names of who asked and whom, as far as known.
+pub(super) fn lines(event: &AccessEvent, peers: [Option<Arc<str>>; 2]) -> Vec<Map<String, Value>> {
+    let is_blocked = !event.action.passes();
+    let mut alert = json!({
+        "action": if is_blocked { "blocked" } else { "allowed" },
+        "gid": 1,
+        "signature_id": 0,
+        "rev": 0,
+        "signature": signature(event),
+        "category": CATEGORY,
+        "severity": SEVERITY,
+    });
+    if event.action == AccessAction::WouldDeny {
+        alert["would_drop"] = true.into();
+    }
+    let mut first = head(event, "alert", &peers);
+    first.insert("alert".into(), alert.clone());
+    let mut lines = vec![first];
+    if is_blocked {
+        let mut drop = head(event, "drop", &peers);
+        drop.insert("drop".into(), json!({ "reason": "access" }));
+        drop.insert("alert".into(), alert);
+        lines.push(drop);
+    }
+    lines
+}
+
+fn head(event: &AccessEvent, kind: &str, peers: &[Option<Arc<str>>; 2]) -> Map<String, Value> {
+    let mut map = Map::new();
+    map.insert("timestamp".into(), timestamp(event.time).into());
+    map.insert("event_type".into(), kind.into());
+    map.insert("src_ip".into(), address(&event.from).to_string().into());
+    map.insert("dest_ip".into(), address(&event.to).to_string().into());
+    map.insert("proto".into(), "RDMA".into());
+    for (key, peer) in ["src_peer", "dest_peer"].iter().zip(peers) {
+        if let Some(peer) = peer {
+            map.insert((*key).into(), peer.as_ref().into());
+        }
+    }
+    let mut access = json!({
+        "line": line(event),
+        "action": event.action.name(),
+        "operation": event.operation.name(),
+        "dest_qp": event.destination_qp.value(),
+    });
+    if let Some(memory) = event.memory {
+        access["rkey"] = memory.remote_key.into();
+        access["length"] = memory.length.into();
+    }
+    map.insert("access".into(), access);
+    map
+}
+
+/// The event as the store keeps it.
+pub(super) fn row(event: &AccessEvent, alert: &Map<String, Value>, pair: &str) -> AlertRow {
+    let action = match event.action {
+        AccessAction::Allow => "allowed",
+        AccessAction::WouldDeny => "would_block",
+        AccessAction::Deny | AccessAction::Reject => "blocked",
+    };
+    AlertRow {
+        number: 0,
+        note: None,
+        time_ns: event.time.0,
+        pair: pair.to_owned(),
+        sid: 0,
+        severity: SEVERITY,
+        action: action.to_owned(),
+        signature: signature(event),
+        category: CATEGORY.to_owned(),
+        protocol: "RDMA".to_owned(),
+        source: event.from,
+        source_port: 0,
+        destination: event.to,
+        destination_port: 0,
+        event: Value::Object(alert.clone()).to_string(),
+    }
+}
+
+/// The event for sinks.
+pub(super) fn siem(event: &AccessEvent, mut alert: Map<String, Value>, pair: &str) -> SiemEvent {
+    alert.insert("pair".into(), pair.into());
+    SiemEvent {
+        kind: "alert",
+        timestamp: rfc3339(event.time),
+        seconds: event.time.0 as f64 / 1e9,
+        severity: SEVERITY,
+        summary: signature(event),
+        event: alert,
+    }
+}
+
+fn line(event: &AccessEvent) -> &str {
+    event.line.as_deref().unwrap_or("default")
+}
+
+/// `access: line b-may-not-write denies write`
+fn signature(event: &AccessEvent) -> String {
+    let does = match event.action {
+        AccessAction::Allow => "allows",
+        AccessAction::Deny => "denies",
+        AccessAction::WouldDeny => "would deny",
+        AccessAction::Reject => "rejects",
+    };
+    format!("access: line {} {does} {}", line(event), event.operation.name())
+}
+
+fn address(bytes: &[u8; 16]) -> IpAddr {
+    IpAddr::V6(Ipv6Addr::from(*bytes)).to_canonical()
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_engine::access::{Memory, Operation};
+    use weir_wire::bth::Qpn;
+    use weir_wire::frame::Time;
+
+    use super::*;
+
+    fn event(action: AccessAction) -> AccessEvent {
+        let mut from = [0; 16];
+        from[10..].copy_from_slice(&[0xff, 0xff, 10, 0, 0, 2]);
+        AccessEvent {
+            time: Time(1_700_000_000_000_000_000),
+            side: None,
+            line: Some("no-writes".into()),
+            action,
+            from,
+            to: [0xfd; 16],
+            destination_qp: Qpn::new(17),
+            operation: Operation::Write,
+            memory: Some(Memory { remote_key: 6699, length: 4096 }),
+        }
+    }
+
+    #[test]
+    fn a_denied_message_is_an_alert_and_a_drop_that_name_line_and_memory() {
+        let lines = lines(&event(AccessAction::Deny), [None, Some("gw-b".into())]);
+        let kinds: Vec<_> = lines.iter().map(|it| it["event_type"].as_str().unwrap()).collect();
+        assert_eq!(kinds, ["alert", "drop"]);
+        for line in &lines {
+            let access = json!({
+                "line": "no-writes", "action": "deny", "operation": "write", "dest_qp": 17,
+                "rkey": 6699, "length": 4096,
+            });
+            assert_eq!(line["access"], access);
+            assert_eq!((&line["src_ip"], &line["dest_peer"]), (&"10.0.0.2".into(), &"gw-b".into()));
+            assert_eq!(line["alert"]["signature"], "access: line no-writes denies write");
+        }
+        let row = row(&event(AccessAction::Deny), &lines[0], "port0");
+        assert_eq!((row.action.as_str(), row.sid), ("blocked", 0));
+    }
+
+    #[test]
+    fn one_that_would_be_denied_is_an_alert_alone() {
+        let lines = lines(&event(AccessAction::WouldDeny), [None, None]);
+        assert_eq!(lines.len(), 1);
+        assert_eq!(lines[0]["alert"]["would_drop"], true);
+        assert_eq!(lines[0]["alert"]["action"], "allowed");
+    }
+}
