@@ -421,7 +421,6 @@ impl FastPath {
 pub fn allows(policy: &Policy) -> bool {
     !policy.seals()
         && policy.default == Action::Clear
-        && policy.access.is_none()
         && policy.rules.is_none()
         && policy.blocks.as_ref().is_none_or(|blocks| blocks.is_empty())
 }

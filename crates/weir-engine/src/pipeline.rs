@@ -393,7 +393,7 @@ impl Engine {
         seen: Option<Observed>,
     ) {
         let Self { fast_path: Some(fast_path), policy, plain, .. } = self else { return };
-        if class.is_none() {
+        if class.is_none() && plain.is_settled(run.parsed()) {
             fast_path.look_at(policy, &plain.meter, side, (frame, run.parsed()), || {
                 seen.unwrap_or_else(|| run.observed())
             });

@@ -47,6 +47,7 @@ mod operation;
 mod owners;
 mod policy;
 mod saved;
+mod settled;
 mod state;
 mod terms;
 mod windows;

@@ -171,6 +171,11 @@ impl AccessPolicy {
         self.names_terms
     }
 
+    /// Whether any line does not always hold.
+    pub(super) fn is_timed(&self) -> bool {
+        !self.timed.is_empty()
+    }
+
     /// Whether anybody is told of a refusal.
     #[inline]
     pub(super) fn rejects(&self) -> bool {

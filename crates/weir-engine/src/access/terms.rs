@@ -183,11 +183,16 @@ impl Asked {
 
     /// What the packet's link and transport headers tell.
     pub(super) fn of_packet(packet: &Observation<'_>) -> Self {
-        let Parsed { link, rdma, .. } = packet.parsed;
+        Self::of(packet.parsed, packet.now)
+    }
+
+    /// The same of a packet that came at `now`.
+    pub(super) fn of(parsed: &Parsed, now: Time) -> Self {
+        let Parsed { link, rdma, .. } = parsed;
         let vlan = if link.vlan_count == 0 { 0 } else { link.vlan_tci[0] & 0xfff };
         let partition = rdma.as_ref().map(|it| it.partition_key.0 & PARTITION);
         let macs = Some([link.source, link.destination]);
-        Self { vlan, partition, macs, now: packet.now, ..Self::NOTHING }
+        Self { vlan, partition, macs, now, ..Self::NOTHING }
     }
 
     /// The other way.

@@ -9,7 +9,7 @@
 //!
 //! Nothing else in the engine meters or judges (docs/adr/0049). Without access lines and rules a
 //! packet costs two branches more than its counting. The kernel's fast path carries only flows
-//! whose fate is settled, so it is closed while there are lines or rules (`fastpath::allows`).
+//! whose fate is settled: none while there are rules, and what lines let past whatever it asks.
 
 use std::sync::Arc;
 
@@ -152,6 +152,12 @@ impl Plain {
             }
         }
         judged.map(|()| seen)
+    }
+
+    /// Whether lines want to see no more of the flow of a packet that passed: then the kernel may
+    /// carry it.
+    pub(crate) fn is_settled(&self, parsed: &Parsed) -> bool {
+        self.access.as_ref().is_none_or(|access| access.settles(parsed))
     }
 
     /// Charges the gateway with a packet of the host's that it counted and dropped.

@@ -34,7 +34,6 @@ use serde::Deserialize;
 use toml::Spanned;
 use weir_engine::access::{self, AccessAction, AccessPolicy, AccessState, MEMBERS_MAX, PsnCheck};
 
-use super::fastpath::FastPathMode;
 use super::file::{File, Several};
 use super::problem::Problems;
 use super::resolve::check_name;
@@ -255,15 +254,6 @@ pub(super) fn resolve(file: &File, directory: &Path, pairs: &mut [Pair], problem
             || written.access_psn.is_some();
         if own.is_empty() && !is_told {
             continue;
-        }
-        if let Some(fastpath) = &written.fastpath
-            && *fastpath.get_ref() == FastPathMode::Tc
-        {
-            problems.error(
-                fastpath.span(),
-                "this pair has lines of access: each packet is judged, and none goes past",
-                "write fastpath = \"off\", or \"auto\" to have it whenever there are no lines",
-            );
         }
         check_members(&own, written.host.span(), problems);
         let default = written.access_default.as_ref().map(|it| *it.get_ref()).unwrap_or_default();
