@@ -102,7 +102,7 @@ fn bystanders(lab: &Lab) -> String {
     gateway.ip("link add mon0 mtu 9000 type veth peer name an0 mtu 9000").unwrap();
     gateway.set(&[("net.ipv6.conf.mon0.disable_ipv6", "1")]).unwrap();
     gateway.ip("link set an0 up\nlink set mon0 up").unwrap();
-    "\n[evidence]\nmemory_mib = 8\nsnap = 0\n[[mirror]]\nname = \"ids\"\nport = \"mon0\"\n"
+    "\n[evidence]\nmemory_mib = 16\nsnap = 0\n[[mirror]]\nname = \"ids\"\nport = \"mon0\"\n"
         .to_owned()
 }
 
