@@ -84,13 +84,15 @@ pub(super) fn draw(folder: &Folder, analysis: &Analysis, document: &mut Document
     }
     let sampled: Vec<&&Cell> =
         cells.iter().filter(|it| it.samples.iter().any(|run| run.len() > 1)).collect();
-    if !sampled.is_empty() && sampled.len() <= LINES_MAX {
-        let svg = over_time(analysis, &sampled).map_err(|error| anyhow!("a figure: {error}"))?;
+    for (part, cells) in parts(folder, &sampled) {
+        let svg = over_time(analysis, &cells).map_err(|error| anyhow!("a figure: {error}"))?;
+        let of = if part.is_empty() { String::new() } else { format!(", {part}") };
         let caption = format!(
-            "{} ({}) over time, a line a run, a colour a combination.",
+            "{} ({}) over time{of}: a line a run, a colour a combination.",
             response.title, response.unit
         );
-        document.figure(&format!("{}-over-time", response.name), svg, &caption);
+        let name = if part.is_empty() { part } else { format!("-{part}") };
+        document.figure(&format!("{}-over-time{name}", response.name), svg, &caption);
     }
     Ok(())
 }
@@ -125,6 +127,26 @@ fn boxes_figure(
     );
     document.figure(&format!("{}-boxes", response.name), svg, &caption);
     Ok(())
+}
+
+/// Combinations that are drawn together over time: all, or, where they are too many, those of each
+/// level of the study's first factor.
+fn parts<'a>(folder: &Folder, cells: &[&'a &'a Cell]) -> Vec<(String, Vec<&'a &'a Cell>)> {
+    let mut parts: Vec<(String, Vec<&'a &'a Cell>)> = Vec::new();
+    let first = folder.study.factor_names().first().map(|it| (*it).to_owned());
+    for cell in cells {
+        let level = match &first {
+            Some(factor) if cells.len() > LINES_MAX => cell.levels.get(factor).cloned(),
+            _ => None,
+        };
+        let level = level.unwrap_or_default();
+        match parts.iter_mut().find(|(known, _)| *known == level) {
+            Some((_, part)) => part.push(cell),
+            None => parts.push((level, vec![cell])),
+        }
+    }
+    parts.retain(|(_, part)| part.len() <= LINES_MAX);
+    parts
 }
 
 /// One factor's levels as lines over another's, means of runs: lines that are not parallel show an

@@ -28,9 +28,10 @@ pub(super) fn head(folder: &Folder, document: &mut Document) {
     if disturbed > 0 {
         document.banner(format!(
             "DISTURBED: in {disturbed} of {} trials other load took more than {} % of the \
-             processors, also when repeated. They count below, for want of better ones.",
+             processors{}. They count below, for want of better ones.",
             plan.trials.len(),
-            folder.study.design.disturbed_percent
+            folder.study.design.disturbed_percent,
+            if folder.study.design.repeats > 0 { ", also when repeated" } else { "" }
         ));
     }
     let changed = folder.changed_raw_files();
@@ -75,15 +76,17 @@ fn methods(folder: &Folder, document: &mut Document) {
         "{} combinations of levels, {} runs of each, {} trials. {order} (seed {}). Each trial was \
          measured in a lab of its own, which was removed after it. A trial is disturbed when other \
          processes or other guests of the machine took more than {} % of its processors, and \
-         failed when a tool hung, failed, or gave no data. Both were repeated up to {} times after \
-         all others; a failed trial never counts. The study stops by itself after {} failures in a \
-         row, and otherwise when every trial has counted or used up its repeats.",
+         failed when a tool hung, failed, or gave no data. {}; a failed trial never counts. \
+         The study stops by itself after {} failures in a row, and otherwise when every trial has counted or used up its repeats.",
         study.combinations().len(),
         study.design.replicates,
         plan.trials.len(),
         plan.seed,
         study.design.disturbed_percent,
-        study.design.repeats,
+        match study.design.repeats {
+            0 => "Neither was repeated".to_owned(),
+            repeats => format!("Both were repeated up to {repeats} times after all others"),
+        },
         study.design.failures,
     ));
     let first = plan.trials.first().and_then(|trial| study.steps_of(&trial.levels).ok());
