@@ -77,7 +77,8 @@ fn methods(folder: &Folder, document: &mut Document) {
          measured in a lab of its own, which was removed after it. A trial is disturbed when other \
          processes or other guests of the machine took more than {} % of its processors, and \
          failed when a tool hung, failed, or gave no data. {}; a failed trial never counts. \
-         The study stops by itself after {} failures in a row, and otherwise when every trial has counted or used up its repeats.",
+         The study stops by itself after {} failures in a row, and otherwise when \
+         every trial has counted or used up its repeats.",
         study.combinations().len(),
         study.design.replicates,
         plan.trials.len(),
