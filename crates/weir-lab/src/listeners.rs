@@ -38,8 +38,8 @@ const SETTLE: Duration = Duration::from_millis(300);
 const RETIRE: Duration = Duration::from_millis(1200);
 /// Enough to tell what rate the sender reaches.
 const PROBE_FRAMES: u32 = 20_000;
-/// OVS tells of flows once a second.
-const FLOWS: Duration = Duration::from_millis(3500);
+/// OVS tells of flows once a second, and when they have been idle for one.
+const FLOWS: Duration = Duration::from_secs(6);
 /// What a tool may take to end: some still write.
 const END: Duration = Duration::from_secs(60);
 

@@ -115,7 +115,7 @@ impl Listen {
         let reached = cable.reached(&frame, rate as u32)?;
         if tool == Some(Tool::OvsNetflow) {
             // What OVS still tells of those frames is not the trial's.
-            crate::interrupt::sleep(Duration::from_secs(4))?;
+            crate::interrupt::sleep(Duration::from_secs(6))?;
         }
         let count = rate.min(reached) * f64::from(self.seconds);
         let null = "/dev/null".as_ref();
