@@ -134,7 +134,7 @@ fn boxes_figure(
 fn parts<'a>(folder: &Folder, cells: &[&'a &'a Cell]) -> Vec<(String, Vec<&'a &'a Cell>)> {
     let mut parts: Vec<(String, Vec<&'a &'a Cell>)> = Vec::new();
     let first = folder.study.factor_names().first().map(|it| (*it).to_owned());
-    for cell in cells {
+    for cell in cells.iter().copied() {
         let level = match &first {
             Some(factor) if cells.len() > LINES_MAX => cell.levels.get(factor).cloned(),
             _ => None,
