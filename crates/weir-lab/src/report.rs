@@ -84,7 +84,9 @@ fn document(folder: &Folder) -> Result<Document> {
     if analyses.len() > 1 {
         analysis::overview(&analyses, &mut document);
     }
-    analysis::requirements(&folder.study.report.thresholds, &analyses, &mut document);
+    if folder.study.report.losses.is_none() {
+        analysis::requirements(&folder.study.report.thresholds, &analyses, &mut document);
+    }
     losses::losses(folder, &analyses, &mut document)?;
     let asked = &folder.study.report;
     let is_detailed = |it: &&analysis::Analysis| {

@@ -75,7 +75,9 @@ pub(super) fn overview(analyses: &[Analysis], document: &mut Document) {
     let head: Vec<&str> = head.iter().map(String::as_str).collect();
     let Some(first) = analyses.first() else { return };
     let rows = first.cells.iter().enumerate().map(|(at, cell)| {
-        let mut row = vec![cell.name.clone(), cell.runs.len().to_string()];
+        // Some responses are not for every combination.
+        let runs = analyses.iter().map(|it| it.cells[at].runs.len()).max().unwrap_or(0);
+        let mut row = vec![cell.name.clone(), runs.to_string()];
         for analysis in analyses {
             let runs = &analysis.cells[at].runs;
             row.push(if runs.is_empty() { "-".into() } else { number(stats::mean(runs)) });
