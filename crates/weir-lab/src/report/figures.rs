@@ -25,8 +25,8 @@ const VIOLINS_MAX: usize = 40;
 const BOXES_MAX: usize = 80;
 /// Combinations drawn over time, at most: more are lines that nobody tells apart.
 const LINES_MAX: usize = 12;
-/// Colours that people with colour-blindness tell apart (Okabe and Ito 2008).
-const COLOURS: [RGBColor; 7] = [
+/// Colours that people with colour-blindness tell apart (Okabe and Ito 2008), and three more.
+const COLOURS: [RGBColor; 10] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
@@ -34,6 +34,9 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(230, 159, 0),
     RGBColor(86, 180, 233),
     RGBColor(0, 0, 0),
+    RGBColor(150, 150, 150),
+    RGBColor(120, 80, 30),
+    RGBColor(240, 228, 66),
 ];
 
 /// Draws what the analysis has data for.

@@ -25,9 +25,9 @@ pub(in crate::report) fn bars(
         let count = levels.len() as f64;
         let mut chart = ChartBuilder::on(&area)
             .margin(12)
+            .margin_right(160)
             .x_label_area_size(46)
             .y_label_area_size(60)
-            .right_y_label_area_size(150)
             .build_cartesian_2d(0.0..count, 0.0..largest * 1.15)?;
         let name = |at: &f64| {
             let middle = (at - at.floor() - 0.5).abs() < 0.01;
