@@ -36,7 +36,7 @@ const LISTENING: &str = "rx0";
 const SETTLE: Duration = Duration::from_millis(300);
 /// libpcap hands over a block that is not full after its reader's timeout, tcpdump's is a second.
 const RETIRE: Duration = Duration::from_millis(1200);
-/// Enough to tell what rate the sender reaches.
+/// Enough to tell what rate the sender reaches; at low rates, those of a fifth of a second.
 const PROBE_FRAMES: u32 = 20_000;
 /// OVS tells of flows once a second, and when they have been idle for one.
 const FLOWS: Duration = Duration::from_secs(6);
@@ -213,7 +213,7 @@ impl Cable {
     pub(crate) fn reached(&self, frame: &StreamFrame, rate: u32) -> Result<f64> {
         let sent = on_own_thread(|| {
             self.sender.enter()?;
-            Ok(stream(SENDING, frame, 0, PROBE_FRAMES, rate)?)
+            Ok(stream(SENDING, frame, 0, PROBE_FRAMES.min(rate / 5).max(64), rate)?)
         })?;
         Ok(sent.sent as f64 / sent.elapsed.as_secs_f64().max(1e-6))
     }
@@ -427,6 +427,9 @@ fn flow_packets(target: &Path) -> Result<u64> {
     command.arg("-R").arg(&folder).args(["-q", "-N", "-o", "fmt:%pkt"]);
     let said = process::run(&mut command, END)?.stdout;
     std::fs::remove_dir_all(&folder)?;
+    if said.contains("No matching flows") {
+        return Ok(0);
+    }
     let counts = said.lines().map(str::trim).filter(|it| !it.is_empty());
     counts.map(|it| it.parse::<u64>().with_context(|| format!("nfdump says {it}"))).sum()
 }
