@@ -372,3 +372,20 @@ fn a_hundred_thousand_lines_are_refused_in_a_word_and_what_fits_is_checked() {
     let file = configured("most", "", &(0..32_768).map(line).collect::<String>());
     assert_eq!(weir(&["check", file.to_str().unwrap()]).status.code(), Some(0));
 }
+
+#[test]
+fn a_denied_write_gets_through_in_no_disguise() {
+    let lines = "[[access]]\nname = \"writes\"\noperations = \"write\"\naction = \"deny\"\n";
+    let file = configured("disguises", "", lines);
+    let capture = file.parent().unwrap().join("disguises.pcap");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/access_disguises.py");
+    let made = Command::new("/usr/bin/python3").arg(script).arg(&capture).output();
+    let Some(made) = made.ok().filter(|it| it.status.success()) else {
+        eprintln!("SKIPPED: a_denied_write_gets_through_in_no_disguise needs python3-scapy");
+        return;
+    };
+    let count: u64 = String::from_utf8_lossy(&made.stdout).trim().parse().unwrap();
+    assert!(count > 30);
+    let said = json(&weir(&["test", file.to_str().unwrap(), capture.to_str().unwrap(), "--json"]));
+    assert_eq!((&said["packets"], &said["denied"]), (&count.into(), &count.into()), "{said:#}");
+}
