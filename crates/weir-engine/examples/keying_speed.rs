@@ -205,6 +205,7 @@ fn engine(peers: &[PublicKey], mode: Mode) -> Engine {
         mac: MacAddress(GATEWAY_MAC),
         addresses: vec![(IpAddr::from(GATEWAY_V4), 8)],
         next_hop: None,
+        daemon_ports: Vec::new(),
         vlan: None,
     });
     let peers = peers.iter().enumerate().map(|(index, key)| Peer {

@@ -142,7 +142,7 @@ impl Engine {
             self.surroundings.neighbours.remove(endpoint);
         }
         self.surroundings.ending_here -= usize::from(gone.ends_here());
-        if let Some(nat) = self.nat.as_mut().filter(|_| gone.mode == Mode::WireGuard) {
+        if let Some(nat) = self.nat.as_mut().filter(|_| gone.mode.is_client()) {
             let policy = &self.policy;
             nat.retain(|client| policy.peer_for(&mapped(client.into())).is_some());
         }

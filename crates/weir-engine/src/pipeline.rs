@@ -280,7 +280,13 @@ impl Engine {
         let Self { now, policy, peers, output, counters, surroundings, .. } = self;
         let parts = Parts { now: *now, policy, peers, output, counters };
         let hosts = &surroundings.hosts;
-        let (peer, inner) = protect::kernel::unprotect(&parts, hosts, place, frame, run.opened())?;
+        let arrived = protect::kernel::unprotect(&parts, hosts, place, frame, run.opened());
+        match arrived {
+            Err(DropReason::SelectorMismatch) => self.peers.kernel.refused(place),
+            Err(DropReason::NeighbourUnknown) => self.ask_for_host(&run.parsed().destination),
+            _ => {}
+        }
+        let (peer, inner) = arrived?;
         match inner {
             Inner::Nothing(message) => {
                 self.peers.heard_dummy(peer, message);
@@ -288,7 +294,11 @@ impl Engine {
             }
             Inner::Packet { follows, .. } => {
                 run.note(follows);
+                self.peers.limit(peer, Way::FromPeer, frame)?;
                 run.pass(&mut self.plain, Side::Wire, frame)?;
+                if let Some(nat) = &mut self.nat {
+                    nat.masquerade(&self.policy, peer, frame, run.walker.parsed_mut())?;
+                }
                 self.clamp(peer, frame, run);
                 let packets = segments(frame, run.parsed());
                 protect::kernel::taken(&mut self.peers, place, frame, packets);

@@ -57,6 +57,12 @@ pub enum Mode {
     /// IP packets in WireGuard's data messages, in UDP from an own address: the peer is a standard
     /// client.
     WireGuard,
+    /// IP packets by a tunnel device, at whose other end a daemon of the gateway's own seals them:
+    /// OpenVPN's clients (docs/adr/0170).
+    Device {
+        /// The largest IP packet that it takes, bytes.
+        mtu: u16,
+    },
     /// No ESP: RoCE packets carry a tag in the place of their ICRC, and are otherwise in clear.
     IcrcTag(TagTerms),
 }
@@ -65,6 +71,16 @@ impl Mode {
     /// Whether whole IP packets travel behind headers of our own or borrowed ones.
     pub fn is_tunnel(self) -> bool {
         matches!(self, Mode::Tunnel | Mode::WireGuard)
+    }
+
+    /// Whether who is behind it comes and goes, and has addresses that the gateway gave.
+    pub fn is_client(self) -> bool {
+        matches!(self, Mode::WireGuard | Mode::Device { .. })
+    }
+
+    /// Whether a daemon seals behind a device.
+    pub fn is_device(self) -> bool {
+        matches!(self, Mode::Device { .. })
     }
 
     /// Whether associations agreed on for `self` serve `other`.
@@ -245,11 +261,12 @@ impl Peer {
 
     /// Whether what it is sent comes to an own address of ours and leaves by another than its own.
     pub(crate) fn ends_here(&self) -> bool {
-        self.mode == Mode::WireGuard || self.mode == Mode::Tunnel && self.endpoint.is_some()
+        self.mode.is_client() || self.mode == Mode::Tunnel && self.endpoint.is_some()
     }
 }
 
-/// A peer whose ESP the gateway's kernel does.
+/// A peer whose packets come and go by an interface of their own: its ESP is the gateway's kernel's,
+/// or a daemon seals ([`Mode::Device`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelEsp {
     /// Its place among those peers, from 0, in the order of the policy's.

@@ -29,6 +29,7 @@ pub mod port;
 pub mod afxdp;
 pub mod packet;
 pub mod tap;
+pub mod tun;
 
 pub mod fastpath;
 pub mod guard;
@@ -72,6 +73,7 @@ pub use rule::{KernelRule, Placement};
 pub use steering::{Steering, SteeringError, SteeringOptions};
 pub use sys::poll::wait;
 pub use tap::{TapOptions, TapPort};
+pub use tun::TunDevice;
 pub use vm_generation::VmGeneration;
 pub use xfrm_interface::{Hop, XfrmInterface};
 

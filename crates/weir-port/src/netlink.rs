@@ -5,6 +5,7 @@ use std::io;
 
 use crate::sys::socket::Socket;
 
+pub(crate) const RTM_DELLINK: u16 = 17;
 pub(crate) const RTM_GETLINK: u16 = 18;
 pub(crate) const RTM_NEWADDR: u16 = 20;
 const NLMSG_ERROR: u16 = 2;

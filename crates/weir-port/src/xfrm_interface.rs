@@ -15,12 +15,11 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use crate::interface::Interface;
 use crate::netlink::{
-    FLAG_CREATE_NEW, FLAG_CREATE_REPLACE, FLAG_DUMP, Netlink, RTM_GETLINK, attribute,
+    FLAG_CREATE_NEW, FLAG_CREATE_REPLACE, FLAG_DUMP, Netlink, RTM_DELLINK, RTM_GETLINK, attribute,
     push_attribute, u32_at,
 };
 
 const RTM_NEWLINK: u16 = 16;
-const RTM_DELLINK: u16 = 17;
 const RTM_NEWROUTE: u16 = 24;
 const RTM_DELROUTE: u16 = 25;
 const RTM_GETROUTE: u16 = 26;

@@ -342,6 +342,48 @@ fn softflowd_finds_as_many_flows() {
     }
 }
 
+/// Writes a pcap file of `link` type: each packet behind `head` instead of its Ethernet header.
+fn write_raw(file: &Path, link: u32, head: &[u8], packets: &[(Vec<u8>, Meta)]) {
+    let mut pcap = Vec::new();
+    for word in [0xa1b2_c3d4, 4 << 16 | 2, 0, 0, 65_535, link] {
+        pcap.extend(u32::to_le_bytes(word));
+    }
+    for (second, (bytes, _)) in packets.iter().enumerate() {
+        let len = (head.len() + bytes.len() - 14) as u32;
+        for word in [second as u32, 0, len, len] {
+            pcap.extend(word.to_le_bytes());
+        }
+        pcap.extend(head);
+        pcap.extend(&bytes[14..]);
+    }
+    std::fs::write(file, pcap).expect("a writable folder");
+}
+
+#[test]
+fn captures_of_the_loopback_and_of_ppp_are_read_as_tshark_reads_them() {
+    let Some(original) = capture("ud-send.pcap") else { return };
+    let wanted = read_json(&original);
+    let (packets, folder) = (packets(&original), tempfile::tempdir().unwrap());
+    let kinds: [(&str, u32, &[u8]); 4] = [
+        ("BSD loopback, this machine's bytes", 0, &[2, 0, 0, 0]),
+        ("BSD loopback, another's", 0, &[0, 0, 0, 2]),
+        ("PPP", 9, &[0, 0x21]),
+        ("PPP in HDLC-like framing", 9, &[0xff, 3, 0, 0x21]),
+    ];
+    for (name, link, head) in kinds {
+        let file = folder.path().join("linked.pcap");
+        write_raw(&file, link, head, &packets);
+        let report = read_json(&file);
+        assert_eq!(report["packets"], wanted["packets"], "{name}");
+        for field in ["packets", "icrc_ok", "icrc_bad", "conversations"] {
+            assert_eq!(report["rdma"][field], wanted["rdma"][field], "{name}: {field}");
+        }
+        let Some(opcodes) = tshark(&file, &["infiniband.bth.opcode"]) else { return };
+        let rdma = opcodes.iter().filter(|fields| !fields[0].is_empty()).count() as u64;
+        assert_eq!(report["rdma"]["packets"].as_u64(), Some(rdma), "{name}");
+    }
+}
+
 #[test]
 fn what_cannot_be_read_is_said_and_the_rest_still_counts() {
     let Some(file) = capture("ud-send.pcap") else { return };

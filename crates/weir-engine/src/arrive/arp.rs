@@ -40,7 +40,7 @@ pub(crate) fn take(
         return Some(Taken::Heard);
     }
     let is_client = match policy.way_to(&parsed.destination) {
-        Some(Way::Peer(peer)) => policy.peers[peer as usize].mode == Mode::WireGuard,
+        Some(Way::Peer(peer)) => policy.peers[peer as usize].mode.is_client(),
         _ => false,
     };
     let is_masquerade = masquerade.is_some() && masquerade == unmapped(&parsed.destination);

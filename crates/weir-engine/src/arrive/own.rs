@@ -18,7 +18,8 @@ pub(crate) fn is_own(policy: &Policy, parsed: &Parsed) -> bool {
     }
 }
 
-/// What the kernel may say on the wire: address resolution, ICMP, IKE; from an own address.
+/// What the kernel may say on the wire: address resolution, ICMP, IKE, and what daemons say from the
+/// ports that they have; from an own address.
 pub(crate) fn may_leave(policy: &Policy, parsed: &Parsed) -> bool {
     let Some(own) = &policy.own else { return false };
     if parsed.link.source != own.mac || !own.holds(&parsed.source) {
@@ -26,7 +27,9 @@ pub(crate) fn may_leave(policy: &Policy, parsed: &Parsed) -> bool {
     }
     match parsed.transport {
         Transport::Icmp { .. } => true,
-        Transport::Udp { source, .. } => matches!(source, 500 | 4500),
+        Transport::Udp { source, .. } => {
+            matches!(source, 500 | 4500) || own.daemon_ports.contains(&source)
+        }
         _ => parsed.network == Network::Arp,
     }
 }

@@ -6,7 +6,7 @@ use weir_wire::frame::{Frame, Time};
 use weir_wire::parse::{Network, Parsed, Transport};
 
 use super::Nat;
-use crate::policy::{Mode, Policy, mapped};
+use crate::policy::{Policy, mapped};
 use crate::verdict::DropReason;
 
 const ETHERNET_LEN: usize = 14;
@@ -32,7 +32,7 @@ impl Nat {
         frame: &mut Frame<'_>,
         inner: &mut Parsed,
     ) -> Result<(), DropReason> {
-        let is_client = policy.peers[peer].mode == Mode::WireGuard;
+        let is_client = policy.peers[peer].mode.is_client();
         if !is_client || inner.network != Network::Ipv4 {
             return Ok(());
         }

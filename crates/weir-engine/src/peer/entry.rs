@@ -257,6 +257,7 @@ impl PeerEntry {
             Mode::Tunnel | Mode::WireGuard => inner,
             Mode::Transport if parsed.network == Network::Ipv6 => inner + 40,
             Mode::Transport => inner + 20,
+            Mode::Device { mtu } => usize::from(mtu),
             // Nothing is added: what a host may send fits.
             Mode::IcrcTag(_) => usize::from(u16::MAX),
         };

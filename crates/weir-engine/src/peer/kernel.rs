@@ -65,6 +65,14 @@ impl KernelPeers {
         self.peers.get_mut(usize::from(place))
     }
 
+    /// Counts a packet that came by the interface at `place` from addresses that are not its peer's.
+    #[cold]
+    pub(crate) fn refused(&mut self, place: u16) {
+        if let Some(peer) = self.at_mut(place) {
+            peer.counters.refused_packets += 1;
+        }
+    }
+
     /// The associations that the kernel has at `place`.
     pub(crate) fn set(&mut self, place: u16, seal: Option<u32>, open: &[u32], policy: &Policy) {
         let Some(peer) = self.at_mut(place) else { return };

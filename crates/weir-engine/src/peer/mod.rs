@@ -217,10 +217,11 @@ impl Peers {
 
     /// What was sealed to the peer at `index` and opened from it, by the associations that it has.
     pub(crate) fn counters(&self, index: usize, peer: &policy::Peer) -> PeerCounters {
-        if let Some(counters) = self.kernel.counters(index) {
-            return counters;
-        }
         let Some(entry) = self.get(index) else { return PeerCounters::default() };
+        if let Some(counters) = self.kernel.counters(index) {
+            let limited_packets = entry.limit.as_ref().map_or(0, |it| it.dropped_packets);
+            return PeerCounters { limited_packets, ..counters };
+        }
         PeerCounters {
             sealed_packets: entry.counters.sealed_packets,
             sealed_bytes: entry.counters.sealed_bytes,

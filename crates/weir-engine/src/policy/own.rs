@@ -15,6 +15,8 @@ pub struct OwnAddress {
     pub addresses: Vec<(IpAddr, u8)>,
     /// Where to send what is not on a local prefix.
     pub next_hop: Option<IpAddr>,
+    /// UDP ports from which daemons of the gateway's own speak on the wire, besides IKE's.
+    pub daemon_ports: Vec<u16>,
     /// VLAN of the outer frames; 0: a tag that carries no more than the priority.
     pub vlan: Option<u16>,
 }

@@ -247,6 +247,8 @@ fn is_own(policy: &Policy, glance: &Glance) -> bool {
     match glance.kind {
         Kind::Arp | Kind::Icmp(_) | Kind::Icmpv6(_) | Kind::Discovery => true,
         Kind::Udp { ports: (IKE_PORT, _), .. } => true,
+        // What it says is its own to seal: that port belongs to a daemon that does (docs/adr/0170).
+        Kind::Udp { ports: (source, _), .. } if own.daemon_ports.contains(&source) => true,
         // RFC 3948 s2.2, s2.3: the non-ESP marker, or a keepalive.
         Kind::Udp { ports: (NAT_TRAVERSAL_PORT, _), word, payload_len, .. } => {
             word == [0; 4] || (payload_len == 1 && word[0] == 0xff)

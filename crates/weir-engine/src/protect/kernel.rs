@@ -1,7 +1,8 @@
 //! Peers whose ESP the gateway's kernel does (docs/adr/0024): what must be sealed goes to their
 //! xfrm interface as the IP packet that it is, what the kernel opened comes from there and is
 //! checked as if it had been opened here. Agreed keys are installed by who speaks to the kernel,
-//! and told here by SPI alone.
+//! and told here by SPI alone. Likewise clients of a daemon that seals behind a tunnel device
+//! (docs/adr/0170).
 //!
 //! ```text
 //!   host -> clamp, cut, fits? -> xfrm interface          Verdict::Handed
@@ -51,12 +52,13 @@ pub(super) fn protect(
     if kernel.is_lost {
         return Err(DropReason::KernelEsp);
     }
-    if kernel.seal_spi.is_none() {
+    let by_device = parts.policy.peers[packet.peer].mode.is_device();
+    if kernel.seal_spi.is_none() && !by_device {
         return clear::protect(parts, packet);
     }
     let Leaving { peer, index, frame, parsed, .. } = packet;
     let entry = parts.peers.get(peer).ok_or(DropReason::NoPolicy)?;
-    if entry.outer_header().is_none() {
+    if entry.outer_header().is_none() && !by_device {
         return Err(DropReason::NeighbourUnknown);
     }
     clamp(entry, parts.counters, frame, parsed);
@@ -115,6 +117,9 @@ pub(crate) fn unprotect(
         false => Err(DropReason::SelectorMismatch),
     };
     if let Err(reason) = led {
+        if parts.policy.peers[peer].mode.is_device() {
+            return Err(reason);
+        }
         let message = silent_in(frame, walker.parsed()).ok_or(reason)?;
         return Ok((peer, Inner::Nothing(message)));
     }

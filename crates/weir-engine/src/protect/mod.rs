@@ -41,7 +41,8 @@ pub(crate) enum Protector {
     WireGuard,
     /// A tag in the place of the ICRC.
     Tag,
-    /// ESP, made by the kernel behind the xfrm interface at this place.
+    /// ESP, made by the kernel behind the xfrm interface at this place, or a daemon's own behind a
+    /// tunnel device.
     Kernel(u16),
     /// ESP, made by a NIC beneath the kernel.
     Nic(u16),
@@ -57,6 +58,8 @@ impl Protector {
             (None, Mode::IcrcTag(_)) => Self::Tag,
             (None, Mode::WireGuard) => Self::WireGuard,
             (None, _) if peer.sealing == Sealing::Observe => Self::Clear,
+            // A device has a place.
+            (None, Mode::Device { .. }) => Self::Clear,
             (None, Mode::Ethernet | Mode::Tunnel | Mode::Transport) => Self::Esp,
         }
     }

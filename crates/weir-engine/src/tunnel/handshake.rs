@@ -109,6 +109,8 @@ impl Terms {
             Mode::IcrcTag(TagTerms { keyed_by: KeyedBy::QueuePair, .. }) => 5,
             // Its handshake carries no terms.
             Mode::WireGuard => 6,
+            // It has no handshake of ours.
+            Mode::Device { .. } => 7,
         };
         let encapsulation = match self.encapsulation {
             Encapsulation::Esp => 1,

@@ -287,13 +287,9 @@ fn run_down(args: &DownArgs) -> Result<ExitCode> {
     let removed = match (&args.id, args.all) {
         (Some(id), _) => topology::remove_abandoned(id)?,
         (None, true) => topology::sweep()?,
-        (None, false) => match &topology::abandoned()[..] {
-            [] => Vec::new(),
-            [id] => topology::remove_abandoned(id)?,
-            several => anyhow::bail!(
-                "several labs stand, perhaps not all yours: {}; name one, or say --all",
-                several.join(", ")
-            ),
+        (None, false) => match only(&topology::abandoned())? {
+            Some(id) => topology::remove_abandoned(id)?,
+            None => Vec::new(),
         },
     };
     if removed.is_empty() {
@@ -301,6 +297,18 @@ fn run_down(args: &DownArgs) -> Result<ExitCode> {
     }
     removed.iter().for_each(|name| println!("removed {name}"));
     Ok(ExitCode::SUCCESS)
+}
+
+/// The lab that is meant where none is named: of several, perhaps others' own, none.
+fn only(standing: &[String]) -> Result<Option<&String>> {
+    match standing {
+        [] => Ok(None),
+        [id] => Ok(Some(id)),
+        several => anyhow::bail!(
+            "several labs stand, perhaps not all yours: {}; name one, or say --all",
+            several.join(", ")
+        ),
+    }
 }
 
 fn run_send(args: &SendArgs) -> Result<ExitCode> {
@@ -340,4 +348,18 @@ fn write_capture(path: &Path, frames: &[Planned], rate: u32) -> Result<()> {
         writer.finish().map(drop)
     };
     create().with_context(|| format!("cannot write {shown}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_several_labs_none_is_taken_down_unless_it_is_named() {
+        let labs = ["4711-0".to_owned(), "4712-0".to_owned()];
+        assert_eq!(only(&labs[..0]).unwrap(), None);
+        assert_eq!(only(&labs[..1]).unwrap(), Some(&labs[0]));
+        let refused = only(&labs).unwrap_err().to_string();
+        assert!(refused.contains("4711-0, 4712-0") && refused.contains("--all"), "{refused}");
+    }
 }

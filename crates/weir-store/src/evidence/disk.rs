@@ -516,6 +516,17 @@ mod tests {
     }
 
     #[test]
+    fn evidence_is_not_written_through_a_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let other = folder.path().join("other");
+        fs::write(&other, "untouched").unwrap();
+        std::os::unix::fs::symlink(&other, folder.path().join(label().file_name())).unwrap();
+        let refused = SlotFile::open(folder.path(), &label(), 8);
+        assert!(matches!(refused, Err(EvidenceFileError::Io { .. })), "{refused:?}");
+        assert_eq!(fs::read_to_string(&other).unwrap(), "untouched");
+    }
+
+    #[test]
     fn a_file_has_one_writer() {
         let folder = tempfile::tempdir().unwrap();
         let _first = SlotFile::open(folder.path(), &label(), 8).unwrap();

@@ -17,8 +17,8 @@ pub use super::detection::{AlertsSnapshot, DetectionSnapshot, RuleDropsSnapshot}
 pub use super::join::WorkerSnapshot;
 pub use super::keys::{AssociationKey, KeysRequest};
 pub use super::peers::{
-    KernelEspSnapshot, KeyingSnapshot, OffloadSnapshot, PathMtuSnapshot, PeerKeyingSnapshot,
-    PeerSnapshot, RolloutSnapshot, TagSnapshot,
+    KernelEspSnapshot, KeyingSnapshot, OffloadSnapshot, OpenVpnClientSnapshot, OpenVpnSnapshot,
+    PathMtuSnapshot, PeerKeyingSnapshot, PeerSnapshot, RolloutSnapshot, TagSnapshot,
 };
 pub use super::store::StoreSnapshot;
 

@@ -51,9 +51,48 @@ pub struct PeerSnapshot {
     /// What the kernel does for it; absent where Weir seals.
     #[serde(default)]
     pub kernel: Option<KernelEspSnapshot>,
+    /// The daemon that seals for it; absent where there is none.
+    #[serde(default)]
+    pub openvpn: Option<OpenVpnSnapshot>,
     /// What was done about its tags; absent where it is sealed to.
     #[serde(default)]
     pub tag: Option<TagSnapshot>,
+}
+
+/// A daemon of OpenVPN that the gateway runs.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct OpenVpnSnapshot {
+    /// `starting`, `listening` (for who shares a static key), `serving`, or `ended`, until it is started again.
+    pub state: String,
+    /// Its process; absent while there is none.
+    pub pid: Option<u32>,
+    /// How often it ended by itself.
+    pub restarts: u64,
+    /// The UDP port that it listens at.
+    pub port: u16,
+    /// The tunnel device.
+    pub device: String,
+    /// The last that it said, its lists of clients aside.
+    pub last_line: String,
+    /// Who is connected: the first 1,024.
+    pub clients: Vec<OpenVpnClientSnapshot>,
+}
+
+/// A client that is connected, as OpenVPN tells of it once a second.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct OpenVpnClientSnapshot {
+    /// The common name of its certificate.
+    pub name: String,
+    /// Where it is: address and port.
+    pub endpoint: String,
+    /// Its address inside the tunnel.
+    pub address: String,
+    /// Bytes on the wire from it.
+    pub received_bytes: u64,
+    /// Bytes on the wire to it.
+    pub sent_bytes: u64,
+    /// Since when (seconds since 1970).
+    pub connected_unix_seconds: u64,
 }
 
 /// A peer whose RoCE packets carry a tag in the place of their ICRC: weaker than ESP.
@@ -162,7 +201,7 @@ pub struct PeerKeyingSnapshot {
     pub public_key: String,
     /// `idle`, `connecting`, `up` or `dead`.
     pub state: String,
-    /// Where it is, as far as is known.
+    /// Where it is, as far as is known; of a VPN client with its port.
     pub endpoint: Option<String>,
     /// Seconds since the last handshake that came to keys.
     pub last_handshake_seconds: Option<f64>,

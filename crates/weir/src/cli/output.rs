@@ -102,6 +102,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn nothing_is_written_through_a_link_that_somebody_put_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, other) = (folder.path().join("x.pcapng"), folder.path().join("other"));
+        fs::write(&other, "untouched").unwrap();
+        let unfinished = folder.path().join(format!("x.pcapng.{}.part", std::process::id()));
+        for link in [&path, &unfinished] {
+            std::os::unix::fs::symlink(&other, link).unwrap();
+        }
+        let output = OutputFile::create(&path, true).unwrap();
+        output.file().write_all(b"packets").unwrap();
+        output.keep().unwrap();
+        assert_eq!(fs::read_to_string(&other).unwrap(), "untouched");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "packets");
+        assert!(!fs::symlink_metadata(&path).unwrap().is_symlink());
+    }
+
+    #[test]
     fn a_file_appears_whole_or_not_at_all() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.pcapng");

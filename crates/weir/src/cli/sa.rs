@@ -149,3 +149,25 @@ fn esp_sa(keys: &[AssociationKey]) -> String {
     };
     keys.iter().flat_map(|key| ["IPv4", "IPv6"].map(|version| line(key, version))).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_export_replaces_itself_and_nothing_else_and_a_missing_folder_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("esp_sa");
+        let line = "\"IPv4\",\"*\",\"*\",\"0x1\"\n";
+        for _ in 0..2 {
+            write(&file, line).unwrap();
+            assert_eq!(fs::read_to_string(&file).unwrap(), line);
+        }
+        fs::write(&file, "somebody's own\n").unwrap();
+        let refused = write(&file, line).unwrap_err().to_string();
+        assert!(refused.contains("left alone"), "{refused}");
+        let missing = folder.path().join("gone").join("esp_sa");
+        let refused = write(&missing, line).unwrap_err().to_string();
+        assert!(refused.contains("there is no folder"), "{refused}");
+    }
+}

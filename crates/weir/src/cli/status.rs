@@ -487,6 +487,22 @@ fn peer_line(text: &mut String, peer: &PeerSnapshot) {
             offload.reason,
         );
     }
+    if let Some(openvpn) = &peer.openvpn {
+        let _ = writeln!(
+            text,
+            "  peer {}: OpenVPN at port {}: {}, {} clients, {} restarts{}",
+            peer.name,
+            openvpn.port,
+            openvpn.state,
+            openvpn.clients.len(),
+            openvpn.restarts,
+            if openvpn.state == "serving" {
+                String::new()
+            } else {
+                format!(": {}", openvpn.last_line)
+            },
+        );
+    }
     if let Some(kernel) = &peer.kernel {
         kernel_line(text, peer, kernel);
         return;

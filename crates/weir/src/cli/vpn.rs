@@ -1,6 +1,7 @@
 //! `weir vpn`: standard WireGuard clients of a gateway are made, listed and revoked.
 
 mod limit;
+mod list;
 mod openvpn;
 mod rotate;
 
@@ -22,7 +23,7 @@ use zeroize::Zeroizing;
 use super::print_json;
 use super::reload;
 use super::status::find_socket;
-use crate::api::dto::{ReloadRequest, Request, Response};
+use crate::api::dto::{OpenVpnSnapshot, PeerSnapshot, ReloadRequest, Request, Response};
 use crate::config::address::Prefix;
 use crate::config::rate::Rate;
 use crate::config::vpn::{Client, free_addresses};
@@ -146,7 +147,9 @@ pub struct ListArgs {
 struct Shown {
     name: String,
     addresses: Vec<String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
     public_key: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
     created: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     expires: Option<String>,
@@ -155,6 +158,9 @@ struct Shown {
     /// What a running gateway says of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     counters: Option<Counters>,
+    /// The daemon of a tunnel of OpenVPN, as a running gateway tells of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    openvpn: Option<OpenVpnSnapshot>,
     #[serde(skip_serializing_if = "Option::is_none")]
     config: Option<String>,
     /// Whether a running gateway has taken the change.
@@ -179,6 +185,34 @@ struct Counters {
     limited_packets: u64,
 }
 
+impl Counters {
+    fn of(peer: PeerSnapshot) -> Self {
+        let keying = peer.keying.unwrap_or_default();
+        Self {
+            endpoint: keying.endpoint,
+            last_handshake_seconds: keying.last_handshake_seconds,
+            last_seen_seconds: peer.last_seen_seconds,
+            received_packets: peer.opened_packets,
+            received_bytes: peer.opened_bytes,
+            sent_packets: peer.sealed_packets,
+            sent_bytes: peer.sealed_bytes,
+            refused_packets: peer.refused_packets,
+            limited_packets: peer.limited_packets,
+        }
+    }
+}
+
+/// What the gateway says of all that come and go, if it runs.
+fn clients_of(settings: &Settings) -> Result<Vec<PeerSnapshot>> {
+    let gateway = &settings.gateway;
+    let socket = find_socket(&gateway.run_dir, Some(&gateway.name))?;
+    let Some(Response::Status(snapshot)) = reload::ask_if_running(&socket, Request::Status)? else {
+        return Ok(Vec::new());
+    };
+    let peers = snapshot.pairs.into_iter().flat_map(|it| it.peers);
+    Ok(peers.filter(|it| it.is_client).collect())
+}
+
 /// Runs `weir vpn`.
 ///
 /// # Errors
@@ -186,7 +220,7 @@ struct Counters {
 pub fn run(args: &VpnArgs) -> Result<ExitCode> {
     match &args.command {
         VpnCommand::Add(args) => add(args),
-        VpnCommand::List(args) => list(args),
+        VpnCommand::List(args) => list::list(args),
         VpnCommand::Show(args) => show(args),
         VpnCommand::Rotate(args) => rotate::rotate(args),
         VpnCommand::Limit(args) => limit::limit(args),
@@ -242,29 +276,8 @@ impl Place {
 
     /// What the gateway says of its clients, if it runs.
     fn counters(&self) -> Result<BTreeMap<String, Counters>> {
-        let gateway = &self.settings.gateway;
-        let socket = find_socket(&gateway.run_dir, Some(&gateway.name))?;
-        let Some(Response::Status(snapshot)) = reload::ask_if_running(&socket, Request::Status)?
-        else {
-            return Ok(BTreeMap::new());
-        };
-        let peers = snapshot.pairs.into_iter().flat_map(|it| it.peers).filter(|it| it.is_client);
-        let counted = peers.map(|peer| {
-            let keying = peer.keying.unwrap_or_default();
-            let counters = Counters {
-                endpoint: keying.endpoint,
-                last_handshake_seconds: keying.last_handshake_seconds,
-                last_seen_seconds: peer.last_seen_seconds,
-                received_packets: peer.opened_packets,
-                received_bytes: peer.opened_bytes,
-                sent_packets: peer.sealed_packets,
-                sent_bytes: peer.sealed_bytes,
-                refused_packets: peer.refused_packets,
-                limited_packets: peer.limited_packets,
-            };
-            (peer.name, counters)
-        });
-        Ok(counted.collect())
+        let peers = clients_of(&self.settings)?;
+        Ok(peers.into_iter().map(|peer| (peer.name.clone(), Counters::of(peer))).collect())
     }
 
     /// Has the gateway read its configuration again, if it runs; says whether it does.
@@ -432,31 +445,6 @@ fn show(args: &ClientArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn list(args: &ListArgs) -> Result<ExitCode> {
-    let place = Place::find(args)?;
-    let clients = place.clients()?;
-    let counters = place.counters()?;
-    let with_counters = |(name, client): &(String, Client)| Shown {
-        counters: counters.get(name).cloned(),
-        ..shown(name, client)
-    };
-    let shown: Vec<Shown> = clients.iter().map(with_counters).collect();
-    if args.json {
-        print_json(&shown)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    for client in shown {
-        let addresses = client.addresses.join(", ");
-        let (name, created) = (&client.name, &client.created);
-        let until = client.expires.map_or(String::new(), |it| format!(" until {it}"));
-        let bytes = client.counters.map_or(String::new(), |it| {
-            format!("  received {} bytes, sent {}", it.received_bytes, it.sent_bytes)
-        });
-        println!("{name:<24} {addresses:<32} since {created}{until}{bytes}");
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
 fn revoke(args: &ClientArgs) -> Result<ExitCode> {
     let place = Place::find(&args.of)?;
     let _lock = place.lock()?;
@@ -482,6 +470,7 @@ fn shown(name: &str, client: &Client) -> Shown {
         expires: client.expires.clone(),
         limit: client.limit,
         counters: None,
+        openvpn: None,
         config: None,
         in_force: None,
     }

@@ -44,6 +44,10 @@
 //! dns = ["10.0.0.53"]             # [none] their name servers; several
 //! masquerade = "10.0.0.250"       # [none] the host sees this address instead of theirs
 //!
+//! [pair.openvpn]                  # OpenVPN's daemons, run by the gateway, end here
+//! tunnels = "/etc/weir/tunnels"   # a folder that `weir vpn openvpn` wrote
+//! masquerade = "10.0.0.250"       # [that of pair.vpn, none] likewise
+//!
 //! [[peer]]                        # another gateway
 //! name = "gw-b"
 //! pair = "port0"                  # [the only pair]
@@ -249,6 +253,7 @@ pub struct Pair {
     #[serde(default)]
     pub frames: Frames,
     pub vpn: Option<Vpn>,
+    pub openvpn: Option<OpenVpn>,
 }
 
 /// `[pair.vpn]`.
@@ -264,6 +269,15 @@ pub struct Vpn {
     pub routes: Several<Prefix>,
     #[serde(default)]
     pub dns: Several<IpAddr>,
+    pub masquerade: Option<Spanned<Ipv4Addr>>,
+}
+
+/// `[pair.openvpn]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs, reason = "the keys are documented in the format above")]
+pub struct OpenVpn {
+    pub tunnels: Spanned<PathBuf>,
     pub masquerade: Option<Spanned<Ipv4Addr>>,
 }
 
@@ -403,6 +417,10 @@ pub enum Mode {
     /// Whole IP packets in WireGuard's data messages: clients of `[pair.vpn]`, and other
     /// concentrators.
     WireGuard,
+    /// Whole IP packets by a tunnel device, sealed by a daemon: tunnels of `[pair.openvpn]`, and no
+    /// word for a [[peer]].
+    #[serde(skip)]
+    OpenVpn,
 }
 
 /// What carries ESP.

@@ -12,6 +12,7 @@ pub mod keying;
 pub mod labels;
 pub mod marking;
 pub mod offload;
+pub mod openvpn;
 mod overlap;
 pub mod policy;
 pub mod problem;
@@ -85,6 +86,7 @@ impl Source {
         let mut problems = Problems::new(&self.path, &self.text);
         match understand(&self.text, &self.directory, &mut problems) {
             Some(mut settings) => {
+                openvpn::enrol(&mut settings, &mut problems);
                 vpn::enrol(&mut settings, &mut problems);
                 if problems.refused() { Err(problems) } else { Ok((settings, problems)) }
             }

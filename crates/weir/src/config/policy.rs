@@ -62,19 +62,38 @@ pub fn policy(
     policy.marking = pair.marking.clone();
     policy.gather = pair.driver != Driver::Xdp;
     policy.masquerade = pair.vpn.as_ref().and_then(|vpn| vpn.masquerade);
+    if let Some(openvpn) = &pair.openvpn {
+        policy.masquerade = policy.masquerade.or(openvpn.masquerade);
+    }
     policy.own = (!pair.addresses.is_empty()).then(|| OwnAddress {
         mac: wire.mac,
         addresses: pair.addresses.iter().map(|own| (own.address, own.length_bits)).collect(),
         next_hop: pair.next_hop,
+        daemon_ports: pair.peers.iter().filter_map(Peer::tunnel).map(|it| it.port).collect(),
         vlan: pair.vlan,
     });
     let agrees = |peer: &Peer| matches!(peer.keys, PeerKeys::Agreed { .. });
     policy.keying_port = keying.filter(|_| pair.peers.iter().any(agrees)).map(|it| it.port);
     let sole = pair.peers.len() == 1 && pair.unprotected == Unprotected::Seal;
     let mut peers: Vec<_> = pair.peers.iter().map(|peer| compile(peer, sole, worker)).collect();
+    fit_tunnels(&mut peers, wire);
     let kernel = peers.iter_mut().filter_map(|peer| peer.kernel.as_mut());
     kernel.zip(0..).for_each(|(kernel, place)| kernel.place = place);
     policy.with_peers(peers)
+}
+
+/// Bytes that OpenVPN's daemon puts around a packet, at most: IPv6, UDP, opcode and peer ID, and of
+/// its ciphers the one with the longest: a hash of 32, an IV of 16, a packet ID of 8, padding of 16.
+const OPENVPN_AROUND_BYTES: u16 = 40 + 8 + 4 + 32 + 16 + 8 + 16;
+
+/// Has no packet in a tunnel of OpenVPN be longer than what the wire carries whole: the gateway's
+/// kernel would cut it, and the fast end of the wire drops cut ones.
+fn fit_tunnels(peers: &mut [policy::Peer], wire: WirePort) {
+    for peer in peers {
+        if let policy::Mode::Device { mtu } = &mut peer.mode {
+            *mtu = (*mtu).min(wire.mtu_bytes.saturating_sub(OPENVPN_AROUND_BYTES));
+        }
+    }
 }
 
 fn compile(peer: &Peer, gets_the_rest: bool, worker: usize) -> policy::Peer {
@@ -101,6 +120,9 @@ fn compile(peer: &Peer, gets_the_rest: bool, worker: usize) -> policy::Peer {
             Mode::Tunnel => policy::Mode::Tunnel,
             Mode::Transport => policy::Mode::Transport,
             Mode::WireGuard => policy::Mode::WireGuard,
+            Mode::OpenVpn => {
+                policy::Mode::Device { mtu: peer.tunnel().map_or(0, |tunnel| tunnel.mtu_bytes) }
+            }
             Mode::IcrcTag => {
                 policy::Mode::IcrcTag(peer.tag.as_ref().map(tag::terms).unwrap_or_default())
             }
@@ -122,10 +144,10 @@ fn compile(peer: &Peer, gets_the_rest: bool, worker: usize) -> policy::Peer {
         open_spis: by_weir.map(|(_, open)| open.spi + number).into_iter().collect(),
         agreed: match &peer.keys {
             PeerKeys::Agreed { public_key, .. } => Some(*public_key),
-            PeerKeys::Configured { .. } | PeerKeys::Tagged { .. } => None,
+            PeerKeys::Configured { .. } | PeerKeys::Tagged { .. } | PeerKeys::Daemon(_) => None,
         },
         rate_limit: peer.rate_limit,
-        kernel: by_kernel.then(|| policy::KernelEsp {
+        kernel: (by_kernel || peer.mode == Mode::OpenVpn).then(|| policy::KernelEsp {
             place: 0,
             spis: peer.configured().map(|(seal, open)| [seal.spi, open.spi]),
             nic_reaches: (peer.offload == Offload::Packet)

@@ -30,10 +30,10 @@ use super::sinks;
 use super::store;
 use super::tag;
 use super::transport;
-use super::vpn;
 use super::watching;
 use super::wireguard;
 use super::workers;
+use super::{openvpn, vpn};
 
 /// How keys that this user may not read are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -270,6 +270,7 @@ fn resolve_pair(
         frames: resolve_frames(pair, peers, problems),
         peers: peers.iter().map(|peer| resolve_peer(peer, pair, directory, problems)).collect(),
         vpn: vpn::resolve(pair, directory, problems),
+        openvpn: openvpn::resolve(pair, directory, problems),
     }
 }
 
@@ -323,7 +324,7 @@ fn check_unprotected(
         );
     }
     tag::not_for_tags(peers, unprotected, span.clone(), problems);
-    let seals = pair.xfrm || pair.vpn.is_some();
+    let seals = pair.xfrm || pair.vpn.is_some() || pair.openvpn.is_some();
     if unprotected == Unprotected::Drop && peers.is_empty() && !seals {
         problems.warning(
             span.clone(),
@@ -375,7 +376,8 @@ fn resolve_frames(
 ) -> FrameActions {
     let carries_frames = peers.iter().any(|peer| *peer.mode.get_ref() == Mode::Ethernet);
     let written = &pair.frames;
-    let kind = match (peers.is_empty() && !pair.xfrm && pair.vpn.is_none(), carries_frames) {
+    let has_clients = pair.vpn.is_some() || pair.openvpn.is_some();
+    let kind = match (peers.is_empty() && !pair.xfrm && !has_clients, carries_frames) {
         (true, _) => PairKind::Monitor,
         (false, true) => PairKind::Ethernet,
         (false, false) => PairKind::Ip,
@@ -519,7 +521,7 @@ fn resolve_protects(peer: &file::Peer, problems: &mut Problems) -> Protects {
         Mode::Transport => {
             "transport mode with \"everything\": it seals IP packets only, to hosts that open them"
         }
-        Mode::WireGuard => "a client with \"everything\"",
+        Mode::WireGuard | Mode::OpenVpn => "a client with \"everything\"",
         Mode::IcrcTag => "icrc-tag mode with \"everything\": it tags RoCE packets only",
     };
     let remedy = "list the prefixes behind the peer, or use mode = \"ethernet\" or \"tunnel\"";

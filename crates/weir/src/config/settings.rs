@@ -186,6 +186,30 @@ pub struct Pair {
     pub peers: Vec<Peer>,
     /// Where its clients are.
     pub vpn: Option<Vpn>,
+    /// Where its tunnels of OpenVPN are.
+    pub openvpn: Option<OpenVpn>,
+}
+
+/// Tunnels of OpenVPN, whose daemons the gateway runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenVpn {
+    /// The folder of their files.
+    pub tunnels: PathBuf,
+    /// The address that the host sees clients under; none: that of [`Vpn`], or their own.
+    pub masquerade: Option<Ipv4Addr>,
+}
+
+/// A daemon of OpenVPN and the device that its packets come and go by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tunnel {
+    /// The daemon's configuration, with its keys.
+    pub server: PathBuf,
+    /// The tunnel device.
+    pub device: String,
+    /// The UDP port that it listens at.
+    pub port: u16,
+    /// The largest packet inside, bytes.
+    pub mtu_bytes: u16,
 }
 
 /// Standard WireGuard clients of a pair.
@@ -210,7 +234,7 @@ pub struct Vpn {
 impl Pair {
     /// Whether packets leave as they came, and nothing is sealed.
     pub fn monitors_only(&self) -> bool {
-        self.peers.is_empty() && !self.xfrm && self.vpn.is_none()
+        self.peers.is_empty() && !self.xfrm && self.vpn.is_none() && self.openvpn.is_none()
     }
 
     /// The interface of the gateway's own kernel, there if the pair has an address.
@@ -325,7 +349,15 @@ impl Peer {
     pub fn configured(&self) -> Option<(&Association, &Association)> {
         match &self.keys {
             PeerKeys::Configured { seal, open } => Some((seal, open)),
-            PeerKeys::Agreed { .. } | PeerKeys::Tagged { .. } => None,
+            PeerKeys::Agreed { .. } | PeerKeys::Tagged { .. } | PeerKeys::Daemon(_) => None,
+        }
+    }
+
+    /// The tunnel that leads to it, where a daemon seals.
+    pub fn tunnel(&self) -> Option<&Tunnel> {
+        match &self.keys {
+            PeerKeys::Daemon(tunnel) => Some(tunnel),
+            _ => None,
         }
     }
 
@@ -360,6 +392,8 @@ pub enum PeerKeys {
         /// The file of another that is accepted.
         previous: Option<PathBuf>,
     },
+    /// They are a daemon's affair.
+    Daemon(Tunnel),
 }
 
 /// How a peer's packets are tagged.

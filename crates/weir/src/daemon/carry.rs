@@ -29,6 +29,7 @@ use weir_wire::fastpath::NONE;
 use weir_wire::frame::Time;
 
 use super::kernel_esp::KernelEsp;
+use super::openvpn;
 use super::relay::Relay;
 use super::worker::clock;
 use crate::api::dto::FastPathSnapshot;
@@ -101,12 +102,15 @@ pub struct Begun {
     pub why_not: Option<String>,
 }
 
-/// Shuts the ports of a pair of which the kernel does some peers' ESP, and their xfrm interfaces.
+/// Shuts the ports of a pair of which the kernel does some peers' ESP, or daemons end tunnels, and the
+/// interfaces that those packets come and go by.
 ///
 /// # Errors
 /// The guard cannot be attached.
-pub fn begin_with_kernel_esp(pair: &Pair, kernel: &KernelEsp) -> Result<Begun> {
-    let (interfaces, has_nic_esp) = (kernel.interfaces(), kernel.has_nic_esp());
+pub fn begin_with_interfaces(pair: &Pair, kernel: Option<&KernelEsp>) -> Result<Begun> {
+    let mut interfaces = kernel.map(KernelEsp::interfaces).unwrap_or_default();
+    interfaces.extend(openvpn::devices(pair));
+    let has_nic_esp = kernel.is_some_and(KernelEsp::has_nic_esp);
     let guard = Guard::attach_with_xfrm(&pair.host, &pair.wire, &interfaces, has_nic_esp)?;
     Ok(Begun { guard, carriers: Vec::new(), why_not: Some("this pair seals".to_owned()) })
 }

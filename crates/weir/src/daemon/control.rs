@@ -180,7 +180,7 @@ impl Drop for ControlSocket {
 
 /// A socket at `path` that nobody but its owner could connect to at any moment: it listens when its
 /// mode is set.
-fn listen(path: &Path) -> io::Result<UnixListener> {
+pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
     const BACKLOG: i32 = 128;
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;

@@ -74,4 +74,5 @@ pub mod control;
 pub mod kernel_esp;
 pub mod notify;
 pub mod offload;
+pub mod openvpn;
 mod xfrm_socket;

@@ -142,7 +142,7 @@ fn ask_for(pair: &str, peer: &Peer, interface: u32) -> Answered {
             Err("mode = \"ethernet\" is EtherIP in ESP, which neither kernels nor NICs make")
         }
         Mode::IcrcTag => Err("mode = \"icrc-tag\" is no ESP"),
-        Mode::WireGuard => Err("a client's packets are no ESP"),
+        Mode::WireGuard | Mode::OpenVpn => Err("a client's packets are no ESP"),
     };
     let asked = match (mode, peer.offload) {
         (Err(reason), _) => Err(reason.to_owned()),

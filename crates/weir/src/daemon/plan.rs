@@ -95,7 +95,8 @@ fn plan(
         }
     }
     let mut by_kernel = by_kernel.into_iter();
-    for peer in policy.peers.iter().filter(|peer| peer.kernel.is_some()) {
+    let has_esp = |peer: &&policy::Peer| peer.mode == policy::Mode::Tunnel;
+    for peer in policy.peers.iter().filter(|peer| peer.kernel.is_some()).filter(has_esp) {
         let keys = match peer.agreed {
             Some(identity) => KernelKeys::Agreed(identity),
             // In the order of the policy's peers, as these are.

@@ -48,6 +48,8 @@ pub fn sealed_bytes(peer: &Peer, inner: usize) -> usize {
             Mode::Tunnel => esp_len(inner),
             Mode::Transport | Mode::IcrcTag => esp_len(inner.saturating_sub(outer)),
             Mode::WireGuard => UDP_BYTES + data_len(inner),
+            // Packets are fitted to the tunnel, and it to the wire.
+            Mode::OpenVpn => return inner,
         }
 }
 

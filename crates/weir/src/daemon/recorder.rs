@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,7 +23,7 @@ use weir_store::sqlite::{
     StoreOptions, StoreSender,
 };
 
-use super::worker;
+use super::{control, worker};
 use crate::api::dto::{PairSnapshot, PeerSnapshot, RdmaSnapshot, SideSnapshot, Snapshot};
 use crate::config::Settings;
 
@@ -261,7 +261,7 @@ impl StatusSocket {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let listener = UnixListener::bind(path)?;
+        let listener = control::listen(path)?;
         // To connect takes the right to write.
         let mode = if group.is_some() { 0o660 } else { 0o600 };
         if let Some(group) = group {

@@ -1,5 +1,6 @@
 //! From the engine's values to what `weir status` shows.
 
+use std::net::SocketAddr;
 use std::ops::Range;
 
 use weir_engine::counters::SideCounters;
@@ -183,7 +184,7 @@ pub fn peers(
             sequence_remaining: sealing.map_or(0, |it| it.remaining()),
             sequence_received: engine.highest_received(open_spi).unwrap_or_default(),
             last_seen_seconds,
-            is_client: peer.mode == Mode::WireGuard,
+            is_client: peer.mode.is_client(),
             rollout: rollout(engine, (index, peer), now),
             tag: tag(engine, (index, peer), now),
             ..PeerSnapshot::new(&peer.name, peer.seal_spi.unwrap_or_default(), open_spi, &counters)
@@ -305,7 +306,10 @@ pub fn add_keying(pair: &mut PairSnapshot, status: &KeyingStatus) {
         peer.keying = Some(PeerKeyingSnapshot {
             public_key: public_text(&keyed.public_key),
             state: keyed.state.name().to_owned(),
-            endpoint: keyed.path.as_ref().map(|path| path.remote.address.to_string()),
+            endpoint: keyed.path.as_ref().map(|path| match peer.is_client {
+                true => SocketAddr::new(path.remote.address, path.remote.port).to_string(),
+                false => path.remote.address.to_string(),
+            }),
             last_handshake_seconds: keyed.handshake_age_ns.map(seconds),
             handshakes: keyed.handshakes,
             rekeys: keyed.handshakes.saturating_sub(1),

@@ -21,6 +21,7 @@ use super::keying::Keying;
 use super::lock::{Locks, PATIENCE, port_locks};
 use super::notify::{self, Watchdog};
 use super::offload::{self, Answered};
+use super::openvpn::Tunnels;
 use super::plan::{self, PairPlan};
 use super::port_watch::PortWatch;
 use super::preflight::{self, Administration};
@@ -198,6 +199,7 @@ struct Gateway {
     front_ends: Vec<Option<FrontEnd>>,
     front_ends_ticked: Instant,
     workers: Vec<PairWorkers>,
+    tunnels: Tunnels,
     watch: Option<PortWatch>,
     _vm_watch: VmWatch,
     /// Beside the workers; a pair without `[keying]` has none.
@@ -258,10 +260,12 @@ impl Gateway {
         let shutter = Shutter::load()?;
         let alerts = start_alerts(&settings, recorder.as_ref())?;
         let sinks = Sinks { exporter: &exporter, recorder: recorder.as_ref(), alerts: &alerts };
+        let mut tunnels = Tunnels::make(&settings)?;
         let (workers, bases) = start_workers(&settings, &machine, plans, ends, &mut store, sinks)?;
         let watch = Some(watch_ports(&settings, shutter, &sender)?);
         drop(watch_before);
         configure_keying(&settings, keys, &keying, &workers);
+        tunnels.start(&settings)?;
         let front_ends = open_front_ends(&settings, bases, &sender)?;
         let vm_watch = watch_vm(&sender)?;
         let control = open_control(&settings, sender)?;
@@ -287,6 +291,7 @@ impl Gateway {
             front_ends,
             front_ends_ticked: started,
             workers,
+            tunnels,
             watch,
             _vm_watch: vm_watch,
             keying,
@@ -373,6 +378,7 @@ impl Gateway {
                     front_end.iter_mut().for_each(|it| it.tick(workers, store));
                 }
             }
+            self.tunnels.tick(now);
             self.record(now);
             self.answer_status(now);
             if self.watchdog.is_due(now) && self.workers.iter().all(|it| it.snapshot().is_ok()) {
@@ -611,6 +617,7 @@ impl Gateway {
             }
             show::add_offload(pair, &self.offloads);
         }
+        self.tunnels.show(&mut pairs);
         pairs.iter_mut().for_each(show::add_pauses);
         pairs.iter_mut().for_each(show::add_rules);
         let gateway = &self.settings.gateway;

@@ -22,6 +22,7 @@ use weir_store::evidence::Snapshot;
 use super::carry::{self, Begun, Carrier};
 use super::circle::Circle;
 use super::kernel_esp::{KernelEsp, KernelPlan};
+use super::openvpn;
 use super::plan::PairPlan;
 use super::ports;
 use super::prepare::{Prepared, Running};
@@ -222,15 +223,18 @@ fn only_seat(setup: &mut WorkerSetup, store: &mut StateStore) -> Result<Seat> {
     let plans = std::mem::take(&mut setup.plan.kernel);
     let by_kernel = plans.iter().filter_map(KernelPlan::fingerprints).collect();
     let mut kernel = KernelEsp::open(pair, policy.wire_mtu, plans)?;
-    let Begun { mut guard, mut carriers, why_not } = match &kernel {
-        Some(kernel) => carry::begin_with_kernel_esp(pair, kernel)?,
-        None => carry::begin(pair, &setup.limits, mode(setup.on_failure))?,
+    let has_interfaces = kernel.is_some() || !openvpn::devices(pair).is_empty();
+    let Begun { mut guard, mut carriers, why_not } = match has_interfaces {
+        true => carry::begin_with_interfaces(pair, kernel.as_ref())?,
+        false => carry::begin(pair, &setup.limits, mode(setup.on_failure))?,
     };
     let carrier = carriers.pop();
     let mut ports = ports::open(pair, policy, carrier.as_ref())?;
     if let Some(kernel) = &mut kernel {
         ports.kernel = kernel.start(&mut guard, store)?;
     }
+    // Behind the kernel's, as their places in the policy are.
+    ports.kernel.extend(openvpn::open_ports(pair)?);
     Ok(Seat {
         number: 0,
         ports,

@@ -37,6 +37,7 @@ mod tagged;
 mod tagged_guests;
 mod trial;
 mod vpn;
+mod vpn_judges;
 mod witness;
 mod workers;
 

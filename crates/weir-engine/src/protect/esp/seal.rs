@@ -43,8 +43,8 @@ impl PeerEntry {
         match self.mode {
             Mode::Ethernet => self.seal_ethernet(frame, fields)?,
             Mode::Tunnel | Mode::WireGuard => self.seal_tunnel(frame, parsed, fields)?,
-            // Tagged, and never sealed.
-            Mode::IcrcTag(_) => return Err(DropReason::NoAssociation),
+            // Tagged, or sealed by a daemon, and never here.
+            Mode::IcrcTag(_) | Mode::Device { .. } => return Err(DropReason::NoAssociation),
             Mode::Transport => seal_transport(
                 self.association.as_mut().ok_or(DropReason::NoAssociation)?,
                 frame,
@@ -155,7 +155,7 @@ impl PeerEntry {
                 seal_around(&around, frame, fields, cut, to)
             }
             Mode::Transport => seal_inside(self.udp, frame, parsed, fields, cut, to),
-            Mode::IcrcTag(_) => Err(DropReason::NoAssociation),
+            Mode::IcrcTag(_) | Mode::Device { .. } => Err(DropReason::NoAssociation),
         }
     }
 

@@ -5,7 +5,7 @@ use std::fs::{self, DirBuilder};
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -16,6 +16,7 @@ use zeroize::Zeroizing;
 use super::write_secret;
 use crate::cli::print_json;
 use crate::config::address::Prefix;
+use crate::config::openvpn::{FILE_ENDING, TunnelFile};
 
 /// Bits of the network of one tunnel: OpenVPN's least for a server.
 const TUNNEL_BITS: u32 = 29;
@@ -23,11 +24,17 @@ const TUNNEL_BITS: u32 = 29;
 const OPENVPN_HELP: &str = "\
 Each tunnel is a server of its own, with its own UDP port, network and keys; its client's file holds
 all that the client needs. Both ends know each other by certificates' fingerprints (OpenVPN 2.6),
-which the program `openssl` makes. Debian's unit runs them: put server-1.conf into
-/etc/openvpn/server and start openvpn-server@server-1.
+which the program `openssl` makes. A gateway whose configuration has
+
+  [pair.openvpn]
+  tunnels = \"DIR\"
+
+runs the servers, and what comes out of the tunnels is metered and judged like everything else.
 
 Examples:
   weir vpn openvpn --tunnels 16 --remote gw-a.example -o tunnels
+  weir vpn openvpn --tunnels 20 --one-server --remote gw-a.example -o tunnels
+  weir vpn openvpn --tunnels 1 --static-key --remote gw-a.example -o old
   weir vpn openvpn --tunnels 1 --remote 192.0.2.1 --cipher chacha20-poly1305 --mtu 1400 \\
       --route 10.0.0.0/8 -o tunnel
 
@@ -39,14 +46,21 @@ Exit codes:
 #[derive(Debug, Args)]
 #[command(after_help = OPENVPN_HELP)]
 pub struct OpenVpnArgs {
-    /// How many tunnels
+    /// How many tunnels, of one client each
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub tunnels: u16,
+    /// One server with a pool for all clients instead of one each
+    #[arg(long)]
+    pub one_server: bool,
+    /// One key for both ends instead of certificates: no forward secrecy, AES-256-CBC, routes in the
+    /// client's file. For old clients
+    #[arg(long, conflicts_with_all = ["one_server", "cipher"])]
+    pub static_key: bool,
     /// Where clients reach the servers: a name or an address
     #[arg(long, value_name = "HOST", value_parser = host)]
     pub remote: String,
     /// UDP port of the first tunnel; the others follow
-    #[arg(long, default_value_t = 1194, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, default_value_t = 1194, value_parser = clap::value_parser!(u16).range(1024..))]
     pub port: u16,
     /// The network that tunnels get theirs of (IPv4), eight addresses each
     #[arg(long, default_value = "10.98.0.0/16")]
@@ -58,7 +72,7 @@ pub struct OpenVpnArgs {
     #[arg(long, value_enum, default_value_t = Cipher::Aes256Gcm)]
     pub cipher: Cipher,
     /// The largest packet inside a tunnel, bytes
-    #[arg(long, default_value_t = 1500, value_parser = clap::value_parser!(u16).range(576..=9000))]
+    #[arg(long, default_value_t = 1376, value_parser = clap::value_parser!(u16).range(576..=9000))]
     pub mtu: u16,
     /// The folder for the files (made with mode 700; theirs is 600)
     #[arg(short, long, value_name = "DIR")]
@@ -106,19 +120,28 @@ struct Tunnel {
     network: String,
 }
 
+/// The place of a server: port, first address and length of its network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    port: u16,
+    network: Ipv4Addr,
+    bits: u32,
+}
+
 pub(super) fn openvpn(args: &OpenVpnArgs) -> Result<ExitCode> {
-    let numbers = 0..args.tunnels;
-    let ends: Vec<(u16, Ipv4Addr)> =
-        numbers.map(|number| place(args, number)).collect::<Result<_>>()?;
+    let places: Vec<Place> = match args.one_server {
+        true => vec![pool(args)?],
+        false => (0..args.tunnels).map(|number| place(args, number)).collect::<Result<_>>()?,
+    };
     let routes: Vec<String> = args.route.iter().map(route).collect::<Result<_>>()?;
     let folder = &args.output;
     let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
     made.with_context(|| format!("cannot make the folder {}", folder.display()))?;
     let mut written = Vec::new();
     let mut tunnels = Vec::new();
-    for (number, end) in (1..).zip(ends) {
-        match write_tunnel(args, number, end, &routes, &mut written) {
-            Ok(tunnel) => tunnels.push(tunnel),
+    for (number, place) in (1..).zip(places) {
+        match write_server(args, number, place, &routes, &mut written) {
+            Ok(more) => tunnels.extend(more),
             Err(error) => {
                 written.iter().for_each(|path| drop(fs::remove_file(path)));
                 return Err(error);
@@ -135,8 +158,8 @@ pub(super) fn openvpn(args: &OpenVpnArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Port and network of a tunnel, counted from 0.
-fn place(args: &OpenVpnArgs, number: u16) -> Result<(u16, Ipv4Addr)> {
+/// The place of the server of the tunnel with this number, from 0.
+fn place(args: &OpenVpnArgs, number: u16) -> Result<Place> {
     let port = args.port.checked_add(number).context("not so many ports behind --port")?;
     let IpAddr::V4(first) = args.network.network() else { bail!("--network is not IPv4") };
     let spare_bits = TUNNEL_BITS.saturating_sub(u32::from(args.network.length_bits()));
@@ -144,7 +167,20 @@ fn place(args: &OpenVpnArgs, number: u16) -> Result<(u16, Ipv4Addr)> {
     let room = if is_wide { 1_u64 << spare_bits } else { 0 };
     ensure!(u64::from(number) < room, "{} has room for {room} tunnels", args.network);
     let offset = u32::from(number) << (32 - TUNNEL_BITS);
-    Ok((port, Ipv4Addr::from(u32::from(first) + offset)))
+    Ok(Place { port, network: Ipv4Addr::from(u32::from(first) + offset), bits: TUNNEL_BITS })
+}
+
+/// The place of the server for all clients: network, server, broadcast and each client need one.
+fn pool(args: &OpenVpnArgs) -> Result<Place> {
+    let IpAddr::V4(network) = args.network.network() else { bail!("--network is not IPv4") };
+    let bits = u32::from(args.network.length_bits());
+    let room = (1_u64 << 32_u32.saturating_sub(bits)).saturating_sub(3);
+    ensure!(
+        bits <= TUNNEL_BITS && u64::from(args.tunnels) <= room,
+        "{} has room for {room} clients",
+        args.network
+    );
+    Ok(Place { port: args.port, network, bits })
 }
 
 /// A network as OpenVPN writes it.
@@ -157,46 +193,143 @@ fn mask(length_bits: u32) -> Ipv4Addr {
     Ipv4Addr::from(u32::MAX.checked_shl(32 - length_bits).unwrap_or_default())
 }
 
-/// Writes the files of a tunnel; `written` learns of each.
-fn write_tunnel(
+/// Writes the files of a server and of its clients; `written` learns of each.
+fn write_server(
     args: &OpenVpnArgs,
     number: u16,
-    (port, network): (u16, Ipv4Addr),
+    place: Place,
     routes: &[String],
     written: &mut Vec<PathBuf>,
-) -> Result<Tunnel> {
-    let [server, client] =
-        ["server", "client"].map(|end| args.output.join(format!("{end}-{number}.conf")));
-    let server_keys = Certified::make(&format!("server-{number}"))?;
-    let client_keys = Certified::make(&format!("client-{number}"))?;
-    let common = format!("proto udp\ndata-ciphers {}\ntun-mtu {}\n", args.cipher.name(), args.mtu);
-    let mut of_server = format!(
-        "# The server of tunnel {number}, of {}\ndev weir-ovpn{number}\ndev-type tun\n{common}\
-         port {port}\ntopology subnet\nserver {network} {}\ndh none\nkeepalive 10 60\n",
-        args.tunnels,
-        mask(TUNNEL_BITS),
+) -> Result<Vec<Tunnel>> {
+    let server = args.output.join(format!("server-{number}.conf"));
+    let clients = if args.one_server { 1..=args.tunnels } else { number..=number };
+    let client = |number: u16| args.output.join(format!("client-{number}.conf"));
+    let mut write = |path: &Path, text: &str| {
+        write_secret(path, text.as_bytes())?;
+        written.push(path.to_owned());
+        anyhow::Ok(())
+    };
+    if args.static_key {
+        let key = static_key()?;
+        let [of_server, of_client] = static_texts(args, number, place, routes, &key)?;
+        write(&server, &of_server)?;
+        write(&client(number), &of_client)?;
+    } else {
+        let own = Certified::make(&format!("server-{number}"))?;
+        let mut fingerprints = String::new();
+        for number in clients.clone() {
+            let keys = Certified::make(&format!("client-{number}"))?;
+            writeln!(fingerprints, "{}", keys.fingerprint)?;
+            let head = format!(
+                "# A client of tunnel {number}\nclient\ndev tun\n{}remote {} {}\nnobind\n",
+                common(args),
+                args.remote,
+                place.port,
+            );
+            write(&client(number), &with_keys(&head, &keys, &own.fingerprint))?;
+        }
+        let head = server_head(args, number, place, routes)?;
+        write(&server, &with_keys(&head, &own, fingerprints.trim()))?;
+    }
+    let network = format!("{}/{}", place.network, place.bits);
+    let tunnel = TunnelFile {
+        server: PathBuf::from(format!("server-{number}.conf")),
+        device: device(number),
+        port: place.port,
+        networks: vec![network.parse().map_err(anyhow::Error::msg)?],
+        mtu: args.mtu,
+        limit: None,
+    };
+    // Last: a tunnel is known by it.
+    let text = toml::to_string(&tunnel).context("a tunnel as TOML")?;
+    write(&args.output.join(format!("tunnel-{number}.{FILE_ENDING}")), &text)?;
+    let of = |number| Tunnel {
+        server: server.clone(),
+        client: client(number),
+        port: place.port,
+        network: network.clone(),
+    };
+    Ok(clients.map(of).collect())
+}
+
+fn device(number: u16) -> String {
+    format!("weir-ovpn{number}")
+}
+
+/// What both ends say.
+fn common(args: &OpenVpnArgs) -> String {
+    format!("proto udp\ndata-ciphers {}\ntun-mtu {}\n", args.cipher.name(), args.mtu)
+}
+
+fn server_head(
+    args: &OpenVpnArgs,
+    number: u16,
+    Place { port, network, bits }: Place,
+    routes: &[String],
+) -> Result<String> {
+    let mut head = format!(
+        "# The server of tunnel {number}\ndev {}\ndev-type tun\n{}port {port}\n\
+         topology subnet\nserver {network} {}\ndh none\nkeepalive 10 60\n",
+        device(number),
+        common(args),
+        mask(bits),
     );
     for route in routes {
-        writeln!(of_server, "push \"route {route}\"")?;
+        writeln!(head, "push \"route {route}\"")?;
     }
-    let of_client = format!(
-        "# The client of tunnel {number}\nclient\ndev tun\n{common}remote {} {port}\nnobind\n",
-        args.remote,
+    Ok(head)
+}
+
+fn with_keys(head: &str, own: &Certified, others: &str) -> Zeroizing<String> {
+    Zeroizing::new(format!(
+        "{head}persist-tun\nverb 3\n{}<peer-fingerprint>\n{others}\n</peer-fingerprint>\n",
+        own.inline().as_str(),
+    ))
+}
+
+/// The files of both ends where one key is for all: the server's, the client's.
+fn static_texts(
+    args: &OpenVpnArgs,
+    number: u16,
+    place: Place,
+    routes: &[String],
+    key: &str,
+) -> Result<[Zeroizing<String>; 2]> {
+    let [server, client] = [1, 2].map(|it| Ipv4Addr::from(u32::from(place.network) + it));
+    let both = format!(
+        "proto udp\ncipher AES-256-CBC\nauth SHA256\ntun-mtu {}\nkeepalive 10 60\npersist-tun\n\
+         verb 3\n",
+        args.mtu
     );
-    let ends = [
-        (&server, of_server, &server_keys, &client_keys),
-        (&client, of_client, &client_keys, &server_keys),
-    ];
-    for (path, head, own, other) in ends {
-        let text = Zeroizing::new(format!(
-            "{head}persist-tun\nverb 3\n{}<peer-fingerprint>\n{}\n</peer-fingerprint>\n",
-            own.inline().as_str(),
-            other.fingerprint,
-        ));
-        write_secret(path, text.as_bytes())?;
-        written.push(path.clone());
+    let secret = format!("<secret>\n{}\n</secret>\n", key.trim());
+    let mut of_client = Zeroizing::new(format!(
+        "# The client of tunnel {number}\ndev tun\nremote {} {}\nnobind\n\
+         ifconfig {client} {server}\n{both}",
+        args.remote, place.port
+    ));
+    for route in routes {
+        writeln!(of_client, "route {route}")?;
     }
-    Ok(Tunnel { server, client, port, network: format!("{network}/{TUNNEL_BITS}") })
+    of_client.push_str(&secret);
+    let of_server = Zeroizing::new(format!(
+        "# The server of tunnel {number}\ndev {}\ndev-type tun\nport {}\n\
+         ifconfig {server} {client}\n{both}{secret}",
+        device(number),
+        place.port
+    ));
+    Ok([of_server, of_client])
+}
+
+/// A key for both ends, as OpenVPN makes it.
+fn static_key() -> Result<Zeroizing<String>> {
+    let said = Command::new("openvpn")
+        .args(["--genkey", "secret", "/dev/stdout"])
+        .stdin(Stdio::null())
+        .output()
+        .context("cannot run `openvpn`: is it installed?")?;
+    let key = Zeroizing::new(String::from_utf8(said.stdout).context("openvpn prints no text")?);
+    ensure!(key.contains("BEGIN OpenVPN Static key"), "openvpn makes no key");
+    Ok(key)
 }
 
 /// A key and a certificate of its own.
@@ -252,6 +385,8 @@ mod tests {
     fn args(network: &str) -> OpenVpnArgs {
         OpenVpnArgs {
             tunnels: 16,
+            one_server: false,
+            static_key: false,
             remote: "gw".into(),
             port: 1194,
             network: network.parse().unwrap(),
@@ -266,12 +401,15 @@ mod tests {
     #[test]
     fn tunnels_have_ports_and_networks_of_their_own_until_the_network_is_used_up() {
         let args = args("10.98.0.0/28");
-        assert_eq!(place(&args, 0).unwrap(), (1194, Ipv4Addr::new(10, 98, 0, 0)));
-        assert_eq!(place(&args, 1).unwrap(), (1195, Ipv4Addr::new(10, 98, 0, 8)));
+        let at = |port, last| Place { port, network: Ipv4Addr::new(10, 98, 0, last), bits: 29 };
+        assert_eq!(place(&args, 0).unwrap(), at(1194, 0));
+        assert_eq!(place(&args, 1).unwrap(), at(1195, 8));
         assert!(place(&args, 2).unwrap_err().to_string().contains("room for 2 tunnels"));
         let ports = OpenVpnArgs { port: u16::MAX, ..self::args("10.0.0.0/8") };
         assert!(place(&ports, 0).is_ok() && place(&ports, 1).is_err());
         assert!(place(&self::args("10.98.0.0/30"), 0).is_err());
+        assert_eq!(pool(&self::args("10.98.0.0/27")).unwrap().bits, 27);
+        assert!(pool(&self::args("10.98.0.0/28")).unwrap_err().to_string().contains("13 clients"));
     }
 
     #[test]

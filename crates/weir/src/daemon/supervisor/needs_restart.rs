@@ -43,10 +43,10 @@ fn pair_needs_restart(old: &Pair, new: &Pair) -> Option<String> {
         return Some(format!("`{key}` of pair {}", old.name));
     }
     fn by_kernel(pair: &Pair) -> impl Iterator<Item = &Peer> {
-        pair.peers.iter().filter(|peer| peer.is_by_kernel())
+        pair.peers.iter().filter(|peer| peer.is_by_kernel() || peer.tunnel().is_some())
     }
     if !by_kernel(old).eq(by_kernel(new)) {
-        let what = "a peer whose ESP the kernel or a NIC does";
+        let what = "a peer whose ESP the kernel or a NIC does, or a tunnel of OpenVPN";
         return Some(format!("{what}, in pair {},", old.name));
     }
     let has_moved = (&old.addresses, &old.next_hop) != (&new.addresses, &new.next_hop);

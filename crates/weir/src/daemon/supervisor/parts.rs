@@ -1,6 +1,7 @@
 //! What a running gateway is made of, started one by one: workers, front ends, handshakes, signals,
 //! control socket.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -74,13 +75,29 @@ pub(super) fn start_alerts(settings: &Settings, recorder: Option<&Recorder>) -> 
 pub(super) fn tell_names(settings: &Settings, recorder: Option<&Recorder>, alerts: &AlertSink) {
     let peers = settings.pairs.iter().flat_map(|pair| &pair.peers);
     let clients: Vec<([u8; 16], Arc<str>)> = peers
-        .filter(|peer| peer.mode == Mode::WireGuard)
+        .filter(|peer| matches!(peer.mode, Mode::WireGuard | Mode::OpenVpn))
         .flat_map(|peer| peer.networks().map(|it| (it, Arc::from(peer.name.as_str()))))
-        .filter(|((address, bits), _)| *bits == if address.is_ipv4() { 32 } else { 128 })
-        .map(|((address, _), name)| (mapped(address), name))
+        .flat_map(|(network, name)| {
+            named_addresses(network).into_iter().map(move |it| (it, Arc::clone(&name)))
+        })
         .collect();
     for names in recorder.map(Recorder::names).into_iter().chain([alerts.names()]) {
         names.renew(clients.iter().cloned());
+    }
+}
+
+/// The addresses of a client's network by which it is named: those of a tunnel, or the client's own.
+/// A wider network belongs to nobody in particular.
+fn named_addresses((address, bits): (IpAddr, u8)) -> Vec<[u8; 16]> {
+    /// A tunnel's pool of this length or more names its addresses.
+    const POOL_BITS_MIN: u8 = 24;
+    match address {
+        IpAddr::V4(first) if bits >= POOL_BITS_MIN => {
+            let count = 1_u32 << (32 - bits);
+            (0..count).map(|it| mapped(Ipv4Addr::from(u32::from(first) + it).into())).collect()
+        }
+        IpAddr::V6(_) if bits == 128 => vec![mapped(address)],
+        _ => Vec::new(),
     }
 }
 
@@ -242,7 +259,7 @@ pub(super) fn configure_keying(
         let by_kernel = pair.peers.iter().filter(|peer| peer.is_by_kernel());
         let by_kernel = by_kernel.filter_map(|peer| match &peer.keys {
             PeerKeys::Agreed { public_key, .. } => Some(*public_key),
-            PeerKeys::Configured { .. } | PeerKeys::Tagged { .. } => None,
+            PeerKeys::Configured { .. } | PeerKeys::Tagged { .. } | PeerKeys::Daemon(_) => None,
         });
         let (by_kernel, sharing) = (by_kernel.collect(), workers.sharing());
         thread.configure(Peers { limits: keying.limits, peers, sharing, by_kernel });
