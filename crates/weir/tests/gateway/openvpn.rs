@@ -127,7 +127,8 @@ fn the_gateway_runs_openvpns_daemons_and_judges_what_comes_out_of_their_tunnels(
     for (file, device) in files.iter().zip(devices) {
         let mut command = clients.command("openvpn");
         let file = file.display().to_string();
-        running.push(Running::start(command.args(["--config", &file, "--dev", device])).unwrap());
+        command.args(["--config", &file, "--dev", device, "--dev-type", "tun"]);
+        running.push(Running::start(&mut command).unwrap());
     }
     for daemon in &mut running {
         daemon.wait_for("Initialization Sequence Completed", PATIENCE).unwrap();

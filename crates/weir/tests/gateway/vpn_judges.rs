@@ -76,12 +76,12 @@ fn the_kernels_wireguard_is_a_client_and_its_own_tool_shows_handshake_and_bytes(
     assert!(!handshakes.trim().ends_with("\t0"), "{handshakes}");
     let transfer = run("wg show wg0 transfer");
     let bytes: Vec<u64> = transfer.split_whitespace().skip(1).flat_map(str::parse).collect();
-    let is_much = |it: &u64| *it > 3 << 20;
+    let is_much = |it: &u64| *it > 1 << 20;
     assert!(bytes.len() == 2 && bytes.iter().all(is_much), "{transfer}");
     let shown = gateway.vpn("show", &["kernel", "--json"]).unwrap().stdout;
     let shown: Value = serde_json::from_str(&shown).unwrap();
-    assert!(number(&shown, "/counters/received_bytes") > 3 << 20, "{shown:#}");
-    assert!(number(&shown, "/counters/sent_bytes") > 3 << 20, "{shown:#}");
+    assert!(number(&shown, "/counters/received_bytes") > 1 << 20, "{shown:#}");
+    assert!(number(&shown, "/counters/sent_bytes") > 1 << 20, "{shown:#}");
 }
 
 fn reaches(from: &Namespace, target: &str) {
