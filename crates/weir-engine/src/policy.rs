@@ -265,8 +265,8 @@ impl Peer {
     }
 }
 
-/// A peer whose packets come and go by an interface of their own: its ESP is the gateway's kernel's,
-/// or a daemon seals ([`Mode::Device`]).
+/// A peer whose packets come and go by an interface of their own: its ESP is the gateway's
+/// kernel's, or a daemon seals ([`Mode::Device`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelEsp {
     /// Its place among those peers, from 0, in the order of the policy's.

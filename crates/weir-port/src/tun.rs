@@ -2,8 +2,8 @@
 //! we send by it are read by the daemon, and what the daemon writes is received from it, by a
 //! [`crate::PacketPort`].
 //!
-//! The device is there before the daemon and longer than it: the guard stays on it, and a daemon that
-//! is killed and started again finds it as it was.
+//! The device is there before the daemon and longer than it: the guard stays on it, and a daemon
+//! that is killed and started again finds it as it was.
 
 use std::io;
 
@@ -25,8 +25,9 @@ pub struct TunDevice {
 }
 
 impl TunDevice {
-    /// Makes the device `name` in the calling thread's network namespace, or takes over the one that
-    /// a killed gateway left, and switches it on. The user numbered `owner` may open its other end.
+    /// Makes the device `name` in the calling thread's network namespace, or takes over the one
+    /// that a killed gateway left, and switches it on. The user numbered `owner` may open its
+    /// other end.
     ///
     /// # Errors
     /// [`OpenError`]: no `/dev/net/tun`, no privilege, or a daemon still holds it.

@@ -18,8 +18,8 @@ pub(crate) fn is_own(policy: &Policy, parsed: &Parsed) -> bool {
     }
 }
 
-/// What the kernel may say on the wire: address resolution, ICMP, IKE, and what daemons say from the
-/// ports that they have; from an own address.
+/// What the kernel may say on the wire: address resolution, ICMP, IKE, and what daemons say from
+/// the ports that they have; from an own address.
 pub(crate) fn may_leave(policy: &Policy, parsed: &Parsed) -> bool {
     let Some(own) = &policy.own else { return false };
     if parsed.link.source != own.mac || !own.holds(&parsed.source) {

@@ -65,7 +65,8 @@ impl KernelPeers {
         self.peers.get_mut(usize::from(place))
     }
 
-    /// Counts a packet that came by the interface at `place` from addresses that are not its peer's.
+    /// Counts a packet that came by the interface at `place` from addresses that are not its
+    /// peer's.
     #[cold]
     pub(crate) fn refused(&mut self, place: u16) {
         if let Some(peer) = self.at_mut(place) {

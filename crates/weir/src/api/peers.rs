@@ -62,7 +62,8 @@ pub struct PeerSnapshot {
 /// A daemon of OpenVPN that the gateway runs.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct OpenVpnSnapshot {
-    /// `starting`, `listening` (for who shares a static key), `serving`, or `ended`, until it is started again.
+    /// `starting`, `listening` (for who shares a static key), `serving`, or `ended`, until it is
+    /// started again.
     pub state: String,
     /// Its process; absent while there is none.
     pub pid: Option<u32>,

@@ -2,8 +2,8 @@
 //! (docs/adr/0170).
 //!
 //! Each tunnel is a file of the folder `tunnels`, `NAME.toml`, beside the configuration of its
-//! daemon. `weir vpn openvpn` writes both. To the rest of the gateway a tunnel is a peer: what comes
-//! out of it is metered and judged as a WireGuard client's packets are.
+//! daemon. `weir vpn openvpn` writes both. To the rest of the gateway a tunnel is a peer: what
+//! comes out of it is metered and judged as a WireGuard client's packets are.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -83,7 +83,8 @@ pub fn policy(
 }
 
 /// Bytes that OpenVPN's daemon puts around a packet, at most: IPv6, UDP, opcode and peer ID, and of
-/// its ciphers the one with the longest: a hash of 32, an IV of 16, a packet ID of 8, padding of 16.
+/// its ciphers the one with the longest: a hash of 32, an IV of 16, a packet ID of 8, padding of
+/// 16.
 const OPENVPN_AROUND_BYTES: u16 = 40 + 8 + 4 + 32 + 16 + 8 + 16;
 
 /// Has no packet in a tunnel of OpenVPN be longer than what the wire carries whole: the gateway's

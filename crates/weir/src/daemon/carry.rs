@@ -102,8 +102,8 @@ pub struct Begun {
     pub why_not: Option<String>,
 }
 
-/// Shuts the ports of a pair of which the kernel does some peers' ESP, or daemons end tunnels, and the
-/// interfaces that those packets come and go by.
+/// Shuts the ports of a pair of which the kernel does some peers' ESP, or daemons end tunnels, and
+/// the interfaces that those packets come and go by.
 ///
 /// # Errors
 /// The guard cannot be attached.

@@ -1,12 +1,13 @@
-//! OpenVPN's daemons, which end tunnels of a pair (docs/adr/0170): their devices, their start, their
-//! restart, their end with the gateway, and what they say of their clients.
+//! OpenVPN's daemons, which end tunnels of a pair (docs/adr/0170): their devices, their start,
+//! their restart, their end with the gateway, and what they say of their clients.
 //!
 //! ```text
-//!   wire --> punt --> TAP of the own address --> openvpn, as nobody --> tunnel device --> plain --> host
+//!   wire --> punt --> TAP of the own address --> openvpn, as nobody --> device --> plain --> host
 //! ```
 //!
-//! A daemon has no privilege from its first instruction: the device is made for it, its configuration
-//! comes by a pipe, and the kernel kills it when this process is gone, however that ended.
+//! A daemon has no privilege from its first instruction: the device is made for it, its
+//! configuration comes by a pipe, and the kernel kills it when this process is gone, however that
+//! ended.
 
 use std::io::{BufRead, BufReader, PipeReader, Read, Write};
 use std::net::IpAddr;
@@ -378,8 +379,8 @@ fn daemon_options(tunnel: &Tunnel, local: Option<IpAddr>) -> Vec<String> {
     options
 }
 
-/// A line about a client, by version 2 of OpenVPN's status: name, its address outside, inside (IPv4,
-/// IPv6), bytes received and sent, since when (text, seconds since 1970), and more.
+/// A line about a client, by version 2 of OpenVPN's status: name, its address outside, inside
+/// (IPv4, IPv6), bytes received and sent, since when (text, seconds since 1970), and more.
 fn client(line: &str) -> Option<OpenVpnClientSnapshot> {
     let mut fields = line.strip_prefix("CLIENT_LIST,")?.split(',');
     let mut text = || fields.next().map(str::to_owned);
@@ -397,7 +398,19 @@ fn client(line: &str) -> Option<OpenVpnClientSnapshot> {
 
 /// Whether the line is another one of the status.
 fn is_of_list(line: &str) -> bool {
-    let begins = ["TITLE,", "TIME,", "HEADER,", "ROUTING_TABLE,", "GLOBAL_STATS,"];
+    let begins = [
+        "TITLE,",
+        "TIME,",
+        "HEADER,",
+        "ROUTING_TABLE,",
+        "GLOBAL_STATS,",
+        // Of a daemon with a static key.
+        "OpenVPN STATISTICS",
+        "Updated,",
+        "TUN/TAP ",
+        "TCP/UDP ",
+        "Auth read bytes,",
+    ];
     begins.iter().any(|it| line.starts_with(it))
 }
 

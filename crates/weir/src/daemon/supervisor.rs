@@ -172,6 +172,15 @@ fn accept(source: Source, administration: Administration) -> Result<Accepted, Fa
     Ok(Accepted { source, settings, keys })
 }
 
+/// Removes what a killed gateway left in the kernel; numbers that it accepted stay so.
+fn take_over_left(settings: &Settings, plans: &mut [Vec<PairPlan>]) -> Result<()> {
+    for (pair, plan) in settings.pairs.iter().zip(plans) {
+        let left = kernel_esp::remove_left(&pair.wire)?;
+        plan.iter_mut().for_each(|plan| kernel_esp::take_over(plan, &left));
+    }
+    Ok(())
+}
+
 struct Gateway {
     options: Options,
     /// What is in force.
@@ -246,10 +255,7 @@ impl Gateway {
         let machine = Machine::read()?;
         let offloads = offload::ask(&mut settings, &machine, None)?;
         let mut plans = plan::plans(&settings, keys, &machine, &mut store, 1)?;
-        for (pair, plan) in settings.pairs.iter().zip(&mut plans) {
-            let left = kernel_esp::remove_left(&pair.wire)?;
-            plan.iter_mut().for_each(|plan| kernel_esp::take_over(plan, &left));
-        }
+        take_over_left(&settings, &mut plans)?;
         let exporter = Exporter::start(&settings.collectors, worker::clock())
             .context("cannot export flow records")?;
         let recorder = Recorder::start(&settings)?;

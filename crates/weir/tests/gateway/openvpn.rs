@@ -97,6 +97,50 @@ fn daemon_of(gateway: &Concentrator, name: &str) -> Pid {
     Pid::from_raw(number(&shown, "/openvpn/pid") as i32).unwrap()
 }
 
+/// The tunnel devices of the clients.
+const DEVICES: [&str; 3] = ["ovc1", "ovc2", "ovc9"];
+
+/// Starts OpenVPN's clients with these files.
+fn start_clients(clients: &Namespace, files: &[PathBuf; 3]) -> Vec<Running> {
+    let start = |(file, device): (&PathBuf, &str)| {
+        let mut command = clients.command("openvpn");
+        let file = file.display().to_string();
+        command.args(["--config", &file, "--dev", device, "--dev-type", "tun"]);
+        Running::start(&mut command).unwrap()
+    };
+    let mut running: Vec<Running> = files.iter().zip(DEVICES).map(start).collect();
+    for daemon in &mut running {
+        daemon.wait_for("Initialization Sequence Completed", PATIENCE).unwrap();
+    }
+    running
+}
+
+/// Kills a daemon, and then the gateway.
+fn comes_back_after_kills(lab: &Lab, gateway: &mut Concentrator) {
+    let (clients, host) = (lab.gateway(Side::B), lab.host_v4(Side::A).to_string());
+    // A daemon that is killed is started again, and its clients come back.
+    kill_process(daemon_of(gateway, "old"), Signal::KILL).unwrap();
+    let again = || {
+        let shown = tunnel(&gateway.status().unwrap(), "old");
+        Ok(number(&shown, "/openvpn/restarts") == 1 && shown["openvpn"]["state"] == "serving")
+    };
+    interrupt::until("the daemon again", PATIENCE, again).unwrap();
+    let answer = || Ok(answers(clients, "ovc9", &host) > 0);
+    interrupt::until("answer through its tunnel", PATIENCE, answer).unwrap();
+
+    // However the gateway ends, its daemons do.
+    let daemons = ["old", "tunnel-1"].map(|name| daemon_of(gateway, name));
+    gateway.daemon().signal(Signal::KILL).unwrap();
+    interrupt::until("the daemons' end", PATIENCE, || {
+        Ok(daemons.iter().all(|it| test_kill_process(*it).is_err()))
+    })
+    .unwrap();
+    assert_eq!(answers(clients, "ovc1", &host), 0, "a dead gateway passes nothing");
+    gateway.start_again(lab).unwrap();
+    let answer = || Ok(answers(clients, "ovc9", &host) > 0);
+    interrupt::until("answer after the restart", PATIENCE, answer).unwrap();
+}
+
 #[test]
 fn the_gateway_runs_openvpns_daemons_and_judges_what_comes_out_of_their_tunnels() {
     let test = "the_gateway_runs_openvpns_daemons";
@@ -122,19 +166,9 @@ fn the_gateway_runs_openvpns_daemons_and_judges_what_comes_out_of_their_tunnels(
         let serves = || Ok(is_up(&state(&gateway, name)["openvpn"]["state"]));
         interrupt::until("a daemon that serves", PATIENCE, serves).unwrap();
     }
-    let devices = ["ovc1", "ovc2", "ovc9"];
-    let mut running = Vec::new();
-    for (file, device) in files.iter().zip(devices) {
-        let mut command = clients.command("openvpn");
-        let file = file.display().to_string();
-        command.args(["--config", &file, "--dev", device, "--dev-type", "tun"]);
-        running.push(Running::start(&mut command).unwrap());
-    }
-    for daemon in &mut running {
-        daemon.wait_for("Initialization Sequence Completed", PATIENCE).unwrap();
-    }
+    let _running = start_clients(clients, &files);
     let host = lab.host_v4(Side::A).to_string();
-    for device in devices {
+    for device in DEVICES {
         let answer = || Ok(answers(clients, device, &host) > 0);
         interrupt::until("answer through a tunnel", PATIENCE, answer).unwrap();
         assert_eq!(answers(clients, device, &host), 3, "{device}");
@@ -168,25 +202,5 @@ fn the_gateway_runs_openvpns_daemons_and_judges_what_comes_out_of_their_tunnels(
     assert_eq!(wire.count(&format!("ip and not ({sealed})")).unwrap(), 0, "packets in clear");
     assert_eq!(wire.count_containing(PING_MARK).unwrap(), 0);
 
-    // A daemon that is killed is started again, and its clients come back.
-    kill_process(daemon_of(&gateway, "old"), Signal::KILL).unwrap();
-    let again = || {
-        let shown = state(&gateway, "old");
-        Ok(number(&shown, "/openvpn/restarts") == 1 && shown["openvpn"]["state"] == "serving")
-    };
-    interrupt::until("the daemon again", PATIENCE, again).unwrap();
-    let answer = || Ok(answers(clients, "ovc9", &host) > 0);
-    interrupt::until("answer through its tunnel", PATIENCE, answer).unwrap();
-
-    // However the gateway ends, its daemons do.
-    let daemons = ["old", "tunnel-1"].map(|name| daemon_of(&gateway, name));
-    gateway.daemon().signal(Signal::KILL).unwrap();
-    interrupt::until("the daemons' end", PATIENCE, || {
-        Ok(daemons.iter().all(|it| test_kill_process(*it).is_err()))
-    })
-    .unwrap();
-    assert_eq!(answers(clients, "ovc1", &host), 0, "a dead gateway passes nothing");
-    gateway.start_again(&lab).unwrap();
-    let answer = || Ok(answers(clients, "ovc9", &host) > 0);
-    interrupt::until("answer after the restart", PATIENCE, answer).unwrap();
+    comes_back_after_kills(&lab, &mut gateway);
 }

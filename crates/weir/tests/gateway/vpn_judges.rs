@@ -1,5 +1,5 @@
-//! VPN clients by strangers and by force: the kernel's WireGuard in a guest, a client that roams, and
-//! somebody who recorded its packets.
+//! VPN clients by strangers and by force: the kernel's WireGuard in a guest, a client that roams,
+//! and somebody who recorded its packets.
 
 use weir_lab::netns::Namespace;
 use weir_lab::topology::{GATEWAY_V4, HOST_DEVICE, HOST_PORT, WIRE_PORT};
@@ -133,10 +133,8 @@ fn a_client_that_roams_keeps_its_session_and_what_was_recorded_is_not_taken_agai
     assert_eq!(ping_all(lab.host(Side::A), client.address(), 5, 200).unwrap().answered, 5);
     assert_eq!(client.wg(&lab, "latest-handshakes").unwrap(), session, "no new handshake");
 
-    // Recorded packets come again from where the client was, in another order: none is taken, and
-    // none moves the client.
-    let before = number(&show(), "/counters/received_packets");
-    let again: Vec<Vec<u8>> = recorded.iter().rev().cloned().collect();
+    // Recorded packets come again, in another order: none is taken, and none moves the client.
+    let (before, again) = (show(), recorded.iter().rev().cloned().collect::<Vec<_>>());
     send_frames(lab.wire(), WIRE_END_A, &again, 2000).unwrap();
     let refused = || {
         let status = gateway.status()?;
@@ -145,7 +143,8 @@ fn a_client_that_roams_keeps_its_session_and_what_was_recorded_is_not_taken_agai
         Ok(of("replay_duplicate") + of("replay_old") == again.len() as u64)
     };
     interrupt::until("count of what was replayed", PATIENCE, refused).unwrap();
-    assert_eq!(number(&show(), "/counters/received_packets"), before);
+    let received = |shown: &Value| number(shown, "/counters/received_packets");
+    assert_eq!(received(&show()), received(&before));
     is_at(&format!("{elsewhere}:40001"));
 
     // Initiations by nobody: made-up ones are dropped, and a new client gets in meanwhile.

@@ -52,8 +52,8 @@ pub struct OpenVpnArgs {
     /// One server with a pool for all clients instead of one each
     #[arg(long)]
     pub one_server: bool,
-    /// One key for both ends instead of certificates: no forward secrecy, AES-256-CBC, routes in the
-    /// client's file. For old clients
+    /// One key for both ends instead of certificates: no forward secrecy, AES-256-CBC, routes in
+    /// the client's file. For old clients
     #[arg(long, conflicts_with_all = ["one_server", "cipher"])]
     pub static_key: bool,
     /// Where clients reach the servers: a name or an address

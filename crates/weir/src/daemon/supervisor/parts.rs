@@ -86,8 +86,8 @@ pub(super) fn tell_names(settings: &Settings, recorder: Option<&Recorder>, alert
     }
 }
 
-/// The addresses of a client's network by which it is named: those of a tunnel, or the client's own.
-/// A wider network belongs to nobody in particular.
+/// The addresses of a client's network by which it is named: those of a tunnel, or the client's
+/// own. A wider network belongs to nobody in particular.
 fn named_addresses((address, bits): (IpAddr, u8)) -> Vec<[u8; 16]> {
     /// A tunnel's pool of this length or more names its addresses.
     const POOL_BITS_MIN: u8 = 24;
