@@ -4,7 +4,7 @@
 use weir_wire::parse::Transport;
 use weir_wire::tcp::flags;
 
-use crate::buffers::{dns, http, tls};
+use crate::buffers::{dns, http, ssh, tls};
 use crate::detector::Direction;
 use crate::packet::View;
 use crate::record::HttpRecord;
@@ -39,6 +39,7 @@ enum Application {
     Http(Box<http::Connection>),
     Tls(Box<tls::Session>),
     Dns(Box<[Vec<u8>; 2]>),
+    Ssh(Box<[ssh::Banner; 2]>),
     /// One whose messages have no buffers here.
     Other(Protocol),
     /// None that is known.
@@ -53,6 +54,10 @@ pub(crate) struct Progress {
     /// The packet's payload belongs to the stream.
     pub(crate) is_part: bool,
     pub(crate) gaps: u32,
+    /// Bytes that were there already are others now.
+    pub(crate) differs: bool,
+    /// What comes is encrypted: nobody looks into it.
+    pub(crate) is_opaque: bool,
     /// What lies together behind a gap, with the segment, and bytes of the stream before it.
     pub(crate) island: Option<(u64, Vec<u8>)>,
     /// Messages that came further.
@@ -65,6 +70,7 @@ pub(crate) enum Told {
     /// The transaction of that number.
     Http(u64),
     Tls,
+    Ssh,
     Dns(dns::Message),
 }
 
@@ -74,6 +80,7 @@ pub(crate) enum Message<'a> {
     Http(&'a http::Transaction, usize),
     Tls(&'a tls::Session, usize),
     Dns(&'a dns::Message),
+    Ssh(&'a ssh::Banner),
 }
 
 impl Message<'_> {
@@ -82,6 +89,7 @@ impl Message<'_> {
             Self::Http(..) => Protocol::Http,
             Self::Tls(..) => Protocol::Tls,
             Self::Dns(_) => Protocol::Dns,
+            Self::Ssh(_) => Protocol::Ssh,
         }
     }
 
@@ -90,6 +98,11 @@ impl Message<'_> {
         match self {
             Self::Http(transaction, side) => transaction.each(*side, buffer, look),
             Self::Tls(session, side) => session.each(*side, buffer, look),
+            Self::Ssh(banner) => match buffer {
+                Buffer::SshProtocol => !banner.protocol.is_empty() && look(&banner.protocol),
+                Buffer::SshSoftware => !banner.software.is_empty() && look(&banner.software),
+                _ => false,
+            },
             Self::Dns(message) => match buffer {
                 Buffer::DnsQuery if !message.is_response => {
                     message.questions.iter().any(|it| look(it))
@@ -126,11 +139,20 @@ impl Conversation {
             self.streams[side].begin(sequence.wrapping_sub(1));
         }
         let first = if seen & flags::SYN != 0 { sequence.wrapping_add(1) } else { sequence };
-        let taken = self.streams[side].take(first, view.payload);
+        let is_opaque = matches!(&self.application, Application::Tls(it) if it.is_encrypted());
+        let taken = match is_opaque {
+            true => self.streams[side].pass(first, view.payload.len()),
+            false => self.streams[side].take(first, view.payload),
+        };
+        if is_opaque {
+            return Progress { is_part: taken.is_part, is_opaque, ..Progress::default() };
+        }
         let mut progress = Progress {
             new: taken.new,
             is_part: taken.is_part,
             gaps: taken.gaps,
+            differs: taken.differs,
+            is_opaque: false,
             island: match taken.is_part && taken.new == 0 {
                 true => self.streams[side].island(first),
                 false => None,
@@ -167,15 +189,22 @@ impl Conversation {
             Application::Http(_) => Some(Protocol::Http),
             Application::Tls(_) => Some(Protocol::Tls),
             Application::Dns(_) => Some(Protocol::Dns),
+            Application::Ssh(_) => Some(Protocol::Ssh),
             Application::Other(protocol) => Some(protocol),
             Application::Unknown | Application::None => None,
         }
     }
 
-    /// The transaction of that number.
-    pub(crate) fn transaction(&mut self, number: u64) -> Option<&mut http::Transaction> {
+    /// The transaction of that number, and the last bytes of a side.
+    pub(crate) fn transaction(
+        &mut self,
+        number: u64,
+        side: usize,
+    ) -> Option<(&mut http::Transaction, &[u8])> {
         match &mut self.application {
-            Application::Http(connection) => connection.transaction(number),
+            Application::Http(connection) => {
+                Some((connection.transaction(number)?, self.streams[side].window().0))
+            }
             _ => None,
         }
     }
@@ -187,6 +216,7 @@ impl Conversation {
                 Some(Message::Http(connection.transaction_of(*number)?, side))
             }
             (Told::Tls, Application::Tls(session)) => Some(Message::Tls(session, side)),
+            (Told::Ssh, Application::Ssh(banners)) => Some(Message::Ssh(&banners[side])),
             (Told::Dns(message), _) => Some(Message::Dns(message)),
             _ => None,
         }
@@ -205,10 +235,27 @@ impl Conversation {
         let (window, before) = self.streams[side].window();
         let at = before + window.len() as u64;
         let waiting = &mut self.waiting[side];
-        waiting.retain(|(known, since)| *known != rule && *since >= before);
-        if waiting.len() < WAITING_MAX {
+        let is_known = waiting.iter().any(|(known, _)| *known == rule);
+        if !is_known && waiting.len() < WAITING_MAX {
             waiting.push((rule, at));
         }
+    }
+
+    /// The fast patterns of these rules came again: those that wait do from here on.
+    pub(crate) fn renew(&mut self, side: usize, rules: &[RuleIndex]) {
+        let (window, before) = self.streams[side].window();
+        let at = before + window.len() as u64;
+        for (known, since) in &mut self.waiting[side] {
+            if rules.contains(known) {
+                *since = at;
+            }
+        }
+    }
+
+    /// Rules no longer wait whose fast pattern has left the window.
+    pub(crate) fn forget(&mut self, side: usize) {
+        let (_, before) = self.streams[side].window();
+        self.waiting[side].retain(|(_, since)| *since >= before);
     }
 
     /// A rule matched a side's stream as it is: its bytes do not count again.
@@ -270,6 +317,9 @@ impl Conversation {
         if tls::begins(window) {
             return Application::Tls(Box::default());
         }
+        if window.starts_with(b"SSH-") {
+            return Application::Ssh(Box::default());
+        }
         if let Some(protocol) = other_by_beginning(side, window) {
             return Application::Other(protocol);
         }
@@ -291,6 +341,11 @@ fn feed(application: &mut Application, side: usize, bytes: &[u8], messages: &mut
         Application::Tls(session) => {
             if session.take(side, bytes) {
                 messages.push(Told::Tls);
+            }
+        }
+        Application::Ssh(banners) => {
+            if banners[side].take(bytes) {
+                messages.push(Told::Ssh);
             }
         }
         Application::Dns(held) => {
@@ -337,7 +392,6 @@ fn other_by_beginning(side: usize, bytes: &[u8]) -> Option<Protocol> {
     };
     match bytes {
         [_, _, _, _, 0xff | 0xfe, b'S', b'M', b'B', ..] => Some(Protocol::Smb),
-        _ if bytes.starts_with(b"SSH-") => Some(Protocol::Ssh),
         _ if side == 0 && begins(SMTP) => Some(Protocol::Smtp),
         _ if side == 0 && begins(FTP) => Some(Protocol::Ftp),
         _ => None,

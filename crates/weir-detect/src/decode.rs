@@ -87,6 +87,7 @@ events! {
     Icmpv4TooSmall "decoder.icmpv4.pkt_too_small"
     Icmpv6TooSmall "decoder.icmpv6.pkt_too_small"
     StreamGap "stream.reassembly_seq_gap"
+    StreamOverlapDiffers "stream.reassembly_overlap_different_data"
     StreamInvalidTimestamp "stream.pkt_invalid_timestamp"
 }
 

@@ -21,6 +21,12 @@ pub mod rule;
 
 mod addresses;
 
+mod payload;
+
+mod digest;
+
+pub mod dataset;
+
 mod ruleset;
 
 pub mod matcher;

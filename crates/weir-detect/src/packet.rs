@@ -6,6 +6,7 @@ use zerocopy::FromBytes;
 
 use crate::behaviour::Signs;
 use crate::decode::Event;
+use crate::detector::Direction;
 use crate::rule::{Buffer, Header, HeaderTest, Protocol, VlanLayer};
 
 /// A packet and what the walk found in it.
@@ -23,6 +24,24 @@ pub(crate) struct View<'a> {
     pub(crate) events: &'a [Event],
     /// What it belongs to, of all that rules have watched.
     pub(crate) signs: Signs,
+}
+
+/// What is quickly seen of a packet, so that most rules need no look.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Gist {
+    /// Of those below.
+    pub(crate) signs: u8,
+    pub(crate) source_port: u16,
+    pub(crate) destination_port: u16,
+}
+
+impl Gist {
+    pub(crate) const PAYLOAD: u8 = 1;
+    pub(crate) const EVENT: u8 = 2;
+    pub(crate) const TO_SERVER: u8 = 4;
+    pub(crate) const TO_CLIENT: u8 = 8;
+    pub(crate) const ESTABLISHED: u8 = 16;
+    pub(crate) const NOT_ESTABLISHED: u8 = 32;
 }
 
 /// VLANs that a packet is in, the outermost first; three at most.
@@ -79,6 +98,22 @@ impl<'a> View<'a> {
             events,
             signs: 0,
         }
+    }
+
+    /// What is quickly seen of it, in a flow.
+    pub(crate) fn gist(&self, direction: Direction, is_established: bool) -> Gist {
+        let mut signs = match direction {
+            Direction::Initiator => Gist::TO_SERVER,
+            Direction::Responder => Gist::TO_CLIENT,
+        };
+        signs |= if is_established { Gist::ESTABLISHED } else { Gist::NOT_ESTABLISHED };
+        if !self.payload.is_empty() {
+            signs |= Gist::PAYLOAD;
+        }
+        if !self.events.is_empty() {
+            signs |= Gist::EVENT;
+        }
+        Gist { signs, source_port: self.source_port, destination_port: self.destination_port }
     }
 
     /// Whether the packet is of `protocol`; one of an application is told by its stage instead.

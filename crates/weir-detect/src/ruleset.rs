@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::addresses::{AddressMap, AddressMapBuilder, is_selective};
 use crate::behaviour::Watch;
+use crate::dataset::{Datasets, Definitions};
 use crate::matcher::{MatcherError, Pattern, Patterns, Scratch};
+use crate::packet::Gist;
+use crate::payload::{Group, PayloadGroups};
 use crate::rule::{Buffer, BufferKey, FlowTest, HeaderTest, Protocol, Rule, RuleIndex};
 
 /// Rules ready to run; shared by all workers.
@@ -12,12 +15,18 @@ use crate::rule::{Buffer, BufferKey, FlowTest, HeaderTest, Protocol, Rule, RuleI
 pub struct RuleSet {
     rules: Vec<Rule>,
     descriptions: BTreeMap<String, String>,
-    groups: BTreeMap<BufferKey, Group>,
+    /// The fast patterns of payloads as they are.
+    payloads: PayloadGroups,
+    /// Those of buffers of packets, and of payloads that are changed before.
+    packet_groups: Vec<(BufferKey, Group)>,
+    /// Those of buffers of applications: sent by clients, by servers, by either.
+    message_groups: [Vec<(BufferKey, Group)>; 3],
     bare: Bare,
     needs: Needs,
     /// By number.
     bit_names: Vec<String>,
     watches: Vec<Watch>,
+    datasets: Definitions,
 }
 
 /// What the rules of a set need of the detector, so that no more is done.
@@ -31,30 +40,86 @@ pub(crate) struct Needs {
     pub(crate) events: bool,
 }
 
-/// The fast patterns of one buffer.
-#[derive(Debug)]
-pub(crate) struct Group {
-    pub(crate) patterns: Patterns,
-    /// By pattern, the rules that have it as their fast pattern.
-    rules_of_pattern: Vec<Vec<RuleIndex>>,
-    /// Length of the longest pattern.
-    pub(crate) longest: usize,
-}
-
 /// Rules without a fast pattern, by what they look at.
 #[derive(Debug, Default)]
 pub(crate) struct Bare {
     /// Rules for any packet, by protocol.
-    by_protocol: BTreeMap<Protocol, Vec<RuleIndex>>,
+    by_protocol: BTreeMap<Protocol, BareRules>,
     /// Rules of addresses alone: looked at on a flow's first packet each way.
     pub(crate) addresses: Vec<RuleIndex>,
     /// Rules of either kind that name few addresses, by those.
     by_source: AddressMap,
     by_destination: AddressMap,
     /// Rules that look at the stream.
-    pub(crate) streams: Vec<RuleIndex>,
+    streams: BareRules,
     /// Rules that ask something of an application's buffers, or of its presence.
-    pub(crate) applications: Vec<RuleIndex>,
+    applications: BTreeMap<Protocol, BareRules>,
+}
+
+/// Rules, each with what is quickly seen of a packet that cannot match it.
+#[derive(Debug, Default)]
+struct BareRules(Vec<(RuleIndex, Precheck)>);
+
+/// What a packet must have for a rule to be worth a look.
+#[derive(Clone, Copy, Debug)]
+struct Precheck {
+    /// All of these, as [`Gist::signs`] has them.
+    signs: u8,
+    source_ports: (u16, u16),
+    destination_ports: (u16, u16),
+}
+
+impl Precheck {
+    fn of(rule: &Rule) -> Self {
+        let mut signs = 0;
+        if rule.has_payload() && !rule.needs_stream {
+            signs |= Gist::PAYLOAD;
+        }
+        if rule.tests.iter().any(|it| matches!(it, HeaderTest::Event(_))) {
+            signs |= Gist::EVENT;
+        }
+        signs |= match rule.flow.to_server {
+            Some(true) => Gist::TO_SERVER,
+            Some(false) => Gist::TO_CLIENT,
+            None => 0,
+        };
+        signs |= match rule.flow.established {
+            Some(true) => Gist::ESTABLISHED,
+            Some(false) => Gist::NOT_ESTABLISHED,
+            None => 0,
+        };
+        let hull = |ports: &crate::rule::ranges::Ranges| {
+            let first = ports.iter().next().map_or(1, |it| it.0);
+            let last = ports.iter().last().map_or(0, |it| it.1);
+            let bounded = |it: u128| u16::try_from(it).unwrap_or(u16::MAX);
+            (bounded(first), bounded(last))
+        };
+        let any = (0, u16::MAX);
+        let header = &rule.header;
+        let (source_ports, destination_ports) = match header.is_both_ways {
+            true => (any, any),
+            false => (hull(&header.source_ports), hull(&header.destination_ports)),
+        };
+        Self { signs, source_ports, destination_ports }
+    }
+
+    #[inline]
+    fn holds(&self, gist: Gist) -> bool {
+        let within = |(first, last): (u16, u16), port| first <= port && port <= last;
+        gist.signs & self.signs == self.signs
+            && within(self.destination_ports, gist.destination_port)
+            && within(self.source_ports, gist.source_port)
+    }
+}
+
+impl BareRules {
+    fn push(&mut self, index: RuleIndex, rule: &Rule) {
+        self.0.push((index, Precheck::of(rule)));
+    }
+
+    fn add_to(&self, gist: Gist, found: &mut Vec<RuleIndex>) {
+        found.extend(self.0.iter().filter(|it| it.1.holds(gist)).map(|it| it.0));
+    }
 }
 
 impl RuleSet {
@@ -62,11 +127,13 @@ impl RuleSet {
         rules: Vec<Rule>,
         descriptions: BTreeMap<String, String>,
     ) -> Result<Self, MatcherError> {
-        let mut wanted: BTreeMap<BufferKey, BTreeMap<Pattern, Vec<RuleIndex>>> = BTreeMap::new();
+        let mut wanted: [BTreeMap<BufferKey, BTreeMap<Pattern, Vec<RuleIndex>>>; 4] =
+            Default::default();
         let mut bare = Bare::default();
         let mut needs = Needs::default();
         let mut sources = AddressMapBuilder::default();
         let mut destinations = AddressMapBuilder::default();
+        let mut of_payloads = Vec::new();
         for (index, rule) in rules.iter().enumerate() {
             let index = RuleIndex(index as u32);
             needs.streams |= rule.needs_stream;
@@ -74,15 +141,29 @@ impl RuleSet {
             let is_application = rule.is_of_application();
             needs.applications |= is_application;
             if rule.fast.is_none() && rule.needs_stream && rule.has_payload() {
-                bare.streams.push(index);
+                bare.streams.push(index, rule);
             }
             match &rule.fast {
+                Some(fast) if rule.buffers[fast.test].key == payload_key() => {
+                    of_payloads.push((index, rule));
+                }
                 Some(fast) => {
                     let pattern = Pattern { bytes: fast.bytes.to_vec(), is_nocase: fast.is_nocase };
-                    let key = rule.buffers[fast.test].key.clone();
-                    wanted.entry(key).or_default().entry(pattern).or_default().push(index);
+                    let key = &rule.buffers[fast.test].key;
+                    let is_of_message = crate::buffers::protocol(key.buffer).is_some();
+                    let place = match (is_of_message, rule.flow.to_server) {
+                        (true, Some(true)) => 0,
+                        (true, Some(false)) => 1,
+                        (true, None) => 2,
+                        (false, _) => 3,
+                    };
+                    let group = wanted[place].entry(looked_for_in(key)).or_default();
+                    group.entry(pattern).or_default().push(index);
                 }
-                None if is_application => bare.applications.push(index),
+                None if is_application => {
+                    let protocol = rule.application();
+                    bare.applications.entry(protocol).or_default().push(index, rule);
+                }
                 None if is_selective(&rule.header.source) => {
                     sources.add(&rule.header.source, index);
                     if rule.header.is_both_ways {
@@ -96,25 +177,32 @@ impl RuleSet {
                     }
                 }
                 None if rule.is_of_addresses() => bare.addresses.push(index),
-                None => bare.by_protocol.entry(rule.protocol()).or_default().push(index),
+                None => {
+                    bare.by_protocol.entry(rule.protocol()).or_default().push(index, rule);
+                }
             }
         }
         (bare.by_source, bare.by_destination) = (sources.build(), destinations.build());
-        let mut groups = BTreeMap::new();
-        for (key, patterns) in wanted {
-            let (patterns, rules_of_pattern): (Vec<Pattern>, Vec<_>) = patterns.into_iter().unzip();
-            let longest = patterns.iter().map(|it| it.bytes.len()).max().unwrap_or_default();
-            let patterns = Patterns::compile(&patterns)?;
-            groups.insert(key, Group { patterns, rules_of_pattern, longest });
+        let payloads = PayloadGroups::compile(&of_payloads)?;
+        let mut compiled: [Vec<(BufferKey, Group)>; 4] = Default::default();
+        for (groups, compiled) in wanted.into_iter().zip(&mut compiled) {
+            for (key, patterns) in groups {
+                compiled.push((key, Group::compile(patterns)?));
+            }
         }
+        let [of_clients, of_servers, of_either, packet_groups] = compiled;
+        let message_groups = [of_clients, of_servers, of_either];
         Ok(Self {
             rules,
             descriptions,
-            groups,
+            payloads,
+            packet_groups,
+            message_groups,
             bare,
             needs,
             bit_names: Vec::new(),
             watches: Vec::new(),
+            datasets: Definitions::default(),
         })
     }
 
@@ -153,7 +241,7 @@ impl RuleSet {
 
     /// Bytes that the fast patterns take.
     pub fn pattern_bytes(&self) -> usize {
-        self.groups.values().map(|it| it.patterns.size_bytes()).sum()
+        self.patterns().map(Patterns::size_bytes).sum()
     }
 
     pub(crate) fn name_bits(&mut self, names: Vec<String>) {
@@ -162,6 +250,15 @@ impl RuleSet {
 
     pub(crate) fn set_watches(&mut self, watches: Vec<Watch>) {
         self.watches = watches;
+    }
+
+    pub(crate) fn set_datasets(&mut self, datasets: Definitions) {
+        self.datasets = datasets;
+    }
+
+    /// The sets that its rules name, as they begin.
+    pub(crate) fn datasets(&self) -> Datasets {
+        self.datasets.begin()
     }
 
     /// What its rules have watched, by the bit that says so.
@@ -178,12 +275,22 @@ impl RuleSet {
         self.needs
     }
 
-    pub(crate) fn group(&self, key: &BufferKey) -> Option<&Group> {
-        self.groups.get(key)
+    pub(crate) fn payloads(&self) -> &PayloadGroups {
+        &self.payloads
     }
 
-    pub(crate) fn groups(&self) -> impl Iterator<Item = (&BufferKey, &Group)> {
-        self.groups.iter()
+    pub(crate) fn packet_groups(&self) -> &[(BufferKey, Group)] {
+        &self.packet_groups
+    }
+
+    /// Those that may be in what a side sends.
+    pub(crate) fn message_groups(&self, side: usize) -> impl Iterator<Item = &(BufferKey, Group)> {
+        self.message_groups[side].iter().chain(&self.message_groups[2])
+    }
+
+    fn patterns(&self) -> impl Iterator<Item = &Patterns> {
+        let others = self.packet_groups.iter().chain(self.message_groups.iter().flatten());
+        self.payloads.patterns().chain(others.map(|it| &it.1.patterns))
     }
 
     pub(crate) fn bare(&self) -> &Bare {
@@ -191,20 +298,27 @@ impl RuleSet {
     }
 
     pub(crate) fn scratch(&self) -> Result<Scratch, MatcherError> {
-        let databases: Vec<&Patterns> = self.groups.values().map(|it| &it.patterns).collect();
+        let databases: Vec<&Patterns> = self.patterns().collect();
         Scratch::new(&databases)
     }
 }
 
-impl Group {
-    pub(crate) fn rules_of(&self, pattern: u32) -> &[RuleIndex] {
-        self.rules_of_pattern.get(pattern as usize).map_or(&[], Vec::as_slice)
-    }
-}
-
 impl Bare {
-    pub(crate) fn of(&self, protocol: Protocol) -> &[RuleIndex] {
-        self.by_protocol.get(&protocol).map_or(&[], Vec::as_slice)
+    /// Adds the rules of a protocol that may match such a packet.
+    pub(crate) fn of_protocol(&self, protocol: Protocol, gist: Gist, found: &mut Vec<RuleIndex>) {
+        if let Some(rules) = self.by_protocol.get(&protocol) {
+            rules.add_to(gist, found);
+        }
+    }
+
+    pub(crate) fn of_streams(&self, gist: Gist, found: &mut Vec<RuleIndex>) {
+        self.streams.add_to(gist, found);
+    }
+
+    pub(crate) fn of_messages(&self, of: Protocol, gist: Gist, found: &mut Vec<RuleIndex>) {
+        if let Some(rules) = self.applications.get(&of) {
+            rules.add_to(gist, found);
+        }
     }
 
     /// Rules that name one of the addresses, among few.
@@ -219,40 +333,86 @@ impl Bare {
     }
 }
 
+/// The buffer that a fast pattern is looked for in: the bodies of HTTP's messages are files too, and
+/// looked through once.
+fn looked_for_in(key: &BufferKey) -> BufferKey {
+    let buffer = match key.buffer {
+        Buffer::HttpRequestBody | Buffer::HttpResponseBody => Buffer::FileData,
+        other => other,
+    };
+    BufferKey { buffer, transforms: key.transforms.clone() }
+}
+
+/// What a rule looks at, found out once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Facts {
+    is_of_application: bool,
+    has_payload: bool,
+    has_only_payload: bool,
+    is_of_addresses: bool,
+    asks_bits: bool,
+}
+
+impl Facts {
+    pub(crate) fn of(rule: &Rule) -> Self {
+        let mut buffers = rule.buffers.iter().map(|it| it.key.buffer);
+        let has_only_payload = buffers.clone().all(|it| crate::buffers::protocol(it).is_none());
+        let header = &rule.header;
+        let asks_bits = rule.bits.iter().any(|it| it.verb.is_condition());
+        let is_of_addresses = rule.tests.iter().all(|it| matches!(it, HeaderTest::Reputation(_)))
+            && rule.flow_counts.is_empty()
+            && rule.flow == FlowTest::default()
+            && rule.stream_sizes.is_empty()
+            && rule.buffers.is_empty()
+            && !asks_bits
+            && header.source_ports.is_all()
+            && header.destination_ports.is_all()
+            && !matches!(header.protocol, Protocol::TcpPacket | Protocol::TcpStream)
+            && !matches!(header.protocol, Protocol::Rdma | Protocol::PacketHeader);
+        Self {
+            is_of_application: header.protocol.is_application() || !has_only_payload,
+            has_payload: buffers.any(|it| it == Buffer::Payload),
+            has_only_payload,
+            is_of_addresses,
+            asks_bits,
+        }
+    }
+}
+
 impl Rule {
     /// Whether it asks something of an application, or of its buffers.
     pub(crate) fn is_of_application(&self) -> bool {
-        self.header.protocol.is_application()
-            || self.buffers.iter().any(|it| crate::buffers::protocol(it.key.buffer).is_some())
+        self.facts.is_of_application
+    }
+
+    /// The application that it asks something of.
+    fn application(&self) -> Protocol {
+        let of_buffer = self.buffers.iter().find_map(|it| crate::buffers::protocol(it.key.buffer));
+        of_buffer.unwrap_or(self.header.protocol)
     }
 
     /// Whether it asks something of the payload.
     pub(crate) fn has_payload(&self) -> bool {
-        self.buffers.iter().any(|it| it.key.buffer == Buffer::Payload)
+        self.facts.has_payload
     }
 
     /// Whether it asks nothing of an application's buffers.
     pub(crate) fn has_only_payload(&self) -> bool {
-        self.buffers.iter().all(|it| crate::buffers::protocol(it.key.buffer).is_none())
+        self.facts.has_only_payload
     }
 
     /// Whether nothing but addresses and protocol decides.
     pub(crate) fn is_of_addresses(&self) -> bool {
-        let header = &self.header;
-        self.tests.iter().all(|it| matches!(it, HeaderTest::Reputation(_)))
-            && self.flow_counts.is_empty()
-            && self.flow == FlowTest::default()
-            && self.stream_sizes.is_empty()
-            && self.buffers.is_empty()
-            && self.bits.iter().all(|it| !it.verb.is_condition())
-            && header.source_ports.is_all()
-            && header.destination_ports.is_all()
-            && !matches!(header.protocol, Protocol::TcpPacket | Protocol::TcpStream)
-            && !matches!(header.protocol, Protocol::Rdma | Protocol::PacketHeader)
+        self.facts.is_of_addresses
+    }
+
+    /// Whether it asks for bits or integers.
+    pub(crate) fn asks_bits(&self) -> bool {
+        self.facts.asks_bits
     }
 }
 
 /// The payload as it is.
-pub(crate) fn payload_key() -> BufferKey {
+fn payload_key() -> BufferKey {
     BufferKey { buffer: Buffer::Payload, transforms: Vec::new() }
 }

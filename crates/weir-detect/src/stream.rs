@@ -21,6 +21,8 @@ pub(crate) struct Taken {
     pub(crate) is_part: bool,
     /// A gap was given up.
     pub(crate) gaps: u32,
+    /// Bytes that were there already are others now.
+    pub(crate) differs: bool,
 }
 
 /// One direction.
@@ -70,6 +72,7 @@ impl Stream {
         let behind = next.wrapping_sub(sequence);
         if behind < AHEAD_MAX {
             // It begins at the next byte, or before: what is new of it.
+            taken.differs = self.differs(behind as usize, bytes);
             let new = bytes.get(behind as usize..).unwrap_or_default();
             taken.new += self.append(new);
         } else {
@@ -77,10 +80,27 @@ impl Stream {
             if ahead > AHEAD_MAX {
                 return Taken::default();
             }
+            taken.differs = self.differs_from_waiting(sequence, bytes);
             taken.gaps += u32::from(!self.wait(sequence, bytes));
         }
         taken.new += self.append_waiting(taken.gaps > 0);
         taken
+    }
+
+    /// Takes in a segment of so many bytes that nobody looks at.
+    pub(crate) fn pass(&mut self, sequence: u32, count: usize) -> Taken {
+        let Some(next) = self.next else { return Taken::default() };
+        let end = sequence.wrapping_add(count as u32);
+        let grown = end.wrapping_sub(next);
+        if grown < AHEAD_MAX {
+            // Gaps no longer matter.
+            self.before += (self.window.len() as u64) + u64::from(grown);
+            self.window.clear();
+            self.waiting.clear();
+            self.waiting_bytes = 0;
+            self.next = Some(end);
+        }
+        Taken { is_part: count > 0, ..Taken::default() }
     }
 
     /// The bytes that lie together around `sequence`, behind a gap, and how many the stream has
@@ -117,6 +137,26 @@ impl Stream {
             next = known.wrapping_add(piece.len() as u32);
         }
         told
+    }
+
+    /// Whether the bytes of a segment that begins `behind` bytes before the stream's end are others
+    /// than those of the window, as far as they are in both.
+    fn differs(&self, behind: usize, bytes: &[u8]) -> bool {
+        let Some(start) = self.window.len().checked_sub(behind) else { return false };
+        self.window[start..].iter().zip(bytes).any(|(known, byte)| known != byte)
+    }
+
+    /// The same for pieces that wait.
+    fn differs_from_waiting(&self, sequence: u32, bytes: &[u8]) -> bool {
+        self.waiting.iter().any(|(known, piece)| {
+            let ahead = known.wrapping_sub(sequence);
+            let (piece, bytes) = match ahead < AHEAD_MAX {
+                true => (Some(piece.as_slice()), bytes.get(ahead as usize..)),
+                false => (piece.get(sequence.wrapping_sub(*known) as usize..), Some(bytes)),
+            };
+            let both = piece.unwrap_or_default().iter().zip(bytes.unwrap_or_default());
+            both.into_iter().any(|(known, byte)| known != byte)
+        })
     }
 
     /// Makes room: the window's older part goes once it is twice as long as it should be.
@@ -227,7 +267,10 @@ mod tests {
         let taken = stream.take(10, b"a");
         assert_eq!(stream.window().0, b"aXcd");
         assert_eq!((taken.new, taken.gaps), (4, 0));
-        assert_eq!(stream.take(10, b"zzzz"), Taken { new: 0, is_part: true, gaps: 0 });
+        assert_eq!(
+            stream.take(10, b"zzzz"),
+            Taken { is_part: true, differs: true, ..Taken::default() }
+        );
     }
 
     #[test]

@@ -3,6 +3,9 @@
 //! The table is the detector's own. The meter's entries end after seconds of silence, and an attack
 //! that pauses for longer must not be forgotten.
 
+use std::hash::{Hash, Hasher};
+
+use foldhash::fast::FixedState;
 use hashlink::LinkedHashMap;
 use weir_wire::frame::{Link, Time};
 use weir_wire::parse::{Parsed, Transport, parse};
@@ -13,7 +16,6 @@ use crate::detector::{Decision, Detector, Direction, Limits, Packet};
 use crate::flow::Seat;
 use crate::packet::Vlans;
 use crate::record::{EndReason, FlowRecord};
-use crate::state::Keyed;
 
 /// A flow that was silent for so long has ended: Suricata's timeout of an established connection.
 const QUIET_NS: u64 = 600_000_000_000;
@@ -22,7 +24,7 @@ const QUIET_NS: u64 = 600_000_000_000;
 /// leaves.
 #[derive(Debug)]
 pub struct FlowTable {
-    entries: LinkedHashMap<Key, Entry, Keyed>,
+    entries: LinkedHashMap<Key, Entry, FixedState>,
     max: usize,
     evicted: u64,
     midstream: bool,
@@ -31,11 +33,23 @@ pub struct FlowTable {
 }
 
 /// Both ends of a flow, the lesser first; or a sender and the queue pair that it sends to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Key {
     ends: [([u8; 16], u32); 2],
     protocol: u8,
     vlans: Vlans,
+}
+
+impl Hash for Key {
+    /// In few words: a packet's key is hashed once.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        for (address, port) in &self.ends {
+            state.write_u128(u128::from_ne_bytes(*address));
+            state.write_u32(*port);
+        }
+        state.write_u8(self.protocol);
+        state.write_u64(self.vlans.ids().iter().fold(0, |all, id| all << 16 | u64::from(*id)));
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +64,7 @@ struct Entry {
 impl FlowTable {
     /// A table for as many flows as `limits` has seats, at least one.
     pub fn new(limits: Limits) -> Self {
-        let entries = LinkedHashMap::with_hasher(Keyed(limits.seed));
+        let entries = LinkedHashMap::with_hasher(FixedState::with_seed(limits.seed));
         let (max, midstream) = (limits.flows.max(1), limits.midstream);
         Self { entries, max, evicted: 0, midstream, ended: None }
     }
@@ -68,7 +82,7 @@ impl FlowTable {
     /// Ends all flows, in the order in which they spoke last.
     pub fn flush(&mut self, detector: &mut Detector) {
         while let Some((_, entry)) = self.entries.pop_front() {
-            self.end(entry, EndReason::Shutdown, detector);
+            end(&mut self.ended, entry, EndReason::Shutdown, detector);
         }
     }
 
@@ -92,13 +106,6 @@ impl FlowTable {
         detector.stream(entry.seat, entry.direction(from_first))
     }
 
-    fn end(&mut self, entry: Entry, reason: EndReason, detector: &mut Detector) {
-        if let Some(ended) = &mut self.ended {
-            ended.extend(detector.record(entry.seat).map(|it| FlowRecord { reason, ..it }));
-        }
-        detector.release(entry.seat);
-    }
-
     /// Has `detector` look at a packet, in the state of its flow: see [`Detector::inspect`].
     pub fn inspect(
         &mut self,
@@ -110,18 +117,24 @@ impl FlowTable {
         let parsed = packet.parsed;
         let (key, from_first) = key(packet);
         let begins_behind = self.midstream && answers(parsed);
-        if !self.entries.contains_key(&key) {
-            self.enter(key, from_first != begins_behind, now, detector);
+        let new = || Entry::new(from_first != begins_behind, now);
+        let mut old = None;
+        let entry = match self.entries.to_back(&key) {
+            Some(entry) => {
+                let is_quiet = now.since_ns(entry.last) > QUIET_NS;
+                if is_quiet || (entry.has_ended && begins(parsed)) {
+                    old = Some(std::mem::replace(entry, new()));
+                }
+                entry
+            }
+            None => {
+                self.make_room(detector);
+                self.entries.entry(key).or_insert_with(new)
+            }
+        };
+        if let Some(old) = old {
+            end(&mut self.ended, old, EndReason::Timeout, detector);
         }
-        // It is there: it was, or came in just now.
-        let Some(entry) = self.entries.to_back(&key) else { return Decision::Pass };
-        let is_quiet = now.since_ns(entry.last) > QUIET_NS;
-        if is_quiet || (entry.has_ended && begins(parsed)) {
-            let new = Entry::new(from_first != begins_behind, now);
-            let old = std::mem::replace(entry, new);
-            self.end(old, EndReason::Timeout, detector);
-        }
-        let Some(entry) = self.entries.get_mut(&key) else { return Decision::Pass };
         entry.last = now;
         entry.has_ended |= ends(parsed);
         let direction = entry.direction(from_first);
@@ -154,19 +167,31 @@ impl FlowTable {
         self.entries.is_empty()
     }
 
-    fn enter(&mut self, key: Key, from_first: bool, now: Time, detector: &mut Detector) {
+    fn make_room(&mut self, detector: &mut Detector) {
         if self.entries.len() >= self.max {
             self.end_oldest(EndReason::Forced, detector);
             self.evicted += 1;
         }
-        self.entries.insert(key, Entry::new(from_first, now));
     }
 
     fn end_oldest(&mut self, reason: EndReason, detector: &mut Detector) {
         if let Some((_, entry)) = self.entries.pop_front() {
-            self.end(entry, reason, detector);
+            end(&mut self.ended, entry, reason, detector);
         }
     }
+}
+
+/// Gives the seat back; what there is to tell goes to `ended`.
+fn end(
+    ended: &mut Option<Vec<FlowRecord>>,
+    entry: Entry,
+    reason: EndReason,
+    detector: &mut Detector,
+) {
+    if let Some(ended) = ended {
+        ended.extend(detector.record(entry.seat).map(|it| FlowRecord { reason, ..it }));
+    }
+    detector.release(entry.seat);
 }
 
 impl Entry {

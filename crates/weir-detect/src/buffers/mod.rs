@@ -3,6 +3,8 @@
 mod certificate;
 pub(crate) mod dns;
 pub(crate) mod http;
+mod ja3;
+pub(crate) mod ssh;
 pub(crate) mod tls;
 mod transform;
 
@@ -11,16 +13,8 @@ pub(crate) use transform::apply;
 use crate::rule::{Buffer, Protocol};
 
 /// Whether this detector fills the buffer, so that a rule about it can run.
-pub(crate) fn is_filled(buffer: Buffer) -> bool {
-    !matches!(
-        buffer,
-        Buffer::TlsFingerprint
-            | Buffer::Ja3Hash
-            | Buffer::Ja3String
-            | Buffer::Ja3sHash
-            | Buffer::SshProtocol
-            | Buffer::SshSoftware
-    )
+pub(crate) fn is_filled(_: Buffer) -> bool {
+    true
 }
 
 /// The application that a buffer belongs to; `None`: it is any packet's.
@@ -44,7 +38,9 @@ pub(crate) fn protocol(buffer: Buffer) -> Option<Protocol> {
         | Buffer::TlsFingerprint
         | Buffer::Ja3Hash
         | Buffer::Ja3String
-        | Buffer::Ja3sHash => Some(Protocol::Tls),
+        | Buffer::Ja3sHash
+        | Buffer::Ja3sString => Some(Protocol::Tls),
+        Buffer::SshProtocol | Buffer::SshSoftware => Some(Protocol::Ssh),
         _ => Some(Protocol::Http),
     }
 }

@@ -1,6 +1,8 @@
 //! TLS handshakes (RFC 5246, RFC 8446): whom a client asks for, and the server's certificates.
 
 use super::certificate::{self, Names};
+use super::ja3::{self, Fingerprint};
+use crate::digest;
 use crate::rule::Buffer;
 
 /// Bytes of one direction's handshake that are kept, at most; the rest is not looked at.
@@ -12,6 +14,7 @@ const RECORD_HANDSHAKE: u8 = 22;
 const RECORD_CHANGE_CIPHER_SPEC: u8 = 20;
 const RECORD_ALERT: u8 = 21;
 const CLIENT_HELLO: u8 = 1;
+const SERVER_HELLO: u8 = 2;
 const CERTIFICATE: u8 = 11;
 const EXTENSION_SERVER_NAME: u16 = 0;
 
@@ -22,6 +25,10 @@ pub(crate) struct Session {
     pub(crate) server_name: Option<Vec<u8>>,
     pub(crate) certificates: Vec<Vec<u8>>,
     pub(crate) names: Names,
+    /// SHA-1 of the first certificate, `0a:1b:...`.
+    fingerprint: Vec<u8>,
+    /// What each side's hello says it can.
+    hellos: [Fingerprint; 2],
 }
 
 #[derive(Debug, Default)]
@@ -31,6 +38,8 @@ struct Side {
     /// Handshake messages that are not whole yet.
     handshake: Vec<u8>,
     is_done: bool,
+    /// Its further records are encrypted.
+    is_encrypted: bool,
 }
 
 /// Whether a stream that begins so may be TLS.
@@ -61,8 +70,8 @@ impl Session {
                         break;
                     }
                     state.record.drain(..5 + length);
-                    // What follows is encrypted.
                     state.is_done = kind == RECORD_CHANGE_CIPHER_SPEC;
+                    state.is_encrypted = state.is_done;
                     continue;
                 }
                 _ => {
@@ -80,9 +89,15 @@ impl Session {
         }
         let state = &mut self.sides[side];
         if state.is_done || state.record.len() + state.handshake.len() > HANDSHAKE_LEN_MAX {
-            *state = Side { is_done: true, ..Side::default() };
+            let is_encrypted = state.is_encrypted;
+            *state = Side { is_done: true, is_encrypted, ..Side::default() };
         }
         told
+    }
+
+    /// Whether all that comes is encrypted.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.sides.iter().all(|it| it.is_encrypted)
     }
 
     /// Calls `look` with each instance of the buffer until it says yes; whether it did.
@@ -99,6 +114,11 @@ impl Session {
             (Buffer::TlsSubject, 1) => some(&self.names.subject),
             (Buffer::TlsIssuer, 1) => some(&self.names.issuer),
             (Buffer::TlsSerial, 1) => some(&self.names.serial),
+            (Buffer::TlsFingerprint, 1) => some(&self.fingerprint),
+            (Buffer::Ja3Hash, 0) => some(&self.hellos[0].hash),
+            (Buffer::Ja3String, 0) => some(&self.hellos[0].line),
+            (Buffer::Ja3sHash, 1) => some(&self.hellos[1].hash),
+            (Buffer::Ja3sString, 1) => some(&self.hellos[1].line),
             _ => false,
         }
     }
@@ -117,11 +137,19 @@ impl Session {
             match kind {
                 CLIENT_HELLO => {
                     self.server_name = server_name(&body);
+                    self.hellos[0] = ja3::of_client(&body).unwrap_or_default();
+                    told = true;
+                }
+                SERVER_HELLO => {
+                    self.hellos[1] = ja3::of_server(&body).unwrap_or_default();
                     told = true;
                 }
                 CERTIFICATE => {
                     self.certificates = certificates(&body);
                     let first = self.certificates.first();
+                    let pairs = |it: &Vec<u8>| digest::sha1(it).map(|it| format!("{it:02x}"));
+                    let fingerprint = first.map(|it| pairs(it).join(":").into_bytes());
+                    self.fingerprint = fingerprint.unwrap_or_default();
                     self.names = first.and_then(|it| certificate::names(it)).unwrap_or_default();
                     told = true;
                 }
@@ -132,7 +160,7 @@ impl Session {
 }
 
 /// `length` bytes whose count is written in `width` bytes before them, and what follows.
-fn counted(bytes: &[u8], width: usize) -> Option<(&[u8], &[u8])> {
+pub(super) fn counted(bytes: &[u8], width: usize) -> Option<(&[u8], &[u8])> {
     let (count, rest) = bytes.split_at_checked(width)?;
     let length = count.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
     rest.split_at_checked(length)

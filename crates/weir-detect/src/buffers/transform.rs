@@ -30,6 +30,9 @@ fn one(bytes: &[u8], transform: Transform) -> Vec<u8> {
         Transform::ToUppercase => bytes.to_ascii_uppercase(),
         Transform::UrlDecode => url_decoded(bytes),
         Transform::HeaderLowercase => header_names_lowercased(bytes),
+        Transform::Md5 => crate::digest::md5(bytes).to_vec(),
+        Transform::Sha1 => crate::digest::sha1(bytes).to_vec(),
+        Transform::Sha256 => crate::digest::sha256(bytes).to_vec(),
         Transform::StripPseudoHeaders => without_pseudo_headers(bytes),
     }
 }

@@ -13,15 +13,17 @@ use weir_wire::frame::Time;
 use crate::alert::Alerts;
 use crate::buffers::{self, dns, http};
 use crate::conversation::{Message, Progress, Told};
+use crate::dataset::Datasets;
 use crate::decode::Event;
 use crate::detector::{Counters, Decision, Direction, Limits};
 use crate::flow::Flow;
-use crate::inspect::{self, Bytes, Cost, TRIES_MAX, Variables};
+use crate::inspect::{self, Bytes, Cost, Memory, TRIES_MAX, Variables};
 use crate::matcher::{MatcherError, Scratch};
-use crate::packet::View;
+use crate::packet::{Gist, View};
+use crate::payload::{Kind, Transport};
 use crate::record::HttpRecord;
 use crate::rule::{Buffer, BufferTest, Protocol, Rule, RuleIndex};
-use crate::ruleset::{RuleSet, payload_key};
+use crate::ruleset::RuleSet;
 use crate::state::{HostBits, Thresholds};
 
 /// Protocols of rules that look at packets.
@@ -57,8 +59,11 @@ pub(crate) struct Evaluator {
     /// The last packet was dropped because its flow was before.
     pub(crate) by_flow: bool,
     variables: Variables,
+    sets: Datasets,
     /// Rules about packets whose bits were not as they ask.
     late: Vec<RuleIndex>,
+    /// Rules about messages whose fast pattern is in the packet.
+    of_message: Vec<RuleIndex>,
     /// Bits of the flow were put since the look at the packet.
     pub(crate) bits_put: bool,
 }
@@ -72,6 +77,18 @@ struct Scene<'a> {
     application: Option<Protocol>,
     /// Bytes of the two sides' streams so far, SYNs counted as one.
     stream_sizes: [u64; 2],
+}
+
+impl Scene<'_> {
+    /// Which of the payload's patterns may matter.
+    fn kind(&self, flow: &Flow) -> Kind {
+        let transport = match () {
+            () if self.view.is_tcp() => Transport::Tcp,
+            () if self.view.is_of(Protocol::Udp) => Transport::Udp,
+            () => Transport::Other,
+        };
+        Kind { transport, application: self.application, port: flow.responder.port }
+    }
 }
 
 /// What a look is at.
@@ -96,7 +113,9 @@ impl Evaluator {
             by_flow: false,
             stream_event: None,
             variables: Variables::default(),
+            sets: rules.datasets(),
             late: Vec::new(),
+            of_message: Vec::new(),
             bits_put: false,
         })
     }
@@ -104,6 +123,7 @@ impl Evaluator {
     pub(crate) fn swap(&mut self, rules: &RuleSet) -> Result<(), MatcherError> {
         self.scratch = rules.scratch()?;
         self.host_bits.clear();
+        self.sets = rules.datasets();
         self.thresholds.clear();
         Ok(())
     }
@@ -128,9 +148,14 @@ impl Evaluator {
         }
         let progress = self.converse(rules, flow, direction, view);
         let mut events = Vec::new();
-        if progress.gaps > 0 && rules.needs().events {
-            self.stream_event = Some(Event::StreamGap);
-            events = [view.events, &[Event::StreamGap]].concat();
+        let event = match () {
+            () if progress.gaps > 0 => Some(Event::StreamGap),
+            () if progress.differs => Some(Event::StreamOverlapDiffers),
+            () => None,
+        };
+        if let Some(event) = event.filter(|_| rules.needs().events) {
+            self.stream_event = Some(event);
+            events = [view.events, &[event]].concat();
         }
         let events = if events.is_empty() { view.events } else { &events };
         let view = &View { events, ..*view };
@@ -157,7 +182,7 @@ impl Evaluator {
             outcome = self.look_at_messages(flow, &scene, &progress, alerts, decided);
         }
         if outcome.is_continue() && self.bits_put && !self.late.is_empty() {
-            outcome = self.look_again(flow, &scene, alerts, decided);
+            outcome = self.look_again(flow, &scene, &progress, alerts, decided);
         }
         if let ControlFlow::Break(is_passed) = outcome {
             flow.is_passed |= is_passed;
@@ -209,21 +234,32 @@ impl Evaluator {
         self.candidates.clear();
         self.late.clear();
         self.bits_put = false;
-        for (key, group) in scene.rules.groups() {
+        let Self { candidates, scratch, .. } = self;
+        for (key, group) in scene.rules.packet_groups() {
             let bytes = match key.buffer {
                 Buffer::Payload => view.payload,
                 other => view.header_buffer(other).unwrap_or_default(),
             };
             if !bytes.is_empty() {
-                let bytes = buffers::apply(bytes, &key.transforms);
-                let candidates = &mut self.candidates;
-                let found = &mut |pattern| candidates.extend_from_slice(group.rules_of(pattern));
-                group.patterns.scan(&bytes, &mut self.scratch, found);
+                group.scan(&buffers::apply(bytes, &key.transforms), scratch, candidates);
+            }
+        }
+        let payload = view.payload;
+        if !payload.is_empty() && !progress.is_opaque {
+            let groups = scene.rules.payloads();
+            let of_what = (scene.direction, scene.kind(flow));
+            groups.scan_packet(of_what, payload, scratch, candidates);
+            if view.is_tcp() && !progress.is_part {
+                groups.scan_stream(of_what, (payload, 0), payload.len(), scratch, candidates);
             }
         }
         let bare = scene.rules.bare();
+        let mut gist = view.gist(scene.direction, flow.is_established);
+        if progress.is_opaque {
+            gist.signs &= !Gist::PAYLOAD;
+        }
         for protocol in OF_PACKETS.into_iter().filter(|it| view.is_of(*it)) {
-            self.candidates.extend_from_slice(bare.of(protocol));
+            bare.of_protocol(protocol, gist, candidates);
         }
         let is_first = flow.packets[scene.direction.index()] == 1;
         if is_first {
@@ -232,6 +268,11 @@ impl Evaluator {
         self.candidates.extend(bare.of_ends(view.source, view.destination));
         let is_part = progress.is_part;
         let is_udp = !view.is_tcp();
+        if is_udp && !progress.messages.is_empty() {
+            let of_message = |it: &&RuleIndex| !scene.rules.rule(**it).has_only_payload();
+            self.of_message.clear();
+            self.of_message.extend(self.candidates.iter().filter(of_message));
+        }
         self.each(flow, scene, alerts, decision, &|rule| {
             let is_here = match rule.is_of_application() {
                 true => rule.has_only_payload() && (is_udp || rule.needs_packet),
@@ -239,7 +280,7 @@ impl Evaluator {
             };
             let is_here = is_here && (is_first || !rule.is_of_addresses());
             is_here.then_some(Sight {
-                payload: Some(Bytes::whole(view.payload)),
+                payload: (!progress.is_opaque).then_some(Bytes::whole(view.payload)),
                 message: None,
                 is_stream: false,
             })
@@ -251,12 +292,13 @@ impl Evaluator {
         &mut self,
         flow: &mut Flow,
         scene: &Scene<'_>,
+        progress: &Progress,
         alerts: &mut Alerts,
         decision: &mut Decision,
     ) -> ControlFlow<bool> {
         self.candidates.clear();
         self.candidates.append(&mut self.late);
-        let payload = Some(Bytes::whole(scene.view.payload));
+        let payload = (!progress.is_opaque).then_some(Bytes::whole(scene.view.payload));
         let sight = Sight { payload, message: None, is_stream: false };
         self.each(flow, scene, alerts, decision, &|_| Some(sight))
     }
@@ -277,14 +319,18 @@ impl Evaluator {
         };
         self.candidates.clear();
         let island = progress.island.as_ref().filter(|_| progress.new == 0);
-        let (window, _) = conversation.window(side);
-        let window = island.map_or(window, |it| &it.1);
+        conversation.forget(side);
+        let window = island.map_or(conversation.window(side), |it| (it.1.as_slice(), it.0));
         let new = island.map_or(progress.new, |it| it.1.len());
-        self.gather_stream(scene.rules, window, new);
+        let Self { candidates, scratch, .. } = self;
+        let of_what = (scene.direction, scene.kind(flow));
+        scene.rules.payloads().scan_stream(of_what, window, new, scratch, candidates);
+        conversation.renew(side, candidates);
         let since = |list: &[(RuleIndex, u64)], rule: RuleIndex| {
             list.iter().find(|(known, _)| *known == rule).map(|it| it.1)
         };
-        self.candidates.extend_from_slice(&scene.rules.bare().streams);
+        let gist = scene.view.gist(scene.direction, flow.is_established);
+        scene.rules.bare().of_streams(gist, &mut self.candidates);
         self.candidates.extend(conversation.waiting[side].iter().map(|it| it.0));
         self.settle();
         let candidates = std::mem::take(&mut self.candidates);
@@ -342,29 +388,25 @@ impl Evaluator {
         alerts: &mut Alerts,
         decision: &mut Decision,
     ) -> ControlFlow<bool> {
+        if progress.messages.is_empty() {
+            return ControlFlow::Continue(());
+        }
         let mut conversation = flow.conversation.take();
         let mut outcome = ControlFlow::Continue(());
         let side = scene.direction.index();
-        // Their fast pattern is in the stream.
-        let waiting = conversation.as_ref().map(|it| it.waiting[side].clone()).unwrap_or_default();
-        let waiting: Vec<RuleIndex> = waiting.into_iter().map(|it| it.0).collect();
         for told in &progress.messages {
             self.candidates.clear();
-            self.candidates.extend_from_slice(&waiting);
+            // Their fast pattern is in the stream, or in the packet.
+            match &conversation {
+                Some(it) => self.candidates.extend(it.waiting[side].iter().map(|it| it.0)),
+                None => self.candidates.extend_from_slice(&self.of_message),
+            }
             outcome = match (told, &mut conversation) {
                 (Told::Http(number), Some(conversation)) => {
-                    let window = conversation.window(side).0.to_vec();
-                    match conversation.transaction(*number) {
-                        Some(transaction) => {
-                            let payload = &window;
-                            self.transaction(
-                                flow,
-                                scene,
-                                (*number, transaction),
-                                payload,
-                                alerts,
-                                decision,
-                            )
+                    match conversation.transaction(*number, side) {
+                        Some((transaction, payload)) => {
+                            let numbered = (*number, transaction);
+                            self.transaction(flow, scene, numbered, payload, alerts, decision)
                         }
                         None => continue,
                     }
@@ -399,20 +441,10 @@ impl Evaluator {
         alerts: &mut Alerts,
         decision: &mut Decision,
     ) -> ControlFlow<bool> {
-        self.gather(scene.rules, message, &|_| true);
-        self.candidates.extend_from_slice(&scene.rules.bare().applications);
+        self.gather(scene, message, None);
         let sight =
             Sight { payload: Some(Bytes::whole(payload)), message: Some(message), is_stream: true };
         self.each(flow, scene, alerts, decision, &|rule| rule.is_of_application().then_some(sight))
-    }
-
-    /// Rules whose fast pattern is in the stream's newest bytes.
-    fn gather_stream(&mut self, rules: &RuleSet, window: &[u8], new: usize) {
-        let Some(group) = rules.group(&payload_key()) else { return };
-        let count = (new + group.longest - 1).min(window.len());
-        let candidates = &mut self.candidates;
-        let found = &mut |pattern| candidates.extend_from_slice(group.rules_of(pattern));
-        group.patterns.scan(&window[window.len() - count..], &mut self.scratch, found);
     }
 
     /// A transaction that came further: rules may have to wait for the rest of it.
@@ -435,15 +467,11 @@ impl Evaluator {
             let flow = flow.view(Direction::Initiator);
             records.extend(transaction.record().map(|it| HttpRecord { flow, number, ..it }));
         }
-        if !fresh.headers && !fresh.body && !is_complete {
+        if !fresh.headers && fresh.body.is_none() && !is_complete {
             return ControlFlow::Continue(());
         }
         let message = Message::Http(transaction, side);
-        self.gather(scene.rules, message, &|buffer| match http::is_body(buffer) {
-            true => fresh.body,
-            false => fresh.headers,
-        });
-        self.candidates.extend_from_slice(&scene.rules.bare().applications);
+        self.gather(scene, message, Some(fresh));
         self.candidates.extend_from_slice(&transaction.waiting[side]);
         self.settle();
         let candidates = std::mem::take(&mut self.candidates);
@@ -469,24 +497,41 @@ impl Evaluator {
                 transaction.wait(side, *index);
             }
         }
+        transaction.let_go(side);
         self.candidates = candidates;
         outcome
     }
 
-    /// Rules whose fast pattern is in a buffer of the message that is `wanted`.
-    fn gather(&mut self, rules: &RuleSet, message: Message<'_>, wanted: &dyn Fn(Buffer) -> bool) {
+    /// Rules whose fast pattern is in a buffer of the message, of those that are `fresh`, and rules
+    /// without one.
+    fn gather(&mut self, scene: &Scene<'_>, message: Message<'_>, fresh: Option<http::Fresh>) {
         let Self { candidates, scratch, .. } = self;
-        for (key, group) in rules.groups() {
-            if buffers::protocol(key.buffer) != Some(message.protocol()) || !wanted(key.buffer) {
+        let side = scene.direction.index();
+        for (key, group) in scene.rules.message_groups(side) {
+            if buffers::protocol(key.buffer) != Some(message.protocol()) {
                 continue;
             }
+            let is_body = http::is_body(key.buffer);
+            let from: usize = match fresh {
+                Some(fresh) if is_body => match fresh.body {
+                    None => continue,
+                    // What was looked through before has been.
+                    Some(from) if key.transforms.is_empty() => from,
+                    Some(_) => 0,
+                },
+                Some(fresh) if !fresh.headers => continue,
+                _ => 0,
+            };
             message.each(key.buffer, &mut |bytes| {
-                let bytes = buffers::apply(bytes, &key.transforms);
-                let found = &mut |pattern| candidates.extend_from_slice(group.rules_of(pattern));
-                group.patterns.scan(&bytes, scratch, found);
+                let from = from.saturating_sub(group.longest.saturating_sub(1)).min(bytes.len());
+                let bytes = buffers::apply(&bytes[from..], &key.transforms);
+                group.scan(&bytes, scratch, candidates);
                 false
             });
         }
+        let gist = scene.view.gist(scene.direction, true);
+        let gist = Gist { signs: !(Gist::TO_SERVER | Gist::TO_CLIENT) | gist.signs, ..gist };
+        scene.rules.bare().of_messages(message.protocol(), gist, candidates);
     }
 
     /// Candidates in the order of evaluation, each once, no more than there may be.
@@ -519,7 +564,7 @@ impl Evaluator {
                 if outcome.is_break() {
                     break;
                 }
-            } else if !sight.is_stream && rule.bits.iter().any(|it| it.verb.is_condition()) {
+            } else if !sight.is_stream && rule.asks_bits() {
                 self.late.push(*index);
             }
         }
@@ -569,7 +614,8 @@ impl Evaluator {
 
     fn look(&mut self, test: &BufferTest, bytes: Bytes<'_>) -> bool {
         let mut cost = Cost::default();
-        let holds = inspect::holds(&test.steps, bytes, &mut self.variables, &mut cost);
+        let memory = Memory { variables: &mut self.variables, sets: &mut self.sets };
+        let holds = inspect::holds(&test.steps, bytes, memory, &mut cost);
         self.counters.pcre_limits += u64::from(cost.pcre_limits);
         self.counters.evaluations_given_up += u64::from(cost.tries > TRIES_MAX);
         holds

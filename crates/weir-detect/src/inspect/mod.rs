@@ -7,6 +7,7 @@ mod base64;
 mod number;
 mod place;
 
+use crate::dataset::Datasets;
 use crate::rule::step::{Content, Pcre, Step, Value};
 use place::Search;
 
@@ -41,20 +42,28 @@ pub(crate) struct Cost {
     pub(crate) pcre_limits: u32,
 }
 
+/// What steps read and put beside the buffer.
+pub(crate) struct Memory<'a> {
+    pub(crate) variables: &'a mut Variables,
+    pub(crate) sets: &'a mut Datasets,
+}
+
 /// Whether `buffer` is as `steps` say.
 pub(crate) fn holds(
     steps: &[Step],
     buffer: Bytes<'_>,
-    variables: &mut Variables,
+    memory: Memory<'_>,
     cost: &mut Cost,
 ) -> bool {
-    let mut inspection = Inspection { buffer, variables, cost };
+    let Memory { variables, sets } = memory;
+    let mut inspection = Inspection { buffer, variables, sets, cost };
     inspection.run(steps, 0).is_some()
 }
 
 struct Inspection<'a, 'c> {
     buffer: Bytes<'a>,
     variables: &'c mut Variables,
+    sets: &'c mut Datasets,
     cost: &'c mut Cost,
 }
 
@@ -79,6 +88,10 @@ impl Inspection<'_, '_> {
             Step::Size(numbers) => {
                 let length = self.buffer.before + self.buffer.bytes.len() as u64;
                 (!self.buffer.is_open && numbers.contain(length)).then_some(())?;
+                self.run(rest, here)
+            }
+            Step::Dataset(test) => {
+                self.sets.holds(*test, self.buffer.bytes).then_some(())?;
                 self.run(rest, here)
             }
             Step::ByteTest(test) => {
@@ -108,7 +121,8 @@ impl Inspection<'_, '_> {
                 let start = *offset as usize + if *is_relative { here } else { 0 };
                 let decoded = base64::decode(self.buffer.bytes.get(start..)?, *bytes);
                 let is_empty = decoded.is_empty();
-                (!is_empty && holds(then, Bytes::whole(&decoded), self.variables, self.cost))
+                let memory = Memory { variables: &mut *self.variables, sets: &mut *self.sets };
+                (!is_empty && holds(then, Bytes::whole(&decoded), memory, self.cost))
                     .then_some(())?;
                 self.run(rest, here)
             }

@@ -41,20 +41,13 @@ fn same(content: &Content, window: &[u8]) -> bool {
 fn find(content: &Content, window: &[u8]) -> Option<usize> {
     let length = content.bytes.len();
     let last = window.len().checked_sub(length)?;
-    let first = content.bytes[0];
-    let is_first = |byte: u8| match content.is_nocase {
-        true => byte.eq_ignore_ascii_case(&first),
-        false => byte == first,
-    };
-    let mut at = 0;
-    while at <= last {
-        at += window[at..=last].iter().position(|byte| is_first(*byte))?;
-        if same(content, &window[at..at + length]) {
-            return Some(at);
-        }
-        at += 1;
+    if !content.is_nocase {
+        return memchr::memmem::find(window, &content.bytes);
     }
-    None
+    let first = content.bytes[0];
+    let (lower, upper) = (first.to_ascii_lowercase(), first.to_ascii_uppercase());
+    memchr::memchr2_iter(lower, upper, &window[..=last])
+        .find(|at| same(content, &window[*at..at + length]))
 }
 
 /// Where `content` may stand, `here` being where the step before ended; `None`: nowhere.

@@ -12,7 +12,7 @@ use super::{Action, Buffer, FastPattern, Header, Protocol, Rule};
 pub(super) struct Context<'a> {
     pub(super) groups: Groups<'a>,
     pub(super) bits: BitNames,
-    pub(super) reputation: &'a crate::reputation::Reputation,
+    pub(super) known: super::keywords::Known<'a>,
     pub(super) classes: &'a std::collections::BTreeMap<String, u8>,
 }
 
@@ -22,7 +22,7 @@ pub(super) fn build(statement: &Statement<'_>, context: &mut Context<'_>) -> Res
     let mut refused = None;
     for option in &statement.options {
         // The description is read to its end, so that a refusal names the sid.
-        if let Err(why) = collected.take(option, &mut context.bits, context.reputation) {
+        if let Err(why) = collected.take(option, &mut context.bits, &mut context.known) {
             refused.get_or_insert(why);
         }
     }
@@ -62,10 +62,12 @@ pub(super) fn build(statement: &Statement<'_>, context: &mut Context<'_>) -> Res
         suppressions: Vec::new(),
         rate: None,
         fast: None,
+        facts: crate::ruleset::Facts::default(),
         needs_packet,
         needs_stream,
     };
     check_buffers(&mut rule)?;
+    rule.facts = crate::ruleset::Facts::of(&rule);
     rule.fast = fast_pattern(&mut rule);
     Ok(rule)
 }
@@ -102,7 +104,9 @@ fn needs(header: &Header, collected: &Collected) -> (bool, bool) {
                 | HeaderTest::TcpWindow(_)
         )
     });
-    let is_stream = header.protocol == Protocol::Tcp || header.protocol.is_application();
+    let is_stream =
+        matches!(header.protocol, Protocol::Tcp | Protocol::Ip | Protocol::Ipv4 | Protocol::Ipv6)
+            || header.protocol.is_application();
     match (header.protocol, collected.flow.only_stream, payload) {
         (Protocol::TcpStream, _, _) | (Protocol::Tcp, Some(true), _) => (false, true),
         (Protocol::TcpPacket, _, _) | (Protocol::Tcp, Some(false), _) => (true, false),

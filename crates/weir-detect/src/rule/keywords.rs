@@ -6,6 +6,7 @@ use super::state::{self, BitNames, FlowTest, StreamSize, Threshold};
 use super::step::{Content, Fast, Step, Value};
 use super::syntax::{Setting, unquoted};
 use super::{BitTest, Buffer, BufferKey, BufferTest, Numbers, Transform, content, pcre};
+use crate::dataset::Definitions;
 use crate::reputation::Reputation;
 
 /// Why a rule is not run: the keyword, and what is wrong with it.
@@ -19,6 +20,16 @@ impl Refused {
     pub(crate) fn new(keyword: &str, reason: impl Into<String>) -> Self {
         Self { keyword: keyword.to_owned(), reason: reason.into() }
     }
+}
+
+/// What rules refer to that does not stand in them.
+#[derive(Debug)]
+pub(super) struct Known<'a> {
+    pub(super) reputation: &'a Reputation,
+    /// Sets that rules have named so far.
+    pub(super) datasets: Definitions,
+    /// The text of their files, by name.
+    pub(super) files: &'a std::collections::BTreeMap<String, String>,
 }
 
 /// What the options of a rule have said so far.
@@ -59,7 +70,7 @@ impl Collected {
         &mut self,
         option: &Setting<'_>,
         bits: &mut BitNames,
-        reputation: &Reputation,
+        known: &mut Known<'_>,
     ) -> Result<(), Refused> {
         let Setting { name, value } = *option;
         let refused = |reason: String| Refused::new(name, reason);
@@ -71,8 +82,19 @@ impl Collected {
             return Ok(());
         }
         if name == "iprep" {
-            let test = reputation.test(value).map_err(refused)?;
+            let test = known.reputation.test(value).map_err(refused)?;
             self.tests.push(HeaderTest::Reputation(test));
+            return Ok(());
+        }
+        if matches!(name, "dataset" | "datarep") {
+            let test = match name {
+                "dataset" => known.datasets.dataset(value, known.files),
+                _ => known.datasets.reputation(value, known.files),
+            };
+            if self.sticky.is_none() {
+                return Err(Refused::new(name, "it needs a buffer before it"));
+            }
+            self.push(Step::Dataset(test.map_err(refused)?));
             return Ok(());
         }
         match header::test(name, value) {
@@ -381,7 +403,7 @@ fn finish_steps(steps: &mut [Step]) -> Result<(), Refused> {
             Step::ByteExtract { read, .. } | Step::ByteMath { read, .. } => {
                 next_is_relative = read.is_relative;
             }
-            Step::Size(_) => {}
+            Step::Size(_) | Step::Dataset(_) => {}
             Step::Base64 { is_relative, then, .. } => {
                 finish_steps(then)?;
                 next_is_relative = *is_relative;
@@ -407,6 +429,9 @@ fn transform(name: &str) -> Option<Transform> {
         "url_decode" => Transform::UrlDecode,
         "header_lowercase" => Transform::HeaderLowercase,
         "strip_pseudo_headers" => Transform::StripPseudoHeaders,
+        "to_md5" => Transform::Md5,
+        "to_sha1" => Transform::Sha1,
+        "to_sha256" => Transform::Sha256,
         _ => return None,
     })
 }

@@ -34,6 +34,8 @@ pub struct LoadOptions {
     pub reputation: Reputation,
     /// Lines of a threshold.config.
     pub filters: String,
+    /// The text of files that rules name for datasets, by name ([`crate::dataset::files`]).
+    pub files: BTreeMap<String, String>,
     /// Which rules come first; [`Action::ORDER`] unless told otherwise.
     pub order: Option<[Action; 4]>,
     /// Rules only tell, whatever their action: what an IDS beside the path does.
@@ -137,7 +139,11 @@ impl RuleSet {
         let mut context = Context {
             groups: Groups::new(variables),
             bits: BitNames::default(),
-            reputation: &options.reputation,
+            known: super::keywords::Known {
+                reputation: &options.reputation,
+                datasets: crate::dataset::Definitions::default(),
+                files: &options.files,
+            },
             classes: &options.classes.priorities,
         };
         let mut seen = BTreeSet::new();
@@ -179,6 +185,7 @@ impl RuleSet {
         let mut rules = RuleSet::compile(rules, options.classes.descriptions.clone())?;
         rules.name_bits(context.bits.into_names());
         rules.set_watches(watches);
+        rules.set_datasets(context.known.datasets);
         Ok(Loaded { rules, report })
     }
 }

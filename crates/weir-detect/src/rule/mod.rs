@@ -146,8 +146,9 @@ buffers! {
     Ja3Hash "ja3.hash" "ja3_hash" |;
     Ja3String "ja3.string" "ja3_string" |;
     Ja3sHash "ja3s.hash" |;
+    Ja3sString "ja3s.string" |;
     SshProtocol "ssh.proto" "ssh_proto" |;
-    SshSoftware "ssh.software" |;
+    SshSoftware "ssh.software" "ssh_software" |;
     IpSource "ip.src" |;
     IpDestination "ip.dst" |;
     Ipv4Header "ipv4.hdr" |;
@@ -169,6 +170,9 @@ pub(crate) enum Transform {
     UrlDecode,
     HeaderLowercase,
     StripPseudoHeaders,
+    Md5,
+    Sha1,
+    Sha256,
 }
 
 /// A buffer and what is done to it.
@@ -231,6 +235,8 @@ pub struct Rule {
     pub(crate) suppressions: Vec<Suppression>,
     pub(crate) rate: Option<RateFilter>,
     pub(crate) fast: Option<FastPattern>,
+    /// What it looks at.
+    pub(crate) facts: crate::ruleset::Facts,
     /// Looks at packets, not at the stream that they make.
     pub(crate) needs_packet: bool,
     /// Looks at the stream.

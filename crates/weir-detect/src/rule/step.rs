@@ -22,6 +22,7 @@ pub(crate) enum Step {
     ByteExtract { read: Read, variable: usize, multiplier: u64, aligns: bool },
     ByteMath { read: Read, operator: Arithmetic, operand: Value, variable: usize },
     Size(super::number::Numbers),
+    Dataset(crate::dataset::DatasetTest),
     Base64 { bytes: Option<u32>, offset: u32, is_relative: bool, then: Vec<Step> },
 }
 

@@ -1,26 +1,36 @@
-//! Replays the kept corpus of the `rules` fuzz target, whole, cut at every length and with bits
-//! turned.
+//! Replays the kept corpora of the `rules` and `streams` fuzz targets, whole, cut at every length
+//! and with bits turned.
 
 mod exercise;
+mod streams;
 
 use std::path::Path;
 
-#[test]
-fn any_rules_and_frames_are_taken_without_a_panic() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/rules");
+fn replay(name: &str, least: usize, exercise: fn(&[u8])) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);
     let mut inputs = 0;
     for entry in std::fs::read_dir(&folder).expect("the corpus is kept") {
         let input = std::fs::read(entry.unwrap().path()).unwrap();
-        exercise::exercise(&input);
+        exercise(&input);
         for end in (0..input.len()).step_by(7) {
-            exercise::exercise(&input[..end]);
+            exercise(&input[..end]);
         }
         for place in (0..input.len()).step_by(5) {
             let mut turned = input.clone();
             turned[place] ^= 1 << (place % 8);
-            exercise::exercise(&turned);
+            exercise(&turned);
         }
         inputs += 1;
     }
-    assert!(inputs >= 4, "{inputs} inputs");
+    assert!(inputs >= least, "{inputs} inputs");
+}
+
+#[test]
+fn any_rules_and_frames_are_taken_without_a_panic() {
+    replay("rules", 4, exercise::exercise);
+}
+
+#[test]
+fn any_pieces_of_a_connection_are_taken_without_a_panic() {
+    replay("streams", 5, streams::exercise);
 }

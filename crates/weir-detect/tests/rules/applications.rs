@@ -194,7 +194,84 @@ fn a_buffer_of_another_protocol_refuses_the_rule() {
         "http.uri"
     );
     assert_eq!(
-        refused("alert tls any any -> any any (ja3.hash; content:\"a\"; sid:1;)"),
-        "ja3.hash"
+        refused("alert tls any any -> any any (ssh.software; content:\"a\"; sid:1;)"),
+        "ssh.software"
     );
+}
+
+#[test]
+fn a_body_that_is_sent_compressed_is_looked_at_inflated() {
+    use std::io::Write;
+    let mut bench = Bench::new(
+        "alert http any any -> any any (file.data; content:\"evil body\"; sid:1;)\n\
+         alert http any any -> any any (http.response_body; content:\"evil body\"; sid:2;)",
+    );
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    gzip.write_all(b"an evil body, and an evil body").unwrap();
+    let body = gzip.finish().unwrap();
+    bench.connect();
+    bench.client(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let length = body.len();
+    let head =
+        format!("HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {length}\r\n\r\n");
+    bench.server(head.as_bytes());
+    body.chunks(5).for_each(|it| _ = bench.server(it));
+    let mut found = bench.alerted();
+    found.sort_unstable();
+    assert_eq!(found, [1, 2]);
+}
+
+#[test]
+fn headers_that_are_repeated_are_one() {
+    let mut bench = Bench::new(
+        "alert http any any -> any any (http.header; content:\"A: 1, 2|0d 0a|\"; sid:1;)\n\
+         alert http any any -> any any (http.header; content:\"A: 2\"; sid:2;)",
+    );
+    bench.connect();
+    bench.client(b"GET / HTTP/1.1\r\nA: 1\r\na: 2\r\n\r\n");
+    assert_eq!(bench.alerted(), [1]);
+}
+
+#[test]
+fn ssh_is_told_by_its_first_line() {
+    let mut bench = Bench::new(
+        "alert ssh any any -> any any (ssh.proto; content:\"2.0\"; ssh.software; \
+         content:\"Erlang/\"; startswith; sid:1;)",
+    );
+    bench.connect();
+    bench.server(b"SSH-2.0-Erl");
+    assert_eq!(bench.alerted(), []);
+    bench.server(b"ang/5.2\r\n");
+    assert_eq!(bench.alerted(), [1]);
+}
+
+#[test]
+fn a_dataset_holds_what_rules_put_there() {
+    let mut bench = Bench::new(
+        "alert dns any any -> any any (dns.query; dataset:set,seen,type string; sid:1;)\n\
+         alert dns any any -> any any (dns.query; dataset:isset,seen; content:\"b\"; sid:2;)",
+    );
+    let query = |name: &[u8; 3]| {
+        [b"\x12\x34\x01\0\0\x01\0\0\0\0\0\0\x03".as_slice(), name, b"\0\0\x01\0\x01"].concat()
+    };
+    bench.udp(&query(b"aaa"));
+    bench.udp(&query(b"aaa"));
+    bench.udp(&query(b"bbb"));
+    let mut found = bench.alerted();
+    found.sort_unstable();
+    assert_eq!(found, [1, 1, 2]);
+}
+
+#[test]
+fn nothing_is_looked_at_once_both_sides_of_tls_encrypt() {
+    const CHANGE: &[u8] = &[20, 3, 3, 0, 1, 1];
+    const HELLO: &[u8] = &[22, 3, 3, 0, 4, 1, 0, 0, 0];
+    let mut bench = Bench::new("alert tcp any any -> any any (content:\"evil\"; sid:1;)");
+    bench.connect();
+    bench.client(HELLO);
+    bench.client(&[CHANGE, &[23, 3, 3, 0, 4], b"evil"].concat());
+    assert_eq!(bench.alerted(), [1], "the server may still speak clear");
+    bench.server(CHANGE);
+    bench.client(&[&[23, 3, 3, 0, 4], b"evil".as_slice()].concat());
+    assert_eq!(bench.alerted(), []);
 }

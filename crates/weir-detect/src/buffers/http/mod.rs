@@ -1,14 +1,15 @@
 //! HTTP/1 (RFC 9112): both directions of a connection to transactions, and their parts to buffers.
 //!
-//! Chunked bodies are put together; compressed ones are left as they are.
+//! Chunked bodies are put together, compressed ones inflated.
 
+mod inflate;
 mod transaction;
 mod uri;
 
 use std::collections::VecDeque;
 
 use crate::record::HttpRecord;
-pub(crate) use transaction::{Half, Transaction, is_body};
+pub(crate) use transaction::{Fresh, Half, Transaction, is_body};
 
 /// Transactions that wait for their response, at most; the oldest are let go.
 const TRANSACTIONS_MAX: usize = 64;
@@ -104,19 +105,27 @@ impl Connection {
     /// Takes in the next bytes of a side. `progressed` gets the number of each transaction that
     /// they brought further, once, in order.
     pub(crate) fn take(&mut self, side: usize, bytes: &[u8], progressed: &mut Vec<u64>) {
-        self.sides[side].held.extend_from_slice(bytes);
         let mut held = std::mem::take(&mut self.sides[side].held);
-        let mut used = 0;
-        while used < held.len() && self.sides[side].expect != Expect::Nothing {
-            match self.step(side, &held[used..], progressed) {
+        // Bytes of bodies mostly: they are not held, and so not copied.
+        let is_held = !held.is_empty();
+        if is_held {
+            held.extend_from_slice(bytes);
+        }
+        let given: &[u8] = if is_held { &held } else { bytes };
+        let (mut used, length) = (0, given.len());
+        while used < length && self.sides[side].expect != Expect::Nothing {
+            match self.step(side, &given[used..], progressed) {
                 Some(count) => used += count,
                 None => break,
             }
         }
-        held.drain(..used);
-        if self.sides[side].expect == Expect::Nothing || held.len() > HEAD_LEN_MAX {
+        if self.sides[side].expect == Expect::Nothing || length - used > HEAD_LEN_MAX {
             held = Vec::new();
             self.sides[side].expect = Expect::Nothing;
+        } else if is_held {
+            held.drain(..used);
+        } else {
+            held.extend_from_slice(&bytes[used..]);
         }
         self.sides[side].held = held;
         progressed.dedup();

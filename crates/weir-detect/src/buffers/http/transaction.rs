@@ -1,5 +1,6 @@
 //! A request and its response, and the buffers that rules know of them.
 
+use super::inflate::Inflate;
 use super::uri;
 use crate::record::HttpRecord;
 use crate::rule::{Buffer, RuleIndex};
@@ -39,6 +40,10 @@ pub(crate) struct Half {
     pub(crate) status: Vec<u8>,
     reason: Vec<u8>,
     body: Vec<u8>,
+    /// What its bytes are made by, where they are sent compressed.
+    inflate: Option<Box<Inflate>>,
+    /// Bytes that the body had when it was let go.
+    let_go: usize,
     /// Bytes of the body at the last look.
     looked_at: usize,
     headers_looked_at: bool,
@@ -49,7 +54,8 @@ pub(crate) struct Half {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fresh {
     pub(crate) headers: bool,
-    pub(crate) body: bool,
+    /// Where the bytes of the body begin that were not looked at before.
+    pub(crate) body: Option<usize>,
 }
 
 impl Half {
@@ -105,35 +111,47 @@ impl Half {
                 continue;
             }
             let (name, value) = split(line, b':').unwrap_or((b"", line));
-            headers.push((name.trim_ascii_end().to_vec(), value.trim_ascii().to_vec()));
+            let (name, value) = (name.trim_ascii_end(), value.trim_ascii());
+            let known = headers.iter_mut().find(|it| it.0.eq_ignore_ascii_case(name));
+            match known {
+                // One header, as if it had been sent so (RFC 9110 s5.2).
+                Some(_) if name.eq_ignore_ascii_case(b"content-length") => {}
+                Some((_, joined)) if !name.is_empty() => {
+                    joined.extend_from_slice(b", ");
+                    joined.extend_from_slice(value);
+                }
+                _ => headers.push((name.to_vec(), value.to_vec())),
+            }
         }
         let first_line = line.trim_ascii_end().to_vec();
-        Self { first_line, raw_headers: raw.to_vec(), headers, ..Self::default() }
+        let mut half = Self { first_line, raw_headers: raw.to_vec(), headers, ..Self::default() };
+        let encoding = half.header(b"content-encoding");
+        half.inflate = encoding.and_then(Inflate::of).map(Box::new);
+        half
     }
 
-    /// The value of a header by its name in lower case; several are joined by commas.
-    pub(crate) fn header(&self, name: &[u8]) -> Option<Vec<u8>> {
-        let mut values = self.headers.iter().filter(|it| it.0.eq_ignore_ascii_case(name));
-        let mut joined = values.next()?.1.clone();
-        for (_, value) in values {
-            joined.extend_from_slice(b", ");
-            joined.extend_from_slice(value);
-        }
-        Some(joined)
+    /// The value of a header by its name in lower case; several were joined by commas.
+    pub(crate) fn header(&self, name: &[u8]) -> Option<&[u8]> {
+        let found = self.headers.iter().find(|it| it.0.eq_ignore_ascii_case(name));
+        found.map(|it| it.1.as_slice())
     }
 
     pub(super) fn add_body(&mut self, bytes: &[u8]) {
-        let room = BODY_LEN_MAX - self.body.len().min(BODY_LEN_MAX);
-        self.body.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        if self.body.len() >= BODY_LEN_MAX {
+            return;
+        }
+        match &mut self.inflate {
+            Some(inflate) => inflate.take(bytes, &mut self.body),
+            None => self.body.extend_from_slice(bytes),
+        }
+        self.body.truncate(BODY_LEN_MAX);
     }
 
     fn fresh(&mut self) -> Fresh {
         let headers = !std::mem::replace(&mut self.headers_looked_at, true);
         let grown = self.body.len() - self.looked_at;
-        let body = grown > 0 && (self.is_complete || grown >= BODY_STEP || self.looked_at == 0);
-        if body {
-            self.looked_at = self.body.len();
-        }
+        let is_due = grown > 0 && (self.is_complete || grown >= BODY_STEP || self.looked_at == 0);
+        let body = is_due.then(|| std::mem::replace(&mut self.looked_at, self.body.len()));
         Fresh { headers, body }
     }
 }
@@ -155,6 +173,14 @@ impl Transaction {
     /// Whether a side is whole.
     pub(crate) fn is_complete(&self, side: usize) -> bool {
         self.half(side).is_some_and(|it| it.is_complete)
+    }
+
+    /// Lets the body of a side go that is whole and was looked at.
+    pub(crate) fn let_go(&mut self, side: usize) {
+        if let Some(half) = self.half_mut(side).filter(|it| it.is_complete) {
+            half.let_go = half.let_go.max(half.body.len());
+            (half.body, half.looked_at, half.inflate) = Default::default();
+        }
     }
 
     /// Has a rule wait for more of a side.
@@ -189,7 +215,7 @@ impl Transaction {
                 true
             });
         }
-        record.length = self.response.as_ref().map_or(0, |it| it.body.len());
+        record.length = self.response.as_ref().map_or(0, |it| it.body.len().max(it.let_go));
         Some(record)
     }
 
@@ -205,7 +231,7 @@ impl Transaction {
         let of_request = |bytes: &[u8], look: &mut dyn FnMut(&[u8]) -> bool| {
             is_request && !bytes.is_empty() && look(bytes)
         };
-        let mut header = |name: &[u8]| half.header(name).is_some_and(|it| look(&it));
+        let mut header = |name: &[u8]| half.header(name).is_some_and(&mut *look);
         match buffer {
             Buffer::HttpUri => of_request(&half.normalized, look),
             Buffer::HttpUriRaw => of_request(&half.target, look),
@@ -281,7 +307,7 @@ fn start(half: &Half) -> Vec<u8> {
 fn host(half: &Half, is_raw: bool) -> Option<Vec<u8>> {
     let named = match uri::authority(&half.target) {
         Some(authority) => authority.to_vec(),
-        None => half.header(b"host")?,
+        None => half.header(b"host")?.to_vec(),
     };
     if is_raw {
         return Some(named);

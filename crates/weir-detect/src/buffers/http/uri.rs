@@ -51,7 +51,7 @@ fn decoded(bytes: &[u8]) -> Vec<u8> {
 
 fn straightened(path: &[u8]) -> Vec<u8> {
     if !path.starts_with(b"/") && !path.starts_with(b"\\") {
-        return path.to_vec();
+        return path.iter().map(|it| if *it == b'\\' { b'/' } else { *it }).collect();
     }
     let mut parts: Vec<&[u8]> = Vec::new();
     let mut last_is_open = false;
@@ -90,6 +90,7 @@ mod tests {
             ("http://host:80/a", "/a"),
             ("/r?u=http://x/", "/r?u=http://x/"),
             ("*", "*"),
+            ("--\\a", "--/a"),
             ("/", "/"),
         ] {
             let found = normalized(raw.as_bytes());

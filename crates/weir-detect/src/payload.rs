@@ -1,0 +1,330 @@
+//! The fast patterns of payloads, in sets of those that may matter to the packet at hand.
+//!
+//! A set for each direction, transport and kind of flow; of each set, patterns that may stand near
+//! the beginning alone are apart, so that the bytes behind are looked at for the others only:
+//!
+//! ```text
+//!  packet -+- to the server -+- HTTP, port 80 -+- head: within the first 256 bytes
+//!  stream -+- to the client  |- DNS, port 53   `- free: anywhere
+//!                            `- any other flow of TCP, of UDP, of others
+//! ```
+
+use std::collections::BTreeMap;
+
+use crate::detector::Direction;
+use crate::matcher::{MatcherError, Pattern, Patterns, Scratch};
+use crate::rule::step::{Content, Fast, Step, Value};
+use crate::rule::{FastPattern, Protocol, Rule, RuleIndex};
+
+/// Bytes from the beginning within which patterns with a place are looked for apart.
+const HEAD_LEN: u64 = 256;
+
+/// What most flows are, each with sets of its own: what is spoken, and at which port of the server.
+/// More kinds make scans little faster and loading slower: a set takes 20 to 100 ms.
+const KINDS: [(Transport, Option<Protocol>, u16); 2] =
+    [(Transport::Tcp, Some(Protocol::Http), 80), (Transport::Udp, Some(Protocol::Dns), 53)];
+
+/// What carries a payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transport {
+    Tcp,
+    Udp,
+    Other,
+}
+
+/// Patterns, and the rules that have each as their fast pattern.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) patterns: Patterns,
+    /// By pattern.
+    rules: Vec<Vec<RuleIndex>>,
+    /// Length of the longest pattern.
+    pub(crate) longest: usize,
+}
+
+impl Group {
+    pub(crate) fn compile(wanted: BTreeMap<Pattern, Vec<RuleIndex>>) -> Result<Self, MatcherError> {
+        let (patterns, rules): (Vec<Pattern>, Vec<_>) = wanted.into_iter().unzip();
+        let longest = patterns.iter().map(|it| it.bytes.len()).max().unwrap_or_default();
+        Ok(Self { patterns: Patterns::compile(&patterns)?, rules, longest })
+    }
+
+    /// Adds the rules whose pattern is in `bytes`.
+    pub(crate) fn scan(&self, bytes: &[u8], scratch: &mut Scratch, found: &mut Vec<RuleIndex>) {
+        let rules = &self.rules;
+        self.patterns.scan(bytes, scratch, &mut |pattern| {
+            found.extend_from_slice(&rules[pattern as usize]);
+        });
+    }
+}
+
+/// One set.
+#[derive(Debug)]
+struct Set {
+    head: Group,
+    free: Group,
+}
+
+/// The flow that a payload belongs to, as far as it decides which rules may match.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kind {
+    pub(crate) transport: Transport,
+    pub(crate) application: Option<Protocol>,
+    /// The responder's.
+    pub(crate) port: u16,
+}
+
+/// All sets: by direction, then [`KINDS`] and behind them one for any other flow of each transport.
+#[derive(Debug, Default)]
+pub(crate) struct PayloadGroups {
+    packets: [Vec<Set>; 2],
+    streams: [Vec<Set>; 2],
+}
+
+impl PayloadGroups {
+    /// Makes the sets for `rules`, each with its place in the order of evaluation.
+    pub(crate) fn compile(rules: &[(RuleIndex, &Rule)]) -> Result<Self, MatcherError> {
+        let mut groups = Self::default();
+        for side in [Direction::Initiator, Direction::Responder] {
+            for place in 0..KINDS.len() + 3 {
+                let is_tcp = transport(place) == Transport::Tcp;
+                // Few rules look at TCP by packet: for any flow in one set.
+                let of_packets = rules.iter().filter(|(_, rule)| {
+                    is_of_packets(rule, transport(place))
+                        && fits(rule, side, place)
+                        && (!is_tcp || place >= KINDS.len())
+                });
+                groups.packets[side.index()].push(Set::compile(of_packets)?);
+                let of_streams = rules
+                    .iter()
+                    .filter(|it| is_tcp && is_of_streams(it.1) && fits(it.1, side, place));
+                groups.streams[side.index()].push(Set::compile(of_streams)?);
+            }
+        }
+        Ok(groups)
+    }
+
+    /// Adds the rules about packets whose pattern is in a packet's payload.
+    pub(crate) fn scan_packet(
+        &self,
+        (side, kind): (Direction, Kind),
+        payload: &[u8],
+        scratch: &mut Scratch,
+        found: &mut Vec<RuleIndex>,
+    ) {
+        let kind = match kind.transport {
+            Transport::Tcp => Kind { application: None, ..kind },
+            _ => kind,
+        };
+        let set = &self.packets[side.index()].get(kind.place());
+        set.iter().for_each(|set| set.scan(payload, (0, payload.len()), scratch, found));
+    }
+
+    /// Adds the rules about streams whose pattern ends in the last `new` bytes of `window`, which
+    /// stands behind `before` bytes of its stream.
+    pub(crate) fn scan_stream(
+        &self,
+        (side, kind): (Direction, Kind),
+        (window, before): (&[u8], u64),
+        new: usize,
+        scratch: &mut Scratch,
+        found: &mut Vec<RuleIndex>,
+    ) {
+        let set = &self.streams[side.index()].get(kind.place());
+        set.iter().for_each(|set| set.scan(window, (before, new), scratch, found));
+    }
+
+    pub(crate) fn patterns(&self) -> impl Iterator<Item = &Patterns> {
+        let sets = self.packets.iter().chain(&self.streams).flatten();
+        sets.flat_map(|it| [&it.head.patterns, &it.free.patterns])
+    }
+}
+
+impl Set {
+    fn compile<'r>(
+        rules: impl Iterator<Item = &'r (RuleIndex, &'r Rule)>,
+    ) -> Result<Self, MatcherError> {
+        let (mut head, mut free): (BTreeMap<_, Vec<_>>, BTreeMap<_, Vec<_>>) = Default::default();
+        for (index, rule) in rules {
+            let Some(fast) = &rule.fast else { continue };
+            let pattern = Pattern { bytes: fast.bytes.to_vec(), is_nocase: fast.is_nocase };
+            let is_near = end_of(rule, fast).is_some_and(|end| end <= HEAD_LEN);
+            let wanted = if is_near { &mut head } else { &mut free };
+            wanted.entry(pattern).or_default().push(*index);
+        }
+        Ok(Self { head: Group::compile(head)?, free: Group::compile(free)? })
+    }
+
+    fn scan(
+        &self,
+        window: &[u8],
+        (before, new): (u64, usize),
+        scratch: &mut Scratch,
+        found: &mut Vec<RuleIndex>,
+    ) {
+        let newest =
+            |longest: usize| window.len() - (new + longest.saturating_sub(1)).min(window.len());
+        self.free.scan(&window[newest(self.free.longest)..], scratch, found);
+        let start = newest(self.head.longest);
+        let end = usize::try_from(HEAD_LEN.saturating_sub(before)).unwrap_or_default();
+        if let Some(head) = window.get(start..end.min(window.len())) {
+            self.head.scan(head, scratch, found);
+        }
+    }
+}
+
+impl Kind {
+    fn place(self) -> usize {
+        let is_same = |it: &(Transport, Option<Protocol>, u16)| {
+            *it == (self.transport, self.application, self.port)
+        };
+        let own = KINDS.iter().position(is_same);
+        own.unwrap_or(KINDS.len() + self.transport as usize)
+    }
+}
+
+/// What carries the payloads of the set at `place`.
+fn transport(place: usize) -> Transport {
+    match (KINDS.get(place), place.wrapping_sub(KINDS.len())) {
+        (Some(kind), _) => kind.0,
+        (None, 0) => Transport::Tcp,
+        (None, 1) => Transport::Udp,
+        _ => Transport::Other,
+    }
+}
+
+fn is_of_packets(rule: &Rule, transport: Transport) -> bool {
+    rule.needs_packet || (rule.is_of_application() && transport == Transport::Udp)
+}
+
+fn is_of_streams(rule: &Rule) -> bool {
+    rule.needs_stream || !rule.has_only_payload()
+}
+
+/// Whether the rule may match payloads of the set at `place`, sent by `side`.
+fn fits(rule: &Rule, side: Direction, place: usize) -> bool {
+    let header = &rule.header;
+    let is_to_server = side == Direction::Initiator;
+    let has_transport = match transport(place) {
+        Transport::Tcp => !matches!(
+            header.protocol,
+            Protocol::Udp | Protocol::Icmp | Protocol::Icmpv6 | Protocol::Sctp
+        ),
+        Transport::Udp => !matches!(
+            header.protocol,
+            Protocol::Tcp
+                | Protocol::TcpPacket
+                | Protocol::TcpStream
+                | Protocol::Icmp
+                | Protocol::Icmpv6
+                | Protocol::Sctp
+        ),
+        Transport::Other => true,
+    };
+    if !has_transport || rule.flow.to_server.is_some_and(|it| it != is_to_server) {
+        return false;
+    }
+    let Some((_, application, port)) = KINDS.get(place) else { return true };
+    let is_spoken = !header.protocol.is_application() || Some(header.protocol) == *application;
+    let port = u128::from(*port);
+    let (ports, others) = match is_to_server {
+        true => (&header.destination_ports, &header.source_ports),
+        false => (&header.source_ports, &header.destination_ports),
+    };
+    is_spoken && (ports.contains(port) || (header.is_both_ways && others.contains(port)))
+}
+
+/// Where the fast pattern ends at the latest, from the beginning of what is looked at.
+fn end_of(rule: &Rule, fast: &FastPattern) -> Option<u64> {
+    let ends = |content: &Content| {
+        let offset = match content.offset {
+            Some(Value::Fixed(offset)) => offset,
+            Some(Value::Variable(_)) => return None,
+            None => 0,
+        };
+        let depth = match content.depth {
+            _ if content.starts => content.bytes.len() as i64,
+            Some(Value::Fixed(depth)) => depth,
+            _ => return None,
+        };
+        u64::try_from(offset.checked_add(depth)?).ok()
+    };
+    // The same bytes may stand in several contents: the last that may be meant decides.
+    let mut end = Some(0);
+    for step in &rule.buffers[fast.test].steps {
+        let Step::Content(content) = step else { continue };
+        let is_meant = match content.fast {
+            Fast::Part(..) => true,
+            _ => content.bytes == fast.bytes && content.is_nocase == fast.is_nocase,
+        };
+        if is_meant && !content.is_negated {
+            let own = if content.is_relative() { None } else { ends(content) };
+            end = end.zip(own).map(|(end, own)| end.max(own));
+        }
+    }
+    end.filter(|it| *it > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ruleset::RuleSet;
+    use crate::{LoadOptions, RuleSource, Variables};
+
+    const HTTP: Kind =
+        Kind { transport: Transport::Tcp, application: Some(Protocol::Http), port: 80 };
+    const OTHER: Kind = Kind { transport: Transport::Tcp, application: None, port: 9 };
+
+    fn sids(
+        rules: &RuleSet,
+        look: impl FnOnce(&PayloadGroups, &mut Scratch, &mut Vec<RuleIndex>),
+    ) -> Vec<u32> {
+        let mut found = Vec::new();
+        look(rules.payloads(), &mut rules.scratch().unwrap(), &mut found);
+        let mut sids: Vec<u32> = found.into_iter().map(|it| rules.rule(it).sid).collect();
+        sids.sort_unstable();
+        sids
+    }
+
+    fn rules() -> RuleSet {
+        let text = "\
+            alert tcp any any -> any any (flow:to_server; content:\"evil\"; sid:1;)\n\
+            alert tcp any any -> any 21 (flow:to_server; content:\"evil\"; sid:2;)\n\
+            alert tcp any 80 -> any any (flow:to_client; content:\"evil\"; sid:3;)\n\
+            alert http any any -> any any (content:\"evil\"; sid:4;)\n\
+            alert tls any any -> any any (content:\"evil\"; sid:5;)\n\
+            alert tcp any any -> any any (content:\"evil\"; depth:9; sid:6;)\n";
+        let source = RuleSource { name: "test".into(), text: text.into() };
+        RuleSet::load(&[source], &Variables::default(), &LoadOptions::default()).unwrap().rules
+    }
+
+    #[test]
+    fn sets_hold_what_may_match() {
+        let rules = rules();
+        let stream = |side, kind, before| {
+            sids(&rules, |groups, scratch, found| {
+                groups.scan_stream((side, kind), (b"..evil..", before), 8, scratch, found);
+            })
+        };
+        assert_eq!(stream(Direction::Initiator, HTTP, 0), [1, 4, 6]);
+        assert_eq!(stream(Direction::Responder, HTTP, 0), [3, 4, 6]);
+        assert_eq!(stream(Direction::Initiator, OTHER, 0), [1, 2, 4, 5, 6]);
+        assert_eq!(stream(Direction::Initiator, HTTP, 1000), [1, 4], "far from the beginning");
+        let packet = sids(&rules, |groups, scratch, found| {
+            groups.scan_packet((Direction::Initiator, OTHER), b"..evil..", scratch, found);
+        });
+        assert_eq!(packet, [6], "the others look at the stream");
+    }
+
+    #[test]
+    fn a_pattern_that_lies_over_a_border_is_found_with_its_last_byte() {
+        let rules = rules();
+        for new in 1..5 {
+            let found = sids(&rules, |groups, scratch, found| {
+                let side = (Direction::Initiator, HTTP);
+                groups.scan_stream(side, (b"....evil", 300), new, scratch, found);
+            });
+            assert_eq!(found, [1, 4]);
+        }
+    }
+}
