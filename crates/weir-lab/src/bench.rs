@@ -7,6 +7,7 @@
 mod carrying;
 mod clients;
 mod detecting;
+mod judging;
 mod latency;
 mod listening;
 mod memory;
@@ -112,6 +113,7 @@ const BENCHES: [Bench; 33] = [
         names: &["rules_load_s", "rules_rss_mib", "detect_mixed_vs_suricata"],
         run: detecting::beside_suricata,
     },
+    Bench { names: &["conformance"], run: judging::conformance },
     Bench { names: &["detect_roce_share"], run: detecting::roce },
     Bench {
         names: &[

@@ -24,7 +24,8 @@ impl Text {
     pub fn set_options(&mut self, options: LoadOptions) {
         let mut classes = options.classes.clone();
         classes.add(std::mem::take(&mut self.options.classes));
-        self.options = LoadOptions { classes, ..options };
+        let files = std::mem::take(&mut self.options.files);
+        self.options = LoadOptions { classes, files, ..options };
     }
 
     /// Whether no rule is to find a checksum wrong.
@@ -67,6 +68,13 @@ pub fn read(paths: &[PathBuf], variables: Variables) -> Result<Text> {
             options.filters.push_str(&text);
             options.filters.push('\n');
         } else {
+            for name in weir_detect::dataset::files(&text) {
+                // What is not there is an empty set, or has its rule refused.
+                let folder = file.parent().unwrap_or(Path::new("."));
+                if let Ok(set) = self::text(&folder.join(&name)) {
+                    options.files.insert(name, set);
+                }
+            }
             sources.push(RuleSource { name: file.display().to_string(), text });
         }
     }

@@ -19,9 +19,9 @@ use crate::traffic::hostile::{Campaign, Hostile};
 use crate::traffic::iperf::{self, Extent};
 
 /// Others' rules, which are read where they lie.
-const RULES: &str = "../shared/rules";
+pub(super) const RULES: &str = "../shared/rules";
 /// How a real Suricata was run with them, and the mix.
-const JUDGED: &str = "../shared/conformance/suricata-eve";
+pub(super) const JUDGED: &str = "../shared/conformance/suricata-eve";
 /// MB of the mix.
 const MIX_MB: &str = "300";
 /// Seconds of a flood, and of the connection beside it.
@@ -33,7 +33,7 @@ fn own_rules() -> PathBuf {
 }
 
 /// All rules below `folder` in one file, in the order of their paths.
-fn joined(folder: &Path) -> Result<String> {
+pub(super) fn joined(folder: &Path) -> Result<String> {
     let mut listed = Command::new("find");
     listed.arg(folder).args(["-name", "*.rules"]);
     let said = process::run(&mut listed, Duration::from_secs(10))?.stdout;

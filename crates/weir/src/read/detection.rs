@@ -235,7 +235,7 @@ impl<W: Write> Detection<W> {
         look.flows.flush(&mut look.detector);
         look.ended();
         if look.options.events.stats {
-            look.stats(layers.counters);
+            look.stats(layers.counters());
         }
         look.write()?;
         look.out.flush()?;
@@ -336,7 +336,10 @@ impl<W: Write> Look<W> {
     }
 
     fn count(&mut self, name: &str) {
-        *self.counters.entry(name.to_owned()).or_default() += 1;
+        match self.counters.get_mut(name) {
+            Some(count) => *count += 1,
+            None => _ = self.counters.insert(name.to_owned(), 1),
+        }
     }
 
     fn push(&mut self, event: Event) {

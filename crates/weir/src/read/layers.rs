@@ -55,7 +55,9 @@ impl Layer<'_> {
 pub struct Layers {
     fragments: Fragments,
     /// What was seen, by the names of EVE's `stats.decoder`.
-    pub counters: BTreeMap<String, u64>,
+    counts: Vec<(&'static str, u64)>,
+    /// Events, by their whole names.
+    events: Vec<(&'static str, u64)>,
 }
 
 /// What [`Layers::take`] gives each packet to, the innermost first.
@@ -64,18 +66,28 @@ type Take<'t> = &'t mut dyn FnMut(&Layer<'_>);
 impl Layers {
     /// One that puts fragments together as systems of this kind do.
     pub fn new(policy: Policy, seed: u64) -> Self {
-        Self { fragments: Fragments::new(policy, seed), counters: BTreeMap::new() }
+        let fragments = Fragments::new(policy, seed);
+        Self { fragments, counts: Vec::new(), events: Vec::new() }
+    }
+
+    /// What was seen, by the names of EVE's `stats.decoder`; events of streams by their own.
+    pub fn counters(&self) -> BTreeMap<String, u64> {
+        let counts = self.counts.iter().map(|(name, count)| ((*name).to_owned(), *count));
+        let events = self.events.iter().map(|(name, count)| {
+            (format!("event.{}", name.trim_start_matches("decoder.")), *count)
+        });
+        counts.chain(events).collect()
     }
 
     /// Gives `take` the packets that a frame holds.
     pub fn take(&mut self, now: Time, bytes: &[u8], link: Link, original_len: u32, take: Take<'_>) {
         self.count("pkts");
-        *self.counters.entry("bytes".into()).or_default() += bytes.len() as u64;
+        add(&mut self.counts, "bytes", bytes.len() as u64);
         self.layer(now, bytes, (link, original_len), "wire/pcap", None, take);
     }
 
-    fn count(&mut self, name: &str) {
-        *self.counters.entry(name.to_owned()).or_default() += 1;
+    fn count(&mut self, name: &'static str) {
+        add(&mut self.counts, name, 1);
     }
 
     fn layer(
@@ -101,8 +113,7 @@ impl Layers {
             self.inside(now, &mut layer, take);
         }
         for event in &layer.events {
-            let name = event.name().trim_start_matches("decoder.");
-            *self.counters.entry(format!("event.{name}")).or_default() += 1;
+            add(&mut self.events, event.name(), 1);
             match event {
                 Event::TooManyLayers => self.count("too_many_layers"),
                 Event::EthernetUnknownType => self.count("unknown_ethertype"),
@@ -175,6 +186,14 @@ impl Layers {
             _ if parsed.protocol == GRE => self.count("gre"),
             _ => {}
         }
+    }
+}
+
+/// Names are few: a look along a list costs less than a map.
+fn add(counts: &mut Vec<(&'static str, u64)>, name: &'static str, count: u64) {
+    match counts.iter_mut().find(|it| it.0 == name) {
+        Some(known) => known.1 += count,
+        None => counts.push((name, count)),
     }
 }
 

@@ -111,7 +111,8 @@ pub fn read(folder: &Path) -> Result<Result<Case, Skipped>> {
         capture: PathBuf::new(),
         rules: Vec::new(),
         settings: settings_of(folder)?,
-        is_inline: false,
+        // By the suite's convention, as its README says.
+        is_inline: folder.file_name().is_some_and(|it| it.to_string_lossy().contains("ips")),
         checks: Vec::new(),
     };
     case.take_words(&words)?;
