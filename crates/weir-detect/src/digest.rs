@@ -1,5 +1,5 @@
-//! Digests that rules compare: MD5 (RFC 1321), SHA-1 and SHA-256 (FIPS 180-4). None of them protects
-//! anything here.
+//! Digests that rules compare: MD5 (RFC 1321), SHA-1 and SHA-256 (FIPS 180-4). None of them
+//! protects anything here.
 
 /// MD5 of `bytes`.
 pub(crate) fn md5(bytes: &[u8]) -> [u8; 16] {

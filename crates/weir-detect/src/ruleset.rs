@@ -129,20 +129,14 @@ impl RuleSet {
     ) -> Result<Self, MatcherError> {
         let mut wanted: [BTreeMap<BufferKey, BTreeMap<Pattern, Vec<RuleIndex>>>; 4] =
             Default::default();
-        let mut bare = Bare::default();
         let mut needs = Needs::default();
-        let mut sources = AddressMapBuilder::default();
-        let mut destinations = AddressMapBuilder::default();
         let mut of_payloads = Vec::new();
+        let bare = Bare::compile(&rules);
         for (index, rule) in rules.iter().enumerate() {
             let index = RuleIndex(index as u32);
             needs.streams |= rule.needs_stream;
             needs.events |= rule.tests.iter().any(|it| matches!(it, HeaderTest::Event(_)));
-            let is_application = rule.is_of_application();
-            needs.applications |= is_application;
-            if rule.fast.is_none() && rule.needs_stream && rule.has_payload() {
-                bare.streams.push(index, rule);
-            }
+            needs.applications |= rule.is_of_application();
             match &rule.fast {
                 Some(fast) if rule.buffers[fast.test].key == payload_key() => {
                     of_payloads.push((index, rule));
@@ -160,29 +154,9 @@ impl RuleSet {
                     let group = wanted[place].entry(looked_for_in(key)).or_default();
                     group.entry(pattern).or_default().push(index);
                 }
-                None if is_application => {
-                    let protocol = rule.application();
-                    bare.applications.entry(protocol).or_default().push(index, rule);
-                }
-                None if is_selective(&rule.header.source) => {
-                    sources.add(&rule.header.source, index);
-                    if rule.header.is_both_ways {
-                        destinations.add(&rule.header.source, index);
-                    }
-                }
-                None if is_selective(&rule.header.destination) => {
-                    destinations.add(&rule.header.destination, index);
-                    if rule.header.is_both_ways {
-                        sources.add(&rule.header.destination, index);
-                    }
-                }
-                None if rule.is_of_addresses() => bare.addresses.push(index),
-                None => {
-                    bare.by_protocol.entry(rule.protocol()).or_default().push(index, rule);
-                }
+                None => {}
             }
         }
-        (bare.by_source, bare.by_destination) = (sources.build(), destinations.build());
         let payloads = PayloadGroups::compile(&of_payloads)?;
         let mut compiled: [Vec<(BufferKey, Group)>; 4] = Default::default();
         for (groups, compiled) in wanted.into_iter().zip(&mut compiled) {
@@ -304,6 +278,38 @@ impl RuleSet {
 }
 
 impl Bare {
+    fn compile(rules: &[Rule]) -> Self {
+        let mut bare = Self::default();
+        let mut sources = AddressMapBuilder::default();
+        let mut destinations = AddressMapBuilder::default();
+        let numbered = (0..).map(RuleIndex).zip(rules);
+        for (index, rule) in numbered.filter(|it| it.1.fast.is_none()) {
+            if rule.needs_stream && rule.has_payload() {
+                bare.streams.push(index, rule);
+            }
+            let header = &rule.header;
+            if rule.is_of_application() {
+                bare.applications.entry(rule.application()).or_default().push(index, rule);
+            } else if is_selective(&header.source) {
+                sources.add(&header.source, index);
+                if header.is_both_ways {
+                    destinations.add(&header.source, index);
+                }
+            } else if is_selective(&header.destination) {
+                destinations.add(&header.destination, index);
+                if header.is_both_ways {
+                    sources.add(&header.destination, index);
+                }
+            } else if rule.is_of_addresses() {
+                bare.addresses.push(index);
+            } else {
+                bare.by_protocol.entry(rule.protocol()).or_default().push(index, rule);
+            }
+        }
+        (bare.by_source, bare.by_destination) = (sources.build(), destinations.build());
+        bare
+    }
+
     /// Adds the rules of a protocol that may match such a packet.
     pub(crate) fn of_protocol(&self, protocol: Protocol, gist: Gist, found: &mut Vec<RuleIndex>) {
         if let Some(rules) = self.by_protocol.get(&protocol) {
@@ -333,8 +339,8 @@ impl Bare {
     }
 }
 
-/// The buffer that a fast pattern is looked for in: the bodies of HTTP's messages are files too, and
-/// looked through once.
+/// The buffer that a fast pattern is looked for in: the bodies of HTTP's messages are files too,
+/// and looked through once.
 fn looked_for_in(key: &BufferKey) -> BufferKey {
     let buffer = match key.buffer {
         Buffer::HttpRequestBody | Buffer::HttpResponseBody => Buffer::FileData,

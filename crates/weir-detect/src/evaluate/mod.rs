@@ -12,7 +12,7 @@ use weir_wire::frame::Time;
 
 use crate::alert::Alerts;
 use crate::buffers::{self, dns, http};
-use crate::conversation::{Message, Progress, Told};
+use crate::conversation::{Conversation, Message, Progress, Told};
 use crate::dataset::Datasets;
 use crate::decode::Event;
 use crate::detector::{Counters, Decision, Direction, Limits};
@@ -317,22 +317,11 @@ impl Evaluator {
         let Some(mut conversation) = flow.conversation.take_if(|_| !is_idle) else {
             return ControlFlow::Continue(());
         };
-        self.candidates.clear();
         let island = progress.island.as_ref().filter(|_| progress.new == 0);
-        conversation.forget(side);
-        let window = island.map_or(conversation.window(side), |it| (it.1.as_slice(), it.0));
-        let new = island.map_or(progress.new, |it| it.1.len());
-        let Self { candidates, scratch, .. } = self;
-        let of_what = (scene.direction, scene.kind(flow));
-        scene.rules.payloads().scan_stream(of_what, window, new, scratch, candidates);
-        conversation.renew(side, candidates);
+        self.gather_stream(flow, scene, (progress, island), &mut conversation);
         let since = |list: &[(RuleIndex, u64)], rule: RuleIndex| {
             list.iter().find(|(known, _)| *known == rule).map(|it| it.1)
         };
-        let gist = scene.view.gist(scene.direction, flow.is_established);
-        scene.rules.bare().of_streams(gist, &mut self.candidates);
-        self.candidates.extend(conversation.waiting[side].iter().map(|it| it.0));
-        self.settle();
         let candidates = std::mem::take(&mut self.candidates);
         let mut outcome = ControlFlow::Continue(());
         for index in &candidates {
@@ -377,6 +366,30 @@ impl Evaluator {
         self.candidates = candidates;
         flow.conversation = Some(conversation);
         outcome
+    }
+
+    /// Rules whose fast pattern is in the stream's newest bytes or came with earlier ones, and
+    /// rules without one.
+    fn gather_stream(
+        &mut self,
+        flow: &Flow,
+        scene: &Scene<'_>,
+        (progress, island): (&Progress, Option<&(u64, Vec<u8>)>),
+        conversation: &mut Conversation,
+    ) {
+        let side = scene.direction.index();
+        self.candidates.clear();
+        conversation.forget(side);
+        let window = island.map_or(conversation.window(side), |it| (it.1.as_slice(), it.0));
+        let new = island.map_or(progress.new, |it| it.1.len());
+        let Self { candidates, scratch, .. } = self;
+        let of_what = (scene.direction, scene.kind(flow));
+        scene.rules.payloads().scan_stream(of_what, window, new, scratch, candidates);
+        conversation.renew(side, candidates);
+        let gist = scene.view.gist(scene.direction, flow.is_established);
+        scene.rules.bare().of_streams(gist, candidates);
+        candidates.extend(conversation.waiting[side].iter().map(|it| it.0));
+        self.settle();
     }
 
     /// Rules about messages of an application.
