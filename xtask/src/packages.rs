@@ -63,6 +63,7 @@ const TEST: &[&str] = &[
     "rsyslog-gnutls",
     "tmux",
     "softflowd",
+    "openvswitch-switch",
     "nfdump",
     "pmacct",
     "openssl",

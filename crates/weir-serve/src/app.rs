@@ -13,7 +13,7 @@ use crate::gateways::Places;
 use crate::guard::{self, Guard};
 use crate::live::Board;
 use crate::token::{Holder, Token};
-use crate::{assets, blocks, live, metrics, openapi, routes, summary};
+use crate::{assets, blocks, exporters, live, metrics, openapi, routes, summary};
 
 /// Questions to stores at a time; others wait.
 const QUERIES_MAX: usize = 4;
@@ -82,6 +82,7 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/api/v1/counters", get(routes::counters))
         .route("/api/v1/drops", get(routes::drops))
         .route("/api/v1/tunnels", get(routes::tunnels))
+        .route("/api/v1/exporters", get(exporters::list))
         .route("/api/v1/events", get(routes::events))
         .route("/api/v1/blocks", get(blocks::list).post(blocks::add).delete(blocks::remove))
         .route("/api/v1/live", get(routes::live))

@@ -17,6 +17,7 @@ pub mod gateways;
 pub mod status;
 
 pub mod dto;
+pub mod exporters;
 pub mod names;
 pub mod query;
 
@@ -32,6 +33,7 @@ mod guard;
 mod metrics;
 mod openapi;
 mod routes;
+mod standing;
 pub mod summary;
 
 pub use app::{App, router};

@@ -4,7 +4,7 @@ use axum::Json;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
-use crate::{blocks, routes, summary};
+use crate::{blocks, exporters, routes, summary};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -13,7 +13,8 @@ use crate::{blocks, routes, summary};
         routes::healthz, routes::status, routes::flows, routes::conversations, routes::talkers,
         routes::alerts, summary::alerts, summary::volumes,
         blocks::list, blocks::add, blocks::remove, blocks::note,
-        routes::counters, routes::drops, routes::tunnels, routes::events, routes::live
+        routes::counters, routes::drops, routes::tunnels, routes::events, routes::live,
+        exporters::list
     ),
     security(("token" = [])),
     modifiers(&Token)

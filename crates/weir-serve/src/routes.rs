@@ -78,7 +78,7 @@ pub(crate) type Answer<T> = Result<Json<T>, ApiError>;
 #[into_params(parameter_in = Query)]
 pub(crate) struct TimeQuery {
     /// Only this gateway
-    gateway: Option<String>,
+    pub(crate) gateway: Option<String>,
     /// From this second since 1970 on
     #[param(maximum = 253402300799_u64)]
     from: Option<u64>,
@@ -120,6 +120,8 @@ pub(crate) struct FlowQuery {
     address: Option<String>,
     /// An end called so by `[[label]]`: `NAME`, or `tenant=NAME` (host, tenant, job, rail)
     label: Option<String>,
+    /// Told of by this exporter, an address
+    exporter: Option<String>,
     /// An end's port
     #[param(maximum = 65535)]
     port: Option<u16>,
@@ -155,6 +157,8 @@ pub(crate) struct ConversationQuery {
     address: Option<String>,
     /// An end called so by `[[label]]`: `NAME`, or `tenant=NAME` (host, tenant, job, rail)
     label: Option<String>,
+    /// Told of by this exporter, an address
+    exporter: Option<String>,
     /// An end's queue pair
     #[param(maximum = 16777215)]
     queue_pair: Option<u32>,
@@ -218,6 +222,16 @@ pub(crate) struct AlertQuery {
     address: Option<String>,
     /// An end called so by `[[label]]`: `NAME`, or `tenant=NAME` (host, tenant, job, rail)
     label: Option<String>,
+}
+
+impl TimeQuery {
+    pub(crate) fn range(&self) -> Result<Range, ApiError> {
+        query::range(self.from, self.until, self.last).map_err(ApiError::bad)
+    }
+
+    pub(crate) fn limit(&self) -> Result<u32, ApiError> {
+        limit(self.limit)
+    }
 }
 
 impl AlertQuery {
@@ -296,6 +310,7 @@ pub(crate) async fn flows(
         is_grouped: asked.group.unwrap_or(false),
         addresses: addresses.map_err(ApiError::bad)?,
         label: label(asked.label.as_deref())?,
+        exporter: asked.exporter,
         port: asked.port,
         protocol: asked.protocol,
         ..RecordFilter::default()
@@ -326,6 +341,7 @@ pub(crate) async fn conversations(
         is_grouped: asked.group.unwrap_or(false),
         addresses: addresses.map_err(ApiError::bad)?,
         label: label(asked.label.as_deref())?,
+        exporter: asked.exporter,
         queue_pair: asked.queue_pair,
         ..RecordFilter::default()
     };

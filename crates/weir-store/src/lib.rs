@@ -5,6 +5,7 @@
 //!  worker --RecordSender (bounded, never waits)--> a thread per collector
 //!                  Encoder (records -> messages) --> UDP | TCP | TLS --spool while it is down
 //!  worker --StoreSender (bounded, never waits)--> Store: one SQLite file, read by Reader
+//!  other exporters --collect (NetFlow, IPFIX)--> Store, in a process of its own
 //!  worker --EvidenceRing (one copy, no allocation)--> Snapshot
 //! ```
 //!
@@ -12,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod collect;
 pub mod evidence;
 pub mod names;
 pub mod sink;

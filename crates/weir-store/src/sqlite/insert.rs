@@ -9,7 +9,7 @@ use weir_engine::verdict::Side;
 use weir_wire::bth::{Qpn, Service};
 use weir_wire::parse::Encapsulation;
 
-use super::rows::{AlertRow, AskedRow};
+use super::rows::{AlertRow, AskedRow, Collected};
 use super::writer::{Event, Pending, Sample};
 use crate::names::Names;
 use crate::sink::Item;
@@ -43,6 +43,26 @@ pub(super) fn write(connection: &mut Connection, pending: &Pending) -> rusqlite:
             }
         }
     }
+    for row in &pending.collected {
+        match row {
+            Collected::Flow(row) => {
+                let pair = super::collected::write_flow(&transaction, row)?;
+                let ends = (row.source, row.destination);
+                let counts = [row.packets, row.bytes, row.reply_packets, row.reply_bytes];
+                let kind = kind(row.protocol, [row.source_port, row.destination_port]);
+                talks.add(row.last_ns, pair, kind, ends, counts);
+            }
+            Collected::Conversation(row) => {
+                let pair = super::collected::write_conversation(&transaction, row)?;
+                // RoCE v2 is in the flows already.
+                if row.encapsulation != "roce_v2" {
+                    let ends = (row.source, row.destination);
+                    let counts = [row.packets, row.bytes, row.reply_packets, row.reply_bytes];
+                    talks.add(row.last_ns, pair, "rdma", ends, counts);
+                }
+            }
+        }
+    }
     talks.write(&transaction)?;
     for sample in &pending.samples {
         sample_rows(&transaction, sample)?;
@@ -62,7 +82,10 @@ pub(super) fn write(connection: &mut Connection, pending: &Pending) -> rusqlite:
     transaction.commit()
 }
 
-fn pair_numbers(transaction: &Transaction<'_>, names: &[String]) -> rusqlite::Result<Vec<i64>> {
+pub(super) fn pair_numbers(
+    transaction: &Transaction<'_>,
+    names: &[String],
+) -> rusqlite::Result<Vec<i64>> {
     let mut insert = transaction.prepare_cached("INSERT OR IGNORE INTO pair (name) VALUES (?1)")?;
     let mut select = transaction.prepare_cached("SELECT id FROM pair WHERE name = ?1")?;
     names
@@ -228,6 +251,17 @@ fn asked(direction: &DirectionRecord) -> i64 {
     bits.iter().filter(was_asked).fold(0, |sum, (_, bit)| sum | i64::from(*bit))
 }
 
+/// What traffic it is, for people.
+fn kind(protocol: u8, ports: [u16; 2]) -> &'static str {
+    match protocol {
+        17 if ports.contains(&ROCE_V2_PORT) => "rdma",
+        6 => "tcp",
+        17 => "udp",
+        1 | 58 => "icmp",
+        _ => "other",
+    }
+}
+
 /// Who talked with whom, how much, in a slice of time.
 #[derive(Default)]
 struct Talks(BTreeMap<TalkKey, [u64; 4]>);
@@ -239,14 +273,7 @@ impl Talks {
     /// A record counts in the slice that it ended in.
     fn add_flow(&mut self, pair: i64, flow: &FlowRecord) {
         let key = &flow.key;
-        let is_roce = key.protocol() == 17 && [key.port_a(), key.port_b()].contains(&ROCE_V2_PORT);
-        let kind = match key.protocol() {
-            _ if is_roce => "rdma",
-            6 => "tcp",
-            17 => "udp",
-            1 | 58 => "icmp",
-            _ => "other",
-        };
+        let kind = kind(key.protocol(), [key.port_a(), key.port_b()]);
         let [a, b] = &flow.counters;
         let counts = [a.packets, a.bytes, b.packets, b.bytes];
         self.add(flow.last.0, pair, kind, (key.address_a(), key.address_b()), counts);

@@ -12,6 +12,8 @@
 //! again. A file that is damaged is moved aside, one of a newer version is left alone; both are
 //! said in [`StoreCounters::failure`] and the log, and the gateway goes on.
 
+mod collected;
+mod exporters;
 mod insert;
 pub mod labels;
 mod notes;
@@ -22,15 +24,17 @@ mod schema;
 pub mod summary;
 mod writer;
 
+pub use exporters::ExporterRow;
 pub use labels::{LABEL_KINDS, LABELS_MAX, Label, LabelFilter, Labels, Names};
 pub use notes::AlertNote;
 pub use read::{AlertFilter, QueryError, ROWS_MAX, Range, Reader, RecordFilter};
 pub use rows::{
-    AlertRow, AskedRow, ConversationRow, CounterRow, EventRow, FlowRow, PeerStateRow, TalkerRow,
+    AlertRow, AskedRow, Collected, ConversationRow, CounterRow, EventRow, FlowRow, PeerStateRow,
+    TalkerRow,
 };
 pub use schema::{SCHEMA_VERSION, StoreError};
 pub use summary::{AlertSlice, GroupBy, SignatureRow, VolumeRow, Volumes};
 pub use writer::{
-    AlertStore, Event, PeerState, Retention, Sample, Scope, ScopeKind, Store, StoreCounters,
-    StoreOptions, StoreSender,
+    AlertStore, CollectedStore, Event, PeerState, Retention, Sample, Scope, ScopeKind, Store,
+    StoreCounters, StoreOptions, StoreSender,
 };

@@ -98,7 +98,8 @@ struct Group {
 }
 
 const FLOW_GROUP: Group = Group {
-    same: "pair, protocol, source, source_port, destination, destination_port, vlan, side",
+    same: "pair, protocol, source, source_port, destination, destination_port, vlan, side, \
+           exporter",
     sums: &["packets", "bytes", "reply_packets", "reply_bytes", "congestion_marks", "fast_packets"],
     greatest: &["last_ns", "source_peer", "destination_peer"],
     flags: &["tcp_flags"],
@@ -106,7 +107,7 @@ const FLOW_GROUP: Group = Group {
 
 const CONVERSATION_GROUP: Group = Group {
     same: "pair, encapsulation, service, source, source_qp, destination, destination_qp, vlan, \
-           side, partition_key",
+           side, partition_key, exporter",
     sums: &[
         "packets",
         "bytes",
@@ -164,6 +165,8 @@ pub struct RecordFilter {
     pub is_grouped: bool,
     /// With an end of this name.
     pub label: Option<LabelFilter>,
+    /// Told of by this exporter.
+    pub exporter: Option<String>,
 }
 
 /// Which alerts; what is absent chooses nothing out.
@@ -358,6 +361,12 @@ impl Reader {
         Ok((resolution as u64, rows))
     }
 
+    /// The resolution of counters that suits `range`, and its slices.
+    pub(super) fn counter_slices(&self, range: Range) -> (Value, [Value; 2]) {
+        let resolution = range.resolution(&COUNTER_RESOLUTIONS_S);
+        (Value::Integer(resolution), range.slices(resolution))
+    }
+
     /// Changes of peers' states within `range`, the latest first.
     ///
     /// # Errors
@@ -440,6 +449,10 @@ impl Query {
         if let Some(pair) = &filter.pair {
             query.terms.push("pair = (SELECT id FROM pair WHERE name = ?)".into());
             query.values.push(Value::Text(pair.clone()));
+        }
+        if let Some(exporter) = &filter.exporter {
+            query.terms.push("exporter = ?".into());
+            query.values.push(Value::Text(exporter.clone()));
         }
         if let Some((first, last)) = filter.addresses {
             query.terms.push("(source BETWEEN ? AND ? OR destination BETWEEN ? AND ?)".into());

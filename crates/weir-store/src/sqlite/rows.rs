@@ -6,7 +6,7 @@ use rusqlite::Row;
 use super::notes::AlertNote;
 
 /// A flow's record: a span of a 5-tuple, seen from who sent its first packet.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields of `FlowRecord`, by the same names")]
 pub struct FlowRow {
     pub started_ns: u64,
@@ -33,10 +33,12 @@ pub struct FlowRow {
     /// The VPN client that sends or answers.
     pub source_peer: Option<String>,
     pub destination_peer: Option<String>,
+    /// Who told of it; absent: the gateway saw it itself.
+    pub exporter: Option<String>,
 }
 
 /// A conversation's record: a span of a queue pair's talk with another, seen from who sent first.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields of `ConversationRecord`, by the same names")]
 pub struct ConversationRow {
     pub started_ns: u64,
@@ -78,6 +80,61 @@ pub struct ConversationRow {
     /// 99 of 100 timed requests were answered within so many nanoseconds.
     pub response_ns: Option<u64>,
     pub reason: String,
+    /// Who told of it; absent: the gateway saw it itself.
+    pub exporter: Option<String>,
+    /// The exporter's number of the conversation, not stored: what joins its two directions.
+    pub flow_id: Option<u64>,
+}
+
+/// A record that another exporter told of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Collected {
+    /// Of a flow.
+    Flow(FlowRow),
+    /// Of a conversation.
+    Conversation(ConversationRow),
+}
+
+impl Collected {
+    /// Says who told of it, and of which of its domains.
+    pub fn belongs_to(&mut self, exporter: &str, domain: &str) {
+        let (own, pair) = match self {
+            Self::Flow(row) => (&mut row.exporter, &mut row.pair),
+            Self::Conversation(row) => (&mut row.exporter, &mut row.pair),
+        };
+        *own = Some(exporter.to_owned());
+        domain.clone_into(pair);
+    }
+}
+
+impl ConversationRow {
+    /// Takes in the record of the other direction.
+    pub fn add_reply(&mut self, other: &Self) {
+        self.reply_packets = other.packets;
+        self.reply_bytes = other.bytes;
+        self.reply_payload_bytes = other.payload_bytes;
+        self.reply_messages = other.messages;
+        self.started_ns = self.started_ns.min(other.started_ns);
+        self.last_ns = self.last_ns.max(other.last_ns);
+        self.path_mtu = self.path_mtu.max(other.path_mtu);
+        self.response_ns = self.response_ns.max(other.response_ns);
+        let sums = [
+            (&mut self.send_bytes, other.send_bytes),
+            (&mut self.write_bytes, other.write_bytes),
+            (&mut self.read_bytes, other.read_bytes),
+            (&mut self.atomic_bytes, other.atomic_bytes),
+            (&mut self.retransmissions, other.retransmissions),
+            (&mut self.naks, other.naks),
+            (&mut self.rnr_naks, other.rnr_naks),
+            (&mut self.cnp, other.cnp),
+            (&mut self.congestion_marks, other.congestion_marks),
+            (&mut self.missing, other.missing),
+            (&mut self.icrc_bad, other.icrc_bad),
+        ];
+        for (own, other) in sums {
+            *own = own.saturating_add(other);
+        }
+    }
 }
 
 /// What an address sent and received, by kind of traffic.
@@ -158,6 +215,7 @@ impl FlowRow {
             reason: row.get("reason")?,
             source_peer: row.get("source_peer")?,
             destination_peer: row.get("destination_peer")?,
+            exporter: row.get("exporter")?,
         })
     }
 }
@@ -200,6 +258,8 @@ impl ConversationRow {
             icrc_bad: count("icrc_bad")?,
             response_ns: row.get::<_, Option<i64>>("response_ns")?.map(|ns| ns as u64),
             reason: row.get("reason")?,
+            exporter: row.get("exporter")?,
+            flow_id: None,
         })
     }
 }

@@ -100,6 +100,10 @@ const MIGRATIONS: &[&str] = &[
     ALTER TABLE conversation ADD COLUMN asked INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE conversation ADD COLUMN reply_asked INTEGER NOT NULL DEFAULT 0;
 ",
+    "
+    ALTER TABLE flow ADD COLUMN exporter TEXT;
+    ALTER TABLE conversation ADD COLUMN exporter TEXT;
+",
 ];
 
 /// Why a store cannot be used.

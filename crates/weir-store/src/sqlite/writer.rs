@@ -12,7 +12,7 @@ use rusqlite::{Connection, ErrorCode};
 
 use super::labels::Label;
 use super::notes::AlertNote;
-use super::rows::AlertRow;
+use super::rows::{AlertRow, Collected};
 use super::schema::{self, StoreError};
 use super::{insert, retention};
 use crate::names::Names;
@@ -23,6 +23,10 @@ const QUEUE_RECORDS: usize = 8192;
 
 /// Alerts that wait: those of a few ticks of a worker.
 const QUEUE_ALERTS: usize = 8192;
+
+/// Records of other exporters that wait: the thread looks every [`TICK`], a record is a few hundred
+/// bytes.
+const QUEUE_COLLECTED: usize = 16_384;
 
 /// Samples and events that wait: a minute of samples.
 const QUEUE_NOTES: usize = 64;
@@ -106,6 +110,8 @@ pub enum ScopeKind {
     Peer,
     /// The pair's RDMA traffic.
     Rdma,
+    /// Another exporter, whose records are collected.
+    Exporter,
 }
 
 impl ScopeKind {
@@ -116,6 +122,7 @@ impl ScopeKind {
             Self::Wire => "wire",
             Self::Peer => "peer",
             Self::Rdma => "rdma",
+            Self::Exporter => "exporter",
         }
     }
 }
@@ -210,6 +217,23 @@ impl StoreSender {
     }
 }
 
+/// Hands records of other exporters to the store.
+#[derive(Clone, Debug)]
+pub struct CollectedStore {
+    queue: SyncSender<Collected>,
+    shared: Arc<Shared>,
+}
+
+impl CollectedStore {
+    /// Stores a row. Never waits: a full queue is counted.
+    pub fn send(&self, row: Collected) {
+        self.shared.records.fetch_add(1, Relaxed);
+        if self.queue.try_send(row).is_err() {
+            self.shared.overflowed.fetch_add(1, Relaxed);
+        }
+    }
+}
+
 /// Hands alerts to the store.
 #[derive(Clone, Debug)]
 pub struct AlertStore {
@@ -240,6 +264,7 @@ pub struct Store {
     records: SyncSender<(u16, Item)>,
     notes: SyncSender<Note>,
     alerts: SyncSender<AlertRow>,
+    collected: SyncSender<Collected>,
     shared: Arc<Shared>,
     names: Names,
     thread: Option<JoinHandle<()>>,
@@ -256,12 +281,14 @@ impl Store {
         let (records, incoming) = sync_channel(QUEUE_RECORDS);
         let (notes, incoming_notes) = sync_channel(QUEUE_NOTES);
         let (alerts, incoming_alerts) = sync_channel(QUEUE_ALERTS);
+        let (collected, incoming_collected) = sync_channel(QUEUE_COLLECTED);
         let work = Work {
             options: options.clone(),
             shared: Arc::clone(&shared),
             incoming,
             incoming_notes,
             incoming_alerts,
+            incoming_collected,
             connection: None,
             retry_at: None,
             retained: Instant::now(),
@@ -271,7 +298,8 @@ impl Store {
             refusals: 0,
         };
         let thread = std::thread::Builder::new().name("store".into()).spawn(move || work.run())?;
-        Ok(Self { options, records, notes, alerts, shared, names, thread: Some(thread) })
+        let thread = Some(thread);
+        Ok(Self { options, records, notes, alerts, collected, shared, names, thread })
     }
 
     /// Whom records are about: what is told there is written from then on.
@@ -288,6 +316,11 @@ impl Store {
     /// A sender for alerts.
     pub fn alerts(&self) -> AlertStore {
         AlertStore { queue: self.alerts.clone(), shared: Arc::clone(&self.shared) }
+    }
+
+    /// A sender for records of other exporters.
+    pub fn collected(&self) -> CollectedStore {
+        CollectedStore { queue: self.collected.clone(), shared: Arc::clone(&self.shared) }
     }
 
     /// Stores what counters grew by. Never waits.
@@ -364,6 +397,7 @@ pub(super) struct Pending {
     pub(super) samples: Vec<Sample>,
     pub(super) events: Vec<Event>,
     pub(super) alerts: Vec<AlertRow>,
+    pub(super) collected: Vec<Collected>,
     pub(super) labels: Option<Vec<Label>>,
     pub(super) notes: Vec<AlertNote>,
 }
@@ -374,6 +408,7 @@ impl Pending {
             && self.samples.is_empty()
             && self.events.is_empty()
             && self.alerts.is_empty()
+            && self.collected.is_empty()
             && self.labels.is_none()
             && self.notes.is_empty()
     }
@@ -388,6 +423,7 @@ impl Pending {
         self.samples.clear();
         self.events.clear();
         self.alerts.clear();
+        self.collected.clear();
         self.labels = None;
         self.notes.clear();
     }
@@ -402,6 +438,7 @@ struct Work {
     incoming: Receiver<(u16, Item)>,
     incoming_notes: Receiver<Note>,
     incoming_alerts: Receiver<AlertRow>,
+    incoming_collected: Receiver<Collected>,
     connection: Option<Connection>,
     /// The store failed, and is left alone until then.
     retry_at: Option<Instant>,
@@ -437,7 +474,10 @@ impl Work {
                 }
             }
         }
-        let left = self.pending.records.len() + self.incoming.try_iter().count();
+        let left = self.pending.records.len()
+            + self.pending.collected.len()
+            + self.incoming.try_iter().count()
+            + self.incoming_collected.try_iter().count();
         self.shared.lost.fetch_add(left as u64, Relaxed);
         if let Some(connection) = self.connection.take() {
             // All of it in one file, for whoever copies it. What fails stays in the log.
@@ -464,6 +504,8 @@ impl Work {
         }
         let room = BATCH_RECORDS.saturating_sub(self.pending.alerts.len());
         self.pending.alerts.extend(self.incoming_alerts.try_iter().take(room));
+        let room = BATCH_RECORDS.saturating_sub(self.pending.collected.len());
+        self.pending.collected.extend(self.incoming_collected.try_iter().take(room));
         let mut is_drained = false;
         if self.pending.records.len() < BATCH_RECORDS {
             match self.incoming.recv_timeout(TICK) {
@@ -491,7 +533,8 @@ impl Work {
             return false;
         }
         let is_old = self.oldest.is_some_and(|oldest| oldest.elapsed() >= COMMIT_AFTER);
-        let is_full = self.pending.records.len() >= BATCH_RECORDS;
+        let is_full = self.pending.records.len() >= BATCH_RECORDS
+            || self.pending.collected.len() >= BATCH_RECORDS;
         is_old || is_full || self.connection.is_none() || is_stopping && !self.pending.is_empty()
     }
 
@@ -512,7 +555,8 @@ impl Work {
         }
         match insert::write(connection, &self.pending) {
             Ok(()) => {
-                self.shared.written.fetch_add(self.pending.records.len() as u64, Relaxed);
+                let written = self.pending.records.len() + self.pending.collected.len();
+                self.shared.written.fetch_add(written as u64, Relaxed);
                 self.pending.clear();
                 self.oldest = None;
                 self.refusals = 0;

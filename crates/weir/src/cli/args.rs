@@ -11,6 +11,7 @@ use super::access::AccessArgs;
 use super::beside::BesideArgs;
 use super::block::{AllowArgs, BlockArgs};
 use super::capture::CaptureArgs;
+use super::collect::CollectArgs;
 use super::evidence::EvidenceArgs;
 use super::explain::ExplainArgs;
 use super::guard::GuardArgs;
@@ -120,6 +121,8 @@ pub enum Command {
     Top(TopArgs),
     /// Show what this machine's gateways do and did: dashboard, API, metrics
     Serve(ServeArgs),
+    /// Take NetFlow and IPFIX of other exporters into a store, for the same commands to show
+    Collect(CollectArgs),
     /// Show what the lines of access decided: who may do what by RDMA
     Access(AccessArgs),
     /// Take out the packets that a running gateway remembers

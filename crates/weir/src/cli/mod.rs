@@ -11,6 +11,7 @@ pub mod beside;
 pub mod block;
 pub mod capture;
 pub mod check;
+pub mod collect;
 pub mod doctor;
 pub mod evidence;
 pub mod explain;
@@ -81,6 +82,7 @@ pub fn main() -> ExitCode {
         Command::TopTalkers(args) => records::run_talkers(&args),
         Command::Top(args) => top::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Collect(args) => collect::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Lab(args) => beside::run("lab", &args),
         Command::Prove(args) => beside::run("prove", &args),

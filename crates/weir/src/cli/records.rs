@@ -99,6 +99,9 @@ pub struct FlowArgs {
     /// An end called so by [[label]]: NAME, or KIND=NAME (host, tenant, job, rail)
     #[arg(long, value_name = "NAME")]
     label: Option<LabelFilter>,
+    /// Only what this exporter told `weir collect`, an address
+    #[arg(long, value_name = "ADDRESS")]
+    exporter: Option<String>,
 }
 
 /// Arguments of `weir conversations`.
@@ -121,6 +124,9 @@ pub struct ConversationArgs {
     /// An end called so by [[label]]: NAME, or KIND=NAME (host, tenant, job, rail)
     #[arg(long, value_name = "NAME")]
     label: Option<LabelFilter>,
+    /// Only what this exporter told `weir collect`, an address
+    #[arg(long, value_name = "ADDRESS")]
+    exporter: Option<String>,
 }
 
 /// Arguments of `weir top-talkers`.
@@ -213,6 +219,7 @@ pub fn run_flows(args: &FlowArgs) -> Result<ExitCode> {
         is_grouped: args.group,
         addresses: args.address,
         label: args.label.clone(),
+        exporter: args.exporter.clone(),
         port: args.port,
         protocol: args.protocol,
         ..RecordFilter::default()
@@ -229,6 +236,7 @@ pub fn run_flows(args: &FlowArgs) -> Result<ExitCode> {
         vec![
             ("last", flow.last.clone()),
             ("gateway", flow.gateway.clone()),
+            ("told by", flow.exporter.clone().unwrap_or_default()),
             ("protocol", flow.protocol.clone()),
             ("from", named(&flow.source, flow.source_port, &flow.source_peer, flow)),
             ("from is", flow.source_names.to_string()),
@@ -258,6 +266,7 @@ pub fn run_conversations(args: &ConversationArgs) -> Result<ExitCode> {
         is_grouped: args.group,
         addresses: args.address,
         label: args.label.clone(),
+        exporter: args.exporter.clone(),
         queue_pair: args.qp,
         ..RecordFilter::default()
     };
@@ -274,6 +283,7 @@ pub fn run_conversations(args: &ConversationArgs) -> Result<ExitCode> {
         vec![
             ("last", it.last.clone()),
             ("gateway", it.gateway.clone()),
+            ("told by", it.exporter.clone().unwrap_or_default()),
             ("kind", format!("{} {}", it.service, it.encapsulation)),
             ("from", it.source.clone()),
             ("QP", source_qp),
@@ -367,7 +377,7 @@ fn print<T: Serialize>(
 fn leave_out_nameless(rows: &mut [Vec<(&str, String)>]) {
     let columns = rows.first().map_or(0, Vec::len);
     for column in (0..columns).rev() {
-        let is_of_names = rows[0][column].0.ends_with("is");
+        let is_of_names = ["is", "by"].iter().any(|it| rows[0][column].0.ends_with(it));
         if is_of_names && rows.iter().all(|row| row[column].1.is_empty()) {
             rows.iter_mut().for_each(|row| drop(row.remove(column)));
         }

@@ -1,0 +1,200 @@
+//! `weir collect`: records of other exporters into a store.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use serde_json::json;
+use weir_serve::{account, query};
+use weir_store::collect::listen::{AddressRange, Listener};
+use weir_store::collect::{Decoder, Source, SourceCounters};
+use weir_store::sqlite::{Retention, Sample, Scope, ScopeKind, Store, StoreCounters, StoreOptions};
+
+/// Between two samples of the counters.
+const SAMPLE_AFTER: Duration = Duration::from_secs(1);
+
+/// Between two looks at the signals.
+const TICK: Duration = Duration::from_millis(100);
+
+const DAY_S: u64 = 86_400;
+
+const HELP: &str = "\
+Takes NetFlow v5, NetFlow v9 and IPFIX, the RDMA template of docs/ipfix-rdma.md included, from
+switches, Open vSwitch, softflowd and other gateways. The records go to a store of the same form as
+a gateway's: `weir flows`, `weir conversations`, `weir top-talkers`, `weir serve` show them beside
+its own, with who told of them. What sequence numbers say is missing is counted by exporter.
+
+Datagrams are neither sealed nor signed: say by --exporter who may export, and keep the port away
+from others. At the end, the counters are printed: with --json as one object.
+
+Examples:
+  weir collect --listen 192.0.2.1:2055 --exporter 192.0.2.0/24 --group weir
+  weir collect --listen 127.0.0.1:2055 --tcp 127.0.0.1:4739 --store /var/lib/weir/store/racks.sqlite
+  weir flows --gateway racks --exporter 192.0.2.7
+
+Exit codes:
+  0  ended by a signal
+  1  an address is taken, or it would have run as the wrong user
+  2  the command line is wrong";
+
+/// Arguments of `weir collect`.
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub struct CollectArgs {
+    /// Where datagrams come in
+    #[arg(long, default_value = "0.0.0.0:2055", value_name = "ADDRESS:PORT")]
+    pub listen: SocketAddr,
+    /// Take IPFIX over TCP there too
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub tcp: Option<SocketAddr>,
+    /// Who may export: an address or prefix, several allowed; without it everybody may
+    #[arg(long, value_name = "ADDRESS", value_parser = query::addresses)]
+    pub exporter: Vec<AddressRange>,
+    /// The store; its name is what is shown as the gateway
+    #[arg(long, default_value = "/var/lib/weir/store/collector.sqlite", value_name = "FILE")]
+    pub store: PathBuf,
+    /// Group that may read the store: that of `weir serve`
+    #[arg(long, value_name = "GROUP")]
+    pub group: Option<String>,
+    /// Who to be once the port is open, when started as root: names or numbers
+    #[arg(long, value_name = "USER[:GROUP]")]
+    pub user: Option<String>,
+    /// The store's size, at most
+    #[arg(long, default_value_t = 1024, value_name = "MIB")]
+    #[arg(value_parser = clap::value_parser!(u64).range(16..=1_048_576))]
+    pub size_mib: u64,
+    /// Days that records are kept
+    #[arg(long, default_value_t = 7, value_name = "DAYS")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=3650))]
+    pub records_days: u64,
+    /// Enterprise number of the RDMA elements
+    #[arg(long, default_value_t = 32_473, value_name = "NUMBER")]
+    pub enterprise: u32,
+    /// Print the counters as JSON at the end
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Runs `weir collect`.
+///
+/// # Errors
+/// An address is taken, or the account cannot be had.
+pub fn run(args: &CollectArgs) -> Result<ExitCode> {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_target(false).init();
+    let is_ended = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&is_ended))?;
+    }
+    let group = args.group.as_deref().map(account::group).transpose()?;
+    let datagrams = UdpSocket::bind(args.listen)
+        .with_context(|| format!("cannot listen on {}", args.listen))?;
+    let bind = |address: SocketAddr| {
+        TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))
+    };
+    let streams = args.tcp.map(bind).transpose()?;
+    if let Some(user) = args.user.as_deref().filter(|_| account::is_root()) {
+        account::become_account(account::account(user)?)?;
+    }
+    let retention = Retention {
+        size_bytes_max: args.size_mib << 20,
+        records_s: args.records_days * DAY_S,
+        minutes_s: 31 * DAY_S,
+        hours_s: 400 * DAY_S,
+    };
+    let options = StoreOptions { path: args.store.clone(), group, retention };
+    let store = Store::start(options, Vec::new()).context("cannot start the store's thread")?;
+    let decoder = Decoder::new(args.enterprise).context("the parser refuses its bounds")?;
+    let listener =
+        Listener::start(datagrams, streams, decoder, args.exporter.clone(), store.collected())
+            .context("cannot start to listen")?;
+    // Whoever waits for this line may have left.
+    let _ = writeln!(std::io::stderr(), "collecting on {}", args.listen);
+    let mut sampled = Instant::now();
+    while !is_ended.load(Ordering::Relaxed) {
+        std::thread::sleep(TICK);
+        if sampled.elapsed() >= SAMPLE_AFTER {
+            sampled = Instant::now();
+            store.sample(sample(&listener.sources()));
+        }
+    }
+    store.sample(sample(&listener.sources()));
+    let (sources, refused) = (listener.sources(), listener.refused());
+    drop(listener);
+    let counters = store.stop();
+    report(args, &sources, &refused, &counters)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn sample(sources: &BTreeMap<Source, SourceCounters>) -> Sample {
+    let now_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_nanos());
+    let scopes = sources.iter().map(|(source, counters)| Scope {
+        pair: format!("domain {}", source.domain),
+        kind: ScopeKind::Exporter,
+        name: source.address.to_string(),
+        counters: counters.named(),
+    });
+    Sample { time_ns: now_ns as u64, scopes: scopes.collect(), peers: Vec::new() }
+}
+
+fn report(
+    args: &CollectArgs,
+    sources: &BTreeMap<Source, SourceCounters>,
+    refused: &weir_store::collect::listen::Refused,
+    store: &StoreCounters,
+) -> Result<()> {
+    if args.json {
+        let exporters = sources.iter().map(|(source, counters)| {
+            json!({
+                "exporter": source.address, "domain": source.domain, "counters": counters.named(),
+            })
+        });
+        return super::print_json(&json!({
+            "exporters": exporters.collect::<Vec<_>>(),
+            "refused": {
+                "strangers": refused.strangers,
+                "beyond_bound": refused.beyond_bound,
+                "foreign": refused.foreign,
+                "connections": refused.connections,
+            },
+            "store": {
+                "records": store.records, "written": store.written,
+                "overflowed": store.overflowed, "lost": store.lost,
+            },
+        }));
+    }
+    let mut out = std::io::stdout().lock();
+    for (Source { address, domain }, it) in sources {
+        writeln!(
+            out,
+            "{address} domain {domain}: {} records in {} messages, {} lost, {} late, {} restarts, \
+             {} sets without template, {} undecoded, {} malformed",
+            it.records,
+            it.messages,
+            it.lost,
+            it.late,
+            it.restarts,
+            it.without_template,
+            it.undecoded,
+            it.malformed
+        )?;
+    }
+    writeln!(
+        out,
+        "refused: {} messages of strangers, {} beyond the bound of exporters, {} foreign, {} \
+         connections\nstored: {} of {} records",
+        refused.strangers,
+        refused.beyond_bound,
+        refused.foreign,
+        refused.connections,
+        store.written,
+        store.records
+    )?;
+    Ok(())
+}
