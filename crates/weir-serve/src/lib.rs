@@ -16,6 +16,7 @@ pub mod account;
 pub mod gateways;
 pub mod status;
 
+pub mod columns;
 pub mod dto;
 pub mod exporters;
 pub mod names;

@@ -29,6 +29,9 @@ use crate::query;
 /// Rows of an answer where nothing is said.
 const LIMIT_DEFAULT: u32 = 100;
 
+/// Records that are added up by flow or conversation, at most: what answers within 100 ms.
+const GROUPED_MAX: u32 = 10_000;
+
 /// Rows of an answer, at most.
 const LIMIT_MAX: u32 = 1000;
 
@@ -114,7 +117,8 @@ pub(crate) struct FlowQuery {
     limit: Option<u32>,
     /// Only this pair of ports
     pair: Option<String>,
-    /// All records of one flow or conversation as one row, their counts added up
+    /// All records of one flow or conversation as one row, their counts added up: of the latest
+    /// 10000 records that are asked for
     group: Option<bool>,
     /// An end's address or prefix
     address: Option<String>,
@@ -151,7 +155,8 @@ pub(crate) struct ConversationQuery {
     limit: Option<u32>,
     /// Only this pair of ports
     pair: Option<String>,
-    /// All records of one flow or conversation as one row, their counts added up
+    /// All records of one flow or conversation as one row, their counts added up: of the latest
+    /// 10000 records that are asked for
     group: Option<bool>,
     /// An end's address or prefix, GID or `lid 0x1f`
     address: Option<String>,
@@ -308,6 +313,7 @@ pub(crate) async fn flows(
     let filter = RecordFilter {
         pair: asked.pair,
         is_grouped: asked.group.unwrap_or(false),
+        records_max: Some(GROUPED_MAX),
         addresses: addresses.map_err(ApiError::bad)?,
         label: label(asked.label.as_deref())?,
         exporter: asked.exporter,
@@ -339,6 +345,7 @@ pub(crate) async fn conversations(
     let filter = RecordFilter {
         pair: asked.pair,
         is_grouped: asked.group.unwrap_or(false),
+        records_max: Some(GROUPED_MAX),
         addresses: addresses.map_err(ApiError::bad)?,
         label: label(asked.label.as_deref())?,
         exporter: asked.exporter,

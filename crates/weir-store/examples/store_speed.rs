@@ -80,7 +80,9 @@ fn fill(path: &Path, start_s: u64, wanted: u64) -> (u64, f64) {
 /// Each question of the dashboard, by a reader of its own as the server asks it.
 fn ask_all(path: &Path, end_s: u64, note: &str) {
     let range = |seconds| Range { from_s: end_s - seconds, until_s: end_s };
-    let grouped = RecordFilter { is_grouped: true, ..RecordFilter::default() };
+    // As the API asks.
+    let grouped =
+        RecordFilter { is_grouped: true, records_max: Some(10_000), ..RecordFilter::default() };
     let all = RecordFilter::default();
     let hour = range(3600);
     type Question<'a> = &'a dyn Fn(&Reader) -> Result<usize, QueryError>;

@@ -38,19 +38,19 @@ fn collected(
 }
 
 fn flows_of(rows: &[Collected]) -> Vec<&FlowRow> {
-    let flow = |row| match row {
+    let flows = rows.iter().filter_map(|row| match row {
         Collected::Flow(row) => Some(row),
         Collected::Conversation(_) => None,
-    };
-    rows.iter().filter_map(flow).collect()
+    });
+    flows.collect()
 }
 
 fn conversations_of(rows: &[Collected]) -> Vec<&ConversationRow> {
-    let conversation = |row| match row {
+    let conversations = rows.iter().filter_map(|row| match row {
         Collected::Conversation(row) => Some(row),
         Collected::Flow(_) => None,
-    };
-    rows.iter().filter_map(conversation).collect()
+    });
+    conversations.collect()
 }
 
 #[test]

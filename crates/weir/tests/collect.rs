@@ -167,6 +167,45 @@ fn lost_numbers_are_counted_and_nonsense_harms_nothing() {
     assert!(store.exists());
 }
 
+/// pyarrow, which pandas reads Parquet with, is not in Debian: `pip install pyarrow`, and
+/// `WEIR_PYTHON` says which Python has it.
+const PYARROW: &str = "
+import json, sys, pyarrow.parquet
+table = pyarrow.parquet.read_table(sys.argv[1])
+print(json.dumps({'rows': table.to_pylist(), 'types': {f.name: str(f.type) for f in table.schema}}))
+";
+
+#[test]
+fn pyarrow_reads_the_rows_that_json_has() {
+    let python = std::env::var("WEIR_PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    if !Command::new(&python)
+        .args(["-c", "import pyarrow.parquet"])
+        .output()
+        .unwrap()
+        .status
+        .success()
+    {
+        eprintln!("SKIPPED: pyarrow is not in Debian, and not here by pip");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let collector = Collector::start(folder.path(), &[]);
+    collector.send(&v5(1, 7));
+    let rows = collector.wait_for_rows(&["flows"], |it| it.len() == 1);
+    let file = folder.path().join("flows.parquet");
+    let mut asked = Command::new(WEIR);
+    asked.args(["flows", "--format", "parquet", "--store"]).arg(&collector.store);
+    std::fs::write(&file, asked.output().unwrap().stdout).unwrap();
+    let output = Command::new(&python).args(["-c", PYARROW]).arg(&file).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let read: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(read["types"]["bytes"], "uint64", "{read}");
+    for (name, value) in rows[0].as_object().unwrap().iter().filter(|(_, it)| !it.is_object()) {
+        assert_eq!(&read["rows"][0][name], value, "{name}");
+    }
+    collector.stop();
+}
+
 #[test]
 fn strangers_are_not_heard() {
     let folder = tempfile::tempdir().unwrap();

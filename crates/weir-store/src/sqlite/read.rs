@@ -163,6 +163,9 @@ pub struct RecordFilter {
     pub queue_pair: Option<u32>,
     /// All records of one flow or conversation as one row, their counts added up.
     pub is_grouped: bool,
+    /// Of the latest so many records alone; absent: of all. A dashboard cannot wait for the sums of
+    /// half a million.
+    pub records_max: Option<u32>,
     /// With an end of this name.
     pub label: Option<LabelFilter>,
     /// Told of by this exporter.
@@ -436,6 +439,7 @@ fn in_time(range: Range, limit: u32) -> [Value; 3] {
 /// A question for records, with its values.
 struct Query {
     table: &'static str,
+    records_max: Option<u32>,
     group: Option<&'static Group>,
     terms: Vec<String>,
     values: Vec<Value>,
@@ -445,7 +449,9 @@ impl Query {
     fn of(table: &'static str, group: &'static Group, range: Range, filter: &RecordFilter) -> Self {
         let terms = vec!["last_ns >= ?".to_owned(), "last_ns < ?".to_owned()];
         let group = filter.is_grouped.then_some(group);
-        let mut query = Self { table, group, terms, values: range.nanoseconds().into() };
+        let values = range.nanoseconds().into();
+        let mut query =
+            Self { table, records_max: group.and(filter.records_max), group, terms, values };
         if let Some(pair) = &filter.pair {
             query.terms.push("pair = (SELECT id FROM pair WHERE name = ?)".into());
             query.values.push(Value::Text(pair.clone()));
@@ -478,11 +484,17 @@ impl Query {
             Some(group) => (group.columns(), format!("GROUP BY {}", group.same)),
             None => ("*".to_owned(), String::new()),
         };
+        let chosen = format!("FROM {table} WHERE {}", terms.join(" AND "));
+        let from = match self.records_max {
+            Some(most) => {
+                format!("FROM (SELECT * {chosen} ORDER BY {table}.last_ns DESC LIMIT {most})")
+            }
+            None => chosen,
+        };
         let sql = format!(
-            "SELECT records.*, pair.name AS pair_name FROM (SELECT {columns} FROM {table} \
-             WHERE {} {by} ORDER BY last_ns DESC LIMIT ?) AS records \
-             JOIN pair ON pair.id = records.pair ORDER BY records.last_ns DESC",
-            terms.join(" AND ")
+            "SELECT records.*, pair.name AS pair_name FROM (SELECT {columns} {from} \
+             {by} ORDER BY last_ns DESC LIMIT ?) AS records \
+             JOIN pair ON pair.id = records.pair ORDER BY records.last_ns DESC"
         );
         self.values.push(Value::Integer(limit.min(ROWS_MAX).into()));
         (sql, self.values)

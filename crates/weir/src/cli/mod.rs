@@ -21,6 +21,7 @@ pub mod init;
 pub mod keys;
 pub mod meter;
 pub mod output;
+mod parquet;
 pub mod read;
 pub mod records;
 pub mod reload;

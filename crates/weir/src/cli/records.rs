@@ -2,7 +2,7 @@
 //! from their stores, in the types of the API.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
+use std::io::{IsTerminal, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -10,11 +10,14 @@ use anyhow::{Result, anyhow, bail};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use serde_json::{Map, Value};
+use utoipa::PartialSchema;
+use weir_serve::columns;
 use weir_serve::dto::{Alert, Conversation, Flow, Talker};
 use weir_serve::gateways::Places;
 use weir_serve::query;
 use weir_store::sqlite::{AlertFilter, LabelFilter, Range, RecordFilter};
 
+use super::parquet;
 use crate::utc;
 
 const HELP: &str = "\
@@ -25,6 +28,7 @@ one before.
 Examples:
   weir flows --last 10m --port 4791
   weir conversations --qp 17 --format csv > qp17.csv
+  weir flows --last 7d --limit 10000 --format parquet > week.parquet
   weir conversations --address 10.0.0.0/24 --from 2026-01-31T08:00:00Z --until 2026-01-31T09:00:00Z
   weir alerts --last 1h --severity 2 --action blocked
   weir top-talkers --last 24h --kind rdma
@@ -74,6 +78,8 @@ pub enum Form {
     Json,
     /// A line of names, then a line a row (RFC 4180).
     Csv,
+    /// A Parquet file, compressed by zstd, for pandas, DuckDB and the like.
+    Parquet,
 }
 
 /// Arguments of `weir flows`.
@@ -352,19 +358,30 @@ fn places(args: &RecordArgs) -> Result<Places> {
 }
 
 /// Prints what there is, and says what could not be read.
-fn print<T: Serialize>(
+fn print<T: Serialize + PartialSchema>(
     args: &RecordArgs,
     mut rows: Vec<T>,
     problems: &[String],
-    columns: impl Fn(&T) -> Vec<(&'static str, String)>,
+    cells_of: impl Fn(&T) -> Vec<(&'static str, String)>,
 ) -> Result<ExitCode> {
     rows.truncate(args.limit as usize);
     let form = if args.json { Form::Json } else { args.format };
     match form {
         Form::Json => super::print_json(&rows)?,
         Form::Csv => std::io::stdout().write_all(csv(&rows)?.as_bytes())?,
+        Form::Parquet if std::io::stdout().is_terminal() => {
+            bail!("a Parquet file is nothing for a terminal: write it to a file, `> rows.parquet`");
+        }
+        Form::Parquet => {
+            let mut flat_rows = Vec::with_capacity(rows.len());
+            for row in &rows {
+                let Value::Object(fields) = serde_json::to_value(row)? else { continue };
+                flat_rows.push(flat(fields));
+            }
+            parquet::write(&columns::of::<T>(), &flat_rows, std::io::stdout())?;
+        }
         Form::Table => {
-            let mut cells: Vec<_> = rows.iter().map(columns).collect();
+            let mut cells: Vec<_> = rows.iter().map(cells_of).collect();
             leave_out_nameless(&mut cells);
             std::io::stdout().write_all(table(&cells).as_bytes())?;
         }

@@ -19,7 +19,8 @@
 //! operations = ["read", "send"]   # [all] send | send_imm | write | read | atomic | multicast |
 //! #                                 connect | other; several
 //! service = "nvme-of"             # [any] and qp_type, vlan, p_key, expires, hours: see `terms`
-//! limit = { messages = 1000 }     # [none] by source: see `Limit`
+//! limit = { messages = 1000 }     # [none] a second, by source: messages, read_bytes, source_bits,
+//! #                                 queue_pair_bits, connects; and queue_pairs at a time
 //! action = "allow"                # allow | deny | reject: its sender is told | would_deny: passes,
 //! #                                 counted as if it were denied
 //! log = false                     # [false] tell of each message; of denied ones it is told anyway

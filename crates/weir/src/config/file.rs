@@ -35,6 +35,9 @@
 //! lldp = "drop"                   # defaults: see `settings::default_frames`
 //! multicast = "drop"              # of IP packets and RoCE, what a group's address is for
 //! broadcast = "drop"              # likewise 255.255.255.255; a subnet's has a prefix like hosts
+//! arp = "seal"                    # and neighbour_discovery: how hosts find each other
+//! ptp = "seal"                    # time of day; and lacp, eapol, pause, stp, link_local (other
+//! #                                 01-80-C2-00-00-0x)
 //!
 //! [pair.vpn]                      # standard WireGuard clients end here; needs [keying]
 //! clients = "/etc/weir/clients"   # a folder with a file for each: `weir vpn add`
