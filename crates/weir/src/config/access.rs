@@ -8,7 +8,7 @@
 //!
 //! [[group]]                       # names for addresses; several allowed: see `party`
 //! name = "storage"
-//! members = ["10.0.0.0/28", "fd00::7"]
+//! members = ["10.0.0.0/28", "fd00::7"]  # or members_file = "storage.txt": one a line
 //!
 //! [[access]]                      # a line; of a pair's, the first that matches decides
 //! name = "compute-reads-storage"  # unique; `weir access hits` names it
