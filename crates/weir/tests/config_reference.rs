@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 const MODULES: &[&str] = &[
     "file.rs",
     "access.rs",
+    "access/party.rs",
     "access/terms.rs",
     "rules.rs",
     "labels.rs",
