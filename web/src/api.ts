@@ -34,6 +34,8 @@ export interface Names {
 }
 
 export interface Conversation {
+  /** Who told `weir collect` of it. */
+  exporter?: string;
   gateway: string;
   pair: string;
   last: string;
@@ -64,6 +66,8 @@ export interface Conversation {
 }
 
 export interface Flow {
+  /** Who told `weir collect` of it. */
+  exporter?: string;
   gateway: string;
   pair: string;
   last: string;
