@@ -1,5 +1,5 @@
-//! The columns of the API's rows, from the schema of their type: the same whatever the rows hold, so
-//! that files of several days fit each other.
+//! The columns of the API's rows, from the schema of their type: the same whatever the rows hold,
+//! so that files of several days fit each other.
 
 use utoipa::PartialSchema;
 use utoipa::openapi::schema::{Schema, SchemaType, Type};

@@ -145,7 +145,7 @@ fn lost_numbers_are_counted_and_nonsense_harms_nothing() {
     }
     collector.send(b"");
     collector.send(&[0xff; 1400]);
-    // IPFIX: its length says more than there is; a set shorter than its header; an endless template.
+    // IPFIX: its length says more than there is; a set shorter than its header; endless fields.
     collector.send(&[0, 10, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7]);
     collector.send(&[0, 10, 0, 20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7, 1, 0, 0, 1]);
     collector.send(&[0, 10, 0, 24, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7, 0, 2, 0, 8, 1, 0, 255, 255]);
@@ -247,7 +247,8 @@ for i in $(seq 100); do grep -q collecting $D/log && break; sleep 0.1; done
 vsctl() { ovs-vsctl --db=unix:$D/db.sock --timeout=30 "$@"; }
 vsctl add-br b0 -- set bridge b0 datapath_type=netdev
 vsctl add-port b0 p1 -- add-port b0 p2
-vsctl -- set bridge b0 netflow=@n -- --id=@n create NetFlow 'targets="127.0.0.1:2055"' active-timeout=1
+vsctl -- set bridge b0 netflow=@n \
+    -- --id=@n create NetFlow 'targets="127.0.0.1:2055"' active-timeout=1
 ip netns exec h1 ping -q -c 3 -i 0.2 -w 20 10.9.0.2 >/dev/null
 ip netns exec h1 ping -q -c 40 -i 0.05 10.9.0.2
 sleep 3

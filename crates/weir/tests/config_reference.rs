@@ -48,9 +48,9 @@ fn format_of(module: &str) -> String {
 
 fn reference() -> String {
     let head = "# The configuration, whole\n\n\
-        Made from the types that read it (`crates/weir/src/config`); a test says when it is stale.\n\
-        Defaults stand in brackets, *several* takes one value or a list of them. `weir check FILE`\n\
-        names every problem with its line and remedy.\n\n";
+        Made from the types that read it (`crates/weir/src/config`); a test says when it is\n\
+        stale. Defaults stand in brackets, *several* takes one value or a list of them.\n\
+        `weir check FILE` names every problem with its line and remedy.\n\n";
     let pages: String = MODULES.iter().map(|module| format_of(module)).collect();
     format!("{head}{}\n", pages.trim_end())
 }

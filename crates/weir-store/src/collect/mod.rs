@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use netflow_parser::variable_versions::ipfix::FlowSetBody as IpfixSet;
+use netflow_parser::variable_versions::ipfix::{FlowSetBody as IpfixSet, IPFix};
 use netflow_parser::variable_versions::v9::FlowSetBody as V9Set;
 use netflow_parser::{AutoScopedParser, ConfigError, NetflowPacket, NetflowParser};
 use netflow_parser::{PendingFlowsConfig, TtlConfig};
@@ -184,7 +184,7 @@ impl Decoder {
         self.sources.iter().map(|(source, known)| (*source, known.counters)).collect()
     }
 
-    /// Messages of sources beyond [`SOURCES_MAX`], and messages that are no NetFlow v5, v9 or IPFIX.
+    /// Messages of sources beyond [`SOURCES_MAX`], and those that are no NetFlow v5, v9 or IPFIX.
     pub fn refused(&self) -> (u64, u64) {
         (self.refused, self.foreign)
     }
@@ -224,49 +224,58 @@ impl Known {
                     }
                 }
             }
-            NetflowPacket::IPFix(ipfix) => {
-                let stamp = Stamp::new(ipfix.header.export_time, None, now_ns);
-                let mut count = Some(0);
-                for set in &ipfix.flowsets {
-                    match &set.body {
-                        // netflow_parser 1.0.6 gives up records with an empty string, as Open
-                        // vSwitch's descriptions of interfaces are.
-                        IpfixSet::Data(data) if data.fields.is_empty() => {
-                            self.counters.undecoded += 1;
-                            count = None;
-                        }
-                        IpfixSet::Data(data) => {
-                            count = count.map(|it| it + data.fields.len() as u32);
-                            for record in &data.fields {
-                                let elements = Elements::of_ipfix(record, meanings);
-                                self.record(&elements, &stamp, rows);
-                            }
-                        }
-                        IpfixSet::V9Data(data) => {
-                            count = count.map(|it| it + data.fields.len() as u32);
-                            for record in &data.fields {
-                                self.record(&Elements::of_v9(record), &stamp, rows);
-                            }
-                        }
-                        IpfixSet::OptionsData(data) => {
-                            count = count.map(|it| it + data.fields.len() as u32);
-                        }
-                        IpfixSet::V9OptionsData(_) => count = None,
-                        IpfixSet::NoTemplate(_) => {
-                            self.counters.without_template += 1;
-                            count = None;
-                        }
-                        _ => {}
-                    }
-                }
-                self.numbered(port, ipfix.header.sequence_number, count, None);
-            }
+            NetflowPacket::IPFix(ipfix) => self.take_ipfix(port, ipfix, meanings, now_ns, rows),
             _ => {}
         }
         join_directions(rows, begin);
         for row in &mut rows[begin..] {
             row.belongs_to(&self.exporter, &self.pair);
         }
+    }
+
+    fn take_ipfix(
+        &mut self,
+        port: u16,
+        ipfix: &IPFix,
+        meanings: &Meanings,
+        now_ns: u64,
+        rows: &mut Vec<Collected>,
+    ) {
+        let stamp = Stamp::new(ipfix.header.export_time, None, now_ns);
+        let mut count = Some(0);
+        for set in &ipfix.flowsets {
+            match &set.body {
+                // netflow_parser 1.0.6 gives up records with an empty string, as Open
+                // vSwitch's descriptions of interfaces are.
+                IpfixSet::Data(data) if data.fields.is_empty() => {
+                    self.counters.undecoded += 1;
+                    count = None;
+                }
+                IpfixSet::Data(data) => {
+                    count = count.map(|it| it + data.fields.len() as u32);
+                    for record in &data.fields {
+                        let elements = Elements::of_ipfix(record, meanings);
+                        self.record(&elements, &stamp, rows);
+                    }
+                }
+                IpfixSet::V9Data(data) => {
+                    count = count.map(|it| it + data.fields.len() as u32);
+                    for record in &data.fields {
+                        self.record(&Elements::of_v9(record), &stamp, rows);
+                    }
+                }
+                IpfixSet::OptionsData(data) => {
+                    count = count.map(|it| it + data.fields.len() as u32);
+                }
+                IpfixSet::V9OptionsData(_) => count = None,
+                IpfixSet::NoTemplate(_) => {
+                    self.counters.without_template += 1;
+                    count = None;
+                }
+                _ => {}
+            }
+        }
+        self.numbered(port, ipfix.header.sequence_number, count, None);
     }
 
     fn record(&mut self, elements: &Elements, stamp: &Stamp, rows: &mut Vec<Collected>) {

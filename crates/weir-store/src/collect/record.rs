@@ -225,8 +225,8 @@ impl Stamp {
         (self.within(time(150, 152, 154, 156, 22, 158)).min(last), last)
     }
 
-    /// A time that the exporter says. One from the future, or from before its message by more than a
-    /// day, is a clock that is wrong: records with it would never, or at once, be too old.
+    /// A time that the exporter says. One from the future, or from before its message by more than
+    /// a day, is a clock that is wrong: records with it would never, or at once, be too old.
     fn within(&self, time_ns: u64) -> u64 {
         let is_sane = time_ns <= self.now_ns + 60 * NS_PER_S
             && time_ns >= self.now_ns.saturating_sub(86_400 * NS_PER_S);
