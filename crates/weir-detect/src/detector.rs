@@ -6,13 +6,13 @@ use weir_wire::frame::{Link, Time};
 use weir_wire::parse::Parsed;
 
 use crate::alert::{Alerts, FlowView};
-use crate::behaviour::Watcher;
+use crate::behaviour::{Flood, Watcher};
 use crate::decode::{self, Event};
 use crate::evaluate::Evaluator;
 use crate::flow::{Flow, Seat, Slab};
 use crate::matcher::MatcherError;
 use crate::packet::{View, Vlans};
-use crate::record::{FlowRecord, HttpRecord};
+use crate::record::{ApplicationRecord, FlowRecord, HttpRecord};
 use crate::rule::RuleIndex;
 use crate::ruleset::RuleSet;
 
@@ -87,6 +87,9 @@ pub struct Limits {
     pub midstream: bool,
     /// Keys the tables; any number that outsiders do not know.
     pub seed: u64,
+    /// A flow of so many bytes, both ways together, is looked at no further; `None`: each is, to
+    /// its end.
+    pub bypass_bytes: Option<u64>,
 }
 
 impl Default for Limits {
@@ -98,6 +101,7 @@ impl Default for Limits {
             candidates: 1 << 14,
             midstream: false,
             seed: 0,
+            bypass_bytes: None,
         }
     }
 }
@@ -129,6 +133,8 @@ pub struct Counters {
     pub bits_lost: u64,
     /// Matches that a threshold had no room to count.
     pub thresholds_lost: u64,
+    /// Packets that were not looked at: their flow was looked at for long enough.
+    pub bypassed: u64,
 }
 
 /// One worker's detector: state by flow in a bounded slab, and the rules that all workers share.
@@ -142,6 +148,9 @@ pub struct Detector {
     /// What rules have watched over many packets; `None`: nothing.
     watcher: Option<Box<Watcher>>,
     seed: u64,
+    bypass_bytes: Option<u64>,
+    /// The last packet's flow is looked at no further.
+    is_settled: bool,
 }
 
 impl Detector {
@@ -152,8 +161,16 @@ impl Detector {
     pub fn new(rules: Arc<RuleSet>, limits: Limits) -> Result<Self, MatcherError> {
         let evaluator = Evaluator::new(&rules, limits)?;
         let flows = Slab::new(limits.flows);
-        let seed = limits.seed;
-        let mut new = Self { rules, flows, spare: Flow::default(), evaluator, watcher: None, seed };
+        let mut new = Self {
+            rules,
+            flows,
+            spare: Flow::default(),
+            evaluator,
+            watcher: None,
+            seed: limits.seed,
+            bypass_bytes: limits.bypass_bytes,
+            is_settled: false,
+        };
         new.swap_watches();
         Ok(new)
     }
@@ -207,6 +224,7 @@ impl Detector {
         alerts: &mut Alerts,
     ) -> Decision {
         let Self { rules, flows, spare, evaluator, watcher, .. } = self;
+        self.is_settled = false;
         if rules.is_empty() && evaluator.records.is_none() {
             return Decision::Pass;
         }
@@ -238,6 +256,15 @@ impl Detector {
         if let Some(watcher) = watcher {
             view.signs = watcher.look(now, flow, direction, &view);
         }
+        // Who watches queue pairs, or for floods, counts every packet of theirs.
+        let may_settle = view.is_tcp() || watcher.is_none();
+        if may_settle && view.signs == 0 && flow.is_settled(self.bypass_bytes) {
+            flow.conversation = None;
+            evaluator.counters.packets += 1;
+            evaluator.counters.bypassed += 1;
+            self.is_settled = true;
+            return Decision::Pass;
+        }
         let decision = evaluator.packet(rules, now, flow, direction, &view, alerts);
         evaluator.counters.packets += 1;
         match decision {
@@ -251,9 +278,47 @@ impl Detector {
         decision
     }
 
-    /// Keeps what is told of transactions, for [`Detector::take_http`].
+    /// Flows of so many bytes are looked at no further from now on.
+    pub fn set_bypass(&mut self, bytes: Option<u64>) {
+        self.bypass_bytes = bytes;
+    }
+
+    /// Whether the last packet was of a flow that is looked at no further.
+    pub fn is_settled(&self) -> bool {
+        self.is_settled
+    }
+
+    /// The flood that `rule` dropped a packet for, if the rule drops all of it and no rule lets
+    /// packets pass that others drop: then it may be dropped before it is looked at, and
+    /// [`Detector::dropped_early`] is to be told.
+    pub fn flood(&self, rule: RuleIndex, parsed: &Parsed) -> Option<Flood> {
+        let watch = self.rules.flood_of(rule)?;
+        Some(Flood::of(watch, parsed.source, parsed.destination))
+    }
+
+    /// Takes in how many packets of a flood were dropped before they came here; whether it goes
+    /// on.
+    pub fn dropped_early(&mut self, now: Time, flood: &Flood, packets: u32) -> bool {
+        self.watcher.as_mut().is_some_and(|it| it.dropped_early(now, flood, packets))
+    }
+
+    /// Keeps what is told of transactions, for [`Detector::take_http`], whether or not a rule looks
+    /// into streams.
     pub fn keep_records(&mut self) {
         self.evaluator.records = Some(Vec::new());
+        self.evaluator.looks_for_records = true;
+    }
+
+    /// Keeps what comes to light for the sake of rules, for [`Detector::take_http`] and
+    /// [`Detector::take_told`].
+    pub fn keep_what_rules_see(&mut self) {
+        self.evaluator.records.get_or_insert_default();
+        self.evaluator.told.get_or_insert_default();
+    }
+
+    /// Messages of DNS and TLS since this was asked last.
+    pub fn take_told(&mut self) -> Vec<ApplicationRecord> {
+        self.evaluator.told.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Transactions of HTTP that ended since this was asked last.

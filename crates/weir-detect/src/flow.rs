@@ -112,6 +112,12 @@ impl Flow {
         }
     }
 
+    /// Whether it was looked at for so many bytes that nothing more is expected of it.
+    pub(crate) fn is_settled(&self, bypass_bytes: Option<u64>) -> bool {
+        bypass_bytes
+            .is_some_and(|bytes| self.bytes[0] + self.bytes[1] > bytes && self.dropped_by.is_none())
+    }
+
     /// Whether both sides began and neither answered: no connection, and what they say is none.
     pub(crate) fn is_refused(&self) -> bool {
         let [client, server] = self.told.tcp_flags;

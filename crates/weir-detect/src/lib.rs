@@ -63,11 +63,14 @@ mod checksums;
 
 pub mod fragments;
 
+pub mod tunnels;
+
 mod detector;
 
 mod table;
 
 pub use alert::{Alert, Alerts, Blocked};
+pub use behaviour::{Flood, FloodKind};
 pub use detector::{Counters, Decision, Decoded, Detector, Direction, Limits, Packet};
 pub use flow::Seat;
 pub use packet::Vlans;

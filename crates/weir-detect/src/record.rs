@@ -103,3 +103,18 @@ pub struct HttpRecord {
     /// Bytes of the response's body that were seen.
     pub length: usize,
 }
+
+/// What was told of a message of DNS or TLS.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ApplicationRecord {
+    /// When its last packet came.
+    pub time: Time,
+    /// Its flow; `to_server` says who sent it.
+    pub flow: FlowView,
+    /// IP's protocol number.
+    pub protocol: u8,
+    /// EVE's `event_type`: `dns` or `tls`.
+    pub kind: &'static str,
+    /// By EVE's names, as they came.
+    pub fields: Vec<(&'static str, Vec<u8>)>,
+}

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 
 use crate::addresses::{AddressMap, AddressMapBuilder, is_selective};
-use crate::behaviour::Watch;
+use crate::behaviour::{FloodWatch, Watch};
 use crate::dataset::{Datasets, Definitions};
 use crate::matcher::{MatcherError, Pattern, Patterns, Scratch};
 use crate::packet::Gist;
 use crate::payload::{Group, PayloadGroups};
-use crate::rule::{Buffer, BufferKey, FlowTest, HeaderTest, Protocol, Rule, RuleIndex};
+use crate::rule::{
+    Action, Buffer, BufferKey, FlowTest, HeaderTest, Protocol, Rule, RuleIndex,
+};
 
 /// Rules ready to run; shared by all workers.
 #[derive(Debug, Default)]
@@ -27,6 +29,8 @@ pub struct RuleSet {
     bit_names: Vec<String>,
     watches: Vec<Watch>,
     datasets: Definitions,
+    /// Some rule lets packets pass that others would drop.
+    lets_pass: bool,
 }
 
 /// What the rules of a set need of the detector, so that no more is done.
@@ -166,7 +170,9 @@ impl RuleSet {
         }
         let [of_clients, of_servers, of_either, packet_groups] = compiled;
         let message_groups = [of_clients, of_servers, of_either];
+        let lets_pass = rules.iter().any(|it| it.action == Action::Pass);
         Ok(Self {
+            lets_pass,
             rules,
             descriptions,
             payloads,
@@ -238,6 +244,16 @@ impl RuleSet {
     /// What its rules have watched, by the bit that says so.
     pub(crate) fn watches(&self) -> &[Watch] {
         &self.watches
+    }
+
+    /// The flood of which a rule drops every packet, where no rule lets packets pass.
+    pub(crate) fn flood_of(&self, rule: RuleIndex) -> Option<FloodWatch> {
+        self.rule(rule).flood().filter(|_| !self.lets_pass)
+    }
+
+    /// Whether a rule drops floods that tell themselves by going unanswered.
+    pub fn asks_for_answers(&self) -> bool {
+        self.rules.iter().filter_map(Rule::flood).any(|it| it.asks_for_answers())
     }
 
     /// The name of a flow's bit.
@@ -405,6 +421,28 @@ impl Rule {
     /// Whether it asks nothing of an application's buffers.
     pub(crate) fn has_only_payload(&self) -> bool {
         self.facts.has_only_payload
+    }
+
+    /// The flood that it drops, if nothing else is asked of a packet.
+    fn flood(&self) -> Option<FloodWatch> {
+        let header = &self.header;
+        let [HeaderTest::Sign { watch: Watch::Flood(watch), .. }] = self.tests[..] else {
+            return None;
+        };
+        let is_any = header.source.is_all()
+            && header.destination.is_all()
+            && header.destination_ports.is_all()
+            && (header.source_ports.is_all() || watch.is_dns());
+        let is_alone = self.flow == FlowTest::default()
+            && self.flow_counts.is_empty()
+            && self.stream_sizes.is_empty()
+            && self.buffers.is_empty()
+            && self.bits.is_empty()
+            && self.filter.is_none()
+            && self.suppressions.is_empty()
+            && self.rate.is_none();
+        let drops = self.action == Action::Drop && !header.protocol.is_application();
+        (drops && is_any && is_alone).then_some(watch)
     }
 
     /// Whether nothing but addresses and protocol decides.

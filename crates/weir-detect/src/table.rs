@@ -20,6 +20,9 @@ use crate::record::{EndReason, FlowRecord};
 /// A flow that was silent for so long has ended: Suricata's timeout of an established connection.
 const QUIET_NS: u64 = 600_000_000_000;
 
+/// Flows that ended and wait to be taken, at most; those beyond are not told of.
+const ENDED_MAX: usize = 1 << 16;
+
 /// Flows from the one that was silent longest to the one that spoke last. At the bound, the first
 /// leaves.
 #[derive(Debug)]
@@ -72,6 +75,11 @@ impl FlowTable {
     /// Keeps what there is to tell of flows that end, for [`FlowTable::take_ended`].
     pub fn keep_records(&mut self) {
         self.ended = Some(Vec::new());
+    }
+
+    /// Whether it does.
+    pub fn keeps_records(&self) -> bool {
+        self.ended.is_some()
     }
 
     /// Flows that ended since this was asked last.
@@ -188,7 +196,7 @@ fn end(
     reason: EndReason,
     detector: &mut Detector,
 ) {
-    if let Some(ended) = ended {
+    if let Some(ended) = ended.as_mut().filter(|it| it.len() < ENDED_MAX) {
         ended.extend(detector.record(entry.seat).map(|it| FlowRecord { reason, ..it }));
     }
     detector.release(entry.seat);

@@ -25,6 +25,10 @@ pub struct SideCounters {
     pub fast: u64,
     /// Their bytes.
     pub fast_bytes: u64,
+    /// Of those dropped: in the kernel, before they were received.
+    pub early: u64,
+    /// Their bytes.
+    pub early_bytes: u64,
     /// Passed on in clear, to or from a peer whose traffic need not be sealed yet.
     pub unsealed: u64,
     /// Passed on with a tag in the place of the ICRC, or with the ICRC put back.
@@ -52,6 +56,8 @@ impl Default for SideCounters {
             clear: 0,
             fast: 0,
             fast_bytes: 0,
+            early: 0,
+            early_bytes: 0,
             unsealed: 0,
             tagged: 0,
             handed: 0,
@@ -93,6 +99,15 @@ impl SideCounters {
         self.forwarded += frames;
         self.fast += frames;
         self.fast_bytes += bytes;
+    }
+
+    /// Counts frames that the kernel dropped for `reason` before they were received.
+    pub fn count_early(&mut self, reason: DropReason, frames: u64, bytes: u64) {
+        self.received += frames;
+        self.received_bytes += bytes;
+        self.dropped[reason as usize] += frames;
+        self.early += frames;
+        self.early_bytes += bytes;
     }
 
     /// Frames dropped for `reason`.

@@ -28,6 +28,7 @@ use crate::surroundings::Surroundings;
 
 mod associations;
 mod carried;
+mod early;
 mod keying;
 mod metering;
 mod status;

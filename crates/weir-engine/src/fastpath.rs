@@ -417,11 +417,11 @@ impl FastPath {
 }
 
 /// Whether flows may be carried under `policy` at all: it seals nothing and passes what it does
-/// not know.
+/// not know, and rules, if there are any, look at no flow for ever.
 pub fn allows(policy: &Policy) -> bool {
     !policy.seals()
         && policy.default == Action::Clear
-        && policy.rules.is_none()
+        && policy.rules.as_ref().is_none_or(|rules| rules.limits.bypass_bytes.is_some())
         && policy.blocks.as_ref().is_none_or(|blocks| blocks.is_empty())
 }
 

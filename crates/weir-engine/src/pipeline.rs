@@ -176,7 +176,7 @@ impl Engine {
                 self.counters.keying_received += 1;
                 Ok(Verdict::Consumed)
             }
-            Arrival::Own => Ok(self.punt(index, frame, outer)),
+            Arrival::Own => self.punt(index, frame, outer),
         }
     }
 
@@ -238,7 +238,12 @@ impl Engine {
     }
 
     /// A frame for the gateway's own kernel.
-    fn punt(&mut self, index: u32, frame: &mut Frame<'_>, run: &Run) -> Verdict {
+    fn punt(
+        &mut self,
+        index: u32,
+        frame: &mut Frame<'_>,
+        run: &Run,
+    ) -> Result<Verdict, DropReason> {
         let parsed = run.parsed();
         let is_heard = self.peers.heed_too_large(self.now, parsed, frame);
         self.counters.too_large_heard += u64::from(is_heard);
@@ -246,9 +251,10 @@ impl Engine {
         if has_learnt && self.peers.len() <= REFRESHED_AT_ONCE_MAX {
             self.refresh();
         }
+        self.plain.pass_own(frame, parsed)?;
         arrive::untag(&self.policy, frame);
         self.output.send_whole(Destination::Punt, index, frame);
-        Verdict::Punt
+        Ok(Verdict::Punt)
     }
 
     /// Decides about IP packets that the kernel opened, which came by the xfrm interface at

@@ -306,6 +306,25 @@ pub(crate) fn address(bytes: &[u8; 16]) -> IpAddr {
     }
 }
 
+/// What becomes of a packet that cannot be looked at as rules and lines want it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Exception {
+    /// It passes, and is counted.
+    #[default]
+    Pass,
+    /// It is dropped, by its cause.
+    Drop,
+}
+
+/// By cause. Where there are lines of access, all are [`Exception::Drop`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Exceptions {
+    /// More packets within each other than are looked at.
+    pub layers: Exception,
+    /// A piece of a datagram for which there was no room, or no time.
+    pub fragments: Exception,
+}
+
 /// All that decides about packets of one pair of ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
@@ -338,6 +357,8 @@ pub struct Policy {
     pub access: Option<Arc<AccessPolicy>>,
     /// Rules that look at every packet in clear; `None`: none.
     pub rules: Option<Rules>,
+    /// What becomes of packets that cannot be looked into.
+    pub exceptions: Exceptions,
     /// Who is blocked, whatever else is allowed; `None`: nobody.
     pub blocks: Option<Arc<Blocks>>,
     selectors: Selectors,
@@ -365,6 +386,7 @@ impl Policy {
             on_leak: OnLeak::default(),
             access: None,
             rules: None,
+            exceptions: Exceptions::default(),
             blocks: None,
             selectors: Selectors::default(),
             everything: None,

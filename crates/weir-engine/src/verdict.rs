@@ -217,6 +217,10 @@ drop_reasons! {
     NatFull = "nat_full",
     /// From the host to the masquerade's address, and no client waits for it.
     NatNoMapping = "nat_no_mapping",
+    /// More packets within each other than rules and lines look at (16).
+    TunnelTooDeep = "tunnel_too_deep",
+    /// A piece of a datagram that could not be put together: no room, or too late.
+    FragmentsFull = "fragments_full",
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 mod carrying;
 mod clients;
 mod detecting;
+mod inline;
 mod judging;
 mod latency;
 mod listening;
@@ -114,6 +115,10 @@ const BENCHES: [Bench; 34] = [
         run: detecting::beside_suricata,
     },
     Bench { names: &["conformance"], run: judging::conformance },
+    Bench {
+        names: &["ips_vs_suricata_stream", "ips_vs_suricata_http", "ips_stream_super_packets_gbps"],
+        run: inline::beside_suricata,
+    },
     Bench { names: &["detect_roce_share"], run: detecting::roce },
     Bench {
         names: &[

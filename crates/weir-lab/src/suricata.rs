@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::process;
+use crate::netns::Namespace;
+use crate::process::{self, Running};
 
 /// Where the root is, below the home directory.
 const ROOT: &str = ".cache/weir/suricata";
@@ -80,6 +81,44 @@ impl Suricata {
         let mut command = Command::new("/usr/bin/time");
         command.args(["-f", "%M", "chroot"]).arg(&self.root).args(["sh", "-c", &line]);
         timed(&mut command)
+    }
+}
+
+impl Suricata {
+    /// Starts to copy packets between two ports of `namespace`, as `configuration` says, in which
+    /// they are called `host` and `wire`. It passes packets once it has read its rules.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn inline(
+        &self,
+        namespace: &Namespace,
+        configuration: &Path,
+        host: &str,
+        wire: &str,
+    ) -> Result<Running> {
+        let text = fs::read_to_string(configuration).context("its configuration")?;
+        let mut named = String::new();
+        for line in text.lines() {
+            let port = line.split_once("interface: ").or_else(|| line.split_once("copy-iface: "));
+            let name = port.map(|(_, name)| name.trim());
+            named += &match name {
+                Some("host") => line.replace(" host", &format!(" {host}")),
+                Some("wire") => line.replace(" wire", &format!(" {wire}")),
+                _ => line.to_owned(),
+            };
+            named.push('\n');
+        }
+        fs::write(self.root.join(FOLDER).join("suricata-ips.yaml"), named)?;
+        let root = self.root.display();
+        // Mounts of its own, which end with it.
+        let line = format!(
+            "mount --make-rprivate / && mount --bind /proc {root}/proc && \
+             mount --rbind /sys {root}/sys && exec chroot {root} sh -c 'cd /{FOLDER} && exec \
+             suricata -c suricata-ips.yaml -S all.rules -l log -k none --af-packet \
+             --runmode workers'"
+        );
+        Running::start(namespace.command("unshare").args(["-m", "sh", "-c", &line]))
     }
 }
 

@@ -286,6 +286,8 @@ static __always_inline int is_vlan(__u16 ethertype)
 	       ethertype == ETHERTYPE_QINQ_OLD;
 }
 
+#include "gate.bpf.h"
+
 // Whether the frame is of a kind that may be carried; what it is.
 static __always_inline int parse(struct __sk_buff *skb, struct packet *p)
 {
@@ -575,6 +577,8 @@ static __always_inline int fast_filter(struct __sk_buff *skb, __u32 worker)
 	__u32 zero = 0, side = skb->ifindex == wire_index, number, kinds, expected = 0, *found;
 	__u64 now;
 
+	if (gate_stops(skb))
+		return RECEIVE_NOTHING;
 	state = bpf_map_lookup_elem(&control, &worker);
 	if (!state)
 		return RECEIVE_WHOLE;

@@ -24,6 +24,7 @@ use aya::{Ebpf, EbpfError, EbpfLoader};
 
 use self::nic::{NicIn, NicOut, NicWay};
 use crate::fastpath::{FastPath, FastPathOptions};
+use crate::gate::Gate;
 use crate::interface::Interface;
 use crate::mirror::KernelMirrors;
 use crate::rule::KernelRule;
@@ -95,6 +96,9 @@ pub enum GuardError {
         "the kernel refuses the fast path: {0}; it needs Linux 5.12 or later, or fastpath = \"off\""
     )]
     FastPath(ProgramError),
+    /// The kernel did not take the gate's filter.
+    #[error("the kernel refuses the gate: {0}; it needs Linux 5.12 or later")]
+    Gate(ProgramError),
     /// Its memory shared with the kernel cannot be used.
     #[error("the guard's kernel map: {0}")]
     Map(#[from] MapError),
@@ -164,6 +168,7 @@ pub struct Guard {
     /// By mark: packets.
     nic_left: HashMap<MapData, u32, u64>,
     nic_in: HashMap<MapData, NicIn, NicWay>,
+    gate: Option<Gate>,
 }
 
 /// What a guard has beside what every one has.
@@ -330,8 +335,9 @@ impl Guard {
         let nic_out = LpmTrie::try_from(take_map(&mut object, "nic_out")?)?;
         let nic_in = HashMap::try_from(take_map(&mut object, "nic_in")?)?;
         let nic_left = HashMap::try_from(take_map(&mut object, "nic_left")?)?;
+        let gate = Some(Gate::of(&mut object)?);
         let mut guard =
-            Self { heartbeat, counters, mirrors, esp_out, esp_in, nic_out, nic_left, nic_in };
+            Self { heartbeat, counters, mirrors, esp_out, esp_in, nic_out, nic_left, nic_in, gate };
         guard.heartbeat()?;
         let sides = if mode == GuardMode::OpenOnFailure { OPEN_SIDES } else { SIDES };
         for (side, name) in sides {
@@ -342,6 +348,12 @@ impl Guard {
             }
         }
         Ok((guard, object))
+    }
+
+    /// What drops frames before the pair's sockets receive them; once. In force for a port that has
+    /// its filter ([`crate::PacketPort::filter_by`]), or the fast path's.
+    pub fn take_gate(&mut self) -> Option<Gate> {
+        self.gate.take()
     }
 
     /// The copies that the guard makes for analysers: none at first.

@@ -32,6 +32,7 @@ pub mod tap;
 pub mod tun;
 
 pub mod fastpath;
+pub mod gate;
 pub mod guard;
 pub mod mirror;
 pub mod rule;
@@ -58,6 +59,7 @@ mod vnet;
 pub use afxdp::{Selection, XdpAttach, XdpOpenError, XdpOptions, XdpPort};
 pub use capture::{CaptureError, CaptureFormat, CapturePort, CaptureReader, CaptureWriter};
 pub use fastpath::{FastPath, FastPathOptions};
+pub use gate::{Gate, GateCount, GateDrops, GateFlood, GatePrefix, GateTerms};
 pub use guard::nic::{NicAssociation, NicPackets};
 pub use guard::{EspPackets, Guard, GuardCounters, GuardError, GuardMode, IvPrefix, Shutter};
 pub use interface::{Interface, LinkCounters};

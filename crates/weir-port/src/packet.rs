@@ -33,6 +33,7 @@ use weir_wire::frame::{Frame, Meta, Offload, Time};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::fastpath::FastPath;
+use crate::gate::Gate;
 use crate::interface::LinkCounters;
 use crate::netlink::Netlink;
 use crate::port::{BATCH, Outgoing, Port, PortCounters, Transmitted};
@@ -202,6 +203,15 @@ impl PacketPort {
     pub fn filter_fast_path(&self, fast_path: &FastPath) -> io::Result<()> {
         let filter = fast_path.filter();
         self.receiver.set(libc::SOL_SOCKET, libc::SO_ATTACH_BPF, &filter.as_raw_fd())
+    }
+
+    /// Lets the gate drop frames before they reach the ring. For its counts to be exact the port is
+    /// opened with [`KernelFilter::nothing`]. A fast path's filter asks the gate itself.
+    ///
+    /// # Errors
+    /// The kernel refuses the filter.
+    pub fn filter_by(&self, gate: &Gate) -> io::Result<()> {
+        self.receiver.set(libc::SOL_SOCKET, libc::SO_ATTACH_BPF, &gate.raw_filter())
     }
 
     fn read_losses(&mut self) -> io::Result<()> {

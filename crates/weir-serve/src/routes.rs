@@ -247,6 +247,7 @@ impl AlertQuery {
     pub(crate) fn filter(&self) -> Result<AlertFilter, ApiError> {
         let addresses = self.address.as_deref().map(query::addresses).transpose();
         Ok(AlertFilter {
+            number: None,
             pair: self.pair.clone(),
             sid: self.sid,
             severity: self.severity,

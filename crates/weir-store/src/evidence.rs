@@ -160,6 +160,16 @@ impl EvidenceRing {
     /// Records a packet whose verdict is not known yet; see [`EvidenceRing::decide`].
     pub fn record(&mut self, time: Time, place: Place, original_len: u32, packet: &[u8]) -> Mark {
         let kept = &packet[..packet.len().min(self.snap_bytes)];
+        self.put(time, place, original_len, kept)
+    }
+
+    /// Records a packet whole, however short others are kept.
+    pub fn record_whole(&mut self, time: Time, place: Place, packet: &[u8]) -> Mark {
+        let kept = &packet[..packet.len().min(PACKET_BYTES_MAX)];
+        self.put(time, place, packet.len() as u32, kept)
+    }
+
+    fn put(&mut self, time: Time, place: Place, original_len: u32, kept: &[u8]) -> Mark {
         let mut index = self.index(self.current.number);
         if self.segments[index].extent.used + Segment::room_for(kept.len()) > SEGMENT_BYTES {
             index = self.advance();

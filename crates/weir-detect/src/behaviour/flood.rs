@@ -40,9 +40,10 @@ const PORT_ROCE: u16 = 4791;
 /// Communication management's REQ (IBTA Vol 1 s12.6.5).
 const CM_REQ: u16 = 0x10;
 
-/// What a flood is made of.
+/// What a flood is made of. The gate in the kernel numbers them so, too
+/// (weir-port/bpf/gate.bpf.h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum FloodKind {
+pub enum FloodKind {
     /// TCP SYNs.
     Syn,
     /// UDP, RoCE and DNS answers apart.
@@ -83,7 +84,7 @@ pub(crate) enum Of {
 }
 
 /// A kind of flood that a rule has watched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FloodWatch {
     kind: FloodKind,
     of: Of,
@@ -121,6 +122,45 @@ impl FloodWatch {
     }
 }
 
+/// A flood that goes on, and that may be dropped before a packet of it is looked at: a rule drops
+/// all of it, whatever else its packets are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Flood {
+    /// What it is made of.
+    pub kind: FloodKind,
+    /// Whether it goes to the host, rather than comes from it.
+    pub by_destination: bool,
+    /// The host; an IPv4 address mapped.
+    pub host: [u8; 16],
+    watch: FloodWatch,
+}
+
+impl Flood {
+    /// The flood of `watch` that a packet belongs to.
+    pub(crate) fn of(watch: FloodWatch, source: [u8; 16], destination: [u8; 16]) -> Self {
+        let by_destination = watch.of == Of::Destination;
+        let host = if by_destination { destination } else { source };
+        Self { kind: watch.kind, by_destination, host, watch }
+    }
+
+    /// Packets a second that pass for all that, where it goes to the host.
+    pub fn trickle(&self) -> u32 {
+        (self.watch.rate / TRICKLE as u32).max(1)
+    }
+}
+
+impl FloodWatch {
+    /// Whether it looks for answers that nobody asked for: those come from port 53.
+    pub(crate) fn is_dns(&self) -> bool {
+        self.kind == FloodKind::Dns
+    }
+
+    /// Whether who was answered tells its packets from others.
+    pub(crate) fn asks_for_answers(&self) -> bool {
+        matches!(self.kind, FloodKind::Udp | FloodKind::Icmp | FloodKind::Dns)
+    }
+}
+
 /// The floods that rules have watched, and how much of each there is.
 #[derive(Debug)]
 pub(super) struct Floods {
@@ -144,6 +184,8 @@ struct Bucket {
     second: u64,
     packets: u32,
     busy: Time,
+    /// Somebody drops most of it before it comes here, and lets through who seems real.
+    is_early: bool,
 }
 
 impl Bucket {
@@ -161,13 +203,13 @@ impl Bucket {
         has
     }
 
-    /// Counts a packet during a flood; whether the flood goes on.
-    fn goes_on(&mut self, now: Time, watch: &FloodWatch) -> bool {
+    /// Counts packets during a flood; whether the flood goes on.
+    fn goes_on(&mut self, now: Time, watch: &FloodWatch, packets: u32) -> bool {
         let second = now.0 / NS_PER_S;
         if second != self.second {
             (self.second, self.packets) = (second, 0);
         }
-        self.packets = self.packets.saturating_add(1);
+        self.packets = self.packets.saturating_add(packets);
         if self.packets > watch.rate / 2 {
             self.busy = now;
         }
@@ -185,6 +227,21 @@ impl Floods {
         let buckets = || Table::new(BUCKETS_MAX, seed);
         let refused = || Tally::new(BUCKETS_MAX, seed ^ 1);
         (!watches.is_empty()).then(|| Self { watches, buckets: buckets(), refused: refused() })
+    }
+
+    /// Takes in how many packets of a flood were dropped before they came here, none at first;
+    /// whether it goes on.
+    pub(super) fn dropped_early(&mut self, now: Time, flood: &Flood, packets: u32) -> bool {
+        let watch = &flood.watch;
+        let key = (watch.kind, watch.of, watch.rate, flood.host);
+        let Some(bucket) = self.buckets.get(key) else { return false };
+        bucket.is_early = true;
+        let goes_on = bucket.since.is_some() && bucket.goes_on(now, watch, packets);
+        if !goes_on {
+            let tokens = u64::from(watch.rate) * BURST_MS;
+            *bucket = Bucket { tokens, last: now, ..Bucket::default() };
+        }
+        goes_on
     }
 
     pub(super) fn look(
@@ -245,7 +302,7 @@ fn is_over(
         *bucket = Bucket { since, second, packets: watch.rate, busy: now, ..*bucket };
         return true;
     };
-    if !bucket.goes_on(now, watch) {
+    if !bucket.goes_on(now, watch, 1) {
         *bucket = Bucket { tokens: rate * BURST_MS, last: now, ..Bucket::default() };
         return false;
     }
@@ -253,6 +310,10 @@ fn is_over(
         return true;
     }
     if answers > 0 && flow.start < since {
+        return false;
+    }
+    if bucket.is_early && watch.kind == FloodKind::Syn {
+        // The trickle, or one that was sent again.
         return false;
     }
     bucket.fill(now, (rate / TRICKLE).max(1));

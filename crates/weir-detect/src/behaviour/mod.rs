@@ -33,6 +33,7 @@ pub(crate) use attack::AttackWatch;
 use attack::Attacks;
 pub(crate) use flood::FloodWatch;
 use flood::Floods;
+pub use flood::{Flood, FloodKind};
 pub(crate) use scan::ScanWatch;
 use scan::Scans;
 
@@ -128,5 +129,10 @@ impl Watcher {
         let mut signs = floods.as_mut().map_or(0, |it| it.look(now, flow, direction, view));
         signs |= scans.as_mut().map_or(0, |it| it.look(now, view));
         signs | attacks.as_mut().map_or(0, |it| it.look(now, view))
+    }
+
+    /// Takes in what was dropped of a flood before it came here; whether it goes on.
+    pub(crate) fn dropped_early(&mut self, now: Time, flood: &Flood, packets: u32) -> bool {
+        self.floods.as_mut().is_some_and(|it| it.dropped_early(now, flood, packets))
     }
 }

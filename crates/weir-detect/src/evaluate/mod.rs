@@ -21,7 +21,7 @@ use crate::inspect::{self, Bytes, Cost, Memory, TRIES_MAX, Variables};
 use crate::matcher::{MatcherError, Scratch};
 use crate::packet::{Gist, View};
 use crate::payload::{Kind, Transport};
-use crate::record::HttpRecord;
+use crate::record::{ApplicationRecord, HttpRecord};
 use crate::rule::{Buffer, BufferTest, Protocol, Rule, RuleIndex};
 use crate::ruleset::RuleSet;
 use crate::state::{HostBits, Thresholds};
@@ -40,6 +40,16 @@ const OF_PACKETS: [Protocol; 11] = [
     Protocol::Sctp,
     Protocol::Rdma,
 ];
+/// What is told of a TLS session, by EVE's names.
+const TLS_FIELDS: [(&str, Buffer); 5] = [
+    ("sni", Buffer::TlsSni),
+    ("subject", Buffer::TlsSubject),
+    ("issuerdn", Buffer::TlsIssuer),
+    ("serial", Buffer::TlsSerial),
+    ("fingerprint", Buffer::TlsFingerprint),
+];
+/// Messages that wait to be told, at most; those beyond are not.
+const TOLD_MAX: usize = 4096;
 /// Where DNS is spoken over UDP.
 const PORT_DNS: u16 = 53;
 
@@ -54,6 +64,10 @@ pub(crate) struct Evaluator {
     pub(crate) counters: Counters,
     /// Transactions of HTTP that ended, where somebody takes them.
     pub(crate) records: Option<Vec<HttpRecord>>,
+    /// Messages of DNS and TLS, where somebody takes them.
+    pub(crate) told: Option<Vec<ApplicationRecord>>,
+    /// Whether streams are looked into for the sake of records alone.
+    pub(crate) looks_for_records: bool,
     /// What was odd about the last packet in its stream.
     pub(crate) stream_event: Option<Event>,
     /// The last packet was dropped because its flow was before.
@@ -110,6 +124,8 @@ impl Evaluator {
             thresholds: Thresholds::new(limits.thresholds, limits.seed),
             counters: Counters::default(),
             records: None,
+            told: None,
+            looks_for_records: false,
             by_flow: false,
             stream_event: None,
             variables: Variables::default(),
@@ -199,7 +215,7 @@ impl Evaluator {
         view: &View<'_>,
     ) -> Progress {
         let mut needs = rules.needs();
-        if self.records.is_some() {
+        if self.looks_for_records {
             (needs.streams, needs.applications) = (true, true);
         }
         if !needs.streams && !needs.applications {
@@ -454,10 +470,40 @@ impl Evaluator {
         alerts: &mut Alerts,
         decision: &mut Decision,
     ) -> ControlFlow<bool> {
+        self.note_message(flow, scene, message);
         self.gather(scene, message, None);
         let sight =
             Sight { payload: Some(Bytes::whole(payload)), message: Some(message), is_stream: true };
         self.each(flow, scene, alerts, decision, &|rule| rule.is_of_application().then_some(sight))
+    }
+
+    /// Keeps what there is to tell of a message, where somebody takes it and has room.
+    fn note_message(&mut self, flow: &Flow, scene: &Scene<'_>, message: Message<'_>) {
+        let Some(told) = self.told.as_mut().filter(|it| it.len() < TOLD_MAX) else { return };
+        let mut fields = Vec::new();
+        let kind = match message {
+            Message::Http(..) => return,
+            Message::Dns(message) => {
+                let kind: &[u8] = if message.is_response { b"answer" } else { b"query" };
+                fields.push(("type", kind.to_vec()));
+                fields.extend(message.questions.iter().map(|it| ("rrname", it.clone())));
+                "dns"
+            }
+            Message::Tls(..) => {
+                for (name, buffer) in TLS_FIELDS {
+                    message.each(buffer, &mut |bytes| {
+                        fields.push((name, bytes.to_vec()));
+                        true
+                    });
+                }
+                "tls"
+            }
+        };
+        if !fields.is_empty() {
+            let (time, flow) = (scene.now, flow.view(scene.direction));
+            let protocol = scene.view.parsed.protocol;
+            told.push(ApplicationRecord { time, flow, protocol, kind, fields });
+        }
     }
 
     /// A transaction that came further: rules may have to wait for the rest of it.

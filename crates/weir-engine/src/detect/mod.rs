@@ -8,26 +8,34 @@
 //!
 //! The rules are shared by all workers; flows, counts and thresholds are each worker's own.
 
+mod early;
 mod reject;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use weir_detect::record::{ApplicationRecord, FlowRecord, HttpRecord};
 use weir_detect::{
-    Alert, Alerts, Blocked, Counters, Decision, Detector, FlowTable, Limits, Packet, RuleIndex,
-    RuleSet,
+    Alert, Alerts, Blocked, Counters, Decision, Detector, Flood, FlowTable, Limits, Packet,
+    RuleIndex, RuleSet,
 };
 use weir_wire::bth::Qpn;
 use weir_wire::frame::Time;
 use weir_wire::parse::Parsed;
 
+use early::Early;
+pub use early::FLOODS_MAX;
 use reject::Refusal;
 
 use crate::meter::Observation;
-use crate::verdict::DropReason;
+use crate::verdict::{DropReason, Side};
 
 /// Alerts that wait to be taken, of one worker; further ones are lost and counted.
 pub const ALERTS_MAX: usize = 4096;
+
+/// Packets that rules told of and that wait to be taken, at most; further ones are kept as short as
+/// others.
+const TOLD_PACKETS_MAX: usize = 32;
 
 /// Flows that end in one call of [`Detection::expire`], at most.
 const EXPIRED_MAX: usize = 64;
@@ -51,12 +59,17 @@ pub struct Rules {
     pub mode: RuleMode,
     /// Bounds of one worker's detector.
     pub limits: Limits,
+    /// Whether flows that end, and what is spoken, are told of beside alerts.
+    pub tells_records: bool,
 }
 
 impl PartialEq for Rules {
     /// Whether they are the same set, not only one of the same text.
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.set, &other.set) && self.mode == other.mode && self.limits == other.limits
+        Arc::ptr_eq(&self.set, &other.set)
+            && self.mode == other.mode
+            && self.limits == other.limits
+            && self.tells_records == other.tells_records
     }
 }
 
@@ -77,6 +90,32 @@ pub struct Detection {
     refusal: Refusal,
     /// The RDMA packet that was dropped last is to be answered.
     refuses_rdma: bool,
+    early: Early,
+    told: Vec<ToldPacket>,
+}
+
+/// A packet that a rule told of.
+#[derive(Clone, Debug)]
+pub struct ToldPacket {
+    /// When it came.
+    pub time: Time,
+    /// By which port.
+    pub side: Side,
+    /// Whether it went no further.
+    pub is_dropped: bool,
+    /// In clear, from the Ethernet header on.
+    pub bytes: Vec<u8>,
+}
+
+/// What is told beside alerts.
+#[derive(Clone, Debug)]
+pub enum DetectionRecord {
+    /// A flow that ended.
+    Flow(FlowRecord),
+    /// A transaction of HTTP.
+    Http(HttpRecord),
+    /// A message of DNS or TLS.
+    Told(ApplicationRecord),
 }
 
 /// A rule that dropped packets, or would have.
@@ -96,17 +135,24 @@ impl Detection {
     /// # Errors
     /// [`NoMemory`].
     pub(crate) fn new(rules: &Rules) -> Result<Self, NoMemory> {
-        let detector = Detector::new(Arc::clone(&rules.set), rules.limits).or(Err(NoMemory))?;
+        let mut detector = Detector::new(Arc::clone(&rules.set), rules.limits).or(Err(NoMemory))?;
+        let mut flows = FlowTable::new(rules.limits);
+        if rules.tells_records {
+            detector.keep_what_rules_see();
+            flows.keep_records();
+        }
         Ok(Self {
             mode: rules.mode,
             detector,
-            flows: FlowTable::new(rules.limits),
+            flows,
             alerts: Alerts::new(ALERTS_MAX),
             left: Vec::new(),
             dropped: vec![0; rules.set.len()],
             would_drop: 0,
             refusal: Refusal::default(),
             refuses_rdma: false,
+            early: Early::default(),
+            told: Vec::new(),
         })
     }
 
@@ -115,12 +161,20 @@ impl Detection {
     /// # Errors
     /// [`NoMemory`]; the rules before run on.
     pub(crate) fn swap(&mut self, rules: &Rules) -> Result<(), NoMemory> {
-        self.mode = rules.mode;
+        if std::mem::replace(&mut self.mode, rules.mode) != rules.mode {
+            self.early.clear();
+        }
+        self.detector.set_bypass(rules.limits.bypass_bytes);
+        if rules.tells_records && !self.flows.keeps_records() {
+            self.detector.keep_what_rules_see();
+            self.flows.keep_records();
+        }
         let before = Arc::clone(self.detector.rules());
         if Arc::ptr_eq(&before, &rules.set) {
             return Ok(());
         }
         self.detector.swap(Arc::clone(&rules.set)).or(Err(NoMemory))?;
+        self.early.clear();
         let alerts: Vec<Alert> = self.alerts.drain().collect();
         if !alerts.is_empty() {
             self.left.push((Arc::clone(&before), alerts));
@@ -142,6 +196,43 @@ impl Detection {
     /// # Errors
     /// [`DropReason::Rule`].
     pub(crate) fn judge(
+        &mut self,
+        side: Side,
+        now: Time,
+        bytes: &[u8],
+        parsed: &Parsed,
+        is_spared: bool,
+    ) -> Result<(), DropReason> {
+        let told = self.alerts.len();
+        let judged = self.judge_inside(now, bytes, parsed, is_spared);
+        self.keep_told(told, side, now, bytes, judged.is_err());
+        judged
+    }
+
+    /// Alerts that wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.alerts.len()
+    }
+
+    /// Keeps a packet whole that rules told of, which is so if more alerts wait than `before`.
+    pub(crate) fn keep_told(
+        &mut self,
+        before: usize,
+        side: Side,
+        time: Time,
+        bytes: &[u8],
+        is_dropped: bool,
+    ) {
+        if self.alerts.len() > before && self.told.len() < TOLD_PACKETS_MAX {
+            self.told.push(ToldPacket { time, side, is_dropped, bytes: bytes.to_vec() });
+        }
+    }
+
+    /// The same as [`Detection::judge`] of a packet that another carries, and that is kept with it.
+    ///
+    /// # Errors
+    /// [`DropReason::Rule`].
+    pub(crate) fn judge_inside(
         &mut self,
         now: Time,
         bytes: &[u8],
@@ -168,7 +259,38 @@ impl Detection {
             self.refusal.refuse(now, bytes, parsed);
         }
         self.refuses_rdma = is_refused && parsed.rdma.is_some();
+        if let Some(flood) = self.detector.flood(rule, parsed) {
+            self.early.want(flood, rule);
+        }
         Err(DropReason::Rule)
+    }
+
+    /// Whether the packet that was judged last is of a flow that is looked at no further.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.detector.is_settled()
+    }
+
+    /// Hands over the floods that may be dropped before they are received, since the last call.
+    pub(crate) fn take_floods(&mut self, take: &mut dyn FnMut(Flood)) {
+        self.early.take().for_each(take);
+    }
+
+    /// Takes in how many packets of a flood were dropped before they were received; whether that
+    /// is to go on.
+    pub(crate) fn dropped_early(&mut self, now: Time, flood: &Flood, packets: u64) -> bool {
+        let Some(rule) = self.early.rule(flood) else { return false };
+        self.dropped[rule.0 as usize] += packets;
+        let packets = u32::try_from(packets).unwrap_or(u32::MAX);
+        let goes_on = self.detector.dropped_early(now, flood, packets);
+        if !goes_on {
+            self.early.release(flood);
+        }
+        goes_on
+    }
+
+    /// Somebody else has the flood dropped, or nobody can: it is dropped here.
+    pub(crate) fn release_flood(&mut self, flood: &Flood) {
+        self.early.release(flood);
     }
 
     /// Prepares the answer to an RDMA packet that was just dropped, if a rule rejects it;
@@ -202,6 +324,23 @@ impl Detection {
         }
         let rules = Arc::clone(self.detector.rules());
         self.alerts.drain().for_each(|alert| hand_over(alert, &rules));
+    }
+
+    /// Hands over what there is to tell beside alerts: flows that ended, transactions, messages.
+    pub(crate) fn take_records(&mut self, take: &mut dyn FnMut(DetectionRecord)) {
+        self.flows.take_ended().into_iter().for_each(|it| take(DetectionRecord::Flow(it)));
+        self.detector.take_http().into_iter().for_each(|it| take(DetectionRecord::Http(it)));
+        self.detector.take_told().into_iter().for_each(|it| take(DetectionRecord::Told(it)));
+    }
+
+    /// The packets that rules told of, since the last call.
+    pub(crate) fn take_told_packets(&mut self) -> Vec<ToldPacket> {
+        std::mem::take(&mut self.told)
+    }
+
+    /// Ends all flows.
+    pub(crate) fn end_flows(&mut self) {
+        self.flows.flush(&mut self.detector);
     }
 
     /// Ends a few flows that have been silent for long.

@@ -9,6 +9,7 @@ use super::Engine;
 use crate::access::{Access, AccessEvent, SavedOwner};
 use crate::detect::Detection;
 use crate::meter::{Meter, Record};
+use crate::plain::InsideCounters;
 use crate::rdma::LossWay;
 use crate::verdict::Side;
 
@@ -63,6 +64,11 @@ impl Engine {
     /// The oldest event of access lines that waits, of at most [`crate::access::EVENTS_MAX`].
     pub fn take_access_event(&mut self) -> Option<AccessEvent> {
         self.plain.access_mut()?.take_event()
+    }
+
+    /// How often packets were looked into for what they carry.
+    pub fn inside_counters(&self) -> InsideCounters {
+        self.plain.inside_counters()
     }
 
     /// The rules at work and what they did; `None`: there are none.

@@ -44,6 +44,12 @@ impl Block {
         Self { prefix, until, packets: AtomicU64::new(0), bytes: AtomicU64::new(0) }
     }
 
+    /// Adds what was dropped for it before it was received.
+    pub fn add(&self, packets: u64, bytes: u64) {
+        self.packets.fetch_add(packets, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     /// Packets and bytes that it dropped.
     pub fn dropped(&self) -> [u64; 2] {
         [&self.packets, &self.bytes].map(|it| it.load(Ordering::Relaxed))
@@ -113,6 +119,19 @@ impl Blocks {
         *self.list.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(list);
         self.entries.store((blocked.len() + allowed.len()) as u64, Ordering::Relaxed);
         self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    /// Changes with every change of the lists.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Who is blocked and who is allowed, for who drops it before it is received.
+    pub fn lists(&self) -> (Vec<Arc<Block>>, Vec<Prefix>) {
+        let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
+        let blocked = list.blocked.0.iter().flat_map(|(_, entries)| entries.values().cloned());
+        let allowed = list.allowed.0.iter().flat_map(|(_, entries)| entries.values().copied());
+        (blocked.collect(), allowed.collect())
     }
 
     /// Whether nobody is blocked or allowed.

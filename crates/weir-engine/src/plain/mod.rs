@@ -9,25 +9,28 @@
 //!
 //! Nothing else in the engine meters or judges (docs/adr/0049). Without access lines and rules a
 //! packet costs two branches more than its counting. The kernel's fast path carries only flows
-//! whose fate is settled: none while there are rules, and what lines let past whatever it asks.
+//! whose fate is settled: what lines let past whatever it asks, nothing that rules still look at.
 
 use std::sync::Arc;
 
-use weir_detect::{Alert, RuleSet};
+use weir_detect::{Alert, RuleSet, tunnels};
 use weir_wire::bth::Qpn;
 use weir_wire::frame::{Frame, Meta, Time};
-use weir_wire::parse::Parsed;
+use weir_wire::parse::{Network, Parsed};
 
 mod blocks;
+mod inside;
 
 pub use blocks::{BLOCKS_MAX, Block, Blocks};
+pub use inside::InsideCounters;
 
 use blocks::Gate;
+use inside::Inside;
 
 use crate::access::Access;
 use crate::detect::{Detection, NoMemory, Rules};
 use crate::meter::{FlowPlace, Icrc, Meter, Observation, Observed};
-use crate::policy::Policy;
+use crate::policy::{Exception, Exceptions, Policy};
 use crate::verdict::{DropReason, Side};
 
 /// The stages of the joint, each with its state.
@@ -40,13 +43,15 @@ pub(crate) struct Plain {
     detection: Option<Box<Detection>>,
     /// `None`: nobody is blocked.
     gate: Option<Gate>,
+    /// `None`: nobody looks into what packets carry.
+    inside: Option<Box<Inside>>,
     icrc: Icrc,
 }
 
 impl Plain {
     /// A joint that only counts.
     pub(crate) fn new(meter: Meter) -> Self {
-        Self { meter, access: None, detection: None, gate: None, icrc: Icrc::Check }
+        Self { meter, access: None, detection: None, gate: None, inside: None, icrc: Icrc::Check }
     }
 
     /// Whether [`Plain::renew`] would take `policy`.
@@ -81,7 +86,81 @@ impl Plain {
         self.access =
             lines.map(|lines| Box::new(Access::new(Arc::clone(lines), before, &self.meter)));
         self.meter.set_learns_when_told(self.access.is_some());
+        self.renew_inside(policy);
         Ok(())
+    }
+
+    fn renew_inside(&mut self, policy: &Policy) {
+        let exceptions = match self.access {
+            None => policy.exceptions,
+            Some(_) => Exceptions { layers: Exception::Drop, fragments: Exception::Drop },
+        };
+        let looks = self.access.is_some() || self.detection.is_some();
+        match &mut self.inside {
+            _ if !looks => self.inside = None,
+            Some(inside) => inside.renew(exceptions),
+            None => {
+                let seed = policy.rules.as_ref().map_or(0, |rules| rules.limits.seed);
+                self.inside = Some(Box::new(Inside::new(exceptions, seed)));
+            }
+        }
+    }
+
+    /// Judges what a packet carries, or is the last piece of.
+    #[cold]
+    fn pass_inside(
+        &mut self,
+        side: Side,
+        frame: &Frame<'_>,
+        parsed: &Parsed,
+    ) -> Result<(), DropReason> {
+        let Meta { time: now, .. } = frame.meta;
+        let Self { access, detection, meter, gate, inside, .. } = self;
+        let Some(inside) = inside else { return Ok(()) };
+        let told = detection.as_ref().map_or(0, |it| it.waiting());
+        let judged = inside.look(now, frame.bytes(), parsed, &mut |bytes, parsed| {
+            let original_len = bytes.len() as u32;
+            if let Some(gate) = gate.as_mut()
+                && gate.stops(now, parsed, original_len)
+            {
+                return Err(DropReason::Blocked);
+            }
+            if let Some(access) = access.as_mut() {
+                let packet = Observation {
+                    now,
+                    side: Some(side),
+                    bytes,
+                    parsed,
+                    original_len,
+                    segments: 1,
+                    icrc: Icrc::Skip,
+                };
+                match &parsed.rdma {
+                    Some(rdma) => access.judge(&Observed::default(), &packet, rdma, meter)?,
+                    None => access.judge_other(parsed)?,
+                }
+            }
+            let Some(detection) = detection.as_mut() else { return Ok(()) };
+            let is_spared = gate.as_ref().is_some_and(|gate| gate.spares(parsed));
+            detection.judge_inside(now, bytes, parsed, is_spared)
+        });
+        if let Some(detection) = detection {
+            detection.keep_told(told, side, now, frame.bytes(), judged.is_err());
+        }
+        judged
+    }
+
+    /// Whether neither lines nor rules want to see more of the flow of the packet that was judged
+    /// last: the kernel may carry it.
+    pub(crate) fn is_settled(&self, parsed: &Parsed) -> bool {
+        let by_lines = self.access.as_ref().is_none_or(|access| access.settles(parsed));
+        let by_rules = self.detection.as_ref().is_none_or(|it| it.is_settled());
+        by_lines && by_rules && (self.inside.is_none() || !tunnels::wraps(parsed))
+    }
+
+    /// How often packets were looked into.
+    pub(crate) fn inside_counters(&self) -> InsideCounters {
+        self.inside.as_ref().map(|it| it.counters()).unwrap_or_default()
     }
 
     /// Counts a packet that came in by `side` and says whether it goes on. `place` is where the
@@ -106,14 +185,16 @@ impl Plain {
             *place = FlowPlace::default();
             return Err(DropReason::Blocked);
         }
-        if offload.segmentation.is_none()
+        let wraps = self.inside.is_some() && tunnels::wraps(parsed);
+        if !wraps
+            && offload.segmentation.is_none()
             && self.meter.observe_follower(time, parsed, original_len, *place)
         {
             // Access lines are about RDMA, of which nothing follows; rules are about everything.
             let Some(detection) = &mut self.detection else { return Ok(None) };
             let is_spared = self.gate.as_ref().is_some_and(|gate| gate.spares(parsed));
             return detection
-                .judge(time, frame.bytes(), parsed, is_spared)
+                .judge(side, time, frame.bytes(), parsed, is_spared)
                 .map(|()| None)
                 .inspect_err(|_| *place = FlowPlace::default());
         }
@@ -138,10 +219,13 @@ impl Plain {
         };
         if let (Ok(()), Some(detection)) = (judged, detection) {
             let is_spared = gate.as_ref().is_some_and(|gate| gate.spares(parsed));
-            judged = detection.judge(observation.now, observation.bytes, parsed, is_spared);
+            judged = detection.judge(side, observation.now, observation.bytes, parsed, is_spared);
             if judged.is_err() {
                 detection.refuse_rdma(&observation, || requester(meter, &seen));
             }
+        }
+        if judged.is_ok() && self.inside.is_some() && tunnels::wraps(parsed) {
+            judged = self.pass_inside(side, frame, parsed);
         }
         if judged.is_err() {
             // The next packet of the flow is judged for itself.
@@ -154,10 +238,31 @@ impl Plain {
         judged.map(|()| seen)
     }
 
-    /// Whether lines want to see no more of the flow of a packet that passed: then the kernel may
-    /// carry it.
-    pub(crate) fn is_settled(&self, parsed: &Parsed) -> bool {
-        self.access.as_ref().is_none_or(|access| access.settles(parsed))
+    /// Says whether a packet from the wire that is for the gateway itself may come to its kernel.
+    /// It is nobody's flow, and lines of access are about hosts.
+    ///
+    /// # Errors
+    /// Why it is dropped.
+    pub(crate) fn pass_own(
+        &mut self,
+        frame: &Frame<'_>,
+        parsed: &Parsed,
+    ) -> Result<(), DropReason> {
+        if !matches!(parsed.network, Network::Ipv4 | Network::Ipv6) {
+            return Ok(());
+        }
+        let Meta { time, original_len, .. } = frame.meta;
+        let Self { gate, detection, .. } = self;
+        if let Some(gate) = gate
+            && gate.stops(time, parsed, original_len)
+        {
+            return Err(DropReason::Blocked);
+        }
+        if let Some(detection) = detection {
+            let is_spared = gate.as_ref().is_some_and(|gate| gate.spares(parsed));
+            detection.judge(Side::Wire, time, frame.bytes(), parsed, is_spared)?;
+        }
+        if tunnels::wraps(parsed) { self.pass_inside(Side::Wire, frame, parsed) } else { Ok(()) }
     }
 
     /// Charges the gateway with a packet of the host's that it counted and dropped.
@@ -174,6 +279,11 @@ impl Plain {
     /// The rules at work.
     pub(crate) fn detection(&self) -> Option<&Detection> {
         self.detection.as_deref()
+    }
+
+    /// The same, to tell it what was dropped before.
+    pub(crate) fn detection_mut(&mut self) -> Option<&mut Detection> {
+        self.detection.as_deref_mut()
     }
 
     /// The answer to the packet that was rejected last, by a line of access or a rule.

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod blocks;
+mod inline;
 mod joined;
 mod kernel;
 mod keys;

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use super::rate::{PAYLOADS, Search, highest_rate};
 use super::{Figure, Options, Route, Samples};
 use crate::eve::alerts_since;
-use crate::gateways::{Gateways, Protection, Setup};
+use crate::gateways::{Gateways, Protection, Setup, configurations};
 use crate::process;
 use crate::suricata::{Run, Suricata, timed};
 use crate::topology::{HOST_DEVICE, Lab, Plan, Side};
@@ -119,31 +119,32 @@ fn pcap_packets(bytes: &[u8]) -> usize {
     count
 }
 
-fn with_rules(options: &Options, files: &[&str], eve: &str) -> Result<Route> {
+/// A route with these rules at the gateways of `sides`; the last of them tells its alerts.
+fn with_rules(options: &Options, files: &[&str], sides: &[Side], eve: &str) -> Result<Route> {
     process::require(&super::TOOLS)?;
     let lab = Lab::build(Plan::default())?;
     let paths: Vec<_> = files.iter().map(|it| own_rules().join(it).display().to_string()).collect();
-    let mut tables_of_a = String::new();
+    let setup =
+        Setup { driver: options.driver.clone(), ..Setup::new(&options.program, Protection::Plain) };
+    let mut texts = configurations(&lab, &setup)?;
     if !files.is_empty() {
         let paths: Vec<_> = paths.iter().map(|it| format!("{it:?}")).collect();
-        tables_of_a = format!("\n[rules]\npaths = [{}]\n", paths.join(", "));
+        let table = format!("\n[rules]\npaths = [{}]\n", paths.join(", "));
+        sides.iter().for_each(|side| texts[side.index()] += &table);
     }
-    if !eve.is_empty() {
-        tables_of_a += &format!("eve = {:?}\n", lab.folder().join(eve).display().to_string());
+    if let (false, Some(side)) = (eve.is_empty(), sides.last()) {
+        let path = lab.folder().join(eve).display().to_string();
+        texts[side.index()] += &format!("eve = {path:?}\n");
     }
-    let setup = Setup {
-        driver: options.driver.clone(),
-        tables_of_a,
-        ..Setup::new(&options.program, Protection::Plain)
-    };
-    let gateways = Gateways::start(&lab, &setup)?;
+    let gateways = Gateways::start_configured(&lab, &setup, &texts)?;
     Ok(Route { lab, gateways: Some(gateways), _tunnel: None })
 }
 
 /// RoCE in bulk with every detector of `rules/rdma.rules` at one gateway, as a share of that
 /// without.
 pub(super) fn roce(options: &Options) -> Result<Vec<Figure>> {
-    let (on, off) = (with_rules(options, &["rdma.rules"], "")?, with_rules(options, &[], "")?);
+    let on = with_rules(options, &["rdma.rules"], &[Side::A], "")?;
+    let off = with_rules(options, &[], &[], "")?;
     let search = if options.quick { Search::QUICK } else { Search::FULL };
     let mut figures = Vec::new();
     for payload in PAYLOADS {
@@ -176,7 +177,7 @@ pub(super) fn floods(options: &Options) -> Result<Vec<Figure>> {
         for round in 0..rounds {
             let count = (rate * FLOOD_SECONDS) as usize;
             // A gateway of its own each round, which knows of no flood yet.
-            let route = with_rules(options, &files, "eve")?;
+            let route = with_rules(options, &files, &Side::BOTH, "eve")?;
             let sources = 0;
             let seed = round as u64 + 1;
             let frames = Campaign { hostile, is_benign: false, count, sources, seed }.frames();
@@ -185,7 +186,9 @@ pub(super) fn floods(options: &Options) -> Result<Vec<Figure>> {
             kept.0.push(beside(&route.lab, &frames, rate, false)?.gbps);
             delays.0.extend(alerts_since(&route.lab.folder().join("eve"), begun)?.first());
         }
-        let note = format!("{rate} packets/s for {FLOOD_SECONDS} s, another source each");
+        let note = format!(
+            "{rate} packets/s for {FLOOD_SECONDS} s, another source each; rules at both gateways"
+        );
         figures.push(Figure::new(&format!("flood_delay_ms_{name}"), "ms", &delays).noted(&note));
         let figure = Figure::new(&format!("flood_collateral_share_{name}"), "Gb/s", &kept);
         let peer = "the flood dropped at its own port";

@@ -7,6 +7,7 @@
 //! A file that somebody moved or removed (logrotate) is made anew within a second. One that reaches
 //! its bound becomes `eve.json.1`, in the place of the one before.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -21,16 +22,20 @@ use rustix::fs::OFlags;
 use serde_json::json;
 use weir_detect::{Alert, Blocked, RuleSet};
 use weir_engine::access::AccessEvent;
+use weir_engine::detect::DetectionRecord;
 use weir_wire::frame::Time;
 
 use super::siem::{Siem, SiemCounters, SiemSink};
 use super::siem_text::SiemEvent;
-use super::{access_event, eve};
+use super::{access_event, eve, eve_record};
 use crate::names::Names;
 use crate::sqlite::{AlertRow, AlertStore};
 
 /// Alerts that wait for the thread: those of a few ticks of all workers.
 const QUEUE_ALERTS: usize = 16_384;
+
+/// Records among them.
+const RECORDS_MAX: u64 = 4_096;
 
 /// How long an alert may wait in memory, and between two looks at the file's name.
 const FLUSH_AFTER: Duration = Duration::from_millis(200);
@@ -45,6 +50,10 @@ pub struct EveFile {
     pub path: PathBuf,
     /// At so many bytes it is moved to `PATH.1`, and a new one begins.
     pub bytes_max: u64,
+    /// Whether flows, transactions and counters are written beside alerts.
+    pub has_records: bool,
+    /// Alerts in Suricata's one-line form, beside; it ends likewise.
+    pub fast: Option<PathBuf>,
 }
 
 /// What became of alerts. alerts = written + lost + those under way; without a file, all are lost
@@ -57,6 +66,10 @@ pub struct AlertCounters {
     pub written: u64,
     /// Of those, lost: the queue was full, or the file could not be written.
     pub lost: u64,
+    /// Records of flows and transactions handed over.
+    pub records: u64,
+    /// Of those, lost: they make room for alerts.
+    pub records_lost: u64,
 }
 
 #[derive(Debug, Default)]
@@ -64,12 +77,19 @@ struct Shared {
     alerts: AtomicU64,
     written: AtomicU64,
     lost: AtomicU64,
+    records: AtomicU64,
+    records_lost: AtomicU64,
+    /// Records in the queue.
+    records_waiting: AtomicU64,
 }
 
 enum Message {
     Alert(Box<Alert>, Arc<RuleSet>, Arc<str>),
     /// What a line of access decided.
     Access(Box<AccessEvent>, Arc<str>),
+    Record(Box<DetectionRecord>),
+    /// Counters by EVE's dotted names.
+    Stats(BTreeMap<String, u64>),
     /// Who did what, and what came of it.
     Note([String; 3]),
     File(Option<EveFile>),
@@ -106,6 +126,20 @@ impl AlertSender {
     }
 }
 
+impl AlertSender {
+    /// Hands over what is told beside alerts. Never waits: it has a quarter of the queue, and what
+    /// is beyond is counted.
+    pub fn tell(&self, record: DetectionRecord) {
+        let Shared { records, records_lost, records_waiting, .. } = &*self.shared;
+        records.fetch_add(1, Relaxed);
+        let has_room = records_waiting.fetch_add(1, Relaxed) < RECORDS_MAX;
+        if !has_room || self.queue.try_send(Message::Record(Box::new(record))).is_err() {
+            records_waiting.fetch_sub(1, Relaxed);
+            records_lost.fetch_add(1, Relaxed);
+        }
+    }
+}
+
 /// The thread that writes alerts.
 #[derive(Debug)]
 pub struct AlertSink {
@@ -127,7 +161,7 @@ impl AlertSink {
         sinks: &[SiemSink],
     ) -> io::Result<Self> {
         let siem = Arc::new(Siem::start(sinks)?);
-        let out = file.map(Out::open).transpose()?;
+        let (out, fast) = outs(file)?;
         let (queue, incoming) = sync_channel(QUEUE_ALERTS);
         let shared = Arc::new(Shared::default());
         let line = Vec::new();
@@ -137,6 +171,7 @@ impl AlertSink {
             incoming,
             shared: Arc::clone(&shared),
             out,
+            fast,
             store,
             line,
             siem: Arc::clone(&siem),
@@ -173,6 +208,11 @@ impl AlertSink {
         let _ = self.sender.queue.try_send(note);
     }
 
+    /// Has counters written. Never waits.
+    pub fn stats(&self, counters: BTreeMap<String, u64>) {
+        let _ = self.sender.queue.try_send(Message::Stats(counters));
+    }
+
     /// What became of events, by sink.
     pub fn sinks(&self) -> Vec<(String, SiemCounters)> {
         self.siem.counters()
@@ -180,11 +220,13 @@ impl AlertSink {
 
     /// What became of alerts.
     pub fn counters(&self) -> AlertCounters {
-        let Shared { alerts, written, lost } = &*self.sender.shared;
+        let shared = &*self.sender.shared;
         AlertCounters {
-            alerts: alerts.load(Relaxed),
-            written: written.load(Relaxed),
-            lost: lost.load(Relaxed),
+            alerts: shared.alerts.load(Relaxed),
+            written: shared.written.load(Relaxed),
+            lost: shared.lost.load(Relaxed),
+            records: shared.records.load(Relaxed),
+            records_lost: shared.records_lost.load(Relaxed),
         }
     }
 }
@@ -203,6 +245,7 @@ struct Work {
     incoming: Receiver<Message>,
     shared: Arc<Shared>,
     out: Option<Out>,
+    fast: Option<Out>,
     store: Option<AlertStore>,
     siem: Arc<Siem>,
     line: Vec<u8>,
@@ -224,6 +267,13 @@ impl Work {
                     self.write(&alert, &rules, &peers);
                 }
                 Ok(Message::Access(event, pair)) => self.tell_access(&event, &pair),
+                Ok(Message::Record(record)) => {
+                    self.shared.records_waiting.fetch_sub(1, Relaxed);
+                    self.write_record(&record);
+                }
+                Ok(Message::Stats(counters)) => {
+                    self.write_event(eve_record::stats(now(), &counters));
+                }
                 Ok(Message::Note(note)) => self.siem.send(&siem_note(note)),
                 Ok(Message::File(file)) => self.change(file),
                 Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return self.flush(),
@@ -259,6 +309,30 @@ impl Work {
             Err(_) => &self.shared.lost,
         };
         counter.fetch_add(1, Relaxed);
+        if let Some(fast) = &mut self.fast {
+            self.line.clear();
+            eve::fast(alert, rules, &mut self.line);
+            // What cannot be written is said of the other file.
+            let _ = fast.write(&self.line);
+        }
+    }
+
+    fn write_record(&mut self, record: &DetectionRecord) {
+        let event = match record {
+            DetectionRecord::Flow(flow) => eve_record::flow(flow, Some(0)),
+            DetectionRecord::Http(http) => eve_record::http(now(), http),
+            DetectionRecord::Told(told) => eve_record::application(told),
+        };
+        self.write_event(event);
+    }
+
+    fn write_event(&mut self, event: eve_record::Event) {
+        let Some(out) = self.out.as_mut().filter(|it| it.wanted.has_records) else { return };
+        self.line.clear();
+        eve::push(&mut self.line, event);
+        if out.write(&self.line).is_err() {
+            self.shared.records_lost.fetch_add(1, Relaxed);
+        }
     }
 
     fn change(&mut self, file: Option<EveFile>) {
@@ -266,13 +340,16 @@ impl Work {
         if self.out.as_ref().map(|it| &it.wanted) == file.as_ref() {
             return;
         }
-        match file.map(Out::open).transpose() {
-            Ok(out) => self.out = out,
+        match outs(file) {
+            Ok(outs) => (self.out, self.fast) = outs,
             Err(error) => tracing::error!(%error, "alerts go on to the file before"),
         }
     }
 
     fn flush(&mut self) {
+        if let Some(fast) = &mut self.fast {
+            let _ = fast.flush();
+        }
         let Some(out) = &mut self.out else { return };
         if let Err(error) = out.flush() {
             if !std::mem::replace(&mut out.fails, true) {
@@ -337,8 +414,7 @@ pub(super) fn rfc3339(time: Time) -> String {
 
 /// What the gateway did, for sinks; as severe as what every filter but the narrowest lets through.
 fn siem_note([who, what, outcome]: [String; 3]) -> SiemEvent {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let time = Time(since.as_nanos() as u64);
+    let time = now();
     let event = json!({
         "timestamp": eve::timestamp(time), "event_type": "gateway", "who": who, "what": what,
         "outcome": outcome,
@@ -346,11 +422,24 @@ fn siem_note([who, what, outcome]: [String; 3]) -> SiemEvent {
     SiemEvent {
         kind: "gateway",
         timestamp: rfc3339(time),
-        seconds: since.as_secs_f64(),
+        seconds: time.0 as f64 / 1e9,
         severity: 2,
         summary: format!("{who}: {what}: {outcome}"),
         event: event.as_object().cloned().unwrap_or_default(),
     }
+}
+
+/// The file of events, and that of lines beside it.
+fn outs(file: Option<EveFile>) -> io::Result<(Option<Out>, Option<Out>)> {
+    let fast = file
+        .as_ref()
+        .and_then(|file| Some(EveFile { path: file.fast.clone()?, fast: None, ..file.clone() }));
+    Ok((file.map(Out::open).transpose()?, fast.map(Out::open).transpose()?))
+}
+
+fn now() -> Time {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Time(since.as_nanos() as u64)
 }
 
 /// The file as it is open.

@@ -9,6 +9,7 @@ pub mod exporter;
 
 pub mod encoder;
 pub mod eve;
+pub mod eve_record;
 pub mod fields;
 pub mod ipfix;
 pub mod netflow;

@@ -175,6 +175,8 @@ pub struct RecordFilter {
 /// Which alerts; what is absent chooses nothing out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AlertFilter {
+    /// The one of this number.
+    pub number: Option<u64>,
     /// Of this pair of ports.
     pub pair: Option<String>,
     /// Of the rule of this number.
@@ -198,6 +200,9 @@ impl AlertFilter {
             terms.push(term.to_owned());
             values.push(value);
         };
+        if let Some(number) = self.number {
+            add("id = ?", Value::Integer(number.cast_signed()));
+        }
         if let Some(pair) = &self.pair {
             add("pair = ?", Value::Text(pair.clone()));
         }

@@ -26,6 +26,8 @@ pub struct DetectionSnapshot {
     pub flows_evicted: u64,
     /// Looks at packets that were cut short by a bound: docs/guide/detect.md, Bounds.
     pub bounds_reached: u64,
+    /// Packets that were not looked at: their connection was for long enough (`bypass_mib`).
+    pub bypassed: u64,
     /// Rules that dropped packets, or would have, in the order of evaluation.
     pub drops: Vec<RuleDropsSnapshot>,
 }
@@ -51,6 +53,10 @@ pub struct AlertsSnapshot {
     pub written: u64,
     /// Of those, lost: too many at once, or the file cannot be written.
     pub lost: u64,
+    /// Records of flows and transactions, for the file of EVE.
+    pub records: u64,
+    /// Of those, lost: they make room for alerts.
+    pub records_lost: u64,
     /// What sinks were told.
     pub sinks: Vec<SinkSnapshot>,
 }
@@ -76,7 +82,7 @@ pub struct SinkSnapshot {
 impl AlertsSnapshot {
     /// For people: a line, and one for each sink.
     pub fn lines(&self) -> String {
-        let Self { alerts, written, lost, sinks } = self;
+        let Self { alerts, written, lost, sinks, .. } = self;
         let mut text = format!("alerts: {alerts}, of them {written} written, {lost} lost\n");
         for SinkSnapshot { to, events, sent, lost, waiting, repeated } in sinks {
             text += &format!(
@@ -116,6 +122,7 @@ impl DetectionSnapshot {
                 + counters.stream_gaps
                 + counters.bits_lost
                 + counters.thresholds_lost,
+            bypassed: counters.bypassed,
             drops: drops.collect(),
         }
     }
@@ -130,6 +137,7 @@ impl DetectionSnapshot {
             (&mut self.flows, more.flows),
             (&mut self.flows_evicted, more.flows_evicted),
             (&mut self.bounds_reached, more.bounds_reached),
+            (&mut self.bypassed, more.bypassed),
         ] {
             *sum += more;
         }
@@ -144,7 +152,7 @@ impl DetectionSnapshot {
 
 impl From<&AlertSink> for AlertsSnapshot {
     fn from(sink: &AlertSink) -> Self {
-        let AlertCounters { alerts, written, lost } = sink.counters();
+        let AlertCounters { alerts, written, lost, records, records_lost } = sink.counters();
         let of = |(to, it): (String, SiemCounters)| SinkSnapshot {
             to,
             events: it.events,
@@ -153,6 +161,7 @@ impl From<&AlertSink> for AlertsSnapshot {
             waiting: it.waiting,
             repeated: it.repeated,
         };
-        Self { alerts, written, lost, sinks: sink.sinks().into_iter().map(of).collect() }
+        let sinks = sink.sinks().into_iter().map(of).collect();
+        Self { alerts, written, lost, records, records_lost, sinks }
     }
 }

@@ -482,6 +482,9 @@ pub struct SideSnapshot {
     pub consumed: u64,
     /// Dropped, for any reason.
     pub dropped: u64,
+    /// Of `dropped`: in the kernel, before they were received.
+    #[serde(default)]
+    pub dropped_early: u64,
     /// Of `dropped`, by reason; reasons that did not happen are absent.
     pub dropped_by_reason: BTreeMap<String, u64>,
     /// Of `clear`, by kind of frame; absent likewise.
@@ -525,6 +528,7 @@ impl SideSnapshot {
             punted: counters.punted,
             consumed: counters.consumed,
             dropped: counters.dropped_total(),
+            dropped_early: counters.early,
             dropped_by_reason: nonzero(by_reason),
             clear_by_kind: nonzero(by_kind),
             adds_up: counters.adds_up(),

@@ -141,6 +141,7 @@ impl SideSnapshot {
             (&mut self.punted, more.punted),
             (&mut self.consumed, more.consumed),
             (&mut self.dropped, more.dropped),
+            (&mut self.dropped_early, more.dropped_early),
             (&mut self.guard_dropped, more.guard_dropped),
             (&mut self.kernel_copies, more.kernel_copies),
         ] {

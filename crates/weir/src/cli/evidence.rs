@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -17,12 +17,13 @@ use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use weir_store::evidence::{EvidenceFile, Label, files_in};
 use weir_wire::frame::Time;
+use weir_wire::udp::PORT_ROCE_V2;
 
 use super::capture::seconds;
 use super::output::OutputFile;
 use super::status::{ask_status, find_socket};
 use super::terms::RdmaTerms;
-use super::{EXIT_USAGE, print_json};
+use super::{EXIT_USAGE, print_json, records};
 use crate::api::dto::{
     CutReport, CutRequest, EvidenceDiskSnapshot, EvidenceSnapshot, Request, Response,
 };
@@ -38,7 +39,8 @@ in memory; where `disk` names a folder, more are in files there, and outlive the
 Examples:
   weir evidence list
   weir evidence cut --last 10 -w last.pcapng
-  weir evidence cut --around 2026-01-31T23:59:58.5Z --window 2 -w alert.pcapng
+  weir evidence cut --alert 17 -w alert.pcapng
+  weir evidence cut --around 2026-01-31T23:59:58.5Z --window 2 -w then.pcapng
   weir evidence cut --qp 0x11 --qp 0x12 -w pair.pcapng
   weir evidence cut --flow 10.0.0.1-10.0.0.2:4791 -w flow.pcapng
   weir evidence cut --dropped -w - 'host 10.0.0.1' | tshark -r -
@@ -73,7 +75,7 @@ pub enum EvidenceCommand {
 }
 
 /// Whose evidence.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct Source {
     /// Only this pair of ports
     #[arg(long, value_name = "PAIR")]
@@ -104,7 +106,7 @@ pub struct ListArgs {
 }
 
 /// Arguments of `weir evidence cut`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct CutArgs {
     /// The pcapng file; `-` is standard output
     #[arg(short, long, value_name = "FILE")]
@@ -121,8 +123,14 @@ pub struct CutArgs {
     pub around: Option<u64>,
     /// How far around: so many seconds before and after
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "5")]
-    #[arg(requires = "around")]
     pub window: Duration,
+    /// What belongs to the alert of this number, as `weir alerts` shows it: its flow, around its
+    /// time
+    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["last", "around", "flow"])]
+    pub alert: Option<u64>,
+    /// Where gateways keep their stores, or a store: alerts are there
+    #[arg(long, default_value = "/var/lib/weir/store", value_name = "PATH")]
+    pub store: PathBuf,
     /// Only packets of this flow, both ways: ADDRESS[:PORT]-ADDRESS[:PORT] (IPv6: [ADDRESS]:PORT)
     #[arg(long, value_name = "FLOW", value_parser = flow)]
     pub flow: Option<String>,
@@ -153,7 +161,10 @@ pub fn run(args: &EvidenceArgs) -> Result<ExitCode> {
             Some(folder) => list_folder(folder, args),
             None => list(args),
         },
-        EvidenceCommand::Cut(args) => cut(args),
+        EvidenceCommand::Cut(args) => match args.alert {
+            None => cut(args),
+            Some(number) => cut(&args.of_alert(number)?),
+        },
     }
 }
 
@@ -371,6 +382,32 @@ fn request(args: &CutArgs) -> CutRequest {
 }
 
 impl CutArgs {
+    /// The same for what belongs to an alert.
+    fn of_alert(&self, number: u64) -> Result<Self> {
+        let row = records::alert(&self.store, self.words().0, number)?;
+        let end = |address: [u8; 16], port: u16| {
+            let address = Ipv6Addr::from(address).to_canonical();
+            let port = Some(port).filter(|it| *it != 0);
+            (address, port)
+        };
+        let ends = [end(row.source, row.source_port), end(row.destination, row.destination_port)];
+        // Of RDMA the ports are one way's alone.
+        let ends = if row.protocol == "RDMA" || row.destination_port == PORT_ROCE_V2 {
+            ends.map(|(address, _)| (address, None))
+        } else {
+            ends
+        };
+        let mut source = self.source.clone();
+        source.pair.get_or_insert(row.pair);
+        Ok(Self {
+            around: Some(row.time_ns),
+            flow: Some(both_ways(&ends[0], &ends[1])),
+            source,
+            alert: None,
+            ..self.clone()
+        })
+    }
+
     /// Whose evidence, and the words of the expression: the first names a gateway where one so
     /// called runs, and nothing else says which is meant.
     fn words(&self) -> (Option<&str>, &[String]) {
@@ -447,8 +484,14 @@ fn time(text: &str) -> Result<u64, String> {
 fn flow(text: &str) -> Result<String, String> {
     let wrong = || format!("{text} is no flow: write ADDRESS[:PORT]-ADDRESS[:PORT]");
     let (one, other) = text.split_once('-').ok_or_else(wrong)?;
-    let (one, other) = (end(one).ok_or_else(wrong)?, end(other).ok_or_else(wrong)?);
-    let way = |from: &(IpAddr, Option<u16>), to: &(IpAddr, Option<u16>)| {
+    Ok(both_ways(&end(one).ok_or_else(wrong)?, &end(other).ok_or_else(wrong)?))
+}
+
+/// An end of a flow, and its port where that is meant.
+type FlowEnd = (IpAddr, Option<u16>);
+
+fn both_ways(one: &FlowEnd, other: &FlowEnd) -> String {
+    let way = |from: &FlowEnd, to: &FlowEnd| {
         let port = |side: &str, port: Option<u16>| {
             port.map(|it| format!(" and {side} port {it}")).unwrap_or_default()
         };
@@ -460,10 +503,10 @@ fn flow(text: &str) -> Result<String, String> {
             port("dst", to.1)
         )
     };
-    Ok(format!("({}) or ({})", way(&one, &other), way(&other, &one)))
+    format!("({}) or ({})", way(one, other), way(other, one))
 }
 
-fn end(text: &str) -> Option<(IpAddr, Option<u16>)> {
+fn end(text: &str) -> Option<FlowEnd> {
     if let Ok(address) = text.trim_matches(['[', ']']).parse() {
         return Some((address, None));
     }

@@ -15,7 +15,7 @@ use weir_serve::columns;
 use weir_serve::dto::{Alert, Conversation, Flow, Talker};
 use weir_serve::gateways::Places;
 use weir_serve::query;
-use weir_store::sqlite::{AlertFilter, LabelFilter, Range, RecordFilter};
+use weir_store::sqlite::{AlertFilter, AlertRow, LabelFilter, Range, RecordFilter};
 
 use super::parquet;
 use crate::utc;
@@ -179,6 +179,7 @@ pub struct AlertArgs {
 /// No store can be read.
 pub fn run_alerts(args: &AlertArgs) -> Result<ExitCode> {
     let filter = AlertFilter {
+        number: None,
         pair: args.pair.clone(),
         sid: args.sid,
         severity: args.severity,
@@ -200,6 +201,7 @@ pub fn run_alerts(args: &AlertArgs) -> Result<ExitCode> {
             port => format!("{address} {port}"),
         };
         vec![
+            ("number", alert.number.to_string()),
             ("time", alert.time.clone()),
             ("gateway", alert.gateway.clone()),
             ("severity", alert.severity.to_string()),
@@ -213,6 +215,29 @@ pub fn run_alerts(args: &AlertArgs) -> Result<ExitCode> {
             ("signature", alert.signature.clone()),
         ]
     })
+}
+
+/// The alert of this number in the store of `gateway`, which may be left out where there is one.
+///
+/// # Errors
+/// There is no such store or alert, or several gateways have one of this number.
+pub fn alert(store: &std::path::Path, gateway: Option<&str>, number: u64) -> Result<AlertRow> {
+    let places = Places { run_folders: Vec::new(), stores: vec![store.to_owned()] };
+    if places.stores().is_empty() {
+        bail!("no store in {}: say --store, or --around and --flow", store.display());
+    }
+    let filter = AlertFilter { number: Some(number), ..AlertFilter::default() };
+    let ever = query::range(Some(0), None, None).map_err(|said| anyhow!(said))?;
+    let (mut rows, problems) =
+        query::each(&places, gateway, |_, reader| reader.alerts(ever, &filter, 1));
+    match (rows.pop(), rows.is_empty()) {
+        (Some(row), true) => Ok(row),
+        (Some(_), false) => bail!("several gateways have an alert {number}: say --gateway"),
+        (None, _) if problems.is_empty() => {
+            bail!("no alert has the number {number}: `weir alerts --last 24h` shows them")
+        }
+        (None, _) => bail!("{}", problems.join("; ")),
+    }
 }
 
 /// Runs `weir flows`.

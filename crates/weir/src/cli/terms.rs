@@ -7,7 +7,7 @@ use crate::capture::{Selection, opcode_named};
 
 /// RDMA terms. A packet must meet each that is given; of several values of one, any; of the marks
 /// (bad ICRC, NAK, CNP), any.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct RdmaTerms {
     /// RDMA packets to this queue pair, or from it where the packet says so (hex as 0x11)
     #[arg(long, value_name = "NUMBER", value_parser = queue_pair)]

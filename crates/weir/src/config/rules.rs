@@ -7,7 +7,14 @@
 //! mode = "enforce"                  # [enforce] enforce | watch: what rules drop passes, and is told
 //! eve = "/var/log/weir/eve.json"    # [none] alerts and drops as EVE JSON, a line each
 //! eve_mib = 1024                    # [1024] of the file; then it becomes eve.json.1
+//! eve_records = true                # [true] flows, dns, tls, http, stats there too
+//! fast = "/var/log/weir/fast.log"   # [none] alerts beside it, a line each; with `eve`
 //! flows = 262144                    # [262144] flows that rules keep state of, a pair
+//! bypass_mib = 0                     # [0: never] of a connection, after which it is looked at no more
+//!
+//! [rules.exceptions]                # what cannot be looked into: "pass" (and is counted) or "drop"
+//! layers = "pass"                   # [pass] more than 16 packets within each other
+//! fragments = "pass"                # [pass] pieces that could not be put together
 //! ```
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -18,6 +25,7 @@ use serde::Deserialize;
 use toml::Spanned;
 use weir_detect::{Limits, LoadReport, RuleSet};
 use weir_engine::detect::{RuleMode, Rules};
+use weir_engine::policy::{Exception, Exceptions};
 use weir_store::sink::EveFile;
 
 use super::file::File;
@@ -33,6 +41,8 @@ const EVE_MIB_MAX: u32 = 1 << 20;
 /// Flows with state unless configured; each takes 300 bytes, and up to 40 KiB while TCP is looked
 /// into.
 const FLOWS_DEFAULT: u32 = 1 << 18;
+/// The most that a connection is looked at: 1 TiB.
+const BYPASS_MIB_MAX: u32 = 1 << 20;
 /// The least and the most.
 const FLOWS_MIN: u32 = 64;
 const FLOWS_MAX: u32 = 1 << 22;
@@ -48,7 +58,41 @@ pub struct Written {
     pub mode: Option<Spanned<Mode>>,
     pub eve: Option<PathBuf>,
     pub eve_mib: Option<Spanned<u32>>,
+    pub eve_records: Option<bool>,
+    pub fast: Option<PathBuf>,
     pub flows: Option<Spanned<u32>>,
+    pub bypass_mib: Option<Spanned<u32>>,
+    #[serde(default)]
+    pub exceptions: WrittenExceptions,
+}
+
+/// `[rules.exceptions]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[allow(missing_docs, reason = "the keys are documented in the module's format")]
+pub struct WrittenExceptions {
+    pub layers: WrittenException,
+    pub fragments: WrittenException,
+}
+
+/// What becomes of what cannot be looked into.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WrittenException {
+    /// It passes, and is counted.
+    #[default]
+    Pass,
+    /// It is dropped.
+    Drop,
+}
+
+impl From<WrittenException> for Exception {
+    fn from(written: WrittenException) -> Self {
+        match written {
+            WrittenException::Pass => Self::Pass,
+            WrittenException::Drop => Self::Drop,
+        }
+    }
 }
 
 /// What rules may do.
@@ -84,6 +128,10 @@ pub struct Detection {
     pub eve: Option<EveFile>,
     /// Flows that rules keep state of, a pair.
     pub flows: usize,
+    /// Bytes of a connection after which it is looked at no more; `None`: never.
+    pub bypass_bytes: Option<u64>,
+    /// What becomes of what cannot be looked into.
+    pub exceptions: Exceptions,
     /// The rules, once they were read.
     pub set: Option<Arc<RuleSet>>,
 }
@@ -92,8 +140,10 @@ impl Detection {
     /// What one of a pair's workers runs; `seed` keys its tables.
     pub fn of_worker(&self, workers: usize, seed: u64) -> Option<Rules> {
         let flows = self.flows.div_ceil(workers.max(1));
-        let limits = Limits { flows, seed, ..Limits::default() };
-        self.set.clone().map(|set| Rules { set, mode: self.mode, limits })
+        let bypass_bytes = self.bypass_bytes;
+        let limits = Limits { flows, seed, bypass_bytes, ..Limits::default() };
+        let tells_records = self.eve.as_ref().is_some_and(|it| it.has_records);
+        self.set.clone().map(|set| Rules { set, mode: self.mode, limits, tells_records })
     }
 }
 
@@ -105,12 +155,13 @@ pub(super) fn resolve(file: &File, directory: &Path, problems: &mut Problems) ->
     }
     for (_, pair) in &file.pairs {
         if let Some(fastpath) = &pair.fastpath
+            && written.bypass_mib.as_ref().is_none_or(|it| *it.get_ref() == 0)
             && *fastpath.get_ref() == FastPathMode::Tc
         {
             problems.error(
                 fastpath.span(),
                 "there are [rules]: each packet is looked at, and none goes past",
-                "write fastpath = \"off\", or \"auto\" to have it whenever there are no rules",
+                "write bypass_mib in [rules], behind which flows may go past, or fastpath = \"auto\"",
             );
         }
     }
@@ -124,16 +175,24 @@ pub(super) fn resolve(file: &File, directory: &Path, problems: &mut Problems) ->
         number
     };
     let mib = bounded("eve_mib", &written.eve_mib, EVE_MIB_DEFAULT, 1, EVE_MIB_MAX);
+    let bypass_mib = bounded("bypass_mib", &written.bypass_mib, 0, 0, BYPASS_MIB_MAX);
     let flows = bounded("flows", &written.flows, FLOWS_DEFAULT, FLOWS_MIN, FLOWS_MAX);
     Some(Detection {
         paths: written.paths.0.iter().map(|path| directory.join(path.get_ref())).collect(),
         variables: written.variables.as_ref().map(|path| directory.join(path)),
         mode: written.mode.as_ref().map(|it| *it.get_ref()).unwrap_or_default().into(),
-        eve: written
-            .eve
-            .as_ref()
-            .map(|path| EveFile { path: directory.join(path), bytes_max: u64::from(mib) << 20 }),
+        eve: written.eve.as_ref().map(|path| EveFile {
+            path: directory.join(path),
+            bytes_max: u64::from(mib) << 20,
+            has_records: written.eve_records.unwrap_or(true),
+            fast: written.fast.as_ref().map(|path| directory.join(path)),
+        }),
         flows: flows as usize,
+        bypass_bytes: (bypass_mib > 0).then(|| u64::from(bypass_mib) << 20),
+        exceptions: Exceptions {
+            layers: written.exceptions.layers.into(),
+            fragments: written.exceptions.fragments.into(),
+        },
         set: None,
     })
 }

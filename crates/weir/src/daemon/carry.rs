@@ -28,6 +28,8 @@ use weir_port::{FastPath, FastPathOptions, Guard, GuardMode};
 use weir_wire::fastpath::NONE;
 use weir_wire::frame::Time;
 
+use super::entropy::seed;
+use super::gate::SharedGate;
 use super::kernel_esp::KernelEsp;
 use super::openvpn;
 use super::relay::Relay;
@@ -100,6 +102,8 @@ pub struct Begun {
     pub carriers: Vec<Carrier>,
     /// Why it has none.
     pub why_not: Option<String>,
+    /// What drops frames before the ports' sockets receive them.
+    pub gate: Option<SharedGate>,
 }
 
 /// Shuts the ports of a pair of which the kernel does some peers' ESP, or daemons end tunnels, and
@@ -111,8 +115,10 @@ pub fn begin_with_interfaces(pair: &Pair, kernel: Option<&KernelEsp>) -> Result<
     let mut interfaces = kernel.map(KernelEsp::interfaces).unwrap_or_default();
     interfaces.extend(openvpn::devices(pair));
     let has_nic_esp = kernel.is_some_and(KernelEsp::has_nic_esp);
-    let guard = Guard::attach_with_xfrm(&pair.host, &pair.wire, &interfaces, has_nic_esp)?;
-    Ok(Begun { guard, carriers: Vec::new(), why_not: Some("this pair seals".to_owned()) })
+    let mut guard = Guard::attach_with_xfrm(&pair.host, &pair.wire, &interfaces, has_nic_esp)?;
+    let gate = gate(&mut guard, pair)?;
+    let why_not = Some("this pair seals".to_owned());
+    Ok(Begun { guard, carriers: Vec::new(), why_not, gate })
 }
 
 /// Shuts the pair's ports for everybody else, with a fast path between them if the configuration
@@ -127,8 +133,9 @@ pub fn begin(pair: &Pair, limits: &Limits, mode: GuardMode) -> Result<Begun> {
         (_, Driver::Packet) => None,
     };
     let without = |why_not: String| -> Result<Begun> {
-        let guard = Guard::attach(&pair.host, &pair.wire, mode)?;
-        Ok(Begun { guard, carriers: Vec::new(), why_not: Some(why_not) })
+        let mut guard = Guard::attach(&pair.host, &pair.wire, mode)?;
+        let gate = gate(&mut guard, pair)?;
+        Ok(Begun { guard, carriers: Vec::new(), why_not: Some(why_not), gate })
     };
     if let Some(why_not) = why_not {
         return without(why_not);
@@ -139,9 +146,10 @@ pub fn begin(pair: &Pair, limits: &Limits, mode: GuardMode) -> Result<Begun> {
         opcode_words: fastpath::opcode_words(),
     };
     match Guard::attach_with_fast_path(&pair.host, &pair.wire, mode, &options) {
-        Ok((guard, parts)) => {
+        Ok((mut guard, parts)) => {
+            let gate = gate(&mut guard, pair)?;
             let carriers = parts.into_iter().map(Carrier::new).collect();
-            Ok(Begun { guard, carriers, why_not: None })
+            Ok(Begun { guard, carriers, why_not: None, gate })
         }
         Err(error) if pair.fastpath == FastPathMode::Tc => bail!(error),
         Err(error) => {
@@ -149,6 +157,15 @@ pub fn begin(pair: &Pair, limits: &Limits, mode: GuardMode) -> Result<Begun> {
             without(error.to_string())
         }
     }
+}
+
+/// The guard's gate, where packet sockets receive.
+fn gate(guard: &mut Guard, pair: &Pair) -> Result<Option<SharedGate>> {
+    let gate = guard.take_gate().filter(|_| pair.driver == Driver::Packet);
+    Ok(match gate {
+        Some(gate) => Some(SharedGate::new(gate, seed()?)),
+        None => None,
+    })
 }
 
 impl Carrier {
@@ -354,8 +371,8 @@ impl Carrier {
                 "shut: a mirror, or evidence of whole packets, wants every packet".to_owned()
             }
             (false, true) => "shut: the policy seals".to_owned(),
-            _ if engine.policy().access.is_some() => {
-                "shut: lines of access judge every packet".to_owned()
+            _ if engine.policy().rules.is_some() => {
+                "shut: rules look at every packet, or somebody is blocked".to_owned()
             }
             (false, false) => "shut: the policy drops what no peer protects".to_owned(),
         };

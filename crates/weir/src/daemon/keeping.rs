@@ -2,7 +2,8 @@
 //! configured. The disk has a thread of its own; the worker waits for it only when it ends.
 
 use arrayvec::ArrayVec;
-use weir_engine::verdict::Verdict;
+use weir_engine::detect::ToldPacket;
+use weir_engine::verdict::{DropReason, Side, Verdict};
 use weir_port::BATCH;
 use weir_store::evidence::{
     DiskCounters, EvidenceCounters, EvidenceDisk, EvidenceRing, Label, Mark, Place, Snapshot,
@@ -97,6 +98,23 @@ impl Keeping {
         let mut room = [0; HEAD_BYTES + 4];
         let mark = self.ring.record(time, place, head.wire_len, head.frame(&mut room));
         self.ring.decide(mark, Verdict::Forward);
+        self.follow();
+    }
+
+    /// Records a packet that a rule told of, whole: beside what is kept of all, and a moment later.
+    pub fn told(&mut self, packet: &ToldPacket) {
+        if self.settings.memory.snap_bytes >= packet.bytes.len() {
+            return;
+        }
+        let place = match (packet.side, packet.is_dropped) {
+            (Side::Host, _) => Place::FromHost,
+            (Side::Wire, false) => Place::ToHost,
+            (Side::Wire, true) => Place::FromWire,
+        };
+        let mark = self.ring.record_whole(packet.time, place, &packet.bytes);
+        if packet.is_dropped {
+            self.ring.decide(mark, Verdict::Drop(DropReason::Rule));
+        }
         self.follow();
     }
 

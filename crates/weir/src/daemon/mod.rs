@@ -40,6 +40,7 @@ pub mod ports;
 pub mod relay;
 
 pub mod carry;
+pub mod gate;
 
 pub mod forgeries;
 pub mod leak;
@@ -54,6 +55,7 @@ mod entropy;
 pub mod access_log;
 mod blocks;
 pub mod bystanders;
+mod telling;
 
 pub mod mirror;
 mod moderation;

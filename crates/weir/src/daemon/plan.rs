@@ -75,6 +75,7 @@ fn plan(
     let mut policy = policy(pair, settings.keying.as_ref(), wire_port(wire), epoch, worker);
     if let Some(detection) = &settings.detection {
         policy.rules = detection.of_worker(pair.workers, seed()? as u64);
+        policy.exceptions = detection.exceptions;
     }
     policy.blocks = Some(Arc::clone(store.blocks.shared()));
     let (mut by_weir, mut by_kernel, mut kernel) = (Vec::new(), Vec::new(), Vec::new());

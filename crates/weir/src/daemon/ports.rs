@@ -8,6 +8,7 @@ use weir_port::{
 };
 
 use super::carry::Carrier;
+use super::gate::SharedGate;
 use super::relay::Ports;
 use crate::config::settings::{Driver, Pair};
 
@@ -25,22 +26,31 @@ const WIRE_RING_SLOTS_MAX: usize = 4608;
 const ROCE_FRAME_LEN_MAX: usize = 14 + 40 + 8 + 12 + 16 + 4 + 4096 + 4;
 const ETHERNET_LEN: usize = 14;
 
-/// Opens the ports of `pair`, which `carrier` may take flows from.
+/// Opens the ports of `pair`, which `carrier` may take flows from, behind `gate`.
 ///
 /// # Errors
 /// Which cannot be opened, and why.
-pub fn open(pair: &Pair, policy: &Policy, carrier: Option<&Carrier>) -> Result<Ports> {
-    // The fast path's filter is the first that lets a frame in: it counts them all.
-    let filter = carrier.map(|_| KernelFilter::nothing());
+pub fn open(
+    pair: &Pair,
+    policy: &Policy,
+    carrier: Option<&Carrier>,
+    gate: Option<&SharedGate>,
+) -> Result<Ports> {
+    // The fast path's filter, or the gate's, is the first that lets a frame in.
+    let is_filtered = carrier.is_some() || gate.is_some();
+    let filter = is_filtered.then(KernelFilter::nothing);
     let one = |interface: &str, options: PacketOptions| -> Result<Box<dyn Port + Send>> {
         let options = PacketOptions { filter: filter.clone(), ..options };
         Ok(match pair.driver {
             Driver::Packet => {
                 let port = PacketPort::open(interface, options)?;
-                if let Some(carrier) = carrier {
-                    port.filter_fast_path(carrier.kernel())
-                        .with_context(|| format!("{interface}: cannot filter its socket"))?;
+                match (carrier, gate) {
+                    // It asks the gate itself.
+                    (Some(carrier), _) => port.filter_fast_path(carrier.kernel()),
+                    (None, Some(gate)) => gate.filter(&port),
+                    (None, None) => Ok(()),
                 }
+                .with_context(|| format!("{interface}: cannot filter its socket"))?;
                 Box::new(port)
             }
             Driver::Xdp => Box::new(XdpPort::open(interface, &XdpOptions::default())?),
@@ -65,6 +75,7 @@ pub fn open_several(
     policy: &Policy,
     steering: &Steering,
     carriers: &[Carrier],
+    gate: Option<&SharedGate>,
 ) -> Result<Vec<Ports>> {
     let mut opened = Vec::new();
     for worker in 0..pair.workers {
@@ -90,9 +101,11 @@ pub fn open_several(
     let mut start = |(mut host, mut wire): (PacketPort, PacketPort)| -> Result<Ports> {
         let carrier = carriers.next();
         for port in [&mut host, &mut wire] {
-            match carrier {
-                Some(carrier) => port.filter_fast_path(carrier.kernel())?,
-                None => port.start_receiving()?,
+            match (carrier, gate) {
+                // It asks the gate itself.
+                (Some(carrier), _) => port.filter_fast_path(carrier.kernel())?,
+                (None, Some(gate)) => gate.filter(port)?,
+                (None, None) => port.start_receiving()?,
             }
         }
         let (host, wire) = (Box::new(host), Box::new(wire));

@@ -114,12 +114,14 @@ fn mirror(mirror: &Mirror) -> MirrorSnapshot {
     }
 }
 
-/// What the kernel carried was received by one port and sent by the other.
+/// What the kernel carried was received by one port and sent by the other; what it dropped, by one.
 fn carried(from: &mut PortCounters, to: &mut PortCounters, side: &SideCounters) {
     from.received_frames += side.fast;
     from.received_bytes += side.fast_bytes;
     to.sent_frames += side.fast;
     to.sent_bytes += side.fast_bytes;
+    from.received_frames += side.early;
+    from.received_bytes += side.early_bytes;
 }
 
 /// The fast path of a pair, `why_not` if it has none.

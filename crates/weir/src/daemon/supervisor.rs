@@ -54,6 +54,7 @@ mod blocks;
 mod leaving;
 mod needs_restart;
 mod parts;
+mod stats;
 mod trial;
 
 /// How often the workers are looked at.
@@ -207,6 +208,7 @@ struct Gateway {
     /// Beside `workers`.
     front_ends: Vec<Option<FrontEnd>>,
     front_ends_ticked: Instant,
+    stats_told: Instant,
     workers: Vec<PairWorkers>,
     tunnels: Tunnels,
     watch: Option<PortWatch>,
@@ -296,6 +298,7 @@ impl Gateway {
             control,
             front_ends,
             front_ends_ticked: started,
+            stats_told: started,
             workers,
             tunnels,
             watch,
@@ -386,6 +389,7 @@ impl Gateway {
             }
             self.tunnels.tick(now);
             self.record(now);
+            self.tell_stats(now);
             self.answer_status(now);
             if self.watchdog.is_due(now) && self.workers.iter().all(|it| it.snapshot().is_ok()) {
                 self.watchdog.alive(now);

@@ -21,6 +21,7 @@ use super::circle::Circle;
 pub(super) use super::clock::clock;
 use super::entropy::seed;
 use super::forgeries::ForgeryAlarm;
+use super::gate::GateWatch;
 use super::keeping::{self, Keeping};
 use super::kernel_esp::{KernelEsp, KernelPlan};
 use super::keying::KeyingEnd;
@@ -36,6 +37,7 @@ use super::rollout::RolloutLog;
 use super::show;
 use super::state::{Reserved, Reserver};
 use super::tables;
+use super::telling;
 use super::workers::Seat;
 use crate::config::settings::{Driver, Limits, OnFailure, Pair};
 
@@ -273,6 +275,7 @@ struct Worker {
     circle: Option<Circle>,
     /// Peers whose ESP the kernel does.
     kernel: Option<KernelEsp>,
+    gate: Option<GateWatch>,
     carrier: Option<Carrier>,
     /// Why there is no fast path.
     why_not: Option<String>,
@@ -305,7 +308,7 @@ impl Worker {
             setup;
         let label = setup.label;
         let next = plan.bystanders.unwrap_or_default();
-        let Seat { ports, guard, kernel, mut carrier, why_not, circle, .. } = seat;
+        let Seat { number, ports, guard, kernel, mut carrier, why_not, circle, gate, .. } = seat;
         let meter = tables::meter(&limits, pair.workers, owners.seed());
         let kept = plan.kept.into_iter().filter_map(|next| match next {
             NextKept::New(kept) => Some(kept),
@@ -341,6 +344,7 @@ impl Worker {
             guard,
             circle,
             kernel,
+            gate: gate.map(|gate| GateWatch::new(gate, number)),
             carrier,
             why_not,
             commands,
@@ -449,11 +453,14 @@ impl Worker {
             kernel.tick(guard, self.relay.engine(), &self.reserver, &self.answer);
         }
         self.report_keyed();
-        self.send_alerts();
+        telling::tell(&mut self.relay, &self.alerts);
         let Self { relay, carrier, rollout, pair, .. } = self;
         rollout.look(&pair.name, relay.engine(), now);
         if let Some(carrier) = carrier {
             carrier.tick(relay)?;
+        }
+        if let Some(gate) = &mut self.gate {
+            gate.tick(self.relay.engine(), now);
         }
         self.end_idle_flows(now);
         if let Some(guard) = &mut self.guard {
@@ -477,16 +484,11 @@ impl Worker {
         }
         self.owners.finish(relay.engine().access());
         relay.engine().flush(&mut |record| records.send(record));
-        relay.engine().take_alerts(&mut |alert, rules| alerts.send(alert, rules));
+        relay.engine().end_detection_flows();
+        telling::tell(relay, alerts);
         if let Some(evidence) = relay.bystanders().evidence.take() {
             evidence.finish();
         }
-    }
-
-    /// Hands over what rules told of since the last tick.
-    fn send_alerts(&mut self) {
-        let Self { relay, alerts, .. } = self;
-        relay.engine().take_alerts(&mut |alert, rules| alerts.send(alert, rules));
     }
 
     /// Has a few idle flows end; notes whether there are more.
@@ -548,7 +550,7 @@ impl Worker {
         let Prepared { policy, associations, kept, bystanders, .. } =
             self.prepared.take().context("nothing is prepared")?;
         // Rules may go, and what they told of is not to go with them.
-        self.send_alerts();
+        telling::tell(&mut self.relay, &self.alerts);
         let Self { relay, carrier, .. } = self;
         if let Some(carrier) = carrier {
             carrier.close(relay);

@@ -21,6 +21,7 @@ use weir_store::evidence::Snapshot;
 
 use super::carry::{self, Begun, Carrier};
 use super::circle::Circle;
+use super::gate::SharedGate;
 use super::kernel_esp::{KernelEsp, KernelPlan};
 use super::openvpn;
 use super::plan::PairPlan;
@@ -51,6 +52,8 @@ pub struct Seat {
     pub why_not: Option<String>,
     /// The other workers; `None` where there are none.
     pub circle: Option<Circle>,
+    /// What drops frames before its ports receive them.
+    pub gate: Option<SharedGate>,
 }
 
 /// The running workers of a pair.
@@ -224,12 +227,12 @@ fn only_seat(setup: &mut WorkerSetup, store: &mut StateStore) -> Result<Seat> {
     let by_kernel = plans.iter().filter_map(KernelPlan::fingerprints).collect();
     let mut kernel = KernelEsp::open(pair, policy.wire_mtu, plans)?;
     let has_interfaces = kernel.is_some() || !openvpn::devices(pair).is_empty();
-    let Begun { mut guard, mut carriers, why_not } = match has_interfaces {
+    let Begun { mut guard, mut carriers, why_not, gate } = match has_interfaces {
         true => carry::begin_with_interfaces(pair, kernel.as_ref())?,
         false => carry::begin(pair, &setup.limits, mode(setup.on_failure))?,
     };
     let carrier = carriers.pop();
-    let mut ports = ports::open(pair, policy, carrier.as_ref())?;
+    let mut ports = ports::open(pair, policy, carrier.as_ref(), gate.as_ref())?;
     if let Some(kernel) = &mut kernel {
         ports.kernel = kernel.start(&mut guard, store)?;
     }
@@ -244,6 +247,7 @@ fn only_seat(setup: &mut WorkerSetup, store: &mut StateStore) -> Result<Seat> {
         carrier,
         why_not,
         circle: None,
+        gate,
     })
 }
 
@@ -251,7 +255,7 @@ fn only_seat(setup: &mut WorkerSetup, store: &mut StateStore) -> Result<Seat> {
 fn several_seats(setup: &WorkerSetup) -> Result<(Vec<Seat>, Steering)> {
     let (pair, policy) = (&setup.pair, &setup.plan.policy);
     let begun = carry::begin(pair, &setup.limits, mode(setup.on_failure))?;
-    let Begun { guard, carriers, why_not } = begun;
+    let Begun { guard, carriers, why_not, gate } = begun;
     let own = policy.own.iter().flat_map(|own| own.addresses.iter().map(|(address, _)| *address));
     let steering = Steering::load(&SteeringOptions {
         workers: pair.workers,
@@ -259,7 +263,7 @@ fn several_seats(setup: &WorkerSetup) -> Result<(Vec<Seat>, Steering)> {
         own: own.collect(),
         has_front_ends: pair.xfrm,
     })?;
-    let ports = ports::open_several(pair, policy, &steering, &carriers)?;
+    let ports = ports::open_several(pair, policy, &steering, &carriers, gate.as_ref())?;
     let (mut guard, mut carriers) = (Some(guard), carriers.into_iter());
     let seats = ports.into_iter().zip(Circle::of(pair.workers)).enumerate();
     let seats = seats.map(|(number, (ports, circle))| Seat {
@@ -271,6 +275,7 @@ fn several_seats(setup: &WorkerSetup) -> Result<(Vec<Seat>, Steering)> {
         carrier: carriers.next(),
         why_not: why_not.clone(),
         circle: Some(circle),
+        gate: gate.clone(),
     });
     Ok((seats.collect(), steering))
 }

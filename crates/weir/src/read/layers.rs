@@ -11,16 +11,14 @@ use std::collections::BTreeMap;
 use weir_detect::Vlans;
 use weir_detect::decode::{self, Event};
 use weir_detect::fragments::{Fragments, Policy};
+use weir_detect::tunnels::inner;
 use weir_wire::frame::{Link, Time};
 use weir_wire::parse::{Network, Parsed, Transport, TunnelKind, parse};
 
 /// Layers of one packet, at most; the rest is not looked at, which is an event.
 const LAYERS_MAX: usize = 16;
 
-const IP_IN_IP: u8 = 4;
-const IPV6: u8 = 41;
 const GRE: u8 = 47;
-const PORT_TEREDO: u16 = 3544;
 
 /// A packet, and where it was found.
 pub struct Layer<'a> {
@@ -195,62 +193,6 @@ fn add(counts: &mut Vec<(&'static str, u64)>, name: &'static str, count: u64) {
         Some(known) => known.1 += count,
         None => counts.push((name, count)),
     }
-}
-
-/// Where the packet begins that another carries, and what it begins with.
-fn inner(bytes: &[u8], parsed: &Parsed) -> Option<(usize, Link, &'static str)> {
-    if let Some(tunnel) = parsed.tunnel {
-        let source = match tunnel.kind {
-            TunnelKind::Vxlan => "vxlan encapsulation",
-            TunnelKind::Geneve => "geneve encapsulation",
-            TunnelKind::Gre | TunnelKind::Erspan => "gre tunnel",
-        };
-        return Some((tunnel.inner_offset.into(), tunnel.inner_link, source));
-    }
-    let transport = usize::from(parsed.transport_offset);
-    let is_ip = matches!(parsed.network, Network::Ipv4 | Network::Ipv6);
-    match (parsed.protocol, parsed.transport) {
-        (IP_IN_IP, _) if is_ip => Some((transport, Link::Ip, "ipv4 tunnel")),
-        (IPV6, _) if is_ip => Some((transport, Link::Ip, "ipv6 tunnel")),
-        (GRE, _) if is_ip => {
-            const PPP: [u8; 2] = [0x88, 0x0b];
-            let is_ppp = bytes.get(transport + 2..transport + 4)? == PPP;
-            is_ppp.then_some((usize::from(ppp_offset(bytes, transport)?), Link::Ppp, "gre tunnel"))
-        }
-        (_, Transport::Udp { source, destination })
-            if source == PORT_TEREDO || destination == PORT_TEREDO =>
-        {
-            teredo(bytes, parsed)
-        }
-        _ => None,
-    }
-}
-
-/// Behind a GRE header of version 0 or 1 (RFC 2637), which carries PPP.
-fn ppp_offset(bytes: &[u8], at: usize) -> Option<u16> {
-    let [flags, more] = *bytes.get(at..at + 2)?.first_chunk()?;
-    let bit = |byte: u8, mask: u8| usize::from(byte & mask != 0);
-    let length = match more & 7 {
-        0 => 4 + 4 * (bit(flags, 0xc0) + bit(flags, 0x20) + bit(flags, 0x10)),
-        1 => 8 + 4 * (bit(flags, 0x10) + bit(more, 0x80)),
-        _ => return None,
-    };
-    u16::try_from(at + length).ok()
-}
-
-/// IPv6 behind what Teredo may put before it (RFC 4380).
-fn teredo(bytes: &[u8], parsed: &Parsed) -> Option<(usize, Link, &'static str)> {
-    let mut at = usize::from(parsed.payload_offset);
-    if let [0, 1, name, value, ..] = bytes.get(at..)? {
-        at += 4 + usize::from(*name) + usize::from(*value) + 9;
-    }
-    if let [0, 0, ..] = bytes.get(at..)? {
-        at += 8;
-    }
-    let header = bytes.get(at..)?;
-    let length = usize::from(u16::from_be_bytes([*header.get(4)?, *header.get(5)?]));
-    let is_whole = header.first()? >> 4 == 6 && header.len() >= 40 + length;
-    is_whole.then_some((at, Link::Ip, "teredo tunnel"))
 }
 
 struct Found {

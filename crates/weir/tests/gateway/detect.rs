@@ -1,8 +1,10 @@
 //! Rules of detection in a gateway: attacks stop there, their harmless twins arrive.
 
+use rustix::process::Pid;
 use weir_lab::demo::{detection_tables, eve_file};
 use weir_lab::gateways::NAMES;
 use weir_lab::traffic::frames::planned;
+use weir_lab::traffic::ping::ping_all_every;
 use weir_lab::traffic::{Kind, bypass};
 
 use super::*;
@@ -58,6 +60,27 @@ fn rules_stop_attacks_in_clear_and_tell_of_them_in_eve() {
         interrupt::until("alert in EVE", PATIENCE, is_told).unwrap();
     }
     remembers_what_was_blocked(&lab);
+    tells_flows_and_counters(&lab, gateways);
+}
+
+/// EVE has `flow` of what ended with the gateway, `stats`, and the same Community ID in both.
+fn tells_flows_and_counters(lab: &Lab, mut gateways: Gateways) {
+    let of_kind = |kind: &str| -> Vec<Value> {
+        let text = std::fs::read_to_string(eve_file(lab.folder())).unwrap_or_default();
+        let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        events.filter(|event| event["event_type"] == kind).collect()
+    };
+    let is_counted = || Ok(!of_kind("stats").is_empty());
+    interrupt::until("stats in EVE", Duration::from_secs(30), is_counted).unwrap();
+    let stats = of_kind("stats").pop().unwrap();
+    assert!(stats["stats"]["ips"]["blocked"].as_u64() > Some(0), "{stats:#}");
+    gateways.end(Side::A, Signal::TERM).unwrap();
+    let alert = of_kind("alert").into_iter().find(|it| it["proto"] == "TCP").unwrap();
+    let id = &alert["community_id"];
+    let flows = of_kind("flow");
+    let flow = flows.iter().find(|flow| flow["community_id"] == *id);
+    let flow = flow.unwrap_or_else(|| panic!("{id}: {flows:#?}"));
+    assert_eq!(flow["flow"]["action"], "drop", "{flow:#}");
 }
 
 /// `weir alerts` says of the store what EVE said.
@@ -143,4 +166,46 @@ fn who_is_rejected_by_a_rule_is_told_at_once() {
     let answered = send(&lab, Kind::AttackRdma);
     assert_eq!((answered.intact, answered.altered), (0, FRAMES as u64), "{answered:?}");
     web.stop(Signal::TERM).unwrap();
+}
+
+/// Rules of others, as many as a SOC has, changed under a stream that `ping` counts.
+#[test]
+fn thirty_thousand_rules_are_changed_without_a_packet_lost() {
+    let Some(Stand { _turn, lab }) = stand("thirty_thousand_rules") else { return };
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/rules");
+    if !folder.exists() {
+        return println!("SKIPPED thirty_thousand_rules: no {}", folder.display());
+    }
+    let extra = lab.folder().join("extra.rules");
+    std::fs::write(&extra, "alert ip any any -> any any (ttl:1; sid:9000001;)\n").unwrap();
+    let table = format!("\n[rules]\npaths = [{folder:?}, {extra:?}]\nmode = \"watch\"\n");
+    let setup = Setup { tables_of_a: table, ..Setup::new(WEIR, Protection::Plain) };
+    let gateways = Gateways::start(&lab, &setup).unwrap();
+    wait_until_it_flows(&lab);
+    let peak_kib = || {
+        let id = gateways.process_ids()[0];
+        let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
+    };
+    let rules = |at| number(&gateways.status(Side::A).unwrap(), at);
+    let (count, before) = (rules("/pairs/0/detection/rules"), peak_kib());
+    assert!(count > 20_000, "{count}");
+    let (from, to) = (lab.host(Side::B), lab.host_v4(Side::A).to_string());
+    let lost = std::thread::scope(|scope| {
+        let stream = scope.spawn(|| ping_all_every(Duration::from_millis(2), from, &to, 5000, 56));
+        let more = "alert ip any any -> any any (ttl:2; sid:9000002;)\n";
+        let text = std::fs::read_to_string(&extra).unwrap() + more;
+        std::fs::write(&extra, text).unwrap();
+        let id = Pid::from_raw(gateways.process_ids()[0].cast_signed()).unwrap();
+        rustix::process::kill_process(id, Signal::HUP).unwrap();
+        let has_more = || Ok(rules("/pairs/0/detection/rules") == count + 1);
+        interrupt::until("one rule more", Duration::from_secs(60), has_more).unwrap();
+        let report = stream.join().unwrap().unwrap();
+        report.sent - report.answered
+    });
+    assert_eq!(lost, 0, "packets lost by a reload");
+    let after = peak_kib();
+    // Both sets are there for a moment, and the text of one.
+    assert!(after < before * 5 / 2, "{before} KiB before, {after} KiB at most in between");
 }

@@ -80,6 +80,11 @@ fn syn_floods_stop_while_a_connection_goes_on() {
         let dropped = dropped_by_rules(&gateways) - before;
         assert!(dropped > 40_000, "{sources:?}: {dropped} of 50000 dropped");
     }
+    let status = gateways.status(Side::A).unwrap();
+    let early = number(&status, "/pairs/0/wire/dropped_early");
+    assert!(early > 10_000, "most need not be received: {status:#}");
+    let port = number(&status, "/pairs/0/wire/port/received_frames");
+    assert!(port >= number(&status, "/pairs/0/wire/received"), "{status:#}");
     let drops = gateways.drops(Side::A).unwrap();
     for name in ["SYN from one source", "SYN on one destination"] {
         assert!(drops.contains(name), "{drops}");
@@ -118,4 +123,43 @@ fn who_is_blocked_is_not_heard_until_the_time_is_over() {
     let status = gateways.status(Side::A).unwrap();
     assert_eq!(status["adds_up"], true, "{status:#}");
     assert!(number(&status, "/pairs/0/wire/dropped_by_reason/blocked") >= 10, "{status:#}");
+}
+
+/// In clear, the kernel drops who is blocked before it is received; all of it adds up.
+#[test]
+fn what_a_blocked_host_sends_is_not_received_and_counted() {
+    let Some(Stand { _turn, lab }) = stand("what_a_blocked_host_sends") else { return };
+    let mut gateways = Gateways::start(&lab, &Setup::new(WEIR, Protection::Plain)).unwrap();
+    wait_until_it_flows(&lab);
+    let run_dir = run_folder(&lab, Side::A);
+    let run_dir = run_dir.to_str().unwrap();
+    let weir = |args: &[&str]| {
+        let mut command = Command::new(WEIR);
+        command.args(args).args(["--gateway", NAMES[0], "--run-dir", run_dir, "--json"]);
+        let finished = process::run(&mut command, Duration::from_secs(10)).unwrap();
+        serde_json::from_str::<Value>(&finished.stdout).unwrap_or_default()
+    };
+    let early = |gateways: &Gateways, side: &str| {
+        let status = gateways.status(Side::A).unwrap();
+        assert_eq!(status["adds_up"], true, "{status:#}");
+        number(&status, &format!("/pairs/0/{side}/dropped_early"))
+    };
+    let [a, b] = Side::BOTH.map(|side| lab.host_v4(side).to_string());
+    let answers = || ping(lab.host(Side::B), &a, 5, 56).map(|it| it.answered).unwrap_or(0);
+    weir(&["block", "add", &b]);
+    let is_early = || Ok(answers() == 0 && early(&gateways, "wire") >= 5);
+    interrupt::until("drops before they are received", PATIENCE, is_early).unwrap();
+    let is_listed = || Ok(weir(&["block", "list"])[0]["packets"].as_u64() >= Some(5));
+    interrupt::until("the block's own count", PATIENCE, is_listed).unwrap();
+    weir(&["allow", "add", &b]);
+    assert_eq!(answers(), 5, "an allow list wins");
+    weir(&["allow", "remove", &b]);
+    weir(&["block", "remove", &b]);
+    assert_eq!(answers(), 5, "nobody is blocked");
+    // What its own host sends is no different.
+    weir(&["block", "add", &a]);
+    let is_early = || Ok(answers() == 0 && early(&gateways, "host") >= 5);
+    interrupt::until("drops at the host's port", PATIENCE, is_early).unwrap();
+    gateways.end(Side::A, Signal::KILL).unwrap();
+    assert_eq!(ping(lab.host(Side::A), &b, 5, 56).map(|it| it.answered).unwrap_or(0), 0);
 }

@@ -1,0 +1,238 @@
+//! Rules at the joint: floods, also on the gateway itself, that are over in the end; fragments and
+//! tunnels, judged by what they carry.
+
+use std::sync::Arc;
+
+use weir_detect::{FloodKind, Limits, LoadOptions, RuleSet, RuleSource, Variables};
+use weir_engine::detect::{RuleMode, Rules};
+use weir_engine::plain::{Block, Blocks};
+use weir_engine::policy::{Exception, Exceptions};
+
+use super::*;
+
+const ATTACKER: [u8; 4] = [192, 0, 2, 66];
+const VICTIM: [u8; 4] = [10, 1, 0, 1];
+const OWN: [u8; 4] = [10, 9, 0, 1];
+const SECOND_NS: u64 = 1_000_000_000;
+const EVIL: &str = "drop udp any any -> any any (content:\"evil\"; sid:1;)";
+
+fn gateway(rules: &str, change: impl FnOnce(&mut Policy)) -> Gateway {
+    let source = RuleSource { name: "test".into(), text: rules.to_owned() };
+    let loaded = RuleSet::load(&[source], &Variables::default(), &LoadOptions::default()).unwrap();
+    assert!(loaded.report.refused.is_empty(), "{:?}", loaded.report.refused);
+    let mut policy = Policy::watch(1, WIRE_MTU);
+    policy.own = Some(OwnAddress {
+        mac: MacAddress(GATEWAY_A),
+        addresses: vec![(IpAddr::from(OWN), 24)],
+        next_hop: None,
+        vlan: None,
+    });
+    let set = Arc::new(loaded.rules);
+    let limits = Limits { flows: 4096, ..Limits::default() };
+    policy.rules = Some(Rules { set, mode: RuleMode::Enforce, limits, tells_records: false });
+    change(&mut policy);
+    let meter = Meter::new(MeterLimits::default(), 7);
+    let engine = Engine::new(policy, Associations::default(), meter).unwrap();
+    Gateway { engine, clock: Time(1_700_000_000 * SECOND_NS) }
+}
+
+/// An IPv4 packet in an Ethernet frame; `flags` is the word of fragments.
+fn ipv4(from: [u8; 4], to: [u8; 4], protocol: u8, flags: u16, payload: &[u8]) -> Vec<u8> {
+    let mut frame = [HOST_A, HOST_B].concat();
+    frame.extend([8, 0, 0x45, 0]);
+    frame.extend((20 + payload.len() as u16).to_be_bytes());
+    frame.extend([0x12, 0x34]);
+    frame.extend(flags.to_be_bytes());
+    frame.extend([64, protocol, 0, 0]);
+    frame.extend(from);
+    frame.extend(to);
+    frame.extend(payload);
+    frame
+}
+
+fn udp_payload(port: u16, payload: &[u8]) -> Vec<u8> {
+    let length = 8 + payload.len() as u16;
+    [&[0x30, 0x39], &port.to_be_bytes()[..], &length.to_be_bytes(), &[0, 0], payload].concat()
+}
+
+fn syn(from: [u8; 4], to: [u8; 4], number: u32) -> Vec<u8> {
+    let port = (1024 + number % 60_000) as u16;
+    let mut tcp = port.to_be_bytes().to_vec();
+    tcp.extend([0, 80]);
+    tcp.extend(number.wrapping_mul(2_654_435_761).to_be_bytes());
+    tcp.extend([0, 0, 0, 0, 0x50, 2, 0x20, 0, 0, 0, 0, 0]);
+    ipv4(from, to, 6, 0, &tcp)
+}
+
+/// So many SYNs from other addresses each, within so many milliseconds; how many got through.
+fn flood(gateway: &mut Gateway, to: [u8; 4], count: u32, over_ms: u64) -> usize {
+    let step = over_ms * 1_000_000 / u64::from(count);
+    let mut through = 0;
+    for number in 0..count {
+        gateway.clock = gateway.clock.plus_ns(step);
+        let source = (0x0b00_0000 + number).to_be_bytes();
+        let number = number.wrapping_add(gateway.clock.0 as u32);
+        through += gateway.receive(Side::Wire, &[syn(source, to, number)]).len();
+    }
+    through
+}
+
+const SYN_FLOOD: &str =
+    "drop tcp any any -> any any (flood:syn, by_dst, rate 1000, hold 3; sid:9;)";
+
+#[test]
+fn a_flood_on_the_gateway_itself_is_stopped_and_over_when_it_is() {
+    let mut gateway = gateway(SYN_FLOOD, |_| ());
+    let through = flood(&mut gateway, OWN, 5000, 1000);
+    // Half a second of its rate, and a tenth of it.
+    assert!((500..800).contains(&through), "{through}");
+    assert_eq!(gateway.counters().wire.punted, through as u64);
+    assert_eq!(gateway.dropped(Side::Wire, DropReason::Rule), 5000 - through as u64);
+    // Slower than half of the rate for longer than it holds: the last ones pass again.
+    flood(&mut gateway, OWN, 1200, 4000);
+    assert_eq!(flood(&mut gateway, OWN, 300, 1000), 300, "the attack is over");
+}
+
+#[test]
+fn a_flood_that_a_bare_rule_drops_may_be_dropped_before_and_ends_by_what_is_told() {
+    let mut gateway = gateway(SYN_FLOOD, |_| ());
+    flood(&mut gateway, VICTIM, 2000, 500);
+    let mut floods = Vec::new();
+    gateway.engine.take_floods(&mut |flood| floods.push(flood));
+    let [told] = floods[..] else { panic!("{floods:?}") };
+    assert_eq!((told.kind, told.by_destination, told.trickle()), (FloodKind::Syn, true, 100));
+    assert_eq!(told.host, mapped(IpAddr::from(VICTIM)));
+    flood(&mut gateway, VICTIM, 100, 50);
+    gateway.engine.take_floods(&mut |flood| panic!("asked for again: {flood:?}"));
+    let before = gateway.engine.detection().unwrap().drops().next().unwrap().packets;
+    let mut now = gateway.clock;
+    for _ in 0..50 {
+        now = now.plus_ns(100_000_000);
+        assert!(gateway.engine.flood_goes_on(now, &told, 400), "4,000 a second are dropped");
+    }
+    let after = gateway.engine.detection().unwrap().drops().next().unwrap().packets;
+    assert_eq!(after - before, 50 * 400, "they count as the rule's");
+    gateway.engine.note_early_drops(Side::Wire, DropReason::Rule, 20_000, 1_200_000);
+    let counters = &gateway.counters().wire;
+    assert!(counters.adds_up() && counters.early == 20_000, "{counters:?}");
+    let ticks = (0..100).take_while(|_| {
+        now = now.plus_ns(100_000_000);
+        gateway.engine.flood_goes_on(now, &told, 1)
+    });
+    assert!((29..45).contains(&ticks.count()), "over after three seconds");
+    assert!(!gateway.engine.flood_goes_on(now, &told, 1), "nobody holds it any more");
+}
+
+#[test]
+fn where_a_rule_asks_for_more_or_one_lets_pass_nothing_is_dropped_before() {
+    let narrow = "drop tcp any any -> any 80 (flood:syn, by_dst, rate 1000; sid:9;)";
+    let passes = format!("pass tcp 10.7.7.7 any -> any any (sid:8;)\n{SYN_FLOOD}");
+    for rules in [narrow, &passes] {
+        let mut gateway = gateway(rules, |_| ());
+        let through = flood(&mut gateway, VICTIM, 2000, 500);
+        assert!(through < 1000, "{rules}");
+        gateway.engine.take_floods(&mut |flood| panic!("{rules}: {flood:?}"));
+    }
+}
+
+#[test]
+fn who_is_blocked_does_not_reach_the_gateway_itself() {
+    let blocks = Arc::new(Blocks::default());
+    let mut gateway = gateway(EVIL, |policy| policy.blocks = Some(Arc::clone(&blocks)));
+    let question = ipv4(ATTACKER, OWN, 17, 0, &udp_payload(99, b"hello"));
+    assert_eq!(gateway.receive(Side::Wire, from_ref(&question)).len(), 1);
+    let block = Arc::new(Block::new(Prefix::new(IpAddr::from(ATTACKER), 32), None));
+    blocks.replace(&[block], &[]);
+    assert_eq!(gateway.receive(Side::Wire, from_ref(&question)).len(), 0);
+    assert_eq!(gateway.dropped(Side::Wire, DropReason::Blocked), 1);
+}
+
+/// Two pieces of a datagram that says `evil` across them, and one that does not.
+fn pieces(text: &[u8; 10]) -> [Vec<u8>; 2] {
+    let datagram = udp_payload(99, text);
+    let (first, last) = datagram.split_at(16);
+    let piece = |flags, payload| ipv4(ATTACKER, VICTIM, 17, flags, payload);
+    [piece(0x2000, first), piece(2, last)]
+}
+
+#[test]
+fn a_datagram_in_pieces_is_dropped_with_the_last_of_them() {
+    let mut gateway = gateway(EVIL, |_| ());
+    let harmless = pieces(b"xxxxxxgood");
+    assert_eq!(gateway.receive(Side::Wire, &harmless).len(), 2);
+    let [first, last] = pieces(b"xxxxxxevil");
+    let [mut again, mut end] = [first, last];
+    for piece in [&mut again, &mut end] {
+        piece[18..20].copy_from_slice(&[0x77, 0x77]);
+    }
+    assert_eq!(gateway.receive(Side::Wire, &[again]).len(), 1, "nothing is known yet");
+    assert_eq!(gateway.receive(Side::Wire, &[end]).len(), 0);
+    assert_eq!(gateway.dropped(Side::Wire, DropReason::Rule), 1);
+    assert_eq!(gateway.engine.inside_counters().assembled, 2);
+}
+
+/// `inner`, an Ethernet frame, in VXLAN.
+fn vxlan(inner: &[u8]) -> Vec<u8> {
+    let header = [8, 0, 0, 0, 0, 0, 7, 0];
+    ipv4([10, 3, 0, 1], [10, 3, 0, 2], 17, 0, &udp_payload(4789, &[&header, inner].concat()))
+}
+
+#[test]
+fn what_tunnels_carry_is_judged_as_it_were_outside() {
+    let evil = ipv4(ATTACKER, VICTIM, 17, 0, &udp_payload(99, b"so evil"));
+    let good = ipv4(ATTACKER, VICTIM, 17, 0, &udp_payload(99, b"so good"));
+    let gre = |inner: &[u8]| {
+        let payload = [&[0, 0, 8, 0], &inner[14..]].concat();
+        ipv4([10, 3, 0, 1], [10, 3, 0, 2], 47, 0, &payload)
+    };
+    let within = |inner: &[u8]| ipv4([10, 3, 0, 1], [10, 3, 0, 2], 4, 0, &inner[14..]);
+    let nested = |inner: &[u8]| vxlan(&gre(inner));
+    let ways: [&dyn Fn(&[u8]) -> Vec<u8>; 4] = [&vxlan, &gre, &within, &nested];
+    let mut gateway = gateway(EVIL, |_| ());
+    for (number, way) in (1..).zip(ways) {
+        assert_eq!(gateway.receive(Side::Wire, &[way(&good)]).len(), 1, "{number}");
+        assert_eq!(gateway.receive(Side::Wire, &[way(&evil)]).len(), 0, "{number}");
+        assert_eq!(gateway.dropped(Side::Wire, DropReason::Rule), number);
+    }
+    assert_eq!(gateway.engine.inside_counters().carried, 10);
+}
+
+#[test]
+fn layers_beyond_the_bound_meet_the_exception() {
+    let deep = (0..30).fold(ipv4(ATTACKER, VICTIM, 17, 0, &udp_payload(99, b"evil")), |it, _| {
+        ipv4([10, 3, 0, 1], [10, 3, 0, 2], 4, 0, &it[14..])
+    });
+    let mut lenient = gateway(EVIL, |_| ());
+    assert_eq!(lenient.receive(Side::Wire, from_ref(&deep)).len(), 1);
+    assert_eq!(lenient.engine.inside_counters().too_deep, 1);
+    let drop_it = Exceptions { layers: Exception::Drop, ..Exceptions::default() };
+    let mut strict = gateway(EVIL, |policy| policy.exceptions = drop_it);
+    assert_eq!(strict.receive(Side::Wire, &[deep]).len(), 0);
+    assert_eq!(strict.dropped(Side::Wire, DropReason::TunnelTooDeep), 1);
+}
+
+fn segment(sequence: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
+    let mut tcp = vec![0x30, 0x39, 0, 80];
+    tcp.extend(sequence.to_be_bytes());
+    tcp.extend([0, 0, 0, 0, 0x50, flags, 0x20, 0, 0, 0, 0, 0]);
+    tcp.extend(payload);
+    ipv4(ATTACKER, VICTIM, 6, 0, &tcp)
+}
+
+#[test]
+fn an_elephant_is_looked_at_no_further_and_a_dropped_one_stays_dropped() {
+    let rule = "drop tcp any any -> any any (content:\"evil\"; sid:1;)";
+    let set_bypass = |policy: &mut Policy| {
+        policy.rules.as_mut().unwrap().limits.bypass_bytes = Some(10_000);
+    };
+    let mut gateway = gateway(rule, set_bypass);
+    let mut pass = |sequence: u32, payload: &[u8]| {
+        gateway.receive(Side::Wire, &[segment(sequence, 0x18, payload)]).len()
+    };
+    for number in 0..10 {
+        assert_eq!(pass(1000 + number * 1000, &[b'x'; 1000]), 1);
+    }
+    assert_eq!(pass(11_000, b"evil"), 1, "nobody looks any more");
+    assert_eq!(gateway.engine.detection().unwrap().counters().bypassed, 1);
+    assert!(gateway.engine.meter().flows().len() == 1, "it is counted all the same");
+}

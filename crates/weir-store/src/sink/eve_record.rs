@@ -1,0 +1,210 @@
+//! EVE's events beside alerts: flows when they end, transactions, counters; and the Community ID.
+
+use std::collections::BTreeMap;
+
+use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
+use base64ct::{Base64, Encoding};
+use serde_json::{Map, Value, json};
+use weir_detect::alert::{End, FlowView};
+use weir_detect::record::{ApplicationRecord, FlowRecord, HttpRecord};
+use weir_wire::frame::Time;
+
+use super::eve;
+
+/// An event on its way.
+pub type Event = Map<String, Value>;
+
+/// What every event begins with.
+pub fn head(time: Time, kind: &str, ends: [End; 2], protocol: u8) -> Event {
+    let mut event = Event::new();
+    event.insert("timestamp".into(), eve::timestamp(time).into());
+    event.insert("event_type".into(), kind.into());
+    event.insert("src_ip".into(), eve::address(&ends[0]).into());
+    event.insert("dest_ip".into(), eve::address(&ends[1]).into());
+    if matches!(protocol, 6 | 17 | 132) {
+        event.insert("src_port".into(), ends[0].port.into());
+        event.insert("dest_port".into(), ends[1].port.into());
+    }
+    event.insert("proto".into(), eve::protocol(protocol).into());
+    event
+}
+
+/// The event of kind `flow`.
+pub fn flow(record: &FlowRecord, community_seed: Option<u16>) -> Event {
+    let FlowRecord { view, .. } = record;
+    let ends = [view.initiator, view.responder];
+    let mut event = head(record.last, "flow", ends, record.protocol);
+    event.insert("flow_id".into(), eve::flow_id(view).into());
+    if !record.vlans.ids().is_empty() {
+        event.insert("vlan".into(), record.vlans.ids().into());
+    }
+    if let Some((kind, code)) = record.icmp[0] {
+        event.insert("icmp_type".into(), kind.into());
+        event.insert("icmp_code".into(), code.into());
+    }
+    if let Some((kind, code)) = record.icmp[1] {
+        event.insert("response_icmp_type".into(), kind.into());
+        event.insert("response_icmp_code".into(), code.into());
+    }
+    if let Some(spi) = record.spi {
+        event.insert("spi".into(), spi.into());
+    }
+    if let Some(application) = record.application {
+        event.insert("app_proto".into(), application.into());
+    }
+    let mut object = eve::flow_object(view);
+    object["end"] = eve::timestamp(record.last).into();
+    object["age"] = age(record).into();
+    object["state"] = record.state().into();
+    object["reason"] = record.reason.name().into();
+    object["alerted"] = record.is_alerted.into();
+    if record.is_dropped {
+        object["action"] = "drop".into();
+    } else if record.is_passed {
+        object["action"] = "pass".into();
+    }
+    event.insert("flow".into(), object);
+    if record.protocol == 6 {
+        event.insert("tcp".into(), tcp(record));
+    }
+    if let Some(seed) = community_seed {
+        let ends = [&view.initiator, &view.responder];
+        let id = community_id(ends, record.protocol, record.icmp[0], seed);
+        event.insert("community_id".into(), id.into());
+    }
+    event
+}
+
+fn age(record: &FlowRecord) -> u64 {
+    let second = |it: Time| it.0 / 1_000_000_000;
+    second(record.last).saturating_sub(second(record.view.start))
+}
+
+fn tcp(record: &FlowRecord) -> Value {
+    let [client, server] = record.tcp_flags;
+    let mut object = json!({
+        "tcp_flags": format!("{:02x}", client | server),
+        "tcp_flags_ts": format!("{client:02x}"),
+        "tcp_flags_tc": format!("{server:02x}"),
+        "state": record.tcp_state(),
+    });
+    let names = ["fin", "syn", "rst", "psh", "ack", "urg", "ecn", "cwr"];
+    for (bit, name) in names.into_iter().enumerate() {
+        if (client | server) >> bit & 1 == 1 {
+            object[name] = true.into();
+        }
+    }
+    object
+}
+
+/// The events of kind `netflow`: one for each side that sent something.
+pub fn netflow(record: &FlowRecord) -> Vec<Event> {
+    let FlowRecord { view, .. } = record;
+    let mut events = Vec::new();
+    for side in 0..2 {
+        if view.packets[side] == 0 {
+            continue;
+        }
+        let mut ends = [view.initiator, view.responder];
+        ends.rotate_left(side);
+        let mut event = head(record.last, "netflow", ends, record.protocol);
+        event.insert("flow_id".into(), eve::flow_id(view).into());
+        if let Some(spi) = record.spi {
+            event.insert("spi".into(), spi.into());
+        }
+        let object = json!({
+            "pkts": view.packets[side],
+            "bytes": view.bytes[side],
+            "start": eve::timestamp(view.start),
+            "end": eve::timestamp(record.last),
+            "age": age(record),
+        });
+        event.insert("netflow".into(), object);
+        events.push(event);
+    }
+    events
+}
+
+/// Community ID, version 1: the same flow has it in other tools. `icmp` are type and code of the
+/// first message, where that is what flows.
+pub fn community_id(ends: [&End; 2], protocol: u8, icmp: Option<(u8, u8)>, seed: u16) -> String {
+    let short = |end: &End| match end.address {
+        [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, rest @ ..] => rest.to_vec(),
+        whole => whole.to_vec(),
+    };
+    let ports = match icmp {
+        Some((kind, code)) => (kind.into(), code.into()),
+        None => (ends[0].port, ends[1].port),
+    };
+    let (from, to) = ((short(ends[0]), ports.0), (short(ends[1]), ports.1));
+    let (first, second) = if from <= to { (from, to) } else { (to, from) };
+    let mut bytes = seed.to_be_bytes().to_vec();
+    bytes.extend(first.0);
+    bytes.extend(second.0);
+    bytes.extend([protocol, 0]);
+    if matches!(protocol, 1 | 6 | 17 | 58 | 132) {
+        bytes.extend(first.1.to_be_bytes());
+        bytes.extend(second.1.to_be_bytes());
+    }
+    let hash = digest(&SHA1_FOR_LEGACY_USE_ONLY, &bytes);
+    format!("1:{}", Base64::encode_string(hash.as_ref()))
+}
+
+/// The event of kind `http`.
+pub fn http(time: Time, record: &HttpRecord) -> Event {
+    let FlowView { initiator, responder, .. } = record.flow;
+    let mut event = head(time, "http", [initiator, responder], 6);
+    event.insert("flow_id".into(), eve::flow_id(&record.flow).into());
+    event.insert("tx_id".into(), record.number.into());
+    let mut object = Map::new();
+    for (name, value) in &record.fields {
+        let text = String::from_utf8_lossy(value);
+        let value = match (*name, text.parse::<u64>()) {
+            ("status", Ok(number)) => number.into(),
+            _ => Value::from(text.into_owned()),
+        };
+        object.insert((*name).into(), value);
+    }
+    object.insert("length".into(), record.length.into());
+    event.insert("http".into(), Value::Object(object));
+    event
+}
+
+/// The event of kind `stats`: counters by their dotted names.
+pub fn stats(time: Time, counters: &BTreeMap<String, u64>) -> Event {
+    let mut event = Event::new();
+    event.insert("timestamp".into(), eve::timestamp(time).into());
+    event.insert("event_type".into(), "stats".into());
+    let mut object = json!({});
+    for (name, count) in counters {
+        let pointer = format!("/{}", name.replace('.', "/"));
+        put(&mut object, pointer.trim_start_matches('/'), *count);
+    }
+    event.insert("stats".into(), object);
+    event
+}
+
+fn put(object: &mut Value, path: &str, count: u64) {
+    match path.split_once('/') {
+        Some((first, rest)) => put(&mut object[first], rest, count),
+        None => object[path] = count.into(),
+    }
+}
+
+/// The event of kind `dns` or `tls`.
+pub fn application(record: &ApplicationRecord) -> Event {
+    let FlowView { initiator, responder, to_server, .. } = record.flow;
+    let mut ends = [initiator, responder];
+    if !to_server {
+        ends.reverse();
+    }
+    let mut event = head(record.time, record.kind, ends, record.protocol);
+    event.insert("flow_id".into(), eve::flow_id(&record.flow).into());
+    let mut object = Map::new();
+    for (name, value) in &record.fields {
+        // The first name that is asked for.
+        object.entry(*name).or_insert_with(|| String::from_utf8_lossy(value).into());
+    }
+    event.insert(record.kind.into(), Value::Object(object));
+    event
+}
