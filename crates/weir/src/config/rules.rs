@@ -10,9 +10,9 @@
 //! eve_records = true                # [true] flows, dns, tls, http, stats there too
 //! fast = "/var/log/weir/fast.log"   # [none] alerts beside it, a line each; with `eve`
 //! flows = 262144                    # [262144] flows that rules keep state of, a pair
-//! bypass_mib = 0                     # [0: never] of a connection, after which it is looked at no more
+//! bypass_mib = 0                    # [0: never] a connection is looked at for so long
 //!
-//! [rules.exceptions]                # what cannot be looked into: "pass" (and is counted) or "drop"
+//! [rules.exceptions]                # what cannot be looked into: "pass" (counted) or "drop"
 //! layers = "pass"                   # [pass] more than 16 packets within each other
 //! fragments = "pass"                # [pass] pieces that could not be put together
 //! ```
@@ -161,7 +161,7 @@ pub(super) fn resolve(file: &File, directory: &Path, problems: &mut Problems) ->
             problems.error(
                 fastpath.span(),
                 "there are [rules]: each packet is looked at, and none goes past",
-                "write bypass_mib in [rules], behind which flows may go past, or fastpath = \"auto\"",
+                "write bypass_mib in [rules], behind which flows go past, or fastpath = \"auto\"",
             );
         }
     }
