@@ -233,7 +233,7 @@ impl Floods {
     /// whether it goes on.
     pub(super) fn dropped_early(&mut self, now: Time, flood: &Flood, packets: u32) -> bool {
         let watch = &flood.watch;
-        let key = (watch.kind, watch.of, watch.rate, flood.host);
+        let key = (watch.kind, watch.of, watch.rate, u128::from_be_bytes(flood.host));
         let Some(bucket) = self.buckets.get(key) else { return false };
         bucket.is_early = true;
         let goes_on = bucket.since.is_some() && bucket.goes_on(now, watch, packets);

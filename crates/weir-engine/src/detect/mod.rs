@@ -84,8 +84,9 @@ pub struct Detection {
     alerts: Alerts,
     /// Alerts of rules that ran before.
     left: Vec<(Arc<RuleSet>, Vec<Alert>)>,
-    /// Packets that each rule dropped, or would have, by its index.
-    dropped: Vec<u64>,
+    /// Packets that each rule dropped or would have, and those that it only would have, by its
+    /// index.
+    dropped: Vec<[u64; 2]>,
     would_drop: u64,
     refusal: Refusal,
     /// The RDMA packet that was dropped last is to be answered.
@@ -127,6 +128,8 @@ pub struct RuleDrops<'a> {
     pub message: &'a str,
     /// How many packets.
     pub packets: u64,
+    /// Of those, packets that passed: it would have dropped them.
+    pub would_drop: u64,
 }
 
 impl Detection {
@@ -147,7 +150,7 @@ impl Detection {
             flows,
             alerts: Alerts::new(ALERTS_MAX),
             left: Vec::new(),
-            dropped: vec![0; rules.set.len()],
+            dropped: vec![[0; 2]; rules.set.len()],
             would_drop: 0,
             refusal: Refusal::default(),
             refuses_rdma: false,
@@ -179,10 +182,10 @@ impl Detection {
         if !alerts.is_empty() {
             self.left.push((Arc::clone(&before), alerts));
         }
-        let counted: HashMap<(u32, u32), u64> = before
+        let counted: HashMap<(u32, u32), [u64; 2]> = before
             .iter()
             .zip(&self.dropped)
-            .filter(|(_, packets)| **packets > 0)
+            .filter(|(_, packets)| packets[0] > 0)
             .map(|(rule, packets)| ((rule.generator, rule.sid), *packets))
             .collect();
         let packets = |rule: &weir_detect::Rule| counted.get(&(rule.generator, rule.sid)).copied();
@@ -247,12 +250,13 @@ impl Detection {
                 Decision::Drop { rule } => (rule, false),
                 Decision::Reject { rule } => (rule, true),
             };
-        self.dropped[rule.0 as usize] += 1;
+        self.dropped[rule.0 as usize][0] += 1;
         if is_spared {
             self.alerts.spare_from(told);
         }
         if is_spared || self.mode == RuleMode::Watch {
             self.would_drop += 1;
+            self.dropped[rule.0 as usize][1] += 1;
             return Ok(());
         }
         if is_refused && parsed.rdma.is_none() {
@@ -279,7 +283,7 @@ impl Detection {
     /// is to go on.
     pub(crate) fn dropped_early(&mut self, now: Time, flood: &Flood, packets: u64) -> bool {
         let Some(rule) = self.early.rule(flood) else { return false };
-        self.dropped[rule.0 as usize] += packets;
+        self.dropped[rule.0 as usize][0] += packets;
         let packets = u32::try_from(packets).unwrap_or(u32::MAX);
         let goes_on = self.detector.dropped_early(now, flood, packets);
         if !goes_on {
@@ -386,10 +390,11 @@ impl Detection {
     /// The rules that dropped packets, or would have, in their order.
     pub fn drops(&self) -> impl Iterator<Item = RuleDrops<'_>> {
         let rules = self.rules();
-        let dropped = self.dropped.iter().zip(0..).filter(|(packets, _)| **packets > 0);
-        dropped.map(|(packets, index)| {
+        let dropped = self.dropped.iter().zip(0..).filter(|(packets, _)| packets[0] > 0);
+        dropped.map(|([packets, would], index)| {
             let rule = rules.rule(RuleIndex(index));
-            RuleDrops { sid: rule.sid, message: &rule.message, packets: *packets }
+            let message = &rule.message;
+            RuleDrops { sid: rule.sid, message, packets: *packets, would_drop: *would }
         })
     }
 }

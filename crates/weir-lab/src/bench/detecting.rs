@@ -171,7 +171,11 @@ pub(super) fn floods(options: &Options) -> Result<Vec<Figure>> {
     ];
     let files = ["rdma.rules", "flood.rules", "classification.config"];
     let (mut figures, rounds) = (Vec::new(), options.rounds(3));
-    for (name, hostile, rate) in kinds {
+    let is_asked = |name: &str| {
+        let figures = ["flood_delay_ms", "flood_collateral_share"].map(|it| format!("{it}_{name}"));
+        options.only.as_ref().is_none_or(|only| figures.iter().any(|it| it.starts_with(only)))
+    };
+    for (name, hostile, rate) in kinds.into_iter().filter(|it| is_asked(it.0)) {
         let (mut delays, mut kept, mut alone) =
             (Samples::default(), Samples::default(), Samples::default());
         for round in 0..rounds {

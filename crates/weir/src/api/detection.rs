@@ -41,6 +41,9 @@ pub struct RuleDropsSnapshot {
     pub signature: String,
     /// How many packets.
     pub packets: u64,
+    /// Of those, packets that passed: it would have dropped them.
+    #[serde(default)]
+    pub would_drop: u64,
 }
 
 /// What became of all pairs' alerts.
@@ -106,6 +109,7 @@ impl DetectionSnapshot {
             sid: it.sid,
             signature: it.message.to_owned(),
             packets: it.packets,
+            would_drop: it.would_drop,
         });
         Self {
             mode: mode.to_owned(),
@@ -143,7 +147,10 @@ impl DetectionSnapshot {
         }
         for more in &more.drops {
             match self.drops.iter_mut().find(|it| it.sid == more.sid) {
-                Some(same) => same.packets += more.packets,
+                Some(same) => {
+                    same.packets += more.packets;
+                    same.would_drop += more.would_drop;
+                }
                 None => self.drops.push(more.clone()),
             }
         }
