@@ -45,7 +45,8 @@ use blocks::CONTROL;
 use needs_restart::needs_restart;
 use parts::{
     Sinks, announce, bystanders, configure_keying, eve_file, open_control, open_front_ends,
-    start_alerts, start_keying, start_workers, tell_names, watch_ports, watch_signals, watch_vm,
+    start_alerts, start_exporter, start_keying, start_workers, tell_names, watch_ports,
+    watch_signals, watch_vm,
 };
 use trial::{PortsBefore, Start, Trial};
 
@@ -258,8 +259,7 @@ impl Gateway {
         let offloads = offload::ask(&mut settings, &machine, None)?;
         let mut plans = plan::plans(&settings, keys, &machine, &mut store, 1)?;
         take_over_left(&settings, &mut plans)?;
-        let exporter = Exporter::start(&settings.collectors, worker::clock())
-            .context("cannot export flow records")?;
+        let exporter = start_exporter(&settings)?;
         let recorder = Recorder::start(&settings)?;
         let (sender, events) = channel();
         let signals = watch_signals(sender.clone())?;

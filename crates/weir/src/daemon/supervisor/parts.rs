@@ -32,7 +32,7 @@ use crate::daemon::state::StateStore;
 use crate::daemon::vm_watch::VmWatch;
 use crate::daemon::worker::WorkerSetup;
 use crate::daemon::workers::PairWorkers;
-use crate::daemon::{evidence, notify, prepare};
+use crate::daemon::{evidence, notify, prepare, worker};
 use crate::machine::Machine;
 
 /// Where records go.
@@ -52,6 +52,11 @@ impl Sinks<'_> {
             None => sender,
         }
     }
+}
+
+/// What sends records of flows.
+pub(super) fn start_exporter(settings: &Settings) -> Result<Exporter> {
+    Exporter::start(&settings.collectors, worker::clock()).context("cannot export flow records")
 }
 
 /// Where [rules] have alerts written.
