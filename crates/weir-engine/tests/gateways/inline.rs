@@ -177,6 +177,9 @@ fn vxlan(inner: &[u8]) -> Vec<u8> {
     ipv4([10, 3, 0, 1], [10, 3, 0, 2], 17, 0, &udp_payload(4789, &[&header, inner].concat()))
 }
 
+/// Puts a frame into another.
+type Wrap<'w> = &'w dyn Fn(&[u8]) -> Vec<u8>;
+
 #[test]
 fn what_tunnels_carry_is_judged_as_it_were_outside() {
     let evil = ipv4(ATTACKER, VICTIM, 17, 0, &udp_payload(99, b"so evil"));
@@ -187,7 +190,7 @@ fn what_tunnels_carry_is_judged_as_it_were_outside() {
     };
     let within = |inner: &[u8]| ipv4([10, 3, 0, 1], [10, 3, 0, 2], 4, 0, &inner[14..]);
     let nested = |inner: &[u8]| vxlan(&gre(inner));
-    let ways: [&dyn Fn(&[u8]) -> Vec<u8>; 4] = [&vxlan, &gre, &within, &nested];
+    let ways: [Wrap<'_>; 4] = [&vxlan, &gre, &within, &nested];
     let mut gateway = gateway(EVIL, |_| ());
     for (number, way) in (1..).zip(ways) {
         assert_eq!(gateway.receive(Side::Wire, &[way(&good)]).len(), 1, "{number}");

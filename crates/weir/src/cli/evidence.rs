@@ -71,7 +71,7 @@ pub enum EvidenceCommand {
     List(ListArgs),
     /// Write chosen packets to a pcapng file, with direction and verdict
     #[command(after_help = HELP)]
-    Cut(CutArgs),
+    Cut(Box<CutArgs>),
 }
 
 /// Whose evidence.
