@@ -300,6 +300,12 @@ impl Work {
         self.line.clear();
         eve::write(alert, rules, peers, &mut self.line);
         self.write_line();
+        if let Some(fast) = &mut self.fast {
+            self.line.clear();
+            eve::fast(alert, rules, &mut self.line);
+            // What cannot be written is said of the other file.
+            let _ = fast.write(&self.line);
+        }
     }
 
     fn write_line(&mut self) {
@@ -309,12 +315,6 @@ impl Work {
             Err(_) => &self.shared.lost,
         };
         counter.fetch_add(1, Relaxed);
-        if let Some(fast) = &mut self.fast {
-            self.line.clear();
-            eve::fast(alert, rules, &mut self.line);
-            // What cannot be written is said of the other file.
-            let _ = fast.write(&self.line);
-        }
     }
 
     fn write_record(&mut self, record: &DetectionRecord) {
