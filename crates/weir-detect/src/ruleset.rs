@@ -8,9 +8,7 @@ use crate::dataset::{Datasets, Definitions};
 use crate::matcher::{MatcherError, Pattern, Patterns, Scratch};
 use crate::packet::Gist;
 use crate::payload::{Group, PayloadGroups};
-use crate::rule::{
-    Action, Buffer, BufferKey, FlowTest, HeaderTest, Protocol, Rule, RuleIndex,
-};
+use crate::rule::{Action, Buffer, BufferKey, FlowTest, HeaderTest, Protocol, Rule, RuleIndex};
 
 /// Rules ready to run; shared by all workers.
 #[derive(Debug, Default)]

@@ -87,7 +87,7 @@ struct Bench {
     run: fn(&Options) -> Result<Vec<Figure>>,
 }
 
-const BENCHES: [Bench; 34] = [
+const BENCHES: [Bench; 35] = [
     Bench { names: &["seal_memory", "open_memory"], run: memory::seal_and_open },
     Bench { names: &["meter_memory_mpps", "meter_icrc_gbps"], run: memory::meter },
     Bench { names: &["million_flows_bytes_each", "expiry_spike_us"], run: memory::flows },
