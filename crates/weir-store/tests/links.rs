@@ -11,7 +11,7 @@ fn alerts_are_not_written_through_a_link() {
     let [link, other] = ["eve.json", "other"].map(|name| folder.path().join(name));
     fs::write(&other, "untouched").unwrap();
     symlink(&other, &link).unwrap();
-    let file = EveFile { path: link, bytes_max: 1 << 20 };
+    let file = EveFile { path: link, bytes_max: 1 << 20, has_records: false, fast: None };
     assert!(AlertSink::start(Some(file), None, &[]).is_err());
     assert_eq!(fs::read_to_string(&other).unwrap(), "untouched");
 }
