@@ -23,7 +23,7 @@ use crate::offload::gather::Gather;
 use crate::output::Output;
 use crate::peer::{Associations, Left, Nearby, PeerId, Peers};
 use crate::plain::Plain;
-use crate::policy::{Mode, Peer, Policy, mapped};
+use crate::policy::{Peer, Policy, mapped};
 use crate::surroundings::Surroundings;
 
 mod associations;

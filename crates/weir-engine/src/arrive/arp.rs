@@ -10,7 +10,7 @@ use weir_wire::ip::unmapped;
 use weir_wire::parse::{MacAddress, Network, Parsed};
 
 use crate::output::{Destination, Output, Part};
-use crate::policy::{Mode, Policy, Way};
+use crate::policy::{Policy, Way};
 
 const ETHERNET_LEN: usize = 14;
 
