@@ -1,5 +1,5 @@
-//! What the compiler does not check: arrows between crates, names, lengths, files that nobody
-//! links. Every finding is one line, `FILE:LINE: what`.
+//! What the compiler does not check: arrows between crates and between the engine's modules,
+//! names, lengths, files that nobody links. Every finding is one line, `FILE:LINE: what`.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 mod arrows;
+mod modules;
 mod source;
 
 /// Folders whose content is not written by hand, or not ours.
@@ -23,6 +24,7 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
         let shown = path.strip_prefix(root).unwrap_or(path);
         let Ok(text) = std::fs::read_to_string(path) else { continue };
         findings.extend(source::check(shown, &text));
+        findings.extend(modules::check(shown, &text));
     }
     findings.extend(source::unlinked(root, &files));
     findings.sort();

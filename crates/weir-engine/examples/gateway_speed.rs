@@ -4,6 +4,8 @@
 //! Prints a JSON line a figure: `cargo run --release -p weir-engine --example gateway_speed`, of
 //! all sizes or of those named behind `--`.
 
+#![allow(clippy::disallowed_methods, reason = "only the engine itself does without these")]
+
 use std::net::IpAddr;
 use std::time::Instant;
 

@@ -5,6 +5,8 @@
 //! Prints a JSON line a figure: `cargo run --release -p weir-engine --example keying_speed`, all or
 //! those named behind `--`.
 
+#![allow(clippy::disallowed_methods, reason = "only the engine itself does without these")]
+
 use std::net::IpAddr;
 use std::time::Instant;
 

@@ -6,6 +6,8 @@
 //! The packets of all files together are metered again and again, one call per packet as in the
 //! pipeline, with clock and sequence numbers moving on. Prints the median of the rounds.
 
+#![allow(clippy::disallowed_methods, reason = "only the engine itself does without these")]
+
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 

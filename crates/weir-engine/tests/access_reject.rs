@@ -1,5 +1,7 @@
 //! What a requester hears whose request is rejected, as tshark reads it.
 
+#![allow(clippy::disallowed_methods, reason = "only the engine itself does without these")]
+
 mod judged;
 mod talk;
 

@@ -2,6 +2,8 @@
 //! tunnel and transport mode, over IPv4 and IPv6, with both keys, with and without extended
 //! sequence numbers and UDP.
 
+#![allow(clippy::disallowed_methods, reason = "only the engine itself does without these")]
+
 mod buffers;
 
 use std::io::Write;

@@ -2,6 +2,8 @@
 //! byte, what others put on the wire does not, and the check before the wire tells one from the
 //! other.
 
+#![allow(clippy::disallowed_methods, reason = "only the engine itself does without these")]
+
 mod talk;
 
 use std::slice;

@@ -35,6 +35,11 @@ impl Engine {
         self.plain.meter.flush(take);
     }
 
+    /// Has one more detector look at every packet in clear; `None`: no more.
+    pub fn set_judge(&mut self, judge: Option<Box<dyn crate::plain::Judge>>) {
+        self.plain.set_judge(judge);
+    }
+
     /// The last moment that it was told of.
     pub fn now(&self) -> Time {
         self.now

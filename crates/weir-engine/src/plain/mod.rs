@@ -20,6 +20,9 @@ use weir_wire::parse::{Network, Parsed};
 
 mod blocks;
 mod inside;
+mod judge;
+
+pub use judge::Judge;
 
 pub use blocks::{BLOCKS_MAX, Block, Blocks};
 pub use inside::InsideCounters;
@@ -45,13 +48,16 @@ pub(crate) struct Plain {
     gate: Option<Gate>,
     /// `None`: nobody looks into what packets carry.
     inside: Option<Box<Inside>>,
+    /// One more that judges, of who embeds the engine.
+    added: Option<Box<dyn Judge>>,
     icrc: Icrc,
 }
 
 impl Plain {
     /// A joint that only counts.
     pub(crate) fn new(meter: Meter) -> Self {
-        Self { meter, access: None, detection: None, gate: None, inside: None, icrc: Icrc::Check }
+        let (access, detection, gate, inside, added) = (None, None, None, None, None);
+        Self { meter, access, detection, gate, inside, added, icrc: Icrc::Check }
     }
 
     /// Whether [`Plain::renew`] would take `policy`.
@@ -185,6 +191,9 @@ impl Plain {
             *place = FlowPlace::default();
             return Err(DropReason::Blocked);
         }
+        if let Some(judge) = &mut self.added {
+            judge.judge(side, frame, parsed).inspect_err(|_| *place = FlowPlace::default())?;
+        }
         let wraps = self.inside.is_some() && tunnels::wraps(parsed);
         if !wraps
             && offload.segmentation.is_none()
@@ -263,6 +272,11 @@ impl Plain {
             detection.judge(Side::Wire, time, frame.bytes(), parsed, is_spared)?;
         }
         if tunnels::wraps(parsed) { self.pass_inside(Side::Wire, frame, parsed) } else { Ok(()) }
+    }
+
+    /// Has one more judge look at every packet; `None`: no more.
+    pub(crate) fn set_judge(&mut self, judge: Option<Box<dyn Judge>>) {
+        self.added = judge;
     }
 
     /// Charges the gateway with a packet of the host's that it counted and dropped.

@@ -325,6 +325,7 @@ mod tests {
     use crate::classify::frame_class;
 
     /// The two ways of looking agree on every packet of the corpus that both can read.
+    #[allow(clippy::disallowed_methods, reason = "captures are files")]
     #[test]
     fn a_glance_agrees_with_the_walk_on_real_captures() {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/roce");

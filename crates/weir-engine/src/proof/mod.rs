@@ -61,6 +61,8 @@ pub struct WireProof {
     esp_ports: BTreeSet<(Option<u16>, u16)>,
     /// Whether ESP comes from an own address only: every peer is reached from there.
     esp_is_own: bool,
+    /// Whether a translator may have given a peer another port than [`NAT_TRAVERSAL_PORT`].
+    may_be_translated: bool,
     /// Whether peers are clients that speak WireGuard.
     has_clients: bool,
     counters: ProofCounters,
@@ -75,6 +77,7 @@ impl WireProof {
             policy: policy.clone(),
             esp_ports: BTreeSet::new(),
             esp_is_own: false,
+            may_be_translated: false,
             has_clients: false,
             counters: ProofCounters::default(),
             last: None,
@@ -94,6 +97,10 @@ impl WireProof {
         self.esp_ports = ports.collect();
         self.esp_is_own =
             policy.own.is_some() && policy.peers.iter().all(|peer| peer.mode == Mode::Ethernet);
+        self.may_be_translated = policy
+            .peers
+            .iter()
+            .any(|peer| peer.agreed.is_some() && peer.encapsulation == Encapsulation::Udp);
         self.has_clients = policy.peers.iter().any(|peer| peer.mode == Mode::WireGuard);
         self.policy = policy.clone();
     }
@@ -129,6 +136,9 @@ impl WireProof {
         let in_udp = |(source, destination)| {
             self.esp_ports.contains(&(None, destination))
                 || self.esp_ports.contains(&(Some(source), destination))
+                || self.may_be_translated
+                    && source == NAT_TRAVERSAL_PORT
+                    && self.is_from_own(glance)
         };
         glance.esp(first, in_udp).is_some() && (!self.esp_is_own || self.is_from_own(glance))
     }

@@ -4,6 +4,8 @@
 //! Needs root, wireguard-go and wg; says so and passes where they are not. Runs in a network
 //! namespace without a name, which ends with it.
 
+#![allow(clippy::disallowed_methods, reason = "only the engine itself does without these")]
+
 use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};

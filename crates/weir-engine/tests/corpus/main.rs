@@ -1,5 +1,7 @@
 //! Replays the kept inputs of the fuzz targets `esp_open`, `offload` and `keying` (see `fuzz/README.md`).
 
+#![allow(clippy::disallowed_methods, reason = "only the engine itself does without these")]
+
 mod exercise;
 mod keying;
 

@@ -1,5 +1,7 @@
 //! Two engines back to back, as two gateways on a wire: what one host sends, the other receives.
 
+#![allow(clippy::disallowed_methods, reason = "only the engine itself does without these")]
+
 mod addresses;
 mod blocks;
 mod inline;

@@ -168,7 +168,7 @@ fn policy(side: usize, setup: &Setup, own: u8) -> Policy {
     policy.with_peers(vec![Peer {
         name: "peer".into(),
         mode: setup.terms.mode,
-        encapsulation: Encapsulation::Esp,
+        encapsulation: setup.terms.encapsulation,
         sealing: Sealing::Require,
         endpoint: setup.knows_endpoint.then(|| address(2 - side as u8)),
         protects: vec![Prefix::ALL],

@@ -1,0 +1,182 @@
+//! One peer comes or goes among many: nobody else is touched, and an id that is stale is found out.
+
+use std::net::IpAddr;
+
+use proptest::prelude::*;
+use weir_engine::esp::open::OpeningSa;
+use weir_engine::esp::sa::{SaParameters, Spi};
+use weir_engine::esp::seal::SealingSa;
+use weir_engine::meter::{Meter, MeterLimits};
+use weir_engine::pipeline::{Associations, Engine, PeerId, PolicyError};
+use weir_engine::policy::{
+    Action, Encapsulation, Mode, OwnAddress, Peer, Policy, Prefix, Sealing, mapped,
+};
+use weir_engine::tunnel::key::PublicKey;
+use weir_wire::parse::MacAddress;
+
+const MANY: u32 = 100_000;
+
+fn engine() -> Engine {
+    let mut policy = Policy::watch(1, 1500);
+    policy.default = Action::Drop;
+    policy.keying_port = Some(51820);
+    policy.own = Some(OwnAddress {
+        mac: MacAddress([2, 0, 0, 0, 1, 1]),
+        addresses: vec![("192.0.2.1".parse().unwrap(), 24)],
+        ..OwnAddress::default()
+    });
+    let meter = Meter::new(MeterLimits::default(), 7);
+    Engine::new(policy, Associations::default(), meter).unwrap()
+}
+
+fn inside(number: u32) -> IpAddr {
+    IpAddr::from((0x0a00_0000 + number).to_be_bytes())
+}
+
+fn client(number: u32) -> Peer {
+    let mut key = [0; 32];
+    key[..4].copy_from_slice(&number.to_be_bytes());
+    key[31] = 1;
+    Peer {
+        name: format!("client-{number}"),
+        mode: Mode::WireGuard,
+        encapsulation: Encapsulation::Esp,
+        sealing: Sealing::Require,
+        endpoint: None,
+        protects: vec![Prefix::new(inside(number), 32)],
+        everything: false,
+        seal_spi: None,
+        open_spis: Vec::new(),
+        agreed: Some(PublicKey(key)),
+        kernel: None,
+        rate_limit: None,
+    }
+}
+
+/// One whose keys are in files.
+fn site(spi: u32) -> (Peer, Associations) {
+    let material = |salt: u8| (0..36).map(|byte| byte ^ spi as u8 ^ salt).collect::<Vec<u8>>();
+    let key = |spi, salt| SaParameters::new(Spi::new(spi).unwrap(), &material(salt)).unwrap();
+    let peer = Peer {
+        name: format!("site-{spi}"),
+        mode: Mode::Tunnel,
+        endpoint: Some(IpAddr::from([192, 0, 2, 2 + (spi % 200) as u8])),
+        protects: vec![Prefix::new(IpAddr::from([172, 16, spi as u8, 0]), 24)],
+        seal_spi: Some(spi),
+        open_spis: vec![spi + 0x1_0000],
+        agreed: None,
+        ..client(spi)
+    };
+    let associations = Associations {
+        sealing: vec![SealingSa::new(&key(spi, 0x80), None).unwrap()],
+        opening: vec![OpeningSa::new(&key(spi + 0x1_0000, 0x40), None).unwrap()],
+        ..Associations::default()
+    };
+    (peer, associations)
+}
+
+fn add(engine: &mut Engine, number: u32) -> PeerId {
+    engine.insert_peer(client(number), Associations::default()).unwrap()
+}
+
+#[test]
+fn a_peer_among_a_hundred_thousand_comes_and_goes_alone() {
+    let mut engine = engine();
+    let ids: Vec<PeerId> = (0..MANY).map(|number| add(&mut engine, number)).collect();
+    let find = |engine: &Engine, number| engine.policy().peer_for(&mapped(inside(number)));
+    for number in [0, 1, 777, MANY - 1] {
+        assert_eq!(find(&engine, number), engine.peer_index(ids[number as usize]));
+    }
+    assert!(engine.remove_peer(ids[777]).is_some());
+    assert_eq!(find(&engine, 777), None);
+    assert_eq!(engine.peer_index(ids[777]), None);
+    assert!(engine.remove_peer(ids[777]).is_none(), "it is gone already");
+    let other = add(&mut engine, MANY);
+    assert_eq!(engine.peer_index(other), Some(777), "in the place that was left");
+    assert_eq!(engine.peer_index(ids[777]), None, "and the old id does not mean it");
+    assert!(engine.remove_peer(ids[777]).is_none());
+    assert_eq!(find(&engine, MANY), Some(777));
+    assert_eq!(find(&engine, 778), Some(778), "nobody else has moved");
+    assert_eq!(engine.policy().peers[777].name, format!("client-{MANY}"));
+}
+
+#[test]
+fn a_second_owner_of_a_prefix_or_a_key_is_refused_and_nothing_changes() {
+    let mut engine = engine();
+    let first = add(&mut engine, 1);
+    let same_prefix = Peer { agreed: client(2).agreed, ..client(1) };
+    let refused = engine.insert_peer(same_prefix, Associations::default()).unwrap_err();
+    assert!(matches!(refused, PolicyError::PrefixTaken { .. }), "{refused}");
+    let same_key = Peer { protects: client(2).protects, ..client(1) };
+    let refused = engine.insert_peer(same_key, Associations::default()).unwrap_err();
+    assert!(matches!(refused, PolicyError::NotAlone { .. }), "{refused}");
+    let (without_keys, _) = site(0x1001);
+    let refused = engine.insert_peer(without_keys, Associations::default()).unwrap_err();
+    assert!(matches!(refused, PolicyError::NoAssociation { .. }), "{refused}");
+    assert_eq!(engine.policy().peers.len(), 1);
+    assert_eq!(engine.peer_index(first), Some(0));
+}
+
+#[test]
+fn a_peer_of_named_keys_tells_how_far_they_went_and_the_rest_keeps_its_order() {
+    let mut engine = engine();
+    add(&mut engine, 1);
+    let ids: Vec<PeerId> = (0..200u32)
+        .map(|number| {
+            let (peer, associations) = site(0x1000 + number);
+            engine.insert_peer(peer, associations).unwrap()
+        })
+        .collect();
+    for gone in (0..200).filter(|number| number % 4 != 0) {
+        let left = engine.remove_peer(ids[gone]).unwrap();
+        assert_eq!(left.sealing[0].reserved_until, 1);
+        assert_eq!(left.opening.len(), 1);
+    }
+    let (peer, associations) = site(0x1000 + 200);
+    engine.insert_peer(peer, associations).unwrap();
+    let order: Vec<u32> = engine.opening_associations().map(|it| it.spi().value()).collect();
+    let stay = (0..=200).filter(|number| number % 4 == 0).map(|number| 0x1_1000 + number);
+    assert_eq!(order, stay.collect::<Vec<u32>>());
+    let mut spis: Vec<u32> = engine.policy().open_spis().collect();
+    spis.sort_unstable();
+    assert_eq!(spis, order, "as the policy has them");
+    let unique = engine.usage().count();
+    assert_eq!(unique, 2 * order.len());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// However peers come and go, addresses lead where a policy made at once would lead them.
+    #[test]
+    fn selectors_kept_in_step_are_those_of_a_whole_policy(
+        steps in proptest::collection::vec((0u32..40, 0u8..4), 1..120)
+    ) {
+        let mut engine = engine();
+        let mut there: Vec<(u32, PeerId)> = Vec::new();
+        for (number, len) in steps {
+            match there.iter().position(|(it, _)| *it == number) {
+                Some(at) => {
+                    let (_, id) = there.swap_remove(at);
+                    prop_assert!(engine.remove_peer(id).is_some());
+                }
+                None => {
+                    let len = 32 - 4 * len;
+                    let protects = vec![Prefix::new(inside(number * 7), len)];
+                    let peer = Peer { protects, ..client(number) };
+                    if let Ok(id) = engine.insert_peer(peer, Associations::default()) {
+                        there.push((number, id));
+                    }
+                }
+            }
+        }
+        let peers = engine.policy().peers.clone();
+        let whole = engine.policy().clone().with_peers(peers);
+        for number in 0..300 {
+            let address = mapped(inside(number));
+            let (found, wanted) = (engine.policy().peer_for(&address), whole.peer_for(&address));
+            prop_assert_eq!(found, wanted);
+            prop_assert!(found.is_none_or(|it| !engine.policy().peers[it].is_vacant()));
+        }
+    }
+}
