@@ -546,7 +546,7 @@ fn tags_take_keys_from_one_place_and_say_what_is_too_much() {
     let everything = with(file).replace("\"10.0.0.2/32\"", "\"everything\"");
     refused(&everything, &["icrc-tag mode with \"everything\""]);
     let text = with(file).replace("[[peer]]", "default = \"seal\"\n[[peer]]");
-    refused(&text, &["default = \"seal\" to a peer whose packets are not sealed"]);
+    refused(&text, &["needs a pair without default = \"seal\""]);
     let endpoint = format!("{file}endpoint = \"192.0.2.2\"\n");
     let text = format!("{HEAD}{ADDRESS}{TAGGED}{endpoint}");
     refused(&text, &["packets keep their own addresses"]);
@@ -723,7 +723,7 @@ fn several_workers_share_what_a_tagged_peer_says_and_a_pair_s_evidence() {
 fn what_several_workers_cannot_do_is_refused_with_the_reason() {
     let tunnel = several("", "offload = \"kernel\"", 0x1000).replace("\"ethernet\"", "\"tunnel\"");
     let tunnel = tunnel.replace("\"everything\"", "\"10.0.0.0/8\"");
-    refused(&tunnel, &["needs offload = \"none\" or \"auto\""]);
+    refused(&tunnel, &["needs a pair with one worker"]);
     let refused = |pair: &str, peer: &str, behind: &str, words: &[&str]| {
         refused(&format!("{}{behind}", several(pair, peer, 0x1000)), words);
     };

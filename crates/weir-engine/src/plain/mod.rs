@@ -161,7 +161,8 @@ impl Plain {
     pub(crate) fn is_settled(&self, parsed: &Parsed) -> bool {
         let by_lines = self.access.as_ref().is_none_or(|access| access.settles(parsed));
         let by_rules = self.detection.as_ref().is_none_or(|it| it.is_settled());
-        by_lines && by_rules && (self.inside.is_none() || !tunnels::wraps(parsed))
+        let by_others = self.added.is_none();
+        by_lines && by_rules && by_others && (self.inside.is_none() || !tunnels::wraps(parsed))
     }
 
     /// How often packets were looked into.

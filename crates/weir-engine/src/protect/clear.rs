@@ -4,11 +4,19 @@
 use weir_wire::frame::Frame;
 use weir_wire::parse::Parsed;
 
+use super::rows::Row;
 use super::{Leaving, Parts, Protector, clamp};
 use crate::output::Destination;
 use crate::peer::Peers;
 use crate::policy::Policy;
 use crate::verdict::{DropReason, Verdict};
+
+/// Anything goes with it.
+pub(super) const ROW: Row = Row {
+    name: "sealing = \"observe\"",
+    what: "packets pass in clear, and what would be sealed is counted",
+    cannot: &[],
+};
 
 /// A packet for a peer that there is nothing to protect with at present.
 #[cold]

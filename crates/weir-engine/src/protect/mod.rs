@@ -26,7 +26,10 @@ pub(crate) mod clear;
 pub(crate) mod dummy;
 pub(crate) mod esp;
 pub(crate) mod kernel;
+mod nic;
+pub mod rows;
 pub(crate) mod tag;
+mod wireguard;
 
 pub(crate) use clamp::clamp;
 

@@ -18,6 +18,7 @@ use weir_wire::icrc;
 use weir_wire::parse::{Encapsulation, Parsed, Transport};
 use weir_wire::udp::PORT_ROCE_V2;
 
+use super::rows::{Given, Row};
 use super::{Leaving, Parts, clear};
 use crate::esp::icrc_tag::TagRefusal;
 use crate::output::Destination;
@@ -25,6 +26,16 @@ use crate::policy::{Mode, OtherTraffic};
 use crate::verdict::{DropReason, Verdict};
 
 const UDP_CHECKSUM_OFFSET: usize = 6;
+
+/// What such a peer needs.
+pub(super) const ROW: Row = Row {
+    name: "mode = \"icrc-tag\"",
+    what: "a tag in the place of the ICRC of RoCE packets",
+    cannot: &[(
+        Given::DefaultSeal,
+        "a pair without default = \"seal\": its packets are not sealed, but tagged",
+    )],
+};
 
 impl From<TagRefusal> for DropReason {
     fn from(refusal: TagRefusal) -> Self {

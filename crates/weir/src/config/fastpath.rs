@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::file::{self, Driver};
+use super::combine;
+use super::file;
 use super::problem::Problems;
 
 /// Whether the kernel carries flows whose verdict is settled and which need no seal.
@@ -37,19 +38,14 @@ pub(super) fn check(
 ) -> FastPathMode {
     let Some(fastpath) = &pair.fastpath else { return FastPathMode::default() };
     let demanded = *fastpath.get_ref() == FastPathMode::Tc;
-    if demanded && pair.driver == Driver::Xdp {
-        problems.error(
-            fastpath.span(),
-            "driver = \"xdp\" takes all frames before tc could carry any",
-            "write fastpath = \"off\", or driver = \"packet\"",
-        );
-    }
-    if demanded && !peers.is_empty() {
-        problems.error(
-            fastpath.span(),
-            "this pair seals, and nothing of a pair that seals goes on the fast path",
-            "write fastpath = \"off\", or \"auto\" to have it whenever there is no peer",
-        );
+    if demanded {
+        for needs in combine::pair_lacks("fastpath = \"tc\"", pair, peers) {
+            problems.error(
+                fastpath.span(),
+                format!("fastpath = \"tc\" needs {needs}"),
+                "write that, or fastpath = \"off\"; \"auto\" has it whenever it can be had",
+            );
+        }
     }
     *fastpath.get_ref()
 }

@@ -2,6 +2,7 @@
 
 pub mod access;
 pub mod address;
+mod combine;
 mod endpoint;
 pub mod export;
 mod fastpath;

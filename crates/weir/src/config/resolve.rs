@@ -323,7 +323,7 @@ fn check_unprotected(
             "use mode = \"ethernet\" or \"tunnel\", or leave `default` out",
         );
     }
-    tag::not_for_tags(peers, unprotected, span.clone(), problems);
+    tag::check_pair(pair, peers, span.clone(), problems);
     let seals = pair.xfrm || pair.vpn.is_some() || pair.openvpn.is_some();
     if unprotected == Unprotected::Drop && peers.is_empty() && !seals {
         problems.warning(

@@ -24,6 +24,7 @@ use toml::Spanned;
 use weir_engine::esp::icrc_tag::{EPOCH_S_DEFAULT, IcrcTag, TagKey, TagRefusal};
 use weir_engine::policy;
 
+use super::combine;
 use super::file;
 use super::key::{KeyError, Keys};
 use super::keying;
@@ -197,20 +198,18 @@ pub(super) fn check(file: &file::File, problems: &mut Problems) {
     }
 }
 
-/// What stands at places that no peer in another mode may have.
-pub(super) fn not_for_tags(
+/// What a pair's tagged peers need of it.
+pub(super) fn check_pair(
+    pair: &file::Pair,
     peers: &[&file::Peer],
-    unprotected: file::Unprotected,
     span: Range<usize>,
     problems: &mut Problems,
 ) {
-    let is_tagged = |peer: &&&file::Peer| *peer.mode.get_ref() == Mode::IcrcTag;
-    if unprotected == file::Unprotected::Seal && peers.iter().any(|it| is_tagged(&it)) {
-        problems.error(
-            span,
-            "default = \"seal\" to a peer whose packets are not sealed, but tagged",
-            "leave `default` out, or use a mode with ESP",
-        );
+    for peer in peers.iter().filter(|peer| *peer.mode.get_ref() == Mode::IcrcTag) {
+        for needs in combine::lacks("mode = \"icrc-tag\"", peer, pair) {
+            let what = format!("tagged peer `{}` needs {needs}", peer.name.get_ref());
+            problems.error(span.clone(), what, "leave `default` out, or use a mode with ESP");
+        }
     }
 }
 

@@ -8,8 +8,8 @@ use toml::Spanned;
 use weir_engine::esp::spread::{SPI_WORKER_MASK, WORKERS_MAX};
 use weir_store::evidence::{SEGMENT_BYTES, SEGMENTS_MIN, SLOT_BYTES, SLOTS_MIN};
 
-use super::file::{self, Driver, File, Mode, PEERS_MAX};
-use super::offload::Offload;
+use super::combine;
+use super::file::{self, File, Mode, PEERS_MAX};
 use super::problem::Problems;
 use super::settings::Evidence;
 
@@ -25,9 +25,7 @@ pub(super) fn of_pair(pair: &file::Pair, peers: &[&file::Peer], problems: &mut P
     if workers == 1 {
         return 1;
     }
-    if pair.driver == Driver::Xdp {
-        let needs = "driver = \"packet\": an AF_XDP socket is bound to one queue, and the NIC \
-                     chooses it, not by flow in both directions";
+    for needs in combine::pair_lacks("workers = 2 to 16", pair, peers) {
         refuse(problems, written.span(), &format!("workers = {workers} needs {needs}"));
     }
     if peers.len() * workers as usize > PEERS_MAX {
@@ -43,15 +41,6 @@ pub(super) fn of_pair(pair: &file::Pair, peers: &[&file::Peer], problems: &mut P
 /// What a peer may not be where its pair has several workers.
 fn check_peer(peer: &file::Peer, problems: &mut Problems) {
     let name = peer.name.get_ref();
-    let by_kernel = !matches!(
-        peer.offload.as_ref().map_or(Offload::None, |it| *it.get_ref()),
-        Offload::None | Offload::Auto
-    );
-    if by_kernel {
-        let needs = "offload = \"none\" or \"auto\": Weir seals";
-        let what = format!("peer `{name}` in a pair with several workers needs {needs}");
-        refuse(problems, peer.name.span(), &what);
-    }
     if let Some(open) = &peer.open {
         check_base(&open.get_ref().spi, "open", name, problems);
     }

@@ -4,12 +4,20 @@ use crate::offload::checksum::complete;
 use crate::output::Destination;
 use crate::verdict::{DropReason, Verdict};
 
+use super::rows::Row;
 use super::{Leaving, Parts, clamp, clear};
 
 mod open;
 mod seal;
 
 pub(crate) use open::{Inner, open, silent_in};
+
+/// What is made here goes with everything.
+pub(super) const ROW: Row = Row {
+    name: "mode = \"ethernet\", \"tunnel\" or \"transport\"",
+    what: "ESP made by Weir",
+    cannot: &[],
+};
 
 /// Seals a packet, in place or segment by segment.
 #[inline]

@@ -15,6 +15,7 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 use arrayvec::ArrayVec;
 use weir_engine::esp::sa::SaParameters;
+use weir_engine::peer::life::OPENING_PLACES;
 use weir_engine::tunnel::handshake::Role;
 use weir_engine::tunnel::key::PublicKey;
 use weir_engine::tunnel::state::{Install, Report};
@@ -25,8 +26,6 @@ use super::lane::{Kernel, Lane, Way};
 use super::nic::{Counted, Handed, RETIRED_FOR};
 use crate::api::dto::{KernelEspSnapshot, PeerSnapshot};
 
-/// Associations of one peer that open, at most: as the engine has them for other peers.
-const OPENING_MAX: usize = 5;
 /// Those of a NIC that sealed and whose counters may lag, at most: a handshake in five seconds is
 /// many already.
 const RETIRED_MAX: usize = 4;
@@ -44,7 +43,7 @@ pub(super) struct Agreed {
     /// What left for the NIC to seal.
     handed: Handed,
     /// Oldest first.
-    open: ArrayVec<Used, OPENING_MAX>,
+    open: ArrayVec<Used, OPENING_PLACES>,
     /// What those did that are gone.
     gone: KernelEspSnapshot,
     /// That and what the others did.
@@ -95,7 +94,7 @@ impl Agreed {
     }
 
     /// SPIs of those that open.
-    pub(super) fn open_spis(&self) -> ArrayVec<u32, OPENING_MAX> {
+    pub(super) fn open_spis(&self) -> ArrayVec<u32, OPENING_PLACES> {
         self.open.iter().map(|it| it.spi).collect()
     }
 
