@@ -3,6 +3,8 @@
 //!
 //! Prints a JSON line a figure: `cargo run --release -p weir-engine --example access_speed`.
 
+#![allow(clippy::disallowed_methods, reason = "only the engine itself does without these")]
+
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Instant;
