@@ -24,8 +24,7 @@ fn gateway(rules: &str, change: impl FnOnce(&mut Policy)) -> Gateway {
     policy.own = Some(OwnAddress {
         mac: MacAddress(GATEWAY_A),
         addresses: vec![(IpAddr::from(OWN), 24)],
-        next_hop: None,
-        vlan: None,
+        ..OwnAddress::default()
     });
     let set = Arc::new(loaded.rules);
     let limits = Limits { flows: 4096, ..Limits::default() };
