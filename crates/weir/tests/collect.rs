@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -56,18 +56,24 @@ impl Collector {
     }
 
     fn rows(store: &Path, command: &[&str]) -> Vec<Value> {
-        let mut asked = Command::new(WEIR);
-        asked.args(command).args(["--json", "--limit", "10000", "--store"]).arg(store);
-        let output = asked.output().unwrap();
+        let output = Self::ask(store, command);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    fn ask(store: &Path, command: &[&str]) -> Output {
+        let mut asked = Command::new(WEIR);
+        asked.args(command).args(["--json", "--limit", "10000", "--store"]).arg(store);
+        asked.output().unwrap()
     }
 
     /// Waits until the store has a row; minutes, for a machine that is busy.
     fn wait_for_rows(&self, command: &[&str], wanted: impl Fn(&[Value]) -> bool) -> Vec<Value> {
         let end = Instant::now() + Duration::from_secs(120);
         loop {
-            let rows = if self.store.exists() { Self::rows(&self.store, command) } else { vec![] };
+            // A store that is being made has no file, or no tables yet.
+            let output = Self::ask(&self.store, command);
+            let rows: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap_or_default();
             if wanted(&rows) {
                 return rows;
             }
