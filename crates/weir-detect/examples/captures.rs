@@ -1,12 +1,13 @@
 //! Rules against captures: `captures RULES ALERTS CAPTURE...` reads Ethernet captures (classic
 //! pcap of this machine's byte order) and writes an EVE record for each alert, as small as scripts
-//! that compare engines need.
+//! that compare engines need. A `classification.config` beside RULES is read.
 //!
 //! For `perf` too: nothing but the detector runs. `weir read` is the whole.
 
 use std::fs;
 use std::io::Write;
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -23,10 +24,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let usage = "captures RULES ALERTS CAPTURE...";
     let (rules, out) = (arguments.next().ok_or(usage)?, arguments.next().ok_or(usage)?);
     let text = String::from_utf8_lossy(&fs::read(&rules)?).into_owned();
+    let classes = Path::new(&rules).with_file_name("classification.config");
     let source = RuleSource { name: rules, text };
     let begun = Instant::now();
-    let options =
+    let mut options =
         LoadOptions { is_passive: true, ignores_checksums: true, ..LoadOptions::default() };
+    // Severities decide who comes first, and so who sees which bits of its flow.
+    options.classes.read(&fs::read_to_string(classes).unwrap_or_default());
     let loaded = RuleSet::load(&[source], &Variables::default(), &options)?;
     let rules = Arc::new(loaded.rules);
     eprintln!(

@@ -15,6 +15,8 @@ use crate::stream::Stream;
 const TELLING_LEN: usize = 32;
 /// Rules that wait for more of a stream, at most, of one direction.
 const WAITING_MAX: usize = 256;
+/// Length and header of a DNS message over TCP.
+const DNS_BEGINNING_LEN: usize = 14;
 /// Bytes of a DNS message over TCP that are kept.
 const DNS_LEN_MAX: usize = 16 * 1024;
 
@@ -308,9 +310,6 @@ impl Conversation {
         if before > 0 {
             return Application::Unknown;
         }
-        if is_dns {
-            return Application::Dns(Box::default());
-        }
         if (side == 0 && http::begins(window)) || (side == 1 && window.starts_with(b"HTTP/1.")) {
             return Application::Http(Box::default());
         }
@@ -320,13 +319,22 @@ impl Conversation {
         if window.starts_with(b"SSH-") {
             return Application::Ssh(Box::default());
         }
+        // At its port, but others speak there too who want to be taken for it.
+        if is_dns {
+            return match window.len() < DNS_BEGINNING_LEN {
+                true => Application::Unknown,
+                false => Application::Dns(Box::default()),
+            };
+        }
         if let Some(protocol) = other_by_beginning(side, window) {
             return Application::Other(protocol);
         }
         // Servers may speak first, at length: the client tells.
-        match side == 1 || window.len() < TELLING_LEN {
-            true => Application::Unknown,
-            false => Application::None,
+        let of_http = if side == 0 { http::begins_with_any_method(window) } else { Some(false) };
+        match of_http {
+            Some(true) => Application::Http(Box::default()),
+            Some(false) if side == 0 && window.len() >= TELLING_LEN => Application::None,
+            _ => Application::Unknown,
         }
     }
 }

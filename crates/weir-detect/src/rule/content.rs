@@ -49,7 +49,7 @@ pub(crate) fn bytes(text: &str) -> Result<Vec<u8>, String> {
             (None, b'|') => digits = Some(None),
             (None, _) => bytes.push(byte),
             (Some(None), b'|') => digits = None,
-            (Some(None), b' ' | b',') => {}
+            (Some(_), b' ') | (Some(None), b',') => {}
             (Some(half), _) => {
                 let digit = char::from(byte).to_digit(16).and_then(|it| u8::try_from(it).ok());
                 let digit = digit.ok_or_else(|| format!("`{}` in hex", char::from(byte)))?;
@@ -125,6 +125,7 @@ mod tests {
         assert_eq!(bytes("a|0d 0A|b").unwrap(), b"a\r\nb");
         assert_eq!(bytes(r#"\"\;\\\:"#).unwrap(), br#"";\:"#);
         assert_eq!(bytes("|414243|").unwrap(), b"ABC");
+        assert_eq!(bytes("|3 a20|").unwrap(), b": ", "a space may stand anywhere");
         for wrong in ["|0|", "|0g|", "|00", "a\\", "\\n"] {
             assert!(bytes(wrong).is_err(), "{wrong}");
         }

@@ -200,7 +200,8 @@ impl Collected {
         Ok(true)
     }
 
-    /// `content:"x"; isdataat:!1,relative;` is `endswith`, and moves with its content.
+    /// `content:"x"; isdataat:!1,relative;` is `endswith`, and moves with its content; behind a
+    /// negated one too, which then may stand anywhere but at the end.
     fn ends_last_content(&mut self, step: &Step) -> bool {
         let is_end = matches!(
             step,
@@ -208,7 +209,7 @@ impl Collected {
         );
         let last = self.last.filter(|_| is_end && self.in_base64.is_none());
         match last.and_then(|place| self.buffers[place].steps.last_mut()) {
-            Some(Step::Content(content)) if !content.is_negated => {
+            Some(Step::Content(content)) => {
                 content.ends = true;
                 true
             }

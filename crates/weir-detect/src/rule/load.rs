@@ -232,8 +232,9 @@ fn read(
 }
 
 /// Passes first, then drops, rejects, alerts; among them, who sets bits before who asks for them;
-/// then the more severe. Rules that are alike in that stay in the order written.
-fn order(rule: &Rule, actions: &[Action; 4]) -> (usize, u8, u8) {
+/// then the more severe; then by number, as Suricata has it. Rules that are alike in all that stay
+/// in the order written.
+fn order(rule: &Rule, actions: &[Action; 4]) -> (usize, u8, u8, u32) {
     let sets = rule.bits.iter().any(|it| !it.verb.is_condition());
     let asks = rule.bits.iter().any(|it| it.verb.is_condition());
     let counts = rule.bits.iter().any(|it| matches!(it.verb, BitVerb::Compare(_)));
@@ -244,7 +245,7 @@ fn order(rule: &Rule, actions: &[Action; 4]) -> (usize, u8, u8) {
         (false, false) => 4,
     };
     let place = actions.iter().position(|it| *it == rule.action);
-    (place.unwrap_or(actions.len()), bits, rule.priority)
+    (place.unwrap_or(actions.len()), bits, rule.priority, rule.sid)
 }
 
 /// The sid of a rule that could not be read whole.

@@ -130,6 +130,21 @@ fn an_end_that_is_said_by_absent_data_moves_with_its_content() {
 }
 
 #[test]
+fn what_is_not_the_end_may_be_absent_or_stand_before_it() {
+    let mut bench = Bench::new(
+        "alert http any any -> any any (content:!\".org\"; http_host; isdataat:!1,relative; \
+         sid:1;)\n\
+         alert http any any -> any any (http.host; content:!\".org\"; isdataat:!1,relative; \
+         sid:2;)",
+    );
+    bench.connect();
+    for (host, found) in [("a.org", [].as_slice()), ("a.net", &[1, 2]), ("a.org.net", &[1, 2])] {
+        bench.client(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes());
+        assert_eq!(bench.alerted(), found, "{host}");
+    }
+}
+
+#[test]
 fn a_rule_may_ask_of_the_stream_and_of_a_part_of_it() {
     let mut bench = Bench::new(
         "alert http any any -> any any (content:\"/a\"; http_uri; \
@@ -230,6 +245,58 @@ fn headers_that_are_repeated_are_one() {
     bench.connect();
     bench.client(b"GET / HTTP/1.1\r\nA: 1\r\na: 2\r\n\r\n");
     assert_eq!(bench.alerted(), [1]);
+}
+
+#[test]
+fn http_is_told_whatever_its_first_method() {
+    for (first, piece) in [("BITS_POST", 7), ("ARGENTINA", 1000), ("head", 40), ("X", 1)] {
+        let mut bench = Bench::new(
+            "alert http any any -> any any (http.method; content:\"/\"; sid:1;)\n\
+             alert http any any -> any any (http.uri; content:\"/first-of-a-connection\"; sid:2;)\n\
+             alert http any any -> any any (http.uri; content:\"/evil\"; sid:3;)",
+        );
+        bench.connect();
+        let said = format!(
+            "{first} /first-of-a-connection HTTP/1.1\r\nHost: h\r\n\r\nGET /evil HTTP/1.1\r\n\r\n"
+        );
+        said.as_bytes().chunks(piece).for_each(|it| _ = bench.client(it));
+        assert_eq!(bench.alerted(), [2, 3], "{first}");
+    }
+    for other in ["USER anonymous and no version in it\r\n", "\x01\x02 / HTTP/1.1\r\n"] {
+        let mut bench = Bench::new("alert http any any -> any any (sid:1;)");
+        bench.connect();
+        bench.client(other.as_bytes());
+        bench.client(b"GET / HTTP/1.1\r\n\r\n");
+        assert_eq!(bench.alerted(), [], "{other}");
+    }
+}
+
+#[test]
+fn http_at_the_port_of_dns_is_http() {
+    for piece in [1, 1000] {
+        let mut bench =
+            Bench::new("alert http any any -> any 53 (http.uri; content:\"/evil\"; sid:1;)");
+        bench.server_port = 53;
+        bench.connect();
+        b"GET /evil HTTP/1.1\r\n\r\n".chunks(piece).for_each(|it| _ = bench.client(it));
+        assert_eq!(bench.alerted(), [1], "{piece}");
+    }
+}
+
+#[test]
+fn an_empty_host_is_none() {
+    let mut bench = Bench::new(
+        "alert http any any -> any any (http.uri; content:\"/a\"; http.host; \
+         content:!\"example.org\"; sid:1;)\n\
+         alert http any any -> any any (http.uri; content:\"/a\"; http.host.raw; \
+         content:!\"example.org\"; sid:2;)",
+    );
+    bench.connect();
+    bench.client(b"GET /a HTTP/1.1\r\nHost: \r\n\r\n");
+    bench.client(b"GET /a HTTP/1.1\r\n\r\n");
+    assert_eq!(bench.alerted(), []);
+    bench.client(b"GET /a HTTP/1.1\r\nHost: other\r\n\r\n");
+    assert_eq!(bench.alerted(), [1, 2]);
 }
 
 #[test]

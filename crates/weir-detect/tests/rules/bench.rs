@@ -32,6 +32,8 @@ pub(crate) struct Bench {
     pub(crate) alerts: Alerts,
     pub(crate) seat: Seat,
     pub(crate) now: Time,
+    /// Of the connection.
+    pub(crate) server_port: u16,
     /// Next sequence numbers of client and server.
     next: [u32; 2],
 }
@@ -47,7 +49,7 @@ impl Bench {
         let detector = Detector::new(Arc::new(rules), limits).unwrap();
         let now = Time(1_700_000_000 * SECOND);
         let (alerts, seat) = (Alerts::new(64), Seat::default());
-        Self { detector, alerts, seat, now, next: [1000, 5000] }
+        Self { detector, alerts, seat, now, server_port: 80, next: [1000, 5000] }
     }
 
     pub(crate) fn send(&mut self, direction: Direction, frame: &[u8]) -> Decision {
@@ -111,10 +113,10 @@ impl Bench {
         let acknowledged = self.next[1 - direction as usize];
         let frame = match direction {
             Direction::Initiator => {
-                tcp((CLIENT, 40_000), (SERVER, 80), flags, at, acknowledged, payload)
+                tcp((CLIENT, 40_000), (SERVER, self.server_port), flags, at, acknowledged, payload)
             }
             Direction::Responder => {
-                tcp((SERVER, 80), (CLIENT, 40_000), flags, at, acknowledged, payload)
+                tcp((SERVER, self.server_port), (CLIENT, 40_000), flags, at, acknowledged, payload)
             }
         };
         self.send(direction, &frame)

@@ -54,6 +54,23 @@ fn bits_of_a_flow_join_rules() {
 }
 
 #[test]
+fn of_rules_alike_in_severity_the_lower_number_comes_first() {
+    let rule = |sid: u32, priority: u8| {
+        format!(
+            "alert udp any any -> any any (content:\"a\"; flowbits:isnotset,told; \
+             flowbits:set,told; priority:{priority}; sid:{sid};)\n"
+        )
+    };
+    let first = |rules: &[String]| {
+        let mut bench = Bench::new(&rules.concat());
+        bench.udp(b"a");
+        bench.alerted()
+    };
+    assert_eq!(first(&[rule(8, 2), rule(7, 2), rule(9, 2)]), [7], "whatever the order written");
+    assert_eq!(first(&[rule(7, 2), rule(8, 1)]), [8], "but the more severe before");
+}
+
+#[test]
 fn bits_of_hosts_outlive_flows_until_their_time() {
     let mut bench = Bench::new(
         "alert udp any any -> any any (content:\"one\"; xbits:set,seen,track ip_src,expire 10; \

@@ -13,6 +13,9 @@ pub(crate) use transaction::{Fresh, Half, Transaction, is_body};
 
 /// Transactions that wait for their response, at most; the oldest are let go.
 const TRANSACTIONS_MAX: usize = 64;
+/// Bytes of a request's method that no list knows, and of a line that begins with one.
+const METHOD_LEN_MAX: usize = 32;
+const REQUEST_LINE_MAX: usize = 4096;
 /// Bytes of a start line and headers, at most; a longer one ends the look at that side.
 const HEAD_LEN_MAX: usize = 64 * 1024;
 /// Bytes of a chunk's size line, at most.
@@ -99,6 +102,23 @@ pub(crate) fn begins(bytes: &[u8]) -> bool {
         b"TRACK ",
     ];
     METHODS.iter().any(|it| bytes.starts_with(it))
+}
+
+/// Whether a stream that begins so is a client's, whatever its method: a word first, the version
+/// last in the line. `None`: too little was said.
+pub(crate) fn begins_with_any_method(bytes: &[u8]) -> Option<bool> {
+    let known = &bytes[..bytes.len().min(REQUEST_LINE_MAX)];
+    let end = known.iter().position(|it| *it == b'\n');
+    let line = &known[..end.unwrap_or(known.len())];
+    let is_of_word = |it: &&u8| it.is_ascii_alphanumeric() || matches!(it, b'-' | b'_');
+    let word = line.iter().take_while(is_of_word).count();
+    let is_method =
+        (1..=METHOD_LEN_MAX).contains(&word) && line.get(word).is_none_or(|it| *it == b' ');
+    match (is_method, end) {
+        (true, None) if known.len() < REQUEST_LINE_MAX => None,
+        (true, Some(_)) => Some(line.windows(8).any(|it| it == b" HTTP/1.")),
+        _ => Some(false),
+    }
 }
 
 impl Connection {

@@ -303,14 +303,15 @@ fn start(half: &Half) -> Vec<u8> {
     [half.first_line.as_slice(), b"\r\n", &half.raw_headers].concat()
 }
 
-/// Whom a request is for: by its target, else by its header.
+/// Whom a request is for: by its target, else by its header. One that is empty is none, so that
+/// rules about any host but a few have nothing to look at.
 fn host(half: &Half, is_raw: bool) -> Option<Vec<u8>> {
     let named = match uri::authority(&half.target) {
         Some(authority) => authority.to_vec(),
         None => half.header(b"host")?.to_vec(),
     };
-    if is_raw {
-        return Some(named);
+    if is_raw || named.is_empty() {
+        return Some(named).filter(|it| !it.is_empty());
     }
     let end = match named.iter().position(|it| *it == b']') {
         Some(bracket) => bracket + 1,
