@@ -152,6 +152,14 @@ fn remedy_of_seal(reason: DropReason) -> &'static str {
         NatFull => "free ports return with time; `weir status` shows which client sends most.",
         NatNoMapping => "the host speaks first; with `masquerade`, only clients can.",
         RateLimit => "`weir vpn limit` changes what the client may send and be sent.",
+        TunnelTooDeep => {
+            "no honest host nests so many tunnels: see who sends it. `layers = \"pass\"` in \
+             [rules.exceptions] lets such packets go on unlooked at."
+        }
+        FragmentsFull => {
+            "a flood of fragments, or hosts that fragment much: see who sends them. `fragments = \
+             \"pass\"` in [rules.exceptions] lets them go on unlooked at."
+        }
         Rule => "`weir drops` names the rule; with mode = \"watch\" in [rules] it only tells.",
         _ => remedy_of_access(reason),
     }
