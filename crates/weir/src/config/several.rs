@@ -3,7 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::{SeqAccess, Visitor, value};
+use serde::de::{SeqAccess, Unexpected, Visitor, value};
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
@@ -48,7 +48,14 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for OneOrMore<T> {
             }
 
             fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<Self::Value, E> {
-                T::deserialize(value::I64Deserializer::new(number)).map(OneOrMore::One)
+                let taken = T::deserialize(value::I64Deserializer::<value::Error>::new(number));
+                taken.map(OneOrMore::One).map_err(|error| match error.to_string() {
+                    // Of values that are no numbers at all, a list may be meant.
+                    said if said.starts_with("invalid type") => {
+                        E::invalid_type(Unexpected::Signed(number), &self)
+                    }
+                    said => E::custom(said),
+                })
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
