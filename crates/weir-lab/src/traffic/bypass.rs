@@ -32,6 +32,8 @@ use crate::traffic::frames::{PREBUILT_TCP_PORTS, Planned, RoceStream};
 
 /// No frame is on its way for longer than this, on a machine whose processors others want too.
 const QUIET: Duration = Duration::from_secs(3);
+/// How long an answer waits for what it answers; what is dropped on the way never comes.
+const ANSWER_PATIENCE: Duration = Duration::from_millis(20);
 /// Frames of a compared stream under way at most: fewer than any ring between the hosts holds, so
 /// that nothing is lost because somebody had to wait for a processor.
 const WINDOW: u64 = 1000;
@@ -61,7 +63,7 @@ impl Exchange {
 }
 
 /// Sends `frames` in their order, each from its host, at most `rate_per_second`, and compares what
-/// the hosts receive byte by byte.
+/// the hosts receive byte by byte. A host speaks when it has heard what the other said before.
 ///
 /// # Errors
 /// A port cannot be opened or read, or a signal came.
@@ -77,7 +79,11 @@ pub fn exchange(lab: &Lab, frames: &[Planned], rate_per_second: u32) -> Result<E
         let mut ledger = Ledger::new(frames);
         let mut pace = Pace::new(rate_per_second);
         let mut report = Exchange::default();
+        let (mut speaker, mut missing) = (None, 0);
         for run in frames.chunk_by(|a, b| a.from == b.from).flat_map(|run| run.chunks(BATCH / 4)) {
+            if speaker.replace(run[0].from).is_some_and(|before| before != run[0].from) {
+                missing = ledger.hear_out(&mut ports, report.sent, missing)?;
+            }
             pace.wait(run.len())?;
             let pieces: Vec<[IoSlice<'_>; 1]> =
                 run.iter().map(|frame| [IoSlice::new(&frame.bytes)]).collect();
@@ -445,6 +451,20 @@ impl<'a> Ledger<'a> {
 
     fn complete(&self) -> bool {
         self.left == 0
+    }
+
+    /// Receives until no more than `missing` of the `sent` frames are under way, or patience ends;
+    /// returns how many are missing then.
+    fn hear_out(&mut self, ports: &mut [XdpPort], sent: u64, missing: u64) -> Result<u64> {
+        let began = Instant::now();
+        loop {
+            self.receive(ports)?;
+            let under_way = sent.saturating_sub(self.intact);
+            if under_way <= missing || began.elapsed() > ANSWER_PATIENCE {
+                return Ok(under_way);
+            }
+            thread::sleep(Duration::from_micros(50));
+        }
     }
 
     /// Takes in all that waits at both hosts; returns how many frames that were.
