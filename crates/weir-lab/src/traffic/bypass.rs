@@ -114,12 +114,13 @@ pub fn exchange(lab: &Lab, frames: &[Planned], rate_per_second: u32) -> Result<E
 fn open_past_kernel() -> Result<XdpPort> {
     let options = XdpOptions { selection: bypass_traffic(), ..XdpOptions::default() };
     let mut port = None;
-    // The kernel gives a closed socket's queue free somewhat later.
+    // The kernel gives a closed socket's queue and program's place free somewhat later.
     interrupt::until("free queue of a host's port", QUEUE_PATIENCE, || {
         match XdpPort::open(HOST_DEVICE, &options) {
             Ok(opened) => port = Some(opened),
             Err(XdpOpenError::System { source, .. })
                 if source.kind() == ErrorKind::ResourceBusy => {}
+            Err(XdpOpenError::Program { .. }) => {}
             Err(error) => return Err(error.into()),
         }
         Ok(port.is_some())
