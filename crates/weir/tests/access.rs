@@ -147,7 +147,7 @@ fn a_connection_that_rdma_cm_made_passes_strict_state_and_its_service_is_known()
 
 #[test]
 fn nothing_of_honest_hosts_is_taken_for_forged() {
-    let file = configured("learn", "access_state = \"learn\"", "");
+    let file = configured("honest", "access_state = \"learn\"", "");
     let captures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/roce");
     let mut judged = 0;
     for capture in fs::read_dir(captures).unwrap().map(|it| it.unwrap().path()) {
