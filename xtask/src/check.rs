@@ -1,38 +1,77 @@
-//! Everything that CI runs, one step after the other, with one plain line at the end.
+//! Everything that CI runs, with one plain line at the end.
 
 use std::path::Path;
-use std::process::Command;
-use std::time::Instant;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
 use crate::tally::Tally;
 use crate::{packages, skips, suite};
 
+/// A step of cargo that runs beside the tests, which wait more than they work.
+struct Beside {
+    name: &'static str,
+    words: &'static [&'static str],
+}
+
+/// In turn: cargo builds one thing at a time in a target folder.
+const BESIDE: [Beside; 3] = [
+    Beside {
+        name: "clippy",
+        words: &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"],
+    },
+    Beside { name: "doc", words: &["doc", "--workspace", "--no-deps", "--locked"] },
+    // The targets alone: their sanitisers need a nightly compiler.
+    Beside {
+        name: "fuzz targets",
+        words: &["check", "--manifest-path", "fuzz/Cargo.toml", "--locked"],
+    },
+];
+
 /// Runs every step; all of them, also after one has failed.
 pub(crate) fn run(root: &Path) -> Result<bool> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let mut good = true;
-    let mut step = |name: &str, action: &mut dyn FnMut() -> Result<bool>| -> Result<()> {
+    let mut step = |name: &str, action: &mut dyn FnMut() -> Result<bool>| -> Result<bool> {
         println!("== {name}");
         let started = Instant::now();
         let passed = action()?;
         let verdict = if passed { "ok" } else { "FAILED" };
         println!("== {name}: {verdict}, {} s", started.elapsed().as_secs());
         good &= passed;
-        Ok(())
+        Ok(passed)
     };
-    let call = |arguments: &[&str]| -> Result<bool> {
-        let status = Command::new(&cargo).args(arguments).current_dir(root).status();
+    step("fmt", &mut || {
+        let status =
+            Command::new(&cargo).args(["fmt", "--all", "--check"]).current_dir(root).status();
         Ok(status.context("cannot run cargo")?.success())
-    };
-    step("fmt", &mut || call(&["fmt", "--all", "--check"]))?;
+    })?;
     step("tidy", &mut || crate::tidy::run(root))?;
-    step("clippy", &mut || {
-        call(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])
+    step("licences and sources", &mut || crate::terms::run(root, &cargo))?;
+    let mut tests = None;
+    step("build", &mut || {
+        tests = suite::build(root, &cargo)?;
+        Ok(tests.is_some())
     })?;
     let mut tally = Tally::default();
-    step("tests", &mut || suite::run(root, &cargo, &mut tally))?;
+    let lints = thread::scope(|scope| -> Result<_> {
+        let lints = scope.spawn(|| BESIDE.map(|it| it.run(root, &cargo)));
+        if let Some(built) = tests {
+            step("tests", &mut || built.run(root, &cargo, &mut tally))?;
+        }
+        Ok(lints.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })?;
+    for (Beside { name, .. }, ended) in BESIDE.iter().zip(lints) {
+        let (passed, took, said) = ended?;
+        let verdict = if passed { "ok" } else { "FAILED" };
+        if !passed {
+            println!("{said}");
+        }
+        println!("== {name}: {verdict}, {} s beside the tests", took.as_secs());
+        good &= passed;
+    }
     for reason in &tally.skipped {
         println!("SKIPPED: {reason}");
     }
@@ -42,7 +81,30 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
             good = false;
         }
     }
-    let skipped = tally.skipped.len();
-    println!("{} passed, {} failed, {skipped} skipped", tally.passed, tally.failed);
+    for name in &tally.unsteady {
+        println!("UNSTEADY: {name} failed, and passed when it ran again alone");
+    }
+    let (skipped, unsteady) = (tally.skipped.len(), tally.unsteady.len());
+    let Tally { passed, failed, .. } = tally;
+    println!("{passed} passed, {failed} failed, {skipped} skipped, {unsteady} unsteady");
     Ok(good && tally.failed == 0)
+}
+
+impl Beside {
+    /// Whether it succeeded, how long it took, and what it said.
+    fn run(&self, root: &Path, cargo: &str) -> Result<(bool, Duration, String)> {
+        let started = Instant::now();
+        let output = Command::new("nice")
+            .args(["-n", "5", cargo])
+            .args(self.words)
+            .current_dir(root)
+            // One folder for all: what one has checked, the next one need not.
+            .env("CARGO_TARGET_DIR", root.join("target"))
+            .env("RUSTDOCFLAGS", "-D warnings")
+            .stdin(Stdio::null())
+            .output()
+            .with_context(|| format!("cannot run cargo for {}", self.name))?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        Ok((output.status.success(), started.elapsed(), said))
+    }
 }

@@ -12,6 +12,7 @@ mod packages;
 mod skips;
 mod suite;
 mod tally;
+mod terms;
 mod tidy;
 
 const USAGE: &str = "\
@@ -20,7 +21,7 @@ Usage: cargo xtask TASK
   packages PURPOSE   install the Debian packages that are missing, for: build, demo, demo-rdma,
                      test, bench
   tidy               check what the compiler does not: arrows between crates, names, lengths
-  check              everything that CI runs: fmt, clippy, tidy, all tests
+  check              everything that CI runs: fmt, tidy, licences, all tests, clippy, docs
 
 Exit codes: 0 done; 1 something is wrong; 2 no such task";
 

@@ -15,6 +15,8 @@ use serde_json::Value;
 
 use crate::tally::Tally;
 
+mod again;
+
 /// Test programs that run at a time.
 const SIDE_BY_SIDE: usize = 2;
 
@@ -59,11 +61,18 @@ impl Program {
         LONG.iter().position(|(name, _)| *name == self.name).unwrap_or(LONG.len())
     }
 
-    /// Runs it to its end, all its output in `log`.
-    fn run(&self, log: &Path) -> Result<Ended> {
+    /// What it says, in this folder.
+    fn log(&self, folder: &Path) -> PathBuf {
+        folder.join(format!("{}.log", self.name.replace(' ', "-")))
+    }
+
+    /// Runs it to its end, all its output in `log`; only the tests of these names, if any is given.
+    fn run(&self, log: &Path, only: &[String]) -> Result<Ended> {
         let output = File::create(log).with_context(|| format!("no {}", log.display()))?;
         let mut command = Command::new(&self.file);
-        if let Some((_, threads)) = LONG.get(self.rank()) {
+        if !only.is_empty() {
+            command.args(["--test-threads=1", "--exact"]).args(only);
+        } else if let Some((_, threads)) = LONG.get(self.rank()) {
             command.arg(format!("--test-threads={threads}"));
         }
         let started = Instant::now();
@@ -92,31 +101,43 @@ struct Ended {
     worked: Duration,
 }
 
-/// Builds and runs all tests; everything they said goes to `target/test.log`.
-pub(crate) fn run(root: &Path, cargo: &str, tally: &mut Tally) -> Result<bool> {
-    let folder = root.join("target/tests");
-    fs::create_dir_all(&folder)?;
+/// Tests that are built.
+pub(crate) struct Suite {
+    programs: Vec<Program>,
+    /// `target/test.log`, which gets everything that they say.
+    log: File,
+}
+
+/// Builds all tests; `None` when something does not compile.
+pub(crate) fn build(root: &Path, cargo: &str) -> Result<Option<Suite>> {
+    fs::create_dir_all(root.join("target"))?;
     let path = root.join("target/test.log");
     let log = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
-    let started = Instant::now();
-    let (built, mut programs) = build(root, cargo, &log)?;
-    println!("built in {} s", started.elapsed().as_secs());
-    if !built {
-        return Ok(false);
-    }
+    let (built, mut programs) = compile(root, cargo, &log)?;
     programs.sort_by_key(Program::rank);
-    let (mut good, mut all) = side_by_side(programs, &folder, &log, tally)?;
-    good &= doc_tests(root, cargo, &log, tally)?;
-    all.sort_by_key(|ended| std::cmp::Reverse(ended.took));
-    println!("{:>8} {:>8}", "took", "worked");
-    for Ended { name, took, worked, .. } in all {
-        println!("{:>6.1} s {:>6.1} s  {name}", took.as_secs_f64(), worked.as_secs_f64());
+    Ok(built.then_some(Suite { programs, log }))
+}
+
+impl Suite {
+    /// Runs all tests; true when none failed.
+    pub(crate) fn run(&self, root: &Path, cargo: &str, tally: &mut Tally) -> Result<bool> {
+        let Self { programs, log } = self;
+        let folder = root.join("target/tests");
+        fs::create_dir_all(&folder)?;
+        let (good, mut all) = side_by_side(programs.clone(), &folder, log, tally)?;
+        let good = good || again::run(programs, &folder, log, tally)?;
+        let good = doc_tests(root, cargo, log, tally)? && good;
+        all.sort_by_key(|ended| std::cmp::Reverse(ended.took));
+        println!("{:>8} {:>8}", "took", "worked");
+        for Ended { name, took, worked, .. } in all {
+            println!("{:>6.1} s {:>6.1} s  {name}", took.as_secs_f64(), worked.as_secs_f64());
+        }
+        Ok(good)
     }
-    Ok(good)
 }
 
 /// Whether everything compiles, and the test programs.
-fn build(root: &Path, cargo: &str, mut log: &File) -> Result<(bool, Vec<Program>)> {
+fn compile(root: &Path, cargo: &str, mut log: &File) -> Result<(bool, Vec<Program>)> {
     let mut child = Command::new(cargo)
         .args(["test", "--workspace", "--locked", "--no-run"])
         .arg("--message-format=json-render-diagnostics")
@@ -158,8 +179,8 @@ fn side_by_side(
         loop {
             let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
             let Some(program) = next else { return Ok(()) };
-            let own = folder.join(format!("{}.log", program.name.replace(' ', "-")));
-            let ended = program.run(&own)?;
+            let own = program.log(folder);
+            let ended = program.run(&own, &[])?;
             let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
             let (good, all, tally) = &mut *told;
             *good &= report(&ended, &own, &mut io::stdout(), log, tally)?;

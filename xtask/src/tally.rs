@@ -11,6 +11,8 @@ pub(crate) struct Tally {
     pub(crate) failed: u64,
     /// What tests said about tools or privilege that they miss, and those that never run here.
     pub(crate) skipped: BTreeSet<String>,
+    /// Tests that failed, and passed when they ran again alone.
+    pub(crate) unsteady: BTreeSet<String>,
     /// Whether the lines of a failure are passing by.
     in_failures: bool,
 }
