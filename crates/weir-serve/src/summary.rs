@@ -8,10 +8,10 @@ use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
-use weir_store::sqlite::{GroupBy, Labels, SignatureRow, VolumeRow, Volumes as Of};
+use weir_store::sqlite::{GroupBy, Labels, SignatureRow, Summed, VolumeRow, Volumes as Of};
 
 use crate::app::App;
-use crate::dto::{ErrorBody, Rows, address_text, time_text};
+use crate::dto::{ErrorBody, address_text, time_text};
 use crate::names::Names;
 use crate::query;
 use crate::routes::{AlertQuery, Answer, ApiError, Asked, ask_stores, greatest, label, limit};
@@ -69,8 +69,15 @@ pub struct Volume {
     pub destination: Option<String>,
     pub source_names: Names,
     pub destination_names: Names,
+    /// Absent: not grouped by queue pairs, or only the other direction was seen.
+    pub source_qp: Option<u32>,
+    pub destination_qp: Option<u32>,
     /// `udp 4791`, `rc roce_v2`.
     pub service: Option<String>,
+    /// Address of who told of it; what the gateway saw itself has none.
+    pub exporter: Option<String>,
+    /// `tenant=red`.
+    pub label: Option<String>,
     pub records: u64,
     pub packets: u64,
     pub bytes: u64,
@@ -80,6 +87,20 @@ pub struct Volume {
     pub naks: u64,
     /// The slowest answer.
     pub response_ns: Option<u64>,
+}
+
+/// What groups carried.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct VolumeList {
+    /// The greatest first.
+    pub rows: Vec<Volume>,
+    /// Bytes, there and back, of those that were not among the 2048 greatest of their minute and
+    /// are not named.
+    pub rest_bytes: u64,
+    /// Seconds that the span was rounded to: slices are taken whole.
+    pub resolution_s: u64,
+    /// Stores that did not answer, with why.
+    pub problems: Vec<String>,
 }
 
 /// Of what, and by what.
@@ -103,7 +124,8 @@ pub(crate) struct VolumeQuery {
     limit: Option<u32>,
     /// `flows` (where nothing is said) or `conversations`
     of: Option<String>,
-    /// `ends` (where nothing is said), `source`, `destination` or `service`
+    /// `ends` (where nothing is said), `source`, `destination`, `service`, `exporter`, `label`, or of
+    /// conversations `queue_pair`
     by: Option<String>,
     /// An end called so by `[[label]]`: `NAME`, or `tenant=NAME` (host, tenant, job, rail)
     label: Option<String>,
@@ -149,13 +171,13 @@ pub(crate) async fn alerts(
     }))
 }
 
-/// What flows or conversations carried, added up by their ends or services
+/// What flows or conversations carried in whole minutes, added up by their ends or services
 #[utoipa::path(get, path = "/api/v1/volumes", params(VolumeQuery),
-    responses((status = 200, body = Rows<Volume>), (status = 400, body = ErrorBody)))]
+    responses((status = 200, body = VolumeList), (status = 400, body = ErrorBody)))]
 pub(crate) async fn volumes(
     State(app): State<Arc<App>>,
     Asked(asked): Asked<VolumeQuery>,
-) -> Answer<Rows<Volume>> {
+) -> Answer<VolumeList> {
     let range = query::range(asked.from, asked.until, asked.last).map_err(ApiError::bad)?;
     let limit = limit(asked.limit)?;
     let label = label(asked.label.as_deref())?;
@@ -169,21 +191,29 @@ pub(crate) async fn volumes(
         Some("source") => GroupBy::Source,
         Some("destination") => GroupBy::Destination,
         Some("service") => GroupBy::Service,
+        Some("exporter") => GroupBy::Exporter,
+        Some("label") => GroupBy::Label,
+        Some("queue_pair") if of == Of::Conversations => GroupBy::QueuePair,
         Some(other) => {
-            let choice = "ends, source, destination, service";
+            let choice = "ends, source, destination, service, exporter, label, queue_pair \
+                          (of conversations)";
             return Err(ApiError::bad(format!("by = {other}: write one of {choice}")));
         }
     };
-    let (rows, problems) = ask_stores(app, move |places| {
+    let (answers, problems) = ask_stores(app, move |places| {
         query::each(places, asked.gateway.as_deref(), |name, reader| {
             let labels = reader.labels()?;
-            let rows = reader.volumes(of, by, range, label.as_ref(), limit)?;
-            Ok(rows.into_iter().map(|row| Volume::of(name, row, &labels)).collect())
+            let Summed { rows, rest_bytes } =
+                reader.volumes(of, by, range, label.as_ref(), limit)?;
+            let rows = rows.into_iter().map(|row| Volume::of(name, row, &labels));
+            Ok(vec![(rows.collect::<Vec<_>>(), rest_bytes)])
         })
     })
     .await?;
-    let rows = greatest(rows, limit, |row| row.bytes.saturating_add(row.reply_bytes));
-    Ok(Json(Rows { rows, problems }))
+    let rest_bytes = answers.iter().map(|(_, rest_bytes)| rest_bytes).sum();
+    let rows = answers.into_iter().flat_map(|(rows, _)| rows).collect();
+    let rows = greatest(rows, limit, |row: &Volume| row.bytes.saturating_add(row.reply_bytes));
+    Ok(Json(VolumeList { rows, rest_bytes, resolution_s: 60, problems }))
 }
 
 impl Signature {
@@ -217,7 +247,11 @@ impl Volume {
             destination: address(row.destination),
             source_names: names(row.source),
             destination_names: names(row.destination),
+            source_qp: row.source_qp,
+            destination_qp: row.destination_qp,
             service: row.service,
+            exporter: row.exporter,
+            label: row.label,
             records: row.records,
             packets: row.packets,
             bytes: row.bytes,

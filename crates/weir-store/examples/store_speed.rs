@@ -87,7 +87,7 @@ fn ask_all(path: &Path, end_s: u64, note: &str) {
     let hour = range(3600);
     type Question<'a> = &'a dyn Fn(&Reader) -> Result<usize, QueryError>;
     let volumes =
-        |by| move |it: &Reader| Ok(it.volumes(Volumes::Flows, by, hour, None, 100)?.len());
+        |by| move |it: &Reader| Ok(it.volumes(Volumes::Flows, by, hour, None, 100)?.rows.len());
     let questions: [(&str, Question<'_>); 7] = [
         ("flows", &|it| Ok(it.flows(hour, &all, 200)?.len())),
         ("flows_grouped", &|it| Ok(it.flows(hour, &grouped, 200)?.len())),

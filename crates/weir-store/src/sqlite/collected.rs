@@ -5,8 +5,8 @@ use rusqlite::{Transaction, params};
 use super::insert::pair_numbers;
 use super::rows::{ConversationRow, FlowRow};
 
-/// Writes a flow; returns the number of its domain.
-pub(super) fn write_flow(transaction: &Transaction<'_>, row: &FlowRow) -> rusqlite::Result<i64> {
+/// Writes a flow.
+pub(super) fn write_flow(transaction: &Transaction<'_>, row: &FlowRow) -> rusqlite::Result<()> {
     let pair = pair_number(transaction, &row.pair)?;
     let mut insert = transaction.prepare_cached(
         "INSERT INTO flow (started_ns, last_ns, pair, protocol, source, source_port, destination, \
@@ -36,14 +36,14 @@ pub(super) fn write_flow(transaction: &Transaction<'_>, row: &FlowRow) -> rusqli
         row.reason,
         row.exporter,
     ])?;
-    Ok(pair)
+    Ok(())
 }
 
 /// Writes a conversation likewise.
 pub(super) fn write_conversation(
     transaction: &Transaction<'_>,
     row: &ConversationRow,
-) -> rusqlite::Result<i64> {
+) -> rusqlite::Result<()> {
     let pair = pair_number(transaction, &row.pair)?;
     let mut insert = transaction.prepare_cached(
         "INSERT INTO conversation (started_ns, last_ns, pair, encapsulation, service, source, \
@@ -91,7 +91,7 @@ pub(super) fn write_conversation(
         row.reason,
         row.exporter,
     ])?;
-    Ok(pair)
+    Ok(())
 }
 
 fn pair_number(transaction: &Transaction<'_>, name: &str) -> rusqlite::Result<i64> {

@@ -1,6 +1,4 @@
-//! A batch into the tables, roll-ups included, in one transaction.
-
-use std::collections::BTreeMap;
+//! A batch into the tables, in one transaction; sums of records follow (`rollup`).
 
 use rusqlite::{Connection, Transaction, params};
 use weir_engine::meter::{ConversationRecord, DirectionRecord, FlowRecord};
@@ -14,14 +12,8 @@ use super::writer::{Event, Pending, Sample};
 use crate::names::Names;
 use crate::sink::Item;
 
-/// Seconds of the roll-ups of records.
-pub(super) const TALK_RESOLUTIONS_S: [i64; 2] = [60, 3600];
-
-/// Seconds of the roll-ups of counters: the first for charts of a day, the others as above.
+/// Seconds of the roll-ups of counters: the first for charts of a day.
 pub(super) const COUNTER_RESOLUTIONS_S: [i64; 3] = [10, 60, 3600];
-
-/// UDP port of RoCE v2.
-const ROCE_V2_PORT: u16 = 4791;
 
 const NS_PER_S: u64 = 1_000_000_000;
 
@@ -29,41 +21,23 @@ const NS_PER_S: u64 = 1_000_000_000;
 pub(super) fn write(connection: &mut Connection, pending: &Pending) -> rusqlite::Result<()> {
     let transaction = connection.transaction()?;
     let pairs = pair_numbers(&transaction, &pending.pairs)?;
-    let mut talks = Talks::default();
     for (pair, item) in &pending.records {
         let pair = pairs[usize::from(*pair)];
         match item {
-            Item::Flow(flow, _) => {
-                flow_row(&transaction, pair, flow, &pending.names)?;
-                talks.add_flow(pair, flow);
-            }
+            Item::Flow(flow, _) => flow_row(&transaction, pair, flow, &pending.names)?,
             Item::Conversation(conversation, _) => {
                 conversation_row(&transaction, pair, conversation)?;
-                talks.add_conversation(pair, conversation);
             }
         }
     }
     for row in &pending.collected {
         match row {
-            Collected::Flow(row) => {
-                let pair = super::collected::write_flow(&transaction, row)?;
-                let ends = (row.source, row.destination);
-                let counts = [row.packets, row.bytes, row.reply_packets, row.reply_bytes];
-                let kind = kind(row.protocol, [row.source_port, row.destination_port]);
-                talks.add(row.last_ns, pair, kind, ends, counts);
-            }
+            Collected::Flow(row) => super::collected::write_flow(&transaction, row)?,
             Collected::Conversation(row) => {
-                let pair = super::collected::write_conversation(&transaction, row)?;
-                // RoCE v2 is in the flows already.
-                if row.encapsulation != "roce_v2" {
-                    let ends = (row.source, row.destination);
-                    let counts = [row.packets, row.bytes, row.reply_packets, row.reply_bytes];
-                    talks.add(row.last_ns, pair, "rdma", ends, counts);
-                }
+                super::collected::write_conversation(&transaction, row)?;
             }
         }
     }
-    talks.write(&transaction)?;
     for sample in &pending.samples {
         sample_rows(&transaction, sample)?;
     }
@@ -249,84 +223,6 @@ fn asked(direction: &DirectionRecord) -> i64 {
     ];
     let was_asked = |it: &&(OperationClass, u8)| direction.counters.class(it.0).packets > 0;
     bits.iter().filter(was_asked).fold(0, |sum, (_, bit)| sum | i64::from(*bit))
-}
-
-/// What traffic it is, for people.
-fn kind(protocol: u8, ports: [u16; 2]) -> &'static str {
-    match protocol {
-        17 if ports.contains(&ROCE_V2_PORT) => "rdma",
-        6 => "tcp",
-        17 => "udp",
-        1 | 58 => "icmp",
-        _ => "other",
-    }
-}
-
-/// Who talked with whom, how much, in a slice of time.
-#[derive(Default)]
-struct Talks(BTreeMap<TalkKey, [u64; 4]>);
-
-/// Resolution, time, pair, kind, addresses in order.
-type TalkKey = (i64, i64, i64, &'static str, [u8; 16], [u8; 16]);
-
-impl Talks {
-    /// A record counts in the slice that it ended in.
-    fn add_flow(&mut self, pair: i64, flow: &FlowRecord) {
-        let key = &flow.key;
-        let kind = kind(key.protocol(), [key.port_a(), key.port_b()]);
-        let [a, b] = &flow.counters;
-        let counts = [a.packets, a.bytes, b.packets, b.bytes];
-        self.add(flow.last.0, pair, kind, (key.address_a(), key.address_b()), counts);
-    }
-
-    /// RoCE v2 is in the flows already.
-    fn add_conversation(&mut self, pair: i64, record: &ConversationRecord) {
-        let key = &record.first.key;
-        if key.encapsulation() == Encapsulation::RoceV2 {
-            return;
-        }
-        let out = record.first.counters.total();
-        let back = record.second.map(|it| it.counters.total()).unwrap_or_default();
-        let ends = (key.source(), key.destination());
-        let counts = [out.packets, out.bytes, back.packets, back.bytes];
-        self.add(record.last.0, pair, "rdma", ends, counts);
-    }
-
-    fn add(
-        &mut self,
-        last_ns: u64,
-        pair: i64,
-        kind: &'static str,
-        (mut a, mut b): ([u8; 16], [u8; 16]),
-        mut counts: [u64; 4],
-    ) {
-        if a > b {
-            (a, b) = (b, a);
-            counts.rotate_left(2);
-        }
-        for resolution in TALK_RESOLUTIONS_S {
-            let time = slice(last_ns, resolution);
-            let sums = self.0.entry((resolution, time, pair, kind, a, b)).or_default();
-            sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
-        }
-    }
-
-    fn write(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
-        let mut upsert = transaction.prepare_cached(
-            "INSERT INTO talk (resolution_s, time_s, pair, kind, a, b, a_packets, a_bytes, \
-             b_packets, b_bytes) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) \
-             ON CONFLICT DO UPDATE SET a_packets = a_packets + excluded.a_packets, \
-             a_bytes = a_bytes + excluded.a_bytes, b_packets = b_packets + excluded.b_packets, \
-             b_bytes = b_bytes + excluded.b_bytes",
-        )?;
-        for ((resolution, time, pair, kind, a, b), counts) in &self.0 {
-            let [a_packets, a_bytes, b_packets, b_bytes] = counts.map(|count| count as i64);
-            upsert.execute(params![
-                resolution, time, pair, kind, a, b, a_packets, a_bytes, b_packets, b_bytes
-            ])?;
-        }
-        Ok(())
-    }
 }
 
 /// Start of the slice of `resolution` seconds that `ns` lies in, seconds since 1970.

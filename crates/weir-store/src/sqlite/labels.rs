@@ -2,7 +2,7 @@
 //! tables beside the records, so that whoever reads a store finds the names there.
 
 use rusqlite::types::Value;
-use rusqlite::{Row, Transaction};
+use rusqlite::{Connection, Row, Transaction};
 
 use super::read::{QueryError, Reader};
 
@@ -38,6 +38,11 @@ impl Label {
 pub struct Labels(Vec<Label>);
 
 impl Labels {
+    /// Whether nothing has a name.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// What `address` is called: each name by the longest label that has one.
     pub fn names(&self, address: [u8; 16]) -> Names {
         let mut names = Names::default();
@@ -77,6 +82,13 @@ impl std::str::FromStr for LabelFilter {
 }
 
 impl LabelFilter {
+    /// Whether one of `names`, in the order of [`LABEL_KINDS`], is the one that is wanted.
+    pub(super) fn fits(&self, names: &Names) -> bool {
+        LABEL_KINDS.iter().zip(names).any(|(kind, name)| {
+            self.kind.is_none_or(|own| own == *kind) && name.as_deref() == Some(&self.name)
+        })
+    }
+
     /// The condition that one of `columns` has the name, and its values.
     pub(super) fn term(&self, columns: &[&str]) -> (String, Vec<Value>) {
         let kinds = self.kind.as_ref().map_or(&LABEL_KINDS[..], std::slice::from_ref);
@@ -103,9 +115,16 @@ impl Reader {
         if !self.has_table("label")? {
             return Ok(Labels::default());
         }
-        let sql = "SELECT * FROM label ORDER BY length_bits DESC";
-        Ok(Labels(self.rows(sql, [], Label::of)?))
+        Ok(read(&self.connection)?)
     }
+}
+
+/// The labels of a store that has a table of them.
+pub(super) fn read(connection: &Connection) -> rusqlite::Result<Labels> {
+    let sql = "SELECT * FROM label ORDER BY length_bits DESC";
+    let mut select = connection.prepare_cached(sql)?;
+    let rows = select.query_map([], Label::of)?;
+    Ok(Labels(rows.collect::<Result<_, _>>()?))
 }
 
 impl Label {

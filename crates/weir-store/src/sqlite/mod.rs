@@ -19,6 +19,7 @@ pub mod labels;
 mod notes;
 pub mod read;
 mod retention;
+mod rollup;
 pub mod rows;
 mod schema;
 pub mod summary;
@@ -28,6 +29,7 @@ pub use exporters::ExporterRow;
 pub use labels::{LABEL_KINDS, LABELS_MAX, Label, LabelFilter, Labels, Names};
 pub use notes::AlertNote;
 pub use read::{AlertFilter, QueryError, ROWS_MAX, Range, Reader, RecordFilter};
+pub use rollup::Summed;
 pub use rows::{
     AlertRow, AskedRow, Collected, ConversationRow, CounterRow, EventRow, FlowRow, PeerStateRow,
     TalkerRow,

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use rusqlite::types::Value;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Params, Row, params_from_iter};
 
-use super::insert::{COUNTER_RESOLUTIONS_S, TALK_RESOLUTIONS_S};
+use super::insert::COUNTER_RESOLUTIONS_S;
 use super::labels::LabelFilter;
 use super::rows::{
-    AlertRow, AskedRow, ConversationRow, CounterRow, EventRow, FlowRow, PeerStateRow, TalkerRow,
+    AlertRow, AskedRow, ConversationRow, CounterRow, EventRow, FlowRow, PeerStateRow,
 };
 use super::schema::{self, StoreError};
 
@@ -231,7 +231,7 @@ impl AlertFilter {
 /// A store, read only.
 #[derive(Debug)]
 pub struct Reader {
-    connection: Connection,
+    pub(super) connection: Connection,
 }
 
 impl Reader {
@@ -312,42 +312,6 @@ impl Reader {
         let [from, until] = range.nanoseconds();
         let pair = pair.map_or(Value::Null, |it| Value::Text(it.to_owned()));
         self.rows(sql, [from, until, pair, Value::Integer(limit.into())], AskedRow::of)
-    }
-
-    /// Who sent and received most within `range`, whole slices of a minute (of an hour, from seven
-    /// hours on), of `kind` or of all, with the name `label` or with any.
-    ///
-    /// # Errors
-    /// [`QueryError`].
-    pub fn talkers(
-        &self,
-        range: Range,
-        kind: Option<&str>,
-        label: Option<&LabelFilter>,
-        limit: u32,
-    ) -> Result<Vec<TalkerRow>, QueryError> {
-        let resolution = range.resolution(&TALK_RESOLUTIONS_S);
-        let (of_label, named) = label.map(|it| it.term(&["address"])).unwrap_or_default();
-        let of_label = if named.is_empty() { of_label } else { format!("WHERE {of_label}") };
-        // Added up by pair first: what is sorted for the sums by address is small.
-        let sql = format!(
-            "WITH talks AS MATERIALIZED ( \
-             SELECT a, b, sum(a_packets) AS ap, sum(a_bytes) AS ab, sum(b_packets) AS bp, \
-             sum(b_bytes) AS bb FROM talk WHERE resolution_s = ?1 AND time_s >= ?2 \
-             AND time_s < ?3 AND (?4 IS NULL OR kind = ?4) GROUP BY a, b) \
-             SELECT address, ?4 AS kind, sum(sp) AS sent_packets, sum(sb) AS sent_bytes, \
-             sum(rp) AS received_packets, sum(rb) AS received_bytes, \
-             count(DISTINCT other) AS peers FROM ( \
-             SELECT a AS address, b AS other, ap AS sp, ab AS sb, bp AS rp, bb AS rb FROM talks \
-             UNION ALL SELECT b, a, bp, bb, ap, ab FROM talks) \
-             {of_label} GROUP BY address ORDER BY sum(sb) + sum(rb) DESC LIMIT ?"
-        );
-        let [from, until] = range.slices(resolution);
-        let kind = kind.map_or(Value::Null, |kind| Value::Text(kind.to_owned()));
-        let limit = Value::Integer(limit.min(ROWS_MAX).into());
-        let numbered = [Value::Integer(resolution), from, until, kind];
-        let values = numbered.into_iter().chain(named).chain([limit]);
-        self.rows(&sql, params_from_iter(values), TalkerRow::of)
     }
 
     /// What counters grew by, in slices of the seconds that come with it.

@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rusqlite::Connection;
 
+use super::rollup::{LEVELS_S, advance as rollup};
 use super::writer::Retention;
 
 /// Rows of a transaction.
@@ -38,11 +39,14 @@ pub(super) fn apply(connection: &mut Connection, retention: &Retention) -> rusql
     for (resolution, keep_s) in
         [(FINE_S, retention.records_s), (60, retention.minutes_s), (3600, retention.hours_s)]
     {
-        for table in ["talk", "counter"] {
-            let sql = format!("DELETE FROM {table} WHERE resolution_s = ?1 AND time_s < ?2");
-            connection.execute(&sql, (resolution, before(keep_s)))?;
-        }
+        let sql = "DELETE FROM counter WHERE resolution_s = ?1 AND time_s < ?2";
+        connection.execute(sql, (resolution, before(keep_s)))?;
     }
+    for level in LEVELS_S {
+        let keep_s = if level < 3600 { retention.minutes_s } else { retention.hours_s };
+        rollup::remove_before(connection, level, before(keep_s))?;
+    }
+    rollup::records_removed(connection)?;
     for table in ["peer_state", "event", "alert"] {
         // The latest state of each peer says how it stands; it is written again with a change.
         let sql = format!("DELETE FROM {table} WHERE time_ns < ?1");
@@ -90,15 +94,19 @@ fn remove_oldest(connection: &Connection) -> rusqlite::Result<usize> {
         removed += connection.execute(&sql, [CHUNK_ROWS])?;
     }
     if removed > 0 {
+        rollup::records_removed(connection)?;
         return Ok(removed);
     }
-    for which in ["resolution_s < 3600", "resolution_s = 3600"] {
-        for table in ["talk", "counter"] {
-            let sql = format!(
-                "DELETE FROM {table} WHERE {which} AND time_s = \
-                 (SELECT min(time_s) FROM {table} WHERE {which})"
-            );
-            removed += connection.execute(&sql, [])?;
+    for (which, levels) in
+        [("resolution_s < 3600", &LEVELS_S[..2]), ("resolution_s = 3600", &LEVELS_S[2..])]
+    {
+        let sql = format!(
+            "DELETE FROM counter WHERE {which} AND time_s = \
+             (SELECT min(time_s) FROM counter WHERE {which})"
+        );
+        removed += connection.execute(&sql, [])?;
+        for level in levels {
+            removed += rollup::remove_oldest(connection, *level)?;
         }
         if removed > 0 {
             break;

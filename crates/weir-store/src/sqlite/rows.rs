@@ -264,20 +264,6 @@ impl ConversationRow {
     }
 }
 
-impl TalkerRow {
-    pub(super) fn of(row: &Row<'_>) -> rusqlite::Result<Self> {
-        Ok(Self {
-            address: row.get("address")?,
-            kind: row.get("kind")?,
-            sent_packets: unsigned(row, "sent_packets")?,
-            sent_bytes: unsigned(row, "sent_bytes")?,
-            received_packets: unsigned(row, "received_packets")?,
-            received_bytes: unsigned(row, "received_bytes")?,
-            peers: unsigned(row, "peers")?,
-        })
-    }
-}
-
 impl CounterRow {
     pub(super) fn of(row: &Row<'_>) -> rusqlite::Result<Self> {
         Ok(Self {

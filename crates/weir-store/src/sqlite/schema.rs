@@ -104,6 +104,39 @@ const MIGRATIONS: &[&str] = &[
     ALTER TABLE flow ADD COLUMN exporter TEXT;
     ALTER TABLE conversation ADD COLUMN exporter TEXT;
 ",
+    // Hours of before the records go over to the sums by address; the rest is added up anew.
+    "
+    CREATE TABLE rollup (
+        slice_s INTEGER NOT NULL, dimension INTEGER NOT NULL, time_s INTEGER NOT NULL,
+        key BLOB NOT NULL, records INTEGER NOT NULL, packets INTEGER NOT NULL,
+        bytes INTEGER NOT NULL, reply_packets INTEGER NOT NULL, reply_bytes INTEGER NOT NULL,
+        retransmissions INTEGER NOT NULL, naks INTEGER NOT NULL, response_ns INTEGER NOT NULL,
+        PRIMARY KEY (slice_s, dimension, time_s, key)) WITHOUT ROWID;
+    CREATE TABLE rollup_state (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+    INSERT INTO rollup_state (name, value)
+        SELECT 'until_3600', coalesce(min(first_s / 3600 * 3600),
+            (SELECT max(time_s) + 3600 FROM talk WHERE resolution_s = 3600), 0)
+        FROM (SELECT min(last_ns) / 1000000000 AS first_s FROM flow
+              UNION ALL SELECT min(last_ns) / 1000000000 FROM conversation);
+    INSERT INTO rollup_state (name, value) SELECT 'until_60', value FROM rollup_state;
+    INSERT INTO rollup_state (name, value)
+        SELECT 'until_600', value FROM rollup_state WHERE name = 'until_60';
+    INSERT INTO rollup (slice_s, dimension, time_s, key, records, packets, bytes, reply_packets,
+                        reply_bytes, retransmissions, naks, response_ns)
+        SELECT 3600, 0, time_s, unhex(tag || hex(address)), count(*), sum(packets), sum(bytes),
+            sum(reply_packets), sum(reply_bytes), 0, 0, 0
+        FROM (SELECT time_s, kind, a AS address, a_packets AS packets, a_bytes AS bytes,
+                     b_packets AS reply_packets, b_bytes AS reply_bytes
+              FROM talk WHERE resolution_s = 3600
+              UNION ALL SELECT time_s, kind, b, b_packets, b_bytes, a_packets, a_bytes
+              FROM talk WHERE resolution_s = 3600)
+        JOIN (SELECT 'rdma' AS name, '00' AS tag UNION ALL SELECT 'tcp', '01'
+              UNION ALL SELECT 'udp', '02' UNION ALL SELECT 'icmp', '03'
+              UNION ALL SELECT 'other', '04') ON name = kind
+        WHERE time_s < (SELECT value FROM rollup_state WHERE name = 'until_3600')
+        GROUP BY time_s, tag, address;
+    DROP TABLE talk;
+",
 ];
 
 /// Why a store cannot be used.
@@ -165,6 +198,7 @@ pub(super) fn open(options: &StoreOptions) -> Result<Connection, StoreError> {
     let found = version(&connection, path)?;
     configure(&connection, retention.size_bytes_max).map_err(failed)?;
     migrate(&mut connection, found).map_err(failed)?;
+    super::rollup::advance::records_removed(&connection).map_err(failed)?;
     Ok(connection)
 }
 
@@ -219,7 +253,7 @@ fn configure(connection: &Connection, size_bytes_max: u64) -> rusqlite::Result<(
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     // Memory of the thread, in KiB.
     connection.pragma_update(None, "cache_size", -8192)?;
-    connection.set_prepared_statement_cache_capacity(32);
+    connection.set_prepared_statement_cache_capacity(64);
     Ok(())
 }
 

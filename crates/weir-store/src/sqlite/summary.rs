@@ -4,7 +4,6 @@
 use rusqlite::types::Value;
 use rusqlite::{Row, params_from_iter};
 
-use super::labels::LabelFilter;
 use super::read::{AlertFilter, QueryError, ROWS_MAX, Range, Reader};
 
 /// Slices of a timeline, at most: more than that are no bars that one can tell apart.
@@ -54,29 +53,54 @@ pub enum Volumes {
     Conversations,
 }
 
-/// By what.
+/// By what. The numbers are those of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupBy {
     /// Who sent the first packet.
-    Source,
+    Source = 1,
     /// To whom.
-    Destination,
+    Destination = 2,
     /// Both: who with whom.
-    Ends,
+    Ends = 3,
     /// Protocol and the port that answers; of conversations, the service.
-    Service,
+    Service = 4,
+    /// Both ends with their queue pairs; of conversations alone.
+    QueuePair = 5,
+    /// Who told of it, where that was not the gateway itself.
+    Exporter = 6,
+    /// What an end is called: `tenant=red`. A record counts for each name of its ends.
+    Label = 7,
+}
+
+impl GroupBy {
+    pub(super) const ALL: [Self; 7] = [
+        Self::Source,
+        Self::Destination,
+        Self::Ends,
+        Self::Service,
+        Self::QueuePair,
+        Self::Exporter,
+        Self::Label,
+    ];
 }
 
 /// What one group carried. `source` and `destination` are there where it is by them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names of the API")]
 pub struct VolumeRow {
     pub source: Option<[u8; 16]>,
     pub destination: Option<[u8; 16]>,
     /// Whether the addresses are LIDs.
     pub is_lid: bool,
-    /// `udp 4791`, `rc`.
+    /// Absent also where only the other direction was seen.
+    pub source_qp: Option<u32>,
+    pub destination_qp: Option<u32>,
+    /// `udp 4791`, `rc roce_v2`.
     pub service: Option<String>,
+    /// Address of who told of it.
+    pub exporter: Option<String>,
+    /// `tenant=red`.
+    pub label: Option<String>,
     pub records: u64,
     pub packets: u64,
     pub bytes: u64,
@@ -132,58 +156,6 @@ impl Reader {
         let rows = self.rows(&sql, params_from_iter(values), AlertSlice::of)?;
         Ok((resolution_s, rows))
     }
-
-    /// What flows or conversations that ended within `range` carried, the greatest groups first.
-    ///
-    /// # Errors
-    /// [`QueryError`].
-    pub fn volumes(
-        &self,
-        of: Volumes,
-        by: GroupBy,
-        range: Range,
-        label: Option<&LabelFilter>,
-        limit: u32,
-    ) -> Result<Vec<VolumeRow>, QueryError> {
-        let (table, service, lid, rdma) = match of {
-            Volumes::Flows => (
-                "flow",
-                "CASE protocol WHEN 6 THEN 'tcp ' || destination_port \
-                 WHEN 17 THEN 'udp ' || destination_port WHEN 1 THEN 'icmp' WHEN 58 THEN 'icmpv6' \
-                 ELSE 'protocol ' || protocol END",
-                "0",
-                "0 AS retransmissions, 0 AS naks, NULL AS response_ns",
-            ),
-            Volumes::Conversations => (
-                "conversation",
-                "service || ' ' || encapsulation",
-                "encapsulation = 'infiniband'",
-                "sum(retransmissions) AS retransmissions, sum(naks) AS naks, \
-                 max(response_ns) AS response_ns",
-            ),
-        };
-        let (of_label, named) = label.map(|it| it.term(&["source", "destination"])).unzip();
-        let of_label = of_label.map(|it| format!("AND {it}")).unwrap_or_default();
-        let named = named.unwrap_or_default();
-        let none = "NULL";
-        let (source, destination, service) = match by {
-            GroupBy::Source => ("source", none, none),
-            GroupBy::Destination => (none, "destination", none),
-            GroupBy::Ends => ("source", "destination", none),
-            GroupBy::Service => (none, none, service),
-        };
-        let sql = format!(
-            "SELECT {source} AS source, {destination} AS destination, {service} AS service, \
-             {lid} AS is_lid, count(*) AS records, sum(packets) AS packets, sum(bytes) AS bytes, \
-             sum(reply_packets) AS reply_packets, sum(reply_bytes) AS reply_bytes, {rdma} \
-             FROM {table} WHERE last_ns >= ? AND last_ns < ? {of_label} GROUP BY 1, 2, 3, 4 \
-             ORDER BY sum(bytes) + sum(reply_bytes) DESC LIMIT ?"
-        );
-        let [from, until] = range.nanoseconds();
-        let limit = Value::Integer(limit.min(ROWS_MAX).into());
-        let values = [from, until].into_iter().chain(named).chain([limit]);
-        self.rows(&sql, params_from_iter(values), VolumeRow::of)
-    }
 }
 
 /// The finest slice that makes a timeline of `range`.
@@ -219,24 +191,5 @@ impl AlertSlice {
     fn of(row: &Row<'_>) -> rusqlite::Result<Self> {
         let (time_s, alerts) = (unsigned(row, "time_s")?, unsigned(row, "alerts")?);
         Ok(Self { time_s, severity: row.get("level")?, alerts })
-    }
-}
-
-impl VolumeRow {
-    fn of(row: &Row<'_>) -> rusqlite::Result<Self> {
-        Ok(Self {
-            source: row.get("source")?,
-            destination: row.get("destination")?,
-            is_lid: row.get("is_lid")?,
-            service: row.get("service")?,
-            records: unsigned(row, "records")?,
-            packets: unsigned(row, "packets")?,
-            bytes: unsigned(row, "bytes")?,
-            reply_packets: unsigned(row, "reply_packets")?,
-            reply_bytes: unsigned(row, "reply_bytes")?,
-            retransmissions: unsigned(row, "retransmissions")?,
-            naks: unsigned(row, "naks")?,
-            response_ns: row.get::<_, Option<i64>>("response_ns")?.map(|ns| ns as u64),
-        })
     }
 }

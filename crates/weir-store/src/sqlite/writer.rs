@@ -12,6 +12,7 @@ use rusqlite::{Connection, ErrorCode};
 
 use super::labels::Label;
 use super::notes::AlertNote;
+use super::rollup::advance::Rollup;
 use super::rows::{AlertRow, Collected};
 use super::schema::{self, StoreError};
 use super::{insert, retention};
@@ -42,6 +43,12 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// Until a store that failed is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
+
+/// Between two times that sums follow the records.
+const ROLL_UP_AFTER: Duration = Duration::from_secs(2);
+
+/// Records on the disk that wait for the sums before those two seconds are over.
+const ROLL_UP_RECORDS: u64 = 32_768;
 
 /// Between two looks at what is too old or too much.
 const RETAIN_AFTER: Duration = Duration::from_secs(30);
@@ -292,6 +299,9 @@ impl Store {
             connection: None,
             retry_at: None,
             retained: Instant::now(),
+            rollup: Rollup::default(),
+            rolled_up: Instant::now(),
+            not_rolled_up: 0,
             before: BTreeMap::new(),
             pending: Pending { pairs, names: names.clone(), ..Pending::default() },
             oldest: None,
@@ -443,6 +453,10 @@ struct Work {
     /// The store failed, and is left alone until then.
     retry_at: Option<Instant>,
     retained: Instant,
+    rollup: Rollup,
+    rolled_up: Instant,
+    /// Records that were written since, at least.
+    not_rolled_up: u64,
     /// Counters of the sample before.
     before: BTreeMap<CounterKey, u64>,
     pending: Pending,
@@ -461,12 +475,14 @@ impl Work {
             if self.is_due(is_stopping) {
                 self.commit();
             }
+            self.roll_up(is_stopping && is_drained);
             if self.connection.is_some() && self.retained.elapsed() >= RETAIN_AFTER {
                 self.retain();
             }
             if is_stopping {
                 let deadline = *deadline.get_or_insert_with(|| Instant::now() + STOP_TIMEOUT);
-                if (is_drained && self.pending.is_empty()) || Instant::now() >= deadline {
+                let is_done = is_drained && self.pending.is_empty() && self.not_rolled_up == 0;
+                if is_done || Instant::now() >= deadline {
                     break;
                 }
                 if self.retry_at.is_some() {
@@ -544,6 +560,8 @@ impl Work {
             match schema::open(&self.options) {
                 Ok(connection) => {
                     self.connection = Some(connection);
+                    // What the process before wrote and did not add up.
+                    self.not_rolled_up = ROLL_UP_RECORDS;
                     self.retain();
                 }
                 Err(error) => return self.fail(error),
@@ -557,6 +575,7 @@ impl Work {
             Ok(()) => {
                 let written = self.pending.records.len() + self.pending.collected.len();
                 self.shared.written.fetch_add(written as u64, Relaxed);
+                self.not_rolled_up += written as u64;
                 self.pending.clear();
                 self.oldest = None;
                 self.refusals = 0;
@@ -576,6 +595,32 @@ impl Work {
                 if has_room {
                     self.retry_at = None;
                 }
+            }
+        }
+    }
+
+    /// Adds up what was written, every two seconds, or when it is much.
+    fn roll_up(&mut self, is_last: bool) {
+        let is_due = self.rolled_up.elapsed() >= ROLL_UP_AFTER
+            || self.not_rolled_up >= ROLL_UP_RECORDS
+            || is_last && self.not_rolled_up > 0;
+        let is_left_alone = self.retry_at.is_some_and(|at| Instant::now() < at);
+        let Some(connection) = self.connection.as_mut().filter(|_| is_due && !is_left_alone) else {
+            return;
+        };
+        self.rolled_up = Instant::now();
+        match self.rollup.advance(connection) {
+            Ok(true) => self.not_rolled_up = self.not_rolled_up.max(ROLL_UP_RECORDS),
+            Ok(false) => self.not_rolled_up = 0,
+            Err(error) => {
+                let retention = &self.options.retention;
+                if error.sqlite_error_code() == Some(ErrorCode::DiskFull)
+                    && retention::met_own_bound(connection, retention)
+                {
+                    // What does not become free is said by the failure that follows.
+                    let _ = retention::make_room(connection, retention, 2);
+                }
+                self.fail(StoreError::Sqlite { path: self.options.path.clone(), error });
             }
         }
     }
