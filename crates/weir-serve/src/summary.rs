@@ -124,8 +124,8 @@ pub(crate) struct VolumeQuery {
     limit: Option<u32>,
     /// `flows` (where nothing is said) or `conversations`
     of: Option<String>,
-    /// `ends` (where nothing is said), `source`, `destination`, `service`, `exporter`, `label`, or of
-    /// conversations `queue_pair`
+    /// `ends` (where nothing is said), `source`, `destination`, `service`, `exporter`, `label`, or
+    /// of conversations `queue_pair`
     by: Option<String>,
     /// An end called so by `[[label]]`: `NAME`, or `tenant=NAME` (host, tenant, job, rail)
     label: Option<String>,

@@ -269,8 +269,10 @@ fn a_store_of_the_version_before_gives_its_sums_over() {
             a_packets INTEGER NOT NULL, a_bytes INTEGER NOT NULL,
             b_packets INTEGER NOT NULL, b_bytes INTEGER NOT NULL,
             PRIMARY KEY (resolution_s, time_s, pair, kind, a, b)) WITHOUT ROWID;
-         INSERT INTO talk SELECT 3600, {old_s}, 1, 'tcp', destination, source, 1, 500, 2, 700 FROM flow;
-         INSERT INTO talk SELECT 3600, {recent_s}, 1, 'tcp', destination, source, 1, 1, 1, bytes FROM flow;
+         INSERT INTO talk
+            SELECT 3600, {old_s}, 1, 'tcp', destination, source, 1, 500, 2, 700 FROM flow;
+         INSERT INTO talk
+            SELECT 3600, {recent_s}, 1, 'tcp', destination, source, 1, 1, 1, bytes FROM flow;
          PRAGMA user_version = 7;"
     ))
     .unwrap();

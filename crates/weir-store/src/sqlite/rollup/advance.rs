@@ -70,15 +70,16 @@ impl State {
 pub(in super::super) fn records_removed(connection: &Connection) -> rusqlite::Result<()> {
     for table in RECORD_TABLES {
         let sql = format!(
-            "UPDATE rollup_state SET value = min(value, (SELECT coalesce(max(id), 0) FROM {table})) \
-             WHERE name = '{table}'"
+            "UPDATE rollup_state SET value = \
+             min(value, (SELECT coalesce(max(id), 0) FROM {table})) WHERE name = '{table}'"
         );
         connection.execute(&sql, [])?;
     }
     Ok(())
 }
 
-/// Removes slices of `level` seconds that begin before `before_s`, as far as coarser ones have them.
+/// Removes slices of `level` seconds that begin before `before_s`, as far as coarser ones have
+/// them.
 pub(in super::super) fn remove_before(
     connection: &Connection,
     level: i64,

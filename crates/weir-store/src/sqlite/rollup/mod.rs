@@ -2,9 +2,9 @@
 //! of rows (docs/adr/0190).
 //!
 //! ```text
-//!  flow, conversation --records beyond the watermark--> slices of 60 s --> 600 s --> 3600 s --> 1 day
-//!                                                            |              |           |         |
-//!                              a question: the coarsest whole slices that its span has ---+-------+
+//!  flow, conversation --records beyond the watermark--> slices of 60 s -> 600 s -> 3600 s -> 1 day
+//!                                                            |            |         |          |
+//!                              a question: the coarsest whole slices that its span has --------+
 //! ```
 //!
 //! A slice keeps the [`KEYS_MAX`] greatest keys of a dimension; what is smaller is added up as

@@ -11,8 +11,8 @@ use super::{Dimension, Keyed, LEVELS_S, Sums, add_to, floor};
 /// UDP port of RoCE v2.
 const ROCE_V2_PORT: u16 = 4791;
 
-/// In the first byte of a key: the addresses are LIDs. Its other bits say the kind of traffic, where
-/// keys differ by that.
+/// In the first byte of a key: the addresses are LIDs. Its other bits say the kind of traffic,
+/// where keys differ by that.
 pub(super) const LID: u8 = 0x80;
 
 /// Kinds of traffic, by the first byte of a key.
