@@ -1,5 +1,6 @@
 //! Whether a packet's checksums are right (`tcpv4-csum` and the like).
 
+use weir_wire::checksum::Sum;
 use weir_wire::parse::{Network, Parsed};
 
 /// Which checksum.
@@ -36,7 +37,7 @@ pub(crate) fn is_valid(of: Checksum, bytes: &[u8], parsed: &Parsed) -> Option<bo
     if of == Checksum::Ipv4 {
         let at = usize::from(parsed.network_offset);
         let length = usize::from(bytes.get(at)? & 15) * 4;
-        return Some(is_whole(sum(bytes.get(at..at + length)?)));
+        return Some(is_whole(Sum::new().with(bytes.get(at..at + length)?)));
     }
     if parsed.fragment.is_some() {
         return None;
@@ -46,24 +47,17 @@ pub(crate) fn is_valid(of: Checksum, bytes: &[u8], parsed: &Parsed) -> Option<bo
         // The sender gave none.
         return None;
     }
-    let mut total = sum(segment);
+    let mut head = Sum::new();
     if of != Checksum::Icmpv4 {
         let width = if network == Network::Ipv4 { 12.. } else { 0.. };
-        total += sum(&parsed.source[width.clone()]) + sum(&parsed.destination[width]);
-        total += u64::from(protocol) + segment.len() as u64;
+        head = head.with(&parsed.source[width.clone()]).with(&parsed.destination[width]);
+        head = head.with_u16(u16::from(protocol)).with_u32(segment.len() as u32);
     }
-    Some(is_whole(total))
-}
-
-fn sum(bytes: &[u8]) -> u64 {
-    let words = bytes.chunks(2);
-    words.map(|it| u64::from(it[0]) << 8 | u64::from(it.get(1).copied().unwrap_or(0))).sum()
+    // The last piece, which may be odd.
+    Some(is_whole(head.with(segment)))
 }
 
 /// Whether the ones-complement sum over all, checksum included, is what it must be.
-fn is_whole(mut total: u64) -> bool {
-    while total > 0xffff {
-        total = (total & 0xffff) + (total >> 16);
-    }
-    total == 0xffff
+fn is_whole(sum: Sum) -> bool {
+    sum.folded() == 0xffff
 }
