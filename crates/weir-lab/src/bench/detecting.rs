@@ -167,7 +167,7 @@ pub(super) fn floods(options: &Options) -> Result<Vec<Figure>> {
         ("icmp", Hostile::IcmpFlood, 50_000),
         ("dns", Hostile::DnsFlood, 50_000),
         ("cm", Hostile::CmFlood, 20_000),
-        ("cnp", Hostile::CnpFlood, 60_000),
+        ("cnp", Hostile::CnpFlood, 100_000),
     ];
     let files = ["rdma.rules", "flood.rules", "classification.config"];
     let (mut figures, rounds) = (Vec::new(), options.rounds(3));
