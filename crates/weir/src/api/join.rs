@@ -332,7 +332,8 @@ impl EvidenceDiskSnapshot {
 }
 
 impl MirrorSnapshot {
-    fn add(&mut self, more: &Self) {
+    /// Adds copies that somebody else made.
+    pub fn add(&mut self, more: &Self) {
         for (sum, more) in [
             (&mut self.chosen, more.chosen),
             (&mut self.mirrored, more.mirrored),

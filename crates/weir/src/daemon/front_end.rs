@@ -315,7 +315,7 @@ impl FrontEnd {
             next.push(kept.unwrap_or(NextKept::Running(key)));
         }
         prepared[0].associations = associations;
-        if let Err(error) = workers.offer(prepared, None) {
+        if let Err(error) = workers.offer(prepared) {
             workers.discard();
             return Err(error);
         }

@@ -32,10 +32,10 @@ use weir_engine::tunnel::reach::Reach;
 use weir_engine::tunnel::rekey::Limits;
 use weir_engine::tunnel::state::{Effect, Install, KeyingCounters, Now, Report, Tunnel};
 use weir_engine::tunnel::{PeerSettings, PeerState, PeerStatus};
-use weir_port::Guard;
 
 use super::kernel_esp::KernelEsp;
 use super::lane::{Lanes, Orders};
+use super::pair_control::SharedGuard;
 use super::sharing::Sharing;
 use super::worker::clock;
 
@@ -224,7 +224,7 @@ impl KeyingEnd {
     pub fn obey(
         &mut self,
         engine: &mut Engine,
-        mut kernel: Option<(&mut KernelEsp, &mut Guard)>,
+        mut kernel: Option<(&mut KernelEsp, &SharedGuard)>,
     ) -> bool {
         let Some(first) = self.orders.next() else { return false };
         engine.begin();
@@ -243,19 +243,19 @@ impl KeyingEnd {
                 Order::Move(peer, path) => engine.move_peer(&peer, &path),
                 Order::InstallInKernel(install) => {
                     if let Some((kernel, guard)) = &mut kernel {
-                        kernel.install(guard, engine, &install);
+                        kernel.install(&mut guard.lock(), engine, &install);
                     }
                 }
                 Order::Forget(peer, spi) => {
                     engine.forget(&peer, spi);
                     if let Some((kernel, guard)) = &mut kernel {
-                        kernel.forget(guard, engine, &peer, spi);
+                        kernel.forget(&mut guard.lock(), engine, &peer, spi);
                     }
                 }
                 Order::Close(peer) => {
                     engine.close(&peer);
                     if let Some((kernel, guard)) = &mut kernel {
-                        kernel.close(guard, engine, &peer);
+                        kernel.close(&mut guard.lock(), engine, &peer);
                     }
                 }
                 Order::Keepalive(peer) => engine.keepalive(&peer),

@@ -18,6 +18,7 @@
 //! A mirror of whole packets, all or a filter's, is left to the kernel where it can be
 //! (docs/adr/0029); then the packets do not come by here.
 
+mod control;
 mod kernel;
 mod tunnel;
 pub mod way;
@@ -26,14 +27,14 @@ use std::io::IoSlice;
 use std::ops::AddAssign;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use anyhow::{Context, Result, bail};
 use arrayvec::ArrayVec;
 use weir_engine::offload::segment::{Cut, HEADERS_LEN_MAX};
 use weir_port::{
-    BATCH, FrameFilter, GUARD_MARK, Interface, KernelFilter, KernelMirrors, Outgoing,
-    PacketOptions, PacketPort, Port, PortCounters, Transmitted,
+    BATCH, FrameFilter, GUARD_MARK, Interface, KernelFilter, Outgoing, PacketOptions, PacketPort,
+    Port, PortCounters, Transmitted,
 };
 use weir_wire::bth::Qpn;
 use weir_wire::frame::{Frame, Offload};
@@ -43,11 +44,10 @@ use crate::capture::Selection;
 pub use crate::config::settings::Mirror as Settings;
 use crate::config::settings::MirrorDirection;
 use crate::machine::Machine;
-use kernel::InKernel;
+pub use control::MirrorControl;
+use control::{Outflow, Shared};
 use tunnel::{OUTER_LEN_MAX, Tunnel};
 
-/// A device is looked for again so many ticks (of 100 ms) after it was lost.
-const RETRY_TICKS: u32 = 10;
 const ETHERNET_LEN: usize = 14;
 
 /// What became of copies.
@@ -97,7 +97,7 @@ struct Body<'f> {
     is_cut: bool,
 }
 
-/// One mirror at work.
+/// One mirror, as one worker has it. Its pair's control thread has a [`MirrorControl`] beside it.
 pub struct Mirror {
     settings: Settings,
     filter: Option<FrameFilter>,
@@ -105,21 +105,14 @@ pub struct Mirror {
     tunnel: Option<Tunnel>,
     /// Absent while the device is gone.
     port: Option<PacketPort>,
-    index: i32,
     mtu: usize,
-    ticks_to_retry: u32,
-    /// Who may make the copies instead; worker 0's, for the whole pair.
-    kernel: Option<InKernel>,
-    /// Whether it does: what the mirror's instances of all workers share.
-    by_kernel: Arc<AtomicBool>,
+    shared: Arc<Shared>,
+    worker: usize,
+    /// Of the port that it has.
+    generation: u64,
     /// Bundles are sent; until the kernel refuses one whose segments it takes.
     bundles: bool,
-    /// Nothing of the last batch got out: is the device still there?
-    suspect: bool,
-    /// It was said that copies do not get out.
-    complained: bool,
-    /// Why the port that came back is not taken, as far as it was said.
-    refused: Option<String>,
+    outflow: Outflow,
     counters: MirrorCounters,
 }
 
@@ -128,32 +121,34 @@ impl Mirror {
     ///
     /// # Errors
     /// It cannot be opened, leads to where no copy may go, or the filter is wrong.
-    pub fn open(settings: &Settings, workers: usize) -> Result<Vec<Self>> {
-        let by_kernel = Arc::new(AtomicBool::new(false));
-        (0..workers).map(|_| Self::open_one(settings, Arc::clone(&by_kernel))).collect()
-    }
-
-    fn open_one(settings: &Settings, by_kernel: Arc<AtomicBool>) -> Result<Self> {
-        let filter = settings.filter.as_deref().map(FrameFilter::compile).transpose()?;
-        let queue_pairs = settings.queue_pairs.iter().map(|number| Qpn::new(*number)).collect();
-        let Opened { port, index, mtu, mac } = open_port(settings)?;
-        Ok(Self {
-            filter,
-            selection: Selection { queue_pairs, ..Selection::default() },
-            tunnel: settings.tunnel.map(|it| Tunnel::new(it, mac)),
-            settings: settings.clone(),
-            port: Some(port),
-            index,
-            mtu,
-            ticks_to_retry: 0,
-            kernel: None,
-            by_kernel,
-            bundles: true,
-            suspect: false,
-            complained: false,
-            refused: None,
-            counters: MirrorCounters::default(),
-        })
+    pub fn open(settings: &Settings, workers: usize) -> Result<(MirrorControl, Vec<Self>)> {
+        let shared = Arc::new(Shared::default());
+        let filter = || settings.filter.as_deref().map(FrameFilter::compile).transpose();
+        let queue_pairs: Vec<Qpn> =
+            settings.queue_pairs.iter().map(|number| Qpn::new(*number)).collect();
+        let mut opened = Vec::new();
+        let (mut device, mut outer) = ((0, 0), None);
+        for worker in 0..workers {
+            let Opened { port, index, mtu, mac } = open_port(settings)?;
+            (device, outer) = ((index, mtu), Some(mac));
+            opened.push(Self {
+                filter: filter()?,
+                selection: Selection { queue_pairs: queue_pairs.clone(), ..Selection::default() },
+                tunnel: settings.tunnel.map(|it| Tunnel::new(it, mac)),
+                settings: settings.clone(),
+                port: Some(port),
+                mtu,
+                shared: Arc::clone(&shared),
+                worker,
+                generation: 0,
+                bundles: true,
+                outflow: Outflow::default(),
+                counters: MirrorCounters::default(),
+            });
+        }
+        let tunnel = settings.tunnel.zip(outer).map(|(it, mac)| Tunnel::new(it, mac));
+        let control = MirrorControl::new(settings, filter()?, tunnel, (shared, workers), device);
+        Ok((control, opened))
     }
 
     /// What it was made from.
@@ -161,60 +156,19 @@ impl Mirror {
         &self.settings
     }
 
-    /// What became of copies.
+    /// What became of the copies that the worker made.
     pub fn counters(&self) -> MirrorCounters {
-        let mut counters = self.counters;
-        counters += self.kernel.as_ref().map(InKernel::counters).unwrap_or_default();
-        counters
-    }
-
-    /// Lets the kernel make the copies from now on, where it can; `host_mtu` is the host's.
-    pub fn offer(&mut self, kernel: &KernelMirrors, host_mtu: u32) {
-        if self.kernel.is_none() {
-            self.kernel = InKernel::new(&self.settings, kernel, host_mtu);
-            self.start_in_kernel();
-        }
+        self.counters
     }
 
     /// Whether the kernel makes the copies.
     pub fn is_by_kernel(&self) -> bool {
-        self.by_kernel.load(Ordering::Relaxed)
+        self.shared.by_kernel.load(Ordering::Relaxed)
     }
 
     /// Whether it needs to see what goes to the host.
     pub fn shows_kernel_what_the_host_hears(&self) -> bool {
-        self.is_by_kernel() && self.settings.direction != MirrorDirection::FromHost
-    }
-
-    fn start_in_kernel(&mut self) {
-        if let Some(kernel) = &mut self.kernel {
-            let (filter, tunnel) = (self.filter.as_ref(), self.tunnel.as_ref());
-            kernel.start(&self.settings, filter, tunnel, self.mtu);
-            self.by_kernel.store(kernel.is_running(), Ordering::Relaxed);
-        }
-    }
-
-    fn stop_in_kernel(&mut self) {
-        if let Some(kernel) = &mut self.kernel {
-            self.counters += kernel.stop();
-            self.by_kernel.store(false, Ordering::Relaxed);
-        }
-    }
-
-    /// Notes whether the kernel's copies get out, and takes back what it cannot make.
-    fn look_after_kernel(&mut self) {
-        let Some(kernel) = &mut self.kernel else { return };
-        let look = kernel.look();
-        if look.refused {
-            self.stop_in_kernel();
-            self.kernel = None;
-            let name = &self.settings.name;
-            tracing::warn!(
-                mirror = name,
-                "the kernel could not encapsulate a packet: the gateway makes the copies now"
-            );
-        }
-        self.look_after(look.sent, look.dropped);
+        self.is_by_kernel() && control::needs_what_the_host_hears(&self.settings)
     }
 
     /// Copies those of `frames` that are wanted and of which `passed` says so.
@@ -239,42 +193,19 @@ impl Mirror {
         }
     }
 
-    /// Looks after a port that was lost. Call it ten times a second.
+    /// Takes the port that the control thread opened again, or learns that it is gone. Call it ten
+    /// times a second.
     pub fn tick(&mut self) {
-        self.look_after_kernel();
-        if std::mem::take(&mut self.suspect) {
-            let index = Interface::find(&self.settings.port).and_then(|it| it.index());
-            if !index.is_ok_and(|index| index == self.index) {
-                self.stop_in_kernel();
-                self.port = None;
-            }
-        }
-        if self.port.is_some() {
+        let generation = self.shared.generation.load(Ordering::Acquire);
+        if generation == self.generation {
             return;
         }
-        self.ticks_to_retry = self.ticks_to_retry.saturating_sub(1);
-        if self.ticks_to_retry > 0 {
-            return;
-        }
-        self.ticks_to_retry = RETRY_TICKS;
-        match open_port(&self.settings) {
-            Ok(Opened { port, index, mtu, mac }) => {
-                self.tunnel = self.settings.tunnel.map(|it| Tunnel::new(it, mac));
-                (self.port, self.index, self.mtu) = (Some(port), index, mtu);
-                (self.bundles, self.refused) = (true, None);
-                self.start_in_kernel();
-            }
-            Err(error) => self.say_refusal(&error),
-        }
-    }
-
-    /// Says once why a port that came back is not taken.
-    fn say_refusal(&mut self, error: &anyhow::Error) {
-        let Some(Refused(why)) = error.downcast_ref() else { return };
-        if self.refused.as_ref() != Some(why) {
-            tracing::error!(mirror = self.settings.name, "nothing is copied: {why}");
-            self.refused = Some(why.clone());
-        }
+        self.generation = generation;
+        self.port = self.shared.take_port(self.worker).map(|opened| {
+            self.tunnel = self.settings.tunnel.map(|it| Tunnel::new(it, opened.mac));
+            (self.mtu, self.bundles) = (opened.mtu, true);
+            opened.port
+        });
     }
 
     fn wants(&self, frame: &Frame<'_>) -> bool {
@@ -450,21 +381,9 @@ impl Mirror {
         counters.queue_full += each * (now.send_queue_full - before.send_queue_full);
         counters.too_large += each * (now.send_too_large - before.send_too_large);
         counters.port_down += each * (now.send_refused - before.send_refused);
-        self.look_after(done.sent > 0, done.dropped > 0);
-    }
-
-    /// Says once that copies do not get out, and once that they do again.
-    fn look_after(&mut self, sent: bool, dropped: bool) {
-        let name = &self.settings.name;
-        if dropped && !self.complained {
-            self.complained = true;
-            let port = &self.settings.port;
-            tracing::warn!(mirror = name, port, "copies are dropped: the port is full or down");
-        } else if sent && !dropped && self.complained {
-            self.complained = false;
-            tracing::info!(mirror = name, "copies get out again");
+        if self.outflow.note(&self.settings, done.sent > 0, done.dropped > 0) {
+            self.shared.is_suspect.store(true, Ordering::Relaxed);
         }
-        self.suspect |= dropped && !sent;
     }
 }
 

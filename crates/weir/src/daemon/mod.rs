@@ -28,6 +28,7 @@ pub mod prepare;
 pub mod worker;
 
 mod circle;
+mod pair_control;
 pub mod workers;
 
 mod keeping;

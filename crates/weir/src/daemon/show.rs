@@ -16,6 +16,7 @@ use super::evidence;
 use super::keying::KeyingStatus;
 use super::mirror::{Mirror, MirrorCounters};
 use super::offload::Answered;
+use super::pair_control::Report;
 use super::relay::Relay;
 use crate::api::dto::{
     AccessSnapshot, DetectionSnapshot, ExportSnapshot, FastPathSnapshot, KeyingSnapshot,
@@ -29,7 +30,6 @@ use crate::config::settings::{Driver, Pair};
 pub fn pair(
     pair: &Pair,
     relay: &mut Relay,
-    guard: &GuardCounters,
     fast_path: FastPathSnapshot,
     now: Time,
 ) -> PairSnapshot {
@@ -47,16 +47,10 @@ pub fn pair(
     let totals = engine.meter().totals();
     carried(&mut ports.host, &mut ports.wire, &counters.host);
     carried(&mut ports.wire, &mut ports.host, &counters.wire);
-    let mut host = SideSnapshot::new(&pair.host, &counters.host, ports.host);
-    let mut wire = SideSnapshot::new(&pair.wire, &counters.wire, ports.wire);
-    for (side, guard) in [(&mut host, &guard.host), (&mut wire, &guard.wire)] {
-        (side.guard_dropped, side.kernel_copies) = (kept_back(guard), guard.ingress_dropped);
-    }
+    let host = SideSnapshot::new(&pair.host, &counters.host, ports.host);
+    let wire = SideSnapshot::new(&pair.wire, &counters.wire, ports.wire);
     let by_kernel = engine.policy().peers.iter().any(|peer| peer.kernel.is_some());
-    let kernel = by_kernel.then(|| SideSnapshot {
-        guard_dropped: kept_back(&guard.xfrm),
-        ..SideSnapshot::new("weirx", &counters.kernel, ports.kernel)
-    });
+    let kernel = by_kernel.then(|| SideSnapshot::new("weirx", &counters.kernel, ports.kernel));
     PairSnapshot {
         name: pair.name.clone(),
         driver: if pair.driver == Driver::Xdp { "xdp" } else { "packet" }.to_owned(),
@@ -96,14 +90,33 @@ pub fn pair(
     }
 }
 
+/// Adds what the control thread saw to what the workers published.
+pub fn add_control(pair: &mut PairSnapshot, report: &Report) {
+    let guard = &report.guard;
+    for (side, guard) in [(&mut pair.host, &guard.host), (&mut pair.wire, &guard.wire)] {
+        (side.guard_dropped, side.kernel_copies) = (kept_back(guard), guard.ingress_dropped);
+    }
+    if let Some(kernel) = &mut pair.kernel {
+        kernel.guard_dropped = kept_back(&guard.xfrm);
+    }
+    for mirror in &mut pair.mirrors {
+        let of_kernel = report.mirrors.iter().find(|(name, _)| *name == mirror.name);
+        of_kernel.into_iter().for_each(|(_, counters)| mirror.add(&copies(*counters)));
+    }
+}
+
 fn mirror(mirror: &Mirror) -> MirrorSnapshot {
-    let counters = mirror.counters();
-    let MirrorCounters { chosen, mirrored, truncated, dropped, .. } = counters;
-    let (name, port) = (mirror.settings().name.clone(), mirror.settings().port.clone());
     MirrorSnapshot {
-        name,
-        port,
+        name: mirror.settings().name.clone(),
+        port: mirror.settings().port.clone(),
         by_kernel: mirror.is_by_kernel(),
+        ..copies(mirror.counters())
+    }
+}
+
+fn copies(counters: MirrorCounters) -> MirrorSnapshot {
+    let MirrorCounters { chosen, mirrored, truncated, dropped, .. } = counters;
+    MirrorSnapshot {
         chosen,
         mirrored,
         truncated,
@@ -111,6 +124,7 @@ fn mirror(mirror: &Mirror) -> MirrorSnapshot {
         dropped_queue_full: counters.queue_full,
         dropped_too_large: counters.too_large,
         dropped_port_down: counters.port_down,
+        ..MirrorSnapshot::default()
     }
 }
 

@@ -19,6 +19,7 @@ use super::history::History;
 use super::kernel_esp;
 use super::keying::Keying;
 use super::lock::{Locks, PATIENCE, port_locks};
+use super::mirror::MirrorControl;
 use super::notify::{self, Watchdog};
 use super::offload::{self, Answered};
 use super::openvpn::Tunnels;
@@ -37,16 +38,16 @@ use crate::api::dto::{
     AssociationKey, CutRequest, KeysRequest, PairSnapshot, Request, Response, Snapshot,
 };
 use crate::config::policy::associations;
-use crate::config::settings::OnFailure;
+use crate::config::settings::{self, OnFailure, Pair};
 use crate::config::{KeyAccess, Keys, Loaded, Problems, Settings, Source};
 use crate::machine::Machine;
 use again::{Again, Left, start_again};
 use blocks::CONTROL;
 use needs_restart::needs_restart;
 use parts::{
-    Sinks, announce, bystanders, configure_keying, eve_file, open_control, open_front_ends,
-    start_alerts, start_exporter, start_keying, start_workers, tell_names, watch_ports,
-    watch_signals, watch_vm,
+    Sinks, announce, bystanders, configure_keying, eve_file, mirrors_of, open_control,
+    open_front_ends, start_alerts, start_exporter, start_keying, start_workers, tell_names,
+    watch_ports, watch_signals, watch_vm,
 };
 use trial::{PortsBefore, Start, Trial};
 
@@ -377,7 +378,6 @@ impl Gateway {
                 return Ok(end);
             }
             let now = Instant::now();
-            self.workers.iter().for_each(PairWorkers::retry_steering);
             self.store.blocks.tick();
             self.end_clients();
             if active && now.duration_since(self.front_ends_ticked) >= FRONT_END_TICK {
@@ -560,11 +560,13 @@ impl Gateway {
         for (front_end, prepared) in self.front_ends.iter().zip(&mut prepared) {
             front_end.iter().for_each(|it| it.extend(prepared));
         }
-        self.add_bystanders(&mut prepared, &settings)?;
-        for ((worker, plans), pair) in self.workers.iter_mut().zip(prepared).zip(&settings.pairs) {
-            let Err(error) = worker.offer(plans, Some(pair)) else { continue };
-            let error = error.context(format!("pair {}", worker.name));
-            self.workers.iter().for_each(PairWorkers::discard);
+        let mirrors = self.add_bystanders(&mut prepared, &settings)?;
+        let of_pairs = settings.pairs.iter().zip(prepared).zip(mirrors);
+        for (workers, ((pair, plans), (wanted, new))) in self.workers.iter_mut().zip(of_pairs) {
+            let offered = workers.offer(plans).and_then(|()| workers.offer_rest(pair, wanted, new));
+            let Err(error) = offered else { continue };
+            let error = error.context(format!("pair {}", workers.name));
+            self.workers.iter_mut().for_each(PairWorkers::discard);
             return Err(error.into());
         }
         for workers in &mut self.workers {
@@ -610,12 +612,18 @@ impl Gateway {
     }
 
     /// Adds to the plans of each pair who is to watch: mirrors that stay, and new ones, open.
-    fn add_bystanders(&self, prepared: &mut [Vec<Prepared>], settings: &Settings) -> Result<()> {
-        for (pair, plans) in settings.pairs.iter().zip(prepared) {
-            let next = bystanders(pair, settings, &self.settings.mirrors)?;
+    /// Returns, by pair, the settings of all mirrors, and of new ones what the control thread gets.
+    fn add_bystanders(
+        &self,
+        prepared: &mut [Vec<Prepared>],
+        settings: &Settings,
+    ) -> Result<Vec<(Vec<settings::Mirror>, Vec<MirrorControl>)>> {
+        let add = |(pair, plans): (&Pair, &mut Vec<Prepared>)| {
+            let (next, new) = bystanders(pair, settings, &self.settings.mirrors)?;
             plans.iter_mut().zip(next).for_each(|(plan, next)| plan.bystanders = Some(next));
-        }
-        Ok(())
+            Ok((mirrors_of(pair, settings).cloned().collect(), new))
+        };
+        settings.pairs.iter().zip(prepared).map(add).collect()
     }
 
     fn snapshot(&self) -> Result<Snapshot> {

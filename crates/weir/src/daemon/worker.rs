@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -9,7 +10,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use weir_engine::esp::sa::Fingerprint;
 use weir_engine::pipeline::{Engine, Left, PolicyError, Usage};
-use weir_port::{Guard, Interface};
 use weir_store::evidence::{Label, Snapshot};
 use weir_store::sink::{AlertSender, RecordSender};
 use weir_wire::frame::Time;
@@ -29,6 +29,7 @@ use super::leak::LeakAlarm;
 use super::mirror::Mirror;
 use super::moderation::Moderation;
 use super::owners::OwnerKeeper;
+use super::pair_control::{Pulse, SharedGuard};
 use super::plan::PairPlan;
 use super::prepare::{Kept, NextBystanders, NextKept, NextMirror, Prepared, Running};
 use super::publish::{Board, Publication, Publisher};
@@ -39,7 +40,7 @@ use super::state::{Reserved, Reserver};
 use super::tables;
 use super::telling;
 use super::workers::Seat;
-use crate::config::settings::{Driver, Limits, OnFailure, Pair};
+use crate::config::settings::{Limits, OnFailure, Pair};
 
 /// Commands that wait for a worker, at most.
 const COMMANDS_MAX: usize = 16;
@@ -269,8 +270,10 @@ struct Worker {
     pair: Pair,
     label: Label,
     relay: Relay,
-    /// Worker 0's.
-    guard: Option<Guard>,
+    /// Where the kernel does some peer's ESP.
+    guard: Option<SharedGuard>,
+    /// Its signs of life for the control thread.
+    pulse: Pulse,
     /// The other workers of the pair.
     circle: Option<Circle>,
     /// Peers whose ESP the kernel does.
@@ -308,7 +311,9 @@ impl Worker {
             setup;
         let label = setup.label;
         let next = plan.bystanders.unwrap_or_default();
-        let Seat { number, ports, guard, kernel, mut carrier, why_not, circle, gate, .. } = seat;
+        let Seat {
+            number, ports, guard, pulse, kernel, mut carrier, why_not, circle, gate, ..
+        } = seat;
         let meter = tables::meter(&limits, pair.workers, owners.seed());
         let kept = plan.kept.into_iter().filter_map(|next| match next {
             NextKept::New(kept) => Some(kept),
@@ -332,7 +337,7 @@ impl Worker {
         let mirrors = mirrors.collect();
         let bystanders = Bystanders { evidence: next.evidence.map(keep), mirrors };
         let mut relay = Relay::new(ports, engine, bystanders);
-        offer_mirrors(&mut relay, guard.as_ref(), &pair);
+        show_kernel(&mut relay);
         if let Some(carrier) = &mut carrier {
             carrier.set_watched(&mut relay);
             carrier.open(relay.engine().policy());
@@ -342,6 +347,7 @@ impl Worker {
             label,
             relay,
             guard,
+            pulse,
             circle,
             kernel,
             gate: gate.map(|gate| GateWatch::new(gate, number)),
@@ -449,8 +455,8 @@ impl Worker {
         show_kernel(&mut self.relay);
         self.alarm(now);
         self.owners.tick(self.relay.engine().access(), now);
-        if let (Some(kernel), Some(guard)) = (&mut self.kernel, &mut self.guard) {
-            kernel.tick(guard, self.relay.engine(), &self.reserver, &self.answer);
+        if let (Some(kernel), Some(guard)) = (&mut self.kernel, &self.guard) {
+            kernel.tick(&mut guard.lock(), self.relay.engine(), &self.reserver, &self.answer);
         }
         self.report_keyed();
         telling::tell(&mut self.relay, &self.alerts);
@@ -463,9 +469,7 @@ impl Worker {
             gate.tick(self.relay.engine(), now);
         }
         self.end_idle_flows(now);
-        if let Some(guard) = &mut self.guard {
-            guard.heartbeat()?;
-        }
+        self.pulse.fetch_add(1, Ordering::Relaxed);
         self.publisher.begin(self.carrier.as_ref(), Instant::now());
         self.publish();
         Ok(())
@@ -477,8 +481,8 @@ impl Worker {
         if let Some(carrier) = carrier {
             carrier.close(relay);
         }
-        if let (Some(kernel), Some(guard)) = (self.kernel.take(), &mut self.guard)
-            && let Err(error) = kernel.stop(guard)
+        if let (Some(kernel), Some(guard)) = (self.kernel.take(), &self.guard)
+            && let Err(error) = kernel.stop(&mut guard.lock())
         {
             tracing::error!("what the kernel did for peers stays there: {error:#}");
         }
@@ -511,7 +515,7 @@ impl Worker {
                 }
             }
         }
-        offer_mirrors(&mut self.relay, self.guard.as_ref(), &self.pair);
+        show_kernel(&mut self.relay);
     }
 
     /// Keeps evidence otherwise, and what is held as far as there is room.
@@ -614,7 +618,7 @@ impl Worker {
         if relay.engine().has_datagrams() {
             keying.pass_datagrams(relay.engine());
         }
-        if keying.obey(relay.engine(), kernel.as_mut().zip(guard.as_mut())) {
+        if keying.obey(relay.engine(), kernel.as_mut().zip(guard.as_ref())) {
             relay.send_own();
         }
     }
@@ -646,10 +650,9 @@ impl Worker {
 
     /// Publishes the counters, with the peers as they were seen last.
     fn publish(&mut self) {
-        let guard = self.guard.as_ref().and_then(|it| it.counters().ok()).unwrap_or_default();
         let Self { pair, relay, carrier, why_not, .. } = self;
         let fast_path = show::fast_path(pair, relay, carrier.as_ref(), why_not.as_deref());
-        let snapshot = show::pair(pair, relay, &guard, fast_path, clock());
+        let snapshot = show::pair(pair, relay, fast_path, clock());
         self.publisher.publish(snapshot);
     }
 }
@@ -671,17 +674,6 @@ fn keep(engine: &mut Engine, kept: &mut [Kept], keeping_fails: &mut bool) -> boo
     }
     *keeping_fails = false;
     true
-}
-
-/// Lets the kernel make those copies that it can, and shows it what the host hears where it needs
-/// that. Frames that AF_XDP takes never come to it.
-fn offer_mirrors(relay: &mut Relay, guard: Option<&Guard>, pair: &Pair) {
-    if let Some(guard) = guard.filter(|_| pair.driver != Driver::Xdp) {
-        let mtu = Interface::find(&pair.host).and_then(|it| it.mtu()).unwrap_or(u32::MAX);
-        let mirrors = &mut relay.bystanders().mirrors;
-        mirrors.iter_mut().for_each(|mirror| mirror.offer(guard.mirrors(), mtu));
-    }
-    show_kernel(relay);
 }
 
 /// Has what the host hears pass the kernel's mirrors, where there are any.

@@ -1,9 +1,10 @@
 //! The workers of one pair of ports: one, or several that share its flows (docs/adr/0025).
 //!
 //! ```text
-//!   host port --> steering --+-> worker 0: engine, relay, guard, TAP, handshakes --+--> wire port
-//!                            +-> worker 1: engine, relay -------------------------+
-//!                            +-> ...      each tells the others where hosts and neighbours are
+//!   host port --> steering --+-> worker 0: engine, relay, TAP, handshakes --+--> wire port
+//!                            +-> worker 1: engine, relay ------------------+
+//!                            +-> ...   each tells the others where hosts and neighbours are
+//!   control thread: guard, mirrors' ports and kernel clones, steering (`pair_control`)
 //! ```
 //!
 //! To the supervisor they are one: a plan goes to all of them or to none, and their counters are
@@ -16,19 +17,22 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use weir_engine::esp::sa::Fingerprint;
 use weir_engine::pipeline::Left;
-use weir_port::{Guard, GuardMode, Steering, SteeringOptions};
+use weir_port::{GuardMode, Steering, SteeringOptions};
 use weir_store::evidence::Snapshot;
 
 use super::carry::{self, Begun, Carrier};
 use super::circle::Circle;
 use super::gate::SharedGate;
 use super::kernel_esp::{KernelEsp, KernelPlan};
+use super::mirror::{self, MirrorControl};
 use super::openvpn;
+use super::pair_control::{PairControl, Pulse, SharedGuard};
 use super::plan::PairPlan;
 use super::ports;
 use super::prepare::{Prepared, Running};
 use super::relay::Ports;
 use super::sharing::{Reach, Sharing};
+use super::show;
 use super::state::StateStore;
 use super::worker::{WorkerCommand, WorkerHandle, WorkerSetup, WorkerUsage};
 use crate::api::dto::PairSnapshot;
@@ -40,8 +44,10 @@ pub struct Seat {
     pub number: usize,
     /// Its ports.
     pub ports: Ports,
-    /// Of worker 0: the pair's guard.
-    pub guard: Option<Guard>,
+    /// The pair's guard, where the kernel does some peer's ESP.
+    pub guard: Option<SharedGuard>,
+    /// Its signs of life for the control thread.
+    pub pulse: Pulse,
     /// Peers whose ESP the kernel does.
     pub kernel: Option<KernelEsp>,
     /// The keys of their associations.
@@ -63,28 +69,42 @@ pub struct PairWorkers {
     pub name: String,
     /// At least one.
     workers: Vec<WorkerHandle>,
+    /// Dropped behind the workers.
+    control: PairControl,
+    /// To begin with the plan that the workers hold, and the settings of all that it has.
+    next_mirrors: Option<(Vec<MirrorControl>, Vec<mirror::Settings>)>,
     /// `None` with one worker.
     sharing: Option<Arc<Mutex<Sharing>>>,
 }
 
 impl PairWorkers {
-    /// Shuts the pair's ports for everybody else, opens them for each of `setups`, a worker's, and
-    /// starts to move frames.
+    /// Shuts the pair's ports for everybody else, opens them for each of `setups`, a worker's, has
+    /// the control thread look after them and after `mirrors`, and starts to move frames.
     ///
     /// # Errors
     /// A port cannot be opened, or a plan cannot be carried out.
-    pub fn start(mut setups: Vec<WorkerSetup>, store: &mut StateStore) -> Result<Self> {
+    pub fn start(
+        mut setups: Vec<WorkerSetup>,
+        mirrors: Vec<MirrorControl>,
+        store: &mut StateStore,
+    ) -> Result<Self> {
         let first = setups.first_mut().context("a pair has a worker")?;
-        let (pair, name) = (first.pair.clone(), first.pair.name.clone());
-        let mut made = Self { name, workers: Vec::new(), sharing: None };
-        let seats = match pair.workers {
-            1 => vec![only_seat(first, store)?],
+        let pair = first.pair.clone();
+        let (seats, guard, sharing) = match pair.workers {
+            1 => {
+                let (seat, guard) = only_seat(first, store)?;
+                (vec![seat], guard, None)
+            }
             _ => {
-                let (seats, steering) = several_seats(first)?;
-                made.sharing = Some(Arc::new(Mutex::new(Sharing::new(steering, &pair)?)));
-                seats
+                let (seats, guard, steering) = several_seats(first)?;
+                let sharing = Sharing::new(steering, &pair)?;
+                (seats, guard, Some(Arc::new(Mutex::new(sharing))))
             }
         };
+        let pulses = seats.iter().map(|seat| Arc::clone(&seat.pulse)).collect();
+        let control = PairControl::start(&pair, guard, mirrors, pulses, sharing.clone())?;
+        let (name, workers, next_mirrors) = (pair.name, Vec::new(), None);
+        let mut made = Self { name, workers, control, next_mirrors, sharing };
         for (setup, seat) in setups.into_iter().zip(seats) {
             made.workers.push(WorkerHandle::start(setup, seat)?);
         }
@@ -114,21 +134,32 @@ impl PairWorkers {
         self.workers.iter().zip(plans).any(|(worker, plan)| worker.has_other_kernel_keys(plan))
     }
 
-    /// Has each hold its plan, as [`WorkerHandle::offer`], and the steering make room for the
-    /// peers of `pair`; without `pair` its peers stay.
+    /// Has each hold its plan, as [`WorkerHandle::offer`].
     ///
     /// # Errors
     /// One cannot take it, or does not answer; then tell all [`PairWorkers::discard`].
-    pub fn offer(&mut self, plans: Vec<Prepared>, pair: Option<&Pair>) -> Result<()> {
-        self.workers.iter_mut().zip(plans).try_for_each(|(worker, plan)| worker.offer(plan))?;
-        match (pair, self.steering()) {
-            (Some(pair), Some(mut steering)) => steering.prepare(pair),
-            _ => Ok(()),
-        }
+    pub fn offer(&mut self, plans: Vec<Prepared>) -> Result<()> {
+        self.workers.iter_mut().zip(plans).try_for_each(|(worker, plan)| worker.offer(plan))
+    }
+
+    /// Holds what else a new configuration wants of the pair until [`PairWorkers::commit`]: its
+    /// `mirrors`, of which `new` ones begin then; and the steering makes room for its peers.
+    ///
+    /// # Errors
+    /// The steering has no room; then tell all [`PairWorkers::discard`].
+    pub fn offer_rest(
+        &mut self,
+        pair: &Pair,
+        mirrors: Vec<mirror::Settings>,
+        new: Vec<MirrorControl>,
+    ) -> Result<()> {
+        self.next_mirrors = Some((new, mirrors));
+        self.steering().map_or(Ok(()), |mut steering| steering.prepare(pair))
     }
 
     /// Has all forget the plans that they hold.
-    pub fn discard(&self) {
+    pub fn discard(&mut self) {
+        self.next_mirrors = None;
         for worker in &self.workers {
             worker.tell(WorkerCommand::Discard);
         }
@@ -143,15 +174,16 @@ impl PairWorkers {
     /// # Errors
     /// A worker has ended, which takes the gateway with it: half a configuration never stays.
     pub fn commit(&mut self) -> Result<Left> {
-        // Worker 0 first: it ends mirrors that the kernel makes of everybody's packets.
-        let (first, others) = self.workers.split_at_mut(1);
-        let left = WorkerHandle::settled(&first[0].commit());
-        let answers: Vec<_> = others.iter_mut().map(WorkerHandle::commit).collect();
-        let settled = answers.iter().try_for_each(|it| WorkerHandle::settled(it).map(drop));
+        let (new_mirrors, mirrors) = self.next_mirrors.take().unzip();
+        // What is not to be copied any longer is not copied under the new policy either.
+        let kept = mirrors.map_or(Ok(()), |it| self.control.keep_mirrors(it));
+        let answers: Vec<_> = self.workers.iter_mut().map(WorkerHandle::commit).collect();
+        let left: Result<Vec<Left>> = answers.iter().map(WorkerHandle::settled).collect();
         if let Some(mut steering) = self.steering() {
             steering.commit();
         }
-        settled.and(left)
+        kept.and_then(|()| new_mirrors.map_or(Ok(()), |it| self.control.add_mirrors(it)))?;
+        left?.into_iter().next().context("a pair has a worker")
     }
 
     /// Has worker 0 take the packets of front ends: flows to these prefixes, ESP of these SPIs.
@@ -160,13 +192,6 @@ impl PairWorkers {
     /// The kernel's table cannot be written.
     pub fn steer_front_end(&self, reaches: Vec<Reach>, spis: BTreeSet<u32>) -> Result<()> {
         self.steering().map_or(Ok(()), |mut it| it.steer_front_end(reaches, spis))
-    }
-
-    /// Tells the steering what it could not be told before.
-    pub fn retry_steering(&self) {
-        if let Some(mut steering) = self.steering() {
-            steering.retry();
-        }
     }
 
     fn steering(&self) -> Option<MutexGuard<'_, Sharing>> {
@@ -180,13 +205,15 @@ impl PairWorkers {
     pub fn snapshot(&self) -> Result<PairSnapshot> {
         let now = Instant::now();
         let of_each = self.workers.iter().map(|it| Ok(it.latest()?.snapshot(now)));
-        Ok(PairSnapshot::join(of_each.collect::<Result<Vec<_>>>()?))
+        let mut joined = PairSnapshot::join(of_each.collect::<Result<Vec<_>>>()?);
+        show::add_control(&mut joined, &self.control.report());
+        Ok(joined)
     }
 
     /// Whether all have published what was so after `asked`.
     pub fn have_published_since(&self, asked: Instant) -> bool {
         let is_newer = |it: &WorkerHandle| it.latest().is_ok_and(|it| it.is_newer_than(asked));
-        self.workers.iter().all(is_newer)
+        self.workers.iter().all(is_newer) && self.control.report().taken > asked
     }
 
     /// What the evidence ring of each worker holds.
@@ -206,7 +233,7 @@ impl PairWorkers {
 
     /// Whether one ended, which it does by itself only when a port is lost.
     pub fn is_finished(&self) -> bool {
-        self.workers.iter().any(WorkerHandle::is_finished)
+        self.workers.iter().any(WorkerHandle::is_finished) || self.control.is_finished()
     }
 
     /// Has all end, and waits for it.
@@ -216,12 +243,12 @@ impl PairWorkers {
     pub fn join(self) -> Result<()> {
         self.stop();
         let ends: Vec<_> = self.workers.into_iter().map(WorkerHandle::join).collect();
-        ends.into_iter().collect()
+        ends.into_iter().chain([self.control.join()]).collect()
     }
 }
 
 /// The place of a worker that is alone.
-fn only_seat(setup: &mut WorkerSetup, store: &mut StateStore) -> Result<Seat> {
+fn only_seat(setup: &mut WorkerSetup, store: &mut StateStore) -> Result<(Seat, SharedGuard)> {
     let (pair, policy) = (&setup.pair, &setup.plan.policy);
     let plans = std::mem::take(&mut setup.plan.kernel);
     let by_kernel = plans.iter().filter_map(KernelPlan::fingerprints).collect();
@@ -238,21 +265,24 @@ fn only_seat(setup: &mut WorkerSetup, store: &mut StateStore) -> Result<Seat> {
     }
     // Behind the kernel's, as their places in the policy are.
     ports.kernel.extend(openvpn::open_ports(pair)?);
-    Ok(Seat {
+    let guard = SharedGuard::new(guard);
+    let seat = Seat {
         number: 0,
         ports,
-        guard: Some(guard),
+        guard: kernel.as_ref().map(|_| guard.clone()),
+        pulse: Pulse::default(),
         kernel,
         by_kernel,
         carrier,
         why_not,
         circle: None,
         gate,
-    })
+    };
+    Ok((seat, guard))
 }
 
-/// The places of several workers, and what shares frames out among them.
-fn several_seats(setup: &WorkerSetup) -> Result<(Vec<Seat>, Steering)> {
+/// The places of several workers, their guard, and what shares frames out among them.
+fn several_seats(setup: &WorkerSetup) -> Result<(Vec<Seat>, SharedGuard, Steering)> {
     let (pair, policy) = (&setup.pair, &setup.plan.policy);
     let begun = carry::begin(pair, &setup.limits, mode(setup.on_failure))?;
     let Begun { guard, carriers, why_not, gate } = begun;
@@ -264,12 +294,13 @@ fn several_seats(setup: &WorkerSetup) -> Result<(Vec<Seat>, Steering)> {
         has_front_ends: pair.xfrm,
     })?;
     let ports = ports::open_several(pair, policy, &steering, &carriers, gate.as_ref())?;
-    let (mut guard, mut carriers) = (Some(guard), carriers.into_iter());
+    let mut carriers = carriers.into_iter();
     let seats = ports.into_iter().zip(Circle::of(pair.workers)).enumerate();
     let seats = seats.map(|(number, (ports, circle))| Seat {
         number,
         ports,
-        guard: guard.take(),
+        guard: None,
+        pulse: Pulse::default(),
         kernel: None,
         by_kernel: Vec::new(),
         carrier: carriers.next(),
@@ -277,7 +308,7 @@ fn several_seats(setup: &WorkerSetup) -> Result<(Vec<Seat>, Steering)> {
         circle: Some(circle),
         gate: gate.clone(),
     });
-    Ok((seats.collect(), steering))
+    Ok((seats.collect(), SharedGuard::new(guard), steering))
 }
 
 fn mode(on_failure: OnFailure) -> GuardMode {

@@ -22,7 +22,7 @@ use crate::config::{Keys, Settings};
 use crate::daemon::control::{self, ControlSocket};
 use crate::daemon::front_end::{Base, FrontEnd};
 use crate::daemon::keying::{Keying, KeyingEnd, Peers};
-use crate::daemon::mirror::Mirror;
+use crate::daemon::mirror::{Mirror, MirrorControl};
 use crate::daemon::owners::KeptOwners;
 use crate::daemon::plan::PairPlan;
 use crate::daemon::port_watch::PortWatch;
@@ -122,7 +122,7 @@ pub(super) fn start_workers(
         let (mut setups, mut ends) = (Vec::new(), ends.into_iter());
         let kept = KeptOwners::open(&settings.gateway, &pair.name).with_context(context)?;
         let mut owners = kept.keepers(pair.workers).into_iter();
-        let next = bystanders(pair, settings, &[])?;
+        let (next, mirrors) = bystanders(pair, settings, &[])?;
         for (worker, (plan, next)) in plans.into_iter().zip(next).enumerate() {
             let mut plan = prepare::prepare(plan, &[], &store.reserver()).with_context(context)?;
             plan.bystanders = Some(next);
@@ -141,7 +141,7 @@ pub(super) fn start_workers(
             });
         }
         bases.push(setups.iter().map(|it| Base::of(&it.plan)).collect());
-        workers.push(PairWorkers::start(setups, store).with_context(context)?);
+        workers.push(PairWorkers::start(setups, mirrors, store).with_context(context)?);
     }
     Ok((workers, bases))
 }
@@ -209,27 +209,36 @@ pub(super) fn announce(settings: &Settings) {
 }
 
 /// Who watches the packets of each worker of `pair`: mirrors that are `running` already, new ones,
-/// open, and a share of its evidence.
+/// open, and a share of its evidence. Of new mirrors, what the control thread gets.
 pub(super) fn bystanders(
     pair: &Pair,
     settings: &Settings,
     running: &[settings::Mirror],
-) -> Result<Vec<NextBystanders>> {
+) -> Result<(Vec<NextBystanders>, Vec<MirrorControl>)> {
     let evidence = settings.evidence.as_ref().map(|it| it.share(pair.workers));
     let one = || NextBystanders { mirrors: Vec::new(), evidence: evidence.clone() };
     let mut of_workers: Vec<_> = (0..pair.workers).map(|_| one()).collect();
-    for mirror in settings.mirrors.iter().filter(|mirror| mirror.pair == pair.name) {
+    let mut controls = Vec::new();
+    for mirror in mirrors_of(pair, settings) {
         if running.contains(mirror) {
             let kept = || NextMirror::Kept(mirror.clone());
             of_workers.iter_mut().for_each(|it| it.mirrors.push(kept()));
             continue;
         }
-        let opened = Mirror::open(mirror, pair.workers)?;
+        let (control, opened) = Mirror::open(mirror, pair.workers)?;
+        controls.push(control);
         for (of_worker, mirror) in of_workers.iter_mut().zip(opened) {
             of_worker.mirrors.push(NextMirror::New(Box::new(mirror)));
         }
     }
-    Ok(of_workers)
+    Ok((of_workers, controls))
+}
+
+pub(super) fn mirrors_of<'s>(
+    pair: &'s Pair,
+    settings: &'s Settings,
+) -> impl Iterator<Item = &'s settings::Mirror> {
+    settings.mirrors.iter().filter(|mirror| mirror.pair == pair.name)
 }
 
 /// A thread for each pair's handshakes where keys are agreed at all, and the workers' ends.
