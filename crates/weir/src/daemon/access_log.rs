@@ -8,6 +8,8 @@ use weir_engine::pipeline::Engine;
 use weir_store::sink::AlertSender;
 use weir_wire::frame::Time;
 
+use super::alarm::Period;
+
 /// Between two rounds of lines.
 const PERIOD_NS: u64 = 1_000_000_000;
 
@@ -15,12 +17,18 @@ const PERIOD_NS: u64 = 1_000_000_000;
 const TOLD_MAX: u32 = 20;
 
 /// Tells of judged messages, a bounded number a second.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct AccessLog {
-    round_began: Time,
+    round: Period,
     told: u32,
     untold: u64,
     lost_before: u64,
+}
+
+impl Default for AccessLog {
+    fn default() -> Self {
+        Self { round: Period::of_ns(PERIOD_NS), told: 0, untold: 0, lost_before: 0 }
+    }
 }
 
 impl AccessLog {
@@ -29,9 +37,9 @@ impl AccessLog {
         let Some(access) = engine.access() else { return };
         let lost = access.events_lost();
         self.untold += lost.saturating_sub(std::mem::replace(&mut self.lost_before, lost));
-        if now.since_ns(self.round_began) >= PERIOD_NS || now < self.round_began {
+        if self.round.is_over(now) {
             self.end_round(pair);
-            self.round_began = now;
+            self.round.begin(now);
         }
         while let Some(event) = engine.take_access_event() {
             if event.action != AccessAction::Allow {

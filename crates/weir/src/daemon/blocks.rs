@@ -25,13 +25,13 @@ const NS_PER_S: u64 = 1_000_000_000;
 pub struct BlockBook {
     path: PathBuf,
     shared: Arc<Blocks>,
-    blocks: Vec<(Kept, Arc<Block>)>,
+    blocks: Vec<(StoredBlock, Arc<Block>)>,
     allowed: Vec<AllowedEntry>,
 }
 
 /// A block as the file has it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-struct Kept {
+struct StoredBlock {
     prefix: Prefix,
     since_ns: u64,
     until_ns: Option<u64>,
@@ -42,7 +42,7 @@ struct Kept {
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 struct Lists {
-    blocks: Vec<Kept>,
+    blocks: Vec<StoredBlock>,
     allowed: Vec<AllowedEntry>,
 }
 
@@ -81,8 +81,12 @@ impl BlockBook {
             BlocksRequest::List => return Ok(self.snapshot(now)),
             BlocksRequest::Block { prefix, ttl_s, reason } => {
                 let until_ns = ttl_s.map(|it| now.saturating_add(it.saturating_mul(NS_PER_S)));
-                let kept =
-                    Kept { prefix: *prefix, since_ns: now, until_ns, reason: reason.clone() };
+                let kept = StoredBlock {
+                    prefix: *prefix,
+                    since_ns: now,
+                    until_ns,
+                    reason: reason.clone(),
+                };
                 self.blocks.retain(|(known, _)| known.prefix != *prefix);
                 let block = kept.block();
                 self.blocks.push((kept, block));
@@ -172,7 +176,7 @@ fn engine_prefix(prefix: Prefix) -> policy::Prefix {
     policy::Prefix::new(prefix.network(), prefix.length_bits())
 }
 
-impl Kept {
+impl StoredBlock {
     fn block(&self) -> Arc<Block> {
         Arc::new(Block::new(engine_prefix(self.prefix), self.until_ns.map(Time)))
     }

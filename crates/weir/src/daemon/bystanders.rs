@@ -11,14 +11,14 @@ use weir_engine::verdict::Verdict;
 use weir_wire::fastpath::Head;
 use weir_wire::frame::{Frame, Time};
 
-use super::keeping::Keeping;
+use super::evidence::EvidenceRecorder;
 use super::mirror::Mirror;
 
 /// The bystanders of one pair.
 #[derive(Default)]
 pub struct Bystanders {
     /// The last packets.
-    pub evidence: Option<Keeping>,
+    pub evidence: Option<EvidenceRecorder>,
     /// Copies.
     pub mirrors: Vec<Mirror>,
 }

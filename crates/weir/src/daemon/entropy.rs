@@ -5,14 +5,20 @@ use std::io::Read;
 
 use anyhow::{Context, Result};
 
+/// The kernel's source, to read from.
+///
+/// # Errors
+/// It cannot be opened.
+pub(super) fn source() -> Result<File> {
+    File::open("/dev/urandom").context("cannot open /dev/urandom")
+}
+
 /// Random bits that key the flow tables: nobody outside can make their entries collide.
 ///
 /// # Errors
 /// The kernel's source cannot be read.
 pub(super) fn seed() -> Result<u128> {
     let mut bytes = [0; 16];
-    File::open("/dev/urandom")
-        .and_then(|mut file| file.read_exact(&mut bytes))
-        .context("cannot read /dev/urandom")?;
+    source()?.read_exact(&mut bytes).context("cannot read /dev/urandom")?;
     Ok(u128::from_ne_bytes(bytes))
 }

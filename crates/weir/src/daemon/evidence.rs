@@ -5,6 +5,9 @@
 //! for it.
 
 mod merge;
+mod recorder;
+
+pub use recorder::{EvidenceRecorder, Settings};
 
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};

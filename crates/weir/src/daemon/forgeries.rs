@@ -7,6 +7,7 @@ use weir_engine::pipeline::Engine;
 use weir_engine::policy::Mode;
 use weir_wire::frame::Time;
 
+use super::alarm::Period;
 use super::notify;
 
 /// Between two lines about one peer.
@@ -16,7 +17,7 @@ const PERIOD_NS: u64 = 10_000_000_000;
 /// seconds a peer.
 #[derive(Debug, Default)]
 pub struct ForgeryAlarm {
-    told: HashMap<String, (Time, TagCounters)>,
+    told: HashMap<String, (Period, TagCounters)>,
 }
 
 impl ForgeryAlarm {
@@ -37,7 +38,9 @@ impl ForgeryAlarm {
 
     /// What was counted since the last line, when it is time for another.
     fn news(&mut self, peer: &str, counters: TagCounters, now: Time) -> Option<TagCounters> {
-        let (at, before) = self.told.get(peer).copied().unwrap_or_default();
+        let told = self.told.get(peer).copied();
+        let (mut period, before) =
+            told.unwrap_or((Period::of_ns(PERIOD_NS), TagCounters::default()));
         let news = TagCounters {
             foreign: counters.foreign.saturating_sub(before.foreign),
             forged: counters.forged.saturating_sub(before.forged),
@@ -45,11 +48,11 @@ impl ForgeryAlarm {
             limited: counters.limited.saturating_sub(before.limited),
             ..TagCounters::default()
         };
-        let is_due = at == Time::default() || now.since_ns(at) >= PERIOD_NS || now < at;
-        if news == TagCounters::default() || !is_due {
+        if news == TagCounters::default() || !period.is_over(now) {
             return None;
         }
-        self.told.insert(peer.to_owned(), (now, counters));
+        period.begin(now);
+        self.told.insert(peer.to_owned(), (period, counters));
         Some(news)
     }
 }

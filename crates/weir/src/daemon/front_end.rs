@@ -20,7 +20,6 @@ use std::io::Read;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use weir_engine::esp::open::{OpeningSa, OpeningState};
@@ -35,8 +34,10 @@ use weir_xfrm::refusal::{Errno, Refusal};
 use weir_xfrm::state::State;
 use zeroize::Zeroizing;
 
+use super::clock::seconds;
+use super::entropy;
 use super::front_end_socket::{Client, ClientEvent, FrontEndSocket};
-use super::prepare::{Kept, NextKept, Prepared, Running, Terms};
+use super::prepare::{NextReplayFile, Prepared, ReplayFile, Running, Terms};
 use super::sharing::Reach;
 use super::state::{StateError, StateStore};
 use super::workers::PairWorkers;
@@ -76,20 +77,20 @@ pub struct FrontEnd {
 pub struct Base {
     policy: Policy,
     running: Vec<Running>,
-    kept: Vec<Fingerprint>,
+    replay_files: Vec<Fingerprint>,
 }
 
 impl Base {
     /// The configured part of a plan.
     pub fn of(prepared: &Prepared) -> Self {
-        let kept = prepared.kept.iter().map(|next| match next {
-            NextKept::Running(fingerprint) => *fingerprint,
-            NextKept::New(kept) => kept.fingerprint,
+        let replay_files = prepared.replay_files.iter().map(|next| match next {
+            NextReplayFile::Running(fingerprint) => *fingerprint,
+            NextReplayFile::New(file) => file.fingerprint,
         });
         Self {
             policy: prepared.policy.clone(),
             running: prepared.running.clone(),
-            kept: kept.collect(),
+            replay_files: replay_files.collect(),
         }
     }
 }
@@ -123,7 +124,7 @@ impl FrontEnd {
     ) -> Result<Self> {
         let socket = FrontEndSocket::open(&path, events)
             .with_context(|| format!("cannot open {}", path.display()))?;
-        let random = File::open("/dev/urandom").context("cannot read /dev/urandom")?;
+        let random = entropy::source()?;
         Ok(Self {
             pair: pair.name.clone(),
             number,
@@ -218,7 +219,9 @@ impl FrontEnd {
             prepared.policy = behind(prepared.policy.clone(), plan, worker);
         }
         let running = opening_spis(plan).filter_map(|spi| self.opening.get(&spi));
-        prepared[0].kept.extend(running.map(|it| NextKept::Running(it.fingerprint())));
+        prepared[0]
+            .replay_files
+            .extend(running.map(|it| NextReplayFile::Running(it.fingerprint())));
     }
 
     /// A new configuration is in force.
@@ -300,10 +303,10 @@ impl FrontEnd {
             }
         }
         new.reserve(store);
-        let New { associations, mut kept, refused, why, .. } = new;
+        let New { associations, mut replay_files, refused, why, .. } = new;
         let plan = plan.without(self.xfrm.states(), &refused);
         let mut prepared = self.on_bases(&plan);
-        let next = &mut prepared[0].kept;
+        let next = &mut prepared[0].replay_files;
         let states = self.xfrm.states();
         let running = |places: &[usize]| -> BTreeMap<u32, Terms> {
             places.iter().filter_map(|it| Some((states[*it].spi(), terms(&states[*it])?))).collect()
@@ -311,8 +314,8 @@ impl FrontEnd {
         let (sealing, opening) = (running(&plan.sealing), running(&plan.opening));
         for terms in opening_spis(&plan).filter_map(|spi| opening.get(&spi)) {
             let key = terms.fingerprint();
-            let kept = kept.remove(&key).map(NextKept::New);
-            next.push(kept.unwrap_or(NextKept::Running(key)));
+            let file = replay_files.remove(&key).map(NextReplayFile::New);
+            next.push(file.unwrap_or(NextReplayFile::Running(key)));
         }
         prepared[0].associations = associations;
         if let Err(error) = workers.offer(prepared) {
@@ -331,10 +334,10 @@ impl FrontEnd {
     /// A plan for each worker without new associations: those that run go on.
     fn on_bases(&self, plan: &Plan) -> Vec<Prepared> {
         let bases = self.bases.iter().cloned().enumerate();
-        let prepared = bases.map(|(worker, Base { policy, running, kept })| Prepared {
+        let prepared = bases.map(|(worker, Base { policy, running, replay_files })| Prepared {
             policy: behind(policy, plan, worker),
             associations: Associations::default(),
-            kept: kept.into_iter().map(NextKept::Running).collect(),
+            replay_files: replay_files.into_iter().map(NextReplayFile::Running).collect(),
             running,
             kernel: Vec::new(),
             bystanders: None,
@@ -425,7 +428,7 @@ impl Outside for Gateway<'_> {
 #[derive(Default)]
 struct New {
     associations: Associations,
-    kept: BTreeMap<Fingerprint, Kept>,
+    replay_files: BTreeMap<Fingerprint, ReplayFile>,
     /// Where in the database all of these are.
     places: Vec<usize>,
     /// Those that cannot be.
@@ -453,7 +456,7 @@ impl Behind {
 
 enum Made {
     Sealing(SealingSa),
-    Opening(OpeningSa, Kept),
+    Opening(OpeningSa, ReplayFile),
 }
 
 impl New {
@@ -461,8 +464,8 @@ impl New {
         self.places.push(place);
         match made.with_context(|| format!("association {:#x}", state.spi())) {
             Ok(Made::Sealing(sealing)) => self.associations.sealing.push(sealing),
-            Ok(Made::Opening(opening, kept)) => {
-                self.kept.insert(kept.fingerprint, kept);
+            Ok(Made::Opening(opening, file)) => {
+                self.replay_files.insert(file.fingerprint, file);
                 self.associations.opening.push(opening);
             }
             Err(error) => {
@@ -482,7 +485,7 @@ impl New {
         if let Err(error) = on_disk {
             self.why = Some(Behind::of(&error));
             self.refused.extend(self.places.drain(..));
-            (self.associations, self.kept) = Default::default();
+            (self.associations, self.replay_files) = Default::default();
             return;
         }
         for (association, wanted) in sealing.iter_mut().zip(&wanted) {
@@ -526,14 +529,11 @@ fn opener(state: &State, store: &mut StateStore) -> Result<Made> {
     let told = (state.opened_before > highest)
         .then(|| OpeningState { fingerprint, replay: ReplayState::up_to(state.opened_before) });
     let opening = OpeningSa::new(parameters, told.as_ref().or(before.as_ref()))?;
-    let kept = Kept { fingerprint, file, state: opening.empty_state(), record: Vec::new() };
-    Ok(Made::Opening(opening, kept))
+    let replay_file =
+        ReplayFile { fingerprint, file, state: opening.empty_state(), record: Vec::new() };
+    Ok(Made::Opening(opening, replay_file))
 }
 
 fn ip(bytes: &[u8; 16]) -> IpAddr {
     IpAddr::from(*bytes).to_canonical()
-}
-
-fn seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }

@@ -5,12 +5,11 @@
 //!   supervisor --peers, questions--^          (engine's `Tunnel`)
 //! ```
 //!
-//! Of several workers each reports, and has a queue of its own (`lane`); worker 0 sends what there
-//! is to send. All queues are bounded. A datagram that finds one full is lost and counted, as the
-//! network might have lost it; a report waits for the next tick, and associations wait in here.
+//! Of several workers each reports, and has a queue of its own (`order_queue`); worker 0 sends what
+//! there is to send. All queues are bounded. A datagram that finds one full is lost and counted, as
+//! the network might have lost it; a report waits for the next tick, and associations wait in here.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::fs::File;
 use std::io::Read;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{
@@ -20,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use weir_engine::esp::open::OpeningSa;
 use weir_engine::esp::sa::{SaError, SaParameters};
 use weir_engine::esp::seal::SealingSa;
@@ -33,8 +32,9 @@ use weir_engine::tunnel::rekey::Limits;
 use weir_engine::tunnel::state::{Effect, Install, KeyingCounters, Now, Report, Tunnel};
 use weir_engine::tunnel::{PeerSettings, PeerState, PeerStatus};
 
+use super::entropy;
 use super::kernel_esp::KernelEsp;
-use super::lane::{Lanes, Orders};
+use super::order_queue::{OrderQueues, Orders};
 use super::pair_control::SharedGuard;
 use super::sharing::Sharing;
 use super::worker::clock;
@@ -155,8 +155,8 @@ impl Keying {
     /// The kernel gives no thread or no random bytes.
     pub fn start(name: &str, workers: usize, identity: Identity) -> Result<(Self, Vec<KeyingEnd>)> {
         let (notices, received) = sync_channel(QUEUE_MAX);
-        let (lanes, orders) = Lanes::of(workers);
-        let mut random = File::open("/dev/urandom").context("cannot open /dev/urandom")?;
+        let (queues, orders) = OrderQueues::of(workers);
+        let mut random = entropy::source()?;
         let entropy = move |bytes: &mut [u8]| {
             // Keys that could be guessed are worse than none: the thread ends, and keys expire.
             random.read_exact(bytes).expect("the kernel gives random bytes");
@@ -170,7 +170,7 @@ impl Keying {
             widths: HashMap::new(),
             agreed: HashMap::new(),
             reaches: HashMap::new(),
-            lanes,
+            queues,
             sharing: None,
             effects: Vec::new(),
             started: Instant::now(),
@@ -321,7 +321,7 @@ struct Thread {
     /// By peer and SPI of the opening association.
     agreed: HashMap<(PublicKey, u32), [SaParameters; 2]>,
     reaches: HashMap<PublicKey, Reach>,
-    lanes: Lanes,
+    queues: OrderQueues,
     sharing: Option<Arc<Mutex<Sharing>>>,
     effects: Vec<Effect>,
     started: Instant,
@@ -363,7 +363,7 @@ impl Thread {
         let now = self.now().elapsed_ns;
         let due =
             self.tunnel.next_deadline().map(|at| Duration::from_nanos(at.saturating_sub(now)));
-        let patience = if self.lanes.is_empty() { PATIENCE } else { Duration::from_millis(1) };
+        let patience = if self.queues.is_empty() { PATIENCE } else { Duration::from_millis(1) };
         due.unwrap_or(patience).min(patience)
     }
 
@@ -374,7 +374,7 @@ impl Thread {
             Notice::Datagram(path, datagram) => tunnel.handle(now, &path, &datagram, effects),
             Notice::Report(peer, report) => {
                 tunnel.report(now, &peer, &report, effects);
-                if let (Some(path), 2..) = (report.moved_to, self.lanes.count()) {
+                if let (Some(path), 2..) = (report.moved_to, self.queues.count()) {
                     self.all(|| Order::Move(peer, path.clone()));
                 }
             }
@@ -414,37 +414,37 @@ impl Thread {
 
     fn carry_out(&mut self) {
         for effect in std::mem::take(&mut self.effects) {
-            let may_be_lost = self.lanes.waiting() >= BACKLOG_MAX;
+            let may_be_lost = self.queues.waiting() >= BACKLOG_MAX;
             match effect {
                 Effect::Send { .. } | Effect::Keepalive { .. } | Effect::Probe { .. }
                     if may_be_lost =>
                 {
                     self.overflowed.fetch_add(1, Ordering::Relaxed);
                 }
-                Effect::Send { path, datagram } => self.lanes.tell(0, Order::Send(path, datagram)),
+                Effect::Send { path, datagram } => self.queues.tell(0, Order::Send(path, datagram)),
                 Effect::Install(install) => self.install(*install),
                 Effect::InUse { peer, open_spi, workers } => {
                     self.put_in_use(peer, open_spi, workers);
                 }
                 Effect::Forget { peer, open_spi } => {
-                    for (worker, number) in (0..self.lanes.count()).zip(0..) {
+                    for (worker, number) in (0..self.queues.count()).zip(0..) {
                         self.agreed.remove(&(peer, open_spi | number));
-                        self.lanes.tell(worker, Order::Forget(peer, open_spi | number));
+                        self.queues.tell(worker, Order::Forget(peer, open_spi | number));
                     }
                 }
                 Effect::Close { peer } => {
                     self.agreed.retain(|(whose, _), _| *whose != peer);
                     self.all(|| Order::Close(peer));
                 }
-                Effect::Keepalive { peer } => self.lanes.tell(0, Order::Keepalive(peer)),
+                Effect::Keepalive { peer } => self.queues.tell(0, Order::Keepalive(peer)),
                 Effect::Probe { peer, message } => {
-                    self.lanes.tell(0, Order::Probe(peer, message));
+                    self.queues.tell(0, Order::Probe(peer, message));
                 }
                 Effect::PathMtu { peer, bytes } => self.all(|| Order::PathMtu(peer, bytes)),
             }
         }
-        let Self { lanes, sharing, names, .. } = self;
-        lanes.pass(|order| match order {
+        let Self { queues, sharing, names, .. } = self;
+        queues.pass(|order| match order {
             Order::Share(peer, workers) => {
                 share(sharing.as_deref(), names.get(&peer), |sharing, name| {
                     sharing.agree(name, workers)
@@ -457,8 +457,8 @@ impl Thread {
 
     /// Tells every worker.
     fn all(&mut self, order: impl Fn() -> Order) {
-        for worker in 0..self.lanes.count() {
-            self.lanes.tell(worker, order());
+        for worker in 0..self.queues.count() {
+            self.queues.tell(worker, order());
         }
     }
 
@@ -468,7 +468,7 @@ impl Thread {
         if self.by_kernel.contains(&install.peer) {
             let keys = [install.seal.clone(), install.open.clone()];
             self.agreed.insert((install.peer, install.open.spi.value()), keys);
-            self.lanes.tell(0, Order::InstallInKernel(Box::new(install)));
+            self.queues.tell(0, Order::InstallInKernel(Box::new(install)));
             return;
         }
         let Install { peer, role, path, seal, open, more, tags } = install;
@@ -489,9 +489,9 @@ impl Thread {
             let (path, tags) = (path.clone(), tags.clone());
             let agreed = Agreed { peer, role, path, sealing, opening, tags };
             match worker {
-                0 => self.lanes.tell_first_when_all_obeyed(Order::Install(Box::new(agreed))),
-                worker if worker < self.lanes.count() => {
-                    self.lanes.tell(worker, Order::Install(Box::new(agreed)));
+                0 => self.queues.tell_first_when_all_obeyed(Order::Install(Box::new(agreed))),
+                worker if worker < self.queues.count() => {
+                    self.queues.tell(worker, Order::Install(Box::new(agreed)));
                 }
                 _ => {}
             }
@@ -504,8 +504,8 @@ impl Thread {
         share(self.sharing.as_deref(), self.names.get(&peer), |sharing, name| {
             sharing.lower(name, workers.into())
         });
-        for (worker, number) in (1..self.lanes.count()).zip(1..) {
-            self.lanes.tell(
+        for (worker, number) in (1..self.queues.count()).zip(1..) {
+            self.queues.tell(
                 worker,
                 match number < u32::from(workers) {
                     true => Order::Confirm(peer, open_spi | number),
@@ -513,7 +513,7 @@ impl Thread {
                 },
             );
         }
-        self.lanes.tell_first_when_all_obeyed(Order::Share(peer, workers.into()));
+        self.queues.tell_first_when_all_obeyed(Order::Share(peer, workers.into()));
     }
 
     /// Says which peers came and went, and why one is refused; has the worker rely on them or not.

@@ -3,6 +3,7 @@
 use weir_engine::proof::WireProof;
 use weir_wire::frame::Time;
 
+use super::alarm::Period;
 use super::notify;
 
 /// Between two alarms, whatever happens.
@@ -10,10 +11,16 @@ const PERIOD_NS: u64 = 1_000_000_000;
 
 /// Says aloud what the wire's proof counts: in the log and to the service manager, at most once a
 /// second.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct LeakAlarm {
     told: u64,
-    at: Option<Time>,
+    period: Period,
+}
+
+impl Default for LeakAlarm {
+    fn default() -> Self {
+        Self { told: 0, period: Period::of_ns(PERIOD_NS) }
+    }
 }
 
 impl LeakAlarm {
@@ -41,11 +48,10 @@ impl LeakAlarm {
     /// Frames since the last alarm, when it is time to tell of them.
     fn news(&mut self, proof: &WireProof, now: Time) -> Option<u64> {
         let plaintext = proof.counters().plaintext;
-        let is_due = self.at.is_none_or(|at| now.since_ns(at) >= PERIOD_NS || now < at);
-        if plaintext == self.told || !is_due {
+        if plaintext == self.told || !self.period.is_over(now) {
             return None;
         }
-        self.at = Some(now);
+        self.period.begin(now);
         Some(plaintext - std::mem::replace(&mut self.told, plaintext))
     }
 }

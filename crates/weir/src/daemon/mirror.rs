@@ -13,15 +13,15 @@
 //!                           |<------- segment_len --------->|
 //! ```
 //!
-//! No copy leaves by a port that it must keep off (`way`).
+//! No copy leaves by a port that it must keep off (`egress`).
 //!
 //! A mirror of whole packets, all or a filter's, is left to the kernel where it can be
 //! (docs/adr/0029); then the packets do not come by here.
 
 mod control;
+pub mod egress;
 mod kernel;
 mod tunnel;
-pub mod way;
 
 use std::io::IoSlice;
 use std::ops::AddAssign;
@@ -420,7 +420,7 @@ fn open_port(settings: &Settings) -> Result<Opened> {
     if machine.link(name).is_none_or(|link| link.index != index as u32) {
         bail!("{name} came and went");
     }
-    match way::refusal(settings, &machine) {
+    match egress::refusal(settings, &machine) {
         None => Ok(Opened { port, index, mtu, mac }),
         Some(why) => Err(Refused(why).into()),
     }

@@ -27,13 +27,12 @@ pub mod prepare;
 
 pub mod worker;
 
-mod circle;
-mod pair_control;
+mod exchange;
+pub mod pair_control;
 pub mod workers;
 
-mod keeping;
 pub mod keying;
-mod lane;
+mod order_queue;
 pub mod sharing;
 
 mod port_watch;
@@ -50,6 +49,7 @@ pub mod rollout;
 pub mod front_end;
 pub mod front_end_socket;
 
+mod alarm;
 mod clock;
 mod entropy;
 

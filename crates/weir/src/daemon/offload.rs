@@ -18,10 +18,11 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::net::IpAddr;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use weir_xfrm::program::{Association, OFFLOAD_INBOUND, OFFLOAD_PACKET, offloaded};
 use weir_xfrm::uapi::{self, MODE_TRANSPORT, MODE_TUNNEL};
 
+use super::entropy;
 use super::xfrm_socket::{NO_INTERFACE, REQUEST, XfrmSocket};
 use crate::api::dto::OffloadSnapshot;
 use crate::config::settings::{Mode, Offload, Peer, Settings};
@@ -211,7 +212,7 @@ struct Kernel {
 
 impl Kernel {
     fn open() -> Result<Self> {
-        let random = File::open("/dev/urandom").context("cannot read /dev/urandom")?;
+        let random = entropy::source()?;
         Ok(Self { socket: XfrmSocket::open()?, random })
     }
 

@@ -10,7 +10,7 @@ use weir_port::Interface;
 
 use crate::config::Problems;
 use crate::config::settings::{Encapsulation, Mode, Pair, Peer, Settings};
-use crate::daemon::mirror::way;
+use crate::daemon::mirror::egress;
 use crate::daemon::notify;
 use crate::machine::{Link, Machine};
 
@@ -114,7 +114,7 @@ pub fn check_mtu(settings: &Settings, machine: &Machine, problems: &mut Problems
 /// Finds mirrors whose copies would leave by where they must not, as far as their ports are there.
 pub fn check_mirrors(settings: &Settings, machine: &Machine, problems: &mut Problems) {
     for mirror in &settings.mirrors {
-        if let Some(why) = way::refusal(mirror, machine) {
+        if let Some(why) = egress::refusal(mirror, machine) {
             problems.error_in_file(
                 format!("mirror `{}`: {why}", mirror.name),
                 "name a `port` that leads nowhere but to an analyser",

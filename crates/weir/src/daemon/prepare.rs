@@ -69,7 +69,7 @@ impl Running {
 
 /// An opening association's file, and the memory to write it from.
 #[derive(Debug)]
-pub struct Kept {
+pub struct ReplayFile {
     /// Whose it is.
     pub fingerprint: Fingerprint,
     /// Where accepted numbers go.
@@ -82,11 +82,11 @@ pub struct Kept {
 
 /// Where a peer's accepted numbers are kept from now on.
 #[derive(Debug)]
-pub enum NextKept {
+pub enum NextReplayFile {
     /// Where they are kept already: the association goes on.
     Running(Fingerprint),
     /// The association is new.
-    New(Kept),
+    New(ReplayFile),
 }
 
 /// A plan that needs nothing more to be in force.
@@ -97,7 +97,7 @@ pub struct Prepared {
     /// Those that do not run yet.
     pub associations: Associations,
     /// For each peer of the policy.
-    pub kept: Vec<NextKept>,
+    pub replay_files: Vec<NextReplayFile>,
     /// What will run, for each peer of the policy.
     pub running: Vec<Running>,
     /// Peers whose ESP the kernel does: for a start alone, a reload leaves them as they are.
@@ -126,7 +126,7 @@ pub enum NextMirror {
     /// A new one, open.
     New(Box<Mirror>),
     /// The one that was made from the same settings, with its counters.
-    Kept(mirror::Settings),
+    Running(mirror::Settings),
 }
 
 /// Builds what `plan` needs beyond what is `running`; an association that both name goes on with
@@ -139,7 +139,7 @@ pub fn prepare(plan: PairPlan, running: &[Running], reserver: &Reserver) -> Resu
     let mut prepared = Prepared {
         policy,
         associations: Associations { tags, ..Associations::default() },
-        kept: Vec::new(),
+        replay_files: Vec::new(),
         running: Vec::new(),
         kernel,
         bystanders: None,
@@ -175,11 +175,16 @@ fn add(
     }
     let fingerprint = wanted.open.fingerprint;
     if goes_on(wanted.open, opening_now)? {
-        prepared.kept.push(NextKept::Running(fingerprint));
+        prepared.replay_files.push(NextReplayFile::Running(fingerprint));
     } else {
         let opening = OpeningSa::new(&plan.open, plan.opening_state.as_ref())?;
         let (file, state) = (plan.opening_file, opening.empty_state());
-        prepared.kept.push(NextKept::New(Kept { fingerprint, file, state, record: Vec::new() }));
+        prepared.replay_files.push(NextReplayFile::New(ReplayFile {
+            fingerprint,
+            file,
+            state,
+            record: Vec::new(),
+        }));
         prepared.associations.opening.push(opening);
     }
     prepared.running.push(wanted);
@@ -259,12 +264,12 @@ mod tests {
         assert_eq!(counts(&first), (1, 1));
         let again = prepare(plan(&mut store, 1, 2, 1024), &first.running, &reserver).unwrap();
         assert_eq!(counts(&again), (0, 0));
-        assert!(matches!(again.kept[..], [NextKept::Running(_)]));
+        assert!(matches!(again.replay_files[..], [NextReplayFile::Running(_)]));
         let new_seal = prepare(plan(&mut store, 3, 2, 1024), &first.running, &reserver).unwrap();
         assert_eq!(counts(&new_seal), (1, 0));
         let new_open = prepare(plan(&mut store, 1, 4, 1024), &first.running, &reserver).unwrap();
         assert_eq!(counts(&new_open), (0, 1));
-        assert!(matches!(new_open.kept[..], [NextKept::New(_)]));
+        assert!(matches!(new_open.replay_files[..], [NextReplayFile::New(_)]));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use weir_engine::counters::SideCounters;
 use weir_engine::meter::Totals;
 use weir_engine::policy::{KeyedBy, Mode, OtherTraffic, Peer, Sealing};
 use weir_engine::verdict::Side;
-use weir_port::{GuardCounters, Interface, KernelRule, PortCounters};
+use weir_port::{Interface, KernelRule, PortCounters};
 use weir_store::sink::CollectorCounters;
 use weir_wire::frame::Time;
 

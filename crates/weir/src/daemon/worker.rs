@@ -17,12 +17,12 @@ use weir_wire::frame::Time;
 use super::access_log::AccessLog;
 use super::bystanders::Bystanders;
 use super::carry::Carrier;
-use super::circle::Circle;
 pub(super) use super::clock::clock;
 use super::entropy::seed;
+use super::evidence::{self, EvidenceRecorder};
+use super::exchange::Exchange;
 use super::forgeries::ForgeryAlarm;
 use super::gate::GateWatch;
-use super::keeping::{self, Keeping};
 use super::kernel_esp::{KernelEsp, KernelPlan};
 use super::keying::KeyingEnd;
 use super::leak::LeakAlarm;
@@ -31,7 +31,7 @@ use super::moderation::Moderation;
 use super::owners::OwnerKeeper;
 use super::pair_control::{Pulse, SharedGuard};
 use super::plan::PairPlan;
-use super::prepare::{Kept, NextBystanders, NextKept, NextMirror, Prepared, Running};
+use super::prepare::{NextBystanders, NextMirror, NextReplayFile, Prepared, ReplayFile, Running};
 use super::publish::{Board, Publication, Publisher};
 use super::relay::Relay;
 use super::rollout::RolloutLog;
@@ -39,7 +39,7 @@ use super::show;
 use super::state::{Reserved, Reserver};
 use super::tables;
 use super::telling;
-use super::workers::Seat;
+use super::workers::WorkerParts;
 use crate::config::settings::{Limits, OnFailure, Pair};
 
 /// Commands that wait for a worker, at most.
@@ -136,20 +136,20 @@ pub struct WorkerHandle {
 }
 
 impl WorkerHandle {
-    /// Starts to move frames at `seat`.
+    /// Starts to move frames with `parts`.
     ///
     /// # Errors
     /// The plan cannot be carried out.
-    pub fn start(setup: WorkerSetup, seat: Seat) -> Result<Self> {
+    pub fn start(setup: WorkerSetup, parts: WorkerParts) -> Result<Self> {
         let (commands, received) = sync_channel(COMMANDS_MAX);
         let name = setup.pair.name.clone();
         let running = setup.plan.running.clone();
-        let by_kernel = seat.by_kernel.clone();
-        let thread_name = match seat.number {
+        let by_kernel = parts.by_kernel.clone();
+        let thread_name = match parts.number {
             0 => format!("pair {name}"),
             number => format!("pair {name} {number}"),
         };
-        let mut worker = Worker::new(setup, seat, received)?;
+        let mut worker = Worker::new(setup, parts, received)?;
         let board = worker.publisher.board();
         let thread = std::thread::Builder::new().name(thread_name).spawn(move || worker.run())?;
         let thread = Some(thread);
@@ -275,7 +275,7 @@ struct Worker {
     /// Its signs of life for the control thread.
     pulse: Pulse,
     /// The other workers of the pair.
-    circle: Option<Circle>,
+    exchange: Option<Exchange>,
     /// Peers whose ESP the kernel does.
     kernel: Option<KernelEsp>,
     gate: Option<GateWatch>,
@@ -284,9 +284,9 @@ struct Worker {
     why_not: Option<String>,
     commands: Receiver<WorkerCommand>,
     /// Beside the engine's opening associations; those of front ends are kept nowhere.
-    kept: Vec<Kept>,
+    replay_files: Vec<ReplayFile>,
     prepared: Option<Prepared>,
-    keeping_fails: bool,
+    replay_write_fails: bool,
     reserver: Reserver,
     records: RecordSender,
     alerts: AlertSender,
@@ -306,33 +306,46 @@ struct Worker {
 }
 
 impl Worker {
-    fn new(setup: WorkerSetup, seat: Seat, commands: Receiver<WorkerCommand>) -> Result<Self> {
+    fn new(
+        setup: WorkerSetup,
+        parts: WorkerParts,
+        commands: Receiver<WorkerCommand>,
+    ) -> Result<Self> {
         let WorkerSetup { pair, limits, plan, reserver, records, alerts, keying, owners, .. } =
             setup;
         let label = setup.label;
         let next = plan.bystanders.unwrap_or_default();
-        let Seat {
-            number, ports, guard, pulse, kernel, mut carrier, why_not, circle, gate, ..
-        } = seat;
+        let WorkerParts {
+            number,
+            ports,
+            guard,
+            pulse,
+            kernel,
+            mut carrier,
+            why_not,
+            exchange,
+            gate,
+            ..
+        } = parts;
         let meter = tables::meter(&limits, pair.workers, owners.seed());
-        let kept = plan.kept.into_iter().filter_map(|next| match next {
-            NextKept::New(kept) => Some(kept),
-            NextKept::Running(_) => None,
+        let replay_files = plan.replay_files.into_iter().filter_map(|next| match next {
+            NextReplayFile::New(file) => Some(file),
+            NextReplayFile::Running(_) => None,
         });
-        let kept = kept.collect();
+        let replay_files = replay_files.collect();
         let mut engine = Engine::new(plan.policy, plan.associations, meter)?;
         engine.restore_owners(owners.restored(), clock());
-        if circle.is_some() {
+        if exchange.is_some() {
             engine.set_one_of_several();
         }
         if let Some(carrier) = &carrier {
             engine.set_fast_path(Some(carrier.table(seed()?)));
         }
         let (answer, answers) = channel();
-        let keep = |settings| Keeping::start(settings, label.clone(), clock());
+        let keep = |settings| EvidenceRecorder::start(settings, label.clone(), clock());
         let mirrors = next.mirrors.into_iter().filter_map(|next| match next {
             NextMirror::New(mirror) => Some(*mirror),
-            NextMirror::Kept(_) => None,
+            NextMirror::Running(_) => None,
         });
         let mirrors = mirrors.collect();
         let bystanders = Bystanders { evidence: next.evidence.map(keep), mirrors };
@@ -348,15 +361,15 @@ impl Worker {
             relay,
             guard,
             pulse,
-            circle,
+            exchange,
             kernel,
             gate: gate.map(|gate| GateWatch::new(gate, number)),
             carrier,
             why_not,
             commands,
-            kept,
+            replay_files,
             prepared: None,
-            keeping_fails: false,
+            replay_write_fails: false,
             reserver,
             records,
             alerts,
@@ -393,7 +406,7 @@ impl Worker {
                     Ok(WorkerCommand::Discard) => self.prepared = None,
                     Ok(WorkerCommand::Evidence(answer)) => {
                         let evidence = &self.relay.bystanders().evidence;
-                        let _ = answer.send(evidence.as_ref().map(Keeping::snapshot));
+                        let _ = answer.send(evidence.as_ref().map(EvidenceRecorder::snapshot));
                     }
                     Ok(WorkerCommand::Usage(answer)) => {
                         let engine = self.relay.engine();
@@ -409,14 +422,16 @@ impl Worker {
                 }
             }
             self.reserve();
-            let Self { relay, kept, keeping_fails, carrier, .. } = self;
+            let Self { relay, replay_files, replay_write_fails, carrier, .. } = self;
             carrier.iter_mut().for_each(|carrier| carrier.before_round(relay));
-            let moved = relay.round(&mut |engine| keep(engine, kept, keeping_fails))?;
+            let moved = relay.round(&mut |engine| {
+                write_replay_state(engine, replay_files, replay_write_fails)
+            })?;
             carrier.iter_mut().for_each(|carrier| carrier.after_round(relay));
             self.key();
             let now = clock();
-            if let Some(circle) = &mut self.circle {
-                circle.pass(self.relay.engine(), now);
+            if let Some(exchange) = &mut self.exchange {
+                exchange.pass(self.relay.engine(), now);
             }
             if now.since_ns(self.ticked) >= TICK_NS || now < self.ticked {
                 self.tick(now)?;
@@ -509,7 +524,7 @@ impl Worker {
         for next in next {
             match next {
                 NextMirror::New(mirror) => mirrors.push(*mirror),
-                NextMirror::Kept(settings) => {
+                NextMirror::Running(settings) => {
                     let at = old.iter().position(|mirror| *mirror.settings() == settings);
                     mirrors.extend(at.map(|at| old.swap_remove(at)));
                 }
@@ -519,12 +534,12 @@ impl Worker {
     }
 
     /// Keeps evidence otherwise, and what is held as far as there is room.
-    fn keep_evidence(&mut self, settings: Option<keeping::Settings>) {
+    fn keep_evidence(&mut self, settings: Option<evidence::Settings>) {
         let evidence = &mut self.relay.bystanders().evidence;
         match (evidence, settings) {
             (Some(evidence), Some(settings)) => evidence.change(settings),
             (evidence, Some(settings)) => {
-                *evidence = Some(Keeping::start(settings, self.label.clone(), clock()));
+                *evidence = Some(EvidenceRecorder::start(settings, self.label.clone(), clock()));
             }
             (evidence, None) => *evidence = None,
         }
@@ -551,7 +566,7 @@ impl Worker {
     /// # Errors
     /// None that [`Worker::prepare`] lets through.
     fn commit(&mut self) -> Result<Left> {
-        let Prepared { policy, associations, kept, bystanders, .. } =
+        let Prepared { policy, associations, replay_files, bystanders, .. } =
             self.prepared.take().context("nothing is prepared")?;
         // Rules may go, and what they told of is not to go with them.
         telling::tell(&mut self.relay, &self.alerts);
@@ -565,12 +580,12 @@ impl Worker {
         if let Some(carrier) = carrier {
             carrier.open(relay.engine().policy());
         }
-        let mut old = std::mem::take(&mut self.kept);
-        for next in kept {
-            self.kept.push(match next {
-                NextKept::New(kept) => kept,
-                NextKept::Running(key) => {
-                    let at = old.iter().position(|kept| kept.fingerprint == key);
+        let mut old = std::mem::take(&mut self.replay_files);
+        for next in replay_files {
+            self.replay_files.push(match next {
+                NextReplayFile::New(file) => file,
+                NextReplayFile::Running(key) => {
+                    let at = old.iter().position(|file| file.fingerprint == key);
                     old.swap_remove(at.context("a running association has no file")?)
                 }
             });
@@ -658,21 +673,25 @@ impl Worker {
 }
 
 /// Writes the replay state of associations that accepted packets. False: it could not be written.
-fn keep(engine: &mut Engine, kept: &mut [Kept], keeping_fails: &mut bool) -> bool {
-    for (association, kept) in engine.opening_associations().zip(kept) {
+fn write_replay_state(
+    engine: &mut Engine,
+    replay_files: &mut [ReplayFile],
+    replay_write_fails: &mut bool,
+) -> bool {
+    for (association, replay) in engine.opening_associations().zip(replay_files) {
         if !association.is_dirty() {
             continue;
         }
-        association.snapshot(&mut kept.state);
-        kept.state.encode(&mut kept.record);
-        if let Err(error) = kept.file.write(&kept.record) {
-            if !std::mem::replace(keeping_fails, true) {
+        association.snapshot(&mut replay.state);
+        replay.state.encode(&mut replay.record);
+        if let Err(error) = replay.file.write(&replay.record) {
+            if !std::mem::replace(replay_write_fails, true) {
                 tracing::error!(%error, "replay state cannot be kept: what is opened is withheld");
             }
             return false;
         }
     }
-    *keeping_fails = false;
+    *replay_write_fails = false;
     true
 }
 

@@ -21,7 +21,7 @@ use weir_port::{GuardMode, Steering, SteeringOptions};
 use weir_store::evidence::Snapshot;
 
 use super::carry::{self, Begun, Carrier};
-use super::circle::Circle;
+use super::exchange::Exchange;
 use super::gate::SharedGate;
 use super::kernel_esp::{KernelEsp, KernelPlan};
 use super::mirror::{self, MirrorControl};
@@ -38,8 +38,8 @@ use super::worker::{WorkerCommand, WorkerHandle, WorkerSetup, WorkerUsage};
 use crate::api::dto::PairSnapshot;
 use crate::config::settings::{OnFailure, Pair};
 
-/// Where a worker sits: its ports, and what of the pair it alone looks after.
-pub struct Seat {
+/// What a worker is made of: its ports, and what of the pair it alone looks after.
+pub struct WorkerParts {
     /// 0 to 15.
     pub number: usize,
     /// Its ports.
@@ -57,7 +57,7 @@ pub struct Seat {
     /// Why there is none.
     pub why_not: Option<String>,
     /// The other workers; `None` where there are none.
-    pub circle: Option<Circle>,
+    pub exchange: Option<Exchange>,
     /// What drops frames before its ports receive them.
     pub gate: Option<SharedGate>,
 }
@@ -90,23 +90,23 @@ impl PairWorkers {
     ) -> Result<Self> {
         let first = setups.first_mut().context("a pair has a worker")?;
         let pair = first.pair.clone();
-        let (seats, guard, sharing) = match pair.workers {
+        let (parts, guard, sharing) = match pair.workers {
             1 => {
-                let (seat, guard) = only_seat(first, store)?;
-                (vec![seat], guard, None)
+                let (parts, guard) = parts_of_one(first, store)?;
+                (vec![parts], guard, None)
             }
             _ => {
-                let (seats, guard, steering) = several_seats(first)?;
+                let (parts, guard, steering) = parts_of_several(first)?;
                 let sharing = Sharing::new(steering, &pair)?;
-                (seats, guard, Some(Arc::new(Mutex::new(sharing))))
+                (parts, guard, Some(Arc::new(Mutex::new(sharing))))
             }
         };
-        let pulses = seats.iter().map(|seat| Arc::clone(&seat.pulse)).collect();
+        let pulses = parts.iter().map(|parts| Arc::clone(&parts.pulse)).collect();
         let control = PairControl::start(&pair, guard, mirrors, pulses, sharing.clone())?;
         let (name, workers, next_mirrors) = (pair.name, Vec::new(), None);
         let mut made = Self { name, workers, control, next_mirrors, sharing };
-        for (setup, seat) in setups.into_iter().zip(seats) {
-            made.workers.push(WorkerHandle::start(setup, seat)?);
+        for (setup, parts) in setups.into_iter().zip(parts) {
+            made.workers.push(WorkerHandle::start(setup, parts)?);
         }
         Ok(made)
     }
@@ -247,8 +247,11 @@ impl PairWorkers {
     }
 }
 
-/// The place of a worker that is alone.
-fn only_seat(setup: &mut WorkerSetup, store: &mut StateStore) -> Result<(Seat, SharedGuard)> {
+/// The parts of a worker that is alone.
+fn parts_of_one(
+    setup: &mut WorkerSetup,
+    store: &mut StateStore,
+) -> Result<(WorkerParts, SharedGuard)> {
     let (pair, policy) = (&setup.pair, &setup.plan.policy);
     let plans = std::mem::take(&mut setup.plan.kernel);
     let by_kernel = plans.iter().filter_map(KernelPlan::fingerprints).collect();
@@ -266,7 +269,7 @@ fn only_seat(setup: &mut WorkerSetup, store: &mut StateStore) -> Result<(Seat, S
     // Behind the kernel's, as their places in the policy are.
     ports.kernel.extend(openvpn::open_ports(pair)?);
     let guard = SharedGuard::new(guard);
-    let seat = Seat {
+    let parts = WorkerParts {
         number: 0,
         ports,
         guard: kernel.as_ref().map(|_| guard.clone()),
@@ -275,14 +278,14 @@ fn only_seat(setup: &mut WorkerSetup, store: &mut StateStore) -> Result<(Seat, S
         by_kernel,
         carrier,
         why_not,
-        circle: None,
+        exchange: None,
         gate,
     };
-    Ok((seat, guard))
+    Ok((parts, guard))
 }
 
-/// The places of several workers, their guard, and what shares frames out among them.
-fn several_seats(setup: &WorkerSetup) -> Result<(Vec<Seat>, SharedGuard, Steering)> {
+/// The parts of several workers, their guard, and what shares frames out among them.
+fn parts_of_several(setup: &WorkerSetup) -> Result<(Vec<WorkerParts>, SharedGuard, Steering)> {
     let (pair, policy) = (&setup.pair, &setup.plan.policy);
     let begun = carry::begin(pair, &setup.limits, mode(setup.on_failure))?;
     let Begun { guard, carriers, why_not, gate } = begun;
@@ -295,8 +298,8 @@ fn several_seats(setup: &WorkerSetup) -> Result<(Vec<Seat>, SharedGuard, Steerin
     })?;
     let ports = ports::open_several(pair, policy, &steering, &carriers, gate.as_ref())?;
     let mut carriers = carriers.into_iter();
-    let seats = ports.into_iter().zip(Circle::of(pair.workers)).enumerate();
-    let seats = seats.map(|(number, (ports, circle))| Seat {
+    let parts = ports.into_iter().zip(Exchange::of(pair.workers)).enumerate();
+    let parts = parts.map(|(number, (ports, exchange))| WorkerParts {
         number,
         ports,
         guard: None,
@@ -305,10 +308,10 @@ fn several_seats(setup: &WorkerSetup) -> Result<(Vec<Seat>, SharedGuard, Steerin
         by_kernel: Vec::new(),
         carrier: carriers.next(),
         why_not: why_not.clone(),
-        circle: Some(circle),
+        exchange: Some(exchange),
         gate: gate.clone(),
     });
-    Ok((seats.collect(), SharedGuard::new(guard), steering))
+    Ok((parts.collect(), SharedGuard::new(guard), steering))
 }
 
 fn mode(on_failure: OnFailure) -> GuardMode {

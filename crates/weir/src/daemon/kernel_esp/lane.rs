@@ -1,7 +1,6 @@
 //! A peer's xfrm interface, and how its packets get to the wire and its associations into the
 //! kernel: the same whoever makes the keys.
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -17,6 +16,7 @@ use zeroize::Zeroizing;
 
 use super::nic::{self, Nic};
 use crate::api::dto::KernelEspSnapshot;
+use crate::daemon::entropy;
 use crate::daemon::xfrm_socket::{REQUEST, XfrmSocket};
 
 /// What a sealing association's window is: the kernel wants one.
@@ -367,7 +367,7 @@ impl Lane {
 /// An association with a random key, which nobody else has.
 pub(super) fn random_association() -> Result<SaParameters> {
     let mut secret = Zeroizing::new([0; 40]);
-    File::open("/dev/urandom").and_then(|mut it| it.read_exact(&mut secret[..]))?;
+    entropy::source()?.read_exact(&mut secret[..])?;
     let (spi, material) = secret.split_first_chunk().expect("40 bytes");
     let spi = Spi::new(u32::from_be_bytes(*spi).max(256))?;
     Ok(SaParameters::new(spi, material)?)

@@ -1,10 +1,11 @@
-//! What a mirror needs beside its copies, looked after by the pair's control thread: who makes them,
-//! and a port that went and comes back.
+//! What a mirror needs beside its copies, looked after by the pair's control thread: who makes
+//! them, and a port that went and comes back.
 //!
 //! ```text
 //!   control thread: MirrorControl --ports, who copies--> shared <-- Mirror, one a worker
 //! ```
 
+use std::fmt;
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +14,7 @@ use anyhow::Result;
 use weir_port::{FrameFilter, Interface, KernelMirrors};
 
 use super::kernel::InKernel;
-use super::{MirrorCounters, Opened, Outflow, Refused, Settings, Tunnel, open_port};
+use super::{MirrorCounters, Opened, Refused, Settings, Tunnel, open_port};
 use crate::config::settings::MirrorDirection;
 
 /// A device is looked for again so many ticks (of 100 ms) after it was lost.
@@ -62,6 +63,12 @@ pub struct MirrorControl {
     outflow: Outflow,
     /// Why the port that came back is not taken, as far as it was said.
     refused: Option<String>,
+}
+
+impl fmt::Debug for MirrorControl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MirrorControl").field("settings", &self.settings).finish_non_exhaustive()
+    }
 }
 
 impl MirrorControl {

@@ -221,8 +221,8 @@ pub(super) fn bystanders(
     let mut controls = Vec::new();
     for mirror in mirrors_of(pair, settings) {
         if running.contains(mirror) {
-            let kept = || NextMirror::Kept(mirror.clone());
-            of_workers.iter_mut().for_each(|it| it.mirrors.push(kept()));
+            let running = || NextMirror::Running(mirror.clone());
+            of_workers.iter_mut().for_each(|it| it.mirrors.push(running()));
             continue;
         }
         let (control, opened) = Mirror::open(mirror, pair.workers)?;

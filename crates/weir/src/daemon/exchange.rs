@@ -14,12 +14,12 @@ const HEARD_A_ROUND: usize = 64;
 
 /// One worker's end.
 #[derive(Debug)]
-pub struct Circle {
+pub struct Exchange {
     others: Vec<SyncSender<Told>>,
     told: Receiver<Told>,
 }
 
-impl Circle {
+impl Exchange {
     /// The ends of so many workers.
     pub fn of(workers: usize) -> Vec<Self> {
         let (senders, receivers): (Vec<_>, Vec<_>) =

@@ -18,7 +18,7 @@ const QUEUE_MAX: usize = 1024;
 
 /// The thread's end of the way to one worker.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct OrderQueue {
     orders: SyncSender<Order>,
     backlog: VecDeque<Step>,
     /// Orders ever given, and how many the worker has obeyed.
@@ -26,7 +26,7 @@ pub(super) struct Lane {
     obeyed: Arc<AtomicU64>,
 }
 
-/// An order, and what the other lanes must have done before.
+/// An order, and what the other queues must have done before.
 #[derive(Debug)]
 struct Step {
     order: Order,
@@ -40,22 +40,23 @@ pub(super) struct Orders {
     obeyed: Arc<AtomicU64>,
 }
 
-/// All lanes of a pair.
+/// All queues of a pair.
 #[derive(Debug)]
-pub(super) struct Lanes(Vec<Lane>);
+pub(super) struct OrderQueues(Vec<OrderQueue>);
 
-impl Lanes {
-    /// A lane for each of so many workers, and the workers' ends.
+impl OrderQueues {
+    /// A queue for each of so many workers, and the workers' ends.
     pub(super) fn of(workers: usize) -> (Self, Vec<Orders>) {
-        let lane = |_| {
+        let queue = |_| {
             let (sender, orders) = sync_channel(QUEUE_MAX);
             let obeyed = Arc::new(AtomicU64::new(0));
             let backlog = VecDeque::new();
-            let lane = Lane { orders: sender, backlog, given: 0, obeyed: Arc::clone(&obeyed) };
-            (lane, Orders { orders, obeyed })
+            let queue =
+                OrderQueue { orders: sender, backlog, given: 0, obeyed: Arc::clone(&obeyed) };
+            (queue, Orders { orders, obeyed })
         };
-        let (lanes, ends) = (0..workers).map(lane).unzip();
-        (Self(lanes), ends)
+        let (queues, ends) = (0..workers).map(queue).unzip();
+        (Self(queues), ends)
     }
 
     /// Workers.
@@ -70,39 +71,39 @@ impl Lanes {
 
     /// Whether anything waits for anybody.
     pub(super) fn is_empty(&self) -> bool {
-        self.0.iter().all(|lane| lane.backlog.is_empty())
+        self.0.iter().all(|queue| queue.backlog.is_empty())
     }
 
     /// Tells one worker.
     pub(super) fn tell(&mut self, worker: usize, order: Order) {
-        let lane = &mut self.0[worker];
-        lane.given += 1;
-        lane.backlog.push_back(Step { order, after: Vec::new() });
+        let queue = &mut self.0[worker];
+        queue.given += 1;
+        queue.backlog.push_back(Step { order, after: Vec::new() });
     }
 
     /// Tells worker 0, once the others have obeyed what they were told so far.
     pub(super) fn tell_first_when_all_obeyed(&mut self, order: Order) {
-        let after = self.0[1..].iter().map(|lane| lane.given).collect();
-        let lane = &mut self.0[0];
-        lane.given += 1;
-        lane.backlog.push_back(Step { order, after });
+        let after = self.0[1..].iter().map(|queue| queue.given).collect();
+        let queue = &mut self.0[0];
+        queue.given += 1;
+        queue.backlog.push_back(Step { order, after });
     }
 
     /// Passes on what there is room for; `here` takes what is no worker's, in worker 0's turn.
     pub(super) fn pass(&mut self, mut here: impl FnMut(Order) -> Option<Order>) {
         let (first, others) = self.0.split_at_mut(1);
-        for lane in others.iter_mut() {
-            lane.pass(|_| true, &mut Some);
+        for queue in others.iter_mut() {
+            queue.pass(|_| true, &mut Some);
         }
         let have_obeyed = |after: &[u64]| {
-            let mut lanes = others.iter().zip(after);
-            lanes.all(|(lane, given)| lane.obeyed.load(Ordering::Acquire) >= *given)
+            let mut queues = others.iter().zip(after);
+            queues.all(|(queue, given)| queue.obeyed.load(Ordering::Acquire) >= *given)
         };
         first[0].pass(have_obeyed, &mut here);
     }
 }
 
-impl Lane {
+impl OrderQueue {
     fn pass(
         &mut self,
         may_go: impl Fn(&[u64]) -> bool,
@@ -147,33 +148,33 @@ mod tests {
 
     #[test]
     fn worker_0_is_told_when_all_others_have_obeyed() {
-        let (mut lanes, ends) = Lanes::of(3);
+        let (mut queues, ends) = OrderQueues::of(3);
         for worker in [1, 2] {
-            lanes.tell(worker, Order::Close(PEER));
+            queues.tell(worker, Order::Close(PEER));
         }
-        lanes.tell_first_when_all_obeyed(Order::Close(PEER));
-        lanes.tell(0, Order::Close(PEER));
-        lanes.pass(Some);
+        queues.tell_first_when_all_obeyed(Order::Close(PEER));
+        queues.tell(0, Order::Close(PEER));
+        queues.pass(Some);
         let counts: Vec<_> = ends.iter().map(orders).collect();
         assert_eq!(counts, [0, 1, 1], "and what follows keeps its place");
         ends[1].obeyed(1);
-        lanes.pass(Some);
-        assert_eq!((orders(&ends[0]), lanes.waiting()), (0, 2));
+        queues.pass(Some);
+        assert_eq!((orders(&ends[0]), queues.waiting()), (0, 2));
         ends[2].obeyed(1);
-        lanes.pass(Some);
+        queues.pass(Some);
         assert_eq!(orders(&ends[0]), 2);
-        assert!(lanes.is_empty());
+        assert!(queues.is_empty());
     }
 
     #[test]
     fn what_finds_a_queue_full_waits_in_its_order() {
-        let (mut lanes, ends) = Lanes::of(1);
+        let (mut queues, ends) = OrderQueues::of(1);
         for _ in 0..QUEUE_MAX + 5 {
-            lanes.tell_first_when_all_obeyed(Order::Keepalive(PEER));
+            queues.tell_first_when_all_obeyed(Order::Keepalive(PEER));
         }
-        lanes.pass(Some);
-        assert_eq!((orders(&ends[0]), lanes.waiting()), (QUEUE_MAX, 5));
-        lanes.pass(Some);
-        assert_eq!((orders(&ends[0]), lanes.waiting()), (5, 0));
+        queues.pass(Some);
+        assert_eq!((orders(&ends[0]), queues.waiting()), (QUEUE_MAX, 5));
+        queues.pass(Some);
+        assert_eq!((orders(&ends[0]), queues.waiting()), (5, 0));
     }
 }

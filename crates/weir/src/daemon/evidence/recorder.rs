@@ -11,10 +11,10 @@ use weir_store::evidence::{
 use weir_wire::fastpath::{HEAD_BYTES, Head};
 use weir_wire::frame::{Frame, Time};
 
-pub(super) use crate::config::settings::Evidence as Settings;
+pub use crate::config::settings::Evidence as Settings;
 
 /// The last packets of a pair.
-pub struct Keeping {
+pub struct EvidenceRecorder {
     settings: Settings,
     label: Label,
     ring: EvidenceRing,
@@ -22,13 +22,13 @@ pub struct Keeping {
     marks: ArrayVec<Mark, BATCH>,
 }
 
-impl Keeping {
+impl EvidenceRecorder {
     /// Begins to keep, as `settings` says, what the pair of `label` sees.
     pub fn start(settings: Settings, label: Label, now: Time) -> Self {
         let ring = EvidenceRing::new(settings.memory, now);
-        let mut keeping = Self { settings, label, ring, disk: None, marks: ArrayVec::new() };
-        keeping.start_disk();
-        keeping
+        let mut recorder = Self { settings, label, ring, disk: None, marks: ArrayVec::new() };
+        recorder.start_disk();
+        recorder
     }
 
     /// From the next packet on, as `settings` says. The packets that it holds stay as far as there
