@@ -45,7 +45,7 @@ pub use crate::config::settings::Mirror as Settings;
 use crate::config::settings::MirrorDirection;
 use crate::machine::Machine;
 pub use control::MirrorControl;
-use control::{Outflow, Shared};
+use control::Shared;
 use tunnel::{OUTER_LEN_MAX, Tunnel};
 
 const ETHERNET_LEN: usize = 14;
@@ -112,7 +112,6 @@ pub struct Mirror {
     generation: u64,
     /// Bundles are sent; until the kernel refuses one whose segments it takes.
     bundles: bool,
-    outflow: Outflow,
     counters: MirrorCounters,
 }
 
@@ -142,7 +141,6 @@ impl Mirror {
                 worker,
                 generation: 0,
                 bundles: true,
-                outflow: Outflow::default(),
                 counters: MirrorCounters::default(),
             });
         }
@@ -381,9 +379,7 @@ impl Mirror {
         counters.queue_full += each * (now.send_queue_full - before.send_queue_full);
         counters.too_large += each * (now.send_too_large - before.send_too_large);
         counters.port_down += each * (now.send_refused - before.send_refused);
-        if self.outflow.note(&self.settings, done.sent > 0, done.dropped > 0) {
-            self.shared.is_suspect.store(true, Ordering::Relaxed);
-        }
+        self.shared.note(&self.settings, done.sent > 0, done.dropped > 0);
     }
 }
 

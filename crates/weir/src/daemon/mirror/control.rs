@@ -6,7 +6,6 @@
 //! ```
 
 use std::fmt;
-use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -26,14 +25,33 @@ pub(super) struct Shared {
     /// Whether the kernel makes the copies.
     pub(super) by_kernel: AtomicBool,
     /// Nothing of a worker's last batch got out: is the device still there?
-    pub(super) is_suspect: AtomicBool,
+    is_suspect: AtomicBool,
     /// Raised when `ports` changed.
     pub(super) generation: AtomicU64,
+    /// It was said that copies do not get out.
+    has_complained: AtomicBool,
     /// By worker: what it sends by from now on. `None`: the device is gone, or it has it already.
     ports: Mutex<Vec<Option<Opened>>>,
 }
 
 impl Shared {
+    /// Says once that copies do not get out, whoever makes them, and once that they do again. When
+    /// none did the control thread looks for the device.
+    pub(super) fn note(&self, settings: &Settings, sent: bool, dropped: bool) {
+        let (mirror, port) = (&settings.name, &settings.port);
+        let has_complained = self.has_complained.load(Ordering::Relaxed);
+        if dropped && !has_complained {
+            self.has_complained.store(true, Ordering::Relaxed);
+            tracing::warn!(mirror, port, "copies are dropped: the port is full or down");
+        } else if sent && !dropped && has_complained {
+            self.has_complained.store(false, Ordering::Relaxed);
+            tracing::info!(mirror, "copies get out again");
+        }
+        if dropped && !sent {
+            self.is_suspect.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// What `worker` sends by from now on.
     pub(super) fn take_port(&self, worker: usize) -> Option<Opened> {
         let mut ports = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
@@ -60,7 +78,6 @@ pub struct MirrorControl {
     kernel: Option<InKernel>,
     /// What the kernel copied until it stopped.
     counters: MirrorCounters,
-    outflow: Outflow,
     /// Why the port that came back is not taken, as far as it was said.
     refused: Option<String>,
 }
@@ -90,7 +107,6 @@ impl MirrorControl {
             ticks_to_retry: 0,
             kernel: None,
             counters: MirrorCounters::default(),
-            outflow: Outflow::default(),
             refused: None,
         }
     }
@@ -176,9 +192,7 @@ impl MirrorControl {
                 "the kernel could not encapsulate a packet: the gateway makes the copies now"
             );
         }
-        if self.outflow.note(&self.settings, look.sent, look.dropped) {
-            self.shared.is_suspect.store(true, Ordering::Relaxed);
-        }
+        self.shared.note(&self.settings, look.sent, look.dropped);
     }
 
     /// Says once why a port that came back is not taken.
@@ -188,28 +202,6 @@ impl MirrorControl {
             tracing::error!(mirror = self.settings.name, "nothing is copied: {why}");
             self.refused = Some(why.clone());
         }
-    }
-}
-
-/// Whether copies of a mirror get out.
-#[derive(Debug, Default)]
-pub(super) struct Outflow {
-    /// It was said that they do not.
-    has_complained: bool,
-}
-
-impl Outflow {
-    /// Says once that copies do not get out, and once that they do again. Returns whether nothing
-    /// got out.
-    pub(super) fn note(&mut self, settings: &Settings, sent: bool, dropped: bool) -> bool {
-        let name = &settings.name;
-        if dropped && !mem::replace(&mut self.has_complained, true) {
-            let port = &settings.port;
-            tracing::warn!(mirror = name, port, "copies are dropped: the port is full or down");
-        } else if sent && !dropped && mem::take(&mut self.has_complained) {
-            tracing::info!(mirror = name, "copies get out again");
-        }
-        dropped && !sent
     }
 }
 
