@@ -8,11 +8,14 @@
 //! ```
 
 use weir_engine::verdict::Verdict;
+use weir_store::evidence::Label;
 use weir_wire::fastpath::Head;
 use weir_wire::frame::{Frame, Time};
 
+use super::clock::clock;
 use super::evidence::EvidenceRecorder;
 use super::mirror::Mirror;
+use super::prepare::{NextBystanders, NextMirror};
 
 /// The bystanders of one pair.
 #[derive(Default)]
@@ -24,6 +27,35 @@ pub struct Bystanders {
 }
 
 impl Bystanders {
+    /// Those of a worker that starts. Evidence is written with `label`.
+    pub fn new(next: NextBystanders, label: &Label) -> Self {
+        let mut bystanders = Self::default();
+        bystanders.change(next, label);
+        bystanders
+    }
+
+    /// Puts others in the place of those at work: mirrors that `next` has too go on, and evidence
+    /// that is held is kept as far as there is room.
+    pub fn change(&mut self, next: NextBystanders, label: &Label) {
+        let mut old = std::mem::take(&mut self.mirrors);
+        for next in next.mirrors {
+            match next {
+                NextMirror::New(mirror) => self.mirrors.push(*mirror),
+                NextMirror::Running(settings) => {
+                    let at = old.iter().position(|mirror| *mirror.settings() == settings);
+                    self.mirrors.extend(at.map(|at| old.swap_remove(at)));
+                }
+            }
+        }
+        match (&mut self.evidence, next.evidence) {
+            (Some(evidence), Some(settings)) => evidence.change(settings),
+            (evidence, Some(settings)) => {
+                *evidence = Some(EvidenceRecorder::start(settings, label.clone(), clock()));
+            }
+            (evidence, None) => *evidence = None,
+        }
+    }
+
     /// Whether anyone here wants more of a packet than its head.
     pub fn want_whole_packets(&self) -> bool {
         self.mirrors.iter().any(|it| !it.is_by_kernel())

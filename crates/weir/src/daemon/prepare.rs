@@ -89,6 +89,16 @@ pub enum NextReplayFile {
     New(ReplayFile),
 }
 
+impl NextReplayFile {
+    /// The file of a new association; of one that goes on, its worker has it.
+    pub fn into_new(self) -> Option<ReplayFile> {
+        match self {
+            Self::New(file) => Some(file),
+            Self::Running(_) => None,
+        }
+    }
+}
+
 /// A plan that needs nothing more to be in force.
 #[derive(Debug)]
 pub struct Prepared {

@@ -19,7 +19,7 @@ use super::bystanders::Bystanders;
 use super::carry::Carrier;
 pub(super) use super::clock::clock;
 use super::entropy::seed;
-use super::evidence::{self, EvidenceRecorder};
+use super::evidence::EvidenceRecorder;
 use super::exchange::Exchange;
 use super::forgeries::ForgeryAlarm;
 use super::gate::GateWatch;
@@ -31,7 +31,7 @@ use super::moderation::Moderation;
 use super::owners::OwnerKeeper;
 use super::pair_control::{Pulse, SharedGuard};
 use super::plan::PairPlan;
-use super::prepare::{NextBystanders, NextMirror, NextReplayFile, Prepared, ReplayFile, Running};
+use super::prepare::{NextReplayFile, Prepared, ReplayFile, Running};
 use super::publish::{Board, Publication, Publisher};
 use super::relay::Relay;
 use super::rollout::RolloutLog;
@@ -311,10 +311,9 @@ impl Worker {
         parts: WorkerParts,
         commands: Receiver<WorkerCommand>,
     ) -> Result<Self> {
+        let label = setup.label;
         let WorkerSetup { pair, limits, plan, reserver, records, alerts, keying, owners, .. } =
             setup;
-        let label = setup.label;
-        let next = plan.bystanders.unwrap_or_default();
         let WorkerParts {
             number,
             ports,
@@ -328,11 +327,7 @@ impl Worker {
             ..
         } = parts;
         let meter = tables::meter(&limits, pair.workers, owners.seed());
-        let replay_files = plan.replay_files.into_iter().filter_map(|next| match next {
-            NextReplayFile::New(file) => Some(file),
-            NextReplayFile::Running(_) => None,
-        });
-        let replay_files = replay_files.collect();
+        let replay_files = plan.replay_files.into_iter().filter_map(NextReplayFile::into_new);
         let mut engine = Engine::new(plan.policy, plan.associations, meter)?;
         engine.restore_owners(owners.restored(), clock());
         if exchange.is_some() {
@@ -342,13 +337,7 @@ impl Worker {
             engine.set_fast_path(Some(carrier.table(seed()?)));
         }
         let (answer, answers) = channel();
-        let keep = |settings| EvidenceRecorder::start(settings, label.clone(), clock());
-        let mirrors = next.mirrors.into_iter().filter_map(|next| match next {
-            NextMirror::New(mirror) => Some(*mirror),
-            NextMirror::Running(_) => None,
-        });
-        let mirrors = mirrors.collect();
-        let bystanders = Bystanders { evidence: next.evidence.map(keep), mirrors };
+        let bystanders = Bystanders::new(plan.bystanders.unwrap_or_default(), &label);
         let mut relay = Relay::new(ports, engine, bystanders);
         show_kernel(&mut relay);
         if let Some(carrier) = &mut carrier {
@@ -367,7 +356,7 @@ impl Worker {
             carrier,
             why_not,
             commands,
-            replay_files,
+            replay_files: replay_files.collect(),
             prepared: None,
             replay_write_fails: false,
             reserver,
@@ -517,34 +506,6 @@ impl Worker {
         self.expired = is_left.then_some(now);
     }
 
-    /// Puts other mirrors in the place of those at work.
-    fn take_mirrors(&mut self, next: Vec<NextMirror>) {
-        let mirrors = &mut self.relay.bystanders().mirrors;
-        let mut old = std::mem::take(mirrors);
-        for next in next {
-            match next {
-                NextMirror::New(mirror) => mirrors.push(*mirror),
-                NextMirror::Running(settings) => {
-                    let at = old.iter().position(|mirror| *mirror.settings() == settings);
-                    mirrors.extend(at.map(|at| old.swap_remove(at)));
-                }
-            }
-        }
-        show_kernel(&mut self.relay);
-    }
-
-    /// Keeps evidence otherwise, and what is held as far as there is room.
-    fn keep_evidence(&mut self, settings: Option<evidence::Settings>) {
-        let evidence = &mut self.relay.bystanders().evidence;
-        match (evidence, settings) {
-            (Some(evidence), Some(settings)) => evidence.change(settings),
-            (evidence, Some(settings)) => {
-                *evidence = Some(EvidenceRecorder::start(settings, self.label.clone(), clock()));
-            }
-            (evidence, None) => *evidence = None,
-        }
-    }
-
     /// Tells the fast path whether somebody wants to see packets.
     fn tell_carrier(&mut self) {
         let Self { relay, carrier, .. } = self;
@@ -590,9 +551,9 @@ impl Worker {
                 }
             });
         }
-        if let Some(NextBystanders { mirrors, evidence }) = bystanders {
-            self.take_mirrors(mirrors);
-            self.keep_evidence(evidence);
+        if let Some(next) = bystanders {
+            self.relay.bystanders().change(next, &self.label);
+            show_kernel(&mut self.relay);
             self.tell_carrier();
         }
         self.relay.tick(clock());
