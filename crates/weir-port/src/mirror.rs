@@ -197,6 +197,12 @@ pub struct RunningMirror {
 }
 
 impl RunningMirror {
+    /// Has the kernel copy no more; the counters stay until this is dropped.
+    pub fn end(&self) {
+        // Writing to a map that is held does not fail.
+        let _ = self.mirrors.maps().put(self.place, [0; FIELDS]);
+    }
+
     /// What became of its copies so far.
     ///
     /// # Errors
@@ -217,9 +223,7 @@ impl RunningMirror {
 
 impl Drop for RunningMirror {
     fn drop(&mut self) {
-        let mut maps = self.mirrors.maps();
-        maps.is_taken[self.place] = false;
-        // Writing to a map that is held does not fail.
-        let _ = maps.put(self.place, [0; FIELDS]);
+        self.end();
+        self.mirrors.maps().is_taken[self.place] = false;
     }
 }

@@ -63,7 +63,7 @@ pub struct Report {
     pub guard: GuardCounters,
     /// What the kernel copied, by the mirrors' names.
     pub mirrors: Vec<(String, MirrorCounters)>,
-    /// When it looked.
+    /// When it began to look: all in it was so then or later.
     pub taken: Instant,
 }
 
@@ -227,10 +227,11 @@ impl Thread {
         if let Some(sharing) = &self.sharing {
             sharing.lock().unwrap_or_else(PoisonError::into_inner).retry();
         }
+        let taken = Instant::now();
         let guard = self.guard.lock().counters().unwrap_or_default();
         let mirrors = self.mirrors.iter().map(|it| (it.settings().name.clone(), it.counters()));
         let mirrors = mirrors.collect();
-        let report = Report { guard, mirrors, taken: Instant::now() };
+        let report = Report { guard, mirrors, taken };
         *self.report.lock().unwrap_or_else(PoisonError::into_inner) = report;
         Ok(())
     }

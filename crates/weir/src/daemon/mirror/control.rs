@@ -162,8 +162,8 @@ impl MirrorControl {
         let Some(Opened { index, mtu, mac, .. }) = opened.first() else { return };
         self.tunnel = self.settings.tunnel.map(|it| Tunnel::new(it, *mac));
         (self.device, self.refused) = (Some((*index, *mtu)), None);
-        self.shared.put_ports(opened.into_iter().map(Some).collect());
         self.start_in_kernel();
+        self.shared.put_ports(opened.into_iter().map(Some).collect());
     }
 
     fn start_in_kernel(&mut self) {
@@ -172,10 +172,12 @@ impl MirrorControl {
         self.shared.by_kernel.store(kernel.is_running(), Ordering::Relaxed);
     }
 
+    /// The workers copy from now on, a moment before the kernel does no more: a packet in between
+    /// is copied twice rather than not at all.
     fn stop_in_kernel(&mut self) {
+        self.shared.by_kernel.store(false, Ordering::Relaxed);
         if let Some(kernel) = &mut self.kernel {
             self.counters += kernel.stop();
-            self.shared.by_kernel.store(false, Ordering::Relaxed);
         }
     }
 

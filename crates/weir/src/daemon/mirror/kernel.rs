@@ -103,6 +103,9 @@ impl InKernel {
 
     /// Has no more copies made. Returns the last counters.
     pub(super) fn stop(&mut self) -> MirrorCounters {
+        if let Some((running, _)) = &self.running {
+            running.end();
+        }
         let last = self.counters();
         self.running = None;
         last
