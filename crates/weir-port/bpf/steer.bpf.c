@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: (Apache-2.0 OR BSD-2-Clause OR GPL-2.0)
 //
-// Which worker of a pair gets a frame: the program of a port's fanout group (PACKET_FANOUT_EBPF).
+// Which worker of a pair gets a frame: the program of a port's fanout group (PACKET_FANOUT_EBPF), or
+// the XDP program that redirects to one AF_XDP socket of the port's queue.
 //
 //   host port --> flow's hash ----------------------------+-> worker 0, 1, ... n-1
 //   wire port --> ESP: the worker in `spis`, or the SPI's lowest bits
@@ -65,6 +66,23 @@ struct {
 	__type(value, __u32);
 } spis SEC(".maps");
 
+// AF_XDP sockets by worker, all of queue 0; a worker without a socket gets nothing.
+struct {
+	__uint(type, BPF_MAP_TYPE_XSKMAP);
+	__uint(max_entries, WORKERS_MAX);
+	__type(key, __u32);
+	__type(value, __u32);
+} host_sockets SEC(".maps"), wire_sockets SEC(".maps");
+
+// A frame as a socket filter or an XDP program has it. Everything that takes one is inlined, so
+// that each program calls only what its kind may.
+struct frame {
+	void *ctx;
+	int is_xdp;
+	// Where the network header begins; of a socket filter the kernel knows it.
+	__u32 network;
+};
+
 struct packet {
 	// IPv4 mapped, network order.
 	__u32 source[4];
@@ -74,16 +92,18 @@ struct packet {
 	__u8 protocol;
 };
 
-static __always_inline long load(struct __sk_buff *skb, __u32 at, void *to, __u32 len)
+static __always_inline long load(const struct frame *frame, __u32 at, void *to, __u32 len)
 {
-	return bpf_skb_load_bytes_relative(skb, at, to, len, BPF_HDR_START_NET);
+	if (frame->is_xdp)
+		return bpf_xdp_load_bytes(frame->ctx, frame->network + at, to, len);
+	return bpf_skb_load_bytes_relative(frame->ctx, at, to, len, BPF_HDR_START_NET);
 }
 
-static __always_inline int read_ipv4(struct __sk_buff *skb, __u32 at, struct packet *packet)
+static __always_inline int read_ipv4(const struct frame *frame, __u32 at, struct packet *packet)
 {
 	__u8 header[20];
 
-	if (load(skb, at, header, sizeof(header)))
+	if (load(frame, at, header, sizeof(header)))
 		return -1;
 	packet->source[2] = packet->destination[2] = bpf_htonl(0xffff);
 	__builtin_memcpy(&packet->source[3], header + 12, 4);
@@ -95,36 +115,35 @@ static __always_inline int read_ipv4(struct __sk_buff *skb, __u32 at, struct pac
 }
 
 // GRH too, whose addresses stand where IPv6 has them.
-static __always_inline int read_ipv6(struct __sk_buff *skb, __u32 at, struct packet *packet)
+static __always_inline int read_ipv6(const struct frame *frame, __u32 at, struct packet *packet)
 {
-	if (load(skb, at + 8, packet->source, 16) || load(skb, at + 24, packet->destination, 16))
+	if (load(frame, at + 8, packet->source, 16) || load(frame, at + 24, packet->destination, 16))
 		return -1;
-	if (load(skb, at + 6, &packet->protocol, 1))
+	if (load(frame, at + 6, &packet->protocol, 1))
 		return -1;
 	packet->transport = at + 40;
 	return 0;
 }
 
-static __always_inline int read(struct __sk_buff *skb, struct packet *packet)
+static __always_inline int read(const struct frame *frame, __u16 ethertype, struct packet *packet)
 {
-	__u16 ethertype = bpf_ntohs(skb->protocol);
 	__u32 at = 0;
 	__be16 inner;
 
-	// The kernel has taken the outer tag off.
+	// The outer tag is off.
 	if (ethertype == ETH_P_8021Q || ethertype == ETH_P_8021AD) {
-		if (load(skb, 2, &inner, 2))
+		if (load(frame, 2, &inner, 2))
 			return -1;
 		ethertype = bpf_ntohs(inner);
 		at = 4;
 	}
 	switch (ethertype) {
 	case ETH_P_IP:
-		return read_ipv4(skb, at, packet);
+		return read_ipv4(frame, at, packet);
 	case ETH_P_IPV6:
-		return read_ipv6(skb, at, packet);
+		return read_ipv6(frame, at, packet);
 	case ETHERTYPE_ROCE_V1:
-		if (read_ipv6(skb, at, packet))
+		if (read_ipv6(frame, at, packet))
 			return -1;
 		packet->transport = 0;
 		return 0;
@@ -179,30 +198,28 @@ static __always_inline int hides_flows(__u16 port)
 	return port == PORT_ROCE_V2 || port == PORT_VXLAN || port == PORT_GENEVE;
 }
 
-static __always_inline __u32 steer(struct __sk_buff *skb, int from_wire)
+static __always_inline __u32 steer(const struct frame *frame, __u16 ethertype, int from_wire)
 {
 	struct packet packet = {};
 	__u16 ports[2] = {};
 	__be32 spi;
 	__u32 hash, at;
 
-	if (skb->pkt_type == PACKET_BROADCAST || skb->pkt_type == PACKET_MULTICAST)
-		return 0;
-	if (read(skb, &packet))
+	if (read(frame, ethertype, &packet))
 		return 0;
 	at = packet.transport;
-	if (from_wire && at && packet.protocol == IPPROTO_ESP && !load(skb, at, &spi, 4))
+	if (from_wire && at && packet.protocol == IPPROTO_ESP && !load(frame, at, &spi, 4))
 		return worker_of_spi(spi);
 	if (at && (packet.protocol == IPPROTO_TCP || packet.protocol == IPPROTO_UDP)) {
 		__be16 read[2] = {};
-		load(skb, at, read, 4);
+		load(frame, at, read, 4);
 		ports[0] = bpf_ntohs(read[0]);
 		ports[1] = bpf_ntohs(read[1]);
 	}
 	if (packet.protocol == IPPROTO_UDP) {
 		// In front of ESP stands no marker of zeros (RFC 3948 s2.2).
 		if (from_wire && (ports[0] == PORT_ESP || ports[1] == PORT_ESP) &&
-		    !load(skb, at + 8, &spi, 4) && spi)
+		    !load(frame, at + 8, &spi, 4) && spi)
 			return worker_of_spi(spi);
 		if (from_wire && keying_port && ports[1] == keying_port)
 			return 0;
@@ -221,14 +238,55 @@ static __always_inline __u32 steer(struct __sk_buff *skb, int from_wire)
 	return (__u64)hash * at >> 32;
 }
 
+static __always_inline __u32 steer_filtered(struct __sk_buff *skb, int from_wire)
+{
+	const struct frame frame = { .ctx = skb };
+
+	if (skb->pkt_type == PACKET_BROADCAST || skb->pkt_type == PACKET_MULTICAST)
+		return 0;
+	return steer(&frame, bpf_ntohs(skb->protocol), from_wire);
+}
+
+static __always_inline __u32 steer_bypassing(struct xdp_md *ctx, int from_wire)
+{
+	struct frame frame = { .ctx = ctx, .is_xdp = 1 };
+	struct ethhdr ethernet;
+	__be16 inner;
+
+	if (load(&frame, 0, &ethernet, sizeof(ethernet)) || ethernet.h_dest[0] & 1)
+		return 0;
+	frame.network = sizeof(ethernet);
+	if (ethernet.h_proto == bpf_htons(ETH_P_8021Q) ||
+	    ethernet.h_proto == bpf_htons(ETH_P_8021AD)) {
+		if (load(&frame, 2, &inner, sizeof(inner)))
+			return 0;
+		ethernet.h_proto = inner;
+		frame.network += 4;
+	}
+	return steer(&frame, bpf_ntohs(ethernet.h_proto), from_wire);
+}
+
 SEC("socket")
 int weir_steer_host(struct __sk_buff *skb)
 {
-	return steer(skb, 0);
+	return steer_filtered(skb, 0);
 }
 
 SEC("socket")
 int weir_steer_wire(struct __sk_buff *skb)
 {
-	return steer(skb, 1);
+	return steer_filtered(skb, 1);
+}
+
+// Frames of several buffers (MTU 9000) need the frags section.
+SEC("xdp.frags")
+int weir_bypass_host(struct xdp_md *ctx)
+{
+	return bpf_redirect_map(&host_sockets, steer_bypassing(ctx, 0), XDP_DROP);
+}
+
+SEC("xdp.frags")
+int weir_bypass_wire(struct xdp_md *ctx)
+{
+	return bpf_redirect_map(&wire_sockets, steer_bypassing(ctx, 1), XDP_DROP);
 }

@@ -14,6 +14,7 @@
 #![allow(unsafe_code)]
 
 mod open;
+mod queue;
 mod rings;
 mod umem;
 
@@ -21,6 +22,7 @@ pub use open::{Selection, XdpAttach, XdpOpenError, XdpOptions};
 
 use std::io::{self, IoSlice};
 use std::os::fd::RawFd;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use arrayvec::ArrayVec;
@@ -32,7 +34,8 @@ use crate::netlink::Netlink;
 use crate::port::{BATCH, Outgoing, Port, PortCounters, Transmitted};
 use crate::room::{HEADROOM, TAILROOM};
 use crate::sys::socket::Socket;
-use rings::{CompletionRing, FillRing, ReceiveRing, Received, TransmitRing};
+use queue::Queue;
+use rings::{ReceiveRing, Received, TransmitRing};
 use umem::{CHUNK_LENS, Chunk, Umem};
 
 /// Buffers that the kernel takes for one packet (MAX_SKB_FRAGS and the first).
@@ -42,25 +45,32 @@ const LINEAR_LEN: usize = HEADROOM + BUFFERS_MAX * CHUNK_LENS[1] + TAILROOM;
 /// Times the kernel is asked to send what waits, 32 packets each, before that is left for later.
 const KICKS_MAX: usize = 64;
 
-/// One queue of an interface.
+/// Looks at the rings that sockets share while another has them, before a frame is given up for
+/// lack of room.
+const LOOKS_MAX: usize = 64;
+
+/// One queue of an interface, or a worker's part of it.
 #[derive(Debug)]
 pub struct XdpPort {
     name: String,
     index: i32,
+    /// Which of the queue's sockets this is.
+    number: usize,
     received: Vec<Received>,
     linear: Vec<Box<[u8]>>,
+    /// To be received into again.
+    returned: Vec<Chunk>,
+    /// To send from.
     free: Vec<Chunk>,
     scratch: Vec<u8>,
     counters: PortCounters,
     netlink: Netlink,
     at_open: LinkCounters,
-    fill: FillRing,
     receive: ReceiveRing,
     transmit: TransmitRing,
-    completion: CompletionRing,
-    /// After the rings: the kernel lets go of the memory when the socket closes.
+    /// After the rings: the kernel lets go of the memory when the last socket closes.
     socket: Socket,
-    umem: Umem,
+    queue: Arc<Queue>,
     /// Holds the XDP program on the interface.
     program: Option<open::Program>,
     /// Holds its promiscuity.
@@ -73,14 +83,13 @@ impl Port for XdpPort {
     }
 
     fn receive(&mut self, handle: &mut dyn FnMut(&mut [Frame<'_>])) -> io::Result<usize> {
-        let Self { received, receive, umem, linear, counters, fill, socket, .. } = self;
-        receive.take(BATCH, received);
-        if received.is_empty() {
-            if fill.needs_wakeup() {
-                let _ = socket.receive(&mut [], libc::MSG_DONTWAIT);
-            }
+        self.receive.take(BATCH, &mut self.received);
+        if self.received.is_empty() {
+            self.give_back();
             return Ok(0);
         }
+        let Self { received, queue, linear, counters, returned, .. } = self;
+        let umem = &queue.umem;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let time = Time(now.as_nanos() as u64);
         let mut frames = ArrayVec::<Frame<'_>, BATCH>::new();
@@ -102,12 +111,13 @@ impl Port for XdpPort {
             handle(&mut frames);
         }
         drop(frames);
-        fill.give(received.drain(..).map(|buffer| buffer.chunk));
+        returned.extend(received.drain(..).map(|buffer| buffer.chunk));
+        self.give_back();
         Ok(count)
     }
 
     fn transmit(&mut self, frames: &[Outgoing<'_>]) -> Transmitted {
-        self.completion.take(&mut self.free);
+        self.take_back();
         let mut done = Transmitted::default();
         for frame in frames {
             match self.queue(frame) {
@@ -169,16 +179,33 @@ enum Refused {
 }
 
 impl XdpPort {
+    /// Gives the kernel back what it may receive into, unless another socket is at it.
+    fn give_back(&mut self) {
+        let Some(mut rings) = self.queue.rings() else { return };
+        rings.give(self.returned.drain(..));
+        if rings.needs_wakeup() {
+            let _ = self.socket.receive(&mut [], libc::MSG_DONTWAIT);
+        }
+    }
+
+    /// Takes back what was sent. False: another socket is at it.
+    fn take_back(&mut self) -> bool {
+        let Some(mut rings) = self.queue.rings() else { return false };
+        rings.take(self.number, &mut self.free);
+        true
+    }
+
     /// Copies a frame into chunks and queues these; its length.
     fn queue(&mut self, frame: &Outgoing<'_>) -> Result<usize, Refused> {
         let len: usize = frame.parts.iter().map(|part| part.len()).sum();
-        let buffers = len.div_ceil(self.umem.layout().chunk_len);
+        let buffers = len.div_ceil(self.queue.umem.layout().chunk_len);
         if frame.offload.segmentation.is_some() || buffers > BUFFERS_MAX || len == 0 {
             return Err(Refused::TooLarge);
         }
         if self.free.len() < buffers || self.transmit.free() < buffers {
             self.transmit.publish();
             self.kick();
+            (0..LOOKS_MAX).find(|_| self.take_back());
         }
         if self.free.len() < buffers || self.transmit.free() < buffers {
             return Err(Refused::QueueFull);
@@ -200,10 +227,11 @@ impl XdpPort {
     fn copy_in(&mut self, parts: &[IoSlice<'_>], buffers: usize) {
         let mut parts = parts.iter().map(|part| &part[..]);
         let mut part: &[u8] = &[];
-        let chunk_len = self.umem.layout().chunk_len;
+        let umem = &self.queue.umem;
+        let chunk_len = umem.layout().chunk_len;
         for number in 1..=buffers {
             let mut chunk = self.free.pop().expect("counted before");
-            let bytes = self.umem.bytes(&mut chunk);
+            let bytes = umem.bytes(&mut chunk);
             let mut filled = 0;
             while filled < chunk_len {
                 if part.is_empty() {
@@ -227,9 +255,9 @@ impl XdpPort {
                 break;
             }
             let _ = self.socket.kick();
-            self.completion.take(&mut self.free);
+            self.take_back();
         }
-        self.completion.take(&mut self.free);
+        self.take_back();
     }
 }
 

@@ -72,7 +72,7 @@ pub use packet::{
 };
 pub use port::{BATCH, Outgoing, Port, PortCounters, Transmitted};
 pub use rule::{KernelRule, Placement};
-pub use steering::{Steering, SteeringError, SteeringOptions};
+pub use steering::{SteeredSide, Steering, SteeringError, SteeringOptions};
 pub use sys::poll::wait;
 pub use tap::{TapOptions, TapPort};
 pub use tun::TunDevice;

@@ -6,6 +6,9 @@
 //!   wire port --> SPI's lowest bits, or hash ---+
 //! ```
 //!
+//! AF_XDP knows no groups: there an XDP program of the same steps redirects a frame to one of several
+//! sockets of the port's queue ([`crate::XdpPort::open_several`]).
+//!
 //! A group's members are numbered in the order in which they joined; when the interface goes down
 //! and up again the kernel joins them again in the order in which they were opened. So ports are
 //! opened in the order of their workers, and closed together.
@@ -15,11 +18,13 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use aya::maps::lpm_trie::{Key, LpmTrie};
-use aya::maps::{HashMap, MapData, MapError};
-use aya::programs::{ProgramError, SocketFilter};
+use aya::maps::{HashMap, MapData, MapError, XskMap};
+use aya::programs::xdp::XdpLink;
+use aya::programs::{ProgramError, SocketFilter, Xdp};
 use aya::{Ebpf, EbpfError, EbpfLoader};
 
 use crate::sys::program::test_run;
+use crate::sys::socket::Socket;
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/steer.bpf.o"));
 
@@ -35,6 +40,15 @@ pub const SPIS_MAX: usize = 16_384;
 const HOST: &str = "weir_steer_host";
 const WIRE: &str = "weir_steer_wire";
 
+/// A port of a pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SteeredSide {
+    /// The host's.
+    Host,
+    /// The wire's.
+    Wire,
+}
+
 /// What the program must know of a pair.
 #[derive(Clone, Debug, Default)]
 pub struct SteeringOptions {
@@ -46,6 +60,8 @@ pub struct SteeringOptions {
     pub own: Vec<IpAddr>,
     /// Whether front ends may choose SPIs ([`Steering::take_spi`]).
     pub has_front_ends: bool,
+    /// Whether the ports are AF_XDP sockets, not packet sockets.
+    pub bypasses_kernel: bool,
 }
 
 /// Why frames cannot be steered.
@@ -101,7 +117,7 @@ impl Steering {
             object.take_map(name).ok_or_else(|| MapError::InvalidName { name: name.into() })
         };
         let (peers, spis) = (LpmTrie::try_from(map("peers")?)?, HashMap::try_from(map("spis")?)?);
-        for name in [HOST, WIRE] {
+        for name in [HOST, WIRE].into_iter().filter(|_| !options.bypasses_kernel) {
             let program = object.program_mut(name).ok_or(ProgramError::NotLoaded)?;
             <&mut SocketFilter>::try_from(program)?.load()?;
         }
@@ -122,6 +138,32 @@ impl Steering {
     /// Never, once it was loaded.
     pub fn wire(&self) -> Result<BorrowedFd<'_>, SteeringError> {
         self.program(WIRE)
+    }
+
+    /// Loads the XDP program of a side, which shares frames out among `sockets`, one a worker, and
+    /// attaches it as `attach` does.
+    ///
+    /// # Errors
+    /// [`SteeringError`].
+    pub(crate) fn bypass(
+        &mut self,
+        side: SteeredSide,
+        sockets: &[&Socket],
+        attach: impl FnOnce(&mut Xdp) -> Result<XdpLink, ProgramError>,
+    ) -> Result<XdpLink, SteeringError> {
+        let (map, program) = match side {
+            SteeredSide::Host => ("host_sockets", "weir_bypass_host"),
+            SteeredSide::Wire => ("wire_sockets", "weir_bypass_wire"),
+        };
+        let missing = || MapError::InvalidName { name: map.into() };
+        let mut places = XskMap::try_from(self.object.map_mut(map).ok_or_else(missing)?)?;
+        for (worker, socket) in (0..).zip(sockets) {
+            places.set(worker, socket.fd(), 0)?;
+        }
+        let program = self.object.program_mut(program).ok_or(ProgramError::NotLoaded)?;
+        let program: &mut Xdp = program.try_into()?;
+        program.load()?;
+        Ok(attach(program)?)
     }
 
     fn program(&self, name: &str) -> Result<BorrowedFd<'_>, SteeringError> {

@@ -6,7 +6,10 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use lab::{Lab, Namespace, frame, receive, send};
-use weir_port::{PacketOptions, PacketPort, Port, Selection, XdpAttach, XdpOptions, XdpPort};
+use weir_port::{
+    PacketOptions, PacketPort, Port, Selection, SteeredSide, Steering, SteeringOptions, XdpAttach,
+    XdpOptions, XdpPort,
+};
 
 fn open(namespace: &Namespace, name: &str, attach: XdpAttach, selection: Selection) -> XdpPort {
     let options = XdpOptions { attach, selection, ..XdpOptions::default() };
@@ -57,6 +60,152 @@ fn bypass_sender_and_bypass_receiver_exchange_large_batches() {
         let seen = receive(&mut far, |seen| seen.len() >= 40);
         assert!(seen == frames, "round {round}: {} frames", seen.len());
     }
+}
+
+/// A UDP packet of one of many flows, as long as asked for.
+fn packet_of_flow(flow: u16, len: usize, fill: u8) -> Vec<u8> {
+    let mut packet = frame(len, fill);
+    packet[12..24].copy_from_slice(&[8, 0, 0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17]);
+    packet[16..18].copy_from_slice(&(len as u16 - 14).to_be_bytes());
+    packet[26..34].copy_from_slice(&[10, 77, 0, 1, 10, 77, 0, 2]);
+    packet[34..36].copy_from_slice(&flow.to_be_bytes());
+    packet[36..38].copy_from_slice(&53_u16.to_be_bytes());
+    packet
+}
+
+#[test]
+fn workers_share_a_queue_by_flow_and_none_takes_anothers_memory() {
+    const WORKERS: usize = 3;
+    const FLOWS: u16 = 24;
+    if !lab::possible() {
+        return;
+    }
+    for attach in [XdpAttach::Native, XdpAttach::Generic] {
+        let lab = Lab::new(9000);
+        let mut near =
+            lab.left.within(|| PacketPort::open("l0", PacketOptions::default()).unwrap());
+        let mut ports = lab.middle.within(|| {
+            let options =
+                SteeringOptions { workers: WORKERS, bypasses_kernel: true, ..Default::default() };
+            let mut steering = Steering::load(&options).unwrap();
+            let options = XdpOptions { attach, ..XdpOptions::default() };
+            // The program outlives the steering's value: it goes with the ports.
+            XdpPort::open_several("pl", &options, WORKERS, (&mut steering, SteeredSide::Host))
+                .unwrap()
+        });
+        let mut owners = std::collections::BTreeMap::new();
+        // Each round moves more chunks than a worker has, all in all; the frames are of one buffer
+        // and of several.
+        for round in 0..400_u32 {
+            let flow = (round as u16) % FLOWS;
+            let len = 64 + (round as usize * 229) % 8900;
+            let sent: Vec<_> =
+                (0..8).map(|_| packet_of_flow(1000 + flow, len, round as u8)).collect();
+            sent.iter().for_each(|it| assert_eq!(send(&mut near, it).sent, 1));
+            let mut got = Vec::new();
+            let mut owner = None;
+            for _ in 0..2000 {
+                for (worker, port) in ports.iter_mut().enumerate() {
+                    let count = port
+                        .receive(&mut |frames| {
+                            got.extend(frames.iter().map(|it| it.bytes().to_vec()));
+                        })
+                        .unwrap();
+                    if count > 0 {
+                        assert_eq!(*owner.get_or_insert(worker), worker, "one worker a flow");
+                    }
+                }
+                if got.len() >= sent.len() {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            assert!(got == sent, "{attach:?}, round {round}: {} frames", got.len());
+            let owner = owner.unwrap();
+            assert_eq!(*owners.entry(flow).or_insert(owner), owner, "always the same worker");
+            // Back, by whoever has the flow.
+            assert_eq!(send(&mut ports[owner], &sent[0]).sent, 1);
+            let seen = receive(&mut near, |seen| !seen.is_empty());
+            assert!(seen.iter().eq([&sent[0]]), "{attach:?}, round {round}: out");
+        }
+        let used: std::collections::BTreeSet<_> = owners.values().collect();
+        assert_eq!(used.len(), WORKERS, "{owners:?}");
+        for port in &mut ports {
+            let counted = port.counters();
+            assert_eq!((counted.lost_ring_full, counted.send_refused), (0, 0));
+        }
+    }
+}
+
+#[test]
+fn workers_on_threads_of_their_own_give_every_chunk_back() {
+    const WORKERS: usize = 2;
+    const FRAMES: usize = 30_000;
+    if !lab::possible() {
+        return;
+    }
+    let lab = Lab::new(1500);
+    let open = |namespace: &Namespace, name: &str, side| {
+        namespace.within(|| {
+            let options =
+                SteeringOptions { workers: WORKERS, bypasses_kernel: true, ..Default::default() };
+            let mut steering = Steering::load(&options).unwrap();
+            let options = XdpOptions {
+                receive_bytes: 1 << 17,
+                transmit_bytes: 1 << 17,
+                ..XdpOptions::default()
+            };
+            XdpPort::open_several(name, &options, WORKERS, (&mut steering, side)).unwrap()
+        })
+    };
+    let near = open(&lab.left, "l0", SteeredSide::Host);
+    let far = open(&lab.middle, "pl", SteeredSide::Wire);
+    // Two send while two receive, each pair by rings of a queue that it shares with the other: with
+    // 64 chunks each, one that were lost in twenty frames would end it.
+    let is_over = &std::sync::atomic::AtomicBool::new(false);
+    let answers: Vec<_> = std::thread::scope(|scope| {
+        let senders: Vec<_> = near
+            .into_iter()
+            .enumerate()
+            .map(|(worker, mut port)| {
+                scope.spawn(move || {
+                    let mut sent = 0;
+                    while sent < FRAMES {
+                        let packet = packet_of_flow(1000 + (sent % 16) as u16, 200, worker as u8);
+                        match send(&mut port, &packet).sent {
+                            0 => std::thread::yield_now(),
+                            count => sent += count as usize,
+                        }
+                    }
+                    port
+                })
+            })
+            .collect();
+        let receivers: Vec<_> = far
+            .into_iter()
+            .map(|mut port| {
+                scope.spawn(move || {
+                    let mut got = 0;
+                    loop {
+                        let over = is_over.load(std::sync::atomic::Ordering::Acquire);
+                        let count = port.receive(&mut |_| ()).unwrap();
+                        got += count;
+                        if count == 0 && over {
+                            break;
+                        }
+                    }
+                    got as u64 + port.counters().lost_ring_full
+                })
+            })
+            .collect();
+        let senders: Vec<_> = senders.into_iter().map(|it| it.join().unwrap()).collect();
+        std::thread::sleep(Duration::from_millis(50));
+        is_over.store(true, std::sync::atomic::Ordering::Release);
+        let answers = receivers.into_iter().map(|it| it.join().unwrap()).collect();
+        drop(senders);
+        answers
+    });
+    assert!(answers.iter().all(|it| *it > 1000), "both worked: {answers:?}");
 }
 
 #[test]

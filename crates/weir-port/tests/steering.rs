@@ -55,7 +55,8 @@ fn v6(last: u16) -> IpAddr {
 fn steering(workers: usize) -> Steering {
     let own = vec![OWN.into(), Ipv6Addr::LOCALHOST.into()];
     let keying_port = Some(KEYING_PORT);
-    let options = SteeringOptions { workers, keying_port, own, has_front_ends: true };
+    let options =
+        SteeringOptions { workers, keying_port, own, has_front_ends: true, bypasses_kernel: false };
     Steering::load(&options).expect("root loads it")
 }
 

@@ -109,15 +109,8 @@ const FAST_PATH: Row = Row {
 };
 
 /// Several workers of a pair.
-const WORKERS: Row = Row {
-    name: "workers = 2 to 16",
-    what: "several threads share a pair's flows",
-    cannot: &[(
-        Given::Xdp,
-        "driver = \"packet\": an AF_XDP socket is bound to one queue, and the NIC chooses it, not \
-         by flow in both directions",
-    )],
-};
+const WORKERS: Row =
+    Row { name: "workers = 2 to 16", what: "several threads share a pair's flows", cannot: &[] };
 
 /// All rows: protectors first.
 pub const ROWS: [&Row; 9] = [

@@ -1,12 +1,16 @@
 //! Opening an AF_XDP port: memory, rings, socket, program.
 
 use std::io;
+use std::os::fd::RawFd;
+use std::sync::Arc;
 
 use aya::maps::XskMap;
+use aya::programs::xdp::{XdpLink, XdpLinkId};
 use aya::programs::{ProgramError, Xdp, XdpMode};
 use aya::{Ebpf, EbpfLoader};
 use zerocopy::{Immutable, IntoBytes};
 
+use super::queue::Queue;
 use super::rings::{CompletionRing, FillRing, ReceiveRing, TransmitRing};
 use super::umem::{CHUNK_LENS, Layout, Umem};
 use super::{LINEAR_LEN, XdpPort};
@@ -15,6 +19,7 @@ use crate::netlink::Netlink;
 use crate::packet::hear_all_addresses;
 use crate::port::{BATCH, PortCounters};
 use crate::room::TAILROOM;
+use crate::steering::{SteeredSide, Steering, SteeringError};
 use crate::sys::socket::Socket;
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/redirect.bpf.o"));
@@ -124,9 +129,12 @@ pub enum XdpOpenError {
     Options(String),
 }
 
-/// The loaded object; its XDP program leaves the interface with it.
-pub(super) struct Program {
-    _object: Ebpf,
+/// What holds an XDP program on an interface, which it leaves with this.
+pub(super) enum Program {
+    /// The port's own.
+    Own { _object: Ebpf },
+    /// The steering's.
+    Steering { _link: XdpLink },
 }
 
 impl std::fmt::Debug for Program {
@@ -165,64 +173,127 @@ impl XdpPort {
     /// # Errors
     /// [`XdpOpenError`].
     pub fn open(interface: &str, options: &XdpOptions) -> Result<Self, XdpOpenError> {
-        let step = |action: &'static str| {
-            let interface = interface.to_owned();
-            move |source| XdpOpenError::System { interface, action, source }
-        };
-        let known = Interface::find(interface).map_err(step("find it"))?;
-        let index = known.index().map_err(step("read its number"))?;
-        one_queue(&known, interface)?;
-        let socket =
-            Socket::open(libc::AF_XDP, libc::SOCK_RAW, 0).map_err(step("open an AF_XDP socket"))?;
-        let chunk_len = chunk_len(known.mtu().map_err(step("read its MTU"))?);
-        let chunks =
-            |bytes: usize| 1u32 << (bytes / chunk_len).clamp(CHUNKS_MIN, CHUNKS_MAX).ilog2();
-        let (incoming, outgoing) = (chunks(options.receive_bytes), chunks(options.transmit_bytes));
-        let layout = Layout { chunks: incoming + outgoing, chunk_len };
-        let (umem, mut chunks) = Umem::create(layout).map_err(step("take memory for frames"))?;
-        register(&socket, &umem).map_err(step("share its memory"))?;
+        let mut ports = open_queue(interface, options, 1)?;
+        let mut port = ports.pop().expect("one was asked for");
+        port.program = Some(load(interface, options, &port.socket)?);
+        Ok(port)
+    }
 
-        let ring_step = || step("make its rings");
-        // Twice the chunks: the kernel shows what it received before it shows that it has taken the
-        // chunks for it, and until then their places count as full (xsk_flush in net/xdp/xsk.c).
-        let mut fill = FillRing::create(&socket, 2 * incoming).map_err(ring_step())?;
-        let completion = CompletionRing::create(&socket, outgoing, layout).map_err(ring_step())?;
+    /// Opens a queue of `interface` once for each of `workers`, and has `steering` share all frames
+    /// of that `side` out among them from this moment on. The memory in `options` is each one's.
+    /// Close them together: the program goes with the first.
+    ///
+    /// # Errors
+    /// [`XdpOpenError`].
+    pub fn open_several(
+        interface: &str,
+        options: &XdpOptions,
+        workers: usize,
+        (steering, side): (&mut Steering, SteeredSide),
+    ) -> Result<Vec<Self>, XdpOpenError> {
+        let mut ports = open_queue(interface, options, workers)?;
+        let sockets: Vec<&Socket> = ports.iter().map(|port| &port.socket).collect();
+        let link = steering.bypass(side, &sockets, |program| {
+            let id = attach(program, interface, options.attach)?;
+            program.take_link(id)
+        });
+        let refused = |source: SteeringError| XdpOpenError::Program {
+            interface: interface.to_owned(),
+            source: source.into(),
+        };
+        let program = Program::Steering { _link: link.map_err(refused)? };
+        if let Some(first) = ports.first_mut() {
+            first.program = Some(program);
+        }
+        Ok(ports)
+    }
+}
+
+/// The sockets of a queue, into whose rings no program redirects yet.
+fn open_queue(
+    interface: &str,
+    options: &XdpOptions,
+    sockets: usize,
+) -> Result<Vec<XdpPort>, XdpOpenError> {
+    let step = |action: &'static str| {
+        let interface = interface.to_owned();
+        move |source| XdpOpenError::System { interface, action, source }
+    };
+    let known = Interface::find(interface).map_err(step("find it"))?;
+    let index = known.index().map_err(step("read its number"))?;
+    one_queue(&known, interface)?;
+    let chunk_len = chunk_len(known.mtu().map_err(step("read its MTU"))?);
+    let share = |bytes: usize| 1u32 << (bytes / chunk_len).clamp(CHUNKS_MIN, CHUNKS_MAX).ilog2();
+    let (incoming, outgoing) = (share(options.receive_bytes), share(options.transmit_bytes));
+    let all = |share: u32| share * sockets as u32;
+    let layout = Layout { chunks: all(incoming) + all(outgoing), chunk_len };
+    let (umem, mut chunks) = Umem::create(layout).map_err(step("take memory for frames"))?;
+    let first = Socket::open(libc::AF_XDP, libc::SOCK_RAW, 0);
+    let first = first.map_err(step("open an AF_XDP socket"))?;
+    register(&first, &umem).map_err(step("share its memory"))?;
+    let ring_step = || step("make its rings");
+    // Twice the chunks: the kernel shows what it received before it shows that it has taken the
+    // chunks for it, and until then their places count as full (xsk_flush in net/xdp/xsk.c).
+    let fill = FillRing::create(&first, (2 * all(incoming)).next_power_of_two());
+    let mut fill = fill.map_err(ring_step())?;
+    let completion = CompletionRing::create(&first, all(outgoing).next_power_of_two(), layout);
+    let completion = completion.map_err(ring_step())?;
+    fill.give(chunks.drain(..all(incoming) as usize));
+    let shares = (all(incoming) as usize, outgoing as usize);
+    let queue = Arc::new(Queue::new(umem, (fill, completion), shares, sockets));
+
+    let mut netlink = Netlink::open().map_err(step("open a netlink socket"))?;
+    let at_open = LinkCounters::read(&mut netlink, index).map_err(step("read its counters"))?;
+    let first_fd = first.fd();
+    let mut first = Some(first);
+    let mut ports = Vec::new();
+    for number in 0..sockets {
+        let socket = match first.take() {
+            Some(first) => first,
+            None => Socket::open(libc::AF_XDP, libc::SOCK_RAW, 0)
+                .map_err(step("open an AF_XDP socket"))?,
+        };
         let receive = ReceiveRing::create(&socket, incoming, layout).map_err(ring_step())?;
         let transmit = TransmitRing::create(&socket, outgoing).map_err(ring_step())?;
-        fill.give(chunks.drain(..incoming as usize));
-
-        let address = XdpAddress {
-            family: libc::AF_XDP as u16,
-            flags: libc::XDP_COPY | libc::XDP_USE_NEED_WAKEUP | libc::XDP_USE_SG,
-            interface_index: index as u32,
-            queue: options.queue,
-            shared_umem_fd: 0,
-        };
+        let address = address(index, options.queue, (number > 0).then_some(first_fd));
         socket.bind_bytes(address.as_bytes()).map_err(step("bind to its queue"))?;
-        let mut netlink = Netlink::open().map_err(step("open a netlink socket"))?;
-        let at_open = LinkCounters::read(&mut netlink, index).map_err(step("read its counters"))?;
-        let listening = listen_to_all(index, options).map_err(step("receive for all addresses"))?;
-        let program = load(interface, options, &socket)?;
-        Ok(Self {
+        let listening = if number == 0 { listen_to_all(index, options) } else { Ok(None) };
+        ports.push(XdpPort {
             name: interface.to_owned(),
             index,
+            number,
             received: Vec::with_capacity(BATCH * super::BUFFERS_MAX),
             // Zeroed memory costs nothing until a packet of several buffers touches it.
             linear: (0..BATCH).map(|_| vec![0; LINEAR_LEN].into_boxed_slice()).collect(),
-            free: chunks,
+            returned: Vec::with_capacity(incoming as usize),
+            free: chunks.drain(..outgoing as usize).collect(),
             scratch: Vec::new(),
             counters: PortCounters::default(),
-            netlink,
+            netlink: Netlink::open().map_err(step("open a netlink socket"))?,
             at_open,
-            fill,
             receive,
             transmit,
-            completion,
             socket,
-            umem,
-            program: Some(program),
-            _listening: listening,
-        })
+            queue: Arc::clone(&queue),
+            program: None,
+            _listening: listening.map_err(step("receive for all addresses"))?,
+        });
+    }
+    Ok(ports)
+}
+
+/// A queue, to be had in copy mode; or the same as the socket of this descriptor has it.
+fn address(index: i32, queue: u32, shared: Option<RawFd>) -> XdpAddress {
+    let flags = match shared {
+        None => libc::XDP_COPY | libc::XDP_USE_NEED_WAKEUP | libc::XDP_USE_SG,
+        Some(_) => libc::XDP_SHARED_UMEM,
+    };
+    XdpAddress {
+        family: libc::AF_XDP as u16,
+        flags,
+        interface_index: index as u32,
+        queue,
+        shared_umem_fd: shared.unwrap_or(0) as u32,
     }
 }
 
@@ -291,13 +362,18 @@ fn load(interface: &str, options: &XdpOptions, socket: &Socket) -> Result<Progra
         let program = object.program_mut("weir_redirect").ok_or("the object lacks its program")?;
         let program: &mut Xdp = program.try_into()?;
         program.load()?;
-        Ok(attach(program, interface, options.attach)?)
+        attach(program, interface, options.attach)?;
+        Ok(())
     };
     place().map_err(refused)?;
-    Ok(Program { _object: object })
+    Ok(Program::Own { _object: object })
 }
 
-fn attach(program: &mut Xdp, interface: &str, attach: XdpAttach) -> Result<(), ProgramError> {
+fn attach(
+    program: &mut Xdp,
+    interface: &str,
+    attach: XdpAttach,
+) -> Result<XdpLinkId, ProgramError> {
     let native = XdpMode::Driver;
     match attach {
         XdpAttach::Native => program.attach(interface, native),
@@ -306,7 +382,6 @@ fn attach(program: &mut Xdp, interface: &str, attach: XdpAttach) -> Result<(), P
             program.attach(interface, native).or_else(|_| program.attach(interface, XdpMode::Skb))
         }
     }
-    .map(drop)
 }
 
 fn selectors(numbers: &[u16]) -> Result<[u16; SELECTORS], XdpOpenError> {

@@ -279,6 +279,11 @@ impl CompletionRing {
         Ok(Self { ring, layout })
     }
 
+    /// Where its chunks lie.
+    pub(super) fn layout(&self) -> Layout {
+        self.layout
+    }
+
     /// Takes back every chunk whose sending is over.
     pub(super) fn take(&mut self, into: &mut Vec<Chunk>) {
         for _ in 0..self.ring.filled() {

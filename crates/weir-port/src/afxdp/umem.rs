@@ -47,6 +47,11 @@ impl Chunk {
     pub(super) fn address(&self) -> u64 {
         self.address
     }
+
+    /// Its place among the memory's chunks.
+    pub(super) fn number(&self, layout: Layout) -> usize {
+        self.address as usize / layout.chunk_len
+    }
 }
 
 /// The memory.
@@ -59,6 +64,10 @@ pub(super) struct Umem {
 // SAFETY: the mapping belongs to this value alone and is valid in every thread; access to its
 // bytes is ruled by `Chunk`.
 unsafe impl Send for Umem {}
+
+// SAFETY: a shared reference gives bytes to who brings the one handle of a chunk alone; two threads
+// never have the same.
+unsafe impl Sync for Umem {}
 
 impl Umem {
     /// Fresh memory, and the one handle of each chunk.

@@ -3,8 +3,8 @@
 use anyhow::{Context, Result};
 use weir_engine::policy::Policy;
 use weir_port::{
-    Fanout, FanoutMode, Interface, KernelFilter, PacketOptions, PacketPort, Port, Steering,
-    TapOptions, TapPort, XdpOptions, XdpPort,
+    Fanout, FanoutMode, Interface, KernelFilter, PacketOptions, PacketPort, Port, SteeredSide,
+    Steering, TapOptions, TapPort, XdpOptions, XdpPort,
 };
 
 use super::carry::Carrier;
@@ -71,6 +71,36 @@ pub fn open(
 /// # Errors
 /// As [`open`].
 pub fn open_several(
+    pair: &Pair,
+    policy: &Policy,
+    steering: &mut Steering,
+    carriers: &[Carrier],
+    gate: Option<&SharedGate>,
+) -> Result<Vec<Ports>> {
+    match pair.driver {
+        Driver::Packet => open_groups(pair, policy, steering, carriers, gate),
+        Driver::Xdp => open_queues(pair, policy, steering),
+    }
+}
+
+/// One queue of each port, which the workers share by a socket each.
+fn open_queues(pair: &Pair, policy: &Policy, steering: &mut Steering) -> Result<Vec<Ports>> {
+    let options = XdpOptions::default();
+    let mut open = |interface: &str, side: SteeredSide| {
+        XdpPort::open_several(interface, &options, pair.workers, (&mut *steering, side))
+    };
+    let host = open(&pair.host, SteeredSide::Host)?;
+    let wire = open(&pair.wire, SteeredSide::Wire)?;
+    let mut own = own_port(pair, policy)?;
+    let mut ports = |(host, wire): (XdpPort, XdpPort)| {
+        let (host, wire) = (Box::new(host), Box::new(wire));
+        Ports { host, wire, own: own.take(), kernel: Vec::new() }
+    };
+    Ok(host.into_iter().zip(wire).map(&mut ports).collect())
+}
+
+/// A group of sockets at each port, one a worker.
+fn open_groups(
     pair: &Pair,
     policy: &Policy,
     steering: &Steering,

@@ -36,7 +36,7 @@ use super::show;
 use super::state::StateStore;
 use super::worker::{WorkerCommand, WorkerHandle, WorkerSetup, WorkerUsage};
 use crate::api::dto::PairSnapshot;
-use crate::config::settings::{OnFailure, Pair};
+use crate::config::settings::{Driver, OnFailure, Pair};
 
 /// What a worker is made of: its ports, and what of the pair it alone looks after.
 pub struct WorkerParts {
@@ -290,13 +290,14 @@ fn parts_of_several(setup: &WorkerSetup) -> Result<(Vec<WorkerParts>, SharedGuar
     let begun = carry::begin(pair, &setup.limits, mode(setup.on_failure))?;
     let Begun { guard, carriers, why_not, gate } = begun;
     let own = policy.own.iter().flat_map(|own| own.addresses.iter().map(|(address, _)| *address));
-    let steering = Steering::load(&SteeringOptions {
+    let mut steering = Steering::load(&SteeringOptions {
         workers: pair.workers,
         keying_port: policy.keying_port,
         own: own.collect(),
         has_front_ends: pair.xfrm,
+        bypasses_kernel: pair.driver == Driver::Xdp,
     })?;
-    let ports = ports::open_several(pair, policy, &steering, &carriers, gate.as_ref())?;
+    let ports = ports::open_several(pair, policy, &mut steering, &carriers, gate.as_ref())?;
     let mut carriers = carriers.into_iter();
     let parts = ports.into_iter().zip(Exchange::of(pair.workers)).enumerate();
     let parts = parts.map(|(number, (ports, exchange))| WorkerParts {
