@@ -141,16 +141,21 @@ impl Port for XdpPort {
     }
 
     fn counters(&mut self) -> PortCounters {
+        let mut counters = self.own_counters();
+        if let Ok(link) = LinkCounters::read(&mut self.netlink, self.index) {
+            let since = link.since(&self.at_open);
+            counters.device_dropped = since.rx_lost() + since.tx_dropped;
+        }
+        counters
+    }
+
+    fn own_counters(&mut self) -> PortCounters {
         // struct xdp_statistics: receive dropped, invalid received, invalid sent, receive ring
         // full, fill ring empty, transmit ring empty.
         if let Ok(statistics) = self.socket.option::<[u64; 6]>(libc::SOL_XDP, libc::XDP_STATISTICS)
         {
             self.counters.lost_ring_full = statistics[0] + statistics[3];
             self.counters.send_refused = statistics[2];
-        }
-        if let Ok(link) = LinkCounters::read(&mut self.netlink, self.index) {
-            let since = link.since(&self.at_open);
-            self.counters.device_dropped = since.rx_lost() + since.tx_dropped;
         }
         self.counters
     }

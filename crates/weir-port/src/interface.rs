@@ -3,7 +3,7 @@
 mod counters;
 mod features;
 
-pub use counters::LinkCounters;
+pub use counters::{DeviceLosses, DeviceLost, LinkCounters};
 pub use features::Offloads;
 
 use std::fs;

@@ -62,7 +62,7 @@ pub use fastpath::{FastPath, FastPathOptions};
 pub use gate::{Gate, GateCount, GateDrops, GateFlood, GatePrefix, GateTerms};
 pub use guard::nic::{NicAssociation, NicPackets};
 pub use guard::{EspPackets, Guard, GuardCounters, GuardError, GuardMode, IvPrefix, Shutter};
-pub use interface::{Interface, LinkCounters};
+pub use interface::{DeviceLosses, DeviceLost, Interface, LinkCounters};
 pub use link_events::LinkEvents;
 pub use memory::MemoryPort;
 pub use mirror::{CloneCounters, KernelMirror, KernelMirrors, Outer, OuterHeaders, RunningMirror};

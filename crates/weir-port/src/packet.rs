@@ -73,8 +73,6 @@ pub struct PacketPort {
     send_attempts: u32,
     /// Whether the kernel cuts UDP super-packets, as far as is known (Linux 6.2).
     joins: bool,
-    /// Sends that the device dropped and told us of: also in its own count.
-    refused_by_device: u64,
 }
 
 impl Port for PacketPort {
@@ -124,12 +122,17 @@ impl Port for PacketPort {
     }
 
     fn counters(&mut self) -> PortCounters {
-        let _unreadable = self.read_losses();
+        let mut counters = self.own_counters();
         if let Ok(link) = LinkCounters::read(&mut self.netlink, self.index) {
             let since = link.since(&self.at_open);
-            let silent_sends = since.tx_dropped.saturating_sub(self.refused_by_device);
-            self.counters.device_dropped = since.rx_lost() + silent_sends;
+            let silent_sends = since.tx_dropped.saturating_sub(counters.refused_by_device);
+            counters.device_dropped = since.rx_lost() + silent_sends;
         }
+        counters
+    }
+
+    fn own_counters(&mut self) -> PortCounters {
+        let _unreadable = self.read_losses();
         self.counters
     }
 
@@ -231,7 +234,7 @@ impl PacketPort {
         let first = frames.first();
         let is_queued = self.is_all_queued || first.is_some_and(|it| is_queued(it, self.joins));
         let joined = self.join_runs(frames);
-        let Self { batch, direct, queued, counters, refused_by_device, send_attempts, .. } = self;
+        let Self { batch, direct, queued, counters, send_attempts, .. } = self;
         let sender = if is_queued { queued } else { direct };
         let mut messages = ArrayVec::<Message<'_>, BATCH>::new();
         let mut rest = frames;
@@ -256,7 +259,7 @@ impl PacketPort {
                 ended = Some(index);
                 return Refused::End;
             }
-            *refused_by_device += u64::from(error.raw_os_error() == Some(libc::ENOBUFS));
+            counters.refused_by_device += u64::from(error.raw_os_error() == Some(libc::ENOBUFS));
             attempts += 1;
             if full && attempts < *send_attempts {
                 // The receiver may be waiting for this very core.

@@ -52,6 +52,8 @@ pub struct PortCounters {
     pub send_refused: u64,
     /// Lost by the device or its driver, as the kernel's own interface counters say.
     pub device_dropped: u64,
+    /// Sends that the device dropped and told us of: its own counters have them, too.
+    pub refused_by_device: u64,
 }
 
 /// A way in and out of the gateway.
@@ -76,6 +78,12 @@ pub trait Port {
 
     /// Totals, read from the kernel where they live there.
     fn counters(&mut self) -> PortCounters;
+
+    /// The same without `device_dropped`, which takes a question about the interface that may have
+    /// to wait for others who change one: for threads that move packets ([`crate::DeviceLosses`]).
+    fn own_counters(&mut self) -> PortCounters {
+        self.counters()
+    }
 
     /// Frames lost before they could be handed over, for want of room in memory of ours: cheap
     /// enough to ask often.

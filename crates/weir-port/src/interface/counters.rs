@@ -64,6 +64,44 @@ pub struct LinkCounters {
     pub rx_missed_errors: u64,
 }
 
+/// What a device or its driver lost since this was opened.
+#[derive(Debug)]
+pub struct DeviceLosses {
+    netlink: Netlink,
+    index: i32,
+    at_open: LinkCounters,
+}
+
+/// Frames that a device lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceLost {
+    /// On their way in.
+    pub arriving: u64,
+    /// On their way out, those included that it refused with a word to the sender.
+    pub leaving: u64,
+}
+
+impl DeviceLosses {
+    /// Begins to count at `interface`.
+    ///
+    /// # Errors
+    /// There is none of this name, or the kernel does not answer.
+    pub fn open(interface: &str) -> io::Result<Self> {
+        let (mut netlink, index) = (Netlink::open()?, Interface::find(interface)?.index()?);
+        let at_open = LinkCounters::read(&mut netlink, index)?;
+        Ok(Self { netlink, index, at_open })
+    }
+
+    /// What was lost so far. Waits for whoever changes an interface.
+    ///
+    /// # Errors
+    /// The interface is gone.
+    pub fn read(&mut self) -> io::Result<DeviceLost> {
+        let since = LinkCounters::read(&mut self.netlink, self.index)?.since(&self.at_open);
+        Ok(DeviceLost { arriving: since.rx_lost(), leaving: since.tx_dropped })
+    }
+}
+
 impl LinkCounters {
     /// Reads them for interface number `index`.
     pub(crate) fn read(netlink: &mut Netlink, index: i32) -> io::Result<Self> {

@@ -221,7 +221,6 @@ impl PacketPort {
             counters: PortCounters::default(),
             accept_cut: options.accept_cut,
             send_attempts: options.send_attempts,
-            refused_by_device: 0,
         })
     }
 }

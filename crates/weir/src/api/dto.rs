@@ -615,6 +615,9 @@ pub struct PortSnapshot {
     pub send_too_large: u64,
     pub send_refused: u64,
     pub device_dropped: u64,
+    /// Taken off `device_dropped`, where both are known.
+    #[serde(skip)]
+    pub refused_by_device: u64,
 }
 
 impl PortSnapshot {
@@ -647,6 +650,7 @@ impl From<PortCounters> for PortSnapshot {
             send_too_large: port.send_too_large,
             send_refused: port.send_refused,
             device_dropped: port.device_dropped,
+            refused_by_device: port.refused_by_device,
         }
     }
 }

@@ -166,11 +166,11 @@ impl PortSnapshot {
             (&mut self.send_queue_full, more.send_queue_full),
             (&mut self.send_too_large, more.send_too_large),
             (&mut self.send_refused, more.send_refused),
+            (&mut self.device_dropped, more.device_dropped),
+            (&mut self.refused_by_device, more.refused_by_device),
         ] {
             *sum += more;
         }
-        // Each reads the device's own count, and takes off what it was itself refused.
-        self.device_dropped = self.device_dropped.min(more.device_dropped);
     }
 }
 
@@ -427,7 +427,7 @@ mod tests {
         let joined = PairSnapshot::join(vec![worker(5, "malformed"), worker(7, "too_big")]);
         assert_eq!((joined.host.received, joined.host.verdicts()), (12, 12));
         assert_eq!(joined.host.dropped_by_reason.len(), 2);
-        assert_eq!((joined.host.port.lost_ring_full, joined.host.port.device_dropped), (4, 3));
+        assert_eq!((joined.host.port.lost_ring_full, joined.host.port.device_dropped), (4, 6));
         assert_eq!(joined.peers.len(), 1);
         assert_eq!((joined.peers[0].sealed_packets, joined.peers[0].seal_spi), (12, 0x1000));
         assert_eq!(joined.peers[0].last_seen_seconds, Some(5.0));

@@ -1,5 +1,5 @@
 //! Peers whose ESP the kernel does (`offload = "kernel"`, docs/adr/0024): their associations and
-//! the way of their packets, looked after by the worker, removed at its end.
+//! the way of their packets, looked after by the pair's control thread, removed at its end.
 //!
 //! ```text
 //!   remove_left -> open: interfaces, ports -> guard, shut -> start: routes, keys from files
@@ -7,7 +7,8 @@
 //! ```
 //!
 //! `lane.rs` is a peer's interface and what all associations have in common; those with keys in
-//! files are `from_files.rs`, those that handshakes bring `agreed.rs`.
+//! files are `from_files.rs`, those that handshakes bring `agreed.rs`; `link.rs` is the way to the
+//! worker, which has the engine.
 
 use std::sync::mpsc::Sender;
 
@@ -16,7 +17,6 @@ use weir_engine::esp::open::OpeningState;
 use weir_engine::esp::replay::ReplayState;
 use weir_engine::esp::sa::{Fingerprint, SaParameters, Spi};
 use weir_engine::esp::seal::SealingState;
-use weir_engine::pipeline::Engine;
 use weir_engine::tunnel::key::PublicKey;
 use weir_engine::tunnel::state::{Install, Report};
 use weir_port::{Guard, Hop, Interface, PacketOptions, PacketPort, Port, XfrmInterface};
@@ -25,6 +25,8 @@ use weir_xfrm::program::{Installed, keying_material};
 use self::agreed::Agreed;
 use self::from_files::FromFiles;
 use self::lane::{Kernel, Lane};
+pub use self::link::{KernelControl, KernelOrder, ToKernel};
+use self::link::{ToWorker, Update};
 use self::nic::Nic;
 use super::notify;
 use super::plan::{AssociationPlan, PairPlan};
@@ -36,6 +38,7 @@ use crate::config::settings::Pair;
 mod agreed;
 mod from_files;
 mod lane;
+mod link;
 pub mod nic;
 
 /// Slots of an xfrm interface's ring.
@@ -234,40 +237,41 @@ impl KernelEsp {
         Ok(std::mem::take(ports).into_iter().map(boxed).collect())
     }
 
-    /// Puts the associations of a handshake in place, before anything else is done about it; false:
-    /// the peer's ESP is not the kernel's. What cannot be is told by the next report.
-    pub fn install(&mut self, guard: &mut Guard, engine: &mut Engine, install: &Install) -> bool {
-        self.change(guard, engine, &install.peer, |keys, lane, kernel| {
-            keys.install(lane, kernel, install)
+    /// Who has keys that handshakes agree on.
+    fn identities(&self) -> impl Iterator<Item = PublicKey> {
+        self.peers.iter().filter_map(|peer| match &peer.keys {
+            Keys::Agreed(keys) => Some(keys.identity),
+            Keys::Files(_) => None,
         })
     }
 
+    /// Puts the associations of a handshake in place. What cannot be is told by the next report.
+    fn install(&mut self, guard: &mut Guard, worker: &ToWorker, install: &Install) {
+        self.change(guard, worker, &install.peer, |keys, lane, kernel| {
+            keys.install(lane, kernel, install)
+        });
+    }
+
     /// Removes an agreed association that opens.
-    pub fn forget(
-        &mut self,
-        guard: &mut Guard,
-        engine: &mut Engine,
-        peer: &PublicKey,
-        open_spi: u32,
-    ) {
+    fn forget(&mut self, guard: &mut Guard, worker: &ToWorker, peer: &PublicKey, open_spi: u32) {
         let forget = |keys: &mut Agreed, lane: &Lane, kernel: &mut Kernel<'_>| {
             keys.forget(lane, kernel, open_spi)
         };
-        self.change(guard, engine, peer, forget);
+        self.change(guard, worker, peer, forget);
     }
 
     /// Removes all associations that were agreed with a peer.
-    pub fn close(&mut self, guard: &mut Guard, engine: &mut Engine, peer: &PublicKey) {
-        self.change(guard, engine, peer, |keys, lane, kernel| keys.close(lane, kernel));
+    fn close(&mut self, guard: &mut Guard, worker: &ToWorker, peer: &PublicKey) {
+        self.change(guard, worker, peer, |keys, lane, kernel| keys.close(lane, kernel));
     }
 
     fn change(
         &mut self,
         guard: &mut Guard,
-        engine: &mut Engine,
+        worker: &ToWorker,
         identity: &PublicKey,
         change: impl FnOnce(&mut Agreed, &Lane, &mut Kernel<'_>) -> Result<()>,
-    ) -> bool {
+    ) {
         let Self { wire, socket, peers, .. } = self;
         let mut kernel = Kernel { socket, guard, wire };
         for (peer, place) in peers.iter_mut().zip(0..) {
@@ -275,20 +279,19 @@ impl KernelEsp {
             if keys.identity != *identity {
                 continue;
             }
-            let hop = engine.kernel_hop(place).map(|mac| mac.0);
-            let followed = peer.lane.follow_hop(wire, hop).map_err(anyhow::Error::from);
+            let followed = peer.lane.follow_hop(wire, worker.hop(place));
+            let followed = followed.map_err(anyhow::Error::from);
             let result = followed.and_then(|()| change(keys, &peer.lane, &mut kernel));
-            peer.note(&mut kernel, (engine, place), result.map(|()| Report::default()));
-            return true;
+            peer.note(&mut kernel, (worker, place), result.map(|()| Report::default()));
+            return;
         }
-        false
     }
 
     /// Looks after them. Call it ten times a second.
-    pub fn tick(
+    fn tick(
         &mut self,
         guard: &mut Guard,
-        engine: &mut Engine,
+        worker: &ToWorker,
         reserver: &Reserver,
         answer: &Sender<Reserved>,
     ) {
@@ -303,8 +306,7 @@ impl KernelEsp {
             if peer.is_lost {
                 continue;
             }
-            let hop = engine.kernel_hop(place).map(|mac| mac.0);
-            if let Err(error) = peer.lane.follow_hop(wire, hop) {
+            if let Err(error) = peer.lane.follow_hop(wire, worker.hop(place)) {
                 tracing::error!(peer = peer.name, %error, "cannot set its neighbour");
             }
             let KernelPeer { lane, keys, .. } = peer;
@@ -314,12 +316,12 @@ impl KernelEsp {
                 }
                 Keys::Agreed(keys) => keys.look(lane, &mut kernel),
             };
-            peer.note(&mut kernel, (engine, place), seen);
+            peer.note(&mut kernel, (worker, place), seen);
         }
     }
 
     /// Takes in what the disk said about numbers of ours.
-    pub fn reserved(&mut self, key: Fingerprint, granted: Option<&SealingState>) {
+    fn reserved(&mut self, key: Fingerprint, granted: Option<&SealingState>) {
         for KernelPeer { name, lane, keys, .. } in &mut self.peers {
             let Keys::Files(keys) = keys else { continue };
             if keys.seal.fingerprint() != key {
@@ -335,7 +337,7 @@ impl KernelEsp {
     ///
     /// # Errors
     /// Something stays in the kernel; the next start removes it.
-    pub fn stop(mut self, guard: &mut Guard) -> Result<()> {
+    fn stop(mut self, guard: &mut Guard) -> Result<()> {
         self.is_stopped = true;
         let Self { wire, socket, peers, .. } = &mut self;
         let mut kernel = Kernel { socket, guard, wire };
@@ -348,18 +350,20 @@ impl KernelEsp {
         remove_left(&self.wire).map(drop)
     }
 
-    /// Adds what the kernel did to what the status shows of the peers.
-    pub fn show(&self, peers: &mut [PeerSnapshot]) {
-        for KernelPeer { name, lane, keys, is_lost } in &self.peers {
-            let Some(shown) = peers.iter_mut().find(|it| it.name == *name) else { continue };
+    /// What the kernel did, by peer.
+    fn show(&self) -> Vec<PeerSnapshot> {
+        let show = |KernelPeer { name, lane, keys, is_lost }: &KernelPeer| {
+            let mut shown = PeerSnapshot { name: name.clone(), ..PeerSnapshot::default() };
             let kernel = match keys {
-                Keys::Files(keys) => keys.show(shown),
-                Keys::Agreed(keys) => keys.show(shown),
+                Keys::Files(keys) => keys.show(&mut shown),
+                Keys::Agreed(keys) => keys.show(&mut shown),
             };
             let (interface, is_lost) = (lane.interface.name().to_owned(), *is_lost);
             let in_nic = lane.nic.as_ref().is_some_and(|it| it.took.get() == Some(true));
             shown.kernel = Some(KernelEspSnapshot { interface, is_lost, in_nic, ..kernel });
-        }
+            shown
+        };
+        self.peers.iter().map(show).collect()
     }
 }
 
@@ -380,7 +384,7 @@ impl KernelPeer {
     fn note(
         &mut self,
         kernel: &mut Kernel<'_>,
-        (engine, place): (&mut Engine, u16),
+        (worker, place): (&ToWorker, u16),
         seen: Result<Report>,
     ) {
         self.is_lost |= seen.is_err();
@@ -414,13 +418,11 @@ impl KernelPeer {
             }
             Report { lost: true, ..Report::default() }
         });
+        let mut associations = None;
         if let Keys::Agreed(keys) = &self.keys {
             self.is_lost &= keys.is_empty();
-            engine.set_kernel_associations(place, keys.seal_spi(), &keys.open_spis());
-            if report != Report::default() {
-                engine.note_kernel_use(place, &report);
-            }
+            associations = Some((keys.seal_spi(), keys.open_spis().to_vec()));
         }
-        engine.note_kernel(place, self.is_lost);
+        worker.tell(Update { place, associations, used: report, is_lost: self.is_lost });
     }
 }

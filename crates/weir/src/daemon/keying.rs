@@ -33,9 +33,8 @@ use weir_engine::tunnel::state::{Effect, Install, KeyingCounters, Now, Report, T
 use weir_engine::tunnel::{PeerSettings, PeerState, PeerStatus};
 
 use super::entropy;
-use super::kernel_esp::KernelEsp;
+use super::kernel_esp::{KernelOrder, ToKernel};
 use super::order_queue::{OrderQueues, Orders};
-use super::pair_control::SharedGuard;
 use super::sharing::Sharing;
 use super::worker::clock;
 
@@ -220,53 +219,60 @@ impl Drop for Keying {
 }
 
 impl KeyingEnd {
-    /// Carries out what the thread wants; true when the engine's output holds packets to send.
-    pub fn obey(
-        &mut self,
-        engine: &mut Engine,
-        mut kernel: Option<(&mut KernelEsp, &SharedGuard)>,
-    ) -> bool {
-        let Some(first) = self.orders.next() else { return false };
+    /// Carries out what the thread wants; true when the engine's output holds packets to send. What
+    /// the kernel is to do is done before the next order is looked at.
+    pub fn obey(&mut self, engine: &mut Engine, mut kernel: Option<&mut ToKernel>) -> bool {
+        let is_busy =
+            |kernel: &Option<&mut ToKernel>| kernel.as_ref().is_some_and(|it| it.is_busy());
+        if is_busy(&kernel) {
+            return false;
+        }
+        let Some(mut order) = self.orders.next() else { return false };
         engine.begin();
-        let rest = std::iter::from_fn(|| self.orders.next()).take(ORDERS_A_ROUND - 1);
-        let mut obeyed = 0;
-        for order in std::iter::once(first).chain(rest) {
-            obeyed += 1;
-            match order {
-                Order::Send(path, datagram) => {
-                    if !engine.send_datagram(&path, &datagram) && self.unsent.len() < UNSENT_MAX {
-                        self.unsent.push_back((path, datagram, TRIES));
-                    }
+        for obeyed in 1.. {
+            self.obey_one(engine, &mut kernel, order);
+            let next = || self.orders.next();
+            match (obeyed < ORDERS_A_ROUND && !is_busy(&kernel)).then(next).flatten() {
+                Some(next) => order = next,
+                None => {
+                    self.orders.obeyed(obeyed);
+                    break;
                 }
-                Order::Install(agreed) => drop(engine.install(*agreed)),
-                Order::Confirm(peer, spi) => engine.confirm_with(&peer, spi),
-                Order::Move(peer, path) => engine.move_peer(&peer, &path),
-                Order::InstallInKernel(install) => {
-                    if let Some((kernel, guard)) = &mut kernel {
-                        kernel.install(&mut guard.lock(), engine, &install);
-                    }
-                }
-                Order::Forget(peer, spi) => {
-                    engine.forget(&peer, spi);
-                    if let Some((kernel, guard)) = &mut kernel {
-                        kernel.forget(&mut guard.lock(), engine, &peer, spi);
-                    }
-                }
-                Order::Close(peer) => {
-                    engine.close(&peer);
-                    if let Some((kernel, guard)) = &mut kernel {
-                        kernel.close(&mut guard.lock(), engine, &peer);
-                    }
-                }
-                Order::Keepalive(peer) => engine.keepalive(&peer),
-                Order::Probe(peer, message) => engine.send_probe(&peer, message),
-                Order::PathMtu(peer, bytes) => engine.set_path_mtu(&peer, bytes),
-                Order::Hold(peer, is_held) => engine.hold_in_clear(&peer, is_held),
-                Order::Share(..) => {}
             }
         }
-        self.orders.obeyed(obeyed);
         true
+    }
+
+    fn obey_one(&mut self, engine: &mut Engine, kernel: &mut Option<&mut ToKernel>, order: Order) {
+        let mut order_kernel = |engine: &Engine, order| {
+            if let Some(kernel) = kernel {
+                kernel.order(engine, order);
+            }
+        };
+        match order {
+            Order::Send(path, datagram) => {
+                if !engine.send_datagram(&path, &datagram) && self.unsent.len() < UNSENT_MAX {
+                    self.unsent.push_back((path, datagram, TRIES));
+                }
+            }
+            Order::Install(agreed) => drop(engine.install(*agreed)),
+            Order::Confirm(peer, spi) => engine.confirm_with(&peer, spi),
+            Order::Move(peer, path) => engine.move_peer(&peer, &path),
+            Order::InstallInKernel(install) => order_kernel(engine, KernelOrder::Install(install)),
+            Order::Forget(peer, spi) => {
+                engine.forget(&peer, spi);
+                order_kernel(engine, KernelOrder::Forget(peer, spi));
+            }
+            Order::Close(peer) => {
+                engine.close(&peer);
+                order_kernel(engine, KernelOrder::Close(peer));
+            }
+            Order::Keepalive(peer) => engine.keepalive(&peer),
+            Order::Probe(peer, message) => engine.send_probe(&peer, message),
+            Order::PathMtu(peer, bytes) => engine.set_path_mtu(&peer, bytes),
+            Order::Hold(peer, is_held) => engine.hold_in_clear(&peer, is_held),
+            Order::Share(..) => {}
+        }
     }
 
     /// Sends again what had to wait for a neighbour; true as for [`KeyingEnd::obey`].

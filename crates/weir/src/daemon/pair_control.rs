@@ -4,23 +4,31 @@
 //! ```text
 //!   every 100 ms: all workers live --> the guard's heartbeat
 //!                 mirrors: the kernel's copies, ports that went and came back
+//!                 what the ports' devices lost
+//!                 peers whose ESP the kernel or a NIC does: what their associations did
 //!                 steering: what the kernel could not be told before
 //!             --> Report: what guard and kernel counted, for any reader
 //!   supervisor: mirrors of a plan --commands--> taken before and after the workers take theirs
+//!   worker: associations for the kernel --commands--> carried out one by one
 //! ```
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{
+    Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError, channel, sync_channel,
+};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use weir_port::guard::GuardCounters;
-use weir_port::{Guard, Interface, KernelMirrors};
+use weir_port::{DeviceLosses, DeviceLost, Guard, Interface, KernelMirrors};
 
+use super::kernel_esp::{KernelControl, KernelEsp, KernelOrder, ToKernel};
 use super::mirror::{self, MirrorControl, MirrorCounters};
 use super::sharing::Sharing;
+use super::state::Reserver;
+use crate::api::dto::PeerSnapshot;
 use crate::config::settings::{Driver, Pair};
 
 /// Between two looks.
@@ -36,23 +44,6 @@ const COMMANDS_MAX: usize = 4;
 /// How long the thread may take to obey: it may just be opening ports.
 const OBEY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A pair's guard, which the control thread has, and worker 0 where the kernel does some peer's
-/// ESP. No packet waits for it.
-#[derive(Clone, Debug)]
-pub struct SharedGuard(Arc<Mutex<Guard>>);
-
-impl SharedGuard {
-    /// For several threads.
-    pub fn new(guard: Guard) -> Self {
-        Self(Arc::new(Mutex::new(guard)))
-    }
-
-    /// Waits for whoever has it.
-    pub fn lock(&self) -> MutexGuard<'_, Guard> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// A worker's signs of life: raised with each of its ticks.
 pub type Pulse = Arc<AtomicU64>;
 
@@ -63,8 +54,34 @@ pub struct Report {
     pub guard: GuardCounters,
     /// What the kernel copied, by the mirrors' names.
     pub mirrors: Vec<(String, MirrorCounters)>,
+    /// What the kernel's ESP did, by peer.
+    pub kernel: Vec<PeerSnapshot>,
+    /// What devices or their drivers lost.
+    pub devices: Devices<DeviceLost>,
     /// When it began to look: all in it was so then or later.
     pub taken: Instant,
+}
+
+/// What the thread looks after.
+#[derive(Debug)]
+pub struct LookedAfter {
+    /// Of the pair's ports.
+    pub guard: Guard,
+    /// At work before [`PairControl::start`] returns.
+    pub mirrors: Vec<MirrorControl>,
+    /// By which each worker gives its signs of life.
+    pub pulses: Vec<Pulse>,
+    /// `None` with one worker.
+    pub sharing: Option<Arc<Mutex<Sharing>>>,
+}
+
+/// One of something for each device of a pair.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Devices<T> {
+    /// The host port's.
+    pub host: T,
+    /// The wire port's.
+    pub wire: T,
 }
 
 enum Command {
@@ -72,6 +89,8 @@ enum Command {
     Keep(Vec<mirror::Settings>, Sender<()>),
     /// Begin these too.
     Add(Vec<MirrorControl>, Sender<()>),
+    /// Have the kernel do this.
+    Kernel(KernelOrder),
     Stop,
 }
 
@@ -84,30 +103,44 @@ pub struct PairControl {
 }
 
 impl PairControl {
-    /// Starts to look after `pair`, with `mirrors` at work before this returns. The workers give
-    /// their signs of life by `pulses`.
+    /// Starts to look after what `pair` has, and after the ESP that the kernel does, whose numbers
+    /// are reserved by who is beside it. Returns the worker's way to that.
     ///
     /// # Errors
-    /// There is no thread.
+    /// A port is gone, or there is no thread.
     pub fn start(
         pair: &Pair,
-        guard: SharedGuard,
-        mirrors: Vec<MirrorControl>,
-        pulses: Vec<Pulse>,
-        sharing: Option<Arc<Mutex<Sharing>>>,
-    ) -> Result<Self> {
+        LookedAfter { guard, mirrors, pulses, sharing }: LookedAfter,
+        kernel: Option<(KernelEsp, Reserver)>,
+    ) -> Result<(Self, Option<ToKernel>)> {
         let (commands, received) = sync_channel(COMMANDS_MAX);
+        let kernel = kernel.map(|(esp, reserver)| {
+            let commands = commands.clone();
+            let pass = move |order| match commands.try_send(Command::Kernel(order)) {
+                Err(TrySendError::Full(Command::Kernel(order))) => Some(order),
+                _ => None,
+            };
+            KernelControl::new(esp, reserver, Box::new(pass))
+        });
+        let (kernel, to_kernel) = kernel.unzip();
         let mut thread = Thread {
             host: pair.host.clone(),
             // Frames that AF_XDP takes never come to the kernel's mirrors.
-            kernel_mirrors: (pair.driver != Driver::Xdp).then(|| guard.lock().mirrors().clone()),
+            kernel_mirrors: (pair.driver != Driver::Xdp).then(|| guard.mirrors().clone()),
             guard,
             mirrors: Vec::new(),
             pulses: pulses.into_iter().map(|pulse| (pulse, 0, 0)).collect(),
             sharing,
+            kernel,
+            devices: Devices {
+                host: DeviceLosses::open(&pair.host)?,
+                wire: DeviceLosses::open(&pair.wire)?,
+            },
             report: Arc::new(Mutex::new(Report {
                 guard: GuardCounters::default(),
                 mirrors: Vec::new(),
+                kernel: Vec::new(),
+                devices: Devices::default(),
                 taken: Instant::now(),
             })),
         };
@@ -115,9 +148,13 @@ impl PairControl {
         thread.tick()?;
         let report = Arc::clone(&thread.report);
         let name = format!("control {}", pair.name);
-        let run = move || thread.run(&received);
+        let run = move || {
+            let result = thread.run(&received);
+            thread.end();
+            result
+        };
         let thread = std::thread::Builder::new().name(name).spawn(run)?;
-        Ok(Self { commands, report, thread: Some(thread) })
+        Ok((Self { commands, report, thread: Some(thread) }, to_kernel))
     }
 
     /// What it saw last.
@@ -178,12 +215,14 @@ impl Drop for PairControl {
 
 struct Thread {
     host: String,
-    guard: SharedGuard,
+    guard: Guard,
     kernel_mirrors: Option<KernelMirrors>,
     mirrors: Vec<MirrorControl>,
     /// With what each said last, and for how many ticks it said no more.
     pulses: Vec<(Pulse, u64, u32)>,
     sharing: Option<Arc<Mutex<Sharing>>>,
+    kernel: Option<KernelControl>,
+    devices: Devices<DeviceLosses>,
     report: Arc<Mutex<Report>>,
 }
 
@@ -199,6 +238,11 @@ impl Thread {
                 Ok(Command::Add(mirrors, done)) => {
                     self.add(mirrors);
                     let _ = done.send(());
+                }
+                Ok(Command::Kernel(order)) => {
+                    if let Some(kernel) = &mut self.kernel {
+                        kernel.obey(&mut self.guard, order);
+                    }
                 }
                 Ok(Command::Stop) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
                 Err(RecvTimeoutError::Timeout) => {
@@ -221,19 +265,36 @@ impl Thread {
 
     fn tick(&mut self) -> Result<()> {
         if self.all_live() {
-            self.guard.lock().heartbeat()?;
+            self.guard.heartbeat()?;
+        }
+        if let Some(kernel) = &mut self.kernel {
+            kernel.tick(&mut self.guard);
         }
         self.mirrors.iter_mut().for_each(MirrorControl::tick);
         if let Some(sharing) = &self.sharing {
             sharing.lock().unwrap_or_else(PoisonError::into_inner).retry();
         }
         let taken = Instant::now();
-        let guard = self.guard.lock().counters().unwrap_or_default();
+        let guard = self.guard.counters().unwrap_or_default();
         let mirrors = self.mirrors.iter().map(|it| (it.settings().name.clone(), it.counters()));
         let mirrors = mirrors.collect();
-        let report = Report { guard, mirrors, taken };
+        let kernel = self.kernel.as_ref().map(KernelControl::show).unwrap_or_default();
+        let Devices { host, wire } = &mut self.devices;
+        // A port that is gone takes its workers with it.
+        let lost = |device: &mut DeviceLosses| device.read().unwrap_or_default();
+        let devices = Devices { host: lost(host), wire: lost(wire) };
+        let report = Report { guard, mirrors, kernel, devices, taken };
         *self.report.lock().unwrap_or_else(PoisonError::into_inner) = report;
         Ok(())
+    }
+
+    /// The workers have ended.
+    fn end(&mut self) {
+        if let Some(kernel) = self.kernel.take()
+            && let Err(error) = kernel.stop(&mut self.guard)
+        {
+            tracing::error!("what the kernel did for peers stays there: {error:#}");
+        }
     }
 
     fn all_live(&mut self) -> bool {

@@ -15,7 +15,6 @@ use weir_engine::pipeline::Engine;
 use weir_wire::frame::Time;
 
 use super::carry::Carrier;
-use super::kernel_esp::KernelEsp;
 use super::show;
 use crate::api::dto::{PairSnapshot, PeerSnapshot};
 
@@ -132,13 +131,7 @@ impl Publisher {
     }
 
     /// Looks at the next slice; true when the sweep is whole with it and is to be published.
-    pub fn step(
-        &mut self,
-        engine: &mut Engine,
-        carrier: Option<&mut Carrier>,
-        kernel: Option<&KernelEsp>,
-        now: Time,
-    ) -> bool {
+    pub fn step(&mut self, engine: &mut Engine, carrier: Option<&mut Carrier>, now: Time) -> bool {
         self.old.pop();
         let Some(sweep) = &mut self.sweep else { return false };
         if let Some(carrier) = carrier.filter(|_| sweep.slots > 0) {
@@ -147,9 +140,7 @@ impl Publisher {
         let count = engine.policy().peers.len();
         if sweep.seen < count {
             let until = count.min(sweep.seen + PEERS_A_SLICE);
-            let mut slice = show::peers(engine, sweep.seen..until, now);
-            kernel.into_iter().for_each(|kernel| kernel.show(&mut slice));
-            sweep.peers.push(Arc::new(slice));
+            sweep.peers.push(Arc::new(show::peers(engine, sweep.seen..until, now)));
             sweep.seen = until;
         }
         if sweep.seen < count || sweep.slots > 0 {
@@ -212,7 +203,7 @@ mod tests {
     }
 
     fn step(publisher: &mut Publisher, engine: &mut Engine) -> bool {
-        publisher.step(engine, None, None, Time(1))
+        publisher.step(engine, None, Time(1))
     }
 
     #[test]

@@ -53,8 +53,6 @@ pub struct PortsCounters {
     pub host: PortCounters,
     /// Towards the fabric.
     pub wire: PortCounters,
-    /// Towards the gateway's own kernel.
-    pub own: PortCounters,
     /// Towards the kernel's ESP, together.
     pub kernel: PortCounters,
 }
@@ -352,13 +350,12 @@ impl Relay {
         self.proof.renew(self.engine.policy());
     }
 
-    /// What the ports count.
+    /// What the ports count, but for what their devices lost: that the control thread asks.
     pub fn port_counters(&mut self) -> PortsCounters {
         PortsCounters {
-            host: self.ports.host.counters(),
-            wire: self.ports.wire.counters(),
-            own: self.ports.own.as_mut().map(|port| port.counters()).unwrap_or_default(),
-            kernel: sum(self.ports.kernel.iter_mut().map(|port| port.counters())),
+            host: self.ports.host.own_counters(),
+            wire: self.ports.wire.own_counters(),
+            kernel: sum(self.ports.kernel.iter_mut().map(|port| port.own_counters())),
         }
     }
 
@@ -433,6 +430,7 @@ fn sum(ports: impl Iterator<Item = PortCounters>) -> PortCounters {
         send_too_large: sum.send_too_large + port.send_too_large,
         send_refused: sum.send_refused + port.send_refused,
         device_dropped: sum.device_dropped + port.device_dropped,
+        refused_by_device: sum.refused_by_device + port.refused_by_device,
     })
 }
 

@@ -1,5 +1,6 @@
 //! From the engine's values to what `weir status` shows.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::ops::Range;
 
@@ -92,9 +93,14 @@ pub fn pair(
 
 /// Adds what the control thread saw to what the workers published.
 pub fn add_control(pair: &mut PairSnapshot, report: &Report) {
-    let guard = &report.guard;
-    for (side, guard) in [(&mut pair.host, &guard.host), (&mut pair.wire, &guard.wire)] {
+    let Report { guard, devices, .. } = report;
+    for (side, guard, lost) in
+        [(&mut pair.host, &guard.host, devices.host), (&mut pair.wire, &guard.wire, devices.wire)]
+    {
         (side.guard_dropped, side.kernel_copies) = (kept_back(guard), guard.ingress_dropped);
+        let port = &mut side.port;
+        let silent_sends = lost.leaving.saturating_sub(port.refused_by_device);
+        port.device_dropped = lost.arriving + silent_sends;
     }
     if let Some(kernel) = &mut pair.kernel {
         kernel.guard_dropped = kept_back(&guard.xfrm);
@@ -102,6 +108,20 @@ pub fn add_control(pair: &mut PairSnapshot, report: &Report) {
     for mirror in &mut pair.mirrors {
         let of_kernel = report.mirrors.iter().find(|(name, _)| *name == mirror.name);
         of_kernel.into_iter().for_each(|(_, counters)| mirror.add(&copies(*counters)));
+    }
+    if report.kernel.is_empty() {
+        return;
+    }
+    let by_name = report.kernel.iter().map(|it| (it.name.as_str(), it));
+    let by_name: HashMap<&str, &PeerSnapshot> = by_name.collect();
+    for peer in &mut pair.peers {
+        let Some(of_kernel) = by_name.get(peer.name.as_str()) else { continue };
+        (peer.seal_spi, peer.open_spi) = (of_kernel.seal_spi, of_kernel.open_spi);
+        peer.sequence_next = of_kernel.sequence_next;
+        peer.sequence_reserved_until = of_kernel.sequence_reserved_until;
+        peer.sequence_remaining = of_kernel.sequence_remaining;
+        peer.sequence_received = of_kernel.sequence_received;
+        peer.kernel = of_kernel.kernel.clone();
     }
 }
 

@@ -23,13 +23,13 @@ use super::evidence::EvidenceRecorder;
 use super::exchange::Exchange;
 use super::forgeries::ForgeryAlarm;
 use super::gate::GateWatch;
-use super::kernel_esp::{KernelEsp, KernelPlan};
+use super::kernel_esp::{KernelPlan, ToKernel};
 use super::keying::KeyingEnd;
 use super::leak::LeakAlarm;
 use super::mirror::Mirror;
 use super::moderation::Moderation;
 use super::owners::OwnerKeeper;
-use super::pair_control::{Pulse, SharedGuard};
+use super::pair_control::Pulse;
 use super::plan::PairPlan;
 use super::prepare::{NextReplayFile, Prepared, ReplayFile, Running};
 use super::publish::{Board, Publication, Publisher};
@@ -271,13 +271,12 @@ struct Worker {
     label: Label,
     relay: Relay,
     /// Where the kernel does some peer's ESP.
-    guard: Option<SharedGuard>,
     /// Its signs of life for the control thread.
     pulse: Pulse,
     /// The other workers of the pair.
     exchange: Option<Exchange>,
     /// Peers whose ESP the kernel does.
-    kernel: Option<KernelEsp>,
+    kernel: Option<ToKernel>,
     gate: Option<GateWatch>,
     carrier: Option<Carrier>,
     /// Why there is no fast path.
@@ -315,16 +314,7 @@ impl Worker {
         let WorkerSetup { pair, limits, plan, reserver, records, alerts, keying, owners, .. } =
             setup;
         let WorkerParts {
-            number,
-            ports,
-            guard,
-            pulse,
-            kernel,
-            mut carrier,
-            why_not,
-            exchange,
-            gate,
-            ..
+            number, ports, pulse, kernel, mut carrier, why_not, exchange, gate, ..
         } = parts;
         let meter = tables::meter(&limits, pair.workers, owners.seed());
         let replay_files = plan.replay_files.into_iter().filter_map(NextReplayFile::into_new);
@@ -348,7 +338,6 @@ impl Worker {
             pair,
             label,
             relay,
-            guard,
             pulse,
             exchange,
             kernel,
@@ -459,8 +448,8 @@ impl Worker {
         show_kernel(&mut self.relay);
         self.alarm(now);
         self.owners.tick(self.relay.engine().access(), now);
-        if let (Some(kernel), Some(guard)) = (&mut self.kernel, &self.guard) {
-            kernel.tick(&mut guard.lock(), self.relay.engine(), &self.reserver, &self.answer);
+        if let Some(kernel) = &self.kernel {
+            kernel.tell_hops(self.relay.engine());
         }
         self.report_keyed();
         telling::tell(&mut self.relay, &self.alerts);
@@ -484,11 +473,6 @@ impl Worker {
         let Self { relay, records, alerts, carrier, .. } = self;
         if let Some(carrier) = carrier {
             carrier.close(relay);
-        }
-        if let (Some(kernel), Some(guard)) = (self.kernel.take(), &self.guard)
-            && let Err(error) = kernel.stop(&mut guard.lock())
-        {
-            tracing::error!("what the kernel did for peers stays there: {error:#}");
         }
         self.owners.finish(relay.engine().access());
         relay.engine().flush(&mut |record| records.send(record));
@@ -568,9 +552,6 @@ impl Worker {
                 Reserved::Refused(key) => (key, None),
             };
             self.asked.retain(|asked| *asked != key);
-            if let Some(kernel) = &mut self.kernel {
-                kernel.reserved(key, granted.as_ref());
-            }
             let Some(state) = granted else { continue };
             for association in self.relay.engine().sealing_associations() {
                 if association.state().fingerprint == key {
@@ -589,12 +570,15 @@ impl Worker {
 
     /// Carries out what handshakes want, and hands their datagrams over.
     fn key(&mut self) {
-        let Self { relay, keying, kernel, guard, .. } = self;
+        let Self { relay, keying, kernel, .. } = self;
+        if let Some(kernel) = kernel {
+            kernel.take_updates(relay.engine());
+        }
         let Some(keying) = keying else { return };
         if relay.engine().has_datagrams() {
             keying.pass_datagrams(relay.engine());
         }
-        if keying.obey(relay.engine(), kernel.as_mut().zip(guard.as_ref())) {
+        if keying.obey(relay.engine(), kernel.as_mut()) {
             relay.send_own();
         }
     }
@@ -618,8 +602,8 @@ impl Worker {
 
     /// Between two rounds: some more of what is to be published.
     fn look_at_slice(&mut self, now: Time) {
-        let Self { publisher, relay, carrier, kernel, .. } = self;
-        if publisher.step(relay.engine(), carrier.as_mut(), kernel.as_ref(), now) {
+        let Self { publisher, relay, carrier, .. } = self;
+        if publisher.step(relay.engine(), carrier.as_mut(), now) {
             self.publish();
         }
     }

@@ -17,16 +17,16 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use weir_engine::esp::sa::Fingerprint;
 use weir_engine::pipeline::Left;
-use weir_port::{GuardMode, Steering, SteeringOptions};
+use weir_port::{Guard, GuardMode, Steering, SteeringOptions};
 use weir_store::evidence::Snapshot;
 
 use super::carry::{self, Begun, Carrier};
 use super::exchange::Exchange;
 use super::gate::SharedGate;
-use super::kernel_esp::{KernelEsp, KernelPlan};
+use super::kernel_esp::{KernelEsp, KernelPlan, ToKernel};
 use super::mirror::{self, MirrorControl};
 use super::openvpn;
-use super::pair_control::{PairControl, Pulse, SharedGuard};
+use super::pair_control::{LookedAfter, PairControl, Pulse};
 use super::plan::PairPlan;
 use super::ports;
 use super::prepare::{Prepared, Running};
@@ -44,12 +44,10 @@ pub struct WorkerParts {
     pub number: usize,
     /// Its ports.
     pub ports: Ports,
-    /// The pair's guard, where the kernel does some peer's ESP.
-    pub guard: Option<SharedGuard>,
     /// Its signs of life for the control thread.
     pub pulse: Pulse,
-    /// Peers whose ESP the kernel does.
-    pub kernel: Option<KernelEsp>,
+    /// The way to who looks after peers whose ESP the kernel does.
+    pub kernel: Option<ToKernel>,
     /// The keys of their associations.
     pub by_kernel: Vec<[Fingerprint; 2]>,
     /// The fast path.
@@ -90,19 +88,23 @@ impl PairWorkers {
     ) -> Result<Self> {
         let first = setups.first_mut().context("a pair has a worker")?;
         let pair = first.pair.clone();
-        let (parts, guard, sharing) = match pair.workers {
+        let (mut parts, guard, sharing, kernel) = match pair.workers {
             1 => {
-                let (parts, guard) = parts_of_one(first, store)?;
-                (vec![parts], guard, None)
+                let (parts, guard, kernel) = parts_of_one(first, store)?;
+                (vec![parts], guard, None, kernel)
             }
             _ => {
                 let (parts, guard, steering) = parts_of_several(first)?;
                 let sharing = Sharing::new(steering, &pair)?;
-                (parts, guard, Some(Arc::new(Mutex::new(sharing))))
+                (parts, guard, Some(Arc::new(Mutex::new(sharing))), None)
             }
         };
         let pulses = parts.iter().map(|parts| Arc::clone(&parts.pulse)).collect();
-        let control = PairControl::start(&pair, guard, mirrors, pulses, sharing.clone())?;
+        let kernel = kernel.map(|esp| (esp, store.reserver()));
+        let sharing_of_control = sharing.clone();
+        let looked_after = LookedAfter { guard, mirrors, pulses, sharing: sharing_of_control };
+        let (control, to_kernel) = PairControl::start(&pair, looked_after, kernel)?;
+        parts[0].kernel = to_kernel;
         let (name, workers, next_mirrors) = (pair.name, Vec::new(), None);
         let mut made = Self { name, workers, control, next_mirrors, sharing };
         for (setup, parts) in setups.into_iter().zip(parts) {
@@ -251,7 +253,7 @@ impl PairWorkers {
 fn parts_of_one(
     setup: &mut WorkerSetup,
     store: &mut StateStore,
-) -> Result<(WorkerParts, SharedGuard)> {
+) -> Result<(WorkerParts, Guard, Option<KernelEsp>)> {
     let (pair, policy) = (&setup.pair, &setup.plan.policy);
     let plans = std::mem::take(&mut setup.plan.kernel);
     let by_kernel = plans.iter().filter_map(KernelPlan::fingerprints).collect();
@@ -268,24 +270,22 @@ fn parts_of_one(
     }
     // Behind the kernel's, as their places in the policy are.
     ports.kernel.extend(openvpn::open_ports(pair)?);
-    let guard = SharedGuard::new(guard);
     let parts = WorkerParts {
         number: 0,
         ports,
-        guard: kernel.as_ref().map(|_| guard.clone()),
         pulse: Pulse::default(),
-        kernel,
+        kernel: None,
         by_kernel,
         carrier,
         why_not,
         exchange: None,
         gate,
     };
-    Ok((parts, guard))
+    Ok((parts, guard, kernel))
 }
 
 /// The parts of several workers, their guard, and what shares frames out among them.
-fn parts_of_several(setup: &WorkerSetup) -> Result<(Vec<WorkerParts>, SharedGuard, Steering)> {
+fn parts_of_several(setup: &WorkerSetup) -> Result<(Vec<WorkerParts>, Guard, Steering)> {
     let (pair, policy) = (&setup.pair, &setup.plan.policy);
     let begun = carry::begin(pair, &setup.limits, mode(setup.on_failure))?;
     let Begun { guard, carriers, why_not, gate } = begun;
@@ -303,7 +303,6 @@ fn parts_of_several(setup: &WorkerSetup) -> Result<(Vec<WorkerParts>, SharedGuar
     let parts = parts.map(|(number, (ports, exchange))| WorkerParts {
         number,
         ports,
-        guard: None,
         pulse: Pulse::default(),
         kernel: None,
         by_kernel: Vec::new(),
@@ -312,7 +311,7 @@ fn parts_of_several(setup: &WorkerSetup) -> Result<(Vec<WorkerParts>, SharedGuar
         exchange: Some(exchange),
         gate: gate.clone(),
     });
-    Ok((parts.collect(), SharedGuard::new(guard), steering))
+    Ok((parts.collect(), guard, steering))
 }
 
 fn mode(on_failure: OnFailure) -> GuardMode {
