@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: (Apache-2.0 OR BSD-2-Clause OR GPL-2.0)
 //
-// Which worker of a pair gets a frame: the program of a port's fanout group (PACKET_FANOUT_EBPF), or
-// the XDP program that redirects to one AF_XDP socket of the port's queue.
+// Which worker of a pair gets a frame: the program of a port's fanout group
+// (PACKET_FANOUT_EBPF), or the XDP program that redirects to one AF_XDP socket of its queue.
 //
 //   host port --> flow's hash ----------------------------+-> worker 0, 1, ... n-1
 //   wire port --> ESP: the worker in `spis`, or the SPI's lowest bits

@@ -6,8 +6,8 @@
 //!   wire port --> SPI's lowest bits, or hash ---+
 //! ```
 //!
-//! AF_XDP knows no groups: there an XDP program of the same steps redirects a frame to one of several
-//! sockets of the port's queue ([`crate::XdpPort::open_several`]).
+//! AF_XDP knows no groups: there an XDP program of the same steps redirects a frame to one of
+//! several sockets of the port's queue ([`crate::XdpPort::open_several`]).
 //!
 //! A group's members are numbered in the order in which they joined; when the interface goes down
 //! and up again the kernel joins them again in the order in which they were opened. So ports are

@@ -228,8 +228,9 @@ fn open_queue(
     let all = |share: u32| share * sockets as u32;
     let layout = Layout { chunks: all(incoming) + all(outgoing), chunk_len };
     let (umem, mut chunks) = Umem::create(layout).map_err(step("take memory for frames"))?;
-    let first = Socket::open(libc::AF_XDP, libc::SOCK_RAW, 0);
-    let first = first.map_err(step("open an AF_XDP socket"))?;
+    let xdp_socket =
+        || Socket::open(libc::AF_XDP, libc::SOCK_RAW, 0).map_err(step("open an AF_XDP socket"));
+    let first = xdp_socket()?;
     register(&first, &umem).map_err(step("share its memory"))?;
     let ring_step = || step("make its rings");
     // Twice the chunks: the kernel shows what it received before it shows that it has taken the
@@ -248,11 +249,7 @@ fn open_queue(
     let mut first = Some(first);
     let mut ports = Vec::new();
     for number in 0..sockets {
-        let socket = match first.take() {
-            Some(first) => first,
-            None => Socket::open(libc::AF_XDP, libc::SOCK_RAW, 0)
-                .map_err(step("open an AF_XDP socket"))?,
-        };
+        let socket = first.take().map_or_else(xdp_socket, Ok)?;
         let receive = ReceiveRing::create(&socket, incoming, layout).map_err(ring_step())?;
         let transmit = TransmitRing::create(&socket, outgoing).map_err(ring_step())?;
         let address = address(index, options.queue, (number > 0).then_some(first_fd));

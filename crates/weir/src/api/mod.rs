@@ -9,4 +9,5 @@ mod join;
 pub mod keys;
 
 pub mod peers;
+pub mod port;
 pub mod store;
