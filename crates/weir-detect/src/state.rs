@@ -1,25 +1,25 @@
 //! What rules remember beyond a flow: bits of hosts, and how often they matched.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, DefaultHasher, Hasher};
+use std::hash::BuildHasher;
 
+use foldhash::quality::{FixedState, FoldHasher};
 use weir_wire::frame::Time;
 
 use crate::rule::{RateFilter, RuleIndex, Threshold, ThresholdKind};
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// Keys the tables, so that nobody outside can tell which entries collide.
+/// Keys the tables, so that nobody outside can tell which entries collide. Several tables are asked
+/// about each packet: SipHash took a seventh of what RDMA's detectors cost.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Keyed(pub(crate) u64);
 
 impl BuildHasher for Keyed {
-    type Hasher = DefaultHasher;
+    type Hasher = FoldHasher<'static>;
 
-    fn build_hasher(&self) -> DefaultHasher {
-        let mut hasher = DefaultHasher::new();
-        hasher.write_u64(self.0);
-        hasher
+    fn build_hasher(&self) -> Self::Hasher {
+        FixedState::with_seed(self.0).build_hasher()
     }
 }
 
