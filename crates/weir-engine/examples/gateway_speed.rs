@@ -199,6 +199,7 @@ fn engine(here: u8, there: u8, provider: Provider) -> Engine {
         agreed: None,
         kernel: None,
         rate_limit: None,
+        reaches: Vec::new(),
     }]);
     let parameters = |from| {
         let material: Vec<u8> = (0..36).map(|byte| byte ^ from).collect();

@@ -223,6 +223,7 @@ fn engine(peers: &[PublicKey], mode: Mode) -> Engine {
         agreed: Some(*key),
         kernel: None,
         rate_limit: None,
+        reaches: Vec::new(),
     });
     let meter = Meter::new(MeterLimits::default(), 7);
     Engine::new(policy.with_peers(peers.collect()), Associations::default(), meter)

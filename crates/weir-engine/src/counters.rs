@@ -141,6 +141,8 @@ pub struct PeerCounters {
     pub opened_bytes: u64,
     /// Authentic packets that were dropped, because their source is not the peer's.
     pub refused_packets: u64,
+    /// Authentic packets that were dropped, because its list of access does not lead there.
+    pub denied_packets: u64,
     /// Packets that were dropped, both ways, because they exceeded its rate.
     pub limited_packets: u64,
     /// When the last authentic packet came.

@@ -289,6 +289,7 @@ impl Engine {
         let arrived = protect::kernel::unprotect(&parts, hosts, place, frame, run.opened());
         match arrived {
             Err(DropReason::SelectorMismatch) => self.peers.kernel.refused(place),
+            Err(DropReason::PeerReach) => self.peers.kernel.denied(place),
             Err(DropReason::NeighbourUnknown) => self.ask_for_host(&run.parsed().destination),
             _ => {}
         }

@@ -16,11 +16,13 @@ mod frames;
 mod marking;
 mod own;
 mod ranges;
+mod reach;
 mod selectors;
 
 pub use frames::{FrameActions, FrameClass};
 pub use marking::{DSCP_COUNT, Marking, PCP_COUNT};
 pub use own::OwnAddress;
+pub use reach::{REACHES_MAX, Reach};
 use selectors::Selectors;
 
 /// What to do with a kind of frame.
@@ -233,6 +235,8 @@ pub struct Peer {
     pub kernel: Option<KernelEsp>,
     /// Bits a second that it may send, and as many that it may be sent.
     pub rate_limit: Option<u64>,
+    /// Where it may send; none: anywhere.
+    pub reaches: Vec<Reach>,
 }
 
 impl Peer {
@@ -251,6 +255,7 @@ impl Peer {
             agreed: None,
             kernel: None,
             rate_limit: None,
+            reaches: Vec::new(),
         }
     }
 
@@ -518,6 +523,7 @@ mod tests {
             agreed: None,
             kernel: None,
             rate_limit: None,
+            reaches: Vec::new(),
         }
     }
 

@@ -121,6 +121,7 @@ impl DropReason {
                 | Self::NoRoom
                 | Self::CongestionUnheard
                 | Self::RateLimit
+                | Self::PeerReach
         )
     }
 }
@@ -210,6 +211,8 @@ drop_reasons! {
     Blocked = "blocked",
     /// More than its peer may send or be sent in this time: `weir vpn show` has the limit.
     RateLimit = "rate_limit",
+    /// From a VPN client, to where its list of access does not lead: `weir vpn show` has the list.
+    PeerReach = "peer_reach",
     /// From a client that is masqueraded, and neither TCP, UDP nor ICMP echo: its sender stays
     /// unknown to the host.
     NatProtocol = "nat_protocol",

@@ -50,6 +50,7 @@ fn client(number: u32) -> Peer {
         agreed: Some(PublicKey(key)),
         kernel: None,
         rate_limit: None,
+        reaches: Vec::new(),
     }
 }
 

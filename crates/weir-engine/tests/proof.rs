@@ -47,6 +47,7 @@ fn policy(mode: Mode, own: bool, encapsulation: Encapsulation) -> Policy {
         agreed: None,
         kernel: None,
         rate_limit: None,
+        reaches: Vec::new(),
     }])
 }
 

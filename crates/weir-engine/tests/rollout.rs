@@ -39,6 +39,7 @@ fn policy(epoch: u32, lenient: Sealing, gets_the_rest: bool) -> Policy {
         agreed: Some(identity(number)),
         kernel: None,
         rate_limit: None,
+        reaches: Vec::new(),
     };
     let net = |second: u8| Prefix::new([10, second, 0, 0].into(), 16);
     let lenients = if gets_the_rest { Prefix::ALL } else { net(2) };

@@ -58,6 +58,7 @@ fn gateway(side: usize, mode: Mode, encapsulation: Encapsulation, v6: bool) -> E
         agreed: None,
         kernel: None,
         rate_limit: None,
+        reaches: Vec::new(),
     }]);
     let mut sealing = SealingSa::new(&parameters(spi(here)), None).unwrap();
     let reservation = sealing.reservation_needed().unwrap();

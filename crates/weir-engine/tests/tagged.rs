@@ -70,6 +70,7 @@ fn policy(there: u8, plan: Plan) -> Policy {
         agreed: plan.agreed.then_some(PublicKey([there; 32])),
         kernel: None,
         rate_limit: None,
+        reaches: Vec::new(),
     }])
 }
 

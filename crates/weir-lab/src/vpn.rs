@@ -146,6 +146,22 @@ impl Client {
     /// # Errors
     /// wireguard-go or wireguard-tools are missing, or refuse the file.
     pub fn start(lab: &Lab, number: usize, file: &str) -> Result<Self> {
+        let program = wireguard::program()?;
+        Self::start_by(lab, number, file, &program, &["-f"])
+    }
+
+    /// The same by another program, which is told `arguments` and the port's name, and takes its
+    /// configuration from `wg` as wireguard-go does.
+    ///
+    /// # Errors
+    /// As [`Client::start`].
+    pub fn start_by(
+        lab: &Lab,
+        number: usize,
+        file: &str,
+        program: &Path,
+        arguments: &[&str],
+    ) -> Result<Self> {
         process::require(&["wg"])?;
         let namespace = Self::namespace(lab);
         let port = format!("wgc{number}{}", lab.id().replace('.', "x"));
@@ -164,10 +180,9 @@ impl Client {
         let bare: Vec<&str> = file.lines().filter(|it| !it.starts_with("Address")).collect();
         let path = lab.folder().join(format!("client{number}.conf"));
         fs::write(&path, bare.join("\n") + "\n")?;
-        let program = wireguard::program()?;
         let mut command = namespace.command(&program.display().to_string());
-        let daemon = Running::start(command.args(["-f", &port]))?;
-        interrupt::until("wireguard-go's port", SHORT, || {
+        let daemon = Running::start(command.args(arguments).arg(&port))?;
+        interrupt::until("the client's port", SHORT, || {
             Ok(PathBuf::from(format!("/var/run/wireguard/{port}.sock")).exists())
         })?;
         namespace.run(&format!("wg setconf {port} {}", path.display()))?;

@@ -93,6 +93,19 @@ pub fn program() -> Result<PathBuf> {
     )
 }
 
+/// boringtun, another userspace implementation: `boringtun-cli`.
+///
+/// # Errors
+/// It is not there; says how to get it.
+pub fn boringtun() -> Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+    let mut folders = [home.join(".cargo/bin")].into_iter().chain(std::env::split_paths(&path));
+    folders
+        .find_map(|folder| Some(folder.join("boringtun-cli")).filter(|it| it.is_file()))
+        .context("no boringtun-cli; try `cargo install boringtun-cli --locked`")
+}
+
 /// What to call it beside a figure: `wireguard-go`, and its version as its module or itself says.
 pub fn name() -> String {
     let version = || {

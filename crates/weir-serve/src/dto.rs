@@ -110,6 +110,12 @@ pub struct Conversation {
     /// 99 of 100 timed requests were answered within so many nanoseconds.
     pub response_ns: Option<u64>,
     pub reason: String,
+    /// The VPN client that is the source; absent where it is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source_peer: Option<String>,
+    /// The same of the destination.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub destination_peer: Option<String>,
     /// The exporter that told of it to `weir collect`; absent: the gateway saw it itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exporter: Option<String>,
@@ -413,6 +419,8 @@ impl Conversation {
             icrc_bad: row.icrc_bad,
             response_ns: row.response_ns,
             reason: row.reason,
+            source_peer: row.source_peer,
+            destination_peer: row.destination_peer,
             exporter: row.exporter,
         }
     }

@@ -278,6 +278,11 @@ impl ConnectReply {
         Qpn::new(self.local_qpn.get() >> 8)
     }
 
+    /// Whether the responder takes the REQ's alternate path (IBTA Vol 1 s12.6.8).
+    pub fn accepts_failover(&self) -> bool {
+        self.ack_delay_and_failover >> 1 & 3 == 0
+    }
+
     /// The PSN with which the receiver of this message begins: the requester's first request.
     pub fn starting_psn(&self) -> Psn {
         Psn::new(self.starting_psn.get() >> 8)

@@ -245,6 +245,7 @@ impl Draft<'_> {
             agreed: None,
             kernel: None,
             rate_limit: None,
+            reaches: Vec::new(),
         };
         self.plan.sealing.extend(seal);
         self.names.push(name);

@@ -53,6 +53,7 @@ fn engine() -> Engine {
             agreed: Some(PublicKey(key.try_into().expect("32 bytes"))),
             kernel: None,
             rate_limit: None,
+            reaches: Vec::new(),
         }
     });
     let policy = policy.with_peers(peers.collect());

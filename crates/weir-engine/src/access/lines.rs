@@ -165,12 +165,14 @@ pub struct Party {
     macs: Arc<[MacAddress]>,
     /// The same addresses, sorted and apart: first and last of each run.
     ranges: Arc<[(u128, u128)]>,
+    /// As the configuration names it.
+    name: Option<Arc<str>>,
 }
 
 impl Party {
     /// Everybody.
     pub fn any() -> Self {
-        Self { prefixes: Arc::new([]), macs: Arc::new([]), ranges: Arc::new([]) }
+        Self { prefixes: Arc::new([]), macs: Arc::new([]), ranges: Arc::new([]), name: None }
     }
 
     /// Those in `prefixes`; none of them: everybody.
@@ -191,7 +193,17 @@ impl Party {
                 _ => apart.push((first, last)),
             }
         }
-        Self { prefixes: prefixes.into(), macs: macs.into(), ranges: apart.into() }
+        Self { prefixes: prefixes.into(), macs: macs.into(), ranges: apart.into(), name: None }
+    }
+
+    /// The same, called `name` where it is told of.
+    pub fn called(self, name: &str) -> Self {
+        Self { name: Some(name.into()), ..self }
+    }
+
+    /// What it is called: groups, `peer:laptop`, addresses; `None`: nothing.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
     }
 
     /// Its MAC addresses, in order.

@@ -38,6 +38,7 @@ use crate::meter::{Meter, Observation, Observed};
 use crate::rdma::{ConversationHandle, QueuePairKey};
 use crate::verdict::{DropReason, Side};
 
+mod alternate;
 mod answer;
 mod check;
 mod index;

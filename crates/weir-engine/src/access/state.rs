@@ -1,11 +1,14 @@
 //! Connections, and whose queue pairs are whose.
 
 use weir_wire::bth::{Opcode, Psn, Qpn, Service};
-use weir_wire::cm::{self, ConnectRequest, DisconnectRequest, Message, ServiceReply};
+use weir_wire::cm::{
+    self, ConnectRequest, DisconnectRequest, LoadAlternatePath, Message, ServiceReply,
+};
 use weir_wire::ext;
 use weir_wire::frame::Time;
 use weir_wire::parse::{Parsed, Rdma};
 
+use super::alternate::{self, Alternates, Directions};
 use super::owners::{ANYBODY, CONNECTED_SILENT_NS, Full, LEARNT_SILENT_NS, Owner, Owners};
 use super::saved::{SavedOwner, SavingPlace};
 use crate::flow::HashSeed;
@@ -53,6 +56,11 @@ pub struct StateCounters {
     pub untracked: u64,
     /// REPs that were dropped for want of room.
     pub refused: u64,
+    /// Alternate paths that connections may use from then on.
+    pub paths: u64,
+    /// Alternate paths that are not followed: for want of room, or because nothing is known of the
+    /// connection's other queue pair.
+    pub paths_missed: u64,
 }
 
 /// A direction of packets that asks whom its queue pair belongs to.
@@ -80,7 +88,10 @@ pub(super) struct Admitted {
 }
 
 /// Directions whose judgement is void since a number went to another.
-pub(super) type Void = [Option<(ConversationHandle, u8)>; 4];
+pub(super) type Void = [Option<(ConversationHandle, u8)>; 6];
+
+/// Where in [`Void`] those of an alternate path that ended stand.
+const VOID_PATH: usize = 4;
 
 /// Who owns which queue pair.
 #[derive(Debug)]
@@ -92,6 +103,7 @@ pub(super) struct State {
     knows_sides: bool,
     /// Where the numbers of a new connection's directions begin.
     agreed: Option<[(QueuePairKey, Psn); 2]>,
+    alternates: Alternates,
     pub(super) counters: StateCounters,
 }
 
@@ -100,7 +112,9 @@ impl State {
     pub(super) fn new(seed: HashSeed, conversations_max: usize, knows_sides: bool) -> Self {
         let table = || Owners::new(2 * conversations_max);
         let counters = StateCounters::default();
-        Self { seed, connected: table(), learnt: table(), knows_sides, agreed: None, counters }
+        let (agreed, alternates) = (None, Alternates::default());
+        let (connected, learnt) = (table(), table());
+        Self { seed, connected, learnt, knows_sides, agreed, alternates, counters }
     }
 
     /// Queue pairs with an owner.
@@ -366,6 +380,19 @@ impl State {
             Message::ServiceReply(reply) if reply.status == 0 => {
                 return self.serve(reply, packet, meter.conversations());
             }
+            Message::LoadAlternatePath(proposal) => {
+                self.propose(proposal, packet, meter.conversations());
+            }
+            Message::AlternatePathResponse(answer) if answer.status == 0 => {
+                let ids = [answer.remote_comm_id.get(), answer.local_comm_id.get()];
+                let Parsed { source, destination, .. } = packet.parsed;
+                let hash = self.proposal_hash([destination, source], ids);
+                let mut void = Void::default();
+                if let Some((asked, path)) = self.alternates.take_proposed(hash) {
+                    self.load_path(asked, path, packet, meter.conversations(), &mut void);
+                }
+                return Ok(void);
+            }
             _ => {}
         }
         Ok(Void::default())
@@ -422,6 +449,10 @@ impl State {
             }
         }
         self.counters.connections += 1;
+        let qps = [connection.partner_qp, responders.destination_qp()];
+        if let Some(path) = alternate::path(responders, connection.alternate, qps) {
+            self.load_path(keys[0], path, packet, conversations, &mut void);
+        }
         self.agreed = Some([(responders, connection.psn), (requesters, connection.partner_psn)]);
         Ok(void)
     }
@@ -442,11 +473,102 @@ impl State {
             return void;
         }
         self.counters.disconnects += 1;
+        self.end_path([key, owner.partner], packet.now, &mut void);
         let partner = self.connected.find(owner.partner);
         for (place, at) in void.iter_mut().zip([Some(at), partner].into_iter().flatten()) {
             *place = self.connected.close(at, packet.now);
         }
         void
+    }
+
+    /// LAP, where it is of a connection that there is: the path waits for its APR.
+    fn propose(
+        &mut self,
+        proposal: &LoadAlternatePath,
+        packet: &Observation<'_>,
+        conversations: &ConversationTable,
+    ) {
+        let Some(rdma) = &packet.parsed.rdma else { return };
+        let like = QueuePairKey::of(packet.parsed, rdma, None).reversed_to(Qpn::new(0));
+        let like = like.reversed_to(proposal.remote_qpn());
+        let key = like.destination_fingerprint(&self.seed);
+        let Some(owner) = self.connected.find(key).map(|at| *self.connected.owner(at)) else {
+            return;
+        };
+        let ids = [proposal.local_comm_id.get(), proposal.remote_comm_id.get()];
+        let is_its = owner.comm_ids == [ids[1], ids[0]]
+            && owner.peer == self.address(&packet.parsed.source)
+            && owner.lives == self.home(side(packet).opposite());
+        if !is_its || owner.is_closed() {
+            return;
+        }
+        // A LAP names the queue pair of who is asked alone.
+        let conversation = conversations.find(&like).and_then(|it| conversations.entry(it));
+        let back = conversation.and_then(|it| it.directions().find(|it| it.key != like));
+        let ends = [proposal.local_gid, proposal.remote_gid];
+        let path = back.and_then(|back| {
+            let qps = [back.key.destination_qp(), proposal.remote_qpn()];
+            alternate::path(like, ends, qps)
+        });
+        let Some(path) = path else {
+            self.counters.paths_missed += 1;
+            return;
+        };
+        let hash = self.proposal_hash([&packet.parsed.source, &packet.parsed.destination], ids);
+        self.alternates.propose(hash, key, path);
+    }
+
+    /// What joins a LAP of `ends`, the asker's first, to its APR.
+    fn proposal_hash(&self, ends: [&[u8; 16]; 2], comm_ids: [u32; 2]) -> u64 {
+        let [asker, asked] = ends.map(|it| self.address(it));
+        self.seed.hash(&[asker, asked, u64::from(comm_ids[0]) << 32 | u64::from(comm_ids[1])])
+    }
+
+    /// The connection of the queue pair `asked` may use `path`, and an earlier one no longer. What
+    /// belongs to somebody by then stays his.
+    fn load_path(
+        &mut self,
+        asked: u64,
+        path: Directions,
+        packet: &Observation<'_>,
+        conversations: &ConversationTable,
+        void: &mut Void,
+    ) {
+        let Some(first) = self.connected.find(asked).map(|at| *self.connected.owner(at)) else {
+            return;
+        };
+        self.end_path([asked, first.partner], packet.now, void);
+        let keys = path.map(|it| it.destination_fingerprint(&self.seed));
+        let is_free = keys.iter().all(|it| self.connected.find(*it).is_none());
+        let asker = self.connected.find(first.partner).map(|at| *self.connected.owner(at));
+        let (Some(asker), true) = (asker, is_free && self.alternates.has_room()) else {
+            self.counters.paths_missed += 1;
+            return;
+        };
+        for (which, like) in [first, asker].into_iter().enumerate() {
+            let peer = self.address(&path[which].source());
+            let partner = keys[1 - which];
+            let owner = Owner {
+                partner,
+                service: like.service,
+                comm_ids: like.comm_ids,
+                ..Owner::new(keys[which], peer, like.lives)
+            };
+            if self.connected.insert(owner, packet.now, conversations).is_err() {
+                self.counters.paths_missed += 1;
+                return;
+            }
+        }
+        self.alternates.load([asked, first.partner], keys);
+        self.counters.paths += 1;
+    }
+
+    /// Ends the alternate path of the connection between these queue pairs, if it has one.
+    fn end_path(&mut self, first: [u64; 2], now: Time, void: &mut Void) {
+        let ended = self.alternates.unload(first).into_iter().flatten();
+        for (place, key) in void[VOID_PATH..].iter_mut().zip(ended) {
+            *place = self.connected.find(key).and_then(|at| self.connected.close(at, now));
+        }
     }
 
     /// SIDR_REP: names a datagram queue pair of its sender's.

@@ -59,6 +59,19 @@ impl Provider {
     }
 }
 
+impl Drop for Aead {
+    /// AWS-LC wipes its own; ring does not.
+    fn drop(&mut self) {
+        use ring::aead::{AES_128_GCM, LessSafeKey, UnboundKey};
+        let Self::Ring(key) = self else { return };
+        if let Ok(nothing) = UnboundKey::new(&AES_128_GCM, &[0; 16]) {
+            **key = LessSafeKey::new(nothing);
+            // Or what is freed next need not be written.
+            std::hint::black_box(key);
+        }
+    }
+}
+
 impl Aead {
     /// Expands `key`.
     pub(super) fn new(

@@ -27,6 +27,7 @@ use weir_wire::icrc::{self, ICRC_LEN};
 use weir_wire::parse::Parsed;
 use zeroize::Zeroizing;
 
+use super::secret::Secret;
 use crate::policy::KeyedBy;
 
 /// Bytes of a master key.
@@ -62,12 +63,12 @@ const LABEL: &[u8] = b"weir icrc tag";
 
 /// A master key. Wiped when dropped; never printed.
 #[derive(Clone, PartialEq, Eq)]
-pub struct TagKey(Zeroizing<[u8; MASTER_KEY_LEN]>);
+pub struct TagKey(Secret<MASTER_KEY_LEN>);
 
 impl TagKey {
     /// These bytes.
     pub fn new(bytes: Zeroizing<[u8; MASTER_KEY_LEN]>) -> Self {
-        Self(bytes)
+        Self(Secret::of(&bytes))
     }
 
     fn expand(&self) -> Result<cmac::Key, TagRefusal> {

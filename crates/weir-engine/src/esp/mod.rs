@@ -15,6 +15,7 @@
 
 pub mod aead;
 pub mod sa;
+pub mod secret;
 pub mod spread;
 
 pub mod nonce;

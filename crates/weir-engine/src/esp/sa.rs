@@ -6,6 +6,7 @@ use aws_lc_rs::hmac;
 use zeroize::Zeroizing;
 
 use super::aead::{Aead, Algorithm, Provider};
+use super::secret::Secret;
 use super::wireguard;
 
 /// A security parameters index (RFC 4303 s2.1): how the receiver finds the association.
@@ -69,12 +70,12 @@ impl fmt::Debug for Salt {
 #[derive(Clone, PartialEq, Eq)]
 pub enum AeadKey {
     /// 16 bytes: AES-128-GCM.
-    Aes128(Zeroizing<[u8; 16]>),
+    Aes128(Secret<16>),
     /// 32 bytes: AES-256-GCM.
-    Aes256(Zeroizing<[u8; 32]>),
+    Aes256(Secret<32>),
     /// 32 bytes: ChaCha20-Poly1305 (RFC 8439). The association then speaks WireGuard's data
     /// messages instead of ESP ([`super::wireguard`]).
-    ChaCha20(Zeroizing<[u8; 32]>),
+    ChaCha20(Secret<32>),
 }
 
 impl AeadKey {
@@ -83,18 +84,12 @@ impl AeadKey {
     /// # Errors
     /// [`SaError::KeyLength`] for any other length.
     pub fn new(bytes: &[u8]) -> Result<Self, SaError> {
-        match bytes.len() {
-            16 => {
-                let mut key = Zeroizing::new([0; 16]);
-                key.copy_from_slice(bytes);
-                Ok(Self::Aes128(key))
-            }
-            32 => {
-                let mut key = Zeroizing::new([0; 32]);
-                key.copy_from_slice(bytes);
-                Ok(Self::Aes256(key))
-            }
-            len => Err(SaError::KeyLength { len }),
+        if let Ok(key) = bytes.try_into() {
+            return Ok(Self::Aes128(Secret::of(key)));
+        }
+        match bytes.try_into() {
+            Ok(key) => Ok(Self::Aes256(Secret::of(key))),
+            Err(_) => Err(SaError::KeyLength { len: bytes.len() }),
         }
     }
 
@@ -185,7 +180,7 @@ impl SaParameters {
     pub fn wireguard(receiver: Spi, key: &[u8; 32]) -> Self {
         Self {
             spi: receiver,
-            key: AeadKey::ChaCha20(Zeroizing::new(*key)),
+            key: AeadKey::ChaCha20(Secret::of(key)),
             salt: Salt::new([0; 4]),
             extended_sequence: true,
             replay_window: Self::DEFAULT_REPLAY_WINDOW,

@@ -397,5 +397,6 @@ fn add(sum: &mut PeerCounters, more: &PeerCounters) {
     sum.opened_packets += more.opened_packets;
     sum.opened_bytes += more.opened_bytes;
     sum.refused_packets += more.refused_packets;
+    sum.denied_packets += more.denied_packets;
     sum.last_opened = sum.last_opened.max(more.last_opened);
 }

@@ -74,6 +74,14 @@ impl KernelPeers {
         }
     }
 
+    /// Counts a packet that went where its peer may not send.
+    #[cold]
+    pub(crate) fn denied(&mut self, place: u16) {
+        if let Some(peer) = self.at_mut(place) {
+            peer.counters.denied_packets += 1;
+        }
+    }
+
     /// The associations that the kernel has at `place`.
     pub(crate) fn set(&mut self, place: u16, seal: Option<u32>, open: &[u32], policy: &Policy) {
         let Some(peer) = self.at_mut(place) else { return };

@@ -148,6 +148,9 @@ pub(crate) fn unprotect(
     if parsed.fault.is_some() && !has_address(parsed) {
         return Err(DropReason::Malformed);
     }
+    if !parts.policy.peers[peer].may_reach(parsed) {
+        return Err(DropReason::PeerReach);
+    }
     let led = match sources.are_of(parts.policy, peer, parsed) {
         true => hosts.lead(frame, walker),
         false => Err(DropReason::SelectorMismatch),

@@ -28,6 +28,7 @@ struct Requested {
     path_mtu: u16,
     service: Service,
     service_id: u64,
+    alternate: [[u8; 16]; 2],
     side: Option<Side>,
 }
 
@@ -49,6 +50,8 @@ pub(crate) struct Connection {
     pub(crate) service_id: u64,
     /// The managers' names for it, the requester's first.
     pub(crate) comm_ids: [u32; 2],
+    /// Addresses of an alternate path that was accepted, the requester's first; zeros: none.
+    pub(crate) alternate: [[u8; 16]; 2],
     /// Sides that REQ and REP came in by.
     pub(crate) sides: [Option<Side>; 2],
 }
@@ -97,7 +100,9 @@ impl Exchanges {
         let path_mtu = request.path_mtu().map_or(0, |mtu| mtu.bytes() as u16);
         let (qpn, psn) = (request.local_qpn(), request.starting_psn());
         let service_id = request.service_id.get();
-        let requested = Requested { hash, qpn, psn, path_mtu, service, service_id, side };
+        let alternate = [request.alternate.local_gid, request.alternate.remote_gid];
+        let requested =
+            Requested { hash, qpn, psn, path_mtu, service, service_id, alternate, side };
         self.requests[hash as usize % REQUESTS] = Some(requested);
     }
 
@@ -120,6 +125,10 @@ impl Exchanges {
             service: requested.service,
             service_id: requested.service_id,
             comm_ids: [reply.remote_comm_id.get(), reply.local_comm_id.get()],
+            alternate: match reply.accepts_failover() {
+                true => requested.alternate,
+                false => [[0; 16]; 2],
+            },
             sides: [requested.side, side],
         })
     }

@@ -11,7 +11,7 @@ use crate::flow::key::{address, vlan_identifiers};
 /// Datagrams also name the queue pair that sent them (DETH), so the key of the other direction is
 /// known from the packet itself. Connected packets do not; their `source_qp` is none here, and
 /// [`super::pairing`] finds the other direction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct QueuePairKey {
     /// Source address, destination address, then queue pairs and encapsulation, then VLANs.
     words: [u64; 6],
@@ -45,6 +45,17 @@ impl QueuePairKey {
         let [high, low, other_high, other_low, queue_pairs, vlans] = self.words;
         let queue_pairs = u64::from(destination_qp.value()) << 40 | queue_pairs & 0xff;
         Self { words: [other_high, other_low, high, low, queue_pairs, vlans] }
+    }
+
+    /// A direction that travels as this one, from `source` to `queue_pair` at `destination`.
+    pub(crate) fn between(&self, source: [u8; 16], destination: [u8; 16], queue_pair: Qpn) -> Self {
+        let halves = |it: [u8; 16]| {
+            let number = u128::from_be_bytes(it);
+            [(number >> 64) as u64, number as u64]
+        };
+        let ([high, low], [other_high, other_low]) = (halves(source), halves(destination));
+        let queue_pairs = u64::from(queue_pair.value()) << 40 | self.words[4] & 0xff;
+        Self { words: [high, low, other_high, other_low, queue_pairs, self.words[5]] }
     }
 
     /// The key of datagrams that answer these; `None` for connected queue pairs.

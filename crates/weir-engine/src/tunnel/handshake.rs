@@ -24,6 +24,7 @@ use super::message::{
 use super::noise;
 use crate::esp::icrc_tag::{MASTER_KEY_LEN, TagKey};
 use crate::esp::sa::{SaError, SaParameters, Spi};
+use crate::esp::secret::Secret;
 use crate::esp::spread::WORKERS_MAX;
 use crate::policy::{Encapsulation, KeyedBy, Mode, TagTerms};
 
@@ -172,6 +173,12 @@ impl std::fmt::Debug for Attempt {
     }
 }
 
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        noise::forget_preshared(&mut self.noise);
+    }
+}
+
 /// Who initiates with whom.
 #[derive(Clone, Copy, Debug)]
 pub struct Parties<'a> {
@@ -230,6 +237,12 @@ pub struct Offer {
 impl std::fmt::Debug for Offer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Offer({:?}, {:?}, ..)", self.protocol, self.peer)
+    }
+}
+
+impl Drop for Offer {
+    fn drop(&mut self) {
+        noise::forget_preshared(&mut self.noise);
     }
 }
 
@@ -357,7 +370,7 @@ pub enum Role {
 /// What both ends know after a handshake, and nobody else.
 pub struct Agreement {
     /// From the initiator, to the initiator.
-    noise: [Zeroizing<[u8; KEY_LEN]>; 2],
+    noise: [Secret<KEY_LEN>; 2],
     kem: Option<Zeroizing<Vec<u8>>>,
     transcript: [u8; KEY_LEN],
     role: Role,
@@ -379,9 +392,10 @@ impl Agreement {
         workers: u8,
     ) -> Self {
         let (from, to) = noise.dangerously_get_raw_split();
+        let (from, to) = (Zeroizing::new(from), Zeroizing::new(to));
         let mut transcript = [0; KEY_LEN];
         transcript.copy_from_slice(noise.get_handshake_hash());
-        let noise = [Zeroizing::new(from), Zeroizing::new(to)];
+        let noise = [Secret::of(&from), Secret::of(&to)];
         Self { noise, kem, transcript, role, workers }
     }
 

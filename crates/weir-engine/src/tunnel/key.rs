@@ -5,6 +5,8 @@ use std::fmt;
 use aws_lc_rs::agreement::{PrivateKey, X25519};
 use zeroize::Zeroizing;
 
+use crate::esp::secret::Secret;
+
 /// Bytes of every key here.
 pub const KEY_LEN: usize = 32;
 
@@ -23,7 +25,7 @@ impl fmt::Debug for PublicKey {
 /// The secret half of an identity. Wiped when dropped.
 #[derive(Clone)]
 pub struct Identity {
-    secret: Zeroizing<[u8; KEY_LEN]>,
+    secret: Secret<KEY_LEN>,
     public: PublicKey,
 }
 
@@ -32,7 +34,7 @@ impl Identity {
     pub fn new(secret: Zeroizing<[u8; KEY_LEN]>) -> Option<Self> {
         let key = PrivateKey::from_private_key(&X25519, &secret[..]).ok()?;
         let public = key.compute_public_key().ok()?.as_ref().try_into().ok()?;
-        Some(Self { secret, public: PublicKey(public) })
+        Some(Self { secret: Secret::of(&secret), public: PublicKey(public) })
     }
 
     /// The half that peers are told.
@@ -54,17 +56,17 @@ impl fmt::Debug for Identity {
 /// A secret that two gateways share beside their identities: without it a stolen identity, or a
 /// machine that breaks X25519, is not enough. Wiped when dropped.
 #[derive(Clone, PartialEq, Eq)]
-pub struct PresharedKey(Zeroizing<[u8; KEY_LEN]>);
+pub struct PresharedKey(Secret<KEY_LEN>);
 
 impl PresharedKey {
     /// These 32 bytes.
     pub fn new(bytes: Zeroizing<[u8; KEY_LEN]>) -> Self {
-        Self(bytes)
+        Self(Secret::of(&bytes))
     }
 
     /// What the construction takes where there is none: zeros, as WireGuard does.
     pub fn none() -> Self {
-        Self(Zeroizing::new([0; KEY_LEN]))
+        Self(Secret::of(&[0; KEY_LEN]))
     }
 
     pub(super) fn bytes(&self) -> &[u8; KEY_LEN] {

@@ -60,6 +60,12 @@ pub(super) fn set_preshared(
     state.set_psk(usize::from(PSK_PLACE), preshared.bytes())
 }
 
+/// Overwrites the copy of the preshared key in a state that is about to be dropped.
+pub(super) fn forget_preshared(state: &mut HandshakeState) {
+    // The place exists: it is the pattern's.
+    let _ = state.set_psk(usize::from(PSK_PLACE), &[0; KEY_LEN]);
+}
+
 struct Primitives {
     seed: Zeroizing<[u8; KEY_LEN]>,
 }

@@ -184,6 +184,7 @@ fn gateway_in(encapsulation: Encapsulation, mode: Mode, own: bool, here: u8, the
         agreed: None,
         kernel: None,
         rate_limit: None,
+        reaches: Vec::new(),
     }]);
     let associations = Associations {
         sealing: vec![sealing(0x1000 + u32::from(here))],

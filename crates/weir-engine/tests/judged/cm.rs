@@ -1,14 +1,14 @@
 //! Connection managers' messages between the two ends of a talk.
 
 use weir_wire::cm::{
-    ConnectReply, ConnectRequest, DisconnectRequest, MESSAGE_LEN, Message, Reject, ServiceReply,
-    attribute,
+    AlternatePathResponse, ConnectReply, ConnectRequest, DisconnectRequest, LoadAlternatePath,
+    MESSAGE_LEN, Message, Reject, ServiceReply, attribute,
 };
 use weir_wire::frame::Link;
 use weir_wire::icrc;
 use weir_wire::mad::{GENERAL_SERVICES_QUEUE_KEY, MAD_LEN, MadHeader, class};
 use weir_wire::parse::parse;
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::talk::{End, Packet};
 
@@ -53,6 +53,40 @@ impl Exchange {
         reply.local_qpn.set(self.requester.to_qp << 8);
         reply.starting_psn.set(100 << 8);
         message(self.responder, attribute::REP, &body)
+    }
+
+    /// The same, with an alternate path between these hosts, the requester's first.
+    pub(crate) fn request_with(&self, alternate: [u8; 2]) -> Vec<u8> {
+        let plain = self.request();
+        let parsed = parse(&plain, Link::Ethernet, plain.len() as u32);
+        let mut body = *match weir_wire::cm::message(&plain, &parsed) {
+            Some((_, Message::Request(request))) => request,
+            _ => unreachable!(),
+        };
+        (body.alternate.local_gid, body.alternate.remote_gid) =
+            (gid(alternate[0]), gid(alternate[1]));
+        message(self.requester, attribute::REQ, body.as_bytes().try_into().unwrap())
+    }
+
+    /// The requester's proposal of a path between these hosts, its own first.
+    pub(crate) fn load_alternate(&self, alternate: [u8; 2]) -> Vec<u8> {
+        let mut body = [0; MESSAGE_LEN];
+        let proposal = LoadAlternatePath::mut_from_bytes(&mut body).unwrap();
+        proposal.local_comm_id.set(self.ids[0]);
+        proposal.remote_comm_id.set(self.ids[1]);
+        proposal.remote_qpn_and_timeout.set(self.requester.to_qp << 8);
+        (proposal.local_gid, proposal.remote_gid) = (gid(alternate[0]), gid(alternate[1]));
+        message(self.requester, attribute::LAP, &body)
+    }
+
+    /// The responder's answer to that; 0: the path is loaded.
+    pub(crate) fn answer_alternate(&self, status: u8) -> Vec<u8> {
+        let mut body = [0; MESSAGE_LEN];
+        let answer = AlternatePathResponse::mut_from_bytes(&mut body).unwrap();
+        answer.local_comm_id.set(self.ids[1]);
+        answer.remote_comm_id.set(self.ids[0]);
+        answer.status = status;
+        message(self.responder, attribute::APR, &body)
     }
 
     /// The requester's.

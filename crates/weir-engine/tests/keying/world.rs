@@ -181,6 +181,7 @@ fn policy(side: usize, setup: &Setup, own: u8) -> Policy {
         agreed: (setup.keys == Keys::Agreed).then(|| identity(2 - side as u8).public()),
         kernel: None,
         rate_limit: None,
+        reaches: Vec::new(),
     }])
 }
 

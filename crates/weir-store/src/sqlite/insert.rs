@@ -26,7 +26,7 @@ pub(super) fn write(connection: &mut Connection, pending: &Pending) -> rusqlite:
         match item {
             Item::Flow(flow, _) => flow_row(&transaction, pair, flow, &pending.names)?,
             Item::Conversation(conversation, _) => {
-                conversation_row(&transaction, pair, conversation)?;
+                conversation_row(&transaction, pair, conversation, &pending.names)?;
             }
         }
     }
@@ -146,6 +146,7 @@ fn conversation_row(
     transaction: &Transaction<'_>,
     pair: i64,
     record: &ConversationRecord,
+    names: &Names,
 ) -> rusqlite::Result<()> {
     let mut insert = transaction.prepare_cached(
         "INSERT INTO conversation (started_ns, last_ns, pair, encapsulation, service, source, \
@@ -153,10 +154,10 @@ fn conversation_row(
          bytes, payload_bytes, messages, reply_packets, reply_bytes, reply_payload_bytes, \
          reply_messages, send_bytes, write_bytes, read_bytes, atomic_bytes, retransmissions, naks, \
          rnr_naks, cnp, congestion_marks, missing, icrc_bad, response_ns, reason, asked, \
-         reply_asked) \
+         reply_asked, source_peer, destination_peer) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, \
          ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34, ?35, \
-         ?36)",
+         ?36, ?37, ?38)",
     )?;
     let (key, out) = (&record.first.key, &record.first.counters);
     let back = record.second.map(|it| it.counters).unwrap_or_default();
@@ -205,6 +206,8 @@ fn conversation_row(
         record.reason.name(),
         asked(&record.first),
         record.second.as_ref().map_or(0, asked),
+        names.of(&key.source()).as_deref(),
+        names.of(&key.destination()).as_deref(),
     ])?;
     Ok(())
 }

@@ -129,7 +129,7 @@ const CONVERSATION_GROUP: Group = Group {
         "missing",
         "icrc_bad",
     ],
-    greatest: &["last_ns", "path_mtu", "response_ns"],
+    greatest: &["last_ns", "path_mtu", "response_ns", "source_peer", "destination_peer"],
     flags: &[],
 };
 

@@ -80,6 +80,9 @@ pub struct ConversationRow {
     /// 99 of 100 timed requests were answered within so many nanoseconds.
     pub response_ns: Option<u64>,
     pub reason: String,
+    /// The VPN client that asks or is asked.
+    pub source_peer: Option<String>,
+    pub destination_peer: Option<String>,
     /// Who told of it; absent: the gateway saw it itself.
     pub exporter: Option<String>,
     /// The exporter's number of the conversation, not stored: what joins its two directions.
@@ -258,6 +261,8 @@ impl ConversationRow {
             icrc_bad: count("icrc_bad")?,
             response_ns: row.get::<_, Option<i64>>("response_ns")?.map(|ns| ns as u64),
             reason: row.get("reason")?,
+            source_peer: row.get("source_peer")?,
+            destination_peer: row.get("destination_peer")?,
             exporter: row.get("exporter")?,
             flow_id: None,
         })

@@ -137,6 +137,10 @@ const MIGRATIONS: &[&str] = &[
         GROUP BY time_s, tag, address;
     DROP TABLE talk;
 ",
+    "
+    ALTER TABLE conversation ADD COLUMN source_peer TEXT;
+    ALTER TABLE conversation ADD COLUMN destination_peer TEXT;
+",
 ];
 
 /// Why a store cannot be used.

@@ -49,6 +49,12 @@ pub struct AccessStateSnapshot {
     pub connections: u64,
     /// Connections that a DREQ ended.
     pub disconnects: u64,
+    /// Alternate paths that connections may use.
+    #[serde(default)]
+    pub paths: u64,
+    /// Alternate paths that are not followed, for want of room or of knowledge.
+    #[serde(default)]
+    pub paths_missed: u64,
     /// Packets that did not come from whom their queue pair belongs to.
     pub forged: u64,
     /// Packets for which there was no connection.
@@ -71,6 +77,8 @@ impl AccessStateSnapshot {
             queue_pairs: access.queue_pairs() as u64,
             connections: counters.connections,
             disconnects: counters.disconnects,
+            paths: counters.paths,
+            paths_missed: counters.paths_missed,
             forged: counters.forged,
             unconnected: counters.unconnected,
             untracked: counters.untracked,
@@ -85,6 +93,8 @@ impl AccessStateSnapshot {
             (&mut self.queue_pairs, more.queue_pairs),
             (&mut self.connections, more.connections),
             (&mut self.disconnects, more.disconnects),
+            (&mut self.paths, more.paths),
+            (&mut self.paths_missed, more.paths_missed),
             (&mut self.forged, more.forged),
             (&mut self.unconnected, more.unconnected),
             (&mut self.untracked, more.untracked),
@@ -103,6 +113,12 @@ pub struct AccessLineSnapshot {
     pub name: String,
     /// `allow`, `deny`, `reject` or `would_deny`.
     pub action: String,
+    /// Who asks, as the line names them: groups, peers, addresses; absent: anybody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// Who is asked, likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
     /// Messages that it decided about, by their first packets.
     pub messages: u64,
     /// Their packets.
@@ -138,6 +154,8 @@ impl AccessSnapshot {
         let named = policy.lines().iter().zip(hits).map(|(line, hits)| AccessLineSnapshot {
             name: line.name.to_string(),
             action: line.action.name().to_owned(),
+            from: line.from.name().map(str::to_owned),
+            to: line.to.name().map(str::to_owned),
             messages: hits.messages,
             packets: hits.packets,
             bytes: hits.bytes,

@@ -201,6 +201,7 @@ impl PeerSnapshot {
         self.opened_packets += more.opened_packets;
         self.opened_bytes += more.opened_bytes;
         self.refused_packets += more.refused_packets;
+        self.denied_packets += more.denied_packets;
         self.limited_packets += more.limited_packets;
         self.last_seen_seconds = earliest(self.last_seen_seconds, more.last_seen_seconds);
         // The association nearest to its end is the one to look at; workers without one have none.

@@ -23,6 +23,9 @@ pub struct PeerSnapshot {
     /// Authentic packets that were dropped, because their source is not the peer's.
     #[serde(default)]
     pub refused_packets: u64,
+    /// Authentic packets that were dropped, because its list of access does not lead there.
+    #[serde(default)]
+    pub denied_packets: u64,
     /// Packets that were dropped, both ways, because they exceeded its rate.
     #[serde(default)]
     pub limited_packets: u64,
@@ -291,6 +294,7 @@ impl PeerSnapshot {
             opened_packets: counters.opened_packets,
             opened_bytes: counters.opened_bytes,
             refused_packets: counters.refused_packets,
+            denied_packets: counters.denied_packets,
             limited_packets: counters.limited_packets,
             ..Self::default()
         }

@@ -140,7 +140,9 @@ fn table(hits: &PairHits) -> String {
         let _ = writeln!(text, "{messages:>14} {packets:>14} {bytes:>18}  {action:<10}  {name}");
     };
     for line in &access.lines {
-        row(line.messages, line.packets, line.bytes, &line.action, &line.name);
+        let party = |it: &Option<String>| it.clone().unwrap_or_else(|| "any".to_owned());
+        let about = format!("{}: {} to {}", line.name, party(&line.from), party(&line.to));
+        row(line.messages, line.packets, line.bytes, &line.action, &about);
     }
     let AccessSnapshot { default_messages, default_packets, default_bytes, .. } = *access;
     row(default_messages, default_packets, default_bytes, &access.default_action, "(default)");
@@ -169,6 +171,8 @@ fn owners(state: &AccessStateSnapshot) -> String {
         (state.queue_pairs, "queue pairs have an owner"),
         (state.connections, "connections were agreed"),
         (state.disconnects, "connections were ended"),
+        (state.paths, "alternate paths were agreed"),
+        (state.paths_missed, "alternate paths are not followed"),
         (state.forged, "packets came from others than the owner"),
         (state.unconnected, "packets had no connection"),
         (state.untracked, "directions passed without an owner: the table was full"),

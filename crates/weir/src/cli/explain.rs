@@ -151,6 +151,9 @@ fn remedy_of_seal(reason: DropReason) -> &'static str {
         NatProtocol => "[pair.vpn] without `masquerade`, and a route on the host, lets it through.",
         NatFull => "free ports return with time; `weir status` shows which client sends most.",
         NatNoMapping => "the host speaks first; with `masquerade`, only clients can.",
+        PeerReach => {
+            "`weir vpn show` has the client's list of access; `weir vpn reach` changes it."
+        }
         RateLimit => "`weir vpn limit` changes what the client may send and be sent.",
         TunnelTooDeep => {
             "no honest host nests so many tunnels: see who sends it. `layers = \"pass\"` in \

@@ -264,14 +264,24 @@ pub fn run_flows(args: &FlowArgs) -> Result<ExitCode> {
     });
     rows.sort_by(|a, b| b.last.cmp(&a.last));
     print(records, rows, &problems, |flow| {
+        let end_of = |address: &str, port| Flow::end(address, port, &flow.protocol);
         vec![
             ("last", flow.last.clone()),
             ("gateway", flow.gateway.clone()),
             ("told by", flow.exporter.clone().unwrap_or_default()),
             ("protocol", flow.protocol.clone()),
-            ("from", named(&flow.source, flow.source_port, &flow.source_peer, flow)),
+            (
+                "from",
+                with_peer(end_of(&flow.source, flow.source_port), flow.source_peer.as_deref()),
+            ),
             ("from is", flow.source_names.to_string()),
-            ("to", named(&flow.destination, flow.destination_port, &flow.destination_peer, flow)),
+            (
+                "to",
+                with_peer(
+                    end_of(&flow.destination, flow.destination_port),
+                    flow.destination_peer.as_deref(),
+                ),
+            ),
             ("to is", flow.destination_names.to_string()),
             ("packets", flow.packets.to_string()),
             ("bytes", flow.bytes.to_string()),
@@ -281,10 +291,12 @@ pub fn run_flows(args: &FlowArgs) -> Result<ExitCode> {
     })
 }
 
-/// An end of a flow, and the VPN client that it is.
-fn named(address: &str, port: u16, peer: &Option<String>, flow: &Flow) -> String {
-    let end = Flow::end(address, port, &flow.protocol);
-    peer.as_ref().map_or(end.clone(), |peer| format!("{end} ({peer})"))
+/// An end, and the VPN client that it is.
+fn with_peer(end: String, peer: Option<&str>) -> String {
+    match peer {
+        Some(peer) => format!("{end} ({peer})"),
+        None => end,
+    }
 }
 
 /// Runs `weir conversations`.
@@ -316,10 +328,10 @@ pub fn run_conversations(args: &ConversationArgs) -> Result<ExitCode> {
             ("gateway", it.gateway.clone()),
             ("told by", it.exporter.clone().unwrap_or_default()),
             ("kind", format!("{} {}", it.service, it.encapsulation)),
-            ("from", it.source.clone()),
+            ("from", with_peer(it.source.clone(), it.source_peer.as_deref())),
             ("QP", source_qp),
             ("from is", it.source_names.to_string()),
-            ("to", it.destination.clone()),
+            ("to", with_peer(it.destination.clone(), it.destination_peer.as_deref())),
             ("QP", it.destination_qp.to_string()),
             ("to is", it.destination_names.to_string()),
             ("bytes", it.bytes.to_string()),

@@ -26,6 +26,7 @@ use super::status::find_socket;
 use crate::api::dto::{OpenVpnSnapshot, PeerSnapshot, ReloadRequest, Request, Response};
 use crate::config::address::Prefix;
 use crate::config::rate::Rate;
+use crate::config::reach::Reach;
 use crate::config::vpn::{Client, free_addresses};
 use crate::config::{Settings, Source, keying, settings};
 
@@ -42,6 +43,7 @@ Examples:
   weir vpn show /etc/weir/gw-a.toml laptop
   weir vpn rotate /etc/weir/gw-a.toml laptop -o laptop.conf
   weir vpn limit /etc/weir/gw-a.toml guest 20M
+  weir vpn reach /etc/weir/gw-a.toml guest 10.0.0.5,tcp/443 10.0.0.53,udp/53
   weir vpn revoke /etc/weir/gw-a.toml laptop
 
 Exit codes:
@@ -71,6 +73,8 @@ pub enum VpnCommand {
     Rotate(RotateArgs),
     /// Change how much a client may send and be sent; its session goes on
     Limit(limit::LimitArgs),
+    /// Change where a client may send; its session goes on
+    Reach(limit::ReachArgs),
     /// Remove a client: it is cut off at once
     Revoke(ClientArgs),
     /// Write servers' and clients' files for OpenVPN's own daemons
@@ -100,6 +104,10 @@ pub struct AddArgs {
     /// Bits a second that the client may send, and as many that it may be sent (50M, 1.5G)
     #[arg(long, value_name = "RATE")]
     pub limit: Option<Rate>,
+    /// Where alone the client may send (10.0.0.0/28, 10.0.0.5,tcp/443, 10.0.0.5,icmp); several are
+    /// given one by one; what goes elsewhere is dropped
+    #[arg(long, value_name = "WHERE")]
+    pub reach: Vec<Reach>,
     /// Print the file as a QR code too, which WireGuard's apps read from the screen
     #[arg(long, conflicts_with = "json")]
     pub qr: bool,
@@ -155,6 +163,9 @@ struct Shown {
     expires: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     limit: Option<Rate>,
+    /// Where it may send; none: anywhere.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    reach: Vec<Reach>,
     /// What a running gateway says of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     counters: Option<Counters>,
@@ -182,6 +193,7 @@ struct Counters {
     /// Packets from sources that are not its own, dropped.
     refused_packets: u64,
     /// Packets that exceeded its limit, both ways, dropped.
+    denied_packets: u64,
     limited_packets: u64,
 }
 
@@ -197,6 +209,7 @@ impl Counters {
             sent_packets: peer.sealed_packets,
             sent_bytes: peer.sealed_bytes,
             refused_packets: peer.refused_packets,
+            denied_packets: peer.denied_packets,
             limited_packets: peer.limited_packets,
         }
     }
@@ -224,6 +237,7 @@ pub fn run(args: &VpnArgs) -> Result<ExitCode> {
         VpnCommand::Show(args) => show(args),
         VpnCommand::Rotate(args) => rotate::rotate(args),
         VpnCommand::Limit(args) => limit::limit(args),
+        VpnCommand::Reach(args) => limit::reach(args),
         VpnCommand::Revoke(args) => revoke(args),
         VpnCommand::OpenVpn(args) => openvpn::openvpn(args),
     }
@@ -329,6 +343,7 @@ fn add(args: &AddArgs) -> Result<ExitCode> {
         routes: args.route.clone(),
         dns: args.dns.clone(),
         limit: args.limit,
+        reach: args.reach.clone(),
     };
     let config = client_config(name, &client, &secret, &preshared, &gateway, &place);
     // The client's own file first: what it holds is nowhere else.
@@ -426,6 +441,8 @@ fn show(args: &ClientArgs) -> Result<ExitCode> {
     println!("public key  {}", shown.public_key);
     println!("created     {}", shown.created);
     println!("limit       {}", shown.limit.map_or("none".to_owned(), |it| format!("{it}bit/s")));
+    let reach = shown.reach.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+    println!("may reach   {}", if reach.is_empty() { "anywhere" } else { &reach });
     println!("expires     {}", shown.expires.as_deref().unwrap_or("when it is revoked"));
     let Some(counters) = shown.counters else {
         println!("the gateway does not run, or does not serve it: no counters");
@@ -441,6 +458,7 @@ fn show(args: &ClientArgs) -> Result<ExitCode> {
     );
     println!("sent        {} packets, {} bytes", counters.sent_packets, counters.sent_bytes);
     println!("refused     {} packets: not its addresses", counters.refused_packets);
+    println!("denied      {} packets: to where it may not send", counters.denied_packets);
     println!("limited     {} packets: more than its limit", counters.limited_packets);
     Ok(ExitCode::SUCCESS)
 }
@@ -469,6 +487,7 @@ fn shown(name: &str, client: &Client) -> Shown {
         created: client.created.clone(),
         expires: client.expires.clone(),
         limit: client.limit,
+        reach: client.reach.clone(),
         counters: None,
         openvpn: None,
         config: None,

@@ -243,7 +243,7 @@ impl From<AccessDefault> for AccessAction {
 
 /// Gives each of `pairs` its lines; files of groups are looked for in `directory`.
 pub(super) fn resolve(file: &File, directory: &Path, pairs: &mut [Pair], problems: &mut Problems) {
-    let groups = Groups::of(file, directory, problems);
+    let groups = Groups::of(file, pairs, directory, problems);
     let lines = lines(file, pairs, &groups, problems);
     for (pair, (_, written)) in pairs.iter_mut().zip(&file.pairs) {
         let of_pair = |(of, _): &&(Option<String>, access::Line)| {
@@ -308,7 +308,7 @@ fn lines(
             problems.error(pair.span(), what, "name a [[pair]], or leave `pair` out for all");
         }
         let mut party = |key, written| groups.party(key, written, &line.name, problems);
-        let (from, to) = (party("from", line.from.as_ref()), party("to", line.to.as_ref()));
+        let parties = [party("from", line.from.as_ref()), party("to", line.to.as_ref())];
         let operations = line.operations.as_ref().map(|it| &it.0);
         if operations.is_some_and(Vec::is_empty) {
             let what = format!("line `{name}`: `operations` names none");
@@ -317,7 +317,9 @@ fn lines(
         let named = |list: &Vec<Spanned<Operation>>| {
             access::Operations::of(list.iter().map(|it| (*it.get_ref()).into()))
         };
-        let line = access::Line {
+        // A line about nobody decides nothing.
+        let [Some(from), Some(to)] = parties else { continue };
+        let resolved = access::Line {
             name: name.into(),
             from,
             to,
@@ -327,7 +329,7 @@ fn lines(
             action: (*line.action.get_ref()).into(),
             log: line.log,
         };
-        lines.push((file.access[lines.len()].1.pair.as_ref().map(|it| it.get_ref().clone()), line));
+        lines.push((line.pair.as_ref().map(|it| it.get_ref().clone()), resolved));
     }
     lines
 }

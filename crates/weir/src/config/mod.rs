@@ -18,6 +18,7 @@ mod overlap;
 pub mod policy;
 pub mod problem;
 pub mod rate;
+pub mod reach;
 pub mod resolve;
 pub mod rollout;
 pub mod rules;

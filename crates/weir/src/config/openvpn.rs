@@ -17,6 +17,7 @@ use super::file::{self, Mode, Sealing};
 use super::offload::{KERNEL_PEERS_MAX, Offload};
 use super::problem::Problems;
 use super::rate::Rate;
+use super::reach::Reach;
 use super::settings::{
     OpenVpn, Pair, Peer, PeerKeys, Protects, REPLAY_WINDOW_DEFAULT, Settings, Tunnel,
 };
@@ -47,6 +48,9 @@ pub struct TunnelFile {
     /// Bits a second that its clients together may send and be sent; absent: as much as comes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Rate>,
+    /// Where its clients may send; none: anywhere.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reach: Vec<Reach>,
 }
 
 /// `[pair.openvpn]` as it is meant.
@@ -171,7 +175,7 @@ fn wrong(pair: &Pair, name: &str, tunnel: &TunnelFile) -> Vec<String> {
 }
 
 fn peer(openvpn: &OpenVpn, name: String, file: TunnelFile) -> Peer {
-    let TunnelFile { server, device, port, networks, mtu, limit } = file;
+    let TunnelFile { server, device, port, networks, mtu, limit, reach } = file;
     Peer {
         name,
         endpoint: None,
@@ -183,6 +187,7 @@ fn peer(openvpn: &OpenVpn, name: String, file: TunnelFile) -> Peer {
         auto_lacks: None,
         is_in_nic: false,
         rate_limit: limit.map(Rate::bits_per_second),
+        reaches: reach,
         tag: None,
         protects: Protects::Prefixes(networks),
         replay_window_packets: REPLAY_WINDOW_DEFAULT,

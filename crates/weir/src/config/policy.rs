@@ -148,6 +148,7 @@ fn compile(peer: &Peer, gets_the_rest: bool, worker: usize) -> policy::Peer {
             PeerKeys::Configured { .. } | PeerKeys::Tagged { .. } | PeerKeys::Daemon(_) => None,
         },
         rate_limit: peer.rate_limit,
+        reaches: peer.reaches.iter().map(|it| it.compiled()).collect(),
         kernel: (by_kernel || peer.mode == Mode::OpenVpn).then(|| policy::KernelEsp {
             place: 0,
             spis: peer.configured().map(|(seal, open)| [seal.spi, open.spi]),

@@ -453,6 +453,7 @@ fn resolve_peer(
         auto_lacks,
         is_in_nic: false,
         rate_limit: None,
+        reaches: Vec::new(),
         tag: tag::resolve(peer, problems),
         protects,
         replay_window_packets: window,

@@ -23,6 +23,7 @@ pub use super::store::Store;
 
 use super::address::{InterfaceAddress, Prefix};
 use super::key::KeySource;
+use super::reach::Reach;
 pub use super::tag::{KeyedBy, OtherTraffic};
 
 /// Packets of the anti-replay window. RFC 4303's least, 64, is less than what RDMA senders have in
@@ -314,6 +315,8 @@ pub struct Peer {
     pub is_in_nic: bool,
     /// Bits a second that it may send, and as many that it may be sent.
     pub rate_limit: Option<u64>,
+    /// Where it may send; none: anywhere.
+    pub reaches: Vec<Reach>,
     /// How its packets are tagged; `None`: they are sealed.
     pub tag: Option<Tagging>,
     /// What lies behind it.

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
+use weir_engine::policy::REACHES_MAX;
 
 use super::address::Prefix;
 use super::file::{self, Mode, PEERS_MAX, Sealing};
@@ -20,6 +21,7 @@ use super::keying;
 use super::offload::Offload;
 use super::problem::Problems;
 use super::rate::Rate;
+use super::reach::Reach;
 use super::settings::{Pair, Peer, PeerKeys, Protects, REPLAY_WINDOW_DEFAULT, Settings, Vpn};
 
 /// The ending of a client's file, and of its secret's.
@@ -51,6 +53,9 @@ pub struct Client {
     /// What it may send and be sent; none: as much as comes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Rate>,
+    /// Where it may send; none: anywhere.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reach: Vec<Reach>,
 }
 
 impl Client {
@@ -186,6 +191,10 @@ fn enrol_in(pair: &mut Pair, clients: Vec<(String, Client)>, problems: &mut Prob
         if !taken.insert(name.clone()) {
             refuse("a peer has this name".into(), "rename the client's files");
         }
+        if client.reach.len() > REACHES_MAX {
+            let remedy = "write wider networks";
+            refuse(format!("its list of access has more than {REACHES_MAX} entries"), remedy);
+        }
         if client.addresses.is_empty() {
             refuse("it has no address".into(), "make it anew: `weir vpn revoke`, `weir vpn add`");
         }
@@ -238,6 +247,7 @@ fn peer(
         auto_lacks: None,
         is_in_nic: false,
         rate_limit: client.limit.map(Rate::bits_per_second),
+        reaches: client.reach,
         tag: None,
         protects: Protects::Prefixes(client.addresses),
         replay_window_packets: REPLAY_WINDOW_DEFAULT,

@@ -23,6 +23,7 @@ use anyhow::Result;
 use weir_engine::esp::open::OpeningSa;
 use weir_engine::esp::sa::{SaError, SaParameters};
 use weir_engine::esp::seal::SealingSa;
+use weir_engine::esp::secret::wipe_stack;
 use weir_engine::pipeline::{Agreed, Engine};
 use weir_engine::tunnel::key::{Identity, PublicKey};
 use weir_engine::tunnel::path::Path;
@@ -353,6 +354,7 @@ impl Thread {
             let now = self.now();
             self.tunnel.tick(now, &mut self.effects);
             self.carry_out();
+            wipe_stack();
             if logged.elapsed() >= PATIENCE {
                 logged = Instant::now();
                 self.log(now);

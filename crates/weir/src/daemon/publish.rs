@@ -194,6 +194,7 @@ mod tests {
             agreed: Some(PublicKey([index as u8; 32])),
             kernel: None,
             rate_limit: None,
+            reaches: Vec::new(),
         };
         let mut policy = Policy::watch(1, 1500);
         policy.keying_port = Some(51840);

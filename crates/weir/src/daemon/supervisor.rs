@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::Handle;
+use weir_engine::esp::secret::wipe_stack;
 use weir_port::Shutter;
 use weir_store::sink::{AlertSink, Exporter};
 
@@ -368,6 +369,7 @@ impl Gateway {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => bail!("signals are no longer watched"),
             }
+            wipe_stack();
             if let Some(ended) = self.workers.iter().position(PairWorkers::is_finished) {
                 let worker = self.workers.remove(ended);
                 let name = worker.name.clone();

@@ -16,6 +16,7 @@ mod fail_closed;
 mod fastpath;
 mod flood;
 mod guard;
+mod health;
 mod joined;
 mod keying;
 mod marking;
@@ -38,6 +39,8 @@ mod tagged_guests;
 mod trial;
 mod vpn;
 mod vpn_judges;
+mod vpn_names;
+mod wiped;
 mod witness;
 mod workers;
 

@@ -110,6 +110,10 @@ impl OpeningPeer {
             self.counters.refused_packets += u64::from(said.is_none());
             return said.ok_or(DropReason::SelectorMismatch);
         }
+        if !peer.may_reach(parsed) {
+            self.counters.denied_packets += 1;
+            return Err(DropReason::PeerReach);
+        }
         if peer.ends_here()
             && let Err(reason) = hosts.lead(frame, inner)
         {

@@ -52,6 +52,7 @@ fn tunnel(peer: &Peer, running: Option<&PeerSnapshot>) -> Shown {
         created: String::new(),
         expires: None,
         limit: None,
+        reach: Vec::new(),
         counters: running.cloned().map(Counters::of),
         openvpn: Some(running.and_then(|it| it.openvpn.clone()).unwrap_or(idle)),
         config: None,

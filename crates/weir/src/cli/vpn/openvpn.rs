@@ -239,6 +239,7 @@ fn write_server(
         networks: vec![network.parse().map_err(anyhow::Error::msg)?],
         mtu: args.mtu,
         limit: None,
+        reach: Vec::new(),
     };
     // Last: a tunnel is known by it.
     let text = toml::to_string(&tunnel).context("a tunnel as TOML")?;

@@ -4,7 +4,8 @@
 //! [[group]]
 //! name = "storage"
 //! members = ["10.0.0.0/28", "fd00::7"]  # addresses, prefixes, GIDs; MAC addresses; "peer:gw-b":
-//! #                                       what that [[peer]] protects; several
+//! #                                       what that [[peer]] protects, or the addresses of the
+//! #                                       VPN client or tunnel of that name; several
 //! members_file = "storage.txt"          # [none] more of them, a line each, `#` begins a comment;
 //! #                                       read again at each reload
 //! ```
@@ -21,8 +22,11 @@ use weir_wire::parse::MacAddress;
 
 use super::super::address::Prefix;
 use super::super::file::{File, Selector, Several};
+use super::super::openvpn;
 use super::super::problem::Problems;
 use super::super::resolve::check_name;
+use super::super::settings::Pair;
+use super::super::vpn::Client;
 use super::Group;
 
 /// Bytes of a file of members, at most: a million prefixes of IPv6.
@@ -35,8 +39,11 @@ const PEER: &str = "peer:";
 
 /// The groups, and the peers that members may name.
 pub(super) struct Groups<'f> {
-    groups: BTreeMap<&'f str, Party>,
-    peers: BTreeMap<&'f str, Vec<policy::Prefix>>,
+    /// `None`: clients that are gone were its only members.
+    groups: BTreeMap<&'f str, Option<Party>>,
+    peers: BTreeMap<String, Vec<policy::Prefix>>,
+    /// Whether there are clients, which come and go while lines that name them stay.
+    has_clients: bool,
 }
 
 /// Members as they are read.
@@ -44,19 +51,40 @@ pub(super) struct Groups<'f> {
 struct Members {
     prefixes: Vec<policy::Prefix>,
     macs: Vec<MacAddress>,
+    /// Clients that are gone.
+    gone: Vec<String>,
+}
+
+impl Members {
+    /// Who they are, called `name`; `None`: all of them are gone.
+    fn into_party(self, name: &str) -> Option<Party> {
+        let is_nobody = self.prefixes.is_empty() && self.macs.is_empty();
+        if is_nobody && !self.gone.is_empty() {
+            return None;
+        }
+        Some(Party::with_macs(self.prefixes, self.macs).called(name))
+    }
 }
 
 impl<'f> Groups<'f> {
-    /// Those of `file`; `directory` is where files of members are looked for.
-    pub(super) fn of(file: &'f File, directory: &Path, problems: &mut Problems) -> Self {
+    /// Those of `file`, with the clients of `pairs`; `directory` is where files of members are
+    /// looked for.
+    pub(super) fn of(
+        file: &'f File,
+        pairs: &[Pair],
+        directory: &Path,
+        problems: &mut Problems,
+    ) -> Self {
         let peers = file.peers.iter().map(|(_, peer)| {
             let protects = peer.protects.0.iter().map(|it| match it.get_ref() {
                 Selector::Everything => policy::Prefix::ALL,
                 Selector::Prefix(prefix) => compiled(*prefix),
             });
-            (peer.name.get_ref().as_str(), protects.collect())
+            (peer.name.get_ref().clone(), protects.collect())
         });
-        let mut groups = Self { groups: BTreeMap::new(), peers: peers.collect() };
+        let peers = clients(pairs).into_iter().chain(peers).collect();
+        let has_clients = pairs.iter().any(|it| it.vpn.is_some() || it.openvpn.is_some());
+        let mut groups = Self { groups: BTreeMap::new(), peers, has_clients };
         for (_, group) in &file.groups {
             let name = group.name.get_ref().as_str();
             check_name(&group.name, problems);
@@ -65,8 +93,7 @@ impl<'f> Groups<'f> {
                 problems.error(group.name.span(), what, "give it another name");
             }
             let members = groups.members(group, directory, problems);
-            let party = Party::with_macs(members.prefixes, members.macs);
-            if groups.groups.insert(name, party).is_some() {
+            if groups.groups.insert(name, members.into_party(name)).is_some() {
                 let what = format!("a second group is named `{name}`");
                 problems.error(group.name.span(), what, "give it a name of its own");
             }
@@ -91,14 +118,23 @@ impl<'f> Groups<'f> {
                 }
             }
         }
-        if members.prefixes.is_empty() && members.macs.is_empty() {
+        if members.prefixes.is_empty() && members.macs.is_empty() && members.gone.is_empty() {
             problems.error(
                 group.name.span(),
                 format!("group `{name}` has no members"),
                 "name some, or remove the group and the lines that are about it",
             );
         }
+        self.warn_of_gone(&members, &group.name, problems);
         members
+    }
+
+    fn warn_of_gone(&self, members: &Members, of: &Spanned<String>, problems: &mut Problems) {
+        for name in &members.gone {
+            let what = format!("`{}` names the client `{name}`, which there is not", of.get_ref());
+            let remedy = "it stands for nobody: add the client, or correct the name";
+            problems.warning(of.span(), what, remedy);
+        }
     }
 
     fn add_lines(
@@ -135,25 +171,28 @@ impl<'f> Groups<'f> {
         if let Some(mac) = mac(text) {
             members.macs.push(mac);
         } else if let Some(name) = text.strip_prefix(PEER) {
-            let Some(protects) = self.peers.get(name) else {
-                return Err(format!("there is no [[peer]] `{name}`"));
-            };
-            members.prefixes.extend_from_slice(protects);
+            match self.peers.get(name) {
+                Some(protects) => members.prefixes.extend_from_slice(protects),
+                // To revoke one must not make the configuration wrong.
+                None if self.has_clients => members.gone.push(name.to_owned()),
+                None => return Err(format!("there is no [[peer]] `{name}`")),
+            }
         } else {
             members.prefixes.push(compiled(text.parse::<Prefix>()?));
         }
         Ok(())
     }
 
-    /// Who is meant by `from` or `to` of line `name`.
+    /// Who is meant by `from` or `to` of line `name`; `None`: nobody, for all of them are clients
+    /// that are gone.
     pub(super) fn party(
         &self,
         key: &str,
         written: Option<&Several<String>>,
         name: &Spanned<String>,
         problems: &mut Problems,
-    ) -> Party {
-        let Some(Several(list)) = written else { return Party::any() };
+    ) -> Option<Party> {
+        let Some(Several(list)) = written else { return Some(Party::any()) };
         if list.is_empty() {
             let what = format!("line `{}`: `{key}` names nobody", name.get_ref());
             problems.error(name.span(), what, "name somebody, or leave it out for anybody");
@@ -168,6 +207,10 @@ impl<'f> Groups<'f> {
         for member in list {
             let text = member.get_ref().as_str();
             if let Some(group) = self.groups.get(text) {
+                let Some(group) = group else {
+                    members.gone.push(text.to_owned());
+                    continue;
+                };
                 members.prefixes.extend_from_slice(group.prefixes());
                 members.macs.extend_from_slice(group.macs());
                 continue;
@@ -183,8 +226,27 @@ impl<'f> Groups<'f> {
                 Err(error) => problems.error(member.span(), error, "correct the address"),
             }
         }
-        Party::with_macs(members.prefixes, members.macs)
+        self.warn_of_gone(&members, name, problems);
+        let names: Vec<&str> = list.iter().map(|it| it.get_ref().as_str()).collect();
+        members.into_party(&names.join(", "))
     }
+}
+
+/// Addresses of the clients and tunnels of `pairs`, by name. What cannot be read is complained of
+/// where clients are enrolled.
+fn clients(pairs: &[Pair]) -> BTreeMap<String, Vec<policy::Prefix>> {
+    let mut found = BTreeMap::new();
+    for pair in pairs {
+        let folder = pair.vpn.as_ref().map(|it| Client::read_all(&it.clients));
+        for (name, client) in folder.into_iter().flatten().flatten() {
+            found.insert(name, client.addresses.into_iter().map(compiled).collect());
+        }
+        let folder = pair.openvpn.as_ref().map(|it| openvpn::read_all(&it.tunnels));
+        for (name, tunnel) in folder.into_iter().flatten().flatten() {
+            found.insert(name, tunnel.networks.into_iter().map(compiled).collect());
+        }
+    }
+    found
 }
 
 /// A regular file's text, of bounded length.
