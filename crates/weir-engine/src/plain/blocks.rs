@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use weir_wire::frame::Time;
 use weir_wire::parse::Parsed;
@@ -25,6 +25,8 @@ pub struct Blocks {
     generation: AtomicU64,
     entries: AtomicU64,
     list: RwLock<Arc<List>>,
+    /// Who carries the lists further, and the change that each has carried out.
+    followers: Mutex<Vec<Weak<AtomicU64>>>,
 }
 
 /// One prefix that is blocked.
@@ -124,6 +126,24 @@ impl Blocks {
     /// Changes with every change of the lists.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
+    }
+
+    /// For who carries the lists into a kernel: there it writes the last change that it has carried
+    /// out, by [`Blocks::generation`]. It follows until it lets go of it.
+    pub fn follow(&self) -> Arc<AtomicU64> {
+        let follower = Arc::new(AtomicU64::new(0));
+        let mut followers = self.followers.lock().unwrap_or_else(PoisonError::into_inner);
+        followers.retain(|it| it.strong_count() > 0);
+        followers.push(Arc::downgrade(&follower));
+        follower
+    }
+
+    /// Whether everybody who follows has carried out the last change.
+    pub fn are_followed(&self) -> bool {
+        let generation = self.generation();
+        let followers = self.followers.lock().unwrap_or_else(PoisonError::into_inner);
+        let live = followers.iter().filter_map(Weak::upgrade);
+        live.into_iter().all(|it| it.load(Ordering::Acquire) >= generation)
     }
 
     /// Who is blocked and who is allowed, for who drops it before it is received.

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,8 @@ use crate::api::blocks::{AllowedEntry, BlockEntry, BlocksRequest, BlocksSnapshot
 use crate::config::address::Prefix;
 
 const FILE: &str = "blocks.json";
+/// Between two looks whether a change is in force.
+const LOOK: Duration = Duration::from_millis(5);
 const NS_PER_S: u64 = 1_000_000_000;
 
 /// The lists, and the file that keeps them.
@@ -127,6 +130,14 @@ impl BlockBook {
         self.blocks.retain(|(kept, _)| kept.until_ns.is_none_or(|until| now < until));
         if self.blocks.len() < held {
             self.publish();
+        }
+    }
+
+    /// Waits, at most for `patience`, until the kernel drops what the last change says.
+    pub fn wait_until_in_force(&self, patience: Duration) {
+        let begun = Instant::now();
+        while !self.shared.are_followed() && begun.elapsed() < patience {
+            std::thread::sleep(LOOK);
         }
     }
 

@@ -11,6 +11,7 @@
 //! dropped at the joint, for the same reason.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_detect::Flood;
@@ -63,6 +64,8 @@ struct Held {
 #[derive(Debug, Default)]
 struct Lists {
     generation: Option<u64>,
+    /// Tells who changed the lists that they are in force.
+    follower: Option<Arc<AtomicU64>>,
     blocks: Vec<Kept>,
     allowed: Vec<GatePrefix>,
     changes: VecDeque<Change>,
@@ -143,7 +146,11 @@ impl GateWatch {
             lists.count(&state.gate, engine)?;
         }
         follow_floods(&mut state, floods, engine, now)?;
-        state.tell()
+        state.tell()?;
+        if let Some(lists) = lists {
+            lists.tell_in_force();
+        }
+        Ok(())
     }
 }
 
@@ -203,6 +210,9 @@ impl Lists {
     /// Notes what is to change, if the lists did.
     fn renew(&mut self, blocks: Option<&Blocks>) {
         let generation = blocks.map_or(0, Blocks::generation);
+        if self.follower.is_none() {
+            self.follower = blocks.map(Blocks::follow);
+        }
         if self.generation == Some(generation) || !self.changes.is_empty() {
             return;
         }
@@ -234,6 +244,15 @@ impl Lists {
         // Who is allowed is let through before anybody is blocked.
         for prefix in wanted.iter().filter(is_new) {
             self.changes.push_front(Change::Allow(*prefix));
+        }
+    }
+
+    /// Says which change is in force, once all of it is.
+    fn tell_in_force(&self) {
+        if let (Some(follower), Some(generation), true) =
+            (&self.follower, self.generation, self.changes.is_empty())
+        {
+            follower.store(generation, Ordering::Release);
         }
     }
 

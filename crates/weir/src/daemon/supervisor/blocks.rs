@@ -1,5 +1,7 @@
 //! Blocks that somebody asks for while the gateway runs, and who asked.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
 
 use super::Gateway;
@@ -9,6 +11,8 @@ use crate::api::dto::Response;
 /// Who asks by the control socket or a signal: root.
 pub(super) const CONTROL: &str = "control socket or signal";
 
+/// How long a change of blocks may take to be in force in the kernel; then it follows by itself.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// Characters of a comment.
 const COMMENT_MAX: usize = 500;
 
@@ -17,6 +21,8 @@ impl Gateway {
     pub(super) fn block(&mut self, by: &str, request: &BlocksRequest) -> Result<Response> {
         let done = self.store.blocks.answer(request);
         if *request != BlocksRequest::List {
+            // Who hears that it is done may count on it.
+            self.store.blocks.wait_until_in_force(PATIENCE);
             let outcome = done.as_ref().map_or_else(|it| format!("{it:#}"), |_| "done".to_owned());
             self.alerts.note(by, &request.to_string(), &outcome);
             if let Some(recorder) = &self.recorder {
