@@ -6,9 +6,10 @@ use weir_wire::tcp::flags;
 
 use crate::buffers::{dns, http, ssh, tls};
 use crate::detector::Direction;
+use crate::hosts::System;
 use crate::packet::View;
 use crate::record::HttpRecord;
-use crate::rule::{Buffer, Protocol, RuleIndex};
+use crate::rule::{Buffer, MessageField, MessageTest, Protocol, RuleIndex};
 use crate::stream::Stream;
 
 /// First bytes of a stream after which an application that was not told is none that is known.
@@ -58,6 +59,8 @@ pub(crate) struct Progress {
     pub(crate) gaps: u32,
     /// Bytes that were there already are others now.
     pub(crate) differs: bool,
+    /// So many bytes at the stream's end were looked at, and are others now.
+    pub(crate) rewritten: usize,
     /// What comes is encrypted: nobody looks into it.
     pub(crate) is_opaque: bool,
     /// What lies together behind a gap, with the segment, and bytes of the stream before it.
@@ -109,13 +112,42 @@ impl Message<'_> {
                 Buffer::DnsQuery if !message.is_response => {
                     message.questions.iter().any(|it| look(it))
                 }
+                Buffer::DnsAnswer => message.records[0].iter().any(|it| look(it)),
+                Buffer::DnsAuthority => message.records[1].iter().any(|it| look(it)),
+                Buffer::DnsAdditional => message.records[2].iter().any(|it| look(it)),
                 _ => false,
             },
         }
     }
 }
 
+impl Message<'_> {
+    /// Whether a number in it is as a rule says; one that it lacks is not.
+    pub(crate) fn holds(&self, test: &MessageTest) -> bool {
+        match (self, test.field) {
+            (Self::Dns(it), MessageField::DnsOpcode) => test.holds(it.opcode),
+            (Self::Dns(it), MessageField::DnsResponseCode) => {
+                it.is_response && test.holds(it.response_code)
+            }
+            (Self::Dns(it), MessageField::DnsType) => it.types.iter().any(|it| test.holds(*it)),
+            (Self::Tls(session, _), MessageField::TlsVersion) => {
+                session.version().is_some_and(|it| test.holds(it))
+            }
+            _ => false,
+        }
+    }
+}
+
 impl Conversation {
+    /// One between such systems: the client's, and the server's.
+    pub(crate) fn between(systems: [System; 2]) -> Self {
+        let mut conversation = Self::default();
+        // Who receives decides.
+        conversation.streams[0].set_receiver(systems[1]);
+        conversation.streams[1].set_receiver(systems[0]);
+        conversation
+    }
+
     /// Takes a packet's segment in.
     pub(crate) fn take(
         &mut self,
@@ -123,12 +155,15 @@ impl Conversation {
         view: &View<'_>,
         midstream: bool,
     ) -> Progress {
-        let Transport::Tcp { sequence, flags: seen, source, destination, .. } =
+        let Transport::Tcp { sequence, acknowledgment, flags: seen, source, destination } =
             view.parsed.transport
         else {
             return Progress::default();
         };
         let side = direction.index();
+        if seen & flags::ACK != 0 {
+            self.streams[1 - side].acknowledge(acknowledgment);
+        }
         if seen & flags::SYN != 0 {
             self.streams[side].begin(sequence);
         }
@@ -154,6 +189,7 @@ impl Conversation {
             is_part: taken.is_part,
             gaps: taken.gaps,
             differs: taken.differs,
+            rewritten: taken.rewritten,
             is_opaque: false,
             island: match taken.is_part && taken.new == 0 {
                 true => self.streams[side].island(first),

@@ -246,10 +246,18 @@ impl Detector {
         };
         let asks = packet.decoded.is_some() || rules.needs().events;
         let mut events = Vec::new();
-        evaluator.stream_event = None;
-        if asks && view.is_tcp() && !flow.check_timestamps(direction, &view) {
-            evaluator.stream_event = Some(Event::StreamInvalidTimestamp);
-            events = [decoded.events, &[Event::StreamInvalidTimestamp]].concat();
+        evaluator.stream_events.clear();
+        evaluator.rewritten = 0;
+        if asks && view.is_tcp() {
+            let found = &mut evaluator.stream_events;
+            match flow.check_timestamps(direction, &view) {
+                // What comes too late is not taken into account.
+                false => found.push(Event::StreamInvalidTimestamp),
+                true => found.extend(flow.session.get_or_insert_default().take(direction, &view)),
+            }
+            if !found.is_empty() {
+                events = [decoded.events, found].concat();
+            }
         }
         let mut view = if events.is_empty() { view } else { View { events: &events, ..view } };
         flow.update(now, direction, &view);
@@ -302,6 +310,12 @@ impl Detector {
         self.watcher.as_mut().is_some_and(|it| it.dropped_early(now, flood, packets))
     }
 
+    /// Bytes at the end of the last packet's stream that its receiver takes for others than those
+    /// that were looked at before.
+    pub fn rewritten(&self) -> usize {
+        self.evaluator.rewritten
+    }
+
     /// Keeps what is told of transactions, for [`Detector::take_http`], whether or not a rule looks
     /// into streams.
     pub fn keep_records(&mut self) {
@@ -327,8 +341,8 @@ impl Detector {
     }
 
     /// What was odd about the last packet in its stream.
-    pub fn stream_event(&self) -> Option<Event> {
-        self.evaluator.stream_event
+    pub fn stream_events(&self) -> &[Event] {
+        &self.evaluator.stream_events
     }
 
     /// Names of the bits that are set in a packet's flow.

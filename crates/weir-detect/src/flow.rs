@@ -10,6 +10,7 @@ use crate::detector::Direction;
 use crate::packet::{View, Vlans};
 use crate::record::{FlowRecord, HttpRecord};
 use crate::rule::{Counted, RuleIndex};
+use crate::session::Session;
 
 /// A flow's place in a detector's slab. The caller keeps it beside its own state of the flow and
 /// hands it to [`release`](crate::Detector::release) once, when the flow ends. `Seat::default()` is
@@ -44,6 +45,8 @@ pub(crate) struct Told {
     pub(crate) spi: Option<u32>,
     pub(crate) vlans: Vlans,
     pub(crate) is_alerted: bool,
+    /// Nothing is told of it.
+    pub(crate) is_untold: bool,
     pub(crate) application: Option<&'static str>,
 }
 
@@ -60,8 +63,12 @@ pub(crate) struct Flow {
     pub(crate) is_established: bool,
     pub(crate) dropped_by: Option<RuleIndex>,
     pub(crate) is_passed: bool,
+    /// A rule said that it is looked at no further.
+    pub(crate) is_bypassed: bool,
     /// What a record tells of it in the end.
     pub(crate) told: Told,
+    /// How its TCP goes on, where somebody asks.
+    pub(crate) session: Option<Box<Session>>,
     /// The last timestamp of each side's segments.
     timestamps: [Option<u32>; 2],
     bits: Vec<u32>,
@@ -160,6 +167,8 @@ impl Flow {
             is_alerted: told.is_alerted,
             is_dropped: self.dropped_by.is_some(),
             is_passed: self.is_passed,
+            is_bypassed: self.is_bypassed,
+            is_untold: told.is_untold,
             ..FlowRecord::default()
         }
     }
@@ -304,6 +313,7 @@ impl Slab {
             }
             flow.dropped_by = flow.dropped_by.and_then(same);
             flow.is_passed = false;
+            flow.is_bypassed = false;
         }
     }
 }

@@ -6,6 +6,7 @@ use weir_wire::frame::Time;
 use weir_wire::parse::{Fragment, Network, Parsed};
 
 use crate::decode::Event;
+use crate::hosts::{Hosts, System};
 use crate::state::Keyed;
 
 /// Datagrams that wait for pieces, at most; the oldest are given up, and counted.
@@ -88,6 +89,8 @@ pub struct Fragments {
     waiting: LinkedHashMap<Key, Datagram, Keyed>,
     bytes: usize,
     policy: Policy,
+    /// Whose policy is another.
+    hosts: Hosts,
     given_up: u64,
 }
 
@@ -95,7 +98,12 @@ impl Fragments {
     /// None yet. `seed` keys the table.
     pub fn new(policy: Policy, seed: u64) -> Self {
         let waiting = LinkedHashMap::with_hasher(Keyed(seed));
-        Self { waiting, bytes: 0, policy, given_up: 0 }
+        Self { waiting, bytes: 0, policy, hosts: Hosts::default(), given_up: 0 }
+    }
+
+    /// What the hosts are that fragments are for; the policy is of those that are not named.
+    pub fn set_hosts(&mut self, hosts: Hosts) {
+        self.hosts = hosts;
     }
 
     /// Datagrams that were given up before they were whole.
@@ -123,7 +131,8 @@ impl Fragments {
         let vlan = parsed.link.vlan_tci[0] & 0xfff;
         let id = parsed.fragment.map_or(0, |it| it.id);
         let key = (parsed.source, parsed.destination, id, piece.protocol, vlan);
-        let policy = self.policy;
+        let named = self.hosts.named(parsed.destination);
+        let policy = named.map_or(self.policy, System::fragments);
         let datagram = self.waiting.entry(key).or_insert_with(|| Datagram::new(now));
         let before = datagram.data.len();
         if datagram.add(&piece, policy) {

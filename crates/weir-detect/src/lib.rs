@@ -37,6 +37,7 @@ mod flow;
 
 mod buffers;
 
+mod session;
 mod stream;
 
 mod conversation;
@@ -63,6 +64,8 @@ mod checksums;
 
 pub mod fragments;
 
+pub mod hosts;
+
 pub mod tunnels;
 
 mod detector;
@@ -76,6 +79,6 @@ pub use flow::Seat;
 pub use packet::Vlans;
 pub use rule::load::{Classes, LoadOptions, LoadReport, Loaded, Refusal, RuleSource};
 pub use rule::variables::Variables;
-pub use rule::{Action, Rule, RuleIndex};
+pub use rule::{Action, Answered, Rule, RuleIndex};
 pub use ruleset::RuleSet;
 pub use table::FlowTable;

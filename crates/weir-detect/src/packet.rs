@@ -225,6 +225,9 @@ impl<'a> View<'a> {
     fn holds_more(&self, test: &HeaderTest) -> bool {
         match test {
             HeaderTest::Event(event) => self.events.contains(event),
+            HeaderTest::TcpShift(numbers) => {
+                self.tcp_shift().is_some_and(|it| numbers.contain(it.into()))
+            }
             HeaderTest::VlanCount(numbers) => numbers.contain(self.vlans.ids().len() as u64),
             HeaderTest::Vlan { numbers, layer } => {
                 let ids = self.vlans.ids();
@@ -313,6 +316,26 @@ impl<'a> View<'a> {
         let start = usize::from(self.parsed.transport_offset) + at;
         let word = self.bytes.get(start..start + 2)?;
         Some(u16::from_be_bytes([word[0], word[1]]).into())
+    }
+
+    /// A segment's window, as it is written.
+    pub(crate) fn tcp_window(&self) -> u16 {
+        let bytes = self.tcp_header().and_then(|it| it.get(14..16));
+        bytes.map_or(0, |it| u16::from_be_bytes([it[0], it[1]]))
+    }
+
+    /// How the sender of a SYN shifts its windows, if it does.
+    pub(crate) fn tcp_shift(&self) -> Option<u8> {
+        let mut options = self.tcp_header()?.get(20..)?;
+        loop {
+            options = match options {
+                [] | [0, ..] => return None,
+                [1, rest @ ..] => rest,
+                [3, 3, shift, ..] => return Some(*shift),
+                [_, length, ..] => options.get(usize::from(*length).max(2)..)?,
+                _ => return None,
+            };
+        }
     }
 
     /// The timestamps option of a TCP segment: value and echo.

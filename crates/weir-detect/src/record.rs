@@ -56,6 +56,10 @@ pub struct FlowRecord {
     pub is_dropped: bool,
     /// Whether a rule let the rest of it pass.
     pub is_passed: bool,
+    /// Whether a rule said that it is looked at no further (`bypass`).
+    pub is_bypassed: bool,
+    /// Whether a rule said that nothing is told of it (`config`).
+    pub is_untold: bool,
     /// Why it ended.
     pub reason: EndReason,
     /// HTTP's transactions that were not told of before.
@@ -65,6 +69,9 @@ pub struct FlowRecord {
 impl FlowRecord {
     /// As EVE's `flow.state` spells it.
     pub fn state(&self) -> &'static str {
+        if self.is_bypassed {
+            return "bypassed";
+        }
         if self.protocol != 6 {
             return if self.view.packets[1] > 0 { "established" } else { "new" };
         }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::addresses::{AddressMap, AddressMapBuilder, is_selective};
 use crate::behaviour::{FloodWatch, Watch};
 use crate::dataset::{Datasets, Definitions};
+use crate::hosts::Hosts;
 use crate::matcher::{MatcherError, Pattern, Patterns, Scratch};
 use crate::packet::Gist;
 use crate::payload::{Group, PayloadGroups};
@@ -27,6 +28,7 @@ pub struct RuleSet {
     bit_names: Vec<String>,
     watches: Vec<Watch>,
     datasets: Definitions,
+    hosts: Hosts,
     /// Some rule lets packets pass that others would drop.
     lets_pass: bool,
 }
@@ -138,7 +140,7 @@ impl RuleSet {
             let index = RuleIndex(index as u32);
             needs.streams |= rule.needs_stream;
             needs.events |= rule.tests.iter().any(|it| matches!(it, HeaderTest::Event(_)));
-            needs.applications |= rule.is_of_application();
+            needs.applications |= rule.is_of_application() || rule.spoken.is_some();
             match &rule.fast {
                 Some(fast) if rule.buffers[fast.test].key == payload_key() => {
                     of_payloads.push((index, rule));
@@ -181,6 +183,7 @@ impl RuleSet {
             bit_names: Vec::new(),
             watches: Vec::new(),
             datasets: Definitions::default(),
+            hosts: Hosts::default(),
         })
     }
 
@@ -232,6 +235,15 @@ impl RuleSet {
 
     pub(crate) fn set_datasets(&mut self, datasets: Definitions) {
         self.datasets = datasets;
+    }
+
+    pub(crate) fn set_hosts(&mut self, hosts: Hosts) {
+        self.hosts = hosts;
+    }
+
+    /// What the hosts are that connections are between.
+    pub(crate) fn hosts(&self) -> &Hosts {
+        &self.hosts
     }
 
     /// The sets that its rules name, as they begin.
@@ -384,6 +396,9 @@ impl Facts {
             && rule.flow == FlowTest::default()
             && rule.stream_sizes.is_empty()
             && rule.buffers.is_empty()
+            && rule.spoken.is_none()
+            && !rule.bypasses
+            && rule.untold.is_none()
             && !asks_bits
             && header.source_ports.is_all()
             && header.destination_ports.is_all()

@@ -1,7 +1,12 @@
 //! One direction of a TCP connection, put in order: segments in, the stream's next bytes out.
 //!
-//! Of bytes that come twice the first ones count. What lies ahead of a gap waits, within a bound;
+//! Of bytes that come twice those count that the receiver believes ([`System`]), as long as it has
+//! not acknowledged them; then the first. What lies ahead of a gap waits, within a bound;
 //! beyond it the gap is given up and counted, and the stream goes on behind it.
+
+use std::collections::VecDeque;
+
+use crate::hosts::System;
 
 /// Bytes that wait behind a gap, at most, of one direction.
 const WAITING_MAX: usize = 256 * 1024;
@@ -9,6 +14,9 @@ const WAITING_MAX: usize = 256 * 1024;
 const PIECES_MAX: usize = 512;
 /// Bytes of the past that rules about the stream look at together.
 const WINDOW_LEN: usize = 4096;
+/// Segments that were not acknowledged and are remembered, at most; of older ones the first bytes
+/// count.
+const SEGMENTS_MAX: usize = 64;
 /// How far ahead a segment may lie; one further is none of this stream.
 const AHEAD_MAX: u32 = 1 << 30;
 
@@ -23,6 +31,8 @@ pub(crate) struct Taken {
     pub(crate) gaps: u32,
     /// Bytes that were there already are others now.
     pub(crate) differs: bool,
+    /// So many bytes at the stream's end were looked at, and are others now.
+    pub(crate) rewritten: usize,
 }
 
 /// One direction.
@@ -36,9 +46,23 @@ pub(crate) struct Stream {
     /// Pieces ahead of a gap: sequence number and bytes, in order, without overlaps.
     waiting: Vec<(u32, Vec<u8>)>,
     waiting_bytes: usize,
+    /// What the receiver is.
+    system: System,
+    /// Where segments begin and end that were not acknowledged, in the order in which they came.
+    segments: VecDeque<(u32, u32)>,
 }
 
 impl Stream {
+    /// The receiver is such a system.
+    pub(crate) fn set_receiver(&mut self, system: System) {
+        self.system = system;
+    }
+
+    /// The receiver has everything before this number.
+    pub(crate) fn acknowledge(&mut self, number: u32) {
+        self.segments.retain(|(_, end)| number.wrapping_sub(*end) as i32 <= -1);
+    }
+
     /// The stream begins behind this sequence number (a SYN's).
     pub(crate) fn begin(&mut self, syn: u32) {
         if self.next.is_none() {
@@ -73,6 +97,9 @@ impl Stream {
         if behind < AHEAD_MAX {
             // It begins at the next byte, or before: what is new of it.
             taken.differs = self.differs(behind as usize, bytes);
+            if taken.differs {
+                taken.rewritten = self.rewrite(sequence, bytes);
+            }
             let new = bytes.get(behind as usize..).unwrap_or_default();
             taken.new += self.append(new);
         } else {
@@ -81,10 +108,66 @@ impl Stream {
                 return Taken::default();
             }
             taken.differs = self.differs_from_waiting(sequence, bytes);
+            if taken.differs {
+                self.rewrite_waiting(sequence, bytes);
+            }
             taken.gaps += u32::from(!self.wait(sequence, bytes));
         }
         taken.new += self.append_waiting(taken.gaps > 0);
+        if self.segments.len() == SEGMENTS_MAX {
+            self.segments.pop_front();
+        }
+        self.segments.push_back((sequence, sequence.wrapping_add(bytes.len() as u32)));
         taken
+    }
+
+    /// Which of a segment's bytes the receiver takes for those of segments before it.
+    fn believed(&self, sequence: u32, length: usize) -> impl Iterator<Item = (u32, u32)> + '_ {
+        let against = move |number: u32| number.wrapping_sub(sequence) as i32;
+        let second = (0, length as i32);
+        let overlapping = self.segments.iter().map(move |it| (against(it.0), against(it.1)));
+        let system = self.system;
+        overlapping.filter_map(move |first| {
+            let (start, end) = (first.0.max(0), first.1.min(second.1));
+            let is_taken = start < end && system.takes_second(first, second);
+            is_taken.then_some((start as u32, end as u32))
+        })
+    }
+
+    /// Puts a segment's bytes in the place of those of the window that the receiver believes less;
+    /// how far before the stream's end the first of them is.
+    fn rewrite(&mut self, sequence: u32, bytes: &[u8]) -> usize {
+        let Some(next) = self.next else { return 0 };
+        let parts: Vec<(u32, u32)> = self.believed(sequence, bytes.len()).collect();
+        let mut first = 0;
+        for (start, end) in parts {
+            for at in start..end {
+                let behind = next.wrapping_sub(sequence.wrapping_add(at)) as usize;
+                let Some(place) = self.window.len().checked_sub(behind) else { continue };
+                if let Some(byte) = self.window.get_mut(place) {
+                    if *byte != bytes[at as usize] {
+                        first = first.max(behind);
+                    }
+                    *byte = bytes[at as usize];
+                }
+            }
+        }
+        first
+    }
+
+    /// The same for pieces that wait.
+    fn rewrite_waiting(&mut self, sequence: u32, bytes: &[u8]) {
+        let parts: Vec<(u32, u32)> = self.believed(sequence, bytes.len()).collect();
+        for (start, end) in parts {
+            for at in start..end {
+                let number = sequence.wrapping_add(at);
+                let within =
+                    |it: &&mut (u32, Vec<u8>)| (number.wrapping_sub(it.0) as usize) < it.1.len();
+                if let Some((known, piece)) = self.waiting.iter_mut().find(within) {
+                    piece[number.wrapping_sub(*known) as usize] = bytes[at as usize];
+                }
+            }
+        }
     }
 
     /// Takes in a segment of so many bytes that nobody looks at.
@@ -260,8 +343,9 @@ mod tests {
     }
 
     #[test]
-    fn of_bytes_that_come_twice_the_first_count() {
+    fn of_bytes_that_come_twice_the_first_count_where_the_receiver_has_it_so() {
         let mut stream = begun(9);
+        stream.set_receiver(System::First);
         stream.take(12, b"cd");
         stream.take(11, b"XYZ");
         let taken = stream.take(10, b"a");

@@ -61,8 +61,12 @@ struct Entry {
     /// Whether the end that is first in the key sent the first packet.
     first_is_initiator: bool,
     last: Time,
-    has_ended: bool,
+    /// Which of its ends have said that they end: bits, by whether they are first in the key.
+    ended: u8,
 }
+
+/// Both ends of a flow have said that they end, or one has reset it.
+const BOTH: u8 = 3;
 
 impl FlowTable {
     /// A table for as many flows as `limits` has seats, at least one.
@@ -130,7 +134,7 @@ impl FlowTable {
         let entry = match self.entries.to_back(&key) {
             Some(entry) => {
                 let is_quiet = now.since_ns(entry.last) > QUIET_NS;
-                if is_quiet || (entry.has_ended && begins(parsed)) {
+                if is_quiet || (entry.ended & bit(from_first) != 0 && begins(parsed)) {
                     old = Some(std::mem::replace(entry, new()));
                 }
                 entry
@@ -144,7 +148,7 @@ impl FlowTable {
             end(&mut self.ended, old, EndReason::Timeout, detector);
         }
         entry.last = now;
-        entry.has_ended |= ends(parsed);
+        entry.ended |= ends(parsed, from_first);
         let direction = entry.direction(from_first);
         detector.inspect(now, &mut entry.seat, direction, packet, alerts)
     }
@@ -204,7 +208,7 @@ fn end(
 
 impl Entry {
     fn new(from_first: bool, now: Time) -> Self {
-        Self { seat: Seat::default(), first_is_initiator: from_first, last: now, has_ended: false }
+        Self { seat: Seat::default(), first_is_initiator: from_first, last: now, ended: 0 }
     }
 
     fn direction(&self, from_first: bool) -> Direction {
@@ -300,11 +304,21 @@ fn answers(parsed: &Parsed) -> bool {
 }
 
 fn begins(parsed: &Parsed) -> bool {
-    matches!(parsed.transport, Transport::Tcp { flags, .. } if flags & (SYN | ACK) == SYN)
+    const ALL: u8 = SYN | ACK | FIN | RST;
+    matches!(parsed.transport, Transport::Tcp { flags, .. } if flags & ALL == SYN)
 }
 
-fn ends(parsed: &Parsed) -> bool {
-    matches!(parsed.transport, Transport::Tcp { flags, .. } if flags & (RST | FIN) != 0)
+/// Who ends a flow has a bit.
+fn bit(from_first: bool) -> u8 {
+    1 << u8::from(from_first)
+}
+
+fn ends(parsed: &Parsed, from_first: bool) -> u8 {
+    match parsed.transport {
+        Transport::Tcp { flags, .. } if flags & RST != 0 => BOTH,
+        Transport::Tcp { flags, .. } if flags & FIN != 0 => bit(from_first),
+        _ => 0,
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use weir_detect::hosts::{Hosts, System};
 use weir_detect::{LoadOptions, Loaded, RuleSet, RuleSource, Variables};
 
 /// Bytes of one rule file, at most; a longer one is refused.
@@ -81,18 +82,19 @@ pub fn read(paths: &[PathBuf], variables: Variables) -> Result<Text> {
     Ok(Text { sources, options, variables })
 }
 
-/// Address and port groups of a suricata.yaml, over the default ones: the subset of YAML that such
-/// files use, `NAME: "VALUE"` below `address-groups:` and `port-groups:`.
+/// Address and port groups of a suricata.yaml, and what hosts are (`host-os-policy`), over the
+/// default ones: the subset of YAML that such files use, `NAME: "VALUE"` below the three keys.
 ///
 /// # Errors
 /// The file cannot be read.
 pub fn variables(path: &Path) -> Result<Variables> {
-    Ok(read_variables(&text(path)?))
+    read_variables(&text(path)?)
 }
 
-fn read_variables(text: &str) -> Variables {
+fn read_variables(text: &str) -> Result<Variables> {
     let mut variables = Variables::default();
-    let mut section: Option<(usize, bool)> = None;
+    let mut hosts = Vec::new();
+    let mut section: Option<(usize, Section)> = None;
     for line in text.lines() {
         let bare = line.split(" #").next().unwrap_or_default().trim_end();
         let indent = bare.len() - bare.trim_start().len();
@@ -101,23 +103,43 @@ fn read_variables(text: &str) -> Variables {
             continue;
         }
         match bare {
-            "address-groups:" => section = Some((indent, true)),
-            "port-groups:" => section = Some((indent, false)),
+            "address-groups:" => section = Some((indent, Section::Addresses)),
+            "port-groups:" => section = Some((indent, Section::Ports)),
+            "host-os-policy:" => section = Some((indent, Section::Hosts)),
             _ => {
-                let Some((of_section, is_address)) = section else { continue };
+                let Some((of_section, kind)) = section else { continue };
                 if indent <= of_section {
                     section = None;
                     continue;
                 }
                 let Some((name, value)) = bare.split_once(':') else { continue };
-                let value = value.trim().trim_matches(['"', '\'']).to_owned();
-                let table =
-                    if is_address { &mut variables.addresses } else { &mut variables.ports };
-                table.insert(name.trim().to_owned(), value);
+                let name = name.trim();
+                let value = value.trim().trim_matches(['"', '\'']);
+                match kind {
+                    Section::Addresses => &mut variables.addresses,
+                    Section::Ports => &mut variables.ports,
+                    Section::Hosts => {
+                        let system = System::from_name(name)
+                            .with_context(|| format!("host-os-policy: no system `{name}`"))?;
+                        let list = value.trim_matches(['[', ']']).split(',').map(str::trim);
+                        hosts.extend(list.filter(|it| !it.is_empty()).map(|it| (it, system)));
+                        continue;
+                    }
+                }
+                .insert(name.to_owned(), value.to_owned());
             }
         }
     }
-    variables
+    variables.hosts = Hosts::new(hosts).map_err(anyhow::Error::msg)?;
+    Ok(variables)
+}
+
+/// What stands below a key of a suricata.yaml.
+#[derive(Clone, Copy)]
+enum Section {
+    Addresses,
+    Ports,
+    Hosts,
 }
 
 fn text(path: &Path) -> Result<String> {
@@ -176,7 +198,7 @@ mod tests {
         let text = "vars:\n  address-groups:\n    HOME_NET: \"[10.0.0.0/8]\"  # ours\n\
                     \x20   MINE: 'any'\n  port-groups:\n    HTTP_PORTS: \"8080\"\n\
                     \x20   X: 1521\noutputs:\n  HTTP_PORTS: 9\n";
-        let variables = read_variables(text);
+        let variables = read_variables(text).unwrap();
         assert_eq!(variables.addresses["HOME_NET"], "[10.0.0.0/8]");
         assert_eq!(variables.addresses["MINE"], "any");
         assert_eq!(variables.addresses["EXTERNAL_NET"], "!$HOME_NET");

@@ -2,6 +2,8 @@
 
 /// Questions of one message that are looked at, at most.
 const QUESTIONS_MAX: usize = 16;
+/// Records of a section that are looked at, at most.
+const RECORDS_MAX: usize = 64;
 /// Bytes of a name, at most (RFC 1035 s2.3.4, dots in the place of lengths).
 const NAME_LEN_MAX: usize = 255;
 /// Compression pointers followed for one name, at most.
@@ -11,6 +13,12 @@ const POINTERS_MAX: usize = 16;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Message {
     pub(crate) is_response: bool,
+    pub(crate) opcode: u16,
+    pub(crate) response_code: u16,
+    /// Types that are asked for.
+    pub(crate) types: Vec<u16>,
+    /// Names of answers, authorities and additional records.
+    pub(crate) records: [Vec<Vec<u8>>; 3],
     /// Names as `www.example.org`, in the case in which they were sent.
     pub(crate) questions: Vec<Vec<u8>>,
 }
@@ -29,17 +37,33 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Message> {
     if questions == 0 && !is_response {
         return None;
     }
-    let mut message = Message { is_response, questions: Vec::new() };
+    let mut message =
+        Message { is_response, opcode, response_code: flags & 15, ..Message::default() };
     let mut at = header.len();
     for _ in 0..questions.min(QUESTIONS_MAX) {
         let (name, end) = name(bytes, at)?;
         message.questions.push(name);
         at = end + 4;
-        if at > bytes.len() {
-            return None;
-        }
+        let kind = bytes.get(end..at)?;
+        message.types.push(u16::from_be_bytes([kind[0], kind[1]]));
+    }
+    if is_response {
+        let counts = [word(6), word(8), word(10)].map(usize::from);
+        read_records(bytes, at, counts, &mut message.records);
     }
     Some(message)
+}
+
+/// The names of records from `at` on, as far as they can be read.
+fn read_records(bytes: &[u8], mut at: usize, counts: [usize; 3], into: &mut [Vec<Vec<u8>>; 3]) {
+    for (count, names) in counts.into_iter().zip(into) {
+        for _ in 0..count.min(RECORDS_MAX) {
+            let Some((name, end)) = name(bytes, at) else { return };
+            let Some([high, low]) = bytes.get(end + 8..end + 10) else { return };
+            names.push(name);
+            at = end + 10 + usize::from(u16::from_be_bytes([*high, *low]));
+        }
+    }
 }
 
 /// The name at `at`, and where it ends there.

@@ -73,7 +73,7 @@ fn fingerprint(parts: &[String]) -> Fingerprint {
     Fingerprint { hash: digest::hex(&digest::md5(&line)), line }
 }
 
-fn words(bytes: &[u8]) -> impl Iterator<Item = u16> + '_ {
+pub(super) fn words(bytes: &[u8]) -> impl Iterator<Item = u16> + '_ {
     bytes.chunks_exact(2).map(|it| u16::from_be_bytes([it[0], it[1]]))
 }
 
@@ -82,7 +82,7 @@ fn list(numbers: impl Iterator<Item = u16>) -> String {
 }
 
 /// Values that say nothing, so that servers pass over what they do not know (RFC 8701).
-fn is_grease(value: u16) -> bool {
+pub(super) fn is_grease(value: u16) -> bool {
     value & 0x0f0f == 0x0a0a && value >> 8 == value & 0xff
 }
 

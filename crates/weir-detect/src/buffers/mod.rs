@@ -4,6 +4,7 @@ mod certificate;
 pub(crate) mod dns;
 pub(crate) mod http;
 mod ja3;
+mod ja4;
 pub(crate) mod ssh;
 pub(crate) mod tls;
 mod transform;
@@ -29,7 +30,9 @@ pub(crate) fn protocol(buffer: Buffer) -> Option<Protocol> {
         | Buffer::UdpHeader
         | Buffer::Icmpv4Header
         | Buffer::Icmpv6Header => None,
-        Buffer::DnsQuery => Some(Protocol::Dns),
+        Buffer::DnsQuery | Buffer::DnsAnswer | Buffer::DnsAuthority | Buffer::DnsAdditional => {
+            Some(Protocol::Dns)
+        }
         Buffer::TlsSni
         | Buffer::TlsCertificates
         | Buffer::TlsSubject
@@ -39,7 +42,8 @@ pub(crate) fn protocol(buffer: Buffer) -> Option<Protocol> {
         | Buffer::Ja3Hash
         | Buffer::Ja3String
         | Buffer::Ja3sHash
-        | Buffer::Ja3sString => Some(Protocol::Tls),
+        | Buffer::Ja3sString
+        | Buffer::Ja4Hash => Some(Protocol::Tls),
         Buffer::SshProtocol | Buffer::SshSoftware => Some(Protocol::Ssh),
         _ => Some(Protocol::Http),
     }

@@ -2,6 +2,7 @@
 
 use super::certificate::{self, Names};
 use super::ja3::{self, Fingerprint};
+use super::ja4;
 use crate::digest;
 use crate::rule::Buffer;
 
@@ -29,6 +30,9 @@ pub(crate) struct Session {
     fingerprint: Vec<u8>,
     /// What each side's hello says it can.
     hellos: [Fingerprint; 2],
+    ja4: Vec<u8>,
+    /// The version that the server chose.
+    version: Option<u16>,
 }
 
 #[derive(Debug, Default)]
@@ -95,6 +99,11 @@ impl Session {
         told
     }
 
+    /// The version that the server chose, as its hello writes it.
+    pub(crate) fn version(&self) -> Option<u16> {
+        self.version
+    }
+
     /// Whether all that comes is encrypted.
     pub(crate) fn is_encrypted(&self) -> bool {
         self.sides.iter().all(|it| it.is_encrypted)
@@ -117,6 +126,7 @@ impl Session {
             (Buffer::TlsFingerprint, 1) => some(&self.fingerprint),
             (Buffer::Ja3Hash, 0) => some(&self.hellos[0].hash),
             (Buffer::Ja3String, 0) => some(&self.hellos[0].line),
+            (Buffer::Ja4Hash, 0) => some(&self.ja4),
             (Buffer::Ja3sHash, 1) => some(&self.hellos[1].hash),
             (Buffer::Ja3sString, 1) => some(&self.hellos[1].line),
             _ => false,
@@ -138,10 +148,12 @@ impl Session {
                 CLIENT_HELLO => {
                     self.server_name = server_name(&body);
                     self.hellos[0] = ja3::of_client(&body).unwrap_or_default();
+                    self.ja4 = ja4::of_client(&body).unwrap_or_default();
                     told = true;
                 }
                 SERVER_HELLO => {
                     self.hellos[1] = ja3::of_server(&body).unwrap_or_default();
+                    self.version = ja4::chosen_version(&body);
                     told = true;
                 }
                 CERTIFICATE => {

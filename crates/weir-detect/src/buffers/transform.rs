@@ -8,13 +8,16 @@ use crate::rule::Transform;
 pub(crate) fn apply<'a>(bytes: &'a [u8], transforms: &[Transform]) -> Cow<'a, [u8]> {
     let mut bytes = Cow::Borrowed(bytes);
     for transform in transforms {
-        bytes = Cow::Owned(one(&bytes, *transform));
+        bytes = Cow::Owned(one(&bytes, transform));
     }
     bytes
 }
 
-fn one(bytes: &[u8], transform: Transform) -> Vec<u8> {
+fn one(bytes: &[u8], transform: &Transform) -> Vec<u8> {
     match transform {
+        Transform::Xor(key) => {
+            bytes.iter().zip(key.iter().cycle()).map(|(byte, key)| byte ^ key).collect()
+        }
         Transform::DotPrefix => [b".", bytes].concat(),
         Transform::StripWhitespace => bytes.iter().copied().filter(|it| !is_space(*it)).collect(),
         Transform::CompressWhitespace => {
@@ -86,12 +89,13 @@ mod tests {
 
     #[test]
     fn each_transform_does_what_its_name_says() {
-        assert_eq!(one(b"a.b", Transform::DotPrefix), b".a.b");
-        assert_eq!(one(b" a\tb\r\n", Transform::StripWhitespace), b"ab");
-        assert_eq!(one(b"a \t b", Transform::CompressWhitespace), b"a b");
-        assert_eq!(one(b"a%41+%zz%4", Transform::UrlDecode), b"aA %zz%4");
-        assert_eq!(one(b"AbC: DeF\r\nG: H", Transform::HeaderLowercase), b"abc: DeF\r\ng: H");
-        assert_eq!(one(b":m: x\r\nh: y\r\n", Transform::StripPseudoHeaders), b"h: y\r\n");
+        assert_eq!(one(b"a.b", &Transform::DotPrefix), b".a.b");
+        assert_eq!(one(b" a\tb\r\n", &Transform::StripWhitespace), b"ab");
+        assert_eq!(one(b"a \t b", &Transform::CompressWhitespace), b"a b");
+        assert_eq!(one(b"a%41+%zz%4", &Transform::UrlDecode), b"aA %zz%4");
+        assert_eq!(one(b"AbC: DeF\r\nG: H", &Transform::HeaderLowercase), b"abc: DeF\r\ng: H");
+        assert_eq!(one(b":m: x\r\nh: y\r\n", &Transform::StripPseudoHeaders), b"h: y\r\n");
+        assert_eq!(one(b"abc", &Transform::Xor([1, 2].as_slice().into())), b"``b");
         let both = [Transform::ToUppercase, Transform::DotPrefix];
         assert_eq!(apply(b"ab", &both).as_ref(), b".AB");
     }

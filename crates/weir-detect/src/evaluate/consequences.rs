@@ -12,6 +12,7 @@ use crate::packet::View;
 use crate::rdma::remote_key;
 use crate::rule::{
     Action, BitScope, BitTest, BitVerb, Protocol, Rule, RuleIndex, Threshold, ThresholdKind, Track,
+    Untold,
 };
 use crate::state::Verdict;
 
@@ -36,6 +37,8 @@ impl Evaluator {
         for bit in rule.bits.iter().filter(|it| !it.verb.is_condition()) {
             self.put_bit(bit, flow, scene);
         }
+        flow.is_bypassed |= rule.bypasses;
+        flow.told.is_untold |= rule.untold == Some(Untold::Flow);
         let is_of_flow = is_stream || rule.is_of_flow();
         let action = self.rated(rule, index, flow, scene);
         let is_told = verdict == Verdict::Alert && !rule.is_silent && !rule.is_suppressed(scene);

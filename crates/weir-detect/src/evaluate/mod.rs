@@ -5,6 +5,7 @@
 //! rules whose fast pattern is there, and rules without one - in the order of evaluation.
 
 mod consequences;
+mod matching;
 
 use std::ops::ControlFlow;
 
@@ -17,12 +18,13 @@ use crate::dataset::Datasets;
 use crate::decode::Event;
 use crate::detector::{Counters, Decision, Direction, Limits};
 use crate::flow::Flow;
-use crate::inspect::{self, Bytes, Cost, Memory, TRIES_MAX, Variables};
+use crate::hosts::Hosts;
+use crate::inspect::{Bytes, Variables};
 use crate::matcher::{MatcherError, Scratch};
 use crate::packet::{Gist, View};
 use crate::payload::{Kind, Transport};
 use crate::record::{ApplicationRecord, HttpRecord};
-use crate::rule::{Buffer, BufferTest, Protocol, Rule, RuleIndex};
+use crate::rule::{Buffer, Protocol, Rule, RuleIndex, Untold};
 use crate::ruleset::RuleSet;
 use crate::state::{HostBits, Thresholds};
 
@@ -69,9 +71,13 @@ pub(crate) struct Evaluator {
     /// Whether streams are looked into for the sake of records alone.
     pub(crate) looks_for_records: bool,
     /// What was odd about the last packet in its stream.
-    pub(crate) stream_event: Option<Event>,
+    pub(crate) stream_events: Vec<Event>,
     /// The last packet was dropped because its flow was before.
     pub(crate) by_flow: bool,
+    /// What the hosts are that connections are between.
+    pub(crate) hosts: Hosts,
+    /// Bytes at the end of the last packet's stream that are others than those looked at before.
+    pub(crate) rewritten: usize,
     variables: Variables,
     sets: Datasets,
     /// Rules about packets whose bits were not as they ask.
@@ -127,7 +133,9 @@ impl Evaluator {
             told: None,
             looks_for_records: false,
             by_flow: false,
-            stream_event: None,
+            hosts: rules.hosts().clone(),
+            rewritten: 0,
+            stream_events: Vec::new(),
             variables: Variables::default(),
             sets: rules.datasets(),
             late: Vec::new(),
@@ -140,6 +148,7 @@ impl Evaluator {
         self.scratch = rules.scratch()?;
         self.host_bits.clear();
         self.sets = rules.datasets();
+        self.hosts = rules.hosts().clone();
         self.thresholds.clear();
         Ok(())
     }
@@ -159,10 +168,15 @@ impl Evaluator {
         if let Some(rule) = was_dropped {
             return Decision::Drop { rule };
         }
+        if flow.is_bypassed {
+            self.counters.bypassed += 1;
+            return Decision::Pass;
+        }
         if flow.is_passed {
             return Decision::Pass;
         }
         let progress = self.converse(rules, flow, direction, view);
+        self.rewritten = progress.rewritten;
         let mut events = Vec::new();
         let event = match () {
             () if progress.gaps > 0 => Some(Event::StreamGap),
@@ -170,7 +184,7 @@ impl Evaluator {
             () => None,
         };
         if let Some(event) = event.filter(|_| rules.needs().events) {
-            self.stream_event = Some(event);
+            self.stream_events.push(event);
             events = [view.events, &[event]].concat();
         }
         let events = if events.is_empty() { view.events } else { &events };
@@ -222,7 +236,9 @@ impl Evaluator {
             return Progress::default();
         }
         if view.is_tcp() && !flow.is_refused() {
-            let conversation = flow.conversation.get_or_insert_default();
+            let ends = [flow.initiator.address, flow.responder.address];
+            let new = || Box::new(Conversation::between(ends.map(|it| self.hosts.system(it))));
+            let conversation = flow.conversation.get_or_insert_with(new);
             let midstream = self.limits.midstream;
             let progress = conversation.take(direction, view, midstream);
             self.counters.stream_gaps += u64::from(progress.gaps);
@@ -329,11 +345,12 @@ impl Evaluator {
         decision: &mut Decision,
     ) -> ControlFlow<bool> {
         let side = scene.direction.index();
-        let is_idle = progress.new == 0 && progress.island.is_none();
+        let is_idle = progress.new + progress.rewritten == 0 && progress.island.is_none();
         let Some(mut conversation) = flow.conversation.take_if(|_| !is_idle) else {
             return ControlFlow::Continue(());
         };
-        let island = progress.island.as_ref().filter(|_| progress.new == 0);
+        let island = progress.island.as_ref();
+        let island = island.filter(|_| progress.new + progress.rewritten == 0);
         self.gather_stream(flow, scene, (progress, island), &mut conversation);
         let since = |list: &[(RuleIndex, u64)], rule: RuleIndex| {
             list.iter().find(|(known, _)| *known == rule).map(|it| it.1)
@@ -397,7 +414,8 @@ impl Evaluator {
         self.candidates.clear();
         conversation.forget(side);
         let window = island.map_or(conversation.window(side), |it| (it.1.as_slice(), it.0));
-        let new = island.map_or(progress.new, |it| it.1.len());
+        let new = progress.new + progress.rewritten;
+        let new = island.map_or(new, |it| it.1.len());
         let Self { candidates, scratch, .. } = self;
         let of_what = (scene.direction, scene.kind(flow));
         scene.rules.payloads().scan_stream(of_what, window, new, scratch, candidates);
@@ -548,6 +566,7 @@ impl Evaluator {
             };
             if self.matches(rule, flow, scene, sight) {
                 transaction.matched.push(*index);
+                transaction.is_told |= rule.untold == Some(Untold::Transaction);
                 outcome = self.act((rule, *index, true), flow, scene, alerts, decision);
                 if outcome.is_break() {
                     break;
@@ -630,59 +649,4 @@ impl Evaluator {
         self.candidates = candidates;
         outcome
     }
-
-    fn matches(&mut self, rule: &Rule, flow: &Flow, scene: &Scene<'_>, sight: Sight<'_>) -> bool {
-        let view = scene.view;
-        let protocol = rule.header.protocol;
-        self.counters.evaluations += 1;
-        self.variables = Variables::default();
-        view.is_of(protocol)
-            && (!protocol.is_application() || scene.application == Some(protocol))
-            && view.fits(&rule.header)
-            && flow_fits(rule, flow, scene.direction)
-            && rule.tests.iter().all(|test| view.holds(test))
-            && rule.flow_counts.iter().all(|it| it.holds(flow.counted(it.what, scene.now)))
-            && rule.stream_sizes.iter().all(|it| it.holds(scene.stream_sizes))
-            && rule
-                .bits
-                .iter()
-                .filter(|it| it.verb.is_condition())
-                .all(|bit| self.bit_holds(bit, flow, scene))
-            && rule.buffers.iter().all(|test| self.buffer_holds(test, view, sight))
-    }
-
-    fn buffer_holds(&mut self, test: &BufferTest, view: &View<'_>, sight: Sight<'_>) -> bool {
-        let buffer = test.key.buffer;
-        if buffer == Buffer::Payload {
-            let Some(payload) = sight.payload else { return false };
-            let bytes = buffers::apply(payload.bytes, &test.key.transforms);
-            return self.look(test, Bytes { bytes: &bytes, ..payload });
-        }
-        if buffers::protocol(buffer).is_none() {
-            let Some(bytes) = view.header_buffer(buffer) else { return false };
-            let bytes = buffers::apply(bytes, &test.key.transforms);
-            return self.look(test, Bytes::whole(&bytes));
-        }
-        sight.message.is_some_and(|message| {
-            message.each(buffer, &mut |bytes| {
-                let bytes = buffers::apply(bytes, &test.key.transforms);
-                self.look(test, Bytes::whole(&bytes))
-            })
-        })
-    }
-
-    fn look(&mut self, test: &BufferTest, bytes: Bytes<'_>) -> bool {
-        let mut cost = Cost::default();
-        let memory = Memory { variables: &mut self.variables, sets: &mut self.sets };
-        let holds = inspect::holds(&test.steps, bytes, memory, &mut cost);
-        self.counters.pcre_limits += u64::from(cost.pcre_limits);
-        self.counters.evaluations_given_up += u64::from(cost.tries > TRIES_MAX);
-        holds
-    }
-}
-
-fn flow_fits(rule: &Rule, flow: &Flow, direction: Direction) -> bool {
-    let test = &rule.flow;
-    test.established.is_none_or(|wanted| wanted == flow.is_established)
-        && test.to_server.is_none_or(|wanted| wanted == (direction == Direction::Initiator))
 }

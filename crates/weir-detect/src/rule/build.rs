@@ -6,7 +6,7 @@ use super::state::BitNames;
 use super::step::{Fast, Step};
 use super::syntax::Statement;
 use super::variables::Groups;
-use super::{Action, Buffer, FastPattern, Header, Protocol, Rule};
+use super::{Action, Answered, Buffer, FastPattern, Header, Protocol, Rule};
 
 /// What is alike for all rules of a set.
 pub(super) struct Context<'a> {
@@ -29,7 +29,13 @@ pub(super) fn build(statement: &Statement<'_>, context: &mut Context<'_>) -> Res
     if let Some(why) = refused {
         return Err(why);
     }
-    let action = Action::from_name(statement.action)
+    // Such a rule only says what is told of what it matches.
+    let is_config = statement.action == "config";
+    if is_config != collected.untold.is_some() {
+        return Err(Refused::new("config", "the action and the keyword go together"));
+    }
+    let name = if is_config { "alert" } else { statement.action };
+    let action = Action::from_name(name)
         .ok_or_else(|| Refused::new("action", format!("no action `{}`", statement.action)))?;
     let header = header(statement, context)?;
     let sid = collected.sid.ok_or_else(|| Refused::new("sid", "a rule needs a sid"))?;
@@ -48,6 +54,15 @@ pub(super) fn build(statement: &Statement<'_>, context: &mut Context<'_>) -> Res
         metadata: collected.metadata,
         references: collected.references,
         target: collected.target,
+        answered: match statement.action {
+            "rejectdst" => Answered::Receiver,
+            "rejectboth" => Answered::Both,
+            _ => Answered::Sender,
+        },
+        bypasses: collected.bypasses,
+        untold: collected.untold,
+        spoken: collected.spoken,
+        messages: collected.messages,
         header,
         flow: collected.flow,
         tests: collected.tests,
@@ -56,7 +71,7 @@ pub(super) fn build(statement: &Statement<'_>, context: &mut Context<'_>) -> Res
         stream_sizes: collected.stream_sizes,
         threshold: collected.threshold,
         filter: collected.filter,
-        is_silent: collected.is_silent,
+        is_silent: collected.is_silent || is_config,
         tells_pass: collected.tells_pass,
         flow_counts: collected.flow_counts,
         suppressions: Vec::new(),
@@ -124,6 +139,9 @@ fn needs(header: &Header, collected: &Collected) -> (bool, bool) {
 }
 
 fn check_buffers(rule: &mut Rule) -> Result<(), Refused> {
+    if rule.messages.iter().any(|it| it.protocol() != rule.header.protocol) {
+        return Err(Refused::new("protocol", "the keyword belongs to another than the rule's"));
+    }
     for test in &rule.buffers {
         if !crate::buffers::is_filled(test.key.buffer) {
             let name = test.key.buffer.name();

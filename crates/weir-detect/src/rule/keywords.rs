@@ -5,7 +5,10 @@ use super::header::{self, HeaderTest};
 use super::state::{self, BitNames, FlowTest, StreamSize, Threshold};
 use super::step::{Content, Fast, Step, Value};
 use super::syntax::{Setting, unquoted};
-use super::{BitTest, Buffer, BufferKey, BufferTest, Numbers, Transform, content, pcre};
+use super::{
+    Absence, BitTest, Buffer, BufferKey, BufferTest, MessageTest, Numbers, Spoken, Transform,
+    Untold, content, pcre,
+};
 use crate::dataset::Definitions;
 use crate::reputation::Reputation;
 
@@ -54,6 +57,10 @@ pub(super) struct Collected {
     pub(super) is_silent: bool,
     pub(super) tells_pass: bool,
     pub(super) flow_counts: Vec<state::FlowCount>,
+    pub(super) bypasses: bool,
+    pub(super) untold: Option<Untold>,
+    pub(super) spoken: Option<Spoken>,
+    pub(super) messages: Vec<MessageTest>,
     names: Names,
     /// Contents go to `sticky`, whose transforms may still come.
     sticky: Option<Buffer>,
@@ -78,6 +85,7 @@ impl Collected {
             || self.take_step(name, value).map_err(refused)?
             || self.take_modifier(name, value).map_err(refused)?
             || self.take_state(name, value, bits).map_err(refused)?
+            || self.take_spoken(name, value).map_err(refused)?
         {
             return Ok(());
         }
@@ -128,6 +136,32 @@ impl Collected {
             "tag" | "rawbytes" | "prefilter" => {}
             "alert" if value.is_empty() => self.tells_pass = true,
             _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn take_spoken(&mut self, name: &str, value: &str) -> Result<bool, String> {
+        match name {
+            "app-layer-protocol" => self.spoken = Some(Spoken::parse(value)?),
+            "bypass" => self.bypasses = true,
+            "requires" => requirements(value)?,
+            "config" => self.untold = Some(untold(value)?),
+            "absent" => {
+                let place = self.sticky.map(|buffer| {
+                    let transforms = self.transforms.clone();
+                    self.place(BufferKey { buffer, transforms })
+                });
+                let place = place.ok_or("it needs a buffer before it")?;
+                self.buffers[place].absence = match value {
+                    "" => Absence::Wanted,
+                    "or_else" => Absence::OrElse,
+                    other => return Err(format!("`{other}` behind absent")),
+                };
+            }
+            _ => match MessageTest::parse(name, value) {
+                Some(test) => self.messages.push(test?),
+                None => return Ok(false),
+            },
         }
         Ok(true)
     }
@@ -228,7 +262,7 @@ impl Collected {
             self.move_last(buffer)?;
             return Ok(true);
         }
-        if let Some(transform) = transform(name) {
+        if let Some(transform) = transform(name, value)? {
             if self.sticky.is_none() {
                 return Err("a transform without a buffer".to_owned());
             }
@@ -324,7 +358,7 @@ impl Collected {
 
     fn place(&mut self, key: BufferKey) -> usize {
         self.buffers.iter().position(|it| it.key == key).unwrap_or_else(|| {
-            self.buffers.push(BufferTest { key, steps: Vec::new() });
+            self.buffers.push(BufferTest { key, steps: Vec::new(), absence: Absence::Fails });
             self.buffers.len() - 1
         })
     }
@@ -367,7 +401,11 @@ impl Collected {
 
     /// What contradicts itself, and what only the whole rule tells: which steps lead others.
     pub(super) fn finish(&mut self) -> Result<(), Refused> {
-        self.buffers.retain(|it| !it.steps.is_empty());
+        self.buffers.retain(|it| !it.steps.is_empty() || it.absence != Absence::Fails);
+        let contradicts = |it: &BufferTest| it.absence == Absence::Wanted && !it.steps.is_empty();
+        if self.buffers.iter().any(contradicts) {
+            return Err(Refused::new("absent", "contents of what must not be there"));
+        }
         for test in &mut self.buffers {
             finish_steps(&mut test.steps)?;
         }
@@ -420,8 +458,16 @@ pub(super) fn fast_rank(content: &Content) -> Option<(u8, usize)> {
     (!content.is_negated).then_some((chosen, content.bytes.len()))
 }
 
-fn transform(name: &str) -> Option<Transform> {
-    Some(match name {
+fn transform(name: &str, value: &str) -> Result<Option<Transform>, String> {
+    Ok(Some(match name {
+        "xor" => {
+            let digits = unquoted(value).1;
+            let key = content::bytes(&format!("|{digits}|"))?;
+            if key.is_empty() {
+                return Err("a key of no byte".to_owned());
+            }
+            Transform::Xor(key.into())
+        }
         "dotprefix" => Transform::DotPrefix,
         "strip_whitespace" => Transform::StripWhitespace,
         "compress_whitespace" => Transform::CompressWhitespace,
@@ -433,8 +479,62 @@ fn transform(name: &str) -> Option<Transform> {
         "to_md5" => Transform::Md5,
         "to_sha1" => Transform::Sha1,
         "to_sha256" => Transform::Sha256,
-        _ => return None,
-    })
+        _ => return Ok(None),
+    }))
+}
+
+/// `config:logging disable, type tx, scope tx`
+fn untold(value: &str) -> Result<Untold, String> {
+    let words: Vec<&str> = value.split(',').map(str::trim).collect();
+    match words.as_slice() {
+        ["logging disable", "type flow", "scope flow"] => Ok(Untold::Flow),
+        ["logging disable", "type tx", "scope tx"] => Ok(Untold::Transaction),
+        _ => Err(format!("`{value}` behind config")),
+    }
+}
+
+/// `requires:version >= 7.0.4 < 8 | >= 8.0.3, keyword foo`: whether this language is as that one.
+fn requirements(value: &str) -> Result<(), String> {
+    for part in value.split(',').map(str::trim) {
+        let (word, rest) = part.split_once(char::is_whitespace).unwrap_or((part, ""));
+        let is_met = match word {
+            "version" => rest.split('|').any(has_version),
+            "keyword" => Buffer::from_name(rest.trim()).is_some(),
+            "feature" => false,
+            other => return Err(format!("`{other}` behind requires")),
+        };
+        if !is_met {
+            return Err(format!("`{part}` is not met"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the version whose language this is lies in all of the bounds.
+fn has_version(bounds: &str) -> bool {
+    const VERSION: [u32; 3] = [8, 0, 7];
+    let spaced = bounds.replace(['<', '>', '='], " ");
+    let numbers = spaced.split_whitespace();
+    let signs: Vec<&str> = bounds
+        .split(|it: char| it.is_ascii_digit() || it == '.' || it.is_whitespace())
+        .filter(|it| !it.is_empty())
+        .collect();
+    let mut count = 0;
+    let holds = numbers.zip(&signs).all(|(text, sign)| {
+        count += 1;
+        let mut bound = [0; 3];
+        for (part, text) in bound.iter_mut().zip(text.split('.')) {
+            *part = text.parse().unwrap_or(0);
+        }
+        match *sign {
+            ">=" => VERSION >= bound,
+            ">" => VERSION > bound,
+            "<" => VERSION < bound,
+            "<=" => VERSION <= bound,
+            _ => false,
+        }
+    });
+    holds && count == signs.len() && count > 0
 }
 
 fn pairs(value: &str, separator: char) -> impl Iterator<Item = (String, String)> + '_ {

@@ -186,6 +186,7 @@ impl RuleSet {
         rules.name_bits(context.bits.into_names());
         rules.set_watches(watches);
         rules.set_datasets(context.known.datasets);
+        rules.set_hosts(variables.hosts.clone());
         Ok(Loaded { rules, report })
     }
 }

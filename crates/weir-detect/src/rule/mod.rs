@@ -14,6 +14,7 @@ pub mod load;
 mod number;
 mod pcre;
 pub mod ranges;
+mod spoken;
 mod state;
 pub(crate) mod step;
 pub mod syntax;
@@ -24,6 +25,7 @@ use std::sync::Arc;
 pub use header::Protocol;
 pub(crate) use header::{Header, HeaderTest, VlanLayer};
 pub(crate) use number::Numbers;
+pub(crate) use spoken::{MessageField, MessageTest, Spoken};
 pub(crate) use state::{
     BitScope, BitTest, BitVerb, Counted, FlowCount, FlowTest, RateFilter, StreamSize, Suppression,
     Threshold, ThresholdKind, Track,
@@ -132,11 +134,16 @@ buffers! {
     HttpServer "http.server" |;
     HttpLocation "http.location" |;
     HttpRequestBody "http.request_body" | "http_client_body";
+    HttpRequestHeaderLine "http.request_header" "http_request_header" |;
+    HttpResponseHeaderLine "http.response_header" "http_response_header" |;
     HttpResponseBody "http.response_body" | "http_server_body";
     HttpStatusCode "http.stat_code" | "http_stat_code";
     HttpStatusMessage "http.stat_msg" | "http_stat_msg";
     FileData "file.data" "file_data" |;
-    DnsQuery "dns.query" "dns_query" |;
+    DnsQuery "dns.query" "dns_query" "dns.query.name" "dns.queries.rrname" |;
+    DnsAnswer "dns.answers.rrname" "dns.answer.name" |;
+    DnsAuthority "dns.authorities.rrname" |;
+    DnsAdditional "dns.additionals.rrname" |;
     TlsSni "tls.sni" "tls_sni" |;
     TlsCertificates "tls.certs" |;
     TlsSubject "tls.cert_subject" "tls_cert_subject" |;
@@ -147,6 +154,7 @@ buffers! {
     Ja3String "ja3.string" "ja3_string" |;
     Ja3sHash "ja3s.hash" |;
     Ja3sString "ja3s.string" |;
+    Ja4Hash "ja4.hash" |;
     SshProtocol "ssh.proto" "ssh_proto" |;
     SshSoftware "ssh.software" "ssh_software" |;
     IpSource "ip.src" |;
@@ -160,8 +168,10 @@ buffers! {
 }
 
 /// What is done to a buffer before it is looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Transform {
+    /// With these bytes, again and again.
+    Xor(Arc<[u8]>),
     DotPrefix,
     StripWhitespace,
     CompressWhitespace,
@@ -187,6 +197,38 @@ pub(crate) struct BufferKey {
 pub(crate) struct BufferTest {
     pub(crate) key: BufferKey,
     pub(crate) steps: Vec<Step>,
+    pub(crate) absence: Absence,
+}
+
+/// What a rule says of a buffer that is not there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Absence {
+    /// It does not match.
+    #[default]
+    Fails,
+    /// It must not be there (`absent`).
+    Wanted,
+    /// It must not be there, or be as the steps say (`absent:or_else`).
+    OrElse,
+}
+
+/// Whom a rule that rejects answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Answered {
+    /// Who sent the packet (`reject`, `rejectsrc`).
+    #[default]
+    Sender,
+    /// For whom it was (`rejectdst`).
+    Receiver,
+    /// Either (`rejectboth`).
+    Both,
+}
+
+/// What a rule says is not to be told of what it matches (`config:logging disable`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Untold {
+    Flow,
+    Transaction,
 }
 
 /// The content of a rule that the matcher looks for in all buffers at once.
@@ -220,6 +262,13 @@ pub struct Rule {
     pub references: Vec<(String, String)>,
     /// Which end it calls the target, if it names one: `src_ip` or `dest_ip`.
     pub target: Option<String>,
+    /// Whom it answers, where it rejects.
+    pub answered: Answered,
+    /// What it matches is looked at no further (`bypass`).
+    pub(crate) bypasses: bool,
+    pub(crate) untold: Option<Untold>,
+    pub(crate) spoken: Option<Spoken>,
+    pub(crate) messages: Vec<MessageTest>,
     pub(crate) header: Header,
     pub(crate) flow: FlowTest,
     pub(crate) tests: Vec<HeaderTest>,

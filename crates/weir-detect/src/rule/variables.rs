@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::ranges::{Ranges, address_range, port_range};
+use crate::hosts::Hosts;
 
 /// How deep groups and variables may stand in each other.
 const DEPTH_MAX: usize = 32;
@@ -15,6 +16,8 @@ pub struct Variables {
     pub addresses: BTreeMap<String, String>,
     /// Such as `HTTP_PORTS`.
     pub ports: BTreeMap<String, String>,
+    /// What the hosts are, where that is known (`host-os-policy`).
+    pub hosts: Hosts,
 }
 
 impl Default for Variables {
@@ -41,6 +44,7 @@ impl Default for Variables {
                 ("ENIP_CLIENT", "$HOME_NET"),
                 ("ENIP_SERVER", "$HOME_NET"),
             ]),
+            hosts: Hosts::default(),
             ports: own(&[
                 ("HTTP_PORTS", "80"),
                 ("SHELLCODE_PORTS", "!80"),

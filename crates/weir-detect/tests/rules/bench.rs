@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use weir_detect::hosts::{Hosts, System};
 use weir_detect::{
     Alerts, Decision, Detector, Direction, Limits, LoadOptions, LoadReport, Packet, RuleSet,
     RuleSource, Seat, Variables,
@@ -41,6 +42,16 @@ pub(crate) struct Bench {
 impl Bench {
     pub(crate) fn new(rules: &str) -> Self {
         Self::with(rules, Limits::default())
+    }
+
+    /// Whose hosts are such systems.
+    pub(crate) fn towards(rules: &str, system: System) -> Self {
+        let hosts = Hosts::new([("0.0.0.0/0", system)]).unwrap();
+        let variables = Variables { hosts, ..Variables::default() };
+        let source = RuleSource { name: "test.rules".into(), text: rules.into() };
+        let loaded = RuleSet::load(&[source], &variables, &LoadOptions::default()).unwrap();
+        let detector = Detector::new(Arc::new(loaded.rules), Limits::default()).unwrap();
+        Self { detector, ..Self::new("") }
     }
 
     pub(crate) fn with(rules: &str, limits: Limits) -> Self {

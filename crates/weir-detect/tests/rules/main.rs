@@ -6,4 +6,5 @@ mod applications;
 mod contents;
 mod headers;
 mod rdma;
+mod sessions;
 mod states;

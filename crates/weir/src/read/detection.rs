@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use serde_json::json;
 use weir_detect::fragments::Policy;
+use weir_detect::hosts::Hosts;
 use weir_detect::{
-    Alert, Alerts, Counters, Decision, Decoded, Detector, FlowTable, Limits, Packet, RuleIndex,
-    RuleSet, Vlans,
+    Alert, Alerts, Answered, Counters, Decision, Decoded, Detector, FlowTable, Limits, Packet,
+    RuleIndex, RuleSet, Vlans,
 };
 use weir_port::capture::CaptureReader;
 use weir_store::sink::eve::{self as sink, push};
@@ -88,7 +89,7 @@ struct Held {
 }
 
 /// How captures are looked at.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Keys the detector's tables.
     pub seed: u64,
@@ -102,6 +103,8 @@ pub struct Options {
     pub policy: Policy,
     /// Which events there are beside those of kind `alert`.
     pub events: Events,
+    /// What the hosts are, where that is known.
+    pub hosts: Hosts,
 }
 
 /// What is done with a flow that cannot be looked at as it should be.
@@ -181,6 +184,8 @@ impl<W: Write> Detection<W> {
         detector.keep_records();
         let mut flows = FlowTable::new(limits);
         flows.keep_records();
+        let mut layers = Layers::new(options.policy, seed);
+        layers.set_hosts(options.hosts.clone());
         let look = Look {
             detector,
             rules,
@@ -197,7 +202,7 @@ impl<W: Write> Detection<W> {
             capture_link: None,
             dropped: HashSet::new(),
         };
-        Ok(Self { layers: Layers::new(options.policy, seed), look })
+        Ok(Self { layers, look })
     }
 
     /// Looks at every packet of `path`.
@@ -268,6 +273,9 @@ impl<W: Write> Look<W> {
         if !self.held.is_empty() {
             self.acknowledge(layer, &packet);
         }
+        if self.detector.rewritten() > 0 {
+            self.forget_rewritten(&packet);
+        }
         for alert in &alerts {
             let is_of_stream = alert.is_stream && self.rules.rule(alert.rule).is_of_stream();
             match (self.options.is_inline || !is_of_stream, layer.parsed.transport) {
@@ -287,9 +295,10 @@ impl<W: Write> Look<W> {
                 _ => self.alert(alert, layer, &packet, decision),
             }
         }
-        if let Some(event) = self.detector.stream_event() {
+        let of_stream: Vec<_> = self.detector.stream_events().to_vec();
+        for event in of_stream {
             self.count(event.name());
-            if self.options.events.anomaly {
+            if self.options.events.anomaly && !event.is_common() {
                 self.anomaly(now, layer, &packet, event.name());
             }
         }
@@ -360,7 +369,7 @@ impl<W: Write> Look<W> {
         eve::put_packet(&mut event, layer, self.capture_link);
         if self.options.is_inline {
             let is_pass = self.rules.rule(alert.rule).action == weir_detect::Action::Pass;
-            event.insert("verdict".into(), verdict(fate, is_pass));
+            event.insert("verdict".into(), self.verdict(fate, is_pass, layer));
         }
         self.push(event);
         self.seen.alerts += 1;
@@ -402,6 +411,14 @@ impl<W: Write> Look<W> {
         }
         if !left.is_empty() {
             self.held.insert(id, left);
+        }
+    }
+
+    /// Alerts that wait about bytes that their receiver takes for others are about nothing.
+    fn forget_rewritten(&mut self, packet: &Packet<'_>) {
+        let Some(view) = self.flows.view(&self.detector, packet) else { return };
+        if let Some(held) = self.held.get_mut(&sink::flow_id(&view)) {
+            held.retain(|it| it.is_acknowledged || it.alert.flow.to_server != view.to_server);
         }
     }
 
@@ -469,8 +486,29 @@ impl<W: Write> Look<W> {
         if let Some(alert) = alerts.iter().find(blocking) {
             event.insert("alert".into(), sink::alert_object(alert, &self.rules));
         }
-        event.insert("verdict".into(), verdict(fate, false));
+        event.insert("verdict".into(), self.verdict(fate, false, layer));
         self.push(event);
+    }
+
+    /// What became of a packet in the end.
+    fn verdict(&self, fate: Decision, is_pass: bool, layer: &Layer<'_>) -> serde_json::Value {
+        match fate {
+            Decision::Pass if is_pass => json!({ "action": "pass" }),
+            Decision::Pass => json!({ "action": "alert" }),
+            Decision::Drop { .. } => json!({ "action": "drop" }),
+            Decision::Reject { rule } => {
+                let target = match self.rules.rule(rule).answered {
+                    Answered::Sender => "to_client",
+                    Answered::Receiver => "to_server",
+                    Answered::Both => "both",
+                };
+                let how = match layer.parsed.transport {
+                    Transport::Tcp { .. } => "tcp-reset",
+                    _ => "icmp-prohib",
+                };
+                json!({ "action": "drop", "reject-target": target, "reject": [how] })
+            }
+        }
     }
 
     /// Tells of what has ended.
@@ -480,7 +518,7 @@ impl<W: Write> Look<W> {
         let Events { flow, netflow, http: with_http, community_seed, .. } = self.options.events;
         let mut http = http;
         for record in records {
-            if flow {
+            if flow && !record.is_untold {
                 let mut event = eve::flow(&record, community_seed);
                 let exception = self.exceptions.remove(&sink::flow_id(&record.view));
                 if let (Some(policy), Some(flow)) = (exception, event.get_mut("flow")) {
@@ -537,17 +575,5 @@ fn named_link(path: &Path) -> Option<u32> {
         [0xd4 | 0x4d, 0xc3 | 0x3c, 0xb2, 0xa1] => Some(u32::from_le_bytes(number) & 0xffff),
         [0xa1, 0xb2, 0xc3 | 0x3c, 0xd4 | 0x4d] => Some(u32::from_be_bytes(number) & 0xffff),
         _ => None,
-    }
-}
-
-/// What became of the packet in the end.
-fn verdict(fate: Decision, is_pass: bool) -> serde_json::Value {
-    match fate {
-        Decision::Pass if is_pass => json!({ "action": "pass" }),
-        Decision::Pass => json!({ "action": "alert" }),
-        Decision::Drop { .. } => json!({ "action": "drop" }),
-        Decision::Reject { .. } => {
-            json!({ "action": "drop", "reject-target": "to_client" })
-        }
     }
 }

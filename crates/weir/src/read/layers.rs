@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use weir_detect::Vlans;
 use weir_detect::decode::{self, Event};
 use weir_detect::fragments::{Fragments, Policy};
+use weir_detect::hosts::Hosts;
 use weir_detect::tunnels::inner;
 use weir_wire::frame::{Link, Time};
 use weir_wire::parse::{Network, Parsed, Transport, TunnelKind, parse};
@@ -66,6 +67,11 @@ impl Layers {
     pub fn new(policy: Policy, seed: u64) -> Self {
         let fragments = Fragments::new(policy, seed);
         Self { fragments, counts: Vec::new(), events: Vec::new() }
+    }
+
+    /// What the hosts are that fragments are for.
+    pub fn set_hosts(&mut self, hosts: Hosts) {
+        self.fragments.set_hosts(hosts);
     }
 
     /// What was seen, by the names of EVE's `stats.decoder`; events of streams by their own.

@@ -231,7 +231,12 @@ impl Requires {
         if let Some((_, what)) = other.iter().find(|(is_so, _)| *is_so) {
             return Some(format!("it asks for {what}"));
         }
-        let known = |it: &&String| !matches!(it.as_str(), "HAVE_LIBJANSSON" | "RUST" | "HAVE_JA3");
+        let known = |it: &&String| {
+            !matches!(
+                it.as_str(),
+                "HAVE_LIBJANSSON" | "RUST" | "HAVE_JA3" | "HAVE_JA4" | "LIBNET1.1"
+            )
+        };
         self.features.iter().find(known).map(|it| format!("it asks for the feature {it}"))
     }
 }

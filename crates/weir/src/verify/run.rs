@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde_json::Value;
 use weir_detect::fragments::Policy;
+use weir_detect::hosts::{Hosts, System};
 use weir_detect::reputation::Reputation;
 use weir_detect::{Action, LoadOptions, Variables};
 
@@ -102,8 +103,21 @@ fn options(case: &Case) -> Options {
             .and_then(|it| Exception::from_name(&it)),
         policy: Policy::default(),
         events,
+        hosts: hosts(case),
         ..Options::default()
     }
+}
+
+/// `host-os-policy`: lists of addresses by the system there.
+fn hosts(case: &Case) -> Hosts {
+    let mut named = Vec::new();
+    for (name, value) in &case.settings {
+        let system = name.strip_prefix("host-os-policy.").and_then(System::from_name);
+        if let (Some(system), Some(list)) = (system, value.as_array()) {
+            named.extend(list.iter().filter_map(Value::as_str).map(|it| (it, system)));
+        }
+    }
+    Hosts::new(named).unwrap_or_default()
 }
 
 /// Classes of rules that tests name.
@@ -121,7 +135,7 @@ config classification: web-application-attack,Web Application Attack,1
 ";
 
 fn variables(case: &Case) -> Variables {
-    let mut variables = Variables::default();
+    let mut variables = Variables { hosts: hosts(case), ..Variables::default() };
     for (name, value) in &case.settings {
         let Some(value) = value.as_str() else { continue };
         if let Some(name) = name.strip_prefix("vars.address-groups.") {

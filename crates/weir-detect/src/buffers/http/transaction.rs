@@ -231,6 +231,10 @@ impl Transaction {
         let of_request = |bytes: &[u8], look: &mut dyn FnMut(&[u8]) -> bool| {
             is_request && !bytes.is_empty() && look(bytes)
         };
+        if matches!(buffer, Buffer::HttpRequestHeaderLine | Buffer::HttpResponseHeaderLine) {
+            let is_of_request = buffer == Buffer::HttpRequestHeaderLine;
+            return is_of_request == is_request && each_header(half, look);
+        }
         let mut header = |name: &[u8]| half.header(name).is_some_and(&mut *look);
         match buffer {
             Buffer::HttpUri => of_request(&half.normalized, look),
@@ -287,6 +291,10 @@ fn headers(half: &Half) -> Vec<u8> {
         }
     }
     joined
+}
+
+fn each_header(half: &Half, look: &mut dyn FnMut(&[u8]) -> bool) -> bool {
+    half.headers.iter().any(|(name, value)| look(&[name.as_slice(), b": ", value].concat()))
 }
 
 fn header_names(half: &Half) -> Vec<u8> {

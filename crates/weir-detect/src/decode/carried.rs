@@ -1,0 +1,112 @@
+//! What stands between a link's header and the network's: labels and sessions.
+
+use super::{Event, LABELS_MAX, Walk, word};
+
+impl Walk {
+    /// MPLS (RFC 3032), and the best guess at what follows its last label.
+    pub(super) fn labels(&mut self, mut bytes: &[u8]) {
+        let mut label = 0;
+        for _ in 0..LABELS_MAX {
+            let Some((entry, behind)) = bytes.split_first_chunk::<4>() else {
+                return self.0.push(Event::MplsHeaderTooSmall);
+            };
+            let entry = u32::from_be_bytes(*entry);
+            (label, bytes) = (entry >> 12, behind);
+            if entry & 0x100 != 0 {
+                break;
+            }
+        }
+        match label {
+            0 => return self.ipv4(bytes),
+            2 => return self.ipv6(bytes),
+            1 => return self.0.push(Event::MplsRouterAlert),
+            3 => return self.0.push(Event::MplsImplicitNull),
+            4..15 => return self.0.push(Event::MplsReserved),
+            _ => {}
+        }
+        match bytes {
+            [first, _, _, _, behind @ ..] => match first >> 4 {
+                4 => self.ipv4(bytes),
+                6 => self.ipv6(bytes),
+                // A pseudowire's control word.
+                0 => self.ethernet(behind),
+                _ => self.0.push(Event::MplsUnknownPayload),
+            },
+            _ => self.0.push(Event::MplsTooSmall),
+        }
+    }
+
+    /// PPP, with or without its address and control, its protocol in one byte or two.
+    pub(super) fn ppp(&mut self, bytes: &[u8]) {
+        let bytes = bytes.strip_prefix(&[0xff, 3]).unwrap_or(bytes);
+        match bytes {
+            [] | [_] => self.0.push(Event::PppTooSmall),
+            [odd, packet @ ..] if odd & 1 == 1 => self.ppp_protocol((*odd).into(), packet),
+            [high, low, packet @ ..] => {
+                self.ppp_protocol(usize::from(*high) << 8 | usize::from(*low), packet);
+            }
+        }
+    }
+
+    fn ppp_protocol(&mut self, protocol: usize, packet: &[u8]) {
+        match protocol {
+            0x21 if packet.len() < 20 => self.0.push(Event::PppIpv4TooSmall),
+            0x21 => self.ipv4(packet),
+            0x57 if packet.len() < 40 => self.0.push(Event::PppIpv6TooSmall),
+            0x57 => self.ipv6(packet),
+            // Van Jacobson's header compression, where this packet's is not compressed.
+            0x2f if packet.len() < 20 => self.0.push(Event::PppVjTooSmall),
+            0x2f if packet[0] >> 4 == 4 => self.ipv4(packet),
+            0x2f => {}
+            0x23 | 0x25 | 0x27 | 0x29 | 0x2b | 0x2d | 0x31 | 0x33 | 0x35 => self.unsupported(),
+            0x0201 | 0x0231 | 0x0281 | 0x0283 | 0x8281 => self.unsupported(),
+            0x8021 | 0x8023 | 0x8025 | 0x8027 | 0x8029 | 0x802b | 0x8031 | 0x8033 | 0x8035
+            | 0x8057 => self.unsupported(),
+            0xc021 | 0xc023 | 0xc025 | 0xc223 => self.unsupported(),
+            0x4021 | 0x4025 | 0x405d | 0x0205 => self.unsupported(),
+            _ => self.0.push(Event::PppWrongType),
+        }
+    }
+
+    fn unsupported(&mut self) {
+        self.0.push(Event::PppUnsupported);
+    }
+
+    /// PPPoE's discovery (RFC 2516 s5): a code, and tags.
+    pub(super) fn pppoe_discovery(&mut self, bytes: &[u8]) {
+        let Some((header, tags)) = bytes.split_first_chunk::<6>() else {
+            return self.0.push(Event::PppoeTooSmall);
+        };
+        if !matches!(header[1], 0x07 | 0x09 | 0x19 | 0x65 | 0xa7) {
+            return self.0.push(Event::PppoeWrongCode);
+        }
+        let length = word(header, 4).unwrap_or_default();
+        let Some(mut tags) = tags.get(..length) else {
+            return self.0.push(Event::PppoeMalformedTags);
+        };
+        while let [_, _, high, low, behind @ ..] = tags {
+            let length = usize::from(*high) << 8 | usize::from(*low);
+            match behind.get(length..) {
+                Some(rest) => tags = rest,
+                None => return self.0.push(Event::PppoeMalformedTags),
+            }
+        }
+    }
+
+    /// PPPoE's session (RFC 2516 s6).
+    pub(super) fn pppoe_session(&mut self, bytes: &[u8]) {
+        match bytes {
+            [_, _, _, _, _, _, odd, packet @ ..] if odd & 1 == 1 => {
+                self.ppp_protocol((*odd).into(), packet);
+            }
+            [_, _, _, _, _, _, high, low, packet @ ..] => {
+                let protocol = usize::from(*high) << 8 | usize::from(*low);
+                // What opens and keeps the session.
+                if !matches!(protocol, 0x8000..) {
+                    self.ppp_protocol(protocol, packet);
+                }
+            }
+            _ => self.0.push(Event::PppoeTooSmall),
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Whether a rule matches what is looked at.
+
+use super::{Evaluator, Scene, Sight};
+use crate::buffers;
+use crate::detector::Direction;
+use crate::flow::Flow;
+use crate::inspect::{self, Bytes, Cost, Memory, TRIES_MAX, Variables};
+use crate::packet::View;
+use crate::rule::{Absence, Buffer, BufferTest, Rule};
+
+impl Evaluator {
+    pub(super) fn matches(
+        &mut self,
+        rule: &Rule,
+        flow: &Flow,
+        scene: &Scene<'_>,
+        sight: Sight<'_>,
+    ) -> bool {
+        let view = scene.view;
+        let protocol = rule.header.protocol;
+        self.counters.evaluations += 1;
+        self.variables = Variables::default();
+        view.is_of(protocol)
+            && (!protocol.is_application() || scene.application == Some(protocol))
+            && rule.spoken.is_none_or(|it| it.holds(scene.application))
+            && (rule.messages.is_empty()
+                || sight.message.is_some_and(|it| rule.messages.iter().all(|test| it.holds(test))))
+            && view.fits(&rule.header)
+            && flow_fits(rule, flow, scene.direction)
+            && rule.tests.iter().all(|test| view.holds(test))
+            && rule.flow_counts.iter().all(|it| it.holds(flow.counted(it.what, scene.now)))
+            && rule.stream_sizes.iter().all(|it| it.holds(scene.stream_sizes))
+            && rule
+                .bits
+                .iter()
+                .filter(|it| it.verb.is_condition())
+                .all(|bit| self.bit_holds(bit, flow, scene))
+            && rule.buffers.iter().all(|test| self.buffer_holds(test, view, sight))
+    }
+
+    fn buffer_holds(&mut self, test: &BufferTest, view: &View<'_>, sight: Sight<'_>) -> bool {
+        let buffer = test.key.buffer;
+        if buffer == Buffer::Payload {
+            let Some(payload) = sight.payload else { return false };
+            let bytes = buffers::apply(payload.bytes, &test.key.transforms);
+            return self.look(test, Bytes { bytes: &bytes, ..payload });
+        }
+        if buffers::protocol(buffer).is_none() {
+            let Some(bytes) = view.header_buffer(buffer) else { return false };
+            let bytes = buffers::apply(bytes, &test.key.transforms);
+            return self.look(test, Bytes::whole(&bytes));
+        }
+        if test.absence != Absence::Fails {
+            let is_there = sight.message.is_some_and(|it| it.each(buffer, &mut |_| true));
+            if !is_there || test.absence == Absence::Wanted {
+                return !is_there && sight.message.is_some();
+            }
+        }
+        sight.message.is_some_and(|message| {
+            message.each(buffer, &mut |bytes| {
+                let bytes = buffers::apply(bytes, &test.key.transforms);
+                self.look(test, Bytes::whole(&bytes))
+            })
+        })
+    }
+
+    fn look(&mut self, test: &BufferTest, bytes: Bytes<'_>) -> bool {
+        let mut cost = Cost::default();
+        let memory = Memory { variables: &mut self.variables, sets: &mut self.sets };
+        let holds = inspect::holds(&test.steps, bytes, memory, &mut cost);
+        self.counters.pcre_limits += u64::from(cost.pcre_limits);
+        self.counters.evaluations_given_up += u64::from(cost.tries > TRIES_MAX);
+        holds
+    }
+}
+
+fn flow_fits(rule: &Rule, flow: &Flow, direction: Direction) -> bool {
+    let test = &rule.flow;
+    test.established.is_none_or(|wanted| wanted == flow.is_established)
+        && test.to_server.is_none_or(|wanted| wanted == (direction == Direction::Initiator))
+}

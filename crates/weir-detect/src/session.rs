@@ -1,0 +1,478 @@
+//! How a TCP connection goes on: whether each segment is as RFC 9293 and the segments before it
+//! let expect, and what is odd about it where not.
+//!
+//! ```text
+//!   none -> syn sent -> syn received -> established -+-> fin wait 1 -> fin wait 2 -> time wait
+//!                                                    |       `-> closing ----------------^
+//!                                                    `-> close wait -> last ack -> closed
+//! ```
+//!
+//! The names are of the connection's life as seen from the side that closes first (`fin wait`), or
+//! from the client's where the server does (`close wait` is the client's FIN). Only what is odd is
+//! told; what the stream takes in is [`stream`](crate::stream)'s matter.
+
+mod shutdown;
+
+use weir_wire::parse::Transport;
+use weir_wire::tcp::flags::{ACK, FIN, RST, SYN, URG};
+
+use crate::decode::Event;
+use crate::detector::Direction;
+use crate::packet::View;
+
+/// Answers to a SYN with other numbers, and SYNs with others, that a connection may begin with.
+const BEGINNINGS_MAX: u8 = 5;
+const SYNS_MAX: u8 = 10;
+/// The largest shift of a window (RFC 7323 s2.3).
+const SHIFT_MAX: u8 = 14;
+
+/// How far a connection is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    None,
+    SynSent,
+    SynReceived,
+    Established,
+    FinWait1,
+    FinWait2,
+    TimeWait,
+    CloseWait,
+    LastAck,
+    Closing,
+    Closed,
+}
+
+/// What is known of what a side sends.
+#[derive(Clone, Copy, Debug, Default)]
+struct Side {
+    /// Number of its SYN.
+    first: u32,
+    /// Behind the last byte that it sent.
+    next: u32,
+    /// Up to where the other has acknowledged.
+    acknowledged: u32,
+    /// What the other has room for, in bytes.
+    window: u32,
+    /// The end of that room.
+    window_end: u32,
+    /// How the other's windows are shifted.
+    shift: u8,
+}
+
+/// A connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Session {
+    state: State,
+    /// What the client sends, and the server.
+    sides: [Side; 2],
+    /// Both have begun by a SYN each.
+    is_four_way: bool,
+    /// Segments came after the handshake.
+    is_confirmed: bool,
+    beginnings: u8,
+    syns: u8,
+    /// Who reset the connection.
+    reset_by: Option<u8>,
+}
+
+/// A segment.
+#[derive(Clone, Copy)]
+struct Segment {
+    side: usize,
+    sequence: u32,
+    acknowledgment: u32,
+    flags: u8,
+    window: u32,
+    length: u32,
+    /// Its SYN's window shift.
+    shift: Option<u8>,
+}
+
+fn before(a: u32, b: u32) -> bool {
+    (a.wrapping_sub(b) as i32) < 0
+}
+
+fn not_behind(a: u32, b: u32) -> bool {
+    (a.wrapping_sub(b) as i32) <= 0
+}
+
+impl Segment {
+    fn of(direction: Direction, view: &View<'_>) -> Option<Self> {
+        let Transport::Tcp { sequence, acknowledgment, flags, .. } = view.parsed.transport else {
+            return None;
+        };
+        Some(Self {
+            side: direction.index(),
+            sequence,
+            acknowledgment,
+            flags,
+            window: view.tcp_window().into(),
+            length: view.payload.len() as u32,
+            shift: if flags & SYN == 0 { None } else { view.tcp_shift() },
+        })
+    }
+
+    fn has(&self, bits: u8) -> bool {
+        self.flags & bits == bits
+    }
+
+    fn end(&self) -> u32 {
+        self.sequence.wrapping_add(self.length)
+    }
+}
+
+impl Side {
+    fn begin(&mut self, sequence: u32) {
+        self.first = sequence;
+        self.next = sequence.wrapping_add(1);
+        self.acknowledged = sequence;
+        self.window_end = self.next;
+    }
+
+    /// The other acknowledges so far, and has room for so much more.
+    fn acknowledge(&mut self, number: u32, window: u32) {
+        if before(self.acknowledged, number) {
+            self.acknowledged = number;
+        }
+        self.window = window;
+        let end = self.acknowledged.wrapping_add(window);
+        if before(self.window_end, end) {
+            self.window_end = end;
+        }
+    }
+
+    fn sent(&mut self, end: u32) {
+        if before(self.next, end) {
+            self.next = end;
+        }
+        if before(self.window_end, self.next) && self.window == 0 {
+            self.window_end = self.next;
+        }
+    }
+}
+
+impl Session {
+    /// What is odd about a segment; it is taken into account where nothing is.
+    pub(crate) fn take(&mut self, direction: Direction, view: &View<'_>) -> Vec<Event> {
+        let mut events = Vec::new();
+        let Some(segment) = Segment::of(direction, view) else { return events };
+        if segment.has(SYN | FIN) && self.state == State::None {
+            events.push(Event::StreamFinSyn);
+        }
+        if self.state != State::None && segment.flags & ACK == 0 && segment.acknowledgment != 0 {
+            events.push(Event::StreamBrokenAck);
+        }
+        if self.is_bad_window_update(&segment) {
+            events.push(Event::StreamBadWindowUpdate);
+            return events;
+        }
+        if self.is_spurious(&segment) {
+            events.push(Event::StreamSpuriousRetransmission);
+            return events;
+        }
+        let odd = match self.state {
+            State::None => self.nothing(&segment),
+            State::SynSent => self.syn_sent(&segment, &mut events),
+            State::SynReceived => self.syn_received(&segment, &mut events),
+            State::Established => self.established(&segment, &mut events),
+            _ => self.shutting_down(&segment, &mut events),
+        };
+        events.extend(odd.err());
+        events
+    }
+
+    /// Whether numbers begin anew with this segment: the connection before it is over.
+    fn nothing(&mut self, segment: &Segment) -> Result<(), Event> {
+        match () {
+            () if segment.has(RST) => Err(Event::StreamRstWithoutSession),
+            () if segment.has(FIN) => Err(Event::StreamFinWithoutSession),
+            () if segment.has(SYN) && segment.flags & ACK == 0 => {
+                self.begin(segment);
+                Ok(())
+            }
+            () => Ok(()),
+        }
+    }
+
+    fn begin(&mut self, segment: &Segment) {
+        *self = Self { state: State::SynSent, ..Self::default() };
+        let Self { sides: [client, server], .. } = self;
+        client.begin(segment.sequence);
+        client.next = client.next.wrapping_add(segment.length);
+        server.window = segment.window;
+        server.shift = segment.shift.map_or(0, |it| it.min(SHIFT_MAX));
+    }
+
+    fn syn_sent(&mut self, segment: &Segment, events: &mut Vec<Event>) -> Result<(), Event> {
+        if segment.has(RST) {
+            return self.reset_beginning(segment, events);
+        }
+        if segment.has(SYN | ACK) {
+            return self.answer(segment);
+        }
+        if segment.has(SYN) {
+            if segment.side == 1 {
+                // Both ends begin.
+                self.is_four_way = true;
+                self.sides[1].begin(segment.sequence);
+                self.sides[0].window = segment.window;
+                return Ok(());
+            }
+            if segment.sequence != self.sides[0].first {
+                self.syns = self.syns.saturating_add(1);
+                if self.syns > SYNS_MAX {
+                    return Err(Event::StreamSynFlood);
+                }
+                let syns = self.syns;
+                self.begin(segment);
+                self.syns = syns;
+            }
+        }
+        Ok(())
+    }
+
+    /// The answer to a SYN.
+    fn answer(&mut self, segment: &Segment) -> Result<(), Event> {
+        let [client, server] = &mut self.sides;
+        if self.is_four_way && segment.side == 0 {
+            if segment.acknowledgment != server.first.wrapping_add(1) {
+                return Err(Event::StreamFourWayWrongAck);
+            }
+            if segment.sequence != client.first {
+                return Err(Event::StreamFourWayWrongSyn);
+            }
+            self.state = State::SynReceived;
+            server.acknowledge(segment.acknowledgment, segment.window);
+            return Ok(());
+        }
+        if segment.side == 0 {
+            return Err(Event::StreamSynAckWrongDirection);
+        }
+        let is_whole = segment.acknowledgment == client.next;
+        let is_of_syn = segment.acknowledgment == client.first.wrapping_add(1);
+        if !is_whole && !is_of_syn {
+            return Err(Event::StreamSynAckWrongAck);
+        }
+        server.begin(segment.sequence);
+        client.shift = segment.shift.map_or(0, |it| it.min(SHIFT_MAX));
+        if segment.shift.is_none() {
+            server.shift = 0;
+        }
+        client.acknowledge(segment.acknowledgment, segment.window);
+        server.window_end = server.next.wrapping_add(server.window);
+        self.state = State::SynReceived;
+        if is_whole { Ok(()) } else { Err(Event::StreamFastOpenIgnored) }
+    }
+
+    fn syn_received(&mut self, segment: &Segment, events: &mut Vec<Event>) -> Result<(), Event> {
+        let [client, server] = &mut self.sides;
+        if segment.has(RST) {
+            return self.reset_beginning(segment, events);
+        }
+        if segment.has(FIN) {
+            return self.fin(segment, events);
+        }
+        if segment.has(SYN | ACK) {
+            return match () {
+                () if segment.side == 0 => Err(Event::StreamSynAckToServer),
+                () if segment.acknowledgment != client.acknowledged => {
+                    Err(Event::StreamSynAckDifferentAck)
+                }
+                () if segment.sequence != server.first => {
+                    self.beginnings += 1;
+                    match self.beginnings > BEGINNINGS_MAX {
+                        true => Err(Event::StreamSynAckFlood),
+                        false => Ok(()),
+                    }
+                }
+                () => Ok(()),
+            };
+        }
+        if segment.has(SYN) {
+            return match () {
+                () if segment.side == 1 => Err(Event::StreamSynToClient),
+                () if segment.sequence != client.first => Err(Event::StreamSynDifferentSeq),
+                () => Ok(()),
+            };
+        }
+        if segment.flags & ACK == 0 {
+            return Ok(());
+        }
+        self.last_of_handshake(segment)
+    }
+
+    fn last_of_handshake(&mut self, segment: &Segment) -> Result<(), Event> {
+        let [client, server] = &mut self.sides;
+        if self.is_four_way {
+            if segment.side == 0 {
+                return Err(Event::StreamAckWrongDirection);
+            }
+            if segment.sequence != server.next {
+                return Err(Event::StreamFourWayWrongSeq);
+            }
+            if !is_valid(segment, client) {
+                return Err(Event::StreamFourWayInvalidAck);
+            }
+            client.acknowledge(segment.acknowledgment, segment.window << client.shift);
+            server.sent(segment.end());
+            self.state = State::Established;
+            return Ok(());
+        }
+        if segment.side == 1 {
+            if segment.acknowledgment != client.acknowledged {
+                return Err(Event::StreamWrongSeqWrongAck);
+            }
+            // The server speaks, so it heard what was not seen here.
+            server.sent(segment.end());
+            return Ok(());
+        }
+        let is_next = segment.sequence == client.next;
+        let acknowledges = is_valid(segment, server) && segment.acknowledgment != server.first;
+        let is_ahead = before(client.next, segment.sequence)
+            && not_behind(segment.sequence, client.window_end)
+            && segment.acknowledgment == server.next;
+        if !(is_next && acknowledges || is_ahead) {
+            return Err(match is_next {
+                true => Event::StreamRightSeqWrongAck,
+                false => Event::StreamWrongSeqWrongAck,
+            });
+        }
+        self.state = State::Established;
+        server.acknowledge(segment.acknowledgment, segment.window << server.shift);
+        client.sent(segment.end());
+        Ok(())
+    }
+
+    /// A reset while a connection begins.
+    fn reset_beginning(&mut self, segment: &Segment, events: &mut Vec<Event>) -> Result<(), Event> {
+        let (own, other) = self.both(segment.side);
+        let end = if before(other.window_end, other.next) { other.next } else { other.window_end };
+        if segment.has(ACK) && before(end, segment.acknowledgment) {
+            events.push(Event::StreamInvalidAck);
+            return Err(Event::StreamRstInvalidAck);
+        }
+        let is_meant = match own.next {
+            // It has sent nothing yet.
+            0 => segment.acknowledgment == other.next,
+            next => segment.sequence == next || segment.sequence == own.first,
+        };
+        if is_meant {
+            self.close(segment);
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, segment: &Segment) {
+        self.state = State::Closed;
+        self.reset_by = segment.has(RST).then_some(segment.side as u8);
+    }
+
+    fn established(&mut self, segment: &Segment, events: &mut Vec<Event>) -> Result<(), Event> {
+        if segment.has(RST) {
+            return self.reset(segment, events);
+        }
+        if segment.has(FIN) {
+            return self.fin(segment, events);
+        }
+        let [client, server] = &self.sides;
+        if segment.has(SYN | ACK) {
+            return match () {
+                () if segment.side == 0 => Err(Event::StreamEstSynAckToServer),
+                () if segment.acknowledgment != client.first.wrapping_add(1)
+                    && segment.acknowledgment != client.acknowledged =>
+                {
+                    Err(Event::StreamEstSynAckDifferentAck)
+                }
+                () if segment.sequence != server.first => Err(Event::StreamEstSynAckDifferentSeq),
+                () if self.is_confirmed => Err(Event::StreamEstSynAckResend),
+                () => Ok(()),
+            };
+        }
+        if segment.has(SYN) {
+            return match () {
+                () if segment.side == 1 => Err(Event::StreamEstSynToClient),
+                () if segment.sequence != client.first => Err(Event::StreamEstSynDifferentSeq),
+                () if self.is_confirmed => Err(Event::StreamEstSynResend),
+                () => Ok(()),
+            };
+        }
+        if segment.flags & ACK == 0 {
+            return Ok(());
+        }
+        self.goes_on(segment, events)
+    }
+
+    /// A segment of an established connection.
+    fn goes_on(&mut self, segment: &Segment, events: &mut Vec<Event>) -> Result<(), Event> {
+        let (own, other) = self.both(segment.side);
+        let (end, acknowledged) = (segment.end(), own.acknowledged);
+        if before(end, acknowledged) {
+            let keeps_alive =
+                segment.acknowledgment == other.acknowledged && end == acknowledged.wrapping_sub(1);
+            if !keeps_alive {
+                return Err(Event::StreamEstBeforeLastAck);
+            }
+        }
+        if !is_valid(segment, other) {
+            events.push(Event::StreamInvalidAck);
+            return Err(Event::StreamEstInvalidAck);
+        }
+        let is_zero_probe = own.window == 0 && segment.length == 1 && segment.sequence == own.next;
+        if before(own.window_end, end) && !is_zero_probe {
+            return Err(Event::StreamEstOutOfWindow);
+        }
+        if segment.length > 0 && not_behind(end, own.next) {
+            events.push(Event::StreamRetransmission);
+        }
+        own.sent(end);
+        other.acknowledge(segment.acknowledgment, segment.window << other.shift);
+        self.is_confirmed |= segment.side == 1 || segment.length > 0;
+        Ok(())
+    }
+
+    /// What the segment's sender sends, and what its receiver does.
+    fn both(&mut self, side: usize) -> (&mut Side, &mut Side) {
+        let [client, server] = &mut self.sides;
+        if side == 0 { (client, server) } else { (server, client) }
+    }
+
+    /// A window that gets smaller with an acknowledgment of what was not sent.
+    fn is_bad_window_update(&self, segment: &Segment) -> bool {
+        let (own, other) = (&self.sides[segment.side], &self.sides[1 - segment.side]);
+        let is_running = !matches!(
+            self.state,
+            State::None | State::SynSent | State::SynReceived | State::Closed
+        );
+        let window = segment.window << other.shift;
+        is_running
+            && segment.length == 0
+            && segment.flags & (SYN | FIN | RST | URG) == 0
+            && segment.has(ACK)
+            && window < other.window
+            && before(other.next, segment.acknowledgment)
+            && before(own.next, segment.sequence)
+    }
+
+    /// All of it was acknowledged.
+    fn is_spurious(&self, segment: &Segment) -> bool {
+        let own = &self.sides[segment.side];
+        let is_running = !matches!(
+            self.state,
+            State::None | State::SynSent | State::SynReceived | State::Closed | State::TimeWait
+        );
+        is_running
+            && segment.length > 0
+            && segment.flags & (SYN | RST | FIN) == 0
+            && not_behind(segment.end(), own.acknowledged)
+    }
+}
+
+/// Whether an acknowledgment is one of what the side has sent, or may.
+fn is_valid(segment: &Segment, of: &Side) -> bool {
+    let acknowledgment = segment.acknowledgment;
+    let floor = of.acknowledged.wrapping_sub(of.window);
+    let is_old = of.window != 0 && before(acknowledgment, floor);
+    let end = if before(of.window_end, of.next) { of.next } else { of.window_end };
+    !segment.has(ACK) || (!is_old && not_behind(acknowledgment, end))
+}
