@@ -254,6 +254,17 @@ impl SealingSa {
         let len = wireguard::data_len(inner.len());
         let packet = out.get_mut(..len).ok_or(SealError::NoRoom)?;
         let sequence = self.counter.take()?;
+        if self.key.seals_from_elsewhere() {
+            let (header, rest) = packet.split_at_mut(HEADER_LEN);
+            let (text, rest) = rest.split_at_mut(inner.len());
+            header.copy_from_slice(&wireguard::header(self.spi, sequence));
+            let padding = &[0; wireguard::PADDING][..rest.len() - ICV_LEN];
+            let nonce = wireguard::nonce(sequence);
+            self.key
+                .seal_to(nonce, &[], (inner, padding), (text, rest))
+                .map_err(|_| SealError::Cipher)?;
+            return Ok(len);
+        }
         packet[HEADER_LEN..HEADER_LEN + inner.len()].copy_from_slice(inner);
         self.finish_data(sequence, inner.len(), packet)?;
         Ok(len)

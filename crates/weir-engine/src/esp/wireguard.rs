@@ -20,7 +20,7 @@ use super::{HEADER_LEN, ICV_LEN};
 pub const DATA: [u8; 4] = [4, 0, 0, 0];
 
 /// Text is padded to a multiple of so many bytes.
-const PADDING: usize = 16;
+pub(super) const PADDING: usize = 16;
 
 /// Counters from this one on are not used (whitepaper s6.1: Reject-After-Messages).
 pub(super) const COUNTER_END: u64 = u64::MAX - (1 << 13);

@@ -8,7 +8,7 @@ const UDP_LEN: usize = 8;
 
 /// Equal datagrams with the same headers as one super-packet, as a kernel hands it over that did
 /// not cut it.
-fn join(datagrams: &[Sent]) -> Sent {
+pub(super) fn join(datagrams: &[Sent]) -> Sent {
     let header_len = usize::from(datagrams[0].offload.joinable.expect("it may be joined"));
     let mut bytes = datagrams[0].bytes.clone();
     for next in &datagrams[1..] {
@@ -33,7 +33,7 @@ fn join(datagrams: &[Sent]) -> Sent {
     Sent { bytes, offload }
 }
 
-fn sealed(gateway: &mut Gateway, sent: &Sent) -> Vec<Sent> {
+pub(super) fn sealed(gateway: &mut Gateway, sent: &Sent) -> Vec<Sent> {
     let sent = gateway.receive_offloaded(Side::Host, from_ref(sent));
     sent.into_iter().map(|(_, packet)| packet).collect()
 }

@@ -1,5 +1,8 @@
 //! Peers whose ESP the gateway's kernel does.
 
+use std::sync::Arc;
+
+use weir_engine::access::{AccessAction, AccessPolicy, Line, Operation, Operations, Party, Terms};
 use weir_engine::policy::KernelEsp;
 use weir_engine::tunnel::key::PublicKey;
 use weir_engine::tunnel::state::Report;
@@ -198,4 +201,47 @@ fn what_a_nic_opened_is_left_to_the_guard_and_comes_by_the_xfrm_interface() {
     let framed = [&answer[..14], &silent].concat();
     assert!(a.receive(Side::Wire, &[framed]).is_empty(), "not for the gateway's own kernel");
     assert_eq!(a.counters().wire.handed, 2);
+}
+
+/// A datagram of RoCE v2 with one request: 10 an RDMA WRITE, 12 a READ.
+fn roce(opcode: u8) -> Vec<u8> {
+    let bth = [opcode, 0, 0xff, 0xff, 0, 0, 0, 0x17, 0, 0, 0, 9];
+    let reth = [&[0; 8][..], &[0, 0, 0, 0x77], &[0, 0, 0, 16]].concat();
+    let payload = vec![0xdd; if opcode == 10 { 16 } else { 0 }];
+    let mut datagram = vec![0xc0, 1, 0x12, 0xb7, 0, 0, 0, 0];
+    datagram.extend([&bth[..], &reth, &payload, &[0; 4]].concat());
+    let len = (datagram.len() as u16).to_be_bytes();
+    datagram[4..6].copy_from_slice(&len);
+    ipv4(17, 0, &datagram)
+}
+
+#[test]
+fn lines_of_access_judge_what_the_kernel_is_to_seal_and_what_it_opened() {
+    let mut a = by_kernel();
+    let no_writes = Line {
+        name: "no-writes".into(),
+        from: Party::any(),
+        to: Party::any(),
+        operations: Operations::of([Operation::Write]),
+        terms: Terms::default(),
+        limits: None,
+        action: AccessAction::Deny,
+        log: false,
+    };
+    let mut policy = a.engine.policy().clone();
+    policy.access = Some(Arc::new(AccessPolicy::new(vec![no_writes], AccessAction::Allow)));
+    a.engine.swap(policy, Associations::default()).unwrap();
+    let mut a = found(a);
+    let (write, read) = (roce(10), roce(12));
+    assert!(a.receive(Side::Host, from_ref(&write)).is_empty());
+    assert_eq!(a.dropped(Side::Host, DropReason::AccessDenied), 1);
+    assert_eq!(only(Destination::Kernel(0), a.receive(Side::Host, from_ref(&read))).len(), 1);
+    let from_there = |packet: &[u8]| {
+        let mut packet = packet[14..].to_vec();
+        packet[12..20].copy_from_slice(&[10, 0, 0, 2, 10, 0, 0, 1]);
+        packet
+    };
+    assert!(opened(&mut a, &from_there(&write)).is_empty());
+    assert_eq!(a.counters().kernel.dropped_for(DropReason::AccessDenied), 1);
+    assert_eq!(opened(&mut a, &from_there(&read)).len(), 1);
 }

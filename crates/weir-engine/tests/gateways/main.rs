@@ -11,6 +11,7 @@ mod keys;
 mod marking;
 mod told;
 mod trains;
+mod wireguard;
 
 use std::net::IpAddr;
 use std::slice::from_ref;

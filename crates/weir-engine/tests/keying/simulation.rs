@@ -5,6 +5,7 @@
 //! - Nothing but ESP, handshakes and questions for neighbours leaves by a wire port (`World::put`).
 //! - No key seals twice with one nonce (`World::watch`).
 //! - A host gets each frame once at most, as the other host sent it, and nothing else.
+//! - A host gets no WRITE that a line of access denies, and every READ that none does.
 //! - Every packet is accounted for by each gateway.
 //! - After 30 quiet seconds both directions carry everything.
 //!
@@ -157,8 +158,15 @@ impl Simulation {
     }
 
     fn send(&mut self, side: usize) {
-        let len = 60 + self.dice.below(1200) as usize;
-        let (mark, frame) = self.world.send_noted(side, len);
+        let (mark, frame) = match self.dice.below(6) {
+            // That it arrives is what must not be.
+            0 => return drop(self.world.ask(side, true)),
+            1 => self.world.ask(side, false),
+            _ => {
+                let len = 60 + self.dice.below(1200) as usize;
+                self.world.send_noted(side, len)
+            }
+        };
         self.outstanding[side].insert(mark, frame);
     }
 

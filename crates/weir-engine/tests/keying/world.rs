@@ -2,7 +2,11 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::IpAddr;
+use std::sync::Arc;
 
+use weir_engine::access::{
+    AccessAction, AccessPolicy, Line, Operation, Operations, Party, Terms as LineTerms,
+};
 use weir_engine::esp::open::{OpeningSa, OpeningState};
 use weir_engine::esp::sa::{Fingerprint, SaParameters, Spi};
 use weir_engine::esp::seal::{SealingSa, SealingState};
@@ -28,6 +32,9 @@ pub(crate) const PORT: u16 = 51840;
 pub(crate) const MS: u64 = 1_000_000;
 pub(crate) const SECOND: u64 = 1000 * MS;
 const WIRE_MTU: u16 = 2000;
+/// The side whose gateway has a line of access: it judges what its host asks before that is sealed,
+/// and what the other asks after it was opened.
+const JUDGE: usize = 1;
 const HOST_MAC: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 0xa], [2, 0, 0, 0, 0, 0xb]];
 
 /// Random bytes that a seed decides.
@@ -160,6 +167,9 @@ fn policy(side: usize, setup: &Setup, own: u8) -> Policy {
     policy.default = Action::Drop;
     policy.frames = FrameActions::sealing();
     policy.keying_port = Some(PORT);
+    if side == JUDGE {
+        policy.access = Some(Arc::new(AccessPolicy::new(vec![no_writes()], AccessAction::Allow)));
+    }
     policy.own = Some(OwnAddress {
         mac: mac(own),
         addresses: vec![(address(own), 24)],
@@ -183,6 +193,20 @@ fn policy(side: usize, setup: &Setup, own: u8) -> Policy {
         rate_limit: None,
         reaches: Vec::new(),
     }])
+}
+
+/// Nobody may write.
+fn no_writes() -> Line {
+    Line {
+        name: "no-writes".into(),
+        from: Party::any(),
+        to: Party::any(),
+        operations: Operations::of([Operation::Write]),
+        terms: LineTerms::default(),
+        limits: None,
+        action: AccessAction::Deny,
+        log: false,
+    }
 }
 
 /// The key that `side` seals with where keys are in files.
@@ -436,6 +460,33 @@ impl World {
         frame[6..12].copy_from_slice(&HOST_MAC[side]);
         frame[12..14].copy_from_slice(&[0x88, 0xb5]);
         frame[14..18].copy_from_slice(&mark.to_be_bytes());
+        self.process(side, Side::Host, &frame);
+        (mark, frame)
+    }
+
+    /// The host of `side` asks the other for a READ or a WRITE, by RoCE v1; the mark that its frame
+    /// would arrive with.
+    pub(crate) fn ask(&mut self, side: usize, is_write: bool) -> (u32, Vec<u8>) {
+        const ROCE_V1: [u8; 2] = [0x89, 0x15];
+        const INFINIBAND: u8 = 0x1b;
+        self.sequence += 1;
+        // The version, and the flow label's bits.
+        let mark = 0x6000_0000 | self.sequence;
+        let bth = [if is_write { 10 } else { 12 }, 0, 0xff, 0xff, 0, 0, 0, 0x17];
+        let psn = (self.sequence & 0xff_ffff).to_be_bytes();
+        let reth = [[0; 8].as_slice(), &[0, 0, 0, 0x77], &[0, 0, 0, 16]].concat();
+        let payload = vec![0xdd; if is_write { 16 } else { 0 }];
+        let body = [bth.as_slice(), &psn, &reth, &payload, &[0; 4]].concat();
+        let [own, other] = [side as u8 + 1, 2 - side as u8];
+        let grh = [
+            &mark.to_be_bytes()[..],
+            &(body.len() as u16).to_be_bytes(),
+            &[INFINIBAND, 64],
+            &[own; 16],
+            &[other; 16],
+        ];
+        let link = [&HOST_MAC[1 - side][..], &HOST_MAC[side], &ROCE_V1].concat();
+        let frame = [link, grh.concat(), body].concat();
         self.process(side, Side::Host, &frame);
         (mark, frame)
     }

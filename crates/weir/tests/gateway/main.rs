@@ -40,6 +40,7 @@ mod trial;
 mod vpn;
 mod vpn_judges;
 mod vpn_names;
+mod vpn_sessions;
 mod wiped;
 mod witness;
 mod workers;

@@ -1,8 +1,9 @@
 //! `weir status` and `weir drops` against what tcpdump counted.
 
 use weir_lab::topology::{HOST_DEVICE, Side, WIRE_END_B};
-use weir_lab::traffic::bypass::send_frames;
-use weir_lab::traffic::tcp;
+use weir_lab::traffic::bypass::{self, send_frames};
+use weir_lab::traffic::frames::planned;
+use weir_lab::traffic::{Kind, tcp};
 
 use super::*;
 
@@ -84,6 +85,24 @@ fn copies_that_the_guard_keeps_from_the_kernel_are_no_drops() {
     assert!(of("guard_dropped") < 50, "{status:#}");
     let shown = gateways.status_text(Side::A).unwrap();
     assert!(shown.contains("kernel copies removed"), "{shown}");
+}
+
+/// What the README's tour sends.
+#[test]
+fn a_clean_run_shows_opcodes_and_neither_retransmissions_nor_losses() {
+    let Some(Stand { _turn, lab }) = stand("a_clean_run_shows_opcodes") else { return };
+    let gateways = sealing_gateways(&lab, &sealed());
+    let exchange = bypass::exchange(&lab, &planned(Kind::RoceV2, 300).unwrap(), 2000).unwrap();
+    assert!(exchange.is_exact(), "{exchange:?}");
+    for side in Side::BOTH {
+        let status = wait_status(&gateways, side, |it| number(it, "/pairs/0/rdma/packets") >= 300);
+        let rdma = &status["pairs"][0]["rdma"];
+        assert_eq!(rdma["retransmissions"], 0, "{rdma:#}");
+        let losses = rdma["losses"].as_object().unwrap();
+        assert!(losses.values().all(|it| *it == 0), "{rdma:#}");
+        let shown = gateways.status_text(side).unwrap();
+        assert!(shown.contains("RC ") && shown.contains("0 retransmissions"), "{shown}");
+    }
 }
 
 #[track_caller]

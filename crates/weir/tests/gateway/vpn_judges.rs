@@ -1,9 +1,12 @@
 //! VPN clients by strangers and by force: the kernel's WireGuard in a guest, a client that roams,
 //! and somebody who recorded its packets.
 
+use std::net::IpAddr;
+
 use weir_lab::netns::Namespace;
 use weir_lab::topology::{GATEWAY_V4, HOST_DEVICE, HOST_PORT, WIRE_PORT};
 use weir_lab::traffic::bypass::send_frames;
+use weir_lab::traffic::iperf::{self, Extent};
 use weir_lab::vm::{Guest, GuestKernel};
 use weir_lab::vpn::{Client, Concentrator, PORT};
 
@@ -82,6 +85,43 @@ fn the_kernels_wireguard_is_a_client_and_its_own_tool_shows_handshake_and_bytes(
     let shown: Value = serde_json::from_str(&shown).unwrap();
     assert!(number(&shown, "/counters/received_bytes") > 1 << 20, "{shown:#}");
     assert!(number(&shown, "/counters/sent_bytes") > 1 << 20, "{shown:#}");
+}
+
+#[test]
+fn boringtun_is_a_client_whose_session_outlives_a_rotation_of_ports() {
+    let test = "boringtun_is_a_client";
+    let program = match weir_lab::wireguard::boringtun().and_then(|it| {
+        process::require(&["wg"])?;
+        Ok(it)
+    }) {
+        Ok(program) => program,
+        Err(reason) => return eprintln!("SKIPPED: {test}: {reason:#}"),
+    };
+    let Some(Stand { _turn, lab }) = stand(test) else { return };
+    let gateway = Concentrator::start(&lab, WEIR.as_ref(), "").unwrap();
+    let file = gateway.add("boring").unwrap();
+    let arguments = ["-f", "--disable-drop-privileges"];
+    let client = Client::start_by(&lab, 0, &file, &program, &arguments).unwrap();
+    let (namespace, host) = (Client::namespace(&lab), lab.host_v4(Side::A));
+    reaches(namespace, &host.to_string());
+    assert_eq!(ping_all(namespace, &host.to_string(), 20, 1300).unwrap().answered, 20);
+    assert_eq!(ping_all(lab.host(Side::A), client.address(), 20, 1300).unwrap().answered, 20);
+    let session = client.wg(&lab, "latest-handshakes").unwrap();
+    assert!(!session.trim().ends_with("\t0"), "{session}");
+    // Both ways, super-packets cut and gathered.
+    let stream = |from, to, address: IpAddr| {
+        let report = iperf::tcp(from, to, address, Extent::Bytes(8 << 20)).unwrap();
+        // What is under way at the end, iperf3's receiver does not count.
+        assert!(report.bytes > 4 << 20, "{} bytes", report.bytes);
+    };
+    stream(namespace, lab.host(Side::A), host.into());
+    stream(lab.host(Side::A), namespace, client.address().parse().unwrap());
+    namespace.run(&format!("wg set {} listen-port 40002", client.port())).unwrap();
+    assert_eq!(ping_all(namespace, &host.to_string(), 5, 200).unwrap().answered, 5);
+    let shown = gateway.vpn("show", &["boring", "--json"]).unwrap().stdout;
+    let shown: Value = serde_json::from_str(&shown).unwrap();
+    assert!(number(&shown, "/counters/received_bytes") > 4 << 20, "{shown:#}");
+    assert!(number(&shown, "/counters/sent_bytes") > 4 << 20, "{shown:#}");
 }
 
 fn reaches(from: &Namespace, target: &str) {
