@@ -55,7 +55,7 @@ mod windows;
 
 pub(crate) use answer::{ANSWER_LEN_MAX, Answer};
 pub use check::Oddity;
-pub use limits::{ACCOUNTS_MAX, Limits};
+pub use limits::{ACCOUNTS_MAX, Limits, Spent};
 pub use lines::{
     AccessAction, LINES_MAX, Line, LineNumber, MEMBERS_MAX, Operation, Operations, Party,
 };
@@ -656,6 +656,16 @@ impl Access {
     /// more. One turn takes some tens of microseconds.
     pub fn save_some(&self, place: &mut SavingPlace, out: &mut Vec<SavedOwner>) -> bool {
         self.state.save_some(place, out)
+    }
+
+    /// What sources have taken out of their limits and other workers have not heard of.
+    pub fn take_spent(&mut self, tell: impl FnMut(Spent)) {
+        self.limiter.take_spent(tell);
+    }
+
+    /// Charges a source with what another worker let it do.
+    pub fn note_spent(&mut self, spent: &Spent, now: Time) {
+        self.limiter.note_spent(spent, now);
     }
 
     /// Packets that were more than a line's limits let pass.

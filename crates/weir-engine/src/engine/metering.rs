@@ -6,7 +6,7 @@ use weir_detect::{Alert, RuleSet};
 use weir_wire::frame::Time;
 
 use super::Engine;
-use crate::access::{Access, AccessEvent, SavedOwner};
+use crate::access::{Access, AccessEvent, SavedOwner, Spent};
 use crate::detect::Detection;
 use crate::meter::{Meter, Record};
 use crate::plain::InsideCounters;
@@ -53,6 +53,21 @@ impl Engine {
     /// The access lines in force and what they decided; `None`: there are none.
     pub fn access(&self) -> Option<&Access> {
         self.plain.access()
+    }
+
+    /// What sources have taken out of their limits since the last call, for the other workers of
+    /// the pair.
+    pub fn take_spent(&mut self, tell: impl FnMut(Spent)) {
+        if let Some(access) = self.plain.access_mut() {
+            access.take_spent(tell);
+        }
+    }
+
+    /// Charges a source with what another worker of the pair let it do. Their meters have one seed.
+    pub fn note_spent(&mut self, spent: &Spent, now: Time) {
+        if let Some(access) = self.plain.access_mut() {
+            access.note_spent(spent, now);
+        }
     }
 
     /// Takes in owners of queue pairs of an earlier life whose meter had the same seed. Without

@@ -359,6 +359,11 @@ impl Relay {
         }
     }
 
+    /// Whether somebody else does the ESP of some peer: the kernel, or a daemon with a tunnel.
+    pub fn has_kernel_ports(&self) -> bool {
+        !self.ports.kernel.is_empty()
+    }
+
     /// Packets for the host that were withheld because their replay state could not be kept.
     pub fn withheld(&self) -> u64 {
         self.withheld

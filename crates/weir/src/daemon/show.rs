@@ -35,6 +35,7 @@ pub fn pair(
     now: Time,
 ) -> PairSnapshot {
     let mut ports = relay.port_counters();
+    let has_kernel_ports = relay.has_kernel_ports();
     let withheld = relay.withheld();
     let wire_proof = WireProofSnapshot::new(relay.proof());
     let bystanders = relay.bystanders();
@@ -50,8 +51,8 @@ pub fn pair(
     carried(&mut ports.wire, &mut ports.host, &counters.wire);
     let host = SideSnapshot::new(&pair.host, &counters.host, ports.host);
     let wire = SideSnapshot::new(&pair.wire, &counters.wire, ports.wire);
-    let by_kernel = engine.policy().peers.iter().any(|peer| peer.kernel.is_some());
-    let kernel = by_kernel.then(|| SideSnapshot::new("weirx", &counters.kernel, ports.kernel));
+    let kernel =
+        has_kernel_ports.then(|| SideSnapshot::new("weirx", &counters.kernel, ports.kernel));
     PairSnapshot {
         name: pair.name.clone(),
         driver: if pair.driver == Driver::Xdp { "xdp" } else { "packet" }.to_owned(),

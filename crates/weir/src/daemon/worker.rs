@@ -451,6 +451,9 @@ impl Worker {
         if let Some(kernel) = &self.kernel {
             kernel.tell_hops(self.relay.engine());
         }
+        if let Some(exchange) = &self.exchange {
+            exchange.tell_spent(self.relay.engine());
+        }
         self.report_keyed();
         telling::tell(&mut self.relay, &self.alerts);
         let Self { relay, carrier, rollout, pair, .. } = self;

@@ -60,6 +60,53 @@ fn by_host(frames: &[Vec<u8>]) -> BTreeMap<u8, Vec<Vec<u8>>> {
     flows
 }
 
+/// The frame to another host, whole again.
+fn to_host(frame: &[u8], host: u8) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    frame[30..34].copy_from_slice(&[10, 99, 0, host]);
+    frame[24..26].fill(0);
+    let sum = checksum::ipv4_header(&frame[14..34]);
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    let parsed = parse(&frame, Link::Ethernet, frame.len() as u32);
+    icrc::write(&mut frame, &parsed);
+    frame
+}
+
+#[test]
+fn a_limit_by_source_holds_for_both_workers_together() {
+    const PER_SECOND: u64 = 200;
+    const FRAMES: usize = 9600;
+    let Some(Stand { _turn, lab }) = stand("a_limit_by_source_of_two") else { return };
+    let setup = Setup {
+        tables_of_a: format!(
+            "\n[[access]]\nname = \"few\"\noperations = \"send\"\naction = \"allow\"\n\
+             limit = {{ messages = {PER_SECOND} }}\n"
+        ),
+        ..workers(2, Protection::Plain)
+    };
+    let gateways = Gateways::start(&lab, &setup).unwrap();
+    wait_until_it_flows(&lab);
+    let mut stream = RoceStream::new(256).unwrap();
+    let frame = stream.next_frame().to_vec();
+    let hosts = (1..=HOST_PAIRS).cycle().take(FRAMES);
+    let frames: Vec<_> = hosts.map(|host| to_host(&frame, host)).collect();
+    let begun = std::time::Instant::now();
+    send_frames(lab.host(Side::A), HOST_DEVICE, &frames, 2000).unwrap();
+    at_rest(&gateways);
+    let elapsed_ms = begun.elapsed().as_millis() as u64;
+    let status = gateways.status(Side::A).unwrap();
+    assert_all_worked(&status, 2, &["host_received"]);
+    let limited = number(&status, "/pairs/0/host/dropped_by_reason/access_limit");
+    let passed = FRAMES as u64 - limited;
+    // The rate, a second's worth at once from each worker, and what neither has heard of yet.
+    // Apart they would let twice the rate pass.
+    let most = PER_SECOND * elapsed_ms / 1000 + 3 * PER_SECOND;
+    assert!(
+        passed > 2 * PER_SECOND && passed <= most,
+        "{passed} in {elapsed_ms} ms, {most} at most"
+    );
+}
+
 /// They talk, and each host's packets arrive in order; all that they said.
 fn many_hosts_talk(lab: &Lab, gateways: &Gateways) -> Vec<Vec<u8>> {
     many_hosts_talk_long(lab, gateways, ROUNDS)
