@@ -10,7 +10,7 @@ simulate: toolchain
 	SEEDS=$(SEEDS) SEED=$(SEED) $(CARGO) test --release --locked -p weir-engine --test keying \
 	    simulation -- --nocapture
 
-.PHONY: demo demo-rdma test bench simulate fuzz fmt clean toolchain
+.PHONY: demo demo-rdma test bench simulate fuzz fmt clean toolchain install
 
 demo: toolchain
 	@$(CARGO) xtask packages demo
@@ -32,6 +32,33 @@ bench: toolchain
 	@$(CARGO) xtask packages bench
 	$(CARGO) build --release --locked --bin weir --bin weir-lab
 	target/release/weir lab bench $(ONLY) $(if $(QUICK),--quick)
+
+# make install DESTDIR=/tmp/root PREFIX=/usr: programs, units, manual pages, completions, rules and
+# deploy/. BUILT: where the programs were built; what is not there is built.
+PREFIX ?= /usr
+BUILT ?= target/release
+
+$(BUILT)/weir $(BUILT)/weir-lab:
+	$(CARGO) build --release --locked --bin weir --bin weir-lab
+
+install: $(BUILT)/weir $(BUILT)/weir-lab
+	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/bin $(BUILT)/weir $(BUILT)/weir-lab
+	install -d -m 0700 $(DESTDIR)/etc/weir
+	manual=$$(mktemp -d) && $(BUILT)/weir manual $$manual && \
+	    install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/man/man1 $$manual/man1/*.1 && \
+	    install -D -m 0644 $$manual/completions/weir.bash \
+	        $(DESTDIR)$(PREFIX)/share/bash-completion/completions/weir && \
+	    install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/zsh/site-functions $$manual/completions/_weir && \
+	    install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d \
+	        $$manual/completions/weir.fish && rm -r $$manual
+	for unit in deploy/systemd/*.service; do \
+	    install -d $(DESTDIR)$(PREFIX)/lib/systemd/system && \
+	    sed 's|/usr/bin/weir|$(PREFIX)/bin/weir|' $$unit \
+	        >$(DESTDIR)$(PREFIX)/lib/systemd/system/$$(basename $$unit) || exit 1; done
+	for folder in rules deploy/examples deploy/graylog deploy/elastic deploy/prometheus \
+	    deploy/grafana; do \
+	    install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/weir/$$(basename $$folder) \
+	        $$(find $$folder -maxdepth 1 -type f) || exit 1; done
 
 # make fuzz FUZZ_SECONDS=600: every target for that long.
 fuzz: toolchain

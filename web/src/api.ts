@@ -168,13 +168,55 @@ export interface AlertSummary {
   problems: string[];
 }
 
+export interface Configuration {
+  gateway: string;
+  epoch: number;
+  state: string;
+  path: string;
+  seconds_left: number | null;
+  rolled_back_because: string | null;
+  text: string | null;
+  problems: string | null;
+  difference: string | null;
+}
+
+export interface AccessLine {
+  gateway: string;
+  pair: string;
+  place: number;
+  name: string;
+  action: string;
+  messages: number;
+  packets: number;
+  bytes: number;
+}
+
+export interface Period {
+  host_bytes: number;
+  wire_bytes: number;
+  host_packets: number;
+  wire_packets: number;
+  dropped: number;
+}
+
+export interface Periods {
+  gateway: string;
+  seconds: number;
+  now: Period;
+  before: Period;
+}
+
 export interface Volume {
   gateway: string;
   source: string | null;
   destination: string | null;
   source_names: Names;
   destination_names: Names;
+  source_qp: number | null;
+  destination_qp: number | null;
   service: string | null;
+  exporter: string | null;
+  label: string | null;
   records: number;
   packets: number;
   bytes: number;
@@ -251,6 +293,20 @@ export async function get<T>(path: string): Promise<T> {
 /** Asks for a change; who may not is told so. */
 export async function change(method: "POST" | "DELETE", path: string, body: object): Promise<void> {
   await request(path, { method, body: JSON.stringify(body), headers: { "Content-Type": "application/json" } });
+}
+
+/** Asks for a change that has an answer. */
+export async function ask<T>(path: string, body: object): Promise<T> {
+  const headers = { "Content-Type": "application/json" };
+  return (await request(path, { method: "POST", body: JSON.stringify(body), headers })).json();
+}
+
+/** Gives a file to the browser under `name`. */
+export async function download(path: string, name: string): Promise<void> {
+  const address = URL.createObjectURL(await (await request(path)).blob());
+  const link = Object.assign(document.createElement("a"), { href: address, download: name });
+  link.click();
+  URL.revokeObjectURL(address);
 }
 
 /** Reads the live stream until `signal` ends it or the connection does. */

@@ -62,6 +62,22 @@ const ANSWERS = {
     ],
     changes: [row], problems: [],
   },
+  access: {
+    rows: [
+      { gateway: HOSTILE, pair: HOSTILE, place: 1, name: HOSTILE, action: HOSTILE, messages: 1, packets: 1, bytes: 1 },
+    ],
+    problems: [HOSTILE],
+  },
+  config: {
+    rows: [
+      {
+        gateway: HOSTILE, epoch: 1, state: HOSTILE, path: HOSTILE, seconds_left: 1, rolled_back_because: HOSTILE,
+        text: HOSTILE, problems: null, difference: null,
+      },
+    ],
+    problems: [HOSTILE],
+  },
+  periods: { rows: [], problems: [HOSTILE] },
   drops: { ports: [port], meanings: { [HOSTILE]: HOSTILE } },
 };
 
@@ -87,7 +103,7 @@ await page.route("http://weir.test/**", (route) => {
   return route.fulfill({ contentType: TYPES[file.split(".").pop()], body });
 });
 await page.goto("http://weir.test/#token=0123456789abcdef0123456789abcdef");
-for (const screen of ["Home", "Flows", "Groups", "Alerts", "Tunnels", "Drops"]) {
+for (const screen of ["Home", "Flows", "Groups", "Alerts", "Tunnels", "Drops", "Settings"]) {
   if (screen === "Groups") await page.getByLabel("Group by").selectOption("ends");
   else await page.getByRole("button", { name: screen, exact: true }).click();
   if (screen === "Alerts") await page.getByRole("button", { name: "Act on alert 1" }).click();

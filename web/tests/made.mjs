@@ -114,6 +114,54 @@ const ANSWERS = {
   },
 };
 
+const text = '[gateway]\nname = "gw-a"\n\n[limits]\nidle_timeout_s = 15\n';
+const configuration = {
+  gateway, epoch: 4, state: "confirmed", path: "/etc/weir/gw-a.toml", seconds_left: null,
+  rolled_back_because: "configuration 3 was taken back: nobody confirmed it within 60 s", text, problems: null,
+  difference: null,
+};
+ANSWERS["/api/v1/config"] = list([configuration]);
+const period = (factor) => ({
+  host_bytes: 1e12 * factor, wire_bytes: 9e11 * factor, host_packets: 1, wire_packets: 1, dropped: 7000 / factor,
+});
+ANSWERS["/api/v1/periods"] = list([{ gateway, seconds: 3600, now: period(1.2), before: period(1) }]);
+ANSWERS["/api/v1/access"] = list(
+  [["storage", "allow", 1], ["trainers", "allow", 2], ["rest", "reject", 3], ["default", "deny", 0]].map(
+    ([name, action, place]) => ({ gateway, pair, place, name, action, messages: 9000, packets: 12_000, bytes: 4.1e8 }),
+  ),
+);
+
+// Writes a configuration, looks at what differs, tries it and keeps it; by keyboard alone.
+async function configure(page, changes) {
+  changes.length = 0;
+  await page.getByLabel("As written").fill(text.replace("15", "20"));
+  await page.getByRole("button", { name: "Compare and check" }).press("Enter");
+  await page.getByText("+idle_timeout_s = 20").waitFor();
+  await page.getByRole("button", { name: "Try it" }).press("Enter");
+  await page.getByText("On trial: confirm it in time").waitFor();
+  await page.getByText("unconfirmed").waitFor();
+  await page.getByRole("button", { name: "Confirm", exact: true }).press("Enter");
+  await page.getByText("It is kept").waitFor();
+  const next = text.replace("15", "20");
+  const wanted = [
+    ["/api/v1/config/check", { gateway, text: next }],
+    ["/api/v1/config/try", { gateway, text: next, within_seconds: 60 }],
+    ["/api/v1/config/confirm", { gateway }],
+  ];
+  if (JSON.stringify(changes) !== JSON.stringify(wanted)) findings.push(`changes: ${JSON.stringify(changes)}`);
+  await page.getByLabel("As written").fill(next);
+  await page.getByRole("button", { name: "Compare and check" }).press("Enter");
+  await page.getByText("+idle_timeout_s = 20").waitFor();
+}
+
+// Takes the packets of an alert as a file.
+async function evidence(page) {
+  const begun = page.waitForEvent("download");
+  await page.getByRole("button", { name: "Packets (pcapng)" }).press("Enter");
+  const name = (await begun).suggestedFilename();
+  if (name !== "alert-9000101.pcapng") findings.push(`the packets are called ${name}`);
+}
+
 // Blocks who an alert is of and says so, by keyboard alone.
 async function act(page, changes) {
   await page.getByRole("button", { name: "Act on alert 9000101" }).press("Enter");
@@ -127,6 +175,7 @@ async function act(page, changes) {
   await page.getByLabel("Comment").press("Enter");
   await page.getByText("kept", { exact: true }).waitFor();
   const reason = "alert of rule 9000101";
+  await evidence(page);
   const wanted = [
     ["/api/v1/blocks", { gateway, prefix: "10.0.0.66", reason, seconds: 600 }],
     ["/api/v1/blocks", { gateway, list: "allow", prefix: "10.0.1.2", reason }],
@@ -145,6 +194,7 @@ for (const [width, colorScheme] of [[1280, "light"], [400, "dark"], [1280, "dark
   const context = await browser.newContext({ viewport: { width, height: 800 }, colorScheme });
   const page = await context.newPage();
   const changes = [];
+  let standing = configuration;
   page.on("pageerror", (error) => findings.push(`error: ${error.message}`));
   await page.route("http://weir.test/**", (route) => {
     const { pathname } = new URL(route.request().url());
@@ -154,7 +204,17 @@ for (const [width, colorScheme] of [[1280, "light"], [400, "dark"], [1280, "dark
     }
     if (route.request().method() === "POST") {
       changes.push([pathname, route.request().postDataJSON()]);
-      return route.fulfill({ json: {} });
+      if (!pathname.startsWith("/api/v1/config/")) return route.fulfill({ json: {} });
+      const what = pathname.split("/").pop();
+      const sent = route.request().postDataJSON().text;
+      const state = what === "try" ? "unconfirmed" : what === "check" ? standing.state : "confirmed";
+      standing = { ...standing, state, seconds_left: state === "unconfirmed" ? 58.2 : null };
+      const difference = sent && sent !== text ? "@@ -3 +3 @@\n [limits]\n-idle_timeout_s = 15\n+idle_timeout_s = 20\n" : null;
+      return route.fulfill({ json: { ...standing, difference } });
+    }
+    if (pathname === "/api/v1/config") return route.fulfill({ json: list([standing]) });
+    if (pathname === "/api/v1/evidence/cut") {
+      return route.fulfill({ contentType: "application/octet-stream", body: "packets" });
     }
     if (pathname.startsWith("/api/")) return route.fulfill({ json: ANSWERS[pathname] });
     const file = pathname === "/" ? "index.html" : pathname.slice(1);
@@ -162,16 +222,21 @@ for (const [width, colorScheme] of [[1280, "light"], [400, "dark"], [1280, "dark
     return route.fulfill({ contentType: TYPES[file.split(".").pop()], body });
   });
   await page.goto("http://weir.test/#token=0123456789abcdef0123456789abcdef");
-  for (const screen of ["Home", "Flows", "Groups", "Alerts", "Tunnels", "Drops"]) {
+  for (const screen of ["Home", "Flows", "Groups", "Alerts", "Tunnels", "Drops", "Settings"]) {
     if (screen === "Groups") await page.getByLabel("Group by").selectOption("ends");
     else await page.getByRole("button", { name: screen, exact: true }).click();
     await page.waitForSelector("main tbody tr td + td");
+    if (screen === "Home") {
+      await page.getByText("hour: +20 % to the one before").first().waitFor();
+      await page.getByText("WEIR flood of RDMA requests to one queue pair: 12,031 alerts from 41 sources").waitFor();
+    }
     if (screen === "Flows") {
       await page.getByRole("button", { name: "records of queue pair 23" }).first().click();
       await page.waitForSelector("#timeline");
     }
     if (screen === "Groups") await page.waitForSelector(".matrix .m5");
     if (screen === "Alerts") await act(page, changes);
+    if (screen === "Settings") await configure(page, changes);
     const wide = await page.evaluate(() => document.documentElement.scrollWidth > innerWidth);
     if (wide) findings.push(`${screen} at ${width}: wider than the window`);
     if (folder) {

@@ -29,7 +29,7 @@ for (const [width, colorScheme] of [[1280, "light"], [400, "dark"], [1280, "dark
   await page.waitForSelector(".tiles b");
   if (page.url().includes("token")) findings.push("the token stays in the address");
   await page.waitForTimeout(4000);
-  for (const screen of ["Home", "Flows", "Alerts", "Tunnels", "Drops"]) {
+  for (const screen of ["Home", "Flows", "Alerts", "Tunnels", "Drops", "Settings"]) {
     // By keyboard, as somebody without a mouse does.
     await page.getByRole("button", { name: screen, exact: true }).focus();
     await page.keyboard.press("Enter");

@@ -62,6 +62,7 @@ const TEST: &[&str] = &[
     "rsyslog",
     "rsyslog-gnutls",
     "tmux",
+    "prometheus",
     "softflowd",
     "openvswitch-switch",
     "nfdump",

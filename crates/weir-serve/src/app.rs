@@ -13,7 +13,10 @@ use crate::gateways::Places;
 use crate::guard::{self, Guard};
 use crate::live::Board;
 use crate::token::{Holder, Token};
-use crate::{assets, blocks, exporters, live, metrics, openapi, routes, summary};
+use crate::{
+    access, assets, blocks, configure, evidence, exporters, live, metrics, openapi, periods, routes,
+    summary,
+};
 
 /// Questions to stores at a time; others wait.
 const QUERIES_MAX: usize = 4;
@@ -23,6 +26,12 @@ const LISTENERS_MAX: usize = 64;
 
 /// Bytes of what a client sends along.
 const BODY_BYTES_MAX: usize = 4096;
+
+/// Bytes of a configuration that a client sends along.
+const CONFIGURATION_BYTES_MAX: usize = 256 << 10;
+
+/// Captures that are cut at a time, each in memory; more are refused.
+const CUTS_MAX: usize = 1;
 
 /// What the routes share.
 #[derive(Debug)]
@@ -34,6 +43,7 @@ pub struct App {
     pub(crate) guard: Guard,
     pub(crate) queries: Semaphore,
     pub(crate) listeners: Arc<Semaphore>,
+    pub(crate) cuts: Arc<Semaphore>,
 }
 
 impl App {
@@ -50,6 +60,7 @@ impl App {
             guard: Guard::new(holders),
             queries: Semaphore::new(QUERIES_MAX),
             listeners: Arc::new(Semaphore::new(LISTENERS_MAX)),
+            cuts: Arc::new(Semaphore::new(CUTS_MAX)),
         })
     }
 }
@@ -68,6 +79,13 @@ impl Client {
 
 /// Everything that `weir serve` answers.
 pub fn router(app: Arc<App>) -> Router {
+    let configuring = Router::new()
+        .route("/api/v1/config", get(configure::show))
+        .route("/api/v1/config/check", post(configure::check))
+        .route("/api/v1/config/try", post(configure::try_out))
+        .route("/api/v1/config/confirm", post(configure::confirm))
+        .route("/api/v1/config/rollback", post(configure::roll_back))
+        .layer(DefaultBodyLimit::max(CONFIGURATION_BYTES_MAX));
     let with_token = Router::new()
         .route("/metrics", get(metrics::show))
         .route("/api/v1/openapi.json", get(openapi::show))
@@ -85,8 +103,13 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/api/v1/exporters", get(exporters::list))
         .route("/api/v1/events", get(routes::events))
         .route("/api/v1/blocks", get(blocks::list).post(blocks::add).delete(blocks::remove))
+        .route("/api/v1/periods", get(periods::list))
+        .route("/api/v1/access", get(access::list))
+        .route("/api/v1/evidence", get(evidence::list))
+        .route("/api/v1/evidence/cut", get(evidence::cut))
         .route("/api/v1/live", get(routes::live))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .merge(configuring)
         .route_layer(middleware::from_fn_with_state(Arc::clone(&app), guard::token));
     Router::new()
         .merge(with_token)

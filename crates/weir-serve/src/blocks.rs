@@ -96,7 +96,7 @@ pub(crate) struct RemoveQuery {
 /// A body that is refused in JSON too.
 #[derive(FromRequest)]
 #[from_request(via(Json), rejection(ApiError))]
-pub(crate) struct Sent<T>(T);
+pub(crate) struct Sent<T>(pub(crate) T);
 
 impl From<JsonRejection> for ApiError {
     fn from(rejection: JsonRejection) -> Self {
@@ -203,7 +203,7 @@ fn list_of(name: Option<&str>, visitor: &Visitor) -> Result<List, ApiError> {
     }
 }
 
-fn socket_of(app: &App, gateway: &str) -> Result<PathBuf, ApiError> {
+pub(crate) fn socket_of(app: &App, gateway: &str) -> Result<PathBuf, ApiError> {
     app.places.operate_sockets().remove(gateway).ok_or_else(|| {
         let said = format!("gateway {gateway} lets nobody change it by the API: `[store] operate`");
         ApiError::new(StatusCode::NOT_FOUND, said)
@@ -246,7 +246,7 @@ async fn tell(socket: &Path, visitor: &Visitor, blocks: &Value) -> Result<Lists,
 }
 
 /// What the gateway behind `socket` answers.
-async fn send(socket: &Path, request: &Value) -> Result<Value, ApiError> {
+pub(crate) async fn send(socket: &Path, request: &Value) -> Result<Value, ApiError> {
     let ask = async {
         let mut stream = UnixStream::connect(socket).await?;
         stream.write_all(format!("{request}\n").as_bytes()).await?;

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! What speaks HTTP holds no keys: it is a process of its own, without privileges, that reads one
-//! socket and one file of each gateway. It can change nothing.
+//! socket and one file of each gateway. What it changes goes by the operators' socket of gateways
+//! that have one (docs/adr/0191).
 
 #![forbid(unsafe_code)]
 
@@ -19,6 +20,7 @@ pub mod status;
 pub mod columns;
 pub mod dto;
 pub mod exporters;
+pub mod periods;
 pub mod names;
 pub mod query;
 
@@ -27,9 +29,12 @@ pub mod token;
 pub mod live;
 pub mod server;
 
+pub mod access;
 mod app;
 mod assets;
 pub mod blocks;
+pub mod configure;
+pub mod evidence;
 mod guard;
 mod metrics;
 mod openapi;

@@ -4,7 +4,7 @@ use axum::Json;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
-use crate::{blocks, exporters, routes, summary};
+use crate::{access, blocks, configure, evidence, exporters, periods, routes, summary};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -14,7 +14,9 @@ use crate::{blocks, exporters, routes, summary};
         routes::alerts, summary::alerts, summary::volumes,
         blocks::list, blocks::add, blocks::remove, blocks::note,
         routes::counters, routes::drops, routes::tunnels, routes::events, routes::live,
-        exporters::list
+        exporters::list, periods::list, access::list, evidence::list, evidence::cut,
+        configure::show, configure::check, configure::try_out, configure::confirm,
+        configure::roll_back
     ),
     security(("token" = [])),
     modifiers(&Token)

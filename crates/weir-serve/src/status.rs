@@ -38,6 +38,54 @@ pub struct Pair {
     pub rdma: Rdma,
     pub flows: u64,
     pub fast_path: FastPath,
+    pub access: Option<Access>,
+    pub evidence: Option<Evidence>,
+}
+
+/// What lines of access decided.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "the names of `weir status --json`")]
+pub struct Access {
+    pub default_action: String,
+    pub default_messages: u64,
+    pub default_packets: u64,
+    pub default_bytes: u64,
+    pub lines: Vec<AccessLine>,
+}
+
+/// What one line decided.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "the names of `weir status --json`")]
+pub struct AccessLine {
+    pub name: String,
+    pub action: String,
+    pub messages: u64,
+    pub packets: u64,
+    pub bytes: u64,
+}
+
+/// Packets that are remembered.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "the names of `weir status --json`")]
+pub struct Evidence {
+    pub packets: u64,
+    pub bytes: u64,
+    pub capacity_bytes: u64,
+    pub oldest_seconds: Option<f64>,
+    pub disk: Option<EvidenceDisk>,
+}
+
+/// Those on disk.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "the names of `weir status --json`")]
+pub struct EvidenceDisk {
+    pub packets: u64,
+    pub bytes: u64,
+    pub oldest_seconds: Option<f64>,
 }
 
 /// One side of a pair.

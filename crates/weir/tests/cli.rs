@@ -42,6 +42,32 @@ fn every_command_has_help_with_an_example() {
 }
 
 #[test]
+fn manual_pages_and_completions_say_what_the_command_line_takes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    assert!(weir(&["manual", path]).status.success());
+    let page = |name: &str| std::fs::read_to_string(folder.path().join("man1").join(name)).unwrap();
+    assert!(page("weir.1").contains("weir\\-up(1)"), "{}", page("weir.1"));
+    for (name, said) in [
+        ("weir-up.1", "confirm\\-within"),
+        ("weir-evidence-cut.1", "\\-\\-around"),
+        ("weir-keys-generate.1", "\\-\\-cipher"),
+    ] {
+        assert!(page(name).contains(said), "{name}: {}", page(name));
+    }
+    // As bash itself completes.
+    let script = format!(
+        "source {path}/completions/weir.bash; COMP_WORDS=(weir expl); COMP_CWORD=1; \
+         _weir weir expl weir; echo ${{COMPREPLY[@]}}"
+    );
+    let bash = Command::new("bash").args(["-c", &script]).output().unwrap();
+    assert_eq!(stdout(&bash).trim(), "explain", "{}", stderr(&bash));
+    let refused = weir(&["manual", "/proc/nowhere"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(stderr(&refused).contains("/proc/nowhere"));
+}
+
+#[test]
 fn the_commands_that_print_data_speak_json() {
     for command in [&["check"][..], &["doctor"], &["read"], &["status"], &["drops"]] {
         let text = stdout(&weir(&[command, &["--help"]].concat()));

@@ -17,6 +17,7 @@ mod exporters;
 mod insert;
 pub mod labels;
 mod notes;
+mod periods;
 pub mod read;
 mod retention;
 mod rollup;
@@ -28,6 +29,7 @@ mod writer;
 pub use exporters::ExporterRow;
 pub use labels::{LABEL_KINDS, LABELS_MAX, Label, LabelFilter, Labels, Names};
 pub use notes::AlertNote;
+pub use periods::PeriodRow;
 pub use read::{AlertFilter, QueryError, ROWS_MAX, Range, Reader, RecordFilter};
 pub use rollup::Summed;
 pub use rows::{

@@ -13,6 +13,7 @@ use weir_port::PortCounters;
 
 pub use super::access::{AccessLineSnapshot, AccessSnapshot, AccessStateSnapshot};
 use super::blocks::{BlocksRequest, BlocksSnapshot};
+pub use super::configure::{ConfigureRequest, RunningConfiguration};
 pub use super::detection::{AlertsSnapshot, DetectionSnapshot, RuleDropsSnapshot};
 pub use super::join::WorkerSnapshot;
 pub use super::keys::{AssociationKey, KeysRequest};
@@ -61,6 +62,20 @@ pub enum Request {
         is_acknowledged: bool,
         /// In his words.
         comment: String,
+    },
+    /// Tell or change the configuration for somebody whom `weir serve` let in.
+    Configure {
+        /// Who.
+        by: String,
+        /// What.
+        configure: ConfigureRequest,
+    },
+    /// [`Request::EvidenceCut`] for somebody whom `weir serve` let in.
+    Evidence {
+        /// Who.
+        by: String,
+        /// Which packets.
+        cut: CutRequest,
     },
     /// Take back what is on trial, now. Answered by [`Response::Configuration`].
     Rollback,
@@ -162,6 +177,8 @@ pub enum Response {
     Keys(Vec<AssociationKey>),
     /// How the configuration stands.
     Configuration(ConfigurationSnapshot),
+    /// The same with its text, for `weir serve`.
+    Configured(RunningConfiguration),
     /// Who is blocked and allowed.
     Blocks(BlocksSnapshot),
     /// The number of the alert that something was said of.

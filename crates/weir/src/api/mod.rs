@@ -2,6 +2,7 @@
 
 pub mod access;
 pub mod blocks;
+pub mod configure;
 pub mod detection;
 pub mod dto;
 

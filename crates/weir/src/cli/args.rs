@@ -16,6 +16,7 @@ use super::evidence::EvidenceArgs;
 use super::explain::ExplainArgs;
 use super::guard::GuardArgs;
 use super::init::InitArgs;
+use super::manual::ManualArgs;
 use super::meter::MeterArgs;
 use super::read::ReadArgs;
 use super::records::{AlertArgs, ConversationArgs, FlowArgs, TalkerArgs};
@@ -109,6 +110,8 @@ pub enum Command {
     Drops(StatusArgs),
     /// Say what a drop reason means and what to do about it
     Explain(ExplainArgs),
+    /// Write manual pages and shell completions into a folder
+    Manual(ManualArgs),
     /// List flows that gateways remember
     Flows(FlowArgs),
     /// List queue-pair conversations that gateways remember

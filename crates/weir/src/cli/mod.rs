@@ -19,6 +19,7 @@ pub mod guard;
 mod health;
 pub mod init;
 pub mod keys;
+pub mod manual;
 pub mod meter;
 pub mod output;
 mod parquet;
@@ -85,6 +86,7 @@ pub fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Collect(args) => collect::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Manual(args) => manual::run(&args),
         Command::Lab(args) => beside::run("lab", &args),
         Command::Prove(args) => beside::run("prove", &args),
         Command::Keys(args) => keys::run(&args),

@@ -100,6 +100,7 @@
 //! path = "gw-a.sqlite"            # [state_dir/store/NAME.sqlite] one file
 //! group = "weir"                  # [none] who may read it, and the status: that of `weir serve`
 //! operate = true                  # [false] whether that group may block addresses too
+//! administer = true               # [false] and take evidence and change this configuration
 //! size_mib = 1024                 # [1024] of the file, at most; then the oldest records go
 //! records_days = 7                # [7] records; hours_days and minutes_days: roll-ups [400, 31]
 //!

@@ -33,6 +33,7 @@ pub struct Written {
     pub path: Option<Spanned<PathBuf>>,
     pub group: Option<String>,
     pub operate: Option<Spanned<bool>>,
+    pub administer: Option<Spanned<bool>>,
     pub size_mib: Option<Spanned<u32>>,
     pub records_days: Option<Spanned<u32>>,
     pub minutes_days: Option<Spanned<u32>>,
@@ -48,6 +49,9 @@ pub struct Store {
     pub group: Option<String>,
     /// Whether that group may also block addresses, by a socket that takes no other command.
     pub operate: bool,
+    /// Whether it may also have evidence and try configurations there. Implies trust as in root:
+    /// a configuration says which files are read and which programs run.
+    pub administer: bool,
     /// Its bounds.
     pub retention: Retention,
 }
@@ -89,5 +93,11 @@ pub(super) fn resolve(
         problems.error(operate.span(), "operate = true, and no group may", remedy);
     }
     let operate = table.operate.as_ref().is_some_and(|it| *it.get_ref());
-    Some(Store { path, group: table.group.clone(), operate, retention })
+    let administer = table.administer.as_ref().filter(|it| *it.get_ref());
+    if let Some(administer) = administer.filter(|_| !operate) {
+        let remedy = "add operate = true: it goes by the same socket";
+        problems.error(administer.span(), "administer = true, and nobody may operate", remedy);
+    }
+    let administer = administer.is_some();
+    Some(Store { path, group: table.group.clone(), operate, administer, retention })
 }

@@ -1,6 +1,6 @@
 //! The control socket: a Unix socket that only its owner may open, one line of JSON in, one out.
 //!
-//! One thread serves it, one connection at a time; a request is at most 4 KiB, and who is slow is
+//! One thread serves it, one connection at a time; a request is at most 1 MiB, and who is slow is
 //! cut off after two seconds. The daemon's main loop answers; this file only carries. A request
 //! that wants packets passes the file for them along (SCM_RIGHTS), and has a thread that waits for
 //! its answer: nobody else has to.
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Gid, chown};
 use rustix::net::{
@@ -27,8 +27,11 @@ use rustix::net::{
 use crate::api::blocks::BlocksRequest;
 use crate::api::dto::{Request, Response};
 
-/// Bytes of a request, at most.
-pub const REQUEST_BYTES_MAX: usize = 4096;
+/// Bytes of a request, at most: a configuration of thousands of peers.
+pub const REQUEST_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes that are taken at once.
+const CHUNK_BYTES: usize = 4096;
 
 /// Bytes of a response that a client reads, at most.
 pub const RESPONSE_BYTES_MAX: u64 = 64 << 20;
@@ -41,7 +44,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// thousands of peers and keys.
 const fn patience(request: &Request) -> Duration {
     match request {
-        Request::Reload(_) | Request::Rollback => Duration::from_secs(120),
+        Request::Reload(_) | Request::Rollback | Request::Configure { .. } => {
+            Duration::from_secs(120)
+        }
         _ => Duration::from_secs(5),
     }
 }
@@ -133,14 +138,32 @@ impl ControlSocket {
     }
 }
 
-/// Opens the socket at `path` for `group`, which may block addresses and remark on alerts there
-/// and do nothing else.
+/// What a group may do by a socket of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rights {
+    /// Block addresses and remark on alerts.
+    Operate,
+    /// That, have evidence, and tell and change the configuration.
+    Administer,
+}
+
+impl Rights {
+    fn include(self, request: &Request) -> bool {
+        match request {
+            Request::Operate { .. } | Request::Remark { .. } => true,
+            Request::Configure { .. } | Request::Evidence { .. } => self == Self::Administer,
+            _ => false,
+        }
+    }
+}
+
+/// Opens the socket at `path` for `group`, which has `rights` there and no others.
 ///
 /// # Errors
 /// The directory cannot be written, or the socket not be given to the group.
 pub fn open_for_operators(
     path: &Path,
-    group: u32,
+    (group, rights): (u32, Rights),
     ask: impl Fn(Question) -> bool + Send + 'static,
 ) -> io::Result<ControlSocket> {
     // Whom its mode and group let in: who that is, peer credentials do not tell of other groups.
@@ -148,12 +171,15 @@ pub fn open_for_operators(
         path,
         |_| Ok(()),
         move |mut question| {
-            let is_taken =
-                matches!(question.request, Request::Operate { .. } | Request::Remark { .. });
-            if !is_taken {
-                let refused =
-                    "this socket takes blocks of addresses and nothing else but remarks".to_owned();
-                let _ = question.answer.send(Response::Error(refused));
+            if !rights.include(&question.request) {
+                let refused = match rights {
+                    Rights::Operate => {
+                        "this gateway takes blocks of addresses and remarks here, and nothing \
+                         else: `[store] administer` says whether it does"
+                    }
+                    Rights::Administer => "this is not asked here",
+                };
+                let _ = question.answer.send(Response::Error(refused.to_owned()));
                 // Asked all the same, so that the thread learns when the daemon has ended.
                 question.request = Request::Blocks(BlocksRequest::List);
             }
@@ -213,7 +239,7 @@ fn serve(mut stream: UnixStream, ask: &impl Fn(Question) -> bool) -> io::Result<
             return Ok(true);
         }
     };
-    let takes_long = matches!(request, Request::EvidenceCut(_));
+    let takes_long = matches!(request, Request::EvidenceCut(_) | Request::Evidence { .. });
     let patience = patience(&request);
     let is_abandoned = Arc::new(AtomicBool::new(false));
     let output = passed.map(|fd| Output::new(fd.into(), is_abandoned.clone()));
@@ -234,11 +260,15 @@ fn serve(mut stream: UnixStream, ask: &impl Fn(Question) -> bool) -> io::Result<
 /// A line, or as much as there is of one, and a descriptor that came with it.
 fn read_request(stream: &UnixStream) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
     let (mut line, mut passed) = (Vec::new(), None);
+    let end = Instant::now() + PATIENCE;
     while line.last() != Some(&b'\n') && line.len() < REQUEST_BYTES_MAX {
-        let mut chunk = [0; REQUEST_BYTES_MAX];
+        if Instant::now() >= end {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let mut chunk = [0; CHUNK_BYTES];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        let room = REQUEST_BYTES_MAX - line.len();
+        let room = CHUNK_BYTES.min(REQUEST_BYTES_MAX - line.len());
         let got = rustix::net::recvmsg(
             stream,
             &mut [IoSliceMut::new(&mut chunk[..room])],
@@ -349,7 +379,7 @@ pub fn ask_for_output(
 mod tests {
     use super::*;
     use crate::api::blocks::BlocksSnapshot;
-    use crate::api::dto::Snapshot;
+    use crate::api::dto::{ConfigureRequest, CutRequest, Snapshot};
 
     fn answering() -> (tempfile::TempDir, PathBuf, ControlSocket) {
         let directory = tempfile::tempdir().unwrap();
@@ -382,12 +412,17 @@ mod tests {
         let path = directory.path().join("gw.operate");
         let ended = directory.path().join("ended");
         let own_group = rustix::process::getegid().as_raw();
-        let _socket = open_for_operators(&path, own_group, move |question| {
+        let rights = (own_group, Rights::Operate);
+        let _socket = open_for_operators(&path, rights, move |question| {
             let _ = question.answer.send(Response::Blocks(BlocksSnapshot::default()));
             !ended.exists()
         });
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o660);
-        for refused in [Request::Status, Request::Rollback, Request::Blocks(BlocksRequest::List)] {
+        let configure =
+            Request::Configure { by: "eve".into(), configure: ConfigureRequest::Show };
+        let cut = Request::Evidence { by: "eve".into(), cut: CutRequest::default() };
+        let list = Request::Blocks(BlocksRequest::List);
+        for refused in [Request::Status, Request::Rollback, list, configure, cut] {
             assert!(matches!(ask(&path, &refused), Ok(Response::Error(_))), "{refused:?}");
         }
         let list = Request::Operate { by: "eve".into(), blocks: BlocksRequest::List };

@@ -54,6 +54,7 @@ use trial::{PortsBefore, Start, Trial};
 
 mod again;
 mod blocks;
+mod configure;
 mod leaving;
 mod needs_restart;
 mod parts;
@@ -425,9 +426,14 @@ impl Gateway {
 
     /// Writes what was asked and how it ended into the log book.
     fn note(&self, what: &str, outcome: &str) {
-        self.alerts.note(CONTROL, what, outcome);
+        self.told(CONTROL, what, outcome);
+    }
+
+    /// The same for what was asked `by` somebody.
+    fn told(&self, by: &str, what: &str, outcome: &str) {
+        self.alerts.note(by, what, outcome);
         if let Some(recorder) = &self.recorder {
-            recorder.note(CONTROL, what, outcome);
+            recorder.note(by, what, outcome);
         }
     }
 
@@ -451,6 +457,14 @@ impl Gateway {
             Request::Operate { by, blocks } => self.block(&by, &blocks),
             Request::Remark { by, alert, is_acknowledged, comment } => {
                 self.remark(&by, alert, is_acknowledged, &comment)
+            }
+            Request::Configure { by, configure } => self.configure(&by, configure),
+            Request::Evidence { by, cut } => {
+                self.told(&by, "evidence cut", "begun");
+                match self.cut_evidence(cut, output, answer.clone()) {
+                    Ok(()) => return,
+                    Err(error) => Err(error),
+                }
             }
             Request::Configuration => Ok(self.configuration_response()),
             Request::Confirm => self.confirm().map(|()| self.configuration_response()),

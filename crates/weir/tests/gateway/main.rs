@@ -33,6 +33,7 @@ mod restart;
 mod rollout;
 mod secrets;
 mod serve;
+mod serve_judges;
 mod status;
 mod tagged;
 mod tagged_guests;

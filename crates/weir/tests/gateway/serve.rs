@@ -16,12 +16,14 @@ use weir_lab::interrupt;
 use weir_lab::process::{self, Running};
 use weir_lab::topology::{Lab, Side};
 
+use super::serve_judges::{fuzzed_by_schemathesis, scraped_by_prometheus};
 use super::*;
 
 /// A user and group that no account has.
 const ACCOUNT: &str = "64999:64999";
 
-const TABLES: &str = "\n[store]\ngroup = \"64999\"\noperate = true\nsize_mib = 16\n\n\
+const TABLES: &str = "\n[store]\ngroup = \"64999\"\noperate = true\nadminister = true\n\
+                      size_mib = 16\n\n[evidence]\nmemory_mib = 8\nsnap = 0\n\n\
                       [[label]]\nof = \"0.0.0.0/0\"\ntenant = \"red\"\n\n\
                       [[sink]]\nto = \"tcp://127.0.0.1:9\"\nformat = \"gelf\"\n\n\
                       [limits]\nactive_timeout_s = 1\nidle_timeout_s = 1\n";
@@ -35,10 +37,10 @@ fn tables(lab: &Lab) -> String {
 }
 
 /// `weir serve` over gateway A.
-struct Serve {
+pub(super) struct Serve {
     running: Running,
-    address: SocketAddr,
-    token: String,
+    pub(super) address: SocketAddr,
+    pub(super) token: String,
 }
 
 fn store_of(lab: &Lab) -> PathBuf {
@@ -61,7 +63,7 @@ impl Serve {
     }
 
     /// The status line and the body of an answer.
-    fn ask(&self, path: &str, token: &str) -> (String, String) {
+    pub(super) fn ask(&self, path: &str, token: &str) -> (String, String) {
         self.send("GET", path, token, "")
     }
 
@@ -79,6 +81,29 @@ impl Serve {
         stream.read_to_string(&mut answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         (head.lines().next().unwrap().to_owned(), body.to_owned())
+    }
+
+    /// The body of an answer that is no text.
+    fn download(&self, path: &str) -> Vec<u8> {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let token = &self.token;
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\
+             Authorization: Bearer {token}\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        let end = answer.windows(4).position(|it| it == b"\r\n\r\n").unwrap();
+        assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
+        answer.split_off(end + 4)
+    }
+
+    fn post(&self, path: &str, body: &Value) -> Value {
+        let (status, answer) = self.send("POST", path, &self.token, &body.to_string());
+        assert!(status.contains("200"), "{path}: {status}: {answer}");
+        serde_json::from_str(&answer).unwrap()
     }
 
     fn json(&self, path: &str) -> Value {
@@ -176,6 +201,107 @@ fn remarked_on_by_the_api(lab: &Lab, serve: &Serve) {
 }
 
 /// Records are found by what [[label]] calls their ends, and show it.
+/// The packets of an alert come as a capture that tshark reads.
+fn downloaded_by_the_api(lab: &Lab, serve: &Serve) {
+    let held = serve.wait("/api/v1/evidence", |it| it["rows"][0]["packets"].as_u64() > Some(0));
+    assert_eq!(held["rows"][0]["gateway"], NAMES[0]);
+    let alerts = serve.wait("/api/v1/alerts", |it| it["rows"][0]["sid"] == 1);
+    let number = &alerts["rows"][0]["number"];
+    let capture =
+        serve.download(&format!("/api/v1/evidence/cut?gateway={}&alert={number}", NAMES[0]));
+    let file = lab.folder().join("alert.pcapng");
+    std::fs::write(&file, capture).unwrap();
+    let mut tshark = Command::new("tshark");
+    tshark.arg("-r").arg(&file).args(["-T", "fields", "-e", "icmp.type"]);
+    let said = process::run(&mut tshark, PATIENCE).unwrap();
+    let types: Vec<&str> = said.stdout.lines().collect();
+    assert!(types.contains(&"8"), "the echo that made the alert: {said:?}");
+    let (status, answer) =
+        serve.ask(&format!("/api/v1/evidence/cut?gateway={}&filter=(", NAMES[0]), &serve.token);
+    assert!(status.contains("400"), "{status}: {answer}");
+}
+
+/// A configuration is looked at, tried, taken back, tried again and kept, and the log book says
+/// for whom.
+fn configured_by_the_api(serve: &Serve) {
+    let shown = serve.json("/api/v1/config");
+    let text = shown["rows"][0]["text"].as_str().unwrap().to_owned();
+    let file = shown["rows"][0]["path"].as_str().unwrap().to_owned();
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+    let next = text.replace("idle_timeout_s = 1", "idle_timeout_s = 2");
+    let of = |text: &str| {
+        serde_json::json!({ "gateway": NAMES[0], "text": text, "within_seconds": 600 })
+    };
+    let checked = serve.post("/api/v1/config/check", &of("nonsense"));
+    assert!(checked["problems"].as_str().unwrap().contains("line"), "{checked}");
+    let checked = serve.post("/api/v1/config/check", &of(&next));
+    assert_eq!(checked["problems"], Value::Null);
+    let difference = checked["difference"].as_str().unwrap();
+    assert!(difference.contains("-idle_timeout_s = 1\n+idle_timeout_s = 2\n"), "{difference}");
+
+    let refused = serve.post("/api/v1/config/try", &of("nonsense"));
+    assert!(refused["problems"].is_string() && refused["state"] == "confirmed", "{refused}");
+    let gateway = serde_json::json!({ "gateway": NAMES[0] });
+    for (decision, kept) in [("rollback", &text), ("confirm", &next)] {
+        let tried = serve.post("/api/v1/config/try", &of(&next));
+        assert_eq!((&tried["state"], &tried["problems"]), (&"unconfirmed".into(), &Value::Null));
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), text, "the file is as it was");
+        let decided = serve.post(&format!("/api/v1/config/{decision}"), &gateway);
+        assert_eq!(decided["state"], "confirmed", "{decided}");
+        assert_eq!(decided["text"].as_str(), Some(kept.as_str()));
+        assert_eq!(&std::fs::read_to_string(&file).unwrap(), kept);
+    }
+    serve.wait("/api/v1/events?last=600", |it| {
+        let rows = it["rows"].as_array().unwrap();
+        rows.iter().any(|row| {
+            let who = row["who"].as_str().unwrap();
+            row["what"] == "confirm" && who.starts_with("api: admin") && row["outcome"] == "done"
+        })
+    });
+}
+
+/// What is too large or too slow is refused, and the next is answered.
+fn asked_badly(serve: &Serve) {
+    for (path, bytes) in [("/api/v1/blocks", 5_000), ("/api/v1/config/check", 300_000)] {
+        let body = format!("{{\"gateway\": \"{}\"}}", "x".repeat(bytes));
+        let (status, answer) = serve.send("POST", path, &serve.token, &body);
+        assert!(status.contains("413"), "{path}: {status}: {answer}");
+    }
+    // Half a request, and then nothing.
+    let mut slow = TcpStream::connect(serve.address).unwrap();
+    slow.set_read_timeout(Some(PATIENCE)).unwrap();
+    slow.write_all(b"GET /api/v1/status HTTP/1.1\r\nHost: x\r\nX-Slow: ").unwrap();
+    let mut said = Vec::new();
+    let _ = slow.read_to_end(&mut said);
+    let said = String::from_utf8_lossy(&said);
+    assert!(said.is_empty() || said.contains(" 408 "), "{said}");
+    let mut large = TcpStream::connect(serve.address).unwrap();
+    large.set_read_timeout(Some(PATIENCE)).unwrap();
+    let header = "x".repeat(64 << 10);
+    let _ = large.write_all(format!("GET / HTTP/1.1\r\nX-Large: {header}\r\n\r\n").as_bytes());
+    let mut said = Vec::new();
+    let _ = large.read_to_end(&mut said);
+    assert!(!String::from_utf8_lossy(&said).contains(" 200 "));
+    serve.json("/api/v1/status");
+}
+
+/// `weir status --watch` goes on telling, a line of JSON a second.
+fn watched(lab: &Lab) {
+    let mut command = Command::new(WEIR);
+    command.args(["status", NAMES[0], "--watch", "--json", "--run-dir"]);
+    let mut running = Running::start(command.arg(run_folder(lab, Side::A))).unwrap();
+    let told = |running: &Running| -> Vec<u64> {
+        let said = running.stdout();
+        let whole = said.rsplit_once('\n').map(|(whole, _)| whole).unwrap_or_default();
+        let lines = whole.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        lines.map(|it| it["taken_ns"].as_u64().unwrap()).collect()
+    };
+    interrupt::until("three states", PATIENCE, || Ok(told(&running).len() >= 3)).unwrap();
+    assert!(told(&running).is_sorted(), "{:?}", told(&running));
+    assert!(running.is_running().unwrap(), "it watches until it is ended");
+    let _ = running.stop(Signal::TERM);
+}
+
 fn found_by_name(lab: &Lab, target: &str) {
     for (label, found) in [("tenant=red", true), ("tenant=blue", false)] {
         let mut command = Command::new(WEIR);
@@ -228,6 +354,12 @@ fn what_crossed_a_gateway_is_in_the_api_of_a_process_without_privileges() {
     assert!(metrics.contains("weir_up{gateway=\"gw-a\"} 1"), "{metrics}");
 
     blocked_by_the_api(lab, &serve);
+    downloaded_by_the_api(lab, &serve);
+    configured_by_the_api(&serve);
+    asked_badly(&serve);
+    watched(lab);
+    scraped_by_prometheus(lab, &serve);
+    fuzzed_by_schemathesis(&serve);
 
     // The same on the command line, from the same file.
     let mut command = Command::new(WEIR);

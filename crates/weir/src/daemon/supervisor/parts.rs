@@ -19,7 +19,7 @@ use crate::config::file::Mode;
 use crate::config::policy::keyed_peers;
 use crate::config::settings::{self, OnFailure, Pair, PeerKeys};
 use crate::config::{Keys, Settings};
-use crate::daemon::control::{self, ControlSocket};
+use crate::daemon::control::{self, ControlSocket, Rights};
 use crate::daemon::front_end::{Base, FrontEnd};
 use crate::daemon::keying::{Keying, KeyingEnd, Peers};
 use crate::daemon::mirror::{Mirror, MirrorControl};
@@ -176,7 +176,8 @@ pub(super) fn open_control(
         let group = account::group(wanted.group.as_deref().unwrap_or_default())?;
         let path = settings.gateway.operate_socket();
         let ask = move |it| theirs.send(Event::Question(it)).is_ok();
-        let socket = control::open_for_operators(&path, group, ask);
+        let rights = if wanted.administer { Rights::Administer } else { Rights::Operate };
+        let socket = control::open_for_operators(&path, (group, rights), ask);
         sockets.push(socket.with_context(|| failed(&path))?);
     }
     Ok(sockets)

@@ -138,6 +138,12 @@ impl Trial {
 impl Gateway {
     /// Takes the file's configuration, on trial if `within` says so.
     pub(super) fn try_reload(&mut self, within: Option<Duration>) -> Result<(), Failure> {
+        let source = Source::read(&self.options.file).map_err(Failure::Configuration)?;
+        self.take(source, within)
+    }
+
+    /// Takes `source`, likewise.
+    pub(super) fn take(&mut self, source: Source, within: Option<Duration>) -> Result<(), Failure> {
         if let Some(trial) = &self.trial {
             return Err(anyhow::anyhow!(
                 "configuration {} is unconfirmed for another {} s: `weir confirm {name}` or `weir \
@@ -148,7 +154,6 @@ impl Gateway {
             )
             .into());
         }
-        let source = Source::read(&self.options.file).map_err(Failure::Configuration)?;
         if within.is_none() && self.history.was_rolled_back(&source.text)? {
             return Err(anyhow::anyhow!(
                 "{} was taken back before and has not changed since: change it, or try it again \
