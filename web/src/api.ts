@@ -206,6 +206,21 @@ export interface Periods {
   before: Period;
 }
 
+export interface Exporter {
+  gateway: string;
+  exporter: string;
+  domain: string;
+  last: string;
+  messages: number;
+  records: number;
+  lost: number;
+  late: number;
+  restarts: number;
+  without_template: number;
+  malformed: number;
+  undecoded: number;
+}
+
 export interface Volume {
   gateway: string;
   source: string | null;

@@ -121,6 +121,12 @@ const configuration = {
   difference: null,
 };
 ANSWERS["/api/v1/config"] = list([configuration]);
+ANSWERS["/api/v1/exporters"] = list([
+  {
+    gateway: "collector", exporter: "192.0.2.7", domain: "domain 7", last: ago(3), messages: 412, records: 9120, lost: 4,
+    late: 1, restarts: 0, without_template: 0, malformed: 0, undecoded: 2,
+  },
+]);
 const period = (factor) => ({
   host_bytes: 1e12 * factor, wire_bytes: 9e11 * factor, host_packets: 1, wire_packets: 1, dropped: 7000 / factor,
 });
@@ -222,8 +228,9 @@ for (const [width, colorScheme] of [[1280, "light"], [400, "dark"], [1280, "dark
     return route.fulfill({ contentType: TYPES[file.split(".").pop()], body });
   });
   await page.goto("http://weir.test/#token=0123456789abcdef0123456789abcdef");
-  for (const screen of ["Home", "Flows", "Groups", "Alerts", "Tunnels", "Drops", "Settings"]) {
-    if (screen === "Groups") await page.getByLabel("Group by").selectOption("ends");
+  for (const screen of ["Home", "Flows", "Groups", "Exporters", "Alerts", "Tunnels", "Drops", "Settings"]) {
+    const group = { Groups: "ends", Exporters: "exporter" }[screen];
+    if (group) await page.getByLabel("Group by").selectOption(group);
     else await page.getByRole("button", { name: screen, exact: true }).click();
     await page.waitForSelector("main tbody tr td + td");
     if (screen === "Home") {
@@ -235,6 +242,7 @@ for (const [width, colorScheme] of [[1280, "light"], [400, "dark"], [1280, "dark
       await page.waitForSelector("#timeline");
     }
     if (screen === "Groups") await page.waitForSelector(".matrix .m5");
+    if (screen === "Exporters") await page.getByText("192.0.2.7").waitFor();
     if (screen === "Alerts") await act(page, changes);
     if (screen === "Settings") await configure(page, changes);
     const wide = await page.evaluate(() => document.documentElement.scrollWidth > innerWidth);

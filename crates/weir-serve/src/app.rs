@@ -14,8 +14,8 @@ use crate::guard::{self, Guard};
 use crate::live::Board;
 use crate::token::{Holder, Token};
 use crate::{
-    access, assets, blocks, configure, evidence, exporters, live, metrics, openapi, periods, routes,
-    summary,
+    access, assets, blocks, configure, evidence, exporters, live, metrics, openapi, periods,
+    routes, summary,
 };
 
 /// Questions to stores at a time; others wait.

@@ -1,5 +1,5 @@
-//! A gateway's configuration: told, checked, tried for a time, kept or taken back. By the operators'
-//! socket of gateways that let it be administered so, and for admins alone.
+//! A gateway's configuration: told, checked, tried for a time, kept or taken back. By the
+//! operators' socket of gateways that let it be administered so, and for admins alone.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The packets that gateways remember, in clear: what they hold, and a capture of what is asked for.
-//! By the operators' socket of gateways that let it be administered so.
+//! The packets that gateways remember, in clear: what they hold, and a capture of what is asked
+//! for. By the operators' socket of gateways that let it be administered so.
 
 use std::io::{IoSlice, Read, Write};
 use std::mem::MaybeUninit;

@@ -20,8 +20,8 @@ pub mod status;
 pub mod columns;
 pub mod dto;
 pub mod exporters;
-pub mod periods;
 pub mod names;
+pub mod periods;
 pub mod query;
 
 pub mod token;

@@ -56,4 +56,8 @@ fn a_browser_shows_hostile_strings_as_text_and_every_screen_fits_and_is_accessib
         let output = Command::new("node").arg(script).current_dir(&web).output().unwrap();
         assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stdout));
     }
+    // Twelve minutes of updates at accelerated time; `node tests/leak.mjs` alone does an hour.
+    let mut leak = Command::new("node");
+    let output = leak.args(["tests/leak.mjs", "12"]).current_dir(&web).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }

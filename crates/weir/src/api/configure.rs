@@ -1,10 +1,9 @@
 //! A configuration that is sent instead of written into the file: told, checked, tried, kept.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-
-use super::dto::ConfigurationSnapshot;
 
 /// What to do with the configuration. Answered by `Response::Configured`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -51,4 +50,37 @@ pub struct RunningConfiguration {
     pub text: Option<String>,
     /// What is wrong with the text that was sent, with the places; nothing was changed.
     pub problems: Option<String>,
+}
+
+/// The configuration in force.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct ConfigurationSnapshot {
+    /// Its number; each accepted configuration raises it.
+    pub epoch: u32,
+    /// How it stands.
+    pub state: ConfigurationState,
+    /// Where it was read: the file of `weir up`, or the last confirmed one in the state directory.
+    pub path: PathBuf,
+    /// Seconds until it is taken back, while it is unconfirmed.
+    pub seconds_left: Option<f64>,
+    /// Configurations taken back since the start.
+    pub rollbacks: u64,
+    /// Why the last one was; absent once another was accepted.
+    pub rolled_back_because: Option<String>,
+}
+
+/// How the configuration in force stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ConfigurationState {
+    /// It stays.
+    #[default]
+    Confirmed,
+    /// It is taken back unless somebody confirms it.
+    Unconfirmed,
+    /// It was taken back; the gateway starts again with the last confirmed one.
+    Restarting,
+    /// It was taken back; there is none before it, and the gateway ends.
+    Stopping,
 }

@@ -13,7 +13,9 @@ use weir_port::PortCounters;
 
 pub use super::access::{AccessLineSnapshot, AccessSnapshot, AccessStateSnapshot};
 use super::blocks::{BlocksRequest, BlocksSnapshot};
-pub use super::configure::{ConfigureRequest, RunningConfiguration};
+pub use super::configure::{
+    ConfigurationSnapshot, ConfigurationState, ConfigureRequest, RunningConfiguration,
+};
 pub use super::detection::{AlertsSnapshot, DetectionSnapshot, RuleDropsSnapshot};
 pub use super::join::WorkerSnapshot;
 pub use super::keys::{AssociationKey, KeysRequest};
@@ -87,39 +89,6 @@ pub enum Request {
 pub struct ReloadRequest {
     /// It is taken back after so many milliseconds unless it is confirmed; absent: it stays.
     pub confirm_within_ms: Option<u64>,
-}
-
-/// How the configuration in force stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ConfigurationState {
-    /// It stays.
-    #[default]
-    Confirmed,
-    /// It is taken back unless somebody confirms it.
-    Unconfirmed,
-    /// It was taken back; the gateway starts again with the last confirmed one.
-    Restarting,
-    /// It was taken back; there is none before it, and the gateway ends.
-    Stopping,
-}
-
-/// The configuration in force.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(default)]
-pub struct ConfigurationSnapshot {
-    /// Its number; each accepted configuration raises it.
-    pub epoch: u32,
-    /// How it stands.
-    pub state: ConfigurationState,
-    /// Where it was read: the file of `weir up`, or the last confirmed one in the state directory.
-    pub path: PathBuf,
-    /// Seconds until it is taken back, while it is unconfirmed.
-    pub seconds_left: Option<f64>,
-    /// Configurations taken back since the start.
-    pub rollbacks: u64,
-    /// Why the last one was; absent once another was accepted.
-    pub rolled_back_because: Option<String>,
 }
 
 /// Which packets of the evidence rings are wanted. Several values of one term: any of them.

@@ -15,7 +15,10 @@ use weir_serve::columns;
 use weir_serve::dto::{Alert, Conversation, Flow, Talker};
 use weir_serve::gateways::Places;
 use weir_serve::query;
-use weir_store::sqlite::{AlertFilter, AlertRow, LabelFilter, Range, RecordFilter};
+use weir_serve::summary::Volume;
+use weir_store::sqlite::{
+    AlertFilter, AlertRow, GroupBy, LabelFilter, Range, RecordFilter, Volumes,
+};
 
 use super::parquet;
 use crate::utc;
@@ -146,6 +149,24 @@ pub struct TalkerArgs {
     /// An end called so by [[label]]: NAME, or KIND=NAME (host, tenant, job, rail)
     #[arg(long, value_name = "NAME")]
     label: Option<LabelFilter>,
+    /// Add up by something else than the address
+    #[arg(long, value_enum, conflicts_with = "kind")]
+    by: Option<By>,
+}
+
+/// What volume is added up by.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum By {
+    /// Who with whom
+    Ends,
+    /// Protocol and the port that answers
+    Service,
+    /// Queue pairs, with retransmissions and the slowest answer
+    QueuePair,
+    /// What [[label]] calls an end
+    Label,
+    /// Who told of it to `weir collect`
+    Exporter,
 }
 
 /// Arguments of `weir alerts`.
@@ -349,6 +370,9 @@ pub fn run_conversations(args: &ConversationArgs) -> Result<ExitCode> {
 /// # Errors
 /// No store can be read.
 pub fn run_talkers(args: &TalkerArgs) -> Result<ExitCode> {
+    if let Some(by) = args.by {
+        return run_volumes(args, by);
+    }
     let records = &args.records;
     let range = range(records)?;
     let kind = args.kind.as_deref();
@@ -368,6 +392,43 @@ pub fn run_talkers(args: &TalkerArgs) -> Result<ExitCode> {
             ("received bytes", talker.received_bytes.to_string()),
             ("received packets", talker.received_packets.to_string()),
             ("peers", talker.peers.to_string()),
+        ]
+    })
+}
+
+/// `weir top-talkers --by`.
+fn run_volumes(args: &TalkerArgs, by: By) -> Result<ExitCode> {
+    let (of, by) = match by {
+        By::Ends => (Volumes::Flows, GroupBy::Ends),
+        By::Service => (Volumes::Flows, GroupBy::Service),
+        By::QueuePair => (Volumes::Conversations, GroupBy::QueuePair),
+        By::Label => (Volumes::Flows, GroupBy::Label),
+        By::Exporter => (Volumes::Flows, GroupBy::Exporter),
+    };
+    let records = &args.records;
+    let range = range(records)?;
+    let (mut rows, problems) = query::each(&places(records)?, records.gateway(), |name, reader| {
+        let labels = reader.labels()?;
+        let rows = reader.volumes(of, by, range, args.label.as_ref(), records.limit)?.rows;
+        Ok(rows.into_iter().map(|row| Volume::of(name, row, &labels)).collect())
+    });
+    rows.sort_by_key(|row| std::cmp::Reverse(row.bytes.saturating_add(row.reply_bytes)));
+    print(records, rows, &problems, |it| {
+        let text = |it: &Option<String>| it.clone().unwrap_or_default();
+        let number = |it: Option<u32>| it.map(|it| it.to_string()).unwrap_or_default();
+        let what = it.service.as_ref().or(it.label.as_ref()).or(it.exporter.as_ref());
+        vec![
+            ("what", what.cloned().unwrap_or_default()),
+            ("from", text(&it.source)),
+            ("QP", number(it.source_qp)),
+            ("to", text(&it.destination)),
+            ("QP", number(it.destination_qp)),
+            ("gateway", it.gateway.clone()),
+            ("records", it.records.to_string()),
+            ("bytes", it.bytes.to_string()),
+            ("reply bytes", it.reply_bytes.to_string()),
+            ("again", it.retransmissions.to_string()),
+            ("NAK", it.naks.to_string()),
         ]
     })
 }

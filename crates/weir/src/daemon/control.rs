@@ -418,8 +418,7 @@ mod tests {
             !ended.exists()
         });
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o660);
-        let configure =
-            Request::Configure { by: "eve".into(), configure: ConfigureRequest::Show };
+        let configure = Request::Configure { by: "eve".into(), configure: ConfigureRequest::Show };
         let cut = Request::Evidence { by: "eve".into(), cut: CutRequest::default() };
         let list = Request::Blocks(BlocksRequest::List);
         for refused in [Request::Status, Request::Rollback, list, configure, cut] {

@@ -229,9 +229,9 @@ fn configured_by_the_api(serve: &Serve) {
     let file = shown["rows"][0]["path"].as_str().unwrap().to_owned();
     assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
     let next = text.replace("idle_timeout_s = 1", "idle_timeout_s = 2");
-    let of = |text: &str| {
-        serde_json::json!({ "gateway": NAMES[0], "text": text, "within_seconds": 600 })
-    };
+    let gateway = NAMES[0];
+    let of =
+        |text: &str| serde_json::json!({ "gateway": gateway, "text": text, "within_seconds": 600 });
     let checked = serve.post("/api/v1/config/check", &of("nonsense"));
     assert!(checked["problems"].as_str().unwrap().contains("line"), "{checked}");
     let checked = serve.post("/api/v1/config/check", &of(&next));
@@ -241,7 +241,7 @@ fn configured_by_the_api(serve: &Serve) {
 
     let refused = serve.post("/api/v1/config/try", &of("nonsense"));
     assert!(refused["problems"].is_string() && refused["state"] == "confirmed", "{refused}");
-    let gateway = serde_json::json!({ "gateway": NAMES[0] });
+    let gateway = serde_json::json!({ "gateway": gateway });
     for (decision, kept) in [("rollback", &text), ("confirm", &next)] {
         let tried = serve.post("/api/v1/config/try", &of(&next));
         assert_eq!((&tried["state"], &tried["problems"]), (&"unconfirmed".into(), &Value::Null));
@@ -278,7 +278,8 @@ fn asked_badly(serve: &Serve) {
     let mut large = TcpStream::connect(serve.address).unwrap();
     large.set_read_timeout(Some(PATIENCE)).unwrap();
     let header = "x".repeat(64 << 10);
-    let _ = large.write_all(format!("GET / HTTP/1.1\r\nX-Large: {header}\r\n\r\n").as_bytes());
+    let request = format!("GET / HTTP/1.1\r\nX-Large: {header}\r\n\r\n");
+    let _ = large.write_all(request.as_bytes());
     let mut said = Vec::new();
     let _ = large.read_to_end(&mut said);
     assert!(!String::from_utf8_lossy(&said).contains(" 200 "));

@@ -35,7 +35,8 @@ impl Prometheus {
         let config = format!(
             "global: {{ scrape_interval: 1s, evaluation_interval: 1s }}\n\
              rule_files: [\"{}\"]\n\
-             scrape_configs:\n  - job_name: weir\n    authorization: {{ credentials_file: token }}\n    \
+             scrape_configs:\n  - job_name: weir\n    \
+             authorization: {{ credentials_file: token }}\n    \
              static_configs: [{{ targets: [\"{}\"] }}]\n",
             rules.display(),
             serve.address,

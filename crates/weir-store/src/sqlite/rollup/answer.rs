@@ -143,7 +143,8 @@ impl Reader {
         let limit = super::advance::CHUNK_RECORDS as i64;
         let (from, until) =
             (range_s.start * 1_000_000_000, range_s.end.saturating_mul(1_000_000_000));
-        let chosen = "id > ?1 AND last_ns >= ?2 AND last_ns < ?3 LIMIT ?4";
+        // By number: the index by time would be walked through all of the span.
+        let chosen = "id > ?1 AND +last_ns >= ?2 AND +last_ns < ?3 LIMIT ?4";
         let [flow, conversation] = state.records;
         deltas.add_flows(&moment, chosen, &[&flow, &from, &until, &limit])?;
         deltas.add_conversations(&moment, chosen, &[&conversation, &from, &until, &limit])?;

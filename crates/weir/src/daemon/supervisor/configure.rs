@@ -90,7 +90,8 @@ impl Gateway {
         if before != self.source.text {
             let beside = beside(file);
             written(&beside, file, &self.source.text)?;
-            fs::rename(&beside, file).with_context(|| format!("cannot replace {}", file.display()))?;
+            fs::rename(&beside, file)
+                .with_context(|| format!("cannot replace {}", file.display()))?;
         }
         self.confirm()
     }
