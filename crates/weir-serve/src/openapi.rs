@@ -2,6 +2,7 @@
 
 use axum::Json;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+use utoipa::openapi::{RefOr, Response};
 use utoipa::{Modify, OpenApi};
 
 use crate::{access, blocks, configure, evidence, exporters, periods, routes, summary};
@@ -19,7 +20,7 @@ use crate::{access, blocks, configure, evidence, exporters, periods, routes, sum
         configure::roll_back
     ),
     security(("token" = [])),
-    modifiers(&Token)
+    modifiers(&Token, &Everywhere)
 )]
 struct Document;
 
@@ -29,6 +30,33 @@ impl Modify for Token {
     fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
         let scheme = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
         document.components.get_or_insert_default().add_security_scheme("token", scheme);
+    }
+}
+
+/// What stands before every route may answer in its place.
+struct Everywhere;
+
+impl Modify for Everywhere {
+    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        let answers = [
+            ("401", "Show the token"),
+            ("414", "The address is too long"),
+            ("429", "Too many requests, or wrong tokens"),
+            ("503", "It took too long, or what is asked for is not to be had now"),
+        ];
+        for (path, item) in &mut document.paths.paths {
+            let operations = [&mut item.get, &mut item.post, &mut item.delete];
+            for operation in operations.into_iter().flatten() {
+                for (status, why) in
+                    answers.iter().filter(|(status, _)| *status != "401" || path != "/healthz")
+                {
+                    let answers = &mut operation.responses.responses;
+                    answers
+                        .entry((*status).to_owned())
+                        .or_insert_with(|| RefOr::T(Response::new(*why)));
+                }
+            }
+        }
     }
 }
 

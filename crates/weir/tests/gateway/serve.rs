@@ -360,7 +360,7 @@ fn what_crossed_a_gateway_is_in_the_api_of_a_process_without_privileges() {
     asked_badly(&serve);
     watched(lab);
     scraped_by_prometheus(lab, &serve);
-    fuzzed_by_schemathesis(&serve);
+    fuzzed_by_schemathesis(lab, &serve);
 
     // The same on the command line, from the same file.
     let mut command = Command::new(WEIR);
