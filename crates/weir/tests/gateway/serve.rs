@@ -165,7 +165,7 @@ fn blocked_by_the_api(lab: &Lab, serve: &Serve) {
     stream.write_all(b"{\"command\":\"rollback\"}\n").unwrap();
     let mut said = String::new();
     stream.read_to_string(&mut said).unwrap();
-    assert!(said.contains("blocks of addresses and nothing else"), "{said}");
+    assert!(said.contains("not asked here"), "{said}");
 }
 
 /// An alert that somebody acknowledges is so from then on, and the log book says by whom.
