@@ -290,7 +290,8 @@ pub(crate) fn greatest<T, K: Ord>(mut rows: Vec<T>, limit: u32, key: impl Fn(&T)
 }
 
 /// Whether the server serves
-#[utoipa::path(get, path = "/healthz", security(()), responses((status = 200, description = "It does")))]
+#[utoipa::path(get, path = "/healthz", security(()),
+    responses((status = 200, description = "It does")))]
 pub(crate) async fn healthz() -> &'static str {
     "ok\n"
 }

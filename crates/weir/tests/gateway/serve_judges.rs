@@ -1,5 +1,4 @@
-//! Strangers who judge what `weir serve` says of a running gateway: Prometheus, promtool,
-//! schemathesis.
+//! Strangers who judge what `weir serve` says of a running gateway: Prometheus and promtool.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,18 +12,6 @@ use weir_lab::{interrupt, topology::Lab};
 
 use super::serve::Serve;
 use super::*;
-
-/// schemathesis tries so many requests of each kind at each route.
-const EXAMPLES: &str = "15";
-
-/// What an address is and that `from` is before `until` cannot be said in OpenAPI; who shows wrong
-/// tokens is told to wait (429), which the API's own tests hold it to.
-const SCHEMATHESIS: &str = "
-[checks]
-positive_data_acceptance.enabled = false
-ignored_auth.enabled = false
-negative_data_rejection.expected-statuses = [400, 401, 403, 404, 413, 414, 415, 422, 429]
-";
 
 fn deploy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy")
@@ -116,24 +103,4 @@ pub(super) fn scraped_by_prometheus(lab: &Lab, serve: &Serve) {
         with_data += usize::from(!answer["data"]["result"].as_array().unwrap().is_empty());
     }
     assert!(asked >= 20 && with_data >= 5, "{with_data} of {asked} expressions found something");
-}
-
-/// schemathesis finds nothing that the OpenAPI document does not say.
-pub(super) fn fuzzed_by_schemathesis(lab: &Lab, serve: &Serve) {
-    if !process::installed("schemathesis") {
-        return eprintln!("SKIPPED: schemathesis is not in Debian: a judge of the API, by pip");
-    }
-    let config = lab.folder().join("schemathesis.toml");
-    std::fs::write(&config, SCHEMATHESIS).unwrap();
-    let mut command = Command::new("schemathesis");
-    command.arg("--config-file").arg(&config);
-    command.arg("run").arg(format!("http://{}/api/v1/openapi.json", serve.address));
-    command.args(["--url", &format!("http://{}", serve.address)]);
-    command.args(["--header", &format!("Authorization: Bearer {}", serve.token)]);
-    command.args(["--max-examples", EXAMPLES, "--rate-limit", "40/s", "--seed", "1"]);
-    // The stream has no end.
-    command.args(["--exclude-path", "/api/v1/live"]);
-    if let Err(error) = process::run(&mut command, Duration::from_secs(300)) {
-        panic!("{error:#}");
-    }
 }
