@@ -429,14 +429,6 @@ impl Gateway {
         self.told(CONTROL, what, outcome);
     }
 
-    /// The same for what was asked `by` somebody.
-    fn told(&self, by: &str, what: &str, outcome: &str) {
-        self.alerts.note(by, what, outcome);
-        if let Some(recorder) = &self.recorder {
-            recorder.note(by, what, outcome);
-        }
-    }
-
     fn answer(&mut self, question: Question) {
         let Question { request, answer, output } = question;
         let result = match request {

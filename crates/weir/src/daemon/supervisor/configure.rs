@@ -52,6 +52,14 @@ impl Gateway {
         })
     }
 
+    /// Writes into the log book what was asked, by whom, and how it ended.
+    pub(super) fn told(&self, by: &str, what: &str, outcome: &str) {
+        self.alerts.note(by, what, outcome);
+        if let Some(recorder) = &self.recorder {
+            recorder.note(by, what, outcome);
+        }
+    }
+
     /// A text in the place of the gateway's file.
     fn candidate(&self, text: String) -> Source {
         let path = self.options.file.clone();
