@@ -28,7 +28,7 @@ use crate::mtu;
 use crate::neighbour::QUESTION_BYTES_MAX;
 use crate::offload::checksum::complete;
 use crate::output::{Destination, Output, Part};
-use crate::peer::{Nearby, Way};
+use crate::peer::{Heading, Nearby};
 use crate::plain::segments;
 use crate::policy::FrameClass;
 use crate::protect::esp::Inner;
@@ -41,7 +41,7 @@ use crate::verdict::{DropReason, Side, Verdict};
 pub use crate::arrive::INBOX_MAX;
 pub use crate::engine::{Engine, PolicyError, Usage, UsageDirection};
 pub use crate::peer::{Agreed, Associations, Left, PeerId, SealingChange};
-pub use crate::surroundings::{Told, Who};
+pub use crate::surroundings::{Sighting, Who};
 
 mod again;
 
@@ -144,7 +144,7 @@ impl Engine {
             self.output.send_whole(Destination::Wire, index, frame);
             return Ok(self.passed(class));
         };
-        self.peers.limit(peer, Way::ToPeer, frame)?;
+        self.peers.limit(peer, Heading::ToPeer, frame)?;
         let fields = match protector.writes_outer_headers() {
             true => run.outer_fields(&self.policy.marking),
             false => Default::default(),
@@ -204,7 +204,7 @@ impl Engine {
             }
             Inner::Packet { follows, congestion_combined } => {
                 inner.note(follows);
-                self.peers.limit(peer, Way::FromPeer, frame)?;
+                self.peers.limit(peer, Heading::FromPeer, frame)?;
                 self.counters.ce_combined += u64::from(congestion_combined);
                 inner.pass(&mut self.plain, Side::Wire, frame)?;
                 if let Some(nat) = &mut self.nat {
@@ -301,7 +301,7 @@ impl Engine {
             }
             Inner::Packet { follows, .. } => {
                 run.note(follows);
-                self.peers.limit(peer, Way::FromPeer, frame)?;
+                self.peers.limit(peer, Heading::FromPeer, frame)?;
                 run.pass(&mut self.plain, Side::Wire, frame)?;
                 if let Some(nat) = &mut self.nat {
                     nat.masquerade(&self.policy, peer, frame, run.walker.parsed_mut())?;

@@ -286,7 +286,7 @@ pub struct KernelEsp {
 
 /// Where packets with an address on the far side belong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Route {
     /// To the peer of this index, sealed.
     Peer(u32),
     /// Past every peer, in clear.
@@ -410,10 +410,10 @@ impl Policy {
     /// Puts `peers` behind those there are, and `selectors`, in this order, behind their prefixes;
     /// the indices in them count from the first of `peers`. What a selector would pass in clear is
     /// sealed all the same where a peer there is seals everything.
-    pub fn with_front_end(mut self, peers: Vec<Peer>, selectors: Vec<(Prefix, Way)>) -> Self {
+    pub fn with_front_end(mut self, peers: Vec<Peer>, selectors: Vec<(Prefix, Route)>) -> Self {
         let of_everything = self.everything.filter(|it| !self.may_be_clear(*it as usize));
         let first = self.peers.len() as u32;
-        self.selectors.extend(first, &peers, selectors, of_everything.map(Way::Peer));
+        self.selectors.extend(first, &peers, selectors, of_everything.map(Route::Peer));
         self.peers.extend(peers);
         self.everything = everything(&self.peers);
         self
@@ -429,7 +429,7 @@ impl Policy {
         }
         let vacant = if peer.open_spis.is_empty() { self.vacant.pop() } else { None };
         let index = vacant.map_or(self.peers.len(), |it| it as usize);
-        let way = Way::Peer(index as u32);
+        let way = Route::Peer(index as u32);
         peer.protects.iter().for_each(|it| self.selectors.insert(*it, way));
         if peer.everything {
             self.everything = Some(index as u32);
@@ -446,7 +446,7 @@ impl Policy {
         let place = self.peers.get_mut(index).filter(|it| !it.is_vacant())?;
         let gone = std::mem::replace(place, Peer::vacant());
         for prefix in &gone.protects {
-            self.selectors.remove(prefix, Way::Peer(index as u32));
+            self.selectors.remove(prefix, Route::Peer(index as u32));
         }
         self.everything.take_if(|it| *it == index as u32);
         self.vacant.push(index as u32);
@@ -455,8 +455,8 @@ impl Policy {
 
     /// Where packets to `address`, on the far side, belong.
     #[inline]
-    pub fn way_to(&self, address: &[u8; 16]) -> Option<Way> {
-        self.selectors.way_to(address)
+    pub fn route_to(&self, address: &[u8; 16]) -> Option<Route> {
+        self.selectors.route_to(address)
     }
 
     /// Whether the peer of this index may send packets from `address`: whose it is, gets them too.
@@ -468,9 +468,9 @@ impl Policy {
     /// The peer in front of `address`.
     #[inline]
     pub fn peer_for(&self, address: &[u8; 16]) -> Option<usize> {
-        match self.way_to(address)? {
-            Way::Peer(index) => Some(index as usize),
-            Way::Clear | Way::Drop => None,
+        match self.route_to(address)? {
+            Route::Peer(index) => Some(index as usize),
+            Route::Clear | Route::Drop => None,
         }
     }
 
@@ -546,25 +546,26 @@ mod tests {
     fn a_front_end_puts_nothing_in_clear_that_a_peer_in_front_of_everything_must_seal() {
         let with = |sealing| {
             let everything = Peer { everything: true, sealing, ..peer("all", &[]) };
-            let passed = vec![(prefix("10.2.0.0", 16), Way::Clear), (prefix("::", 0), Way::Clear)];
+            let passed =
+                vec![(prefix("10.2.0.0", 16), Route::Clear), (prefix("::", 0), Route::Clear)];
             let policy = Policy::watch(1, 1500).with_peers(vec![everything]);
             policy.with_front_end(vec![peer("ike", &[])], passed)
         };
         let address = mapped("10.2.0.1".parse().unwrap());
         let policy = with(Sealing::Require);
-        assert_eq!(policy.way_to(&address), Some(Way::Peer(0)));
+        assert_eq!(policy.route_to(&address), Some(Route::Peer(0)));
         assert!(policy.may_send(0, &address) && !policy.may_send(1, &address));
-        assert_eq!(with(Sealing::Prefer).way_to(&address), Some(Way::Clear), "as it was asked");
+        assert_eq!(with(Sealing::Prefer).route_to(&address), Some(Route::Clear), "as it was asked");
     }
 
     #[test]
     fn a_front_ends_selectors_come_behind_the_configurations_in_their_own_order() {
         let selectors = || {
             vec![
-                (prefix("10.2.2.0", 24), Way::Clear),
-                (prefix("10.2.2.3", 32), Way::Drop),
-                (prefix("10.2.0.0", 16), Way::Peer(0)),
-                (prefix("0.0.0.0", 0), Way::Clear),
+                (prefix("10.2.2.0", 24), Route::Clear),
+                (prefix("10.2.2.3", 32), Route::Drop),
+                (prefix("10.2.0.0", 16), Route::Peer(0)),
+                (prefix("0.0.0.0", 0), Route::Clear),
             ]
         };
         // A few prefixes are compared one by one, many are looked up.
@@ -575,11 +576,11 @@ mod tests {
             let policy = Policy::watch(1, 1500)
                 .with_peers(configured)
                 .with_front_end(vec![peer("ike", &[("10.2.0.0", 16)])], selectors());
-            let way = |a: &str| policy.way_to(&mapped(a.parse().unwrap()));
-            assert_eq!(way("10.1.4.1"), Some(Way::Peer(0)), "never put in clear by a front end");
-            assert_eq!(way("10.2.2.3"), Some(Way::Clear), "the first decides, not the longest");
-            assert_eq!(way("10.2.3.1"), Some(Way::Peer(1 + further)));
-            assert_eq!(way("11.0.0.1"), Some(Way::Clear));
+            let way = |a: &str| policy.route_to(&mapped(a.parse().unwrap()));
+            assert_eq!(way("10.1.4.1"), Some(Route::Peer(0)), "never put in clear by a front end");
+            assert_eq!(way("10.2.2.3"), Some(Route::Clear), "the first decides, not the longest");
+            assert_eq!(way("10.2.3.1"), Some(Route::Peer(1 + further)));
+            assert_eq!(way("11.0.0.1"), Some(Route::Clear));
             assert_eq!(way("fd00::1"), None);
         }
     }
@@ -607,9 +608,9 @@ mod tests {
             peer("its twin", &[("10.2.0.0", 16)]),
         ];
         let selectors = vec![
-            (prefix("10.3.0.0", 16), Way::Clear),
-            (prefix("10.2.0.0", 16), Way::Peer(1)),
-            (prefix("10.0.0.0", 8), Way::Peer(0)),
+            (prefix("10.3.0.0", 16), Route::Clear),
+            (prefix("10.2.0.0", 16), Route::Peer(1)),
+            (prefix("10.0.0.0", 8), Route::Peer(0)),
         ];
         let policy = Policy::watch(1, 1500)
             .with_peers(vec![peer("site", &[("10.1.0.0", 16)])])

@@ -10,7 +10,7 @@
 use weir_wire::parse::Parsed;
 
 use crate::classify::has_address;
-use crate::policy::{Action, FrameClass, Policy, Way};
+use crate::policy::{Action, FrameClass, Policy, Route};
 use crate::verdict::{DropReason, Side};
 
 /// Where a frame of `class` that came in by `side` belongs: to a peer, or in clear (`None`).
@@ -40,12 +40,12 @@ pub(crate) fn route(
         Side::Wire => &parsed.source,
     };
     let way = match has_address(parsed) {
-        true => policy.way_to(far),
-        false => policy.peer_for_everything().map(|peer| Way::Peer(peer as u32)),
+        true => policy.route_to(far),
+        false => policy.peer_for_everything().map(|peer| Route::Peer(peer as u32)),
     };
     match (way, policy.default) {
-        (Some(Way::Peer(peer)), _) => Ok(Some(peer as usize)),
-        (Some(Way::Clear), _) | (None, Action::Clear) => Ok(None),
-        (Some(Way::Drop), _) | (None, _) => Err(DropReason::NoPolicy),
+        (Some(Route::Peer(peer)), _) => Ok(Some(peer as usize)),
+        (Some(Route::Clear), _) | (None, Action::Clear) => Ok(None),
+        (Some(Route::Drop), _) | (None, _) => Err(DropReason::NoPolicy),
     }
 }

@@ -16,7 +16,7 @@ use crate::verdict::{DropReason, Side};
 
 /// The class of a frame, and where it belongs: past all peers, or to one, by what protects its
 /// packets.
-type Way = (Option<FrameClass>, Result<Option<(usize, Protector)>, DropReason>);
+type Treatment = (Option<FrameClass>, Result<Option<(usize, Protector)>, DropReason>);
 
 /// The packets of a batch, one after another. Holds for one policy: make another for each batch.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ pub(crate) struct Run {
     pub(crate) walker: Walker,
     /// Where the last packet's flow was counted.
     pub(crate) place: FlowPlace,
-    way: Option<Way>,
+    way: Option<Treatment>,
     /// What outer headers take over from the last packet, unless that is RDMA's.
     fields: Option<OuterFields>,
     /// Where the association was found that opened the last packet.
@@ -85,7 +85,7 @@ impl Run {
 
     /// Class of the last packet, which comes from the host, and where it belongs.
     #[inline]
-    pub(crate) fn way(&mut self, policy: &Policy) -> Way {
+    pub(crate) fn way(&mut self, policy: &Policy) -> Treatment {
         let parsed = self.walker.parsed();
         *self.way.get_or_insert_with(|| {
             let class = frame_class(parsed);

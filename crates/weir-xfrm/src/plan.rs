@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use weir_engine::policy::{Encapsulation, Mode, Peer, Prefix, Sealing, Way};
+use weir_engine::policy::{Encapsulation, Mode, Peer, Prefix, Route, Sealing};
 
 use crate::database::Xfrm;
 use crate::policy::{Policy, accepts, wants};
@@ -71,7 +71,7 @@ pub struct Plan {
     /// The peers.
     pub peers: Vec<Peer>,
     /// What decides, in order; indices are into `peers`.
-    pub selectors: Vec<(Prefix, Way)>,
+    pub selectors: Vec<(Prefix, Route)>,
     /// For each peer: the policy (by index) to acquire an association for when it has none.
     pub acquire_for: Vec<Option<u32>>,
     /// Places in [`Xfrm::states`] of the associations that seal, as the peers name them.
@@ -155,7 +155,7 @@ impl Draft<'_> {
         let far = policy.far();
         let Some(template) = policy.template.filter(|_| policy.info.action == ACTION_ALLOW) else {
             let passes = policy.info.action == ACTION_ALLOW;
-            self.plan.selectors.push((far, if passes { Way::Clear } else { Way::Drop }));
+            self.plan.selectors.push((far, if passes { Route::Clear } else { Route::Drop }));
             return;
         };
         let place = |bytes: &Address| ip(bytes, template.family);
@@ -208,7 +208,7 @@ impl Draft<'_> {
         }
         self.plan.acquire_for[index].get_or_insert(policy.info.index);
         let clear = template.optional != 0 && peer.seal_spi.is_none();
-        let way = if clear { Way::Clear } else { Way::Peer(index as u32) };
+        let way = if clear { Route::Clear } else { Route::Peer(index as u32) };
         self.plan.selectors.push((far, way));
     }
 

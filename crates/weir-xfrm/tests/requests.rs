@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use weir_engine::esp::sa::Fingerprint;
-use weir_engine::policy::{Mode, Way};
+use weir_engine::policy::{Mode, Route};
 use weir_xfrm::database::{Answer, Asker, Outside, Xfrm};
 use weir_xfrm::netlink::{Writer, messages};
 use weir_xfrm::plan::Place;
@@ -137,7 +137,7 @@ fn a_tunnel_becomes_a_peer_and_goes_again() {
     assert_eq!((peer.mode, peer.seal_spi), (Mode::Tunnel, Some(0x2001)));
     assert_eq!(peer.open_spis, [0x2002]);
     assert_eq!(peer.endpoint, Some("192.0.2.2".parse().unwrap()));
-    assert!(matches!(plan.selectors[..], [(_, Way::Peer(0))]));
+    assert!(matches!(plan.selectors[..], [(_, Route::Peer(0))]));
     assert!(xfrm.states()[1].parameters.as_ref().unwrap().extended_sequence);
     for (request, told) in [(list, kind::NEW_SA), (policies, kind::NEW_POLICY)] {
         let answer = says(&mut xfrm, request);
@@ -202,7 +202,7 @@ fn limits_are_told_once_and_then_carried_out() {
     for request in kept("limits") {
         assert_eq!(errno(&says(&mut xfrm, &request)), 0);
     }
-    assert!(matches!(xfrm.plan().selectors[..], [(_, Way::Clear), (_, Way::Drop)]));
+    assert!(matches!(xfrm.plan().selectors[..], [(_, Route::Clear), (_, Route::Drop)]));
     let told = |answer: &Answer| -> Vec<u32> { answer.notices.iter().map(|it| it.group).collect() };
     assert_eq!(told(&xfrm.tick(NOW, &[])), []);
     let soft = xfrm.tick(NOW + 1, &[]);

@@ -5,8 +5,8 @@
 
 use std::time::Instant;
 
-use weir::daemon::publish::PEERS_A_SLICE;
-use weir::daemon::show;
+use weir::daemon::control::show;
+use weir::daemon::pair::publish::PEERS_A_SLICE;
 use weir_engine::meter::{Meter, MeterLimits};
 use weir_engine::pipeline::{Associations, Engine};
 use weir_engine::policy::{Encapsulation, FrameActions, Mode, Peer, Policy, Prefix, Sealing};

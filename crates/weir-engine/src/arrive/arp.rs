@@ -10,7 +10,7 @@ use weir_wire::ip::unmapped;
 use weir_wire::parse::{MacAddress, Network, Parsed};
 
 use crate::output::{Destination, Output, Part};
-use crate::policy::{Policy, Way};
+use crate::policy::{Policy, Route};
 
 const ETHERNET_LEN: usize = 14;
 
@@ -39,8 +39,8 @@ pub(crate) fn take(
     if parsed.link.destination == own {
         return Some(Taken::Heard);
     }
-    let is_client = match policy.way_to(&parsed.destination) {
-        Some(Way::Peer(peer)) => policy.peers[peer as usize].mode.is_client(),
+    let is_client = match policy.route_to(&parsed.destination) {
+        Some(Route::Peer(peer)) => policy.peers[peer as usize].mode.is_client(),
         _ => false,
     };
     let is_masquerade = masquerade.is_some() && masquerade == unmapped(&parsed.destination);

@@ -7,7 +7,7 @@ use super::Engine;
 use crate::arrive::keying;
 use crate::peer::{Agreed, Nearby};
 use crate::protect::dummy::seal_dummy;
-use crate::surroundings::Told;
+use crate::surroundings::Sighting;
 use crate::tunnel::key::PublicKey;
 use crate::tunnel::path::Path;
 use crate::tunnel::path_mtu::ProbeMessage;
@@ -142,26 +142,26 @@ impl Engine {
 
     /// Has it keep what the other workers of its pair must know.
     pub fn set_one_of_several(&mut self) {
-        self.surroundings.news.keep();
+        self.surroundings.sightings.keep();
     }
 
     /// Whether something waits to be told.
-    pub fn has_news(&self) -> bool {
-        self.surroundings.news.is_waiting()
+    pub fn has_sightings(&self) -> bool {
+        self.surroundings.sightings.is_waiting()
     }
 
     /// The next that the others must know.
-    pub fn take_news(&mut self) -> Option<Told> {
-        self.surroundings.news.take()
+    pub fn take_sighting(&mut self) -> Option<Sighting> {
+        self.surroundings.sightings.take()
     }
 
     /// Keeps what could not be told yet, unless there is something newer.
-    pub fn keep_news(&mut self, told: Told) {
-        self.surroundings.news.put_back(told);
+    pub fn keep_sighting(&mut self, told: Sighting) {
+        self.surroundings.sightings.put_back(told);
     }
 
     /// Takes in what another worker told.
-    pub fn hear(&mut self, told: Told, now: Time) {
+    pub fn hear(&mut self, told: Sighting, now: Time) {
         self.now = self.now.max(now);
         if self.surroundings.hear(told, now) {
             self.refresh();

@@ -21,7 +21,7 @@ pub(crate) struct RateLimit {
 
 /// Of which direction a packet is.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Way {
+pub(crate) enum Heading {
     ToPeer,
     FromPeer,
 }
@@ -49,7 +49,7 @@ impl RateLimit {
 
     /// Whether a frame of so many bytes passes at this moment.
     #[inline]
-    pub(crate) fn admits(&mut self, way: Way, now: Time, bytes: usize) -> bool {
+    pub(crate) fn admits(&mut self, way: Heading, now: Time, bytes: usize) -> bool {
         let cost_of = |bytes: u64| {
             let cost = u128::from(bytes) * 8_000_000_000 / u128::from(self.bits_per_second);
             u64::try_from(cost).unwrap_or(u64::MAX)
@@ -75,7 +75,7 @@ mod tests {
     fn passed(limit: &mut RateLimit, from: u64, seconds: u64, each: usize) -> u64 {
         let step = each as u64 * 8 * SECOND / limit.bits_per_second / 2;
         let times = (from..from + seconds * SECOND).step_by(step as usize);
-        let admitted = times.filter(|at| limit.admits(Way::ToPeer, Time(*at), each));
+        let admitted = times.filter(|at| limit.admits(Heading::ToPeer, Time(*at), each));
         admitted.count() as u64 * each as u64
     }
 
@@ -95,24 +95,24 @@ mod tests {
     #[test]
     fn directions_have_a_bucket_each_and_a_new_rate_begins_full() {
         let mut limit = RateLimit::new(8_000_000);
-        while limit.admits(Way::ToPeer, Time(SECOND), 1000) {}
-        assert!(limit.admits(Way::FromPeer, Time(SECOND), 1000));
+        while limit.admits(Heading::ToPeer, Time(SECOND), 1000) {}
+        assert!(limit.admits(Heading::FromPeer, Time(SECOND), 1000));
         let mut same = RateLimit::new(8_000_000);
         same.go_on(&limit);
-        assert!(!same.admits(Way::ToPeer, Time(SECOND), 1000));
+        assert!(!same.admits(Heading::ToPeer, Time(SECOND), 1000));
         let mut wider = RateLimit::new(9_000_000);
         wider.go_on(&same);
         assert_eq!(wider.dropped_packets, 2);
-        assert!(wider.admits(Way::ToPeer, Time(SECOND), 1000));
+        assert!(wider.admits(Heading::ToPeer, Time(SECOND), 1000));
     }
 
     #[test]
     fn a_clock_that_runs_back_and_a_tiny_rate_stop_nothing_for_ever() {
         let mut limit = RateLimit::new(0);
-        assert!(!limit.admits(Way::ToPeer, Time(5), usize::MAX));
+        assert!(!limit.admits(Heading::ToPeer, Time(5), usize::MAX));
         let mut limit = RateLimit::new(8_000);
-        while limit.admits(Way::ToPeer, Time(100 * SECOND), 1000) {}
-        assert!(!limit.admits(Way::ToPeer, Time(99 * SECOND), 1000));
-        assert!(limit.admits(Way::ToPeer, Time(101 * SECOND), 1000));
+        while limit.admits(Heading::ToPeer, Time(100 * SECOND), 1000) {}
+        assert!(!limit.admits(Heading::ToPeer, Time(99 * SECOND), 1000));
+        assert!(limit.admits(Heading::ToPeer, Time(101 * SECOND), 1000));
     }
 }

@@ -42,7 +42,7 @@ pub(crate) use agreed::link_of;
 pub use associations::{Associations, Left};
 pub(crate) use entry::{HOP_LIMIT, PeerEntry};
 pub(crate) use kernel::KernelPeers;
-pub(crate) use limit::Way;
+pub(crate) use limit::Heading;
 pub(crate) use openings::{OpeningPeer, Openings};
 pub use rollout::SealingChange;
 pub(crate) use sources::Sources;
@@ -207,7 +207,7 @@ impl Peers {
     pub(crate) fn limit(
         &mut self,
         index: usize,
-        way: Way,
+        way: Heading,
         frame: &Frame<'_>,
     ) -> Result<(), DropReason> {
         let limit = self.get_mut(index).and_then(|it| it.limit.as_mut());

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use super::{Peer, Prefix, Way, is_mapped};
+use super::{Peer, Prefix, Route, is_mapped};
 
 /// So many prefixes are compared one by one; more of them are looked up, a hash for each length of
 /// prefix that occurs.
@@ -17,13 +17,13 @@ pub(super) const COMPARED_MAX: usize = 16;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Selectors {
     /// The configuration's, longest first.
-    compared: Vec<(Prefix, Way)>,
+    compared: Vec<(Prefix, Route)>,
     /// The same where they are many: by mask, longest first, then by address.
     by_mask: Vec<(Mask, ByAddress)>,
     /// The front ends', in their own order.
-    front_end: Vec<(Prefix, Way)>,
+    front_end: Vec<(Prefix, Route)>,
     /// What front ends' peers may send from, and what passes them by; longest first.
-    senders: Vec<(Prefix, Way)>,
+    senders: Vec<(Prefix, Route)>,
 }
 
 /// What prefixes looked up in one table share.
@@ -44,7 +44,7 @@ impl Mask {
     }
 }
 
-type ByAddress = HashMap<u128, Way, BuildHasherDefault<AddressHasher>>;
+type ByAddress = HashMap<u128, Route, BuildHasherDefault<AddressHasher>>;
 
 /// Spreads addresses. Who sends packets chooses what is looked up and not what is in the table, so
 /// nobody can make its entries collide.
@@ -79,7 +79,7 @@ impl Selectors {
     }
 
     /// Those of `all`, the narrower first.
-    fn ordered(all: Vec<(Prefix, Way)>) -> Self {
+    fn ordered(all: Vec<(Prefix, Route)>) -> Self {
         if all.len() <= COMPARED_MAX {
             return Self { compared: all, ..Self::default() };
         }
@@ -105,7 +105,7 @@ impl Selectors {
     }
 
     /// Puts one more prefix of the configuration in its place.
-    pub(super) fn insert(&mut self, prefix: Prefix, way: Way) {
+    pub(super) fn insert(&mut self, prefix: Prefix, way: Route) {
         if self.by_mask.is_empty() {
             let at = self.compared.partition_point(|(it, _)| it.rank() <= prefix.rank());
             self.compared.insert(at, (prefix, way));
@@ -124,7 +124,7 @@ impl Selectors {
     }
 
     /// Removes a prefix of the configuration that leads `way`.
-    pub(super) fn remove(&mut self, prefix: &Prefix, way: Way) {
+    pub(super) fn remove(&mut self, prefix: &Prefix, way: Route) {
         self.compared.retain(|it| *it != (*prefix, way));
         let of_mask = self.by_mask.iter().position(|(it, _)| *it == Mask::of(prefix));
         let Some(at) = of_mask else { return };
@@ -143,23 +143,23 @@ impl Selectors {
         &mut self,
         first: u32,
         peers: &[Peer],
-        selectors: Vec<(Prefix, Way)>,
-        instead: Option<Way>,
+        selectors: Vec<(Prefix, Route)>,
+        instead: Option<Route>,
     ) {
-        let clear = |way: Way| instead.filter(|_| way == Way::Clear).unwrap_or(way);
-        let past = selectors.iter().filter(|(_, way)| !matches!(way, Way::Peer(_)));
+        let clear = |way: Route| instead.filter(|_| way == Route::Clear).unwrap_or(way);
+        let past = selectors.iter().filter(|(_, way)| !matches!(way, Route::Peer(_)));
         let past = past.map(|(prefix, way)| (*prefix, clear(*way)));
         self.senders.extend(protected(peers, first).into_iter().chain(past));
         self.senders.sort_by_key(|(prefix, _)| prefix.rank());
         self.front_end.extend(selectors.into_iter().map(|(prefix, way)| match way {
-            Way::Peer(index) => (prefix, Way::Peer(first + index)),
+            Route::Peer(index) => (prefix, Route::Peer(first + index)),
             way => (prefix, clear(way)),
         }));
     }
 
     /// Where packets to `address`, on the far side, belong.
     #[inline]
-    pub(super) fn way_to(&self, address: &[u8; 16]) -> Option<Way> {
+    pub(super) fn route_to(&self, address: &[u8; 16]) -> Option<Route> {
         self.configured(address).or_else(|| {
             let found = self.front_end.iter().find(|(prefix, _)| prefix.contains(address));
             found.map(|(_, way)| *way)
@@ -170,17 +170,17 @@ impl Selectors {
     /// to nobody.
     pub(super) fn is_from(&self, peer: u32, address: &[u8; 16]) -> Option<bool> {
         if let Some(way) = self.configured(address) {
-            return Some(way == Way::Peer(peer));
+            return Some(way == Route::Peer(peer));
         }
         let mut inside = self.senders.iter().filter(|(prefix, _)| prefix.contains(address));
         let (longest, way) = inside.next()?;
         // Two policies of the same networks may lead to two peers.
         let mut others = inside.take_while(|(prefix, _)| prefix.rank() == longest.rank());
-        Some(*way == Way::Peer(peer) || others.any(|(_, way)| *way == Way::Peer(peer)))
+        Some(*way == Route::Peer(peer) || others.any(|(_, way)| *way == Route::Peer(peer)))
     }
 
     #[inline]
-    fn configured(&self, address: &[u8; 16]) -> Option<Way> {
+    fn configured(&self, address: &[u8; 16]) -> Option<Route> {
         let found = self.compared.iter().find(|(prefix, _)| prefix.contains(address));
         match found {
             Some((_, way)) => Some(*way),
@@ -188,7 +188,7 @@ impl Selectors {
         }
     }
 
-    fn look_up(&self, address: u128) -> Option<Way> {
+    fn look_up(&self, address: u128) -> Option<Route> {
         let is_v4 = is_mapped(address);
         let masks = self.by_mask.iter().filter(|(it, _)| !(it.without_v4 && is_v4));
         let mut found = masks.filter_map(|(it, ways)| ways.get(&(address & it.mask)));
@@ -197,9 +197,9 @@ impl Selectors {
 }
 
 /// What `peers` protect; `first` is the index of the first of them.
-fn protected(peers: &[Peer], first: u32) -> Vec<(Prefix, Way)> {
+fn protected(peers: &[Peer], first: u32) -> Vec<(Prefix, Route)> {
     let of_peer = |(peer, index): (&Peer, u32)| {
-        peer.protects.iter().map(|it| (*it, Way::Peer(index))).collect::<Vec<_>>()
+        peer.protects.iter().map(|it| (*it, Route::Peer(index))).collect::<Vec<_>>()
     };
     peers.iter().zip(first..).flat_map(of_peer).collect()
 }

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 
 use glance::{Glance, IKE_PORT, Kind, NAT_TRAVERSAL_PORT};
 
-use crate::policy::{Action, Encapsulation, FrameClass, Mode, OnLeak, OtherTraffic, Policy, Way};
+use crate::policy::{Action, Encapsulation, FrameClass, Mode, OnLeak, OtherTraffic, Policy, Route};
 use crate::tunnel::{MESSAGE_LEN_MAX, MESSAGE_LEN_MIN};
 
 /// Bytes of a data message of WireGuard without text: header and tag.
@@ -174,14 +174,14 @@ impl WireProof {
             return true;
         }
         let way = match glance.addresses {
-            Some((_, destination)) => policy.way_to(&destination),
+            Some((_, destination)) => policy.route_to(&destination),
             // It may go to anybody.
             None if glance.kind == Kind::Unreadable => return self.plaintext(Some(*glance)),
-            None => policy.peer_for_everything().map(|peer| Way::Peer(peer as u32)),
+            None => policy.peer_for_everything().map(|peer| Route::Peer(peer as u32)),
         };
         match (way, policy.default) {
-            (Some(Way::Clear), _) | (None, Action::Clear) => counters.clear_by_policy += 1,
-            (Some(Way::Peer(peer)), _) => {
+            (Some(Route::Clear), _) | (None, Action::Clear) => counters.clear_by_policy += 1,
+            (Some(Route::Peer(peer)), _) => {
                 let peer = peer as usize;
                 let may_be_clear = match policy.peers[peer].mode {
                     Mode::IcrcTag(_) if is_tagged(glance, first, len) => {

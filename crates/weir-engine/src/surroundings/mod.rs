@@ -7,18 +7,18 @@ use crate::neighbour::Neighbours;
 use crate::policy::Policy;
 
 mod hosts;
-mod told;
+mod sightings;
 
 pub(crate) use hosts::HostAddresses;
-pub(crate) use told::News;
-pub use told::{Told, Who};
+pub(crate) use sightings::Sightings;
+pub use sightings::{Sighting, Who};
 
 /// Both, and what the other workers of the pair must know of them.
 #[derive(Debug)]
 pub(crate) struct Surroundings {
     pub(crate) neighbours: Neighbours,
     pub(crate) hosts: HostAddresses,
-    pub(crate) news: News,
+    pub(crate) sightings: Sightings,
     /// Peers whose tunnels end at an own address: then hosts' MAC addresses must be known.
     pub(crate) ending_here: usize,
     /// The neighbours' version that the peers' outer headers are of.
@@ -30,7 +30,7 @@ impl Default for Surroundings {
         Self {
             neighbours: Neighbours::default(),
             hosts: HostAddresses::default(),
-            news: News::default(),
+            sightings: Sightings::default(),
             ending_here: 0,
             refreshed: u64::MAX,
         }
@@ -54,7 +54,7 @@ impl Surroundings {
     #[inline]
     pub(crate) fn learn_host(&mut self, parsed: &Parsed) {
         if self.ending_here > 0 && self.hosts.learn(parsed) {
-            self.news.host(parsed);
+            self.sightings.host(parsed);
         }
     }
 
@@ -67,12 +67,12 @@ impl Surroundings {
         frame: &Frame<'_>,
     ) -> bool {
         let has_learnt = self.neighbours.learn(parsed, frame.bytes(), now);
-        self.news.neighbour(parsed, frame.bytes());
+        self.sightings.neighbour(parsed, frame.bytes());
         has_learnt
     }
 
     /// Takes in what another worker told; whether it told of a hop of ours.
-    pub(crate) fn hear(&mut self, told: Told, now: Time) -> bool {
+    pub(crate) fn hear(&mut self, told: Sighting, now: Time) -> bool {
         match told.who {
             Who::Host(address) => {
                 self.hosts.note(address, told.mac);

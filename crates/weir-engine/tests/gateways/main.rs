@@ -9,7 +9,7 @@ mod joined;
 mod kernel;
 mod keys;
 mod marking;
-mod told;
+mod sightings;
 mod trains;
 mod wireguard;
 

@@ -622,7 +622,7 @@ impl World {
         answer[32..38].copy_from_slice(&question[6..12]);
         answer[38..42].copy_from_slice(&question[28..32]);
         self.process(side, Side::Wire, &answer);
-        while let Some(told) = self.sides[side].engine.take_news() {
+        while let Some(told) = self.sides[side].engine.take_sighting() {
             for other in &mut self.sides[side].others {
                 other.hear(told, Time(self.elapsed_ns));
             }

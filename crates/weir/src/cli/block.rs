@@ -13,7 +13,7 @@ use super::status::find_socket;
 use crate::api::blocks::{BlocksRequest, BlocksSnapshot};
 use crate::api::dto::{Request, Response};
 use crate::config::address::Prefix;
-use crate::daemon::control;
+use crate::daemon::control::socket;
 use crate::utc;
 
 const BLOCK_HELP: &str = "\
@@ -194,7 +194,7 @@ pub fn run_allow(args: &AllowArgs) -> Result<ExitCode> {
 
 fn ask(request: BlocksRequest, gateway: &GatewayArgs) -> Result<BlocksSnapshot> {
     let socket = find_socket(&gateway.run_dir, gateway.name.as_deref())?;
-    let answer = control::ask(&socket, &Request::Blocks(request)).with_context(|| {
+    let answer = socket::ask(&socket, &Request::Blocks(request)).with_context(|| {
         format!("no gateway answers at {}; is it running, and are you root?", socket.display())
     })?;
     match answer {

@@ -9,7 +9,7 @@ use super::args::CheckArgs;
 use super::{EXIT_USAGE, print_json};
 use crate::config::problem::Severity;
 use crate::config::{self, KeyAccess, Problems};
-use crate::daemon::preflight;
+use crate::daemon::control::preflight;
 use crate::machine::Machine;
 
 #[derive(Serialize)]

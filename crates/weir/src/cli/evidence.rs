@@ -27,8 +27,8 @@ use super::{EXIT_USAGE, print_json, records};
 use crate::api::dto::{
     CutReport, CutRequest, EvidenceDiskSnapshot, EvidenceSnapshot, Request, Response,
 };
-use crate::daemon::control::{self, Output};
-use crate::daemon::evidence::{self, Holding, Shard};
+use crate::daemon::control::socket::{self, Output};
+use crate::daemon::pair::evidence::{self, Holding, Shard};
 use crate::utc;
 
 const HELP: &str = "\
@@ -438,7 +438,7 @@ fn ask_cut(args: &CutArgs, output: &OutputFile, stop: &AtomicBool) -> Result<Cut
         !stop.load(Ordering::Relaxed)
     };
     let request = Request::EvidenceCut(request(args));
-    let asked = control::ask_for_output(&socket, &request, output.file().as_fd(), &mut go_on);
+    let asked = socket::ask_for_output(&socket, &request, output.file().as_fd(), &mut go_on);
     if let Some(bar) = bar {
         bar.finish_and_clear();
     }

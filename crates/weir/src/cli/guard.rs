@@ -12,7 +12,7 @@ use weir_port::{Guard, GuardMode, Interface};
 use super::{EXIT_USAGE, print_json};
 use crate::config::settings::{OnFailure, Pair};
 use crate::config::{Settings, Source};
-use crate::daemon::lock::all_locks;
+use crate::daemon::control::lock::all_locks;
 
 /// Between two looks for an interface that is not there yet.
 const LOOK: Duration = Duration::from_millis(100);

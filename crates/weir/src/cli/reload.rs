@@ -18,7 +18,7 @@ use super::{EXIT_NOT_CONFIRMED, EXIT_USAGE, print_json};
 use crate::api::dto::{
     ConfigurationSnapshot, ConfigurationState, ReloadRequest, Request, Response,
 };
-use crate::daemon::control;
+use crate::daemon::control::socket;
 
 /// The shortest and the longest trial.
 const TRIAL_SECONDS: [f64; 2] = [1.0, 86_400.0];
@@ -167,7 +167,7 @@ fn decide(args: &ConfirmArgs, request: Request) -> Result<ExitCode> {
 }
 
 fn ask(socket: &Path, request: Request) -> Result<Response> {
-    control::ask(socket, &request).with_context(|| {
+    socket::ask(socket, &request).with_context(|| {
         format!("no gateway answers at {}; is it running, and are you root?", socket.display())
     })
 }
@@ -177,7 +177,7 @@ fn ask(socket: &Path, request: Request) -> Result<Response> {
 /// # Errors
 /// It does not answer as it should.
 pub(super) fn ask_if_running(socket: &Path, request: Request) -> Result<Option<Response>> {
-    match control::ask(socket, &request) {
+    match socket::ask(socket, &request) {
         Ok(response) => Ok(Some(response)),
         Err(error) if is_absent(&error) => Ok(None),
         Err(error) => Err(error).context(format!("the gateway at {} fails", socket.display())),

@@ -12,7 +12,7 @@ use super::output::OutputFile;
 use super::print_json;
 use super::status::find_socket;
 use crate::api::dto::{AssociationKey, KeysRequest, Request, Response};
-use crate::daemon::control;
+use crate::daemon::control::socket;
 
 const HELP: &str = "\
 Whoever has these keys reads all that is sealed by them, and can forge it. They are told only to
@@ -126,7 +126,7 @@ fn is_exported(line: &str) -> bool {
 fn ask(args: &ExportArgs) -> Result<Vec<AssociationKey>> {
     let socket = find_socket(&args.run_dir, args.name.as_deref())?;
     let request = KeysRequest { pair: args.pair.clone(), peer: args.peer.clone() };
-    let response = control::ask(&socket, &Request::Keys(request)).with_context(|| {
+    let response = socket::ask(&socket, &Request::Keys(request)).with_context(|| {
         format!("no gateway answers at {}; is it running, and are you root?", socket.display())
     })?;
     match response {

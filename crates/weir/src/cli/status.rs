@@ -16,7 +16,7 @@ use crate::api::dto::{
     PeerKeyingSnapshot, PeerSnapshot, RdmaSnapshot, Request, Response, RolloutSnapshot,
     SideSnapshot, Snapshot, TagSnapshot,
 };
-use crate::daemon::control;
+use crate::daemon::control::socket;
 
 /// Runs `weir status`.
 ///
@@ -83,7 +83,7 @@ fn ask(args: &StatusArgs) -> Result<Snapshot> {
 /// What the gateway called `name`, or the only one, says of itself.
 pub(super) fn ask_status(run_dir: &Path, name: Option<&str>) -> Result<Snapshot> {
     let socket = find_socket(run_dir, name)?;
-    let response = control::ask(&socket, &Request::Status).with_context(|| {
+    let response = socket::ask(&socket, &Request::Status).with_context(|| {
         format!("no gateway answers at {}; is it running, and are you root?", socket.display())
     })?;
     match response {

@@ -14,7 +14,7 @@ use weir_serve::live::{Board, Point};
 use weir_serve::status::Status;
 
 use crate::api::dto::{Request, Response};
-use crate::daemon::control;
+use crate::daemon::control::socket;
 
 mod data;
 mod screen;
@@ -268,7 +268,7 @@ fn published(socket: &Path) -> io::Result<Status> {
 }
 
 fn told(socket: &Path) -> Result<Status> {
-    match control::ask(socket, &Request::Status)? {
+    match socket::ask(socket, &Request::Status)? {
         Response::Status(snapshot) => Ok(serde_json::from_value(serde_json::to_value(snapshot)?)?),
         _ => bail!("the gateway answers another question"),
     }

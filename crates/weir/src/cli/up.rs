@@ -9,9 +9,9 @@ use tracing_subscriber::EnvFilter;
 
 use super::args::UpArgs;
 use super::{EXIT_NOT_CONFIRMED, EXIT_USAGE};
-use crate::daemon::preflight::Administration;
-use crate::daemon::state::LostState;
-use crate::daemon::supervisor::{self, Failure, Options};
+use crate::daemon::control::preflight::Administration;
+use crate::daemon::control::supervisor::{self, Failure, Options};
+use crate::daemon::keys::state::LostState;
 
 /// Runs `weir up`.
 ///

@@ -1,5 +1,5 @@
-//! A peer's `offload`: who does its ESP. What the NIC says to it is for `daemon/offload.rs` to ask;
-//! the kernel's way is `daemon/kernel_esp`.
+//! A peer's `offload`: who does its ESP. What the NIC says to it is for `daemon/pair/offload.rs` to
+//! ask; the kernel's way is `daemon/pair/kernel_esp`.
 
 use serde::{Deserialize, Serialize};
 

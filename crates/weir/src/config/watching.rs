@@ -130,7 +130,7 @@ pub(super) fn mirrors(
 }
 
 /// The ports that copies keep off. What leads to them is seen on the machine alone
-/// (`daemon::mirror::way`).
+/// (`daemon::pair::mirror::egress`).
 fn forbidden(table: &file::Mirror, pairs: &[Pair]) -> Vec<ForbiddenPort> {
     let mut ports = Vec::new();
     for pair in pairs {

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 ///
 /// # Errors
 /// It cannot be opened.
-pub(super) fn source() -> Result<File> {
+pub(in crate::daemon) fn source() -> Result<File> {
     File::open("/dev/urandom").context("cannot open /dev/urandom")
 }
 
@@ -17,7 +17,7 @@ pub(super) fn source() -> Result<File> {
 ///
 /// # Errors
 /// The kernel's source cannot be read.
-pub(super) fn seed() -> Result<u128> {
+pub(in crate::daemon) fn seed() -> Result<u128> {
     let mut bytes = [0; 16];
     source()?.read_exact(&mut bytes).context("cannot read /dev/urandom")?;
     Ok(u128::from_ne_bytes(bytes))

@@ -8,7 +8,8 @@ use weir_port::interface::Interface;
 use super::{Finding, Grade};
 use crate::machine::{Link, Machine};
 
-/// The wire MTU that carries RoCE packets of MTU 4096 sealed over IPv6 (see `daemon::preflight`).
+/// The wire MTU that carries RoCE packets of MTU 4096 sealed over IPv6 (see
+/// `daemon::control::preflight`).
 const MTU_FOR_ROCE_4096: u32 = 4288;
 
 /// Device features that mean IPsec in the NIC, as `ethtool -k` names them.

@@ -1,0 +1,225 @@
+//! Who is blocked and who is always let through: what `weir block` and `weir allow` change, kept in
+//! the state directory over a restart.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+use weir_engine::plain::{BLOCKS_MAX, Block, Blocks};
+use weir_engine::policy;
+use weir_wire::frame::Time;
+
+use crate::api::blocks::{AllowedEntry, BlockEntry, BlocksRequest, BlocksSnapshot};
+use crate::config::address::Prefix;
+use crate::daemon::clock::clock;
+
+const FILE: &str = "blocks.json";
+/// Between two looks whether a change is in force.
+const LOOK: Duration = Duration::from_millis(5);
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// The lists, and the file that keeps them.
+#[derive(Debug)]
+pub struct BlockBook {
+    path: PathBuf,
+    shared: Arc<Blocks>,
+    blocks: Vec<(StoredBlock, Arc<Block>)>,
+    allowed: Vec<AllowedEntry>,
+}
+
+/// A block as the file has it.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+struct StoredBlock {
+    prefix: Prefix,
+    since_ns: u64,
+    until_ns: Option<u64>,
+    #[serde(default)]
+    reason: String,
+}
+
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+struct Lists {
+    blocks: Vec<StoredBlock>,
+    allowed: Vec<AllowedEntry>,
+}
+
+impl BlockBook {
+    /// Reads what `state_dir` keeps.
+    ///
+    /// # Errors
+    /// The file is there and cannot be read: who was blocked is not let in silently.
+    pub fn open(state_dir: &Path) -> io::Result<Self> {
+        let path = state_dir.join(FILE);
+        let lists = match fs::read(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).map_err(io::Error::other)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Lists::default(),
+            Err(error) => return Err(error),
+        };
+        let blocks = lists.blocks.into_iter().map(|kept| (kept.clone(), kept.block())).collect();
+        let book = Self { path, shared: Arc::default(), blocks, allowed: lists.allowed };
+        book.publish();
+        Ok(book)
+    }
+
+    /// What workers look at.
+    pub fn shared(&self) -> &Arc<Blocks> {
+        &self.shared
+    }
+
+    /// Does what is asked, and says how the lists stand.
+    ///
+    /// # Errors
+    /// What is to be removed is not there, a list is full, or the disk is: then nothing changed.
+    pub fn answer(&mut self, request: &BlocksRequest) -> Result<BlocksSnapshot> {
+        let now = clock().0;
+        self.drop_expired(now);
+        let before = (self.blocks.clone(), self.allowed.clone());
+        match request {
+            BlocksRequest::List => return Ok(self.snapshot(now)),
+            BlocksRequest::Block { prefix, ttl_s, reason } => {
+                let until_ns = ttl_s.map(|it| now.saturating_add(it.saturating_mul(NS_PER_S)));
+                let kept = StoredBlock {
+                    prefix: *prefix,
+                    since_ns: now,
+                    until_ns,
+                    reason: reason.clone(),
+                };
+                self.blocks.retain(|(known, _)| known.prefix != *prefix);
+                let block = kept.block();
+                self.blocks.push((kept, block));
+            }
+            BlocksRequest::Unblock { prefix } => {
+                self.blocks.retain(|(known, _)| known.prefix != *prefix);
+                if self.blocks.len() == before.0.len() {
+                    bail!("{prefix} is not blocked: `weir block list` says what is");
+                }
+            }
+            BlocksRequest::Allow { prefix, reason } => {
+                self.allowed.retain(|known| known.prefix != *prefix);
+                let reason = reason.clone();
+                self.allowed.push(AllowedEntry { prefix: *prefix, since_ns: now, reason });
+            }
+            BlocksRequest::Disallow { prefix } => {
+                self.allowed.retain(|known| known.prefix != *prefix);
+                if self.allowed.len() == before.1.len() {
+                    bail!("{prefix} is not on the allow list: `weir allow list` says what is");
+                }
+            }
+        }
+        if self.blocks.len() + self.allowed.len() > BLOCKS_MAX {
+            (self.blocks, self.allowed) = before;
+            bail!("the lists are full: {BLOCKS_MAX} entries");
+        }
+        if let Err(error) = self.write() {
+            (self.blocks, self.allowed) = before;
+            return Err(error);
+        }
+        self.publish();
+        Ok(self.snapshot(now))
+    }
+
+    /// Forgets what is over; workers look at the time themselves.
+    fn drop_expired(&mut self, now: u64) {
+        let held = self.blocks.len();
+        self.blocks.retain(|(kept, _)| kept.until_ns.is_none_or(|until| now < until));
+        if self.blocks.len() < held {
+            self.publish();
+        }
+    }
+
+    /// Waits, at most for `patience`, until the kernel drops what the last change says.
+    pub fn wait_until_in_force(&self, patience: Duration) {
+        let begun = Instant::now();
+        while !self.shared.are_followed() && begun.elapsed() < patience {
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Forgets what is over, where something may be: to be called every second or so.
+    pub fn tick(&mut self) {
+        self.drop_expired(clock().0);
+    }
+
+    fn publish(&self) {
+        let blocks: Vec<_> = self.blocks.iter().map(|(_, block)| Arc::clone(block)).collect();
+        let allowed: Vec<_> = self.allowed.iter().map(|it| engine_prefix(it.prefix)).collect();
+        self.shared.replace(&blocks, &allowed);
+    }
+
+    fn write(&self) -> Result<()> {
+        let blocks = self.blocks.iter().map(|(kept, _)| kept.clone()).collect();
+        let lists = Lists { blocks, allowed: self.allowed.clone() };
+        let new = self.path.with_extension("json.new");
+        let write = || -> io::Result<()> {
+            let mut options = fs::OpenOptions::new();
+            let mut file =
+                options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+            file.write_all(&serde_json::to_vec_pretty(&lists)?)?;
+            file.sync_all()?;
+            fs::rename(&new, &self.path)
+        };
+        write().with_context(|| format!("cannot keep {}", self.path.display()))
+    }
+
+    fn snapshot(&self, now: u64) -> BlocksSnapshot {
+        let blocks = self.blocks.iter().map(|(kept, block)| {
+            let [packets, bytes] = block.dropped();
+            BlockEntry {
+                prefix: kept.prefix,
+                since_ns: kept.since_ns,
+                seconds_left: kept.until_ns.map(|it| it.saturating_sub(now).div_ceil(NS_PER_S)),
+                reason: kept.reason.clone(),
+                packets,
+                bytes,
+            }
+        });
+        BlocksSnapshot { blocks: blocks.collect(), allowed: self.allowed.clone() }
+    }
+}
+
+fn engine_prefix(prefix: Prefix) -> policy::Prefix {
+    policy::Prefix::new(prefix.network(), prefix.length_bits())
+}
+
+impl StoredBlock {
+    fn block(&self) -> Arc<Block> {
+        Arc::new(Block::new(engine_prefix(self.prefix), self.until_ns.map(Time)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(prefix: &str, ttl_s: Option<u64>) -> BlocksRequest {
+        BlocksRequest::Block { prefix: prefix.parse().unwrap(), ttl_s, reason: "scan".into() }
+    }
+
+    #[test]
+    fn lists_outlive_a_restart_and_what_is_over_is_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut book = BlockBook::open(folder.path()).unwrap();
+        assert!(book.shared().is_empty());
+        book.answer(&block("192.0.2.0/24", None)).unwrap();
+        book.answer(&block("2001:db8::7", Some(0))).unwrap();
+        let allow =
+            BlocksRequest::Allow { prefix: "192.0.2.9".parse().unwrap(), reason: String::new() };
+        book.answer(&allow).unwrap();
+        drop(book);
+        let mut book = BlockBook::open(folder.path()).unwrap();
+        let lists = book.answer(&BlocksRequest::List).unwrap();
+        assert_eq!((lists.blocks.len(), lists.allowed.len()), (1, 1));
+        assert_eq!(lists.blocks[0].prefix.to_string(), "192.0.2.0/24");
+        assert_eq!((lists.blocks[0].seconds_left, lists.blocks[0].reason.as_str()), (None, "scan"));
+        let unknown = BlocksRequest::Unblock { prefix: "192.0.2.7".parse().unwrap() };
+        assert!(book.answer(&unknown).unwrap_err().to_string().contains("not blocked"));
+        fs::write(folder.path().join(FILE), "{").unwrap();
+        assert!(BlockBook::open(folder.path()).is_err(), "no block is lost silently");
+    }
+}

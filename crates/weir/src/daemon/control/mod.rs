@@ -1,0 +1,13 @@
+//! The life of the gateway and who may ask or command it: `supervisor`, `socket`, and what they
+//! need.
+
+pub(super) mod blocks;
+pub mod history;
+pub mod lock;
+pub mod notify;
+pub mod openvpn;
+pub mod preflight;
+pub mod recorder;
+pub mod show;
+pub mod socket;
+pub mod supervisor;

@@ -1,0 +1,313 @@
+//! What the gateway remembers and publishes: the store, a sample of all counters a second, and the
+//! socket on which `weir serve` reads the last of them.
+//!
+//! The socket answers to the group of the store, says one thing whoever asks, and reads nothing:
+//! no key, no configuration and no command can be had there.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use rustix::fs::{Gid, chown};
+use weir_serve::account;
+use weir_store::names::Names;
+use weir_store::sqlite::{
+    AlertNote, AlertStore, Event, PeerState, Sample, Scope, ScopeKind, Store, StoreCounters,
+    StoreOptions, StoreSender,
+};
+
+use crate::api::dto::{PairSnapshot, PeerSnapshot, RdmaSnapshot, SideSnapshot, Snapshot};
+use crate::config::Settings;
+use crate::daemon::control::socket;
+use crate::daemon::pair::worker;
+
+/// Between two samples.
+const SAMPLE_AFTER: Duration = Duration::from_secs(1);
+
+/// Rights of a group to a folder: to find files in it whose names it knows.
+const PASS: u32 = 0o010;
+
+/// The same, and to see their names.
+const LIST_AND_PASS: u32 = 0o050;
+
+/// How long a client of the socket may take to read.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A gateway's memory.
+#[derive(Debug)]
+pub struct Recorder {
+    store: Store,
+    socket: StatusSocket,
+    sampled: Option<Instant>,
+}
+
+impl Recorder {
+    /// Starts what `[store]` asks for; `None`: nothing.
+    ///
+    /// # Errors
+    /// The group does not exist, or the run directory cannot be written. A store that cannot be
+    /// used is no error, but said in the status.
+    pub fn start(settings: &Settings) -> Result<Option<Self>> {
+        let Some(wanted) = &settings.store else { return Ok(None) };
+        let group = wanted.group.as_deref().map(account::group).transpose()?;
+        if let Some(group) = group {
+            let gateway = &settings.gateway;
+            let_in(&gateway.run_dir, group, LIST_AND_PASS)?;
+            if wanted.path.starts_with(&gateway.state_dir) {
+                let_in(&gateway.state_dir, group, PASS)?;
+            }
+        }
+        let options =
+            StoreOptions { path: wanted.path.clone(), group, retention: wanted.retention };
+        let pairs = settings.pairs.iter().map(|pair| pair.name.clone()).collect();
+        let store = Store::start(options, pairs).context("cannot start the store's thread")?;
+        let path = settings.gateway.status_socket();
+        let socket = StatusSocket::open(&path, group)
+            .with_context(|| format!("cannot open {}", path.display()))?;
+        let recorder = Self { store, socket, sampled: None };
+        recorder.name(settings);
+        recorder.note("gateway", "start", "ready");
+        Ok(Some(recorder))
+    }
+
+    /// Stores what `who` says of an alert.
+    pub fn remark(&self, who: &str, alert: u64, is_acknowledged: bool, comment: &str) {
+        let [who, comment] = [who, comment].map(str::to_owned);
+        let time_ns = worker::clock().0;
+        self.store.alert_note(AlertNote { alert, time_ns, who, is_acknowledged, comment });
+    }
+
+    /// Stores what addresses are called.
+    pub fn name(&self, settings: &Settings) {
+        self.store.labels(settings.labels.clone());
+    }
+
+    /// A sender for the records of the pair of this index.
+    pub fn sender(&self, pair: usize) -> StoreSender {
+        self.store.sender(pair)
+    }
+
+    /// Whom records are about.
+    pub fn names(&self) -> &Names {
+        self.store.names()
+    }
+
+    /// A sender for alerts.
+    pub fn alerts(&self) -> AlertStore {
+        self.store.alerts()
+    }
+
+    /// How the store does.
+    pub fn counters(&self) -> StoreCounters {
+        self.store.counters()
+    }
+
+    /// Whether it is time for a sample.
+    pub fn is_due(&self, now: Instant) -> bool {
+        self.sampled.is_none_or(|last| now.duration_since(last) >= SAMPLE_AFTER)
+    }
+
+    /// Stores and publishes a snapshot.
+    pub fn take(&mut self, snapshot: Snapshot, now: Instant) {
+        self.sampled = Some(now);
+        self.store.sample(sample(&snapshot, worker::clock().0));
+        self.socket.publish(snapshot);
+    }
+
+    /// Writes a line into the log book.
+    pub fn note(&self, who: &str, what: &str, outcome: &str) {
+        let time_ns = worker::clock().0;
+        let [who, what, outcome] = [who, what, outcome].map(str::to_owned);
+        self.store.event(Event { time_ns, who, what, outcome });
+    }
+
+    /// Writes what is left.
+    pub fn stop(self) {
+        self.note("gateway", "stop", "stopped");
+        drop(self.socket);
+        let counters = self.store.stop();
+        tracing::info!(?counters, "store closed");
+    }
+}
+
+/// Gives `group` the `rights` to a folder. What is in it stays the owner's alone, file by file.
+fn let_in(folder: &Path, group: u32, rights: u32) -> Result<()> {
+    let change = || -> io::Result<()> {
+        let found = std::fs::metadata(folder)?;
+        let mode = found.mode() & 0o7777;
+        // Whoever may look at all needs no more, and a unit that made it so needs no CAP_CHOWN.
+        if mode & 0o005 == 0o005 {
+            return Ok(());
+        }
+        if found.gid() != group {
+            chown(folder, None, Some(Gid::from_raw(group)))?;
+        }
+        std::fs::set_permissions(folder, std::fs::Permissions::from_mode(mode | rights))
+    };
+    change().with_context(|| {
+        let folder = folder.display();
+        format!("cannot let group {group} into {folder}; see docs/guide/operate.md, systemd")
+    })
+}
+
+/// What counters a snapshot holds, for the store.
+fn sample(snapshot: &Snapshot, time_ns: u64) -> Sample {
+    let mut sample = Sample { time_ns, ..Sample::default() };
+    for pair in &snapshot.pairs {
+        let mut add = |kind, name: &str, counters| {
+            let (pair, name) = (pair.name.clone(), name.to_owned());
+            sample.scopes.push(Scope { pair, kind, name, counters });
+        };
+        add(ScopeKind::Host, &pair.host.interface, side_counters(&pair.host));
+        add(ScopeKind::Wire, &pair.wire.interface, side_counters(&pair.wire));
+        add(ScopeKind::Rdma, "rdma", rdma_counters(&pair.rdma));
+        for peer in &pair.peers {
+            add(ScopeKind::Peer, &peer.name, peer_counters(peer));
+        }
+        sample.peers.extend(pair.peers.iter().map(|peer| peer_state(pair, peer)));
+    }
+    sample
+}
+
+fn named<const N: usize>(counters: [(&str, u64); N]) -> BTreeMap<String, u64> {
+    let kept = counters.into_iter().filter(|(_, count)| *count > 0);
+    kept.map(|(name, count)| (name.to_owned(), count)).collect()
+}
+
+fn side_counters(side: &SideSnapshot) -> BTreeMap<String, u64> {
+    let mut counters = named([
+        ("received", side.received),
+        ("received_bytes", side.received_bytes),
+        ("forwarded", side.forwarded),
+        ("fast", side.fast),
+        ("sealed", side.sealed),
+        ("opened", side.opened),
+        ("clear", side.clear),
+        ("unsealed", side.unsealed),
+        ("tagged", side.tagged),
+        ("handed", side.handed),
+        ("punted", side.punted),
+        ("consumed", side.consumed),
+        ("dropped", side.dropped),
+        ("guard_dropped", side.guard_dropped),
+        ("sent_frames", side.port.sent_frames),
+        ("sent_bytes", side.port.sent_bytes),
+    ]);
+    let reasons = side.dropped_by_reason.iter();
+    counters.extend(reasons.map(|(reason, count)| (format!("dropped.{reason}"), *count)));
+    let losses = side.port.losses();
+    counters.extend(losses.into_iter().map(|(name, count, _)| (format!("port.{name}"), count)));
+    counters
+}
+
+fn rdma_counters(rdma: &RdmaSnapshot) -> BTreeMap<String, u64> {
+    named([
+        ("packets", rdma.packets),
+        ("icrc_bad", rdma.icrc_bad),
+        ("retransmissions", rdma.retransmissions),
+        ("rnr_naks", rdma.rnr_naks),
+        ("naks", rdma.naks.values().sum()),
+        ("cnp", rdma.cnp),
+        ("lost_host_side", rdma.losses.host_side),
+        ("lost_gateway", rdma.losses.gateway),
+        ("lost_wire_side", rdma.losses.wire_side),
+    ])
+}
+
+fn peer_counters(peer: &PeerSnapshot) -> BTreeMap<String, u64> {
+    named([
+        ("sealed_packets", peer.sealed_packets),
+        ("sealed_bytes", peer.sealed_bytes),
+        ("opened_packets", peer.opened_packets),
+        ("opened_bytes", peer.opened_bytes),
+    ])
+}
+
+/// A peer whose keys are configured is up once something authentic came from it.
+fn peer_state(pair: &PairSnapshot, peer: &PeerSnapshot) -> PeerState {
+    let keying = peer.keying.as_ref();
+    let state = match keying {
+        Some(keying) => keying.state.clone(),
+        None if peer.last_seen_seconds.is_some() => "up".to_owned(),
+        None => "silent".to_owned(),
+    };
+    PeerState {
+        pair: pair.name.clone(),
+        peer: peer.name.clone(),
+        state,
+        endpoint: keying.and_then(|it| it.endpoint.clone()),
+    }
+}
+
+/// Tells whoever connects the last snapshot, a line of JSON, and hangs up.
+#[derive(Debug)]
+struct StatusSocket {
+    path: PathBuf,
+    last: Arc<Mutex<Arc<Snapshot>>>,
+    is_ending: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl StatusSocket {
+    /// The caller holds the gateway's lock: a socket that stands there is a dead gateway's.
+    fn open(path: &Path, group: Option<u32>) -> io::Result<Self> {
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = socket::listen(path)?;
+        // To connect takes the right to write.
+        let mode = if group.is_some() { 0o660 } else { 0o600 };
+        if let Some(group) = group {
+            chown(path, None, Some(Gid::from_raw(group)))?;
+        }
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+        let last = Arc::new(Mutex::new(Arc::new(Snapshot::default())));
+        let is_ending = Arc::new(AtomicBool::new(false));
+        let thread = std::thread::Builder::new().name("status".into()).spawn({
+            let (last, is_ending) = (Arc::clone(&last), Arc::clone(&is_ending));
+            move || {
+                for stream in listener.incoming() {
+                    if is_ending.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    let snapshot = Arc::clone(&last.lock().unwrap_or_else(PoisonError::into_inner));
+                    if let Err(error) = stream.and_then(|it| tell(it, &snapshot)) {
+                        tracing::debug!(%error, "a reader of the status left early");
+                    }
+                }
+            }
+        })?;
+        Ok(Self { path: path.to_owned(), last, is_ending, thread: Some(thread) })
+    }
+
+    fn publish(&self, snapshot: Snapshot) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
+    }
+}
+
+fn tell(mut stream: UnixStream, snapshot: &Snapshot) -> io::Result<()> {
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut line = serde_json::to_vec(snapshot)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}
+
+impl Drop for StatusSocket {
+    fn drop(&mut self) {
+        self.is_ending.store(true, Ordering::Relaxed);
+        // The thread sits in `accept`.
+        let _ = UnixStream::connect(&self.path);
+        let _ = std::fs::remove_file(&self.path);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,695 @@
+//! The life of a gateway: start in an order in which no plaintext can pass, run, reload as a whole
+//! or not at all, stop. What is in force unless nobody confirms it: `trial`.
+
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use signal_hook::consts::SIGHUP;
+use signal_hook::iterator::Handle;
+use weir_engine::esp::secret::wipe_stack;
+use weir_port::Shutter;
+use weir_store::sink::{AlertSink, Exporter};
+
+use crate::api::dto::{
+    AssociationKey, CutRequest, KeysRequest, PairSnapshot, Request, Response, Snapshot,
+};
+use crate::config::policy::associations;
+use crate::config::settings::{self, OnFailure, Pair};
+use crate::config::{KeyAccess, Keys, Loaded, Problems, Settings, Source};
+use crate::daemon::control::history::History;
+use crate::daemon::control::lock::{Locks, PATIENCE, port_locks};
+use crate::daemon::control::notify::{self, Watchdog};
+use crate::daemon::control::openvpn::Tunnels;
+use crate::daemon::control::preflight::{self, Administration};
+use crate::daemon::control::recorder::Recorder;
+use crate::daemon::control::show;
+use crate::daemon::control::socket::{ControlSocket, Output, Question};
+use crate::daemon::keys::front_end::{Base, FrontEnd};
+use crate::daemon::keys::front_end_socket::ClientEvent;
+use crate::daemon::keys::keying::Keying;
+use crate::daemon::keys::secrets;
+use crate::daemon::keys::state::{LostState, StateStore};
+use crate::daemon::pair::evidence::{self, CutTurns};
+use crate::daemon::pair::kernel_esp;
+use crate::daemon::pair::mirror::MirrorControl;
+use crate::daemon::pair::offload::{self, Answered};
+use crate::daemon::pair::plan::{self, PairPlan};
+use crate::daemon::pair::prepare::{self, Prepared};
+use crate::daemon::pair::worker;
+use crate::daemon::pair::workers::PairWorkers;
+use crate::daemon::watch::port_watch::PortWatch;
+use crate::daemon::watch::vm_watch::VmWatch;
+use crate::machine::Machine;
+use again::{Again, Left, start_again};
+use blocks::CONTROL;
+use needs_restart::needs_restart;
+use parts::{
+    Sinks, announce, bystanders, configure_keying, eve_file, mirrors_of, open_control,
+    open_front_ends, start_alerts, start_exporter, start_keying, start_workers, tell_names,
+    watch_ports, watch_signals, watch_vm,
+};
+use trial::{PortsBefore, Start, Trial};
+
+mod again;
+mod blocks;
+mod configure;
+mod leaving;
+mod needs_restart;
+mod parts;
+mod stats;
+mod trial;
+
+/// How often the workers are looked at.
+const TICK: Duration = Duration::from_millis(500);
+
+/// The same while front ends have something to look after.
+const FRONT_END_TICK: Duration = Duration::from_millis(100);
+
+/// The same while somebody waits for counters.
+const STATUS_TICK: Duration = Duration::from_millis(10);
+
+/// How long somebody waits for them, at most: ten thousand peers take a second and a half.
+const STATUS_WAIT: Duration = Duration::from_secs(4);
+
+/// How to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The configuration.
+    pub file: PathBuf,
+    /// Whether administrative ports may be taken.
+    pub administration: Administration,
+    /// What lost state does.
+    pub lost_state: LostState,
+    /// The configuration is taken back unless it is confirmed within so long.
+    pub confirm_within: Option<Duration>,
+    /// Ports that are not there yet, or are down, are waited for so long.
+    pub wait: Duration,
+}
+
+/// Why a gateway did not start or did not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The configuration, or what it says about this machine, is wrong.
+    #[error("{0}")]
+    Configuration(Problems),
+    /// The configuration was not confirmed in time, and there is none to go back to.
+    #[error("{0}")]
+    NotConfirmed(String),
+    /// Anything else.
+    #[error(transparent)]
+    Other(#[from] anyhow::Error),
+}
+
+enum Event {
+    Signal(i32),
+    Question(Question),
+    /// Of the front ends of the pair of this index.
+    FrontEnd(usize, ClientEvent),
+    /// A port is not what it was; why.
+    Ports(String),
+    /// The machine is a copy.
+    Cloned,
+}
+
+/// Why a gateway's life ended.
+enum End {
+    /// A signal.
+    Stopped,
+    /// Its configuration was taken back, and there is none before it.
+    NotConfirmed(String),
+    /// Its configuration was taken back for one that takes a new start; why.
+    Restart(Box<Accepted>, String),
+    /// All is to be opened anew, as it is configured.
+    Again(Box<Again>),
+}
+
+/// A configuration that this machine can run.
+struct Accepted {
+    source: Source,
+    settings: Settings,
+    keys: Keys,
+}
+
+/// Runs a gateway until a signal ends it.
+///
+/// # Errors
+/// [`Failure`].
+pub fn run(options: &Options) -> Result<(), Failure> {
+    let mut start = trial::choose(options)?;
+    loop {
+        let gateway = Gateway::start(options.clone(), start)?;
+        let rollbacks = gateway.rollbacks;
+        match gateway.live()? {
+            End::Stopped => return Ok(()),
+            End::NotConfirmed(why) => return Err(Failure::NotConfirmed(why)),
+            End::Restart(back, why) => start = trial::start_back(*back, why, rollbacks + 1)?,
+            End::Again(again) => start = start_again(*again, options)?,
+        }
+    }
+}
+
+/// The same once its ports are there and up, which they have `wait` to be.
+fn accept_for_start(
+    source: Source,
+    options: &Options,
+    wait: Duration,
+) -> Result<Accepted, Failure> {
+    let (settings, _) = source.understand().map_err(Failure::Configuration)?;
+    preflight::wait_for_ports(&settings, wait)?;
+    accept(source, options.administration)
+}
+
+/// `source` with its keys, if this machine can run it. Warnings go to the log.
+fn accept(source: Source, administration: Administration) -> Result<Accepted, Failure> {
+    let Loaded { settings, keys, mut problems } =
+        source.load(KeyAccess::Needed).map_err(Failure::Configuration)?;
+    let machine = Machine::read().context("cannot read the machine's interfaces")?;
+    preflight::check(&settings, &machine, administration, &mut problems);
+    if problems.refused() {
+        return Err(Failure::Configuration(problems));
+    }
+    for warning in &problems.problems {
+        tracing::warn!(remedy = %warning.remedy, "{}", warning.what);
+    }
+    let keys = keys.context("the keys were not read")?;
+    Ok(Accepted { source, settings, keys })
+}
+
+/// Removes what a killed gateway left in the kernel; numbers that it accepted stay so.
+fn take_over_left(settings: &Settings, plans: &mut [Vec<PairPlan>]) -> Result<()> {
+    for (pair, plan) in settings.pairs.iter().zip(plans) {
+        let left = kernel_esp::remove_left(&pair.wire)?;
+        plan.iter_mut().for_each(|plan| kernel_esp::take_over(plan, &left));
+    }
+    Ok(())
+}
+
+struct Gateway {
+    options: Options,
+    /// What is in force.
+    source: Source,
+    settings: Settings,
+    history: History,
+    /// What is in force is on trial.
+    trial: Option<Trial>,
+    /// The ports as they were before a first configuration that is on trial.
+    before: Option<PortsBefore>,
+    rollbacks: u64,
+    /// Why the last trial was taken back; until something else is accepted.
+    rolled_back: Option<String>,
+    /// What a command decided.
+    end: Option<End>,
+    epoch: u32,
+    reloads_refused: u64,
+    started: Instant,
+    watchdog: Watchdog,
+    events: Receiver<Event>,
+    signals: Handle,
+    // Dropped in this order: nobody asks, nobody works, all is on the disk, the next may start.
+    control: Vec<ControlSocket>,
+    /// Beside `workers`.
+    front_ends: Vec<Option<FrontEnd>>,
+    front_ends_ticked: Instant,
+    stats_told: Instant,
+    workers: Vec<PairWorkers>,
+    tunnels: Tunnels,
+    watch: Option<PortWatch>,
+    _vm_watch: VmWatch,
+    /// Beside the workers; a pair without `[keying]` has none.
+    keying: Vec<Option<Keying>>,
+    /// What the kernel said of peers whose ESP the NIC is to do.
+    offloads: Vec<Answered>,
+    exporter: Exporter,
+    recorder: Option<Recorder>,
+    alerts: AlertSink,
+    store: StateStore,
+    cuts: CutTurns,
+    /// Who waits for counters that are newer than their question, and when that came.
+    status_asked: Vec<(Instant, Sender<Response>)>,
+    _locks: [Locks; 2],
+}
+
+impl Gateway {
+    fn start(options: Options, start: Start) -> Result<Self> {
+        let history = start.history.clone();
+        if start.left.is_some() {
+            // All is noted; without a start, an unconfirmed configuration is taken back by the
+            // next.
+            return Self::open(options, start);
+        }
+        if start.within.is_none() {
+            let text = start.accepted.source.text.clone();
+            let gateway = Self::open(options, start)?;
+            trial::note_accepted(&history, &text);
+            return Ok(gateway);
+        }
+        history.begin(&start.accepted.source.text)?;
+        Self::open(options, start).inspect_err(|_| history.discard())
+    }
+
+    fn open(options: Options, start: Start) -> Result<Self> {
+        let Start { accepted, history, within, way_back, rolled_back, rollbacks, name_lock, left } =
+            start;
+        let Accepted { source, mut settings, ref keys } = accepted;
+        let locks = [name_lock, port_locks(&settings, PATIENCE)?];
+        let first_trial = within.is_some() && way_back.is_none() && left.is_none();
+        let Left { before, watch: watch_before } = left.unwrap_or_default();
+        let before = before.or_else(|| first_trial.then(|| PortsBefore::of(&settings)));
+        let mut store = StateStore::open(&settings.gateway.state_dir, options.lost_state)?;
+        let machine = Machine::read()?;
+        let offloads = offload::ask(&mut settings, &machine, None)?;
+        let mut plans = plan::plans(&settings, keys, &machine, &mut store, 1)?;
+        take_over_left(&settings, &mut plans)?;
+        let exporter = start_exporter(&settings)?;
+        let recorder = Recorder::start(&settings)?;
+        let (sender, events) = channel();
+        let signals = watch_signals(sender.clone())?;
+        let (keying, ends) = start_keying(&settings, keys)?;
+        // Loaded before anything passes, so that what follows the ports' opening takes no time.
+        let shutter = Shutter::load()?;
+        let alerts = start_alerts(&settings, recorder.as_ref())?;
+        let sinks = Sinks { exporter: &exporter, recorder: recorder.as_ref(), alerts: &alerts };
+        let mut tunnels = Tunnels::make(&settings)?;
+        let (workers, bases) = start_workers(&settings, &machine, plans, ends, &mut store, sinks)?;
+        let watch = Some(watch_ports(&settings, shutter, &sender)?);
+        drop(watch_before);
+        configure_keying(&settings, keys, &keying, &workers);
+        tunnels.start(&settings)?;
+        let front_ends = open_front_ends(&settings, bases, &sender)?;
+        let vm_watch = watch_vm(&sender)?;
+        let control = open_control(&settings, sender)?;
+        let started = Instant::now();
+        announce(&settings);
+        let gateway = Self {
+            watchdog: Watchdog::from_environment(started),
+            options,
+            source,
+            settings,
+            history,
+            trial: within.map(|within| Trial::begin(within, way_back)),
+            before,
+            rollbacks,
+            rolled_back,
+            end: None,
+            epoch: 1,
+            reloads_refused: 0,
+            started,
+            events,
+            signals,
+            control,
+            front_ends,
+            front_ends_ticked: started,
+            stats_told: started,
+            workers,
+            tunnels,
+            watch,
+            _vm_watch: vm_watch,
+            keying,
+            offloads,
+            exporter,
+            recorder,
+            alerts,
+            store,
+            cuts: CutTurns::default(),
+            status_asked: Vec::new(),
+            _locks: locks,
+        };
+        gateway.tell_of_trial();
+        Ok(gateway)
+    }
+
+    /// Serves, and stops.
+    fn live(mut self) -> Result<End> {
+        let end = self.serve();
+        match end {
+            // The service manager would wait for the process's end, and see to it.
+            Ok(End::Restart(..) | End::Again(..)) => notify::reloading(),
+            _ => notify::stopping(),
+        }
+        let was_unconfirmed = self.trial.is_some();
+        let (before, history) = (self.before.take(), self.history.clone());
+        self.stop()?;
+        if was_unconfirmed {
+            tracing::warn!("it ends unconfirmed: its configuration is taken back");
+            history.roll_back()?;
+        }
+        if let (Ok(End::Stopped | End::NotConfirmed(_)), Some(before)) = (&end, before) {
+            before.restore();
+        }
+        end
+    }
+
+    /// Waits for signals, questions and the workers' ends.
+    fn serve(&mut self) -> Result<End> {
+        loop {
+            let active = self.front_ends.iter().flatten().any(FrontEnd::is_active);
+            let tick = match (self.status_asked.is_empty(), active) {
+                (false, _) => STATUS_TICK,
+                (_, true) => FRONT_END_TICK,
+                _ => TICK,
+            };
+            match self.events.recv_timeout(self.trial.as_ref().map_or(tick, |it| it.wait(tick))) {
+                Ok(Event::Signal(SIGHUP)) => drop(self.reload(None)),
+                Ok(Event::Signal(signal)) => {
+                    tracing::info!(signal, "stopping; nothing passes from now on");
+                    return Ok(End::Stopped);
+                }
+                Ok(Event::Question(question)) => self.answer(question),
+                Ok(Event::FrontEnd(pair, event)) => {
+                    if let Some(front_end) = &mut self.front_ends[pair] {
+                        front_end.handle(event, &mut self.workers[pair], &mut self.store);
+                    }
+                }
+                Ok(Event::Ports(why)) => {
+                    tracing::warn!("all is opened anew: {why}");
+                    return Ok(End::Again(Box::new(self.leave())));
+                }
+                Ok(Event::Cloned) => return self.begin_as_copy(),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => bail!("signals are no longer watched"),
+            }
+            wipe_stack();
+            if let Some(ended) = self.workers.iter().position(PairWorkers::is_finished) {
+                let worker = self.workers.remove(ended);
+                let name = worker.name.clone();
+                worker.join().with_context(|| format!("pair {name} lost its ports"))?;
+                bail!("the worker of pair {name} ended by itself");
+            }
+            if let Some(end) = self.end.take().or_else(|| self.end_of_trial()) {
+                return Ok(end);
+            }
+            let now = Instant::now();
+            self.store.blocks.tick();
+            self.end_clients();
+            if active && now.duration_since(self.front_ends_ticked) >= FRONT_END_TICK {
+                self.front_ends_ticked = now;
+                for (front_end, workers) in self.front_ends.iter_mut().zip(&mut self.workers) {
+                    let store = &mut self.store;
+                    front_end.iter_mut().for_each(|it| it.tick(workers, store));
+                }
+            }
+            self.tunnels.tick(now);
+            self.record(now);
+            self.tell_stats(now);
+            self.answer_status(now);
+            if self.watchdog.is_due(now) && self.workers.iter().all(|it| it.snapshot().is_ok()) {
+                self.watchdog.alive(now);
+            }
+        }
+    }
+
+    /// Answers those who asked for counters before the workers published some last.
+    fn answer_status(&mut self, now: Instant) {
+        for (asked, answer) in std::mem::take(&mut self.status_asked) {
+            let may_wait = now.saturating_duration_since(asked) < STATUS_WAIT;
+            if may_wait && !self.workers.iter().all(|it| it.have_published_since(asked)) {
+                self.status_asked.push((asked, answer));
+                continue;
+            }
+            // After so long a wait they are as old as they say.
+            let result = self.snapshot().map(|it| Response::Status(Box::new(it)));
+            let _ = answer.send(result.unwrap_or_else(|it| Response::Error(format!("{it:#}"))));
+        }
+    }
+
+    /// Stores and publishes the counters when it is time.
+    fn record(&mut self, now: Instant) {
+        if !self.recorder.as_ref().is_some_and(|it| it.is_due(now)) {
+            return;
+        }
+        if let (Ok(snapshot), Some(recorder)) = (self.snapshot(), &mut self.recorder) {
+            recorder.take(snapshot, now);
+        }
+    }
+
+    /// Writes what was asked and how it ended into the log book.
+    fn note(&self, what: &str, outcome: &str) {
+        self.told(CONTROL, what, outcome);
+    }
+
+    fn answer(&mut self, question: Question) {
+        let Question { request, answer, output } = question;
+        let result = match request {
+            Request::Status => {
+                self.status_asked.push((Instant::now(), answer));
+                return;
+            }
+            Request::Keys(request) => self.keys(&request).map(Response::Keys),
+            Request::EvidenceCut(request) => {
+                match self.cut_evidence(request, output, answer.clone()) {
+                    // The answer comes from a thread of its own.
+                    Ok(()) => return,
+                    Err(error) => Err(error),
+                }
+            }
+            Request::Reload(request) => self.reload_asked(&request),
+            Request::Blocks(request) => self.block(CONTROL, &request),
+            Request::Operate { by, blocks } => self.block(&by, &blocks),
+            Request::Remark { by, alert, is_acknowledged, comment } => {
+                self.remark(&by, alert, is_acknowledged, &comment)
+            }
+            Request::Configure { by, configure } => self.configure(&by, configure),
+            Request::Evidence { by, cut } => {
+                self.told(&by, "evidence cut", "begun");
+                match self.cut_evidence(cut, output, answer.clone()) {
+                    Ok(()) => return,
+                    Err(error) => Err(error),
+                }
+            }
+            Request::Configuration => Ok(self.configuration_response()),
+            Request::Confirm => self.confirm().map(|()| self.configuration_response()),
+            Request::Rollback => self.roll_back_asked(),
+        };
+        let _ = answer.send(result.unwrap_or_else(|it| Response::Error(format!("{it:#}"))));
+    }
+
+    /// The keys in use. Those of the configuration are read again: the gateway keeps them only
+    /// expanded.
+    fn keys(&self, request: &KeysRequest) -> Result<Vec<AssociationKey>> {
+        let Loaded { keys, .. } = self
+            .source
+            .load(KeyAccess::Needed)
+            .map_err(|problems| anyhow::anyhow!("the configuration cannot be read: {problems}"))?;
+        let keys = keys.context("the keys were not read")?;
+        let mut found = Vec::new();
+        for ((worker, pair), keying) in
+            self.workers.iter().zip(&self.settings.pairs).zip(&self.keying)
+        {
+            if request.pair.as_ref().is_some_and(|name| *name != pair.name) {
+                continue;
+            }
+            for (number, running) in worker.running().enumerate() {
+                let configured = associations(pair, &keys, number)?;
+                found.extend(secrets::configured(&pair.name, &configured, running));
+            }
+            let agreed = keying.as_ref().and_then(Keying::keys).unwrap_or_default();
+            found.extend(secrets::agreed(&pair.name, &agreed));
+        }
+        found.retain(|it| request.peer.as_ref().is_none_or(|name| *name == it.peer));
+        tracing::warn!(count = found.len(), "keys of associations were told on request");
+        Ok(found)
+    }
+
+    /// Has the evidence written to `output` and `answer` told.
+    fn cut_evidence(
+        &mut self,
+        request: CutRequest,
+        output: Option<Output>,
+        answer: Sender<Response>,
+    ) -> Result<()> {
+        let output = output.context("no file was passed beside the request (SCM_RIGHTS)")?;
+        let Some(kept) = &self.settings.evidence else {
+            bail!("no packets are kept: add a table [evidence] to the configuration");
+        };
+        let wanted = |name: &str| request.pair.as_ref().is_none_or(|pair| pair == name);
+        let mut holdings = Vec::new();
+        for (worker, pair) in self.workers.iter().zip(&self.settings.pairs) {
+            if !wanted(&pair.name) {
+                continue;
+            }
+            let folder = kept.disk.as_ref().map(|disk| disk.folder.as_path());
+            let gateway = &self.settings.gateway.name;
+            holdings.push(evidence::holding(gateway, pair, folder, worker.evidence()?));
+        }
+        if holdings.is_empty() {
+            let names: Vec<_> = self.settings.pairs.iter().map(|it| it.name.as_str()).collect();
+            bail!("there is no such pair; there are: {}", names.join(", "));
+        }
+        let now = worker::clock();
+        let turn = self.cuts.take()?;
+        std::thread::Builder::new().name("cut".into()).spawn(move || {
+            let _turn = turn;
+            let report = evidence::cut(output, &holdings, &request, now);
+            let response = match report {
+                Ok(report) => Response::Evidence(report),
+                Err(error) => Response::Error(format!("{error:#}")),
+            };
+            let _ = answer.send(response);
+        })?;
+        Ok(())
+    }
+
+    /// Takes the configuration in as a whole, or says why not and goes on with the one at hand.
+    fn reload(&mut self, within: Option<Duration>) -> Result<(), Failure> {
+        notify::reloading();
+        let result = self.try_reload(within);
+        match &result {
+            Ok(()) => {
+                tracing::info!(epoch = self.epoch, "configuration accepted");
+                self.note("reload", "accepted");
+            }
+            Err(failure) => {
+                self.reloads_refused += 1;
+                self.note("reload", "refused");
+                tracing::error!(
+                    "configuration refused, the one before stays in force:\n{failure:#}"
+                );
+            }
+        }
+        notify::ready(&format!("configuration {}", self.epoch));
+        self.tell_of_trial();
+        result
+    }
+
+    /// Puts `next` in force in place of what is.
+    fn apply(&mut self, mut next: Accepted) -> Result<(), Failure> {
+        offload::keep_decided(&mut next.settings, &self.settings);
+        if let Some(what) = needs_restart(&self.settings, &next.settings) {
+            return Err(anyhow::anyhow!("{what} changed: that needs a restart").into());
+        }
+        let Accepted { source, mut settings, keys } = next;
+        let machine = Machine::read().context("cannot read the machine's interfaces")?;
+        let offloads = offload::ask(&mut settings, &machine, Some(&self.offloads))?;
+        let mut prepared = self.prepare(&settings, &keys)?;
+        let bases: Vec<Vec<Base>> =
+            prepared.iter().map(|plans| plans.iter().map(Base::of).collect()).collect();
+        for (front_end, prepared) in self.front_ends.iter().zip(&mut prepared) {
+            front_end.iter().for_each(|it| it.extend(prepared));
+        }
+        let mirrors = self.add_bystanders(&mut prepared, &settings)?;
+        let of_pairs = settings.pairs.iter().zip(prepared).zip(mirrors);
+        for (workers, ((pair, plans), (wanted, new))) in self.workers.iter_mut().zip(of_pairs) {
+            let offered = workers.offer(plans).and_then(|()| workers.offer_rest(pair, wanted, new));
+            let Err(error) = offered else { continue };
+            let error = error.context(format!("pair {}", workers.name));
+            self.workers.iter_mut().for_each(PairWorkers::discard);
+            return Err(error.into());
+        }
+        for workers in &mut self.workers {
+            // Who has ended takes the gateway with it; what left is on the disk, where it goes on.
+            let _ = workers.commit();
+        }
+        configure_keying(&settings, &keys, &self.keying, &self.workers);
+        for (front_end, bases) in self.front_ends.iter_mut().zip(bases) {
+            front_end.iter_mut().for_each(|it| it.set_bases(bases.clone()));
+        }
+        if let Err(error) = self.alerts.change(eve_file(&settings)) {
+            tracing::error!(%error, "alerts go on to the file before");
+        }
+        if let Some(recorder) = &self.recorder {
+            recorder.name(&settings);
+        }
+        tell_names(&settings, self.recorder.as_ref(), &self.alerts);
+        (self.source, self.settings) = (source, settings);
+        self.offloads = offloads;
+        self.epoch += 1;
+        Ok(())
+    }
+
+    /// All pairs' plans, with everything that can be refused behind them.
+    fn prepare(&mut self, settings: &Settings, keys: &Keys) -> Result<Vec<Vec<Prepared>>> {
+        let machine = Machine::read().context("cannot read the machine's interfaces")?;
+        let plans = plan::plans(settings, keys, &machine, &mut self.store, self.epoch + 1)?;
+        let mut pairs = self.workers.iter().zip(&plans);
+        if pairs.any(|(workers, plans)| workers.has_other_kernel_keys(plans)) {
+            bail!("the key of a peer with offload = \"kernel\" changed: that needs a restart");
+        }
+        let running: Vec<_> = self.workers.iter().flat_map(PairWorkers::running).collect();
+        prepare::refuse_moved_keys(&plans.iter().flatten().collect::<Vec<_>>(), &running)?;
+        let reserver = self.store.reserver();
+        let prepare = |(workers, plans): (&PairWorkers, Vec<PairPlan>)| {
+            let of_each = plans.into_iter().zip(workers.running());
+            of_each
+                .map(|(plan, running)| prepare::prepare(plan, running, &reserver))
+                .collect::<Result<_>>()
+                .with_context(|| format!("pair {}", workers.name))
+        };
+        self.workers.iter().zip(plans).map(prepare).collect()
+    }
+
+    /// Adds to the plans of each pair who is to watch: mirrors that stay, and new ones, open.
+    /// Returns, by pair, the settings of all mirrors, and of new ones what the control thread gets.
+    fn add_bystanders(
+        &self,
+        prepared: &mut [Vec<Prepared>],
+        settings: &Settings,
+    ) -> Result<Vec<(Vec<settings::Mirror>, Vec<MirrorControl>)>> {
+        let add = |(pair, plans): (&Pair, &mut Vec<Prepared>)| {
+            let (next, new) = bystanders(pair, settings, &self.settings.mirrors)?;
+            plans.iter_mut().zip(next).for_each(|(plan, next)| plan.bystanders = Some(next));
+            Ok((mirrors_of(pair, settings).cloned().collect(), new))
+        };
+        settings.pairs.iter().zip(prepared).map(add).collect()
+    }
+
+    fn snapshot(&self) -> Result<Snapshot> {
+        let mut pairs: Vec<PairSnapshot> =
+            self.workers.iter().map(PairWorkers::snapshot).collect::<Result<_>>()?;
+        for (pair, keying) in pairs.iter_mut().zip(&self.keying) {
+            if let Some(status) = keying.as_ref().and_then(Keying::status) {
+                show::add_keying(pair, &status);
+            }
+            show::add_offload(pair, &self.offloads);
+        }
+        self.tunnels.show(&mut pairs);
+        pairs.iter_mut().for_each(show::add_pauses);
+        pairs.iter_mut().for_each(show::add_rules);
+        let gateway = &self.settings.gateway;
+        let adds_up = pairs
+            .iter()
+            .flat_map(|pair| [&pair.host, &pair.wire].into_iter().chain(&pair.kernel))
+            .all(|side| side.received == side.verdicts())
+            && pairs.iter().all(|pair| pair.wire_proof.adds_up);
+        Ok(Snapshot {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            name: gateway.name.clone(),
+            pid: std::process::id(),
+            taken_ns: worker::clock().0,
+            uptime_seconds: self.started.elapsed().as_secs(),
+            on_failure: match gateway.on_failure {
+                OnFailure::Closed => "closed".to_owned(),
+                OnFailure::Open => "open".to_owned(),
+            },
+            reloads_accepted: u64::from(self.epoch),
+            reloads_refused: self.reloads_refused,
+            configuration: self.configuration(),
+            adds_up,
+            pairs,
+            store: self.recorder.as_ref().map(|it| it.counters().into()),
+            alerts: (self.settings.detection.is_some() || !self.settings.sinks.is_empty())
+                .then(|| (&self.alerts).into()),
+            exports: self.exporter.counters().into_iter().map(show::export).collect(),
+        })
+    }
+
+    fn stop(mut self) -> Result<()> {
+        self.signals.close();
+        // Questions that arrive from here on find nobody.
+        drop(std::mem::replace(&mut self.events, channel().1));
+        self.control.clear();
+        self.front_ends.clear();
+        self.workers.iter().for_each(PairWorkers::stop);
+        for worker in self.workers.drain(..) {
+            worker.join()?;
+        }
+        if let Some(recorder) = self.recorder.take() {
+            recorder.stop();
+        }
+        for export in self.exporter.stop() {
+            tracing::info!(?export, "export ended");
+        }
+        Ok(())
+    }
+}
