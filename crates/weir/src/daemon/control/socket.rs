@@ -41,13 +41,14 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long the main loop may take for an answer: it waits for every
 /// worker's next counters, or reads a configuration of
-/// thousands of peers and keys.
+/// thousands of peers and keys. Meanwhile it answers nobody else: tens of thousands of rules take
+/// seconds, more on a busy machine.
 const fn patience(request: &Request) -> Duration {
     match request {
         Request::Reload(_) | Request::Rollback | Request::Configure { .. } => {
             Duration::from_secs(120)
         }
-        _ => Duration::from_secs(5),
+        _ => Duration::from_secs(30),
     }
 }
 
