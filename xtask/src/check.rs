@@ -22,7 +22,10 @@ const BESIDE: [Beside; 3] = [
         name: "clippy",
         words: &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"],
     },
-    Beside { name: "doc", words: &["doc", "--workspace", "--no-deps", "--locked"] },
+    Beside {
+        name: "doc",
+        words: &["doc", "--workspace", "--no-deps", "--document-private-items", "--locked"],
+    },
     // The targets alone: their sanitisers need a nightly compiler.
     Beside {
         name: "fuzz targets",
@@ -100,7 +103,8 @@ impl Beside {
             .current_dir(root)
             // One folder for all: what one has checked, the next one need not.
             .env("CARGO_TARGET_DIR", root.join("target"))
-            .env("RUSTDOCFLAGS", "-D warnings")
+            // Names of private items in the docs of public ones are for who reads the code.
+            .env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links")
             .stdin(Stdio::null())
             .output()
             .with_context(|| format!("cannot run cargo for {}", self.name))?;

@@ -37,7 +37,7 @@ pub fn write(path: &Path) -> Result<()> {
 /// The same, judged by other requirements: `NAME=VALUE`.
 ///
 /// # Errors
-/// As [`write`], or the study has no such requirement; says which it has.
+/// As [`write()`], or the study has no such requirement; says which it has.
 pub fn write_with(path: &Path, thresholds: &[String]) -> Result<()> {
     let mut folder = Folder::open(path)?;
     for changed in thresholds {

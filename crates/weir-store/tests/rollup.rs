@@ -263,6 +263,8 @@ fn a_store_of_the_version_before_gives_its_sums_over() {
     let raw = rusqlite::Connection::open(&path).unwrap();
     raw.execute_batch(&format!(
         "DROP TABLE rollup; DROP TABLE rollup_state;
+         ALTER TABLE conversation DROP COLUMN source_peer;
+         ALTER TABLE conversation DROP COLUMN destination_peer;
          CREATE TABLE talk (
             resolution_s INTEGER NOT NULL, time_s INTEGER NOT NULL, pair INTEGER NOT NULL,
             kind TEXT NOT NULL, a BLOB NOT NULL, b BLOB NOT NULL,

@@ -188,7 +188,7 @@ pub struct Snapshot {
     /// What it remembers; absent without `[store]`.
     #[serde(default)]
     pub store: Option<StoreSnapshot>,
-    /// What became of rules' alerts; absent without [rules].
+    /// What became of rules' alerts; absent without `[rules]`.
     #[serde(default)]
     pub alerts: Option<AlertsSnapshot>,
     /// Its collectors of flow records.

@@ -131,8 +131,14 @@ pub struct CutArgs {
     /// Where gateways keep their stores, or a store: alerts are there
     #[arg(long, default_value = "/var/lib/weir/store", value_name = "PATH")]
     pub store: PathBuf,
-    /// Only packets of this flow, both ways: ADDRESS[:PORT]-ADDRESS[:PORT] (IPv6: [ADDRESS]:PORT)
-    #[arg(long, value_name = "FLOW", value_parser = flow)]
+    /// Only packets of this flow.
+    #[arg(
+        long,
+        value_name = "FLOW",
+        value_parser = flow,
+        help = "Only packets of this flow, both ways: ADDRESS[:PORT]-ADDRESS[:PORT] \
+                (IPv6: [ADDRESS]:PORT)"
+    )]
     pub flow: Option<String>,
     /// RDMA terms.
     #[command(flatten)]

@@ -105,7 +105,7 @@ pub struct FlowArgs {
     /// IP protocol number (6: TCP, 17: UDP)
     #[arg(long, value_name = "NUMBER")]
     protocol: Option<u8>,
-    /// An end called so by [[label]]: NAME, or KIND=NAME (host, tenant, job, rail)
+    /// An end called so by a label: NAME, or KIND=NAME (host, tenant, job, rail)
     #[arg(long, value_name = "NAME")]
     label: Option<LabelFilter>,
     /// Only what this exporter told `weir collect`, an address
@@ -130,7 +130,7 @@ pub struct ConversationArgs {
     /// An end's queue pair
     #[arg(long, value_name = "NUMBER")]
     qp: Option<u32>,
-    /// An end called so by [[label]]: NAME, or KIND=NAME (host, tenant, job, rail)
+    /// An end called so by a label: NAME, or KIND=NAME (host, tenant, job, rail)
     #[arg(long, value_name = "NAME")]
     label: Option<LabelFilter>,
     /// Only what this exporter told `weir collect`, an address
@@ -146,7 +146,7 @@ pub struct TalkerArgs {
     /// Only this kind of traffic
     #[arg(long, value_parser = ["rdma", "tcp", "udp", "icmp", "other"], value_name = "KIND")]
     kind: Option<String>,
-    /// An end called so by [[label]]: NAME, or KIND=NAME (host, tenant, job, rail)
+    /// An end called so by a label: NAME, or KIND=NAME (host, tenant, job, rail)
     #[arg(long, value_name = "NAME")]
     label: Option<LabelFilter>,
     /// Add up by something else than the address
@@ -163,7 +163,7 @@ enum By {
     Service,
     /// Queue pairs, with retransmissions and the slowest answer
     QueuePair,
-    /// What [[label]] calls an end
+    /// What a label calls an end
     Label,
     /// Who told of it to `weir collect`
     Exporter,
@@ -189,7 +189,7 @@ pub struct AlertArgs {
     /// An end's address or prefix
     #[arg(long, value_name = "ADDRESS", value_parser = query::addresses)]
     address: Option<([u8; 16], [u8; 16])>,
-    /// An end called so by [[label]]: NAME, or KIND=NAME (host, tenant, job, rail)
+    /// An end called so by a label: NAME, or KIND=NAME (host, tenant, job, rail)
     #[arg(long, value_name = "NAME")]
     label: Option<LabelFilter>,
 }

@@ -422,7 +422,7 @@ pub enum Mode {
     /// concentrators.
     WireGuard,
     /// Whole IP packets by a tunnel device, sealed by a daemon: tunnels of `[pair.openvpn]`, and no
-    /// word for a [[peer]].
+    /// word for a `[[peer]]`.
     #[serde(skip)]
     OpenVpn,
 }

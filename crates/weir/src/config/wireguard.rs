@@ -1,4 +1,4 @@
-//! `mode = "wireguard"` at a [[peer]]: another concentrator, WireGuard's own or a Weir's, whose
+//! `mode = "wireguard"` at a `[[peer]]`: another concentrator, WireGuard's own or a Weir's, whose
 //! client this gateway is. Its port is that of `[keying]`.
 
 use super::combine;

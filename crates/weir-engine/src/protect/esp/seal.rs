@@ -31,7 +31,7 @@ pub(super) const LINK_LEN_MAX: usize = 22;
 
 impl PeerEntry {
     /// Seals `frame` in place: afterwards it is what the wire carries. `fields` are
-    /// [`outer_fields`] of it.
+    /// its outer fields.
     #[inline]
     pub(crate) fn seal(
         &mut self,

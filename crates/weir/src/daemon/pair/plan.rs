@@ -133,7 +133,7 @@ fn hop(own: Option<&OwnAddress>, endpoint: Option<IpAddr>) -> Option<Hop> {
 /// The plans of every pair, a worker each, in the order of the settings.
 ///
 /// # Errors
-/// As [`plan`].
+/// As `plan`.
 pub fn plans(
     settings: &Settings,
     keys: &Keys,

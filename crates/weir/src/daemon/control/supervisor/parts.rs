@@ -62,7 +62,7 @@ pub(super) fn start_exporter(settings: &Settings) -> Result<Exporter> {
     Exporter::start(&settings.collectors, worker::clock()).context("cannot export flow records")
 }
 
-/// Where [rules] have alerts written.
+/// Where `[rules]` have alerts written.
 pub(super) fn eve_file(settings: &Settings) -> Option<EveFile> {
     settings.detection.as_ref().and_then(|it| it.eve.clone())
 }
