@@ -142,9 +142,7 @@ fn blocked_by_the_api(lab: &Lab, serve: &Serve) {
     let gone = format!("{path}?gateway={}&prefix={own}", NAMES[0]);
     let (status, answer) = serve.send("DELETE", &gone, &serve.token, "");
     assert!(status.contains("200") && !answer.contains(&own), "{status}: {answer}");
-    // The kernel is told within a tick.
-    let answers = || Ok(ping(lab.host(Side::A), &target, 2, 56)?.answered == 2);
-    interrupt::until("answers to who is not blocked", PATIENCE, answers).unwrap();
+    assert_eq!(ping(lab.host(Side::A), &target, 2, 56).unwrap().answered, 2, "no longer blocked");
     let is_said = |row: &Value| {
         row["who"] == "api: admin (admin) from 127.0.0.1"
             && row["what"] == format!("block add {own}/32 for 600 s").as_str()
