@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weir_wire::frame::{Link, Time};
-use weir_wire::parse::Parsed;
+use weir_wire::parse::{Network, Parsed};
 
 use crate::alert::{Alerts, FlowView};
 use crate::behaviour::{Flood, Watcher};
@@ -12,7 +12,7 @@ use crate::evaluate::Evaluator;
 use crate::flow::{Flow, Seat, Slab};
 use crate::matcher::MatcherError;
 use crate::packet::{View, Vlans};
-use crate::record::{ApplicationRecord, FlowRecord, HttpRecord};
+use crate::record::{AnomalyRecord, ApplicationRecord, FlowRecord, HttpRecord};
 use crate::rule::RuleIndex;
 use crate::ruleset::RuleSet;
 
@@ -90,6 +90,9 @@ pub struct Limits {
     /// A flow of so many bytes, both ways together, is looked at no further; `None`: each is, to
     /// its end.
     pub bypass_bytes: Option<u64>,
+    /// What is odd about packets and waits to be taken; further ones are lost, and counted. With 0
+    /// nothing is looked for but what rules ask.
+    pub anomalies: usize,
 }
 
 impl Default for Limits {
@@ -102,6 +105,7 @@ impl Default for Limits {
             midstream: false,
             seed: 0,
             bypass_bytes: None,
+            anomalies: 0,
         }
     }
 }
@@ -135,6 +139,10 @@ pub struct Counters {
     pub thresholds_lost: u64,
     /// Packets that were not looked at: their flow was looked at for long enough.
     pub bypassed: u64,
+    /// What was odd about packets, where somebody wants to know.
+    pub anomalies: u64,
+    /// Of that, what found no room.
+    pub anomalies_lost: u64,
 }
 
 /// One worker's detector: state by flow in a bounded slab, and the rules that all workers share.
@@ -151,6 +159,9 @@ pub struct Detector {
     bypass_bytes: Option<u64>,
     /// The last packet's flow is looked at no further.
     is_settled: bool,
+    /// What was odd about packets, and how much of it may wait.
+    anomalies: Vec<AnomalyRecord>,
+    anomalies_max: usize,
 }
 
 impl Detector {
@@ -170,7 +181,10 @@ impl Detector {
             seed: limits.seed,
             bypass_bytes: limits.bypass_bytes,
             is_settled: false,
+            anomalies: Vec::new(),
+            anomalies_max: 0,
         };
+        new.keep_anomalies(limits.anomalies);
         new.swap_watches();
         Ok(new)
     }
@@ -224,12 +238,13 @@ impl Detector {
         alerts: &mut Alerts,
     ) -> Decision {
         let Self { rules, flows, spare, evaluator, watcher, .. } = self;
+        let wants_events = rules.needs().events || evaluator.tells_events;
         self.is_settled = false;
         if rules.is_empty() && evaluator.records.is_none() {
             return Decision::Pass;
         }
         let own = match packet.decoded {
-            None if rules.needs().events => decode::look(packet.bytes, Link::Ethernet),
+            None if wants_events => decode::look(packet.bytes, link(packet.parsed)),
             _ => Vec::new(),
         };
         let decoded = packet
@@ -244,17 +259,12 @@ impl Detector {
                 spare
             }
         };
-        let asks = packet.decoded.is_some() || rules.needs().events;
         let mut events = Vec::new();
         evaluator.stream_events.clear();
         evaluator.rewritten = 0;
-        if asks && view.is_tcp() {
+        if (packet.decoded.is_some() || wants_events) && view.is_tcp() {
             let found = &mut evaluator.stream_events;
-            match flow.check_timestamps(direction, &view) {
-                // What comes too late is not taken into account.
-                false => found.push(Event::StreamInvalidTimestamp),
-                true => found.extend(flow.session.get_or_insert_default().take(direction, &view)),
-            }
+            follow(flow, direction, &view, found);
             if !found.is_empty() {
                 events = [decoded.events, found].concat();
             }
@@ -274,16 +284,33 @@ impl Detector {
             return Decision::Pass;
         }
         let decision = evaluator.packet(rules, now, flow, direction, &view, alerts);
-        evaluator.counters.packets += 1;
-        match decision {
-            Decision::Pass => {}
-            Decision::Drop { .. } => evaluator.counters.dropped += 1,
-            Decision::Reject { .. } => {
-                evaluator.counters.dropped += 1;
-                evaluator.counters.rejected += 1;
+        evaluator.counters.count(decision);
+        if evaluator.tells_events {
+            let odd = decoded.events.iter().chain(&evaluator.stream_events);
+            for event in odd.filter(|it| !it.is_common()) {
+                evaluator.counters.anomalies += 1;
+                if self.anomalies.len() < self.anomalies_max {
+                    let flow = flow.view(direction);
+                    self.anomalies.push(AnomalyRecord::new(now, *event, &view, flow));
+                } else {
+                    evaluator.counters.anomalies_lost += 1;
+                }
             }
         }
         decision
+    }
+
+    /// So much of what is odd about packets waits for [`Detector::take_anomalies`], at most; with
+    /// 0 nothing does.
+    pub fn keep_anomalies(&mut self, max: usize) {
+        self.evaluator.tells_events = max > 0;
+        self.anomalies_max = max;
+        self.anomalies.reserve_exact(max);
+    }
+
+    /// What was odd about packets since this was asked last.
+    pub fn take_anomalies(&mut self) -> impl Iterator<Item = AnomalyRecord> + '_ {
+        self.anomalies.drain(..)
     }
 
     /// Flows of so many bytes are looked at no further from now on.
@@ -387,5 +414,31 @@ impl Detector {
     /// The flow ended: its seat is free for another. A seat is handed back once.
     pub fn release(&mut self, seat: Seat) {
         self.flows.release(seat);
+    }
+}
+
+impl Counters {
+    /// Counts a packet that was looked at.
+    fn count(&mut self, decision: Decision) {
+        self.packets += 1;
+        self.dropped += u64::from(decision != Decision::Pass);
+        self.rejected += u64::from(matches!(decision, Decision::Reject { .. }));
+    }
+}
+
+/// What a packet's bytes begin with: at the joint Ethernet, within a tunnel perhaps IP.
+fn link(parsed: &Parsed) -> Link {
+    match parsed.network {
+        Network::Ipv4 | Network::Ipv6 if parsed.network_offset == 0 => Link::Ip,
+        _ => Link::Ethernet,
+    }
+}
+
+/// Follows the flow's connection by a segment; what is odd about that goes to `found`.
+fn follow(flow: &mut Flow, direction: Direction, view: &View<'_>, found: &mut Vec<Event>) {
+    match flow.check_timestamps(direction, view) {
+        // What comes too late is not taken into account.
+        false => found.push(Event::StreamInvalidTimestamp),
+        true => found.extend(flow.session.get_or_insert_default().take(direction, view)),
     }
 }

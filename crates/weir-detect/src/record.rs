@@ -1,10 +1,12 @@
-//! What is told of a flow when it ends, and of the transactions in it.
+//! What is told of a flow when it ends, of the transactions in it, and of what is odd.
 
 use weir_wire::frame::Time;
+use weir_wire::parse::{Network, Transport};
 use weir_wire::tcp::flags::{FIN, RST, SYN};
 
-use crate::alert::FlowView;
-use crate::packet::Vlans;
+use crate::alert::{End, FlowView};
+use crate::decode::Event;
+use crate::packet::{View, Vlans};
 
 /// Why a flow ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -124,4 +126,51 @@ pub struct ApplicationRecord {
     pub kind: &'static str,
     /// By EVE's names, as they came.
     pub fields: Vec<(&'static str, Vec<u8>)>,
+}
+
+/// Something odd about a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnomalyRecord {
+    /// When the packet came.
+    pub time: Time,
+    /// What was odd.
+    pub event: Event,
+    /// Who sent it.
+    pub source: End,
+    /// To whom.
+    pub destination: End,
+    /// IP's protocol number.
+    pub protocol: u8,
+    /// IP's version; 0 where there is no IP, or none that could be read.
+    pub version: u8,
+    /// Type and code of a message of ICMP.
+    pub icmp: Option<(u8, u8)>,
+    /// The VLANs that it is in.
+    pub vlans: Vlans,
+    /// Its flow so far.
+    pub flow: FlowView,
+}
+
+impl AnomalyRecord {
+    pub(crate) fn new(time: Time, event: Event, view: &View<'_>, flow: FlowView) -> Self {
+        let parsed = view.parsed;
+        Self {
+            time,
+            event,
+            source: End { address: parsed.source, port: view.source_port },
+            destination: End { address: parsed.destination, port: view.destination_port },
+            protocol: parsed.protocol,
+            version: match parsed.network {
+                Network::Ipv4 => 4,
+                Network::Ipv6 => 6,
+                _ => 0,
+            },
+            icmp: match parsed.transport {
+                Transport::Icmp { kind, code } => Some((kind, code)),
+                _ => None,
+            },
+            vlans: view.vlans,
+            flow,
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use weir_store::sink::{AlertSink, EveFile};
+use weir_store::sink::{AlertSink, EveFile, EvePlace};
 
 #[test]
 fn alerts_are_not_written_through_a_link() {
@@ -11,7 +11,8 @@ fn alerts_are_not_written_through_a_link() {
     let [link, other] = ["eve.json", "other"].map(|name| folder.path().join(name));
     fs::write(&other, "untouched").unwrap();
     symlink(&other, &link).unwrap();
-    let file = EveFile { path: link, bytes_max: 1 << 20, has_records: false, fast: None };
+    let (place, bytes_max) = (EvePlace::File, 1 << 20);
+    let file = EveFile { path: link, place, bytes_max, has_records: false, fast: None };
     assert!(AlertSink::start(Some(file), None, &[]).is_err());
     assert_eq!(fs::read_to_string(&other).unwrap(), "untouched");
 }

@@ -70,6 +70,8 @@ pub(crate) struct Evaluator {
     pub(crate) told: Option<Vec<ApplicationRecord>>,
     /// Whether streams are looked into for the sake of records alone.
     pub(crate) looks_for_records: bool,
+    /// Whether what is odd is looked for although no rule asks.
+    pub(crate) tells_events: bool,
     /// What was odd about the last packet in its stream.
     pub(crate) stream_events: Vec<Event>,
     /// The last packet was dropped because its flow was before.
@@ -132,6 +134,7 @@ impl Evaluator {
             records: None,
             told: None,
             looks_for_records: false,
+            tells_events: false,
             by_flow: false,
             hosts: rules.hosts().clone(),
             rewritten: 0,
@@ -183,7 +186,7 @@ impl Evaluator {
             () if progress.differs => Some(Event::StreamOverlapDiffers),
             () => None,
         };
-        if let Some(event) = event.filter(|_| rules.needs().events) {
+        if let Some(event) = event.filter(|_| rules.needs().events || self.tells_events) {
             self.stream_events.push(event);
             events = [view.events, &[event]].concat();
         }

@@ -1,7 +1,7 @@
 //! What is odd about connections, what receivers believe, and what rules say of flows as such.
 
 use weir_detect::hosts::System;
-use weir_detect::{Decision, Direction};
+use weir_detect::{Decision, Direction, Limits};
 
 use crate::bench::{Bench, refused};
 
@@ -42,6 +42,25 @@ fn what_lies_beyond_the_window_is_told() {
     bench.client(b"hello");
     bench.segment_at(Direction::Initiator, 100_000, b"far");
     assert_eq!(bench.alerted(), [1]);
+}
+
+#[test]
+fn what_is_odd_is_kept_within_a_bound_although_no_rule_asks() {
+    let rule = "alert tcp any any -> any any (content:\"never said\"; sid:1;)";
+    let mut bench = Bench::with(rule, Limits { anomalies: 2, ..Limits::default() });
+    bench.connect();
+    bench.client(b"hello");
+    assert_eq!(bench.detector.take_anomalies().count(), 0);
+    let mut far = || {
+        bench.segment_at(Direction::Initiator, 100_000, b"far");
+        bench.detector.counters().anomalies_lost
+    };
+    assert_eq!([far(), far(), far()], [0, 0, 1]);
+    let odd: Vec<_> = bench.detector.take_anomalies().map(|it| it.event.name()).collect();
+    assert_eq!(odd, ["stream.est_packet_out_of_window"; 2]);
+    bench.detector.keep_anomalies(0);
+    bench.segment_at(Direction::Initiator, 100_000, b"far");
+    assert_eq!((bench.detector.counters().anomalies, bench.alerted()), (3, vec![]));
 }
 
 #[test]

@@ -14,7 +14,7 @@ mod reject;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use weir_detect::record::{ApplicationRecord, FlowRecord, HttpRecord};
+use weir_detect::record::{AnomalyRecord, ApplicationRecord, FlowRecord, HttpRecord};
 use weir_detect::{
     Alert, Alerts, Blocked, Counters, Decision, Detector, Flood, FlowTable, Limits, Packet,
     RuleIndex, RuleSet,
@@ -117,6 +117,8 @@ pub enum DetectionRecord {
     Http(HttpRecord),
     /// A message of DNS or TLS.
     Told(ApplicationRecord),
+    /// Something odd about a packet.
+    Anomaly(AnomalyRecord),
 }
 
 /// A rule that dropped packets, or would have.
@@ -168,6 +170,7 @@ impl Detection {
             self.early.clear();
         }
         self.detector.set_bypass(rules.limits.bypass_bytes);
+        self.detector.keep_anomalies(rules.limits.anomalies);
         if rules.tells_records && !self.flows.keeps_records() {
             self.detector.keep_what_rules_see();
             self.flows.keep_records();
@@ -330,11 +333,13 @@ impl Detection {
         self.alerts.drain().for_each(|alert| hand_over(alert, &rules));
     }
 
-    /// Hands over what there is to tell beside alerts: flows that ended, transactions, messages.
+    /// Hands over what there is to tell beside alerts: flows that ended, transactions, messages,
+    /// what is odd.
     pub(crate) fn take_records(&mut self, take: &mut dyn FnMut(DetectionRecord)) {
         self.flows.take_ended().into_iter().for_each(|it| take(DetectionRecord::Flow(it)));
         self.detector.take_http().into_iter().for_each(|it| take(DetectionRecord::Http(it)));
         self.detector.take_told().into_iter().for_each(|it| take(DetectionRecord::Told(it)));
+        self.detector.take_anomalies().for_each(|it| take(DetectionRecord::Anomaly(it)));
     }
 
     /// The packets that rules told of, since the last call.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use weir_detect::{FloodKind, Limits, LoadOptions, RuleSet, RuleSource, Variables};
-use weir_engine::detect::{RuleMode, Rules};
+use weir_engine::detect::{DetectionRecord, RuleMode, Rules};
 use weir_engine::plain::{Block, Blocks};
 use weir_engine::policy::{Exception, Exceptions};
 
@@ -197,6 +197,22 @@ fn what_tunnels_carry_is_judged_as_it_were_outside() {
         assert_eq!(gateway.dropped(Side::Wire, DropReason::Rule), number);
     }
     assert_eq!(gateway.engine.inside_counters().carried, 10);
+}
+
+#[test]
+fn what_is_odd_is_told_of_the_packet_that_a_tunnel_carries() {
+    let mut gateway = gateway(EVIL, |policy| {
+        policy.rules.as_mut().unwrap().limits.anomalies = 16;
+    });
+    let within = |inner: &[u8]| ipv4([10, 3, 0, 1], [10, 3, 0, 2], 4, 0, &inner[14..]);
+    let good = ipv4(ATTACKER, VICTIM, 17, 0, &udp_payload(99, b"so good"));
+    let odd = ipv4(ATTACKER, VICTIM, 1, 0, &[200, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(gateway.receive(Side::Wire, &[within(&good), within(&odd)]).len(), 2);
+    let mut told = Vec::new();
+    gateway.engine.take_detection_records(&mut |record| told.push(record));
+    let [DetectionRecord::Anomaly(odd)] = &told[..] else { panic!("{told:?}") };
+    assert_eq!(odd.event.name(), "decoder.icmpv4.unknown_type");
+    assert_eq!(odd.source.address, mapped(IpAddr::from(ATTACKER)));
 }
 
 #[test]

@@ -1,7 +1,8 @@
-//! Alerts to a file: EVE JSON, a line each, written by a thread of its own.
+//! Alerts to a file or a Unix socket: EVE JSON, a line each, written by a thread of its own.
 //!
 //! ```text
 //!  workers --AlertSender (bounded, never waits)--> thread --> eve.json, and eve.json.1 before it
+//!                                                        `--> or a socket, where somebody listens
 //! ```
 //!
 //! A file that somebody moved or removed (logrotate) is made anew within a second. One that reaches
@@ -25,6 +26,7 @@ use weir_engine::access::AccessEvent;
 use weir_engine::detect::DetectionRecord;
 use weir_wire::frame::Time;
 
+use super::eve_socket::{EveSocket, Told};
 use super::siem::{Siem, SiemCounters, SiemSink};
 use super::siem_text::SiemEvent;
 use super::{access_event, eve, eve_record};
@@ -46,14 +48,28 @@ const MODE: u32 = 0o640;
 /// Where alerts go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EveFile {
-    /// The file.
+    /// The file, or the socket.
     pub path: PathBuf,
-    /// At so many bytes it is moved to `PATH.1`, and a new one begins.
+    /// Which of them.
+    pub place: EvePlace,
+    /// At so many bytes a file is moved to `PATH.1`, and a new one begins.
     pub bytes_max: u64,
     /// Whether flows, transactions and counters are written beside alerts.
     pub has_records: bool,
     /// Alerts in Suricata's one-line form, beside; it ends likewise.
     pub fast: Option<PathBuf>,
+}
+
+/// What alerts are written to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EvePlace {
+    /// A file.
+    #[default]
+    File,
+    /// A Unix socket at which somebody listens for connections.
+    Stream,
+    /// One that takes datagrams: a line each.
+    Datagrams,
 }
 
 /// What became of alerts. alerts = written + lost + those under way; without a file, all are lost
@@ -81,6 +97,18 @@ struct Shared {
     records_lost: AtomicU64,
     /// Records in the queue.
     records_waiting: AtomicU64,
+}
+
+impl Shared {
+    fn count(&self, told: Told, is_written: bool) {
+        let counter = match (told, is_written) {
+            (Told::Alert, true) => &self.written,
+            (Told::Alert, false) => &self.lost,
+            (Told::Record, true) => return,
+            (Told::Record, false) => &self.records_lost,
+        };
+        counter.fetch_add(1, Relaxed);
+    }
 }
 
 enum Message {
@@ -196,7 +224,7 @@ impl AlertSink {
     /// # Errors
     /// It cannot be opened; the file before stays.
     pub fn change(&self, file: Option<EveFile>) -> io::Result<()> {
-        if let Some(file) = &file {
+        if let Some(file) = file.as_ref().filter(|it| it.place == EvePlace::File) {
             open(&file.path)?;
         }
         self.sender.queue.send(Message::File(file)).map_err(io::Error::other)
@@ -244,7 +272,7 @@ impl Drop for AlertSink {
 struct Work {
     incoming: Receiver<Message>,
     shared: Arc<Shared>,
-    out: Option<Out>,
+    out: Option<Way>,
     fast: Option<Out>,
     store: Option<AlertStore>,
     siem: Arc<Siem>,
@@ -276,7 +304,7 @@ impl Work {
                 }
                 Ok(Message::Note(note)) => self.siem.send(&siem_note(note)),
                 Ok(Message::File(file)) => self.change(file),
-                Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return self.flush(),
+                Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return self.end(),
                 Err(RecvTimeoutError::Timeout) => self.flush(),
             }
         }
@@ -309,12 +337,9 @@ impl Work {
     }
 
     fn write_line(&mut self) {
-        let Some(out) = &mut self.out else { return };
-        let counter = match out.write(&self.line) {
-            Ok(()) => &self.shared.written,
-            Err(_) => &self.shared.lost,
-        };
-        counter.fetch_add(1, Relaxed);
+        if let Some(out) = &mut self.out {
+            out.write(&self.line, Told::Alert, &self.shared);
+        }
     }
 
     fn write_record(&mut self, record: &DetectionRecord) {
@@ -322,27 +347,38 @@ impl Work {
             DetectionRecord::Flow(flow) => eve_record::flow(flow, Some(0)),
             DetectionRecord::Http(http) => eve_record::http(now(), http),
             DetectionRecord::Told(told) => eve_record::application(told),
+            DetectionRecord::Anomaly(anomaly) => eve_record::anomaly(anomaly),
         };
         self.write_event(event);
     }
 
     fn write_event(&mut self, event: eve_record::Event) {
-        let Some(out) = self.out.as_mut().filter(|it| it.wanted.has_records) else { return };
+        let Some(out) = self.out.as_mut().filter(|it| it.wanted().has_records) else { return };
         self.line.clear();
         eve::push(&mut self.line, event);
-        if out.write(&self.line).is_err() {
-            self.shared.records_lost.fetch_add(1, Relaxed);
-        }
+        out.write(&self.line, Told::Record, &self.shared);
     }
 
     fn change(&mut self, file: Option<EveFile>) {
         self.flush();
-        if self.out.as_ref().map(|it| &it.wanted) == file.as_ref() {
+        if self.out.as_ref().map(Way::wanted) == file.as_ref() {
             return;
         }
         match outs(file) {
-            Ok(outs) => (self.out, self.fast) = outs,
+            Ok(outs) => {
+                if let Some(Way::Socket(socket)) = &mut self.out {
+                    socket.give_up(&mut |told, is_written| self.shared.count(told, is_written));
+                }
+                (self.out, self.fast) = outs;
+            }
             Err(error) => tracing::error!(%error, "alerts go on to the file before"),
+        }
+    }
+
+    fn end(&mut self) {
+        self.flush();
+        if let Some(Way::Socket(socket)) = &mut self.out {
+            socket.give_up(&mut |told, is_written| self.shared.count(told, is_written));
         }
     }
 
@@ -350,7 +386,13 @@ impl Work {
         if let Some(fast) = &mut self.fast {
             let _ = fast.flush();
         }
-        let Some(out) = &mut self.out else { return };
+        let out = match &mut self.out {
+            None => return,
+            Some(Way::Socket(socket)) => {
+                return socket.send(&mut |told, is_written| self.shared.count(told, is_written));
+            }
+            Some(Way::File(out)) => out,
+        };
         if let Err(error) = out.flush() {
             if !std::mem::replace(&mut out.fails, true) {
                 tracing::error!(%error, path = %out.wanted.path.display(), "alerts are lost");
@@ -429,12 +471,45 @@ fn siem_note([who, what, outcome]: [String; 3]) -> SiemEvent {
     }
 }
 
-/// The file of events, and that of lines beside it.
-fn outs(file: Option<EveFile>) -> io::Result<(Option<Out>, Option<Out>)> {
-    let fast = file
-        .as_ref()
-        .and_then(|file| Some(EveFile { path: file.fast.clone()?, fast: None, ..file.clone() }));
-    Ok((file.map(Out::open).transpose()?, fast.map(Out::open).transpose()?))
+/// Where events go, and the file of lines beside it.
+fn outs(file: Option<EveFile>) -> io::Result<(Option<Way>, Option<Out>)> {
+    let fast = file.as_ref().and_then(|file| {
+        let path = file.fast.clone()?;
+        Some(EveFile { path, place: EvePlace::File, fast: None, ..file.clone() })
+    });
+    Ok((file.map(Way::open).transpose()?, fast.map(Out::open).transpose()?))
+}
+
+/// Where events go.
+enum Way {
+    File(Out),
+    Socket(Box<EveSocket>),
+}
+
+impl Way {
+    fn open(wanted: EveFile) -> io::Result<Self> {
+        match wanted.place {
+            EvePlace::File => Out::open(wanted).map(Self::File),
+            _ => Ok(Self::Socket(Box::new(EveSocket::new(wanted)))),
+        }
+    }
+
+    fn wanted(&self) -> &EveFile {
+        match self {
+            Self::File(out) => &out.wanted,
+            Self::Socket(socket) => &socket.wanted,
+        }
+    }
+
+    /// Writes lines that tell of one thing, or counts them as lost.
+    fn write(&mut self, lines: &[u8], told: Told, shared: &Shared) {
+        match self {
+            Self::File(out) => shared.count(told, out.write(lines).is_ok()),
+            Self::Socket(socket) => {
+                socket.write(lines, told, &mut |told, is_written| shared.count(told, is_written));
+            }
+        }
+    }
 }
 
 fn now() -> Time {

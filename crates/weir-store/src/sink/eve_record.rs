@@ -6,7 +6,7 @@ use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use base64ct::{Base64, Encoding};
 use serde_json::{Map, Value, json};
 use weir_detect::alert::{End, FlowView};
-use weir_detect::record::{ApplicationRecord, FlowRecord, HttpRecord};
+use weir_detect::record::{AnomalyRecord, ApplicationRecord, FlowRecord, HttpRecord};
 use weir_wire::frame::Time;
 
 use super::eve;
@@ -207,4 +207,43 @@ pub fn application(record: &ApplicationRecord) -> Event {
     }
     event.insert(record.kind.into(), Value::Object(object));
     event
+}
+
+/// The event of kind `anomaly`.
+pub fn anomaly(record: &AnomalyRecord) -> Event {
+    let ends = [record.source, record.destination];
+    let mut event = match record.version {
+        0 => {
+            let mut event = Event::new();
+            event.insert("timestamp".into(), eve::timestamp(record.time).into());
+            event.insert("event_type".into(), "anomaly".into());
+            event
+        }
+        version => {
+            let mut event = head(record.time, "anomaly", ends, record.protocol);
+            event.insert("ip_v".into(), version.into());
+            if matches!(record.protocol, 6 | 17 | 132) {
+                let id = community_id([&ends[0], &ends[1]], record.protocol, None, 0);
+                event.insert("community_id".into(), id.into());
+            }
+            event
+        }
+    };
+    event.insert("flow_id".into(), eve::flow_id(&record.flow).into());
+    event.insert("pkt_src".into(), "wire/pcap".into());
+    if !record.vlans.ids().is_empty() {
+        event.insert("vlan".into(), record.vlans.ids().into());
+    }
+    if let Some((kind, code)) = record.icmp {
+        event.insert("icmp_type".into(), kind.into());
+        event.insert("icmp_code".into(), code.into());
+    }
+    event.insert("anomaly".into(), anomaly_object(record.event.name()));
+    event
+}
+
+/// What was odd, by its name in Suricata's language.
+pub fn anomaly_object(name: &str) -> Value {
+    let kind = if name.starts_with("stream.") { "stream" } else { "decode" };
+    json!({ "type": kind, "event": name })
 }

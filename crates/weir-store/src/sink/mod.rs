@@ -10,6 +10,7 @@ pub mod exporter;
 pub mod encoder;
 pub mod eve;
 pub mod eve_record;
+mod eve_socket;
 pub mod fields;
 pub mod ipfix;
 pub mod netflow;
@@ -23,7 +24,7 @@ pub mod siem_text;
 pub mod spool;
 pub mod transport;
 
-pub use alerts::{AlertCounters, AlertSender, AlertSink, EveFile};
+pub use alerts::{AlertCounters, AlertSender, AlertSink, EveFile, EvePlace};
 pub use encoder::{Encoder, EncoderOptions, Format, Interfaces, Item, Message, TemplateRefresh};
 pub use exporter::{Collector, CollectorCounters, ExportError, Exporter, RecordSender, Spooling};
 pub use siem::{Siem, SiemCounters, SiemSink};

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use weir_engine::detect::{Detection, RuleMode};
+use weir_engine::plain::InsideCounters;
 use weir_store::sink::{AlertCounters, AlertSink, SiemCounters};
 
 /// What the rules of a pair did.
@@ -28,6 +29,10 @@ pub struct DetectionSnapshot {
     pub bounds_reached: u64,
     /// Packets that were not looked at: their connection was for long enough (`bypass_mib`).
     pub bypassed: u64,
+    /// What was odd about packets, with `eve_anomalies`.
+    pub anomalies: u64,
+    /// Of that, what found no room to wait in.
+    pub anomalies_lost: u64,
     /// Rules that dropped packets, or would have, in the order of evaluation.
     pub drops: Vec<RuleDropsSnapshot>,
 }
@@ -127,6 +132,8 @@ impl DetectionSnapshot {
                 + counters.bits_lost
                 + counters.thresholds_lost,
             bypassed: counters.bypassed,
+            anomalies: counters.anomalies,
+            anomalies_lost: counters.anomalies_lost,
             drops: drops.collect(),
         }
     }
@@ -142,6 +149,8 @@ impl DetectionSnapshot {
             (&mut self.flows_evicted, more.flows_evicted),
             (&mut self.bounds_reached, more.bounds_reached),
             (&mut self.bypassed, more.bypassed),
+            (&mut self.anomalies, more.anomalies),
+            (&mut self.anomalies_lost, more.anomalies_lost),
         ] {
             *sum += more;
         }
@@ -154,6 +163,50 @@ impl DetectionSnapshot {
                 None => self.drops.push(more.clone()),
             }
         }
+    }
+}
+
+/// What lines of access and rules found inside of packets: what tunnels carry, and datagrams that
+/// came in pieces.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct InsideSnapshot {
+    /// Packets that others carried.
+    pub carried: u64,
+    /// Datagrams that were whole with their last piece.
+    pub assembled: u64,
+    /// Packets with more layers than are looked at: the exception `layers`.
+    pub too_deep: u64,
+    /// Datagrams of which pieces were given up: the exception `fragments`.
+    pub given_up: u64,
+}
+
+impl InsideSnapshot {
+    /// For people; nothing where nothing was looked into.
+    pub fn line(&self) -> String {
+        let Self { carried, assembled, too_deep, given_up } = self;
+        if *self == Self::default() {
+            return String::new();
+        }
+        format!(
+            "  inside: {carried} packets that others carried, {assembled} datagrams put together; \
+             {too_deep} too deep, {given_up} given up\n"
+        )
+    }
+
+    /// Adds what another worker found.
+    pub(super) fn add(&mut self, more: &Self) {
+        self.carried += more.carried;
+        self.assembled += more.assembled;
+        self.too_deep += more.too_deep;
+        self.given_up += more.given_up;
+    }
+}
+
+impl From<InsideCounters> for InsideSnapshot {
+    fn from(counters: InsideCounters) -> Self {
+        let InsideCounters { carried, assembled, too_deep, given_up } = counters;
+        Self { carried, assembled, too_deep, given_up }
     }
 }
 

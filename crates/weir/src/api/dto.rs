@@ -16,7 +16,7 @@ use super::blocks::{BlocksRequest, BlocksSnapshot};
 pub use super::configure::{
     ConfigurationSnapshot, ConfigurationState, ConfigureRequest, RunningConfiguration,
 };
-pub use super::detection::{AlertsSnapshot, DetectionSnapshot, RuleDropsSnapshot};
+pub use super::detection::{AlertsSnapshot, DetectionSnapshot, InsideSnapshot, RuleDropsSnapshot};
 pub use super::join::WorkerSnapshot;
 pub use super::keys::{AssociationKey, KeysRequest};
 pub use super::peers::{
@@ -287,6 +287,9 @@ pub struct PairSnapshot {
     /// What rules did; absent where there are none.
     #[serde(default)]
     pub detection: Option<DetectionSnapshot>,
+    /// What was found inside of packets.
+    #[serde(default)]
+    pub inside: InsideSnapshot,
     /// Copies of packets.
     #[serde(default)]
     pub mirrors: Vec<MirrorSnapshot>,

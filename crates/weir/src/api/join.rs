@@ -90,6 +90,7 @@ impl PairSnapshot {
         if let (Some(detection), Some(more)) = (&mut self.detection, &more.detection) {
             detection.add(more);
         }
+        self.inside.add(&more.inside);
         self.wire_proof.add(&more.wire_proof);
         for peer in &mut self.peers {
             let same = more.peers.iter().find(|it| it.name == peer.name);

@@ -290,6 +290,7 @@ fn pair_table(text: &mut String, pair: &PairSnapshot) {
     if let Some(keying) = &pair.keying {
         handshake_lines(text, keying);
     }
+    text.push_str(&pair.inside.line());
     bystander_lines(text, pair);
     rdma_line(text, &pair.rdma);
 }

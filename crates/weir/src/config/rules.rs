@@ -5,9 +5,11 @@
 //! paths = ["/etc/weir/rules"]       # rule files, and folders of them; several
 //! variables = "suricata.yaml"       # [Suricata's defaults] its address-groups and port-groups
 //! mode = "enforce"                  # [enforce] enforce | watch: what rules drop passes, and is told
-//! eve = "/var/log/weir/eve.json"    # [none] alerts and drops as EVE JSON, a line each
+//! eve = "/var/log/weir/eve.json"    # [none] alerts and drops as EVE JSON, a line each; or to a
+//!                                   # socket: "unix:/run/eve.sock", "unix-dgram:/run/eve.sock"
 //! eve_mib = 1024                    # [1024] of the file; then it becomes eve.json.1
 //! eve_records = true                # [true] flows, dns, tls, http, stats there too
+//! eve_anomalies = false             # [false] and what is odd about packets; each is looked at
 //! fast = "/var/log/weir/fast.log"   # [none] alerts beside it, a line each; with `eve`
 //! flows = 262144                    # [262144] flows that rules keep state of, a pair
 //! bypass_mib = 0                    # [0: never] a connection is looked at for so long
@@ -26,7 +28,7 @@ use toml::Spanned;
 use weir_detect::{Limits, LoadReport, RuleSet};
 use weir_engine::detect::{RuleMode, Rules};
 use weir_engine::policy::{Exception, Exceptions};
-use weir_store::sink::EveFile;
+use weir_store::sink::{EveFile, EvePlace};
 
 use super::file::File;
 use super::problem::Problems;
@@ -43,6 +45,10 @@ const EVE_MIB_MAX: u32 = 1 << 20;
 const FLOWS_DEFAULT: u32 = 1 << 18;
 /// The most that a connection is looked at: 1 TiB.
 const BYPASS_MIB_MAX: u32 = 1 << 20;
+/// What is odd and waits until it is told, of a worker: it is told ten times a second.
+const ANOMALIES_MAX: usize = 256;
+/// Bytes of a Unix socket's path (unix(7)), its end apart.
+const SOCKET_PATH_MAX: usize = 107;
 /// The least and the most.
 const FLOWS_MIN: u32 = 64;
 const FLOWS_MAX: u32 = 1 << 22;
@@ -59,6 +65,8 @@ pub struct Written {
     pub eve: Option<PathBuf>,
     pub eve_mib: Option<Spanned<u32>>,
     pub eve_records: Option<bool>,
+    #[serde(default)]
+    pub eve_anomalies: bool,
     pub fast: Option<PathBuf>,
     pub flows: Option<Spanned<u32>>,
     pub bypass_mib: Option<Spanned<u32>>,
@@ -126,6 +134,8 @@ pub struct Detection {
     pub mode: RuleMode,
     /// Where alerts go; `None`: they are counted.
     pub eve: Option<EveFile>,
+    /// Whether what is odd about packets is told there.
+    pub tells_anomalies: bool,
     /// Flows that rules keep state of, a pair.
     pub flows: usize,
     /// Bytes of a connection after which it is looked at no more; `None`: never.
@@ -141,7 +151,8 @@ impl Detection {
     pub fn of_worker(&self, workers: usize, seed: u64) -> Option<Rules> {
         let flows = self.flows.div_ceil(workers.max(1));
         let bypass_bytes = self.bypass_bytes;
-        let limits = Limits { flows, seed, bypass_bytes, ..Limits::default() };
+        let anomalies = if self.tells_anomalies { ANOMALIES_MAX } else { 0 };
+        let limits = Limits { flows, seed, bypass_bytes, anomalies, ..Limits::default() };
         let tells_records = self.eve.as_ref().is_some_and(|it| it.has_records);
         self.set.clone().map(|set| Rules { set, mode: self.mode, limits, tells_records })
     }
@@ -181,12 +192,8 @@ pub(super) fn resolve(file: &File, directory: &Path, problems: &mut Problems) ->
         paths: written.paths.0.iter().map(|path| directory.join(path.get_ref())).collect(),
         variables: written.variables.as_ref().map(|path| directory.join(path)),
         mode: written.mode.as_ref().map(|it| *it.get_ref()).unwrap_or_default().into(),
-        eve: written.eve.as_ref().map(|path| EveFile {
-            path: directory.join(path),
-            bytes_max: u64::from(mib) << 20,
-            has_records: written.eve_records.unwrap_or(true),
-            fast: written.fast.as_ref().map(|path| directory.join(path)),
-        }),
+        eve: eve(written, directory, u64::from(mib) << 20, problems),
+        tells_anomalies: written.eve_anomalies,
         flows: flows as usize,
         bypass_bytes: (bypass_mib > 0).then(|| u64::from(bypass_mib) << 20),
         exceptions: Exceptions {
@@ -195,6 +202,35 @@ pub(super) fn resolve(file: &File, directory: &Path, problems: &mut Problems) ->
         },
         set: None,
     })
+}
+
+/// Where alerts go.
+fn eve(
+    written: &Written,
+    directory: &Path,
+    bytes_max: u64,
+    problems: &mut Problems,
+) -> Option<EveFile> {
+    let has_records = written.eve_records.unwrap_or(true);
+    if written.eve_anomalies && (written.eve.is_none() || !has_records) {
+        let remedy = "name `eve`, and leave `eve_records` on";
+        problems.error_in_file("eve_anomalies, and no records that they are among", remedy);
+    }
+    let path = written.eve.as_ref()?;
+    let text = path.to_str().unwrap_or_default();
+    let places = [("unix-dgram:", EvePlace::Datagrams), ("unix:", EvePlace::Stream)];
+    let mut places = places.into_iter();
+    let socket = places.find_map(|(prefix, place)| Some((text.strip_prefix(prefix)?, place)));
+    let (path, place) = match socket {
+        Some((path, place)) => (directory.join(path), place),
+        None => (directory.join(path), EvePlace::File),
+    };
+    if place != EvePlace::File && path.as_os_str().len() > SOCKET_PATH_MAX {
+        let what = format!("eve: {} is too long for a socket", path.display());
+        problems.error_in_file(what, format!("choose one of {SOCKET_PATH_MAX} bytes at most"));
+    }
+    let fast = written.fast.as_ref().map(|path| directory.join(path));
+    Some(EveFile { path, place, bytes_max, has_records, fast })
 }
 
 /// Reads the rules that `settings` name. Rules that do not run are warned of, in one line: a set of

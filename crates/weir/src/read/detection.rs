@@ -378,8 +378,7 @@ impl<W: Write> Look<W> {
 
     fn anomaly(&mut self, now: Time, layer: &Layer<'_>, packet: &Packet<'_>, name: &str) {
         let mut event = eve::of_packet(now, "anomaly", self.seen.packets, layer);
-        let kind = if name.starts_with("stream.") { "stream" } else { "decode" };
-        event.insert("anomaly".into(), json!({ "type": kind, "event": name }));
+        event.insert("anomaly".into(), eve::anomaly_object(name));
         self.put_bits(&mut event, packet);
         self.push(event);
     }

@@ -2,7 +2,7 @@
 
 use rustix::process::Pid;
 use weir_lab::demo::{detection_tables, eve_file};
-use weir_lab::gateways::NAMES;
+use weir_lab::gateways::{NAMES, run_folder};
 use weir_lab::traffic::frames::planned;
 use weir_lab::traffic::ping::ping_all_every;
 use weir_lab::traffic::{Kind, bypass};
@@ -120,6 +120,98 @@ fn rules_judge_what_comes_out_of_a_tunnel_and_watch_only_tells() {
     configure(&lab, Side::A, &before).unwrap();
     gateways.add_tables(&lab, Side::A, &rules).unwrap();
     attacks_stop_and_their_twins_arrive(&lab, &gateways);
+}
+
+/// Hears EVE at a socket, one connection after the other.
+const HEAR: &str = "\
+import os, socket, sys
+path, out = sys.argv[1:]
+if os.path.exists(path):
+    os.unlink(path)
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(path)
+listener.listen(1)
+with open(out, 'ab', 0) as heard:
+    while True:
+        connection, _ = listener.accept()
+        while data := connection.recv(65536):
+            heard.write(data)
+";
+
+/// Sends a message of ICMP that is of no known type.
+const ODD: &str = "\
+import socket, sys
+kind = socket.getprotobyname('icmp')
+sending = socket.socket(socket.AF_INET, socket.SOCK_RAW, kind)
+sending.sendto(bytes([200, 0]) + bytes(6), (sys.argv[1], 0))
+";
+
+#[test]
+fn eve_goes_to_whoever_listens_at_a_socket_and_tells_what_is_odd() {
+    let Some(Stand { _turn, lab }) = stand("eve_goes_to_a_socket") else { return };
+    let path = |name: &str| lab.folder().join(name).display().to_string();
+    let rule = "drop icmp any any -> any any (msg:\"odd\"; itype:200; sid:7;)\n";
+    std::fs::write(path("odd.rules"), rule).unwrap();
+    let tables_of_a = format!(
+        "\n[rules]\npaths = [\"{}\"]\neve = \"unix:{}\"\neve_anomalies = true\n",
+        path("odd.rules"),
+        path("eve.sock")
+    );
+    let setup = Setup { tables_of_a, ..Setup::new(WEIR, Protection::Plain) };
+    let gateways = Gateways::start(&lab, &setup).unwrap();
+    wait_until_it_flows(&lab);
+    let target = lab.host_v4(Side::A).to_string();
+    let send_odd = || {
+        let mut command = lab.host(Side::B).command("python3");
+        process::run(command.args(["-c", ODD, &target]), PATIENCE).unwrap().success("odd").unwrap();
+    };
+    let hear = |name: &str| {
+        let mut command = Command::new("python3");
+        Running::start(command.args(["-c", HEAR, &path("eve.sock"), &path(name)])).unwrap()
+    };
+    let heard = |name: &str, kind: &str| -> Vec<Value> {
+        let text = std::fs::read_to_string(path(name)).unwrap_or_default();
+        let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        events.filter(|it| it["event_type"] == kind).collect()
+    };
+    // Kernels send odd things too, such as reports of multicast listeners.
+    let odd = |name: &str| {
+        let mut odd = heard(name, "anomaly").into_iter();
+        odd.find(|it| it["anomaly"]["event"] == "decoder.icmpv4.unknown_type")
+    };
+    // Each time nobody listens yet.
+    for (count, name) in [(1, "first"), (2, "second")] {
+        send_odd();
+        let listener = hear(name);
+        let both = || Ok(!heard(name, "drop").is_empty() && odd(name).is_some());
+        interrupt::until("a drop and an anomaly", PATIENCE, both).unwrap();
+        let odd = odd(name).unwrap();
+        assert_eq!(
+            (&odd["anomaly"]["type"], &odd["dest_ip"]),
+            (&"decode".into(), &target.clone().into())
+        );
+        assert_eq!(odd["flow_id"], heard(name, "alert")[0]["flow_id"], "{odd:#}");
+        let is_counted = || {
+            let status = gateways.status(Side::A)?;
+            let anomalies = number(&status, "/pairs/0/detection/anomalies");
+            Ok(number(&status, "/alerts/written") == count && anomalies >= count)
+        };
+        interrupt::until("counts of both", PATIENCE, is_counted).unwrap();
+        listener.stop(Signal::TERM).unwrap();
+    }
+    // Pings in pieces, there and back.
+    let mut pieces = lab.host(Side::B).command("ping");
+    pieces.args(["-q", "-n", "-c", "2", "-i", "0.2", "-s", "30000", "-M", "dont", &target]);
+    process::run(&mut pieces, PATIENCE).unwrap().success("pings in pieces").unwrap();
+    let put_together = || {
+        let status = gateways.status(Side::A)?;
+        Ok(number(&status, "/pairs/0/inside/assembled") >= 4)
+    };
+    interrupt::until("datagrams put together", PATIENCE, put_together).unwrap();
+    let mut command = Command::new(WEIR);
+    command.args(["status", NAMES[0], "--run-dir"]).arg(run_folder(&lab, Side::A));
+    let table = process::run(&mut command, PATIENCE).unwrap().stdout;
+    assert!(table.contains("datagrams put together"), "{table}");
 }
 
 /// What a program of host B's gets when it asks host A: the error's name, or `OK`.

@@ -87,6 +87,7 @@ pub fn pair(
         evidence,
         access: engine.access().map(AccessSnapshot::new),
         detection: engine.detection().map(DetectionSnapshot::new),
+        inside: engine.inside_counters().into(),
         mirrors,
         ..PairSnapshot::default()
     }
