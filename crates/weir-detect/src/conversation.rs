@@ -129,6 +129,7 @@ impl Message<'_> {
             (Self::Dns(it), MessageField::DnsResponseCode) => {
                 it.is_response && test.holds(it.response_code)
             }
+            (Self::Dns(it), MessageField::DnsReserved) => test.holds(it.reserved),
             (Self::Dns(it), MessageField::DnsType) => it.types.iter().any(|it| test.holds(*it)),
             (Self::Tls(session, _), MessageField::TlsVersion) => {
                 session.version().is_some_and(|it| test.holds(it))

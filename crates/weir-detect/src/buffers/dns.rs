@@ -1,5 +1,7 @@
 //! DNS messages (RFC 1035): the names that they ask for.
 
+/// Operations that there are (RFC 1035, 1996, 2136, 8490).
+pub(crate) const OPCODE_MAX: u16 = 6;
 /// Questions of one message that are looked at, at most.
 const QUESTIONS_MAX: usize = 16;
 /// Records of a section that are looked at, at most.
@@ -15,6 +17,8 @@ pub(crate) struct Message {
     pub(crate) is_response: bool,
     pub(crate) opcode: u16,
     pub(crate) response_code: u16,
+    /// The bit Z, which must be 0 (RFC 1035 s4.1.1): 0 or 1.
+    pub(crate) reserved: u16,
     /// Types that are asked for.
     pub(crate) types: Vec<u16>,
     /// Names of answers, authorities and additional records.
@@ -23,22 +27,21 @@ pub(crate) struct Message {
     pub(crate) questions: Vec<Vec<u8>>,
 }
 
-/// The message that `bytes` are; `None` where they are none.
+/// The message that `bytes` are, whatever its flags; `None` where they are none.
 pub(crate) fn parse(bytes: &[u8]) -> Option<Message> {
     let header: &[u8; 12] = bytes.first_chunk()?;
     let word = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
     let flags = word(2);
     let opcode = flags >> 11 & 15;
     let questions = usize::from(word(4));
-    if opcode > 6 || flags & 0x40 != 0 {
-        return None;
-    }
+    let reserved = flags >> 6 & 1;
     let is_response = flags & 0x8000 != 0;
     if questions == 0 && !is_response {
         return None;
     }
+    let response_code = flags & 15;
     let mut message =
-        Message { is_response, opcode, response_code: flags & 15, ..Message::default() };
+        Message { is_response, opcode, response_code, reserved, ..Message::default() };
     let mut at = header.len();
     for _ in 0..questions.min(QUESTIONS_MAX) {
         let (name, end) = name(bytes, at)?;

@@ -163,6 +163,32 @@ fn numbers_in_messages_of_dns_can_be_asked() {
 }
 
 #[test]
+fn odd_flags_of_dns_are_told() {
+    const RULES: &str = "alert dns any any -> any any (app-layer-event:dns.z_flag_set; sid:1;)\n\
+        alert dns any any -> any any (app-layer-event:dns.invalid_opcode; sid:2;)";
+    let query = |flags: u16| {
+        let rest = b"\x00\x01\x00\x00\x00\x00\x00\x00\x01a\x00\x00\x10\x00\x01";
+        [&[0x12, 0x34][..], &flags.to_be_bytes(), rest].concat()
+    };
+    let told = [(0x0140, vec![1]), (0x0100, vec![]), (0x4900, vec![2]), (0x81c0, vec![1])];
+    let mut bench = Bench::new(RULES);
+    for (flags, expected) in &told {
+        bench.udp(&query(*flags));
+        assert_eq!(bench.alerted(), *expected, "{flags:#x} by UDP");
+    }
+    let mut bench = Bench::new(RULES);
+    bench.server_port = 53;
+    bench.connect();
+    for (flags, expected) in &told {
+        let message = query(*flags);
+        bench.client(&[&(message.len() as u16).to_be_bytes()[..], &message].concat());
+        assert_eq!(bench.alerted(), *expected, "{flags:#x} by TCP");
+    }
+    let of_http = "alert http any any -> any any (app-layer-event:http.uri_host_ambiguous; sid:1;)";
+    assert_eq!(refused(of_http), "app-layer-event");
+}
+
+#[test]
 fn a_rule_for_another_version_is_refused() {
     let with = |requires: &str| {
         format!("alert tcp any any -> any any (requires:{requires}; content:\"a\"; sid:1;)")
