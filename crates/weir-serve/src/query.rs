@@ -16,12 +16,15 @@ pub const TIME_S_MAX: u64 = 253_402_300_799;
 /// A range from what was asked: from and until, or the last so many seconds.
 ///
 /// # Errors
-/// The range is empty or beyond the year 9999; a sentence for whoever asked.
+/// The range is empty, too long or beyond the year 9999; a sentence for whoever asked.
 pub fn range(from: Option<u64>, until: Option<u64>, last: Option<u64>) -> Result<Range, String> {
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_secs());
     // The second that runs belongs to it.
     let until_s = until.unwrap_or(now_s + 1);
     let last = last.unwrap_or(LAST_S_DEFAULT);
+    if last > TIME_S_MAX {
+        return Err(format!("last = {last}: write seconds, {TIME_S_MAX} at most"));
+    }
     let from_s = from.unwrap_or(until_s.saturating_sub(last));
     if from_s >= until_s || until_s > TIME_S_MAX {
         return Err(format!(
@@ -109,5 +112,7 @@ mod tests {
         assert_eq!(range(None, Some(100), Some(40)).unwrap().from_s, 60);
         assert!(range(Some(9), Some(9), None).is_err());
         assert!(range(None, Some(u64::MAX), None).is_err());
+        assert!(range(None, None, Some(TIME_S_MAX)).is_ok());
+        assert!(range(None, None, Some(TIME_S_MAX + 1)).is_err());
     }
 }

@@ -35,6 +35,9 @@ const GROUPED_MAX: u32 = 10_000;
 /// Rows of an answer, at most.
 const LIMIT_MAX: u32 = 1000;
 
+/// The greatest number of a queue pair: it has 24 bits.
+const QUEUE_PAIR_MAX: u32 = 0xff_ffff;
+
 /// A refusal, as JSON.
 #[derive(Debug)]
 pub(crate) struct ApiError {
@@ -343,6 +346,10 @@ pub(crate) async fn conversations(
 ) -> Answer<Rows<Conversation>> {
     let range = query::range(asked.from, asked.until, asked.last).map_err(ApiError::bad)?;
     let limit = limit(asked.limit)?;
+    if let Some(number) = asked.queue_pair.filter(|it| *it > QUEUE_PAIR_MAX) {
+        let said = format!("queue_pair = {number}: write 0 to {QUEUE_PAIR_MAX}");
+        return Err(ApiError::bad(said));
+    }
     let addresses = asked.address.as_deref().map(query::addresses).transpose();
     let filter = RecordFilter {
         pair: asked.pair,

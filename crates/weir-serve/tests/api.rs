@@ -339,21 +339,23 @@ async fn volume_is_added_up_by_what_is_asked() {
 #[tokio::test]
 async fn what_is_asked_wrongly_is_refused_in_json_with_a_remedy() {
     let stand = stand();
-    for query in [
-        "limit=0",
-        "limit=1001",
-        "limit=x",
-        "port=65536",
-        "address=nonsense",
-        "from=9&until=9",
-        "until=18446744073709551615",
-        "unknown=1",
-        "last=-1",
+    for asked in [
+        "flows?limit=0",
+        "flows?limit=1001",
+        "flows?limit=x",
+        "flows?port=65536",
+        "flows?address=nonsense",
+        "flows?from=9&until=9",
+        "flows?until=18446744073709551615",
+        "flows?unknown=1",
+        "flows?last=-1",
+        "flows?last=253402300800",
+        "conversations?queue_pair=16777216",
     ] {
-        let (status, text) = stand.get(&format!("/api/v1/flows?{query}")).await;
-        assert_eq!(status, StatusCode::BAD_REQUEST, "{query}");
+        let (status, text) = stand.get(&format!("/api/v1/{asked}")).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{asked}");
         let body: Value = serde_json::from_str(&text).unwrap();
-        assert!(body["error"].as_str().is_some_and(|it| it.len() > 10), "{query}: {text}");
+        assert!(body["error"].as_str().is_some_and(|it| it.len() > 10), "{asked}: {text}");
     }
     assert_eq!(stand.get("/api/v2/flows").await.0, StatusCode::NOT_FOUND);
     let post =

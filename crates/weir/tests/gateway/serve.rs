@@ -16,7 +16,7 @@ use weir_lab::interrupt;
 use weir_lab::process::{self, Running};
 use weir_lab::topology::{Lab, Side};
 
-use super::serve_judges::scraped_by_prometheus;
+use super::serve_judges::{fuzzed_by_schemathesis, scraped_by_prometheus};
 use super::*;
 
 /// A user and group that no account has.
@@ -358,6 +358,7 @@ fn what_crossed_a_gateway_is_in_the_api_of_a_process_without_privileges() {
     asked_badly(&serve);
     watched(lab);
     scraped_by_prometheus(lab, &serve);
+    fuzzed_by_schemathesis(lab, &serve);
 
     // The same on the command line, from the same file.
     let mut command = Command::new(WEIR);

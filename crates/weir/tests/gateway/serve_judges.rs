@@ -1,4 +1,5 @@
-//! Strangers who judge what `weir serve` says of a running gateway: Prometheus and promtool.
+//! Strangers who judge what `weir serve` says of a running gateway: Prometheus, promtool,
+//! schemathesis.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,6 +13,22 @@ use weir_lab::{interrupt, topology::Lab};
 
 use super::serve::Serve;
 use super::*;
+
+/// schemathesis makes up so many requests for each route, beside the 1,600 that it derives from the
+/// document's bounds. With [`REQUESTS_PER_S`] it takes half a minute.
+const EXAMPLES: &str = "6";
+
+/// What a client may send, 200 at once and 50 a second, lasts for all of them.
+const REQUESTS_PER_S: &str = "54/s";
+
+/// What an address is and that `from` is before `until` cannot be said in OpenAPI; who shows wrong
+/// tokens is told to wait (429), which the API's own tests hold it to.
+const SCHEMATHESIS: &str = "
+[checks]
+positive_data_acceptance.enabled = false
+ignored_auth.enabled = false
+negative_data_rejection.expected-statuses = [400, 401, 403, 404, 413, 414, 415, 422, 429]
+";
 
 fn deploy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy")
@@ -103,4 +120,33 @@ pub(super) fn scraped_by_prometheus(lab: &Lab, serve: &Serve) {
         with_data += usize::from(!answer["data"]["result"].as_array().unwrap().is_empty());
     }
     assert!(asked >= 20 && with_data >= 5, "{with_data} of {asked} expressions found something");
+}
+
+/// Installed, or where `cargo xtask packages test` puts it.
+fn schemathesis() -> Option<PathBuf> {
+    let home = std::env::var_os("HOME").unwrap_or_default();
+    let own = Path::new(&home).join(".cache/weir/schemathesis/bin/schemathesis");
+    let installed = || process::installed("schemathesis").then(|| "schemathesis".into());
+    if own.is_file() { Some(own) } else { installed() }
+}
+
+/// schemathesis finds nothing that the OpenAPI document does not say.
+pub(super) fn fuzzed_by_schemathesis(lab: &Lab, serve: &Serve) {
+    let Some(schemathesis) = schemathesis() else {
+        return eprintln!("SKIPPED: schemathesis is not in Debian: a judge of the API, by pip");
+    };
+    let config = lab.folder().join("schemathesis.toml");
+    std::fs::write(&config, SCHEMATHESIS).unwrap();
+    // What it remembers of a run goes where it runs.
+    let mut command = Command::new(schemathesis);
+    command.current_dir(lab.folder()).arg("--config-file").arg(&config);
+    command.arg("run").arg(format!("http://{}/api/v1/openapi.json", serve.address));
+    command.args(["--url", &format!("http://{}", serve.address)]);
+    command.args(["--header", &format!("Authorization: Bearer {}", serve.token)]);
+    command.args(["--max-examples", EXAMPLES, "--rate-limit", REQUESTS_PER_S, "--seed", "1"]);
+    // The stream has no end.
+    command.args(["--workers", "2", "--exclude-path", "/api/v1/live"]);
+    if let Err(error) = process::run(&mut command, Duration::from_secs(300)) {
+        panic!("{error:#}");
+    }
 }
