@@ -23,7 +23,12 @@ const FIRST_RECORDS: Duration = Duration::from_secs(7);
 /// How often the page is opened.
 const OPENED: usize = 20;
 /// What the screen Home asks for.
-const HOME: [&str; 2] = ["/api/v1/status", "/api/v1/talkers?limit=10"];
+const HOME: [&str; 4] = [
+    "/api/v1/status",
+    "/api/v1/talkers?limit=10",
+    "/api/v1/periods",
+    "/api/v1/alerts/summary?last=300",
+];
 /// What the other screens ask a store for.
 const SCREENS: [&str; 5] = [
     "/api/v1/flows?group=true&limit=200",
