@@ -95,6 +95,14 @@ const TEST: &[&str] = &[
     "libpam0g",
     "libselinux1",
     "libsystemd0",
+    // What syslog-ng is linked with.
+    "libivykis0",
+    "libnet1",
+    "libwrap0",
+    "libpcre3",
+    "libjson-c5",
+    // Where Python's registry is installed from.
+    "python3-venv",
     // The kernel's own build, for a module.
     "make",
     "libelf1",
@@ -102,7 +110,8 @@ const TEST: &[&str] = &[
 
 /// Packages that cannot be installed beside others that are needed, unpacked into
 /// `~/.cache/weir/NAME`, where the tests look: name, and a file of it.
-const UNPACKED: &[(&str, &str)] = &[("libreswan", "usr/libexec/ipsec/pluto")];
+const UNPACKED: &[(&str, &str)] =
+    &[("libreswan", "usr/libexec/ipsec/pluto"), ("syslog-ng-core", "usr/sbin/syslog-ng")];
 
 /// The peers that are measured beside us.
 const BENCH: &[&str] = &[
@@ -135,6 +144,21 @@ const GO: &[(&str, &str)] = &[
     ("wireguard", "golang.zx2c4.com/wireguard@v0.0.0-20260522210424-ecfc5a8d5446"),
 ];
 
+/// Strangers of other languages' registries, in `~/.cache/weir/NAME`: name, a file of it, and how
+/// it comes there. Tests go without them.
+const REGISTRIES: &[(&str, &str, &str)] = &[
+    (
+        "graygelf",
+        "node_modules/graygelf/server.js",
+        "npm install --silent --ignore-scripts --prefix \"$1\" graygelf@2.0.0",
+    ),
+    (
+        "schemathesis",
+        "bin/schemathesis",
+        "python3 -m venv \"$1\" && \"$1/bin/pip\" install -q --retries 1 schemathesis==4.32.5",
+    ),
+];
+
 /// Whether this machine has everything that tests need: all packages, the strangers beside them,
 /// and root. Then no test has a reason to be skipped.
 pub(crate) fn are_complete() -> bool {
@@ -161,6 +185,7 @@ pub(crate) fn install(purpose: &str) -> Result<bool> {
     if purpose == "test" {
         UNPACKED.iter().for_each(|(name, file)| unpack(name, file));
         unpack_linux();
+        REGISTRIES.iter().for_each(|(name, file, script)| fetch(name, file, script));
     }
     if matches!(purpose, "test" | "bench") {
         install_go();
@@ -214,6 +239,21 @@ fn unpack(name: &str, file: &str) {
     let mut shell = Command::new("sh");
     shell.args(["-c", script, "sh"]).arg(&folder).arg(name).stdout(Stdio::null());
     if !shell.stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
+        println!("could not be had, and its test will be skipped: {name}");
+    }
+}
+
+/// Fetches what another registry has.
+fn fetch(name: &str, file: &str, script: &str) {
+    let folder = cache(name);
+    if folder.join(file).is_file() {
+        return;
+    }
+    println!("fetching {name}");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("mkdir -p \"$1\" && {script}"), "sh"]).arg(&folder);
+    shell.stdout(Stdio::null()).stderr(Stdio::null());
+    if !shell.status().is_ok_and(|status| status.success()) {
         println!("could not be had, and its test will be skipped: {name}");
     }
 }

@@ -1,5 +1,9 @@
-//! Events as others receive them: rsyslog by UDP, TCP and TLS, and a decoder of GELF in Python.
+//! Events as others receive them: rsyslog and syslog-ng by UDP, TCP and TLS, and decoders of GELF
+//! in Python and of others.
 
+mod judges;
+
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, UdpSocket};
@@ -10,6 +14,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use weir_store::sink::siem_text::SiemEvent;
 use weir_store::sink::{Siem, SiemCounters, SiemFormat, SiemSink, TlsFiles};
+
+use judges::{SyslogNg, Transport};
 
 /// For others to come up and to write; nothing depends on how long it takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -120,7 +126,9 @@ fn lines(folder: &Path) -> Vec<String> {
 fn numbers(folder: &Path) -> Vec<usize> {
     let number = |line: &String| {
         let parts: Vec<&str> = line.splitn(7, '|').collect();
-        assert_eq!(parts[..5], ["132", "2026-01-31T08:00:00.123456Z", "gw-a", "weir", "alert"]);
+        let time = parts[1].replace("+00:00", "Z");
+        assert_eq!((parts[0], time.as_str()), ("132", "2026-01-31T08:00:00.123456Z"));
+        assert_eq!(parts[2..5], ["gw-a", "weir", "alert"]);
         let structured = parts[5];
         assert!(structured.contains(r#"alert_signature="a\"b\]c\\d <134>1 "#), "{structured}");
         let message: Value = serde_json::from_str(parts[6].trim()).unwrap();
@@ -182,7 +190,7 @@ fn rsyslog_by_tcp_gets_all_events_whenever_it_is_down() {
     (140..160).for_each(|number| siem.send(&event(number, 2)));
     wait("those for nobody on disk", || counters(&siem).waiting >= 20);
     let _rsyslog = Rsyslog::start(folder.path(), udp, tcp);
-    let got = || numbers(folder.path()).into_iter().collect::<std::collections::BTreeSet<_>>();
+    let got = || numbers(folder.path()).into_iter().collect::<BTreeSet<_>>();
     wait("sixty events", || got().len() == 60);
     assert_eq!(counters(&siem).lost, 0);
 }
@@ -234,10 +242,69 @@ fn rsyslog_by_tls_gets_all_events_and_a_stranger_gets_none() {
     (140..160).for_each(|number| siem.send(&event(number, 2)));
     wait("those for nobody on disk", || counters(&siem).waiting >= 20);
     let _rsyslog = Rsyslog::start_tls(folder.path(), udp, tcp);
-    let got = || numbers(folder.path()).into_iter().collect::<std::collections::BTreeSet<_>>();
+    let got = || numbers(folder.path()).into_iter().collect::<BTreeSet<_>>();
     wait("sixty events", || got().len() == 60);
     assert_eq!(counters(&siem).lost, 0);
     assert_eq!((counters(&stranger).sent, counters(&stranger).waiting), (0, 1));
+}
+
+#[test]
+fn syslog_ng_takes_what_the_filter_lets_through_by_udp() {
+    let Some(root) = SyslogNg::root() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (udp, _) = free_ports();
+    let _syslog_ng = SyslogNg::start(&root, folder.path(), Transport::Udp, udp);
+    let siem = Siem::start(&[sink(format!("127.0.0.1:{udp}"), SiemFormat::Syslog, None)]).unwrap();
+    // The first one that it gets says that it is there.
+    wait("syslog-ng", || {
+        siem.send(&event(0, 2));
+        !numbers(folder.path()).is_empty()
+    });
+    siem.send(&event(1, 2));
+    siem.send(&event(2, 4));
+    siem.send(&event(3, 2));
+    wait("the last one", || numbers(folder.path()).contains(&3));
+    let got: BTreeSet<_> = numbers(folder.path()).into_iter().collect();
+    assert_eq!(got, BTreeSet::from([0, 1, 3]));
+}
+
+/// Twenty events for nobody yet, twenty for who is there, twenty for who was killed.
+fn syslog_ng_gets_all(transport: Transport) {
+    let Some(root) = SyslogNg::root() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (_, tcp) = free_ports();
+    let authorities = certificate(folder.path());
+    let tls = TlsFiles { authorities, certificate: None };
+    let spool = Some(folder.path().join("spool"));
+    let siem = Siem::start(&[SiemSink {
+        tls: matches!(transport, Transport::Tls).then_some(tls),
+        ..sink(format!("localhost:{tcp}"), SiemFormat::Syslog, spool)
+    }])
+    .unwrap();
+    let start = || SyslogNg::start(&root, folder.path(), transport, tcp);
+    let got = || numbers(folder.path()).into_iter().collect::<BTreeSet<_>>();
+    (100..120).for_each(|number| siem.send(&event(number, 2)));
+    wait("twenty on disk", || counters(&siem).waiting == 20);
+    let syslog_ng = start();
+    wait("twenty events", || got().len() == 20);
+    (120..140).for_each(|number| siem.send(&event(number, 2)));
+    wait("forty events", || got().len() == 40);
+    drop(syslog_ng);
+    (140..160).for_each(|number| siem.send(&event(number, 2)));
+    wait("those for nobody on disk", || counters(&siem).waiting >= 20);
+    let _syslog_ng = start();
+    wait("sixty events", || got().len() == 60);
+    assert_eq!(counters(&siem).lost, 0);
+}
+
+#[test]
+fn syslog_ng_by_tcp_gets_all_events_whenever_it_is_down() {
+    syslog_ng_gets_all(Transport::Tcp);
+}
+
+#[test]
+fn syslog_ng_by_tls_gets_all_events_whenever_it_is_down() {
+    syslog_ng_gets_all(Transport::Tls);
 }
 
 /// Set for the child that is killed: where it spools, and to whom it would send.
@@ -315,18 +382,27 @@ else:
             tell(message)
 "#;
 
-fn gelf(kind: &str, spool: Option<PathBuf>) {
+fn python(kind: &str) -> Command {
     let mut command = Command::new("python3");
-    command.args(["-c", GELF_READER, kind]).stdout(Stdio::piped());
-    let mut reader = command.spawn().unwrap();
+    command.args(["-c", GELF_READER, kind]);
+    command
+}
+
+/// What a decoder, which prints its port and then each message, makes of ten events.
+fn gelf(mut decoder: Command, spool: Option<PathBuf>) {
+    let mut reader = decoder.stdout(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(reader.stdout.take().unwrap()).lines();
     let port = said.next().unwrap().unwrap();
     let siem = Siem::start(&[sink(format!("127.0.0.1:{port}"), SiemFormat::Gelf, spool)]).unwrap();
     // The seventh is too long for one datagram.
     (0..10).for_each(|number| siem.send(&event(number, 2)));
-    for number in 0..10 {
-        let message: Value = serde_json::from_str(&said.next().unwrap().unwrap()).unwrap();
+    let mut messages: Vec<Value> =
+        (0..10).map(|_| serde_json::from_str(&said.next().unwrap().unwrap()).unwrap()).collect();
+    // Who unpacks several at a time prints them as they are ready.
+    messages.sort_by_key(|it| it["_number"].as_u64());
+    for (number, message) in messages.iter().enumerate() {
         assert_eq!(message["_number"], number);
+        assert_eq!((&message["version"], &message["host"]), (&"1.1".into(), &"gw-a".into()));
         assert_eq!(message["short_message"], HOSTILE);
         assert_eq!(message["_alert_signature"], HOSTILE);
         assert_eq!(message["level"], 4);
@@ -340,11 +416,18 @@ fn gelf(kind: &str, spool: Option<PathBuf>) {
 
 #[test]
 fn a_decoder_of_gelf_reads_compressed_datagrams_and_chunks() {
-    gelf("udp", None);
+    gelf(python("udp"), None);
 }
 
 #[test]
 fn a_decoder_of_gelf_reads_a_stream() {
     let folder = tempfile::tempdir().unwrap();
-    gelf("tcp", Some(folder.path().join("spool")));
+    gelf(python("tcp"), Some(folder.path().join("spool")));
+}
+
+#[test]
+fn graygelf_reads_compressed_datagrams_and_chunks() {
+    let (udp, _) = free_ports();
+    let Some(graygelf) = judges::graygelf(udp) else { return };
+    gelf(graygelf, None);
 }

@@ -179,6 +179,10 @@ impl Drop for Lane {
     }
 }
 
+/// Between two ids, so that all of their bytes differ: there are decoders that look at six of them
+/// (graygelf).
+const ID_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// Tells apart the chunked messages of this gateway from those of its neighbours.
 fn id_seed() -> u64 {
     let mut bytes = [0; 8];
@@ -227,7 +231,7 @@ impl Work {
         let message = siem_text::encode(event, sink.format, &sink.host);
         match way {
             Way::Datagrams { socket, next_id } => {
-                *next_id = next_id.wrapping_add(1);
+                *next_id = next_id.wrapping_add(ID_STEP);
                 let datagrams = siem_text::datagrams(&message, sink.format, *next_id);
                 let is_sent = !datagrams.is_empty()
                     && datagrams.iter().all(|it| send_datagram(socket, &sink.address, it));
