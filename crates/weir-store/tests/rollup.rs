@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use weir_store::sqlite::{
-    Collected, ConversationRow, FlowRow, GroupBy, Label, Range, Reader, Retention, SCHEMA_VERSION,
-    Store, StoreOptions, Volumes,
+    Collected, ConversationRow, Event, FlowRow, GroupBy, Label, Range, Reader, Retention,
+    SCHEMA_VERSION, Sample, Scope, ScopeKind, Store, StoreOptions, Volumes,
 };
 
 /// Set for the child that is killed: where it writes.
@@ -120,12 +120,7 @@ fn sums_of_any_span_are_those_of_its_records() {
             [(0, 2 * DAY_S + 7200), (3540, 40_020), (90_000, 90_060), (60, 180)]
         {
             let range = Range { from_s: begin + from_s, until_s: begin + until_s };
-            let mut wanted = BTreeMap::<[u8; 16], u64>::new();
-            for (number, last_s, bytes) in &flows {
-                if (range.from_s..range.until_s).contains(last_s) {
-                    *wanted.entry(address(*number)).or_default() += bytes;
-                }
-            }
+            let wanted = of_flows(&flows, range);
             assert_eq!(by_source(&path, range), (wanted, 0), "{from_s} {until_s} {is_stopped}");
         }
         if !is_stopped {
@@ -135,6 +130,70 @@ fn sums_of_any_span_are_those_of_its_records() {
     let coarse = "SELECT count(DISTINCT slice_s) FROM rollup";
     assert_eq!(sql::<i64>(&path, coarse), 4, "minutes, ten minutes, hours, days");
     store.stop();
+}
+
+/// A gateway's state at `time_s`, since whose start `received` packets came.
+fn sample(time_s: u64, received: u64) -> Sample {
+    let counters = [("received".to_owned(), received)].into();
+    let scope = Scope { pair: "port0".into(), kind: ScopeKind::Host, name: "p0".into(), counters };
+    Sample { time_ns: time_s * 1_000_000_000, scopes: vec![scope], peers: vec![] }
+}
+
+/// Bytes by source of `flows` that ended within `range`.
+fn of_flows(flows: &[(u32, u64, u64)], range: Range) -> BTreeMap<[u8; 16], u64> {
+    let mut wanted = BTreeMap::new();
+    for (number, last_s, bytes) in flows {
+        if (range.from_s..range.until_s).contains(last_s) {
+            *wanted.entry(address(*number)).or_default() += bytes;
+        }
+    }
+    wanted
+}
+
+#[test]
+fn a_clock_that_steps_by_days_loses_nothing_and_its_sums_are_those_of_the_records() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("gw.sqlite");
+    let now = now_s() / 60 * 60;
+    // A day behind, right, a day ahead, two days back, right.
+    let clocks = [now - DAY_S, now, now + DAY_S, now - DAY_S, now];
+    let (store, mut flows) = (start(&path), Vec::new());
+    for (turn, clock) in clocks.iter().enumerate() {
+        let turn = turn as u64;
+        let own = (0..900_u64).map(|it| ((it % 20) as u32 + 1, clock + it, 100 + 7 * it + turn));
+        flows.extend(own.clone());
+        send(&store, own.map(|(number, last_s, bytes)| flow(number, last_s, bytes)));
+        store.sample(sample(*clock, 100 * (turn + 1)));
+        let event = Event {
+            time_ns: clock * 1_000_000_000,
+            who: "gateway".into(),
+            what: format!("step {turn}"),
+            outcome: "done".into(),
+        };
+        store.event(event);
+        // The sums have followed before the clock steps again.
+        until(|| has_summed(&path, flows.len() as u64));
+    }
+    let all = Range { from_s: now - 3 * DAY_S, until_s: now + 3 * DAY_S };
+    let spans = clocks.map(|clock| Range { from_s: clock, until_s: clock + 600 });
+    let days = clocks.map(|clock| Range { from_s: clock - 7200, until_s: clock + DAY_S - 7200 });
+    let check = |when: &str| {
+        for range in spans.into_iter().chain(days).chain([all]) {
+            let offset = range.from_s as i64 - now as i64;
+            assert_eq!(by_source(&path, range), (of_flows(&flows, range), 0), "{when}, {offset}");
+        }
+    };
+    check("while it is written");
+    store.stop();
+    check("after its end");
+    start(&path).stop();
+    check("after the next start");
+    assert_eq!(sql::<i64>(&path, "SELECT count(*) FROM flow"), flows.len() as i64);
+    let reader = Reader::open(&path).unwrap();
+    assert_eq!(reader.events(all, 100).unwrap().len(), clocks.len());
+    // What the counter grew by, wherever the clock stood.
+    let (_, rows) = reader.counters(all).unwrap();
+    assert_eq!(rows.iter().map(|it| it.value).sum::<u64>(), 100 * clocks.len() as u64);
 }
 
 #[test]
