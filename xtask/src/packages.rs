@@ -250,8 +250,10 @@ fn fetch(name: &str, file: &str, script: &str) {
         return;
     }
     println!("fetching {name}");
-    let mut shell = Command::new("sh");
-    shell.args(["-c", &format!("mkdir -p \"$1\" && {script}"), "sh"]).arg(&folder);
+    // A registry that is not there is asked again and again.
+    let mut shell = Command::new("timeout");
+    let script = format!("mkdir -p \"$1\" && {script}");
+    shell.args(["300", "sh", "-c", &script, "sh"]).arg(&folder);
     shell.stdout(Stdio::null()).stderr(Stdio::null());
     if !shell.status().is_ok_and(|status| status.success()) {
         println!("could not be had, and its test will be skipped: {name}");
