@@ -166,6 +166,23 @@ mod strict {
     }
 
     #[test]
+    fn a_connection_that_its_requester_refuses_is_none_and_one_in_use_stands() {
+        let mut gateway = gateway(AccessState::Strict);
+        gateway.connects(&b_to_a());
+        let stranger = Exchange::of(C, End { peer: 3, ..A });
+        gateway.takes(Side::Wire, stranger.confirm(attribute::REJ), Ok(()));
+        gateway.passes(&[B.write_only(100)]);
+        gateway.takes(Side::Wire, b_to_a().confirm(attribute::REJ), Ok(()));
+        gateway.wait_ms(3_000);
+        gateway.drops(&[B.write_only(101)], DropReason::AccessNoConnection);
+        gateway.connects(&b_to_a());
+        gateway.takes(Side::Wire, b_to_a().confirm(attribute::RTU), Ok(()));
+        gateway.takes(Side::Wire, b_to_a().confirm(attribute::REJ), Ok(()));
+        gateway.wait_ms(3_000);
+        gateway.passes(&[B.write_only(100)]);
+    }
+
+    #[test]
     fn what_is_under_way_passes_after_a_disconnect_for_a_moment() {
         let mut gateway = gateway(AccessState::Strict);
         gateway.connects(&b_to_a());

@@ -286,7 +286,7 @@ impl Line {
 }
 
 /// Which line decided: its index, or the default.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LineNumber(pub(super) u16);
 
 impl LineNumber {

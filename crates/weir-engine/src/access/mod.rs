@@ -35,13 +35,15 @@ use weir_wire::udp::PORT_ROCE_V2;
 
 use crate::flow::HashSeed;
 use crate::meter::{Meter, Observation, Observed};
-use crate::rdma::{ConversationHandle, QueuePairKey};
+use crate::rdma::{ConversationHandle, QueuePairKey, Seat};
 use crate::verdict::{DropReason, Side};
 
 mod alternate;
 mod answer;
 mod check;
+mod counted;
 mod index;
+mod kept;
 mod limits;
 mod lines;
 mod operation;
@@ -51,6 +53,7 @@ mod saved;
 mod settled;
 mod state;
 mod terms;
+mod unconfirmed;
 mod windows;
 
 pub(crate) use answer::{ANSWER_LEN_MAX, Answer};
@@ -66,6 +69,7 @@ pub use state::{AccessState, StateCounters};
 pub use terms::{Asked, Hours, QueuePairType, QueuePairTypes, Services, Terms};
 pub use windows::PsnCheck;
 
+use kept::{Aparts, Kept, Kind, Set, Sets};
 use limits::{Cost, Limiter};
 use operation::operation;
 use state::{Admitted, State};
@@ -74,30 +78,11 @@ use windows::{Numbered, Window, Windows};
 /// Events that wait to be taken; further ones are lost and counted.
 pub const EVENTS_MAX: usize = 1024;
 
-/// What decides about one direction of a queue pair.
-#[derive(Clone, Copy, Debug, Default)]
-struct Judged {
-    /// Of the conversation; 0, which none has: nothing was found yet.
-    generation: u32,
-    decisions: Decisions,
-    /// By which port it comes.
-    side: Option<Side>,
-    /// What its requests' opcodes say.
-    qp_type: Option<QueuePairType>,
-    /// Of its latest acknowledgment, where requests are rejected.
-    message_sequence: u32,
-    /// The numbers of its requests.
-    window: Window,
-    /// A fingerprint of its packets' link and partition, where lines name such.
-    link: u32,
-    /// Of the lines that were looked at.
-    round: u8,
-}
-
-/// Bytes that a queue pair takes beyond what the meter keeps of it: its direction's judgement, and
-/// its owner with the place in the table. Its entry in the index, 8 to 16 bytes, comes on top.
-pub const BYTES_PER_QUEUE_PAIR: usize = size_of::<Judged>() + owners::OWNER_BYTES;
-const _: () = assert!(BYTES_PER_QUEUE_PAIR + 12 <= 128);
+/// Bytes that a queue pair takes beyond what the meter counts of it: its direction's seat, its owner
+/// with the place in the table, and what some policies keep apart. Its entry in the index, 8 to 16
+/// bytes, comes on top.
+pub const BYTES_PER_QUEUE_PAIR: usize = size_of::<Seat>() + owners::OWNER_BYTES + kept::APART_BYTES;
+const _: () = assert!(BYTES_PER_QUEUE_PAIR + 16 <= 128);
 
 /// What a line, or the default, decided about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -147,10 +132,12 @@ pub struct Memory {
 pub struct Access {
     policy: Arc<AccessPolicy>,
     seed: HashSeed,
-    /// By place of the conversation, two directions each.
-    judged: Vec<[Judged; 2]>,
+    sets: Sets,
+    aparts: Aparts,
     /// What was decided before has another number.
-    round: u8,
+    round: u16,
+    /// Seats of a lower one are of an earlier life.
+    first_round: u16,
     state: State,
     windows: Windows,
     answer: Box<Answer>,
@@ -170,16 +157,18 @@ pub struct Access {
 impl Access {
     /// Judges by `policy` what `meter` counts. Lines of the same name and action as `before` go on
     /// counting, and queue pairs keep their owners.
-    pub(crate) fn new(policy: Arc<AccessPolicy>, before: Option<Self>, meter: &Meter) -> Self {
+    pub(crate) fn new(policy: Arc<AccessPolicy>, before: Option<Self>, meter: &mut Meter) -> Self {
         let mut hits = vec![Hits::default(); policy.lines().len()];
         let conversations_max = meter.limits().conversations_max;
         let Some(before) = before else {
-            let knows_sides = policy.knows_sides();
+            let (knows_sides, round) = (policy.knows_sides(), meter.next_round());
             return Self {
                 policy,
                 seed: meter.seed(),
-                judged: Vec::with_capacity(conversations_max),
-                round: 0,
+                sets: Sets::default(),
+                aparts: Aparts::new(conversations_max),
+                round,
+                first_round: round,
                 windows: Windows::default(),
                 state: State::new(meter.seed(), conversations_max, knows_sides),
                 answer: Box::default(),
@@ -197,7 +186,7 @@ impl Access {
             hits[line] = before.hits[earlier];
         }
         let mut access = Self { policy, hits, look_again: Time::default(), ..before };
-        access.decide_anew();
+        access.decide_anew(meter);
         access
     }
 
@@ -219,37 +208,48 @@ impl Access {
             return Err(self.unreadable());
         }
         if packet.now >= self.look_again {
-            self.look_at_time(packet.now);
+            self.look_at_time(packet.now, meter);
         }
         let Some(operation) = operation(packet.parsed, rdma) else {
-            if self.policy.state() != AccessState::Off || self.policy.rejects() {
-                self.decisions(seen, packet, rdma, meter)?;
-            }
-            if self.policy.psn() != PsnCheck::Off && windows::are_for(rdma) {
-                self.check_response(seen, packet, rdma)?;
-            }
-            if self.policy.rejects() {
-                self.note_acknowledged(seen, packet, rdma);
-            }
-            return Ok(());
+            return self.judge_answer(seen, packet, rdma, meter);
         };
-        let number = match operation {
-            Operation::Connect if self.policy.names_terms() => self.line_of_message(packet),
-            _ => self.decisions(seen, packet, rdma, meter)?.of(operation),
+        let (number, is_plain) = match operation {
+            Operation::Connect if self.policy.names_terms() => {
+                (self.line_of_message(packet), false)
+            }
+            _ => self.line_for(operation, seen, packet, rdma, meter)?,
         };
         if self.policy.psn() != PsnCheck::Off && windows::are_for(rdma) {
             self.check_request(seen, packet, rdma, meter)?;
         }
-        let starts_message = rdma.opcode.starts_message();
         let hits = match number.index() {
             Some(index) => &mut self.hits[index],
             None => &mut self.default_hits,
         };
-        hits.messages += u64::from(starts_message);
+        hits.messages += u64::from(rdma.opcode.starts_message());
         hits.packets += 1;
         hits.bytes += u64::from(packet.original_len);
+        if is_plain && operation != Operation::Connect {
+            return Ok(());
+        }
+        self.act((number, operation), seen, packet, rdma, meter)
+    }
+
+    /// Does what the line says that decides about a request, beside counting it.
+    ///
+    /// # Errors
+    /// Those of [`Access::judge`].
+    #[inline(never)]
+    fn act(
+        &mut self,
+        (number, operation): (LineNumber, Operation),
+        seen: &Observed,
+        packet: &Observation<'_>,
+        rdma: &Rdma,
+        meter: &mut Meter,
+    ) -> Result<(), DropReason> {
         let (action, log) = self.policy.action_of(number);
-        if starts_message && (action != AccessAction::Allow || log) {
+        if rdma.opcode.starts_message() && (action != AccessAction::Allow || log) {
             self.tell(number, action, operation, packet, rdma);
         }
         if !action.passes() {
@@ -265,6 +265,29 @@ impl Access {
         if operation == Operation::Connect { self.follow(packet, meter) } else { Ok(()) }
     }
 
+    /// Whether an answer may pass, or a packet that asks for nothing.
+    ///
+    /// # Errors
+    /// [`DropReason::AccessPsn`]; those of [`AccessState`].
+    fn judge_answer(
+        &mut self,
+        seen: &Observed,
+        packet: &Observation<'_>,
+        rdma: &Rdma,
+        meter: &mut Meter,
+    ) -> Result<(), DropReason> {
+        if self.policy.state() != AccessState::Off || self.policy.rejects() {
+            self.line_for(Operation::Other, seen, packet, rdma, meter)?;
+        }
+        if self.policy.psn() != PsnCheck::Off && windows::are_for(rdma) {
+            self.check_response(seen, packet, rdma, meter)?;
+        }
+        if self.policy.rejects() {
+            self.note_acknowledged(seen, packet, rdma);
+        }
+        Ok(())
+    }
+
     /// Whether the request's number is one that its receiver could be waiting for.
     ///
     /// # Errors
@@ -275,23 +298,25 @@ impl Access {
         seen: &Observed,
         packet: &Observation<'_>,
         rdma: &Rdma,
-        meter: &Meter,
+        meter: &mut Meter,
     ) -> Result<(), DropReason> {
-        let Self { judged, windows, policy, .. } = self;
         let Some(handle) = seen.conversation else { return Ok(()) };
-        let Some(both) = judged.get_mut(handle.place()) else { return Ok(()) };
         let path_mtu = match rdma.opcode.operation() {
             bth::Operation::ReadRequest => {
                 meter.conversations().entry(handle).map_or(0, |it| it.path_mtu)
             }
             _ => 0,
         };
+        let Some(seat) = meter.seat(handle, seen.direction) else { return Ok(()) };
+        let (kept, round) = match Kept::since(seat, self.first_round) {
+            Some(kept) => (kept, seat.round),
+            None => (Kept::with_window(Window::default()), self.round),
+        };
+        let mut window = kept.window;
         let it = Numbered { packet, rdma, path_mtu };
-        let window = &mut both[usize::from(seen.direction)].window;
-        match windows.request(policy.psn(), window, &it) {
-            true => Ok(()),
-            false => Err(DropReason::AccessPsn),
-        }
+        let passes = self.windows.request(self.policy.psn(), &mut window, &it);
+        *seat = kept.with(window).seat(round);
+        if passes { Ok(()) } else { Err(DropReason::AccessPsn) }
     }
 
     /// Whether the response answers a request that could be under way.
@@ -303,20 +328,19 @@ impl Access {
         seen: &Observed,
         packet: &Observation<'_>,
         rdma: &Rdma,
+        meter: &mut Meter,
     ) -> Result<(), DropReason> {
-        let Self { judged, windows, policy, .. } = self;
-        let both = seen.conversation.and_then(|handle| {
-            let both = judged.get_mut(handle.place())?;
-            let asked = &both[usize::from(seen.direction ^ 1)];
-            (asked.generation == handle.generation()).then_some(both)
-        });
-        let Some(both) = both.filter(|_| rdma.opcode.is_response()) else { return Ok(()) };
-        let window = &mut both[usize::from(seen.direction ^ 1)].window;
-        let it = Numbered { packet, rdma, path_mtu: 0 };
-        match windows.response(policy.psn(), window, &it) {
-            true => Ok(()),
-            false => Err(DropReason::AccessPsn),
+        let Some(handle) = seen.conversation else { return Ok(()) };
+        let Some(seat) = meter.seat(handle, seen.direction ^ 1) else { return Ok(()) };
+        let Some(kept) = Kept::since(seat, self.first_round) else { return Ok(()) };
+        if !rdma.opcode.is_response() {
+            return Ok(());
         }
+        let mut window = kept.window;
+        let it = Numbered { packet, rdma, path_mtu: 0 };
+        let passes = self.windows.response(self.policy.psn(), &mut window, &it);
+        *seat = kept.with(window).seat(seat.round);
+        if passes { Ok(()) } else { Err(DropReason::AccessPsn) }
     }
 
     /// Charges the packet's source with it.
@@ -378,8 +402,8 @@ impl Access {
                 let directions = meter.conversations().entry(handle)?.directions();
                 directions.map(|it| it.key.destination_qp()).nth(other)
             });
-            let both = conversation.and_then(|handle| self.judged.get(handle.place()));
-            let msn = both.map_or(0, |both| both[other].message_sequence);
+            let apart = conversation.map(|handle| self.aparts.at(handle, other as u8));
+            let msn = apart.map_or(0, |it| it.message_sequence);
             self.answer.refuse(packet, requester, msn);
         }
     }
@@ -387,9 +411,9 @@ impl Access {
     /// Remembers how many messages a responder has completed.
     fn note_acknowledged(&mut self, seen: &Observed, packet: &Observation<'_>, rdma: &Rdma) {
         let Some(aeth) = ext::aeth(packet.bytes, rdma) else { return };
-        let both = seen.conversation.and_then(|handle| self.judged.get_mut(handle.place()));
-        if let Some(both) = both {
-            both[usize::from(seen.direction)].message_sequence = aeth.message_sequence();
+        if let Some(handle) = seen.conversation {
+            let apart = self.aparts.at_mut(handle, seen.direction);
+            apart.message_sequence = aeth.message_sequence();
         }
     }
 
@@ -408,7 +432,7 @@ impl Access {
     fn follow(&mut self, packet: &Observation<'_>, meter: &mut Meter) -> Result<(), DropReason> {
         let Self { policy, state, .. } = self;
         let void = state.follow(policy.state(), packet, meter)?;
-        self.forget(void);
+        forget(void, meter);
         for (key, psn) in self.state.take_agreed().into_iter().flatten() {
             self.begin_window(&key, psn, packet.now, meter);
         }
@@ -416,28 +440,16 @@ impl Access {
     }
 
     /// The numbers of the direction `key` begin with `psn`, whatever comes first.
-    fn begin_window(&mut self, key: &QueuePairKey, psn: Psn, now: Time, meter: &Meter) {
+    fn begin_window(&mut self, key: &QueuePairKey, psn: Psn, now: Time, meter: &mut Meter) {
         let conversations = meter.conversations();
         let Some(handle) = conversations.find(key) else { return };
         let Some(conversation) = conversations.entry(handle) else { return };
         let Some(direction) = conversation.directions().position(|it| it.key == *key) else {
             return;
         };
-        if self.judged.len() <= handle.place() {
-            self.judged.resize(handle.place() + 1, Default::default());
-        }
-        let window = Window::agreed(psn, now);
-        // No side is known: its lines are found by its first packet.
-        let generation = handle.generation();
-        self.judged[handle.place()][direction] = Judged { generation, window, ..Judged::default() };
-    }
-
-    /// Forgets what was decided about directions whose queue pairs went to others.
-    fn forget<const COUNT: usize>(&mut self, void: [Option<(ConversationHandle, u8)>; COUNT]) {
-        for (conversation, direction) in void.into_iter().flatten() {
-            if let Some(both) = self.judged.get_mut(conversation.place()) {
-                both[usize::from(direction)] = Judged::default();
-            }
+        if let Some(seat) = meter.seat(handle, direction as u8) {
+            // Its lines are found by its first packet.
+            *seat = Kept::with_window(Window::agreed(psn, now)).seat(self.round);
         }
     }
 
@@ -466,27 +478,31 @@ impl Access {
         DropReason::AccessUnreadable
     }
 
-    /// What the packet's direction may do.
+    /// The line that decides about `operation` of the packet's direction, and whether it lets pass
+    /// and does nothing else.
+    ///
+    /// # Errors
+    /// Those of [`AccessState`].
     #[inline]
-    fn decisions(
+    fn line_for(
         &mut self,
+        operation: Operation,
         seen: &Observed,
         packet: &Observation<'_>,
         rdma: &Rdma,
-        meter: &Meter,
-    ) -> Result<Decisions, DropReason> {
-        let known = seen.conversation.and_then(|conversation| {
-            let known = &self.judged.get(conversation.place())?[usize::from(seen.direction)];
-            let is_it = known.generation == conversation.generation()
-                && known.round == self.round
-                && known.side == packet.side
-                && (!self.policy.names_links() || known.link == self.link(packet, rdma))
-                && (known.qp_type == QueuePairType::of(rdma.opcode) || !rdma.opcode.is_request());
-            is_it.then_some(known.decisions)
+        meter: &mut Meter,
+    ) -> Result<(LineNumber, bool), DropReason> {
+        let kind = Kind::new(packet.side, QueuePairType::of(rdma.opcode));
+        let known = seen.conversation.and_then(|handle| {
+            let kept = Kept::since(meter.seat(handle, seen.direction)?, self.round)?;
+            let is_it = kept.kind.is(kind, rdma.opcode.is_request())
+                && (!self.policy.names_links()
+                    || self.aparts.at(handle, seen.direction).link == self.link(packet, rdma));
+            self.sets.at(kept.set().filter(|_| is_it)?)
         });
         match known {
-            Some(decisions) => Ok(decisions),
-            None => self.find_lines(seen, packet, rdma, meter),
+            Some(set) => Ok(set.of(operation)),
+            None => Ok(self.find_lines(kind, seen, packet, rdma, meter)?.of(operation)),
         }
     }
 
@@ -494,45 +510,50 @@ impl Access {
     #[cold]
     fn find_lines(
         &mut self,
+        kind: Kind,
         seen: &Observed,
         packet: &Observation<'_>,
         rdma: &Rdma,
-        meter: &Meter,
-    ) -> Result<Decisions, DropReason> {
+        meter: &mut Meter,
+    ) -> Result<Set, DropReason> {
         let admitted = match is_management(rdma) {
             true => Admitted::default(),
             false => self.state.admit(self.policy.state(), seen, packet, meter.conversations())?,
         };
-        self.forget([admitted.void]);
+        forget([admitted.void], meter);
         let Parsed { source, destination, .. } = packet.parsed;
         let qp_type = QueuePairType::of(rdma.opcode);
         let asked = Asked { qp_type, service: admitted.service, ..Asked::of_packet(packet) };
         let decisions = self.policy.decide(source, destination, &asked);
-        if let Some(conversation) = seen.conversation.filter(|_| !admitted.is_passing) {
-            let (place, generation) = (conversation.place(), conversation.generation());
-            if self.judged.len() <= place {
-                self.judged.resize(place + 1, Default::default());
-            }
-            let link = if self.policy.names_links() { self.link(packet, rdma) } else { 0 };
-            let (side, round) = (packet.side, self.round);
-            let known = &mut self.judged[place][usize::from(seen.direction)];
+        let set = Set::new(decisions, |number| self.policy.lets_past(number));
+        let Some(handle) = seen.conversation.filter(|_| !admitted.is_passing) else {
+            return Ok(set);
+        };
+        let number = self.number_of(&set, meter);
+        if let Some(seat) = meter.seat(handle, seen.direction) {
             // Its numbers go on, unless it is another queue pair's.
-            let Judged { message_sequence, window, .. } = match known.generation == generation {
-                true => *known,
-                false => Judged::default(),
-            };
-            *known = Judged {
-                generation,
-                decisions,
-                side,
-                qp_type,
-                message_sequence,
-                window,
-                link,
-                round,
-            };
+            let before = Kept::since(seat, self.first_round);
+            let kept = before.unwrap_or(Kept::with_window(Window::default()));
+            *seat = kept.decided(number, kind).seat(self.round);
+            if self.policy.names_links() || self.policy.rejects() {
+                let link = self.link(packet, rdma);
+                let apart = self.aparts.at_mut(handle, seen.direction);
+                apart.link = link;
+                if before.is_none() {
+                    apart.message_sequence = 0;
+                }
+            }
         }
-        Ok(decisions)
+        Ok(set)
+    }
+
+    /// The number of a set; where there is no room for another, all lines are found anew.
+    fn number_of(&mut self, set: &Set, meter: &mut Meter) -> u16 {
+        if let Some(number) = self.sets.number_of(set) {
+            return number;
+        }
+        self.decide_anew(meter);
+        self.sets.number_of(set).unwrap_or_default()
     }
 
     /// A fingerprint of what lines may name and the conversation's key does not hold.
@@ -544,11 +565,10 @@ impl Access {
     }
 
     /// Has every direction's lines be found again.
-    fn decide_anew(&mut self) {
-        self.round = self.round.wrapping_add(1);
-        if self.round == 0 {
-            self.judged.clear();
-        }
+    fn decide_anew(&mut self, meter: &mut Meter) {
+        self.round = meter.next_round();
+        self.first_round = self.first_round.min(self.round);
+        self.sets.clear();
     }
 
     /// The line that decides about a management datagram, which says what is asked for, or
@@ -573,10 +593,10 @@ impl Access {
 
     /// Forgets what was found when a line begins or ends to hold.
     #[cold]
-    fn look_at_time(&mut self, now: Time) {
+    fn look_at_time(&mut self, now: Time, meter: &mut Meter) {
         let (holding, look_again) = self.policy.holding(now);
         if std::mem::replace(&mut self.holding, holding) != self.holding {
-            self.decide_anew();
+            self.decide_anew(meter);
         }
         self.look_again = look_again;
     }
@@ -611,53 +631,6 @@ impl Access {
         });
     }
 
-    /// The lines in force.
-    pub fn policy(&self) -> &Arc<AccessPolicy> {
-        &self.policy
-    }
-
-    /// How often each line decided, in their order.
-    pub fn hits(&self) -> &[Hits] {
-        &self.hits
-    }
-
-    /// How often each line decided, in their order, and last the default.
-    pub fn hits_by_line(&self) -> impl Iterator<Item = (LineNumber, Hits)> {
-        let lines = (0..).map(LineNumber).zip(self.hits.iter().copied());
-        lines.chain([(LineNumber::DEFAULT, self.default_hits)])
-    }
-
-    /// How often no line matched.
-    pub fn default_hits(&self) -> Hits {
-        self.default_hits
-    }
-
-    /// Packets that are RDMA and could not be read.
-    pub fn unreadable_packets(&self) -> u64 {
-        self.unreadable
-    }
-
-    /// Events for which there was no room.
-    pub fn events_lost(&self) -> u64 {
-        self.events_lost
-    }
-
-    /// What was done about queue pair numbers.
-    pub fn state_counters(&self) -> StateCounters {
-        self.state.counters
-    }
-
-    /// How often it changed whom queue pairs belong to.
-    pub fn owners_changes(&self) -> u64 {
-        self.state.changes()
-    }
-
-    /// Appends some of the owners of queue pairs, to be kept over a restart; says whether there are
-    /// more. One turn takes some tens of microseconds.
-    pub fn save_some(&self, place: &mut SavingPlace, out: &mut Vec<SavedOwner>) -> bool {
-        self.state.save_some(place, out)
-    }
-
     /// What sources have taken out of their limits and other workers have not heard of.
     pub fn take_spent(&mut self, tell: impl FnMut(Spent)) {
         self.limiter.take_spent(tell);
@@ -666,21 +639,6 @@ impl Access {
     /// Charges a source with what another worker let it do.
     pub fn note_spent(&mut self, spent: &Spent, now: Time) {
         self.limiter.note_spent(spent, now);
-    }
-
-    /// Packets that were more than a line's limits let pass.
-    pub fn limited_packets(&self) -> u64 {
-        self.limiter.limited
-    }
-
-    /// Packets whose number nobody could have been waiting for.
-    pub fn out_of_window_packets(&self) -> u64 {
-        self.windows.outside
-    }
-
-    /// Queue pairs that have an owner.
-    pub fn queue_pairs(&self) -> usize {
-        self.state.len()
     }
 
     /// Takes an owner of an earlier life in: its queue pair goes on to be its. The meter must have
@@ -692,5 +650,14 @@ impl Access {
     /// The oldest event that waits.
     pub(crate) fn take_event(&mut self) -> Option<AccessEvent> {
         self.events.pop_front()
+    }
+}
+
+/// Forgets what was decided about directions whose queue pairs went to others.
+fn forget<const COUNT: usize>(void: [Option<(ConversationHandle, u8)>; COUNT], meter: &mut Meter) {
+    for (conversation, direction) in void.into_iter().flatten() {
+        if let Some(seat) = meter.seat(conversation, direction) {
+            *seat = Seat::default();
+        }
     }
 }

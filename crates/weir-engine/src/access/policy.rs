@@ -32,7 +32,7 @@ pub struct AccessPolicy {
 }
 
 /// Which line decides about each operation of one direction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Decisions([LineNumber; Operation::COUNT]);
 
 impl Default for Decisions {
@@ -46,6 +46,11 @@ impl Decisions {
     #[inline]
     pub fn of(&self, operation: Operation) -> LineNumber {
         self.0[operation as usize]
+    }
+
+    /// Lets line `number` decide about `operation`.
+    pub(super) fn decide(&mut self, operation: Operation, number: LineNumber) {
+        self.0[operation as usize] = number;
     }
 }
 
@@ -228,7 +233,7 @@ impl AccessPolicy {
             let served = Operation::SERVED.iter();
             let mut both = served.flat_map(|it| [decisions.of(*it), back.of(*it)]);
             if let Some(number) = both.find(|number| self.passes(*number)) {
-                decisions.0[Operation::Connect as usize] = number;
+                decisions.decide(Operation::Connect, number);
             }
         }
         decisions
@@ -335,7 +340,7 @@ impl AccessPolicy {
             if decided.is_empty() || !matches || !line.terms.are_met(asked, line.action.passes()) {
                 continue;
             }
-            decided.iter().for_each(|it| decisions.0[it as usize] = LineNumber(number));
+            decided.iter().for_each(|it| decisions.decide(it, LineNumber(number)));
             open = open.without(decided);
             if open.is_empty() {
                 break;

@@ -38,7 +38,8 @@ impl AccessPolicy {
         }
     }
 
-    fn lets_past(&self, number: LineNumber) -> bool {
+    /// Whether a line lets pass and does nothing else.
+    pub(super) fn lets_past(&self, number: LineNumber) -> bool {
         self.action_of(number) == (AccessAction::Allow, false) && self.limits_of(number).is_none()
     }
 }

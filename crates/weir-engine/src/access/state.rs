@@ -11,6 +11,7 @@ use weir_wire::parse::{Parsed, Rdma};
 use super::alternate::{self, Alternates, Directions};
 use super::owners::{ANYBODY, CONNECTED_SILENT_NS, Full, LEARNT_SILENT_NS, Owner, Owners};
 use super::saved::{SavedOwner, SavingPlace};
+use super::unconfirmed::Unconfirmed;
 use crate::flow::HashSeed;
 use crate::meter::{Meter, Observation, Observed};
 use crate::rdma::cm::Connection;
@@ -46,7 +47,7 @@ impl AccessState {
 pub struct StateCounters {
     /// Connections that managers agreed.
     pub connections: u64,
-    /// DREQs that ended one.
+    /// DREQs that ended one, and REJs of what was agreed.
     pub disconnects: u64,
     /// Packets and messages that were dropped as `qp_forged`.
     pub forged: u64,
@@ -104,6 +105,7 @@ pub(super) struct State {
     /// Where the numbers of a new connection's directions begin.
     agreed: Option<[(QueuePairKey, Psn); 2]>,
     alternates: Alternates,
+    unconfirmed: Unconfirmed,
     pub(super) counters: StateCounters,
 }
 
@@ -112,9 +114,16 @@ impl State {
     pub(super) fn new(seed: HashSeed, conversations_max: usize, knows_sides: bool) -> Self {
         let table = || Owners::new(2 * conversations_max);
         let counters = StateCounters::default();
-        let (agreed, alternates) = (None, Alternates::default());
-        let (connected, learnt) = (table(), table());
-        Self { seed, connected, learnt, knows_sides, agreed, alternates, counters }
+        Self {
+            seed,
+            connected: table(),
+            learnt: table(),
+            knows_sides,
+            agreed: None,
+            alternates: Alternates::default(),
+            unconfirmed: Unconfirmed::default(),
+            counters,
+        }
     }
 
     /// Queue pairs with an owner.
@@ -377,6 +386,16 @@ impl State {
                 return self.connect(&connection, packet, meter.conversations());
             }
             Message::DisconnectRequest(request) => return Ok(self.disconnect(request, packet)),
+            Message::Ready(ready) => {
+                let ids = [ready.local_comm_id.get(), ready.remote_comm_id.get()];
+                self.unconfirmed.take(self.asked_hash(packet, ids));
+            }
+            Message::Reject(reject) => {
+                let ids = [reject.local_comm_id.get(), reject.remote_comm_id.get()];
+                if let Some(key) = self.unconfirmed.take(self.asked_hash(packet, ids)) {
+                    return Ok(self.end(key, ids, packet));
+                }
+            }
             Message::ServiceReply(reply) if reply.status == 0 => {
                 return self.serve(reply, packet, meter.conversations());
             }
@@ -386,7 +405,7 @@ impl State {
             Message::AlternatePathResponse(answer) if answer.status == 0 => {
                 let ids = [answer.remote_comm_id.get(), answer.local_comm_id.get()];
                 let Parsed { source, destination, .. } = packet.parsed;
-                let hash = self.proposal_hash([destination, source], ids);
+                let hash = self.exchange_hash([destination, source], ids);
                 let mut void = Void::default();
                 if let Some((asked, path)) = self.alternates.take_proposed(hash) {
                     self.load_path(asked, path, packet, meter.conversations(), &mut void);
@@ -449,6 +468,9 @@ impl State {
             }
         }
         self.counters.connections += 1;
+        let ends = [responders.source(), responders.destination()];
+        let hash = self.exchange_hash([&ends[0], &ends[1]], connection.comm_ids);
+        self.unconfirmed.note(hash, keys[0]);
         let qps = [connection.partner_qp, responders.destination_qp()];
         if let Some(path) = alternate::path(responders, connection.alternate, qps) {
             self.load_path(keys[0], path, packet, conversations, &mut void);
@@ -459,14 +481,20 @@ impl State {
 
     /// DREQ, where it is of a connection that there is.
     fn disconnect(&mut self, request: &DisconnectRequest, packet: &Observation<'_>) -> Void {
-        let mut void = Void::default();
-        let Some(rdma) = &packet.parsed.rdma else { return void };
+        let Some(rdma) = &packet.parsed.rdma else { return Void::default() };
         let key = QueuePairKey::of(packet.parsed, rdma, None).reversed_to(Qpn::new(0));
         let key = key.reversed_to(request.remote_qpn()).destination_fingerprint(&self.seed);
+        let ids = [request.local_comm_id.get(), request.remote_comm_id.get()];
+        self.end(key, ids, packet)
+    }
+
+    /// Ends the connection of queue pair `key`, if it is one with the packet's sender, of these
+    /// names, the sender's first.
+    fn end(&mut self, key: u64, comm_ids: [u32; 2], packet: &Observation<'_>) -> Void {
+        let mut void = Void::default();
         let Some(at) = self.connected.find(key) else { return void };
         let owner = *self.connected.owner(at);
-        let ids = [request.remote_comm_id.get(), request.local_comm_id.get()];
-        let is_its = owner.comm_ids == ids
+        let is_its = owner.comm_ids == [comm_ids[1], comm_ids[0]]
             && owner.peer == self.address(&packet.parsed.source)
             && owner.lives == self.home(side(packet).opposite());
         if !is_its || owner.is_closed() {
@@ -514,12 +542,18 @@ impl State {
             self.counters.paths_missed += 1;
             return;
         };
-        let hash = self.proposal_hash([&packet.parsed.source, &packet.parsed.destination], ids);
+        let hash = self.asked_hash(packet, ids);
         self.alternates.propose(hash, key, path);
     }
 
-    /// What joins a LAP of `ends`, the asker's first, to its APR.
-    fn proposal_hash(&self, ends: [&[u8; 16]; 2], comm_ids: [u32; 2]) -> u64 {
+    /// [`State::exchange_hash`] of a message by who asked.
+    fn asked_hash(&self, packet: &Observation<'_>, comm_ids: [u32; 2]) -> u64 {
+        self.exchange_hash([&packet.parsed.source, &packet.parsed.destination], comm_ids)
+    }
+
+    /// What joins messages of managers at `ends`, the asker's first, that name no queue pair: a LAP
+    /// to its APR, a REJ or RTU to its REP.
+    fn exchange_hash(&self, ends: [&[u8; 16]; 2], comm_ids: [u32; 2]) -> u64 {
         let [asker, asked] = ends.map(|it| self.address(it));
         self.seed.hash(&[asker, asked, u64::from(comm_ids[0]) << 32 | u64::from(comm_ids[1])])
     }

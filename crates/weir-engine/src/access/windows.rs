@@ -82,6 +82,17 @@ impl Window {
         Self::new(psn, 0, false, now)
     }
 
+    #[inline]
+    pub(super) fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// The inverse of [`Window::bits`].
+    #[inline]
+    pub(super) fn from_bits(bits: u32) -> Self {
+        Self(bits)
+    }
+
     fn next(self) -> Psn {
         Psn::new(self.0 >> 8)
     }

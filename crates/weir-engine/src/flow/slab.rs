@@ -12,9 +12,11 @@ const NONE: u32 = u32::MAX;
 /// A tick of the order of activity, as a power of two of nanoseconds.
 const TICK_NS_LOG2: u32 = 27;
 
+/// In this order: what each packet looks at stands before the value, whose own beginning it looks at
+/// next.
 #[derive(Clone, Debug)]
+#[repr(C)]
 struct Slot<T> {
-    value: T,
     /// Neighbour that was active later; the next free slot when this one is free.
     newer: u32,
     older: u32,
@@ -22,6 +24,7 @@ struct Slot<T> {
     tick: u32,
     /// Odd while occupied. A handle holds it, so that a stale handle finds nothing.
     generation: u32,
+    value: T,
 }
 
 /// Bytes that an entry takes beside its value.
@@ -136,6 +139,14 @@ impl<T> Slab<T> {
     /// Whether place `at` holds an entry.
     pub(crate) fn is_occupied(&self, at: u32) -> bool {
         self.slots.get(at as usize).is_some_and(|slot| slot.generation % 2 == 1)
+    }
+
+    /// Has a look at every entry, in no order.
+    pub(crate) fn for_each_mut(&mut self, mut look: impl FnMut(&mut T)) {
+        self.slots
+            .iter_mut()
+            .filter(|it| it.generation % 2 == 1)
+            .for_each(|it| look(&mut it.value));
     }
 
     /// Places that were ever used: entries lie below.

@@ -20,7 +20,7 @@ use crate::flow::{FlowDirection, FlowEntry, FlowHandle, FlowKey, FlowTable, Hash
 use crate::rdma::cm::Connection;
 use crate::rdma::loss::{Charged, Finding, OwnLosses};
 use crate::rdma::qp::RdmaPacket;
-use crate::rdma::{Conversation, ConversationHandle, ConversationTable, LossWay};
+use crate::rdma::{Conversation, ConversationHandle, ConversationTable, LossWay, Seat};
 use crate::verdict::Side;
 
 /// Bounds and timeouts.
@@ -376,6 +376,21 @@ impl Meter {
         let waiting = &mut self.waiting;
         let mut leave = |entry: &Conversation, reason| waiting.end_conversation(entry, reason);
         self.conversations.learn(&packet, &mut leave)
+    }
+
+    /// What a later stage keeps of a direction of a conversation.
+    #[inline]
+    pub(crate) fn seat(
+        &mut self,
+        conversation: ConversationHandle,
+        direction: u8,
+    ) -> Option<&mut Seat> {
+        self.conversations.seat(conversation, usize::from(direction))
+    }
+
+    /// A number for what is written to seats from now on: those of other numbers are void.
+    pub(crate) fn next_round(&mut self) -> u16 {
+        self.conversations.next_round()
     }
 
     /// The secret of its tables.

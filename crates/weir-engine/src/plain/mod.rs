@@ -89,8 +89,8 @@ impl Plain {
         self.icrc = if policy.check_icrc { Icrc::Check } else { Icrc::Skip };
         let before = self.access.take().map(|it| *it);
         let lines = policy.access.as_ref();
-        self.access =
-            lines.map(|lines| Box::new(Access::new(Arc::clone(lines), before, &self.meter)));
+        let meter = &mut self.meter;
+        self.access = lines.map(|lines| Box::new(Access::new(Arc::clone(lines), before, meter)));
         self.meter.set_learns_when_told(self.access.is_some());
         self.renew_inside(policy);
         Ok(())

@@ -13,6 +13,7 @@ pub mod loss;
 pub mod pairing;
 pub mod psn;
 pub mod qp;
+mod seat;
 pub mod table;
 
 pub use key::QueuePairKey;
@@ -21,4 +22,5 @@ pub use psn::{PsnOrder, PsnTracker};
 pub use qp::{
     Conversation, Direction, DirectionCounters, Joined, NAK_CAUSES, OperationClass, Volume,
 };
+pub(crate) use seat::Seat;
 pub use table::{ConversationHandle, ConversationTable};

@@ -14,6 +14,7 @@ use weir_wire::parse::{Parsed, Rdma, Transport};
 use super::key::QueuePairKey;
 use super::loss::{Charged, Losses, Trail};
 use super::psn::{PsnOrder, PsnTracker};
+use super::seat::Seat;
 use crate::flow::{FlowDirection, FlowHandle};
 use crate::meter::fold::{Notice, started};
 use crate::verdict::Side;
@@ -107,15 +108,31 @@ pub struct Volume {
     pub bytes: u64,
 }
 
-/// One direction since its last record.
+/// One direction since its last record. In this order: what most packets change comes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct DirectionCounters {
-    /// By what the packets do, in the order of [`OperationClass::ALL`].
-    pub classes: [Volume; OperationClass::ALL.len()],
+    /// Packets whose ICRC was not checked.
+    pub icrc_unchecked: u64,
     /// RDMA payload bytes, padding excluded.
     pub payload_bytes: u64,
     /// Messages whose last packet passed for the first time; a READ or an atomic is one message.
     pub messages: u64,
+    /// Packets with the wrong ICRC.
+    pub icrc_bad: u32,
+    /// Packets marked Congestion Experienced (ECN 3), or FECN on RoCE v1 and InfiniBand.
+    pub congestion_experienced: u32,
+    /// R_Keys used by requests, as many as there is room for.
+    pub remote_keys: [u32; REMOTE_KEYS_MAX],
+    /// How many of `remote_keys` are set; one more than there is room for: there were others.
+    pub remote_key_count: u8,
+    /// Congestion notification packets.
+    pub cnp: u32,
+    /// By what the packets do, in the order of [`OperationClass::ALL`].
+    pub classes: [Volume; OperationClass::ALL.len()],
+    /// Requests by how long their answer took: see [`RESPONSE_TIME_BUCKETS`]. Only one request at a
+    /// time is timed.
+    pub response_times: [u32; RESPONSE_TIME_BUCKETS],
     /// Request packets whose number had been seen before: resent after they had passed here.
     pub retransmissions: u32,
     /// READ or atomic response packets whose number had been seen before.
@@ -134,23 +151,8 @@ pub struct DirectionCounters {
     pub naks: [u32; NAK_CAUSES.len()],
     /// Receiver-not-ready answers.
     pub rnr_naks: u32,
-    /// Congestion notification packets.
-    pub cnp: u32,
-    /// Packets marked Congestion Experienced (ECN 3), or FECN on RoCE v1 and InfiniBand.
-    pub congestion_experienced: u32,
-    /// Packets with the wrong ICRC.
-    pub icrc_bad: u32,
-    /// Packets whose ICRC was not checked.
-    pub icrc_unchecked: u64,
     /// Packets that the kernel carried: no response to them is timed. A record's worth.
     pub fast_packets: u32,
-    /// R_Keys used by requests, as many as there is room for.
-    pub remote_keys: [u32; REMOTE_KEYS_MAX],
-    /// How many of `remote_keys` are set; one more than there is room for: there were others.
-    pub remote_key_count: u8,
-    /// Requests by how long their answer took: see [`RESPONSE_TIME_BUCKETS`]. Only one request at a
-    /// time is timed.
-    pub response_times: [u32; RESPONSE_TIME_BUCKETS],
 }
 
 impl DirectionCounters {
@@ -193,29 +195,34 @@ impl DirectionCounters {
 }
 
 /// One direction of a conversation.
+///
+/// In this order: what each packet changes lies together, so that it costs few lines of the cache.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub struct Direction {
     /// From whom to which queue pair.
     pub key: QueuePairKey,
-    /// What was counted since the last record.
-    pub counters: DirectionCounters,
-    /// The latest packet.
-    pub last: Time,
-    pub(super) requests: PsnTracker<3>,
-    pub(super) responses: PsnTracker<1>,
-    pub(super) trail: Trail,
+    /// What a later stage keeps.
+    pub(crate) seat: Seat,
+    /// UDP source port (RoCE v2).
+    pub source_port: u16,
     /// The request being timed, or [`NOT_TIMED`], and when it passed.
     timed_psn: u32,
-    timed_at: Time,
+    /// The latest packet.
+    pub last: Time,
     /// The 5-tuple of its packets (RoCE v2), so that it costs one look-up and not two.
     flow_handle: FlowHandle,
+    pub(super) requests: PsnTracker<3>,
+    /// Partition key of the latest packet.
+    pub partition_key: u16,
     flow_way: Option<FlowDirection>,
     /// Whether its queue pair was counted among those addressed.
     pub(crate) is_destination_noted: bool,
-    /// UDP source port (RoCE v2).
-    pub source_port: u16,
-    /// Partition key of the latest packet.
-    pub partition_key: u16,
+    /// What was counted since the last record.
+    pub counters: DirectionCounters,
+    timed_at: Time,
+    pub(super) responses: PsnTracker<1>,
+    pub(super) trail: Trail,
     /// Of the latest datagram.
     queue_key: u32,
 }
@@ -238,20 +245,21 @@ pub enum Joined {
 
 /// Both directions of a pair of queue pairs, or the one known.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub struct Conversation {
-    /// The direction seen first, then the other.
-    pub(crate) first: Direction,
-    pub(crate) second: Option<Direction>,
-    /// How they were joined.
+    /// When the running record began.
+    pub started: Time,
+    /// Path MTU in bytes, once a packet showed it (or the connection manager said so); else zero.
+    pub path_mtu: u16,
+    /// How the directions were joined.
     pub joined: Joined,
     /// The transport service of the first packet.
     pub service: Service,
-    /// When the running record began.
-    pub started: Time,
     /// Side of the gateway that the first direction comes from.
     pub side: Option<Side>,
-    /// Path MTU in bytes, once a packet showed it (or the connection manager said so); else zero.
-    pub path_mtu: u16,
+    /// The direction seen first, then the other.
+    pub(crate) first: Direction,
+    pub(crate) second: Option<Direction>,
 }
 
 /// One RDMA packet, as the meter hands it on.
@@ -295,18 +303,19 @@ impl Direction {
     pub(crate) fn new(key: QueuePairKey, now: Time) -> Self {
         Self {
             key,
-            counters: DirectionCounters::default(),
-            last: now,
-            requests: PsnTracker::default(),
-            responses: PsnTracker::default(),
-            trail: Trail::default(),
+            seat: Seat::default(),
+            source_port: 0,
             timed_psn: NOT_TIMED,
-            timed_at: now,
+            last: now,
             flow_handle: FlowHandle::default(),
+            requests: PsnTracker::default(),
+            partition_key: 0,
             flow_way: None,
             is_destination_noted: false,
-            source_port: 0,
-            partition_key: 0,
+            counters: DirectionCounters::default(),
+            timed_at: now,
+            responses: PsnTracker::default(),
+            trail: Trail::default(),
             queue_key: 0,
         }
     }
@@ -489,9 +498,9 @@ impl Conversation {
         self.directions().map(|direction| direction.last).max().unwrap_or(self.started)
     }
 
-    /// Whether the other direction is unknown.
+    /// Whether the other direction is unknown. Does not look at it: its memory is far.
     pub fn is_half(&self) -> bool {
-        self.second.is_none()
+        self.joined == Joined::No
     }
 
     /// Side of the gateway that direction `side` (0: the first) comes in by.
@@ -529,9 +538,9 @@ impl Conversation {
 
     #[inline]
     pub(crate) fn direction_mut(&mut self, side: usize) -> &mut Direction {
-        match &mut self.second {
-            Some(second) if side == 1 => second,
-            _ => &mut self.first,
+        match side {
+            0 => &mut self.first,
+            _ => self.second.as_mut().unwrap_or(&mut self.first),
         }
     }
 

@@ -13,6 +13,7 @@ use super::key::QueuePairKey;
 use super::loss::Charged;
 use super::pairing::{Match, Pairing};
 use super::qp::{Conversation, Direction, Joined, Noticed, RdmaPacket};
+use super::seat::{Rounds, Seat};
 use crate::flow::index::Index;
 use crate::flow::slab::{SLOT_OVERHEAD_BYTES, Slab};
 use crate::flow::{HashSeed, Reason};
@@ -33,12 +34,6 @@ impl ConversationHandle {
     pub(crate) fn place(self) -> usize {
         self.at as usize
     }
-
-    /// Which conversation of that place it is.
-    #[inline]
-    pub(crate) fn generation(self) -> u32 {
-        self.generation
-    }
 }
 
 // One million conversations at 1 KiB each, the index (two keys, each with two slots or a little
@@ -57,6 +52,7 @@ pub struct ConversationTable {
     entries: Slab<Conversation>,
     pairing: Pairing,
     exchanges: Exchanges,
+    rounds: Rounds,
     /// Somebody judges connection managers' messages, and tells of those that pass.
     pub(crate) learns_when_told: bool,
     begun: u64,
@@ -86,6 +82,7 @@ impl ConversationTable {
             entries,
             pairing,
             exchanges,
+            rounds: Rounds::default(),
             learns_when_told: false,
             begun: 0,
             joins: 0,
@@ -121,6 +118,33 @@ impl ConversationTable {
     /// The conversation behind a handle, if it is still there.
     pub fn entry(&self, handle: ConversationHandle) -> Option<&Conversation> {
         self.is_current(handle).then(|| self.entries.value(handle.at))
+    }
+
+    /// What a later stage keeps of a direction (0: the first), if that is still there.
+    #[inline]
+    pub(crate) fn seat(&mut self, handle: ConversationHandle, side: usize) -> Option<&mut Seat> {
+        if !self.is_current(handle) {
+            return None;
+        }
+        let conversation = self.entries.value_mut(handle.at);
+        match side {
+            0 => Some(&mut conversation.first.seat),
+            _ => Some(&mut conversation.second.as_mut()?.seat),
+        }
+    }
+
+    /// A number for what is written to seats from now on; what was written under others is void.
+    pub(crate) fn next_round(&mut self) -> u16 {
+        let (round, begins_anew) = self.rounds.next();
+        if begins_anew {
+            self.entries.for_each_mut(|conversation| {
+                conversation.first.seat = Seat::default();
+                if let Some(second) = &mut conversation.second {
+                    second.seat = Seat::default();
+                }
+            });
+        }
+        round
     }
 
     /// All conversations, the most recently active first.
@@ -297,9 +321,10 @@ impl ConversationTable {
     fn find_direction(&self, key: &QueuePairKey, hash: u64) -> Option<u32> {
         self.index.find(hash, |direction| {
             let conversation = self.entries.value(direction / 2);
-            match &conversation.second {
-                Some(second) if direction % 2 == 1 => second.key == *key,
-                _ => conversation.first.key == *key,
+            // Which of the two is asked first: the other's memory need not be read.
+            match direction % 2 {
+                0 => conversation.first.key == *key,
+                _ => conversation.second.as_ref().is_some_and(|second| second.key == *key),
             }
         })
     }
@@ -407,7 +432,10 @@ impl ConversationTable {
     fn join(&mut self, kept: u32, gone: u32, now: Time) {
         let (second, started, mtu) = {
             let gone = self.entries.remove(gone);
-            (gone.first.clone(), gone.started, gone.path_mtu)
+            // Whoever keeps something of it knows it by the handle that ends here.
+            let mut second = gone.first.clone();
+            second.seat = Seat::default();
+            (second, gone.started, gone.path_mtu)
         };
         self.index.repoint(second.key.hash(&self.seed), gone * 2, kept * 2 + 1);
         let conversation = self.entries.touch(kept, now);

@@ -89,6 +89,15 @@ impl Exchange {
         message(self.responder, attribute::APR, &body)
     }
 
+    /// The requester's RTU or, with [`attribute::REJ`], its refusal of what was granted.
+    pub(crate) fn confirm(&self, attribute: u16) -> Vec<u8> {
+        let mut body = [0; MESSAGE_LEN];
+        let reject = Reject::mut_from_bytes(&mut body).unwrap();
+        reject.local_comm_id.set(self.ids[0]);
+        reject.remote_comm_id.set(self.ids[1]);
+        message(self.requester, attribute, &body)
+    }
+
     /// The requester's.
     pub(crate) fn disconnect(&self) -> Vec<u8> {
         let mut body = [0; MESSAGE_LEN];
