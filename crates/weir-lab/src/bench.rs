@@ -4,6 +4,7 @@
 //! meanwhile does so for both. A figure is a median with the whole interval it was seen in. Nothing
 //! here is a test: a slow machine gives small numbers, not failures.
 
+mod access;
 mod carrying;
 mod clients;
 mod detecting;
@@ -87,7 +88,7 @@ struct Bench {
     run: fn(&Options) -> Result<Vec<Figure>>,
 }
 
-const BENCHES: [Bench; 35] = [
+const BENCHES: [Bench; 36] = [
     Bench { names: &["seal_memory", "open_memory"], run: memory::seal_and_open },
     Bench { names: &["meter_memory_mpps", "meter_icrc_gbps"], run: memory::meter },
     Bench { names: &["million_flows_bytes_each", "expiry_spike_us"], run: memory::flows },
@@ -128,6 +129,10 @@ const BENCHES: [Bench; 35] = [
             "access_setup_per_s",
         ],
         run: memory::access,
+    },
+    Bench {
+        names: &["access_lab_cost_share", "access_lab_added_latency_us"],
+        run: access::beside_none,
     },
     Bench { names: &["flood_delay_ms", "flood_collateral_share"], run: detecting::floods },
     Bench {

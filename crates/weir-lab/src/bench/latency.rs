@@ -15,6 +15,7 @@ use crate::interrupt;
 use crate::topology::{Lab, Side};
 use crate::traffic::bypass::on_own_thread;
 use crate::wireguard;
+use weir_wire::udp::PORT_ROCE_V2;
 
 /// Interleaved rounds over bridge, Weir and the peer.
 const ROUNDS: usize = 5;
@@ -33,10 +34,32 @@ const PASSES: f64 = 4.0;
 
 /// Median and 99th percentile of the round trip, microseconds.
 #[derive(Clone, Copy)]
-struct RoundTrip {
-    median_us: f64,
-    p99_us: f64,
-    lost: usize,
+pub(super) struct RoundTrip {
+    pub(super) median_us: f64,
+    pub(super) p99_us: f64,
+    pub(super) lost: usize,
+}
+
+/// What is sent to and fro.
+#[derive(Clone, Copy)]
+pub(super) struct Probe {
+    /// Of the sender and of who answers.
+    ports: [u16; 2],
+    /// What each datagram begins with, before its number.
+    head: [u8; HEAD_LEN],
+}
+
+const HEAD_LEN: usize = 12;
+
+impl Probe {
+    const UDP: Probe = Probe { ports: [0, PORT], head: [0; HEAD_LEN] };
+
+    /// UC SEND Only, to a queue pair of the same number at either end.
+    pub(super) fn roce(queue_pair: u32) -> Self {
+        let [_, high, middle, low] = queue_pair.to_be_bytes();
+        let head = [0x24, 0, 0xff, 0xff, 0, high, middle, low, 0, 0, 0, 0];
+        Self { ports: [PORT_ROCE_V2; 2], head }
+    }
 }
 
 pub(super) fn added(options: &Options) -> Result<Vec<Figure>> {
@@ -47,11 +70,11 @@ pub(super) fn added(options: &Options) -> Result<Vec<Figure>> {
     let mut theirs = ours.clone();
     let (mut bare, mut lost) = (Samples::default(), [0, 0]);
     for _ in 0..options.rounds(ROUNDS) {
-        let base = round_trips(&bridge.lab, probes)?;
+        let base = round_trips(&bridge.lab, probes, Probe::UDP)?;
         bare.0.push(base.median_us);
         let paths = [(&weir, &mut ours, 0), (&wireguard, &mut theirs, 1)];
         for (route, [median, p99], place) in paths {
-            let trip = round_trips(&route.lab, probes)?;
+            let trip = round_trips(&route.lab, probes, Probe::UDP)?;
             median.0.push((trip.median_us - base.median_us) / PASSES);
             p99.0.push((trip.p99_us - base.p99_us) / PASSES);
             lost[place] += trip.lost;
@@ -72,22 +95,24 @@ pub(super) fn added(options: &Options) -> Result<Vec<Figure>> {
     Ok(figures.collect())
 }
 
-fn round_trips(lab: &Lab, probes: usize) -> Result<RoundTrip> {
-    let address = SocketAddr::from((lab.host_v4(Side::B), PORT));
+/// Round trips of `probes` datagrams, one at a time.
+pub(super) fn round_trips(lab: &Lab, probes: usize, what: Probe) -> Result<RoundTrip> {
+    let [own, far] = what.ports;
+    let address = SocketAddr::from((lab.host_v4(Side::B), far));
     let echo = on_own_thread(|| {
         lab.host(Side::B).enter()?;
         UdpSocket::bind(address).context("host B cannot listen")
     })?;
     let sender = on_own_thread(|| {
         lab.host(Side::A).enter()?;
-        let socket = UdpSocket::bind((lab.host_v4(Side::A), 0)).context("host A cannot send")?;
+        let socket = UdpSocket::bind((lab.host_v4(Side::A), own)).context("host A cannot send")?;
         socket.connect(address)?;
         Ok(socket)
     })?;
     echo.set_read_timeout(Some(PATIENCE))?;
     sender.set_read_timeout(Some(PATIENCE))?;
     let answering = std::thread::spawn(move || answer(&echo));
-    let measured = probe(&sender, probes);
+    let measured = probe(&sender, probes, &what.head);
     // An empty datagram ends the answering side; lost, its patience does.
     sender.send(&[])?;
     answering.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -102,19 +127,21 @@ fn answer(socket: &UdpSocket) {
     }
 }
 
-fn probe(socket: &UdpSocket, probes: usize) -> Result<RoundTrip> {
+fn probe(socket: &UdpSocket, probes: usize, head: &[u8; HEAD_LEN]) -> Result<RoundTrip> {
     let mut times = Vec::with_capacity(probes);
     let mut lost = 0;
     let mut buffer = [0; LEN];
+    let number_at = HEAD_LEN..HEAD_LEN + 8;
     for number in 0..WARM_UP + probes {
         interrupt::check()?;
         let begin = Instant::now();
-        buffer[..8].copy_from_slice(&number.to_le_bytes());
+        buffer[..HEAD_LEN].copy_from_slice(head);
+        buffer[number_at.clone()].copy_from_slice(&number.to_le_bytes());
         socket.send(&buffer)?;
         // An answer to an earlier one may still come.
         let back = loop {
             match socket.recv(&mut buffer) {
-                Ok(_) if buffer[..8] == number.to_le_bytes() => break true,
+                Ok(_) if buffer[number_at.clone()] == number.to_le_bytes() => break true,
                 Ok(_) => {}
                 Err(_) => break false,
             }

@@ -91,8 +91,16 @@ pub(super) fn highest_rate(
     payload: usize,
     search: Search,
 ) -> Result<(Samples, &'static str)> {
+    highest_rate_of(lab, RoceStream::new(payload)?, search)
+}
+
+/// The same of `stream`.
+pub(super) fn highest_rate_of(
+    lab: &Lab,
+    mut stream: RoceStream,
+    search: Search,
+) -> Result<(Samples, &'static str)> {
     let counter = Firewall::raise_against_one(lab.host(Side::B), HOST_DEVICE, Kind::RoceV2)?;
-    let mut stream = RoceStream::new(payload)?;
     let (mut good, mut bad, mut rate) = (0, RATE_MAX, RATE_FIRST);
     let mut limit = "limited by the path";
     while f64::from(bad) / f64::from(good.max(1)) > search.precision && rate < RATE_MAX {

@@ -50,7 +50,8 @@ const IPV4_LEN: usize = 20;
 const UDP_LEN: usize = 8;
 const BTH_LEN: usize = 12;
 /// Of a stream's frames.
-const PSN_OFFSET: usize = ETHERNET_LEN + IPV4_LEN + UDP_LEN + 9;
+const QPN_OFFSET: usize = ETHERNET_LEN + IPV4_LEN + UDP_LEN + 5;
+const PSN_OFFSET: usize = QPN_OFFSET + 4;
 
 /// One frame and the host that sends it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -180,7 +181,20 @@ pub struct RoceStream {
     icrc_of_first: u32,
     frame: Vec<u8>,
     psn: u32,
+    among: Option<Among>,
 }
+
+/// The queue pairs that a stream goes to in turn.
+#[derive(Clone, Debug)]
+struct Among {
+    count: u32,
+    turn: u32,
+    /// What is xor-ed to the ICRC for each value of what a number's three bytes differ by.
+    icrc_changes: Box<[[u32; 256]; 3]>,
+}
+
+/// Those whose turns follow each other are so far apart: neighbours in time are none in tables.
+const STRIDE: u32 = 7919;
 
 impl RoceStream {
     /// Opcode UC SEND Only (IBTA Vol 1 s9.2.1).
@@ -224,7 +238,28 @@ impl RoceStream {
         let icrc_changes = Box::new(changes);
         let stream =
             StreamFrame { bytes: frame.clone(), psn_offset: PSN_OFFSET, icrc_offset, icrc_changes };
-        Ok(Self { first: stream, icrc_of_first: first, frame, psn: 0 })
+        Ok(Self { first: stream, icrc_of_first: first, frame, psn: 0, among: None })
+    }
+
+    /// The number of the queue pair that the stream goes to, or the first that it goes to.
+    pub const QUEUE_PAIR: u32 = 0x11;
+
+    /// The same to `count` queue pairs in turn, each with numbers of its own; at most 2^23.
+    pub fn among(mut self, count: u32) -> Self {
+        let mut frame = self.first.bytes.clone();
+        let parsed = parse(&frame, Link::Ethernet, frame.len() as u32);
+        let (first, offset) = (self.icrc_of_first, self.first.icrc_offset);
+        let mut icrc_of = |differs: u32| {
+            let number = Self::QUEUE_PAIR ^ differs;
+            frame[QPN_OFFSET..QPN_OFFSET + 3].copy_from_slice(&number.to_be_bytes()[1..]);
+            icrc::write(&mut frame, &parsed);
+            frame[offset..].iter().rev().fold(0, |value, byte| value << 8 | u32::from(*byte))
+        };
+        let changes = [16, 8, 0]
+            .map(|shift| std::array::from_fn(|byte| icrc_of((byte as u32) << shift) ^ first));
+        let icrc_changes = Box::new(changes);
+        self.among = Some(Among { count: count.clamp(1, 1 << 23), turn: 0, icrc_changes });
+        self
     }
 
     /// The stream's first frame and how to make the others of it: CRCs are linear.
@@ -243,11 +278,23 @@ impl RoceStream {
     /// Makes the next frame of `frame`, which is any frame of this stream.
     pub fn make_next(&mut self, frame: &mut [u8]) {
         let [_, high, middle, low] = self.psn.to_be_bytes();
-        self.psn = (self.psn + 1) & 0xff_ffff;
+        let mut of_queue_pair = 0;
+        if let Some(Among { count, turn, icrc_changes }) = &mut self.among {
+            let place = (u64::from(*turn) * u64::from(STRIDE) % u64::from(*count)) as u32;
+            let number = Self::QUEUE_PAIR + place;
+            frame[QPN_OFFSET..QPN_OFFSET + 3].copy_from_slice(&number.to_be_bytes()[1..]);
+            let differs = (number ^ Self::QUEUE_PAIR).to_be_bytes();
+            let changes = icrc_changes.iter().zip(&differs[1..]);
+            of_queue_pair = changes.fold(0, |sum, (table, byte)| sum ^ table[usize::from(*byte)]);
+            *turn = (*turn + 1) % *count;
+            self.psn = (self.psn + u32::from(*turn == 0)) & 0xff_ffff;
+        } else {
+            self.psn = (self.psn + 1) & 0xff_ffff;
+        }
         let [of_high, of_middle, of_low] = &*self.first.icrc_changes;
         let change =
             of_high[usize::from(high)] ^ of_middle[usize::from(middle)] ^ of_low[usize::from(low)];
-        let icrc = self.icrc_of_first ^ u32::from_le(change);
+        let icrc = self.icrc_of_first ^ u32::from_le(change) ^ of_queue_pair;
         frame[PSN_OFFSET..PSN_OFFSET + 3].copy_from_slice(&[high, middle, low]);
         frame[self.first.icrc_offset..].copy_from_slice(&icrc.to_le_bytes());
     }
@@ -344,6 +391,25 @@ mod tests {
             assert_eq!(expected[icrc_offset..], icrc.to_ne_bytes(), "{psn:#x}");
             assert_eq!(expected[psn_offset..psn_offset + 3], psn.to_be_bytes()[1..]);
         }
+    }
+
+    #[test]
+    fn a_stream_among_queue_pairs_goes_to_each_under_the_next_number_of_it() {
+        const COUNT: u32 = 70_000;
+        let mut stream = RoceStream::new(68).expect("a multiple of 4").among(COUNT);
+        let mut seen = vec![0u32; COUNT as usize];
+        for turn in 0..2 * COUNT {
+            let bytes = stream.next_frame();
+            let parsed = parse(bytes, Link::Ethernet, bytes.len() as u32);
+            let rdma = parsed.rdma.expect("RDMA");
+            let place = rdma.destination_qp.value() - RoceStream::QUEUE_PAIR;
+            assert_eq!(rdma.psn.value(), seen[place as usize], "{turn}");
+            seen[place as usize] += 1;
+            if turn % 997 == 0 {
+                assert_eq!(icrc::check(bytes, &parsed), icrc::IcrcStatus::Valid, "{turn}");
+            }
+        }
+        assert!(seen.iter().all(|it| *it == 2));
     }
 
     #[test]

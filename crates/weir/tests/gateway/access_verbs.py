@@ -26,8 +26,8 @@ from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 
 OPERATIONS = {
-    "rc": ["send", "send_imm", "write", "read", "atomic"],
-    "uc": ["send", "send_imm", "write"],
+    "rc": ["send", "send_imm", "write", "write_imm", "read", "atomic"],
+    "uc": ["send", "send_imm", "write", "write_imm"],
     "ud": ["send", "send_imm"],
 }
 TYPES = {"rc": e.IBV_QPT_RC, "uc": e.IBV_QPT_UC, "ud": e.IBV_QPT_UD}
@@ -35,6 +35,7 @@ OPCODES = {
     "send": e.IBV_WR_SEND,
     "send_imm": e.IBV_WR_SEND_WITH_IMM,
     "write": e.IBV_WR_RDMA_WRITE,
+    "write_imm": e.IBV_WR_RDMA_WRITE_WITH_IMM,
     "read": e.IBV_WR_RDMA_READ,
     "atomic": e.IBV_WR_ATOMIC_FETCH_AND_ADD,
 }
@@ -128,7 +129,7 @@ class End:
             wr_id=cell.number, opcode=OPCODES[operation], num_sge=1, sg=[piece], imm_data=7
         )
         qpn, _, key, place = cell.other
-        if operation in ("write", "read"):
+        if operation in ("write", "write_imm", "read"):
             request.set_wr_rdma(key, place)
         elif operation == "atomic":
             request.set_wr_atomic(key, place, 1, 0)
