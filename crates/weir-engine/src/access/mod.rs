@@ -78,9 +78,9 @@ use windows::{Numbered, Window, Windows};
 /// Events that wait to be taken; further ones are lost and counted.
 pub const EVENTS_MAX: usize = 1024;
 
-/// Bytes that a queue pair takes beyond what the meter counts of it: its direction's seat, its owner
-/// with the place in the table, and what some policies keep apart. Its entry in the index, 8 to 16
-/// bytes, comes on top.
+/// Bytes that a queue pair takes beyond what the meter counts of it: its direction's seat, its
+/// owner with the place in the table, and what some policies keep apart. Its entry in the index, 8
+/// to 16 bytes, comes on top.
 pub const BYTES_PER_QUEUE_PAIR: usize = size_of::<Seat>() + owners::OWNER_BYTES + kept::APART_BYTES;
 const _: () = assert!(BYTES_PER_QUEUE_PAIR + 16 <= 128);
 

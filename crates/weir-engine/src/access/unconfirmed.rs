@@ -1,5 +1,5 @@
-//! Connections that were agreed and not confirmed: REP came, RTU did not (IBTA Vol 1 s12.9.6). Until
-//! then the requester may still refuse by REJ, which names no queue pair.
+//! Connections that were agreed and not confirmed: REP came, RTU did not (IBTA Vol 1 s12.9.6).
+//! Until then the requester may still refuse by REJ, which names no queue pair.
 
 /// A power of two. A newer one takes the place of an older one that hashes alike, which counts as
 /// confirmed then.

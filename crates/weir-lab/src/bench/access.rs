@@ -1,5 +1,5 @@
-//! What lines of access cost a gateway in the lab: RoCE to a hundred thousand queue pairs before ten
-//! thousand lines, beside the same gateways without lines.
+//! What lines of access cost a gateway in the lab: RoCE to a hundred thousand queue pairs before
+//! ten thousand lines, beside the same gateways without lines.
 
 use std::net::Ipv4Addr;
 
