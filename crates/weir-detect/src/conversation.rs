@@ -1,16 +1,21 @@
 //! What is spoken over a TCP connection: both streams, and the application that they turn out to
 //! be.
 
+mod agreement;
+
 use weir_wire::parse::Transport;
 use weir_wire::tcp::flags;
 
+use crate::buffers::event::AppEvent;
 use crate::buffers::{dns, http, ssh, tls};
+use crate::decode::Event;
 use crate::detector::Direction;
 use crate::hosts::System;
 use crate::packet::View;
 use crate::record::HttpRecord;
 use crate::rule::{Buffer, MessageField, MessageTest, Protocol, RuleIndex};
 use crate::stream::Stream;
+use agreement::Agreement;
 
 /// First bytes of a stream after which an application that was not told is none that is known.
 const TELLING_LEN: usize = 32;
@@ -18,14 +23,13 @@ const TELLING_LEN: usize = 32;
 const WAITING_MAX: usize = 256;
 /// Length and header of a DNS message over TCP.
 const DNS_BEGINNING_LEN: usize = 14;
-/// Bytes of a DNS message over TCP that are kept.
-const DNS_LEN_MAX: usize = 16 * 1024;
 
 /// A TCP connection.
 #[derive(Debug, Default)]
 pub(crate) struct Conversation {
     streams: [Stream; 2],
     application: Application,
+    agreement: Agreement,
     /// Rules whose fast pattern came, with where the stream was then, by side.
     pub(crate) waiting: [Vec<(RuleIndex, u64)>; 2],
     /// Where the stream was when a rule matched it last, by side.
@@ -41,7 +45,7 @@ enum Application {
     Unknown,
     Http(Box<http::Connection>),
     Tls(Box<tls::Session>),
-    Dns(Box<[Vec<u8>; 2]>),
+    Dns(Box<dns::Stream>),
     Ssh(Box<[ssh::Banner; 2]>),
     /// One whose messages have no buffers here.
     Other(Protocol),
@@ -67,6 +71,8 @@ pub(crate) struct Progress {
     pub(crate) island: Option<(u64, Vec<u8>)>,
     /// Messages that came further.
     pub(crate) messages: Vec<Told>,
+    /// What is odd about what is spoken.
+    pub(crate) event: Option<Event>,
 }
 
 /// A message of the application that came further.
@@ -77,6 +83,8 @@ pub(crate) enum Told {
     Tls,
     Ssh,
     Dns(dns::Message),
+    /// What is odd about a session that comes no further by it.
+    Odd(Vec<AppEvent>),
 }
 
 /// A message as rules look at it.
@@ -122,6 +130,16 @@ impl Message<'_> {
 }
 
 impl Message<'_> {
+    /// Whether something is odd about it.
+    pub(crate) fn has(&self, event: AppEvent) -> bool {
+        match self {
+            Self::Http(transaction, _) => transaction.events.has(event),
+            Self::Tls(session, _) => session.events.has(event),
+            Self::Dns(message) => message.events.has(event),
+            Self::Ssh(banner) => banner.events.has(event),
+        }
+    }
+
     /// Whether a number in it is as a rule says; one that it lacks is not.
     pub(crate) fn holds(&self, test: &MessageTest) -> bool {
         match (self, test.field) {
@@ -129,7 +147,6 @@ impl Message<'_> {
             (Self::Dns(it), MessageField::DnsResponseCode) => {
                 it.is_response && test.holds(it.response_code)
             }
-            (Self::Dns(it), MessageField::DnsReserved) => test.holds(it.reserved),
             (Self::Dns(it), MessageField::DnsType) => it.types.iter().any(|it| test.holds(*it)),
             (Self::Tls(session, _), MessageField::TlsVersion) => {
                 session.version().is_some_and(|it| test.holds(it))
@@ -162,6 +179,7 @@ impl Conversation {
             return Progress::default();
         };
         let side = direction.index();
+        let port = if side == 0 { destination } else { source };
         if seen & flags::ACK != 0 {
             self.streams[1 - side].acknowledge(acknowledgment);
         }
@@ -197,11 +215,51 @@ impl Conversation {
                 false => None,
             },
             messages: Vec::new(),
+            event: None,
         };
         if taken.new > 0 {
-            self.tell(side, taken.new, source == 53 || destination == 53, &mut progress.messages);
+            let is_dns = source == 53 || destination == 53;
+            self.tell(side, taken.new, is_dns, port, &mut progress.messages);
+            let other = self.streams[1 - side].window();
+            let other = other.1 + other.0.len() as u64;
+            let told = self.protocol();
+            let window = self.streams[side].window();
+            progress.event = self.agreement.look(side, window, other, told, port);
         }
+        let is_last = seen & flags::FIN != 0;
+        if let Application::Http(connection) = &mut self.application
+            && is_last
+            && self.streams[side].ends_at(first, view.payload.len())
+        {
+            connection.close(side);
+        }
+        self.tell_odd(side, &mut progress.messages);
         progress
+    }
+
+    /// What was odd and not looked at with packets of a side before.
+    fn tell_odd(&mut self, side: usize, messages: &mut Vec<Told>) {
+        let events = match &mut self.application {
+            Application::Http(connection) => {
+                for number in connection.take_odd(side) {
+                    if !messages.contains(&Told::Http(number)) {
+                        messages.push(Told::Http(number));
+                    }
+                }
+                return;
+            }
+            Application::Tls(session) => session.take_events(side),
+            Application::Ssh(banners) => {
+                let mut events = banners[0].take_events(side);
+                events.append(&mut banners[1].take_events(side));
+                events
+            }
+            Application::Dns(dns) => dns.take_events(),
+            _ => return,
+        };
+        if !events.is_empty() {
+            messages.push(Told::Odd(events));
+        }
     }
 
     /// The last bytes of a side, and how many came before them.
@@ -257,6 +315,12 @@ impl Conversation {
             (Told::Tls, Application::Tls(session)) => Some(Message::Tls(session, side)),
             (Told::Ssh, Application::Ssh(banners)) => Some(Message::Ssh(&banners[side])),
             (Told::Dns(message), _) => Some(Message::Dns(message)),
+            (Told::Odd(_), Application::Tls(session)) => Some(Message::Tls(session, side)),
+            (Told::Odd(events), Application::Ssh(banners)) => {
+                let is_own = |it: &&ssh::Banner| events.iter().any(|odd| it.events.has(*odd));
+                banners.iter().find(is_own).map(Message::Ssh)
+            }
+            (Told::Odd(_), Application::Dns(dns)) => Some(Message::Dns(&dns.odd)),
             _ => None,
         }
     }
@@ -325,7 +389,7 @@ impl Conversation {
     }
 
     /// Gives the application the new bytes of a side, once it is known which it is.
-    fn tell(&mut self, side: usize, new: usize, is_dns: bool, messages: &mut Vec<Told>) {
+    fn tell(&mut self, side: usize, new: usize, is_dns: bool, port: u16, messages: &mut Vec<Told>) {
         if matches!(self.application, Application::Unknown) {
             self.application = self.told_by_beginning(side, is_dns);
             if matches!(self.application, Application::Unknown | Application::None) {
@@ -334,7 +398,15 @@ impl Conversation {
             // What both sides have said so far is new to it; rules have looked at what the other
             // side said, as a stream.
             let Self { streams, application, .. } = self;
-            feed(application, 1 - side, streams[1 - side].window().0, &mut Vec::new());
+            let other = streams[1 - side].window().0;
+            // What is too short to be known, nobody has looked at.
+            let is_heard = side == 0
+                || !matches!(application, Application::Http(_))
+                || http::begins(other)
+                || agreement::is_long(0, other, port);
+            if is_heard {
+                feed(application, 1 - side, other, &mut Vec::new());
+            }
             feed(application, side, streams[side].window().0, messages);
             return;
         }
@@ -393,16 +465,9 @@ fn feed(application: &mut Application, side: usize, bytes: &[u8], messages: &mut
                 messages.push(Told::Ssh);
             }
         }
-        Application::Dns(held) => {
-            let held = &mut held[side];
-            held.extend_from_slice(bytes);
-            while let [high, low, rest @ ..] = held.as_slice() {
-                let length = usize::from(u16::from_be_bytes([*high, *low]));
-                let Some(message) = rest.get(..length) else { break };
-                messages.extend(dns::parse(message).map(Told::Dns));
-                held.drain(..2 + length);
-            }
-            if held.len() > DNS_LEN_MAX {
+        Application::Dns(stream) => {
+            stream.take(side, bytes, &mut |it| messages.push(Told::Dns(it)));
+            if stream.is_too_long(side) {
                 *application = Application::None;
             }
         }

@@ -7,12 +7,13 @@ use weir_wire::parse::{Network, Parsed};
 
 use crate::alert::{Alerts, FlowView};
 use crate::behaviour::{Flood, Watcher};
+use crate::buffers::event::AppEvent;
 use crate::decode::{self, Event};
 use crate::evaluate::Evaluator;
 use crate::flow::{Flow, Seat, Slab};
 use crate::matcher::MatcherError;
 use crate::packet::{View, Vlans};
-use crate::record::{AnomalyRecord, ApplicationRecord, FlowRecord, HttpRecord};
+use crate::record::{AnomalyRecord, ApplicationRecord, FlowRecord, HttpRecord, Oddity};
 use crate::rule::RuleIndex;
 use crate::ruleset::RuleSet;
 
@@ -260,8 +261,7 @@ impl Detector {
             }
         };
         let mut events = Vec::new();
-        evaluator.stream_events.clear();
-        evaluator.rewritten = 0;
+        evaluator.begin();
         if (packet.decoded.is_some() || wants_events) && view.is_tcp() {
             let found = &mut evaluator.stream_events;
             follow(flow, direction, &view, found);
@@ -287,13 +287,14 @@ impl Detector {
         evaluator.counters.count(decision);
         if evaluator.tells_events {
             let odd = decoded.events.iter().chain(&evaluator.stream_events);
-            for event in odd.filter(|it| !it.is_common()) {
+            let odd = odd.filter(|it| !it.is_common()).map(|it| Oddity::Packet(*it));
+            let said = evaluator.app_events.iter().map(|it| Oddity::Message(*it));
+            for event in odd.chain(said) {
                 evaluator.counters.anomalies += 1;
-                if self.anomalies.len() < self.anomalies_max {
-                    let flow = flow.view(direction);
-                    self.anomalies.push(AnomalyRecord::new(now, *event, &view, flow));
-                } else {
-                    evaluator.counters.anomalies_lost += 1;
+                let has_room = self.anomalies.len() < self.anomalies_max;
+                evaluator.counters.anomalies_lost += u64::from(!has_room);
+                if has_room {
+                    self.anomalies.push(AnomalyRecord::new(now, event, &view, flow, direction));
                 }
             }
         }
@@ -372,10 +373,20 @@ impl Detector {
         &self.evaluator.stream_events
     }
 
+    /// What was odd about messages that the last packet brought further.
+    pub fn app_events(&self) -> &[AppEvent] {
+        &self.evaluator.app_events
+    }
+
     /// Names of the bits that are set in a packet's flow.
     pub(crate) fn bits(&self, seat: Seat) -> Vec<String> {
         let bits = self.flows.taken(seat).map(Flow::bits).unwrap_or_default();
         bits.iter().filter_map(|it| self.rules.bit_name(*it)).map(str::to_owned).collect()
+    }
+
+    /// What is spoken in a flow, where it is known.
+    pub(crate) fn application(&self, seat: Seat) -> Option<&'static str> {
+        self.flows.taken(seat).and_then(|it| it.told.application)
     }
 
     /// Whether the last packet was dropped because its flow was before.

@@ -74,6 +74,7 @@ mod table;
 
 pub use alert::{Alert, Alerts, Blocked};
 pub use behaviour::{Flood, FloodKind};
+pub use buffers::event::AppEvent;
 pub use detector::{Counters, Decision, Decoded, Detector, Direction, Limits, Packet};
 pub use flow::Seat;
 pub use packet::Vlans;

@@ -5,8 +5,12 @@ use weir_wire::parse::{Network, Transport};
 use weir_wire::tcp::flags::{FIN, RST, SYN};
 
 use crate::alert::{End, FlowView};
+use crate::buffers::event::AppEvent;
 use crate::decode::Event;
+use crate::detector::Direction;
+use crate::flow::Flow;
 use crate::packet::{View, Vlans};
+use crate::rule::Protocol;
 
 /// Why a flow ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -128,13 +132,48 @@ pub struct ApplicationRecord {
     pub fields: Vec<(&'static str, Vec<u8>)>,
 }
 
+/// What is odd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Oddity {
+    /// Something about a packet, or about its place in its stream.
+    Packet(Event),
+    /// Something about a message of an application.
+    Message(AppEvent),
+}
+
+impl Oddity {
+    /// EVE's `type`, `event` and, of applications, `layer`.
+    pub fn names(self) -> (&'static str, String, Option<&'static str>) {
+        match self {
+            Self::Packet(event) if event.is_of_application() => {
+                ("applayer", event.name().to_ascii_uppercase(), Some("proto_detect"))
+            }
+            Self::Packet(event) if event.name().starts_with("stream.") => {
+                ("stream", event.name().to_owned(), None)
+            }
+            Self::Packet(event) => ("decode", event.name().to_owned(), None),
+            Self::Message(event) => {
+                let name = event.name().split_once('.').map_or(event.name(), |it| it.1);
+                // As Suricata spells them: those of its older parsers are in capitals.
+                let name = match event.protocol() {
+                    Protocol::Http | Protocol::Tls => name.to_ascii_uppercase(),
+                    _ => name.to_owned(),
+                };
+                ("applayer", name, Some("proto_parser"))
+            }
+        }
+    }
+}
+
 /// Something odd about a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnomalyRecord {
     /// When the packet came.
     pub time: Time,
     /// What was odd.
-    pub event: Event,
+    pub event: Oddity,
+    /// What is spoken, where it is known.
+    pub application: Option<&'static str>,
     /// Who sent it.
     pub source: End,
     /// To whom.
@@ -152,11 +191,18 @@ pub struct AnomalyRecord {
 }
 
 impl AnomalyRecord {
-    pub(crate) fn new(time: Time, event: Event, view: &View<'_>, flow: FlowView) -> Self {
+    pub(crate) fn new(
+        time: Time,
+        event: Oddity,
+        view: &View<'_>,
+        flow: &Flow,
+        direction: Direction,
+    ) -> Self {
         let parsed = view.parsed;
         Self {
             time,
             event,
+            application: flow.told.application,
             source: End { address: parsed.source, port: view.source_port },
             destination: End { address: parsed.destination, port: view.destination_port },
             protocol: parsed.protocol,
@@ -170,7 +216,7 @@ impl AnomalyRecord {
                 _ => None,
             },
             vlans: view.vlans,
-            flow,
+            flow: flow.view(direction),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::addresses::{AddressMap, AddressMapBuilder, is_selective};
 use crate::behaviour::{FloodWatch, Watch};
+use crate::buffers::event::AppEvent;
 use crate::dataset::{Datasets, Definitions};
 use crate::hosts::Hosts;
 use crate::matcher::{MatcherError, Pattern, Patterns, Scratch};
@@ -58,6 +59,8 @@ pub(crate) struct Bare {
     streams: BareRules,
     /// Rules that ask something of an application's buffers, or of its presence.
     applications: BTreeMap<Protocol, BareRules>,
+    /// Rules that ask what is odd about a message, by the first that they name.
+    app_events: BTreeMap<AppEvent, Vec<RuleIndex>>,
 }
 
 /// Rules, each with what is quickly seen of a packet that cannot match it.
@@ -141,6 +144,11 @@ impl RuleSet {
             needs.streams |= rule.needs_stream;
             needs.events |= rule.tests.iter().any(|it| matches!(it, HeaderTest::Event(_)));
             needs.applications |= rule.is_of_application() || rule.spoken.is_some();
+            let is_told = |it: &HeaderTest| match it {
+                HeaderTest::Event(event) => event.is_of_application(),
+                _ => false,
+            };
+            needs.applications |= rule.tests.iter().any(is_told);
             match &rule.fast {
                 Some(fast) if rule.buffers[fast.test].key == payload_key() => {
                     of_payloads.push((index, rule));
@@ -314,7 +322,9 @@ impl Bare {
                 bare.streams.push(index, rule);
             }
             let header = &rule.header;
-            if rule.is_of_application() {
+            if let Some(event) = rule.app_events.first() {
+                bare.app_events.entry(*event).or_default().push(index);
+            } else if rule.is_of_application() {
                 bare.applications.entry(rule.application()).or_default().push(index, rule);
             } else if is_selective(&header.source) {
                 sources.add(&header.source, index);
@@ -351,6 +361,11 @@ impl Bare {
         if let Some(rules) = self.applications.get(&of) {
             rules.add_to(gist, found);
         }
+    }
+
+    /// Adds the rules that ask for something odd.
+    pub(crate) fn of_app_event(&self, event: AppEvent, found: &mut Vec<RuleIndex>) {
+        found.extend(self.app_events.get(&event).into_iter().flatten());
     }
 
     /// Rules that name one of the addresses, among few.

@@ -80,6 +80,11 @@ impl Stream {
         (&self.window, self.before)
     }
 
+    /// Whether a segment of so many bytes ends where the stream does.
+    pub(crate) fn ends_at(&self, sequence: u32, count: usize) -> bool {
+        self.next == Some(sequence.wrapping_add(count as u32))
+    }
+
     /// The last `count` bytes.
     pub(crate) fn newest(&self, count: usize) -> &[u8] {
         &self.window[self.window.len() - count.min(self.window.len())..]

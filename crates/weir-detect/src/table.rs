@@ -104,6 +104,11 @@ impl FlowTable {
         entry.map(|it| detector.bits(it.seat)).unwrap_or_default()
     }
 
+    /// What is spoken in a packet's flow, where it is known.
+    pub fn application(&self, detector: &Detector, packet: &Packet<'_>) -> Option<&'static str> {
+        self.entries.get(&key(packet).0).and_then(|it| detector.application(it.seat))
+    }
+
     /// A packet's flow so far, if it has a seat.
     pub fn view(&self, detector: &Detector, packet: &Packet<'_>) -> Option<FlowView> {
         let (key, from_first) = key(packet);

@@ -17,26 +17,36 @@ const INTEGER: u8 = 0x02;
 const OBJECT: u8 = 0x06;
 const BMP_STRING: u8 = 0x1e;
 
-/// The names in a certificate in DER; `None` where it is none.
-pub(crate) fn names(certificate: &[u8]) -> Option<Names> {
-    let (tag, certificate, _) = element(certificate)?;
-    let (inner, to_be_signed, _) = element(certificate)?;
+/// Why a certificate cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// A length reaches beyond what is there.
+    Cut,
+    /// Something stands where something else should.
+    Odd,
+}
+
+/// The names in a certificate in DER.
+pub(crate) fn names(certificate: &[u8]) -> Result<Names, Fault> {
+    let next = |bytes| element(bytes).ok_or(Fault::Cut);
+    let (tag, certificate, _) = next(certificate)?;
+    let (inner, to_be_signed, _) = next(certificate)?;
     if (tag, inner) != (SEQUENCE, SEQUENCE) {
-        return None;
+        return Err(Fault::Odd);
     }
-    let (mut tag, mut body, mut rest) = element(to_be_signed)?;
+    let (mut tag, mut body, mut rest) = next(to_be_signed)?;
     if tag == 0xa0 {
-        (tag, body, rest) = element(rest)?;
+        (tag, body, rest) = next(rest)?;
     }
     if tag != INTEGER {
-        return None;
+        return Err(Fault::Odd);
     }
     let serial = body.iter().map(|it| format!("{it:02X}")).collect::<Vec<_>>().join(":");
-    let (_, _, rest) = element(rest)?;
-    let (_, issuer, rest) = element(rest)?;
-    let (_, _, rest) = element(rest)?;
-    let (_, subject, _) = element(rest)?;
-    Some(Names { subject: name(subject), issuer: name(issuer), serial: serial.into_bytes() })
+    let (_, _, rest) = next(rest)?;
+    let (_, issuer, rest) = next(rest)?;
+    let (_, _, rest) = next(rest)?;
+    let (_, subject, _) = next(rest)?;
+    Ok(Names { subject: name(subject), issuer: name(issuer), serial: serial.into_bytes() })
 }
 
 /// Tag, content and what follows.
@@ -128,7 +138,7 @@ mod tests {
         assert_eq!(found.issuer, b"C=NL, CN=a.nl");
         assert_eq!(found.serial, b"0A:FF");
         for length in 0..certificate.len() {
-            assert_eq!(names(&certificate[..length]), None);
+            assert_eq!(names(&certificate[..length]), Err(Fault::Cut));
         }
     }
 }

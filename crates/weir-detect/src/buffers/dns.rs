@@ -1,15 +1,71 @@
 //! DNS messages (RFC 1035): the names that they ask for.
 
+use super::event::{AppEvent, AppEvents};
+
 /// Operations that there are (RFC 1035, 1996, 2136, 8490).
-pub(crate) const OPCODE_MAX: u16 = 6;
+const OPCODE_MAX: u16 = 6;
 /// Questions of one message that are looked at, at most.
 const QUESTIONS_MAX: usize = 16;
 /// Records of a section that are looked at, at most.
 const RECORDS_MAX: usize = 64;
-/// Bytes of a name, at most (RFC 1035 s2.3.4, dots in the place of lengths).
-const NAME_LEN_MAX: usize = 255;
-/// Compression pointers followed for one name, at most.
-const POINTERS_MAX: usize = 16;
+/// Bytes of a name that are looked at, at most (Suricata's limit; RFC 1035 s2.3.4 allows 255).
+const NAME_LEN_MAX: usize = 1025;
+/// Labels and compression pointers of one name, at most.
+const LABELS_MAX: usize = 255;
+
+/// Bytes of a message over TCP that are kept.
+const STREAM_LEN_MAX: usize = 16 * 1024;
+
+/// Messages over TCP (RFC 1035 s4.2.2).
+#[derive(Debug, Default)]
+pub(crate) struct Stream {
+    held: [Vec<u8>; 2],
+    /// What is odd about messages that are none: it is told of with no message.
+    pub(crate) odd: Message,
+    fresh: Vec<AppEvent>,
+    /// Some query came.
+    was_asked: bool,
+}
+
+impl Stream {
+    /// Takes in a side's next bytes.
+    pub(crate) fn take(&mut self, side: usize, bytes: &[u8], tell: &mut dyn FnMut(Message)) {
+        self.held[side].extend_from_slice(bytes);
+        let mut count = 0;
+        while let [high, low, rest @ ..] = self.held[side].as_slice() {
+            let length = usize::from(u16::from_be_bytes([*high, *low]));
+            let Some(message) = rest.get(..length).map(parse) else { break };
+            self.held[side].drain(..2 + length);
+            // Suricata tells of it where some message is not done with.
+            let event = match &message {
+                None if count > 0 => Some(AppEvent::DnsMalformed),
+                Some(it) if it.is_response && side == 0 && count > 0 => {
+                    Some(AppEvent::DnsNotRequest)
+                }
+                Some(it) if !it.is_response && side == 1 && self.was_asked => {
+                    Some(AppEvent::DnsNotResponse)
+                }
+                _ => None,
+            };
+            self.was_asked |= side == 0 && message.is_some();
+            count += 1;
+            match (event, message) {
+                (Some(event), _) if self.odd.events.raise(event) => self.fresh.push(event),
+                (None, Some(message)) => tell(message),
+                _ => {}
+            }
+        }
+    }
+
+    pub(crate) fn is_too_long(&self, side: usize) -> bool {
+        self.held[side].len() > STREAM_LEN_MAX
+    }
+
+    /// What was odd and not handed over before.
+    pub(crate) fn take_events(&mut self) -> Vec<AppEvent> {
+        std::mem::take(&mut self.fresh)
+    }
+}
 
 /// A message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,8 +73,8 @@ pub(crate) struct Message {
     pub(crate) is_response: bool,
     pub(crate) opcode: u16,
     pub(crate) response_code: u16,
-    /// The bit Z, which must be 0 (RFC 1035 s4.1.1): 0 or 1.
-    pub(crate) reserved: u16,
+    /// What is odd about it.
+    pub(crate) events: AppEvents,
     /// Types that are asked for.
     pub(crate) types: Vec<u16>,
     /// Names of answers, authorities and additional records.
@@ -34,62 +90,96 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Message> {
     let flags = word(2);
     let opcode = flags >> 11 & 15;
     let questions = usize::from(word(4));
-    let reserved = flags >> 6 & 1;
     let is_response = flags & 0x8000 != 0;
     if questions == 0 && !is_response {
         return None;
     }
     let response_code = flags & 15;
-    let mut message =
-        Message { is_response, opcode, response_code, reserved, ..Message::default() };
+    let mut message = Message { is_response, opcode, response_code, ..Message::default() };
+    let mut events = AppEvents::default();
+    // The bit Z, which must be 0 (RFC 1035 s4.1.1).
+    if flags >> 6 & 1 == 1 {
+        events.raise(AppEvent::DnsReserved);
+    }
+    if opcode > OPCODE_MAX {
+        events.raise(AppEvent::DnsOpcode);
+    }
     let mut at = header.len();
     for _ in 0..questions.min(QUESTIONS_MAX) {
-        let (name, end) = name(bytes, at)?;
+        let (name, end) = name(bytes, at, &mut events)?;
         message.questions.push(name);
         at = end + 4;
         let kind = bytes.get(end..at)?;
         message.types.push(u16::from_be_bytes([kind[0], kind[1]]));
     }
-    if is_response {
-        let counts = [word(6), word(8), word(10)].map(usize::from);
-        read_records(bytes, at, counts, &mut message.records);
+    let counts = [word(6), word(8), word(10)].map(usize::from);
+    if questions <= QUESTIONS_MAX {
+        let failed = read_records(bytes, at, counts, &mut message.records, &mut events);
+        match failed {
+            Some(1) => _ = events.raise(AppEvent::DnsAuthorities),
+            Some(2) => _ = events.raise(AppEvent::DnsAdditionals),
+            _ => {}
+        }
     }
+    if !is_response {
+        message.records = Default::default();
+    }
+    message.events = events;
     Some(message)
 }
 
-/// The names of records from `at` on, as far as they can be read.
-fn read_records(bytes: &[u8], mut at: usize, counts: [usize; 3], into: &mut [Vec<Vec<u8>>; 3]) {
-    for (count, names) in counts.into_iter().zip(into) {
+/// The names of records from `at` on, as far as they can be read; the section that cannot.
+fn read_records(
+    bytes: &[u8],
+    mut at: usize,
+    counts: [usize; 3],
+    into: &mut [Vec<Vec<u8>>; 3],
+    events: &mut AppEvents,
+) -> Option<usize> {
+    for (section, (count, names)) in counts.into_iter().zip(into).enumerate() {
         for _ in 0..count.min(RECORDS_MAX) {
-            let Some((name, end)) = name(bytes, at) else { return };
-            let Some([high, low]) = bytes.get(end + 8..end + 10) else { return };
+            let Some((name, end)) = name(bytes, at, events) else { return Some(section) };
+            let Some([high, low]) = bytes.get(end + 8..end + 10) else { return Some(section) };
             names.push(name);
             at = end + 10 + usize::from(u16::from_be_bytes([*high, *low]));
+            if at > bytes.len() {
+                return Some(section);
+            }
+        }
+        if count > RECORDS_MAX {
+            return None;
         }
     }
+    None
 }
 
 /// The name at `at`, and where it ends there.
-fn name(bytes: &[u8], mut at: usize) -> Option<(Vec<u8>, usize)> {
+fn name(bytes: &[u8], mut at: usize, events: &mut AppEvents) -> Option<(Vec<u8>, usize)> {
     let mut name = Vec::new();
-    let (mut end, mut pointers) = (None, 0);
+    let (mut end, mut parts) = (None, 0);
     loop {
         let length = usize::from(*bytes.get(at)?);
+        parts += 1;
+        if parts > LABELS_MAX {
+            return None;
+        }
         match length >> 6 {
             0 if length == 0 => return Some((name, end.unwrap_or(at + 1))),
             0 => {
                 let label = bytes.get(at + 1..at + 1 + length)?;
-                if !name.is_empty() {
-                    name.push(b'.');
+                if name.len() < NAME_LEN_MAX {
+                    if !name.is_empty() {
+                        name.push(b'.');
+                    }
+                    name.extend_from_slice(label);
                 }
-                name.extend_from_slice(label);
                 if name.len() > NAME_LEN_MAX {
-                    return None;
+                    events.raise(AppEvent::DnsNameTooLong);
+                    name.truncate(NAME_LEN_MAX);
                 }
                 at += 1 + length;
             }
-            3 if pointers < POINTERS_MAX => {
-                pointers += 1;
+            3 => {
                 end = end.or(Some(at + 2));
                 at = (length & 0x3f) << 8 | usize::from(*bytes.get(at + 1)?);
             }
@@ -114,10 +204,26 @@ mod tests {
     }
 
     #[test]
+    fn what_is_odd_about_a_message_is_named() {
+        let events = |bytes: &[u8]| parse(bytes).unwrap().events.as_slice().to_vec();
+        let mut odd = query(b"\x01a\x00");
+        assert_eq!(events(&odd), []);
+        odd[3] = 0x40;
+        assert_eq!(events(&odd), [AppEvent::DnsReserved]);
+        odd[2] = 0x39;
+        assert_eq!(events(&odd), [AppEvent::DnsReserved, AppEvent::DnsOpcode]);
+        let long = [b"\x3f".as_slice(), &[b'a'; 63]].concat().repeat(17);
+        assert_eq!(events(&query(&[long, vec![0]].concat())), [AppEvent::DnsNameTooLong]);
+        let mut cut = query(b"\x01a\x00");
+        cut[11] = 1;
+        assert_eq!(events(&cut), [AppEvent::DnsAdditionals]);
+    }
+
+    #[test]
     fn what_is_no_message_is_none() {
         assert_eq!(parse(b"GET / HTTP/1.1\r\n\r\n"), None);
         assert_eq!(parse(&query(b"\x3fwww")), None);
-        assert_eq!(parse(&query(b"\xc0\x0c")), None, "a name that points at itself");
+        assert_eq!(parse(&query(b"\x01a\xc0\x0e")), None, "a name that points at itself");
         assert_eq!(parse(&[0; 11]), None);
     }
 }

@@ -2,6 +2,7 @@
 
 mod certificate;
 pub(crate) mod dns;
+pub(crate) mod event;
 pub(crate) mod http;
 mod ja3;
 mod ja4;

@@ -1,6 +1,7 @@
 //! TLS handshakes (RFC 5246, RFC 8446): whom a client asks for, and the server's certificates.
 
-use super::certificate::{self, Names};
+use super::certificate::{self, Fault, Names};
+use super::event::{AppEvent, AppEvents};
 use super::ja3::{self, Fingerprint};
 use super::ja4;
 use crate::digest;
@@ -14,6 +15,13 @@ const CERTIFICATES_MAX: usize = 16;
 const RECORD_HANDSHAKE: u8 = 22;
 const RECORD_CHANGE_CIPHER_SPEC: u8 = 20;
 const RECORD_ALERT: u8 = 21;
+const RECORD_APPLICATION: u8 = 23;
+const RECORD_HEARTBEAT: u8 = 24;
+/// Of a heartbeat, its type and length, and the padding behind its payload (RFC 6520 s4).
+const HEARTBEAT_LEN: usize = 3;
+const HEARTBEAT_PADDING_LEN: usize = 16;
+/// Of a record's type, the bits that are set in SSL 2's lengths.
+const SSL2_BITS: u8 = 0xc0;
 const CLIENT_HELLO: u8 = 1;
 const SERVER_HELLO: u8 = 2;
 const CERTIFICATE: u8 = 11;
@@ -33,6 +41,12 @@ pub(crate) struct Session {
     ja4: Vec<u8>,
     /// The version that the server chose.
     version: Option<u16>,
+    /// What was odd.
+    pub(crate) events: AppEvents,
+    /// Of that, what was not handed over, by the side whose rules are to look at it.
+    fresh: [Vec<AppEvent>; 2],
+    /// A heartbeat was asked for, and not answered.
+    asked_heartbeat: bool,
 }
 
 #[derive(Debug, Default)]
@@ -61,35 +75,42 @@ impl Session {
         let mut told = false;
         loop {
             let state = &mut self.sides[side];
-            let [kind, 3, _, high, low, rest @ ..] = state.record.as_slice() else {
-                state.is_done |= state.record.len() >= 5;
+            let [kind, major, minor, high, low, rest @ ..] = state.record.as_slice() else {
                 break;
             };
             let kind = *kind;
             let length = usize::from(u16::from_be_bytes([*high, *low]));
-            match kind {
-                RECORD_HANDSHAKE => {}
-                RECORD_CHANGE_CIPHER_SPEC | RECORD_ALERT => {
-                    if rest.len() < length {
-                        break;
-                    }
-                    state.record.drain(..5 + length);
-                    state.is_done = kind == RECORD_CHANGE_CIPHER_SPEC;
-                    state.is_encrypted = state.is_done;
-                    continue;
+            let is_known = matches!(kind, RECORD_CHANGE_CIPHER_SPEC..=RECORD_HEARTBEAT);
+            // Drafts of version 1.3 have numbers of their own.
+            let has_version = matches!((*major, *minor), (3, 0..=4) | (0x7f, _));
+            if !is_known || !has_version {
+                state.is_done = true;
+                if !is_known && kind & SSL2_BITS == 0 {
+                    self.raise(AppEvent::TlsRecordType);
                 }
-                _ => {
-                    state.is_done = true;
-                    break;
-                }
+                break;
+            }
+            if kind == RECORD_APPLICATION {
+                state.is_done = true;
+                break;
             }
             if rest.len() < length {
                 break;
             }
             let fragment = rest[..length].to_vec();
             state.record.drain(..5 + length);
-            state.handshake.extend_from_slice(&fragment);
-            told |= self.messages(side);
+            match kind {
+                RECORD_CHANGE_CIPHER_SPEC => {
+                    (state.is_done, state.is_encrypted) = (true, true);
+                    break;
+                }
+                RECORD_ALERT => self.alert(&fragment),
+                RECORD_HEARTBEAT => self.heartbeat(&fragment),
+                _ => {
+                    state.handshake.extend_from_slice(&fragment);
+                    told |= self.messages(side);
+                }
+            }
         }
         let state = &mut self.sides[side];
         if state.is_done || state.record.len() + state.handshake.len() > HANDSHAKE_LEN_MAX {
@@ -97,6 +118,41 @@ impl Session {
             *state = Side { is_done: true, is_encrypted, ..Side::default() };
         }
         told
+    }
+
+    /// What was odd and not looked at with this side before.
+    pub(crate) fn take_events(&mut self, side: usize) -> Vec<AppEvent> {
+        std::mem::take(&mut self.fresh[side])
+    }
+
+    fn raise(&mut self, event: AppEvent) {
+        if self.events.raise(event) {
+            self.fresh.iter_mut().for_each(|it| it.push(event));
+        }
+    }
+
+    /// A level and a description (RFC 5246 s7.2).
+    fn alert(&mut self, fragment: &[u8]) {
+        if fragment.len() == 1 {
+            self.raise(AppEvent::TlsAlert);
+        }
+    }
+
+    /// A heartbeat that is not encrypted (RFC 6520 s4).
+    fn heartbeat(&mut self, fragment: &[u8]) {
+        let [kind, high, low, ..] = fragment else { return };
+        if !matches!(kind, 1 | 2) {
+            return self.raise(AppEvent::TlsInvalidHeartbeat);
+        }
+        if std::mem::replace(&mut self.asked_heartbeat, *kind == 1) {
+            return;
+        }
+        let end = HEARTBEAT_LEN + usize::from(u16::from_be_bytes([*high, *low]));
+        if end > fragment.len() {
+            self.raise(AppEvent::TlsOverflowHeartbeat);
+        } else if end + HEARTBEAT_PADDING_LEN > fragment.len() {
+            self.raise(AppEvent::TlsInvalidHeartbeat);
+        }
     }
 
     /// The version that the server chose, as its hello writes it.
@@ -146,12 +202,14 @@ impl Session {
             self.sides[side].handshake.drain(..4 + length);
             match kind {
                 CLIENT_HELLO => {
+                    hello_events(&body, true).into_iter().for_each(|it| self.raise(it));
                     self.server_name = server_name(&body);
                     self.hellos[0] = ja3::of_client(&body).unwrap_or_default();
                     self.ja4 = ja4::of_client(&body).unwrap_or_default();
                     told = true;
                 }
                 SERVER_HELLO => {
+                    hello_events(&body, false).into_iter().for_each(|it| self.raise(it));
                     self.hellos[1] = ja3::of_server(&body).unwrap_or_default();
                     self.version = ja4::chosen_version(&body);
                     told = true;
@@ -162,9 +220,18 @@ impl Session {
                     let pairs = |it: &Vec<u8>| digest::sha1(it).map(|it| format!("{it:02x}"));
                     let fingerprint = first.map(|it| pairs(it).join(":").into_bytes());
                     self.fingerprint = fingerprint.unwrap_or_default();
-                    self.names = first.and_then(|it| certificate::names(it)).unwrap_or_default();
+                    let names = first.map(|it| certificate::names(it));
+                    let event = match names {
+                        _ if !is_chain(&body) => Some(AppEvent::TlsCertificate),
+                        Some(Err(Fault::Cut)) => Some(AppEvent::TlsCertificate),
+                        Some(Err(Fault::Odd)) => Some(AppEvent::TlsCertificateDer),
+                        _ => None,
+                    };
+                    self.names = names.and_then(Result::ok).unwrap_or_default();
+                    event.into_iter().for_each(|it| self.raise(it));
                     told = true;
                 }
+                kind if !HANDSHAKES.contains(&kind) => self.raise(AppEvent::TlsHandshakeMessage),
                 _ => {}
             }
         }
@@ -176,6 +243,68 @@ pub(super) fn counted(bytes: &[u8], width: usize) -> Option<(&[u8], &[u8])> {
     let (count, rest) = bytes.split_at_checked(width)?;
     let length = count.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
     rest.split_at_checked(length)
+}
+
+/// Messages of a handshake that may come in clear (RFC 5246 s7.4 and extensions).
+const HANDSHAKES: [u8; 13] = [0, 1, 2, 4, 11, 12, 13, 14, 15, 16, 20, 21, 22];
+
+/// What is odd about the lengths in a hello, and about the names in it.
+fn hello_events(hello: &[u8], is_client: bool) -> Vec<AppEvent> {
+    let mut found = Vec::new();
+    if hello_parts(hello, is_client, &mut found).is_none() {
+        found.push(AppEvent::TlsHandshakeLength);
+    }
+    found
+}
+
+/// `None`: a length reaches beyond the message.
+fn hello_parts(hello: &[u8], is_client: bool, found: &mut Vec<AppEvent>) -> Option<()> {
+    let (_session, rest) = counted(hello.get(34..)?, 1)?;
+    let rest = match is_client {
+        true => {
+            let (suites, rest) = counted(rest, 2)?;
+            if suites.len() % 2 != 0 {
+                return None;
+            }
+            counted(rest, 1)?.1
+        }
+        false => rest.get(3..)?,
+    };
+    if rest.is_empty() {
+        return Some(());
+    }
+    let (mut extensions, _) = counted(rest, 2)?;
+    let mut names = 0;
+    while !extensions.is_empty() {
+        let [high, low, rest @ ..] = extensions else { return None };
+        let (body, behind) = counted(rest, 2)?;
+        extensions = behind;
+        if !is_client || u16::from_be_bytes([*high, *low]) != EXTENSION_SERVER_NAME {
+            continue;
+        }
+        names += 1;
+        if names > 1 {
+            found.push(AppEvent::TlsManyNames);
+        }
+        match body {
+            [_, _, 0, name @ ..] if counted(name, 2).is_none() => {
+                found.push(AppEvent::TlsNameLength);
+            }
+            [_, _, kind, ..] if *kind != 0 => found.push(AppEvent::TlsNameType),
+            _ => {}
+        }
+    }
+    Some(())
+}
+
+/// Whether the lengths in a chain of certificates are those of what is there.
+fn is_chain(body: &[u8]) -> bool {
+    let Some((mut list, _)) = counted(body, 3) else { return true };
+    while !list.is_empty() {
+        let Some((_, rest)) = counted(list, 3) else { return false };
+        list = rest;
+    }
+    true
 }
 
 fn server_name(hello: &[u8]) -> Option<Vec<u8>> {
@@ -263,5 +392,35 @@ mod tests {
         let mut session = Session::default();
         assert!(!session.take(0, b"GET / HTTP/1.1\r\n"));
         assert!(session.sides[0].is_done);
+        assert_eq!(session.take_events(0), []);
+    }
+
+    #[test]
+    fn what_is_odd_about_records_and_hellos_is_named() {
+        use AppEvent::*;
+        let whole = hello(b"a.org");
+        let mut long = whole.clone();
+        long[9 + 34] = 250;
+        let mut kind = whole.clone();
+        let at = whole.len() - 8;
+        kind[at] = 1;
+        let records: [(&[u8], &[AppEvent]); 9] = [
+            (&whole, &[]),
+            (&long, &[TlsHandshakeLength]),
+            (&kind, &[TlsNameType]),
+            (b"\x1e\x03\x01\0\x01a", &[TlsRecordType]),
+            (b"\x15\x03\x01\0\x02\x02\x28", &[]),
+            (b"\x15\x03\x01\0\x01\x02", &[TlsAlert]),
+            (b"\x18\x03\x01\0\x03\x01\x40\0", &[TlsOverflowHeartbeat]),
+            (b"\x18\x03\x01\0\x04\x01\0\x01a", &[TlsInvalidHeartbeat]),
+            (b"\x16\x03\x01\0\x04\x63\0\0\0", &[TlsHandshakeMessage]),
+        ];
+        for (record, events) in records {
+            let mut session = Session::default();
+            session.take(0, record);
+            for side in [0, 1] {
+                assert_eq!(session.take_events(side), events, "{record:?}");
+            }
+        }
     }
 }

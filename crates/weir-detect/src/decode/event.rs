@@ -17,7 +17,7 @@ macro_rules! events {
                 }
             }
 
-            /// Its name, beginning with `decoder.` or `stream.`.
+            /// Its name, beginning with `decoder.`, `stream.` or `applayer_`.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$event => $name,)+
@@ -205,9 +205,24 @@ events! {
     StreamGap "stream.reassembly_seq_gap"
     StreamOverlapDiffers "stream.reassembly_overlap_different_data"
     StreamInvalidTimestamp "stream.pkt_invalid_timestamp"
+    ApplicationMismatch "applayer_mismatch_protocol_both_directions"
+    ApplicationWrongSide "applayer_wrong_direction_first_data"
+    ApplicationOneSided "applayer_detect_protocol_only_one_direction"
+    ApplicationSkipped "applayer_proto_detection_skipped"
 }
 
 impl Event {
+    /// Whether it is about what is spoken over a connection.
+    pub fn is_of_application(self) -> bool {
+        matches!(
+            self,
+            Self::ApplicationMismatch
+                | Self::ApplicationWrongSide
+                | Self::ApplicationOneSided
+                | Self::ApplicationSkipped
+        )
+    }
+
     /// Whether it says nothing bad: losses and their mending, captures that begin in the middle.
     pub fn is_common(self) -> bool {
         matches!(

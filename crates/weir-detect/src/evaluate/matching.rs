@@ -25,6 +25,8 @@ impl Evaluator {
             && rule.spoken.is_none_or(|it| it.holds(scene.application))
             && (rule.messages.is_empty()
                 || sight.message.is_some_and(|it| rule.messages.iter().all(|test| it.holds(test))))
+            && (rule.app_events.is_empty()
+                || sight.message.is_some_and(|it| rule.app_events.iter().all(|odd| it.has(*odd))))
             && view.fits(&rule.header)
             && flow_fits(rule, flow, scene.direction)
             && rule.tests.iter().all(|test| view.holds(test))

@@ -6,12 +6,14 @@
 
 mod consequences;
 mod matching;
+mod oddities;
 
 use std::ops::ControlFlow;
 
 use weir_wire::frame::Time;
 
 use crate::alert::Alerts;
+use crate::buffers::event::AppEvent;
 use crate::buffers::{self, dns, http};
 use crate::conversation::{Conversation, Message, Progress, Told};
 use crate::dataset::Datasets;
@@ -42,16 +44,6 @@ const OF_PACKETS: [Protocol; 11] = [
     Protocol::Sctp,
     Protocol::Rdma,
 ];
-/// What is told of a TLS session, by EVE's names.
-const TLS_FIELDS: [(&str, Buffer); 5] = [
-    ("sni", Buffer::TlsSni),
-    ("subject", Buffer::TlsSubject),
-    ("issuerdn", Buffer::TlsIssuer),
-    ("serial", Buffer::TlsSerial),
-    ("fingerprint", Buffer::TlsFingerprint),
-];
-/// Messages that wait to be told, at most; those beyond are not.
-const TOLD_MAX: usize = 4096;
 /// Where DNS is spoken over UDP.
 const PORT_DNS: u16 = 53;
 
@@ -74,6 +66,8 @@ pub(crate) struct Evaluator {
     pub(crate) tells_events: bool,
     /// What was odd about the last packet in its stream.
     pub(crate) stream_events: Vec<Event>,
+    /// What was odd about messages that the last packet brought further.
+    pub(crate) app_events: Vec<AppEvent>,
     /// The last packet was dropped because its flow was before.
     pub(crate) by_flow: bool,
     /// What the hosts are that connections are between.
@@ -139,6 +133,7 @@ impl Evaluator {
             hosts: rules.hosts().clone(),
             rewritten: 0,
             stream_events: Vec::new(),
+            app_events: Vec::new(),
             variables: Variables::default(),
             sets: rules.datasets(),
             late: Vec::new(),
@@ -180,17 +175,8 @@ impl Evaluator {
         }
         let progress = self.converse(rules, flow, direction, view);
         self.rewritten = progress.rewritten;
-        let mut events = Vec::new();
-        let event = match () {
-            () if progress.gaps > 0 => Some(Event::StreamGap),
-            () if progress.differs => Some(Event::StreamOverlapDiffers),
-            () => None,
-        };
-        if let Some(event) = event.filter(|_| rules.needs().events || self.tells_events) {
-            self.stream_events.push(event);
-            events = [view.events, &[event]].concat();
-        }
-        let events = if events.is_empty() { view.events } else { &events };
+        let events = self.events_with(rules, &progress, view.events);
+        let events = events.as_deref().unwrap_or(view.events);
         let view = &View { events, ..*view };
         let mut scene =
             Scene { rules, now, direction, view, application: None, stream_sizes: [0; 2] };
@@ -232,7 +218,7 @@ impl Evaluator {
         view: &View<'_>,
     ) -> Progress {
         let mut needs = rules.needs();
-        if self.looks_for_records {
+        if self.looks_for_records || self.tells_events {
             (needs.streams, needs.applications) = (true, true);
         }
         if !needs.streams && !needs.applications {
@@ -461,6 +447,11 @@ impl Evaluator {
                         None => continue,
                     }
                 }
+                (Told::Odd(events), Some(conversation)) => {
+                    let payload = conversation.window(side).0;
+                    let Some(message) = conversation.message(told, side) else { continue };
+                    self.oddities(flow, scene, (message, events), payload, alerts, decision)
+                }
                 (Told::Dns(message), None) => {
                     let payload = scene.view.payload;
                     let message = Message::Dns(message);
@@ -493,38 +484,12 @@ impl Evaluator {
     ) -> ControlFlow<bool> {
         self.note_message(flow, scene, message);
         self.gather(scene, message, None);
+        if let Message::Dns(message) = message {
+            self.gather_odd(scene, message.events.as_slice());
+        }
         let sight =
             Sight { payload: Some(Bytes::whole(payload)), message: Some(message), is_stream: true };
         self.each(flow, scene, alerts, decision, &|rule| rule.is_of_application().then_some(sight))
-    }
-
-    /// Keeps what there is to tell of a message, where somebody takes it and has room.
-    fn note_message(&mut self, flow: &Flow, scene: &Scene<'_>, message: Message<'_>) {
-        let Some(told) = self.told.as_mut().filter(|it| it.len() < TOLD_MAX) else { return };
-        let mut fields = Vec::new();
-        let kind = match message {
-            Message::Http(..) | Message::Ssh(_) => return,
-            Message::Dns(message) => {
-                let kind: &[u8] = if message.is_response { b"answer" } else { b"query" };
-                fields.push(("type", kind.to_vec()));
-                fields.extend(message.questions.iter().map(|it| ("rrname", it.clone())));
-                "dns"
-            }
-            Message::Tls(..) => {
-                for (name, buffer) in TLS_FIELDS {
-                    message.each(buffer, &mut |bytes| {
-                        fields.push((name, bytes.to_vec()));
-                        true
-                    });
-                }
-                "tls"
-            }
-        };
-        if !fields.is_empty() {
-            let (time, flow) = (scene.now, flow.view(scene.direction));
-            let protocol = scene.view.parsed.protocol;
-            told.push(ApplicationRecord { time, flow, protocol, kind, fields });
-        }
     }
 
     /// A transaction that came further: rules may have to wait for the rest of it.
@@ -547,7 +512,10 @@ impl Evaluator {
             let flow = flow.view(Direction::Initiator);
             records.extend(transaction.record().map(|it| HttpRecord { flow, number, ..it }));
         }
-        if !fresh.headers && fresh.body.is_none() && !is_complete {
+        let events = transaction.fresh_events(side);
+        let is_odd = !events.is_empty();
+        self.gather_odd(scene, events);
+        if !fresh.headers && fresh.body.is_none() && !is_complete && !is_odd {
             return ControlFlow::Continue(());
         }
         let message = Message::Http(transaction, side);
@@ -558,7 +526,7 @@ impl Evaluator {
         let mut outcome = ControlFlow::Continue(());
         for index in &candidates {
             let rule = scene.rules.rule(*index);
-            if !rule.is_of_application() || transaction.matched.contains(index) {
+            if !rule.is_of_application() || transaction.is_matched(*index, rule, side) {
                 continue;
             }
             let message = Message::Http(transaction, side);
@@ -568,7 +536,7 @@ impl Evaluator {
                 is_stream: true,
             };
             if self.matches(rule, flow, scene, sight) {
-                transaction.matched.push(*index);
+                transaction.matched[side].push(*index);
                 transaction.is_told |= rule.untold == Some(Untold::Transaction);
                 outcome = self.act((rule, *index, true), flow, scene, alerts, decision);
                 if outcome.is_break() {

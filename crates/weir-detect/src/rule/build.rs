@@ -63,6 +63,7 @@ pub(super) fn build(statement: &Statement<'_>, context: &mut Context<'_>) -> Res
         untold: collected.untold,
         spoken: collected.spoken,
         messages: collected.messages,
+        app_events: collected.app_events,
         header,
         flow: collected.flow,
         tests: collected.tests,
@@ -139,7 +140,9 @@ fn needs(header: &Header, collected: &Collected) -> (bool, bool) {
 }
 
 fn check_buffers(rule: &mut Rule) -> Result<(), Refused> {
-    if rule.messages.iter().any(|it| it.protocol() != rule.header.protocol) {
+    let mut asked = rule.messages.iter().map(|it| it.protocol());
+    let mut odd = rule.app_events.iter().map(|it| it.protocol());
+    if asked.any(|it| it != rule.header.protocol) || odd.any(|it| it != rule.header.protocol) {
         return Err(Refused::new("protocol", "the keyword belongs to another than the rule's"));
     }
     for test in &rule.buffers {

@@ -244,7 +244,8 @@ pub(crate) fn test(name: &str, value: &str) -> Option<Result<HeaderTest, String>
     })
 }
 
-fn event(name: &str) -> Result<HeaderTest, String> {
+/// What is odd about a packet, by its whole name.
+pub(super) fn event(name: &str) -> Result<HeaderTest, String> {
     let event = Event::from_name(name).ok_or_else(|| format!("`{name}` is not raised here"))?;
     Ok(HeaderTest::Event(event))
 }

@@ -9,6 +9,7 @@ use super::{
     Absence, BitTest, Buffer, BufferKey, BufferTest, MessageTest, Numbers, Spoken, Transform,
     Untold, content, pcre,
 };
+use crate::buffers::event::AppEvent;
 use crate::dataset::Definitions;
 use crate::reputation::Reputation;
 
@@ -61,6 +62,7 @@ pub(super) struct Collected {
     pub(super) untold: Option<Untold>,
     pub(super) spoken: Option<Spoken>,
     pub(super) messages: Vec<MessageTest>,
+    pub(super) app_events: Vec<AppEvent>,
     names: Names,
     /// Contents go to `sticky`, whose transforms may still come.
     sticky: Option<Buffer>,
@@ -146,6 +148,16 @@ impl Collected {
             "bypass" => self.bypasses = true,
             "requires" => requirements(value)?,
             "config" => self.untold = Some(untold(value)?),
+            "app-layer-event" => {
+                let event = value.trim().to_ascii_lowercase();
+                if event.starts_with("applayer_") {
+                    self.tests.push(header::event(&event)?);
+                } else {
+                    let known = AppEvent::from_name(&event);
+                    let unknown = || format!("`{event}` is not raised here");
+                    self.app_events.push(known.ok_or_else(unknown)?);
+                }
+            }
             "absent" => {
                 let place = self.sticky.map(|buffer| {
                     let transforms = self.transforms.clone();

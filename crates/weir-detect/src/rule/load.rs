@@ -1,6 +1,6 @@
 //! Files of rules to a [`RuleSet`], and what became of each rule.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::build::{Context, build};
 use super::keywords::Refused;
@@ -146,8 +146,8 @@ impl RuleSet {
             },
             classes: &options.classes.priorities,
         };
-        let mut seen = BTreeSet::new();
-        let (mut rules, mut watches, mut never) = (Vec::new(), Vec::new(), 0);
+        let mut gathered = Gathered::default();
+        let mut watches = Vec::new();
         for source in sources {
             for line in syntax::lines(&source.text) {
                 report.rules += 1;
@@ -155,30 +155,27 @@ impl RuleSet {
                     continue;
                 }
                 report.enabled += 1;
-                let result = read(&line, &mut context, &mut seen, rules.len())
+                let result = read(&line, &mut context, gathered.rules.len())
                     .and_then(|rule| watched(rule, &mut watches));
-                match result {
+                let place = (source.name.as_str(), line.number);
+                let refused = match result {
                     Ok(mut rule) => {
                         if options.is_passive && rule.action.is_blocking() {
                             rule.action = Action::Alert;
                         }
-                        if options.ignores_checksums && rule.finds_wrong_checksums() {
-                            never += 1;
-                            continue;
-                        }
-                        rules.push(rule);
+                        gathered.add(rule, place)
                     }
-                    Err(Refused { keyword, reason }) => report.refused.push(Refusal {
-                        source: source.name.clone(),
-                        line: line.number,
-                        sid: sid_of(&line.text),
-                        keyword,
-                        reason,
-                    }),
-                }
+                    Err(why) => Some((place, sid_of(&line.text), why)),
+                };
+                report.refused.extend(refused.map(refusal));
             }
         }
-        report.runnable = rules.len() as u64 + never;
+        let rules = gathered.rules;
+        let mut rules: Vec<Rule> = rules.into_iter().flatten().collect();
+        report.runnable = rules.len() as u64;
+        if options.ignores_checksums {
+            rules.retain(|it| !it.finds_wrong_checksums());
+        }
         filters::apply(&options.filters, &mut context.groups, &mut rules, &mut report.refused);
         let actions = options.order.unwrap_or(Action::ORDER);
         rules.sort_by_key(|rule| order(rule, &actions));
@@ -188,6 +185,50 @@ impl RuleSet {
         rules.set_datasets(context.known.datasets);
         rules.set_hosts(variables.hosts.clone());
         Ok(Loaded { rules, report })
+    }
+}
+
+/// Where a rule stands: its source, and the line there.
+type Place<'a> = (&'a str, usize);
+
+/// A rule that does not run: where it stands, its number, and why.
+type Fault<'a> = (Place<'a>, Option<u32>, Refused);
+
+fn refusal((place, sid, why): Fault<'_>) -> Refusal {
+    let (source, line) = (place.0.to_owned(), place.1);
+    Refusal { source, line, sid, keyword: why.keyword, reason: why.reason }
+}
+
+/// Rules so far, each number once.
+#[derive(Default)]
+struct Gathered<'a> {
+    /// In the order written; `None`: a newer one was found.
+    rules: Vec<Option<Rule>>,
+    /// By generator and number.
+    known: BTreeMap<(u32, u32), (usize, Place<'a>)>,
+}
+
+impl<'a> Gathered<'a> {
+    /// Adds a rule. Of those of one number the newest revision runs, of alike ones the first; the
+    /// other is refused.
+    fn add(&mut self, rule: Rule, place: Place<'a>) -> Option<Fault<'a>> {
+        let name = (rule.generator, rule.sid);
+        let why = || {
+            let why = format!("sid {} is another rule's too, and the newer runs", name.1);
+            Refused::new("sid", why)
+        };
+        let mut refused = None;
+        if let Some((index, old)) = self.known.get(&name) {
+            let known = &mut self.rules[*index];
+            if known.as_ref().is_some_and(|it| it.revision >= rule.revision) {
+                return Some((place, Some(name.1), why()));
+            }
+            *known = None;
+            refused = Some((*old, Some(name.1), why()));
+        }
+        self.known.insert(name, (self.rules.len(), place));
+        self.rules.push(Some(rule));
+        refused
     }
 }
 
@@ -215,21 +256,12 @@ fn watched(mut rule: Rule, watches: &mut Vec<Watch>) -> Result<Rule, Refused> {
     Ok(rule)
 }
 
-fn read(
-    line: &Line,
-    context: &mut Context<'_>,
-    seen: &mut BTreeSet<(u32, u32)>,
-    count: usize,
-) -> Result<Rule, Refused> {
+fn read(line: &Line, context: &mut Context<'_>, count: usize) -> Result<Rule, Refused> {
     if count == RULES_MAX {
         return Err(Refused::new("rules", format!("more than {RULES_MAX} rules")));
     }
     let statement = syntax::parse(&line.text).map_err(|why| Refused::new("syntax", why))?;
-    let rule = build(&statement, context)?;
-    if !seen.insert((rule.generator, rule.sid)) {
-        return Err(Refused::new("sid", format!("sid {} is another rule's too", rule.sid)));
-    }
-    Ok(rule)
+    build(&statement, context)
 }
 
 /// Passes first, then drops, rejects, alerts; among them, who sets bits before who asks for them;

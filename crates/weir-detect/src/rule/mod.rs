@@ -22,6 +22,7 @@ pub mod variables;
 
 use std::sync::Arc;
 
+use crate::buffers::event::AppEvent;
 pub use header::Protocol;
 pub(crate) use header::{Header, HeaderTest, VlanLayer};
 pub(crate) use number::Numbers;
@@ -269,6 +270,8 @@ pub struct Rule {
     pub(crate) untold: Option<Untold>,
     pub(crate) spoken: Option<Spoken>,
     pub(crate) messages: Vec<MessageTest>,
+    /// What must be odd about the message.
+    pub(crate) app_events: Vec<AppEvent>,
     pub(crate) header: Header,
     pub(crate) flow: FlowTest,
     pub(crate) tests: Vec<HeaderTest>,

@@ -2,7 +2,6 @@
 
 use super::Protocol;
 use super::number::Numbers;
-use crate::buffers::dns::OPCODE_MAX;
 
 /// `app-layer-protocol`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +47,6 @@ impl Spoken {
 pub(crate) enum MessageField {
     DnsOpcode,
     DnsResponseCode,
-    DnsReserved,
     DnsType,
     TlsVersion,
 }
@@ -68,7 +66,6 @@ impl MessageTest {
             "dns.rcode" => MessageField::DnsResponseCode,
             "dns.rrtype" => MessageField::DnsType,
             "tls.version" | "ssl_version" => MessageField::TlsVersion,
-            "app-layer-event" => return Some(Self::event(value.trim())),
             _ => return None,
         };
         let one = |text: &str| match field {
@@ -80,18 +77,6 @@ impl MessageTest {
             _ => one(value).map(|it| vec![it]),
         };
         Some(numbers.map(|numbers| Self { field, numbers }))
-    }
-
-    /// `app-layer-event`, of those that a number in a message tells.
-    fn event(name: &str) -> Result<Self, String> {
-        let (field, numbers) = match name {
-            "dns.z_flag_set" => (MessageField::DnsReserved, Numbers::parse("1")?),
-            "dns.invalid_opcode" => {
-                (MessageField::DnsOpcode, Numbers::parse(&format!(">{OPCODE_MAX}"))?)
-            }
-            _ => return Err(format!("`{name}` is not told here")),
-        };
-        Ok(Self { field, numbers: vec![numbers] })
     }
 
     /// The application whose messages have it.

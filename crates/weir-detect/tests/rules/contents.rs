@@ -1,6 +1,7 @@
 //! Contents and what stands beside them, over the payload of one datagram.
 
 use weir_detect::Decision;
+use weir_detect::hosts::System;
 
 use crate::bench::{Bench, refused};
 
@@ -163,4 +164,19 @@ fn half_a_rule_never_runs() {
     ] {
         assert_eq!(refused(rule), keyword, "{rule}");
     }
+}
+
+#[test]
+fn of_rules_of_one_number_the_newest_revision_runs() {
+    let mut bench = Bench::towards(
+        "alert tcp any any -> any any (content:\"old\"; sid:1; rev:2;)\n\
+         alert tcp any any -> any any (content:\"new\"; sid:1; rev:3;)\n\
+         alert tcp any any -> any any (content:\"older\"; sid:1; rev:1;)",
+        System::default(),
+    );
+    bench.connect();
+    bench.client(b"old older");
+    assert_eq!(bench.alerted(), []);
+    bench.client(b" new");
+    assert_eq!(bench.alerted(), [1]);
 }

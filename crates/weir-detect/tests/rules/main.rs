@@ -5,6 +5,7 @@ mod bench;
 mod applications;
 mod contents;
 mod headers;
+mod odd;
 mod rdma;
 mod sessions;
 mod states;

@@ -56,7 +56,7 @@ fn what_is_odd_is_kept_within_a_bound_although_no_rule_asks() {
         bench.detector.counters().anomalies_lost
     };
     assert_eq!([far(), far(), far()], [0, 0, 1]);
-    let odd: Vec<_> = bench.detector.take_anomalies().map(|it| it.event.name()).collect();
+    let odd: Vec<_> = bench.detector.take_anomalies().map(|it| it.event.names().1).collect();
     assert_eq!(odd, ["stream.est_packet_out_of_window"; 2]);
     bench.detector.keep_anomalies(0);
     bench.segment_at(Direction::Initiator, 100_000, b"far");

@@ -211,7 +211,7 @@ fn what_is_odd_is_told_of_the_packet_that_a_tunnel_carries() {
     let mut told = Vec::new();
     gateway.engine.take_detection_records(&mut |record| told.push(record));
     let [DetectionRecord::Anomaly(odd)] = &told[..] else { panic!("{told:?}") };
-    assert_eq!(odd.event.name(), "decoder.icmpv4.unknown_type");
+    assert_eq!(odd.event.names().1, "decoder.icmpv4.unknown_type");
     assert_eq!(odd.source.address, mapped(IpAddr::from(ATTACKER)));
 }
 

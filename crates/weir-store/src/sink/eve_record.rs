@@ -6,7 +6,7 @@ use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use base64ct::{Base64, Encoding};
 use serde_json::{Map, Value, json};
 use weir_detect::alert::{End, FlowView};
-use weir_detect::record::{AnomalyRecord, ApplicationRecord, FlowRecord, HttpRecord};
+use weir_detect::record::{AnomalyRecord, ApplicationRecord, FlowRecord, HttpRecord, Oddity};
 use weir_wire::frame::Time;
 
 use super::eve;
@@ -238,12 +238,20 @@ pub fn anomaly(record: &AnomalyRecord) -> Event {
         event.insert("icmp_type".into(), kind.into());
         event.insert("icmp_code".into(), code.into());
     }
-    event.insert("anomaly".into(), anomaly_object(record.event.name()));
+    event.insert("anomaly".into(), anomaly_object(record.event, record.application));
     event
 }
 
 /// What was odd, by its name in Suricata's language.
-pub fn anomaly_object(name: &str) -> Value {
-    let kind = if name.starts_with("stream.") { "stream" } else { "decode" };
-    json!({ "type": kind, "event": name })
+pub fn anomaly_object(event: Oddity, application: Option<&str>) -> Value {
+    let (kind, name, layer) = event.names();
+    match layer {
+        Some(layer) => json!({
+            "app_proto": application.unwrap_or("unknown"),
+            "type": kind,
+            "event": name,
+            "layer": layer,
+        }),
+        None => json!({ "type": kind, "event": name }),
+    }
 }

@@ -230,6 +230,10 @@ fn eve(
         problems.error_in_file(what, format!("choose one of {SOCKET_PATH_MAX} bytes at most"));
     }
     let fast = written.fast.as_ref().map(|path| directory.join(path));
+    if let (Some(mib), false, None) = (&written.eve_mib, place == EvePlace::File, &fast) {
+        let remedy = "leave it out: what goes to a socket is no file that grows";
+        problems.error(mib.span(), "eve_mib, and `eve` is a socket", remedy);
+    }
     Some(EveFile { path, place, bytes_max, has_records, fast })
 }
 

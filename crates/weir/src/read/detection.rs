@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde_json::json;
 use weir_detect::fragments::Policy;
 use weir_detect::hosts::Hosts;
+use weir_detect::record::Oddity;
 use weir_detect::{
     Alert, Alerts, Answered, Counters, Decision, Decoded, Detector, FlowTable, Limits, Packet,
     RuleIndex, RuleSet, Vlans,
@@ -138,6 +139,17 @@ impl Exception {
     }
 }
 
+/// Kinds of what is odd, by EVE's names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Anomalies {
+    /// About a packet.
+    pub decode: bool,
+    /// About a segment in its stream.
+    pub stream: bool,
+    /// About what is spoken.
+    pub applayer: bool,
+}
+
 /// Kinds of events.
 #[derive(Clone, Copy, Debug)]
 pub struct Events {
@@ -147,8 +159,8 @@ pub struct Events {
     pub netflow: bool,
     /// `http`: transactions.
     pub http: bool,
-    /// `anomaly`: what is odd about a packet.
-    pub anomaly: bool,
+    /// `anomaly`: what is odd.
+    pub anomaly: Anomalies,
     /// `stats`, at the end.
     pub stats: bool,
     /// Of the packets that a flow loses, the first of each side alone is told of.
@@ -163,7 +175,7 @@ impl Default for Events {
             flow: true,
             netflow: false,
             http: true,
-            anomaly: true,
+            anomaly: Anomalies { decode: true, stream: true, applayer: true },
             stats: true,
             first_drops: false,
             community_seed: Some(0),
@@ -298,14 +310,16 @@ impl<W: Write> Look<W> {
         let of_stream: Vec<_> = self.detector.stream_events().to_vec();
         for event in of_stream {
             self.count(event.name());
-            if self.options.events.anomaly && !event.is_common() {
-                self.anomaly(now, layer, &packet, event.name());
+            if !event.is_common() {
+                self.anomaly(now, layer, &packet, Oddity::Packet(event));
             }
         }
-        if self.options.events.anomaly {
-            for event in &layer.events {
-                self.anomaly(now, layer, &packet, event.name());
-            }
+        for event in &layer.events {
+            self.anomaly(now, layer, &packet, Oddity::Packet(*event));
+        }
+        let of_messages: Vec<_> = self.detector.app_events().to_vec();
+        for event in of_messages {
+            self.anomaly(now, layer, &packet, Oddity::Message(event));
         }
         if is_dropped {
             let reason = if self.detector.dropped_by_flow() { "flow drop" } else { "rules" };
@@ -376,9 +390,19 @@ impl<W: Write> Look<W> {
         self.count("detect.alert");
     }
 
-    fn anomaly(&mut self, now: Time, layer: &Layer<'_>, packet: &Packet<'_>, name: &str) {
+    fn anomaly(&mut self, now: Time, layer: &Layer<'_>, packet: &Packet<'_>, odd: Oddity) {
+        let wanted = self.options.events.anomaly;
+        let is_wanted = match odd.names().0 {
+            "applayer" => wanted.applayer,
+            "stream" => wanted.stream,
+            _ => wanted.decode,
+        };
+        if !is_wanted {
+            return;
+        }
         let mut event = eve::of_packet(now, "anomaly", self.seen.packets, layer);
-        event.insert("anomaly".into(), eve::anomaly_object(name));
+        let application = self.flows.application(&self.detector, packet);
+        event.insert("anomaly".into(), eve::anomaly_object(odd, application));
         self.put_bits(&mut event, packet);
         self.push(event);
     }

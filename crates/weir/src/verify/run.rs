@@ -11,7 +11,7 @@ use weir_detect::reputation::Reputation;
 use weir_detect::{Action, LoadOptions, Variables};
 
 use super::case::Case;
-use crate::read::detection::{Detection, Events, Exception, Options};
+use crate::read::detection::{Anomalies, Detection, Events, Exception, Options};
 use crate::rules;
 
 /// The events of `case`, and the rules that do not run.
@@ -79,7 +79,8 @@ fn text(path: &Path) -> Result<String> {
 
 /// How its capture is to be looked at, and what is told of it.
 fn options(case: &Case) -> Options {
-    let mut events = Events::default();
+    let usual = Anomalies { applayer: true, ..Anomalies::default() };
+    let mut events = Events { anomaly: usual, ..Events::default() };
     let outputs = case.settings.get("outputs").and_then(Value::as_array);
     let eve = outputs.and_then(|it| it.iter().find_map(|it| it.get("eve-log")));
     let seed = eve.and_then(|it| it.get("community-id-seed")).and_then(Value::as_u64);
@@ -89,7 +90,7 @@ fn options(case: &Case) -> Options {
         events.flow = has("flow");
         events.netflow = has("netflow");
         events.http = has("http");
-        events.anomaly = has("anomaly");
+        events.anomaly = anomalies(types).unwrap_or_default();
         let drop = types.iter().find_map(|it| it.get("drop"));
         events.first_drops = drop.is_some_and(|it| it["flows"] == "start");
     }
@@ -106,6 +107,20 @@ fn options(case: &Case) -> Options {
         hosts: hosts(case),
         ..Options::default()
     }
+}
+
+/// The kinds of `anomaly` among `types`: of applications, where it names none.
+fn anomalies(types: &[Value]) -> Option<Anomalies> {
+    let named = types.iter().find_map(|it| it.get("anomaly"));
+    let plain = || types.iter().find(|it| *it == "anomaly");
+    let kinds = named.or_else(plain)?.get("types");
+    let is_on = |name: &str, default: bool| match kinds.and_then(|it| it.get(name)) {
+        Some(Value::Bool(is_on)) => *is_on,
+        Some(Value::String(text)) => matches!(text.as_str(), "yes" | "true" | "on"),
+        _ => default,
+    };
+    let (decode, stream) = (is_on("decode", false), is_on("stream", false));
+    Some(Anomalies { decode, stream, applayer: is_on("applayer", true) })
 }
 
 /// `host-os-policy`: lists of addresses by the system there.

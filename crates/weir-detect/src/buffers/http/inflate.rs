@@ -4,9 +4,29 @@ use std::io::Write;
 
 use flate2::write::{DeflateDecoder, GzDecoder, ZlibDecoder};
 
+use super::odd::contains;
+
+/// Encodings within each other that are undone, at most (Suricata's limit).
+const LAYERS_MAX: usize = 2;
+/// Bytes that are inflated at a time.
+const STEP: usize = 256;
+/// A body is a bomb that becomes so long, and so many times as long as it came (Suricata's limits).
+/// It is not inflated further.
+const BOMB_LEN: usize = 1 << 20;
+const BOMB_RATIO: usize = 2048;
+
 /// What makes a body's bytes of those that were sent.
 #[derive(Debug)]
-pub(super) enum Inflate {
+pub(super) struct Inflate {
+    /// The one that was applied last is undone first.
+    layers: Vec<Layer>,
+    came: usize,
+    made: usize,
+    is_over: bool,
+}
+
+#[derive(Debug)]
+enum Layer {
     Gzip(GzDecoder<Vec<u8>>),
     /// In a zlib stream, as the specification says, or bare: the first byte tells.
     Deflate,
@@ -19,15 +39,56 @@ pub(super) enum Inflate {
 impl Inflate {
     /// By the value of `Content-Encoding`; `None`: nothing to be done.
     pub(super) fn of(encoding: &[u8]) -> Option<Self> {
-        match encoding.to_ascii_lowercase().as_slice() {
-            b"gzip" | b"x-gzip" => Some(Self::Gzip(GzDecoder::new(Vec::new()))),
-            b"deflate" | b"x-deflate" => Some(Self::Deflate),
-            _ => None,
+        let names = encoding.split(|it| matches!(it, b',' | b' ')).filter(|it| !it.is_empty());
+        let layers: Vec<Layer> = names.take(LAYERS_MAX).filter_map(Layer::of).collect();
+        let new = || Self { layers, came: 0, made: 0, is_over: false };
+        (!encoding.is_empty()).then(new).filter(|it| !it.layers.is_empty())
+    }
+
+    /// Appends to `body` what `bytes` become, until it has `most` bytes; whether it is a bomb: says
+    /// yes once.
+    pub(super) fn take(&mut self, bytes: &[u8], body: &mut Vec<u8>, most: usize) -> bool {
+        for step in bytes.chunks(STEP) {
+            if self.is_over {
+                return false;
+            }
+            self.came += step.len();
+            let mut made = step.to_vec();
+            for layer in self.layers.iter_mut().rev() {
+                let mut next = Vec::new();
+                for piece in made.chunks(STEP) {
+                    next.append(&mut layer.take(piece));
+                    if self.made + next.len() > BOMB_LEN {
+                        break;
+                    }
+                }
+                made = next;
+            }
+            self.made += made.len();
+            made.truncate(most.saturating_sub(body.len()));
+            body.append(&mut made);
+            // Beyond, nobody looks at it, and it becomes no bomb.
+            self.is_over =
+                self.made > BOMB_LEN || (body.len() >= most && self.came * BOMB_RATIO > BOMB_LEN);
+            if self.made > BOMB_LEN && self.made / BOMB_RATIO > self.came {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+impl Layer {
+    fn of(name: &[u8]) -> Option<Self> {
+        match () {
+            () if contains(name, b"gzip") => Some(Self::Gzip(GzDecoder::new(Vec::new()))),
+            () if contains(name, b"deflate") => Some(Self::Deflate),
+            () => None,
         }
     }
 
-    /// Appends to `body` what `bytes` become. A byte becomes about a thousand at most.
-    pub(super) fn take(&mut self, bytes: &[u8], body: &mut Vec<u8>) {
+    /// What `bytes` become: about a thousand times as many, at most.
+    fn take(&mut self, bytes: &[u8]) -> Vec<u8> {
         if let (Self::Deflate, Some(first)) = (&*self, bytes.first()) {
             *self = match first & 15 {
                 8 => Self::Zlib(ZlibDecoder::new(Vec::new())),
@@ -38,16 +99,17 @@ impl Inflate {
             Self::Gzip(decoder) => (write(decoder, bytes), decoder.get_mut()),
             Self::Zlib(decoder) => (write(decoder, bytes), decoder.get_mut()),
             Self::Bare(decoder) => (write(decoder, bytes), decoder.get_mut()),
-            Self::Deflate => return,
-            Self::Failed => return body.extend_from_slice(bytes),
+            Self::Deflate => return Vec::new(),
+            Self::Failed => return bytes.to_vec(),
         };
-        body.append(made);
+        let mut made = std::mem::take(made);
         if !result {
-            if body.is_empty() {
-                body.extend_from_slice(bytes);
+            if made.is_empty() {
+                made = bytes.to_vec();
             }
             *self = Self::Failed;
         }
+        made
     }
 }
 
@@ -76,7 +138,7 @@ mod tests {
     fn inflated(encoding: &[u8], sent: &[u8], piece: usize) -> Vec<u8> {
         let mut inflate = Inflate::of(encoding).unwrap();
         let mut body = Vec::new();
-        sent.chunks(piece).for_each(|it| inflate.take(it, &mut body));
+        sent.chunks(piece).for_each(|it| _ = inflate.take(it, &mut body, 1000));
         body
     }
 
@@ -97,6 +159,33 @@ mod tests {
             assert_eq!(inflated(b"deflate", &sent[1], piece), TEXT);
             assert_eq!(inflated(b"deflate", &sent[2], piece), TEXT);
         }
+    }
+
+    fn gzipped(bytes: &[u8]) -> Vec<u8> {
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
+        gzip.write_all(bytes).unwrap();
+        gzip.finish().unwrap()
+    }
+
+    #[test]
+    fn encodings_within_each_other_are_undone() {
+        let mut deflate = ZlibEncoder::new(Vec::new(), Compression::default());
+        deflate.write_all(&gzipped(TEXT)).unwrap();
+        let sent = deflate.finish().unwrap();
+        for piece in [1, 7, 1000] {
+            assert_eq!(inflated(b"gzip, deflate", &sent, piece), TEXT);
+        }
+    }
+
+    #[test]
+    fn a_bomb_is_told_of_and_left() {
+        let mut inflate = Inflate::of(b"gzip, gzip").unwrap();
+        let mut body = Vec::new();
+        let bomb = gzipped(&gzipped(&vec![0; 20 << 20]));
+        assert!(inflate.take(&bomb, &mut body, 5000));
+        assert_eq!(body, [0; 5000]);
+        assert!(inflate.made < 2 * BOMB_LEN, "{}", inflate.made);
+        assert!(!inflate.take(&bomb, &mut body, 5000));
     }
 
     #[test]

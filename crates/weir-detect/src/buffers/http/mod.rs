@@ -3,12 +3,15 @@
 //! Chunked bodies are put together, compressed ones inflated.
 
 mod inflate;
+mod odd;
 mod transaction;
 mod uri;
 
 use std::collections::VecDeque;
 
+use crate::buffers::event::AppEvent;
 use crate::record::HttpRecord;
+use transaction::begins_response;
 pub(crate) use transaction::{Fresh, Half, Transaction, is_body};
 
 /// Transactions that wait for their response, at most; the oldest are let go.
@@ -18,8 +21,14 @@ const METHOD_LEN_MAX: usize = 32;
 const REQUEST_LINE_MAX: usize = 4096;
 /// Bytes of a start line and headers, at most; a longer one ends the look at that side.
 const HEAD_LEN_MAX: usize = 64 * 1024;
+/// Bytes of a line of them that Suricata looks at, at most; with a longer one it gives up.
+const LINE_LEN_MAX: usize = 18_000;
+/// Oddities of a connection that are told, at most; one more says that there are more.
+const EVENTS_MAX: usize = 512;
 /// Bytes of a chunk's size line, at most.
 const CHUNK_LINE_MAX: usize = 256;
+/// Bytes of a chunk, at most (Suricata's limit).
+const CHUNK_LEN_MAX: u64 = i32::MAX as u64;
 
 /// What a side's next bytes are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,6 +48,8 @@ enum Expect {
     ChunkEnd,
     /// Lines behind the last chunk.
     Trailer,
+    /// What still follows a message in the same piece: the next one, or more of its body.
+    Behind,
     /// Nothing that is HTTP.
     Nothing,
 }
@@ -58,6 +69,12 @@ pub(crate) struct Connection {
     transactions: VecDeque<Transaction>,
     /// Number of the first in `transactions`.
     first: u64,
+    /// Oddities that came up.
+    events: usize,
+    /// Transactions with such as a side has not looked at.
+    odd: [Vec<u64>; 2],
+    /// A transaction whose request has begun, and whose response came before its end.
+    begun: Option<u64>,
 }
 
 /// Whether a stream that begins so is a client's: a method and a space.
@@ -139,6 +156,20 @@ impl Connection {
                 None => break,
             }
         }
+        let state = &mut self.sides[side];
+        if state.expect == Expect::Behind && used == length {
+            state.expect = Expect::Head;
+        }
+        let rest = &given[used..];
+        let line = rest.len() - rest.iter().rposition(|it| *it == b'\n').map_or(0, |it| it + 1);
+        if line > LINE_LEN_MAX && state.expect != Expect::Nothing {
+            if side == 0 && state.expect == Expect::Head {
+                self.sides[0].current = self.push_request(Half::request(rest));
+            }
+            self.raise(side, [AppEvent::HttpRequestTooLong, AppEvent::HttpResponseTooLong][side]);
+            progressed.push(self.sides[side].current);
+            self.sides[side].expect = Expect::Nothing;
+        }
         if self.sides[side].expect == Expect::Nothing || length - used > HEAD_LEN_MAX {
             held = Vec::new();
             self.sides[side].expect = Expect::Nothing;
@@ -167,7 +198,7 @@ impl Connection {
     /// Other rules run from here on.
     pub(crate) fn forget_rules(&mut self) {
         for transaction in &mut self.transactions {
-            transaction.matched.clear();
+            transaction.matched = Default::default();
             transaction.waiting = Default::default();
         }
     }
@@ -182,7 +213,9 @@ impl Connection {
     fn step(&mut self, side: usize, bytes: &[u8], progressed: &mut Vec<u64>) -> Option<usize> {
         let current = self.sides[side].current;
         match self.sides[side].expect {
-            Expect::Head => self.head(side, bytes, progressed),
+            Expect::Head if side == 0 => self.head(side, bytes, progressed),
+            Expect::Head => self.before_response(bytes, progressed),
+            Expect::Behind => self.behind(side, bytes, progressed),
             Expect::Body(left) | Expect::Chunk(left) => {
                 let count = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
                 self.body(side, &bytes[..count], progressed);
@@ -209,22 +242,7 @@ impl Connection {
                 self.sides[side].expect = Expect::ChunkSize;
                 Some(end + 1)
             }
-            Expect::ChunkSize => {
-                let Some(end) = bytes.iter().position(|it| *it == b'\n') else {
-                    if bytes.len() > CHUNK_LINE_MAX {
-                        self.sides[side].expect = Expect::Nothing;
-                    }
-                    return None;
-                };
-                let digits = bytes[..end].iter().take_while(|it| it.is_ascii_hexdigit());
-                let text: String = digits.map(|it| char::from(*it)).collect();
-                self.sides[side].expect = match u64::from_str_radix(&text, 16) {
-                    Ok(0) => Expect::Trailer,
-                    Ok(size) => Expect::Chunk(size),
-                    Err(_) => Expect::Nothing,
-                };
-                Some(end + 1)
-            }
+            Expect::ChunkSize => self.chunk_size(side, bytes, progressed),
             Expect::Trailer => {
                 let end = bytes.iter().position(|it| *it == b'\n')?;
                 if bytes[..end].trim_ascii().is_empty() {
@@ -235,6 +253,137 @@ impl Connection {
             }
             Expect::Nothing => None,
         }
+    }
+
+    /// Adds a transaction; its number.
+    fn push(&mut self, transaction: Transaction) -> u64 {
+        if self.transactions.len() == TRANSACTIONS_MAX {
+            self.transactions.pop_front();
+            self.first += 1;
+        }
+        self.transactions.push_back(transaction);
+        self.first + self.transactions.len() as u64 - 1
+    }
+
+    fn chunk_size(
+        &mut self,
+        side: usize,
+        bytes: &[u8],
+        progressed: &mut Vec<u64>,
+    ) -> Option<usize> {
+        let end = bytes.iter().position(|it| *it == b'\n');
+        let line = &bytes[..end.unwrap_or(bytes.len())];
+        let blanks = line.iter().take_while(|it| it.is_ascii_whitespace()).count();
+        if blanks == line.len() && end.is_some() {
+            return Some(line.len() + 1);
+        }
+        let digits = line[blanks..].iter().take_while(|it| it.is_ascii_hexdigit());
+        let text: String = digits.map(|it| char::from(*it)).collect();
+        let has_other = text.is_empty() && blanks < line.len();
+        if end.is_none() && !has_other && bytes.len() <= CHUNK_LINE_MAX {
+            return None;
+        }
+        let number = u64::from_str_radix(&text, 16).ok();
+        let (size, end) = match (number.filter(|it| *it <= CHUNK_LEN_MAX), end) {
+            (Some(size), Some(end)) => (size, end),
+            _ => {
+                // Whoever answers so is taken for one who sends to the end.
+                let next = if side == 0 { Expect::Nothing } else { Expect::BodyToEnd };
+                self.sides[side].expect = next;
+                if side == 1 {
+                    self.raise(1, AppEvent::HttpResponseChunk);
+                } else if end.is_none() || number.is_some() {
+                    self.raise(0, AppEvent::HttpRequestChunk);
+                }
+                progressed.push(self.sides[side].current);
+                return Some(0);
+            }
+        };
+        if side == 0 && line.contains(&b';') {
+            self.raise(0, AppEvent::HttpRequestExtension);
+        }
+        self.sides[side].expect = if size == 0 { Expect::Trailer } else { Expect::Chunk(size) };
+        Some(end + 1)
+    }
+
+    /// What follows a message in the same piece. A line that begins no other is more of its body.
+    fn behind(&mut self, side: usize, bytes: &[u8], progressed: &mut Vec<u64>) -> Option<usize> {
+        let end = bytes.iter().position(|it| *it == b'\n')?;
+        let line = &bytes[..=end];
+        let start = line.iter().take_while(|it| odd::is_space(**it)).count();
+        let word = line[start..].split(|it| odd::is_space(*it)).next().unwrap_or_default();
+        let is_next = if side == 0 { odd::is_method(word) } else { begins_response(line) };
+        if is_next {
+            self.sides[side].expect = Expect::Head;
+            return Some(0);
+        }
+        self.more_of_body(side, line, !word.is_empty(), progressed);
+        Some(end + 1)
+    }
+
+    fn more_of_body(&mut self, side: usize, line: &[u8], is_odd: bool, progressed: &mut Vec<u64>) {
+        // A response is over when the next is waited for.
+        let number = self.sides[side].current.saturating_sub(side as u64);
+        if let Some(half) = self.transaction(number).and_then(|it| it.half_mut(side)) {
+            half.add_body(line);
+        }
+        if side == 0 && is_odd {
+            self.raise(0, AppEvent::HttpBodyUnexpected);
+        }
+        progressed.push(number);
+    }
+
+    /// A side says no more.
+    pub(crate) fn close(&mut self, side: usize) {
+        let held = std::mem::take(&mut self.sides[side].held);
+        let is_begun = self.sides[side].expect == Expect::Head
+            && !held.trim_ascii().is_empty()
+            && !held.contains(&b'\n');
+        if side == 0 && is_begun {
+            let half = Half::request(&held);
+            self.sides[0].current = self.push_request(half);
+            self.raise(0, AppEvent::HttpLineIncomplete);
+        }
+        self.sides[side].expect = Expect::Nothing;
+    }
+
+    /// Adds a request, to the transaction that waits for it or to a new one; its number.
+    fn push_request(&mut self, half: Half) -> u64 {
+        if let Some(number) = self.begun.take()
+            && let Some(transaction) = self.transaction(number)
+        {
+            transaction.request = Some(half);
+            return number;
+        }
+        self.push(Transaction { request: Some(half), ..Transaction::default() })
+    }
+
+    /// Notes something odd about what a side says.
+    fn raise(&mut self, side: usize, event: AppEvent) {
+        let number = self.sides[side].current;
+        self.events += 1;
+        let event = match self.events {
+            count if count > EVENTS_MAX => return,
+            EVENTS_MAX => AppEvent::HttpWarnings,
+            _ => event,
+        };
+        let first = self.first;
+        let at = usize::try_from(number.saturating_sub(first)).unwrap_or_default();
+        let last = self.transactions.len().saturating_sub(1);
+        let at = at.min(last);
+        if self.transactions.get_mut(at).is_some_and(|it| it.events.raise(event)) {
+            let number = first + at as u64;
+            for odd in &mut self.odd {
+                if !odd.contains(&number) && odd.len() < TRANSACTIONS_MAX {
+                    odd.push(number);
+                }
+            }
+        }
+    }
+
+    /// Transactions about which something is odd that a side has not looked at.
+    pub(crate) fn take_odd(&mut self, side: usize) -> Vec<u64> {
+        std::mem::take(&mut self.odd[side])
     }
 
     fn head(&mut self, side: usize, bytes: &[u8], progressed: &mut Vec<u64>) -> Option<usize> {
@@ -251,19 +400,15 @@ impl Connection {
     }
 
     fn request(&mut self, head: &[u8], progressed: &mut Vec<u64>) {
-        let Some(half) = Half::request(head) else {
-            self.sides[0].expect = Expect::Nothing;
-            return;
-        };
-        if self.transactions.len() == TRANSACTIONS_MAX {
-            self.transactions.pop_front();
-            self.first += 1;
-        }
-        let number = self.first + self.transactions.len() as u64;
+        let half = Half::request(head);
         let expect = body_of(&half, false);
         let is_tunnel = half.method.as_slice() == b"CONNECT";
-        self.transactions.push_back(Transaction { request: Some(half), ..Transaction::default() });
+        let line = head.split(|it| *it == b'\n').next().unwrap_or_default();
+        let mut events = Vec::new();
+        odd::of_request(&half, line.strip_suffix(b"\r").unwrap_or(line), &mut events);
+        let number = self.push_request(half);
         self.sides[0].current = number;
+        events.into_iter().for_each(|it| self.raise(0, it));
         progressed.push(number);
         self.sides[0].expect = expect;
         if expect == Expect::Head {
@@ -274,16 +419,43 @@ impl Connection {
         }
     }
 
-    fn response(&mut self, head: &[u8], progressed: &mut Vec<u64>) {
+    /// What stands where a response is expected. A line that begins none is a body without a head.
+    fn before_response(&mut self, bytes: &[u8], progressed: &mut Vec<u64>) -> Option<usize> {
         let number = self.sides[1].current.max(self.first);
         self.sides[1].current = number;
-        let Some(half) = Half::response(head) else {
-            self.sides[1].expect = Expect::Nothing;
-            return;
-        };
         if self.transaction(number).is_none() {
-            self.transactions.push_back(Transaction::default());
+            let number = self.push(Transaction::default());
+            match self.sides[0].held.trim_ascii() {
+                [] => self.raise(1, AppEvent::HttpUnmatchedResponse),
+                _ => self.begun = Some(number),
+            }
+            progressed.push(number);
         }
+        let end = bytes.iter().position(|it| *it == b'\n');
+        let line = &bytes[..end.map_or(bytes.len(), |it| it + 1)];
+        if begins_response(line) {
+            return self.head(1, bytes, progressed);
+        }
+        let behind = &bytes[end? + 1..];
+        let length = line.trim_ascii_end().len();
+        if length == 0 || (behind.len() > 1 && (behind[0] == b'H' || length <= 2)) {
+            return Some(line.len());
+        }
+        self.transaction(number)?.half_or_new(1).add_body(line);
+        progressed.push(number);
+        if behind.is_empty() {
+            self.complete(1, progressed);
+        }
+        Some(line.len())
+    }
+
+    fn response(&mut self, head: &[u8], progressed: &mut Vec<u64>) {
+        let number = self.sides[1].current;
+        let half = Half::response(head);
+        let mut events = Vec::new();
+        odd::of_response(&half, &mut events);
+        events.into_iter().for_each(|it| self.raise(1, it));
+        progressed.push(number);
         let Some(transaction) = self.transaction(number) else {
             self.sides[1].expect = Expect::Nothing;
             return;
@@ -291,32 +463,52 @@ impl Connection {
         let request = transaction.request.as_ref();
         let is_head = request.is_some_and(|it| it.method.as_slice() == b"HEAD");
         let status = half.status.clone();
-        let is_interim = status.starts_with(b"1");
-        let has_body = !is_head && !is_interim && !matches!(status.as_slice(), b"204" | b"304");
-        let expect = if has_body { body_of(&half, true) } else { Expect::Head };
+        let framed = half.header(b"content-length").or(half.header(b"transfer-encoding"));
+        let has_none = framed.is_none()
+            && (status.starts_with(b"1") || matches!(status.as_slice(), b"204" | b"304"));
+        let is_interim = status == b"100"
+            && half.header(b"transfer-encoding").is_none()
+            && half.header(b"content-length").and_then(odd::length).is_none_or(|it| it == 0);
+        let expect = match is_head || has_none || is_interim {
+            true => Expect::Head,
+            false => body_of(&half, true),
+        };
+        let is_again = is_interim && std::mem::replace(&mut transaction.was_continued, is_interim);
         transaction.response = Some(half);
-        progressed.push(number);
+        if is_again {
+            self.raise(1, AppEvent::HttpContinueAgain);
+        }
         self.sides[1].expect = expect;
         if expect == Expect::Head && !is_interim {
             self.complete(1, progressed);
+        }
+        if status == b"101" && has_none {
+            // What follows is another protocol.
+            self.sides.iter_mut().for_each(|it| it.expect = Expect::Nothing);
         }
     }
 
     fn body(&mut self, side: usize, bytes: &[u8], progressed: &mut Vec<u64>) {
         let number = self.sides[side].current;
-        if let Some(half) = self.transaction(number).and_then(|it| it.half_mut(side)) {
-            half.add_body(bytes);
+        let half = self.transaction(number).and_then(|it| it.half_mut(side));
+        if let Some(event) = half.and_then(|it| it.add_body(bytes)) {
+            self.raise(side, event);
         }
         progressed.push(number);
     }
 
     fn complete(&mut self, side: usize, progressed: &mut Vec<u64>) {
         let number = self.sides[side].current;
+        let mut events = Vec::new();
         if let Some(half) = self.transaction(number).and_then(|it| it.half_mut(side)) {
             half.is_complete = true;
+            if half.method == b"POST" {
+                odd::of_form(half, &mut events);
+            }
         }
+        events.into_iter().for_each(|it| self.raise(side, it));
         progressed.push(number);
-        self.sides[side].expect = Expect::Head;
+        self.sides[side].expect = Expect::Behind;
         if side == 1 {
             self.sides[1].current += 1;
         }
@@ -343,12 +535,12 @@ fn body_of(half: &Half, is_response: bool) -> Expect {
     if encoding.is_some_and(|it| it.to_ascii_lowercase().windows(7).any(|it| it == b"chunked")) {
         return Expect::ChunkSize;
     }
-    let length = half.header(b"content-length");
-    let length = length.and_then(|it| std::str::from_utf8(it.trim_ascii()).ok()?.parse().ok());
-    match length {
+    match half.header(b"content-length").and_then(odd::length) {
         Some(0) => Expect::Head,
         Some(length) => Expect::Body(length),
         None if is_response => Expect::BodyToEnd,
+        // A receiver that knows neither where the body ends nor how it is sent gives up.
+        None if half.header(b"content-length").is_some() || encoding.is_some() => Expect::Nothing,
         None => Expect::Head,
     }
 }
@@ -414,11 +606,43 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_http_ends_the_look() {
+    fn a_line_that_is_too_long_ends_the_look() {
         let mut connection = Connection::default();
-        connection.take(0, b"\x16\x03\x01\n\n\n", &mut Vec::new());
-        assert_eq!(connection.sides[0].expect, Expect::Nothing);
-        connection.take(1, &[b'a'; HEAD_LEN_MAX + 1], &mut Vec::new());
+        connection.take(0, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", &mut Vec::new());
+        connection.take(1, &[b'a'; LINE_LEN_MAX + 1], &mut Vec::new());
+        assert_eq!(connection.sides[1].expect, Expect::Nothing);
         assert!(connection.sides[1].held.is_empty());
+        assert_eq!(events(&connection, 0), [AppEvent::HttpResponseTooLong]);
+    }
+
+    fn events(connection: &Connection, number: u64) -> Vec<AppEvent> {
+        connection.transaction_of(number).unwrap().events.as_slice().to_vec()
+    }
+
+    #[test]
+    fn what_follows_a_message_and_begins_no_other_is_its_body() {
+        let mut connection = Connection::default();
+        connection.take(0, b"GET / HTTP/1.1\r\nHost: a\r\n\r\nmore of it\n", &mut Vec::new());
+        assert_eq!(one(0, &mut connection, Buffer::HttpRequestBody), b"more of it\n");
+        assert_eq!(events(&connection, 0), [AppEvent::HttpBodyUnexpected]);
+        let response = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nmore\n";
+        connection.take(1, response, &mut Vec::new());
+        assert_eq!(one(1, &mut connection, Buffer::FileData), b"more\n");
+        connection.take(0, b"GET /2 HTTP/1.1\r\nHost: a\r\n\r\nend", &mut Vec::new());
+        assert_eq!(events(&connection, 1), []);
+        connection.close(0);
+        assert_eq!(events(&connection, 1), []);
+        connection.take(0, b"GET /3", &mut Vec::new());
+        connection.close(0);
+    }
+
+    #[test]
+    fn a_response_without_a_request_is_one_and_odd() {
+        let mut connection = Connection::default();
+        connection.take(0, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", &mut Vec::new());
+        connection.take(1, b"SSH-2.0-x\r\n", &mut Vec::new());
+        assert_eq!(events(&connection, 0), []);
+        connection.take(1, b"Protocol mismatch.\n", &mut Vec::new());
+        assert_eq!(events(&connection, 1), [AppEvent::HttpUnmatchedResponse]);
     }
 }

@@ -1,9 +1,11 @@
 //! A request and its response, and the buffers that rules know of them.
 
 use super::inflate::Inflate;
+use super::odd::is_space;
 use super::uri;
+use crate::buffers::event::{AppEvent, AppEvents};
 use crate::record::HttpRecord;
-use crate::rule::{Buffer, RuleIndex};
+use crate::rule::{Buffer, Rule, RuleIndex};
 
 /// Bytes of a body that are kept, at most (Suricata's limit): no rule sees the rest.
 const BODY_LEN_MAX: usize = 100 * 1024;
@@ -23,23 +25,29 @@ pub(crate) struct Transaction {
     pub(crate) response: Option<Half>,
     /// Rules whose fast pattern is there and that do not match yet, by side.
     pub(crate) waiting: [Vec<RuleIndex>; 2],
-    /// Rules that matched.
-    pub(crate) matched: Vec<RuleIndex>,
+    /// Rules that matched, by the side that was looked at.
+    pub(crate) matched: [Vec<RuleIndex>; 2],
+    /// An interim response came.
+    pub(super) was_continued: bool,
+    /// What was odd about it.
+    pub(crate) events: AppEvents,
+    /// How many of those were looked at, by side.
+    pub(super) events_looked_at: [usize; 2],
 }
 
 /// One message.
 #[derive(Debug, Default)]
 pub(crate) struct Half {
     first_line: Vec<u8>,
-    raw_headers: Vec<u8>,
+    pub(super) raw_headers: Vec<u8>,
     headers: Vec<(Vec<u8>, Vec<u8>)>,
-    protocol: Vec<u8>,
+    pub(super) protocol: Vec<u8>,
     pub(crate) method: Vec<u8>,
-    target: Vec<u8>,
+    pub(super) target: Vec<u8>,
     normalized: Vec<u8>,
     pub(crate) status: Vec<u8>,
     reason: Vec<u8>,
-    body: Vec<u8>,
+    pub(super) body: Vec<u8>,
     /// What its bytes are made by, where they are sent compressed.
     inflate: Option<Box<Inflate>>,
     /// Bytes that the body had when it was let go.
@@ -60,39 +68,38 @@ pub(crate) struct Fresh {
 
 impl Half {
     /// A request's head.
-    pub(super) fn request(head: &[u8]) -> Option<Self> {
+    pub(super) fn request(head: &[u8]) -> Self {
         let mut half = Self::of(head);
-        let line = half.first_line.clone();
-        let (method, rest) = split(&line, b' ')?;
-        let rest = rest.trim_ascii();
+        let line = half.first_line.as_slice();
+        let start = line.iter().take_while(|it| is_space(**it)).count();
+        let length = line[start..].iter().take_while(|it| !is_space(**it)).count();
+        let method = line[start..start + length].to_vec();
+        let rest = line[start + length..].trim_ascii();
         // The protocol is the last word, if it is one.
-        let last = rest.iter().rposition(|it| *it == b' ').filter(|at| {
+        let last = rest.iter().rposition(|it| is_space(*it)).filter(|at| {
             rest[at + 1..].get(..5).is_some_and(|it| it.eq_ignore_ascii_case(b"HTTP/"))
         });
         let (target, protocol) = match last {
-            Some(at) => (rest[..at].trim_ascii(), &rest[at + 1..]),
-            None => (rest, b"".as_slice()),
+            Some(at) => (rest[..at].trim_ascii().to_vec(), rest[at + 1..].to_vec()),
+            None => (rest.to_vec(), Vec::new()),
         };
-        half.method = method.to_vec();
-        half.target = target.to_vec();
-        half.normalized = uri::normalized(target);
-        half.protocol = protocol.to_vec();
-        Some(half)
+        half.method = method;
+        half.normalized = uri::normalized(&target);
+        half.target = target;
+        half.protocol = protocol;
+        half
     }
 
-    /// A response's head.
-    pub(super) fn response(head: &[u8]) -> Option<Self> {
+    /// A response's head; [`begins_response`] has looked at its line.
+    pub(super) fn response(head: &[u8]) -> Self {
         let mut half = Self::of(head);
         let line = half.first_line.clone();
-        if !line.get(..4).is_some_and(|it| it.eq_ignore_ascii_case(b"HTTP")) {
-            return None;
-        }
         let (protocol, rest) = split(&line, b' ').unwrap_or((&line, b""));
         let (status, reason) = split(rest.trim_ascii(), b' ').unwrap_or((rest.trim_ascii(), b""));
         half.protocol = protocol.to_vec();
         half.status = status.to_vec();
         half.reason = reason.to_vec();
-        Some(half)
+        half
     }
 
     fn of(head: &[u8]) -> Self {
@@ -136,15 +143,15 @@ impl Half {
         found.map(|it| it.1.as_slice())
     }
 
-    pub(super) fn add_body(&mut self, bytes: &[u8]) {
-        if self.body.len() >= BODY_LEN_MAX {
-            return;
+    /// Adds to the body; what is odd about that.
+    pub(super) fn add_body(&mut self, bytes: &[u8]) -> Option<AppEvent> {
+        if let Some(inflate) = &mut self.inflate {
+            let is_bomb = inflate.take(bytes, &mut self.body, BODY_LEN_MAX);
+            return is_bomb.then_some(AppEvent::HttpBomb);
         }
-        match &mut self.inflate {
-            Some(inflate) => inflate.take(bytes, &mut self.body),
-            None => self.body.extend_from_slice(bytes),
-        }
-        self.body.truncate(BODY_LEN_MAX);
+        let room = BODY_LEN_MAX.saturating_sub(self.body.len());
+        self.body.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        None
     }
 
     fn fresh(&mut self) -> Fresh {
@@ -163,6 +170,26 @@ impl Transaction {
 
     fn half(&self, side: usize) -> Option<&Half> {
         if side == 0 { self.request.as_ref() } else { self.response.as_ref() }
+    }
+
+    /// The message of a side, which is one without a head where nothing came before.
+    pub(super) fn half_or_new(&mut self, side: usize) -> &mut Half {
+        let half = if side == 0 { &mut self.request } else { &mut self.response };
+        half.get_or_insert_default()
+    }
+
+    /// Whether a rule matched: one about what is odd, with this side.
+    pub(crate) fn is_matched(&self, index: RuleIndex, rule: &Rule, side: usize) -> bool {
+        let is_about_both = !rule.app_events.is_empty();
+        let matched = |side: usize| self.matched[side].contains(&index);
+        matched(side) || (!is_about_both && matched(1 - side))
+    }
+
+    /// What was odd about it that a side has not looked at.
+    pub(crate) fn fresh_events(&mut self, side: usize) -> &[AppEvent] {
+        let all = self.events.as_slice();
+        let looked_at = std::mem::replace(&mut self.events_looked_at[side], all.len());
+        &all[looked_at.min(all.len())..]
     }
 
     /// What is new of a side since this was asked last.
@@ -227,6 +254,9 @@ impl Transaction {
         look: &mut dyn FnMut(&[u8]) -> bool,
     ) -> bool {
         let Some(half) = self.half(side) else { return false };
+        if half.first_line.is_empty() && !is_body(buffer) {
+            return false;
+        }
         let is_request = side == 0;
         let of_request = |bytes: &[u8], look: &mut dyn FnMut(&[u8]) -> bool| {
             is_request && !bytes.is_empty() && look(bytes)
@@ -270,6 +300,12 @@ impl Transaction {
             _ => false,
         }
     }
+}
+
+/// Whether a line begins a response: `HTTP`, whatever blanks stand before it.
+pub(super) fn begins_response(line: &[u8]) -> bool {
+    let start = line.iter().take_while(|it| is_space(**it) || **it == 0).count();
+    line[start..].get(..4).is_some_and(|it| it.eq_ignore_ascii_case(b"HTTP"))
 }
 
 /// Whether a buffer is a message's body.

@@ -1,0 +1,179 @@
+//! Whether both sides of a connection begin the same application: what a client says and what a
+//! server says are told apart, and where they do not agree that is odd.
+
+use crate::buffers::{http, tls};
+use crate::decode::Event;
+use crate::rule::Protocol;
+
+/// Bytes of a client after which it has not begun any application that is known: at the port of
+/// HTTP, and elsewhere; and of a server. With these Suricata has looked for all of its marks.
+const CLIENT_LEN_HTTP: usize = 25;
+const CLIENT_LEN: usize = 17;
+const SERVER_LEN: usize = 10;
+const PORT_HTTP: u16 = 80;
+/// Bytes of one side that may come while the other is silent and nothing is told.
+const ALONE_LEN_MAX: u64 = 100_000;
+
+/// What a side has begun.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Begun {
+    /// Too little was said.
+    #[default]
+    Open,
+    Known(Protocol),
+    /// None that is known.
+    Other,
+}
+
+/// Both sides.
+#[derive(Debug, Default)]
+pub(super) struct Agreement {
+    sides: [Begun; 2],
+    /// Who spoke first.
+    first: Option<usize>,
+    /// The server said that it is ready, as those of FTP and SMTP do.
+    is_greeted: bool,
+    /// All was said that there is to say.
+    is_over: bool,
+}
+
+/// Whether a side has said so much that it would be known.
+pub(super) fn is_long(side: usize, bytes: &[u8], port: u16) -> bool {
+    let least = match (side, port) {
+        (1, _) => SERVER_LEN,
+        (_, PORT_HTTP) => CLIENT_LEN_HTTP,
+        _ => CLIENT_LEN,
+    };
+    bytes.len() >= least
+}
+
+impl Agreement {
+    /// A side's stream grew; `told` is what the connection is taken for. What is odd about that.
+    pub(super) fn look(
+        &mut self,
+        side: usize,
+        (window, before): (&[u8], u64),
+        other_len: u64,
+        told: Option<Protocol>,
+        port: u16,
+    ) -> Option<Event> {
+        if self.is_over {
+            return None;
+        }
+        let first = *self.first.get_or_insert(side);
+        self.is_greeted |= side == 1 && window.starts_with(b"220");
+        if self.sides[side] == Begun::Open {
+            self.sides[side] = match begun(side, window) {
+                Some(protocol) if before == 0 => Begun::Known(protocol),
+                _ if before > 0 || is_long(side, window, port) => Begun::Other,
+                _ => Begun::Open,
+            };
+        }
+        let event = match (self.sides, told) {
+            // A client of TLS speaks first.
+            (_, Some(Protocol::Tls)) if first == 1 => Some(Event::ApplicationWrongSide),
+            ([Begun::Known(one), Begun::Known(other)], _) => {
+                self.is_over = true;
+                (one != other).then_some(Event::ApplicationMismatch)
+            }
+            // Their servers greet in many ways.
+            ([Begun::Known(Protocol::Ftp | Protocol::Smtp), Begun::Other], _) => {
+                self.is_over = true;
+                (!self.is_greeted).then_some(Event::ApplicationOneSided)
+            }
+            ([Begun::Known(_), Begun::Other] | [Begun::Other, Begun::Known(_)], _) => {
+                Some(Event::ApplicationOneSided)
+            }
+            ([Begun::Other, Begun::Other], _) => {
+                self.is_over = true;
+                None
+            }
+            ([Begun::Known(_), _] | [_, Begun::Known(_)], _) => None,
+            _ if before + window.len() as u64 > ALONE_LEN_MAX && other_len == 0 => {
+                Some(Event::ApplicationSkipped)
+            }
+            _ => None,
+        };
+        self.is_over |= event.is_some();
+        event
+    }
+}
+
+/// The application that a side begins, by bytes that no other begins with.
+fn begun(side: usize, bytes: &[u8]) -> Option<Protocol> {
+    let begins = |words: &[&[u8]]| {
+        let is_head =
+            |it: &&[u8]| bytes.get(..it.len()).is_some_and(|head| head.eq_ignore_ascii_case(it));
+        words.iter().any(is_head)
+    };
+    Some(match (side, bytes) {
+        (_, [b'S', b'S', b'H', b'-', ..]) => Protocol::Ssh,
+        (_, [_, _, _, _, 0xff | 0xfe, b'S', b'M', b'B', ..]) => Protocol::Smb,
+        (0, [0x16, 3, 0..=4, ..]) => Protocol::Tls,
+        // In SSL 2's form, for servers that know no other.
+        (0, [_, _, 1, 3, 0..=3, ..] | [_, _, 1, 0, 2, ..]) => Protocol::Tls,
+        (1, [0x15..=0x17, 3, 0..=4, ..]) => Protocol::Tls,
+        (0, _) if begins_http(bytes) => Protocol::Http,
+        (1, _) if begins(&[b"HTTP/1.0", b"HTTP/1.1", b"HTTP/0.9"]) => Protocol::Http,
+        (0, _) if begins(&[b"EHLO", b"HELO", b"QUIT"]) => Protocol::Smtp,
+        (0, _) if begins(&[b"USER ", b"PASS ", b"PORT "]) => Protocol::Ftp,
+        (1, _) if begins(&[b"220 ("]) => Protocol::Ftp,
+        _ if tls::begins(bytes) => Protocol::Tls,
+        _ => return None,
+    })
+}
+
+/// A method that is known, and a blank.
+fn begins_http(bytes: &[u8]) -> bool {
+    let head = &bytes[..bytes.len().min(CLIENT_LEN)];
+    let head: Vec<u8> = head.iter().map(|it| if *it == b'\t' { b' ' } else { *it }).collect();
+    http::begins(&head)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(lines: &[(usize, &[u8])], told: Option<Protocol>) -> Vec<Event> {
+        let (mut agreement, mut sides) = (Agreement::default(), [Vec::new(), Vec::new()]);
+        let mut found = Vec::new();
+        for (side, bytes) in lines {
+            sides[*side].extend_from_slice(bytes);
+            let other = sides[1 - side].len() as u64;
+            found.extend(agreement.look(*side, (&sides[*side], 0), other, told, 80));
+        }
+        found
+    }
+
+    #[test]
+    fn sides_that_do_not_agree_are_told_of_once() {
+        let get = (0, b"GET / HTTP/1.1\r\n\r\n".as_slice());
+        let http = Some(Protocol::Http);
+        assert_eq!(said(&[get, (1, b"HTTP/1.1 200 OK\r\n\r\n"), (1, b"SSH-2.0-a\r\n")], http), []);
+        assert_eq!(
+            said(&[get, (1, b"SSH-2.0-OpenSSH_9.6\r\n"), (1, b"more")], http),
+            [Event::ApplicationMismatch]
+        );
+        assert_eq!(
+            said(&[get, (1, b"what the server says"), (1, b"more")], http),
+            [Event::ApplicationOneSided]
+        );
+        assert_eq!(said(&[get, (1, b"too few")], http), []);
+    }
+
+    #[test]
+    fn a_server_that_begins_tls_is_on_the_wrong_side() {
+        let tls = Some(Protocol::Tls);
+        let hello = b"\x16\x03\x03\0\x50\x02\0\0\x4c";
+        assert_eq!(said(&[(1, hello)], tls), [Event::ApplicationWrongSide]);
+        assert_eq!(said(&[(0, hello), (1, hello)], tls), []);
+    }
+
+    #[test]
+    fn nobody_knows_what_one_side_alone_says_at_length() {
+        let long = vec![7; ALONE_LEN_MAX as usize + 1];
+        assert_eq!(said(&[(0, &long)], None), [Event::ApplicationSkipped]);
+        assert_eq!(said(&[(0, &long), (1, &long)], None), [Event::ApplicationSkipped]);
+        assert_eq!(said(&[(1, b"what the server says"), (0, &long)], None), []);
+    }
+}

@@ -1,0 +1,98 @@
+//! What is odd about what is spoken: `app-layer-event`.
+
+use weir_detect::{Decision, Direction};
+
+use crate::bench::{Bench, refused};
+
+const HTTP: &str = "\
+    alert http any any -> any any (flow:established,to_server; \
+        app-layer-event:http.missing_host_header; sid:1;)\n\
+    alert http any any -> any any (flow:established,to_server; \
+        app-layer-event:http.request_header_host_invalid; sid:2;)\n\
+    alert http any any -> any any (flow:established,to_client; \
+        app-layer-event:http.unable_to_match_response_to_request; sid:3;)\n\
+    alert http any any -> any any (flow:established; \
+        app-layer-event:http.response_header_repetition; sid:4;)\n\
+    alert http any any -> any any (app-layer-event:http.request_body_unexpected; http.uri; \
+        content:\"/a\"; sid:5;)";
+
+#[test]
+fn what_is_odd_about_http_is_told_once_a_transaction() {
+    for piece in [7, 1000] {
+        let mut bench = Bench::new(HTTP);
+        bench.connect();
+        let mut said = |direction: Direction, text: &str| {
+            for piece in text.as_bytes().chunks(piece) {
+                bench.data(direction, piece);
+            }
+            bench.alerted()
+        };
+        let (client, server) = (Direction::Initiator, Direction::Responder);
+        assert_eq!(said(client, "GET /a HTTP/1.1\r\n\r\n"), [1], "{piece}");
+        let answer = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+        assert_eq!(said(server, answer), []);
+        assert_eq!(said(client, "GET /b HTTP/1.1\r\nHost: a b\r\n\r\n"), [2]);
+        let repeated = "HTTP/1.1 200 OK\r\nA: b\r\na: c\r\nContent-Length: 0\r\n\r\n";
+        assert_eq!(said(server, repeated), [4]);
+        assert_eq!(said(server, answer), [3]);
+    }
+}
+
+#[test]
+fn more_than_a_request_is_its_body_and_odd() {
+    let mut bench = Bench::new(HTTP);
+    bench.connect();
+    bench.client(b"GET /a HTTP/1.1\r\nHost: a\r\n\r\nand more\n");
+    assert_eq!(bench.alerted(), [5]);
+}
+
+#[test]
+fn sides_that_speak_different_languages_are_told_of() {
+    let rules = "\
+        alert ip any any -> any any (flow:established; \
+            app-layer-event:applayer_mismatch_protocol_both_directions; sid:1;)\n\
+        drop ip any any -> any any (flow:established; \
+            app-layer-event:applayer_detect_protocol_only_one_direction; sid:2;)";
+    let mut bench = Bench::new(rules);
+    bench.connect();
+    bench.client(b"GET / HTTP/1.1\r\n\r\n");
+    bench.server(b"SSH-2.0-OpenSSH_6.6.1\r\n");
+    assert_eq!(bench.alerted(), [1]);
+    let mut bench = Bench::new(rules);
+    bench.connect();
+    bench.client(b"GET / HTTP/1.1\r\n\r\n");
+    let odd = bench.server(b"nothing that anybody knows\r\n");
+    assert!(matches!(odd, Decision::Drop { .. }));
+}
+
+#[test]
+fn what_is_odd_about_dns_tls_and_ssh_is_told() {
+    let rules = "\
+        alert dns any any -> any any (app-layer-event:dns.z_flag_set; sid:1;)\n\
+        alert dns any any -> any any (app-layer-event:dns.invalid_additionals; sid:2;)\n\
+        alert tls any any -> any any (flow:established; app-layer-event:tls.invalid_record_type; \
+            sid:3;)\n\
+        alert ssh any any -> any any (app-layer-event:ssh.invalid_banner; sid:4;)";
+    let mut bench = Bench::new(rules);
+    bench.udp(b"\x12\x34\x01\x40\0\x01\0\0\0\0\0\0\x01a\0\0\x01\0\x01");
+    bench.udp(b"\x12\x34\x01\x00\0\x01\0\0\0\0\0\x01\x01a\0\0\x01\0\x01");
+    assert_eq!(bench.alerted(), [1, 2]);
+    let mut bench = Bench::new(rules);
+    bench.connect();
+    bench.client(b"\x16\x03\x01\0\x2a\x01\0\0\x26\x03\x03abcdefghabcdefghabcdefghabcdefgh");
+    bench.client(b"\0\0\x02\x13\x01\x01\0");
+    bench.client(b"\x1e\x03\x01\0\x01a");
+    assert_eq!(bench.alerted(), [3]);
+    let mut bench = Bench::new(rules);
+    bench.connect();
+    bench.client(b"SSH-2.0\r\n");
+    assert_eq!(bench.alerted(), [4]);
+}
+
+#[test]
+fn an_event_of_another_protocol_refuses_the_rule() {
+    let rule = "alert tls any any -> any any (app-layer-event:http.missing_host_header; sid:1;)";
+    assert_eq!(refused(rule), "protocol");
+    let rule = "alert http any any -> any any (app-layer-event:http.no_such_thing; sid:1;)";
+    assert_eq!(refused(rule), "app-layer-event");
+}
