@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -400,6 +401,98 @@ fn a_slow_or_hostile_control_client_stops_nobody() {
     gateway.wait(|status| status["adds_up"] == true);
     idle.set_read_timeout(Some(PATIENCE)).unwrap();
     assert_eq!(idle.read(&mut [0; 16]).unwrap_or(0), 0, "cut off without an answer");
+}
+
+/// What strace saw of the sockets in the file system: their path, and the modes that were set
+/// between bind and listen.
+fn sockets_listening(trace: &str) -> Vec<(String, Vec<String>)> {
+    let quoted = |line: &str| line.split('"').nth(1).map(str::to_owned);
+    let descriptor = |line: &str| line.split(['(', ',', ')']).nth(1).map(str::to_owned);
+    let (mut bound, mut listening) = (Vec::new(), Vec::new());
+    for line in trace.lines().filter(|it| it.ends_with(" = 0")) {
+        let call = line.split('(').next().unwrap_or_default();
+        match call {
+            "bind" if line.contains("AF_UNIX") => {
+                bound.push((descriptor(line), quoted(line).unwrap_or_default(), Vec::new()));
+            }
+            "listen" => {
+                let at = bound.iter().position(|it| it.0 == descriptor(line));
+                listening.extend(at.map(|at| bound.remove(at)).map(|it| (it.1, it.2)));
+            }
+            _ => {
+                let Some((path, mode)) = quoted(line).zip(line.rsplit([',', ')']).nth(1)) else {
+                    continue;
+                };
+                let of_it = bound.iter_mut().filter(|it| it.1 == path);
+                of_it.for_each(|it| it.2.push(mode.trim().to_owned()));
+            }
+        }
+    }
+    listening
+}
+
+/// Asks a gateway for its status at the socket argv 2, as the user of number argv 1, and prints how
+/// the answer begins.
+const ASK: &str = "\
+import os, socket, sys
+os.setgroups([])
+os.setresgid(*[int(sys.argv[1])] * 3)
+os.setresuid(*[int(sys.argv[1])] * 3)
+s = socket.socket(socket.AF_UNIX)
+s.connect(sys.argv[2])
+try:
+    s.sendall(b'{\"command\":\"status\"}\\n')
+    print(s.makefile().readline()[:9])
+except ConnectionError:
+    pass
+";
+
+#[test]
+fn every_socket_has_its_mode_before_it_listens_and_asks_who_connects() {
+    let strace = Command::new("strace").arg("-V").output().is_ok();
+    if !namespaces() || !strace {
+        return eprintln!("SKIPPED: every_socket_has_its_mode needs root and strace");
+    }
+    let place = Place::new();
+    place.configure("gw", "xfrm = true\n[store]\ngroup = \"root\"\noperate = true\n");
+    let trace = place.path("trace").display().to_string();
+    // Beside it, and a file for each thread, whose calls do not mix.
+    let calls = "trace=bind,listen,?chmod,fchmodat";
+    let prepare = format!("set -- strace -D -ff -s 200 -o {trace} -e {calls} \"$@\" &&");
+    let mut gateway = place.up(&prepare, &[]);
+    gateway.wait(|_| true);
+
+    // Whatever has become of the mode of the file.
+    for (name, mode) in [("", 0o755), ("run", 0o755), ("run/gw.sock", 0o666)] {
+        fs::set_permissions(place.path(name), PermissionsExt::from_mode(mode)).unwrap();
+    }
+    let asked_by = |user: &str| {
+        let socket = place.path("run/gw.sock");
+        let said = Command::new("python3").args(["-c", ASK, user]).arg(socket).output().unwrap();
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+        String::from_utf8(said.stdout).unwrap()
+    };
+    assert_eq!(asked_by("65534").trim(), "");
+    assert!(gateway.log().contains("user 65534 is neither root"), "{}", gateway.log());
+    assert!(asked_by("0").starts_with("{"), "root is told");
+
+    gateway.signal("-TERM");
+    assert_eq!(gateway.ended(), Some(0), "{}", gateway.log());
+    let whole = place.path(&format!("trace.{}", gateway.child.id()));
+    let deadline = Instant::now() + PATIENCE;
+    let mut seen = String::new();
+    while !seen.contains("+++ exited") && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+        seen = fs::read_to_string(&whole).unwrap_or_default();
+    }
+    let files = fs::read_dir(place.folder.path()).unwrap().map(|it| it.unwrap().path());
+    let traces = files.filter(|it| it.display().to_string().starts_with(&trace));
+    let listening: Vec<_> =
+        traces.flat_map(|it| sockets_listening(&fs::read_to_string(it).unwrap())).collect();
+    assert_eq!(listening.len(), 4, "control, operators, status, front ends: {listening:?}");
+    for (path, modes) in &listening {
+        assert_eq!(modes, &["0600"], "{path}: {listening:?}");
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A prefix as a run of numbers.
 
-use super::{MAPPED_LEN, Prefix};
+use super::prefix::{MAPPED_LEN, Prefix};
 
 /// The mapped IPv4 addresses, first and last.
 const MAPPED: (u128, u128) = (0xffff << 32, (0xffff << 32) | u32::MAX as u128);

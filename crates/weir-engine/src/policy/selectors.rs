@@ -7,7 +7,8 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use super::{Peer, Prefix, Route, is_mapped};
+use super::prefix::{Prefix, is_mapped};
+use super::{Peer, Route};
 
 /// So many prefixes are compared one by one; more of them are looked up, a hash for each length of
 /// prefix that occurs.

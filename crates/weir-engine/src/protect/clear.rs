@@ -16,6 +16,7 @@ pub(super) const ROW: Row = Row {
     name: "sealing = \"observe\"",
     what: "packets pass in clear, and what would be sealed is counted",
     cannot: &[],
+    like: None,
 };
 
 /// A packet for a peer that there is nothing to protect with at present.

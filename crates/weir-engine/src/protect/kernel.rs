@@ -19,7 +19,7 @@ use weir_wire::parse::{Network, Parsed};
 use weir_wire::walker::Walker;
 
 use super::esp::{Inner, silent_in};
-use super::rows::{Cannot, Given, Row};
+use super::rows::{Given, Row};
 use super::{Leaving, Parts, clamp, clear};
 use crate::classify::has_address;
 use crate::offload::checksum::complete;
@@ -32,39 +32,25 @@ const ETHERNET_LEN: usize = 14;
 const ETHERTYPE_IPV4: [u8; 2] = [8, 0];
 const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 
-pub(super) const TUNNEL: Cannot = (Given::NoTunnel, "mode = \"tunnel\"");
-pub(super) const ADDRESSED: Cannot = (Given::Borrowed, "an `endpoint` and an own `address`");
-pub(super) const PREFIXES: Cannot = (Given::Everything, "prefixes in `protects`");
-pub(super) const ESP_ALONE: Cannot = (Given::InUdp, "encapsulation = \"esp\"");
-pub(super) const REQUIRED: Cannot = (Given::MayBeClear, "sealing = \"require\"");
-pub(super) const LONG_SEQUENCE: Cannot = (Given::ShortSequence, "extended_sequence = true");
-pub(super) const WINDOW: Cannot =
-    (Given::WindowOverKernel, "a replay_window of at most 4096 packets");
-pub(super) const PACKET_DRIVER: Cannot = (Given::Xdp, "driver = \"packet\" in its pair");
-pub(super) const NO_VLAN: Cannot = (Given::Vlan, "a pair without `vlan`");
-pub(super) const NO_CLASS_MAPS: Cannot =
-    (Given::ClassMaps, "a pair without `dscp_map` and `pcp_map`");
-pub(super) const NO_FRONT_END: Cannot = (Given::FrontEnd, "a pair without `xfrm`");
-pub(super) const ONE_WORKER: Cannot = (Given::Workers, "a pair with one worker");
-
-/// What such a peer needs.
+/// What such a peer needs; one whose ESP a NIC does needs it too.
 pub(super) const ROW: Row = Row {
     name: "offload = \"kernel\"",
     what: "ESP made by the kernel, by an xfrm interface",
     cannot: &[
-        TUNNEL,
-        ADDRESSED,
-        PREFIXES,
-        ESP_ALONE,
-        REQUIRED,
-        LONG_SEQUENCE,
-        WINDOW,
-        PACKET_DRIVER,
-        NO_VLAN,
-        NO_CLASS_MAPS,
-        NO_FRONT_END,
-        ONE_WORKER,
+        (Given::NoTunnel, "mode = \"tunnel\""),
+        (Given::Borrowed, "an `endpoint` and an own `address`"),
+        (Given::Everything, "prefixes in `protects`"),
+        (Given::InUdp, "encapsulation = \"esp\""),
+        (Given::MayBeClear, "sealing = \"require\""),
+        (Given::ShortSequence, "extended_sequence = true"),
+        (Given::WindowOverKernel, "a replay_window of at most 4096 packets"),
+        (Given::Xdp, "driver = \"packet\" in its pair"),
+        (Given::Vlan, "a pair without `vlan`"),
+        (Given::ClassMaps, "a pair without `dscp_map` and `pcp_map`"),
+        (Given::FrontEnd, "a pair without `xfrm`"),
+        (Given::Workers, "a pair with one worker"),
     ],
+    like: None,
 };
 
 /// What is decided about ESP for the kernel: no fragment leads to its association.

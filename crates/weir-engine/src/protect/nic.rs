@@ -1,10 +1,7 @@
 //! A NIC beneath the kernel's ESP (docs/adr/0034, 0035). Its packets go the kernel's way
 //! ([`super::kernel`]); only what such a peer needs differs.
 
-use super::kernel::{
-    ADDRESSED, ESP_ALONE, LONG_SEQUENCE, NO_CLASS_MAPS, NO_FRONT_END, NO_VLAN, ONE_WORKER,
-    PACKET_DRIVER, PREFIXES, REQUIRED, TUNNEL, WINDOW,
-};
+use super::kernel;
 use super::rows::{Cannot, Given, Row};
 
 /// Of a key in a file no nonce may come twice, over restarts too, and a driver makes its own.
@@ -14,21 +11,8 @@ const AGREED: Cannot = (Given::KeysInFiles, "keys that are agreed on (`public_ke
 pub(super) const CRYPTO: Row = Row {
     name: "offload = \"crypto\"",
     what: "the NIC does the AES-GCM of ESP, the kernel the rest",
-    cannot: &[
-        TUNNEL,
-        AGREED,
-        ADDRESSED,
-        PREFIXES,
-        ESP_ALONE,
-        REQUIRED,
-        LONG_SEQUENCE,
-        WINDOW,
-        PACKET_DRIVER,
-        NO_VLAN,
-        NO_CLASS_MAPS,
-        NO_FRONT_END,
-        ONE_WORKER,
-    ],
+    cannot: &[AGREED],
+    like: Some(&kernel::ROW),
 };
 
 /// The NIC does all of it.
@@ -36,25 +20,14 @@ pub(super) const PACKET: Row = Row {
     name: "offload = \"packet\"",
     what: "the NIC does all of ESP, and the kernel only keeps its associations",
     cannot: &[
-        TUNNEL,
         AGREED,
-        ADDRESSED,
-        PREFIXES,
         (
             Given::EndpointInside,
             "networks of its endpoint's family in `protects`, none with the endpoint in it (the \
              NIC would seal handshakes too)",
         ),
-        ESP_ALONE,
-        REQUIRED,
-        LONG_SEQUENCE,
-        WINDOW,
         (Given::WindowOverNic, "a replay_window of at most 256 packets"),
-        PACKET_DRIVER,
         (Given::DefaultSeal, "a pair without default = \"seal\""),
-        NO_VLAN,
-        NO_CLASS_MAPS,
-        NO_FRONT_END,
-        ONE_WORKER,
     ],
+    like: Some(&kernel::ROW),
 };

@@ -89,12 +89,20 @@ pub struct Row {
     pub what: &'static str,
     /// What it does not go with, in the order in which it is told.
     pub cannot: &'static [Cannot],
+    /// Another row: what that does not go with, this one does not either.
+    pub like: Option<&'static Row>,
 }
 
 impl Row {
+    /// All that it does not go with: what is its own first.
+    pub fn refusals(&self) -> impl Iterator<Item = &'static Cannot> {
+        let others = self.like.map(|it| it.cannot).unwrap_or_default();
+        self.cannot.iter().chain(others)
+    }
+
     /// What it needs where `given` holds; `None`: it goes with that.
     pub fn needs(&self, given: Given) -> Option<&'static str> {
-        self.cannot.iter().find(|(it, _)| *it == given).map(|(_, needs)| *needs)
+        self.refusals().find(|(it, _)| *it == given).map(|(_, needs)| *needs)
     }
 }
 
@@ -106,11 +114,16 @@ const FAST_PATH: Row = Row {
         (Given::Xdp, "driver = \"packet\": AF_XDP takes all frames before tc could carry any"),
         (Given::Peers, "a pair without peers: nothing of a pair that seals goes on the fast path"),
     ],
+    like: None,
 };
 
 /// Several workers of a pair.
-const WORKERS: Row =
-    Row { name: "workers = 2 to 16", what: "several threads share a pair's flows", cannot: &[] };
+const WORKERS: Row = Row {
+    name: "workers = 2 to 16",
+    what: "several threads share a pair's flows",
+    cannot: &[],
+    like: None,
+};
 
 /// All rows: protectors first.
 pub const ROWS: [&Row; 9] = [
@@ -134,7 +147,7 @@ pub fn row(name: &str) -> Option<&'static Row> {
 pub fn table() -> String {
     let mut lines = String::from("| what | what it does | what it needs |\n|---|---|---|\n");
     for row in ROWS {
-        let needs: Vec<&str> = row.cannot.iter().map(|(_, needs)| *needs).collect();
+        let needs: Vec<&str> = row.refusals().map(|(_, needs)| *needs).collect();
         let needs = if needs.is_empty() { "-".to_owned() } else { needs.join("; ") };
         lines += &format!("| `{}` | {} | {needs} |\n", row.name, row.what);
     }
@@ -164,7 +177,7 @@ mod tests {
     fn a_row_says_each_thing_once_and_every_thing_is_in_some_row() {
         for row in ROWS {
             for given in Given::ALL {
-                let said = row.cannot.iter().filter(|(it, _)| *it == given).count();
+                let said = row.refusals().filter(|(it, _)| *it == given).count();
                 assert!(said <= 1, "{} {given:?}", row.name);
             }
         }

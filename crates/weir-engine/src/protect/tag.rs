@@ -35,6 +35,7 @@ pub(super) const ROW: Row = Row {
         Given::DefaultSeal,
         "a pair without default = \"seal\": its packets are not sealed, but tagged",
     )],
+    like: None,
 };
 
 impl From<TagRefusal> for DropReason {

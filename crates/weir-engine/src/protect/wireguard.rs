@@ -14,4 +14,5 @@ pub(super) const ROW: Row = Row {
         (Given::Offload, "no `offload`: its packets are no ESP"),
         (Given::MlKem, "no `ml_kem`, of which standard WireGuard knows nothing"),
     ],
+    like: None,
 };

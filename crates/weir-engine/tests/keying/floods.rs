@@ -106,11 +106,11 @@ fn waiting() -> (Tunnel, Vec<u8>) {
     (tunnel, sent(&mut effects).unwrap())
 }
 
-fn at(elapsed_ns: u64) -> Now {
+pub(super) fn at(elapsed_ns: u64) -> Now {
     Now { elapsed_ns, unix_ns: elapsed_ns }
 }
 
-fn sent(effects: &mut Vec<Effect>) -> Option<Vec<u8>> {
+pub(super) fn sent(effects: &mut Vec<Effect>) -> Option<Vec<u8>> {
     effects.drain(..).find_map(|it| match it {
         Effect::Send { datagram, .. } => Some(datagram),
         _ => None,
@@ -167,7 +167,7 @@ fn forged_answers_cost_no_more_work_than_initiations_and_the_true_one_gets_throu
 }
 
 /// What any sender can add to a message for the owner of `key`: mac1 (WireGuard 5.4.4), no mac2.
-fn finish(message: &mut Vec<u8>, key: &PublicKey) {
+pub(super) fn finish(message: &mut Vec<u8>, key: &PublicKey) {
     let keyed = Blake2s256::new().chain_update(b"mac1----").chain_update(key.0).finalize();
     let mut mac = <Blake2sMac<U16> as KeyInit>::new_from_slice(&keyed).unwrap();
     Mac::update(&mut mac, message);

@@ -6,6 +6,7 @@
 mod floods;
 mod nonces;
 mod path_mtu;
+mod refused;
 mod simulation;
 mod states;
 mod translated;

@@ -13,6 +13,7 @@ pub mod capture;
 pub mod check;
 pub mod collect;
 pub mod doctor;
+pub mod drops;
 pub mod evidence;
 pub mod explain;
 pub mod guard;
@@ -77,7 +78,7 @@ pub fn main() -> ExitCode {
         Command::Status(args) => status::run(&args),
         Command::Witness(args) => witness::run(&args),
         Command::Access(args) => access::run(&args),
-        Command::Drops(args) => status::run_drops(&args),
+        Command::Drops(args) => drops::run(&args),
         Command::Flows(args) => records::run_flows(&args),
         Command::Conversations(args) => records::run_conversations(&args),
         Command::Alerts(args) => records::run_alerts(&args),

@@ -1,20 +1,19 @@
-//! `weir status` and `weir drops`: what a running gateway says of itself.
+//! `weir status`: what a running gateway says of itself.
 
-use std::collections::BTreeMap;
+mod peers;
+
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use serde::Serialize;
-use weir_engine::verdict::DropReason;
 
-use super::args::{StatusArgs, StatusCommandArgs};
+use self::peers::peer_line;
+use super::args::StatusCommandArgs;
 use super::{health, print_json, watch};
 use crate::api::dto::{
-    AccessSnapshot, KernelEspSnapshot, KeyingSnapshot, LossSnapshot, PairSnapshot,
-    PeerKeyingSnapshot, PeerSnapshot, RdmaSnapshot, Request, Response, RolloutSnapshot,
-    SideSnapshot, Snapshot, TagSnapshot,
+    KeyingSnapshot, LossSnapshot, PairSnapshot, RdmaSnapshot, Request, Response, SideSnapshot,
+    Snapshot,
 };
 use crate::daemon::control::socket;
 
@@ -26,7 +25,7 @@ pub fn run(args: &StatusCommandArgs) -> Result<ExitCode> {
     if args.watch {
         return watch::run(&args.status);
     }
-    let snapshot = ask(&args.status)?;
+    let snapshot = ask_status(&args.status.run_dir, args.status.name.as_deref())?;
     let mut findings = health::findings(&snapshot);
     if args.check {
         findings.extend(health::unreached(&snapshot));
@@ -52,32 +51,6 @@ fn taken_back(snapshot: &Snapshot) -> Option<String> {
 fn not_stored(snapshot: &Snapshot) -> Option<String> {
     let failure = snapshot.store.as_ref()?.failure.as_ref()?;
     Some(format!("{}: nothing is stored: {failure}", snapshot.name))
-}
-
-/// Runs `weir drops`.
-///
-/// # Errors
-/// No gateway answers.
-pub fn run_drops(args: &StatusArgs) -> Result<ExitCode> {
-    let drops = drops(&ask(args)?);
-    if args.json {
-        print_json(&drops)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    if drops.is_empty() {
-        println!("nothing was dropped");
-    }
-    for drop in drops {
-        println!("{:>14}  {:<22} {:<10} {}", drop.count, drop.reason, drop.interface, drop.meaning);
-        for (line, packets) in &drop.by_line {
-            println!("{packets:>18}  by line {line}");
-        }
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-fn ask(args: &StatusArgs) -> Result<Snapshot> {
-    ask_status(&args.run_dir, args.name.as_deref())
 }
 
 /// What the gateway called `name`, or the only one, says of itself.
@@ -114,67 +87,6 @@ pub(super) fn find_socket(run_dir: &Path, name: Option<&str>) -> Result<PathBuf>
             bail!("several gateways run here; name one of: {}", names.join(", "))
         }
     }
-}
-
-#[derive(Serialize)]
-struct Dropped {
-    pair: String,
-    /// Of lines of access and of rules: packets that each dropped, of both sides.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    by_line: BTreeMap<String, u64>,
-    interface: String,
-    side: &'static str,
-    reason: String,
-    count: u64,
-    meaning: &'static str,
-}
-
-fn drops(snapshot: &Snapshot) -> Vec<Dropped> {
-    let mut drops = Vec::new();
-    for pair in &snapshot.pairs {
-        let kernel = pair.kernel.as_ref().map(|side| ("kernel", side));
-        for (name, side) in [("host", &pair.host), ("wire", &pair.wire)].into_iter().chain(kernel) {
-            let mut add = |reason: &str, count: u64, meaning: &'static str| {
-                drops.push(Dropped {
-                    pair: pair.name.clone(),
-                    interface: side.interface.clone(),
-                    side: name,
-                    reason: reason.to_owned(),
-                    count,
-                    meaning: meaning.trim(),
-                    by_line: by_line(pair, reason),
-                });
-            };
-            for (reason, count) in &side.dropped_by_reason {
-                add(reason, *count, meaning(reason));
-            }
-            for (reason, count, meaning) in side.port.losses() {
-                add(reason, count, meaning);
-            }
-            if side.guard_dropped > 0 {
-                let meaning = "Sent by the gateway machine's own network stack, not by a host.";
-                add("guard", side.guard_dropped, meaning);
-            }
-        }
-    }
-    drops.sort_by_key(|drop| std::cmp::Reverse(drop.count));
-    drops
-}
-
-/// Which lines of access, or which rules, dropped what was dropped for `reason`.
-fn by_line(pair: &PairSnapshot, reason: &str) -> BTreeMap<String, u64> {
-    if reason == DropReason::Rule.name() {
-        let enforced = pair.detection.iter().filter(|it| it.mode == "enforce");
-        let rules = enforced.flat_map(|it| &it.drops);
-        return rules.map(|it| (format!("{} {}", it.sid, it.signature), it.packets)).collect();
-    }
-    let access = pair.access.iter().filter(|_| reason == DropReason::AccessDenied.name());
-    access.flat_map(AccessSnapshot::denied).map(|it| (it.name.clone(), it.packets)).collect()
-}
-
-fn meaning(reason: &str) -> &'static str {
-    let known = DropReason::ALL.iter().find(|it| it.name() == reason);
-    known.map_or("A reason that this program does not know.", |it| it.meaning())
 }
 
 pub(super) fn table(snapshot: &Snapshot) -> String {
@@ -465,161 +377,6 @@ fn wire_proof_lines(text: &mut String, pair: &PairSnapshot) {
     }
 }
 
-fn peer_line(text: &mut String, peer: &PeerSnapshot) {
-    let seen = match peer.last_seen_seconds {
-        Some(seconds) => format!("last heard {seconds:.1} s ago"),
-        None => "not heard yet".to_owned(),
-    };
-    if let Some(rollout) = &peer.rollout {
-        rollout_line(text, peer, rollout);
-    }
-    if let Some(keying) = &peer.keying {
-        keying_line(text, &peer.name, keying);
-    }
-    if let Some(offload) = peer.offload.as_ref().filter(|it| it.in_hw) {
-        let _ = writeln!(text, "  peer {}: offload {}: in the NIC", peer.name, offload.asked);
-    } else if let Some(offload) = &peer.offload {
-        let _ = writeln!(
-            text,
-            "  peer {}: offload {}: NOT IN HARDWARE, {} seals: {}",
-            peer.name,
-            offload.asked,
-            if peer.kernel.is_some() { "the kernel" } else { "Weir" },
-            offload.reason,
-        );
-    }
-    if let Some(openvpn) = &peer.openvpn {
-        let _ = writeln!(
-            text,
-            "  peer {}: OpenVPN at port {}: {}, {} clients, {} restarts{}",
-            peer.name,
-            openvpn.port,
-            openvpn.state,
-            openvpn.clients.len(),
-            openvpn.restarts,
-            if openvpn.state == "serving" {
-                String::new()
-            } else {
-                format!(": {}", openvpn.last_line)
-            },
-        );
-    }
-    if let Some(kernel) = &peer.kernel {
-        kernel_line(text, peer, kernel);
-        return;
-    }
-    if let Some(tag) = &peer.tag {
-        tag_line(text, &peer.name, tag);
-        return;
-    }
-    let _ = writeln!(
-        text,
-        "  peer {}: sealed {} packets, {} bytes; opened {} packets, {} bytes; {seen}",
-        peer.name, peer.sealed_packets, peer.sealed_bytes, peer.opened_packets, peer.opened_bytes,
-    );
-}
-
-fn kernel_line(text: &mut String, peer: &PeerSnapshot, kernel: &KernelEspSnapshot) {
-    let _ = writeln!(
-        text,
-        "  peer {}: ESP by the kernel, {}: handed {} packets, it sealed {}, {} seen to leave so; \
-         it opened {}, taken {}; {} replays, {} forged{}",
-        peer.name,
-        kernel.interface,
-        peer.sealed_packets,
-        kernel.sealed_packets,
-        kernel.left_packets,
-        kernel.opened_packets,
-        peer.opened_packets,
-        kernel.replayed,
-        kernel.forged,
-        match (kernel.is_lost, &peer.keying) {
-            (false, _) => "",
-            _ if kernel.unsealed_packets > 0 => "; PLAINTEXT LEFT, shut until a restart",
-            (true, None) => "; THE KERNEL LOST IT: restart",
-            (true, Some(_)) => "; THE KERNEL LOST IT: new keys are asked for",
-        },
-    );
-}
-
-fn tag_line(text: &mut String, name: &str, tag: &TagSnapshot) {
-    let now = if tag.is_tagging { "tagging" } else { "NOT TAGGING AT PRESENT" };
-    let seen = match tag.last_restored_seconds {
-        Some(seconds) => format!("last right tag {seconds:.1} s ago"),
-        None => "no right tag yet".to_owned(),
-    };
-    let _ = writeln!(
-        text,
-        "  peer {name}: ICRC tags by {}, WEAKER THAN ESP: {now}; tagged {} packets, {} bytes; \
-         restored {} packets, {} bytes; {seen}; dropped: {} without a tag, {} forged, {} of \
-         another epoch, {} beyond the limit of forgeries; in clear: {} sent, {} received",
-        tag.keyed_by,
-        tag.tagged_packets,
-        tag.tagged_bytes,
-        tag.restored_packets,
-        tag.restored_bytes,
-        tag.foreign,
-        tag.forged,
-        tag.old_epoch,
-        tag.limited,
-        tag.clear_sent_packets,
-        tag.clear_received_packets,
-    );
-}
-
-/// What passes in clear, in capitals where anything did.
-fn rollout_line(text: &mut String, peer: &PeerSnapshot, rollout: &RolloutSnapshot) {
-    let now = match (rollout.is_sealed, rollout.sealing.as_str()) {
-        (true, _) => "sealed at present",
-        (false, "observe") => "nothing is sealed",
-        (false, _) => "NOT SEALED AT PRESENT",
-    };
-    let _ = write!(text, "  peer {}: {}: {now}; ", peer.name, rollout.sealing.to_uppercase());
-    let (Some(first), Some(last)) = (rollout.first_seconds, rollout.last_seconds) else {
-        text.push_str("no packet in clear so far\n");
-        return;
-    };
-    let _ = writeln!(
-        text,
-        "{} packets ({} bytes) sent and {} ({} bytes) received IN CLEAR since {} ago, the last {} \
-         ago; {} of those sent would not fit the wire sealed",
-        rollout.sent_packets,
-        rollout.sent_bytes,
-        rollout.received_packets,
-        rollout.received_bytes,
-        duration(first as u64),
-        duration(last as u64),
-        rollout.too_big_packets,
-    );
-}
-
-fn keying_line(text: &mut String, name: &str, keying: &PeerKeyingSnapshot) {
-    let handshake = match keying.last_handshake_seconds {
-        Some(seconds) => format!("last handshake {seconds:.0} s ago, {} rekeys", keying.rekeys),
-        None => "no handshake yet".to_owned(),
-    };
-    let endpoint = keying.endpoint.as_deref().unwrap_or("unknown");
-    let _ = write!(text, "  peer {name}: {} at {endpoint}; {handshake}", keying.state);
-    let width = &keying.path_mtu;
-    match width.state.as_str() {
-        "found" => drop(write!(text, "; path MTU {}", width.bytes)),
-        "searching" | "unanswered" => {
-            let _ = write!(text, "; path MTU {} ({})", width.bytes, width.state);
-        }
-        _ => {}
-    }
-    if width.black_holes > 0 {
-        let _ = write!(text, ", lower than before {} times", width.black_holes);
-    }
-    if keying.unanswered > 0 {
-        let _ = write!(text, "; {} initiations unanswered", keying.unanswered);
-    }
-    if let Some(why) = &keying.refused_because {
-        let _ = write!(text, "; refused: {why}");
-    }
-    text.push('\n');
-}
-
 fn handshake_lines(text: &mut String, keying: &KeyingSnapshot) {
     let _ = writeln!(
         text,
@@ -652,21 +409,6 @@ fn duration(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn drops_name_reason_side_and_meaning_most_frequent_first() {
-        let mut pair = PairSnapshot::default();
-        pair.host.dropped_by_reason = BTreeMap::from([("malformed".to_owned(), 2)]);
-        pair.wire.dropped_by_reason = BTreeMap::from([("replay_old".to_owned(), 9)]);
-        pair.wire.port.lost_ring_full = 5;
-        let drops = drops(&Snapshot { pairs: vec![pair], ..Default::default() });
-        let names: Vec<_> =
-            drops.iter().map(|it| (it.side, it.reason.as_str(), it.count)).collect();
-        let expected =
-            [("wire", "replay_old", 9), ("wire", "lost_ring_full", 5), ("host", "malformed", 2)];
-        assert_eq!(names, expected);
-        assert!(drops[0].meaning.contains("anti-replay"), "{}", drops[0].meaning);
-    }
 
     #[test]
     fn plaintext_at_the_wire_is_a_finding_and_no_other_frame_is() {

@@ -1,6 +1,6 @@
 //! What goes with what: the engine's rows ([`weir_engine::protect::rows`]) against what a file has.
 
-use weir_engine::protect::rows::{self, Given};
+use weir_engine::protect::rows::{self, Cannot, Given, Row};
 
 use super::file::{Driver, Encapsulation, Mode, Pair, Peer, Sealing, Selector, Unprotected};
 use super::offload::{NIC_WINDOW_MAX, Offload};
@@ -10,19 +10,21 @@ const KERNEL_WINDOW_MAX: u32 = 4096;
 
 /// What the row of this name needs, and `peer` and its pair do not have.
 pub(super) fn lacks(name: &str, peer: &Peer, pair: &Pair) -> Vec<&'static str> {
-    let cannot = rows::row(name).map(|row| row.cannot).unwrap_or_default();
-    let met = cannot.iter().filter(|(given, _)| holds_for(*given, peer, pair));
+    let met = refusals(name).filter(|(given, _)| holds_for(*given, peer, pair));
     met.map(|(_, needs)| *needs).collect()
 }
 
 /// The same of what a whole pair is asked for.
 pub(super) fn pair_lacks(name: &str, pair: &Pair, peers: &[&Peer]) -> Vec<&'static str> {
-    let cannot = rows::row(name).map(|row| row.cannot).unwrap_or_default();
-    let met = cannot.iter().filter(|(given, _)| match given {
+    let met = refusals(name).filter(|(given, _)| match given {
         Given::Peers => !peers.is_empty(),
         given => holds_in(*given, pair),
     });
     met.map(|(_, needs)| *needs).collect()
+}
+
+fn refusals(name: &str) -> impl Iterator<Item = &'static Cannot> {
+    rows::row(name).into_iter().flat_map(Row::refusals)
 }
 
 fn holds_for(given: Given, peer: &Peer, pair: &Pair) -> bool {

@@ -10,7 +10,7 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 use weir_engine::policy::REACHES_MAX;
@@ -27,6 +27,9 @@ use super::settings::{Pair, Peer, PeerKeys, Protects, REPLAY_WINDOW_DEFAULT, Set
 /// The ending of a client's file, and of its secret's.
 const FILE_ENDING: &str = "toml";
 const SECRET_ENDING: &str = "psk";
+
+/// Until clients whose time is over are cut off, where that failed.
+const EXPIRY_RETRY: SignedDuration = SignedDuration::from_secs(5);
 
 /// A client's file is no longer.
 const FILE_BYTES_MAX: u64 = 16 << 10;
@@ -156,8 +159,21 @@ fn masquerade(written: &file::Vpn, pair: &file::Pair, problems: &mut Problems) -
     Some(ip)
 }
 
+impl Vpn {
+    /// Whether the time of a client is over at `now`. It says so again after a while, unless the
+    /// clients were read anew meanwhile.
+    pub fn has_ended(&mut self, now: Timestamp) -> bool {
+        let is_over = self.next_expiry.is_some_and(|expiry| expiry <= now);
+        if is_over {
+            self.next_expiry = now.checked_add(EXPIRY_RETRY).ok();
+        }
+        is_over
+    }
+}
+
 /// Puts the clients that are there now behind the peers of their pairs.
 pub(super) fn enrol(settings: &mut Settings, problems: &mut Problems) {
+    let now = Timestamp::now();
     let has_keying = settings.keying.is_some();
     for pair in &mut settings.pairs {
         let Some(vpn) = &pair.vpn else { continue };
@@ -166,13 +182,18 @@ pub(super) fn enrol(settings: &mut Settings, problems: &mut Problems) {
             problems.error_in_file("[pair.vpn], and no [keying]", remedy);
         }
         match Client::read_all(&vpn.clients) {
-            Ok(clients) => enrol_in(pair, clients, problems),
+            Ok(clients) => enrol_in(pair, clients, now, problems),
             Err(what) => problems.error_in_file(what, "correct the file, or remove it"),
         }
     }
 }
 
-fn enrol_in(pair: &mut Pair, clients: Vec<(String, Client)>, problems: &mut Problems) {
+fn enrol_in(
+    pair: &mut Pair,
+    clients: Vec<(String, Client)>,
+    now: Timestamp,
+    problems: &mut Problems,
+) {
     let Some(vpn) = pair.vpn.clone() else { return };
     if pair.peers.len() + clients.len() > PEERS_MAX {
         let what = format!("{} clients and {} peers", clients.len(), pair.peers.len());
@@ -181,7 +202,6 @@ fn enrol_in(pair: &mut Pair, clients: Vec<(String, Client)>, problems: &mut Prob
     }
     let mut taken: BTreeSet<String> = pair.peers.iter().map(|peer| peer.name.clone()).collect();
     let mut held: Vec<Prefix> = pair.peers.iter().flat_map(prefixes).collect();
-    let now = Timestamp::now();
     let mut next_expiry: Option<Timestamp> = None;
     for (name, client) in clients {
         let path = Client::file(&vpn.clients, &name);
@@ -282,6 +302,8 @@ pub fn free_addresses(pool: &[Prefix], held: &BTreeSet<IpAddr>) -> Result<Vec<Pr
 
 #[cfg(test)]
 mod tests {
+    use base64ct::{Base64, Encoding};
+
     use super::*;
 
     fn pool(text: &str) -> Vec<Prefix> {
@@ -300,6 +322,54 @@ mod tests {
         assert_eq!(free_addresses(&pool, &held), Err(pool[0]));
         held.remove(&"10.9.0.4".parse().unwrap());
         assert_eq!(free_addresses(&pool, &held).unwrap()[0].to_string(), "10.9.0.4/32");
+    }
+
+    #[test]
+    fn a_client_is_served_until_its_time_is_over_and_not_a_nanosecond_longer() {
+        let at = |second: i128| Timestamp::from_nanosecond(second * 1_000_000_000).unwrap();
+        let just_before = |time: Timestamp| time - SignedDuration::from_nanos(1);
+        let text = "[gateway]\nname = \"gw\"\n[[pair]]\nhost = \"h\"\nwire = \"w\"\n\
+                    address = \"192.0.2.1/24\"\n[pair.vpn]\nclients = \"none\"\n\
+                    pool = \"10.9.0.0/24\"\nendpoint = \"192.0.2.1:51840\"\n\
+                    [keying]\nidentity_file = \"id\"\n";
+        let client = |last: u8, expires: Option<Timestamp>| Client {
+            public_key: Base64::encode_string(&[last; 32]),
+            addresses: pool(&format!("10.9.0.{last}/32")),
+            created: at(0).to_string(),
+            expires: expires.map(|it| it.to_string()),
+            routes: Vec::new(),
+            dns: Vec::new(),
+            limit: None,
+            reach: Vec::new(),
+        };
+        let served = |now: Timestamp| {
+            let mut problems = Problems::default();
+            let settings = crate::config::understand(text, Path::new("."), &mut problems);
+            let mut pair = settings.expect("a configuration").pairs.remove(0);
+            let clients = [("a", None), ("b", Some(at(100))), ("c", Some(at(200)))];
+            let clients = clients.into_iter().zip(2..);
+            let clients = clients.map(|((name, end), last)| (name.to_owned(), client(last, end)));
+            enrol_in(&mut pair, clients.collect(), now, &mut problems);
+            let names: String = pair.peers.iter().map(|peer| peer.name.as_str()).collect();
+            (names, pair.vpn.unwrap())
+        };
+        for (now, names, next) in [
+            (at(1), "abc", Some(at(100))),
+            (just_before(at(100)), "abc", Some(at(100))),
+            (at(100), "ac", Some(at(200))),
+            (just_before(at(200)), "ac", Some(at(200))),
+            (at(200), "a", None),
+        ] {
+            let (served, mut vpn) = served(now);
+            assert_eq!((served.as_str(), vpn.next_expiry), (names, next), "{now}");
+            // When it is looked for, by the clients as they were read.
+            let Some(end) = next else { continue };
+            assert!(!vpn.has_ended(just_before(end)), "{now}");
+            assert!(vpn.has_ended(end), "{now}");
+            // Unless they were read again, it is tried again.
+            let again = end + EXPIRY_RETRY;
+            assert!(!vpn.has_ended(just_before(again)) && vpn.has_ended(again));
+        }
     }
 
     #[test]

@@ -17,6 +17,7 @@ pub(super) const ROW: Row = Row {
     name: "mode = \"ethernet\", \"tunnel\" or \"transport\"",
     what: "ESP made by Weir",
     cannot: &[],
+    like: None,
 };
 
 /// Seals a packet, in place or segment by segment.

@@ -62,6 +62,19 @@ pub struct Report {
     pub taken: Instant,
 }
 
+impl Report {
+    /// Before the first look.
+    fn nothing() -> Arc<Mutex<Self>> {
+        Arc::new(Mutex::new(Self {
+            guard: GuardCounters::default(),
+            mirrors: Vec::new(),
+            kernel: Vec::new(),
+            devices: Devices::default(),
+            taken: Instant::now(),
+        }))
+    }
+}
+
 /// What the thread looks after.
 #[derive(Debug)]
 pub struct LookedAfter {
@@ -84,7 +97,8 @@ pub struct Devices<T> {
     pub wire: T,
 }
 
-enum Command {
+/// What the thread can be told.
+pub(super) enum Command {
     /// End the mirrors of other settings than these.
     Keep(Vec<mirror::Settings>, Sender<()>),
     /// Begin these too.
@@ -136,13 +150,7 @@ impl PairControl {
                 host: DeviceLosses::open(&pair.host)?,
                 wire: DeviceLosses::open(&pair.wire)?,
             },
-            report: Arc::new(Mutex::new(Report {
-                guard: GuardCounters::default(),
-                mirrors: Vec::new(),
-                kernel: Vec::new(),
-                devices: Devices::default(),
-                taken: Instant::now(),
-            })),
+            report: Report::nothing(),
         };
         thread.add(mirrors);
         thread.tick()?;
@@ -203,6 +211,15 @@ impl PairControl {
         let _ = self.commands.send(Command::Stop);
         let panicked = |_| Err(anyhow::anyhow!("a pair's control thread panicked"));
         Some(thread.join().unwrap_or_else(panicked))
+    }
+}
+
+#[cfg(test)]
+impl PairControl {
+    /// One whose commands a test carries out.
+    pub(super) fn played() -> (Self, Receiver<Command>) {
+        let (commands, received) = sync_channel(COMMANDS_MAX);
+        (Self { commands, report: Report::nothing(), thread: None }, received)
     }
 }
 

@@ -256,6 +256,24 @@ impl WorkerHandle {
     }
 }
 
+#[cfg(test)]
+impl WorkerHandle {
+    /// One whose commands a test carries out.
+    pub(super) fn played() -> (Self, Receiver<WorkerCommand>) {
+        let (commands, received) = sync_channel(COMMANDS_MAX);
+        let handle = Self {
+            name: "played".to_owned(),
+            commands,
+            board: Arc::default(),
+            thread: None,
+            running: Vec::new(),
+            next_running: Vec::new(),
+            by_kernel: Vec::new(),
+        };
+        (handle, received)
+    }
+}
+
 impl Drop for WorkerHandle {
     /// When a gateway does not come to live, what its workers put into the kernel goes with them.
     fn drop(&mut self) {

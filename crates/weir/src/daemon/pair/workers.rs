@@ -320,3 +320,41 @@ fn mode(on_failure: OnFailure) -> GuardMode {
         OnFailure::Open => GuardMode::OpenOnFailure,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::TryRecvError;
+    use std::thread;
+
+    use super::*;
+    use crate::daemon::pair::control::Command;
+
+    #[test]
+    fn mirrors_that_end_are_gone_before_the_new_policy_holds_and_new_ones_come_behind_it() {
+        let (control, to_control) = PairControl::played();
+        let (worker, to_worker) = WorkerHandle::played();
+        let mut pair = PairWorkers {
+            name: "played".to_owned(),
+            workers: vec![worker],
+            control,
+            next_mirrors: Some((Vec::new(), Vec::new())),
+            sharing: None,
+        };
+        thread::scope(|scope| {
+            let commit = scope.spawn(move || pair.commit());
+            let Ok(Command::Keep(kept, done)) = to_control.recv() else { panic!("not kept") };
+            assert!(kept.is_empty());
+            let early = to_worker.try_recv();
+            assert!(matches!(early, Err(TryRecvError::Empty)), "a policy before its mirrors");
+            done.send(()).unwrap();
+            let Ok(WorkerCommand::Commit(settled)) = to_worker.recv() else { panic!("no plan") };
+            let early = to_control.try_recv();
+            assert!(matches!(early, Err(TryRecvError::Empty)), "mirrors before their policy");
+            settled.send(Left::default()).unwrap();
+            let Ok(Command::Add(new, done)) = to_control.recv() else { panic!("not added") };
+            assert!(new.is_empty());
+            done.send(()).unwrap();
+            commit.join().unwrap().unwrap();
+        });
+    }
+}
