@@ -10,8 +10,12 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 static REQUESTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
-/// How often a wait looks at what it waits for.
+/// How often a wait looks at what it waits for, where a look costs little.
 pub(crate) const POLL: Duration = Duration::from_millis(5);
+/// One that takes long, as a program that is asked, is followed by a pause so many times as long,
+/// and no longer than so: a wait is to leave the processor to who is waited for.
+const PAUSE_LOOKS: u32 = 4;
+const PAUSE_MAX: Duration = Duration::from_millis(250);
 
 /// From here on SIGINT, SIGTERM and SIGHUP end the lab's waits instead of the process.
 ///
@@ -73,7 +77,9 @@ pub fn until(what: &str, limit: Duration, mut ready: impl FnMut() -> Result<bool
             bail!("no {what} within {} s", limit.as_secs_f32());
         }
         let answered = Instant::now();
-        thread::sleep(POLL);
-        left = left.saturating_sub(answered - asked + answered.elapsed().min(10 * POLL));
+        let look = answered - asked;
+        let pause = (look * PAUSE_LOOKS).clamp(POLL, PAUSE_MAX);
+        thread::sleep(pause);
+        left = left.saturating_sub(look + answered.elapsed().min(pause + 9 * POLL));
     }
 }

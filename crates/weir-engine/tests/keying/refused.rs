@@ -34,14 +34,18 @@ impl Entropy for Drawing {
     }
 }
 
-/// Gateway `number` of two with two workers each, which knows the other one.
+/// Gateway `number` of two with two workers each, which knows the other one, but not where it is.
 fn gateway(number: u8) -> Tunnel {
+    gateway_that_knows(number, None)
+}
+
+fn gateway_that_knows(number: u8, path: Option<Path>) -> Tunnel {
     let entropy = Drawing { rest: Seeded(u64::from(number)), spis: 0 };
     let mut tunnel = Tunnel::new(identity(number), Limits::default(), Box::new(entropy));
     let peer = PeerSettings {
         public_key: identity(3 - number).public(),
         preshared: PresharedKey::none(),
-        path: None,
+        path,
         terms: Terms { workers: 2, ..terms(false) },
         replay_window: 64,
         path_mtu_max: 0,
@@ -105,4 +109,21 @@ fn the_spi_of_an_initiation_whose_answer_is_refused_is_given_back() {
     assert_eq!((counters.handshakes, counters.not_authentic), (0, 1), "{counters:?}");
     let second = initiation(&mut initiator, 1, 10);
     assert_eq!(spi(&second), DRAWN_TWICE, "free again");
+}
+
+/// Who started again has forgotten which initiations it saw.
+#[test]
+fn an_initiation_that_is_replayed_after_a_restart_moves_no_endpoint_that_is_known() {
+    let first = initiation(&mut gateway(2), 2, 1);
+    let elsewhere = Path::to([198, 51, 100, 9].into(), PORT);
+    for known in [Some(path()), None] {
+        let mut restarted = gateway_that_knows(1, known.clone());
+        let mut effects = Vec::new();
+        restarted.handle(at(5 * SECOND), &elsewhere, &first, &mut effects);
+        assert!(sent(&mut effects).is_some(), "it is answered once");
+        restarted.handle(at(15 * SECOND), &elsewhere, &first, &mut effects);
+        assert!(sent(&mut effects).is_none(), "and not again");
+        let status = restarted.status(at(15 * SECOND)).next().unwrap();
+        assert_eq!(status.path, known.or(Some(elsewhere.clone())), "looked for where it speaks");
+    }
 }

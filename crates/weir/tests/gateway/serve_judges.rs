@@ -2,7 +2,7 @@
 //! schemathesis.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -15,11 +15,8 @@ use super::serve::Serve;
 use super::*;
 
 /// schemathesis makes up so many requests for each route, beside the 1,600 that it derives from the
-/// document's bounds. With [`REQUESTS_PER_S`] it takes half a minute.
+/// document's bounds.
 const EXAMPLES: &str = "6";
-
-/// What a client may send, 200 at once and 50 a second, lasts for all of them.
-const REQUESTS_PER_S: &str = "54/s";
 
 /// What an address is and that `from` is before `until` cannot be said in OpenAPI; who shows wrong
 /// tokens is told to wait (429), which the API's own tests hold it to.
@@ -130,6 +127,39 @@ fn schemathesis() -> Option<PathBuf> {
     if own.is_file() { Some(own) } else { installed() }
 }
 
+/// A way to `to` by which each connection comes from an address of its own, as another client's:
+/// what one may ask a second holds up nobody then.
+fn as_many_clients(to: SocketAddr) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for (number, near) in listener.incoming().enumerate() {
+            let [.., high, low] = number.to_be_bytes();
+            let own = SocketAddr::from(([127, 1, high, low], 0));
+            let Ok((near, far)) = near.and_then(|near| Ok((near, connect_from(own, to)?))) else {
+                continue;
+            };
+            for (mut from, mut to) in
+                [(near.try_clone().unwrap(), far.try_clone().unwrap()), (far, near)]
+            {
+                thread::spawn(move || {
+                    let _ = std::io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(Shutdown::Write);
+                });
+            }
+        }
+    });
+    address
+}
+
+fn connect_from(own: SocketAddr, to: SocketAddr) -> std::io::Result<TcpStream> {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None)?;
+    bind(&socket, &own)?;
+    connect(&socket, &to)?;
+    Ok(socket.into())
+}
+
 /// schemathesis finds nothing that the OpenAPI document does not say.
 pub(super) fn fuzzed_by_schemathesis(lab: &Lab, serve: &Serve) {
     let Some(schemathesis) = schemathesis() else {
@@ -140,10 +170,13 @@ pub(super) fn fuzzed_by_schemathesis(lab: &Lab, serve: &Serve) {
     // What it remembers of a run goes where it runs.
     let mut command = Command::new(schemathesis);
     command.current_dir(lab.folder()).arg("--config-file").arg(&config);
-    command.arg("run").arg(format!("http://{}/api/v1/openapi.json", serve.address));
-    command.args(["--url", &format!("http://{}", serve.address)]);
+    let address = as_many_clients(serve.address);
+    command.arg("run").arg(format!("http://{address}/api/v1/openapi.json"));
+    command.args(["--url", &format!("http://{address}")]);
     command.args(["--header", &format!("Authorization: Bearer {}", serve.token)]);
-    command.args(["--max-examples", EXAMPLES, "--rate-limit", REQUESTS_PER_S, "--seed", "1"]);
+    // A connection a request.
+    command.args(["--header", "Connection: close"]);
+    command.args(["--max-examples", EXAMPLES, "--seed", "1"]);
     // The stream has no end.
     command.args(["--workers", "2", "--exclude-path", "/api/v1/live"]);
     if let Err(error) = process::run(&mut command, Duration::from_secs(300)) {

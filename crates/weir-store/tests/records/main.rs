@@ -1,0 +1,15 @@
+//! What becomes of records, alerts and events, in one program: each file has its own subject.
+
+mod biflow;
+mod collect;
+mod collectors;
+mod encoders;
+mod eve_socket;
+mod full_disk;
+mod judges;
+mod links;
+mod rollup;
+mod siem;
+mod store;
+mod stream;
+mod traffic;

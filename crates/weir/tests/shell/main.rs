@@ -1,0 +1,18 @@
+//! The command line, the configuration and the daemon, in one program: each file has its own
+//! subject.
+
+mod access;
+mod cli;
+mod collect;
+mod config;
+mod config_reference;
+mod daemon;
+mod deploy;
+mod detect;
+mod driver_xdp;
+mod fastpath_captures;
+mod init;
+mod modes;
+mod read;
+mod top;
+mod verify;
