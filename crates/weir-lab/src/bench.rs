@@ -14,6 +14,7 @@ mod latency;
 mod listening;
 mod memory;
 mod operating;
+mod polling;
 mod rate;
 mod reading;
 mod watching;
@@ -88,7 +89,7 @@ struct Bench {
     run: fn(&Options) -> Result<Vec<Figure>>,
 }
 
-const BENCHES: [Bench; 36] = [
+const BENCHES: [Bench; 37] = [
     Bench { names: &["seal_memory", "open_memory"], run: memory::seal_and_open },
     Bench { names: &["meter_memory_mpps", "meter_icrc_gbps"], run: memory::meter },
     Bench { names: &["million_flows_bytes_each", "expiry_spike_us"], run: memory::flows },
@@ -148,6 +149,7 @@ const BENCHES: [Bench; 36] = [
         run: operating::store,
     },
     Bench { names: &["gateway_cost_share_operate"], run: operating::cost },
+    Bench { names: &["lab_status_10000"], run: polling::status },
 ];
 
 /// Names of all figures, or what they begin with.

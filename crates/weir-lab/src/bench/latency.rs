@@ -18,9 +18,9 @@ use crate::wireguard;
 use weir_wire::udp::PORT_ROCE_V2;
 
 /// Interleaved rounds over bridge, Weir and the peer.
-const ROUNDS: usize = 5;
+pub(super) const ROUNDS: usize = 5;
 /// Round trips of one round.
-const PROBES: usize = 2000;
+pub(super) const PROBES: usize = 2000;
 /// Those that only wake the path up.
 const WARM_UP: usize = 100;
 const PERIOD: Duration = Duration::from_millis(1);
@@ -32,11 +32,12 @@ const PORT: u16 = 7;
 /// Passes through a gateway in a round trip.
 const PASSES: f64 = 4.0;
 
-/// Median and 99th percentile of the round trip, microseconds.
+/// Median, 99th percentile and longest of the round trip, microseconds.
 #[derive(Clone, Copy)]
 pub(super) struct RoundTrip {
     pub(super) median_us: f64,
     pub(super) p99_us: f64,
+    pub(super) max_us: f64,
     pub(super) lost: usize,
 }
 
@@ -52,7 +53,8 @@ pub(super) struct Probe {
 const HEAD_LEN: usize = 12;
 
 impl Probe {
-    const UDP: Probe = Probe { ports: [0, PORT], head: [0; HEAD_LEN] };
+    /// Bytes that mean nothing.
+    pub(super) const UDP: Probe = Probe { ports: [0, PORT], head: [0; HEAD_LEN] };
 
     /// UC SEND Only, to a queue pair of the same number at either end.
     pub(super) fn roce(queue_pair: u32) -> Self {
@@ -156,7 +158,7 @@ fn probe(socket: &UdpSocket, probes: usize, head: &[u8; HEAD_LEN]) -> Result<Rou
     }
     times.sort_by(f64::total_cmp);
     let at = |share: f64| times.get((times.len() as f64 * share) as usize).copied();
-    let trip = at(0.5).zip(at(0.99));
-    let (median_us, p99_us) = trip.context("no datagram came back")?;
-    Ok(RoundTrip { median_us, p99_us, lost })
+    let trip = at(0.5).zip(at(0.99)).zip(times.last().copied());
+    let ((median_us, p99_us), max_us) = trip.context("no datagram came back")?;
+    Ok(RoundTrip { median_us, p99_us, max_us, lost })
 }
