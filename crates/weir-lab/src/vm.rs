@@ -3,20 +3,24 @@
 //! A guest runs Debian's kernel with `rdma_rxe` under qemu's own CPU emulation (no KVM needed),
 //! this machine's root file system read-only over 9p under an overlay in memory, and its TAP device
 //! joined to a host namespace of the lab. What the guest's own folders hide of that file system,
-//! such as `/tmp`, is below `/run/machine`. A shared folder carries jobs in and results out:
+//! such as `/tmp`, is below `/run/machine`. A shared folder carries jobs in and results out; a serial
+//! port tells which, so that a guest with nothing to do costs nothing:
 //!
 //! ```text
-//!   folder/7.job  -> the guest's loop runs it ->  folder/7.out  folder/7.code
+//!   folder/7.job, "7" by ttyS1  -> the guest's loop runs it ->  folder/7.out  folder/7.code
 //! ```
 //!
 //! About 12 s from start to a working queue pair, and 5-20 MB/s after that.
 
 use std::fs;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 
 use crate::interrupt;
 use crate::process::{self, Running};
@@ -65,20 +69,18 @@ mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144,cache=none jobs /root/
 exec chroot /root /bin/sh /run/jobs/loop
 "#;
 
-/// Takes jobs in the order of their numbers, each in the background, so that a server can wait for
-/// its client. The code file appears by renaming, when the output is complete.
+/// Takes jobs as their numbers come, each in the background, so that a server can wait for its
+/// client. The code file appears by renaming, when the output is complete.
 const LOOP: &str = r#"export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp
 cd /run/jobs
 sh ./setup > setup.out 2>&1
-echo $? > setup.code
-number=1
-while :; do
-  if [ -e $number.job ]; then
-    (sh ./$number.job > $number.out 2>&1; echo $? > $number.end; mv $number.end $number.code) &
-    number=$((number + 1))
-  else
-    sleep 0.2
-  fi
+code=$?
+exec < /dev/ttyS1
+stty -echo
+echo $code > setup.code
+while read number; do
+  (sh ./$number.job < /dev/null > $number.out 2>&1; echo $? > $number.end
+   mv $number.end $number.code) &
 done
 "#;
 
@@ -213,6 +215,11 @@ impl Guest {
              link set tap0 master br0\n")?;
         host.set(&[("net.ipv6.conf.tap0.disable_ipv6", "1")])?;
         host.ip("link set tap0 up\n")?;
+        let bell = folder.join("bell");
+        for end in ["in", "out"] {
+            let (file, mode) = (bell.with_extension(end), Mode::RUSR | Mode::WUSR);
+            mknodat(CWD, &file, FileType::Fifo, mode, 0)?;
+        }
         let mac = format!("02:77:00:00:01:0{}", side.index() + 1);
         let mtu = lab.plan().host_mtu;
         let mut command = host.command("qemu-system-x86_64");
@@ -227,6 +234,7 @@ impl Guest {
             // a busy machine too few, which the kernel takes for a broken one and panics.
             .args(["-append", "console=ttyS0 quiet panic=-1 random.trust_cpu=on no_timer_check"])
             .args(["-serial", &format!("file:{}", folder.join("console").display())])
+            .args(["-serial", &format!("pipe:{}", bell.display())])
             .args(["-netdev", "tap,id=net0,ifname=tap0,script=no,downscript=no"])
             .args(["-device", &format!("virtio-net-pci,netdev=net0,mac={mac},host_mtu={mtu}")])
             .args(["-virtfs", "local,path=/,mount_tag=root,security_model=none,readonly=on"])
@@ -259,7 +267,7 @@ impl Guest {
     /// Starts a shell command line in the guest.
     ///
     /// # Errors
-    /// The shared folder cannot be written.
+    /// The shared folder cannot be written, or the guest is gone.
     pub fn start(&mut self, line: &str) -> Result<Job> {
         self.jobs += 1;
         let folder = self.folder.join("jobs");
@@ -267,6 +275,11 @@ impl Guest {
         let draft = folder.join("draft");
         fs::write(&draft, format!("{line}\n"))?;
         fs::rename(&draft, folder.join(format!("{}.job", self.jobs)))?;
+        // Nobody's ear at the other end is an error, and no reason to wait.
+        let mut options = fs::File::options();
+        options.write(true).custom_flags(OFlags::NONBLOCK.bits() as i32);
+        let bell = options.open(self.folder.join("bell.in"));
+        writeln!(bell.context("the guest is gone")?, "{}", self.jobs)?;
         Ok(Job { folder, number: self.jobs, line: line.to_owned() })
     }
 

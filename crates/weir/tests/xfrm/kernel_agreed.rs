@@ -80,18 +80,18 @@ fn keying(status: &serde_json::Value, what: &str) -> u64 {
     number(status, &format!("/pairs/0/keying/{what}"))
 }
 
-/// Five hundred packets, and again until the keys have changed three times: none may be lost.
-/// Returns the handshakes that this gateway answered.
+/// 250 packets, and again until the keys have changed three times: none may be lost. Returns the
+/// handshakes that this gateway answered.
 #[track_caller]
 pub(super) fn loses_nothing(stage: &mut Stage) -> u64 {
-    // Late is not lost: ping asks on until it has as many answers, which of the first 500 are seen.
-    let line = "ip netns exec host ping -n -i 0.02 -c 500 -w 60 10.2.0.1 \
+    // Late is not lost: ping asks on until it has as many answers, which of the first 250 are seen.
+    let line = "ip netns exec host ping -n -i 0.02 -c 250 -w 60 10.2.0.1 \
                 | sed -n 's/.* bytes from .*icmp_seq=\\([0-9]*\\) .*/\\1/p' \
-                | awk '$1 <= 500 && !seen[$1]++ { count++ } END { print count + 0 }'";
+                | awk '$1 <= 250 && !seen[$1]++ { count++ } END { print count + 0 }'";
     let before = stage.status();
     for _ in 0..6 {
         let said = stage.guest.run(line, GUEST_PATIENCE).unwrap();
-        assert_eq!(said.output.trim(), "500", "{}", stage.words());
+        assert_eq!(said.output.trim(), "250", "{}", stage.words());
         let after = stage.status();
         if keying(&after, "handshakes") >= keying(&before, "handshakes") + 3 {
             return keying(&after, "responses_sent") - keying(&before, "responses_sent");
@@ -119,7 +119,7 @@ fn agreed_keys_change_in_the_kernel_and_not_one_packet_is_lost() {
     stage.run(OTHERS);
     let others = stage.in_kernel();
     let wire = stage.capture();
-    configure(&mut stage, "rekey_after_s = 2", ["kernel", "none"]);
+    configure(&mut stage, "rekey_after_s = 1", ["kernel", "none"]);
     let far = start(&mut stage, FAR);
     let near = start(&mut stage, NEAR);
     connect(&mut stage);
@@ -146,7 +146,7 @@ fn agreed_keys_change_in_the_kernel_and_not_one_packet_is_lost() {
 
     // The kernel at both ends.
     stage.end_of(far, FAR[2], "TERM");
-    configure(&mut stage, "rekey_after_s = 2", ["kernel", "kernel"]);
+    configure(&mut stage, "rekey_after_s = 1", ["kernel", "kernel"]);
     let far = start(&mut stage, FAR);
     connect(&mut stage);
     loses_nothing(&mut stage);
@@ -181,14 +181,14 @@ fn agreed_keys_change_in_the_kernel_and_not_one_packet_is_lost() {
 fn an_idle_peer_of_the_kernels_is_heard_and_a_dead_one_is_found() {
     let Some(mut stage) = Stage::boot("signs of life through the kernel") else { return };
     stage.run(FAR_GATEWAY);
-    configure(&mut stage, "", ["kernel", "none"]);
+    configure(&mut stage, "keepalive_ms = 1000", ["kernel", "none"]);
     let far = start(&mut stage, FAR);
     let near = start(&mut stage, NEAR);
     connect(&mut stage);
-    // Who is not heard for five seconds causes a handshake; so does a guest that stops for as long.
+    // Who is not heard for 2.5 seconds causes a handshake; so does a guest that stops for as long.
     let hears = |stage: &mut Stage| {
         let before = stage.status();
-        std::thread::sleep(Duration::from_secs(12));
+        std::thread::sleep(Duration::from_secs(6));
         keying(&stage.status(), "handshakes") == keying(&before, "handshakes")
     };
     assert!((0..4).any(|_| hears(&mut stage)), "it was not heard: {}", stage.status());
@@ -274,7 +274,7 @@ fn both_families_go_through_the_kernels_esp_over_ipv6() {
     stage.run("modprobe esp6");
     let before = stage.in_kernel();
     let wire = stage.capture();
-    configure(&mut stage, "rekey_after_s = 2", ["kernel", "none"]);
+    configure(&mut stage, "rekey_after_s = 1", ["kernel", "none"]);
     stage.run(V6);
     let far = start(&mut stage, FAR);
     let near = start(&mut stage, NEAR);
