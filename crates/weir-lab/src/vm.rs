@@ -3,8 +3,8 @@
 //! A guest runs Debian's kernel with `rdma_rxe` under qemu's own CPU emulation (no KVM needed),
 //! this machine's root file system read-only over 9p under an overlay in memory, and its TAP device
 //! joined to a host namespace of the lab. What the guest's own folders hide of that file system,
-//! such as `/tmp`, is below `/run/machine`. A shared folder carries jobs in and results out; a serial
-//! port tells which, so that a guest with nothing to do costs nothing:
+//! such as `/tmp`, is below `/run/machine`. A shared folder carries jobs in and results out; a
+//! serial port tells which, so that a guest with nothing to do costs nothing:
 //!
 //! ```text
 //!   folder/7.job, "7" by ttyS1  -> the guest's loop runs it ->  folder/7.out  folder/7.code

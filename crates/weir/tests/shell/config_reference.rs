@@ -1,6 +1,6 @@
 //! docs/guide/configuration.md is made from where the configuration's types are: the format that
-//! each module writes above its types. `WEIR_WRITE=1 cargo test -p weir --test shell config_reference`
-//! writes it anew.
+//! each module writes above its types. `WEIR_WRITE=1 cargo test -p weir --test shell
+//! config_reference` writes it anew.
 
 use std::path::{Path, PathBuf};
 
