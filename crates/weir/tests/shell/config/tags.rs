@@ -2,8 +2,8 @@
 
 use super::*;
 
-pub(super) const TAGGED: &str = "[[peer]]\nname = \"b\"\nmode = \"icrc-tag\"\nweaker_than_esp = true\n\
-     protects = \"10.0.0.2/32\"\n";
+pub(super) const TAGGED: &str = "[[peer]]\nname = \"b\"\nmode = \"icrc-tag\"\n\
+    weaker_than_esp = true\nprotects = \"10.0.0.2/32\"\n";
 
 #[test]
 fn tags_must_be_called_weaker_than_esp() {
