@@ -75,7 +75,7 @@ fn is_in_nic(stage: &mut Stage) -> serde_json::Value {
 fn a_nic_does_the_cipher_and_where_it_is_full_the_kernel_does() {
     let Some(mut stage) = boot("ESP whose cipher a NIC does") else { return };
     let wire = stage.capture();
-    configure(&mut stage, "rekey_after_s = 1", ["crypto", "none"]);
+    configure(&mut stage, "rekey_after_s = 2", ["crypto", "none"]);
     let far = start(&mut stage, FAR);
     let near = start(&mut stage, NEAR);
     connect(&mut stage);
@@ -95,7 +95,7 @@ fn a_nic_does_the_cipher_and_where_it_is_full_the_kernel_does() {
     // Without room for it `crypto` is refused, and of `auto` the kernel seals.
     refused(&mut stage, &["offload = \"crypto\" on p0", "write offload = \"auto\""]);
     set(&mut stage, "sa_max", 64);
-    configure(&mut stage, "rekey_after_s = 1", ["auto", "none"]);
+    configure(&mut stage, "rekey_after_s = 2", ["auto", "none"]);
     let near = start(&mut stage, NEAR);
     connect(&mut stage);
     is_in_nic(&mut stage);
@@ -141,7 +141,7 @@ fn found_leaking(stage: &mut Stage, near: &Job) -> String {
 fn a_nic_does_all_of_esp_and_is_believed_as_far_as_it_is_counted() {
     let Some(mut stage) = boot("ESP that a NIC does whole") else { return };
     let wire = stage.capture();
-    configure(&mut stage, "rekey_after_s = 1", ["packet", "none"]);
+    configure(&mut stage, "rekey_after_s = 2", ["packet", "none"]);
     // A NIC that takes a network for one host would let the others' packets leave in clear.
     set(&mut stage, "exact", 1);
     refused(&mut stage, &["of 2 empty packets", "to have sealed 1", "offload = \"crypto\""]);
@@ -202,7 +202,7 @@ fn a_nic_does_all_of_esp_and_is_believed_as_far_as_it_is_counted() {
 fn two_nics_do_all_of_esp_over_ipv6() {
     let Some(mut stage) = boot("ESP that a NIC does whole, over IPv6") else { return };
     let wire = stage.capture();
-    configure(&mut stage, "rekey_after_s = 1", ["packet", "packet"]);
+    configure(&mut stage, "rekey_after_s = 2", ["packet", "packet"]);
     stage.run(V6);
     // One family in the other is not for NICs.
     stage.run("sed -i 's,\"10[^ ]* ,,' /tmp/weir.toml /tmp/far.toml");
