@@ -26,9 +26,11 @@ use super::nic::{Counted, Handed, RETIRED_FOR};
 use super::tunnel::{Direction, Kernel, KernelTunnel};
 use crate::api::dto::{KernelEspSnapshot, PeerSnapshot};
 
-/// Those of a NIC that sealed and whose counters may lag, at most: a handshake in five seconds is
-/// many already.
-const RETIRED_MAX: usize = 4;
+/// Those of a NIC that sealed and whose counters may lag, at most: keys that change every second,
+/// the shortest time that may be configured, leave six in [`RETIRED_FOR`]. At the bound the oldest
+/// goes uncounted, and what left for the NIC is counted anew: keys that change oftener, by bytes or
+/// packets, hide a NIC that does not seal.
+const RETIRED_MAX: usize = 8;
 
 /// A peer's associations.
 pub(super) struct Agreed {
