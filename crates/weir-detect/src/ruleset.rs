@@ -451,7 +451,8 @@ impl Rule {
         self.facts.has_only_payload
     }
 
-    /// The flood that it drops, if nothing else is asked of a packet.
+    /// The flood that it drops, if nothing else is asked of a packet than what the kernel's gate
+    /// can tell.
     fn flood(&self) -> Option<FloodWatch> {
         let header = &self.header;
         let [HeaderTest::Sign { watch: Watch::Flood(watch), .. }] = self.tests[..] else {
@@ -470,7 +471,7 @@ impl Rule {
             && self.suppressions.is_empty()
             && self.rate.is_none();
         let drops = self.action == Action::Drop && !header.protocol.is_application();
-        (drops && is_any && is_alone).then_some(watch)
+        (drops && is_any && is_alone && !watch.is_unasked()).then_some(watch)
     }
 
     /// Whether nothing but addresses and protocol decides.

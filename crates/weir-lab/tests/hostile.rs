@@ -167,6 +167,7 @@ fn a_flood_of_forged_sources_is_told_by_whom_it_hits() {
         (Hostile::DnsFlood, 3_200_107),
         (Hostile::CmFlood, 3_200_019),
         (Hostile::CnpFlood, 3_200_020),
+        (Hostile::CnpFlood, 3_200_021),
     ] {
         let Case { rate, count, .. } = case(hostile);
         for seed in SEEDS {
@@ -176,6 +177,23 @@ fn a_flood_of_forged_sources_is_told_by_whom_it_hits() {
             assert!(*after_ms < 600, "{hostile:?}: told after {after_ms} ms");
             assert!(outcome.dropped * 100 / outcome.behind >= 85, "{hostile:?}: {outcome:?}");
         }
+    }
+}
+
+#[test]
+fn congestion_notifications_that_nobody_asked_for_are_told_at_once_and_others_are_not() {
+    let rules = rules();
+    let told = |sid: u32, outcome: &Outcome| outcome.told.iter().find(|it| it.0 == sid).copied();
+    for seed in SEEDS {
+        // Slower than any rule for honest ones minds.
+        let flood = Campaign { sources: 0, ..campaign(Hostile::CnpFlood, false, 8_000, seed) };
+        let outcome = run(&rules, &flood, 20_000);
+        let (_, after_ms) = told(3_200_021, &outcome).expect("told");
+        assert!(after_ms < 300, "told after {after_ms} ms");
+        // As many as one congested flow may have, each for data.
+        let twin = campaign(Hostile::CnpFlood, true, 40_000, seed);
+        let outcome = run(&rules, &twin, 36_000);
+        assert_eq!((outcome.told, outcome.dropped), (vec![], 0), "seed {seed}");
     }
 }
 

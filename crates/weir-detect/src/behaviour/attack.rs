@@ -120,10 +120,12 @@ impl Attacks {
             Watch::Attack(watch) => Some((bit, *watch)),
             _ => None,
         });
-        let watches: Vec<_> = attacks.collect();
-        if watches.is_empty() {
+        let counted: Vec<_> = attacks.collect();
+        let asks = |it: &Watch| matches!(it, Watch::Flood(flood) if flood.is_unasked());
+        if counted.is_empty() && !watches.iter().any(asks) {
             return None;
         }
+        let watches = counted;
         Some(Self {
             watches,
             start: None,
@@ -277,11 +279,22 @@ impl Attacks {
         }
     }
 
+    /// Whether the packet is a congestion notification for which no data went the other way yet, or
+    /// none for a second: nothing that could have met congestion.
+    pub(super) fn is_unasked(&mut self, now: Time, view: &View<'_>) -> bool {
+        let is_notification = view
+            .parsed
+            .rdma
+            .is_some_and(|it| it.opcode.operation() == Operation::CongestionNotification);
+        is_notification && {
+            let back = (view.destination, view.source);
+            let data = self.pairs.get(back).map(|it| it.data);
+            !data.is_some_and(|it| it != Time(0) && now.since_ns(it) < NS_PER_S)
+        }
+    }
+
     fn notification(&mut self, now: Time, view: &View<'_>) -> Signs {
-        let back = (view.destination, view.source);
-        let data = self.pairs.get(back).map(|it| it.data);
-        // No data yet, or none for a second: nothing that could have met congestion.
-        if data.is_some_and(|it| it != Time(0) && now.since_ns(it) < NS_PER_S) {
+        if !self.is_unasked(now, view) {
             return 0;
         }
         self.mark(now, Attack::ForgedCnp, (view.source, view.destination), 1)

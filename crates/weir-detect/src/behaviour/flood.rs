@@ -3,7 +3,7 @@
 //! A bucket holds half a second of its rate, so that a burst passes and a flood empties it within
 //! a fraction of a second. From then on:
 //!
-//! UDP counts where it is not answered.
+//! UDP counts where it is not answered, and `unasked_cnp` where no data went the other way.
 //!
 //! - by source: all its packets of the kind belong to the flood;
 //! - by destination (sources are forged, or many): all but those of flows that had an answer before
@@ -64,6 +64,7 @@ pub enum FloodKind {
     Cnp,
 }
 
+/// Names of kinds, and packets a second that are usual.
 const KINDS: &[(&str, FloodKind, u32)] = &[
     ("syn", FloodKind::Syn, 2_000),
     ("udp", FloodKind::Udp, 20_000),
@@ -74,7 +75,11 @@ const KINDS: &[(&str, FloodKind, u32)] = &[
     ("cm", FloodKind::Cm, 500),
     ("mad", FloodKind::Mad, 2_000),
     ("cnp", FloodKind::Cnp, 20_000),
+    (UNASKED_CNP, FloodKind::Cnp, 1_000),
 ];
+
+/// Congestion notifications for data that nobody sent: no honest adapter sends one.
+const UNASKED_CNP: &str = "unasked_cnp";
 
 /// Whose packets are counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -92,6 +97,8 @@ pub(crate) struct FloodWatch {
     rate: u32,
     /// Seconds of calm after which it is over.
     hold_s: u32,
+    /// Counts notifications alone for whose data none went the other way.
+    is_unasked: bool,
 }
 
 impl FloodWatch {
@@ -114,11 +121,12 @@ impl FloodWatch {
             true
         };
         let first = parts(value, word, number)?;
-        let (_, kind, usual) = KINDS
+        let (name, kind, usual) = KINDS
             .iter()
             .find(|(name, ..)| *name == first)
             .ok_or_else(|| format!("`{first}` is no kind of flood"))?;
-        Ok(Self { kind: *kind, of, rate: rate.unwrap_or(*usual), hold_s })
+        let is_unasked = *name == UNASKED_CNP;
+        Ok(Self { kind: *kind, of, rate: rate.unwrap_or(*usual), hold_s, is_unasked })
     }
 }
 
@@ -150,6 +158,16 @@ impl Flood {
 }
 
 impl FloodWatch {
+    /// Whether it counts notifications alone for whose data none went the other way.
+    pub(crate) fn is_unasked(&self) -> bool {
+        self.is_unasked
+    }
+
+    /// What its buckets are kept by.
+    fn key(&self, host: u128) -> (FloodKind, bool, Of, u32, u128) {
+        (self.kind, self.is_unasked, self.of, self.rate, host)
+    }
+
     /// Whether it looks for answers that nobody asked for: those come from port 53.
     pub(crate) fn is_dns(&self) -> bool {
         self.kind == FloodKind::Dns
@@ -233,7 +251,7 @@ impl Floods {
     /// whether it goes on.
     pub(super) fn dropped_early(&mut self, now: Time, flood: &Flood, packets: u32) -> bool {
         let watch = &flood.watch;
-        let key = (watch.kind, watch.of, watch.rate, u128::from_be_bytes(flood.host));
+        let key = watch.key(u128::from_be_bytes(flood.host));
         let Some(bucket) = self.buckets.get(key) else { return false };
         bucket.is_early = true;
         let goes_on = bucket.since.is_some() && bucket.goes_on(now, watch, packets);
@@ -250,6 +268,7 @@ impl Floods {
         flow: &Flow,
         direction: Direction,
         view: &View<'_>,
+        is_unasked: bool,
     ) -> Signs {
         let mut signs = 0;
         let kinds = kinds(direction, view);
@@ -258,6 +277,7 @@ impl Floods {
         }
         for (bit, watch) in &self.watches {
             if kinds.contains(&Some(watch.kind))
+                && (is_unasked || !watch.is_unasked)
                 && is_over(
                     &mut self.buckets,
                     &mut self.refused,
@@ -288,7 +308,7 @@ fn is_over(
         Of::Source => view.source,
         Of::Destination => view.destination,
     };
-    let (bucket, is_new) = buckets.enter(now, (watch.kind, watch.of, watch.rate, host));
+    let (bucket, is_new) = buckets.enter(now, watch.key(host));
     if is_new {
         *bucket = Bucket { tokens: rate * BURST_MS, last: now, ..Bucket::default() };
     }

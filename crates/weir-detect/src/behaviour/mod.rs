@@ -126,7 +126,9 @@ impl Watcher {
         view: &View<'_>,
     ) -> Signs {
         let Self { floods, scans, attacks, .. } = self;
-        let mut signs = floods.as_mut().map_or(0, |it| it.look(now, flow, direction, view));
+        let is_unasked = attacks.as_mut().is_some_and(|it| it.is_unasked(now, view));
+        let mut signs =
+            floods.as_mut().map_or(0, |it| it.look(now, flow, direction, view, is_unasked));
         signs |= scans.as_mut().map_or(0, |it| it.look(now, view));
         signs | attacks.as_mut().map_or(0, |it| it.look(now, view))
     }
