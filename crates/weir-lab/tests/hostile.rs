@@ -42,9 +42,10 @@ fn case(hostile: Hostile) -> Case {
         Hostile::QkeyGuessing => case(3_200_011, 1_000, 2_000, 0),
         Hostile::SideChannel => case(3_200_012, 20_000, 40_000, 0),
         Hostile::ForgedCnp => case(3_200_013, 1_000, 2_000, 95),
-        // Twice what is told, for longer than it takes to tell it.
-        Hostile::ReadFlood => case(3_200_014, 2_000_000, 250_000, 95),
-        Hostile::WriteFlood => case(3_200_015, 4_000_000, 500_000, 95),
+        // A little more than half a second of the rule's rate, and what comes meanwhile: from the
+        // 571,428th and the 1,142,857th on they are told.
+        Hostile::ReadFlood => case(3_200_014, 8_000_000, 600_000, 95),
+        Hostile::WriteFlood => case(3_200_015, 16_000_000, 1_200_000, 95),
         Hostile::CmFlood => case(3_200_016, 5_000, 20_000, 95),
         Hostile::CnpFlood => case(3_200_018, 100_000, 100_000, 95),
         Hostile::SynFlood => case(3_200_101, 50_000, 50_000, 95),
@@ -139,7 +140,7 @@ fn no_benign_twin_is_taken_for_an_attack() {
     let rules = rules();
     for (name, hostile) in Hostile::ALL {
         let Case { rate, count, .. } = case(hostile);
-        // A flood's twin is the same at a hundredth of the rate, or at less than a tenth of what is
+        // A flood's twin is the same at a hundredth of the rate, or at less than a third of what is
         // told.
         let (rate, count) = match hostile {
             Hostile::ReadFlood | Hostile::WriteFlood => (rate / 25, count * 2 / 5),
