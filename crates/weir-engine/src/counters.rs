@@ -145,6 +145,8 @@ pub struct PeerCounters {
     pub denied_packets: u64,
     /// Packets that were dropped, both ways, because they exceeded its rate.
     pub limited_packets: u64,
+    /// When the last packet was sealed.
+    pub last_sealed: Time,
     /// When the last authentic packet came.
     pub last_opened: Time,
 }

@@ -27,7 +27,7 @@ struct Node {
 pub(super) struct Index {
     /// By first address, the wider before the narrower.
     nodes: Vec<Node>,
-    /// Lines for everybody, and those that name MAC addresses.
+    /// Lines for everybody, and those that name members by marks.
     any: Vec<u16>,
 }
 
@@ -38,8 +38,8 @@ impl Index {
         let mut named = Vec::new();
         for (line, number) in lines.iter().zip(0u16..) {
             let party = party_of(line);
-            // Who is meant by a MAC address may have any address.
-            if party.is_any() || !party.macs().is_empty() {
+            // Who is meant by a mark may have any address.
+            if party.is_any() || !party.marks().is_empty() {
                 any.push(number);
                 continue;
             }

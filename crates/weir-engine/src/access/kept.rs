@@ -43,8 +43,8 @@ impl Kind {
 
     /// Whether a packet of `other` is decided about as one of this; an answer says no kind.
     #[inline]
-    pub(super) fn is(self, other: Self, is_request: bool) -> bool {
-        let compared = if is_request { u16::MAX } else { SIDE };
+    pub(super) fn is(self, other: Self, says_kind: bool) -> bool {
+        let compared = if says_kind { u16::MAX } else { SIDE };
         (self.0 ^ other.0) & compared == 0
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use weir_wire::parse::MacAddress;
 
 use super::limits::Limits;
-use super::terms::Terms;
+use super::terms::{Asked, Terms};
 use crate::policy::Prefix;
 
 /// Lines in one policy, at most.
@@ -156,13 +156,64 @@ impl AccessAction {
     }
 }
 
-/// Who is at one end of a line, by addresses and MAC addresses. Lines may share one: a clone is no
-/// copy.
+/// Members that are named by what their frames and packets bear, whatever their addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// MAC addresses, of who asks or is asked.
+    pub macs: Vec<MacAddress>,
+    /// Outer VLANs, 0 for frames without a tag.
+    pub vlans: Vec<u16>,
+    /// Partitions: the low 15 bits of P_Keys.
+    pub partitions: Vec<u16>,
+}
+
+impl Marks {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.macs.is_empty() && self.vlans.is_empty() && self.partitions.is_empty()
+    }
+
+    /// Takes in those of `other`.
+    pub fn extend(&mut self, other: &Self) {
+        self.macs.extend_from_slice(&other.macs);
+        self.vlans.extend_from_slice(&other.vlans);
+        self.partitions.extend_from_slice(&other.partitions);
+    }
+
+    /// In order, each once, as they are looked up.
+    fn sort(&mut self) {
+        self.macs.sort_unstable();
+        self.macs.dedup();
+        for list in [&mut self.vlans, &mut self.partitions] {
+            list.sort_unstable();
+            list.dedup();
+        }
+    }
+
+    /// Whether the packet bears one of them, at this end: 0 for who asks, 1 for who is asked.
+    fn are_borne(&self, asked: &Asked, end: usize) -> bool {
+        let is_mac = |macs: [MacAddress; 2]| self.macs.binary_search(&macs[end]).is_ok();
+        asked.macs.is_some_and(is_mac)
+            || self.vlans.binary_search(&asked.vlan).is_ok()
+            || asked.partition.is_some_and(|it| self.partitions.binary_search(&it).is_ok())
+    }
+
+    /// Whether all of `other` are among them.
+    fn cover(&self, other: &Self) -> bool {
+        let all =
+            |mine: &[u16], others: &[u16]| others.iter().all(|it| mine.binary_search(it).is_ok());
+        other.macs.iter().all(|it| self.macs.binary_search(it).is_ok())
+            && all(&self.vlans, &other.vlans)
+            && all(&self.partitions, &other.partitions)
+    }
+}
+
+/// Who is at one end of a line, by addresses and by marks. Lines may share one: a clone is no copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Party {
     prefixes: Arc<[Prefix]>,
     /// In order.
-    macs: Arc<[MacAddress]>,
+    marks: Arc<Marks>,
     /// The same addresses, sorted and apart: first and last of each run.
     ranges: Arc<[(u128, u128)]>,
     /// As the configuration names it.
@@ -172,18 +223,18 @@ pub struct Party {
 impl Party {
     /// Everybody.
     pub fn any() -> Self {
-        Self { prefixes: Arc::new([]), macs: Arc::new([]), ranges: Arc::new([]), name: None }
+        let marks = Arc::default();
+        Self { prefixes: Arc::new([]), marks, ranges: Arc::new([]), name: None }
     }
 
     /// Those in `prefixes`; none of them: everybody.
     pub fn new(prefixes: Vec<Prefix>) -> Self {
-        Self::with_macs(prefixes, Vec::new())
+        Self::with_marks(prefixes, Marks::default())
     }
 
-    /// Those in `prefixes` and those whose frames bear one of `macs`; none of either: everybody.
-    pub fn with_macs(prefixes: Vec<Prefix>, mut macs: Vec<MacAddress>) -> Self {
-        macs.sort_unstable();
-        macs.dedup();
+    /// Those in `prefixes` and those whose packets bear one of `marks`; none of either: everybody.
+    pub fn with_marks(prefixes: Vec<Prefix>, mut marks: Marks) -> Self {
+        marks.sort();
         let mut ranges: Vec<_> = prefixes.iter().flat_map(Prefix::ranges).collect();
         ranges.sort_unstable();
         let mut apart: Vec<(u128, u128)> = Vec::with_capacity(ranges.len());
@@ -193,7 +244,7 @@ impl Party {
                 _ => apart.push((first, last)),
             }
         }
-        Self { prefixes: prefixes.into(), macs: macs.into(), ranges: apart.into(), name: None }
+        Self { prefixes: prefixes.into(), marks: marks.into(), ranges: apart.into(), name: None }
     }
 
     /// The same, called `name` where it is told of.
@@ -206,9 +257,9 @@ impl Party {
         self.name.as_deref()
     }
 
-    /// Its MAC addresses, in order.
-    pub fn macs(&self) -> &[MacAddress] {
-        &self.macs
+    /// Its members that are named otherwise than by addresses, in order.
+    pub fn marks(&self) -> &Marks {
+        &self.marks
     }
 
     /// As they were named.
@@ -218,13 +269,14 @@ impl Party {
 
     /// Whether it is everybody.
     pub fn is_any(&self) -> bool {
-        self.prefixes.is_empty() && self.macs.is_empty()
+        self.prefixes.is_empty() && self.marks.is_empty()
     }
 
-    /// Whether who has `address` and, as far as is known, `mac` is among them.
+    /// Whether who has `address` is among them, or who bears what `asked` knows of this end: 0 for
+    /// who asks, 1 for who is asked.
     #[inline]
-    pub(super) fn holds_either(&self, address: &[u8; 16], mac: Option<MacAddress>) -> bool {
-        self.holds(address) || mac.is_some_and(|mac| self.macs.binary_search(&mac).is_ok())
+    pub(super) fn holds_either(&self, address: &[u8; 16], asked: &Asked, end: usize) -> bool {
+        self.holds(address) || (!self.marks.is_empty() && self.marks.are_borne(asked, end))
     }
 
     /// Whether `address`, in the form of `Parsed`, is among them.
@@ -240,8 +292,7 @@ impl Party {
             let behind = self.ranges.partition_point(|it| it.0 <= *first);
             behind > 0 && self.ranges[behind - 1].1 >= *last
         };
-        let knows = |mac: &MacAddress| self.macs.binary_search(mac).is_ok();
-        let covers = other.ranges.iter().all(holds) && other.macs.iter().all(knows);
+        let covers = other.ranges.iter().all(holds) && self.marks.cover(&other.marks);
         self.is_any() || (!other.is_any() && covers)
     }
 
@@ -251,8 +302,8 @@ impl Party {
             let behind = self.ranges.partition_point(|it| it.0 <= *last);
             behind > 0 && self.ranges[behind - 1].1 >= *first
         };
-        // Whose MAC address is which address nobody knows.
-        let is_open = |it: &Party| it.is_any() || !it.macs.is_empty();
+        // Who bears a mark may have any address.
+        let is_open = |it: &Party| it.is_any() || !it.marks.is_empty();
         is_open(self) || is_open(other) || other.ranges.iter().any(overlaps)
     }
 }

@@ -24,7 +24,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use weir_wire::bth::{self, Psn, Qpn};
+use weir_wire::bth::{self, Psn};
 use weir_wire::cm::{self, Message};
 use weir_wire::ethernet::ethertype;
 use weir_wire::ext;
@@ -36,12 +36,13 @@ use weir_wire::udp::PORT_ROCE_V2;
 use crate::flow::HashSeed;
 use crate::meter::{Meter, Observation, Observed};
 use crate::rdma::{ConversationHandle, QueuePairKey, Seat};
-use crate::verdict::{DropReason, Side};
+use crate::verdict::DropReason;
 
 mod alternate;
 mod answer;
 mod check;
 mod counted;
+mod event;
 mod index;
 mod kept;
 mod limits;
@@ -58,9 +59,10 @@ mod windows;
 
 pub(crate) use answer::{ANSWER_LEN_MAX, Answer};
 pub use check::Oddity;
+pub use event::{AccessEvent, EVENTS_MAX, Memory};
 pub use limits::{ACCOUNTS_MAX, Limits, Spent};
 pub use lines::{
-    AccessAction, LINES_MAX, Line, LineNumber, MEMBERS_MAX, Operation, Operations, Party,
+    AccessAction, LINES_MAX, Line, LineNumber, MEMBERS_MAX, Marks, Operation, Operations, Party,
 };
 pub use operation::{asked, is_group};
 pub use policy::{AccessPolicy, Decisions, Lacking};
@@ -71,12 +73,9 @@ pub use windows::PsnCheck;
 
 use kept::{Aparts, Kept, Kind, Set, Sets};
 use limits::{Cost, Limiter};
-use operation::operation;
+use operation::{is_answer, operation};
 use state::{Admitted, State};
 use windows::{Numbered, Window, Windows};
-
-/// Events that wait to be taken; further ones are lost and counted.
-pub const EVENTS_MAX: usize = 1024;
 
 /// Bytes that a queue pair takes beyond what the meter counts of it: its direction's seat, its
 /// owner with the place in the table, and what some policies keep apart. Its entry in the index, 8
@@ -93,38 +92,6 @@ pub struct Hits {
     pub packets: u64,
     /// Their bytes on the link.
     pub bytes: u64,
-}
-
-/// A message that was denied, or would have been, or whose line is logged.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AccessEvent {
-    /// When its packet came.
-    pub time: Time,
-    /// By which port.
-    pub side: Option<Side>,
-    /// The name of the line that decided; `None`: the default did.
-    pub line: Option<Arc<str>>,
-    /// What it did.
-    pub action: AccessAction,
-    /// Who asked.
-    pub from: [u8; 16],
-    /// Whom.
-    pub to: [u8; 16],
-    /// Which queue pair.
-    pub destination_qp: Qpn,
-    /// For what.
-    pub operation: Operation,
-    /// The memory that the packet names, if it does.
-    pub memory: Option<Memory>,
-}
-
-/// Memory that an RDMA request names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Memory {
-    /// The key to it.
-    pub remote_key: u32,
-    /// How much of it, bytes.
-    pub length: u32,
 }
 
 /// The lines in force and what they did.
@@ -210,9 +177,30 @@ impl Access {
         if packet.now >= self.look_again {
             self.look_at_time(packet.now, meter);
         }
-        let Some(operation) = operation(packet.parsed, rdma) else {
-            return self.judge_answer(seen, packet, rdma, meter);
+        let operation = operation(packet.parsed, rdma);
+        let judged = match operation {
+            Some(operation) => self.judge_request(operation, seen, packet, rdma, meter),
+            None => self.judge_answer(seen, packet, rdma, meter),
         };
+        if let Err(reason) = judged {
+            self.tell_of_drop(reason, operation, packet, rdma);
+        }
+        judged
+    }
+
+    /// Whether a packet that asks for something may pass.
+    ///
+    /// # Errors
+    /// Those of [`Access::judge`].
+    #[inline]
+    fn judge_request(
+        &mut self,
+        operation: Operation,
+        seen: &Observed,
+        packet: &Observation<'_>,
+        rdma: &Rdma,
+        meter: &mut Meter,
+    ) -> Result<(), DropReason> {
         let (number, is_plain) = match operation {
             Operation::Connect if self.policy.names_terms() => {
                 (self.line_of_message(packet), false)
@@ -250,7 +238,7 @@ impl Access {
     ) -> Result<(), DropReason> {
         let (action, log) = self.policy.action_of(number);
         if rdma.opcode.starts_message() && (action != AccessAction::Allow || log) {
-            self.tell(number, action, operation, packet, rdma);
+            self.tell((number, action), None, operation, packet, rdma);
         }
         if !action.passes() {
             self.answer.clear();
@@ -380,6 +368,10 @@ impl Access {
             return Ok(());
         }
         self.limiter.limited += u64::from(!has_room);
+        if rdma.opcode.starts_message() {
+            let decided = (line, self.policy.action_of(line).0);
+            self.tell(decided, Some(DropReason::AccessLimit), operation, packet, rdma);
+        }
         Err(DropReason::AccessLimit)
     }
 
@@ -495,7 +487,7 @@ impl Access {
         let kind = Kind::new(packet.side, QueuePairType::of(rdma.opcode));
         let known = seen.conversation.and_then(|handle| {
             let kept = Kept::since(meter.seat(handle, seen.direction)?, self.round)?;
-            let is_it = kept.kind.is(kind, rdma.opcode.is_request())
+            let is_it = kept.kind.is(kind, !is_answer(rdma.opcode))
                 && (!self.policy.names_links()
                     || self.aparts.at(handle, seen.direction).link == self.link(packet, rdma));
             self.sets.at(kept.set().filter(|_| is_it)?)
@@ -601,36 +593,6 @@ impl Access {
         self.look_again = look_again;
     }
 
-    #[cold]
-    fn tell(
-        &mut self,
-        number: LineNumber,
-        action: AccessAction,
-        operation: Operation,
-        packet: &Observation<'_>,
-        rdma: &Rdma,
-    ) {
-        if self.events.len() >= EVENTS_MAX {
-            self.events_lost += 1;
-            return;
-        }
-        let memory = ext::reth(packet.bytes, rdma).map(|reth| Memory {
-            remote_key: reth.remote_key.get(),
-            length: reth.dma_length.get(),
-        });
-        self.events.push_back(AccessEvent {
-            time: packet.now,
-            side: packet.side,
-            line: number.index().map(|index| Arc::clone(&self.policy.lines()[index].name)),
-            action,
-            from: packet.parsed.source,
-            to: packet.parsed.destination,
-            destination_qp: rdma.destination_qp,
-            operation,
-            memory,
-        });
-    }
-
     /// What sources have taken out of their limits and other workers have not heard of.
     pub fn take_spent(&mut self, tell: impl FnMut(Spent)) {
         self.limiter.take_spent(tell);
@@ -645,11 +607,6 @@ impl Access {
     /// the seed of that life.
     pub(crate) fn restore(&mut self, saved: &SavedOwner, now: Time) {
         self.state.restore(saved, now);
-    }
-
-    /// The oldest event that waits.
-    pub(crate) fn take_event(&mut self) -> Option<AccessEvent> {
-        self.events.pop_front()
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a packet asks, by its opcode and where it goes.
 
-use weir_wire::bth::{self, Extension, Qpn, Service};
+use weir_wire::bth::{self, Extension, Opcode, Qpn, Service};
 use weir_wire::parse::{Parsed, Rdma};
 
 use super::lines::Operation;
@@ -31,6 +31,12 @@ pub(super) fn operation(parsed: &Parsed, rdma: &Rdma) -> Option<Operation> {
         | bth::Operation::AtomicAcknowledge
         | bth::Operation::CongestionNotification => return None,
     })
+}
+
+/// Whether it asks for nothing.
+#[inline]
+pub(super) fn is_answer(opcode: Opcode) -> bool {
+    opcode.is_response() || opcode.operation() == bth::Operation::CongestionNotification
 }
 
 fn datagram(parsed: &Parsed, rdma: &Rdma) -> Operation {

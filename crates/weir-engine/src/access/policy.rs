@@ -22,7 +22,7 @@ pub struct AccessPolicy {
     is_one_sided: bool,
     /// Whether any line names kinds of queue pairs, services, or what [`Self::names_links`] says.
     names_terms: bool,
-    /// Whether any line names MAC addresses or partitions.
+    /// Whether any line names MAC addresses or partitions, as terms or as members.
     names_links: bool,
     psn: PsnCheck,
     /// Lines that do not always hold.
@@ -110,8 +110,12 @@ impl AccessPolicy {
         let by_to = Index::new(&lines, |line| &line.to);
         let mut by_name: Vec<u16> = (0..lines.len() as u16).collect();
         by_name.sort_by_key(|number| &lines[usize::from(*number)].name);
-        let names_macs = |it: &Line| [&it.from, &it.to].iter().any(|it| !it.macs().is_empty());
-        let names_links = lines.iter().any(|line| names_macs(line) || line.terms.name_partitions());
+        // Which VLAN it is in is a part of what tells a queue pair.
+        let names_marks = |it: &Line| {
+            let marks = [it.from.marks(), it.to.marks()];
+            marks.iter().any(|it| !it.macs.is_empty() || !it.partitions.is_empty())
+        };
+        let names_links = lines.iter().any(|it| names_marks(it) || it.terms.name_partitions());
         let names_terms = names_links || lines.iter().any(|line| line.terms.are_named());
         let timed = (0..).zip(&lines).filter(|(_, line)| line.terms.are_timed());
         let timed = timed.map(|(number, _)| number).collect();
@@ -286,8 +290,8 @@ impl AccessPolicy {
     ) -> impl Iterator<Item = usize> {
         let matches = move |(_, line): &(usize, &Line)| {
             line.operations.contains(operation)
-                && line.from.holds_either(from, asked.macs.map(|it| it[0]))
-                && line.to.holds_either(to, asked.macs.map(|it| it[1]))
+                && line.from.holds_either(from, asked, 0)
+                && line.to.holds_either(to, asked, 1)
                 && line.terms.are_met(asked, line.action.passes())
         };
         self.lines.iter().enumerate().filter(matches).map(|(number, _)| number)
@@ -304,8 +308,8 @@ impl AccessPolicy {
     ) -> impl Iterator<Item = (usize, Lacking)> {
         let lacking = move |(number, line): (usize, &Line)| {
             let ends = [
-                (!line.from.holds_either(from, asked.macs.map(|it| it[0])), Lacking::From),
-                (!line.to.holds_either(to, asked.macs.map(|it| it[1])), Lacking::To),
+                (!line.from.holds_either(from, asked, 0), Lacking::From),
+                (!line.to.holds_either(to, asked, 1), Lacking::To),
                 (!line.operations.contains(operation), Lacking::Operation),
             ];
             let terms = line.terms.lacking(asked, line.action.passes());
@@ -330,11 +334,11 @@ impl AccessPolicy {
         for number in if are_by_from { by_from } else { by_to } {
             let line = &self.lines[usize::from(number)];
             let decided = line.operations.and(open);
-            let is_from = || line.from.holds_either(from, asked.macs.map(|it| it[0]));
-            let is_to = || line.to.holds_either(to, asked.macs.map(|it| it[1]));
-            // The index vouches for one end, unless that is named by MAC addresses.
+            let is_from = || line.from.holds_either(from, asked, 0);
+            let is_to = || line.to.holds_either(to, asked, 1);
+            // The index vouches for one end, unless that is named by marks.
             let end = if are_by_from { &line.from } else { &line.to };
-            let vouched = end.macs().is_empty();
+            let vouched = end.marks().is_empty();
             let matches =
                 (vouched && are_by_from || is_from()) && (vouched && !are_by_from || is_to());
             if decided.is_empty() || !matches || !line.terms.are_met(asked, line.action.passes()) {
@@ -357,7 +361,7 @@ mod tests {
     use proptest::prelude::*;
     use weir_wire::parse::MacAddress;
 
-    use super::super::lines::Party;
+    use super::super::lines::{Marks, Party};
     use super::super::terms::Terms;
     use super::*;
     use crate::policy::Prefix;
@@ -432,12 +436,18 @@ mod tests {
 
     fn party() -> impl Strategy<Value = Party> {
         let macs = prop_oneof![3 => Just(vec![]), 1 => prop::collection::vec(mac(), 1..3)];
-        (prop::collection::vec(prefix(), 0..4), macs)
-            .prop_map(|(prefixes, macs)| Party::with_macs(prefixes, macs))
+        (prop::collection::vec(prefix(), 0..4), macs, few(), few()).prop_map(
+            |(prefixes, macs, vlans, partitions)| {
+                Party::with_marks(prefixes, Marks { macs, vlans, partitions })
+            },
+        )
+    }
+
+    fn few() -> impl Strategy<Value = Vec<u16>> {
+        prop_oneof![2 => Just(vec![]), 1 => prop::collection::vec(0u16..3, 1..3)]
     }
 
     fn terms() -> impl Strategy<Value = Terms> {
-        let few = || prop_oneof![2 => Just(vec![]), 1 => prop::collection::vec(0u16..3, 1..3)];
         (few(), few()).prop_map(|(vlans, partitions)| Terms {
             vlans: vlans.into(),
             partitions: partitions.into(),
@@ -488,7 +498,9 @@ mod tests {
             let holds = |party: &Party, address: &[u8; 16], mac: MacAddress| {
                 party.is_any()
                     || party.prefixes().iter().any(|it| it.contains(address))
-                    || party.macs().contains(&mac)
+                    || party.marks().macs.contains(&mac)
+                    || party.marks().vlans.contains(&asked.vlan)
+                    || party.marks().partitions.contains(&asked.partition.unwrap())
             };
             let is_in = |list: &[u16], it: u16| list.is_empty() || list.contains(&it);
             for operation in Operation::ALL {

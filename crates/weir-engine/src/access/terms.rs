@@ -12,6 +12,9 @@ use crate::meter::Observation;
 /// The bits of a P_Key that name the partition; the other one is about membership.
 const PARTITION: u16 = 0x7fff;
 
+/// The first of the opcodes that are a manufacturer's own.
+const MANUFACTURERS: u8 = 0xc0;
+
 const NS_PER_MINUTE: u64 = 60_000_000_000;
 const MINUTES_PER_DAY: u64 = 24 * 60;
 /// 1970 began on a Thursday; days count from Monday.
@@ -29,11 +32,14 @@ pub enum QueuePairType {
     Ud,
     /// Extended reliable connection.
     Xrc,
+    /// Dynamically connected, where it can be told: by the opcodes that are left to manufacturers
+    /// (IBTA Vol 1 s9.2), of which nobody publishes what they ask.
+    Dct,
 }
 
 impl QueuePairType {
     /// All of them.
-    pub const ALL: [QueuePairType; 4] = [Self::Rc, Self::Uc, Self::Ud, Self::Xrc];
+    pub const ALL: [QueuePairType; 5] = [Self::Rc, Self::Uc, Self::Ud, Self::Xrc, Self::Dct];
 
     /// Its name in configuration and JSON.
     pub const fn name(self) -> &'static str {
@@ -42,10 +48,11 @@ impl QueuePairType {
             Self::Uc => "uc",
             Self::Ud => "ud",
             Self::Xrc => "xrc",
+            Self::Dct => "dct",
         }
     }
 
-    /// What the opcode says; `None`: another kind, a manufacturer's own, or a notification.
+    /// What the opcode says; `None`: another kind, a reserved one, or a notification.
     #[inline]
     pub const fn of(opcode: Opcode) -> Option<Self> {
         match opcode.service() {
@@ -53,6 +60,7 @@ impl QueuePairType {
             bth::Service::UnreliableConnection => Some(Self::Uc),
             bth::Service::UnreliableDatagram => Some(Self::Ud),
             bth::Service::ExtendedReliableConnection => Some(Self::Xrc),
+            bth::Service::Other if opcode.0 >= MANUFACTURERS => Some(Self::Dct),
             _ => None,
         }
     }

@@ -225,6 +225,7 @@ impl Peers {
         PeerCounters {
             sealed_packets: entry.counters.sealed_packets,
             sealed_bytes: entry.counters.sealed_bytes,
+            last_sealed: entry.counters.last_sealed,
             limited_packets: entry.limit.as_ref().map_or(0, |it| it.dropped_packets),
             ..self.opened_by(entry, peer)
         }

@@ -100,6 +100,7 @@ pub(super) fn protect(
     if let Some(kernel) = parts.peers.kernel.at_mut(place) {
         kernel.counters.sealed_packets += packets;
         kernel.counters.sealed_bytes += bytes;
+        kernel.counters.last_sealed = frame.meta.time;
     }
     Ok(Verdict::Handed)
 }

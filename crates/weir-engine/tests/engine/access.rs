@@ -122,6 +122,15 @@ mod lines {
     }
 
     #[test]
+    fn an_event_of_an_atomic_names_its_key_too() {
+        let all = b_to_a("all", &[], AccessAction::Deny);
+        let mut gateway = Gateway::with(vec![all], AccessAction::Allow);
+        gateway.denies(&[B.fetch_add(1)]);
+        let memory = gateway.events()[0].memory.expect("an R_Key");
+        assert_eq!(memory.length, 8);
+    }
+
+    #[test]
     fn allowed_messages_are_told_of_where_the_line_says_so() {
         let logged = Line { log: true, ..b_reads() };
         let mut gateway = Gateway::with(vec![logged], AccessAction::Allow);

@@ -7,7 +7,7 @@ use super::judged::cm::Exchange;
 use super::judged::{self, Gateway, b_to_a};
 use super::talk::{A, B, End, Packet};
 use weir_engine::access::{
-    AccessAction, AccessPolicy, AccessState, Line, Operation, Party, SavingPlace, Terms,
+    AccessAction, AccessPolicy, AccessState, Line, Marks, Operation, Party, SavingPlace, Terms,
 };
 use weir_engine::policy::Prefix;
 use weir_engine::verdict::{DropReason, Side, Verdict};
@@ -64,7 +64,10 @@ fn a_vlan_is_another_network() {
 
 #[test]
 fn a_mac_address_is_asked_of_each_packet() {
-    let party = Party::with_macs(vec![], vec![MacAddress([2, 0, 0, 0, 0, 2])]);
+    let party = Party::with_marks(
+        vec![],
+        Marks { macs: vec![MacAddress([2, 0, 0, 0, 0, 2])], ..Marks::default() },
+    );
     let mut gateway = allowing(Terms::default(), party);
     for (mac, is_it) in [(2, true), (9, false), (2, true), (9, false)] {
         let packet = altered(B.write_only(1), 0xffff, Some(mac), None);
@@ -75,12 +78,35 @@ fn a_mac_address_is_asked_of_each_packet() {
 #[test]
 fn members_by_address_and_by_mac_address_are_together() {
     let prefix = Prefix::new(IpAddr::from([10, 0, 0, 7]), 32);
-    let party = Party::with_macs(vec![prefix], vec![MacAddress([2, 0, 0, 0, 0, 2])]);
+    let party = Party::with_marks(
+        vec![prefix],
+        Marks { macs: vec![MacAddress([2, 0, 0, 0, 0, 2])], ..Marks::default() },
+    );
     let mut gateway = allowing(Terms::default(), party);
     let host = |host| End { host, ..B }.write_only(1);
     assert!(passes(&mut gateway, altered(host(7), 0xffff, Some(9), None)));
     assert!(passes(&mut gateway, altered(host(8), 0xffff, Some(2), None)));
     assert!(!passes(&mut gateway, altered(host(8), 0xffff, Some(9), None)));
+}
+
+#[test]
+fn members_by_vlan_and_by_partition_are_asked_of_each_packet() {
+    let prefix = Prefix::new(IpAddr::from([10, 0, 0, 7]), 32);
+    let marks = Marks { vlans: vec![100, 7], partitions: vec![5], ..Marks::default() };
+    let mut gateway = allowing(Terms::default(), Party::with_marks(vec![prefix], marks));
+    let host = |host| End { host, ..B }.write_only(1);
+    for (number, p_key, vlan, is_in) in [
+        (7, 0xffff, None, true),
+        (8, 0xffff, None, false),
+        (8, 0xffff, Some(100), true),
+        (8, 0xffff, Some(101), false),
+        (8, 0x8005, None, true),
+        (8, 0xffff, None, false),
+        (8, 0x0005, Some(101), true),
+    ] {
+        let packet = altered(host(number), p_key, None, vlan);
+        assert_eq!(passes(&mut gateway, packet), is_in, "{number} {p_key:#x} {vlan:?}");
+    }
 }
 
 #[test]

@@ -7,8 +7,8 @@ use super::judged::Gateway;
 use super::talk::{End, Packet};
 use proptest::prelude::*;
 use weir_engine::access::{
-    AccessAction, AccessPolicy, Asked, Line, Operation, Operations, Party, PsnCheck, QueuePairType,
-    QueuePairTypes, Terms,
+    AccessAction, AccessPolicy, Asked, Line, Marks, Operation, Operations, Party, PsnCheck,
+    QueuePairType, QueuePairTypes, Terms,
 };
 use weir_engine::policy::{Prefix, mapped};
 use weir_engine::verdict::{DropReason, Side, Verdict};
@@ -51,7 +51,8 @@ fn line() -> impl Strategy<Value = Line> {
     let party = (hosts, prop::option::weighted(0.2, 1u8..4)).prop_map(|(hosts, mac)| {
         let prefix = |host| Prefix::new(IpAddr::from([10, 0, 0, host]), 32);
         let macs = mac.map(|last| MacAddress([2, 0, 0, 0, 0, last]));
-        Party::with_macs(hosts.into_iter().map(prefix).collect(), macs.into_iter().collect())
+        let marks = Marks { macs: macs.into_iter().collect(), ..Marks::default() };
+        Party::with_marks(hosts.into_iter().map(prefix).collect(), marks)
     });
     let kinds = prop::sample::subsequence(QueuePairType::ALL.to_vec(), 1..4);
     let terms = (prop::option::weighted(0.3, kinds), prop::option::weighted(0.3, 0u16..3))

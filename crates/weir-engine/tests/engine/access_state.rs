@@ -3,7 +3,7 @@
 use super::judged::Gateway;
 use super::judged::cm::{Exchange, message, serves};
 use super::talk::{A, B, End, Packet};
-use weir_engine::access::{AccessAction, AccessPolicy, AccessState};
+use weir_engine::access::{AccessAction, AccessPolicy, AccessState, Operation};
 use weir_engine::verdict::{DropReason, Side};
 use weir_wire::cm::{MESSAGE_LEN, attribute};
 
@@ -34,6 +34,11 @@ mod learn {
         // The other way: host 4, behind A's port, speaks to B's queue pair.
         gateway.takes(Side::Host, End { host: 4, ..A }.ack(3).bytes(), Err(DropReason::QpForged));
         assert_eq!(gateway.engine.access().unwrap().state_counters().forged, 6);
+        let told = gateway.events();
+        assert_eq!(told.len(), 6, "each of them");
+        assert_eq!((told[0].dropped, &told[0].line), (Some(DropReason::QpForged), &None));
+        assert_eq!((told[0].operation, told[1].operation), (Operation::Write, Operation::Other));
+        assert!(told[0].memory.is_some() && told.iter().all(|it| !it.passes()));
     }
 
     #[test]

@@ -90,6 +90,22 @@ fn a_line_for_one_kind_of_queue_pair_leaves_the_others() {
 }
 
 #[test]
+fn what_manufacturers_opcodes_ask_is_of_dct() {
+    let kinds = QueuePairTypes::of([QueuePairType::Dct]);
+    let terms = Terms { qp_types: kinds, ..Terms::default() };
+    let line = Line { terms, ..b_to_a("dct", &[], AccessAction::Deny) };
+    let mut gateway = Gateway::with(vec![line], AccessAction::Allow);
+    let asks = |opcode| Packet { opcode: Opcode(opcode), ..B.send_only(1) };
+    gateway.passes(&[B.send_only(1)]);
+    for opcode in [0xc0, 0xca, 0xe4, 0xff] {
+        gateway.denies(&[asks(opcode)]);
+    }
+    for reserved in [0x80, 0x9f] {
+        gateway.passes(&[asks(reserved)]);
+    }
+}
+
+#[test]
 fn a_line_that_ends_decides_no_more_and_what_it_decided_is_forgotten() {
     let mut gateway = Gateway::with(vec![], AccessAction::Deny);
     let terms = Terms { expires: Some(gateway.now.plus_ns(1_500_000_000)), ..Terms::default() };
@@ -138,6 +154,10 @@ mod limits {
         let mut gateway = limited(Limits { messages: Some(10), ..Limits::default() });
         assert_eq!(gateway.passing((0..50).map(|psn| B.send_only(psn))), 10);
         gateway.drops(&[B.send_only(50)], DropReason::AccessLimit);
+        let told = gateway.events();
+        assert_eq!(told.len(), 41, "each that was too much");
+        assert_eq!(told[40].line.as_deref(), Some("some"));
+        assert_eq!((told[40].dropped, told[40].passes()), (Some(DropReason::AccessLimit), false));
         gateway.passes(&[End { host: 3, ..B }.send_only(1)]);
         gateway.wait_ms(1_000);
         assert_eq!(gateway.passing((51..99).map(|psn| B.send_only(psn))), 10);

@@ -1,11 +1,12 @@
-//! What lines of access decide, as an alert: in EVE's shape, for the store and for sinks. Its rule
-//! is the line, so its number is 0 and its signature names it.
+//! What lines of access decide, and what is dropped besides, as an alert: in EVE's shape, for the
+//! store and for sinks. Its rule is the line, so its number is 0 and its signature names it.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use weir_engine::access::{AccessAction, AccessEvent};
+use weir_engine::verdict::DropReason;
 
 use super::alerts::rfc3339;
 use super::eve::timestamp;
@@ -19,7 +20,7 @@ const CATEGORY: &str = "RDMA access";
 /// The event of kind `alert`, and that of kind `drop` where the message went no further. `peers`:
 /// names of who asked and whom, as far as known.
 pub(super) fn lines(event: &AccessEvent, peers: [Option<Arc<str>>; 2]) -> Vec<Map<String, Value>> {
-    let is_blocked = !event.action.passes();
+    let is_blocked = !event.passes();
     let mut alert = json!({
         "action": if is_blocked { "blocked" } else { "allowed" },
         "gid": 1,
@@ -57,11 +58,16 @@ fn head(event: &AccessEvent, kind: &str, peers: &[Option<Arc<str>>; 2]) -> Map<S
         }
     }
     let mut access = json!({
-        "line": line(event),
         "action": event.action.name(),
         "operation": event.operation.name(),
         "dest_qp": event.destination_qp.value(),
     });
+    if let Some(line) = line(event) {
+        access["line"] = line.into();
+    }
+    if let Some(reason) = event.dropped {
+        access["reason"] = reason.name().into();
+    }
     if let Some(memory) = event.memory {
         access["rkey"] = memory.remote_key.into();
         access["length"] = memory.length.into();
@@ -73,6 +79,7 @@ fn head(event: &AccessEvent, kind: &str, peers: &[Option<Arc<str>>; 2]) -> Map<S
 /// The event as the store keeps it.
 pub(super) fn row(event: &AccessEvent, alert: &Map<String, Value>, pair: &str) -> AlertRow {
     let action = match event.action {
+        _ if event.dropped.is_some() => "blocked",
         AccessAction::Allow => "allowed",
         AccessAction::WouldDeny => "would_block",
         AccessAction::Deny | AccessAction::Reject => "blocked",
@@ -109,19 +116,37 @@ pub(super) fn siem(event: &AccessEvent, mut alert: Map<String, Value>, pair: &st
     }
 }
 
-fn line(event: &AccessEvent) -> &str {
-    event.line.as_deref().unwrap_or("default")
+/// The line that decided; `None`: none was asked.
+fn line(event: &AccessEvent) -> Option<&str> {
+    event.line.as_deref().or_else(|| event.dropped.is_none().then_some("default"))
 }
 
-/// `access: line b-may-not-write denies write`
+/// `access: line b-may-not-write denies write`, `access: write to a queue pair of others`
 fn signature(event: &AccessEvent) -> String {
+    let (line, operation) = (line(event).unwrap_or_default(), event.operation.name());
+    match event.dropped {
+        Some(DropReason::AccessLimit) => {
+            return format!("access: {operation} exceeds the limit of line {line}");
+        }
+        Some(DropReason::QpForged) => {
+            return format!("access: {operation} from others than the queue pair's owner");
+        }
+        Some(DropReason::AccessNoConnection) => {
+            return format!("access: {operation} without a connection");
+        }
+        Some(DropReason::AccessPsn) => {
+            return format!("access: {operation} with a number that nobody waits for");
+        }
+        Some(reason) => return format!("access: {operation} dropped as {}", reason.name()),
+        None => {}
+    }
     let does = match event.action {
         AccessAction::Allow => "allows",
         AccessAction::Deny => "denies",
         AccessAction::WouldDeny => "would deny",
         AccessAction::Reject => "rejects",
     };
-    format!("access: line {} {does} {}", line(event), event.operation.name())
+    format!("access: line {line} {does} {operation}")
 }
 
 fn address(bytes: &[u8; 16]) -> IpAddr {
@@ -144,6 +169,7 @@ mod tests {
             side: None,
             line: Some("no-writes".into()),
             action,
+            dropped: None,
             from,
             to: [0xfd; 16],
             destination_qp: Qpn::new(17),
@@ -168,6 +194,27 @@ mod tests {
         }
         let row = row(&event(AccessAction::Deny), &lines[0], "port0");
         assert_eq!((row.action.as_str(), row.sid), ("blocked", 0));
+    }
+
+    #[test]
+    fn what_no_line_dropped_is_told_with_its_reason() {
+        let limited = DropReason::AccessLimit;
+        let over = AccessEvent { dropped: Some(limited), ..event(AccessAction::Allow) };
+        let told = lines(&over, [None, None]);
+        assert_eq!(told.len(), 2, "an alert and a drop");
+        assert_eq!(told[0]["alert"]["action"], "blocked");
+        assert_eq!(told[0]["access"]["reason"], "access_limit");
+        assert_eq!(
+            told[0]["alert"]["signature"],
+            "access: write exceeds the limit of line no-writes"
+        );
+        assert_eq!(row(&over, &told[0], "port0").action, "blocked");
+        let dropped = Some(DropReason::QpForged);
+        let forged = AccessEvent { dropped, line: None, ..event(AccessAction::Deny) };
+        let told = lines(&forged, [None, None]);
+        assert_eq!((told[0]["access"].get("line"), told.len()), (None, 2));
+        let signature = "access: write from others than the queue pair's owner";
+        assert_eq!(told[0]["alert"]["signature"], signature);
     }
 
     #[test]

@@ -62,6 +62,8 @@ pub struct ConfigurationSnapshot {
     pub state: ConfigurationState,
     /// Where it was read: the file of `weir up`, or the last confirmed one in the state directory.
     pub path: PathBuf,
+    /// Where its relative paths begin.
+    pub directory: PathBuf,
     /// Seconds until it is taken back, while it is unconfirmed.
     pub seconds_left: Option<f64>,
     /// Configurations taken back since the start.

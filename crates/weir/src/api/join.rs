@@ -205,6 +205,7 @@ impl PeerSnapshot {
         self.denied_packets += more.denied_packets;
         self.limited_packets += more.limited_packets;
         self.last_seen_seconds = earliest(self.last_seen_seconds, more.last_seen_seconds);
+        self.last_sealed_seconds = earliest(self.last_sealed_seconds, more.last_sealed_seconds);
         // The association nearest to its end is the one to look at; workers without one have none.
         if more.sequence_remaining > 0 {
             self.sequence_next = self.sequence_next.max(more.sequence_next);

@@ -39,6 +39,9 @@ pub struct PeerSnapshot {
     pub sequence_received: u64,
     /// Seconds since the last authentic packet; absent when there was none since the start.
     pub last_seen_seconds: Option<f64>,
+    /// Seconds since the last packet was sealed to it; absent when there was none since the start.
+    #[serde(default)]
+    pub last_sealed_seconds: Option<f64>,
     /// Whether it is a VPN client, which comes and goes.
     #[serde(default)]
     pub is_client: bool,

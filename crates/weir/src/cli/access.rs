@@ -20,6 +20,7 @@ Examples:
   weir access hits                  how often each line decided
   weir access check gw-a.toml       do all lines decide something?
   weir access explain gw-a.toml --from 10.1.0.7 --to 10.0.0.1 --op write
+  weir access explain --from 10.1.0.7 --to 10.0.0.1 --op write
   weir access learn monday.pcapng -o lines.toml
   weir access learn --gateway gw-a --last 7d -o lines.toml
   weir access test gw-a.toml yesterday.pcapng

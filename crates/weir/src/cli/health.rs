@@ -2,6 +2,9 @@
 
 use crate::api::dto::{KeyingSnapshot, PairSnapshot, PeerSnapshot, Snapshot};
 
+/// A peer with keys in files is missed after so many seconds.
+const SILENT_S: f64 = 60.0;
+
 /// What an operator must be woken for, a sentence each.
 pub(super) fn findings(snapshot: &Snapshot) -> Vec<String> {
     let mut findings = Vec::new();
@@ -57,14 +60,7 @@ pub(super) fn unreached(snapshot: &Snapshot) -> Vec<String> {
 
 /// Why a peer is not reached; `None`: it is, or nobody has tried.
 fn why_unreached(pair: &PairSnapshot, peer: &PeerSnapshot) -> Option<String> {
-    let Some(keying) = &peer.keying else {
-        let is_silent = peer.last_seen_seconds.is_none() && peer.sealed_packets > 0;
-        return is_silent.then(|| {
-            "nothing authentic has come from it, though packets were sealed to it: compare keys \
-             and SPIs at both ends, and look whether it runs"
-                .to_owned()
-        });
-    };
+    let Some(keying) = &peer.keying else { return why_silent(peer) };
     // VPN clients come and go.
     if keying.state == "up" || peer.is_client {
         return None;
@@ -80,6 +76,25 @@ fn why_unreached(pair: &PairSnapshot, peer: &PeerSnapshot) -> Option<String> {
     let unanswered = keying.unanswered;
     (keying.state == "dead" || unanswered > 0)
         .then(|| format!("{}, {unanswered} initiations unanswered; {since}{hint}", keying.state))
+}
+
+/// The same of a peer with keys in files, which nobody asks for a sign of life: it is missed while
+/// packets are sealed to it.
+fn why_silent(peer: &PeerSnapshot) -> Option<String> {
+    let Some(seen) = peer.last_seen_seconds else {
+        return (peer.sealed_packets > 0).then(|| {
+            "nothing authentic has come from it, though packets were sealed to it: compare keys \
+             and SPIs at both ends, and look whether it runs"
+                .to_owned()
+        });
+    };
+    let sealed = peer.last_sealed_seconds.unwrap_or(f64::MAX);
+    (seen > SILENT_S && sealed < seen - SILENT_S / 2.0).then(|| {
+        format!(
+            "nothing authentic has come from it for {seen:.0} s, though packets were sealed to it \
+             {sealed:.0} s ago: look whether it runs"
+        )
+    })
 }
 
 /// What handshakes came that were none of a peer's: a wrong key at one end shows so.
@@ -154,5 +169,16 @@ mod tests {
         };
         assert!(unreached(&silent(0)).is_empty());
         assert_told(&silent(5), "nothing authentic has come from it");
+        // It answered once, and does not any more.
+        let heard = |seen: f64, sealed: f64| {
+            snapshot(|pair| {
+                let peer = &mut pair.peers[0];
+                (peer.keying, peer.sealed_packets) = (None, 5);
+                (peer.last_seen_seconds, peer.last_sealed_seconds) = (Some(seen), Some(sealed));
+            })
+        };
+        assert!(unreached(&heard(3.0, 1.0)).is_empty());
+        assert!(unreached(&heard(500.0, 499.0)).is_empty(), "nobody has anything to say");
+        assert_told(&heard(500.0, 2.0), "for 500 s, though packets were sealed to it 2 s ago");
     }
 }

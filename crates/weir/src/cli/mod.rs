@@ -28,6 +28,7 @@ pub mod read;
 pub mod records;
 pub mod reload;
 pub mod rules;
+mod running;
 pub mod sa;
 pub mod serve;
 pub mod status;

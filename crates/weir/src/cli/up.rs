@@ -28,7 +28,8 @@ pub fn run(args: &UpArgs) -> Result<ExitCode> {
     raise_file_limit();
     keep_memory_to_ourselves();
     let options = Options {
-        file: args.file.clone(),
+        // Others ask where it is, from folders of their own.
+        file: std::path::absolute(&args.file).unwrap_or_else(|_| args.file.clone()),
         administration: if args.force { Administration::Force } else { Administration::Protect },
         lost_state: if args.danger_forget_state {
             LostState::DangerForget

@@ -22,20 +22,23 @@ use zeroize::Zeroizing;
 
 use super::print_json;
 use super::reload;
+use super::running::Told;
 use super::status::find_socket;
 use crate::api::dto::{OpenVpnSnapshot, PeerSnapshot, ReloadRequest, Request, Response};
 use crate::config::address::Prefix;
 use crate::config::rate::Rate;
 use crate::config::reach::Reach;
 use crate::config::vpn::{Client, free_addresses};
-use crate::config::{Settings, Source, keying, settings};
+use crate::config::{Settings, keying, settings};
 
 const VPN_HELP: &str = "\
 Clients are standard ones: wireguard-go, the kernel's, or an app that reads WireGuard's files. Each
 is a file in the folder `clients` of the configuration's [pair.vpn]. A running gateway takes changes
-at once, without losing a packet of the others.
+at once, without losing a packet of the others. Without a configuration, clients are the running
+gateway's.
 
 Examples:
+  weir vpn add laptop
   weir vpn add /etc/weir/gw-a.toml laptop -o laptop.conf
   weir vpn add /etc/weir/gw-a.toml guest --expires 30d --limit 50M --qr
   weir vpn add /etc/weir/gw-a.toml phone --route 0.0.0.0/0 --route ::/0 --dns 10.0.0.53
@@ -64,18 +67,22 @@ pub struct VpnArgs {
 #[derive(Debug, Subcommand)]
 pub enum VpnCommand {
     /// Make a client, and print the file that it is configured with
+    #[command(allow_missing_positional = true)]
     Add(AddArgs),
     /// List the clients
     List(ListArgs),
     /// Show one client: its addresses, its last handshake, what it sent and received
+    #[command(allow_missing_positional = true)]
     Show(ClientArgs),
     /// Give a client new keys, and print its new file; the old one stops working
+    #[command(allow_missing_positional = true)]
     Rotate(RotateArgs),
     /// Change how much a client may send and be sent; its session goes on
     Limit(limit::LimitArgs),
     /// Change where a client may send; its session goes on
     Reach(limit::ReachArgs),
     /// Remove a client: it is cut off at once
+    #[command(allow_missing_positional = true)]
     Revoke(ClientArgs),
     /// Write servers' and clients' files for OpenVPN's own daemons
     #[command(name = "openvpn")]
@@ -137,17 +144,47 @@ pub struct ClientArgs {
     pub name: String,
 }
 
+impl ClientArgs {
+    fn place(&self) -> Result<Place> {
+        Place::find(self.of.config.as_deref(), &self.of.options)
+    }
+}
+
 /// Arguments that name a pair of a configuration.
 #[derive(Debug, Args)]
 pub struct ListArgs {
-    /// The gateway's configuration
-    pub config: PathBuf,
+    /// The gateway's configuration; left out: that of the running gateway
+    pub config: Option<PathBuf>,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "documented at the type")]
+    pub options: WhereArgs,
+}
+
+/// Options that name a gateway and a pair.
+#[derive(Debug, Args)]
+pub struct WhereArgs {
     /// The pair; needed where several have [pair.vpn]
     #[arg(long)]
     pub pair: Option<String>,
+    /// The running gateway's name, where several run
+    #[arg(long, value_name = "NAME")]
+    pub gateway: Option<String>,
+    /// Where gateways keep their control sockets
+    #[arg(long, default_value = "/run/weir", value_name = "DIRECTORY")]
+    pub run_dir: PathBuf,
     /// Print as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+impl WhereArgs {
+    /// The configuration in `config`, or in force.
+    fn settings(&self, config: Option<&Path>) -> Result<Settings> {
+        let Self { gateway, run_dir, .. } = self;
+        let told = Told { file: config, gateway: gateway.as_deref(), run_dir };
+        let (settings, _) = told.source()?.and_then(|it| it.understand()).map_err(refused)?;
+        Ok(settings)
+    }
 }
 
 /// A client as `weir vpn --json` prints it. Its private key is in `config` of `add` alone.
@@ -250,13 +287,13 @@ struct Place {
 }
 
 impl Place {
-    fn find(args: &ListArgs) -> Result<Self> {
-        let source = Source::read(&args.config).map_err(refused)?;
-        let (settings, _) = source.understand().map_err(refused)?;
+    fn find(config: Option<&Path>, options: &WhereArgs) -> Result<Self> {
+        let settings = options.settings(config)?;
         let pairs = settings.pairs.iter().filter(|it| it.vpn.is_some());
-        let mut named = pairs.filter(|it| args.pair.as_ref().is_none_or(|name| *name == it.name));
+        let is_named = |it: &&settings::Pair| options.pair.as_ref().is_none_or(|of| *of == it.name);
+        let mut named = pairs.filter(is_named);
         let (first, more) = (named.next(), named.next());
-        let file = args.config.display();
+        let file = config.map_or(settings.gateway.name.as_str().into(), |it| it.to_string_lossy());
         let pair = match (first, more) {
             (Some(pair), None) => pair,
             (Some(_), Some(_)) => {
@@ -318,7 +355,7 @@ fn refused(problems: crate::config::Problems) -> anyhow::Error {
 fn add(args: &AddArgs) -> Result<ExitCode> {
     let name = &args.client.name;
     check_name(name)?;
-    let place = Place::find(&args.client.of)?;
+    let place = args.client.place()?;
     let keying = place.settings.keying.as_ref().context("the configuration has no [keying]")?;
     let gateway = keying::read_identity(&keying.identity_file)
         .map_err(|error| anyhow::anyhow!("{error}; {}", error.remedy()))?;
@@ -362,7 +399,7 @@ fn add(args: &AddArgs) -> Result<ExitCode> {
             return Err(error.context(format!("client `{name}` was not added")));
         }
     };
-    if args.client.of.json {
+    if args.client.of.options.json {
         print_json(&Shown {
             config: args.output.is_none().then(|| config.to_string()),
             in_force: Some(in_force),
@@ -426,13 +463,13 @@ fn expiry(text: &str) -> Result<jiff::Timestamp, String> {
 }
 
 fn show(args: &ClientArgs) -> Result<ExitCode> {
-    let place = Place::find(&args.of)?;
+    let place = args.place()?;
     let clients = place.clients()?;
     let client = clients.iter().find(|(name, _)| *name == args.name);
     let (name, client) = client.with_context(|| format!("there is no client `{}`", args.name))?;
     let counters = place.counters()?;
     let shown = Shown { counters: counters.get(name).cloned(), ..shown(name, client) };
-    if args.of.json {
+    if args.of.options.json {
         print_json(&shown)?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -464,7 +501,7 @@ fn show(args: &ClientArgs) -> Result<ExitCode> {
 }
 
 fn revoke(args: &ClientArgs) -> Result<ExitCode> {
-    let place = Place::find(&args.of)?;
+    let place = args.place()?;
     let _lock = place.lock()?;
     let clients = place.clients()?;
     let client = clients.iter().find(|(name, _)| *name == args.name);
@@ -473,7 +510,7 @@ fn revoke(args: &ClientArgs) -> Result<ExitCode> {
     let in_force = place
         .put_in_force()
         .with_context(|| format!("client `{name}` is removed, and still served until a reload"))?;
-    if args.of.json {
+    if args.of.options.json {
         print_json(&Shown { in_force: Some(in_force), ..shown(name, client) })?;
     }
     Ok(ExitCode::SUCCESS)

@@ -13,8 +13,8 @@
 //! [[access]]                      # a line; of a pair's, the first that matches decides
 //! name = "compute-reads-storage"  # unique; `weir access hits` names it
 //! pair = "port0"                  # [every pair]
-//! from = "10.1.0.0/16"            # [anybody] who asks: addresses, prefixes, GIDs, MAC addresses,
-//! #                                 groups, "peer:NAME"; several
+//! from = "10.1.0.0/16"            # [anybody] who asks: groups, and all that their members may be:
+//! #                                 see `party`; several
 //! to = "storage"                  # [anybody] whose queue pair and memory it is; several
 //! operations = ["read", "send"]   # [all] send | send_imm | write | read | atomic | multicast |
 //! #                                 connect | other; several
@@ -123,6 +123,7 @@ pub struct Group {
 #[allow(missing_docs, reason = "the engine's say what they are")]
 pub enum Operation {
     Send,
+    #[serde(alias = "send-imm")]
     SendImm,
     Write,
     Read,
@@ -139,6 +140,7 @@ pub enum Operation {
 pub enum Action {
     Allow,
     Deny,
+    #[serde(alias = "would-deny")]
     WouldDeny,
     Reject,
 }

@@ -1,6 +1,7 @@
 //! Lines of access: host B may READ from host A, and may not WRITE.
 
 use weir_lab::demo::access_lines;
+use weir_lab::traffic::bypass::stream_while;
 use weir_lab::traffic::frames::planned;
 use weir_lab::traffic::{Kind, bypass};
 
@@ -57,6 +58,81 @@ fn a_reload_puts_lines_before_what_comes_out_of_a_tunnel_and_takes_them_away() {
     configure(&lab, Side::A, &before).unwrap();
     gateways.add_tables(&lab, Side::A, "").unwrap();
     assert!(send().is_exact());
+}
+
+#[test]
+fn lines_that_are_refused_leave_those_before_in_force_and_whoever_asks_is_told_these() {
+    let Some(Stand { _turn, lab }) = stand("lines_that_are_refused_leave_those_before") else {
+        return;
+    };
+    let setup = Setup { tables_of_a: access_lines(&lab), ..Setup::new(WEIR, Protection::Plain) };
+    let mut gateways = Gateways::start(&lab, &setup).unwrap();
+    wait_until_it_flows(&lab);
+    let good = std::fs::read_to_string(lab.folder().join("gw-a.toml")).unwrap();
+    let members = lab.folder().join("members.txt");
+    std::fs::write(&members, "# nobody\n").unwrap();
+    let group = |name: &str, more: &str| format!("\n[[group]]\nname = \"{name}\"\n{more}\n");
+    let many: String = (0..100_000)
+        .map(|it| format!("\n[[access]]\nname = \"l{it}\"\naction = \"deny\"\n"))
+        .collect();
+    let from_file = format!("members_file = \"{}\"", members.display());
+    let wrong = [
+        many,
+        group("empty", &from_file),
+        group("twice", "members = \"10.0.0.1\"") + &group("twice", "members = \"10.0.0.2\""),
+        "\n[[access]]\nname = \"b-may-read\"\naction = \"deny\"\n".to_owned(),
+    ];
+    for (count, more) in (1..).zip(&wrong) {
+        configure(&lab, Side::A, &(good.clone() + more)).unwrap();
+        gateways.daemon(Side::A).signal(Signal::HUP).unwrap();
+        wait_status(&gateways, Side::A, |it| it["reloads_refused"] == count);
+    }
+    reads_arrive_and_writes_do_not(&lab, &gateways);
+
+    // The file is wrong; what is in force is what the gateway is asked for.
+    let run_dir = weir_lab::gateways::run_folder(&lab, Side::A);
+    let access = |words: &[&str]| {
+        let mut command = Command::new(WEIR);
+        command.arg("access").args(words).arg("--run-dir").arg(&run_dir);
+        Running::start(&mut command).unwrap().finish(PATIENCE).unwrap()
+    };
+    let [a, b] = Side::BOTH.map(|side| lab.host_v4(side).to_string());
+    let asked = access(&["explain", "--from", &b, "--to", &a, "--op", "write", "--json"]);
+    assert_eq!(asked.status.code(), Some(1), "{}", asked.stderr);
+    let said: Value = serde_json::from_str(&asked.stdout).unwrap();
+    assert_eq!((&said["action"], &said["line"]), (&"deny".into(), &"b-may-not-write".into()));
+    let odd = access(&["check", "--json"]);
+    assert!(serde_json::from_str::<Value>(&odd.stdout).unwrap().is_array(), "{}", odd.stderr);
+}
+
+#[test]
+fn lines_that_change_under_traffic_lose_none_of_it() {
+    let Some(Stand { _turn, lab }) = stand("lines_that_change_under_traffic") else { return };
+    let setup = Setup { tables_of_a: access_lines(&lab), ..Setup::new(WEIR, Protection::Plain) };
+    let mut gateways = Gateways::start(&lab, &setup).unwrap();
+    wait_until_it_flows(&lab);
+    let file = lab.folder().join("gw-a.toml");
+    let good = std::fs::read_to_string(&file).unwrap();
+    let frames = RoceStream::new(1024).unwrap();
+    let (streamed, ()) = stream_while(&lab, &frames, 5000, || {
+        for round in 2..=5 {
+            pause(300);
+            let more = format!(
+                "\n[[access]]\nname = \"round-{round}\"\noperations = \"send\"\n\
+                 action = \"allow\"\n"
+            );
+            configure(&lab, Side::A, &(good.clone() + &more)).unwrap();
+            gateways.daemon(Side::A).signal(Signal::HUP).unwrap();
+            wait_status(&gateways, Side::A, |it| it["pairs"][0]["policy_epoch"] == round);
+        }
+    })
+    .unwrap();
+    assert!(streamed.sent > 5000, "{streamed:?}");
+    assert!(streamed.is_exact(), "{streamed:?}");
+    let hits = gateways.access_hits(Side::A).unwrap();
+    let lines = hits.pointer("/pairs/0/lines").and_then(Value::as_array).unwrap();
+    let last = lines.iter().find(|it| it["name"] == "round-5").unwrap();
+    assert!(number(last, "/packets") > 0, "{hits:#}");
 }
 
 /// WRITEs that a line rejects: host B gets a NAK for each, in host A's name.

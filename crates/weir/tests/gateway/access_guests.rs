@@ -1,5 +1,5 @@
-//! Lines of access before real RDMA: two Soft-RoCE guests ask everything of each other by verbs and
-//! by rping, through sealing gateways, and their own kernels say what became of it.
+//! Lines of access before real RDMA: two Soft-RoCE guests ask everything of each other by verbs, by
+//! rping and by perftest, through sealing gateways, and their own kernels say what became of it.
 
 use weir_lab::topology::{HOST_V4, Hosts};
 use weir_lab::vm::{Guest, GuestKernel, Job};
@@ -14,6 +14,8 @@ const VERBS: &str = concat!(
 );
 /// Emulated machines are slow when the host is busy.
 const RUN: Duration = Duration::from_secs(180);
+/// A rejected request ends at once; a denied one after retries that take seconds.
+const AT_ONCE_MS: u64 = 1000;
 
 /// Completions, as libibverbs numbers them.
 const SUCCESS: u64 = 0;
@@ -46,6 +48,7 @@ fn lines() -> String {
     let asked = "[\"send\", \"send_imm\", \"write\", \"read\", \"atomic\"]";
     let mut lines: String =
         VERDICTS.iter().map(|(to, action)| line(action, to, asked, action)).collect();
+    lines += &line("perftest-writes", &HOST_V4[1].to_string(), "\"write\"", "reject");
     for (to, action) in CONNECTIONS {
         lines += &line(&format!("{action}-connections"), to, "\"connect\"", action);
     }
@@ -85,6 +88,7 @@ impl Ended {
             _ => RETRIES_EXCEEDED,
         };
         assert_eq!((self.status, self.arrived), (Some(status), passes), "{verdict}: {self:?}");
+        assert!(status != REMOTE_ACCESS_ERROR || self.milliseconds < AT_ONCE_MS, "{self:?}");
     }
 }
 
@@ -127,6 +131,21 @@ fn connections_are_made_and_refused(a: &mut Guest, b: &mut Guest) {
     let said = ask(a, VERDICTS[0].0).unwrap().success().unwrap();
     assert_eq!(said.matches("ping data: rdma-ping-").count(), 3, "{said}");
     server.finish(RUN).unwrap().success().unwrap();
+}
+
+/// perftest reads from host B's own address, and may not write there.
+fn perftest_reads_and_is_told_that_it_may_not_write(a: &mut Guest, b: &mut Guest) {
+    // -R: connection managers name the queue pair that a refusal is told to.
+    for (tool, passes) in [("ib_read_bw", true), ("ib_write_bw -R", false)] {
+        let server = format!("timeout 60 {tool} -F -d rxe0 -x 1 -m 1024 -n 20");
+        let serving = b.start(&server).unwrap();
+        b.wait_for_rdma_server().unwrap();
+        let client = a.run(&format!("{server} {}", HOST_V4[1]), RUN).unwrap();
+        assert_eq!(client.code == 0, passes, "{tool}: {client:?}");
+        let is_told = client.output.contains("Failed status 10");
+        assert_eq!(is_told, !passes, "{tool}: {client:?}");
+        drop(serving.finish(RUN).unwrap());
+    }
 }
 
 #[test]
@@ -178,6 +197,7 @@ fn each_operation_over_each_kind_of_queue_pair_ends_as_its_line_says() {
     assert_eq!(reliable, 2 * RELIABLE_OPERATIONS, "{said}");
 
     connections_are_made_and_refused(&mut a, &mut b);
+    perftest_reads_and_is_told_that_it_may_not_write(&mut a, &mut b);
     assert_sealed(&wire.stop().unwrap());
     let hits = gateways.access_hits(Side::A).unwrap();
     assert!(number(&hits, "/pairs/0/answered") > 5, "{hits:#}");

@@ -63,7 +63,17 @@ fn clients_come_and_go_while_others_stay_and_a_revoked_one_is_cut() {
     reaches(Client::namespace(lab), &host);
     let refused = gateway.add("first").unwrap_err().to_string();
     assert!(refused.contains("already"), "{refused}");
-    let second = gateway.add("second").unwrap();
+    // Without a configuration it is the running gateway's.
+    let of_the_running_one = |words: &[&str]| {
+        let mut command = Command::new(WEIR);
+        let run_dir = weir_lab::gateways::run_folder(lab, Side::A);
+        command.arg("vpn").args(words).arg("--run-dir").arg(run_dir);
+        process::run(&mut command, PATIENCE).unwrap().stdout
+    };
+    let second = of_the_running_one(&["add", "second"]);
+    assert!(of_the_running_one(&["list"]).contains("second"));
+    of_the_running_one(&["limit", "second", "2G"]);
+    assert!(of_the_running_one(&["show", "second"]).contains("2Gbit/s"));
     assert!(second.contains("Address = 10.99.0.3/32, fd99::3/128"), "{second}");
     let listed = gateway.vpn("list", &["--json"]).unwrap().stdout;
     let listed: Value = serde_json::from_str(&listed).unwrap();

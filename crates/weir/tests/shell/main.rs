@@ -16,3 +16,4 @@ mod modes;
 mod read;
 mod top;
 mod verify;
+mod vpn;

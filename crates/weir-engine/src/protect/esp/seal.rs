@@ -56,6 +56,7 @@ impl PeerEntry {
         frame.meta.offload.segmentation = None;
         self.counters.sealed_packets += 1;
         self.counters.sealed_bytes += inner_len as u64;
+        self.counters.last_sealed = frame.meta.time;
         Ok(())
     }
 
@@ -129,6 +130,7 @@ impl PeerEntry {
         if output.free() < cut.count() * each {
             return Err(DropReason::ArenaFull);
         }
+        self.counters.last_sealed = frame.meta.time;
         let to = Sending { association, counters: &mut self.counters, output };
         match self.mode {
             Mode::Ethernet => {

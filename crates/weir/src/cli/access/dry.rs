@@ -20,8 +20,8 @@ use weir_port::capture::CaptureReader;
 use weir_wire::frame::Time;
 use weir_wire::parse::MacAddress;
 
+use crate::cli::running::Told;
 use crate::cli::{EXIT_USAGE, print_json};
-use crate::config::Source;
 use crate::config::access::{party, terms};
 use crate::utc;
 
@@ -30,18 +30,39 @@ Shadowed: another line, which does the same, decides before it whatever it match
 the other does the opposite. Dead: several lines before it decide together. Idle: it and all lines
 after it do what the default does.
 
-Example:
+Examples:
   weir access check /etc/weir/gw-a.toml
+  weir access check                       the lines that the running gateway has in force
 
 Exit codes:
   0  no line is odd
-  1  some are
+  1  some are, or no gateway answers
   2  the configuration is refused";
+
+/// Which configuration.
+#[derive(Debug, Args)]
+struct Which {
+    /// The configuration; left out: what a running gateway has in force
+    file: Option<PathBuf>,
+    /// That gateway's name; needed where several run
+    #[arg(long, value_name = "NAME", conflicts_with = "file")]
+    gateway: Option<String>,
+    /// Where gateways keep their control sockets
+    #[arg(long, default_value = "/run/weir", value_name = "DIRECTORY")]
+    run_dir: PathBuf,
+}
+
+impl Which {
+    fn told(&self) -> Told<'_> {
+        let Self { file, gateway, run_dir } = self;
+        Told { file: file.as_deref(), gateway: gateway.as_deref(), run_dir }
+    }
+}
 
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
-    /// The configuration
-    file: PathBuf,
+    #[command(flatten)]
+    of: Which,
     /// Print as JSON
     #[arg(long)]
     json: bool,
@@ -54,16 +75,18 @@ were different: who asks or is asked, what, the kind of queue pair, service, VLA
 Examples:
   weir access explain /etc/weir/gw-a.toml --from 10.1.0.7 --to 10.0.0.1 --op write
   weir access explain gw-a.toml --from 10.1.0.7 --to 10.0.0.1 --op connect --service nvme-of
+  weir access explain --from 10.1.0.7 --to 10.0.0.1 --op write
+      by the lines that the running gateway has in force
 
 Exit codes:
   0  it would pass
-  1  it would be dropped
+  1  it would be dropped, or no gateway answers
   2  the configuration is refused, or the command line is wrong";
 
 #[derive(Debug, Args)]
 pub(super) struct ExplainArgs {
-    /// The configuration
-    file: PathBuf,
+    #[command(flatten)]
+    of: Which,
     /// Who asks: an address or a GID
     #[arg(long, value_name = "ADDRESS")]
     from: IpAddr,
@@ -76,14 +99,14 @@ pub(super) struct ExplainArgs {
     /// The service of the connection: nvme-of, tcp/4420, 0x...; left out: of none that is known
     #[arg(long, value_parser = service)]
     service: Option<u64>,
-    /// rc, uc, ud or xrc
+    /// rc, uc, ud, xrc or dct
     #[arg(long, value_name = "TYPE", default_value = "rc", value_parser = qp_type)]
     qp_type: QueuePairType,
     /// The outer VLAN; left out: no tag
-    #[arg(long, value_name = "NUMBER", default_value_t = 0, value_parser = vlan())]
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, value_parser = terms::vlan)]
     vlan: u16,
     /// The P_Key, as 0x8005; left out: of no partition that a line names
-    #[arg(long, value_name = "P_KEY", value_parser = p_key)]
+    #[arg(long, value_name = "P_KEY", value_parser = terms::partition)]
     p_key: Option<u16>,
     /// MAC addresses of who asks and whom, where lines name such
     #[arg(long, value_name = "MAC", num_args = 2, value_parser = mac)]
@@ -127,7 +150,8 @@ pub(super) struct TestArgs {
 }
 
 fn operation(text: &str) -> Result<Operation, String> {
-    let found = Operation::ALL.into_iter().find(|it| it.name() == text);
+    let named = text.replace('-', "_");
+    let found = Operation::ALL.into_iter().find(|it| it.name() == named);
     found.ok_or_else(|| {
         let names = Operation::ALL.map(Operation::name).join(", ");
         format!("there is no operation {text}; there are {names}")
@@ -141,19 +165,7 @@ fn service(text: &str) -> Result<u64, String> {
 
 fn qp_type(text: &str) -> Result<QueuePairType, String> {
     let found = QueuePairType::ALL.into_iter().find(|it| it.name() == text);
-    found.ok_or_else(|| "there are rc, uc, ud and xrc".to_owned())
-}
-
-fn vlan() -> clap::builder::RangedI64ValueParser<u16> {
-    clap::value_parser!(u16).range(0..=4094)
-}
-
-fn p_key(text: &str) -> Result<u16, String> {
-    let number = match text.strip_prefix("0x") {
-        Some(digits) => u16::from_str_radix(digits, 16),
-        None => text.parse(),
-    };
-    number.map(|it| it & 0x7fff).map_err(|_| "write it as 0x8005".to_owned())
+    found.ok_or_else(|| "there are rc, uc, ud, xrc and dct".to_owned())
 }
 
 fn mac(text: &str) -> Result<MacAddress, String> {
@@ -168,16 +180,20 @@ fn time(text: &str) -> Result<u64, String> {
 struct Lines(Vec<(String, Arc<AccessPolicy>)>);
 
 impl Lines {
-    /// Those of the configuration in `file`; `None`: it is refused, and all was said.
-    fn of(file: &Path) -> Option<Self> {
-        match Source::read(file).and_then(|source| source.understand()) {
+    /// Those of a configuration; `None`: it is refused, and all was said.
+    ///
+    /// # Errors
+    /// No gateway answers that was to say what it has in force.
+    fn of(told: Told<'_>) -> Result<Option<Self>> {
+        match told.source()?.and_then(|source| source.understand()) {
             Ok((settings, _)) => {
                 let pairs = settings.pairs.into_iter();
-                Some(Self(pairs.filter_map(|pair| Some((pair.name, pair.access?))).collect()))
+                let lines = pairs.filter_map(|pair| Some((pair.name, pair.access?)));
+                Ok(Some(Self(lines.collect())))
             }
             Err(problems) => {
                 eprint!("{problems}");
-                None
+                Ok(None)
             }
         }
     }
@@ -204,7 +220,7 @@ struct Odd<'l> {
 }
 
 pub(super) fn check(args: &CheckArgs) -> Result<ExitCode> {
-    let Some(lines) = Lines::of(&args.file) else { return Ok(ExitCode::from(EXIT_USAGE)) };
+    let Some(lines) = Lines::of(args.of.told())? else { return Ok(ExitCode::from(EXIT_USAGE)) };
     let mut odd = Vec::new();
     for (pair, policy) in &lines.0 {
         let name = |line: usize| &*policy.lines()[line].name;
@@ -269,7 +285,7 @@ struct Otherwise<'l> {
 }
 
 pub(super) fn explain(args: &ExplainArgs) -> Result<ExitCode> {
-    let Some(lines) = Lines::of(&args.file) else { return Ok(ExitCode::from(EXIT_USAGE)) };
+    let Some(lines) = Lines::of(args.of.told())? else { return Ok(ExitCode::from(EXIT_USAGE)) };
     let (pair, policy) = lines.only(args.pair.as_deref())?;
     let [from, to] = [args.from, args.to].map(mapped);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -358,7 +374,8 @@ struct JudgedLine {
 }
 
 pub(super) fn test(args: &TestArgs) -> Result<ExitCode> {
-    let Some(lines) = Lines::of(&args.file) else { return Ok(ExitCode::from(EXIT_USAGE)) };
+    let told = Told { file: Some(&args.file), gateway: None, run_dir: Path::new("") };
+    let Some(lines) = Lines::of(told)? else { return Ok(ExitCode::from(EXIT_USAGE)) };
     let (_, policy) = lines.only(args.pair.as_deref())?;
     let judged = judge(&policy, &args.capture)?;
     if args.json {

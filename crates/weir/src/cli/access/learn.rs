@@ -30,6 +30,7 @@ Examples:
   weir capture pf0hpf -w monday.pcapng --seconds 3600
   weir access learn monday.pcapng -o lines.toml
   weir access learn --gateway gw-a --last 7d -o lines.toml
+  weir access learn
 
 Exit codes:
   0  written
@@ -38,8 +39,9 @@ Exit codes:
 
 #[derive(Debug, Args)]
 pub(super) struct LearnArgs {
-    /// Captures of what is right
-    #[arg(required_unless_present = "gateway", value_name = "CAPTURE")]
+    /// Captures of what is right; without any, and without --gateway: what this machine's gateway
+    /// saw
+    #[arg(value_name = "CAPTURE")]
     captures: Vec<PathBuf>,
     /// A gateway, running or not, that saw what is right
     #[arg(long, value_name = "NAME")]
@@ -91,8 +93,12 @@ pub(super) fn learn(args: &LearnArgs) -> Result<ExitCode> {
             }
         }
     }
-    if let Some(gateway) = &args.gateway {
-        take_stored(&mut seen, gateway, args)?;
+    let gateway = match &args.gateway {
+        None if args.captures.is_empty() => Some(only_store(args)?),
+        named => named.clone(),
+    };
+    if let Some(gateway) = gateway {
+        take_stored(&mut seen, &gateway, args)?;
     }
     if seen.is_empty() {
         bail!("nobody asks anything by RDMA there");
@@ -117,9 +123,30 @@ fn take(seen: &mut Seen, bytes: &[u8], link: weir_wire::frame::Link, original_le
     }
 }
 
+fn places(args: &LearnArgs) -> Places {
+    Places { run_folders: Vec::new(), stores: args.store.clone() }
+}
+
+/// The only gateway that has a store.
+fn only_store(args: &LearnArgs) -> Result<String> {
+    let stores = places(args).stores();
+    let mut names = stores.keys();
+    match (names.next(), names.next()) {
+        (Some(only), None) => Ok(only.clone()),
+        (None, _) => bail!(
+            "name a capture, or add a table [store] to a gateway's configuration: no gateway has a \
+             store here"
+        ),
+        _ => {
+            let names: Vec<&str> = stores.keys().map(String::as_str).collect();
+            bail!("several gateways have a store; --gateway names one of {}", names.join(", "))
+        }
+    }
+}
+
 /// What `gateway` stored.
 fn take_stored(seen: &mut Seen, gateway: &str, args: &LearnArgs) -> Result<()> {
-    let places = Places { run_folders: Vec::new(), stores: args.store.clone() };
+    let places = places(args);
     if !places.stores().contains_key(gateway) {
         bail!(
             "no store of gateway {gateway}: add a table [store] to its configuration, or say \

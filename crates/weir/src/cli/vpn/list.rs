@@ -4,17 +4,16 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use super::{Counters, ListArgs, Place, Shown, clients_of, refused, shown};
+use super::{Counters, ListArgs, Place, Shown, WhereArgs, clients_of, shown};
 use crate::api::dto::{OpenVpnSnapshot, PeerSnapshot};
 use crate::cli::print_json;
-use crate::config::Source;
 use crate::config::settings::{Peer, Settings};
 
 pub(super) fn list(args: &ListArgs) -> Result<ExitCode> {
-    let (settings, _) =
-        Source::read(&args.config).and_then(|it| it.understand()).map_err(refused)?;
-    let tunnels = tunnels(args, &settings);
-    let clients = match Place::find(args) {
+    let (config, options) = (args.config.as_deref(), &args.options);
+    let settings = options.settings(config)?;
+    let tunnels = tunnels(options, &settings);
+    let clients = match Place::find(config, options) {
         Ok(place) => place.clients()?,
         // Whoever has tunnels alone.
         Err(_) if !tunnels.is_empty() => Vec::new(),
@@ -28,7 +27,7 @@ pub(super) fn list(args: &ListArgs) -> Result<ExitCode> {
         all.push(Shown { counters, ..shown(name, client) });
     }
     all.extend(tunnels.into_iter().map(|peer| tunnel(peer, of(&peer.name))));
-    if args.json {
+    if options.json {
         print_json(&all)?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -36,7 +35,7 @@ pub(super) fn list(args: &ListArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn tunnels<'s>(args: &ListArgs, settings: &'s Settings) -> Vec<&'s Peer> {
+fn tunnels<'s>(args: &WhereArgs, settings: &'s Settings) -> Vec<&'s Peer> {
     let pairs = settings.pairs.iter();
     let named = pairs.filter(|it| args.pair.as_ref().is_none_or(|name| *name == it.name));
     named.flat_map(|pair| &pair.peers).filter(|peer| peer.tunnel().is_some()).collect()

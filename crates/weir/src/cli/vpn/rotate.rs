@@ -17,7 +17,7 @@ use crate::config::vpn::Client;
 
 pub(super) fn rotate(args: &RotateArgs) -> Result<ExitCode> {
     let name = &args.client.name;
-    let place = Place::find(&args.client.of)?;
+    let place = args.client.place()?;
     let written = place.settings.keying.as_ref().context("the configuration has no [keying]")?;
     let gateway = keying::read_identity(&written.identity_file)
         .map_err(|error| anyhow::anyhow!("{error}; {}", error.remedy()))?;
@@ -44,7 +44,7 @@ pub(super) fn rotate(args: &RotateArgs) -> Result<ExitCode> {
             return Err(error.context(format!("client `{name}` keeps the keys that it had")));
         }
     };
-    if args.client.of.json {
+    if args.client.of.options.json {
         print_json(&Shown {
             config: args.output.is_none().then(|| config.to_string()),
             in_force: Some(in_force),

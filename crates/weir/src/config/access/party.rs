@@ -3,9 +3,11 @@
 //! ```toml
 //! [[group]]
 //! name = "storage"
-//! members = ["10.0.0.0/28", "fd00::7"]  # addresses, prefixes, GIDs; MAC addresses; "peer:gw-b":
-//! #                                       what that [[peer]] protects, or the addresses of the
-//! #                                       VPN client or tunnel of that name; several
+//! members = ["10.0.0.0/28", "fd00::7"]  # addresses, prefixes, GIDs; MAC addresses; "vlan:100"
+//! #                                       (outer VLAN; 0: without a tag); "p_key:0x8005" (the
+//! #                                       partition); "peer:gw-b": what that [[peer]] protects, or
+//! #                                       the addresses of the VPN client or tunnel of that name;
+//! #                                       several
 //! members_file = "storage.txt"          # [none] more of them, a line each, `#` begins a comment;
 //! #                                       read again at each reload
 //! ```
@@ -16,7 +18,7 @@ use std::io::Read;
 use std::path::Path;
 
 use toml::Spanned;
-use weir_engine::access::{MEMBERS_MAX, Party};
+use weir_engine::access::{MEMBERS_MAX, Marks, Party};
 use weir_engine::policy;
 use weir_wire::parse::MacAddress;
 
@@ -27,7 +29,7 @@ use super::super::problem::Problems;
 use super::super::resolve::check_name;
 use super::super::settings::Pair;
 use super::super::vpn::Client;
-use super::Group;
+use super::{Group, terms};
 
 /// Bytes of a file of members, at most: a million prefixes of IPv6.
 const MEMBERS_FILE_BYTES_MAX: u64 = 48 << 20;
@@ -36,6 +38,9 @@ const COMPLAINTS_MAX: usize = 5;
 
 /// What a member begins with that names a peer.
 const PEER: &str = "peer:";
+/// The same, of a VLAN and a partition.
+const VLAN: &str = "vlan:";
+const P_KEY: &str = "p_key:";
 
 /// The groups, and the peers that members may name.
 pub(super) struct Groups<'f> {
@@ -50,7 +55,7 @@ pub(super) struct Groups<'f> {
 #[derive(Default)]
 struct Members {
     prefixes: Vec<policy::Prefix>,
-    macs: Vec<MacAddress>,
+    marks: Marks,
     /// Clients that are gone.
     gone: Vec<String>,
 }
@@ -58,11 +63,14 @@ struct Members {
 impl Members {
     /// Who they are, called `name`; `None`: all of them are gone.
     fn into_party(self, name: &str) -> Option<Party> {
-        let is_nobody = self.prefixes.is_empty() && self.macs.is_empty();
-        if is_nobody && !self.gone.is_empty() {
+        if self.are_nobody() && !self.gone.is_empty() {
             return None;
         }
-        Some(Party::with_macs(self.prefixes, self.macs).called(name))
+        Some(Party::with_marks(self.prefixes, self.marks).called(name))
+    }
+
+    fn are_nobody(&self) -> bool {
+        self.prefixes.is_empty() && self.marks.is_empty()
     }
 }
 
@@ -118,7 +126,7 @@ impl<'f> Groups<'f> {
                 }
             }
         }
-        if members.prefixes.is_empty() && members.macs.is_empty() && members.gone.is_empty() {
+        if members.are_nobody() && members.gone.is_empty() {
             problems.error(
                 group.name.span(),
                 format!("group `{name}` has no members"),
@@ -169,7 +177,11 @@ impl<'f> Groups<'f> {
     /// Takes in a member that is no group.
     fn add(&self, text: &str, members: &mut Members) -> Result<(), String> {
         if let Some(mac) = mac(text) {
-            members.macs.push(mac);
+            members.marks.macs.push(mac);
+        } else if let Some(number) = text.strip_prefix(VLAN) {
+            members.marks.vlans.push(terms::vlan(number)?);
+        } else if let Some(key) = text.strip_prefix(P_KEY) {
+            members.marks.partitions.push(terms::partition(key)?);
         } else if let Some(name) = text.strip_prefix(PEER) {
             match self.peers.get(name) {
                 Some(protects) => members.prefixes.extend_from_slice(protects),
@@ -212,7 +224,7 @@ impl<'f> Groups<'f> {
                     continue;
                 };
                 members.prefixes.extend_from_slice(group.prefixes());
-                members.macs.extend_from_slice(group.macs());
+                members.marks.extend(group.marks());
                 continue;
             }
             let is_name = !text.contains([':', '/']) && text.parse::<Prefix>().is_err();

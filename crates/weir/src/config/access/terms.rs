@@ -5,7 +5,7 @@
 //! #                                      tcp/5000-5100 (port spaces of rdma_cm: tcp, udp, ib,
 //! #                                      ipoib),
 //! #                                      0x0000000001061144 (a service identifier); several
-//! qp_type = "rc"                       # [any] rc | uc | ud | xrc; several
+//! qp_type = "rc"                       # [any] rc | uc | ud | xrc | dct; several
 //! vlan = 100                           # [any] outer VLAN; 0: without a tag; several
 //! p_key = 0x8005                       # [any] the partition, whoever its member; several
 //! expires = "2026-12-31T18:00:00Z"     # [never] from then on the line does not hold
@@ -39,6 +39,7 @@ const PORT_SPACES: [(&str, u64); 4] =
 
 /// The highest number of a VLAN (IEEE 802.1Q).
 const VLAN_MAX: u16 = 4094;
+const VLAN_REMEDY: &str = "write a number from 0 (no tag) to 4094";
 /// The bits of a P_Key that name the partition (IBTA Vol 1 s10.9.1).
 const PARTITION: u16 = 0x7fff;
 
@@ -54,6 +55,7 @@ pub enum QueuePairType {
     Uc,
     Ud,
     Xrc,
+    Dct,
 }
 
 impl From<QueuePairType> for access::QueuePairType {
@@ -63,6 +65,7 @@ impl From<QueuePairType> for access::QueuePairType {
             QueuePairType::Uc => Self::Uc,
             QueuePairType::Ud => Self::Ud,
             QueuePairType::Xrc => Self::Xrc,
+            QueuePairType::Dct => Self::Dct,
         }
     }
 }
@@ -78,7 +81,7 @@ pub(super) fn resolve(line: &Line, problems: &mut Problems) -> Terms {
     let vlans = line.vlan.iter().flat_map(|it| &it.0);
     for vlan in vlans.clone().filter(|it| *it.get_ref() > VLAN_MAX) {
         let what = format!("there is no VLAN {}", vlan.get_ref());
-        problems.error(vlan.span(), what, "write a number from 0 (no tag) to 4094");
+        problems.error(vlan.span(), what, VLAN_REMEDY);
     }
     terms.vlans = vlans.map(|it| *it.get_ref()).collect();
     let keys = line.p_key.iter().flat_map(|it| &it.0);
@@ -133,6 +136,28 @@ fn check_some<T>(
         let what = format!("line `{}`: `{key}` names none", name.get_ref());
         problems.error(name.span(), what, "name some, or leave it out for all");
     }
+}
+
+/// The VLAN that `text` names.
+///
+/// # Errors
+/// What it should be.
+pub fn vlan(text: &str) -> Result<u16, String> {
+    let number = u16::from_str(text).ok().filter(|it| *it <= VLAN_MAX);
+    number.ok_or_else(|| format!("there is no VLAN `{text}`: {VLAN_REMEDY}"))
+}
+
+/// The partition that a P_Key names.
+///
+/// # Errors
+/// What it should be.
+pub fn partition(text: &str) -> Result<u16, String> {
+    let number = match text.strip_prefix("0x") {
+        Some(digits) => u16::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    let partition = number.map(|it| it & PARTITION);
+    partition.map_err(|_| format!("`{text}` is no P_Key: write it as 0x8005"))
 }
 
 /// The service identifiers that `text` means.

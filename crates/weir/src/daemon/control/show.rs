@@ -215,6 +215,8 @@ pub fn peers(
         let sealing = engine.sealing_association(index);
         let seen = counters.opened_packets > 0;
         let last_seen_seconds = seen.then(|| now.since_ns(counters.last_opened) as f64 / 1e9);
+        let sealed = counters.sealed_packets > 0;
+        let last_sealed_seconds = sealed.then(|| now.since_ns(counters.last_sealed) as f64 / 1e9);
         let open_spi = peer.open_spis.last().copied().unwrap_or_default();
         PeerSnapshot {
             sequence_next: sealing.map_or(0, |it| it.next_sequence().0),
@@ -222,6 +224,7 @@ pub fn peers(
             sequence_remaining: sealing.map_or(0, |it| it.remaining()),
             sequence_received: engine.highest_received(open_spi).unwrap_or_default(),
             last_seen_seconds,
+            last_sealed_seconds,
             is_client: peer.mode.is_client(),
             rollout: rollout(engine, (index, peer), now),
             tag: tag(engine, (index, peer), now),

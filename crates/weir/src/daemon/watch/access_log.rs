@@ -1,5 +1,6 @@
-//! What is told of messages that lines of access denied, would deny, or are to be logged: a bounded
-//! number of lines in the log, and each as an alert, which goes where alerts go.
+//! What is told of messages that lines of access denied, would deny, or are to be logged, or that
+//! were dropped besides: a bounded number of lines in the log, and each as an alert, which goes
+//! where alerts go.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -42,7 +43,7 @@ impl AccessLog {
             self.round.begin(now);
         }
         while let Some(event) = engine.take_access_event() {
-            if event.action != AccessAction::Allow {
+            if event.action != AccessAction::Allow || !event.passes() {
                 alerts.send_access(event.clone());
             }
             if self.told < TOLD_MAX {
@@ -64,20 +65,22 @@ impl AccessLog {
 }
 
 fn tell(pair: &str, event: &AccessEvent) {
-    let line = event.line.as_deref().unwrap_or("default");
+    let line = event.line.as_deref().or_else(|| event.dropped.is_none().then_some("default"));
     let (from, to) = (shown(&event.from), shown(&event.to));
     let queue_pair = event.destination_qp;
     let operation = event.operation.name();
     let r_key = event.memory.map(|it| format!("{:#010x}", it.remote_key));
     let length = event.memory.map(|it| it.length);
     macro_rules! say {
-        ($level:ident, $text:literal) => {
+        ($level:ident, $text:literal $(, $more:ident)*) => {
             tracing::$level!(
-                pair, line, %from, %to, %queue_pair, operation, r_key, length, $text
+                pair, line, %from, %to, %queue_pair, operation, r_key, length, $($more,)* $text
             )
         };
     }
+    let reason = event.dropped.map(|it| it.name());
     match event.action {
+        _ if reason.is_some() => say!(warn, "access dropped", reason),
         AccessAction::Deny => say!(warn, "access denied"),
         AccessAction::Reject => say!(warn, "access rejected"),
         AccessAction::WouldDeny => say!(warn, "access would be denied"),

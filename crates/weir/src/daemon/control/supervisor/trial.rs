@@ -273,6 +273,7 @@ impl Gateway {
             epoch: self.epoch,
             state,
             path: self.source.path.clone(),
+            directory: self.source.directory.clone(),
             seconds_left: self.trial.as_ref().map(|trial| trial.left().as_secs_f64()),
             rollbacks: self.rollbacks,
             rolled_back_because: self.rolled_back.clone(),
