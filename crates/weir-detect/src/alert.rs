@@ -1,9 +1,12 @@
 //! What the detector says of a packet that a rule matches: plain values, for whoever writes them.
 
+use std::sync::Arc;
+
 use weir_wire::frame::Time;
 use weir_wire::parse::Encapsulation;
 
 use crate::rule::RuleIndex;
+use crate::value::Object;
 
 /// Alerts that wait to be taken, at most; those beyond are counted and lost.
 #[derive(Debug)]
@@ -102,6 +105,17 @@ pub struct Alert {
     pub is_stream: bool,
     /// Set when the packet is RDMA.
     pub rdma: Option<RdmaView>,
+    /// The transaction that matched, of applications that are told in units.
+    pub transaction: Option<TransactionView>,
+}
+
+/// A transaction so far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TransactionView {
+    /// Its number in its flow.
+    pub number: u64,
+    /// What is told of it, by the names of EVE's objects.
+    pub objects: Arc<Vec<(&'static str, Object)>>,
 }
 
 /// A flow so far, this packet included.

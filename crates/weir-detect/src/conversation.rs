@@ -6,6 +6,8 @@ mod agreement;
 use weir_wire::parse::Transport;
 use weir_wire::tcp::flags;
 
+use crate::application::unit::{Announced, Said, Unit};
+use crate::application::{self, Beginning, Carrier, Parser};
 use crate::buffers::event::AppEvent;
 use crate::buffers::{dns, http, ssh, tls};
 use crate::decode::Event;
@@ -13,8 +15,8 @@ use crate::detector::Direction;
 use crate::hosts::System;
 use crate::packet::View;
 use crate::record::HttpRecord;
-use crate::rule::{Buffer, MessageField, MessageTest, Protocol, RuleIndex};
-use crate::stream::Stream;
+use crate::rule::{Buffer, MessageField, MessageTest, Protocol, RuleIndex, UnitTest};
+use crate::stream::{Stream, Taken};
 use agreement::Agreement;
 
 /// First bytes of a stream after which an application that was not told is none that is known.
@@ -47,8 +49,8 @@ enum Application {
     Tls(Box<tls::Session>),
     Dns(Box<dns::Stream>),
     Ssh(Box<[ssh::Banner; 2]>),
-    /// One whose messages have no buffers here.
-    Other(Protocol),
+    /// One that is told in units, and its parser, where there is one.
+    Other(Protocol, Option<Box<dyn Parser>>),
     /// None that is known.
     None,
 }
@@ -71,8 +73,31 @@ pub(crate) struct Progress {
     pub(crate) island: Option<(u64, Vec<u8>)>,
     /// Messages that came further.
     pub(crate) messages: Vec<Told>,
+    /// What units tell beside themselves.
+    pub(crate) said: Said,
     /// What is odd about what is spoken.
     pub(crate) event: Option<Event>,
+}
+
+impl From<Taken> for Progress {
+    fn from(taken: Taken) -> Self {
+        Self {
+            new: taken.new,
+            is_part: taken.is_part,
+            gaps: taken.gaps,
+            differs: taken.differs,
+            rewritten: taken.rewritten,
+            ..Self::default()
+        }
+    }
+}
+
+impl Progress {
+    /// What a datagram said.
+    pub(crate) fn of(said: Said) -> Self {
+        let (messages, said) = Heard { messages: Vec::new(), said }.told();
+        Self { messages, said, ..Self::default() }
+    }
 }
 
 /// A message of the application that came further.
@@ -85,6 +110,7 @@ pub(crate) enum Told {
     Dns(dns::Message),
     /// What is odd about a session that comes no further by it.
     Odd(Vec<AppEvent>),
+    Unit(Box<Unit>),
 }
 
 /// A message as rules look at it.
@@ -94,6 +120,7 @@ pub(crate) enum Message<'a> {
     Tls(&'a tls::Session, usize),
     Dns(&'a dns::Message),
     Ssh(&'a ssh::Banner),
+    Unit(&'a Unit),
 }
 
 impl Message<'_> {
@@ -103,6 +130,7 @@ impl Message<'_> {
             Self::Tls(..) => Protocol::Tls,
             Self::Dns(_) => Protocol::Dns,
             Self::Ssh(_) => Protocol::Ssh,
+            Self::Unit(unit) => unit.protocol,
         }
     }
 
@@ -111,6 +139,7 @@ impl Message<'_> {
         match self {
             Self::Http(transaction, side) => transaction.each(*side, buffer, look),
             Self::Tls(session, side) => session.each(*side, buffer, look),
+            Self::Unit(unit) => unit.each(buffer, look),
             Self::Ssh(banner) => match buffer {
                 Buffer::SshProtocol => !banner.protocol.is_empty() && look(&banner.protocol),
                 Buffer::SshSoftware => !banner.software.is_empty() && look(&banner.software),
@@ -137,7 +166,13 @@ impl Message<'_> {
             Self::Tls(session, _) => session.events.has(event),
             Self::Dns(message) => message.events.has(event),
             Self::Ssh(banner) => banner.events.has(event),
+            Self::Unit(unit) => unit.events.has(event),
         }
+    }
+
+    /// Whether what a unit says is as a rule asks.
+    pub(crate) fn asks(&self, test: &UnitTest, source: u128) -> bool {
+        matches!(self, Self::Unit(unit) if test.holds(unit, source))
     }
 
     /// Whether a number in it is as a rule says; one that it lacks is not.
@@ -203,23 +238,18 @@ impl Conversation {
         if is_opaque {
             return Progress { is_part: taken.is_part, is_opaque, ..Progress::default() };
         }
-        let mut progress = Progress {
-            new: taken.new,
-            is_part: taken.is_part,
-            gaps: taken.gaps,
-            differs: taken.differs,
-            rewritten: taken.rewritten,
-            is_opaque: false,
-            island: match taken.is_part && taken.new == 0 {
-                true => self.streams[side].island(first),
-                false => None,
-            },
-            messages: Vec::new(),
-            event: None,
-        };
+        let mut progress = Progress::from(taken);
+        if taken.is_part && taken.new == 0 {
+            progress.island = self.streams[side].island(first);
+        }
+        if taken.gaps > 0 {
+            self.lose();
+        }
         if taken.new > 0 {
             let is_dns = source == 53 || destination == 53;
-            self.tell(side, taken.new, is_dns, port, &mut progress.messages);
+            let mut heard = Heard::default();
+            self.tell(side, taken.new, is_dns, port, &mut heard);
+            (progress.messages, progress.said) = heard.told();
             let other = self.streams[1 - side].window();
             let other = other.1 + other.0.len() as u64;
             let told = self.protocol();
@@ -235,6 +265,13 @@ impl Conversation {
         }
         self.tell_odd(side, &mut progress.messages);
         progress
+    }
+
+    /// Bytes are missing for good: nobody finds the next message of an application without them.
+    fn lose(&mut self) {
+        if let Application::Other(_, parser) = &mut self.application {
+            *parser = None;
+        }
     }
 
     /// What was odd and not looked at with packets of a side before.
@@ -287,7 +324,7 @@ impl Conversation {
             Application::Tls(_) => Some(Protocol::Tls),
             Application::Dns(_) => Some(Protocol::Dns),
             Application::Ssh(_) => Some(Protocol::Ssh),
-            Application::Other(protocol) => Some(protocol),
+            Application::Other(protocol, _) => Some(protocol),
             Application::Unknown | Application::None => None,
         }
     }
@@ -315,6 +352,7 @@ impl Conversation {
             (Told::Tls, Application::Tls(session)) => Some(Message::Tls(session, side)),
             (Told::Ssh, Application::Ssh(banners)) => Some(Message::Ssh(&banners[side])),
             (Told::Dns(message), _) => Some(Message::Dns(message)),
+            (Told::Unit(unit), _) => Some(Message::Unit(unit)),
             (Told::Odd(_), Application::Tls(session)) => Some(Message::Tls(session, side)),
             (Told::Odd(events), Application::Ssh(banners)) => {
                 let is_own = |it: &&ssh::Banner| events.iter().any(|odd| it.events.has(*odd));
@@ -331,6 +369,21 @@ impl Conversation {
             Application::Http(connection) => connection.records(),
             _ => Vec::new(),
         }
+    }
+
+    /// What there is to tell of an application when its flow ends.
+    pub(crate) fn end(&mut self) -> Said {
+        let mut said = Said::default();
+        if let Application::Other(_, Some(parser)) = &mut self.application {
+            parser.end(&mut said);
+        }
+        said
+    }
+
+    /// Takes it for the connection for data that was announced.
+    pub(crate) fn announce(&mut self, announced: Announced) {
+        let parser = application::data_of_ftp(announced);
+        self.application = Application::Other(Protocol::FtpData, Some(parser));
     }
 
     /// Has a rule wait for more of a side's stream.
@@ -389,9 +442,9 @@ impl Conversation {
     }
 
     /// Gives the application the new bytes of a side, once it is known which it is.
-    fn tell(&mut self, side: usize, new: usize, is_dns: bool, port: u16, messages: &mut Vec<Told>) {
+    fn tell(&mut self, side: usize, new: usize, is_dns: bool, port: u16, heard: &mut Heard) {
         if matches!(self.application, Application::Unknown) {
-            self.application = self.told_by_beginning(side, is_dns);
+            self.application = self.told_by_beginning(side, is_dns, port);
             if matches!(self.application, Application::Unknown | Application::None) {
                 return;
             }
@@ -405,19 +458,30 @@ impl Conversation {
                 || http::begins(other)
                 || agreement::is_long(0, other, port);
             if is_heard {
-                feed(application, 1 - side, other, &mut Vec::new());
+                let mut before = Heard::default();
+                feed(application, 1 - side, other, &mut before);
+                // Nobody has looked at units of it.
+                heard.said = before.said;
             }
-            feed(application, side, streams[side].window().0, messages);
+            feed(application, side, streams[side].window().0, heard);
             return;
         }
         let Self { streams, application, .. } = self;
-        feed(application, side, streams[side].newest(new), messages);
+        feed(application, side, streams[side].newest(new), heard);
     }
 
-    fn told_by_beginning(&self, side: usize, is_dns: bool) -> Application {
+    fn told_by_beginning(&self, side: usize, is_dns: bool, port: u16) -> Application {
         let (window, before) = self.streams[side].window();
         if before > 0 {
             return Application::Unknown;
+        }
+        let of_others = application::beginning(Carrier::Tcp, side, window, port);
+        match of_others {
+            Beginning::Is(protocol) => {
+                return Application::Other(protocol, application::parser(Carrier::Tcp, protocol));
+            }
+            Beginning::Open => return Application::Unknown,
+            Beginning::Other => {}
         }
         if (side == 0 && http::begins(window)) || (side == 1 && window.starts_with(b"HTTP/1.")) {
             return Application::Http(Box::default());
@@ -435,9 +499,6 @@ impl Conversation {
                 false => Application::Dns(Box::default()),
             };
         }
-        if let Some(protocol) = other_by_beginning(side, window) {
-            return Application::Other(protocol);
-        }
         // Servers may speak first, at length: the client tells.
         let of_http = if side == 0 { http::begins_with_any_method(window) } else { Some(false) };
         match of_http {
@@ -448,7 +509,24 @@ impl Conversation {
     }
 }
 
-fn feed(application: &mut Application, side: usize, bytes: &[u8], messages: &mut Vec<Told>) {
+/// What the bytes at hand told.
+#[derive(Debug, Default)]
+struct Heard {
+    messages: Vec<Told>,
+    said: Said,
+}
+
+impl Heard {
+    /// Messages, units among them, and what units tell beside themselves.
+    fn told(mut self) -> (Vec<Told>, Said) {
+        let units = std::mem::take(&mut self.said.units).into_iter();
+        self.messages.extend(units.map(|it| Told::Unit(Box::new(it))));
+        (self.messages, self.said)
+    }
+}
+
+fn feed(application: &mut Application, side: usize, bytes: &[u8], heard: &mut Heard) {
+    let messages = &mut heard.messages;
     match application {
         Application::Http(connection) => {
             let mut numbers = Vec::new();
@@ -471,39 +549,12 @@ fn feed(application: &mut Application, side: usize, bytes: &[u8], messages: &mut
                 *application = Application::None;
             }
         }
-        Application::Other(_) | Application::Unknown | Application::None => {}
-    }
-}
-
-/// A protocol by how a side of it begins.
-fn other_by_beginning(side: usize, bytes: &[u8]) -> Option<Protocol> {
-    const FTP: &[&[u8]] = &[
-        b"USER ",
-        b"PASS ",
-        b"PORT ",
-        b"PASV",
-        b"FEAT",
-        b"SYST",
-        b"AUTH TLS",
-        b"AUTH SSL",
-        b"EPSV",
-        b"EPRT ",
-        b"RETR ",
-        b"STOR ",
-        b"LIST",
-        b"CWD ",
-        b"MKD ",
-        b"SITE ",
-    ];
-    const SMTP: &[&[u8]] = &[b"EHLO ", b"HELO ", b"EHLO\r", b"HELO\r", b"MAIL FROM:", b"QUIT"];
-    let begins = |list: &[&[u8]]| {
-        list.iter()
-            .any(|it| bytes.get(..it.len()).is_some_and(|head| head.eq_ignore_ascii_case(it)))
-    };
-    match bytes {
-        [_, _, _, _, 0xff | 0xfe, b'S', b'M', b'B', ..] => Some(Protocol::Smb),
-        _ if side == 0 && begins(SMTP) => Some(Protocol::Smtp),
-        _ if side == 0 && begins(FTP) => Some(Protocol::Ftp),
-        _ => None,
+        Application::Other(_, Some(parser)) => {
+            parser.take(side, bytes, &mut heard.said);
+            if parser.becomes_tls() {
+                *application = Application::Tls(Box::default());
+            }
+        }
+        Application::Other(_, None) | Application::Unknown | Application::None => {}
     }
 }

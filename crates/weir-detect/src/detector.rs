@@ -13,7 +13,7 @@ use crate::evaluate::Evaluator;
 use crate::flow::{Flow, Seat, Slab};
 use crate::matcher::MatcherError;
 use crate::packet::{View, Vlans};
-use crate::record::{AnomalyRecord, ApplicationRecord, FlowRecord, HttpRecord, Oddity};
+use crate::record::{AnomalyRecord, ApplicationRecord, FlowRecord, HttpRecord, Oddity, UnitRecord};
 use crate::rule::RuleIndex;
 use crate::ruleset::RuleSet;
 
@@ -348,6 +348,7 @@ impl Detector {
     /// into streams.
     pub fn keep_records(&mut self) {
         self.evaluator.records = Some(Vec::new());
+        self.evaluator.units = Some(Vec::new());
         self.evaluator.looks_for_records = true;
     }
 
@@ -356,6 +357,12 @@ impl Detector {
     pub fn keep_what_rules_see(&mut self) {
         self.evaluator.records.get_or_insert_default();
         self.evaluator.told.get_or_insert_default();
+        self.evaluator.units.get_or_insert_default();
+    }
+
+    /// Transactions of other applications than HTTP that ended since this was asked last.
+    pub fn take_units(&mut self) -> Vec<UnitRecord> {
+        self.evaluator.units.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Messages of DNS and TLS since this was asked last.

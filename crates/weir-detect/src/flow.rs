@@ -5,10 +5,13 @@ use weir_wire::parse::Transport;
 use weir_wire::tcp::flags;
 
 use crate::alert::{End, FlowView};
+use crate::application::Dialogue;
+use crate::application::unit::Said;
+use crate::buffers::event::AppEvent;
 use crate::conversation::Conversation;
 use crate::detector::Direction;
 use crate::packet::{View, Vlans};
-use crate::record::{FlowRecord, HttpRecord};
+use crate::record::{FlowRecord, HttpRecord, UnitRecord};
 use crate::rule::{Counted, RuleIndex};
 use crate::session::Session;
 
@@ -18,6 +21,10 @@ use crate::session::Session;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seat(u32);
 
+/// Datagrams of a flow that are tried for what is spoken.
+const TRIES_MAX: u8 = 4;
+/// Rules and oddities of transactions that are remembered, of one flow, at most.
+const UNITS_MAX: usize = 256;
 /// Bits and integers of one flow, at most; a rule's further ones are not kept, and counted.
 const BITS_MAX: usize = 256;
 
@@ -75,6 +82,13 @@ pub(crate) struct Flow {
     integers: Vec<(u32, i64)>,
     /// Set for TCP, where some rule looks at streams.
     pub(crate) conversation: Option<Box<Conversation>>,
+    /// What datagrams say, once it is known.
+    pub(crate) dialogue: Option<Box<Dialogue>>,
+    /// Datagrams that were tried for that.
+    tried: u8,
+    /// Rules that matched units, by side and transaction; and what was told to be odd of them.
+    pub(crate) matched: Vec<(RuleIndex, usize, u64)>,
+    pub(crate) odd: Vec<(AppEvent, u64)>,
     /// Counts of thresholds that are kept by flow: rule, matches, next alert (backoff).
     pub(crate) counts: Vec<(RuleIndex, u32, u32)>,
 }
@@ -119,6 +133,46 @@ impl Flow {
         }
     }
 
+    /// Hears a datagram.
+    pub(crate) fn hear(&mut self, direction: Direction, view: &View<'_>) -> Said {
+        let mut said = Said::default();
+        if self.dialogue.is_none() && self.tried < TRIES_MAX && !view.payload.is_empty() {
+            self.tried += 1;
+            let (side, port) = (direction.index(), self.responder.port);
+            self.dialogue = Dialogue::begun(side, view.payload, port).map(Box::new);
+        }
+        if let Some(dialogue) = &mut self.dialogue {
+            dialogue.take(direction.index(), view.payload, &mut said);
+        }
+        said
+    }
+
+    /// Whether a rule is new to a transaction, and if so, that it matched it.
+    pub(crate) fn is_matched(&self, rule: RuleIndex, side: usize, number: u64) -> bool {
+        self.matched.contains(&(rule, side, number))
+    }
+
+    /// A rule matched a transaction: it does not again. Of old transactions that is forgotten.
+    pub(crate) fn match_unit(&mut self, rule: RuleIndex, side: usize, number: u64) {
+        if self.matched.len() == UNITS_MAX {
+            self.matched.remove(0);
+        }
+        self.matched.push((rule, side, number));
+    }
+
+    /// What of `events` was not told of the transaction before.
+    pub(crate) fn new_events(&mut self, events: &[AppEvent], number: u64) -> Vec<AppEvent> {
+        let mut new = events.to_vec();
+        new.retain(|it| !self.odd.contains(&(*it, number)));
+        for event in &new {
+            if self.odd.len() == UNITS_MAX {
+                self.odd.remove(0);
+            }
+            self.odd.push((*event, number));
+        }
+        new
+    }
+
     /// Whether it was looked at for so many bytes that nothing more is expected of it.
     pub(crate) fn is_settled(&self, bypass_bytes: Option<u64>) -> bool {
         bypass_bytes
@@ -150,11 +204,15 @@ impl Flow {
 
     /// What is told of it when it ends.
     pub(crate) fn record(&mut self) -> FlowRecord {
-        let told = &self.told;
         let view = self.view(Direction::Initiator);
         let http = self.conversation.as_mut().map(|it| it.records()).unwrap_or_default();
+        let told = self.told;
+        let mut units = self.conversation.as_mut().map(|it| it.end()).unwrap_or_default().records;
+        units.extend(self.dialogue.as_mut().map(|it| it.end()).unwrap_or_default().records);
+        let units = units.into_iter().map(|it| UnitRecord::new(told.last, self, it)).collect();
         FlowRecord {
             view,
+            units,
             http: http.into_iter().map(|it| HttpRecord { flow: view, ..it }).collect(),
             last: told.last,
             protocol: told.protocol,
@@ -311,6 +369,7 @@ impl Slab {
             if let Some(conversation) = &mut flow.conversation {
                 conversation.forget_rules();
             }
+            flow.matched.clear();
             flow.dropped_by = flow.dropped_by.and_then(same);
             flow.is_passed = false;
             flow.is_bypassed = false;

@@ -35,6 +35,8 @@ mod packet;
 
 mod flow;
 
+mod application;
+
 mod buffers;
 
 mod session;
@@ -55,6 +57,8 @@ mod evaluate;
 pub mod alert;
 
 pub mod record;
+
+mod value;
 
 pub mod decode;
 

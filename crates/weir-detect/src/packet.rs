@@ -126,18 +126,16 @@ impl<'a> View<'a> {
             Protocol::Ipv4 => parsed.network == Network::Ipv4,
             Protocol::Ipv6 => parsed.network == Network::Ipv6,
             Protocol::Tcp | Protocol::TcpPacket | Protocol::TcpStream => self.is_tcp(),
-            Protocol::Http
-            | Protocol::Tls
-            | Protocol::Smtp
-            | Protocol::Ftp
-            | Protocol::Smb
-            | Protocol::Ssh => self.is_tcp(),
             Protocol::Udp => is_ip && parsed.protocol == 17,
-            Protocol::Dns => is_ip && matches!(parsed.protocol, 6 | 17),
             Protocol::Icmp => is_ip && matches!(parsed.protocol, 1 | 58),
             Protocol::Icmpv6 => is_ip && parsed.protocol == 58,
             Protocol::Sctp => is_ip && parsed.protocol == 132,
             Protocol::Rdma => parsed.rdma.is_some(),
+            application => {
+                let is_udp = is_ip && parsed.protocol == 17;
+                (self.is_tcp() && !application.is_of_datagrams_alone())
+                    || (is_udp && application.is_of_datagrams())
+            }
         }
     }
 

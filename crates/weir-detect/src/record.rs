@@ -5,12 +5,14 @@ use weir_wire::parse::{Network, Transport};
 use weir_wire::tcp::flags::{FIN, RST, SYN};
 
 use crate::alert::{End, FlowView};
+use crate::application::unit::Record;
 use crate::buffers::event::AppEvent;
 use crate::decode::Event;
 use crate::detector::Direction;
 use crate::flow::Flow;
 use crate::packet::{View, Vlans};
 use crate::rule::Protocol;
+pub use crate::value::{Object, Value};
 
 /// Why a flow ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,6 +72,8 @@ pub struct FlowRecord {
     pub reason: EndReason,
     /// HTTP's transactions that were not told of before.
     pub http: Vec<HttpRecord>,
+    /// Transactions of other applications that were not told of before.
+    pub units: Vec<UnitRecord>,
 }
 
 impl FlowRecord {
@@ -115,6 +119,48 @@ pub struct HttpRecord {
     pub fields: Vec<(&'static str, Vec<u8>)>,
     /// Bytes of the response's body that were seen.
     pub length: usize,
+}
+
+/// Events that tell the number of their transaction, as Suricata has them.
+const NUMBERED: [&str; 2] = ["smtp", "smb"];
+
+/// A transaction of an application that is told in units.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UnitRecord {
+    /// When its last packet came.
+    pub time: Time,
+    /// Its flow; `to_server` says who sent it.
+    pub flow: FlowView,
+    /// IP's protocol number.
+    pub protocol: u8,
+    /// What is spoken.
+    pub application: Option<&'static str>,
+    /// EVE's `event_type`.
+    pub kind: &'static str,
+    /// Number of the transaction in its flow.
+    pub number: Option<u64>,
+    /// By the names of EVE's objects.
+    pub objects: Vec<(&'static str, Object)>,
+}
+
+impl UnitRecord {
+    pub(crate) fn new(time: Time, flow: &Flow, record: Record) -> Self {
+        // Suricata tells of what a stream said when the other side acknowledges it.
+        let is_turned = flow.told.protocol == 6 && !matches!(record.kind, "fileinfo" | "mqtt");
+        let direction = match record.side {
+            Some(side) if (side == 1) != is_turned => Direction::Responder,
+            _ => Direction::Initiator,
+        };
+        Self {
+            time,
+            flow: flow.view(direction),
+            protocol: flow.told.protocol,
+            application: flow.told.application,
+            kind: record.kind,
+            number: record.number.filter(|_| NUMBERED.contains(&record.kind)),
+            objects: record.objects,
+        }
+    }
 }
 
 /// What was told of a message of DNS or TLS.

@@ -325,7 +325,9 @@ impl Bare {
             if let Some(event) = rule.app_events.first() {
                 bare.app_events.entry(*event).or_default().push(index);
             } else if rule.is_of_application() {
-                bare.applications.entry(rule.application()).or_default().push(index, rule);
+                for application in rule.applications() {
+                    bare.applications.entry(application).or_default().push(index, rule);
+                }
             } else if is_selective(&header.source) {
                 sources.add(&header.source, index);
                 if header.is_both_ways {
@@ -403,7 +405,8 @@ pub(crate) struct Facts {
 impl Facts {
     pub(crate) fn of(rule: &Rule) -> Self {
         let mut buffers = rule.buffers.iter().map(|it| it.key.buffer);
-        let has_only_payload = buffers.clone().all(|it| crate::buffers::protocol(it).is_none());
+        let is_of_packets = |it| crate::buffers::protocol(it).is_none();
+        let has_only_payload = rule.units.is_empty() && buffers.clone().all(is_of_packets);
         let header = &rule.header;
         let asks_bits = rule.bits.iter().any(|it| it.verb.is_condition());
         let is_of_addresses = rule.tests.iter().all(|it| matches!(it, HeaderTest::Reputation(_)))
@@ -435,10 +438,19 @@ impl Rule {
         self.facts.is_of_application
     }
 
-    /// The application that it asks something of.
-    fn application(&self) -> Protocol {
-        let of_buffer = self.buffers.iter().find_map(|it| crate::buffers::protocol(it.key.buffer));
-        of_buffer.unwrap_or(self.header.protocol)
+    /// The applications that it asks something of.
+    fn applications(&self) -> Vec<Protocol> {
+        let own = self.header.protocol;
+        if own.is_application() {
+            return vec![own];
+        }
+        let of_buffers =
+            self.buffers.iter().flat_map(|it| crate::buffers::protocols(it.key.buffer));
+        let of_units = self.units.iter().flat_map(|it| it.protocols().iter().copied());
+        let mut all: Vec<Protocol> = of_buffers.chain(of_units).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
     }
 
     /// Whether it asks something of the payload.

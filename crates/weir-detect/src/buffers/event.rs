@@ -124,6 +124,93 @@ events! {
     SshBanner "ssh.invalid_banner"
     SshLongBanner "ssh.long_banner"
     SshRecord "ssh.invalid_record";
+    Smtp:
+    SmtpReply "smtp.invalid_reply"
+    SmtpUnmatchedReply "smtp.unable_to_match_reply_with_request"
+    SmtpCommandLength "smtp.max_command_line_len_exceeded"
+    SmtpReplyLength "smtp.max_reply_line_len_exceeded"
+    SmtpNoWelcome "smtp.no_server_welcome_message"
+    SmtpTlsRejected "smtp.tls_rejected"
+    SmtpDataRejected "smtp.data_command_rejected"
+    SmtpDuplicate "smtp.duplicate_fields"
+    SmtpChunk "smtp.invalid_bdat"
+    SmtpMimeMalformed "smtp.mime_malformed_msg"
+    SmtpMimeBase64 "smtp.mime_invalid_base64"
+    SmtpMimeQuoted "smtp.mime_invalid_qp"
+    SmtpMimeLine "smtp.mime_long_line"
+    SmtpMimeEncodedLine "smtp.mime_long_enc_line"
+    SmtpMimeHeaderName "smtp.mime_long_header_name"
+    SmtpMimeHeaderValue "smtp.mime_long_header_value"
+    SmtpMimeBoundary "smtp.mime_long_boundary"
+    SmtpMimeFileName "smtp.mime_long_filename";
+    Ftp:
+    FtpRequestLength "ftp.request_command_too_long"
+    FtpReplyLength "ftp.response_command_too_long"
+    FtpNoPort "ftp.file_before_port"
+    FtpNoName "ftp.file_without_name";
+    Snmp:
+    SnmpMalformed "snmp.malformed_data"
+    SnmpSecurityModel "snmp.unknown_security_model"
+    SnmpVersion "snmp.version_mismatch";
+    Sip:
+    SipInvalid "sip.invalid_data";
+    Rfb:
+    RfbResult "rfb.unknown_security_result"
+    RfbSecurity "rfb.unimplemented_security_type"
+    RfbMalformed "rfb.malformed_message";
+    Mqtt:
+    MqttMalformed "mqtt.malformed_traffic"
+    MqttQos "mqtt.invalid_qos_level"
+    MqttType "mqtt.unassigned_msg_type"
+    MqttTwice "mqtt.double_connect"
+    MqttUnintroduced "mqtt.unintroduced_message"
+    MqttNoConnect "mqtt.missing_connect"
+    MqttNoPublish "mqtt.missing_publish"
+    MqttNoSubscribe "mqtt.missing_subscribe"
+    MqttNoUnsubscribe "mqtt.missing_unsubscribe";
+    Krb5:
+    KrbMalformed "krb5.malformed_data"
+    KrbWeak "krb5.weak_encryption";
+    Dhcp:
+    DhcpTruncated "dhcp.truncated_options";
+    Ntp:
+    NtpMalformed "ntp.malformed_data";
+    Modbus:
+    ModbusProtocol "modbus.invalid_protocol_id"
+    ModbusUnsolicited "modbus.unsolicited_response"
+    ModbusLength "modbus.invalid_length"
+    ModbusException "modbus.invalid_exception_code"
+    ModbusMismatch "modbus.value_mismatch"
+    ModbusFlooded "modbus.flooded";
+    Ldap:
+    LdapInvalid "ldap.invalid_data"
+    LdapMany "ldap.too_many_transactions"
+    LdapResponses "ldap.too_many_responses"
+    LdapUnasked "ldap.request_not_found";
+    Smb:
+    SmbMalformed "smb.malformed_data"
+    SmbNtlmssp "smb.malformed_ntlmssp_request";
+    Ike:
+    IkeMalformed "ike.malformed_data"
+    IkeWeakEncryption "ike.weak_crypto_enc"
+    IkeWeakPrf "ike.weak_crypto_prf"
+    IkeWeakGroup "ike.weak_crypto_dh"
+    IkeWeakAuthentication "ike.weak_crypto_auth"
+    IkeNoGroup "ike.weak_crypto_no_dh"
+    IkeNoAuthentication "ike.weak_crypto_no_auth"
+    IkeNoEncryption "ike.no_encryption"
+    IkeUnknownProposal "ike.unknown_proposal"
+    IkeManyProposals "ike.multiple_server_proposal";
+    Pgsql:
+    PgsqlLength "pgsql.invalid_length"
+    PgsqlRequest "pgsql.malformed_request";
+    Mdns:
+    MdnsMalformed "mdns.malformed_data"
+    MdnsReserved "mdns.z_flag_set"
+    MdnsOpcode "mdns.invalid_opcode"
+    MdnsNameTooLong "mdns.name_too_long"
+    MdnsAdditionals "mdns.invalid_additionals"
+    MdnsAuthorities "mdns.invalid_authorities";
 }
 
 /// What was odd about a message, each thing once, in the order in which it came up.

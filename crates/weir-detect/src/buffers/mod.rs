@@ -19,7 +19,26 @@ pub(crate) fn is_filled(_: Buffer) -> bool {
     true
 }
 
-/// The application that a buffer belongs to; `None`: it is any packet's.
+/// Applications that carry files, beside HTTP.
+const OF_FILES: [Protocol; 4] = [Protocol::Smtp, Protocol::FtpData, Protocol::Smb, Protocol::Nfs];
+
+/// Whether messages of that application fill the buffer.
+pub(crate) fn is_of(buffer: Buffer, application: Protocol) -> bool {
+    match buffer {
+        Buffer::FileData | Buffer::FileName if OF_FILES.contains(&application) => true,
+        Buffer::DcerpcStub | Buffer::DcerpcInterface if application == Protocol::Smb => true,
+        _ => protocol(buffer) == Some(application),
+    }
+}
+
+/// All applications whose messages fill the buffer.
+pub(crate) fn protocols(buffer: Buffer) -> impl Iterator<Item = Protocol> {
+    let own = protocol(buffer);
+    let others = OF_FILES.into_iter().filter(move |it| is_of(buffer, *it) && own != Some(*it));
+    own.into_iter().chain(others)
+}
+
+/// The application that a buffer belongs to, or the first of several; `None`: it is any packet's.
 pub(crate) fn protocol(buffer: Buffer) -> Option<Protocol> {
     match buffer {
         Buffer::Payload
@@ -46,6 +65,19 @@ pub(crate) fn protocol(buffer: Buffer) -> Option<Protocol> {
         | Buffer::Ja3sString
         | Buffer::Ja4Hash => Some(Protocol::Tls),
         Buffer::SshProtocol | Buffer::SshSoftware => Some(Protocol::Ssh),
-        _ => Some(Protocol::Http),
+        // Those of HTTP stand before.
+        other if other < Buffer::FileName => Some(Protocol::Http),
+        other => Some(by_name(other.name()).unwrap_or(Protocol::Http)),
+    }
+}
+
+/// The application whose name a keyword begins with: of those that are told in units.
+fn by_name(keyword: &str) -> Option<Protocol> {
+    let first = keyword.split_once('.')?.0;
+    match first {
+        "http" | "file" => None,
+        "email" => Some(Protocol::Smtp),
+        "sdp" => Some(Protocol::Sip),
+        other => Protocol::from_name(other),
     }
 }

@@ -83,7 +83,8 @@ impl Evaluator {
     ) {
         self.counters.alerts += 1;
         flow.told.is_alerted = true;
-        alerts.push(Alert { is_stream, ..alert(index, blocked, flow, scene) });
+        let transaction = self.transaction.clone();
+        alerts.push(Alert { is_stream, transaction, ..alert(index, blocked, flow, scene) });
     }
 
     /// What a rule does now, which is something else while it matches too often.
@@ -251,6 +252,7 @@ fn alert(index: RuleIndex, blocked: Blocked, flow: &Flow, scene: &Scene<'_>) -> 
         flow: flow.view(scene.direction),
         is_stream: false,
         rdma: rdma_view(view),
+        transaction: None,
     }
 }
 

@@ -25,6 +25,10 @@ impl Evaluator {
             && rule.spoken.is_none_or(|it| it.holds(scene.application))
             && (rule.messages.is_empty()
                 || sight.message.is_some_and(|it| rule.messages.iter().all(|test| it.holds(test))))
+            && (rule.units.is_empty()
+                || sight
+                    .message
+                    .is_some_and(|it| rule.units.iter().all(|test| it.asks(test, view.source))))
             && (rule.app_events.is_empty()
                 || sight.message.is_some_and(|it| rule.app_events.iter().all(|odd| it.has(*odd))))
             && view.fits(&rule.header)

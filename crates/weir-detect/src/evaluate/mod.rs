@@ -7,12 +7,14 @@
 mod consequences;
 mod matching;
 mod oddities;
+mod units;
 
 use std::ops::ControlFlow;
 
 use weir_wire::frame::Time;
 
-use crate::alert::Alerts;
+use crate::alert::{Alerts, TransactionView};
+use crate::application::Expected;
 use crate::buffers::event::AppEvent;
 use crate::buffers::{self, dns, http};
 use crate::conversation::{Conversation, Message, Progress, Told};
@@ -25,7 +27,7 @@ use crate::inspect::{Bytes, Variables};
 use crate::matcher::{MatcherError, Scratch};
 use crate::packet::{Gist, View};
 use crate::payload::{Kind, Transport};
-use crate::record::{ApplicationRecord, HttpRecord};
+use crate::record::{ApplicationRecord, HttpRecord, UnitRecord};
 use crate::rule::{Buffer, Protocol, Rule, RuleIndex, Untold};
 use crate::ruleset::RuleSet;
 use crate::state::{HostBits, Thresholds};
@@ -60,6 +62,12 @@ pub(crate) struct Evaluator {
     pub(crate) records: Option<Vec<HttpRecord>>,
     /// Messages of DNS and TLS, where somebody takes them.
     pub(crate) told: Option<Vec<ApplicationRecord>>,
+    /// Transactions of other applications that ended, where somebody takes them.
+    pub(crate) units: Option<Vec<UnitRecord>>,
+    /// The transaction that is looked at.
+    transaction: Option<TransactionView>,
+    /// Connections that were announced.
+    expected: Expected,
     /// Whether streams are looked into for the sake of records alone.
     pub(crate) looks_for_records: bool,
     /// Whether what is odd is looked for although no rule asks.
@@ -127,6 +135,9 @@ impl Evaluator {
             counters: Counters::default(),
             records: None,
             told: None,
+            units: None,
+            transaction: None,
+            expected: Expected::default(),
             looks_for_records: false,
             tells_events: false,
             by_flow: false,
@@ -180,10 +191,10 @@ impl Evaluator {
         let view = &View { events, ..*view };
         let mut scene =
             Scene { rules, now, direction, view, application: None, stream_sizes: [0; 2] };
-        scene.application = match &flow.conversation {
-            Some(conversation) => conversation.protocol(),
-            None if !progress.messages.is_empty() => Some(Protocol::Dns),
-            None => None,
+        scene.application = match (&flow.conversation, &flow.dialogue) {
+            (Some(conversation), _) => conversation.protocol(),
+            (None, Some(dialogue)) => Some(dialogue.protocol),
+            (None, None) => (!progress.messages.is_empty()).then_some(Protocol::Dns),
         };
         if scene.application.is_some() {
             flow.told.application = scene.application.map(Protocol::name);
@@ -206,6 +217,7 @@ impl Evaluator {
         if let ControlFlow::Break(is_passed) = outcome {
             flow.is_passed |= is_passed;
         }
+        self.keep_said(flow, now, progress.said);
         decision
     }
 
@@ -226,8 +238,14 @@ impl Evaluator {
         }
         if view.is_tcp() && !flow.is_refused() {
             let ends = [flow.initiator.address, flow.responder.address];
+            let is_new = flow.conversation.is_none();
             let new = || Box::new(Conversation::between(ends.map(|it| self.hosts.system(it))));
             let conversation = flow.conversation.get_or_insert_with(new);
+            if is_new
+                && let Some(it) = self.expected.take(flow.responder.address, flow.responder.port)
+            {
+                conversation.announce(it);
+            }
             let midstream = self.limits.midstream;
             let progress = conversation.take(direction, view, midstream);
             self.counters.stream_gaps += u64::from(progress.gaps);
@@ -236,8 +254,11 @@ impl Evaluator {
         if view.is_tcp() {
             return Progress::default();
         }
-        let is_dns = view.is_of(Protocol::Udp)
-            && (view.source_port == PORT_DNS || view.destination_port == PORT_DNS);
+        let is_udp = view.is_of(Protocol::Udp);
+        let is_dns = is_udp && (view.source_port == PORT_DNS || view.destination_port == PORT_DNS);
+        if is_udp && !is_dns && needs.applications {
+            return Progress::of(flow.hear(direction, view));
+        }
         let message = if is_dns && needs.applications { dns::parse(view.payload) } else { None };
         Progress { messages: message.into_iter().map(Told::Dns).collect(), ..Progress::default() }
     }
@@ -447,6 +468,11 @@ impl Evaluator {
                         None => continue,
                     }
                 }
+                (Told::Unit(unit), conversation) => {
+                    let payload = conversation.as_ref().map(|it| it.window(side).0);
+                    let payload = payload.unwrap_or(scene.view.payload);
+                    self.unit(flow, scene, unit, payload, alerts, decision)
+                }
                 (Told::Odd(events), Some(conversation)) => {
                     let payload = conversation.window(side).0;
                     let Some(message) = conversation.message(told, side) else { continue };
@@ -557,7 +583,7 @@ impl Evaluator {
         let Self { candidates, scratch, .. } = self;
         let side = scene.direction.index();
         for (key, group) in scene.rules.message_groups(side) {
-            if buffers::protocol(key.buffer) != Some(message.protocol()) {
+            if !buffers::is_of(key.buffer, message.protocol()) {
                 continue;
             }
             let is_body = http::is_body(key.buffer);

@@ -84,7 +84,7 @@ impl Evaluator {
         let Some(told) = self.told.as_mut().filter(|it| it.len() < TOLD_MAX) else { return };
         let mut fields = Vec::new();
         let kind = match message {
-            Message::Http(..) | Message::Ssh(_) => return,
+            Message::Http(..) | Message::Ssh(_) | Message::Unit(_) => return,
             Message::Dns(message) => {
                 let kind: &[u8] = if message.is_response { b"answer" } else { b"query" };
                 fields.push(("type", kind.to_vec()));

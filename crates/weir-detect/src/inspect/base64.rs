@@ -6,14 +6,7 @@ pub(super) fn decode(encoded: &[u8], count: Option<u32>) -> Vec<u8> {
     let mut decoded = Vec::with_capacity(encoded.len() / 4 * 3);
     let (mut bits, mut held) = (0_u32, 0);
     for byte in encoded.iter().filter(|it| !it.is_ascii_whitespace()) {
-        let value = match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => break,
-        };
+        let Some(value) = digit(*byte) else { break };
         bits = bits << 6 | u32::from(value);
         held += 6;
         if held >= 8 {
@@ -22,6 +15,18 @@ pub(super) fn decode(encoded: &[u8], count: Option<u32>) -> Vec<u8> {
         }
     }
     decoded
+}
+
+/// What a letter stands for.
+pub(crate) fn digit(letter: u8) -> Option<u8> {
+    Some(match letter {
+        b'A'..=b'Z' => letter - b'A',
+        b'a'..=b'z' => letter - b'a' + 26,
+        b'0'..=b'9' => letter - b'0' + 52,
+        b'+' => 62,
+        b'/' => 63,
+        _ => return None,
+    })
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! Steps are taken in order. One that counts from where the last ended may fail where another
 //! occurrence of the last would do: then that is tried, within [`TRIES_MAX`].
 
-mod base64;
+pub(crate) mod base64;
 mod number;
 mod place;
 

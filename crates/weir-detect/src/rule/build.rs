@@ -40,8 +40,7 @@ pub(super) fn build(statement: &Statement<'_>, context: &mut Context<'_>) -> Res
     let header = header(statement, context)?;
     let sid = collected.sid.ok_or_else(|| Refused::new("sid", "a rule needs a sid"))?;
     collected.finish()?;
-    let class = std::mem::take(&mut collected.class);
-    let by_class = context.classes.get(&class).copied();
+    let by_class = context.classes.get(&collected.class).copied();
     let (needs_packet, needs_stream) = needs(&header, &collected);
     let mut rule = Rule {
         action,
@@ -49,7 +48,7 @@ pub(super) fn build(statement: &Statement<'_>, context: &mut Context<'_>) -> Res
         sid,
         revision: collected.revision,
         message: collected.message,
-        class,
+        class: collected.class,
         priority: collected.priority.or(by_class).unwrap_or(3),
         metadata: collected.metadata,
         references: collected.references,
@@ -63,6 +62,7 @@ pub(super) fn build(statement: &Statement<'_>, context: &mut Context<'_>) -> Res
         untold: collected.untold,
         spoken: collected.spoken,
         messages: collected.messages,
+        units: collected.units,
         app_events: collected.app_events,
         header,
         flow: collected.flow,
@@ -145,19 +145,20 @@ fn check_buffers(rule: &mut Rule) -> Result<(), Refused> {
     if asked.any(|it| it != rule.header.protocol) || odd.any(|it| it != rule.header.protocol) {
         return Err(Refused::new("protocol", "the keyword belongs to another than the rule's"));
     }
+    let own = rule.header.protocol;
+    let is_carrier = matches!(own, Protocol::Tcp | Protocol::Udp | Protocol::Ip);
+    if rule.units.iter().any(|it| !is_carrier && !it.protocols().contains(&own)) {
+        return Err(Refused::new("protocol", "the keyword belongs to another than the rule's"));
+    }
     for test in &rule.buffers {
         if !crate::buffers::is_filled(test.key.buffer) {
             let name = test.key.buffer.name();
             return Err(Refused::new(name, "this buffer is not filled yet"));
         }
-        let wanted = crate::buffers::protocol(test.key.buffer);
-        let own = rule.header.protocol;
-        let fits = match wanted {
+        // `alert tcp` with an application's buffer is that application's.
+        let fits = match crate::buffers::protocol(test.key.buffer) {
             None => true,
-            // `alert tcp` with an application's buffer is that application's.
-            Some(wanted) => {
-                own == wanted || matches!(own, Protocol::Tcp | Protocol::Udp | Protocol::Ip)
-            }
+            Some(_) => is_carrier || crate::buffers::is_of(test.key.buffer, own),
         };
         if !fits {
             let name = test.key.buffer.name();

@@ -51,7 +51,93 @@ pub enum Protocol {
     Smb,
     /// SSH, as a stream.
     Ssh,
+    /// A data connection of FTP.
+    FtpData,
+    /// DCE/RPC over TCP or UDP.
+    Dcerpc,
+    /// SNMP over UDP.
+    Snmp,
+    /// Kerberos 5 over TCP or UDP.
+    Krb5,
+    /// SIP over TCP or UDP.
+    Sip,
+    /// MQTT over TCP.
+    Mqtt,
+    /// RFB (VNC) over TCP.
+    Rfb,
+    /// IKE over UDP.
+    Ike,
+    /// LDAP over TCP or UDP.
+    Ldap,
+    /// Modbus over TCP.
+    Modbus,
+    /// DNP3 over TCP.
+    Dnp3,
+    /// NFS over TCP or UDP.
+    Nfs,
+    /// PostgreSQL over TCP.
+    Pgsql,
+    /// QUIC over UDP.
+    Quic,
+    /// DHCP over UDP.
+    Dhcp,
+    /// NTP over UDP.
+    Ntp,
+    /// TFTP over UDP.
+    Tftp,
+    /// Multicast DNS over UDP.
+    Mdns,
+    /// Telnet, as a stream.
+    Telnet,
+    /// POP3 over TCP.
+    Pop3,
+    /// IMAP, as a stream.
+    Imap,
+    /// RDP, as a stream.
+    Rdp,
+    /// EtherNet/IP over TCP or UDP.
+    Enip,
+    /// WebSocket, as a stream.
+    Websocket,
+    /// BitTorrent's distributed hash table over UDP.
+    BittorrentDht,
 }
+
+/// Applications and their names, in rules and in EVE.
+const APPLICATIONS: [(Protocol, &str); 32] = [
+    (Protocol::Http, "http"),
+    (Protocol::Dns, "dns"),
+    (Protocol::Tls, "tls"),
+    (Protocol::Smtp, "smtp"),
+    (Protocol::Ftp, "ftp"),
+    (Protocol::Smb, "smb"),
+    (Protocol::Ssh, "ssh"),
+    (Protocol::FtpData, "ftp-data"),
+    (Protocol::Dcerpc, "dcerpc"),
+    (Protocol::Snmp, "snmp"),
+    (Protocol::Krb5, "krb5"),
+    (Protocol::Sip, "sip"),
+    (Protocol::Mqtt, "mqtt"),
+    (Protocol::Rfb, "rfb"),
+    (Protocol::Ike, "ike"),
+    (Protocol::Ldap, "ldap"),
+    (Protocol::Modbus, "modbus"),
+    (Protocol::Dnp3, "dnp3"),
+    (Protocol::Nfs, "nfs"),
+    (Protocol::Pgsql, "pgsql"),
+    (Protocol::Quic, "quic"),
+    (Protocol::Dhcp, "dhcp"),
+    (Protocol::Ntp, "ntp"),
+    (Protocol::Tftp, "tftp"),
+    (Protocol::Mdns, "mdns"),
+    (Protocol::Telnet, "telnet"),
+    (Protocol::Pop3, "pop3"),
+    (Protocol::Imap, "imap"),
+    (Protocol::Rdp, "rdp"),
+    (Protocol::Enip, "enip"),
+    (Protocol::Websocket, "websocket"),
+    (Protocol::BittorrentDht, "bittorrent-dht"),
+];
 
 impl Protocol {
     /// By its name in rules.
@@ -69,36 +155,35 @@ impl Protocol {
             "icmpv6" => Self::Icmpv6,
             "sctp" => Self::Sctp,
             "rdma" => Self::Rdma,
-            "http" | "http1" => Self::Http,
-            "dns" => Self::Dns,
-            "tls" | "ssl" => Self::Tls,
-            "smtp" => Self::Smtp,
-            "ftp" => Self::Ftp,
-            "smb" => Self::Smb,
-            "ssh" => Self::Ssh,
-            _ => return None,
+            "http1" => Self::Http,
+            "ssl" => Self::Tls,
+            other => APPLICATIONS.iter().find(|it| it.1 == other)?.0,
         })
     }
 
     /// As EVE's `app_proto` spells an application.
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Http => "http",
-            Self::Dns => "dns",
-            Self::Tls => "tls",
-            Self::Smtp => "smtp",
-            Self::Ftp => "ftp",
-            Self::Smb => "smb",
-            Self::Ssh => "ssh",
-            _ => "unknown",
-        }
+        APPLICATIONS.iter().find(|it| it.0 == self).map_or("unknown", |it| it.1)
     }
 
     /// Whether it is spoken over another that the stages know.
     pub fn is_application(self) -> bool {
+        self >= Self::Http
+    }
+
+    /// Whether datagrams carry it, beside streams or alone.
+    pub(crate) fn is_of_datagrams(self) -> bool {
+        use Protocol as P;
+        let is_of_both = matches!(self, P::Dns | P::Dcerpc | P::Krb5 | P::Sip | P::Ldap | P::Nfs);
+        is_of_both || self.is_of_datagrams_alone() || self == P::Enip
+    }
+
+    /// Whether no stream carries it.
+    pub(crate) fn is_of_datagrams_alone(self) -> bool {
+        use Protocol as P;
         matches!(
             self,
-            Self::Http | Self::Dns | Self::Tls | Self::Smtp | Self::Ftp | Self::Smb | Self::Ssh
+            P::Snmp | P::Ike | P::Quic | P::Dhcp | P::Ntp | P::Tftp | P::Mdns | P::BittorrentDht
         )
     }
 }

@@ -7,7 +7,7 @@ use super::step::{Content, Fast, Step, Value};
 use super::syntax::{Setting, unquoted};
 use super::{
     Absence, BitTest, Buffer, BufferKey, BufferTest, MessageTest, Numbers, Spoken, Transform,
-    Untold, content, pcre,
+    UnitTest, Untold, content, pcre,
 };
 use crate::buffers::event::AppEvent;
 use crate::dataset::Definitions;
@@ -62,6 +62,7 @@ pub(super) struct Collected {
     pub(super) untold: Option<Untold>,
     pub(super) spoken: Option<Spoken>,
     pub(super) messages: Vec<MessageTest>,
+    pub(super) units: Vec<UnitTest>,
     pub(super) app_events: Vec<AppEvent>,
     names: Names,
     /// Contents go to `sticky`, whose transforms may still come.
@@ -88,6 +89,7 @@ impl Collected {
             || self.take_modifier(name, value).map_err(refused)?
             || self.take_state(name, value, bits).map_err(refused)?
             || self.take_spoken(name, value).map_err(refused)?
+            || self.take_unit(name, value).map_err(refused)?
         {
             return Ok(());
         }
@@ -175,6 +177,26 @@ impl Collected {
                 None => return Ok(false),
             },
         }
+        Ok(true)
+    }
+
+    /// What is asked of numbers, and of files.
+    fn take_unit(&mut self, name: &str, value: &str) -> Result<bool, String> {
+        let (before, behind) = match name {
+            "filename" => ("", false),
+            "fileext" => (".", true),
+            _ => {
+                let test = UnitTest::parse(name, value).transpose()?;
+                let is_known = test.is_some();
+                self.units.extend(test);
+                return Ok(is_known);
+            }
+        };
+        let (is_negated, text) = unquoted(value);
+        let mut content = content::parse(&format!("\"{before}{text}\""))?;
+        content.is_negated = is_negated;
+        (content.is_nocase, content.ends) = (true, behind);
+        self.push_into(Buffer::FileName, Step::Content(content));
         Ok(true)
     }
 

@@ -11,6 +11,7 @@ pub mod filters;
 mod header;
 mod keywords;
 pub mod load;
+mod modbus;
 mod number;
 mod pcre;
 pub mod ranges;
@@ -18,6 +19,7 @@ mod spoken;
 mod state;
 pub(crate) mod step;
 pub mod syntax;
+mod units;
 pub mod variables;
 
 use std::sync::Arc;
@@ -32,6 +34,7 @@ pub(crate) use state::{
     Threshold, ThresholdKind, Track,
 };
 use step::Step;
+pub(crate) use units::{Field, UnitTest};
 
 /// A rule's place in its [`RuleSet`](crate::RuleSet): the order of evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -158,6 +161,97 @@ buffers! {
     Ja4Hash "ja4.hash" |;
     SshProtocol "ssh.proto" "ssh_proto" |;
     SshSoftware "ssh.software" "ssh_software" |;
+    FileName "file.name" |;
+    SmtpHelo "smtp.helo" |;
+    SmtpSender "smtp.mail_from" |;
+    SmtpReceiver "smtp.rcpt_to" |;
+    EmailFrom "email.from" |;
+    EmailTo "email.to" |;
+    EmailCc "email.cc" |;
+    EmailSubject "email.subject" |;
+    EmailDate "email.date" |;
+    EmailMessageId "email.message_id" |;
+    EmailMailer "email.x_mailer" |;
+    EmailReceived "email.received" |;
+    EmailUrl "email.url" |;
+    FtpCommand "ftp.command" |;
+    FtpCommandData "ftp.command_data" |;
+    FtpReply "ftp.reply" |;
+    FtpCode "ftp.completion_code" |;
+    SmbPipe "smb.named_pipe" "smb_named_pipe" |;
+    SmbShare "smb.share" "smb_share" |;
+    SmbUser "smb.ntlmssp_user" |;
+    SmbDomain "smb.ntlmssp_domain" |;
+    DcerpcInterface "dcerpc.interface_and_version" |;
+    DcerpcStub "dcerpc.stub_data" "dce_stub_data" |;
+    SnmpCommunity "snmp.community" |;
+    SnmpUser "snmp.usm" |;
+    KrbClient "krb5.cname" "krb5_cname" |;
+    KrbServer "krb5.sname" "krb5_sname" |;
+    SipMethod "sip.method" |;
+    SipUri "sip.uri" |;
+    SipProtocol "sip.protocol" |;
+    SipStatusCode "sip.stat_code" |;
+    SipStatusMessage "sip.stat_msg" |;
+    SipRequestLine "sip.request_line" |;
+    SipResponseLine "sip.response_line" |;
+    SipFrom "sip.from" |;
+    SipTo "sip.to" |;
+    SipVia "sip.via" |;
+    SipUserAgent "sip.user_agent" "sip.ua" |;
+    SipContentType "sip.content_type" |;
+    SipContentLength "sip.content_length" |;
+    SdpSessionName "sdp.session_name" |;
+    SdpSessionInfo "sdp.session_info" |;
+    SdpOrigin "sdp.origin" |;
+    SdpUri "sdp.uri" |;
+    SdpEmail "sdp.email" |;
+    SdpPhoneNumber "sdp.phone_number" |;
+    SdpConnection "sdp.connection_data" |;
+    SdpBandwidth "sdp.bandwidth" |;
+    SdpTime "sdp.time" |;
+    SdpRepeatTime "sdp.repeat_time" |;
+    SdpTimezone "sdp.timezone" |;
+    SdpKey "sdp.encryption_key" |;
+    SdpAttribute "sdp.attribute" |;
+    SdpMedia "sdp.media.media" |;
+    SdpMediaInfo "sdp.media.media_info" |;
+    SdpMediaConnection "sdp.media.connection_data" |;
+    SdpMediaKey "sdp.media.encryption_key" |;
+    MqttClient "mqtt.connect.clientid" |;
+    MqttUser "mqtt.connect.username" |;
+    MqttPassword "mqtt.connect.password" |;
+    MqttWillTopic "mqtt.connect.willtopic" |;
+    MqttWillMessage "mqtt.connect.willmessage" |;
+    MqttProtocolString "mqtt.connect.protocol_string" |;
+    MqttTopic "mqtt.publish.topic" |;
+    MqttMessage "mqtt.publish.message" |;
+    MqttSubscribed "mqtt.subscribe.topic" |;
+    MqttUnsubscribed "mqtt.unsubscribe.topic" |;
+    RfbName "rfb.name" |;
+    IkeInitiator "ike.init_spi" |;
+    IkeResponder "ike.resp_spi" |;
+    IkeVendor "ike.vendor" |;
+    IkeNonce "ike.nonce_payload" |;
+    IkeKeyExchange "ike.key_exchange_payload" |;
+    LdapRequestName "ldap.request.dn" |;
+    LdapResponseName "ldap.responses.dn" |;
+    LdapMessage "ldap.responses.message" |;
+    LdapRequestAttribute "ldap.request.attribute_type" |;
+    LdapResponseAttribute "ldap.responses.attribute_type" |;
+    Dnp3Data "dnp3.data" "dnp3_data" |;
+    PgsqlQuery "pgsql.query" |;
+    QuicVersion "quic.version" |;
+    QuicServerName "quic.sni" |;
+    QuicUserAgent "quic.ua" |;
+    QuicFingerprintHash "quic.cyu.hash" |;
+    QuicFingerprint "quic.cyu.string" |;
+    NtpReference "ntp.reference_id" |;
+    MdnsQuery "mdns.queries.rrname" |;
+    MdnsAnswer "mdns.answers.rrname" |;
+    MdnsAuthority "mdns.authorities.rrname" |;
+    MdnsAdditional "mdns.additionals.rrname" |;
+    MdnsResponse "mdns.response.rrname" |;
     IpSource "ip.src" |;
     IpDestination "ip.dst" |;
     Ipv4Header "ipv4.hdr" |;
@@ -270,6 +364,8 @@ pub struct Rule {
     pub(crate) untold: Option<Untold>,
     pub(crate) spoken: Option<Spoken>,
     pub(crate) messages: Vec<MessageTest>,
+    /// What it asks of numbers in what applications say.
+    pub(crate) units: Vec<UnitTest>,
     /// What must be odd about the message.
     pub(crate) app_events: Vec<AppEvent>,
     pub(crate) header: Header,

@@ -9,6 +9,16 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
+    /// `number` and no other.
+    pub(crate) fn one(number: u64) -> Self {
+        Self { first: number, last: number, is_negated: false }
+    }
+
+    /// All that is not meant.
+    pub(crate) fn negated(self) -> Self {
+        Self { is_negated: !self.is_negated, ..self }
+    }
+
     /// Whether `number` is meant.
     #[inline]
     pub(crate) fn contain(&self, number: u64) -> bool {

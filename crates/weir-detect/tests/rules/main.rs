@@ -9,3 +9,4 @@ mod odd;
 mod rdma;
 mod sessions;
 mod states;
+mod units;

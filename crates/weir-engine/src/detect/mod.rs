@@ -14,7 +14,7 @@ mod reject;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use weir_detect::record::{AnomalyRecord, ApplicationRecord, FlowRecord, HttpRecord};
+use weir_detect::record::{AnomalyRecord, ApplicationRecord, FlowRecord, HttpRecord, UnitRecord};
 use weir_detect::{
     Alert, Alerts, Blocked, Counters, Decision, Detector, Flood, FlowTable, Limits, Packet,
     RuleIndex, RuleSet,
@@ -117,6 +117,8 @@ pub enum DetectionRecord {
     Http(HttpRecord),
     /// A message of DNS or TLS.
     Told(ApplicationRecord),
+    /// A transaction of another application.
+    Unit(UnitRecord),
     /// Something odd about a packet.
     Anomaly(AnomalyRecord),
 }
@@ -336,9 +338,14 @@ impl Detection {
     /// Hands over what there is to tell beside alerts: flows that ended, transactions, messages,
     /// what is odd.
     pub(crate) fn take_records(&mut self, take: &mut dyn FnMut(DetectionRecord)) {
-        self.flows.take_ended().into_iter().for_each(|it| take(DetectionRecord::Flow(it)));
+        for mut flow in self.flows.take_ended() {
+            let units = std::mem::take(&mut flow.units);
+            units.into_iter().for_each(|it| take(DetectionRecord::Unit(it)));
+            take(DetectionRecord::Flow(flow));
+        }
         self.detector.take_http().into_iter().for_each(|it| take(DetectionRecord::Http(it)));
         self.detector.take_told().into_iter().for_each(|it| take(DetectionRecord::Told(it)));
+        self.detector.take_units().into_iter().for_each(|it| take(DetectionRecord::Unit(it)));
         self.detector.take_anomalies().for_each(|it| take(DetectionRecord::Anomaly(it)));
     }
 

@@ -347,6 +347,7 @@ impl Work {
             DetectionRecord::Flow(flow) => eve_record::flow(flow, Some(0)),
             DetectionRecord::Http(http) => eve_record::http(now(), http),
             DetectionRecord::Told(told) => eve_record::application(told),
+            DetectionRecord::Unit(unit) => eve_record::unit(unit),
             DetectionRecord::Anomaly(anomaly) => eve_record::anomaly(anomaly),
         };
         self.write_event(event);

@@ -12,7 +12,7 @@ use weir_wire::bth::Opcode;
 use weir_wire::frame::Time;
 use weir_wire::parse::Encapsulation;
 
-use super::eve_record::community_id;
+use super::eve_record::{community_id, put_objects};
 use crate::names::Names;
 
 /// The lines that `alert` makes: `alert`, and `drop` where the packet went no further; each with
@@ -101,6 +101,10 @@ pub fn alert_event(alert: &Alert, rules: &RuleSet) -> Map<String, Value> {
     event.insert("flow".into(), flow_object(&alert.flow));
     if let Some(rdma) = &alert.rdma {
         event.insert("rdma".into(), rdma_object(rdma));
+    }
+    if let Some(transaction) = &alert.transaction {
+        event.insert("tx_id".into(), transaction.number.into());
+        put_objects(&mut event, &transaction.objects);
     }
     event
 }

@@ -6,7 +6,10 @@ use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use base64ct::{Base64, Encoding};
 use serde_json::{Map, Value, json};
 use weir_detect::alert::{End, FlowView};
-use weir_detect::record::{AnomalyRecord, ApplicationRecord, FlowRecord, HttpRecord, Oddity};
+use weir_detect::record::{
+    AnomalyRecord, ApplicationRecord, FlowRecord, HttpRecord, Object, Oddity, UnitRecord,
+    Value as Told,
+};
 use weir_wire::frame::Time;
 
 use super::eve;
@@ -207,6 +210,46 @@ pub fn application(record: &ApplicationRecord) -> Event {
     }
     event.insert(record.kind.into(), Value::Object(object));
     event
+}
+
+/// The event of a transaction of another application, of the kind that is its name.
+pub fn unit(record: &UnitRecord) -> Event {
+    let FlowView { initiator, responder, to_server, .. } = record.flow;
+    let mut ends = [initiator, responder];
+    if !to_server {
+        ends.reverse();
+    }
+    let mut event = head(record.time, record.kind, ends, record.protocol);
+    event.insert("flow_id".into(), eve::flow_id(&record.flow).into());
+    if let Some(number) = record.number {
+        event.insert("tx_id".into(), number.into());
+    }
+    put_objects(&mut event, &record.objects);
+    event
+}
+
+/// Puts what is told of a transaction, each object by its name.
+pub fn put_objects(event: &mut Event, objects: &[(&'static str, Object)]) {
+    for (name, told) in objects {
+        event.insert((*name).into(), object(told));
+    }
+}
+
+fn object(told: &Object) -> Value {
+    told.iter()
+        .map(|(name, value)| (name.to_owned(), converted(value)))
+        .collect::<Map<_, _>>()
+        .into()
+}
+
+fn converted(told: &Told) -> Value {
+    match told {
+        Told::Bool(is_so) => (*is_so).into(),
+        Told::Number(number) => (*number).into(),
+        Told::Text(text) => text.as_str().into(),
+        Told::List(list) => list.iter().map(converted).collect::<Vec<_>>().into(),
+        Told::Object(inner) => object(inner),
+    }
 }
 
 /// The event of kind `anomaly`.

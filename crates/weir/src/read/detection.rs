@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::json;
 use weir_detect::fragments::Policy;
 use weir_detect::hosts::Hosts;
-use weir_detect::record::Oddity;
+use weir_detect::record::{Oddity, UnitRecord};
 use weir_detect::{
     Alert, Alerts, Answered, Counters, Decision, Decoded, Detector, FlowTable, Limits, Packet,
     RuleIndex, RuleSet, Vlans,
@@ -151,7 +151,7 @@ pub struct Anomalies {
 }
 
 /// Kinds of events.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Events {
     /// `flow`, when one ends.
     pub flow: bool,
@@ -159,6 +159,8 @@ pub struct Events {
     pub netflow: bool,
     /// `http`: transactions.
     pub http: bool,
+    /// Transactions of other applications, by their names; `None`: all.
+    pub units: Option<Vec<String>>,
     /// `anomaly`: what is odd.
     pub anomaly: Anomalies,
     /// `stats`, at the end.
@@ -175,6 +177,7 @@ impl Default for Events {
             flow: true,
             netflow: false,
             http: true,
+            units: None,
             anomaly: Anomalies { decode: true, stream: true, applayer: true },
             stats: true,
             first_drops: false,
@@ -538,9 +541,12 @@ impl<W: Write> Look<W> {
     fn ended(&mut self) {
         let http = self.detector.take_http();
         let records = self.flows.take_ended();
+        let units = self.detector.take_units();
         let Events { flow, netflow, http: with_http, community_seed, .. } = self.options.events;
         let mut http = http;
+        units.iter().for_each(|it| self.unit(it));
         for record in records {
+            record.units.iter().for_each(|it| self.unit(it));
             if flow && !record.is_untold {
                 let mut event = eve::flow(&record, community_seed);
                 let exception = self.exceptions.remove(&sink::flow_id(&record.view));
@@ -562,6 +568,16 @@ impl<W: Write> Look<W> {
         }
         if with_http {
             http.iter().for_each(|it| self.push(eve::http(self.last, it)));
+        }
+    }
+
+    /// A transaction that ended.
+    fn unit(&mut self, record: &UnitRecord) {
+        let kinds = &self.options.events.units;
+        if kinds.as_ref().is_none_or(|kinds| kinds.iter().any(|it| it == record.kind)) {
+            let mut event = eve::unit(record);
+            event.insert("pcap_cnt".into(), self.seen.packets.into());
+            self.push(event);
         }
     }
 

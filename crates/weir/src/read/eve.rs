@@ -6,7 +6,7 @@ use serde_json::json;
 use weir_detect::alert::End;
 use weir_store::sink::eve;
 use weir_store::sink::eve_record::head;
-pub use weir_store::sink::eve_record::{Event, anomaly_object, flow, http, netflow, stats};
+pub use weir_store::sink::eve_record::{Event, anomaly_object, flow, http, netflow, stats, unit};
 use weir_wire::frame::{Link, Time};
 use weir_wire::parse::{Network, Parsed, Transport};
 

@@ -90,6 +90,11 @@ fn options(case: &Case) -> Options {
         events.flow = has("flow");
         events.netflow = has("netflow");
         events.http = has("http");
+        let names = types.iter().filter_map(|it| {
+            let object = || it.as_object().and_then(|it| it.keys().next().map(String::as_str));
+            it.as_str().or_else(object)
+        });
+        events.units = Some(names.map(|it| it.replace('-', "_")).collect());
         events.anomaly = anomalies(types).unwrap_or_default();
         let drop = types.iter().find_map(|it| it.get("drop"));
         events.first_drops = drop.is_some_and(|it| it["flows"] == "start");

@@ -1,0 +1,265 @@
+//! Which application it is, by how a side of a flow begins.
+
+use crate::rule::Protocol;
+
+/// What carries a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Carrier {
+    Tcp,
+    Udp,
+}
+
+/// What the first bytes of a side tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Beginning {
+    Is(Protocol),
+    /// They may become one that is known.
+    Open,
+    /// None that is known begins so.
+    Other,
+}
+
+/// Program of NFS (RFC 5531 s8).
+const PROGRAM_NFS: u32 = 100_003;
+/// Longest line that tells SIP.
+const LINE_LEN_MAX: usize = 1024;
+
+/// What `bytes` of `side` tell; `port` is the server's.
+pub(crate) fn beginning(carrier: Carrier, side: usize, bytes: &[u8], port: u16) -> Beginning {
+    let of_any = match is_sip(bytes) {
+        Some(true) => Some(Protocol::Sip),
+        _ => match carrier {
+            Carrier::Tcp => stream(side, bytes, port),
+            Carrier::Udp => datagram(bytes, port),
+        },
+    };
+    match of_any {
+        Some(protocol) => Beginning::Is(protocol),
+        None if is_sip(bytes).is_none() => Beginning::Open,
+        None => Beginning::Other,
+    }
+}
+
+/// Whether a line ends in SIP's version or begins with it; `None`: it may still.
+fn is_sip(bytes: &[u8]) -> Option<bool> {
+    const METHODS: [&[u8]; 14] = [
+        b"INVITE ",
+        b"REGISTER ",
+        b"OPTIONS ",
+        b"ACK ",
+        b"BYE ",
+        b"CANCEL ",
+        b"UPDATE ",
+        b"REFER ",
+        b"PRACK ",
+        b"SUBSCRIBE ",
+        b"NOTIFY ",
+        b"PUBLISH ",
+        b"MESSAGE ",
+        b"INFO ",
+    ];
+    const VERSION: &[u8] = b"SIP/2.0";
+    if bytes.starts_with(VERSION) {
+        return Some(true);
+    }
+    if !METHODS.iter().any(|it| bytes.starts_with(it)) {
+        return Some(false);
+    }
+    let head = &bytes[..bytes.len().min(LINE_LEN_MAX)];
+    match head.iter().position(|it| *it == b'\n') {
+        Some(end) => Some(head[..end].trim_ascii_end().ends_with(VERSION)),
+        None if head.len() == LINE_LEN_MAX => Some(false),
+        None => None,
+    }
+}
+
+fn begins(bytes: &[u8], words: &[&[u8]]) -> bool {
+    let is_head =
+        |it: &&[u8]| bytes.get(..it.len()).is_some_and(|it2| it2.eq_ignore_ascii_case(it));
+    words.iter().any(is_head)
+}
+
+/// Words that clients of FTP begin with.
+const FTP: [&[u8]; 16] = [
+    b"USER ",
+    b"PASS ",
+    b"PORT ",
+    b"PASV",
+    b"FEAT",
+    b"SYST",
+    b"AUTH TLS",
+    b"AUTH SSL",
+    b"EPSV",
+    b"EPRT ",
+    b"RETR ",
+    b"STOR ",
+    b"LIST",
+    b"CWD ",
+    b"MKD ",
+    b"SITE ",
+];
+const SMTP: [&[u8]; 6] = [b"EHLO ", b"HELO ", b"EHLO\r", b"HELO\r", b"MAIL FROM:", b"QUIT"];
+
+fn stream(side: usize, bytes: &[u8], port: u16) -> Option<Protocol> {
+    let is_client = side == 0;
+    Some(match bytes {
+        [_, _, _, _, 0xff | 0xfe, b'S', b'M', b'B', ..] => Protocol::Smb,
+        // Clients of POP3 begin with a word of FTP's too.
+        _ if port == 110 && is_client && begins(bytes, &[b"USER ", b"CAPA", b"AUTH", b"APOP "]) => {
+            Protocol::Pop3
+        }
+        _ if is_client && begins(bytes, &SMTP) => Protocol::Smtp,
+        _ if is_client && begins(bytes, &FTP) => Protocol::Ftp,
+        _ if is_dcerpc(bytes) => Protocol::Dcerpc,
+        [0x10, rest @ ..] if is_client && is_mqtt(rest) => Protocol::Mqtt,
+        [b'R', b'F', b'B', b' ', b'0', ..] => Protocol::Rfb,
+        [0x05, 0x64, ..] if port == 20_000 => Protocol::Dnp3,
+        _ if is_rpc_nfs(bytes.get(4..).unwrap_or_default(), bytes.len()) => Protocol::Nfs,
+        _ if port == 502 && is_modbus(bytes) => Protocol::Modbus,
+        _ if port == 88 && is_krb5(bytes.get(4..).unwrap_or_default()) => Protocol::Krb5,
+        _ if matches!(port, 389 | 3268) && is_ldap(bytes) => Protocol::Ldap,
+        _ if is_client && is_pgsql(bytes) => Protocol::Pgsql,
+        [0xff, 0xf0..=0xfe, ..] if port == 23 => Protocol::Telnet,
+        _ if port == 44_818 && is_enip(bytes) => Protocol::Enip,
+        _ if is_client && is_rdp(bytes) => Protocol::Rdp,
+        _ if begins(bytes, &[b"* OK ", b"* PREAUTH "]) => Protocol::Imap,
+        _ => return None,
+    })
+}
+
+fn datagram(bytes: &[u8], port: u16) -> Option<Protocol> {
+    Some(match (port, bytes) {
+        (161 | 162, _) if is_snmp(bytes) => Protocol::Snmp,
+        (88, _) if is_krb5(bytes) => Protocol::Krb5,
+        (389, _) if is_ldap(bytes) => Protocol::Ldap,
+        (500, _) if is_ike(bytes) => Protocol::Ike,
+        (4500, [0, 0, 0, 0, rest @ ..]) if is_ike(rest) => Protocol::Ike,
+        (5353, [_, _, _, _, ..]) if bytes.len() >= 12 => Protocol::Mdns,
+        (67 | 68, [1 | 2, ..]) if bytes.len() >= 240 && bytes[236..240] == [99, 130, 83, 99] => {
+            Protocol::Dhcp
+        }
+        (123, [first, ..]) if bytes.len() >= 12 && matches!(first >> 3 & 7, 1..=4) => Protocol::Ntp,
+        (69, [0, 1..=5, ..]) => Protocol::Tftp,
+        (2049, _) if is_rpc_nfs(bytes, bytes.len()) => Protocol::Nfs,
+        (44_818, _) if is_enip(bytes) => Protocol::Enip,
+        (135, _) | (_, [4, 0, ..]) if is_dcerpc_datagram(bytes) => Protocol::Dcerpc,
+        (
+            _,
+            [b'd', b'1', b':', b'a' | b'r', b'd', b'2', b':', b'i', b'd', b'2', b'0', b':', ..],
+        ) => Protocol::BittorrentDht,
+        (_, [first, ..]) if first & 0xc0 == 0xc0 && is_quic(bytes) => Protocol::Quic,
+        _ => return None,
+    })
+}
+
+/// The common header of C706 s12.6, of a connection.
+fn is_dcerpc(bytes: &[u8]) -> bool {
+    matches!(bytes, [5, 0 | 1, 0..=19, _, order, 0..=4, 0, 0, ..] if order & 0xee == 0)
+}
+
+/// The header of C706 s12.5, of datagrams.
+fn is_dcerpc_datagram(bytes: &[u8]) -> bool {
+    matches!(bytes, [4, 0..=10, _, _, order, 0..=4, ..] if order & 0xee == 0) && bytes.len() >= 80
+}
+
+/// What follows the first byte of CONNECT (MQTT 3.1.1 s3.1).
+fn is_mqtt(bytes: &[u8]) -> bool {
+    let length = bytes.iter().take(4).take_while(|it| **it & 0x80 != 0).count() + 1;
+    let name = bytes.get(length..).unwrap_or_default();
+    name.starts_with(b"\0\x04MQTT") || name.starts_with(b"\0\x06MQIsdp")
+}
+
+/// A call or a reply of ONC RPC (RFC 5531 s9), a call's for NFS.
+fn is_rpc_nfs(bytes: &[u8], length: usize) -> bool {
+    let word = |at: usize| {
+        bytes.get(at..at + 4).map(|it| u32::from_be_bytes([it[0], it[1], it[2], it[3]]))
+    };
+    length >= 24 && word(4) == Some(0) && word(8) == Some(2) && word(12) == Some(PROGRAM_NFS)
+}
+
+fn is_modbus(bytes: &[u8]) -> bool {
+    matches!(bytes, [_, _, 0, 0, 0 | 1, _, _, function, ..] if *function != 0)
+}
+
+/// Begins with an application tag of a message of Kerberos (RFC 4120 s5.10).
+fn is_krb5(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x6a..=0x6f | 0x74..=0x76 | 0x7e, ..])
+}
+
+/// A sequence of a number and an operation (RFC 4511 s4.1.1).
+fn is_ldap(bytes: &[u8]) -> bool {
+    let Some((0x30, content)) = super::ber::outer(bytes) else { return false };
+    matches!(content, [2, 1..=4, ..])
+}
+
+/// A sequence that begins with a version (RFC 1157 s4, RFC 3412 s6).
+fn is_snmp(bytes: &[u8]) -> bool {
+    let Some((0x30, content)) = super::ber::outer(bytes) else { return false };
+    matches!(content, [2, 1, 0 | 1 | 3, ..])
+}
+
+/// RFC 7296 s3.1, RFC 2408 s3.1.
+fn is_ike(bytes: &[u8]) -> bool {
+    bytes.len() >= 28
+        && matches!(bytes[17], 0x10 | 0x20)
+        && u32::from_be_bytes([bytes[24], bytes[25], bytes[26], bytes[27]]) as usize <= bytes.len()
+}
+
+/// A StartupMessage, SSLRequest, GSSENCRequest or CancelRequest.
+fn is_pgsql(bytes: &[u8]) -> bool {
+    let Some((head, _)) = bytes.split_first_chunk::<8>() else { return false };
+    let length = u32::from_be_bytes([head[0], head[1], head[2], head[3]]);
+    let code = u32::from_be_bytes([head[4], head[5], head[6], head[7]]);
+    match code {
+        0x0003_0000 => (9..10_000).contains(&length),
+        80_877_103 | 80_877_104 => length == 8,
+        80_877_102 => length == 16,
+        _ => false,
+    }
+}
+
+fn is_enip(bytes: &[u8]) -> bool {
+    let known = |command: u8| matches!(command, 0 | 4 | 0x63..=0x66 | 0x6f | 0x70 | 0x72 | 0x73);
+    bytes.len() >= 24 && bytes[1] == 0 && known(bytes[0])
+}
+
+/// A connection request of X.224 in a TPKT (RFC 1006 s6).
+fn is_rdp(bytes: &[u8]) -> bool {
+    matches!(bytes, [3, 0, _, _, _, 0xe0, 0, 0, _, _, 0, b'C', b'o', b'o', b'k', b'i', b'e', ..])
+        || matches!(bytes, [3, 0, 0, 19, 14, 0xe0, 0, 0, _, _, 0, 1, _, 8, 0, ..])
+}
+
+/// A long header of a version that is known (RFC 9000 s17.2, RFC 9369).
+fn is_quic(bytes: &[u8]) -> bool {
+    let Some((head, _)) = bytes.split_first_chunk::<5>() else { return false };
+    let version = u32::from_be_bytes([head[1], head[2], head[3], head[4]]);
+    let is_draft = version & 0xffff_ff00 == 0xff00_0000;
+    let is_google = version & 0xff00_0000 == 0x5100_0000;
+    bytes.len() >= 7 && (is_draft || is_google || matches!(version, 1 | 0x6b33_43cf))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tcp(side: usize, bytes: &[u8], port: u16) -> Beginning {
+        beginning(Carrier::Tcp, side, bytes, port)
+    }
+
+    #[test]
+    fn a_side_is_told_by_its_first_bytes() {
+        assert_eq!(tcp(0, b"EHLO me\r\n", 25), Beginning::Is(Protocol::Smtp));
+        assert_eq!(tcp(0, b"USER me\r\n", 21), Beginning::Is(Protocol::Ftp));
+        assert_eq!(tcp(0, b"USER me\r\n", 110), Beginning::Is(Protocol::Pop3));
+        assert_eq!(tcp(1, b"RFB 003.008\n", 5900), Beginning::Is(Protocol::Rfb));
+        assert_eq!(tcp(0, b"\x10\x10\0\x04MQTT\x04", 1), Beginning::Is(Protocol::Mqtt));
+        assert_eq!(tcp(0, b"GET / HTTP/1.1\r\n", 80), Beginning::Other);
+    }
+
+    #[test]
+    fn requests_of_sip_are_told_from_those_of_http_by_their_version() {
+        assert_eq!(tcp(0, b"OPTIONS sip:a SIP/2.0\r\n", 80), Beginning::Is(Protocol::Sip));
+        assert_eq!(tcp(0, b"OPTIONS * HTTP/1.1\r\n", 80), Beginning::Other);
+        assert_eq!(tcp(0, b"OPTIONS ", 80), Beginning::Open);
+    }
+}

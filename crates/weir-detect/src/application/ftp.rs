@@ -1,0 +1,347 @@
+//! FTP (RFC 959, 2428): commands and their replies, and the connections for data that they
+//! announce.
+
+use std::collections::VecDeque;
+
+use super::unit::{Announced, FileTold, Record, Said, Unit};
+use super::{Line, Lines, Parser};
+use crate::buffers::event::AppEvent;
+use crate::rule::{Buffer, Field, Protocol};
+use crate::value::{Object, Value};
+
+/// Bytes of a line that are kept, at most.
+const LINE_LEN_MAX: usize = 4096;
+/// Commands that wait for their reply, and lines of a reply, at most.
+const WAITING_MAX: usize = 64;
+const REPLIES_MAX: usize = 128;
+
+/// A command and its reply.
+#[derive(Debug, Default)]
+struct Exchange {
+    number: u64,
+    command: Vec<u8>,
+    data: Vec<u8>,
+    codes: Vec<Vec<u8>>,
+    replies: Vec<Vec<u8>>,
+    is_command_cut: bool,
+    is_cut: bool,
+    /// Port of the connection for data, and whether the server opens it.
+    port: Option<(u16, bool)>,
+    events: Vec<AppEvent>,
+}
+
+/// A control connection.
+#[derive(Debug)]
+pub(crate) struct Ftp {
+    lines: [Lines; 2],
+    waiting: VecDeque<Exchange>,
+    count: u64,
+    /// The connection for data that was agreed on last.
+    agreed: Option<Announced>,
+    is_over: bool,
+}
+
+impl Default for Ftp {
+    fn default() -> Self {
+        Self {
+            lines: [Lines::new(LINE_LEN_MAX), Lines::new(LINE_LEN_MAX)],
+            waiting: VecDeque::new(),
+            count: 0,
+            agreed: None,
+            is_over: false,
+        }
+    }
+}
+
+impl Parser for Ftp {
+    fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said) {
+        let mut rest = bytes;
+        while !self.is_over {
+            let Some(line) = self.lines[side].next(&mut rest) else { break };
+            match side {
+                0 => self.command(&line, said),
+                _ => self.reply(&line, said),
+            }
+        }
+    }
+
+    fn end(&mut self, said: &mut Said) {
+        let waiting = std::mem::take(&mut self.waiting);
+        said.records.extend(waiting.iter().map(Exchange::record));
+    }
+
+    fn becomes_tls(&self) -> bool {
+        self.is_over
+    }
+}
+
+impl Ftp {
+    fn begin(&mut self) -> Exchange {
+        self.count += 1;
+        Exchange { number: self.count - 1, ..Exchange::default() }
+    }
+
+    fn command(&mut self, line: &Line, said: &mut Said) {
+        let text = line.bytes.trim_ascii_start();
+        let end = text.iter().position(|it| it.is_ascii_whitespace()).unwrap_or(text.len());
+        let mut exchange = self.begin();
+        exchange.command = text[..end].to_ascii_uppercase();
+        exchange.data = text[end..].trim_ascii_start().to_vec();
+        exchange.is_command_cut = line.is_cut;
+        if line.is_cut {
+            exchange.events.push(AppEvent::FtpRequestLength);
+        }
+        let address = match exchange.command.as_slice() {
+            b"PORT" => numbers(&exchange.data).map(|it| (it.0, it.1)),
+            b"EPRT" => extended(&exchange.data).map(|it| (None, it)),
+            _ => None,
+        };
+        if let Some((named, port)) = address {
+            exchange.port = Some((port, true));
+            self.agreed = Some(announced(named, port));
+        }
+        let is_transfer = matches!(exchange.command.as_slice(), b"RETR" | b"STOR");
+        if is_transfer {
+            if exchange.data.is_empty() {
+                exchange.events.push(AppEvent::FtpNoName);
+            }
+            match self.agreed.take() {
+                Some(agreed) => said.announced.push(Announced {
+                    command: exchange.command.clone(),
+                    file: exchange.data.clone(),
+                    ..agreed
+                }),
+                None => exchange.events.push(AppEvent::FtpNoPort),
+            }
+        }
+        let mut unit = exchange.unit();
+        if let Some((Some(named), _)) = address {
+            let [.., a, b, c, d] = named;
+            unit.number(Field::FtpBounce, u32::from_be_bytes([a, b, c, d]));
+        }
+        said.units.push(unit);
+        if self.waiting.len() == WAITING_MAX {
+            self.waiting.pop_front();
+        }
+        self.waiting.push_back(exchange);
+    }
+
+    fn reply(&mut self, line: &Line, said: &mut Said) {
+        if self.waiting.is_empty() {
+            let greeting = self.begin();
+            self.waiting.push_back(greeting);
+        }
+        let Some(exchange) = self.waiting.front_mut() else { return };
+        let bytes = &line.bytes;
+        let has_code = bytes.len() >= 3 && bytes[..3].iter().all(u8::is_ascii_digit);
+        // Lines that others follow are told whole.
+        let is_last = has_code && bytes.get(3) != Some(&b'-');
+        let (code, text) = match is_last {
+            true => (&bytes[..3], bytes.get(4..).unwrap_or_default()),
+            false => (&bytes[..0], bytes.as_slice()),
+        };
+        if exchange.replies.len() < REPLIES_MAX {
+            if is_last {
+                exchange.codes.push(code.to_vec());
+            }
+            exchange.replies.push(text.to_vec());
+        }
+        exchange.is_cut |= line.is_cut;
+        if line.is_cut && !exchange.events.contains(&AppEvent::FtpReplyLength) {
+            exchange.events.push(AppEvent::FtpReplyLength);
+        }
+        if !is_last {
+            return;
+        }
+        let passive = match (exchange.command.as_slice(), code) {
+            (b"PASV", b"227") => bracketed(text).and_then(numbers).map(|it| it.1),
+            (b"EPSV", b"229") => bracketed(text).and_then(extended),
+            _ => None,
+        };
+        if let Some(port) = passive {
+            exchange.port = Some((port, false));
+            self.agreed = Some(announced(None, port));
+        }
+        said.units.push(exchange.unit());
+        // A transfer begins: the reply when it has ended is the command's.
+        if code.starts_with(b"1") {
+            return;
+        }
+        self.is_over = exchange.command == b"AUTH" && code == b"234";
+        said.records.push(exchange.record());
+        self.waiting.pop_front();
+    }
+}
+
+impl Exchange {
+    fn unit(&self) -> Unit {
+        let mut unit = Unit::new(Protocol::Ftp, self.number);
+        if !self.command.is_empty() {
+            unit.text(Buffer::FtpCommand, &self.command);
+            unit.some_text(
+                Buffer::FtpCommandData,
+                Some(&self.data).filter(|it| !it.is_empty()).map(|it| it.as_slice()),
+            );
+        }
+        self.replies.iter().for_each(|it| unit.text(Buffer::FtpReply, it));
+        self.codes.iter().for_each(|it| unit.text(Buffer::FtpCode, it));
+        unit.number(Field::FtpReplied, i64::from(!self.replies.is_empty()));
+        if let Some((port, is_active)) = self.port {
+            unit.number(Field::FtpPort, port);
+            unit.number(Field::FtpMode, if is_active { 1 } else { 2 });
+        }
+        self.events.iter().for_each(|it| unit.odd(*it));
+        unit.tells("ftp", self.object());
+        unit
+    }
+
+    fn object(&self) -> Object {
+        let mut object = Object::default();
+        if !self.command.is_empty() {
+            object.put("command", &self.command);
+            if !self.data.is_empty() {
+                object.put("command_data", &self.data);
+                object.put("command_truncated", self.is_command_cut);
+            }
+        }
+        if !self.codes.is_empty() {
+            object.put("completion_code", list(&self.codes));
+        }
+        if !self.replies.is_empty() {
+            object.put("reply", list(&self.replies));
+        }
+        if let Some((port, is_active)) = self.port {
+            object.put("dynamic_port", port);
+            object.put("mode", if is_active { "active" } else { "passive" });
+        }
+        object.put("reply_received", if self.replies.is_empty() { "no" } else { "yes" });
+        object.put("reply_truncated", self.is_cut);
+        object
+    }
+
+    fn record(&self) -> Record {
+        Record::new("ftp", self.number, self.object())
+    }
+}
+
+fn list(texts: &[Vec<u8>]) -> Value {
+    texts.iter().collect::<Vec<_>>().into()
+}
+
+fn announced(address: Option<[u8; 16]>, port: u16) -> Announced {
+    Announced { address, port, command: Vec::new(), file: Vec::new() }
+}
+
+/// `192,0,2,1,4,1`: an address, mapped, and a port.
+fn numbers(text: &[u8]) -> Option<(Option<[u8; 16]>, u16)> {
+    let text = std::str::from_utf8(text.trim_ascii()).ok()?;
+    let bytes: Vec<u8> = text.split(',').map_while(|it| it.trim().parse().ok()).collect();
+    let [a, b, c, d, high, low] = bytes[..] else { return None };
+    let address = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d];
+    Some((Some(address), u16::from_be_bytes([high, low])))
+}
+
+/// The port in `|1|192.0.2.1|1025|`.
+fn extended(text: &[u8]) -> Option<u16> {
+    let text = std::str::from_utf8(text.trim_ascii()).ok()?;
+    let mark = text.chars().next()?;
+    text.split(mark).nth(3)?.parse().ok()
+}
+
+/// What stands in brackets.
+fn bracketed(text: &[u8]) -> Option<&[u8]> {
+    let from = text.iter().position(|it| *it == b'(')? + 1;
+    let length = text[from..].iter().position(|it| *it == b')')?;
+    Some(&text[from..from + length])
+}
+
+/// Bytes of a file that are kept, at most, and how much more of it is worth another look.
+const FILE_LEN_MAX: usize = 100 * 1024;
+const FILE_STEP: usize = 16 * 1024;
+
+/// A connection for data.
+#[derive(Debug)]
+pub(crate) struct Data {
+    announced: Announced,
+    file: Vec<u8>,
+    size: u64,
+    looked_at: usize,
+    side: usize,
+}
+
+impl Data {
+    pub(crate) fn new(announced: Announced) -> Self {
+        Self { announced, file: Vec::new(), size: 0, looked_at: 0, side: 0 }
+    }
+
+    fn object(&self) -> Object {
+        let file = Object::default().with("filename", &self.announced.file);
+        file.with("command", &self.announced.command)
+    }
+}
+
+impl Parser for Data {
+    fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said) {
+        self.side = side;
+        self.size += bytes.len() as u64;
+        let room = FILE_LEN_MAX - self.file.len();
+        self.file.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        // Little of it is looked at as it comes: it may be all.
+        let is_worth =
+            self.file.len() >= self.looked_at + FILE_STEP || self.size < FILE_STEP as u64;
+        if bytes.is_empty() || !is_worth {
+            return;
+        }
+        self.looked_at = self.file.len();
+        let mut unit = Unit::new(Protocol::FtpData, 0);
+        unit.text(Buffer::FileName, &self.announced.file);
+        unit.text(Buffer::FileData, &self.file);
+        unit.number(Field::FtpDataCommand, if self.announced.command == b"RETR" { 1 } else { 2 });
+        unit.tells("ftp_data", self.object());
+        said.units.push(unit);
+    }
+
+    fn end(&mut self, said: &mut Said) {
+        said.records.push(Record::new("ftp_data", 0, self.object()));
+        let file = FileTold { name: &self.announced.file, size: self.size, side: self.side };
+        said.records.push(Record::file(0, vec![("ftp_data", self.object())], &file));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(lines: &[(usize, &str)]) -> Said {
+        let (mut ftp, mut said) = (Ftp::default(), Said::default());
+        lines.iter().for_each(|(side, text)| ftp.take(*side, text.as_bytes(), &mut said));
+        said
+    }
+
+    #[test]
+    fn commands_are_told_with_their_replies() {
+        let said = said(&[(1, "220-a\r\n220 b\r\n"), (0, "user me\r\n"), (1, "331 next\r\n")]);
+        let [greeting, user] = &said.records[..] else { panic!("{said:?}") };
+        assert_eq!(greeting.objects[0].1.value("reply"), Some(&vec!["220-a", "b"].into()));
+        let object = &user.objects[0].1;
+        assert_eq!(object.value("command"), Some(&"USER".into()));
+        assert_eq!(object.value("command_data"), Some(&"me".into()));
+        assert_eq!(object.value("completion_code"), Some(&vec!["331"].into()));
+    }
+
+    #[test]
+    fn connections_for_data_are_announced() {
+        let passive = said(&[
+            (0, "PASV\r\n"),
+            (1, "227 Entering Passive Mode (192,0,2,1,4,1).\r\n"),
+            (0, "RETR a.txt\r\n"),
+        ]);
+        let announced = &passive.announced[0];
+        assert_eq!((announced.address, announced.port), (None, 1025));
+        assert_eq!(announced.file, b"a.txt");
+        let active = said(&[(0, "EPRT |1|192.0.2.1|1026|\r\n"), (0, "STOR b\r\n")]);
+        assert_eq!(active.announced[0].port, 1026);
+        let neither = said(&[(0, "RETR a\r\n")]);
+        assert!(neither.units[0].events.has(AppEvent::FtpNoPort));
+    }
+}

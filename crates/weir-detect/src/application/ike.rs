@@ -1,0 +1,619 @@
+//! IKE, versions 1 (RFC 2408, 2409) and 2 (RFC 7296): how two gateways agree on keys.
+
+use super::Parser;
+use super::unit::{Said, Unit};
+use crate::buffers::event::AppEvent;
+use crate::rule::{Buffer, Field, Protocol};
+use crate::value::{Object, hex};
+
+const HEAD_LEN: usize = 28;
+/// Payloads of a message, and proposals and transforms of one, at most.
+const PAYLOADS_MAX: usize = 64;
+const TRANSFORMS_MAX: usize = 256;
+/// The mark that messages of IKE have on the port that NAT traversal uses.
+const NOT_ESP: &[u8] = &[0; 4];
+
+/// A flow between two gateways.
+#[derive(Debug, Default)]
+pub(crate) struct Ike {
+    count: u64,
+    /// Version 1, of each side: keys and nonces so far.
+    sides: [Object; 2],
+    /// What the responder chose.
+    chosen: Object,
+    domain: Option<u32>,
+}
+
+/// A message's header.
+struct Head {
+    initiator: [u8; 8],
+    responder: [u8; 8],
+    next: u8,
+    version: [u8; 2],
+    exchange: u8,
+    flags: u8,
+    message: u32,
+}
+
+impl Parser for Ike {
+    fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said) {
+        let bytes = bytes.strip_prefix(NOT_ESP).unwrap_or(bytes);
+        let mut unit = Unit::new(Protocol::Ike, self.count);
+        let Some(head) = head(bytes) else {
+            unit.odd(AppEvent::IkeMalformed);
+            said.units.push(unit);
+            return;
+        };
+        self.count += 1;
+        unit.text(Buffer::IkeInitiator, hex(&head.initiator, "").as_bytes());
+        unit.text(Buffer::IkeResponder, hex(&head.responder, "").as_bytes());
+        unit.number(Field::IkeExchange, head.exchange);
+        let object = match head.version[0] {
+            1 => self.first(side, &head, &bytes[HEAD_LEN..], &mut unit),
+            _ => second(side, &head, &bytes[HEAD_LEN..], &mut unit),
+        };
+        unit.tells("ike", object);
+        said.message(unit, side);
+    }
+}
+
+fn head(bytes: &[u8]) -> Option<Head> {
+    let (head, _) = bytes.split_first_chunk::<HEAD_LEN>()?;
+    let mut spis = [[0; 8]; 2];
+    spis[0].copy_from_slice(&head[..8]);
+    spis[1].copy_from_slice(&head[8..16]);
+    let length = u32::from_be_bytes([head[24], head[25], head[26], head[27]]);
+    let is_whole = length as usize == bytes.len();
+    is_whole.then_some(Head {
+        initiator: spis[0],
+        responder: spis[1],
+        next: head[16],
+        version: [head[17] >> 4, head[17] & 15],
+        exchange: head[18],
+        flags: head[19],
+        message: u32::from_be_bytes([head[20], head[21], head[22], head[23]]),
+    })
+}
+
+/// Kinds and contents of the payloads that follow each other; whether all could be read.
+fn payloads(mut kind: u8, mut rest: &[u8]) -> (Vec<(u8, &[u8])>, bool) {
+    let mut all = Vec::new();
+    while kind != 0 && all.len() < PAYLOADS_MAX {
+        let [next, _, high, low, ..] = *rest else { return (all, false) };
+        let length = usize::from(u16::from_be_bytes([high, low]));
+        let Some(content) = rest.get(4..length) else { return (all, false) };
+        all.push((kind, content));
+        // What is encrypted names the first payload inside.
+        kind = if kind == 46 || kind == 53 { 0 } else { next };
+        rest = &rest[length..];
+    }
+    (all, true)
+}
+
+fn beginning(head: &Head) -> Object {
+    Object::default()
+        .with("version_major", head.version[0])
+        .with("version_minor", head.version[1])
+        .with("exchange_type", head.exchange)
+        .with("message_id", head.message)
+        .with("init_spi", hex(&head.initiator, ""))
+        .with("resp_spi", hex(&head.responder, ""))
+}
+
+impl Ike {
+    /// A message of version 1.
+    fn first(&mut self, side: usize, head: &Head, rest: &[u8], unit: &mut Unit) -> Object {
+        let is_encrypted = head.flags & 1 != 0;
+        let mut proposed = None;
+        let mut vendors = Vec::new();
+        let mut kinds = if is_encrypted { vec![head.next] } else { Vec::new() };
+        let (payloads, is_whole) =
+            if is_encrypted { (Vec::new(), true) } else { payloads(head.next, rest) };
+        if !is_whole {
+            unit.odd(AppEvent::IkeMalformed);
+        }
+        for (kind, content) in payloads {
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+            match kind {
+                1 => {
+                    self.domain = content.first_chunk().map(|it| u32::from_be_bytes(*it));
+                    let proposals = first_proposals(content.get(8..).unwrap_or_default());
+                    kinds.extend([2, 3]);
+                    if side == 1 {
+                        proposals.iter().for_each(|it| choose(it, unit));
+                        self.chosen = proposals.first().map(|it| described(it)).unwrap_or_default();
+                    } else {
+                        proposed =
+                            Some(proposals.iter().map(|it| described(it)).collect::<Vec<_>>());
+                    }
+                }
+                4 => key_exchange(content, &mut self.sides[side], unit),
+                10 => nonce(content, &mut self.sides[side], unit),
+                13 => {
+                    let vendor = hex(content, "");
+                    unit.text(Buffer::IkeVendor, vendor.as_bytes());
+                    vendors.push(vendor);
+                }
+                _ => {}
+            }
+        }
+        let mut first = Object::default();
+        first.put_some("doi", self.domain);
+        first.put("encrypted_payloads", is_encrypted);
+        if !is_encrypted {
+            let [client, server] = &self.sides;
+            let mut client = client.clone();
+            client.put_some("proposals", proposed);
+            first.put("client", client);
+            first.put("server", server.clone());
+        }
+        if !vendors.is_empty() {
+            first.put("vendor_ids", vendors);
+        }
+        let mut object = beginning(head);
+        for (name, value) in self.chosen.iter() {
+            object.put(name.to_owned(), value.clone());
+        }
+        object.put("payload", kinds.iter().map(|it| first_payload_name(*it)).collect::<Vec<_>>());
+        object.put("ikev1", first);
+        object
+    }
+}
+
+fn key_exchange(content: &[u8], told: &mut Object, unit: &mut Unit) {
+    unit.text(Buffer::IkeKeyExchange, content);
+    unit.number(Field::IkeKeyLength, i64::try_from(content.len()).unwrap_or(i64::MAX));
+    told.put("key_exchange_payload", hex(content, ""));
+    told.put("key_exchange_payload_length", content.len());
+}
+
+fn nonce(content: &[u8], told: &mut Object, unit: &mut Unit) {
+    unit.text(Buffer::IkeNonce, content);
+    unit.number(Field::IkeNonceLength, i64::try_from(content.len()).unwrap_or(i64::MAX));
+    told.put("nonce_payload", hex(content, ""));
+    told.put("nonce_payload_length", content.len());
+}
+
+/// Attributes of a transform: kinds and values.
+fn attributes(mut rest: &[u8]) -> Vec<(u16, u64)> {
+    let mut all = Vec::new();
+    while let [a, b, c, d, behind @ ..] = rest {
+        let kind = u16::from_be_bytes([*a, *b]);
+        let word = u16::from_be_bytes([*c, *d]);
+        if kind & 0x8000 != 0 {
+            all.push((kind & 0x7fff, word.into()));
+            rest = behind;
+            continue;
+        }
+        let Some((value, behind)) = behind.split_at_checked(word.into()) else { break };
+        let number = value.iter().take(8).fold(0, |all, it| all << 8 | u64::from(*it));
+        all.push((kind, number));
+        rest = behind;
+    }
+    all
+}
+
+/// The transforms of version 1's proposals, each as its attributes.
+fn first_proposals(mut rest: &[u8]) -> Vec<Vec<(u16, u64)>> {
+    let mut all = Vec::new();
+    while let [_, _, high, low, _, _, spi, count, ..] = *rest {
+        let length = usize::from(u16::from_be_bytes([high, low]));
+        let Some(mut transforms) = rest.get(8 + usize::from(spi)..length) else { break };
+        for _ in 0..count {
+            let [_, _, high, low, ..] = *transforms else { break };
+            let length = usize::from(u16::from_be_bytes([high, low]));
+            let Some(content) = transforms.get(8..length) else { break };
+            if all.len() < TRANSFORMS_MAX {
+                all.push(attributes(content));
+            }
+            transforms = &transforms[length..];
+        }
+        rest = rest.get(length.max(8)..).unwrap_or_default();
+    }
+    all
+}
+
+/// What rules ask of what was chosen.
+fn choose(attributes: &[(u16, u64)], unit: &mut Unit) {
+    for (kind, value) in attributes {
+        let field = match kind {
+            1 => Field::IkeEncryption,
+            2 => Field::IkeHash,
+            3 => Field::IkeAuthentication,
+            4 => Field::IkeGroup,
+            11 => Field::IkeLifeType,
+            12 => Field::IkeLifeDuration,
+            14 => Field::IkeKeyBits,
+            _ => continue,
+        };
+        unit.number(field, i64::try_from(*value).unwrap_or(i64::MAX));
+    }
+}
+
+/// A transform of version 1, as EVE has it (RFC 2409 appendix A).
+fn described(attributes: &[(u16, u64)]) -> Object {
+    let mut object = Object::default();
+    let mut put = |name: &'static str, raw: &'static str, spelt: &str, value: u64| {
+        object.put(name, spelt);
+        object.put(raw, value);
+    };
+    for (kind, value) in attributes {
+        match kind {
+            1 => put("alg_enc", "alg_enc_raw", first_encryption(*value), *value),
+            2 => put("alg_hash", "alg_hash_raw", first_hash(*value), *value),
+            3 => put("alg_auth", "alg_auth_raw", first_authentication(*value), *value),
+            4 => put("alg_dh", "alg_dh_raw", first_group(*value), *value),
+            11 => {
+                let spelt = match value {
+                    1 => "LifeTypeSeconds",
+                    2 => "LifeTypeKiloBytes",
+                    _ => "Unknown",
+                };
+                put("sa_life_type", "sa_life_type_raw", spelt, *value);
+            }
+            12 => put("sa_life_duration", "sa_life_duration_raw", "Unknown", *value),
+            14 => put("sa_key_length", "sa_key_length_raw", "Unknown", *value),
+            _ => {}
+        }
+    }
+    object
+}
+
+fn first_encryption(number: u64) -> &'static str {
+    match number {
+        1 => "EncDesCbc",
+        2 => "EncIdeaCbc",
+        3 => "EncBlowfishCbc",
+        4 => "EncRc5R16B64Cbc",
+        5 => "EncTripleDesCbc",
+        6 => "EncCastCbc",
+        7 => "EncAesCbc",
+        8 => "EncCamelliaCbc",
+        _ => "Unknown",
+    }
+}
+
+fn first_hash(number: u64) -> &'static str {
+    match number {
+        1 => "HashMd5",
+        2 => "HashSha",
+        3 => "HashTiger",
+        4 => "HashSha2_256",
+        5 => "HashSha2_384",
+        6 => "HashSha2_512",
+        _ => "Unknown",
+    }
+}
+
+fn first_authentication(number: u64) -> &'static str {
+    match number {
+        1 => "AuthPreSharedKey",
+        2 => "AuthDssSignatures",
+        3 => "AuthRsaSignatures",
+        4 => "AuthEncryptionWithRsa",
+        5 => "AuthRevisedEncryptionWithRsa",
+        _ => "Unknown",
+    }
+}
+
+fn first_group(number: u64) -> &'static str {
+    match number {
+        1 => "GroupDefault768BitModp",
+        2 => "GroupAlternate1024BitModpGroup",
+        5 => "GroupModp1536Bit",
+        14 => "GroupModp2048Bit",
+        15 => "GroupModp3072Bit",
+        16 => "GroupModp4096Bit",
+        17 => "GroupModp6144Bit",
+        18 => "GroupModp8192Bit",
+        19 => "GroupRandom256BitEcp",
+        20 => "GroupRandom384BitEcp",
+        21 => "GroupRandom521BitEcp",
+        _ => "Unknown",
+    }
+}
+
+fn first_payload_name(kind: u8) -> String {
+    match kind {
+        1 => "SecurityAssociation",
+        2 => "Proposal",
+        3 => "Transform",
+        4 => "KeyExchange",
+        5 => "Identification",
+        6 => "Certificate",
+        7 => "CertificateRequest",
+        8 => "Hash",
+        9 => "Signature",
+        10 => "Nonce",
+        11 => "Notification",
+        12 => "Delete",
+        13 => "VendorID",
+        15 => "SaKekPayload",
+        20 => "NatDiscovery",
+        21 => "NatOriginalAddress",
+        130 => "ExperimentalNatDiscovery",
+        other => return other.to_string(),
+    }
+    .to_owned()
+}
+
+/// A message of version 2.
+fn second(side: usize, head: &Head, rest: &[u8], unit: &mut Unit) -> Object {
+    let mut object = beginning(head);
+    object.put("role", if head.flags & 8 != 0 { "initiator" } else { "responder" });
+    let (payloads, is_whole) = payloads(head.next, rest);
+    if !is_whole {
+        unit.odd(AppEvent::IkeMalformed);
+    }
+    let mut notifications = Vec::new();
+    for (kind, content) in &payloads {
+        match kind {
+            33 => second_proposals(side, content, unit, &mut object),
+            34 => key_exchange(content.get(4..).unwrap_or_default(), &mut Object::default(), unit),
+            40 => nonce(content, &mut Object::default(), unit),
+            41 => {
+                if let Some([high, low]) = content.get(2..4) {
+                    notifications.push(notification_name(u16::from_be_bytes([*high, *low])));
+                }
+            }
+            43 => unit.text(Buffer::IkeVendor, hex(content, "").as_bytes()),
+            _ => {}
+        }
+    }
+    let mut kinds: Vec<String> = payloads.iter().map(|it| second_payload_name(it.0)).collect();
+    if is_whole {
+        kinds.push("NoNextPayload".to_owned());
+    }
+    object.put("payload", kinds);
+    let mut told = Object::default().with("errors", 0_u8);
+    if !notifications.is_empty() {
+        told.put("notify", notifications);
+    }
+    object.put("ikev2", told);
+    object
+}
+
+/// What is proposed, or chosen: by the responder that is told, and judged.
+fn second_proposals(side: usize, mut rest: &[u8], unit: &mut Unit, object: &mut Object) {
+    let mut count = 0;
+    while let [_, _, high, low, _, _, spi, transforms, ..] = *rest {
+        let length = usize::from(u16::from_be_bytes([high, low]));
+        let Some(mut inner) = rest.get(8 + usize::from(spi)..length) else { break };
+        count += 1;
+        let mut has = [false; 5];
+        for _ in 0..transforms {
+            let [_, _, high, low, kind, _, first, second, ..] = *inner else { break };
+            let length = usize::from(u16::from_be_bytes([high, low]));
+            let number = u16::from_be_bytes([first, second]);
+            if let Some(seen) = usize::from(kind).checked_sub(1).and_then(|it| has.get_mut(it)) {
+                *seen = true;
+            }
+            if side == 1 && count == 1 {
+                transform(kind, number, unit, object);
+            }
+            let Some(behind) = inner.get(length.max(8)..) else { break };
+            inner = behind;
+        }
+        if side == 1 && count == 1 {
+            if !has[0] {
+                unit.odd(AppEvent::IkeNoEncryption);
+            }
+            if !has[3] {
+                unit.odd(AppEvent::IkeNoGroup);
+            }
+        }
+        rest = rest.get(length.max(8)..).unwrap_or_default();
+    }
+    if side == 1 && count > 1 {
+        unit.odd(AppEvent::IkeManyProposals);
+    }
+}
+
+/// A transform that was chosen (RFC 7296 s3.3.2), and whether it is one that has been broken.
+fn transform(kind: u8, number: u16, unit: &mut Unit, object: &mut Object) {
+    let (field, name, event) = match kind {
+        1 => {
+            let is_weak = matches!(number, 1..=9 | 11);
+            ("alg_enc", encryption(number), is_weak.then_some(AppEvent::IkeWeakEncryption))
+        }
+        2 => {
+            let is_weak = matches!(number, 1 | 2);
+            ("alg_prf", pseudorandom(number), is_weak.then_some(AppEvent::IkeWeakPrf))
+        }
+        3 => {
+            let event = match number {
+                0 => Some(AppEvent::IkeNoAuthentication),
+                1..=4 | 6 | 7 => Some(AppEvent::IkeWeakAuthentication),
+                _ => None,
+            };
+            ("alg_auth", integrity(number), event)
+        }
+        4 => {
+            let event = match number {
+                0 => Some(AppEvent::IkeNoGroup),
+                1 | 2 | 5 | 22 => Some(AppEvent::IkeWeakGroup),
+                _ => None,
+            };
+            ("alg_dh", group(number), event)
+        }
+        5 => ("alg_esn", if number == 0 { "NoESN" } else { "ESN" }.to_owned(), None),
+        _ => {
+            unit.odd(AppEvent::IkeUnknownProposal);
+            return;
+        }
+    };
+    object.put(field, name);
+    event.into_iter().for_each(|it| unit.odd(it));
+}
+
+fn encryption(number: u16) -> String {
+    match number {
+        2 => "ENCR_DES",
+        3 => "ENCR_3DES",
+        4 => "ENCR_RC5",
+        5 => "ENCR_IDEA",
+        6 => "ENCR_CAST",
+        7 => "ENCR_BLOWFISH",
+        11 => "ENCR_NULL",
+        12 => "ENCR_AES_CBC",
+        13 => "ENCR_AES_CTR",
+        18 => "ENCR_AES_GCM_8",
+        19 => "ENCR_AES_GCM_12",
+        20 => "ENCR_AES_GCM_16",
+        28 => "ENCR_CHACHA20_POLY1305",
+        other => return format!("Unknown({other})"),
+    }
+    .to_owned()
+}
+
+fn pseudorandom(number: u16) -> String {
+    match number {
+        1 => "PRF_HMAC_MD5",
+        2 => "PRF_HMAC_SHA1",
+        3 => "PRF_HMAC_TIGER",
+        4 => "PRF_AES128_XCBC",
+        5 => "PRF_HMAC_SHA2_256",
+        6 => "PRF_HMAC_SHA2_384",
+        7 => "PRF_HMAC_SHA2_512",
+        8 => "PRF_AES128_CMAC",
+        other => return format!("Unknown({other})"),
+    }
+    .to_owned()
+}
+
+fn integrity(number: u16) -> String {
+    match number {
+        0 => "NONE",
+        1 => "AUTH_HMAC_MD5_96",
+        2 => "AUTH_HMAC_SHA1_96",
+        3 => "AUTH_DES_MAC",
+        4 => "AUTH_KPDK_MD5",
+        5 => "AUTH_AES_XCBC_96",
+        7 => "AUTH_HMAC_SHA1_160",
+        8 => "AUTH_AES_CMAC_96",
+        12 => "AUTH_HMAC_SHA2_256_128",
+        13 => "AUTH_HMAC_SHA2_384_192",
+        14 => "AUTH_HMAC_SHA2_512_256",
+        other => return format!("Unknown({other})"),
+    }
+    .to_owned()
+}
+
+fn group(number: u16) -> String {
+    match number {
+        0 => "None",
+        1 => "Modp768",
+        2 => "Modp1024",
+        5 => "Modp1536",
+        14 => "Modp2048",
+        15 => "Modp3072",
+        16 => "Modp4096",
+        17 => "Modp6144",
+        18 => "Modp8192",
+        19 => "Ecp256",
+        20 => "Ecp384",
+        21 => "Ecp521",
+        22 => "Modp1024s160",
+        23 => "Modp2048s224",
+        24 => "Modp2048s256",
+        25 => "Ecp192",
+        26 => "Ecp224",
+        31 => "Curve25519",
+        32 => "Curve448",
+        other => return format!("Unknown({other})"),
+    }
+    .to_owned()
+}
+
+fn second_payload_name(kind: u8) -> String {
+    match kind {
+        33 => "SecurityAssociation",
+        34 => "KeyExchange",
+        35 => "IDi",
+        36 => "IDr",
+        37 => "Certificate",
+        38 => "CertificateRequest",
+        39 => "Authentication",
+        40 => "Nonce",
+        41 => "Notify",
+        42 => "Delete",
+        43 => "VendorID",
+        44 => "TSi",
+        45 => "TSr",
+        46 => "EncryptedAndAuthenticated",
+        47 => "Configuration",
+        48 => "ExtensibleAuthentication",
+        other => return format!("Unknown({other})"),
+    }
+    .to_owned()
+}
+
+/// RFC 7296 s3.10.1.
+fn notification_name(number: u16) -> String {
+    match number {
+        1 => "UNSUPPORTED_CRITICAL_PAYLOAD",
+        4 => "INVALID_IKE_SPI",
+        5 => "INVALID_MAJOR_VERSION",
+        7 => "INVALID_SYNTAX",
+        9 => "INVALID_MESSAGE_ID",
+        11 => "INVALID_SPI",
+        14 => "NO_PROPOSAL_CHOSEN",
+        17 => "INVALID_KE_PAYLOAD",
+        24 => "AUTHENTICATION_FAILED",
+        16384 => "INITIAL_CONTACT",
+        16385 => "SET_WINDOW_SIZE",
+        16386 => "ADDITIONAL_TS_POSSIBLE",
+        16387 => "IPCOMP_SUPPORTED",
+        16388 => "NAT_DETECTION_SOURCE_IP",
+        16389 => "NAT_DETECTION_DESTINATION_IP",
+        16390 => "COOKIE",
+        16391 => "USE_TRANSPORT_MODE",
+        16430 => "IKEV2_FRAGMENTATION_SUPPORTED",
+        16431 => "SIGNATURE_HASH_ALGORITHMS",
+        other => return format!("Unknown({other})"),
+    }
+    .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(version: u8, exchange: u8, next: u8, payloads: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0x11; 16];
+        bytes.extend([next, version, exchange, 0, 0, 0, 0, 0]);
+        bytes.extend((28 + payloads.len() as u32).to_be_bytes());
+        bytes.extend(payloads);
+        bytes
+    }
+
+    #[test]
+    fn what_a_responder_of_version_1_chose_is_told() {
+        let transform = b"\0\0\0\x14\x01\x01\0\0\x80\x01\0\x05\x80\x02\0\x02\x80\x04\0\x02";
+        let proposal = [b"\0\0\0\x1c\x01\x01\0\x01".as_slice(), transform].concat();
+        let association = [b"\x0d\0\0\x28\0\0\0\x01\0\0\0\x01".as_slice(), &proposal].concat();
+        let vendor = b"\0\0\0\x08\xaa\xbb\xcc\xdd";
+        let bytes = message(0x10, 2, 1, &[association.as_slice(), vendor].concat());
+        let (mut ike, mut said) = (Ike::default(), Said::default());
+        ike.take(1, &bytes, &mut said);
+        let unit = &said.units[0];
+        assert_eq!(unit.numbers(Field::IkeEncryption).next(), Some(5));
+        assert!(unit.each(Buffer::IkeVendor, &mut |it| it == b"aabbccdd"));
+        assert!(unit.each(Buffer::IkeInitiator, &mut |it| it == b"1111111111111111"));
+    }
+
+    #[test]
+    fn what_has_been_broken_is_odd() {
+        let transforms = b"\x03\0\0\x08\x01\0\0\x03\0\0\0\x08\x04\0\0\x02";
+        let proposal = [b"\0\0\0\x18\x01\x01\0\x02".as_slice(), transforms].concat();
+        let association = [b"\0\0\0\x1c".as_slice(), &proposal].concat();
+        let (mut ike, mut said) = (Ike::default(), Said::default());
+        ike.take(1, &message(0x20, 34, 33, &association), &mut said);
+        assert!(said.units[0].events.has(AppEvent::IkeWeakEncryption));
+        assert!(said.units[0].events.has(AppEvent::IkeWeakGroup));
+        ike.take(1, b"short", &mut said);
+        assert!(said.units[1].events.has(AppEvent::IkeMalformed));
+    }
+}

@@ -1,0 +1,444 @@
+//! Messages of mail (RFC 5322) and their parts (RFC 2045 to 2047), line by line.
+
+use crate::buffers::event::{AppEvent, AppEvents};
+use crate::value::Object;
+
+/// Bytes of a header with its continuations, and of a file, that are kept, at most.
+const HEADER_LEN_MAX: usize = 8 * 1024;
+const FILE_LEN_MAX: usize = 100 * 1024;
+/// Parts within parts, and headers, files and links of a message, at most.
+const BOUNDARIES_MAX: usize = 16;
+const FIELDS_MAX: usize = 256;
+/// Lengths beyond which Suricata calls a line, an encoded one, a header's name and value, a
+/// boundary and a file's name long.
+const LINE_LEN: usize = 998;
+const ENCODED_LEN: usize = 76;
+const NAME_LEN: usize = 255;
+const VALUE_LEN: usize = 2000;
+
+/// How a body is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Encoding {
+    #[default]
+    Plain,
+    Base64,
+    Quoted,
+}
+
+/// Where in a message its next line belongs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Place {
+    #[default]
+    Headers,
+    Body,
+    /// Between parts.
+    Between,
+}
+
+/// A file that came along.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct File {
+    pub(crate) name: Vec<u8>,
+    /// As far as it is kept.
+    pub(crate) bytes: Vec<u8>,
+    /// Bytes of the whole.
+    pub(crate) size: u64,
+    pub(crate) is_complete: bool,
+}
+
+impl File {
+    fn add(&mut self, bytes: &[u8]) {
+        let room = FILE_LEN_MAX.saturating_sub(self.bytes.len());
+        self.bytes.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        self.size += bytes.len() as u64;
+    }
+}
+
+/// A part's headers, as far as they matter.
+#[derive(Debug, Default)]
+struct Part {
+    encoding: Encoding,
+    name: Vec<u8>,
+    is_text: bool,
+    is_message: bool,
+    boundary: Vec<u8>,
+}
+
+/// A message so far.
+#[derive(Debug, Default)]
+pub(crate) struct Mail {
+    place: Place,
+    /// A header that may go on with the next line.
+    header: Vec<u8>,
+    part: Part,
+    boundaries: Vec<Vec<u8>>,
+    /// Letters of base 64 that are no whole group yet.
+    letters: Vec<u8>,
+    /// Headers of the message itself, in lower case, as they came.
+    headers: Vec<(Vec<u8>, Vec<u8>)>,
+    is_inner: bool,
+    pub(crate) attachments: Vec<Vec<u8>>,
+    urls: Vec<Vec<u8>>,
+    pub(crate) file: Option<File>,
+    /// Files that ended since they were asked for.
+    ended: Vec<File>,
+    /// All headers of the message came.
+    pub(crate) has_headers: bool,
+    pub(crate) is_done: bool,
+    pub(crate) events: AppEvents,
+}
+
+impl Mail {
+    /// Takes in a line, without its end.
+    pub(crate) fn line(&mut self, line: &[u8], is_cut: bool) {
+        if is_cut || line.len() > LINE_LEN {
+            self.events.raise(AppEvent::SmtpMimeLine);
+        }
+        if let Some((depth, is_last)) = self.boundary(line) {
+            self.end_part();
+            self.boundaries.truncate(if is_last { depth } else { depth + 1 });
+            self.part = Part::default();
+            self.is_inner = true;
+            self.place = if is_last { Place::Between } else { Place::Headers };
+            return;
+        }
+        match self.place {
+            Place::Headers => self.header_line(line),
+            Place::Body => self.body_line(line),
+            Place::Between => {}
+        }
+    }
+
+    /// The message ends.
+    pub(crate) fn end(&mut self) {
+        if self.place == Place::Headers {
+            self.end_headers();
+        }
+        self.end_part();
+        self.is_done = true;
+    }
+
+    /// The value of a header.
+    pub(crate) fn header(&self, name: &str) -> Option<&[u8]> {
+        self.all(name).next()
+    }
+
+    /// The values of all headers of that name.
+    pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &[u8]> {
+        let is_meant = move |it: &&(Vec<u8>, Vec<u8>)| it.0 == name.as_bytes();
+        self.headers.iter().filter(is_meant).map(|it| it.1.as_slice())
+    }
+
+    pub(crate) fn urls(&self) -> &[Vec<u8>] {
+        &self.urls
+    }
+
+    /// Files that ended since this was asked last.
+    pub(crate) fn take_ended(&mut self) -> Vec<File> {
+        std::mem::take(&mut self.ended)
+    }
+
+    /// EVE's `email`.
+    pub(crate) fn object(&self) -> Object {
+        let status = match (self.is_done, self.place) {
+            (true, _) => "PARSE_DONE",
+            (false, Place::Headers) => "HEADER_STARTED",
+            (false, _) => "BODY_STARTED",
+        };
+        let mut email = Object::default().with("status", status);
+        let list = |name: &str| {
+            let value = self.header(name)?;
+            let parts = value.split(|it| *it == b',').map(<[u8]>::trim_ascii);
+            Some(parts.filter(|it| !it.is_empty()).collect::<Vec<&[u8]>>())
+        };
+        email.put_some("from", self.header("from"));
+        email.put_some("to", list("to"));
+        email.put_some("cc", list("cc"));
+        if !self.attachments.is_empty() {
+            email.put("attachment", self.attachments.iter().collect::<Vec<_>>());
+        }
+        if !self.urls.is_empty() {
+            // Those of later parts first.
+            email.put("url", self.urls.iter().rev().collect::<Vec<_>>());
+        }
+        email
+    }
+
+    /// Which of the boundaries the line is, from the outermost, and whether it is its last.
+    fn boundary(&self, line: &[u8]) -> Option<(usize, bool)> {
+        let rest = line.strip_prefix(b"--")?;
+        let (place, rest) = self
+            .boundaries
+            .iter()
+            .enumerate()
+            .rev()
+            .find_map(|(place, it)| Some((place, rest.strip_prefix(it.as_slice())?)))?;
+        let is_last = rest.starts_with(b"--");
+        (is_last || rest.trim_ascii().is_empty()).then_some((place, is_last))
+    }
+
+    fn header_line(&mut self, line: &[u8]) {
+        if matches!(line.first(), Some(b' ' | b'\t')) && !self.header.is_empty() {
+            if self.header.len() + line.len() < HEADER_LEN_MAX {
+                // Unfolded, the line end alone goes.
+                self.header.extend_from_slice(line);
+            }
+            return;
+        }
+        self.end_header();
+        if line.is_empty() {
+            self.end_headers();
+        } else {
+            self.header.extend_from_slice(&line[..line.len().min(HEADER_LEN_MAX)]);
+        }
+    }
+
+    /// A header is whole.
+    fn end_header(&mut self) {
+        let header = std::mem::take(&mut self.header);
+        if header.is_empty() {
+            return;
+        }
+        let Some(colon) = header.iter().position(|it| *it == b':') else {
+            self.events.raise(AppEvent::SmtpMimeMalformed);
+            return;
+        };
+        let name = header[..colon].trim_ascii().to_ascii_lowercase();
+        let value = header[colon + 1..].trim_ascii().to_vec();
+        if name.len() > NAME_LEN {
+            self.events.raise(AppEvent::SmtpMimeHeaderName);
+        }
+        if value.len() > VALUE_LEN {
+            self.events.raise(AppEvent::SmtpMimeHeaderValue);
+        }
+        match name.as_slice() {
+            b"content-type" => self.content_type(&value),
+            b"content-disposition" => {
+                if let Some(name) = parameter(&value, b"filename") {
+                    self.part.name = name;
+                }
+            }
+            b"content-transfer-encoding" => {
+                self.part.encoding = match value.to_ascii_lowercase().as_slice() {
+                    b"base64" => Encoding::Base64,
+                    b"quoted-printable" => Encoding::Quoted,
+                    _ => Encoding::Plain,
+                };
+            }
+            _ => {}
+        }
+        if !self.is_inner && self.headers.len() < FIELDS_MAX {
+            self.headers.push((name, value));
+        }
+    }
+
+    fn content_type(&mut self, value: &[u8]) {
+        let kind = value.split(|it| *it == b';').next().unwrap_or_default();
+        let kind = kind.trim_ascii().to_ascii_lowercase();
+        self.part.is_text = kind.starts_with(b"text/");
+        self.part.is_message = kind == b"message/rfc822";
+        if kind.starts_with(b"multipart/")
+            && let Some(boundary) = parameter(value, b"boundary")
+        {
+            if boundary.len() > NAME_LEN {
+                self.events.raise(AppEvent::SmtpMimeBoundary);
+            }
+            self.part.boundary = boundary;
+        }
+        if self.part.name.is_empty()
+            && let Some(name) = parameter(value, b"name")
+        {
+            self.part.name = name;
+        }
+    }
+
+    fn end_headers(&mut self) {
+        self.end_header();
+        self.has_headers |= !self.is_inner;
+        let part = &mut self.part;
+        if !part.boundary.is_empty() && self.boundaries.len() < BOUNDARIES_MAX {
+            self.boundaries.push(std::mem::take(&mut part.boundary));
+            self.place = Place::Between;
+            return;
+        }
+        if part.is_message {
+            // Its own headers follow.
+            (self.part, self.is_inner) = (Part::default(), true);
+            return;
+        }
+        self.place = Place::Body;
+        self.letters.clear();
+        if !part.name.is_empty() {
+            if part.name.len() > NAME_LEN {
+                self.events.raise(AppEvent::SmtpMimeFileName);
+            }
+            if self.attachments.len() < FIELDS_MAX {
+                self.attachments.push(part.name.clone());
+            }
+            self.file = Some(File { name: part.name.clone(), ..File::default() });
+        }
+    }
+
+    fn body_line(&mut self, line: &[u8]) {
+        let decoded = match self.part.encoding {
+            Encoding::Plain => [line, b"\r\n"].concat(),
+            Encoding::Quoted => self.quoted(line),
+            Encoding::Base64 => self.base64(line),
+        };
+        if self.part.is_text || self.part.encoding == Encoding::Plain {
+            self.find_urls(&decoded);
+        }
+        if let Some(file) = &mut self.file {
+            file.add(&decoded);
+        }
+    }
+
+    fn quoted(&mut self, line: &[u8]) -> Vec<u8> {
+        if line.len() > ENCODED_LEN {
+            self.events.raise(AppEvent::SmtpMimeEncodedLine);
+        }
+        let mut decoded = Vec::with_capacity(line.len() + 2);
+        let mut rest = line.trim_ascii_end();
+        let digit = |byte: u8| char::from(byte).to_digit(16).map(|it| it as u8);
+        while let [byte, behind @ ..] = rest {
+            rest = behind;
+            match (byte, behind) {
+                // The line goes on.
+                (b'=', []) => return decoded,
+                (b'=', [high, low, after @ ..]) => match (digit(*high), digit(*low)) {
+                    (Some(high), Some(low)) => {
+                        decoded.push(high << 4 | low);
+                        rest = after;
+                    }
+                    _ => _ = self.events.raise(AppEvent::SmtpMimeQuoted),
+                },
+                (b'=', _) => _ = self.events.raise(AppEvent::SmtpMimeQuoted),
+                _ => decoded.push(*byte),
+            }
+        }
+        decoded.extend_from_slice(b"\r\n");
+        decoded
+    }
+
+    fn base64(&mut self, line: &[u8]) -> Vec<u8> {
+        if line.len() > ENCODED_LEN {
+            self.events.raise(AppEvent::SmtpMimeEncodedLine);
+        }
+        let mut decoded = Vec::with_capacity(line.len());
+        for byte in line {
+            match crate::inspect::base64::digit(*byte) {
+                Some(digit) => self.letters.push(digit),
+                None if byte.is_ascii_whitespace() || *byte == b'=' => {}
+                None => _ = self.events.raise(AppEvent::SmtpMimeBase64),
+            }
+            if let [a, b, c, d] = self.letters[..] {
+                decoded.extend([a << 2 | b >> 4, b << 4 | c >> 2, c << 6 | d]);
+                self.letters.clear();
+            }
+        }
+        decoded
+    }
+
+    /// What is left of base 64 at a part's end.
+    fn end_part(&mut self) {
+        let Some(mut file) = self.file.take() else { return };
+        match self.letters[..] {
+            [a, b] => file.add(&[a << 2 | b >> 4]),
+            [a, b, c] => file.add(&[a << 2 | b >> 4, b << 4 | c >> 2]),
+            _ => {}
+        }
+        self.letters.clear();
+        file.is_complete = true;
+        if self.ended.len() < FIELDS_MAX {
+            self.ended.push(file);
+        }
+    }
+
+    fn find_urls(&mut self, bytes: &[u8]) {
+        const SCHEME: &[u8] = b"http://";
+        let mut rest = bytes;
+        while let Some(at) = memchr::memmem::find(rest, SCHEME) {
+            rest = &rest[at + SCHEME.len()..];
+            let is_end = |it: &u8| !it.is_ascii_graphic() || matches!(it, b'"' | b'<' | b'>');
+            let end = rest.iter().position(is_end).unwrap_or(rest.len());
+            let url = rest[..end].to_ascii_lowercase();
+            if !url.is_empty() && self.urls.len() < FIELDS_MAX && !self.urls.contains(&url) {
+                self.urls.push(url);
+            }
+            rest = &rest[end..];
+        }
+    }
+}
+
+/// The value of `name=value` or `name="value"` behind a semicolon.
+fn parameter(value: &[u8], name: &[u8]) -> Option<Vec<u8>> {
+    let mut rest = value;
+    loop {
+        let semicolon = rest.iter().position(|it| *it == b';')?;
+        rest = rest[semicolon + 1..].trim_ascii_start();
+        let is_meant = rest.get(..name.len()).is_some_and(|it| it.eq_ignore_ascii_case(name));
+        let behind = rest.get(name.len()..).unwrap_or_default().trim_ascii_start();
+        let Some(text) = behind.strip_prefix(b"=").filter(|_| is_meant) else { continue };
+        let text = text.trim_ascii_start();
+        let found = match text.strip_prefix(b"\"") {
+            Some(quoted) => {
+                let end = quoted.iter().position(|it| *it == b'"').unwrap_or(quoted.len());
+                &quoted[..end]
+            }
+            None => {
+                let is_end = |it: &u8| *it == b';' || it.is_ascii_whitespace();
+                &text[..text.iter().position(is_end).unwrap_or(text.len())]
+            }
+        };
+        return (!found.is_empty()).then(|| found.to_vec());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MESSAGE: &str = "From: A <a@example.org>\nTo: b@example.org,\n c@example.org\n\
+        Subject: s\nContent-Type: multipart/mixed; boundary=\"xyz\"\n\nfor others\n--xyz\n\
+        Content-Type: text/plain\n\nsee http://Example.org/a?b now\n--xyz\n\
+        Content-Type: application/zip; name=a.zip\nContent-Transfer-Encoding: base64\n\n\
+        aGVsbG8g\nd29ybGQ=\n--xyz\nContent-Disposition: attachment; filename=\"b c.txt\"\n\
+        Content-Transfer-Encoding: quoted-printable\n\na=3Db=\nc\n--xyz--\nmore\n";
+
+    fn mail() -> Mail {
+        let mut mail = Mail::default();
+        MESSAGE.lines().for_each(|it| mail.line(it.as_bytes(), false));
+        mail.end();
+        mail
+    }
+
+    #[test]
+    fn parts_are_files_in_the_form_that_their_senders_had() {
+        let mut mail = mail();
+        let files = mail.take_ended();
+        let told: Vec<(&[u8], &[u8])> =
+            files.iter().map(|it| (&it.name[..], &it.bytes[..])).collect();
+        let expected: [(&[u8], &[u8]); 2] = [(b"a.zip", b"hello world"), (b"b c.txt", b"a=bc\r\n")];
+        assert_eq!(told, expected);
+        assert!(files.iter().all(|it| it.is_complete));
+    }
+
+    #[test]
+    fn headers_are_unfolded_and_links_found() {
+        let mail = mail();
+        assert_eq!(mail.header("to"), Some(b"b@example.org, c@example.org".as_slice()));
+        assert_eq!(mail.urls(), [b"example.org/a?b".to_vec()]);
+        assert_eq!(mail.header("content-disposition"), None, "a part's own");
+        let object = mail.object();
+        assert_eq!(object.value("to"), Some(&vec!["b@example.org", "c@example.org"].into()));
+    }
+
+    #[test]
+    fn what_no_encoder_writes_is_odd() {
+        let mut mail = Mail::default();
+        for line in ["Content-Transfer-Encoding: base64", "", "ab*d"] {
+            mail.line(line.as_bytes(), false);
+        }
+        assert!(mail.events.has(AppEvent::SmtpMimeBase64));
+    }
+}

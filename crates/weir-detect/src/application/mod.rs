@@ -1,0 +1,243 @@
+//! Applications beside HTTP, TLS, DNS and SSH: each is told by how a flow begins, and taken apart
+//! by a parser of its own (docs/adr/0240).
+//!
+//! ```text
+//!  stream, datagrams -> beginning -> parser -+- units: rules look at them, once each
+//!                                            |- records: EVE's events
+//!                                            `- announced: connections that will come
+//! ```
+
+mod begin;
+pub(crate) mod ber;
+mod dcerpc;
+mod dhcp;
+mod expected;
+mod ftp;
+mod ike;
+mod krb5;
+mod ldap;
+mod mime;
+mod modbus;
+mod mqtt;
+pub(crate) mod names;
+mod pgsql;
+mod rfb;
+mod rpc;
+mod sdp;
+mod sip;
+mod small;
+mod smb;
+mod smtp;
+mod snmp;
+pub(crate) mod unit;
+
+use std::fmt::Debug;
+
+pub(crate) use begin::{Beginning, Carrier, beginning};
+pub(crate) use expected::Expected;
+use unit::{Announced, Said};
+
+use crate::rule::Protocol;
+
+/// Takes an application apart. Whatever comes, what it keeps is bounded.
+pub(crate) trait Parser: Debug + Send {
+    /// Takes in a side's next bytes, or its next datagram.
+    fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said);
+
+    /// The flow ends: what was not told yet.
+    fn end(&mut self, _said: &mut Said) {}
+
+    /// Whether from here on TLS is spoken.
+    fn becomes_tls(&self) -> bool {
+        false
+    }
+}
+
+/// What is spoken by datagrams.
+#[derive(Debug)]
+pub(crate) struct Dialogue {
+    pub(crate) protocol: Protocol,
+    parser: Option<Box<dyn Parser>>,
+}
+
+impl Dialogue {
+    /// One that begins with such a datagram of `side`; `port` is the server's.
+    pub(crate) fn begun(side: usize, bytes: &[u8], port: u16) -> Option<Self> {
+        match beginning(Carrier::Udp, side, bytes, port) {
+            Beginning::Is(protocol) => {
+                Some(Self { protocol, parser: parser(Carrier::Udp, protocol) })
+            }
+            _ => None,
+        }
+    }
+
+    pub(crate) fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said) {
+        if let Some(parser) = &mut self.parser {
+            parser.take(side, bytes, said);
+        }
+    }
+
+    /// What there is to tell of it when its flow ends.
+    pub(crate) fn end(&mut self) -> Said {
+        let mut said = Said::default();
+        if let Some(parser) = &mut self.parser {
+            parser.end(&mut said);
+        }
+        said
+    }
+}
+
+/// The parser of an application, where there is one.
+pub(crate) fn parser(carrier: Carrier, protocol: Protocol) -> Option<Box<dyn Parser>> {
+    let is_stream = carrier == Carrier::Tcp;
+    Some(match protocol {
+        Protocol::Sip if is_stream => Box::new(sip::Sip::of_streams()),
+        Protocol::Sip => Box::new(sip::Sip::of_datagrams()),
+        Protocol::Krb5 if is_stream => Box::new(krb5::Krb5::of_streams()),
+        Protocol::Krb5 => Box::new(krb5::Krb5::default()),
+        Protocol::Mqtt => Box::new(mqtt::Mqtt::default()),
+        Protocol::Dhcp => Box::new(dhcp::Dhcp::default()),
+        Protocol::Ntp => Box::new(small::Ntp::default()),
+        Protocol::Tftp => Box::new(small::Tftp::default()),
+        Protocol::Mdns => Box::new(small::Mdns::default()),
+        Protocol::Modbus => Box::new(modbus::Modbus::default()),
+        Protocol::Ldap => Box::new(ldap::Ldap::default()),
+        Protocol::Dcerpc if is_stream => Box::new(dcerpc::Dcerpc::default()),
+        Protocol::Dcerpc => Box::new(dcerpc::Datagrams::default()),
+        Protocol::Smb => Box::new(smb::Smb::default()),
+        Protocol::Ike => Box::new(ike::Ike::default()),
+        Protocol::Pgsql => Box::new(pgsql::Pgsql::default()),
+        Protocol::Rfb => Box::new(rfb::Rfb::default()),
+        Protocol::Smtp => Box::new(smtp::Smtp::default()),
+        Protocol::Ftp => Box::new(ftp::Ftp::default()),
+        Protocol::Snmp => Box::new(snmp::Snmp::default()),
+        _ => return None,
+    })
+}
+
+/// The parser of a connection for data that FTP has announced.
+pub(crate) fn data_of_ftp(announced: Announced) -> Box<dyn Parser> {
+    Box::new(ftp::Data::new(announced))
+}
+
+/// A side's lines, each without its end.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    held: Vec<u8>,
+    /// Bytes of a line, at most; what is behind them up to its end is passed over.
+    max: usize,
+    is_passing: bool,
+}
+
+/// A line, and whether it was longer than it may be.
+pub(crate) struct Line {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) is_cut: bool,
+}
+
+impl Lines {
+    pub(crate) fn new(max: usize) -> Self {
+        Self { held: Vec::new(), max, is_passing: false }
+    }
+
+    /// Takes bytes from the front of `rest`, up to the end of a line.
+    pub(crate) fn next(&mut self, rest: &mut &[u8]) -> Option<Line> {
+        let end = rest.iter().position(|it| *it == b'\n');
+        let (taken, behind) = rest.split_at(end.map_or(rest.len(), |it| it + 1));
+        *rest = behind;
+        let room = self.max.saturating_sub(self.held.len());
+        self.held.extend_from_slice(&taken[..taken.len().min(room)]);
+        self.is_passing |= taken.len() > room;
+        end?;
+        let mut bytes = std::mem::take(&mut self.held);
+        if bytes.last() == Some(&b'\n') {
+            bytes.pop();
+        }
+        if bytes.last() == Some(&b'\r') {
+            bytes.pop();
+        }
+        Some(Line { bytes, is_cut: std::mem::take(&mut self.is_passing) })
+    }
+}
+
+/// A side's bytes until a message is whole.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    bytes: Vec<u8>,
+    /// Bytes that are passed over before the next message.
+    skipped: u64,
+}
+
+/// Bytes of a message that waits for its rest, at most.
+const HELD_MAX: usize = 128 * 1024;
+
+impl Held {
+    /// Takes in bytes; those that are passed over are gone.
+    pub(crate) fn add(&mut self, bytes: &[u8]) {
+        let passed = usize::try_from(self.skipped).unwrap_or(usize::MAX).min(bytes.len());
+        self.skipped -= passed as u64;
+        self.bytes.extend_from_slice(&bytes[passed..]);
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Forgets the first bytes, those to come included.
+    pub(crate) fn drop(&mut self, count: u64) {
+        let held = usize::try_from(count).unwrap_or(usize::MAX).min(self.bytes.len());
+        self.bytes.drain(..held);
+        self.skipped += count - held as u64;
+    }
+
+    /// The first `count` bytes, once they are there.
+    pub(crate) fn take(&mut self, count: usize) -> Option<Vec<u8>> {
+        (self.bytes.len() >= count).then(|| self.bytes.drain(..count).collect())
+    }
+
+    /// Whether more waits than may.
+    pub(crate) fn is_too_long(&self) -> bool {
+        self.bytes.len() > HELD_MAX
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_come_whole_however_they_are_cut() {
+        for piece in 1..12 {
+            let mut lines = Lines::new(6);
+            let mut found = Vec::new();
+            for bytes in b"ab\r\ncd\n0123456789\r\n\r\nx".chunks(piece) {
+                let mut rest = bytes;
+                while let Some(line) = lines.next(&mut rest) {
+                    found.push((line.bytes, line.is_cut));
+                }
+            }
+            let expected = [
+                (b"ab".to_vec(), false),
+                (b"cd".to_vec(), false),
+                (b"012345".to_vec(), true),
+                (Vec::new(), false),
+            ];
+            assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn what_is_passed_over_is_not_held() {
+        let mut held = Held::default();
+        held.add(b"abc");
+        held.drop(5);
+        held.add(b"defg");
+        assert_eq!(held.bytes(), b"fg");
+        assert_eq!(held.take(2), Some(b"fg".to_vec()));
+        assert_eq!(held.take(1), None);
+    }
+}

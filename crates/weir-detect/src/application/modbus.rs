@@ -1,0 +1,407 @@
+//! Modbus over TCP: requests for registers and coils, and the answers.
+
+use std::collections::VecDeque;
+
+use super::names::{MODBUS_ACCESS, number_of};
+use super::unit::{Record, Said, Unit};
+use super::{Held, Parser};
+use crate::buffers::event::AppEvent;
+use crate::rule::{Field, Protocol};
+use crate::value::Object;
+
+/// Bytes of the header (MODBUS messaging on TCP/IP, s3.1.3), the unit's identifier included.
+const HEAD_LEN: usize = 7;
+/// Bytes of a message behind its length, at most.
+const LENGTH_MAX: usize = 254;
+/// Requests that wait for their answer, at most.
+const WAITING_MAX: usize = 64;
+/// Values of a request that rules look at, at most.
+const VALUES_MAX: usize = 1024;
+
+/// A connection.
+#[derive(Debug, Default)]
+pub(crate) struct Modbus {
+    held: [Held; 2],
+    waiting: VecDeque<Request>,
+    count: u64,
+    is_over: bool,
+}
+
+#[derive(Debug)]
+struct Request {
+    number: u64,
+    transaction: u16,
+    function: u8,
+    object: Object,
+}
+
+impl Parser for Modbus {
+    fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said) {
+        if self.is_over {
+            return;
+        }
+        self.held[side].add(bytes);
+        while let Some(head) = self.held[side].bytes().first_chunk::<HEAD_LEN>().copied() {
+            let length = usize::from(u16::from_be_bytes([head[4], head[5]]));
+            let event = match () {
+                () if head[2..4] != [0, 0] => Some(AppEvent::ModbusProtocol),
+                () if !(2..=LENGTH_MAX).contains(&length) => Some(AppEvent::ModbusLength),
+                () => None,
+            };
+            if let Some(event) = event {
+                let mut unit = Unit::new(Protocol::Modbus, self.count);
+                unit.odd(event);
+                said.units.push(unit);
+                self.is_over = true;
+                return self.held.iter_mut().for_each(Held::clear);
+            }
+            let Some(message) = self.held[side].take(6 + length) else { return };
+            let transaction = u16::from_be_bytes([head[0], head[1]]);
+            match side {
+                0 => self.request(transaction, &message[6..], said),
+                _ => self.response(transaction, &message[6..], said),
+            }
+        }
+    }
+
+    fn end(&mut self, said: &mut Said) {
+        for it in std::mem::take(&mut self.waiting) {
+            said.records.push(Record::new("modbus", it.number, it.object));
+        }
+    }
+}
+
+impl Modbus {
+    fn request(&mut self, transaction: u16, body: &[u8], said: &mut Said) {
+        let number = self.count;
+        self.count += 1;
+        let mut unit = Unit::new(Protocol::Modbus, number);
+        let mut object = described(transaction, body);
+        let (function, data) = (body[1], &body[2..]);
+        unit.number(Field::ModbusUnit, body[0]);
+        unit.number(Field::ModbusFunction, function);
+        unit.number(Field::ModbusCategory, category(function, data).0);
+        unit.number(Field::ModbusAccess, access(function));
+        if asked(function, data, &mut unit, &mut object).is_none() {
+            unit.odd(AppEvent::ModbusLength);
+        }
+        let object = Object::default().with("id", number + 1).with("request", object);
+        unit.tells("modbus", object.clone());
+        if self.waiting.len() == WAITING_MAX {
+            unit.odd(AppEvent::ModbusFlooded);
+            self.waiting.pop_front();
+        }
+        self.waiting.push_back(Request { number, transaction, function, object });
+        said.units.push(unit);
+    }
+
+    fn response(&mut self, transaction: u16, body: &[u8], said: &mut Said) {
+        let (function, data) = (body[1], &body[2..]);
+        let place = self.waiting.iter().position(|it| it.transaction == transaction);
+        let mut object = described(transaction, body);
+        if function & 0x80 != 0 {
+            let code = data.first().copied().unwrap_or_default();
+            let told = Object::default().with("raw", code).with("code", exception(code));
+            object.put("exception", told);
+        } else {
+            answered(function, data, &mut object);
+        }
+        let request = place.and_then(|it| self.waiting.remove(it));
+        let mut unit =
+            Unit::new(Protocol::Modbus, request.as_ref().map_or(self.count, |it| it.number));
+        unit.number(Field::ModbusUnit, body[0]);
+        let object = match request {
+            Some(mut request) => {
+                if request.function != function & 0x7f {
+                    unit.odd(AppEvent::ModbusMismatch);
+                }
+                request.object.put("response", object);
+                request.object
+            }
+            None => {
+                self.count += 1;
+                unit.odd(AppEvent::ModbusUnsolicited);
+                Object::default().with("id", unit.number + 1).with("response", object)
+            }
+        };
+        if function & 0x80 != 0 && exception(data.first().copied().unwrap_or_default()) == "Unknown"
+        {
+            unit.odd(AppEvent::ModbusException);
+        }
+        said.records.push(Record::new("modbus", unit.number, object.clone()));
+        unit.tells("modbus", object);
+        said.units.push(unit);
+    }
+}
+
+/// What either side says.
+fn described(transaction: u16, body: &[u8]) -> Object {
+    let (function, data) = (body[1], &body[2..]);
+    Object::default()
+        .with("transaction_id", transaction)
+        .with("protocol_id", 0_u8)
+        .with("unit_id", body[0])
+        .with("function_raw", function)
+        .with("function_code", name(function & 0x7f))
+        .with("access_type", access_name(function & 0x7f))
+        .with("category", category(function & 0x7f, data).1)
+        .with("error_flags", "NONE")
+}
+
+/// Addresses and values of a request.
+fn asked(function: u8, data: &[u8], unit: &mut Unit, object: &mut Object) -> Option<()> {
+    let word = |at: usize| data.get(at..at + 2).map(|it| u16::from_be_bytes([it[0], it[1]]));
+    let mut place = |name: &'static str, at: usize, object: &mut Object| {
+        let (address, quantity) = (word(at)?, word(at + 2)?);
+        // In rules, the first has the number 1.
+        unit.number(Field::ModbusAddress, i64::from(address) + 1);
+        unit.number(Field::ModbusQuantity, quantity);
+        if name == "read" {
+            let told = Object::default().with("address", address).with("quantity", quantity);
+            object.put(name, told);
+        }
+        Some(())
+    };
+    match function {
+        1..=4 => place("read", 0, object),
+        5 | 6 => {
+            let (address, value) = (word(0)?, word(2)?);
+            unit.number(Field::ModbusAddress, i64::from(address) + 1);
+            unit.number(Field::ModbusQuantity, 1_u8);
+            unit.number(
+                Field::ModbusValue,
+                if function == 5 { u16::from(value != 0) } else { value },
+            );
+            let told = Object::default().with("address", address).with("data", value);
+            object.put("write", told);
+            Some(())
+        }
+        8 => {
+            unit.number(Field::ModbusSubfunction, word(0)?);
+            diagnostic(data, object);
+            Some(())
+        }
+        22 => {
+            unit.number(Field::ModbusAddress, i64::from(word(0)?) + 1);
+            object.put("write", mask(data)?);
+            Some(())
+        }
+        43 => {
+            mei(data, object);
+            Some(())
+        }
+        15 | 16 => {
+            place("written", 0, object)?;
+            let values = data.get(5..)?;
+            let told = Object::default().with("address", word(0)?).with("quantity", word(2)?);
+            object.put("write", told.with("data", values));
+            match function {
+                16 => values.chunks_exact(2).take(VALUES_MAX).for_each(|it| {
+                    unit.number(Field::ModbusValue, u16::from_be_bytes([it[0], it[1]]));
+                }),
+                _ => (0..usize::from(word(2)?).min(VALUES_MAX)).for_each(|at| {
+                    let byte = values.get(at / 8).copied().unwrap_or_default();
+                    unit.number(Field::ModbusValue, byte >> (at % 8) & 1);
+                }),
+            }
+            Some(())
+        }
+        23 => {
+            place("read", 0, object)?;
+            place("written", 4, object)?;
+            let told = Object::default().with("address", word(4)?).with("quantity", word(6)?);
+            object.put("write", told.with("data", data.get(9..)?));
+            data.get(9..)?.chunks_exact(2).take(VALUES_MAX).for_each(|it| {
+                unit.number(Field::ModbusValue, u16::from_be_bytes([it[0], it[1]]));
+            });
+            Some(())
+        }
+        _ => Some(()),
+    }
+}
+
+/// What an answer says.
+fn answered(function: u8, data: &[u8], object: &mut Object) {
+    let word = |at: usize| data.get(at..at + 2).map(|it| u16::from_be_bytes([it[0], it[1]]));
+    match function {
+        1..=4 | 23 => {
+            let data = data.get(1..).unwrap_or_default();
+            object.put("read", Object::default().with("data", data));
+        }
+        5 | 6 | 15 | 16 => {
+            let mut told = Object::default();
+            told.put_some("address", word(0));
+            told.put_some("data", word(2));
+            object.put("write", told);
+        }
+        8 => diagnostic(data, object),
+        22 => object.put_some("write", mask(data)),
+        43 => mei(data, object),
+        _ => {}
+    }
+}
+
+fn mask(data: &[u8]) -> Option<Object> {
+    let word = |at: usize| data.get(at..at + 2).map(|it| u16::from_be_bytes([it[0], it[1]]));
+    let told = Object::default().with("address", word(0)?);
+    Some(told.with("and_mask", word(2)?).with("or_mask", word(4)?))
+}
+
+fn diagnostic(data: &[u8], object: &mut Object) {
+    let Some(raw) = data.first_chunk().map(|it| u16::from_be_bytes(*it)) else { return };
+    let code = match raw {
+        0 => "RetQueryData",
+        1 => "RestartCommOpt",
+        2 => "RetDiagReg",
+        3 => "ChangeInputDelimiter",
+        4 => "ForceListenOnlyMode",
+        10 => "ClearCtrDiagReg",
+        11 => "RetBusMsgCount",
+        12 => "RetBusCommErrCount",
+        13 => "RetBusExcErrCount",
+        14 => "RetServerMsgCount",
+        15 => "RetServerNoRespCount",
+        16 => "RetServerNAKCount",
+        17 => "RetServerBusyCount",
+        18 => "RetBusCharOverrunCount",
+        20 => "ClearOverrunCounterFlag",
+        _ => "Reserved",
+    };
+    let told = Object::default().with("raw", raw).with("code", code).with("data", &data[2..]);
+    object.put("diagnostic", told);
+}
+
+/// Encapsulated interfaces.
+fn mei(data: &[u8], object: &mut Object) {
+    let Some((raw, rest)) = data.split_first() else { return };
+    let code = match raw {
+        13 => "CANOpenGenRefReqResp",
+        14 => "RdDevId",
+        _ => "Unknown",
+    };
+    object.put("mei", Object::default().with("raw", *raw).with("code", code).with("data", rest));
+}
+
+/// What a function does to which table, as rules have it.
+fn access(function: u8) -> i64 {
+    let words: &[&str] = match function {
+        1 => &["read", "coils"],
+        2 => &["read", "discretes"],
+        3 | 24 => &["read", "holding"],
+        4 => &["read", "input"],
+        5 | 15 => &["write", "coils"],
+        6 | 16 | 22 => &["write", "holding"],
+        23 => &["read", "write", "holding"],
+        20 => &["read"],
+        21 => &["write"],
+        _ => &[],
+    };
+    words.iter().filter_map(|it| number_of(MODBUS_ACCESS, it)).sum()
+}
+
+/// The same as EVE has it.
+fn access_name(function: u8) -> &'static str {
+    match function {
+        1 => "READ | COILS",
+        2 => "READ | DISCRETES",
+        3 | 24 => "READ | HOLDING",
+        4 => "READ | INPUT",
+        5 => "WRITE | COILS | SINGLE | WRITE_SINGLE",
+        6 => "WRITE | HOLDING | SINGLE | WRITE_SINGLE",
+        15 => "WRITE | COILS | MULTIPLE | WRITE_MULTIPLE",
+        16 => "WRITE | HOLDING | MULTIPLE | WRITE_MULTIPLE",
+        22 => "WRITE | HOLDING",
+        23 => "READ | WRITE | HOLDING | MULTIPLE | WRITE_MULTIPLE",
+        20 => "READ",
+        21 => "WRITE",
+        _ => "NONE",
+    }
+}
+
+/// Whether a function is assigned, for rules and for EVE.
+fn category(function: u8, data: &[u8]) -> (i64, &'static str) {
+    const PUBLIC_ASSIGNED: (i64, &str) = (2, "PUBLIC_ASSIGNED");
+    const PUBLIC_UNASSIGNED: (i64, &str) = (1 | 4, "PUBLIC_UNASSIGNED");
+    let subfunction = u16::from_be_bytes([
+        data.first().copied().unwrap_or_default(),
+        data.get(1).copied().unwrap_or_default(),
+    ]);
+    match function {
+        8 if matches!(subfunction, 5..=9 | 19 | 21..) => (16, "RESERVED"),
+        43 => match data.first() {
+            Some(13 | 14) => PUBLIC_ASSIGNED,
+            _ => (16, "RESERVED"),
+        },
+        1..=8 | 11 | 12 | 15..=17 | 20..=24 => PUBLIC_ASSIGNED,
+        9 | 10 | 13 | 14 | 41 | 42 | 90 | 91 | 125..=127 => (16, "RESERVED"),
+        65..=72 | 100..=110 => (8, "USER_DEFINED"),
+        _ => PUBLIC_UNASSIGNED,
+    }
+}
+
+fn name(function: u8) -> &'static str {
+    match function {
+        1 => "RdCoils",
+        2 => "RdDiscreteInputs",
+        3 => "RdHoldRegs",
+        4 => "RdInputRegs",
+        5 => "WrSingleCoil",
+        6 => "WrSingleReg",
+        7 => "RdExcStatus",
+        8 => "Diagnostic",
+        9 => "Program484",
+        10 => "Poll484",
+        11 => "GetCommEventCtr",
+        12 => "GetCommEventLog",
+        13 => "ProgramController",
+        14 => "PollController",
+        15 => "WrMultCoils",
+        16 => "WrMultRegs",
+        17 => "ReportServerID",
+        18 => "Program884",
+        19 => "ResetCommLink",
+        20 => "RdFileRec",
+        21 => "WrFileRec",
+        22 => "MaskWrReg",
+        23 => "RdWrMultRegs",
+        24 => "RdFIFOQueue",
+        43 => "MEI",
+        _ => "Unknown",
+    }
+}
+
+fn exception(code: u8) -> &'static str {
+    match code {
+        1 => "IllegalFunction",
+        2 => "IllegalDataAddr",
+        3 => "IllegalDataValue",
+        4 => "ServerDeviceFail",
+        5 => "Ack",
+        6 => "ServerDeviceBusy",
+        7 => "NegAck",
+        8 => "MemParityErr",
+        10 => "GatewayPathUnavailable",
+        11 => "GatewayTargetFailToResp",
+        _ => "Unknown",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_and_its_answer_are_one_record() {
+        let (mut modbus, mut said) = (Modbus::default(), Said::default());
+        modbus.take(0, b"\0\x07\0\0\0\x06\x01\x03\0\x10\0\x02", &mut said);
+        modbus.take(1, b"\0\x07\0\0\0\x07\x01\x03\x04\0\x01\0\x02", &mut said);
+        let [record] = &said.records[..] else { panic!("{said:?}") };
+        assert!(record.objects[0].1.value("request").is_some());
+        assert!(record.objects[0].1.value("response").is_some());
+        assert_eq!(said.units[0].numbers(Field::ModbusAddress).next(), Some(17));
+        modbus.take(1, b"\0\x09\0\0\0\x03\x01\x83\x02", &mut said);
+        assert!(said.units[2].events.has(AppEvent::ModbusUnsolicited));
+        modbus.take(0, b"\0\x09\0\x05\0\x03\x01\x83\x02", &mut said);
+        assert!(said.units[3].events.has(AppEvent::ModbusProtocol));
+    }
+}

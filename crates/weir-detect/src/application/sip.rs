@@ -1,0 +1,182 @@
+//! SIP (RFC 3261): requests and responses, over datagrams and streams.
+
+use super::unit::{Said, Unit};
+use super::{Held, Parser, sdp};
+use crate::buffers::event::AppEvent;
+use crate::rule::{Buffer, Protocol};
+use crate::value::Object;
+
+/// Headers of a message that are looked at, at most.
+const HEADERS_MAX: usize = 256;
+
+/// Headers that rules look at: whole name, short name (RFC 3261 s7.3.3).
+const HEADERS: [(&str, &str, Buffer); 6] = [
+    ("from", "f", Buffer::SipFrom),
+    ("to", "t", Buffer::SipTo),
+    ("via", "v", Buffer::SipVia),
+    ("user-agent", "", Buffer::SipUserAgent),
+    ("content-type", "c", Buffer::SipContentType),
+    ("content-length", "l", Buffer::SipContentLength),
+];
+
+/// What is spoken between two ends.
+#[derive(Debug)]
+pub(crate) struct Sip {
+    /// Bytes of streams; datagrams are whole.
+    held: Option<[Held; 2]>,
+    count: u64,
+}
+
+impl Sip {
+    pub(crate) fn of_datagrams() -> Self {
+        Self { held: None, count: 0 }
+    }
+
+    pub(crate) fn of_streams() -> Self {
+        Self { held: Some(Default::default()), count: 0 }
+    }
+
+    fn message(&mut self, side: usize, head: &[u8], body: &[u8], said: &mut Said) {
+        let mut unit = Unit::new(Protocol::Sip, self.count);
+        let Some(mut object) = start(head, &mut unit) else {
+            unit.odd(AppEvent::SipInvalid);
+            said.units.push(unit);
+            return;
+        };
+        self.count += 1;
+        for (name, value) in headers(head) {
+            let is_meant = |it: &&(&str, &str, Buffer)| {
+                name.eq_ignore_ascii_case(it.0.as_bytes())
+                    || (!it.1.is_empty() && name.eq_ignore_ascii_case(it.1.as_bytes()))
+            };
+            if let Some((.., buffer)) = HEADERS.iter().find(is_meant) {
+                unit.text(*buffer, value);
+            }
+        }
+        let mut is_sdp = false;
+        unit.each(Buffer::SipContentType, &mut |it| {
+            is_sdp = it.trim_ascii().to_ascii_lowercase().starts_with(b"application/sdp");
+            true
+        });
+        if is_sdp && let Some(sdp) = sdp::describe(body, &mut unit) {
+            object.put("sdp", sdp);
+        }
+        unit.tells("sip", object);
+        said.message(unit, side);
+    }
+}
+
+impl Parser for Sip {
+    fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said) {
+        let Some(held) = &mut self.held else {
+            let end = end_of_head(bytes).unwrap_or(bytes.len());
+            return self.message(side, &bytes[..end], &bytes[end..], said);
+        };
+        held[side].add(bytes);
+        loop {
+            let Some(held) = self.held.as_mut().map(|it| &mut it[side]) else { return };
+            // Empty lines keep connections alive.
+            let blank = held.bytes().iter().take_while(|it| matches!(it, b'\r' | b'\n')).count();
+            held.drop(blank as u64);
+            let Some(end) = end_of_head(held.bytes()) else {
+                if held.is_too_long() {
+                    held.clear();
+                }
+                return;
+            };
+            let length = headers(&held.bytes()[..end])
+                .find(|it| {
+                    it.0.eq_ignore_ascii_case(b"content-length") || it.0.eq_ignore_ascii_case(b"l")
+                })
+                .and_then(|it| std::str::from_utf8(it.1).ok()?.trim().parse::<usize>().ok());
+            let Some(whole) = end.checked_add(length.unwrap_or_default()) else {
+                return held.clear();
+            };
+            let Some(message) = held.take(whole) else {
+                if held.is_too_long() {
+                    held.clear();
+                }
+                return;
+            };
+            self.message(side, &message[..end], &message[end..], said);
+        }
+    }
+}
+
+/// Where a head ends, its empty line included.
+fn end_of_head(bytes: &[u8]) -> Option<usize> {
+    memchr::memmem::find(bytes, b"\r\n\r\n").map(|it| it + 4)
+}
+
+/// The first line.
+fn start(head: &[u8], unit: &mut Unit) -> Option<Object> {
+    let line = head.split(|it| *it == b'\n').next()?.trim_ascii_end();
+    let mut parts = line.splitn(3, |it| *it == b' ');
+    let (first, second, third) = (parts.next()?, parts.next()?, parts.next().unwrap_or_default());
+    let mut object = Object::default();
+    if first.starts_with(b"SIP/") {
+        unit.text(Buffer::SipProtocol, first);
+        unit.text(Buffer::SipStatusCode, second);
+        unit.text(Buffer::SipStatusMessage, third);
+        unit.text(Buffer::SipResponseLine, line);
+        object.put("version", first);
+        object.put("code", second);
+        object.put("reason", third);
+        object.put("response_line", line);
+    } else if third.starts_with(b"SIP/") {
+        unit.text(Buffer::SipMethod, first);
+        unit.text(Buffer::SipUri, second);
+        unit.text(Buffer::SipProtocol, third);
+        unit.text(Buffer::SipRequestLine, line);
+        object.put("method", first);
+        object.put("uri", second);
+        object.put("version", third);
+        object.put("request_line", line);
+    } else {
+        return None;
+    }
+    Some(object)
+}
+
+/// Names and values behind the first line.
+fn headers(head: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let lines = head.split(|it| *it == b'\n').skip(1).take(HEADERS_MAX);
+    lines.filter_map(|line| {
+        let colon = line.iter().position(|it| *it == b':')?;
+        Some((line[..colon].trim_ascii(), line[colon + 1..].trim_ascii()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INVITE: &str = "INVITE sip:b@example.org SIP/2.0\r\nf: a\r\nVia: one\r\nVia: two\r\n\
+        Content-Type: application/sdp\r\nContent-Length: 30\r\n\r\n\
+        v=0\r\no=a 1 2\r\ns=-\r\nm=audio 9\r\n";
+
+    #[test]
+    fn requests_of_streams_and_datagrams_tell_the_same() {
+        let (mut sip, mut said) = (Sip::of_datagrams(), Said::default());
+        sip.take(0, INVITE.as_bytes(), &mut said);
+        let object = &said.records[0].objects[0].1;
+        assert_eq!(object.value("method"), Some(&"INVITE".into()));
+        assert_eq!(object.value("uri"), Some(&"sip:b@example.org".into()));
+        assert!(said.units[0].each(Buffer::SipVia, &mut |it| it == b"two"));
+        assert!(said.units[0].each(Buffer::SipFrom, &mut |it| it == b"a"));
+        let (mut other, mut cut) = (Sip::of_streams(), Said::default());
+        INVITE.as_bytes().chunks(7).for_each(|it| other.take(0, it, &mut cut));
+        assert_eq!(cut.records, said.records);
+    }
+
+    #[test]
+    fn responses_tell_their_status() {
+        let (mut sip, mut said) = (Sip::of_datagrams(), Said::default());
+        sip.take(1, b"SIP/2.0 180 Ringing it\r\n\r\n", &mut said);
+        let object = &said.records[0].objects[0].1;
+        assert_eq!(object.value("code"), Some(&"180".into()));
+        assert_eq!(object.value("reason"), Some(&"Ringing it".into()));
+        sip.take(1, b"nothing\r\n\r\n", &mut said);
+        assert!(said.units[1].events.has(AppEvent::SipInvalid));
+    }
+}

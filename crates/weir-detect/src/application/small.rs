@@ -1,0 +1,182 @@
+//! Applications of which little is told: NTP, TFTP and multicast DNS.
+
+use super::Parser;
+use super::unit::{Record, Said, Unit};
+use crate::buffers::dns;
+use crate::buffers::event::AppEvent;
+use crate::rule::{Buffer, Field, Protocol};
+use crate::value::{Object, Value};
+
+/// NTP (RFC 5905): requests and answers.
+#[derive(Debug, Default)]
+pub(crate) struct Ntp {
+    count: u64,
+}
+
+impl Parser for Ntp {
+    fn take(&mut self, _: usize, bytes: &[u8], said: &mut Said) {
+        let mut unit = Unit::new(Protocol::Ntp, self.count);
+        match bytes {
+            [first, stratum, ..] if matches!(first >> 3 & 7, 1..=4) && bytes.len() >= 12 => {
+                self.count += 1;
+                unit.number(Field::NtpVersion, first >> 3 & 7);
+                unit.number(Field::NtpMode, first & 7);
+                unit.number(Field::NtpStratum, *stratum);
+                unit.some_text(Buffer::NtpReference, bytes.get(12..16));
+            }
+            _ => unit.odd(AppEvent::NtpMalformed),
+        }
+        said.units.push(unit);
+    }
+}
+
+/// TFTP (RFC 1350): requests for files.
+#[derive(Debug, Default)]
+pub(crate) struct Tftp {
+    count: u64,
+}
+
+impl Parser for Tftp {
+    fn take(&mut self, _: usize, bytes: &[u8], said: &mut Said) {
+        let [0, kind @ (1 | 2), rest @ ..] = bytes else { return };
+        let mut texts = rest.split(|it| *it == 0);
+        let (Some(file), Some(mode)) = (texts.next(), texts.next()) else { return };
+        let mode = mode.to_ascii_lowercase();
+        if !matches!(mode.as_slice(), b"netascii" | b"mail" | b"octet") {
+            return;
+        }
+        let object = Object::default()
+            .with("packet", if *kind == 1 { "read" } else { "write" })
+            .with("file", file)
+            .with("mode", mode.as_slice());
+        let mut unit = Unit::new(Protocol::Tftp, self.count);
+        unit.tells("tftp", object);
+        self.count += 1;
+        said.message(unit, 0);
+    }
+}
+
+/// Multicast DNS (RFC 6762).
+#[derive(Debug, Default)]
+pub(crate) struct Mdns {
+    count: u64,
+}
+
+impl Parser for Mdns {
+    fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said) {
+        let mut unit = Unit::new(Protocol::Mdns, self.count);
+        let Some(message) = dns::parse(bytes) else {
+            unit.odd(AppEvent::MdnsMalformed);
+            said.units.push(unit);
+            return;
+        };
+        self.count += 1;
+        let events = message.events.as_slice().iter();
+        events.filter_map(|it| of_mdns(*it)).for_each(|it| unit.odd(it));
+        let buffers = [Buffer::MdnsAnswer, Buffer::MdnsAuthority, Buffer::MdnsAdditional];
+        for (buffer, names) in buffers.into_iter().zip(&message.records) {
+            for name in names {
+                unit.text(buffer, name);
+                unit.text(Buffer::MdnsResponse, name);
+            }
+        }
+        message.questions.iter().for_each(|it| {
+            unit.text(Buffer::MdnsQuery, it);
+            if message.is_response {
+                unit.text(Buffer::MdnsResponse, it);
+            }
+        });
+        let identifier = u16::from_be_bytes([bytes[0], bytes[1]]);
+        unit.tells("mdns", described(&message, identifier));
+        let objects = unit.objects.as_ref().clone();
+        let number = Some(unit.number);
+        said.units.push(unit);
+        said.records.push(Record { kind: "mdns", number, objects, side: Some(side) });
+    }
+}
+
+fn described(message: &dns::Message, identifier: u16) -> Object {
+    let kind = if message.is_response { "response" } else { "request" };
+    let mut object = Object::default()
+        .with("type", kind)
+        .with("id", identifier)
+        .with("opcode", message.opcode)
+        .with("rcode", message.response_code);
+    let named = |name: &Vec<u8>| Value::from(Object::default().with("rrname", name));
+    let mut list = |key: &'static str, names: &[Vec<u8>]| {
+        if !names.is_empty() {
+            object.put(key, Value::List(names.iter().map(named).collect()));
+        }
+    };
+    list("answers", &message.records[0]);
+    list("authorities", &message.records[1]);
+    list("additionals", &message.records[2]);
+    if !message.questions.is_empty() {
+        let asked = message.questions.iter().zip(&message.types);
+        let told = asked.map(|(name, kind)| {
+            Object::default().with("rrname", name).with("rrtype", type_name(*kind))
+        });
+        object.put("queries", told.collect::<Vec<_>>());
+    }
+    object
+}
+
+/// Types of records as EVE spells them.
+fn type_name(kind: u16) -> String {
+    match kind {
+        1 => "a",
+        2 => "ns",
+        5 => "cname",
+        6 => "soa",
+        12 => "ptr",
+        13 => "hinfo",
+        15 => "mx",
+        16 => "txt",
+        28 => "aaaa",
+        33 => "srv",
+        47 => "nsec",
+        255 => "any",
+        other => return other.to_string(),
+    }
+    .to_owned()
+}
+
+/// What is odd about a message of DNS, by the name that it has in multicast DNS.
+fn of_mdns(event: AppEvent) -> Option<AppEvent> {
+    Some(match event {
+        AppEvent::DnsReserved => AppEvent::MdnsReserved,
+        AppEvent::DnsOpcode => AppEvent::MdnsOpcode,
+        AppEvent::DnsNameTooLong => AppEvent::MdnsNameTooLong,
+        AppEvent::DnsAdditionals => AppEvent::MdnsAdditionals,
+        AppEvent::DnsAuthorities => AppEvent::MdnsAuthorities,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_for_files_tell_their_names() {
+        let (mut tftp, mut said) = (Tftp::default(), Said::default());
+        tftp.take(0, b"\0\x02a.bin\0OCTET\0", &mut said);
+        tftp.take(1, b"\0\x04\0\0", &mut said);
+        let [record] = &said.records[..] else { panic!("{said:?}") };
+        let object = &record.objects[0].1;
+        assert_eq!(object.value("packet"), Some(&"write".into()));
+        assert_eq!(object.value("file"), Some(&"a.bin".into()));
+        assert_eq!(object.value("mode"), Some(&"octet".into()));
+    }
+
+    #[test]
+    fn an_answer_of_ntp_tells_its_reference() {
+        let (mut ntp, mut said) = (Ntp::default(), Said::default());
+        let answer = [b"\x24\x01\0\0\0\0\0\0\0\0\0\0GPS\0".as_slice(), &[0; 32]].concat();
+        ntp.take(1, &answer, &mut said);
+        assert!(said.units[0].each(Buffer::NtpReference, &mut |it| it == b"GPS\0"));
+        assert_eq!(said.units[0].numbers(Field::NtpMode).next(), Some(4));
+        ntp.take(1, b"\0", &mut said);
+        assert!(said.units[1].events.has(AppEvent::NtpMalformed));
+    }
+}

@@ -1,0 +1,450 @@
+//! SMB, versions 1 to 3 (MS-CIFS, MS-SMB, MS-SMB2): shares, files, who logs in, and DCE/RPC over
+//! pipes.
+
+mod one;
+mod session;
+mod two;
+
+use super::rpc::{Progress, Rpc};
+use super::unit::{FileTold, Record, Said, TEXT_LEN_MAX, Unit};
+use super::{Held, Parser};
+use crate::buffers::event::AppEvent;
+use crate::rule::{Buffer, Field, Protocol};
+use crate::value::{Object, text};
+
+/// Bytes of a record that are looked into, at most.
+const RECORD_LEN_MAX: usize = 100 * 1024;
+/// Requests that wait for an answer, files and trees that are open, at most.
+const WAITING_MAX: usize = 256;
+const FILES_MAX: usize = 256;
+const TREES_MAX: usize = 64;
+/// A file is looked at again when it has grown by so much.
+const FILE_STEP: usize = 16 * 1024;
+
+/// A connection.
+#[derive(Debug, Default)]
+pub(crate) struct Smb {
+    held: [Held; 2],
+    dialect: Option<String>,
+    /// What a client offered.
+    offered: Vec<Vec<u8>>,
+    waiting: Vec<Request>,
+    trees: Vec<Tree>,
+    files: Vec<File>,
+    count: u64,
+    is_over: bool,
+}
+
+/// A request, and what is told of it.
+#[derive(Debug, Default)]
+struct Request {
+    /// What its answer names too.
+    key: u64,
+    number: u64,
+    command: u16,
+    object: Object,
+    /// What the answer is about, where that is for the request to say.
+    asked: Asked,
+    /// Whether it is a transaction of its own.
+    is_told: bool,
+}
+
+/// What a request asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Asked {
+    #[default]
+    Other,
+    Tree(Vec<u8>),
+    File(Vec<u8>),
+    Read(u128),
+    Pipe(u128),
+}
+
+/// A share that is connected.
+#[derive(Debug)]
+struct Tree {
+    identifier: u32,
+    name: Vec<u8>,
+    is_pipe: bool,
+}
+
+/// A file that is open, or a pipe.
+#[derive(Debug)]
+struct File {
+    identifier: u128,
+    name: Vec<u8>,
+    rpc: Option<Box<Rpc>>,
+    share: Vec<u8>,
+    session: u64,
+    tree: u32,
+    /// Calls that wait for an answer: theirs, their transaction's number, and the command.
+    calls: Vec<(u32, u64, String)>,
+    /// The number of the transaction that moves it, and who sends it, once it moves.
+    moved: Option<(u64, usize)>,
+    content: Vec<u8>,
+    size: u64,
+    looked_at: usize,
+    version: u8,
+}
+
+/// What a header says that records tell.
+struct Head {
+    key: u64,
+    command: u16,
+    command_name: String,
+    status: u32,
+    session: u64,
+    tree: u32,
+    version: u8,
+}
+
+impl Head {
+    /// Whether messages of that kind are transactions: others move bytes, or ask for little.
+    fn is_told(&self) -> bool {
+        match self.version {
+            1 => !matches!(self.command, 0x25 | 0x2e | 0x2f | 0x32),
+            _ => !matches!(self.command, 8 | 9 | 16 | 17),
+        }
+    }
+}
+
+impl Parser for Smb {
+    fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said) {
+        if self.is_over {
+            return;
+        }
+        self.held[side].add(bytes);
+        while let Some(head) = self.held[side].bytes().first_chunk::<4>().copied() {
+            let length = u32::from_be_bytes(head) & 0x00ff_ffff;
+            let looked_into = 4 + (length as usize).min(RECORD_LEN_MAX);
+            if self.held[side].bytes().len() < looked_into {
+                return;
+            }
+            let record = self.held[side].bytes()[4..looked_into].to_vec();
+            self.held[side].drop(4 + u64::from(length));
+            // Others are the session service's own (RFC 1002 s4.3.1).
+            if head[0] == 0 {
+                self.record(side, &record, said);
+            }
+        }
+    }
+
+    fn end(&mut self, said: &mut Said) {
+        for it in std::mem::take(&mut self.waiting).into_iter().filter(|it| it.is_told) {
+            said.records.push(Record::new("smb", it.number, it.object));
+        }
+        for file in std::mem::take(&mut self.files) {
+            self.tell_file(&file, said);
+        }
+    }
+}
+
+impl Smb {
+    fn record(&mut self, side: usize, record: &[u8], said: &mut Said) {
+        let read = match record {
+            [0xff, b'S', b'M', b'B', ..] => one::message(self, side, record, said),
+            [0xfe, b'S', b'M', b'B', ..] => two::messages(self, side, record, said),
+            // Encrypted, or compressed.
+            [0xfd | 0xfc, b'S', b'M', b'B', ..] => Some(()),
+            _ => None,
+        };
+        if read.is_none() {
+            let mut unit = Unit::new(Protocol::Smb, self.count);
+            unit.odd(AppEvent::SmbMalformed);
+            said.units.push(unit);
+        }
+    }
+
+    fn object(&self, head: &Head, number: u64) -> Object {
+        let dialect = self.dialect.as_deref().unwrap_or("unknown");
+        Object::default()
+            .with("id", number + 1)
+            .with("dialect", dialect)
+            .with("command", head.command_name.as_str())
+    }
+
+    /// A request that is to be answered.
+    fn request(
+        &mut self,
+        head: &Head,
+        mut unit: Unit,
+        (told, asked): (Object, Asked),
+        said: &mut Said,
+    ) {
+        let is_told = head.is_told() && !matches!(asked, Asked::Pipe(_));
+        let number = self.count;
+        if is_told {
+            self.count += 1;
+        } else if !unit.has_texts() {
+            // Nobody asks about what only moves bytes.
+            return self.keep(Request {
+                key: head.key,
+                number,
+                command: head.command,
+                asked,
+                ..Request::default()
+            });
+        }
+        unit.number = number;
+        unit.number(Field::SmbVersion, head.version);
+        let mut object = self.object(head, number);
+        object.put("session_id", head.session);
+        object.put("tree_id", head.tree);
+        told.iter().for_each(|(name, value)| object.put(name.to_owned(), value.clone()));
+        unit.tells("smb", object.clone());
+        said.units.push(unit);
+        let (key, command) = (head.key, head.command);
+        self.keep(Request { key, number, command, object: told, asked, is_told });
+    }
+
+    fn keep(&mut self, request: Request) {
+        if self.waiting.len() == WAITING_MAX {
+            self.waiting.remove(0);
+        }
+        self.waiting.push(request);
+    }
+
+    /// The request that an answer is to.
+    fn answered(&mut self, head: &Head) -> Option<Request> {
+        let is_meant = |it: &Request| it.key == head.key && it.command == head.command;
+        let place = self.waiting.iter().position(is_meant)?;
+        Some(self.waiting.remove(place))
+    }
+
+    /// An answer, with what it tells.
+    fn answer(
+        &mut self,
+        head: &Head,
+        mut unit: Unit,
+        (request, told): (Request, Object),
+        said: &mut Said,
+    ) {
+        if !request.is_told {
+            return;
+        }
+        unit.number = request.number;
+        unit.number(Field::SmbVersion, head.version);
+        let mut object = self.object(head, request.number);
+        object.put("status", two::status_name(head.status));
+        object.put("status_code", format!("{:#x}", head.status));
+        object.put("session_id", head.session);
+        object.put("tree_id", head.tree);
+        for (name, value) in request.object.iter().chain(told.iter()) {
+            object.put(name.to_owned(), value.clone());
+        }
+        unit.tells("smb", object.clone());
+        said.units.push(unit);
+        said.records.push(Record::new("smb", request.number, object));
+    }
+
+    fn unit(&self) -> Unit {
+        Unit::new(Protocol::Smb, self.count)
+    }
+
+    fn connect(&mut self, identifier: u32, name: Vec<u8>, is_pipe: bool) {
+        self.trees.retain(|it| it.identifier != identifier);
+        if self.trees.len() == TREES_MAX {
+            self.trees.remove(0);
+        }
+        self.trees.push(Tree { identifier, name, is_pipe });
+    }
+
+    fn open(&mut self, identifier: u128, name: Vec<u8>, head: &Head, said: &mut Said) {
+        self.close(identifier, said);
+        if self.files.len() == FILES_MAX {
+            self.files.remove(0);
+        }
+        let tree = self.trees.iter().find(|it| it.identifier == head.tree);
+        let rpc = tree.filter(|it| it.is_pipe).map(|_| Box::default());
+        self.files.push(File {
+            identifier,
+            name,
+            rpc,
+            share: tree.map(|it| it.name.clone()).unwrap_or_default(),
+            session: head.session,
+            tree: head.tree,
+            calls: Vec::new(),
+            moved: None,
+            content: Vec::new(),
+            size: 0,
+            looked_at: 0,
+            version: head.version,
+        });
+    }
+
+    fn close(&mut self, identifier: u128, said: &mut Said) {
+        if let Some(place) = self.files.iter().position(|it| it.identifier == identifier) {
+            let file = self.files.remove(place);
+            self.tell_file(&file, said);
+        }
+    }
+
+    /// What there is to tell of a file that was moved.
+    fn tell_file(&self, file: &File, said: &mut Said) {
+        let Some((number, side)) = file.moved else { return };
+        let object = self.file_object(file, number, side);
+        said.records.push(Record::new("smb", number, object.clone()));
+        let told = FileTold { name: &file.name, size: file.size, side };
+        said.records.push(Record::file(number, vec![("smb", object)], &told));
+    }
+
+    fn file_object(&self, file: &File, number: u64, side: usize) -> Object {
+        let command = match (file.version, side) {
+            (1, 0) => "SMB1_COMMAND_WRITE_ANDX",
+            (1, _) => "SMB1_COMMAND_READ_ANDX",
+            (_, 0) => "SMB2_COMMAND_WRITE",
+            _ => "SMB2_COMMAND_READ",
+        };
+        let mut object = Object::default()
+            .with("id", number + 1)
+            .with("dialect", self.dialect.as_deref().unwrap_or("unknown"))
+            .with("command", command);
+        let is_old = file.version == 1;
+        if !is_old {
+            object.put("status", "STATUS_SUCCESS");
+            object.put("status_code", "0x0");
+        }
+        object.put("session_id", if is_old { 0 } else { file.session });
+        object.put("tree_id", if is_old { 0 } else { file.tree });
+        object.put("filename", text(&file.name));
+        // Who writes by version 2 has none there.
+        object.put("share", if side == 0 && !is_old { String::new() } else { text(&file.share) });
+        object.put("fuid", file.spelt());
+        object
+    }
+
+    /// Bytes of a file or pipe that a side sends.
+    fn content(
+        &mut self,
+        (side, identifier): (usize, u128),
+        bytes: &[u8],
+        head: &Head,
+        said: &mut Said,
+    ) {
+        let Some(place) = self.files.iter().position(|it| it.identifier == identifier) else {
+            return;
+        };
+        let file = &mut self.files[place];
+        if file.rpc.is_some() {
+            return self.call(side, place, bytes, head, said);
+        }
+        let number = match file.moved {
+            Some((number, _)) => number,
+            None => {
+                self.count += 1;
+                file.moved = Some((self.count - 1, side));
+                self.count - 1
+            }
+        };
+        if file.add(bytes) {
+            let file = &self.files[place];
+            let mut unit = Unit::new(Protocol::Smb, number);
+            unit.number(Field::SmbVersion, file.version);
+            unit.text(Buffer::FileName, &file.name);
+            unit.text(Buffer::FileData, &file.content);
+            unit.tells("smb", self.file_object(file, number, side));
+            said.units.push(unit);
+        }
+    }
+}
+
+impl Smb {
+    /// Bytes of a pipe: each call is a transaction of its own.
+    fn call(&mut self, side: usize, place: usize, bytes: &[u8], head: &Head, said: &mut Said) {
+        let Self { files, count, dialect, .. } = self;
+        let file = &mut files[place];
+        let (Some(rpc), calls) = (&mut file.rpc, &mut file.calls) else { return };
+        rpc.take(side, bytes, &mut |rpc, Progress { call, is_done }| {
+            let known = calls.iter().position(|it| it.0 == call.identifier);
+            let known = known.unwrap_or_else(|| {
+                if calls.len() == WAITING_MAX {
+                    calls.remove(0);
+                }
+                calls.push((call.identifier, *count, head.command_name.clone()));
+                *count += 1;
+                calls.len() - 1
+            });
+            let (_, number, command) = &calls[known];
+            let object = Object::default()
+                .with("id", number + 1)
+                .with("dialect", dialect.as_deref().unwrap_or("unknown"))
+                .with("command", command.as_str())
+                .with("status", "STATUS_SUCCESS")
+                .with("status_code", "0x0")
+                .with("session_id", head.session)
+                .with("tree_id", head.tree)
+                .with("dcerpc", call.object(true));
+            let mut unit = Unit::new(Protocol::Smb, *number);
+            unit.number(Field::SmbVersion, head.version);
+            rpc.fill(&call, side, &mut unit);
+            unit.tells("smb", object.clone());
+            said.units.push(unit);
+            if is_done {
+                said.records.push(Record::new("smb", *number, object));
+                calls.remove(known);
+            }
+        });
+    }
+}
+
+impl File {
+    /// Takes in bytes; whether they are worth a look.
+    fn add(&mut self, bytes: &[u8]) -> bool {
+        self.size += bytes.len() as u64;
+        let room = TEXT_LEN_MAX.saturating_sub(self.content.len());
+        self.content.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        let is_worth =
+            self.content.len() < FILE_STEP || self.content.len() >= self.looked_at + FILE_STEP;
+        if is_worth {
+            self.looked_at = self.content.len();
+        }
+        is_worth
+    }
+
+    /// Its identifier as EVE spells it.
+    fn spelt(&self) -> String {
+        let bytes = self.identifier.to_le_bytes();
+        match self.version {
+            1 => crate::value::hex(&bytes[..2], ""),
+            _ => guid(&bytes),
+        }
+    }
+}
+
+/// An identifier of Windows, as EVE spells those of SMB: each part with its last byte first.
+fn guid(bytes: &[u8; 16]) -> String {
+    let part = |from: usize, to: usize| {
+        let turned: Vec<u8> = bytes[from..to].iter().rev().copied().collect();
+        crate::value::hex(&turned, "")
+    };
+    let last = format!("{}{}", part(10, 12), part(12, 16));
+    [part(0, 4), part(4, 6), part(6, 8), part(8, 10), last].join("-")
+}
+
+/// UTF-16 in little-endian order as text.
+fn wide(bytes: &[u8]) -> Vec<u8> {
+    let units = bytes.chunks_exact(2).map(|it| u16::from_le_bytes([it[0], it[1]]));
+    let units: Vec<u16> = units.collect();
+    String::from_utf16_lossy(&units).trim_end_matches('\0').as_bytes().to_vec()
+}
+
+/// A share's name to the fields that tell of it.
+fn share(name: &[u8], is_pipe: bool, unit: &mut Unit, told: &mut Object) {
+    let (buffer, field) = match is_pipe {
+        true => (Buffer::SmbPipe, "named_pipe"),
+        false => (Buffer::SmbShare, "share"),
+    };
+    unit.text(buffer, name);
+    told.put(field, text(name));
+}
+
+/// What is told of a file that was not opened.
+fn nothing_opened(told: &mut Object) {
+    ["created", "accessed", "modified", "changed", "size"]
+        .iter()
+        .for_each(|it| told.put(*it, 0_u8));
+    told.put("fuid", "");
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+//! Conversations of SMB.
+
+use super::*;
+
+fn record(message: &[u8]) -> Vec<u8> {
+    [&(message.len() as u32).to_be_bytes(), message].concat()
+}
+
+fn utf16(text: &str) -> Vec<u8> {
+    text.encode_utf16().flat_map(u16::to_le_bytes).collect()
+}
+
+/// A message of version 2.
+fn two(command: u16, is_answer: bool, number: u64, tree: u32, body: &[u8]) -> Vec<u8> {
+    let mut message = b"\xfeSMB\x40\0\0\0\0\0\0\0".to_vec();
+    message.extend(command.to_le_bytes());
+    message.extend([0, 0]);
+    message.extend(u32::from(is_answer).to_le_bytes());
+    message.extend([0; 4]);
+    message.extend(number.to_le_bytes());
+    message.extend([0; 4]);
+    message.extend(tree.to_le_bytes());
+    message.extend([0; 24]);
+    message.extend(body);
+    record(&message)
+}
+
+fn tree_connect(name: &str, kind: u8) -> [Vec<u8>; 2] {
+    let name = utf16(name);
+    let request = [&[9, 0, 0, 0, 72, 0, name.len() as u8, 0], name.as_slice()].concat();
+    let answer = [&[16, 0, kind, 0][..], &[0; 12]].concat();
+    [two(3, false, 1, 0, &request), two(3, true, 1, 5, &answer)]
+}
+
+fn create(name: &str) -> [Vec<u8>; 2] {
+    let name = utf16(name);
+    let mut request = vec![0; 56];
+    (request[0], request[36], request[44], request[46]) = (57, 1, 120, name.len() as u8);
+    request.extend(name);
+    let mut answer = vec![0; 88];
+    (answer[0], answer[64]) = (89, 7);
+    [two(5, false, 2, 5, &request), two(5, true, 2, 5, &answer)]
+}
+
+fn said(lines: &[(usize, Vec<u8>)]) -> Said {
+    let (mut smb, mut said) = (Smb::default(), Said::default());
+    for (side, bytes) in lines {
+        bytes.chunks(50).for_each(|it| smb.take(*side, it, &mut said));
+    }
+    said
+}
+
+#[test]
+fn files_of_shares_are_told_by_name_and_content() {
+    let [connect, connected] = tree_connect("\\\\s\\c$", 1);
+    let [open, opened] = create("a.exe");
+    let mut write = vec![0; 48];
+    (write[0], write[2], write[4], write[16]) = (49, 112, 4, 7);
+    write.extend(b"evil");
+    let said = said(&[
+        (0, connect),
+        (1, connected),
+        (0, open),
+        (1, opened),
+        (0, two(9, false, 3, 5, &write)),
+    ]);
+    assert!(said.units[0].each(Buffer::SmbShare, &mut |it| it == b"\\\\s\\c$"));
+    let last = said.units.last().unwrap();
+    assert!(last.each(Buffer::FileData, &mut |it| it == b"evil"));
+    assert!(last.each(Buffer::FileName, &mut |it| it == b"a.exe"));
+    let [tree, file] = &said.records[..] else { panic!("{said:?}") };
+    assert_eq!(tree.objects[0].1.value("share_type"), Some(&"FILE".into()));
+    assert_eq!(file.objects[0].1.value("filename"), Some(&"a.exe".into()));
+}
+
+#[test]
+fn calls_go_over_pipes() {
+    let [connect, connected] = tree_connect("\\\\s\\IPC$", 2);
+    let [open, opened] = create("svcctl");
+    let call = b"\x05\0\0\x03\x10\0\0\0\x1c\0\0\0\x01\0\0\0\0\0\0\0\0\0\x0f\0stub";
+    let mut ioctl = vec![0; 56];
+    (ioctl[0], ioctl[8], ioctl[24], ioctl[28]) = (57, 7, 120, call.len() as u8);
+    ioctl[4..8].copy_from_slice(&0x0011_c017_u32.to_le_bytes());
+    ioctl.extend(call);
+    let said = said(&[
+        (0, connect),
+        (1, connected),
+        (0, open),
+        (1, opened),
+        (0, two(11, false, 3, 5, &ioctl)),
+    ]);
+    assert!(said.units[1].each(Buffer::SmbPipe, &mut |it| it == b"\\\\s\\IPC$"));
+    let last = said.units.last().unwrap();
+    assert!(last.each(Buffer::DcerpcStub, &mut |it| it == b"stub"));
+    assert_eq!(last.numbers(Field::DcerpcOpnum).next(), Some(15));
+}
+
+#[test]
+fn who_logs_in_is_told() {
+    let mut token = b"NTLMSSP\0\x03\0\0\0".to_vec();
+    token.resize(64, 0);
+    token[60] = 1;
+    for (at, text) in [(28, "dom"), (36, "me"), (44, "host")] {
+        let (text, place) = (utf16(text), token.len() as u8);
+        (token[at], token[at + 4]) = (text.len() as u8, place);
+        token.extend(text);
+    }
+    let mut setup = vec![0; 24];
+    (setup[0], setup[12], setup[14]) = (25, 88, token.len() as u8);
+    setup.extend(token);
+    let said = said(&[(0, two(1, false, 1, 0, &setup))]);
+    assert!(said.units[0].each(Buffer::SmbUser, &mut |it| it == b"me"));
+    assert!(said.units[0].each(Buffer::SmbDomain, &mut |it| it == b"dom"));
+}
+
+#[test]
+fn what_is_cut_or_goes_the_wrong_way_is_malformed() {
+    let said = said(&[(1, two(1, false, 1, 0, &[0; 24])), (0, record(b"\xfeSMB\x40"))]);
+    assert!(said.units.iter().all(|it| it.events.has(AppEvent::SmbMalformed)));
+    assert_eq!(said.units.len(), 2);
+}
+
+#[test]
+fn dialects_of_version_1_are_chosen_from_what_was_offered() {
+    let head = |command: u8, flags: u8| {
+        let mut head = b"\xffSMB".to_vec();
+        head.extend([command, 0, 0, 0, 0, flags, 0, 0]);
+        head.resize(32, 0);
+        head
+    };
+    let offer = [head(0x72, 0), b"\0\x0c\0\x02NT LM 0.12\0".to_vec()].concat();
+    let choice = [head(0x72, 0x80), b"\x01\0\0\0\0".to_vec()].concat();
+    let said = said(&[(0, record(&offer)), (1, record(&choice))]);
+    let object = &said.records[0].objects[0].1;
+    assert_eq!(object.value("dialect"), Some(&"NT LM 0.12".into()));
+    assert_eq!(object.value("client_dialects"), Some(&vec!["NT LM 0.12"].into()));
+}

@@ -1,0 +1,384 @@
+//! SMTP (RFC 5321): commands and replies, and the mail between them.
+
+use std::collections::VecDeque;
+
+use super::mime::{File, Mail};
+use super::unit::{FileTold, Record, Said, Unit};
+use super::{Lines, Parser};
+use crate::buffers::event::{AppEvent, AppEvents};
+use crate::rule::{Buffer, Field, Protocol};
+use crate::value::Object;
+
+/// Bytes of a line of mail that are kept, at most.
+const LINE_LEN_MAX: usize = 4096;
+/// Bytes of a command's line and of a reply's after which Suricata calls it long.
+const COMMAND_LEN: usize = 510;
+const REPLY_LEN: usize = 510;
+/// Commands that wait for their reply, and receivers of a mail, at most.
+const WAITING_MAX: usize = 64;
+const RECEIVERS_MAX: usize = 128;
+/// A file is looked at again when it has grown by so much.
+const FILE_STEP: usize = 16 * 1024;
+
+/// A command, as far as replies to it matter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Command {
+    StartTls,
+    Data,
+    Chunk,
+    /// The end of a mail.
+    Dot,
+    Other,
+}
+
+/// What a client's bytes are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Mode {
+    #[default]
+    Commands,
+    Data,
+    /// So many bytes of mail, the last or not.
+    Chunk(u64, bool),
+}
+
+/// A mail and what led to it.
+#[derive(Debug, Default)]
+struct Transaction {
+    number: u64,
+    sender: Option<Vec<u8>>,
+    receivers: Vec<Vec<u8>>,
+    mail: Option<Mail>,
+    events: AppEvents,
+    /// Bytes of the file at hand that were looked at.
+    looked_at: usize,
+    /// Files that ended, by name and size.
+    files: Vec<(Vec<u8>, u64)>,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) struct Smtp {
+    lines: [Lines; 2],
+    mode: Mode,
+    greeting: Option<Vec<u8>>,
+    transaction: Option<Transaction>,
+    /// How many there were.
+    count: u64,
+    waiting: VecDeque<Command>,
+    was_welcomed: bool,
+    /// TLS comes next.
+    is_over: bool,
+    /// What changed since rules looked.
+    is_fresh: bool,
+}
+
+impl Default for Smtp {
+    fn default() -> Self {
+        Self {
+            lines: [Lines::new(LINE_LEN_MAX), Lines::new(LINE_LEN_MAX)],
+            mode: Mode::Commands,
+            greeting: None,
+            transaction: None,
+            count: 0,
+            waiting: VecDeque::new(),
+            was_welcomed: false,
+            is_over: false,
+            is_fresh: false,
+        }
+    }
+}
+
+impl Parser for Smtp {
+    fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said) {
+        let mut rest = bytes;
+        while !rest.is_empty() && !self.is_over {
+            match (side, self.mode) {
+                (0, Mode::Chunk(left, is_last)) => self.chunk(&mut rest, left, is_last, said),
+                _ => match self.lines[side].next(&mut rest) {
+                    Some(line) if side == 1 => self.reply(&line.bytes, line.is_cut, said),
+                    Some(line) => match self.mode {
+                        Mode::Commands => self.command(&line.bytes, line.is_cut, said),
+                        _ => self.mail_line(&line.bytes, line.is_cut, said),
+                    },
+                    None => break,
+                },
+            }
+        }
+        let has_grown = |it: &Transaction| {
+            let file = it.mail.as_ref().and_then(|it| it.file.as_ref());
+            file.is_some_and(|file| file.bytes.len() >= it.looked_at + FILE_STEP)
+        };
+        if self.is_fresh || self.transaction.as_ref().is_some_and(has_grown) {
+            self.tell(None, said);
+        }
+    }
+
+    fn end(&mut self, said: &mut Said) {
+        if let Some(mail) = self.transaction.as_mut().and_then(|it| it.mail.as_mut()) {
+            mail.end();
+        }
+        self.done(said);
+    }
+
+    fn becomes_tls(&self) -> bool {
+        self.is_over
+    }
+}
+
+impl Smtp {
+    /// The transaction at hand, or a new one behind one that is done.
+    fn transaction(&mut self) -> &mut Transaction {
+        let number = self.count;
+        if self.transaction.is_none() {
+            self.count += 1;
+        }
+        self.transaction.get_or_insert_with(|| Transaction { number, ..Transaction::default() })
+    }
+
+    fn odd(&mut self, event: AppEvent) {
+        self.is_fresh |= self.transaction().events.raise(event);
+    }
+
+    fn command(&mut self, line: &[u8], is_cut: bool, said: &mut Said) {
+        let end = line.iter().position(|it| !it.is_ascii_alphabetic()).unwrap_or(line.len());
+        let (word, rest) = line.split_at(end);
+        let word = word.to_ascii_lowercase();
+        let is_after = matches!(word.as_slice(), b"quit" | b"rset") && self.count > 0;
+        if self.transaction.is_none() && is_after {
+            return self.wait(Command::Other);
+        }
+        self.transaction();
+        if is_cut || line.len() > COMMAND_LEN {
+            self.odd(AppEvent::SmtpCommandLength);
+        }
+        let mut command = Command::Other;
+        match word.as_slice() {
+            b"starttls" => command = Command::StartTls,
+            b"data" => {
+                command = Command::Data;
+                self.mode = Mode::Data;
+                self.transaction().mail = Some(Mail::default());
+            }
+            b"bdat" => {
+                command = Command::Chunk;
+                self.begin_chunk(rest);
+            }
+            b"helo" | b"ehlo" => {
+                self.greeting = Some(rest.trim_ascii().to_vec());
+                self.is_fresh = true;
+            }
+            b"mail" => {
+                let is_second = self.transaction().sender.is_some();
+                if is_second {
+                    self.odd(AppEvent::SmtpDuplicate);
+                } else if let Some(path) = path(rest, b"from:") {
+                    self.transaction().sender = Some(path);
+                    self.is_fresh = true;
+                }
+            }
+            b"rcpt" => {
+                if let Some(path) = path(rest, b"to:") {
+                    let receivers = &mut self.transaction().receivers;
+                    if receivers.len() < RECEIVERS_MAX {
+                        receivers.push(path);
+                    }
+                    self.is_fresh = true;
+                }
+            }
+            b"rset" => {
+                self.tell(None, said);
+                self.done(said);
+            }
+            _ => {}
+        }
+        self.wait(command);
+    }
+
+    fn wait(&mut self, command: Command) {
+        if self.waiting.len() < WAITING_MAX {
+            self.waiting.push_back(command);
+        }
+    }
+
+    /// `BDAT 86 LAST`
+    fn begin_chunk(&mut self, rest: &[u8]) {
+        let mut words = rest.split(u8::is_ascii_whitespace).filter(|it| !it.is_empty());
+        let size = words.next().and_then(|it| std::str::from_utf8(it).ok()?.parse().ok());
+        let Some(size) = size else { return self.odd(AppEvent::SmtpChunk) };
+        let is_last = words.next().is_some_and(|it| it.eq_ignore_ascii_case(b"last"));
+        self.transaction().mail.get_or_insert_default();
+        self.mode = Mode::Chunk(size, is_last);
+    }
+
+    fn chunk(&mut self, rest: &mut &[u8], left: u64, is_last: bool, said: &mut Said) {
+        let count = usize::try_from(left).unwrap_or(usize::MAX).min(rest.len());
+        let (mut own, behind) = rest.split_at(count);
+        *rest = behind;
+        while let Some(line) = self.lines[0].next(&mut own) {
+            if let Some(mail) = &mut self.transaction().mail {
+                mail.line(&line.bytes, line.is_cut);
+            }
+        }
+        self.files(said);
+        let left = left - count as u64;
+        self.mode = if left > 0 { Mode::Chunk(left, is_last) } else { Mode::Commands };
+        if left == 0 && is_last {
+            self.end_of_mail(said);
+        }
+    }
+
+    fn mail_line(&mut self, line: &[u8], is_cut: bool, said: &mut Said) {
+        if line == b"." {
+            self.mode = Mode::Commands;
+            self.wait(Command::Dot);
+            return self.end_of_mail(said);
+        }
+        // A dot more, that it is not taken for the end.
+        let line = line.strip_prefix(b".").filter(|_| line.starts_with(b"..")).unwrap_or(line);
+        let Some(mail) = &mut self.transaction().mail else { return };
+        let had_headers = mail.has_headers;
+        mail.line(line, is_cut);
+        let has_headers = mail.has_headers;
+        self.is_fresh |= has_headers != had_headers;
+        self.files(said);
+    }
+
+    fn end_of_mail(&mut self, said: &mut Said) {
+        if let Some(mail) = &mut self.transaction().mail {
+            mail.end();
+        }
+        self.files(said);
+        self.tell(None, said);
+        self.done(said);
+    }
+
+    /// Files that ended.
+    fn files(&mut self, said: &mut Said) {
+        let transaction = self.transaction();
+        let Some(mail) = &mut transaction.mail else { return };
+        for file in mail.take_ended() {
+            self.tell(Some(&file), said);
+            let transaction = self.transaction();
+            transaction.looked_at = 0;
+            if transaction.files.len() < RECEIVERS_MAX {
+                transaction.files.push((file.name, file.size));
+            }
+        }
+    }
+
+    /// The transaction is done with.
+    fn done(&mut self, said: &mut Said) {
+        let Some(transaction) = self.transaction.take() else { return };
+        let objects = self.objects(&transaction);
+        for (name, size) in &transaction.files {
+            let file = FileTold { name, size: *size, side: 0 };
+            said.records.push(Record::file(transaction.number, objects.clone(), &file));
+        }
+        said.records.push(Record {
+            kind: "smtp",
+            number: Some(transaction.number),
+            objects,
+            side: None,
+        });
+        self.is_fresh = false;
+    }
+
+    fn objects(&self, transaction: &Transaction) -> super::unit::Objects {
+        let mut smtp = Object::default();
+        smtp.put_some("helo", self.greeting.as_ref());
+        smtp.put_some("mail_from", transaction.sender.as_ref());
+        if !transaction.receivers.is_empty() {
+            smtp.put("rcpt_to", transaction.receivers.iter().collect::<Vec<_>>());
+        }
+        let mut objects = vec![("smtp", smtp)];
+        objects.extend(transaction.mail.as_ref().map(|it| ("email", it.object())));
+        objects
+    }
+
+    /// Has rules look at the transaction, and at a file that ended.
+    fn tell(&mut self, ended: Option<&File>, said: &mut Said) {
+        self.is_fresh = false;
+        let Some(transaction) = &self.transaction else { return };
+        let mut unit = Unit::new(Protocol::Smtp, transaction.number);
+        unit.some_text(Buffer::SmtpHelo, self.greeting.as_deref());
+        unit.some_text(Buffer::SmtpSender, transaction.sender.as_deref());
+        transaction.receivers.iter().for_each(|it| unit.text(Buffer::SmtpReceiver, it));
+        unit.events = transaction.events.clone();
+        if let Some(mail) = &transaction.mail {
+            mail.events.as_slice().iter().for_each(|it| unit.odd(*it));
+            for (buffer, name) in HEADERS {
+                mail.all(name).for_each(|it| unit.text(*buffer, it));
+            }
+            mail.urls().iter().for_each(|it| unit.text(Buffer::EmailUrl, it));
+            if let Some(file) = ended.or(mail.file.as_ref()) {
+                unit.text(Buffer::FileName, &file.name);
+                unit.text(Buffer::FileData, &file.bytes);
+                if file.is_complete {
+                    unit.number(Field::FileSize, i64::try_from(file.size).unwrap_or(i64::MAX));
+                }
+            }
+        }
+        for (name, object) in self.objects(transaction) {
+            unit.tells(name, object);
+        }
+        if let Some(transaction) = &mut self.transaction
+            && let Some(file) = transaction.mail.as_ref().and_then(|it| it.file.as_ref())
+        {
+            transaction.looked_at = file.bytes.len();
+        }
+        said.units.push(unit);
+    }
+
+    fn reply(&mut self, line: &[u8], is_cut: bool, _: &mut Said) {
+        let digits = line.iter().take(3).take_while(|it| it.is_ascii_digit()).count();
+        if is_cut || line.len() > REPLY_LEN {
+            self.odd(AppEvent::SmtpReplyLength);
+        }
+        if digits < 3 {
+            return self.odd(AppEvent::SmtpReply);
+        }
+        let is_first = !std::mem::replace(&mut self.was_welcomed, true);
+        // More lines of it follow.
+        if line.get(3) == Some(&b'-') {
+            self.was_welcomed = !is_first;
+            return;
+        }
+        let is_welcome = is_first && self.waiting.is_empty();
+        if is_first && !line.starts_with(b"220") {
+            self.odd(AppEvent::SmtpNoWelcome);
+        }
+        if is_first && (is_welcome || line.starts_with(b"220")) {
+            return;
+        }
+        match self.waiting.pop_front() {
+            None => self.odd(AppEvent::SmtpUnmatchedReply),
+            Some(Command::StartTls) if line.starts_with(b"220") => self.is_over = true,
+            Some(Command::StartTls) => self.odd(AppEvent::SmtpTlsRejected),
+            Some(Command::Data) if !line.starts_with(b"3") => {
+                self.odd(AppEvent::SmtpDataRejected);
+                self.mode = Mode::Commands;
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+/// Which headers rules look at.
+const HEADERS: &[(Buffer, &str)] = &[
+    (Buffer::EmailFrom, "from"),
+    (Buffer::EmailTo, "to"),
+    (Buffer::EmailCc, "cc"),
+    (Buffer::EmailSubject, "subject"),
+    (Buffer::EmailDate, "date"),
+    (Buffer::EmailMessageId, "message-id"),
+    (Buffer::EmailMailer, "x-mailer"),
+    (Buffer::EmailReceived, "received"),
+];
+
+/// What stands behind `FROM:` or `TO:`, up to a blank.
+fn path(rest: &[u8], word: &[u8]) -> Option<Vec<u8>> {
+    let rest = rest.trim_ascii_start();
+    let is_meant = rest.get(..word.len())?.eq_ignore_ascii_case(word);
+    let path = rest[word.len()..].trim_ascii_start().split(u8::is_ascii_whitespace).next()?;
+    is_meant.then(|| path.to_vec())
+}

@@ -1,0 +1,171 @@
+//! What applications say, in one form for all: units with fields that rules ask for, and records.
+
+use std::sync::Arc;
+
+use crate::buffers::event::{AppEvent, AppEvents};
+use crate::rule::{Buffer, Field, Protocol};
+use crate::value::{Object, Value};
+
+/// Bytes of one text of a unit that rules look at, at most.
+pub(crate) const TEXT_LEN_MAX: usize = 100 * 1024;
+/// Texts, and numbers, of a unit, at most.
+const FIELDS_MAX: usize = 1024;
+
+/// A transaction so far, or a message: what rules look at, once it came further.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unit {
+    pub(crate) protocol: Protocol,
+    /// Of the transaction, in its flow.
+    pub(crate) number: u64,
+    texts: Vec<(Buffer, Vec<u8>)>,
+    numbers: Vec<(Field, i64)>,
+    pub(crate) events: AppEvents,
+    /// What alerts tell of it, by the names of EVE's objects.
+    pub(crate) objects: Arc<Objects>,
+}
+
+/// Objects of an event.
+pub(crate) type Objects = Vec<(&'static str, Object)>;
+
+impl Unit {
+    pub(crate) fn new(protocol: Protocol, number: u64) -> Self {
+        Self {
+            protocol,
+            number,
+            texts: Vec::new(),
+            numbers: Vec::new(),
+            events: AppEvents::default(),
+            objects: Arc::default(),
+        }
+    }
+
+    /// Puts a text that rules look at.
+    pub(crate) fn text(&mut self, buffer: Buffer, bytes: &[u8]) {
+        if self.texts.len() < FIELDS_MAX {
+            self.texts.push((buffer, bytes[..bytes.len().min(TEXT_LEN_MAX)].to_vec()));
+        }
+    }
+
+    /// Puts a text, if it is there.
+    pub(crate) fn some_text(&mut self, buffer: Buffer, bytes: Option<&[u8]>) {
+        if let Some(bytes) = bytes {
+            self.text(buffer, bytes);
+        }
+    }
+
+    /// Puts a number that rules compare.
+    pub(crate) fn number(&mut self, field: Field, number: impl Into<i64>) {
+        if self.numbers.len() < FIELDS_MAX {
+            self.numbers.push((field, number.into()));
+        }
+    }
+
+    pub(crate) fn has_texts(&self) -> bool {
+        !self.texts.is_empty()
+    }
+
+    pub(crate) fn odd(&mut self, event: AppEvent) {
+        self.events.raise(event);
+    }
+
+    /// Puts what alerts tell of it.
+    pub(crate) fn tells(&mut self, name: &'static str, object: Object) {
+        Arc::make_mut(&mut self.objects).push((name, object));
+    }
+
+    /// Calls `look` with each text of the buffer until it says yes; whether it did.
+    pub(crate) fn each(&self, buffer: Buffer, look: &mut dyn FnMut(&[u8]) -> bool) -> bool {
+        self.texts.iter().filter(|it| it.0 == buffer).any(|it| look(&it.1))
+    }
+
+    /// The numbers of that field, in their order.
+    pub(crate) fn numbers(&self, field: Field) -> impl Iterator<Item = i64> + '_ {
+        self.numbers.iter().filter(move |it| it.0 == field).map(|it| it.1)
+    }
+}
+
+/// What EVE tells of a transaction that is done with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    /// EVE's `event_type`.
+    pub(crate) kind: &'static str,
+    pub(crate) number: Option<u64>,
+    pub(crate) objects: Objects,
+    /// Who sent what it tells of; `None`: it is told from the client's side.
+    pub(crate) side: Option<usize>,
+}
+
+impl Record {
+    pub(crate) fn new(kind: &'static str, number: u64, object: Object) -> Self {
+        Self { kind, number: Some(number), objects: vec![(kind, object)], side: None }
+    }
+
+    /// A file of a transaction that `side` has sent, and what is told of the transaction.
+    pub(crate) fn file(number: u64, mut objects: Objects, file: &FileTold<'_>) -> Self {
+        let object = Object::default()
+            .with("filename", file.name)
+            .with("gaps", false)
+            .with("state", "CLOSED")
+            .with("stored", false)
+            .with("size", file.size)
+            .with("tx_id", number);
+        objects.push(("fileinfo", object));
+        Self { kind: "fileinfo", number: None, objects, side: Some(file.side) }
+    }
+
+    /// The same, told from the side that sent it.
+    pub(crate) fn from(self, side: usize) -> Self {
+        Self { side: Some(side), ..self }
+    }
+}
+
+/// What is told of a file.
+pub(crate) struct FileTold<'a> {
+    pub(crate) name: &'a [u8],
+    pub(crate) size: u64,
+    /// Who sent it.
+    pub(crate) side: usize,
+}
+
+/// A connection that this one has announced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Announced {
+    /// The address, where one was named; else the server's.
+    pub(crate) address: Option<[u8; 16]>,
+    pub(crate) port: u16,
+    /// The command that it is for, and the file that it names.
+    pub(crate) command: Vec<u8>,
+    pub(crate) file: Vec<u8>,
+}
+
+/// What came of the bytes at hand.
+#[derive(Debug, Default)]
+pub(crate) struct Said {
+    pub(crate) units: Vec<Unit>,
+    pub(crate) records: Vec<Record>,
+    pub(crate) announced: Vec<Announced>,
+}
+
+impl Said {
+    /// Tells of a unit that is a message of its own: rules look at it, and it is recorded as
+    /// alerts tell of it.
+    pub(crate) fn message(&mut self, unit: Unit, side: usize) {
+        if let Some((kind, _)) = unit.objects.first() {
+            self.records.push(Record {
+                kind,
+                number: Some(unit.number),
+                objects: unit.objects.as_ref().clone(),
+                side: Some(side),
+            });
+        }
+        self.units.push(unit);
+    }
+}
+
+impl From<&Objects> for Value {
+    fn from(objects: &Objects) -> Self {
+        let mut all = Object::default();
+        objects.iter().for_each(|(name, object)| all.put(*name, object.clone()));
+        all.into()
+    }
+}

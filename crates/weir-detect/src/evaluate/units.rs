@@ -1,0 +1,70 @@
+//! Rules against units, and what is told of them.
+
+use std::ops::ControlFlow;
+
+use weir_wire::frame::Time;
+
+use super::{Evaluator, Scene, Sight};
+use crate::alert::{Alerts, TransactionView};
+use crate::application::unit::{Said, Unit};
+use crate::conversation::Message;
+use crate::detector::Decision;
+use crate::flow::Flow;
+use crate::inspect::Bytes;
+use crate::record::UnitRecord;
+
+/// Records that wait to be taken, at most; those beyond are not told.
+const UNITS_MAX: usize = 4096;
+
+impl Evaluator {
+    /// A unit that came further: each rule matches a transaction of a side once.
+    pub(super) fn unit(
+        &mut self,
+        flow: &mut Flow,
+        scene: &Scene<'_>,
+        unit: &Unit,
+        payload: &[u8],
+        alerts: &mut Alerts,
+        decision: &mut Decision,
+    ) -> ControlFlow<bool> {
+        let message = Message::Unit(unit);
+        self.gather(scene, message, None);
+        let events = flow.new_events(unit.events.as_slice(), unit.number);
+        self.gather_odd(scene, &events);
+        self.settle();
+        let (side, number) = (scene.direction.index(), unit.number);
+        self.transaction = Some(TransactionView { number, objects: unit.objects.clone() });
+        let sight =
+            Sight { payload: Some(Bytes::whole(payload)), message: Some(message), is_stream: true };
+        let candidates = std::mem::take(&mut self.candidates);
+        let mut outcome = ControlFlow::Continue(());
+        for index in &candidates {
+            let rule = scene.rules.rule(*index);
+            let is_open = rule.is_of_application() && !flow.is_matched(*index, side, number);
+            if is_open && self.matches(rule, flow, scene, sight) {
+                flow.match_unit(*index, side, number);
+                outcome = self.act((rule, *index, true), flow, scene, alerts, decision);
+                if outcome.is_break() {
+                    break;
+                }
+            }
+        }
+        self.candidates = candidates;
+        self.transaction = None;
+        outcome
+    }
+
+    /// Keeps what units tell beside themselves.
+    pub(super) fn keep_said(&mut self, flow: &Flow, now: Time, said: Said) {
+        for announced in said.announced {
+            let address = announced.address.unwrap_or(flow.responder.address);
+            self.expected.add(address, announced);
+        }
+        let Some(units) = &mut self.units else { return };
+        for record in said.records {
+            if units.len() < UNITS_MAX {
+                units.push(UnitRecord::new(now, flow, record));
+            }
+        }
+    }
+}

@@ -1,0 +1,402 @@
+//! What rules ask of the numbers in what applications say: `snmp.version:2`, `mqtt.type:CONNECT`.
+
+use super::Protocol;
+use super::modbus::ModbusTest;
+use super::number::Numbers;
+use crate::application::names;
+use crate::application::unit::Unit;
+
+macro_rules! fields {
+    ($($field:ident $($keyword:literal)* | $($protocol:ident)+;)+) => {
+        /// A number that an application says.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub(crate) enum Field {
+            $($field,)+
+        }
+
+        impl Field {
+            fn from_keyword(keyword: &str) -> Option<Self> {
+                match keyword {
+                    $($($keyword => Some(Self::$field),)*)+
+                    _ => None,
+                }
+            }
+
+            /// The applications that say it.
+            pub(crate) fn protocols(self) -> &'static [Protocol] {
+                match self {
+                    $(Self::$field => &[$(Protocol::$protocol),+],)+
+                }
+            }
+        }
+    };
+}
+
+fields! {
+    FtpBounce | Ftp;
+    FtpPort "ftp.dynamic_port" | Ftp;
+    FtpMode "ftp.mode" | Ftp;
+    FtpReplied "ftp.reply_received" | Ftp;
+    FtpDataCommand "ftpdata_command" | FtpData;
+    FileSize "filesize" | Http Smtp FtpData Smb Nfs;
+    SmbVersion "smb.version" | Smb;
+    DcerpcOpnum "dcerpc.opnum" "dce_opnum" | Dcerpc Smb;
+    SnmpVersion "snmp.version" | Snmp;
+    SnmpPdu "snmp.pdu_type" | Snmp;
+    SnmpTrap "snmp.trap_type" | Snmp;
+    KrbMessage "krb5_msg_type" | Krb5;
+    KrbError "krb5_err_code" | Krb5;
+    KrbEncryption "krb5.ticket_encryption" | Krb5;
+    KrbWeak | Krb5;
+    RfbSecurity "rfb.sectype" | Rfb;
+    RfbResult "rfb.secresult" | Rfb;
+    MqttType "mqtt.type" | Mqtt;
+    MqttVersion "mqtt.protocol_version" | Mqtt;
+    MqttQos "mqtt.qos" | Mqtt;
+    MqttReason "mqtt.reason_code" "mqtt.connack.return_code" | Mqtt;
+    MqttSession "mqtt.connack.session_present" | Mqtt;
+    MqttFlags | Mqtt;
+    MqttConnectFlags | Mqtt;
+    IkeExchange "ike.exchtype" | Ike;
+    IkeKeyLength "ike.key_exchange_payload_length" | Ike;
+    IkeNonceLength "ike.nonce_payload_length" | Ike;
+    IkeEncryption | Ike;
+    IkeHash | Ike;
+    IkeAuthentication | Ike;
+    IkeGroup | Ike;
+    IkeLifeType | Ike;
+    IkeLifeDuration | Ike;
+    IkeKeyBits | Ike;
+    LdapRequest "ldap.request.operation" | Ldap;
+    LdapResponse "ldap.responses.operation" | Ldap;
+    LdapCount "ldap.responses.count" | Ldap;
+    LdapResult "ldap.responses.result_code" | Ldap;
+    ModbusUnit | Modbus;
+    ModbusFunction | Modbus;
+    ModbusSubfunction | Modbus;
+    ModbusCategory | Modbus;
+    ModbusAccess | Modbus;
+    ModbusAddress | Modbus;
+    ModbusQuantity | Modbus;
+    ModbusValue | Modbus;
+    Dnp3Function "dnp3_func" | Dnp3;
+    Dnp3Object | Dnp3;
+    Dnp3Indications | Dnp3;
+    NfsProcedure "nfs_procedure" | Nfs;
+    NfsVersion "nfs.version" "nfs_version" | Nfs;
+    DhcpLease "dhcp.leasetime" | Dhcp;
+    DhcpRebinding "dhcp.rebinding_time" | Dhcp;
+    DhcpRenewal "dhcp.renewal_time" | Dhcp;
+    NtpVersion "ntp.version" | Ntp;
+    NtpMode "ntp.mode" | Ntp;
+    NtpStratum "ntp.stratum" | Ntp;
+    WebsocketOpcode "websocket.opcode" | Websocket;
+    WebsocketMask "websocket.mask" | Websocket;
+    WebsocketFlags | Websocket;
+    EnipCommand "enip_command" | Enip;
+    EnipStatus "enip.status" | Enip;
+}
+
+/// Which of several numbers must be as a rule says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    Any,
+    All,
+    /// Counted from the first, or with a sign from the last.
+    At(i32),
+}
+
+/// What a rule asks of a unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum UnitTest {
+    Number {
+        field: Field,
+        numbers: Vec<Numbers>,
+        which: Which,
+    },
+    /// Bits of a number: those that must be set and those that must not; or one of the first.
+    Bits {
+        field: Field,
+        set: i64,
+        clear: i64,
+        is_any: bool,
+    },
+    /// `dcerpc.iface`
+    Interface {
+        identifier: [u8; 16],
+        versions: Option<Numbers>,
+        /// Whichever fragment of a request it is.
+        is_any_fragment: bool,
+    },
+    Modbus(ModbusTest),
+    /// A connection for data that goes to somebody else (`ftpbounce`).
+    Bounce,
+}
+
+impl UnitTest {
+    /// `snmp.version:2`; `None`: no such keyword.
+    pub(crate) fn parse(name: &str, value: &str) -> Option<Result<Self, String>> {
+        let bits = |field, names: &[(&str, i64)], is_any| bits(field, value, names, is_any);
+        Some(match name {
+            "dcerpc.iface" | "dce_iface" => interface(value),
+            "modbus" => ModbusTest::parse(value).map(Self::Modbus),
+            "ftpbounce" => Ok(Self::Bounce),
+            "krb5.ticket_encryption" => ticket_encryption(value),
+            "mqtt.flags" => bits(Field::MqttFlags, &[("dup", 8), ("retain", 1)], false),
+            "mqtt.connect.flags" => bits(Field::MqttConnectFlags, names::MQTT_CONNECT, false),
+            "dnp3_ind" => bits(Field::Dnp3Indications, names::DNP3_INDICATIONS, true),
+            "dnp3_obj" => dnp3_object(value),
+            "websocket.flags" => match Numbers::parse(value) {
+                Ok(numbers) => Ok(Self::any(Field::WebsocketFlags, vec![numbers])),
+                Err(_) => bits(Field::WebsocketFlags, &[("fin", 0x80), ("comp", 0x40)], false),
+            },
+            "ike.chosen_sa_attribute" => ike_attribute(value),
+            _ => number(Field::from_keyword(name)?, value),
+        })
+    }
+
+    fn any(field: Field, numbers: Vec<Numbers>) -> Self {
+        Self::Number { field, numbers, which: Which::Any }
+    }
+
+    fn only(field: Field, number: u64) -> Self {
+        Self::any(field, vec![Numbers::one(number)])
+    }
+
+    /// The applications that it may be asked of.
+    pub(crate) fn protocols(&self) -> &'static [Protocol] {
+        match self {
+            Self::Number { field, .. } | Self::Bits { field, .. } => field.protocols(),
+            Self::Interface { .. } => Field::DcerpcOpnum.protocols(),
+            Self::Modbus(_) => Field::ModbusUnit.protocols(),
+            Self::Bounce => Field::FtpBounce.protocols(),
+        }
+    }
+
+    /// Whether a unit that `source` has sent is as asked.
+    pub(crate) fn holds(&self, unit: &Unit, source: u128) -> bool {
+        match self {
+            Self::Bounce => unit.numbers(Field::FtpBounce).any(|it| it != i64::from(source as u32)),
+            Self::Number { field, numbers, which } => {
+                let is_meant = |number: i64| {
+                    u64::try_from(number).is_ok_and(|it| numbers.iter().any(|of| of.contain(it)))
+                };
+                let mut all = unit.numbers(*field);
+                match which {
+                    Which::Any => all.any(is_meant),
+                    Which::All => {
+                        let all: Vec<i64> = all.collect();
+                        !all.is_empty() && all.into_iter().all(is_meant)
+                    }
+                    Which::At(place) => {
+                        let all: Vec<i64> = all.collect();
+                        let place = match usize::try_from(*place) {
+                            Ok(place) => Some(place),
+                            Err(_) => all.len().checked_sub(place.unsigned_abs() as usize),
+                        };
+                        place.and_then(|it| all.get(it)).is_some_and(|it| is_meant(*it))
+                    }
+                }
+            }
+            Self::Bits { field, set, clear, is_any } => {
+                unit.numbers(*field).any(|it| match is_any {
+                    true => it & set != 0,
+                    false => it & set == *set && it & clear == 0,
+                })
+            }
+            Self::Interface { identifier, versions, is_any_fragment } => {
+                let is_meant = |bytes: &[u8]| match bytes.split_first_chunk::<16>() {
+                    Some((known, [high, low, is_first])) => {
+                        let version = u64::from(u16::from_be_bytes([*high, *low]));
+                        known == identifier
+                            && versions.is_none_or(|it| it.contain(version))
+                            && (*is_any_fragment || *is_first == 1)
+                    }
+                    _ => false,
+                };
+                unit.each(super::Buffer::DcerpcInterface, &mut |it| is_meant(it))
+            }
+            Self::Modbus(test) => test.holds(unit),
+        }
+    }
+}
+
+/// Numbers or names of what is in a field, one or several, and for responses of LDAP which of them.
+fn number(field: Field, value: &str) -> Result<UnitTest, String> {
+    let is_of_several = matches!(field, Field::LdapResponse | Field::LdapResult);
+    let (value, which) = match value.split_once(',') {
+        Some((value, which)) if is_of_several => (value, which.trim()),
+        _ => (value, "any"),
+    };
+    let which = match which {
+        "any" => Which::Any,
+        "all" => Which::All,
+        other => Which::At(other.parse().map_err(|_| format!("`{other}` behind `{value}`"))?),
+    };
+    let numbers: Result<Vec<Numbers>, String> =
+        value.split(',').map(|it| one_number(field, it)).collect();
+    Ok(UnitTest::Number { field, numbers: numbers?, which })
+}
+
+fn one_number(field: Field, text: &str) -> Result<Numbers, String> {
+    let text = text.trim();
+    let (is_negated, word) = match text.strip_prefix("!=").or_else(|| text.strip_prefix('!')) {
+        Some(word) => (true, word.trim()),
+        None => (false, text),
+    };
+    if let Some(number) = names::number(field, word) {
+        let number = Numbers::one(number);
+        return Ok(if is_negated { number.negated() } else { number });
+    }
+    let sizes = matches!(field, Field::FileSize).then(|| with_units(word)).flatten();
+    let numbers = Numbers::parse(sizes.as_deref().unwrap_or(word))?;
+    Ok(if is_negated { numbers.negated() } else { numbers })
+}
+
+/// `>1MiB` in bytes, where it has a unit.
+fn with_units(text: &str) -> Option<String> {
+    const UNITS: [(&str, u64); 3] = [("kib", 1 << 10), ("mib", 1 << 20), ("gib", 1 << 30)];
+    const SHORT: [(&str, u64); 3] = [("kb", 1 << 10), ("mb", 1 << 20), ("gb", 1 << 30)];
+    let lower = text.to_ascii_lowercase();
+    let (rest, factor) = UNITS
+        .iter()
+        .chain(&SHORT)
+        .find_map(|(unit, factor)| Some((lower.strip_suffix(unit)?.trim(), factor)))?;
+    let digits = rest.find(|it: char| it.is_ascii_digit())?;
+    let number: u64 = rest[digits..].parse().ok()?;
+    Some(format!("{}{}", &rest[..digits], number.checked_mul(*factor)?))
+}
+
+/// `dup,!retain`
+fn bits(
+    field: Field,
+    value: &str,
+    names: &[(&str, i64)],
+    is_any: bool,
+) -> Result<UnitTest, String> {
+    let (mut set, mut clear) = (0, 0);
+    for word in value.split(',').map(str::trim) {
+        let (into, name) = match word.strip_prefix('!') {
+            Some(name) => (&mut clear, name.trim()),
+            None => (&mut set, word),
+        };
+        let known = names.iter().find(|it| it.0 == name);
+        *into |= known.ok_or_else(|| format!("`{name}` is none of its flags"))?.1;
+    }
+    Ok(UnitTest::Bits { field, set, clear, is_any })
+}
+
+/// `367abb81-9844-35f1-ad32-98f038001003,>1,any_frag`
+fn interface(value: &str) -> Result<UnitTest, String> {
+    let mut parts = value.split(',').map(str::trim);
+    let text = parts.next().unwrap_or_default();
+    let wrong = || format!("`{text}` is no interface");
+    let digits: Vec<u8> = text.bytes().filter(|it| *it != b'-').collect();
+    let mut identifier = [0; 16];
+    if digits.len() != 32 {
+        return Err(wrong());
+    }
+    for (byte, pair) in identifier.iter_mut().zip(digits.chunks(2)) {
+        let pair = std::str::from_utf8(pair).map_err(|_| wrong())?;
+        *byte = u8::from_str_radix(pair, 16).map_err(|_| wrong())?;
+    }
+    let (mut versions, mut is_any_fragment) = (None, false);
+    for part in parts {
+        match part {
+            "any_frag" => is_any_fragment = true,
+            _ => versions = Some(Numbers::parse(part)?),
+        }
+    }
+    Ok(UnitTest::Interface { identifier, versions, is_any_fragment })
+}
+
+/// `weak`, or a list of kinds of encryption, all of it perhaps negated.
+fn ticket_encryption(value: &str) -> Result<UnitTest, String> {
+    let value = value.trim();
+    let (is_negated, list) = match value.strip_prefix('!') {
+        Some(list) => (true, list),
+        None => (false, value),
+    };
+    if list == "weak" {
+        return Ok(UnitTest::only(Field::KrbWeak, u64::from(!is_negated)));
+    }
+    let numbers: Result<Vec<Numbers>, String> =
+        list.split(',').map(|it| one_number(Field::KrbEncryption, it)).collect();
+    let numbers = numbers?;
+    match (is_negated, numbers.as_slice()) {
+        (false, _) => Ok(UnitTest::any(Field::KrbEncryption, numbers)),
+        (true, [one]) => Ok(UnitTest::any(Field::KrbEncryption, vec![one.negated()])),
+        _ => Err("of a negated list, each one".to_owned()),
+    }
+}
+
+/// `1,2`: group and variation.
+fn dnp3_object(value: &str) -> Result<UnitTest, String> {
+    let number = |text: &str| text.trim().parse::<u8>().ok();
+    let pair = value.split_once(',').and_then(|(a, b)| Some((number(a)?, number(b)?)));
+    let (group, variation) = pair.ok_or_else(|| format!("`{value}`: a group and a variation"))?;
+    Ok(UnitTest::only(Field::Dnp3Object, u64::from(group) << 8 | u64::from(variation)))
+}
+
+/// `alg_hash=2`
+fn ike_attribute(value: &str) -> Result<UnitTest, String> {
+    let (name, number) = value.split_once('=').ok_or("a name, `=` and a number")?;
+    let field = match name.trim() {
+        "alg_enc" => Field::IkeEncryption,
+        "alg_hash" => Field::IkeHash,
+        "alg_auth" => Field::IkeAuthentication,
+        "alg_dh" => Field::IkeGroup,
+        "sa_life_type" => Field::IkeLifeType,
+        "sa_life_duration" => Field::IkeLifeDuration,
+        "sa_key_length" => Field::IkeKeyBits,
+        other => return Err(format!("`{other}` is no attribute of a security association")),
+    };
+    Ok(UnitTest::any(field, vec![Numbers::parse(number)?]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holds(keyword: &str, value: &str, numbers: &[(Field, i64)]) -> bool {
+        let mut unit = Unit::new(Protocol::Snmp, 0);
+        numbers.iter().for_each(|(field, number)| unit.number(*field, *number));
+        UnitTest::parse(keyword, value).unwrap().unwrap().holds(&unit, 0)
+    }
+
+    #[test]
+    fn numbers_may_be_named() {
+        let connect = [(Field::MqttType, 1)];
+        assert!(holds("mqtt.type", "CONNECT", &connect) && holds("mqtt.type", "1", &connect));
+        assert!(!holds("mqtt.type", "PUBLISH", &connect));
+        assert!(holds("snmp.version", "!3", &[(Field::SnmpVersion, 2)]));
+        assert!(!holds("snmp.version", "!3", &[]), "what is not there is not as the rule says");
+        assert!(UnitTest::parse("mqtt.type", "CONECT").unwrap().is_err());
+    }
+
+    #[test]
+    fn of_several_numbers_the_meant_ones_decide() {
+        let results = [(Field::LdapResponse, 4), (Field::LdapResponse, 5)];
+        assert!(holds("ldap.responses.operation", "search_result_done", &results));
+        assert!(!holds("ldap.responses.operation", "search_result_done,all", &results));
+        assert!(!holds("ldap.responses.operation", "search_result_done,0", &results));
+        assert!(holds("ldap.responses.operation", "5,-1", &results));
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        assert!(holds("filesize", ">1KiB", &[(Field::FileSize, 1025)]));
+        assert!(!holds("filesize", ">1KB", &[(Field::FileSize, 1024)]));
+    }
+
+    #[test]
+    fn flags_must_be_set_or_not() {
+        assert!(holds("mqtt.flags", "dup,!retain", &[(Field::MqttFlags, 8)]));
+        assert!(!holds("mqtt.flags", "dup,!retain", &[(Field::MqttFlags, 9)]));
+        assert!(holds(
+            "dnp3_ind",
+            "device_restart,no_func_code_support",
+            &[(Field::Dnp3Indications, 0x8000)]
+        ));
+    }
+}
