@@ -153,6 +153,14 @@ const REGISTRIES: &[(&str, &str, &str)] = &[
         "npm install --silent --ignore-scripts --prefix \"$1\" graygelf@2.0.0",
     ),
     (
+        "gelf-tls",
+        "gelf-tls",
+        "cp crates/weir-store/tests/records/judges/gelf_tls.go \"$1/main.go\" && cd \"$1\" && \
+         { [ -f go.mod ] || go mod init gelf-tls; } && \
+         go get github.com/Graylog2/go-gelf@v0.0.0-20191017102106-1550ee647df0 && \
+         CGO_ENABLED=0 go build -o gelf-tls .",
+    ),
+    (
         "schemathesis",
         "bin/schemathesis",
         "python3 -m venv \"$1\" && \"$1/bin/pip\" install -q --retries 1 schemathesis==4.32.5",

@@ -10,6 +10,7 @@
 //! numbers are judged in `sequence`, sockets are `listen`'s. Nothing here trusts an exporter: its
 //! templates, domains and tables are bounded, and what is refused is counted.
 
+mod fill;
 pub mod listen;
 mod record;
 mod sequence;
@@ -24,6 +25,7 @@ use netflow_parser::{AutoScopedParser, ConfigError, NetflowPacket, NetflowParser
 use netflow_parser::{PendingFlowsConfig, TtlConfig};
 
 use crate::sqlite::{Collected, ConversationRow};
+use fill::Layouts;
 use record::{Elements, Meanings, Stamp};
 use sequence::Sequence;
 
@@ -61,6 +63,8 @@ pub struct SourceCounters {
     pub without_addresses: u64,
     /// Sets that the parser can take nothing out of.
     pub undecoded: u64,
+    /// Records of packets that leave an exporter, which are left out where they were asked to be.
+    pub egress: u64,
 }
 
 impl SourceCounters {
@@ -76,6 +80,7 @@ impl SourceCounters {
             ("malformed", self.malformed),
             ("without_addresses", self.without_addresses),
             ("undecoded", self.undecoded),
+            ("egress", self.egress),
         ];
         counts.into_iter().map(|(name, count)| (name.to_owned(), count)).collect()
     }
@@ -96,6 +101,8 @@ struct Known {
     pair: Arc<str>,
     /// By port: each is a transport session, with numbers of its own.
     sequences: HashMap<u16, Sequence>,
+    layouts: Layouts,
+    is_ingress_only: bool,
     counters: SourceCounters,
     heard_s: u64,
 }
@@ -110,6 +117,7 @@ pub struct Decoder {
     refused: u64,
     /// Messages that are of no version known here.
     foreign: u64,
+    is_ingress_only: bool,
 }
 
 impl Decoder {
@@ -129,7 +137,15 @@ impl Decoder {
             sources: HashMap::new(),
             refused: 0,
             foreign: 0,
+            is_ingress_only: false,
         })
+    }
+
+    /// Leaves out records that say egress (element 61): of exporters that tell of each packet where
+    /// it comes in and where it leaves, as Open vSwitch does.
+    #[must_use]
+    pub fn ingress_only(self) -> Self {
+        Self { is_ingress_only: true, ..self }
     }
 
     /// The rows of a message that came from `from` at `now_ns`.
@@ -143,8 +159,9 @@ impl Decoder {
             self.refused += 1;
             return Vec::new();
         }
-        let result = self.parser.parse_from_source(from, message);
         let Some(known) = self.sources.get_mut(&source) else { return Vec::new() };
+        let filled = known.layouts.filled(from.port(), message);
+        let result = self.parser.parse_from_source(from, &filled);
         known.heard_s = now_ns / 1_000_000_000;
         known.counters.messages += 1;
         if result.error.is_some() {
@@ -172,6 +189,8 @@ impl Decoder {
             exporter: source.address.to_string().into(),
             pair: format!("domain {}", source.domain).into(),
             sequences: HashMap::new(),
+            layouts: Layouts::default(),
+            is_ingress_only: self.is_ingress_only,
             counters: SourceCounters::default(),
             heard_s: now_s,
         };
@@ -245,8 +264,6 @@ impl Known {
         let mut count = Some(0);
         for set in &ipfix.flowsets {
             match &set.body {
-                // netflow_parser 1.0.6 gives up records with an empty string, as Open
-                // vSwitch's descriptions of interfaces are.
                 IpfixSet::Data(data) if data.fields.is_empty() => {
                     self.counters.undecoded += 1;
                     count = None;
@@ -279,6 +296,10 @@ impl Known {
     }
 
     fn record(&mut self, elements: &Elements, stamp: &Stamp, rows: &mut Vec<Collected>) {
+        if self.is_ingress_only && elements.is_egress() {
+            self.counters.egress += 1;
+            return;
+        }
         match stamp.row(elements) {
             Some(row) => rows.push(row),
             None => self.counters.without_addresses += 1,

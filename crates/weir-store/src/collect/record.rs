@@ -23,7 +23,7 @@ const ETHERNET_BYTES: u64 = 14;
 
 /// IANA's numbers that are read.
 const IANA: &[u16] = &[
-    1, 2, 4, 6, 7, 8, 11, 12, 21, 22, 23, 24, 27, 28, 58, 85, 86, 136, 148, 150, 151, 152, 153,
+    1, 2, 4, 6, 7, 8, 11, 12, 21, 22, 23, 24, 27, 28, 58, 61, 85, 86, 136, 148, 150, 151, 152, 153,
     154, 155, 156, 157, 158, 159, 160, 352,
 ];
 
@@ -61,6 +61,11 @@ impl Elements {
             IANA.contains(&element).then_some((Iana(element), bits))
         });
         Self(known.collect())
+    }
+
+    /// Whether it says that its packets were seen where they leave the exporter.
+    pub(super) fn is_egress(&self) -> bool {
+        self.find(Iana(61)) == Some(1)
     }
 
     fn find(&self, wanted: Element) -> Option<u128> {

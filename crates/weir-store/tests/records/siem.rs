@@ -387,11 +387,16 @@ fn python(kind: &str) -> Command {
 }
 
 /// What a decoder, which prints its port and then each message, makes of ten events.
-fn gelf(mut decoder: Command, spool: Option<PathBuf>) {
+fn gelf(decoder: Command, spool: Option<PathBuf>) {
+    gelf_to(decoder, |port| sink(format!("127.0.0.1:{port}"), SiemFormat::Gelf, spool));
+}
+
+/// The same, by a sink of its port.
+fn gelf_to(mut decoder: Command, sink: impl FnOnce(&str) -> SiemSink) {
     let mut reader = decoder.stdout(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(reader.stdout.take().unwrap()).lines();
     let port = said.next().unwrap().unwrap();
-    let siem = Siem::start(&[sink(format!("127.0.0.1:{port}"), SiemFormat::Gelf, spool)]).unwrap();
+    let siem = Siem::start(&[sink(&port)]).unwrap();
     // The seventh is too long for one datagram.
     (0..10).for_each(|number| siem.send(&event(number, 2)));
     let mut messages: Vec<Value> =
@@ -428,4 +433,19 @@ fn graygelf_reads_compressed_datagrams_and_chunks() {
     let (udp, _) = free_ports();
     let Some(graygelf) = judges::graygelf(udp) else { return };
     gelf(graygelf, None);
+}
+
+#[test]
+fn graylog_s_own_decoder_reads_what_comes_by_tls() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(decoder) = judges::gelf_by_tls(folder.path()) else { return };
+    if !is_there("openssl") {
+        return;
+    }
+    let tls = Some(TlsFiles { authorities: certificate(folder.path()), certificate: None });
+    let spool = Some(folder.path().join("spool"));
+    gelf_to(decoder, |port| SiemSink {
+        tls,
+        ..sink(format!("localhost:{port}"), SiemFormat::Gelf, spool)
+    });
 }

@@ -57,6 +57,10 @@ pub struct CollectArgs {
     /// Who may export: an address or prefix, several allowed; without it everybody may
     #[arg(long, value_name = "ADDRESS", value_parser = query::addresses)]
     pub exporter: Vec<AddressRange>,
+    /// Leave out records that say egress: of exporters that tell of each packet twice, where it
+    /// comes in and where it leaves, as Open vSwitch's IPFIX does
+    #[arg(long)]
+    pub ingress_only: bool,
     /// The store; its name is what is shown as the gateway
     #[arg(long, default_value = "/var/lib/weir/store/collector.sqlite", value_name = "FILE")]
     pub store: PathBuf,
@@ -111,6 +115,7 @@ pub fn run(args: &CollectArgs) -> Result<ExitCode> {
     let options = StoreOptions { path: args.store.clone(), group, retention };
     let store = Store::start(options, Vec::new()).context("cannot start the store's thread")?;
     let decoder = Decoder::new(args.enterprise).context("the parser refuses its bounds")?;
+    let decoder = if args.ingress_only { decoder.ingress_only() } else { decoder };
     let listener =
         Listener::start(datagrams, streams, decoder, args.exporter.clone(), store.collected())
             .context("cannot start to listen")?;
@@ -174,7 +179,7 @@ fn report(
         writeln!(
             out,
             "{address} domain {domain}: {} records in {} messages, {} lost, {} late, {} restarts, \
-             {} sets without template, {} undecoded, {} malformed",
+             {} sets without template, {} undecoded, {} malformed, {} of egress left out",
             it.records,
             it.messages,
             it.lost,
@@ -182,7 +187,8 @@ fn report(
             it.restarts,
             it.without_template,
             it.undecoded,
-            it.malformed
+            it.malformed,
+            it.egress
         )?;
     }
     writeln!(

@@ -1,5 +1,6 @@
-//! Strangers that take events: syslog-ng, unpacked beside rsyslog, which excludes it, and graygelf,
-//! a decoder of GELF of npm's registry. `cargo xtask packages test` brings both.
+//! Strangers that take events: syslog-ng, unpacked beside rsyslog, which excludes it, graygelf, a
+//! decoder of GELF of npm's registry, and Graylog's own behind Go's TLS. `cargo xtask packages
+//! test` brings all.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -95,5 +96,18 @@ pub(crate) fn graygelf(port: u16) -> Option<Command> {
         return None;
     }
     command.args(["-e", GRAYGELF]).arg(server).arg(port.to_string());
+    Some(command)
+}
+
+/// A server of GELF by TLS with certificate.pem and key.pem of `folder`, which decodes with
+/// Graylog's own library; `None`, said, where it is not built.
+pub(crate) fn gelf_by_tls(folder: &Path) -> Option<Command> {
+    let server = cache("gelf-tls").join("gelf-tls");
+    if !server.is_file() {
+        eprintln!("SKIPPED: gelf-tls is not in Debian: Graylog's decoder of GELF, by go");
+        return None;
+    }
+    let mut command = Command::new(server);
+    command.arg(folder.join("certificate.pem")).arg(folder.join("key.pem"));
     Some(command)
 }
