@@ -130,6 +130,7 @@ export interface Alert {
   acknowledged: boolean;
   comment: string | null;
   noted_by: string | null;
+  suppressed: boolean;
   pair: string;
   time: string;
   sid: number;
@@ -155,10 +156,21 @@ export interface Signature {
   alerts: number;
   blocked: number;
   would_block: number;
+  suppressed: number;
   first: string;
   last: string;
   sources: number;
   destinations: number;
+}
+
+export interface Suppression {
+  gateway: string;
+  sid: number;
+  source: string | null;
+  since: string;
+  until: string;
+  who: string;
+  reason: string;
 }
 
 export interface AlertSummary {
@@ -240,6 +252,13 @@ export interface Volume {
   retransmissions: number;
   naks: number;
   response_ns: number | null;
+}
+
+export interface VolumeList {
+  rows: Volume[];
+  /** Bytes of those that are not named. */
+  rest_bytes: number;
+  problems: string[];
 }
 
 export interface Drops {

@@ -53,7 +53,7 @@ const volume = (source, destination, bytes) => ({
 });
 const alert = (sid, severity, action, signature, seconds) => ({
   number: sid, acknowledged: severity === 3, comment: severity === 3 ? "our own scanner" : null,
-  noted_by: severity === 3 ? "api: soc (operator) from 127.0.0.1" : null, gateway, pair, time: ago(seconds), sid, severity, action, signature, category: "Attempted Denial of Service",
+  suppressed: false, noted_by: severity === 3 ? "api: soc (operator) from 127.0.0.1" : null, gateway, pair, time: ago(seconds), sid, severity, action, signature, category: "Attempted Denial of Service",
   protocol: "UDP", ...ends("0.66", "1.2"), source_port: 51_113, destination_port: 4791,
 });
 const alerts = [
@@ -63,7 +63,7 @@ const alerts = [
 ];
 const signature = (row, count) => ({
   ...row, alerts: count, blocked: row.action === "blocked" ? count : 0, first: ago(3000), last: row.time,
-  would_block: row.action === "would_block" ? count : 0, sources: 41, destinations: 2,
+  suppressed: 0, would_block: row.action === "would_block" ? count : 0, sources: 41, destinations: 2,
 });
 const slice = (_, index) => ({
   time_s: Math.floor(now / 60_000) * 60 - 60 * (40 - index),
@@ -82,6 +82,7 @@ const tunnel = (peer, state, mtu, path) => ({
   refused_because: null, path_mtu: mtu, path_mtu_state: path,
 });
 const list = (rows) => ({ rows, problems: [] });
+const volumes = (rows) => ({ rows, rest_bytes: 0, resolution_s: 60, problems: [] });
 const ANSWERS = {
   "/api/v1/status": {
     gateways: [
@@ -98,7 +99,7 @@ const ANSWERS = {
   ),
   "/api/v1/flows": list([flow("0.1", "1.2", 443, 8.1e7), flow("0.3", "1.2", 22, 4.4e5)]),
   "/api/v1/conversations": list([0, 1, 2].map((it) => conversation(`0.${it + 1}`, "1.2", 6e9 / (it + 1), it))),
-  "/api/v1/volumes": list([1, 2, 3, 4].map((it) => volume(`0.${it}`, "1.2", 7e9 / it))),
+  "/api/v1/volumes": volumes([1, 2, 3, 4].map((it) => volume(`0.${it}`, "1.2", 7e9 / it))),
   "/api/v1/alerts": list(alerts),
   "/api/v1/alerts/summary": {
     signatures: alerts.map((row, index) => signature(row, 12_031 >> (3 * index))),
@@ -121,6 +122,12 @@ const configuration = {
   difference: null,
 };
 ANSWERS["/api/v1/config"] = list([configuration]);
+ANSWERS["/api/v1/alerts/suppressions"] = list([
+  {
+    gateway, sid: 2013504, source: "10.0.0.7/32", since: ago(600), until: ago(-86_400),
+    who: "api: soc (operator) from 127.0.0.1", reason: "our own <i>package mirror</i>",
+  },
+]);
 ANSWERS["/api/v1/exporters"] = list([
   {
     gateway: "collector", exporter: "192.0.2.7", domain: "domain 7", last: ago(3), messages: 412, records: 9120, lost: 4,
@@ -180,12 +187,20 @@ async function act(page, changes) {
   await page.getByLabel("Comment").fill("a <b>scanner</b>");
   await page.getByLabel("Comment").press("Enter");
   await page.getByText("kept", { exact: true }).waitFor();
+  await page.getByLabel("Suppress rule 9000101 for").selectOption("604800");
+  await page.getByLabel("Why").fill("a drill");
+  await page.getByRole("button", { name: "Suppress", exact: true }).press("Enter");
+  await page.getByText("rule 9000101 is suppressed").waitFor();
+  await page.getByRole("button", { name: "Show again: rule 2013504 from 10.0.0.7/32" }).press("Enter");
+  await page.getByText("rule 2013504 is shown again").waitFor();
   const reason = "alert of rule 9000101";
   await evidence(page);
   const wanted = [
     ["/api/v1/blocks", { gateway, prefix: "10.0.0.66", reason, seconds: 600 }],
     ["/api/v1/blocks", { gateway, list: "allow", prefix: "10.0.1.2", reason }],
     ["/api/v1/alerts/notes", { gateway, alert: 9000101, acknowledged: true, comment: "a <b>scanner</b>" }],
+    ["/api/v1/alerts/suppressions", { gateway, sid: 9000101, source: "10.0.0.66", seconds: 604800, reason: "a drill" }],
+    ["DELETE /api/v1/alerts/suppressions?gateway=gw-a&sid=2013504&source=10.0.0.7%2F32", {}],
   ];
   if (JSON.stringify(changes) !== JSON.stringify(wanted)) findings.push(`changes: ${JSON.stringify(changes)}`);
   const rows = page.locator("section[aria-labelledby=latest] tbody tr");
@@ -207,6 +222,11 @@ for (const [width, colorScheme] of [[1280, "light"], [400, "dark"], [1280, "dark
     if (pathname === "/api/v1/live") {
       const history = JSON.stringify(Array.from({ length: 120 }, point));
       return route.fulfill({ contentType: "text/event-stream", body: `event: history\ndata: ${history}\n\n` });
+    }
+    if (route.request().method() === "DELETE") {
+      const { pathname, search } = new URL(route.request().url());
+      changes.push([`DELETE ${pathname}${search}`, route.request().postDataJSON()]);
+      return route.fulfill({ json: {} });
     }
     if (route.request().method() === "POST") {
       changes.push([pathname, route.request().postDataJSON()]);

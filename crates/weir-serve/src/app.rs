@@ -15,7 +15,7 @@ use crate::live::Board;
 use crate::token::{Holder, Token};
 use crate::{
     access, assets, blocks, configure, evidence, exporters, live, metrics, openapi, periods,
-    routes, summary,
+    routes, summary, suppressions,
 };
 
 /// Questions to stores at a time; others wait.
@@ -96,6 +96,10 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/api/v1/alerts", get(routes::alerts))
         .route("/api/v1/alerts/summary", get(summary::alerts))
         .route("/api/v1/alerts/notes", post(blocks::note))
+        .route(
+            "/api/v1/alerts/suppressions",
+            get(suppressions::list).post(suppressions::add).delete(suppressions::remove),
+        )
         .route("/api/v1/volumes", get(summary::volumes))
         .route("/api/v1/counters", get(routes::counters))
         .route("/api/v1/drops", get(routes::drops))

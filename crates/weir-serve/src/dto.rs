@@ -8,7 +8,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
 use weir_store::sqlite::{
-    AlertRow, ConversationRow, CounterRow, EventRow, FlowRow, Labels, PeerStateRow, TalkerRow,
+    AlertRow, ConversationRow, CounterRow, EventRow, FlowRow, Labels, Order, PeerStateRow,
+    TalkerRow,
 };
 
 use crate::names::Names;
@@ -149,6 +150,8 @@ pub struct Alert {
     pub comment: Option<String>,
     /// Who said so last.
     pub noted_by: Option<String>,
+    /// Its signature was suppressed when it came.
+    pub suppressed: bool,
     pub pair: String,
     pub time: String,
     pub sid: u32,
@@ -367,6 +370,16 @@ impl Flow {
         }
     }
 
+    /// By what rows of several stores are put in order, the greatest first.
+    pub fn rank(&self, order: Order) -> (u64, String) {
+        let value = match order {
+            Order::Bytes => self.bytes.saturating_add(self.reply_bytes),
+            Order::Packets => self.packets.saturating_add(self.reply_packets),
+            _ => 0,
+        };
+        (value, self.last.clone())
+    }
+
     /// An end as `address:port`, where the protocol has ports.
     pub fn end(address: &str, port: u16, protocol: &str) -> String {
         match (protocol, address.parse::<Ipv6Addr>()) {
@@ -426,6 +439,21 @@ impl Conversation {
     }
 }
 
+impl Conversation {
+    /// By what rows of several stores are put in order, the greatest first.
+    pub fn rank(&self, order: Order) -> (u64, String) {
+        let value = match order {
+            Order::Last => 0,
+            Order::Bytes => self.bytes.saturating_add(self.reply_bytes),
+            Order::Packets => self.packets.saturating_add(self.reply_packets),
+            Order::Retransmissions => self.retransmissions,
+            Order::Naks => self.naks,
+            Order::Response => self.response_ns.unwrap_or_default(),
+        };
+        (value, self.last.clone())
+    }
+}
+
 impl Alert {
     /// From a row of `gateway`'s store.
     pub fn of(gateway: &str, row: AlertRow, labels: &Labels) -> Self {
@@ -435,6 +463,7 @@ impl Alert {
             acknowledged: note.is_some_and(|it| it.is_acknowledged),
             comment: note.map(|it| it.comment.clone()).filter(|it| !it.is_empty()),
             noted_by: note.map(|it| it.who.clone()),
+            suppressed: row.is_suppressed,
             gateway: gateway.to_owned(),
             pair: row.pair,
             time: time_text(row.time_ns),

@@ -41,5 +41,6 @@ mod openapi;
 mod routes;
 mod standing;
 pub mod summary;
+pub mod suppressions;
 
 pub use app::{App, router};

@@ -5,7 +5,9 @@ use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{RefOr, Response};
 use utoipa::{Modify, OpenApi};
 
-use crate::{access, blocks, configure, evidence, exporters, periods, routes, summary};
+use crate::{
+    access, blocks, configure, evidence, exporters, periods, routes, summary, suppressions,
+};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -14,6 +16,7 @@ use crate::{access, blocks, configure, evidence, exporters, periods, routes, sum
         routes::healthz, routes::status, routes::flows, routes::conversations, routes::talkers,
         routes::alerts, summary::alerts, summary::volumes,
         blocks::list, blocks::add, blocks::remove, blocks::note,
+        suppressions::list, suppressions::add, suppressions::remove,
         routes::counters, routes::drops, routes::tunnels, routes::events, routes::live,
         exporters::list, periods::list, access::list, evidence::list, evidence::cut,
         configure::show, configure::check, configure::try_out, configure::confirm,

@@ -1,9 +1,9 @@
 //! What may be asked: time, addresses, and questions to all stores at once.
 
 use std::net::IpAddr;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use weir_store::sqlite::{QueryError, Range, Reader};
+use weir_store::sqlite::{QUERY_TIME_MAX, QueryError, Range, Reader};
 
 use crate::gateways::Places;
 
@@ -72,12 +72,23 @@ pub fn each<T>(
     gateway: Option<&str>,
     ask: impl Fn(&str, &Reader) -> Result<Vec<T>, QueryError>,
 ) -> (Vec<T>, Vec<String>) {
+    each_for(places, gateway, QUERY_TIME_MAX, ask)
+}
+
+/// Asks likewise, where a question to a store may take so `long`.
+pub fn each_for<T>(
+    places: &Places,
+    gateway: Option<&str>,
+    long: Duration,
+    ask: impl Fn(&str, &Reader) -> Result<Vec<T>, QueryError>,
+) -> (Vec<T>, Vec<String>) {
     let (mut rows, mut problems) = (Vec::new(), places.problems());
     for (name, path) in &places.stores() {
         if gateway.is_some_and(|wanted| wanted != name) {
             continue;
         }
-        let answer = Reader::open(path).map_err(QueryError::from).and_then(|it| ask(name, &it));
+        let reader = Reader::open_for(path, long).map_err(QueryError::from);
+        let answer = reader.and_then(|it| ask(name, &it));
         match answer {
             Ok(answer) => rows.extend(answer),
             Err(error) => problems.push(format!("{name}: {error}")),

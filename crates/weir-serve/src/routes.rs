@@ -15,7 +15,7 @@ use serde::Deserialize;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 use utoipa::IntoParams;
-use weir_store::sqlite::{AlertFilter, LabelFilter, Range, RecordFilter};
+use weir_store::sqlite::{AlertFilter, LabelFilter, Order, Range, RecordFilter};
 
 use crate::app::App;
 use crate::dto::{
@@ -28,9 +28,6 @@ use crate::query;
 
 /// Rows of an answer where nothing is said.
 const LIMIT_DEFAULT: u32 = 100;
-
-/// Records that are added up by flow or conversation, at most: what answers within 100 ms.
-const GROUPED_MAX: u32 = 10_000;
 
 /// Rows of an answer, at most.
 const LIMIT_MAX: u32 = 1000;
@@ -120,9 +117,10 @@ pub(crate) struct FlowQuery {
     limit: Option<u32>,
     /// Only this pair of ports
     pair: Option<String>,
-    /// All records of one flow or conversation as one row, their counts added up: of the latest
-    /// 10000 records that are asked for
+    /// All records of one flow as one row, their counts added up
     group: Option<bool>,
+    /// What comes first: `last` (where nothing is said), `bytes` or `packets`, there and back
+    order: Option<String>,
     /// An end's address or prefix
     address: Option<String>,
     /// An end called so by `[[label]]`: `NAME`, or `tenant=NAME` (host, tenant, job, rail)
@@ -158,9 +156,11 @@ pub(crate) struct ConversationQuery {
     limit: Option<u32>,
     /// Only this pair of ports
     pair: Option<String>,
-    /// All records of one flow or conversation as one row, their counts added up: of the latest
-    /// 10000 records that are asked for
+    /// All records of one conversation as one row, their counts added up
     group: Option<bool>,
+    /// What comes first: `last` (where nothing is said), `bytes` or `packets`, there and back,
+    /// `retransmissions`, `naks` or `response`, the slowest
+    order: Option<String>,
     /// An end's address or prefix, GID or `lid 0x1f`
     address: Option<String>,
     /// An end called so by `[[label]]`: `NAME`, or `tenant=NAME` (host, tenant, job, rail)
@@ -230,6 +230,8 @@ pub(crate) struct AlertQuery {
     address: Option<String>,
     /// An end called so by `[[label]]`: `NAME`, or `tenant=NAME` (host, tenant, job, rail)
     label: Option<String>,
+    /// Only those that are suppressed, or only the others; absent: both
+    suppressed: Option<bool>,
 }
 
 impl TimeQuery {
@@ -257,6 +259,7 @@ impl AlertQuery {
             action: self.action.clone(),
             addresses: addresses.map_err(ApiError::bad)?,
             label: label(self.label.as_deref())?,
+            suppressed: self.suppressed,
         })
     }
 }
@@ -270,6 +273,10 @@ pub(crate) fn limit(asked: Option<u32>) -> Result<u32, ApiError> {
 
 pub(crate) fn label(asked: Option<&str>) -> Result<Option<LabelFilter>, ApiError> {
     asked.map(str::parse).transpose().map_err(ApiError::bad)
+}
+
+pub(crate) fn order(asked: Option<&str>, default: Order) -> Result<Order, ApiError> {
+    asked.map_or(Ok(default), str::parse).map_err(ApiError::bad)
 }
 
 /// Asks the stores where that holds nobody up.
@@ -314,11 +321,15 @@ pub(crate) async fn flows(
 ) -> Answer<Rows<Flow>> {
     let range = query::range(asked.from, asked.until, asked.last).map_err(ApiError::bad)?;
     let limit = limit(asked.limit)?;
+    let order = order(asked.order.as_deref(), Order::Last)?;
+    if !Order::OF_FLOWS.contains(&order) {
+        return Err(ApiError::bad("order: flows know last, bytes and packets"));
+    }
     let addresses = asked.address.as_deref().map(query::addresses).transpose();
     let filter = RecordFilter {
         pair: asked.pair,
         is_grouped: asked.group.unwrap_or(false),
-        records_max: Some(GROUPED_MAX),
+        order,
         addresses: addresses.map_err(ApiError::bad)?,
         label: label(asked.label.as_deref())?,
         exporter: asked.exporter,
@@ -334,7 +345,7 @@ pub(crate) async fn flows(
         })
     })
     .await?;
-    Ok(Json(Rows { rows: greatest(rows, limit, |row| row.last.clone()), problems }))
+    Ok(Json(Rows { rows: greatest(rows, limit, |row| row.rank(order)), problems }))
 }
 
 /// Records of queue-pair conversations, the latest first
@@ -350,11 +361,12 @@ pub(crate) async fn conversations(
         let said = format!("queue_pair = {number}: write 0 to {QUEUE_PAIR_MAX}");
         return Err(ApiError::bad(said));
     }
+    let order = order(asked.order.as_deref(), Order::Last)?;
     let addresses = asked.address.as_deref().map(query::addresses).transpose();
     let filter = RecordFilter {
         pair: asked.pair,
         is_grouped: asked.group.unwrap_or(false),
-        records_max: Some(GROUPED_MAX),
+        order,
         addresses: addresses.map_err(ApiError::bad)?,
         label: label(asked.label.as_deref())?,
         exporter: asked.exporter,
@@ -369,7 +381,7 @@ pub(crate) async fn conversations(
         })
     })
     .await?;
-    Ok(Json(Rows { rows: greatest(rows, limit, |row| row.last.clone()), problems }))
+    Ok(Json(Rows { rows: greatest(rows, limit, |row| row.rank(order)), problems }))
 }
 
 /// Addresses that sent and received most

@@ -8,13 +8,17 @@ use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
-use weir_store::sqlite::{GroupBy, Labels, SignatureRow, Summed, VolumeRow, Volumes as Of};
+use weir_store::sqlite::{
+    GroupBy, Labels, Order, RecordFilter, SignatureRow, Summed, VolumeRow, Volumes as Of,
+};
 
 use crate::app::App;
 use crate::dto::{ErrorBody, address_text, time_text};
 use crate::names::Names;
 use crate::query;
-use crate::routes::{AlertQuery, Answer, ApiError, Asked, ask_stores, greatest, label, limit};
+use crate::routes::{
+    AlertQuery, Answer, ApiError, Asked, ask_stores, greatest, label, limit, order,
+};
 
 /// The alerts of one signature at one gateway.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -30,6 +34,8 @@ pub struct Signature {
     pub blocked: u64,
     /// Would have been blocked, were the rules not on trial.
     pub would_block: u64,
+    /// Of all, those that are suppressed.
+    pub suppressed: u64,
     pub first: String,
     pub last: String,
     /// Different source addresses.
@@ -95,9 +101,9 @@ pub struct VolumeList {
     /// The greatest first.
     pub rows: Vec<Volume>,
     /// Bytes, there and back, of those that were not among the 2048 greatest of their minute and
-    /// are not named.
+    /// are not named. None where each record was asked.
     pub rest_bytes: u64,
-    /// Seconds that the span was rounded to: slices are taken whole.
+    /// Seconds that the span was rounded to: slices are taken whole, records by the second.
     pub resolution_s: u64,
     /// Stores that did not answer, with why.
     pub problems: Vec<String>,
@@ -127,6 +133,12 @@ pub(crate) struct VolumeQuery {
     /// `ends` (where nothing is said), `source`, `destination`, `service`, `exporter`, `label`, or
     /// of conversations `queue_pair`
     by: Option<String>,
+    /// What comes first: `bytes` (where nothing is said) or `packets`, there and back, of
+    /// conversations also `retransmissions`, `naks` or `response`, the slowest
+    order: Option<String>,
+    /// From each record of the span, not from sums by the minute: no group is left out, however
+    /// small, and the span is not rounded; takes longer
+    exact: Option<bool>,
     /// An end called so by `[[label]]`: `NAME`, or `tenant=NAME` (host, tenant, job, rail)
     label: Option<String>,
 }
@@ -171,7 +183,7 @@ pub(crate) async fn alerts(
     }))
 }
 
-/// What flows or conversations carried in whole minutes, added up by their ends or services
+/// What flows or conversations carried, added up by their ends or services
 #[utoipa::path(get, path = "/api/v1/volumes", params(VolumeQuery),
     responses((status = 200, body = VolumeList), (status = 400, body = ErrorBody)))]
 pub(crate) async fn volumes(
@@ -200,11 +212,19 @@ pub(crate) async fn volumes(
             return Err(ApiError::bad(format!("by = {other}: write one of {choice}")));
         }
     };
+    let is_exact = asked.exact.unwrap_or(false);
+    let order = order(asked.order.as_deref(), Order::Bytes)?;
+    let chosen = RecordFilter { label, order, ..RecordFilter::default() };
     let (answers, problems) = ask_stores(app, move |places| {
         query::each(places, asked.gateway.as_deref(), |name, reader| {
             let labels = reader.labels()?;
-            let Summed { rows, rest_bytes } =
-                reader.volumes(of, by, range, label.as_ref(), limit)?;
+            let Summed { rows, rest_bytes } = match is_exact {
+                true => Summed {
+                    rows: reader.volumes_of_records(of, by, range, &chosen, limit)?,
+                    rest_bytes: 0,
+                },
+                false => reader.volumes(of, by, range, chosen.label.as_ref(), (order, limit))?,
+            };
             let rows = rows.into_iter().map(|row| Volume::of(name, row, &labels));
             Ok(vec![(rows.collect::<Vec<_>>(), rest_bytes)])
         })
@@ -212,8 +232,9 @@ pub(crate) async fn volumes(
     .await?;
     let rest_bytes = answers.iter().map(|(_, rest_bytes)| rest_bytes).sum();
     let rows = answers.into_iter().flat_map(|(rows, _)| rows).collect();
-    let rows = greatest(rows, limit, |row: &Volume| row.bytes.saturating_add(row.reply_bytes));
-    Ok(Json(VolumeList { rows, rest_bytes, resolution_s: 60, problems }))
+    let rows = greatest(rows, limit, |row: &Volume| row.rank(order));
+    let resolution_s = if is_exact { 1 } else { 60 };
+    Ok(Json(VolumeList { rows, rest_bytes, resolution_s, problems }))
 }
 
 impl Signature {
@@ -228,6 +249,7 @@ impl Signature {
             alerts: row.alerts,
             blocked: row.blocked,
             would_block: row.would_block,
+            suppressed: row.suppressed,
             first: time_text(row.first_ns),
             last: time_text(row.last_ns),
             sources: row.sources,
@@ -237,6 +259,19 @@ impl Signature {
 }
 
 impl Volume {
+    /// By what rows of several stores are put in order, the greatest first.
+    pub fn rank(&self, order: Order) -> (u64, u64) {
+        let volume = self.bytes.saturating_add(self.reply_bytes);
+        let value = match order {
+            Order::Last | Order::Bytes => volume,
+            Order::Packets => self.packets.saturating_add(self.reply_packets),
+            Order::Retransmissions => self.retransmissions,
+            Order::Naks => self.naks,
+            Order::Response => self.response_ns.unwrap_or_default(),
+        };
+        (value, volume)
+    }
+
     /// From a row of `gateway`'s store.
     pub fn of(gateway: &str, row: VolumeRow, labels: &Labels) -> Self {
         let names = |it: Option<[u8; 16]>| it.map(|it| Names::of(labels, it)).unwrap_or_default();

@@ -69,6 +69,7 @@ fn alert(sid: u32, severity: u8, action: &str, source: u8) -> AlertRow {
     AlertRow {
         number: 0,
         note: None,
+        is_suppressed: false,
         time_ns: (now_s() - 5) * 1_000_000_000,
         pair: "port0".to_owned(),
         sid,
@@ -238,6 +239,7 @@ async fn flows_are_found_by_what_is_asked() {
         ("pair=other", 0),
         ("limit=1", 1),
         ("group=true", 2),
+        ("group=true&order=bytes&limit=1", 1),
         ("from=0&until=1000", 0),
     ] {
         let found = rows(stand.get(&format!("/api/v1/flows?{query}")).await);
@@ -320,6 +322,7 @@ async fn volume_is_added_up_by_what_is_asked() {
         ("by=source", ("source", "10.0.0.1"), 2),
         ("by=destination", ("destination", "10.0.0.9"), 1),
         ("by=service", ("service", "udp 4791"), 2),
+        ("by=ends&exact=true", ("source", "10.0.0.1"), 2),
     ] {
         let answer = Stand::json(stand.get(&format!("/api/v1/volumes?{query}")).await);
         let rows = answer["rows"].as_array().unwrap();
@@ -516,6 +519,16 @@ async fn a_viewer_looks_an_operator_blocks_and_an_admin_allows() {
     for (name, status) in [("v", 403), ("o", 404), ("a", 404)] {
         assert_eq!(ask(name, "POST", "/api/v1/alerts/notes", note).await, status, "{name}");
     }
+    let drill = "{\"gateway\": \"gw\", \"sid\": 7, \"seconds\": 60}";
+    let suppressions = "/api/v1/alerts/suppressions";
+    let ended = format!("{suppressions}?gateway=gw&sid=7");
+    for (name, status) in [("v", 403), ("o", 404), ("a", 404)] {
+        assert_eq!(ask(name, "GET", suppressions, "").await, 200, "{name}");
+        assert_eq!(ask(name, "POST", suppressions, drill).await, status, "{name}");
+        assert_eq!(ask(name, "DELETE", &ended, "").await, status, "{name}");
+    }
+    let for_ever = "{\"gateway\": \"gw\", \"sid\": 7, \"seconds\": 0}";
+    assert_eq!(ask("o", "POST", suppressions, for_ever).await, 400, "it must end");
     assert_eq!(ask("x", "POST", path, block).await, 401);
     for wrong in ["", "{}", "[]", "{\"gateway\": \"gw\", \"prefix\": \"x\", \"more\": 1}"] {
         let status = ask("o", "POST", path, wrong).await;

@@ -13,7 +13,8 @@ use weir_engine::meter::FlowRecord;
 use weir_engine::verdict::Side;
 use weir_store::sink::{Interfaces, Item};
 use weir_store::sqlite::{
-    GroupBy, QueryError, Range, Reader, RecordFilter, Retention, Store, StoreOptions, Volumes,
+    GroupBy, Order, QueryError, Range, Reader, RecordFilter, Retention, Store, StoreOptions,
+    Volumes,
 };
 use weir_wire::frame::Time;
 use weir_wire::parse::{Network, Parsed, Transport};
@@ -80,17 +81,25 @@ fn fill(path: &Path, start_s: u64, wanted: u64) -> (u64, f64) {
 /// Each question of the dashboard, by a reader of its own as the server asks it.
 fn ask_all(path: &Path, end_s: u64, note: &str) {
     let range = |seconds| Range { from_s: end_s - seconds, until_s: end_s };
-    // As the API asks.
-    let grouped =
-        RecordFilter { is_grouped: true, records_max: Some(10_000), ..RecordFilter::default() };
+    let grouped = RecordFilter { is_grouped: true, ..RecordFilter::default() };
+    let greatest = RecordFilter { order: Order::Bytes, ..grouped.clone() };
     let all = RecordFilter::default();
     let hour = range(3600);
     type Question<'a> = &'a dyn Fn(&Reader) -> Result<usize, QueryError>;
-    let volumes =
-        |by| move |it: &Reader| Ok(it.volumes(Volumes::Flows, by, hour, None, 100)?.rows.len());
-    let questions: [(&str, Question<'_>); 7] = [
+    let volumes = |by| {
+        move |it: &Reader| {
+            Ok(it.volumes(Volumes::Flows, by, hour, None, (Order::Bytes, 100))?.rows.len())
+        }
+    };
+    let exactly = |it: &Reader| {
+        let (of, by) = (Volumes::Flows, GroupBy::Ends);
+        Ok(it.volumes_of_records(of, by, hour, &RecordFilter::default(), 100)?.len())
+    };
+    let questions: [(&str, Question<'_>); 9] = [
         ("flows", &|it| Ok(it.flows(hour, &all, 200)?.len())),
         ("flows_grouped", &|it| Ok(it.flows(hour, &grouped, 200)?.len())),
+        ("flows_greatest", &|it| Ok(it.flows(hour, &greatest, 200)?.len())),
+        ("volumes_exact", &exactly),
         ("talkers", &|it| Ok(it.talkers(hour, None, None, 10)?.len())),
         ("talkers_day", &|it| Ok(it.talkers(range(DAY_S), None, None, 10)?.len())),
         ("volumes_ends", &volumes(GroupBy::Ends)),

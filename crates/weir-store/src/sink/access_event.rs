@@ -87,6 +87,7 @@ pub(super) fn row(event: &AccessEvent, alert: &Map<String, Value>, pair: &str) -
     AlertRow {
         number: 0,
         note: None,
+        is_suppressed: false,
         time_ns: event.time.0,
         pair: pair.to_owned(),
         sid: 0,

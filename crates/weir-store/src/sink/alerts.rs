@@ -418,6 +418,7 @@ fn row(alert: &Alert, rules: &RuleSet, peers: &eve::Peers, pair: &str) -> AlertR
     AlertRow {
         number: 0,
         note: None,
+        is_suppressed: false,
         time_ns: alert.time.0,
         pair: pair.to_owned(),
         sid: rule.sid,

@@ -47,6 +47,9 @@ pub(super) fn write(connection: &mut Connection, pending: &Pending) -> rusqlite:
     for note in &pending.notes {
         super::notes::write(&transaction, note)?;
     }
+    for change in &pending.suppressions {
+        super::suppressions::write(&transaction, change)?;
+    }
     if let Some(labels) = &pending.labels {
         super::labels::replace(&transaction, labels)?;
     }

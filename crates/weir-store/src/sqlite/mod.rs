@@ -12,8 +12,10 @@
 //! again. A file that is damaged is moved aside, one of a newer version is left alone; both are
 //! said in [`StoreCounters::failure`] and the log, and the gateway goes on.
 
+mod clock;
 mod collected;
 mod exporters;
+mod group;
 mod insert;
 pub mod labels;
 mod notes;
@@ -24,13 +26,16 @@ mod rollup;
 pub mod rows;
 mod schema;
 pub mod summary;
+mod suppressions;
 mod writer;
 
 pub use exporters::ExporterRow;
 pub use labels::{LABEL_KINDS, LABELS_MAX, Label, LabelFilter, Labels, Names};
 pub use notes::AlertNote;
 pub use periods::PeriodRow;
-pub use read::{AlertFilter, QueryError, ROWS_MAX, Range, Reader, RecordFilter};
+pub use read::{
+    AlertFilter, Order, QUERY_TIME_MAX, QueryError, ROWS_MAX, Range, Reader, RecordFilter,
+};
 pub use rollup::Summed;
 pub use rows::{
     AlertRow, AskedRow, Collected, ConversationRow, CounterRow, EventRow, FlowRow, PeerStateRow,
@@ -38,6 +43,7 @@ pub use rows::{
 };
 pub use schema::{SCHEMA_VERSION, StoreError};
 pub use summary::{AlertSlice, GroupBy, SignatureRow, VolumeRow, Volumes};
+pub use suppressions::{SUPPRESSIONS_MAX, Suppression, SuppressionChange};
 pub use writer::{
     AlertStore, CollectedStore, Event, PeerState, Retention, Sample, Scope, ScopeKind, Store,
     StoreCounters, StoreOptions, StoreSender,

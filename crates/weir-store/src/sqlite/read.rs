@@ -36,8 +36,11 @@ pub enum QueryError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// It took too long.
-    #[error("the question took longer than {QUERY_TIME_MAX:?}: ask for less time or one pair")]
+    #[error("the question took too long: ask for less time, or for one end")]
     TooLong,
+    /// Their sums do not fit into memory.
+    #[error("more than {0} different ones: ask for less time, or for one end")]
+    TooMany(usize),
     /// SQLite refuses.
     #[error("the store does not answer: {0}")]
     Sqlite(rusqlite::Error),
@@ -85,69 +88,6 @@ impl Range {
     }
 }
 
-/// How the records of one flow or conversation become one row.
-struct Group {
-    /// What they have in common.
-    same: &'static str,
-    /// What is added up.
-    sums: &'static [&'static str],
-    /// Of what the greatest counts.
-    greatest: &'static [&'static str],
-    /// Bits that are or-ed.
-    flags: &'static [&'static str],
-}
-
-const FLOW_GROUP: Group = Group {
-    same: "pair, protocol, source, source_port, destination, destination_port, vlan, side, \
-           exporter",
-    sums: &["packets", "bytes", "reply_packets", "reply_bytes", "congestion_marks", "fast_packets"],
-    greatest: &["last_ns", "source_peer", "destination_peer"],
-    flags: &["tcp_flags"],
-};
-
-const CONVERSATION_GROUP: Group = Group {
-    same: "pair, encapsulation, service, source, source_qp, destination, destination_qp, vlan, \
-           side, partition_key, exporter",
-    sums: &[
-        "packets",
-        "bytes",
-        "payload_bytes",
-        "messages",
-        "reply_packets",
-        "reply_bytes",
-        "reply_payload_bytes",
-        "reply_messages",
-        "send_bytes",
-        "write_bytes",
-        "read_bytes",
-        "atomic_bytes",
-        "retransmissions",
-        "naks",
-        "rnr_naks",
-        "cnp",
-        "congestion_marks",
-        "missing",
-        "icrc_bad",
-    ],
-    greatest: &["last_ns", "path_mtu", "response_ns", "source_peer", "destination_peer"],
-    flags: &[],
-};
-
-impl Group {
-    /// The columns of a row, by the names of a record's.
-    fn columns(&self) -> String {
-        let sums = self.sums.iter().map(|it| format!("sum({it}) AS {it}"));
-        let greatest = self.greatest.iter().map(|it| format!("max({it}) AS {it}"));
-        let flags = self.flags.iter().map(|it| {
-            let bits = (0..8).map(|bit| format!("max({it} & {})", 1 << bit));
-            format!("{} AS {it}", bits.collect::<Vec<_>>().join(" | "))
-        });
-        let counted: Vec<_> = sums.chain(greatest).chain(flags).collect();
-        let reason = "CASE count(*) WHEN 1 THEN max(reason) ELSE 'several' END AS reason";
-        format!("{}, min(started_ns) AS started_ns, {}, {reason}", self.same, counted.join(", "))
-    }
-}
-
 /// Which records; what is absent chooses nothing out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordFilter {
@@ -163,13 +103,69 @@ pub struct RecordFilter {
     pub queue_pair: Option<u32>,
     /// All records of one flow or conversation as one row, their counts added up.
     pub is_grouped: bool,
-    /// Of the latest so many records alone; absent: of all. A dashboard cannot wait for the sums of
-    /// half a million.
-    pub records_max: Option<u32>,
+    /// Which come first.
+    pub order: Order,
     /// With an end of this name.
     pub label: Option<LabelFilter>,
     /// Told of by this exporter.
     pub exporter: Option<String>,
+}
+
+/// Which rows come first: those that have most of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// The latest.
+    #[default]
+    Last,
+    /// Bytes, there and back.
+    Bytes,
+    /// Packets, there and back.
+    Packets,
+    /// Packets that were sent again; conversations only.
+    Retransmissions,
+    /// NAKs; conversations only.
+    Naks,
+    /// The slowest answer; conversations only.
+    Response,
+}
+
+impl Order {
+    /// All, with their names on the command line and in the API.
+    pub const NAMED: [(&str, Self); 6] = [
+        ("last", Self::Last),
+        ("bytes", Self::Bytes),
+        ("packets", Self::Packets),
+        ("retransmissions", Self::Retransmissions),
+        ("naks", Self::Naks),
+        ("response", Self::Response),
+    ];
+
+    /// Those that flows know.
+    pub const OF_FLOWS: [Self; 3] = [Self::Last, Self::Bytes, Self::Packets];
+
+    /// What a record has of it, in the words of its table.
+    pub(super) fn expression(self) -> &'static str {
+        match self {
+            Self::Last => "last_ns",
+            Self::Bytes => "bytes + reply_bytes",
+            Self::Packets => "packets + reply_packets",
+            Self::Retransmissions => "retransmissions",
+            Self::Naks => "naks",
+            Self::Response => "coalesce(response_ns, 0)",
+        }
+    }
+}
+
+impl std::str::FromStr for Order {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::NAMED.into_iter().find(|(name, _)| *name == text);
+        found.map(|(_, order)| order).ok_or_else(|| {
+            let names = Self::NAMED.map(|(name, _)| name).join(", ");
+            format!("`{text}` is no order: write one of {names}")
+        })
+    }
 }
 
 /// Which alerts; what is absent chooses nothing out.
@@ -189,11 +185,13 @@ pub struct AlertFilter {
     pub addresses: Option<([u8; 16], [u8; 16])>,
     /// With an end of this name.
     pub label: Option<LabelFilter>,
+    /// Whether it is suppressed.
+    pub suppressed: Option<bool>,
 }
 
 impl AlertFilter {
-    /// The conditions of a question for alerts, with their values.
-    pub(super) fn terms(&self, range: Range) -> (String, Vec<Value>) {
+    /// The conditions of a question for alerts, with their values; `is_suppressed` is one too.
+    pub(super) fn terms(&self, range: Range, is_suppressed: &str) -> (String, Vec<Value>) {
         let mut terms = vec!["time_ns >= ?".to_owned(), "time_ns < ?".to_owned()];
         let mut values: Vec<Value> = range.nanoseconds().into();
         let mut add = |term: &str, value| {
@@ -224,6 +222,9 @@ impl AlertFilter {
             terms.push(term);
             values.extend(named);
         }
+        if let Some(suppressed) = self.suppressed {
+            terms.push(format!("({is_suppressed}) = {}", i32::from(suppressed)));
+        }
         (terms.join(" AND "), values)
     }
 }
@@ -235,17 +236,25 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Opens the store at `path`.
+    /// Opens the store at `path`; questions end [`QUERY_TIME_MAX`] later.
     ///
     /// # Errors
     /// [`StoreError`].
     pub fn open(path: &Path) -> Result<Self, StoreError> {
+        Self::open_for(path, QUERY_TIME_MAX)
+    }
+
+    /// Opens the store at `path`, for questions that may take so `long`.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn open_for(path: &Path, long: Duration) -> Result<Self, StoreError> {
         let failed = |error| StoreError::Sqlite { path: PathBuf::from(path), error };
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
         connection.busy_timeout(LOCK_WAIT).map_err(failed)?;
         schema::version(&connection, path)?;
-        let end = Instant::now() + QUERY_TIME_MAX;
+        let end = Instant::now() + long;
         let is_over = move || Instant::now() >= end;
         connection.progress_handler(STEPS_PER_LOOK, Some(is_over)).map_err(failed)?;
         Ok(Self { connection })
@@ -261,13 +270,9 @@ impl Reader {
         filter: &RecordFilter,
         limit: u32,
     ) -> Result<Vec<FlowRow>, QueryError> {
-        let mut query = Query::of("flow", &FLOW_GROUP, range, filter);
-        if let Some(port) = filter.port {
-            query.both("source_port", "destination_port", i64::from(port));
-        }
-        if let Some(protocol) = filter.protocol {
-            query.terms.push("protocol = ?".into());
-            query.values.push(Value::Integer(protocol.into()));
+        let query = Query::of_flows(range, filter);
+        if filter.is_grouped {
+            return self.grouped(&query, limit);
         }
         let (sql, values) = query.finish(limit);
         self.rows(&sql, params_from_iter(values), FlowRow::of)
@@ -283,9 +288,9 @@ impl Reader {
         filter: &RecordFilter,
         limit: u32,
     ) -> Result<Vec<ConversationRow>, QueryError> {
-        let mut query = Query::of("conversation", &CONVERSATION_GROUP, range, filter);
-        if let Some(queue_pair) = filter.queue_pair {
-            query.both("source_qp", "destination_qp", queue_pair.into());
+        let query = Query::of_conversations(range, filter);
+        if filter.is_grouped {
+            return self.grouped(&query, limit);
         }
         let (sql, values) = query.finish(limit);
         self.rows(&sql, params_from_iter(values), ConversationRow::of)
@@ -359,14 +364,15 @@ impl Reader {
         filter: &AlertFilter,
         limit: u32,
     ) -> Result<Vec<AlertRow>, QueryError> {
-        let (terms, mut values) = filter.terms(range);
+        let is_suppressed = self.is_suppressed()?;
+        let (terms, mut values) = filter.terms(range, is_suppressed);
         values.push(Value::Integer(limit.min(ROWS_MAX).into()));
         let note = match self.has_table("alert_note")? {
             true => "LEFT JOIN alert_note ON alert_note.alert = found.id",
             false => "LEFT JOIN (SELECT NULL AS note_time_ns)",
         };
         let sql = format!(
-            "SELECT * FROM (SELECT * FROM alert WHERE {terms} \
+            "SELECT * FROM (SELECT *, {is_suppressed} AS is_suppressed FROM alert WHERE {terms} \
              ORDER BY time_ns DESC, id DESC LIMIT ?) AS found {note} \
              ORDER BY time_ns DESC, id DESC"
         );
@@ -406,21 +412,18 @@ fn in_time(range: Range, limit: u32) -> [Value; 3] {
 }
 
 /// A question for records, with its values.
-struct Query {
-    table: &'static str,
-    records_max: Option<u32>,
-    group: Option<&'static Group>,
+pub(super) struct Query {
+    pub(super) table: &'static str,
+    pub(super) order: Order,
     terms: Vec<String>,
-    values: Vec<Value>,
+    pub(super) values: Vec<Value>,
 }
 
 impl Query {
-    fn of(table: &'static str, group: &'static Group, range: Range, filter: &RecordFilter) -> Self {
+    fn of(table: &'static str, range: Range, filter: &RecordFilter) -> Self {
         let terms = vec!["last_ns >= ?".to_owned(), "last_ns < ?".to_owned()];
-        let group = filter.is_grouped.then_some(group);
         let values = range.nanoseconds().into();
-        let mut query =
-            Self { table, records_max: group.and(filter.records_max), group, terms, values };
+        let mut query = Self { table, order: filter.order, terms, values };
         if let Some(pair) = &filter.pair {
             query.terms.push("pair = (SELECT id FROM pair WHERE name = ?)".into());
             query.values.push(Value::Text(pair.clone()));
@@ -442,28 +445,42 @@ impl Query {
         query
     }
 
+    pub(super) fn of_flows(range: Range, filter: &RecordFilter) -> Self {
+        let mut query = Self::of("flow", range, filter);
+        if let Some(port) = filter.port {
+            query.both("source_port", "destination_port", i64::from(port));
+        }
+        if let Some(protocol) = filter.protocol {
+            query.terms.push("protocol = ?".into());
+            query.values.push(Value::Integer(protocol.into()));
+        }
+        query
+    }
+
+    pub(super) fn of_conversations(range: Range, filter: &RecordFilter) -> Self {
+        let mut query = Self::of("conversation", range, filter);
+        if let Some(queue_pair) = filter.queue_pair {
+            query.both("source_qp", "destination_qp", queue_pair.into());
+        }
+        query
+    }
+
     fn both(&mut self, one: &str, other: &str, value: i64) {
         self.terms.push(format!("({one} = ? OR {other} = ?)"));
         self.values.extend([Value::Integer(value), Value::Integer(value)]);
     }
 
+    /// Its conditions.
+    pub(super) fn chosen(&self) -> String {
+        self.terms.join(" AND ")
+    }
+
     fn finish(mut self, limit: u32) -> (String, Vec<Value>) {
-        let Self { table, group, terms, .. } = &self;
-        let (columns, by) = match group {
-            Some(group) => (group.columns(), format!("GROUP BY {}", group.same)),
-            None => ("*".to_owned(), String::new()),
-        };
-        let chosen = format!("FROM {table} WHERE {}", terms.join(" AND "));
-        let from = match self.records_max {
-            Some(most) => {
-                format!("FROM (SELECT * {chosen} ORDER BY {table}.last_ns DESC LIMIT {most})")
-            }
-            None => chosen,
-        };
+        let (table, chosen, order) = (self.table, self.chosen(), self.order.expression());
         let sql = format!(
-            "SELECT records.*, pair.name AS pair_name FROM (SELECT {columns} {from} \
-             {by} ORDER BY last_ns DESC LIMIT ?) AS records \
-             JOIN pair ON pair.id = records.pair ORDER BY records.last_ns DESC"
+            "SELECT records.*, pair.name AS pair_name FROM (SELECT *, {order} AS rank FROM {table} \
+             WHERE {chosen} ORDER BY rank DESC LIMIT ?) AS records \
+             JOIN pair ON pair.id = records.pair ORDER BY records.rank DESC"
         );
         self.values.push(Value::Integer(limit.min(ROWS_MAX).into()));
         (sql, self.values)

@@ -336,6 +336,8 @@ pub struct AlertRow {
     pub number: u64,
     /// What was last said of it.
     pub note: Option<AlertNote>,
+    /// Whether nobody wanted to see it when it came.
+    pub is_suppressed: bool,
     pub time_ns: u64,
     /// Name of the pair of ports.
     pub pair: String,
@@ -361,6 +363,7 @@ impl AlertRow {
         Ok(Self {
             number: unsigned(row, "id")?,
             note: AlertNote::of(row)?,
+            is_suppressed: row.get("is_suppressed")?,
             time_ns: unsigned(row, "time_ns")?,
             pair: row.get("pair")?,
             sid: row.get("sid")?,

@@ -141,6 +141,17 @@ const MIGRATIONS: &[&str] = &[
     ALTER TABLE conversation ADD COLUMN source_peer TEXT;
     ALTER TABLE conversation ADD COLUMN destination_peer TEXT;
 ",
+    "
+    CREATE TABLE stretch (
+        id INTEGER PRIMARY KEY, from_s INTEGER NOT NULL, until_s INTEGER NOT NULL);
+",
+    "
+    CREATE TABLE suppression (
+        id INTEGER PRIMARY KEY, sid INTEGER NOT NULL, first BLOB NOT NULL, last BLOB NOT NULL,
+        since_ns INTEGER NOT NULL, until_ns INTEGER NOT NULL, who TEXT NOT NULL,
+        reason TEXT NOT NULL);
+    CREATE INDEX suppression_sid ON suppression (sid);
+",
 ];
 
 /// Why a store cannot be used.

@@ -27,6 +27,8 @@ pub struct SignatureRow {
     pub alerts: u64,
     pub blocked: u64,
     pub would_block: u64,
+    /// Of all, those that are suppressed.
+    pub suppressed: u64,
     pub first_ns: u64,
     pub last_ns: u64,
     /// Different addresses.
@@ -123,12 +125,14 @@ impl Reader {
         filter: &AlertFilter,
         limit: u32,
     ) -> Result<Vec<SignatureRow>, QueryError> {
-        let (terms, mut values) = filter.terms(range);
+        let is_suppressed = self.is_suppressed()?;
+        let (terms, mut values) = filter.terms(range, is_suppressed);
         values.push(Value::Integer(limit.min(ROWS_MAX).into()));
         let sql = format!(
             "SELECT sid, signature, max(category) AS category, min(severity) AS severity, \
              count(*) AS alerts, sum(action = 'blocked') AS blocked, \
-             sum(action = 'would_block') AS would_block, min(time_ns) AS first_ns, \
+             sum(action = 'would_block') AS would_block, \
+             sum({is_suppressed}) AS suppressed, min(time_ns) AS first_ns, \
              max(time_ns) AS last_ns, count(DISTINCT source) AS sources, \
              count(DISTINCT destination) AS destinations FROM alert WHERE {terms} \
              GROUP BY sid, signature ORDER BY alerts DESC LIMIT ?"
@@ -147,7 +151,7 @@ impl Reader {
     ) -> Result<(u64, Vec<AlertSlice>), QueryError> {
         let resolution_s = resolution_s(range);
         let slice_ns = (resolution_s * 1_000_000_000) as i64;
-        let (terms, values) = filter.terms(range);
+        let (terms, values) = filter.terms(range, self.is_suppressed()?);
         let sql = format!(
             "SELECT time_ns / {slice_ns} * {resolution_s} AS time_s, \
              min(max(severity, 1), {SEVERITIES}) AS level, count(*) AS alerts \
@@ -179,6 +183,7 @@ impl SignatureRow {
             alerts: unsigned(row, "alerts")?,
             blocked: unsigned(row, "blocked")?,
             would_block: unsigned(row, "would_block")?,
+            suppressed: unsigned(row, "suppressed")?,
             first_ns: unsigned(row, "first_ns")?,
             last_ns: unsigned(row, "last_ns")?,
             sources: unsigned(row, "sources")?,

@@ -6,15 +6,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rusqlite::{Connection, ErrorCode};
 
+use super::clock::Look;
 use super::labels::Label;
 use super::notes::AlertNote;
 use super::rollup::advance::Rollup;
 use super::rows::{AlertRow, Collected};
 use super::schema::{self, StoreError};
+use super::suppressions::SuppressionChange;
 use super::{insert, retention};
 use crate::names::Names;
 use crate::sink::Item;
@@ -262,6 +264,7 @@ enum Note {
     Event(Event),
     Labels(Vec<Label>),
     OfAlert(AlertNote),
+    Suppression(SuppressionChange),
 }
 
 /// A gateway's store.
@@ -299,6 +302,7 @@ impl Store {
             connection: None,
             retry_at: None,
             retained: Instant::now(),
+            looked: None,
             rollup: Rollup::default(),
             rolled_up: Instant::now(),
             not_rolled_up: 0,
@@ -346,6 +350,11 @@ impl Store {
     /// Stores what an operator says of an alert. Never waits.
     pub fn alert_note(&self, note: AlertNote) {
         self.note(Note::OfAlert(note));
+    }
+
+    /// Stores that alerts are suppressed, or are not any more. Never waits.
+    pub fn suppress(&self, change: SuppressionChange) {
+        self.note(Note::Suppression(change));
     }
 
     /// Stores what addresses are called, in the place of what was stored before. Never waits.
@@ -410,6 +419,7 @@ pub(super) struct Pending {
     pub(super) collected: Vec<Collected>,
     pub(super) labels: Option<Vec<Label>>,
     pub(super) notes: Vec<AlertNote>,
+    pub(super) suppressions: Vec<SuppressionChange>,
 }
 
 impl Pending {
@@ -421,11 +431,12 @@ impl Pending {
             && self.collected.is_empty()
             && self.labels.is_none()
             && self.notes.is_empty()
+            && self.suppressions.is_empty()
     }
 
     /// What comes by the queue of notes.
     fn few(&self) -> usize {
-        self.samples.len() + self.events.len() + self.notes.len()
+        self.samples.len() + self.events.len() + self.notes.len() + self.suppressions.len()
     }
 
     fn clear(&mut self) {
@@ -436,6 +447,7 @@ impl Pending {
         self.collected.clear();
         self.labels = None;
         self.notes.clear();
+        self.suppressions.clear();
     }
 }
 
@@ -453,6 +465,7 @@ struct Work {
     /// The store failed, and is left alone until then.
     retry_at: Option<Instant>,
     retained: Instant,
+    looked: Option<Look>,
     rollup: Rollup,
     rolled_up: Instant,
     /// Records that were written since, at least.
@@ -515,6 +528,7 @@ impl Work {
                 }
                 Note::Event(event) => self.pending.events.push(event),
                 Note::OfAlert(note) => self.pending.notes.push(note),
+                Note::Suppression(change) => self.pending.suppressions.push(change),
                 Note::Labels(labels) => self.pending.labels = Some(labels),
             }
         }
@@ -628,7 +642,9 @@ impl Work {
     fn retain(&mut self) {
         self.retained = Instant::now();
         let Some(connection) = &mut self.connection else { return };
-        match retention::apply(connection, &self.options.retention) {
+        let wall_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_secs());
+        let now = Look { wall_s: wall_s as i64, at: self.retained };
+        match retention::apply(connection, &self.options.retention, &mut self.looked, now) {
             Ok(bytes) => self.shared.bytes.store(bytes, Relaxed),
             Err(error) => {
                 self.fail(StoreError::Sqlite { path: self.options.path.clone(), error });

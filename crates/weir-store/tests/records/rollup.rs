@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use weir_store::sqlite::{
-    Collected, ConversationRow, Event, FlowRow, GroupBy, Label, Range, Reader, Retention,
+    Collected, ConversationRow, Event, FlowRow, GroupBy, Label, Order, Range, Reader, Retention,
     SCHEMA_VERSION, Sample, Scope, ScopeKind, Store, StoreOptions, Volumes,
 };
 
@@ -99,7 +99,9 @@ fn has_summed(path: &Path, flows: u64) -> bool {
 /// Bytes by source, and those of the rest.
 fn by_source(path: &Path, range: Range) -> (BTreeMap<[u8; 16], u64>, u64) {
     let reader = Reader::open(path).unwrap();
-    let answer = reader.volumes(Volumes::Flows, GroupBy::Source, range, None, 10_000).unwrap();
+    let answer = reader
+        .volumes(Volumes::Flows, GroupBy::Source, range, None, (Order::Bytes, 10_000))
+        .unwrap();
     let rows = answer.rows.into_iter().map(|row| (row.source.unwrap(), row.bytes));
     (rows.collect(), answer.rest_bytes)
 }
@@ -256,7 +258,7 @@ fn queue_pairs_exporters_and_names_are_added_up_too() {
     let range = Range { from_s: time_s - 60, until_s: time_s + 60 };
     let ask = |of, by, label: Option<&str>| {
         let label = label.map(|it| it.parse().unwrap());
-        reader.volumes(of, by, range, label.as_ref(), 100).unwrap().rows
+        reader.volumes(of, by, range, label.as_ref(), (Order::Bytes, 100)).unwrap().rows
     };
     let [pair] = ask(Volumes::Conversations, GroupBy::QueuePair, None).try_into().unwrap();
     assert_eq!((pair.source_qp, pair.destination_qp), (Some(17), Some(18)));
@@ -321,7 +323,7 @@ fn a_store_of_the_version_before_gives_its_sums_over() {
     store.stop();
     let raw = rusqlite::Connection::open(&path).unwrap();
     raw.execute_batch(&format!(
-        "DROP TABLE rollup; DROP TABLE rollup_state;
+        "DROP TABLE rollup; DROP TABLE rollup_state; DROP TABLE stretch; DROP TABLE suppression;
          ALTER TABLE conversation DROP COLUMN source_peer;
          ALTER TABLE conversation DROP COLUMN destination_peer;
          CREATE TABLE talk (

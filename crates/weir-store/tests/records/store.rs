@@ -522,6 +522,7 @@ fn alerts_are_found_by_rule_severity_action_and_address() {
     let alert = |sid, severity, action: &str, last| AlertRow {
         number: 0,
         note: None,
+        is_suppressed: false,
         time_ns: time_ns + u64::from(sid),
         pair: "port0".into(),
         sid,
@@ -566,6 +567,7 @@ fn what_is_said_of_an_alert_stays_with_it_and_of_none_with_nobody() {
     store.alerts().send(AlertRow {
         number: 0,
         note: None,
+        is_suppressed: false,
         time_ns: lately().0,
         pair: "port0".into(),
         sid: 1,

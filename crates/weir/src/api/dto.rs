@@ -25,6 +25,7 @@ pub use super::peers::{
 };
 pub use super::port::PortSnapshot;
 pub use super::store::StoreSnapshot;
+use super::suppress::SuppressRequest;
 
 /// One request, one line of JSON to the control socket.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -64,6 +65,14 @@ pub enum Request {
         is_acknowledged: bool,
         /// In his words.
         comment: String,
+    },
+    /// Suppress alerts, or show them again, for who stands in the log book. Answered by
+    /// [`Response::Suppressed`].
+    Suppress {
+        /// Who.
+        by: String,
+        /// What.
+        suppression: SuppressRequest,
     },
     /// Tell or change the configuration for somebody whom `weir serve` let in.
     Configure {
@@ -152,6 +161,8 @@ pub enum Response {
     Blocks(BlocksSnapshot),
     /// The number of the alert that something was said of.
     Noted(u64),
+    /// It is in force within a second.
+    Suppressed,
     /// What is wrong with the configuration; the one before stays in force.
     Refused(String),
     /// Why there is none.

@@ -12,3 +12,4 @@ pub mod keys;
 pub mod peers;
 pub mod port;
 pub mod store;
+pub mod suppress;

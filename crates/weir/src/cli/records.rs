@@ -1,27 +1,30 @@
 //! `weir flows`, `weir conversations`, `weir alerts`, `weir top-talkers`: what gateways remember,
 //! from their stores, in the types of the API.
 
-use std::fmt::Write as _;
-use std::io::{IsTerminal, Write as _};
+mod alerts;
+mod print;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use serde::Serialize;
-use serde_json::{Map, Value};
-use utoipa::PartialSchema;
-use weir_serve::columns;
-use weir_serve::dto::{Alert, Conversation, Flow, Talker};
+use weir_serve::dto::{Conversation, Flow, Talker};
 use weir_serve::gateways::Places;
 use weir_serve::query;
 use weir_serve::summary::Volume;
 use weir_store::sqlite::{
-    AlertFilter, AlertRow, GroupBy, LabelFilter, Range, RecordFilter, Volumes,
+    GroupBy, LabelFilter, Order, QueryError, Range, Reader, RecordFilter, VolumeRow, Volumes,
 };
 
-use super::parquet;
+pub use self::alerts::{AlertArgs, alert, run_alerts};
+use self::print::print;
 use crate::utc;
+
+/// How long a question to a store may take.
+const QUESTION_TIME_MAX: Duration = Duration::from_secs(120);
 
 const HELP: &str = "\
 Reads the stores of gateways that have a table [store], running or not. A flow or conversation is
@@ -33,6 +36,8 @@ Examples:
   weir conversations --qp 17 --format csv > qp17.csv
   weir flows --last 7d --limit 10000 --format parquet > week.parquet
   weir conversations --address 10.0.0.0/24 --from 2026-01-31T08:00:00Z --until 2026-01-31T09:00:00Z
+  weir flows --last 24h --group --order bytes --limit 20
+  weir flows --last 24h --group-by ends --address 10.0.0.0/24
   weir alerts --last 1h --severity 2 --action blocked
   weir top-talkers --last 24h --kind rdma
 
@@ -93,9 +98,16 @@ pub struct FlowArgs {
     /// Only this pair of ports
     #[arg(long, value_name = "NAME")]
     pair: Option<String>,
-    /// All records of one flow or conversation as one row, their counts added up
+    /// All records of one flow as one row, their counts added up
     #[arg(long)]
     group: bool,
+    /// Add up all records by this, exactly, the greatest first
+    #[arg(long, value_enum, value_name = "WHAT", conflicts_with_all = ["group", "order"])]
+    group_by: Option<FlowsBy>,
+    /// What comes first
+    #[arg(long, default_value = "last", value_name = "WHAT")]
+    #[arg(value_parser = PossibleValuesParser::new(["last", "bytes", "packets"]).try_map(order))]
+    order: Order,
     /// An end's address or prefix
     #[arg(long, value_name = "ADDRESS", value_parser = query::addresses)]
     address: Option<([u8; 16], [u8; 16])>,
@@ -121,9 +133,16 @@ pub struct ConversationArgs {
     /// Only this pair of ports
     #[arg(long, value_name = "NAME")]
     pair: Option<String>,
-    /// All records of one flow or conversation as one row, their counts added up
+    /// All records of one conversation as one row, their counts added up
     #[arg(long)]
     group: bool,
+    /// Add up all records by this, exactly, the greatest first
+    #[arg(long, value_enum, value_name = "WHAT", conflicts_with_all = ["group", "order"])]
+    group_by: Option<ConversationsBy>,
+    /// What comes first
+    #[arg(long, default_value = "last", value_name = "WHAT")]
+    #[arg(value_parser = PossibleValuesParser::new(Order::NAMED.map(|it| it.0)).try_map(order))]
+    order: Order,
     /// An end's address or prefix, GID or `lid 0x1f`
     #[arg(long, value_name = "ADDRESS", value_parser = query::addresses)]
     address: Option<([u8; 16], [u8; 16])>,
@@ -169,95 +188,66 @@ enum By {
     Exporter,
 }
 
-/// Arguments of `weir alerts`.
-#[derive(Debug, Args)]
-pub struct AlertArgs {
-    #[command(flatten)]
-    records: RecordArgs,
-    /// Only this pair of ports
-    #[arg(long, value_name = "NAME")]
-    pair: Option<String>,
-    /// Only the rule of this number
-    #[arg(long, value_name = "NUMBER")]
-    sid: Option<u32>,
-    /// At least as severe; 1 is the most
-    #[arg(long, value_name = "NUMBER")]
-    severity: Option<u8>,
-    /// What became of the packet
-    #[arg(long, value_parser = ["allowed", "blocked", "would_block"], value_name = "ACTION")]
-    action: Option<String>,
-    /// An end's address or prefix
-    #[arg(long, value_name = "ADDRESS", value_parser = query::addresses)]
-    address: Option<([u8; 16], [u8; 16])>,
-    /// An end called so by a label: NAME, or KIND=NAME (host, tenant, job, rail)
-    #[arg(long, value_name = "NAME")]
-    label: Option<LabelFilter>,
+/// What flows are added up by.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum FlowsBy {
+    /// Who began
+    Source,
+    /// With whom
+    Destination,
+    /// Who with whom
+    Ends,
+    /// Protocol and the port that answers
+    Service,
+    /// What a label calls an end
+    Label,
+    /// Who told of it to `weir collect`
+    Exporter,
 }
 
-/// Runs `weir alerts`.
-///
-/// # Errors
-/// No store can be read.
-pub fn run_alerts(args: &AlertArgs) -> Result<ExitCode> {
-    let filter = AlertFilter {
-        number: None,
-        pair: args.pair.clone(),
-        sid: args.sid,
-        severity: args.severity,
-        action: args.action.clone(),
-        addresses: args.address,
-        label: args.label.clone(),
-    };
-    let records = &args.records;
-    let range = range(records)?;
-    let (mut rows, problems) = query::each(&places(records)?, records.gateway(), |name, reader| {
-        let labels = reader.labels()?;
-        let rows = reader.alerts(range, &filter, records.limit)?;
-        Ok(rows.into_iter().map(|row| Alert::of(name, row, &labels)).collect())
-    });
-    rows.sort_by(|a, b| b.time.cmp(&a.time));
-    print(records, rows, &problems, |alert| {
-        let end = |address: &str, port: u16| match port {
-            0 => address.to_owned(),
-            port => format!("{address} {port}"),
-        };
-        vec![
-            ("number", alert.number.to_string()),
-            ("time", alert.time.clone()),
-            ("gateway", alert.gateway.clone()),
-            ("severity", alert.severity.to_string()),
-            ("action", alert.action.clone()),
-            ("from", end(&alert.source, alert.source_port)),
-            ("from is", alert.source_names.to_string()),
-            ("to", end(&alert.destination, alert.destination_port)),
-            ("to is", alert.destination_names.to_string()),
-            ("protocol", alert.protocol.clone()),
-            ("sid", alert.sid.to_string()),
-            ("signature", alert.signature.clone()),
-        ]
-    })
+/// What conversations are added up by.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ConversationsBy {
+    /// Who began
+    Source,
+    /// With whom
+    Destination,
+    /// Who with whom
+    Ends,
+    /// Transport service and encapsulation
+    Service,
+    /// Queue pairs, with retransmissions and the slowest answer
+    QueuePair,
+    /// What a label calls an end
+    Label,
+    /// Who told of it to `weir collect`
+    Exporter,
 }
 
-/// The alert of this number in the store of `gateway`, which may be left out where there is one.
-///
-/// # Errors
-/// There is no such store or alert, or several gateways have one of this number.
-pub fn alert(store: &std::path::Path, gateway: Option<&str>, number: u64) -> Result<AlertRow> {
-    let places = Places { run_folders: Vec::new(), stores: vec![store.to_owned()] };
-    if places.stores().is_empty() {
-        bail!("no store in {}: say --store, or --around and --flow", store.display());
-    }
-    let filter = AlertFilter { number: Some(number), ..AlertFilter::default() };
-    let ever = query::range(Some(0), None, None).map_err(|said| anyhow!(said))?;
-    let (mut rows, problems) =
-        query::each(&places, gateway, |_, reader| reader.alerts(ever, &filter, 1));
-    match (rows.pop(), rows.is_empty()) {
-        (Some(row), true) => Ok(row),
-        (Some(_), false) => bail!("several gateways have an alert {number}: say --gateway"),
-        (None, _) if problems.is_empty() => {
-            bail!("no alert has the number {number}: `weir alerts --last 24h` shows them")
+impl From<FlowsBy> for GroupBy {
+    fn from(by: FlowsBy) -> Self {
+        match by {
+            FlowsBy::Source => Self::Source,
+            FlowsBy::Destination => Self::Destination,
+            FlowsBy::Ends => Self::Ends,
+            FlowsBy::Service => Self::Service,
+            FlowsBy::Label => Self::Label,
+            FlowsBy::Exporter => Self::Exporter,
         }
-        (None, _) => bail!("{}", problems.join("; ")),
+    }
+}
+
+impl From<ConversationsBy> for GroupBy {
+    fn from(by: ConversationsBy) -> Self {
+        match by {
+            ConversationsBy::Source => Self::Source,
+            ConversationsBy::Destination => Self::Destination,
+            ConversationsBy::Ends => Self::Ends,
+            ConversationsBy::Service => Self::Service,
+            ConversationsBy::QueuePair => Self::QueuePair,
+            ConversationsBy::Label => Self::Label,
+            ConversationsBy::Exporter => Self::Exporter,
+        }
     }
 }
 
@@ -269,6 +259,7 @@ pub fn run_flows(args: &FlowArgs) -> Result<ExitCode> {
     let filter = RecordFilter {
         pair: args.pair.clone(),
         is_grouped: args.group,
+        order: args.order,
         addresses: args.address,
         label: args.label.clone(),
         exporter: args.exporter.clone(),
@@ -277,13 +268,18 @@ pub fn run_flows(args: &FlowArgs) -> Result<ExitCode> {
         ..RecordFilter::default()
     };
     let records = &args.records;
+    if let Some(by) = args.group_by {
+        return run_volumes(records, |range, reader| {
+            reader.volumes_of_records(Volumes::Flows, by.into(), range, &filter, records.limit)
+        });
+    }
     let range = range(records)?;
-    let (mut rows, problems) = query::each(&places(records)?, records.gateway(), |name, reader| {
+    let (mut rows, problems) = each(records, |name, reader| {
         let labels = reader.labels()?;
         let rows = reader.flows(range, &filter, records.limit)?;
         Ok(rows.into_iter().map(|row| Flow::of(name, row, &labels)).collect())
-    });
-    rows.sort_by(|a, b| b.last.cmp(&a.last));
+    })?;
+    rows.sort_by_key(|row| std::cmp::Reverse(row.rank(args.order)));
     print(records, rows, &problems, |flow| {
         let end_of = |address: &str, port| Flow::end(address, port, &flow.protocol);
         vec![
@@ -328,6 +324,7 @@ pub fn run_conversations(args: &ConversationArgs) -> Result<ExitCode> {
     let filter = RecordFilter {
         pair: args.pair.clone(),
         is_grouped: args.group,
+        order: args.order,
         addresses: args.address,
         label: args.label.clone(),
         exporter: args.exporter.clone(),
@@ -335,13 +332,24 @@ pub fn run_conversations(args: &ConversationArgs) -> Result<ExitCode> {
         ..RecordFilter::default()
     };
     let records = &args.records;
+    if let Some(by) = args.group_by {
+        return run_volumes(records, |range, reader| {
+            reader.volumes_of_records(
+                Volumes::Conversations,
+                by.into(),
+                range,
+                &filter,
+                records.limit,
+            )
+        });
+    }
     let range = range(records)?;
-    let (mut rows, problems) = query::each(&places(records)?, records.gateway(), |name, reader| {
+    let (mut rows, problems) = each(records, |name, reader| {
         let labels = reader.labels()?;
         let rows = reader.conversations(range, &filter, records.limit)?;
         Ok(rows.into_iter().map(|row| Conversation::of(name, row, &labels)).collect())
-    });
-    rows.sort_by(|a, b| b.last.cmp(&a.last));
+    })?;
+    rows.sort_by_key(|row| std::cmp::Reverse(row.rank(args.order)));
     print(records, rows, &problems, |it| {
         let source_qp = it.source_qp.map_or("?".to_owned(), |qp| qp.to_string());
         vec![
@@ -370,10 +378,10 @@ pub fn run_conversations(args: &ConversationArgs) -> Result<ExitCode> {
 /// # Errors
 /// No store can be read.
 pub fn run_talkers(args: &TalkerArgs) -> Result<ExitCode> {
-    if let Some(by) = args.by {
-        return run_volumes(args, by);
-    }
     let records = &args.records;
+    if let Some(by) = args.by {
+        return talkers_by(args, by);
+    }
     let range = range(records)?;
     let kind = args.kind.as_deref();
     let (mut rows, problems) = query::each(&places(records)?, records.gateway(), |name, reader| {
@@ -397,7 +405,7 @@ pub fn run_talkers(args: &TalkerArgs) -> Result<ExitCode> {
 }
 
 /// `weir top-talkers --by`.
-fn run_volumes(args: &TalkerArgs, by: By) -> Result<ExitCode> {
+fn talkers_by(args: &TalkerArgs, by: By) -> Result<ExitCode> {
     let (of, by) = match by {
         By::Ends => (Volumes::Flows, GroupBy::Ends),
         By::Service => (Volumes::Flows, GroupBy::Service),
@@ -406,13 +414,23 @@ fn run_volumes(args: &TalkerArgs, by: By) -> Result<ExitCode> {
         By::Exporter => (Volumes::Flows, GroupBy::Exporter),
     };
     let records = &args.records;
+    run_volumes(records, |range, reader| {
+        Ok(reader.volumes(of, by, range, args.label.as_ref(), (Order::Bytes, records.limit))?.rows)
+    })
+}
+
+/// Prints the sums that each store has.
+fn run_volumes(
+    records: &RecordArgs,
+    volumes: impl Fn(Range, &Reader) -> Result<Vec<VolumeRow>, QueryError>,
+) -> Result<ExitCode> {
     let range = range(records)?;
-    let (mut rows, problems) = query::each(&places(records)?, records.gateway(), |name, reader| {
+    let (mut rows, problems) = each(records, |name, reader| {
         let labels = reader.labels()?;
-        let rows = reader.volumes(of, by, range, args.label.as_ref(), records.limit)?.rows;
+        let rows = volumes(range, reader)?;
         Ok(rows.into_iter().map(|row| Volume::of(name, row, &labels)).collect())
-    });
-    rows.sort_by_key(|row| std::cmp::Reverse(row.bytes.saturating_add(row.reply_bytes)));
+    })?;
+    rows.sort_by_key(|row| std::cmp::Reverse(row.rank(Order::Bytes)));
     print(records, rows, &problems, |it| {
         let text = |it: &Option<String>| it.clone().unwrap_or_default();
         let number = |it: Option<u32>| it.map(|it| it.to_string()).unwrap_or_default();
@@ -431,6 +449,18 @@ fn run_volumes(args: &TalkerArgs, by: By) -> Result<ExitCode> {
             ("NAK", it.naks.to_string()),
         ]
     })
+}
+
+/// Asks each store; whoever waits at a terminal has more patience than a browser.
+fn each<T>(
+    records: &RecordArgs,
+    ask: impl Fn(&str, &Reader) -> Result<Vec<T>, QueryError>,
+) -> Result<(Vec<T>, Vec<String>)> {
+    Ok(query::each_for(&places(records)?, records.gateway(), QUESTION_TIME_MAX, ask))
+}
+
+fn order(name: String) -> Result<Order, String> {
+    name.parse()
 }
 
 impl RecordArgs {
@@ -453,117 +483,6 @@ fn places(args: &RecordArgs) -> Result<Places> {
         );
     }
     Ok(places)
-}
-
-/// Prints what there is, and says what could not be read.
-fn print<T: Serialize + PartialSchema>(
-    args: &RecordArgs,
-    mut rows: Vec<T>,
-    problems: &[String],
-    cells_of: impl Fn(&T) -> Vec<(&'static str, String)>,
-) -> Result<ExitCode> {
-    rows.truncate(args.limit as usize);
-    let form = if args.json { Form::Json } else { args.format };
-    match form {
-        Form::Json => super::print_json(&rows)?,
-        Form::Csv => std::io::stdout().write_all(csv(&rows)?.as_bytes())?,
-        Form::Parquet if std::io::stdout().is_terminal() => {
-            bail!("a Parquet file is nothing for a terminal: write it to a file, `> rows.parquet`");
-        }
-        Form::Parquet => {
-            let mut flat_rows = Vec::with_capacity(rows.len());
-            for row in &rows {
-                let Value::Object(fields) = serde_json::to_value(row)? else { continue };
-                flat_rows.push(flat(fields));
-            }
-            parquet::write(&columns::of::<T>(), &flat_rows, std::io::stdout())?;
-        }
-        Form::Table => {
-            let mut cells: Vec<_> = rows.iter().map(cells_of).collect();
-            leave_out_nameless(&mut cells);
-            std::io::stdout().write_all(table(&cells).as_bytes())?;
-        }
-    }
-    problems.iter().for_each(|problem| eprintln!("weir: {problem}"));
-    Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// Takes out columns of names in which no row has one.
-fn leave_out_nameless(rows: &mut [Vec<(&str, String)>]) {
-    let columns = rows.first().map_or(0, Vec::len);
-    for column in (0..columns).rev() {
-        let is_of_names = ["is", "by"].iter().any(|it| rows[0][column].0.ends_with(it));
-        if is_of_names && rows.iter().all(|row| row[column].1.is_empty()) {
-            rows.iter_mut().for_each(|row| drop(row.remove(column)));
-        }
-    }
-}
-
-/// Columns as wide as they must be; numbers to the right.
-fn table(rows: &[Vec<(&str, String)>]) -> String {
-    let Some(first) = rows.first() else { return "nothing\n".to_owned() };
-    let is_number = |column: usize| {
-        rows.iter().all(|row| row[column].1.bytes().all(|it| it.is_ascii_digit() || it == b'?'))
-    };
-    let width = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].1.chars().count());
-        cells.chain([first[column].0.len()]).max().unwrap_or(0)
-    };
-    let shape: Vec<_> = (0..first.len()).map(|it| (width(it), is_number(it))).collect();
-    let mut out = String::new();
-    let names = first.iter().map(|(name, _)| *name).collect();
-    let lines = rows.iter().map(|row| row.iter().map(|(_, cell)| cell.as_str()).collect());
-    for line in std::iter::once::<Vec<&str>>(names).chain(lines) {
-        let cells = line.iter().zip(&shape).map(|(cell, (width, is_number))| match is_number {
-            true => format!("{cell:>width$}"),
-            false => format!("{cell:<width$}"),
-        });
-        let _ = writeln!(out, "{}", cells.collect::<Vec<_>>().join("  ").trim_end());
-    }
-    out
-}
-
-/// All fields, with their names first.
-fn csv<T: Serialize>(rows: &[T]) -> Result<String> {
-    let mut out = String::new();
-    for (index, row) in rows.iter().enumerate() {
-        let Value::Object(fields) = serde_json::to_value(row)? else { continue };
-        let fields = flat(fields);
-        if index == 0 {
-            csv_line(&mut out, fields.keys().map(|name| Value::String(name.clone())));
-        }
-        csv_line(&mut out, fields.into_values());
-    }
-    Ok(out)
-}
-
-/// Names as columns of their own: `source_names.host`.
-fn flat(fields: Map<String, Value>) -> Map<String, Value> {
-    let mut flat = Map::new();
-    for (name, value) in fields {
-        match value {
-            Value::Object(inner) if name.ends_with("names") => {
-                flat.extend(inner.into_iter().map(|(kind, it)| (format!("{name}.{kind}"), it)));
-            }
-            // What is no table stays one cell, quoted as text is.
-            Value::Object(_) => drop(flat.insert(name, Value::String(value.to_string()))),
-            value => drop(flat.insert(name, value)),
-        }
-    }
-    flat
-}
-
-fn csv_line(out: &mut String, cells: impl Iterator<Item = Value>) {
-    let cells = cells.map(|cell| match cell {
-        Value::Null => String::new(),
-        Value::String(text) if text.contains([',', '"', '\n', '\r']) => {
-            format!("\"{}\"", text.replace('"', "\"\""))
-        }
-        Value::String(text) => text,
-        other => other.to_string(),
-    });
-    out.push_str(&cells.collect::<Vec<_>>().join(","));
-    out.push_str("\r\n");
 }
 
 /// `90s`, `10m`, `6h`, `7d`; a bare number is seconds.
@@ -598,18 +517,5 @@ mod tests {
         for wrong in ["", "d", "0", "-1s", "1w", "99999999999999999999d"] {
             assert!(seconds(wrong).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn csv_quotes_what_would_break_a_line() {
-        let rows = [serde_json::json!({"a": "x,\"y\"\n", "b": 7, "c": null})];
-        assert_eq!(csv(&rows).unwrap(), "a,b,c\r\n\"x,\"\"y\"\"\n\",7,\r\n");
-    }
-
-    #[test]
-    fn a_table_is_as_wide_as_its_cells() {
-        let rows = [vec![("name", "a".to_owned()), ("n", "12345".to_owned())]];
-        assert_eq!(table(&rows), "name      n\na     12345\n");
-        assert_eq!(table(&[]), "nothing\n");
     }
 }

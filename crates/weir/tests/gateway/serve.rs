@@ -118,6 +118,11 @@ impl Serve {
         let mut last = Value::Null;
         let answered = interrupt::until("answer of `weir serve`", PATIENCE, || {
             let (status, body) = self.ask(path, &self.token);
+            if status.contains("429") {
+                // Asked more often than a client may.
+                interrupt::sleep(Duration::from_millis(200))?;
+                return Ok(false);
+            }
             assert!(status.contains("200"), "{status}: {body}; before: {last}");
             last = serde_json::from_str(&body)?;
             Ok(wanted(&last))
@@ -150,6 +155,7 @@ fn blocked_by_the_api(lab: &Lab, serve: &Serve) {
     };
     serve.wait("/api/v1/events", |it| it["rows"].as_array().unwrap().iter().any(is_said));
     remarked_on_by_the_api(lab, serve);
+    suppressed_by_the_api(lab, serve);
     // A sink that is down gets it later.
     let mut command = Command::new(WEIR);
     command.args(["status", "--json", NAMES[0], "--run-dir"]).arg(run_folder(lab, Side::A));
@@ -198,7 +204,60 @@ fn remarked_on_by_the_api(lab: &Lab, serve: &Serve) {
     serve.wait("/api/v1/events", |it| it["rows"].as_array().unwrap().iter().any(is_logged));
 }
 
-/// Records are found by what [[label]] calls their ends, and show it.
+/// A rule that somebody suppresses is left out from then on, and its alerts are there all the same.
+fn suppressed_by_the_api(lab: &Lab, serve: &Serve) {
+    let (own, target) = (lab.host_v4(Side::A).to_string(), lab.host_v4(Side::B).to_string());
+    let path = "/api/v1/alerts/suppressions";
+    let body = |seconds: u64| {
+        format!(
+            "{{\"gateway\": \"{}\", \"sid\": 1, \"source\": \"{own}\", \"seconds\": {seconds}, \
+             \"reason\": \"a <b>drill</b>\"}}",
+            NAMES[0]
+        )
+    };
+    let (status, _) = serve.send("POST", path, &serve.token, &body(0));
+    assert!(status.contains("400"), "{status}");
+    let (status, answer) = serve.send("POST", path, &serve.token, &body(600));
+    assert!(status.contains("202"), "{status}: {answer}");
+    let is_said = |row: &Value| {
+        row["sid"] == 1
+            && row["source"] == format!("{own}/32").as_str()
+            && row["reason"] == "a <b>drill</b>"
+            && row["who"] == "api: admin (admin) from 127.0.0.1"
+    };
+    serve.wait(path, |it| it["rows"].as_array().unwrap().iter().any(is_said));
+    assert_eq!(ping(lab.host(Side::A), &target, 1, 56).unwrap().answered, 1);
+    let alone = serve.wait("/api/v1/alerts?suppressed=true", |it| it["rows"][0]["sid"] == 1);
+    let number = &alone["rows"][0]["number"];
+    let others = serve.json("/api/v1/alerts?suppressed=false&limit=1000");
+    assert!(others["rows"].as_array().unwrap().iter().all(|row| row["number"] != *number));
+    let all = serve.json("/api/v1/alerts/summary");
+    let row = all["signatures"].as_array().unwrap().iter().find(|it| it["sid"] == 1).unwrap();
+    assert!(
+        row["suppressed"].as_u64() >= Some(1)
+            && row["alerts"].as_u64() > row["suppressed"].as_u64()
+    );
+    // By the command line, it is seen and ended.
+    let weir = |args: &[&str]| {
+        let mut command = Command::new(WEIR);
+        command.arg("alerts").args(args);
+        process::run(&mut command, PATIENCE).unwrap()
+    };
+    let store = store_of(lab);
+    let store = store.to_str().unwrap();
+    let said = weir(&["suppressions", "--store", store]).stdout;
+    assert!(said.contains(&format!("{own}/32")) && said.contains("drill"), "{said}");
+    let hidden = weir(&["--store", store, "--sid", "1", "--limit", "10000"]);
+    assert!(hidden.stderr.contains("more are suppressed"), "{hidden:?}");
+    let run_dir = run_folder(lab, Side::A);
+    let source = ["--source", &own, "--run-dir", run_dir.to_str().unwrap()];
+    weir(&[&["unsuppress", "--sid", "1"][..], &source].concat());
+    serve.wait(path, |it| it["rows"].as_array().unwrap().is_empty());
+    let what = format!("alerts of rule 1 from {own}/32 shown again");
+    let is_logged = |row: &Value| row["what"] == what.as_str() && row["who"] == "control socket";
+    serve.wait("/api/v1/events", |it| it["rows"].as_array().unwrap().iter().any(is_logged));
+}
+
 /// The packets of an alert come as a capture that tshark reads.
 fn downloaded_by_the_api(lab: &Lab, serve: &Serve) {
     let held = serve.wait("/api/v1/evidence", |it| it["rows"][0]["packets"].as_u64() > Some(0));

@@ -106,6 +106,7 @@ fn store(folder: &Path) {
     store.alerts().send(AlertRow {
         number: 0,
         note: None,
+        is_suppressed: false,
         time_ns: now.as_nanos() as u64 - 1_000_000_000,
         pair: "port0".into(),
         sid: 7,

@@ -78,22 +78,21 @@ pub(in super::super) fn records_removed(connection: &Connection) -> rusqlite::Re
     Ok(())
 }
 
-/// Removes slices of `level` seconds that begin before `before_s`, as far as coarser ones have
-/// them.
-pub(in super::super) fn remove_before(
+/// Removes slices of `level` seconds that begin within `times`, as far as coarser ones have them.
+pub(in super::super) fn remove(
     connection: &Connection,
     level: i64,
-    before_s: i64,
+    times: std::ops::Range<i64>,
 ) -> rusqlite::Result<()> {
     // What is in no coarser slice yet stays.
     let state = State::read(connection)?;
     let coarser = LEVELS_S.iter().position(|it| *it > level).map(|index| state.until_s[index]);
-    let before_s = before_s.min(coarser.unwrap_or(i64::MAX));
+    let until_s = times.end.min(coarser.unwrap_or(i64::MAX));
     let mut remove = connection.prepare_cached(
-        "DELETE FROM rollup WHERE slice_s = ?1 AND dimension = ?2 AND time_s < ?3",
+        "DELETE FROM rollup WHERE slice_s = ?1 AND dimension = ?2 AND time_s >= ?3 AND time_s < ?4",
     )?;
     for dimension in dimensions() {
-        remove.execute((level, dimension.number(), before_s))?;
+        remove.execute((level, dimension.number(), times.start, until_s))?;
     }
     Ok(())
 }

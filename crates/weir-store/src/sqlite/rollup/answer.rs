@@ -6,11 +6,11 @@ use rusqlite::Connection;
 use rusqlite::types::Value;
 
 use super::super::labels::{LabelFilter, Labels};
-use super::super::read::{QueryError, ROWS_MAX, Range, Reader};
+use super::super::read::{Order, Query, QueryError, ROWS_MAX, Range, Reader, RecordFilter};
 use super::super::rows::TalkerRow;
 use super::super::summary::{GroupBy, VolumeRow, Volumes};
 use super::advance::State;
-use super::source::{Deltas, KINDS, LID};
+use super::source::{Deltas, GROUPS_MAX, KINDS, LID};
 use super::{Dimension, Keyed, LEVELS_S, REST, Sums, add_to, floor, read_slices};
 
 /// The greatest of what was asked for.
@@ -47,7 +47,7 @@ impl Reader {
             (is_wanted && called.fits(&[address])).then(|| address.to_vec())
         })?;
         keyed.remove(REST);
-        let rows = greatest(keyed, limit);
+        let rows = greatest(keyed, Order::Bytes, limit);
         let peers = self.peers(range, number, rows.iter().map(|(key, _)| array(key)))?;
         let row = |(key, sums): (Vec<u8>, Sums)| TalkerRow {
             address: array(&key),
@@ -85,7 +85,7 @@ impl Reader {
     }
 
     /// What flows or conversations that ended within `range`, whole minutes, carried, the greatest
-    /// groups first.
+    /// groups first: by volume where they have nothing of `order`.
     ///
     /// # Errors
     /// [`QueryError`].
@@ -95,7 +95,7 @@ impl Reader {
         by: GroupBy,
         range: Range,
         label: Option<&LabelFilter>,
-        limit: u32,
+        (order, limit): (Order, u32),
     ) -> Result<Summed<VolumeRow>, QueryError> {
         let dimension = Dimension::of(of, by);
         let mut keyed = match (label, by) {
@@ -114,11 +114,51 @@ impl Reader {
             }
         };
         let rest_bytes = keyed.remove(REST).unwrap_or_default().volume();
-        let rows = greatest(keyed, limit).into_iter();
+        let rows = greatest(keyed, order, limit).into_iter();
         Ok(Summed {
             rows: rows.map(|(key, sums)| VolumeRow::of(by, &key, &sums)).collect(),
             rest_bytes,
         })
+    }
+
+    /// What the flows or conversations that `filter` chooses carried, added up record by record:
+    /// exactly those that ended within `range`, and every group, however small. Takes longer than
+    /// [`Self::volumes`] by what is recorded.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    pub fn volumes_of_records(
+        &self,
+        of: Volumes,
+        by: GroupBy,
+        range: Range,
+        filter: &RecordFilter,
+        limit: u32,
+    ) -> Result<Vec<VolumeRow>, QueryError> {
+        let query = match of {
+            Volumes::Flows => Query::of_flows(range, filter),
+            Volumes::Conversations => Query::of_conversations(range, filter),
+        };
+        let mut deltas = Deltas::new(self.labels()?, Some(Dimension::of(of, by)));
+        let values: Vec<&dyn rusqlite::ToSql> = query.values.iter().map(|it| it as _).collect();
+        match of {
+            Volumes::Flows => deltas.add_flows(&self.connection, &query.chosen(), &values)?,
+            Volumes::Conversations => {
+                deltas.add_conversations(&self.connection, &query.chosen(), &values)?
+            }
+        };
+        if deltas.is_full {
+            return Err(QueryError::TooMany(GROUPS_MAX));
+        }
+        let keyed = deltas.slices.into_values().flatten();
+        let mut groups = Keyed::new();
+        keyed.for_each(|(key, sums)| {
+            if let Some(key) = grouped(by, &key) {
+                add_to(&mut groups, &key, &sums);
+            }
+        });
+        let rows = greatest(groups, filter.order, limit).into_iter();
+        Ok(rows.map(|(key, sums)| VolumeRow::of(by, &key, &sums)).collect())
     }
 
     /// The sums of `dimension` by what `key_of` makes of its keys.
@@ -261,10 +301,17 @@ fn mapped(keyed: Keyed, key_of: &mut dyn FnMut(&[u8]) -> Option<Vec<u8>>) -> Key
     mapped
 }
 
-fn greatest(keyed: Keyed, limit: u32) -> Vec<(Vec<u8>, Sums)> {
+fn greatest(keyed: Keyed, order: Order, limit: u32) -> Vec<(Vec<u8>, Sums)> {
+    let rank = |sums: &Sums| match order {
+        Order::Last | Order::Bytes => (sums.volume(), 0),
+        Order::Packets => (sums.packets.saturating_add(sums.reply_packets), sums.volume()),
+        Order::Retransmissions => (sums.retransmissions, sums.volume()),
+        Order::Naks => (sums.naks, sums.volume()),
+        Order::Response => (sums.response_ns, sums.volume()),
+    };
     let mut rows: Vec<_> = keyed.into_iter().collect();
     rows.sort_unstable_by(|one, other| {
-        other.1.volume().cmp(&one.1.volume()).then_with(|| one.0.cmp(&other.0))
+        rank(&other.1).cmp(&rank(&one.1)).then_with(|| one.0.cmp(&other.0))
     });
     rows.truncate(limit.min(ROWS_MAX) as usize);
     rows

@@ -8,6 +8,9 @@ use super::super::labels::{LABEL_KINDS, Labels};
 use super::super::summary::{GroupBy, Volumes};
 use super::{Dimension, Keyed, LEVELS_S, Sums, add_to, floor};
 
+/// Keys of a slice, at most: about 50 MB.
+pub(super) const GROUPS_MAX: usize = 300_000;
+
 /// UDP port of RoCE v2.
 const ROCE_V2_PORT: u16 = 4791;
 
@@ -30,12 +33,15 @@ const CONVERSATION_COLUMNS: &str = "id, last_ns, source, destination, packets, b
 
 /// Records added up by slice of a minute, dimension and key.
 pub(super) struct Deltas {
+    /// Where one dimension alone is wanted, all is one slice.
     pub(super) slices: HashMap<(i64, Dimension), Keyed>,
     labels: Labels,
     /// Labels of addresses, as keys.
     called: HashMap<[u8; 16], Vec<Vec<u8>>>,
     /// The only dimension that is wanted; absent: all.
     only: Option<Dimension>,
+    /// Whether there were more keys than [`GROUPS_MAX`], and some are missing.
+    pub(super) is_full: bool,
 }
 
 /// A record's ends.
@@ -43,7 +49,7 @@ type Ends = [[u8; 16]; 2];
 
 impl Deltas {
     pub(super) fn new(labels: Labels, only: Option<Dimension>) -> Self {
-        Self { slices: HashMap::new(), labels, called: HashMap::new(), only }
+        Self { slices: HashMap::new(), labels, called: HashMap::new(), only, is_full: false }
     }
 
     /// Adds the flows that `chosen` has; the number of the last and how many there were.
@@ -189,8 +195,13 @@ impl Deltas {
 
     fn put(&mut self, dimension: Dimension, time_s: i64, key: &[u8], sums: &Sums) {
         if self.only.is_none_or(|only| only == dimension) {
-            let slice = (floor(time_s, LEVELS_S[0]), dimension);
-            add_to(self.slices.entry(slice).or_default(), key, sums);
+            let time_s = if self.only.is_some() { 0 } else { floor(time_s, LEVELS_S[0]) };
+            let keyed = self.slices.entry((time_s, dimension)).or_default();
+            if keyed.len() < GROUPS_MAX || keyed.contains_key(key) {
+                add_to(keyed, key, sums);
+            } else {
+                self.is_full = true;
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use weir_serve::gateways::Places;
 use weir_serve::live::Point;
 use weir_serve::query;
 use weir_serve::status::Status;
-use weir_store::sqlite::{AlertFilter, Range, RecordFilter};
+use weir_store::sqlite::{AlertFilter, Order, Range, RecordFilter};
 
 use super::{Choice, View};
 
@@ -53,13 +53,14 @@ impl Data {
     }
 
     fn ask_conversations(&mut self, range: Range, places: &Places) -> Vec<String> {
-        let filter = RecordFilter { is_grouped: true, ..RecordFilter::default() };
+        let order = Order::Bytes;
+        let filter = RecordFilter { is_grouped: true, order, ..RecordFilter::default() };
         let (mut rows, problems) = query::each(places, None, |name, reader| {
             let labels = reader.labels()?;
             let rows = reader.conversations(range, &filter, ROWS_MAX)?;
             Ok(rows.into_iter().map(|row| Conversation::of(name, row, &labels)).collect())
         });
-        rows.sort_by_key(|it| std::cmp::Reverse(it.bytes.saturating_add(it.reply_bytes)));
+        rows.sort_by_key(|it| std::cmp::Reverse(it.rank(order)));
         self.conversations = rows;
         problems
     }
@@ -67,7 +68,8 @@ impl Data {
     fn ask_alerts(&mut self, range: Range, places: &Places) -> Vec<String> {
         let (mut rows, problems) = query::each(places, None, |name, reader| {
             let labels = reader.labels()?;
-            let rows = reader.alerts(range, &AlertFilter::default(), ROWS_MAX)?;
+            let filter = AlertFilter { suppressed: Some(false), ..AlertFilter::default() };
+            let rows = reader.alerts(range, &filter, ROWS_MAX)?;
             Ok(rows.into_iter().map(|row| Alert::of(name, row, &labels)).collect())
         });
         rows.sort_by(|one: &Alert, other| other.time.cmp(&one.time));

@@ -14,17 +14,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result, ensure};
 use rustix::fs::{Gid, chown};
-use weir_serve::account;
+use weir_serve::{account, query};
 use weir_store::names::Names;
 use weir_store::sqlite::{
-    AlertNote, AlertStore, Event, PeerState, Sample, Scope, ScopeKind, Store, StoreCounters,
-    StoreOptions, StoreSender,
+    AlertNote, AlertStore, Event, PeerState, Reader, SUPPRESSIONS_MAX, Sample, Scope, ScopeKind,
+    Store, StoreCounters, StoreOptions, StoreSender, Suppression, SuppressionChange,
 };
 
 use crate::api::dto::{PairSnapshot, PeerSnapshot, RdmaSnapshot, SideSnapshot, Snapshot};
+use crate::api::suppress::SuppressRequest;
 use crate::config::Settings;
+use crate::config::address::Prefix;
 use crate::daemon::control::socket;
 use crate::daemon::pair::worker;
 
@@ -82,6 +84,41 @@ impl Recorder {
         let [who, comment] = [who, comment].map(str::to_owned);
         let time_ns = worker::clock().0;
         self.store.alert_note(AlertNote { alert, time_ns, who, is_acknowledged, comment });
+    }
+
+    /// Stores that `who` suppresses alerts, or shows them again.
+    ///
+    /// # Errors
+    /// The store cannot be read, or has its fill of them.
+    pub fn suppress(&self, who: &str, request: &SuppressRequest) -> Result<()> {
+        let time_ns = worker::clock().0;
+        let range = |source: &Option<Prefix>| {
+            source.map(|it| query::addresses(&it.to_string()).map_err(Error::msg)).transpose()
+        };
+        let change = match request {
+            SuppressRequest::Begin { sid, source, seconds, reason } => {
+                let in_force = Reader::open(&self.store.counters().path)?.suppressions(time_ns)?;
+                let source = range(source)?;
+                let is_known = in_force.iter().any(|it| (it.sid, it.source) == (*sid, source));
+                ensure!(
+                    is_known || in_force.len() < SUPPRESSIONS_MAX,
+                    "there are {SUPPRESSIONS_MAX} suppressions: end some"
+                );
+                SuppressionChange::Begin(Suppression {
+                    sid: *sid,
+                    source,
+                    since_ns: time_ns,
+                    until_ns: time_ns.saturating_add(seconds.saturating_mul(1_000_000_000)),
+                    who: who.to_owned(),
+                    reason: reason.clone(),
+                })
+            }
+            SuppressRequest::End { sid, source } => {
+                SuppressionChange::End { sid: *sid, source: range(source)?, time_ns }
+            }
+        };
+        self.store.suppress(change);
+        Ok(())
     }
 
     /// Stores what addresses are called.

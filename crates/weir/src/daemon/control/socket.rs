@@ -151,7 +151,7 @@ pub enum Rights {
 impl Rights {
     fn include(self, request: &Request) -> bool {
         match request {
-            Request::Operate { .. } | Request::Remark { .. } => true,
+            Request::Operate { .. } | Request::Remark { .. } | Request::Suppress { .. } => true,
             Request::Configure { .. } | Request::Evidence { .. } => self == Self::Administer,
             _ => false,
         }

@@ -450,6 +450,7 @@ impl Gateway {
             Request::Remark { by, alert, is_acknowledged, comment } => {
                 self.remark(&by, alert, is_acknowledged, &comment)
             }
+            Request::Suppress { by, suppression } => self.suppress(&by, &suppression),
             Request::Configure { by, configure } => self.configure(&by, configure),
             Request::Evidence { by, cut } => {
                 self.told(&by, "evidence cut", "begun");

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use super::Gateway;
 use crate::api::blocks::BlocksRequest;
 use crate::api::dto::Response;
+use crate::api::suppress::SuppressRequest;
 
 /// Who asks by the control socket or a signal: root.
 pub(super) const CONTROL: &str = "control socket or signal";
@@ -15,6 +16,8 @@ pub(super) const CONTROL: &str = "control socket or signal";
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Characters of a comment.
 const COMMENT_MAX: usize = 500;
+/// Characters of a reason.
+const REASON_MAX: usize = 200;
 
 impl Gateway {
     /// Does what is asked, and writes into the log book for whom.
@@ -49,5 +52,20 @@ impl Gateway {
         self.alerts.note(by, &what, "done");
         recorder.note(by, &what, "done");
         Ok(Response::Noted(alert))
+    }
+
+    /// Suppresses alerts or shows them again, and writes into the log book for whom.
+    pub(super) fn suppress(&mut self, by: &str, request: &SuppressRequest) -> Result<Response> {
+        let recorder = self.recorder.as_ref().context("there is no table [store]")?;
+        if let SuppressRequest::Begin { seconds, reason, .. } = request {
+            let is_fit = reason.chars().count() <= REASON_MAX && !reason.contains(char::is_control);
+            ensure!(is_fit, "reason: write at most {REASON_MAX} characters of text");
+            let seconds_max = weir_serve::suppressions::SECONDS_MAX;
+            ensure!((1..=seconds_max).contains(seconds), "seconds: write 1 to {seconds_max}");
+        }
+        recorder.suppress(by, request)?;
+        self.alerts.note(by, &request.to_string(), "done");
+        recorder.note(by, &request.to_string(), "done");
+        Ok(Response::Suppressed)
     }
 }
