@@ -1,5 +1,5 @@
-//! Programs that listen to a cable, and what they take of what is sent: `weir capture` and `weir
-//! meter`, tcpdump, dumpcap, tshark, netsniff-ng, softflowd.
+//! Programs that listen to a cable, and what they take of what is sent. Which those are, their
+//! command lines and where they say what they took stand in `studies/monitoring.toml`.
 //!
 //! ```text
 //!   [ sender inside the kernel ] tx0 ---- veth ---- rx0 [ one tool at a time ]
@@ -7,12 +7,12 @@
 //!
 //! Between both there may be a gateway, and the tool at its port ([`between`]).
 //!
-//! One sender for all. Every tool has the same memory for its ring where it lets one choose, and is
-//! judged by what it says it has counted (to /dev/null) or by what capinfos finds in its file.
+//! One sender for all. Every tool is judged by what it says it has counted (to /dev/null) or by
+//! what capinfos finds in its file.
 
 mod between;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -25,42 +25,69 @@ use self::between::Between;
 pub(crate) use self::between::{Carrier, Mirror};
 use crate::interrupt;
 use crate::netns::Namespace;
-use crate::process::{self, Finished, Running};
+use crate::process::{self, Running};
+use crate::study::catalogue;
+use crate::study::design::Study;
 use crate::traffic::bypass::on_own_thread;
 
-/// Memory for each tool's ring.
-pub(crate) const RING_MIB: u32 = 256;
 const SENDING: &str = "tx0";
 const LISTENING: &str = "rx0";
 /// What a tool may take to begin, beyond saying so.
 const SETTLE: Duration = Duration::from_millis(300);
-/// libpcap hands over a block that is not full after its reader's timeout, tcpdump's is a second.
-const RETIRE: Duration = Duration::from_millis(1200);
 /// Enough to tell what rate the sender reaches; at low rates, those of a fifth of a second.
 const PROBE_FRAMES: u32 = 20_000;
-/// OVS tells of flows once a second, and when they have been idle for one.
-const FLOWS: Duration = Duration::from_secs(6);
 /// What a tool may take to end: some still write.
 const END: Duration = Duration::from_secs(60);
 
-/// Who listens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Tool {
-    /// By a packet socket, as the peers do.
-    WeirCapture,
-    WeirCaptureXdp,
-    WeirMeter,
-    WeirMeterXdp,
-    Tcpdump,
-    Dumpcap,
-    Tshark,
-    #[serde(rename = "netsniff-ng")]
-    Netsniff,
-    /// A flow probe: it counts and keeps no packet.
-    Softflowd,
-    /// Open vSwitch's own NetFlow to nfcapd: it counts and keeps no packet.
-    OvsNetflow,
+/// A program that listens, in the words of a study's file.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Tool {
+    /// Its command line: `$port` is where it listens, `$file` where it writes, `$folder` an empty
+    /// one of the trial's; `weir` is the program that the study runs.
+    command: String,
+    /// What it says when it listens.
+    ready: String,
+    /// How many packets it took.
+    taken: Taken,
+    /// Programs that it needs beside its own.
+    #[serde(default)]
+    needs: Vec<String>,
+    /// What it may take to see the last frame, milliseconds.
+    #[serde(default = "settle_ms")]
+    settle_ms: u64,
+    /// Whether it takes Open vSwitch's NetFlow, at UDP port 9996, and no packets.
+    #[serde(default)]
+    pub(crate) netflow: bool,
+}
+
+fn settle_ms() -> u64 {
+    SETTLE.as_millis() as u64
+}
+
+/// Where the number of packets stands, in what a tool says.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+struct Taken {
+    /// Not in its own words but in those of this command, asked while it runs.
+    ask: Option<String>,
+    /// The same, asked when it has ended.
+    ask_at_end: Option<String>,
+    /// In which form.
+    #[serde(flatten)]
+    form: Form,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Form {
+    /// It begins the line that has these words.
+    Before(String),
+    /// It follows these words.
+    After(String),
+    /// It is JSON, and these places (RFC 6901) have it, all the same.
+    Json(Vec<String>),
+    /// Each line is a number; these words say that there is none.
+    SumUnless(String),
 }
 
 /// Two namespaces and a veth between them, or a gateway.
@@ -90,11 +117,10 @@ impl Cable {
         carrier: Carrier,
         mirror: Mirror,
         program: &Path,
-        tool: Option<Tool>,
+        has_netflow: bool,
     ) -> Result<Self> {
         let mut cable = Self::ends()?;
         let ends = (&cable.sender, &cable.listener);
-        let has_netflow = tool == Some(Tool::OvsNetflow);
         let between = Between::start(ends, (carrier, mirror), program, has_netflow)?;
         cable.between = Some(between);
         cable.ready()
@@ -145,20 +171,19 @@ impl Cable {
     pub(crate) fn trial(
         &self,
         program: &Path,
-        tool: Option<Tool>,
+        tool: Option<&Tool>,
         frame: &StreamFrame,
         target: &Path,
         (count, rate): (u32, u32),
     ) -> Result<Trial> {
         // What an earlier tool left to be written would be this one's burden.
         process::run(&mut Command::new("sync"), END)?;
+        let folder = tempfile::tempdir()?;
         let mut listening = None;
         if let Some(tool) = tool {
-            if tool == Tool::OvsNetflow {
-                std::fs::create_dir_all(flows(target))?;
-            }
-            let mut running = Running::start(&mut tool.command(self, program, target))?;
-            running.wait_for(tool.mark(), END)?;
+            let command = &mut tool.command(self, program, target, folder.path());
+            let mut running = Running::start(command)?;
+            running.wait_for(&tool.ready, END)?;
             interrupt::sleep(SETTLE)?;
             listening = Some((tool, running));
         }
@@ -176,19 +201,21 @@ impl Cable {
         let passed = self.passed()? - passed_before;
         let mut counted = 0;
         if let Some((tool, running)) = listening {
-            let by_libpcap = matches!(tool, Tool::Tcpdump | Tool::Dumpcap | Tool::Tshark);
-            interrupt::sleep(match tool {
-                Tool::OvsNetflow => FLOWS,
-                _ if by_libpcap => RETIRE,
-                _ => SETTLE,
-            })?;
-            let said = if tool == Tool::Softflowd { self.softflowd_says(target)? } else { None };
+            interrupt::sleep(Duration::from_millis(tool.settle_ms))?;
+            let (place, port) = self.watched();
+            let ask = |line: &Option<String>| -> Result<Option<String>> {
+                let line = line.as_ref().map(|it| Tool::filled(it, port, target, folder.path()));
+                line.map(|line| Ok(place.run(&line)?.stdout)).transpose()
+            };
+            let asked = ask(&tool.taken.ask)?;
             running.signal(Signal::INT)?;
             let finished = running.finish(END)?;
-            counted = match said {
-                Some(said) => said,
-                None => tool.counted(&finished, target)?,
+            let own = match &tool.taken.form {
+                Form::Json(_) => finished.stdout,
+                _ => format!("{}\n{}", finished.stdout, finished.stderr),
             };
+            let said = asked.or(ask(&tool.taken.ask_at_end)?).unwrap_or(own);
+            counted = tool.counted(&said, target)?;
             if target != Path::new("/dev/null") && target.is_file() {
                 std::fs::remove_file(target)?;
             }
@@ -222,29 +249,11 @@ impl Cable {
     fn received(&self) -> Result<u64> {
         frames_of(&self.listener, LISTENING)
     }
-
-    /// What a flow probe says that it has looked at.
-    fn softflowd_says(&self, target: &Path) -> Result<Option<u64>> {
-        let socket = control(target);
-        let line = format!("softflowctl -c {} statistics", socket.display());
-        let said = self.watched().0.run(&line)?.stdout;
-        let number = said.lines().find_map(|line| line.trim().strip_prefix("Packets processed:"));
-        let number = number.with_context(|| format!("softflowctl says no number: {said}"))?;
-        Ok(Some(number.trim().parse()?))
-    }
 }
 
 fn frames_of(namespace: &Namespace, port: &str) -> Result<u64> {
     let said = namespace.run(&format!("cat /sys/class/net/{port}/statistics/rx_packets"))?.stdout;
     said.trim().parse().context("the kernel counts in numbers")
-}
-
-/// softflowd's socket, beside what would be its file.
-fn control(target: &Path) -> PathBuf {
-    match target == Path::new("/dev/null") {
-        true => std::env::temp_dir().join(format!("weir-softflowd-{}", std::process::id())),
-        false => target.with_extension("ctl"),
-    }
 }
 
 /// What became of what was sent.
@@ -275,163 +284,95 @@ impl Trial {
 }
 
 impl Tool {
-    /// Its command line's beginning.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Tool::WeirCapture => "weir capture --driver packet",
-            Tool::WeirCaptureXdp => "weir capture --driver xdp",
-            Tool::WeirMeter => "weir meter --driver packet",
-            Tool::WeirMeterXdp => "weir meter --driver xdp",
-            Tool::Tcpdump => "tcpdump",
-            Tool::Dumpcap => "dumpcap",
-            Tool::Netsniff => "netsniff-ng",
-            Tool::Tshark => "tshark",
-            Tool::Softflowd => "softflowd",
-            Tool::OvsNetflow => "nfcapd",
-        }
+    /// The one of this name of the shipped study `monitoring`.
+    ///
+    /// # Errors
+    /// It has none.
+    pub(crate) fn shipped(name: &str) -> Result<Self> {
+        let study = Study::parse(&catalogue::find("monitoring")?)?;
+        let programs = study.settings.get("programs").cloned();
+        let program = programs.as_ref().and_then(|it| it.get(name)).cloned();
+        let program = program.with_context(|| format!("monitoring has no program {name}"))?;
+        Ok(Self::deserialize(program)?)
+    }
+
+    fn program(&self) -> &str {
+        self.command.split_whitespace().next().unwrap_or_default()
     }
 
     /// Whether it is Weir's.
-    pub(crate) fn is_ours(self) -> bool {
-        self.captures() || self.meters()
-    }
-
-    fn captures(self) -> bool {
-        matches!(self, Tool::WeirCapture | Tool::WeirCaptureXdp)
-    }
-
-    fn meters(self) -> bool {
-        matches!(self, Tool::WeirMeter | Tool::WeirMeterXdp)
+    pub(crate) fn is_ours(&self) -> bool {
+        self.program() == "weir"
     }
 
     /// Whether it can be run here.
     ///
     /// # Errors
     /// It is missing; says so.
-    pub(crate) fn require(self) -> Result<()> {
-        match self {
-            it if it.is_ours() => Ok(()),
-            Tool::Softflowd => process::require(&["softflowd", "softflowctl"]),
-            Tool::Dumpcap => process::require(&["dumpcap", "capinfos"]),
-            Tool::OvsNetflow => process::require(&["nfcapd", "nfdump", "ovs-vswitchd"]),
-            it => process::require(&[it.name(), "capinfos"]),
-        }
+    pub(crate) fn require(&self) -> Result<()> {
+        ensure!(!self.program().is_empty(), "a program has no command");
+        let own = (!self.is_ours()).then(|| self.program());
+        let needs: Vec<&str> =
+            own.into_iter().chain(self.needs.iter().map(String::as_str)).collect();
+        process::require(&needs)
     }
 
-    fn command(self, cable: &Cable, program: &Path, target: &Path) -> Command {
-        let (program, line) = match self {
-            it if it.is_ours() => {
-                let line = self.name().trim_start_matches("weir ");
-                (program.to_owned(), format!("{line} --json --ring-size {RING_MIB}M"))
-            }
-            // As root it would give up the right to write here.
-            Tool::Tcpdump => {
-                (PathBuf::from("tcpdump"), format!("-n -Z root -B {}", RING_MIB * 1024))
-            }
-            Tool::Dumpcap => (PathBuf::from("dumpcap"), format!("-q -B {RING_MIB}")),
-            Tool::Tshark => (PathBuf::from("tshark"), format!("-q -B {RING_MIB}")),
-            Tool::Softflowd => {
-                let socket = control(target);
-                let line = format!("-d -v 9 -n 127.0.0.1:9995 -c {0} -p {0}.pid", socket.display());
-                (PathBuf::from("softflowd"), line)
-            }
-            Tool::OvsNetflow => {
-                let folder = flows(target);
-                let line = format!(
-                    "-w {} -p {} -b 127.0.0.1 -t 86400",
-                    folder.display(),
-                    between::NETFLOW_PORT
-                );
-                (PathBuf::from("nfcapd"), line)
-            }
-            // It was ours, or this.
-            _ => (PathBuf::from("netsniff-ng"), format!("--silent --ring-size {RING_MIB}MiB")),
-        };
+    /// A line of the study's file, with what `$port` and the like stand for.
+    fn filled(line: &str, port: &str, target: &Path, folder: &Path) -> String {
+        line.replace("$port", port)
+            .replace("$file", &target.to_string_lossy())
+            .replace("$folder", &folder.to_string_lossy())
+    }
+
+    fn command(&self, cable: &Cable, program: &Path, target: &Path, folder: &Path) -> Command {
         let (place, port) = cable.watched();
-        let mut command = place.command(&program.to_string_lossy());
-        command.args(line.split(' '));
-        if self != Tool::OvsNetflow {
-            command.args(["-i", port]);
-        }
-        match self {
-            Tool::Softflowd | Tool::OvsNetflow => {}
-            it if it.meters() => {}
-            it if it.captures() => {
-                command.arg("--force").arg("-w").arg(target);
-            }
-            Tool::Netsniff => {
-                command.arg("-o").arg(target);
-            }
-            _ => {
-                command.arg("-w").arg(target);
-            }
-        }
+        let line = Self::filled(&self.command, port, target, folder);
+        let mut words = line.split_whitespace();
+        let first = words.next().unwrap_or_default();
+        let mut command = match self.is_ours() {
+            true => place.command(&program.to_string_lossy()),
+            false => place.command(first),
+        };
+        command.args(words);
         command
     }
 
-    /// What it says when it listens.
-    fn mark(self) -> &'static str {
-        match self {
-            Tool::WeirCapture | Tool::WeirCaptureXdp => "capturing",
-            Tool::WeirMeter | Tool::WeirMeterXdp => "metering",
-            Tool::Tshark => "Capturing on",
-            Tool::Softflowd => "starting data collection",
-            Tool::Tcpdump => "listening on",
-            Tool::Dumpcap => "File:",
-            Tool::Netsniff => "Running!",
-            Tool::OvsNetflow => "Startup",
-        }
-    }
-
-    /// Packets that it has taken.
-    fn counted(self, finished: &Finished, target: &Path) -> Result<u64> {
-        if self == Tool::OvsNetflow {
-            return flow_packets(target);
-        }
-        if !self.meters() && target != Path::new("/dev/null") {
+    /// Packets that it has taken, by what it `said` or was asked.
+    fn counted(&self, said: &str, target: &Path) -> Result<u64> {
+        // What is in a file counts, not what was promised.
+        if self.command.contains("$file") && target != Path::new("/dev/null") {
             let mut capinfos = Command::new("capinfos");
             let counted = process::run(capinfos.args(["-M", "-T", "-r", "-c"]).arg(target), END)?;
             let word = counted.stdout.split_whitespace().last().and_then(|it| it.parse().ok());
             return word.with_context(|| format!("capinfos: {}", counted.stdout));
         }
-        let words = format!("{}\n{}", finished.stdout, finished.stderr);
-        let number = match self {
-            Tool::Tcpdump | Tool::Tshark => before(&words, "packets captured"),
-            // It said so on its socket.
-            Tool::Softflowd | Tool::OvsNetflow => None,
-            Tool::Netsniff => before(&words, "packets passed filter"),
-            // Behind a line that it wrote over.
-            Tool::Dumpcap => words
-                .split_once("Packets captured: ")
+        let number = self.taken.form.number(said)?;
+        number.with_context(|| format!("{} says no number: {said}", self.program()))
+    }
+}
+
+impl Form {
+    /// The number in `said`, where there is one.
+    fn number(&self, said: &str) -> Result<Option<u64>> {
+        Ok(match self {
+            Form::Before(mark) => before(said, mark),
+            // Behind a line that it may have written over.
+            Form::After(mark) => said
+                .split_once(mark.as_str())
                 .and_then(|(_, rest)| rest.split_whitespace().next()?.parse().ok()),
-            Tool::WeirCapture | Tool::WeirCaptureXdp => json(&finished.stdout, "/packets/written"),
-            Tool::WeirMeter | Tool::WeirMeterXdp => {
-                let checked = json(&finished.stdout, "/rdma/icrc_ok");
-                ensure!(checked == json(&finished.stdout, "/packets"), "wrong ICRCs: {words}");
-                checked
+            Form::Json(places) => {
+                let numbers: Vec<_> = places.iter().map(|it| json(said, it)).collect();
+                ensure!(numbers.windows(2).all(|it| it[0] == it[1]), "{places:?} differ: {said}");
+                numbers.first().copied().flatten()
             }
-        };
-        number.with_context(|| format!("{} says no number: {words}", self.name()))
+            Form::SumUnless(none) if said.contains(none) => Some(0),
+            Form::SumUnless(_) => {
+                let lines = said.lines().map(str::trim).filter(|it| !it.is_empty());
+                let number = |it: &str| it.parse::<u64>().with_context(|| format!("it says {it}"));
+                Some(lines.map(number).sum::<Result<u64>>()?)
+            }
+        })
     }
-}
-
-/// Where nfcapd writes.
-fn flows(target: &Path) -> PathBuf {
-    control(target).with_extension("flows")
-}
-
-/// Packets of the flows that nfcapd has written.
-fn flow_packets(target: &Path) -> Result<u64> {
-    let folder = flows(target);
-    let mut command = Command::new("nfdump");
-    command.arg("-R").arg(&folder).args(["-q", "-N", "-o", "fmt:%pkt"]);
-    let said = process::run(&mut command, END)?.stdout;
-    std::fs::remove_dir_all(&folder)?;
-    if said.contains("No matching flows") {
-        return Ok(0);
-    }
-    let counts = said.lines().map(str::trim).filter(|it| !it.is_empty());
-    counts.map(|it| it.parse::<u64>().with_context(|| format!("nfdump says {it}"))).sum()
 }
 
 /// The number that stands before `mark`.
@@ -442,4 +383,36 @@ fn before(words: &str, mark: &str) -> Option<u64> {
 
 fn json(text: &str, pointer: &str) -> Option<u64> {
     serde_json::from_str::<serde_json::Value>(text).ok()?.pointer(pointer)?.as_u64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn number(form: &str, said: &str) -> Option<u64> {
+        let taken: Taken = toml::from_str(form).unwrap();
+        taken.form.number(said).unwrap()
+    }
+
+    #[test]
+    fn numbers_are_found_where_the_file_says() {
+        let said = "10 packets captured\n12 packets received by filter\n";
+        assert_eq!(number("before = 'packets captured'", said), Some(10));
+        assert_eq!(number("after = 'Packets captured: '", "..\rPackets captured: 7\n"), Some(7));
+        assert_eq!(number("json = ['/a/b']", "{\"a\": {\"b\": 3}}"), Some(3));
+        assert_eq!(number("sum_unless = 'No flows'", "  4\n 5\n"), Some(9));
+        assert_eq!(number("sum_unless = 'No flows'", "No flows\n"), Some(0));
+        assert_eq!(number("before = 'packets captured'", "nothing"), None);
+        let taken: Taken = toml::from_str("json = ['/a', '/b']").unwrap();
+        assert!(taken.form.number("{\"a\": 1, \"b\": 2}").is_err(), "they differ");
+        assert!(toml::from_str::<Taken>("ask = 'x'").is_err(), "it says no form");
+    }
+
+    #[test]
+    fn the_shipped_programs_are_whole() {
+        for name in ["weir-capture", "weir-meter-xdp", "tcpdump", "dumpcap", "netsniff-ng"] {
+            assert_eq!(Tool::shipped(name).unwrap().is_ours(), name.starts_with("weir"), "{name}");
+        }
+        assert!(Tool::shipped("wireshark").is_err());
+    }
 }

@@ -100,7 +100,7 @@ fn document(folder: &Folder) -> Result<Document> {
         paper::beside(folder, analysis, &mut document)?;
     }
     analysis::processors(folder, &mut document);
-    methods::tail(folder, &mut document);
+    methods::tail(folder, &mut document)?;
     paper::errata(folder, &mut document)?;
     Ok(document)
 }

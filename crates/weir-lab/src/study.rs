@@ -19,6 +19,8 @@ pub mod steps;
 
 mod attacking;
 mod bypassing;
+mod generating;
+mod governor;
 mod listening;
 mod stream;
 mod tunnels;

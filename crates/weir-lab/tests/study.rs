@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use weir_lab::report;
 use weir_lab::study::catalogue;
@@ -116,6 +117,46 @@ fn shipped_studies_are_whole_also_when_quick() {
             let plan = study.plan(study.seed).unwrap();
             let steps = plan.iter().map(|it| study.steps_of(&it.levels).unwrap());
             assert!(steps.into_iter().all(|it| !it.is_empty()), "{}", study.name);
+        }
+    }
+}
+
+#[test]
+fn a_factor_that_needs_what_the_machine_has_not_is_dropped_and_that_is_said() {
+    let factor = "[[factors]]\nname = \"governor\"\nlevels = [\"performance\", \"powersave\"]\n\
+                  needs = \"cpufreq\"\n[[exclude]]\ngovernor = [\"powersave\"]\n\
+                  cipher = [\"none\"]\n[[responses]]";
+    let text = STUDY.replace("[[responses]]", factor).replace(
+        "{ do = \"lab\", mtu = 9000 },",
+        "{ do = \"governor\", name = \"$governor\" },\n    { do = \"lab\", mtu = 9000 },",
+    );
+    let whole = Study::parse(&text).unwrap();
+    let study = whole.clone().without(&["governor".to_owned()]);
+    assert_eq!((whole.factors.len(), study.factors.len()), (3, 2));
+    assert_eq!((whole.steps.len(), study.steps.len()), (4, 3));
+    assert_eq!(study.combinations(), Study::parse(STUDY).unwrap().combinations());
+    let place = tempfile::tempdir().unwrap();
+    let (mut plan, _) = Plan::new(&text, true, &[], None).unwrap();
+    if plan.dropped.is_empty() {
+        assert!(Path::new("/sys/devices/system/cpu/cpu0/cpufreq").exists());
+        plan.dropped = vec!["governor".to_owned()];
+        return;
+    }
+    let study = study.shortened();
+    Folder::create(place.path(), &text, plan, study).unwrap();
+    report::write(place.path()).unwrap();
+    let markdown = fs::read_to_string(place.path().join("report.md")).unwrap();
+    assert!(markdown.contains("Dropped, because the machine has not"), "{markdown}");
+}
+
+#[test]
+fn a_shipped_study_s_file_says_what_each_of_its_words_means() {
+    for study in catalogue::shipped().unwrap() {
+        for factor in &study.factors {
+            for level in factor.levels.iter().filter_map(|it| it.as_str()) {
+                let (name, of) = (&study.name, &factor.name);
+                assert!(factor.meaning.contains_key(level), "{name}: {of} = {level}?");
+            }
         }
     }
 }
@@ -239,7 +280,7 @@ fn strangers_open_the_results_and_find_the_same_numbers() {
     report::write(place.path()).unwrap();
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/results");
     let run = |program: &str, script: &str, more: &[&str]| {
-        let mut command = std::process::Command::new(program);
+        let mut command = Command::new(program);
         let output = command.arg(examples.join(script)).arg(place.path()).args(more).output();
         let Ok(output) = output else { return Err(format!("no {program}")) };
         let words = [&output.stdout[..], &output.stderr[..]].concat();
@@ -277,4 +318,79 @@ fn raw_data_that_was_changed_is_told() {
     fs::write(&file, "as wished").unwrap();
     report::write(place.path()).unwrap();
     assert!(report().contains("RAW DATA CHANGED"), "{}", report());
+}
+
+/// A report of a study whose trials all counted, in the folder.
+fn reported(path: &Path) {
+    let (mut folder, mut writing) = begun(path);
+    for trial in 1..=folder.plan.trials.len() {
+        let record = record(&folder, trial, 1, State::Done, 10.0 + trial as f64 / 7.0);
+        folder.add(&mut writing, record).unwrap();
+    }
+    report::write(path).unwrap();
+}
+
+#[test]
+fn the_report_alone_has_the_study_its_order_and_its_results() {
+    let place = tempfile::tempdir().unwrap();
+    reported(place.path());
+    let html = fs::read_to_string(place.path().join("report.html")).unwrap();
+    for name in ["study.toml", "plan.json", "results.csv", "samples.csv"] {
+        let mark = format!("<a download=\"{name}\" href=\"data:text/plain;base64,");
+        let (_, rest) = html.split_once(&mark).unwrap_or_else(|| panic!("{name} is not in it"));
+        let (data, _) = rest.split_once('"').unwrap();
+        let mut base64 = Command::new("base64");
+        base64.arg("-d").stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut base64 = base64.spawn().unwrap();
+        base64.stdin.take().unwrap().write_all(data.as_bytes()).unwrap();
+        let saved = base64.wait_with_output().unwrap().stdout;
+        assert_eq!(saved, fs::read(place.path().join(name)).unwrap(), "{name}");
+    }
+}
+
+#[test]
+fn a_browser_prints_the_report_as_a_pdf_with_all_of_its_words() {
+    let found = |program: &str| Command::new(program).arg("--version").output().is_ok();
+    if !found("chromium") || !found("pdftotext") {
+        eprintln!("SKIPPED: the report is not printed: chromium and poppler-utils are not here");
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    reported(place.path());
+    let (html, pdf) = (place.path().join("report.html"), place.path().join("report.pdf"));
+    let mut chromium = Command::new("chromium");
+    chromium.args(["--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer"]);
+    chromium.arg(format!("--user-data-dir={}", place.path().join("profile").display()));
+    chromium.arg(format!("--print-to-pdf={}", pdf.display()));
+    let output = chromium.arg(format!("file://{}", html.display())).output().unwrap();
+    assert!(pdf.is_file(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = Command::new("pdftotext").arg("-layout").arg(&pdf).arg("-").output().unwrap();
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let printed = words(&text);
+    for said in ["A <tiny> study", "QUICK RUN", "Methods", "Machine", "Raw data", "results.csv"] {
+        assert!(printed.contains(said), "{said} is not printed: {text}");
+    }
+    // Figures are drawn, not left out, and no table runs over the edge of its page.
+    assert!(printed.contains("Throughput (Gb/s)"), "{text}");
+    let info = Command::new("pdfinfo").arg(&pdf).output().unwrap();
+    let info = String::from_utf8_lossy(&info.stdout).into_owned();
+    assert!(info.contains("A <tiny> study"), "its title: {info}");
+    let mut boxes = Command::new("pdftotext");
+    let boxes = boxes.args(["-bbox"]).arg(&pdf).arg("-").output().unwrap();
+    let boxes = String::from_utf8_lossy(&boxes.stdout).into_owned();
+    let number = |line: &str, name: &str| -> f64 {
+        let (_, rest) = line.split_once(&format!(" {name}=\"")).unwrap();
+        rest.split('"').next().unwrap().parse().unwrap()
+    };
+    let mut width = 0.0;
+    for line in boxes.lines() {
+        if line.contains("<page ") {
+            width = number(line, "width");
+        } else if line.contains("<word ") {
+            let (left, right) = (number(line, "xMin"), number(line, "xMax"));
+            assert!(left >= 20.0 && right <= width - 20.0, "over the edge of {width}: {line}");
+        }
+    }
+    assert!(width > 0.0, "{boxes}");
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::{Figure, Options, Samples};
-use crate::listeners::{Cable, RING_MIB, Tool, Trial};
+use crate::listeners::{Cable, Tool, Trial};
 use crate::traffic::frames::RoceStream;
 
 /// Bytes of a frame as the figure is named, and of the RoCE payload that comes nearest: RoCE v2
@@ -34,14 +34,11 @@ impl Search {
 
 /// `capture_lossless_kpps_*`.
 pub(super) fn capture(options: &Options) -> Result<Vec<Figure>> {
-    for tool in [Tool::Tcpdump, Tool::Dumpcap, Tool::Netsniff] {
-        tool.require()?;
-    }
+    let tools = with_peers(["weir-capture", "weir-capture-xdp"])?;
     let cable = Cable::new()?;
     let folder = options.output.parent().context("the results lie in a folder")?;
     let folder = tempfile::tempdir_in(folder).context("no folder for captures")?;
     let file = folder.path().join("capture");
-    let tools = with_peers([Tool::WeirCapture, Tool::WeirCaptureXdp]);
     let mut figures = Vec::new();
     for (size, payload) in SIZES {
         for (target, path) in [("null", Path::new("/dev/null")), ("disk", &file)] {
@@ -55,11 +52,8 @@ pub(super) fn capture(options: &Options) -> Result<Vec<Figure>> {
 
 /// `meter_lossless_kpps_*`.
 pub(super) fn meter(options: &Options) -> Result<Vec<Figure>> {
-    for tool in [Tool::Tcpdump, Tool::Dumpcap, Tool::Netsniff] {
-        tool.require()?;
-    }
+    let tools = with_peers(["weir-meter-xdp", "weir-meter"])?;
     let cable = Cable::new()?;
-    let tools = with_peers([Tool::WeirMeterXdp, Tool::WeirMeter]);
     let mut figures = Vec::new();
     for (size, payload) in SIZES {
         let rates = cable.compare(options, &tools, payload, Path::new("/dev/null"))?;
@@ -73,26 +67,38 @@ pub(super) fn meter(options: &Options) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-fn with_peers([first, second]: [Tool; 2]) -> [Tool; 5] {
-    [first, second, Tool::Tcpdump, Tool::Dumpcap, Tool::Netsniff]
+/// Weir's and their peers, as the study `monitoring` runs them.
+fn with_peers(ours: [&'static str; 2]) -> Result<Vec<Named>> {
+    let names = ours.into_iter().chain(["tcpdump", "dumpcap", "netsniff-ng"]);
+    let named = names.map(|name| Ok(Named { name, tool: Tool::shipped(name)? }));
+    let tools: Vec<Named> = named.collect::<Result<_>>()?;
+    tools.iter().try_for_each(|it| it.tool.require())?;
+    Ok(tools)
+}
+
+/// A tool by its name in the study.
+#[derive(Clone)]
+struct Named {
+    name: &'static str,
+    tool: Tool,
 }
 
 /// The first of `rates` beside the best of the others.
 fn figure(name: &str, payload: usize, rates: &[Found]) -> Figure {
     let [ours, peers @ ..] = rates else { unreachable!("weir and its peers were measured") };
-    let is_peer = |it: &&Found| !it.tool.is_ours();
+    let is_peer = |it: &&Found| !it.tool.tool.is_ours();
     let best = peers.iter().filter(is_peer).max_by(|a, b| a.kpps.total_cmp(&b.kpps));
     let samples = |found: &Found| Samples(vec![found.kpps]);
     let mut figure = Figure::new(name, "kpps", &samples(ours));
     if let Some(best) = best {
-        figure = figure.against(best.tool.name(), &samples(best));
+        figure = figure.against(best.tool.name, &samples(best));
     }
     let all: Vec<String> = rates
         .iter()
-        .map(|it| format!("{} {:.0} (limited by {})", it.tool.name(), it.kpps, it.limit))
+        .map(|it| format!("{} {:.0} (limited by {})", it.tool.name, it.kpps, it.limit))
         .collect();
     figure.noted(&format!(
-        "{}; RoCE v2 frames of {} bytes, rings of {RING_MIB} MiB, offloads off, GRO on at the \
+        "{}; RoCE v2 frames of {} bytes, rings of 256 MiB, offloads off, GRO on at the \
          listening veth only because it makes it poll (RoCE is not merged)",
         all.join(", "),
         payload + 58
@@ -101,14 +107,14 @@ fn figure(name: &str, payload: usize, rates: &[Found]) -> Figure {
 
 /// What a search found.
 struct Found {
-    tool: Tool,
+    tool: Named,
     kpps: f64,
     limit: &'static str,
 }
 
 /// Bounds of a search, frames a second.
 struct Bounds {
-    tool: Tool,
+    tool: Named,
     good: f64,
     bad: f64,
     limit: &'static str,
@@ -120,27 +126,28 @@ impl Cable {
     fn compare(
         &self,
         options: &Options,
-        tools: &[Tool],
+        tools: &[Named],
         payload: usize,
         target: &Path,
     ) -> Result<Vec<Found>> {
         let search = if options.quick { Search::QUICK } else { Search::FULL };
         let frame = RoceStream::new(payload)?.first().clone();
-        let trial = |tool: Tool, rate: f64| {
+        let trial = |tool: &Named, rate: f64| {
             let seconds = FRAMES_MAX.min(rate * search.seconds);
             let count = if rate == 0.0 { FRAMES_FIRST } else { seconds as u32 };
-            self.trial(&options.program, Some(tool), &frame, target, (count, rate as u32))
+            let tool = Some(&tool.tool);
+            self.trial(&options.program, tool, &frame, target, (count, rate as u32))
         };
         let mut all = Vec::new();
         for tool in tools {
-            let found = trial(*tool, 0.0)?;
+            let found = trial(tool, 0.0)?;
             let (achieved, lost) = (found.achieved(), found.lost());
             let (good, limit) = if lost == 0 { (achieved, "the sender") } else { (0.0, "itself") };
-            all.push(Bounds { tool: *tool, good, bad: achieved, limit });
+            all.push(Bounds { tool: tool.clone(), good, bad: achieved, limit });
         }
         for _ in 0..search.steps {
             for bounds in all.iter_mut().filter(|it| it.good < it.bad) {
-                let found = trial(bounds.tool, (bounds.good + bounds.bad) / 2.0)?;
+                let found = trial(&bounds.tool, (bounds.good + bounds.bad) / 2.0)?;
                 let achieved = found.achieved();
                 if found.lost() == 0 {
                     bounds.good = achieved.min(bounds.bad);
@@ -157,7 +164,7 @@ impl Cable {
 fn confirmed(
     bounds: Bounds,
     search: Search,
-    trial: &impl Fn(Tool, f64) -> Result<Trial>,
+    trial: &impl Fn(&Named, f64) -> Result<Trial>,
 ) -> Result<Found> {
     let Bounds { tool, good, mut limit, .. } = bounds;
     let mut rate = good;
@@ -165,7 +172,7 @@ fn confirmed(
         if rate == 0.0 {
             break;
         }
-        let found = trial(tool, rate)?;
+        let found = trial(&tool, rate)?;
         if found.lost() == 0 {
             return Ok(Found { tool, kpps: found.achieved().min(rate) / 1000.0, limit });
         }

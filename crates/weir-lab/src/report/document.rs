@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use base64ct::{Base64, Encoding};
+
 /// A report.
 #[derive(Debug)]
 pub(crate) struct Document {
@@ -27,6 +29,8 @@ enum Block {
         svg: String,
         caption: String,
     },
+    /// Files that the report carries along.
+    Files(Vec<(String, String)>),
 }
 
 const STYLE: &str = "\
@@ -42,7 +46,8 @@ th,td{border:1px solid #d0d7de;padding:.25rem .55rem;text-align:left;vertical-al
 th{background:#f6f8fa}td.number{text-align:right;font-variant-numeric:tabular-nums}
 figure{margin:1rem 0}figure svg{max-width:100%;height:auto}code{overflow-wrap:anywhere}
 @media print{body{max-width:none;margin:0;font-size:11pt}.wide{overflow:visible}
-h2,caption{break-after:avoid}figure,tr,.banner{break-inside:avoid}table{font-size:8pt}
+th,td{overflow-wrap:anywhere}h2,caption{break-after:avoid}
+figure,tr,.banner{break-inside:avoid}table{font-size:8pt}
 thead{display:table-header-group}th,td{padding:.12rem .3rem}.banner{font-size:14pt}
 @page{margin:15mm}}";
 
@@ -75,6 +80,11 @@ impl Document {
     pub(crate) fn figure(&mut self, name: &str, svg: String, caption: &str) {
         let (name, caption) = (name.to_owned(), caption.to_owned());
         self.blocks.push(Block::Figure { name, svg, caption });
+    }
+
+    /// Files by name, whole: to be saved from the report.
+    pub(crate) fn files(&mut self, files: Vec<(String, String)>) {
+        self.blocks.push(Block::Files(files));
     }
 
     /// Figures by name.
@@ -145,6 +155,16 @@ impl Block {
                  </figure>",
                 escaped(caption)
             ),
+            Block::Files(files) => {
+                let one = |(name, text): &(String, String)| {
+                    format!(
+                        "<li><a download=\"{0}\" href=\"data:text/plain;base64,{1}\">{0}</a></li>",
+                        escaped(name),
+                        Base64::encode_string(text.as_bytes())
+                    )
+                };
+                writeln!(html, "<ul>{}</ul>", files.iter().map(one).collect::<String>())
+            }
         };
     }
 
@@ -168,6 +188,10 @@ impl Block {
             Block::Figure { name, caption, .. } => {
                 writeln!(text, "![{0}](figures/{name}.svg)\n\n{0}", plain(caption))
             }
+            Block::Files(files) => files.iter().try_for_each(|(name, _)| {
+                let name = plain(name);
+                writeln!(text, "- [{name}]({name})")
+            }),
         };
     }
 }

@@ -1,6 +1,8 @@
-//! Figures as SVG: boxes and violins of every combination, maps, interactions, runs over time.
+//! Figures as SVG: boxes and violins of every combination, surfaces and maps, interactions, runs
+//! over time.
 
 mod bars;
+mod surfaces;
 mod violins;
 
 use anyhow::{Result, anyhow};
@@ -8,6 +10,7 @@ use plotters::prelude::*;
 
 pub(super) use bars::bars;
 
+use self::surfaces::Grid;
 use super::analysis::{Analysis, Cell, by_factor};
 use super::document::Document;
 use super::paper;
@@ -79,10 +82,17 @@ pub(super) fn draw(folder: &Folder, analysis: &Analysis, document: &mut Document
     if let Some(surface) = &folder.study.report.surface {
         let Surface { across, up, each } = surface;
         for (level, _) in by_factor(analysis, each) {
-            let svg = map(analysis, surface, &level).map_err(|it| anyhow!("a figure: {it}"))?;
+            let grid = Grid::of(analysis, surface, &level);
+            let what = format!("{} over {across} and {up}, {each} {level}", response.title);
+            if grid.is_surface() {
+                let svg = grid.surface(analysis).map_err(|it| anyhow!("a figure: {it}"))?;
+                let name = format!("{}-surface-{level}", response.name);
+                let caption = format!("{what}: means, as a surface; all surfaces have one scale.");
+                document.figure(&name, svg, &caption);
+            }
+            let svg = grid.map().map_err(|it| anyhow!("a figure: {it}"))?;
             let name = format!("{}-map-{level}", response.name);
-            let caption = format!("{} over {across} and {up}, {each} {level}.", response.title);
-            document.figure(&name, svg, &caption);
+            document.figure(&name, svg, &format!("{what}: means, as a map."));
         }
     }
     let sampled: Vec<&&Cell> =
@@ -211,69 +221,6 @@ fn interaction(analysis: &Analysis, [across, by]: &[String; 2]) -> Drawn {
             .label_font(("sans-serif", 12))
             .position(SeriesLabelPosition::UpperRight)
             .draw()?;
-        area.present()?;
-    }
-    Ok(scalable(&svg))
-}
-
-/// Means over two factors as a map: the same scale of colours for all levels of the third.
-fn map(analysis: &Analysis, surface: &Surface, level: &str) -> Drawn {
-    const CELL: (i32, i32) = (76, 34);
-    const LEFT: i32 = 90;
-    const TOP: i32 = 20;
-    let Surface { across, up, each } = surface;
-    let names = |factor: &str| -> Vec<String> {
-        by_factor(analysis, factor).into_iter().map(|it| it.0).collect()
-    };
-    let (columns, rows) = (names(across), names(up));
-    let mean = |column: &String, row: &String| -> Option<f64> {
-        let cells = analysis.cells.iter().filter(|cell| {
-            let is = |factor: &String, name: &str| {
-                cell.levels.get(factor).map(String::as_str) == Some(name)
-            };
-            is(across, column) && is(up, row) && is(each, level)
-        });
-        let runs: Vec<f64> = cells.flat_map(|cell| cell.runs.clone()).collect();
-        (!runs.is_empty()).then(|| stats::mean(&runs))
-    };
-    let largest = analysis.cells.iter().flat_map(|it| it.runs.iter().copied()).fold(1e-9, f64::max);
-    let width = LEFT + CELL.0 * columns.len() as i32 + 20;
-    let height = TOP + CELL.1 * rows.len() as i32 + 60;
-    let mut svg = String::new();
-    {
-        let area =
-            SVGBackend::with_string(&mut svg, (width as u32, height as u32)).into_drawing_area();
-        area.fill(&WHITE)?;
-        let write = |text: String, at: (i32, i32), colour: &RGBColor| {
-            let style = TextStyle::from(("sans-serif", 13)).color(colour).pos(
-                plotters::style::text_anchor::Pos::new(
-                    plotters::style::text_anchor::HPos::Center,
-                    plotters::style::text_anchor::VPos::Center,
-                ),
-            );
-            area.draw(&Text::new(text, at, style))
-        };
-        for (x, column) in columns.iter().enumerate() {
-            let left = LEFT + CELL.0 * x as i32;
-            for (y, row) in rows.iter().rev().enumerate() {
-                let top = TOP + CELL.1 * y as i32;
-                let Some(value) = mean(column, row) else { continue };
-                let share = (value / largest).clamp(0.0, 1.0);
-                let fill = COLOURS[0].mix(0.06 + 0.94 * share).filled();
-                let corners = [(left, top), (left + CELL.0 - 2, top + CELL.1 - 2)];
-                area.draw(&Rectangle::new(corners, fill))?;
-                let ink = if share > 0.55 { WHITE } else { BLACK };
-                let middle = (left + CELL.0 / 2, top + CELL.1 / 2);
-                write(super::number(value), middle, &ink)?;
-            }
-            let below = TOP + CELL.1 * rows.len() as i32 + 14;
-            write(column.clone(), (left + CELL.0 / 2, below), &BLACK)?;
-        }
-        for (y, row) in rows.iter().rev().enumerate() {
-            write(row.clone(), (LEFT - 16, TOP + CELL.1 * y as i32 + CELL.1 / 2), &BLACK)?;
-        }
-        write(across.clone(), (LEFT + CELL.0 * columns.len() as i32 / 2, height - 16), &BLACK)?;
-        write(up.clone(), (30, TOP + CELL.1 * rows.len() as i32 / 2), &BLACK)?;
         area.present()?;
     }
     Ok(scalable(&svg))

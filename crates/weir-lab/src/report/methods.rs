@@ -1,9 +1,11 @@
 //! How a study was made, from its file and its record: banner, question, methods, machine, raw
 //! data.
 
+use anyhow::Result;
 use jiff::Timestamp;
 
 use super::document::Document;
+use super::results;
 use crate::study::design::{Blocks, word};
 use crate::study::record::{Folder, State, TrialRecord};
 
@@ -48,7 +50,10 @@ pub(super) fn head(folder: &Folder, document: &mut Document) {
 }
 
 /// What stands last: methods, machine, trials that did not go as planned, raw data.
-pub(super) fn tail(folder: &Folder, document: &mut Document) {
+///
+/// # Errors
+/// The folder's files cannot be read.
+pub(super) fn tail(folder: &Folder, document: &mut Document) -> Result<()> {
     methods(folder, document);
     machine(folder, document);
     mishaps(folder, document);
@@ -56,13 +61,16 @@ pub(super) fn tail(folder: &Folder, document: &mut Document) {
     let bytes: u64 = folder.records.iter().flat_map(|it| &it.raw).map(|it| it.bytes).sum();
     let files = folder.records.iter().flat_map(|it| &it.raw).count();
     document.paragraph(format!(
-        "Beside this file: results.csv (a row an attempt), samples.csv (a row a sample that \
-         counts), trials.jsonl (all that was recorded, with SHA-256 of each raw file), plan.json \
-         (seed and order), study.toml, and in raw/TRIAL-ATTEMPT/ what the tools said: {files} \
-         files, {:.1} MB. A mean above is the mean of its lines in samples.csv, and those are the \
-         intervals in raw/. `weir prove report DIR` makes this file again.",
+        "This file carries along the study, its plan (seed and order), results.csv (a row an \
+         attempt) and samples.csv (a row a sample that counts). Beside it: the same as Parquet, \
+         trials.jsonl (all that was recorded, with SHA-256 of each raw file), and in \
+         raw/TRIAL-ATTEMPT/ what the tools said: {files} files, {:.1} MB. A mean above is the mean \
+         of its lines in samples.csv, and those are the intervals in raw/. `weir prove report DIR` \
+         makes this file again.",
         bytes as f64 / 1e6
     ));
+    document.files(results::files(folder)?);
+    Ok(())
 }
 
 fn methods(folder: &Folder, document: &mut Document) {
@@ -105,6 +113,12 @@ fn methods(folder: &Folder, document: &mut Document) {
     if !plan.only.is_empty() {
         let only = plan.only.join(", ");
         document.paragraph(format!("Only part of the study was run: {only}."));
+    }
+    if !plan.dropped.is_empty() {
+        let dropped = plan.dropped.join(", ");
+        document.paragraph(format!(
+            "Dropped, because the machine has not what it needs: factor {dropped}."
+        ));
     }
     if !study.notes.is_empty() {
         document.paragraph("What stands in for what, and what differs from the paper:");

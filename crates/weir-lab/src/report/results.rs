@@ -24,6 +24,19 @@ pub(super) fn write(folder: &Folder) -> Result<()> {
     Ok(())
 }
 
+/// What the report carries along, by file: the study, the order of its trials, and its results.
+pub(super) fn files(folder: &Folder) -> Result<Vec<(String, String)>> {
+    let read = |name: &str| -> Result<(String, String)> {
+        Ok((name.to_owned(), std::fs::read_to_string(folder.path().join(name))?))
+    };
+    Ok(vec![
+        read("study.toml")?,
+        read("plan.json")?,
+        ("results.csv".to_owned(), csv(&rows(folder))),
+        ("samples.csv".to_owned(), csv(&samples(folder))),
+    ])
+}
+
 /// A row an attempt; the first names columns.
 pub(super) fn rows(folder: &Folder) -> Vec<Vec<String>> {
     let factors = folder.study.factor_names();

@@ -1,10 +1,11 @@
 //! An attack, or its benign twin, on a host behind a gateway that runs the shipped rules: when it
 //! is told, what of it is stopped, what a connection beside it keeps.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -31,6 +32,10 @@ pub struct Attack {
     seconds: u32,
     /// Addresses that a flood comes from; 0: another each time.
     sources: u32,
+    /// Frames a second, by kind.
+    rates: BTreeMap<String, u32>,
+    /// Of a flood's rate, what its benign twin has.
+    twin_share: f64,
 }
 
 /// The attack, or what only looks like it.
@@ -41,21 +46,6 @@ enum Twin {
     Benign,
 }
 
-/// Frames a second of an attack.
-fn rate(hostile: Hostile) -> u32 {
-    use Hostile::*;
-    match hostile {
-        SynFlood => 50_000,
-        ReadFlood | WriteFlood | CnpFlood | UdpFlood => 60_000,
-        IcmpFlood | DnsFlood => 20_000,
-        StateSaturation | SideChannel => 5_000,
-        CmFlood => 5_000,
-        QpExhaustion => 500,
-        Scan => 200,
-        _ => 2_000,
-    }
-}
-
 impl Attack {
     fn hostile(&self) -> Result<Hostile> {
         Hostile::from_name(&format!("attack-{}", self.kind)).map(|(hostile, _)| hostile)
@@ -63,14 +53,15 @@ impl Attack {
 
     /// Frames a second: a flood's twin is the same, slowly.
     fn rate(&self) -> Result<u32> {
-        let hostile = self.hostile()?;
-        let is_slow = self.twin == Twin::Benign && hostile.is_flood();
-        Ok(rate(hostile) / if is_slow { 100 } else { 1 })
+        let rate = self.rates.get(&self.kind).copied();
+        let rate = rate.with_context(|| format!("rates: none is said for {}", self.kind))?;
+        let is_slow = self.twin == Twin::Benign && self.hostile()?.is_flood();
+        Ok(if is_slow { (f64::from(rate) * self.twin_share) as u32 } else { rate })
     }
 
     pub(super) fn require(&self) -> Result<()> {
         ensure!((2..=600).contains(&self.seconds), "attack: 2 to 600 seconds");
-        self.hostile()?;
+        ensure!(self.rate()? > 0, "attack: {} has a rate of zero", self.kind);
         process::require(&["iperf3"])
     }
 

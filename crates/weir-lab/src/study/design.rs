@@ -31,6 +31,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
+use super::governor;
 use super::order::Draws;
 use super::steps::Step;
 
@@ -139,6 +140,25 @@ pub struct Factor {
     /// What it, or a level of it, means.
     #[serde(default)]
     pub meaning: BTreeMap<String, String>,
+    /// What a machine must have; where it has not, the factor and its steps are dropped.
+    pub needs: Option<Need>,
+}
+
+/// What not every machine has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Need {
+    /// Frequency governors.
+    Cpufreq,
+}
+
+impl Need {
+    /// Whether this machine has it.
+    fn is_met(self) -> bool {
+        match self {
+            Need::Cpufreq => governor::is_there(),
+        }
+    }
 }
 
 /// What is measured.
@@ -324,6 +344,30 @@ impl Study {
             factor.levels.retain(|level| wanted.contains(&word(level).as_str()));
         }
         Ok(self)
+    }
+
+    /// Factors that need what this machine has not.
+    pub fn unmet(&self) -> Vec<String> {
+        let unmet = self.factors.iter().filter(|it| it.needs.is_some_and(|need| !need.is_met()));
+        unmet.map(|it| it.name.clone()).collect()
+    }
+
+    /// Itself without these factors, and without the steps that they are for.
+    pub fn without(mut self, dropped: &[String]) -> Self {
+        let is_dropped = |name: &String| dropped.contains(name);
+        let is_for = |value: &Value| {
+            let name = value.as_str().and_then(|it| it.strip_prefix('$'));
+            name.is_some_and(|name| dropped.iter().any(|it| it == name))
+        };
+        self.factors.retain(|factor| !is_dropped(&factor.name));
+        self.steps.retain(|step| !step.values().any(is_for));
+        self.report.factors.retain(|it| !is_dropped(it));
+        self.report.interactions.retain(|pair| !pair.iter().any(is_dropped));
+        for rule in &mut self.exclude {
+            rule.retain(|factor, _| !is_dropped(factor));
+        }
+        self.exclude.retain(|rule| !rule.is_empty());
+        self
     }
 
     /// Names of its factors.

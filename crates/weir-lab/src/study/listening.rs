@@ -1,10 +1,11 @@
 //! A tool that listens to a cable at a given rate, as an experiment: what it takes, and whether the
 //! cable carries less because of it.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -13,15 +14,21 @@ use super::steps::Stage;
 use crate::listeners::{Cable, Carrier, Mirror, Tool, Trial};
 use crate::traffic::frames::RoceStream;
 
-/// Payload of a RoCE packet such that frames have 1442 bytes, as Hintze's had on the average.
-const PAYLOAD: usize = 1384;
-const FRAME_LEN: usize = PAYLOAD + 58;
+/// Bytes of a RoCE v2 frame beside its payload.
+const HEADERS: usize = 58;
+/// The tool that is none: what the port loses by itself is measured so.
+const NOBODY: &str = "nobody";
 
 /// One tool, one rate.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Listen {
-    tool: Listener,
+    /// One of `programs`, or `nobody`.
+    tool: String,
+    /// Programs that listen, by name.
+    programs: BTreeMap<String, Tool>,
+    /// Bytes of a RoCE v2 frame.
+    frame_bytes: usize,
     /// What is sent, Gb/s of frames.
     gbps: f64,
     /// How long.
@@ -49,21 +56,6 @@ fn cable() -> Carrier {
     Carrier::Cable
 }
 
-/// A tool, or nobody.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(untagged)]
-enum Listener {
-    Tool(Tool),
-    Nobody(Nobody),
-}
-
-/// What the port loses by itself is measured so.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Nobody {
-    Nobody,
-}
-
 impl Listen {
     pub(super) fn require(&self) -> Result<()> {
         ensure!(self.gbps > 0.0 && self.gbps <= 400.0, "listen: 0 to 400 Gb/s");
@@ -76,14 +68,24 @@ impl Listen {
             self.path
         );
         self.path.require(self.mirror)?;
-        match self.tool {
-            Listener::Tool(Tool::OvsNetflow) => {
-                ensure!(self.path == Carrier::Ovs, "only OVS has its NetFlow: exclude it");
-                Tool::OvsNetflow.require()
-            }
-            Listener::Tool(tool) => tool.require(),
-            Listener::Nobody(_) => Ok(()),
+        let payload = self.frame_bytes.checked_sub(HEADERS);
+        let is_frame = payload.is_some_and(|it| (4..=8000).contains(&it) && it % 4 == 0);
+        ensure!(is_frame, "listen: frame_bytes of 62 to 8058, such that the payload is full words");
+        let Some(tool) = self.listener()? else { return Ok(()) };
+        let is_told = !tool.netflow || self.path == Carrier::Ovs;
+        ensure!(is_told, "only OVS has its NetFlow: exclude {} elsewhere", self.tool);
+        tool.require()
+    }
+
+    fn listener(&self) -> Result<Option<&Tool>> {
+        if self.tool == NOBODY {
+            return Ok(None);
         }
+        let names = || self.programs.keys().cloned().collect::<Vec<_>>().join(", ");
+        let found = self.programs.get(&self.tool);
+        found.map(Some).with_context(|| {
+            format!("no program is called {}; there are {} and {NOBODY}", self.tool, names())
+        })
     }
 
     pub(super) fn expected_seconds(&self) -> f64 {
@@ -92,28 +94,27 @@ impl Listen {
 
     pub(super) fn words(&self) -> String {
         format!(
-            "A sender inside the kernel sends RoCE v2 frames of {FRAME_LEN} bytes over a veth at \
+            "A sender inside the kernel sends RoCE v2 frames of {} bytes over a veth at \
              the trial's rate for {} s, or through a gateway, while the trial's tool listens at \
              the other end, or at the gateway, and writes to /dev/null; the kernel's counter of \
              the host's port says what arrived, the tool what it took",
-            self.seconds
+            self.frame_bytes, self.seconds
         )
     }
 
     pub(super) fn run(&self, stage: &mut Stage<'_>) -> Result<()> {
-        let tool = match self.tool {
-            Listener::Tool(tool) => Some(tool),
-            Listener::Nobody(_) => None,
-        };
+        let tool = self.listener()?;
+        let has_netflow = tool.is_some_and(|it| it.netflow);
         let cable = match self.place {
             Place::Host => Cable::new()?,
-            Place::Gateway => Cable::through(self.path, self.mirror, stage.program, tool)?,
+            Place::Gateway => Cable::through(self.path, self.mirror, stage.program, has_netflow)?,
         };
-        let frame = RoceStream::new(PAYLOAD)?.first().clone();
-        let rate = self.gbps * 1e9 / (8.0 * FRAME_LEN as f64);
+        let frame = RoceStream::new(self.frame_bytes - HEADERS)?.first().clone();
+        let bits = 8.0 * self.frame_bytes as f64;
+        let rate = self.gbps * 1e9 / bits;
         // At a rate that is not reached, as many frames would take many times as long.
         let reached = cable.reached(&frame, rate as u32)?;
-        if tool == Some(Tool::OvsNetflow) {
+        if has_netflow {
             // What OVS still tells of those frames is not the trial's.
             crate::interrupt::sleep(Duration::from_secs(6))?;
         }
@@ -133,7 +134,7 @@ impl Listen {
         ensure!(counted <= sent, "the tool says {counted} where {sent} were sent");
         let percent = |part: u64| 100.0 * part as f64 / sent as f64;
         let values = &mut stage.measured.values;
-        let gbps = |frames: u64| frames as f64 * 8.0 * FRAME_LEN as f64 / seconds / 1e9;
+        let gbps = |frames: u64| frames as f64 * bits / seconds / 1e9;
         values.insert("offered".to_owned(), gbps(sent));
         values.insert("carried".to_owned(), gbps(delivered.min(sent)));
         values.insert("arrived".to_owned(), percent(delivered.min(sent)));

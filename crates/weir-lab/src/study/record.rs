@@ -40,6 +40,9 @@ pub struct Plan {
     pub quick: bool,
     /// What `--only` left.
     pub only: Vec<String>,
+    /// Factors that were dropped, for what the machine has not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dropped: Vec<String>,
     /// What gave the order.
     pub seed: u64,
     /// All trials in their order.
@@ -143,7 +146,8 @@ impl Plan {
         only: &[String],
         seed: Option<u64>,
     ) -> Result<(Self, Study)> {
-        let study = planned(text, quick, only)?;
+        let dropped = Study::parse(text)?.unmet();
+        let study = planned(text, quick, only, &dropped)?;
         let seed = seed.unwrap_or(study.seed);
         let plan = Self {
             format: FORMAT,
@@ -151,6 +155,7 @@ impl Plan {
             study_sha256: sha256(text.as_bytes()),
             quick,
             only: only.to_vec(),
+            dropped,
             seed,
             trials: study.plan(seed)?,
         };
@@ -158,8 +163,8 @@ impl Plan {
     }
 }
 
-fn planned(text: &str, quick: bool, only: &[String]) -> Result<Study> {
-    let study = Study::parse(text)?;
+fn planned(text: &str, quick: bool, only: &[String], dropped: &[String]) -> Result<Study> {
+    let study = Study::parse(text)?.without(dropped);
     let study = if quick { study.shortened() } else { study };
     study.only(only)
 }
@@ -206,7 +211,7 @@ impl Folder {
             sha256(text.as_bytes()) == plan.study_sha256,
             "study.toml was changed after plan.json was made from it"
         );
-        let study = planned(&text, plan.quick, &plan.only)?;
+        let study = planned(&text, plan.quick, &plan.only, &plan.dropped)?;
         let records: Vec<TrialRecord> = lines(&path.join("trials.jsonl"))?;
         for record in &records {
             let known = plan.trials.get(record.trial.wrapping_sub(1));

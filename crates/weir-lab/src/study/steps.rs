@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
 use super::load::{Load, Meter};
-use super::{attacking, bypassing, listening, stream, tunnels, verbs};
+use super::{attacking, bypassing, generating, governor, listening, stream, tunnels, verbs};
 use crate::gateways::{Gateways, Protection, Setup};
 use crate::strongswan;
 use crate::topology::{self, Lab, Plan};
@@ -33,6 +33,10 @@ pub enum Step {
     Iperf3(stream::Iperf3),
     /// Traffic past the hosts' kernels (or through them), and who notices.
     Observe(bypassing::Observe),
+    /// Traffic by a program that the study names, counted where it arrives.
+    Generate(generating::Generate),
+    /// The processors' frequency governor, for the rest of the trial.
+    Governor(governor::Governor),
     /// An attack or its benign twin, at a gateway with the shipped rules.
     Attack(attacking::Attack),
     /// A tool that listens to a cable at a given rate; needs no lab.
@@ -127,6 +131,7 @@ pub struct Stage<'a> {
     pub measured: Measured,
     /// Where the hosts are reached, once there is a path.
     pub(super) path: Option<PathStep>,
+    governor: Option<governor::Changed>,
     // Before the lab: what runs in it ends first.
     tunnel: Option<strongswan::Tunnel>,
     gateways: Option<Gateways>,
@@ -157,6 +162,8 @@ impl Step {
             Step::Path(path) => path.require(),
             Step::Iperf3(run) => run.require(),
             Step::Observe(run) => run.require(),
+            Step::Generate(run) => run.require(),
+            Step::Governor(governor) => governor.require(),
             Step::Attack(run) => run.require(),
             Step::Listen(run) => run.require(),
             Step::Tunnels(run) => run.require(),
@@ -173,6 +180,8 @@ impl Step {
             Step::Path(_) => 1.0,
             Step::Iperf3(run) => f64::from(run.seconds) + 1.0,
             Step::Observe(run) => run.expected_seconds(),
+            Step::Generate(run) => run.expected_seconds(),
+            Step::Governor(_) => 0.0,
             Step::Attack(run) => run.expected_seconds(),
             Step::Listen(run) => run.expected_seconds(),
             Step::Tunnels(run) => run.expected_seconds(),
@@ -194,6 +203,8 @@ impl Step {
             Step::Path(_) => "The scenario of the trial is put between the hosts".to_owned(),
             Step::Iperf3(run) => run.words(),
             Step::Observe(run) => run.words(),
+            Step::Generate(run) => run.words(),
+            Step::Governor(_) => "All processors get the trial's frequency governor".to_owned(),
             Step::Attack(run) => run.words(),
             Step::Listen(run) => run.words(),
             Step::Tunnels(run) => run.words(),
@@ -213,6 +224,11 @@ impl Step {
             Step::Path(path) => stage.put(path),
             Step::Iperf3(run) => run.run(stage),
             Step::Observe(run) => run.run(stage),
+            Step::Generate(run) => run.run(stage),
+            Step::Governor(governor) => {
+                stage.governor = Some(governor.set()?);
+                Ok(())
+            }
             Step::Attack(run) => run.run(stage),
             Step::Listen(run) => run.run(stage),
             Step::Tunnels(run) => run.run(stage),
@@ -274,7 +290,20 @@ impl<'a> Stage<'a> {
     ) -> Self {
         let measured = Measured::default();
         let (path, tunnel, gateways, guests, lab) = (None, None, None, None, None);
-        Self { program, raw, running, tick, measured, path, tunnel, gateways, guests, lab }
+        let governor = None;
+        Self {
+            program,
+            raw,
+            running,
+            tick,
+            measured,
+            path,
+            governor,
+            tunnel,
+            gateways,
+            guests,
+            lab,
+        }
     }
 
     /// Does all steps.

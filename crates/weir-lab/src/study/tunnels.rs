@@ -25,14 +25,8 @@ use super::steps::Stage;
 use crate::topology::{Lab, Plan};
 use crate::{interrupt, process, stats, wireguard};
 
-/// Of the wire: what the adapters of the paper carry is 9978.
-const WIRE_MTU: u32 = 9000;
-/// Above so many tunnels, one process sends all streams.
-const PROCESSES_MAX: u32 = 16;
 /// Tunnels of one trial, at most.
 const TUNNELS_MAX: u32 = 1000;
-/// What the paper's users want of a tunnel, Mb/s.
-const WANTED_MBPS: f64 = 50.0;
 
 /// Tunnels of one kind, a TCP stream through each.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -43,6 +37,12 @@ pub struct Tunnels {
     /// Inside the tunnels, bytes.
     mtu: u32,
     seconds: u32,
+    /// Of the wire, bytes.
+    wire_mtu: u32,
+    /// What a tunnel must carry to be counted as keeping it, Mb/s.
+    wanted_mbps: f64,
+    /// Above so many tunnels, one process sends all streams.
+    one_process_above: u32,
     #[serde(default)]
     endpoint: Endpoint,
     #[serde(default)]
@@ -103,10 +103,13 @@ impl By {
 
 impl Tunnels {
     pub(super) fn require(&self) -> Result<()> {
-        let Self { by, tunnels, mtu, seconds, endpoint, compression } = self;
+        let Self { by, tunnels, mtu, seconds, wire_mtu, endpoint, compression, .. } = self;
+        let most = self.one_process_above;
         ensure!((1..=TUNNELS_MAX).contains(tunnels), "tunnels: 1 to {TUNNELS_MAX}");
         ensure!((1280..=65535).contains(mtu), "tunnels: an MTU of 1280 to 65535");
         ensure!((2..=3600).contains(seconds), "tunnels: 2 to 3600 seconds");
+        ensure!((1500..=9000).contains(wire_mtu), "tunnels: a wire_mtu of 1500 to 9000");
+        ensure!((1..=64).contains(&most), "tunnels: one_process_above 1 to 64");
         let is_openvpn = by.openvpn_cipher().is_some();
         ensure!(
             is_openvpn || *compression == Compression::Off,
@@ -118,12 +121,12 @@ impl Tunnels {
             "Weir is a gateway: exclude the host as its endpoint"
         );
         ensure!(
-            !is_openvpn || *tunnels <= PROCESSES_MAX,
-            "{PROCESSES_MAX} tunnels of {by:?} at most: each has a process at both ends"
+            !is_openvpn || *tunnels <= most,
+            "{most} tunnels of {by:?} at most: each has a process at both ends"
         );
         ensure!(
-            *mtu <= WIRE_MTU || is_openvpn,
-            "only OpenVPN takes packets larger than the wire's MTU of {WIRE_MTU}: exclude it"
+            mtu <= wire_mtu || is_openvpn,
+            "only OpenVPN takes packets larger than the wire's MTU of {wire_mtu}: exclude it"
         );
         process::require(&["iperf3", "tc", "ping"])?;
         match by {
@@ -144,18 +147,18 @@ impl Tunnels {
     pub(super) fn words(&self) -> String {
         format!(
             "The trial's tunnels, and for {} s a TCP stream (cubic) through each, all at once: by \
-             iperf3, a process a stream. Above {PROCESSES_MAX} tunnels one process simulates all \
+             iperf3, a process a stream. Above {} tunnels one process simulates all \
              clients: of ESP with TCP streams, of WireGuard with handshakes of their own and UDP \
              of at most 55 Mb/s each. Each second at the receiver is a sample. Beside \
              them: busy processors, memory of the endpoint's programs, and frames on the wire that \
              are fragments, by tc's counters",
-            self.seconds
+            self.seconds, self.one_process_above
         )
     }
 
     pub(super) fn run(&self, stage: &mut Stage<'_>) -> Result<()> {
-        let host_mtu = if self.by == By::WeirEsp { self.mtu } else { WIRE_MTU };
-        let plan = Plan { host_mtu, wire_mtu: WIRE_MTU, ..Plan::default() };
+        let host_mtu = if self.by == By::WeirEsp { self.mtu } else { self.wire_mtu };
+        let plan = Plan { host_mtu, wire_mtu: self.wire_mtu, ..Plan::default() };
         stage.build_lab(plan)?;
         let (program, raw) = (stage.program, stage.raw);
         let (lab, tick) = stage.lab_and_tick()?;
@@ -198,7 +201,7 @@ impl Tunnels {
         ensure!(means.iter().all(|it| it.is_finite()), "a tunnel has no whole second");
         ensure!(means.iter().any(|it| *it > 0.0), "nothing arrived");
         ensure!(frames > 0, "nothing was on the wire");
-        let keeping = means.iter().filter(|it| **it >= WANTED_MBPS).count();
+        let keeping = means.iter().filter(|it| **it >= self.wanted_mbps).count();
         let values = [
             ("gbps", stats::mean(&together)),
             ("each", stats::mean(&means)),
@@ -226,7 +229,7 @@ impl Tunnels {
     /// Whether all clients of WireGuard are one process.
     fn is_swarm(&self) -> bool {
         let is_wireguard = matches!(self.by, By::WeirWireguard | By::WireguardGo);
-        is_wireguard && self.tunnels > PROCESSES_MAX
+        is_wireguard && self.tunnels > self.one_process_above
     }
 
     /// Where the servers' streams arrive.

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
+use super::Tunnels;
 use super::ends::Ends;
-use super::{PROCESSES_MAX, Tunnels};
 use crate::interrupt;
 use crate::netns::{Namespace, SHORT};
 use crate::process::Running;
@@ -38,7 +38,7 @@ pub(super) fn run(
     if let Some(swarm) = &mut ends.swarm {
         return swarm.run(lab.host(Side::A), step.seconds, poll);
     }
-    match step.tunnels > PROCESSES_MAX {
+    match step.tunnels > step.one_process_above {
         true => by_one_process(step, lab, ends, poll),
         false => by_iperf3(step, lab, ends, raw, poll),
     }
