@@ -202,7 +202,9 @@ impl Oddity {
                 let name = event.name().split_once('.').map_or(event.name(), |it| it.1);
                 // As Suricata spells them: those of its older parsers are in capitals.
                 let name = match event.protocol() {
-                    Protocol::Http | Protocol::Tls => name.to_ascii_uppercase(),
+                    Protocol::Http | Protocol::Tls | Protocol::Smtp | Protocol::Dnp3 => {
+                        name.to_ascii_uppercase()
+                    }
                     _ => name.to_owned(),
                 };
                 ("applayer", name, Some("proto_parser"))

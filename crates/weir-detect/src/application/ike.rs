@@ -406,6 +406,9 @@ fn second_proposals(side: usize, mut rest: &[u8], unit: &mut Unit, object: &mut 
         }
         rest = rest.get(length.max(8)..).unwrap_or_default();
     }
+    if side == 1 && count > 0 {
+        object.put("alg_esn", "NoESN");
+    }
     if side == 1 && count > 1 {
         unit.odd(AppEvent::IkeManyProposals);
     }

@@ -11,6 +11,7 @@ mod begin;
 pub(crate) mod ber;
 mod dcerpc;
 mod dhcp;
+mod dnp3;
 mod expected;
 mod ftp;
 mod ike;
@@ -107,6 +108,7 @@ pub(crate) fn parser(carrier: Carrier, protocol: Protocol) -> Option<Box<dyn Par
         Protocol::Smb => Box::new(smb::Smb::default()),
         Protocol::Ike => Box::new(ike::Ike::default()),
         Protocol::Pgsql => Box::new(pgsql::Pgsql::default()),
+        Protocol::Dnp3 => Box::new(dnp3::Dnp3::default()),
         Protocol::Rfb => Box::new(rfb::Rfb::default()),
         Protocol::Smtp => Box::new(smtp::Smtp::default()),
         Protocol::Ftp => Box::new(ftp::Ftp::default()),

@@ -188,7 +188,9 @@ impl Rfb {
             vnc.put_some("response", self.response.as_ref().map(|it| hex(it, "")));
             authentication.put("vnc", vnc);
         }
-        let result = self.result.map(|it| match it {
+        // A reason says more.
+        let result = self.result.filter(|_| self.reason.is_none());
+        let result = result.map(|it| match it {
             0 => "OK".to_owned(),
             1 => "FAIL".to_owned(),
             2 => "TOOMANY".to_owned(),

@@ -204,6 +204,13 @@ events! {
     Pgsql:
     PgsqlLength "pgsql.invalid_length"
     PgsqlRequest "pgsql.malformed_request";
+    Dnp3:
+    Dnp3Length "dnp3.len_too_small"
+    Dnp3LinkChecksum "dnp3.bad_link_crc"
+    Dnp3TransportChecksum "dnp3.bad_transport_crc"
+    Dnp3Object "dnp3.unknown_object"
+    Dnp3Objects "dnp3.too_many_objects"
+    Dnp3TooLong "dnp3.too_long_reassembly";
     Mdns:
     MdnsMalformed "mdns.malformed_data"
     MdnsReserved "mdns.z_flag_set"

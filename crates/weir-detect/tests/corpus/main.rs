@@ -32,5 +32,5 @@ fn any_rules_and_frames_are_taken_without_a_panic() {
 
 #[test]
 fn any_pieces_of_a_connection_are_taken_without_a_panic() {
-    replay("streams", 5, streams::exercise);
+    replay("streams", 20, streams::exercise);
 }

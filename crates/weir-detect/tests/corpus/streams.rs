@@ -1,7 +1,7 @@
-//! What must hold for any input of the `streams` fuzz target: a byte for the server's port (its low
-//! bit: 53, else 80), then pieces of one TCP connection. A piece is a byte whose bit 0 says who
-//! sends and whose bits 1 to 3 where it begins, against the end of what its sender has sent; a
-//! byte for its length; its bytes.
+//! What must hold for any input of the `streams` fuzz target: a byte for the server's port (its
+//! place in [`PORTS`]; with the highest bit, datagrams follow), then pieces of one connection. A
+//! piece is a byte whose bit 0 says who sends and whose bits 1 to 3 where it begins, against the
+//! end of what its sender has sent; a byte for its length; its bytes.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,6 +11,11 @@ use weir_detect::{
 use weir_wire::frame::{Link, Time};
 use weir_wire::parse::parse;
 
+/// Where applications are looked for.
+const PORTS: [u16; 20] = [
+    80, 53, 25, 21, 445, 135, 389, 88, 5060, 1883, 5900, 502, 5432, 161, 500, 67, 123, 69, 5353,
+    4500,
+];
 /// Sequence numbers wrap soon.
 const BEGINNING: u32 = u32::MAX - 300;
 
@@ -33,6 +38,23 @@ alert tls any any -> any any (ja3s.hash; content:"a"; tls.cert_fingerprint; cont
 alert dns any any -> any any (dns.query; to_sha256; content:"a"; sid:15;)
 alert ssh any any -> any any (ssh.proto; content:"2"; ssh.software; content:"a"; sid:16;)
 alert dns any any -> any any (dns.query; dataset:set,names,type string; sid:17;)
+alert smtp any any -> any any (smtp.rcpt_to; content:"a"; file.data; content:"e"; sid:18;)
+alert ftp any any -> any any (ftp.command; content:"R"; ftp.reply; content:"a"; sid:19;)
+alert smb any any -> any any (smb.share; content:"a"; smb.version:2; sid:20;)
+alert tcp any any -> any any (dcerpc.stub_data; content:"a"; dcerpc.opnum:1-20; sid:21;)
+alert snmp any any -> any any (snmp.community; content:"a"; snmp.pdu_type:get_request; sid:22;)
+alert krb5 any any -> any any (krb5.cname; content:"u"; krb5_msg_type:11; sid:23;)
+alert ldap any any -> any any (ldap.request.dn; content:"x"; ldap.responses.count:>0; sid:24;)
+alert sip any any -> any any (sip.from; content:"a"; sdp.media.media; content:"a"; sid:25;)
+alert mqtt any any -> any any (mqtt.publish.topic; content:"a"; mqtt.qos:>0; sid:26;)
+alert rfb any any -> any any (rfb.name; content:"d"; rfb.secresult:ok; sid:27;)
+alert ike any any -> any any (ike.vendor; content:"4"; ike.exchtype:2; sid:28;)
+alert modbus any any -> any any (modbus: access write holding, value >5; sid:29;)
+alert pgsql any any -> any any (pgsql.query; content:"s"; sid:30;)
+alert dhcp any any -> any any (dhcp.leasetime:>1; sid:31;)
+alert mdns any any -> any any (mdns.queries.rrname; content:"l"; sid:32;)
+alert ntp any any -> any any (ntp.reference_id; content:"G"; sid:33;)
+alert udp any any -> any any (app-layer-protocol:!dns; content:"a"; sid:34;)
 "#;
 
 fn rules() -> Arc<RuleSet> {
@@ -52,19 +74,25 @@ pub(crate) fn exercise(input: &[u8]) {
     let Ok(mut detector) = Detector::new(rules(), limits) else { return };
     let (mut table, mut alerts) = (FlowTable::new(limits), Alerts::new(8));
     let Some((port, mut rest)) = input.split_first() else { return };
-    let port = if port & 1 == 1 { 53 } else { 80 };
+    let is_of_datagrams = port & 0x80 != 0;
+    let port = PORTS[usize::from(port & 0x7f) % PORTS.len()];
     let mut sent = [BEGINNING.wrapping_add(1); 2];
     let mut packets = 0;
     let mut send = |side: usize, sequence: u32, flags: u8, payload: &[u8]| {
-        let frame = segment(side, port, sequence, flags, payload);
+        let frame = match is_of_datagrams {
+            true => datagram(side, port, payload),
+            false => segment(side, port, sequence, flags, payload),
+        };
         let parsed = parse(&frame, Link::Ethernet, frame.len() as u32);
         let packet = Packet { bytes: &frame, parsed: &parsed, decoded: None };
         packets += 1;
         table.inspect(&mut detector, Time(packets), &packet, &mut alerts);
     };
-    send(0, BEGINNING, 2, b"");
-    send(1, BEGINNING, 0x12, b"");
-    send(0, sent[0], 0x10, b"");
+    if !is_of_datagrams {
+        send(0, BEGINNING, 2, b"");
+        send(1, BEGINNING, 0x12, b"");
+        send(0, sent[0], 0x10, b"");
+    }
     while let [how, length, behind @ ..] = rest {
         let (payload, after) = behind.split_at(usize::from(*length).min(behind.len()));
         rest = after;
@@ -89,15 +117,29 @@ pub(crate) fn exercise(input: &[u8]) {
     assert_eq!(detector.flows(), 0);
 }
 
-fn segment(side: usize, port: u16, sequence: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
+/// The headers up to the ports, and `length` bytes behind that of IP.
+fn head(side: usize, port: u16, protocol: u8, length: usize) -> Vec<u8> {
     let mut frame = vec![0; 12];
     frame.extend([8, 0, 0x45, 0]);
-    frame.extend((40 + payload.len() as u16).to_be_bytes());
-    frame.extend([0, 0, 0, 0, 64, 6, 0, 0]);
+    frame.extend((20 + length as u16).to_be_bytes());
+    frame.extend([0, 0, 0, 0, 64, protocol, 0, 0]);
     let ends = [([10, 0, 0, 1], 1024_u16), ([192, 0, 2, 1], port)];
     let (from, to) = (ends[side], ends[1 - side]);
     frame.extend(from.0.into_iter().chain(to.0));
     frame.extend(from.1.to_be_bytes().into_iter().chain(to.1.to_be_bytes()));
+    frame
+}
+
+fn datagram(side: usize, port: u16, payload: &[u8]) -> Vec<u8> {
+    let mut frame = head(side, port, 17, 8 + payload.len());
+    frame.extend((8 + payload.len() as u16).to_be_bytes());
+    frame.extend([0, 0]);
+    frame.extend(payload);
+    frame
+}
+
+fn segment(side: usize, port: u16, sequence: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
+    let mut frame = head(side, port, 6, 20 + payload.len());
     frame.extend(sequence.to_be_bytes());
     frame.extend([0, 0, 0, 1, 0x50, flags, 0x20, 0, 0, 0, 0, 0]);
     frame.extend(payload);

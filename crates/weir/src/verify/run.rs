@@ -94,7 +94,14 @@ fn options(case: &Case) -> Options {
             let object = || it.as_object().and_then(|it| it.keys().next().map(String::as_str));
             it.as_str().or_else(object)
         });
-        events.units = Some(names.map(|it| it.replace('-', "_")).collect());
+        let mut units: Vec<String> = names.map(|it| it.replace('-', "_")).collect();
+        // Events that come with others.
+        for (kind, with) in [("ftp", "ftp_data"), ("files", "fileinfo")] {
+            if units.iter().any(|it| it == kind) {
+                units.push(with.to_owned());
+            }
+        }
+        events.units = Some(units);
         events.anomaly = anomalies(types).unwrap_or_default();
         let drop = types.iter().find_map(|it| it.get("drop"));
         events.first_drops = drop.is_some_and(|it| it["flows"] == "start");

@@ -2,6 +2,7 @@
 //! subject.
 
 mod access;
+mod applications;
 mod cli;
 mod collect;
 mod config;

@@ -131,7 +131,7 @@ fn request(smb: &mut Smb, head: &Head, body: &Body<'_>, said: &mut Said) -> Opti
             let name = body.text(0)?.0;
             let shown = if name.is_empty() { b"<share_root>".to_vec() } else { name.clone() };
             let options = LITTLE.long(words, 39)?;
-            told.put(if options & 1 != 0 { "directory" } else { "filename" }, text(&shown));
+            told.put("filename", text(&shown));
             let dispositions =
                 ["SUPERSEDE", "OPEN", "CREATE", "OPEN_IF", "OVERWRITE", "OVERWRITE_IF"];
             let disposition = dispositions.get(LITTLE.long(words, 35)? as usize);

@@ -103,7 +103,7 @@ fn request(smb: &mut Smb, head: &Head, bytes: &[u8], body: &[u8], said: &mut Sai
             let name = wide(name);
             let options = LITTLE.long(body, 40)?;
             let shown = if name.is_empty() { b"<share_root>".to_vec() } else { name.clone() };
-            told.put(if options & 1 != 0 { "directory" } else { "filename" }, text(&shown));
+            told.put("filename", text(&shown));
             told.put("disposition", disposition_name(LITTLE.long(body, 36)?));
             let deletes = options & 0x1000 != 0;
             told.put("access", if deletes { "delete on close" } else { "normal" });
