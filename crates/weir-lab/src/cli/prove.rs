@@ -230,6 +230,10 @@ fn show_plan(
     for trial in &plan.trials {
         writeln!(out, "{:>4}  run {}  {}", trial.number, trial.replicate, trial.label())?;
     }
+    if !plan.dropped.is_empty() {
+        let dropped = plan.dropped.join(", ");
+        writeln!(out, "dropped, because this machine has not what it needs: {dropped}")?;
+    }
     let trials = plan.trials.len();
     writeln!(out, "{trials} trials, seed {}, about {}", plan.seed, duration(seconds))?;
     Ok(ExitCode::SUCCESS)

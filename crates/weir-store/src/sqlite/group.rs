@@ -53,31 +53,41 @@ pub(super) struct Total {
 
 /// Tells groups apart.
 #[derive(Default)]
-struct Hashing([RandomState; 2]);
+struct Hashing {
+    keys: [RandomState; 2],
+    /// What is hashed, at once.
+    bytes: Vec<u8>,
+}
 
 impl Hashing {
     /// Of the first `columns` of `row`.
-    fn of(&self, row: &Row<'_>, columns: usize) -> rusqlite::Result<Hashed> {
-        let [mut one, mut other] = self.0.each_ref().map(RandomState::build_hasher);
-        let mut write = |bytes: &[u8]| {
-            one.write(bytes);
-            other.write(bytes);
-        };
+    fn of(&mut self, row: &Row<'_>, columns: usize) -> rusqlite::Result<Hashed> {
+        let bytes = &mut self.bytes;
+        bytes.clear();
         for column in 0..columns {
             match row.get_ref(column)? {
-                ValueRef::Null => write(&[0]),
+                ValueRef::Null => bytes.push(0),
                 ValueRef::Integer(value) => {
-                    write(&[1]);
-                    write(&value.to_ne_bytes());
+                    bytes.push(1);
+                    bytes.extend_from_slice(&value.to_ne_bytes());
                 }
-                ValueRef::Real(value) => write(&value.to_ne_bytes()),
-                ValueRef::Text(bytes) | ValueRef::Blob(bytes) => {
-                    write(&bytes.len().to_ne_bytes());
-                    write(bytes);
+                ValueRef::Real(value) => {
+                    bytes.push(2);
+                    bytes.extend_from_slice(&value.to_ne_bytes());
+                }
+                ValueRef::Text(text) | ValueRef::Blob(text) => {
+                    bytes.push(3);
+                    bytes.extend_from_slice(&(text.len() as u32).to_ne_bytes());
+                    bytes.extend_from_slice(text);
                 }
             }
         }
-        Ok((one.finish(), other.finish()))
+        let hash = |key: &RandomState| {
+            let mut hasher = key.build_hasher();
+            hasher.write(bytes);
+            hasher.finish()
+        };
+        Ok((hash(&self.keys[0]), hash(&self.keys[1])))
     }
 }
 
@@ -90,8 +100,9 @@ impl Reader {
     ) -> Result<Vec<T>, QueryError> {
         // Both walks see the same records.
         let moment = self.connection.unchecked_transaction()?;
-        let (hashing, limit) = (Hashing::default(), limit.min(ROWS_MAX) as usize);
-        let (table, chosen, order) = (query.table, query.chosen(), query.order.expression());
+        let (mut hashing, limit) = (Hashing::default(), limit.min(ROWS_MAX) as usize);
+        let (table, order) = (query.table, query.order.expression());
+        let chosen = query.chosen();
         let same = T::SAME.join(", ");
         let ranked = match query.order {
             // What comes first is known before all is seen.
@@ -101,7 +112,7 @@ impl Reader {
             _ => format!("SELECT {same}, {order} FROM {table} WHERE {chosen}"),
         };
         let mut ranked = moment.prepare(&ranked)?;
-        let first = rank::<T>(&mut ranked, query, &hashing, limit)?;
+        let first = rank::<T>(&mut ranked, query, &mut hashing, limit)?;
         let places: HashMap<Hashed, usize> =
             first.iter().enumerate().map(|(place, hashed)| (*hashed, place)).collect();
         let columns = [T::SUMS, T::GREATEST, T::FLAGS].concat().join(", ");
@@ -133,7 +144,7 @@ impl Reader {
 fn rank<T: Grouped>(
     ranked: &mut Statement<'_>,
     query: &Query,
-    hashing: &Hashing,
+    hashing: &mut Hashing,
     limit: usize,
 ) -> Result<Vec<Hashed>, QueryError> {
     let mut groups: HashMap<Hashed, i64> = HashMap::new();

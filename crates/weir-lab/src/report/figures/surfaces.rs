@@ -9,7 +9,7 @@ use super::{Analysis, COLOURS, Drawn, Surface, WIDTH, by_factor, scalable};
 use crate::stats;
 
 /// A surface's drawing.
-const HEIGHT: u32 = 560;
+const HEIGHT: u32 = 580;
 /// How far the eye stands to the side, and how far above.
 const AZIMUTH: f64 = 37.5;
 const ELEVATION: f64 = 30.0;
@@ -17,7 +17,7 @@ const ELEVATION: f64 = 30.0;
 const SIDE: f64 = 430.0;
 const RISE: f64 = 300.0;
 /// Where the middle of its floor lies.
-const MIDDLE: (f64, f64) = (450.0, 370.0);
+const MIDDLE: (f64, f64) = (450.0, 395.0);
 /// Lines on its walls.
 const LINES: usize = 4;
 

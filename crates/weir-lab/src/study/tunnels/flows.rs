@@ -1,8 +1,9 @@
 //! A TCP stream through each tunnel, all at once.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -22,6 +23,10 @@ use crate::traffic::bypass::on_own_thread;
 const PORT: u16 = 5300;
 /// What streams may take beyond their time.
 const PATIENCE: Duration = Duration::from_secs(40);
+/// Connections that are begun at once: the standard library's listeners let 128 wait.
+const AT_ONCE: usize = 100;
+/// What those may take, on a busy machine.
+const CONNECTED: Duration = Duration::from_secs(30);
 /// Bytes of one write or read.
 const CHUNK: usize = 64 * 1024;
 /// A last interval shorter than this share of a second is no sample.
@@ -139,11 +144,7 @@ fn by_one_process(
         (0..count).map(|it| SocketAddr::from((step.target(lab, it), PORT))).collect();
     let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT));
     let listener = inside(lab.host(Side::A), || Ok(TcpListener::bind(any)?))?;
-    let senders = connect(ends.clients(lab), &ends.sources, &targets)?;
-    let mut receivers = Vec::new();
-    for _ in 0..count {
-        receivers.push(listener.accept().context("a stream did not come")?.0);
-    }
+    let (senders, receivers) = connect(ends.clients(lab), &ends.sources, &targets, &listener)?;
     for stream in senders.iter().chain(&receivers) {
         stream.set_nonblocking(true)?;
     }
@@ -173,26 +174,56 @@ fn inside<T: Send>(namespace: &Namespace, act: impl FnOnce() -> Result<T> + Send
     })
 }
 
-/// A connection from each source to its target.
+/// A connection from each source to its target, and its other end; many at a time, because a first
+/// packet waits for a neighbour that is not known yet, and no more than may wait to be accepted.
 fn connect(
     namespace: &Namespace,
     sources: &[String],
     targets: &[SocketAddr],
-) -> Result<Vec<TcpStream>> {
+    listener: &TcpListener,
+) -> Result<(Vec<TcpStream>, Vec<TcpStream>)> {
+    listener.set_nonblocking(true)?;
+    let sources: Vec<Ipv4Addr> = sources
+        .iter()
+        .map(|it| it.parse().context("a source is an address"))
+        .collect::<Result<_>>()?;
     inside(namespace, || {
-        let mut streams = Vec::new();
-        for (source, target) in sources.iter().zip(targets) {
-            interrupt::check()?;
-            let source: Ipv4Addr = source.parse().context("a source is an address")?;
-            let kind = rustix::net::SocketType::STREAM;
-            let socket = rustix::net::socket(rustix::net::AddressFamily::INET, kind, None)?;
-            rustix::net::bind(&socket, &SocketAddr::from((source, 0)))?;
-            let connected = rustix::net::connect(&socket, target);
-            connected.with_context(|| format!("no connection from {source} to {target}"))?;
-            streams.push(TcpStream::from(socket));
+        let (mut senders, mut arrived) = (Vec::new(), HashMap::new());
+        let pairs: Vec<_> = sources.iter().zip(targets).collect();
+        for some in pairs.chunks(AT_ONCE) {
+            for (source, target) in some {
+                senders.push(begin(**source, **target)?);
+            }
+            interrupt::until("streams through all tunnels", CONNECTED, || {
+                while arrived.len() < senders.len() {
+                    match listener.accept() {
+                        Ok((stream, from)) => drop(arrived.insert(from.ip(), stream)),
+                        Err(error) if is_for_later(&error) => return Ok(false),
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                Ok(true)
+            })?;
         }
-        Ok(streams)
+        let other_end = |source: &Ipv4Addr| {
+            let found = arrived.remove(&IpAddr::V4(*source));
+            found.with_context(|| format!("no stream came from {source}"))
+        };
+        let receivers = sources.iter().map(other_end).collect::<Result<_>>()?;
+        Ok((senders, receivers))
     })
+}
+
+/// A connection that may still be on its way.
+fn begin(source: Ipv4Addr, target: SocketAddr) -> Result<TcpStream> {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+    bind(&socket, &SocketAddr::from((source, 0)))?;
+    match connect(&socket, &target) {
+        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(TcpStream::from(socket)),
+        Err(error) => Err(error).with_context(|| format!("none from {source} to {target}")),
+    }
 }
 
 fn send(streams: &[TcpStream], over: &AtomicBool) -> Result<()> {
