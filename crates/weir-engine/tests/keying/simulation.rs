@@ -1,6 +1,7 @@
 //! Seeds against two gateways: a seed decides how they are set up, what the wire does to frames,
-//! who crashes, reloads and has its clock set, and what an attacker sends. After each step the
-//! invariants of a sealing gateway must hold; when all is quiet again, the tunnel must work.
+//! who crashes, reloads, begins again on an older copy of its disk and has its clock set, and what
+//! an attacker sends. After each step the invariants of a sealing gateway must hold; when all is
+//! quiet again, the tunnel must work.
 //!
 //! - Nothing but ESP, handshakes and questions for neighbours leaves by a wire port (`World::put`).
 //! - No key seals twice with one nonce (`World::watch`).
@@ -129,11 +130,16 @@ impl Simulation {
                 self.tell(format_args!("{ms} ms pass"));
                 self.world.pass(ms * MS);
             }
-            80..84 => {
+            80..83 => {
                 self.tell(format_args!("gateway {side} is killed and starts again"));
                 self.world.restart(side, |_| {});
             }
-            84..88 => {
+            83 => {
+                self.tell(format_args!("somebody copies the disk of gateway {side}"));
+                self.world.copy_disk(side);
+            }
+            84 => self.roll_back(side),
+            85..88 => {
                 self.tell(format_args!("gateway {side} reads its configuration again"));
                 self.world.reload(side);
             }
@@ -155,6 +161,13 @@ impl Simulation {
                 self.world.forge(side);
             }
         }
+    }
+
+    /// A gateway begins again with the older copy of its disk.
+    fn roll_back(&mut self, side: usize) {
+        let is_refused = self.world.roll_back(side);
+        let words = if is_refused { ", which is refused: there are new keys" } else { "" };
+        self.tell(format_args!("gateway {side} starts again on an older copy{words}"));
     }
 
     fn send(&mut self, side: usize) {

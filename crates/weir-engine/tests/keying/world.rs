@@ -1,6 +1,7 @@
 //! Two engines, their keying, and the wire between them, in virtual time.
 
 mod leaving;
+mod rollback;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::IpAddr;
@@ -31,6 +32,7 @@ use weir_wire::parse::{MacAddress, Transport, parse};
 use zeroize::Zeroizing;
 
 use leaving::collect;
+use rollback::Copy;
 
 pub(crate) const PORT: u16 = 51840;
 pub(crate) const MS: u64 = 1_000_000;
@@ -83,7 +85,7 @@ pub(crate) struct Setup {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keys {
     Agreed,
-    /// One for each direction, the same for ever; the disk keeps how far they went.
+    /// One for each direction, until somebody makes new ones; the disk keeps how far they went.
     Files,
 }
 
@@ -140,6 +142,11 @@ pub(crate) struct World {
     /// Keys that were put in place to seal with, by the SPI that they seal under: several, where a
     /// peer drew the same random bytes twice.
     keys: [HashMap<u32, Vec<SaParameters>>; 2],
+    /// How often somebody made new keys for files.
+    generation: u8,
+    copies: [Option<Copy>; 2],
+    /// Beside the key's file: below which number its gateway began last.
+    stamps: [Option<u64>; 2],
     installed: HashSet<Fingerprint>,
     nonces: HashSet<(Fingerprint, [u8; 8])>,
     sealed: u64,
@@ -187,9 +194,9 @@ fn policy(side: usize, setup: &Setup, own: u8) -> Policy {
         endpoint: setup.knows_endpoint.then(|| address(2 - side as u8)),
         protects: vec![Prefix::ALL],
         everything: true,
-        seal_spi: (setup.keys == Keys::Files).then(|| file_key(side).spi.value()),
+        seal_spi: (setup.keys == Keys::Files).then(|| file_key(side, 0).spi.value()),
         open_spis: match setup.keys {
-            Keys::Files => vec![file_key(1 - side).spi.value()],
+            Keys::Files => vec![file_key(1 - side, 0).spi.value()],
             Keys::Agreed => Vec::new(),
         },
         agreed: (setup.keys == Keys::Agreed).then(|| identity(2 - side as u8).public()),
@@ -213,22 +220,24 @@ fn no_writes() -> Line {
     }
 }
 
-/// The key that `side` seals with where keys are in files.
-fn file_key(side: usize) -> SaParameters {
-    let material: Vec<u8> = (0..36).map(|byte| byte ^ (side as u8 + 0x40)).collect();
+/// The key of that generation that `side` seals with where keys are in files.
+fn file_key(side: usize, generation: u8) -> SaParameters {
+    let mask = (side as u8 + 0x40) ^ generation.rotate_right(2);
+    let material: Vec<u8> = (0..36).map(|byte| byte ^ mask).collect();
     SaParameters::new(Spi::new(0x1000 + side as u32).unwrap(), &material).unwrap()
 }
 
 impl Gateway {
-    fn new(side: usize, setup: Setup, disk: Disk) -> Self {
+    fn new(side: usize, setup: Setup, generation: u8, disk: Disk) -> Self {
         let own = side as u8 + 1;
         let policy = policy(side, &setup, own);
         let engine = || {
             let meter = Meter::new(MeterLimits::default(), 7);
             let mut associations = Associations::default();
             if setup.keys == Keys::Files {
-                let sealing = SealingSa::new(&file_key(side), disk.sealing.as_ref());
-                let opening = OpeningSa::new(&file_key(1 - side), disk.opening.as_ref());
+                let sealing = SealingSa::new(&file_key(side, generation), disk.sealing.as_ref());
+                let opening =
+                    OpeningSa::new(&file_key(1 - side, generation), disk.opening.as_ref());
                 associations.sealing.push(sealing.unwrap());
                 associations.opening.push(opening.unwrap());
             }
@@ -289,21 +298,24 @@ impl World {
     pub(crate) fn new(setups: [Setup; 2]) -> Self {
         let [a, b] = setups;
         let mut world = Self {
-            sides: [Gateway::new(0, a, Disk::default()), Gateway::new(1, b, Disk::default())],
+            sides: [Gateway::new(0, a, 0, Disk::default()), Gateway::new(1, b, 0, Disk::default())],
             wire: VecDeque::new(),
             elapsed_ns: SECOND,
             wire_carries: usize::from(WIRE_MTU),
             keys: Default::default(),
+            generation: 0,
+            copies: Default::default(),
+            stamps: Default::default(),
             installed: HashSet::new(),
             nonces: HashSet::new(),
             sealed: 0,
             sequence: 0,
         };
         for side in 0..2 {
-            let key = file_key(side);
-            world.keys[side].entry(key.spi.value()).or_default().push(key);
+            world.know_key(side);
             world.configure(side);
             world.keep(side);
+            world.stamp(side);
         }
         world
     }
@@ -333,11 +345,18 @@ impl World {
         let mut setup = self.sides[side].setup.clone();
         setup.seed = setup.seed.wrapping_mul(31).wrapping_add(17);
         change(&mut setup);
-        let wall_offset_ns = self.sides[side].wall_offset_ns;
         let disk = self.sides[side].disk.clone();
-        self.sides[side] = Gateway { wall_offset_ns, ..Gateway::new(side, setup, disk) };
+        self.start(side, setup, disk);
+    }
+
+    /// A gateway that was killed starts with what is on its disk.
+    fn start(&mut self, side: usize, setup: Setup, disk: Disk) {
+        let wall_offset_ns = self.sides[side].wall_offset_ns;
+        let gateway = Gateway::new(side, setup, self.generation, disk);
+        self.sides[side] = Gateway { wall_offset_ns, ..gateway };
         self.configure(side);
         self.keep(side);
+        self.stamp(side);
     }
 
     /// The gateway takes its configuration in once more.
