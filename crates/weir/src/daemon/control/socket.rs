@@ -2,8 +2,8 @@
 //!
 //! One thread serves it, one connection at a time; a request is at most 1 MiB, and who is slow is
 //! cut off after two seconds. The daemon's main loop answers; this file only carries. A request
-//! that wants packets passes the file for them along (SCM_RIGHTS), and has a thread that waits for
-//! its answer: nobody else has to.
+//! whose answer takes long - packets, whose file is passed along (SCM_RIGHTS), or a configuration
+//! that is read - has a thread that waits for it: nobody else has to.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Read, Write};
@@ -13,7 +13,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -39,10 +39,8 @@ pub const RESPONSE_BYTES_MAX: u64 = 64 << 20;
 /// How long either side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long the main loop may take for an answer: it waits for every
-/// worker's next counters, or reads a configuration of
-/// thousands of peers and keys. Meanwhile it answers nobody else: tens of thousands of rules take
-/// seconds, more on a busy machine.
+/// How long an answer may take: counters that every worker is to publish first; a configuration,
+/// which a thread of its own reads: tens of thousands of rules take seconds, more on a busy machine.
 const fn patience(request: &Request) -> Duration {
     match request {
         Request::Reload(_) | Request::Rollback | Request::Configure { .. } => {
@@ -51,6 +49,23 @@ const fn patience(request: &Request) -> Duration {
         _ => Duration::from_secs(30),
     }
 }
+
+/// Whether whoever asks waits in a thread of its own.
+const fn takes_long(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::EvidenceCut(_)
+            | Request::Evidence { .. }
+            | Request::Reload(_)
+            | Request::Configure { .. }
+    )
+}
+
+/// Who waits in threads of their own, at most, at all sockets.
+const WAITERS_MAX: usize = 16;
+
+/// How many do.
+static WAITERS: AtomicUsize = AtomicUsize::new(0);
 
 /// Between two looks at whether the other side of a long request is still there.
 const LOOK: Duration = Duration::from_millis(100);
@@ -240,22 +255,48 @@ fn serve(mut stream: UnixStream, ask: &impl Fn(Question) -> bool) -> io::Result<
             return Ok(true);
         }
     };
-    let takes_long = matches!(request, Request::EvidenceCut(_) | Request::Evidence { .. });
+    let takes_long = takes_long(&request);
     let patience = patience(&request);
     let is_abandoned = Arc::new(AtomicBool::new(false));
     let output = passed.map(|fd| Output::new(fd.into(), is_abandoned.clone()));
+    let busy = || Response::Error("the gateway is busy; ask again".into());
+    let waiter = takes_long.then(Waiter::enter);
+    if let Some(None) = waiter {
+        respond(&mut stream, &busy())?;
+        return Ok(true);
+    }
     let (answer, answers) = channel();
     if !ask(Question { request, answer, output }) {
         return Ok(false);
     }
-    if takes_long {
-        let wait = move || wait_for_answer(stream, &answers, &is_abandoned);
+    if let Some(waiter) = waiter.flatten() {
+        let wait = move || {
+            let _waiter = waiter;
+            wait_for_answer(stream, &answers, &is_abandoned);
+        };
         std::thread::Builder::new().name("control wait".into()).spawn(wait)?;
     } else {
-        let busy = |_| Response::Error("the gateway is busy; ask again".into());
-        respond(&mut stream, &answers.recv_timeout(patience).unwrap_or_else(busy))?;
+        respond(&mut stream, &answers.recv_timeout(patience).unwrap_or_else(|_| busy()))?;
     }
     Ok(true)
+}
+
+/// A thread that waits for an answer, counted while it does.
+struct Waiter;
+
+impl Waiter {
+    /// One more, unless there are as many as may be.
+    fn enter() -> Option<Self> {
+        let one_more = |count: usize| (count < WAITERS_MAX).then_some(count + 1);
+        let entered = WAITERS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+        entered.ok().map(|_| Self)
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        WAITERS.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// A line, or as much as there is of one, and a descriptor that came with it.

@@ -1,5 +1,6 @@
 //! The life of a gateway: start in an order in which no plaintext can pass, run, reload as a whole
-//! or not at all, stop. What is in force unless nobody confirms it: `trial`.
+//! or not at all, stop. What is read by a thread of its own: `reading`; what is in force unless
+//! nobody confirms it: `trial`; what somebody asks: `questions`.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -12,10 +13,7 @@ use weir_engine::esp::secret::wipe_stack;
 use weir_port::Shutter;
 use weir_store::sink::{AlertSink, Exporter};
 
-use crate::api::dto::{
-    AssociationKey, CutRequest, KeysRequest, PairSnapshot, Request, Response, Snapshot,
-};
-use crate::config::policy::associations;
+use crate::api::dto::{PairSnapshot, Response, Snapshot};
 use crate::config::settings::{self, OnFailure, Pair};
 use crate::config::{KeyAccess, Keys, Loaded, Problems, Settings, Source};
 use crate::daemon::control::history::History;
@@ -25,13 +23,12 @@ use crate::daemon::control::openvpn::Tunnels;
 use crate::daemon::control::preflight::{self, Administration};
 use crate::daemon::control::recorder::Recorder;
 use crate::daemon::control::show;
-use crate::daemon::control::socket::{ControlSocket, Output, Question};
+use crate::daemon::control::socket::{ControlSocket, Question};
 use crate::daemon::keys::front_end::{Base, FrontEnd};
 use crate::daemon::keys::front_end_socket::ClientEvent;
 use crate::daemon::keys::keying::Keying;
-use crate::daemon::keys::secrets;
 use crate::daemon::keys::state::{LostState, StateStore};
-use crate::daemon::pair::evidence::{self, CutTurns};
+use crate::daemon::pair::evidence::CutTurns;
 use crate::daemon::pair::kernel_esp;
 use crate::daemon::pair::mirror::MirrorControl;
 use crate::daemon::pair::offload::{self, Answered};
@@ -50,6 +47,7 @@ use parts::{
     open_front_ends, start_alerts, start_exporter, start_keying, start_workers, tell_names,
     watch_ports, watch_signals, watch_vm,
 };
+use reading::{Read, Readings, Wanted};
 use trial::{PortsBefore, Start, Trial};
 
 mod again;
@@ -58,6 +56,8 @@ mod configure;
 mod leaving;
 mod needs_restart;
 mod parts;
+mod questions;
+mod reading;
 mod stats;
 mod trial;
 
@@ -105,6 +105,8 @@ pub enum Failure {
 enum Event {
     Signal(i32),
     Question(Question),
+    /// A configuration was read.
+    Read(Box<Read>),
     /// Of the front ends of the pair of this index.
     FrontEnd(usize, ClientEvent),
     /// A port is not what it was; why.
@@ -206,6 +208,7 @@ struct Gateway {
     started: Instant,
     watchdog: Watchdog,
     events: Receiver<Event>,
+    readings: Readings,
     signals: Handle,
     // Dropped in this order: nobody asks, nobody works, all is on the disk, the next may start.
     control: Vec<ControlSocket>,
@@ -279,6 +282,7 @@ impl Gateway {
         tunnels.start(&settings)?;
         let front_ends = open_front_ends(&settings, bases, &sender)?;
         let vm_watch = watch_vm(&sender)?;
+        let readings = Readings::new(sender.clone());
         let control = open_control(&settings, sender)?;
         let started = Instant::now();
         announce(&settings);
@@ -297,6 +301,7 @@ impl Gateway {
             reloads_refused: 0,
             started,
             events,
+            readings,
             signals,
             control,
             front_ends,
@@ -351,12 +356,13 @@ impl Gateway {
                 _ => TICK,
             };
             match self.events.recv_timeout(self.trial.as_ref().map_or(tick, |it| it.wait(tick))) {
-                Ok(Event::Signal(SIGHUP)) => drop(self.reload(None)),
+                Ok(Event::Signal(SIGHUP)) => self.read_file(Wanted::Signal),
                 Ok(Event::Signal(signal)) => {
                     tracing::info!(signal, "stopping; nothing passes from now on");
                     return Ok(End::Stopped);
                 }
                 Ok(Event::Question(question)) => self.answer(question),
+                Ok(Event::Read(read)) => self.was_read(*read),
                 Ok(Event::FrontEnd(pair, event)) => {
                     if let Some(front_end) = &mut self.front_ends[pair] {
                         front_end.handle(event, &mut self.workers[pair], &mut self.store);
@@ -400,20 +406,6 @@ impl Gateway {
         }
     }
 
-    /// Answers those who asked for counters before the workers published some last.
-    fn answer_status(&mut self, now: Instant) {
-        for (asked, answer) in std::mem::take(&mut self.status_asked) {
-            let may_wait = now.saturating_duration_since(asked) < STATUS_WAIT;
-            if may_wait && !self.workers.iter().all(|it| it.have_published_since(asked)) {
-                self.status_asked.push((asked, answer));
-                continue;
-            }
-            // After so long a wait they are as old as they say.
-            let result = self.snapshot().map(|it| Response::Status(Box::new(it)));
-            let _ = answer.send(result.unwrap_or_else(|it| Response::Error(format!("{it:#}"))));
-        }
-    }
-
     /// Stores and publishes the counters when it is time.
     fn record(&mut self, now: Instant) {
         if !self.recorder.as_ref().is_some_and(|it| it.is_due(now)) {
@@ -427,131 +419,6 @@ impl Gateway {
     /// Writes what was asked and how it ended into the log book.
     fn note(&self, what: &str, outcome: &str) {
         self.told(CONTROL, what, outcome);
-    }
-
-    fn answer(&mut self, question: Question) {
-        let Question { request, answer, output } = question;
-        let result = match request {
-            Request::Status => {
-                self.status_asked.push((Instant::now(), answer));
-                return;
-            }
-            Request::Keys(request) => self.keys(&request).map(Response::Keys),
-            Request::EvidenceCut(request) => {
-                match self.cut_evidence(request, output, answer.clone()) {
-                    // The answer comes from a thread of its own.
-                    Ok(()) => return,
-                    Err(error) => Err(error),
-                }
-            }
-            Request::Reload(request) => self.reload_asked(&request),
-            Request::Blocks(request) => self.block(CONTROL, &request),
-            Request::Operate { by, blocks } => self.block(&by, &blocks),
-            Request::Remark { by, alert, is_acknowledged, comment } => {
-                self.remark(&by, alert, is_acknowledged, &comment)
-            }
-            Request::Suppress { by, suppression } => self.suppress(&by, &suppression),
-            Request::Configure { by, configure } => self.configure(&by, configure),
-            Request::Evidence { by, cut } => {
-                self.told(&by, "evidence cut", "begun");
-                match self.cut_evidence(cut, output, answer.clone()) {
-                    Ok(()) => return,
-                    Err(error) => Err(error),
-                }
-            }
-            Request::Configuration => Ok(self.configuration_response()),
-            Request::Confirm => self.confirm().map(|()| self.configuration_response()),
-            Request::Rollback => self.roll_back_asked(),
-        };
-        let _ = answer.send(result.unwrap_or_else(|it| Response::Error(format!("{it:#}"))));
-    }
-
-    /// The keys in use. Those of the configuration are read again: the gateway keeps them only
-    /// expanded.
-    fn keys(&self, request: &KeysRequest) -> Result<Vec<AssociationKey>> {
-        let Loaded { keys, .. } = self
-            .source
-            .load(KeyAccess::Needed)
-            .map_err(|problems| anyhow::anyhow!("the configuration cannot be read: {problems}"))?;
-        let keys = keys.context("the keys were not read")?;
-        let mut found = Vec::new();
-        for ((worker, pair), keying) in
-            self.workers.iter().zip(&self.settings.pairs).zip(&self.keying)
-        {
-            if request.pair.as_ref().is_some_and(|name| *name != pair.name) {
-                continue;
-            }
-            for (number, running) in worker.running().enumerate() {
-                let configured = associations(pair, &keys, number)?;
-                found.extend(secrets::configured(&pair.name, &configured, running));
-            }
-            let agreed = keying.as_ref().and_then(Keying::keys).unwrap_or_default();
-            found.extend(secrets::agreed(&pair.name, &agreed));
-        }
-        found.retain(|it| request.peer.as_ref().is_none_or(|name| *name == it.peer));
-        tracing::warn!(count = found.len(), "keys of associations were told on request");
-        Ok(found)
-    }
-
-    /// Has the evidence written to `output` and `answer` told.
-    fn cut_evidence(
-        &mut self,
-        request: CutRequest,
-        output: Option<Output>,
-        answer: Sender<Response>,
-    ) -> Result<()> {
-        let output = output.context("no file was passed beside the request (SCM_RIGHTS)")?;
-        let Some(kept) = &self.settings.evidence else {
-            bail!("no packets are kept: add a table [evidence] to the configuration");
-        };
-        let wanted = |name: &str| request.pair.as_ref().is_none_or(|pair| pair == name);
-        let mut holdings = Vec::new();
-        for (worker, pair) in self.workers.iter().zip(&self.settings.pairs) {
-            if !wanted(&pair.name) {
-                continue;
-            }
-            let folder = kept.disk.as_ref().map(|disk| disk.folder.as_path());
-            let gateway = &self.settings.gateway.name;
-            holdings.push(evidence::holding(gateway, pair, folder, worker.evidence()?));
-        }
-        if holdings.is_empty() {
-            let names: Vec<_> = self.settings.pairs.iter().map(|it| it.name.as_str()).collect();
-            bail!("there is no such pair; there are: {}", names.join(", "));
-        }
-        let now = worker::clock();
-        let turn = self.cuts.take()?;
-        std::thread::Builder::new().name("cut".into()).spawn(move || {
-            let _turn = turn;
-            let report = evidence::cut(output, &holdings, &request, now);
-            let response = match report {
-                Ok(report) => Response::Evidence(report),
-                Err(error) => Response::Error(format!("{error:#}")),
-            };
-            let _ = answer.send(response);
-        })?;
-        Ok(())
-    }
-
-    /// Takes the configuration in as a whole, or says why not and goes on with the one at hand.
-    fn reload(&mut self, within: Option<Duration>) -> Result<(), Failure> {
-        notify::reloading();
-        let result = self.try_reload(within);
-        match &result {
-            Ok(()) => {
-                tracing::info!(epoch = self.epoch, "configuration accepted");
-                self.note("reload", "accepted");
-            }
-            Err(failure) => {
-                self.reloads_refused += 1;
-                self.note("reload", "refused");
-                tracing::error!(
-                    "configuration refused, the one before stays in force:\n{failure:#}"
-                );
-            }
-        }
-        notify::ready(&format!("configuration {}", self.epoch));
-        self.tell_of_trial();
-        result
     }
 
     /// Puts `next` in force in place of what is.
@@ -677,6 +544,7 @@ impl Gateway {
 
     fn stop(mut self) -> Result<()> {
         self.signals.close();
+        self.readings.end();
         // Questions that arrive from here on find nobody.
         drop(std::mem::replace(&mut self.events, channel().1));
         self.control.clear();

@@ -5,12 +5,14 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::{Gid, Uid, chown};
 
-use super::{Failure, Gateway, accept};
+use super::Gateway;
+use super::reading::Wanted;
 use crate::api::dto::{ConfigureRequest, Response, RunningConfiguration};
 use crate::config::Source;
 
@@ -18,38 +20,61 @@ use crate::config::Source;
 const TRIAL_S: std::ops::RangeInclusive<u64> = 5..=86_400;
 
 impl Gateway {
-    /// Does what is asked, and writes into the log book for whom.
-    pub(super) fn configure(&mut self, by: &str, request: ConfigureRequest) -> Result<Response> {
+    /// Does what is asked, and writes into the log book for whom. What is to be read first is
+    /// answered later.
+    pub(super) fn configure(
+        &mut self,
+        by: String,
+        request: ConfigureRequest,
+        answer: Sender<Response>,
+    ) {
         let what = request.to_string();
-        let is_change = !matches!(request, ConfigureRequest::Show | ConfigureRequest::Check { .. });
+        let is_change = !matches!(request, ConfigureRequest::Show);
         let done = match request {
             ConfigureRequest::Show => Ok(None),
             ConfigureRequest::Check { text } => {
-                Ok(accept(self.candidate(text), self.options.administration)
-                    .err()
-                    .map(|it| it.to_string()))
+                let source = self.candidate(text);
+                return self.read(source, Wanted::Check { by, what, answer });
             }
-            ConfigureRequest::Try { text, within_s } => self.try_text(text, within_s),
+            ConfigureRequest::Try { text, within_s } => match self.may_try(within_s) {
+                Ok(within) => {
+                    let source = self.candidate(text);
+                    return self.read(source, Wanted::Try { within, by, what, answer });
+                }
+                Err(error) => Err(error),
+            },
             ConfigureRequest::Confirm => self.keep_text().map(|()| None),
             ConfigureRequest::Rollback => self.roll_back_asked().map(|_| None),
         };
+        let _ = answer.send(self.configured(&by, &what, is_change, done));
+    }
+
+    /// What `done` came to, told to who asked and, of a change, to the log book.
+    pub(super) fn configured(
+        &mut self,
+        by: &str,
+        what: &str,
+        is_change: bool,
+        done: Result<Option<String>>,
+    ) -> Response {
         if is_change {
             let outcome = match &done {
                 Ok(None) => "done".to_owned(),
                 Ok(Some(problems)) => format!("refused: {problems}"),
                 Err(error) => format!("{error:#}"),
             };
-            self.told(by, &what, &outcome);
+            self.told(by, what, &outcome);
             tracing::info!(by, what, outcome, "the configuration, by the operators' socket");
         }
         let holds_key = self.settings.associations().any(|it| it.key.is_inline());
-        done.map(|problems| {
-            Response::Configured(RunningConfiguration {
+        match done {
+            Ok(problems) => Response::Configured(RunningConfiguration {
                 configuration: self.configuration(),
                 text: (!holds_key).then(|| self.source.text.clone()),
                 problems,
-            })
-        })
+            }),
+            Err(error) => Response::Error(format!("{error:#}")),
+        }
     }
 
     /// Writes into the log book what was asked, by whom, and how it ended.
@@ -67,8 +92,8 @@ impl Gateway {
         Source { path, directory, text }
     }
 
-    /// Takes a text on trial; what is wrong with it, if it is not taken.
-    fn try_text(&mut self, text: String, within_s: u64) -> Result<Option<String>> {
+    /// Whether a text may be tried, and for how long.
+    fn may_try(&self, within_s: u64) -> Result<Duration> {
         ensure!(
             TRIAL_S.contains(&within_s),
             "within_s = {within_s}: write {} to {}",
@@ -82,12 +107,7 @@ impl Gateway {
         let beside = beside(&self.options.file);
         written(&beside, &self.options.file, "")?;
         fs::remove_file(&beside).with_context(|| format!("{}", beside.display()))?;
-        let source = self.candidate(text);
-        match self.take(source, Some(Duration::from_secs(within_s))) {
-            Ok(()) => Ok(None),
-            Err(Failure::Configuration(problems)) => Ok(Some(problems.to_string())),
-            Err(failure) => Err(failure.into()),
-        }
+        Ok(Duration::from_secs(within_s))
     }
 
     /// Writes what is on trial into the gateway's file, and confirms it.

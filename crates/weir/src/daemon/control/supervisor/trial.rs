@@ -19,7 +19,7 @@ use weir_port::{Guard, GuardMode, Interface};
 
 use super::again::Left;
 use super::{Accepted, End, Failure, Gateway, Options, accept, accept_for_start, needs_restart};
-use crate::api::dto::{ConfigurationSnapshot, ConfigurationState, ReloadRequest, Response};
+use crate::api::dto::{ConfigurationSnapshot, ConfigurationState, Response};
 use crate::config::{Settings, Source};
 use crate::daemon::control::history::History;
 use crate::daemon::control::lock::{Locks, PATIENCE, name_lock};
@@ -136,14 +136,12 @@ impl Trial {
 }
 
 impl Gateway {
-    /// Takes the file's configuration, on trial if `within` says so.
-    pub(super) fn try_reload(&mut self, within: Option<Duration>) -> Result<(), Failure> {
-        let source = Source::read(&self.options.file).map_err(Failure::Configuration)?;
-        self.take(source, within)
-    }
-
-    /// Takes `source`, likewise.
-    pub(super) fn take(&mut self, source: Source, within: Option<Duration>) -> Result<(), Failure> {
+    /// Whether `source` may be taken at all, on trial if `within` says so.
+    pub(super) fn may_take(
+        &self,
+        source: &Source,
+        within: Option<Duration>,
+    ) -> Result<(), Failure> {
         if let Some(trial) = &self.trial {
             return Err(anyhow::anyhow!(
                 "configuration {} is unconfirmed for another {} s: `weir confirm {name}` or `weir \
@@ -162,29 +160,27 @@ impl Gateway {
             )
             .into());
         }
-        let next = accept(source, self.options.administration)?;
-        let Some(within) = within else {
+        Ok(())
+    }
+
+    /// Takes `next`, on trial where that has a time and a way back.
+    pub(super) fn take(
+        &mut self,
+        next: Accepted,
+        trial: Option<(Duration, Box<Accepted>)>,
+    ) -> Result<(), Failure> {
+        let Some((within, way_back)) = trial else {
             self.apply(next)?;
             self.rolled_back = None;
             note_accepted(&self.history, &self.source.text);
             return Ok(());
         };
-        let way_back = accept(self.source.clone(), self.options.administration)?;
         self.history.accept(&self.source.text)?;
         self.history.begin(&next.source.text)?;
         self.apply(next).inspect_err(|_| self.history.discard())?;
         self.rolled_back = None;
-        self.trial = Some(Trial::begin(within, Some(Box::new(way_back))));
+        self.trial = Some(Trial::begin(within, Some(way_back)));
         Ok(())
-    }
-
-    /// `weir reload`.
-    pub(super) fn reload_asked(&mut self, request: &ReloadRequest) -> Result<Response> {
-        match self.reload(request.confirm_within_ms.map(Duration::from_millis)) {
-            Ok(()) => Ok(self.configuration_response()),
-            Err(Failure::Configuration(problems)) => Ok(Response::Refused(problems.to_string())),
-            Err(failure) => Err(failure.into()),
-        }
     }
 
     /// `weir confirm`.

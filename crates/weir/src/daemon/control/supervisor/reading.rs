@@ -1,0 +1,216 @@
+//! Configurations are read and checked by a thread of their own: tens of thousands of rules take
+//! seconds to compile, in which the supervisor answers and looks after all else (docs/adr/0223).
+//!
+//! ```text
+//!   SIGHUP, `weir reload`, operators --> thread `configuration` --Read--> taken or refused, answered
+//! ```
+//!
+//! One is read at a time. Who asks meanwhile is refused; a signal is remembered.
+
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use anyhow::Context;
+use weir_engine::esp::secret::wipe_stack;
+
+use super::{Accepted, Event, Failure, Gateway, accept};
+use crate::api::dto::Response;
+use crate::config::Source;
+use crate::daemon::control::notify;
+use crate::daemon::control::preflight::Administration;
+
+/// As the main thread has.
+const STACK_BYTES: usize = 8 << 20;
+
+/// Who wants a configuration read, and what for.
+pub(super) enum Wanted {
+    /// A signal says that it is to be taken.
+    Signal,
+    /// It is to be taken, on trial for so long.
+    Reload { within: Option<Duration>, answer: Sender<Response> },
+    /// An operator asks what is wrong with it.
+    Check { by: String, what: String, answer: Sender<Response> },
+    /// An operator has it taken on trial.
+    Try { within: Duration, by: String, what: String, answer: Sender<Response> },
+}
+
+impl Wanted {
+    fn within(&self) -> Option<Duration> {
+        match self {
+            Self::Signal | Self::Check { .. } => None,
+            Self::Reload { within, .. } => *within,
+            Self::Try { within, .. } => Some(*within),
+        }
+    }
+
+    fn is_check(&self) -> bool {
+        matches!(self, Self::Check { .. })
+    }
+
+    fn refuse(self, why: &str) {
+        let answer = match self {
+            Self::Signal => return,
+            Self::Reload { answer, .. } | Self::Check { answer, .. } | Self::Try { answer, .. } => {
+                answer
+            }
+        };
+        let _ = answer.send(Response::Error(why.to_owned()));
+    }
+}
+
+/// What came of reading one.
+pub(super) struct Read {
+    next: Result<Accepted, Failure>,
+    /// What is in force, read again: where a trial may lead back to.
+    way_back: Option<Result<Accepted, Failure>>,
+}
+
+/// Which configuration is being read.
+pub(super) struct Readings {
+    events: Sender<Event>,
+    wanted: Option<Wanted>,
+    /// A signal came meanwhile.
+    again: bool,
+}
+
+impl Readings {
+    pub(super) fn new(events: Sender<Event>) -> Self {
+        Self { events, wanted: None, again: false }
+    }
+
+    /// The gateway ends: who waits is told.
+    pub(super) fn end(&mut self) {
+        if let Some(wanted) = self.wanted.take() {
+            wanted.refuse("the gateway ended before it had read the configuration");
+        }
+    }
+
+    fn start(
+        &mut self,
+        source: Source,
+        in_force: Option<Source>,
+        administration: Administration,
+    ) -> anyhow::Result<()> {
+        let events = self.events.clone();
+        let read = move || {
+            let next = accept(source, administration);
+            let way_back = in_force.filter(|_| next.is_ok());
+            let way_back = way_back.map(|it| accept(it, administration));
+            let read = Box::new(Read { next, way_back });
+            // Keys passed over this stack.
+            wipe_stack();
+            // The gateway may have ended.
+            drop(events.send(Event::Read(read)));
+        };
+        let thread = std::thread::Builder::new().name("configuration".into());
+        thread.stack_size(STACK_BYTES).spawn(read).context("no thread to read it")?;
+        Ok(())
+    }
+}
+
+impl Gateway {
+    /// Reads the gateway's file for `wanted`.
+    pub(super) fn read_file(&mut self, wanted: Wanted) {
+        match Source::read(&self.options.file) {
+            Ok(source) => self.read(source, wanted),
+            Err(problems) => self.conclude(wanted, Err(Failure::Configuration(problems))),
+        }
+    }
+
+    /// Has `source` read for `wanted`, who hears of it when that is done.
+    pub(super) fn read(&mut self, source: Source, wanted: Wanted) {
+        match (&self.readings.wanted, &wanted) {
+            (None, _) => {}
+            (Some(_), Wanted::Signal) => {
+                self.readings.again = true;
+                return;
+            }
+            (Some(_), _) => {
+                return wanted.refuse("another configuration is being read; ask again in a moment");
+            }
+        }
+        if !wanted.is_check() {
+            notify::reloading();
+        }
+        let within = wanted.within();
+        let may_be = if wanted.is_check() { Ok(()) } else { self.may_take(&source, within) };
+        let begun = may_be.and_then(|()| {
+            let in_force = within.map(|_| self.source.clone());
+            Ok(self.readings.start(source, in_force, self.options.administration)?)
+        });
+        match begun {
+            Ok(()) => self.readings.wanted = Some(wanted),
+            Err(failure) => self.conclude(wanted, Err(failure)),
+        }
+    }
+
+    /// Takes what was read, if that was wanted.
+    pub(super) fn was_read(&mut self, read: Read) {
+        let Some(wanted) = self.readings.wanted.take() else { return };
+        let Read { next, way_back } = read;
+        let within = wanted.within();
+        let taken = match next {
+            Ok(_) if wanted.is_check() => Ok(()),
+            next => next.and_then(|next| {
+                let way_back = way_back.transpose()?;
+                let trial = within.zip(way_back.map(Box::new));
+                self.take(next, trial)
+            }),
+        };
+        self.conclude(wanted, taken);
+        if std::mem::take(&mut self.readings.again) {
+            self.read_file(Wanted::Signal);
+        }
+    }
+
+    /// Tells who wanted it, and the log book, how it ended.
+    fn conclude(&mut self, wanted: Wanted, result: Result<(), Failure>) {
+        match wanted {
+            Wanted::Signal => self.reloaded(&result),
+            Wanted::Reload { answer, .. } => {
+                self.reloaded(&result);
+                let response = match result {
+                    Ok(()) => self.configuration_response(),
+                    Err(Failure::Configuration(problems)) => {
+                        Response::Refused(problems.to_string())
+                    }
+                    Err(failure) => Response::Error(format!("{:#}", anyhow::Error::from(failure))),
+                };
+                let _ = answer.send(response);
+            }
+            Wanted::Check { by, what, answer } => {
+                let problems = Ok(result.err().map(|it| it.to_string()));
+                let _ = answer.send(self.configured(&by, &what, false, problems));
+            }
+            Wanted::Try { by, what, answer, .. } => {
+                let done = match result {
+                    Ok(()) => Ok(None),
+                    Err(Failure::Configuration(problems)) => Ok(Some(problems.to_string())),
+                    Err(failure) => Err(failure.into()),
+                };
+                notify::ready(&format!("configuration {}", self.epoch));
+                self.tell_of_trial();
+                let _ = answer.send(self.configured(&by, &what, true, done));
+            }
+        }
+    }
+
+    /// Says how a reload ended.
+    fn reloaded(&mut self, result: &Result<(), Failure>) {
+        match result {
+            Ok(()) => {
+                tracing::info!(epoch = self.epoch, "configuration accepted");
+                self.note("reload", "accepted");
+            }
+            Err(failure) => {
+                self.reloads_refused += 1;
+                self.note("reload", "refused");
+                tracing::error!(
+                    "configuration refused, the one before stays in force:\n{failure:#}"
+                );
+            }
+        }
+        notify::ready(&format!("configuration {}", self.epoch));
+        self.tell_of_trial();
+    }
+}
