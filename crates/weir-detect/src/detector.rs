@@ -16,6 +16,7 @@ use crate::packet::{View, Vlans};
 use crate::record::{AnomalyRecord, ApplicationRecord, FlowRecord, HttpRecord, Oddity, UnitRecord};
 use crate::rule::RuleIndex;
 use crate::ruleset::RuleSet;
+use crate::shared::SharedCounts;
 
 /// Who sent a packet: the sender of its flow's first packet, or the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,6 +164,8 @@ pub struct Detector {
     /// What was odd about packets, and how much of it may wait.
     anomalies: Vec<AnomalyRecord>,
     anomalies_max: usize,
+    /// Whether other detectors count together with this one.
+    is_one_of_several: bool,
 }
 
 impl Detector {
@@ -184,6 +187,7 @@ impl Detector {
             is_settled: false,
             anomalies: Vec::new(),
             anomalies_max: 0,
+            is_one_of_several: false,
         };
         new.keep_anomalies(limits.anomalies);
         new.swap_watches();
@@ -210,6 +214,38 @@ impl Detector {
             _ if watches.is_empty() => self.watcher = None,
             Some(watcher) => watcher.swap(watches),
             None => self.watcher = Some(Box::new(Watcher::new(watches, self.seed))),
+        }
+        if self.is_one_of_several {
+            self.share();
+        }
+    }
+
+    /// Keeps what it counts over flows for other detectors from now on, which have the same rules
+    /// and seed: see [`Detector::take_shared`].
+    pub fn share(&mut self) {
+        self.is_one_of_several = true;
+        self.evaluator.share();
+        if let Some(watcher) = &mut self.watcher {
+            watcher.share();
+        }
+    }
+
+    /// What it counted since this was asked last: thresholds and rates of rules, bits of hosts,
+    /// floods, scans, what sources were marked by. `None`: nothing.
+    pub fn take_shared(&mut self) -> Option<SharedCounts> {
+        let watched = self.watcher.as_mut().map(|it| it.take_shared()).unwrap_or_default();
+        let shared = self.evaluator.take_shared(Arc::clone(&self.rules), watched);
+        (!shared.is_empty()).then_some(shared)
+    }
+
+    /// Adds what another detector counted, unless it has other rules.
+    pub fn add_shared(&mut self, now: Time, shared: &SharedCounts) {
+        if !Arc::ptr_eq(&self.rules, &shared.rules) {
+            return;
+        }
+        self.evaluator.add_shared(now, shared);
+        if let Some(watcher) = &mut self.watcher {
+            watcher.add_shared(now, &shared.watched);
         }
     }
 

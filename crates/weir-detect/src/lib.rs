@@ -74,6 +74,8 @@ pub mod tunnels;
 
 mod detector;
 
+mod shared;
+
 mod table;
 
 pub use alert::{Alert, Alerts, Blocked};
@@ -86,4 +88,5 @@ pub use rule::load::{Classes, LoadOptions, LoadReport, Loaded, Refusal, RuleSour
 pub use rule::variables::Variables;
 pub use rule::{Action, Answered, Rule, RuleIndex};
 pub use ruleset::RuleSet;
+pub use shared::SharedCounts;
 pub use table::FlowTable;

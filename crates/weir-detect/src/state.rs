@@ -7,6 +7,7 @@ use foldhash::quality::{FixedState, FoldHasher};
 use weir_wire::frame::Time;
 
 use crate::rule::{RateFilter, RuleIndex, Threshold, ThresholdKind};
+use crate::shared::Unshared;
 
 const NS_PER_S: u64 = 1_000_000_000;
 
@@ -24,18 +25,23 @@ impl BuildHasher for Keyed {
 }
 
 /// Two addresses, one of which may be none.
-type Hosts = (u128, u128);
+pub(crate) type Hosts = (u128, u128);
+
+/// A bit of hosts by its number, and until when it is set; `None`: it is not.
+pub(crate) type Bit = ((u32, Hosts), Option<Time>);
 
 /// Bits of hosts and pairs of hosts, each until its time.
 #[derive(Debug)]
 pub(crate) struct HostBits {
     until: HashMap<(u32, Hosts), Time, Keyed>,
     capacity: usize,
+    unshared: Unshared<(u32, Hosts), Option<Time>>,
 }
 
 impl HostBits {
     pub(crate) fn new(capacity: usize, seed: u64) -> Self {
-        Self { until: HashMap::with_hasher(Keyed(seed)), capacity }
+        let until = HashMap::with_hasher(Keyed(seed));
+        Self { until, capacity, unshared: Unshared::new(seed) }
     }
 
     pub(crate) fn has(&self, now: Time, bit: u32, hosts: Hosts) -> bool {
@@ -44,45 +50,125 @@ impl HostBits {
 
     /// Sets a bit; whether there was room for it.
     pub(crate) fn set(&mut self, now: Time, bit: u32, hosts: Hosts, expire_s: u64) -> bool {
-        if self.until.len() == self.capacity && !self.until.contains_key(&(bit, hosts)) {
+        let until = now.plus_ns(expire_s.saturating_mul(NS_PER_S));
+        let has_room = self.put(now, (bit, hosts), until);
+        if has_room {
+            self.unshared.change((bit, hosts), |it| *it = Some(until));
+        }
+        has_room
+    }
+
+    fn put(&mut self, now: Time, bit: (u32, Hosts), until: Time) -> bool {
+        if self.until.len() == self.capacity && !self.until.contains_key(&bit) {
             self.until.retain(|_, until| now < *until);
             if self.until.len() == self.capacity {
                 return false;
             }
         }
-        self.until.insert((bit, hosts), now.plus_ns(expire_s.saturating_mul(NS_PER_S)));
+        self.until.insert(bit, until);
         true
     }
 
     pub(crate) fn unset(&mut self, bit: u32, hosts: Hosts) {
-        self.until.remove(&(bit, hosts));
+        if self.until.remove(&(bit, hosts)).is_some() {
+            self.unshared.change((bit, hosts), |it| *it = None);
+        }
     }
 
     pub(crate) fn clear(&mut self) {
         self.until.clear();
+        self.unshared.clear();
+    }
+
+    /// Keeps what it sets and unsets for others from now on.
+    pub(crate) fn share(&mut self) {
+        self.unshared.share();
+    }
+
+    pub(crate) fn take_shared(&mut self) -> Vec<Bit> {
+        self.unshared.take()
+    }
+
+    /// Takes over what another detector did to its bits.
+    pub(crate) fn add_shared(&mut self, now: Time, bits: &[Bit]) {
+        for (bit, until) in bits {
+            match until {
+                Some(until) => drop(self.put(now, *bit, *until)),
+                None => drop(self.until.remove(bit)),
+            }
+        }
     }
 }
 
-/// How often a rule matched since a moment.
-#[derive(Clone, Copy, Debug)]
+/// How often a rule matched since a moment. Below 0 where two detectors began anew at once for the
+/// same matches.
+#[derive(Clone, Copy, Debug, Default)]
 struct Count {
     since: Time,
-    matches: u32,
+    matches: i64,
+    /// Who counts up to an alert and no further has told it.
+    is_told: bool,
 }
+
+impl Count {
+    fn begin(since: Time) -> Self {
+        Self { since, ..Self::default() }
+    }
+
+    fn is_over(&self, now: Time, seconds: u32) -> bool {
+        now.since_ns(self.since) > u64::from(seconds) * NS_PER_S
+    }
+}
+
+/// Of a rule, whether by its filter, and whom it tracks.
+pub(crate) type CountKey = (RuleIndex, bool, Hosts);
+
+/// Of a rule, and whom it tracks.
+pub(crate) type RateKey = (RuleIndex, Hosts);
+
+/// What one detector added to a count.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CountChange {
+    since: Time,
+    seconds: u32,
+    by: i64,
+    is_told: bool,
+}
+
+/// The same of a rate.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RateChange {
+    since: Time,
+    seconds: u32,
+    by: i64,
+    until: Option<Time>,
+}
+
+pub(crate) type CountChanges = Vec<(CountKey, CountChange)>;
+
+pub(crate) type RateChanges = Vec<(RateKey, RateChange)>;
 
 /// Counts of rules by whom they track.
 #[derive(Debug)]
 pub(crate) struct Thresholds {
-    counts: HashMap<(RuleIndex, bool, Hosts), Count, Keyed>,
-    rates: HashMap<(RuleIndex, Hosts), Rate, Keyed>,
+    counts: HashMap<CountKey, Count, Keyed>,
+    rates: HashMap<RateKey, Rate, Keyed>,
     capacity: usize,
+    unshared_counts: Unshared<CountKey, CountChange>,
+    unshared_rates: Unshared<RateKey, RateChange>,
 }
 
 /// How often a rule matched since a moment, and until when that was too often.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Rate {
     count: Count,
     until: Option<Time>,
+}
+
+impl Rate {
+    fn begin(since: Time) -> Self {
+        Self { count: Count::begin(since), until: None }
+    }
 }
 
 /// What a threshold says of one more match.
@@ -100,12 +186,15 @@ impl Thresholds {
     pub(crate) fn new(capacity: usize, seed: u64) -> Self {
         let (counts, rates) =
             (HashMap::with_hasher(Keyed(seed)), HashMap::with_hasher(Keyed(seed)));
-        Self { counts, rates, capacity }
+        let (unshared_counts, unshared_rates) = (Unshared::new(seed), Unshared::new(seed));
+        Self { counts, rates, capacity, unshared_counts, unshared_rates }
     }
 
     pub(crate) fn clear(&mut self) {
         self.counts.clear();
         self.rates.clear();
+        self.unshared_counts.clear();
+        self.unshared_rates.clear();
     }
 
     /// Counts a match of `rule` for `hosts`; whether it matches too often, `None`: there is no
@@ -124,21 +213,25 @@ impl Thresholds {
                 return None;
             }
         }
-        let fresh = Rate { count: Count { since: now, matches: 0 }, until: None };
+        let fresh = Rate::begin(now);
         let rate = self.rates.entry(key).or_insert(fresh);
         match rate.until {
             Some(until) if now < until => return Some(true),
             Some(_) => *rate = fresh,
             None => {}
         }
-        if now.since_ns(rate.count.since) > u64::from(filter.seconds) * NS_PER_S {
+        if rate.count.is_over(now, filter.seconds) {
             *rate = fresh;
         }
         rate.count.matches = rate.count.matches.saturating_add(1);
-        let is_too_often = rate.count.matches > filter.count;
+        let is_too_often = rate.count.matches > filter.count.into();
         if is_too_often {
             rate.until = Some(now.plus_ns(u64::from(filter.timeout_s) * NS_PER_S));
         }
+        let (since, until) = (rate.count.since, rate.until);
+        self.unshared_rates.change(key, |it| {
+            *it = RateChange { since, seconds: filter.seconds, by: it.by + 1, until };
+        });
         Some(is_too_often)
     }
 
@@ -159,24 +252,75 @@ impl Thresholds {
                 return None;
             }
         }
-        let count = self.counts.entry(key).or_insert(Count { since: now, matches: 0 });
-        let window_ns = u64::from(threshold.seconds) * NS_PER_S;
-        if now.since_ns(count.since) > window_ns {
-            *count = Count { since: now, matches: 0 };
+        let count = self.counts.entry(key).or_insert(Count::begin(now));
+        if count.is_over(now, threshold.seconds) {
+            *count = Count::begin(now);
         }
+        let before = count.matches;
         count.matches = count.matches.saturating_add(1);
-        Some(match threshold.kind {
-            ThresholdKind::Limit if count.matches <= threshold.count => Verdict::Alert,
+        let wanted = i64::from(threshold.count);
+        let verdict = match threshold.kind {
+            ThresholdKind::Limit if count.matches <= wanted => Verdict::Alert,
             ThresholdKind::Limit => Verdict::Silent,
-            ThresholdKind::Threshold if count.matches >= threshold.count => {
-                count.matches = 0;
+            ThresholdKind::Threshold if count.matches >= wanted => {
+                // More than were wanted came by what another told, and count towards the next.
+                count.matches -= wanted;
                 Verdict::Alert
             }
-            ThresholdKind::Both if count.matches == threshold.count => Verdict::Alert,
-            ThresholdKind::Both if count.matches > threshold.count => Verdict::Silent,
-            ThresholdKind::Filter if count.matches > threshold.count => Verdict::Alert,
+            ThresholdKind::Both if count.matches < wanted => Verdict::NoMatch,
+            ThresholdKind::Both if std::mem::replace(&mut count.is_told, true) => Verdict::Silent,
+            ThresholdKind::Both => Verdict::Alert,
+            ThresholdKind::Filter if count.matches > wanted => Verdict::Alert,
             _ => Verdict::NoMatch,
-        })
+        };
+        let Count { since, matches, is_told } = *count;
+        self.unshared_counts.change(key, |it| {
+            let by = it.by + matches - before;
+            *it = CountChange { since, seconds: threshold.seconds, by, is_told };
+        });
+        Some(verdict)
+    }
+
+    /// Keeps what it counts for others from now on.
+    pub(crate) fn share(&mut self) {
+        self.unshared_counts.share();
+        self.unshared_rates.share();
+    }
+
+    pub(crate) fn take_shared(&mut self) -> (CountChanges, RateChanges) {
+        (self.unshared_counts.take(), self.unshared_rates.take())
+    }
+
+    /// Adds what another detector counted, as far as there is room.
+    pub(crate) fn add_shared(
+        &mut self,
+        now: Time,
+        counts: &[(CountKey, CountChange)],
+        rates: &[(RateKey, RateChange)],
+    ) {
+        for (key, change) in counts {
+            if self.counts.len() == self.capacity && !self.counts.contains_key(key) {
+                continue;
+            }
+            let count = self.counts.entry(*key).or_insert(Count::begin(change.since));
+            if count.is_over(now, change.seconds) {
+                *count = Count::begin(change.since);
+            }
+            count.matches = count.matches.saturating_add(change.by);
+            count.is_told |= change.is_told;
+        }
+        for (key, change) in rates {
+            if self.rates.len() == self.capacity && !self.rates.contains_key(key) {
+                continue;
+            }
+            let rate = self.rates.entry(*key).or_insert(Rate::begin(change.since));
+            if rate.count.is_over(now, change.seconds) {
+                let until = rate.until;
+                *rate = Rate { until, ..Rate::begin(change.since) };
+            }
+            rate.count.matches = rate.count.matches.saturating_add(change.by);
+            rate.until = rate.until.max(change.until);
+        }
     }
 }
 
@@ -208,6 +352,85 @@ mod tests {
             said(ThresholdKind::Filter, &seconds),
             [NoMatch, NoMatch, Alert, Alert, NoMatch]
         );
+    }
+
+    /// Two detectors that count by turns and tell each other after every `every` matches; how often
+    /// they alerted, both together.
+    fn alerts_of_two(kind: ThresholdKind, count: u32, matches: u64, every: u64) -> usize {
+        let threshold = Threshold { kind, track: Track::Source, count, seconds: 60, multiplier: 1 };
+        let mut both = [Thresholds::new(4, 0), Thresholds::new(4, 0)];
+        both.iter_mut().for_each(Thresholds::share);
+        let mut alerts = 0;
+        for number in 0..matches {
+            let now = Time(NS_PER_S + number);
+            let one = &mut both[number as usize % 2];
+            let verdict = one.count(now, RuleIndex(0), &threshold, (1, 0));
+            alerts += usize::from(verdict == Some(Verdict::Alert));
+            if number % every == every - 1 {
+                let told = both.each_mut().map(Thresholds::take_shared);
+                for (hearer, (counts, rates)) in both.iter_mut().rev().zip(&told) {
+                    hearer.add_shared(now, counts, rates);
+                }
+            }
+        }
+        alerts
+    }
+
+    #[test]
+    fn two_detectors_that_tell_each_other_alert_as_one_would() {
+        use ThresholdKind::{Both, Filter, Limit, Threshold};
+        // At each match: exactly as one would. Seldom: a few more or less, and in the long run the
+        // same.
+        for (kind, one, seldom) in [
+            (Limit, 10, 10..=20),
+            (Threshold, 100, 95..=105),
+            (Both, 1, 1..=2),
+            (Filter, 990, 980..=990),
+        ] {
+            assert_eq!(alerts_of_two(kind, 10, 1000, 1), one, "{kind:?}");
+            let alerts = alerts_of_two(kind, 10, 1000, 12);
+            assert!(seldom.contains(&alerts), "{kind:?}: {alerts}");
+        }
+    }
+
+    #[test]
+    fn a_rate_that_is_exceeded_at_one_detector_is_at_the_other() {
+        let filter = RateFilter {
+            track: Track::Source,
+            count: 3,
+            seconds: 10,
+            timeout_s: 60,
+            action: crate::rule::Action::Drop,
+        };
+        let mut both = [Thresholds::new(4, 0), Thresholds::new(4, 0)];
+        both.iter_mut().for_each(Thresholds::share);
+        let now = Time(NS_PER_S);
+        let [one, other] = &mut both;
+        for _ in 0..2 {
+            assert_eq!(one.rate(now, RuleIndex(0), &filter, (1, 0)), Some(false));
+            assert_eq!(other.rate(now, RuleIndex(0), &filter, (1, 0)), Some(false));
+        }
+        let (counts, rates) = one.take_shared();
+        other.add_shared(now, &counts, &rates);
+        assert_eq!(other.rate(now, RuleIndex(0), &filter, (1, 0)), Some(true), "two and three");
+        let (counts, rates) = other.take_shared();
+        one.add_shared(now, &counts, &rates);
+        let later = now.plus_ns(30 * NS_PER_S);
+        assert_eq!(one.rate(later, RuleIndex(0), &filter, (1, 0)), Some(true), "for its time");
+    }
+
+    #[test]
+    fn bits_of_hosts_are_set_and_unset_for_others_too() {
+        let mut both = [HostBits::new(4, 7), HostBits::new(4, 7)];
+        both.iter_mut().for_each(HostBits::share);
+        let [one, other] = &mut both;
+        assert!(one.set(Time(0), 1, (1, 0), 5));
+        other.add_shared(Time(1), &one.take_shared());
+        assert!(other.has(Time(2), 1, (1, 0)) && !other.has(Time(6 * NS_PER_S), 1, (1, 0)));
+        other.unset(1, (1, 0));
+        one.add_shared(Time(3), &other.take_shared());
+        assert!(!one.has(Time(4), 1, (1, 0)));
+        assert!(one.take_shared().is_empty(), "what was heard is not told again");
     }
 
     #[test]

@@ -88,6 +88,10 @@ impl SideCounters {
             Verdict::Handed => self.handed += 1,
             Verdict::Punt => self.punted += 1,
             Verdict::Consumed => self.consumed += 1,
+            Verdict::Held => {
+                self.received -= 1;
+                self.received_bytes -= bytes as u64;
+            }
             Verdict::Drop(reason) => self.dropped[reason as usize] += 1,
         }
     }

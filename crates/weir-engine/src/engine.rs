@@ -9,7 +9,10 @@
 //! | `nat` | clients under another address |
 //! | `inbox` | handshakes that wait to be taken |
 //! | `fast_path` | flows that the kernel carries |
+//! | `reassembled` | pieces that wait for what becomes of their datagram |
 //! | `output`, `gather`, `answers` | what leaves |
+
+use std::collections::VecDeque;
 
 use weir_wire::frame::Time;
 
@@ -31,10 +34,14 @@ mod carried;
 mod early;
 mod keying;
 mod metering;
+mod reassembled;
 mod status;
 mod usage;
 
 pub use associations::PolicyError;
+pub use metering::Counted;
+pub(crate) use reassembled::Way;
+pub use reassembled::{Onward, Reassembled};
 pub use usage::{Usage, UsageDirection};
 
 /// Bytes of the arena: a full batch of super-packets, cut, with room around each piece.
@@ -52,6 +59,8 @@ pub struct Engine {
     pub(crate) inbox: Inbox,
     /// `None`: every packet comes through here.
     pub(crate) fast_path: Option<Box<FastPath>>,
+    /// At most [`reassembled::REASSEMBLED_MAX`].
+    pub(crate) reassembled: VecDeque<Box<Reassembled>>,
     pub(crate) answers: AnswerLimit,
     pub(crate) gather: Gather,
     pub(crate) output: Output,
@@ -78,6 +87,7 @@ impl Engine {
             nat: None,
             inbox: Inbox::default(),
             fast_path: None,
+            reassembled: VecDeque::new(),
             answers: AnswerLimit::default(),
             gather: Gather::new(),
             output: Output::new(ARENA_BYTES),

@@ -22,6 +22,7 @@ use weir_wire::parse::{Network, parse_frame};
 
 use crate::arrive::{self, Arrival, arp, is_routable};
 use crate::classify::frame_class;
+use crate::engine::Way;
 use crate::leave::{self, Answering};
 use crate::meter::Observed;
 use crate::mtu;
@@ -39,11 +40,12 @@ use crate::run::Run;
 use crate::verdict::{DropReason, Side, Verdict};
 
 pub use crate::arrive::INBOX_MAX;
-pub use crate::engine::{Engine, PolicyError, Usage, UsageDirection};
+pub use crate::engine::{Counted, Engine, Onward, PolicyError, Reassembled, Usage, UsageDirection};
 pub use crate::peer::{Agreed, Associations, Left, PeerId, SealingChange};
 pub use crate::surroundings::{Sighting, Who};
 
 mod again;
+mod onward;
 
 /// Questions for neighbours in one call of [`Engine::tick`], at most.
 const QUESTIONS_MAX: usize = 256;
@@ -78,6 +80,9 @@ impl Engine {
                 self.plain.note_drop(Side::Host, frame, parsed);
             }
             self.answer_rejected(Side::Host, verdict);
+            if verdict == Verdict::Held {
+                self.note_held(bytes);
+            }
             self.output.verdicts.push(verdict);
             self.counters.host.count(bytes, verdict);
         }
@@ -97,6 +102,9 @@ impl Engine {
                 self.plain.meter.note_own_loss(LossWay::In, Side::Wire, 1, self.now);
             }
             self.answer_rejected(Side::Wire, verdict);
+            if verdict == Verdict::Held {
+                self.note_held(bytes);
+            }
             if goes_to_host(verdict) {
                 let clear = if verdict == Verdict::Opened { &inner } else { &outer };
                 let Self { policy, gather, output, .. } = self;
@@ -115,6 +123,9 @@ impl Engine {
         run: &mut Run,
     ) -> Result<Verdict, DropReason> {
         let seen = run.pass(&mut self.plain, Side::Host, frame)?;
+        if self.plain.has_whole() {
+            return self.hold(frame, Side::Host, Way::Host);
+        }
         self.onward(index, frame, run, seen)
     }
 
@@ -207,6 +218,11 @@ impl Engine {
                 self.peers.limit(peer, Heading::FromPeer, frame)?;
                 self.counters.ce_combined += u64::from(congestion_combined);
                 inner.pass(&mut self.plain, Side::Wire, frame)?;
+                if self.plain.has_whole()
+                    && let Some(peer) = self.peers.id_of(peer)
+                {
+                    return self.hold(frame, Side::Wire, Way::Opened(peer));
+                }
                 if let Some(nat) = &mut self.nat {
                     nat.masquerade(&self.policy, peer, frame, inner.walker.parsed_mut())?;
                 }
@@ -221,6 +237,9 @@ impl Engine {
         let class = frame_class(run.parsed());
         let Some(peer) = route(&self.policy, class, Side::Wire, run.parsed())? else {
             let seen = run.pass(&mut self.plain, Side::Wire, frame)?;
+            if self.plain.has_whole() {
+                return self.hold(frame, Side::Wire, Way::Plain(self.passed(class)));
+            }
             self.consider(Side::Wire, class, frame, run, seen);
             return Ok(self.passed(class));
         };
@@ -230,6 +249,9 @@ impl Engine {
             return Ok(verdict);
         }
         self.plain.pass(Side::Wire, frame, parsed, &mut Default::default())?;
+        if self.plain.has_whole() {
+            return self.hold(frame, Side::Wire, Way::Plain(verdict));
+        }
         if verdict == Verdict::Unsealed {
             let Self { peers, counters, .. } = self;
             protect::clear::taken(peers, counters, peer, frame, parsed);

@@ -45,6 +45,8 @@ pub enum Verdict {
     Punt,
     /// Taken in by the engine itself (a neighbour's answer).
     Consumed,
+    /// Waits: it makes a datagram whole that another worker judges. Counted when it goes on.
+    Held,
     /// Dropped.
     Drop(DropReason),
 }
@@ -63,6 +65,7 @@ impl Verdict {
             Verdict::Unsealed => [7, 0],
             Verdict::Tagged => [8, 0],
             Verdict::Handed => [9, 0],
+            Verdict::Held => [10, 0],
         }
     }
 
@@ -80,6 +83,7 @@ impl Verdict {
             7 => Verdict::Unsealed,
             8 => Verdict::Tagged,
             9 => Verdict::Handed,
+            10 => Verdict::Held,
             _ => return None,
         })
     }
@@ -224,6 +228,9 @@ drop_reasons! {
     TunnelTooDeep = "tunnel_too_deep",
     /// A piece of a datagram that could not be put together: no room, or too late.
     FragmentsFull = "fragments_full",
+    /// The last piece of a datagram that another worker was to judge, and that had to wait for one
+    /// with too many others.
+    FlowQueueFull = "flow_queue_full",
 }
 
 #[cfg(test)]
@@ -240,6 +247,7 @@ mod tests {
             Verdict::Consumed,
             Verdict::Tagged,
             Verdict::Handed,
+            Verdict::Held,
         ];
         let clear = FrameClass::ALL.into_iter().map(Verdict::Clear);
         let dropped = DropReason::ALL.iter().copied().map(Verdict::Drop);

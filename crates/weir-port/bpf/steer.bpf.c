@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: (Apache-2.0 OR BSD-2-Clause OR GPL-2.0)
 //
 // Which worker of a pair gets a frame: the program of a port's fanout group
-// (PACKET_FANOUT_EBPF), or the XDP program that redirects to one AF_XDP socket of its queue.
+// (PACKET_FANOUT_EBPF), or the XDP program that redirects to one AF_XDP socket of the frame's
+// queue.
 //
 //   host port --> flow's hash ----------------------------+-> worker 0, 1, ... n-1
 //   wire port --> ESP: the worker in `spis`, or the SPI's lowest bits
@@ -26,6 +27,8 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #define WORKERS_MAX 16
 #define PREFIXES_MAX 65536
 #define SPIS_MAX 16384
+// As weir_port::afxdp has it.
+#define QUEUES_MAX 64
 
 #define PACKET_BROADCAST 1
 #define PACKET_MULTICAST 2
@@ -66,10 +69,11 @@ struct {
 	__type(value, __u32);
 } spis SEC(".maps");
 
-// AF_XDP sockets by worker, all of queue 0; a worker without a socket gets nothing.
+// AF_XDP sockets by queue and worker: the kernel gives a frame only to a socket of the queue that
+// it came by. A worker without a socket there gets nothing.
 struct {
 	__uint(type, BPF_MAP_TYPE_XSKMAP);
-	__uint(max_entries, WORKERS_MAX);
+	__uint(max_entries, QUEUES_MAX * WORKERS_MAX);
 	__type(key, __u32);
 	__type(value, __u32);
 } host_sockets SEC(".maps"), wire_sockets SEC(".maps");
@@ -278,15 +282,20 @@ int weir_steer_wire(struct __sk_buff *skb)
 	return steer_filtered(skb, 1);
 }
 
+static __always_inline __u32 place(const struct xdp_md *ctx, __u32 worker)
+{
+	return ctx->rx_queue_index * WORKERS_MAX + worker;
+}
+
 // Frames of several buffers (MTU 9000) need the frags section.
 SEC("xdp.frags")
 int weir_bypass_host(struct xdp_md *ctx)
 {
-	return bpf_redirect_map(&host_sockets, steer_bypassing(ctx, 0), XDP_DROP);
+	return bpf_redirect_map(&host_sockets, place(ctx, steer_bypassing(ctx, 0)), XDP_DROP);
 }
 
 SEC("xdp.frags")
 int weir_bypass_wire(struct xdp_md *ctx)
 {
-	return bpf_redirect_map(&wire_sockets, steer_bypassing(ctx, 1), XDP_DROP);
+	return bpf_redirect_map(&wire_sockets, place(ctx, steer_bypassing(ctx, 1)), XDP_DROP);
 }

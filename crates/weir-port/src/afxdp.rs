@@ -1,10 +1,13 @@
 //! AF_XDP port: frames by kernel bypass, in copy mode, over as many buffers as they need.
 //!
 //! ```text
-//!   device --> XDP program (bpf/redirect.bpf.c) --> receive ring --> Frame, in its chunk
+//!   device --> XDP program (bpf/redirect.bpf.c) --> queue's receive ring --> Frame, in its chunk
 //!          several buffers a packet (XDP_USE_SG) ---------------> Frame, put together in one
-//!   Outgoing --copied into chunks--> transmit ring --> device
+//!   Outgoing --copied into chunks--> transmit ring of one queue --> device
 //! ```
+//!
+//! A port has a socket on each receive queue of its interface and sends by one of them, so that
+//! what it sends stays in order.
 //!
 //! What is selected never reaches the kernel's stack: neither its firewall nor its tcpdump sees it.
 //! The program's fallback is to drop, and it goes when the port is closed. XDP knows no
@@ -16,61 +19,48 @@
 mod open;
 mod queue;
 mod rings;
+mod socket;
 mod umem;
 
-pub use open::{Selection, XdpAttach, XdpOpenError, XdpOptions};
+pub use open::{QUEUES_MAX, Selection, XdpAttach, XdpOpenError, XdpOptions};
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::os::fd::RawFd;
-use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use arrayvec::ArrayVec;
-use weir_wire::checksum::Sum;
-use weir_wire::frame::{Frame, Meta, PartialChecksum, Time};
+use weir_wire::frame::Frame;
 
 use crate::interface::LinkCounters;
 use crate::netlink::Netlink;
-use crate::port::{BATCH, Outgoing, Port, PortCounters, Transmitted};
+use crate::port::{Outgoing, Port, PortCounters, Transmitted};
 use crate::room::{HEADROOM, TAILROOM};
+use crate::sys::any_readable::AnyReadable;
 use crate::sys::socket::Socket;
-use queue::Queue;
-use rings::{ReceiveRing, Received, TransmitRing};
-use umem::{CHUNK_LENS, Chunk, Umem};
+use rings::Received;
+use socket::QueueSocket;
+use umem::CHUNK_LENS;
 
 /// Buffers that the kernel takes for one packet (MAX_SKB_FRAGS and the first).
 const BUFFERS_MAX: usize = 17;
 /// A packet of several buffers is put together here.
 const LINEAR_LEN: usize = HEADROOM + BUFFERS_MAX * CHUNK_LENS[1] + TAILROOM;
-/// Times the kernel is asked to send what waits, 32 packets each, before that is left for later.
-const KICKS_MAX: usize = 64;
 
-/// Looks at the rings that sockets share while another has them, before a frame is given up for
-/// lack of room.
-const LOOKS_MAX: usize = 64;
-
-/// One queue of an interface, or a worker's part of it.
+/// All queues of an interface, or a worker's part of them.
 #[derive(Debug)]
 pub struct XdpPort {
     name: String,
     index: i32,
-    /// Which of the queue's sockets this is.
-    number: usize,
+    /// A socket on each queue; at least one.
+    sockets: Vec<QueueSocket>,
+    /// Which of them sends.
+    sender: usize,
+    /// Which is received from next, so that none waits for another.
+    next: usize,
+    /// `None`: there is one socket, and that is polled itself.
+    readable: Option<AnyReadable>,
     received: Vec<Received>,
     linear: Vec<Box<[u8]>>,
-    /// To be received into again.
-    returned: Vec<Chunk>,
-    /// To send from.
-    free: Vec<Chunk>,
-    scratch: Vec<u8>,
-    counters: PortCounters,
     netlink: Netlink,
     at_open: LinkCounters,
-    receive: ReceiveRing,
-    transmit: TransmitRing,
-    /// After the rings: the kernel lets go of the memory when the last socket closes.
-    socket: Socket,
-    queue: Arc<Queue>,
     /// Holds the XDP program on the interface.
     program: Option<open::Program>,
     /// Holds its promiscuity.
@@ -83,61 +73,20 @@ impl Port for XdpPort {
     }
 
     fn receive(&mut self, handle: &mut dyn FnMut(&mut [Frame<'_>])) -> io::Result<usize> {
-        self.receive.take(BATCH, &mut self.received);
-        if self.received.is_empty() {
-            self.give_back();
-            return Ok(0);
+        let Self { sockets, next, received, linear, .. } = self;
+        for _ in 0..sockets.len() {
+            let at = *next;
+            *next = (at + 1) % sockets.len();
+            let count = sockets[at].receive((&mut *received, &mut *linear), &mut *handle);
+            if count > 0 {
+                return Ok(count);
+            }
         }
-        let Self { received, queue, linear, counters, returned, .. } = self;
-        let umem = &queue.umem;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let time = Time(now.as_nanos() as u64);
-        let mut frames = ArrayVec::<Frame<'_>, BATCH>::new();
-        let mut linear = linear.iter_mut();
-        let mut buffers = received.as_mut_slice();
-        while let Some(last) = buffers.iter().position(|buffer| !buffer.continues) {
-            let (packet, rest) = buffers.split_at_mut(last + 1);
-            buffers = rest;
-            let Some(frame) = frame_of(umem, packet, &mut linear, time) else {
-                counters.lost_truncated += 1;
-                continue;
-            };
-            counters.received_bytes += frame.len() as u64;
-            frames.push(frame);
-        }
-        let count = frames.len();
-        counters.received_frames += count as u64;
-        if count > 0 {
-            handle(&mut frames);
-        }
-        drop(frames);
-        returned.extend(received.drain(..).map(|buffer| buffer.chunk));
-        self.give_back();
-        Ok(count)
+        Ok(0)
     }
 
     fn transmit(&mut self, frames: &[Outgoing<'_>]) -> Transmitted {
-        self.take_back();
-        let mut done = Transmitted::default();
-        for frame in frames {
-            match self.queue(frame) {
-                Ok(len) => {
-                    done.sent += 1;
-                    self.counters.sent_bytes += len as u64;
-                }
-                Err(refused) => {
-                    done.dropped += 1;
-                    match refused {
-                        Refused::QueueFull => self.counters.send_queue_full += 1,
-                        Refused::TooLarge => self.counters.send_too_large += 1,
-                    }
-                }
-            }
-        }
-        self.counters.sent_frames += done.sent;
-        self.transmit.publish();
-        self.kick();
-        done
+        self.sockets[self.sender].transmit(frames)
     }
 
     fn counters(&mut self) -> PortCounters {
@@ -150,22 +99,37 @@ impl Port for XdpPort {
     }
 
     fn own_counters(&mut self) -> PortCounters {
-        // struct xdp_statistics: receive dropped, invalid received, invalid sent, receive ring
-        // full, fill ring empty, transmit ring empty.
-        if let Ok(statistics) = self.socket.option::<[u64; 6]>(libc::SOL_XDP, libc::XDP_STATISTICS)
-        {
-            self.counters.lost_ring_full = statistics[0] + statistics[3];
-            self.counters.send_refused = statistics[2];
-        }
-        self.counters
+        let counters = self.sockets.iter_mut().map(QueueSocket::counters);
+        counters.fold(PortCounters::default(), |sum, one| PortCounters {
+            received_frames: sum.received_frames + one.received_frames,
+            received_bytes: sum.received_bytes + one.received_bytes,
+            sent_frames: sum.sent_frames + one.sent_frames,
+            sent_bytes: sum.sent_bytes + one.sent_bytes,
+            lost_ring_full: sum.lost_ring_full + one.lost_ring_full,
+            lost_truncated: sum.lost_truncated + one.lost_truncated,
+            send_queue_full: sum.send_queue_full + one.send_queue_full,
+            send_too_large: sum.send_too_large + one.send_too_large,
+            send_refused: sum.send_refused + one.send_refused,
+            ..sum
+        })
+    }
+
+    fn lost_on_arrival(&mut self) -> u64 {
+        let counters = self.own_counters();
+        counters.lost_ring_full + counters.lost_truncated
     }
 
     fn poll_fd(&self) -> Option<RawFd> {
-        Some(self.socket.fd())
+        let of_one = || self.sockets.first().map(QueueSocket::fd);
+        self.readable.as_ref().map(AnyReadable::fd).or_else(of_one)
     }
 
     fn take_error(&mut self) -> Option<io::Error> {
-        self.socket.take_error()
+        // Each is asked: one that is not reports readiness for ever.
+        self.sockets.iter_mut().fold(None, |first, socket| {
+            let own = socket.take_error();
+            first.or(own)
+        })
     }
 }
 
@@ -175,131 +139,4 @@ impl XdpPort {
     pub fn stop_receiving(&mut self) {
         self.program = None;
     }
-}
-
-/// Why a frame was not queued.
-enum Refused {
-    QueueFull,
-    TooLarge,
-}
-
-impl XdpPort {
-    /// Gives the kernel back what it may receive into, unless another socket is at it.
-    fn give_back(&mut self) {
-        let Some(mut rings) = self.queue.rings() else { return };
-        rings.give(self.returned.drain(..));
-        if rings.needs_wakeup() {
-            let _ = self.socket.receive(&mut [], libc::MSG_DONTWAIT);
-        }
-    }
-
-    /// Takes back what was sent. False: another socket is at it.
-    fn take_back(&mut self) -> bool {
-        let Some(mut rings) = self.queue.rings() else { return false };
-        rings.take(self.number, &mut self.free);
-        true
-    }
-
-    /// Copies a frame into chunks and queues these; its length.
-    fn queue(&mut self, frame: &Outgoing<'_>) -> Result<usize, Refused> {
-        let len: usize = frame.parts.iter().map(|part| part.len()).sum();
-        let buffers = len.div_ceil(self.queue.umem.layout().chunk_len);
-        if frame.offload.segmentation.is_some() || buffers > BUFFERS_MAX || len == 0 {
-            return Err(Refused::TooLarge);
-        }
-        if self.free.len() < buffers || self.transmit.free() < buffers {
-            self.transmit.publish();
-            self.kick();
-            (0..LOOKS_MAX).find(|_| self.take_back());
-        }
-        if self.free.len() < buffers || self.transmit.free() < buffers {
-            return Err(Refused::QueueFull);
-        }
-        match frame.offload.checksum {
-            None => self.copy_in(frame.parts, buffers),
-            Some(partial) => {
-                let mut whole = std::mem::take(&mut self.scratch);
-                whole.clear();
-                frame.parts.iter().for_each(|part| whole.extend_from_slice(part));
-                complete_checksum(&mut whole, partial);
-                self.copy_in(&[IoSlice::new(&whole)], buffers);
-                self.scratch = whole;
-            }
-        }
-        Ok(len)
-    }
-
-    fn copy_in(&mut self, parts: &[IoSlice<'_>], buffers: usize) {
-        let mut parts = parts.iter().map(|part| &part[..]);
-        let mut part: &[u8] = &[];
-        let umem = &self.queue.umem;
-        let chunk_len = umem.layout().chunk_len;
-        for number in 1..=buffers {
-            let mut chunk = self.free.pop().expect("counted before");
-            let bytes = umem.bytes(&mut chunk);
-            let mut filled = 0;
-            while filled < chunk_len {
-                if part.is_empty() {
-                    let Some(next) = parts.next() else { break };
-                    part = next;
-                }
-                let count = part.len().min(chunk_len - filled);
-                let (now, later) = part.split_at(count);
-                bytes[filled..filled + count].copy_from_slice(now);
-                filled += count;
-                part = later;
-            }
-            self.transmit.push(chunk, filled, number < buffers);
-        }
-    }
-
-    /// Has the kernel send what waits, as far as the device takes it, and takes chunks back.
-    fn kick(&mut self) {
-        for _ in 0..KICKS_MAX {
-            if self.transmit.waiting() == 0 {
-                break;
-            }
-            let _ = self.socket.kick();
-            self.take_back();
-        }
-        self.take_back();
-    }
-}
-
-/// The packet in these buffers: in place where it is one with room behind it, else put together.
-fn frame_of<'b>(
-    umem: &'b Umem,
-    packet: &'b mut [Received],
-    linear: &mut std::slice::IterMut<'b, Box<[u8]>>,
-    time: Time,
-) -> Option<Frame<'b>> {
-    let len: usize = packet.iter().map(|buffer| buffer.len).sum();
-    let meta = Meta { time, original_len: len as u32, ..Meta::default() };
-    let chunk_len = umem.layout().chunk_len;
-    let roomy = |buffer: &Received| {
-        buffer.start >= HEADROOM && buffer.start + buffer.len + TAILROOM <= chunk_len
-    };
-    if packet.len() == 1 && packet.iter().all(roomy) {
-        let Received { chunk, start, len, .. } = packet.first_mut()?;
-        return Some(Frame::new(umem.bytes(chunk), *start, *start + *len, meta));
-    }
-    let whole = linear.next()?;
-    let mut end = HEADROOM;
-    for Received { chunk, start, len, .. } in packet {
-        let bytes = umem.bytes(chunk);
-        whole.get_mut(end..end + *len)?.copy_from_slice(&bytes[*start..*start + *len]);
-        end += *len;
-    }
-    let fits = end + TAILROOM <= whole.len();
-    fits.then(|| Frame::new(&mut whole[..], HEADROOM, end, meta))
-}
-
-/// Finishes a checksum whose field holds the pseudo header's sum.
-fn complete_checksum(packet: &mut [u8], partial: PartialChecksum) {
-    let (start, field) = (usize::from(partial.start), usize::from(partial.field));
-    if start > packet.len() || field + 2 > packet.len() {
-        return;
-    }
-    let checksum = Sum::new().with(&packet[start..]).udp_checksum();
-    packet[field..field + 2].copy_from_slice(&checksum.to_be_bytes());
 }

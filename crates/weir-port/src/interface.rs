@@ -165,17 +165,17 @@ impl Interface {
         Ok(Driver { name: text(1), version: text(9), firmware: text(17), bus: text(25) })
     }
 
-    /// Receive queues in use (`ethtool -l`).
+    /// Queues in use to receive by, and to send by (`ethtool -l`).
     ///
     /// # Errors
-    /// The driver does not tell; then there is one.
-    pub fn receive_queues(&self) -> io::Result<u32> {
+    /// The driver does not tell; then there is one of each.
+    pub fn queues(&self) -> io::Result<(u32, u32)> {
         const ETHTOOL_GCHANNELS: u32 = 0x3c;
         // struct ethtool_channels: command, four limits, then receive, transmit, other, combined.
         let mut command = [0u32; 9];
         command[0] = ETHTOOL_GCHANNELS;
         ethtool(self.socket.fd(), &self.name, &mut command)?;
-        Ok(command[5] + command[8])
+        Ok((command[5] + command[8], command[6] + command[8]))
     }
 
     /// Makes the kernel send nothing of its own by IPv6 on this interface: no duplicate address

@@ -56,7 +56,7 @@ mod room;
 mod sys;
 mod vnet;
 
-pub use afxdp::{Selection, XdpAttach, XdpOpenError, XdpOptions, XdpPort};
+pub use afxdp::{QUEUES_MAX, Selection, XdpAttach, XdpOpenError, XdpOptions, XdpPort};
 pub use capture::{CaptureError, CaptureFormat, CapturePort, CaptureReader, CaptureWriter};
 pub use fastpath::{FastPath, FastPathOptions};
 pub use gate::{Gate, GateCount, GateDrops, GateFlood, GatePrefix, GateTerms};
@@ -72,7 +72,7 @@ pub use packet::{
 };
 pub use port::{BATCH, Outgoing, Port, PortCounters, Transmitted};
 pub use rule::{KernelRule, Placement};
-pub use steering::{SteeredSide, Steering, SteeringError, SteeringOptions};
+pub use steering::{FlowWorkers, SteeredSide, Steering, SteeringError, SteeringOptions};
 pub use sys::poll::wait;
 pub use tap::{TapOptions, TapPort};
 pub use tun::TunDevice;

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! AF_XDP knows no groups: there an XDP program of the same steps redirects a frame to one of
-//! several sockets of the port's queue ([`crate::XdpPort::open_several`]).
+//! several sockets of the queue that it came by ([`crate::XdpPort::open_several`]).
 //!
 //! A group's members are numbered in the order in which they joined; when the interface goes down
 //! and up again the kernel joins them again in the order in which they were opened. So ports are
@@ -15,7 +15,7 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use aya::maps::lpm_trie::{Key, LpmTrie};
 use aya::maps::{HashMap, MapData, MapError, XskMap};
@@ -36,6 +36,9 @@ pub const PREFIXES_MAX: usize = 65_536;
 
 /// Associations of front ends, at most.
 pub const SPIS_MAX: usize = 16_384;
+
+/// All headers that a program looks at: Ethernet, two VLAN tags, the longest IPv4 header, ports.
+const HEADERS_MAX: usize = 14 + 8 + 60 + 8;
 
 const HOST: &str = "weir_steer_host";
 const WIRE: &str = "weir_steer_wire";
@@ -77,6 +80,39 @@ pub enum SteeringError {
     /// A table of it cannot be written.
     #[error("the kernel's tables of {PREFIXES_MAX} prefixes of peers and {SPIS_MAX} SPIs: {0}")]
     Map(#[from] MapError),
+    /// The process may have no more files.
+    #[error("the steering program cannot be shared: {0}; raise the limit of open files")]
+    Descriptor(io::Error),
+}
+
+/// Which worker has the flow of a packet that no port received as it is: one made whole from
+/// fragments. The programs that steer frames answer, by the same tables.
+#[derive(Debug)]
+pub struct FlowWorkers {
+    host: OwnedFd,
+    wire: OwnedFd,
+}
+
+impl FlowWorkers {
+    /// The worker that a packet from `side` would come to, from its Ethernet header on.
+    ///
+    /// # Errors
+    /// The kernel refuses to run the program.
+    pub fn worker_of(&self, side: SteeredSide, packet: &[u8]) -> io::Result<usize> {
+        let program = match side {
+            SteeredSide::Host => &self.host,
+            SteeredSide::Wire => &self.wire,
+        };
+        let headers = &packet[..packet.len().min(HEADERS_MAX)];
+        match headers.get(12..14) {
+            // Of a frame that is received, the kernel has taken the outer tag off.
+            Some([0x81, 0x00] | [0x88, 0xa8]) => {
+                let untagged = [&headers[..12], headers.get(16..).unwrap_or_default()].concat();
+                Ok(test_run(program.as_fd(), &untagged)? as usize)
+            }
+            _ => Ok(test_run(program.as_fd(), headers)? as usize),
+        }
+    }
 }
 
 /// The programs of both ports of a pair, and the tables that they share.
@@ -117,7 +153,7 @@ impl Steering {
             object.take_map(name).ok_or_else(|| MapError::InvalidName { name: name.into() })
         };
         let (peers, spis) = (LpmTrie::try_from(map("peers")?)?, HashMap::try_from(map("spis")?)?);
-        for name in [HOST, WIRE].into_iter().filter(|_| !options.bypasses_kernel) {
+        for name in [HOST, WIRE] {
             let program = object.program_mut(name).ok_or(ProgramError::NotLoaded)?;
             <&mut SocketFilter>::try_from(program)?.load()?;
         }
@@ -140,15 +176,25 @@ impl Steering {
         self.program(WIRE)
     }
 
-    /// Loads the XDP program of a side, which shares frames out among `sockets`, one a worker, and
-    /// attaches it as `attach` does.
+    /// Who tells which worker has a packet's flow.
+    ///
+    /// # Errors
+    /// [`SteeringError`]: no descriptor is left.
+    pub fn flow_workers(&self) -> Result<FlowWorkers, SteeringError> {
+        let cloned =
+            |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map_err(SteeringError::Descriptor);
+        Ok(FlowWorkers { host: cloned(self.host()?)?, wire: cloned(self.wire()?)? })
+    }
+
+    /// Loads the XDP program of a side, which shares frames out among `sockets`, by worker and
+    /// queue, and attaches it as `attach` does.
     ///
     /// # Errors
     /// [`SteeringError`].
     pub(crate) fn bypass(
         &mut self,
         side: SteeredSide,
-        sockets: &[&Socket],
+        sockets: &[Vec<&Socket>],
         attach: impl FnOnce(&mut Xdp) -> Result<XdpLink, ProgramError>,
     ) -> Result<XdpLink, SteeringError> {
         let (map, program) = match side {
@@ -157,8 +203,10 @@ impl Steering {
         };
         let missing = || MapError::InvalidName { name: map.into() };
         let mut places = XskMap::try_from(self.object.map_mut(map).ok_or_else(missing)?)?;
-        for (worker, socket) in (0..).zip(sockets) {
-            places.set(worker, socket.fd(), 0)?;
+        for (worker, of_queues) in (0..).zip(sockets) {
+            for (queue, socket) in (0..).zip(of_queues) {
+                places.set(queue * WORKERS_MAX as u32 + worker, socket.fd(), 0)?;
+            }
         }
         let program = self.object.program_mut(program).ok_or(ProgramError::NotLoaded)?;
         let program: &mut Xdp = program.try_into()?;

@@ -2,6 +2,7 @@
 //! layer over one kernel interface; decisions are taken outside.
 #![allow(unsafe_code)]
 
+pub(crate) mod any_readable;
 pub(crate) mod block_ring;
 pub(crate) mod clock;
 pub(crate) mod filter_compiler;

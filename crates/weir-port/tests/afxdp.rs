@@ -138,6 +138,69 @@ fn workers_share_a_queue_by_flow_and_none_takes_anothers_memory() {
 }
 
 #[test]
+fn workers_take_their_flows_from_every_queue() {
+    const WORKERS: usize = 2;
+    const FLOWS: u16 = 24;
+    if !lab::possible() {
+        return;
+    }
+    let lab = Lab::new(9000);
+    for (namespace, name) in [(&lab.left, "l0"), (&lab.middle, "pl")] {
+        let done = namespace.command("ethtool", &["-L", name, "rx", "2", "tx", "2"]);
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    }
+    let open = |namespace: &Namespace, name: &str, side| {
+        namespace.within(|| {
+            let options =
+                SteeringOptions { workers: WORKERS, bypasses_kernel: true, ..Default::default() };
+            let mut steering = Steering::load(&options).unwrap();
+            let options = XdpOptions::default();
+            XdpPort::open_several(name, &options, WORKERS, (&mut steering, side)).unwrap()
+        })
+    };
+    // Again as soon as they are closed: the queues are busy for a moment longer.
+    for round in 0..3 {
+        let mut near = open(&lab.left, "l0", SteeredSide::Host);
+        let mut far = open(&lab.middle, "pl", SteeredSide::Wire);
+        let mut received = [0; WORKERS];
+        for flow in 0..FLOWS {
+            let mut owner = None;
+            // The first sender has queue 0, the second queue 1, and what they send comes by it.
+            for sender in 0..near.len() {
+                let sent = packet_of_flow(1000 + flow, 64 + usize::from(flow) * 300, round);
+                assert_eq!(send(&mut near[sender], &sent).sent, 1);
+                let (worker, seen) = next_of(&mut far);
+                assert!(seen == sent, "round {round}, flow {flow}");
+                assert_eq!(*owner.get_or_insert(worker), worker, "by either queue");
+                received[worker] += 1;
+                assert_eq!(send(&mut far[worker], &sent).sent, 1);
+                assert!(next_of(&mut near).1 == sent, "and back");
+            }
+        }
+        assert!(received.iter().all(|it| *it > 0), "{received:?}");
+        for port in near.iter_mut().chain(&mut far) {
+            let counted = port.counters();
+            assert_eq!((counted.lost_ring_full, counted.send_refused), (0, 0));
+        }
+    }
+}
+
+/// The next frame that one of the ports receives, waiting for it by what the ports say to poll.
+fn next_of(ports: &mut [XdpPort]) -> (usize, Vec<u8>) {
+    let descriptors: Vec<_> = ports.iter().filter_map(|port| port.poll_fd()).collect();
+    assert!(weir_port::wait(&descriptors, Duration::from_secs(2)).unwrap(), "nothing comes");
+    for (worker, port) in ports.iter_mut().enumerate() {
+        let mut got = Vec::new();
+        port.receive(&mut |frames| got.extend(frames.iter().map(|it| it.bytes().to_vec())))
+            .unwrap();
+        if let Some(frame) = got.pop() {
+            return (worker, frame);
+        }
+    }
+    panic!("ready, and nothing there");
+}
+
+#[test]
 fn workers_on_threads_of_their_own_give_every_chunk_back() {
     const WORKERS: usize = 2;
     const FRAMES: usize = 30_000;

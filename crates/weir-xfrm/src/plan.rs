@@ -98,6 +98,21 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// The one peer whose associations differ in `next`, where nothing else does.
+    pub fn changed_peer(&self, next: &Self) -> Option<usize> {
+        let is_alike = self.peers.len() == next.peers.len()
+            && self.selectors == next.selectors
+            && self.acquire_for == next.acquire_for;
+        let pairs = || self.peers.iter().zip(&next.peers).enumerate();
+        let mut others = pairs().filter(|(_, (before, after))| before != after);
+        let (index, (before, after)) = others.next().filter(|_| is_alike)?;
+        let (seal_spi, open_spis) = (before.seal_spi, before.open_spis.clone());
+        let is_only_that = *before == Peer { seal_spi, open_spis, ..after.clone() };
+        (is_only_that && others.next().is_none()).then_some(index)
+    }
+}
+
 /// What an association does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {

@@ -61,7 +61,7 @@ pub enum Source {
     Packet(Box<PacketListener>),
     /// In its place.
     Xdp {
-        /// The interface's one queue.
+        /// The interface's queues.
         port: Box<XdpPort>,
         /// What is passed over.
         filter: Option<FrameFilter>,

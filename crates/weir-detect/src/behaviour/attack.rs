@@ -170,12 +170,22 @@ impl Attacks {
         }
     }
 
-    /// Marks `hosts` by an attack; the bits of its watches for which that is enough.
+    /// What sources are marked by, which several workers count together.
+    pub(super) fn marks(&mut self) -> &mut Tally {
+        &mut self.marks
+    }
+
+    /// Marks `hosts` by an attack; the bits of its watches for which that is enough. What two hosts
+    /// do to each other comes to one worker.
     fn mark(&mut self, now: Time, attack: Attack, hosts: Hosts, by: u32) -> Signs {
         let mut signs = 0;
         for (bit, watch) in self.watches.iter().filter(|(_, it)| it.attack == attack) {
             let key = (attack, watch.count, watch.seconds, hosts);
-            if self.marks.add(now, key, by, watch.seconds) >= watch.count {
+            let marks = match hosts {
+                (_, 0) => self.marks.add(now, key, by, watch.seconds),
+                _ => self.marks.add_here(now, key, by, watch.seconds),
+            };
+            if marks >= watch.count {
                 signs |= 1 << bit;
             }
         }

@@ -24,6 +24,10 @@ use super::{NS_PER_S, Signs, Watch, parts};
 use crate::detector::Direction;
 use crate::flow::Flow;
 use crate::packet::View;
+use crate::shared::Unshared;
+
+/// Packets that were counted of a flood, by what stands for its bucket and the bit of its watch.
+pub(crate) type FloodChange = ((u64, u8), u32);
 
 /// Buckets of one worker.
 const BUCKETS_MAX: usize = 1 << 16;
@@ -187,6 +191,7 @@ pub(super) struct Floods {
     buckets: Table<Bucket>,
     /// SYNs that were refused.
     refused: Tally,
+    unshared: Unshared<(u64, u8), u32>,
 }
 
 /// What one source or destination may have of a kind.
@@ -207,6 +212,10 @@ struct Bucket {
 }
 
 impl Bucket {
+    fn full(now: Time, watch: &FloodWatch) -> Self {
+        Self { tokens: u64::from(watch.rate) * BURST_MS, last: now, ..Self::default() }
+    }
+
     fn fill(&mut self, now: Time, rate: u64) {
         let most = rate * BURST_MS;
         // A rate of 1 a second gives a thousandth of a packet each millisecond.
@@ -244,7 +253,42 @@ impl Floods {
         let watches: Vec<_> = floods.collect();
         let buckets = || Table::new(BUCKETS_MAX, seed);
         let refused = || Tally::new(BUCKETS_MAX, seed ^ 1);
-        (!watches.is_empty()).then(|| Self { watches, buckets: buckets(), refused: refused() })
+        let unshared = Unshared::new(seed);
+        (!watches.is_empty()).then(|| Self {
+            watches,
+            buckets: buckets(),
+            refused: refused(),
+            unshared,
+        })
+    }
+
+    /// Keeps what is counted for other workers from now on.
+    pub(super) fn share(&mut self) {
+        self.unshared.share();
+    }
+
+    pub(super) fn take_shared(&mut self) -> Vec<FloodChange> {
+        self.unshared.take()
+    }
+
+    /// Takes what another worker counted out of the buckets here.
+    pub(super) fn add_shared(&mut self, now: Time, changes: &[FloodChange]) {
+        for ((key, watched), packets) in changes {
+            let watch = self.watches.iter().find(|(bit, _)| bit == watched);
+            let Some((_, watch)) = watch else { continue };
+            let (bucket, is_new) = self.buckets.enter_key(now, *key);
+            if is_new {
+                *bucket = Bucket::full(now, watch);
+            }
+            match bucket.since {
+                Some(_) => drop(bucket.goes_on(now, watch, *packets)),
+                None => {
+                    bucket.fill(now, watch.rate.into());
+                    let taken = u64::from(*packets).saturating_mul(1_000);
+                    bucket.tokens = bucket.tokens.saturating_sub(taken);
+                }
+            }
+        }
     }
 
     /// Takes in how many packets of a flood were dropped before they came here, none at first;
@@ -256,8 +300,7 @@ impl Floods {
         bucket.is_early = true;
         let goes_on = bucket.since.is_some() && bucket.goes_on(now, watch, packets);
         if !goes_on {
-            let tokens = u64::from(watch.rate) * BURST_MS;
-            *bucket = Bucket { tokens, last: now, ..Bucket::default() };
+            *bucket = Bucket::full(now, watch);
         }
         goes_on
     }
@@ -279,10 +322,9 @@ impl Floods {
             if kinds.contains(&Some(watch.kind))
                 && (is_unasked || !watch.is_unasked)
                 && is_over(
-                    &mut self.buckets,
-                    &mut self.refused,
+                    (&mut self.buckets, &mut self.refused, &mut self.unshared),
                     (now, flow, direction, view),
-                    watch,
+                    (*bit, watch),
                 )
             {
                 signs |= 1 << bit;
@@ -294,10 +336,9 @@ impl Floods {
 
 /// Whether the packet is of a flood.
 fn is_over(
-    buckets: &mut Table<Bucket>,
-    refused: &mut Tally,
+    (buckets, refused, unshared): (&mut Table<Bucket>, &mut Tally, &mut Unshared<(u64, u8), u32>),
     (now, flow, direction, view): (Time, &Flow, Direction, &View<'_>),
-    watch: &FloodWatch,
+    (bit, watch): (u8, &FloodWatch),
 ) -> bool {
     let rate = u64::from(watch.rate);
     let answers = flow.packets[1 - direction.index()];
@@ -308,9 +349,11 @@ fn is_over(
         Of::Source => view.source,
         Of::Destination => view.destination,
     };
-    let (bucket, is_new) = buckets.enter(now, watch.key(host));
+    let key = buckets.key(watch.key(host));
+    unshared.change((key, bit), |packets| *packets = packets.saturating_add(1));
+    let (bucket, is_new) = buckets.enter_key(now, key);
     if is_new {
-        *bucket = Bucket { tokens: rate * BURST_MS, last: now, ..Bucket::default() };
+        *bucket = Bucket::full(now, watch);
     }
     let Some(since) = bucket.since else {
         bucket.fill(now, rate);
@@ -323,7 +366,7 @@ fn is_over(
         return true;
     };
     if !bucket.goes_on(now, watch, 1) {
-        *bucket = Bucket { tokens: rate * BURST_MS, last: now, ..Bucket::default() };
+        *bucket = Bucket::full(now, watch);
         return false;
     }
     if watch.of == Of::Source {
@@ -342,7 +385,7 @@ fn is_over(
     }
     let Transport::Tcp { sequence, .. } = view.parsed.transport else { return true };
     let ends = (view.source, view.destination, view.source_port, view.destination_port);
-    refused.add(now, (ends, sequence), 1, SENT_AGAIN_S) < 2
+    refused.add_here(now, (ends, sequence), 1, SENT_AGAIN_S) < 2
 }
 
 /// What floods a packet may belong to: one of TCP, UDP, ICMP or RDMA; a request for a connection is

@@ -32,10 +32,11 @@ use weir_wire::frame::Time;
 pub(crate) use attack::AttackWatch;
 use attack::Attacks;
 pub(crate) use flood::FloodWatch;
-use flood::Floods;
 pub use flood::{Flood, FloodKind};
+use flood::{FloodChange, Floods};
 pub(crate) use scan::ScanWatch;
 use scan::Scans;
+use tally::MarkChange;
 
 use crate::detector::Direction;
 use crate::flow::Flow;
@@ -90,6 +91,20 @@ fn parts<'a>(
     Ok(first)
 }
 
+/// What one worker's watches counted, for those of others.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WatchedCounts {
+    floods: Vec<FloodChange>,
+    scans: Vec<MarkChange>,
+    attacks: Vec<MarkChange>,
+}
+
+impl WatchedCounts {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.floods.is_empty() && self.scans.is_empty() && self.attacks.is_empty()
+    }
+}
+
 /// The watches of a set of rules, with what they have seen.
 #[derive(Debug)]
 pub(crate) struct Watcher {
@@ -131,6 +146,37 @@ impl Watcher {
             floods.as_mut().map_or(0, |it| it.look(now, flow, direction, view, is_unasked));
         signs |= scans.as_mut().map_or(0, |it| it.look(now, view));
         signs | attacks.as_mut().map_or(0, |it| it.look(now, view))
+    }
+
+    /// Keeps what is counted for other workers from now on.
+    pub(crate) fn share(&mut self) {
+        let Self { floods, scans, attacks, .. } = self;
+        floods.iter_mut().for_each(Floods::share);
+        scans.iter_mut().for_each(|it| it.marks().share());
+        attacks.iter_mut().for_each(|it| it.marks().share());
+    }
+
+    /// What was counted since this was asked last.
+    pub(crate) fn take_shared(&mut self) -> WatchedCounts {
+        let Self { floods, scans, attacks, .. } = self;
+        WatchedCounts {
+            floods: floods.as_mut().map(Floods::take_shared).unwrap_or_default(),
+            scans: scans.as_mut().map(|it| it.marks().take_shared()).unwrap_or_default(),
+            attacks: attacks.as_mut().map(|it| it.marks().take_shared()).unwrap_or_default(),
+        }
+    }
+
+    /// Adds what another worker with the same watches and seed counted.
+    pub(crate) fn add_shared(&mut self, now: Time, counts: &WatchedCounts) {
+        if let Some(floods) = &mut self.floods {
+            floods.add_shared(now, &counts.floods);
+        }
+        if let Some(scans) = &mut self.scans {
+            scans.marks().add_shared(now, &counts.scans);
+        }
+        if let Some(attacks) = &mut self.attacks {
+            attacks.marks().add_shared(now, &counts.attacks);
+        }
     }
 
     /// Takes in what was dropped of a flood before it came here; whether it goes on.

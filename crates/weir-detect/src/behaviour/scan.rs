@@ -58,6 +58,11 @@ impl Scans {
         (!watches.is_empty()).then(|| Self { watches, marks: marks() })
     }
 
+    /// What was tried and answered, which several workers count together.
+    pub(super) fn marks(&mut self) -> &mut Tally {
+        &mut self.marks
+    }
+
     pub(super) fn look(&mut self, now: Time, view: &View<'_>) -> Signs {
         let Transport::Tcp { flags, .. } = view.parsed.transport else { return 0 };
         let mut signs = 0;

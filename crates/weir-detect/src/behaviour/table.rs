@@ -32,7 +32,8 @@ impl<V: Default + Clone> Table<V> {
         Self { slots: vec![free; capacity.next_power_of_two().max(WAYS)], keyed: Keyed(seed) }
     }
 
-    fn key(&self, key: impl Hash) -> u64 {
+    /// What stands for `key` in this table, and in all that have its seed.
+    pub(super) fn key(&self, key: impl Hash) -> u64 {
         self.keyed.hash_one(key).max(1)
     }
 
@@ -50,7 +51,11 @@ impl<V: Default + Clone> Table<V> {
 
     /// The entry of `key`, and whether it is new.
     pub(super) fn enter(&mut self, now: Time, key: impl Hash) -> (&mut V, bool) {
-        let key = self.key(key);
+        self.enter_key(now, self.key(key))
+    }
+
+    /// The same by what stands for the key.
+    pub(super) fn enter_key(&mut self, now: Time, key: u64) -> (&mut V, bool) {
         let ways = self.ways(key);
         let known = ways.iter().position(|it| it.key == key);
         let oldest = || {

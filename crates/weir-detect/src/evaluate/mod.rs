@@ -10,11 +10,13 @@ mod oddities;
 mod units;
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use weir_wire::frame::Time;
 
 use crate::alert::{Alerts, TransactionView};
 use crate::application::Expected;
+use crate::behaviour::WatchedCounts;
 use crate::buffers::event::AppEvent;
 use crate::buffers::{self, dns, http};
 use crate::conversation::{Conversation, Message, Progress, Told};
@@ -30,6 +32,7 @@ use crate::payload::{Kind, Transport};
 use crate::record::{ApplicationRecord, HttpRecord, UnitRecord};
 use crate::rule::{Buffer, Protocol, Rule, RuleIndex, Untold};
 use crate::ruleset::RuleSet;
+use crate::shared::SharedCounts;
 use crate::state::{HostBits, Thresholds};
 
 /// Protocols of rules that look at packets.
@@ -160,6 +163,28 @@ impl Evaluator {
         self.hosts = rules.hosts().clone();
         self.thresholds.clear();
         Ok(())
+    }
+
+    /// Keeps what it counts for other detectors from now on.
+    pub(crate) fn share(&mut self) {
+        self.host_bits.share();
+        self.thresholds.share();
+    }
+
+    /// What it counted since this was asked last, but for what is watched.
+    pub(crate) fn take_shared(
+        &mut self,
+        rules: Arc<RuleSet>,
+        watched: WatchedCounts,
+    ) -> SharedCounts {
+        let (counts, rates) = self.thresholds.take_shared();
+        SharedCounts { rules, counts, rates, bits: self.host_bits.take_shared(), watched }
+    }
+
+    /// Adds what a detector with the same rules counted.
+    pub(crate) fn add_shared(&mut self, now: Time, shared: &SharedCounts) {
+        self.thresholds.add_shared(now, &shared.counts, &shared.rates);
+        self.host_bits.add_shared(now, &shared.bits);
     }
 
     /// What the rules say of a packet that its flow already counts.

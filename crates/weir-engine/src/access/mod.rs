@@ -65,6 +65,7 @@ pub use lines::{
     AccessAction, LINES_MAX, Line, LineNumber, MEMBERS_MAX, Marks, Operation, Operations, Party,
 };
 pub use operation::{asked, is_group};
+pub use owners::ConnectionChange;
 pub use policy::{AccessPolicy, Decisions, Lacking};
 pub use saved::{SavedOwner, SavingPlace};
 pub use state::{AccessState, StateCounters};
@@ -601,6 +602,21 @@ impl Access {
     /// Charges a source with what another worker let it do.
     pub fn note_spent(&mut self, spent: &Spent, now: Time) {
         self.limiter.note_spent(spent, now);
+    }
+
+    /// Keeps for other workers which connections stand, from now on.
+    pub(crate) fn share(&mut self) {
+        self.state.share();
+    }
+
+    /// Connections that were made or ended here, of which other workers have not heard.
+    pub(crate) fn take_connections(&mut self) -> Vec<ConnectionChange> {
+        self.state.take_connections()
+    }
+
+    /// Takes in what another worker told of its connections.
+    pub(crate) fn note_connections(&mut self, changes: &[ConnectionChange]) {
+        self.state.note_connections(changes);
     }
 
     /// Takes an owner of an earlier life in: its queue pair goes on to be its. The meter must have

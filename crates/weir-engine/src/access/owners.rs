@@ -135,6 +135,11 @@ impl Owner {
     }
 }
 
+/// Connections at other workers that are counted here, at most.
+const ELSEWHERE_MAX: usize = 1 << 18;
+/// Changes that wait to be told, at most; those beyond are not.
+const UNTOLD_MAX: usize = 1 << 16;
+
 /// There is no room, and nobody who would make any.
 pub(super) struct Full;
 
@@ -144,15 +149,84 @@ pub(super) struct Owners {
     index: Index,
     entries: Slab<Owner>,
     changes: u64,
-    /// By requester: connections that stand. As many as there are owners, at most.
+    /// By requester: connections that stand, here and at other workers.
     counts: HashMap<u64, u32>,
+    /// Connections that stand at other workers: who asked for each, by its queue pair.
+    elsewhere: HashMap<u64, u64>,
+    /// Of connections here, what other workers have not heard of; `None`: there are none.
+    untold: Option<HashMap<u64, ConnectionChange>>,
+}
+
+/// A connection that was made or has ended at one worker, by fingerprints that are the same at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionChange {
+    queue_pair: u64,
+    requester: u64,
+    stands: bool,
 }
 
 impl Owners {
     /// An empty table for `limit` queue pairs. Memory is reserved, not touched.
     pub(super) fn new(limit: usize) -> Self {
-        let counts = HashMap::new();
-        Self { index: Index::new(limit), entries: Slab::new(limit), changes: 0, counts }
+        let (index, entries) = (Index::new(limit), Slab::new(limit));
+        let (counts, elsewhere) = (HashMap::new(), HashMap::new());
+        Self { index, entries, changes: 0, counts, elsewhere, untold: None }
+    }
+
+    /// Keeps for other workers which connections stand, from now on.
+    pub(super) fn share(&mut self) {
+        self.untold.get_or_insert_default();
+    }
+
+    /// What other workers have not heard of.
+    pub(super) fn take_connections(&mut self) -> Vec<ConnectionChange> {
+        self.untold.iter_mut().flat_map(|it| it.drain().map(|(_, change)| change)).collect()
+    }
+
+    /// Takes in what another worker told. A connection that all know of an earlier life is counted
+    /// once, and has ended when it has for the worker that it came to.
+    pub(super) fn note_connections(&mut self, changes: &[ConnectionChange]) {
+        for change in changes {
+            let here = self.find(change.queue_pair).filter(|at| self.owner(*at).is_counted);
+            match (change.stands, here) {
+                (true, Some(_)) => {}
+                (true, None) if self.elsewhere.len() < ELSEWHERE_MAX => {
+                    let before = self.elsewhere.insert(change.queue_pair, change.requester);
+                    before.into_iter().for_each(|it| self.count_down(it));
+                    *self.counts.entry(change.requester).or_default() += 1;
+                }
+                (true, None) => {}
+                (false, here) => {
+                    // One that was heard of here is ours to end.
+                    if let Some(at) = here.filter(|at| self.owner(*at).judged.is_none()) {
+                        let owner = self.entries.value_mut(at);
+                        owner.is_counted = false;
+                        let requester = owner.peer;
+                        self.count_down(requester);
+                    }
+                    if let Some(requester) = self.elsewhere.remove(&change.queue_pair) {
+                        self.count_down(requester);
+                    }
+                }
+            }
+        }
+    }
+
+    fn count_down(&mut self, requester: u64) {
+        if let Some(count) = self.counts.get_mut(&requester) {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(&requester);
+            }
+        }
+    }
+
+    fn tell(&mut self, queue_pair: u64, requester: u64, stands: bool) {
+        if let Some(untold) = &mut self.untold
+            && (untold.len() < UNTOLD_MAX || untold.contains_key(&queue_pair))
+        {
+            untold.insert(queue_pair, ConnectionChange { queue_pair, requester, stands });
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -218,13 +292,9 @@ impl Owners {
         if !std::mem::take(&mut owner.is_counted) {
             return;
         }
-        let requester = owner.peer;
-        if let Some(count) = self.counts.get_mut(&requester) {
-            *count -= 1;
-            if *count == 0 {
-                self.counts.remove(&requester);
-            }
-        }
+        let (key, requester) = (owner.key, owner.peer);
+        self.count_down(requester);
+        self.tell(key, requester, false);
     }
 
     /// Takes an owner out and returns where its packets were judged.
@@ -261,9 +331,18 @@ impl Owners {
         }
         self.changes += 1;
         if owner.is_counted {
-            *self.counts.entry(owner.peer).or_default() += 1;
+            self.count(owner);
         }
         true
+    }
+
+    /// Counts a connection that stands here, and at another worker no longer.
+    fn count(&mut self, owner: Owner) {
+        if let Some(before) = self.elsewhere.remove(&owner.key) {
+            self.count_down(before);
+        }
+        *self.counts.entry(owner.peer).or_default() += 1;
+        self.tell(owner.key, owner.peer, true);
     }
 
     fn make_room(&mut self, now: Time, conversations: &ConversationTable) -> Result<(), Full> {

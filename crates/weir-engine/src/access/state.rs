@@ -9,7 +9,9 @@ use weir_wire::frame::Time;
 use weir_wire::parse::{Parsed, Rdma};
 
 use super::alternate::{self, Alternates, Directions};
-use super::owners::{ANYBODY, CONNECTED_SILENT_NS, Full, LEARNT_SILENT_NS, Owner, Owners};
+use super::owners::{
+    ANYBODY, CONNECTED_SILENT_NS, ConnectionChange, Full, LEARNT_SILENT_NS, Owner, Owners,
+};
 use super::saved::{SavedOwner, SavingPlace};
 use super::unconfirmed::Unconfirmed;
 use crate::flow::HashSeed;
@@ -154,7 +156,22 @@ impl State {
         }
     }
 
-    /// Connections that stand which `address` asked for.
+    /// Keeps for other workers which connections stand, from now on.
+    pub(super) fn share(&mut self) {
+        self.connected.share();
+    }
+
+    /// Connections that were made or ended here, of which other workers have not heard.
+    pub(super) fn take_connections(&mut self) -> Vec<ConnectionChange> {
+        self.connected.take_connections()
+    }
+
+    /// Takes in what another worker told of its connections.
+    pub(super) fn note_connections(&mut self, changes: &[ConnectionChange]) {
+        self.connected.note_connections(changes);
+    }
+
+    /// Connections that stand which `address` asked for, at whichever worker of the pair.
     pub(super) fn connections_of(&self, address: &[u8; 16]) -> u32 {
         self.connected.count_of(self.address(address))
     }

@@ -6,7 +6,8 @@
 //!                                                 `--> alerts, taken by the shell
 //! ```
 //!
-//! The rules are shared by all workers; flows, counts and thresholds are each worker's own.
+//! The rules are shared by all workers; flows are each worker's own, and what rules count over
+//! flows the workers tell each other (docs/adr/0221).
 
 mod early;
 mod reject;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use weir_detect::record::{AnomalyRecord, ApplicationRecord, FlowRecord, HttpRecord, UnitRecord};
 use weir_detect::{
     Alert, Alerts, Blocked, Counters, Decision, Detector, Flood, FlowTable, Limits, Packet,
-    RuleIndex, RuleSet,
+    RuleIndex, RuleSet, SharedCounts,
 };
 use weir_wire::bth::Qpn;
 use weir_wire::frame::Time;
@@ -161,6 +162,21 @@ impl Detection {
             early: Early::default(),
             told: Vec::new(),
         })
+    }
+
+    /// Keeps what it counts over flows for the other workers from now on.
+    pub(crate) fn share(&mut self) {
+        self.detector.share();
+    }
+
+    /// What it counted since this was asked last, for the other workers.
+    pub(crate) fn take_shared(&mut self) -> Option<SharedCounts> {
+        self.detector.take_shared()
+    }
+
+    /// Adds what another worker counted.
+    pub(crate) fn add_shared(&mut self, now: Time, shared: &SharedCounts) {
+        self.detector.add_shared(now, shared);
     }
 
     /// Goes on with other rules; flows stay. Rules of the same number go on counting.

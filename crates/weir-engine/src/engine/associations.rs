@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::Engine;
 use crate::detect::NoMemory;
 use crate::esp::seal::SealingSa;
-use crate::peer::Associations;
+use crate::peer::{Associations, Left, PeerId};
 use crate::policy::{Mode, Peer, Policy};
 
 /// Why a policy was not taken.
@@ -126,6 +126,68 @@ impl Engine {
         match peer.mode == Mode::Ethernet && !placed {
             true => Err(PolicyError::NothingToBorrow { peer: name() }),
             false => Ok(()),
+        }
+    }
+
+    /// Has one peer seal with the association of `seal_spi` and open with those of `open_spis`,
+    /// without a look at the others: those that it has of them go on, the rest is `new`. Tells how
+    /// far those went that it has no more.
+    ///
+    /// # Errors
+    /// [`PolicyError`]; nothing has changed.
+    pub fn change_associations(
+        &mut self,
+        id: PeerId,
+        (seal_spi, open_spis): (Option<u32>, Vec<u32>),
+        new: Associations,
+    ) -> Result<Left, PolicyError> {
+        let Some(index) = self.peers.index(id) else {
+            return Err(PolicyError::NotAlone { peer: String::new() });
+        };
+        self.check_change(index, seal_spi, &open_spis, &new)?;
+        let peer = &mut self.policy.peers[index];
+        peer.seal_spi = seal_spi;
+        let mut gone = std::mem::replace(&mut peer.open_spis, open_spis);
+        gone.retain(|spi| !peer.open_spis.contains(spi));
+        Ok(self.peers.change_associations(index, seal_spi, &gone, new))
+    }
+
+    fn check_change(
+        &self,
+        index: usize,
+        seal_spi: Option<u32>,
+        open_spis: &[u32],
+        new: &Associations,
+    ) -> Result<(), PolicyError> {
+        let peer = &self.policy.peers[index];
+        let name = || peer.name.clone();
+        if peer.agreed.is_some() || peer.kernel.is_some() || !new.tags.is_empty() {
+            return Err(PolicyError::NotAlone { peer: name() });
+        }
+        let keys = || self.peers.iter().filter_map(|(_, it)| it.association.as_ref());
+        let seals_already = |it: &&SealingSa| {
+            keys().any(|other| other.state().fingerprint == it.state().fingerprint)
+        };
+        if let Some(second) = new.sealing.iter().find(seals_already) {
+            return Err(PolicyError::KeySealsAlready { spi: second.spi().value() });
+        }
+        let own = self.peers.get(index).and_then(|it| it.association.as_ref());
+        let sealing: Vec<u32> = new.sealing.iter().map(|sa| sa.spi().value()).collect();
+        let stays = |spi: u32| own.is_some_and(|it| it.spi().value() == spi);
+        let unsealed = match (seal_spi, &sealing[..]) {
+            (Some(spi), []) if stays(spi) => None,
+            (Some(spi), [new]) if *new == spi => None,
+            (None, []) => None,
+            (spi, new) => spi.or(new.first().copied()),
+        };
+        let opening: Vec<u32> = new.opening.iter().map(|sa| sa.spi().value()).collect();
+        let has = |spi: &u32| self.peers.openings.of_spi(*spi).map(|it| (it.peer, it.is_agreed));
+        let missing =
+            open_spis.iter().find(|it| !opening.contains(it) && has(it) != Some((index, false)));
+        let taken = opening.iter().find(|it| has(it).is_some() || !open_spis.contains(it));
+        match unsealed.or(missing.or(taken).copied()) {
+            Some(spi) => Err(PolicyError::NoAssociation { peer: name(), spi }),
+            None => Ok(()),
         }
     }
 

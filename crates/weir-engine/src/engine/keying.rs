@@ -140,9 +140,10 @@ impl Engine {
         self.peers.get(self.peers.kernel.at(place)?.index)?.hop()
     }
 
-    /// Has it keep what the other workers of its pair must know.
+    /// Has it keep what the other workers of its pair must know, and leave to them what is theirs.
     pub fn set_one_of_several(&mut self) {
         self.surroundings.sightings.keep();
+        self.plain.set_one_of_several();
     }
 
     /// Whether something waits to be told.

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use weir_detect::{Alert, RuleSet};
+use weir_detect::{Alert, RuleSet, SharedCounts};
 use weir_wire::frame::Time;
 
 use super::Engine;
-use crate::access::{Access, AccessEvent, SavedOwner, Spent};
+use crate::access::{Access, AccessEvent, ConnectionChange, SavedOwner, Spent};
 use crate::detect::Detection;
 use crate::meter::{Meter, Record};
 use crate::plain::InsideCounters;
@@ -16,6 +16,20 @@ use crate::verdict::Side;
 /// Flows that end in one call of [`Engine::expire`], at most, and as many conversations: no packet
 /// waits for longer than these take.
 const EXPIRED_MAX: usize = 64;
+
+/// What one worker counted that limits of lines and rules go by (docs/adr/0181, 0221).
+#[derive(Clone, Debug, Default)]
+pub struct Counted {
+    spent: Vec<Spent>,
+    connections: Vec<ConnectionChange>,
+    detection: Option<SharedCounts>,
+}
+
+impl Counted {
+    fn is_empty(&self) -> bool {
+        self.spent.is_empty() && self.connections.is_empty() && self.detection.is_none()
+    }
+}
 
 impl Engine {
     /// Says that a port lost packets, not known which: see [`Meter::note_own_loss`].
@@ -55,18 +69,27 @@ impl Engine {
         self.plain.access()
     }
 
-    /// What sources have taken out of their limits since the last call, for the other workers of
-    /// the pair.
-    pub fn take_spent(&mut self, tell: impl FnMut(Spent)) {
+    /// What was counted since the last call that limits, thresholds and floods go by, for the other
+    /// workers of the pair; `None`: nothing.
+    pub fn take_counted(&mut self) -> Option<Counted> {
+        let (mut spent, mut connections) = (Vec::new(), Vec::new());
         if let Some(access) = self.plain.access_mut() {
-            access.take_spent(tell);
+            access.take_spent(|it| spent.push(it));
+            connections = access.take_connections();
         }
+        let detection = self.plain.detection_mut().and_then(|it| it.take_shared());
+        let counted = Counted { spent, connections, detection };
+        (!counted.is_empty()).then_some(counted)
     }
 
-    /// Charges a source with what another worker of the pair let it do. Their meters have one seed.
-    pub fn note_spent(&mut self, spent: &Spent, now: Time) {
+    /// Adds what another worker of the pair counted. Their meters, and their rules, have one seed.
+    pub fn add_counted(&mut self, counted: &Counted, now: Time) {
         if let Some(access) = self.plain.access_mut() {
-            access.note_spent(spent, now);
+            counted.spent.iter().for_each(|it| access.note_spent(it, now));
+            access.note_connections(&counted.connections);
+        }
+        if let (Some(detection), Some(shared)) = (self.plain.detection_mut(), &counted.detection) {
+            detection.add_shared(now, shared);
         }
     }
 

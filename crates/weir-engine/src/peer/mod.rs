@@ -19,6 +19,7 @@ use std::net::IpAddr;
 use weir_wire::frame::{Frame, Time};
 
 use crate::counters::{ClearCounters, PeerCounters, TagCounters};
+use crate::esp::seal::SealingSa;
 use crate::neighbour::Neighbours;
 use crate::policy::{self, Policy};
 use crate::tunnel::key::PublicKey;
@@ -187,6 +188,39 @@ impl Peers {
         }
         if let (Some(association), None) = (&entry.association, peer.agreed) {
             left.add_sealing(association);
+        }
+        left
+    }
+
+    /// Takes from one peer what opens `gone` and, unless that is of `seal_spi`, what seals, and
+    /// gives it `new` ones. Tells how far those went that it has no more.
+    pub(crate) fn change_associations(
+        &mut self,
+        index: usize,
+        seal_spi: Option<u32>,
+        gone: &[u32],
+        new: Associations,
+    ) -> Left {
+        let mut left = Left::default();
+        for spi in gone {
+            let Some(mut opening) = self.openings.remove(*spi) else { continue };
+            left.add_opening(&mut opening.association);
+        }
+        for association in new.opening {
+            self.openings.insert(OpeningPeer { peer: index, ..OpeningPeer::new(association) });
+        }
+        let Some(entry) = self.get_mut(index) else { return left };
+        let stays = |it: &SealingSa| Some(it.spi().value()) == seal_spi;
+        let sealing = new.sealing.into_iter().next();
+        if sealing.is_some() || !entry.association.as_ref().is_none_or(stays) {
+            if let Some(before) = entry.association.take() {
+                left.add_sealing(&before);
+            }
+            entry.counters = PeerCounters::default();
+            entry.wanted = None;
+        }
+        if let Some(association) = sealing {
+            entry.seal_with(association);
         }
         left
     }

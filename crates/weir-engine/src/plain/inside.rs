@@ -8,6 +8,10 @@
 //!
 //! A datagram in pieces is judged with the piece that makes it whole: without that one its receiver
 //! has none of it. What cannot be looked at meets the exception of its cause.
+//!
+//! Pieces come to a worker by their addresses, and the datagram's flow may be another's: then the
+//! datagram is set aside to be judged there (docs/adr/0220). What tunnels carry stays here, as all
+//! packets of a tunnel do.
 
 use weir_detect::fragments::{Fragments, Policy};
 use weir_detect::tunnels;
@@ -73,6 +77,39 @@ impl Inside {
         self.layer(now, (bytes, Link::Ethernet), parsed, 1, judge)
     }
 
+    /// The datagram that a piece completes, which nobody has judged.
+    ///
+    /// # Errors
+    /// Why the piece is dropped.
+    pub(super) fn complete(
+        &mut self,
+        now: Time,
+        bytes: &[u8],
+        parsed: &Parsed,
+    ) -> Result<Option<Vec<u8>>, DropReason> {
+        let before = self.fragments.given_up();
+        let Some(whole) = self.fragments.take(now, bytes, parsed).whole else {
+            let is_lost = self.fragments.given_up() > before;
+            let exception = if is_lost { self.exceptions.fragments } else { Exception::Pass };
+            return exception.judge(DropReason::FragmentsFull).map(|()| None);
+        };
+        self.counters.assembled += 1;
+        Ok(Some(whole))
+    }
+
+    /// Has `judge` look at a datagram that another worker completed, and at what it carries.
+    ///
+    /// # Errors
+    /// Why its last piece is dropped.
+    pub(super) fn look_at_whole(
+        &mut self,
+        now: Time,
+        datagram: &[u8],
+        judge: Judge<'_>,
+    ) -> Result<(), DropReason> {
+        self.judged(now, (datagram, Link::Ethernet), 1, judge)
+    }
+
     fn layer(
         &mut self,
         now: Time,
@@ -89,15 +126,10 @@ impl Inside {
             return self.exceptions.layers.judge(DropReason::TunnelTooDeep);
         }
         if parsed.fragment.is_some() {
-            let before = self.fragments.given_up();
-            let taken = self.fragments.take(now, bytes, parsed);
-            let Some(whole) = taken.whole else {
-                let is_lost = self.fragments.given_up() > before;
-                let exception = if is_lost { self.exceptions.fragments } else { Exception::Pass };
-                return exception.judge(DropReason::FragmentsFull);
+            return match self.complete(now, bytes, parsed)? {
+                Some(whole) => self.judged(now, (&whole, link), depth, judge),
+                None => Ok(()),
             };
-            self.counters.assembled += 1;
-            return self.judged(now, (&whole, link), depth, judge);
         }
         if parsed.fault.is_some() && parsed.tunnel.is_none() {
             return Ok(());

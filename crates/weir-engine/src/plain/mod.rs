@@ -51,13 +51,48 @@ pub(crate) struct Plain {
     /// One more that judges, of who embeds the engine.
     added: Option<Box<dyn Judge>>,
     icrc: Icrc,
+    /// Whether flows of datagrams that come in pieces may be other workers'.
+    is_one_of_several: bool,
+    /// What the last piece that passed made whole, and nobody has judged.
+    whole: Option<Vec<u8>>,
 }
 
 impl Plain {
     /// A joint that only counts.
     pub(crate) fn new(meter: Meter) -> Self {
         let (access, detection, gate, inside, added) = (None, None, None, None, None);
-        Self { meter, access, detection, gate, inside, added, icrc: Icrc::Check }
+        let (icrc, is_one_of_several, whole) = (Icrc::Check, false, None);
+        Self { meter, access, detection, gate, inside, added, icrc, is_one_of_several, whole }
+    }
+
+    /// Leaves datagrams that came in pieces to whoever has their flow (see [`Plain::take_whole`]),
+    /// and keeps what it counts for the other workers.
+    pub(crate) fn set_one_of_several(&mut self) {
+        self.is_one_of_several = true;
+        self.share();
+    }
+
+    fn share(&mut self) {
+        if !self.is_one_of_several {
+            return;
+        }
+        if let Some(detection) = &mut self.detection {
+            detection.share();
+        }
+        if let Some(access) = &mut self.access {
+            access.share();
+        }
+    }
+
+    /// Whether the piece that passed last waits for what becomes of its datagram.
+    #[inline]
+    pub(crate) fn has_whole(&self) -> bool {
+        self.whole.is_some()
+    }
+
+    /// The datagram that the piece which passed last made whole, not judged yet.
+    pub(crate) fn take_whole(&mut self) -> Option<Vec<u8>> {
+        self.whole.take()
     }
 
     /// Whether [`Plain::renew`] would take `policy`.
@@ -92,6 +127,7 @@ impl Plain {
         let meter = &mut self.meter;
         self.access = lines.map(|lines| Box::new(Access::new(Arc::clone(lines), before, meter)));
         self.meter.set_learns_when_told(self.access.is_some());
+        self.share();
         self.renew_inside(policy);
         Ok(())
     }
@@ -120,11 +156,37 @@ impl Plain {
         frame: &Frame<'_>,
         parsed: &Parsed,
     ) -> Result<(), DropReason> {
-        let Meta { time: now, .. } = frame.meta;
+        let (now, bytes) = (frame.meta.time, frame.bytes());
+        self.judge_inside(side, now, bytes, |inside, judge| inside.look(now, bytes, parsed, judge))
+    }
+
+    /// Judges a datagram whose pieces came to another worker, and whose flow is ours.
+    ///
+    /// # Errors
+    /// Why its last piece is dropped.
+    pub(crate) fn judge_whole(
+        &mut self,
+        side: Side,
+        now: Time,
+        datagram: &[u8],
+    ) -> Result<(), DropReason> {
+        self.judge_inside(side, now, datagram, |inside, judge| {
+            inside.look_at_whole(now, datagram, judge)
+        })
+    }
+
+    /// Judges what `look` finds. `told` is kept where a rule tells of it.
+    fn judge_inside(
+        &mut self,
+        side: Side,
+        now: Time,
+        told: &[u8],
+        look: impl FnOnce(&mut Inside, inside::Judge<'_>) -> Result<(), DropReason>,
+    ) -> Result<(), DropReason> {
         let Self { access, detection, meter, gate, inside, .. } = self;
         let Some(inside) = inside else { return Ok(()) };
-        let told = detection.as_ref().map_or(0, |it| it.waiting());
-        let judged = inside.look(now, frame.bytes(), parsed, &mut |bytes, parsed| {
+        let before = detection.as_ref().map_or(0, |it| it.waiting());
+        let judged = look(inside, &mut |bytes, parsed| {
             let original_len = bytes.len() as u32;
             if let Some(gate) = gate.as_mut()
                 && gate.stops(now, parsed, original_len)
@@ -151,7 +213,7 @@ impl Plain {
             detection.judge_inside(now, bytes, parsed, is_spared)
         });
         if let Some(detection) = detection {
-            detection.keep_told(told, side, now, frame.bytes(), judged.is_err());
+            detection.keep_told(before, side, now, told, judged.is_err());
         }
         judged
     }
@@ -234,8 +296,16 @@ impl Plain {
                 detection.refuse_rdma(&observation, || requester(meter, &seen));
             }
         }
-        if judged.is_ok() && self.inside.is_some() && tunnels::wraps(parsed) {
-            judged = self.pass_inside(side, frame, parsed);
+        if judged.is_ok()
+            && let Some(inside) = &mut self.inside
+            && tunnels::wraps(parsed)
+        {
+            judged = if self.is_one_of_several && parsed.fragment.is_some() {
+                let completed = inside.complete(frame.meta.time, frame.bytes(), parsed);
+                completed.map(|whole| self.whole = whole)
+            } else {
+                self.pass_inside(side, frame, parsed)
+            };
         }
         if judged.is_err() {
             // The next packet of the flow is judged for itself.

@@ -199,4 +199,39 @@ mod limits {
         gateway.takes(Side::Wire, exchange(0).disconnect(), Ok(()));
         gateway.connects(&exchange(2));
     }
+
+    #[test]
+    fn connections_that_stand_at_another_worker_count_and_those_of_both_count_once() {
+        let exchange = |number: u32| {
+            let (requester, responder) =
+                (End { to_qp: 100 + number, ..B }, End { to_qp: 200 + number, ..A });
+            Exchange { ids: [number, number], ..Exchange::of(requester, responder) }
+        };
+        let mut workers = [(); 2].map(|()| {
+            let limits = Limits { queue_pairs: Some(2), ..Limits::default() };
+            let line = Line { limits: Some(limits), ..b_to_a("some", &[], AccessAction::Allow) };
+            let mut worker = Gateway::with(vec![line], AccessAction::Allow);
+            worker.engine.set_one_of_several();
+            worker
+        });
+        let tell = |workers: &mut [Gateway; 2]| {
+            let told = workers.each_mut().map(|it| it.engine.take_counted());
+            for (hearer, counted) in workers.iter_mut().rev().zip(&told) {
+                let now = hearer.now;
+                counted.iter().for_each(|it| hearer.engine.add_counted(it, now));
+            }
+        };
+        workers[0].connects(&exchange(0));
+        workers[1].connects(&exchange(1));
+        tell(&mut workers);
+        for worker in &mut workers {
+            worker.takes(Side::Wire, exchange(2).request(), Err(DropReason::AccessLimit));
+        }
+        tell(&mut workers);
+        workers[0].takes(Side::Wire, exchange(0).disconnect(), Ok(()));
+        tell(&mut workers);
+        workers[1].connects(&exchange(2));
+        tell(&mut workers);
+        workers[0].takes(Side::Wire, exchange(3).request(), Err(DropReason::AccessLimit));
+    }
 }

@@ -145,6 +145,67 @@ fn a_peer_of_named_keys_tells_how_far_they_went_and_the_rest_keeps_its_order() {
     assert_eq!(unique, 2 * order.len());
 }
 
+#[test]
+fn the_associations_of_one_peer_change_and_nobody_else_is_touched() {
+    let mut engine = engine();
+    let ids: Vec<PeerId> = (0..6u32)
+        .map(|number| {
+            let (peer, associations) = site(0x1000 + number);
+            engine.insert_peer(peer, associations).unwrap()
+        })
+        .collect();
+    let order = |engine: &mut Engine| -> Vec<u32> {
+        engine.opening_associations().map(|it| it.spi().value()).collect()
+    };
+    let before = order(&mut engine);
+    // A new one to seal with, and one more that opens: the one before stays for what is under way.
+    let (_, new) = site(0x2077);
+    let names = (Some(0x2077), vec![0x1_1002, 0x1_2077]);
+    let left = engine.change_associations(ids[2], names.clone(), new).unwrap();
+    assert_eq!((left.sealing.len(), left.opening.len()), (1, 0));
+    assert_eq!(order(&mut engine), [&before[..], &[0x1_2077]].concat(), "new ones come last");
+    let peer = &engine.policy().peers[2];
+    assert_eq!((peer.seal_spi, peer.open_spis.clone()), names);
+    // It goes, too, and the peer has nothing to seal with.
+    let nothing = Associations::default();
+    let left = engine.change_associations(ids[2], (None, vec![0x1_2077]), nothing).unwrap();
+    assert_eq!((left.sealing.len(), left.opening.len()), (1, 1));
+    let stay: Vec<u32> = before.iter().copied().filter(|it| *it != 0x1_1002).collect();
+    assert_eq!(order(&mut engine), [&stay[..], &[0x1_2077]].concat());
+    assert_eq!(engine.usage().count(), 5 + 6, "what the others have");
+}
+
+#[test]
+fn a_change_that_needs_more_than_the_peer_brings_is_refused_and_nothing_changes() {
+    let mut engine = engine();
+    let ids = [0x1000, 0x1001].map(|spi| {
+        let (peer, associations) = site(spi);
+        engine.insert_peer(peer, associations).unwrap()
+    });
+    let names = (Some(0x1000), vec![0x1_1000]);
+    let mut change = |seal: Option<u32>, open: &[u32], new: Associations| {
+        engine.change_associations(ids[0], (seal, open.to_vec()), new).unwrap_err()
+    };
+    let refused = change(Some(0x3000), &[0x1_1000], Associations::default());
+    assert!(matches!(refused, PolicyError::NoAssociation { spi: 0x3000, .. }), "{refused}");
+    let refused = change(Some(0x1000), &[0x1_1001], Associations::default());
+    assert!(matches!(refused, PolicyError::NoAssociation { spi: 0x1_1001, .. }), "{refused}");
+    let (_, again) = site(0x1000);
+    let refused = change(Some(0x1000), &[0x1_1000], Associations { opening: vec![], ..again });
+    assert!(matches!(refused, PolicyError::KeySealsAlready { spi: 0x1000 }), "{refused}");
+    let (_, of_other) = site(0x1001);
+    let of_other = Associations { sealing: vec![], ..of_other };
+    let refused = change(Some(0x1000), &[0x1_1000, 0x1_1001], of_other);
+    assert!(matches!(refused, PolicyError::NoAssociation { spi: 0x1_1001, .. }), "{refused}");
+    let peer = &engine.policy().peers[0];
+    assert_eq!((peer.seal_spi, peer.open_spis.clone()), names);
+    assert_eq!(engine.usage().count(), 4);
+    let id = ids[0];
+    assert!(engine.remove_peer(id).is_some());
+    let gone = engine.change_associations(id, names, Associations::default());
+    assert!(gone.is_err(), "somebody else may have its place");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 

@@ -10,13 +10,13 @@ use weir_engine::policy::{Exception, Exceptions};
 
 use super::*;
 
-const ATTACKER: [u8; 4] = [192, 0, 2, 66];
-const VICTIM: [u8; 4] = [10, 1, 0, 1];
+pub(super) const ATTACKER: [u8; 4] = [192, 0, 2, 66];
+pub(super) const VICTIM: [u8; 4] = [10, 1, 0, 1];
 const OWN: [u8; 4] = [10, 9, 0, 1];
 const SECOND_NS: u64 = 1_000_000_000;
 const EVIL: &str = "drop udp any any -> any 99 (content:\"evil\"; sid:1;)";
 
-fn gateway(rules: &str, change: impl FnOnce(&mut Policy)) -> Gateway {
+pub(super) fn gateway(rules: &str, change: impl FnOnce(&mut Policy)) -> Gateway {
     let source = RuleSource { name: "test".into(), text: rules.to_owned() };
     let loaded = RuleSet::load(&[source], &Variables::default(), &LoadOptions::default()).unwrap();
     assert!(loaded.report.refused.is_empty(), "{:?}", loaded.report.refused);
@@ -36,7 +36,13 @@ fn gateway(rules: &str, change: impl FnOnce(&mut Policy)) -> Gateway {
 }
 
 /// An IPv4 packet in an Ethernet frame; `flags` is the word of fragments.
-fn ipv4(from: [u8; 4], to: [u8; 4], protocol: u8, flags: u16, payload: &[u8]) -> Vec<u8> {
+pub(super) fn ipv4(
+    from: [u8; 4],
+    to: [u8; 4],
+    protocol: u8,
+    flags: u16,
+    payload: &[u8],
+) -> Vec<u8> {
     let mut frame = [HOST_A, HOST_B].concat();
     frame.extend([8, 0, 0x45, 0]);
     frame.extend((20 + payload.len() as u16).to_be_bytes());
@@ -49,12 +55,12 @@ fn ipv4(from: [u8; 4], to: [u8; 4], protocol: u8, flags: u16, payload: &[u8]) ->
     frame
 }
 
-fn udp_payload(port: u16, payload: &[u8]) -> Vec<u8> {
+pub(super) fn udp_payload(port: u16, payload: &[u8]) -> Vec<u8> {
     let length = 8 + payload.len() as u16;
     [&[0x30, 0x39], &port.to_be_bytes()[..], &length.to_be_bytes(), &[0, 0], payload].concat()
 }
 
-fn syn(from: [u8; 4], to: [u8; 4], number: u32) -> Vec<u8> {
+pub(super) fn syn(from: [u8; 4], to: [u8; 4], number: u32) -> Vec<u8> {
     let port = (1024 + number % 60_000) as u16;
     let mut tcp = port.to_be_bytes().to_vec();
     tcp.extend([0, 80]);

@@ -4,17 +4,19 @@
 
 mod addresses;
 mod blocks;
+mod counted;
 mod inline;
 mod joined;
 mod kernel;
 mod keys;
 mod marking;
+mod reassembled;
 mod sightings;
 mod trains;
 mod wireguard;
 
 use std::net::IpAddr;
-use std::slice::from_ref;
+use std::slice::{from_mut, from_ref};
 
 use weir_engine::counters::Counters;
 use weir_engine::esp::open::OpeningSa;

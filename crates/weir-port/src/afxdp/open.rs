@@ -1,8 +1,9 @@
-//! Opening an AF_XDP port: memory, rings, socket, program.
+//! Opening an AF_XDP port: memory, rings and sockets of each queue, program.
 
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use aya::maps::XskMap;
 use aya::programs::xdp::{XdpLink, XdpLinkId};
@@ -12,6 +13,7 @@ use zerocopy::{Immutable, IntoBytes};
 
 use super::queue::Queue;
 use super::rings::{CompletionRing, FillRing, ReceiveRing, TransmitRing};
+use super::socket::QueueSocket;
 use super::umem::{CHUNK_LENS, Layout, Umem};
 use super::{LINEAR_LEN, XdpPort};
 use crate::interface::{Interface, LinkCounters};
@@ -20,6 +22,7 @@ use crate::packet::hear_all_addresses;
 use crate::port::{BATCH, PortCounters};
 use crate::room::TAILROOM;
 use crate::steering::{SteeredSide, Steering, SteeringError};
+use crate::sys::any_readable::AnyReadable;
 use crate::sys::socket::Socket;
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/redirect.bpf.o"));
@@ -32,29 +35,33 @@ const VLANS_LEN: usize = 8;
 const KERNEL_HEADROOM: usize = 256;
 /// Places for ports or Ethernet types in the kernel program.
 const SELECTORS: usize = 4;
+/// Receive queues of an interface, at most (bpf/redirect.bpf.c, bpf/steer.bpf.c).
+pub const QUEUES_MAX: usize = 64;
+/// How long a queue may stay busy: the kernel takes a socket off it a moment after it was closed.
+const QUEUE_BUSY_MAX: Duration = Duration::from_secs(2);
+/// Between two attempts.
+const QUEUE_BUSY_PAUSE: Duration = Duration::from_millis(5);
 
 /// How an interface is opened for kernel bypass.
 #[derive(Clone, Debug)]
 pub struct XdpOptions {
-    /// The receive queue to take; veth has one, number 0.
-    pub queue: u32,
     /// Where in the kernel the program runs.
     pub attach: XdpAttach,
     /// Which frames bypass the kernel; the others go to its stack.
     pub selection: Selection,
     /// Hear frames for every address.
     pub promiscuous: bool,
-    /// Memory to receive into, used as far as a power of two of chunks goes, 64 at least. A chunk
-    /// has 2 KiB where a frame of the interface's MTU fits, else 4.
+    /// Memory to receive into, in equal parts for the interface's queues, used as far as powers of
+    /// two of chunks go, 64 a queue at least. A chunk has 2 KiB where a frame of the interface's
+    /// MTU fits, else 4.
     pub receive_bytes: usize,
-    /// Memory to send from, likewise.
+    /// Memory to send from, likewise, all of it on one queue.
     pub transmit_bytes: usize,
 }
 
 impl Default for XdpOptions {
     fn default() -> Self {
         Self {
-            queue: 0,
             attach: XdpAttach::Auto,
             selection: Selection::All,
             promiscuous: true,
@@ -167,21 +174,21 @@ struct XdpAddress {
 }
 
 impl XdpPort {
-    /// Opens a queue of `interface` in the calling thread's network namespace and takes the
+    /// Opens all queues of `interface` in the calling thread's network namespace and takes the
     /// selected frames from this moment on.
     ///
     /// # Errors
     /// [`XdpOpenError`].
     pub fn open(interface: &str, options: &XdpOptions) -> Result<Self, XdpOpenError> {
-        let mut ports = open_queue(interface, options, 1)?;
+        let mut ports = open_queues(interface, options, 1)?;
         let mut port = ports.pop().expect("one was asked for");
-        port.program = Some(load(interface, options, &port.socket)?);
+        port.program = Some(load(interface, options, &port.sockets)?);
         Ok(port)
     }
 
-    /// Opens a queue of `interface` once for each of `workers`, and has `steering` share all frames
-    /// of that `side` out among them from this moment on. The memory in `options` is each one's.
-    /// Close them together: the program goes with the first.
+    /// Opens each queue of `interface` once for each of `workers`, and has `steering` share all
+    /// frames of that `side` out among them from this moment on, by whichever queue they come. The
+    /// memory in `options` is each worker's. Close them together: the program goes with the first.
     ///
     /// # Errors
     /// [`XdpOpenError`].
@@ -191,8 +198,9 @@ impl XdpPort {
         workers: usize,
         (steering, side): (&mut Steering, SteeredSide),
     ) -> Result<Vec<Self>, XdpOpenError> {
-        let mut ports = open_queue(interface, options, workers)?;
-        let sockets: Vec<&Socket> = ports.iter().map(|port| &port.socket).collect();
+        let mut ports = open_queues(interface, options, workers)?;
+        let by_worker = ports.iter().map(|port| port.sockets.iter().map(|it| &it.socket).collect());
+        let sockets: Vec<Vec<&Socket>> = by_worker.collect();
         let link = steering.bypass(side, &sockets, |program| {
             let id = attach(program, interface, options.attach)?;
             program.take_link(id)
@@ -209,74 +217,145 @@ impl XdpPort {
     }
 }
 
-/// The sockets of a queue, into whose rings no program redirects yet.
-fn open_queue(
+/// What a port's queues have in common.
+struct Device<'a> {
+    interface: &'a str,
+    index: i32,
+    chunk_len: usize,
+    /// Chunks that one socket receives into.
+    incoming: u32,
+    /// Chunks that one worker sends from.
+    outgoing: u32,
+}
+
+impl Device<'_> {
+    fn step(&self, action: &'static str) -> impl Fn(io::Error) -> XdpOpenError + use<> {
+        step(self.interface, action)
+    }
+}
+
+fn step(interface: &str, action: &'static str) -> impl Fn(io::Error) -> XdpOpenError + use<> {
+    let interface = interface.to_owned();
+    move |source| XdpOpenError::System { interface: interface.clone(), action, source }
+}
+
+/// A port for each of so many workers, with a socket on each queue, into whose rings no program
+/// redirects yet.
+fn open_queues(
     interface: &str,
     options: &XdpOptions,
-    sockets: usize,
+    workers: usize,
 ) -> Result<Vec<XdpPort>, XdpOpenError> {
-    let step = |action: &'static str| {
-        let interface = interface.to_owned();
-        move |source| XdpOpenError::System { interface, action, source }
-    };
+    let step = |action: &'static str| step(interface, action);
     let known = Interface::find(interface).map_err(step("find it"))?;
     let index = known.index().map_err(step("read its number"))?;
-    one_queue(&known, interface)?;
+    let (queues, sending) = queues(&known, interface)?;
     let chunk_len = chunk_len(known.mtu().map_err(step("read its MTU"))?);
     let share = |bytes: usize| 1u32 << (bytes / chunk_len).clamp(CHUNKS_MIN, CHUNKS_MAX).ilog2();
-    let (incoming, outgoing) = (share(options.receive_bytes), share(options.transmit_bytes));
-    let all = |share: u32| share * sockets as u32;
-    let layout = Layout { chunks: all(incoming) + all(outgoing), chunk_len };
-    let (umem, mut chunks) = Umem::create(layout).map_err(step("take memory for frames"))?;
-    let xdp_socket =
-        || Socket::open(libc::AF_XDP, libc::SOCK_RAW, 0).map_err(step("open an AF_XDP socket"));
-    let first = xdp_socket()?;
-    register(&first, &umem).map_err(step("share its memory"))?;
-    let ring_step = || step("make its rings");
-    // Twice the chunks: the kernel shows what it received before it shows that it has taken the
-    // chunks for it, and until then their places count as full (xsk_flush in net/xdp/xsk.c).
-    let fill = FillRing::create(&first, (2 * all(incoming)).next_power_of_two());
-    let mut fill = fill.map_err(ring_step())?;
-    let completion = CompletionRing::create(&first, all(outgoing).next_power_of_two(), layout);
-    let completion = completion.map_err(ring_step())?;
-    fill.give(chunks.drain(..all(incoming) as usize));
-    let shares = (all(incoming) as usize, outgoing as usize);
-    let queue = Arc::new(Queue::new(umem, (fill, completion), shares, sockets));
-
+    let (incoming, outgoing) =
+        (share(options.receive_bytes / queues), share(options.transmit_bytes));
+    let device = Device { interface, index, chunk_len, incoming, outgoing };
+    let mut sockets: Vec<Vec<QueueSocket>> = (0..workers).map(|_| Vec::new()).collect();
+    for queue in 0..queues {
+        let senders = (0..workers).filter(|worker| worker % sending == queue).collect();
+        let of_queue = open_queue(&device, queue as u32, workers, senders)?;
+        sockets.iter_mut().zip(of_queue).for_each(|(all, one)| all.push(one));
+    }
     let mut netlink = Netlink::open().map_err(step("open a netlink socket"))?;
     let at_open = LinkCounters::read(&mut netlink, index).map_err(step("read its counters"))?;
-    let first_fd = first.fd();
-    let mut first = Some(first);
-    let mut ports = Vec::new();
-    for number in 0..sockets {
-        let socket = first.take().map_or_else(xdp_socket, Ok)?;
-        let receive = ReceiveRing::create(&socket, incoming, layout).map_err(ring_step())?;
-        let transmit = TransmitRing::create(&socket, outgoing).map_err(ring_step())?;
-        let address = address(index, options.queue, (number > 0).then_some(first_fd));
-        socket.bind_bytes(address.as_bytes()).map_err(step("bind to its queue"))?;
+    let port = |(number, sockets): (usize, Vec<QueueSocket>)| {
+        let all = || sockets.iter().map(QueueSocket::fd);
+        let readable = (queues > 1).then(|| AnyReadable::of(all())).transpose();
         let listening = if number == 0 { listen_to_all(index, options) } else { Ok(None) };
-        ports.push(XdpPort {
+        Ok(XdpPort {
             name: interface.to_owned(),
             index,
-            number,
+            sender: number % sending,
+            next: 0,
+            readable: readable.map_err(step("watch its queues"))?,
+            sockets,
             received: Vec::with_capacity(BATCH * super::BUFFERS_MAX),
             // Zeroed memory costs nothing until a packet of several buffers touches it.
             linear: (0..BATCH).map(|_| vec![0; LINEAR_LEN].into_boxed_slice()).collect(),
-            returned: Vec::with_capacity(incoming as usize),
-            free: chunks.drain(..outgoing as usize).collect(),
-            scratch: Vec::new(),
-            counters: PortCounters::default(),
             netlink: Netlink::open().map_err(step("open a netlink socket"))?,
             at_open,
+            program: None,
+            _listening: listening.map_err(step("receive for all addresses"))?,
+        })
+    };
+    sockets.into_iter().enumerate().map(port).collect()
+}
+
+/// A socket for each of so many workers on one queue, of which `senders` send by it.
+fn open_queue(
+    device: &Device<'_>,
+    queue: u32,
+    workers: usize,
+    senders: Vec<usize>,
+) -> Result<Vec<QueueSocket>, XdpOpenError> {
+    let Device { index, chunk_len, incoming, outgoing, .. } = *device;
+    let (all_incoming, all_outgoing) = (incoming * workers as u32, outgoing * senders.len() as u32);
+    let layout = Layout { chunks: all_incoming + all_outgoing, chunk_len };
+    let (umem, mut chunks) = Umem::create(layout).map_err(device.step("take memory for frames"))?;
+    let xdp_socket = || {
+        let opened = Socket::open(libc::AF_XDP, libc::SOCK_RAW, 0);
+        opened.map_err(device.step("open an AF_XDP socket"))
+    };
+    let first = xdp_socket()?;
+    register(&first, &umem).map_err(device.step("share its memory"))?;
+    let ring_step = || device.step("make its rings");
+    // Twice the chunks: the kernel shows what it received before it shows that it has taken the
+    // chunks for it, and until then their places count as full (xsk_flush in net/xdp/xsk.c).
+    let fill = FillRing::create(&first, (2 * all_incoming).next_power_of_two());
+    let mut fill = fill.map_err(ring_step())?;
+    let completed = all_outgoing.max(CHUNKS_MIN as u32).next_power_of_two();
+    let completion = CompletionRing::create(&first, completed, layout).map_err(ring_step())?;
+    fill.give(chunks.drain(..all_incoming as usize));
+    let shares = (all_incoming as usize, outgoing as usize);
+    let rings = (fill, completion);
+    let common = Arc::new(Queue::new(umem, rings, shares, (workers, senders.clone())));
+
+    let first_fd = first.fd();
+    let mut first = Some(first);
+    let mut sockets = Vec::new();
+    for number in 0..workers {
+        let socket = first.take().map_or_else(xdp_socket, Ok)?;
+        let sends = senders.contains(&number);
+        let to_send = if sends { outgoing } else { CHUNKS_MIN as u32 };
+        let receive = ReceiveRing::create(&socket, incoming, layout).map_err(ring_step())?;
+        let transmit = TransmitRing::create(&socket, to_send).map_err(ring_step())?;
+        let address = address(index, queue, (number > 0).then_some(first_fd));
+        bind(&socket, &address).map_err(device.step("bind to its queue"))?;
+        let of_its_own = if sends { outgoing as usize } else { 0 };
+        sockets.push(QueueSocket {
+            number,
+            returned: Vec::with_capacity(incoming as usize),
+            free: chunks.drain(..of_its_own).collect(),
+            scratch: Vec::new(),
+            counters: PortCounters::default(),
             receive,
             transmit,
             socket,
-            queue: Arc::clone(&queue),
-            program: None,
-            _listening: listening.map_err(step("receive for all addresses"))?,
+            queue: Arc::clone(&common),
         });
     }
-    Ok(ports)
+    Ok(sockets)
+}
+
+/// Takes the queue, also a moment after another socket has left it.
+fn bind(socket: &Socket, address: &XdpAddress) -> io::Result<()> {
+    let begun = Instant::now();
+    loop {
+        match socket.bind_bytes(address.as_bytes()) {
+            Err(error)
+                if error.raw_os_error() == Some(libc::EBUSY)
+                    && begun.elapsed() < QUEUE_BUSY_MAX =>
+            {
+                std::thread::sleep(QUEUE_BUSY_PAUSE);
+            }
+            bound => return bound,
+        }
+    }
 }
 
 /// A queue, to be had in copy mode; or the same as the socket of this descriptor has it.
@@ -301,15 +380,18 @@ fn chunk_len(mtu: u32) -> usize {
     if KERNEL_HEADROOM + frame_len + TAILROOM <= least { least } else { most }
 }
 
-/// A port has one queue, and what arrives by another would be dropped by the kernel program.
-fn one_queue(known: &Interface, interface: &str) -> Result<(), XdpOpenError> {
-    match known.receive_queues() {
-        Ok(queues) if queues > 1 => Err(XdpOpenError::Options(format!(
-            "{interface} has {queues} receive queues, and driver xdp takes one: `ethtool -L \
-             {interface} combined 1`, or driver packet"
-        ))),
-        _ => Ok(()),
+/// How many queues an interface receives by, and by how many of them it also sends.
+fn queues(known: &Interface, interface: &str) -> Result<(usize, usize), XdpOpenError> {
+    // A device that knows no such numbers has one of each.
+    let (receiving, sending) = known.queues().unwrap_or((1, 1));
+    let receiving = receiving.max(1) as usize;
+    if receiving > QUEUES_MAX {
+        return Err(XdpOpenError::Options(format!(
+            "{interface} has {receiving} receive queues, and driver xdp takes {QUEUES_MAX}: \
+             `ethtool -L {interface} combined {QUEUES_MAX}`, or driver packet"
+        )));
     }
+    Ok((receiving, (sending.max(1) as usize).min(receiving)))
 }
 
 /// An AF_XDP socket cannot ask for promiscuity; a packet socket that receives nothing can.
@@ -334,8 +416,12 @@ fn register(socket: &Socket, umem: &Umem) -> io::Result<()> {
     socket.set(libc::SOL_XDP, libc::XDP_UMEM_REG, &registration)
 }
 
-/// Loads the program, puts the socket in its map and attaches it.
-fn load(interface: &str, options: &XdpOptions, socket: &Socket) -> Result<Program, XdpOpenError> {
+/// Loads the program, puts the socket of each queue in its map and attaches it.
+fn load(
+    interface: &str,
+    options: &XdpOptions,
+    sockets: &[QueueSocket],
+) -> Result<Program, XdpOpenError> {
     let refused = |source: Box<dyn std::error::Error + Send + Sync>| XdpOpenError::Program {
         interface: interface.to_owned(),
         source,
@@ -355,7 +441,10 @@ fn load(interface: &str, options: &XdpOptions, socket: &Socket) -> Result<Progra
         .map_err(|error| refused(error.into()))?;
     let mut place = || -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let map = object.map_mut("sockets").ok_or("the object lacks its map")?;
-        XskMap::try_from(map)?.set(options.queue, socket.fd(), 0)?;
+        let mut places = XskMap::try_from(map)?;
+        for (queue, socket) in (0..).zip(sockets) {
+            places.set(queue, socket.fd(), 0)?;
+        }
         let program = object.program_mut("weir_redirect").ok_or("the object lacks its program")?;
         let program: &mut Xdp = program.try_into()?;
         program.load()?;

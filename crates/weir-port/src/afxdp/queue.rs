@@ -27,25 +27,28 @@ pub(super) struct Queue {
 pub(super) struct Rings {
     fill: FillRing,
     completion: CompletionRing,
-    /// Where chunks to send from begin, and how many each socket has.
+    /// Where chunks to send from begin, how many each socket has that sends, and which those are.
     first: usize,
     share: usize,
+    senders: Vec<usize>,
     /// What comes back in one look, and of each socket what it has not taken yet.
     completed: Vec<Chunk>,
     free: Vec<Vec<Chunk>>,
 }
 
 impl Queue {
-    /// For `sockets` of which each sends from `share` of the chunks behind the `first` ones.
+    /// For `sockets`, of which each of the `senders` sends from `share` of the chunks behind the
+    /// `first` ones.
     pub(super) fn new(
         umem: Umem,
         (fill, completion): (FillRing, CompletionRing),
         (first, share): (usize, usize),
-        sockets: usize,
+        (sockets, senders): (usize, Vec<usize>),
     ) -> Self {
-        let completed = Vec::with_capacity(share * sockets);
-        let free = (0..sockets).map(|_| Vec::with_capacity(share)).collect();
-        let rings = Rings { fill, completion, first, share, completed, free };
+        let completed = Vec::with_capacity(share * senders.len());
+        let mut free: Vec<_> = (0..sockets).map(|_| Vec::new()).collect();
+        senders.iter().for_each(|it| free[*it].reserve_exact(share));
+        let rings = Rings { fill, completion, first, share, senders, completed, free };
         Self { umem, rings: Mutex::new(rings) }
     }
 
@@ -73,11 +76,11 @@ impl Rings {
 
     /// Takes back the chunks of `socket` whose sending is over.
     pub(super) fn take(&mut self, socket: usize, into: &mut Vec<Chunk>) {
-        let Self { completion, completed, free, first, share, .. } = self;
+        let Self { completion, completed, free, first, share, senders, .. } = self;
         completion.take(completed);
         for chunk in completed.drain(..) {
-            let owner = (chunk.number(completion.layout()) - *first) / *share;
-            free[owner].push(chunk);
+            let sender = (chunk.number(completion.layout()) - *first) / *share;
+            free[senders[sender]].push(chunk);
         }
         into.append(&mut free[socket]);
     }

@@ -163,6 +163,10 @@ fn remedy_of_seal(reason: DropReason) -> &'static str {
             "a flood of fragments, or hosts that fragment much: see who sends them. `fragments = \
              \"pass\"` in [rules.exceptions] lets them go on unlooked at."
         }
+        FlowQueueFull => {
+            "many fragmented datagrams at once for one worker: see who sends them, or have hosts \
+             send datagrams that fit the MTU."
+        }
         Rule => "`weir drops` names the rule; with mode = \"watch\" in [rules] it only tells.",
         _ => remedy_of_access(reason),
     }

@@ -292,7 +292,7 @@ pub enum Driver {
     /// AF_PACKET rings: works on every device, and moves RoCE-sized frames best.
     #[default]
     Packet,
-    /// AF_XDP: for NICs whose driver has native XDP, with one receive queue. No super-packets. A
+    /// AF_XDP: for NICs whose driver has native XDP, by all receive queues. No super-packets. A
     /// veth does not say that a local sender left a checksum unfinished: there, switch the sender's
     /// `tx` checksum and segmentation offloads off.
     Xdp,

@@ -524,3 +524,102 @@ fn the_kernel_carries_flows_of_two_workers_in_order_and_evidence_holds_their_hea
         wait_status(&gateways, Side::A, |it| number(it, "/pairs/0/host/fast") > before + sent / 2);
     assert_eq!(status["adds_up"], true);
 }
+
+/// Two rules: what says `open` opens its flow, and `evil` is dropped in such a one.
+const RULES_OF_A_FLOW: &str = "\
+alert udp any any -> any 9000 (content:\"open\"; flowbits:set,opened; sid:1;)\n\
+drop udp any any -> any 9000 (content:\"evil\"; flowbits:isset,opened; sid:2;)\n";
+
+/// A datagram of one flow: whole, or in two pieces of which the second has the text.
+fn datagrams(flow: u16, text: &[u8; 4], in_pieces: bool) -> Vec<Vec<u8>> {
+    let template = RoceStream::new(256).unwrap().next_frame().to_vec();
+    let filler = if in_pieces { 56 } else { 0 };
+    let mut udp = (20_000 + flow).to_be_bytes().to_vec();
+    udp.extend(9000_u16.to_be_bytes());
+    udp.extend((8 + filler + 4_u16).to_be_bytes());
+    udp.extend([0, 0]);
+    udp.extend(std::iter::repeat_n(b'x', filler.into()));
+    udp.extend(text);
+    let frame = |flags: u16, payload: &[u8]| {
+        let mut frame = template[..34].to_vec();
+        frame[16..18].copy_from_slice(&(20 + payload.len() as u16).to_be_bytes());
+        frame[18..20].copy_from_slice(&flow.to_be_bytes());
+        frame[20..22].copy_from_slice(&flags.to_be_bytes());
+        frame[24..26].fill(0);
+        let sum = checksum::ipv4_header(&frame[14..34]);
+        frame[24..26].copy_from_slice(&sum.to_be_bytes());
+        frame.extend(payload);
+        frame
+    };
+    match in_pieces {
+        false => vec![frame(0, &udp)],
+        true => vec![frame(0x2000, &udp[..64]), frame(8, &udp[64..])],
+    }
+}
+
+#[test]
+fn a_rule_sees_a_datagram_in_pieces_in_its_flow_whichever_worker_has_that() {
+    const FLOWS: u16 = 40;
+    let Some(Stand { _turn, lab }) = stand("pieces_of_two_workers") else { return };
+    let rules = lab.folder().join("flow.rules");
+    std::fs::write(&rules, RULES_OF_A_FLOW).unwrap();
+    let setup = Setup {
+        tables_of_a: format!("\n[rules]\npaths = [\"{}\"]\n", rules.display()),
+        ..workers(2, Protection::Plain)
+    };
+    let gateways = Gateways::start(&lab, &setup).unwrap();
+    wait_until_it_flows(&lab);
+    let send = |text: &[u8; 4], in_pieces: bool| {
+        let frames: Vec<_> = (0..FLOWS).flat_map(|flow| datagrams(flow, text, in_pieces)).collect();
+        send_frames(lab.host(Side::A), HOST_DEVICE, &frames, 2000).unwrap();
+        at_rest(&gateways);
+    };
+    let file = lab.folder().join("pieces.pcap");
+    let host = Capture::start(lab.host(Side::B), HOST_DEVICE, &file, 65535).unwrap();
+    send(b"open", false);
+    send(b"good", true);
+    send(b"evil", true);
+    let arrived = host.stop().unwrap().frames().unwrap();
+    let of_udp = |it: &&Vec<u8>| it.len() > 34 && it[23] == 17;
+    let count = |text: &[u8]| arrived.iter().filter(of_udp).filter(|it| it.ends_with(text)).count();
+    assert_eq!(count(b"open"), usize::from(FLOWS));
+    assert_eq!(count(b"good"), usize::from(FLOWS), "every last piece of what may pass");
+    assert_eq!(count(b"evil"), 0, "in whichever worker its flow was opened");
+    let status = gateways.status(Side::A).unwrap();
+    let dropped = number(&status, "/pairs/0/host/dropped_by_reason/rule");
+    assert_eq!(dropped, u64::from(FLOWS), "{status:#}");
+    assert_eq!(status["adds_up"], true, "{status:#}");
+    let worked = |worker: usize| {
+        number(&status, &format!("/pairs/0/workers/{worker}/host_received")) > u64::from(FLOWS) / 8
+    };
+    assert!(worked(0) && worked(1), "{:#}", status["pairs"][0]["workers"]);
+}
+
+#[test]
+fn a_filter_of_a_rule_counts_what_both_workers_see() {
+    const COUNT: u64 = 200;
+    const FLOWS: u16 = 40;
+    let Some(Stand { _turn, lab }) = stand("a_filter_of_two_workers") else { return };
+    let rules = lab.folder().join("filter.rules");
+    let rule = format!(
+        "drop udp any any -> any 9000 (content:\"open\"; \
+         detection_filter:track by_src, count {COUNT}, seconds 120; sid:1;)\n"
+    );
+    std::fs::write(&rules, rule).unwrap();
+    let setup = Setup {
+        tables_of_a: format!("\n[rules]\npaths = [\"{}\"]\n", rules.display()),
+        ..workers(2, Protection::Plain)
+    };
+    let gateways = Gateways::start(&lab, &setup).unwrap();
+    wait_until_it_flows(&lab);
+    let frames: Vec<_> =
+        (0..25).flat_map(|_| (0..FLOWS).flat_map(|flow| datagrams(flow, b"open", false))).collect();
+    // In a tenth of a second, until each has heard of the other, 40 pass.
+    send_frames(lab.host(Side::A), HOST_DEVICE, &frames, 400).unwrap();
+    at_rest(&gateways);
+    let status = gateways.status(Side::A).unwrap();
+    let dropped = number(&status, "/pairs/0/host/dropped_by_reason/rule");
+    let passed = frames.len() as u64 - dropped;
+    assert!((COUNT..COUNT + COUNT / 2).contains(&passed), "{passed}: apart {} pass", 2 * COUNT);
+    assert_all_worked(&status, 2, &["host_received"]);
+}

@@ -40,7 +40,8 @@ pub const RESPONSE_BYTES_MAX: u64 = 64 << 20;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long an answer may take: counters that every worker is to publish first; a configuration,
-/// which a thread of its own reads: tens of thousands of rules take seconds, more on a busy machine.
+/// which a thread of its own reads: tens of thousands of rules take seconds, and longer on a busy
+/// machine.
 const fn patience(request: &Request) -> Duration {
     match request {
         Request::Reload(_) | Request::Rollback | Request::Configure { .. } => {

@@ -265,8 +265,7 @@ impl Gateway {
         let offloads = offload::ask(&mut settings, &machine, None)?;
         let mut plans = plan::plans(&settings, keys, &machine, &mut store, 1)?;
         take_over_left(&settings, &mut plans)?;
-        let exporter = start_exporter(&settings)?;
-        let recorder = Recorder::start(&settings)?;
+        let (exporter, recorder) = (start_exporter(&settings)?, Recorder::start(&settings)?);
         let (sender, events) = channel();
         let signals = watch_signals(sender.clone())?;
         let (keying, ends) = start_keying(&settings, keys)?;
@@ -282,9 +281,8 @@ impl Gateway {
         tunnels.start(&settings)?;
         let front_ends = open_front_ends(&settings, bases, &sender)?;
         let vm_watch = watch_vm(&sender)?;
-        let readings = Readings::new(sender.clone());
-        let control = open_control(&settings, sender)?;
-        let started = Instant::now();
+        let control = open_control(&settings, sender.clone())?;
+        let (started, readings) = (Instant::now(), Readings::new(sender));
         announce(&settings);
         let gateway = Self {
             watchdog: Watchdog::from_environment(started),

@@ -41,6 +41,7 @@ use crate::daemon::keys::front_end_socket::{Client, ClientEvent, FrontEndSocket}
 use crate::daemon::keys::state::{StateError, StateStore};
 use crate::daemon::pair::prepare::{NextReplayFile, Prepared, ReplayFile, Running, Terms};
 use crate::daemon::pair::sharing::SteeredPrefix;
+use crate::daemon::pair::worker::AssociationChange;
 use crate::daemon::pair::workers::PairWorkers;
 
 /// The first word of a greeting; netlink begins with a length, which is never 0.
@@ -305,26 +306,44 @@ impl FrontEnd {
         new.reserve(store);
         let New { associations, mut replay_files, refused, why, .. } = new;
         let plan = plan.without(self.xfrm.states(), &refused);
-        let mut prepared = self.on_bases(&plan);
-        let next = &mut prepared[0].replay_files;
         let states = self.xfrm.states();
         let running = |places: &[usize]| -> BTreeMap<u32, Terms> {
             places.iter().filter_map(|it| Some((states[*it].spi(), terms(&states[*it])?))).collect()
         };
         let (sealing, opening) = (running(&plan.sealing), running(&plan.opening));
-        for terms in opening_spis(&plan).filter_map(|spi| opening.get(&spi)) {
-            let key = terms.fingerprint();
-            let file = replay_files.remove(&key).map(NextReplayFile::New);
-            next.push(file.unwrap_or(NextReplayFile::Running(key)));
-        }
-        prepared[0].associations = associations;
-        if let Err(error) = workers.offer(prepared) {
-            workers.discard();
-            return Err(error);
-        }
-        let left = workers.commit();
+        let left = match self.plan.changed_peer(&plan) {
+            Some(changed) => {
+                let peer = &plan.peers[changed];
+                // In the order in which the engine takes them.
+                let keys = associations.opening.iter().map(|it| it.empty_state().fingerprint);
+                let files = keys.filter_map(|key| replay_files.remove(&key)).collect();
+                let change = AssociationChange {
+                    peer: self.bases[0].policy.peers.len() + changed,
+                    seal_spi: peer.seal_spi,
+                    open_spis: peer.open_spis.clone(),
+                    new: associations,
+                    replay_files: files,
+                };
+                workers.change(change)?
+            }
+            None => {
+                let mut prepared = self.on_bases(&plan);
+                let next = &mut prepared[0].replay_files;
+                for terms in opening_spis(&plan).filter_map(|spi| opening.get(&spi)) {
+                    let key = terms.fingerprint();
+                    let file = replay_files.remove(&key).map(NextReplayFile::New);
+                    next.push(file.unwrap_or(NextReplayFile::Running(key)));
+                }
+                prepared[0].associations = associations;
+                if let Err(error) = workers.offer(prepared) {
+                    workers.discard();
+                    return Err(error);
+                }
+                workers.commit()?
+            }
+        };
         (self.plan, self.sealing, self.opening) = (plan, sealing, opening);
-        store.note_left(&left?);
+        store.note_left(&left);
         // The others know the policies by now: what still comes to them is dropped, never passed.
         let (reaches, spis) = (reaches(&self.plan), self.opening.keys().copied().collect());
         workers.steer_front_end(reaches, spis)?;

@@ -56,8 +56,8 @@ pub struct AssociationPlan {
     pub opening_file: StateFile,
 }
 
-/// The plan of `pair` for its `worker`, numbered `epoch`; keys that it begins are not on the disk
-/// yet.
+/// The plan of `pair` for its `worker`, numbered `epoch`, whose tables `seed` keys; keys that it
+/// begins are not on the disk yet.
 ///
 /// # Errors
 /// The wire port is gone, or kept state cannot be used.
@@ -67,14 +67,14 @@ fn plan(
     keys: &Keys,
     machine: &Machine,
     store: &mut StateStore,
-    (epoch, worker): (u32, usize),
+    (epoch, worker, seed): (u32, usize, u64),
 ) -> Result<PairPlan> {
     let wire = machine
         .link(&pair.wire)
         .with_context(|| format!("interface `{}` is not there", pair.wire))?;
     let mut policy = policy(pair, settings.keying.as_ref(), wire_port(wire), epoch, worker);
     if let Some(detection) = &settings.detection {
-        policy.rules = detection.of_worker(pair.workers, seed()? as u64);
+        policy.rules = detection.of_worker(pair.workers, seed);
         policy.exceptions = detection.exceptions;
     }
     policy.blocks = Some(Arc::clone(store.blocks.shared()));
@@ -142,7 +142,9 @@ pub fn plans(
     epoch: u32,
 ) -> Result<Vec<Vec<PairPlan>>> {
     let mut of_pair = |pair: &Pair| {
-        let plan = |worker| plan(pair, settings, keys, machine, store, (epoch, worker));
+        // One for all workers: they tell each other what they count by fingerprints.
+        let seed = seed()? as u64;
+        let plan = |worker| plan(pair, settings, keys, machine, store, (epoch, worker, seed));
         let plans = (0..pair.workers).map(plan).collect::<Result<_>>();
         plans.with_context(|| format!("pair {}", pair.name))
     };

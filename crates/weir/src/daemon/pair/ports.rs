@@ -83,7 +83,7 @@ pub fn open_several(
     }
 }
 
-/// One queue of each port, which the workers share by a socket each.
+/// All queues of each port, which the workers share by a socket each on every queue.
 fn open_queues(pair: &Pair, policy: &Policy, steering: &mut Steering) -> Result<Vec<Ports>> {
     let options = XdpOptions::default();
     let mut open = |interface: &str, side: SteeredSide| {

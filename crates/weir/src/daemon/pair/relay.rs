@@ -8,10 +8,10 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use weir_engine::offload::datagrams::Datagrams;
 use weir_engine::output::{Destination, Output, Packet};
-use weir_engine::pipeline::Engine;
+use weir_engine::pipeline::{Engine, Reassembled};
 use weir_engine::proof::WireProof;
 use weir_engine::rdma::LossWay;
-use weir_engine::verdict::Side;
+use weir_engine::verdict::{DropReason, Side};
 use weir_port::{BATCH, Outgoing, Port, PortCounters};
 use weir_wire::frame::{Frame, Offload, Time};
 
@@ -200,13 +200,14 @@ impl Relay {
             let now = frames[0].meta.time;
             engine.process(now, Side::Wire, frames);
             let kept = keep(engine);
+            let held_back = if kept { 0 } else { engine.withhold_reassembled() };
             let output = engine.output();
             bystanders.from_wire(frames, &output.verdicts, kept);
             let lost = if kept {
                 deliver(output, frames, Destination::Host, host.as_mut(), |_| true)
             } else {
                 let for_host = |packet: &&Packet| packet.destination == Destination::Host;
-                output.packets.iter().filter(for_host).count() as u64
+                held_back + output.packets.iter().filter(for_host).count() as u64
             };
             *withheld += if kept { 0 } else { lost };
             if let Some(own) = own {
@@ -293,6 +294,37 @@ impl Relay {
         }
     }
 
+    /// Judges a datagram that another worker made whole, and sends the answer to one that is
+    /// rejected.
+    ///
+    /// # Errors
+    /// Why its last piece is to be dropped.
+    pub fn judge(&mut self, now: Time, reassembled: &Reassembled) -> Result<(), DropReason> {
+        let judged = self.engine.judge_reassembled(now, reassembled);
+        let Self { ports: Ports { host, wire, .. }, engine, proof, .. } = self;
+        deliver_to_wire(engine.output(), &[], proof, wire.as_mut());
+        deliver(engine.output(), &[], Destination::Host, host.as_mut(), |_| true);
+        judged
+    }
+
+    /// Sends the piece on whose datagram passed.
+    pub fn go_on(&mut self, now: Time, reassembled: &mut Reassembled) {
+        let Self { ports: Ports { host, wire, .. }, engine, bystanders, proof, .. } = self;
+        let (mut piece, onward) = reassembled.piece();
+        let frames = std::slice::from_mut(&mut piece);
+        let output = engine.go_on(now, onward, frames);
+        if onward.side() == Side::Wire {
+            bystanders.from_wire(frames, &output.verdicts, true);
+        }
+        let lost_at_wire = deliver_to_wire(output, frames, proof, wire.as_mut());
+        let lost_at_host = deliver(output, frames, Destination::Host, host.as_mut(), |_| true);
+        for (side, lost) in [(Side::Wire, lost_at_wire), (Side::Host, lost_at_host)] {
+            if lost > 0 {
+                engine.note_own_loss(LossWay::Out, side, lost, now);
+            }
+        }
+    }
+
     /// Sends what the engine was told to send since [`Engine::begin`], on the wire or sealed by the
     /// kernel.
     pub fn send_own(&mut self) {
@@ -303,15 +335,15 @@ impl Relay {
         }
     }
 
-    /// Sleeps until a frame waits, at most `timeout`.
+    /// Sleeps until a frame waits, or `bell` is rung, at most `timeout`.
     ///
     /// # Errors
     /// The system's own.
-    pub fn wait(&self, timeout: Duration) -> io::Result<()> {
+    pub fn wait(&self, bell: Option<RawFd>, timeout: Duration) -> io::Result<()> {
         let Ports { host, wire, own, kernel } = &self.ports;
         let ports = [host, wire].into_iter().chain(own).chain(kernel);
-        let descriptors: ArrayVec<RawFd, { 3 + KERNEL_PEERS_MAX }> =
-            ports.filter_map(|port| port.poll_fd()).collect();
+        let descriptors: ArrayVec<RawFd, { 4 + KERNEL_PEERS_MAX }> =
+            ports.filter_map(|port| port.poll_fd()).chain(bell).collect();
         weir_port::wait(&descriptors, timeout).map(drop)
     }
 

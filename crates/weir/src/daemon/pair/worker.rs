@@ -1,16 +1,14 @@
 //! One pair of ports, one engine, one thread: moves frames between the ports until told to stop.
 
 use std::num::NonZeroU64;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use weir_engine::esp::sa::Fingerprint;
-use weir_engine::pipeline::{Engine, Left, PolicyError, Usage};
-use weir_store::evidence::{Label, Snapshot};
+use weir_engine::pipeline::{Engine, Left, PolicyError};
+use weir_store::evidence::Label;
 use weir_store::sink::{AlertSender, RecordSender};
 use weir_wire::frame::Time;
 
@@ -28,12 +26,11 @@ use crate::daemon::pair::evidence::EvidenceRecorder;
 use crate::daemon::pair::exchange::Exchange;
 use crate::daemon::pair::fast_path::FastPathControl;
 use crate::daemon::pair::gate::GateWatch;
-use crate::daemon::pair::kernel_esp::{KernelPlan, ToKernel};
+use crate::daemon::pair::kernel_esp::ToKernel;
 use crate::daemon::pair::mirror::Mirror;
 use crate::daemon::pair::moderation::Moderation;
-use crate::daemon::pair::plan::PairPlan;
-use crate::daemon::pair::prepare::{NextReplayFile, Prepared, ReplayFile, Running};
-use crate::daemon::pair::publish::{Board, Publication, Publisher};
+use crate::daemon::pair::prepare::{NextReplayFile, Prepared, ReplayFile};
+use crate::daemon::pair::publish::Publisher;
 use crate::daemon::pair::relay::Relay;
 use crate::daemon::pair::tables;
 use crate::daemon::pair::workers::WorkerParts;
@@ -42,11 +39,9 @@ use crate::daemon::watch::forgeries::ForgeryAlarm;
 use crate::daemon::watch::leak::LeakAlarm;
 use crate::daemon::watch::rollout::RolloutLog;
 
-/// Commands that wait for a worker, at most.
-const COMMANDS_MAX: usize = 16;
+mod handle;
 
-/// How long a worker may take to answer; a batch takes microseconds.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+pub use handle::{AssociationChange, WorkerCommand, WorkerHandle, WorkerUsage};
 
 /// How long a worker sleeps when nothing comes; commands and its own packets wait no longer.
 const IDLE: Duration = Duration::from_millis(20);
@@ -68,32 +63,6 @@ const TICK_NS: u64 = 100_000_000;
 /// Between two turns of ending idle flows while there are more: a million take 16 seconds, and the
 /// exporters' queues are never flooded.
 const EXPIRE_NS: u64 = 1_000_000;
-
-/// What a worker can be told.
-pub enum WorkerCommand {
-    /// Say whether this plan can be taken, and hold it.
-    Prepare(Box<Prepared>, Sender<Result<(), PolicyError>>),
-    /// From the next batch on, the plan that is held. Associations that it keeps go on with their
-    /// numbers; tell how far the others went.
-    Commit(Sender<Left>),
-    /// Forget the plan that is held.
-    Discard,
-    /// Send what the evidence ring holds; nothing where there is none.
-    Evidence(Sender<Option<Snapshot>>),
-    /// Send what front ends must know.
-    Usage(Sender<WorkerUsage>),
-    /// End, after the batch at hand.
-    Stop,
-}
-
-/// What a worker's associations did.
-#[derive(Debug, Default)]
-pub struct WorkerUsage {
-    /// Each association.
-    pub associations: Vec<Usage>,
-    /// Peers that a packet wanted an association of, with its source and destination.
-    pub wanted: Vec<(usize, [[u8; 16]; 2])>,
-}
 
 /// All that a worker needs to start.
 pub struct WorkerSetup {
@@ -117,171 +86,6 @@ pub struct WorkerSetup {
     pub keying: Option<KeyingEnd>,
     /// Whom queue pairs belonged to before, and who keeps that.
     pub owners: OwnerKeeper,
-}
-
-/// A running worker.
-#[derive(Debug)]
-pub struct WorkerHandle {
-    /// The pair's name.
-    pub name: String,
-    commands: SyncSender<WorkerCommand>,
-    board: Arc<Board>,
-    /// Until somebody waited for its end.
-    thread: Option<JoinHandle<Result<()>>>,
-    /// What it runs, and what it runs once it is told [`WorkerCommand::Commit`].
-    running: Vec<Running>,
-    next_running: Vec<Running>,
-    /// Keys of the associations that the kernel has.
-    by_kernel: Vec<[Fingerprint; 2]>,
-}
-
-impl WorkerHandle {
-    /// Starts to move frames with `parts`.
-    ///
-    /// # Errors
-    /// The plan cannot be carried out.
-    pub fn start(setup: WorkerSetup, parts: WorkerParts) -> Result<Self> {
-        let (commands, received) = sync_channel(COMMANDS_MAX);
-        let name = setup.pair.name.clone();
-        let running = setup.plan.running.clone();
-        let by_kernel = parts.by_kernel.clone();
-        let thread_name = match parts.number {
-            0 => format!("pair {name}"),
-            number => format!("pair {name} {number}"),
-        };
-        let mut worker = Worker::new(setup, parts, received)?;
-        let board = worker.publisher.board();
-        let thread = std::thread::Builder::new().name(thread_name).spawn(move || worker.run())?;
-        let thread = Some(thread);
-        Ok(Self { name, commands, board, thread, running, next_running: Vec::new(), by_kernel })
-    }
-
-    /// The associations that it runs.
-    pub fn running(&self) -> &[Running] {
-        &self.running
-    }
-
-    /// Whether the kernel has other keys than `plan` wants: those stay as they are until a restart.
-    pub fn has_other_kernel_keys(&self, plan: &PairPlan) -> bool {
-        let keys = plan.kernel.iter().filter_map(KernelPlan::fingerprints);
-        !keys.eq(self.by_kernel.iter().copied())
-    }
-
-    /// Has it hold `plan` until [`WorkerHandle::commit`] or [`WorkerCommand::Discard`].
-    ///
-    /// # Errors
-    /// It cannot take this plan, or does not answer.
-    pub fn offer(&mut self, plan: Prepared) -> Result<()> {
-        let next_running = plan.running.clone();
-        let (answer, answers) = channel();
-        if !self.tell(WorkerCommand::Prepare(Box::new(plan), answer)) {
-            bail!("takes no commands");
-        }
-        answers.recv_timeout(ANSWER_TIMEOUT).context("does not answer")??;
-        self.next_running = next_running;
-        Ok(())
-    }
-
-    /// Has it put the plan that it holds in force. What is received then, by
-    /// [`WorkerHandle::settled`], says how far the associations went that it has no more.
-    pub fn commit(&mut self) -> Receiver<Left> {
-        self.running = std::mem::take(&mut self.next_running);
-        let (answer, answers) = channel();
-        // False: it has ended, and nothing will be received.
-        self.tell(WorkerCommand::Commit(answer));
-        answers
-    }
-
-    /// Waits until a plan is in force.
-    ///
-    /// # Errors
-    /// The worker has ended, or does not answer.
-    pub fn settled(answers: &Receiver<Left>) -> Result<Left> {
-        answers.recv_timeout(ANSWER_TIMEOUT).context("does not put its plan in force")
-    }
-
-    /// The counters that it published last.
-    ///
-    /// # Errors
-    /// It has published none for longer than it may be silent.
-    pub fn latest(&self) -> Result<Arc<Publication>> {
-        let latest = self.board.latest();
-        latest
-            .filter(|it| it.taken().elapsed() < ANSWER_TIMEOUT)
-            .with_context(|| format!("pair {} does not answer", self.name))
-    }
-
-    /// What its associations did, and what it lacks.
-    ///
-    /// # Errors
-    /// It does not answer.
-    pub fn usage(&self) -> Result<WorkerUsage> {
-        let (answer, answers) = channel();
-        if !self.tell(WorkerCommand::Usage(answer)) {
-            bail!("pair {} takes no commands", self.name);
-        }
-        answers.recv_timeout(ANSWER_TIMEOUT).context("does not answer")
-    }
-
-    /// What its evidence ring holds; `None`: it has none.
-    ///
-    /// # Errors
-    /// It does not answer.
-    pub fn evidence(&self) -> Result<Option<Snapshot>> {
-        let (answer, answers) = channel();
-        if !self.tell(WorkerCommand::Evidence(answer)) {
-            bail!("pair {} takes no commands", self.name);
-        }
-        let answer = answers.recv_timeout(ANSWER_TIMEOUT);
-        answer.with_context(|| format!("pair {} does not answer", self.name))
-    }
-
-    /// Tells it something; false when it ended or does not take commands any more.
-    pub fn tell(&self, command: WorkerCommand) -> bool {
-        self.commands.try_send(command).is_ok()
-    }
-
-    /// Whether it ended, which it does by itself only when a port is lost.
-    pub fn is_finished(&self) -> bool {
-        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
-    }
-
-    /// Waits for its end.
-    ///
-    /// # Errors
-    /// Why it ended.
-    pub fn join(mut self) -> Result<()> {
-        let panicked = |_| Err(anyhow::anyhow!("the worker of pair {} panicked", self.name));
-        self.thread.take().map_or(Ok(()), |thread| thread.join().unwrap_or_else(panicked))
-    }
-}
-
-#[cfg(test)]
-impl WorkerHandle {
-    /// One whose commands a test carries out.
-    pub(super) fn played() -> (Self, Receiver<WorkerCommand>) {
-        let (commands, received) = sync_channel(COMMANDS_MAX);
-        let handle = Self {
-            name: "played".to_owned(),
-            commands,
-            board: Arc::default(),
-            thread: None,
-            running: Vec::new(),
-            next_running: Vec::new(),
-            by_kernel: Vec::new(),
-        };
-        (handle, received)
-    }
-}
-
-impl Drop for WorkerHandle {
-    /// When a gateway does not come to live, what its workers put into the kernel goes with them.
-    fn drop(&mut self) {
-        let Some(thread) = self.thread.take() else { return };
-        // False: it has ended.
-        let _ = self.commands.send(WorkerCommand::Stop);
-        let _ = thread.join();
-    }
 }
 
 struct Worker {
@@ -399,31 +203,9 @@ impl Worker {
         // refuses nobody this.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(TIMER_SLACK_NS));
         loop {
-            loop {
-                match self.commands.try_recv() {
-                    Ok(WorkerCommand::Prepare(plan, answer)) => {
-                        let _ = answer.send(self.prepare(*plan));
-                    }
-                    Ok(WorkerCommand::Commit(answer)) => {
-                        let _ = answer.send(self.commit()?);
-                    }
-                    Ok(WorkerCommand::Discard) => self.prepared = None,
-                    Ok(WorkerCommand::Evidence(answer)) => {
-                        let evidence = &self.relay.bystanders().evidence;
-                        let _ = answer.send(evidence.as_ref().map(EvidenceRecorder::snapshot));
-                    }
-                    Ok(WorkerCommand::Usage(answer)) => {
-                        let engine = self.relay.engine();
-                        let wanted = engine.take_wanted().collect();
-                        let associations = engine.usage().collect();
-                        let _ = answer.send(WorkerUsage { associations, wanted });
-                    }
-                    Ok(WorkerCommand::Stop) | Err(TryRecvError::Disconnected) => {
-                        self.end();
-                        return Ok(());
-                    }
-                    Err(TryRecvError::Empty) => break,
-                }
+            if !self.obey()? {
+                self.end();
+                return Ok(());
             }
             self.reserve();
             let Self { relay, replay_files, replay_write_fails, fast_path, .. } = self;
@@ -435,7 +217,7 @@ impl Worker {
             self.key();
             let now = clock();
             if let Some(exchange) = &mut self.exchange {
-                exchange.pass(self.relay.engine(), now);
+                exchange.pass(&mut self.relay, now);
             }
             if now.since_ns(self.ticked) >= TICK_NS || now < self.ticked {
                 self.tick(now)?;
@@ -455,9 +237,40 @@ impl Worker {
                 let is_at_work = self.expired.is_some() || self.publisher.is_at_work();
                 let idle = if is_at_work { Duration::from_nanos(EXPIRE_NS) } else { IDLE };
                 let nap = self.fast_path.as_ref().map_or(idle, |fast_path| fast_path.nap(idle));
-                self.relay.wait(nap)?;
+                self.relay.wait(self.exchange.as_ref().map(Exchange::bell), nap)?;
+                self.exchange.iter_mut().for_each(Exchange::awake);
                 let is_busy = clock().since_ns(now) < BUSY_SLEEP_NS;
                 idle_rounds_max = if is_busy { IDLE_ROUNDS } else { 0 };
+            }
+        }
+    }
+
+    /// Does what it was told; false: it is to end.
+    fn obey(&mut self) -> Result<bool> {
+        loop {
+            match self.commands.try_recv() {
+                Ok(WorkerCommand::Prepare(plan, answer)) => {
+                    let _ = answer.send(self.prepare(*plan));
+                }
+                Ok(WorkerCommand::Commit(answer)) => {
+                    let _ = answer.send(self.commit()?);
+                }
+                Ok(WorkerCommand::Discard) => self.prepared = None,
+                Ok(WorkerCommand::Change(change, answer)) => {
+                    let _ = answer.send(self.change(*change));
+                }
+                Ok(WorkerCommand::Evidence(answer)) => {
+                    let evidence = &self.relay.bystanders().evidence;
+                    let _ = answer.send(evidence.as_ref().map(EvidenceRecorder::snapshot));
+                }
+                Ok(WorkerCommand::Usage(answer)) => {
+                    let engine = self.relay.engine();
+                    let wanted = engine.take_wanted().collect();
+                    let associations = engine.usage().collect();
+                    let _ = answer.send(WorkerUsage { associations, wanted });
+                }
+                Ok(WorkerCommand::Stop) | Err(TryRecvError::Disconnected) => return Ok(false),
+                Err(TryRecvError::Empty) => return Ok(true),
             }
         }
     }
@@ -478,7 +291,7 @@ impl Worker {
             kernel.tell_hops(self.relay.engine());
         }
         if let Some(exchange) = &self.exchange {
-            exchange.tell_spent(self.relay.engine());
+            exchange.tell_counted(self.relay.engine());
         }
         self.report_keyed();
         alerts::pass_on(&mut self.relay, &self.alerts);
@@ -570,6 +383,24 @@ impl Worker {
             self.tell_fast_path();
         }
         self.relay.tick(clock());
+        Ok(left)
+    }
+
+    /// Has one peer use other associations.
+    ///
+    /// # Errors
+    /// The engine does not take them; nothing has changed.
+    fn change(&mut self, change: AssociationChange) -> Result<Left, PolicyError> {
+        let AssociationChange { peer, seal_spi, open_spis, new, replay_files } = change;
+        let engine = self.relay.engine();
+        let id = engine.peer_id(peer).ok_or(PolicyError::NotAlone { peer: String::new() })?;
+        let left = engine.change_associations(id, (seal_spi, open_spis), new)?;
+        let is_left = |file: &ReplayFile| {
+            left.opening.iter().any(|state| state.fingerprint == file.fingerprint)
+        };
+        // New ones open behind those that there are, and so are their files.
+        self.replay_files.retain(|file| !is_left(file));
+        self.replay_files.extend(replay_files);
         Ok(left)
     }
 

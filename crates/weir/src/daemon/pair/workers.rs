@@ -36,7 +36,9 @@ use crate::daemon::pair::ports;
 use crate::daemon::pair::prepare::{Prepared, Running};
 use crate::daemon::pair::relay::Ports;
 use crate::daemon::pair::sharing::{Sharing, SteeredPrefix};
-use crate::daemon::pair::worker::{WorkerCommand, WorkerHandle, WorkerSetup, WorkerUsage};
+use crate::daemon::pair::worker::{
+    AssociationChange, WorkerCommand, WorkerHandle, WorkerSetup, WorkerUsage,
+};
 
 /// What a worker is made of: its ports, and what of the pair it alone looks after.
 pub struct WorkerParts {
@@ -188,6 +190,14 @@ impl PairWorkers {
         left?.into_iter().next().context("a pair has a worker")
     }
 
+    /// Has worker 0, which alone has those of front ends, give one peer other associations.
+    ///
+    /// # Errors
+    /// It cannot, and nothing has changed; or it does not answer.
+    pub fn change(&self, change: AssociationChange) -> Result<Left> {
+        self.workers[0].change(change)
+    }
+
     /// Has worker 0 take the packets of front ends: flows to these prefixes, ESP of these SPIs.
     ///
     /// # Errors
@@ -299,7 +309,8 @@ fn parts_of_several(setup: &WorkerSetup) -> Result<(Vec<WorkerParts>, Guard, Ste
     })?;
     let ports = ports::open_several(pair, policy, &mut steering, &fast_paths, gate.as_ref())?;
     let mut fast_paths = fast_paths.into_iter();
-    let parts = ports.into_iter().zip(Exchange::of(pair.workers)).enumerate();
+    let ends = Exchange::of(pair.workers, steering.flow_workers()?)?;
+    let parts = ports.into_iter().zip(ends).enumerate();
     let parts = parts.map(|(number, (ports, exchange))| WorkerParts {
         number,
         ports,

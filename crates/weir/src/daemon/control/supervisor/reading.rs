@@ -2,7 +2,7 @@
 //! seconds to compile, in which the supervisor answers and looks after all else (docs/adr/0223).
 //!
 //! ```text
-//!   SIGHUP, `weir reload`, operators --> thread `configuration` --Read--> taken or refused, answered
+//!   SIGHUP, `weir reload`, operators --> thread `configuration` --Read--> taken, or refused
 //! ```
 //!
 //! One is read at a time. Who asks meanwhile is refused; a signal is remembered.
