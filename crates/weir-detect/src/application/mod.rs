@@ -21,6 +21,7 @@ mod mime;
 mod modbus;
 mod mqtt;
 pub(crate) mod names;
+mod nfs;
 mod pgsql;
 mod rfb;
 mod rpc;
@@ -109,6 +110,8 @@ pub(crate) fn parser(carrier: Carrier, protocol: Protocol) -> Option<Box<dyn Par
         Protocol::Ike => Box::new(ike::Ike::default()),
         Protocol::Pgsql => Box::new(pgsql::Pgsql::default()),
         Protocol::Dnp3 => Box::new(dnp3::Dnp3::default()),
+        Protocol::Nfs if is_stream => Box::new(nfs::Nfs::of_streams()),
+        Protocol::Nfs => Box::new(nfs::Nfs::of_datagrams()),
         Protocol::Rfb => Box::new(rfb::Rfb::default()),
         Protocol::Smtp => Box::new(smtp::Smtp::default()),
         Protocol::Ftp => Box::new(ftp::Ftp::default()),

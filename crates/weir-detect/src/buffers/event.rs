@@ -211,6 +211,8 @@ events! {
     Dnp3Object "dnp3.unknown_object"
     Dnp3Objects "dnp3.too_many_objects"
     Dnp3TooLong "dnp3.too_long_reassembly";
+    Nfs:
+    NfsMalformed "nfs.malformed_data";
     Mdns:
     MdnsMalformed "mdns.malformed_data"
     MdnsReserved "mdns.z_flag_set"

@@ -90,6 +90,10 @@ impl Inspection<'_, '_> {
                 (!self.buffer.is_open && numbers.contain(length)).then_some(())?;
                 self.run(rest, here)
             }
+            Step::Asn1(test) => {
+                test.holds(self.buffer.bytes, here).then_some(())?;
+                self.run(rest, here)
+            }
             Step::Dataset(test) => {
                 self.sets.holds(*test, self.buffer.bytes).then_some(())?;
                 self.run(rest, here)

@@ -231,6 +231,7 @@ impl Collected {
             "byte_jump" => bytes::byte_jump(value, &self.names)?,
             "byte_extract" => bytes::byte_extract(value, &mut self.names)?,
             "byte_math" => bytes::byte_math(value, &mut self.names)?,
+            "asn1" => Step::Asn1(super::asn1::Asn1Test::parse(value)?),
             "bsize" => Step::Size(Numbers::parse(value)?),
             "urilen" => {
                 let (size, which) = value.split_once(',').unwrap_or((value, "norm"));
@@ -450,6 +451,7 @@ impl Collected {
 fn is_relative(step: &Step) -> bool {
     match step {
         Step::IsDataAt { is_relative, .. } => *is_relative,
+        Step::Asn1(it) => it.is_relative,
         Step::ByteTest(it) => it.read.is_relative,
         Step::ByteJump(it) => it.read.is_relative,
         Step::ByteExtract { read, .. } | Step::ByteMath { read, .. } => read.is_relative,
@@ -476,6 +478,7 @@ fn finish_steps(steps: &mut [Step]) -> Result<(), Refused> {
             Step::ByteExtract { read, .. } | Step::ByteMath { read, .. } => {
                 next_is_relative = read.is_relative;
             }
+            Step::Asn1(it) => next_is_relative = it.is_relative,
             Step::Size(_) | Step::Dataset(_) => {}
             Step::Base64 { is_relative, then, .. } => {
                 finish_steps(then)?;

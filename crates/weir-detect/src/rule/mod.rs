@@ -4,6 +4,7 @@
 //! text --syntax--> statement --build--> Rule --load--> RuleSet (patterns, groups, order)
 //! ```
 
+mod asn1;
 mod build;
 mod bytes;
 mod content;

@@ -23,6 +23,7 @@ pub(crate) enum Step {
     ByteMath { read: Read, operator: Arithmetic, operand: Value, variable: usize },
     Size(super::number::Numbers),
     Dataset(crate::dataset::DatasetTest),
+    Asn1(super::asn1::Asn1Test),
     Base64 { bytes: Option<u32>, offset: u32, is_relative: bool, then: Vec<Step> },
 }
 

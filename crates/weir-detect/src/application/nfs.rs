@@ -1,0 +1,477 @@
+//! NFS, versions 2 to 4 (RFC 1094, 1813, 7530), over ONC RPC (RFC 5531): which files are used.
+
+use super::unit::{FileTold, Record, Said, TEXT_LEN_MAX, Unit};
+use super::{Held, Parser};
+use crate::buffers::event::AppEvent;
+use crate::rule::{Buffer, Field, Protocol};
+use crate::value::{Object, text};
+
+/// Program of NFS.
+const PROGRAM: u32 = 100_003;
+/// Calls that wait for an answer, and files whose names are known, at most.
+const WAITING_MAX: usize = 256;
+const FILES_MAX: usize = 256;
+/// Bytes of a record that are looked into, at most.
+const RECORD_LEN_MAX: usize = 16 * 1024;
+/// Flavour of credentials that tell a host and a user (RFC 5531 s14).
+const UNIX: u32 = 1;
+
+const GETATTR: u32 = 1;
+const LOOKUP: u32 = 3;
+const READ: u32 = 6;
+const WRITE: u32 = 7;
+const CREATE: u32 = 8;
+const REMOVE: u32 = 12;
+const RENAME: u32 = 14;
+
+/// A flow between a client and a server.
+#[derive(Debug)]
+pub(crate) struct Nfs {
+    /// Bytes of streams; datagrams are whole.
+    held: Option<[Held; 2]>,
+    waiting: Vec<Call>,
+    /// Handles and the names that lead to them.
+    files: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Files that clients write.
+    written: Vec<Written>,
+    count: u64,
+}
+
+/// A file that is written.
+#[derive(Debug)]
+struct Written {
+    call: Call,
+    content: Vec<u8>,
+    size: u64,
+    pieces: u32,
+}
+
+/// A call that waits for its answer.
+#[derive(Clone, Debug)]
+struct Call {
+    number: u64,
+    identifier: u32,
+    version: u32,
+    procedure: u32,
+    handle: Vec<u8>,
+    name: Vec<u8>,
+    rename: Option<(Vec<u8>, Vec<u8>)>,
+    credentials: Object,
+    kind: &'static str,
+}
+
+/// Reads numbers and opaque data (RFC 4506).
+#[derive(Clone, Copy)]
+struct Xdr<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Xdr<'a> {
+    fn number(&mut self) -> Option<u32> {
+        let (number, rest) = self.rest.split_first_chunk()?;
+        self.rest = rest;
+        Some(u32::from_be_bytes(*number))
+    }
+
+    fn opaque(&mut self) -> Option<&'a [u8]> {
+        let length = usize::try_from(self.number()?).ok()?;
+        let bytes = self.rest.get(..length)?;
+        self.rest = self.rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some(bytes)
+    }
+
+    fn pass(&mut self, count: usize) -> Option<()> {
+        self.rest = self.rest.get(count..)?;
+        Some(())
+    }
+}
+
+impl Parser for Nfs {
+    fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said) {
+        let Some(held) = &mut self.held else { return self.message(side, bytes, said) };
+        held[side].add(bytes);
+        loop {
+            let Some(held) = self.held.as_mut().map(|it| &mut it[side]) else { return };
+            let Some(mark) = held.bytes().first_chunk().map(|it| u32::from_be_bytes(*it)) else {
+                return;
+            };
+            let length = (mark & 0x7fff_ffff) as usize;
+            let looked_into = 4 + length.min(RECORD_LEN_MAX);
+            if held.bytes().len() < looked_into {
+                return;
+            }
+            let record = held.bytes()[4..looked_into].to_vec();
+            held.drop(4 + length as u64);
+            self.message(side, &record, said);
+        }
+    }
+
+    fn end(&mut self, said: &mut Said) {
+        for written in std::mem::take(&mut self.written) {
+            let Written { call, size, pieces, .. } = written;
+            let chunks = Object::default()
+                .with("first", true)
+                .with("last", true)
+                .with("last_xid", call.identifier)
+                .with("chunks", pieces.saturating_sub(1));
+            let object = call.object(Some("OK".to_owned())).with("write", chunks);
+            // Who wrote is not told.
+            let rpc = Call { credentials: Object::default(), kind: "NULL", ..call.clone() };
+            let objects = vec![("rpc", rpc.rpc("ACCEPTED")), ("nfs", object)];
+            let told = FileTold { name: &call.name, size, side: 0 };
+            said.records.push(Record::file(call.number, objects.clone(), &told));
+            said.records.push(Record {
+                kind: "nfs",
+                number: Some(call.number),
+                objects,
+                side: None,
+            });
+        }
+    }
+}
+
+impl Nfs {
+    pub(crate) fn of_datagrams() -> Self {
+        Self { held: None, waiting: Vec::new(), files: Vec::new(), written: Vec::new(), count: 0 }
+    }
+
+    pub(crate) fn of_streams() -> Self {
+        Self { held: Some(Default::default()), ..Self::of_datagrams() }
+    }
+
+    fn message(&mut self, side: usize, bytes: &[u8], said: &mut Said) {
+        let is_read = match side {
+            0 => self.call(bytes, said),
+            _ => self.answer(bytes, said),
+        };
+        if is_read.is_none() {
+            let mut unit = Unit::new(Protocol::Nfs, self.count);
+            unit.odd(AppEvent::NfsMalformed);
+            said.units.push(unit);
+        }
+    }
+
+    fn call(&mut self, bytes: &[u8], said: &mut Said) -> Option<()> {
+        let mut xdr = Xdr { rest: bytes };
+        let (identifier, kind, _) = (xdr.number()?, xdr.number()?, xdr.number()?);
+        let (program, version, procedure) = (xdr.number()?, xdr.number()?, xdr.number()?);
+        if kind != 0 || program != PROGRAM {
+            return (kind == 0).then_some(());
+        }
+        let (kind, credentials) = credentials(&mut xdr)?;
+        let _ = (xdr.number()?, xdr.opaque()?);
+        let (name, rename) = self.named(version, procedure, xdr).unwrap_or_default();
+        let handle = if version == 3 { xdr.opaque().unwrap_or_default() } else { &[] }.to_vec();
+        let is_more = version == 3 && procedure == WRITE && self.is_written(&handle);
+        let number = self.count;
+        self.count += u64::from(!is_more);
+        let call = Call {
+            number,
+            identifier,
+            version,
+            procedure,
+            handle,
+            name,
+            rename,
+            credentials,
+            kind,
+        };
+        if version == 3 && procedure == WRITE {
+            self.write(call, xdr, said);
+            return Some(());
+        }
+        let mut unit = call.unit();
+        unit.tells("rpc", call.rpc("unknown"));
+        unit.tells("nfs", call.object(None));
+        said.units.push(unit);
+        if self.waiting.len() == WAITING_MAX {
+            self.waiting.remove(0);
+        }
+        self.waiting.push(call);
+        Some(())
+    }
+
+    /// The file that a call of version 3 names, or has a handle of.
+    #[allow(clippy::type_complexity)]
+    fn named(
+        &self,
+        version: u32,
+        procedure: u32,
+        mut xdr: Xdr<'_>,
+    ) -> Option<(Vec<u8>, Option<(Vec<u8>, Vec<u8>)>)> {
+        if version != 3 {
+            return None;
+        }
+        let handle = xdr.opaque()?;
+        Some(match procedure {
+            LOOKUP | CREATE..=13 => (xdr.opaque()?.to_vec(), None),
+            RENAME => {
+                let from = xdr.opaque()?.to_vec();
+                let _ = xdr.opaque()?;
+                (from.clone(), Some((from, xdr.opaque()?.to_vec())))
+            }
+            _ => {
+                let known = self.files.iter().find(|it| it.0 == handle);
+                (known.map(|it| it.1.clone()).unwrap_or_default(), None)
+            }
+        })
+    }
+
+    fn is_written(&self, handle: &[u8]) -> bool {
+        self.written.iter().any(|it| it.call.handle == handle)
+    }
+
+    /// More of a file.
+    fn write(&mut self, call: Call, mut xdr: Xdr<'_>, said: &mut Said) {
+        let Some(data) = xdr.pass(16).and_then(|()| xdr.opaque()) else { return };
+        let place = self.written.iter().position(|it| it.call.handle == call.handle);
+        let place = place.unwrap_or_else(|| {
+            if self.written.len() == FILES_MAX {
+                self.written.remove(0);
+            }
+            self.written.push(Written { call, content: Vec::new(), size: 0, pieces: 0 });
+            self.written.len() - 1
+        });
+        let file = &mut self.written[place];
+        file.size += data.len() as u64;
+        file.pieces += 1;
+        let room = TEXT_LEN_MAX.saturating_sub(file.content.len());
+        file.content.extend_from_slice(&data[..data.len().min(room)]);
+        let mut unit = file.call.unit();
+        unit.text(Buffer::FileName, &file.call.name);
+        unit.text(Buffer::FileData, &file.content);
+        unit.tells("nfs", file.call.object(None));
+        said.units.push(unit);
+    }
+
+    fn answer(&mut self, bytes: &[u8], said: &mut Said) -> Option<()> {
+        let mut xdr = Xdr { rest: bytes };
+        let (identifier, kind, state) = (xdr.number()?, xdr.number()?, xdr.number()?);
+        let place = self.waiting.iter().position(|it| it.identifier == identifier);
+        let (Some(place), 1) = (place, kind) else { return Some(()) };
+        let call = self.waiting.remove(place);
+        let is_accepted = state == 0;
+        let mut status = None;
+        if is_accepted {
+            let _ = (xdr.number()?, xdr.opaque()?);
+            let accepted = xdr.number()?;
+            // A status, but of procedures that do nothing.
+            if accepted == 0 && call.procedure != 0 {
+                status = Some(xdr.number()?);
+            }
+        }
+        let mut call = call;
+        if call.version == 3 && status == Some(0) {
+            self.learn(&call, xdr);
+            if call.procedure == LOOKUP {
+                call.handle = xdr.opaque()?.to_vec();
+            }
+        } else if call.procedure == LOOKUP {
+            call.handle.clear();
+        }
+        let mut unit = call.unit();
+        let rpc = call.rpc(if is_accepted { "ACCEPTED" } else { "DENIED" });
+        let mut object = call.object(Some(status.map_or("OK".to_owned(), status_name)));
+        if call.version == 3 && call.procedure == READ && status == Some(0) {
+            read(&call, xdr, &rpc, (&mut object, &mut unit), said);
+        }
+        if call.version == 3 && call.procedure == GETATTR {
+            return Some(());
+        }
+        let mut record = Record::new("nfs", call.number, object.clone()).from(0);
+        record.objects.insert(0, ("rpc", rpc.clone()));
+        said.records.push(record);
+        unit.tells("rpc", rpc);
+        unit.tells("nfs", object);
+        said.units.push(unit);
+        Some(())
+    }
+
+    /// The handle that an answer gives of the file that was named.
+    fn learn(&mut self, call: &Call, mut xdr: Xdr<'_>) {
+        let handle = match call.procedure {
+            LOOKUP => xdr.opaque(),
+            CREATE..=11 => xdr.number().filter(|it| *it == 1).and_then(|_| xdr.opaque()),
+            REMOVE => {
+                self.files.retain(|it| it.1 != call.name);
+                None
+            }
+            _ => None,
+        };
+        let Some(handle) = handle else { return };
+        self.files.retain(|it| it.0 != handle);
+        if self.files.len() == FILES_MAX {
+            self.files.remove(0);
+        }
+        self.files.push((handle.to_vec(), call.name.clone()));
+    }
+}
+
+impl Call {
+    fn unit(&self) -> Unit {
+        let mut unit = Unit::new(Protocol::Nfs, self.number);
+        unit.number(Field::NfsVersion, self.version);
+        unit.number(Field::NfsProcedure, self.procedure);
+        unit
+    }
+
+    fn rpc(&self, status: &str) -> Object {
+        let mut object = Object::default()
+            .with("xid", self.identifier)
+            .with("status", status)
+            .with("auth_type", self.kind);
+        if !self.credentials.is_empty() {
+            object.put("creds", self.credentials.clone());
+        }
+        object
+    }
+
+    fn object(&self, status: Option<String>) -> Object {
+        let kind = if status.is_some() { "response" } else { "request" };
+        let mut object = Object::default()
+            .with("version", self.version)
+            .with("procedure", procedure_name(self.version, self.procedure))
+            .with("filename", text(&self.name));
+        if !self.handle.is_empty() {
+            let mut checksum = flate2::Crc::new();
+            checksum.update(&self.handle);
+            object.put("hhash", format!("{:08x}", checksum.sum()));
+        }
+        let is_file = self.version == 3 && matches!(self.procedure, READ | WRITE);
+        object.put("id", self.number + 1);
+        object.put("file_tx", is_file);
+        object.put("type", kind);
+        if let Some((from, to)) = &self.rename {
+            object.put("rename", Object::default().with("from", text(from)).with("to", text(to)));
+        }
+        object.put_some("status", status);
+        object
+    }
+}
+
+/// What came of a file that is read; a file is told of that came at once.
+fn read(
+    call: &Call,
+    mut xdr: Xdr<'_>,
+    rpc: &Object,
+    (object, unit): (&mut Object, &mut Unit),
+    said: &mut Said,
+) -> Option<()> {
+    if xdr.number()? == 1 {
+        xdr.pass(84)?;
+    }
+    let (_, is_last) = (xdr.number()?, xdr.number()? == 1);
+    let data = xdr.opaque()?;
+    unit.text(Buffer::FileName, &call.name);
+    unit.text(Buffer::FileData, data);
+    let chunks = Object::default()
+        .with("first", true)
+        .with("last", is_last)
+        .with("last_xid", call.identifier)
+        .with("chunks", 1_u8);
+    object.put("read", chunks);
+    if is_last {
+        let told = FileTold { name: &call.name, size: data.len() as u64, side: 1 };
+        let objects = vec![("rpc", rpc.clone()), ("nfs", object.clone())];
+        said.records.push(Record::file(call.number, objects, &told));
+    }
+    Some(())
+}
+
+/// The flavour of credentials, and what those of Unix tell.
+fn credentials(xdr: &mut Xdr<'_>) -> Option<(&'static str, Object)> {
+    let flavour = xdr.number()?;
+    let mut inner = Xdr { rest: xdr.opaque()? };
+    Some(match flavour {
+        0 => ("NULL", Object::default()),
+        UNIX => {
+            inner.pass(4)?;
+            let machine = text(inner.opaque()?);
+            let (user, group) = (inner.number()?, inner.number()?);
+            let object = Object::default().with("machine_name", machine);
+            ("UNIX", object.with("uid", user).with("gid", group))
+        }
+        6 => ("GSS", Object::default()),
+        _ => ("UNKNOWN", Object::default()),
+    })
+}
+
+/// As EVE spells them.
+fn procedure_name(version: u32, procedure: u32) -> String {
+    if version == 4 {
+        return if procedure == 1 { "COMPOUND" } else { "NULL" }.to_owned();
+    }
+    let names = super::names::NFS_PROCEDURE;
+    let name = super::names::name_of(names, i64::from(procedure));
+    name.map_or_else(|| procedure.to_string(), str::to_ascii_uppercase)
+}
+
+/// RFC 1813 s2.6, as EVE spells them.
+fn status_name(status: u32) -> String {
+    match status {
+        0 => "OK",
+        1 => "ERR_PERM",
+        2 => "ERR_NOENT",
+        5 => "ERR_IO",
+        6 => "ERR_NXIO",
+        13 => "ERR_ACCES",
+        17 => "ERR_EXIST",
+        18 => "ERR_XDEV",
+        19 => "ERR_NODEV",
+        20 => "ERR_NOTDIR",
+        21 => "ERR_ISDIR",
+        22 => "ERR_INVAL",
+        27 => "ERR_FBIG",
+        28 => "ERR_NOSPC",
+        30 => "ERR_ROFS",
+        31 => "ERR_MLINK",
+        63 => "ERR_NAMETOOLONG",
+        66 => "ERR_NOTEMPTY",
+        69 => "ERR_DQUOT",
+        70 => "ERR_STALE",
+        71 => "ERR_REMOTE",
+        10001 => "ERR_BADHANDLE",
+        10002 => "ERR_NOT_SYNC",
+        10003 => "ERR_BAD_COOKIE",
+        10004 => "ERR_NOTSUPP",
+        10005 => "ERR_TOOSMALL",
+        10006 => "ERR_SERVERFAULT",
+        10007 => "ERR_BADTYPE",
+        10008 => "ERR_JUKEBOX",
+        other => return other.to_string(),
+    }
+    .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(procedure: u8, arguments: &[u8]) -> Vec<u8> {
+        let head = [0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 2, 0, 1, 0x86, 0xa3, 0, 0, 0, 3];
+        let unix = b"\0\0\0\x01\0\0\0\x14\0\0\0\0\0\0\0\x02me\0\0\0\0\x03\xe8\0\0\0\x64";
+        let mut bytes = [&head[..], &[0, 0, 0, procedure], unix, &[0; 8], arguments].concat();
+        // The credentials' length.
+        let length = unix.len() as u8 - 8;
+        bytes[31] = length;
+        bytes
+    }
+
+    #[test]
+    fn calls_are_told_by_the_file_that_they_name() {
+        let lookup = call(3, b"\0\0\0\x04root\0\0\0\x05a.txt\0\0\0");
+        let found = b"\0\0\0\x09\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x04file";
+        let read = call(6, b"\0\0\0\x04file\0\0\0\0\0\0\0\0\0\0\0\x10");
+        let (mut nfs, mut said) = (Nfs::of_datagrams(), Said::default());
+        nfs.take(0, &lookup, &mut said);
+        nfs.take(1, found, &mut said);
+        nfs.take(0, &read, &mut said);
+        let object = &said.records[0].objects[1].1;
+        assert_eq!(object.value("procedure"), Some(&"LOOKUP".into()));
+        assert_eq!(object.value("filename"), Some(&"a.txt".into()));
+        assert_eq!(object.value("status"), Some(&"OK".into()));
+        assert_eq!(said.units[2].numbers(Field::NfsProcedure).next(), Some(6));
+        let read = &said.units[2].objects[1].1;
+        assert_eq!(read.value("filename"), Some(&"a.txt".into()));
+    }
+}
