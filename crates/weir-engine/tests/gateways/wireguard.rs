@@ -143,3 +143,60 @@ fn a_client_sends_where_its_list_leads_and_from_its_own_address_alone() {
     assert_eq!(b.engine.peer_counters(0).denied_packets, 1);
     assert_eq!(b.engine.peer_counters(0).opened_packets, 3);
 }
+
+/// A UDP packet between these addresses.
+fn between(from: [u8; 4], to: [u8; 4]) -> Vec<u8> {
+    let mut packet = udp(64);
+    packet[26..34].copy_from_slice(&[from, to].concat());
+    packet[24..26].fill(0);
+    let sum = weir_wire::checksum::ipv4_header(&packet[14..34]);
+    packet[24..26].copy_from_slice(&sum.to_be_bytes());
+    packet
+}
+
+#[test]
+fn a_client_and_a_gateway_are_peers_of_one_policy_and_neither_speaks_as_the_other() {
+    let [mut a, mut client] = ends();
+    let (_, mut far) = pair(Mode::Tunnel, true);
+    let of_far = Associations { sealing: vec![sealing(0x2005)], ..Associations::default() };
+    rekey(&mut far, Some(0x2005), &[], of_far);
+    let policy = a.engine.policy().clone();
+    let gateway = Peer {
+        name: "gw-far".into(),
+        mode: Mode::Tunnel,
+        endpoint: Some([192, 0, 2, 2].into()),
+        protects: vec![Prefix::new([10, 7, 0, 0].into(), 16)],
+        seal_spi: Some(0x2006),
+        open_spis: vec![0x2005],
+        agreed: None,
+        ..policy.peers[0].clone()
+    };
+    let peers = [policy.peers.clone(), vec![gateway]].concat();
+    let associations = Associations {
+        sealing: vec![sealing(0x2006)],
+        opening: vec![opening(0x2005)],
+        ..Associations::default()
+    };
+    a.engine.swap(policy.with_peers(peers), associations).unwrap();
+    a.tick();
+    // Each gets what is for it, in its own form.
+    let sent = [[10, 0, 0, 2], [10, 7, 0, 1]].map(|to| between([10, 0, 0, 1], to));
+    let wire = only(Destination::Wire, a.receive(Side::Host, &sent));
+    let ports: Vec<Transport> =
+        wire.iter().map(|it| parse(it, Link::Ethernet, it.len() as u32).transport).collect();
+    assert!(matches!(ports[0], Transport::Udp { destination: PORT, .. }), "{ports:?}");
+    assert!(matches!(ports[1], Transport::Esp { spi: 0x2006, .. }), "{ports:?}");
+    assert_eq!(client.receive(Side::Wire, &wire[..1]).len(), 1);
+    // And may say what is its own, and nothing of the other's.
+    let says = [[10, 0, 0, 2], [10, 7, 0, 1]].map(|from| between(from, [10, 0, 0, 1]));
+    for (sender, own) in [(&mut client, 0), (&mut far, 1)] {
+        let wire = only(Destination::Wire, sender.receive(Side::Host, &says));
+        assert_eq!(wire.len(), 2);
+        let arrived = only(Destination::Host, a.receive(Side::Wire, &wire));
+        assert_eq!(arrived.len(), 1);
+        assert_eq!(arrived[0][26..30], says[own][26..30]);
+    }
+    assert_eq!(a.dropped(Side::Wire, DropReason::SelectorMismatch), 2);
+    assert_eq!(a.engine.peer_counters(0).refused_packets, 1);
+    assert_eq!(a.engine.peer_counters(1).refused_packets, 1);
+}
