@@ -363,10 +363,8 @@ impl Study {
         self.steps.retain(|step| !step.values().any(is_for));
         self.report.factors.retain(|it| !is_dropped(it));
         self.report.interactions.retain(|pair| !pair.iter().any(is_dropped));
-        for rule in &mut self.exclude {
-            rule.retain(|factor, _| !is_dropped(factor));
-        }
-        self.exclude.retain(|rule| !rule.is_empty());
+        // What a rule leaves out with some of its levels, it does not leave out without.
+        self.exclude.retain(|rule| !rule.keys().any(is_dropped));
         self
     }
 
