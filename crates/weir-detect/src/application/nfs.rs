@@ -278,7 +278,7 @@ impl Nfs {
         if call.version == 3 && call.procedure == GETATTR {
             return Some(());
         }
-        let mut record = Record::new("nfs", call.number, object.clone()).from(0);
+        let mut record = Record::new("nfs", call.number, object.clone()).from(1);
         record.objects.insert(0, ("rpc", rpc.clone()));
         said.records.push(record);
         unit.tells("rpc", rpc);

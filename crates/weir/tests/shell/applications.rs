@@ -205,7 +205,7 @@ fn applications_are_told_of_as_suricata_does() {
     let mut names: Vec<PathBuf> =
         fs::read_dir(folder()).unwrap().map(|it| it.unwrap().path()).collect();
     names.retain(|it| it.extension().is_some_and(|it| it == "txt"));
-    assert!(names.len() >= 14, "{names:?}");
+    assert!(names.len() >= 17, "{names:?}");
     for path in names {
         let capture = scratch.join("in.pcap");
         write_capture(&capture, &frames(&fs::read_to_string(&path).unwrap()));
