@@ -3,12 +3,14 @@
 
 mod agreement;
 
+use weir_wire::frame::Time;
 use weir_wire::parse::Transport;
 use weir_wire::tcp::flags;
 
 use crate::application::unit::{Announced, Said, Unit};
 use crate::application::{self, Beginning, Carrier, Parser};
 use crate::buffers::event::AppEvent;
+use crate::buffers::http::http2;
 use crate::buffers::{dns, http, ssh, tls};
 use crate::decode::Event;
 use crate::detector::Direction;
@@ -17,6 +19,7 @@ use crate::packet::View;
 use crate::record::HttpRecord;
 use crate::rule::{Buffer, MessageField, MessageTest, Protocol, RuleIndex, UnitTest};
 use crate::stream::{Stream, Taken};
+use crate::value::Object;
 use agreement::Agreement;
 
 /// First bytes of a stream after which an application that was not told is none that is known.
@@ -38,6 +41,10 @@ pub(crate) struct Conversation {
     pub(crate) matched: [Vec<(RuleIndex, u64)>; 2],
     /// Rules that matched behind a gap, and where, by side.
     pub(crate) ahead: [Vec<(RuleIndex, u64)>; 2],
+    /// It is decided what a side speaks.
+    is_decided: [bool; 2],
+    /// Rules that matched what a side has shown of its session: they do not again.
+    pub(crate) of_session: [Vec<RuleIndex>; 2],
 }
 
 #[derive(Debug, Default)]
@@ -46,9 +53,10 @@ enum Application {
     #[default]
     Unknown,
     Http(Box<http::Connection>),
+    Http2(Box<http2::Connection>),
     Tls(Box<tls::Session>),
     Dns(Box<dns::Stream>),
-    Ssh(Box<[ssh::Banner; 2]>),
+    Ssh(Box<ssh::Session>),
     /// One that is told in units, and its parser, where there is one.
     Other(Protocol, Option<Box<dyn Parser>>),
     /// None that is known.
@@ -77,6 +85,8 @@ pub(crate) struct Progress {
     pub(crate) said: Said,
     /// What is odd about what is spoken.
     pub(crate) event: Option<Event>,
+    /// With this packet it is decided what its side speaks, or that nobody knows.
+    pub(crate) is_decided: bool,
 }
 
 impl From<Taken> for Progress {
@@ -119,17 +129,18 @@ pub(crate) enum Message<'a> {
     Http(&'a http::Transaction, usize),
     Tls(&'a tls::Session, usize),
     Dns(&'a dns::Message),
-    Ssh(&'a ssh::Banner),
+    Ssh(&'a ssh::Session, usize),
     Unit(&'a Unit),
 }
 
 impl Message<'_> {
     pub(crate) fn protocol(&self) -> Protocol {
         match self {
+            Self::Http(it, _) if it.is_of_http2() => Protocol::Http2,
             Self::Http(..) => Protocol::Http,
             Self::Tls(..) => Protocol::Tls,
             Self::Dns(_) => Protocol::Dns,
-            Self::Ssh(_) => Protocol::Ssh,
+            Self::Ssh(..) => Protocol::Ssh,
             Self::Unit(unit) => unit.protocol,
         }
     }
@@ -140,14 +151,14 @@ impl Message<'_> {
             Self::Http(transaction, side) => transaction.each(*side, buffer, look),
             Self::Tls(session, side) => session.each(*side, buffer, look),
             Self::Unit(unit) => unit.each(buffer, look),
-            Self::Ssh(banner) => match buffer {
-                Buffer::SshProtocol => !banner.protocol.is_empty() && look(&banner.protocol),
-                Buffer::SshSoftware => !banner.software.is_empty() && look(&banner.software),
-                _ => false,
-            },
+            Self::Ssh(session, side) => session.each(*side, buffer, look),
             Self::Dns(message) => match buffer {
                 Buffer::DnsQuery if !message.is_response => {
                     message.questions.iter().any(|it| look(it))
+                }
+                Buffer::DnsResponse if message.is_response => {
+                    let records = message.records.iter().flatten();
+                    message.questions.iter().chain(records).any(|it| look(it))
                 }
                 Buffer::DnsAnswer => message.records[0].iter().any(|it| look(it)),
                 Buffer::DnsAuthority => message.records[1].iter().any(|it| look(it)),
@@ -165,7 +176,7 @@ impl Message<'_> {
             Self::Http(transaction, _) => transaction.events.has(event),
             Self::Tls(session, _) => session.events.has(event),
             Self::Dns(message) => message.events.has(event),
-            Self::Ssh(banner) => banner.events.has(event),
+            Self::Ssh(session, _) => session.has(event),
             Self::Unit(unit) => unit.events.has(event),
         }
     }
@@ -175,16 +186,31 @@ impl Message<'_> {
         matches!(self, Self::Unit(unit) if test.holds(unit, source))
     }
 
+    /// What is told of it beside an alert: EVE's name of its application, and what there is.
+    pub(crate) fn object(&self) -> Option<(&'static str, Object)> {
+        let object = match self {
+            Self::Http(transaction, _) => transaction.object(),
+            Self::Tls(session, _) => session.object(false),
+            Self::Dns(message) => message.object(),
+            Self::Ssh(session, _) => session.object(),
+            Self::Unit(_) => return None,
+        };
+        let name = if matches!(self, Self::Http(..)) { "http" } else { self.protocol().name() };
+        Some((name, object))
+    }
+
     /// Whether a number in it is as a rule says; one that it lacks is not.
-    pub(crate) fn holds(&self, test: &MessageTest) -> bool {
+    pub(crate) fn holds(&self, test: &MessageTest, now: Time) -> bool {
+        let holds = |number: u16| test.holds(number.into());
         match (self, test.field) {
-            (Self::Dns(it), MessageField::DnsOpcode) => test.holds(it.opcode),
+            (Self::Dns(it), MessageField::DnsOpcode) => holds(it.opcode),
             (Self::Dns(it), MessageField::DnsResponseCode) => {
-                it.is_response && test.holds(it.response_code)
+                it.is_response && holds(it.response_code)
             }
-            (Self::Dns(it), MessageField::DnsType) => it.types.iter().any(|it| test.holds(*it)),
-            (Self::Tls(session, _), MessageField::TlsVersion) => {
-                session.version().is_some_and(|it| test.holds(it))
+            (Self::Dns(it), MessageField::DnsType) => it.types.iter().any(|it| holds(*it)),
+            (Self::Tls(session, side), _) => session.holds(*side, test, now),
+            (Self::Http(transaction, side), _) => {
+                transaction.frames(*side).is_some_and(|it| it.hold(test))
             }
             _ => false,
         }
@@ -255,6 +281,9 @@ impl Conversation {
             let told = self.protocol();
             let window = self.streams[side].window();
             progress.event = self.agreement.look(side, window, other, told, port);
+            let is_known = !matches!(self.application, Application::Unknown);
+            let was_decided = std::mem::replace(&mut self.is_decided[side], is_known);
+            progress.is_decided = is_known && !was_decided;
         }
         let is_last = seen & flags::FIN != 0;
         if let Application::Http(connection) = &mut self.application
@@ -285,12 +314,16 @@ impl Conversation {
                 }
                 return;
             }
-            Application::Tls(session) => session.take_events(side),
-            Application::Ssh(banners) => {
-                let mut events = banners[0].take_events(side);
-                events.append(&mut banners[1].take_events(side));
-                events
+            Application::Http2(connection) => {
+                for number in connection.take_odd(side) {
+                    if !messages.contains(&Told::Http(number)) {
+                        messages.push(Told::Http(number));
+                    }
+                }
+                return;
             }
+            Application::Tls(session) => session.take_events(side),
+            Application::Ssh(session) => session.take_events(side),
             Application::Dns(dns) => dns.take_events(),
             _ => return,
         };
@@ -321,6 +354,7 @@ impl Conversation {
     pub(crate) fn protocol(&self) -> Option<Protocol> {
         match self.application {
             Application::Http(_) => Some(Protocol::Http),
+            Application::Http2(_) => Some(Protocol::Http2),
             Application::Tls(_) => Some(Protocol::Tls),
             Application::Dns(_) => Some(Protocol::Dns),
             Application::Ssh(_) => Some(Protocol::Ssh),
@@ -339,6 +373,9 @@ impl Conversation {
             Application::Http(connection) => {
                 Some((connection.transaction(number)?, self.streams[side].window().0))
             }
+            Application::Http2(connection) => {
+                Some((connection.transaction(number)?, self.streams[side].window().0))
+            }
             _ => None,
         }
     }
@@ -349,15 +386,15 @@ impl Conversation {
             (Told::Http(number), Application::Http(connection)) => {
                 Some(Message::Http(connection.transaction_of(*number)?, side))
             }
+            (Told::Http(number), Application::Http2(connection)) => {
+                Some(Message::Http(connection.transaction_of(*number)?, side))
+            }
             (Told::Tls, Application::Tls(session)) => Some(Message::Tls(session, side)),
-            (Told::Ssh, Application::Ssh(banners)) => Some(Message::Ssh(&banners[side])),
+            (Told::Ssh, Application::Ssh(session)) => Some(Message::Ssh(session, side)),
             (Told::Dns(message), _) => Some(Message::Dns(message)),
             (Told::Unit(unit), _) => Some(Message::Unit(unit)),
             (Told::Odd(_), Application::Tls(session)) => Some(Message::Tls(session, side)),
-            (Told::Odd(events), Application::Ssh(banners)) => {
-                let is_own = |it: &&ssh::Banner| events.iter().any(|odd| it.events.has(*odd));
-                banners.iter().find(is_own).map(Message::Ssh)
-            }
+            (Told::Odd(_), Application::Ssh(session)) => Some(Message::Ssh(session, side)),
             (Told::Odd(_), Application::Dns(dns)) => Some(Message::Dns(&dns.odd)),
             _ => None,
         }
@@ -367,6 +404,7 @@ impl Conversation {
     pub(crate) fn records(&mut self) -> Vec<HttpRecord> {
         match &mut self.application {
             Application::Http(connection) => connection.records(),
+            Application::Http2(connection) => connection.records(),
             _ => Vec::new(),
         }
     }
@@ -384,6 +422,27 @@ impl Conversation {
     pub(crate) fn announce(&mut self, announced: Announced) {
         let parser = application::data_of_ftp(announced);
         self.application = Application::Other(Protocol::FtpData, Some(parser));
+    }
+
+    /// What is told of a session of which nothing was told, when its beginning is over or, with
+    /// `is_end`, however far it came: EVE's name for it, and what there is.
+    pub(crate) fn session_record(&mut self, is_end: bool) -> Option<(&'static str, Object)> {
+        match &mut self.application {
+            Application::Tls(session) if is_end || session.is_to_be_told() => {
+                Some(("tls", session.record()?))
+            }
+            Application::Ssh(session) if is_end || session.is_to_be_told() => {
+                Some(("ssh", session.record()?))
+            }
+            _ => None,
+        }
+    }
+
+    /// A rule matched what a side has shown of its session.
+    pub(crate) fn match_session(&mut self, side: usize, rule: RuleIndex) {
+        if self.of_session[side].len() < WAITING_MAX {
+            self.of_session[side].push(rule);
+        }
     }
 
     /// Has a rule wait for more of a side's stream.
@@ -436,8 +495,11 @@ impl Conversation {
     /// Other rules run from here on.
     pub(crate) fn forget_rules(&mut self) {
         (self.waiting, self.matched, self.ahead) = Default::default();
-        if let Application::Http(connection) = &mut self.application {
-            connection.forget_rules();
+        self.of_session = Default::default();
+        match &mut self.application {
+            Application::Http(connection) => connection.forget_rules(),
+            Application::Http2(connection) => connection.forget_rules(),
+            _ => {}
         }
     }
 
@@ -486,6 +548,9 @@ impl Conversation {
         if (side == 0 && http::begins(window)) || (side == 1 && window.starts_with(b"HTTP/1.")) {
             return Application::Http(Box::default());
         }
+        if side == 0 && http2::begins(window) {
+            return Application::Http2(Box::new(http2::Connection::new()));
+        }
         if tls::begins(window) {
             return Application::Tls(Box::default());
         }
@@ -531,6 +596,15 @@ fn feed(application: &mut Application, side: usize, bytes: &[u8], heard: &mut He
         Application::Http(connection) => {
             let mut numbers = Vec::new();
             connection.take(side, bytes, &mut numbers);
+            if let Some((mut upgraded, behind)) = connection.take_upgraded() {
+                upgraded.take(side, &behind, &mut numbers);
+                *application = Application::Http2(Box::new(upgraded));
+            }
+            messages.extend(numbers.into_iter().map(Told::Http));
+        }
+        Application::Http2(connection) => {
+            let mut numbers = Vec::new();
+            connection.take(side, bytes, &mut numbers);
             messages.extend(numbers.into_iter().map(Told::Http));
         }
         Application::Tls(session) => {
@@ -538,8 +612,8 @@ fn feed(application: &mut Application, side: usize, bytes: &[u8], heard: &mut He
                 messages.push(Told::Tls);
             }
         }
-        Application::Ssh(banners) => {
-            if banners[side].take(bytes) {
+        Application::Ssh(session) => {
+            if session.take(side, bytes) {
                 messages.push(Told::Ssh);
             }
         }

@@ -380,11 +380,12 @@ impl Detector {
         self.evaluator.rewritten
     }
 
-    /// Keeps what is told of transactions, for [`Detector::take_http`], whether or not a rule looks
-    /// into streams.
+    /// Keeps what is told of transactions and sessions, for [`Detector::take_http`] and
+    /// [`Detector::take_told`], whether or not a rule looks into streams.
     pub fn keep_records(&mut self) {
         self.evaluator.records = Some(Vec::new());
         self.evaluator.units = Some(Vec::new());
+        self.evaluator.told = Some(Vec::new());
         self.evaluator.looks_for_records = true;
     }
 
@@ -401,7 +402,7 @@ impl Detector {
         self.evaluator.units.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Messages of DNS and TLS since this was asked last.
+    /// Messages and sessions of other applications since this was asked last.
     pub fn take_told(&mut self) -> Vec<ApplicationRecord> {
         self.evaluator.told.as_mut().map(std::mem::take).unwrap_or_default()
     }

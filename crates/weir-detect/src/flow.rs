@@ -11,7 +11,7 @@ use crate::buffers::event::AppEvent;
 use crate::conversation::Conversation;
 use crate::detector::Direction;
 use crate::packet::{View, Vlans};
-use crate::record::{FlowRecord, HttpRecord, UnitRecord};
+use crate::record::{ApplicationRecord, FlowRecord, HttpRecord, UnitRecord};
 use crate::rule::{Counted, RuleIndex};
 use crate::session::Session;
 
@@ -210,10 +210,19 @@ impl Flow {
         let mut units = self.conversation.as_mut().map(|it| it.end()).unwrap_or_default().records;
         units.extend(self.dialogue.as_mut().map(|it| it.end()).unwrap_or_default().records);
         let units = units.into_iter().map(|it| UnitRecord::new(told.last, self, it)).collect();
+        let session = self.conversation.as_mut().and_then(|it| it.session_record(true));
+        let applications = session.map(|(kind, object)| ApplicationRecord {
+            time: told.last,
+            flow: view,
+            protocol: told.protocol,
+            kind,
+            object,
+        });
         FlowRecord {
             view,
             units,
             http: http.into_iter().map(|it| HttpRecord { flow: view, ..it }).collect(),
+            applications: applications.into_iter().collect(),
             last: told.last,
             protocol: told.protocol,
             application: told.application,

@@ -225,7 +225,8 @@ fn fits(rule: &Rule, side: Direction, place: usize) -> bool {
         return false;
     }
     let Some((_, application, port)) = KINDS.get(place) else { return true };
-    let is_spoken = !header.protocol.is_application() || Some(header.protocol) == *application;
+    let is_spoken = !header.protocol.is_application()
+        || application.is_some_and(|it| header.protocol.means(it));
     let port = u128::from(*port);
     let (ports, others) = match is_to_server {
         true => (&header.destination_ports, &header.source_ports),

@@ -74,6 +74,8 @@ pub struct FlowRecord {
     pub http: Vec<HttpRecord>,
     /// Transactions of other applications that were not told of before.
     pub units: Vec<UnitRecord>,
+    /// Sessions of other applications, likewise.
+    pub applications: Vec<ApplicationRecord>,
 }
 
 impl FlowRecord {
@@ -115,10 +117,10 @@ pub struct HttpRecord {
     pub flow: FlowView,
     /// Number of the transaction in its connection.
     pub number: u64,
-    /// Parts of the request and response by EVE's names for them, as they came.
-    pub fields: Vec<(&'static str, Vec<u8>)>,
-    /// Bytes of the response's body that were seen.
-    pub length: usize,
+    /// Whether it is of HTTP/2.
+    pub is_of_http2: bool,
+    /// Parts of the request and response by EVE's names for them.
+    pub object: Object,
 }
 
 /// Events that tell the number of their transaction, as Suricata has them.
@@ -163,7 +165,7 @@ impl UnitRecord {
     }
 }
 
-/// What was told of a message of DNS or TLS.
+/// What was told of a message or session of an application other than HTTP.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ApplicationRecord {
     /// When its last packet came.
@@ -172,10 +174,10 @@ pub struct ApplicationRecord {
     pub flow: FlowView,
     /// IP's protocol number.
     pub protocol: u8,
-    /// EVE's `event_type`: `dns` or `tls`.
+    /// EVE's `event_type`: `dns`, `tls`, `ssh`.
     pub kind: &'static str,
-    /// By EVE's names, as they came.
-    pub fields: Vec<(&'static str, Vec<u8>)>,
+    /// By EVE's names.
+    pub object: Object,
 }
 
 /// What is odd.

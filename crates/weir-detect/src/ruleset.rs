@@ -360,7 +360,7 @@ impl Bare {
     }
 
     pub(crate) fn of_messages(&self, of: Protocol, gist: Gist, found: &mut Vec<RuleIndex>) {
-        if let Some(rules) = self.applications.get(&of) {
+        for (_, rules) in self.applications.iter().filter(|it| it.0.means(of)) {
             rules.add_to(gist, found);
         }
     }
@@ -399,6 +399,7 @@ pub(crate) struct Facts {
     has_payload: bool,
     has_only_payload: bool,
     is_of_addresses: bool,
+    is_of_decision: bool,
     asks_bits: bool,
 }
 
@@ -415,6 +416,8 @@ impl Facts {
             && rule.stream_sizes.is_empty()
             && rule.buffers.is_empty()
             && rule.spoken.is_none()
+            && rule.messages.is_empty()
+            && rule.app_events.is_empty()
             && !rule.bypasses
             && rule.untold.is_none()
             && !asks_bits
@@ -423,10 +426,18 @@ impl Facts {
             && !matches!(header.protocol, Protocol::TcpPacket | Protocol::TcpStream)
             && !matches!(header.protocol, Protocol::Rdma | Protocol::PacketHeader);
         Self {
-            is_of_application: header.protocol.is_application() || !has_only_payload,
+            is_of_application: header.protocol.is_application()
+                || !has_only_payload
+                || !rule.messages.is_empty()
+                || !rule.app_events.is_empty(),
             has_payload: buffers.any(|it| it == Buffer::Payload),
             has_only_payload,
             is_of_addresses,
+            is_of_decision: rule.spoken.is_some()
+                && rule.buffers.is_empty()
+                && rule.tests.is_empty()
+                && rule.messages.is_empty()
+                && rule.app_events.is_empty(),
             asks_bits,
         }
     }
@@ -447,7 +458,8 @@ impl Rule {
         let of_buffers =
             self.buffers.iter().flat_map(|it| crate::buffers::protocols(it.key.buffer));
         let of_units = self.units.iter().flat_map(|it| it.protocols().iter().copied());
-        let mut all: Vec<Protocol> = of_buffers.chain(of_units).collect();
+        let of_messages = self.messages.iter().map(|it| it.protocol());
+        let mut all: Vec<Protocol> = of_buffers.chain(of_units).chain(of_messages).collect();
         all.sort_unstable();
         all.dedup();
         all
@@ -489,6 +501,11 @@ impl Rule {
     /// Whether nothing but addresses and protocol decides.
     pub(crate) fn is_of_addresses(&self) -> bool {
         self.facts.is_of_addresses
+    }
+
+    /// Whether it asks for nothing but what is spoken: it matches when that is decided.
+    pub(crate) fn is_of_decision(&self) -> bool {
+        self.facts.is_of_decision
     }
 
     /// Whether it asks for bits or integers.

@@ -48,6 +48,11 @@ impl Object {
         }
     }
 
+    /// Cuts texts that are longer.
+    pub(crate) fn shorten(&mut self, most: usize) {
+        self.0.iter_mut().for_each(|it| it.1.shorten(most));
+    }
+
     /// Whether nothing was put.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -61,6 +66,19 @@ impl Object {
     /// All, in their order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.0.iter().map(|(name, value)| (name.as_ref(), value))
+    }
+}
+
+impl Value {
+    fn shorten(&mut self, most: usize) {
+        match self {
+            Self::Text(text) if text.len() > most => {
+                text.truncate(text.floor_char_boundary(most));
+            }
+            Self::List(list) => list.iter_mut().for_each(|it| it.shorten(most)),
+            Self::Object(object) => object.shorten(most),
+            _ => {}
+        }
     }
 }
 

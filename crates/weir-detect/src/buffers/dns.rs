@@ -1,6 +1,7 @@
 //! DNS messages (RFC 1035): the names that they ask for.
 
 use super::event::{AppEvent, AppEvents};
+use crate::value::Object;
 
 /// Operations that there are (RFC 1035, 1996, 2136, 8490).
 const OPCODE_MAX: u16 = 6;
@@ -81,6 +82,16 @@ pub(crate) struct Message {
     pub(crate) records: [Vec<Vec<u8>>; 3],
     /// Names as `www.example.org`, in the case in which they were sent.
     pub(crate) questions: Vec<Vec<u8>>,
+}
+
+impl Message {
+    /// What is told of it.
+    pub(crate) fn object(&self) -> Object {
+        let mut object = Object::default();
+        object.put("type", if self.is_response { "answer" } else { "query" });
+        object.put_some("rrname", self.questions.first());
+        object
+    }
 }
 
 /// The message that `bytes` are, whatever its flags; `None` where they are none.

@@ -97,6 +97,28 @@ events! {
     HttpRequestHeaders "http.request_too_many_headers"
     HttpResponseHeaders "http.response_too_many_headers"
     HttpRequestExtension "http.request_chunk_extension";
+    Http2:
+    Http2FrameHeader "http2.invalid_frame_header"
+    Http2Magic "http2.invalid_client_magic"
+    Http2FrameData "http2.invalid_frame_data"
+    Http2Header "http2.invalid_header"
+    Http2FrameLength "http2.invalid_frame_length"
+    Http2ExtraData "http2.extra_header_data"
+    Http2LongFrame "http2.long_frame_data"
+    Http2StreamReuse "http2.stream_id_reuse"
+    Http2Settings "http2.invalid_http1_settings"
+    Http2Inflate "http2.failed_decompression"
+    Http2Range "http2.invalid_range"
+    Http2HeaderOverflow "http2.header_integer_overflow"
+    Http2TooManyStreams "http2.too_many_streams"
+    Http2HostMismatch "http2.authority_host_mismatch"
+    Http2UserInfo "http2.userinfo_in_uri"
+    Http2TooLong "http2.reassembly_limit_reached"
+    Http2DnsRequest "http2.dns_request_too_long"
+    Http2DnsResponse "http2.dns_response_too_long"
+    Http2DataStreamZero "http2.data_stream_zero"
+    Http2TooManyFrames "http2.too_many_frames"
+    Http2Bomb "http2.compression_bomb";
     Dns:
     DnsMalformed "dns.malformed_data"
     DnsNotRequest "dns.not_request"

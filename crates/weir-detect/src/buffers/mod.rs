@@ -1,11 +1,8 @@
 //! Buffers that rules look at beside a packet's payload, and what is done to them before.
 
-mod certificate;
 pub(crate) mod dns;
 pub(crate) mod event;
 pub(crate) mod http;
-mod ja3;
-mod ja4;
 pub(crate) mod ssh;
 pub(crate) mod tls;
 mod transform;
@@ -27,7 +24,7 @@ pub(crate) fn is_of(buffer: Buffer, application: Protocol) -> bool {
     match buffer {
         Buffer::FileData | Buffer::FileName if OF_FILES.contains(&application) => true,
         Buffer::DcerpcStub | Buffer::DcerpcInterface if application == Protocol::Smb => true,
-        _ => protocol(buffer) == Some(application),
+        _ => protocol(buffer).is_some_and(|it| it.means(application)),
     }
 }
 
@@ -36,6 +33,44 @@ pub(crate) fn protocols(buffer: Buffer) -> impl Iterator<Item = Protocol> {
     let own = protocol(buffer);
     let others = OF_FILES.into_iter().filter(move |it| is_of(buffer, *it) && own != Some(*it));
     own.into_iter().chain(others)
+}
+
+/// Whose messages alone have the buffer: clients' or servers'.
+pub(crate) fn to_server(buffer: Buffer) -> Option<bool> {
+    match buffer {
+        Buffer::TlsSni
+        | Buffer::Ja3Hash
+        | Buffer::Ja3String
+        | Buffer::Ja4Hash
+        | Buffer::SshHassh
+        | Buffer::SshHasshString
+        | Buffer::HttpUri
+        | Buffer::HttpUriRaw
+        | Buffer::HttpMethod
+        | Buffer::HttpRequestLine
+        | Buffer::HttpUserAgent
+        | Buffer::HttpHost
+        | Buffer::HttpHostRaw
+        | Buffer::HttpReferer
+        | Buffer::HttpAccept
+        | Buffer::HttpAcceptEncoding
+        | Buffer::HttpAcceptLanguage
+        | Buffer::HttpRequestBody
+        | Buffer::HttpRequestHeaderLine => Some(true),
+        Buffer::TlsAlternativeName
+        | Buffer::Ja3sHash
+        | Buffer::Ja3sString
+        | Buffer::SshHasshServer
+        | Buffer::SshHasshServerString
+        | Buffer::HttpStatusCode
+        | Buffer::HttpStatusMessage
+        | Buffer::HttpResponseLine
+        | Buffer::HttpServer
+        | Buffer::HttpLocation
+        | Buffer::HttpResponseBody
+        | Buffer::HttpResponseHeaderLine => Some(false),
+        _ => None,
+    }
 }
 
 /// The application that a buffer belongs to, or the first of several; `None`: it is any packet's.
@@ -50,21 +85,34 @@ pub(crate) fn protocol(buffer: Buffer) -> Option<Protocol> {
         | Buffer::UdpHeader
         | Buffer::Icmpv4Header
         | Buffer::Icmpv6Header => None,
-        Buffer::DnsQuery | Buffer::DnsAnswer | Buffer::DnsAuthority | Buffer::DnsAdditional => {
-            Some(Protocol::Dns)
-        }
+        Buffer::DnsQuery
+        | Buffer::DnsResponse
+        | Buffer::DnsAnswer
+        | Buffer::DnsAuthority
+        | Buffer::DnsAdditional => Some(Protocol::Dns),
         Buffer::TlsSni
         | Buffer::TlsCertificates
         | Buffer::TlsSubject
         | Buffer::TlsIssuer
         | Buffer::TlsSerial
         | Buffer::TlsFingerprint
+        | Buffer::TlsAlternativeName
+        | Buffer::TlsAlpn
+        | Buffer::TlsRandom
+        | Buffer::TlsRandomTime
+        | Buffer::TlsRandomBytes
         | Buffer::Ja3Hash
         | Buffer::Ja3String
         | Buffer::Ja3sHash
         | Buffer::Ja3sString
         | Buffer::Ja4Hash => Some(Protocol::Tls),
-        Buffer::SshProtocol | Buffer::SshSoftware => Some(Protocol::Ssh),
+        Buffer::SshProtocol
+        | Buffer::SshSoftware
+        | Buffer::SshHassh
+        | Buffer::SshHasshString
+        | Buffer::SshHasshServer
+        | Buffer::SshHasshServerString => Some(Protocol::Ssh),
+        Buffer::Http2HeaderName => Some(Protocol::Http2),
         // Those of HTTP stand before.
         other if other < Buffer::FileName => Some(Protocol::Http),
         other => Some(by_name(other.name()).unwrap_or(Protocol::Http)),

@@ -1,15 +1,87 @@
-//! SSH's identification lines (RFC 4253 s4.2): `SSH-2.0-OpenSSH_9.6 comment`.
+//! SSH's beginning (RFC 4253): both sides' lines, `SSH-2.0-OpenSSH_9.6 comment`, and what they
+//! offer to encrypt by, whose digest is called HASSH.
 
 use super::event::{AppEvent, AppEvents};
+use crate::digest;
+use crate::rule::Buffer;
+use crate::value::Object;
 
 /// Bytes of a line, at most; a longer one is none (RFC 4253 s4.2: 255).
 const LINE_LEN_MAX: usize = 255;
+/// Message that says what a side offers (RFC 4253 s7.1).
+const KEXINIT: u8 = 20;
 /// Message that says that all that follows is encrypted.
 const NEWKEYS: u8 = 21;
+/// Bytes of an offer, at most (RFC 4253 s6.1); a longer one is passed over.
+const OFFER_LEN_MAX: usize = 35_000;
+/// In an offer, what stands before its lists: the packet's head, the message and the cookie.
+const LISTS_AT: usize = 4 + 1 + 1 + 16;
+/// Its lists up to those of languages.
+const LISTS: usize = 8;
+
+/// What both sides say.
+#[derive(Debug, Default)]
+pub(crate) struct Session {
+    sides: [Banner; 2],
+    is_told: bool,
+}
+
+impl Session {
+    /// Takes in a side's next bytes; whether they told something.
+    pub(crate) fn take(&mut self, side: usize, bytes: &[u8]) -> bool {
+        self.sides[side].take(side, bytes)
+    }
+
+    /// Calls `look` with the buffer as a side has it, if it has; what `look` says.
+    pub(crate) fn each(
+        &self,
+        side: usize,
+        buffer: Buffer,
+        look: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> bool {
+        let own = &self.sides[side];
+        let bytes = match (buffer, side) {
+            (Buffer::SshProtocol, _) => &own.protocol,
+            (Buffer::SshSoftware, _) => &own.software,
+            (Buffer::SshHassh, 0) | (Buffer::SshHasshServer, 1) => &own.offer_digest,
+            (Buffer::SshHasshString, 0) | (Buffer::SshHasshServerString, 1) => &own.offer,
+            _ => return false,
+        };
+        !bytes.is_empty() && look(bytes)
+    }
+
+    /// Whether something was odd about what either side said.
+    pub(crate) fn has(&self, event: AppEvent) -> bool {
+        self.sides.iter().any(|it| it.events.has(event))
+    }
+
+    /// What was odd and not looked at with packets of a side before.
+    pub(crate) fn take_events(&mut self, side: usize) -> Vec<AppEvent> {
+        self.sides.iter_mut().flat_map(|it| it.take_events(side)).collect()
+    }
+
+    /// Whether both sides' beginnings are over, and nobody was told of it.
+    pub(crate) fn is_to_be_told(&self) -> bool {
+        !self.is_told && self.sides.iter().all(Banner::is_told)
+    }
+
+    /// What is told of it, once, if both sides have said what they are.
+    pub(crate) fn record(&mut self) -> Option<Object> {
+        let is_told = std::mem::replace(&mut self.is_told, true);
+        let is_known = self.sides.iter().all(|it| !it.protocol.is_empty());
+        (!is_told && is_known).then(|| self.object())
+    }
+
+    /// What is known of it.
+    pub(crate) fn object(&self) -> Object {
+        let [client, server] = &self.sides;
+        Object::default().with("client", client.object()).with("server", server.object())
+    }
+}
 
 /// What a side says it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Banner {
+struct Banner {
     held: Vec<u8>,
     /// The line came.
     is_done: bool,
@@ -17,23 +89,26 @@ pub(crate) struct Banner {
     is_over: bool,
     /// Bytes of a packet that are passed over.
     left: usize,
-    pub(crate) protocol: Vec<u8>,
-    pub(crate) software: Vec<u8>,
-    pub(crate) events: AppEvents,
+    protocol: Vec<u8>,
+    software: Vec<u8>,
+    /// What it offers for its own direction: `kex;cipher;mac;compression`.
+    offer: Vec<u8>,
+    /// MD5 of that, in hex.
+    offer_digest: Vec<u8>,
+    events: AppEvents,
     /// Of that, what was not handed over, by the side whose rules are to look at it.
     fresh: [Vec<AppEvent>; 2],
 }
 
 impl Banner {
-    /// Takes in a side's next bytes; whether they told what it is.
-    pub(crate) fn take(&mut self, bytes: &[u8]) -> bool {
+    /// Takes in a side's next bytes; whether they told what it is, or what it offers.
+    fn take(&mut self, side: usize, bytes: &[u8]) -> bool {
         if self.is_over {
             return false;
         }
         self.held.extend_from_slice(bytes);
         if self.is_done {
-            self.packets();
-            return false;
+            return self.packets(side);
         }
         while let Some(end) = self.held.iter().position(|it| *it == b'\n') {
             let line: Vec<u8> = self.held.drain(..=end).collect();
@@ -55,7 +130,7 @@ impl Banner {
             if line.len() > LINE_LEN_MAX {
                 self.raise(AppEvent::SshLongBanner);
             }
-            self.packets();
+            self.packets(side);
             return true;
         }
         if self.held.len() > LINE_LEN_MAX {
@@ -64,23 +139,54 @@ impl Banner {
         false
     }
 
-    /// Walks over packets until they are encrypted (RFC 4253 s6).
-    fn packets(&mut self) {
+    /// Walks over packets until they are encrypted (RFC 4253 s6); whether one told what is offered.
+    fn packets(&mut self, side: usize) -> bool {
+        let mut told = false;
         loop {
             let passed = self.left.min(self.held.len());
             self.held.drain(..passed);
             self.left -= passed;
-            let [a, b, c, d, _, kind, ..] = self.held[..] else { return };
+            let [a, b, c, d, _, kind, ..] = self.held[..] else { return told };
             let length = u32::from_be_bytes([a, b, c, d]);
             if length < 2 {
-                return self.give_up(AppEvent::SshRecord);
+                self.give_up(AppEvent::SshRecord);
+                return told;
             }
             if kind == NEWKEYS {
                 (self.is_over, self.held) = (true, Vec::new());
-                return;
+                return told;
             }
-            self.left = 4 + length as usize;
+            let length = 4 + length as usize;
+            if kind == KEXINIT && length <= OFFER_LEN_MAX {
+                let Some(packet) = self.held.get(..length) else { return told };
+                self.offer = offer(packet, side).unwrap_or_default();
+                self.offer_digest = match self.offer.is_empty() {
+                    true => Vec::new(),
+                    false => digest::hex(&digest::md5(&self.offer)),
+                };
+                told = true;
+            }
+            self.left = length;
         }
+    }
+
+    /// Whether nothing more is to be told of it.
+    fn is_told(&self) -> bool {
+        self.is_over || !self.offer.is_empty()
+    }
+
+    /// What is told of it.
+    fn object(&self) -> Object {
+        let some = |bytes: &Vec<u8>| Some(bytes.clone()).filter(|it| !it.is_empty());
+        let mut object = Object::default();
+        object.put_some("proto_version", some(&self.protocol).as_ref());
+        object.put_some("software_version", some(&self.software).as_ref());
+        if !self.offer.is_empty() {
+            let offer = Object::default();
+            let offer = offer.with("hash", &self.offer_digest).with("string", &self.offer);
+            object.put("hassh", offer);
+        }
+        object
     }
 
     fn give_up(&mut self, event: AppEvent) {
@@ -95,9 +201,23 @@ impl Banner {
     }
 
     /// What was odd and not looked at with packets of a side before.
-    pub(crate) fn take_events(&mut self, side: usize) -> Vec<AppEvent> {
+    fn take_events(&mut self, side: usize) -> Vec<AppEvent> {
         std::mem::take(&mut self.fresh[side])
     }
+}
+
+/// Of a packet's lists those of the keys' exchange, and of a side's own direction.
+fn offer(packet: &[u8], side: usize) -> Option<Vec<u8>> {
+    let mut rest = packet.get(LISTS_AT..)?;
+    let mut lists = Vec::new();
+    for _ in 0..LISTS {
+        let (list, behind) = super::tls::counted(rest, 4)?;
+        lists.push(list);
+        rest = behind;
+    }
+    // Exchange, host keys, then ciphers, codes and compressions, each of both directions.
+    let own = [lists[0], lists[2 + side], lists[4 + side], lists[6 + side]];
+    Some(own.join(&b';'))
 }
 
 #[cfg(test)]
@@ -105,32 +225,55 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_a_side_offers_is_told_however_it_is_cut() {
+        let mut payload = vec![4, KEXINIT];
+        payload.extend([0; 16]);
+        for list in ["kex", "key", "c0", "c1", "m0", "m1", "z0", "z1", "", ""] {
+            payload.extend((list.len() as u32).to_be_bytes());
+            payload.extend(list.as_bytes());
+        }
+        payload.extend([0; 9]);
+        let length = (payload.len() as u32).to_be_bytes();
+        let said = [b"SSH-2.0-a\r\n".as_slice(), &length, &payload].concat();
+        for piece in 1..said.len() {
+            let mut banner = Banner::default();
+            let told = said.chunks(piece).filter(|it| banner.take(1, it)).count();
+            assert_eq!(told, 2);
+            assert_eq!(banner.offer, b"kex;c1;m1;z1");
+            assert_eq!(banner.offer_digest.len(), 32);
+        }
+        let mut banner = Banner::default();
+        banner.take(0, &said);
+        assert_eq!(banner.offer, b"kex;c0;m0;z0");
+    }
+
+    #[test]
     fn a_line_is_taken_apart_however_it_is_cut() {
         let line = b"hello\r\nSSH-2.0-OpenSSH_9.6p1 Debian\r\n\0\0binary\n";
         for piece in 1..line.len() {
             let mut banner = Banner::default();
-            let told = line.chunks(piece).filter(|it| banner.take(it)).count();
+            let told = line.chunks(piece).filter(|it| banner.take(0, it)).count();
             assert_eq!(told, 1);
             assert_eq!(banner.protocol, b"2.0");
             assert_eq!(banner.software, b"OpenSSH_9.6p1");
         }
         let mut banner = Banner::default();
-        assert!(!banner.take(&[b'x'; 300]) && !banner.take(b"\nSSH-2.0-a\n"));
+        assert!(!banner.take(0, &[b'x'; 300]) && !banner.take(0, b"\nSSH-2.0-a\n"));
         assert_eq!(banner.take_events(0), [AppEvent::SshLongBanner]);
         let mut banner = Banner::default();
-        assert!(!banner.take(b"SSH-2.0\r\n"));
+        assert!(!banner.take(0, b"SSH-2.0\r\n"));
         assert_eq!(banner.take_events(1), [AppEvent::SshBanner]);
     }
 
     #[test]
     fn packets_are_walked_over_until_they_are_encrypted() {
         let mut banner = Banner::default();
-        banner.take(b"SSH-2.0-a\r\n\0\0\0\x06\x04\x14abcd");
+        banner.take(0, b"SSH-2.0-a\r\n\0\0\0\x06\x04\x14abcd");
         assert_eq!(banner.take_events(0), []);
         let mut other = banner.clone();
-        banner.take(b"\0\0\0\x01\0\0");
+        banner.take(0, b"\0\0\0\x01\0\0");
         assert_eq!(banner.take_events(0), [AppEvent::SshRecord]);
-        other.take(b"\0\0\0\x06\x04\x15abcd\0\0\0\0\0\0");
+        other.take(0, b"\0\0\0\x06\x04\x15abcd\0\0\0\0\0\0");
         assert!(other.take_events(0).is_empty() && other.is_over);
     }
 }

@@ -1,8 +1,11 @@
 //! What rules have done to a buffer before they look at it.
 
 use std::borrow::Cow;
+use std::io::Read;
 
-use crate::rule::Transform;
+use flate2::read::{GzDecoder, ZlibDecoder};
+
+use crate::rule::{Base64Mode, Expression, FromBase64, Transform};
 
 /// `bytes` after all `transforms`, in their order.
 pub(crate) fn apply<'a>(bytes: &'a [u8], transforms: &[Transform]) -> Cow<'a, [u8]> {
@@ -37,7 +40,49 @@ fn one(bytes: &[u8], transform: &Transform) -> Vec<u8> {
         Transform::Sha1 => crate::digest::sha1(bytes).to_vec(),
         Transform::Sha256 => crate::digest::sha256(bytes).to_vec(),
         Transform::StripPseudoHeaders => without_pseudo_headers(bytes),
+        Transform::FromBase64(from) => from_base64(bytes, from),
+        Transform::Gunzip(most) => inflated(GzDecoder::new(bytes), *most, bytes),
+        Transform::ZlibInflate(most) => inflated(ZlibDecoder::new(bytes), *most, bytes),
+        Transform::Captured(Expression { regex, .. }) => {
+            let captured = regex.captures(bytes).ok().flatten();
+            let group = captured.and_then(|it| it.get(1).map(|it| it.as_bytes().to_vec()));
+            group.unwrap_or_else(|| bytes.to_vec())
+        }
     }
+}
+
+/// What letters of base 64 stand for, or the bytes as they are where they stand for none.
+fn from_base64(bytes: &[u8], from: &FromBase64) -> Vec<u8> {
+    let given = bytes.get(from.offset as usize..).unwrap_or_default();
+    let length = from.bytes.map_or(given.len(), |it| given.len().min(it as usize));
+    let (mut decoded, mut number, mut letters) = (Vec::new(), 0_u32, 0);
+    for byte in &given[..length] {
+        let value = match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            b'=' => break,
+            _ if from.mode == Base64Mode::Rfc2045 => continue,
+            _ if from.mode == Base64Mode::Strict => return bytes.to_vec(),
+            _ => break,
+        };
+        number = number << 6 | u32::from(value);
+        letters += 1;
+        if letters % 4 != 1 {
+            decoded.push((number >> [0, 0, 4, 2][letters % 4]) as u8);
+        }
+    }
+    if decoded.is_empty() { bytes.to_vec() } else { decoded }
+}
+
+/// What compressed bytes become, as far as they can be read, or the bytes as they are.
+fn inflated(decoder: impl Read, most: usize, bytes: &[u8]) -> Vec<u8> {
+    let mut made = Vec::new();
+    // What came before it failed is all there is.
+    let _ = decoder.take(most as u64).read_to_end(&mut made);
+    if made.is_empty() { bytes.to_vec() } else { made }
 }
 
 fn is_space(byte: u8) -> bool {

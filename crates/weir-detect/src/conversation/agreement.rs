@@ -113,6 +113,9 @@ fn begun(side: usize, bytes: &[u8]) -> Option<Protocol> {
         // In SSL 2's form, for servers that know no other.
         (0, [_, _, 1, 3, 0..=3, ..] | [_, _, 1, 0, 2, ..]) => Protocol::Tls,
         (1, [0x15..=0x17, 3, 0..=4, ..]) => Protocol::Tls,
+        (0, _) if bytes.starts_with(b"PRI * HTTP/2.0") => Protocol::Http2,
+        // A server begins with its settings.
+        (1, [0, 0, _, 4, _, 0, 0, 0, 0, ..]) => Protocol::Http2,
         (0, _) if begins_http(bytes) => Protocol::Http,
         (1, _) if begins(&[b"HTTP/1.0", b"HTTP/1.1", b"HTTP/0.9"]) => Protocol::Http,
         (0, _) if begins(&[b"EHLO", b"HELO", b"QUIT"]) => Protocol::Smtp,

@@ -1,11 +1,12 @@
 //! What follows from a rule that matched: bits, thresholds, the alert, the packet's fate.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use weir_wire::ext;
 
-use super::{Evaluator, Scene};
-use crate::alert::{Alert, Alerts, Blocked, End, RdmaView};
+use super::{Evaluator, Scene, Sight};
+use crate::alert::{Alert, Alerts, Blocked, End, RdmaView, TransactionView};
 use crate::detector::Decision;
 use crate::flow::Flow;
 use crate::packet::View;
@@ -16,12 +17,15 @@ use crate::rule::{
 };
 use crate::state::Verdict;
 
+/// Bytes of a text that is told with an alert, at most.
+const TEXT_LEN_MAX: usize = 2048;
+
 impl Evaluator {
     /// Thresholds, bits, alert and action of a rule that matched. Breaks after a rule that ends the
     /// look; with true if the flow passes from here on.
     pub(super) fn act(
         &mut self,
-        (rule, index, is_stream): (&Rule, RuleIndex, bool),
+        (rule, index, sight): (&Rule, RuleIndex, Sight<'_>),
         flow: &mut Flow,
         scene: &Scene<'_>,
         alerts: &mut Alerts,
@@ -39,14 +43,14 @@ impl Evaluator {
         }
         flow.is_bypassed |= rule.bypasses;
         flow.told.is_untold |= rule.untold == Some(Untold::Flow);
-        let is_of_flow = is_stream || rule.is_of_flow();
+        let is_of_flow = sight.is_stream || rule.is_of_flow();
         let action = self.rated(rule, index, flow, scene);
         let is_told = verdict == Verdict::Alert && !rule.is_silent && !rule.is_suppressed(scene);
         let blocked = match action {
             Action::Pass => {
                 let is_of_flow = is_of_flow || rule.is_of_ends();
                 if rule.tells_pass && is_told {
-                    self.tell(index, Blocked::No, is_stream, flow, scene, alerts);
+                    self.tell(index, Blocked::No, sight, flow, scene, alerts);
                 }
                 // What was dropped before is not let pass for the rest of its flow.
                 return ControlFlow::Break(is_of_flow && *decision == Decision::Pass);
@@ -56,7 +60,7 @@ impl Evaluator {
             Action::Alert => Blocked::No,
         };
         if is_told {
-            self.tell(index, blocked, is_stream, flow, scene, alerts);
+            self.tell(index, blocked, sight, flow, scene, alerts);
         }
         if blocked != Blocked::No {
             if is_of_flow {
@@ -76,14 +80,15 @@ impl Evaluator {
         &mut self,
         index: RuleIndex,
         blocked: Blocked,
-        is_stream: bool,
+        sight: Sight<'_>,
         flow: &mut Flow,
         scene: &Scene<'_>,
         alerts: &mut Alerts,
     ) {
         self.counters.alerts += 1;
         flow.told.is_alerted = true;
-        let transaction = self.transaction.clone();
+        let transaction = self.transaction.clone().or_else(|| transaction(sight, self.number));
+        let is_stream = sight.is_stream;
         alerts.push(Alert { is_stream, transaction, ..alert(index, blocked, flow, scene) });
     }
 
@@ -169,6 +174,14 @@ impl Evaluator {
         };
         self.counters.bits_lost += u64::from(!has_room);
     }
+}
+
+/// What is told with an alert of a message that is no unit.
+fn transaction(sight: Sight<'_>, number: u64) -> Option<TransactionView> {
+    let message = sight.message?;
+    let (name, mut object) = message.object()?;
+    object.shorten(TEXT_LEN_MAX);
+    Some(TransactionView { number, objects: Arc::new(vec![(name, object)]) })
 }
 
 /// Whose matches are counted together.

@@ -21,10 +21,14 @@ impl Evaluator {
         self.counters.evaluations += 1;
         self.variables = Variables::default();
         view.is_of(protocol)
-            && (!protocol.is_application() || scene.application == Some(protocol))
+            && (!protocol.is_application()
+                || scene.application.is_some_and(|it| protocol.means(it)))
             && rule.spoken.is_none_or(|it| it.holds(scene.application))
+            && (scene.is_decided || !rule.is_of_decision())
             && (rule.messages.is_empty()
-                || sight.message.is_some_and(|it| rule.messages.iter().all(|test| it.holds(test))))
+                || sight
+                    .message
+                    .is_some_and(|it| rule.messages.iter().all(|test| it.holds(test, scene.now))))
             && (rule.units.is_empty()
                 || sight
                     .message

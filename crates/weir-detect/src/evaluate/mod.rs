@@ -7,6 +7,7 @@
 mod consequences;
 mod matching;
 mod oddities;
+mod sessions;
 mod units;
 
 use std::ops::ControlFlow;
@@ -69,6 +70,8 @@ pub(crate) struct Evaluator {
     pub(crate) units: Option<Vec<UnitRecord>>,
     /// The transaction that is looked at.
     transaction: Option<TransactionView>,
+    /// The number of the one of HTTP that is looked at.
+    number: u64,
     /// Connections that were announced.
     expected: Expected,
     /// Whether streams are looked into for the sake of records alone.
@@ -104,6 +107,8 @@ struct Scene<'a> {
     application: Option<Protocol>,
     /// Bytes of the two sides' streams so far, SYNs counted as one.
     stream_sizes: [u64; 2],
+    /// With this packet it is decided what its side speaks.
+    is_decided: bool,
 }
 
 impl Scene<'_> {
@@ -140,6 +145,7 @@ impl Evaluator {
             told: None,
             units: None,
             transaction: None,
+            number: 0,
             expected: Expected::default(),
             looks_for_records: false,
             tells_events: false,
@@ -214,8 +220,10 @@ impl Evaluator {
         let events = self.events_with(rules, &progress, view.events);
         let events = events.as_deref().unwrap_or(view.events);
         let view = &View { events, ..*view };
+        let (stream_sizes, is_first) = ([0; 2], flow.packets[direction.index()] == 1);
+        let is_decided = if view.is_tcp() { progress.is_decided } else { is_first };
         let mut scene =
-            Scene { rules, now, direction, view, application: None, stream_sizes: [0; 2] };
+            Scene { rules, now, direction, view, application: None, stream_sizes, is_decided };
         scene.application = match (&flow.conversation, &flow.dialogue) {
             (Some(conversation), _) => conversation.protocol(),
             (None, Some(dialogue)) => Some(dialogue.protocol),
@@ -236,6 +244,7 @@ impl Evaluator {
         if outcome.is_continue() {
             outcome = self.look_at_messages(flow, &scene, &progress, alerts, decided);
         }
+        self.note_session(flow, &scene);
         if outcome.is_continue() && self.bits_put && !self.late.is_empty() {
             outcome = self.look_again(flow, &scene, &progress, alerts, decided);
         }
@@ -419,11 +428,11 @@ impl Evaluator {
             let payload = Some(Bytes { bytes: window, before, is_open: true });
             let sight = Sight { payload, message: None, is_stream: true };
             if self.matches(rule, flow, scene, sight) {
+                outcome = self.act((rule, *index, sight), flow, scene, alerts, decision);
                 match island {
                     Some(_) => conversation.matched_ahead(side, *index, before),
                     None => conversation.match_ends(side, *index),
                 }
-                outcome = self.act((rule, *index, true), flow, scene, alerts, decision);
                 if outcome.is_break() {
                     break;
                 }
@@ -508,6 +517,9 @@ impl Evaluator {
                     let message = Message::Dns(message);
                     self.message(flow, scene, message, payload, alerts, decision)
                 }
+                (Told::Tls | Told::Ssh, Some(conversation)) => {
+                    self.session(flow, scene, (told, conversation), alerts, decision)
+                }
                 (told, Some(conversation)) => {
                     let payload = conversation.window(side).0;
                     let Some(message) = conversation.message(told, side) else { continue };
@@ -556,8 +568,7 @@ impl Evaluator {
         let side = scene.direction.index();
         let fresh = transaction.fresh(side);
         let is_complete = transaction.is_complete(side);
-        if side == 1
-            && is_complete
+        if (side == 1 && is_complete || transaction.is_of_connection())
             && let Some(records) = &mut self.records
         {
             let flow = flow.view(Direction::Initiator);
@@ -570,6 +581,7 @@ impl Evaluator {
             return ControlFlow::Continue(());
         }
         let message = Message::Http(transaction, side);
+        self.number = number;
         self.gather(scene, message, Some(fresh));
         self.candidates.extend_from_slice(&transaction.waiting[side]);
         self.settle();
@@ -587,9 +599,9 @@ impl Evaluator {
                 is_stream: true,
             };
             if self.matches(rule, flow, scene, sight) {
+                outcome = self.act((rule, *index, sight), flow, scene, alerts, decision);
                 transaction.matched[side].push(*index);
                 transaction.is_told |= rule.untold == Some(Untold::Transaction);
-                outcome = self.act((rule, *index, true), flow, scene, alerts, decision);
                 if outcome.is_break() {
                     break;
                 }
@@ -598,6 +610,7 @@ impl Evaluator {
             }
         }
         transaction.let_go(side);
+        self.number = 0;
         self.candidates = candidates;
         outcome
     }
@@ -659,8 +672,7 @@ impl Evaluator {
             let rule = scene.rules.rule(*index);
             let Some(sight) = sight(rule) else { continue };
             if self.matches(rule, flow, scene, sight) {
-                let is_stream = sight.is_stream;
-                outcome = self.act((rule, *index, is_stream), flow, scene, alerts, decision);
+                outcome = self.act((rule, *index, sight), flow, scene, alerts, decision);
                 if outcome.is_break() {
                     break;
                 }

@@ -7,21 +7,13 @@ use crate::alert::Alerts;
 use crate::buffers::event::AppEvent;
 use crate::conversation::{Message, Progress};
 use crate::decode::Event;
-use crate::detector::Decision;
+use crate::detector::{Decision, Direction};
 use crate::flow::Flow;
 use crate::inspect::Bytes;
 use crate::record::ApplicationRecord;
-use crate::rule::Buffer;
 use crate::ruleset::RuleSet;
+use crate::value::Object;
 
-/// What is told of a TLS session, by EVE's names.
-const TLS_FIELDS: [(&str, Buffer); 5] = [
-    ("sni", Buffer::TlsSni),
-    ("subject", Buffer::TlsSubject),
-    ("issuerdn", Buffer::TlsIssuer),
-    ("serial", Buffer::TlsSerial),
-    ("fingerprint", Buffer::TlsFingerprint),
-];
 /// Messages that wait to be told, at most; those beyond are not.
 const TOLD_MAX: usize = 4096;
 
@@ -79,32 +71,29 @@ impl Evaluator {
         self.app_events.extend_from_slice(events);
     }
 
-    /// Keeps what there is to tell of a message, where somebody takes it and has room.
+    /// Keeps what there is to tell of a message that stands alone, where somebody takes it and has
+    /// room.
     pub(super) fn note_message(&mut self, flow: &Flow, scene: &Scene<'_>, message: Message<'_>) {
+        let Message::Dns(message) = message else { return };
         let Some(told) = self.told.as_mut().filter(|it| it.len() < TOLD_MAX) else { return };
-        let mut fields = Vec::new();
-        let kind = match message {
-            Message::Http(..) | Message::Ssh(_) | Message::Unit(_) => return,
-            Message::Dns(message) => {
-                let kind: &[u8] = if message.is_response { b"answer" } else { b"query" };
-                fields.push(("type", kind.to_vec()));
-                fields.extend(message.questions.iter().map(|it| ("rrname", it.clone())));
-                "dns"
-            }
-            Message::Tls(..) => {
-                for (name, buffer) in TLS_FIELDS {
-                    message.each(buffer, &mut |bytes| {
-                        fields.push((name, bytes.to_vec()));
-                        true
-                    });
-                }
-                "tls"
-            }
-        };
-        if !fields.is_empty() {
-            let (time, flow) = (scene.now, flow.view(scene.direction));
-            let protocol = scene.view.parsed.protocol;
-            told.push(ApplicationRecord { time, flow, protocol, kind, fields });
-        }
+        told.push(record(flow, scene, scene.direction, ("dns", message.object())));
     }
+
+    /// Keeps what there is to tell of a session whose beginning is over, likewise.
+    pub(super) fn note_session(&mut self, flow: &mut Flow, scene: &Scene<'_>) {
+        let Some(told) = self.told.as_mut().filter(|it| it.len() < TOLD_MAX) else { return };
+        let session = flow.conversation.as_mut().and_then(|it| it.session_record(false));
+        told.extend(session.map(|it| record(flow, scene, Direction::Initiator, it)));
+    }
+}
+
+fn record(
+    flow: &Flow,
+    scene: &Scene<'_>,
+    direction: Direction,
+    (kind, object): (&'static str, Object),
+) -> ApplicationRecord {
+    let (time, flow) = (scene.now, flow.view(direction));
+    let protocol = scene.view.parsed.protocol;
+    ApplicationRecord { time, flow, protocol, kind, object }
 }

@@ -43,7 +43,7 @@ impl Evaluator {
             let is_open = rule.is_of_application() && !flow.is_matched(*index, side, number);
             if is_open && self.matches(rule, flow, scene, sight) {
                 flow.match_unit(*index, side, number);
-                outcome = self.act((rule, *index, true), flow, scene, alerts, decision);
+                outcome = self.act((rule, *index, sight), flow, scene, alerts, decision);
                 if outcome.is_break() {
                     break;
                 }

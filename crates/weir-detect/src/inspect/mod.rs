@@ -98,6 +98,10 @@ impl Inspection<'_, '_> {
                 self.sets.holds(*test, self.buffer.bytes).then_some(())?;
                 self.run(rest, here)
             }
+            Step::Entropy(test) => {
+                (!self.buffer.is_open && test.holds(self.buffer.bytes)).then_some(())?;
+                self.run(rest, here)
+            }
             Step::ByteTest(test) => {
                 self.byte_test(test, here).then_some(())?;
                 self.run(rest, here)

@@ -140,13 +140,14 @@ fn needs(header: &Header, collected: &Collected) -> (bool, bool) {
 }
 
 fn check_buffers(rule: &mut Rule) -> Result<(), Refused> {
+    let own = rule.header.protocol;
     let mut asked = rule.messages.iter().map(|it| it.protocol());
     let mut odd = rule.app_events.iter().map(|it| it.protocol());
-    if asked.any(|it| it != rule.header.protocol) || odd.any(|it| it != rule.header.protocol) {
+    let is_carrier = matches!(own, Protocol::Tcp | Protocol::Udp | Protocol::Ip);
+    let fits = |of: Protocol| is_carrier || own.means(of);
+    if !asked.all(fits) || !odd.all(fits) {
         return Err(Refused::new("protocol", "the keyword belongs to another than the rule's"));
     }
-    let own = rule.header.protocol;
-    let is_carrier = matches!(own, Protocol::Tcp | Protocol::Udp | Protocol::Ip);
     if rule.units.iter().any(|it| !is_carrier && !it.protocols().contains(&own)) {
         return Err(Refused::new("protocol", "the keyword belongs to another than the rule's"));
     }
@@ -158,14 +159,24 @@ fn check_buffers(rule: &mut Rule) -> Result<(), Refused> {
         // `alert tcp` with an application's buffer is that application's.
         let fits = match crate::buffers::protocol(test.key.buffer) {
             None => true,
-            Some(_) => is_carrier || crate::buffers::is_of(test.key.buffer, own),
+            Some(wanted) => {
+                is_carrier || own.means(wanted) || crate::buffers::is_of(test.key.buffer, own)
+            }
         };
         if !fits {
             let name = test.key.buffer.name();
             return Err(Refused::new(name, "the rule's protocol has no such buffer"));
         }
     }
+    rule.flow.to_server = rule.flow.to_server.or_else(|| side_of_buffers(rule));
     Ok(())
+}
+
+/// The side whose messages alone a rule can match, by its buffers.
+fn side_of_buffers(rule: &Rule) -> Option<bool> {
+    let mut sides = rule.buffers.iter().filter_map(|it| crate::buffers::to_server(it.key.buffer));
+    let first = sides.next()?;
+    sides.all(|it| it == first).then_some(first)
 }
 
 /// Chooses the content that all buffers are searched for at once: the one that the rule names, else

@@ -2,7 +2,7 @@
 //! `isdataat`, and names for what they read.
 
 use super::number::{number, signed};
-use super::step::{Arithmetic, ByteJump, ByteTest, Comparison, Origin, Read, Step, Value};
+use super::step::{Arithmetic, ByteJump, ByteTest, Comparison, Entropy, Origin, Read, Step, Value};
 
 /// Variables of a rule, at most; a rule with more is refused.
 pub(crate) const VARIABLES_MAX: usize = 16;
@@ -233,6 +233,47 @@ fn arithmetic(text: &str) -> Result<Arithmetic, String> {
         "<<" => Arithmetic::ShiftLeft,
         ">>" => Arithmetic::ShiftRight,
         other => return Err(format!("`{other}` is no operator of byte_math")),
+    })
+}
+
+/// `entropy:bytes 64, offset 8, value >= 4.5`, `value 2.5-4`
+pub(crate) fn entropy(value: &str) -> Result<Step, String> {
+    let (mut offset, mut bytes, mut range) = (0, None, None);
+    for part in value.split(',').map(str::trim) {
+        let wrong = || format!("`{part}` behind entropy");
+        let (word, argument) = part.split_once(char::is_whitespace).ok_or_else(wrong)?;
+        let argument = argument.trim();
+        let length = || argument.parse::<usize>().map_err(|_| wrong());
+        match word {
+            "offset" => offset = length()?,
+            "bytes" => bytes = Some(length()?).filter(|it| *it > 0),
+            "value" => range = Some(bounds(argument).ok_or_else(wrong)?),
+            _ => return Err(wrong()),
+        }
+    }
+    let (first, last, with_ends, is_negated) = range.ok_or("entropy without value")?;
+    Ok(Step::Entropy(Entropy { offset, bytes, first, last, with_ends, is_negated }))
+}
+
+/// Both ends of a range, whether they belong to it, and whether all but it is meant.
+fn bounds(text: &str) -> Option<(f64, f64, bool, bool)> {
+    const ALL: (f64, f64) = (f64::NEG_INFINITY, f64::INFINITY);
+    let number = |text: &str| text.trim().parse::<f64>().ok();
+    let is_digit = |it: char| it.is_ascii_digit();
+    let (sign, rest) = text.split_at(text.find(is_digit)?);
+    if let Some((first, last)) = rest.split_once('-') {
+        let is_range = sign.trim().is_empty() || sign.trim() == "!";
+        return is_range.then_some((number(first)?, number(last)?, true, !sign.trim().is_empty()));
+    }
+    let one = number(rest)?;
+    Some(match sign.trim() {
+        "" | "=" | "==" => (one, one, true, false),
+        "!" | "!=" => (one, one, true, true),
+        "<" => (ALL.0, one, false, false),
+        "<=" => (ALL.0, one, true, false),
+        ">" => (one, ALL.1, false, false),
+        ">=" => (one, ALL.1, true, false),
+        _ => return None,
     })
 }
 

@@ -37,8 +37,12 @@ pub enum Protocol {
     Sctp,
     /// RDMA over RoCE or InfiniBand.
     Rdma,
-    /// HTTP/1 over TCP.
+    /// HTTP over TCP, of either version.
     Http,
+    /// HTTP/1 alone.
+    Http1,
+    /// HTTP/2 alone.
+    Http2,
     /// DNS over UDP or TCP.
     Dns,
     /// TLS over TCP.
@@ -104,8 +108,9 @@ pub enum Protocol {
 }
 
 /// Applications and their names, in rules and in EVE.
-const APPLICATIONS: [(Protocol, &str); 32] = [
+const APPLICATIONS: [(Protocol, &str); 33] = [
     (Protocol::Http, "http"),
+    (Protocol::Http2, "http2"),
     (Protocol::Dns, "dns"),
     (Protocol::Tls, "tls"),
     (Protocol::Smtp, "smtp"),
@@ -155,7 +160,7 @@ impl Protocol {
             "icmpv6" => Self::Icmpv6,
             "sctp" => Self::Sctp,
             "rdma" => Self::Rdma,
-            "http1" => Self::Http,
+            "http1" => Self::Http1,
             "ssl" => Self::Tls,
             other => APPLICATIONS.iter().find(|it| it.1 == other)?.0,
         })
@@ -163,7 +168,8 @@ impl Protocol {
 
     /// As EVE's `app_proto` spells an application.
     pub(crate) fn name(self) -> &'static str {
-        APPLICATIONS.iter().find(|it| it.0 == self).map_or("unknown", |it| it.1)
+        let known = if self == Self::Http1 { Self::Http } else { self };
+        APPLICATIONS.iter().find(|it| it.0 == known).map_or("unknown", |it| it.1)
     }
 
     /// Whether it is spoken over another that the stages know.
@@ -185,6 +191,15 @@ impl Protocol {
             self,
             P::Snmp | P::Ike | P::Quic | P::Dhcp | P::Ntp | P::Tftp | P::Mdns | P::BittorrentDht
         )
+    }
+
+    /// Whether a rule that says this means what is `spoken`: HTTP is HTTP/1 or, where somebody
+    /// speaks it, HTTP/2.
+    pub(crate) fn means(self, spoken: Self) -> bool {
+        let is_http = |it: Self| matches!(it, Self::Http | Self::Http1);
+        self == spoken
+            || (self == Self::Http && spoken == Self::Http2)
+            || (is_http(self) && is_http(spoken))
     }
 }
 

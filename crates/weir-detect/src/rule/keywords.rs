@@ -7,7 +7,7 @@ use super::step::{Content, Fast, Step, Value};
 use super::syntax::{Setting, unquoted};
 use super::{
     Absence, BitTest, Buffer, BufferKey, BufferTest, MessageTest, Numbers, Spoken, Transform,
-    UnitTest, Untold, content, pcre,
+    UnitTest, Untold, content, pcre, transforms,
 };
 use crate::buffers::event::AppEvent;
 use crate::dataset::Definitions;
@@ -85,6 +85,7 @@ impl Collected {
         let Setting { name, value } = *option;
         let refused = |reason: String| Refused::new(name, reason);
         if self.take_description(name, value).map_err(refused)?
+            || self.take_content(name, value).map_err(refused)?
             || self.take_step(name, value).map_err(refused)?
             || self.take_modifier(name, value).map_err(refused)?
             || self.take_state(name, value, bits).map_err(refused)?
@@ -138,6 +139,8 @@ impl Collected {
             // Only what is kept of a packet that alerts: this engine keeps all of it.
             // Or how fast the rule is found: ours are found by their own fast pattern.
             "tag" | "rawbytes" | "prefilter" => {}
+            // Certificates are in the packets that are kept.
+            "tls.store" | "tls_store" if value.is_empty() => {}
             "alert" if value.is_empty() => self.tells_pass = true,
             _ => return Ok(false),
         }
@@ -200,6 +203,23 @@ impl Collected {
         Ok(true)
     }
 
+    /// Keywords that stand for a content of one buffer.
+    fn take_content(&mut self, name: &str, value: &str) -> Result<bool, String> {
+        let buffer = match name {
+            "tls.subject" => Buffer::TlsSubject,
+            "tls.issuerdn" => Buffer::TlsIssuer,
+            "tls.fingerprint" => Buffer::TlsFingerprint,
+            "ssh.softwareversion" => Buffer::SshSoftware,
+            "ssh.protoversion" => {
+                self.push_into(Buffer::SshProtocol, protocol_version(value)?);
+                return Ok(true);
+            }
+            _ => return Ok(false),
+        };
+        self.push_into(buffer, Step::Content(content::parse(value)?));
+        Ok(true)
+    }
+
     fn take_step(&mut self, name: &str, value: &str) -> Result<bool, String> {
         let step = match name {
             "content" | "uricontent" => {
@@ -232,6 +252,7 @@ impl Collected {
             "byte_extract" => bytes::byte_extract(value, &mut self.names)?,
             "byte_math" => bytes::byte_math(value, &mut self.names)?,
             "asn1" => Step::Asn1(super::asn1::Asn1Test::parse(value)?),
+            "entropy" => bytes::entropy(value)?,
             "bsize" => Step::Size(Numbers::parse(value)?),
             "urilen" => {
                 let (size, which) = value.split_once(',').unwrap_or((value, "norm"));
@@ -297,7 +318,7 @@ impl Collected {
             self.move_last(buffer)?;
             return Ok(true);
         }
-        if let Some(transform) = transform(name, value)? {
+        if let Some(transform) = transforms::parse(name, value)? {
             if self.sticky.is_none() {
                 return Err("a transform without a buffer".to_owned());
             }
@@ -479,7 +500,7 @@ fn finish_steps(steps: &mut [Step]) -> Result<(), Refused> {
                 next_is_relative = read.is_relative;
             }
             Step::Asn1(it) => next_is_relative = it.is_relative,
-            Step::Size(_) | Step::Dataset(_) => {}
+            Step::Size(_) | Step::Dataset(_) | Step::Entropy(_) => {}
             Step::Base64 { is_relative, then, .. } => {
                 finish_steps(then)?;
                 next_is_relative = *is_relative;
@@ -495,29 +516,19 @@ pub(super) fn fast_rank(content: &Content) -> Option<(u8, usize)> {
     (!content.is_negated).then_some((chosen, content.bytes.len()))
 }
 
-fn transform(name: &str, value: &str) -> Result<Option<Transform>, String> {
-    Ok(Some(match name {
-        "xor" => {
-            let digits = unquoted(value).1;
-            let key = content::bytes(&format!("|{digits}|"))?;
-            if key.is_empty() {
-                return Err("a key of no byte".to_owned());
-            }
-            Transform::Xor(key.into())
-        }
-        "dotprefix" => Transform::DotPrefix,
-        "strip_whitespace" => Transform::StripWhitespace,
-        "compress_whitespace" => Transform::CompressWhitespace,
-        "to_lowercase" => Transform::ToLowercase,
-        "to_uppercase" => Transform::ToUppercase,
-        "url_decode" => Transform::UrlDecode,
-        "header_lowercase" => Transform::HeaderLowercase,
-        "strip_pseudo_headers" => Transform::StripPseudoHeaders,
-        "to_md5" => Transform::Md5,
-        "to_sha1" => Transform::Sha1,
-        "to_sha256" => Transform::Sha256,
-        _ => return Ok(None),
-    }))
+/// `ssh.protoversion:2_compat`: that version, or what servers say that speak the one before too.
+fn protocol_version(value: &str) -> Result<Step, String> {
+    let version = unquoted(value).1.trim();
+    if version == "2_compat" {
+        let (expression, _) = pcre::parse("\"/^(?:2|1\\.99)/\"", &mut Names::default())?;
+        return Ok(Step::Pcre(expression));
+    }
+    let is_version = |it: u8| it.is_ascii_digit() || it == b'.';
+    if version.is_empty() || !version.bytes().all(is_version) {
+        return Err(format!("`{version}` is no version of SSH"));
+    }
+    let content = content::parse(version)?;
+    Ok(Step::Content(Content { starts: true, ends: true, ..content }))
 }
 
 /// `config:logging disable, type tx, scope tx`
@@ -536,8 +547,8 @@ fn requirements(value: &str) -> Result<(), String> {
         let (word, rest) = part.split_once(char::is_whitespace).unwrap_or((part, ""));
         let is_met = match word {
             "version" => rest.split('|').any(has_version),
-            "keyword" => Buffer::from_name(rest.trim()).is_some(),
-            "feature" => false,
+            "keyword" => is_known(rest.trim()),
+            "feature" => matches!(rest.trim(), "ja3" | "ja4"),
             other => return Err(format!("`{other}` behind requires")),
         };
         if !is_met {
@@ -546,6 +557,43 @@ fn requirements(value: &str) -> Result<(), String> {
     }
     Ok(())
 }
+
+/// Whether a keyword of that name may be used.
+fn is_known(name: &str) -> bool {
+    let takes = |it: Option<Result<HeaderTest, String>>| it.is_some();
+    Buffer::from_name(name).is_some()
+        || Buffer::from_modifier(name).is_some()
+        || MessageTest::parse(name, "").is_some()
+        || takes(header::test(name, ""))
+        || transforms::parse(name, "").is_ok_and(|it| it.is_some())
+        || STEPS.contains(&name)
+}
+
+/// Keywords that stand for steps, and those about flows and rules as a whole.
+const STEPS: [&str; 22] = [
+    "content",
+    "pcre",
+    "isdataat",
+    "byte_test",
+    "byte_jump",
+    "byte_extract",
+    "byte_math",
+    "bsize",
+    "urilen",
+    "entropy",
+    "base64_decode",
+    "base64_data",
+    "absent",
+    "dataset",
+    "datarep",
+    "flow",
+    "flowbits",
+    "flowint",
+    "xbits",
+    "hostbits",
+    "stream_size",
+    "iprep",
+];
 
 /// Whether the version whose language this is lies in all of the bounds.
 fn has_version(bounds: &str) -> bool {

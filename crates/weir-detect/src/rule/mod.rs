@@ -20,6 +20,7 @@ mod spoken;
 mod state;
 pub(crate) mod step;
 pub mod syntax;
+mod transforms;
 mod units;
 pub mod variables;
 
@@ -144,9 +145,11 @@ buffers! {
     HttpResponseBody "http.response_body" | "http_server_body";
     HttpStatusCode "http.stat_code" | "http_stat_code";
     HttpStatusMessage "http.stat_msg" | "http_stat_msg";
+    Http2HeaderName "http2.header_name" |;
     FileData "file.data" "file_data" |;
     DnsQuery "dns.query" "dns_query" "dns.query.name" "dns.queries.rrname" |;
     DnsAnswer "dns.answers.rrname" "dns.answer.name" |;
+    DnsResponse "dns.response.rrname" |;
     DnsAuthority "dns.authorities.rrname" |;
     DnsAdditional "dns.additionals.rrname" |;
     TlsSni "tls.sni" "tls_sni" |;
@@ -155,6 +158,11 @@ buffers! {
     TlsIssuer "tls.cert_issuer" "tls_cert_issuer" |;
     TlsSerial "tls.cert_serial" "tls_cert_serial" |;
     TlsFingerprint "tls.cert_fingerprint" "tls_cert_fingerprint" |;
+    TlsAlternativeName "tls.subjectaltname" |;
+    TlsAlpn "tls.alpn" |;
+    TlsRandom "tls.random" |;
+    TlsRandomTime "tls.random_time" |;
+    TlsRandomBytes "tls.random_bytes" |;
     Ja3Hash "ja3.hash" "ja3_hash" |;
     Ja3String "ja3.string" "ja3_string" |;
     Ja3sHash "ja3s.hash" |;
@@ -162,6 +170,10 @@ buffers! {
     Ja4Hash "ja4.hash" |;
     SshProtocol "ssh.proto" "ssh_proto" |;
     SshSoftware "ssh.software" "ssh_software" |;
+    SshHassh "ssh.hassh" |;
+    SshHasshString "ssh.hassh.string" |;
+    SshHasshServer "ssh.hassh.server" |;
+    SshHasshServerString "ssh.hassh.server.string" |;
     FileName "file.name" |;
     SmtpHelo "smtp.helo" |;
     SmtpSender "smtp.mail_from" |;
@@ -279,6 +291,64 @@ pub(crate) enum Transform {
     Md5,
     Sha1,
     Sha256,
+    FromBase64(FromBase64),
+    /// To so many bytes, at most.
+    Gunzip(usize),
+    ZlibInflate(usize),
+    /// The first group of the expression.
+    Captured(Expression),
+}
+
+/// `from_base64`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct FromBase64 {
+    pub(crate) bytes: Option<u32>,
+    pub(crate) offset: u32,
+    pub(crate) mode: Base64Mode,
+}
+
+/// What is made of letters that are none of base 64.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Base64Mode {
+    /// Nothing may be wrong.
+    Strict,
+    /// They end it.
+    Rfc4648,
+    /// They are passed over.
+    Rfc2045,
+}
+
+/// A regular expression, told from others by its text.
+#[derive(Clone, Debug)]
+pub(crate) struct Expression {
+    pub(crate) text: Arc<str>,
+    pub(crate) regex: pcre2::bytes::Regex,
+}
+
+impl PartialEq for Expression {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Expression {}
+
+impl PartialOrd for Expression {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Expression {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.text.cmp(&other.text)
+    }
+}
+
+impl std::hash::Hash for Expression {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
+    }
 }
 
 /// A buffer and what is done to it.

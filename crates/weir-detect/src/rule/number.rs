@@ -30,6 +30,11 @@ impl Numbers {
         (self.first == self.last && !self.is_negated).then_some(self.first)
     }
 
+    /// From the first to the last, or all but these.
+    pub(crate) fn between(first: u64, last: u64, is_negated: bool) -> Self {
+        Self { first, last, is_negated }
+    }
+
     /// Reads what stands behind a keyword. The ends of `3<>9` do not belong to it, those of `3-9`
     /// do.
     ///

@@ -10,6 +10,13 @@ use super::syntax::unquoted;
 /// does not match, and is counted.
 const MATCH_LIMIT: u32 = 3500;
 
+/// An expression without flags, with the same limit.
+pub(super) fn bounded(pattern: &str) -> Result<pcre2::bytes::Regex, String> {
+    let mut builder = RegexBuilder::new();
+    let pattern = format!("(*LIMIT_MATCH={MATCH_LIMIT}){pattern}");
+    builder.jit_if_available(true).build(&pattern).map_err(|it| it.to_string())
+}
+
 /// An expression and the buffer that its own flags name, if they name one.
 pub(crate) fn parse(
     value: &str,

@@ -1,7 +1,9 @@
 //! What rules ask of what is spoken: which application it is, and numbers in its messages.
 
 use super::Protocol;
-use super::number::Numbers;
+use super::number::{Numbers, number};
+use crate::buffers::http::http2;
+use crate::buffers::tls::{Moment, SslState};
 
 /// `app-layer-protocol`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +36,8 @@ impl Spoken {
 
     pub(crate) fn holds(self, spoken: Option<Protocol>) -> bool {
         match self {
-            Self::Is(of) => spoken == Some(of),
-            Self::IsNot(of) => spoken.is_some_and(|it| it != of),
+            Self::Is(of) => spoken.is_some_and(|it| of.means(it)),
+            Self::IsNot(of) => spoken.is_some_and(|it| !of.means(it)),
             Self::IsUnknown => spoken.is_none(),
             Self::IsKnown => spoken.is_some(),
         }
@@ -49,6 +51,19 @@ pub(crate) enum MessageField {
     DnsResponseCode,
     DnsType,
     TlsVersion,
+    TlsChainLength,
+    TlsNotBefore,
+    TlsNotAfter,
+    TlsExpired,
+    TlsValid,
+    SslState,
+    Http2FrameType,
+    Http2ErrorCode,
+    Http2Priority,
+    Http2Window,
+    Http2TableSize,
+    /// Of that number.
+    Http2Setting(u16),
 }
 
 /// A number in a message, and what it must be; of several, any.
@@ -66,15 +81,32 @@ impl MessageTest {
             "dns.rcode" => MessageField::DnsResponseCode,
             "dns.rrtype" => MessageField::DnsType,
             "tls.version" | "ssl_version" => MessageField::TlsVersion,
+            "tls.cert_chain_len" => MessageField::TlsChainLength,
+            "tls_cert_notbefore" => MessageField::TlsNotBefore,
+            "tls_cert_notafter" => MessageField::TlsNotAfter,
+            "tls_cert_expired" => MessageField::TlsExpired,
+            "tls_cert_valid" => MessageField::TlsValid,
+            "ssl_state" => MessageField::SslState,
+            "http2.frametype" => MessageField::Http2FrameType,
+            "http2.errorcode" => MessageField::Http2ErrorCode,
+            "http2.priority" => MessageField::Http2Priority,
+            "http2.window" => MessageField::Http2Window,
+            "http2.size_update" => MessageField::Http2TableSize,
+            "http2.settings" => return Some(setting(value)),
             _ => return None,
         };
-        let one = |text: &str| match field {
-            MessageField::TlsVersion => version(text),
-            _ => Numbers::parse(text),
-        };
         let numbers: Result<Vec<Numbers>, String> = match field {
-            MessageField::TlsVersion => value.split(',').map(one).collect(),
-            _ => one(value).map(|it| vec![it]),
+            MessageField::TlsVersion => value.split(',').map(version).collect(),
+            MessageField::SslState => value.split(['|', ',']).map(state).collect(),
+            MessageField::TlsNotBefore | MessageField::TlsNotAfter => {
+                dates(value).map(|it| vec![it])
+            }
+            MessageField::TlsExpired | MessageField::TlsValid if value.trim().is_empty() => {
+                Ok(Vec::new())
+            }
+            MessageField::Http2FrameType => named(&http2::FRAME_NAMES, value),
+            MessageField::Http2ErrorCode => named(&http2::ERROR_NAMES, value),
+            _ => Numbers::parse(value).map(|it| vec![it]),
         };
         Some(numbers.map(|numbers| Self { field, numbers }))
     }
@@ -82,14 +114,96 @@ impl MessageTest {
     /// The application whose messages have it.
     pub(crate) fn protocol(&self) -> Protocol {
         match self.field {
-            MessageField::TlsVersion => Protocol::Tls,
-            _ => Protocol::Dns,
+            MessageField::DnsOpcode | MessageField::DnsResponseCode | MessageField::DnsType => {
+                Protocol::Dns
+            }
+            MessageField::Http2FrameType
+            | MessageField::Http2ErrorCode
+            | MessageField::Http2Priority
+            | MessageField::Http2Window
+            | MessageField::Http2TableSize
+            | MessageField::Http2Setting(_) => Protocol::Http2,
+            _ => Protocol::Tls,
         }
     }
 
-    pub(crate) fn holds(&self, number: u16) -> bool {
-        self.numbers.iter().any(|it| it.contain(number.into()))
+    pub(crate) fn holds(&self, number: u64) -> bool {
+        self.numbers.iter().any(|it| it.contain(number))
     }
+}
+
+/// A number, or the name of one by its place in `names`.
+fn named(names: &[&str], value: &str) -> Result<Vec<Numbers>, String> {
+    let value = value.trim();
+    match names.iter().position(|it| it.eq_ignore_ascii_case(value)) {
+        Some(place) => Ok(vec![Numbers::between(place as u64, place as u64, false)]),
+        None => Numbers::parse(value).map(|it| vec![it]),
+    }
+}
+
+/// `SETTINGS_HEADER_TABLE_SIZE>4096`: a setting by its name or number, and what it must be.
+fn setting(value: &str) -> Result<MessageTest, String> {
+    let value = value.trim();
+    let is_of_name = |it: char| it.is_ascii_alphanumeric() || it == '_';
+    let end = value.find(|it| !is_of_name(it)).unwrap_or(value.len());
+    let (name, rest) = value.split_at(end);
+    let known = http2::SETTINGS_NAMES.iter().find(|it| it.1.eq_ignore_ascii_case(name));
+    let id = known.map(|it| it.0).or_else(|| name.parse().ok());
+    let id = id.ok_or_else(|| format!("`{name}` is no setting of HTTP/2"))?;
+    let numbers = match rest.trim() {
+        "" => Numbers::between(0, u64::MAX, false),
+        rest => Numbers::parse(rest)?,
+    };
+    Ok(MessageTest { field: MessageField::Http2Setting(id), numbers: vec![numbers] })
+}
+
+/// A message of the handshake by its name.
+fn state(text: &str) -> Result<Numbers, String> {
+    let text = text.trim();
+    let (is_negated, name) = match text.strip_prefix('!') {
+        Some(name) => (true, name.trim()),
+        None => (false, text),
+    };
+    let state = match name {
+        "client_hello" => SslState::ClientHello,
+        "server_hello" => SslState::ServerHello,
+        "client_keyx" => SslState::ClientKeyExchange,
+        "server_keyx" => SslState::ServerKeyExchange,
+        "unknown" => SslState::Unknown,
+        _ => return Err(format!("`{text}` is no state of TLS")),
+    };
+    Ok(Numbers::between(state as u64, state as u64, is_negated))
+}
+
+/// `2015`, `>2015-10`, `<2015-10-22 23:59:59`, `2015<>2020` (without its ends)
+fn dates(text: &str) -> Result<Numbers, String> {
+    let wrong = || format!("`{text}` is no date, and no range of them");
+    let one = |text: &str| date(text).ok_or_else(wrong);
+    let text = text.trim().trim_matches('"');
+    if let Some((from, to)) = text.split_once("<>") {
+        let (from, to) = (one(from)?, one(to)?);
+        let is_range = from + 1 < to;
+        return is_range.then(|| Numbers::between(from + 1, to - 1, false)).ok_or_else(wrong);
+    }
+    match text.split_at_checked(1) {
+        Some(("<", date)) => Ok(Numbers::between(0, one(date)?.saturating_sub(1), false)),
+        Some((">", date)) => Ok(Numbers::between(one(date)? + 1, u64::MAX, false)),
+        _ => one(text).map(|it| Numbers::between(it, it, false)),
+    }
+}
+
+/// A year, and as much more of a date as is written.
+fn date(text: &str) -> Option<u64> {
+    let mut parts = [0, 1, 1, 0, 0, 0];
+    let mut written = text.trim().split(['-', 'T', ' ', ':']);
+    for part in &mut parts {
+        match written.next() {
+            Some(number) => *part = number.parse().ok()?,
+            None => break,
+        }
+    }
+    let is_whole = written.next().is_none() && parts[0] > 0;
+    Moment::of(parts).filter(|_| is_whole).map(|it| it.0)
 }
 
 fn version(text: &str) -> Result<Numbers, String> {
@@ -104,6 +218,8 @@ fn version(text: &str) -> Result<Numbers, String> {
         "1.1" => 0x302,
         "1.2" => 0x303,
         "1.3" => 0x304,
+        "sslv2" => 0x200,
+        hex if hex.starts_with("0x") => number(hex).ok_or("no version in hex")?,
         _ => return Err(format!("`{text}` is no version of TLS that is known")),
     };
     Numbers::parse(&format!("{sign}{number}"))

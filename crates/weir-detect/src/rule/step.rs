@@ -24,7 +24,45 @@ pub(crate) enum Step {
     Size(super::number::Numbers),
     Dataset(crate::dataset::DatasetTest),
     Asn1(super::asn1::Asn1Test),
+    Entropy(Entropy),
     Base64 { bytes: Option<u32>, offset: u32, is_relative: bool, then: Vec<Step> },
+}
+
+/// How evenly the values of bytes are spread, in bits a byte: from 0 to 8.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Entropy {
+    pub(crate) offset: usize,
+    pub(crate) bytes: Option<usize>,
+    pub(crate) first: f64,
+    pub(crate) last: f64,
+    /// Whether the ends belong to it.
+    pub(crate) with_ends: bool,
+    pub(crate) is_negated: bool,
+}
+
+impl Entropy {
+    /// Whether that of `bytes` is as the rule says.
+    pub(crate) fn holds(&self, bytes: &[u8]) -> bool {
+        let Some(bytes) = bytes.get(self.offset..) else { return false };
+        let length = self.bytes.map_or(bytes.len(), |it| it.min(bytes.len()));
+        let entropy = entropy(&bytes[..length]);
+        let holds = match self.with_ends {
+            true => self.first <= entropy && entropy <= self.last,
+            false => self.first < entropy && entropy < self.last,
+        };
+        holds != self.is_negated
+    }
+}
+
+fn entropy(bytes: &[u8]) -> f64 {
+    let mut counts = [0_u32; 256];
+    bytes.iter().for_each(|it| counts[usize::from(*it)] += 1);
+    let total = bytes.len() as f64;
+    let share = |count: &u32| {
+        let share = f64::from(*count) / total;
+        -share * share.log2()
+    };
+    counts.iter().filter(|it| **it > 0).map(share).sum()
 }
 
 /// A string of bytes and where it is to stand.

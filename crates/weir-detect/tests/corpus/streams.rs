@@ -55,6 +55,14 @@ alert dhcp any any -> any any (dhcp.leasetime:>1; sid:31;)
 alert mdns any any -> any any (mdns.queries.rrname; content:"l"; sid:32;)
 alert ntp any any -> any any (ntp.reference_id; content:"G"; sid:33;)
 alert udp any any -> any any (app-layer-protocol:!dns; content:"a"; sid:34;)
+alert tls any any -> any any (tls.alpn; content:"h"; tls.random; content:"a"; sid:48;)
+alert tls any any -> any any (tls.subjectaltname; content:"a"; tls_cert_expired; sid:49;)
+alert tls any any -> any any (ssl_state:client_keyx; tls.version:1.2; sid:50;)
+alert ssh any any -> any any (ssh.hassh; content:"a"; ssh.hassh.string; content:"a"; sid:51;)
+alert http2 any any -> any any (http2.header_name; content:"a"; http.uri; gunzip; content:"a"; sid:52;)
+alert http2 any any -> any any (http2.frametype:GOAWAY; http2.settings:SETTINGS_ENABLE_PUSH; sid:53;)
+alert http any any -> any any (http.uri; from_base64; pcrexform:"(a+)"; content:"a"; sid:54;)
+alert http any any -> any any (http.request_body; zlib_deflate; entropy:value > 2; sid:55;)
 "#;
 
 fn rules() -> Arc<RuleSet> {

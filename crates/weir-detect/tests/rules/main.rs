@@ -8,5 +8,6 @@ mod headers;
 mod odd;
 mod rdma;
 mod sessions;
+mod sessions_in_clear;
 mod states;
 mod units;

@@ -357,6 +357,8 @@ impl Detection {
         for mut flow in self.flows.take_ended() {
             let units = std::mem::take(&mut flow.units);
             units.into_iter().for_each(|it| take(DetectionRecord::Unit(it)));
+            let told = std::mem::take(&mut flow.applications);
+            told.into_iter().for_each(|it| take(DetectionRecord::Told(it)));
             take(DetectionRecord::Flow(flow));
         }
         self.detector.take_http().into_iter().for_each(|it| take(DetectionRecord::Http(it)));

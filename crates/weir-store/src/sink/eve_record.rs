@@ -158,18 +158,10 @@ pub fn http(time: Time, record: &HttpRecord) -> Event {
     let FlowView { initiator, responder, .. } = record.flow;
     let mut event = head(time, "http", [initiator, responder], 6);
     event.insert("flow_id".into(), eve::flow_id(&record.flow).into());
-    event.insert("tx_id".into(), record.number.into());
-    let mut object = Map::new();
-    for (name, value) in &record.fields {
-        let text = String::from_utf8_lossy(value);
-        let value = match (*name, text.parse::<u64>()) {
-            ("status", Ok(number)) => number.into(),
-            _ => Value::from(text.into_owned()),
-        };
-        object.insert((*name).into(), value);
+    if !record.is_of_http2 {
+        event.insert("tx_id".into(), record.number.into());
     }
-    object.insert("length".into(), record.length.into());
-    event.insert("http".into(), Value::Object(object));
+    event.insert("http".into(), object(&record.object));
     event
 }
 
@@ -194,7 +186,7 @@ fn put(object: &mut Value, path: &str, count: u64) {
     }
 }
 
-/// The event of kind `dns` or `tls`.
+/// The event of an application's message or session.
 pub fn application(record: &ApplicationRecord) -> Event {
     let FlowView { initiator, responder, to_server, .. } = record.flow;
     let mut ends = [initiator, responder];
@@ -203,12 +195,7 @@ pub fn application(record: &ApplicationRecord) -> Event {
     }
     let mut event = head(record.time, record.kind, ends, record.protocol);
     event.insert("flow_id".into(), eve::flow_id(&record.flow).into());
-    let mut object = Map::new();
-    for (name, value) in &record.fields {
-        // The first name that is asked for.
-        object.entry(*name).or_insert_with(|| String::from_utf8_lossy(value).into());
-    }
-    event.insert(record.kind.into(), Value::Object(object));
+    event.insert(record.kind.into(), object(&record.object));
     event
 }
 

@@ -10,7 +10,8 @@ use crate::verify;
 
 const HELP: &str = "\
 DIR is a folder of tests as suricata-verify has them, or one test: test.yaml, rules, a capture, and
-the part of suricata.yaml that the test needs. Each test runs in a detector of its own.
+the part of suricata.yaml that the test needs. Each test runs in a detector of its own. Commands of
+the shell that a test holds are run, in a folder for what it makes: look at strangers' tests first.
 
 Example:
   weir verify suricata-verify/tests --json | jq '.cases[] | select(.result != \"passed\")'

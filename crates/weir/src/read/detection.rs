@@ -150,6 +150,22 @@ pub struct Anomalies {
     pub applayer: bool,
 }
 
+/// What is told of applications' messages and sessions.
+#[derive(Clone, Debug, Default)]
+pub struct Applications {
+    /// Kinds that are told, by EVE's names; without, all are.
+    pub kinds: Option<Vec<String>>,
+    /// Fields of `tls` that are told, by their names in suricata.yaml; without, those that are
+    /// usual there.
+    pub tls: Option<Vec<String>>,
+}
+
+impl Applications {
+    fn tells(&self, kind: &str) -> bool {
+        self.kinds.as_ref().is_none_or(|kinds| kinds.iter().any(|it| it == kind))
+    }
+}
+
 /// Kinds of events.
 #[derive(Clone, Debug)]
 pub struct Events {
@@ -157,10 +173,8 @@ pub struct Events {
     pub flow: bool,
     /// `netflow`: a flow's two sides.
     pub netflow: bool,
-    /// `http`: transactions.
-    pub http: bool,
-    /// Transactions of other applications, by their names; `None`: all.
-    pub units: Option<Vec<String>>,
+    /// What is told of applications.
+    pub applications: Applications,
     /// `anomaly`: what is odd.
     pub anomaly: Anomalies,
     /// `stats`, at the end.
@@ -176,8 +190,7 @@ impl Default for Events {
         Self {
             flow: true,
             netflow: false,
-            http: true,
-            units: None,
+            applications: Applications::default(),
             anomaly: Anomalies { decode: true, stream: true, applayer: true },
             stats: true,
             first_drops: false,
@@ -539,11 +552,11 @@ impl<W: Write> Look<W> {
 
     /// Tells of what has ended.
     fn ended(&mut self) {
-        let http = self.detector.take_http();
+        let mut http = self.detector.take_http();
+        let mut told = self.detector.take_told();
         let records = self.flows.take_ended();
         let units = self.detector.take_units();
-        let Events { flow, netflow, http: with_http, community_seed, .. } = self.options.events;
-        let mut http = http;
+        let Events { flow, netflow, community_seed, .. } = self.options.events;
         units.iter().for_each(|it| self.unit(it));
         for record in records {
             record.units.iter().for_each(|it| self.unit(it));
@@ -565,16 +578,27 @@ impl<W: Write> Look<W> {
                 eve::netflow(&record).into_iter().for_each(|it| self.push(it));
             }
             http.extend(record.http);
+            told.extend(record.applications);
         }
-        if with_http {
+        let applications = self.options.events.applications.clone();
+        if applications.tells("http") {
             http.iter().for_each(|it| self.push(eve::http(self.last, it)));
+        }
+        for record in told.iter().filter(|it| applications.tells(it.kind)) {
+            let mut event = eve::application(record);
+            if let Some(tls) = event.get_mut("tls") {
+                match &applications.tls {
+                    Some(wanted) => eve::choose_tls(tls, wanted),
+                    None => eve::choose_tls(tls, &eve::USUAL_TLS),
+                }
+            }
+            self.push(event);
         }
     }
 
     /// A transaction that ended.
     fn unit(&mut self, record: &UnitRecord) {
-        let kinds = &self.options.events.units;
-        if kinds.as_ref().is_none_or(|kinds| kinds.iter().any(|it| it == record.kind)) {
+        if self.options.events.applications.tells(record.kind) {
             let mut event = eve::unit(record);
             event.insert("pcap_cnt".into(), self.seen.packets.into());
             self.push(event);

@@ -6,7 +6,9 @@ use serde_json::json;
 use weir_detect::alert::End;
 use weir_store::sink::eve;
 use weir_store::sink::eve_record::head;
-pub use weir_store::sink::eve_record::{Event, anomaly_object, flow, http, netflow, stats, unit};
+pub use weir_store::sink::eve_record::{
+    Event, anomaly_object, application, flow, http, netflow, stats, unit,
+};
 use weir_wire::frame::{Link, Time};
 use weir_wire::parse::{Network, Parsed, Transport};
 
@@ -85,6 +87,51 @@ pub fn describe(event: &mut Event, number: u64, layer: &Layer<'_>) {
             "pkt_src": outer.source,
         });
         event.insert("tunnel".into(), tunnel);
+    }
+}
+
+/// Fields of `tls` that are told where nothing else is asked for: all but the certificates.
+pub const USUAL_TLS: [&str; 16] = [
+    "subject",
+    "issuer",
+    "session_resumed",
+    "serial",
+    "fingerprint",
+    "sni",
+    "version",
+    "not_before",
+    "not_after",
+    "subjectaltname",
+    "ja3",
+    "ja3s",
+    "ja4",
+    "client_alpns",
+    "server_alpns",
+    "client",
+];
+
+/// Leaves the fields of a `tls` object that are wanted, by their names in suricata.yaml.
+pub fn choose_tls<T: AsRef<str>>(object: &mut serde_json::Value, wanted: &[T]) {
+    let has = |name: &str| wanted.iter().any(|it| it.as_ref() == name);
+    let is_wanted = |name: &str| match name {
+        "issuerdn" => has("issuer"),
+        "notbefore" => has("not_before"),
+        "notafter" => has("not_after"),
+        other => has(other) || other == "client",
+    };
+    let Some(fields) = object.as_object_mut() else { return };
+    fields.retain(|name, _| is_wanted(name));
+    let client = fields.get_mut("client").and_then(|it| it.as_object_mut());
+    let client = client.map(|client| {
+        client.retain(|name, _| match name.as_str() {
+            "certificate" => has("client_certificate"),
+            "chain" => has("client_chain"),
+            _ => has("client"),
+        });
+        client.is_empty()
+    });
+    if client == Some(true) {
+        fields.remove("client");
     }
 }
 

@@ -20,9 +20,21 @@ struct Written {
     command: Option<String>,
     pcap: Option<Value>,
     rules: Option<String>,
-    skip: Option<Value>,
+    skip: Vec<Skip>,
     exit_code: Option<i64>,
     checks: Vec<BTreeMap<String, Check>>,
+    pre_check: Option<String>,
+    setup: Vec<BTreeMap<String, String>>,
+}
+
+/// When a test is not for somebody.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Skip {
+    feature: Option<String>,
+    config: Option<Value>,
+    uid: Option<u64>,
+    msg: Option<String>,
 }
 
 /// What a test or a check needs.
@@ -37,6 +49,7 @@ struct Requires {
     features: Vec<String>,
     files: Vec<String>,
     pcap: Option<bool>,
+    env: Vec<String>,
     script: Option<Value>,
     lambda: Option<String>,
 }
@@ -50,8 +63,14 @@ pub struct Check {
     /// Fields, by their dotted names, and what they must be.
     #[serde(rename = "match")]
     pub fields: BTreeMap<String, Value>,
-    /// Another file than eve.json.
+    /// Another file than eve.json; of two files that are compared, the one that is made.
     pub filename: Option<String>,
+    /// A file of the test that it must be like.
+    pub expected: Option<String>,
+    /// A command of the shell, run in the folder of what is made.
+    pub args: Option<Value>,
+    /// What the command must print.
+    pub expect: Option<Value>,
     #[serde(flatten)]
     others: BTreeMap<String, Value>,
 }
@@ -76,8 +95,17 @@ pub struct Case {
     pub settings: BTreeMap<String, Value>,
     /// Whether packets are dropped, not only told of.
     pub is_inline: bool,
-    /// Filters over events: each kind (`filter`, `stats`) and what it wants.
+    /// What must come of it: each kind (`filter`, `stats`, `shell`, `file-compare`) and what it
+    /// wants.
     pub checks: Vec<(String, Check)>,
+    /// Commands of the shell before the run, and between it and the checks.
+    pub scripts: [Vec<String>; 2],
+    /// Rules and settings alone are looked at (`-T`).
+    pub is_check: bool,
+    /// Rules that cannot run end it (`--init-errors-fatal`, `-T`).
+    pub is_strict: bool,
+    /// How it must end.
+    pub exit_code: i64,
 }
 
 /// A test that is not for us, and why.
@@ -96,11 +124,8 @@ pub fn read(folder: &Path) -> Result<Result<Case, Skipped>> {
     if let Some(why) = written.requires.unmet() {
         return Ok(Err(Skipped(why)));
     }
-    if written.skip.is_some() {
-        return Ok(Err(Skipped("it says itself that it is to be skipped".into())));
-    }
-    if written.exit_code.is_some_and(|code| code != 0) {
-        return Ok(Err(Skipped("it is about Suricata's exit code".into())));
+    if let Some(why) = written.skip.iter().find_map(Skip::why) {
+        return Ok(Err(Skipped(why)));
     }
     let mut words: Vec<String> = written.args.iter().flat_map(|it| split(it)).collect();
     if let Some(command) = &written.command {
@@ -114,6 +139,13 @@ pub fn read(folder: &Path) -> Result<Result<Case, Skipped>> {
         // By the suite's convention, as its README says.
         is_inline: folder.file_name().is_some_and(|it| it.to_string_lossy().contains("ips")),
         checks: Vec::new(),
+        scripts: [
+            written.setup.iter().filter_map(|it| it.get("script").cloned()).collect(),
+            written.pre_check.clone().into_iter().collect(),
+        ],
+        is_check: false,
+        is_strict: false,
+        exit_code: written.exit_code.unwrap_or(0),
     };
     case.take_words(&words)?;
     case.find_files(&written)?;
@@ -139,6 +171,8 @@ impl Case {
             };
             match word.as_str() {
                 "--simulate-ips" => self.is_inline = true,
+                "-T" => (self.is_check, self.is_strict) = (true, true),
+                "--init-errors-fatal" => self.is_strict = true,
                 "--set" => set(words.next().context("--set without a value")?),
                 "-r" => self.capture = self.folder.join(place(words.next())),
                 "-S" => self.rules.push(self.folder.join(place(words.next()))),
@@ -161,8 +195,11 @@ impl Case {
             found.sort();
             Ok(found)
         };
+        let has_none = self.is_check || matches!(&written.pcap, Some(Value::Bool(false)));
         if let Some(Value::String(path)) = &written.pcap {
             self.capture = self.folder.join(path);
+        } else if has_none {
+            self.is_check = true;
         } else if self.capture.as_os_str().is_empty() {
             let captures = with("pcap")?;
             self.capture = captures.first().context("the test has no capture")?.clone();
@@ -176,7 +213,7 @@ impl Case {
                 self.rules = vec![named];
             }
         }
-        if !self.capture.is_file() {
+        if !self.is_check && !self.capture.is_file() {
             bail!("{} is not there", self.capture.display());
         }
         Ok(())
@@ -224,21 +261,43 @@ impl Requires {
             (self.os.as_deref().is_some_and(|it| it != "linux"), "another system"),
             (self.arch.is_some(), "one processor's architecture"),
             (!self.files.is_empty(), "files of Suricata's sources"),
+            (!self.env.is_empty(), "variables of the environment"),
             (self.script.is_some(), "a script"),
             (self.lambda.is_some(), "an expression in Python"),
-            (self.pcap == Some(false), "a run without a capture"),
         ];
         if let Some((_, what)) = other.iter().find(|(is_so, _)| *is_so) {
             return Some(format!("it asks for {what}"));
         }
-        let known = |it: &&String| {
-            !matches!(
-                it.as_str(),
-                "HAVE_LIBJANSSON" | "RUST" | "HAVE_JA3" | "HAVE_JA4" | "LIBNET1.1"
-            )
-        };
-        self.features.iter().find(known).map(|it| format!("it asks for the feature {it}"))
+        let lacks = |it: &&String| !has_feature(it);
+        self.features.iter().find(lacks).map(|it| format!("it asks for the feature {it}"))
     }
+}
+
+impl Skip {
+    /// Why the test is to be skipped here, if it is.
+    fn why(&self) -> Option<String> {
+        let is_meant = self.feature.as_deref().is_some_and(has_feature)
+            || self.uid.is_some_and(|it| it == u64::from(rustix::process::getuid().as_raw()))
+            || (self.feature.is_none() && self.uid.is_none() && self.config.is_none());
+        let why = self.msg.clone();
+        is_meant.then(|| why.unwrap_or_else(|| "it says itself that it is to be skipped".into()))
+    }
+}
+
+/// Whether what Suricata is built with under that name is here too.
+fn has_feature(name: &str) -> bool {
+    matches!(
+        name,
+        "HAVE_LIBJANSSON"
+            | "RUST"
+            | "HAVE_JA3"
+            | "HAVE_JA4"
+            | "HAVE_NSS"
+            | "LIBNET1.1"
+            | "HTTP2_DECOMPRESSION"
+            | "PCRE_JIT"
+            | "PCRE2_JIT"
+    )
 }
 
 fn shown(value: &Value) -> String {

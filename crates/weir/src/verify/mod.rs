@@ -2,11 +2,13 @@
 //! they say of EVE's events.
 //!
 //! ```text
-//!   DIR --case--> capture, rules, settings --run--> events --check--> passed, or why not
+//!   DIR --case--> capture, rules, settings --run--> events --outputs--> files --check--> passed,
+//!                                                                                 or why not
 //! ```
 
 pub mod case;
 pub mod check;
+mod outputs;
 mod run;
 
 use std::fs;
@@ -14,8 +16,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde::Serialize;
+use serde_json::Value;
 
 use case::Skipped;
+use check::Made;
 
 /// Folders within folders, at most.
 const DEPTH_MAX: usize = 8;
@@ -89,11 +93,31 @@ fn one(folder: &Path) -> Result<Result<Vec<String>, Skipped>> {
         Ok(case) => case,
         Err(skipped) => return Ok(Err(skipped)),
     };
+    let made = tempfile::tempdir().context("no folder for what a test makes")?;
+    let [before, between] = &case.scripts;
+    let shell = |events: &[Value], scripts: &[String]| -> Option<String> {
+        let made = Made { events, folder: made.path(), test: folder };
+        scripts.iter().find_map(|it| made.shell(it).err())
+    };
+    if let Some(why) = shell(&[], before) {
+        return Ok(Ok(vec![why]));
+    }
     let (events, refused) = run::events(&case)?;
+    let code = i64::from(case.is_strict && !refused.is_empty());
+    if code != case.exit_code {
+        let mut reasons = vec![format!("it ends with {code}, not {}", case.exit_code)];
+        reasons.extend(refused);
+        return Ok(Ok(reasons));
+    }
+    outputs::write(&case, &events, made.path())?;
+    if let Some(why) = shell(&events, between) {
+        return Ok(Ok(vec![why]));
+    }
+    let looked_at = Made { events: &events, folder: made.path(), test: folder };
     let mut reasons: Vec<String> = case
         .checks
         .iter()
-        .filter_map(|(kind, check)| check::failed(kind, check, &events))
+        .filter_map(|(kind, check)| check::failed(kind, check, &looked_at))
         .collect();
     if !reasons.is_empty() {
         reasons.extend(refused);

@@ -11,7 +11,8 @@ use weir_detect::reputation::Reputation;
 use weir_detect::{Action, LoadOptions, Variables};
 
 use super::case::Case;
-use crate::read::detection::{Anomalies, Detection, Events, Exception, Options};
+use crate::read::detection::{Anomalies, Applications, Detection, Events, Exception, Options};
+use crate::read::eve::USUAL_TLS;
 use crate::rules;
 
 /// The events of `case`, and the rules that do not run.
@@ -25,6 +26,9 @@ pub(super) fn events(case: &Case) -> Result<(Vec<Value>, Vec<String>)> {
         format!("rule {sid} does not run: {}: {}", it.keyword, it.reason)
     });
     let refused: Vec<String> = refused.collect();
+    if case.is_check {
+        return Ok((Vec::new(), refused));
+    }
     let mut out = Vec::new();
     let options = options(case);
     let mut detection = Detection::new(loaded.rules, options, &mut out)?;
@@ -84,24 +88,13 @@ fn options(case: &Case) -> Options {
     let outputs = case.settings.get("outputs").and_then(Value::as_array);
     let eve = outputs.and_then(|it| it.iter().find_map(|it| it.get("eve-log")));
     let seed = eve.and_then(|it| it.get("community-id-seed")).and_then(Value::as_u64);
+    events.applications.tls = Some(usual_tls(case, true));
     events.community_seed = Some(seed.and_then(|it| it.try_into().ok()).unwrap_or_default());
     if let Some(types) = eve.and_then(|it| it.get("types")).and_then(Value::as_array) {
         let has = |name: &str| types.iter().any(|it| it == name || it.get(name).is_some());
         events.flow = has("flow");
         events.netflow = has("netflow");
-        events.http = has("http");
-        let names = types.iter().filter_map(|it| {
-            let object = || it.as_object().and_then(|it| it.keys().next().map(String::as_str));
-            it.as_str().or_else(object)
-        });
-        let mut units: Vec<String> = names.map(|it| it.replace('-', "_")).collect();
-        // Events that come with others.
-        for (kind, with) in [("ftp", "ftp_data"), ("files", "fileinfo")] {
-            if units.iter().any(|it| it == kind) {
-                units.push(with.to_owned());
-            }
-        }
-        events.units = Some(units);
+        events.applications = applications(case, types);
         events.anomaly = anomalies(types).unwrap_or_default();
         let drop = types.iter().find_map(|it| it.get("drop"));
         events.first_drops = drop.is_some_and(|it| it["flows"] == "start");
@@ -119,6 +112,41 @@ fn options(case: &Case) -> Options {
         hosts: hosts(case),
         ..Options::default()
     }
+}
+
+/// The applications among `types`, and what is told of them.
+fn applications(case: &Case, types: &[Value]) -> Applications {
+    let kind = |it: &Value| match it {
+        Value::String(name) => Some(name.replace('-', "_")),
+        other => Some(other.as_object()?.keys().next()?.replace('-', "_")),
+    };
+    let mut kinds: Vec<String> = types.iter().filter_map(kind).collect();
+    // Events that come with others.
+    for (kind, with) in [("ftp", "ftp_data"), ("files", "fileinfo")] {
+        if kinds.iter().any(|it| it == kind) {
+            kinds.push(with.to_owned());
+        }
+    }
+    let tls = types.iter().find_map(|it| it.get("tls"));
+    let custom = tls.and_then(|it| it.get("custom")).and_then(Value::as_array);
+    let custom: Option<Vec<String>> =
+        custom.map(|it| it.iter().filter_map(Value::as_str).map(str::to_owned).collect());
+    let is_extended = tls.is_some_and(|it| it.get("extended").is_some_and(is_yes));
+    let tls = custom.unwrap_or_else(|| usual_tls(case, is_extended));
+    Applications { kinds: Some(kinds), tls: Some(tls) }
+}
+
+/// Fields of `tls` where none are named: JA3 where it is asked for.
+fn usual_tls(case: &Case, is_extended: bool) -> Vec<String> {
+    let with_ja3 = case.is_on("app-layer.protocols.tls.ja3-fingerprints", false);
+    let basic = ["subject", "issuer", "session_resumed"];
+    let all = USUAL_TLS.iter().filter(|it| is_extended || basic.contains(it));
+    let wanted = all.filter(|it| with_ja3 || !it.starts_with("ja3"));
+    wanted.map(|it| (*it).to_owned()).collect()
+}
+
+fn is_yes(value: &Value) -> bool {
+    matches!(value, Value::Bool(true)) || matches!(value.as_str(), Some("yes" | "true" | "on"))
 }
 
 /// The kinds of `anomaly` among `types`: of applications, where it names none.

@@ -2,6 +2,7 @@
 //!
 //! Chunked bodies are put together, compressed ones inflated.
 
+pub(crate) mod http2;
 mod inflate;
 mod odd;
 mod transaction;
@@ -75,6 +76,10 @@ pub(crate) struct Connection {
     odd: [Vec<u64>; 2],
     /// A transaction whose request has begun, and whose response came before its end.
     begun: Option<u64>,
+    /// Both sides have agreed to go on in HTTP/2.
+    is_upgraded: bool,
+    /// What the server said in the same piece behind that.
+    behind_upgrade: Vec<u8>,
 }
 
 /// Whether a stream that begins so is a client's: a method and a space.
@@ -156,6 +161,9 @@ impl Connection {
                 None => break,
             }
         }
+        if self.is_upgraded && side == 1 {
+            self.behind_upgrade = given[used..].to_vec();
+        }
         let state = &mut self.sides[side];
         if state.expect == Expect::Behind && used == length {
             state.expect = Expect::Head;
@@ -198,8 +206,7 @@ impl Connection {
     /// Other rules run from here on.
     pub(crate) fn forget_rules(&mut self) {
         for transaction in &mut self.transactions {
-            transaction.matched = Default::default();
-            transaction.waiting = Default::default();
+            transaction.forget_rules();
         }
     }
 
@@ -381,6 +388,17 @@ impl Connection {
         }
     }
 
+    /// The connection that goes on in HTTP/2, once both sides have agreed on that, and what its
+    /// server has said of it.
+    pub(crate) fn take_upgraded(&mut self) -> Option<(http2::Connection, Vec<u8>)> {
+        if !std::mem::take(&mut self.is_upgraded) {
+            return None;
+        }
+        let transactions = std::mem::take(&mut self.transactions);
+        let upgraded = http2::Connection::upgraded(transactions, self.first);
+        Some((upgraded, std::mem::take(&mut self.behind_upgrade)))
+    }
+
     /// Transactions about which something is odd that a side has not looked at.
     pub(crate) fn take_odd(&mut self, side: usize) -> Vec<u64> {
         std::mem::take(&mut self.odd[side])
@@ -463,6 +481,7 @@ impl Connection {
         let request = transaction.request.as_ref();
         let is_head = request.is_some_and(|it| it.method.as_slice() == b"HEAD");
         let status = half.status.clone();
+        let goes_on_in_http2 = half.header(b"upgrade").is_some_and(|it| it == b"h2c");
         let framed = half.header(b"content-length").or(half.header(b"transfer-encoding"));
         let has_none = framed.is_none()
             && (status.starts_with(b"1") || matches!(status.as_slice(), b"204" | b"304"));
@@ -484,6 +503,7 @@ impl Connection {
         }
         if status == b"101" && has_none {
             // What follows is another protocol.
+            self.is_upgraded = goes_on_in_http2;
             self.sides.iter_mut().for_each(|it| it.expect = Expect::Nothing);
         }
     }

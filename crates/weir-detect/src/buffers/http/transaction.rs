@@ -1,11 +1,13 @@
 //! A request and its response, and the buffers that rules know of them.
 
+use super::http2::{Frames, Header, tell};
 use super::inflate::Inflate;
 use super::odd::is_space;
 use super::uri;
 use crate::buffers::event::{AppEvent, AppEvents};
 use crate::record::HttpRecord;
 use crate::rule::{Buffer, Rule, RuleIndex};
+use crate::value::Object;
 
 /// Bytes of a body that are kept, at most (Suricata's limit): no rule sees the rest.
 const BODY_LEN_MAX: usize = 100 * 1024;
@@ -33,6 +35,8 @@ pub(crate) struct Transaction {
     pub(crate) events: AppEvents,
     /// How many of those were looked at, by side.
     pub(super) events_looked_at: [usize; 2],
+    /// Set of HTTP/2: the number of its stream, and what came in frames, by side.
+    pub(super) stream: Option<Box<(u32, [Frames; 2])>>,
 }
 
 /// One message.
@@ -41,6 +45,8 @@ pub(crate) struct Half {
     first_line: Vec<u8>,
     pub(super) raw_headers: Vec<u8>,
     headers: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Of HTTP/2, headers as they came: several of a name apart.
+    pub(super) fields: Vec<(Vec<u8>, Vec<u8>)>,
     pub(super) protocol: Vec<u8>,
     pub(crate) method: Vec<u8>,
     pub(super) target: Vec<u8>,
@@ -88,6 +94,46 @@ impl Half {
         half.target = target;
         half.protocol = protocol;
         half
+    }
+
+    /// A message of HTTP/2: names that begin with a colon stand for its first line.
+    pub(super) fn of_fields(fields: Vec<Header>) -> Self {
+        let mut half = Self { protocol: b"HTTP/2".to_vec(), ..Self::default() };
+        half.put_fields(fields);
+        let encoding = half.header(b"content-encoding");
+        half.inflate = encoding.and_then(Inflate::of).map(Box::new);
+        half
+    }
+
+    /// Adds headers, of HTTP/2, that came in one block.
+    fn put_fields(&mut self, fields: Vec<Header>) {
+        for Header { name, value } in fields {
+            match name.as_slice() {
+                b":method" => self.method.clone_from(&value),
+                // Both as it came: rules about HTTP/2 are written so.
+                b":path" => {
+                    self.normalized.clone_from(&value);
+                    self.target.clone_from(&value);
+                }
+                b":status" => self.status.clone_from(&value),
+                _ => {}
+            }
+            self.raw_headers.extend([name.as_slice(), b": ", &value, b"\r\n"].concat());
+            if self.fields.len() < HEADERS_MAX {
+                self.fields.push((name.clone(), value.clone()));
+            }
+            match self.headers.iter().position(|it| it.0 == name) {
+                Some(known) => {
+                    self.headers[known].1.extend([b", ".as_slice(), &value].concat());
+                }
+                None if self.headers.len() < HEADERS_MAX => self.headers.push((name, value)),
+                None => {}
+            }
+        }
+        self.first_line = match self.status.as_slice() {
+            [] => [self.method.as_slice(), b" ", &self.target, b" HTTP/2\r\n"].concat(),
+            status => [b"HTTP/2 ", status, b"\r\n"].concat(),
+        };
     }
 
     /// A response's head; [`begins_response`] has looked at its line.
@@ -164,6 +210,66 @@ impl Half {
 }
 
 impl Transaction {
+    /// One of HTTP/2, of a stream or of the connection (0).
+    pub(super) fn of_stream(stream: u32) -> Self {
+        let stream = Some(Box::new((stream, Default::default())));
+        Self { stream, ..Self::default() }
+    }
+
+    /// What came in a side's frames.
+    pub(super) fn frames_mut(&mut self, side: usize) -> &mut Frames {
+        &mut self.stream.get_or_insert_default().1[side]
+    }
+
+    /// The same, to look at; `None`: it is of HTTP/1.
+    pub(crate) fn frames(&self, side: usize) -> Option<&Frames> {
+        self.stream.as_ref().map(|it| &it.1[side])
+    }
+
+    /// Whether it is of HTTP/2.
+    pub(crate) fn is_of_http2(&self) -> bool {
+        self.stream.is_some()
+    }
+
+    /// Whether it is of a frame that belongs to the connection as a whole.
+    pub(crate) fn is_of_connection(&self) -> bool {
+        self.stream.as_ref().is_some_and(|it| it.0 == 0)
+    }
+
+    /// The request, as the first stream of a connection that goes on in HTTP/2 has it.
+    pub(super) fn request_fields(&self) -> Vec<Header> {
+        let Some(half) = &self.request else { return Vec::new() };
+        let header =
+            |name: &[u8], value: &[u8]| Header { name: name.to_vec(), value: value.to_vec() };
+        let host = half.header(b"host").unwrap_or_default();
+        let pseudo =
+            [(&b":method"[..], &half.method[..]), (b":path", &half.target), (b":authority", host)];
+        let pseudo = pseudo.into_iter().map(|(name, value)| header(name, value));
+        let is_other = |it: &&(Vec<u8>, Vec<u8>)| {
+            !it.0.eq_ignore_ascii_case(b"host") && !it.0.eq_ignore_ascii_case(b"http2-settings")
+        };
+        let others = half.headers.iter().filter(is_other).map(|it| header(&it.0, &it.1));
+        pseudo.chain(others).collect()
+    }
+
+    /// Takes in the headers of a block: a message's, or what follows its body.
+    pub(super) fn put_fields(&mut self, side: usize, fields: Vec<Header>) {
+        let half = if side == 0 { &mut self.request } else { &mut self.response };
+        let is_first = fields.iter().any(|it| it.name.starts_with(b":"));
+        match half {
+            Some(half) if !is_first => {
+                half.put_fields(fields);
+                half.headers_looked_at = false;
+            }
+            _ => *half = Some(Half::of_fields(fields)),
+        }
+    }
+
+    /// Other rules run from here on.
+    pub(super) fn forget_rules(&mut self) {
+        (self.matched, self.waiting) = Default::default();
+    }
+
     pub(super) fn half_mut(&mut self, side: usize) -> Option<&mut Half> {
         if side == 0 { self.request.as_mut() } else { self.response.as_mut() }
     }
@@ -194,7 +300,10 @@ impl Transaction {
 
     /// What is new of a side since this was asked last.
     pub(crate) fn fresh(&mut self, side: usize) -> Fresh {
-        self.half_mut(side).map(Half::fresh).unwrap_or_default()
+        let frames = self.stream.as_mut().map(|it| &mut it.1[side]);
+        let of_frames = frames.is_some_and(|it| std::mem::take(&mut it.is_fresh));
+        let fresh = self.half_mut(side).map(Half::fresh).unwrap_or_default();
+        Fresh { headers: fresh.headers || of_frames, ..fresh }
     }
 
     /// Whether a side is whole.
@@ -218,9 +327,20 @@ impl Transaction {
         }
     }
 
-    /// What is told of it, once.
+    /// What is told of it, once, if there is something to tell.
     pub(crate) fn record(&mut self) -> Option<HttpRecord> {
-        const FIELDS: [(usize, &str, Buffer); 10] = [
+        let is_told = std::mem::replace(&mut self.is_told, true);
+        let object = if is_told { Object::default() } else { self.object() };
+        let is_of_http2 = self.is_of_http2();
+        (!object.is_empty()).then(|| HttpRecord { object, is_of_http2, ..HttpRecord::default() })
+    }
+
+    /// What is known of it.
+    pub(crate) fn object(&self) -> Object {
+        if let Some(stream) = &self.stream {
+            return tell::object(stream, [self.request.as_ref(), self.response.as_ref()]);
+        }
+        const FIELDS: [(usize, &str, Buffer); 9] = [
             (0, "hostname", Buffer::HttpHost),
             (0, "url", Buffer::HttpUriRaw),
             (0, "http_user_agent", Buffer::HttpUserAgent),
@@ -230,20 +350,21 @@ impl Transaction {
             (1, "http_content_type", Buffer::HttpContentType),
             (1, "redirect", Buffer::HttpLocation),
             (1, "status", Buffer::HttpStatusCode),
-            (1, "http_response_phrase", Buffer::HttpStatusMessage),
         ];
-        if std::mem::replace(&mut self.is_told, true) {
-            return None;
-        }
-        let mut record = HttpRecord::default();
+        let mut object = Object::default();
         for (side, name, buffer) in FIELDS {
             self.each(side, buffer, &mut |bytes| {
-                record.fields.push((name, bytes.to_vec()));
+                let number = std::str::from_utf8(bytes).ok().and_then(|it| it.parse::<u64>().ok());
+                match number {
+                    Some(number) if name == "status" => object.put(name, number),
+                    _ => object.put(name, bytes),
+                }
                 true
             });
         }
-        record.length = self.response.as_ref().map_or(0, |it| it.body.len().max(it.let_go));
-        Some(record)
+        let length = self.response.as_ref().map_or(0, |it| it.body.len().max(it.let_go));
+        object.put("length", length);
+        object
     }
 
     /// Calls `look` with the buffer as that side has it, if it has; what `look` says.
@@ -254,6 +375,10 @@ impl Transaction {
         look: &mut dyn FnMut(&[u8]) -> bool,
     ) -> bool {
         let Some(half) = self.half(side) else { return false };
+        if buffer == Buffer::Http2HeaderName {
+            let is_of_http2 = self.stream.is_some();
+            return is_of_http2 && half.fields.iter().any(|it| look(&it.0));
+        }
         if half.first_line.is_empty() && !is_body(buffer) {
             return false;
         }
@@ -274,6 +399,7 @@ impl Transaction {
             Buffer::HttpResponseLine => !is_request && look(&half.first_line),
             Buffer::HttpProtocol => !half.protocol.is_empty() && look(&half.protocol),
             Buffer::HttpStatusCode => !is_request && look(&half.status),
+            Buffer::HttpStatusMessage | Buffer::HttpStart if self.is_of_http2() => false,
             Buffer::HttpStatusMessage => !is_request && look(&half.reason),
             Buffer::HttpRequestBody => of_request(&half.body, look),
             Buffer::HttpResponseBody => !is_request && !half.body.is_empty() && look(&half.body),
@@ -330,7 +456,8 @@ fn headers(half: &Half) -> Vec<u8> {
 }
 
 fn each_header(half: &Half, look: &mut dyn FnMut(&[u8]) -> bool) -> bool {
-    half.headers.iter().any(|(name, value)| look(&[name.as_slice(), b": ", value].concat()))
+    let list = if half.fields.is_empty() { &half.headers } else { &half.fields };
+    list.iter().any(|(name, value)| look(&[name.as_slice(), b": ", value].concat()))
 }
 
 fn header_names(half: &Half) -> Vec<u8> {
@@ -350,7 +477,7 @@ fn start(half: &Half) -> Vec<u8> {
 /// Whom a request is for: by its target, else by its header. One that is empty is none, so that
 /// rules about any host but a few have nothing to look at.
 fn host(half: &Half, is_raw: bool) -> Option<Vec<u8>> {
-    let named = match uri::authority(&half.target) {
+    let named = match uri::authority(&half.target).or(half.header(b":authority")) {
         Some(authority) => authority.to_vec(),
         None => half.header(b"host")?.to_vec(),
     };

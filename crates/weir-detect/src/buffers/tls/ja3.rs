@@ -1,6 +1,6 @@
 //! JA3 and JA3S: what a TLS hello says it can, as a line of numbers, and its MD5.
 
-use super::tls::counted;
+use super::counted;
 use crate::digest;
 
 /// Extensions whose content is part of the line.

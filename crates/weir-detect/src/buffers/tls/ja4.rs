@@ -11,8 +11,8 @@
 //!   `- TCP
 //! ```
 
+use super::counted;
 use super::ja3::{is_grease, words};
-use super::tls::counted;
 use crate::digest;
 
 const SERVER_NAME: u16 = 0;
@@ -68,15 +68,6 @@ pub(crate) fn of_client(hello: &[u8]) -> Option<Vec<u8>> {
     }
     let digests = (shown(&list(&suites)), shown(if kinds.is_empty() { "" } else { &both }));
     Some(format!("{head}_{}_{}", digests.0, digests.1).into_bytes())
-}
-
-/// The version that a ServerHello chooses.
-pub(crate) fn chosen_version(hello: &[u8]) -> Option<u16> {
-    let version = u16::from_be_bytes(*hello.first_chunk()?);
-    let (_session, rest) = counted(hello.get(34..)?, 1)?;
-    let extensions = extensions(rest.get(3..).unwrap_or_default());
-    let chosen = extensions.into_iter().find(|it| it.0 == SUPPORTED_VERSIONS);
-    Some(chosen.and_then(|it| words(it.1).next()).unwrap_or(version))
 }
 
 fn extensions(bytes: &[u8]) -> Vec<(u16, &[u8])> {

@@ -1,11 +1,17 @@
-//! TLS handshakes (RFC 5246, RFC 8446): whom a client asks for, and the server's certificates.
+//! TLS handshakes (RFC 5246, RFC 8446): what both hellos say, and the certificates that come in
+//! clear.
 
-use super::certificate::{self, Fault, Names};
+mod certificate;
+mod hello;
+mod ja3;
+mod ja4;
+mod tell;
+
 use super::event::{AppEvent, AppEvents};
-use super::ja3::{self, Fingerprint};
-use super::ja4;
-use crate::digest;
 use crate::rule::Buffer;
+use certificate::{Certificate, Fault};
+pub(crate) use certificate::{EPOCH, Moment};
+use hello::Hello;
 
 /// Bytes of one direction's handshake that are kept, at most; the rest is not looked at.
 const HANDSHAKE_LEN_MAX: usize = 64 * 1024;
@@ -25,28 +31,34 @@ const SSL2_BITS: u8 = 0xc0;
 const CLIENT_HELLO: u8 = 1;
 const SERVER_HELLO: u8 = 2;
 const CERTIFICATE: u8 = 11;
-const EXTENSION_SERVER_NAME: u16 = 0;
+const SERVER_KEY_EXCHANGE: u8 = 12;
+const CLIENT_KEY_EXCHANGE: u8 = 16;
 
 /// What a connection's handshakes have told so far.
 #[derive(Debug, Default)]
 pub(crate) struct Session {
     sides: [Side; 2],
-    pub(crate) server_name: Option<Vec<u8>>,
-    pub(crate) certificates: Vec<Vec<u8>>,
-    pub(crate) names: Names,
-    /// SHA-1 of the first certificate, `0a:1b:...`.
-    fingerprint: Vec<u8>,
-    /// What each side's hello says it can.
-    hellos: [Fingerprint; 2],
-    ja4: Vec<u8>,
-    /// The version that the server chose.
-    version: Option<u16>,
     /// What was odd.
     pub(crate) events: AppEvents,
     /// Of that, what was not handed over, by the side whose rules are to look at it.
     fresh: [Vec<AppEvent>; 2],
     /// A heartbeat was asked for, and not answered.
     asked_heartbeat: bool,
+    /// Messages that came with the last piece: a bit each, as [`SslState`] counts them.
+    seen: u8,
+    /// It was told of.
+    is_told: bool,
+}
+
+/// Messages of the handshake that `ssl_state` names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SslState {
+    ClientHello,
+    ServerHello,
+    ClientKeyExchange,
+    ServerKeyExchange,
+    /// Another.
+    Unknown,
 }
 
 #[derive(Debug, Default)]
@@ -58,6 +70,18 @@ struct Side {
     is_done: bool,
     /// Its further records are encrypted.
     is_encrypted: bool,
+    said: Said,
+}
+
+/// What a side has said.
+#[derive(Debug, Default)]
+struct Said {
+    hello: Option<Hello>,
+    /// The version of its records, before a hello said better.
+    version: Option<u16>,
+    chain: Vec<Vec<u8>>,
+    /// Of the first certificate.
+    certificate: Option<Certificate>,
 }
 
 /// Whether a stream that begins so may be TLS.
@@ -72,6 +96,7 @@ impl Session {
             return false;
         }
         self.sides[side].record.extend_from_slice(bytes);
+        self.seen = 0;
         let mut told = false;
         loop {
             let state = &mut self.sides[side];
@@ -97,6 +122,8 @@ impl Session {
             if rest.len() < length {
                 break;
             }
+            let version = u16::from_be_bytes([*major, *minor]);
+            state.said.version.get_or_insert(version);
             let fragment = rest[..length].to_vec();
             state.record.drain(..5 + length);
             match kind {
@@ -114,8 +141,8 @@ impl Session {
         }
         let state = &mut self.sides[side];
         if state.is_done || state.record.len() + state.handshake.len() > HANDSHAKE_LEN_MAX {
-            let is_encrypted = state.is_encrypted;
-            *state = Side { is_done: true, is_encrypted, ..Side::default() };
+            (state.is_done, state.record, state.handshake) = (true, Vec::new(), Vec::new());
+            told |= state.said.hello.is_some();
         }
         told
     }
@@ -155,11 +182,6 @@ impl Session {
         }
     }
 
-    /// The version that the server chose, as its hello writes it.
-    pub(crate) fn version(&self) -> Option<u16> {
-        self.version
-    }
-
     /// Whether all that comes is encrypted.
     pub(crate) fn is_encrypted(&self) -> bool {
         self.sides.iter().all(|it| it.is_encrypted)
@@ -172,19 +194,33 @@ impl Session {
         buffer: Buffer,
         look: &mut dyn FnMut(&[u8]) -> bool,
     ) -> bool {
+        let said = &self.sides[side].said;
         let mut some = |bytes: &[u8]| !bytes.is_empty() && look(bytes);
+        if let (Buffer::TlsCertificates, chain) = (buffer, &said.chain) {
+            return chain.iter().any(|it| some(it));
+        }
+        if let Some(certificate) = &said.certificate {
+            match buffer {
+                Buffer::TlsSubject => return some(&certificate.subject),
+                Buffer::TlsIssuer => return some(&certificate.issuer),
+                Buffer::TlsSerial => return some(&certificate.serial),
+                Buffer::TlsFingerprint => return some(&certificate.fingerprint),
+                Buffer::TlsAlternativeName => {
+                    return certificate.alternative_names.iter().any(|it| some(it));
+                }
+                _ => {}
+            }
+        }
+        let Some(hello) = &said.hello else { return false };
         match (buffer, side) {
-            (Buffer::TlsSni, 0) => self.server_name.as_deref().is_some_and(some),
-            (Buffer::TlsCertificates, 1) => self.certificates.iter().any(|it| some(it)),
-            (Buffer::TlsSubject, 1) => some(&self.names.subject),
-            (Buffer::TlsIssuer, 1) => some(&self.names.issuer),
-            (Buffer::TlsSerial, 1) => some(&self.names.serial),
-            (Buffer::TlsFingerprint, 1) => some(&self.fingerprint),
-            (Buffer::Ja3Hash, 0) => some(&self.hellos[0].hash),
-            (Buffer::Ja3String, 0) => some(&self.hellos[0].line),
-            (Buffer::Ja4Hash, 0) => some(&self.ja4),
-            (Buffer::Ja3sHash, 1) => some(&self.hellos[1].hash),
-            (Buffer::Ja3sString, 1) => some(&self.hellos[1].line),
+            (Buffer::TlsRandom, _) => some(&hello.random),
+            (Buffer::TlsRandomTime, _) => some(hello.random.get(..4).unwrap_or_default()),
+            (Buffer::TlsRandomBytes, _) => some(hello.random.get(4..).unwrap_or_default()),
+            (Buffer::TlsAlpn, _) => hello.protocols.iter().any(|it| some(it)),
+            (Buffer::TlsSni, 0) => hello.server_name.as_deref().is_some_and(some),
+            (Buffer::Ja3Hash, 0) | (Buffer::Ja3sHash, 1) => some(&hello.ja3.hash),
+            (Buffer::Ja3String, 0) | (Buffer::Ja3sString, 1) => some(&hello.ja3.line),
+            (Buffer::Ja4Hash, 0) => some(&hello.ja4),
             _ => false,
         }
     }
@@ -201,34 +237,27 @@ impl Session {
             };
             self.sides[side].handshake.drain(..4 + length);
             match kind {
-                CLIENT_HELLO => {
-                    hello_events(&body, true).into_iter().for_each(|it| self.raise(it));
-                    self.server_name = server_name(&body);
-                    self.hellos[0] = ja3::of_client(&body).unwrap_or_default();
-                    self.ja4 = ja4::of_client(&body).unwrap_or_default();
-                    told = true;
-                }
-                SERVER_HELLO => {
-                    hello_events(&body, false).into_iter().for_each(|it| self.raise(it));
-                    self.hellos[1] = ja3::of_server(&body).unwrap_or_default();
-                    self.version = ja4::chosen_version(&body);
+                CLIENT_HELLO | SERVER_HELLO => {
+                    let is_client = kind == CLIENT_HELLO;
+                    let hello = Hello::read(&body, is_client);
+                    hello.events.iter().for_each(|it| self.raise(*it));
+                    let said = &mut self.sides[usize::from(!is_client)].said;
+                    said.hello = Some(hello);
+                    self.see(
+                        [SslState::ServerHello, SslState::ClientHello][usize::from(is_client)],
+                    );
                     told = true;
                 }
                 CERTIFICATE => {
-                    self.certificates = certificates(&body);
-                    let first = self.certificates.first();
-                    let pairs = |it: &Vec<u8>| digest::sha1(it).map(|it| format!("{it:02x}"));
-                    let fingerprint = first.map(|it| pairs(it).join(":").into_bytes());
-                    self.fingerprint = fingerprint.unwrap_or_default();
-                    let names = first.map(|it| certificate::names(it));
-                    let event = match names {
-                        _ if !is_chain(&body) => Some(AppEvent::TlsCertificate),
-                        Some(Err(Fault::Cut)) => Some(AppEvent::TlsCertificate),
-                        Some(Err(Fault::Odd)) => Some(AppEvent::TlsCertificateDer),
-                        _ => None,
-                    };
-                    self.names = names.and_then(Result::ok).unwrap_or_default();
-                    event.into_iter().for_each(|it| self.raise(it));
+                    self.certificates(side, &body);
+                    told = true;
+                }
+                SERVER_KEY_EXCHANGE => {
+                    self.see(SslState::ServerKeyExchange);
+                    told = true;
+                }
+                CLIENT_KEY_EXCHANGE => {
+                    self.see(SslState::ClientKeyExchange);
                     told = true;
                 }
                 kind if !HANDSHAKES.contains(&kind) => self.raise(AppEvent::TlsHandshakeMessage),
@@ -236,10 +265,31 @@ impl Session {
             }
         }
     }
+
+    /// Notes that a message came.
+    fn see(&mut self, state: SslState) {
+        self.seen |= 1 << state as u8;
+    }
+
+    /// A chain of certificates (RFC 5246 s7.4.2).
+    fn certificates(&mut self, side: usize, body: &[u8]) {
+        let chain = certificates(body);
+        let first = chain.first().map(|it| Certificate::read(it));
+        let event = match &first {
+            _ if !is_chain(body) => Some(AppEvent::TlsCertificate),
+            Some(Err(Fault::Cut)) => Some(AppEvent::TlsCertificate),
+            Some(Err(Fault::Odd)) => Some(AppEvent::TlsCertificateDer),
+            _ => None,
+        };
+        let said = &mut self.sides[side].said;
+        said.certificate = first.and_then(Result::ok);
+        said.chain = chain;
+        event.into_iter().for_each(|it| self.raise(it));
+    }
 }
 
 /// `length` bytes whose count is written in `width` bytes before them, and what follows.
-pub(super) fn counted(bytes: &[u8], width: usize) -> Option<(&[u8], &[u8])> {
+pub(crate) fn counted(bytes: &[u8], width: usize) -> Option<(&[u8], &[u8])> {
     let (count, rest) = bytes.split_at_checked(width)?;
     let length = count.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
     rest.split_at_checked(length)
@@ -247,55 +297,6 @@ pub(super) fn counted(bytes: &[u8], width: usize) -> Option<(&[u8], &[u8])> {
 
 /// Messages of a handshake that may come in clear (RFC 5246 s7.4 and extensions).
 const HANDSHAKES: [u8; 13] = [0, 1, 2, 4, 11, 12, 13, 14, 15, 16, 20, 21, 22];
-
-/// What is odd about the lengths in a hello, and about the names in it.
-fn hello_events(hello: &[u8], is_client: bool) -> Vec<AppEvent> {
-    let mut found = Vec::new();
-    if hello_parts(hello, is_client, &mut found).is_none() {
-        found.push(AppEvent::TlsHandshakeLength);
-    }
-    found
-}
-
-/// `None`: a length reaches beyond the message.
-fn hello_parts(hello: &[u8], is_client: bool, found: &mut Vec<AppEvent>) -> Option<()> {
-    let (_session, rest) = counted(hello.get(34..)?, 1)?;
-    let rest = match is_client {
-        true => {
-            let (suites, rest) = counted(rest, 2)?;
-            if suites.len() % 2 != 0 {
-                return None;
-            }
-            counted(rest, 1)?.1
-        }
-        false => rest.get(3..)?,
-    };
-    if rest.is_empty() {
-        return Some(());
-    }
-    let (mut extensions, _) = counted(rest, 2)?;
-    let mut names = 0;
-    while !extensions.is_empty() {
-        let [high, low, rest @ ..] = extensions else { return None };
-        let (body, behind) = counted(rest, 2)?;
-        extensions = behind;
-        if !is_client || u16::from_be_bytes([*high, *low]) != EXTENSION_SERVER_NAME {
-            continue;
-        }
-        names += 1;
-        if names > 1 {
-            found.push(AppEvent::TlsManyNames);
-        }
-        match body {
-            [_, _, 0, name @ ..] if counted(name, 2).is_none() => {
-                found.push(AppEvent::TlsNameLength);
-            }
-            [_, _, kind, ..] if *kind != 0 => found.push(AppEvent::TlsNameType),
-            _ => {}
-        }
-    }
-    Some(())
-}
 
 /// Whether the lengths in a chain of certificates are those of what is there.
 fn is_chain(body: &[u8]) -> bool {
@@ -305,24 +306,6 @@ fn is_chain(body: &[u8]) -> bool {
         list = rest;
     }
     true
-}
-
-fn server_name(hello: &[u8]) -> Option<Vec<u8>> {
-    let rest = hello.get(34..)?;
-    let (_session, rest) = counted(rest, 1)?;
-    let (_suites, rest) = counted(rest, 2)?;
-    let (_compressions, rest) = counted(rest, 1)?;
-    let (mut extensions, _) = counted(rest, 2)?;
-    while let [high, low, rest @ ..] = extensions {
-        let (body, behind) = counted(rest, 2)?;
-        if u16::from_be_bytes([*high, *low]) == EXTENSION_SERVER_NAME {
-            let (list, _) = counted(body, 2)?;
-            let (name, _) = counted(list.get(1..)?, 2)?;
-            return Some(name.to_vec());
-        }
-        extensions = behind;
-    }
-    None
 }
 
 fn certificates(body: &[u8]) -> Vec<Vec<u8>> {
@@ -342,7 +325,7 @@ fn certificates(body: &[u8]) -> Vec<Vec<u8>> {
 mod tests {
     use super::*;
 
-    pub(super) fn record(kind: u8, body: &[u8]) -> Vec<u8> {
+    fn record(kind: u8, body: &[u8]) -> Vec<u8> {
         let mut message = vec![kind, 0];
         message.extend((body.len() as u16).to_be_bytes());
         message.extend(body);
@@ -375,7 +358,7 @@ mod tests {
             let mut session = Session::default();
             let told = bytes.chunks(piece).map(|it| session.take(0, it)).filter(|it| *it).count();
             assert_eq!(told, 1, "{piece}");
-            assert_eq!(session.server_name.as_deref(), Some(b"www.example.org".as_slice()));
+            assert!(session.each(0, Buffer::TlsSni, &mut |it| it == b"www.example.org"));
         }
     }
 
@@ -384,7 +367,7 @@ mod tests {
         let mut session = Session::default();
         let body = [0, 0, 9, 0, 0, 2, 0x30, 0, 0, 0, 1, 9];
         assert!(session.take(1, &record(CERTIFICATE, &body)));
-        assert_eq!(session.certificates, [vec![0x30, 0], vec![9]]);
+        assert_eq!(session.sides[1].said.chain, [vec![0x30, 0], vec![9]]);
     }
 
     #[test]

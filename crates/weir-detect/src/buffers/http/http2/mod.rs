@@ -1,0 +1,490 @@
+//! HTTP/2 in clear (RFC 9113): frames of both sides to transactions, one a stream.
+//!
+//! A frame that belongs to no stream but to the connection is a transaction of its own.
+
+mod frame;
+mod hpack;
+mod huffman;
+pub(super) mod tell;
+
+use std::collections::VecDeque;
+
+pub(crate) use frame::{ERROR_NAMES, FRAME_NAMES, Frames, SETTINGS_NAMES};
+use frame::{HEAD_LEN, Head};
+use hpack::Decoder;
+pub(super) use hpack::Header;
+
+use super::transaction::Transaction;
+use crate::buffers::event::AppEvent;
+use crate::record::HttpRecord;
+
+/// What a client begins with.
+const MAGIC: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Transactions that are kept, at most; the oldest are let go.
+const TRANSACTIONS_MAX: usize = 256;
+/// Bytes of a frame other than data, and of a block of headers, at most; what is longer is passed
+/// over, and with it all later headers of that side.
+const BLOCK_LEN_MAX: usize = 64 * 1024;
+/// What a frame may be long unless its receiver says otherwise (RFC 9113 s4.2).
+const FRAME_LEN_USUAL: usize = 1 << 14;
+/// Numbers of streams that were let go or are over, and that are remembered, at most.
+const ODD_MAX: usize = 64;
+
+/// What a side's next bytes are.
+#[derive(Clone, Copy, Debug, Default)]
+enum Expect {
+    /// What a client begins with.
+    Magic,
+    #[default]
+    Head,
+    /// A whole frame.
+    Frame(Head),
+    /// So many bytes of data.
+    Data(Head, usize),
+    /// So many bytes that are not looked at.
+    Skip(usize),
+    /// Nothing that is HTTP/2.
+    Nothing,
+}
+
+/// Headers whose block is not whole.
+#[derive(Debug)]
+struct Gathered {
+    head: Head,
+    block: Vec<u8>,
+}
+
+#[derive(Debug, Default)]
+struct Side {
+    expect: Expect,
+    held: Vec<u8>,
+    decoder: Decoder,
+    gathered: Option<Gathered>,
+}
+
+/// A connection.
+#[derive(Debug, Default)]
+pub(crate) struct Connection {
+    sides: [Side; 2],
+    /// With the number of its stream; 0: the connection's.
+    transactions: VecDeque<(u32, Transaction)>,
+    /// Number of the first in `transactions`.
+    first: u64,
+    /// Transactions with something odd that a side has not looked at.
+    odd: [Vec<u64>; 2],
+}
+
+/// Whether a stream that begins so is a client's.
+pub(crate) fn begins(bytes: &[u8]) -> bool {
+    bytes.starts_with(MAGIC)
+}
+
+impl Connection {
+    /// One that both sides agree on from its beginning.
+    pub(crate) fn new() -> Self {
+        let mut connection = Self::default();
+        connection.sides[0].expect = Expect::Magic;
+        connection
+    }
+
+    /// One that goes on from HTTP/1 (`Upgrade: h2c`), with the transactions there, the first of
+    /// which has that number.
+    pub(super) fn upgraded(transactions: VecDeque<Transaction>, first: u64) -> Self {
+        // The request that asked for it is the first stream's (RFC 7540 s3.2).
+        let asked = transactions.back().map(Transaction::request_fields).unwrap_or_default();
+        let transactions = transactions.into_iter().map(|it| (0, it)).collect();
+        let mut upgraded = Self { transactions, first, ..Self::new() };
+        let number = upgraded.of_stream(1);
+        if let Some(transaction) = upgraded.transaction(number) {
+            transaction.put_fields(0, asked);
+        }
+        upgraded.end(number, 0);
+        upgraded
+    }
+
+    /// Takes in the next bytes of a side. `progressed` gets the number of each transaction that
+    /// they brought further.
+    pub(crate) fn take(&mut self, side: usize, bytes: &[u8], progressed: &mut Vec<u64>) {
+        let mut held = std::mem::take(&mut self.sides[side].held);
+        let is_held = !held.is_empty();
+        if is_held {
+            held.extend_from_slice(bytes);
+        }
+        let given: &[u8] = if is_held { &held } else { bytes };
+        let mut used = 0;
+        while used < given.len() {
+            match self.step(side, &given[used..], progressed) {
+                Some(count) => used += count,
+                None => break,
+            }
+        }
+        let rest = given[used..].to_vec();
+        let is_over = matches!(self.sides[side].expect, Expect::Nothing);
+        self.sides[side].held = if is_over { Vec::new() } else { rest };
+        progressed.sort_unstable();
+        progressed.dedup();
+    }
+
+    /// Bytes taken by what `side` expects; `None`: more are needed.
+    fn step(&mut self, side: usize, bytes: &[u8], progressed: &mut Vec<u64>) -> Option<usize> {
+        match self.sides[side].expect {
+            Expect::Magic => {
+                let magic = bytes.get(..MAGIC.len())?;
+                let is_right = magic == MAGIC;
+                self.sides[side].expect = if is_right { Expect::Head } else { Expect::Nothing };
+                if !is_right {
+                    let number = self.push(0, Transaction::default());
+                    self.raise(number, AppEvent::Http2Magic);
+                }
+                Some(MAGIC.len())
+            }
+            Expect::Head => {
+                let head = Head::of(bytes)?;
+                self.begin(side, head, progressed);
+                Some(HEAD_LEN)
+            }
+            Expect::Frame(head) => {
+                let payload = bytes.get(..head.length)?;
+                self.sides[side].expect = Expect::Head;
+                self.frame(side, head, payload, progressed);
+                Some(head.length)
+            }
+            Expect::Data(head, left) => {
+                let count = left.min(bytes.len());
+                let left = left - count;
+                self.data(side, head, &bytes[..count], left == 0, progressed);
+                self.sides[side].expect =
+                    if left == 0 { Expect::Head } else { Expect::Data(head, left) };
+                Some(count)
+            }
+            Expect::Skip(left) => {
+                let count = left.min(bytes.len());
+                let left = left - count;
+                self.sides[side].expect = if left == 0 { Expect::Head } else { Expect::Skip(left) };
+                Some(count)
+            }
+            Expect::Nothing => None,
+        }
+    }
+
+    /// A frame begins.
+    fn begin(&mut self, side: usize, head: Head, progressed: &mut Vec<u64>) {
+        let of_headers =
+            matches!(head.kind, frame::HEADERS | frame::PUSH_PROMISE | frame::CONTINUATION);
+        self.sides[side].expect = match head {
+            Head { kind: frame::DATA, flags, length, .. }
+                if flags & frame::PADDED == 0 && length > 0 =>
+            {
+                Expect::Data(head, length)
+            }
+            Head { length, .. } if length <= BLOCK_LEN_MAX => Expect::Frame(head),
+            Head { length, .. } => {
+                if of_headers {
+                    self.sides[side].decoder.lose();
+                }
+                let number = self.of_stream(head.stream);
+                self.raise(number, AppEvent::Http2LongFrame);
+                Expect::Skip(length)
+            }
+        };
+        if matches!(self.sides[side].expect, Expect::Frame(Head { length: 0, .. })) {
+            // Nothing of it is still to come.
+            self.sides[side].expect = Expect::Head;
+            self.frame(side, head, &[], progressed);
+        }
+    }
+
+    /// A frame other than data without padding, whole.
+    fn frame(&mut self, side: usize, head: Head, payload: &[u8], progressed: &mut Vec<u64>) {
+        let is_known = head.kind <= frame::CONTINUATION;
+        let number = self.of_stream(head.stream);
+        progressed.push(number);
+        let events = [
+            (!is_known).then_some(AppEvent::Http2FrameHeader),
+            head.odd_length(),
+            (head.length > FRAME_LEN_USUAL).then_some(AppEvent::Http2LongFrame),
+            (head.kind == frame::DATA && head.stream == 0).then_some(AppEvent::Http2DataStreamZero),
+        ];
+        events.into_iter().flatten().for_each(|it| self.raise(number, it));
+        let payload = match unpadded(&head, payload) {
+            Some(payload) => payload,
+            None => {
+                self.raise(number, AppEvent::Http2FrameData);
+                return;
+            }
+        };
+        if let Some(transaction) = self.transaction(number) {
+            transaction.frames_mut(side).take(&head, payload);
+        }
+        match head.kind {
+            frame::DATA => self.data(side, head, payload, true, progressed),
+            frame::HEADERS => {
+                let block = if head.has(frame::HAS_PRIORITY) { 5 } else { 0 };
+                let block = payload.get(block..).unwrap_or_default();
+                self.gather(side, head, block, progressed);
+            }
+            frame::PUSH_PROMISE => {
+                self.gather(side, head, payload.get(4..).unwrap_or_default(), progressed);
+            }
+            frame::CONTINUATION => self.gather(side, head, payload, progressed),
+            frame::RST_STREAM => self.end(number, side),
+            _ => {}
+        }
+    }
+
+    /// Takes in a piece of a block of headers.
+    fn gather(&mut self, side: usize, head: Head, piece: &[u8], progressed: &mut Vec<u64>) {
+        let state = &mut self.sides[side];
+        let mut gathered = match (head.kind, state.gathered.take()) {
+            (frame::CONTINUATION, Some(begun)) => begun,
+            (frame::CONTINUATION, None) => return,
+            (_, _) => Gathered { head, block: Vec::new() },
+        };
+        gathered.block.extend_from_slice(piece);
+        if gathered.block.len() > BLOCK_LEN_MAX {
+            state.decoder.lose();
+            let number = self.of_stream(head.stream);
+            self.raise(number, AppEvent::Http2TooLong);
+            return;
+        }
+        if !head.has(frame::END_HEADERS) {
+            state.gathered = Some(gathered);
+            return;
+        }
+        let block = state.decoder.take(&gathered.block);
+        let number = self.of_stream(gathered.head.stream);
+        progressed.push(number);
+        let events = [
+            (block.is_odd && !block.is_overflow).then_some(AppEvent::Http2Header),
+            block.is_overflow.then_some(AppEvent::Http2HeaderOverflow),
+        ];
+        events.into_iter().flatten().for_each(|it| self.raise(number, it));
+        let is_end = gathered.head.has(frame::END_STREAM);
+        let is_promise = gathered.head.kind == frame::PUSH_PROMISE;
+        let Some(transaction) = self.transaction(number) else { return };
+        transaction.frames_mut(side).resize(&block.sizes);
+        if !is_promise {
+            transaction.put_fields(side, block.headers);
+        }
+        if is_end && gathered.head.kind == frame::HEADERS {
+            self.end(number, side);
+        }
+        self.check(number, side);
+    }
+
+    /// Takes in data of a stream; with `is_whole`, to the end of its frame.
+    fn data(
+        &mut self,
+        side: usize,
+        head: Head,
+        bytes: &[u8],
+        is_whole: bool,
+        progressed: &mut Vec<u64>,
+    ) {
+        let number = self.of_stream(head.stream);
+        progressed.push(number);
+        let Some(transaction) = self.transaction(number) else { return };
+        let frames = transaction.frames_mut(side);
+        if frames.kinds.last() != Some(&frame::DATA) {
+            frames.take(&head, &[]);
+        }
+        let is_of_stream = head.stream != 0;
+        let odd = match is_of_stream {
+            true => {
+                let odd = transaction.half_or_new(side).add_body(bytes);
+                odd.map(|_| AppEvent::Http2Bomb)
+            }
+            false => Some(AppEvent::Http2DataStreamZero),
+        };
+        odd.into_iter().for_each(|it| self.raise(number, it));
+        if is_whole && head.has(frame::END_STREAM) {
+            self.end(number, side);
+        }
+    }
+
+    /// A side says no more in a stream.
+    fn end(&mut self, number: u64, side: usize) {
+        if let Some(half) = self.transaction(number).and_then(|it| it.half_mut(side)) {
+            half.is_complete = true;
+        }
+    }
+
+    /// What is odd about whom a request is for.
+    fn check(&mut self, number: u64, side: usize) {
+        let half = self.transaction(number).and_then(|it| it.half_mut(side));
+        let Some(half) = half.filter(|_| side == 0) else { return };
+        let authority = half.header(b":authority");
+        let differs = matches!((authority, half.header(b"host")), (Some(a), Some(b)) if a != b);
+        let has_user = authority.is_some_and(|it| it.contains(&b'@'));
+        if differs {
+            self.raise(number, AppEvent::Http2HostMismatch);
+        }
+        if has_user {
+            self.raise(number, AppEvent::Http2UserInfo);
+        }
+    }
+
+    /// The transaction of a stream, a new one where there is none; of the connection always a new
+    /// one.
+    fn of_stream(&mut self, stream: u32) -> u64 {
+        let found = self.transactions.iter().rposition(|it| it.0 == stream && stream != 0);
+        match found {
+            Some(place) => self.first + place as u64,
+            None => self.push(stream, Transaction::of_stream(stream)),
+        }
+    }
+
+    fn push(&mut self, stream: u32, transaction: Transaction) -> u64 {
+        if self.transactions.len() == TRANSACTIONS_MAX {
+            self.transactions.pop_front();
+            self.first += 1;
+        }
+        self.transactions.push_back((stream, transaction));
+        self.first + self.transactions.len() as u64 - 1
+    }
+
+    fn raise(&mut self, number: u64, event: AppEvent) {
+        let is_new = self.transaction(number).is_some_and(|it| it.events.raise(event));
+        for odd in self.odd.iter_mut().filter(|_| is_new) {
+            if !odd.contains(&number) && odd.len() < ODD_MAX {
+                odd.push(number);
+            }
+        }
+    }
+
+    /// Transactions about which something is odd that a side has not looked at.
+    pub(crate) fn take_odd(&mut self, side: usize) -> Vec<u64> {
+        std::mem::take(&mut self.odd[side])
+    }
+
+    /// The transaction of that number, unless it was let go.
+    pub(crate) fn transaction(&mut self, number: u64) -> Option<&mut Transaction> {
+        let at = usize::try_from(number.checked_sub(self.first)?).ok()?;
+        self.transactions.get_mut(at).map(|it| &mut it.1)
+    }
+
+    /// The same, to look at.
+    pub(crate) fn transaction_of(&self, number: u64) -> Option<&Transaction> {
+        let at = usize::try_from(number.checked_sub(self.first)?).ok()?;
+        self.transactions.get(at).map(|it| &it.1)
+    }
+
+    /// What is told of transactions that were not told of before.
+    pub(crate) fn records(&mut self) -> Vec<HttpRecord> {
+        let numbered = (self.first..).zip(&mut self.transactions);
+        let told =
+            numbered.filter_map(|(number, (_, it))| Some(HttpRecord { number, ..it.record()? }));
+        told.collect()
+    }
+
+    /// Other rules run from here on.
+    pub(crate) fn forget_rules(&mut self) {
+        self.transactions.iter_mut().for_each(|it| it.1.forget_rules());
+    }
+}
+
+/// A frame's payload without its padding; `None`: there is more of that than payload.
+fn unpadded<'a>(head: &Head, payload: &'a [u8]) -> Option<&'a [u8]> {
+    let may_be = matches!(head.kind, frame::DATA | frame::HEADERS | frame::PUSH_PROMISE);
+    if !may_be || !head.has(frame::PADDED) {
+        return Some(payload);
+    }
+    let (length, rest) = payload.split_first()?;
+    rest.get(..rest.len().checked_sub(usize::from(*length))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule::Buffer;
+
+    fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+        let mut frame = (payload.len() as u32).to_be_bytes()[1..].to_vec();
+        frame.extend([kind, flags]);
+        frame.extend(stream.to_be_bytes());
+        frame.extend(payload);
+        frame
+    }
+
+    fn one(connection: &Connection, number: u64, side: usize, buffer: Buffer) -> Vec<u8> {
+        let mut found = Vec::new();
+        connection.transaction_of(number).unwrap().each(side, buffer, &mut |it| {
+            found = it.to_vec();
+            true
+        });
+        found
+    }
+
+    const GET: &[u8] = b"\x82\x86\x84\x41\x8c\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff";
+
+    fn client() -> Vec<u8> {
+        [
+            MAGIC.to_vec(),
+            frame(frame::SETTINGS, 0, 0, b"\0\x02\0\0\0\0"),
+            frame(frame::HEADERS, frame::END_STREAM, 1, &GET[..5]),
+            frame(frame::CONTINUATION, frame::END_HEADERS, 1, &GET[5..]),
+        ]
+        .concat()
+    }
+
+    #[test]
+    fn streams_become_transactions_however_they_are_cut() {
+        let server = [
+            frame(frame::HEADERS, frame::END_HEADERS, 1, b"\x88"),
+            frame(frame::DATA, frame::PADDED, 1, b"\x02ab\0\0"),
+            frame(frame::DATA, frame::END_STREAM, 1, b"cd"),
+        ];
+        for piece in 1..60 {
+            let mut connection = Connection::new();
+            client().chunks(piece).for_each(|it| connection.take(0, it, &mut Vec::new()));
+            server.concat().chunks(piece).for_each(|it| connection.take(1, it, &mut Vec::new()));
+            assert_eq!(connection.transactions.len(), 2);
+            let settings = &mut connection.transaction(0).unwrap().frames_mut(0).settings;
+            assert_eq!(*settings, [(2, 0)]);
+            assert_eq!(one(&connection, 1, 0, Buffer::HttpMethod), b"GET");
+            assert_eq!(one(&connection, 1, 0, Buffer::HttpHost), b"www.example.com");
+            assert_eq!(one(&connection, 1, 1, Buffer::HttpStatusCode), b"200");
+            assert_eq!(one(&connection, 1, 1, Buffer::FileData), b"abcd", "{piece}");
+            let transaction = connection.transaction_of(1).unwrap();
+            assert!(transaction.is_complete(0) && transaction.is_complete(1));
+        }
+    }
+
+    #[test]
+    fn streams_and_blocks_are_bounded() {
+        let mut connection = Connection::new();
+        connection.take(0, MAGIC, &mut Vec::new());
+        for stream in 0..2000 {
+            let headers = frame(frame::HEADERS, frame::END_HEADERS, 2 * stream + 1, b"\x82");
+            connection.take(0, &headers, &mut Vec::new());
+        }
+        assert_eq!(connection.transactions.len(), TRANSACTIONS_MAX);
+        let endless = frame(frame::CONTINUATION, 0, 1, &[0; 16_000]);
+        connection.take(0, &frame(frame::HEADERS, 0, 1, b""), &mut Vec::new());
+        for _ in 0..100 {
+            connection.take(0, &endless, &mut Vec::new());
+        }
+        assert!(connection.sides[0].gathered.is_none());
+        let last = connection.transactions.back().unwrap();
+        assert!(last.1.events.has(AppEvent::Http2TooLong));
+    }
+
+    #[test]
+    fn what_is_odd_about_frames_is_named() {
+        use AppEvent::*;
+        let odd: [(Vec<u8>, AppEvent); 6] = [
+            (frame(99, 0, 1, b""), Http2FrameHeader),
+            (frame(frame::PING, 0, 0, b"1234567"), Http2FrameLength),
+            (frame(frame::DATA, 0, 0, b"a"), Http2DataStreamZero),
+            (frame(frame::DATA, frame::PADDED, 1, b"\x09a"), Http2FrameData),
+            (frame(frame::HEADERS, frame::END_HEADERS, 1, b"\xff"), Http2Header),
+            (frame(frame::HEADERS, frame::END_HEADERS, 1, b"\x41\x03a@b"), Http2UserInfo),
+        ];
+        for (bytes, event) in odd {
+            let mut connection = Connection::new();
+            connection.take(0, &[MAGIC.as_slice(), &bytes].concat(), &mut Vec::new());
+            let number = connection.take_odd(1)[0];
+            assert!(connection.transaction_of(number).unwrap().events.has(event), "{event:?}");
+        }
+    }
+}

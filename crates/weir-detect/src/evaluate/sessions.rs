@@ -1,0 +1,47 @@
+//! Rules against sessions of TLS and SSH, which come further message by message.
+
+use std::ops::ControlFlow;
+
+use super::{Evaluator, Scene, Sight};
+use crate::alert::Alerts;
+use crate::conversation::{Conversation, Told};
+use crate::detector::Decision;
+use crate::flow::Flow;
+use crate::inspect::Bytes;
+
+impl Evaluator {
+    /// A session of which a side has shown more: what matched it does not again.
+    pub(super) fn session(
+        &mut self,
+        flow: &mut Flow,
+        scene: &Scene<'_>,
+        (told, conversation): (&Told, &mut Conversation),
+        alerts: &mut Alerts,
+        decision: &mut Decision,
+    ) -> ControlFlow<bool> {
+        let side = scene.direction.index();
+        let mut outcome = ControlFlow::Continue(());
+        let Some(message) = conversation.message(told, side) else { return outcome };
+        self.gather(scene, message, None);
+        self.settle();
+        let candidates = std::mem::take(&mut self.candidates);
+        for index in &candidates {
+            let rule = scene.rules.rule(*index);
+            if !rule.is_of_application() || conversation.of_session[side].contains(index) {
+                continue;
+            }
+            let payload = Some(Bytes::whole(conversation.window(side).0));
+            let message = conversation.message(told, side);
+            let sight = Sight { payload, message, is_stream: true };
+            if self.matches(rule, flow, scene, sight) {
+                outcome = self.act((rule, *index, sight), flow, scene, alerts, decision);
+                conversation.match_session(side, *index);
+                if outcome.is_break() {
+                    break;
+                }
+            }
+        }
+        self.candidates = candidates;
+        outcome
+    }
+}

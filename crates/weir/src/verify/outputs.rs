@@ -1,0 +1,67 @@
+//! The files that a test's checks look into, beside the events: eve.json and others of its kind,
+//! fast.log.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::case::Case;
+
+/// Writes what came of `case` to `folder`.
+pub(super) fn write(case: &Case, events: &[Value], folder: &Path) -> Result<()> {
+    let write = |name: &str, text: &str| {
+        let path = folder.join(Path::new(name).file_name().unwrap_or_default());
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+    };
+    let lines = |kinds: Option<&Vec<Value>>| -> String {
+        let is_wanted = |event: &&Value| kinds.is_none_or(|it| names(it, &event["event_type"]));
+        events.iter().filter(is_wanted).map(|it| format!("{it}\n")).collect()
+    };
+    write("eve.json", &lines(None))?;
+    write("fast.log", &events.iter().filter_map(fast).collect::<String>())?;
+    let outputs = case.settings.get("outputs").and_then(Value::as_array);
+    for log in outputs.into_iter().flatten().filter_map(|it| it.get("eve-log")) {
+        let name = log.get("filename").and_then(Value::as_str).filter(|it| *it != "eve.json");
+        if let Some(name) = name {
+            write(name, &lines(log.get("types").and_then(Value::as_array)))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a list of kinds, each a name or a name with settings, has that one.
+fn names(kinds: &[Value], kind: &Value) -> bool {
+    let Some(kind) = kind.as_str() else { return false };
+    kinds.iter().any(|it| it == kind || it.get(kind).is_some())
+}
+
+/// The line of fast.log for an event, where it is an alert.
+fn fast(event: &Value) -> Option<String> {
+    let alert = event.get("alert").filter(|_| event["event_type"] == "alert")?;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let end = |address: &str, port: &str| match event.get(port) {
+        Some(port) => format!("{}:{port}", text(&event[address])),
+        None => format!("{}:0", text(&event[address])),
+    };
+    let action = if alert["action"] == "blocked" { "[Drop] " } else { "" };
+    let mut line = String::new();
+    // Writing to memory does not fail.
+    let _ = writeln!(
+        line,
+        "{}  {action}[**] [{}:{}:{}] {} [**] [Classification: {}] [Priority: {}] {{{}}} {} -> {}",
+        text(&event["timestamp"]),
+        alert["gid"],
+        alert["signature_id"],
+        alert["rev"],
+        text(&alert["signature"]),
+        text(&alert["category"]),
+        alert["severity"],
+        text(&event["proto"]),
+        end("src_ip", "src_port"),
+        end("dest_ip", "dest_port"),
+    );
+    Some(line)
+}
