@@ -156,13 +156,15 @@ impl Message<'_> {
                 Buffer::DnsQuery if !message.is_response => {
                     message.questions.iter().any(|it| look(it))
                 }
+                // Of requests and of responses.
+                Buffer::DnsQuestion => message.questions.iter().any(|it| look(it)),
                 Buffer::DnsResponse if message.is_response => {
-                    let records = message.records.iter().flatten();
+                    let records = message.records.iter().flatten().map(|it| &it.name);
                     message.questions.iter().chain(records).any(|it| look(it))
                 }
-                Buffer::DnsAnswer => message.records[0].iter().any(|it| look(it)),
-                Buffer::DnsAuthority => message.records[1].iter().any(|it| look(it)),
-                Buffer::DnsAdditional => message.records[2].iter().any(|it| look(it)),
+                Buffer::DnsAnswer => message.records[0].iter().any(|it| look(&it.name)),
+                Buffer::DnsAuthority => message.records[1].iter().any(|it| look(&it.name)),
+                Buffer::DnsAdditional => message.records[2].iter().any(|it| look(&it.name)),
                 _ => false,
             },
         }
@@ -204,8 +206,9 @@ impl Message<'_> {
         let holds = |number: u16| test.holds(number.into());
         match (self, test.field) {
             (Self::Dns(it), MessageField::DnsOpcode) => holds(it.opcode),
-            (Self::Dns(it), MessageField::DnsResponseCode) => {
-                it.is_response && holds(it.response_code)
+            (Self::Dns(it), MessageField::DnsResponseCode) => holds(it.response_code),
+            (Self::Dns(it), MessageField::DnsType) if it.is_response => {
+                it.records[0].iter().any(|it| holds(it.kind))
             }
             (Self::Dns(it), MessageField::DnsType) => it.types.iter().any(|it| holds(*it)),
             (Self::Tls(session, side), _) => session.holds(*side, test, now),

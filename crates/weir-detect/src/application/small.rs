@@ -75,9 +75,9 @@ impl Parser for Mdns {
         events.filter_map(|it| of_mdns(*it)).for_each(|it| unit.odd(it));
         let buffers = [Buffer::MdnsAnswer, Buffer::MdnsAuthority, Buffer::MdnsAdditional];
         for (buffer, names) in buffers.into_iter().zip(&message.records) {
-            for name in names {
-                unit.text(buffer, name);
-                unit.text(Buffer::MdnsResponse, name);
+            for record in names {
+                unit.text(buffer, &record.name);
+                unit.text(Buffer::MdnsResponse, &record.name);
             }
         }
         message.questions.iter().for_each(|it| {
@@ -102,8 +102,8 @@ fn described(message: &dns::Message, identifier: u16) -> Object {
         .with("id", identifier)
         .with("opcode", message.opcode)
         .with("rcode", message.response_code);
-    let named = |name: &Vec<u8>| Value::from(Object::default().with("rrname", name));
-    let mut list = |key: &'static str, names: &[Vec<u8>]| {
+    let named = |it: &dns::Record| Value::from(Object::default().with("rrname", &it.name));
+    let mut list = |key: &'static str, names: &[dns::Record]| {
         if !names.is_empty() {
             object.put(key, Value::List(names.iter().map(named).collect()));
         }

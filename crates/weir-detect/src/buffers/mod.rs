@@ -86,6 +86,7 @@ pub(crate) fn protocol(buffer: Buffer) -> Option<Protocol> {
         | Buffer::Icmpv4Header
         | Buffer::Icmpv6Header => None,
         Buffer::DnsQuery
+        | Buffer::DnsQuestion
         | Buffer::DnsResponse
         | Buffer::DnsAnswer
         | Buffer::DnsAuthority

@@ -147,7 +147,8 @@ buffers! {
     HttpStatusMessage "http.stat_msg" | "http_stat_msg";
     Http2HeaderName "http2.header_name" |;
     FileData "file.data" "file_data" |;
-    DnsQuery "dns.query" "dns_query" "dns.query.name" "dns.queries.rrname" |;
+    DnsQuery "dns.query" "dns_query" |;
+    DnsQuestion "dns.queries.rrname" "dns.query.name" |;
     DnsAnswer "dns.answers.rrname" "dns.answer.name" |;
     DnsResponse "dns.response.rrname" |;
     DnsAuthority "dns.authorities.rrname" |;

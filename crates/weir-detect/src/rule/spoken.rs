@@ -2,6 +2,7 @@
 
 use super::Protocol;
 use super::number::{Numbers, number};
+use crate::buffers::dns;
 use crate::buffers::http::http2;
 use crate::buffers::tls::{Moment, SslState};
 
@@ -104,6 +105,13 @@ impl MessageTest {
             MessageField::TlsExpired | MessageField::TlsValid if value.trim().is_empty() => {
                 Ok(Vec::new())
             }
+            MessageField::DnsResponseCode => named(&dns::CODES, value),
+            MessageField::DnsType => match dns::TYPES.iter().find(|it| it.1 == value.trim()) {
+                Some((kind, _)) => {
+                    Ok(vec![Numbers::between((*kind).into(), (*kind).into(), false)])
+                }
+                None => Numbers::parse(value).map(|it| vec![it]),
+            },
             MessageField::Http2FrameType => named(&http2::FRAME_NAMES, value),
             MessageField::Http2ErrorCode => named(&http2::ERROR_NAMES, value),
             _ => Numbers::parse(value).map(|it| vec![it]),

@@ -1,7 +1,10 @@
-//! DNS messages (RFC 1035): the names that they ask for.
+//! DNS messages (RFC 1035): the names that they ask for, and what answers say.
+
+mod tell;
+
+pub(crate) use tell::{CODES, TYPES};
 
 use super::event::{AppEvent, AppEvents};
-use crate::value::Object;
 
 /// Operations that there are (RFC 1035, 1996, 2136, 8490).
 const OPCODE_MAX: u16 = 6;
@@ -78,20 +81,25 @@ pub(crate) struct Message {
     pub(crate) events: AppEvents,
     /// Types that are asked for.
     pub(crate) types: Vec<u16>,
-    /// Names of answers, authorities and additional records.
-    pub(crate) records: [Vec<Vec<u8>>; 3],
+    /// Number of the question, and its flags, as they came.
+    id: u16,
+    flags: u16,
+    /// Answers, authorities and additional records.
+    pub(crate) records: [Vec<Record>; 3],
+    /// It all, for what is told of it.
+    bytes: Vec<u8>,
     /// Names as `www.example.org`, in the case in which they were sent.
     pub(crate) questions: Vec<Vec<u8>>,
 }
 
-impl Message {
-    /// What is told of it.
-    pub(crate) fn object(&self) -> Object {
-        let mut object = Object::default();
-        object.put("type", if self.is_response { "answer" } else { "query" });
-        object.put_some("rrname", self.questions.first());
-        object
-    }
+/// A record of a response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) name: Vec<u8>,
+    pub(crate) kind: u16,
+    ttl: u32,
+    /// Where its data stands in the message.
+    data: (usize, usize),
 }
 
 /// The message that `bytes` are, whatever its flags; `None` where they are none.
@@ -107,6 +115,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Message> {
     }
     let response_code = flags & 15;
     let mut message = Message { is_response, opcode, response_code, ..Message::default() };
+    (message.id, message.flags) = (word(0), flags);
     let mut events = AppEvents::default();
     // The bit Z, which must be 0 (RFC 1035 s4.1.1).
     if flags >> 6 & 1 == 1 {
@@ -132,6 +141,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Message> {
             _ => {}
         }
     }
+    message.bytes = bytes.to_vec();
     if !is_response {
         message.records = Default::default();
     }
@@ -144,15 +154,23 @@ fn read_records(
     bytes: &[u8],
     mut at: usize,
     counts: [usize; 3],
-    into: &mut [Vec<Vec<u8>>; 3],
+    into: &mut [Vec<Record>; 3],
     events: &mut AppEvents,
 ) -> Option<usize> {
     for (section, (count, names)) in counts.into_iter().zip(into).enumerate() {
         for _ in 0..count.min(RECORDS_MAX) {
             let Some((name, end)) = name(bytes, at, events) else { return Some(section) };
-            let Some([high, low]) = bytes.get(end + 8..end + 10) else { return Some(section) };
-            names.push(name);
-            at = end + 10 + usize::from(u16::from_be_bytes([*high, *low]));
+            let Some([a, b, _, _, c, d, e, f, high, low]) = bytes.get(end..end + 10) else {
+                return Some(section);
+            };
+            let length = usize::from(u16::from_be_bytes([*high, *low]));
+            at = end + 10 + length;
+            names.push(Record {
+                name,
+                kind: u16::from_be_bytes([*a, *b]),
+                ttl: u32::from_be_bytes([*c, *d, *e, *f]),
+                data: (end + 10, at),
+            });
             if at > bytes.len() {
                 return Some(section);
             }

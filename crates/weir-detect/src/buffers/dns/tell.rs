@@ -1,0 +1,211 @@
+//! What is told of a message of DNS: version 3 of EVE's object.
+
+use super::{AppEvents, Message, Record, name};
+use crate::value::{Object, Value, hex};
+
+/// Texts of one record, at most.
+const TEXTS_MAX: usize = 64;
+
+/// Types with names (RFC 1035 s3.2.2 and later ones); others are told by their numbers.
+pub(crate) const TYPES: [(u16, &str); 43] = [
+    (1, "A"),
+    (2, "NS"),
+    (3, "MD"),
+    (4, "MF"),
+    (5, "CNAME"),
+    (6, "SOA"),
+    (7, "MB"),
+    (8, "MG"),
+    (9, "MR"),
+    (10, "NULL"),
+    (11, "WKS"),
+    (12, "PTR"),
+    (13, "HINFO"),
+    (14, "MINFO"),
+    (15, "MX"),
+    (16, "TXT"),
+    (17, "RP"),
+    (18, "AFSDB"),
+    (19, "X25"),
+    (20, "ISDN"),
+    (21, "RT"),
+    (22, "NSAP"),
+    (23, "NSAPPTR"),
+    (24, "SIG"),
+    (25, "KEY"),
+    (26, "PX"),
+    (27, "GPOS"),
+    (28, "AAAA"),
+    (29, "LOC"),
+    (30, "NXT"),
+    (33, "SRV"),
+    (35, "NAPTR"),
+    (37, "CERT"),
+    (39, "DNAME"),
+    (41, "OPT"),
+    (43, "DS"),
+    (44, "SSHFP"),
+    (46, "RRSIG"),
+    (47, "NSEC"),
+    (48, "DNSKEY"),
+    (64, "SVCB"),
+    (65, "HTTPS"),
+    (255, "ANY"),
+];
+
+/// Response codes with names (RFC 1035 s4.1.1, RFC 2136).
+pub(crate) const CODES: [&str; 11] = [
+    "NOERROR", "FORMERR", "SERVFAIL", "NXDOMAIN", "NOTIMP", "REFUSED", "YXDOMAIN", "YXRRSET",
+    "NXRRSET", "NOTAUTH", "NOTZONE",
+];
+
+impl Message {
+    /// What is told of it.
+    pub(crate) fn object(&self) -> Object {
+        let kind = if self.is_response { "response" } else { "request" };
+        let mut object = Object::default().with("version", 3_u8).with("type", kind);
+        object.put("tx_id", u8::from(self.is_response));
+        object.put("id", self.id);
+        object.put("flags", format!("{:x}", self.flags));
+        let flags = [("qr", 0x8000), ("aa", 0x400), ("tc", 0x200), ("rd", 0x100), ("ra", 0x80)];
+        for (name, _) in flags.iter().chain(&[("z", 0x40)]).filter(|it| self.flags & it.1 != 0) {
+            object.put(*name, true);
+        }
+        object.put("opcode", self.opcode);
+        let code = CODES.get(usize::from(self.response_code));
+        object.put("rcode", code.map_or_else(|| self.response_code.to_string(), |it| (*it).into()));
+        let questions = self.questions.iter().zip(&self.types).map(|(name, kind)| {
+            Value::from(Object::default().with("rrname", name).with("rrtype", type_name(*kind)))
+        });
+        let questions: Vec<Value> = questions.collect();
+        object.put_some("queries", Some(questions).filter(|it| !it.is_empty()));
+        let [answers, authorities, additionals] = &self.records;
+        if !answers.is_empty() {
+            object.put("answers", self.list(answers));
+            object.put("grouped", self.grouped(answers));
+        }
+        for (name, list) in [("authorities", authorities), ("additionals", additionals)] {
+            let list = self.list(list);
+            object.put_some(name, Some(list).filter(|it| !it.is_empty()));
+        }
+        object
+    }
+
+    /// Each record, or each of its texts; options of the message itself are none.
+    fn list(&self, records: &[Record]) -> Vec<Value> {
+        let mut list = Vec::new();
+        for record in records.iter().filter(|it| it.kind != 41) {
+            let mut data = self.data(record).into_iter();
+            loop {
+                let one = data.next();
+                let mut object = Object::default();
+                object.put_some("rrname", Some(&record.name).filter(|it| !it.is_empty()));
+                object.put("rrtype", type_name(record.kind));
+                object.put("ttl", record.ttl);
+                if let Some(value) = one {
+                    object.put(field(record.kind), value);
+                }
+                list.push(object.into());
+                if data.len() == 0 {
+                    break;
+                }
+            }
+        }
+        list
+    }
+
+    /// What answers say, by their types.
+    fn grouped(&self, records: &[Record]) -> Object {
+        let mut groups: Vec<(u16, Vec<Value>)> = Vec::new();
+        for record in records {
+            let data = self.data(record);
+            match groups.iter_mut().find(|it| it.0 == record.kind) {
+                _ if data.is_empty() => {}
+                Some((_, group)) => group.extend(data),
+                None => groups.push((record.kind, data)),
+            }
+        }
+        let mut object = Object::default();
+        for (kind, group) in groups {
+            object.put(type_name(kind), group);
+        }
+        object
+    }
+
+    /// What a record says, where its type is known: one value, or several texts.
+    fn data(&self, record: &Record) -> Vec<Value> {
+        let (start, end) = record.data;
+        let Some(data) = self.bytes.get(start..end) else { return Vec::new() };
+        let name_at = |at: usize| {
+            let (name, end) = name(&self.bytes, at, &mut AppEvents::default())?;
+            Some((Value::from(&name), end))
+        };
+        let word = |at: usize| Some(u16::from_be_bytes(data.get(at..at + 2)?.try_into().ok()?));
+        let number = |at: usize| {
+            let bytes = self.bytes.get(at..at + 4)?;
+            Some(u32::from_be_bytes(bytes.try_into().ok()?))
+        };
+        let one = match record.kind {
+            1 => <[u8; 4]>::try_from(data)
+                .ok()
+                .map(|it| Value::from(std::net::Ipv4Addr::from(it).to_string())),
+            28 => <[u8; 16]>::try_from(data).ok().map(|it| {
+                let groups = std::net::Ipv6Addr::from(it).segments().map(|it| format!("{it:04x}"));
+                Value::from(groups.join(":"))
+            }),
+            2 | 5 | 12 | 39 => name_at(start).map(|it| it.0),
+            15 => name_at(start + 2).map(|it| it.0),
+            10 => Some(Value::from(data)),
+            16 => return texts(data),
+            6 => (|| {
+                let (primary, at) = name_at(start)?;
+                let (mail, at) = name_at(at)?;
+                let mut object = Object::default().with("mname", primary).with("rname", mail);
+                let numbers = ["serial", "refresh", "retry", "expire", "minimum"];
+                for (place, name) in numbers.into_iter().enumerate() {
+                    object.put(name, number(at + 4 * place)?);
+                }
+                Some(object.into())
+            })(),
+            33 => (|| {
+                let object = Object::default().with("priority", word(0)?).with("weight", word(2)?);
+                let object = object.with("port", word(4)?);
+                Some(object.with("name", name_at(start + 6)?.0).into())
+            })(),
+            44 => data.split_at_checked(2).map(|(kinds, print)| {
+                let object = Object::default().with("fingerprint", hex(print, ":"));
+                object.with("algo", kinds[0]).with("type", kinds[1]).into()
+            }),
+            _ => None,
+        };
+        one.into_iter().collect()
+    }
+}
+
+/// Texts, each behind its length.
+fn texts(mut data: &[u8]) -> Vec<Value> {
+    let mut texts = Vec::new();
+    while let [length, rest @ ..] = data {
+        let Some((text, behind)) = rest.split_at_checked(usize::from(*length)) else { break };
+        data = behind;
+        if texts.len() < TEXTS_MAX {
+            texts.push(Value::from(text));
+        }
+    }
+    texts
+}
+
+/// The field that a record's data stands in.
+fn field(kind: u16) -> &'static str {
+    match kind {
+        6 => "soa",
+        33 => "srv",
+        44 => "sshfp",
+        _ => "rdata",
+    }
+}
+
+fn type_name(kind: u16) -> String {
+    let known = TYPES.iter().find(|it| it.0 == kind);
+    known.map_or_else(|| kind.to_string(), |it| it.1.to_owned())
+}
