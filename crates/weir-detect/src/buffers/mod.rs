@@ -11,9 +11,17 @@ pub(crate) use transform::apply;
 
 use crate::rule::{Buffer, Protocol};
 
-/// Whether this detector fills the buffer, so that a rule about it can run.
-pub(crate) fn is_filled(_: Buffer) -> bool {
-    true
+/// Whether this detector fills the buffer, so that a rule about it can run. QUIC is told, and its
+/// messages are not read.
+pub(crate) fn is_filled(buffer: Buffer) -> bool {
+    !matches!(
+        buffer,
+        Buffer::QuicVersion
+            | Buffer::QuicServerName
+            | Buffer::QuicUserAgent
+            | Buffer::QuicFingerprintHash
+            | Buffer::QuicFingerprint
+    )
 }
 
 /// Applications that carry files, beside HTTP.

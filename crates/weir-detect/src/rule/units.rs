@@ -133,9 +133,19 @@ pub(crate) enum UnitTest {
     Bounce,
 }
 
+/// Applications that are told and whose messages are not read: a rule about them is refused rather
+/// than loaded and never matched.
+const UNREAD: [Protocol; 2] = [Protocol::Enip, Protocol::Websocket];
+
 impl UnitTest {
-    /// `snmp.version:2`; `None`: no such keyword.
+    /// `snmp.version:2`; `None`: no such keyword, or one of messages that are not read.
     pub(crate) fn parse(name: &str, value: &str) -> Option<Result<Self, String>> {
+        let test = Self::parse_any(name, value)?;
+        let is_read = |it: &Self| it.protocols().iter().any(|of| !UNREAD.contains(of));
+        test.as_ref().map_or(true, is_read).then_some(test)
+    }
+
+    fn parse_any(name: &str, value: &str) -> Option<Result<Self, String>> {
         let bits = |field, names: &[(&str, i64)], is_any| bits(field, value, names, is_any);
         Some(match name {
             "dcerpc.iface" | "dce_iface" => interface(value),
