@@ -4,10 +4,13 @@ use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Once;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::process::{Pid, Signal};
+use signal_hook::consts::{SIGINT, SIGQUIT};
 
 use crate::interrupt;
 
@@ -55,6 +58,7 @@ const PACKAGES: &[(&str, &str)] = &[
 ///
 /// It runs in a process group of its own, so that a Ctrl-C at the terminal reaches the lab alone
 /// and the lab ends its children in its own order. The kernel kills it if the lab dies undropped.
+/// SIGINT and SIGQUIT end it unless it handles them, also where this process ignores them.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
@@ -103,6 +107,7 @@ impl Running {
             file.seek(SeekFrom::Start(0))?;
             command.stdin(file);
         }
+        pass_on_no_ignored_signals();
         let child = command
             .stdout(output.try_clone()?)
             .stderr(errors.try_clone()?)
@@ -281,6 +286,24 @@ pub fn require(tools: &[&str]) -> Result<()> {
     let mut packages: Vec<&str> = missing.iter().map(|tool| package(tool)).collect();
     packages.dedup();
     bail!("missing: {}; try `apt-get install {}`", missing.join(", "), packages.join(" "));
+}
+
+/// A shell without job control has the programs that it starts in the background ignore SIGINT and
+/// SIGQUIT, and their children inherit that. A handler is not inherited, so an ignored signal gets
+/// one that does nothing: it is still ignored here, and has its default effect on children.
+fn pass_on_no_ignored_signals() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        for signal in [SIGINT, SIGQUIT] {
+            if ignored.unwrap_or(0) & 1 << (signal - 1) != 0 {
+                // A refusal leaves it as it was: such children end when they are killed.
+                let _ = signal_hook::flag::register(signal, AtomicBool::default().into());
+            }
+        }
+    });
 }
 
 fn package(tool: &str) -> &str {
