@@ -9,11 +9,15 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-const STUDY: &str = r#"
+/// How every study here begins.
+const HEAD: &str = r#"
 name = "tiny"
 title = "A tiny study"
 question = "Does it work?"
 seed = 3
+"#;
+
+const STUDY: &str = r#"
 steps = [
     { do = "lab", mtu = 1500 },
     { do = "path", scenario = "$scenario" },
@@ -40,8 +44,13 @@ struct Place {
 impl Place {
     fn new() -> Self {
         let place = Self { folder: tempfile::tempdir().unwrap() };
-        fs::write(place.study(), STUDY).unwrap();
+        place.write(STUDY);
         place
+    }
+
+    /// Writes the study's file, all but its head.
+    fn write(&self, study: &str) {
+        fs::write(self.study(), format!("{HEAD}{study}")).unwrap();
     }
 
     fn study(&self) -> PathBuf {
@@ -234,7 +243,7 @@ fn a_study_that_cannot_be_run_is_refused_before_the_first_trial() {
     let place = Place::new();
     let folder = place.folder.path().join("bin");
     fs::create_dir(&folder).unwrap();
-    for tool in ["ip", "tc", "ethtool", "setpriv", "sysctl"] {
+    for tool in ["ip", "tc", "ethtool", "setpriv"] {
         symlink(installed(tool).unwrap(), folder.join(tool)).unwrap();
     }
     let output = place.command(&[]).env("PATH", &folder).output().unwrap();
@@ -325,10 +334,6 @@ fn a_tool_that_listens_is_judged_by_what_came_to_its_port() {
     }
     let place = Place::new();
     let study = r#"
-name = "tiny"
-title = "A tiny study"
-question = "Does it listen?"
-seed = 3
 [[steps]]
 do = "listen"
 tool = "$tool"
@@ -357,7 +362,7 @@ name = "Detect"
 response = "taken"
 at_least = 80.0
 "#;
-    fs::write(place.study(), format!("{study}{}", programs())).unwrap();
+    place.write(&format!("{study}{}", programs()));
     let output = place.command(&[]).output().unwrap();
     assert!(output.status.success(), "{}", said(&output));
     for record in place.records() {
@@ -372,10 +377,6 @@ at_least = 80.0
 }
 
 const GATEWAY_STUDY: &str = r#"
-name = "tiny"
-title = "A tiny study"
-question = "Does it listen?"
-seed = 3
 [settings]
 gbps = 0.02
 [[steps]]
@@ -431,7 +432,7 @@ fn a_tool_at_a_gateway_takes_what_the_gateway_carries_and_mirrors() {
         return;
     }
     let place = Place::new();
-    fs::write(place.study(), format!("{GATEWAY_STUDY}{}", programs())).unwrap();
+    place.write(&format!("{GATEWAY_STUDY}{}", programs()));
     let only: &[&str] =
         if installed("ovs-vswitchd").is_some() { &[] } else { &["--only", "path=weir-fastpath"] };
     let output = place.command(only).output().unwrap();
@@ -472,10 +473,6 @@ fn tunnels_carry_streams_each_and_what_cannot_be_is_refused() {
     }
     let place = Place::new();
     let study = r#"
-name = "tiny"
-title = "A tiny study"
-question = "Do they carry?"
-seed = 3
 [[steps]]
 do = "tunnels"
 by = "$by"
@@ -505,7 +502,7 @@ unit = "Gb/s"
 "#;
     let text =
         study.replacen("[[exclude]]\nby = [\"openvpn-aes-256-cbc\"]\ntunnels = [18]\n", "", 1);
-    fs::write(place.study(), text).unwrap();
+    place.write(&text);
     let refused = place.command(&[]).output().unwrap();
     assert!(
         said(&refused).contains("16 tunnels of OpenVpnAes256Cbc at most"),
@@ -513,7 +510,7 @@ unit = "Gb/s"
         said(&refused)
     );
     assert!(!place.out().exists(), "the same command runs once the study is mended");
-    fs::write(place.study(), study).unwrap();
+    place.write(study);
     let only: &[&str] = match installed("openvpn") {
         Some(_) => &[],
         None => &["--only", "by=weir-aes-256-gcm"],
@@ -537,10 +534,6 @@ fn a_program_that_the_study_names_sends_and_what_arrives_counts() {
     }
     let place = Place::new();
     let study = r#"
-name = "tiny"
-title = "A tiny study"
-question = "Does it send?"
-seed = 3
 steps = [
     { do = "lab", mtu = 1500 },
     { do = "path", scenario = "cable" },
@@ -569,7 +562,7 @@ command = "trafgen -o $device -P 1 -n 20000 -t 100us {eth(da=$target_mac),fill(0
 [settings.programs.liar]
 command = "true"
 "#;
-    fs::write(place.study(), study).unwrap();
+    place.write(study);
     let there = ["iperf", "hping3", "trafgen"].into_iter().filter(|it| installed(it).is_some());
     let levels = there.chain(["liar"]).collect::<Vec<_>>().join(",");
     let output = place.command(&["--only", &format!("generator={levels}")]).output().unwrap();

@@ -143,7 +143,7 @@ impl Mqtt {
         let number = self.count;
         let (mut unit, mut object) = self.common(first, number);
         let mut reader = Reader { rest: body };
-        let is_read = match kind {
+        let properties = match kind {
             CONNECT => connect(&mut reader, &mut unit, &mut object),
             CONNACK => connack(&mut reader, self.version, &mut unit, &mut object),
             PUBLISH => publish(&mut reader, self.version, first >> 1 & 3, &mut unit, &mut object),
@@ -153,11 +153,12 @@ impl Mqtt {
             }
             SUBACK | UNSUBACK => suback(&mut reader, self.version, kind, &mut unit, &mut object),
             DISCONNECT | AUTH => reason(&mut reader, self.version, &mut unit, &mut object),
-            _ => Some(()),
+            _ => Some(Object::default()),
         };
-        if is_read.is_none() {
+        let Some(properties) = properties else {
             return self.odd(AppEvent::MqttMalformed, said);
-        }
+        };
+        put_properties(&mut object, properties);
         match kind {
             CONNECT if self.is_connected => unit.odd(AppEvent::MqttTwice),
             CONNECT => {}
@@ -355,7 +356,9 @@ fn connect_version(body: &[u8]) -> Option<u8> {
     reader.byte()
 }
 
-fn connect(reader: &mut Reader<'_>, unit: &mut Unit, object: &mut Object) -> Option<()> {
+// Each reads a message, and returns its properties.
+
+fn connect(reader: &mut Reader<'_>, unit: &mut Unit, object: &mut Object) -> Option<Object> {
     let name = reader.text()?;
     let (version, flags, _) = (reader.byte()?, reader.byte()?, reader.word()?);
     let properties = reader.properties(version)?;
@@ -390,8 +393,7 @@ fn connect(reader: &mut Reader<'_>, unit: &mut Unit, object: &mut Object) -> Opt
         object.put("password", password);
     }
     object.put_some("will", will);
-    put_properties(object, properties);
-    Some(())
+    Some(properties)
 }
 
 fn connack(
@@ -399,14 +401,13 @@ fn connack(
     version: u8,
     unit: &mut Unit,
     object: &mut Object,
-) -> Option<()> {
+) -> Option<Object> {
     let (flags, code) = (reader.byte()?, reader.byte()?);
     unit.number(Field::MqttSession, flags & 1);
     unit.number(Field::MqttReason, code);
     object.put("session_present", flags & 1 != 0);
     object.put("return_code", code);
-    put_properties(object, reader.properties(version)?);
-    Some(())
+    reader.properties(version)
 }
 
 fn publish(
@@ -415,7 +416,7 @@ fn publish(
     qos: u8,
     unit: &mut Unit,
     object: &mut Object,
-) -> Option<()> {
+) -> Option<Object> {
     let topic = reader.text()?;
     let identifier = if qos > 0 { Some(reader.word()?) } else { None };
     let properties = reader.properties(version)?;
@@ -424,8 +425,7 @@ fn publish(
     object.put("topic", topic);
     object.put_some("message_id", identifier);
     object.put("message", reader.rest);
-    put_properties(object, properties);
-    Some(())
+    Some(properties)
 }
 
 fn acknowledged(
@@ -433,7 +433,7 @@ fn acknowledged(
     version: u8,
     unit: &mut Unit,
     object: &mut Object,
-) -> Option<()> {
+) -> Option<Object> {
     object.put("message_id", reader.word()?);
     reason(reader, version, unit, object)
 }
@@ -444,15 +444,14 @@ fn reason(
     version: u8,
     unit: &mut Unit,
     object: &mut Object,
-) -> Option<()> {
+) -> Option<Object> {
     if version < 5 {
-        return Some(());
+        return Some(Object::default());
     }
     let code = if reader.rest.is_empty() { 0 } else { reader.byte()? };
     unit.number(Field::MqttReason, code);
     object.put("reason_code", code);
-    put_properties(object, reader.properties(version)?);
-    Some(())
+    reader.properties(version)
 }
 
 fn subscribe(
@@ -461,7 +460,7 @@ fn subscribe(
     kind: u8,
     unit: &mut Unit,
     object: &mut Object,
-) -> Option<()> {
+) -> Option<Object> {
     object.put("message_id", reader.word()?);
     let properties = reader.properties(version)?;
     let mut topics: Vec<Value> = Vec::new();
@@ -477,8 +476,7 @@ fn subscribe(
         }
     }
     object.put("topics", Value::List(topics));
-    put_properties(object, properties);
-    Some(())
+    Some(properties)
 }
 
 fn suback(
@@ -487,7 +485,7 @@ fn suback(
     kind: u8,
     unit: &mut Unit,
     object: &mut Object,
-) -> Option<()> {
+) -> Option<Object> {
     object.put("message_id", reader.word()?);
     let properties = reader.properties(version)?;
     let codes: Vec<u8> = reader.rest.iter().take(TOPICS_MAX).copied().collect();
@@ -497,8 +495,7 @@ fn suback(
     } else if version >= 5 {
         object.put("reason_codes", codes);
     }
-    put_properties(object, properties);
-    Some(())
+    Some(properties)
 }
 
 #[cfg(test)]

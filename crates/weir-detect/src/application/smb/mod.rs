@@ -5,13 +5,15 @@ mod one;
 mod session;
 mod two;
 
-use super::rpc::{Progress, Rpc};
+use super::rpc::{Order, Progress, Rpc};
 use super::unit::{FileTold, Record, Said, TEXT_LEN_MAX, Unit};
 use super::{Held, Parser};
 use crate::buffers::event::AppEvent;
 use crate::rule::{Buffer, Field, Protocol};
 use crate::value::{Object, text};
 
+/// The order of bytes of every number.
+const LITTLE: Order = Order { is_little: true };
 /// Bytes of a record that are looked into, at most.
 const RECORD_LEN_MAX: usize = 100 * 1024;
 /// Requests that wait for an answer, files and trees that are open, at most.

@@ -1,7 +1,6 @@
 //! Messages of SMB 1 (MS-CIFS s2.2.4, MS-SMB s2.2.4).
 
-use super::{Asked, Head, Smb, session, share, wide};
-use crate::application::rpc::Order;
+use super::{Asked, Head, LITTLE, Smb, session, share, wide};
 use crate::application::unit::Said;
 use crate::value::{Object, Value, text};
 
@@ -11,8 +10,6 @@ const ANSWER: u8 = 0x80;
 const UNICODE: u16 = 0x8000;
 /// A call over a pipe.
 const TRANSACT_PIPE: u16 = 0x26;
-
-const LITTLE: Order = Order { is_little: true };
 
 const CLOSE: u8 = 0x04;
 const TRANSACTION: u8 = 0x25;

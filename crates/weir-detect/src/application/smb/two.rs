@@ -1,7 +1,6 @@
 //! Messages of SMB 2 and 3 (MS-SMB2 s2.2).
 
-use super::{Asked, Head, Smb, session, share, wide};
-use crate::application::rpc::Order;
+use super::{Asked, Head, LITTLE, Smb, session, share, wide};
 use crate::application::unit::{Said, Unit};
 use crate::value::{Object, text};
 
@@ -15,8 +14,6 @@ const STATUS_PENDING: u32 = 0x103;
 const PIPE_TRANSCEIVE: u32 = 0x0011_c017;
 /// Seconds between the beginnings of time of Windows and of Unix.
 const EPOCH_S: u64 = 11_644_473_600;
-
-const LITTLE: Order = Order { is_little: true };
 
 const NEGOTIATE: u16 = 0;
 const SESSION_SETUP: u16 = 1;
