@@ -74,7 +74,8 @@ impl Engine {
         self.plain.check(policy)?;
         let sealing = self.peers.iter().filter_map(|(_, peer)| peer.association.as_ref());
         let sealing: HashSet<_> = sealing.chain(&new.sealing).map(|sa| sa.spi().value()).collect();
-        let opening = self.peers.openings.iter().map(|it| &it.association);
+        let named = self.peers.openings.iter().filter(|it| !it.is_agreed);
+        let opening = named.map(|it| &it.association);
         let opening: HashSet<_> = opening.chain(&new.opening).map(|sa| sa.spi().value()).collect();
         for peer in &policy.peers {
             let unsealed = peer.seal_spi.filter(|spi| !sealing.contains(spi));
@@ -110,7 +111,8 @@ impl Engine {
         }
         let sealing: Vec<u32> = new.sealing.iter().map(|sa| sa.spi().value()).collect();
         let opening: Vec<u32> = new.opening.iter().map(|sa| sa.spi().value()).collect();
-        let is_free = |spi: &&u32| self.peers.openings.of_spi(**spi).is_none();
+        // What handshakes agreed on makes way.
+        let is_free = |spi: &&u32| self.peers.openings.of_spi(**spi).is_none_or(|it| it.is_agreed);
         let unsealed = peer.seal_spi.filter(|spi| sealing != [*spi]);
         let missing = peer.open_spis.iter().find(|spi| !opening.contains(spi));
         let taken = opening.iter().find(|spi| !is_free(spi) || !peer.open_spis.contains(spi));
@@ -184,7 +186,9 @@ impl Engine {
         let has = |spi: &u32| self.peers.openings.of_spi(*spi).map(|it| (it.peer, it.is_agreed));
         let missing =
             open_spis.iter().find(|it| !opening.contains(it) && has(it) != Some((index, false)));
-        let taken = opening.iter().find(|it| has(it).is_some() || !open_spis.contains(it));
+        // What handshakes agreed on makes way.
+        let is_taken = |spi: &u32| has(spi).is_some_and(|(_, is_agreed)| !is_agreed);
+        let taken = opening.iter().find(|it| is_taken(it) || !open_spis.contains(it));
         match unsealed.or(missing.or(taken).copied()) {
             Some(spi) => Err(PolicyError::NoAssociation { peer: name(), spi }),
             None => Ok(()),

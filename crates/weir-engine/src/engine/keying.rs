@@ -14,7 +14,8 @@ use crate::tunnel::path_mtu::ProbeMessage;
 use crate::tunnel::state::Report;
 
 impl Engine {
-    /// Puts new associations in place; false when the policy has no such peer any more.
+    /// Puts new associations in place; false when the policy has no such peer any more, or another
+    /// association has the SPI: then the next report says that the peer's are lost.
     pub fn install(&mut self, agreed: Agreed) -> bool {
         let Self { peers, policy, surroundings, now, .. } = self;
         let neighbours = &mut surroundings.neighbours;

@@ -88,10 +88,15 @@ impl AgreedPeer {
 }
 
 impl Peers {
-    /// Puts new associations in place; false when there is no such peer any more.
+    /// Puts new associations in place; false when there is no such peer any more, or another
+    /// association has the SPI: then the next report says that the peer's are lost.
     pub(crate) fn install(&mut self, agreed: Agreed, nearby: &mut Nearby<'_>) -> bool {
         let Some(index) = self.index_of(&agreed.peer) else { return false };
         let Agreed { role, path, mut sealing, opening, tags, .. } = agreed;
+        if self.openings.find(opening.spi().value()).is_some() {
+            self.lose(index);
+            return false;
+        }
         // The key is fresh and dies with this process: there is nothing to keep on disk.
         let everything = SealingState { reserved_until: u64::MAX, ..sealing.state() };
         sealing.extend_reservation(&everything);
@@ -176,6 +181,25 @@ impl Peers {
         for spi in gone {
             self.forget(index, spi);
         }
+    }
+
+    /// What opens packets of `spi` is to be another's, whose key the policy names: a peer that has
+    /// agreed on that SPI agrees anew.
+    pub(super) fn make_way(&mut self, spi: u32) {
+        let holder = self.openings.of_spi(spi).filter(|it| it.is_agreed).map(|it| it.peer);
+        if let Some(index) = holder {
+            self.lose(index);
+        }
+    }
+
+    /// Closes a peer whose associations cannot be, and has its next report say so.
+    #[cold]
+    pub(super) fn lose(&mut self, index: usize) {
+        self.close(index);
+        if let Some(agreed) = self.get_mut(index).and_then(|it| it.agreed.as_mut()) {
+            agreed.note.lost = true;
+        }
+        self.note(index);
     }
 
     /// Tells what happened to peers since the last call; of those that nothing happened to,
@@ -393,7 +417,7 @@ pub(crate) fn link_of(frame: &Frame<'_>, parsed: &Parsed) -> Option<LinkHeader> 
     (link.len() >= 14).then(|| LinkHeader::try_from(link).ok())?
 }
 
-fn add(sum: &mut PeerCounters, more: &PeerCounters) {
+pub(super) fn add(sum: &mut PeerCounters, more: &PeerCounters) {
     sum.opened_packets += more.opened_packets;
     sum.opened_bytes += more.opened_bytes;
     sum.refused_packets += more.refused_packets;

@@ -158,6 +158,7 @@ impl Peers {
             entry.tag = Some(Box::new(TaggedPeer::shared(tag)));
         }
         for association in associations.opening {
+            self.make_way(association.spi().value());
             self.openings.insert(OpeningPeer { peer: index, ..OpeningPeer::new(association) });
         }
         self.put(index, entry, peer);
@@ -207,6 +208,7 @@ impl Peers {
             left.add_opening(&mut opening.association);
         }
         for association in new.opening {
+            self.make_way(association.spi().value());
             self.openings.insert(OpeningPeer { peer: index, ..OpeningPeer::new(association) });
         }
         let Some(entry) = self.get_mut(index) else { return left };

@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use super::agreed::add;
 use super::{Associations, Left, Nearby, OpeningPeer, PeerEntry, Peers, TaggedPeer};
 use crate::counters::PeerCounters;
 use crate::esp::icrc_tag::IcrcTag;
@@ -124,13 +125,23 @@ impl Peers {
             if !self.get_mut(index).is_some_and(|it| it.go_on(before)) {
                 continue;
             }
+            let mut is_lost = false;
             for opening in openings {
-                self.openings.insert(OpeningPeer { peer: index, ..opening });
+                // The policy names a key with this SPI now.
+                if self.openings.find(opening.association.spi().value()).is_none() {
+                    self.openings.insert(OpeningPeer { peer: index, ..opening });
+                } else if let Some(agreed) = self.get_mut(index).and_then(|it| it.agreed.as_mut()) {
+                    add(&mut agreed.opened_before, &opening.counters);
+                    is_lost = true;
+                }
             }
             if let Some(endpoint) = moved {
                 self.move_to(index, endpoint, None, nearby);
             }
             self.note_again(index);
+            if is_lost {
+                self.lose(index);
+            }
         }
     }
 

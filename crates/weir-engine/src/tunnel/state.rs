@@ -90,6 +90,8 @@ pub struct Tunnel {
     by_key: BTreeMap<PublicKey, u32>,
     /// Our SPIs, those of initiations under way included.
     by_spi: BTreeMap<u32, u32>,
+    /// SPIs of ours that handshakes have no part in.
+    named_spis: BTreeSet<u32>,
     deadlines: BTreeSet<(u64, u32)>,
     doorkeeper: Doorkeeper,
     /// The last timestamp sent, nanoseconds since 1970.
@@ -121,6 +123,7 @@ impl Tunnel {
             peers: Vec::new(),
             by_key: BTreeMap::new(),
             by_spi: BTreeMap::new(),
+            named_spis: BTreeSet::new(),
             deadlines: BTreeSet::new(),
             doorkeeper: Doorkeeper::new(),
             stamped_ns: 0,
@@ -168,6 +171,12 @@ impl Tunnel {
             self.peers.push(peer);
             self.schedule(index);
         }
+    }
+
+    /// Draws none of these SPIs from now on: associations whose keys the configuration names have
+    /// them.
+    pub fn avoid(&mut self, named_spis: BTreeSet<u32>) {
+        self.named_spis = named_spis;
     }
 
     /// Takes in a datagram that came to the keying port along `path`.
@@ -648,6 +657,7 @@ impl Tunnel {
             }
             if let Ok(spi) = Spi::new(number)
                 && !self.by_spi.contains_key(&number)
+                && !self.named_spis.contains(&number)
             {
                 self.by_spi.insert(number, index as u32);
                 return spi;

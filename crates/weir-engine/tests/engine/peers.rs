@@ -7,11 +7,13 @@ use weir_engine::esp::open::OpeningSa;
 use weir_engine::esp::sa::{SaParameters, Spi};
 use weir_engine::esp::seal::SealingSa;
 use weir_engine::meter::{Meter, MeterLimits};
-use weir_engine::pipeline::{Associations, Engine, PeerId, PolicyError};
+use weir_engine::pipeline::{Agreed, Associations, Engine, PeerId, PolicyError};
 use weir_engine::policy::{
     Action, Encapsulation, Mode, OwnAddress, Peer, Policy, Prefix, Sealing, mapped,
 };
+use weir_engine::tunnel::handshake::Role;
 use weir_engine::tunnel::key::PublicKey;
+use weir_engine::tunnel::path::Path;
 use weir_wire::parse::MacAddress;
 
 const MANY: u32 = 100_000;
@@ -173,6 +175,76 @@ fn the_associations_of_one_peer_change_and_nobody_else_is_touched() {
     let stay: Vec<u32> = before.iter().copied().filter(|it| *it != 0x1_1002).collect();
     assert_eq!(order(&mut engine), [&stay[..], &[0x1_2077]].concat());
     assert_eq!(engine.usage().count(), 5 + 6, "what the others have");
+}
+
+/// Keys with a client whose packets come by `spi`.
+fn keys_with(number: u32, spi: u32) -> Agreed {
+    let material: Vec<u8> = (0..36).map(|byte| byte ^ number as u8 ^ 0x80).collect();
+    let key = |spi| SaParameters::new(Spi::new(spi).unwrap(), &material).unwrap();
+    Agreed {
+        peer: client(number).agreed.unwrap(),
+        role: Role::Initiator,
+        path: Path::to([198, 51, 100, 7].into(), 51820),
+        sealing: SealingSa::new(&key(0x9000 + number), None).unwrap(),
+        opening: OpeningSa::new(&key(spi), None).unwrap(),
+        tags: None,
+    }
+}
+
+#[test]
+fn an_spi_that_a_named_key_has_is_no_clients_and_the_client_agrees_anew() {
+    const SPI: u32 = 0x1_1000;
+    let with_site = |engine: &mut Engine| {
+        let (peer, associations) = site(0x1000);
+        engine.insert_peer(peer, associations).unwrap()
+    };
+    let lost = |engine: &mut Engine| {
+        let mut lost = Vec::new();
+        engine.take_reports(&mut |peer, report| {
+            lost.extend(report.lost.then_some(peer));
+            true
+        });
+        lost
+    };
+    let come_first = |engine: &mut Engine| {
+        with_site(engine);
+        assert!(!engine.install(keys_with(7, SPI)));
+    };
+    let come_alone = |engine: &mut Engine| {
+        assert!(engine.install(keys_with(7, SPI)));
+        with_site(engine);
+    };
+    let change = |engine: &mut Engine| {
+        let (peer, Associations { sealing, .. }) = site(0x1000);
+        let sealing = Associations { sealing, ..Associations::default() };
+        let id = engine.insert_peer(Peer { open_spis: vec![], ..peer }, sealing).unwrap();
+        assert!(engine.install(keys_with(7, SPI)));
+        let (_, Associations { opening, .. }) = site(0x1000);
+        let opening = Associations { opening, ..Associations::default() };
+        engine.change_associations(id, (Some(0x1000), vec![SPI]), opening).unwrap();
+    };
+    let come_with_a_policy = |engine: &mut Engine| {
+        assert!(engine.install(keys_with(7, SPI)));
+        let (peer, associations) = site(0x1000);
+        let peers = [&engine.policy().peers[..], &[peer]].concat();
+        let policy = engine.policy().clone().with_peers(peers);
+        let refused = engine.swap(policy.clone(), Associations::default()).unwrap_err();
+        assert!(matches!(refused, PolicyError::NoAssociation { .. }), "a client's is none of it");
+        engine.swap(policy, associations).unwrap();
+    };
+    let ways: [&dyn Fn(&mut Engine); 4] = [&come_first, &come_alone, &change, &come_with_a_policy];
+    for (number, way) in ways.iter().enumerate() {
+        let mut engine = engine();
+        add(&mut engine, 7);
+        way(&mut engine);
+        assert_eq!(lost(&mut engine), [client(7).agreed.unwrap()], "way {number}");
+        assert!(engine.install(keys_with(7, 0x7777)), "and another is none's");
+        assert_eq!(lost(&mut engine), [], "way {number}");
+        let only_client = vec![engine.policy().peers[0].clone()];
+        let policy = engine.policy().clone().with_peers(only_client);
+        let left = engine.swap(policy, Associations::default()).unwrap();
+        assert_eq!(left.opening.len(), 1, "way {number}: the named key opened by its SPI");
+    }
 }
 
 #[test]

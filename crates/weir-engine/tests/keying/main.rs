@@ -8,6 +8,7 @@ mod nonces;
 mod path_mtu;
 mod refused;
 mod simulation;
+mod spis;
 mod states;
 mod translated;
 mod workers;

@@ -9,7 +9,7 @@
 //! there is to send. All queues are bounded. A datagram that finds one full is lost and counted, as
 //! the network might have lost it; a report waits for the next tick, and associations wait in here.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::io::Read;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{
@@ -85,6 +85,8 @@ pub struct Peers {
     pub sharing: Option<Arc<Mutex<Sharing>>>,
     /// Those of them whose ESP the kernel does.
     pub by_kernel: HashSet<PublicKey>,
+    /// SPIs by which the pair's other associations open.
+    pub named_spis: BTreeSet<u32>,
 }
 
 /// What a worker is told.
@@ -386,7 +388,8 @@ impl Thread {
                     self.all(|| Order::Move(peer, path.clone()));
                 }
             }
-            Notice::Configure(Peers { limits, peers, sharing, by_kernel }) => {
+            Notice::Configure(Peers { limits, peers, sharing, by_kernel, named_spis }) => {
+                tunnel.avoid(named_spis);
                 self.sharing = sharing;
                 self.by_kernel = by_kernel;
                 self.names = peers.iter().map(|(name, it)| (it.public_key, name.clone())).collect();

@@ -279,8 +279,14 @@ pub(super) fn configure_keying(
             PeerKeys::Agreed { public_key, .. } => Some(*public_key),
             PeerKeys::Configured { .. } | PeerKeys::Tagged { .. } | PeerKeys::Daemon(_) => None,
         });
-        let (by_kernel, sharing) = (by_kernel.collect(), workers.sharing());
-        thread.configure(Peers { limits: keying.limits, peers, sharing, by_kernel });
+        let named_spis = pair.peers.iter().filter_map(|peer| Some(peer.configured()?.1.spi));
+        thread.configure(Peers {
+            limits: keying.limits,
+            peers,
+            sharing: workers.sharing(),
+            by_kernel: by_kernel.collect(),
+            named_spis: named_spis.collect(),
+        });
     }
 }
 
