@@ -44,7 +44,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// machine.
 const fn patience(request: &Request) -> Duration {
     match request {
-        Request::Reload(_) | Request::Rollback | Request::Configure { .. } => {
+        Request::Reload(_) | Request::Rollback | Request::Configure { .. } | Request::Keys(_) => {
             Duration::from_secs(120)
         }
         _ => Duration::from_secs(30),
@@ -59,6 +59,7 @@ const fn takes_long(request: &Request) -> bool {
             | Request::Evidence { .. }
             | Request::Reload(_)
             | Request::Configure { .. }
+            | Request::Keys(_)
     )
 }
 

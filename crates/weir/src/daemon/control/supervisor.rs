@@ -165,18 +165,24 @@ fn accept_for_start(
 
 /// `source` with its keys, if this machine can run it. Warnings go to the log.
 fn accept(source: Source, administration: Administration) -> Result<Accepted, Failure> {
-    let Loaded { settings, keys, mut problems } =
-        source.load(KeyAccess::Needed).map_err(Failure::Configuration)?;
+    let (accepted, mut problems) = load(source)?;
     let machine = Machine::read().context("cannot read the machine's interfaces")?;
-    preflight::check(&settings, &machine, administration, &mut problems);
+    preflight::check(&accepted.settings, &machine, administration, &mut problems);
     if problems.refused() {
         return Err(Failure::Configuration(problems));
     }
     for warning in &problems.problems {
         tracing::warn!(remedy = %warning.remedy, "{}", warning.what);
     }
+    Ok(accepted)
+}
+
+/// `source` with its keys, whether or not this machine can run it; and what warnings there are.
+fn load(source: Source) -> Result<(Accepted, Problems), Failure> {
+    let Loaded { settings, keys, problems } =
+        source.load(KeyAccess::Needed).map_err(Failure::Configuration)?;
     let keys = keys.context("the keys were not read")?;
-    Ok(Accepted { source, settings, keys })
+    Ok((Accepted { source, settings, keys }, problems))
 }
 
 /// Removes what a killed gateway left in the kernel; numbers that it accepted stay so.

@@ -9,8 +9,8 @@ use super::blocks::CONTROL;
 use super::reading::Wanted;
 use super::{Gateway, STATUS_WAIT};
 use crate::api::dto::{AssociationKey, CutRequest, KeysRequest, Request, Response};
+use crate::config::Keys;
 use crate::config::policy::associations;
-use crate::config::{KeyAccess, Loaded};
 use crate::daemon::control::socket::{Output, Question};
 use crate::daemon::keys::keying::Keying;
 use crate::daemon::keys::secrets;
@@ -40,7 +40,10 @@ impl Gateway {
                 self.status_asked.push((Instant::now(), answer));
                 return;
             }
-            Request::Keys(request) => self.keys(&request).map(Response::Keys),
+            Request::Keys(request) => {
+                self.read(self.source.clone(), Wanted::Keys { request, answer });
+                return;
+            }
             Request::EvidenceCut(request) => {
                 match self.cut_evidence(request, output, answer.clone()) {
                     // The answer comes from a thread of its own.
@@ -77,14 +80,8 @@ impl Gateway {
         let _ = answer.send(result.unwrap_or_else(|it| Response::Error(format!("{it:#}"))));
     }
 
-    /// The keys in use. Those of the configuration are read again: the gateway keeps them only
-    /// expanded.
-    fn keys(&self, request: &KeysRequest) -> Result<Vec<AssociationKey>> {
-        let Loaded { keys, .. } = self
-            .source
-            .load(KeyAccess::Needed)
-            .map_err(|problems| anyhow::anyhow!("the configuration cannot be read: {problems}"))?;
-        let keys = keys.context("the keys were not read")?;
+    /// The keys in use; `keys` are those of the configuration.
+    pub(super) fn keys(&self, request: &KeysRequest, keys: &Keys) -> Result<Vec<AssociationKey>> {
         let mut found = Vec::new();
         for ((worker, pair), keying) in
             self.workers.iter().zip(&self.settings.pairs).zip(&self.keying)
@@ -93,7 +90,7 @@ impl Gateway {
                 continue;
             }
             for (number, running) in worker.running().enumerate() {
-                let configured = associations(pair, &keys, number)?;
+                let configured = associations(pair, keys, number)?;
                 found.extend(secrets::configured(&pair.name, &configured, running));
             }
             let agreed = keying.as_ref().and_then(Keying::keys).unwrap_or_default();

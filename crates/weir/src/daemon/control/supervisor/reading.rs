@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   SIGHUP, `weir reload`, operators --> thread `configuration` --Read--> taken, or refused
+//!   `weir sa export` --------------------^  its keys are told, and nothing is taken
 //! ```
 //!
 //! One is read at a time. Who asks meanwhile is refused; a signal is remembered.
@@ -13,8 +14,8 @@ use std::time::Duration;
 use anyhow::Context;
 use weir_engine::esp::secret::wipe_stack;
 
-use super::{Accepted, Event, Failure, Gateway, accept};
-use crate::api::dto::Response;
+use super::{Accepted, Event, Failure, Gateway, accept, load};
+use crate::api::dto::{KeysRequest, Response};
 use crate::config::Source;
 use crate::daemon::control::notify;
 use crate::daemon::control::preflight::Administration;
@@ -32,27 +33,31 @@ pub(super) enum Wanted {
     Check { by: String, what: String, answer: Sender<Response> },
     /// An operator has it taken on trial.
     Try { within: Duration, by: String, what: String, answer: Sender<Response> },
+    /// The keys in use are to be told: the gateway keeps them only expanded.
+    Keys { request: KeysRequest, answer: Sender<Response> },
 }
 
 impl Wanted {
     fn within(&self) -> Option<Duration> {
         match self {
-            Self::Signal | Self::Check { .. } => None,
+            Self::Signal | Self::Check { .. } | Self::Keys { .. } => None,
             Self::Reload { within, .. } => *within,
             Self::Try { within, .. } => Some(*within),
         }
     }
 
-    fn is_check(&self) -> bool {
-        matches!(self, Self::Check { .. })
+    /// Whether what is read is not to be in force.
+    fn is_to_look(&self) -> bool {
+        matches!(self, Self::Check { .. } | Self::Keys { .. })
     }
 
     fn refuse(self, why: &str) {
         let answer = match self {
             Self::Signal => return,
-            Self::Reload { answer, .. } | Self::Check { answer, .. } | Self::Try { answer, .. } => {
-                answer
-            }
+            Self::Reload { answer, .. }
+            | Self::Check { answer, .. }
+            | Self::Try { answer, .. }
+            | Self::Keys { answer, .. } => answer,
         };
         let _ = answer.send(Response::Error(why.to_owned()));
     }
@@ -85,17 +90,23 @@ impl Readings {
         }
     }
 
+    /// Reads `source`, and what is `in_force` where a way back is wanted; has this machine judge
+    /// them where they are to be `checked`.
     fn start(
         &mut self,
         source: Source,
         in_force: Option<Source>,
-        administration: Administration,
+        checked: Option<Administration>,
     ) -> anyhow::Result<()> {
         let events = self.events.clone();
         let read = move || {
-            let next = accept(source, administration);
+            let accept = |source| match checked {
+                Some(administration) => accept(source, administration),
+                None => load(source).map(|(loaded, _)| loaded),
+            };
+            let next = accept(source);
             let way_back = in_force.filter(|_| next.is_ok());
-            let way_back = way_back.map(|it| accept(it, administration));
+            let way_back = way_back.map(accept);
             let read = Box::new(Read { next, way_back });
             // Keys passed over this stack.
             wipe_stack();
@@ -129,14 +140,17 @@ impl Gateway {
                 return wanted.refuse("another configuration is being read; ask again in a moment");
             }
         }
-        if !wanted.is_check() {
+        if !wanted.is_to_look() {
             notify::reloading();
         }
         let within = wanted.within();
-        let may_be = if wanted.is_check() { Ok(()) } else { self.may_take(&source, within) };
+        let may_be = if wanted.is_to_look() { Ok(()) } else { self.may_take(&source, within) };
+        // A machine that has changed is no reason not to tell the keys.
+        let is_checked = !matches!(wanted, Wanted::Keys { .. });
+        let checked = is_checked.then_some(self.options.administration);
         let begun = may_be.and_then(|()| {
             let in_force = within.map(|_| self.source.clone());
-            Ok(self.readings.start(source, in_force, self.options.administration)?)
+            Ok(self.readings.start(source, in_force, checked)?)
         });
         match begun {
             Ok(()) => self.readings.wanted = Some(wanted),
@@ -150,7 +164,14 @@ impl Gateway {
         let Read { next, way_back } = read;
         let within = wanted.within();
         let taken = match next {
-            Ok(_) if wanted.is_check() => Ok(()),
+            Ok(read) if wanted.is_to_look() => {
+                if let Wanted::Keys { request, answer } = &wanted {
+                    let keys = self.keys(request, &read.keys).map(Response::Keys);
+                    let failed = |error| Response::Error(format!("{error:#}"));
+                    let _ = answer.send(keys.unwrap_or_else(failed));
+                }
+                Ok(())
+            }
             next => next.and_then(|next| {
                 let way_back = way_back.transpose()?;
                 let trial = within.zip(way_back.map(Box::new));
@@ -181,6 +202,12 @@ impl Gateway {
             Wanted::Check { by, what, answer } => {
                 let problems = Ok(result.err().map(|it| it.to_string()));
                 let _ = answer.send(self.configured(&by, &what, false, problems));
+            }
+            Wanted::Keys { answer, .. } => {
+                if let Err(failure) = result {
+                    let why = format!("the configuration cannot be read: {failure:#}");
+                    let _ = answer.send(Response::Error(why));
+                }
             }
             Wanted::Try { by, what, answer, .. } => {
                 let done = match result {
