@@ -41,7 +41,7 @@ use crate::verdict::{DropReason, Side, Verdict};
 
 pub use crate::arrive::INBOX_MAX;
 pub use crate::engine::{Counted, Engine, Onward, PolicyError, Reassembled, Usage, UsageDirection};
-pub use crate::peer::{Agreed, Associations, Left, PeerId, SealingChange};
+pub use crate::peer::{Agreed, Associations, Left, PeerChange, PeerId, SealingChange};
 pub use crate::surroundings::{Sighting, Who};
 
 mod again;

@@ -1,5 +1,7 @@
 //! The two databases (RFC 4301 s4.4) and how they are asked.
 
+use std::collections::HashSet;
+
 use weir_engine::esp::sa::Fingerprint;
 use zerocopy::FromBytes;
 
@@ -139,7 +141,10 @@ impl Xfrm {
     /// far they went is to be kept.
     pub fn take_removed(&mut self) -> Vec<Fingerprint> {
         let mut removed = std::mem::take(&mut self.removed);
-        removed.retain(|key| self.states.iter().all(|it| it.fingerprint() != Some(*key)));
+        if !removed.is_empty() {
+            let there: HashSet<_> = self.states.iter().filter_map(State::fingerprint).collect();
+            removed.retain(|key| !there.contains(key));
+        }
         removed
     }
 

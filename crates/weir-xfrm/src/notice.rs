@@ -1,6 +1,7 @@
 //! What front ends hear without having asked: limits that are reached, packets that want an
 //! association, peers that moved.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 
 use weir_engine::pipeline::{Usage, UsageDirection};
@@ -30,9 +31,7 @@ impl Xfrm {
     /// second: limits by bytes and packets are exact to what passes in between.
     pub fn tick(&mut self, now: u64, usage: &[Usage]) -> Answer {
         let mut answer = Answer::default();
-        for used in usage {
-            self.take_usage(now, used, &mut answer);
-        }
+        self.take_usage(now, usage, &mut answer);
         let mut kept = Vec::with_capacity(self.states.len());
         for mut state in std::mem::take(&mut self.states) {
             let limit = limit(&state.info.limits, &state.info.used, now);
@@ -63,26 +62,29 @@ impl Xfrm {
         answer
     }
 
-    fn take_usage(&mut self, now: u64, used: &Usage, answer: &mut Answer) {
-        let role = match used.direction {
-            UsageDirection::Sealing => Role::Sealing,
-            UsageDirection::Opening { .. } => Role::Opening,
-        };
-        let mine = |it: &&mut State| it.role == role && it.spi() == used.spi.value();
-        let Some(state) = self.states.iter_mut().find(mine) else { return };
-        let current = &mut state.info.used;
-        if used.packets > current.packets {
-            state.last_used = now;
-            if current.use_time == 0 {
-                current.use_time = now;
+    fn take_usage(&mut self, now: u64, usage: &[Usage], answer: &mut Answer) {
+        let states = self.states.iter_mut().filter(|it| it.role != Role::Idle);
+        let mut states: HashMap<_, _> = states.map(|it| ((it.role, it.spi()), it)).collect();
+        for used in usage {
+            let role = match used.direction {
+                UsageDirection::Sealing => Role::Sealing,
+                UsageDirection::Opening { .. } => Role::Opening,
+            };
+            let Some(state) = states.get_mut(&(role, used.spi.value())) else { continue };
+            let current = &mut state.info.used;
+            if used.packets > current.packets {
+                state.last_used = now;
+                if current.use_time == 0 {
+                    current.use_time = now;
+                }
             }
-        }
-        (current.packets, current.bytes) = (used.packets, used.bytes);
-        match used.direction {
-            UsageDirection::Sealing => state.sealed = used.sequence,
-            UsageDirection::Opening { came_from } => {
-                state.opened = used.sequence;
-                answer.notices.extend(came_from.and_then(|from| mapping(state, from)));
+            (current.packets, current.bytes) = (used.packets, used.bytes);
+            match used.direction {
+                UsageDirection::Sealing => state.sealed = used.sequence,
+                UsageDirection::Opening { came_from } => {
+                    state.opened = used.sequence;
+                    answer.notices.extend(came_from.and_then(|from| mapping(state, from)));
+                }
             }
         }
     }

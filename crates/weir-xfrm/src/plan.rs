@@ -4,16 +4,20 @@
 //! mode, a request number. An outward association belongs to the peer whose template asks for it
 //! (the newest that is not dying seals); an inward one to the peer that its source is.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
 use weir_engine::policy::{Encapsulation, Mode, Peer, Prefix, Route, Sealing};
 
 use crate::database::Xfrm;
-use crate::policy::{Policy, accepts, wants};
+use crate::policy::Policy;
 use crate::refusal::{Errno, Refusal, refuse};
 use crate::state::{Stage, State, ip};
 use crate::uapi::*;
+
+use index::{Accepting, ByTemplate, Names};
+
+mod index;
 
 /// What a gateway is to its front ends.
 #[derive(Clone, Debug, Default)]
@@ -99,22 +103,52 @@ impl Plan {
 }
 
 impl Plan {
-    /// The one peer whose associations differ in `next`, where nothing else does.
-    pub fn changed_peer(&self, next: &Self) -> Option<usize> {
+    /// The peers whose associations differ in `next`; `None` where anything else does, or an
+    /// association has become another peer's.
+    pub fn changed_peers(&self, next: &Self) -> Option<ChangedPeers> {
         let is_alike = self.peers.len() == next.peers.len()
             && self.selectors == next.selectors
             && self.acquire_for == next.acquire_for;
-        let pairs = || self.peers.iter().zip(&next.peers).enumerate();
-        let mut others = pairs().filter(|(_, (before, after))| before != after);
-        let (index, (before, after)) = others.next().filter(|_| is_alike)?;
-        let (seal_spi, open_spis) = (before.seal_spi, before.open_spis.clone());
-        let is_only_that = *before == Peer { seal_spi, open_spis, ..after.clone() };
-        (is_only_that && others.next().is_none()).then_some(index)
+        if !is_alike {
+            return None;
+        }
+        let mut changed = ChangedPeers::default();
+        let (mut unsealed, mut unopened) = (Vec::new(), Vec::new());
+        let pairs = self.peers.iter().zip(&next.peers).enumerate();
+        for (index, (before, after)) in pairs.filter(|(_, (before, after))| before != after) {
+            let (seal_spi, open_spis) = (before.seal_spi, before.open_spis.clone());
+            if *before != (Peer { seal_spi, open_spis, ..after.clone() }) {
+                return None;
+            }
+            changed.peers.push(index);
+            if before.seal_spi != after.seal_spi {
+                unsealed.extend(before.seal_spi);
+                changed.sealing.extend(after.seal_spi.map(|spi| (spi, index)));
+            }
+            let [old, new] = [&before.open_spis, &after.open_spis];
+            unopened.extend(old.iter().copied().filter(|spi| !new.contains(spi)));
+            let gained = new.iter().filter(|spi| !old.contains(spi));
+            changed.opening.extend(gained.map(|spi| (*spi, index)));
+        }
+        let has_moved = unsealed.iter().any(|spi| changed.sealing.contains_key(spi))
+            || unopened.iter().any(|spi| changed.opening.contains_key(spi));
+        (!has_moved).then_some(changed)
     }
 }
 
+/// Peers that are to have other associations, by index in [`Plan::peers`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChangedPeers {
+    /// They, in their order.
+    pub peers: Vec<usize>,
+    /// Whose new SPIs these are, of associations that seal.
+    pub sealing: HashMap<u32, usize>,
+    /// Of those that open.
+    pub opening: HashMap<u32, usize>,
+}
+
 /// What an association does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// It is not used.
     Idle,
@@ -125,7 +159,7 @@ pub enum Role {
 }
 
 /// What tells peers apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Name {
     mode: u8,
     /// Unspecified: whoever.
@@ -136,14 +170,32 @@ struct Name {
 
 struct Draft<'a> {
     xfrm: &'a Xfrm,
-    names: Vec<Name>,
+    by_template: ByTemplate,
+    accepting: Accepting,
+    names: Names,
+    /// What peers protect already, and what is selected.
+    protected: HashSet<(usize, Prefix)>,
+    selected: HashSet<Prefix>,
+    /// By the associations' places; and SPIs of those that open.
+    roles: Vec<Role>,
+    opening: HashSet<u32>,
     plan: Plan,
 }
 
 impl Xfrm {
     /// What follows from the databases as they are. Notes for each association what it does.
     pub fn plan(&mut self) -> Plan {
-        let mut draft = Draft { xfrm: self, names: Vec::new(), plan: Plan::default() };
+        let mut draft = Draft {
+            xfrm: self,
+            by_template: ByTemplate::of(&self.states),
+            accepting: Accepting::of(&self.policies),
+            names: Names::default(),
+            protected: HashSet::new(),
+            selected: HashSet::new(),
+            roles: vec![Role::Idle; self.states.len()],
+            opening: HashSet::new(),
+            plan: Plan::default(),
+        };
         let outward = |it: &&Policy| it.info.direction == DIRECTION_OUT && !it.is_for_neighbours();
         for policy in self.policies.iter().filter(outward) {
             draft.add_outward(policy);
@@ -151,15 +203,9 @@ impl Xfrm {
         for (place, state) in self.states.iter().enumerate() {
             draft.add_inward(place, state);
         }
-        let plan = draft.plan;
-        for (place, state) in self.states.iter_mut().enumerate() {
-            state.role = if plan.sealing.contains(&place) {
-                Role::Sealing
-            } else if plan.opening.contains(&place) {
-                Role::Opening
-            } else {
-                Role::Idle
-            };
+        let Draft { plan, roles, .. } = draft;
+        for (state, role) in self.states.iter_mut().zip(roles) {
+            state.role = role;
         }
         plan
     }
@@ -170,35 +216,29 @@ impl Draft<'_> {
         let far = policy.far();
         let Some(template) = policy.template.filter(|_| policy.info.action == ACTION_ALLOW) else {
             let passes = policy.info.action == ACTION_ALLOW;
-            self.plan.selectors.push((far, if passes { Route::Clear } else { Route::Drop }));
+            self.select(far, if passes { Route::Clear } else { Route::Drop });
             return;
         };
         let place = |bytes: &Address| ip(bytes, template.family);
         if template.mode == MODE_TUNNEL {
             let (local, remote) = (place(&template.source), place(&template.id.destination));
             let name = Name { mode: MODE_TUNNEL, local, remote, request: template.request };
-            let seal = self.best(&template, |_| true);
+            let seal = self.best(self.by_template.of_tunnel(&self.xfrm.states, &template));
             self.lead(policy, &template, name, far, seal);
             return;
         }
         // Transport mode: each destination has associations of its own, and the rest has none.
-        let inside = |state: &State| far.contains(&mapped(state.destination()));
-        let mut destinations: Vec<IpAddr> = Vec::new();
-        for state in self.xfrm.states.iter().filter(|it| wants(&template, &it.info) && inside(it)) {
-            if !destinations.contains(&state.destination()) {
-                destinations.push(state.destination());
-            }
-        }
+        let groups = self.by_template.of_transport(&self.xfrm.states, &template, far);
         let any = unspecified(template.family);
         let name =
             Name { mode: MODE_TRANSPORT, local: any, remote: any, request: template.request };
-        for remote in destinations {
-            let seal = self.best(&template, |it| it.destination() == remote);
+        for places in groups {
+            let remote = self.xfrm.states[places[0]].destination();
+            let seal = self.best(places.into_iter());
             let host = Prefix::new(remote, u8::MAX);
             self.lead(policy, &template, Name { remote, ..name }, host, seal);
         }
-        let covered = self.plan.selectors.iter().any(|(it, _)| *it == far);
-        if !covered {
+        if !self.selected.contains(&far) {
             let remote = match policy.info.selector.destination_len {
                 32 | 128 => ip(&policy.info.selector.destination, policy.info.selector.family),
                 _ => any,
@@ -217,32 +257,41 @@ impl Draft<'_> {
         seal: Option<usize>,
     ) {
         let index = self.peer(name, seal);
-        let peer = &mut self.plan.peers[index];
-        if !peer.protects.contains(&far) {
-            peer.protects.push(far);
-        }
+        self.protect(index, far);
+        let peer = &self.plan.peers[index];
         self.plan.acquire_for[index].get_or_insert(policy.info.index);
         let clear = template.optional != 0 && peer.seal_spi.is_none();
         let way = if clear { Route::Clear } else { Route::Peer(index as u32) };
+        self.select(far, way);
+    }
+
+    fn select(&mut self, far: Prefix, way: Route) {
+        self.selected.insert(far);
         self.plan.selectors.push((far, way));
     }
 
-    /// The association to seal with: valid before dying, then the newest.
-    fn best(&self, template: &Template, also: impl Fn(&State) -> bool) -> Option<usize> {
-        let states = self.xfrm.states.iter().enumerate();
+    fn protect(&mut self, index: usize, far: Prefix) {
+        if self.protected.insert((index, far)) {
+            self.plan.peers[index].protects.push(far);
+        }
+    }
+
+    /// The association to seal with, of those at `places`: valid before dying, then the newest.
+    fn best(&self, places: impl Iterator<Item = usize>) -> Option<usize> {
+        let states = places.map(|place| (place, &self.xfrm.states[place]));
         states
-            .filter(|(_, it)| it.parameters.is_some() && wants(template, &it.info) && also(it))
+            .filter(|(_, it)| it.parameters.is_some())
             .max_by_key(|(place, it)| (it.stage == Stage::Valid, *place))
             .map(|(place, _)| place)
     }
 
     /// The index of the peer of that name, made when there is none.
     fn peer(&mut self, name: Name, seal: Option<usize>) -> usize {
-        if let Some(index) = self.names.iter().position(|it| *it == name) {
+        if let Some(index) = self.names.find(&name) {
             return index;
         }
         let is_here = |place: IpAddr| self.xfrm.place.is_here(place) || place.is_unspecified();
-        let seal = seal.filter(|place| !self.plan.sealing.contains(place));
+        let seal = seal.filter(|place| self.roles[*place] == Role::Idle);
         let sealing = seal.map(|place| &self.xfrm.states[place]);
         let placed = name.mode == MODE_TUNNEL && !self.xfrm.place.own.is_empty();
         let Name { local, remote, request, .. } = name;
@@ -262,29 +311,21 @@ impl Draft<'_> {
             rate_limit: None,
             reaches: Vec::new(),
         };
-        self.plan.sealing.extend(seal);
-        self.names.push(name);
+        if let Some(place) = seal {
+            self.roles[place] = Role::Sealing;
+            self.plan.sealing.push(place);
+        }
         self.plan.peers.push(peer);
         self.plan.acquire_for.push(None);
-        self.names.len() - 1
+        self.names.push(name)
     }
 
     fn add_inward(&mut self, place: usize, state: &State) {
-        if state.parameters.is_none() || self.plan.sealing.contains(&place) {
+        if state.parameters.is_none() || self.roles[place] == Role::Sealing {
             return;
         }
-        let inward = |it: &&Policy| it.info.direction != DIRECTION_OUT;
-        let accepting: Vec<&Policy> = self
-            .xfrm
-            .policies
-            .iter()
-            .filter(inward)
-            .filter(|it| it.template.is_some_and(|template| accepts(&template, &state.info)))
-            .filter(|it| {
-                state.info.mode == MODE_TUNNEL || it.far().contains(&mapped(state.source()))
-            })
-            .collect();
-        let Some(index) = self.sender(state).or_else(|| {
+        let accepting = self.accepting.of_state(&self.xfrm.policies, state);
+        let Some(index) = self.names.sender(state).or_else(|| {
             let known = !accepting.is_empty();
             known.then(|| self.peer(reverse_name(state), None))
         }) else {
@@ -295,30 +336,15 @@ impl Draft<'_> {
         if accepting.is_empty() && state.info.mode == MODE_TUNNEL {
             return;
         }
-        if self.plan.opening.iter().any(|it| self.xfrm.states[*it].spi() == state.spi()) {
+        if !self.opening.insert(state.spi()) {
             return;
         }
-        let peer = &mut self.plan.peers[index];
-        for far in accepting.iter().map(|it| it.far()) {
-            if !peer.protects.contains(&far) {
-                peer.protects.push(far);
-            }
+        for policy in accepting {
+            self.protect(index, self.xfrm.policies[policy].far());
         }
-        peer.open_spis.push(state.spi());
+        self.roles[place] = Role::Opening;
+        self.plan.peers[index].open_spis.push(state.spi());
         self.plan.opening.push(place);
-    }
-
-    /// The peer that an inward association comes from.
-    fn sender(&self, state: &State) -> Option<usize> {
-        let (source, destination) = (state.source(), state.destination());
-        let from = |name: &Name| {
-            name.mode == state.info.mode
-                && (name.remote == source || source.is_unspecified())
-                && (name.local == destination || name.local.is_unspecified())
-                && name.remote != destination
-        };
-        let asked = |name: &Name| from(name) && name.request == state.info.request;
-        self.names.iter().position(asked).or_else(|| self.names.iter().position(from))
     }
 }
 

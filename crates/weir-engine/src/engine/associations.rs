@@ -1,11 +1,11 @@
 //! Why a policy, or a peer, may be refused.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::Engine;
 use crate::detect::NoMemory;
 use crate::esp::seal::SealingSa;
-use crate::peer::{Associations, Left, PeerId};
+use crate::peer::{Associations, Left, PeerChange};
 use crate::policy::{Mode, Peer, Policy};
 
 /// Why a policy was not taken.
@@ -70,7 +70,7 @@ impl Engine {
     /// # Errors
     /// [`PolicyError`].
     pub fn check(&self, policy: &Policy, new: &Associations) -> Result<(), PolicyError> {
-        self.refuse_second_counter(new)?;
+        self.refuse_second_counter(&new.sealing)?;
         self.plain.check(policy)?;
         let sealing = self.peers.iter().filter_map(|(_, peer)| peer.association.as_ref());
         let sealing: HashSet<_> = sealing.chain(&new.sealing).map(|sa| sa.spi().value()).collect();
@@ -106,9 +106,7 @@ impl Engine {
         if peer.is_vacant() || peer.kernel.is_some() || has_its_key {
             return Err(PolicyError::NotAlone { peer: name() });
         }
-        if !new.sealing.is_empty() {
-            self.refuse_second_counter(new)?;
-        }
+        self.refuse_second_counter(&new.sealing)?;
         let sealing: Vec<u32> = new.sealing.iter().map(|sa| sa.spi().value()).collect();
         let opening: Vec<u32> = new.opening.iter().map(|sa| sa.spi().value()).collect();
         // What handshakes agreed on makes way.
@@ -131,54 +129,52 @@ impl Engine {
         }
     }
 
-    /// Has one peer seal with the association of `seal_spi` and open with those of `open_spis`,
-    /// without a look at the others: those that it has of them go on, the rest is `new`. Tells how
-    /// far those went that it has no more.
+    /// Has peers seal and open with other associations, each of which changes once, without a look
+    /// at what the others have: those that they have and still name go on, the rest is new. Tells
+    /// how far those went that they have no more.
     ///
     /// # Errors
     /// [`PolicyError`]; nothing has changed.
-    pub fn change_associations(
-        &mut self,
-        id: PeerId,
-        (seal_spi, open_spis): (Option<u32>, Vec<u32>),
-        new: Associations,
-    ) -> Result<Left, PolicyError> {
-        let Some(index) = self.peers.index(id) else {
-            return Err(PolicyError::NotAlone { peer: String::new() });
-        };
-        self.check_change(index, seal_spi, &open_spis, &new)?;
-        let peer = &mut self.policy.peers[index];
-        peer.seal_spi = seal_spi;
-        let mut gone = std::mem::replace(&mut peer.open_spis, open_spis);
-        gone.retain(|spi| !peer.open_spis.contains(spi));
-        Ok(self.peers.change_associations(index, seal_spi, &gone, new))
+    pub fn change_associations(&mut self, changes: Vec<PeerChange>) -> Result<Left, PolicyError> {
+        self.refuse_second_counter(changes.iter().flat_map(|it| &it.new.sealing))?;
+        let mut indices = Vec::with_capacity(changes.len());
+        let mut opening = HashSet::new();
+        for change in &changes {
+            let index = self.peers.index(change.peer);
+            let index = index.ok_or(PolicyError::NotAlone { peer: String::new() })?;
+            self.check_change(index, change)?;
+            let mut new = change.new.opening.iter().map(|sa| sa.spi().value());
+            if let Some(spi) = new.find(|spi| !opening.insert(*spi)) {
+                let peer = self.policy.peers[index].name.clone();
+                return Err(PolicyError::NoAssociation { peer, spi });
+            }
+            indices.push(index);
+        }
+        let mut left = Left::default();
+        for (index, PeerChange { seal_spi, open_spis, new, .. }) in indices.into_iter().zip(changes)
+        {
+            let peer = &mut self.policy.peers[index];
+            peer.seal_spi = seal_spi;
+            let mut gone = std::mem::replace(&mut peer.open_spis, open_spis);
+            gone.retain(|spi| !peer.open_spis.contains(spi));
+            left.extend(self.peers.change_associations(index, seal_spi, &gone, new));
+        }
+        Ok(left)
     }
 
-    fn check_change(
-        &self,
-        index: usize,
-        seal_spi: Option<u32>,
-        open_spis: &[u32],
-        new: &Associations,
-    ) -> Result<(), PolicyError> {
+    fn check_change(&self, index: usize, change: &PeerChange) -> Result<(), PolicyError> {
+        let PeerChange { seal_spi, open_spis, new, .. } = change;
         let peer = &self.policy.peers[index];
         let name = || peer.name.clone();
         if peer.agreed.is_some() || peer.kernel.is_some() || !new.tags.is_empty() {
             return Err(PolicyError::NotAlone { peer: name() });
         }
-        let keys = || self.peers.iter().filter_map(|(_, it)| it.association.as_ref());
-        let seals_already = |it: &&SealingSa| {
-            keys().any(|other| other.state().fingerprint == it.state().fingerprint)
-        };
-        if let Some(second) = new.sealing.iter().find(seals_already) {
-            return Err(PolicyError::KeySealsAlready { spi: second.spi().value() });
-        }
         let own = self.peers.get(index).and_then(|it| it.association.as_ref());
         let sealing: Vec<u32> = new.sealing.iter().map(|sa| sa.spi().value()).collect();
         let stays = |spi: u32| own.is_some_and(|it| it.spi().value() == spi);
         let unsealed = match (seal_spi, &sealing[..]) {
-            (Some(spi), []) if stays(spi) => None,
-            (Some(spi), [new]) if *new == spi => None,
+            (Some(spi), []) if stays(*spi) => None,
+            (Some(spi), [new]) if new == spi => None,
             (None, []) => None,
             (spi, new) => spi.or(new.first().copied()),
         };
@@ -197,12 +193,24 @@ impl Engine {
 
     /// A key that seals, or sealed until this very change, goes on in the association that it has:
     /// another would begin before it ends.
-    fn refuse_second_counter(&self, new: &Associations) -> Result<(), PolicyError> {
+    fn refuse_second_counter<'a>(
+        &self,
+        new: impl IntoIterator<Item = &'a SealingSa>,
+    ) -> Result<(), PolicyError> {
         let key = |it: &SealingSa| it.state().fingerprint;
-        let sealing = self.peers.iter().filter_map(|(_, peer)| peer.association.as_ref());
-        let mut keys: HashSet<_> = sealing.map(key).collect();
-        match new.sealing.iter().find(|it| !keys.insert(key(it))) {
-            Some(second) => Err(PolicyError::KeySealsAlready { spi: second.spi().value() }),
+        let mut keys = HashMap::new();
+        for association in new {
+            let spi = association.spi().value();
+            if keys.insert(key(association), spi).is_some() {
+                return Err(PolicyError::KeySealsAlready { spi });
+            }
+        }
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let mut sealing = self.peers.iter().filter_map(|(_, peer)| peer.association.as_ref());
+        match sealing.find_map(|it| keys.get(&key(it))) {
+            Some(spi) => Err(PolicyError::KeySealsAlready { spi: *spi }),
             None => Ok(()),
         }
     }

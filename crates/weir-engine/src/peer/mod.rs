@@ -40,7 +40,7 @@ mod tags;
 
 pub use agreed::Agreed;
 pub(crate) use agreed::link_of;
-pub use associations::{Associations, Left};
+pub use associations::{Associations, Left, PeerChange};
 pub(crate) use entry::{HOP_LIMIT, PeerEntry};
 pub(crate) use kernel::KernelPeers;
 pub(crate) use limit::Heading;

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 pub(super) const MAPPED_LEN: u32 = 96;
 
 /// An address prefix; IPv4 is kept mapped (::ffff:a.b.c.d/96+n).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Prefix {
     pub(super) address: u128,
     pub(super) mask: u128,

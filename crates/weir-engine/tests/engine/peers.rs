@@ -7,7 +7,7 @@ use weir_engine::esp::open::OpeningSa;
 use weir_engine::esp::sa::{SaParameters, Spi};
 use weir_engine::esp::seal::SealingSa;
 use weir_engine::meter::{Meter, MeterLimits};
-use weir_engine::pipeline::{Agreed, Associations, Engine, PeerId, PolicyError};
+use weir_engine::pipeline::{Agreed, Associations, Engine, Left, PeerChange, PeerId, PolicyError};
 use weir_engine::policy::{
     Action, Encapsulation, Mode, OwnAddress, Peer, Policy, Prefix, Sealing, mapped,
 };
@@ -76,6 +76,21 @@ fn site(spi: u32) -> (Peer, Associations) {
         ..Associations::default()
     };
     (peer, associations)
+}
+
+type Names = (Option<u32>, Vec<u32>);
+
+fn change_to(peer: PeerId, (seal_spi, open_spis): Names, new: Associations) -> PeerChange {
+    PeerChange { peer, seal_spi, open_spis, new }
+}
+
+fn change_one(
+    engine: &mut Engine,
+    peer: PeerId,
+    names: Names,
+    new: Associations,
+) -> Result<Left, PolicyError> {
+    engine.change_associations(vec![change_to(peer, names, new)])
 }
 
 fn add(engine: &mut Engine, number: u32) -> PeerId {
@@ -163,14 +178,14 @@ fn the_associations_of_one_peer_change_and_nobody_else_is_touched() {
     // A new one to seal with, and one more that opens: the one before stays for what is under way.
     let (_, new) = site(0x2077);
     let names = (Some(0x2077), vec![0x1_1002, 0x1_2077]);
-    let left = engine.change_associations(ids[2], names.clone(), new).unwrap();
+    let left = change_one(&mut engine, ids[2], names.clone(), new).unwrap();
     assert_eq!((left.sealing.len(), left.opening.len()), (1, 0));
     assert_eq!(order(&mut engine), [&before[..], &[0x1_2077]].concat(), "new ones come last");
     let peer = &engine.policy().peers[2];
     assert_eq!((peer.seal_spi, peer.open_spis.clone()), names);
     // It goes, too, and the peer has nothing to seal with.
     let nothing = Associations::default();
-    let left = engine.change_associations(ids[2], (None, vec![0x1_2077]), nothing).unwrap();
+    let left = change_one(&mut engine, ids[2], (None, vec![0x1_2077]), nothing).unwrap();
     assert_eq!((left.sealing.len(), left.opening.len()), (1, 1));
     let stay: Vec<u32> = before.iter().copied().filter(|it| *it != 0x1_1002).collect();
     assert_eq!(order(&mut engine), [&stay[..], &[0x1_2077]].concat());
@@ -221,7 +236,7 @@ fn an_spi_that_a_named_key_has_is_no_clients_and_the_client_agrees_anew() {
         assert!(engine.install(keys_with(7, SPI)));
         let (_, Associations { opening, .. }) = site(0x1000);
         let opening = Associations { opening, ..Associations::default() };
-        engine.change_associations(id, (Some(0x1000), vec![SPI]), opening).unwrap();
+        change_one(engine, id, (Some(0x1000), vec![SPI]), opening).unwrap();
     };
     let come_with_a_policy = |engine: &mut Engine| {
         assert!(engine.install(keys_with(7, SPI)));
@@ -248,6 +263,41 @@ fn an_spi_that_a_named_key_has_is_no_clients_and_the_client_agrees_anew() {
 }
 
 #[test]
+fn associations_of_several_peers_change_at_once_or_not_at_all() {
+    let mut engine = engine();
+    let ids: Vec<PeerId> = (0..4u32)
+        .map(|number| {
+            let (peer, associations) = site(0x1000 + number);
+            engine.insert_peer(peer, associations).unwrap()
+        })
+        .collect();
+    let before: Vec<u32> = engine.policy().open_spis().collect();
+    let renewed =
+        |at: usize, spi: u32| change_to(ids[at], (Some(spi), vec![spi + 0x1_0000]), site(spi).1);
+    let twice = vec![renewed(1, 0x2011), renewed(3, 0x2011)];
+    let refused = engine.change_associations(twice).unwrap_err();
+    assert!(matches!(refused, PolicyError::KeySealsAlready { spi: 0x2011 }), "{refused}");
+    let without_seal = |it: PeerChange| {
+        let new = Associations { sealing: Vec::new(), ..it.new };
+        PeerChange { seal_spi: None, new, ..it }
+    };
+    let twice = vec![without_seal(renewed(1, 0x2011)), without_seal(renewed(3, 0x2011))];
+    let refused = engine.change_associations(twice).unwrap_err();
+    assert!(matches!(refused, PolicyError::NoAssociation { spi: 0x1_2011, .. }), "{refused}");
+    let names = (Some(0x4000), vec![]);
+    let second_fails = vec![renewed(1, 0x2011), change_to(ids[3], names, Associations::default())];
+    let refused = engine.change_associations(second_fails).unwrap_err();
+    assert!(matches!(refused, PolicyError::NoAssociation { spi: 0x4000, .. }), "{refused}");
+    assert_eq!(engine.policy().open_spis().collect::<Vec<_>>(), before, "nothing has changed");
+    let left = engine.change_associations(vec![renewed(1, 0x2011), renewed(3, 0x2033)]).unwrap();
+    assert_eq!((left.sealing.len(), left.opening.len()), (2, 2));
+    let order: Vec<u32> = engine.opening_associations().map(|it| it.spi().value()).collect();
+    assert_eq!(order, [0x1_1000, 0x1_1002, 0x1_2011, 0x1_2033], "new ones come last");
+    let seals: Vec<_> = engine.policy().peers.iter().map(|it| it.seal_spi.unwrap()).collect();
+    assert_eq!(seals, [0x1000, 0x2011, 0x1002, 0x2033]);
+}
+
+#[test]
 fn a_change_that_needs_more_than_the_peer_brings_is_refused_and_nothing_changes() {
     let mut engine = engine();
     let ids = [0x1000, 0x1001].map(|spi| {
@@ -256,7 +306,7 @@ fn a_change_that_needs_more_than_the_peer_brings_is_refused_and_nothing_changes(
     });
     let names = (Some(0x1000), vec![0x1_1000]);
     let mut change = |seal: Option<u32>, open: &[u32], new: Associations| {
-        engine.change_associations(ids[0], (seal, open.to_vec()), new).unwrap_err()
+        change_one(&mut engine, ids[0], (seal, open.to_vec()), new).unwrap_err()
     };
     let refused = change(Some(0x3000), &[0x1_1000], Associations::default());
     assert!(matches!(refused, PolicyError::NoAssociation { spi: 0x3000, .. }), "{refused}");
@@ -274,7 +324,7 @@ fn a_change_that_needs_more_than_the_peer_brings_is_refused_and_nothing_changes(
     assert_eq!(engine.usage().count(), 4);
     let id = ids[0];
     assert!(engine.remove_peer(id).is_some());
-    let gone = engine.change_associations(id, names, Associations::default());
+    let gone = change_one(&mut engine, id, names, Associations::default());
     assert!(gone.is_err(), "somebody else may have its place");
 }
 

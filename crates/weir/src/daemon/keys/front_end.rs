@@ -14,7 +14,7 @@
 //! process, as a kernel's do; how far their keys went is kept on disk as that of keys in files
 //! (`state`), and a key that comes back goes on there (docs/adr/0036).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::io::Read;
 use std::net::IpAddr;
@@ -26,10 +26,10 @@ use weir_engine::esp::open::{OpeningSa, OpeningState};
 use weir_engine::esp::replay::ReplayState;
 use weir_engine::esp::sa::Fingerprint;
 use weir_engine::esp::seal::{SealingSa, SealingState};
-use weir_engine::pipeline::Associations;
-use weir_engine::policy::{Policy, Route};
+use weir_engine::pipeline::{Associations, Left};
+use weir_engine::policy::{Peer, Policy, Route};
 use weir_xfrm::database::{Answer, Asker, Notice, Outside, Xfrm};
-use weir_xfrm::plan::{Place, Plan};
+use weir_xfrm::plan::{ChangedPeers, Place, Plan};
 use weir_xfrm::refusal::{Errno, Refusal};
 use weir_xfrm::state::State;
 use zeroize::Zeroizing;
@@ -264,9 +264,11 @@ impl FrontEnd {
             self.put_in_force(without, workers, store)?;
         }
         let behind = self.put_in_force(plan, workers, store)?;
-        let states = self.xfrm.states();
-        let has = |key: &Fingerprint| states.iter().any(|it| it.fingerprint() == Some(*key));
-        self.leaving.retain(|key| !has(key));
+        if !self.leaving.is_empty() {
+            let states = self.xfrm.states().iter();
+            let there: HashSet<_> = states.filter_map(State::fingerprint).collect();
+            self.leaving.retain(|key| !there.contains(key));
+        }
         store.take_back(&self.leaving)?;
         self.leaving.clear();
         Ok(behind)
@@ -305,26 +307,19 @@ impl FrontEnd {
         }
         new.reserve(store);
         let New { associations, mut replay_files, refused, why, .. } = new;
-        let plan = plan.without(self.xfrm.states(), &refused);
+        let plan = match refused.is_empty() {
+            true => plan,
+            false => plan.without(self.xfrm.states(), &refused),
+        };
         let states = self.xfrm.states();
         let running = |places: &[usize]| -> BTreeMap<u32, Terms> {
             places.iter().filter_map(|it| Some((states[*it].spi(), terms(&states[*it])?))).collect()
         };
         let (sealing, opening) = (running(&plan.sealing), running(&plan.opening));
-        let left = match self.plan.changed_peer(&plan) {
+        let left = match self.changes(&plan, &associations) {
             Some(changed) => {
-                let peer = &plan.peers[changed];
-                // In the order in which the engine takes them.
-                let keys = associations.opening.iter().map(|it| it.empty_state().fingerprint);
-                let files = keys.filter_map(|key| replay_files.remove(&key)).collect();
-                let change = AssociationChange {
-                    peer: self.bases[0].policy.peers.len() + changed,
-                    seal_spi: peer.seal_spi,
-                    open_spis: peer.open_spis.clone(),
-                    new: associations,
-                    replay_files: files,
-                };
-                workers.change(change)?
+                let changes = self.divide(&changed, &plan, associations, replay_files);
+                if changes.is_empty() { Left::default() } else { workers.change(changes)? }
             }
             None => {
                 let mut prepared = self.on_bases(&plan);
@@ -348,6 +343,50 @@ impl FrontEnd {
         let (reaches, spis) = (reaches(&self.plan), self.opening.keys().copied().collect());
         workers.steer_front_end(reaches, spis)?;
         Ok(why)
+    }
+
+    /// The peers whose associations are others by `plan`, where that is all and what is `new` is
+    /// theirs: a key that is new under the SPI of one that leaves takes a whole plan.
+    fn changes(&self, plan: &Plan, new: &Associations) -> Option<ChangedPeers> {
+        let changed = self.plan.changed_peers(plan)?;
+        let is_gained =
+            new.sealing.iter().all(|it| changed.sealing.contains_key(&it.spi().value()))
+                && new.opening.iter().all(|it| changed.opening.contains_key(&it.spi().value()));
+        is_gained.then_some(changed)
+    }
+
+    /// What worker 0 is told: to each peer of `changed` what is its of `new`, with its files in the
+    /// order in which the engine takes them.
+    fn divide(
+        &self,
+        changed: &ChangedPeers,
+        plan: &Plan,
+        new: Associations,
+        mut files: BTreeMap<Fingerprint, ReplayFile>,
+    ) -> Vec<AssociationChange> {
+        let first = self.bases[0].policy.peers.len();
+        let mut changes: BTreeMap<usize, AssociationChange> = BTreeMap::new();
+        for index in &changed.peers {
+            let Peer { seal_spi, open_spis, .. } = plan.peers[*index].clone();
+            let (new, replay_files) = (Associations::default(), Vec::new());
+            let peer = first + index;
+            let change = AssociationChange { peer, seal_spi, open_spis, new, replay_files };
+            changes.insert(*index, change);
+        }
+        for association in new.sealing {
+            let index = changed.sealing.get(&association.spi().value());
+            if let Some(change) = index.and_then(|it| changes.get_mut(it)) {
+                change.new.sealing.push(association);
+            }
+        }
+        for association in new.opening {
+            let index = changed.opening.get(&association.spi().value());
+            if let Some(change) = index.and_then(|it| changes.get_mut(it)) {
+                change.replay_files.extend(files.remove(&association.empty_state().fingerprint));
+                change.new.opening.push(association);
+            }
+        }
+        changes.into_values().collect()
     }
 
     /// A plan for each worker without new associations: those that run go on.

@@ -1,5 +1,6 @@
 //! One pair of ports, one engine, one thread: moves frames between the ports until told to stop.
 
+use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU64;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use weir_engine::esp::sa::Fingerprint;
-use weir_engine::pipeline::{Engine, Left, PolicyError};
+use weir_engine::pipeline::{Engine, Left, PeerChange, PolicyError};
 use weir_store::evidence::Label;
 use weir_store::sink::{AlertSender, RecordSender};
 use weir_wire::frame::Time;
@@ -256,8 +257,8 @@ impl Worker {
                     let _ = answer.send(self.commit()?);
                 }
                 Ok(WorkerCommand::Discard) => self.prepared = None,
-                Ok(WorkerCommand::Change(change, answer)) => {
-                    let _ = answer.send(self.change(*change));
+                Ok(WorkerCommand::Change(changes, answer)) => {
+                    let _ = answer.send(self.change(changes));
                 }
                 Ok(WorkerCommand::Evidence(answer)) => {
                     let evidence = &self.relay.bystanders().evidence;
@@ -367,13 +368,13 @@ impl Worker {
         if let Some(fast_path) = fast_path {
             fast_path.open(relay.engine().policy());
         }
-        let mut old = std::mem::take(&mut self.replay_files);
+        let old = std::mem::take(&mut self.replay_files).into_iter();
+        let mut old: HashMap<_, _> = old.map(|file| (file.fingerprint, file)).collect();
         for next in replay_files {
             self.replay_files.push(match next {
                 NextReplayFile::New(file) => file,
                 NextReplayFile::Running(key) => {
-                    let at = old.iter().position(|file| file.fingerprint == key);
-                    old.swap_remove(at.context("a running association has no file")?)
+                    old.remove(&key).context("a running association has no file")?
                 }
             });
         }
@@ -386,21 +387,26 @@ impl Worker {
         Ok(left)
     }
 
-    /// Has one peer use other associations.
+    /// Has peers use other associations.
     ///
     /// # Errors
     /// The engine does not take them; nothing has changed.
-    fn change(&mut self, change: AssociationChange) -> Result<Left, PolicyError> {
-        let AssociationChange { peer, seal_spi, open_spis, new, replay_files } = change;
+    fn change(&mut self, changes: Vec<AssociationChange>) -> Result<Left, PolicyError> {
         let engine = self.relay.engine();
-        let id = engine.peer_id(peer).ok_or(PolicyError::NotAlone { peer: String::new() })?;
-        let left = engine.change_associations(id, (seal_spi, open_spis), new)?;
-        let is_left = |file: &ReplayFile| {
-            left.opening.iter().any(|state| state.fingerprint == file.fingerprint)
-        };
+        let mut files = Vec::new();
+        let mut of_engine = Vec::with_capacity(changes.len());
+        for change in changes {
+            let AssociationChange { peer, seal_spi, open_spis, new, replay_files } = change;
+            let peer = engine.peer_id(peer);
+            let peer = peer.ok_or(PolicyError::NotAlone { peer: String::new() })?;
+            of_engine.push(PeerChange { peer, seal_spi, open_spis, new });
+            files.extend(replay_files);
+        }
+        let left = engine.change_associations(of_engine)?;
+        let gone: HashSet<_> = left.opening.iter().map(|state| state.fingerprint).collect();
         // New ones open behind those that there are, and so are their files.
-        self.replay_files.retain(|file| !is_left(file));
-        self.replay_files.extend(replay_files);
+        self.replay_files.retain(|file| !gone.contains(&file.fingerprint));
+        self.replay_files.extend(files);
         Ok(left)
     }
 

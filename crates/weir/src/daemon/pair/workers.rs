@@ -190,12 +190,12 @@ impl PairWorkers {
         left?.into_iter().next().context("a pair has a worker")
     }
 
-    /// Has worker 0, which alone has those of front ends, give one peer other associations.
+    /// Has worker 0, which alone has those of front ends, give peers other associations.
     ///
     /// # Errors
     /// It cannot, and nothing has changed; or it does not answer.
-    pub fn change(&self, change: AssociationChange) -> Result<Left> {
-        self.workers[0].change(change)
+    pub fn change(&self, changes: Vec<AssociationChange>) -> Result<Left> {
+        self.workers[0].change(changes)
     }
 
     /// Has worker 0 take the packets of front ends: flows to these prefixes, ESP of these SPIs.

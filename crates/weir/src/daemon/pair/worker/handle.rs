@@ -32,8 +32,8 @@ pub enum WorkerCommand {
     Commit(Sender<Left>),
     /// Forget the plan that is held.
     Discard,
-    /// Have one peer use other associations; tell how far those went that it has no more.
-    Change(Box<AssociationChange>, Sender<Result<Left, PolicyError>>),
+    /// Have peers use other associations; tell how far those went that they have no more.
+    Change(Vec<AssociationChange>, Sender<Result<Left, PolicyError>>),
     /// Send what the evidence ring holds; nothing where there is none.
     Evidence(Sender<Option<Snapshot>>),
     /// Send what front ends must know.
@@ -139,13 +139,13 @@ impl WorkerHandle {
         answers
     }
 
-    /// Has one peer use other associations.
+    /// Has peers use other associations.
     ///
     /// # Errors
     /// It cannot, and nothing has changed; or it does not answer.
-    pub fn change(&self, change: AssociationChange) -> Result<Left> {
+    pub fn change(&self, changes: Vec<AssociationChange>) -> Result<Left> {
         let (answer, answers) = channel();
-        if !self.tell(WorkerCommand::Change(Box::new(change), answer)) {
+        if !self.tell(WorkerCommand::Change(changes, answer)) {
             bail!("takes no commands");
         }
         Ok(answers.recv_timeout(ANSWER_TIMEOUT).context("does not answer")??)
