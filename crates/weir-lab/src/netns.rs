@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -102,15 +103,22 @@ impl Namespace {
         process::run_with_input(command.args(["-n", &self.name, "-batch", "-"]), lines, SHORT)
     }
 
-    /// Writes a kernel setting below `/proc/sys` inside.
+    /// Writes kernel settings below `/proc/sys` inside, named as sysctl names them.
     ///
     /// # Errors
     /// The kernel refuses.
     pub fn set(&self, settings: &[(&str, &str)]) -> Result<()> {
-        let words = settings.iter().map(|(key, value)| format!("{key}={value}"));
-        let mut command = self.command("sysctl");
-        process::run(command.args(["-q", "-w"]).args(words), SHORT)?;
-        Ok(())
+        // The kernel shows a thread the settings of its own namespace.
+        let write = || -> Result<()> {
+            self.enter()?;
+            for (key, value) in settings {
+                let file = Path::new("/proc/sys").join(key.replace('.', "/"));
+                fs::write(&file, value).with_context(|| format!("cannot set {key} to {value}"))?;
+            }
+            Ok(())
+        };
+        let written = thread::scope(|scope| scope.spawn(write).join());
+        written.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
 
@@ -152,12 +160,15 @@ fn processes(name: &str) -> Vec<Pid> {
 fn end_processes(name: &str) {
     for signal in [Signal::TERM, Signal::KILL] {
         let found = processes(name);
+        if found.is_empty() {
+            return;
+        }
         for pid in &found {
             let _ = rustix::process::kill_process(*pid, signal);
         }
         let end = Instant::now() + Duration::from_secs(2);
         while Instant::now() < end && !processes(name).is_empty() {
-            std::thread::sleep(Duration::from_millis(20));
+            thread::sleep(Duration::from_millis(20));
         }
     }
 }

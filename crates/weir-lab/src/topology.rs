@@ -157,7 +157,7 @@ impl Lab {
     /// # Errors
     /// No privilege, a tool is missing, or the kernel refuses; what was made is removed again.
     pub fn build(plan: Plan) -> Result<Self> {
-        crate::process::require(&["ip", "tc", "ethtool", "setpriv", "sysctl"])?;
+        crate::process::require(&["ip", "tc", "ethtool", "setpriv"])?;
         if plan.host_mtu.max(plan.wire_mtu) > MTU_MAX || plan.host_mtu.min(plan.wire_mtu) < 1280 {
             bail!("an MTU of the lab lies between 1280 (IPv6) and {MTU_MAX}");
         }

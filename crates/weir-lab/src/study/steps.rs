@@ -158,7 +158,7 @@ impl Step {
     pub fn require(&self) -> Result<()> {
         match self {
             Step::Lab(lab) if lab.hosts == HostKind::Guests => GuestKernel::find().map(drop),
-            Step::Lab(_) => process::require(&["ip", "tc", "ethtool", "setpriv", "sysctl"]),
+            Step::Lab(_) => process::require(&["ip", "tc", "ethtool", "setpriv"]),
             Step::Path(path) => path.require(),
             Step::Iperf3(run) => run.require(),
             Step::Observe(run) => run.require(),

@@ -71,7 +71,7 @@ const PING_PATTERN: &str = "574549522d4d41524b";
 const PING_MARK: &[u8] = b"WEIR-MARK";
 /// A piece of a RoCE stream's payload, which counts up.
 const ROCE_MARK: [u8; 12] = [64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 75];
-const TOOLS: [&str; 8] = ["ip", "tc", "ethtool", "setpriv", "sysctl", "ping", "tcpdump", "tshark"];
+const TOOLS: [&str; 7] = ["ip", "tc", "ethtool", "setpriv", "ping", "tcpdump", "tshark"];
 
 /// Labs that stand at a time: each waits more than it works.
 static TURNS: Turns = Turns::new(3);

@@ -32,7 +32,7 @@ const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 const PATIENCE: Duration = Duration::from_secs(60);
 /// What a tool is given to say its word.
 const SHORT: Duration = Duration::from_secs(20);
-const TOOLS: [&str; 7] = ["ip", "tc", "ethtool", "setpriv", "sysctl", "ping", "tcpdump"];
+const TOOLS: [&str; 6] = ["ip", "tc", "ethtool", "setpriv", "ping", "tcpdump"];
 
 /// One lab at a time, and beside it one whose guest keeps a processor busy.
 static LABS: Turns = Turns::new(1);
