@@ -8,9 +8,10 @@ use weir_wire::parse::Transport;
 use weir_wire::tcp::flags;
 
 use crate::application::unit::{Announced, Said, Unit};
+use crate::application::websocket::Websocket;
 use crate::application::{self, Beginning, Carrier, Parser};
 use crate::buffers::event::AppEvent;
-use crate::buffers::http::http2;
+use crate::buffers::http::{Upgrade, http2};
 use crate::buffers::{dns, http, ssh, tls};
 use crate::decode::Event;
 use crate::detector::Direction;
@@ -54,6 +55,8 @@ enum Application {
     Unknown,
     Http(Box<http::Connection>),
     Http2(Box<http2::Connection>),
+    /// Behind HTTP's transactions, which are still told of.
+    Websocket(Box<http::Connection>, Box<Websocket>),
     Tls(Box<tls::Session>),
     Dns(Box<dns::Stream>),
     Ssh(Box<ssh::Session>),
@@ -301,6 +304,9 @@ impl Conversation {
 
     /// Bytes are missing for good: nobody finds the next message of an application without them.
     fn lose(&mut self) {
+        if matches!(self.application, Application::Websocket(..)) {
+            self.application = Application::Other(Protocol::Websocket, None);
+        }
         if let Application::Other(_, parser) = &mut self.application {
             *parser = None;
         }
@@ -309,7 +315,7 @@ impl Conversation {
     /// What was odd and not looked at with packets of a side before.
     fn tell_odd(&mut self, side: usize, messages: &mut Vec<Told>) {
         let events = match &mut self.application {
-            Application::Http(connection) => {
+            Application::Http(connection) | Application::Websocket(connection, _) => {
                 for number in connection.take_odd(side) {
                     if !messages.contains(&Told::Http(number)) {
                         messages.push(Told::Http(number));
@@ -358,6 +364,7 @@ impl Conversation {
         match self.application {
             Application::Http(_) => Some(Protocol::Http),
             Application::Http2(_) => Some(Protocol::Http2),
+            Application::Websocket(..) => Some(Protocol::Websocket),
             Application::Tls(_) => Some(Protocol::Tls),
             Application::Dns(_) => Some(Protocol::Dns),
             Application::Ssh(_) => Some(Protocol::Ssh),
@@ -373,7 +380,7 @@ impl Conversation {
         side: usize,
     ) -> Option<(&mut http::Transaction, &[u8])> {
         match &mut self.application {
-            Application::Http(connection) => {
+            Application::Http(connection) | Application::Websocket(connection, _) => {
                 Some((connection.transaction(number)?, self.streams[side].window().0))
             }
             Application::Http2(connection) => {
@@ -386,9 +393,10 @@ impl Conversation {
     /// What was told, as a rule looks at it.
     pub(crate) fn message<'a>(&'a self, told: &'a Told, side: usize) -> Option<Message<'a>> {
         match (told, &self.application) {
-            (Told::Http(number), Application::Http(connection)) => {
-                Some(Message::Http(connection.transaction_of(*number)?, side))
-            }
+            (
+                Told::Http(number),
+                Application::Http(connection) | Application::Websocket(connection, _),
+            ) => Some(Message::Http(connection.transaction_of(*number)?, side)),
             (Told::Http(number), Application::Http2(connection)) => {
                 Some(Message::Http(connection.transaction_of(*number)?, side))
             }
@@ -406,7 +414,9 @@ impl Conversation {
     /// What is told of transactions that were not told of before.
     pub(crate) fn records(&mut self) -> Vec<HttpRecord> {
         match &mut self.application {
-            Application::Http(connection) => connection.records(),
+            Application::Http(connection) | Application::Websocket(connection, _) => {
+                connection.records()
+            }
             Application::Http2(connection) => connection.records(),
             _ => Vec::new(),
         }
@@ -500,7 +510,9 @@ impl Conversation {
         (self.waiting, self.matched, self.ahead) = Default::default();
         self.of_session = Default::default();
         match &mut self.application {
-            Application::Http(connection) => connection.forget_rules(),
+            Application::Http(connection) | Application::Websocket(connection, _) => {
+                connection.forget_rules();
+            }
             Application::Http2(connection) => connection.forget_rules(),
             _ => {}
         }
@@ -599,12 +611,25 @@ fn feed(application: &mut Application, side: usize, bytes: &[u8], heard: &mut He
         Application::Http(connection) => {
             let mut numbers = Vec::new();
             connection.take(side, bytes, &mut numbers);
-            if let Some((mut upgraded, behind)) = connection.take_upgraded() {
-                upgraded.take(side, &behind, &mut numbers);
-                *application = Application::Http2(Box::new(upgraded));
-            }
+            let upgraded = match connection.take_upgrade() {
+                Some((Upgrade::Http2, behind)) => {
+                    let mut upgraded = connection.take_http2();
+                    upgraded.take(side, &behind, &mut numbers);
+                    Some(Application::Http2(Box::new(upgraded)))
+                }
+                Some((Upgrade::Websocket { deflates }, behind)) => {
+                    let mut upgraded = Box::new(Websocket::new(deflates));
+                    upgraded.take(side, &behind, &mut heard.said);
+                    Some(Application::Websocket(std::mem::take(connection), upgraded))
+                }
+                None => None,
+            };
             messages.extend(numbers.into_iter().map(Told::Http));
+            if let Some(upgraded) = upgraded {
+                *application = upgraded;
+            }
         }
+        Application::Websocket(_, parser) => parser.take(side, bytes, &mut heard.said),
         Application::Http2(connection) => {
             let mut numbers = Vec::new();
             connection.take(side, bytes, &mut numbers);

@@ -108,6 +108,7 @@ fn stream(side: usize, bytes: &[u8], port: u16) -> Option<Protocol> {
         _ if port == 110 && is_client && begins(bytes, &[b"USER ", b"CAPA", b"AUTH", b"APOP "]) => {
             Protocol::Pop3
         }
+        _ if port == 110 && !is_client && begins(bytes, &[b"+OK"]) => Protocol::Pop3,
         _ if is_client && begins(bytes, &SMTP) => Protocol::Smtp,
         _ if is_client && begins(bytes, &FTP) => Protocol::Ftp,
         _ if is_dcerpc(bytes) => Protocol::Dcerpc,
@@ -147,7 +148,7 @@ fn datagram(bytes: &[u8], port: u16) -> Option<Protocol> {
             _,
             [b'd', b'1', b':', b'a' | b'r', b'd', b'2', b':', b'i', b'd', b'2', b'0', b':', ..],
         ) => Protocol::BittorrentDht,
-        (_, [first, ..]) if first & 0xc0 == 0xc0 && is_quic(bytes) => Protocol::Quic,
+        _ if super::quic::begins(bytes, port) => Protocol::Quic,
         _ => return None,
     })
 }
@@ -229,15 +230,6 @@ fn is_rdp(bytes: &[u8]) -> bool {
         || matches!(bytes, [3, 0, 0, 19, 14, 0xe0, 0, 0, _, _, 0, 1, _, 8, 0, ..])
 }
 
-/// A long header of a version that is known (RFC 9000 s17.2, RFC 9369).
-fn is_quic(bytes: &[u8]) -> bool {
-    let Some((head, _)) = bytes.split_first_chunk::<5>() else { return false };
-    let version = u32::from_be_bytes([head[1], head[2], head[3], head[4]]);
-    let is_draft = version & 0xffff_ff00 == 0xff00_0000;
-    let is_google = version & 0xff00_0000 == 0x5100_0000;
-    bytes.len() >= 7 && (is_draft || is_google || matches!(version, 1 | 0x6b33_43cf))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -251,6 +243,7 @@ mod tests {
         assert_eq!(tcp(0, b"EHLO me\r\n", 25), Beginning::Is(Protocol::Smtp));
         assert_eq!(tcp(0, b"USER me\r\n", 21), Beginning::Is(Protocol::Ftp));
         assert_eq!(tcp(0, b"USER me\r\n", 110), Beginning::Is(Protocol::Pop3));
+        assert_eq!(tcp(1, b"+OK ready\r\n", 110), Beginning::Is(Protocol::Pop3));
         assert_eq!(tcp(1, b"RFB 003.008\n", 5900), Beginning::Is(Protocol::Rfb));
         assert_eq!(tcp(0, b"\x10\x10\0\x04MQTT\x04", 1), Beginning::Is(Protocol::Mqtt));
         assert_eq!(tcp(0, b"GET / HTTP/1.1\r\n", 80), Beginning::Other);

@@ -23,6 +23,8 @@ mod mqtt;
 pub(crate) mod names;
 mod nfs;
 mod pgsql;
+mod pop3;
+mod quic;
 mod rfb;
 mod rpc;
 mod sdp;
@@ -32,6 +34,7 @@ mod smb;
 mod smtp;
 mod snmp;
 pub(crate) mod unit;
+pub(crate) mod websocket;
 
 use std::fmt::Debug;
 
@@ -112,6 +115,8 @@ pub(crate) fn parser(carrier: Carrier, protocol: Protocol) -> Option<Box<dyn Par
         Protocol::Dnp3 => Box::new(dnp3::Dnp3::default()),
         Protocol::Nfs if is_stream => Box::new(nfs::Nfs::of_streams()),
         Protocol::Nfs => Box::new(nfs::Nfs::of_datagrams()),
+        Protocol::Pop3 => Box::new(pop3::Pop3::default()),
+        Protocol::Quic => Box::new(quic::Quic::default()),
         Protocol::Rfb => Box::new(rfb::Rfb::default()),
         Protocol::Smtp => Box::new(smtp::Smtp::default()),
         Protocol::Ftp => Box::new(ftp::Ftp::default()),

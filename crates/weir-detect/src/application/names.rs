@@ -306,14 +306,8 @@ pub(crate) const NTP_MODE: Names = &[
 ];
 
 /// RFC 6455 s5.2.
-pub(crate) const WEBSOCKET_OPCODE: Names = &[
-    ("continuation", 0),
-    ("text", 1),
-    ("binary", 2),
-    ("connection_close", 8),
-    ("ping", 9),
-    ("pong", 10),
-];
+pub(crate) const WEBSOCKET_OPCODE: Names =
+    &[("continuation", 0), ("text", 1), ("binary", 2), ("close", 8), ("ping", 9), ("pong", 10)];
 
 /// Common Industrial Protocol volume 2, section 2-3.
 pub(crate) const ENIP_COMMAND: Names = &[

@@ -223,6 +223,20 @@ events! {
     IkeNoEncryption "ike.no_encryption"
     IkeUnknownProposal "ike.unknown_proposal"
     IkeManyProposals "ike.multiple_server_proposal";
+    Quic:
+    QuicDecrypt "quic.failed_decrypt"
+    QuicData "quic.error_on_data"
+    QuicHeader "quic.error_on_header"
+    QuicTooLong "quic.crypto_frag_too_long";
+    Pop3:
+    Pop3Many "pop3.too_many_transactions"
+    Pop3RequestLength "pop3.request_too_long"
+    Pop3Arguments "pop3.incorrect_argument_count"
+    Pop3Unknown "pop3.unknown_command"
+    Pop3ResponseLength "pop3.response_too_long";
+    Websocket:
+    WebsocketSkipped "websocket.skip_end_of_payload"
+    WebsocketTooLong "websocket.reassembly_limit_reached";
     Pgsql:
     PgsqlLength "pgsql.invalid_length"
     PgsqlRequest "pgsql.malformed_request";

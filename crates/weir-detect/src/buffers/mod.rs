@@ -11,27 +11,19 @@ pub(crate) use transform::apply;
 
 use crate::rule::{Buffer, Protocol};
 
-/// Whether this detector fills the buffer, so that a rule about it can run. QUIC is told, and its
-/// messages are not read.
-pub(crate) fn is_filled(buffer: Buffer) -> bool {
-    !matches!(
-        buffer,
-        Buffer::QuicVersion
-            | Buffer::QuicServerName
-            | Buffer::QuicUserAgent
-            | Buffer::QuicFingerprintHash
-            | Buffer::QuicFingerprint
-    )
-}
-
 /// Applications that carry files, beside HTTP.
 const OF_FILES: [Protocol; 4] = [Protocol::Smtp, Protocol::FtpData, Protocol::Smb, Protocol::Nfs];
+
+/// What hellos of TLS tell that come in QUIC.
+const OF_QUIC: [Buffer; 5] =
+    [Buffer::Ja3Hash, Buffer::Ja3String, Buffer::Ja3sHash, Buffer::Ja3sString, Buffer::Ja4Hash];
 
 /// Whether messages of that application fill the buffer.
 pub(crate) fn is_of(buffer: Buffer, application: Protocol) -> bool {
     match buffer {
         Buffer::FileData | Buffer::FileName if OF_FILES.contains(&application) => true,
         Buffer::DcerpcStub | Buffer::DcerpcInterface if application == Protocol::Smb => true,
+        other if application == Protocol::Quic && OF_QUIC.contains(&other) => true,
         _ => protocol(buffer).is_some_and(|it| it.means(application)),
     }
 }
@@ -39,7 +31,8 @@ pub(crate) fn is_of(buffer: Buffer, application: Protocol) -> bool {
 /// All applications whose messages fill the buffer.
 pub(crate) fn protocols(buffer: Buffer) -> impl Iterator<Item = Protocol> {
     let own = protocol(buffer);
-    let others = OF_FILES.into_iter().filter(move |it| is_of(buffer, *it) && own != Some(*it));
+    let others = OF_FILES.into_iter().chain([Protocol::Quic]);
+    let others = others.filter(move |it| is_of(buffer, *it) && own != Some(*it));
     own.into_iter().chain(others)
 }
 

@@ -22,7 +22,9 @@ impl Evaluator {
         self.variables = Variables::default();
         view.is_of(protocol)
             && (!protocol.is_application()
-                || scene.application.is_some_and(|it| protocol.means(it)))
+                || scene.application.is_some_and(|it| protocol.means(it))
+                // The last message before another protocol began.
+                || sight.message.is_some_and(|it| protocol.means(it.protocol())))
             && rule.spoken.is_none_or(|it| it.holds(scene.application))
             && (scene.is_decided || !rule.is_of_decision())
             && (rule.messages.is_empty()

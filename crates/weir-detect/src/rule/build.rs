@@ -152,10 +152,6 @@ fn check_buffers(rule: &mut Rule) -> Result<(), Refused> {
         return Err(Refused::new("protocol", "the keyword belongs to another than the rule's"));
     }
     for test in &rule.buffers {
-        if !crate::buffers::is_filled(test.key.buffer) {
-            let name = test.key.buffer.name();
-            return Err(Refused::new(name, "this buffer is not filled yet"));
-        }
         // `alert tcp` with an application's buffer is that application's.
         let fits = match crate::buffers::protocol(test.key.buffer) {
             None => true,

@@ -260,6 +260,7 @@ buffers! {
     QuicUserAgent "quic.ua" |;
     QuicFingerprintHash "quic.cyu.hash" |;
     QuicFingerprint "quic.cyu.string" |;
+    WebsocketPayload "websocket.payload" |;
     NtpReference "ntp.reference_id" |;
     MdnsQuery "mdns.queries.rrname" |;
     MdnsAnswer "mdns.answers.rrname" |;

@@ -135,7 +135,7 @@ pub(crate) enum UnitTest {
 
 /// Applications that are told and whose messages are not read: a rule about them is refused rather
 /// than loaded and never matched.
-const UNREAD: [Protocol; 2] = [Protocol::Enip, Protocol::Websocket];
+const UNREAD: [Protocol; 1] = [Protocol::Enip];
 
 impl UnitTest {
     /// `snmp.version:2`; `None`: no such keyword, or one of messages that are not read.

@@ -12,9 +12,9 @@ use weir_wire::frame::{Link, Time};
 use weir_wire::parse::parse;
 
 /// Where applications are looked for.
-const PORTS: [u16; 20] = [
+const PORTS: [u16; 22] = [
     80, 53, 25, 21, 445, 135, 389, 88, 5060, 1883, 5900, 502, 5432, 161, 500, 67, 123, 69, 5353,
-    4500,
+    4500, 443, 110,
 ];
 /// Sequence numbers wrap soon.
 const BEGINNING: u32 = u32::MAX - 300;
@@ -63,6 +63,10 @@ alert http2 any any -> any any (http2.header_name; content:"a"; http.uri; gunzip
 alert http2 any any -> any any (http2.frametype:GOAWAY; http2.settings:SETTINGS_ENABLE_PUSH; sid:53;)
 alert http any any -> any any (http.uri; from_base64; pcrexform:"(a+)"; content:"a"; sid:54;)
 alert http any any -> any any (http.request_body; zlib_deflate; entropy:value > 2; sid:55;)
+alert quic any any -> any any (quic.sni; content:"a"; ja4.hash; content:"q"; sid:56;)
+alert quic any any -> any any (quic.cyu.string; content:"4"; quic.ua; content:"a"; sid:57;)
+alert websocket any any -> any any (websocket.payload; content:"a"; websocket.flags:fin; sid:58;)
+alert pop3 any any -> any any (app-layer-event:pop3.unknown_command; sid:59;)
 "#;
 
 fn rules() -> Arc<RuleSet> {

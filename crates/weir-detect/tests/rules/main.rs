@@ -6,6 +6,7 @@ mod applications;
 mod contents;
 mod headers;
 mod odd;
+mod quic_and_websocket;
 mod rdma;
 mod sessions;
 mod sessions_in_clear;

@@ -106,14 +106,6 @@ fn a_keyword_of_another_application_refuses_the_rule() {
 
 #[test]
 fn keywords_of_messages_that_are_not_read_refuse_the_rule() {
-    for (keyword, test) in [
-        ("quic.sni", "quic.sni; content:\"a\""),
-        ("quic.version", "quic.version; content:\"Q\""),
-        ("enip_command", "enip_command:99"),
-        ("websocket.opcode", "websocket.opcode:text"),
-        ("websocket.flags", "websocket.flags:fin"),
-    ] {
-        let rule = format!("alert ip any any -> any any ({test}; sid:1;)");
-        assert_eq!(refused(&rule), keyword);
-    }
+    let rule = "alert ip any any -> any any (enip_command:99; sid:1;)";
+    assert_eq!(refused(rule), "enip_command");
 }

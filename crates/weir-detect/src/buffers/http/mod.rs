@@ -63,6 +63,13 @@ struct Side {
     current: u64,
 }
 
+/// What follows HTTP/1 (RFC 9110 s7.8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Upgrade {
+    Http2,
+    Websocket { deflates: bool },
+}
+
 /// A connection.
 #[derive(Debug, Default)]
 pub(crate) struct Connection {
@@ -76,8 +83,8 @@ pub(crate) struct Connection {
     odd: [Vec<u64>; 2],
     /// A transaction whose request has begun, and whose response came before its end.
     begun: Option<u64>,
-    /// Both sides have agreed to go on in HTTP/2.
-    is_upgraded: bool,
+    /// What both sides have agreed to go on in.
+    upgrade: Option<Upgrade>,
     /// What the server said in the same piece behind that.
     behind_upgrade: Vec<u8>,
 }
@@ -161,7 +168,7 @@ impl Connection {
                 None => break,
             }
         }
-        if self.is_upgraded && side == 1 {
+        if self.upgrade.is_some() && side == 1 {
             self.behind_upgrade = given[used..].to_vec();
         }
         let state = &mut self.sides[side];
@@ -388,15 +395,14 @@ impl Connection {
         }
     }
 
-    /// The connection that goes on in HTTP/2, once both sides have agreed on that, and what its
-    /// server has said of it.
-    pub(crate) fn take_upgraded(&mut self) -> Option<(http2::Connection, Vec<u8>)> {
-        if !std::mem::take(&mut self.is_upgraded) {
-            return None;
-        }
-        let transactions = std::mem::take(&mut self.transactions);
-        let upgraded = http2::Connection::upgraded(transactions, self.first);
-        Some((upgraded, std::mem::take(&mut self.behind_upgrade)))
+    /// What both sides have agreed to go on in, once, and what the server has said of it.
+    pub(crate) fn take_upgrade(&mut self) -> Option<(Upgrade, Vec<u8>)> {
+        Some((self.upgrade.take()?, std::mem::take(&mut self.behind_upgrade)))
+    }
+
+    /// The connection as it goes on in HTTP/2.
+    pub(crate) fn take_http2(&mut self) -> http2::Connection {
+        http2::Connection::upgraded(std::mem::take(&mut self.transactions), self.first)
     }
 
     /// Transactions about which something is odd that a side has not looked at.
@@ -481,7 +487,7 @@ impl Connection {
         let request = transaction.request.as_ref();
         let is_head = request.is_some_and(|it| it.method.as_slice() == b"HEAD");
         let status = half.status.clone();
-        let goes_on_in_http2 = half.header(b"upgrade").is_some_and(|it| it == b"h2c");
+        let upgrade = upgrade_of(&half);
         let framed = half.header(b"content-length").or(half.header(b"transfer-encoding"));
         let has_none = framed.is_none()
             && (status.starts_with(b"1") || matches!(status.as_slice(), b"204" | b"304"));
@@ -503,7 +509,7 @@ impl Connection {
         }
         if status == b"101" && has_none {
             // What follows is another protocol.
-            self.is_upgraded = goes_on_in_http2;
+            self.upgrade = upgrade;
             self.sides.iter_mut().for_each(|it| it.expect = Expect::Nothing);
         }
     }
@@ -532,6 +538,19 @@ impl Connection {
         if side == 1 {
             self.sides[1].current += 1;
         }
+    }
+}
+
+/// What a response that switches protocols goes on in.
+fn upgrade_of(half: &Half) -> Option<Upgrade> {
+    let name = half.header(b"upgrade")?;
+    let extensions = half.header(b"sec-websocket-extensions").unwrap_or_default();
+    match () {
+        () if name == b"h2c" => Some(Upgrade::Http2),
+        () if name.eq_ignore_ascii_case(b"websocket") => {
+            Some(Upgrade::Websocket { deflates: odd::contains(extensions, b"permessage-deflate") })
+        }
+        () => None,
     }
 }
 

@@ -19,26 +19,28 @@ const PROTOCOLS_MAX: usize = 64;
 pub(crate) struct Hello {
     /// The version in its head, or the best of those in an extension.
     pub(super) version: u16,
+    /// Those that a client offers, or the one that a server chose.
+    pub(crate) versions: Vec<u16>,
     pub(super) random: Vec<u8>,
     pub(super) session: Vec<u8>,
     /// Suites that are offered; of a server the one that it chose.
     pub(super) suites: Vec<u16>,
-    pub(super) extensions: Vec<u16>,
-    pub(super) signature_algorithms: Vec<u16>,
+    pub(crate) extensions: Vec<u16>,
+    pub(crate) signature_algorithms: Vec<u16>,
     /// Whom a client asks for.
-    pub(super) server_name: Option<Vec<u8>>,
+    pub(crate) server_name: Option<Vec<u8>>,
     /// What is to be spoken (ALPN).
-    pub(super) protocols: Vec<Vec<u8>>,
-    pub(super) ja3: Fingerprint,
+    pub(crate) protocols: Vec<Vec<u8>>,
+    pub(crate) ja3: Fingerprint,
     /// A client's.
-    pub(super) ja4: Vec<u8>,
+    pub(crate) ja4: Vec<u8>,
     /// What is odd about its lengths and names.
     pub(super) events: Vec<AppEvent>,
 }
 
 impl Hello {
     /// A client's, or a server's; of what is cut as much as is there.
-    pub(super) fn read(bytes: &[u8], is_client: bool) -> Self {
+    pub(crate) fn read(bytes: &[u8], is_client: bool) -> Self {
         let mut hello = Self::default();
         if hello.take(bytes, is_client).is_none() {
             hello.events.push(AppEvent::TlsHandshakeLength);
@@ -105,7 +107,8 @@ impl Hello {
             }
             SUPPORTED_VERSIONS => {
                 let body = if is_client { counted(body, 1).map(|it| it.0) } else { Some(body) };
-                let named = words(body.unwrap_or_default()).filter(|it| !is_grease(*it));
+                self.versions = words(body.unwrap_or_default()).collect();
+                let named = self.versions.iter().copied().filter(|it| !is_grease(*it));
                 self.version = named.max().unwrap_or(self.version);
             }
             _ => {}

@@ -11,7 +11,7 @@ use super::event::{AppEvent, AppEvents};
 use crate::rule::Buffer;
 use certificate::{Certificate, Fault};
 pub(crate) use certificate::{EPOCH, Moment};
-use hello::Hello;
+pub(crate) use hello::Hello;
 
 /// Bytes of one direction's handshake that are kept, at most; the rest is not looked at.
 const HANDSHAKE_LEN_MAX: usize = 64 * 1024;
