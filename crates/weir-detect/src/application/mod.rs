@@ -12,6 +12,7 @@ pub(crate) mod ber;
 mod dcerpc;
 mod dhcp;
 mod dnp3;
+pub(crate) mod enip;
 mod expected;
 mod ftp;
 mod ike;
@@ -113,6 +114,8 @@ pub(crate) fn parser(carrier: Carrier, protocol: Protocol) -> Option<Box<dyn Par
         Protocol::Ike => Box::new(ike::Ike::default()),
         Protocol::Pgsql => Box::new(pgsql::Pgsql::default()),
         Protocol::Dnp3 => Box::new(dnp3::Dnp3::default()),
+        Protocol::Enip if is_stream => Box::new(enip::Enip::default()),
+        Protocol::Enip => Box::new(enip::Enip::of_datagrams()),
         Protocol::Nfs if is_stream => Box::new(nfs::Nfs::of_streams()),
         Protocol::Nfs => Box::new(nfs::Nfs::of_datagrams()),
         Protocol::Pop3 => Box::new(pop3::Pop3::default()),

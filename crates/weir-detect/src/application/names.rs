@@ -34,6 +34,7 @@ pub(crate) fn number(field: Field, name: &str) -> Option<u64> {
         Field::NtpMode => NTP_MODE,
         Field::WebsocketOpcode => WEBSOCKET_OPCODE,
         Field::EnipCommand => ENIP_COMMAND,
+        Field::EnipStatus => ENIP_STATUS,
         _ => return None,
     };
     number_of(names, name).and_then(|it| u64::try_from(it).ok())
@@ -317,8 +318,20 @@ pub(crate) const ENIP_COMMAND: Names = &[
     ("list_interfaces", 0x64),
     ("register_session", 0x65),
     ("unregister_session", 0x66),
-    ("send_rr_data", 0x6f),
+    ("send_r_r_data", 0x6f),
     ("send_unit_data", 0x70),
     ("indicate_status", 0x72),
     ("cancel", 0x73),
+];
+
+/// The same, section 2-3.5.
+pub(crate) const ENIP_STATUS: Names = &[
+    ("success", 0),
+    ("invalid_cmd", 1),
+    ("no_resources", 2),
+    ("incorrect_data", 3),
+    ("invalid_session", 0x64),
+    ("invalid_length", 0x65),
+    ("unsupported_prot_rev", 0x69),
+    ("encap_header_error", 0x6a),
 ];

@@ -237,6 +237,9 @@ events! {
     Websocket:
     WebsocketSkipped "websocket.skip_end_of_payload"
     WebsocketTooLong "websocket.reassembly_limit_reached";
+    Enip:
+    EnipInvalid "enip.invalid_pdu"
+    EnipMany "enip.too_many_transactions";
     Pgsql:
     PgsqlLength "pgsql.invalid_length"
     PgsqlRequest "pgsql.malformed_request";

@@ -261,6 +261,8 @@ buffers! {
     QuicFingerprintHash "quic.cyu.hash" |;
     QuicFingerprint "quic.cyu.string" |;
     WebsocketPayload "websocket.payload" |;
+    EnipProductName "enip.product_name" |;
+    EnipServiceName "enip.service_name" |;
     NtpReference "ntp.reference_id" |;
     MdnsQuery "mdns.queries.rrname" |;
     MdnsAnswer "mdns.answers.rrname" |;

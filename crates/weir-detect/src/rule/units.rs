@@ -3,6 +3,7 @@
 use super::Protocol;
 use super::modbus::ModbusTest;
 use super::number::Numbers;
+use crate::application::enip::cip::unpacked;
 use crate::application::names;
 use crate::application::unit::Unit;
 
@@ -95,6 +96,21 @@ fields! {
     WebsocketFlags | Websocket;
     EnipCommand "enip_command" | Enip;
     EnipStatus "enip.status" | Enip;
+    EnipService | Enip;
+    EnipClass "enip.cip_class" | Enip;
+    EnipInstance "enip.cip_instance" | Enip;
+    EnipAttribute "enip.cip_attribute" | Enip;
+    EnipCipStatus "enip.cip_status" | Enip;
+    EnipExtendedStatus "enip.cip_extendedstatus" | Enip;
+    EnipVersion "enip.protocol_version" | Enip;
+    EnipRevision "enip.revision" | Enip;
+    EnipVendor "enip.vendor_id" | Enip;
+    EnipDevice "enip.device_type" | Enip;
+    EnipProduct "enip.product_code" | Enip;
+    EnipSerial "enip.serial" | Enip;
+    EnipState "enip.state" | Enip;
+    EnipIdentityStatus "enip.identity_status" | Enip;
+    EnipCapabilities "enip.capabilities" | Enip;
 }
 
 /// Which of several numbers must be as a rule says.
@@ -129,23 +145,19 @@ pub(crate) enum UnitTest {
         is_any_fragment: bool,
     },
     Modbus(ModbusTest),
+    /// `cip_service`: a service, and the class and attribute that it is asked of.
+    Service {
+        service: u8,
+        class: Option<u16>,
+        attribute: Option<u16>,
+    },
     /// A connection for data that goes to somebody else (`ftpbounce`).
     Bounce,
 }
 
-/// Applications that are told and whose messages are not read: a rule about them is refused rather
-/// than loaded and never matched.
-const UNREAD: [Protocol; 1] = [Protocol::Enip];
-
 impl UnitTest {
-    /// `snmp.version:2`; `None`: no such keyword, or one of messages that are not read.
+    /// `snmp.version:2`; `None`: no such keyword.
     pub(crate) fn parse(name: &str, value: &str) -> Option<Result<Self, String>> {
-        let test = Self::parse_any(name, value)?;
-        let is_read = |it: &Self| it.protocols().iter().any(|of| !UNREAD.contains(of));
-        test.as_ref().map_or(true, is_read).then_some(test)
-    }
-
-    fn parse_any(name: &str, value: &str) -> Option<Result<Self, String>> {
         let bits = |field, names: &[(&str, i64)], is_any| bits(field, value, names, is_any);
         Some(match name {
             "dcerpc.iface" | "dce_iface" => interface(value),
@@ -156,6 +168,7 @@ impl UnitTest {
             "mqtt.connect.flags" => bits(Field::MqttConnectFlags, names::MQTT_CONNECT, false),
             "dnp3_ind" => bits(Field::Dnp3Indications, names::DNP3_INDICATIONS, true),
             "dnp3_obj" => dnp3_object(value),
+            "cip_service" => service(value),
             "websocket.flags" => match Numbers::parse(value) {
                 Ok(numbers) => Ok(Self::any(Field::WebsocketFlags, vec![numbers])),
                 Err(_) => bits(Field::WebsocketFlags, &[("fin", 0x80), ("comp", 0x40)], false),
@@ -179,6 +192,7 @@ impl UnitTest {
             Self::Number { field, .. } | Self::Bits { field, .. } => field.protocols(),
             Self::Interface { .. } => Field::DcerpcOpnum.protocols(),
             Self::Modbus(_) => Field::ModbusUnit.protocols(),
+            Self::Service { .. } => Field::EnipService.protocols(),
             Self::Bounce => Field::FtpBounce.protocols(),
         }
     }
@@ -227,6 +241,17 @@ impl UnitTest {
                 unit.each(super::Buffer::DcerpcInterface, &mut |it| is_meant(it))
             }
             Self::Modbus(test) => test.holds(unit),
+            Self::Service { service, class, attribute } => {
+                unit.numbers(Field::EnipService).any(|it| {
+                    let (asked, of_class, of_attribute) = unpacked(it);
+                    let is_meant = |wanted: Option<u16>, it| {
+                        wanted.is_none_or(|wanted| it == Some(i64::from(wanted)))
+                    };
+                    asked == i64::from(*service)
+                        && is_meant(*class, of_class)
+                        && is_meant(*attribute, of_attribute)
+                })
+            }
         }
     }
 }
@@ -338,6 +363,20 @@ fn ticket_encryption(value: &str) -> Result<UnitTest, String> {
         (true, [one]) => Ok(UnitTest::any(Field::KrbEncryption, vec![one.negated()])),
         _ => Err("of a negated list, each one".to_owned()),
     }
+}
+
+/// `75`, `14,1` or `14,1,3`: service, class and attribute.
+fn service(value: &str) -> Result<UnitTest, String> {
+    let wrong = || format!("`{value}`: a service, perhaps a class, perhaps an attribute");
+    let numbers: Option<Vec<u16>> = value.split(',').map(|it| it.trim().parse().ok()).collect();
+    let (service, class, attribute) = match numbers.as_deref() {
+        Some([service]) => (*service, None, None),
+        Some([service, class]) => (*service, Some(*class), None),
+        Some([service, class, attribute]) => (*service, Some(*class), Some(*attribute)),
+        _ => return Err(wrong()),
+    };
+    let service = u8::try_from(service).map_err(|_| wrong())?;
+    Ok(UnitTest::Service { service, class, attribute })
 }
 
 /// `1,2`: group and variation.

@@ -12,9 +12,9 @@ use weir_wire::frame::{Link, Time};
 use weir_wire::parse::parse;
 
 /// Where applications are looked for.
-const PORTS: [u16; 22] = [
+const PORTS: [u16; 23] = [
     80, 53, 25, 21, 445, 135, 389, 88, 5060, 1883, 5900, 502, 5432, 161, 500, 67, 123, 69, 5353,
-    4500, 443, 110,
+    4500, 443, 110, 44_818,
 ];
 /// Sequence numbers wrap soon.
 const BEGINNING: u32 = u32::MAX - 300;
@@ -67,6 +67,7 @@ alert quic any any -> any any (quic.sni; content:"a"; ja4.hash; content:"q"; sid
 alert quic any any -> any any (quic.cyu.string; content:"4"; quic.ua; content:"a"; sid:57;)
 alert websocket any any -> any any (websocket.payload; content:"a"; websocket.flags:fin; sid:58;)
 alert pop3 any any -> any any (app-layer-event:pop3.unknown_command; sid:59;)
+alert enip any any -> any any (cip_service:14,1; enip.product_name; content:"a"; sid:60;)
 "#;
 
 fn rules() -> Arc<RuleSet> {

@@ -105,7 +105,25 @@ fn a_keyword_of_another_application_refuses_the_rule() {
 }
 
 #[test]
-fn keywords_of_messages_that_are_not_read_refuse_the_rule() {
-    let rule = "alert ip any any -> any any (enip_command:99; sid:1;)";
-    assert_eq!(refused(rule), "enip_command");
+fn services_of_cip_are_asked_for_with_their_class_and_attribute() {
+    const GET: &[u8] = b"\x6f\0\x18\0\x01\0\0\0\0\0\0\0context.\0\0\0\0\
+        \0\0\0\0\x05\0\x02\0\0\0\0\0\xb2\0\x08\0\x0e\x03\x20\x01\x24\x01\x30\x03";
+    let mut bench = Bench::new(
+        "alert enip any any -> any any (cip_service:14; sid:1;)\n\
+         alert enip any any -> any any (cip_service:14,1,3; sid:2;)\n\
+         alert enip any any -> any any (cip_service:14,2; sid:3;)\n\
+         alert enip any any -> any any (enip_command:send_r_r_data; enip.status:success; sid:4;)\n\
+         alert tcp any any -> any any (enip.cip_attribute:2-4; enip.cip_class:<2; sid:5;)\n\
+         alert enip any any -> any any (app-layer-event:enip.invalid_pdu; sid:6;)",
+    );
+    bench.server_port = 44_818;
+    bench.connect();
+    GET.chunks(11).for_each(|it| _ = bench.client(it));
+    let mut found = bench.alerted();
+    found.sort_unstable();
+    assert_eq!(found, [1, 2, 4, 5]);
+    assert_eq!(
+        refused("alert enip any any -> any any (cip_service:1,2,3,4; sid:1;)"),
+        "cip_service"
+    );
 }
