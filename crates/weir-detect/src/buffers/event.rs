@@ -141,7 +141,22 @@ events! {
     TlsNameLength "tls.invalid_sni_length"
     TlsAlert "tls.invalid_alert_message"
     TlsCertificate "tls.invalid_certificate"
-    TlsCertificateDer "tls.certificate_invalid_der";
+    TlsCertificateDer "tls.certificate_invalid_der"
+    TlsCertificateLength "tls.certificate_invalid_length"
+    TlsCertificateVersion "tls.certificate_invalid_version"
+    TlsCertificateSerial "tls.certificate_invalid_serial"
+    TlsCertificateAlgorithm "tls.certificate_invalid_algorithmidentifier"
+    TlsCertificateDate "tls.certificate_invalid_date"
+    TlsCertificateExtensions "tls.certificate_invalid_extensions"
+    TlsCertificateName "tls.certificate_invalid_x509name"
+    TlsCertificateSubject "tls.certificate_invalid_subject"
+    TlsCertificateIssuer "tls.certificate_invalid_issuer"
+    TlsCertificateValidity "tls.certificate_invalid_validity"
+    TlsRecordVersion "tls.invalid_record_version"
+    TlsHeader "tls.invalid_tls_header"
+    TlsRecord "tls.invalid_ssl_record"
+    TlsErrorMessage "tls.error_message_encountered"
+    TlsHeartbeat "tls.heartbeat_message";
     Ssh:
     SshBanner "ssh.invalid_banner"
     SshLongBanner "ssh.long_banner"

@@ -33,50 +33,40 @@ const BEFORE: u64 = 146_037;
 /// Alternative names that are kept, at most.
 const NAMES_MAX: usize = 256;
 
-const SEQUENCE: u8 = 0x30;
+pub(super) const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
 const BOOLEAN: u8 = 0x01;
-const INTEGER: u8 = 0x02;
+pub(super) const INTEGER: u8 = 0x02;
 const OCTETS: u8 = 0x04;
-const OBJECT: u8 = 0x06;
+pub(super) const OBJECT: u8 = 0x06;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 const BMP_STRING: u8 = 0x1e;
-const VERSION: u8 = 0xa0;
-const EXTENSIONS: u8 = 0xa3;
+pub(super) const VERSION: u8 = 0xa0;
+pub(super) const EXTENSIONS: u8 = 0xa3;
 const ALTERNATIVE_NAMES: [u8; 3] = [0x55, 29, 17];
 
-/// Why a certificate cannot be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// A length reaches beyond what is there.
-    Cut,
-    /// Something stands where something else should.
-    Odd,
-}
-
 impl Certificate {
-    /// What a certificate in DER says.
-    pub(crate) fn read(certificate: &[u8]) -> Result<Self, Fault> {
-        let next = |bytes| element(bytes).ok_or(Fault::Cut);
-        let (tag, body, _) = next(certificate)?;
-        let (inner, to_be_signed, _) = next(body)?;
+    /// What a certificate in DER says; of one that is built wrongly as much as can be found.
+    pub(crate) fn read(certificate: &[u8]) -> Option<Self> {
+        let (tag, body, _) = element(certificate)?;
+        let (inner, to_be_signed, _) = element(body)?;
         if (tag, inner) != (SEQUENCE, SEQUENCE) {
-            return Err(Fault::Odd);
+            return None;
         }
-        let (mut tag, mut number, mut rest) = next(to_be_signed)?;
+        let (mut tag, mut number, mut rest) = element(to_be_signed)?;
         if tag == VERSION {
-            (tag, number, rest) = next(rest)?;
+            (tag, number, rest) = element(rest)?;
         }
         if tag != INTEGER {
-            return Err(Fault::Odd);
+            return None;
         }
-        let (_algorithm, _, rest) = next(rest)?;
-        let (_, issuer, rest) = next(rest)?;
-        let (_, validity, rest) = next(rest)?;
-        let (_, subject, rest) = next(rest)?;
+        let (_algorithm, _, rest) = element(rest)?;
+        let (_, issuer, rest) = element(rest)?;
+        let (_, validity, rest) = element(rest)?;
+        let (_, subject, rest) = element(rest)?;
         let [not_before, not_after] = times(validity);
-        Ok(Self {
+        Some(Self {
             subject: name(subject),
             issuer: name(issuer),
             serial: hex(number, ":").to_ascii_uppercase().into_bytes(),
@@ -127,7 +117,7 @@ impl Moment {
 }
 
 /// Tag, content and what follows.
-fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+pub(super) fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let [tag, length, rest @ ..] = bytes else { return None };
     let (length, rest) = match length {
         0..=0x7f => (usize::from(*length), rest),
@@ -152,7 +142,7 @@ fn times(validity: &[u8]) -> [Moment; 2] {
 }
 
 /// `YYMMDDhhmmssZ` or `YYYYMMDDhhmmssZ` (RFC 5280 s4.1.2.5).
-fn time(tag: u8, text: &[u8]) -> Option<Moment> {
+pub(super) fn time(tag: u8, text: &[u8]) -> Option<Moment> {
     let width = match tag {
         UTC_TIME => 2,
         GENERALIZED_TIME => 4,
@@ -321,7 +311,7 @@ mod tests {
         assert_eq!(found.not_after.text(), "2050-02-09T18:07:27");
         assert_eq!(found.alternative_names, [b"b.nl".to_vec(), b"[192, 0, 2, 1]".to_vec()]);
         for length in 0..whole.len() {
-            assert_eq!(Certificate::read(&whole[..length]), Err(Fault::Cut));
+            assert_eq!(Certificate::read(&whole[..length]), None);
         }
     }
 

@@ -2,6 +2,7 @@
 //! clear.
 
 mod certificate;
+mod check;
 mod hello;
 mod ja3;
 mod ja4;
@@ -9,7 +10,7 @@ mod tell;
 
 use super::event::{AppEvent, AppEvents};
 use crate::rule::Buffer;
-use certificate::{Certificate, Fault};
+use certificate::Certificate;
 pub(crate) use certificate::{EPOCH, Moment};
 pub(crate) use hello::Hello;
 
@@ -28,6 +29,8 @@ const HEARTBEAT_LEN: usize = 3;
 const HEARTBEAT_PADDING_LEN: usize = 16;
 /// Of a record's type, the bits that are set in SSL 2's lengths.
 const SSL2_BITS: u8 = 0xc0;
+/// The major version of SSL 2.
+const SSL2: u8 = 2;
 const CLIENT_HELLO: u8 = 1;
 const SERVER_HELLO: u8 = 2;
 const CERTIFICATE: u8 = 11;
@@ -103,15 +106,17 @@ impl Session {
             let [kind, major, minor, high, low, rest @ ..] = state.record.as_slice() else {
                 break;
             };
-            let kind = *kind;
+            let (kind, major, minor) = (*kind, *major, *minor);
             let length = usize::from(u16::from_be_bytes([*high, *low]));
             let is_known = matches!(kind, RECORD_CHANGE_CIPHER_SPEC..=RECORD_HEARTBEAT);
             // Drafts of version 1.3 have numbers of their own.
-            let has_version = matches!((*major, *minor), (3, 0..=4) | (0x7f, _));
+            let has_version = matches!((major, minor), (3, 0..=4) | (0x7f, _));
             if !is_known || !has_version {
                 state.is_done = true;
-                if !is_known && kind & SSL2_BITS == 0 {
-                    self.raise(AppEvent::TlsRecordType);
+                match is_known {
+                    true if major != SSL2 => self.raise(AppEvent::TlsRecordVersion),
+                    false if kind & SSL2_BITS == 0 => self.raise(AppEvent::TlsRecordType),
+                    _ => {}
                 }
                 break;
             }
@@ -122,7 +127,7 @@ impl Session {
             if rest.len() < length {
                 break;
             }
-            let version = u16::from_be_bytes([*major, *minor]);
+            let version = u16::from_be_bytes([major, minor]);
             state.said.version.get_or_insert(version);
             let fragment = rest[..length].to_vec();
             state.record.drain(..5 + length);
@@ -274,15 +279,12 @@ impl Session {
     /// A chain of certificates (RFC 5246 s7.4.2).
     fn certificates(&mut self, side: usize, body: &[u8]) {
         let chain = certificates(body);
-        let first = chain.first().map(|it| Certificate::read(it));
-        let event = match &first {
-            _ if !is_chain(body) => Some(AppEvent::TlsCertificate),
-            Some(Err(Fault::Cut)) => Some(AppEvent::TlsCertificate),
-            Some(Err(Fault::Odd)) => Some(AppEvent::TlsCertificateDer),
-            _ => None,
+        let event = match is_chain(body) {
+            true => chain.first().and_then(|it| check::fault(it)),
+            false => Some(AppEvent::TlsCertificate),
         };
         let said = &mut self.sides[side].said;
-        said.certificate = first.and_then(Result::ok);
+        said.certificate = chain.first().and_then(|it| Certificate::read(it));
         said.chain = chain;
         event.into_iter().for_each(|it| self.raise(it));
     }
@@ -387,12 +389,13 @@ mod tests {
         let mut kind = whole.clone();
         let at = whole.len() - 8;
         kind[at] = 1;
-        let records: [(&[u8], &[AppEvent]); 9] = [
+        let records: [(&[u8], &[AppEvent]); 10] = [
             (&whole, &[]),
             (&long, &[TlsHandshakeLength]),
             (&kind, &[TlsNameType]),
             (b"\x1e\x03\x01\0\x01a", &[TlsRecordType]),
             (b"\x15\x03\x01\0\x02\x02\x28", &[]),
+            (b"\x16\x03\x09\0\x01a", &[TlsRecordVersion]),
             (b"\x15\x03\x01\0\x01\x02", &[TlsAlert]),
             (b"\x18\x03\x01\0\x03\x01\x40\0", &[TlsOverflowHeartbeat]),
             (b"\x18\x03\x01\0\x04\x01\0\x01a", &[TlsInvalidHeartbeat]),
