@@ -18,7 +18,7 @@ use crate::detector::Direction;
 use crate::hosts::System;
 use crate::packet::View;
 use crate::record::HttpRecord;
-use crate::rule::{Buffer, MessageField, MessageTest, Protocol, RuleIndex, UnitTest};
+use crate::rule::{Buffer, Field, MessageField, MessageTest, Protocol, RuleIndex, UnitTest};
 use crate::stream::{Stream, Taken};
 use crate::value::Object;
 use agreement::Agreement;
@@ -188,7 +188,17 @@ impl Message<'_> {
 
     /// Whether what a unit says is as a rule asks.
     pub(crate) fn asks(&self, test: &UnitTest, source: u128) -> bool {
-        matches!(self, Self::Unit(unit) if test.holds(unit, source))
+        match self {
+            Self::Unit(unit) => test.holds(unit, source),
+            Self::Http(transaction, side) if test.protocols().contains(&Protocol::Http) => {
+                let mut unit = Unit::new(Protocol::Http, 0);
+                for size in transaction.files(*side).iter().filter_map(|it| it.size) {
+                    unit.number(Field::FileSize, i64::try_from(size).unwrap_or(i64::MAX));
+                }
+                test.holds(&unit, source)
+            }
+            _ => false,
+        }
     }
 
     /// What is told of it beside an alert: EVE's name of its application, and what there is.

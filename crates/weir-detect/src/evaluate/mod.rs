@@ -574,6 +574,7 @@ impl Evaluator {
             let flow = flow.view(Direction::Initiator);
             records.extend(transaction.record().map(|it| HttpRecord { flow, number, ..it }));
         }
+        self.keep_files(flow, scene, number, transaction);
         let events = transaction.fresh_events(side);
         let is_odd = !events.is_empty();
         self.gather_odd(scene, events);
@@ -626,10 +627,10 @@ impl Evaluator {
             }
             let is_body = http::is_body(key.buffer);
             let from: usize = match fresh {
-                Some(fresh) if is_body => match fresh.body {
+                Some(fresh) if is_body || key.buffer == Buffer::FileName => match fresh.body {
                     None => continue,
                     // What was looked through before has been.
-                    Some(from) if key.transforms.is_empty() => from,
+                    Some(from) if is_body && key.transforms.is_empty() => from,
                     Some(_) => 0,
                 },
                 Some(fresh) if !fresh.headers => continue,

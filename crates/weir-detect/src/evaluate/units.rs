@@ -6,7 +6,8 @@ use weir_wire::frame::Time;
 
 use super::{Evaluator, Scene, Sight};
 use crate::alert::{Alerts, TransactionView};
-use crate::application::unit::{Said, Unit};
+use crate::application::unit::{FileTold, Record, Said, Unit};
+use crate::buffers::http;
 use crate::conversation::Message;
 use crate::detector::Decision;
 use crate::flow::Flow;
@@ -52,6 +53,25 @@ impl Evaluator {
         self.candidates = candidates;
         self.transaction = None;
         outcome
+    }
+
+    /// Keeps what is told of files that a side of HTTP has sent.
+    pub(super) fn keep_files(
+        &mut self,
+        flow: &Flow,
+        scene: &Scene<'_>,
+        number: u64,
+        transaction: &mut http::Transaction,
+    ) {
+        let side = scene.direction.index();
+        let mut said = Said::default();
+        for file in transaction.take_files(side) {
+            let size = file.size.unwrap_or_default();
+            let told = FileTold { name: &file.name, size, side };
+            let objects = vec![("http", transaction.object())];
+            said.records.push(Record::file(number, objects, &told));
+        }
+        self.keep_said(flow, scene.now, said);
     }
 
     /// Keeps what units tell beside themselves.

@@ -6,7 +6,7 @@ use super::state::BitNames;
 use super::step::{Fast, Step};
 use super::syntax::Statement;
 use super::variables::Groups;
-use super::{Action, Answered, Buffer, FastPattern, Header, Protocol, Rule};
+use super::{Action, Answered, Buffer, FastPattern, Header, Protocol, Rule, UnitTest};
 
 /// What is alike for all rules of a set.
 pub(super) struct Context<'a> {
@@ -148,7 +148,8 @@ fn check_buffers(rule: &mut Rule) -> Result<(), Refused> {
     if !asked.all(fits) || !odd.all(fits) {
         return Err(Refused::new("protocol", "the keyword belongs to another than the rule's"));
     }
-    if rule.units.iter().any(|it| !is_carrier && !it.protocols().contains(&own)) {
+    let is_asked = |it: &UnitTest| it.protocols().iter().any(|of| own.means(*of));
+    if rule.units.iter().any(|it| !is_carrier && !is_asked(it)) {
         return Err(Refused::new("protocol", "the keyword belongs to another than the rule's"));
     }
     for test in &rule.buffers {

@@ -39,7 +39,7 @@ fields! {
     FtpMode "ftp.mode" | Ftp;
     FtpReplied "ftp.reply_received" | Ftp;
     FtpDataCommand "ftpdata_command" | FtpData;
-    FileSize "filesize" | Http Smtp FtpData Smb Nfs;
+    FileSize "filesize" | Http Http2 Smtp FtpData Smb Nfs;
     SmbVersion "smb.version" | Smb;
     DcerpcOpnum "dcerpc.opnum" "dce_opnum" | Dcerpc Smb;
     SnmpVersion "snmp.version" | Snmp;

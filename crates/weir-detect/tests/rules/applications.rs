@@ -342,3 +342,39 @@ fn nothing_is_looked_at_once_both_sides_of_tls_encrypt() {
     bench.client(&[&[23, 3, 3, 0, 4], b"evil".as_slice()].concat());
     assert_eq!(bench.alerted(), []);
 }
+
+#[test]
+fn files_of_http_have_names_and_sizes() {
+    let mut bench = Bench::new(
+        "alert http any any -> any any (fileext:\"exe\"; flow:to_client; sid:1;)\n\
+         alert http any any -> any any (file.name; content:\"/dir/\"; startswith; \
+         filesize:>9; sid:2;)\n\
+         alert http any any -> any any (filesize:11; sid:3;)\n\
+         alert http any any -> any any (filename:\"up.doc\"; filesize:7; flow:to_server; sid:4;)\n\
+         alert http1 any any -> any any (filesize:<11; flow:to_client; sid:5;)",
+    );
+    bench.connect();
+    bench.client(b"GET /dir/a.exe HTTP/1.1\r\nHost: h\r\n\r\n");
+    bench.server(b"HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\n");
+    assert_eq!(bench.alerted(), [], "no file yet");
+    bench.server(b"hello");
+    assert_eq!(bench.alerted(), [1]);
+    bench.server(b" world");
+    let mut found = bench.alerted();
+    found.sort_unstable();
+    assert_eq!(found, [2, 3]);
+    let form = "--x\r\nContent-Disposition: form-data; name=f; filename=up.doc\r\n\r\n\
+        content\r\n--x--\r\n";
+    let head = format!(
+        "POST / HTTP/1.1\r\nHost: h\r\nContent-Type: multipart/form-data; boundary=x\r\n\
+         Content-Length: {}\r\n\r\n{form}",
+        form.len()
+    );
+    bench.client(head.as_bytes());
+    assert_eq!(bench.alerted(), [4]);
+    // A response whose end is that of the connection.
+    bench.server(b"HTTP/1.1 200 OK\r\n\r\nab");
+    assert_eq!(bench.alerted(), []);
+    bench.tcp(weir_detect::Direction::Responder, 17, b"");
+    assert_eq!(bench.alerted(), [5]);
+}

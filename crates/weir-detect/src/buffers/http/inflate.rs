@@ -45,6 +45,11 @@ impl Inflate {
         (!encoding.is_empty()).then(new).filter(|it| !it.layers.is_empty())
     }
 
+    /// Bytes that came of it so far.
+    pub(super) fn made(&self) -> usize {
+        self.made
+    }
+
     /// Appends to `body` what `bytes` become, until it has `most` bytes; whether it is a bomb: says
     /// yes once.
     pub(super) fn take(&mut self, bytes: &[u8], body: &mut Vec<u8>, most: usize) -> bool {

@@ -2,6 +2,7 @@
 //!
 //! Chunked bodies are put together, compressed ones inflated.
 
+mod files;
 pub(crate) mod http2;
 mod inflate;
 mod odd;
@@ -358,7 +359,14 @@ impl Connection {
             self.sides[0].current = self.push_request(half);
             self.raise(0, AppEvent::HttpLineIncomplete);
         }
-        self.sides[side].expect = Expect::Nothing;
+        let expect = std::mem::replace(&mut self.sides[side].expect, Expect::Nothing);
+        let number = self.sides[side].current;
+        if expect == Expect::BodyToEnd
+            && let Some(half) = self.transaction(number).and_then(|it| it.half_mut(side))
+        {
+            half.is_complete = true;
+            self.odd[side].push(number);
+        }
     }
 
     /// Adds a request, to the transaction that waits for it or to a new one; its number.

@@ -180,7 +180,7 @@ pub(super) fn of_form(half: &Half, found: &mut Vec<AppEvent>) {
 }
 
 /// What stands behind a name in a header, without quotes.
-fn parameter<'v>(value: &'v [u8], name: &[u8]) -> Option<&'v [u8]> {
+pub(super) fn parameter<'v>(value: &'v [u8], name: &[u8]) -> Option<&'v [u8]> {
     let at = value.windows(name.len()).position(|it| it.eq_ignore_ascii_case(name))?;
     let rest = value[at + name.len()..].trim_ascii();
     let found = match rest.strip_prefix(b"\"") {

@@ -54,6 +54,8 @@ pub(crate) struct Half {
     pub(crate) status: Vec<u8>,
     reason: Vec<u8>,
     pub(super) body: Vec<u8>,
+    /// Bytes of the whole body so far, those that are not kept too.
+    pub(super) body_size: u64,
     /// What its bytes are made by, where they are sent compressed.
     inflate: Option<Box<Inflate>>,
     /// Bytes that the body had when it was let go.
@@ -62,6 +64,8 @@ pub(crate) struct Half {
     looked_at: usize,
     headers_looked_at: bool,
     pub(crate) is_complete: bool,
+    /// Its files were told of.
+    pub(super) are_files_told: bool,
 }
 
 /// Which buffers of a message are new.
@@ -183,6 +187,12 @@ impl Half {
         half
     }
 
+    /// Of a request, what its target names, without what is asked of it.
+    pub(super) fn path(&self) -> &[u8] {
+        let target = self.normalized.as_slice();
+        target.split(|it| matches!(it, b'?' | b'#')).next().unwrap_or_default()
+    }
+
     /// The value of a header by its name in lower case; several were joined by commas.
     pub(crate) fn header(&self, name: &[u8]) -> Option<&[u8]> {
         let found = self.headers.iter().find(|it| it.0.eq_ignore_ascii_case(name));
@@ -193,8 +203,10 @@ impl Half {
     pub(super) fn add_body(&mut self, bytes: &[u8]) -> Option<AppEvent> {
         if let Some(inflate) = &mut self.inflate {
             let is_bomb = inflate.take(bytes, &mut self.body, BODY_LEN_MAX);
+            self.body_size = inflate.made() as u64;
             return is_bomb.then_some(AppEvent::HttpBomb);
         }
+        self.body_size += bytes.len() as u64;
         let room = BODY_LEN_MAX.saturating_sub(self.body.len());
         self.body.extend_from_slice(&bytes[..bytes.len().min(room)]);
         None
@@ -403,6 +415,7 @@ impl Transaction {
             Buffer::HttpStatusMessage => !is_request && look(&half.reason),
             Buffer::HttpRequestBody => of_request(&half.body, look),
             Buffer::HttpResponseBody => !is_request && !half.body.is_empty() && look(&half.body),
+            Buffer::FileName => self.files(side).iter().any(|it| look(&it.name)),
             Buffer::FileData => !half.body.is_empty() && look(&half.body),
             Buffer::HttpHeader => look(&headers(half)),
             Buffer::HttpHeaderRaw => look(&half.raw_headers),

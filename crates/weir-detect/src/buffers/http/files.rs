@@ -1,0 +1,131 @@
+//! Files that HTTP carries: what a response brings, what a request sends, and those of a form.
+
+use memchr::memmem;
+
+use super::odd;
+use super::transaction::{Half, Transaction};
+
+/// Parts of a form that are looked at, at most.
+const PARTS_MAX: usize = 64;
+const BLANK_LINE: &[u8] = b"\r\n\r\n";
+
+/// A file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct File {
+    pub(crate) name: Vec<u8>,
+    /// Once it is whole.
+    pub(crate) size: Option<u64>,
+}
+
+impl Transaction {
+    /// The files that a side's body is, or consists of.
+    pub(crate) fn files(&self, side: usize) -> Vec<File> {
+        let half = if side == 0 { &self.request } else { &self.response };
+        let Some(half) = half.as_ref().filter(|it| it.body_size > 0) else { return Vec::new() };
+        if side == 0
+            && let Some(boundary) = half.header(b"content-type").and_then(boundary)
+        {
+            return parts(&half.body, boundary);
+        }
+        let named = half.header(b"content-disposition").filter(|_| side == 1).and_then(file_name);
+        let path = || self.request.as_ref().map(Half::path).unwrap_or_default();
+        let name = named.unwrap_or_else(path).to_vec();
+        vec![File { name, size: half.is_complete.then_some(half.body_size) }]
+    }
+
+    /// The same once the side is whole, once.
+    pub(crate) fn take_files(&mut self, side: usize) -> Vec<File> {
+        let half = if side == 0 { &mut self.request } else { &mut self.response };
+        let is_first = half
+            .as_mut()
+            .is_some_and(|it| it.is_complete && !std::mem::replace(&mut it.are_files_told, true));
+        if is_first { self.files(side) } else { Vec::new() }
+    }
+}
+
+/// What stands between the parts of a form, without the dashes before it (RFC 7578 s4.1).
+fn boundary(kind: &[u8]) -> Option<&[u8]> {
+    let is_form = odd::contains(kind, b"multipart/form-data");
+    is_form.then(|| odd::parameter(kind, b"boundary="))?
+}
+
+/// The name that a `Content-Disposition` gives a file (RFC 6266 s4.1).
+fn file_name(disposition: &[u8]) -> Option<&[u8]> {
+    odd::parameter(disposition, b"filename=")
+}
+
+/// The files among the parts of a form, each whole once the next boundary is there.
+fn parts(body: &[u8], boundary: &[u8]) -> Vec<File> {
+    let boundary = [b"--", boundary].concat();
+    let mut places = memmem::find_iter(body, &boundary).take(PARTS_MAX + 1).peekable();
+    let mut found = Vec::new();
+    while let Some(place) = places.next() {
+        let end = places.peek().copied();
+        let part = &body[place + boundary.len()..end.unwrap_or(body.len())];
+        let Some(head) = memmem::find(part, BLANK_LINE) else { continue };
+        let mut lines = part[..head].split(|it| *it == b'\n');
+        let Some(name) = lines.find_map(file_name) else { continue };
+        let content = &part[head + BLANK_LINE.len()..];
+        let size = end.map(|_| content.strip_suffix(b"\r\n").unwrap_or(content).len() as u64);
+        found.push(File { name: name.to_vec(), size });
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn transaction(request: &[u8], response: &[u8], body: &[u8]) -> Transaction {
+        let mut response = Half::response(response);
+        response.add_body(body);
+        Transaction {
+            request: Some(Half::request(request)),
+            response: Some(response),
+            ..Transaction::default()
+        }
+    }
+
+    fn name(request: &str, headers: &str) -> String {
+        let request = format!("GET {request} HTTP/1.1\r\nHost: h\r\n\r\n");
+        let response = format!("HTTP/1.1 200 OK\r\n{headers}\r\n");
+        let transaction = transaction(request.as_bytes(), response.as_bytes(), b"body");
+        let [file] = &transaction.files(1)[..] else { panic!("{transaction:?}") };
+        String::from_utf8(file.name.clone()).unwrap()
+    }
+
+    #[test]
+    fn a_response_is_called_as_it_says_or_as_it_was_asked_for() {
+        assert_eq!(name("/dir/a%20b.exe?x=1", ""), "/dir/a b.exe");
+        assert_eq!(name("http://h/p/q.zip", ""), "/p/q.zip");
+        let said = "Content-Disposition: attachment; filename=\"b c.doc\"\r\n";
+        assert_eq!(name("/get.php", said), "b c.doc");
+        let coded = "Content-Disposition: attachment; filename*=UTF-8''c.doc\r\n";
+        assert_eq!(name("/get.php", coded), "/get.php");
+    }
+
+    #[test]
+    fn what_is_not_whole_has_no_size_and_what_is_empty_is_no_file() {
+        let head = b"HTTP/1.1 200 OK\r\n\r\n";
+        let mut whole = transaction(b"GET /a HTTP/1.1\r\n\r\n", head, b"body");
+        assert_eq!(whole.files(1)[0].size, None);
+        assert_eq!(whole.take_files(1), []);
+        if let Some(half) = &mut whole.response {
+            half.is_complete = true;
+        }
+        assert_eq!(whole.take_files(1)[0].size, Some(4));
+        assert_eq!(whole.take_files(1), [], "told once");
+        assert_eq!(transaction(b"GET /a HTTP/1.1\r\n\r\n", head, b"").files(1), []);
+    }
+
+    #[test]
+    fn files_of_a_form_are_its_parts_with_names() {
+        let form = b"--x\r\nContent-Disposition: form-data; name=a\r\n\r\nvalue\r\n\
+            --x\r\nContent-Disposition: form-data; name=f; filename=\"up.exe\"\r\n\r\nMZ\r\n\
+            --x\r\nContent-Disposition: form-data; name=g; filename=two.txt\r\n\r\nbegun";
+        let file = |name: &[u8], size| File { name: name.to_vec(), size };
+        assert_eq!(parts(form, b"x"), [file(b"up.exe", Some(2)), file(b"two.txt", None)]);
+        let whole = [&form[..], b"\r\n--x--\r\n"].concat();
+        assert_eq!(parts(&whole, b"x")[1], file(b"two.txt", Some(5)));
+    }
+}
