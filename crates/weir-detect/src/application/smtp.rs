@@ -148,6 +148,7 @@ impl Smtp {
             return self.wait(Command::Other);
         }
         self.transaction();
+        self.follow(Command::StartTls);
         if is_cut || line.len() > COMMAND_LEN {
             self.odd(AppEvent::SmtpCommandLength);
         }
@@ -194,6 +195,14 @@ impl Smtp {
         self.wait(command);
     }
 
+    /// The client says more although it has to wait for the reply to such a command (RFC 2920
+    /// s3.1).
+    fn follow(&mut self, command: Command) {
+        if self.waiting.back() == Some(&command) {
+            self.odd(AppEvent::SmtpPipelined);
+        }
+    }
+
     fn wait(&mut self, command: Command) {
         if self.waiting.len() < WAITING_MAX {
             self.waiting.push_back(command);
@@ -228,6 +237,7 @@ impl Smtp {
     }
 
     fn mail_line(&mut self, line: &[u8], is_cut: bool, said: &mut Said) {
+        self.follow(Command::Data);
         if line == b"." {
             self.mode = Mode::Commands;
             self.wait(Command::Dot);

@@ -170,6 +170,10 @@ events! {
     SmtpTlsRejected "smtp.tls_rejected"
     SmtpDataRejected "smtp.data_command_rejected"
     SmtpDuplicate "smtp.duplicate_fields"
+    SmtpPipelined "smtp.invalid_pipelined_sequence"
+    SmtpChunkLength "smtp.bdat_chunk_len_exceeded"
+    SmtpContent "smtp.unparsable_content"
+    SmtpProtocolChange "smtp.failed_protocol_change"
     SmtpChunk "smtp.invalid_bdat"
     SmtpMimeMalformed "smtp.mime_malformed_msg"
     SmtpMimeBase64 "smtp.mime_invalid_base64"
@@ -226,7 +230,12 @@ events! {
     LdapUnasked "ldap.request_not_found";
     Smb:
     SmbMalformed "smb.malformed_data"
-    SmbNtlmssp "smb.malformed_ntlmssp_request";
+    SmbNtlmssp "smb.malformed_ntlmssp_request"
+    SmbReadSize "smb.read_response_too_large"
+    SmbWriteSize "smb.write_request_too_large"
+    SmbReadSizeMax "smb.negotiate_max_read_size_too_large"
+    SmbWriteSizeMax "smb.negotiate_max_write_size_too_large"
+    SmbOverlap "smb.file_overlap";
     Ike:
     IkeMalformed "ike.malformed_data"
     IkeWeakEncryption "ike.weak_crypto_enc"

@@ -96,3 +96,24 @@ fn an_event_of_another_protocol_refuses_the_rule() {
     let rule = "alert http any any -> any any (app-layer-event:http.no_such_thing; sid:1;)";
     assert_eq!(refused(rule), "app-layer-event");
 }
+
+#[test]
+fn a_client_of_smtp_that_does_not_wait_for_a_reply_is_odd() {
+    const RULE: &str = "alert smtp any any -> any any \
+        (app-layer-event:smtp.invalid_pipelined_sequence; sid:1;)";
+    let alerted = |lines: &[(Direction, &str)]| {
+        let mut bench = Bench::new(RULE);
+        bench.server_port = 25;
+        bench.connect();
+        bench.server(b"220 m\r\n");
+        bench.client(b"EHLO c\r\n");
+        bench.server(b"250 PIPELINING\r\n");
+        lines.iter().for_each(|(direction, text)| _ = bench.data(*direction, text.as_bytes()));
+        bench.alerted()
+    };
+    let (client, server) = (Direction::Initiator, Direction::Responder);
+    assert_eq!(alerted(&[(client, "STARTTLS\r\nNOOP\r\n")]), [1]);
+    assert_eq!(alerted(&[(client, "DATA\r\na: b\r\n")]), [1]);
+    assert_eq!(alerted(&[(client, "MAIL FROM:<a>\r\nRCPT TO:<b>\r\nDATA\r\n")]), []);
+    assert_eq!(alerted(&[(client, "DATA\r\n"), (server, "354\r\n"), (client, "a: b\r\n")]), []);
+}

@@ -20,6 +20,8 @@ const RECORD_LEN_MAX: usize = 100 * 1024;
 const WAITING_MAX: usize = 256;
 const FILES_MAX: usize = 256;
 const TREES_MAX: usize = 64;
+/// Bytes that a message may move, at most (Suricata's limit); and less where the server says so.
+const MOVED_MAX: u32 = 16 << 20;
 /// A file is looked at again when it has grown by so much.
 const FILE_STEP: usize = 16 * 1024;
 
@@ -35,6 +37,10 @@ pub(crate) struct Smb {
     files: Vec<File>,
     count: u64,
     is_over: bool,
+    /// Bytes that the server lets a message of version 2 read and write, at most.
+    moved_max: [Option<u32>; 2],
+    /// Of the record at hand not all is looked into.
+    is_cut: bool,
 }
 
 /// A request, and what is told of it.
@@ -87,6 +93,8 @@ struct File {
     size: u64,
     looked_at: usize,
     version: u8,
+    /// Where what was written last ends.
+    end: u64,
 }
 
 /// What a header says that records tell.
@@ -124,6 +132,7 @@ impl Parser for Smb {
             }
             let record = self.held[side].bytes()[4..looked_into].to_vec();
             self.held[side].drop(4 + u64::from(length));
+            self.is_cut = length as usize > RECORD_LEN_MAX;
             // Others are the session service's own (RFC 1002 s4.3.1).
             if head[0] == 0 {
                 self.record(side, &record, said);
@@ -151,10 +160,20 @@ impl Smb {
             _ => None,
         };
         if read.is_none() {
-            let mut unit = Unit::new(Protocol::Smb, self.count);
-            unit.odd(AppEvent::SmbMalformed);
-            said.units.push(unit);
+            self.odd(AppEvent::SmbMalformed, said);
         }
+    }
+
+    /// Tells of something odd about a message that is perhaps no transaction.
+    fn odd(&self, event: AppEvent, said: &mut Said) {
+        let mut unit = self.unit();
+        unit.odd(event);
+        said.units.push(unit);
+    }
+
+    /// Whether a message may not move so many bytes.
+    fn is_too_much(length: u32, most: Option<u32>) -> bool {
+        length > most.unwrap_or(MOVED_MAX).min(MOVED_MAX)
     }
 
     fn object(&self, head: &Head, number: u64) -> Object {
@@ -271,6 +290,7 @@ impl Smb {
             size: 0,
             looked_at: 0,
             version: head.version,
+            end: 0,
         });
     }
 
@@ -313,6 +333,14 @@ impl Smb {
         object.put("share", if side == 0 && !is_old { String::new() } else { text(&file.share) });
         object.put("fuid", file.spelt());
         object
+    }
+
+    /// Notes where bytes are written; whether others were there.
+    fn overlaps(&mut self, identifier: u128, at: u64, length: u64) -> bool {
+        let file = self.files.iter_mut().find(|it| it.identifier == identifier);
+        let Some(file) = file.filter(|it| it.rpc.is_none()) else { return false };
+        let before = std::mem::replace(&mut file.end, at.saturating_add(length));
+        at < before
     }
 
     /// Bytes of a file or pipe that a side sends.

@@ -121,6 +121,39 @@ fn what_is_cut_or_goes_the_wrong_way_is_malformed() {
 }
 
 #[test]
+fn messages_that_move_more_than_they_may_are_odd() {
+    let answer = |read: u32, write: u32| {
+        let mut body = vec![0; 64];
+        body[32..36].copy_from_slice(&read.to_le_bytes());
+        body[36..40].copy_from_slice(&write.to_le_bytes());
+        two(0, true, 0, 0, &body)
+    };
+    let [connect, connected] = tree_connect("\\\\s\\c$", 1);
+    let [open, opened] = create("a");
+    // So many bytes at that place, with a length that may be another.
+    let write = |at: u8, data: &[u8], length: u8| {
+        let mut body = vec![0; 48];
+        (body[0], body[2], body[4], body[8], body[16]) = (49, 112, length, at, 7);
+        body.extend(data);
+        two(9, false, 3, 5, &body)
+    };
+    let mut lines = vec![(1, answer(MOVED_MAX + 1, 8)), (0, connect), (1, connected), (0, open)];
+    lines.extend([(1, opened), (0, write(0, b"12345678", 8)), (0, write(8, b"123456789", 9))]);
+    lines.extend([(0, write(17, b"1", 5)), (0, write(2, b"1", 1))]);
+    let mut read = [0; 16];
+    (read[0], read[2], read[4]) = (17, 80, 9);
+    let mut asked = vec![0; 48];
+    (asked[0], asked[16]) = (49, 7);
+    lines.extend([(1, answer(8, 0)), (0, two(8, false, 9, 5, &asked))]);
+    lines.push((1, two(8, true, 9, 5, &[&read[..], b"123456789"].concat())));
+    let events = |it: &Unit| it.events.as_slice().to_vec();
+    let found: Vec<AppEvent> = said(&lines).units.iter().flat_map(events).collect();
+    use AppEvent::*;
+    let expected = [SmbReadSizeMax, SmbWriteSize, SmbWriteSize, SmbOverlap, SmbReadSize];
+    assert_eq!(found, expected);
+}
+
+#[test]
 fn dialects_of_version_1_are_chosen_from_what_was_offered() {
     let head = |command: u8, flags: u8| {
         let mut head = b"\xffSMB".to_vec();

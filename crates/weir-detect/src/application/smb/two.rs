@@ -2,6 +2,7 @@
 
 use super::{Asked, Head, LITTLE, Smb, session, share, wide};
 use crate::application::unit::{Said, Unit};
+use crate::buffers::event::AppEvent;
 use crate::value::{Object, text};
 
 const HEAD_LEN: usize = 64;
@@ -81,6 +82,7 @@ fn request(smb: &mut Smb, head: &Head, bytes: &[u8], body: &[u8], said: &mut Sai
     match head.command {
         NEGOTIATE => {
             let count = usize::from(LITTLE.word(body, 2)?);
+            body.get(36..36 + 2 * count)?;
             let dialects = (0..count.min(64)).filter_map(|it| LITTLE.word(body, 36 + 2 * it));
             told.put("client_dialects", dialects.map(dialect_name).collect::<Vec<_>>());
             told.put("client_guid", super::guid(body.get(12..)?.first_chunk()?));
@@ -109,8 +111,17 @@ fn request(smb: &mut Smb, head: &Head, bytes: &[u8], body: &[u8], said: &mut Sai
         CLOSE => smb.close(file_identifier(body, 8)?, said),
         READ => asked = Asked::Read(file_identifier(body, 16)?),
         WRITE => {
-            let data = named(bytes, LITTLE.word(body, 2)?.into(), LITTLE.long(body, 4)?)?;
-            smb.content((0, file_identifier(body, 16)?), data, head, said);
+            let length = LITTLE.long(body, 4)?;
+            let data = named(bytes, LITTLE.word(body, 2)?.into(), length)?;
+            let at = u64::from_le_bytes(*body.get(8..)?.first_chunk()?);
+            let file = file_identifier(body, 16)?;
+            let lacks = data.len() < length as usize && !smb.is_cut;
+            if lacks || Smb::is_too_much(length, smb.moved_max[1]) {
+                smb.odd(AppEvent::SmbWriteSize, said);
+            } else if smb.overlaps(file, at, length.into()) {
+                smb.odd(AppEvent::SmbOverlap, said);
+            }
+            smb.content((0, file), data, head, said);
         }
         IOCTL => {
             let file = file_identifier(body, 8)?;
@@ -132,10 +143,7 @@ fn request(smb: &mut Smb, head: &Head, bytes: &[u8], body: &[u8], said: &mut Sai
 fn answer(smb: &mut Smb, head: &Head, bytes: &[u8], body: &[u8], said: &mut Said) -> Option<()> {
     let (mut unit, mut told) = (smb.unit(), Object::default());
     if head.command == NEGOTIATE {
-        smb.dialect = LITTLE.word(body, 4).map(dialect_name);
-        told.put("server_guid", super::guid(body.get(8..)?.first_chunk()?));
-        told.put("max_read_size", LITTLE.long(body, 32)?);
-        told.put("max_write_size", LITTLE.long(body, 36)?);
+        negotiated(smb, body, &mut told, said)?;
     }
     let mut request = smb.answered(head).unwrap_or_else(|| {
         smb.count += 1;
@@ -183,7 +191,11 @@ fn answer(smb: &mut Smb, head: &Head, bytes: &[u8], body: &[u8], said: &mut Said
         }
         (CREATE, Asked::File(_)) => super::nothing_opened(&mut told),
         (READ, Asked::Read(file)) if is_done => {
-            let data = named(bytes, u32::from(*body.get(2)?), LITTLE.long(body, 4)?)?;
+            let length = LITTLE.long(body, 4)?;
+            if Smb::is_too_much(length, smb.moved_max[0]) {
+                smb.odd(AppEvent::SmbReadSize, said);
+            }
+            let data = named(bytes, u32::from(*body.get(2)?), length)?;
             smb.content((1, file), data, head, said);
         }
         (IOCTL, Asked::Pipe(file)) if is_done => {
@@ -193,6 +205,22 @@ fn answer(smb: &mut Smb, head: &Head, bytes: &[u8], body: &[u8], said: &mut Said
         _ => {}
     }
     smb.answer(head, unit, (request, told), said);
+    Some(())
+}
+
+/// The dialect that a server chose, and what it lets a message move.
+fn negotiated(smb: &mut Smb, body: &[u8], told: &mut Object, said: &mut Said) -> Option<()> {
+    smb.dialect = LITTLE.word(body, 4).map(dialect_name);
+    let [read, write] = [LITTLE.long(body, 32)?, LITTLE.long(body, 36)?];
+    told.put("server_guid", super::guid(body.get(8..)?.first_chunk()?));
+    told.put("max_read_size", read);
+    told.put("max_write_size", write);
+    smb.moved_max = [read, write].map(|it| Some(it).filter(|it| *it > 0));
+    for (most, event) in [(read, AppEvent::SmbReadSizeMax), (write, AppEvent::SmbWriteSizeMax)] {
+        if Smb::is_too_much(most, None) {
+            smb.odd(event, said);
+        }
+    }
     Some(())
 }
 
