@@ -63,6 +63,9 @@ impl Evaluator {
         number: u64,
         transaction: &mut http::Transaction,
     ) {
+        if self.units.is_none() {
+            return;
+        }
         let side = scene.direction.index();
         let mut said = Said::default();
         for file in transaction.take_files(side) {
