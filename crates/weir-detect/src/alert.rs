@@ -107,6 +107,30 @@ pub struct Alert {
     pub rdma: Option<RdmaView>,
     /// The transaction that matched, of applications that are told in units.
     pub transaction: Option<TransactionView>,
+    /// What expressions of rules captured of the flow, the packet and for this alert.
+    pub texts: Vec<Text>,
+}
+
+/// A text that an expression captured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Text {
+    /// Where it is kept.
+    pub kept: Kept,
+    /// The name that the rule gives it.
+    pub name: String,
+    /// As captured, 1,024 bytes at most.
+    pub bytes: Vec<u8>,
+}
+
+/// How long a text that was captured is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// As long as the flow: `flow:name`.
+    Flow,
+    /// For the rest of the rules that look at the packet: `pkt:name`.
+    Packet,
+    /// With the alert: `alert:name`.
+    Alert,
 }
 
 /// A transaction so far.

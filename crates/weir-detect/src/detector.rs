@@ -46,6 +46,8 @@ pub struct Packet<'a> {
     /// What a decoder has found before that sees more than one packet; none at the joint, where
     /// the detector looks itself.
     pub decoded: Option<Decoded<'a>>,
+    /// It was put together from fragments.
+    pub is_rebuilt: bool,
 }
 
 /// What a decoder knows of a packet.
@@ -55,6 +57,15 @@ pub struct Decoded<'a> {
     pub vlans: Vlans,
     /// What is odd about it.
     pub events: &'a [Event],
+}
+
+/// What rules have noted of a flow.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// Names of the bits that are set.
+    pub bits: Vec<String>,
+    /// Counters (`flowint`) and where they stand.
+    pub counters: Vec<(String, i64)>,
 }
 
 /// What is to become of a packet.
@@ -288,6 +299,7 @@ impl Detector {
             .decoded
             .unwrap_or_else(|| Decoded { vlans: Vlans::of(packet.parsed), events: &own });
         let view = View::new(packet.bytes, packet.parsed, decoded.vlans, decoded.events);
+        let view = View { is_rebuilt: packet.is_rebuilt, ..view };
         let flow = match flows.at(seat) {
             Some(flow) => flow,
             None => {
@@ -422,10 +434,19 @@ impl Detector {
         &self.evaluator.app_events
     }
 
-    /// Names of the bits that are set in a packet's flow.
-    pub(crate) fn bits(&self, seat: Seat) -> Vec<String> {
-        let bits = self.flows.taken(seat).map(Flow::bits).unwrap_or_default();
-        bits.iter().filter_map(|it| self.rules.bit_name(*it)).map(str::to_owned).collect()
+    /// What rules have noted of a packet's flow.
+    pub(crate) fn marks(&self, seat: Seat) -> Marks {
+        let Some(flow) = self.flows.taken(seat) else { return Marks::default() };
+        let name = |it: u32| self.rules.bit_name(it).map(str::to_owned);
+        let counter = |it: u32| Some(name(it)?.strip_prefix("integer ")?.to_owned());
+        Marks {
+            bits: flow.bits().iter().filter_map(|it| name(*it)).collect(),
+            counters: flow
+                .integers()
+                .iter()
+                .filter_map(|it| Some((counter(it.0)?, it.1)))
+                .collect(),
+        }
     }
 
     /// What is spoken in a flow, where it is known.
@@ -436,6 +457,11 @@ impl Detector {
     /// Whether the last packet was dropped because its flow was before.
     pub fn dropped_by_flow(&self) -> bool {
         self.evaluator.by_flow
+    }
+
+    /// Whether the last packet was dropped because a rule matched too often.
+    pub fn dropped_by_rate(&self) -> bool {
+        self.evaluator.by_rate
     }
 
     /// What there is to tell of a flow.

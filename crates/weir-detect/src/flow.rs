@@ -27,6 +27,8 @@ const TRIES_MAX: u8 = 4;
 const UNITS_MAX: usize = 256;
 /// Bits and integers of one flow, at most; a rule's further ones are not kept, and counted.
 const BITS_MAX: usize = 256;
+/// Texts that rules captured of one flow or packet, at most; likewise.
+const TEXTS_MAX: usize = 32;
 
 /// How far a TCP connection has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,6 +82,8 @@ pub(crate) struct Flow {
     timestamps: [Option<u32>; 2],
     bits: Vec<u32>,
     integers: Vec<(u32, i64)>,
+    /// Texts that rules captured, by their names.
+    pub(crate) texts: Vec<(u32, Vec<u8>)>,
     /// Set for TCP, where some rule looks at streams.
     pub(crate) conversation: Option<Box<Conversation>>,
     /// What datagrams say, once it is known.
@@ -282,6 +286,15 @@ impl Flow {
         true
     }
 
+    pub(crate) fn integers(&self) -> &[(u32, i64)] {
+        &self.integers
+    }
+
+    /// Keeps a text that a rule captured; whether there was room for it.
+    pub(crate) fn put_text(&mut self, name: u32, text: &[u8]) -> bool {
+        put_text(&mut self.texts, name, text)
+    }
+
     pub(crate) fn integer(&self, name: u32) -> Option<i64> {
         self.integers.iter().find(|(known, _)| *known == name).map(|it| it.1)
     }
@@ -298,6 +311,17 @@ impl Flow {
         }
         has_room
     }
+}
+
+/// Adds a text, or puts it in the place of the one of that name; whether there was room.
+pub(crate) fn put_text(texts: &mut Vec<(u32, Vec<u8>)>, name: u32, text: &[u8]) -> bool {
+    let has_room = texts.len() < TEXTS_MAX;
+    match texts.iter_mut().find(|it| it.0 == name) {
+        Some(known) => known.1 = text.to_vec(),
+        None if has_room => texts.push((name, text.to_vec())),
+        None => return false,
+    }
+    true
 }
 
 impl Tcp {
@@ -375,6 +399,7 @@ impl Slab {
             flow.counts.clear();
             flow.bits.clear();
             flow.integers.clear();
+            flow.texts.clear();
             if let Some(conversation) = &mut flow.conversation {
                 conversation.forget_rules();
             }

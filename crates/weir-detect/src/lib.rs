@@ -78,10 +78,10 @@ mod shared;
 
 mod table;
 
-pub use alert::{Alert, Alerts, Blocked};
+pub use alert::{Alert, Alerts, Blocked, Kept};
 pub use behaviour::{Flood, FloodKind};
 pub use buffers::event::AppEvent;
-pub use detector::{Counters, Decision, Decoded, Detector, Direction, Limits, Packet};
+pub use detector::{Counters, Decision, Decoded, Detector, Direction, Limits, Marks, Packet};
 pub use flow::Seat;
 pub use packet::Vlans;
 pub use rule::load::{Classes, LoadOptions, LoadReport, Loaded, Refusal, RuleSource};

@@ -22,6 +22,8 @@ pub(crate) struct View<'a> {
     pub(crate) vlans: Vlans,
     /// What is odd about it.
     pub(crate) events: &'a [Event],
+    /// It was put together from fragments.
+    pub(crate) is_rebuilt: bool,
     /// What it belongs to, of all that rules have watched.
     pub(crate) signs: Signs,
 }
@@ -96,6 +98,7 @@ impl<'a> View<'a> {
             destination_port,
             vlans,
             events,
+            is_rebuilt: false,
             signs: 0,
         }
     }
@@ -128,6 +131,7 @@ impl<'a> View<'a> {
             Protocol::Tcp | Protocol::TcpPacket | Protocol::TcpStream => self.is_tcp(),
             Protocol::Udp => is_ip && parsed.protocol == 17,
             Protocol::Icmp => is_ip && matches!(parsed.protocol, 1 | 58),
+            Protocol::Icmpv4 => is_ip && parsed.protocol == 1,
             Protocol::Icmpv6 => is_ip && parsed.protocol == 58,
             Protocol::Sctp => is_ip && parsed.protocol == 132,
             Protocol::Rdma => parsed.rdma.is_some(),
@@ -222,6 +226,18 @@ impl<'a> View<'a> {
     /// The same, for what is not a field of a header.
     fn holds_more(&self, test: &HeaderTest) -> bool {
         match test {
+            HeaderTest::IpVersion(numbers) => match self.parsed.network {
+                Network::Ipv4 => numbers.contain(4),
+                Network::Ipv6 => numbers.contain(6),
+                _ => false,
+            },
+            HeaderTest::Rebuilt(wanted) => {
+                self.parsed.fragment.is_none() && self.is_rebuilt == *wanted
+            }
+            HeaderTest::Rpc(test) => {
+                (self.is_tcp() || self.is_of(Protocol::Udp))
+                    && test.holds(self.payload, self.is_tcp())
+            }
             HeaderTest::Event(event) => self.events.contains(event),
             HeaderTest::TcpShift(numbers) => {
                 self.tcp_shift().is_some_and(|it| numbers.contain(it.into()))

@@ -409,7 +409,7 @@ impl Facts {
         let is_of_packets = |it| crate::buffers::protocol(it).is_none();
         let has_only_payload = rule.units.is_empty() && buffers.clone().all(is_of_packets);
         let header = &rule.header;
-        let asks_bits = rule.bits.iter().any(|it| it.verb.is_condition());
+        let asks_bits = rule.bits.iter().any(|it| it.verb.is_condition()) || !rule.texts.is_empty();
         let is_of_addresses = rule.tests.iter().all(|it| matches!(it, HeaderTest::Reputation(_)))
             && rule.flow_counts.is_empty()
             && rule.flow == FlowTest::default()

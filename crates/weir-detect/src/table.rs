@@ -12,7 +12,7 @@ use weir_wire::parse::{Parsed, Transport, parse};
 use weir_wire::tcp::flags::{ACK, FIN, RST, SYN};
 
 use crate::alert::{Alerts, FlowView};
-use crate::detector::{Decision, Detector, Direction, Limits, Packet};
+use crate::detector::{Decision, Detector, Direction, Limits, Marks, Packet};
 use crate::flow::Seat;
 use crate::packet::Vlans;
 use crate::record::{EndReason, FlowRecord};
@@ -98,10 +98,10 @@ impl FlowTable {
         }
     }
 
-    /// Names of the bits that rules have set in a packet's flow.
-    pub fn bits(&self, detector: &Detector, packet: &Packet<'_>) -> Vec<String> {
+    /// What rules have noted of a packet's flow.
+    pub fn marks(&self, detector: &Detector, packet: &Packet<'_>) -> Marks {
         let entry = self.entries.get(&key(packet).0);
-        entry.map(|it| detector.bits(it.seat)).unwrap_or_default()
+        entry.map(|it| detector.marks(it.seat)).unwrap_or_default()
     }
 
     /// What is spoken in a packet's flow, where it is known.
@@ -369,7 +369,8 @@ mod tests {
             frame.extend([0, 0, 0, 1, 0x50, flags, 0x20, 0, 0, 0, 0, 0]);
             frame.extend(payload);
             let parsed = parse(&frame, Link::Ethernet, frame.len() as u32);
-            let packet = Packet { bytes: &frame, parsed: &parsed, decoded: None };
+            let packet =
+                Packet { bytes: &frame, parsed: &parsed, decoded: None, is_rebuilt: false };
             let Self { table, detector, alerts } = self;
             table.inspect(detector, Time(now), &packet, alerts);
             alerts.drain().count()

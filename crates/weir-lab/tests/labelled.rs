@@ -36,7 +36,12 @@ fn told(rules: &Arc<RuleSet>, path: &Path) -> (Vec<u32>, u64) {
             for frame in frames {
                 packets += 1;
                 let parsed = parse_frame(frame);
-                let packet = Packet { bytes: frame.bytes(), parsed: &parsed, decoded: None };
+                let packet = Packet {
+                    bytes: frame.bytes(),
+                    parsed: &parsed,
+                    decoded: None,
+                    is_rebuilt: false,
+                };
                 flows.inspect(&mut detector, frame.meta.time, &packet, &mut alerts);
             }
         });

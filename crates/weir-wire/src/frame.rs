@@ -36,6 +36,8 @@ pub enum Link {
     LinuxSll2,
     /// PPP (RFC 1662), with or without its address and control bytes.
     Ppp,
+    /// Cisco's HDLC: address, control, and an EtherType.
+    CiscoHdlc,
     /// BSD's loopback: four bytes of the address family, in the byte order of its machine.
     Loopback,
     /// A native InfiniBand link header (LRH), VCRC at the end.

@@ -132,6 +132,10 @@ impl<'a> Walk<'a> {
             Link::Ip => self.ip(0),
             Link::Loopback => self.ip(4),
             Link::Ppp => self.ppp(),
+            Link::CiscoHdlc => {
+                let [_, _, high, low] = *self.view::<[u8; 4]>(0)?;
+                self.ethertype(u16::from_be_bytes([high, low]), 4)
+            }
             Link::LinuxSll => {
                 let header = self.view::<CookedHeader>(0)?;
                 self.parsed.link.source = cooked_source(header.address_len.get(), &header.address);

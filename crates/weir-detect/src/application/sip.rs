@@ -38,7 +38,11 @@ impl Sip {
 
     fn message(&mut self, side: usize, head: &[u8], body: &[u8], said: &mut Said) {
         let mut unit = Unit::new(Protocol::Sip, self.count);
-        let Some(mut object) = start(head, &mut unit) else {
+        // Requests are the client's and responses the server's, who begins each in its way.
+        let is_response = head.starts_with(b"SIP/");
+        let begun = start(head, &mut unit).filter(|_| is_response == (side == 1));
+        let Some(mut object) = begun else {
+            unit = Unit::new(Protocol::Sip, self.count);
             unit.odd(AppEvent::SipInvalid);
             said.units.push(unit);
             return;

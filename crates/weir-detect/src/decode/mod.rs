@@ -33,6 +33,11 @@ pub fn look(bytes: &[u8], link: Link) -> Vec<Event> {
         Link::Ip => walk.ip(bytes),
         Link::Loopback => walk.loopback(bytes),
         Link::Ppp => walk.ppp(bytes),
+        Link::CiscoHdlc => match word(bytes, 2) {
+            Some(0x0800) => walk.ipv4(bytes.get(4..).unwrap_or_default()),
+            Some(0x86dd) => walk.ipv6(bytes.get(4..).unwrap_or_default()),
+            _ => {}
+        },
         Link::InfiniBand => {}
     }
     walk.0

@@ -6,19 +6,22 @@ use std::sync::Arc;
 use weir_wire::ext;
 
 use super::{Evaluator, Scene, Sight};
-use crate::alert::{Alert, Alerts, Blocked, End, RdmaView, TransactionView};
+use crate::alert::{Alert, Alerts, Blocked, End, Kept, RdmaView, Text, TransactionView};
 use crate::detector::Decision;
-use crate::flow::Flow;
+use crate::flow::{Flow, put_text};
 use crate::packet::View;
 use crate::rdma::remote_key;
 use crate::rule::{
-    Action, BitScope, BitTest, BitVerb, Protocol, Rule, RuleIndex, Threshold, ThresholdKind, Track,
-    Untold,
+    Action, Amount, BitScope, BitTest, BitVerb, Protocol, Rule, RuleIndex, Threshold,
+    ThresholdKind, Track, Untold,
 };
+use crate::ruleset::RuleSet;
 use crate::state::Verdict;
 
 /// Bytes of a text that is told with an alert, at most.
 const TEXT_LEN_MAX: usize = 2048;
+/// Counters of flows have so many bits.
+const WRAPS: i64 = u32::MAX as i64;
 
 impl Evaluator {
     /// Thresholds, bits, alert and action of a rule that matched. Breaks after a rule that ends the
@@ -38,6 +41,7 @@ impl Evaluator {
                 return ControlFlow::Continue(());
             }
         }
+        self.keep_captured(flow);
         for bit in rule.bits.iter().filter(|it| !it.verb.is_condition()) {
             self.put_bit(bit, flow, scene);
         }
@@ -67,6 +71,7 @@ impl Evaluator {
                 flow.dropped_by = Some(index);
             }
             if *decision == Decision::Pass {
+                self.by_rate = action != rule.action;
                 *decision = match blocked {
                     Blocked::Rejected => Decision::Reject { rule: index },
                     _ => Decision::Drop { rule: index },
@@ -74,6 +79,33 @@ impl Evaluator {
             }
         }
         ControlFlow::Continue(())
+    }
+
+    /// Keeps what the rule's expressions captured where the rule says.
+    fn keep_captured(&mut self, flow: &mut Flow) {
+        for (kept, name, text) in self.captured.iter() {
+            let has_room = match kept {
+                Kept::Flow => flow.put_text(*name, text),
+                Kept::Packet => put_text(&mut self.of_packet, *name, text),
+                Kept::Alert => true,
+            };
+            self.counters.bits_lost += u64::from(!has_room);
+            // Rules that wait for a text may match now.
+            self.bits_put = true;
+        }
+    }
+
+    /// Texts that are told with an alert.
+    fn texts(&self, flow: &Flow, rules: &RuleSet) -> Vec<Text> {
+        let of_flow = flow.texts.iter().map(|it| (Kept::Flow, it.0, &it.1));
+        let of_packet = self.of_packet.iter().map(|it| (Kept::Packet, it.0, &it.1));
+        let own = self.captured.iter().filter(|it| it.0 == Kept::Alert);
+        let own = own.map(|it| (it.0, it.1, &it.2));
+        let named = of_flow.chain(of_packet).chain(own).filter_map(|(kept, name, bytes)| {
+            let name = rules.bit_name(name)?.strip_prefix("text ")?.to_owned();
+            Some(Text { kept, name, bytes: bytes.clone() })
+        });
+        named.collect()
     }
 
     fn tell(
@@ -89,7 +121,9 @@ impl Evaluator {
         flow.told.is_alerted = true;
         let transaction = self.transaction.clone().or_else(|| transaction(sight, self.number));
         let is_stream = sight.is_stream;
-        alerts.push(Alert { is_stream, transaction, ..alert(index, blocked, flow, scene) });
+        let texts = self.texts(flow, scene.rules);
+        let alert = alert(index, blocked, flow, scene);
+        alerts.push(Alert { is_stream, transaction, texts, ..alert });
     }
 
     /// What a rule does now, which is something else while it matches too often.
@@ -133,9 +167,9 @@ impl Evaluator {
         match bit.verb {
             BitVerb::IsSet => bit.names.iter().any(is_set),
             BitVerb::IsNotSet => !bit.names.iter().any(is_set),
-            BitVerb::Compare(numbers) => integer()
-                .and_then(|it| u64::try_from(it).ok())
-                .is_some_and(|it| numbers.contain(it)),
+            BitVerb::Compare(with, how) => {
+                integer().is_some_and(|it| how.holds(it, amount(with, flow)))
+            }
             BitVerb::IsDefined(wanted) => integer().is_some() == wanted,
             _ => true,
         }
@@ -146,12 +180,19 @@ impl Evaluator {
         self.bits_put = true;
         let is_set = match (bit.verb, bit.scope) {
             (BitVerb::Put(value), _) => {
+                let value = amount(value, flow);
                 self.counters.bits_lost += u64::from(!flow.put_integer(name, value));
                 return;
             }
+            // In 32 bits, round and round.
             (BitVerb::Add(by), _) => {
-                let value = flow.integer(name).unwrap_or_default().saturating_add(by);
-                self.counters.bits_lost += u64::from(!flow.put_integer(name, value.max(0)));
+                let sum = flow.integer(name).unwrap_or_default() + amount(by, flow);
+                self.counters.bits_lost += u64::from(!flow.put_integer(name, sum & WRAPS));
+                return;
+            }
+            (BitVerb::Subtract(by), _) => {
+                let rest = flow.integer(name).unwrap_or_default() - amount(by, flow);
+                self.counters.bits_lost += u64::from(!flow.put_integer(name, rest & WRAPS));
                 return;
             }
             (BitVerb::Set, _) => true,
@@ -173,6 +214,14 @@ impl Evaluator {
             }
         };
         self.counters.bits_lost += u64::from(!has_room);
+    }
+}
+
+/// A counter that is not there stands at nothing.
+fn amount(amount: Amount, flow: &Flow) -> i64 {
+    match amount {
+        Amount::Fixed(number) => number,
+        Amount::Counter(name) => flow.integer(name).unwrap_or_default(),
     }
 }
 
@@ -266,6 +315,7 @@ fn alert(index: RuleIndex, blocked: Blocked, flow: &Flow, scene: &Scene<'_>) -> 
         is_stream: false,
         rdma: rdma_view(view),
         transaction: None,
+        texts: Vec::new(),
     }
 }
 

@@ -1,12 +1,13 @@
 //! Whether a rule matches what is looked at.
 
 use super::{Evaluator, Scene, Sight};
+use crate::alert::Kept;
 use crate::buffers;
 use crate::detector::Direction;
 use crate::flow::Flow;
 use crate::inspect::{self, Bytes, Cost, Memory, TRIES_MAX, Variables};
 use crate::packet::View;
-use crate::rule::{Absence, Buffer, BufferTest, Rule};
+use crate::rule::{Absence, Buffer, BufferTest, Rule, TextTest};
 
 impl Evaluator {
     pub(super) fn matches(
@@ -20,6 +21,7 @@ impl Evaluator {
         let protocol = rule.header.protocol;
         self.counters.evaluations += 1;
         self.variables = Variables::default();
+        self.captured.clear();
         view.is_of(protocol)
             && (!protocol.is_application()
                 || scene.application.is_some_and(|it| protocol.means(it))
@@ -47,6 +49,7 @@ impl Evaluator {
                 .iter()
                 .filter(|it| it.verb.is_condition())
                 .all(|bit| self.bit_holds(bit, flow, scene))
+            && rule.texts.iter().all(|test| self.text_holds(test, flow))
             && rule.buffers.iter().all(|test| self.buffer_holds(test, view, sight))
     }
 
@@ -76,9 +79,23 @@ impl Evaluator {
         })
     }
 
+    /// Whether a text that a rule before captured has what this one wants.
+    fn text_holds(&self, test: &TextTest, flow: &Flow) -> bool {
+        let kept = match test.kept {
+            Kept::Flow => &flow.texts,
+            _ => &self.of_packet,
+        };
+        let mut texts = kept.iter().filter(|it| it.0 == test.name);
+        let has = |text: &[u8]| {
+            text.windows(test.content.bytes.len()).any(|it| *it == *test.content.bytes)
+        };
+        texts.next().is_some_and(|it| has(&it.1) != test.content.is_negated)
+    }
+
     fn look(&mut self, test: &BufferTest, bytes: Bytes<'_>) -> bool {
         let mut cost = Cost::default();
-        let memory = Memory { variables: &mut self.variables, sets: &mut self.sets };
+        let Self { variables, sets, captured: texts, .. } = self;
+        let memory = Memory { variables, sets, texts };
         let holds = inspect::holds(&test.steps, bytes, memory, &mut cost);
         self.counters.pcre_limits += u64::from(cost.pcre_limits);
         self.counters.evaluations_given_up += u64::from(cost.tries > TRIES_MAX);

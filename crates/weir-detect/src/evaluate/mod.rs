@@ -26,7 +26,7 @@ use crate::decode::Event;
 use crate::detector::{Counters, Decision, Direction, Limits};
 use crate::flow::Flow;
 use crate::hosts::Hosts;
-use crate::inspect::{Bytes, Variables};
+use crate::inspect::{Bytes, Texts, Variables};
 use crate::matcher::{MatcherError, Scratch};
 use crate::packet::{Gist, View};
 use crate::payload::{Kind, Transport};
@@ -37,7 +37,7 @@ use crate::shared::SharedCounts;
 use crate::state::{HostBits, Thresholds};
 
 /// Protocols of rules that look at packets.
-const OF_PACKETS: [Protocol; 11] = [
+const OF_PACKETS: [Protocol; 12] = [
     Protocol::PacketHeader,
     Protocol::Ip,
     Protocol::Ipv4,
@@ -46,6 +46,7 @@ const OF_PACKETS: [Protocol; 11] = [
     Protocol::TcpPacket,
     Protocol::Udp,
     Protocol::Icmp,
+    Protocol::Icmpv4,
     Protocol::Icmpv6,
     Protocol::Sctp,
     Protocol::Rdma,
@@ -84,11 +85,17 @@ pub(crate) struct Evaluator {
     pub(crate) app_events: Vec<AppEvent>,
     /// The last packet was dropped because its flow was before.
     pub(crate) by_flow: bool,
+    /// The last packet was dropped because a rule matched too often (`rate_filter`).
+    pub(crate) by_rate: bool,
     /// What the hosts are that connections are between.
     pub(crate) hosts: Hosts,
     /// Bytes at the end of the last packet's stream that are others than those looked at before.
     pub(crate) rewritten: usize,
     variables: Variables,
+    /// What the expressions of the rule at hand captured.
+    captured: Texts,
+    /// Texts that rules captured of the packet at hand, by their names.
+    of_packet: Vec<(u32, Vec<u8>)>,
     sets: Datasets,
     /// Rules about packets whose bits were not as they ask.
     late: Vec<RuleIndex>,
@@ -150,11 +157,14 @@ impl Evaluator {
             looks_for_records: false,
             tells_events: false,
             by_flow: false,
+            by_rate: false,
             hosts: rules.hosts().clone(),
             rewritten: 0,
             stream_events: Vec::new(),
             app_events: Vec::new(),
             variables: Variables::default(),
+            captured: Texts::default(),
+            of_packet: Vec::new(),
             sets: rules.datasets(),
             late: Vec::new(),
             of_message: Vec::new(),
@@ -204,7 +214,7 @@ impl Evaluator {
         alerts: &mut Alerts,
     ) -> Decision {
         let was_dropped = flow.dropped_by;
-        self.by_flow = was_dropped.is_some();
+        (self.by_flow, self.by_rate) = (was_dropped.is_some(), false);
         if let Some(rule) = was_dropped {
             return Decision::Drop { rule };
         }

@@ -22,6 +22,7 @@ impl Evaluator {
     pub(crate) fn begin(&mut self) {
         self.stream_events.clear();
         self.app_events.clear();
+        self.of_packet.clear();
         self.rewritten = 0;
     }
 

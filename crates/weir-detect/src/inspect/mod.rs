@@ -7,8 +7,9 @@ pub(crate) mod base64;
 mod number;
 mod place;
 
+use crate::alert::Kept;
 use crate::dataset::Datasets;
-use crate::rule::step::{Content, Pcre, Step, Value};
+use crate::rule::step::{Capture, Content, Pcre, Step, Value};
 use place::Search;
 
 /// Steps tried for one rule and buffer, at most. A rule that needs more does not match, which is
@@ -46,6 +47,33 @@ pub(crate) struct Cost {
 pub(crate) struct Memory<'a> {
     pub(crate) variables: &'a mut Variables,
     pub(crate) sets: &'a mut Datasets,
+    /// Texts that expressions captured.
+    pub(crate) texts: &'a mut Texts,
+}
+
+/// Bytes of a text that is captured, at most; the rest of it is left out.
+const TEXT_LEN_MAX: usize = 1024;
+
+/// Texts that a rule's expressions captured, each name once.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Texts(Vec<(Kept, u32, Vec<u8>)>);
+
+impl Texts {
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &(Kept, u32, Vec<u8>)> {
+        self.0.iter()
+    }
+
+    pub(crate) fn put(&mut self, kept: Kept, name: u32, text: &[u8]) {
+        let text = text[..text.len().min(TEXT_LEN_MAX)].to_vec();
+        match self.0.iter_mut().find(|it| (it.0, it.1) == (kept, name)) {
+            Some(known) => known.2 = text,
+            None => self.0.push((kept, name, text)),
+        }
+    }
 }
 
 /// Whether `buffer` is as `steps` say.
@@ -55,8 +83,8 @@ pub(crate) fn holds(
     memory: Memory<'_>,
     cost: &mut Cost,
 ) -> bool {
-    let Memory { variables, sets } = memory;
-    let mut inspection = Inspection { buffer, variables, sets, cost };
+    let Memory { variables, sets, texts } = memory;
+    let mut inspection = Inspection { buffer, variables, sets, texts, cost };
     inspection.run(steps, 0).is_some()
 }
 
@@ -64,6 +92,7 @@ struct Inspection<'a, 'c> {
     buffer: Bytes<'a>,
     variables: &'c mut Variables,
     sets: &'c mut Datasets,
+    texts: &'c mut Texts,
     cost: &'c mut Cost,
 }
 
@@ -129,7 +158,8 @@ impl Inspection<'_, '_> {
                 let start = *offset as usize + if *is_relative { here } else { 0 };
                 let decoded = base64::decode(self.buffer.bytes.get(start..)?, *bytes);
                 let is_empty = decoded.is_empty();
-                let memory = Memory { variables: &mut *self.variables, sets: &mut *self.sets };
+                let Self { variables, sets, texts, .. } = self;
+                let memory = Memory { variables, sets, texts };
                 (!is_empty && holds(then, Bytes::whole(&decoded), memory, self.cost))
                     .then_some(())?;
                 self.run(rest, here)
@@ -208,10 +238,18 @@ impl Inspection<'_, '_> {
         let Some(whole) = pcre.regex.captures_read_at(&mut locations, subject, from)? else {
             return Ok(None);
         };
-        for (group, variable) in pcre.captures.iter().enumerate() {
-            let text = locations.get(group + 1).and_then(|(start, end)| subject.get(start..end));
-            let digits = text.and_then(|it| std::str::from_utf8(it).ok());
-            self.variables[*variable] = digits.and_then(|it| it.parse().ok()).unwrap_or_default();
+        for (group, capture) in &pcre.captures {
+            let text = locations.get(*group).and_then(|(start, end)| subject.get(start..end));
+            match capture {
+                Capture::Text(kept, name) => {
+                    text.into_iter().for_each(|it| self.texts.put(*kept, *name, it));
+                }
+                Capture::Number(variable) => {
+                    let digits = text.and_then(|it| std::str::from_utf8(it).ok());
+                    let number = digits.and_then(|it| it.parse().ok());
+                    self.variables[*variable] = number.unwrap_or_default();
+                }
+            }
         }
         Ok(Some((whole.start(), whole.end())))
     }

@@ -19,11 +19,13 @@ pub(super) struct Context<'a> {
 /// The rule that `statement` is.
 pub(super) fn build(statement: &Statement<'_>, context: &mut Context<'_>) -> Result<Rule, Refused> {
     let mut collected = Collected::default();
-    let mut refused = None;
+    let mut refused: Option<Refused> = None;
     for option in &statement.options {
         // The description is read to its end, so that a refusal names the sid.
         if let Err(why) = collected.take(option, &mut context.bits, &mut context.known) {
-            refused.get_or_insert(why);
+            // What is not for us need not be understood.
+            let is_first = refused.is_none() || why.keyword == "requires";
+            refused = if is_first { Some(why) } else { refused };
         }
     }
     if let Some(why) = refused {
@@ -54,9 +56,10 @@ pub(super) fn build(statement: &Statement<'_>, context: &mut Context<'_>) -> Res
         references: collected.references,
         target: collected.target,
         answered: match statement.action {
-            "rejectdst" => Answered::Receiver,
-            "rejectboth" => Answered::Both,
-            _ => Answered::Sender,
+            "reject" | "rejectsrc" => Some(Answered::Sender),
+            "rejectdst" => Some(Answered::Receiver),
+            "rejectboth" => Some(Answered::Both),
+            _ => None,
         },
         bypasses: collected.bypasses,
         untold: collected.untold,
@@ -70,6 +73,7 @@ pub(super) fn build(statement: &Statement<'_>, context: &mut Context<'_>) -> Res
         buffers: collected.buffers,
         bits: collected.bits,
         stream_sizes: collected.stream_sizes,
+        texts: collected.texts,
         threshold: collected.threshold,
         filter: collected.filter,
         is_silent: collected.is_silent || is_config,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::number::{Numbers, number, signed};
 use super::ranges::Ranges;
+use super::rpc::RpcTest;
 use crate::behaviour::{self, Watch};
 use crate::checksums::Checksum;
 use crate::decode::Event;
@@ -31,6 +32,8 @@ pub enum Protocol {
     Udp,
     /// ICMP, both versions.
     Icmp,
+    /// ICMP of IPv4.
+    Icmpv4,
     /// ICMPv6.
     Icmpv6,
     /// SCTP.
@@ -157,7 +160,8 @@ impl Protocol {
             "tcp-stream" => Self::TcpStream,
             "udp" => Self::Udp,
             "icmp" => Self::Icmp,
-            "icmpv6" => Self::Icmpv6,
+            "icmpv4" | "icmp4" => Self::Icmpv4,
+            "icmpv6" | "icmp6" => Self::Icmpv6,
             "sctp" => Self::Sctp,
             "rdma" => Self::Rdma,
             "http1" => Self::Http1,
@@ -222,6 +226,11 @@ pub(crate) enum HeaderTest {
     TrafficClass(Numbers),
     Ipv4Id(Numbers),
     IpProtocol(Numbers),
+    /// 4 or 6.
+    IpVersion(Numbers),
+    /// Whether it was put together from fragments.
+    Rebuilt(bool),
+    Rpc(RpcTest),
     FragmentBits {
         bits: u8,
         how: BitsHow,
@@ -312,23 +321,25 @@ pub(crate) fn test(name: &str, value: &str) -> Option<Result<HeaderTest, String>
     Some(match name {
         "dsize" => numbers().map(HeaderTest::PayloadLen),
         "ttl" => numbers().map(HeaderTest::Ttl),
-        "tos" => numbers().map(HeaderTest::TrafficClass),
-        "id" => numbers().map(HeaderTest::Ipv4Id),
+        "tos" => traffic_class(value).map(HeaderTest::TrafficClass),
+        "id" => only(value).map(HeaderTest::Ipv4Id),
+        "l3_proto" => ip_version(value).map(HeaderTest::IpVersion),
+        "rpc" => RpcTest::parse(value).map(HeaderTest::Rpc),
         "ip_proto" => ip_protocol(value).map(HeaderTest::IpProtocol),
         "fragbits" => fragment_bits(value),
         "fragoffset" => numbers().map(HeaderTest::FragmentOffset),
         "ipopts" => ip_option(value).map(HeaderTest::IpOption),
         "sameip" => Ok(HeaderTest::SameAddress),
         "flags" | "tcp.flags" => tcp_flags(value),
-        "seq" | "tcp.seq" => numbers().map(HeaderTest::TcpSequence),
-        "ack" | "tcp.ack" => numbers().map(HeaderTest::TcpAcknowledgment),
-        "window" | "tcp.window" => numbers().map(HeaderTest::TcpWindow),
+        "seq" | "tcp.seq" => only(value).map(HeaderTest::TcpSequence),
+        "ack" | "tcp.ack" => only(value).map(HeaderTest::TcpAcknowledgment),
+        "window" | "tcp.window" => but_one(value).map(HeaderTest::TcpWindow),
         "tcp.mss" => numbers().map(HeaderTest::TcpMss),
         "tcp.wscale" => numbers().map(HeaderTest::TcpShift),
         "itype" => numbers().map(HeaderTest::IcmpType),
         "icode" => numbers().map(HeaderTest::IcmpCode),
-        "icmp_id" => numbers().map(HeaderTest::IcmpId),
-        "icmp_seq" => numbers().map(HeaderTest::IcmpSequence),
+        "icmp_id" => only(value).map(HeaderTest::IcmpId),
+        "icmp_seq" => only(value).map(HeaderTest::IcmpSequence),
         "decode-event" | "engine-event" => event(&format!("decoder.{}", value.trim())),
         "stream-event" => event(&format!("stream.{}", value.trim())),
         "vlan.layers" => numbers().map(HeaderTest::VlanCount),
@@ -383,24 +394,102 @@ fn checksum(name: &str, value: &str) -> Option<Result<HeaderTest, String>> {
     })
 }
 
+/// A number, and no range of them.
+fn only(value: &str) -> Result<Numbers, String> {
+    let is_digit = |it: char| it.is_ascii_hexdigit() || it == 'x';
+    match value.trim().trim_matches('"') {
+        text if text.starts_with(is_digit) => Numbers::parse(text)
+            .and_then(|it| it.only().map(Numbers::one).ok_or_else(|| format!("`{text}`: a range"))),
+        text => Err(format!("`{text}` where a number is expected")),
+    }
+}
+
+/// A number, or all but it.
+fn but_one(value: &str) -> Result<Numbers, String> {
+    match value.trim().strip_prefix('!') {
+        Some(rest) => only(rest).map(Numbers::negated),
+        None => only(value),
+    }
+}
+
+/// `tos:8`, `tos:!8`, `tos:x10`
+fn traffic_class(value: &str) -> Result<Numbers, String> {
+    let (is_negated, text) = match value.trim().strip_prefix('!') {
+        Some(rest) => (true, rest.trim()),
+        None => (false, value.trim()),
+    };
+    let number = match text.strip_prefix('x') {
+        Some(hex) => u8::from_str_radix(hex, 16).ok(),
+        None => text.parse::<u8>().ok(),
+    };
+    let number = number.ok_or_else(|| format!("`{value}` is no type of service"))?.into();
+    Ok(Numbers::between(number, number, is_negated))
+}
+
+/// `l3_proto:ip6`
+fn ip_version(value: &str) -> Result<Numbers, String> {
+    match value.trim().to_ascii_lowercase().as_str() {
+        "ipv4" | "ip4" | "ip" => Ok(Numbers::one(4)),
+        "ipv6" | "ip6" => Ok(Numbers::one(6)),
+        other => Err(format!("`{other}` is no version of IP")),
+    }
+}
+
+/// Protocols that rules name, by their numbers at IANA.
+const IP_PROTOCOLS: [(&str, u8); 44] = [
+    ("ip", 0),
+    ("hopopt", 0),
+    ("icmp", 1),
+    ("igmp", 2),
+    ("ggp", 3),
+    ("ipencap", 4),
+    ("ipip", 4),
+    ("st", 5),
+    ("tcp", 6),
+    ("egp", 8),
+    ("igp", 9),
+    ("pup", 12),
+    ("udp", 17),
+    ("hmp", 20),
+    ("xns-idp", 22),
+    ("rdp", 27),
+    ("iso-tp4", 29),
+    ("dccp", 33),
+    ("xtp", 36),
+    ("ddp", 37),
+    ("idpr-cmtp", 38),
+    ("ipv6", 41),
+    ("ipv6-route", 43),
+    ("ipv6-frag", 44),
+    ("idrp", 45),
+    ("rsvp", 46),
+    ("gre", 47),
+    ("esp", 50),
+    ("ah", 51),
+    ("skip", 57),
+    ("ipv6-icmp", 58),
+    ("icmp6", 58),
+    ("ipv6-nonxt", 59),
+    ("ipv6-opts", 60),
+    ("vmtp", 81),
+    ("eigrp", 88),
+    ("ospf", 89),
+    ("pim", 103),
+    ("ipcomp", 108),
+    ("vrrp", 112),
+    ("l2tp", 115),
+    ("isis", 124),
+    ("sctp", 132),
+    ("udplite", 136),
+];
+
 fn ip_protocol(value: &str) -> Result<Numbers, String> {
     let text = value.trim();
     let (sign, name) = match text.find(|it: char| it.is_ascii_alphabetic()) {
         Some(at) => text.split_at(at),
         None => return Numbers::parse(text),
     };
-    let known = [
-        ("icmp", "1"),
-        ("igmp", "2"),
-        ("tcp", "6"),
-        ("udp", "17"),
-        ("gre", "47"),
-        ("esp", "50"),
-        ("ah", "51"),
-        ("ipv6-icmp", "58"),
-        ("sctp", "132"),
-    ];
-    let known = known.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+    let known = IP_PROTOCOLS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
     let (_, number) = known.ok_or_else(|| format!("no protocol `{name}`"))?;
     Numbers::parse(&format!("{sign}{number}"))
 }
@@ -425,6 +514,7 @@ fn ip_option(value: &str) -> Result<u8, String> {
         "eol" => 0,
         "nop" => 1,
         "rr" => 7,
+        "qs" => 25,
         "ts" => 68,
         "sec" => 130,
         "lsrr" => 131,
@@ -432,6 +522,7 @@ fn ip_option(value: &str) -> Result<u8, String> {
         "cipso" => 134,
         "satid" => 136,
         "ssrr" => 137,
+        "rtralt" => 148,
         other => return Err(format!("no IP option `{other}`")),
     })
 }

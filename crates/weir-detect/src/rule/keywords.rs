@@ -3,12 +3,13 @@
 use super::bytes::{self, Names};
 use super::header::{self, HeaderTest};
 use super::state::{self, BitNames, FlowTest, StreamSize, Threshold};
-use super::step::{Content, Fast, Step, Value};
+use super::step::{Content, Fast, Step, TextTest, Value};
 use super::syntax::{Setting, unquoted};
 use super::{
     Absence, BitTest, Buffer, BufferKey, BufferTest, MessageTest, Numbers, Spoken, Transform,
     UnitTest, Untold, content, pcre, transforms,
 };
+use crate::alert::Kept;
 use crate::buffers::event::AppEvent;
 use crate::dataset::Definitions;
 use crate::reputation::Reputation;
@@ -54,6 +55,7 @@ pub(super) struct Collected {
     pub(super) bits: Vec<BitTest>,
     pub(super) stream_sizes: Vec<StreamSize>,
     pub(super) threshold: Option<Threshold>,
+    pub(super) texts: Vec<TextTest>,
     pub(super) filter: Option<Threshold>,
     pub(super) is_silent: bool,
     pub(super) tells_pass: bool,
@@ -86,7 +88,7 @@ impl Collected {
         let refused = |reason: String| Refused::new(name, reason);
         if self.take_description(name, value).map_err(refused)?
             || self.take_content(name, value).map_err(refused)?
-            || self.take_step(name, value).map_err(refused)?
+            || self.take_step(name, value, bits).map_err(refused)?
             || self.take_modifier(name, value).map_err(refused)?
             || self.take_state(name, value, bits).map_err(refused)?
             || self.take_spoken(name, value).map_err(refused)?
@@ -139,6 +141,8 @@ impl Collected {
             // Only what is kept of a packet that alerts: this engine keeps all of it.
             // Or how fast the rule is found: ours are found by their own fast pattern.
             "tag" | "rawbytes" | "prefilter" => {}
+            // A mark for netfilter's queues, by which no packet comes here.
+            "nfq_set_mark" => marks(value)?,
             // Certificates are in the packets that are kept.
             "tls.store" | "tls_store" if value.is_empty() => {}
             "alert" if value.is_empty() => self.tells_pass = true,
@@ -151,7 +155,7 @@ impl Collected {
         match name {
             "app-layer-protocol" => self.spoken = Some(Spoken::parse(value)?),
             "bypass" => self.bypasses = true,
-            "requires" => requirements(value)?,
+            "requires" => super::requires::check(value)?,
             "config" => self.untold = Some(untold(value)?),
             "app-layer-event" => {
                 let event = value.trim().to_ascii_lowercase();
@@ -220,9 +224,12 @@ impl Collected {
         Ok(true)
     }
 
-    fn take_step(&mut self, name: &str, value: &str) -> Result<bool, String> {
+    fn take_step(&mut self, name: &str, value: &str, bits: &mut BitNames) -> Result<bool, String> {
         let step = match name {
             "content" | "uricontent" => {
+                if !value.trim_start_matches('!').trim_start().starts_with('"') {
+                    return Err("a content stands in quotes".to_owned());
+                }
                 let step = Step::Content(content::parse(value)?);
                 match name {
                     "uricontent" => self.push_into(Buffer::HttpUri, step),
@@ -231,7 +238,7 @@ impl Collected {
                 return Ok(true);
             }
             "pcre" => {
-                let (expression, buffer) = pcre::parse(value, &mut self.names)?;
+                let (expression, buffer) = pcre::parse(value, &mut self.names, bits)?;
                 match buffer {
                     Some(buffer) if self.sticky.is_none() => {
                         self.push_into(buffer, Step::Pcre(expression));
@@ -353,7 +360,9 @@ impl Collected {
     ) -> Result<bool, String> {
         let bit = match name {
             "flow" => {
-                self.flow = state::flow(value)?;
+                let (flow, fragments) = state::flow(value)?;
+                self.flow = flow;
+                self.tests.extend(fragments.map(HeaderTest::Rebuilt));
                 return Ok(true);
             }
             "stream_size" => {
@@ -373,6 +382,11 @@ impl Collected {
             }
             "detection_filter" => {
                 self.filter = Some(state::threshold(value, true)?);
+                return Ok(true);
+            }
+            "flowvar" | "pktvar" => {
+                let kept = if name == "flowvar" { Kept::Flow } else { Kept::Packet };
+                self.texts.push(text(kept, value, names)?);
                 return Ok(true);
             }
             "flowbits" => state::flow_bits(value, names)?,
@@ -462,10 +476,38 @@ impl Collected {
         if self.buffers.iter().any(contradicts) {
             return Err(Refused::new("absent", "contents of what must not be there"));
         }
+        let payload = self.tests.iter().find_map(|it| match it {
+            HeaderTest::PayloadLen(numbers) => numbers.most(),
+            _ => None,
+        });
         for test in &mut self.buffers {
             finish_steps(&mut test.steps)?;
+            let sizes = test.steps.iter().filter_map(|it| match it {
+                Step::Size(numbers) => numbers.most(),
+                _ => None,
+            });
+            let is_payload = test.key.buffer == Buffer::Payload;
+            let most = sizes.chain(payload.filter(|_| is_payload)).min();
+            let has_room = |it: &Step| most.is_none_or(|most| least(it) <= most);
+            if !test.steps.iter().all(has_room) {
+                return Err(Refused::new("content", "it does not fit into so few bytes"));
+            }
         }
         Ok(())
+    }
+}
+
+/// Bytes that a buffer has at least, where a content stands in it.
+fn least(step: &Step) -> u64 {
+    match step {
+        Step::Content(it) if !it.is_negated => {
+            let offset = match it.offset {
+                Some(Value::Fixed(offset)) => u64::try_from(offset).unwrap_or_default(),
+                _ => 0,
+            };
+            offset + it.bytes.len() as u64
+        }
+        _ => 0,
     }
 }
 
@@ -520,7 +562,8 @@ pub(super) fn fast_rank(content: &Content) -> Option<(u8, usize)> {
 fn protocol_version(value: &str) -> Result<Step, String> {
     let version = unquoted(value).1.trim();
     if version == "2_compat" {
-        let (expression, _) = pcre::parse("\"/^(?:2|1\\.99)/\"", &mut Names::default())?;
+        const TWO: &str = "\"/^(?:2|1\\.99)/\"";
+        let (expression, _) = pcre::parse(TWO, &mut Names::default(), &mut BitNames::default())?;
         return Ok(Step::Pcre(expression));
     }
     let is_version = |it: u8| it.is_ascii_digit() || it == b'.';
@@ -541,85 +584,17 @@ fn untold(value: &str) -> Result<Untold, String> {
     }
 }
 
-/// `requires:version >= 7.0.4 < 8 | >= 8.0.3, keyword foo`: whether this language is as that one.
-fn requirements(value: &str) -> Result<(), String> {
-    for part in value.split(',').map(str::trim) {
-        let (word, rest) = part.split_once(char::is_whitespace).unwrap_or((part, ""));
-        let is_met = match word {
-            "version" => rest.split('|').any(has_version),
-            "keyword" => is_known(rest.trim()),
-            "feature" => matches!(rest.trim(), "ja3" | "ja4"),
-            other => return Err(format!("`{other}` behind requires")),
-        };
-        if !is_met {
-            return Err(format!("`{part}` is not met"));
-        }
-    }
-    Ok(())
+/// `flowvar:name,"text"`
+fn text(kept: Kept, value: &str, names: &mut BitNames) -> Result<TextTest, String> {
+    let (name, content) = value.split_once(',').ok_or("a name and a content are missing")?;
+    Ok(TextTest { kept, name: names.text(name), content: content::parse(content)? })
 }
 
-/// Whether a keyword of that name may be used.
-fn is_known(name: &str) -> bool {
-    let takes = |it: Option<Result<HeaderTest, String>>| it.is_some();
-    Buffer::from_name(name).is_some()
-        || Buffer::from_modifier(name).is_some()
-        || MessageTest::parse(name, "").is_some()
-        || takes(header::test(name, ""))
-        || transforms::parse(name, "").is_ok_and(|it| it.is_some())
-        || STEPS.contains(&name)
-}
-
-/// Keywords that stand for steps, and those about flows and rules as a whole.
-const STEPS: [&str; 22] = [
-    "content",
-    "pcre",
-    "isdataat",
-    "byte_test",
-    "byte_jump",
-    "byte_extract",
-    "byte_math",
-    "bsize",
-    "urilen",
-    "entropy",
-    "base64_decode",
-    "base64_data",
-    "absent",
-    "dataset",
-    "datarep",
-    "flow",
-    "flowbits",
-    "flowint",
-    "xbits",
-    "hostbits",
-    "stream_size",
-    "iprep",
-];
-
-/// Whether the version whose language this is lies in all of the bounds.
-fn has_version(bounds: &str) -> bool {
-    const VERSION: [u32; 3] = [8, 0, 7];
-    let spaced = bounds.replace(['<', '>', '='], " ");
-    let numbers = spaced.split_whitespace();
-    let signs: Vec<&str> = bounds
-        .split(|it: char| it.is_ascii_digit() || it == '.' || it.is_whitespace())
-        .filter(|it| !it.is_empty())
-        .collect();
-    let mut count = 0;
-    let holds = numbers.zip(&signs).all(|(text, sign)| {
-        count += 1;
-        let mut bound = [0; 3];
-        for (part, text) in bound.iter_mut().zip(text.split('.')) {
-            *part = text.parse().unwrap_or(0);
-        }
-        match *sign {
-            ">=" => VERSION >= bound,
-            ">" => VERSION > bound,
-            "<" => VERSION < bound,
-            "<=" => VERSION <= bound,
-            _ => false,
-        }
-    });
-    holds && count == signs.len() && count > 0
+/// `nfq_set_mark:0x10/0xff`
+fn marks(value: &str) -> Result<(), String> {
+    let mut numbers = value.split('/').map(super::number::number);
+    let is_mark = numbers.clone().count() <= 2 && numbers.all(|it| it.is_some());
+    is_mark.then_some(()).ok_or_else(|| format!("`{value}` is no mark"))
 }
 
 fn pairs(value: &str, separator: char) -> impl Iterator<Item = (String, String)> + '_ {

@@ -264,21 +264,27 @@ fn read(line: &Line, context: &mut Context<'_>, count: usize) -> Result<Rule, Re
     build(&statement, context)
 }
 
-/// Passes first, then drops, rejects, alerts; among them, who sets bits before who asks for them;
-/// then the more severe; then by number, as Suricata has it. Rules that are alike in all that stay
+/// Passes first, then drops, rejects, alerts; among them, who sets bits before who asks for them,
+/// and who captures texts likewise; then the more severe; then by number, as Suricata has it. Rules that are alike in all that stay
 /// in the order written.
-fn order(rule: &Rule, actions: &[Action; 4]) -> (usize, u8, u8, u32) {
+fn order(rule: &Rule, actions: &[Action; 4]) -> (usize, u8, u8, u8, u32) {
     let sets = rule.bits.iter().any(|it| !it.verb.is_condition());
     let asks = rule.bits.iter().any(|it| it.verb.is_condition());
-    let counts = rule.bits.iter().any(|it| matches!(it.verb, BitVerb::Compare(_)));
+    let counts = rule.bits.iter().any(|it| matches!(it.verb, BitVerb::Compare(..)));
     let bits = match (sets, asks) {
         (true, false) => 0,
         (true, true) => 1,
         (false, true) => 2 + u8::from(counts),
         (false, false) => 4,
     };
+    let texts = match (rule.captures_texts(), rule.texts.is_empty()) {
+        (true, true) => 0,
+        (true, false) => 1,
+        (false, false) => 2,
+        (false, true) => 3,
+    };
     let place = actions.iter().position(|it| *it == rule.action);
-    (place.unwrap_or(actions.len()), bits, rule.priority, rule.sid)
+    (place.unwrap_or(actions.len()), bits, texts, rule.priority, rule.sid)
 }
 
 /// The sid of a rule that could not be read whole.

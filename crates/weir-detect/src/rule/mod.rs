@@ -16,6 +16,8 @@ mod modbus;
 mod number;
 mod pcre;
 pub mod ranges;
+mod requires;
+mod rpc;
 mod spoken;
 mod state;
 pub(crate) mod step;
@@ -32,10 +34,11 @@ pub(crate) use header::{Header, HeaderTest, VlanLayer};
 pub(crate) use number::Numbers;
 pub(crate) use spoken::{MessageField, MessageTest, Spoken};
 pub(crate) use state::{
-    BitScope, BitTest, BitVerb, Counted, FlowCount, FlowTest, RateFilter, StreamSize, Suppression,
-    Threshold, ThresholdKind, Track,
+    Amount, BitScope, BitTest, BitVerb, Counted, FlowCount, FlowTest, RateFilter, StreamSize,
+    Suppression, Threshold, ThresholdKind, Track,
 };
 use step::Step;
+pub(crate) use step::TextTest;
 pub(crate) use units::{Field, UnitTest};
 
 /// A rule's place in its [`RuleSet`](crate::RuleSet): the order of evaluation.
@@ -301,6 +304,9 @@ pub(crate) enum Transform {
     ZlibInflate(usize),
     /// The first group of the expression.
     Captured(Expression),
+    /// What is registered below a public suffix.
+    Domain,
+    PublicSuffix,
 }
 
 /// `from_base64`
@@ -382,8 +388,8 @@ pub(crate) enum Absence {
     OrElse,
 }
 
-/// Whom a rule that rejects answers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Whom a rule that rejects answers; of several the first of these counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Answered {
     /// Who sent the packet (`reject`, `rejectsrc`).
     #[default]
@@ -432,8 +438,8 @@ pub struct Rule {
     pub references: Vec<(String, String)>,
     /// Which end it calls the target, if it names one: `src_ip` or `dest_ip`.
     pub target: Option<String>,
-    /// Whom it answers, where it rejects.
-    pub answered: Answered,
+    /// Whom it answers, where it says that it rejects.
+    pub answered: Option<Answered>,
     /// What it matches is looked at no further (`bypass`).
     pub(crate) bypasses: bool,
     pub(crate) untold: Option<Untold>,
@@ -449,6 +455,7 @@ pub struct Rule {
     pub(crate) buffers: Vec<BufferTest>,
     pub(crate) bits: Vec<BitTest>,
     pub(crate) stream_sizes: Vec<StreamSize>,
+    pub(crate) texts: Vec<TextTest>,
     pub(crate) threshold: Option<Threshold>,
     pub(crate) filter: Option<Threshold>,
     pub(crate) is_silent: bool,
@@ -470,6 +477,15 @@ impl Rule {
     /// Whether it looks for contents of a stream as such.
     pub fn is_of_stream(&self) -> bool {
         self.needs_stream && self.has_payload() && !self.is_of_application()
+    }
+
+    /// Whether an expression of it captures texts for other rules.
+    pub(crate) fn captures_texts(&self) -> bool {
+        let captures = |it: &Step| match it {
+            Step::Pcre(it) => it.captures.iter().any(|it| matches!(it.1, step::Capture::Text(..))),
+            _ => false,
+        };
+        self.buffers.iter().any(|it| it.steps.iter().any(captures))
     }
 
     /// What the rule's header says of the protocol.

@@ -30,6 +30,11 @@ impl Numbers {
         (self.first == self.last && !self.is_negated).then_some(self.first)
     }
 
+    /// The greatest number that is meant, if there is one.
+    pub(crate) fn most(&self) -> Option<u64> {
+        (!self.is_negated && self.last != u64::MAX).then_some(self.last)
+    }
+
     /// From the first to the last, or all but these.
     pub(crate) fn between(first: u64, last: u64, is_negated: bool) -> Self {
         Self { first, last, is_negated }

@@ -3,8 +3,11 @@
 use pcre2::bytes::RegexBuilder;
 
 use super::Buffer;
-use super::step::Pcre;
+use super::bytes::Names;
+use super::state::BitNames;
+use super::step::{Capture, Pcre};
 use super::syntax::unquoted;
+use crate::alert::Kept;
 
 /// Steps of the matcher for one attempt, at most (Suricata's default); an attempt that needs more
 /// does not match, and is counted.
@@ -20,7 +23,8 @@ pub(super) fn bounded(pattern: &str) -> Result<pcre2::bytes::Regex, String> {
 /// An expression and the buffer that its own flags name, if they name one.
 pub(crate) fn parse(
     value: &str,
-    names: &mut super::bytes::Names,
+    names: &mut Names,
+    bits: &mut BitNames,
 ) -> Result<(Pcre, Option<Buffer>), String> {
     let (is_negated, text) = unquoted(value);
     let text = text.strip_prefix('/').ok_or("pcre begins with `/`")?;
@@ -60,14 +64,37 @@ pub(crate) fn parse(
         format!("(*LIMIT_MATCH={MATCH_LIMIT}){prefix}{pattern}")
     };
     let regex = builder.jit_if_available(true).build(&pattern).map_err(|it| it.to_string())?;
-    let mut captures = Vec::new();
-    for name in variables.split(',').map(|it| it.trim().trim_end_matches('"')) {
-        if name.contains(':') {
-            return Err(format!("captures into `{name}`"));
-        }
-        if !name.is_empty() {
-            captures.push(names.define(name)?);
-        }
+    let mut captures = named_groups(&regex, bits);
+    let named = variables.split(',').map(|it| it.trim().trim_end_matches('"'));
+    for (place, name) in named.filter(|it| !it.is_empty()).enumerate() {
+        let capture = match name.split_once(':') {
+            None => Capture::Number(names.define(name)?),
+            Some((whose, name)) => Capture::Text(kept(whose)?, bits.text(name)),
+        };
+        captures.push((place + 1, capture));
+    }
+    if captures.iter().any(|it| it.0 >= regex.captures_len()) {
+        return Err("more captures than groups".to_owned());
     }
     Ok((Pcre { regex, is_negated, is_relative, leads: false, captures }, buffer))
+}
+
+/// Whose text it is that a group fills.
+fn kept(whose: &str) -> Result<Kept, String> {
+    match whose.trim() {
+        "flow" => Ok(Kept::Flow),
+        "pkt" => Ok(Kept::Packet),
+        "alert" => Ok(Kept::Alert),
+        other => Err(format!("captures into `{other}`")),
+    }
+}
+
+/// `(?P<flow_name>...)`: groups whose own names say what they fill.
+fn named_groups(regex: &pcre2::bytes::Regex, bits: &mut BitNames) -> Vec<(usize, Capture)> {
+    let names = regex.capture_names().iter().enumerate();
+    let named = names.filter_map(|(group, name)| {
+        let (whose, name) = name.as_deref()?.split_once('_')?;
+        Some((group, Capture::Text(kept(whose).ok()?, bits.text(name))))
+    });
+    named.collect()
 }

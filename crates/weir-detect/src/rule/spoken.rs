@@ -106,12 +106,7 @@ impl MessageTest {
                 Ok(Vec::new())
             }
             MessageField::DnsResponseCode => named(&dns::CODES, value),
-            MessageField::DnsType => match dns::TYPES.iter().find(|it| it.1 == value.trim()) {
-                Some((kind, _)) => {
-                    Ok(vec![Numbers::between((*kind).into(), (*kind).into(), false)])
-                }
-                None => Numbers::parse(value).map(|it| vec![it]),
-            },
+            MessageField::DnsType => dns_type(value).map(|it| vec![it]),
             MessageField::Http2FrameType => named(&http2::FRAME_NAMES, value),
             MessageField::Http2ErrorCode => named(&http2::ERROR_NAMES, value),
             _ => Numbers::parse(value).map(|it| vec![it]),
@@ -140,12 +135,27 @@ impl MessageTest {
     }
 }
 
-/// A number, or the name of one by its place in `names`.
+/// A number, or the name of one by its place in `names`; or all but it.
 fn named(names: &[&str], value: &str) -> Result<Vec<Numbers>, String> {
-    let value = value.trim();
-    match names.iter().position(|it| it.eq_ignore_ascii_case(value)) {
-        Some(place) => Ok(vec![Numbers::between(place as u64, place as u64, false)]),
+    let (is_negated, name) = match value.trim().strip_prefix('!') {
+        Some(name) => (true, name.trim()),
+        None => (false, value.trim()),
+    };
+    match names.iter().position(|it| it.eq_ignore_ascii_case(name)) {
+        Some(place) => Ok(vec![Numbers::between(place as u64, place as u64, is_negated)]),
         None => Numbers::parse(value).map(|it| vec![it]),
+    }
+}
+
+/// A type of DNS by its name, or all but it.
+fn dns_type(value: &str) -> Result<Numbers, String> {
+    let (is_negated, name) = match value.trim().strip_prefix('!') {
+        Some(name) => (true, name.trim()),
+        None => (false, value.trim()),
+    };
+    match dns::TYPES.iter().find(|it| it.1.eq_ignore_ascii_case(name)) {
+        Some((kind, _)) => Ok(Numbers::between((*kind).into(), (*kind).into(), is_negated)),
+        None => Numbers::parse(value),
     }
 }
 

@@ -42,15 +42,47 @@ pub(crate) enum BitVerb {
     IsSet,
     IsNotSet,
     /// A counter of the flow (`flowint`): put to, moved by, compared with a number.
-    Put(i64),
-    Add(i64),
-    Compare(Numbers),
+    Put(Amount),
+    Add(Amount),
+    Subtract(Amount),
+    Compare(Amount, Comparison),
     IsDefined(bool),
 }
 
 impl BitVerb {
     pub(crate) fn is_condition(self) -> bool {
-        matches!(self, Self::IsSet | Self::IsNotSet | Self::Compare(_) | Self::IsDefined(_))
+        matches!(self, Self::IsSet | Self::IsNotSet | Self::Compare(..) | Self::IsDefined(_))
+    }
+}
+
+/// A number, or what another counter of the flow stands at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Amount {
+    Fixed(i64),
+    Counter(u32),
+}
+
+/// How a counter must stand to a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Comparison {
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+}
+
+impl Comparison {
+    pub(crate) fn holds(self, counter: i64, number: i64) -> bool {
+        match self {
+            Self::Equal => counter == number,
+            Self::NotEqual => counter != number,
+            Self::Less => counter < number,
+            Self::LessOrEqual => counter <= number,
+            Self::Greater => counter > number,
+            Self::GreaterOrEqual => counter >= number,
+        }
     }
 }
 
@@ -214,15 +246,21 @@ impl BitNames {
         names.into_iter().map(|it| it.0).collect()
     }
 
+    /// Of a text that an expression captures.
+    pub(super) fn text(&mut self, name: &str) -> u32 {
+        self.number(&format!("text {}", name.trim()))
+    }
+
     fn number(&mut self, name: &str) -> u32 {
         let next = self.0.len() as u32;
         *self.0.entry(name.to_owned()).or_insert(next)
     }
 }
 
-/// `flow:established,to_server`
-pub(crate) fn flow(value: &str) -> Result<FlowTest, String> {
-    let mut test = FlowTest::default();
+/// `flow:established,to_server`; and whether the packet must have come in fragments (`only_frag`)
+/// or must not (`no_frag`).
+pub(crate) fn flow(value: &str) -> Result<(FlowTest, Option<bool>), String> {
+    let (mut test, mut fragments) = (FlowTest::default(), None);
     for word in value.split(',').map(str::trim).filter(|it| !it.is_empty()) {
         match word {
             "established" => test.established = Some(true),
@@ -232,11 +270,12 @@ pub(crate) fn flow(value: &str) -> Result<FlowTest, String> {
             "to_client" | "from_server" => test.to_server = Some(false),
             "only_stream" => test.only_stream = Some(true),
             "no_stream" => test.only_stream = Some(false),
-            "no_frag" | "only_frag" => return Err(word.to_owned()),
+            "no_frag" => fragments = Some(false),
+            "only_frag" => fragments = Some(true),
             other => return Err(format!("`{other}` behind flow")),
         }
     }
-    Ok(test)
+    Ok((test, fragments))
 }
 
 /// `flowbits`; `None` for `noalert`.
@@ -309,32 +348,40 @@ pub(crate) fn host_bits(value: &str, names: &mut BitNames) -> Result<Option<BitT
     Ok(Some(BitTest { scope, verb, names: vec![number], expire_s: EXPIRE_S }))
 }
 
-/// `flowint:name,+,1`
+/// `flowint:name,+,1`, `flowint:name,>,other`
 pub(crate) fn flow_integer(value: &str, names: &mut BitNames) -> Result<BitTest, String> {
     let parts: Vec<&str> = value.split(',').map(str::trim).collect();
     let wrong = || format!("`{value}` behind flowint");
+    let mut counter = |name: &str| {
+        let is_name = name.len() > 1 && name.starts_with(|it: char| it.is_ascii_alphabetic());
+        is_name.then(|| names.number(&format!("integer {name}"))).ok_or_else(wrong)
+    };
     let (name, verb) = match parts.as_slice() {
         [name, "isset" | "isdefined"] => (name, BitVerb::IsDefined(true)),
         [name, "notset" | "isnotset" | "isnotdefined"] => (name, BitVerb::IsDefined(false)),
-        [name, operator, number] => {
-            let number = bounded(number, u32::MAX.into())?;
+        [name, operator, amount] => {
+            let amount = match amount.starts_with(|it: char| it.is_ascii_digit()) {
+                true => Amount::Fixed(bounded(amount, u32::MAX.into())? as i64),
+                false => Amount::Counter(counter(amount)?),
+            };
             let verb = match *operator {
-                "=" => BitVerb::Put(number as i64),
-                "+" => BitVerb::Add(number as i64),
-                "-" => BitVerb::Add(-(number as i64)),
-                "==" => BitVerb::Compare(Numbers::parse(&number.to_string())?),
-                "!=" => BitVerb::Compare(Numbers::parse(&format!("!{number}"))?),
-                "<" | ">" | "<=" | ">=" => {
-                    BitVerb::Compare(Numbers::parse(&format!("{operator}{number}"))?)
-                }
+                "=" => BitVerb::Put(amount),
+                "+" => BitVerb::Add(amount),
+                "-" => BitVerb::Subtract(amount),
+                "==" => BitVerb::Compare(amount, Comparison::Equal),
+                "!=" => BitVerb::Compare(amount, Comparison::NotEqual),
+                "<" => BitVerb::Compare(amount, Comparison::Less),
+                "<=" => BitVerb::Compare(amount, Comparison::LessOrEqual),
+                ">" => BitVerb::Compare(amount, Comparison::Greater),
+                ">=" => BitVerb::Compare(amount, Comparison::GreaterOrEqual),
                 _ => return Err(wrong()),
             };
             (name, verb)
         }
         _ => return Err(wrong()),
     };
-    let number = names.number(&format!("integer {name}"));
-    Ok(BitTest { scope: BitScope::Flow, verb, names: vec![number], expire_s: 0 })
+    let names = vec![counter(name)?];
+    Ok(BitTest { scope: BitScope::Flow, verb, names, expire_s: 0 })
 }
 
 /// `threshold:type limit, track by_src, count 1, seconds 60` and, with `is_filter`,

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::alert::Kept;
+
 /// A number in a rule that a step before may have read from the packet (`byte_extract`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
@@ -110,8 +112,25 @@ pub(crate) struct Pcre {
     pub(crate) is_negated: bool,
     pub(crate) is_relative: bool,
     pub(crate) leads: bool,
-    /// Variables that its groups fill (from group 1 on).
-    pub(crate) captures: Vec<usize>,
+    /// What its groups fill, by their numbers.
+    pub(crate) captures: Vec<(usize, Capture)>,
+}
+
+/// What a group of an expression fills.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Capture {
+    /// A variable of the rule, with a number.
+    Number(usize),
+    /// A text with a name.
+    Text(Kept, u32),
+}
+
+/// What must be in a text that was captured before (`flowvar`, `pktvar`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TextTest {
+    pub(crate) kept: Kept,
+    pub(crate) name: u32,
+    pub(crate) content: Content,
 }
 
 /// Where a number stands in the buffer and how it is written.

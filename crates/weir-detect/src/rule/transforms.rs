@@ -34,6 +34,8 @@ pub(super) fn parse(name: &str, value: &str) -> Result<Option<Transform>, String
         "from_base64" => Transform::FromBase64(from_base64(value)?),
         "gunzip" => Transform::Gunzip(length(value)?),
         "zlib_deflate" => Transform::ZlibInflate(length(value)?),
+        "domain" => Transform::Domain,
+        "tld" => Transform::PublicSuffix,
         "pcrexform" => {
             let text = unquoted(value).1;
             let regex = pcre::bounded(text)?;

@@ -127,7 +127,7 @@ fn ours(folder: &Path, rules: RuleSet) -> (BTreeSet<Pair>, BTreeSet<BTreeSet<Str
                 true => Direction::Initiator,
                 false => Direction::Responder,
             };
-            let packet = Packet { bytes, parsed: &parsed, decoded: None };
+            let packet = Packet { bytes, parsed: &parsed, decoded: None, is_rebuilt: false };
             detector.inspect(Time(time_ns), seat, direction, &packet, &mut alerts);
             let flow = BTreeSet::from([source, destination]);
             pairs.extend(alerts.drain().map(|it| (flow.clone(), rules.rule(it.rule).sid)));

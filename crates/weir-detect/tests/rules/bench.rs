@@ -65,7 +65,7 @@ impl Bench {
 
     pub(crate) fn send(&mut self, direction: Direction, frame: &[u8]) -> Decision {
         let parsed = parse(frame, Link::Ethernet, frame.len() as u32);
-        let packet = Packet { bytes: frame, parsed: &parsed, decoded: None };
+        let packet = Packet { bytes: frame, parsed: &parsed, decoded: None, is_rebuilt: false };
         self.now = self.now.plus_ns(1000);
         self.detector.inspect(self.now, &mut self.seat, direction, &packet, &mut self.alerts)
     }

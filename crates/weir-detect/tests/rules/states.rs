@@ -89,8 +89,8 @@ fn bits_of_hosts_outlive_flows_until_their_time() {
 #[test]
 fn integers_of_a_flow_are_counted_and_compared() {
     let mut bench = Bench::new(
-        "alert udp any any -> any any (content:\"a\"; flowint:n,+,1; noalert; sid:1;)\n\
-         alert udp any any -> any any (content:\"a\"; flowint:n,>,2; sid:2;)",
+        "alert udp any any -> any any (content:\"a\"; flowint:seen,+,1; noalert; sid:1;)\n\
+         alert udp any any -> any any (content:\"a\"; flowint:seen,>,2; sid:2;)",
     );
     for _ in 0..4 {
         bench.udp(b"a");

@@ -228,7 +228,7 @@ impl Detection {
         is_spared: bool,
     ) -> Result<(), DropReason> {
         let told = self.alerts.len();
-        let judged = self.judge_inside(now, bytes, parsed, is_spared);
+        let judged = self.judge_inside(now, bytes, parsed, (is_spared, false));
         self.keep_told(told, side, now, bytes, judged.is_err());
         judged
     }
@@ -252,7 +252,8 @@ impl Detection {
         }
     }
 
-    /// The same as [`Detection::judge`] of a packet that another carries, and that is kept with it.
+    /// The same as [`Detection::judge`] of a packet that another carries, and that is kept with it,
+    /// or that was put together from fragments.
     ///
     /// # Errors
     /// [`DropReason::Rule`].
@@ -261,16 +262,16 @@ impl Detection {
         now: Time,
         bytes: &[u8],
         parsed: &Parsed,
-        is_spared: bool,
+        (is_spared, is_rebuilt): (bool, bool),
     ) -> Result<(), DropReason> {
         let Self { detector, flows, alerts, .. } = self;
+        let packet = &Packet { bytes, parsed, decoded: None, is_rebuilt };
         let told = alerts.len();
-        let (rule, is_refused) =
-            match flows.inspect(detector, now, &Packet { bytes, parsed, decoded: None }, alerts) {
-                Decision::Pass => return Ok(()),
-                Decision::Drop { rule } => (rule, false),
-                Decision::Reject { rule } => (rule, true),
-            };
+        let (rule, is_refused) = match flows.inspect(detector, now, packet, alerts) {
+            Decision::Pass => return Ok(()),
+            Decision::Drop { rule } => (rule, false),
+            Decision::Reject { rule } => (rule, true),
+        };
         self.dropped[rule.0 as usize][0] += 1;
         if is_spared {
             self.alerts.spare_from(told);

@@ -25,7 +25,7 @@ use crate::verdict::DropReason;
 const LAYERS_MAX: usize = 16;
 
 /// Judges one packet: its bytes, and what the walk found.
-pub(super) type Judge<'j> = &'j mut dyn FnMut(&[u8], &Parsed) -> Result<(), DropReason>;
+pub(super) type Judge<'j> = &'j mut dyn FnMut(&[u8], &Parsed, bool) -> Result<(), DropReason>;
 
 /// How often packets were looked into, and could not be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -107,7 +107,7 @@ impl Inside {
         datagram: &[u8],
         judge: Judge<'_>,
     ) -> Result<(), DropReason> {
-        self.judged(now, (datagram, Link::Ethernet), 1, judge)
+        self.judged(now, (datagram, Link::Ethernet), (1, true), judge)
     }
 
     fn layer(
@@ -127,7 +127,7 @@ impl Inside {
         }
         if parsed.fragment.is_some() {
             return match self.complete(now, bytes, parsed)? {
-                Some(whole) => self.judged(now, (&whole, link), depth, judge),
+                Some(whole) => self.judged(now, (&whole, link), (depth, true), judge),
                 None => Ok(()),
             };
         }
@@ -138,18 +138,18 @@ impl Inside {
         let carried = bytes.get(start..parsed.end as usize).filter(|it| !it.is_empty());
         let Some(carried) = carried else { return Ok(()) };
         self.counters.carried += 1;
-        self.judged(now, (carried, link), depth, judge)
+        self.judged(now, (carried, link), (depth, false), judge)
     }
 
     fn judged(
         &mut self,
         now: Time,
         (bytes, link): (&[u8], Link),
-        depth: usize,
+        (depth, is_rebuilt): (usize, bool),
         judge: Judge<'_>,
     ) -> Result<(), DropReason> {
         let parsed = parse(bytes, link, bytes.len() as u32);
-        judge(bytes, &parsed)?;
+        judge(bytes, &parsed, is_rebuilt)?;
         self.layer(now, (bytes, link), &parsed, depth + 1, judge)
     }
 }

@@ -186,7 +186,7 @@ impl Plain {
         let Self { access, detection, meter, gate, inside, .. } = self;
         let Some(inside) = inside else { return Ok(()) };
         let before = detection.as_ref().map_or(0, |it| it.waiting());
-        let judged = look(inside, &mut |bytes, parsed| {
+        let judged = look(inside, &mut |bytes, parsed, is_rebuilt| {
             let original_len = bytes.len() as u32;
             if let Some(gate) = gate.as_mut()
                 && gate.stops(now, parsed, original_len)
@@ -210,7 +210,7 @@ impl Plain {
             }
             let Some(detection) = detection.as_mut() else { return Ok(()) };
             let is_spared = gate.as_ref().is_some_and(|gate| gate.spares(parsed));
-            detection.judge_inside(now, bytes, parsed, is_spared)
+            detection.judge_inside(now, bytes, parsed, (is_spared, is_rebuilt))
         });
         if let Some(detection) = detection {
             detection.keep_told(before, side, now, told, judged.is_err());

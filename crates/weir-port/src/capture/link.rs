@@ -6,6 +6,7 @@ pub(super) const LOOPBACK: u16 = 0;
 pub(super) const ETHERNET: u16 = 1;
 pub(super) const PPP: u16 = 9;
 pub(super) const PPP_HDLC: u16 = 50;
+pub(super) const CISCO_HDLC: u16 = 104;
 pub(super) const LOOPBACK_OPENBSD: u16 = 108;
 pub(super) const RAW_BSD: u16 = 12;
 pub(super) const RAW_OPENBSD: u16 = 14;
@@ -35,6 +36,7 @@ impl LinkType {
             RAW_BSD | RAW_OPENBSD | RAW | IPV4 | IPV6 => LinkType::Plain(Link::Ip),
             LOOPBACK | LOOPBACK_OPENBSD => LinkType::Plain(Link::Loopback),
             PPP | PPP_HDLC => LinkType::Plain(Link::Ppp),
+            CISCO_HDLC => LinkType::Plain(Link::CiscoHdlc),
             LINUX_SLL => LinkType::Plain(Link::LinuxSll),
             LINUX_SLL2 => LinkType::Plain(Link::LinuxSll2),
             INFINIBAND => LinkType::Plain(Link::InfiniBand),
@@ -50,6 +52,7 @@ pub(super) fn number_of(link: Link) -> u16 {
         Link::Ethernet => ETHERNET,
         Link::Ip => RAW,
         Link::Ppp => PPP,
+        Link::CiscoHdlc => CISCO_HDLC,
         Link::Loopback => LOOPBACK,
         Link::LinuxSll => LINUX_SLL,
         Link::LinuxSll2 => LINUX_SLL2,

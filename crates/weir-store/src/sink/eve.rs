@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use weir_detect::alert::{End, FlowView, RdmaView};
-use weir_detect::{Alert, Blocked, RuleSet};
+use weir_detect::{Alert, Blocked, Kept, RuleSet};
 use weir_wire::bth::Opcode;
 use weir_wire::frame::Time;
 use weir_wire::parse::Encapsulation;
@@ -156,6 +156,20 @@ pub fn alert_object(alert: &Alert, rules: &RuleSet) -> Value {
     });
     if alert.blocked == Blocked::Would {
         object["would_drop"] = true.into();
+    }
+    let context = alert.texts.iter().filter(|it| it.kept == Kept::Alert);
+    let context: Map<String, Value> =
+        context.map(|it| (it.name.clone(), String::from_utf8_lossy(&it.bytes).into())).collect();
+    if !context.is_empty() {
+        object["context"] = context.into();
+    }
+    if let Some(target) = &rule.target {
+        let (source, target) = match target.as_str() {
+            "src_ip" => (&alert.destination, &alert.source),
+            _ => (&alert.source, &alert.destination),
+        };
+        object["source"] = json!({ "ip": address(source), "port": source.port });
+        object["target"] = json!({ "ip": address(target), "port": target.port });
     }
     if !rule.metadata.is_empty() {
         let mut metadata: Map<String, Value> = Map::new();

@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::json;
+use weir_detect::alert::Text;
 use weir_detect::fragments::Policy;
 use weir_detect::hosts::Hosts;
 use weir_detect::record::{Oddity, UnitRecord};
 use weir_detect::{
-    Alert, Alerts, Answered, Counters, Decision, Decoded, Detector, FlowTable, Limits, Packet,
-    RuleIndex, RuleSet, Vlans,
+    Alert, Alerts, Answered, Blocked, Counters, Decision, Decoded, Detector, FlowTable, Kept,
+    Limits, Packet, RuleIndex, RuleSet, Vlans,
 };
 use weir_port::capture::CaptureReader;
 use weir_store::sink::eve::{self as sink, push};
@@ -21,7 +22,10 @@ use weir_wire::parse::{Parsed, Transport};
 use weir_wire::tcp::flags::{ACK, RST, SYN};
 
 use super::eve::{self, Event};
+pub use super::exception::Exception;
+use super::exception::{Cause, began_midstream};
 use super::layers::{Layer, Layers};
+use super::stats::Counts;
 
 /// Flows at a time; beyond, the one that has been silent longest ends.
 const FLOWS_MAX: usize = 1 << 18;
@@ -62,13 +66,13 @@ struct Look<W> {
     line: Vec<u8>,
     seen: Seen,
     options: Options,
-    counters: BTreeMap<String, u64>,
+    counts: Counts,
     last: Time,
     /// Alerts about streams that wait until the receiver has acknowledged what they are about,
     /// by flow.
     held: HashMap<u64, Vec<Held>>,
     /// Flows that an exception was made of.
-    exceptions: HashMap<u64, Exception>,
+    exceptions: HashMap<u64, (Cause, Option<Exception>)>,
     /// The link type that the capture names.
     capture_link: Option<u32>,
     /// Flows and directions of which a drop was told.
@@ -100,43 +104,16 @@ pub struct Options {
     pub midstream: bool,
     /// What is done with those where that is not so.
     pub midstream_policy: Option<Exception>,
+    /// Alerts of one packet that are told, at most; others are counted.
+    pub alerts_max: Option<usize>,
     /// How fragments that overlap are put together.
     pub policy: Policy,
+    /// What is done with flows whose application says something that cannot be read.
+    pub error_policy: Option<Exception>,
     /// Which events there are beside those of kind `alert`.
     pub events: Events,
     /// What the hosts are, where that is known.
     pub hosts: Hosts,
-}
-
-/// What is done with a flow that cannot be looked at as it should be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exception {
-    /// The rest of it is dropped.
-    DropFlow,
-    /// The packet is dropped.
-    DropPacket,
-    /// The rest of it passes.
-    PassFlow,
-}
-
-impl Exception {
-    /// By its name in suricata.yaml; `None` for one that does nothing, or is not known.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Some(match name {
-            "drop-flow" => Self::DropFlow,
-            "drop-packet" => Self::DropPacket,
-            "pass-flow" | "bypass" => Self::PassFlow,
-            _ => return None,
-        })
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::DropFlow => "drop_flow",
-            Self::DropPacket => "drop_packet",
-            Self::PassFlow => "pass_flow",
-        }
-    }
 }
 
 /// Kinds of what is odd, by EVE's names.
@@ -223,7 +200,7 @@ impl<W: Write> Detection<W> {
             line: Vec::new(),
             seen: Seen::default(),
             options,
-            counters: BTreeMap::new(),
+            counts: Counts::default(),
             last: Time::default(),
             held: HashMap::new(),
             exceptions: HashMap::new(),
@@ -281,14 +258,17 @@ impl<W: Write> Detection<W> {
 impl<W: Write> Look<W> {
     fn packet(&mut self, now: Time, layer: &Layer<'_>) {
         let decoded = Some(Decoded { vlans: layer.vlans, events: &layer.events });
-        let packet = Packet { bytes: layer.bytes, parsed: &layer.parsed, decoded };
+        let is_rebuilt = layer.is_rebuilt();
+        let packet = Packet { bytes: layer.bytes, parsed: &layer.parsed, decoded, is_rebuilt };
         let Self { flows, detector, alerts, .. } = self;
         let decision = match layer.has_flow() {
             true => flows.inspect(detector, now, &packet, alerts),
             false => detector.inspect_alone(now, &packet, alerts),
         };
         let is_dropped = self.options.is_inline && decision != Decision::Pass;
+        self.counts.packet(layer.parsed.transport);
         let mut alerts: Vec<Alert> = self.alerts.drain().collect();
+        self.cut(&mut alerts);
         if let Some(reason) = self.exception(layer, &packet) {
             alerts.clear();
             if let (true, Some(reason)) = (self.options.is_inline, reason) {
@@ -320,7 +300,7 @@ impl<W: Write> Look<W> {
                     };
                     self.held.entry(sink::flow_id(&alert.flow)).or_default().push(held);
                 }
-                _ => self.alert(alert, layer, &packet, decision),
+                _ => self.alert(alert, layer, &packet, (decision, &alerts)),
             }
         }
         let of_stream: Vec<_> = self.detector.stream_events().to_vec();
@@ -338,11 +318,18 @@ impl<W: Write> Look<W> {
             self.anomaly(now, layer, &packet, Oddity::Message(event));
         }
         if is_dropped {
-            let reason = if self.detector.dropped_by_flow() { "flow drop" } else { "rules" };
+            let reason = match () {
+                () if self.detector.dropped_by_flow() => "flow drop",
+                () if self.detector.dropped_by_rate() => "threshold detection_filter",
+                () => "rules",
+            };
             self.drop_event(now, layer, &packet, reason, &alerts, decision);
         }
         if self.options.is_inline {
             self.count(if is_dropped { "ips.blocked" } else { "ips.accepted" });
+            if matches!(decision, Decision::Reject { .. }) {
+                self.count("ips.rejected");
+            }
         }
         self.flows.expire(now, EXPIRED_MAX, &mut self.detector);
         self.ended();
@@ -355,37 +342,69 @@ impl<W: Write> Look<W> {
         layer: &Layer<'_>,
         packet: &Packet<'_>,
     ) -> Option<Option<&'static str>> {
-        let policy = self.options.midstream_policy?;
-        let Transport::Tcp { flags, .. } = layer.parsed.transport else { return None };
+        let midstream = self.options.midstream_policy;
+        let is_wrong = self.detector.app_events().iter().any(|it| it.is_error());
+        if midstream.is_none() && !is_wrong && self.exceptions.is_empty() {
+            return None;
+        }
         let view = self.flows.view(&self.detector, packet)?;
         let id = sink::flow_id(&view);
         let is_first = view.packets[0] + view.packets[1] == 1;
-        if is_first && flags & RST == 0 && flags & (SYN | ACK) != SYN {
-            self.count(&format!("exception_policy.tcp.midstream.{}", policy.name()));
-            if self.exceptions.len() < HELD_MAX {
-                self.exceptions.insert(id, policy);
-            }
-            return Some((policy != Exception::PassFlow).then_some("stream midstream"));
+        if let (Transport::Tcp { flags, .. }, Some(policy)) = (layer.parsed.transport, midstream)
+            && is_first
+            && flags & RST == 0
+            && flags & (SYN | ACK) != SYN
+        {
+            return self.except(id, Cause::Midstream, Some(policy));
         }
-        match self.exceptions.get(&id)? {
-            Exception::DropFlow => Some(Some("flow drop")),
-            Exception::PassFlow => Some(None),
-            Exception::DropPacket => None,
+        match self.exceptions.get(&id) {
+            Some((_, Some(Exception::DropFlow))) => Some(Some("exception policy flow drop")),
+            Some((_, Some(Exception::PassFlow))) => Some(None),
+            _ if is_wrong => self.except(id, Cause::Application, self.options.error_policy),
+            _ => None,
+        }
+    }
+
+    /// Makes an exception of a flow, if there is to be one; inside, why its packet is dropped.
+    fn except(
+        &mut self,
+        id: u64,
+        cause: Cause,
+        policy: Option<Exception>,
+    ) -> Option<Option<&'static str>> {
+        if self.exceptions.len() < HELD_MAX {
+            self.exceptions.insert(id, (cause, policy));
+        }
+        let policy = policy?;
+        self.count(&format!("exception_policy.{}.{}", cause.counted(), policy.name()));
+        Some((policy != Exception::PassFlow).then_some(cause.reason()))
+    }
+
+    /// Of one packet no more alerts are told than are asked for: those of the first rules.
+    fn cut(&mut self, alerts: &mut Vec<Alert>) {
+        let most = self.options.alerts_max.unwrap_or(ALERTS_MAX);
+        if alerts.len() > most {
+            alerts.sort_by_key(|it| it.rule);
+            (most..alerts.len()).for_each(|_| self.count("detect.alert_queue_overflow"));
+            alerts.truncate(most);
         }
     }
 
     fn count(&mut self, name: &str) {
-        match self.counters.get_mut(name) {
-            Some(count) => *count += 1,
-            None => _ = self.counters.insert(name.to_owned(), 1),
-        }
+        self.counts.add(name);
     }
 
     fn push(&mut self, event: Event) {
         push(&mut self.line, event);
     }
 
-    fn alert(&mut self, alert: &Alert, layer: &Layer<'_>, packet: &Packet<'_>, fate: Decision) {
+    fn alert(
+        &mut self,
+        alert: &Alert,
+        layer: &Layer<'_>,
+        packet: &Packet<'_>,
+        (fate, alerts): (Decision, &[Alert]),
+    ) {
         let mut event = sink::alert_event(alert, &self.rules);
         eve::describe(&mut event, self.seen.packets, layer);
         let stream = match alert.is_stream {
@@ -393,14 +412,12 @@ impl<W: Write> Look<W> {
             false => None,
         };
         let own = layer.parsed.payload(layer.bytes);
-        self.put_bits(&mut event, packet);
+        self.put_marks(&mut event, packet, &alert.texts);
         let payload = stream.as_deref().unwrap_or(own);
         eve::put_payload(&mut event, payload, stream.is_some());
         eve::put_packet(&mut event, layer, self.capture_link);
-        if self.options.is_inline {
-            let is_pass = self.rules.rule(alert.rule).action == weir_detect::Action::Pass;
-            event.insert("verdict".into(), self.verdict(fate, is_pass, layer));
-        }
+        let is_pass = self.rules.rule(alert.rule).action == weir_detect::Action::Pass;
+        event.insert("verdict".into(), self.verdict(fate, is_pass, alerts, layer));
         self.push(event);
         self.seen.alerts += 1;
         self.count("detect.alert");
@@ -419,14 +436,30 @@ impl<W: Write> Look<W> {
         let mut event = eve::of_packet(now, "anomaly", self.seen.packets, layer);
         let application = self.flows.application(&self.detector, packet);
         event.insert("anomaly".into(), eve::anomaly_object(odd, application));
-        self.put_bits(&mut event, packet);
+        self.put_marks(&mut event, packet, &[]);
         self.push(event);
     }
 
-    fn put_bits(&self, event: &mut Event, packet: &Packet<'_>) {
-        let bits = self.flows.bits(&self.detector, packet);
-        if !bits.is_empty() {
-            event.insert("metadata".into(), json!({ "flowbits": bits }));
+    /// What rules have noted of the packet's flow, and captured of it and of the packet.
+    fn put_marks(&self, event: &mut Event, packet: &Packet<'_>, texts: &[Text]) {
+        let marks = self.flows.marks(&self.detector, packet);
+        let mut metadata = Event::new();
+        if !marks.bits.is_empty() {
+            metadata.insert("flowbits".into(), marks.bits.into());
+        }
+        if !marks.counters.is_empty() {
+            metadata.insert("flowints".into(), marks.counters.into_iter().collect());
+        }
+        for (name, kept) in [("flowvars", Kept::Flow), ("pktvars", Kept::Packet)] {
+            let texts = texts.iter().filter(|it| it.kept == kept);
+            let texts = texts.map(|it| json!({ it.name.as_str(): eve::printable(&it.bytes) }));
+            let texts: Vec<_> = texts.collect();
+            if !texts.is_empty() {
+                metadata.insert(name.into(), texts.into());
+            }
+        }
+        if !metadata.is_empty() {
+            event.insert("metadata".into(), metadata.into());
         }
     }
 
@@ -443,7 +476,8 @@ impl<W: Write> Look<W> {
                 one.is_acknowledged |= acknowledgment.wrapping_sub(one.end) < 1 << 31;
                 left.push(one);
             } else if one.is_acknowledged {
-                self.alert(&one.alert, layer, packet, Decision::Pass);
+                let fate = (Decision::Pass, std::slice::from_ref(&one.alert));
+                self.alert(&one.alert, layer, packet, fate);
             } else {
                 left.push(one);
             }
@@ -468,7 +502,7 @@ impl<W: Write> Look<W> {
         for one in held {
             let Held { alert, bytes, link, parsed, vlans, .. } = one;
             let decoded = Some(Decoded { vlans, events: &[] });
-            let packet = Packet { bytes: &bytes, parsed: &parsed, decoded };
+            let packet = Packet { bytes: &bytes, parsed: &parsed, decoded, is_rebuilt: false };
             let source = "stream (flow timeout)";
             let layer = Layer {
                 bytes: &bytes,
@@ -480,7 +514,8 @@ impl<W: Write> Look<W> {
                 outer: None,
                 depth: 0,
             };
-            self.alert(&alert, &layer, &packet, Decision::Pass);
+            let fate = (Decision::Pass, std::slice::from_ref(&alert));
+            self.alert(&alert, &layer, &packet, fate);
         }
     }
 
@@ -521,33 +556,43 @@ impl<W: Write> Look<W> {
             "reason": reason,
         });
         event.insert("drop".into(), drop);
-        let blocking = |it: &&Alert| it.blocked != weir_detect::Blocked::No;
+        let blocking = |it: &&Alert| it.blocked != Blocked::No;
         if let Some(alert) = alerts.iter().find(blocking) {
             event.insert("alert".into(), sink::alert_object(alert, &self.rules));
         }
-        event.insert("verdict".into(), self.verdict(fate, false, layer));
+        event.insert("verdict".into(), self.verdict(fate, false, alerts, layer));
         self.push(event);
     }
 
-    /// What became of a packet in the end.
-    fn verdict(&self, fate: Decision, is_pass: bool, layer: &Layer<'_>) -> serde_json::Value {
-        match fate {
+    /// What became of a packet in the end: of several rules that say so, one may drop it and
+    /// another have its ends answered.
+    fn verdict(
+        &self,
+        fate: Decision,
+        is_pass: bool,
+        alerts: &[Alert],
+        layer: &Layer<'_>,
+    ) -> serde_json::Value {
+        let mut verdict = match fate {
             Decision::Pass if is_pass => json!({ "action": "pass" }),
             Decision::Pass => json!({ "action": "alert" }),
-            Decision::Drop { .. } => json!({ "action": "drop" }),
-            Decision::Reject { rule } => {
-                let target = match self.rules.rule(rule).answered {
-                    Answered::Sender => "to_client",
-                    Answered::Receiver => "to_server",
-                    Answered::Both => "both",
-                };
-                let how = match layer.parsed.transport {
-                    Transport::Tcp { .. } => "tcp-reset",
-                    _ => "icmp-prohib",
-                };
-                json!({ "action": "drop", "reject-target": target, "reject": [how] })
+            _ => json!({ "action": "drop" }),
+        };
+        let answered = alerts.iter().filter_map(|it| {
+            let usual = (it.blocked == Blocked::Rejected).then_some(Answered::Sender);
+            self.rules.rule(it.rule).answered.or(usual)
+        });
+        if let Some(answered) = answered.min() {
+            verdict["reject-target"] = match answered {
+                Answered::Sender => "to_client",
+                Answered::Receiver => "to_server",
+                Answered::Both => "both",
             }
+            .into();
+            let is_tcp = matches!(layer.parsed.transport, Transport::Tcp { .. });
+            verdict["reject"] = json!([if is_tcp { "tcp-reset" } else { "icmp-prohib" }]);
         }
+        verdict
     }
 
     /// Tells of what has ended.
@@ -559,17 +604,21 @@ impl<W: Write> Look<W> {
         let Events { flow, netflow, community_seed, .. } = self.options.events;
         units.iter().for_each(|it| self.unit(it));
         for record in records {
+            self.counts.flow(&record);
             record.units.iter().for_each(|it| self.unit(it));
             if flow && !record.is_untold {
                 let mut event = eve::flow(&record, community_seed);
                 let exception = self.exceptions.remove(&sink::flow_id(&record.view));
-                if let (Some(policy), Some(flow)) = (exception, event.get_mut("flow")) {
-                    let what = json!({ "target": "stream_midstream", "policy": policy.name() });
+                let usual = began_midstream(&record).then_some((Cause::Midstream, None));
+                let exception = exception.or(usual);
+                if let (Some(flow), Some((cause, policy))) = (event.get_mut("flow"), exception) {
+                    let name = policy.map_or("ignore", Exception::name);
+                    let what = json!({ "target": cause.name(), "policy": name });
                     flow["exception_policy"] = json!([what]);
                     match policy {
-                        Exception::DropFlow => flow["action"] = "drop".into(),
-                        Exception::PassFlow => flow["action"] = "pass".into(),
-                        Exception::DropPacket => {}
+                        Some(Exception::DropFlow) => flow["action"] = "drop".into(),
+                        Some(Exception::PassFlow) => flow["action"] = "pass".into(),
+                        Some(Exception::DropPacket) | None => {}
                     }
                 }
                 self.push(event);
@@ -606,18 +655,17 @@ impl<W: Write> Look<W> {
     }
 
     fn stats(&mut self, decoder: BTreeMap<String, u64>) {
-        let mut counters = std::mem::take(&mut self.counters);
+        let Options { is_inline, midstream, .. } = self.options;
+        let mut counters = std::mem::take(&mut self.counts).into_map(is_inline, midstream);
         counters.extend(decoder.into_iter().map(|(name, count)| {
             match name.strip_prefix("event.stream.") {
                 Some(stream) => (format!("stream.{stream}"), count),
+                None if name.starts_with("defrag.") => (name, count),
                 None => (format!("decoder.{name}"), count),
             }
         }));
         let seen = self.detector.counters();
         counters.insert("tcp.reassembly_gap".into(), seen.stream_gaps);
-        for name in ["flow_bypassed.local_pkts", "flow_bypassed.local_bytes", "detect.alert"] {
-            counters.entry(name.into()).or_default();
-        }
         let event = eve::stats(self.last, &counters);
         self.push(event);
     }

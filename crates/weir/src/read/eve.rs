@@ -138,6 +138,7 @@ pub fn choose_tls<T: AsRef<str>>(object: &mut serde_json::Value, wanted: &[T]) {
 /// Adds the payload that was looked at.
 pub fn put_payload(event: &mut Event, payload: &[u8], is_stream: bool) {
     event.insert("payload".into(), Base64::encode_string(payload).into());
+    event.insert("payload_length".into(), payload.len().into());
     event.insert("payload_printable".into(), printable(payload).into());
     event.insert("stream".into(), u8::from(is_stream).into());
 }
@@ -154,6 +155,7 @@ pub fn put_packet(event: &mut Event, layer: &Layer<'_>, capture_link: Option<u32
         (Link::Ip, _) => (12, "RAW"),
         (Link::Ethernet, _) => (1, "EN10MB"),
         (Link::Ppp, _) => (9, "PPP"),
+        (Link::CiscoHdlc, _) => (104, "C_HDLC"),
         (Link::Loopback, _) => (0, "NULL"),
         (Link::LinuxSll, _) => (113, "LINUX_SLL"),
         (Link::LinuxSll2, _) => (276, "LINUX_SLL2"),
@@ -163,7 +165,7 @@ pub fn put_packet(event: &mut Event, layer: &Layer<'_>, capture_link: Option<u32
 }
 
 /// Bytes as text: those that cannot be printed are dots.
-fn printable(bytes: &[u8]) -> String {
+pub fn printable(bytes: &[u8]) -> String {
     let letter = |byte: &u8| match byte {
         b'\r' | b'\n' | b' '..=b'~' => char::from(*byte),
         _ => '.',

@@ -42,6 +42,11 @@ pub struct Layer<'a> {
 }
 
 impl Layer<'_> {
+    /// Whether it was put together from fragments.
+    pub fn is_rebuilt(&self) -> bool {
+        self.outer.is_some_and(|it| it.parsed.fragment.is_some())
+    }
+
     /// Whether a flow is kept of it: it is whole, and IP or RDMA.
     pub fn has_flow(&self) -> bool {
         let is_ip = matches!(self.parsed.network, Network::Ipv4 | Network::Ipv6);
@@ -132,8 +137,14 @@ impl Layers {
         let Layer { bytes, link, parsed, .. } = *layer;
         if parsed.fragment.is_some() {
             let taken = self.fragments.take(now, bytes, &parsed);
+            let names = match parsed.network {
+                Network::Ipv4 => ["defrag.ipv4.fragments", "defrag.ipv4.reassembled"],
+                _ => ["defrag.ipv6.fragments", "defrag.ipv6.reassembled"],
+            };
+            self.count(names[0]);
             layer.events.extend(taken.events);
             if let Some(whole) = taken.whole {
+                self.count(names[1]);
                 let length = whole.len() as u32;
                 self.layer(now, &whole, (link, length), layer.source, Some(layer), take);
             }
@@ -157,6 +168,7 @@ impl Layers {
             Link::LinuxSll => "sll",
             Link::LinuxSll2 => "sll2",
             Link::Ppp => "ppp",
+            Link::CiscoHdlc => "chdlc",
             Link::Loopback => "null",
             Link::InfiniBand => "infiniband",
         });

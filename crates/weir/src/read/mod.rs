@@ -10,8 +10,10 @@ pub mod analysis;
 pub mod csv;
 pub mod detection;
 pub mod eve;
+mod exception;
 pub mod layers;
 pub mod report;
+mod stats;
 pub mod text;
 
 pub use analysis::{Analysis, FileOutcome, analyse};

@@ -76,6 +76,22 @@ pub struct Check {
 }
 
 impl Check {
+    /// Whether what the check itself asks for is so. Of counters no name is a requirement.
+    fn is_for_us(&self, kind: &str) -> bool {
+        let inner = self.others.get("requires").cloned().unwrap_or_default();
+        let inner: Requires = serde_json::from_value(inner).unwrap_or_default();
+        let own = |name: &str| self.others.get(name).cloned().filter(|_| kind != "stats");
+        let feature = own("feature").and_then(|it| it.as_str().map(str::to_owned));
+        let outer = Requires {
+            min_version: own("min-version"),
+            lt_version: own("lt-version"),
+            version: own("version"),
+            features: feature.into_iter().collect(),
+            ..Requires::default()
+        };
+        inner.unmet().is_none() && outer.unmet().is_none()
+    }
+
     /// What is written beside the known keys: of `stats`, the counters.
     pub fn others(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.others.iter().map(|(name, value)| (name.as_str(), value))
@@ -151,9 +167,7 @@ pub fn read(folder: &Path) -> Result<Result<Case, Skipped>> {
     case.find_files(&written)?;
     for check in written.checks {
         for (kind, check) in check {
-            let requires = check.others.get("requires").cloned().unwrap_or_default();
-            let requires: Option<Requires> = serde_json::from_value(requires).ok();
-            if requires.and_then(|it| it.unmet()).is_none() {
+            if check.is_for_us(&kind) {
                 case.checks.push((kind, check));
             }
         }
@@ -195,13 +209,16 @@ impl Case {
             found.sort();
             Ok(found)
         };
-        let has_none = self.is_check || matches!(&written.pcap, Some(Value::Bool(false)));
+        let captures = with("pcap")?;
+        let needs_none = written.requires.pcap == Some(false) || written.command.is_some();
+        let has_none = self.is_check
+            || matches!(&written.pcap, Some(Value::Bool(false)))
+            || (needs_none && captures.is_empty());
         if let Some(Value::String(path)) = &written.pcap {
             self.capture = self.folder.join(path);
-        } else if has_none {
+        } else if has_none && self.capture.as_os_str().is_empty() {
             self.is_check = true;
         } else if self.capture.as_os_str().is_empty() {
-            let captures = with("pcap")?;
             self.capture = captures.first().context("the test has no capture")?.clone();
         }
         if let Some(path) = &written.rules {

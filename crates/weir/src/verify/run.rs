@@ -15,13 +15,17 @@ use crate::read::detection::{Anomalies, Applications, Detection, Events, Excepti
 use crate::read::eve::USUAL_TLS;
 use crate::rules;
 
+/// Alerts of a packet that Suricata tells, unless it is told otherwise.
+const ALERTS_OF_PACKET_MAX: usize = 15;
+
 /// The events of `case`, and the rules that do not run.
 pub(super) fn events(case: &Case) -> Result<(Vec<Value>, Vec<String>)> {
     let mut text = rules::read(&case.rules, variables(case))?;
     text.set_options(load_options(case)?);
     let loaded = text.compile()?;
-    let refused = &loaded.report.refused;
-    let refused = refused.iter().map(|it| {
+    // A rule that says itself that it is not for us is left out, and nothing is wrong.
+    let refused = loaded.report.refused.iter().filter(|it| it.keyword != "requires");
+    let refused = refused.map(|it| {
         let sid = it.sid.unwrap_or_default();
         format!("rule {sid} does not run: {}: {}", it.keyword, it.reason)
     });
@@ -103,14 +107,34 @@ fn options(case: &Case) -> Options {
         is_inline: case.is_inline,
         midstream: case.is_on("stream.midstream", false)
             || case.is_on("stream.async-oneside", false),
-        midstream_policy: case
-            .setting("stream.midstream-policy")
-            .filter(|_| !case.is_on("stream.midstream", false))
-            .and_then(|it| Exception::from_name(&it)),
+        midstream_policy: midstream_policy(case),
+        error_policy: exception(case, "app-layer.error-policy"),
+        alerts_max: case
+            .setting("packet-alert-max")
+            .and_then(|it| it.parse().ok())
+            .or(Some(ALERTS_OF_PACKET_MAX)),
         policy: Policy::default(),
         events,
         hosts: hosts(case),
         ..Options::default()
+    }
+}
+
+/// What is done with connections whose beginning was not seen: who drops, drops them too, unless
+/// something else is said.
+fn midstream_policy(case: &Case) -> Option<Exception> {
+    if case.is_on("stream.midstream", false) {
+        return None;
+    }
+    exception(case, "stream.midstream-policy")
+}
+
+/// What `setting` says is done with what cannot be looked at.
+fn exception(case: &Case, setting: &str) -> Option<Exception> {
+    let said = case.setting(setting).or_else(|| case.setting("exception-policy"));
+    match said.as_deref() {
+        None | Some("auto") => case.is_inline.then_some(Exception::DropFlow),
+        Some(name) => Exception::from_name(name),
     }
 }
 
@@ -187,6 +211,39 @@ config classification: attempted-recon,Attempted Information Leak,2
 config classification: not-suspicious,Not Suspicious Traffic,3
 config classification: unknown,Unknown Traffic,3
 config classification: web-application-attack,Web Application Attack,1
+config classification: successful-recon-limited,Information Leak,2
+config classification: successful-recon-largescale,Large Scale Information Leak,2
+config classification: attempted-dos,Attempted Denial of Service,2
+config classification: successful-dos,Denial of Service,2
+config classification: attempted-user,Attempted User Privilege Gain,1
+config classification: unsuccessful-user,Unsuccessful User Privilege Gain,1
+config classification: successful-user,Successful User Privilege Gain,1
+config classification: attempted-admin,Attempted Administrator Privilege Gain,1
+config classification: successful-admin,Successful Administrator Privilege Gain,1
+config classification: rpc-portmap-decode,Decode of an RPC Query,2
+config classification: shellcode-detect,Executable code was detected,1
+config classification: string-detect,A suspicious string was detected,3
+config classification: suspicious-filename-detect,A suspicious filename was detected,2
+config classification: suspicious-login,An attempted login using a suspicious username was detected,2
+config classification: system-call-detect,A system call was detected,2
+config classification: tcp-connection,A TCP connection was detected,4
+config classification: network-scan,Detection of a Network Scan,3
+config classification: denial-of-service,Detection of a Denial of Service Attack,2
+config classification: non-standard-protocol,Detection of a non-standard protocol or event,2
+config classification: web-application-activity,access to a potentially vulnerable web application,2
+config classification: misc-attack,Misc Attack,2
+config classification: icmp-event,Generic ICMP event,3
+config classification: inappropriate-content,Inappropriate Content was Detected,1
+config classification: default-login-attempt,Attempt to login by a default username and password,2
+config classification: targeted-activity,Targeted Malicious Activity was Detected,1
+config classification: exploit-kit,Exploit Kit Activity Detected,1
+config classification: external-ip-check,Device Retrieving External IP Address Detected,2
+config classification: domain-c2,Domain Observed Used for C2 Detected,1
+config classification: pup-activity,Possibly Unwanted Program Detected,2
+config classification: credential-theft,Successful Credential Theft Detected,1
+config classification: social-engineering,Possible Social Engineering Attempted,2
+config classification: coin-mining,Crypto Currency Mining Activity Detected,2
+config classification: command-and-control,Malware Command and Control Activity Detected,1
 ";
 
 fn variables(case: &Case) -> Variables {

@@ -118,7 +118,7 @@ impl Flow {
 
 /// The packets of a conversation: `tcp PORT` or `udp PORT [from PORT]` begins a flow, `> bytes` are
 /// the client's and `< bytes` the server's.
-fn frames(conversation: &str) -> Vec<Vec<u8>> {
+pub(crate) fn frames(conversation: &str) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     let mut flow: Option<Flow> = None;
     let mut count = 0;
@@ -150,7 +150,7 @@ fn frames(conversation: &str) -> Vec<Vec<u8>> {
 }
 
 /// A pcap file, packets ten milliseconds apart.
-fn write_capture(path: &Path, frames: &[Vec<u8>]) {
+pub(crate) fn write_capture(path: &Path, frames: &[Vec<u8>]) {
     let mut file: Vec<u8> = Vec::new();
     [0xa1b2_c3d4_u32, 4 << 16 | 2, 0, 0, 65_535, 1]
         .iter()
@@ -174,14 +174,20 @@ fn ours(capture: &Path, scratch: &Path) -> Vec<String> {
     told(&fs::read_to_string(&eve).unwrap())
 }
 
-/// What the Suricata that is installed tells of it; none, loudly, where there is none.
-fn suricata(capture: &Path) -> Option<Vec<String>> {
+/// The root that Suricata is installed in; none, loudly, where there is none.
+pub(crate) fn suricata_root() -> Option<PathBuf> {
     let home = PathBuf::from(std::env::var_os("HOME").unwrap_or_default());
     let root = home.join(".cache/weir/suricata");
-    if !root.join("usr/bin/suricata").exists() {
-        eprintln!("SKIPPED: no Suricata in {}", root.display());
-        return None;
+    if root.join("usr/bin/suricata").exists() {
+        return Some(root);
     }
+    eprintln!("SKIPPED: no Suricata in {}", root.display());
+    None
+}
+
+/// What the Suricata that is installed tells of it; none, loudly, where there is none.
+fn suricata(capture: &Path) -> Option<Vec<String>> {
+    let root = suricata_root()?;
     let name = format!("applications-{}", std::process::id());
     let inside = root.join(&name);
     fs::create_dir_all(&inside).unwrap();

@@ -13,6 +13,7 @@ mod detect;
 mod driver_xdp;
 mod fastpath_captures;
 mod init;
+mod language;
 mod modes;
 mod read;
 mod top;

@@ -1,0 +1,158 @@
+//! What is counted over captures, by the names of EVE's `stats`.
+
+use std::collections::BTreeMap;
+
+use weir_detect::record::FlowRecord;
+use weir_wire::parse::Transport;
+use weir_wire::tcp::flags::{ACK, RST, SYN};
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+/// What is told of whatever was read.
+const ALWAYS: [&str; 31] = [
+    "defrag.ipv4.fragments",
+    "defrag.ipv4.reassembled",
+    "defrag.ipv6.fragments",
+    "defrag.ipv6.reassembled",
+    "detect.alert",
+    "detect.alert_queue_overflow",
+    "detect.alerts_suppressed",
+    "flow.end.state.closed",
+    "flow.end.state.established",
+    "flow.end.state.local_bypassed",
+    "flow.end.state.new",
+    "flow.end.tcp_state.close_wait",
+    "flow.end.tcp_state.closed",
+    "flow.end.tcp_state.established",
+    "flow.end.tcp_state.fin_wait1",
+    "flow.end.tcp_state.none",
+    "flow.end.tcp_state.syn_recv",
+    "flow.end.tcp_state.syn_sent",
+    "flow.icmpv4",
+    "flow.icmpv6",
+    "flow.tcp",
+    "flow.total",
+    "flow.udp",
+    "flow_bypassed.local_bytes",
+    "flow_bypassed.local_pkts",
+    "tcp.midstream_pickups",
+    "tcp.reassembly_gap",
+    "tcp.rst",
+    "tcp.sessions",
+    "tcp.syn",
+    "tcp.synack",
+];
+/// What may be done with a connection whose beginning was not seen.
+const POLICIES: [&str; 5] = ["pass_flow", "bypass", "drop_flow", "reject", "reject_both"];
+/// What is told of packets that are dropped.
+const DROPS: [&str; 11] = [
+    "accepted",
+    "blocked",
+    "drop_reason.decode_error",
+    "drop_reason.defrag_error",
+    "drop_reason.exception_policy_flow_drop",
+    "drop_reason.flow_drop",
+    "drop_reason.rules",
+    "drop_reason.stream_error",
+    "drop_reason.stream_midstream",
+    "drop_reason.threshold_detection_filter",
+    "rejected",
+];
+
+/// Counts by their dotted names.
+#[derive(Debug, Default)]
+pub(super) struct Counts(BTreeMap<String, u64>);
+
+impl Counts {
+    /// Those so far, with those that are told though they are none.
+    pub(super) fn into_map(mut self, is_inline: bool, midstream: bool) -> BTreeMap<String, u64> {
+        for name in ALWAYS {
+            self.0.entry(name.to_owned()).or_default();
+        }
+        let of_policies = POLICIES.iter().map(|it| format!("exception_policy.tcp.midstream.{it}"));
+        let of_drops = DROPS.iter().map(|it| format!("ips.{it}"));
+        let of_policies = of_policies.filter(|_| is_inline && !midstream);
+        for name in of_policies.chain(of_drops.filter(|_| is_inline)) {
+            self.0.entry(name).or_default();
+        }
+        self.0
+    }
+
+    /// Counts one more.
+    pub(super) fn add(&mut self, name: &str) {
+        match self.0.get_mut(name) {
+            Some(count) => *count += 1,
+            None => _ = self.0.insert(name.to_owned(), 1),
+        }
+    }
+
+    /// Segments that begin and break connections.
+    pub(super) fn packet(&mut self, transport: Transport) {
+        let Transport::Tcp { flags, .. } = transport else { return };
+        match flags & (SYN | ACK | RST) {
+            SYN => self.add("tcp.syn"),
+            it if it == SYN | ACK => self.add("tcp.synack"),
+            it if it & RST != 0 => self.add("tcp.rst"),
+            _ => {}
+        }
+    }
+
+    /// A flow that ended.
+    pub(super) fn flow(&mut self, record: &FlowRecord) {
+        self.add("flow.total");
+        let carrier = match record.protocol {
+            1 => "icmpv4",
+            TCP => "tcp",
+            UDP => "udp",
+            58 => "icmpv6",
+            _ => "",
+        };
+        if !carrier.is_empty() {
+            self.add(&format!("flow.{carrier}"));
+        }
+        let state = record.state().replace("bypassed", "local_bypassed");
+        self.add(&format!("flow.end.state.{state}"));
+        if record.protocol == TCP {
+            self.add(&format!("flow.end.tcp_state.{}", record.tcp_state()));
+            let [client, server] = record.tcp_flags;
+            if (client | server) & SYN != 0 {
+                self.add("tcp.sessions");
+            }
+        }
+        let spoken = match record.application {
+            Some(name @ ("dns" | "krb5" | "nfs" | "dcerpc" | "enip" | "sip" | "ldap")) => {
+                format!("{name}_{carrier}")
+            }
+            Some(name) => name.to_owned(),
+            None if record.protocol == UDP => format!("failed_{carrier}"),
+            None => return,
+        };
+        self.add(&format!("app_layer.flow.{spoken}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flows_are_counted_by_what_carries_and_what_they_speak() {
+        let mut counts = Counts::default();
+        let dns = FlowRecord { protocol: UDP, application: Some("dns"), ..FlowRecord::default() };
+        let tcp = FlowRecord { protocol: TCP, tcp_flags: [SYN, RST], ..FlowRecord::default() };
+        [&dns, &tcp].into_iter().for_each(|it| counts.flow(it));
+        let counts = counts.into_map(false, false);
+        let expected = [
+            "app_layer.flow.dns_udp",
+            "flow.end.state.closed",
+            "flow.end.state.new",
+            "flow.end.tcp_state.closed",
+            "flow.tcp",
+            "flow.udp",
+            "tcp.sessions",
+        ];
+        assert!(expected.iter().all(|it| counts.get(*it) == Some(&1)), "{counts:?}");
+        assert_eq!(counts["flow.total"], 2);
+    }
+}
