@@ -44,6 +44,7 @@ impl Sip {
         let Some(mut object) = begun else {
             unit = Unit::new(Protocol::Sip, self.count);
             unit.odd(AppEvent::SipInvalid);
+            self.count += 1;
             said.units.push(unit);
             return;
         };
