@@ -298,8 +298,7 @@ impl Detector {
         let decoded = packet
             .decoded
             .unwrap_or_else(|| Decoded { vlans: Vlans::of(packet.parsed), events: &own });
-        let view = View::new(packet.bytes, packet.parsed, decoded.vlans, decoded.events);
-        let view = View { is_rebuilt: packet.is_rebuilt, ..view };
+        let view = View::of(packet, &decoded);
         let flow = match flows.at(seat) {
             Some(flow) => flow,
             None => {

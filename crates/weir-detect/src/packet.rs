@@ -6,7 +6,7 @@ use zerocopy::FromBytes;
 
 use crate::behaviour::Signs;
 use crate::decode::Event;
-use crate::detector::Direction;
+use crate::detector::{Decoded, Direction, Packet};
 use crate::rule::{Buffer, Header, HeaderTest, Protocol, VlanLayer};
 
 /// A packet and what the walk found in it.
@@ -77,6 +77,12 @@ impl Vlans {
 }
 
 impl<'a> View<'a> {
+    /// A packet of which a decoder knows that.
+    pub(crate) fn of(packet: &Packet<'a>, decoded: &Decoded<'a>) -> Self {
+        let view = Self::new(packet.bytes, packet.parsed, decoded.vlans, decoded.events);
+        Self { is_rebuilt: packet.is_rebuilt, ..view }
+    }
+
     pub(crate) fn new(
         bytes: &'a [u8],
         parsed: &'a Parsed,

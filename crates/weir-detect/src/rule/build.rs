@@ -55,12 +55,7 @@ pub(super) fn build(statement: &Statement<'_>, context: &mut Context<'_>) -> Res
         metadata: collected.metadata,
         references: collected.references,
         target: collected.target,
-        answered: match statement.action {
-            "reject" | "rejectsrc" => Some(Answered::Sender),
-            "rejectdst" => Some(Answered::Receiver),
-            "rejectboth" => Some(Answered::Both),
-            _ => None,
-        },
+        answered: answered(statement.action),
         bypasses: collected.bypasses,
         untold: collected.untold,
         spoken: collected.spoken,
@@ -90,6 +85,16 @@ pub(super) fn build(statement: &Statement<'_>, context: &mut Context<'_>) -> Res
     rule.facts = crate::ruleset::Facts::of(&rule);
     rule.fast = fast_pattern(&mut rule);
     Ok(rule)
+}
+
+/// Whom a rule of that action answers.
+fn answered(action: &str) -> Option<Answered> {
+    match action {
+        "reject" | "rejectsrc" => Some(Answered::Sender),
+        "rejectdst" => Some(Answered::Receiver),
+        "rejectboth" => Some(Answered::Both),
+        _ => None,
+    }
 }
 
 fn header(statement: &Statement<'_>, context: &mut Context<'_>) -> Result<Header, Refused> {

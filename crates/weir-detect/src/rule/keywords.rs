@@ -262,13 +262,8 @@ impl Collected {
             "entropy" => bytes::entropy(value)?,
             "bsize" => Step::Size(Numbers::parse(value)?),
             "urilen" => {
-                let (size, which) = value.split_once(',').unwrap_or((value, "norm"));
-                let buffer = match which.trim() {
-                    "raw" => Buffer::HttpUriRaw,
-                    "norm" => Buffer::HttpUri,
-                    other => return Err(format!("`{other}` behind urilen")),
-                };
-                self.push_into(buffer, Step::Size(Numbers::parse(size)?));
+                let (buffer, size) = uri_length(value)?;
+                self.push_into(buffer, size);
                 return Ok(true);
             }
             "base64_decode" => {
@@ -495,6 +490,17 @@ impl Collected {
         }
         Ok(())
     }
+}
+
+/// `urilen:5<>10,raw`
+fn uri_length(value: &str) -> Result<(Buffer, Step), String> {
+    let (size, which) = value.split_once(',').unwrap_or((value, "norm"));
+    let buffer = match which.trim() {
+        "raw" => Buffer::HttpUriRaw,
+        "norm" => Buffer::HttpUri,
+        other => return Err(format!("`{other}` behind urilen")),
+    };
+    Ok((buffer, Step::Size(Numbers::parse(size)?)))
 }
 
 /// Bytes that a buffer has at least, where a content stands in it.

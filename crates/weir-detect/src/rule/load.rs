@@ -265,8 +265,8 @@ fn read(line: &Line, context: &mut Context<'_>, count: usize) -> Result<Rule, Re
 }
 
 /// Passes first, then drops, rejects, alerts; among them, who sets bits before who asks for them,
-/// and who captures texts likewise; then the more severe; then by number, as Suricata has it. Rules that are alike in all that stay
-/// in the order written.
+/// and who captures texts likewise; then the more severe; then by number, as Suricata has it. Rules
+/// that are alike in all that stay in the order written.
 fn order(rule: &Rule, actions: &[Action; 4]) -> (usize, u8, u8, u8, u32) {
     let sets = rule.bits.iter().any(|it| !it.verb.is_condition());
     let asks = rule.bits.iter().any(|it| it.verb.is_condition());

@@ -303,20 +303,7 @@ impl<W: Write> Look<W> {
                 _ => self.alert(alert, layer, &packet, (decision, &alerts)),
             }
         }
-        let of_stream: Vec<_> = self.detector.stream_events().to_vec();
-        for event in of_stream {
-            self.count(event.name());
-            if !event.is_common() {
-                self.anomaly(now, layer, &packet, Oddity::Packet(event));
-            }
-        }
-        for event in &layer.events {
-            self.anomaly(now, layer, &packet, Oddity::Packet(*event));
-        }
-        let of_messages: Vec<_> = self.detector.app_events().to_vec();
-        for event in of_messages {
-            self.anomaly(now, layer, &packet, Oddity::Message(event));
-        }
+        self.anomalies(now, layer, &packet);
         if is_dropped {
             let reason = match () {
                 () if self.detector.dropped_by_flow() => "flow drop",
@@ -333,6 +320,24 @@ impl<W: Write> Look<W> {
         }
         self.flows.expire(now, EXPIRED_MAX, &mut self.detector);
         self.ended();
+    }
+
+    /// What is odd about the packet, its place in its stream, and what is spoken.
+    fn anomalies(&mut self, now: Time, layer: &Layer<'_>, packet: &Packet<'_>) {
+        let of_stream: Vec<_> = self.detector.stream_events().to_vec();
+        for event in of_stream {
+            self.count(event.name());
+            if !event.is_common() {
+                self.anomaly(now, layer, packet, Oddity::Packet(event));
+            }
+        }
+        for event in &layer.events {
+            self.anomaly(now, layer, packet, Oddity::Packet(*event));
+        }
+        let of_messages: Vec<_> = self.detector.app_events().to_vec();
+        for event in of_messages {
+            self.anomaly(now, layer, packet, Oddity::Message(event));
+        }
     }
 
     /// Whether the packet belongs to a flow that an exception is made of; inside, why it is dropped

@@ -224,7 +224,6 @@ config classification: rpc-portmap-decode,Decode of an RPC Query,2
 config classification: shellcode-detect,Executable code was detected,1
 config classification: string-detect,A suspicious string was detected,3
 config classification: suspicious-filename-detect,A suspicious filename was detected,2
-config classification: suspicious-login,An attempted login using a suspicious username was detected,2
 config classification: system-call-detect,A system call was detected,2
 config classification: tcp-connection,A TCP connection was detected,4
 config classification: network-scan,Detection of a Network Scan,3

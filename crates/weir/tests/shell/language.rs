@@ -1,7 +1,7 @@
 //! Rules about conversations, judged by what Suricata 8.0.7 says of them inline.
 //!
-//! `testdata/language` has conversations, rules about each, and the alerts of Suricata, a line each.
-//! Where Suricata is installed it is asked again.
+//! `testdata/language` has conversations, rules about each, and the alerts of Suricata, a line
+//! each. Where Suricata is installed it is asked again.
 
 use std::fs;
 use std::path::{Path, PathBuf};
