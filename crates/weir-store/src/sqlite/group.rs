@@ -1,20 +1,23 @@
 //! All records of one flow or conversation as one row, of every record in the time asked for.
 //!
-//! Two walks over the records: the first tells which groups have most of what is asked for, with a
-//! hash and a number for each; the second adds up those that are answered. So memory holds whole
-//! rows of these alone, whatever was recorded.
+//! One walk over the records tells which groups have most of what is asked for, with a hash and a
+//! number for each; then the records of those that are answered are added up, each by its number.
+//! So memory holds whole rows of these alone, whatever was recorded.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use rusqlite::types::ValueRef;
-use rusqlite::{Row, Statement, params_from_iter};
+use rusqlite::{Connection, Row, params_from_iter};
 
 use super::read::{Order, Query, QueryError, ROWS_MAX, Reader};
 use super::rows::{ConversationRow, FlowRow};
 
 /// Groups of an answer that are told apart, at most: about 50 MB.
 const GROUPS_MAX: usize = 1_000_000;
+
+/// Records whose groups are kept beside the groups, at most: 32 MB.
+const MEMBERS_MAX: usize = 2_000_000;
 
 /// The reason of a row that adds several records up.
 const SEVERAL: &str = "several";
@@ -91,6 +94,9 @@ impl Hashing {
     }
 }
 
+/// Which place each group of an answer has in it.
+type Places = HashMap<Hashed, u32>;
+
 impl Reader {
     /// The groups that `query` chooses, those with most of its order first.
     pub(super) fn grouped<T: Grouped>(
@@ -98,33 +104,34 @@ impl Reader {
         query: &Query,
         limit: u32,
     ) -> Result<Vec<T>, QueryError> {
-        // Both walks see the same records.
+        // All is read at one moment.
         let moment = self.connection.unchecked_transaction()?;
         let (mut hashing, limit) = (Hashing::default(), limit.min(ROWS_MAX) as usize);
-        let (table, order) = (query.table, query.order.expression());
-        let chosen = query.chosen();
-        let same = T::SAME.join(", ");
-        let ranked = match query.order {
-            // What comes first is known before all is seen.
-            Order::Last => {
-                format!("SELECT {same}, {order} FROM {table} WHERE {chosen} ORDER BY last_ns DESC")
-            }
-            _ => format!("SELECT {same}, {order} FROM {table} WHERE {chosen}"),
-        };
-        let mut ranked = moment.prepare(&ranked)?;
-        let first = rank::<T>(&mut ranked, query, &mut hashing, limit)?;
-        let places: HashMap<Hashed, usize> =
-            first.iter().enumerate().map(|(place, hashed)| (*hashed, place)).collect();
+        let (table, walk) = (query.table, query.by_number(&moment)?);
         let columns = [T::SUMS, T::GREATEST, T::FLAGS].concat().join(", ");
         let mut counted = moment.prepare(&format!(
-            "SELECT {same}, id, started_ns, last_ns, {columns} FROM {table} WHERE {chosen}"
+            "SELECT id, started_ns, last_ns, {columns} FROM {table} WHERE id = ?1"
         ))?;
         let mut totals: Vec<Total> = Vec::new();
-        totals.resize_with(first.len(), Total::default);
-        let mut rows = counted.query(params_from_iter(&query.values))?;
-        while let Some(row) = rows.next()? {
-            if let Some(place) = places.get(&hashing.of(row, T::SAME.len())?) {
-                totals[*place].add::<T>(row)?;
+        let mut add = |place: u32, id: i64| {
+            let place = place as usize;
+            totals.resize_with(totals.len().max(place + 1), Total::default);
+            counted.query_row([id], |row| totals[place].add::<T>(row))
+        };
+        let (places, members) = match query.order {
+            Order::Last => (latest::<T>(&moment, query, &mut hashing, limit)?, None),
+            _ => ranked::<T>(&moment, &walk, &mut hashing, limit)?,
+        };
+        match members {
+            Some(members) => members.into_iter().try_for_each(|(place, id)| add(place, id))?,
+            None => {
+                let mut select = moment.prepare(&walk.select(&[T::SAME, &["id"]].concat()))?;
+                let mut rows = select.query(params_from_iter(&walk.values))?;
+                while let Some(row) = rows.next()? {
+                    if let Some(place) = places.get(&hashing.of(row, T::SAME.len())?) {
+                        add(*place, row.get(T::SAME.len())?)?;
+                    }
+                }
             }
         }
         let mut latest = moment.prepare(&format!(
@@ -140,41 +147,81 @@ impl Reader {
     }
 }
 
-/// The groups that come first, in order.
-fn rank<T: Grouped>(
-    ranked: &mut Statement<'_>,
+/// The groups whose last record is the latest: what comes first is known before all is seen.
+fn latest<T: Grouped>(
+    moment: &Connection,
     query: &Query,
     hashing: &mut Hashing,
     limit: usize,
-) -> Result<Vec<Hashed>, QueryError> {
-    let mut groups: HashMap<Hashed, i64> = HashMap::new();
-    let mut rows = ranked.query(params_from_iter(&query.values))?;
+) -> Result<Places, QueryError> {
+    let mut places = Places::new();
+    let mut select = moment.prepare(&format!("{} ORDER BY last_ns DESC", query.select(T::SAME)))?;
+    let mut rows = select.query(params_from_iter(&query.values))?;
+    while places.len() < limit {
+        let Some(row) = rows.next()? else { break };
+        let next = places.len() as u32;
+        places.entry(hashing.of(row, T::SAME.len())?).or_insert(next);
+    }
+    Ok(places)
+}
+
+/// The groups that have most, and the records of each, by place; without these where they are more
+/// than [`MEMBERS_MAX`].
+fn ranked<T: Grouped>(
+    moment: &Connection,
+    walk: &Query,
+    hashing: &mut Hashing,
+    limit: usize,
+) -> Result<(Places, Option<Vec<(u32, i64)>>), QueryError> {
+    let mut groups = Places::new();
+    let mut values: Vec<i64> = Vec::new();
+    let mut seen: Option<Vec<(u32, i64)>> = Some(Vec::new());
+    let columns = [T::SAME, &["id", walk.order.expression()]].concat();
+    let mut select = moment.prepare(&walk.select(&columns))?;
+    let mut rows = select.query(params_from_iter(&walk.values))?;
     while let Some(row) = rows.next()? {
-        let hashed = hashing.of(row, T::SAME.len())?;
-        let value: i64 = row.get(T::SAME.len())?;
-        let count = groups.len();
-        match groups.get_mut(&hashed) {
-            Some(_) if query.order == Order::Last => {}
-            Some(own) if query.order == Order::Response => *own = value.max(*own),
-            Some(own) => *own = own.saturating_add(value),
-            None if query.order == Order::Last && count == limit => break,
-            None if count == GROUPS_MAX => return Err(QueryError::TooMany(GROUPS_MAX)),
-            None => drop(groups.insert(hashed, value)),
+        let next = values.len() as u32;
+        let group = *groups.entry(hashing.of(row, T::SAME.len())?).or_insert(next);
+        if group == next {
+            if values.len() == GROUPS_MAX {
+                return Err(QueryError::TooMany(GROUPS_MAX));
+            }
+            values.push(0);
+        }
+        let (own, value) = (&mut values[group as usize], row.get::<_, i64>(T::SAME.len() + 1)?);
+        *own = match walk.order {
+            Order::Response => value.max(*own),
+            _ => own.saturating_add(value),
+        };
+        match &mut seen {
+            Some(all) if all.len() < MEMBERS_MAX => all.push((group, row.get(T::SAME.len())?)),
+            _ => seen = None,
         }
     }
-    let mut first: Vec<(Hashed, i64)> = groups.into_iter().collect();
-    let order = |one: &(Hashed, i64), other: &(Hashed, i64)| other.1.cmp(&one.1);
+    let mut first: Vec<u32> = (0..values.len() as u32).collect();
+    let most_first = |group: &u32| std::cmp::Reverse(values[*group as usize]);
     if first.len() > limit {
-        first.select_nth_unstable_by(limit, order);
+        first.select_nth_unstable_by_key(limit, most_first);
         first.truncate(limit);
     }
-    first.sort_by(order);
-    Ok(first.into_iter().map(|(hashed, _)| hashed).collect())
+    first.sort_by_key(most_first);
+    let mut place_of = vec![None; values.len()];
+    (0..).zip(&first).for_each(|(place, group)| place_of[*group as usize] = Some(place));
+    groups.retain(|_, group| match place_of[*group as usize] {
+        Some(place) => {
+            *group = place;
+            true
+        }
+        None => false,
+    });
+    let member = |(group, id): (u32, i64)| Some((place_of[group as usize]?, id));
+    let members = seen.map(|all| all.into_iter().filter_map(member).collect());
+    Ok((groups, members))
 }
 
 impl Total {
     fn add<T: Grouped>(&mut self, row: &Row<'_>) -> rusqlite::Result<()> {
-        let mut column = T::SAME.len();
+        let mut column = 0;
         let mut next = || {
             column += 1;
             row.get::<_, Option<i64>>(column - 1)

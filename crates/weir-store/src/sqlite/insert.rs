@@ -8,7 +8,8 @@ use weir_wire::bth::{Qpn, Service};
 use weir_wire::parse::Encapsulation;
 
 use super::rows::{AlertRow, AskedRow, Collected};
-use super::writer::{Event, Pending, Sample};
+use super::samples::{Event, Sample};
+use super::writer::Pending;
 use crate::names::Names;
 use crate::sink::Item;
 

@@ -15,6 +15,7 @@
 mod clock;
 mod collected;
 mod exporters;
+mod files;
 mod group;
 mod insert;
 pub mod labels;
@@ -24,6 +25,7 @@ pub mod read;
 mod retention;
 mod rollup;
 pub mod rows;
+mod samples;
 mod schema;
 pub mod summary;
 mod suppressions;
@@ -41,10 +43,10 @@ pub use rows::{
     AlertRow, AskedRow, Collected, ConversationRow, CounterRow, EventRow, FlowRow, PeerStateRow,
     TalkerRow,
 };
+pub use samples::{Event, PeerState, Sample, Scope, ScopeKind};
 pub use schema::{SCHEMA_VERSION, StoreError};
 pub use summary::{AlertSlice, GroupBy, SignatureRow, VolumeRow, Volumes};
 pub use suppressions::{SUPPRESSIONS_MAX, Suppression, SuppressionChange};
 pub use writer::{
-    AlertStore, CollectedStore, Event, PeerState, Retention, Sample, Scope, ScopeKind, Store,
-    StoreCounters, StoreOptions, StoreSender,
+    AlertStore, CollectedStore, Retention, Store, StoreCounters, StoreOptions, StoreSender,
 };

@@ -26,6 +26,9 @@ const STEPS_PER_LOOK: i32 = 10_000;
 /// How long a reader waits for the file's lock: only a file that is being made is locked.
 const LOCK_WAIT: Duration = Duration::from_millis(500);
 
+/// Records that are passed over for one that is wanted, at most, before the index is the better way.
+const STRAY_MAX: i64 = 3;
+
 /// Slices of a chart beyond which coarser ones serve better.
 const SLICES_MAX: u64 = 400;
 
@@ -411,7 +414,8 @@ fn in_time(range: Range, limit: u32) -> [Value; 3] {
     [from, until, Value::Integer(limit.min(ROWS_MAX).into())]
 }
 
-/// A question for records, with its values.
+/// A question for records, with its values. The first two terms are those of time.
+#[derive(Clone)]
 pub(super) struct Query {
     pub(super) table: &'static str,
     pub(super) order: Order,
@@ -473,6 +477,33 @@ impl Query {
     /// Its conditions.
     pub(super) fn chosen(&self) -> String {
         self.terms.join(" AND ")
+    }
+
+    /// A walk through the same records, in the order of their numbers where these lie close together,
+    /// as they do when records come in the order of time: so a record is the next one of the table,
+    /// and is not looked for by its place in the index.
+    pub(super) fn by_number(&self, connection: &Connection) -> rusqlite::Result<Self> {
+        let sql = format!(
+            "SELECT count(*), coalesce(min(id), 0), coalesce(max(id), 0) FROM {} \
+             WHERE last_ns >= ?1 AND last_ns < ?2",
+            self.table
+        );
+        let numbers = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+        let (count, first, last): (i64, i64, i64) =
+            connection.query_row(&sql, params_from_iter(&self.values[..2]), numbers)?;
+        let mut walk = self.clone();
+        if last - first < count.saturating_mul(STRAY_MAX) {
+            // The plus sign keeps SQLite from the index.
+            walk.terms[..2].iter_mut().for_each(|term| term.insert(0, '+'));
+            walk.terms.push("id BETWEEN ? AND ?".to_owned());
+            walk.values.extend([Value::Integer(first), Value::Integer(last)]);
+        }
+        Ok(walk)
+    }
+
+    /// These columns of all that it chooses.
+    pub(super) fn select(&self, columns: &[&str]) -> String {
+        format!("SELECT {} FROM {} WHERE {}", columns.join(", "), self.table, self.chosen())
     }
 
     fn finish(mut self, limit: u32) -> (String, Vec<Value>) {

@@ -179,8 +179,9 @@ mod tests {
     use crate::sqlite::insert;
     use crate::sqlite::read::{AlertFilter, Range as Span, Reader, RecordFilter};
     use crate::sqlite::rows::{AlertRow, Collected, FlowRow};
+    use crate::sqlite::samples::{Sample, Scope, ScopeKind};
     use crate::sqlite::schema;
-    use crate::sqlite::writer::{Pending, Sample, Scope, ScopeKind, StoreOptions};
+    use crate::sqlite::writer::{Pending, StoreOptions};
 
     const DAY_S: i64 = 86_400;
     const NOW_S: i64 = 1_700_000_000;

@@ -285,11 +285,6 @@ fn migrate(connection: &mut Connection, found: i64) -> rusqlite::Result<()> {
 
 /// Renames a damaged file, and what SQLite keeps beside it, to `FILE.damaged`, over an earlier one.
 pub(super) fn move_aside(path: &Path) -> io::Result<PathBuf> {
-    let beside = |path: &Path, end: &str| {
-        let mut name = path.as_os_str().to_owned();
-        name.push(end);
-        PathBuf::from(name)
-    };
     let aside = beside(path, ".damaged");
     for end in ["-wal", "-shm", ""] {
         match fs::rename(beside(path, end), beside(&aside, end)) {
@@ -300,4 +295,11 @@ pub(super) fn move_aside(path: &Path) -> io::Result<PathBuf> {
         }
     }
     Ok(aside)
+}
+
+/// What SQLite keeps beside the file at `path`, by the end of its name.
+pub(super) fn beside(path: &Path, end: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(end);
+    PathBuf::from(name)
 }

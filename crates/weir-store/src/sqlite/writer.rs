@@ -11,10 +11,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use rusqlite::{Connection, ErrorCode};
 
 use super::clock::Look;
+use super::files::Files;
 use super::labels::Label;
 use super::notes::AlertNote;
 use super::rollup::advance::Rollup;
 use super::rows::{AlertRow, Collected};
+use super::samples::{CounterKey, Event, Sample, grown};
 use super::schema::{self, StoreError};
 use super::suppressions::SuppressionChange;
 use super::{insert, retention};
@@ -81,85 +83,6 @@ pub struct StoreOptions {
     pub group: Option<u32>,
     /// Its bounds.
     pub retention: Retention,
-}
-
-/// Counters at one moment. The values that come in are totals since the gateway's start; what is
-/// stored is what they grew by.
-#[derive(Clone, Debug, Default)]
-pub struct Sample {
-    /// When, nanoseconds since 1970.
-    pub time_ns: u64,
-    /// What was counted, by what it belongs to.
-    pub scopes: Vec<Scope>,
-    /// How the peers stand.
-    pub peers: Vec<PeerState>,
-}
-
-/// What counters belong to.
-#[derive(Clone, Debug)]
-pub struct Scope {
-    /// Name of the pair of ports.
-    pub pair: String,
-    /// Of what kind.
-    pub kind: ScopeKind,
-    /// Its name: the interface, the peer.
-    pub name: String,
-    /// Counters by name, in packets unless the name says otherwise.
-    pub counters: BTreeMap<String, u64>,
-}
-
-/// Of what kind a [`Scope`] is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ScopeKind {
-    /// A host port.
-    Host,
-    /// A wire port.
-    Wire,
-    /// A peer.
-    Peer,
-    /// The pair's RDMA traffic.
-    Rdma,
-    /// Another exporter, whose records are collected.
-    Exporter,
-}
-
-impl ScopeKind {
-    /// Its name in the file and in the API.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Host => "host",
-            Self::Wire => "wire",
-            Self::Peer => "peer",
-            Self::Rdma => "rdma",
-            Self::Exporter => "exporter",
-        }
-    }
-}
-
-/// How a peer stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PeerState {
-    /// Name of the pair of ports.
-    pub pair: String,
-    /// Its name.
-    pub peer: String,
-    /// `up`, `dead`, ...
-    pub state: String,
-    /// Where it is, as far as is known.
-    pub endpoint: Option<String>,
-}
-
-/// What was done to the gateway: a line of its log book.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
-    /// When, nanoseconds since 1970.
-    pub time_ns: u64,
-    /// `gateway`, or who asked.
-    pub who: String,
-    /// What was done.
-    pub what: String,
-    /// How it ended.
-    pub outcome: String,
 }
 
 /// How the store does. records = written + overflowed + lost + those under way.
@@ -300,6 +223,7 @@ impl Store {
             incoming_alerts,
             incoming_collected,
             connection: None,
+            files: Files::default(),
             retry_at: None,
             retained: Instant::now(),
             looked: None,
@@ -451,9 +375,6 @@ impl Pending {
     }
 }
 
-/// Pair, kind and name of a scope, and a counter of it.
-type CounterKey = (String, &'static str, String, String);
-
 struct Work {
     options: StoreOptions,
     shared: Arc<Shared>,
@@ -462,6 +383,8 @@ struct Work {
     incoming_alerts: Receiver<AlertRow>,
     incoming_collected: Receiver<Collected>,
     connection: Option<Connection>,
+    /// Which files `connection` has open.
+    files: Files,
     /// The store failed, and is left alone until then.
     retry_at: Option<Instant>,
     retained: Instant,
@@ -570,10 +493,14 @@ impl Work {
 
     /// Writes what is pending. What fails stays, and is tried again.
     fn commit(&mut self) {
+        if self.connection.is_some() && self.files.are_others(&self.options.path) {
+            self.let_go();
+        }
         if self.connection.is_none() {
             match schema::open(&self.options) {
                 Ok(connection) => {
                     self.connection = Some(connection);
+                    self.files = Files::of(&self.options.path);
                     // What the process before wrote and did not add up.
                     self.not_rolled_up = ROLL_UP_RECORDS;
                     self.retain();
@@ -611,6 +538,14 @@ impl Work {
                 }
             }
         }
+    }
+
+    /// Leaves a file that was moved away, or replaced, for what stands in its place.
+    fn let_go(&mut self) {
+        let Some(connection) = self.connection.take() else { return };
+        let path = self.options.path.display();
+        tracing::warn!(%path, "the store was moved away or replaced: going on in its place");
+        self.files.close(connection, &self.options.path);
     }
 
     /// Adds up what was written, every two seconds, or when it is much.
@@ -681,19 +616,4 @@ impl Work {
             }
         }
     }
-}
-
-/// What counters grew by since the sample before; a counter that fell began anew.
-fn grown(before: &mut BTreeMap<CounterKey, u64>, mut sample: Sample) -> Sample {
-    let mut next = BTreeMap::new();
-    for scope in &mut sample.scopes {
-        for (name, value) in &mut scope.counters {
-            let key = (scope.pair.clone(), scope.kind.name(), scope.name.clone(), name.clone());
-            let earlier = before.get(&key).copied().unwrap_or(0);
-            next.insert(key, *value);
-            *value = value.checked_sub(earlier).unwrap_or(*value);
-        }
-    }
-    *before = next;
-    sample
 }

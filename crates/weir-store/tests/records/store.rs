@@ -350,6 +350,31 @@ fn a_store_damaged_in_its_middle_loses_no_new_records() {
 }
 
 #[test]
+fn a_store_that_is_moved_away_is_whole_and_what_follows_stands_in_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, away) = (folder.path().join("gw.sqlite"), folder.path().join("away.sqlite"));
+    let store = start(&path);
+    let (items, _) = traffic::flows(300, false, lately());
+    send_all(&store, &items);
+    until(&store, |it| it.written == items.len() as u64);
+    std::fs::rename(&path, &away).unwrap();
+    send_all(&store, &items[..7]);
+    until(&store, |it| it.written == items.len() as u64 + 7);
+    assert_eq!((flow_count(&away), flow_count(&path)), (items.len(), 7));
+    // Likewise where another store is put there, and where it is removed.
+    std::fs::rename(&away, &path).unwrap();
+    send_all(&store, &items[..5]);
+    until(&store, |it| it.written == items.len() as u64 + 12);
+    assert_eq!(flow_count(&path), items.len() + 5);
+    std::fs::remove_file(&path).unwrap();
+    send_all(&store, &items[..3]);
+    until(&store, |it| it.written == items.len() as u64 + 15);
+    assert_eq!(flow_count(&path), 3);
+    let counters = store.stop();
+    assert_eq!((counters.lost, counters.failure, counters.moved_aside), (0, None, None));
+}
+
+#[test]
 fn a_database_of_another_program_is_not_touched() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("other.sqlite");

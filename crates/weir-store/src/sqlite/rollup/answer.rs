@@ -139,13 +139,13 @@ impl Reader {
             Volumes::Flows => Query::of_flows(range, filter),
             Volumes::Conversations => Query::of_conversations(range, filter),
         };
+        let moment = self.connection.unchecked_transaction()?;
+        let walk = query.by_number(&moment)?;
         let mut deltas = Deltas::new(self.labels()?, Some(Dimension::of(of, by)));
-        let values: Vec<&dyn rusqlite::ToSql> = query.values.iter().map(|it| it as _).collect();
+        let values: Vec<&dyn rusqlite::ToSql> = walk.values.iter().map(|it| it as _).collect();
         match of {
-            Volumes::Flows => deltas.add_flows(&self.connection, &query.chosen(), &values)?,
-            Volumes::Conversations => {
-                deltas.add_conversations(&self.connection, &query.chosen(), &values)?
-            }
+            Volumes::Flows => deltas.add_flows(&moment, &walk.chosen(), &values)?,
+            Volumes::Conversations => deltas.add_conversations(&moment, &walk.chosen(), &values)?,
         };
         if deltas.is_full {
             return Err(QueryError::TooMany(GROUPS_MAX));

@@ -93,15 +93,17 @@ impl Deltas {
         let (protocol, ports) = (row.get::<_, u8>(8)?, [row.get::<_, u16>(9)?, row.get(10)?]);
         let kind = kind(protocol, ports);
         self.add_talkers(time_s, kind, ends, &sums);
-        let service = match protocol {
-            6 => format!("tcp {}", ports[1]),
-            17 => format!("udp {}", ports[1]),
-            1 => "icmp".to_owned(),
-            58 => "icmpv6".to_owned(),
-            other => format!("protocol {other}"),
-        };
         self.add_ends(Volumes::Flows, time_s, (0, kind), ends, &sums);
-        self.add(Volumes::Flows, GroupBy::Service, time_s, &[&[0], service.as_bytes()], &sums);
+        if self.wants(Dimension::of(Volumes::Flows, GroupBy::Service)) {
+            let service = match protocol {
+                6 => format!("tcp {}", ports[1]),
+                17 => format!("udp {}", ports[1]),
+                1 => "icmp".to_owned(),
+                58 => "icmpv6".to_owned(),
+                other => format!("protocol {other}"),
+            };
+            self.add(Volumes::Flows, GroupBy::Service, time_s, &[&[0], service.as_bytes()], &sums);
+        }
         if let Some(exporter) = row.get_ref(11)?.as_str_or_null()? {
             self.add(
                 Volumes::Flows,
@@ -128,8 +130,10 @@ impl Deltas {
         }
         let of = Volumes::Conversations;
         self.add_ends(of, time_s, (lid, 0), ends, &sums);
-        let name = format!("{service} {encapsulation}");
-        self.add(of, GroupBy::Service, time_s, &[&[lid], name.as_bytes()], &sums);
+        if self.wants(Dimension::of(of, GroupBy::Service)) {
+            let name = format!("{service} {encapsulation}");
+            self.add(of, GroupBy::Service, time_s, &[&[lid], name.as_bytes()], &sums);
+        }
         // Number zero is no sender's: what a direction alone tells of has none.
         let source_qp = row.get::<_, Option<u32>>(10)?.unwrap_or_default().to_be_bytes();
         let destination_qp = row.get::<_, u32>(11)?.to_be_bytes();
@@ -144,6 +148,9 @@ impl Deltas {
 
     /// Each end of a record: what it sent, and what it received.
     fn add_talkers(&mut self, time_s: i64, kind: u8, [source, destination]: Ends, sums: &Sums) {
+        if !self.wants(Dimension::TALKERS) {
+            return;
+        }
         let back = reversed(sums);
         for (address, sums) in [(source, sums), (destination, &back)] {
             let key = [&[kind][..], &address].concat();
@@ -167,7 +174,7 @@ impl Deltas {
 
     /// What ends are called: a record between two of one name counts once.
     fn add_labels(&mut self, of: Volumes, time_s: i64, ends: Ends, sums: &Sums) {
-        if self.labels.is_empty() {
+        if self.labels.is_empty() || !self.wants(Dimension::of(of, GroupBy::Label)) {
             return;
         }
         let labels = &self.labels;
@@ -188,13 +195,17 @@ impl Deltas {
 
     fn add(&mut self, of: Volumes, by: GroupBy, time_s: i64, key: &[&[u8]], sums: &Sums) {
         let dimension = Dimension::of(of, by);
-        if self.only.is_none_or(|only| only == dimension) {
+        if self.wants(dimension) {
             self.put(dimension, time_s, &key.concat(), sums);
         }
     }
 
+    fn wants(&self, dimension: Dimension) -> bool {
+        self.only.is_none_or(|only| only == dimension)
+    }
+
     fn put(&mut self, dimension: Dimension, time_s: i64, key: &[u8], sums: &Sums) {
-        if self.only.is_none_or(|only| only == dimension) {
+        if self.wants(dimension) {
             let time_s = if self.only.is_some() { 0 } else { floor(time_s, LEVELS_S[0]) };
             let keyed = self.slices.entry((time_s, dimension)).or_default();
             if keyed.len() < GROUPS_MAX || keyed.contains_key(key) {
