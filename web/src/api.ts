@@ -21,8 +21,15 @@ export interface GatewayStatus {
   problems: string[];
   version: string;
   uptime_seconds: number;
-  pairs: { name: string; ports: PortAccount[]; queue_pairs: number; flows: number }[];
+  pairs: { name: string; ports: PortAccount[]; queue_pairs: number; flows: number; rdma_losses?: Losses }[];
   store: { written: number; overflowed: number; bytes: number; bytes_max: number } | null;
+}
+
+/** RDMA packets that were lost, by whose side. */
+export interface Losses {
+  host_side: number;
+  gateway: number;
+  wire_side: number;
 }
 
 /** What `[[label]]` calls an address. */
@@ -279,6 +286,7 @@ export interface Point {
   out_packets: number;
   in_packets: number;
   sealed_share: number | null;
+  fast_share: number | null;
   received: number;
   accepted: number;
   dropped: number;

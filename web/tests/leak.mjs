@@ -41,7 +41,7 @@ const point = () => {
   points += 1;
   return {
     gateway, time_ms: 1e12 + 1000 * points, out_bits: Math.random() * 1e9, in_bits: 1e9, out_packets: 1, in_packets: 1,
-    sealed_share: 1, received: 1, accepted: 1, dropped: 0, bypassed: 0, reasons: {}, flows: 1, queue_pairs: 1, peers_up: 1,
+    sealed_share: 1, fast_share: 0, received: 1, accepted: 1, dropped: 0, bypassed: 0, reasons: {}, flows: 1, queue_pairs: 1, peers_up: 1,
     peers: 1, is_healthy: true,
   };
 };

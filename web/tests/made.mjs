@@ -71,7 +71,7 @@ const slice = (_, index) => ({
 });
 const point = (_, index) => ({
   gateway, time_ms: now - 1000 * (120 - index), out_bits: 4.1e9 + 4e8 * Math.sin(index / 9),
-  in_bits: 3.6e9 + 3e8 * Math.cos(index / 7), out_packets: 131_000, in_packets: 120_000, sealed_share: 0.987,
+  in_bits: 3.6e9 + 3e8 * Math.cos(index / 7), out_packets: 131_000, in_packets: 120_000, sealed_share: 0.987, fast_share: 0.412,
   received: 251_000, accepted: 240_000, dropped: 9000, bypassed: 2000, reasons: {}, flows: 812,
   queue_pairs: 64, peers_up: 2, peers: 3, is_healthy: true,
 });

@@ -20,7 +20,7 @@ use crate::app::App;
 use crate::dto::{ErrorBody, Rows, time_text};
 use crate::guard::Visitor;
 use crate::query;
-use crate::routes::{Answer, ApiError, Asked, ask_stores};
+use crate::routes::{Answer, ApiError, Asked, GatewayQuery, ask_stores};
 use crate::token::Role;
 
 /// How long a gateway may take.
@@ -71,15 +71,6 @@ pub struct NewBlock {
     pub reason: Option<String>,
 }
 
-/// Which gateway.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct ListQuery {
-    /// Only this gateway
-    gateway: Option<String>,
-}
-
 /// What to remove.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -123,12 +114,12 @@ struct Entry {
 }
 
 /// Who is blocked, and who never
-#[utoipa::path(get, path = "/api/v1/blocks", params(ListQuery),
+#[utoipa::path(get, path = "/api/v1/blocks", params(GatewayQuery),
     responses((status = 200, body = Rows<Block>), (status = 400, body = ErrorBody)))]
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
     Extension(visitor): Extension<Visitor>,
-    Asked(asked): Asked<ListQuery>,
+    Asked(asked): Asked<GatewayQuery>,
 ) -> Answer<Rows<Block>> {
     let (mut rows, mut problems) = (Vec::new(), Vec::new());
     for (name, socket) in app.places.operate_sockets() {

@@ -7,13 +7,13 @@ use axum::extract::State;
 use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
 use crate::app::App;
 use crate::blocks::{Sent, send, socket_of};
 use crate::dto::{ErrorBody, Rows};
 use crate::guard::Visitor;
-use crate::routes::{Answer, ApiError, Asked};
+use crate::routes::{Answer, ApiError, Asked, GatewayQuery};
 use crate::token::Role;
 
 /// Seconds of a trial for which nothing is said.
@@ -42,15 +42,6 @@ pub struct Configuration {
     pub difference: Option<String>,
 }
 
-/// Which gateway.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct ConfigurationQuery {
-    /// Only this gateway
-    gateway: Option<String>,
-}
-
 /// A configuration to look at or to try.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -74,13 +65,13 @@ pub struct Decision {
 }
 
 /// What is in force at gateways that tell it here
-#[utoipa::path(get, path = "/api/v1/config", params(ConfigurationQuery),
+#[utoipa::path(get, path = "/api/v1/config", params(GatewayQuery),
     responses((status = 200, body = Rows<Configuration>), (status = 400, body = ErrorBody),
               (status = 403, body = ErrorBody)))]
 pub(crate) async fn show(
     State(app): State<Arc<App>>,
     Extension(visitor): Extension<Visitor>,
-    Asked(asked): Asked<ConfigurationQuery>,
+    Asked(asked): Asked<GatewayQuery>,
 ) -> Answer<Rows<Configuration>> {
     visitor.must_be(Role::Admin)?;
     let (mut rows, mut problems) = (Vec::new(), Vec::new());

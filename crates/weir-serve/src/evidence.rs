@@ -24,7 +24,7 @@ use crate::blocks::socket_of;
 use crate::dto::{ErrorBody, Rows, address_text};
 use crate::guard::Visitor;
 use crate::query;
-use crate::routes::{Answer, ApiError, Asked, ask_stores};
+use crate::routes::{Answer, ApiError, Asked, GatewayQuery, ask_stores};
 use crate::token::Role;
 
 /// Bytes of a capture, at most: it is held in memory.
@@ -57,15 +57,6 @@ pub struct Held {
     pub disk_oldest_seconds: Option<f64>,
 }
 
-/// Which gateway.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct HeldQuery {
-    /// Only this gateway
-    gateway: Option<String>,
-}
-
 /// Which packets.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -86,11 +77,11 @@ pub(crate) struct CutQuery {
 }
 
 /// What gateways remember of the packets
-#[utoipa::path(get, path = "/api/v1/evidence", params(HeldQuery),
+#[utoipa::path(get, path = "/api/v1/evidence", params(GatewayQuery),
     responses((status = 200, body = Rows<Held>), (status = 400, body = ErrorBody)))]
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
-    Asked(asked): Asked<HeldQuery>,
+    Asked(asked): Asked<GatewayQuery>,
 ) -> Answer<Rows<Held>> {
     let mut rows = Vec::new();
     for status in app.board.statuses() {

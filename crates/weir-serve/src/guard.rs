@@ -16,18 +16,18 @@ use crate::app::{App, Client};
 use crate::routes::ApiError;
 use crate::token::{Holder, Role};
 
-/// Requests a second of one client, in the long run.
+/// Requests a second by one who asks, in the long run.
 const REQUESTS_PER_S: f64 = 50.0;
 
-/// Requests that a client may make at once.
+/// Requests that one may make at once.
 const REQUESTS_BURST: f64 = 200.0;
 
 /// Wrong tokens that a client may show in a row, one more every ten seconds.
 const WRONG_BURST: f64 = 10.0;
 const WRONG_PER_S: f64 = 0.1;
 
-/// Clients remembered; at the bound, the one longest unseen is forgotten.
-const CLIENTS_MAX: usize = 1024;
+/// Askers remembered; at the bound, the one longest unseen is forgotten.
+const ASKERS_MAX: usize = 1024;
 
 /// How long an answer may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -49,11 +49,15 @@ const HEADERS: &[(&str, &str)] = &[
     ("permissions-policy", "camera=(), geolocation=(), microphone=()"),
 ];
 
-/// The token, and how much each client has asked for.
+/// Who asks: the place of the token that is shown, if it is one, and the address. Behind a proxy all
+/// have one address, and a stranger there must not use up what belongs to who was let in.
+type Asker = (Option<usize>, IpAddr);
+
+/// The tokens, and how much each has asked for.
 #[derive(Debug)]
 pub(crate) struct Guard {
     holders: Vec<Holder>,
-    clients: Mutex<BTreeMap<IpAddr, Buckets>>,
+    askers: Mutex<BTreeMap<Asker, Buckets>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -65,23 +69,26 @@ struct Buckets {
 
 impl Guard {
     pub(crate) fn new(holders: Vec<Holder>) -> Self {
-        Self { holders, clients: Mutex::default() }
+        Self { holders, askers: Mutex::default() }
     }
 
-    /// Whose token is shown. All are looked at, so that the time does not tell which it is.
-    fn holder(&self, shown: &str) -> Option<&Holder> {
-        self.holders.iter().fold(None, |found, it| if it.shows(shown) { Some(it) } else { found })
+    /// The place of the token that is shown. All are looked at, so that the time does not tell which
+    /// it is.
+    pub(crate) fn holder(&self, headers: &HeaderMap) -> Option<usize> {
+        let shown = shown(headers)?;
+        let holders = self.holders.iter().enumerate();
+        holders.fold(None, |found, (place, it)| if it.shows(shown) { Some(place) } else { found })
     }
 
-    /// Takes from a client's bucket; false when it is empty.
-    fn take(&self, client: IpAddr, now: Instant, from: fn(&mut Buckets) -> &mut f64) -> bool {
-        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        if clients.len() >= CLIENTS_MAX && !clients.contains_key(&client) {
-            let oldest = clients.iter().min_by_key(|(_, it)| it.seen).map(|(client, _)| *client);
-            oldest.map(|oldest| clients.remove(&oldest));
+    /// Takes from an asker's bucket; false when it is empty.
+    fn take(&self, asker: Asker, now: Instant, from: fn(&mut Buckets) -> &mut f64) -> bool {
+        let mut askers = self.askers.lock().unwrap_or_else(PoisonError::into_inner);
+        if askers.len() >= ASKERS_MAX && !askers.contains_key(&asker) {
+            let oldest = askers.iter().min_by_key(|(_, it)| it.seen).map(|(asker, _)| *asker);
+            oldest.map(|oldest| askers.remove(&oldest));
         }
         let full = Buckets { seen: now, requests: REQUESTS_BURST, wrong: WRONG_BURST };
-        let buckets = clients.entry(client).or_insert(full);
+        let buckets = askers.entry(asker).or_insert(full);
         let seconds = now.saturating_duration_since(buckets.seen).as_secs_f64();
         buckets.seen = now;
         buckets.requests = (buckets.requests + seconds * REQUESTS_PER_S).min(REQUESTS_BURST);
@@ -121,16 +128,20 @@ impl Visitor {
     }
 }
 
+/// The token that a request shows.
+fn shown(headers: &HeaderMap) -> Option<&str> {
+    headers.get(header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ")
+}
+
 /// Lets in who shows a token; what changes something takes an operator.
 pub(crate) async fn token(
     State(app): State<Arc<App>>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    let shown = request.headers().get(header::AUTHORIZATION).and_then(|it| it.to_str().ok());
-    let shown = shown.and_then(|it| it.strip_prefix("Bearer "));
     let Client(client) = Client::of(&request);
-    if let Some(holder) = shown.and_then(|it| app.guard.holder(it)) {
+    if let Some(place) = app.guard.holder(request.headers()) {
+        let holder = &app.guard.holders[place];
         let visitor = Visitor { role: holder.role, name: holder.name.clone(), client };
         let is_reading = matches!(*request.method(), Method::GET | Method::HEAD);
         let needed = if is_reading { Role::Viewer } else { Role::Operator };
@@ -140,7 +151,8 @@ pub(crate) async fn token(
         request.extensions_mut().insert(visitor);
         return next.run(request).await;
     }
-    if shown.is_some() && !app.guard.take(client, Instant::now(), |it| &mut it.wrong) {
+    let has_shown_one = shown(request.headers()).is_some();
+    if has_shown_one && !app.guard.take((None, client), Instant::now(), |it| &mut it.wrong) {
         return too_many();
     }
     let said = ApiError::new(
@@ -155,7 +167,8 @@ pub(crate) async fn token(
 /// Refuses what is too much, too long or too slow.
 pub(crate) async fn limits(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let Client(client) = Client::of(&request);
-    if !app.guard.take(client, Instant::now(), |it| &mut it.requests) {
+    let asker = (app.guard.holder(request.headers()), client);
+    if !app.guard.take(asker, Instant::now(), |it| &mut it.requests) {
         return too_many();
     }
     let target = request.uri().path_and_query().map_or(0, |it| it.as_str().len());
@@ -197,7 +210,7 @@ mod tests {
     #[test]
     fn buckets_run_dry_fill_again_and_are_bounded() {
         let guard = Guard::new(Vec::new());
-        let client = |number: u32| IpAddr::from(number.to_be_bytes());
+        let client = |number: u32| (None, IpAddr::from(number.to_be_bytes()));
         let start = Instant::now();
         let requests: fn(&mut Buckets) -> &mut f64 = |it| &mut it.requests;
         let passed = (0..1000).filter(|_| guard.take(client(1), start, requests)).count();
@@ -208,6 +221,6 @@ mod tests {
         for number in 0..5000 {
             guard.take(client(number), later, requests);
         }
-        assert_eq!(guard.clients.lock().unwrap().len(), CLIENTS_MAX);
+        assert_eq!(guard.askers.lock().unwrap().len(), ASKERS_MAX);
     }
 }

@@ -39,6 +39,9 @@ pub struct Point {
     pub in_packets: f64,
     /// Of the frames that went out, the share that was sealed or tagged: 0 to 1. Absent: none went.
     pub sealed_share: Option<f64>,
+    /// Of all frames received, the share that the kernel's fast path carried: 0 to 1. Absent: none
+    /// came.
+    pub fast_share: Option<f64>,
     /// Frames received by all ports = accepted + dropped + bypassed.
     pub received: f64,
     /// Of them, passed on as the policy wants it.
@@ -176,7 +179,7 @@ fn point(before: &Status, after: &Status) -> Option<Point> {
         is_healthy: GatewayStatus::up(after).is_healthy,
         ..Point::default()
     };
-    let (mut sealed, mut in_clear) = (0, 0);
+    let (mut sealed, mut in_clear, mut received, mut fast) = (0, 0, 0, 0);
     for pair in &after.pairs {
         let Some(old) = before.pairs.iter().find(|it| it.name == pair.name) else { continue };
         point.out_bits += rate(8 * grown(&old.host, &pair.host, |it| it.received_bytes));
@@ -187,6 +190,8 @@ fn point(before: &Status, after: &Status) -> Option<Point> {
         in_clear += grown(&old.host, &pair.host, |it| it.forwarded + it.clear + it.unsealed);
         for (old, side) in [(&old.host, &pair.host), (&old.wire, &pair.wire)] {
             point.received += rate(grown(old, side, |it| it.received));
+            received += grown(old, side, |it| it.received);
+            fast += grown(old, side, |it| it.fast);
             point.dropped += rate(grown(old, side, |it| it.dropped));
             point.bypassed += rate(grown(old, side, |it| it.clear + it.unsealed));
             for (reason, count) in &side.dropped_by_reason {
@@ -204,6 +209,7 @@ fn point(before: &Status, after: &Status) -> Option<Point> {
     point.accepted = (point.received - point.dropped - point.bypassed).max(0.0);
     let left = sealed + in_clear;
     point.sealed_share = (left > 0).then(|| sealed as f64 / left as f64);
+    point.fast_share = (received > 0).then(|| fast as f64 / received as f64);
     Some(point)
 }
 
@@ -221,6 +227,7 @@ mod tests {
             received: sealed + dropped,
             received_bytes: 1000 * (sealed + dropped),
             sealed,
+            fast: sealed / 4,
             dropped,
             dropped_by_reason: BTreeMap::from([("no_policy".to_owned(), dropped)]),
             ..Side::default()
@@ -243,6 +250,7 @@ mod tests {
         assert_eq!((point.received, point.accepted, point.dropped), (110.0, 100.0, 10.0));
         assert_eq!(point.reasons, BTreeMap::from([("no_policy".to_owned(), 10.0)]));
         assert_eq!(point.sealed_share, Some(1.0));
+        assert_eq!(point.fast_share, Some(50.0 / 220.0));
     }
 
     #[test]

@@ -192,6 +192,7 @@ fn rdma_metrics(statuses: &[Status]) -> Vec<Metric> {
     let mut naks = Metric::counter("weir_rdma_naks_total", "Refusals, by cause.");
     let mut rnr = Metric::counter("weir_rdma_rnr_naks_total", "Receiver-not-ready answers.");
     let mut again = Metric::counter("weir_rdma_retransmissions_total", "Packets sent again.");
+    let mut lost = Metric::counter("weir_rdma_lost_packets_total", "Lost packets, by whose side.");
     let mut cnp = Metric::counter("weir_rdma_cnp_total", "Congestion notification packets.");
     let mut flows = Metric::gauge("weir_flows", "Flows in the table.");
     let mut plaintext = Metric::counter(
@@ -213,9 +214,17 @@ fn rdma_metrics(statuses: &[Status]) -> Vec<Metric> {
             for (cause, count) in &rdma.naks {
                 naks.add(&[labels[0], labels[1], ("cause", cause)], count);
             }
+            let losses = &rdma.losses;
+            for (place, count) in [
+                ("host_side", losses.host_side),
+                ("gateway", losses.gateway),
+                ("wire_side", losses.wire_side),
+            ] {
+                lost.add(&[labels[0], labels[1], ("place", place)], count);
+            }
         }
     }
-    vec![packets, queue_pairs, icrc_bad, naks, rnr, again, cnp, flows, plaintext]
+    vec![packets, queue_pairs, icrc_bad, naks, rnr, again, lost, cnp, flows, plaintext]
 }
 
 #[cfg(test)]

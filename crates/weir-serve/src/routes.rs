@@ -75,6 +75,15 @@ impl From<QueryRejection> for ApiError {
 
 pub(crate) type Answer<T> = Result<Json<T>, ApiError>;
 
+/// Which gateway.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct GatewayQuery {
+    /// Only this gateway
+    pub(crate) gateway: Option<String>,
+}
+
 /// Which time, of which gateway.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]

@@ -1,10 +1,12 @@
 //! The process: made unprivileged before it takes the first connection. Connections are bounded in
 //! number, in size and in how long a client may take to ask.
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -17,7 +19,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tower::ServiceExt;
 
 use crate::account::{self, Account};
@@ -25,7 +27,8 @@ use crate::app::{App, Client, router};
 use crate::gateways::Places;
 use crate::token::{Holder, Token};
 
-/// Connections at a time; others wait in the kernel's queue.
+/// Connections at a time. One more takes the place of the oldest that showed no token yet: who opens
+/// many keeps nobody out. Where all showed one, it waits.
 const CONNECTIONS_MAX: usize = 256;
 
 /// How long a client may take to say what it wants.
@@ -117,14 +120,20 @@ async fn serve(listener: TcpListener, app: Arc<App>, stop: impl Future<Output = 
         let app = Arc::clone(&app);
         tokio::spawn(async move { app.board.watch(&app.places).await })
     };
-    let router = router(app);
-    let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let router = router(Arc::clone(&app));
+    let connections = Connections::new();
     let accept = async {
         loop {
-            let Ok(turn) = Arc::clone(&connections).acquire_owned().await else { return };
             match listener.accept().await {
                 Ok((stream, client)) => {
-                    tokio::spawn(connection(stream, client, router.clone(), turn));
+                    let turn = connections.take().await;
+                    tokio::spawn(connection(
+                        stream,
+                        client,
+                        Arc::clone(&app),
+                        router.clone(),
+                        turn,
+                    ));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be taken");
@@ -140,13 +149,61 @@ async fn serve(listener: TcpListener, app: Arc<App>, stop: impl Future<Output = 
     watching.abort();
 }
 
+/// The connections that are open, the oldest first.
+struct Connections {
+    places: Arc<Semaphore>,
+    open: Mutex<VecDeque<Weak<Turn>>>,
+}
+
+/// A connection's place.
+struct Turn {
+    /// Whether it showed a token.
+    is_let_in: AtomicBool,
+    /// Told when it has to make room.
+    leave: Notify,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Connections {
+    fn new() -> Self {
+        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        Self { places, open: Mutex::default() }
+    }
+
+    /// A place, when there is one.
+    async fn take(&self) -> Arc<Turn> {
+        if self.places.available_permits() == 0 {
+            self.make_room();
+        }
+        let place = Arc::clone(&self.places).acquire_owned().await.expect("it is never closed");
+        let (is_let_in, leave) = (AtomicBool::new(false), Notify::new());
+        let turn = Arc::new(Turn { is_let_in, leave, _place: place });
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|it| it.strong_count() > 0);
+        open.push_back(Arc::downgrade(&turn));
+        turn
+    }
+
+    fn make_room(&self) {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut strangers = open.iter().filter_map(Weak::upgrade);
+        if let Some(oldest) = strangers.find(|it| !it.is_let_in.load(Relaxed)) {
+            oldest.leave.notify_one();
+        }
+    }
+}
+
 async fn connection(
     stream: TcpStream,
     client: SocketAddr,
+    app: Arc<App>,
     router: Router,
-    _turn: OwnedSemaphorePermit,
+    turn: Arc<Turn>,
 ) {
-    let service = service_fn(move |request: Request<Incoming>| {
+    let service = service_fn(|request: Request<Incoming>| {
+        if app.guard.holder(request.headers()).is_some() {
+            turn.is_let_in.store(true, Relaxed);
+        }
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(Client(client.ip()));
         router.clone().oneshot(request)
@@ -154,7 +211,54 @@ async fn connection(
     let mut server = http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(HEADERS_WITHIN);
     server.max_buf_size(HEADER_BYTES_MAX).half_close(false);
-    if let Err(error) = server.serve_connection(TokioIo::new(stream), service).await {
-        tracing::debug!(%error, %client, "a connection ended early");
+    tokio::select! {
+        served = server.serve_connection(TokioIo::new(stream), service) => {
+            if let Err(error) = served {
+                tracing::debug!(%error, %client, "a connection ended early");
+            }
+        }
+        () = turn.leave.notified() => tracing::debug!(%client, "a connection had to make room"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+    async fn ask(stream: &mut TcpStream, path: &str) -> String {
+        let said =
+            format!("GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n\r\n");
+        stream.write_all(said.as_bytes()).await.unwrap();
+        let mut answer = vec![0; 256];
+        let length = stream.read(&mut answer).await.unwrap();
+        String::from_utf8_lossy(&answer[..length]).into_owned()
+    }
+
+    #[tokio::test]
+    async fn who_opens_connections_and_says_nothing_keeps_nobody_out() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let app = App::new(Places::default(), Token::new(TOKEN).unwrap());
+        let server = tokio::spawn(serve(listener, app, std::future::pending()));
+        let mut known = TcpStream::connect(address).await.unwrap();
+        assert!(ask(&mut known, "/api/v1/status").await.starts_with("HTTP/1.1 200"));
+        let mut silent = Vec::new();
+        for _ in 1..CONNECTIONS_MAX {
+            silent.push(TcpStream::connect(address).await.unwrap());
+        }
+        let mut late = TcpStream::connect(address).await.unwrap();
+        assert!(ask(&mut late, "/healthz").await.starts_with("HTTP/1.1 200"));
+        // The oldest that said nothing made room, and it alone.
+        assert_eq!(silent[0].read(&mut [0; 1]).await.unwrap(), 0);
+        let second = silent[1].try_read(&mut [0; 1]).unwrap_err();
+        assert_eq!(second.kind(), ErrorKind::WouldBlock);
+        assert!(ask(&mut known, "/healthz").await.starts_with("HTTP/1.1 200"));
+        server.abort();
     }
 }

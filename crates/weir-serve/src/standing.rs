@@ -46,6 +46,8 @@ pub struct PairStatus {
     pub flows: u64,
     pub queue_pairs: u64,
     pub rdma_packets: u64,
+    /// RDMA packets that were lost, by whose side.
+    pub rdma_losses: status::Losses,
     pub plaintext_on_wire: u64,
     /// Of bytes received, the share that the kernel carried: 0 to 1.
     pub fast_share: Option<f64>,
@@ -105,6 +107,7 @@ impl PairStatus {
             flows: pair.flows,
             queue_pairs: pair.rdma.queue_pairs,
             rdma_packets: pair.rdma.packets,
+            rdma_losses: pair.rdma.losses,
             plaintext_on_wire: pair.wire_proof.plaintext,
             fast_share: pair.fast_path.share_bytes,
         }

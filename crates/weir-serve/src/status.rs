@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// A gateway at one moment.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -213,7 +214,20 @@ pub struct Rdma {
     pub naks: BTreeMap<String, u64>,
     pub rnr_naks: u64,
     pub retransmissions: u64,
+    pub losses: Losses,
     pub cnp: u64,
+}
+
+/// Where RDMA packets were lost, judged by their sequence numbers (docs/adr/0021).
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(default)]
+pub struct Losses {
+    /// Between the host and the gateway.
+    pub host_side: u64,
+    /// In the gateway.
+    pub gateway: u64,
+    /// Between the gateway and whoever is beyond the wire.
+    pub wire_side: u64,
 }
 
 /// The kernel's fast path.

@@ -18,7 +18,7 @@ use crate::blocks::{Sent, send, socket_of};
 use crate::dto::{ErrorBody, Rows, address_text, time_text};
 use crate::guard::Visitor;
 use crate::query;
-use crate::routes::{Answer, ApiError, Asked, ask_stores};
+use crate::routes::{Answer, ApiError, Asked, GatewayQuery, ask_stores};
 
 /// The longest time: ten years.
 pub const SECONDS_MAX: u64 = 315_360_000;
@@ -58,15 +58,6 @@ pub struct NewSuppression {
     /// Why.
     #[schema(max_length = 200)]
     pub reason: Option<String>,
-}
-
-/// Which gateway.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct ListQuery {
-    /// Only this gateway
-    gateway: Option<String>,
 }
 
 /// What to show again.
@@ -112,11 +103,11 @@ fn now_ns() -> u64 {
 }
 
 /// Signatures whose alerts are suppressed now, what ends first first
-#[utoipa::path(get, path = "/api/v1/alerts/suppressions", params(ListQuery),
+#[utoipa::path(get, path = "/api/v1/alerts/suppressions", params(GatewayQuery),
     responses((status = 200, body = Rows<Suppression>), (status = 400, body = ErrorBody)))]
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
-    Asked(asked): Asked<ListQuery>,
+    Asked(asked): Asked<GatewayQuery>,
 ) -> Answer<Rows<Suppression>> {
     let (mut rows, problems) = ask_stores(app, move |places| {
         query::each(places, asked.gateway.as_deref(), |name, reader| {

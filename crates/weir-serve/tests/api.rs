@@ -417,6 +417,8 @@ async fn a_client_that_asks_too_often_is_told_to_wait() {
         }
     }
     assert!(refused > 0);
+    let answer = stand.get("/api/v1/status").await;
+    assert_eq!(answer.0, StatusCode::OK, "who was let in does not share with strangers");
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::{AccessReport, DetectionReport, KindReport, RdmaReport, Report, Throughput, VpnReport};
 use crate::gateways::{NAMES, run_folder};
+use crate::serve::store_folder;
 use crate::topology::{Lab, Side, WIRE_END_A};
 
 const LABEL_WIDTH: usize = 34;
@@ -221,6 +222,16 @@ fn guests(rdma: &RdmaReport) -> String {
 pub fn how_to_look_around(lab: &Lab, program: &Path) -> String {
     let run_folder = run_folder(lab, Side::A);
     let (run_folder, program) = (run_folder.display(), program.display());
+    let store = store_folder(lab, Side::A);
+    let remembered = match store.exists() {
+        true => format!(
+            "\x20 {program} top --run-dir {run_folder} --store {store}\n\
+             \x20 {program} conversations --last 10m --group --store {store}\n\
+             \x20 {program} alerts --last 1h --store {store}\n",
+            store = store.display()
+        ),
+        false => String::new(),
+    };
     let [a, b] = [lab.host(Side::A).name(), lab.gateway(Side::A).name()];
     let (wire, target) = (lab.wire().name(), lab.host_v4(Side::B));
     format!(
@@ -230,6 +241,7 @@ pub fn how_to_look_around(lab: &Lab, program: &Path) -> String {
          \x20 ip netns exec {b} ip -s link\n\
          \x20 {program} status {} --run-dir {run_folder}\n\
          \x20 {program} drops {} --run-dir {run_folder}\n\
+         {remembered}\
          \x20 {program} lab send --kind roce-v2 --count 1000\n\
          \x20 {program} lab send --kind rdma-write; {program} access hits --run-dir {run_folder}\n\
          and remove it:\n\
