@@ -10,6 +10,7 @@ use weir_engine::verdict::DropReason;
 use super::args::StatusArgs;
 use super::print_json;
 use super::status::ask_status;
+use super::terminal::shown;
 use crate::api::dto::{AccessSnapshot, PairSnapshot, Snapshot};
 
 /// Runs `weir drops`.
@@ -28,7 +29,7 @@ pub fn run(args: &StatusArgs) -> Result<ExitCode> {
     for drop in drops {
         println!("{:>14}  {:<22} {:<10} {}", drop.count, drop.reason, drop.interface, drop.meaning);
         for (line, packets) in &drop.by_line {
-            println!("{packets:>18}  by line {line}");
+            println!("{packets:>18}  by line {}", shown(line));
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -32,6 +32,7 @@ mod running;
 pub mod sa;
 pub mod serve;
 pub mod status;
+mod terminal;
 pub mod terms;
 pub mod top;
 pub mod up;
@@ -109,9 +110,8 @@ pub fn main() -> ExitCode {
 /// # Errors
 /// Standard output cannot be written.
 pub fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
-    serde_json::to_writer_pretty(&mut out, value)?;
-    writeln!(out)?;
+    let text = terminal::json(&serde_json::to_string_pretty(value)?);
+    writeln!(io::stdout().lock(), "{text}")?;
     Ok(())
 }
 

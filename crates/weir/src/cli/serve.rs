@@ -20,8 +20,9 @@ const TOKEN_DEFAULT: &str = "/var/lib/weir-serve/token";
 const HELP: &str = "\
 Shows in a browser what the gateways of this machine do and did, and answers the same questions
 by an API (/api/v1/openapi.json) and to Prometheus (/metrics). It holds no keys: it reads the store
-and the last status of each gateway that has a table [store]. All that it can change is who is
-blocked, at gateways with `[store] operate = true`, for those whose token is an operator's.
+and the last status of each gateway that has a table [store]. It can change what a gateway lets it:
+with `[store] operate = true` blocks and what is said of alerts, for operators; with `administer =
+true` the configuration, for admins.
 
 Started as root it becomes --user before it takes a connection. GROUP is that of `[store] group`.
 Who opens the link that it prints is let in; scripts send `Authorization: Bearer TOKEN`.
@@ -52,7 +53,7 @@ pub struct ServeArgs {
     /// Holds the token; made where there is none
     #[arg(long, default_value = TOKEN_DEFAULT, value_name = "FILE")]
     pub token_file: PathBuf,
-    /// Who else may look (viewer), block (operator) or allow (admin): `ROLE NAME TOKEN` a line
+    /// Who else may look (viewer), block (operator) or change all (admin): `ROLE NAME TOKEN` a line
     #[arg(long, value_name = "FILE")]
     pub tokens: Option<PathBuf>,
     /// Where gateways keep their sockets; several allowed

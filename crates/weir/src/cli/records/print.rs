@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use utoipa::PartialSchema;
 use weir_serve::columns;
 
-use super::super::parquet;
+use super::super::{parquet, terminal};
 use super::{Form, RecordArgs};
 
 /// Prints what there is, and says what could not be read.
@@ -39,6 +39,9 @@ pub(super) fn print<T: Serialize + PartialSchema>(
         Form::Table => {
             let mut cells: Vec<_> = rows.iter().map(cells_of).collect();
             leave_out_nameless(&mut cells);
+            for (_, cell) in cells.iter_mut().flatten() {
+                *cell = terminal::shown(cell);
+            }
             std::io::stdout().write_all(table(&cells).as_bytes())?;
         }
     }
@@ -81,7 +84,8 @@ fn table(rows: &[Vec<(&str, String)>]) -> String {
     out
 }
 
-/// All fields, with their names first.
+/// All fields, with their names first. A text that a spreadsheet would take for a formula begins
+/// with an apostrophe there.
 fn csv<T: Serialize>(rows: &[T]) -> Result<String> {
     let mut out = String::new();
     for (index, row) in rows.iter().enumerate() {
@@ -114,14 +118,21 @@ fn flat(fields: Map<String, Value>) -> Map<String, Value> {
 fn csv_line(out: &mut String, cells: impl Iterator<Item = Value>) {
     let cells = cells.map(|cell| match cell {
         Value::Null => String::new(),
-        Value::String(text) if text.contains([',', '"', '\n', '\r']) => {
-            format!("\"{}\"", text.replace('"', "\"\""))
-        }
-        Value::String(text) => text,
+        Value::String(text) => csv_text(text),
         other => other.to_string(),
     });
     out.push_str(&cells.collect::<Vec<_>>().join(","));
     out.push_str("\r\n");
+}
+
+fn csv_text(mut text: String) -> String {
+    if text.starts_with(['=', '+', '-', '@', '\t', '\r']) {
+        text.insert(0, '\'');
+    }
+    match text.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text,
+    }
 }
 
 #[cfg(test)]
@@ -132,6 +143,12 @@ mod tests {
     fn csv_quotes_what_would_break_a_line() {
         let rows = [serde_json::json!({"a": "x,\"y\"\n", "b": 7, "c": null})];
         assert_eq!(csv(&rows).unwrap(), "a,b,c\r\n\"x,\"\"y\"\"\n\",7,\r\n");
+    }
+
+    #[test]
+    fn a_spreadsheet_finds_no_formula_in_what_a_stranger_chose() {
+        let rows = [serde_json::json!({"a": "=HYPERLINK(\"x\")", "b": -7, "c": "@SUM(A1)"})];
+        assert_eq!(csv(&rows).unwrap(), "a,b,c\r\n\"'=HYPERLINK(\"\"x\"\")\",-7,'@SUM(A1)\r\n");
     }
 
     #[test]

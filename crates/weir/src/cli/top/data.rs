@@ -8,6 +8,7 @@ use weir_serve::status::Status;
 use weir_store::sqlite::{AlertFilter, Order, Range, RecordFilter};
 
 use super::{Choice, View};
+use crate::cli::terminal::shown;
 
 /// Rows that a store is asked for.
 const ROWS_MAX: u32 = 200;
@@ -124,15 +125,11 @@ impl Data {
                 (&["frames", "reason", "at", "meaning"], rows)
             }
         };
-        let clean = |text: String| text.chars().map(shown).collect::<String>();
-        let rows = rows.into_iter().map(|row| row.into_iter().map(clean).collect()).collect();
+        // What a packet or peer chose must not steer the terminal.
+        let clean = |text: &String| shown(text);
+        let rows = rows.iter().map(|row| row.iter().map(clean).collect()).collect();
         Table { names, rows }
     }
-}
-
-/// What a packet or peer chose must not steer the terminal.
-fn shown(letter: char) -> char {
-    if letter.is_control() { '\u{fffd}' } else { letter }
 }
 
 fn talker(row: &Talker) -> Vec<String> {
