@@ -235,9 +235,19 @@ mod tests {
         let said =
             format!("GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n\r\n");
         stream.write_all(said.as_bytes()).await.unwrap();
-        let mut answer = vec![0; 256];
-        let length = stream.read(&mut answer).await.unwrap();
-        String::from_utf8_lossy(&answer[..length]).into_owned()
+        let (mut answer, mut piece) = (String::new(), [0; 4096]);
+        while !is_whole(&answer) {
+            let length = stream.read(&mut piece).await.unwrap();
+            assert!(length > 0, "cut off: {answer}");
+            answer += &String::from_utf8_lossy(&piece[..length]);
+        }
+        answer
+    }
+
+    fn is_whole(answer: &str) -> bool {
+        let Some((head, body)) = answer.split_once("\r\n\r\n") else { return false };
+        let length = head.lines().find_map(|it| it.strip_prefix("content-length: "));
+        length.is_some_and(|it| it.parse() == Ok(body.len()))
     }
 
     #[tokio::test]

@@ -97,6 +97,9 @@ impl Hashing {
 /// Which place each group of an answer has in it.
 type Places = HashMap<Hashed, u32>;
 
+/// Records, each by the place of its group and its number.
+type Members = Vec<(u32, i64)>;
+
 impl Reader {
     /// The groups that `query` chooses, those with most of its order first.
     pub(super) fn grouped<T: Grouped>(
@@ -172,10 +175,10 @@ fn ranked<T: Grouped>(
     walk: &Query,
     hashing: &mut Hashing,
     limit: usize,
-) -> Result<(Places, Option<Vec<(u32, i64)>>), QueryError> {
+) -> Result<(Places, Option<Members>), QueryError> {
     let mut groups = Places::new();
     let mut values: Vec<i64> = Vec::new();
-    let mut seen: Option<Vec<(u32, i64)>> = Some(Vec::new());
+    let mut seen = Some(Members::new());
     let columns = [T::SAME, &["id", walk.order.expression()]].concat();
     let mut select = moment.prepare(&walk.select(&columns))?;
     let mut rows = select.query(params_from_iter(&walk.values))?;
