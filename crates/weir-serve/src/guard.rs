@@ -49,8 +49,8 @@ const HEADERS: &[(&str, &str)] = &[
     ("permissions-policy", "camera=(), geolocation=(), microphone=()"),
 ];
 
-/// Who asks: the place of the token that is shown, if it is one, and the address. Behind a proxy all
-/// have one address, and a stranger there must not use up what belongs to who was let in.
+/// Who asks: the place of the token that is shown, if it is one, and the address. Behind a proxy
+/// all have one address, and a stranger there must not use up what belongs to who was let in.
 type Asker = (Option<usize>, IpAddr);
 
 /// The tokens, and how much each has asked for.
@@ -72,8 +72,8 @@ impl Guard {
         Self { holders, askers: Mutex::default() }
     }
 
-    /// The place of the token that is shown. All are looked at, so that the time does not tell which
-    /// it is.
+    /// The place of the token that is shown. All are looked at, so that the time does not tell
+    /// which it is.
     pub(crate) fn holder(&self, headers: &HeaderMap) -> Option<usize> {
         let shown = shown(headers)?;
         let holders = self.holders.iter().enumerate();

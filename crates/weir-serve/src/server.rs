@@ -27,8 +27,8 @@ use crate::app::{App, Client, router};
 use crate::gateways::Places;
 use crate::token::{Holder, Token};
 
-/// Connections at a time. One more takes the place of the oldest that showed no token yet: who opens
-/// many keeps nobody out. Where all showed one, it waits.
+/// Connections at a time. One more takes the place of the oldest that showed no token yet: who
+/// opens many keeps nobody out. Where all showed one, it waits.
 const CONNECTIONS_MAX: usize = 256;
 
 /// How long a client may take to say what it wants.

@@ -1,5 +1,5 @@
-//! Which files a connection has open, and whether they still stand where they stood: a store that is
-//! moved away or replaced while a gateway runs would be written on without anybody who reads it.
+//! Which files a connection has open, and whether they still stand where they stood: a store that
+//! is moved away or replaced while a gateway runs would be written on without anybody who reads it.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -26,7 +26,7 @@ const STEPS_PER_LOOK: i32 = 10_000;
 /// How long a reader waits for the file's lock: only a file that is being made is locked.
 const LOCK_WAIT: Duration = Duration::from_millis(500);
 
-/// Records that are passed over for one that is wanted, at most, before the index is the better way.
+/// Records that are passed over for one that is wanted, at most; beyond, the index is better.
 const STRAY_MAX: i64 = 3;
 
 /// Slices of a chart beyond which coarser ones serve better.
@@ -479,8 +479,8 @@ impl Query {
         self.terms.join(" AND ")
     }
 
-    /// A walk through the same records, in the order of their numbers where these lie close together,
-    /// as they do when records come in the order of time: so a record is the next one of the table,
+    /// A walk through the same records, in the order of their numbers where these lie close
+    /// together, as they do when records come in the order of time: so a record is the next one of the table,
     /// and is not looked for by its place in the index.
     pub(super) fn by_number(&self, connection: &Connection) -> rusqlite::Result<Self> {
         let sql = format!(
