@@ -480,8 +480,8 @@ impl Query {
     }
 
     /// A walk through the same records, in the order of their numbers where these lie close
-    /// together, as they do when records come in the order of time: so a record is the next one of the table,
-    /// and is not looked for by its place in the index.
+    /// together, as they do when records come in the order of time: so a record is the next one of
+    /// the table, and is not looked for by its place in the index.
     pub(super) fn by_number(&self, connection: &Connection) -> rusqlite::Result<Self> {
         let sql = format!(
             "SELECT count(*), coalesce(min(id), 0), coalesce(max(id), 0) FROM {} \
