@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use indicatif::{ProgressBar, ProgressStyle};
 use weir_engine::meter::Icrc;
 use weir_store::sink::{Collector, Exporter, Interfaces, TlsFiles};
@@ -14,6 +15,7 @@ use weir_wire::frame::Time;
 use super::EXIT_USAGE;
 use crate::config::export;
 use crate::config::file::ExportFormat;
+use crate::read::events::EVENT_KINDS;
 use crate::read::{Analysis, Report, analyse, csv, text};
 
 mod detection;
@@ -66,6 +68,11 @@ pub struct ReadArgs {
     /// Write the alerts there, as EVE JSON
     #[arg(long, value_name = "FILE", requires = "rules")]
     pub eve: Option<PathBuf>,
+    /// Kinds of events to write beside alerts and drops, by EVE's names, commas between them: all,
+    /// unless it is given; `alert`: no others
+    #[arg(long, value_name = "KINDS", value_delimiter = ',', requires = "eve")]
+    #[arg(value_parser = PossibleValuesParser::new(EVENT_KINDS))]
+    pub types: Vec<String>,
     /// A suricata.yaml whose address and port groups the rules use
     #[arg(long, value_name = "FILE", requires = "rules")]
     pub variables: Option<PathBuf>,

@@ -22,6 +22,7 @@ use weir_wire::parse::{Parsed, Transport};
 use weir_wire::tcp::flags::{ACK, RST, SYN};
 
 use super::eve::{self, Event};
+use super::events::Events;
 pub use super::exception::Exception;
 use super::exception::{Cause, began_midstream};
 use super::layers::{Layer, Layers};
@@ -116,66 +117,6 @@ pub struct Options {
     pub hosts: Hosts,
 }
 
-/// Kinds of what is odd, by EVE's names.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Anomalies {
-    /// About a packet.
-    pub decode: bool,
-    /// About a segment in its stream.
-    pub stream: bool,
-    /// About what is spoken.
-    pub applayer: bool,
-}
-
-/// What is told of applications' messages and sessions.
-#[derive(Clone, Debug, Default)]
-pub struct Applications {
-    /// Kinds that are told, by EVE's names; without, all are.
-    pub kinds: Option<Vec<String>>,
-    /// Fields of `tls` that are told, by their names in suricata.yaml; without, those that are
-    /// usual there.
-    pub tls: Option<Vec<String>>,
-}
-
-impl Applications {
-    fn tells(&self, kind: &str) -> bool {
-        self.kinds.as_ref().is_none_or(|kinds| kinds.iter().any(|it| it == kind))
-    }
-}
-
-/// Kinds of events.
-#[derive(Clone, Debug)]
-pub struct Events {
-    /// `flow`, when one ends.
-    pub flow: bool,
-    /// `netflow`: a flow's two sides.
-    pub netflow: bool,
-    /// What is told of applications.
-    pub applications: Applications,
-    /// `anomaly`: what is odd.
-    pub anomaly: Anomalies,
-    /// `stats`, at the end.
-    pub stats: bool,
-    /// Of the packets that a flow loses, the first of each side alone is told of.
-    pub first_drops: bool,
-    /// The seed of `community_id` in flows; none without.
-    pub community_seed: Option<u16>,
-}
-
-impl Default for Events {
-    fn default() -> Self {
-        Self {
-            flow: true,
-            netflow: false,
-            applications: Applications::default(),
-            anomaly: Anomalies { decode: true, stream: true, applayer: true },
-            stats: true,
-            first_drops: false,
-            community_seed: Some(0),
-        }
-    }
-}
-
 impl<W: Write> Detection<W> {
     /// A detector with `rules`, whose events go to `out` as EVE.
     ///
@@ -186,7 +127,9 @@ impl<W: Write> Detection<W> {
         let Options { seed, midstream, .. } = options;
         let limits = Limits { flows: FLOWS_MAX, seed, midstream, ..Limits::default() };
         let mut detector = Detector::new(rules.clone(), limits)?;
-        detector.keep_records();
+        if options.events.applications.tells_any() {
+            detector.keep_records();
+        }
         let mut flows = FlowTable::new(limits);
         flows.keep_records();
         let mut layers = Layers::new(options.policy, seed);

@@ -10,6 +10,7 @@ pub mod analysis;
 pub mod csv;
 pub mod detection;
 pub mod eve;
+pub mod events;
 mod exception;
 pub mod layers;
 pub mod report;

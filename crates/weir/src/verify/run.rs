@@ -11,8 +11,9 @@ use weir_detect::reputation::Reputation;
 use weir_detect::{Action, LoadOptions, Variables};
 
 use super::case::Case;
-use crate::read::detection::{Anomalies, Applications, Detection, Events, Exception, Options};
+use crate::read::detection::{Detection, Exception, Options};
 use crate::read::eve::USUAL_TLS;
+use crate::read::events::{Anomalies, Applications, Events};
 use crate::rules;
 
 /// Alerts of a packet that Suricata tells, unless it is told otherwise.

@@ -93,6 +93,18 @@ fn alerts_of_a_capture_are_written_as_eve() {
     let events: Vec<Value> = text.lines().map(|it| serde_json::from_str(it).unwrap()).collect();
     let kinds: Vec<&Value> = events.iter().map(|it| &it["event_type"]).collect();
     assert_eq!(kinds, ["alert", "alert", "drop", "flow", "flow", "flow", "stats"]);
+    let told = path("few.json");
+    let few = |kinds: &str| {
+        let arguments = ["read", "--rules", &rules, "--types", kinds, "--eve"];
+        let output =
+            weir(&[&arguments[..], &[told.to_str().unwrap()]].concat(), &[&path("a.pcap")]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = fs::read_to_string(&told).unwrap();
+        let kind = |it: &str| serde_json::from_str::<Value>(it).unwrap()["event_type"].clone();
+        text.lines().map(kind).collect::<Vec<_>>()
+    };
+    assert_eq!(few("alert"), ["alert", "alert", "drop"]);
+    assert_eq!(few("dns,stats"), ["alert", "alert", "drop", "stats"]);
     let [word, read, drop, ..] = events.as_slice() else { panic!("three events: {text}") };
     assert_eq!(word["timestamp"], "2023-11-14T22:13:20.250000+0000");
     assert_eq!((&word["src_ip"], &word["dest_port"]), (&"192.0.2.1".into(), &53.into()));

@@ -12,6 +12,7 @@ use weir_detect::Variables;
 use super::{ReadArgs, random_seed};
 use crate::cli::print_json;
 use crate::read::detection::{Detection, Options};
+use crate::read::events::Events;
 use crate::rules;
 
 /// Looks at all files, one after the other, with one detector, and writes its alerts to `eve`.
@@ -24,7 +25,12 @@ pub(super) fn run(args: &ReadArgs, eve: &Path) -> anyhow::Result<ExitCode> {
     text.ignore_checksums(args.no_checksums);
     let loaded = text.compile()?;
     let out = File::create(eve).with_context(|| format!("cannot write {}", eve.display()))?;
-    let options = Options { seed: random_seed() as u64, is_inline: true, ..Options::default() };
+    let events = match args.types.as_slice() {
+        [] => Events::default(),
+        kinds => Events::of_kinds(kinds),
+    };
+    let seed = random_seed() as u64;
+    let options = Options { seed, is_inline: true, events, ..Options::default() };
     let mut detection = Detection::new(loaded.rules, options, BufWriter::new(out))?;
     let mut is_complete = true;
     for file in &args.files {

@@ -1,0 +1,126 @@
+//! Which events are written of captures that rules look at, by EVE's names.
+
+/// Kinds of what is odd, by EVE's names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Anomalies {
+    /// About a packet.
+    pub decode: bool,
+    /// About a segment in its stream.
+    pub stream: bool,
+    /// About what is spoken.
+    pub applayer: bool,
+}
+
+/// What is told of applications' messages and sessions.
+#[derive(Clone, Debug, Default)]
+pub struct Applications {
+    /// Kinds that are told, by EVE's names; without, all are.
+    pub kinds: Option<Vec<String>>,
+    /// Fields of `tls` that are told, by their names in suricata.yaml; without, those that are
+    /// usual there.
+    pub tls: Option<Vec<String>>,
+}
+
+impl Applications {
+    pub(super) fn tells(&self, kind: &str) -> bool {
+        self.kinds.as_ref().is_none_or(|kinds| kinds.iter().any(|it| it == kind))
+    }
+
+    pub(super) fn tells_any(&self) -> bool {
+        self.kinds.as_ref().is_none_or(|kinds| !kinds.is_empty())
+    }
+}
+
+/// Kinds of events.
+#[derive(Clone, Debug)]
+pub struct Events {
+    /// `flow`, when one ends.
+    pub flow: bool,
+    /// `netflow`: a flow's two sides.
+    pub netflow: bool,
+    /// What is told of applications.
+    pub applications: Applications,
+    /// `anomaly`: what is odd.
+    pub anomaly: Anomalies,
+    /// `stats`, at the end.
+    pub stats: bool,
+    /// Of the packets that a flow loses, the first of each side alone is told of.
+    pub first_drops: bool,
+    /// The seed of `community_id` in flows; none without.
+    pub community_seed: Option<u16>,
+}
+
+/// What [`Events::of_kinds`] takes.
+pub const EVENT_KINDS: [&str; 36] = [
+    "alert",
+    "anomaly",
+    "dcerpc",
+    "dhcp",
+    "dnp3",
+    "dns",
+    "drop",
+    "enip",
+    "fileinfo",
+    "flow",
+    "ftp",
+    "ftp_data",
+    "http",
+    "ike",
+    "krb5",
+    "ldap",
+    "mdns",
+    "modbus",
+    "mqtt",
+    "netflow",
+    "nfs",
+    "pgsql",
+    "pop3",
+    "quic",
+    "rfb",
+    "rpc",
+    "sip",
+    "smb",
+    "smtp",
+    "snmp",
+    "ssh",
+    "stats",
+    "tftp",
+    "tls",
+    "websocket",
+    "all",
+];
+
+impl Events {
+    /// Those of the kinds that are named, by EVE's names; alerts and drops need no name.
+    pub fn of_kinds(kinds: &[String]) -> Self {
+        let has = |name: &str| kinds.iter().any(|it| it == name);
+        if has("all") {
+            return Self::default();
+        }
+        let others = ["alert", "drop", "flow", "netflow", "anomaly", "stats"];
+        let applications = kinds.iter().filter(|it| !others.contains(&it.as_str())).cloned();
+        let is_odd = has("anomaly");
+        Self {
+            flow: has("flow"),
+            netflow: has("netflow"),
+            applications: Applications { kinds: Some(applications.collect()), tls: None },
+            anomaly: Anomalies { decode: is_odd, stream: is_odd, applayer: is_odd },
+            stats: has("stats"),
+            ..Self::default()
+        }
+    }
+}
+
+impl Default for Events {
+    fn default() -> Self {
+        Self {
+            flow: true,
+            netflow: false,
+            applications: Applications::default(),
+            anomaly: Anomalies { decode: true, stream: true, applayer: true },
+            stats: true,
+            first_drops: false,
+            community_seed: Some(0),
+        }
+    }
+}
