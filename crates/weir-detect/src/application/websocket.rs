@@ -38,7 +38,9 @@ struct Side {
     /// A message whose last frame has not come.
     message: Vec<u8>,
     is_compressed: bool,
-    /// What inflates its messages, one after the other.
+    /// Its messages may come compressed, and can be inflated.
+    deflates: bool,
+    /// What inflates them, one after the other; made for the first (it is 43 KB).
     inflate: Option<Decompress>,
 }
 
@@ -86,7 +88,7 @@ impl Head {
 impl Websocket {
     /// One whose sides compress messages, or do not.
     pub(crate) fn new(deflates: bool) -> Self {
-        let side = || Side { inflate: deflates.then(|| Decompress::new(false)), ..Side::default() };
+        let side = || Side { deflates, ..Side::default() };
         Self { sides: [side(), side()], count: 0 }
     }
 
@@ -152,7 +154,7 @@ impl Side {
         }
         // What follows on a message that is not whole cannot be inflated.
         if self.is_compressed && (is_cut || payload.len() > room) {
-            self.inflate = None;
+            self.inflate_no_more();
         }
         self.message.extend_from_slice(&payload[..payload.len().min(room)]);
         if !head.is_last() {
@@ -162,14 +164,18 @@ impl Side {
         if !std::mem::take(&mut self.is_compressed) {
             return Some(message);
         }
-        match self.inflate.as_mut().map(|it| inflated(it, &message)) {
-            Some(Some(inflated)) => Some(inflated),
-            Some(None) => {
-                self.inflate = None;
-                Some(message)
-            }
-            None => Some(message),
+        if !self.deflates {
+            return Some(message);
         }
+        let inflate = self.inflate.get_or_insert_with(|| Decompress::new(false));
+        inflated(inflate, &message).or_else(|| {
+            self.inflate_no_more();
+            Some(message)
+        })
+    }
+
+    fn inflate_no_more(&mut self) {
+        (self.deflates, self.inflate) = (false, None);
     }
 }
 
