@@ -3,15 +3,21 @@
 //! Linux without that feature.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::path::Path;
 
+use proptest::prelude::*;
 use weir_engine::esp::sa::Fingerprint;
 use weir_engine::policy::{Mode, Route};
 use weir_xfrm::database::{Answer, Asker, Outside, Xfrm};
 use weir_xfrm::netlink::{Writer, messages};
 use weir_xfrm::plan::Place;
+use weir_xfrm::program::{Association, PolicyRequest};
 use weir_xfrm::refusal::{Errno, Refusal};
-use weir_xfrm::uapi::{Header, PolicyInfo, Selector, flag, group, kind};
+use weir_xfrm::uapi::{
+    DIRECTION_IN, DIRECTION_OUT, Header, MODE_TRANSPORT, MODE_TUNNEL, PolicyInfo, Selector, flag,
+    group, kind,
+};
 
 const NOW: u64 = 1_000_000;
 const EEXIST: i32 = -17;
@@ -229,4 +235,168 @@ fn a_packet_without_an_association_is_told_once() {
     assert_eq!(ask(NOW + 1), None, "once, while it works on it");
     xfrm.tick(NOW + 30, &[]);
     assert!(xfrm.states().is_empty(), "nobody came");
+}
+
+/// A conversation with another gateway or host, as an administrator writes it: an association and a
+/// policy for each direction.
+#[derive(Clone, Copy, Debug)]
+struct Conversation {
+    is_tunnel: bool,
+    is_v4: bool,
+    remote: u8,
+    request: u32,
+    back: Back,
+}
+
+/// How what comes back is written.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Back {
+    /// As what goes out.
+    Alike,
+    /// With no request number, in association and policy.
+    AnyRequest,
+    /// From whatever source.
+    AnySource,
+}
+
+impl Conversation {
+    fn drawn() -> impl Strategy<Value = Vec<Self>> {
+        let back = prop_oneof![Just(Back::Alike), Just(Back::AnyRequest), Just(Back::AnySource)];
+        let one = (any::<bool>(), any::<bool>(), 2u8..5, 1u32..4, back);
+        let one = one.prop_map(|(is_tunnel, is_v4, remote, request, back)| Self {
+            is_tunnel,
+            is_v4,
+            remote,
+            request,
+            // Hosts in transport mode have addresses.
+            back: if is_tunnel || back != Back::AnySource { back } else { Back::Alike },
+        });
+        proptest::collection::vec(one, 1..12).prop_map(|mut all| {
+            // Of two with a host one policy would do, and an end has a tunnel a request.
+            let mut ends = BTreeSet::new();
+            all.retain(|it| {
+                let request = if it.is_tunnel { it.request } else { 0 };
+                ends.insert((it.is_tunnel, it.is_v4, it.remote, request))
+            });
+            all
+        })
+    }
+
+    fn place(&self, v4: [u8; 3], last: u8) -> IpAddr {
+        match self.is_v4 {
+            true => [v4[0], v4[1], v4[2], last].into(),
+            false => {
+                [0xfd00, v4[0].into(), v4[1].into(), v4[2].into(), 0, 0, 0, last.into()].into()
+            }
+        }
+    }
+
+    /// Outer addresses: ours, and the other's.
+    fn ends(&self) -> [IpAddr; 2] {
+        match self.is_tunnel {
+            true => [self.place([192, 0, 2], 1), self.place([192, 0, 2], self.remote)],
+            false => [self.place([10, 1, 0], 1), self.place([10, 2, 0], self.remote)],
+        }
+    }
+
+    /// The networks, or the hosts, that speak; `number` tells tunnels apart.
+    fn networks(&self, number: u8) -> [(IpAddr, u8); 2] {
+        let (network, host) = if self.is_v4 { (24, 32) } else { (64, 128) };
+        match self.is_tunnel {
+            true => {
+                [self.place([10, 3, 0], 0), self.place([10, 4, number], 0)].map(|it| (it, network))
+            }
+            false => self.ends().map(|it| (it, host)),
+        }
+    }
+
+    /// The request that writes its association or its policy, of what goes out or comes back.
+    fn request(&self, number: u8, is_back: bool, is_policy: bool) -> Vec<u8> {
+        let (mut ends, mut networks) = (self.ends(), self.networks(number));
+        let mut request = self.request;
+        if is_back {
+            ends.reverse();
+            networks.reverse();
+            match self.back {
+                Back::Alike => {}
+                Back::AnyRequest => request = 0,
+                Back::AnySource if self.is_v4 => ends[0] = [0; 4].into(),
+                Back::AnySource => ends[0] = [0; 16].into(),
+            }
+        }
+        let mode = if self.is_tunnel { MODE_TUNNEL } else { MODE_TRANSPORT };
+        match is_policy {
+            true => PolicyRequest {
+                networks,
+                direction: if is_back { DIRECTION_IN } else { DIRECTION_OUT },
+                ends,
+                request,
+                spi: None,
+                mode,
+                offload: None,
+                interface: None,
+            }
+            .install(0),
+            false => Association {
+                ends,
+                spi: spi(number, is_back),
+                request,
+                mode,
+                keying_material: &[2 * number + u8::from(is_back); 20],
+                extended_window: None,
+                offload: None,
+                bound: None,
+            }
+            .install(0),
+        }
+    }
+}
+
+fn spi(number: u8, is_back: bool) -> u32 {
+    0x2000 + 2 * u32::from(number) + u32::from(is_back)
+}
+
+proptest! {
+    /// In whatever order all is written, what comes back belongs to the peer that it was written
+    /// for. Of no request: to its end's first; of no source: to its request's first.
+    #[test]
+    fn what_comes_back_belongs_to_whom_it_was_written_for(
+        (all, order) in Conversation::drawn().prop_flat_map(|all| {
+            let count = all.len();
+            (Just(all), Just((0..4 * count).collect::<Vec<_>>()).prop_shuffle())
+        })
+    ) {
+        let own = ["192.0.2.1".parse().unwrap(), "fd00:c0:0:2::1".parse().unwrap()];
+        let mut xfrm = Xfrm::new(Place { own: own.into(), taken_spis: BTreeSet::new() });
+        // Peers are in the order of the policies for what goes out.
+        let mut peers = Vec::new();
+        for place in order {
+            let (number, is_back, is_policy) = (place / 4, place % 2 == 1, place / 2 % 2 == 1);
+            let answer = says(&mut xfrm, &all[number].request(number as u8, is_back, is_policy));
+            let text = String::from_utf8_lossy(&answer.datagrams[0]).into_owned();
+            prop_assert_eq!(errno(&answer), 0, "{}: {}", place, text);
+            if is_policy && !is_back {
+                peers.push(number);
+            }
+        }
+        let plan = xfrm.plan();
+        prop_assert_eq!(plan.peers.len(), peers.len());
+        let mut opening = vec![BTreeSet::new(); peers.len()];
+        for (number, written) in all.iter().enumerate() {
+            let belongs = |other: &usize| {
+                let other = &all[*other];
+                let is_like = (other.is_tunnel, other.is_v4) == (written.is_tunnel, written.is_v4);
+                is_like && match written.back {
+                    Back::Alike => (other.remote, other.request) == (written.remote, written.request),
+                    Back::AnyRequest => other.remote == written.remote,
+                    Back::AnySource => other.request == written.request,
+                }
+            };
+            opening[peers.iter().position(belongs).unwrap()].insert(spi(number as u8, true));
+        }
+        for ((peer, number), opening) in plan.peers.iter().zip(peers).zip(opening) {
+            prop_assert_eq!(peer.seal_spi, Some(spi(number as u8, false)));
+            prop_assert_eq!(peer.open_spis.iter().copied().collect::<BTreeSet<_>>(), opening);
+        }
+    }
 }

@@ -272,7 +272,6 @@ mod tests {
                 prop_assert_eq!(by_template.of_transport(&states, &template, far), groups);
             }
             let accepting = Accepting::of(&policies);
-            let mut names = Names::default();
             for state in &states {
                 let accepts_it = |policy: &Policy| {
                     policy.info.direction != DIRECTION_OUT
@@ -284,28 +283,6 @@ mod tests {
                 let wanted = all.filter(|(_, it)| accepts_it(it)).map(|(place, _)| place);
                 let found = accepting.of_state(&policies, state);
                 prop_assert_eq!(found, wanted.collect::<Vec<_>>());
-                let name = Name {
-                    mode: state.info.mode,
-                    local: state.source(),
-                    remote: state.destination(),
-                    request: state.info.request,
-                };
-                if names.find(&name).is_none() {
-                    names.push(name);
-                }
-            }
-            for state in &states {
-                let (source, destination) = (state.source(), state.destination());
-                let from = |name: &Name| {
-                    name.mode == state.info.mode
-                        && (name.remote == source || source.is_unspecified())
-                        && (name.local == destination || name.local.is_unspecified())
-                        && name.remote != destination
-                };
-                let asked = |name: &Name| from(name) && name.request == state.info.request;
-                let all = || names.all.iter();
-                let wanted = all().position(asked).or_else(|| all().position(from));
-                prop_assert_eq!(names.sender(state), wanted);
             }
         }
     }
