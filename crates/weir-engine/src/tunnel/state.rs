@@ -32,6 +32,8 @@ use crate::esp::sa::{SaError, SaParameters, Spi};
 use crate::esp::spread::SPI_WORKER_MASK;
 use crate::policy::Mode;
 
+mod spis;
+
 /// Between two responses to one peer.
 const RESPONSE_PERIOD_NS: u64 = 20_000_000;
 
@@ -171,12 +173,6 @@ impl Tunnel {
             self.peers.push(peer);
             self.schedule(index);
         }
-    }
-
-    /// Draws none of these SPIs from now on: associations whose keys the configuration names have
-    /// them.
-    pub fn avoid(&mut self, named_spis: BTreeSet<u32>) {
-        self.named_spis = named_spis;
     }
 
     /// Takes in a datagram that came to the keying port along `path`.
@@ -644,25 +640,6 @@ impl Tunnel {
         peer.waiting = Some(Waiting { attempt: Box::new(attempt), open_spi, mac1, retry_ns });
         self.counters.initiations_sent += 1;
         effects.push(Effect::Send { path, datagram });
-    }
-
-    /// An SPI that nothing of ours has; with several workers, the base of theirs.
-    fn draw_spi(&mut self, index: usize) -> Spi {
-        loop {
-            let mut bytes = [0; 4];
-            self.entropy.fill(&mut bytes);
-            let mut number = u32::from_be_bytes(bytes);
-            if self.peers[index].settings.terms.workers > 1 {
-                number &= !SPI_WORKER_MASK;
-            }
-            if let Ok(spi) = Spi::new(number)
-                && !self.by_spi.contains_key(&number)
-                && !self.named_spis.contains(&number)
-            {
-                self.by_spi.insert(number, index as u32);
-                return spi;
-            }
-        }
     }
 
     fn schedule(&mut self, index: usize) {

@@ -19,7 +19,7 @@ fn world(workers: [u8; 2], limits: Limits, ml_kem: bool) -> World {
 }
 
 /// SPIs of the ESP packets that wait on the wire.
-fn spis(world: &World) -> BTreeSet<u32> {
+pub(crate) fn spis(world: &World) -> BTreeSet<u32> {
     let spi = |frame: &Vec<u8>| match parse(frame, Link::Ethernet, frame.len() as u32).transport {
         Transport::Esp { spi, .. } => Some(spi),
         _ => None,

@@ -417,6 +417,13 @@ impl World {
         self.carry_out(side, effects);
     }
 
+    /// A front end at `side` names this SPI for an association of its own.
+    pub(crate) fn name(&mut self, side: usize, spi: u32) {
+        let gateway = &mut self.sides[side];
+        let now = gateway.now(self.elapsed_ns);
+        gateway.tunnel.avoid(now, [spi].into());
+    }
+
     /// Time passes in steps of 100 ms; the wire carries everything at once.
     pub(crate) fn run(&mut self, duration_ns: u64) {
         for _ in 0..duration_ns / (100 * MS) {

@@ -1,7 +1,8 @@
 //! Two gateways keyed by `ip xfrm` alone.
 
+use weir_lab::gateways::{KeySource, configurations};
 use weir_lab::observe::{Capture, ESP};
-use weir_lab::topology::{HOST_V4, WIRE_END_A};
+use weir_lab::topology::{GATEWAY_V4, HOST_V4, WIRE_END_A};
 
 use super::*;
 
@@ -60,6 +61,53 @@ fn seals_between_two_gateways(test: &str, lines: &str) {
     for word in ["rfc4106(gcm(aes))", "0x00001001", "mode transport", "reqid 1", "(INF)(bytes)"] {
         assert!(shown.contains(word), "{word}: {shown}");
     }
+}
+
+/// What comes by an SPI that worker 1 agreed on goes to worker 0 from the moment a front end names
+/// it: the peer is given other keys at once, and not when theirs are old.
+#[test]
+fn a_front_end_may_name_the_spi_that_another_worker_agreed_on() {
+    let Some(Stand { _turn, lab }) = stand("an SPI of two", Plan::default(), &[]) else { return };
+    let setup = Setup {
+        keys: KeySource::handshakes(),
+        pair_lines: "xfrm = true\nworkers = 3\n".to_owned(),
+        ..Setup::new(WEIR, Protection::Sealed)
+    };
+    let mut texts = configurations(&lab, &setup).unwrap();
+    for (text, host) in texts.iter_mut().zip([HOST_V4[1], HOST_V4[0]]) {
+        // Which packets pass them, front ends decide, too.
+        *text = text.replace("\"everything\"", &format!("[\"{host}/32\"]"));
+    }
+    let gateways = Gateways::start_configured(&lab, &setup, &texts).unwrap();
+    let agreed = || {
+        let spi = gateways.status(Side::A)?.pointer("/pairs/0/peers/0/open_spi").cloned();
+        Ok::<_, anyhow::Error>(spi.and_then(|it| it.as_u64()).unwrap_or_default())
+    };
+    interrupt::until("keys", PATIENCE, || Ok(agreed()? > 0)).unwrap();
+    let of_first = agreed().unwrap();
+    assert!(of_first.is_multiple_of(16), "{of_first:#x}");
+    let [near, far] = GATEWAY_V4;
+    let ends = format!("src {far} dst {near} proto esp");
+    let key = "1a".repeat(20);
+    xfrm(
+        &lab,
+        Side::A,
+        &format!(
+            "ip xfrm state add {ends} spi {:#x} reqid 9 mode tunnel aead 'rfc4106(gcm(aes))' \
+             0x{key} 128",
+            of_first + 1
+        ),
+    );
+    xfrm(
+        &lab,
+        Side::A,
+        &format!(
+            "ip xfrm policy add src 10.9.2.0/24 dst 10.9.1.0/24 dir in tmpl {ends} reqid 9 \
+             mode tunnel"
+        ),
+    );
+    let has_others = || Ok(![0, of_first].contains(&agreed()?));
+    interrupt::until("other keys", PATIENCE, has_others).unwrap();
 }
 
 /// `ip xfrm monitor` as an operator leaves it running: what it prints, in this order.

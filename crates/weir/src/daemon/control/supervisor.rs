@@ -400,12 +400,24 @@ impl Gateway {
                     front_end.iter_mut().for_each(|it| it.tick(workers, store));
                 }
             }
+            self.leave_spis_to_front_ends();
             self.tunnels.tick(now);
             self.record(now);
             self.tell_stats(now);
             self.answer_status(now);
             if self.watchdog.is_due(now) && self.workers.iter().all(|it| it.snapshot().is_ok()) {
                 self.watchdog.alive(now);
+            }
+        }
+    }
+
+    /// Tells the handshakes of each pair which SPIs its front ends have.
+    fn leave_spis_to_front_ends(&mut self) {
+        for (front_end, keying) in self.front_ends.iter_mut().zip(&self.keying) {
+            if let (Some(front_end), Some(keying)) = (front_end, keying)
+                && let Some(spis) = front_end.take_new_spis()
+            {
+                keying.leave_to_front_ends(spis);
             }
         }
     }

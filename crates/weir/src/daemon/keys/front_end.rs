@@ -64,6 +64,8 @@ pub struct FrontEnd {
     /// What worker 0 has, by SPI.
     sealing: BTreeMap<u32, Terms>,
     opening: BTreeMap<u32, Terms>,
+    /// Handshakes have not heard yet which SPIs these are.
+    has_new_spis: bool,
     /// Keys whose associations were removed, which the worker or the disk has still.
     leaving: Vec<Fingerprint>,
     /// Why what the databases say is not in force as a whole.
@@ -134,6 +136,7 @@ impl FrontEnd {
             bases,
             sealing: BTreeMap::new(),
             opening: BTreeMap::new(),
+            has_new_spis: false,
             leaving: Vec::new(),
             behind: None,
             clients: BTreeMap::new(),
@@ -210,6 +213,12 @@ impl FrontEnd {
         if changed || self.is_to_retry() {
             self.apply(workers, store);
         }
+    }
+
+    /// The SPIs by which associations open, where they changed since this was asked last.
+    pub fn take_new_spis(&mut self) -> Option<BTreeSet<u32>> {
+        let has_new_spis = std::mem::take(&mut self.has_new_spis);
+        has_new_spis.then(|| self.opening.keys().copied().collect())
     }
 
     /// Puts what front ends have behind a configuration that is about to be in force, a plan a
@@ -337,6 +346,7 @@ impl FrontEnd {
                 workers.commit()?
             }
         };
+        self.has_new_spis |= !opening.keys().eq(self.opening.keys());
         (self.plan, self.sealing, self.opening) = (plan, sealing, opening);
         store.note_left(&left);
         // The others know the policies by now: what still comes to them is dropped, never passed.

@@ -69,6 +69,7 @@ enum Notice {
     Datagram(Path, Vec<u8>),
     Report(PublicKey, Report),
     Configure(Peers),
+    FrontEnds(BTreeSet<u32>),
     Status(Sender<KeyingStatus>),
     Keys(Sender<Vec<AgreedKeys>>),
     Stop,
@@ -85,7 +86,7 @@ pub struct Peers {
     pub sharing: Option<Arc<Mutex<Sharing>>>,
     /// Those of them whose ESP the kernel does.
     pub by_kernel: HashSet<PublicKey>,
-    /// SPIs by which the pair's other associations open.
+    /// SPIs by which the configuration's own associations open.
     pub named_spis: BTreeSet<u32>,
 }
 
@@ -166,6 +167,8 @@ impl Keying {
         let overflowed = Arc::new(AtomicU64::new(0));
         let mut thread = Thread {
             tunnel: Tunnel::new(identity, Limits::default(), Box::new(entropy)),
+            named_spis: BTreeSet::new(),
+            front_ends_spis: BTreeSet::new(),
             names: HashMap::new(),
             by_kernel: HashSet::new(),
             states: HashMap::new(),
@@ -195,6 +198,11 @@ impl Keying {
     /// Takes these peers instead of the present ones.
     pub fn configure(&self, peers: Peers) {
         let _ = self.notices.send(Notice::Configure(peers));
+    }
+
+    /// Leaves these SPIs to the front ends, by which their associations open.
+    pub fn leave_to_front_ends(&self, spis: BTreeSet<u32>) {
+        let _ = self.notices.send(Notice::FrontEnds(spis));
     }
 
     /// The keys in use; `None` when the thread does not answer.
@@ -322,6 +330,9 @@ impl KeyingEnd {
 
 struct Thread {
     tunnel: Tunnel,
+    /// Of the configuration, and of front ends.
+    named_spis: BTreeSet<u32>,
+    front_ends_spis: BTreeSet<u32>,
     names: HashMap<PublicKey, String>,
     by_kernel: HashSet<PublicKey>,
     /// As they were logged last.
@@ -389,13 +400,18 @@ impl Thread {
                 }
             }
             Notice::Configure(Peers { limits, peers, sharing, by_kernel, named_spis }) => {
-                tunnel.avoid(named_spis);
+                self.named_spis = named_spis;
+                tunnel.avoid(now, self.named_spis.union(&self.front_ends_spis).copied().collect());
                 self.sharing = sharing;
                 self.by_kernel = by_kernel;
                 self.names = peers.iter().map(|(name, it)| (it.public_key, name.clone())).collect();
                 self.reaches.retain(|key, _| self.names.contains_key(key));
                 let peers = peers.into_iter().map(|(_, settings)| settings).collect();
                 tunnel.configure(now, limits, peers, effects);
+            }
+            Notice::FrontEnds(spis) => {
+                self.front_ends_spis = spis;
+                tunnel.avoid(now, self.named_spis.union(&self.front_ends_spis).copied().collect());
             }
             Notice::Keys(answer) => drop(answer.send(self.agreed_keys())),
             Notice::Status(answer) => drop(answer.send(self.status(now))),
