@@ -29,6 +29,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "weir-xfrm",
         ],
     ),
+    ("weir-fuzz", &["weir-wire", "weir-detect", "weir-engine", "weir-port", "weir-xfrm", "weir"]),
     ("xtask", &[]),
 ];
 

@@ -2,8 +2,8 @@
 //! The judge on the other side is a stranger: a Debian kernel's own ESP in a guest, or strongSwan's
 //! user-space ESP.
 //!
-//! Needs root and the strangers; says so and passes where they are missing. One lab with a guest
-//! stands at a time, and one without.
+//! Needs root and the strangers; says so and passes where they are missing. Two labs with a guest
+//! stand at a time, and one without.
 
 mod charon;
 mod gateways;
@@ -34,9 +34,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_secs(20);
 const TOOLS: [&str; 6] = ["ip", "tc", "ethtool", "setpriv", "ping", "tcpdump"];
 
-/// One lab at a time, and beside it one whose guest keeps a processor busy.
+/// One lab at a time, and beside it two with a guest, each of which waits half of its time.
 static LABS: Turns = Turns::new(1);
-static GUESTS: Turns = Turns::new(1);
+static GUESTS: Turns = Turns::new(2);
 
 /// A lab, and the turn to use the machine.
 struct Stand {
