@@ -39,8 +39,8 @@ pub enum Action {
     Drop,
 }
 
-/// What happens to a frame that must be sealed, is not, and has come as far as the wire port: a
-/// fault of ours.
+/// What happens to a frame that reaches the wire port unsealed although it must be sealed, which is
+/// a fault of the gateway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnLeak {
     /// It does not leave.
@@ -394,7 +394,8 @@ impl Policy {
         self.selectors.route_to(address)
     }
 
-    /// Whether the peer of this index may send packets from `address`: whose it is, gets them too.
+    /// Whether the peer of this index may send packets from `address`, which holds when packets to
+    /// that address go to this peer.
     pub fn may_send(&self, peer: usize, address: &[u8; 16]) -> bool {
         let is_from = self.selectors.is_from(peer as u32, address);
         is_from.unwrap_or(self.peers[peer].everything)

@@ -38,7 +38,7 @@ impl Index {
         let mut named = Vec::new();
         for (line, number) in lines.iter().zip(0u16..) {
             let party = party_of(line);
-            // Who is meant by a mark may have any address.
+            // A party that is named by a mark may have any address.
             if party.is_any() || !party.marks().is_empty() {
                 any.push(number);
                 continue;

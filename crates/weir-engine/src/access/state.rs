@@ -90,7 +90,7 @@ pub(super) struct Admitted {
     pub(super) void: Option<(ConversationHandle, u8)>,
 }
 
-/// Directions whose judgement is void since a number went to another.
+/// Directions that must be judged anew, because a queue pair number now belongs to another owner.
 pub(super) type Void = [Option<(ConversationHandle, u8)>; 6];
 
 /// Where in [`Void`] those of an alternate path that ended stand.
@@ -102,7 +102,7 @@ pub(super) struct State {
     seed: HashSeed,
     connected: Owners,
     learnt: Owners,
-    /// Whether it can be told which port somebody is behind.
+    /// Whether the side on which a host is can be known.
     knows_sides: bool,
     /// Where the numbers of a new connection's directions begin.
     agreed: Option<[(QueuePairKey, Psn); 2]>,

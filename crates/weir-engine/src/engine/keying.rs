@@ -48,8 +48,8 @@ impl Engine {
         self.peers.close(index);
     }
 
-    /// Puts a handshake datagram into `output()`; false while nobody has answered for the next
-    /// hop's address: then try again.
+    /// Puts a handshake datagram into `output()`. False while the Ethernet address of the next hop
+    /// is unknown: try again later.
     pub fn send_datagram(&mut self, path: &Path, datagram: &[u8]) -> bool {
         let Self { now, policy, surroundings, output, counters, .. } = self;
         let neighbours = &mut surroundings.neighbours;
@@ -141,7 +141,8 @@ impl Engine {
         self.peers.get(self.peers.kernel.at(place)?.index)?.hop()
     }
 
-    /// Has it keep what the other workers of its pair must know, and leave to them what is theirs.
+    /// Makes it one of several workers: it notes what the others must know, and leaves their flows
+    /// to them.
     pub fn set_one_of_several(&mut self) {
         self.surroundings.sightings.keep();
         self.plain.set_one_of_several();

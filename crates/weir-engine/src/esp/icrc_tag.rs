@@ -40,8 +40,8 @@ pub const EPOCH_S_DEFAULT: u32 = 10;
 /// Master keys by which tags are accepted, at most: as many as associations open.
 pub const ACCEPTED_MAX: usize = 5;
 
-/// Scopes whose keys are kept. Two scopes that share a place take turns at the price of a
-/// derivation (about a microsecond).
+/// Derived keys that are cached, by scope. Two scopes that fall on one place replace each other,
+/// which costs a derivation each time (about a microsecond).
 const PLACES: usize = 1024;
 
 /// Keys of a scope that are kept: three epochs of two master keys, or one to tag with and those

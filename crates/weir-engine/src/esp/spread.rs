@@ -1,5 +1,5 @@
 //! One configured key for several workers (docs/adr/0025): each has an association of its own, with
-//! an SPI, a key and a counter of its own. The configured key seals nothing then.
+//! an SPI, a key and a counter of its own. The configured key itself then seals nothing.
 
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Salt};
 use zeroize::Zeroizing;

@@ -12,8 +12,7 @@ const NONE: u32 = u32::MAX;
 /// A tick of the order of activity, as a power of two of nanoseconds.
 const TICK_NS_LOG2: u32 = 27;
 
-/// In this order: what each packet looks at stands before the value, whose own beginning it looks
-/// at next.
+/// Fields are in the order in which a packet reads them; the beginning of the value comes next.
 #[derive(Clone, Debug)]
 #[repr(C)]
 struct Slot<T> {

@@ -9,7 +9,8 @@
 //!
 //! Nothing else in the engine meters or judges (docs/adr/0049). Without access lines and rules a
 //! packet costs two branches more than its counting. The kernel's fast path carries only flows
-//! whose fate is settled: what lines let past whatever it asks, nothing that rules still look at.
+//! that cannot get another verdict: lines of access allow every operation of them, and no rule
+//! looks at them any more.
 
 use std::sync::Arc;
 
@@ -84,7 +85,7 @@ impl Plain {
         }
     }
 
-    /// Whether the piece that passed last waits for what becomes of its datagram.
+    /// Whether the fragment that passed last waits for the verdict about its datagram.
     #[inline]
     pub(crate) fn has_whole(&self) -> bool {
         self.whole.is_some()

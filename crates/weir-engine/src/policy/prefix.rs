@@ -10,7 +10,8 @@ pub(super) const MAPPED_LEN: u32 = 96;
 pub struct Prefix {
     pub(super) address: u128,
     pub(super) mask: u128,
-    /// Whether it holds IPv6 alone, although mapped IPv4 addresses lie in it, as in ::/0.
+    /// Whether it holds only IPv6, although its range includes the mapped IPv4 addresses, as ::/0
+    /// does.
     pub(super) without_v4: bool,
 }
 
@@ -38,7 +39,8 @@ impl Prefix {
         address & self.mask == self.address && !(self.without_v4 && is_mapped(address))
     }
 
-    /// The narrower comes first; of equal lengths, what holds IPv6 alone before what holds both.
+    /// Sorts narrower prefixes first, and of equal lengths those of IPv6 only before those of both
+    /// families.
     pub(super) fn rank(self) -> (std::cmp::Reverse<u32>, bool) {
         (std::cmp::Reverse(self.prefix_len()), !self.without_v4)
     }

@@ -47,8 +47,8 @@ impl Mask {
 
 type ByAddress = HashMap<u128, Route, BuildHasherDefault<AddressHasher>>;
 
-/// Spreads addresses. Who sends packets chooses what is looked up and not what is in the table, so
-/// nobody can make its entries collide.
+/// Hashes addresses without a secret. That is safe: senders choose only what is looked up, never
+/// what is in the table, so they cannot make its entries collide.
 #[derive(Debug, Default)]
 struct AddressHasher(u64);
 
@@ -139,7 +139,7 @@ impl Selectors {
     }
 
     /// Puts `selectors` behind those there are, and what `peers`, the first of which has the index
-    /// `first`, may send from. What would pass in clear goes `instead`, where that is given.
+    /// `first`, may send from. Where `instead` is given, it replaces [`Route::Clear`].
     pub(super) fn extend(
         &mut self,
         first: u32,

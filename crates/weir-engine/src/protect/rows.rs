@@ -77,7 +77,7 @@ impl Given {
     ];
 }
 
-/// What a row does not go with, and what it needs instead, as it is told.
+/// A setting that a row does not combine with, and what the refusal says is needed instead.
 pub type Cannot = (Given, &'static str);
 
 /// One protector, or one thing beside the engine.

@@ -74,7 +74,7 @@ pub(super) fn protect(
     let entry = parts.peers.get_mut(peer).ok_or(DropReason::NoPolicy)?;
     let is_off = entry.rollout.is_off();
     if entry.association.is_none() {
-        // Whatever is sent tells whose address a handshake may borrow.
+        // A packet that is sent shows a host address that a handshake may borrow.
         parts.peers.want(peer, parts.policy, packet.frame, packet.parsed);
     }
     if is_off {

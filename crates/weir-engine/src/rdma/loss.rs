@@ -102,7 +102,7 @@ impl Run {
         Psn::new(self.first).add(self.len.into())
     }
 
-    /// Lets it begin behind a packet of it that passes now; whether it held that packet.
+    /// Moves the beginning behind a packet that passes now. Returns whether the packet was within.
     fn pass(&mut self, psn: Psn, count: u32) -> bool {
         let held = self.holds(psn);
         if held {

@@ -102,7 +102,7 @@ pub struct Report {
     pub probe_answered: Option<Probe>,
     /// ICMP said that a packet to the peer was too large for the path. Anyone may have sent it.
     pub too_large: bool,
-    /// Its associations are gone: the kernel, which had them, lost them or never took them, or an
-    /// association whose key the policy names has one's SPI.
+    /// Its associations are gone: the kernel lost them or never took them, or a configured
+    /// association needs the SPI of one.
     pub lost: bool,
 }

@@ -117,7 +117,7 @@ impl Terms {
             Encapsulation::Esp => 1,
             _ => 2,
         };
-        // Who has one says nothing, as those do that know of no more.
+        // A gateway with one worker announces none, like gateways that have no workers at all.
         let workers = if self.workers > 1 { self.workers } else { 0 };
         [mode, encapsulation, u8::from(self.ml_kem), workers]
     }
@@ -299,8 +299,8 @@ impl Offer {
         }
     }
 
-    /// Agrees: the noise message of the response, and the keys. Who told more than one worker is
-    /// told `workers`, ours, in one byte behind the rest.
+    /// Agrees: returns the noise message of the response, and the keys. An initiator that announced
+    /// more than one worker gets our number, `workers`, in one more byte at the end.
     ///
     /// # Errors
     /// [`NotAuthentic`]: the peer's encapsulation key is none.

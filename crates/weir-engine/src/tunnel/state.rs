@@ -43,7 +43,7 @@ const CONFIRM_WITHIN_NS: u64 = 5_000_000_000;
 /// First initiations of so many peers begin at once; the others follow each after that much time.
 const START_PERIOD_NS: u64 = 500_000;
 
-/// Two clocks.
+/// The moment, by two clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
     /// Nanoseconds since any moment; never runs backwards. All timers go by it.

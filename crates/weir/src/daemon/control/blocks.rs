@@ -53,7 +53,7 @@ impl BlockBook {
     /// Reads what `state_dir` keeps.
     ///
     /// # Errors
-    /// The file is there and cannot be read: who was blocked is not let in silently.
+    /// The file exists but cannot be read. A start without it would silently lift its blocks.
     pub fn open(state_dir: &Path) -> io::Result<Self> {
         let path = state_dir.join(FILE);
         let lists = match fs::read(&path) {

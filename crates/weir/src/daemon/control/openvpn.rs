@@ -41,7 +41,7 @@ const ASK_PERIOD: Duration = Duration::from_secs(1);
 /// How long a daemon may take to end before it is killed.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(20);
-/// Where the device is still held by a daemon whose gateway was killed.
+/// How long to wait for a device that the daemon of a killed gateway still holds.
 const DEVICE_PATIENCE: Duration = Duration::from_secs(5);
 const LINE_BYTES_MAX: u64 = 4096;
 /// Clients of a daemon that are shown.
@@ -49,7 +49,7 @@ const CLIENTS_MAX: usize = 1024;
 /// What a daemon says when it listens, and when it serves: with a static key, once its client came.
 const LISTENS: &str = " link remote: ";
 const SERVES: &str = "Initialization Sequence Completed";
-/// Where a list of its clients ends, and what it says of each of our signals.
+/// The last line of its list of clients, and what it prints for each signal that we send.
 const LIST_ENDS: &str = "END";
 const INTERRUPTED: &str = "event_wait";
 

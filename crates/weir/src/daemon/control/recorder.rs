@@ -33,10 +33,10 @@ use crate::daemon::pair::worker;
 /// Between two samples.
 const SAMPLE_AFTER: Duration = Duration::from_secs(1);
 
-/// Rights of a group to a folder: to find files in it whose names it knows.
+/// A group may open files in a folder by name.
 const PASS: u32 = 0o010;
 
-/// The same, and to see their names.
+/// A group may also list the folder.
 const LIST_AND_PASS: u32 = 0o050;
 
 /// How long a client of the socket may take to read.

@@ -150,7 +150,8 @@ fn copies(counters: MirrorCounters) -> MirrorSnapshot {
     }
 }
 
-/// What the kernel carried was received by one port and sent by the other; what it dropped, by one.
+/// Adds the fast path's frames to the ports' counters: a carried frame was received by one port and
+/// sent by the other, a dropped one only received.
 fn carried(from: &mut PortCounters, to: &mut PortCounters, side: &SideCounters) {
     from.received_frames += side.fast;
     from.received_bytes += side.fast_bytes;
@@ -365,12 +366,12 @@ pub fn add_keying(pair: &mut PairSnapshot, status: &KeyingStatus) {
     }
 }
 
-/// Adds who does the ESP of peers that asked for the NIC.
+/// Adds, for peers that asked for the NIC, whether it or the kernel does their ESP.
 pub fn add_offload(pair: &mut PairSnapshot, answered: &[Answered]) {
     for peer in &mut pair.peers {
         let of = |it: &&Answered| it.pair == pair.name && it.peer == peer.name;
         peer.offload = answered.iter().find(of).map(Answered::snapshot);
-        // It took a trial at the start, and not what came since.
+        // The NIC took the trial association at the start, but not the later ones.
         if let (Some(offload), Some(kernel)) = (&mut peer.offload, &peer.kernel)
             && offload.in_hw
             && !kernel.in_nic

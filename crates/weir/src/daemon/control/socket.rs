@@ -63,7 +63,7 @@ const fn takes_long(request: &Request) -> bool {
     )
 }
 
-/// Who waits in threads of their own, at most, at all sockets.
+/// Threads that wait for slow answers, at most, over all sockets.
 const WAITERS_MAX: usize = 16;
 
 /// How many do.
@@ -184,7 +184,8 @@ pub fn open_for_operators(
     (group, rights): (u32, Rights),
     ask: impl Fn(Question) -> bool + Send + 'static,
 ) -> io::Result<ControlSocket> {
-    // Whom its mode and group let in: who that is, peer credentials do not tell of other groups.
+    // The socket's mode and group decide who may connect: peer credentials name only the first
+    // group of a process.
     let socket = ControlSocket::open_for(
         path,
         |_| Ok(()),
@@ -222,8 +223,8 @@ impl Drop for ControlSocket {
     }
 }
 
-/// A socket at `path` that nobody but its owner could connect to at any moment: it listens when its
-/// mode is set.
+/// A socket at `path` to which only its owner can connect. Its mode is set before it listens, so
+/// that there is no moment at which others could.
 pub(in crate::daemon) fn listen(path: &Path) -> io::Result<UnixListener> {
     const BACKLOG: i32 = 128;
     let flags = SocketFlags::CLOEXEC;

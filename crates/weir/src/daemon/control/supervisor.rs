@@ -70,7 +70,7 @@ const FRONT_END_TICK: Duration = Duration::from_millis(100);
 /// The same while somebody waits for counters.
 const STATUS_TICK: Duration = Duration::from_millis(10);
 
-/// How long somebody waits for them, at most: ten thousand peers take a second and a half.
+/// How long a question waits for fresh counters. Those of 10,000 peers take 1.5 s.
 const STATUS_WAIT: Duration = Duration::from_secs(4);
 
 /// How to run.
@@ -216,7 +216,8 @@ struct Gateway {
     events: Receiver<Event>,
     readings: Readings,
     signals: Handle,
-    // Dropped in this order: nobody asks, nobody works, all is on the disk, the next may start.
+    // Dropped in this order: questions end, workers end, everything is written to disk, and last
+    // the locks are released, so that another gateway may start.
     control: Vec<ControlSocket>,
     /// Beside `workers`.
     front_ends: Vec<Option<FrontEnd>>,
@@ -228,14 +229,15 @@ struct Gateway {
     _vm_watch: VmWatch,
     /// Beside the workers; a pair without `[keying]` has none.
     keying: Vec<Option<Keying>>,
-    /// What the kernel said of peers whose ESP the NIC is to do.
+    /// What the kernel answered about peers whose ESP the NIC is to do.
     offloads: Vec<Answered>,
     exporter: Exporter,
     recorder: Option<Recorder>,
     alerts: AlertSink,
     store: StateStore,
     cuts: CutTurns,
-    /// Who waits for counters that are newer than their question, and when that came.
+    /// Questions that wait for counters newer than themselves: when each came, and where its
+    /// answer goes.
     status_asked: Vec<(Instant, Sender<Response>)>,
     _locks: [Locks; 2],
 }
@@ -462,7 +464,8 @@ impl Gateway {
             return Err(error.into());
         }
         for workers in &mut self.workers {
-            // Who has ended takes the gateway with it; what left is on the disk, where it goes on.
+            // An error means that a worker has ended; the gateway then ends too. How far its
+            // associations went is on disk, and they go on there.
             let _ = workers.commit();
         }
         configure_keying(&settings, &keys, &self.keying, &self.workers);
@@ -561,7 +564,7 @@ impl Gateway {
     fn stop(mut self) -> Result<()> {
         self.signals.close();
         self.readings.end();
-        // Questions that arrive from here on find nobody.
+        // Questions that arrive from here on get no answer.
         drop(std::mem::replace(&mut self.events, channel().1));
         self.control.clear();
         self.front_ends.clear();

@@ -283,7 +283,8 @@ impl FrontEnd {
         Ok(behind)
     }
 
-    /// Associations (places in the database) whose keys the worker has under other terms.
+    /// Associations (places in the database) whose keys the worker already has, with another SPI
+    /// or numbering.
     fn changing(&self, plan: &Plan) -> BTreeSet<usize> {
         let running = self.sealing.values().chain(self.opening.values());
         let running: HashMap<_, _> = running.map(|terms| (terms.fingerprint(), terms)).collect();
@@ -294,7 +295,8 @@ impl FrontEnd {
         plan.sealing.iter().chain(&plan.opening).copied().filter(is_other).collect()
     }
 
-    /// Has the workers do what `plan` says, but for associations that cannot be: why.
+    /// Puts `plan` in force, without the associations that cannot be made. Returns why they
+    /// cannot.
     fn put_in_force(
         &mut self,
         plan: Plan,
@@ -365,8 +367,8 @@ impl FrontEnd {
         is_gained.then_some(changed)
     }
 
-    /// What worker 0 is told: to each peer of `changed` what is its of `new`, with its files in the
-    /// order in which the engine takes them.
+    /// Divides `new` among the peers of `changed`, as commands for worker 0. The replay files are
+    /// in the order in which the engine takes the associations.
     fn divide(
         &self,
         changed: &ChangedPeers,

@@ -1,6 +1,6 @@
 //! The Unix socket that front ends connect to: SEQPACKET, so that datagrams keep their ends. Only
-//! root and who runs the gateway may connect. A thread accepts, one more a client reads; what they
-//! read goes to the supervisor.
+//! root and the gateway's own user may connect. One thread accepts, and one reads for each client;
+//! what they read goes to the supervisor.
 
 use std::fs;
 use std::io;

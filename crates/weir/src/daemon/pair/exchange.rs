@@ -1,10 +1,10 @@
-//! What one worker of a pair tells the others: where hosts and neighbours are, what it counted
-//! that limits and thresholds go by, and datagrams that came in pieces to it and whose flow is
-//! another's. Bounded queues to each.
+//! What the workers of a pair tell each other, by a bounded queue to each: where hosts and
+//! neighbours are, counts that limits and thresholds use, and datagrams that came in fragments to
+//! a worker that does not have their flow.
 //!
-//! Places that find a queue full wait with who wants to tell them. What was counted is told once,
-//! or it would count twice: a worker that stands still for seconds misses it. A piece whose
-//! datagram finds a queue full is dropped and counted.
+//! When a queue is full, a place of a host is told later. Counts are sent once, since sent twice
+//! they would count twice: a worker that stands still for seconds misses them. A fragment of a
+//! datagram that finds no room is dropped and counted.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};

@@ -110,7 +110,8 @@ pub struct Mirror {
     worker: usize,
     /// Of the port that it has.
     generation: u64,
-    /// Bundles are sent; until the kernel refuses one whose segments it takes.
+    /// Whether several frames go out as one bundle: until the kernel refuses a bundle and takes
+    /// its frames one by one.
     bundles: bool,
     counters: MirrorCounters,
 }
@@ -395,8 +396,8 @@ struct Opened {
 #[error("{0}; name another `port`")]
 struct Refused(String);
 
-/// Opens the port, which sends through tc: where a guard stands on the way, it drops what has no
-/// mark.
+/// Opens the port. It sends through tc, so that a guard on the same interface sees the copies and
+/// drops those without its mark.
 fn open_port(settings: &Settings) -> Result<Opened> {
     let name = &settings.port;
     let interface = Interface::find(name).with_context(|| format!("no interface {name}"))?;

@@ -26,8 +26,8 @@ const LOOK: Duration = Duration::from_secs(1);
 /// After a look that found something wrong, the next comes this soon.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// A new start is asked for at most this often: who takes the guard away again and again does not
-/// keep the gateway from everything else.
+/// A new start is asked for at most this often, so that a program that keeps removing the guard
+/// cannot keep the gateway busy with starts.
 const STARTS_APART: Duration = Duration::from_secs(1);
 
 /// Watches until it is dropped.

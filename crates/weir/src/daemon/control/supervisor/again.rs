@@ -1,7 +1,8 @@
-//! A new start in the same process with what is in force: a port became another interface, or lost
-//! its guard (`port_watch`). Everything is opened anew, as after a crash, and no traffic passes
-//! meanwhile; a trial goes on, and what the ports were before it stays known. Likewise where the
-//! machine turns out to be a copy (`vm_watch`): agreed keys end with the gateway that had them.
+//! A new start in the same process with the configuration in force, when a port became another
+//! interface or lost its guard (`port_watch`). Everything is opened anew, as after a crash, and no
+//! traffic passes meanwhile. A trial goes on, and remembers which ports there were before it. The
+//! same happens when the machine turns out to be a copy of another (`vm_watch`), so that its agreed
+//! keys are not used by both.
 
 use std::time::Duration;
 

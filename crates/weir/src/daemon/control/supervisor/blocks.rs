@@ -9,7 +9,7 @@ use crate::api::blocks::BlocksRequest;
 use crate::api::dto::Response;
 use crate::api::suppress::SuppressRequest;
 
-/// Who asks by the control socket or a signal: root.
+/// How the log book names root, who alone asks by the control socket or a signal.
 pub(super) const CONTROL: &str = "control socket or signal";
 
 /// How long a change of blocks may take to be in force in the kernel; then it follows by itself.
@@ -24,7 +24,7 @@ impl Gateway {
     pub(super) fn block(&mut self, by: &str, request: &BlocksRequest) -> Result<Response> {
         let done = self.store.blocks.answer(request);
         if *request != BlocksRequest::List {
-            // Who hears that it is done may count on it.
+            // The answer means that the change is in force.
             self.store.blocks.wait_until_in_force(PATIENCE);
             let outcome = done.as_ref().map_or_else(|it| format!("{it:#}"), |_| "done".to_owned());
             self.alerts.note(by, &request.to_string(), &outcome);

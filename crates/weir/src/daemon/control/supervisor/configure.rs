@@ -103,7 +103,8 @@ impl Gateway {
         if self.settings.associations().any(|it| it.key.is_inline()) {
             bail!("a key stands in the configuration: put it into a file first, by hand");
         }
-        // Who confirms later must not learn only then that it cannot be kept.
+        // Tried now, since at the confirmation it would be too late to learn that it cannot be
+        // written.
         let beside = beside(&self.options.file);
         written(&beside, &self.options.file, "")?;
         fs::remove_file(&beside).with_context(|| format!("{}", beside.display()))?;

@@ -3,8 +3,8 @@
 use super::{Gateway, accept};
 
 impl Gateway {
-    /// Cuts off VPN clients whose time is over: who is left is read again, by the configuration in
-    /// force. What the file says by now, and whether a trial runs, has no say in it.
+    /// Cuts off VPN clients whose time is over, by reading the clients again under the
+    /// configuration in force. Neither a changed file nor a running trial matters here.
     pub(super) fn end_clients(&mut self) {
         let now = jiff::Timestamp::now();
         let clients = self.settings.pairs.iter_mut().filter_map(|it| it.vpn.as_mut());

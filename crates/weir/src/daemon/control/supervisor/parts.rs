@@ -79,7 +79,7 @@ pub(super) fn start_alerts(settings: &Settings, recorder: Option<&Recorder>) -> 
     Ok(sink)
 }
 
-/// Says who the VPN clients are that alerts and records are about.
+/// Hands the names of VPN clients to alerts and records, which know only their addresses.
 pub(super) fn tell_names(settings: &Settings, recorder: Option<&Recorder>, alerts: &AlertSink) {
     let peers = settings.pairs.iter().flat_map(|pair| &pair.peers);
     let clients: Vec<([u8; 16], Arc<str>)> = peers
@@ -197,7 +197,7 @@ pub(super) fn watch_ports(
     PortWatch::start(settings, shutter, move |why| drop(events.send(Event::Ports(why))))
 }
 
-/// Watches for copies of this machine for as long as what is returned lives.
+/// Watches for copies of this machine until the returned value is dropped.
 pub(super) fn watch_vm(events: &Sender<Event>) -> Result<VmWatch> {
     let events = events.clone();
     VmWatch::start(move || drop(events.send(Event::Cloned)))
@@ -212,8 +212,8 @@ pub(super) fn announce(settings: &Settings) {
     notify::ready(&format!("{} pairs of ports", settings.pairs.len()));
 }
 
-/// Who watches the packets of each worker of `pair`: mirrors that are `running` already, new ones,
-/// open, and a share of its evidence. Of new mirrors, what the control thread gets.
+/// The bystanders of each worker of `pair`: mirrors that are `running` already, newly opened ones,
+/// and a share of its evidence. Also returns what the control thread needs of the new mirrors.
 pub(super) fn bystanders(
     pair: &Pair,
     settings: &Settings,

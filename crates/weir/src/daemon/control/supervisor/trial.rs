@@ -236,7 +236,7 @@ impl Gateway {
                 None
             }
             Err(failure) => {
-                // Neither of the two may stay: nothing passes until somebody looks.
+                // Neither configuration can be used: nothing passes until an operator acts.
                 tracing::error!("the last confirmed configuration is not taken:\n{failure:#}");
                 let words = format!("{why}, and the one before is not taken: {failure:#}");
                 Some(End::NotConfirmed(words))

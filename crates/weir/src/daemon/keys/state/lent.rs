@@ -4,10 +4,10 @@
 //!   state_dir/keys-lent   28 bytes a note: fingerprint, sealed below, accepted up to, checksum
 //! ```
 //!
-//! A key in use has state files, and notes say so; when its association is removed, a note takes
-//! their place. A later note of a key outweighs the ones before. Gateways that share the directory
-//! append to one file, and read what others appended. No key is ever forgotten: where there is no
-//! room for more, a new one is refused.
+//! While a key is in use, state files hold its numbers and a note says so. When its association is
+//! removed, a note replaces the files. The latest note of a key counts. Gateways that share the
+//! directory append to one file, and read what others appended. No key is ever forgotten: where
+//! there is no room for more, a new one is refused.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -146,7 +146,8 @@ impl LentKeys {
         file.set_len(0)?;
         file.write_all(&bytes)?;
         file.sync_all()?;
-        // Before it has the name: who waits for the old one finds this one locked.
+        // Locked before it is renamed: a gateway that waits for the old file finds the new one
+        // locked.
         file.lock()?;
         fs::rename(&next, &self.path)?;
         if let Some(directory) = self.path.parent() {
