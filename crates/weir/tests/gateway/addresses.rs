@@ -49,7 +49,7 @@ fn a_group_mac_puts_no_host_in_clear_and_lets_nobody_in() {
     wait_status(&gateways, Side::A, sealed);
     let wire = wire.stop().unwrap();
     assert_eq!(wire.dropped_by_kernel, 0);
-    assert_eq!(wire.count_containing(PING_MARK).unwrap(), 0, "in clear on the wire");
+    assert!(!wire.contains(PING_MARK).unwrap(), "in clear on the wire");
     assert!(wire.count(ESP).unwrap() >= COUNT as u64);
 
     let file = lab.folder().join("host.pcap");
@@ -63,5 +63,5 @@ fn a_group_mac_puts_no_host_in_clear_and_lets_nobody_in() {
         wait_status(&gateways, Side::A, dropped);
     }
     let arrived = arrived.stop().unwrap();
-    assert_eq!(arrived.count_containing(FORGED).unwrap(), 0, "in clear at the host");
+    assert!(!arrived.contains(FORGED).unwrap(), "in clear at the host");
 }

@@ -62,7 +62,7 @@ fn carries_everything(protection: Protection, peer_lines: &str) {
     assert_eq!(wire.dropped_by_kernel, 0);
     let clear = format!("not ({ESP}) and not ({HANDSHAKES}) and not ({NEIGHBOUR})");
     assert_eq!(wire.count(&clear).unwrap(), 0, "in clear, besides handshakes and neighbours");
-    assert_eq!(wire.count_containing(&ROCE_MARK).unwrap(), 0);
+    assert!(!wire.contains(&ROCE_MARK).unwrap());
     let counted: u64 = statuses.iter().map(|it| number(it, "/pairs/0/keying/frames_sent")).sum();
     let seen = wire.count(HANDSHAKES).unwrap();
     assert!(seen >= 2 && counted >= 2 && seen >= counted, "{seen} seen, {counted} counted");

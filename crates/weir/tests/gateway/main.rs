@@ -208,7 +208,7 @@ fn assert_sealed(wire: &Captured) {
     let clear = format!("not ({ESP}) and not ({})", gateways_neighbour());
     assert_eq!(wire.count(&clear).unwrap(), 0, "frames in clear");
     for mark in [PING_MARK, &ROCE_MARK] {
-        assert_eq!(wire.count_containing(mark).unwrap(), 0, "plaintext {mark:?}");
+        assert!(!wire.contains(mark).unwrap(), "plaintext {mark:?}");
     }
 }
 

@@ -201,7 +201,7 @@ fn the_gateway_runs_openvpns_daemons_and_judges_what_comes_out_of_their_tunnels(
     let wire = wire.stop().unwrap();
     assert!(wire.count(sealed).unwrap() > 30);
     assert_eq!(wire.count(&format!("ip and not ({sealed})")).unwrap(), 0, "packets in clear");
-    assert_eq!(wire.count_containing(PING_MARK).unwrap(), 0);
+    assert!(!wire.contains(PING_MARK).unwrap());
 
     comes_back_after_kills(&lab, &mut gateway);
 }

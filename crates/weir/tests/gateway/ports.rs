@@ -94,7 +94,7 @@ fn a_port_that_lost_its_guard_is_shut_again_and_carries_on() {
     let clear = format!("not ({ESP}) and not ({}) and not ({own})", gateways_neighbour());
     assert_eq!(wire.count(&clear).unwrap(), 0, "frames in clear");
     for mark in [PING_MARK, &ROCE_MARK] {
-        assert_eq!(wire.count_containing(mark).unwrap(), 0, "plaintext {mark:?}");
+        assert!(!wire.contains(mark).unwrap(), "plaintext {mark:?}");
     }
     let log = gateways.log(Side::A);
     assert!(log.contains("somebody took the guard from p0"), "{log}");

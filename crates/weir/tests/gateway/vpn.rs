@@ -44,7 +44,7 @@ fn a_standard_client_and_the_host_reach_each_other_and_the_wire_shows_nothing_in
     // The host and the client's kernel seek neighbours in clear.
     let clear = format!("ip and not ({sealed})");
     assert_eq!(wire.count(&clear).unwrap(), 0, "packets in clear");
-    assert_eq!(wire.count_containing(PING_MARK).unwrap(), 0);
+    assert!(!wire.contains(PING_MARK).unwrap());
     let handshakes = client.wg(lab, "latest-handshakes").unwrap();
     assert!(!handshakes.trim().ends_with("\t0"), "{handshakes}");
     let status = gateway.status().unwrap();
