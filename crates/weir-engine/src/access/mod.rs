@@ -35,16 +35,16 @@ use weir_wire::udp::PORT_ROCE_V2;
 
 use crate::flow::HashSeed;
 use crate::meter::{Meter, Observation, Observed};
-use crate::rdma::{ConversationHandle, QueuePairKey, Seat};
+use crate::rdma::{ConversationHandle, QueuePairKey, StageData};
 use crate::verdict::DropReason;
 
 mod alternate;
 mod answer;
 mod check;
 mod counted;
+mod direction;
 mod event;
 mod index;
-mod kept;
 mod limits;
 mod lines;
 mod operation;
@@ -72,16 +72,17 @@ pub use state::{AccessState, StateCounters};
 pub use terms::{Asked, Hours, QueuePairType, QueuePairTypes, Services, Terms};
 pub use windows::PsnCheck;
 
-use kept::{Aparts, Kept, Kind, Set, Sets};
+use direction::{Aparts, DirectionState, Kind, Set, Sets};
 use limits::{Cost, Limiter};
 use operation::{is_answer, operation};
 use state::{Admitted, State};
 use windows::{Numbered, Window, Windows};
 
-/// Bytes that a queue pair takes beyond what the meter counts of it: its direction's seat, its
+/// Bytes that a queue pair takes beyond what the meter counts of it: its direction's data, its
 /// owner with the place in the table, and what some policies keep apart. Its entry in the index, 8
 /// to 16 bytes, comes on top.
-pub const BYTES_PER_QUEUE_PAIR: usize = size_of::<Seat>() + owners::OWNER_BYTES + kept::APART_BYTES;
+pub const BYTES_PER_QUEUE_PAIR: usize =
+    size_of::<StageData>() + owners::OWNER_BYTES + direction::APART_BYTES;
 const _: () = assert!(BYTES_PER_QUEUE_PAIR + 16 <= 128);
 
 /// What a line, or the default, decided about.
@@ -104,7 +105,7 @@ pub struct Access {
     aparts: Aparts,
     /// What was decided before has another number.
     round: u16,
-    /// Seats of a lower one are of an earlier life.
+    /// What lower ones mark is of an earlier life.
     first_round: u16,
     state: State,
     windows: Windows,
@@ -296,15 +297,15 @@ impl Access {
             }
             _ => 0,
         };
-        let Some(seat) = meter.seat(handle, seen.direction) else { return Ok(()) };
-        let (kept, round) = match Kept::since(seat, self.first_round) {
-            Some(kept) => (kept, seat.round),
-            None => (Kept::with_window(Window::default()), self.round),
+        let Some(data) = meter.stage_data(handle, seen.direction) else { return Ok(()) };
+        let (kept, round) = match DirectionState::since(data, self.first_round) {
+            Some(kept) => (kept, data.round),
+            None => (DirectionState::with_window(Window::default()), self.round),
         };
         let mut window = kept.window;
         let it = Numbered { packet, rdma, path_mtu };
         let passes = self.windows.request(self.policy.psn(), &mut window, &it);
-        *seat = kept.with(window).seat(round);
+        *data = kept.with(window).stage_data(round);
         if passes { Ok(()) } else { Err(DropReason::AccessPsn) }
     }
 
@@ -320,15 +321,15 @@ impl Access {
         meter: &mut Meter,
     ) -> Result<(), DropReason> {
         let Some(handle) = seen.conversation else { return Ok(()) };
-        let Some(seat) = meter.seat(handle, seen.direction ^ 1) else { return Ok(()) };
-        let Some(kept) = Kept::since(seat, self.first_round) else { return Ok(()) };
+        let Some(data) = meter.stage_data(handle, seen.direction ^ 1) else { return Ok(()) };
+        let Some(kept) = DirectionState::since(data, self.first_round) else { return Ok(()) };
         if !rdma.opcode.is_response() {
             return Ok(());
         }
         let mut window = kept.window;
         let it = Numbered { packet, rdma, path_mtu: 0 };
         let passes = self.windows.response(self.policy.psn(), &mut window, &it);
-        *seat = kept.with(window).seat(seat.round);
+        *data = kept.with(window).stage_data(data.round);
         if passes { Ok(()) } else { Err(DropReason::AccessPsn) }
     }
 
@@ -440,9 +441,9 @@ impl Access {
         let Some(direction) = conversation.directions().position(|it| it.key == *key) else {
             return;
         };
-        if let Some(seat) = meter.seat(handle, direction as u8) {
+        if let Some(data) = meter.stage_data(handle, direction as u8) {
             // Its lines are found by its first packet.
-            *seat = Kept::with_window(Window::agreed(psn, now)).seat(self.round);
+            *data = DirectionState::with_window(Window::agreed(psn, now)).stage_data(self.round);
         }
     }
 
@@ -487,7 +488,8 @@ impl Access {
     ) -> Result<(LineNumber, bool), DropReason> {
         let kind = Kind::new(packet.side, QueuePairType::of(rdma.opcode));
         let known = seen.conversation.and_then(|handle| {
-            let kept = Kept::since(meter.seat(handle, seen.direction)?, self.round)?;
+            let kept =
+                DirectionState::since(meter.stage_data(handle, seen.direction)?, self.round)?;
             let is_it = kept.kind.is(kind, !is_answer(rdma.opcode))
                 && (!self.policy.names_links()
                     || self.aparts.at(handle, seen.direction).link == self.link(packet, rdma));
@@ -523,11 +525,11 @@ impl Access {
             return Ok(set);
         };
         let number = self.number_of(&set, meter);
-        if let Some(seat) = meter.seat(handle, seen.direction) {
+        if let Some(data) = meter.stage_data(handle, seen.direction) {
             // Its numbers go on, unless it is another queue pair's.
-            let before = Kept::since(seat, self.first_round);
-            let kept = before.unwrap_or(Kept::with_window(Window::default()));
-            *seat = kept.decided(number, kind).seat(self.round);
+            let before = DirectionState::since(data, self.first_round);
+            let kept = before.unwrap_or(DirectionState::with_window(Window::default()));
+            *data = kept.decided(number, kind).stage_data(self.round);
             if self.policy.names_links() || self.policy.rejects() {
                 let link = self.link(packet, rdma);
                 let apart = self.aparts.at_mut(handle, seen.direction);
@@ -629,8 +631,8 @@ impl Access {
 /// Forgets what was decided about directions whose queue pairs went to others.
 fn forget<const COUNT: usize>(void: [Option<(ConversationHandle, u8)>; COUNT], meter: &mut Meter) {
     for (conversation, direction) in void.into_iter().flatten() {
-        if let Some(seat) = meter.seat(conversation, direction) {
-            *seat = Seat::default();
+        if let Some(data) = meter.stage_data(conversation, direction) {
+            *data = StageData::default();
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::flow::{FlowDirection, FlowEntry, FlowHandle, FlowKey, FlowTable, Hash
 use crate::rdma::cm::Connection;
 use crate::rdma::loss::{Charged, Finding, OwnLosses};
 use crate::rdma::qp::RdmaPacket;
-use crate::rdma::{Conversation, ConversationHandle, ConversationTable, LossWay, Seat};
+use crate::rdma::{Conversation, ConversationHandle, ConversationTable, LossWay, StageData};
 use crate::verdict::Side;
 
 /// Bounds and timeouts.
@@ -380,15 +380,15 @@ impl Meter {
 
     /// What a later stage keeps of a direction of a conversation.
     #[inline]
-    pub(crate) fn seat(
+    pub(crate) fn stage_data(
         &mut self,
         conversation: ConversationHandle,
         direction: u8,
-    ) -> Option<&mut Seat> {
-        self.conversations.seat(conversation, usize::from(direction))
+    ) -> Option<&mut StageData> {
+        self.conversations.stage_data(conversation, usize::from(direction))
     }
 
-    /// A number for what is written to seats from now on: those of other numbers are void.
+    /// A number for the stage data that is written from now on: that of other numbers is void.
     pub(crate) fn next_round(&mut self) -> u16 {
         self.conversations.next_round()
     }

@@ -13,7 +13,7 @@ pub mod loss;
 pub mod pairing;
 pub mod psn;
 pub mod qp;
-mod seat;
+mod stage_data;
 pub mod table;
 
 pub use key::QueuePairKey;
@@ -22,5 +22,5 @@ pub use psn::{PsnOrder, PsnTracker};
 pub use qp::{
     Conversation, Direction, DirectionCounters, Joined, NAK_CAUSES, OperationClass, Volume,
 };
-pub(crate) use seat::Seat;
+pub(crate) use stage_data::StageData;
 pub use table::{ConversationHandle, ConversationTable};

@@ -14,7 +14,7 @@ use weir_wire::parse::{Parsed, Rdma, Transport};
 use super::key::QueuePairKey;
 use super::loss::{Charged, Losses, Trail};
 use super::psn::{PsnOrder, PsnTracker};
-use super::seat::Seat;
+use super::stage_data::StageData;
 use crate::flow::{FlowDirection, FlowHandle};
 use crate::meter::fold::{Notice, started};
 use crate::verdict::Side;
@@ -203,7 +203,7 @@ pub struct Direction {
     /// From whom to which queue pair.
     pub key: QueuePairKey,
     /// What a later stage keeps.
-    pub(crate) seat: Seat,
+    pub(crate) stage_data: StageData,
     /// UDP source port (RoCE v2).
     pub source_port: u16,
     /// The request being timed, or [`NOT_TIMED`], and when it passed.
@@ -303,7 +303,7 @@ impl Direction {
     pub(crate) fn new(key: QueuePairKey, now: Time) -> Self {
         Self {
             key,
-            seat: Seat::default(),
+            stage_data: StageData::default(),
             source_port: 0,
             timed_psn: NOT_TIMED,
             last: now,

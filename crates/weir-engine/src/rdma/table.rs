@@ -13,7 +13,7 @@ use super::key::QueuePairKey;
 use super::loss::Charged;
 use super::pairing::{Match, Pairing};
 use super::qp::{Conversation, Direction, Joined, Noticed, RdmaPacket};
-use super::seat::{Rounds, Seat};
+use super::stage_data::{Rounds, StageData};
 use crate::flow::index::Index;
 use crate::flow::slab::{SLOT_OVERHEAD_BYTES, Slab};
 use crate::flow::{HashSeed, Reason};
@@ -122,25 +122,29 @@ impl ConversationTable {
 
     /// What a later stage keeps of a direction (0: the first), if that is still there.
     #[inline]
-    pub(crate) fn seat(&mut self, handle: ConversationHandle, side: usize) -> Option<&mut Seat> {
+    pub(crate) fn stage_data(
+        &mut self,
+        handle: ConversationHandle,
+        side: usize,
+    ) -> Option<&mut StageData> {
         if !self.is_current(handle) {
             return None;
         }
         let conversation = self.entries.value_mut(handle.at);
         match side {
-            0 => Some(&mut conversation.first.seat),
-            _ => Some(&mut conversation.second.as_mut()?.seat),
+            0 => Some(&mut conversation.first.stage_data),
+            _ => Some(&mut conversation.second.as_mut()?.stage_data),
         }
     }
 
-    /// A number for what is written to seats from now on; what was written under others is void.
+    /// A number for the stage data that is written from now on; that of other numbers is void.
     pub(crate) fn next_round(&mut self) -> u16 {
         let (round, begins_anew) = self.rounds.next();
         if begins_anew {
             self.entries.for_each_mut(|conversation| {
-                conversation.first.seat = Seat::default();
+                conversation.first.stage_data = StageData::default();
                 if let Some(second) = &mut conversation.second {
-                    second.seat = Seat::default();
+                    second.stage_data = StageData::default();
                 }
             });
         }
@@ -434,7 +438,7 @@ impl ConversationTable {
             let gone = self.entries.remove(gone);
             // Whoever keeps something of it knows it by the handle that ends here.
             let mut second = gone.first.clone();
-            second.seat = Seat::default();
+            second.stage_data = StageData::default();
             (second, gone.started, gone.path_mtu)
         };
         self.index.repoint(second.key.hash(&self.seed), gone * 2, kept * 2 + 1);

@@ -9,9 +9,9 @@ use crate::api::dto::{ConfigureRequest, Request, Response};
 use crate::config::{Problems, Source};
 use crate::daemon::control::socket;
 
-/// What a command was told of it.
+/// Where a command finds it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Told<'a> {
+pub(super) struct Target<'a> {
     /// The file; `None`: a running gateway's.
     pub(super) file: Option<&'a Path>,
     /// That gateway's name; needed where several run.
@@ -20,7 +20,7 @@ pub(super) struct Told<'a> {
     pub(super) run_dir: &'a Path,
 }
 
-impl Told<'_> {
+impl Target<'_> {
     /// The configuration, as written, or what is wrong with its file.
     ///
     /// # Errors
@@ -37,17 +37,17 @@ impl Told<'_> {
         let request =
             Request::Configure { by: "weir".to_owned(), configure: ConfigureRequest::Show };
         let socket = find_socket(self.run_dir, self.gateway)?;
-        let told = match socket::ask(&socket, &request)? {
-            Response::Configured(told) => told,
+        let shown = match socket::ask(&socket, &request)? {
+            Response::Configured(shown) => shown,
             Response::Error(error) => bail!("the gateway says: {error}"),
             _ => bail!("the gateway answers another question: is it an older one?"),
         };
-        Ok(match told.text {
+        Ok(match shown.text {
             Some(text) => {
-                let directory: PathBuf = told.configuration.directory;
+                let directory: PathBuf = shown.configuration.directory;
                 Ok(Source { path, directory, text })
             }
-            // A key stands in it, which nobody is told.
+            // A gateway keeps the text to itself when a key stands in it.
             None => Source::read(&path),
         })
     }

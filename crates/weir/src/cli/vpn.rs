@@ -22,7 +22,7 @@ use zeroize::Zeroizing;
 
 use super::print_json;
 use super::reload;
-use super::running::Told;
+use super::running::Target;
 use super::status::find_socket;
 use crate::api::dto::{OpenVpnSnapshot, PeerSnapshot, ReloadRequest, Request, Response};
 use crate::config::address::Prefix;
@@ -181,8 +181,8 @@ impl WhereArgs {
     /// The configuration in `config`, or in force.
     fn settings(&self, config: Option<&Path>) -> Result<Settings> {
         let Self { gateway, run_dir, .. } = self;
-        let told = Told { file: config, gateway: gateway.as_deref(), run_dir };
-        let (settings, _) = told.source()?.and_then(|it| it.understand()).map_err(refused)?;
+        let target = Target { file: config, gateway: gateway.as_deref(), run_dir };
+        let (settings, _) = target.source()?.and_then(|it| it.understand()).map_err(refused)?;
         Ok(settings)
     }
 }

@@ -20,7 +20,7 @@ use weir_port::capture::CaptureReader;
 use weir_wire::frame::Time;
 use weir_wire::parse::MacAddress;
 
-use crate::cli::running::Told;
+use crate::cli::running::Target;
 use crate::cli::{EXIT_USAGE, print_json};
 use crate::config::access::{party, terms};
 use crate::utc;
@@ -53,9 +53,9 @@ struct Which {
 }
 
 impl Which {
-    fn told(&self) -> Told<'_> {
+    fn target(&self) -> Target<'_> {
         let Self { file, gateway, run_dir } = self;
-        Told { file: file.as_deref(), gateway: gateway.as_deref(), run_dir }
+        Target { file: file.as_deref(), gateway: gateway.as_deref(), run_dir }
     }
 }
 
@@ -184,8 +184,8 @@ impl Lines {
     ///
     /// # Errors
     /// No gateway answers that was to say what it has in force.
-    fn of(told: Told<'_>) -> Result<Option<Self>> {
-        match told.source()?.and_then(|source| source.understand()) {
+    fn of(target: Target<'_>) -> Result<Option<Self>> {
+        match target.source()?.and_then(|source| source.understand()) {
             Ok((settings, _)) => {
                 let pairs = settings.pairs.into_iter();
                 let lines = pairs.filter_map(|pair| Some((pair.name, pair.access?)));
@@ -220,7 +220,7 @@ struct Odd<'l> {
 }
 
 pub(super) fn check(args: &CheckArgs) -> Result<ExitCode> {
-    let Some(lines) = Lines::of(args.of.told())? else { return Ok(ExitCode::from(EXIT_USAGE)) };
+    let Some(lines) = Lines::of(args.of.target())? else { return Ok(ExitCode::from(EXIT_USAGE)) };
     let mut odd = Vec::new();
     for (pair, policy) in &lines.0 {
         let name = |line: usize| &*policy.lines()[line].name;
@@ -285,7 +285,7 @@ struct Otherwise<'l> {
 }
 
 pub(super) fn explain(args: &ExplainArgs) -> Result<ExitCode> {
-    let Some(lines) = Lines::of(args.of.told())? else { return Ok(ExitCode::from(EXIT_USAGE)) };
+    let Some(lines) = Lines::of(args.of.target())? else { return Ok(ExitCode::from(EXIT_USAGE)) };
     let (pair, policy) = lines.only(args.pair.as_deref())?;
     let [from, to] = [args.from, args.to].map(mapped);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -374,8 +374,8 @@ struct JudgedLine {
 }
 
 pub(super) fn test(args: &TestArgs) -> Result<ExitCode> {
-    let told = Told { file: Some(&args.file), gateway: None, run_dir: Path::new("") };
-    let Some(lines) = Lines::of(told)? else { return Ok(ExitCode::from(EXIT_USAGE)) };
+    let target = Target { file: Some(&args.file), gateway: None, run_dir: Path::new("") };
+    let Some(lines) = Lines::of(target)? else { return Ok(ExitCode::from(EXIT_USAGE)) };
     let (_, policy) = lines.only(args.pair.as_deref())?;
     let judged = judge(&policy, &args.capture)?;
     if args.json {

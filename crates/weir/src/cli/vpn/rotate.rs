@@ -34,13 +34,13 @@ pub(super) fn rotate(args: &RotateArgs) -> Result<ExitCode> {
     if let Some(path) = &args.output {
         write_secret(path, config.as_bytes())?;
     }
-    let kept = Kept::of(&place, name)?;
+    let backup = Backup::of(&place, name)?;
     let taken = enter(&place, name, &client, &preshared).and_then(|()| place.put_in_force());
     let in_force = match taken {
         Ok(in_force) => in_force,
         Err(error) => {
             args.output.iter().for_each(|path| drop(fs::remove_file(path)));
-            kept.restore(&place, name)?;
+            backup.restore(&place, name)?;
             return Err(error.context(format!("client `{name}` keeps the keys that it had")));
         }
     };
@@ -56,9 +56,9 @@ pub(super) fn rotate(args: &RotateArgs) -> Result<ExitCode> {
 }
 
 /// A client's files as they were.
-struct Kept(Vec<(PathBuf, zeroize::Zeroizing<Vec<u8>>)>);
+struct Backup(Vec<(PathBuf, zeroize::Zeroizing<Vec<u8>>)>);
 
-impl Kept {
+impl Backup {
     fn of(place: &Place, name: &str) -> Result<Self> {
         let folder = &place.vpn.clients;
         let paths = [Client::secret_file(folder, name), Client::file(folder, name)];

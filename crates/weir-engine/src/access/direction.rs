@@ -1,7 +1,7 @@
 //! What is kept of a direction of a queue pair between its packets.
 //!
 //! ```text
-//!   seat of the direction, in the meter's table (10 bytes, docs/adr/0250)
+//!   stage data of the direction, in the meter's table (10 bytes, docs/adr/0250)
 //!     window of its requests | number of a set | port, kind of queue pair | round
 //!                                    |
 //!                                    v
@@ -17,7 +17,7 @@ use super::lines::{LineNumber, Operation, Operations};
 use super::policy::Decisions;
 use super::terms::QueuePairType;
 use super::windows::Window;
-use crate::rdma::{ConversationHandle, Seat};
+use crate::rdma::{ConversationHandle, StageData};
 use crate::verdict::Side;
 
 /// Sets at once. When there is no room for another all are forgotten, and all lines found anew.
@@ -49,9 +49,9 @@ impl Kind {
     }
 }
 
-/// What a direction's seat says.
+/// What the stage data of a direction says.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Kept {
+pub(super) struct DirectionState {
     /// The numbers of its requests.
     pub(super) window: Window,
     /// The set of what decides about it.
@@ -59,19 +59,19 @@ pub(super) struct Kept {
     pub(super) kind: Kind,
 }
 
-impl Kept {
+impl DirectionState {
     /// Of a direction whose lines were not looked for.
     pub(super) fn with_window(window: Window) -> Self {
         Self { window, set: UNKNOWN, kind: Kind::default() }
     }
 
-    /// As `seat` says, unless that is of before round `first`.
+    /// What `data` says, unless it was written before round `first`.
     #[inline]
-    pub(super) fn since(seat: &Seat, first: u16) -> Option<Self> {
-        if seat.round < first {
+    pub(super) fn since(data: &StageData, first: u16) -> Option<Self> {
+        if data.round < first {
             return None;
         }
-        let [low, high, set, kind] = seat.words;
+        let [low, high, set, kind] = data.words;
         let window = Window::from_bits(u32::from(high) << 16 | u32::from(low));
         Some(Self { window, set, kind: Kind(kind) })
     }
@@ -94,9 +94,9 @@ impl Kept {
     }
 
     #[inline]
-    pub(super) fn seat(self, round: u16) -> Seat {
+    pub(super) fn stage_data(self, round: u16) -> StageData {
         let window = self.window.bits();
-        Seat { words: [window as u16, (window >> 16) as u16, self.set, self.kind.0], round }
+        StageData { words: [window as u16, (window >> 16) as u16, self.set, self.kind.0], round }
     }
 }
 
@@ -170,7 +170,7 @@ pub(super) struct Apart {
 pub(super) const APART_BYTES: usize = size_of::<Apart>();
 
 /// By place of the conversation, two directions each. Whoever reads it has found the direction's
-/// seat, or gets what another in that place had.
+/// stage data, or gets what another in that place had.
 #[derive(Debug)]
 pub(super) struct Aparts(Vec<[Apart; 2]>);
 
@@ -200,15 +200,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seat_says_what_was_written_to_it_until_its_round_is_of_another_life() {
+    fn stage_data_says_what_was_written_to_it_until_its_round_is_of_another_life() {
         let window = Window::from_bits(0xfedc_ba98);
         let kind = Kind::new(Some(Side::Wire), Some(QueuePairType::Xrc));
-        let seat = Kept::with_window(window).decided(77, kind).seat(9);
-        let kept = Kept::since(&seat, 9).unwrap();
+        let data = DirectionState::with_window(window).decided(77, kind).stage_data(9);
+        let kept = DirectionState::since(&data, 9).unwrap();
         assert_eq!((kept.window, kept.set(), kept.kind), (window, Some(77), kind));
-        assert!(Kept::since(&seat, 10).is_none());
-        assert!(Kept::since(&Seat::default(), 1).is_none());
-        let unknown = Kept::since(&Kept::with_window(window).seat(1), 1).unwrap();
+        assert!(DirectionState::since(&data, 10).is_none());
+        assert!(DirectionState::since(&StageData::default(), 1).is_none());
+        let unknown =
+            DirectionState::since(&DirectionState::with_window(window).stage_data(1), 1).unwrap();
         assert_eq!(unknown.set(), None);
     }
 
