@@ -66,7 +66,7 @@ fuzz: toolchain
 	    { echo "make fuzz needs a nightly compiler and cargo-fuzz (cargo install cargo-fuzz)"; exit 1; }
 	@for target in $$($(CARGO) fuzz list); do \
 	    echo "== $$target"; \
-	    $(CARGO) +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; \
+	    CARGO_PROFILE_RELEASE_LTO=off $(CARGO) +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; \
 	done
 
 fmt: toolchain
