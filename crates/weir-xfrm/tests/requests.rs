@@ -385,11 +385,13 @@ proptest! {
         for (number, written) in all.iter().enumerate() {
             let belongs = |other: &usize| {
                 let other = &all[*other];
-                let is_like = (other.is_tunnel, other.is_v4) == (written.is_tunnel, written.is_v4);
-                is_like && match written.back {
-                    Back::Alike => (other.remote, other.request) == (written.remote, written.request),
-                    Back::AnyRequest => other.remote == written.remote,
-                    Back::AnySource => other.request == written.request,
+                let kind = |it: &Conversation| (it.is_tunnel, it.is_v4);
+                let has_remote = other.remote == written.remote;
+                let has_request = other.request == written.request;
+                kind(other) == kind(written) && match written.back {
+                    Back::Alike => has_remote && has_request,
+                    Back::AnyRequest => has_remote,
+                    Back::AnySource => has_request,
                 }
             };
             opening[peers.iter().position(belongs).unwrap()].insert(spi(number as u8, true));

@@ -1,8 +1,8 @@
 //! Room beside a direction's counters for the data of a later stage.
 //!
 //! A stage that judges packets reads its data about a queue pair with each of them. A table of its
-//! own would cost a cache miss a packet; here the data lies in the cache line by which the direction
-//! was found (docs/adr/0250). Nothing here reads it.
+//! own would cost a cache miss a packet; here the data lies in the cache line by which the
+//! direction was found (docs/adr/0250). Nothing here reads it.
 
 /// Ten bytes, which fit where a direction has room. All zero: nobody wrote to it since the
 /// direction began.
@@ -15,13 +15,14 @@ pub(crate) struct StageData {
     pub(crate) round: u16,
 }
 
-/// Numbers that tell which stage data is valid, so that all of it can be made void at once. They are
-/// given out for the life of the table, whichever stage writes.
+/// Numbers that tell which stage data is valid, so that all of it can be made void at once. They
+/// are given out for the life of the table, whichever stage writes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rounds(u16);
 
 impl Rounds {
-    /// The next number, and whether all stage data must be emptied first, because numbers begin anew.
+    /// The next number, and whether all stage data must be emptied first, because numbers begin
+    /// anew.
     pub(super) fn next(&mut self) -> (u16, bool) {
         self.0 = self.0.wrapping_add(1);
         let begins_anew = self.0 == 0;
