@@ -153,11 +153,21 @@ fn versions() -> BTreeMap<String, String> {
     versions.collect()
 }
 
-/// The first line that a tool says, whatever its exit code.
+/// The line with its version in what a tool says, whatever its exit code.
 fn said(command: &mut Command) -> Option<String> {
     let finished = Running::start(command).ok()?.finish(ASKING).ok()?;
-    let words = finished.stdout + &finished.stderr;
-    words.lines().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
+    version_line(&(finished.stdout + &finished.stderr)).map(str::to_owned)
+}
+
+/// The first line with a number such as `1.2`, or else the first with anything at all: some tools
+/// complain or explain how they are used before they tell their version.
+fn version_line(words: &str) -> Option<&str> {
+    let is_numbered = |line: &&str| {
+        let digit = |it: u8| it.is_ascii_digit();
+        line.as_bytes().windows(3).any(|it| digit(it[0]) && it[1] == b'.' && digit(it[2]))
+    };
+    let mut lines = words.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.clone().find(is_numbered).or_else(|| lines.next())
 }
 
 fn commit(program: &Path) -> Option<String> {
@@ -171,4 +181,19 @@ fn commit(program: &Path) -> Option<String> {
     let head = git(&["rev-parse", "HEAD"])?;
     let changed = git(&["status", "--porcelain", "--untracked-files=no"])?;
     Some(if changed.is_empty() { head } else { format!("{head}, with changes") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tools_version_is_found_behind_what_it_says_first() {
+        let complaint =
+            "plugin 'x': failed to load - x_create not found\nstrongSwan 5.9.8 swanctl\n";
+        assert_eq!(version_line(complaint), Some("strongSwan 5.9.8 swanctl"));
+        assert_eq!(version_line("\nusage: tool\nThis is tool 1.1.0."), Some("This is tool 1.1.0."));
+        assert_eq!(version_line("tool, of today\nmore"), Some("tool, of today"));
+        assert_eq!(version_line("\n"), None);
+    }
 }
