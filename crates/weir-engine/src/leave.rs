@@ -1,4 +1,4 @@
-//! What goes to the host: gathered segments, whole frames, and what a sender must be told.
+//! What leaves as it is: gathered segments, whole frames; and what a sender must be told.
 
 use weir_wire::frame::{Frame, Offload, Time};
 use weir_wire::parse::Parsed;
@@ -11,19 +11,19 @@ use crate::output::{Destination, Output, Part};
 use crate::peer::PeerEntry;
 use crate::policy::Policy;
 
-/// Sends a frame from the wire, now in clear, to the host.
+/// Sends a frame that is in clear, to the host or to the wire.
 #[inline]
-pub(crate) fn to_host(
+pub(crate) fn in_clear(
     policy: &Policy,
     gather: &mut Gather,
     output: &mut Output,
     (frames, index): (&[Frame<'_>], usize),
-    parsed: &Parsed,
+    (parsed, destination): (&Parsed, Destination),
 ) {
     if policy.gather && Gather::concerns(parsed) {
-        gather.push(frames, index as u32, parsed, Destination::Host, output);
+        gather.push(frames, index as u32, parsed, destination, output);
     } else {
-        output.send_whole(Destination::Host, index as u32, &frames[index]);
+        output.send_whole(destination, index as u32, &frames[index]);
     }
 }
 

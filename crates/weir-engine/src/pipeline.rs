@@ -3,12 +3,13 @@
 //! ```text
 //!            arrive ------> unprotect ------> plain ------> route ------> protect ------> leave
 //!
-//!  host ---- learn, NAT -------------------> plain ------> where to? -+-> Clear ---------> wire
+//!  host ---- learn, NAT -------------------> plain ------> where to? -+-> nobody: gather > wire
+//!                                                                     +-> Clear ---------> wire
 //!                                                                     +-> Tag -----------> wire
 //!                                                                     +-> Esp, WireGuard > wire
 //!                                                                     `-> Kernel, Nic > xfrm if.
 //!  wire -+-- ESP, WireGuard -> open --------> plain ------> NAT, clamp, gather ----------> host
-//!        +-- in clear -------> tag off -----> plain ------> clamp -----------------------> host
+//!        +-- in clear -------> tag off -----> plain ------> clamp, gather ---------------> host
 //!        +-- handshake -> inbox
 //!        `-- the gateway's own: learn ---------------------------------------------------> punt
 //!  xfrm interface -----------> sources ------> plain ------> clamp -----------------------> host
@@ -69,7 +70,8 @@ impl Engine {
 
     fn host_batch(&mut self, frames: &mut [Frame<'_>]) {
         let mut run = Run::default();
-        for (index, frame) in frames.iter_mut().enumerate() {
+        for index in 0..frames.len() {
+            let frame = &mut frames[index];
             let bytes = frame.len();
             let is_known = self.nat.as_mut().map_or(Ok(()), |nat| nat.unmasquerade(frame));
             run.walk(frame);
@@ -83,9 +85,15 @@ impl Engine {
             if verdict == Verdict::Held {
                 self.note_held(bytes);
             }
+            if goes_to_wire(verdict) {
+                let Self { policy, gather, output, .. } = self;
+                let clear = (run.parsed(), Destination::Wire);
+                leave::in_clear(policy, gather, output, (frames, index), clear);
+            }
             self.output.verdicts.push(verdict);
             self.counters.host.count(bytes, verdict);
         }
+        self.gather.finish(frames, &mut self.output);
     }
 
     fn wire_batch(&mut self, frames: &mut [Frame<'_>]) {
@@ -108,7 +116,8 @@ impl Engine {
             if goes_to_host(verdict) {
                 let clear = if verdict == Verdict::Opened { &inner } else { &outer };
                 let Self { policy, gather, output, .. } = self;
-                leave::to_host(policy, gather, output, (frames, index), clear.parsed());
+                let clear = (clear.parsed(), Destination::Host);
+                leave::in_clear(policy, gather, output, (frames, index), clear);
             }
             self.output.verdicts.push(verdict);
             self.counters.wire.count(bytes, verdict);
@@ -129,7 +138,8 @@ impl Engine {
         self.onward(index, frame, run, seen)
     }
 
-    /// What becomes of a frame of the host's that was let through.
+    /// What becomes of a frame of the host's that was let through. One that [`goes_to_wire`] is not
+    /// sent yet.
     #[inline]
     fn onward(
         &mut self,
@@ -152,7 +162,6 @@ impl Engine {
         }
         let Some((peer, protector)) = route? else {
             self.consider(Side::Host, class, frame, run, seen);
-            self.output.send_whole(Destination::Wire, index, frame);
             return Ok(self.passed(class));
         };
         self.peers.limit(peer, Heading::ToPeer, frame)?;
@@ -462,6 +471,12 @@ impl Engine {
         let Self { now, policy, peers, output, counters, .. } = self;
         Parts { now: *now, policy, peers, output, counters }
     }
+}
+
+/// Whether a frame from the host goes to the wire as it is, for no peer.
+#[inline]
+fn goes_to_wire(verdict: Verdict) -> bool {
+    matches!(verdict, Verdict::Forward | Verdict::Clear(_))
 }
 
 /// Whether a frame from the wire goes on to the host.

@@ -284,8 +284,8 @@ pub struct Policy {
     pub marking: Marking,
     /// Whether the ICRC of every RDMA packet is verified.
     pub check_icrc: bool,
-    /// Whether TCP segments for the host are gathered into super-packets: not where the host port
-    /// sends none.
+    /// Whether TCP segments that leave in clear are gathered into super-packets: not where ports
+    /// send none.
     pub gather: bool,
     /// UDP port of the handshakes with peers whose keys are agreed.
     pub keying_port: Option<u16>,

@@ -1,6 +1,9 @@
 //! Gathering consecutive TCP segments of a batch into super-packets (what hosts call GRO), so that
-//! the host's kernel is called once for many. No payload byte moves: a super-packet is a list of
+//! kernel and host are called once for many. No payload byte moves: a super-packet is a list of
 //! pieces, the first segment whole with its headers patched, and the payloads of the others.
+//!
+//! What goes to the wire is cut again by the adapter or the kernel (TSO), into the very segments
+//! that came: so there identifications must count up, as the cutter's do.
 //!
 //! A packet stands in the output where its first segment stood, and a flow's chain is closed by
 //! whatever of the flow cannot join it. So nothing of a flow overtakes anything of the same flow.
@@ -110,7 +113,7 @@ impl Gather {
                 && output.packets[chain.packet].destination == destination
         });
         if let (Some(chain), Some(candidate)) = (chain, &candidate)
-            && self.join(chain, frames, index, candidate)
+            && self.join(chain, (frames, index), candidate, destination)
         {
             return;
         }
@@ -129,18 +132,23 @@ impl Gather {
     fn join(
         &mut self,
         chain: usize,
-        frames: &[Frame<'_>],
-        index: u32,
+        (frames, index): (&[Frame<'_>], u32),
         candidate: &Candidate<'_>,
+        destination: Destination,
     ) -> bool {
         let chain = &mut self.chains[chain];
         let first = &frames[chain.frame as usize];
         let payload = candidate.payload();
+        // The wire carries what the sender sent, to the bit.
+        let is_exact = destination == Destination::Wire;
+        let is_padded = |frame: &[u8], parsed: &Parsed| frame.len() > parsed.end as usize;
         let fits = !self.pieces.is_full()
             && payload.len() <= chain.segment_len
             && chain.len + payload.len() <= PACKET_LEN_MAX
             && candidate.sequence == chain.next_sequence
-            && continues(first.bytes(), candidate.bytes, &chain.parsed, chain.count);
+            && continues(first.bytes(), candidate.bytes, chain, is_exact)
+            && !(is_exact && is_padded(first.bytes(), &chain.parsed))
+            && !(is_exact && is_padded(candidate.bytes, candidate.parsed));
         if !fits || !is_right(candidate.bytes, candidate.parsed, candidate.is_verified) {
             return false;
         }
@@ -295,9 +303,12 @@ fn is_right(bytes: &[u8], parsed: &Parsed, is_verified: bool) -> bool {
 }
 
 /// Whether all that segments of one super-packet share is equal in `first` and `other`, which comes
-/// `count` segments later. Addresses, ports and lengths were compared before; `other` is known to
-/// have its headers where `first` has them only when this says so.
-fn continues(first: &[u8], other: &[u8], parsed: &Parsed, count: u16) -> bool {
+/// as many segments later as `chain` has. Addresses, ports and lengths were compared before; `other` is known to
+/// have its headers where `first` has them only when this says so. `is_exact`: identifications that
+/// nobody reads (RFC 6864: of packets that may not be fragmented) must be such as come out when the
+/// super-packet is cut.
+fn continues(first: &[u8], other: &[u8], chain: &Chain, is_exact: bool) -> bool {
+    let Chain { parsed, count, .. } = chain;
     let network = usize::from(parsed.network_offset);
     let transport = usize::from(parsed.transport_offset);
     let payload = usize::from(parsed.payload_offset);
@@ -309,9 +320,9 @@ fn continues(first: &[u8], other: &[u8], parsed: &Parsed, count: u16) -> bool {
         // Version, length, class; fragment bits, TTL, protocol.
         same(0..network + 2) && same(network + 6..network + 10) && {
             let id = |bytes: &[u8]| u16::from_be_bytes([bytes[network + 4], bytes[network + 5]]);
-            let is_atomic = first[network + 6] & 0x40 != 0;
+            let is_unread = first[network + 6] & 0x40 != 0 && !is_exact;
             let distance = id(other).wrapping_sub(id(first));
-            distance == count || is_atomic && distance == 0
+            distance == *count || is_unread && distance == 0
         }
     };
     // Acknowledgment and header length; ECE; window; urgent pointer and options.

@@ -8,10 +8,10 @@
 
 use weir_wire::frame::{Frame, Link, Meta, Offload};
 
-use super::Engine;
+use super::{Engine, goes_to_wire};
 use crate::access::ANSWER_LEN_MAX;
 use crate::leave;
-use crate::output::Part;
+use crate::output::{Destination, Part};
 use crate::run::Run;
 use crate::verdict::{DropReason, Side, Verdict};
 
@@ -69,7 +69,10 @@ impl Engine {
         let mut run = Run::default();
         run.walk(frame);
         let before = (self.output.packets.len(), self.output.parts.len());
-        self.onward(ANSWER, frame, &mut run, None)?;
+        let verdict = self.onward(ANSWER, frame, &mut run, None)?;
+        if goes_to_wire(verdict) {
+            self.output.send_whole(Destination::Wire, ANSWER, frame);
+        }
         for at in before.1..self.output.parts.len() {
             let Part::Frame { frame: ANSWER, range } = &self.output.parts[at] else { continue };
             let piece = &frame.bytes()[range.start as usize..range.end as usize];

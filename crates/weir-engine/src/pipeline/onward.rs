@@ -8,11 +8,11 @@
 use weir_wire::frame::{Frame, Time};
 use weir_wire::parse::Parsed;
 
-use super::{Engine, Onward, Reassembled, goes_to_host};
+use super::{Engine, Onward, Reassembled, goes_to_host, goes_to_wire};
 use crate::classify::frame_class;
 use crate::engine::Way;
 use crate::leave;
-use crate::output::Output;
+use crate::output::{Destination, Output};
 use crate::peer::PeerId;
 use crate::protect;
 use crate::route::route;
@@ -54,10 +54,14 @@ impl Engine {
             self.output.verdicts.push(verdict);
             self.counters.side_mut(onward.side).count(onward.received_bytes, verdict);
         }
-        let is_for_host = self.output.verdicts.last().is_some_and(|it| goes_to_host(*it));
-        if onward.side == Side::Wire && is_for_host {
+        let verdict = self.output.verdicts.last().copied();
+        let destination = match onward.side {
+            Side::Host => verdict.filter(|it| goes_to_wire(*it)).map(|_| Destination::Wire),
+            Side::Wire => verdict.filter(|it| goes_to_host(*it)).map(|_| Destination::Host),
+        };
+        if let Some(destination) = destination {
             let Self { policy, gather, output, .. } = self;
-            leave::to_host(policy, gather, output, (piece, 0), run.parsed());
+            leave::in_clear(policy, gather, output, (piece, 0), (run.parsed(), destination));
             gather.finish(piece, output);
         }
         &self.output

@@ -179,13 +179,13 @@ fn super_packets() -> impl Strategy<Value = (Segment, u16)> {
 }
 
 /// Runs `packets` through a gatherer and returns what it sends: bytes and offload of each.
-fn gather(packets: &mut [Packet]) -> Vec<(Vec<u8>, Offload)> {
+fn gather(packets: &mut [Packet], destination: Destination) -> Vec<(Vec<u8>, Offload)> {
     let parsed: Vec<Parsed> = packets.iter().map(|p| p.parse(Link::Ethernet)).collect();
     let mut frames: Vec<Frame<'_>> = packets.iter_mut().map(Packet::frame).collect();
     let mut output = Output::new(0);
     let mut gather = Gather::new();
     for (index, parsed) in parsed.iter().enumerate() {
-        gather.push(&frames, index as u32, parsed, Destination::Host, &mut output);
+        gather.push(&frames, index as u32, parsed, destination, &mut output);
     }
     gather.finish(&mut frames, &mut output);
     let sent = output.packets.iter().map(|packet| {
@@ -197,8 +197,12 @@ fn gather(packets: &mut [Packet]) -> Vec<(Vec<u8>, Offload)> {
 }
 
 fn gather_bytes(packets: &[Vec<u8>]) -> Vec<(Vec<u8>, Offload)> {
+    gather_for(Destination::Host, packets)
+}
+
+fn gather_for(destination: Destination, packets: &[Vec<u8>]) -> Vec<(Vec<u8>, Offload)> {
     let mut packets: Vec<Packet> = packets.iter().map(|bytes| Packet::new(bytes)).collect();
-    gather(&mut packets)
+    gather(&mut packets, destination)
 }
 
 /// What a network card makes of what the gatherer sent: the segments again.
@@ -266,7 +270,7 @@ proptest! {
     #[test]
     fn gathering_loses_mixes_and_reorders_nothing(
         picks in prop::collection::vec((0_u8..3, 0_u8..12, any::<u64>()), 1..64),
-        ipv6 in any::<bool>(),
+        ipv6 in any::<bool>(), to_wire in any::<bool>(),
     ) {
         let mut sequences = [1_u32, u32::MAX - 1500, 77_000];
         let mut ids = [0_u16; 3];
@@ -296,7 +300,8 @@ proptest! {
             }
             sent.push(bytes);
         }
-        let received = gather_bytes(&sent);
+        let destination = if to_wire { Destination::Wire } else { Destination::Host };
+        let received = gather_for(destination, &sent);
         let again: Vec<Vec<u8>> = received.iter().flat_map(|(b, o)| cut(b, *o)).collect();
         for flow in 0..3 {
             let of_flow = |packets: &[Vec<u8>]| -> Vec<Vec<u8>> {
@@ -352,7 +357,7 @@ fn a_full_run_of_segments_becomes_one_super_packet() {
         let mut packets: Vec<Packet> =
             segment.segments(1448).iter().map(|bytes| Packet::new(bytes)).collect();
         packets[3].meta.offload.checksum_verified = true;
-        let mut received = gather(&mut packets);
+        let mut received = gather(&mut packets, Destination::Host);
         assert_eq!(received.len(), 1);
         let (bytes, offload) = received.remove(0);
         let expected = segment.super_packet(1448);
@@ -389,6 +394,36 @@ fn link_padding_does_not_become_payload() {
     let received = gather_bytes(&padded);
     assert_eq!(received.len(), 1);
     assert_eq!(received[0].0.len(), 14 + 52 + 8);
+}
+
+#[test]
+fn the_wire_is_given_what_comes_out_of_the_cutter_as_it_was_sent() {
+    let segments = |change: fn(&mut Segment, u16)| -> Vec<Vec<u8>> {
+        let numbered = (0..4_u16).map(|number| {
+            let mut segment = Segment::tcp(1 + 2 * u32::from(number), &[number as u8; 2]);
+            segment.id += number;
+            change(&mut segment, number);
+            segment.bytes()
+        });
+        numbered.collect()
+    };
+    let sent = |packets: &[Vec<u8>]| {
+        let sent = gather_for(Destination::Wire, packets);
+        let again: Vec<Vec<u8>> = sent.iter().flat_map(|(b, o)| cut(b, *o)).collect();
+        assert_eq!(again, packets);
+        sent.len()
+    };
+    let as_sent = segments(|_, _| {});
+    assert_eq!(sent(&as_sent), 1);
+    assert_eq!(sent(&segments(|it, _| it.ipv6 = true)), 1);
+    let unnumbered = segments(|it, _| it.id = 0);
+    assert_eq!(sent(&unnumbered), 4, "a cutter would number them");
+    assert_eq!(gather_bytes(&unnumbered).len(), 1, "a host reads no such numbers");
+    let padded: Vec<Vec<u8>> = as_sent.iter().map(|it| [it, &[0; 4][..]].concat()).collect();
+    assert_eq!(sent(&padded), 4);
+    let mut trailed = as_sent;
+    trailed[0].extend([7; 4]);
+    assert_eq!(sent(&trailed), 2);
 }
 
 #[test]
