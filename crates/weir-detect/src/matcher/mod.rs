@@ -74,6 +74,15 @@ mod tests {
     }
 
     #[test]
+    fn of_thousands_of_patterns_each_is_found_once() {
+        let pattern =
+            |it: usize| Pattern { bytes: format!("<{it}>").into(), is_nocase: it % 2 == 0 };
+        let patterns: Vec<Pattern> = (0..2500).map(pattern).collect();
+        assert_eq!(scan(&patterns, b"<0> <17> <0> <2499> <2500> <170>"), [0, 17, 170, 2499]);
+        assert_eq!(scan(&patterns, b"<1>"), [1], "short data");
+    }
+
+    #[test]
     fn no_pattern_at_all_matches_nothing() {
         assert_eq!(scan(&[], b"abc"), []);
     }
