@@ -11,6 +11,7 @@ use crate::buffers::event::AppEvent;
 use crate::conversation::Conversation;
 use crate::detector::Direction;
 use crate::packet::{View, Vlans};
+use crate::rdma::operation::Operations;
 use crate::record::{ApplicationRecord, FlowRecord, HttpRecord, UnitRecord};
 use crate::rule::{Counted, RuleIndex};
 use crate::session::Session;
@@ -88,7 +89,9 @@ pub(crate) struct Flow {
     pub(crate) conversation: Option<Box<Conversation>>,
     /// What datagrams say, once it is known.
     pub(crate) dialogue: Option<Box<Dialogue>>,
-    /// Datagrams that were tried for that.
+    /// Operations of RDMA under way, where some rule looks into their payload.
+    pub(crate) operations: Option<Box<Operations>>,
+    /// Datagrams that were tried for what they say.
     tried: u8,
     /// Rules that matched units, by side and transaction; and what was told to be odd of them.
     pub(crate) matched: Vec<(RuleIndex, usize, u64)>,
@@ -149,6 +152,11 @@ impl Flow {
             dialogue.take(direction.index(), view.payload, &mut said);
         }
         said
+    }
+
+    /// Hears a packet of RDMA; whether it is one of several of its operation.
+    pub(crate) fn hear_operation(&mut self, view: &View<'_>) -> bool {
+        view.parsed.rdma.is_some() && self.operations.get_or_insert_default().take(view)
     }
 
     /// Whether a rule is new to a transaction, and if so, that it matched it.
@@ -400,6 +408,7 @@ impl Slab {
             flow.bits.clear();
             flow.integers.clear();
             flow.texts.clear();
+            flow.operations.iter_mut().for_each(|it| it.forget_rules());
             if let Some(conversation) = &mut flow.conversation {
                 conversation.forget_rules();
             }

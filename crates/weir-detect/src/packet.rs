@@ -7,6 +7,7 @@ use zerocopy::FromBytes;
 use crate::behaviour::Signs;
 use crate::decode::Event;
 use crate::detector::{Decoded, Direction, Packet};
+use crate::rdma::operation::Head;
 use crate::rule::{Buffer, Header, HeaderTest, Protocol, VlanLayer};
 
 /// A packet and what the walk found in it.
@@ -26,6 +27,8 @@ pub(crate) struct View<'a> {
     pub(crate) is_rebuilt: bool,
     /// What it belongs to, of all that rules have watched.
     pub(crate) signs: Signs,
+    /// What the RDMA operation is that it is looked at as a piece of.
+    pub(crate) operation: Option<Head>,
 }
 
 /// What is quickly seen of a packet, so that most rules need no look.
@@ -106,6 +109,7 @@ impl<'a> View<'a> {
             events,
             is_rebuilt: false,
             signs: 0,
+            operation: None,
         }
     }
 
@@ -275,7 +279,7 @@ impl<'a> View<'a> {
             }
             HeaderTest::Reputation(test) => test.holds(self.source, self.destination),
             HeaderTest::Sign { bit, .. } => self.signs >> bit & 1 == 1,
-            HeaderTest::Rdma(test) => test.holds(self.bytes, self.parsed),
+            HeaderTest::Rdma(test) => test.holds(self.bytes, self.parsed, self.operation),
             _ => false,
         }
     }

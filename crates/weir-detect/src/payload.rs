@@ -134,6 +134,24 @@ impl PayloadGroups {
         set.iter().for_each(|set| set.scan(window, (before, new), scratch, found));
     }
 
+    /// Adds the rules about packets whose pattern lies over the border between the last `new` bytes
+    /// of `window` and those of the packets before.
+    pub(crate) fn scan_border(
+        &self,
+        (side, kind): (Direction, Kind),
+        (window, new): (&[u8], usize),
+        scratch: &mut Scratch,
+        found: &mut Vec<RuleIndex>,
+    ) {
+        let border = window.len().saturating_sub(new);
+        let set = &self.packets[side.index()].get(kind.place());
+        for group in set.iter().flat_map(|set| [&set.free, &set.head]).filter(|_| border > 0) {
+            let over = group.longest.saturating_sub(1);
+            let range = border.saturating_sub(over)..(border + over).min(window.len());
+            group.scan(&window[range], scratch, found);
+        }
+    }
+
     pub(crate) fn patterns(&self) -> impl Iterator<Item = &Patterns> {
         let sets = self.packets.iter().chain(&self.streams).flatten();
         sets.flat_map(|it| [&it.head.patterns, &it.free.patterns])
@@ -194,7 +212,9 @@ fn transport(place: usize) -> Transport {
 }
 
 fn is_of_packets(rule: &Rule, transport: Transport) -> bool {
-    rule.needs_packet || (rule.is_of_application() && transport == Transport::Udp)
+    rule.needs_packet
+        || rule.is_of_operation()
+        || (rule.is_of_application() && transport == Transport::Udp)
 }
 
 fn is_of_streams(rule: &Rule) -> bool {

@@ -43,6 +43,8 @@ pub(crate) struct Needs {
     pub(crate) applications: bool,
     /// Some rule asks what is odd about a packet.
     pub(crate) events: bool,
+    /// Some rule looks into the payload of RDMA operations.
+    pub(crate) operations: bool,
 }
 
 /// Rules without a fast pattern, by what they look at.
@@ -142,6 +144,7 @@ impl RuleSet {
         for (index, rule) in rules.iter().enumerate() {
             let index = RuleIndex(index as u32);
             needs.streams |= rule.needs_stream;
+            needs.operations |= rule.is_of_operation();
             needs.events |= rule.tests.iter().any(|it| matches!(it, HeaderTest::Event(_)));
             needs.applications |= rule.is_of_application() || rule.spoken.is_some();
             let is_told = |it: &HeaderTest| match it {
@@ -400,6 +403,7 @@ pub(crate) struct Facts {
     has_only_payload: bool,
     is_of_addresses: bool,
     is_of_decision: bool,
+    is_of_operation: bool,
     asks_bits: bool,
 }
 
@@ -438,6 +442,7 @@ impl Facts {
                 && rule.tests.is_empty()
                 && rule.messages.is_empty()
                 && rule.app_events.is_empty(),
+            is_of_operation: header.protocol == Protocol::Rdma && !rule.needs_packet,
             asks_bits,
         }
     }
@@ -506,6 +511,11 @@ impl Rule {
     /// Whether it asks for nothing but what is spoken: it matches when that is decided.
     pub(crate) fn is_of_decision(&self) -> bool {
         self.facts.is_of_decision
+    }
+
+    /// Whether it looks into the payload of an RDMA operation, whatever its packets.
+    pub(crate) fn is_of_operation(&self) -> bool {
+        self.facts.is_of_operation
     }
 
     /// Whether it asks for bits or integers.

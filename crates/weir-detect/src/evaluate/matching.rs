@@ -1,15 +1,54 @@
 //! Whether a rule matches what is looked at.
 
+use std::ops::ControlFlow;
+
 use super::{Evaluator, Scene, Sight};
-use crate::alert::Kept;
+use crate::alert::{Alerts, Kept};
 use crate::buffers;
-use crate::detector::Direction;
+use crate::detector::{Decision, Direction};
 use crate::flow::Flow;
 use crate::inspect::{self, Bytes, Cost, Memory, TRIES_MAX, Variables};
 use crate::packet::View;
 use crate::rule::{Absence, Buffer, BufferTest, Rule, TextTest};
 
 impl Evaluator {
+    /// Candidates in the order of evaluation, each once, no more than there may be.
+    pub(super) fn settle(&mut self) {
+        self.candidates.sort_unstable();
+        self.candidates.dedup();
+        let lost = self.candidates.len().saturating_sub(self.limits.candidates);
+        self.counters.candidates_lost += lost as u64;
+        self.candidates.truncate(self.limits.candidates);
+    }
+
+    /// Looks at every candidate that `sight` has something for.
+    pub(super) fn each<'s>(
+        &mut self,
+        flow: &mut Flow,
+        scene: &Scene<'_>,
+        alerts: &mut Alerts,
+        decision: &mut Decision,
+        sight: &dyn Fn(&Rule) -> Option<Sight<'s>>,
+    ) -> ControlFlow<bool> {
+        self.settle();
+        let candidates = std::mem::take(&mut self.candidates);
+        let mut outcome = ControlFlow::Continue(());
+        for index in &candidates {
+            let rule = scene.rules.rule(*index);
+            let Some(sight) = sight(rule) else { continue };
+            if self.matches(rule, flow, scene, sight) {
+                outcome = self.act((rule, *index, sight), flow, scene, alerts, decision);
+                if outcome.is_break() {
+                    break;
+                }
+            } else if !sight.is_stream && rule.asks_bits() {
+                self.late.push(*index);
+            }
+        }
+        self.candidates = candidates;
+        outcome
+    }
+
     pub(super) fn matches(
         &mut self,
         rule: &Rule,

@@ -7,6 +7,7 @@
 mod consequences;
 mod matching;
 mod oddities;
+mod operations;
 mod sessions;
 mod units;
 
@@ -31,7 +32,7 @@ use crate::matcher::{MatcherError, Scratch};
 use crate::packet::{Gist, View};
 use crate::payload::{Kind, Transport};
 use crate::record::{ApplicationRecord, HttpRecord, UnitRecord};
-use crate::rule::{Buffer, Protocol, Rule, RuleIndex, Untold};
+use crate::rule::{Buffer, Protocol, RuleIndex, Untold};
 use crate::ruleset::RuleSet;
 use crate::shared::SharedCounts;
 use crate::state::{HostBits, Thresholds};
@@ -225,7 +226,8 @@ impl Evaluator {
         if flow.is_passed {
             return Decision::Pass;
         }
-        let progress = self.converse(rules, flow, direction, view);
+        let mut progress = self.converse(rules, flow, direction, view);
+        progress.is_part |= rules.needs().operations && flow.hear_operation(view);
         self.rewritten = progress.rewritten;
         let events = self.events_with(rules, &progress, view.events);
         let events = events.as_deref().unwrap_or(view.events);
@@ -248,6 +250,9 @@ impl Evaluator {
         let mut decision = Decision::Pass;
         let decided = &mut decision;
         let mut outcome = self.look_at_packet(flow, &scene, &progress, alerts, decided);
+        if outcome.is_continue() && progress.is_part {
+            outcome = self.look_at_operation(flow, &scene, alerts, decided);
+        }
         if outcome.is_continue() {
             outcome = self.look_at_stream(flow, &scene, &progress, alerts, decided);
         }
@@ -656,42 +661,5 @@ impl Evaluator {
         let gist = scene.view.gist(scene.direction, true);
         let gist = Gist { signs: !(Gist::TO_SERVER | Gist::TO_CLIENT) | gist.signs, ..gist };
         scene.rules.bare().of_messages(message.protocol(), gist, candidates);
-    }
-
-    /// Candidates in the order of evaluation, each once, no more than there may be.
-    fn settle(&mut self) {
-        self.candidates.sort_unstable();
-        self.candidates.dedup();
-        let lost = self.candidates.len().saturating_sub(self.limits.candidates);
-        self.counters.candidates_lost += lost as u64;
-        self.candidates.truncate(self.limits.candidates);
-    }
-
-    /// Looks at every candidate that `sight` has something for.
-    fn each<'s>(
-        &mut self,
-        flow: &mut Flow,
-        scene: &Scene<'_>,
-        alerts: &mut Alerts,
-        decision: &mut Decision,
-        sight: &dyn Fn(&Rule) -> Option<Sight<'s>>,
-    ) -> ControlFlow<bool> {
-        self.settle();
-        let candidates = std::mem::take(&mut self.candidates);
-        let mut outcome = ControlFlow::Continue(());
-        for index in &candidates {
-            let rule = scene.rules.rule(*index);
-            let Some(sight) = sight(rule) else { continue };
-            if self.matches(rule, flow, scene, sight) {
-                outcome = self.act((rule, *index, sight), flow, scene, alerts, decision);
-                if outcome.is_break() {
-                    break;
-                }
-            } else if !sight.is_stream && rule.asks_bits() {
-                self.late.push(*index);
-            }
-        }
-        self.candidates = candidates;
-        outcome
     }
 }

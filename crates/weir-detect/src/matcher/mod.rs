@@ -75,8 +75,7 @@ mod tests {
 
     #[test]
     fn of_thousands_of_patterns_each_is_found_once() {
-        let pattern =
-            |it: usize| Pattern { bytes: format!("<{it}>").into(), is_nocase: it % 2 == 0 };
+        let pattern = |it: usize| Pattern { bytes: format!("<{it}>").into(), is_nocase: it > 1000 };
         let patterns: Vec<Pattern> = (0..2500).map(pattern).collect();
         assert_eq!(scan(&patterns, b"<0> <17> <0> <2499> <2500> <170>"), [0, 17, 170, 2499]);
         assert_eq!(scan(&patterns, b"<1>"), [1], "short data");

@@ -1,4 +1,7 @@
-//! Keywords of RDMA: what rules ask of a packet's transport headers and management datagrams.
+//! Keywords of RDMA: what rules ask of a packet's transport headers and management datagrams; and
+//! operations whose payload several packets bring.
+
+pub(crate) mod operation;
 
 use weir_wire::bth::{Opcode, Operation};
 use weir_wire::icrc::{self, IcrcStatus};
@@ -6,6 +9,7 @@ use weir_wire::parse::Parsed;
 use weir_wire::{ext, mad};
 
 use crate::rule::Numbers;
+use operation::Head;
 
 /// One thing asked of an RDMA packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,8 +151,10 @@ fn mad_header(value: &str) -> Result<RdmaTest, String> {
 
 impl RdmaTest {
     /// Whether the packet is as the rule says. A field that the packet lacks is none.
-    pub(crate) fn holds(&self, bytes: &[u8], parsed: &Parsed) -> bool {
+    /// `head`: what the first packet of the operation said, where that is looked at.
+    pub(crate) fn holds(&self, bytes: &[u8], parsed: &Parsed, head: Option<Head>) -> bool {
         let Some(rdma) = &parsed.rdma else { return false };
+        let head = head.unwrap_or_default();
         let has =
             |numbers: &Numbers, field: Option<u64>| field.is_some_and(|it| numbers.contain(it));
         match self {
@@ -167,13 +173,16 @@ impl RdmaTest {
             Self::QueueKey(numbers) => {
                 has(numbers, ext::deth(bytes, rdma).map(|it| it.queue_key.get().into()))
             }
-            Self::RemoteKey(numbers) => has(numbers, remote_key(bytes, parsed).map(u64::from)),
+            Self::RemoteKey(numbers) => {
+                has(numbers, remote_key(bytes, parsed).or(head.remote_key).map(u64::from))
+            }
             Self::Psn(numbers) => numbers.contain(rdma.psn.value().into()),
             Self::Syndrome(numbers) => {
                 has(numbers, ext::aeth(bytes, rdma).map(|it| it.syndrome_byte().into()))
             }
             Self::Length(numbers) => {
-                has(numbers, ext::reth(bytes, rdma).map(|it| it.dma_length.get().into()))
+                let own = ext::reth(bytes, rdma).map(|it| it.dma_length.get());
+                has(numbers, own.or(head.length).map(u64::from))
             }
             Self::Icrc { is_valid } => match icrc::check(bytes, parsed) {
                 IcrcStatus::Valid => *is_valid,

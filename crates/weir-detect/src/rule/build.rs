@@ -144,6 +144,8 @@ fn needs(header: &Header, collected: &Collected) -> (bool, bool) {
             (has_place, true)
         }
         (protocol, _, Some(_)) if protocol.is_application() => (false, true),
+        // Of an operation, whose packets bring it piece by piece.
+        (Protocol::Rdma, _, Some(_)) if !of_packets => (false, false),
         _ => (true, false),
     }
 }

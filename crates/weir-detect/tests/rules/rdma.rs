@@ -64,6 +64,110 @@ fn contents_are_looked_for_in_the_payload_of_the_operation() {
     assert_eq!(of_packet(rules, &roce(0x04, 7, 2, b"hello ok")), [1, 2, 3]);
 }
 
+// Packets of reliable connections by their place in the message.
+const SEND_FIRST: u8 = 0x00;
+const SEND_MIDDLE: u8 = 0x01;
+const SEND_LAST: u8 = 0x02;
+const SEND_ONLY: u8 = 0x04;
+const WRITE_FIRST: u8 = 0x06;
+const WRITE_LAST: u8 = 0x08;
+const RESPONSE_FIRST: u8 = 0x0d;
+const RESPONSE_LAST: u8 = 0x0f;
+
+/// The sids that packets `(opcode, PSN, what stands behind the BTH)` of one sender match, each.
+fn of_packets(bench: &mut Bench, packets: &[(u8, u32, &[u8])]) -> Vec<Vec<u32>> {
+    let each = packets.iter().map(|(opcode, psn, behind)| {
+        bench.send(Direction::Initiator, &roce(*opcode, 7, *psn, behind));
+        bench.alerted()
+    });
+    each.collect()
+}
+
+#[test]
+fn a_content_may_lie_in_several_packets_of_an_operation() {
+    let rules = "alert rdma any any -> any any (content:\"secret\"; sid:1;)\n\
+                 alert rdma any any -> any any (content:\"one\"; content:\"two\"; distance:2; sid:2;)\n\
+                 alert rdma any any -> any any (content:\"secret\"; offset:6; depth:6; sid:3;)\n\
+                 alert rdma any any -> any any (content:\"ret!\"; depth:4; sid:4;)\n\
+                 alert rdma any any -> any any (content:\"two\"; endswith; sid:5;)";
+    let mut bench = Bench::new(rules);
+    let send = |psn| -> [(u8, u32, &[u8]); 3] {
+        [
+            (SEND_FIRST, psn, b"one a se"),
+            (SEND_MIDDLE, psn + 1, b"cret! .."),
+            (SEND_LAST, psn + 2, b"two"),
+        ]
+    };
+    let found = vec![vec![], vec![1, 3], vec![2, 5]];
+    assert_eq!(of_packets(&mut bench, &send(5)), found);
+    assert_eq!(of_packets(&mut bench, &send(8)), found, "the next operation by itself");
+    let apart: [(u8, u32, &[u8]); 2] =
+        [(SEND_ONLY, 11, b"one a se"), (SEND_ONLY, 12, b"cret! two")];
+    assert_eq!(of_packets(&mut bench, &apart), [vec![], vec![5]], "two operations");
+}
+
+#[test]
+fn requests_and_responses_to_a_queue_pair_do_not_mix() {
+    let rules = "alert rdma any any -> any any (content:\"secret\"; sid:1;)";
+    let packets: [(u8, u32, &[u8]); 4] = [
+        (SEND_FIRST, 5, b"..sec"),
+        (RESPONSE_FIRST, 900, b"\0\0\0\0..sec"),
+        (SEND_LAST, 6, b"ret"),
+        (RESPONSE_LAST, 901, b"\0\0\0\0ret"),
+    ];
+    assert_eq!(of_packets(&mut Bench::new(rules), &packets), [vec![], vec![], vec![1], vec![1]]);
+}
+
+#[test]
+fn what_the_first_packet_says_holds_for_its_operation() {
+    let rules = "alert rdma any any -> any any (rdma.opcode:write; rdma.rkey:0xdeadbeef; \
+                 rdma.length:8; content:\"late\"; sid:1;)\n\
+                 alert rdma any any -> any any (rdma.rkey:0xdeadbeef; sid:2;)";
+    let first = [&RETH[..], b"beg."].concat();
+    let packets: [(u8, u32, &[u8]); 2] = [(WRITE_FIRST, 5, &first), (WRITE_LAST, 6, b"late")];
+    assert_eq!(of_packets(&mut Bench::new(rules), &packets), [vec![2], vec![1]]);
+}
+
+#[test]
+fn a_packet_that_is_sent_again_takes_the_place_of_the_first() {
+    let rules = "alert rdma any any -> any any (content:\"secret\"; sid:1;)";
+    let packets: [(u8, u32, &[u8]); 5] = [
+        (SEND_FIRST, 5, b"..sec"),
+        (SEND_MIDDLE, 6, b"xxxxx"),
+        (SEND_LAST, 8, b"behind a gap"),
+        (SEND_MIDDLE, 6, b"ret.."),
+        (SEND_LAST, 7, b"end"),
+    ];
+    let found = of_packets(&mut Bench::new(rules), &packets);
+    assert_eq!(found, [vec![], vec![], vec![], vec![1], vec![]]);
+}
+
+#[test]
+fn a_piece_that_was_dropped_is_dropped_again() {
+    let mut bench = Bench::new("drop rdma any any -> any any (content:\"secret\"; sid:1;)");
+    let first = roce(SEND_FIRST, 7, 5, b"..sec");
+    let last = roce(SEND_LAST, 7, 6, b"ret");
+    assert_eq!(bench.send(Direction::Initiator, &first), Decision::Pass);
+    for _ in 0..3 {
+        assert!(matches!(bench.send(Direction::Initiator, &last), Decision::Drop { .. }));
+    }
+    let other = roce(SEND_LAST, 7, 6, b"ond");
+    assert_eq!(bench.send(Direction::Initiator, &other), Decision::Pass);
+}
+
+#[test]
+fn an_operation_is_looked_at_together_for_four_kibibytes() {
+    let rules = "alert rdma any any -> any any (content:\"begin\"; content:\"end\"; sid:1;)";
+    let filler = [b'.'; 1024];
+    for (middles, is_found) in [(3, true), (5, false)] {
+        let mut packets: Vec<(u8, u32, &[u8])> = vec![(SEND_FIRST, 5, b"begin")];
+        packets.extend((0..middles).map(|it| (SEND_MIDDLE, 6 + it, &filler[..])));
+        packets.push((SEND_LAST, 6 + middles, b"end"));
+        let found = of_packets(&mut Bench::new(rules), &packets);
+        assert_eq!(found.concat(), if is_found { vec![1] } else { vec![] }, "{middles}");
+    }
+}
+
 #[test]
 fn a_connection_request_is_told_by_its_management_datagram() {
     let rules = "alert rdma any any -> any any (rdma.cm:req; sid:1;)\n\

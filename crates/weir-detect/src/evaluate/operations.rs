@@ -1,0 +1,71 @@
+//! Rules against the payload of an RDMA operation that its packets bring piece by piece.
+
+use std::ops::ControlFlow;
+
+use super::{Evaluator, Scene, Sight};
+use crate::alert::Alerts;
+use crate::detector::Decision;
+use crate::flow::Flow;
+use crate::inspect::Bytes;
+use crate::packet::View;
+use crate::rule::RuleIndex;
+
+impl Evaluator {
+    /// Rules whose fast pattern is in the packet, or lies over the border to the one before, or came
+    /// with an earlier one; and rules without one. Called behind the look at the packet, whose
+    /// candidates are still there.
+    pub(super) fn look_at_operation(
+        &mut self,
+        flow: &mut Flow,
+        scene: &Scene<'_>,
+        alerts: &mut Alerts,
+        decision: &mut Decision,
+    ) -> ControlFlow<bool> {
+        let Some(mut operations) = flow.operations.take() else {
+            return ControlFlow::Continue(());
+        };
+        let mut outcome = ControlFlow::Continue(());
+        if let Some(operation) = operations.at_hand() {
+            let rules = scene.rules;
+            let of_operation = |it: &RuleIndex| rules.rule(*it).is_of_operation();
+            self.candidates.retain(of_operation);
+            let (window, _, new) = operation.window();
+            let of_what = (scene.direction, scene.kind(flow));
+            let Self { candidates, scratch, .. } = self;
+            rules.payloads().scan_border(of_what, (window, new), scratch, candidates);
+            candidates.retain(of_operation);
+            candidates.extend_from_slice(operation.waiting());
+            self.settle();
+            let view = &View { operation: Some(operation.head()), ..*scene.view };
+            let scene = &Scene { view, ..*scene };
+            let candidates = std::mem::take(&mut self.candidates);
+            for index in &candidates {
+                if operation.is_matched(*index) {
+                    continue;
+                }
+                let rule = rules.rule(*index);
+                let (bytes, before, _) = operation.window();
+                let payload = Some(Bytes { bytes, before, is_open: !operation.is_whole() });
+                let sight = Sight { payload, message: None, is_stream: false };
+                if self.matches(rule, flow, scene, sight) {
+                    outcome = self.act((rule, *index, sight), flow, scene, alerts, decision);
+                    // What is dropped comes again, and is dropped again.
+                    if *decision == Decision::Pass {
+                        operation.match_ends(*index);
+                    }
+                    if outcome.is_break() {
+                        break;
+                    }
+                } else if rule.fast.is_some() {
+                    operation.wait(*index);
+                }
+            }
+            self.candidates = candidates;
+        }
+        if *decision == Decision::Pass {
+            operations.let_go();
+        }
+        flow.operations = Some(operations);
+        outcome
+    }
+}
