@@ -11,8 +11,8 @@ use crate::packet::View;
 use crate::rule::RuleIndex;
 
 impl Evaluator {
-    /// Rules whose fast pattern is in the packet, or lies over the border to the one before, or came
-    /// with an earlier one; and rules without one. Called behind the look at the packet, whose
+    /// Rules whose fast pattern is in the packet, or lies over the border to the one before, or
+    /// came with an earlier one; and rules without one. Called behind the look at the packet, whose
     /// candidates are still there.
     pub(super) fn look_at_operation(
         &mut self,

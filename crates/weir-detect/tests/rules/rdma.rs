@@ -86,7 +86,8 @@ fn of_packets(bench: &mut Bench, packets: &[(u8, u32, &[u8])]) -> Vec<Vec<u32>> 
 #[test]
 fn a_content_may_lie_in_several_packets_of_an_operation() {
     let rules = "alert rdma any any -> any any (content:\"secret\"; sid:1;)\n\
-                 alert rdma any any -> any any (content:\"one\"; content:\"two\"; distance:2; sid:2;)\n\
+                 alert rdma any any -> any any (content:\"one\"; content:\"two\"; distance:2; \
+                 sid:2;)\n\
                  alert rdma any any -> any any (content:\"secret\"; offset:6; depth:6; sid:3;)\n\
                  alert rdma any any -> any any (content:\"ret!\"; depth:4; sid:4;)\n\
                  alert rdma any any -> any any (content:\"two\"; endswith; sid:5;)";

@@ -303,10 +303,10 @@ fn is_right(bytes: &[u8], parsed: &Parsed, is_verified: bool) -> bool {
 }
 
 /// Whether all that segments of one super-packet share is equal in `first` and `other`, which comes
-/// as many segments later as `chain` has. Addresses, ports and lengths were compared before; `other` is known to
-/// have its headers where `first` has them only when this says so. `is_exact`: identifications that
-/// nobody reads (RFC 6864: of packets that may not be fragmented) must be such as come out when the
-/// super-packet is cut.
+/// as many segments later as `chain` has. Addresses, ports and lengths were compared before;
+/// `other` is known to have its headers where `first` has them only when this says so. `is_exact`:
+/// identifications that nobody reads (RFC 6864: of packets that may not be fragmented) must be
+/// such as come out when the super-packet is cut.
 fn continues(first: &[u8], other: &[u8], chain: &Chain, is_exact: bool) -> bool {
     let Chain { parsed, count, .. } = chain;
     let network = usize::from(parsed.network_offset);
