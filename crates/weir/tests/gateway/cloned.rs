@@ -59,7 +59,7 @@ fn keys_in_files_are_refused_from_a_new_generation_on() {
     assert!(said.contains("was in use when this machine was cloned"), "{said}");
     let wire = listen(&lab, 128);
     let target = lab.host_v4(Side::B).to_string();
-    let report = ping_all(lab.host(Side::A), &target, 5, 200).unwrap();
+    let report = ping(lab.host(Side::A), &target, 5, 200).unwrap();
     assert_eq!(report.answered, 0);
     assert_sealed(&wire.stop().unwrap());
     // Nor by the next start.
