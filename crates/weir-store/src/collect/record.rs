@@ -18,6 +18,10 @@ use crate::sqlite::{Collected, ConversationRow, FlowRow};
 const NS_PER_MS: u64 = 1_000_000;
 const NS_PER_S: u64 = 1_000_000_000;
 
+/// The most that a count of a record can be: a terabit a second for half a day. Whoever tells of
+/// more tells stories, and they must not overflow what adds them up.
+const COUNT_MAX: u64 = 1 << 52;
+
 /// Link header that octet counters leave out (IANA element 1 counts from the IP header on).
 const ETHERNET_BYTES: u64 = 14;
 
@@ -72,8 +76,13 @@ impl Elements {
         self.0.iter().find(|(element, _)| *element == wanted).map(|(_, bits)| *bits)
     }
 
-    fn count(&self, wanted: Element) -> Option<u64> {
+    fn bits(&self, wanted: Element) -> Option<u64> {
         self.find(wanted).map(|bits| u64::try_from(bits).unwrap_or(u64::MAX))
+    }
+
+    /// Of packets, bytes or the like, [`COUNT_MAX`] at most.
+    fn count(&self, wanted: Element) -> Option<u64> {
+        self.bits(wanted).map(|it| it.min(COUNT_MAX))
     }
 
     fn of(&self, wanted: Element) -> u64 {
@@ -209,19 +218,19 @@ impl Stamp {
     fn times(&self, elements: &Elements) -> (u64, u64) {
         let time = |seconds: u16, ms: u16, micro: u16, nano: u16, uptime: u16, delta: u16| {
             let absolute = elements
-                .count(Iana(ms))
+                .bits(Iana(ms))
                 .map(|it| it.saturating_mul(NS_PER_MS))
-                .or_else(|| elements.count(Iana(seconds)).map(|it| it.saturating_mul(NS_PER_S)))
-                .or_else(|| elements.count(Iana(micro)).map(ntp_ns))
-                .or_else(|| elements.count(Iana(nano)).map(ntp_ns));
-            let boot_ns = elements.count(Iana(160)).map(|ms| ms.saturating_mul(NS_PER_MS));
+                .or_else(|| elements.bits(Iana(seconds)).map(|it| it.saturating_mul(NS_PER_S)))
+                .or_else(|| elements.bits(Iana(micro)).map(ntp_ns))
+                .or_else(|| elements.bits(Iana(nano)).map(ntp_ns));
+            let boot_ns = elements.bits(Iana(160)).map(|ms| ms.saturating_mul(NS_PER_MS));
             let relative = || {
                 let boot_ns = boot_ns.or(self.boot_ns)?;
-                let ms = elements.count(Iana(uptime))?;
+                let ms = elements.bits(Iana(uptime))?;
                 Some(boot_ns.saturating_add(ms.saturating_mul(NS_PER_MS)))
             };
             let before = || {
-                let ago_us = elements.count(Iana(delta))?;
+                let ago_us = elements.bits(Iana(delta))?;
                 Some(self.exported_ns.saturating_sub(ago_us.saturating_mul(1000)))
             };
             absolute.or_else(relative).or_else(before).unwrap_or(self.exported_ns)
@@ -300,7 +309,31 @@ fn conversation(elements: &Elements) -> ConversationRow {
         icrc_bad: rdma(40),
         response_ns: Some(rdma(45)).filter(|it| *it > 0),
         reason: reason(elements.of(Iana(136))).to_owned(),
-        flow_id: elements.count(Iana(148)),
+        flow_id: elements.bits(Iana(148)),
         ..ConversationRow::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_count_of_a_record_is_more_than_can_be_and_times_are_as_they_were() {
+        let (now_ns, all) = (1_700_000_000 * NS_PER_S, u128::from(u64::MAX));
+        let stamp = Stamp::new(1_700_000_000, None, now_ns);
+        let ends = [(Iana(8), 1), (Iana(12), 2), (Iana(153), u128::from(now_ns / NS_PER_MS - 7))];
+        let flow = [(Iana(1), all), (Iana(2), all), (Reverse(2), all), (Reverse(1), all)];
+        let Some(Collected::Flow(row)) = stamp.row(&Elements([&ends[..], &flow].concat())) else {
+            panic!("a flow")
+        };
+        assert_eq!((row.packets, row.reply_packets), (COUNT_MAX, COUNT_MAX));
+        assert_eq!([row.bytes, row.reply_bytes], [15 * COUNT_MAX; 2]);
+        assert_eq!(row.last_ns, now_ns - 7 * NS_PER_MS);
+        let pair = [(Rdma(3), 18), (Rdma(53), all), (Rdma(25), all), (Iana(148), all)];
+        let row = stamp.row(&Elements([&ends[..], &pair].concat()));
+        let Some(Collected::Conversation(row)) = row else { panic!("a conversation") };
+        assert_eq!((row.bytes, row.retransmissions), (COUNT_MAX, COUNT_MAX));
+        assert_eq!(row.flow_id, Some(u64::MAX), "it is no count");
     }
 }

@@ -83,7 +83,7 @@ impl std::str::FromStr for LabelFilter {
 
 impl LabelFilter {
     /// Whether one of `names`, in the order of [`LABEL_KINDS`], is the one that is wanted.
-    pub(super) fn fits(&self, names: &Names) -> bool {
+    pub fn fits(&self, names: &Names) -> bool {
         LABEL_KINDS.iter().zip(names).any(|(kind, name)| {
             self.kind.is_none_or(|own| own == *kind) && name.as_deref() == Some(&self.name)
         })

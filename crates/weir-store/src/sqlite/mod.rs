@@ -14,6 +14,7 @@
 
 mod clock;
 mod collected;
+mod columns;
 mod exporters;
 mod files;
 mod group;

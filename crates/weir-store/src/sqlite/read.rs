@@ -1,11 +1,14 @@
 //! Questions to a store, by who may read it only. A reader never holds up the writer (WAL), and no
 //! question runs longer than [`QUERY_TIME_MAX`].
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Params, Row, params_from_iter};
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
 
 use super::insert::COUNTER_RESOLUTIONS_S;
 use super::labels::LabelFilter;
@@ -25,9 +28,6 @@ const STEPS_PER_LOOK: i32 = 10_000;
 
 /// How long a reader waits for the file's lock: only a file that is being made is locked.
 const LOCK_WAIT: Duration = Duration::from_millis(500);
-
-/// Records that are passed over for one that is wanted, at most; beyond, the index is better.
-const STRAY_MAX: i64 = 3;
 
 /// Slices of a chart beyond which coarser ones serve better.
 const SLICES_MAX: u64 = 400;
@@ -73,10 +73,14 @@ impl Range {
         self.until_s.saturating_sub(self.from_s)
     }
 
+    /// From and until, nanoseconds since 1970.
+    pub(super) fn times_ns(&self) -> [i64; 2] {
+        [self.from_s, self.until_s]
+            .map(|s| i64::try_from(s.saturating_mul(1_000_000_000)).unwrap_or(i64::MAX))
+    }
+
     pub(super) fn nanoseconds(&self) -> [Value; 2] {
-        [self.from_s, self.until_s].map(|s| {
-            Value::Integer(i64::try_from(s.saturating_mul(1_000_000_000)).unwrap_or(i64::MAX))
-        })
+        self.times_ns().map(Value::Integer)
     }
 
     fn slices(&self, resolution: i64) -> [Value; 2] {
@@ -146,15 +150,15 @@ impl Order {
     /// Those that flows know.
     pub const OF_FLOWS: [Self; 3] = [Self::Last, Self::Bytes, Self::Packets];
 
-    /// What a record has of it, in the words of its table.
-    pub(super) fn expression(self) -> &'static str {
+    /// The columns that together are what a record has of it.
+    pub(super) fn columns(self) -> &'static [&'static str] {
         match self {
-            Self::Last => "last_ns",
-            Self::Bytes => "bytes + reply_bytes",
-            Self::Packets => "packets + reply_packets",
-            Self::Retransmissions => "retransmissions",
-            Self::Naks => "naks",
-            Self::Response => "coalesce(response_ns, 0)",
+            Self::Last => &["last_ns"],
+            Self::Bytes => &["bytes", "reply_bytes"],
+            Self::Packets => &["packets", "reply_packets"],
+            Self::Retransmissions => &["retransmissions"],
+            Self::Naks => &["naks"],
+            Self::Response => &["response_ns"],
         }
     }
 }
@@ -236,6 +240,8 @@ impl AlertFilter {
 #[derive(Debug)]
 pub struct Reader {
     pub(super) connection: Connection,
+    /// When a question has taken too long.
+    end: Instant,
 }
 
 impl Reader {
@@ -252,15 +258,48 @@ impl Reader {
     /// # Errors
     /// [`StoreError`].
     pub fn open_for(path: &Path, long: Duration) -> Result<Self, StoreError> {
-        let failed = |error| StoreError::Sqlite { path: PathBuf::from(path), error };
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
+        let error = match Self::open_as(path, path, flags, long) {
+            Err(StoreError::Sqlite { error, .. }) => error,
+            other => return other,
+        };
+        let refused = |error: Errno| StoreError::Io { path: path.to_owned(), error: error.into() };
+        access(path, Access::READ_OK).map_err(refused)?;
+        let is_shut = matches!(
+            error.sqlite_error_code(),
+            Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly | ErrorCode::PermissionDenied)
+        );
+        // Beside a store that is written stand a log and its index; a copy, or a folder that cannot
+        // be written to, may have none, and then all is in the file.
+        match fs::metadata(schema::beside(path, "-wal")) {
+            _ if !is_shut => Err(StoreError::Sqlite { path: path.to_owned(), error }),
+            Ok(log) if log.len() > 0 => Err(StoreError::Unfinished(path.to_owned())),
+            _ => {
+                let flags = flags | OpenFlags::SQLITE_OPEN_URI;
+                Self::open_as(path, Path::new(&immutable(path)), flags, long)
+            }
+        }
+    }
+
+    fn open_as(
+        path: &Path,
+        name: &Path,
+        flags: OpenFlags,
+        long: Duration,
+    ) -> Result<Self, StoreError> {
+        let failed = |error| StoreError::Sqlite { path: PathBuf::from(path), error };
+        let mut connection = Connection::open_with_flags(name, flags).map_err(failed)?;
         connection.busy_timeout(LOCK_WAIT).map_err(failed)?;
         schema::version(&connection, path)?;
         let end = Instant::now() + long;
         let is_over = move || Instant::now() >= end;
         connection.progress_handler(STEPS_PER_LOOK, Some(is_over)).map_err(failed)?;
-        Ok(Self { connection })
+        Ok(Self { connection, end })
+    }
+
+    /// An error when a question has taken too long: of what SQLite does not see.
+    pub(super) fn check_time(&self) -> Result<(), QueryError> {
+        if Instant::now() < self.end { Ok(()) } else { Err(QueryError::TooLong) }
     }
 
     /// Flows that ended within `range`, the latest first.
@@ -273,11 +312,10 @@ impl Reader {
         filter: &RecordFilter,
         limit: u32,
     ) -> Result<Vec<FlowRow>, QueryError> {
-        let query = Query::of_flows(range, filter);
         if filter.is_grouped {
-            return self.grouped(&query, limit);
+            return self.grouped(range, filter, limit);
         }
-        let (sql, values) = query.finish(limit);
+        let (sql, values) = Query::of_flows(range, filter).finish(limit);
         self.rows(&sql, params_from_iter(values), FlowRow::of)
     }
 
@@ -291,11 +329,10 @@ impl Reader {
         filter: &RecordFilter,
         limit: u32,
     ) -> Result<Vec<ConversationRow>, QueryError> {
-        let query = Query::of_conversations(range, filter);
         if filter.is_grouped {
-            return self.grouped(&query, limit);
+            return self.grouped(range, filter, limit);
         }
-        let (sql, values) = query.finish(limit);
+        let (sql, values) = Query::of_conversations(range, filter).finish(limit);
         self.rows(&sql, params_from_iter(values), ConversationRow::of)
     }
 
@@ -409,18 +446,24 @@ impl Reader {
     }
 }
 
+/// SQLite's name of a file that nobody writes.
+fn immutable(path: &Path) -> String {
+    let bytes = path.as_os_str().as_encoded_bytes();
+    let encoded: String = bytes.iter().map(|byte| format!("%{byte:02x}")).collect();
+    format!("file:{encoded}?immutable=1")
+}
+
 fn in_time(range: Range, limit: u32) -> [Value; 3] {
     let [from, until] = range.nanoseconds();
     [from, until, Value::Integer(limit.min(ROWS_MAX).into())]
 }
 
-/// A question for records, with its values. The first two terms are those of time.
-#[derive(Clone)]
-pub(super) struct Query {
-    pub(super) table: &'static str,
-    pub(super) order: Order,
+/// A question for records, with its values.
+struct Query {
+    table: &'static str,
+    order: Order,
     terms: Vec<String>,
-    pub(super) values: Vec<Value>,
+    values: Vec<Value>,
 }
 
 impl Query {
@@ -449,7 +492,7 @@ impl Query {
         query
     }
 
-    pub(super) fn of_flows(range: Range, filter: &RecordFilter) -> Self {
+    fn of_flows(range: Range, filter: &RecordFilter) -> Self {
         let mut query = Self::of("flow", range, filter);
         if let Some(port) = filter.port {
             query.both("source_port", "destination_port", i64::from(port));
@@ -461,7 +504,7 @@ impl Query {
         query
     }
 
-    pub(super) fn of_conversations(range: Range, filter: &RecordFilter) -> Self {
+    fn of_conversations(range: Range, filter: &RecordFilter) -> Self {
         let mut query = Self::of("conversation", range, filter);
         if let Some(queue_pair) = filter.queue_pair {
             query.both("source_qp", "destination_qp", queue_pair.into());
@@ -474,40 +517,10 @@ impl Query {
         self.values.extend([Value::Integer(value), Value::Integer(value)]);
     }
 
-    /// Its conditions.
-    pub(super) fn chosen(&self) -> String {
-        self.terms.join(" AND ")
-    }
-
-    /// A walk through the same records, in the order of their numbers where these lie close
-    /// together, as they do when records come in the order of time: so a record is the next one of
-    /// the table, and is not looked for by its place in the index.
-    pub(super) fn by_number(&self, connection: &Connection) -> rusqlite::Result<Self> {
-        let sql = format!(
-            "SELECT count(*), coalesce(min(id), 0), coalesce(max(id), 0) FROM {} \
-             WHERE last_ns >= ?1 AND last_ns < ?2",
-            self.table
-        );
-        let numbers = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
-        let (count, first, last): (i64, i64, i64) =
-            connection.query_row(&sql, params_from_iter(&self.values[..2]), numbers)?;
-        let mut walk = self.clone();
-        if last - first < count.saturating_mul(STRAY_MAX) {
-            // The plus sign keeps SQLite from the index.
-            walk.terms[..2].iter_mut().for_each(|term| term.insert(0, '+'));
-            walk.terms.push("id BETWEEN ? AND ?".to_owned());
-            walk.values.extend([Value::Integer(first), Value::Integer(last)]);
-        }
-        Ok(walk)
-    }
-
-    /// These columns of all that it chooses.
-    pub(super) fn select(&self, columns: &[&str]) -> String {
-        format!("SELECT {} FROM {} WHERE {}", columns.join(", "), self.table, self.chosen())
-    }
-
     fn finish(mut self, limit: u32) -> (String, Vec<Value>) {
-        let (table, chosen, order) = (self.table, self.chosen(), self.order.expression());
+        // What is absent is less than all that is there.
+        let (table, order) = (self.table, self.order.columns().join(" + "));
+        let chosen = self.terms.join(" AND ");
         let sql = format!(
             "SELECT records.*, pair.name AS pair_name FROM (SELECT *, {order} AS rank FROM {table} \
              WHERE {chosen} ORDER BY rank DESC LIMIT ?) AS records \

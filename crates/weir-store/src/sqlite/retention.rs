@@ -176,6 +176,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
+    use crate::sqlite::files::Files;
     use crate::sqlite::insert;
     use crate::sqlite::read::{AlertFilter, Range as Span, Reader, RecordFilter};
     use crate::sqlite::rows::{AlertRow, Collected, FlowRow};
@@ -196,6 +197,7 @@ mod tests {
     struct Bench {
         folder: tempfile::TempDir,
         connection: Connection,
+        _claim: Files,
         rollup: rollup::Rollup,
         last: Option<Look>,
         at: Instant,
@@ -206,9 +208,9 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("gw.sqlite");
             let options = StoreOptions { path, group: None, retention: RETENTION };
-            let connection = schema::open(&options).unwrap();
+            let (connection, claim) = schema::open(&options).unwrap();
             let (rollup, at) = (rollup::Rollup::default(), Instant::now());
-            Self { folder, connection, rollup, last: None, at }
+            Self { folder, connection, _claim: claim, rollup, last: None, at }
         }
 
         /// A flow, an alert and a count of the moment `time_s`.

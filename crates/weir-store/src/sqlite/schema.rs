@@ -9,6 +9,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use rustix::fs::{Gid, chown};
 
+use super::files::Files;
 use super::writer::StoreOptions;
 
 /// Version of the tables that this program writes; [`MIGRATIONS`] has a step for each.
@@ -152,13 +153,35 @@ const MIGRATIONS: &[&str] = &[
         reason TEXT NOT NULL);
     CREATE INDEX suppression_sid ON suppression (sid);
 ",
+    // Blocks are made of the records by and by; one goes with the first of its records.
+    "
+    CREATE TABLE flow_block (
+        first_id INTEGER PRIMARY KEY, last_id INTEGER NOT NULL, first_ns INTEGER NOT NULL,
+        last_ns INTEGER NOT NULL, columns BLOB NOT NULL);
+    CREATE INDEX flow_block_span ON flow_block (last_ns, first_ns, last_id);
+    CREATE TRIGGER flow_removed AFTER DELETE ON flow BEGIN
+        DELETE FROM flow_block WHERE last_id >= OLD.id AND first_id =
+            (SELECT max(first_id) FROM flow_block WHERE first_id <= OLD.id);
+    END;
+    CREATE TABLE conversation_block (
+        first_id INTEGER PRIMARY KEY, last_id INTEGER NOT NULL, first_ns INTEGER NOT NULL,
+        last_ns INTEGER NOT NULL, columns BLOB NOT NULL);
+    CREATE INDEX conversation_block_span ON conversation_block (last_ns, first_ns, last_id);
+    CREATE TRIGGER conversation_removed AFTER DELETE ON conversation BEGIN
+        DELETE FROM conversation_block WHERE last_id >= OLD.id AND first_id =
+            (SELECT max(first_id) FROM conversation_block WHERE first_id <= OLD.id);
+    END;
+",
 ];
 
 /// Why a store cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The folder or the file.
-    #[error("cannot use {path}: {error}; check the folder, its owner and the disk")]
+    #[error(
+        "cannot use {path}: {error}; check the folder, the disk, and who may read it (`[store] \
+         group`)"
+    )]
     Io {
         /// Which.
         path: PathBuf,
@@ -179,6 +202,18 @@ pub enum StoreError {
     /// A database of something else.
     #[error("{0} is a database of another program; give `[store] path` a file of its own")]
     Foreign(PathBuf),
+    /// Another process writes it.
+    #[error(
+        "{0} is written by another gateway or `weir collect`: give each a store of its own \
+         (`[store] path`, `--store`); nothing is stored until then"
+    )]
+    Taken(PathBuf),
+    /// It waits for its log to be read, where no file can be made.
+    #[error(
+        "{0} cannot be read here: what came last stands in {0}-wal, and that needs a file {0}-shm. \
+         Copy both to a folder that you may write to, and read them there"
+    )]
+    Unfinished(PathBuf),
     /// SQLite refuses.
     #[error("{path}: {error}")]
     Sqlite {
@@ -202,11 +237,13 @@ pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
     matches!(code, Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
 }
 
-/// Opens the file of `options`, makes it where there is none, and brings it to this version.
-pub(super) fn open(options: &StoreOptions) -> Result<Connection, StoreError> {
+/// Opens the file of `options`, makes it where there is none, and brings it to this version. The
+/// claim to it is to be kept for as long as the connection.
+pub(super) fn open(options: &StoreOptions) -> Result<(Connection, Files), StoreError> {
     let StoreOptions { path, group, retention, .. } = options;
     let io_failed = |error| StoreError::Io { path: path.clone(), error };
     prepare(path, *group).map_err(io_failed)?;
+    let mut files = Files::claim(path)?;
     let failed = |error| StoreError::Sqlite { path: path.clone(), error };
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
@@ -214,7 +251,8 @@ pub(super) fn open(options: &StoreOptions) -> Result<Connection, StoreError> {
     configure(&connection, retention.size_bytes_max).map_err(failed)?;
     migrate(&mut connection, found).map_err(failed)?;
     super::rollup::advance::records_removed(&connection).map_err(failed)?;
-    Ok(connection)
+    files.note_log(path);
+    Ok((connection, files))
 }
 
 /// The schema of the file at `path`; zero: it is empty.

@@ -19,7 +19,7 @@ use super::rows::{AlertRow, Collected};
 use super::samples::{CounterKey, Event, Sample, grown};
 use super::schema::{self, StoreError};
 use super::suppressions::SuppressionChange;
-use super::{insert, retention};
+use super::{columns, insert, retention};
 use crate::names::Names;
 use crate::sink::Item;
 
@@ -498,9 +498,8 @@ impl Work {
         }
         if self.connection.is_none() {
             match schema::open(&self.options) {
-                Ok(connection) => {
-                    self.connection = Some(connection);
-                    self.files = Files::of(&self.options.path);
+                Ok((connection, files)) => {
+                    (self.connection, self.files) = (Some(connection), files);
                     // What the process before wrote and did not add up.
                     self.not_rolled_up = ROLL_UP_RECORDS;
                     self.retain();
@@ -546,6 +545,7 @@ impl Work {
         let path = self.options.path.display();
         tracing::warn!(%path, "the store was moved away or replaced: going on in its place");
         self.files.close(connection, &self.options.path);
+        self.files = Files::default();
     }
 
     /// Adds up what was written, every two seconds, or when it is much.
@@ -558,7 +558,11 @@ impl Work {
             return;
         };
         self.rolled_up = Instant::now();
-        match self.rollup.advance(connection) {
+        let advanced = self.rollup.advance(connection).and_then(|is_more| {
+            // The blocks of a store of an earlier version need not be made before a stop.
+            Ok(columns::advance(connection)? && !is_last || is_more)
+        });
+        match advanced {
             Ok(true) => self.not_rolled_up = self.not_rolled_up.max(ROLL_UP_RECORDS),
             Ok(false) => self.not_rolled_up = 0,
             Err(error) => {
@@ -605,6 +609,7 @@ impl Work {
         trouble.failure = Some(text);
         if error.is_damage() {
             self.connection = None;
+            self.files = Files::default();
             match schema::move_aside(&self.options.path) {
                 Ok(aside) => {
                     let path = aside.display();

@@ -3,6 +3,7 @@
 mod biflow;
 mod collect;
 mod collectors;
+mod columns;
 mod encoders;
 mod eve_socket;
 mod full_disk;

@@ -199,6 +199,25 @@ fn a_clock_that_steps_by_days_loses_nothing_and_its_sums_are_those_of_the_record
 }
 
 #[test]
+fn sums_beyond_all_integers_stay_at_the_greatest_and_harm_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("gw.sqlite");
+    let (store, time_s) = (start(&path), now_s() / 3600 * 3600 - 3600);
+    // In two transactions, so that they meet in the file.
+    for count in [4, 8] {
+        send(&store, (0..4).map(|_| flow(1, time_s, u64::MAX / 2)));
+        until(|| has_summed(&path, count));
+    }
+    send(&store, [flow(2, time_s, 7), flow(2, time_s + 3000, 8)]);
+    store.stop();
+    let range = Range { from_s: time_s - 60, until_s: time_s + 3600 };
+    let (sums, rest) = by_source(&path, range);
+    assert_eq!((sums[&address(1)], sums[&address(2)], rest), (i64::MAX as u64, 15, 0));
+    let talkers = Reader::open(&path).unwrap().talkers(range, None, None, 10).unwrap();
+    assert_eq!(talkers.len(), 3);
+}
+
+#[test]
 fn a_slice_keeps_its_greatest_keys_and_the_rest_is_said() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("gw.sqlite");
@@ -324,6 +343,8 @@ fn a_store_of_the_version_before_gives_its_sums_over() {
     let raw = rusqlite::Connection::open(&path).unwrap();
     raw.execute_batch(&format!(
         "DROP TABLE rollup; DROP TABLE rollup_state; DROP TABLE stretch; DROP TABLE suppression;
+         DROP TRIGGER flow_removed; DROP TABLE flow_block;
+         DROP TRIGGER conversation_removed; DROP TABLE conversation_block;
          ALTER TABLE conversation DROP COLUMN source_peer;
          ALTER TABLE conversation DROP COLUMN destination_peer;
          CREATE TABLE talk (

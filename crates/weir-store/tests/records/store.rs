@@ -475,6 +475,56 @@ fn a_reader_sees_a_store_that_is_being_written_and_can_write_nothing() {
 }
 
 #[test]
+fn a_store_has_one_writer_and_the_next_waits_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("gw.sqlite");
+    let (items, _) = traffic::flows(10, false, lately());
+    let first = start(&path);
+    send_all(&first, &items);
+    until(&first, |it| it.written == items.len() as u64);
+    let second = start(&path);
+    send_all(&second, &items[..5]);
+    let counters = until(&second, |it| it.failure.is_some());
+    assert!(counters.failure.unwrap().contains("written by another gateway or `weir collect`"));
+    send_all(&first, &items);
+    until(&first, |it| it.written == 2 * items.len() as u64);
+    assert_eq!(second.counters().written, 0);
+    first.stop();
+    until(&second, |it| it.written == 5 && it.failure.is_none());
+    assert_eq!(flow_count(&path), 2 * items.len() + 5);
+}
+
+#[test]
+fn a_store_on_a_disk_that_is_read_only_is_read_and_its_writer_says_so() {
+    let Some(disk) = Disk::mount(8192) else { return };
+    let path = disk.0.path().join("100 % of gw?.sqlite");
+    let (items, _) = traffic::flows(100, false, lately());
+    let store = start(&path);
+    send_all(&store, &items);
+    until(&store, |it| it.written == items.len() as u64);
+    // As a gateway leaves it that is killed: what came last stands in the log.
+    let log = PathBuf::from(format!("{}-wal", path.display()));
+    let unfinished = disk.0.path().join("unfinished.sqlite");
+    std::fs::copy(&path, &unfinished).unwrap();
+    std::fs::copy(log, disk.0.path().join("unfinished.sqlite-wal")).unwrap();
+    store.stop();
+    for end in ["-wal", "-shm"] {
+        std::fs::remove_file(format!("{}{end}", path.display())).unwrap();
+    }
+    let mut remount = Command::new("mount");
+    let remounted = remount.args(["-o", "remount,ro"]).arg(disk.0.path()).status().unwrap();
+    assert!(remounted.success());
+    let flows = Reader::open(&path).unwrap().flows(always(), &RecordFilter::default(), 1000);
+    assert_eq!(flows.unwrap().len(), items.len());
+    let said = Reader::open(&unfinished).unwrap_err().to_string();
+    assert!(said.contains("Copy both to a folder"), "{said}");
+    let store = start(&path);
+    let counters = until(&store, |it| it.failure.is_some());
+    assert!(counters.failure.as_ref().unwrap().contains("Read-only file system"), "{counters:?}");
+    store.stop();
+}
+
+#[test]
 fn a_record_goes_to_the_store_beside_the_collectors() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("gw.sqlite");

@@ -337,6 +337,19 @@ fn cut(
     Ok(())
 }
 
+/// Adds to a key of a slice. A sum that SQLite's integers have no room for stays at the greatest:
+/// it would become a floating-point number, and nobody could read it.
+const RAISE: &str = "UPDATE rollup SET \
+    records = min(records, 9223372036854775807 - ?5) + ?5, \
+    packets = min(packets, 9223372036854775807 - ?6) + ?6, \
+    bytes = min(bytes, 9223372036854775807 - ?7) + ?7, \
+    reply_packets = min(reply_packets, 9223372036854775807 - ?8) + ?8, \
+    reply_bytes = min(reply_bytes, 9223372036854775807 - ?9) + ?9, \
+    retransmissions = min(retransmissions, 9223372036854775807 - ?10) + ?10, \
+    naks = min(naks, 9223372036854775807 - ?11) + ?11, \
+    response_ns = max(response_ns, ?12) \
+    WHERE slice_s = ?1 AND dimension = ?2 AND time_s = ?3 AND key = ?4";
+
 /// Adds to a key of a slice; whether it is there.
 fn raise(
     transaction: &Transaction<'_>,
@@ -344,13 +357,7 @@ fn raise(
     key: &[u8],
     sums: &Sums,
 ) -> rusqlite::Result<bool> {
-    let mut update = transaction.prepare_cached(
-        "UPDATE rollup SET records = records + ?5, packets = packets + ?6, bytes = bytes + ?7, \
-         reply_packets = reply_packets + ?8, reply_bytes = reply_bytes + ?9, \
-         retransmissions = retransmissions + ?10, naks = naks + ?11, \
-         response_ns = max(response_ns, ?12) \
-         WHERE slice_s = ?1 AND dimension = ?2 AND time_s = ?3 AND key = ?4",
-    )?;
+    let mut update = transaction.prepare_cached(RAISE)?;
     let [a, b, c, d, e, f, g, h] = sums.values();
     let values = params![level, dimension.number(), time_s, key, a, b, c, d, e, f, g, h];
     Ok(update.execute(values)? > 0)

@@ -3,14 +3,14 @@
 use std::collections::{HashMap, HashSet};
 
 use rusqlite::Connection;
-use rusqlite::types::Value;
 
+use super::super::columns::sums_of_records;
 use super::super::labels::{LabelFilter, Labels};
-use super::super::read::{Order, Query, QueryError, ROWS_MAX, Range, Reader, RecordFilter};
+use super::super::read::{Order, QueryError, ROWS_MAX, Range, Reader, RecordFilter};
 use super::super::rows::TalkerRow;
 use super::super::summary::{GroupBy, VolumeRow, Volumes};
 use super::advance::State;
-use super::source::{Deltas, GROUPS_MAX, KINDS, LID};
+use super::source::{Deltas, KINDS, LID};
 use super::{Dimension, Keyed, LEVELS_S, REST, Sums, add_to, floor, read_slices};
 
 /// The greatest of what was asked for.
@@ -97,12 +97,13 @@ impl Reader {
         label: Option<&LabelFilter>,
         (order, limit): (Order, u32),
     ) -> Result<Summed<VolumeRow>, QueryError> {
-        let dimension = Dimension::of(of, by);
+        let (dimension, range_s) = (Dimension::of(of, by), range_s(range));
         let mut keyed = match (label, by) {
             (None, _) => self.summed(dimension, range, &mut |key| grouped(by, key))?,
             (Some(label), GroupBy::Service | GroupBy::Exporter | GroupBy::Label) => {
-                let chosen = Some(label.term(&["source", "destination"]));
-                self.of_records(dimension, range, chosen)?
+                let [from_s, until_s] = [range_s.start, range_s.end].map(|it| it.max(0) as u64);
+                let filter = RecordFilter { label: Some(label.clone()), ..RecordFilter::default() };
+                sums_of_records(self, (of, by), Range { from_s, until_s }, &filter)?
             }
             (Some(_), by) => {
                 let mut called = Called::new(self, label)?;
@@ -135,28 +136,7 @@ impl Reader {
         filter: &RecordFilter,
         limit: u32,
     ) -> Result<Vec<VolumeRow>, QueryError> {
-        let query = match of {
-            Volumes::Flows => Query::of_flows(range, filter),
-            Volumes::Conversations => Query::of_conversations(range, filter),
-        };
-        let moment = self.connection.unchecked_transaction()?;
-        let walk = query.by_number(&moment)?;
-        let mut deltas = Deltas::new(self.labels()?, Some(Dimension::of(of, by)));
-        let values: Vec<&dyn rusqlite::ToSql> = walk.values.iter().map(|it| it as _).collect();
-        match of {
-            Volumes::Flows => deltas.add_flows(&moment, &walk.chosen(), &values)?,
-            Volumes::Conversations => deltas.add_conversations(&moment, &walk.chosen(), &values)?,
-        };
-        if deltas.is_full {
-            return Err(QueryError::TooMany(GROUPS_MAX));
-        }
-        let keyed = deltas.slices.into_values().flatten();
-        let mut groups = Keyed::new();
-        keyed.for_each(|(key, sums)| {
-            if let Some(key) = grouped(by, &key) {
-                add_to(&mut groups, &key, &sums);
-            }
-        });
+        let groups = sums_of_records(self, (of, by), range, filter)?;
         let rows = greatest(groups, filter.order, limit).into_iter();
         Ok(rows.map(|(key, sums)| VolumeRow::of(by, &key, &sums)).collect())
     }
@@ -169,7 +149,7 @@ impl Reader {
         key_of: &mut dyn FnMut(&[u8]) -> Option<Vec<u8>>,
     ) -> Result<Keyed, QueryError> {
         if !self.has_table("rollup")? {
-            let keyed = self.of_records(dimension, range, None)?;
+            let keyed = self.of_records(dimension, range)?;
             return Ok(mapped(keyed, key_of));
         }
         // What is in the slices, and what is not yet, at one moment.
@@ -196,29 +176,19 @@ impl Reader {
         Ok(keyed)
     }
 
-    /// The sums of `dimension` from the records alone: of a store of an earlier Weir, and where a
-    /// condition is not in the keys.
-    fn of_records(
-        &self,
-        dimension: Dimension,
-        range: Range,
-        chosen: Option<(String, Vec<Value>)>,
-    ) -> Result<Keyed, QueryError> {
-        let (term, named) = chosen.unwrap_or_else(|| ("1".to_owned(), Vec::new()));
-        let chosen = format!("last_ns >= ? AND last_ns < ? AND {term}");
+    /// The sums of `dimension` from the records alone: of a store of an earlier Weir.
+    fn of_records(&self, dimension: Dimension, range: Range) -> Result<Keyed, QueryError> {
+        let chosen = "last_ns >= ? AND last_ns < ?";
         let range_s = range_s(range);
-        let times = [range_s.start, range_s.end];
-        let mut values: Vec<Value> =
-            times.map(|it| Value::Integer(it.saturating_mul(1_000_000_000))).into();
-        values.extend(named);
-        let values: Vec<&dyn rusqlite::ToSql> = values.iter().map(|it| it as _).collect();
+        let times = [range_s.start, range_s.end].map(|it| it.saturating_mul(1_000_000_000));
+        let values: [&dyn rusqlite::ToSql; 2] = [&times[0], &times[1]];
         let mut deltas = Deltas::new(self.labels()?, Some(dimension));
         let exporters = self.connection.prepare("SELECT exporter FROM flow LIMIT 0");
         if exporters.is_err() {
             return Ok(Keyed::new());
         }
-        deltas.add_flows(&self.connection, &chosen, &values)?;
-        deltas.add_conversations(&self.connection, &chosen, &values)?;
+        deltas.add_flows(&self.connection, chosen, &values)?;
+        deltas.add_conversations(&self.connection, chosen, &values)?;
         let mut keyed = Keyed::new();
         for (key, sums) in deltas.slices.into_values().flatten() {
             add_to(&mut keyed, &key, &sums);

@@ -12,7 +12,7 @@
 
 pub(super) mod advance;
 mod answer;
-mod source;
+pub(super) mod source;
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -78,13 +78,17 @@ pub(super) const SUMS: &str = "records, packets, bytes, reply_packets, reply_byt
 
 impl Sums {
     pub(super) fn add(&mut self, other: &Self) {
-        self.records += other.records;
-        self.packets += other.packets;
-        self.bytes += other.bytes;
-        self.reply_packets += other.reply_packets;
-        self.reply_bytes += other.reply_bytes;
-        self.retransmissions += other.retransmissions;
-        self.naks += other.naks;
+        for (own, other) in [
+            (&mut self.records, other.records),
+            (&mut self.packets, other.packets),
+            (&mut self.bytes, other.bytes),
+            (&mut self.reply_packets, other.reply_packets),
+            (&mut self.reply_bytes, other.reply_bytes),
+            (&mut self.retransmissions, other.retransmissions),
+            (&mut self.naks, other.naks),
+        ] {
+            *own = own.saturating_add(other);
+        }
         self.response_ns = self.response_ns.max(other.response_ns);
     }
 
@@ -108,6 +112,7 @@ impl Sums {
         })
     }
 
+    /// As the file has them: SQLite's integers end where those of 63 bits do.
     fn values(&self) -> [i64; 8] {
         [
             self.records,
@@ -119,7 +124,7 @@ impl Sums {
             self.naks,
             self.response_ns,
         ]
-        .map(|it| it as i64)
+        .map(|it| i64::try_from(it).unwrap_or(i64::MAX))
     }
 }
 

@@ -8,15 +8,16 @@ use super::super::labels::{LABEL_KINDS, Labels};
 use super::super::summary::{GroupBy, Volumes};
 use super::{Dimension, Keyed, LEVELS_S, Sums, add_to, floor};
 
-/// Keys of a slice, at most: about 50 MB.
-pub(super) const GROUPS_MAX: usize = 300_000;
+/// Keys of a slice, at most: about 50 MB. More than that have only stores of an earlier Weir whose
+/// records are asked before they are added up; the others are left out there.
+pub(in super::super) const GROUPS_MAX: usize = 300_000;
 
 /// UDP port of RoCE v2.
 const ROCE_V2_PORT: u16 = 4791;
 
 /// In the first byte of a key: the addresses are LIDs. Its other bits say the kind of traffic,
 /// where keys differ by that.
-pub(super) const LID: u8 = 0x80;
+pub(in super::super) const LID: u8 = 0x80;
 
 /// Kinds of traffic, by the first byte of a key.
 pub(super) const KINDS: [&str; 5] = ["rdma", "tcp", "udp", "icmp", "other"];
@@ -40,8 +41,6 @@ pub(super) struct Deltas {
     called: HashMap<[u8; 16], Vec<Vec<u8>>>,
     /// The only dimension that is wanted; absent: all.
     only: Option<Dimension>,
-    /// Whether there were more keys than [`GROUPS_MAX`], and some are missing.
-    pub(super) is_full: bool,
 }
 
 /// A record's ends.
@@ -49,7 +48,7 @@ type Ends = [[u8; 16]; 2];
 
 impl Deltas {
     pub(super) fn new(labels: Labels, only: Option<Dimension>) -> Self {
-        Self { slices: HashMap::new(), labels, called: HashMap::new(), only, is_full: false }
+        Self { slices: HashMap::new(), labels, called: HashMap::new(), only }
     }
 
     /// Adds the flows that `chosen` has; the number of the last and how many there were.
@@ -95,13 +94,7 @@ impl Deltas {
         self.add_talkers(time_s, kind, ends, &sums);
         self.add_ends(Volumes::Flows, time_s, (0, kind), ends, &sums);
         if self.wants(Dimension::of(Volumes::Flows, GroupBy::Service)) {
-            let service = match protocol {
-                6 => format!("tcp {}", ports[1]),
-                17 => format!("udp {}", ports[1]),
-                1 => "icmp".to_owned(),
-                58 => "icmpv6".to_owned(),
-                other => format!("protocol {other}"),
-            };
+            let service = service_of_flow(protocol, ports[1]);
             self.add(Volumes::Flows, GroupBy::Service, time_s, &[&[0], service.as_bytes()], &sums);
         }
         if let Some(exporter) = row.get_ref(11)?.as_str_or_null()? {
@@ -180,16 +173,11 @@ impl Deltas {
         let labels = &self.labels;
         let mut keys: Vec<Vec<u8>> = Vec::new();
         for end in ends {
-            let own = self.called.entry(end).or_insert_with(|| {
-                let names = labels.names(end);
-                let named = LABEL_KINDS.iter().zip(&names);
-                let named = named.filter_map(|(kind, name)| Some((kind, name.as_ref()?)));
-                named.map(|(kind, name)| format!("{kind}={name}").into_bytes()).collect()
-            });
+            let own = self.called.entry(end).or_insert_with(|| label_keys(labels, &[end]));
             keys.extend(own.iter().filter(|it| !keys.contains(*it)).cloned().collect::<Vec<_>>());
         }
         for key in keys {
-            self.add(of, GroupBy::Label, time_s, &[&[0], &key], sums);
+            self.add(of, GroupBy::Label, time_s, &[&key], sums);
         }
     }
 
@@ -210,11 +198,33 @@ impl Deltas {
             let keyed = self.slices.entry((time_s, dimension)).or_default();
             if keyed.len() < GROUPS_MAX || keyed.contains_key(key) {
                 add_to(keyed, key, sums);
-            } else {
-                self.is_full = true;
             }
         }
     }
+}
+
+/// The service that a flow is of: the protocol and the port that answers.
+pub(in super::super) fn service_of_flow(protocol: u8, port: u16) -> String {
+    match protocol {
+        6 => format!("tcp {port}"),
+        17 => format!("udp {port}"),
+        1 => "icmp".to_owned(),
+        58 => "icmpv6".to_owned(),
+        other => format!("protocol {other}"),
+    }
+}
+
+/// Keys of what `ends` are called: a record between two of one name counts once.
+pub(in super::super) fn label_keys(labels: &Labels, ends: &[[u8; 16]]) -> Vec<Vec<u8>> {
+    let mut keys: Vec<Vec<u8>> = Vec::new();
+    for end in ends {
+        let names = labels.names(*end);
+        for (kind, name) in LABEL_KINDS.iter().zip(&names) {
+            let key = name.as_ref().map(|name| format!("\0{kind}={name}").into_bytes());
+            keys.extend(key.filter(|it| !keys.contains(it)));
+        }
+    }
+    keys
 }
 
 /// What flows and conversations have in the same columns.
