@@ -108,6 +108,7 @@ export interface Tunnel {
   peer: string;
   state: string;
   endpoint: string | null;
+  endpoint_names: Names;
   sealed_packets: number;
   sealed_bytes: number;
   opened_packets: number;
@@ -129,6 +130,7 @@ export interface TunnelChange {
   peer: string;
   state: string;
   endpoint: string | null;
+  endpoint_names: Names;
 }
 
 export interface Alert {

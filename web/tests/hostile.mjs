@@ -54,7 +54,7 @@ const ANSWERS = {
   tunnels: {
     tunnels: [
       {
-        gateway: HOSTILE, pair: HOSTILE, peer: HOSTILE, state: HOSTILE, endpoint: HOSTILE,
+        gateway: HOSTILE, pair: HOSTILE, peer: HOSTILE, state: HOSTILE, endpoint: HOSTILE, endpoint_names: named,
         sealed_packets: 1, sealed_bytes: 1, opened_packets: 1, opened_bytes: 1, last_seen_seconds: 1,
         last_handshake_seconds: 1, sequence_remaining: 1, rekeys: 0, unanswered: 0,
         refused_because: HOSTILE, path_mtu: 1500, path_mtu_state: HOSTILE,

@@ -76,7 +76,7 @@ const point = (_, index) => ({
   queue_pairs: 64, peers_up: 2, peers: 3, is_healthy: true,
 });
 const tunnel = (peer, state, mtu, path) => ({
-  gateway, pair, peer, state, endpoint: "192.0.2.7:4500", sealed_packets: 1e6, sealed_bytes: 4.1e9,
+  gateway, pair, peer, state, endpoint: "192.0.2.7:4500", endpoint_names: names("2.7"), sealed_packets: 1e6, sealed_bytes: 4.1e9,
   opened_packets: 9e5, opened_bytes: 3.8e9, sequence_remaining: 4e9, last_seen_seconds: state === "up" ? 0.2 : 611,
   last_handshake_seconds: state === "up" ? 71 : 700, rekeys: 14, unanswered: state === "up" ? 0 : 9,
   refused_because: null, path_mtu: mtu, path_mtu_state: path,
@@ -107,7 +107,7 @@ const ANSWERS = {
   },
   "/api/v1/tunnels": {
     tunnels: [tunnel("gw-b", "up", 9000, "found"), tunnel("gw-c", "up", 1500, "found"), tunnel("gw-d", "dead", null, "off")],
-    changes: [{ gateway, time: ago(600), pair, peer: "gw-d", state: "dead", endpoint: "192.0.2.9:4500" }],
+    changes: [{ gateway, time: ago(600), pair, peer: "gw-d", state: "dead", endpoint: "192.0.2.9:4500", endpoint_names: names("2.9") }],
     problems: [],
   },
   "/api/v1/drops": {

@@ -259,6 +259,7 @@ pub struct Tunnel {
     /// `up`, `silent`, `idle`, `connecting` or `dead`.
     pub state: String,
     pub endpoint: Option<String>,
+    pub endpoint_names: Names,
     pub sealed_packets: u64,
     pub sealed_bytes: u64,
     pub opened_packets: u64,
@@ -289,6 +290,7 @@ pub struct TunnelChange {
     pub peer: String,
     pub state: String,
     pub endpoint: Option<String>,
+    pub endpoint_names: Names,
 }
 
 /// Peers, and how they came to be so.
@@ -517,8 +519,9 @@ impl Counter {
 
 impl TunnelChange {
     /// From a row of `gateway`'s store.
-    pub fn of(gateway: &str, row: PeerStateRow) -> Self {
+    pub fn of(gateway: &str, row: PeerStateRow, labels: &Labels) -> Self {
         Self {
+            endpoint_names: Names::of_endpoint(labels, row.endpoint.as_deref()),
             gateway: gateway.to_owned(),
             time: time_text(row.time_ns),
             pair: row.pair,
@@ -574,16 +577,18 @@ impl PortAccount {
 }
 
 impl Tunnel {
-    /// The peers of a gateway.
-    pub fn all(gateway: &status::Status) -> Vec<Self> {
+    /// The peers of a gateway, whose store has `labels`.
+    pub fn all(gateway: &status::Status, labels: &Labels) -> Vec<Self> {
         let peers =
             gateway.pairs.iter().flat_map(|pair| pair.peers.iter().map(move |it| (pair, it)));
+        let endpoint = |peer: &status::Peer| peer.keying.as_ref()?.endpoint.clone();
         let tunnel = |(pair, peer): (&status::Pair, &status::Peer)| Self {
             gateway: gateway.name.clone(),
             pair: pair.name.clone(),
             peer: peer.name.clone(),
             state: peer.state().to_owned(),
-            endpoint: peer.keying.as_ref().and_then(|it| it.endpoint.clone()),
+            endpoint: endpoint(peer),
+            endpoint_names: Names::of_endpoint(labels, endpoint(peer).as_deref()),
             sealed_packets: peer.sealed_packets,
             sealed_bytes: peer.sealed_bytes,
             opened_packets: peer.opened_packets,

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tokio::sync::broadcast;
@@ -21,6 +21,13 @@ const POINTS_MAX: usize = 300;
 
 /// Points that a listener may lag behind before it misses some.
 const LAG_MAX: usize = 256;
+
+/// A gateway whose socket is gone is shown as down for so long: past a night and a morning, so that
+/// nobody misses one that ended; then it was taken down for good.
+const REMEMBERED: Duration = Duration::from_secs(86_400);
+
+/// Gateways that are known, at most; beyond, one whose socket is gone is forgotten at once.
+const KNOWN_MAX: usize = 4 * gateways::GATEWAYS_MAX;
 
 /// A gateway during one second. Rates are per second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
@@ -68,7 +75,8 @@ pub struct Point {
 #[derive(Debug)]
 enum Known {
     Up(Box<Status>),
-    Down(String),
+    /// Why it does not answer; since when its socket is gone, if it is.
+    Down(String, Option<Instant>),
 }
 
 /// What is known of all gateways; shared by those who look and those who ask.
@@ -102,7 +110,7 @@ impl Board {
             let lost: Vec<String> =
                 locked(&self.known).keys().filter(|it| gone(it)).cloned().collect();
             for name in lost {
-                self.note_down(&name, "its socket is gone");
+                self.note_gone(&name, Instant::now());
             }
             for (name, socket) in sockets {
                 match gateways::ask(&socket).await {
@@ -134,7 +142,23 @@ impl Board {
     }
 
     fn note_down(&self, name: &str, why: &str) {
-        locked(&self.known).insert(name.to_owned(), Known::Down(why.to_owned()));
+        locked(&self.known).insert(name.to_owned(), Known::Down(why.to_owned(), None));
+    }
+
+    /// Its socket is not there: it is down, and forgotten after [`REMEMBERED`].
+    fn note_gone(&self, name: &str, now: Instant) {
+        let mut known = locked(&self.known);
+        let since = match known.get(name) {
+            Some(Known::Down(_, Some(since))) => *since,
+            _ => now,
+        };
+        if now.duration_since(since) >= REMEMBERED || known.len() > KNOWN_MAX {
+            known.remove(name);
+            locked(&self.points).remove(name);
+        } else {
+            let why = "its socket is gone".to_owned();
+            known.insert(name.to_owned(), Known::Down(why, Some(since)));
+        }
     }
 
     /// The last status of each gateway that answers.
@@ -142,7 +166,7 @@ impl Board {
         let known = locked(&self.known);
         let up = known.values().filter_map(|it| match it {
             Known::Up(status) => Some(status.as_ref().clone()),
-            Known::Down(_) => None,
+            Known::Down(..) => None,
         });
         up.collect()
     }
@@ -152,7 +176,7 @@ impl Board {
         let known = locked(&self.known);
         let summary = |(name, it): (&String, &Known)| match it {
             Known::Up(status) => GatewayStatus::up(status),
-            Known::Down(why) => GatewayStatus::down(name, why),
+            Known::Down(why, _) => GatewayStatus::down(name, why),
         };
         known.iter().map(summary).collect()
     }
@@ -273,5 +297,36 @@ mod tests {
             }
         }
         assert_eq!(board.listen().0.len(), POINTS_MAX);
+    }
+
+    #[test]
+    fn a_gateway_that_ended_is_shown_as_down_for_a_day_and_one_that_came_back_begins_anew() {
+        let (board, day) = (Board::default(), Duration::from_secs(86_400));
+        let (start, minute) = (Instant::now(), Duration::from_secs(60));
+        let is_up = |board: &Board| {
+            board.summaries().iter().map(|it| (it.name.clone(), it.is_up)).collect::<Vec<_>>()
+        };
+        board.note(status(1, 1, 0));
+        board.note(status(2, 2, 0));
+        board.note_gone("gw", start);
+        board.note_gone("gw", start + day - minute);
+        assert_eq!(is_up(&board), [("gw".to_owned(), false)]);
+        board.note(status(3, 3, 0));
+        board.note_gone("gw", start + day);
+        board.note_gone("gw", start + 2 * day - minute);
+        assert_eq!(is_up(&board), [("gw".to_owned(), false)], "a day since it ended again");
+        board.note_gone("gw", start + 2 * day);
+        assert_eq!((is_up(&board), board.listen().0), (vec![], vec![]));
+    }
+
+    #[test]
+    fn gateways_of_ever_new_names_do_not_fill_the_board() {
+        let (board, now) = (Board::default(), Instant::now());
+        for number in 0..2000 {
+            let name = format!("gw{number}");
+            board.note(Status { name: name.clone(), ..status(1, 1, 0) });
+            board.note_gone(&name, now);
+        }
+        assert_eq!(board.summaries().len(), KNOWN_MAX);
     }
 }

@@ -1,6 +1,7 @@
 //! What `[[label]]` calls addresses, as the API says it.
 
 use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -21,6 +22,27 @@ impl Names {
     pub fn of(labels: &sqlite::Labels, address: [u8; 16]) -> Self {
         let [host, tenant, job, rail] = labels.names(address);
         Self { host, tenant, job, rail }
+    }
+
+    /// Of the address of an endpoint, `192.0.2.7:4500`; none where there is no address in it.
+    pub fn of_endpoint(labels: &sqlite::Labels, endpoint: Option<&str>) -> Self {
+        let address = endpoint.and_then(address_of);
+        address.map_or_else(Self::default, |it| Self::of(labels, it))
+    }
+
+    /// Whether one of these names is the one that is wanted.
+    pub fn fit(&self, wanted: &sqlite::LabelFilter) -> bool {
+        let Self { host, tenant, job, rail } = self.clone();
+        wanted.fits(&[host, tenant, job, rail])
+    }
+}
+
+/// The address of an endpoint, as records have it.
+fn address_of(endpoint: &str) -> Option<[u8; 16]> {
+    let with_port = endpoint.parse::<SocketAddr>().map(|it| it.ip());
+    match with_port.or_else(|_| endpoint.parse::<IpAddr>()).ok()? {
+        IpAddr::V4(v4) => Some(v4.to_ipv6_mapped().octets()),
+        IpAddr::V6(v6) => Some(v6.octets()),
     }
 }
 

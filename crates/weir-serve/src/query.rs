@@ -1,6 +1,8 @@
 //! What may be asked: time, addresses, and questions to all stores at once.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use weir_store::sqlite::{QUERY_TIME_MAX, QueryError, Range, Reader};
@@ -83,7 +85,9 @@ pub fn each_for<T>(
     ask: impl Fn(&str, &Reader) -> Result<Vec<T>, QueryError>,
 ) -> (Vec<T>, Vec<String>) {
     let (mut rows, mut problems) = (Vec::new(), places.problems());
-    for (name, path) in &places.stores() {
+    let stores = places.stores();
+    problems.extend(gateway.and_then(|wanted| unknown(wanted, &stores)));
+    for (name, path) in &stores {
         if gateway.is_some_and(|wanted| wanted != name) {
             continue;
         }
@@ -97,9 +101,40 @@ pub fn each_for<T>(
     (rows, problems)
 }
 
+/// What to say of a gateway that none of `stores` is of.
+fn unknown(gateway: &str, stores: &BTreeMap<String, PathBuf>) -> Option<String> {
+    if stores.contains_key(gateway) {
+        return None;
+    }
+    let names: Vec<_> = stores.keys().map(String::as_str).collect();
+    let there_are = match names.as_slice() {
+        [] => "there is none at all".to_owned(),
+        [name] => format!("there is that of {name}"),
+        _ => format!("there are those of {}", names.join(", ")),
+    };
+    Some(format!("no store of a gateway `{gateway}`: {there_are}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_gateway_that_has_no_store_is_said_with_those_that_have() {
+        let folder = tempfile::tempdir().unwrap();
+        let asked = |names: &[&str], gateway| {
+            let file = |name: &&str| folder.path().join(format!("{name}.sqlite"));
+            names.iter().for_each(|name| std::fs::write(file(name), "").unwrap());
+            let places = Places { run_folders: vec![], stores: vec![folder.path().to_owned()] };
+            each(&places, Some(gateway), |_, _| Ok(vec![()]))
+        };
+        let said = |text: &str| (vec![], vec![text.to_owned()]);
+        assert_eq!(asked(&[], "x"), said("no store of a gateway `x`: there is none at all"));
+        assert_eq!(asked(&["a"], "x"), said("no store of a gateway `x`: there is that of a"));
+        let both = "no store of a gateway `x`: there are those of a, b";
+        assert_eq!(asked(&["b"], "x"), said(both));
+        assert_eq!(asked(&[], "a"), (vec![()], vec![]));
+    }
 
     #[test]
     fn prefixes_span_their_addresses() {

@@ -1,5 +1,6 @@
 //! The routes of the API. Each asks the stores or the board and gives a type of [`crate::dto`].
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use serde::Deserialize;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 use utoipa::IntoParams;
-use weir_store::sqlite::{AlertFilter, LabelFilter, Order, Range, RecordFilter};
+use weir_store::sqlite::{AlertFilter, LabelFilter, Order, ROWS_MAX, Range, RecordFilter};
 
 use crate::app::App;
 use crate::dto::{
@@ -203,6 +204,29 @@ pub(crate) struct TalkerQuery {
     /// `rdma`, `tcp`, `udp`, `icmp` or `other`
     kind: Option<String>,
     /// An end called so by `[[label]]`: `NAME`, or `tenant=NAME` (host, tenant, job, rail)
+    label: Option<String>,
+}
+
+/// Which peers, and their changes in which time.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct TunnelQuery {
+    /// Only this gateway
+    gateway: Option<String>,
+    /// From this second since 1970 on
+    #[param(maximum = 253402300799_u64)]
+    from: Option<u64>,
+    /// Before this second since 1970; absent: until now
+    #[param(maximum = 253402300799_u64)]
+    until: Option<u64>,
+    /// Without `from`: the last so many seconds (an hour)
+    #[param(maximum = 253402300799_u64)]
+    last: Option<u64>,
+    /// Changes, at most (100)
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<u32>,
+    /// An endpoint called so by `[[label]]`: `NAME`, or `tenant=NAME` (host, tenant, job, rail)
     label: Option<String>,
 }
 
@@ -475,26 +499,41 @@ pub(crate) async fn drops(State(app): State<Arc<App>>) -> Json<Drops> {
 }
 
 /// Peers, and when their states changed
-#[utoipa::path(get, path = "/api/v1/tunnels", params(TimeQuery),
+#[utoipa::path(get, path = "/api/v1/tunnels", params(TunnelQuery),
     responses((status = 200, body = Tunnels), (status = 400, body = ErrorBody)))]
 pub(crate) async fn tunnels(
     State(app): State<Arc<App>>,
-    Asked(asked): Asked<TimeQuery>,
+    Asked(asked): Asked<TunnelQuery>,
 ) -> Answer<Tunnels> {
     let range = query::range(asked.from, asked.until, asked.last).map_err(ApiError::bad)?;
     let limit = limit(asked.limit)?;
-    let statuses = app.board.statuses();
-    let is_wanted = |name: &str| asked.gateway.as_deref().is_none_or(|wanted| wanted == name);
-    let wanted = statuses.iter().filter(|it| is_wanted(&it.name));
-    let tunnels = wanted.flat_map(Tunnel::all).collect();
-    let (rows, problems) = ask_stores(app, move |places| {
+    let label = label(asked.label.as_deref())?;
+    let mut statuses = app.board.statuses();
+    statuses.retain(|it| asked.gateway.as_deref().is_none_or(|wanted| wanted == it.name));
+    // Names are told apart here: where one is wanted, all changes are looked at.
+    let rows_max = if label.is_some() { ROWS_MAX } else { limit };
+    let (answers, problems) = ask_stores(app, move |places| {
         query::each(places, asked.gateway.as_deref(), |name, reader| {
-            let rows = reader.peer_states(range, limit)?;
-            Ok(rows.into_iter().map(|row| TunnelChange::of(name, row)).collect())
+            let labels = reader.labels()?;
+            let rows = reader.peer_states(range, rows_max)?.into_iter();
+            let changes: Vec<_> = rows.map(|row| TunnelChange::of(name, row, &labels)).collect();
+            Ok(vec![(name.to_owned(), labels, changes)])
         })
     })
     .await?;
-    let changes = greatest(rows, limit, |row| row.time.clone());
+    let (mut tunnels, mut changes, mut named) = (Vec::new(), Vec::new(), BTreeMap::new());
+    for (name, labels, own) in answers {
+        changes.extend(own);
+        named.insert(name, labels);
+    }
+    for status in &statuses {
+        tunnels.extend(Tunnel::all(status, named.entry(status.name.clone()).or_default()));
+    }
+    if let Some(label) = &label {
+        tunnels.retain(|it: &Tunnel| it.endpoint_names.fit(label));
+        changes.retain(|it: &TunnelChange| it.endpoint_names.fit(label));
+    }
+    let changes = greatest(changes, limit, |row| row.time.clone());
     Ok(Json(Tunnels { tunnels, changes, problems }))
 }
 

@@ -134,7 +134,11 @@ fn status(taken_s: u64, received: u64) -> Status {
         adds_up: true,
         ..status::Side::default()
     };
-    let peer = status::Peer { name: HOSTILE.into(), sealed_packets: 5, ..status::Peer::default() };
+    let endpoint = Some("10.0.0.2:4500".to_owned());
+    let state = "up".to_owned();
+    let keying = Some(status::Keying { state, endpoint, ..status::Keying::default() });
+    let name = HOSTILE.to_owned();
+    let peer = status::Peer { name, sealed_packets: 5, keying, ..status::Peer::default() };
     let pair =
         status::Pair { name: "port0".into(), host, peers: vec![peer], ..status::Pair::default() };
     Status {
@@ -245,6 +249,9 @@ async fn flows_are_found_by_what_is_asked() {
         let found = rows(stand.get(&format!("/api/v1/flows?{query}")).await);
         assert_eq!(found.len(), count, "{query}");
     }
+    let other = Stand::json(stand.get("/api/v1/flows?gateway=other").await);
+    let said = "no store of a gateway `other`: there is that of gw-a";
+    assert_eq!(other["problems"], serde_json::json!([said]));
     let talkers = rows(stand.get("/api/v1/talkers?kind=rdma").await);
     assert_eq!(talkers.len(), 2);
     assert_eq!(talkers.iter().map(|it| it["sent_bytes"].as_u64().unwrap()).sum::<u64>(), 3000);
@@ -286,7 +293,12 @@ async fn ends_have_the_names_of_the_longest_label_and_are_found_by_them() {
         assert_eq!(from, found.iter().map(|it| (*it).to_owned()).collect(), "{label}");
         let (status, _) = stand.get(&format!("/api/v1/conversations?label={label}")).await;
         assert_eq!(status, StatusCode::OK);
+        let peers = Stand::json(stand.get(&format!("/api/v1/tunnels?label={label}")).await);
+        let is_found = found.contains(&"10.0.0.2");
+        assert_eq!(peers["tunnels"].as_array().unwrap().len(), usize::from(is_found), "{label}");
     }
+    let peers = Stand::json(stand.get("/api/v1/tunnels").await);
+    assert_eq!(peers["tunnels"][0]["endpoint_names"]["tenant"], "blue");
     let both = Stand::json(stand.get("/api/v1/flows?label=rail%3D2").await);
     assert_eq!(both["rows"].as_array().unwrap().len(), 2);
     assert_eq!(stand.get("/api/v1/flows?label=rack%3D2").await.0, StatusCode::BAD_REQUEST);

@@ -5,7 +5,7 @@ use weir_serve::gateways::Places;
 use weir_serve::live::Point;
 use weir_serve::query;
 use weir_serve::status::Status;
-use weir_store::sqlite::{AlertFilter, Order, Range, RecordFilter};
+use weir_store::sqlite::{AlertFilter, Labels, Order, Range, RecordFilter};
 
 use super::{Choice, View};
 use crate::cli::terminal::shown;
@@ -96,7 +96,7 @@ impl Data {
                 (names, rows.map(conversation).collect())
             }
             View::Tunnels => {
-                let rows = statuses.flat_map(Tunnel::all);
+                let rows = statuses.flat_map(|it| Tunnel::all(it, &Labels::default()));
                 let names = &[
                     "peer",
                     "state",
