@@ -1,9 +1,11 @@
 //! `weir collect`: records of other exporters into a store.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::fs;
+use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
-use std::path::PathBuf;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,11 +13,16 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use clap::Args;
+use rustix::fs::{Access, access};
 use serde_json::json;
-use weir_serve::{account, query};
+use weir_serve::account::{self, Account};
+use weir_serve::query;
 use weir_store::collect::listen::{AddressRange, Listener};
 use weir_store::collect::{Decoder, Source, SourceCounters};
 use weir_store::sqlite::{Retention, Sample, Scope, ScopeKind, Store, StoreCounters, StoreOptions};
+
+/// In a folder of its own: that of the gateways is root's to write.
+const STORE_DEFAULT: &str = "/var/lib/weir-collect/collector.sqlite";
 
 /// Between two samples of the counters.
 const SAMPLE_AFTER: Duration = Duration::from_secs(1);
@@ -35,13 +42,14 @@ Datagrams are neither sealed nor signed: say by --exporter who may export, and k
 from others. At the end, the counters are printed: with --json as one object.
 
 Examples:
-  weir collect --listen 192.0.2.1:2055 --exporter 192.0.2.0/24 --group weir
-  weir collect --listen 127.0.0.1:2055 --tcp 127.0.0.1:4739 --store /var/lib/weir/store/racks.sqlite
+  weir collect --listen 192.0.2.1:2055 --exporter 192.0.2.0/24 --user weir-collect --group weir
+  weir collect --tcp 0.0.0.0:4739 --store /var/lib/weir-collect/racks.sqlite
   weir flows --gateway racks --exporter 192.0.2.7
 
 Exit codes:
   0  ended by a signal
-  1  an address is taken, or it would have run as the wrong user
+  1  an address is taken, the store's folder cannot be written to, or it would have run as the
+     wrong user
   2  the command line is wrong";
 
 /// Arguments of `weir collect`.
@@ -62,12 +70,13 @@ pub struct CollectArgs {
     #[arg(long)]
     pub ingress_only: bool,
     /// The store; its name is what is shown as the gateway
-    #[arg(long, default_value = "/var/lib/weir/store/collector.sqlite", value_name = "FILE")]
+    #[arg(long, default_value = STORE_DEFAULT, value_name = "FILE")]
     pub store: PathBuf,
     /// Group that may read the store: that of `weir serve`
     #[arg(long, value_name = "GROUP")]
     pub group: Option<String>,
-    /// Who to be once the port is open, when started as root: names or numbers
+    /// Who to be once the port is open, when started as root: names or numbers. Its group is that
+    /// of --group where it names none, and the store's folder is made for it where there is none
     #[arg(long, value_name = "USER[:GROUP]")]
     pub user: Option<String>,
     /// The store's size, at most
@@ -91,7 +100,12 @@ pub struct CollectArgs {
 /// # Errors
 /// An address is taken, or the account cannot be had.
 pub fn run(args: &CollectArgs) -> Result<ExitCode> {
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_target(false).init();
+    let with_colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .with_ansi(with_colours)
+        .init();
     let is_ended = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&is_ended))?;
@@ -104,8 +118,14 @@ pub fn run(args: &CollectArgs) -> Result<ExitCode> {
     };
     let streams = args.tcp.map(bind).transpose()?;
     if let Some(user) = args.user.as_deref().filter(|_| account::is_root()) {
-        account::become_account(account::account(user)?)?;
+        let mut account = account::account(user)?;
+        if let Some(group) = group.filter(|_| !user.contains(':')) {
+            account.group = group;
+        }
+        make_folder(&args.store, account)?;
+        account::become_account(account)?;
     }
+    check_folder(&args.store)?;
     let retention = Retention {
         size_bytes_max: args.size_mib << 20,
         records_s: args.records_days * DAY_S,
@@ -135,6 +155,39 @@ pub fn run(args: &CollectArgs) -> Result<ExitCode> {
     let counters = store.stop();
     report(args, &sources, &refused, &counters)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The folder that the store lies in.
+fn folder_of(store: &Path) -> &Path {
+    store.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Makes the store's folder for `account` where there is none.
+fn make_folder(store: &Path, account: Account) -> Result<()> {
+    let folder = folder_of(store);
+    if folder.exists() {
+        return Ok(());
+    }
+    let make = || -> io::Result<()> {
+        fs::create_dir_all(folder)?;
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o750))?;
+        chown(folder, Some(account.user), Some(account.group))
+    };
+    make().with_context(|| format!("cannot make {}", folder.display()))
+}
+
+/// Whether the store can be written: better said now than in the log, with nothing stored.
+fn check_folder(store: &Path) -> Result<()> {
+    let folder = folder_of(store);
+    let is_there = folder.exists();
+    let nearest = folder.ancestors().find(|it| it.exists()).unwrap_or(folder);
+    access(nearest, Access::WRITE_OK | Access::EXEC_OK).map_err(io::Error::from).with_context(|| {
+        let (folder, what) = (folder.display(), if is_there { "written to" } else { "made" });
+        format!(
+            "{folder} cannot be {what} as this user: make it with this user as its owner, or name \
+             another by --store"
+        )
+    })
 }
 
 fn sample(sources: &BTreeMap<Source, SourceCounters>) -> Sample {

@@ -23,6 +23,9 @@ pub use self::alerts::{AlertArgs, alert, run_alerts};
 use self::print::print;
 use crate::utc;
 
+/// Where stores are: the gateways', and that of `weir collect`.
+pub(super) const STORES_DEFAULT: [&str; 2] = ["/var/lib/weir/store", "/var/lib/weir-collect"];
+
 /// How long a question to a store may take.
 const QUESTION_TIME_MAX: Duration = Duration::from_secs(120);
 
@@ -51,7 +54,7 @@ Exit codes:
 #[command(after_help = HELP)]
 pub struct RecordArgs {
     /// Where gateways keep their stores, or a store; several allowed
-    #[arg(long, default_value = "/var/lib/weir/store", value_name = "PATH")]
+    #[arg(long, default_values = STORES_DEFAULT, value_name = "PATH")]
     pub store: Vec<PathBuf>,
     /// Only this gateway
     #[arg(long, value_name = "NAME")]
@@ -389,7 +392,7 @@ pub fn run_talkers(args: &TalkerArgs) -> Result<ExitCode> {
         let rows = reader.talkers(range, kind, args.label.as_ref(), records.limit)?;
         Ok(rows.into_iter().map(|row| Talker::of(name, row, &labels)).collect())
     });
-    rows.sort_by_key(|row| std::cmp::Reverse(row.sent_bytes + row.received_bytes));
+    rows.sort_by_key(|row| std::cmp::Reverse(row.sent_bytes.saturating_add(row.received_bytes)));
     print(records, rows, &problems, |talker| {
         vec![
             ("address", talker.address.clone()),

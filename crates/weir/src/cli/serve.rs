@@ -11,6 +11,8 @@ use weir_serve::account;
 use weir_serve::gateways::Places;
 use weir_serve::server::{self, Options};
 
+use super::records::STORES_DEFAULT;
+
 /// Loopback: the token goes in clear.
 const ADDRESS_DEFAULT: &str = "127.0.0.1:8470";
 
@@ -60,7 +62,7 @@ pub struct ServeArgs {
     #[arg(long, default_value = "/run/weir", value_name = "DIRECTORY")]
     pub run_dir: Vec<PathBuf>,
     /// Where gateways keep their stores, or a store; several allowed
-    #[arg(long, default_value = "/var/lib/weir/store", value_name = "PATH")]
+    #[arg(long, default_values = STORES_DEFAULT, value_name = "PATH")]
     pub store: Vec<PathBuf>,
 }
 
@@ -69,7 +71,12 @@ pub struct ServeArgs {
 /// # Errors
 /// See [`server::run`].
 pub fn run(args: &ServeArgs) -> Result<ExitCode> {
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_target(false).init();
+    let with_colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .with_ansi(with_colours)
+        .init();
     let account = args.user.as_deref().map(account::account).transpose()?;
     let options = Options {
         address: args.listen,

@@ -13,6 +13,7 @@ use weir_serve::gateways::Places;
 use weir_serve::live::{Board, Point};
 use weir_serve::status::Status;
 
+use super::records::STORES_DEFAULT;
 use crate::api::dto::{Request, Response};
 use crate::daemon::control::socket;
 
@@ -58,7 +59,7 @@ pub struct TopArgs {
     #[arg(long, default_value = "/run/weir", value_name = "DIRECTORY")]
     pub run_dir: Vec<PathBuf>,
     /// Where gateways keep their stores, or a store; several allowed
-    #[arg(long, default_value = "/var/lib/weir/store", value_name = "PATH")]
+    #[arg(long, default_values = STORES_DEFAULT, value_name = "PATH")]
     pub store: Vec<PathBuf>,
     /// Where `r` records to; a file that is there is replaced
     #[arg(long, default_value = "weir-top.trace.json", value_name = "FILE")]

@@ -3,6 +3,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, UdpSocket};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -302,4 +303,36 @@ fn open_vswitch_exports_netflow_and_ipfix() {
     let of_one = ipfix.iter().filter(|it| it["source"] == "10.9.0.1").cloned().collect::<Vec<_>>();
     let packets = total(&of_one, &["packets"]);
     assert!((18..=20).contains(&packets), "{packets} of 20 pings by IPFIX: {of_one:#?}{said}");
+}
+
+#[test]
+fn started_as_root_it_writes_as_another_in_a_folder_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    if folder.path().metadata().unwrap().uid() != 0 {
+        eprintln!("SKIPPED: becoming another user needs root");
+        return;
+    }
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let own = folder.path().join("var/collect");
+    let collector = Collector::start(&own, &["--user", "nobody", "--group", "4242"]);
+    collector.send(&v5(0, 3));
+    collector.wait_for_rows(&["flows"], |it| it.len() == 1);
+    let of = |path: &Path| {
+        let about = path.metadata().unwrap();
+        (about.uid(), about.gid(), about.mode() & 0o777)
+    };
+    let nobody = of(&own).0;
+    assert_ne!(nobody, 0);
+    assert_eq!(of(&own), (nobody, 4242, 0o750));
+    for end in ["", "-wal", "-shm"] {
+        let file = own.join(format!("racks.sqlite{end}"));
+        assert_eq!(of(&file), (nobody, 4242, 0o640), "{end}: the group may read all of it");
+    }
+    collector.stop();
+    // Root's folder is not another's to write: it says so, and does not listen for nothing.
+    let mut command = Command::new(WEIR);
+    command.args(["collect", "--listen", "127.0.0.1:0", "--user", "nobody"]);
+    let refused = command.arg("--store").arg(folder.path().join("x.sqlite")).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("cannot be written to"), "{said}");
 }
