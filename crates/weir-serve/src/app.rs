@@ -21,6 +21,10 @@ use crate::{
 /// Questions to stores at a time; others wait.
 const QUERIES_MAX: usize = 4;
 
+/// Questions at a time that tell groups apart: each may take most of the memory that `weir serve`
+/// has.
+const GROUPINGS_MAX: usize = 1;
+
 /// Listeners of the live stream at a time; more are refused.
 const LISTENERS_MAX: usize = 64;
 
@@ -42,6 +46,7 @@ pub struct App {
     pub board: Arc<live::Board>,
     pub(crate) guard: Guard,
     pub(crate) queries: Semaphore,
+    pub(crate) groupings: Semaphore,
     pub(crate) listeners: Arc<Semaphore>,
     pub(crate) cuts: Arc<Semaphore>,
 }
@@ -59,6 +64,7 @@ impl App {
             board: Arc::new(Board::default()),
             guard: Guard::new(holders),
             queries: Semaphore::new(QUERIES_MAX),
+            groupings: Semaphore::new(GROUPINGS_MAX),
             listeners: Arc::new(Semaphore::new(LISTENERS_MAX)),
             cuts: Arc::new(Semaphore::new(CUTS_MAX)),
         })

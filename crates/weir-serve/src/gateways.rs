@@ -50,7 +50,11 @@ impl Places {
             let place = place.display();
             format!("{place} may not be looked into: see `[store] group` and `--user USER:GROUP`")
         };
-        places.map(said).collect()
+        let left_out = all(&self.stores, "sqlite").len().saturating_sub(GATEWAYS_MAX);
+        let many = (left_out > 0).then(|| {
+            format!("{left_out} stores are left out: {GATEWAYS_MAX}, by name, are looked at")
+        });
+        places.map(said).chain(many).collect()
     }
 
     /// The stores, likewise.
@@ -59,13 +63,18 @@ impl Places {
     }
 }
 
-/// Files that end so, in these folders or named themselves, by what stands before the ending.
+/// The first [`GATEWAYS_MAX`] of [`all`], by name.
 fn files(places: &[PathBuf], ending: &str) -> BTreeMap<String, PathBuf> {
+    all(places, ending).into_iter().take(GATEWAYS_MAX).collect()
+}
+
+/// Files that end so, in these folders or named themselves, by what stands before the ending.
+fn all(places: &[PathBuf], ending: &str) -> BTreeMap<String, PathBuf> {
     let mut found = BTreeMap::new();
     let mut add = |path: PathBuf| {
         let is_one = path.extension().is_some_and(|it| it == ending);
         let name = path.file_stem().and_then(|it| it.to_str()).map(str::to_owned);
-        if let (true, Some(name), true) = (is_one, name, found.len() < GATEWAYS_MAX) {
+        if let (true, Some(name)) = (is_one, name) {
             found.insert(name, path);
         }
     };
@@ -91,4 +100,21 @@ pub async fn ask(socket: &Path) -> io::Result<Status> {
     };
     let text = tokio::time::timeout(PATIENCE, read).await??;
     Ok(serde_json::from_slice(&text)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_too_many_stores_the_first_by_name_are_looked_at_and_the_rest_is_said() {
+        let folder = tempfile::tempdir().unwrap();
+        for number in (0..GATEWAYS_MAX + 3).rev() {
+            std::fs::write(folder.path().join(format!("gw{number:03}.sqlite")), "").unwrap();
+        }
+        let places = Places { run_folders: vec![], stores: vec![folder.path().to_owned()] };
+        let stores = places.stores();
+        assert_eq!((stores.len(), stores.keys().next_back().unwrap().as_str()), (64, "gw063"));
+        assert_eq!(places.problems(), ["3 stores are left out: 64, by name, are looked at"]);
+    }
 }

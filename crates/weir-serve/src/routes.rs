@@ -325,6 +325,20 @@ pub(crate) async fn ask_stores<T: Send + 'static>(
     asked.map_err(failed)
 }
 
+/// Asks likewise what tells groups apart, of every record.
+pub(crate) async fn ask_groups<T: Send + 'static>(
+    app: Arc<App>,
+    is_of_groups: bool,
+    ask: impl FnOnce(&Places) -> T + Send + 'static,
+) -> Result<T, ApiError> {
+    let own = Arc::clone(&app);
+    let _turn = match is_of_groups {
+        true => own.groupings.acquire().await.ok(),
+        false => None,
+    };
+    ask_stores(app, ask).await
+}
+
 /// Rows of all stores, the greatest by `key` first.
 pub(crate) fn greatest<T, K: Ord>(mut rows: Vec<T>, limit: u32, key: impl Fn(&T) -> K) -> Vec<T> {
     rows.sort_by_key(|row| std::cmp::Reverse(key(row)));
@@ -370,7 +384,7 @@ pub(crate) async fn flows(
         protocol: asked.protocol,
         ..RecordFilter::default()
     };
-    let (rows, problems) = ask_stores(app, move |places| {
+    let (rows, problems) = ask_groups(app, filter.is_grouped, move |places| {
         query::each(places, asked.gateway.as_deref(), |name, reader| {
             let labels = reader.labels()?;
             let rows = reader.flows(range, &filter, limit)?;
@@ -406,7 +420,7 @@ pub(crate) async fn conversations(
         queue_pair: asked.queue_pair,
         ..RecordFilter::default()
     };
-    let (rows, problems) = ask_stores(app, move |places| {
+    let (rows, problems) = ask_groups(app, filter.is_grouped, move |places| {
         query::each(places, asked.gateway.as_deref(), |name, reader| {
             let labels = reader.labels()?;
             let rows = reader.conversations(range, &filter, limit)?;

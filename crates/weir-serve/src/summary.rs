@@ -17,7 +17,7 @@ use crate::dto::{ErrorBody, address_text, time_text};
 use crate::names::Names;
 use crate::query;
 use crate::routes::{
-    AlertQuery, Answer, ApiError, Asked, ask_stores, greatest, label, limit, order,
+    AlertQuery, Answer, ApiError, Asked, ask_groups, ask_stores, greatest, label, limit, order,
 };
 
 /// The alerts of one signature at one gateway.
@@ -215,7 +215,7 @@ pub(crate) async fn volumes(
     let is_exact = asked.exact.unwrap_or(false);
     let order = order(asked.order.as_deref(), Order::Bytes)?;
     let chosen = RecordFilter { label, order, ..RecordFilter::default() };
-    let (answers, problems) = ask_stores(app, move |places| {
+    let (answers, problems) = ask_groups(app, is_exact, move |places| {
         query::each(places, asked.gateway.as_deref(), |name, reader| {
             let labels = reader.labels()?;
             let Summed { rows, rest_bytes } = match is_exact {

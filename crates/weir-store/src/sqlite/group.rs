@@ -10,8 +10,9 @@ use super::columns::{ABSENT, Block, ByKey, ID, Keys, LAST_NS, Layout, STARTED_NS
 use super::read::{Order, QueryError, ROWS_MAX, Range, Reader, RecordFilter};
 use super::rows::{ConversationRow, FlowRow};
 
-/// Groups of an answer that are told apart, at most: about 50 MB.
-const GROUPS_MAX: usize = 1_000_000;
+/// Groups of an answer that are told apart, at most: about 50 MB, since one more would double the
+/// table.
+const GROUPS_MAX: usize = 900_000;
 
 /// The reason of a row that adds several records up.
 const SEVERAL: &str = "several";

@@ -42,6 +42,7 @@ pub(in super::super) fn sums_of_records(
         }
         if keyed.len() > GROUPS_MAX { Err(QueryError::TooMany(GROUPS_MAX)) } else { Ok(true) }
     })?;
+    drop(known);
     groups.give_over(&mut found, &labels, &mut keyed);
     if keyed.len() > GROUPS_MAX { Err(QueryError::TooMany(GROUPS_MAX)) } else { Ok(keyed) }
 }

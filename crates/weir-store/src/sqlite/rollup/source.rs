@@ -8,9 +8,9 @@ use super::super::labels::{LABEL_KINDS, Labels};
 use super::super::summary::{GroupBy, Volumes};
 use super::{Dimension, Keyed, LEVELS_S, Sums, add_to, floor};
 
-/// Keys of a slice, at most: about 50 MB. More than that have only stores of an earlier Weir whose
+/// Keys of a slice, at most: about 70 MB. More than that have only stores of an earlier Weir whose
 /// records are asked before they are added up; the others are left out there.
-pub(in super::super) const GROUPS_MAX: usize = 300_000;
+pub(in super::super) const GROUPS_MAX: usize = 200_000;
 
 /// UDP port of RoCE v2.
 const ROCE_V2_PORT: u16 = 4791;
