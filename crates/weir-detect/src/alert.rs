@@ -5,6 +5,7 @@ use std::sync::Arc;
 use weir_wire::frame::Time;
 use weir_wire::parse::Encapsulation;
 
+use crate::dataset::Context;
 use crate::rule::RuleIndex;
 use crate::value::Object;
 
@@ -109,6 +110,8 @@ pub struct Alert {
     pub transaction: Option<TransactionView>,
     /// What expressions of rules captured of the flow, the packet and for this alert.
     pub texts: Vec<Text>,
+    /// What sets of values know of those that the rule found there (`dataset` in JSON).
+    pub contexts: Vec<Context>,
 }
 
 /// A text that an expression captured.

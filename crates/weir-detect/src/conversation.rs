@@ -15,10 +15,11 @@ use crate::buffers::http::{Upgrade, http2};
 use crate::buffers::{dns, http, ssh, tls};
 use crate::decode::Event;
 use crate::detector::Direction;
+use crate::digest::{Digests, FileDigests};
 use crate::hosts::System;
 use crate::packet::View;
 use crate::record::HttpRecord;
-use crate::rule::{Buffer, Field, MessageField, MessageTest, Protocol, RuleIndex, UnitTest};
+use crate::rule::{Buffer, MessageField, MessageTest, Protocol, RuleIndex, UnitTest};
 use crate::stream::{Stream, Taken};
 use crate::value::Object;
 use agreement::Agreement;
@@ -46,6 +47,8 @@ pub(crate) struct Conversation {
     is_decided: [bool; 2],
     /// Rules that matched what a side has shown of its session: they do not again.
     pub(crate) of_session: [Vec<RuleIndex>; 2],
+    /// Digests of files that somebody wants.
+    pub(crate) wanted: FileDigests,
 }
 
 #[derive(Debug, Default)]
@@ -192,8 +195,10 @@ impl Message<'_> {
             Self::Unit(unit) => test.holds(unit, source),
             Self::Http(transaction, side) if test.protocols().contains(&Protocol::Http) => {
                 let mut unit = Unit::new(Protocol::Http, 0);
-                for size in transaction.files(*side).iter().filter_map(|it| it.size) {
-                    unit.number(Field::FileSize, i64::try_from(size).unwrap_or(i64::MAX));
+                for file in transaction.files(*side) {
+                    let digests = || transaction.digests(*side, &file);
+                    let digests = if test.is_of_digests() { digests() } else { Digests::default() };
+                    file.size.into_iter().for_each(|it| unit.whole_file(it, digests));
                 }
                 test.holds(&unit, source)
             }
@@ -289,7 +294,7 @@ impl Conversation {
         }
         if taken.new > 0 {
             let is_dns = source == 53 || destination == 53;
-            let mut heard = Heard::default();
+            let mut heard = Heard::with_digests(self.wanted);
             self.tell(side, taken.new, is_dns, port, &mut heard);
             (progress.messages, progress.said) = heard.told();
             let other = self.streams[1 - side].window();
@@ -301,15 +306,24 @@ impl Conversation {
             let was_decided = std::mem::replace(&mut self.is_decided[side], is_known);
             progress.is_decided = is_known && !was_decided;
         }
-        let is_last = seen & flags::FIN != 0;
-        if let Application::Http(connection) = &mut self.application
-            && is_last
-            && self.streams[side].ends_at(first, view.payload.len())
-        {
-            connection.close(side);
+        if seen & flags::FIN != 0 && self.streams[side].ends_at(first, view.payload.len()) {
+            self.close(side, &mut progress);
         }
         self.tell_odd(side, &mut progress.messages);
         progress
+    }
+
+    /// A side says no more.
+    fn close(&mut self, side: usize, progress: &mut Progress) {
+        match &mut self.application {
+            Application::Http(connection) => connection.close(side),
+            Application::Other(_, Some(parser)) => {
+                let mut heard = Heard::default();
+                parser.close(side, &mut heard.said);
+                progress.messages.extend(heard.told().0);
+            }
+            _ => {}
+        }
     }
 
     /// Bytes are missing for good: nobody finds the next message of an application without them.
@@ -545,7 +559,7 @@ impl Conversation {
                 || http::begins(other)
                 || agreement::is_long(0, other, port);
             if is_heard {
-                let mut before = Heard::default();
+                let mut before = Heard::with_digests(heard.said.wanted);
                 feed(application, 1 - side, other, &mut before);
                 // Nobody has looked at units of it.
                 heard.said = before.said;
@@ -607,6 +621,10 @@ struct Heard {
 }
 
 impl Heard {
+    fn with_digests(wanted: FileDigests) -> Self {
+        Self { messages: Vec::new(), said: Said::with_digests(wanted) }
+    }
+
     /// Messages, units among them, and what units tell beside themselves.
     fn told(mut self) -> (Vec<Told>, Said) {
         let units = std::mem::take(&mut self.said.units).into_iter();
@@ -620,6 +638,7 @@ fn feed(application: &mut Application, side: usize, bytes: &[u8], heard: &mut He
     match application {
         Application::Http(connection) => {
             let mut numbers = Vec::new();
+            connection.wanted = heard.said.wanted;
             connection.take(side, bytes, &mut numbers);
             let upgraded = match connection.take_upgrade() {
                 Some((Upgrade::Http2, behind)) => {
@@ -642,6 +661,7 @@ fn feed(application: &mut Application, side: usize, bytes: &[u8], heard: &mut He
         Application::Websocket(_, parser) => parser.take(side, bytes, &mut heard.said),
         Application::Http2(connection) => {
             let mut numbers = Vec::new();
+            connection.wanted = heard.said.wanted;
             connection.take(side, bytes, &mut numbers);
             messages.extend(numbers.into_iter().map(Told::Http));
         }

@@ -8,7 +8,9 @@ use weir_wire::parse::{Network, Parsed};
 use crate::alert::{Alerts, FlowView};
 use crate::behaviour::{Flood, Watcher};
 use crate::buffers::event::AppEvent;
+use crate::dataset::Change;
 use crate::decode::{self, Event};
+use crate::digest::FileDigests;
 use crate::evaluate::Evaluator;
 use crate::flow::{Flow, Seat, Slab};
 use crate::matcher::MatcherError;
@@ -106,6 +108,8 @@ pub struct Limits {
     /// What is odd about packets and waits to be taken; further ones are lost, and counted. With 0
     /// nothing is looked for but what rules ask.
     pub anomalies: usize,
+    /// Digests of files that are told whether or not a rule asks for them.
+    pub digests: FileDigests,
 }
 
 impl Default for Limits {
@@ -119,6 +123,7 @@ impl Default for Limits {
             seed: 0,
             bypass_bytes: None,
             anomalies: 0,
+            digests: FileDigests::default(),
         }
     }
 }
@@ -146,7 +151,7 @@ pub struct Counters {
     pub pcre_limits: u64,
     /// Gaps in streams that were given up.
     pub stream_gaps: u64,
-    /// Bits and integers that found no room.
+    /// Bits, integers, texts and values of sets that found no room.
     pub bits_lost: u64,
     /// Matches that a threshold had no room to count.
     pub thresholds_lost: u64,
@@ -201,6 +206,7 @@ impl Detector {
             is_one_of_several: false,
         };
         new.keep_anomalies(limits.anomalies);
+        new.set_digests(limits.digests);
         new.swap_watches();
         Ok(new)
     }
@@ -242,7 +248,7 @@ impl Detector {
     }
 
     /// What it counted since this was asked last: thresholds and rates of rules, bits of hosts,
-    /// floods, scans, what sources were marked by. `None`: nothing.
+    /// values of sets, floods, scans, what sources were marked by. `None`: nothing.
     pub fn take_shared(&mut self) -> Option<SharedCounts> {
         let watched = self.watcher.as_mut().map(|it| it.take_shared()).unwrap_or_default();
         let shared = self.evaluator.take_shared(Arc::clone(&self.rules), watched);
@@ -366,6 +372,11 @@ impl Detector {
         self.bypass_bytes = bytes;
     }
 
+    /// Such digests of files are told from now on, whether or not a rule asks for them.
+    pub fn set_digests(&mut self, digests: FileDigests) {
+        self.evaluator.digests = digests;
+    }
+
     /// Whether the last packet was of a flow that is looked at no further.
     pub fn is_settled(&self) -> bool {
         self.is_settled
@@ -421,6 +432,17 @@ impl Detector {
     /// Transactions of HTTP that ended since this was asked last.
     pub fn take_http(&mut self) -> Vec<HttpRecord> {
         self.evaluator.records.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Keeps what rules put into sets that are kept in files, or take from them, for
+    /// [`Detector::take_dataset_changes`].
+    pub fn keep_dataset_changes(&mut self) {
+        self.evaluator.sets.keep_changes();
+    }
+
+    /// What rules put into such sets, and took from them, since this was asked last.
+    pub fn take_dataset_changes(&mut self) -> Vec<Change> {
+        self.evaluator.sets.take_changes()
     }
 
     /// What was odd about the last packet in its stream.

@@ -1,5 +1,7 @@
 //! What the detector keeps of a flow, in a bounded slab.
 
+use std::collections::VecDeque;
+
 use weir_wire::frame::Time;
 use weir_wire::parse::Transport;
 use weir_wire::tcp::flags;
@@ -10,6 +12,7 @@ use crate::application::unit::Said;
 use crate::buffers::event::AppEvent;
 use crate::conversation::Conversation;
 use crate::detector::Direction;
+use crate::digest::FileDigests;
 use crate::packet::{View, Vlans};
 use crate::rdma::operation::Operations;
 use crate::record::{ApplicationRecord, FlowRecord, HttpRecord, UnitRecord};
@@ -82,6 +85,8 @@ pub(crate) struct Flow {
     /// The last timestamp of each side's segments.
     timestamps: [Option<u32>; 2],
     bits: Vec<u32>,
+    /// Bits of transactions, each by the transaction's number, the oldest first.
+    bits_of_transactions: VecDeque<(u64, u32)>,
     integers: Vec<(u32, i64)>,
     /// Texts that rules captured, by their names.
     pub(crate) texts: Vec<(u32, Vec<u8>)>,
@@ -141,8 +146,13 @@ impl Flow {
     }
 
     /// Hears a datagram.
-    pub(crate) fn hear(&mut self, direction: Direction, view: &View<'_>) -> Said {
-        let mut said = Said::default();
+    pub(crate) fn hear(
+        &mut self,
+        direction: Direction,
+        view: &View<'_>,
+        wanted: FileDigests,
+    ) -> Said {
+        let mut said = Said::with_digests(wanted);
         if self.dialogue.is_none() && self.tried < TRIES_MAX && !view.payload.is_empty() {
             self.tried += 1;
             let (side, port) = (direction.index(), self.responder.port);
@@ -294,6 +304,22 @@ impl Flow {
         true
     }
 
+    pub(crate) fn transaction_has_bit(&self, number: u64, bit: u32) -> bool {
+        self.bits_of_transactions.contains(&(number, bit))
+    }
+
+    /// Sets or unsets a bit of a transaction. That of the oldest makes room where there is none.
+    pub(crate) fn put_bit_of_transaction(&mut self, number: u64, bit: u32, is_set: bool) {
+        let bits = &mut self.bits_of_transactions;
+        bits.retain(|it| *it != (number, bit));
+        if is_set {
+            if bits.len() == BITS_MAX {
+                bits.pop_front();
+            }
+            bits.push_back((number, bit));
+        }
+    }
+
     pub(crate) fn integers(&self) -> &[(u32, i64)] {
         &self.integers
     }
@@ -406,6 +432,7 @@ impl Slab {
         for flow in &mut self.flows {
             flow.counts.clear();
             flow.bits.clear();
+            flow.bits_of_transactions.clear();
             flow.integers.clear();
             flow.texts.clear();
             flow.operations.iter_mut().for_each(|it| it.forget_rules());

@@ -62,6 +62,8 @@ mod value;
 
 pub mod decode;
 
+pub mod countries;
+
 pub mod reputation;
 
 mod checksums;
@@ -82,6 +84,7 @@ pub use alert::{Alert, Alerts, Blocked, Kept};
 pub use behaviour::{Flood, FloodKind};
 pub use buffers::event::AppEvent;
 pub use detector::{Counters, Decision, Decoded, Detector, Direction, Limits, Marks, Packet};
+pub use digest::FileDigests;
 pub use flow::Seat;
 pub use packet::Vlans;
 pub use rule::load::{Classes, LoadOptions, LoadReport, Loaded, Refusal, RuleSource};

@@ -158,8 +158,8 @@ impl<'a> View<'a> {
     }
 
     /// Whether addresses and ports are as `header` says, in one direction or, if it says so, the
-    /// other.
-    pub(crate) fn fits(&self, header: &Header) -> bool {
+    /// other. Of a transaction it says them of the request.
+    pub(crate) fn fits(&self, header: &Header, is_answer: bool) -> bool {
         let has_ports = self.source_port != 0
             || self.destination_port != 0
             || matches!(self.parsed.transport, Transport::Tcp { .. } | Transport::Udp { .. });
@@ -174,6 +174,9 @@ impl<'a> View<'a> {
         };
         let (source, destination) =
             ((self.source, self.source_port), (self.destination, self.destination_port));
+        if header.is_transactional && is_answer {
+            return one_way(destination, source);
+        }
         one_way(source, destination) || (header.is_both_ways && one_way(destination, source))
     }
 
@@ -278,6 +281,7 @@ impl<'a> View<'a> {
                 crate::checksums::is_valid(*of, self.bytes, self.parsed) == Some(*is_valid)
             }
             HeaderTest::Reputation(test) => test.holds(self.source, self.destination),
+            HeaderTest::Country(test) => test.holds(self.source, self.destination),
             HeaderTest::Sign { bit, .. } => self.signs >> bit & 1 == 1,
             HeaderTest::Rdma(test) => test.holds(self.bytes, self.parsed, self.operation),
             _ => false,

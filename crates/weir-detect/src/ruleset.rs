@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use crate::addresses::{AddressMap, AddressMapBuilder, is_selective};
 use crate::behaviour::{FloodWatch, Watch};
 use crate::buffers::event::AppEvent;
-use crate::dataset::{Datasets, Definitions};
+use crate::dataset::{Definitions, KeptSet};
+use crate::digest::FileDigests;
 use crate::hosts::Hosts;
 use crate::matcher::{MatcherError, Pattern, Patterns, Scratch};
 use crate::packet::Gist;
@@ -45,6 +46,8 @@ pub(crate) struct Needs {
     pub(crate) events: bool,
     /// Some rule looks into the payload of RDMA operations.
     pub(crate) operations: bool,
+    /// Digests of files that some rule asks for.
+    pub(crate) digests: FileDigests,
 }
 
 /// Rules without a fast pattern, by what they look at.
@@ -105,7 +108,8 @@ impl Precheck {
         };
         let any = (0, u16::MAX);
         let header = &rule.header;
-        let (source_ports, destination_ports) = match header.is_both_ways {
+        let (source_ports, destination_ports) = match header.is_both_ways || header.is_transactional
+        {
             true => (any, any),
             false => (hull(&header.source_ports), hull(&header.destination_ports)),
         };
@@ -145,6 +149,8 @@ impl RuleSet {
             let index = RuleIndex(index as u32);
             needs.streams |= rule.needs_stream;
             needs.operations |= rule.is_of_operation();
+            let asked = rule.units.iter().map(|it| it.digests());
+            needs.digests = asked.fold(needs.digests, FileDigests::and);
             needs.events |= rule.tests.iter().any(|it| matches!(it, HeaderTest::Event(_)));
             needs.applications |= rule.is_of_application() || rule.spoken.is_some();
             let is_told = |it: &HeaderTest| match it {
@@ -257,9 +263,14 @@ impl RuleSet {
         &self.hosts
     }
 
-    /// The sets that its rules name, as they begin.
-    pub(crate) fn datasets(&self) -> Datasets {
-        self.datasets.begin()
+    /// The sets that its rules name.
+    pub(crate) fn datasets(&self) -> &Definitions {
+        &self.datasets
+    }
+
+    /// Those of them that are to be kept in files, as they begin.
+    pub fn kept_sets(&self) -> impl Iterator<Item = KeptSet> + '_ {
+        self.datasets.kept()
     }
 
     /// What its rules have watched, by the bit that says so.

@@ -10,6 +10,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use crate::behaviour::WatchedCounts;
+use crate::dataset::Moved;
 use crate::ruleset::RuleSet;
 use crate::state::{Bit, CountChanges, Keyed, RateChanges};
 
@@ -24,13 +25,15 @@ pub struct SharedCounts {
     pub(crate) counts: CountChanges,
     pub(crate) rates: RateChanges,
     pub(crate) bits: Vec<Bit>,
+    pub(crate) sets: Vec<Moved>,
     pub(crate) watched: WatchedCounts,
 }
 
 impl SharedCounts {
     pub(crate) fn is_empty(&self) -> bool {
-        let Self { counts, rates, bits, watched, .. } = self;
-        counts.is_empty() && rates.is_empty() && bits.is_empty() && watched.is_empty()
+        let Self { counts, rates, bits, sets, watched, .. } = self;
+        let is_told = !counts.is_empty() || !rates.is_empty() || !bits.is_empty();
+        !is_told && sets.is_empty() && watched.is_empty()
     }
 }
 

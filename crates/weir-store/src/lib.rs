@@ -6,6 +6,7 @@
 //!                  Encoder (records -> messages) --> UDP | TCP | TLS --spool while it is down
 //!  worker --StoreSender (bounded, never waits)--> Store: one SQLite file, read by Reader
 //!  other exporters --collect (NetFlow, IPFIX)--> Store, in a process of its own
+//!  worker --DatasetSender (bounded, never waits)--> a thread: files of sets that rules change
 //!  worker --EvidenceRing (one copy, no allocation)--> Snapshot
 //! ```
 //!
@@ -14,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 pub mod collect;
+pub mod datasets;
 pub mod evidence;
 pub mod names;
 pub mod sink;

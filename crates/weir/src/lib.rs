@@ -10,7 +10,7 @@
 //!   api/      what the daemon says of itself
 //!
 //!   read/     captures instead of ports
-//!   rules     rule files for the detector
+//!   rules     rule files for the detector, and where addresses are
 //!   capture/  ports into captures
 //! ```
 //!
@@ -29,6 +29,8 @@ pub mod api;
 pub mod read;
 
 pub mod rules;
+
+pub mod countries;
 
 pub mod verify;
 

@@ -1,11 +1,15 @@
 //! Rule files from disk: what `weir rules check`, `weir read --rules` and the daemon load.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use weir_detect::dataset::{self, NamedFile, Place};
 use weir_detect::hosts::{Hosts, System};
 use weir_detect::{LoadOptions, Loaded, RuleSet, RuleSource, Variables};
+
+use crate::countries;
 
 /// Bytes of one rule file, at most; a longer one is refused.
 const FILE_LEN_MAX: u64 = 256 << 20;
@@ -26,7 +30,40 @@ impl Text {
         let mut classes = options.classes.clone();
         classes.add(std::mem::take(&mut self.options.classes));
         let files = std::mem::take(&mut self.options.files);
-        self.options = LoadOptions { classes, files, ..options };
+        let kept = std::mem::take(&mut self.options.kept);
+        let countries = self.options.countries.take();
+        self.options = LoadOptions { classes, files, kept, countries, ..options };
+    }
+
+    /// Reads where addresses are, of a MaxMind database, if a rule asks.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is none.
+    pub fn read_countries(&mut self, path: &Path) -> Result<()> {
+        if self.sources.iter().any(|it| it.text.contains("geoip:")) {
+            self.options.countries = Some(countries::read(path)?);
+        }
+        Ok(())
+    }
+
+    /// Reads the sets that rules keep (`state`) from their files in `folder`; a set whose file is
+    /// not there is empty.
+    ///
+    /// # Errors
+    /// A file is there and cannot be read.
+    pub fn read_kept(&mut self, folder: &Path) -> Result<()> {
+        let of_rules = self.sources.iter().flat_map(|it| dataset::files(&it.text));
+        let of_sets = self.variables.sets.iter().flat_map(|it| dataset::files_of_set(it));
+        let kept: BTreeSet<NamedFile> =
+            of_rules.chain(of_sets).filter(|it| it.place == Place::Kept).collect();
+        for NamedFile { name, .. } in kept {
+            // Names that lead elsewhere have their rule refused.
+            let path = folder.join(&name);
+            if path.starts_with(folder) && path.exists() {
+                self.options.kept.0.insert(name, text(&path)?);
+            }
+        }
+        Ok(())
     }
 
     /// Whether no rule is to find a checksum wrong.
@@ -44,14 +81,6 @@ impl Text {
     }
 }
 
-/// Loads all rules below `paths`: see [`read`].
-///
-/// # Errors
-/// A path cannot be read, or the matcher has no memory.
-pub fn load(paths: &[PathBuf], variables: &Variables) -> Result<Loaded> {
-    read(paths, variables.clone())?.compile()
-}
-
 /// Reads all rules below `paths`: files as they are, folders with their `*.rules` in the order of
 /// their names, and each folder's `classification.config` and `threshold.config`.
 ///
@@ -60,6 +89,11 @@ pub fn load(paths: &[PathBuf], variables: &Variables) -> Result<Loaded> {
 pub fn read(paths: &[PathBuf], variables: Variables) -> Result<Text> {
     let mut options = LoadOptions::default();
     let mut sources = Vec::new();
+    let of_sets = variables.sets.iter().flat_map(|it| dataset::files_of_set(it));
+    for named in of_sets.filter(|it| it.place == Place::Beside) {
+        let set = text(Path::new(&named.name))?;
+        options.files.insert(named.name, set);
+    }
     for file in files(paths)? {
         let text = text(&file)?;
         let is = |name: &str| file.file_name().is_some_and(|it| it == name);
@@ -69,11 +103,12 @@ pub fn read(paths: &[PathBuf], variables: Variables) -> Result<Text> {
             options.filters.push_str(&text);
             options.filters.push('\n');
         } else {
-            for name in weir_detect::dataset::files(&text) {
-                // What is not there is an empty set, or has its rule refused.
+            let named = dataset::files(&text);
+            for named in named.into_iter().filter(|it| it.place == Place::Beside) {
+                // What is not there has its rule refused.
                 let folder = file.parent().unwrap_or(Path::new("."));
-                if let Ok(set) = self::text(&folder.join(&name)) {
-                    options.files.insert(name, set);
+                if let Ok(set) = self::text(&folder.join(&named.name)) {
+                    options.files.insert(named.name, set);
                 }
             }
             sources.push(RuleSource { name: file.display().to_string(), text });
@@ -82,16 +117,17 @@ pub fn read(paths: &[PathBuf], variables: Variables) -> Result<Text> {
     Ok(Text { sources, options, variables })
 }
 
-/// Address and port groups of a suricata.yaml, and what hosts are (`host-os-policy`), over the
-/// default ones: the subset of YAML that such files use, `NAME: "VALUE"` below the three keys.
+/// Address and port groups of a suricata.yaml, what hosts are (`host-os-policy`) and sets of values
+/// (`datasets`), over the default ones: the subset of YAML that such files use, `NAME: "VALUE"`
+/// below those keys. What a set loads is relative to that file.
 ///
 /// # Errors
 /// The file cannot be read.
 pub fn variables(path: &Path) -> Result<Variables> {
-    read_variables(&text(path)?)
+    read_variables(&text(path)?, path.parent().unwrap_or(Path::new(".")))
 }
 
-fn read_variables(text: &str) -> Result<Variables> {
+fn read_variables(text: &str, folder: &Path) -> Result<Variables> {
     let mut variables = Variables::default();
     let mut hosts = Vec::new();
     let mut section: Option<(usize, Section)> = None;
@@ -106,6 +142,7 @@ fn read_variables(text: &str) -> Result<Variables> {
             "address-groups:" => section = Some((indent, Section::Addresses)),
             "port-groups:" => section = Some((indent, Section::Ports)),
             "host-os-policy:" => section = Some((indent, Section::Hosts)),
+            "datasets:" => section = Some((indent, Section::Sets)),
             _ => {
                 let Some((of_section, kind)) = section else { continue };
                 if indent <= of_section {
@@ -116,6 +153,10 @@ fn read_variables(text: &str) -> Result<Variables> {
                 let name = name.trim();
                 let value = value.trim().trim_matches(['"', '\'']);
                 match kind {
+                    Section::Sets => {
+                        put_set(&mut variables.sets, (name, value), folder);
+                        continue;
+                    }
                     Section::Addresses => &mut variables.addresses,
                     Section::Ports => &mut variables.ports,
                     Section::Hosts => {
@@ -130,8 +171,24 @@ fn read_variables(text: &str) -> Result<Variables> {
             }
         }
     }
+    variables.sets.retain(|it| !OF_ALL_SETS.contains(&it.split(',').next().unwrap_or_default()));
     variables.hosts = Hosts::new(hosts).map_err(anyhow::Error::msg)?;
     Ok(variables)
+}
+
+/// What stands below `datasets` and is no set.
+const OF_ALL_SETS: [&str; 3] = ["defaults", "limits", "rules"];
+
+/// Takes in a line below `datasets`: a set's name, or something of the last one.
+fn put_set(sets: &mut Vec<String>, (name, value): (&str, &str), folder: &Path) {
+    match sets.last_mut() {
+        _ if value.is_empty() => sets.push(name.to_owned()),
+        Some(set) if name == "load" => {
+            set.push_str(&format!(", load {}", folder.join(value).display()));
+        }
+        Some(set) => set.push_str(&format!(", {name} {value}")),
+        None => {}
+    }
 }
 
 /// What stands below a key of a suricata.yaml.
@@ -140,6 +197,7 @@ enum Section {
     Addresses,
     Ports,
     Hosts,
+    Sets,
 }
 
 fn text(path: &Path) -> Result<String> {
@@ -198,11 +256,21 @@ mod tests {
         let text = "vars:\n  address-groups:\n    HOME_NET: \"[10.0.0.0/8]\"  # ours\n\
                     \x20   MINE: 'any'\n  port-groups:\n    HTTP_PORTS: \"8080\"\n\
                     \x20   X: 1521\noutputs:\n  HTTP_PORTS: 9\n";
-        let variables = read_variables(text).unwrap();
+        let variables = read_variables(text, Path::new("/etc")).unwrap();
         assert_eq!(variables.addresses["HOME_NET"], "[10.0.0.0/8]");
         assert_eq!(variables.addresses["MINE"], "any");
         assert_eq!(variables.addresses["EXTERNAL_NET"], "!$HOME_NET");
         assert_eq!(variables.ports["HTTP_PORTS"], "8080");
         assert_eq!(variables.ports["X"], "1521");
+    }
+
+    #[test]
+    fn sets_of_a_suricata_yaml_have_names_and_files() {
+        let text = "datasets:\n  defaults:\n    memcap: 10mb\n  seen:\n    type: string\n    \
+                    state: seen.lst\n  bad:\n    type: md5\n    load: lists/bad.lst\nvars:\n";
+        let variables = read_variables(text, Path::new("/etc/weir")).unwrap();
+        let expected =
+            ["seen, type string, state seen.lst", "bad, type md5, load /etc/weir/lists/bad.lst"];
+        assert_eq!(variables.sets, expected);
     }
 }

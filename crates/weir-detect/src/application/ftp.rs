@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use super::file::Content;
 use super::unit::{Announced, FileTold, Record, Said, Unit};
 use super::{Line, Lines, Parser};
 use crate::buffers::event::AppEvent;
@@ -255,23 +256,30 @@ fn bracketed(text: &[u8]) -> Option<&[u8]> {
     Some(&text[from..from + length])
 }
 
-/// Bytes of a file that are kept, at most, and how much more of it is worth another look.
-const FILE_LEN_MAX: usize = 100 * 1024;
+/// How much more of a file is worth another look.
 const FILE_STEP: usize = 16 * 1024;
 
 /// A connection for data.
 #[derive(Debug)]
 pub(crate) struct Data {
     announced: Announced,
-    file: Vec<u8>,
-    size: u64,
+    file: Content,
     looked_at: usize,
     side: usize,
 }
 
 impl Data {
     pub(crate) fn new(announced: Announced) -> Self {
-        Self { announced, file: Vec::new(), size: 0, looked_at: 0, side: 0 }
+        Self { announced, file: Content::default(), looked_at: 0, side: 0 }
+    }
+
+    fn unit(&self) -> Unit {
+        let mut unit = Unit::new(Protocol::FtpData, 0);
+        unit.text(Buffer::FileName, &self.announced.file);
+        unit.text(Buffer::FileData, &self.file.bytes);
+        unit.number(Field::FtpDataCommand, if self.announced.command == b"RETR" { 1 } else { 2 });
+        unit.tells("ftp_data", self.object());
+        unit
     }
 
     fn object(&self) -> Object {
@@ -283,27 +291,29 @@ impl Data {
 impl Parser for Data {
     fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said) {
         self.side = side;
-        self.size += bytes.len() as u64;
-        let room = FILE_LEN_MAX - self.file.len();
-        self.file.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        self.file.add(bytes, said.wanted);
+        let Content { bytes: kept, size, .. } = &self.file;
         // Little of it is looked at as it comes: it may be all.
-        let is_worth =
-            self.file.len() >= self.looked_at + FILE_STEP || self.size < FILE_STEP as u64;
+        let is_worth = kept.len() >= self.looked_at + FILE_STEP || *size < FILE_STEP as u64;
         if bytes.is_empty() || !is_worth {
             return;
         }
-        self.looked_at = self.file.len();
-        let mut unit = Unit::new(Protocol::FtpData, 0);
-        unit.text(Buffer::FileName, &self.announced.file);
-        unit.text(Buffer::FileData, &self.file);
-        unit.number(Field::FtpDataCommand, if self.announced.command == b"RETR" { 1 } else { 2 });
-        unit.tells("ftp_data", self.object());
-        said.units.push(unit);
+        self.looked_at = kept.len();
+        said.units.push(self.unit());
+    }
+
+    fn close(&mut self, side: usize, said: &mut Said) {
+        if side == self.side && self.file.size > 0 {
+            let mut unit = self.unit();
+            unit.whole_file(self.file.size, self.file.digests());
+            said.units.push(unit);
+        }
     }
 
     fn end(&mut self, said: &mut Said) {
         said.records.push(Record::new("ftp_data", 0, self.object()));
-        let file = FileTold { name: &self.announced.file, size: self.size, side: self.side };
+        let (size, digests) = (self.file.size, self.file.digests());
+        let file = FileTold { name: &self.announced.file, size, digests, side: self.side };
         said.records.push(Record::file(0, vec![("ftp_data", self.object())], &file));
     }
 }

@@ -1,11 +1,12 @@
 //! Messages of mail (RFC 5322) and their parts (RFC 2045 to 2047), line by line.
 
+use super::file::Content;
 use crate::buffers::event::{AppEvent, AppEvents};
+use crate::digest::FileDigests;
 use crate::value::Object;
 
 /// Bytes of a header with its continuations, and of a file, that are kept, at most.
 const HEADER_LEN_MAX: usize = 8 * 1024;
-const FILE_LEN_MAX: usize = 100 * 1024;
 /// Parts within parts, and headers, files and links of a message, at most.
 const BOUNDARIES_MAX: usize = 16;
 const FIELDS_MAX: usize = 256;
@@ -36,22 +37,11 @@ enum Place {
 }
 
 /// A file that came along.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct File {
     pub(crate) name: Vec<u8>,
-    /// As far as it is kept.
-    pub(crate) bytes: Vec<u8>,
-    /// Bytes of the whole.
-    pub(crate) size: u64,
+    pub(crate) content: Content,
     pub(crate) is_complete: bool,
-}
-
-impl File {
-    fn add(&mut self, bytes: &[u8]) {
-        let room = FILE_LEN_MAX.saturating_sub(self.bytes.len());
-        self.bytes.extend_from_slice(&bytes[..bytes.len().min(room)]);
-        self.size += bytes.len() as u64;
-    }
 }
 
 /// A part's headers, as far as they matter.
@@ -86,9 +76,15 @@ pub(crate) struct Mail {
     pub(crate) has_headers: bool,
     pub(crate) is_done: bool,
     pub(crate) events: AppEvents,
+    /// Of files that come along.
+    wanted: FileDigests,
 }
 
 impl Mail {
+    pub(crate) fn with_digests(wanted: FileDigests) -> Self {
+        Self { wanted, ..Self::default() }
+    }
+
     /// Takes in a line, without its end.
     pub(crate) fn line(&mut self, line: &[u8], is_cut: bool) {
         if is_cut || line.len() > LINE_LEN {
@@ -289,7 +285,7 @@ impl Mail {
             self.find_urls(&decoded);
         }
         if let Some(file) = &mut self.file {
-            file.add(&decoded);
+            file.content.add(&decoded, self.wanted);
         }
     }
 
@@ -343,8 +339,10 @@ impl Mail {
     fn end_part(&mut self) {
         let Some(mut file) = self.file.take() else { return };
         match self.letters[..] {
-            [a, b] => file.add(&[a << 2 | b >> 4]),
-            [a, b, c] => file.add(&[a << 2 | b >> 4, b << 4 | c >> 2]),
+            [a, b] => file.content.add(&[a << 2 | b >> 4], self.wanted),
+            [a, b, c] => {
+                file.content.add(&[a << 2 | b >> 4, b << 4 | c >> 2], self.wanted);
+            }
             _ => {}
         }
         self.letters.clear();
@@ -417,7 +415,7 @@ mod tests {
         let mut mail = mail();
         let files = mail.take_ended();
         let told: Vec<(&[u8], &[u8])> =
-            files.iter().map(|it| (&it.name[..], &it.bytes[..])).collect();
+            files.iter().map(|it| (&it.name[..], &it.content.bytes[..])).collect();
         let expected: [(&[u8], &[u8]); 2] = [(b"a.zip", b"hello world"), (b"b c.txt", b"a=bc\r\n")];
         assert_eq!(told, expected);
         assert!(files.iter().all(|it| it.is_complete));

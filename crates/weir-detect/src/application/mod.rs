@@ -14,6 +14,7 @@ mod dhcp;
 mod dnp3;
 pub(crate) mod enip;
 mod expected;
+mod file;
 mod ftp;
 mod ike;
 mod krb5;
@@ -49,6 +50,9 @@ use crate::rule::Protocol;
 pub(crate) trait Parser: Debug + Send {
     /// Takes in a side's next bytes, or its next datagram.
     fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said);
+
+    /// A side says no more.
+    fn close(&mut self, _side: usize, _said: &mut Said) {}
 
     /// The flow ends: what was not told yet.
     fn end(&mut self, _said: &mut Said) {}

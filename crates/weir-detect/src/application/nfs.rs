@@ -1,6 +1,7 @@
 //! NFS, versions 2 to 4 (RFC 1094, 1813, 7530), over ONC RPC (RFC 5531): which files are used.
 
-use super::unit::{FileTold, Record, Said, TEXT_LEN_MAX, Unit};
+use super::file::Content;
+use super::unit::{FileTold, Record, Said, Unit};
 use super::{Held, Parser};
 use crate::buffers::event::AppEvent;
 use crate::rule::{Buffer, Field, Protocol};
@@ -41,8 +42,7 @@ pub(crate) struct Nfs {
 #[derive(Debug)]
 struct Written {
     call: Call,
-    content: Vec<u8>,
-    size: u64,
+    content: Content,
     pieces: u32,
 }
 
@@ -108,7 +108,8 @@ impl Parser for Nfs {
 
     fn end(&mut self, said: &mut Said) {
         for written in std::mem::take(&mut self.written) {
-            let Written { call, size, pieces, .. } = written;
+            let Written { call, content, pieces } = written;
+            let (size, digests) = (content.size, content.digests());
             let chunks = Object::default()
                 .with("first", true)
                 .with("last", true)
@@ -118,7 +119,7 @@ impl Parser for Nfs {
             // Who wrote is not told.
             let rpc = Call { credentials: Object::default(), kind: "NULL", ..call.clone() };
             let objects = vec![("rpc", rpc.rpc("ACCEPTED")), ("nfs", object)];
-            let told = FileTold { name: &call.name, size, side: 0 };
+            let told = FileTold { name: &call.name, size, digests, side: 0 };
             said.records.push(Record::file(call.number, objects.clone(), &told));
             said.records.push(Record {
                 kind: "nfs",
@@ -229,17 +230,15 @@ impl Nfs {
             if self.written.len() == FILES_MAX {
                 self.written.remove(0);
             }
-            self.written.push(Written { call, content: Vec::new(), size: 0, pieces: 0 });
+            self.written.push(Written { call, content: Content::default(), pieces: 0 });
             self.written.len() - 1
         });
         let file = &mut self.written[place];
-        file.size += data.len() as u64;
         file.pieces += 1;
-        let room = TEXT_LEN_MAX.saturating_sub(file.content.len());
-        file.content.extend_from_slice(&data[..data.len().min(room)]);
+        file.content.add(data, said.wanted);
         let mut unit = file.call.unit();
         unit.text(Buffer::FileName, &file.call.name);
-        unit.text(Buffer::FileData, &file.content);
+        unit.text(Buffer::FileData, &file.content.bytes);
         unit.tells("nfs", file.call.object(None));
         said.units.push(unit);
     }
@@ -371,7 +370,11 @@ fn read(
         .with("chunks", 1_u8);
     object.put("read", chunks);
     if is_last {
-        let told = FileTold { name: &call.name, size: data.len() as u64, side: 1 };
+        let mut content = Content::default();
+        content.add(data, said.wanted);
+        let (size, digests) = (content.size, content.digests());
+        unit.whole_file(size, digests);
+        let told = FileTold { name: &call.name, size, digests, side: 1 };
         let objects = vec![("rpc", rpc.clone()), ("nfs", object.clone())];
         said.records.push(Record::file(call.number, objects, &told));
     }

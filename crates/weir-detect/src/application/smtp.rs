@@ -6,7 +6,8 @@ use super::mime::{File, Mail};
 use super::unit::{FileTold, Record, Said, Unit};
 use super::{Lines, Parser};
 use crate::buffers::event::{AppEvent, AppEvents};
-use crate::rule::{Buffer, Field, Protocol};
+use crate::digest::Digests;
+use crate::rule::{Buffer, Protocol};
 use crate::value::Object;
 
 /// Bytes of a line of mail that are kept, at most.
@@ -51,8 +52,8 @@ struct Transaction {
     events: AppEvents,
     /// Bytes of the file at hand that were looked at.
     looked_at: usize,
-    /// Files that ended, by name and size.
-    files: Vec<(Vec<u8>, u64)>,
+    /// Files that ended: name, size and digests.
+    files: Vec<(Vec<u8>, u64, Digests)>,
 }
 
 /// A connection.
@@ -106,7 +107,7 @@ impl Parser for Smtp {
         }
         let has_grown = |it: &Transaction| {
             let file = it.mail.as_ref().and_then(|it| it.file.as_ref());
-            file.is_some_and(|file| file.bytes.len() >= it.looked_at + FILE_STEP)
+            file.is_some_and(|file| file.content.bytes.len() >= it.looked_at + FILE_STEP)
         };
         if self.is_fresh || self.transaction.as_ref().is_some_and(has_grown) {
             self.tell(None, said);
@@ -158,7 +159,7 @@ impl Smtp {
             b"data" => {
                 command = Command::Data;
                 self.mode = Mode::Data;
-                self.transaction().mail = Some(Mail::default());
+                self.transaction().mail = Some(Mail::with_digests(said.wanted));
             }
             b"bdat" => {
                 command = Command::Chunk;
@@ -271,7 +272,8 @@ impl Smtp {
             let transaction = self.transaction();
             transaction.looked_at = 0;
             if transaction.files.len() < RECEIVERS_MAX {
-                transaction.files.push((file.name, file.size));
+                let (size, digests) = (file.content.size, file.content.digests());
+                transaction.files.push((file.name, size, digests));
             }
         }
     }
@@ -280,8 +282,8 @@ impl Smtp {
     fn done(&mut self, said: &mut Said) {
         let Some(transaction) = self.transaction.take() else { return };
         let objects = self.objects(&transaction);
-        for (name, size) in &transaction.files {
-            let file = FileTold { name, size: *size, side: 0 };
+        for (name, size, digests) in &transaction.files {
+            let file = FileTold { name, size: *size, digests: *digests, side: 0 };
             said.records.push(Record::file(transaction.number, objects.clone(), &file));
         }
         said.records.push(Record {
@@ -322,9 +324,9 @@ impl Smtp {
             mail.urls().iter().for_each(|it| unit.text(Buffer::EmailUrl, it));
             if let Some(file) = ended.or(mail.file.as_ref()) {
                 unit.text(Buffer::FileName, &file.name);
-                unit.text(Buffer::FileData, &file.bytes);
+                unit.text(Buffer::FileData, &file.content.bytes);
                 if file.is_complete {
-                    unit.number(Field::FileSize, i64::try_from(file.size).unwrap_or(i64::MAX));
+                    unit.whole_file(file.content.size, file.content.digests());
                 }
             }
         }
@@ -334,7 +336,7 @@ impl Smtp {
         if let Some(transaction) = &mut self.transaction
             && let Some(file) = transaction.mail.as_ref().and_then(|it| it.file.as_ref())
         {
-            transaction.looked_at = file.bytes.len();
+            transaction.looked_at = file.content.bytes.len();
         }
         said.units.push(unit);
     }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use crate::buffers::event::{AppEvent, AppEvents};
+use crate::digest::{Digests, FileDigests};
 use crate::rule::{Buffer, Field, Protocol};
-use crate::value::{Object, Value};
+use crate::value::{Object, Value, hex};
 
 /// Bytes of one text of a unit that rules look at, at most.
 pub(crate) const TEXT_LEN_MAX: usize = 100 * 1024;
@@ -19,6 +20,8 @@ pub(crate) struct Unit {
     pub(crate) number: u64,
     texts: Vec<(Buffer, Vec<u8>)>,
     numbers: Vec<(Field, i64)>,
+    /// Of files that are whole.
+    digests: Vec<Digests>,
     pub(crate) events: AppEvents,
     /// What alerts tell of it, by the names of EVE's objects.
     pub(crate) objects: Arc<Objects>,
@@ -34,6 +37,7 @@ impl Unit {
             number,
             texts: Vec::new(),
             numbers: Vec::new(),
+            digests: Vec::new(),
             events: AppEvents::default(),
             objects: Arc::default(),
         }
@@ -60,6 +64,14 @@ impl Unit {
         }
     }
 
+    /// Puts what a file is that is whole: its size, and its digests.
+    pub(crate) fn whole_file(&mut self, size: u64, digests: Digests) {
+        self.number(Field::FileSize, i64::try_from(size).unwrap_or(i64::MAX));
+        if digests != Digests::default() && self.digests.len() < FIELDS_MAX {
+            self.digests.push(digests);
+        }
+    }
+
     pub(crate) fn has_texts(&self) -> bool {
         !self.texts.is_empty()
     }
@@ -76,6 +88,11 @@ impl Unit {
     /// Calls `look` with each text of the buffer until it says yes; whether it did.
     pub(crate) fn each(&self, buffer: Buffer, look: &mut dyn FnMut(&[u8]) -> bool) -> bool {
         self.texts.iter().filter(|it| it.0 == buffer).any(|it| look(&it.1))
+    }
+
+    /// The digests of files that are whole.
+    pub(crate) fn digests(&self) -> &[Digests] {
+        &self.digests
     }
 
     /// The numbers of that field, in their order.
@@ -102,13 +119,20 @@ impl Record {
 
     /// A file of a transaction that `side` has sent, and what is told of the transaction.
     pub(crate) fn file(number: u64, mut objects: Objects, file: &FileTold<'_>) -> Self {
-        let object = Object::default()
+        let mut object = Object::default()
             .with("filename", file.name)
             .with("gaps", false)
             .with("state", "CLOSED")
             .with("stored", false)
             .with("size", file.size)
             .with("tx_id", number);
+        let Digests { md5, sha1, sha256 } = &file.digests;
+        let md5 = md5.as_ref().map(|it| ("md5", &it[..]));
+        let sha1 = sha1.as_ref().map(|it| ("sha1", &it[..]));
+        let sha256 = sha256.as_ref().map(|it| ("sha256", &it[..]));
+        for (name, digest) in [md5, sha1, sha256].into_iter().flatten() {
+            object.put(name, hex(digest, ""));
+        }
         objects.push(("fileinfo", object));
         Self { kind: "fileinfo", number: None, objects, side: Some(file.side) }
     }
@@ -123,6 +147,7 @@ impl Record {
 pub(crate) struct FileTold<'a> {
     pub(crate) name: &'a [u8],
     pub(crate) size: u64,
+    pub(crate) digests: Digests,
     /// Who sent it.
     pub(crate) side: usize,
 }
@@ -144,9 +169,16 @@ pub(crate) struct Said {
     pub(crate) units: Vec<Unit>,
     pub(crate) records: Vec<Record>,
     pub(crate) announced: Vec<Announced>,
+    /// What parsers are to compute of files.
+    pub(crate) wanted: FileDigests,
 }
 
 impl Said {
+    /// Nothing yet, where such digests are wanted of files.
+    pub(crate) fn with_digests(wanted: FileDigests) -> Self {
+        Self { wanted, ..Self::default() }
+    }
+
     /// Tells of a unit that is a message of its own: rules look at it, and it is recorded as
     /// alerts tell of it.
     pub(crate) fn message(&mut self, unit: Unit, side: usize) {

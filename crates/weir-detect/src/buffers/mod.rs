@@ -74,6 +74,65 @@ pub(crate) fn to_server(buffer: Buffer) -> Option<bool> {
     }
 }
 
+/// Who alone says what is in the buffer: clients (true) or servers. A rule that looks at the other
+/// never finds it; which message of a session tells of it may be the other's all the same.
+pub(crate) fn said_by(buffer: Buffer) -> Option<bool> {
+    match buffer {
+        Buffer::DnsQuery
+        | Buffer::SmtpHelo
+        | Buffer::SmtpSender
+        | Buffer::SmtpReceiver
+        | Buffer::EmailFrom
+        | Buffer::EmailTo
+        | Buffer::EmailCc
+        | Buffer::EmailSubject
+        | Buffer::EmailDate
+        | Buffer::EmailMessageId
+        | Buffer::EmailMailer
+        | Buffer::EmailReceived
+        | Buffer::EmailUrl
+        | Buffer::FtpCommand
+        | Buffer::FtpCommandData
+        | Buffer::SmbPipe
+        | Buffer::SmbShare
+        | Buffer::SmbUser
+        | Buffer::SmbDomain
+        | Buffer::SipMethod
+        | Buffer::SipUri
+        | Buffer::SipRequestLine
+        | Buffer::MqttClient
+        | Buffer::MqttUser
+        | Buffer::MqttPassword
+        | Buffer::MqttWillTopic
+        | Buffer::MqttWillMessage
+        | Buffer::MqttProtocolString
+        | Buffer::MqttSubscribed
+        | Buffer::MqttUnsubscribed
+        | Buffer::IkeInitiator
+        | Buffer::IkeVendor
+        | Buffer::LdapRequestName
+        | Buffer::LdapRequestAttribute
+        | Buffer::PgsqlQuery
+        | Buffer::QuicServerName
+        | Buffer::QuicUserAgent
+        | Buffer::QuicFingerprint => Some(true),
+        Buffer::DnsResponse
+        | Buffer::FtpReply
+        | Buffer::FtpCode
+        | Buffer::KrbClient
+        | Buffer::KrbServer
+        | Buffer::SipStatusCode
+        | Buffer::SipStatusMessage
+        | Buffer::SipResponseLine
+        | Buffer::RfbName
+        | Buffer::IkeResponder
+        | Buffer::LdapResponseName
+        | Buffer::LdapMessage
+        | Buffer::LdapResponseAttribute => Some(false),
+        other => to_server(other),
+    }
+}
+
 /// The application that a buffer belongs to, or the first of several; `None`: it is any packet's.
 pub(crate) fn protocol(buffer: Buffer) -> Option<Protocol> {
     match buffer {

@@ -12,7 +12,7 @@ use crate::flow::{Flow, put_text};
 use crate::packet::View;
 use crate::rdma::remote_key;
 use crate::rule::{
-    Action, Amount, BitScope, BitTest, BitVerb, Protocol, Rule, RuleIndex, Threshold,
+    Action, Amount, BitScope, BitTest, BitVerb, FlowTest, Protocol, Rule, RuleIndex, Threshold,
     ThresholdKind, Track, Untold,
 };
 use crate::ruleset::RuleSet;
@@ -122,8 +122,9 @@ impl Evaluator {
         let transaction = self.transaction.clone().or_else(|| transaction(sight, self.number));
         let is_stream = sight.is_stream;
         let texts = self.texts(flow, scene.rules);
+        let contexts = self.sets.found().to_vec();
         let alert = alert(index, blocked, flow, scene);
-        alerts.push(Alert { is_stream, transaction, texts, ..alert });
+        alerts.push(Alert { is_stream, transaction, texts, contexts, ..alert });
     }
 
     /// What a rule does now, which is something else while it matches too often.
@@ -161,6 +162,9 @@ impl Evaluator {
     pub(super) fn bit_holds(&self, bit: &BitTest, flow: &Flow, scene: &Scene<'_>) -> bool {
         let is_set = |name: &u32| match bit.scope {
             BitScope::Flow => flow.has_bit(*name),
+            BitScope::Transaction => {
+                self.looked_at.is_some_and(|it| flow.transaction_has_bit(it, *name))
+            }
             scope => self.host_bits.has(scene.now, *name, hosts(scope, scene.view)),
         };
         let integer = || bit.names.first().and_then(|it| flow.integer(*it));
@@ -197,6 +201,9 @@ impl Evaluator {
             }
             (BitVerb::Set, _) => true,
             (BitVerb::Toggle, BitScope::Flow) => !flow.has_bit(name),
+            (BitVerb::Toggle, BitScope::Transaction) => {
+                !self.looked_at.is_some_and(|it| flow.transaction_has_bit(it, name))
+            }
             (BitVerb::Toggle, scope) => {
                 !self.host_bits.has(scene.now, name, hosts(scope, scene.view))
             }
@@ -204,6 +211,12 @@ impl Evaluator {
         };
         let has_room = match (bit.scope, is_set) {
             (BitScope::Flow, _) => flow.put_bit(name, is_set),
+            (BitScope::Transaction, _) => {
+                if let Some(number) = self.looked_at {
+                    flow.put_bit_of_transaction(number, name, is_set);
+                }
+                true
+            }
             (scope, true) => {
                 let hosts = hosts(scope, scene.view);
                 self.host_bits.set(scene.now, name, hosts, bit.expire_s)
@@ -265,9 +278,22 @@ impl Rule {
     }
 
     /// Whether what it does to a packet goes for the rest of the flow: it looked at more than the
-    /// packet, or at nothing but addresses.
+    /// packet, or at nothing but addresses and ports.
     fn is_of_flow(&self) -> bool {
-        self.is_of_application() || self.is_of_addresses()
+        self.is_of_application() || self.is_of_addresses() || self.is_of_ports()
+    }
+
+    /// Whether ports and addresses decide, and neither side nor state.
+    fn is_of_ports(&self) -> bool {
+        use Protocol as P;
+        matches!(self.protocol(), P::Tcp | P::Udp | P::Ip | P::Ipv4 | P::Ipv6)
+            && self.is_of_ends()
+            && self.flow == FlowTest::default()
+            && self.flow_counts.is_empty()
+            && self.stream_sizes.is_empty()
+            && self.spoken.is_none()
+            && self.texts.is_empty()
+            && self.filter.is_none()
     }
 }
 
@@ -316,6 +342,7 @@ fn alert(index: RuleIndex, blocked: Blocked, flow: &Flow, scene: &Scene<'_>) -> 
         rdma: rdma_view(view),
         transaction: None,
         texts: Vec::new(),
+        contexts: Vec::new(),
     }
 }
 

@@ -61,6 +61,7 @@ impl Evaluator {
         self.counters.evaluations += 1;
         self.variables = Variables::default();
         self.captured.clear();
+        self.sets.forget_found();
         view.is_of(protocol)
             && (!protocol.is_application()
                 || scene.application.is_some_and(|it| protocol.means(it))
@@ -78,7 +79,7 @@ impl Evaluator {
                     .is_some_and(|it| rule.units.iter().all(|test| it.asks(test, view.source))))
             && (rule.app_events.is_empty()
                 || sight.message.is_some_and(|it| rule.app_events.iter().all(|odd| it.has(*odd))))
-            && view.fits(&rule.header)
+            && view.fits(&rule.header, scene.direction == Direction::Responder)
             && flow_fits(rule, flow, scene.direction)
             && rule.tests.iter().all(|test| view.holds(test))
             && rule.flow_counts.iter().all(|it| it.holds(flow.counted(it.what, scene.now)))
@@ -89,7 +90,10 @@ impl Evaluator {
                 .filter(|it| it.verb.is_condition())
                 .all(|bit| self.bit_holds(bit, flow, scene))
             && rule.texts.iter().all(|test| self.text_holds(test, flow))
-            && rule.buffers.iter().all(|test| self.buffer_holds(test, view, sight))
+            && rule.buffers.iter().all(|test| {
+                let is_of_other = test.side.is_some_and(|it| it != scene.direction.index());
+                is_of_other || self.buffer_holds(test, view, sight)
+            })
     }
 
     fn buffer_holds(&mut self, test: &BufferTest, view: &View<'_>, sight: Sight<'_>) -> bool {
@@ -138,6 +142,7 @@ impl Evaluator {
         let holds = inspect::holds(&test.steps, bytes, memory, &mut cost);
         self.counters.pcre_limits += u64::from(cost.pcre_limits);
         self.counters.evaluations_given_up += u64::from(cost.tries > TRIES_MAX);
+        self.counters.bits_lost += self.sets.take_lost();
         holds
     }
 }

@@ -6,6 +6,7 @@
 
 mod consequences;
 mod matching;
+mod messages;
 mod oddities;
 mod operations;
 mod sessions;
@@ -20,11 +21,12 @@ use crate::alert::{Alerts, TransactionView};
 use crate::application::Expected;
 use crate::behaviour::WatchedCounts;
 use crate::buffers::event::AppEvent;
-use crate::buffers::{self, dns, http};
+use crate::buffers::{self, dns};
 use crate::conversation::{Conversation, Message, Progress, Told};
 use crate::dataset::Datasets;
 use crate::decode::Event;
 use crate::detector::{Counters, Decision, Direction, Limits};
+use crate::digest::FileDigests;
 use crate::flow::Flow;
 use crate::hosts::Hosts;
 use crate::inspect::{Bytes, Texts, Variables};
@@ -32,7 +34,7 @@ use crate::matcher::{MatcherError, Scratch};
 use crate::packet::{Gist, View};
 use crate::payload::{Kind, Transport};
 use crate::record::{ApplicationRecord, HttpRecord, UnitRecord};
-use crate::rule::{Buffer, Protocol, RuleIndex, Untold};
+use crate::rule::{Buffer, Protocol, RuleIndex};
 use crate::ruleset::RuleSet;
 use crate::shared::SharedCounts;
 use crate::state::{HostBits, Thresholds};
@@ -74,6 +76,10 @@ pub(crate) struct Evaluator {
     transaction: Option<TransactionView>,
     /// The number of the one of HTTP that is looked at.
     number: u64,
+    /// The number, in its flow, of the transaction that rules look at.
+    looked_at: Option<u64>,
+    /// Messages so far that are a transaction each.
+    messages: u64,
     /// Connections that were announced.
     expected: Expected,
     /// Whether streams are looked into for the sake of records alone.
@@ -90,6 +96,8 @@ pub(crate) struct Evaluator {
     pub(crate) by_rate: bool,
     /// What the hosts are that connections are between.
     pub(crate) hosts: Hosts,
+    /// Digests of files that are told although no rule asks.
+    pub(crate) digests: FileDigests,
     /// Bytes at the end of the last packet's stream that are others than those looked at before.
     pub(crate) rewritten: usize,
     variables: Variables,
@@ -97,7 +105,7 @@ pub(crate) struct Evaluator {
     captured: Texts,
     /// Texts that rules captured of the packet at hand, by their names.
     of_packet: Vec<(u32, Vec<u8>)>,
-    sets: Datasets,
+    pub(crate) sets: Datasets,
     /// Rules about packets whose bits were not as they ask.
     late: Vec<RuleIndex>,
     /// Rules about messages whose fast pattern is in the packet.
@@ -154,19 +162,22 @@ impl Evaluator {
             units: None,
             transaction: None,
             number: 0,
+            looked_at: None,
+            messages: 0,
             expected: Expected::default(),
             looks_for_records: false,
             tells_events: false,
             by_flow: false,
             by_rate: false,
             hosts: rules.hosts().clone(),
+            digests: FileDigests::default(),
             rewritten: 0,
             stream_events: Vec::new(),
             app_events: Vec::new(),
             variables: Variables::default(),
             captured: Texts::default(),
             of_packet: Vec::new(),
-            sets: rules.datasets(),
+            sets: Datasets::new(rules.datasets(), limits.seed),
             late: Vec::new(),
             of_message: Vec::new(),
             bits_put: false,
@@ -176,7 +187,7 @@ impl Evaluator {
     pub(crate) fn swap(&mut self, rules: &RuleSet) -> Result<(), MatcherError> {
         self.scratch = rules.scratch()?;
         self.host_bits.clear();
-        self.sets = rules.datasets();
+        self.sets.swap(rules.datasets());
         self.hosts = rules.hosts().clone();
         self.thresholds.clear();
         Ok(())
@@ -186,6 +197,7 @@ impl Evaluator {
     pub(crate) fn share(&mut self) {
         self.host_bits.share();
         self.thresholds.share();
+        self.sets.share();
     }
 
     /// What it counted since this was asked last, but for what is watched.
@@ -195,13 +207,15 @@ impl Evaluator {
         watched: WatchedCounts,
     ) -> SharedCounts {
         let (counts, rates) = self.thresholds.take_shared();
-        SharedCounts { rules, counts, rates, bits: self.host_bits.take_shared(), watched }
+        let bits = self.host_bits.take_shared();
+        SharedCounts { rules, counts, rates, bits, sets: self.sets.take_shared(), watched }
     }
 
     /// Adds what a detector with the same rules counted.
     pub(crate) fn add_shared(&mut self, now: Time, shared: &SharedCounts) {
         self.thresholds.add_shared(now, &shared.counts, &shared.rates);
         self.host_bits.add_shared(now, &shared.bits);
+        self.sets.add_shared(&shared.sets);
     }
 
     /// What the rules say of a packet that its flow already counts.
@@ -295,6 +309,7 @@ impl Evaluator {
             {
                 conversation.announce(it);
             }
+            conversation.wanted = self.digests.and(needs.digests);
             let midstream = self.limits.midstream;
             let progress = conversation.take(direction, view, midstream);
             self.counters.stream_gaps += u64::from(progress.gaps);
@@ -306,7 +321,7 @@ impl Evaluator {
         let is_udp = view.is_of(Protocol::Udp);
         let is_dns = is_udp && (view.source_port == PORT_DNS || view.destination_port == PORT_DNS);
         if is_udp && !is_dns && needs.applications {
-            return Progress::of(flow.hear(direction, view));
+            return Progress::of(flow.hear(direction, view, self.digests.and(needs.digests)));
         }
         let message = if is_dns && needs.applications { dns::parse(view.payload) } else { None };
         Progress { messages: message.into_iter().map(Told::Dns).collect(), ..Progress::default() }
@@ -502,6 +517,7 @@ impl Evaluator {
         let side = scene.direction.index();
         for told in &progress.messages {
             self.candidates.clear();
+            self.looked_at = Some(self.number_of(told));
             // Their fast pattern is in the stream, or in the packet.
             match &conversation {
                 Some(it) => self.candidates.extend(it.waiting[side].iter().map(|it| it.0)),
@@ -546,120 +562,8 @@ impl Evaluator {
                 break;
             }
         }
+        self.looked_at = None;
         flow.conversation = conversation;
         outcome
-    }
-
-    /// A message that is whole when it is told.
-    fn message(
-        &mut self,
-        flow: &mut Flow,
-        scene: &Scene<'_>,
-        message: Message<'_>,
-        payload: &[u8],
-        alerts: &mut Alerts,
-        decision: &mut Decision,
-    ) -> ControlFlow<bool> {
-        self.note_message(flow, scene, message);
-        self.gather(scene, message, None);
-        if let Message::Dns(message) = message {
-            self.gather_odd(scene, message.events.as_slice());
-        }
-        let sight =
-            Sight { payload: Some(Bytes::whole(payload)), message: Some(message), is_stream: true };
-        self.each(flow, scene, alerts, decision, &|rule| rule.is_of_application().then_some(sight))
-    }
-
-    /// A transaction that came further: rules may have to wait for the rest of it.
-    fn transaction(
-        &mut self,
-        flow: &mut Flow,
-        scene: &Scene<'_>,
-        (number, transaction): (u64, &mut http::Transaction),
-        payload: &[u8],
-        alerts: &mut Alerts,
-        decision: &mut Decision,
-    ) -> ControlFlow<bool> {
-        let side = scene.direction.index();
-        let fresh = transaction.fresh(side);
-        let is_complete = transaction.is_complete(side);
-        if (side == 1 && is_complete || transaction.is_of_connection())
-            && let Some(records) = &mut self.records
-        {
-            let flow = flow.view(Direction::Initiator);
-            records.extend(transaction.record().map(|it| HttpRecord { flow, number, ..it }));
-        }
-        self.keep_files(flow, scene, number, transaction);
-        let events = transaction.fresh_events(side);
-        let is_odd = !events.is_empty();
-        self.gather_odd(scene, events);
-        if !fresh.headers && fresh.body.is_none() && !is_complete && !is_odd {
-            return ControlFlow::Continue(());
-        }
-        let message = Message::Http(transaction, side);
-        self.number = number;
-        self.gather(scene, message, Some(fresh));
-        self.candidates.extend_from_slice(&transaction.waiting[side]);
-        self.settle();
-        let candidates = std::mem::take(&mut self.candidates);
-        let mut outcome = ControlFlow::Continue(());
-        for index in &candidates {
-            let rule = scene.rules.rule(*index);
-            if !rule.is_of_application() || transaction.is_matched(*index, rule, side) {
-                continue;
-            }
-            let message = Message::Http(transaction, side);
-            let sight = Sight {
-                payload: Some(Bytes::whole(payload)),
-                message: Some(message),
-                is_stream: true,
-            };
-            if self.matches(rule, flow, scene, sight) {
-                outcome = self.act((rule, *index, sight), flow, scene, alerts, decision);
-                transaction.matched[side].push(*index);
-                transaction.is_told |= rule.untold == Some(Untold::Transaction);
-                if outcome.is_break() {
-                    break;
-                }
-            } else if !is_complete && rule.fast.is_some() {
-                transaction.wait(side, *index);
-            }
-        }
-        transaction.let_go(side);
-        self.number = 0;
-        self.candidates = candidates;
-        outcome
-    }
-
-    /// Rules whose fast pattern is in a buffer of the message, of those that are `fresh`, and rules
-    /// without one.
-    fn gather(&mut self, scene: &Scene<'_>, message: Message<'_>, fresh: Option<http::Fresh>) {
-        let Self { candidates, scratch, .. } = self;
-        let side = scene.direction.index();
-        for (key, group) in scene.rules.message_groups(side) {
-            if !buffers::is_of(key.buffer, message.protocol()) {
-                continue;
-            }
-            let is_body = http::is_body(key.buffer);
-            let from: usize = match fresh {
-                Some(fresh) if is_body || key.buffer == Buffer::FileName => match fresh.body {
-                    None => continue,
-                    // What was looked through before has been.
-                    Some(from) if is_body && key.transforms.is_empty() => from,
-                    Some(_) => 0,
-                },
-                Some(fresh) if !fresh.headers => continue,
-                _ => 0,
-            };
-            message.each(key.buffer, &mut |bytes| {
-                let from = from.saturating_sub(group.longest.saturating_sub(1)).min(bytes.len());
-                let bytes = buffers::apply(&bytes[from..], &key.transforms);
-                group.scan(&bytes, scratch, candidates);
-                false
-            });
-        }
-        let gist = scene.view.gist(scene.direction, true);
-        let gist = Gist { signs: !(Gist::TO_SERVER | Gist::TO_CLIENT) | gist.signs, ..gist };
-        scene.rules.bare().of_messages(message.protocol(), gist, candidates);
     }
 }

@@ -70,7 +70,8 @@ impl Evaluator {
         let mut said = Said::default();
         for file in transaction.take_files(side) {
             let size = file.size.unwrap_or_default();
-            let told = FileTold { name: &file.name, size, side };
+            let digests = transaction.digests(side, &file);
+            let told = FileTold { name: &file.name, size, digests, side };
             let objects = vec![("http", transaction.object())];
             said.records.push(Record::file(number, objects, &told));
         }

@@ -6,7 +6,7 @@ use super::state::BitNames;
 use super::step::{Fast, Step};
 use super::syntax::Statement;
 use super::variables::Groups;
-use super::{Action, Answered, Buffer, FastPattern, Header, Protocol, Rule, UnitTest};
+use super::{Action, Answered, Buffer, BufferTest, FastPattern, Header, Protocol, Rule, UnitTest};
 
 /// What is alike for all rules of a set.
 pub(super) struct Context<'a> {
@@ -112,6 +112,7 @@ fn header(statement: &Statement<'_>, context: &mut Context<'_>) -> Result<Header
         source_ports: groups.ports(statement.source_ports).map_err(port)?,
         destination_ports: groups.ports(statement.destination_ports).map_err(port)?,
         is_both_ways: statement.is_both_ways,
+        is_transactional: statement.is_transactional,
     })
 }
 
@@ -176,15 +177,83 @@ fn check_buffers(rule: &mut Rule) -> Result<(), Refused> {
             return Err(Refused::new(name, "the rule's protocol has no such buffer"));
         }
     }
+    if rule.header.is_transactional {
+        return check_transactional(rule);
+    }
+    check_sides(rule)?;
     rule.flow.to_server = rule.flow.to_server.or_else(|| side_of_buffers(rule));
     Ok(())
 }
 
 /// The side whose messages alone a rule can match, by its buffers.
 fn side_of_buffers(rule: &Rule) -> Option<bool> {
-    let mut sides = rule.buffers.iter().filter_map(|it| crate::buffers::to_server(it.key.buffer));
-    let first = sides.next()?;
-    sides.all(|it| it == first).then_some(first)
+    let of = |it: &BufferTest| {
+        crate::buffers::to_server(it.key.buffer).or(it.side.map(|side| side == 0))
+    };
+    rule.buffers.iter().find_map(of)
+}
+
+/// A rule about both sides of a transaction asks something of either, and of nothing else.
+fn check_transactional(rule: &mut Rule) -> Result<(), Refused> {
+    let refused = |why: &str| Err(Refused::new("=>", why));
+    let own = rule.header.protocol;
+    let is_of_http = |it: &BufferTest| crate::buffers::is_of(it.key.buffer, Protocol::Http);
+    let is_http = matches!(own, Protocol::Http | Protocol::Http1 | Protocol::Http2)
+        || (own == Protocol::Tcp && rule.buffers.iter().all(is_of_http));
+    if !is_http {
+        return refused("both sides of a transaction are looked at together of HTTP alone");
+    }
+    if !rule.messages.is_empty() || !rule.units.is_empty() || !rule.app_events.is_empty() {
+        return refused("it asks for numbers or events of one side alone: use `->`");
+    }
+    if rule.flow.to_server.is_some() {
+        return refused("such a rule looks at both sides: leave the side out of `flow`");
+    }
+    for test in &mut rule.buffers {
+        let buffer = test.key.buffer;
+        let of_buffer = crate::buffers::to_server(buffer).map(|it| usize::from(!it));
+        test.side = of_buffer.or(test.side);
+        if crate::buffers::protocol(buffer).is_none() || test.side.is_none() {
+            let why = "say whose it is: `file.data:to_server`, `file.data:to_client`";
+            return Err(Refused::new(buffer.name(), why));
+        }
+    }
+    let has = |side| rule.buffers.iter().any(|it| it.side == Some(side));
+    if !has(0) || !has(1) {
+        return refused("it asks of one side alone: use `->`");
+    }
+    Ok(())
+}
+
+/// There must be a side that says what is in all buffers of a rule, and that it looks at.
+fn check_sides(rule: &Rule) -> Result<(), Refused> {
+    let of = |it: &BufferTest| {
+        let side = crate::buffers::said_by(it.key.buffer).or(it.side.map(|side| side == 0))?;
+        Some((it.key.buffer, side))
+    };
+    let whose = |to_server| if to_server { "clients" } else { "servers" };
+    let mut found: Option<(Buffer, bool)> = None;
+    for (buffer, side) in rule.buffers.iter().filter_map(of) {
+        let name = buffer.name();
+        let (here, there) = (whose(side), whose(!side));
+        match (found, rule.flow.to_server) {
+            (Some((other, known)), _) if known != side => {
+                let other = other.name();
+                let why = format!(
+                    "{here} say it and {there} say {other}: no message has both; write `=>` for \
+                     a request and its answer, or two rules, of which one sets a bit that the \
+                     other asks for"
+                );
+                return Err(Refused::new(name, why));
+            }
+            (_, Some(asked)) if asked != side => {
+                let why = format!("{here} say it, and by its `flow` the rule looks at {there}");
+                return Err(Refused::new(name, why));
+            }
+            _ => found = found.or(Some((buffer, side))),
+        }
+    }
+    Ok(())
 }
 
 /// Chooses the content that all buffers are searched for at once: the one that the rule names, else
@@ -192,6 +261,9 @@ fn side_of_buffers(rule: &Rule) -> Option<bool> {
 fn fast_pattern(rule: &mut Rule) -> Option<FastPattern> {
     let mut best: Option<((u8, usize), usize, usize)> = None;
     for (test_index, test) in rule.buffers.iter().enumerate() {
+        if test.side == Some(1) {
+            continue;
+        }
         for (step_index, step) in test.steps.iter().enumerate() {
             let Step::Content(content) = step else { continue };
             let Some(rank) = fast_rank(content) else { continue };

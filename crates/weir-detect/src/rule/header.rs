@@ -7,6 +7,7 @@ use super::ranges::Ranges;
 use super::rpc::RpcTest;
 use crate::behaviour::{self, Watch};
 use crate::checksums::Checksum;
+use crate::countries::CountryTest;
 use crate::decode::Event;
 use crate::rdma::RdmaTest;
 use crate::reputation::ReputationTest;
@@ -216,6 +217,8 @@ pub(crate) struct Header {
     pub(crate) destination: Arc<Ranges>,
     pub(crate) destination_ports: Arc<Ranges>,
     pub(crate) is_both_ways: bool,
+    /// Both sides of a transaction are meant together, of which this is the request.
+    pub(crate) is_transactional: bool,
 }
 
 /// One thing asked of a packet's headers.
@@ -264,6 +267,7 @@ pub(crate) enum HeaderTest {
         is_valid: bool,
     },
     Reputation(ReputationTest),
+    Country(CountryTest),
     Rdma(RdmaTest),
     /// Whether what is watched for says that the packet belongs to it.
     Sign {

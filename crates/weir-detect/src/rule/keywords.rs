@@ -1,6 +1,7 @@
 //! Keywords to what they mean, one after the other as a rule writes them.
 
 use super::bytes::{self, Names};
+use super::digests::DigestLists;
 use super::header::{self, HeaderTest};
 use super::state::{self, BitNames, FlowTest, StreamSize, Threshold};
 use super::step::{Content, Fast, Step, TextTest, Value};
@@ -11,7 +12,8 @@ use super::{
 };
 use crate::alert::Kept;
 use crate::buffers::event::AppEvent;
-use crate::dataset::Definitions;
+use crate::countries::Countries;
+use crate::dataset::{Definitions, Texts};
 use crate::reputation::Reputation;
 
 /// Why a rule is not run: the keyword, and what is wrong with it.
@@ -31,10 +33,13 @@ impl Refused {
 #[derive(Debug)]
 pub(super) struct Known<'a> {
     pub(super) reputation: &'a Reputation,
+    pub(super) countries: Option<&'a Countries>,
     /// Sets that rules have named so far.
     pub(super) datasets: Definitions,
-    /// The text of their files, by name.
-    pub(super) files: &'a std::collections::BTreeMap<String, String>,
+    /// Lists of digests, likewise.
+    pub(super) digests: DigestLists,
+    /// The text of files.
+    pub(super) files: Texts<'a>,
 }
 
 /// What the options of a rule have said so far.
@@ -69,6 +74,8 @@ pub(super) struct Collected {
     names: Names,
     /// Contents go to `sticky`, whose transforms may still come.
     sticky: Option<Buffer>,
+    /// Whose `sticky` is, where the rule says so.
+    side: Option<usize>,
     transforms: Vec<Transform>,
     /// The buffer that holds the last content, for the keywords that change it.
     last: Option<usize>,
@@ -101,6 +108,12 @@ impl Collected {
             self.tests.push(HeaderTest::Reputation(test));
             return Ok(());
         }
+        if name == "geoip" {
+            const NONE: &str = "there is no database of countries: name one, `geoip` in [rules]";
+            let countries = known.countries.ok_or_else(|| Refused::new(name, NONE))?;
+            self.tests.push(HeaderTest::Country(countries.test(value).map_err(refused)?));
+            return Ok(());
+        }
         if matches!(name, "dataset" | "datarep") {
             let test = match name {
                 "dataset" => known.datasets.dataset(value, known.files),
@@ -110,6 +123,10 @@ impl Collected {
                 return Err(Refused::new(name, "it needs a buffer before it"));
             }
             self.push(Step::Dataset(test.map_err(refused)?));
+            return Ok(());
+        }
+        if let Some(test) = known.digests.test(name, value, known.files.beside) {
+            self.units.push(test.map_err(refused)?);
             return Ok(());
         }
         match header::test(name, value) {
@@ -312,6 +329,12 @@ impl Collected {
     fn take_modifier(&mut self, name: &str, value: &str) -> Result<bool, String> {
         if let Some(buffer) = Buffer::from_name(name) {
             self.sticky = Some(buffer);
+            self.side = match (value, buffer) {
+                ("", _) => None,
+                ("to_server", Buffer::FileData | Buffer::FileName) => Some(0),
+                ("to_client", Buffer::FileData | Buffer::FileName) => Some(1),
+                _ => return Err(format!("`{value}` behind {name}")),
+            };
             self.transforms.clear();
             (self.last, self.in_base64) = (None, None);
             return Ok(true);
@@ -326,6 +349,11 @@ impl Collected {
             }
             self.transforms.push(transform);
             return Ok(true);
+        }
+        let mut of_payload = self.buffers.iter().filter(|it| it.key.buffer == Buffer::Payload);
+        let is_chosen = |it: &Step| matches!(it, Step::Content(it) if it.fast != Fast::Free);
+        if name == "fast_pattern" && of_payload.any(|it| it.steps.iter().any(is_chosen)) {
+            return Err("one content of the payload is it already: leave it at one".to_owned());
         }
         let names = self.names.clone();
         let named = |text: &str| names.value(text).map(Some);
@@ -422,8 +450,11 @@ impl Collected {
     }
 
     fn place(&mut self, key: BufferKey) -> usize {
-        self.buffers.iter().position(|it| it.key == key).unwrap_or_else(|| {
-            self.buffers.push(BufferTest { key, steps: Vec::new(), absence: Absence::Fails });
+        let side = self.side.filter(|_| self.sticky == Some(key.buffer));
+        let known = self.buffers.iter().position(|it| it.key == key && it.side == side);
+        known.unwrap_or_else(|| {
+            let (steps, absence) = (Vec::new(), Absence::Fails);
+            self.buffers.push(BufferTest { key, steps, absence, side });
             self.buffers.len() - 1
         })
     }

@@ -9,6 +9,8 @@ use super::syntax::{self, Line};
 use super::variables::{Groups, Variables};
 use super::{Action, BitVerb, HeaderTest, Rule, filters};
 use crate::behaviour::{WATCHES_MAX, Watch};
+use crate::countries::Countries;
+use crate::dataset::{Definitions, KeptFiles, Texts};
 use crate::matcher::MatcherError;
 use crate::reputation::Reputation;
 use crate::ruleset::RuleSet;
@@ -32,10 +34,15 @@ pub struct LoadOptions {
     pub classes: Classes,
     /// What is known of addresses, for `iprep`.
     pub reputation: Reputation,
+    /// Where addresses are, for `geoip`; `None`: nobody knows, and rules that ask are refused.
+    pub countries: Option<Countries>,
     /// Lines of a threshold.config.
     pub filters: String,
-    /// The text of files that rules name for datasets, by name ([`crate::dataset::files`]).
+    /// The text of files that rules name and that lie beside theirs, by name
+    /// ([`crate::dataset::files`]).
     pub files: BTreeMap<String, String>,
+    /// The text of those that sets are kept in.
+    pub kept: KeptFiles,
     /// Which rules come first; [`Action::ORDER`] unless told otherwise.
     pub order: Option<[Action; 4]>,
     /// Rules only tell, whatever their action: what an IDS beside the path does.
@@ -141,11 +148,20 @@ impl RuleSet {
             bits: BitNames::default(),
             known: super::keywords::Known {
                 reputation: &options.reputation,
-                datasets: crate::dataset::Definitions::default(),
-                files: &options.files,
+                countries: options.countries.as_ref(),
+                datasets: Definitions::default(),
+                digests: super::digests::DigestLists::default(),
+                files: Texts { beside: &options.files, kept: &options.kept },
             },
             classes: &options.classes.priorities,
         };
+        for (set, number) in variables.sets.iter().zip(1..) {
+            let super::keywords::Known { datasets, files, .. } = &mut context.known;
+            if let Err(why) = datasets.declare(set, *files) {
+                let place = ("datasets", number);
+                report.refused.push(refusal((place, None, Refused::new("dataset", why))));
+            }
+        }
         let mut gathered = Gathered::default();
         let mut watches = Vec::new();
         for source in sources {

@@ -8,6 +8,7 @@ mod asn1;
 mod build;
 mod bytes;
 mod content;
+mod digests;
 pub mod filters;
 mod header;
 mod keywords;
@@ -374,6 +375,8 @@ pub(crate) struct BufferTest {
     pub(crate) key: BufferKey,
     pub(crate) steps: Vec<Step>,
     pub(crate) absence: Absence,
+    /// In a rule about both sides of a transaction: whose buffer it is.
+    pub(crate) side: Option<usize>,
 }
 
 /// What a rule says of a buffer that is not there.

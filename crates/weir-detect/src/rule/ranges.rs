@@ -6,6 +6,21 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ranges(Vec<(u128, u128)>);
 
+impl From<Vec<(u128, u128)>> for Ranges {
+    /// Ranges in any order, which may overlap.
+    fn from(mut ranges: Vec<(u128, u128)>) -> Self {
+        ranges.sort_unstable();
+        let mut joined: Vec<(u128, u128)> = Vec::with_capacity(ranges.len());
+        for (first, last) in ranges {
+            match joined.last_mut() {
+                Some((_, end)) if first <= end.saturating_add(1) => *end = last.max(*end),
+                _ => joined.push((first, last)),
+            }
+        }
+        Self(joined)
+    }
+}
+
 impl Ranges {
     /// Every number.
     pub fn all() -> Self {
@@ -48,15 +63,7 @@ impl Ranges {
     #[must_use]
     pub fn union(mut self, other: &Self) -> Self {
         self.0.extend_from_slice(&other.0);
-        self.0.sort_unstable();
-        let mut joined: Vec<(u128, u128)> = Vec::with_capacity(self.0.len());
-        for (first, last) in self.0 {
-            match joined.last_mut() {
-                Some((_, end)) if first <= end.saturating_add(1) => *end = last.max(*end),
-                _ => joined.push((first, last)),
-            }
-        }
-        Self(joined)
+        Self::from(self.0)
     }
 
     /// What is not in it.

@@ -39,7 +39,7 @@ fn is_known(name: &str) -> bool {
 }
 
 /// Keywords that stand for steps, and those about flows and rules as a whole.
-const STEPS: [&str; 23] = [
+const STEPS: [&str; 27] = [
     "content",
     "pcre",
     "isdataat",
@@ -55,6 +55,9 @@ const STEPS: [&str; 23] = [
     "absent",
     "dataset",
     "datarep",
+    "filemd5",
+    "filesha1",
+    "filesha256",
     "flow",
     "flowbits",
     "flowint",
@@ -62,6 +65,7 @@ const STEPS: [&str; 23] = [
     "hostbits",
     "stream_size",
     "iprep",
+    "geoip",
     "rpc",
 ];
 

@@ -32,6 +32,8 @@ pub(crate) enum BitScope {
     Source,
     Destination,
     Pair,
+    /// A transaction of a flow.
+    Transaction,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -286,6 +288,9 @@ pub(crate) fn flow_bits(value: &str, names: &mut BitNames) -> Result<Option<BitT
         other => bit_verb(other)?,
     };
     let bits: Vec<&str> = name.split('|').map(str::trim).filter(|it| !it.is_empty()).collect();
+    if bits.iter().any(|it| it.contains(char::is_whitespace)) {
+        return Err(format!("`{value}` behind flowbits: a name with spaces"));
+    }
     if bits.is_empty() || (bits.len() > 1 && !verb.is_condition()) {
         return Err(format!("`{value}` behind flowbits"));
     }
@@ -304,7 +309,7 @@ fn bit_verb(word: &str) -> Result<BitVerb, String> {
     })
 }
 
-/// `xbits:set,name,track ip_src,expire 60`
+/// `xbits:set,name,track ip_src,expire 60`, `xbits:set,name,track tx`
 pub(crate) fn x_bits(value: &str, names: &mut BitNames) -> Result<Option<BitTest>, String> {
     const EXPIRE_S: u64 = 30;
     let mut parts = value.split(',').map(str::trim);
@@ -314,17 +319,25 @@ pub(crate) fn x_bits(value: &str, names: &mut BitNames) -> Result<Option<BitTest
     }
     let verb = bit_verb(verb)?;
     let name = parts.next().filter(|it| !it.is_empty()).ok_or("xbits without a name")?;
-    let (mut scope, mut expire_s) = (None, EXPIRE_S);
+    let (mut scope, mut expire_s) = (None, None);
     for part in parts {
         match part.split_once(char::is_whitespace).map(|(word, it)| (word, it.trim())) {
             Some(("track", "ip_src")) => scope = Some(BitScope::Source),
             Some(("track", "ip_dst")) => scope = Some(BitScope::Destination),
             Some(("track", "ip_pair")) => scope = Some(BitScope::Pair),
-            Some(("expire", seconds)) => expire_s = bounded(seconds, u32::MAX.into())?,
+            Some(("track", "tx")) => scope = Some(BitScope::Transaction),
+            Some(("expire", seconds)) => expire_s = Some(bounded(seconds, u32::MAX.into())?),
             _ => return Err(format!("`{part}` behind xbits")),
         }
     }
     let scope = scope.ok_or("xbits without track")?;
+    if scope == BitScope::Transaction && !matches!(verb, BitVerb::Set | BitVerb::IsSet) {
+        return Err("a transaction's bit is set, or asked for (isset)".to_owned());
+    }
+    if expire_s == Some(0) {
+        return Err("a bit that is forgotten at once".to_owned());
+    }
+    let expire_s = expire_s.unwrap_or(EXPIRE_S);
     Ok(Some(BitTest { scope, verb, names: vec![names.number(name)], expire_s }))
 }
 

@@ -33,6 +33,8 @@ pub struct Statement<'a> {
     pub source_ports: &'a str,
     /// `->` (false) or `<>` (true).
     pub is_both_ways: bool,
+    /// Both sides of a transaction are meant together (`=>`).
+    pub is_transactional: bool,
     /// Addresses on the right.
     pub destination: &'a str,
     /// Ports on the right.
@@ -96,17 +98,16 @@ pub fn parse(text: &str) -> Result<Statement<'_>, String> {
     if !rest.trim().is_empty() {
         return Err(format!("`{}` before the options", rest.trim()));
     }
-    let is_both_ways = match direction {
-        "->" => false,
-        "<>" => true,
-        other => return Err(format!("`{other}` where `->` or `<>` is expected")),
-    };
+    if !matches!(direction, "->" | "<>" | "=>") {
+        return Err(format!("`{direction}` where `->`, `<>` or `=>` is expected"));
+    }
     Ok(Statement {
         action,
         protocol,
         source,
         source_ports,
-        is_both_ways,
+        is_both_ways: direction == "<>",
+        is_transactional: direction == "=>",
         destination,
         destination_ports,
         options: options(body)?,

@@ -1,11 +1,15 @@
 //! What rules ask of the numbers in what applications say: `snmp.version:2`, `mqtt.type:CONNECT`.
 
+use std::sync::Arc;
+
 use super::Protocol;
+use super::digests::DigestList;
 use super::modbus::ModbusTest;
 use super::number::Numbers;
 use crate::application::enip::cip::unpacked;
 use crate::application::names;
 use crate::application::unit::Unit;
+use crate::digest::FileDigests;
 
 macro_rules! fields {
     ($($field:ident $($keyword:literal)* | $($protocol:ident)+;)+) => {
@@ -153,6 +157,11 @@ pub(crate) enum UnitTest {
     },
     /// A connection for data that goes to somebody else (`ftpbounce`).
     Bounce,
+    /// A file whose digest is in a list, or is not (`filemd5`).
+    Digest {
+        list: Arc<DigestList>,
+        is_negated: bool,
+    },
 }
 
 impl UnitTest {
@@ -194,6 +203,20 @@ impl UnitTest {
             Self::Modbus(_) => Field::ModbusUnit.protocols(),
             Self::Service { .. } => Field::EnipService.protocols(),
             Self::Bounce => Field::FtpBounce.protocols(),
+            Self::Digest { .. } => Field::FileSize.protocols(),
+        }
+    }
+
+    /// Whether it asks for digests of files.
+    pub(crate) fn is_of_digests(&self) -> bool {
+        matches!(self, Self::Digest { .. })
+    }
+
+    /// The digests of files that it asks for.
+    pub(crate) fn digests(&self) -> FileDigests {
+        match self {
+            Self::Digest { list, .. } => list.kind(),
+            _ => FileDigests::default(),
         }
     }
 
@@ -241,6 +264,9 @@ impl UnitTest {
                 unit.each(super::Buffer::DcerpcInterface, &mut |it| is_meant(it))
             }
             Self::Modbus(test) => test.holds(unit),
+            Self::Digest { list, is_negated } => {
+                unit.digests().iter().any(|it| list.has(it).is_some_and(|has| has != *is_negated))
+            }
             Self::Service { service, class, attribute } => {
                 unit.numbers(Field::EnipService).any(|it| {
                     let (asked, of_class, of_attribute) = unpacked(it);

@@ -18,6 +18,8 @@ pub struct Variables {
     pub ports: BTreeMap<String, String>,
     /// What the hosts are, where that is known (`host-os-policy`).
     pub hosts: Hosts,
+    /// Sets of values that rules name and need say nothing else of: `NAME, type string, load FILE`.
+    pub sets: Vec<String>,
 }
 
 impl Default for Variables {
@@ -45,6 +47,7 @@ impl Default for Variables {
                 ("ENIP_SERVER", "$HOME_NET"),
             ]),
             hosts: Hosts::default(),
+            sets: Vec::new(),
             ports: own(&[
                 ("HTTP_PORTS", "80"),
                 ("SHELLCODE_PORTS", "!80"),

@@ -1,6 +1,6 @@
 //! Streams, and what is spoken over them.
 
-use weir_detect::{Decision, Direction};
+use weir_detect::{Decision, Direction, LoadOptions};
 
 use crate::bench::{Bench, refused};
 
@@ -377,4 +377,42 @@ fn files_of_http_have_names_and_sizes() {
     assert_eq!(bench.alerted(), []);
     bench.tcp(weir_detect::Direction::Responder, 17, b"");
     assert_eq!(bench.alerted(), [5]);
+}
+
+#[test]
+fn a_file_longer_than_what_is_kept_of_it_has_its_digest() {
+    let content: Vec<u8> = (0..300_000_u32).map(|it| (it % 251) as u8).collect();
+    // As md5sum and sha256sum have it.
+    let digests = [
+        ("md5", "34fadf2975834e9a357ec41d3e6df067"),
+        ("sha256", "3c65ea93424a9c362fec0e3a69ea36031e8a358441479dd665cc6110eabe7b08"),
+    ];
+    let rules = "alert http any any -> any any (filemd5:md5; sid:1;)\n\
+                 alert http any any -> any any (filesha256:sha256; sid:2;)\n\
+                 alert http any any -> any any (filemd5:!md5; sid:3;)";
+    let files = digests.map(|(name, text)| (name.to_owned(), text.to_owned()));
+    let options = LoadOptions { files: files.into(), ..LoadOptions::default() };
+    for encoding in ["", "Content-Encoding: gzip\r\n"] {
+        let mut bench = Bench::loaded(rules, &options);
+        let body = if encoding.is_empty() { content.clone() } else { gzipped(&content) };
+        bench.connect();
+        bench.client(b"GET /long HTTP/1.1\r\nHost: h\r\n\r\n");
+        let length = body.len();
+        let head = format!("HTTP/1.1 200 OK\r\n{encoding}Content-Length: {length}\r\n\r\n");
+        bench.server(head.as_bytes());
+        let (before, last) = body.split_at(length - 1);
+        before.chunks(1400).for_each(|it| _ = bench.server(it));
+        assert_eq!(bench.alerted(), [], "it is not whole");
+        bench.server(last);
+        let mut found = bench.alerted();
+        found.sort_unstable();
+        assert_eq!(found, [1, 2], "{encoding}");
+    }
+}
+
+fn gzipped(bytes: &[u8]) -> Vec<u8> {
+    use std::io::Write;
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    gzip.write_all(bytes).unwrap();
+    gzip.finish().unwrap()
 }

@@ -63,6 +63,15 @@ impl Bench {
         Self { detector, alerts, seat, now, server_port: 80, next: [1000, 5000] }
     }
 
+    /// With files that the rules name.
+    pub(crate) fn loaded(rules: &str, options: &LoadOptions) -> Self {
+        let source = RuleSource { name: "test.rules".into(), text: rules.into() };
+        let loaded = RuleSet::load(&[source], &Variables::default(), options).unwrap();
+        assert!(loaded.report.refused.is_empty(), "{:?}", loaded.report.refused);
+        let detector = Detector::new(Arc::new(loaded.rules), Limits::default()).unwrap();
+        Self { detector, ..Self::new("") }
+    }
+
     pub(crate) fn send(&mut self, direction: Direction, frame: &[u8]) -> Decision {
         let parsed = parse(frame, Link::Ethernet, frame.len() as u32);
         let packet = Packet { bytes: frame, parsed: &parsed, decoded: None, is_rebuilt: false };

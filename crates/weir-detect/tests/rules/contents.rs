@@ -180,3 +180,36 @@ fn of_rules_of_one_number_the_newest_revision_runs() {
     bench.client(b" new");
     assert_eq!(bench.alerted(), [1]);
 }
+
+#[test]
+fn rules_that_no_message_can_match_are_refused() {
+    for (options, keyword) in [
+        ("http.uri; content:\"a\"; http.stat_code; content:\"200\";", "http.stat_code"),
+        ("flow:to_client; http.uri; content:\"a\";", "http.uri"),
+        ("http.stat_code; content:\"200\"; flow:established,to_server;", "http.stat_code"),
+        ("http.uri; content:\"a\"; file.data:to_client; content:\"b\";", "file.data"),
+        ("content:\"a\"; fast_pattern; content:\"b\"; fast_pattern;", "fast_pattern"),
+        ("content:\"a\"; fast_pattern; http.uri; content:\"b\"; fast_pattern;", "fast_pattern"),
+    ] {
+        let rule = format!("alert http any any -> any any ({options} sid:1;)");
+        assert_eq!(refused(&rule), keyword, "{options}");
+    }
+    let rule = "alert ftp any any -> any any (flow:to_client; ftp.command; content:\"a\"; sid:1;)";
+    assert_eq!(refused(rule), "ftp.command");
+}
+
+#[test]
+fn a_rule_about_a_request_and_its_answer_asks_something_of_both() {
+    for (options, keyword) in [
+        ("http.uri; content:\"a\";", "=>"),
+        ("flow:to_client; http.uri; content:\"a\"; http.stat_code; content:\"200\";", "=>"),
+        ("http.uri; content:\"a\"; file.data; content:\"b\";", "file.data"),
+        ("http.uri; content:\"a\"; content:\"b\"; pkt_data; content:\"c\";", "pkt_data"),
+        ("http.uri; content:\"a\"; http.stat_code; content:\"2\"; filesize:>1;", "=>"),
+    ] {
+        let rule = format!("alert http any any => any any ({options} sid:1;)");
+        assert_eq!(refused(&rule), keyword, "{options}");
+    }
+    let rule = "alert dns any any => any any (dns.query; content:\"a\"; sid:1;)";
+    assert_eq!(refused(rule), "=>");
+}

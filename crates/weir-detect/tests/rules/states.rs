@@ -140,3 +140,31 @@ fn alerts_beyond_the_queue_are_counted() {
     }
     assert_eq!((bench.alerts.len(), bench.alerts.overflow()), (64, 6));
 }
+
+#[test]
+fn a_transaction_has_bits_of_its_own_and_they_end_with_it() {
+    let mut bench = Bench::new(
+        "alert http any any -> any any (http.user_agent; content:\"bad\"; xbits:set,bad,track tx; \
+         noalert; sid:1;)\n\
+         alert http any any -> any any (http.method; content:\"GET\"; \
+         xbits:isset,bad,track tx; sid:2;)\n\
+         alert http any any -> any any (http.stat_code; content:\"404\"; \
+         xbits:isset,bad,track tx; sid:3;)",
+    );
+    bench.connect();
+    let ask = |agent: &str| format!("GET / HTTP/1.1\r\nHost: h\r\nUser-Agent: {agent}\r\n\r\n");
+    let answer = b"HTTP/1.1 404 No\r\nContent-Length: 2\r\n\r\nno";
+    bench.client(ask("bad").as_bytes());
+    assert_eq!(bench.alerted(), [2]);
+    bench.server(answer);
+    assert_eq!(bench.alerted(), [3]);
+    bench.client(ask("good").as_bytes());
+    bench.server(answer);
+    assert_eq!(bench.alerted(), []);
+    for wrong in ["isnotset,x,track tx", "toggle,x,track tx", "set,x,track ip_src,expire 0"] {
+        let rule = format!(
+            "alert http any any -> any any (http.uri; content:\"a\"; xbits:{wrong}; sid:1;)"
+        );
+        assert_eq!(crate::bench::refused(&rule), "xbits", "{wrong}");
+    }
+}

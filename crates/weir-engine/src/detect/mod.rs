@@ -15,6 +15,7 @@ mod reject;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use weir_detect::dataset::Change;
 use weir_detect::record::{AnomalyRecord, ApplicationRecord, FlowRecord, HttpRecord, UnitRecord};
 use weir_detect::{
     Alert, Alerts, Blocked, Counters, Decision, Detector, Flood, FlowTable, Limits, Packet,
@@ -145,6 +146,7 @@ impl Detection {
     pub(crate) fn new(rules: &Rules) -> Result<Self, NoMemory> {
         let mut detector = Detector::new(Arc::clone(&rules.set), rules.limits).or(Err(NoMemory))?;
         let mut flows = FlowTable::new(rules.limits);
+        detector.keep_dataset_changes();
         if rules.tells_records {
             detector.keep_what_rules_see();
             flows.keep_records();
@@ -189,6 +191,7 @@ impl Detection {
         }
         self.detector.set_bypass(rules.limits.bypass_bytes);
         self.detector.keep_anomalies(rules.limits.anomalies);
+        self.detector.set_digests(rules.limits.digests);
         if rules.tells_records && !self.flows.keeps_records() {
             self.detector.keep_what_rules_see();
             self.flows.keep_records();
@@ -366,6 +369,11 @@ impl Detection {
         self.detector.take_told().into_iter().for_each(|it| take(DetectionRecord::Told(it)));
         self.detector.take_units().into_iter().for_each(|it| take(DetectionRecord::Unit(it)));
         self.detector.take_anomalies().for_each(|it| take(DetectionRecord::Anomaly(it)));
+    }
+
+    /// What rules put into sets that are kept in files, or took from them, since the last call.
+    pub(crate) fn take_dataset_changes(&mut self) -> Vec<Change> {
+        self.detector.take_dataset_changes()
     }
 
     /// The packets that rules told of, since the last call.

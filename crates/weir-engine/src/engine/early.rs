@@ -1,6 +1,7 @@
 //! What the gate in the kernel drops before it is received, and its part in what is counted.
 
 use weir_detect::Flood;
+use weir_detect::dataset::Change;
 use weir_wire::frame::Time;
 
 use super::Engine;
@@ -38,6 +39,12 @@ impl Engine {
         if let Some(detection) = self.plain.detection_mut() {
             detection.take_records(take);
         }
+    }
+
+    /// What rules put into sets that are kept in files, or took from them, since the last call.
+    pub fn take_dataset_changes(&mut self) -> Vec<Change> {
+        let detection = self.plain.detection_mut();
+        detection.map(|it| it.take_dataset_changes()).unwrap_or_default()
     }
 
     /// The packets that rules told of since the last call, whole, as far as there was room.

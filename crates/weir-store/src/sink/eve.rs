@@ -158,8 +158,13 @@ pub fn alert_object(alert: &Alert, rules: &RuleSet) -> Value {
         object["would_drop"] = true.into();
     }
     let context = alert.texts.iter().filter(|it| it.kept == Kept::Alert);
-    let context: Map<String, Value> =
+    let mut context: Map<String, Value> =
         context.map(|it| (it.name.clone(), String::from_utf8_lossy(&it.bytes).into())).collect();
+    for known in &alert.contexts {
+        // It was JSON when the rules were read.
+        let value = serde_json::from_str(&known.json).unwrap_or_default();
+        context.insert(known.name.to_string(), value);
+    }
     if !context.is_empty() {
         object["context"] = context.into();
     }

@@ -15,6 +15,7 @@ use weir_wire::frame::Time;
 use super::EXIT_USAGE;
 use crate::config::export;
 use crate::config::file::ExportFormat;
+use crate::config::rules::Digest;
 use crate::read::events::EVENT_KINDS;
 use crate::read::{Analysis, Report, analyse, csv, text};
 
@@ -73,13 +74,23 @@ pub struct ReadArgs {
     #[arg(long, value_name = "KINDS", value_delimiter = ',', requires = "eve")]
     #[arg(value_parser = PossibleValuesParser::new(EVENT_KINDS))]
     pub types: Vec<String>,
+    /// Digests of files to write there beside those that rules ask for, commas between them
+    #[arg(long, value_name = "DIGESTS", value_delimiter = ',', requires = "eve")]
+    pub digests: Vec<Digest>,
     /// A suricata.yaml whose address and port groups the rules use
     #[arg(long, value_name = "FILE", requires = "rules")]
     pub variables: Option<PathBuf>,
+    /// A MaxMind database (.mmdb) of countries, for rules with `geoip`
+    #[arg(long, value_name = "FILE", requires = "rules")]
+    pub geoip: Option<PathBuf>,
     /// No rule finds the checksums of IP, TCP, UDP and ICMP wrong: for captures taken on the
     /// sending machine, whose adapter computes them (Suricata's -k none)
     #[arg(long, requires = "rules")]
     pub no_checksums: bool,
+    /// Read and write the sets of values that rules keep (`dataset` with `state` or `save`) in this
+    /// folder; without it they begin empty and are written nowhere
+    #[arg(long, value_name = "DIR", requires = "rules")]
+    pub datasets: Option<PathBuf>,
     /// Do not compute ICRCs: they count as unchecked
     #[arg(long)]
     pub no_icrc: bool,

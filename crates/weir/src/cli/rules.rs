@@ -48,6 +48,9 @@ pub struct CheckArgs {
     /// A suricata.yaml whose address and port groups the rules use
     #[arg(long, value_name = "FILE")]
     pub variables: Option<PathBuf>,
+    /// A MaxMind database (.mmdb) of countries, for rules with `geoip`
+    #[arg(long, value_name = "FILE")]
+    pub geoip: Option<PathBuf>,
     /// Print counts as one JSON object
     #[arg(long)]
     pub json: bool,
@@ -72,7 +75,9 @@ pub fn run(args: &RulesArgs) -> anyhow::Result<ExitCode> {
         Some(path) => rules::variables(path)?,
         None => Variables::default(),
     };
-    let report = rules::load(&args.paths, &variables)?.report;
+    let mut text = rules::read(&args.paths, variables)?;
+    args.geoip.as_deref().map(|it| text.read_countries(it)).transpose()?;
+    let report = text.compile()?.report;
     if args.json {
         print_json(&Report {
             rules: report.rules,

@@ -4,12 +4,14 @@
 //! [rules]
 //! paths = ["/etc/weir/rules"]       # rule files, and folders of them; several
 //! variables = "suricata.yaml"       # [Suricata's defaults] its address-groups and port-groups
+//! geoip = "GeoLite2-Country.mmdb"   # [none] where addresses are, for the keyword of that name
 //! mode = "enforce"                  # [enforce] enforce | watch: what rules drop passes, and is told
 //! eve = "/var/log/weir/eve.json"    # [none] alerts and drops as EVE JSON, a line each; or to a
 //!                                   # socket: "unix:/run/eve.sock", "unix-dgram:/run/eve.sock"
 //! eve_mib = 1024                    # [1024] of the file; then it becomes eve.json.1
 //! eve_records = true                # [true] flows, dns, tls, http, stats there too
 //! eve_anomalies = false             # [false] and what is odd about packets; each is looked at
+//! eve_digests = ["sha256"]          # [those that rules ask for] of files there: md5, sha1, sha256
 //! fast = "/var/log/weir/fast.log"   # [none] alerts beside it, a line each; with `eve`
 //! flows = 262144                    # [262144] flows that rules keep state of, a pair
 //! bypass_mib = 0                    # [0: never] a connection is looked at for so long
@@ -25,7 +27,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use serde::Deserialize;
 use toml::Spanned;
-use weir_detect::{Limits, LoadReport, RuleSet};
+use weir_detect::{FileDigests, Limits, LoadReport, RuleSet};
 use weir_engine::detect::{RuleMode, Rules};
 use weir_engine::policy::{Exception, Exceptions};
 use weir_store::sink::{EveFile, EvePlace};
@@ -61,12 +63,15 @@ pub struct Written {
     #[serde(default)]
     pub paths: Several<PathBuf>,
     pub variables: Option<PathBuf>,
+    pub geoip: Option<PathBuf>,
     pub mode: Option<Spanned<Mode>>,
     pub eve: Option<PathBuf>,
     pub eve_mib: Option<Spanned<u32>>,
     pub eve_records: Option<bool>,
     #[serde(default)]
     pub eve_anomalies: bool,
+    #[serde(default)]
+    pub eve_digests: Several<Digest>,
     pub fast: Option<PathBuf>,
     pub flows: Option<Spanned<u32>>,
     pub bypass_mib: Option<Spanned<u32>>,
@@ -103,6 +108,28 @@ impl From<WrittenException> for Exception {
     }
 }
 
+/// A digest of files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs, reason = "their names")]
+pub enum Digest {
+    Md5,
+    Sha1,
+    Sha256,
+}
+
+/// All that are among `digests`.
+pub fn digests(digests: impl IntoIterator<Item = Digest>) -> FileDigests {
+    let none = FileDigests::default();
+    digests.into_iter().fold(none, |all, one| {
+        all.and(match one {
+            Digest::Md5 => FileDigests { md5: true, ..none },
+            Digest::Sha1 => FileDigests { sha1: true, ..none },
+            Digest::Sha256 => FileDigests { sha256: true, ..none },
+        })
+    })
+}
+
 /// What rules may do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -130,12 +157,16 @@ pub struct Detection {
     pub paths: Vec<PathBuf>,
     /// Groups of addresses and ports, as a suricata.yaml has them.
     pub variables: Option<PathBuf>,
+    /// A database of where addresses are.
+    pub geoip: Option<PathBuf>,
     /// What rules may do.
     pub mode: RuleMode,
     /// Where alerts go; `None`: they are counted.
     pub eve: Option<EveFile>,
     /// Whether what is odd about packets is told there.
     pub tells_anomalies: bool,
+    /// Digests of files that are told there, whether or not rules ask for them.
+    pub digests: FileDigests,
     /// Flows that rules keep state of, a pair.
     pub flows: usize,
     /// Bytes of a connection after which it is looked at no more; `None`: never.
@@ -152,7 +183,8 @@ impl Detection {
         let flows = self.flows.div_ceil(workers.max(1));
         let bypass_bytes = self.bypass_bytes;
         let anomalies = if self.tells_anomalies { ANOMALIES_MAX } else { 0 };
-        let limits = Limits { flows, seed, bypass_bytes, anomalies, ..Limits::default() };
+        let digests = self.digests;
+        let limits = Limits { flows, seed, bypass_bytes, anomalies, digests, ..Limits::default() };
         let tells_records = self.eve.as_ref().is_some_and(|it| it.has_records);
         self.set.clone().map(|set| Rules { set, mode: self.mode, limits, tells_records })
     }
@@ -191,9 +223,11 @@ pub(super) fn resolve(file: &File, directory: &Path, problems: &mut Problems) ->
     Some(Detection {
         paths: written.paths.0.iter().map(|path| directory.join(path.get_ref())).collect(),
         variables: written.variables.as_ref().map(|path| directory.join(path)),
+        geoip: written.geoip.as_ref().map(|path| directory.join(path)),
         mode: written.mode.as_ref().map(|it| *it.get_ref()).unwrap_or_default().into(),
         eve: eve(written, directory, u64::from(mib) << 20, problems),
         tells_anomalies: written.eve_anomalies,
+        digests: digests(written.eve_digests.0.iter().map(|it| *it.get_ref())),
         flows: flows as usize,
         bypass_bytes: (bypass_mib > 0).then(|| u64::from(bypass_mib) << 20),
         exceptions: Exceptions {
@@ -215,6 +249,10 @@ fn eve(
     if written.eve_anomalies && (written.eve.is_none() || !has_records) {
         let remedy = "name `eve`, and leave `eve_records` on";
         problems.error_in_file("eve_anomalies, and no records that they are among", remedy);
+    }
+    if !written.eve_digests.0.is_empty() && (written.eve.is_none() || !has_records) {
+        let remedy = "name `eve`, and leave `eve_records` on";
+        problems.error_in_file("eve_digests, and no records that they are among", remedy);
     }
     let path = written.eve.as_ref()?;
     let text = path.to_str().unwrap_or_default();
@@ -241,14 +279,17 @@ fn eve(
 /// others' rules always has some.
 pub(super) fn load(settings: &mut Settings, problems: &mut Problems) {
     let Some(detection) = &mut settings.detection else { return };
-    let read = || {
+    let read = || -> anyhow::Result<rules::Text> {
         let variables = detection.variables.as_deref().map(rules::variables).transpose()?;
-        rules::read(&detection.paths, variables.unwrap_or_default())
+        let mut text = rules::read(&detection.paths, variables.unwrap_or_default())?;
+        text.read_kept(&settings.gateway.datasets())?;
+        detection.geoip.as_deref().map(|it| text.read_countries(it)).transpose()?;
+        Ok(text)
     };
     let text = match read() {
         Ok(text) => text,
         Err(error) => {
-            let remedy = "correct `paths` and `variables` in [rules]";
+            let remedy = "correct `paths`, `variables` and `geoip` in [rules]";
             return problems.error_in_file(format!("{error:#}"), remedy);
         }
     };

@@ -139,6 +139,11 @@ impl Gateway {
         self.run_dir.join(format!("{}.operate", self.name))
     }
 
+    /// The folder of the sets that rules change.
+    pub fn datasets(&self) -> PathBuf {
+        self.state_dir.join(format!("datasets-{}", self.name))
+    }
+
     /// The socket of a pair's front ends.
     pub fn front_end_socket(&self, pair: &str) -> PathBuf {
         self.run_dir.join(format!("{}.{pair}.xfrm", self.name))

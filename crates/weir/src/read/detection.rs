@@ -12,10 +12,11 @@ use weir_detect::fragments::Policy;
 use weir_detect::hosts::Hosts;
 use weir_detect::record::{Oddity, UnitRecord};
 use weir_detect::{
-    Alert, Alerts, Answered, Blocked, Counters, Decision, Decoded, Detector, FlowTable, Kept,
-    Limits, Packet, RuleIndex, RuleSet, Vlans,
+    Alert, Alerts, Answered, Blocked, Counters, Decision, Decoded, Detector, FileDigests,
+    FlowTable, Kept, Limits, Packet, RuleIndex, RuleSet, Vlans,
 };
 use weir_port::capture::CaptureReader;
+use weir_store::datasets::DatasetFiles;
 use weir_store::sink::eve::{self as sink, push};
 use weir_wire::frame::Time;
 use weir_wire::parse::{Parsed, Transport};
@@ -78,6 +79,8 @@ struct Look<W> {
     capture_link: Option<u32>,
     /// Flows and directions of which a drop was told.
     dropped: HashSet<(u64, bool)>,
+    /// Sets that rules change, where they are to be written.
+    datasets: Option<DatasetFiles>,
 }
 
 /// An alert about a stream. Who only watches says nothing of bytes before their receiver has
@@ -115,6 +118,10 @@ pub struct Options {
     pub events: Events,
     /// What the hosts are, where that is known.
     pub hosts: Hosts,
+    /// Digests of files that are told beside those that rules ask for.
+    pub digests: FileDigests,
+    /// The folder of sets that rules change; none is written where there is none.
+    pub datasets: Option<PathBuf>,
 }
 
 impl<W: Write> Detection<W> {
@@ -124,14 +131,20 @@ impl<W: Write> Detection<W> {
     /// The matcher has no memory for its scans.
     pub fn new(rules: RuleSet, options: Options, out: W) -> anyhow::Result<Self> {
         let rules = Arc::new(rules);
-        let Options { seed, midstream, .. } = options;
-        let limits = Limits { flows: FLOWS_MAX, seed, midstream, ..Limits::default() };
+        let Options { seed, midstream, digests, .. } = options;
+        let limits = Limits { flows: FLOWS_MAX, seed, midstream, digests, ..Limits::default() };
         let mut detector = Detector::new(rules.clone(), limits)?;
         if options.events.applications.tells_any() {
             detector.keep_records();
         }
         let mut flows = FlowTable::new(limits);
         flows.keep_records();
+        let datasets = options.datasets.clone().map(|folder| {
+            let mut files = DatasetFiles::new(folder);
+            files.begin(rules.kept_sets());
+            detector.keep_dataset_changes();
+            files
+        });
         let mut layers = Layers::new(options.policy, seed);
         layers.set_hosts(options.hosts.clone());
         let look = Look {
@@ -149,6 +162,7 @@ impl<W: Write> Detection<W> {
             exceptions: HashMap::new(),
             capture_link: None,
             dropped: HashSet::new(),
+            datasets,
         };
         Ok(Self { layers, look })
     }
@@ -181,8 +195,8 @@ impl<W: Write> Detection<W> {
     /// What was seen, when all is written.
     ///
     /// # Errors
-    /// The events cannot be written.
-    pub fn finish(self) -> io::Result<Seen> {
+    /// The events, or a set, cannot be written.
+    pub fn finish(self) -> anyhow::Result<Seen> {
         let Self { layers, mut look } = self;
         look.tell_held();
         look.flows.flush(&mut look.detector);
@@ -192,6 +206,11 @@ impl<W: Write> Detection<W> {
         }
         look.write()?;
         look.out.flush()?;
+        if let Some(mut files) = look.datasets.take() {
+            files.write().map_err(|(path, error)| {
+                anyhow::Error::new(error).context(format!("cannot write {}", path.display()))
+            })?;
+        }
         look.seen.detector = look.detector.counters();
         look.seen.alerts_lost = look.alerts.overflow();
         Ok(look.seen)
@@ -619,6 +638,9 @@ impl<W: Write> Look<W> {
     }
 
     fn write(&mut self) -> io::Result<()> {
+        if let Some(files) = &mut self.datasets {
+            self.detector.take_dataset_changes().into_iter().for_each(|it| files.change(it));
+        }
         self.out.write_all(&self.line)?;
         self.line.clear();
         Ok(())

@@ -11,6 +11,9 @@ use serde_json::Value;
 /// The version of Suricata whose behaviour ours is held against: tests say which they are for.
 const VERSION: [u32; 3] = [8, 0, 7];
 
+/// How a command line names a folder of the test for sets that rules change.
+const DATA_FOLDER: &str = "--data-dir=${TEST_DIR}";
+
 /// `test.yaml`, as far as it is understood.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
@@ -122,6 +125,8 @@ pub struct Case {
     pub is_strict: bool,
     /// How it must end.
     pub exit_code: i64,
+    /// The folder of sets that rules change, if it is not that of all that is made.
+    pub data_folder: Option<PathBuf>,
 }
 
 /// A test that is not for us, and why.
@@ -162,6 +167,7 @@ pub fn read(folder: &Path) -> Result<Result<Case, Skipped>> {
         is_check: false,
         is_strict: false,
         exit_code: written.exit_code.unwrap_or(0),
+        data_folder: None,
     };
     case.take_words(&words)?;
     case.find_files(&written)?;
@@ -190,6 +196,10 @@ impl Case {
                 "--set" => set(words.next().context("--set without a value")?),
                 "-r" => self.capture = self.folder.join(place(words.next())),
                 "-S" => self.rules.push(self.folder.join(place(words.next()))),
+                it if it.starts_with(DATA_FOLDER) => {
+                    let below = it[DATA_FOLDER.len()..].trim_start_matches('/');
+                    self.data_folder = Some(self.folder.join(below));
+                }
                 it if it.starts_with("--simulate-") => set(&it[2..]),
                 _ => {}
             }

@@ -102,7 +102,7 @@ fn one(folder: &Path) -> Result<Result<Vec<String>, Skipped>> {
     if let Some(why) = shell(&[], before) {
         return Ok(Ok(vec![why]));
     }
-    let (events, refused) = run::events(&case)?;
+    let (events, refused) = run::events(&case, made.path())?;
     let code = i64::from(case.is_strict && !refused.is_empty());
     if code != case.exit_code {
         let mut reasons = vec![format!("it ends with {code}, not {}", case.exit_code)];

@@ -1,5 +1,6 @@
 //! A test's capture through the detector: the events that come of it.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -19,9 +20,12 @@ use crate::rules;
 /// Alerts of a packet that Suricata tells, unless it is told otherwise.
 const ALERTS_OF_PACKET_MAX: usize = 15;
 
-/// The events of `case`, and the rules that do not run.
-pub(super) fn events(case: &Case) -> Result<(Vec<Value>, Vec<String>)> {
+/// The events of `case`, and the rules that do not run. Sets that rules change are kept in the
+/// folder that it names, or in `made`.
+pub(super) fn events(case: &Case, made: &Path) -> Result<(Vec<Value>, Vec<String>)> {
+    let datasets = case.data_folder.clone().unwrap_or_else(|| made.to_owned());
     let mut text = rules::read(&case.rules, variables(case))?;
+    text.read_kept(&datasets)?;
     text.set_options(load_options(case)?);
     let loaded = text.compile()?;
     // A rule that says itself that it is not for us is left out, and nothing is wrong.
@@ -35,7 +39,7 @@ pub(super) fn events(case: &Case) -> Result<(Vec<Value>, Vec<String>)> {
         return Ok((Vec::new(), refused));
     }
     let mut out = Vec::new();
-    let options = options(case);
+    let options = Options { datasets: Some(datasets), ..options(case) };
     let mut detection = Detection::new(loaded.rules, options, &mut out)?;
     detection.read(&case.capture)?;
     detection.finish()?;
@@ -248,13 +252,26 @@ config classification: command-and-control,Malware Command and Control Activity 
 
 fn variables(case: &Case) -> Variables {
     let mut variables = Variables { hosts: hosts(case), ..Variables::default() };
+    let mut sets: BTreeMap<&str, String> = BTreeMap::new();
     for (name, value) in &case.settings {
         let Some(value) = value.as_str() else { continue };
+        let of_set = name.strip_prefix("datasets.").and_then(|it| it.rsplit_once('.'));
+        if let Some((set, key)) =
+            of_set.filter(|it| !matches!(it.0, "defaults" | "limits" | "rules"))
+        {
+            let value = match key {
+                "load" => file(case, value).display().to_string(),
+                _ => value.to_owned(),
+            };
+            let options = sets.entry(set).or_insert_with(|| set.to_owned());
+            options.push_str(&format!(", {key} {value}"));
+        }
         if let Some(name) = name.strip_prefix("vars.address-groups.") {
             variables.addresses.insert(name.to_owned(), value.to_owned());
         } else if let Some(name) = name.strip_prefix("vars.port-groups.") {
             variables.ports.insert(name.to_owned(), value.to_owned());
         }
     }
+    variables.sets = sets.into_values().collect();
     variables
 }

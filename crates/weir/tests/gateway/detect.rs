@@ -302,3 +302,41 @@ fn thirty_thousand_rules_are_changed_without_a_packet_lost() {
     // Both sets are there for a moment, and the text of one.
     assert!(after < before * 5 / 2, "{before} KiB before, {after} KiB at most in between");
 }
+
+#[test]
+fn a_set_that_rules_fill_goes_on_over_a_reload_and_a_restart() {
+    let Some(Stand { _turn, lab }) = stand("a_set_that_rules_fill") else { return };
+    let path = |name: &str| lab.folder().join(name).display().to_string();
+    let fill = "alert icmp any any -> any any (itype:8; ip.dst; \
+                dataset:set,ends,type ipv4,state ends.lst; sid:7;)\n";
+    let every = |sid: u32| format!("alert icmp any any -> any any (itype:8; sid:{sid};)\n");
+    std::fs::write(path("set.rules"), fill).unwrap();
+    let tables_of_a = format!(
+        "\n[rules]\npaths = [\"{}\"]\neve = \"{}\"\n",
+        path("set.rules"),
+        eve_file(lab.folder()).display()
+    );
+    let setup = Setup { tables_of_a, ..Setup::new(WEIR, Protection::Plain) };
+    let mut gateways = Gateways::start(&lab, &setup).unwrap();
+    wait_until_it_flows(&lab);
+    let is_told = || Ok(alerts(&lab, 7, "allowed") == 1);
+    interrupt::until("the set's first value", PATIENCE, is_told).unwrap();
+    // With other rules what is in the set is in it, and the next ping nothing new.
+    std::fs::write(path("set.rules"), fill.to_owned() + &every(8)).unwrap();
+    gateways.add_tables(&lab, Side::A, "").unwrap();
+    wait_until_it_flows(&lab);
+    let is_told = || Ok(alerts(&lab, 8, "allowed") > 0);
+    interrupt::until("an alert of the other rules", PATIENCE, is_told).unwrap();
+    assert_eq!(alerts(&lab, 7, "allowed"), 1);
+    gateways.end(Side::A, Signal::TERM).unwrap();
+    let kept = lab.folder().join("state").join(NAMES[0]);
+    let kept = kept.join(format!("datasets-{}", NAMES[0])).join("ends.lst");
+    let target = lab.host_v4(Side::B).to_string();
+    assert_eq!(std::fs::read_to_string(kept).unwrap(), target + "\n");
+    std::fs::write(path("set.rules"), fill.to_owned() + &every(9)).unwrap();
+    gateways.start_again(&lab, &setup, Side::A).unwrap();
+    wait_until_it_flows(&lab);
+    let is_told = || Ok(alerts(&lab, 9, "allowed") > 0);
+    interrupt::until("an alert after the restart", PATIENCE, is_told).unwrap();
+    assert_eq!(alerts(&lab, 7, "allowed"), 1);
+}

@@ -1,7 +1,8 @@
 //! Rules about conversations, judged by what Suricata 8.0.7 says of them inline.
 //!
 //! `testdata/language` has conversations, rules about each, and the alerts of Suricata, a line
-//! each. Where Suricata is installed it is asked again.
+//! each; a folder of the same name has files that the rules name, and in `kept` sets that they
+//! change. Where Suricata is installed it is asked again.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -62,13 +63,46 @@ fn in_pieces(frames: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     frames.into_iter().flat_map(cut).collect()
 }
 
+/// Copies the rules, and the files that they name, to a new folder; sets that they change to
+/// `kept` in it.
+fn lay_out(rules: &Path, folder: &Path) {
+    fs::create_dir_all(folder.join("kept")).unwrap();
+    fs::copy(rules, folder.join("test.rules")).unwrap();
+    for (from, to) in [("", ""), ("kept", "kept")] {
+        let Ok(files) = fs::read_dir(rules.with_extension("").join(from)) else { continue };
+        for path in files.map(|it| it.unwrap().path()).filter(|it| it.is_file()) {
+            fs::copy(&path, folder.join(to).join(path.file_name().unwrap())).unwrap();
+        }
+    }
+}
+
+/// What was said there: alerts, and then the values of sets that are kept.
+fn said(folder: &Path) -> Option<Vec<String>> {
+    let mut said = alerts(&fs::read_to_string(folder.join("eve.json")).ok()?);
+    let mut kept = Vec::new();
+    for file in fs::read_dir(folder.join("kept")).unwrap().map(|it| it.unwrap()) {
+        let name = file.file_name().into_string().unwrap();
+        let text = fs::read_to_string(file.path()).unwrap();
+        kept.extend(text.lines().map(|it| format!("{name}: {it}")));
+    }
+    kept.sort();
+    said.extend(kept);
+    Some(said)
+}
+
 fn ours(capture: &Path, rules: &Path, scratch: &Path) -> Vec<String> {
-    let eve = scratch.join("eve.json");
+    let folder = scratch.join(rules.file_stem().unwrap());
+    lay_out(rules, &folder);
     let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
-    weir.args(["read", "--rules"]).arg(rules).arg("--eve").arg(&eve).arg(capture);
+    weir.args(["read", "--rules"]).arg(folder.join("test.rules")).arg("--eve");
+    weir.arg(folder.join("eve.json")).arg("--datasets").arg(folder.join("kept")).arg(capture);
+    let countries = folder.join("countries.mmdb");
+    if countries.exists() {
+        weir.arg("--geoip").arg(countries);
+    }
     let output = weir.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    alerts(&fs::read_to_string(&eve).unwrap())
+    said(&folder).unwrap()
 }
 
 /// What the Suricata that is installed says; none, loudly, where there is none.
@@ -76,21 +110,20 @@ fn theirs(capture: &Path, rules: &Path) -> Option<Vec<String>> {
     let root = suricata_root()?;
     let name = format!("language-{}", std::process::id());
     let inside = root.join(&name);
-    fs::create_dir_all(&inside).unwrap();
+    lay_out(rules, &inside);
     fs::copy(capture, inside.join("in.pcap")).unwrap();
-    fs::copy(rules, inside.join("test.rules")).unwrap();
     fs::copy(folder().join("suricata.yaml"), inside.join("suricata.yaml")).unwrap();
     let line = format!(
         "cd /{name} && exec suricata -c suricata.yaml -S test.rules -l . -k none \
-         --simulate-ips --runmode single -r in.pcap"
+         --simulate-ips --runmode single --data-dir kept -r in.pcap"
     );
     let output = Command::new("chroot").arg(&root).args(["sh", "-c", &line]).output().unwrap();
-    let eve = fs::read_to_string(inside.join("eve.json"));
+    let theirs = said(&inside);
     fs::remove_dir_all(&inside).unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said);
-    assert!(eve.is_ok() && !said.contains("error parsing signature"), "{said}");
-    Some(alerts(&eve.unwrap()))
+    let log = [output.stdout, output.stderr].concat();
+    let log = String::from_utf8_lossy(&log);
+    assert!(theirs.is_some() && !log.contains("error parsing signature"), "{log}");
+    theirs
 }
 
 #[test]

@@ -5,10 +5,12 @@ mod one;
 mod session;
 mod two;
 
+use super::file::Content;
 use super::rpc::{Order, Progress, Rpc};
-use super::unit::{FileTold, Record, Said, TEXT_LEN_MAX, Unit};
+use super::unit::{FileTold, Record, Said, Unit};
 use super::{Held, Parser};
 use crate::buffers::event::AppEvent;
+use crate::digest::FileDigests;
 use crate::rule::{Buffer, Field, Protocol};
 use crate::value::{Object, text};
 
@@ -89,8 +91,7 @@ struct File {
     calls: Vec<(u32, u64, String)>,
     /// The number of the transaction that moves it, and who sends it, once it moves.
     moved: Option<(u64, usize)>,
-    content: Vec<u8>,
-    size: u64,
+    content: Content,
     looked_at: usize,
     version: u8,
     /// Where what was written last ends.
@@ -286,8 +287,7 @@ impl Smb {
             tree: head.tree,
             calls: Vec::new(),
             moved: None,
-            content: Vec::new(),
-            size: 0,
+            content: Content::default(),
             looked_at: 0,
             version: head.version,
             end: 0,
@@ -297,6 +297,11 @@ impl Smb {
     fn close(&mut self, identifier: u128, said: &mut Said) {
         if let Some(place) = self.files.iter().position(|it| it.identifier == identifier) {
             let file = self.files.remove(place);
+            if let Some((number, side)) = file.moved {
+                let mut unit = self.file_unit(&file, number, side);
+                unit.whole_file(file.content.size, file.content.digests());
+                said.units.push(unit);
+            }
             self.tell_file(&file, said);
         }
     }
@@ -304,9 +309,11 @@ impl Smb {
     /// What there is to tell of a file that was moved.
     fn tell_file(&self, file: &File, said: &mut Said) {
         let Some((number, side)) = file.moved else { return };
+        let content = &file.content;
         let object = self.file_object(file, number, side);
         said.records.push(Record::new("smb", number, object.clone()));
-        let told = FileTold { name: &file.name, size: file.size, side };
+        let (size, digests) = (content.size, content.digests());
+        let told = FileTold { name: &file.name, size, digests, side };
         said.records.push(Record::file(number, vec![("smb", object)], &told));
     }
 
@@ -366,15 +373,18 @@ impl Smb {
                 self.count - 1
             }
         };
-        if file.add(bytes) {
-            let file = &self.files[place];
-            let mut unit = Unit::new(Protocol::Smb, number);
-            unit.number(Field::SmbVersion, file.version);
-            unit.text(Buffer::FileName, &file.name);
-            unit.text(Buffer::FileData, &file.content);
-            unit.tells("smb", self.file_object(file, number, side));
-            said.units.push(unit);
+        if file.add(bytes, said.wanted) {
+            said.units.push(self.file_unit(&self.files[place], number, side));
         }
+    }
+
+    fn file_unit(&self, file: &File, number: u64, side: usize) -> Unit {
+        let mut unit = Unit::new(Protocol::Smb, number);
+        unit.number(Field::SmbVersion, file.version);
+        unit.text(Buffer::FileName, &file.name);
+        unit.text(Buffer::FileData, &file.content.bytes);
+        unit.tells("smb", self.file_object(file, number, side));
+        unit
     }
 }
 
@@ -419,14 +429,12 @@ impl Smb {
 
 impl File {
     /// Takes in bytes; whether they are worth a look.
-    fn add(&mut self, bytes: &[u8]) -> bool {
-        self.size += bytes.len() as u64;
-        let room = TEXT_LEN_MAX.saturating_sub(self.content.len());
-        self.content.extend_from_slice(&bytes[..bytes.len().min(room)]);
-        let is_worth =
-            self.content.len() < FILE_STEP || self.content.len() >= self.looked_at + FILE_STEP;
+    fn add(&mut self, bytes: &[u8], wanted: FileDigests) -> bool {
+        self.content.add(bytes, wanted);
+        let kept = self.content.bytes.len();
+        let is_worth = kept < FILE_STEP || kept >= self.looked_at + FILE_STEP;
         if is_worth {
-            self.looked_at = self.content.len();
+            self.looked_at = kept;
         }
         is_worth
     }

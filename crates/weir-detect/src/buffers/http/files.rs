@@ -1,9 +1,12 @@
 //! Files that HTTP carries: what a response brings, what a request sends, and those of a form.
 
+use std::ops::Range;
+
 use memchr::memmem;
 
 use super::odd;
 use super::transaction::{Half, Transaction};
+use crate::digest::{Digester, Digests};
 
 /// Parts of a form that are looked at, at most.
 const PARTS_MAX: usize = 64;
@@ -15,6 +18,8 @@ pub(crate) struct File {
     pub(crate) name: Vec<u8>,
     /// Once it is whole.
     pub(crate) size: Option<u64>,
+    /// Where it stands in the body at hand, unless it is all of the body.
+    place: Option<Range<usize>>,
 }
 
 impl Transaction {
@@ -30,7 +35,24 @@ impl Transaction {
         let named = half.header(b"content-disposition").filter(|_| side == 1).and_then(file_name);
         let path = || self.request.as_ref().map(Half::path).unwrap_or_default();
         let name = named.unwrap_or_else(path).to_vec();
-        vec![File { name, size: half.is_complete.then_some(half.body_size) }]
+        vec![File { name, size: half.is_complete.then_some(half.body_size), place: None }]
+    }
+
+    /// The digests of a side's file that is whole, as far as they are wanted.
+    pub(crate) fn digests(&self, side: usize, file: &File) -> Digests {
+        let half = if side == 0 { &self.request } else { &self.response };
+        let Some(half) = half.as_ref().filter(|_| file.size.is_some()) else {
+            return Digests::default();
+        };
+        let Some(place) = &file.place else { return half.digests() };
+        let wanted = half.digester.as_ref().map(|it| it.wanted()).unwrap_or_default();
+        match (Digester::of(wanted), half.body.get(place.clone())) {
+            (Some(mut digester), Some(bytes)) => {
+                digester.update(bytes);
+                digester.digests()
+            }
+            _ => Digests::default(),
+        }
     }
 
     /// The same once the side is whole, once.
@@ -66,8 +88,11 @@ fn parts(body: &[u8], boundary: &[u8]) -> Vec<File> {
         let mut lines = part[..head].split(|it| *it == b'\n');
         let Some(name) = lines.find_map(file_name) else { continue };
         let content = &part[head + BLANK_LINE.len()..];
-        let size = end.map(|_| content.strip_suffix(b"\r\n").unwrap_or(content).len() as u64);
-        found.push(File { name: name.to_vec(), size });
+        let content = content.strip_suffix(b"\r\n").unwrap_or(content);
+        let size = end.map(|_| content.len() as u64);
+        let first = place + boundary.len() + head + BLANK_LINE.len();
+        let place = Some(first..first + content.len());
+        found.push(File { name: name.to_vec(), size, place });
     }
     found
 }
@@ -75,10 +100,12 @@ fn parts(body: &[u8], boundary: &[u8]) -> Vec<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::digest::FileDigests;
 
     fn transaction(request: &[u8], response: &[u8], body: &[u8]) -> Transaction {
         let mut response = Half::response(response);
-        response.add_body(body);
+        let wanted = FileDigests { md5: true, ..FileDigests::default() };
+        response.add_body(body, wanted);
         Transaction {
             request: Some(Half::request(request)),
             response: Some(response),
@@ -113,6 +140,8 @@ mod tests {
         if let Some(half) = &mut whole.response {
             half.is_complete = true;
         }
+        let file = &whole.files(1)[0];
+        assert_eq!(whole.digests(1, file).md5, Some(crate::digest::md5(b"body")));
         assert_eq!(whole.take_files(1)[0].size, Some(4));
         assert_eq!(whole.take_files(1), [], "told once");
         assert_eq!(transaction(b"GET /a HTTP/1.1\r\n\r\n", head, b"").files(1), []);
@@ -123,9 +152,12 @@ mod tests {
         let form = b"--x\r\nContent-Disposition: form-data; name=a\r\n\r\nvalue\r\n\
             --x\r\nContent-Disposition: form-data; name=f; filename=\"up.exe\"\r\n\r\nMZ\r\n\
             --x\r\nContent-Disposition: form-data; name=g; filename=two.txt\r\n\r\nbegun";
-        let file = |name: &[u8], size| File { name: name.to_vec(), size };
-        assert_eq!(parts(form, b"x"), [file(b"up.exe", Some(2)), file(b"two.txt", None)]);
+        let shown = |it: &File| (String::from_utf8(it.name.clone()).unwrap(), it.size);
+        let found: Vec<_> = parts(form, b"x").iter().map(shown).collect();
+        assert_eq!(found, [("up.exe".into(), Some(2)), ("two.txt".into(), None)]);
         let whole = [&form[..], b"\r\n--x--\r\n"].concat();
-        assert_eq!(parts(&whole, b"x")[1], file(b"two.txt", Some(5)));
+        let two = &parts(&whole, b"x")[1];
+        assert_eq!(two.size, Some(5));
+        assert_eq!(&whole[two.place.clone().unwrap()], b"begun");
     }
 }

@@ -5,6 +5,7 @@ use std::io::Write;
 use flate2::write::{DeflateDecoder, GzDecoder, ZlibDecoder};
 
 use super::odd::contains;
+use crate::digest::Digester;
 
 /// Encodings within each other that are undone, at most (Suricata's limit).
 const LAYERS_MAX: usize = 2;
@@ -50,9 +51,21 @@ impl Inflate {
         self.made
     }
 
-    /// Appends to `body` what `bytes` become, until it has `most` bytes; whether it is a bomb: says
-    /// yes once.
-    pub(super) fn take(&mut self, bytes: &[u8], body: &mut Vec<u8>, most: usize) -> bool {
+    /// Whether all that came was inflated.
+    pub(super) fn is_whole(&self) -> bool {
+        !self.is_over
+    }
+
+    /// Appends to `body` what `bytes` become, until it has `most` bytes, and gives all of it to
+    /// the `digester`, for whom it is inflated further; whether it is a bomb: says yes once.
+    pub(super) fn take(
+        &mut self,
+        bytes: &[u8],
+        body: &mut Vec<u8>,
+        most: usize,
+        digester: Option<&mut Digester>,
+    ) -> bool {
+        let mut digester = digester;
         for step in bytes.chunks(STEP) {
             if self.is_over {
                 return false;
@@ -63,19 +76,24 @@ impl Inflate {
                 let mut next = Vec::new();
                 for piece in made.chunks(STEP) {
                     next.append(&mut layer.take(piece));
-                    if self.made + next.len() > BOMB_LEN {
+                    let before = if digester.is_some() { 0 } else { self.made };
+                    if before + next.len() > BOMB_LEN {
+                        self.is_over = true;
                         break;
                     }
                 }
                 made = next;
             }
             self.made += made.len();
+            digester.iter_mut().for_each(|it| it.update(&made));
             made.truncate(most.saturating_sub(body.len()));
             body.append(&mut made);
+            let is_bomb = self.made > BOMB_LEN && self.made / BOMB_RATIO > self.came;
             // Beyond, nobody looks at it, and it becomes no bomb.
-            self.is_over =
+            let is_beyond =
                 self.made > BOMB_LEN || (body.len() >= most && self.came * BOMB_RATIO > BOMB_LEN);
-            if self.made > BOMB_LEN && self.made / BOMB_RATIO > self.came {
+            self.is_over |= is_bomb || (is_beyond && digester.is_none());
+            if is_bomb {
                 return true;
             }
         }
@@ -137,13 +155,14 @@ mod tests {
     use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
 
     use super::*;
+    use crate::digest::FileDigests;
 
     const TEXT: &[u8] = b"some text that is long enough to be worth it, it, it, it";
 
     fn inflated(encoding: &[u8], sent: &[u8], piece: usize) -> Vec<u8> {
         let mut inflate = Inflate::of(encoding).unwrap();
         let mut body = Vec::new();
-        sent.chunks(piece).for_each(|it| _ = inflate.take(it, &mut body, 1000));
+        sent.chunks(piece).for_each(|it| _ = inflate.take(it, &mut body, 1000, None));
         body
     }
 
@@ -187,10 +206,14 @@ mod tests {
         let mut inflate = Inflate::of(b"gzip, gzip").unwrap();
         let mut body = Vec::new();
         let bomb = gzipped(&gzipped(&vec![0; 20 << 20]));
-        assert!(inflate.take(&bomb, &mut body, 5000));
+        assert!(inflate.take(&bomb, &mut body, 5000, None) && !inflate.is_whole());
         assert_eq!(body, [0; 5000]);
         assert!(inflate.made < 2 * BOMB_LEN, "{}", inflate.made);
-        assert!(!inflate.take(&bomb, &mut body, 5000));
+        assert!(!inflate.take(&bomb, &mut body, 5000, None));
+        let wanted = FileDigests { md5: true, ..FileDigests::default() };
+        let mut inflate = Inflate::of(b"gzip, gzip").unwrap();
+        assert!(inflate.take(&bomb, &mut body, 5000, Digester::of(wanted).as_deref_mut()));
+        assert!(inflate.made < 3 * BOMB_LEN && !inflate.is_whole(), "{}", inflate.made);
     }
 
     #[test]

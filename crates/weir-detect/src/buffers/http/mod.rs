@@ -12,6 +12,7 @@ mod uri;
 use std::collections::VecDeque;
 
 use crate::buffers::event::AppEvent;
+use crate::digest::FileDigests;
 use crate::record::HttpRecord;
 use transaction::begins_response;
 pub(crate) use transaction::{Fresh, Half, Transaction, is_body};
@@ -88,6 +89,8 @@ pub(crate) struct Connection {
     upgrade: Option<Upgrade>,
     /// What the server said in the same piece behind that.
     behind_upgrade: Vec<u8>,
+    /// Digests of files that somebody wants.
+    pub(crate) wanted: FileDigests,
 }
 
 /// Whether a stream that begins so is a client's: a method and a space.
@@ -339,8 +342,9 @@ impl Connection {
     fn more_of_body(&mut self, side: usize, line: &[u8], is_odd: bool, progressed: &mut Vec<u64>) {
         // A response is over when the next is waited for.
         let number = self.sides[side].current.saturating_sub(side as u64);
+        let wanted = self.wanted;
         if let Some(half) = self.transaction(number).and_then(|it| it.half_mut(side)) {
-            half.add_body(line);
+            half.add_body(line, wanted);
         }
         if side == 0 && is_odd {
             self.raise(0, AppEvent::HttpBodyUnexpected);
@@ -410,7 +414,10 @@ impl Connection {
 
     /// The connection as it goes on in HTTP/2.
     pub(crate) fn take_http2(&mut self) -> http2::Connection {
-        http2::Connection::upgraded(std::mem::take(&mut self.transactions), self.first)
+        let transactions = std::mem::take(&mut self.transactions);
+        let mut upgraded = http2::Connection::upgraded(transactions, self.first);
+        upgraded.wanted = self.wanted;
+        upgraded
     }
 
     /// Transactions about which something is odd that a side has not looked at.
@@ -473,7 +480,8 @@ impl Connection {
         if length == 0 || (behind.len() > 1 && (behind[0] == b'H' || length <= 2)) {
             return Some(line.len());
         }
-        self.transaction(number)?.half_or_new(1).add_body(line);
+        let wanted = self.wanted;
+        self.transaction(number)?.half_or_new(1).add_body(line, wanted);
         progressed.push(number);
         if behind.is_empty() {
             self.complete(1, progressed);
@@ -523,9 +531,9 @@ impl Connection {
     }
 
     fn body(&mut self, side: usize, bytes: &[u8], progressed: &mut Vec<u64>) {
-        let number = self.sides[side].current;
+        let (number, wanted) = (self.sides[side].current, self.wanted);
         let half = self.transaction(number).and_then(|it| it.half_mut(side));
-        if let Some(event) = half.and_then(|it| it.add_body(bytes)) {
+        if let Some(event) = half.and_then(|it| it.add_body(bytes, wanted)) {
             self.raise(side, event);
         }
         progressed.push(number);

@@ -5,6 +5,7 @@ use super::inflate::Inflate;
 use super::odd::is_space;
 use super::uri;
 use crate::buffers::event::{AppEvent, AppEvents};
+use crate::digest::{Digester, Digests, FileDigests};
 use crate::record::HttpRecord;
 use crate::rule::{Buffer, Rule, RuleIndex};
 use crate::value::Object;
@@ -29,6 +30,8 @@ pub(crate) struct Transaction {
     pub(crate) waiting: [Vec<RuleIndex>; 2],
     /// Rules that matched, by the side that was looked at.
     pub(crate) matched: [Vec<RuleIndex>; 2],
+    /// Rules about both sides whose part about the request matched.
+    pub(crate) asked: Vec<RuleIndex>,
     /// An interim response came.
     pub(super) was_continued: bool,
     /// What was odd about it.
@@ -66,6 +69,8 @@ pub(crate) struct Half {
     pub(crate) is_complete: bool,
     /// Its files were told of.
     pub(super) are_files_told: bool,
+    /// Has seen the whole body, where somebody wants digests of files.
+    pub(super) digester: Option<Box<Digester>>,
 }
 
 /// Which buffers of a message are new.
@@ -199,17 +204,32 @@ impl Half {
         found.map(|it| it.1.as_slice())
     }
 
-    /// Adds to the body; what is odd about that.
-    pub(super) fn add_body(&mut self, bytes: &[u8]) -> Option<AppEvent> {
-        if let Some(inflate) = &mut self.inflate {
-            let is_bomb = inflate.take(bytes, &mut self.body, BODY_LEN_MAX);
+    /// Adds to the body, of which such digests are wanted; what is odd about that.
+    pub(super) fn add_body(&mut self, bytes: &[u8], wanted: FileDigests) -> Option<AppEvent> {
+        if self.body_size == 0 && self.digester.is_none() {
+            self.digester = Digester::of(wanted);
+        }
+        let Self { inflate, body, digester, .. } = self;
+        if let Some(inflate) = inflate {
+            let is_bomb = inflate.take(bytes, body, BODY_LEN_MAX, digester.as_deref_mut());
             self.body_size = inflate.made() as u64;
+            if !inflate.is_whole() {
+                // Nobody knows the rest.
+                *digester = None;
+            }
             return is_bomb.then_some(AppEvent::HttpBomb);
         }
+        digester.iter_mut().for_each(|it| it.update(bytes));
         self.body_size += bytes.len() as u64;
         let room = BODY_LEN_MAX.saturating_sub(self.body.len());
         self.body.extend_from_slice(&bytes[..bytes.len().min(room)]);
         None
+    }
+
+    /// Digests of the whole body, if all of it was seen.
+    pub(super) fn digests(&self) -> Digests {
+        let digester = self.digester.as_ref().filter(|_| self.is_complete);
+        digester.map(|it| it.digests()).unwrap_or_default()
     }
 
     fn fresh(&mut self) -> Fresh {
@@ -279,7 +299,7 @@ impl Transaction {
 
     /// Other rules run from here on.
     pub(super) fn forget_rules(&mut self) {
-        (self.matched, self.waiting) = Default::default();
+        (self.matched, self.waiting, self.asked) = Default::default();
     }
 
     pub(super) fn half_mut(&mut self, side: usize) -> Option<&mut Half> {
@@ -296,9 +316,10 @@ impl Transaction {
         half.get_or_insert_default()
     }
 
-    /// Whether a rule matched: one about what is odd, with this side.
+    /// Whether a rule matched: one about what is odd, or about digests of files, with this side.
     pub(crate) fn is_matched(&self, index: RuleIndex, rule: &Rule, side: usize) -> bool {
-        let is_about_both = !rule.app_events.is_empty();
+        let is_of_files = rule.units.iter().any(|it| it.is_of_digests());
+        let is_about_both = !rule.app_events.is_empty() || is_of_files;
         let matched = |side: usize| self.matched[side].contains(&index);
         matched(side) || (!is_about_both && matched(1 - side))
     }
@@ -336,6 +357,13 @@ impl Transaction {
         let waiting = &mut self.waiting[side];
         if waiting.len() < WAITING_MAX && !waiting.contains(&rule) {
             waiting.push(rule);
+        }
+    }
+
+    /// What a rule about both sides asks of the request is so.
+    pub(crate) fn ask(&mut self, rule: RuleIndex) {
+        if self.asked.len() < WAITING_MAX && !self.asked.contains(&rule) {
+            self.asked.push(rule);
         }
     }
 

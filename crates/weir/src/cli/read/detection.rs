@@ -11,6 +11,7 @@ use weir_detect::Variables;
 
 use super::{ReadArgs, random_seed};
 use crate::cli::print_json;
+use crate::config::rules::digests;
 use crate::read::detection::{Detection, Options};
 use crate::read::events::Events;
 use crate::rules;
@@ -23,6 +24,10 @@ pub(super) fn run(args: &ReadArgs, eve: &Path) -> anyhow::Result<ExitCode> {
     };
     let mut text = rules::read(&args.rules, variables)?;
     text.ignore_checksums(args.no_checksums);
+    args.geoip.as_deref().map(|it| text.read_countries(it)).transpose()?;
+    if let Some(folder) = &args.datasets {
+        text.read_kept(folder)?;
+    }
     let loaded = text.compile()?;
     let out = File::create(eve).with_context(|| format!("cannot write {}", eve.display()))?;
     let events = match args.types.as_slice() {
@@ -30,7 +35,14 @@ pub(super) fn run(args: &ReadArgs, eve: &Path) -> anyhow::Result<ExitCode> {
         kinds => Events::of_kinds(kinds),
     };
     let seed = random_seed() as u64;
-    let options = Options { seed, is_inline: true, events, ..Options::default() };
+    let options = Options {
+        seed,
+        is_inline: true,
+        events,
+        datasets: args.datasets.clone(),
+        digests: digests(args.digests.iter().copied()),
+        ..Options::default()
+    };
     let mut detection = Detection::new(loaded.rules, options, BufWriter::new(out))?;
     let mut is_complete = true;
     for file in &args.files {

@@ -11,6 +11,7 @@ use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::Handle;
 use weir_engine::esp::secret::wipe_stack;
 use weir_port::Shutter;
+use weir_store::datasets::DatasetKeeper;
 use weir_store::sink::{AlertSink, Exporter};
 
 use crate::api::dto::{PairSnapshot, Response, Snapshot};
@@ -43,9 +44,9 @@ use again::{Again, Left, start_again};
 use blocks::CONTROL;
 use needs_restart::needs_restart;
 use parts::{
-    Sinks, announce, bystanders, configure_keying, eve_file, mirrors_of, open_control,
-    open_front_ends, start_alerts, start_exporter, start_keying, start_workers, tell_names,
-    watch_ports, watch_signals, watch_vm,
+    Sinks, announce, begin_datasets, bystanders, configure_keying, eve_file, mirrors_of,
+    open_control, open_front_ends, start_alerts, start_datasets, start_exporter, start_keying,
+    start_workers, tell_names, watch_ports, watch_signals, watch_vm,
 };
 use reading::{Read, Readings, Wanted};
 use trial::{PortsBefore, Start, Trial};
@@ -234,6 +235,7 @@ struct Gateway {
     exporter: Exporter,
     recorder: Option<Recorder>,
     alerts: AlertSink,
+    datasets: DatasetKeeper,
     store: StateStore,
     cuts: CutTurns,
     /// Questions that wait for counters newer than themselves: when each came, and where its
@@ -280,8 +282,8 @@ impl Gateway {
         // Loaded before anything passes, so that what follows the ports' opening takes no time.
         let shutter = Shutter::load()?;
         let alerts = start_alerts(&settings, recorder.as_ref())?;
-        let sinks = Sinks { exporter: &exporter, recorder: recorder.as_ref(), alerts: &alerts };
-        let mut tunnels = Tunnels::make(&settings)?;
+        let (mut tunnels, datasets) = (Tunnels::make(&settings)?, start_datasets(&settings)?);
+        let sinks = Sinks::of(&exporter, recorder.as_ref(), &alerts, &datasets);
         let (workers, bases) = start_workers(&settings, &machine, plans, ends, &mut store, sinks)?;
         let watch = Some(watch_ports(&settings, shutter, &sender)?);
         drop(watch_before);
@@ -290,8 +292,7 @@ impl Gateway {
         let front_ends = open_front_ends(&settings, bases, &sender)?;
         let vm_watch = watch_vm(&sender)?;
         let control = open_control(&settings, sender.clone())?;
-        let (started, readings) = (Instant::now(), Readings::new(sender));
-        announce(&settings);
+        let (started, readings) = (announce(&settings), Readings::new(sender));
         let gateway = Self {
             watchdog: Watchdog::from_environment(started),
             options,
@@ -322,6 +323,7 @@ impl Gateway {
             exporter,
             recorder,
             alerts,
+            datasets,
             store,
             cuts: CutTurns::default(),
             status_asked: Vec::new(),
@@ -479,6 +481,7 @@ impl Gateway {
             recorder.name(&settings);
         }
         tell_names(&settings, self.recorder.as_ref(), &self.alerts);
+        begin_datasets(&settings, &self.datasets);
         (self.source, self.settings) = (source, settings);
         self.offloads = offloads;
         self.epoch += 1;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use weir_engine::esp::sa::Fingerprint;
 use weir_engine::pipeline::{Engine, Left, PeerChange, PolicyError};
+use weir_store::datasets::DatasetSender;
 use weir_store::evidence::Label;
 use weir_store::sink::{AlertSender, RecordSender};
 use weir_wire::frame::Time;
@@ -83,6 +84,8 @@ pub struct WorkerSetup {
     pub records: RecordSender,
     /// Where alerts of rules go.
     pub alerts: AlertSender,
+    /// Where goes what rules do to sets that are kept.
+    pub datasets: DatasetSender,
     /// The other end of its handshakes.
     pub keying: Option<KeyingEnd>,
     /// Whom queue pairs belonged to before, and who keeps that.
@@ -112,6 +115,7 @@ struct Worker {
     reserver: Reserver,
     records: RecordSender,
     alerts: AlertSender,
+    datasets: DatasetSender,
     keying: Option<KeyingEnd>,
     answer: Sender<Reserved>,
     answers: Receiver<Reserved>,
@@ -134,8 +138,8 @@ impl Worker {
         commands: Receiver<WorkerCommand>,
     ) -> Result<Self> {
         let label = setup.label;
-        let WorkerSetup { pair, limits, plan, reserver, records, alerts, keying, owners, .. } =
-            setup;
+        let WorkerSetup { pair, limits, plan, reserver, records, alerts, datasets, .. } = setup;
+        let (keying, owners) = (setup.keying, setup.owners);
         let WorkerParts {
             number,
             ports,
@@ -182,6 +186,7 @@ impl Worker {
             reserver,
             records,
             alerts,
+            datasets,
             keying,
             answer,
             answers,
@@ -295,7 +300,7 @@ impl Worker {
             exchange.tell_counted(self.relay.engine());
         }
         self.report_keyed();
-        alerts::pass_on(&mut self.relay, &self.alerts);
+        alerts::pass_on(&mut self.relay, &self.alerts, &self.datasets);
         let Self { relay, fast_path, rollout, pair, .. } = self;
         rollout.look(&pair.name, relay.engine(), now);
         if let Some(fast_path) = fast_path {
@@ -313,14 +318,14 @@ impl Worker {
 
     /// Lets the kernel carry nothing more, and hands over what is kept in memory.
     fn end(&mut self) {
-        let Self { relay, records, alerts, fast_path, .. } = self;
+        let Self { relay, records, alerts, datasets, fast_path, .. } = self;
         if let Some(fast_path) = fast_path {
             fast_path.close(relay);
         }
         self.owners.finish(relay.engine().access());
         relay.engine().flush(&mut |record| records.send(record));
         relay.engine().end_detection_flows();
-        alerts::pass_on(relay, alerts);
+        alerts::pass_on(relay, alerts, datasets);
         if let Some(evidence) = relay.bystanders().evidence.take() {
             evidence.finish();
         }
@@ -357,7 +362,7 @@ impl Worker {
         let Prepared { policy, associations, replay_files, bystanders, .. } =
             self.prepared.take().context("nothing is prepared")?;
         // Rules may go, and what they told of is not to go with them.
-        alerts::pass_on(&mut self.relay, &self.alerts);
+        alerts::pass_on(&mut self.relay, &self.alerts, &self.datasets);
         let Self { relay, fast_path, .. } = self;
         if let Some(fast_path) = fast_path {
             fast_path.close(relay);

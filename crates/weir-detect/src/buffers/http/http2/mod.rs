@@ -16,6 +16,7 @@ pub(super) use hpack::Header;
 
 use super::transaction::Transaction;
 use crate::buffers::event::AppEvent;
+use crate::digest::FileDigests;
 use crate::record::HttpRecord;
 
 /// What a client begins with.
@@ -72,6 +73,8 @@ pub(crate) struct Connection {
     first: u64,
     /// Transactions with something odd that a side has not looked at.
     odd: [Vec<u64>; 2],
+    /// Digests of files that somebody wants.
+    pub(crate) wanted: FileDigests,
 }
 
 /// Whether a stream that begins so is a client's.
@@ -281,7 +284,7 @@ impl Connection {
         is_whole: bool,
         progressed: &mut Vec<u64>,
     ) {
-        let number = self.of_stream(head.stream);
+        let (number, wanted) = (self.of_stream(head.stream), self.wanted);
         progressed.push(number);
         let Some(transaction) = self.transaction(number) else { return };
         let frames = transaction.frames_mut(side);
@@ -291,7 +294,7 @@ impl Connection {
         let is_of_stream = head.stream != 0;
         let odd = match is_of_stream {
             true => {
-                let odd = transaction.half_or_new(side).add_body(bytes);
+                let odd = transaction.half_or_new(side).add_body(bytes, wanted);
                 odd.map(|_| AppEvent::Http2Bomb)
             }
             false => Some(AppEvent::Http2DataStreamZero),

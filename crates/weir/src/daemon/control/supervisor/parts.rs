@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -12,6 +13,7 @@ use signal_hook::iterator::{Handle, Signals};
 use weir_engine::policy::mapped;
 use weir_port::Shutter;
 use weir_serve::account;
+use weir_store::datasets::DatasetKeeper;
 use weir_store::sink::{AlertSink, EveFile, Exporter, Interfaces, RecordSender};
 
 use super::Event;
@@ -41,12 +43,22 @@ use crate::machine::Machine;
 /// Where records go.
 #[derive(Clone, Copy)]
 pub(super) struct Sinks<'a> {
-    pub(super) exporter: &'a Exporter,
-    pub(super) recorder: Option<&'a Recorder>,
-    pub(super) alerts: &'a AlertSink,
+    exporter: &'a Exporter,
+    recorder: Option<&'a Recorder>,
+    alerts: &'a AlertSink,
+    datasets: &'a DatasetKeeper,
 }
 
-impl Sinks<'_> {
+impl<'a> Sinks<'a> {
+    pub(super) fn of(
+        exporter: &'a Exporter,
+        recorder: Option<&'a Recorder>,
+        alerts: &'a AlertSink,
+        datasets: &'a DatasetKeeper,
+    ) -> Self {
+        Self { exporter, recorder, alerts, datasets }
+    }
+
     /// The way there from a worker of the pair of this index.
     fn sender(self, pair: usize, interfaces: Interfaces) -> RecordSender {
         let sender = self.exporter.sender(interfaces);
@@ -77,6 +89,21 @@ pub(super) fn start_alerts(settings: &Settings, recorder: Option<&Recorder>) -> 
     tell_names(settings, recorder, &sink);
     sink.note("gateway", "start", "ready");
     Ok(sink)
+}
+
+/// The thread that keeps the sets that rules change.
+pub(super) fn start_datasets(settings: &Settings) -> Result<DatasetKeeper> {
+    let keeper = DatasetKeeper::start(settings.gateway.datasets());
+    let keeper = keeper.context("no thread for datasets")?;
+    begin_datasets(settings, &keeper);
+    Ok(keeper)
+}
+
+/// Tells it the sets of the rules that run.
+pub(super) fn begin_datasets(settings: &Settings, keeper: &DatasetKeeper) {
+    if let Some(rules) = settings.detection.as_ref().and_then(|it| it.set.as_ref()) {
+        keeper.begin(rules.kept_sets());
+    }
 }
 
 /// Hands the names of VPN clients to alerts and records, which know only their addresses.
@@ -139,6 +166,7 @@ pub(super) fn start_workers(
                 reserver: store.reserver(),
                 records: sinks.sender(number, interfaces),
                 alerts: sinks.alerts.sender(&pair.name),
+                datasets: sinks.datasets.sender(),
                 keying: ends.next(),
                 owners: owners.next().context("a worker has a keeper of owners")?,
             });
@@ -203,13 +231,14 @@ pub(super) fn watch_vm(events: &Sender<Event>) -> Result<VmWatch> {
     VmWatch::start(move || drop(events.send(Event::Cloned)))
 }
 
-/// Says that all is up.
-pub(super) fn announce(settings: &Settings) {
+/// Says that all is up; returns since when.
+pub(super) fn announce(settings: &Settings) -> Instant {
     if settings.gateway.on_failure == OnFailure::Open {
         tracing::warn!("on_failure = \"open\": without this process, traffic passes unseen");
     }
     tracing::info!(name = settings.gateway.name, pairs = settings.pairs.len(), "ready");
     notify::ready(&format!("{} pairs of ports", settings.pairs.len()));
+    Instant::now()
 }
 
 /// The bystanders of each worker of `pair`: mirrors that are `running` already, newly opened ones,

@@ -1,0 +1,421 @@
+//! Sets of values that rules ask for and add to (`dataset`), and values with a reputation
+//! (`datarep`).
+//!
+//! ```text
+//!  files' text --Definitions (with the rules)--> Datasets, one a detector
+//!                                                  |   |
+//!     what rules put and take --Change-------------+   +--SharedCounts--> the other detectors'
+//!        `--> whoever keeps the files of `state` and `save`
+//! ```
+
+mod json;
+mod options;
+mod values;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use crate::rule::Numbers;
+use crate::rule::syntax;
+use options::{Format, Options};
+pub(crate) use values::{Datasets, Moved};
+use values::{Set, Values};
+
+/// Values of a set, at most; further ones are not kept.
+const VALUES_MAX: usize = 4_000_000;
+/// Values that rules add to a set, at most; further ones are not kept.
+const ADDED_MAX: usize = 1 << 18;
+/// Sets of all rules, at most; a rule with a further one is refused.
+const SETS_MAX: usize = 256;
+/// Bytes of one value, at most; a longer one is in no set.
+const VALUE_LEN_MAX: usize = 64 * 1024;
+
+/// What the values of a set are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    String,
+    Md5,
+    Sha256,
+    /// Both versions.
+    Ip,
+    Ipv4,
+    Ipv6,
+}
+
+/// What a rule does with a set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    IsSet,
+    IsNotSet,
+    /// Holds where the value was not there.
+    Set,
+    /// Holds where it was.
+    Unset,
+    /// Holds where it is there with such a reputation.
+    Reputation(Numbers),
+}
+
+/// A set, and what a rule does with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DatasetTest {
+    /// Its place among all.
+    pub(crate) set: usize,
+    pub(crate) verb: Verb,
+}
+
+/// A set as the rules begin with it.
+#[derive(Clone, Debug)]
+struct Definition {
+    name: Arc<str>,
+    kind: Kind,
+    values: Arc<Values>,
+    /// Bytes that values may take which rules add.
+    memory: usize,
+    /// What the rule that named it first says of files.
+    files: [Option<String>; 2],
+    /// Where alerts tell what is known of a value, where that is known.
+    context: Option<Arc<str>>,
+    /// The file that it is kept in.
+    kept: Option<Arc<str>>,
+}
+
+/// All sets that rules name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Definitions(Vec<Definition>);
+
+/// A file that a rule names.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NamedFile {
+    /// As the rule writes it.
+    pub name: String,
+    /// Where it is.
+    pub place: Place,
+}
+
+/// Where a file is that a rule names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// Beside the rule's own file.
+    Beside,
+    /// In the folder where sets are kept that rules change.
+    Kept,
+}
+
+/// The text of files that sets are kept in, by name. They change while the rules stay what they
+/// are, and do not count where rules are compared.
+#[derive(Clone, Debug, Default)]
+pub struct KeptFiles(pub BTreeMap<String, String>);
+
+impl std::hash::Hash for KeptFiles {
+    fn hash<H: std::hash::Hasher>(&self, _: &mut H) {}
+}
+
+/// A set that is to be kept in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptSet {
+    /// Its name, below the folder of such files.
+    pub file: Arc<str>,
+    /// What it begins with, a value a line.
+    pub lines: Vec<String>,
+    /// The file holds it already, as far as it is there.
+    pub is_loaded: bool,
+}
+
+/// A value that a rule put into a set that is kept, or took from it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The file that the set is kept in.
+    pub file: Arc<str>,
+    /// The value, as a line of it.
+    pub line: String,
+    /// Whether it is in the set now.
+    pub is_set: bool,
+}
+
+/// What a set of the form JSON knows of a value that a rule found there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Context {
+    /// Where alerts tell it.
+    pub name: Arc<str>,
+    /// An object, as JSON.
+    pub json: Arc<str>,
+}
+
+/// Keywords whose value is a list of digests, by its file's name.
+const OF_DIGESTS: [&str; 3] = ["filemd5", "filesha1", "filesha256"];
+
+/// Files that the rules of `text` name: those of their sets, and lists of digests.
+pub fn files(text: &str) -> Vec<NamedFile> {
+    let mut found = Vec::new();
+    if !["dataset", "datarep", "filemd5", "filesha"].iter().any(|it| text.contains(it)) {
+        return found;
+    }
+    for line in syntax::lines(text).iter().filter(|it| !it.is_disabled) {
+        let Ok(statement) = syntax::parse(&line.text) else { continue };
+        for option in &statement.options {
+            if OF_DIGESTS.contains(&option.name) {
+                let name = syntax::unquoted(option.value).1.trim().to_owned();
+                found.push(NamedFile { name, place: Place::Beside });
+            }
+            if !matches!(option.name, "dataset" | "datarep") {
+                continue;
+            }
+            found.extend(files_of_set(option.value));
+        }
+    }
+    found
+}
+
+/// Files that stand behind a set's name.
+pub fn files_of_set(options: &str) -> impl Iterator<Item = NamedFile> + '_ {
+    options.split(',').filter_map(|part| {
+        let (word, name) = part.trim().split_once(char::is_whitespace)?;
+        let place = match word {
+            "load" => Place::Beside,
+            "state" => Place::Kept,
+            _ => return None,
+        };
+        Some(NamedFile { name: name.trim().to_owned(), place })
+    })
+}
+
+/// The text of files that rules name, by where they are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Texts<'a> {
+    pub(crate) beside: &'a BTreeMap<String, String>,
+    pub(crate) kept: &'a KeptFiles,
+}
+
+impl Definitions {
+    /// Takes in a set that is no rule's: `NAME, type string, load FILE`.
+    pub(crate) fn declare(&mut self, set: &str, texts: Texts<'_>) -> Result<(), String> {
+        let (name, options) = set.split_once(',').unwrap_or((set, ""));
+        let options = Options::parse(name, options.split(',').map(str::trim))?;
+        self.define(name.trim(), &options, texts, false).map(drop)
+    }
+
+    /// What `dataset:VALUE` asks for.
+    pub(crate) fn dataset(&mut self, value: &str, texts: Texts<'_>) -> Result<DatasetTest, String> {
+        let mut parts = value.split(',').map(str::trim);
+        let verb = match parts.next().unwrap_or_default() {
+            "set" => Verb::Set,
+            "unset" => Verb::Unset,
+            "isset" => Verb::IsSet,
+            "isnotset" => Verb::IsNotSet,
+            other => return Err(format!("`{other}` is done to no dataset")),
+        };
+        let name = parts.next().filter(|it| !it.is_empty()).ok_or("a dataset without a name")?;
+        let options = Options::parse(name, parts)?;
+        if options.format != Format::Lines && matches!(verb, Verb::Set | Verb::Unset) {
+            return Err("a set in JSON can only be asked: isset, isnotset".to_owned());
+        }
+        let set = self.define(name, &options, texts, false)?;
+        Ok(DatasetTest { set, verb })
+    }
+
+    /// What `datarep:VALUE` asks for.
+    pub(crate) fn reputation(
+        &mut self,
+        value: &str,
+        texts: Texts<'_>,
+    ) -> Result<DatasetTest, String> {
+        let mut parts = value.split(',').map(str::trim);
+        let mut next = |what: &str| {
+            parts.next().filter(|it| !it.is_empty()).ok_or(format!("datarep without {what}"))
+        };
+        let (name, operator, number) = (next("a name")?, next("an operator")?, next("a value")?);
+        let operator = if operator == "==" { "" } else { operator };
+        let numbers = Numbers::parse(&format!("{operator}{number}"))?;
+        let options = Options::parse(name, parts)?;
+        if options.format != Format::Lines {
+            return Err("a reputation stands behind its value, not in JSON".to_owned());
+        }
+        let set = self.define(name, &options, texts, true)?;
+        Ok(DatasetTest { set, verb: Verb::Reputation(numbers) })
+    }
+
+    fn define(
+        &mut self,
+        name: &str,
+        options: &Options<'_>,
+        texts: Texts<'_>,
+        has_reputation: bool,
+    ) -> Result<usize, String> {
+        let files = [options.loaded(), options.kept()].map(|it| it.map(str::to_owned));
+        if let Some(known) = self.0.iter().position(|it| *it.name == *name) {
+            let first = &self.0[known];
+            if options.kind.is_some_and(|it| it != first.kind) {
+                return Err(format!("dataset {name} is of another type elsewhere"));
+            }
+            if files != [None, None] && files != first.files {
+                return Err(format!("dataset {name} has other files where it is named first"));
+            }
+            return Ok(known);
+        }
+        let kind = options.kind.ok_or_else(|| format!("dataset {name} without a type"))?;
+        if self.0.len() == SETS_MAX {
+            return Err(format!("more than {SETS_MAX} datasets"));
+        }
+        let text = match (options.load, options.state) {
+            (Some(file), _) => match texts.beside.get(file) {
+                Some(text) => text.as_str(),
+                None => return Err(format!("the file {file} cannot be read")),
+            },
+            (None, Some(file)) => texts.kept.0.get(file).map_or("", String::as_str),
+            (None, None) => "",
+        };
+        let values = match options.format {
+            Format::Lines => read_lines(name, kind, text, has_reputation)?,
+            _ => json::read(name, kind, text, options)?,
+        };
+        self.0.push(Definition {
+            name: name.into(),
+            kind,
+            values: Arc::new(values),
+            memory: options.memory.unwrap_or(usize::MAX),
+            files,
+            context: options.context_key.map(Arc::from),
+            kept: options.kept().map(Arc::from),
+        });
+        Ok(self.0.len() - 1)
+    }
+
+    /// The sets as they begin.
+    fn sets(&self) -> impl Iterator<Item = Set> {
+        self.0.iter().map(Set::begin)
+    }
+
+    /// Those that are to be kept in files.
+    pub(crate) fn kept(&self) -> impl Iterator<Item = KeptSet> {
+        self.0.iter().filter_map(|it| {
+            let [load, _] = &it.files;
+            Some(KeptSet {
+                file: it.kept.clone()?,
+                lines: it.values.iter().map(|value| it.kind.line(value)).collect(),
+                is_loaded: load.is_none(),
+            })
+        })
+    }
+}
+
+/// A value a line; with a reputation, a comma and that behind it.
+fn read_lines(name: &str, kind: Kind, text: &str, has_reputation: bool) -> Result<Values, String> {
+    let mut values = Values::default();
+    for line in text.lines().map(str::trim).filter(|it| !it.is_empty()).take(VALUES_MAX) {
+        let (value, reputation) = match line.split_once(',') {
+            Some((value, reputation)) => (value, reputation.trim().parse::<u16>().unwrap_or(0)),
+            None if has_reputation => continue,
+            None => (line, 0),
+        };
+        let value = kind.written(value.trim());
+        let value = value.ok_or_else(|| format!("`{line}` is no value of dataset {name}"))?;
+        values.put(value, reputation.into());
+    }
+    Ok(values)
+}
+
+impl Kind {
+    fn from_name(name: &str) -> Result<Self, String> {
+        Ok(match name {
+            "string" => Self::String,
+            "md5" => Self::Md5,
+            "sha256" => Self::Sha256,
+            "ip" => Self::Ip,
+            "ipv4" => Self::Ipv4,
+            "ipv6" => Self::Ipv6,
+            other => return Err(format!("`{other}` is no type of datasets")),
+        })
+    }
+
+    /// A value as files write it: text in base64, digests in hex, addresses.
+    fn written(self, text: &str) -> Option<Vec<u8>> {
+        match self {
+            Self::String => base64(text),
+            Self::Md5 => hexadecimal(text, 16),
+            Self::Sha256 => hexadecimal(text, 32),
+            Self::Ip | Self::Ipv4 | Self::Ipv6 => {
+                let bytes = match text.parse().ok()? {
+                    IpAddr::V4(address) => address.octets().to_vec(),
+                    IpAddr::V6(address) => address.octets().to_vec(),
+                };
+                self.seen(&bytes)
+            }
+        }
+    }
+
+    /// The same the other way round.
+    fn line(self, value: &[u8]) -> String {
+        match self {
+            Self::String => to_base64(value),
+            Self::Md5 | Self::Sha256 => value.iter().map(|it| format!("{it:02x}")).collect(),
+            Self::Ip | Self::Ipv4 | Self::Ipv6 => {
+                if let Ok(octets) = <[u8; 4]>::try_from(value) {
+                    return Ipv4Addr::from(octets).to_string();
+                }
+                let address = <[u8; 16]>::try_from(value).map(Ipv6Addr::from);
+                let address = address.unwrap_or(Ipv6Addr::UNSPECIFIED);
+                address.to_canonical().to_string()
+            }
+        }
+    }
+
+    /// A value as it stands in a buffer; `None`: it is none of this kind.
+    fn seen(self, bytes: &[u8]) -> Option<Vec<u8>> {
+        let mapped = |bytes: &[u8]| [&[0_u8; 10][..], &[0xff; 2], bytes].concat();
+        match (self, bytes.len()) {
+            (Self::String, 0..=VALUE_LEN_MAX) | (Self::Md5, 16) | (Self::Sha256, 32) => {
+                Some(bytes.to_vec())
+            }
+            (Self::Ip | Self::Ipv6, 16) | (Self::Ipv4, 4) => Some(bytes.to_vec()),
+            (Self::Ip | Self::Ipv6, 4) => Some(mapped(bytes)),
+            (Self::Ipv4, 16) if bytes.starts_with(&mapped(b"")) => Some(bytes[12..].to_vec()),
+            _ => None,
+        }
+    }
+}
+
+/// So many bytes in hexadecimal digits.
+pub(crate) fn hexadecimal(text: &str, length: usize) -> Option<Vec<u8>> {
+    let byte = |at: usize| u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok();
+    let bytes = (0..length).map(byte).collect::<Option<Vec<u8>>>();
+    bytes.filter(|_| text.len() == 2 * length)
+}
+
+fn base64(text: &str) -> Option<Vec<u8>> {
+    let (mut bytes, mut held, mut bits) = (Vec::new(), 0_u32, 0);
+    for byte in text.trim_end_matches('=').bytes() {
+        let digit = match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        };
+        (held, bits) = (held << 6 | u32::from(digit), bits + 6);
+        if bits >= 8 {
+            bits -= 8;
+            bytes.push((held >> bits) as u8);
+        }
+    }
+    Some(bytes)
+}
+
+/// RFC 4648 s4, with padding.
+fn to_base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for three in bytes.chunks(3) {
+        let byte = |at: usize| u32::from(three.get(at).copied().unwrap_or_default());
+        let held = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for place in 0..4_usize {
+            let digit = DIGITS[(held >> (18 - 6 * place)) as usize & 63];
+            text.push(if place <= three.len() { char::from(digit) } else { '=' });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

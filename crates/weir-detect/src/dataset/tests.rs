@@ -1,0 +1,188 @@
+use super::*;
+
+fn definitions(rules: &[&str], files: &[(&str, &str)]) -> (Vec<DatasetTest>, Definitions) {
+    let files: BTreeMap<String, String> =
+        files.iter().map(|(name, text)| ((*name).into(), (*text).into())).collect();
+    let kept = KeptFiles(files.clone());
+    let mut definitions = Definitions::default();
+    let texts = Texts { beside: &files, kept: &kept };
+    let tests = rules.iter().map(|it| definitions.dataset(it, texts).unwrap()).collect();
+    (tests, definitions)
+}
+
+fn sets(rules: &[&str], files: &[(&str, &str)]) -> (Vec<DatasetTest>, Datasets) {
+    let (tests, definitions) = definitions(rules, files);
+    (tests, Datasets::new(&definitions, 1))
+}
+
+fn refused(rules: &[&str]) -> String {
+    let (beside, kept) = (BTreeMap::new(), KeptFiles::default());
+    let mut definitions = Definitions::default();
+    let (last, before) = rules.split_last().unwrap();
+    let texts = Texts { beside: &beside, kept: &kept };
+    before.iter().for_each(|it| _ = definitions.dataset(it, texts).unwrap());
+    definitions.dataset(last, texts).unwrap_err()
+}
+
+#[test]
+fn a_value_is_put_once_and_taken_once() {
+    let rules = ["set,a,type string", "isset,a", "unset,a", "isnotset,a"];
+    let (tests, mut sets) = sets(&rules, &[]);
+    let [set, is_set, unset, is_not_set] = tests.try_into().unwrap();
+    assert!(!sets.holds(is_set, b"x") && sets.holds(is_not_set, b"x"));
+    assert!(sets.holds(set, b"x") && !sets.holds(set, b"x"));
+    assert!(sets.holds(is_set, b"x") && !sets.holds(is_set, b"y"));
+    assert!(sets.holds(unset, b"x") && !sets.holds(unset, b"x"));
+}
+
+#[test]
+fn a_value_of_the_file_is_taken_and_put_again() {
+    let rules = ["unset,a,type string,state t", "isset,a", "set,a"];
+    let (tests, mut sets) = sets(&rules, &[("t", "ZXZpbA==\n")]);
+    let [unset, is_set, set] = tests.try_into().unwrap();
+    assert!(sets.holds(is_set, b"evil") && !sets.holds(set, b"evil"));
+    assert!(sets.holds(unset, b"evil") && !sets.holds(unset, b"evil"));
+    assert!(!sets.holds(is_set, b"evil"));
+    assert!(sets.holds(set, b"evil") && sets.holds(is_set, b"evil"));
+}
+
+#[test]
+fn files_are_read_as_their_type_says() {
+    let rules = [
+        "isset,t,type string,load t",
+        "isset,m,type md5,load m",
+        "isset,i,type ip,load i",
+        "isset,j,type ipv4,state nowhere",
+    ];
+    let files = [
+        ("t", "ZXZpbA==\n"),
+        ("m", "d41d8cd98f00b204e9800998ecf8427e\n"),
+        ("i", "10.0.0.1\n2001:db8::1\n"),
+    ];
+    let (tests, mut sets) = sets(&rules, &files);
+    assert!(sets.holds(tests[0], b"evil") && !sets.holds(tests[0], b"good"));
+    assert!(sets.holds(tests[1], &crate::digest::md5(b"")));
+    assert!(sets.holds(tests[2], &[10, 0, 0, 1]) && !sets.holds(tests[2], &[10, 0, 0, 2]));
+    assert!(!sets.holds(tests[3], &[10, 0, 0, 1]));
+}
+
+#[test]
+fn what_is_written_is_what_was_read() {
+    for (kind, line) in [
+        (Kind::String, "ZXZpbA=="),
+        (Kind::String, "YWI="),
+        (Kind::String, "YWJj"),
+        (Kind::Md5, "d41d8cd98f00b204e9800998ecf8427e"),
+        (Kind::Ip, "10.0.0.1"),
+        (Kind::Ip, "2001:db8::1"),
+        (Kind::Ipv4, "192.0.2.7"),
+    ] {
+        assert_eq!(kind.line(&kind.written(line).unwrap()), line);
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    for wrong in ["put,a,type string", "set,a", "set,a,type x", "isset,a,type ip,load none"] {
+        refused(&[wrong]);
+    }
+    refused(&["set,a,type ip", "isset,a,type md5"]);
+    assert!(refused(&["set,a,type ip,state x", "set,a,type ip,state y"]).contains("other files"));
+    let json = "set,a,type ip,load a,format json,value_key ip,context_key c";
+    assert!(refused(&[json]).contains("isset"));
+}
+
+#[test]
+fn a_set_of_the_configuration_needs_no_more_than_its_name() {
+    let beside = BTreeMap::from([("/lists/a".to_owned(), "ZXZpbA==\n".to_owned())]);
+    let texts = Texts { beside: &beside, kept: &KeptFiles::default() };
+    let mut definitions = Definitions::default();
+    definitions.declare("a, type string, load /lists/a", texts).unwrap();
+    assert!(definitions.declare("b, load /lists/a", texts).is_err(), "it has no type");
+    let test = definitions.dataset("isset,a", texts).unwrap();
+    let mut sets = Datasets::new(&definitions, 1);
+    assert!(sets.holds(test, b"evil") && !sets.holds(test, b"good"));
+}
+
+#[test]
+fn files_that_rules_name_are_found() {
+    let rules = "alert dns any any -> any any (dns.query; dataset:isset,a,type string,load \
+                 a.lst; sid:1;)\n# alert dns any any -> any any (dataset:set,b,load b; sid:2;)\n\
+                 alert dns any any -> any any (dns.query; dataset:set,c,type string, state c; \
+                 sid:3;)\nalert http any any -> any any (filemd5:!list; sid:4;)";
+    let file = |name: &str, place| NamedFile { name: name.into(), place };
+    let expected =
+        [file("a.lst", Place::Beside), file("c", Place::Kept), file("list", Place::Beside)];
+    assert_eq!(files(rules), expected);
+}
+
+#[test]
+fn memory_bounds_what_rules_add() {
+    let (tests, mut sets) = sets(&["set,a,type string,memcap 200"], &[]);
+    assert!(sets.holds(tests[0], b"one") && sets.holds(tests[0], b"two"));
+    assert!(!sets.holds(tests[0], b"three"));
+    assert_eq!(sets.take_lost(), 1);
+}
+
+#[test]
+fn a_set_that_is_kept_tells_its_changes_and_others_do_not() {
+    let rules = ["set,a,type string,state a.lst", "unset,a", "set,b,type string"];
+    let (tests, definitions) = definitions(&rules, &[("a.lst", "b2xk\n")]);
+    let file: Arc<str> = "a.lst".into();
+    let kept: Vec<KeptSet> = definitions.kept().collect();
+    let lines = vec!["b2xk".to_owned()];
+    assert_eq!(kept, [KeptSet { file: file.clone(), lines, is_loaded: true }]);
+    let mut sets = Datasets::new(&definitions, 1);
+    sets.keep_changes();
+    assert!(sets.holds(tests[0], b"new") && sets.holds(tests[2], b"else"));
+    assert!(sets.holds(tests[1], b"old") && !sets.holds(tests[1], b"none"));
+    let change = |line: &str, is_set| Change { file: file.clone(), line: line.into(), is_set };
+    assert_eq!(sets.take_changes(), [change("bmV3", true), change("b2xk", false)]);
+    assert_eq!(sets.take_changes(), []);
+}
+
+#[test]
+fn detectors_take_over_what_others_put() {
+    let rules = ["set,a,type string", "isset,a", "unset,a"];
+    let (tests, definitions) = definitions(&rules, &[]);
+    let mut one = Datasets::new(&definitions, 7);
+    let mut two = Datasets::new(&definitions, 7);
+    one.share();
+    assert!(one.holds(tests[0], b"x"));
+    two.add_shared(&one.take_shared());
+    assert!(two.holds(tests[1], b"x"));
+    assert!(one.holds(tests[2], b"x"));
+    two.add_shared(&one.take_shared());
+    assert!(!two.holds(tests[1], b"x"));
+    assert!(one.take_shared().is_empty());
+}
+
+#[test]
+fn other_rules_go_on_with_what_rules_put_and_read_files_anew() {
+    let rules = ["set,a,type string", "isset,b,type string,load b"];
+    let (tests, before) = definitions(&rules, &[("b", "b2xk\n")]);
+    let mut sets = Datasets::new(&before, 1);
+    assert!(sets.holds(tests[0], b"x"));
+    let rules = ["isset,b,type string,load b", "isset,a,type string"];
+    let (tests, after) = definitions(&rules, &[("b", "bmV3\n")]);
+    sets.swap(&after);
+    assert!(sets.holds(tests[1], b"x"));
+    assert!(sets.holds(tests[0], b"new") && !sets.holds(tests[0], b"old"));
+}
+
+#[test]
+fn objects_of_json_tell_what_is_known_of_a_value() {
+    let array = r#"{"data":{"hosts":[{"host":"evil","by":"a"},{"other":1},{"host":"bad","n":2}]}}"#;
+    let lines = "{\"ip\":\"10.0.0.1\",\"why\":\"x\"}\n\n{\"ip\":\"fe80::1\"}\n";
+    let rules = [
+        "isset,h,type string,load h,format json,value_key host,array_key data.hosts,context_key k",
+        "isset,i,type ip,load i,format ndjson,value_key ip,context_key k,remove_key",
+    ];
+    let (tests, mut sets) = sets(&rules, &[("h", array), ("i", lines)]);
+    assert!(!sets.holds(tests[0], b"good") && sets.found().is_empty());
+    assert!(sets.holds(tests[0], b"bad") && sets.holds(tests[1], &[10, 0, 0, 1]));
+    let told: Vec<&str> = sets.found().iter().map(|it| &*it.json).collect();
+    assert_eq!(told, [r#"{"host":"bad","n":2}"#, r#"{"why":"x"}"#]);
+    sets.forget_found();
+    assert!(sets.found().is_empty());
+}

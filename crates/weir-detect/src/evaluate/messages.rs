@@ -1,0 +1,157 @@
+//! Rules against messages: those that are whole when they are told, and transactions of HTTP.
+
+use std::ops::ControlFlow;
+
+use super::{Evaluator, Scene, Sight};
+use crate::alert::Alerts;
+use crate::buffers::{self, http};
+use crate::conversation::{Message, Told};
+use crate::detector::{Decision, Direction};
+use crate::flow::Flow;
+use crate::inspect::Bytes;
+use crate::packet::Gist;
+use crate::record::HttpRecord;
+use crate::rule::{Buffer, Untold};
+
+impl Evaluator {
+    /// The number of the transaction that a message belongs to, in its flow.
+    pub(super) fn number_of(&mut self, told: &Told) -> u64 {
+        match told {
+            Told::Http(number) => *number,
+            Told::Unit(unit) => unit.number,
+            Told::Dns(_) => {
+                self.messages += 1;
+                self.messages
+            }
+            Told::Tls | Told::Ssh | Told::Odd(_) => 0,
+        }
+    }
+
+    /// A message that is whole when it is told.
+    pub(super) fn message(
+        &mut self,
+        flow: &mut Flow,
+        scene: &Scene<'_>,
+        message: Message<'_>,
+        payload: &[u8],
+        alerts: &mut Alerts,
+        decision: &mut Decision,
+    ) -> ControlFlow<bool> {
+        self.note_message(flow, scene, message);
+        self.gather(scene, message, None);
+        if let Message::Dns(message) = message {
+            self.gather_odd(scene, message.events.as_slice());
+        }
+        let sight =
+            Sight { payload: Some(Bytes::whole(payload)), message: Some(message), is_stream: true };
+        self.each(flow, scene, alerts, decision, &|rule| rule.is_of_application().then_some(sight))
+    }
+
+    /// A transaction that came further: rules may have to wait for the rest of it.
+    pub(super) fn transaction(
+        &mut self,
+        flow: &mut Flow,
+        scene: &Scene<'_>,
+        (number, transaction): (u64, &mut http::Transaction),
+        payload: &[u8],
+        alerts: &mut Alerts,
+        decision: &mut Decision,
+    ) -> ControlFlow<bool> {
+        let side = scene.direction.index();
+        let fresh = transaction.fresh(side);
+        let is_complete = transaction.is_complete(side);
+        if (side == 1 && is_complete || transaction.is_of_connection())
+            && let Some(records) = &mut self.records
+        {
+            let flow = flow.view(Direction::Initiator);
+            records.extend(transaction.record().map(|it| HttpRecord { flow, number, ..it }));
+        }
+        self.keep_files(flow, scene, number, transaction);
+        let events = transaction.fresh_events(side);
+        let is_odd = !events.is_empty();
+        self.gather_odd(scene, events);
+        if !fresh.headers && fresh.body.is_none() && !is_complete && !is_odd {
+            return ControlFlow::Continue(());
+        }
+        let message = Message::Http(transaction, side);
+        self.number = number;
+        self.gather(scene, message, Some(fresh));
+        self.candidates.extend_from_slice(&transaction.waiting[side]);
+        if side == 1 {
+            self.candidates.extend_from_slice(&transaction.asked);
+        }
+        self.settle();
+        let candidates = std::mem::take(&mut self.candidates);
+        let mut outcome = ControlFlow::Continue(());
+        for index in &candidates {
+            let rule = scene.rules.rule(*index);
+            if !rule.is_of_application() || transaction.is_matched(*index, rule, side) {
+                continue;
+            }
+            let message = Message::Http(transaction, side);
+            let sight = Sight {
+                payload: Some(Bytes::whole(payload)),
+                message: Some(message),
+                is_stream: true,
+            };
+            if rule.header.is_transactional && side == 1 && !transaction.asked.contains(index) {
+                continue;
+            }
+            if self.matches(rule, flow, scene, sight) {
+                if rule.header.is_transactional && side == 0 {
+                    transaction.ask(*index);
+                    continue;
+                }
+                outcome = self.act((rule, *index, sight), flow, scene, alerts, decision);
+                transaction.matched[side].push(*index);
+                transaction.is_told |= rule.untold == Some(Untold::Transaction);
+                if outcome.is_break() {
+                    break;
+                }
+            } else if !is_complete && rule.fast.is_some() {
+                transaction.wait(side, *index);
+            }
+        }
+        transaction.let_go(side);
+        self.number = 0;
+        self.candidates = candidates;
+        outcome
+    }
+
+    /// Rules whose fast pattern is in a buffer of the message, of those that are `fresh`, and rules
+    /// without one.
+    pub(super) fn gather(
+        &mut self,
+        scene: &Scene<'_>,
+        message: Message<'_>,
+        fresh: Option<http::Fresh>,
+    ) {
+        let Self { candidates, scratch, .. } = self;
+        let side = scene.direction.index();
+        for (key, group) in scene.rules.message_groups(side) {
+            if !buffers::is_of(key.buffer, message.protocol()) {
+                continue;
+            }
+            let is_body = http::is_body(key.buffer);
+            let from: usize = match fresh {
+                Some(fresh) if is_body || key.buffer == Buffer::FileName => match fresh.body {
+                    None => continue,
+                    // What was looked through before has been.
+                    Some(from) if is_body && key.transforms.is_empty() => from,
+                    Some(_) => 0,
+                },
+                Some(fresh) if !fresh.headers => continue,
+                _ => 0,
+            };
+            message.each(key.buffer, &mut |bytes| {
+                let from = from.saturating_sub(group.longest.saturating_sub(1)).min(bytes.len());
+                let bytes = buffers::apply(&bytes[from..], &key.transforms);
+                group.scan(&bytes, scratch, candidates);
+                false
+            });
+        }
+        let gist = scene.view.gist(scene.direction, true);
+        let gist = Gist { signs: !(Gist::TO_SERVER | Gist::TO_CLIENT) | gist.signs, ..gist };
+        scene.rules.bare().of_messages(message.protocol(), gist, candidates);
+    }
+}
