@@ -21,11 +21,6 @@ const BLOCK: c_uint = 1;
 const SUCCESS: c_int = 0;
 /// Patterns of one database, at most: identifiers are 32 bits.
 const PATTERNS_MAX: usize = 1 << 24;
-/// Of up to so many patterns Vectorscan makes an automaton for short data besides (its setting
-/// `smallWriteMaxPatterns`), which it throws away where that is larger than 1 MiB.
-const SHORT_DATA_MAX: usize = 10_000;
-/// From so many on it is: of 9,000 it took 106 MB meanwhile, for nothing.
-const SHORT_DATA_LOST: usize = 2_000;
 
 /// `hs_database_t`
 #[repr(C)]
@@ -115,26 +110,21 @@ impl Patterns {
             .iter()
             .map(|it| CString::new(it.expression()).expect("hex has no NUL"))
             .collect();
-        // The same pattern again changes nothing but their number.
-        let count = match patterns.len() {
-            SHORT_DATA_LOST..=SHORT_DATA_MAX => SHORT_DATA_MAX + 1,
-            count => count,
-        };
-        let again = || (0..patterns.len()).chain(std::iter::repeat(0)).take(count);
-        let pointers: Vec<*const c_char> = again().map(|it| texts[it].as_ptr()).collect();
-        let flags: Vec<c_uint> = again()
-            .map(|it| SINGLE_MATCH | DOTALL | if patterns[it].is_nocase { CASELESS } else { 0 })
+        let pointers: Vec<*const c_char> = texts.iter().map(|it| it.as_ptr()).collect();
+        let flags: Vec<c_uint> = patterns
+            .iter()
+            .map(|it| SINGLE_MATCH | DOTALL | if it.is_nocase { CASELESS } else { 0 })
             .collect();
-        let ids: Vec<c_uint> = again().map(|it| it as c_uint).collect();
+        let ids: Vec<c_uint> = (0..patterns.len() as c_uint).collect();
         let (mut database, mut error) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: the three arrays have `count` elements each and outlive the call, as do
+        // SAFETY: the three arrays have `patterns.len()` elements each and outlive the call, as do
         // the strings that the first points to; a null platform means this machine.
         let code = unsafe {
             hs_compile_multi(
                 pointers.as_ptr(),
                 flags.as_ptr(),
                 ids.as_ptr(),
-                count as c_uint,
+                patterns.len() as c_uint,
                 BLOCK,
                 ptr::null(),
                 &mut database,
