@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -74,7 +75,7 @@ fn all(places: &[PathBuf], ending: &str) -> BTreeMap<String, PathBuf> {
     let mut add = |path: PathBuf| {
         let is_one = path.extension().is_some_and(|it| it == ending);
         let name = path.file_stem().and_then(|it| it.to_str()).map(str::to_owned);
-        if let (true, Some(name)) = (is_one, name) {
+        if let (true, Some(name), true) = (is_one, name, may_be_opened(&path)) {
             found.insert(name, path);
         }
     };
@@ -85,6 +86,12 @@ fn all(places: &[PathBuf], ending: &str) -> BTreeMap<String, PathBuf> {
         }
     }
     found
+}
+
+/// Whether it is a file or a socket: whoever opens a pipe waits until somebody writes to it. What
+/// cannot be looked at is opened, and says why it cannot.
+fn may_be_opened(path: &Path) -> bool {
+    path.metadata().map_or(true, |it| it.is_file() || it.file_type().is_socket())
 }
 
 /// What the gateway behind `socket` published last.
@@ -105,6 +112,23 @@ pub async fn ask(socket: &Path) -> io::Result<Status> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_neither_a_file_nor_a_socket_holds_nobody_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe.sqlite");
+        std::fs::create_dir(folder.path().join("folder.sqlite")).unwrap();
+        std::os::unix::fs::symlink("loop.sqlite", folder.path().join("loop.sqlite")).unwrap();
+        std::fs::write(folder.path().join("gw.sqlite"), "").unwrap();
+        let mode = rustix::fs::Mode::from(0o600);
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, mode).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(folder.path().join("gw.status"));
+        let here = vec![folder.path().to_owned(), pipe];
+        let places = Places { run_folders: here.clone(), stores: here };
+        let named = |files: BTreeMap<String, PathBuf>| files.into_keys().collect::<Vec<_>>();
+        assert_eq!(named(places.stores()), ["gw", "loop"], "what cannot be looked at says why");
+        assert_eq!(named(places.sockets()), ["gw"]);
+    }
 
     #[test]
     fn of_too_many_stores_the_first_by_name_are_looked_at_and_the_rest_is_said() {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use rustls::{CertificateError, ClientConfig, ClientConnection, RootCertStore};
 
 /// How long an answer to a TCP connection request may take. The collector's thread waits for it,
 /// and its queue with it.
@@ -212,7 +212,7 @@ impl Stream {
             match tls.read_tls(&mut self.socket) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok(_) => {
-                    let state = tls.process_new_packets().map_err(io::Error::other)?;
+                    let state = tls.process_new_packets().map_err(refused)?;
                     if state.peer_has_closed() {
                         return Err(ErrorKind::UnexpectedEof.into());
                     }
@@ -254,6 +254,32 @@ impl Stream {
         let _ = self.progress();
         let _ = self.socket.shutdown(std::net::Shutdown::Write);
     }
+}
+
+/// Why the other end is not believed, with what to do about it.
+fn refused(error: rustls::Error) -> io::Error {
+    let said = error.to_string();
+    let remedy = match error {
+        rustls::Error::InvalidCertificate(certificate) => match certificate {
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                "its certificate must name the host as the configuration does (subjectAltName)"
+            }
+            CertificateError::UnknownIssuer => "`authority_file` must hold who signed it",
+            CertificateError::Expired
+            | CertificateError::ExpiredContext { .. }
+            | CertificateError::NotValidYet
+            | CertificateError::NotValidYetContext { .. } => {
+                "look at the certificate's dates, and at the clock here"
+            }
+            _ if said.contains("CaUsedAsEndEntity") => {
+                "that is an authority's certificate: the server needs one that is none \
+                 (basicConstraints CA:FALSE)"
+            }
+            _ => "look at its certificate",
+        },
+        _ => return io::Error::other(error),
+    };
+    io::Error::other(format!("{said}: {remedy}"))
 }
 
 fn would_block(result: io::Result<usize>) -> io::Result<usize> {
@@ -324,6 +350,25 @@ mod tests {
                 std::thread::yield_now();
             }
         }
+    }
+
+    #[test]
+    fn a_certificate_that_is_refused_is_said_with_what_to_do() {
+        let said = |why| refused(rustls::Error::InvalidCertificate(why)).to_string();
+        // As the verifier of chains names it.
+        let authority = rustls::OtherError(Arc::new(io::Error::other("CaUsedAsEndEntity")));
+        for (why, remedy) in [
+            (CertificateError::Other(authority), "CA:FALSE"),
+            (CertificateError::UnknownIssuer, "authority_file"),
+            (CertificateError::NotValidForName, "subjectAltName"),
+            (CertificateError::Expired, "the clock"),
+            (CertificateError::Revoked, "look at its certificate"),
+        ] {
+            let said = said(why.clone());
+            assert!(said.contains(remedy), "{said}");
+        }
+        let other = refused(rustls::Error::DecryptError).to_string();
+        assert_eq!(other, rustls::Error::DecryptError.to_string());
     }
 
     #[test]

@@ -44,6 +44,12 @@ pub enum QueryError {
     /// Their sums do not fit into memory.
     #[error("more than {0} different ones: ask for less time, or for one end")]
     TooMany(usize),
+    /// It has no such table or column.
+    #[error(
+        "the store has not what was asked for: it is being made, or what writes it is of an \
+         earlier version ({0})"
+    )]
+    NotYet(rusqlite::Error),
     /// SQLite refuses.
     #[error("the store does not answer: {0}")]
     Sqlite(rusqlite::Error),
@@ -51,8 +57,11 @@ pub enum QueryError {
 
 impl From<rusqlite::Error> for QueryError {
     fn from(error: rusqlite::Error) -> Self {
+        let is_missing = matches!(error, rusqlite::Error::InvalidColumnName(_))
+            || error.to_string().starts_with("no such ");
         match error.sqlite_error_code() {
             Some(ErrorCode::OperationInterrupted) => Self::TooLong,
+            _ if is_missing => Self::NotYet(error),
             _ => Self::Sqlite(error),
         }
     }
@@ -290,6 +299,10 @@ impl Reader {
         let failed = |error| StoreError::Sqlite { path: PathBuf::from(path), error };
         let mut connection = Connection::open_with_flags(name, flags).map_err(failed)?;
         connection.busy_timeout(LOCK_WAIT).map_err(failed)?;
+        // Who wrote the file may be another than who reads it: nothing in it is run.
+        for (pragma, is_on) in [("trusted_schema", false), ("cell_size_check", true)] {
+            connection.pragma_update(None, pragma, is_on).map_err(failed)?;
+        }
         schema::version(&connection, path)?;
         let end = Instant::now() + long;
         let is_over = move || Instant::now() >= end;

@@ -434,6 +434,31 @@ fn groups_are_what_their_records_come_to_with_blocks_and_without() {
 }
 
 #[test]
+fn blocks_that_somebody_made_up_harm_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, begin_s) = (folder.path().join("gw.sqlite"), begin_s());
+    fill(&path, begin_s);
+    let range = Range { from_s: begin_s, until_s: begin_s + 3600 };
+    let ask = || {
+        let reader = Reader::open_for(&path, Duration::from_secs(120)).unwrap();
+        let grouped = RecordFilter { is_grouped: true, ..RecordFilter::default() };
+        reader.flows(range, &grouped, 10_000).map(|it| it.len())
+    };
+    let all = ask().unwrap();
+    for (first, last) in [(i64::MIN, i64::MAX), (i64::MAX, i64::MIN), (-5, 7), (1, i64::MAX)] {
+        sql(&path, "DELETE FROM flow_block");
+        sql(
+            &path,
+            &format!(
+                "INSERT INTO flow_block SELECT {first}, {last}, 0, {}, x'01ffffffff00'",
+                i64::MAX
+            ),
+        );
+        assert!(ask().unwrap() <= all, "{first} {last}");
+    }
+}
+
+#[test]
 fn a_store_of_the_version_before_gets_its_blocks_by_and_by() {
     let folder = tempfile::tempdir().unwrap();
     let (path, begin_s) = (folder.path().join("gw.sqlite"), begin_s());

@@ -525,6 +525,21 @@ fn a_store_on_a_disk_that_is_read_only_is_read_and_its_writer_says_so() {
 }
 
 #[test]
+fn a_store_that_is_being_made_says_so_and_so_does_one_of_before_a_column() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("gw.sqlite");
+    std::fs::write(&path, "").unwrap();
+    let filter = RecordFilter { exporter: Some("192.0.2.7".to_owned()), ..RecordFilter::default() };
+    let ask = || Reader::open(&path).unwrap().flows(always(), &filter, 1);
+    assert!(ask().unwrap_err().to_string().contains("it is being made"));
+    start(&path).stop();
+    assert_eq!(ask().unwrap(), []);
+    let raw = rusqlite::Connection::open(&path).unwrap();
+    raw.execute_batch("ALTER TABLE flow DROP COLUMN exporter").unwrap();
+    assert!(ask().unwrap_err().to_string().contains("of an earlier version"));
+}
+
+#[test]
 fn a_record_goes_to_the_store_beside_the_collectors() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("gw.sqlite");

@@ -89,11 +89,11 @@ impl<'a> Walk<'a> {
             while let Some(row) = rows.next()? {
                 let (first, last): (i64, i64) = (row.get(0)?, row.get(1)?);
                 let (first_ns, last_ns): (i64, i64) = (row.get(2)?, row.get(3)?);
-                self.add_rows(next..=first - 1)?;
+                self.add_rows(next..=first.saturating_sub(1))?;
                 if last_ns >= self.times_ns[0] && first_ns < self.times_ns[1] {
                     self.parts.push(Part { last_ns, of: Source::Stored(first..=last) });
                 }
-                next = last + 1;
+                next = last.saturating_add(1);
             }
         }
         self.add_rows(next..=i64::MAX)
@@ -115,7 +115,7 @@ impl<'a> Walk<'a> {
             .query_row((ids.start(), ids.end()), |row| Ok((row.get(0)?, row.get(1)?)))?;
         let (Some(first), Some(last)): (Option<i64>, Option<i64>) = span else { return Ok(()) };
         let last_ns = i64::MAX;
-        if last - first >= KEPT_MAX {
+        if last.saturating_sub(first) >= KEPT_MAX {
             self.parts.push(Part { last_ns, of: Source::Rows(first..=last) });
             return Ok(());
         }
@@ -135,7 +135,7 @@ impl<'a> Walk<'a> {
         take: &mut dyn FnMut(Vec<u8>) -> Result<bool, QueryError>,
     ) -> Result<bool, QueryError> {
         // The plus sign keeps SQLite from an index that is the worse one.
-        let (by_time, by_number) = match ids.end() - ids.start() {
+        let (by_time, by_number) = match ids.end().saturating_sub(*ids.start()) {
             KEPT_MAX.. => ("", "+"),
             _ => ("+", ""),
         };
