@@ -213,7 +213,11 @@ fn check_transactional(rule: &mut Rule) -> Result<(), Refused> {
         let buffer = test.key.buffer;
         let of_buffer = crate::buffers::to_server(buffer).map(|it| usize::from(!it));
         test.side = of_buffer.or(test.side);
-        if crate::buffers::protocol(buffer).is_none() || test.side.is_none() {
+        if crate::buffers::protocol(buffer).is_none() {
+            let why = "it is one packet's, and the rule is about a request and its answer";
+            return Err(Refused::new(buffer.name(), why));
+        }
+        if test.side.is_none() {
             let why = "say whose it is: `file.data:to_server`, `file.data:to_client`";
             return Err(Refused::new(buffer.name(), why));
         }
