@@ -139,8 +139,8 @@ pub enum Kept {
 /// A transaction so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransactionView {
-    /// Its number in its flow.
-    pub number: u64,
+    /// Its number in its flow; `None`: a frame, which is no transaction's.
+    pub number: Option<u64>,
     /// What is told of it, by the names of EVE's objects.
     pub objects: Arc<Vec<(&'static str, Object)>>,
 }

@@ -2,34 +2,33 @@
 //! be.
 
 mod agreement;
+mod beginning;
+mod message;
 
-use weir_wire::frame::Time;
 use weir_wire::parse::Transport;
 use weir_wire::tcp::flags;
 
 use crate::application::unit::{Announced, Said, Unit};
 use crate::application::websocket::Websocket;
-use crate::application::{self, Beginning, Carrier, Parser};
+use crate::application::{self, Parser};
 use crate::buffers::event::AppEvent;
 use crate::buffers::http::{Upgrade, http2};
 use crate::buffers::{dns, http, ssh, tls};
 use crate::decode::Event;
 use crate::detector::Direction;
-use crate::digest::{Digests, FileDigests};
+use crate::digest::FileDigests;
+use crate::frame::{Frame, Framer};
 use crate::hosts::System;
 use crate::packet::View;
 use crate::record::HttpRecord;
-use crate::rule::{Buffer, MessageField, MessageTest, Protocol, RuleIndex, UnitTest};
+use crate::rule::{Protocol, RuleIndex, Speaks, Speech};
 use crate::stream::{Stream, Taken};
 use crate::value::Object;
 use agreement::Agreement;
+pub(crate) use message::Message;
 
-/// First bytes of a stream after which an application that was not told is none that is known.
-const TELLING_LEN: usize = 32;
 /// Rules that wait for more of a stream, at most, of one direction.
 const WAITING_MAX: usize = 256;
-/// Length and header of a DNS message over TCP.
-const DNS_BEGINNING_LEN: usize = 14;
 
 /// A TCP connection.
 #[derive(Debug, Default)]
@@ -37,6 +36,12 @@ pub(crate) struct Conversation {
     streams: [Stream; 2],
     application: Application,
     agreement: Agreement,
+    /// What was spoken before, and what both sides have agreed to go on in.
+    change: Option<Change>,
+    /// Where in each stream begins what is spoken.
+    begins: [u64; 2],
+    /// Set where somebody asks for frames.
+    framer: Option<Box<Framer>>,
     /// Rules whose fast pattern came, with where the stream was then, by side.
     pub(crate) waiting: [Vec<(RuleIndex, u64)>; 2],
     /// Where the stream was when a rule matched it last, by side.
@@ -49,6 +54,13 @@ pub(crate) struct Conversation {
     pub(crate) of_session: [Vec<RuleIndex>; 2],
     /// Digests of files that somebody wants.
     pub(crate) wanted: FileDigests,
+}
+
+/// An agreement to speak another application.
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    from: Protocol,
+    to: Protocol,
 }
 
 #[derive(Debug, Default)]
@@ -89,6 +101,8 @@ pub(crate) struct Progress {
     pub(crate) messages: Vec<Told>,
     /// What units tell beside themselves.
     pub(crate) said: Said,
+    /// Frames that ended.
+    pub(crate) frames: Vec<Frame>,
     /// What is odd about what is spoken.
     pub(crate) event: Option<Event>,
     /// With this packet it is decided what its side speaks, or that nobody knows.
@@ -111,7 +125,7 @@ impl From<Taken> for Progress {
 impl Progress {
     /// What a datagram said.
     pub(crate) fn of(said: Said) -> Self {
-        let (messages, said) = Heard { messages: Vec::new(), said }.told();
+        let (messages, said) = Heard { said, ..Heard::default() }.told();
         Self { messages, said, ..Self::default() }
     }
 }
@@ -127,115 +141,6 @@ pub(crate) enum Told {
     /// What is odd about a session that comes no further by it.
     Odd(Vec<AppEvent>),
     Unit(Box<Unit>),
-}
-
-/// A message as rules look at it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Message<'a> {
-    Http(&'a http::Transaction, usize),
-    Tls(&'a tls::Session, usize),
-    Dns(&'a dns::Message),
-    Ssh(&'a ssh::Session, usize),
-    Unit(&'a Unit),
-}
-
-impl Message<'_> {
-    pub(crate) fn protocol(&self) -> Protocol {
-        match self {
-            Self::Http(it, _) if it.is_of_http2() => Protocol::Http2,
-            Self::Http(..) => Protocol::Http,
-            Self::Tls(..) => Protocol::Tls,
-            Self::Dns(_) => Protocol::Dns,
-            Self::Ssh(..) => Protocol::Ssh,
-            Self::Unit(unit) => unit.protocol,
-        }
-    }
-
-    /// Calls `look` with each instance of the buffer until it says yes; whether it did.
-    pub(crate) fn each(&self, buffer: Buffer, look: &mut dyn FnMut(&[u8]) -> bool) -> bool {
-        match self {
-            Self::Http(transaction, side) => transaction.each(*side, buffer, look),
-            Self::Tls(session, side) => session.each(*side, buffer, look),
-            Self::Unit(unit) => unit.each(buffer, look),
-            Self::Ssh(session, side) => session.each(*side, buffer, look),
-            Self::Dns(message) => match buffer {
-                Buffer::DnsQuery if !message.is_response => {
-                    message.questions.iter().any(|it| look(it))
-                }
-                // Of requests and of responses.
-                Buffer::DnsQuestion => message.questions.iter().any(|it| look(it)),
-                Buffer::DnsResponse if message.is_response => {
-                    let records = message.records.iter().flatten().map(|it| &it.name);
-                    message.questions.iter().chain(records).any(|it| look(it))
-                }
-                Buffer::DnsAnswer => message.records[0].iter().any(|it| look(&it.name)),
-                Buffer::DnsAuthority => message.records[1].iter().any(|it| look(&it.name)),
-                Buffer::DnsAdditional => message.records[2].iter().any(|it| look(&it.name)),
-                _ => false,
-            },
-        }
-    }
-}
-
-impl Message<'_> {
-    /// Whether something is odd about it.
-    pub(crate) fn has(&self, event: AppEvent) -> bool {
-        match self {
-            Self::Http(transaction, _) => transaction.events.has(event),
-            Self::Tls(session, _) => session.events.has(event),
-            Self::Dns(message) => message.events.has(event),
-            Self::Ssh(session, _) => session.has(event),
-            Self::Unit(unit) => unit.events.has(event),
-        }
-    }
-
-    /// Whether what a unit says is as a rule asks.
-    pub(crate) fn asks(&self, test: &UnitTest, source: u128) -> bool {
-        match self {
-            Self::Unit(unit) => test.holds(unit, source),
-            Self::Http(transaction, side) if test.protocols().contains(&Protocol::Http) => {
-                let mut unit = Unit::new(Protocol::Http, 0);
-                for file in transaction.files(*side) {
-                    let digests = || transaction.digests(*side, &file);
-                    let digests = if test.is_of_digests() { digests() } else { Digests::default() };
-                    file.size.into_iter().for_each(|it| unit.whole_file(it, digests));
-                }
-                test.holds(&unit, source)
-            }
-            _ => false,
-        }
-    }
-
-    /// What is told of it beside an alert: EVE's name of its application, and what there is.
-    pub(crate) fn object(&self) -> Option<(&'static str, Object)> {
-        let object = match self {
-            Self::Http(transaction, _) => transaction.object(),
-            Self::Tls(session, _) => session.object(false),
-            Self::Dns(message) => message.object(),
-            Self::Ssh(session, _) => session.object(),
-            Self::Unit(_) => return None,
-        };
-        let name = if matches!(self, Self::Http(..)) { "http" } else { self.protocol().name() };
-        Some((name, object))
-    }
-
-    /// Whether a number in it is as a rule says; one that it lacks is not.
-    pub(crate) fn holds(&self, test: &MessageTest, now: Time) -> bool {
-        let holds = |number: u16| test.holds(number.into());
-        match (self, test.field) {
-            (Self::Dns(it), MessageField::DnsOpcode) => holds(it.opcode),
-            (Self::Dns(it), MessageField::DnsResponseCode) => holds(it.response_code),
-            (Self::Dns(it), MessageField::DnsType) if it.is_response => {
-                it.records[0].iter().any(|it| holds(it.kind))
-            }
-            (Self::Dns(it), MessageField::DnsType) => it.types.iter().any(|it| holds(*it)),
-            (Self::Tls(session, side), _) => session.holds(*side, test, now),
-            (Self::Http(transaction, side), _) => {
-                transaction.frames(*side).is_some_and(|it| it.hold(test))
-            }
-            _ => false,
-        }
-    }
 }
 
 impl Conversation {
@@ -283,7 +188,7 @@ impl Conversation {
             false => self.streams[side].take(first, view.payload),
         };
         if is_opaque {
-            return Progress { is_part: taken.is_part, is_opaque, ..Progress::default() };
+            return self.passed(side, taken, view.payload);
         }
         let mut progress = Progress::from(taken);
         if taken.is_part && taken.new == 0 {
@@ -294,17 +199,17 @@ impl Conversation {
         }
         if taken.new > 0 {
             let is_dns = source == 53 || destination == 53;
+            let was = self.protocol();
             let mut heard = Heard::with_digests(self.wanted);
             self.tell(side, taken.new, is_dns, port, &mut heard);
+            progress.frames = std::mem::take(&mut heard.frames);
+            let unexpected = heard.unexpected;
             (progress.messages, progress.said) = heard.told();
-            let other = self.streams[1 - side].window();
-            let other = other.1 + other.0.len() as u64;
             let told = self.protocol();
-            let window = self.streams[side].window();
-            progress.event = self.agreement.look(side, window, other, told, port);
+            progress.event = unexpected.or(self.look_at_agreement(side, told, port));
             let is_known = !matches!(self.application, Application::Unknown);
             let was_decided = std::mem::replace(&mut self.is_decided[side], is_known);
-            progress.is_decided = is_known && !was_decided;
+            progress.is_decided = is_known && !was_decided || (was != told && was.is_some());
         }
         if seen & flags::FIN != 0 && self.streams[side].ends_at(first, view.payload.len()) {
             self.close(side, &mut progress);
@@ -313,10 +218,40 @@ impl Conversation {
         progress
     }
 
+    /// What is odd about who speaks what.
+    fn look_at_agreement(
+        &mut self,
+        side: usize,
+        told: Option<Protocol>,
+        port: u16,
+    ) -> Option<Event> {
+        let (window, before) = self.streams[1 - side].window();
+        let other = before + window.len() as u64;
+        self.agreement.look(side, self.streams[side].window(), other, told, port)
+    }
+
+    /// What came of an encrypted segment: the heads of TLS's records are in clear.
+    fn passed(&mut self, side: usize, taken: Taken, payload: &[u8]) -> Progress {
+        let is_part = taken.is_part;
+        let mut progress = Progress { is_part, is_opaque: true, ..Progress::default() };
+        let new = &payload[payload.len() - taken.new..];
+        match &mut self.framer {
+            Some(framer) if taken.gaps > 0 => framer.lose(),
+            Some(framer) => framer.take(Protocol::Tls, side, (new, &[]), &mut progress.frames),
+            None => {}
+        }
+        progress
+    }
+
     /// A side says no more.
     fn close(&mut self, side: usize, progress: &mut Progress) {
         match &mut self.application {
-            Application::Http(connection) => connection.close(side),
+            Application::Http(connection) => {
+                connection.close(side);
+                if let Some(framer) = &mut self.framer {
+                    framer.close(Protocol::Http, side, &mut progress.frames);
+                }
+            }
             Application::Other(_, Some(parser)) => {
                 let mut heard = Heard::default();
                 parser.close(side, &mut heard.said);
@@ -334,6 +269,12 @@ impl Conversation {
         if let Application::Other(_, parser) = &mut self.application {
             *parser = None;
         }
+        self.framer.iter_mut().for_each(|it| it.lose());
+    }
+
+    /// Finds frames from here on: the stream begins.
+    pub(crate) fn find_frames(&mut self) {
+        self.framer = Some(Box::default());
     }
 
     /// What was odd and not looked at with packets of a side before.
@@ -385,16 +326,35 @@ impl Conversation {
 
     /// What is spoken, once it is known.
     pub(crate) fn protocol(&self) -> Option<Protocol> {
-        match self.application {
-            Application::Http(_) => Some(Protocol::Http),
-            Application::Http2(_) => Some(Protocol::Http2),
-            Application::Websocket(..) => Some(Protocol::Websocket),
-            Application::Tls(_) => Some(Protocol::Tls),
-            Application::Dns(_) => Some(Protocol::Dns),
-            Application::Ssh(_) => Some(Protocol::Ssh),
-            Application::Other(protocol, _) => Some(protocol),
-            Application::Unknown | Application::None => None,
-        }
+        let is_told = !matches!(self.application, Application::Unknown);
+        let before = self.change.filter(|_| !is_told).map(|it| it.from);
+        self.application.protocol().or(before)
+    }
+
+    /// What is spoken, as `app-layer-protocol` asks for it.
+    pub(crate) fn speech(&self) -> Speech {
+        let last = match (self.protocol(), &self.application) {
+            (Some(protocol), _) => Speaks::Is(protocol),
+            (None, Application::None) => Speaks::Failed,
+            (None, _) if self.agreement.has_failed() => Speaks::Failed,
+            (None, _) => Speaks::Unknown,
+        };
+        let sides = [0, 1].map(|side| {
+            let (window, before) = self.streams[side].window();
+            let has_spoken = before + window.len() as u64 > self.begins[side];
+            match last {
+                _ if !has_spoken => Speaks::Unknown,
+                Speaks::Is(told) => self.agreement.spoken(side, told),
+                other => other,
+            }
+        });
+        Speech { sides, first: self.change.map_or(last, |it| Speaks::Is(it.from)), last }
+    }
+
+    /// What a side has said of what is spoken, as far as it is at hand.
+    fn since(&self, side: usize) -> Option<&[u8]> {
+        let (window, before) = self.streams[side].window();
+        window.get(usize::try_from(self.begins[side].checked_sub(before)?).ok()?..)
     }
 
     /// The transaction of that number, and the last bytes of a side.
@@ -544,71 +504,59 @@ impl Conversation {
 
     /// Gives the application the new bytes of a side, once it is known which it is.
     fn tell(&mut self, side: usize, new: usize, is_dns: bool, port: u16, heard: &mut Heard) {
-        if matches!(self.application, Application::Unknown) {
+        let is_new = matches!(self.application, Application::Unknown);
+        if is_new {
             self.application = self.told_by_beginning(side, is_dns, port);
             if matches!(self.application, Application::Unknown | Application::None) {
                 return;
             }
+            let is_other = |it: Change| self.application.protocol() != Some(it.to);
+            if self.change.is_some_and(is_other) {
+                heard.unexpected = Some(Event::ApplicationNoTls);
+            }
+            let other = self.since(1 - side).unwrap_or_default().to_vec();
             // What both sides have said so far is new to it; rules have looked at what the other
             // side said, as a stream.
-            let Self { streams, application, .. } = self;
-            let other = streams[1 - side].window().0;
+            let Self { application, framer, .. } = self;
+            if let (Application::Http(connection), Some(_)) = (&mut *application, &framer) {
+                connection.note_ends();
+            }
             // What is too short to be known, nobody has looked at.
             let is_heard = side == 0
                 || !matches!(application, Application::Http(_))
-                || http::begins(other)
-                || agreement::is_long(0, other, port);
+                || http::begins(&other)
+                || agreement::is_long(0, &other, port);
             if is_heard {
                 let mut before = Heard::with_digests(heard.said.wanted);
-                feed(application, 1 - side, other, &mut before);
+                let protocol = application.protocol();
+                feed(application, 1 - side, &other, &mut before);
+                if let (Some(framer), Some(protocol)) = (framer, protocol) {
+                    framer.take_late(protocol, 1 - side, (&other, &before.ends));
+                }
                 // Nobody has looked at units of it.
                 heard.said = before.said;
             }
-            feed(application, side, streams[side].window().0, heard);
-            return;
         }
-        let Self { streams, application, .. } = self;
-        feed(application, side, streams[side].newest(new), heard);
-    }
-
-    fn told_by_beginning(&self, side: usize, is_dns: bool, port: u16) -> Application {
-        let (window, before) = self.streams[side].window();
-        if before > 0 {
-            return Application::Unknown;
-        }
-        let of_others = application::beginning(Carrier::Tcp, side, window, port);
-        match of_others {
-            Beginning::Is(protocol) => {
-                return Application::Other(protocol, application::parser(Carrier::Tcp, protocol));
+        let known = if is_new { self.since(side).map_or(new, <[u8]>::len) } else { new };
+        let Self { streams, application, framer, .. } = self;
+        let bytes = streams[side].newest(known);
+        let before = application.protocol();
+        feed(application, side, bytes, heard);
+        if let (Some(framer), Some(before)) = (framer, before) {
+            framer.take(before, side, (bytes, &heard.ends), &mut heard.frames);
+            // What follows an upgrade in the same piece.
+            if let Some(after) = application.protocol().filter(|it| *it != before) {
+                framer.take(after, side, (&[], &[]), &mut heard.frames);
             }
-            Beginning::Open => return Application::Unknown,
-            Beginning::Other => {}
         }
-        if (side == 0 && http::begins(window)) || (side == 1 && window.starts_with(b"HTTP/1.")) {
-            return Application::Http(Box::default());
-        }
-        if side == 0 && http2::begins(window) {
-            return Application::Http2(Box::new(http2::Connection::new()));
-        }
-        if tls::begins(window) {
-            return Application::Tls(Box::default());
-        }
-        if window.starts_with(b"SSH-") {
-            return Application::Ssh(Box::default());
-        }
-        // At its port, but others speak there too who want to be taken for it.
-        if is_dns {
-            return match window.len() < DNS_BEGINNING_LEN {
-                true => Application::Unknown,
-                false => Application::Dns(Box::default()),
-            };
-        }
-        // Servers may speak first, at length: the client tells.
-        let of_http = if side == 0 { http::begins_with_any_method(window) } else { Some(false) };
-        match of_http {
-            Some(true) => Application::Http(Box::default()),
-            Some(false) if side == 0 && window.len() >= TELLING_LEN => Application::None,
-            _ => Application::Unknown,
+        if let (Some(to), Some(from)) = (heard.goes_on_in.take(), before) {
+            self.change = Some(Change { from, to });
+            self.agreement.change();
+            self.is_decided = [false; 2];
+            self.begins = [0, 1].map(|side| {
+                let (window, before) = self.streams[side].window();
+                before + window.len() as u64
+            });
         }
     }
 }
@@ -618,11 +566,34 @@ impl Conversation {
 struct Heard {
     messages: Vec<Told>,
     said: Said,
+    frames: Vec<Frame>,
+    /// Where messages of HTTP/1 ended, where that is asked for.
+    ends: Vec<usize>,
+    /// Both sides have agreed to go on in that.
+    goes_on_in: Option<Protocol>,
+    /// They go on in something else.
+    unexpected: Option<Event>,
+}
+
+impl Application {
+    fn protocol(&self) -> Option<Protocol> {
+        match self {
+            Self::Http(_) => Some(Protocol::Http),
+            Self::Http2(it) if it.carries_dns => Some(Protocol::Doh2),
+            Self::Http2(_) => Some(Protocol::Http2),
+            Self::Websocket(..) => Some(Protocol::Websocket),
+            Self::Tls(_) => Some(Protocol::Tls),
+            Self::Dns(_) => Some(Protocol::Dns),
+            Self::Ssh(_) => Some(Protocol::Ssh),
+            Self::Other(protocol, _) => Some(*protocol),
+            Self::Unknown | Self::None => None,
+        }
+    }
 }
 
 impl Heard {
     fn with_digests(wanted: FileDigests) -> Self {
-        Self { messages: Vec::new(), said: Said::with_digests(wanted) }
+        Self { said: Said::with_digests(wanted), ..Self::default() }
     }
 
     /// Messages, units among them, and what units tell beside themselves.
@@ -640,6 +611,7 @@ fn feed(application: &mut Application, side: usize, bytes: &[u8], heard: &mut He
             let mut numbers = Vec::new();
             connection.wanted = heard.said.wanted;
             connection.take(side, bytes, &mut numbers);
+            heard.ends = connection.take_ends();
             let upgraded = match connection.take_upgrade() {
                 Some((Upgrade::Http2, behind)) => {
                     let mut upgraded = connection.take_http2();
@@ -664,6 +636,7 @@ fn feed(application: &mut Application, side: usize, bytes: &[u8], heard: &mut He
             connection.wanted = heard.said.wanted;
             connection.take(side, bytes, &mut numbers);
             messages.extend(numbers.into_iter().map(Told::Http));
+            messages.extend(connection.take_dns().into_iter().map(Told::Dns));
         }
         Application::Tls(session) => {
             if session.take(side, bytes) {
@@ -684,7 +657,7 @@ fn feed(application: &mut Application, side: usize, bytes: &[u8], heard: &mut He
         Application::Other(_, Some(parser)) => {
             parser.take(side, bytes, &mut heard.said);
             if parser.becomes_tls() {
-                *application = Application::Tls(Box::default());
+                (*application, heard.goes_on_in) = (Application::Unknown, Some(Protocol::Tls));
             }
         }
         Application::Other(_, None) | Application::Unknown | Application::None => {}

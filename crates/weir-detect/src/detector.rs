@@ -411,6 +411,11 @@ impl Detector {
         self.evaluator.looks_for_records = true;
     }
 
+    /// Keeps frames for [`Detector::take_units`], whether rules ask for them or not.
+    pub fn keep_frames(&mut self) {
+        self.evaluator.tells_frames = true;
+    }
+
     /// Keeps what comes to light for the sake of rules, for [`Detector::take_http`] and
     /// [`Detector::take_told`].
     pub fn keep_what_rules_see(&mut self) {

@@ -37,6 +37,8 @@ mod flow;
 
 mod application;
 
+mod frame;
+
 mod buffers;
 
 mod session;

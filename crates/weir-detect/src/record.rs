@@ -148,7 +148,8 @@ pub struct UnitRecord {
 impl UnitRecord {
     pub(crate) fn new(time: Time, flow: &Flow, record: Record) -> Self {
         // Suricata tells of what a stream said when the other side acknowledges it.
-        let is_turned = flow.told.protocol == 6 && !matches!(record.kind, "fileinfo" | "mqtt");
+        let is_turned =
+            flow.told.protocol == 6 && !matches!(record.kind, "fileinfo" | "mqtt" | "frame");
         let direction = match record.side {
             Some(side) if (side == 1) != is_turned => Direction::Responder,
             _ => Direction::Initiator,

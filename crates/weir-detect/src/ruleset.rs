@@ -7,6 +7,7 @@ use crate::behaviour::{FloodWatch, Watch};
 use crate::buffers::event::AppEvent;
 use crate::dataset::{Definitions, KeptSet};
 use crate::digest::FileDigests;
+use crate::frame::{Frame, FrameKind};
 use crate::hosts::Hosts;
 use crate::matcher::{MatcherError, Pattern, Patterns, Scratch};
 use crate::packet::Gist;
@@ -24,6 +25,8 @@ pub struct RuleSet {
     packet_groups: Vec<(BufferKey, Group)>,
     /// Those of buffers of applications: sent by clients, by servers, by either.
     message_groups: [Vec<(BufferKey, Group)>; 3],
+    /// Those of frames, likewise.
+    frame_groups: [Vec<(BufferKey, Group)>; 3],
     bare: Bare,
     needs: Needs,
     /// By number.
@@ -48,6 +51,25 @@ pub(crate) struct Needs {
     pub(crate) operations: bool,
     /// Digests of files that some rule asks for.
     pub(crate) digests: FileDigests,
+    /// Some rule looks at frames.
+    pub(crate) frames: bool,
+}
+
+impl Needs {
+    fn add(&mut self, rule: &Rule) {
+        self.streams |= rule.needs_stream;
+        self.operations |= rule.is_of_operation();
+        let asked = rule.units.iter().map(|it| it.digests());
+        self.digests = asked.fold(self.digests, FileDigests::and);
+        self.events |= rule.tests.iter().any(|it| matches!(it, HeaderTest::Event(_)));
+        self.applications |= rule.is_of_application() || !rule.spoken.is_empty();
+        let is_told = |it: &HeaderTest| match it {
+            HeaderTest::Event(event) => event.is_of_application(),
+            _ => false,
+        };
+        self.applications |= rule.tests.iter().any(is_told);
+        self.frames |= rule.frame().is_some();
+    }
 }
 
 /// Rules without a fast pattern, by what they look at.
@@ -66,6 +88,8 @@ pub(crate) struct Bare {
     applications: BTreeMap<Protocol, BareRules>,
     /// Rules that ask what is odd about a message, by the first that they name.
     app_events: BTreeMap<AppEvent, Vec<RuleIndex>>,
+    /// Rules that look at frames.
+    frames: BTreeMap<FrameKind, Vec<RuleIndex>>,
 }
 
 /// Rules, each with what is quickly seen of a packet that cannot match it.
@@ -140,24 +164,17 @@ impl RuleSet {
         rules: Vec<Rule>,
         descriptions: BTreeMap<String, String>,
     ) -> Result<Self, MatcherError> {
-        let mut wanted: [BTreeMap<BufferKey, BTreeMap<Pattern, Vec<RuleIndex>>>; 4] =
+        // Of messages, of frames - each of clients, of servers, of either - and of packets.
+        const OF_FRAMES: usize = 3;
+        const OF_PACKETS: usize = 6;
+        let mut wanted: [BTreeMap<BufferKey, BTreeMap<Pattern, Vec<RuleIndex>>>; OF_PACKETS + 1] =
             Default::default();
         let mut needs = Needs::default();
         let mut of_payloads = Vec::new();
         let bare = Bare::compile(&rules);
         for (index, rule) in rules.iter().enumerate() {
             let index = RuleIndex(index as u32);
-            needs.streams |= rule.needs_stream;
-            needs.operations |= rule.is_of_operation();
-            let asked = rule.units.iter().map(|it| it.digests());
-            needs.digests = asked.fold(needs.digests, FileDigests::and);
-            needs.events |= rule.tests.iter().any(|it| matches!(it, HeaderTest::Event(_)));
-            needs.applications |= rule.is_of_application() || rule.spoken.is_some();
-            let is_told = |it: &HeaderTest| match it {
-                HeaderTest::Event(event) => event.is_of_application(),
-                _ => false,
-            };
-            needs.applications |= rule.tests.iter().any(is_told);
+            needs.add(rule);
             match &rule.fast {
                 Some(fast) if rule.buffers[fast.test].key == payload_key() => {
                     of_payloads.push((index, rule));
@@ -166,11 +183,12 @@ impl RuleSet {
                     let pattern = Pattern { bytes: fast.bytes.to_vec(), is_nocase: fast.is_nocase };
                     let key = &rule.buffers[fast.test].key;
                     let is_of_message = crate::buffers::protocol(key.buffer).is_some();
+                    let first = if rule.frame().is_some() { OF_FRAMES } else { 0 };
                     let place = match (is_of_message, rule.flow.to_server) {
-                        (true, Some(true)) => 0,
-                        (true, Some(false)) => 1,
-                        (true, None) => 2,
-                        (false, _) => 3,
+                        (true, Some(true)) => first,
+                        (true, Some(false)) => first + 1,
+                        (true, None) => first + 2,
+                        (false, _) => OF_PACKETS,
                     };
                     let group = wanted[place].entry(looked_for_in(key)).or_default();
                     group.entry(pattern).or_default().push(index);
@@ -179,14 +197,16 @@ impl RuleSet {
             }
         }
         let payloads = PayloadGroups::compile(&of_payloads)?;
-        let mut compiled: [Vec<(BufferKey, Group)>; 4] = Default::default();
+        let mut compiled: [Vec<(BufferKey, Group)>; OF_PACKETS + 1] = Default::default();
         for (groups, compiled) in wanted.into_iter().zip(&mut compiled) {
             for (key, patterns) in groups {
                 compiled.push((key, Group::compile(patterns)?));
             }
         }
-        let [of_clients, of_servers, of_either, packet_groups] = compiled;
+        let [of_clients, of_servers, of_either, to_server, to_client, both, packet_groups] =
+            compiled;
         let message_groups = [of_clients, of_servers, of_either];
+        let frame_groups = [to_server, to_client, both];
         let lets_pass = rules.iter().any(|it| it.action == Action::Pass);
         Ok(Self {
             lets_pass,
@@ -195,6 +215,7 @@ impl RuleSet {
             payloads,
             packet_groups,
             message_groups,
+            frame_groups,
             bare,
             needs,
             bit_names: Vec::new(),
@@ -310,8 +331,24 @@ impl RuleSet {
         self.message_groups[side].iter().chain(&self.message_groups[2])
     }
 
+    /// Adds the rules that may match a frame that a side has sent.
+    pub(crate) fn of_frame(
+        &self,
+        frame: &Frame,
+        scratch: &mut Scratch,
+        found: &mut Vec<RuleIndex>,
+    ) {
+        let groups = self.frame_groups[frame.side].iter().chain(&self.frame_groups[2]);
+        for (key, group) in groups.filter(|it| it.0.buffer == Buffer::Frame(frame.kind)) {
+            group.scan(&crate::buffers::apply(&frame.bytes, &key.transforms), scratch, found);
+        }
+        found.extend(self.bare.frames.get(&frame.kind).into_iter().flatten());
+    }
+
     fn patterns(&self) -> impl Iterator<Item = &Patterns> {
-        let others = self.packet_groups.iter().chain(self.message_groups.iter().flatten());
+        let others = self.packet_groups.iter();
+        let others = others.chain(self.message_groups.iter().flatten());
+        let others = others.chain(self.frame_groups.iter().flatten());
         self.payloads.patterns().chain(others.map(|it| &it.1.patterns))
     }
 
@@ -336,7 +373,9 @@ impl Bare {
                 bare.streams.push(index, rule);
             }
             let header = &rule.header;
-            if let Some(event) = rule.app_events.first() {
+            if let Some(kind) = rule.frame() {
+                bare.frames.entry(kind).or_default().push(index);
+            } else if let Some(event) = rule.app_events.first() {
                 bare.app_events.entry(*event).or_default().push(index);
             } else if rule.is_of_application() {
                 for application in rule.applications() {
@@ -430,7 +469,7 @@ impl Facts {
             && rule.flow == FlowTest::default()
             && rule.stream_sizes.is_empty()
             && rule.buffers.is_empty()
-            && rule.spoken.is_none()
+            && rule.spoken.is_empty()
             && rule.messages.is_empty()
             && rule.app_events.is_empty()
             && !rule.bypasses
@@ -448,7 +487,7 @@ impl Facts {
             has_payload: buffers.any(|it| it == Buffer::Payload),
             has_only_payload,
             is_of_addresses,
-            is_of_decision: rule.spoken.is_some()
+            is_of_decision: !rule.spoken.is_empty()
                 && rule.buffers.is_empty()
                 && rule.tests.is_empty()
                 && rule.messages.is_empty()

@@ -188,7 +188,10 @@ impl Stream {
             self.waiting_bytes = 0;
             self.next = Some(end);
         }
-        Taken { is_part: count > 0, ..Taken::default() }
+        let is_new = grown < AHEAD_MAX;
+        let gaps = u32::from(is_new && grown as usize > count);
+        let new = if is_new { count.min(grown as usize) } else { 0 };
+        Taken { new, gaps, is_part: count > 0, ..Taken::default() }
     }
 
     /// The bytes that lie together around `sequence`, behind a gap, and how many the stream has

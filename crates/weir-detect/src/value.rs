@@ -171,6 +171,22 @@ pub(crate) fn hex(bytes: &[u8], between: &str) -> String {
     digits.join(between)
 }
 
+/// Bytes in base 64 (RFC 4648 s4).
+pub(crate) fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for three in bytes.chunks(3) {
+        let at = |place: usize| u32::from(three.get(place).copied().unwrap_or_default());
+        let number = at(0) << 16 | at(1) << 8 | at(2);
+        for place in 0..4 {
+            let is_there = place <= three.len();
+            let letter = LETTERS[(number >> (18 - 6 * place) & 63) as usize];
+            text.push(if is_there { char::from(letter) } else { '=' });
+        }
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -187,5 +203,14 @@ mod tests {
         assert_eq!(text("ä".as_bytes()), "ä");
         assert_eq!(text(b"a\xff"), "a\\xff");
         assert_eq!(hex(&[1, 0xab], ":"), "01:ab");
+    }
+
+    #[test]
+    fn bytes_are_written_in_base_64() {
+        let texts =
+            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg==")];
+        for (bytes, text) in texts {
+            assert_eq!(base64(bytes.as_bytes()), text);
+        }
     }
 }

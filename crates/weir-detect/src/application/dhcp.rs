@@ -83,6 +83,15 @@ fn option(code: u8, content: &[u8], unit: &mut Unit, object: &mut Object) {
             object.put(name, seconds);
         }
     };
+    let least = match code {
+        51 | 58 | 59 => 4,
+        61 => 2,
+        _ => 0,
+    };
+    if content.len() < least {
+        unit.odd(AppEvent::DhcpMalformed);
+        return;
+    }
     match code {
         51 => time("lease_time", Field::DhcpLease),
         58 => time("renewal_time", Field::DhcpRenewal),

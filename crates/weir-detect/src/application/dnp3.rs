@@ -14,6 +14,9 @@ const BLOCK_LEN: usize = 16;
 /// Bytes of an application's message, and objects of one, at most.
 const MESSAGE_LEN_MAX: usize = 16 * 1024;
 const OBJECTS_MAX: usize = 256;
+/// Messages in one piece, and points of an object, that are not odd, at most.
+const AT_ONCE_MAX: u32 = 32;
+const POINTS_MAX: u32 = 1 << 16;
 /// Functions of answers.
 const RESPONSE: u8 = 129;
 const UNSOLICITED: u8 = 130;
@@ -25,6 +28,8 @@ pub(crate) struct Dnp3 {
     /// Pieces of a message so far, by side.
     pieces: [Vec<u8>; 2],
     count: u64,
+    /// Messages that came in one piece.
+    at_once: u32,
 }
 
 /// What a frame's head says.
@@ -38,6 +43,7 @@ struct Head {
 impl Parser for Dnp3 {
     fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said) {
         self.held[side].add(bytes);
+        self.at_once = 0;
         while let Some(head) = self.held[side].bytes().first_chunk::<HEAD_LEN>().copied() {
             if head[..2] != START {
                 // Up to where a frame may begin.
@@ -99,6 +105,10 @@ impl Dnp3 {
         let [control, function, rest @ ..] = message else { return };
         let mut unit = Unit::new(Protocol::Dnp3, self.count);
         self.count += 1;
+        self.at_once += 1;
+        if self.at_once == AT_ONCE_MAX + 1 {
+            unit.odd(AppEvent::Dnp3Flooded);
+        }
         unit.number(Field::Dnp3Function, *function);
         unit.text(Buffer::Dnp3Data, message);
         let is_answer = matches!(*function, RESPONSE | UNSOLICITED);
@@ -188,6 +198,10 @@ fn objects(mut rest: &[u8], function: u8, unit: &mut Unit) -> (Vec<Value>, bool)
             .with("stop", stop)
             .with("count", count);
         all.push(object.into());
+        if count > POINTS_MAX {
+            unit.odd(AppEvent::Dnp3Points);
+            return (all, false);
+        }
         // Who reads names objects alone.
         let length = match function {
             1 => Some(0),

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use super::file::Content;
 use super::unit::{Announced, FileTold, Record, Said, Unit};
-use super::{Line, Lines, Parser};
+use super::{Line, Lines, Parser, Unanswered};
 use crate::buffers::event::AppEvent;
 use crate::rule::{Buffer, Field, Protocol};
 use crate::value::{Object, Value};
@@ -39,6 +39,8 @@ pub(crate) struct Ftp {
     count: u64,
     /// The connection for data that was agreed on last.
     agreed: Option<Announced>,
+    unanswered: Unanswered,
+    is_flooded: bool,
     is_over: bool,
 }
 
@@ -49,6 +51,8 @@ impl Default for Ftp {
             waiting: VecDeque::new(),
             count: 0,
             agreed: None,
+            unanswered: Unanswered::default(),
+            is_flooded: false,
             is_over: false,
         }
     }
@@ -121,8 +125,11 @@ impl Ftp {
             unit.number(Field::FtpBounce, u32::from_be_bytes([a, b, c, d]));
         }
         said.units.push(unit);
-        if self.waiting.len() == WAITING_MAX {
-            self.waiting.pop_front();
+        let is_many = self.unanswered.make_room(&mut self.waiting, WAITING_MAX);
+        if is_many && !std::mem::replace(&mut self.is_flooded, true) {
+            let mut unit = Unit::new(Protocol::Ftp, exchange.number);
+            unit.odd(AppEvent::FtpMany);
+            said.units.push(unit);
         }
         self.waiting.push_back(exchange);
     }

@@ -422,8 +422,12 @@ fn transform(kind: u8, number: u16, unit: &mut Unit, object: &mut Object) {
             ("alg_enc", encryption(number), is_weak.then_some(AppEvent::IkeWeakEncryption))
         }
         2 => {
-            let is_weak = matches!(number, 1 | 2);
-            ("alg_prf", pseudorandom(number), is_weak.then_some(AppEvent::IkeWeakPrf))
+            let event = match number {
+                0 => Some(AppEvent::IkeInvalidProposal),
+                1 | 2 => Some(AppEvent::IkeWeakPrf),
+                _ => None,
+            };
+            ("alg_prf", pseudorandom(number), event)
         }
         3 => {
             let event = match number {

@@ -38,6 +38,7 @@ mod snmp;
 pub(crate) mod unit;
 pub(crate) mod websocket;
 
+use std::collections::VecDeque;
 use std::fmt::Debug;
 
 pub(crate) use begin::{Beginning, Carrier, beginning};
@@ -135,6 +136,26 @@ pub(crate) fn parser(carrier: Carrier, protocol: Protocol) -> Option<Box<dyn Par
 /// The parser of a connection for data that FTP has announced.
 pub(crate) fn data_of_ftp(announced: Announced) -> Box<dyn Parser> {
     Box::new(ftp::Data::new(announced))
+}
+
+/// Requests that nobody has answered: those that wait, and those that were forgotten.
+#[derive(Debug, Default)]
+pub(crate) struct Unanswered {
+    forgotten: usize,
+}
+
+/// Requests without an answer that are not odd, at most (Suricata's limit of transactions).
+const UNANSWERED_MAX: usize = 1024;
+
+impl Unanswered {
+    /// Makes room for one more among `most` that wait; whether there are too many without it.
+    pub(crate) fn make_room<T>(&mut self, waiting: &mut VecDeque<T>, most: usize) -> bool {
+        if waiting.len() == most {
+            waiting.pop_front();
+            self.forgotten += 1;
+        }
+        waiting.len() + self.forgotten > UNANSWERED_MAX
+    }
 }
 
 /// A side's lines, each without its end.

@@ -85,6 +85,12 @@ impl Modbus {
         if asked(function, data, &mut unit, &mut object).is_none() {
             unit.odd(AppEvent::ModbusLength);
         }
+        if function == 0 || function & 0x80 != 0 {
+            unit.odd(AppEvent::ModbusFunction);
+        }
+        if !is_sensible(function, data) {
+            unit.odd(AppEvent::ModbusValue);
+        }
         let object = Object::default().with("id", number + 1).with("request", object);
         unit.tells("modbus", object.clone());
         if self.waiting.len() == WAITING_MAX {
@@ -217,6 +223,21 @@ fn asked(function: u8, data: &[u8], unit: &mut Unit, object: &mut Object) -> Opt
             Some(())
         }
         _ => Some(()),
+    }
+}
+
+/// Whether a request asks for, and brings, as much as it may (MODBUS application protocol s6).
+fn is_sensible(function: u8, data: &[u8]) -> bool {
+    let word = |at: usize| data.get(at..at + 2).map(|it| u16::from_be_bytes([it[0], it[1]]));
+    let (Some(first), Some(second)) = (word(0), word(2)) else { return true };
+    match function {
+        1 | 2 => (1..=2000).contains(&second),
+        3 | 4 => (1..=125).contains(&second),
+        5 => matches!(second, 0 | 0xff00),
+        8 => !matches!(first, 19 | 21),
+        15 => data.get(4).is_none_or(|it| u16::from(*it) == second.div_ceil(8)),
+        16 => data.get(4).is_none_or(|it| u32::from(*it) == 2 * u32::from(second)),
+        _ => true,
     }
 }
 

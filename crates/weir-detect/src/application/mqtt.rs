@@ -1,8 +1,10 @@
 //! MQTT (3.1, 3.1.1, 5.0): messages, and the exchanges that they are part of.
 
+use std::collections::VecDeque;
+
 use super::names::{MQTT_CONNECT, MQTT_TYPE, name_of};
 use super::unit::{Record, Said, Unit};
-use super::{Held, Parser};
+use super::{Held, Parser, Unanswered};
 use crate::buffers::event::AppEvent;
 use crate::rule::{Buffer, Field, Protocol};
 use crate::value::{Object, Value};
@@ -14,6 +16,10 @@ const LOOKED_INTO_MAX: usize = 64 * 1024;
 /// Exchanges that wait for an answer, and topics of a message, at most.
 const WAITING_MAX: usize = 256;
 const TOPICS_MAX: usize = 1024;
+/// Messages of an exchange, and properties of a message, that are not odd, at most (Suricata's
+/// limits).
+const MESSAGES_MAX: u32 = 1024;
+const PROPERTIES_MAX: usize = 256;
 
 const CONNECT: u8 = 1;
 const CONNACK: u8 = 2;
@@ -34,6 +40,7 @@ struct Exchange {
     side: usize,
     identifier: Option<u16>,
     object: Object,
+    messages: u32,
 }
 
 /// A connection.
@@ -42,7 +49,8 @@ pub(crate) struct Mqtt {
     held: [Held; 2],
     version: u8,
     is_connected: bool,
-    waiting: Vec<Exchange>,
+    waiting: VecDeque<Exchange>,
+    unanswered: Unanswered,
     count: u64,
     is_over: bool,
 }
@@ -142,7 +150,7 @@ impl Mqtt {
         }
         let number = self.count;
         let (mut unit, mut object) = self.common(first, number);
-        let mut reader = Reader { rest: body };
+        let mut reader = Reader { rest: body, has_many: false };
         let properties = match kind {
             CONNECT => connect(&mut reader, &mut unit, &mut object),
             CONNACK => connack(&mut reader, self.version, &mut unit, &mut object),
@@ -158,6 +166,9 @@ impl Mqtt {
         let Some(properties) = properties else {
             return self.odd(AppEvent::MqttMalformed, said);
         };
+        if reader.has_many {
+            unit.odd(AppEvent::MqttManyProperties);
+        }
         put_properties(&mut object, properties);
         match kind {
             CONNECT if self.is_connected => unit.odd(AppEvent::MqttTwice),
@@ -178,10 +189,7 @@ impl Mqtt {
         said: &mut Said,
     ) {
         let name = name_of(MQTT_TYPE, kind).unwrap_or("unassigned");
-        let identifier = match object.value("message_id") {
-            Some(Value::Number(number)) => u16::try_from(*number).ok(),
-            _ => None,
-        };
+        let identifier = identifier(&object);
         let begins = match kind {
             CONNECT | SUBSCRIBE | UNSUBSCRIBE => true,
             PUBLISH => identifier.is_some(),
@@ -204,10 +212,16 @@ impl Mqtt {
                 let exchange = &mut self.waiting[place];
                 unit.number = exchange.number;
                 exchange.object.put(name, object);
+                exchange.messages += 1;
+                if exchange.messages == MESSAGES_MAX {
+                    unit.odd(AppEvent::MqttManyMessages);
+                }
                 unit.tells("mqtt", exchange.object.clone());
                 if !matches!(kind, PUBREC | PUBREL) {
-                    let it = self.waiting.remove(place);
-                    said.records.push(Record::new("mqtt", it.number, it.object).from(it.side));
+                    let told = self.waiting.remove(place);
+                    said.records.extend(
+                        told.map(|it| Record::new("mqtt", it.number, it.object).from(it.side)),
+                    );
                 }
                 said.units.push(unit);
             }
@@ -222,8 +236,12 @@ impl Mqtt {
                 let number = self.number();
                 let object = Object::default().with(name, object);
                 unit.tells("mqtt", object.clone());
-                if begins && self.waiting.len() < WAITING_MAX {
-                    self.waiting.push(Exchange { number, side, identifier, object });
+                if begins {
+                    if self.unanswered.make_room(&mut self.waiting, WAITING_MAX) {
+                        unit.odd(AppEvent::MqttMany);
+                    }
+                    let exchange = Exchange { number, side, identifier, object, messages: 0 };
+                    self.waiting.push_back(exchange);
                     said.units.push(unit);
                 } else {
                     said.message(unit, side);
@@ -233,9 +251,18 @@ impl Mqtt {
     }
 }
 
+fn identifier(object: &Object) -> Option<u16> {
+    match object.value("message_id")? {
+        Value::Number(number) => u16::try_from(*number).ok(),
+        _ => None,
+    }
+}
+
 /// Reads the fields of a message one after the other.
 struct Reader<'a> {
     rest: &'a [u8],
+    /// It has more properties than there may be.
+    has_many: bool,
 }
 
 impl<'a> Reader<'a> {
@@ -277,7 +304,7 @@ impl<'a> Reader<'a> {
             return Some(object);
         }
         let length = self.variable()?;
-        let mut inner = Reader { rest: self.bytes(length)? };
+        let mut inner = Reader { rest: self.bytes(length)?, has_many: false };
         let mut users = Vec::new();
         while !inner.rest.is_empty() {
             let (name, form) = property(inner.variable()?)?;
@@ -295,6 +322,7 @@ impl<'a> Reader<'a> {
             };
             object.put(name, value);
         }
+        self.has_many |= users.len() > PROPERTIES_MAX;
         if !users.is_empty() {
             object.put("user_properties", users);
         }
@@ -351,7 +379,7 @@ fn put_properties(object: &mut Object, properties: Object) {
 }
 
 fn connect_version(body: &[u8]) -> Option<u8> {
-    let mut reader = Reader { rest: body };
+    let mut reader = Reader { rest: body, has_many: false };
     reader.text()?;
     reader.byte()
 }

@@ -1,8 +1,10 @@
 //! NFS, versions 2 to 4 (RFC 1094, 1813, 7530), over ONC RPC (RFC 5531): which files are used.
 
+use std::collections::VecDeque;
+
 use super::file::Content;
 use super::unit::{FileTold, Record, Said, Unit};
-use super::{Held, Parser};
+use super::{Held, Parser, Unanswered};
 use crate::buffers::event::AppEvent;
 use crate::rule::{Buffer, Field, Protocol};
 use crate::value::{Object, text};
@@ -26,11 +28,12 @@ const REMOVE: u32 = 12;
 const RENAME: u32 = 14;
 
 /// A flow between a client and a server.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Nfs {
     /// Bytes of streams; datagrams are whole.
     held: Option<[Held; 2]>,
-    waiting: Vec<Call>,
+    waiting: VecDeque<Call>,
+    unanswered: Unanswered,
     /// Handles and the names that lead to them.
     files: Vec<(Vec<u8>, Vec<u8>)>,
     /// Files that clients write.
@@ -133,7 +136,7 @@ impl Parser for Nfs {
 
 impl Nfs {
     pub(crate) fn of_datagrams() -> Self {
-        Self { held: None, waiting: Vec::new(), files: Vec::new(), written: Vec::new(), count: 0 }
+        Self::default()
     }
 
     pub(crate) fn of_streams() -> Self {
@@ -185,10 +188,12 @@ impl Nfs {
         unit.tells("rpc", call.rpc("unknown"));
         unit.tells("nfs", call.object(None));
         said.units.push(unit);
-        if self.waiting.len() == WAITING_MAX {
-            self.waiting.remove(0);
+        if self.unanswered.make_room(&mut self.waiting, WAITING_MAX) {
+            let mut unit = Unit::new(Protocol::Nfs, number);
+            unit.odd(AppEvent::NfsMany);
+            said.units.push(unit);
         }
-        self.waiting.push(call);
+        self.waiting.push_back(call);
         Some(())
     }
 
@@ -248,7 +253,7 @@ impl Nfs {
         let (identifier, kind, state) = (xdr.number()?, xdr.number()?, xdr.number()?);
         let place = self.waiting.iter().position(|it| it.identifier == identifier);
         let (Some(place), 1) = (place, kind) else { return Some(()) };
-        let call = self.waiting.remove(place);
+        let call = self.waiting.remove(place)?;
         let is_accepted = state == 0;
         let mut status = None;
         if is_accepted {

@@ -1,7 +1,9 @@
 //! PostgreSQL's protocol, version 3: who logs in, and what is asked.
 
+use std::collections::VecDeque;
+
 use super::unit::{Record, Said, Unit};
-use super::{Held, Parser};
+use super::{Held, Parser, Unanswered};
 use crate::buffers::event::AppEvent;
 use crate::rule::{Buffer, Protocol};
 use crate::value::{Object, Value};
@@ -13,6 +15,8 @@ const LENGTH_MAX: u32 = 1 << 30;
 /// Requests that wait for an answer, and parameters of one, at most.
 const WAITING_MAX: usize = 64;
 const PARAMETERS_MAX: usize = 64;
+/// Messages of an answer beside rows that are not odd, at most (Suricata's limit).
+const RESPONSES_MAX: u64 = 64;
 
 const SSL_REQUEST: u32 = 80_877_103;
 const GSSENC_REQUEST: u32 = 80_877_104;
@@ -29,13 +33,16 @@ struct Exchange {
     parameters: Vec<Value>,
     rows: u64,
     row_bytes: u64,
+    /// Messages of the server beside rows.
+    responses: u64,
 }
 
 /// A connection.
 #[derive(Debug, Default)]
 pub(crate) struct Pgsql {
     held: [Held; 2],
-    waiting: Vec<Exchange>,
+    waiting: VecDeque<Exchange>,
+    unanswered: Unanswered,
     count: u64,
     /// The client's messages have their kind before them.
     has_begun: bool,
@@ -125,7 +132,7 @@ impl Pgsql {
         let letter = self.held[1].take(1)?[0];
         self.asked_for_tls = false;
         self.is_tls = letter == b'S';
-        if let Some(exchange) = self.waiting.last_mut() {
+        if let Some(exchange) = self.waiting.back_mut() {
             exchange.response.put("ssl_accepted", self.is_tls);
         }
         self.answered(said);
@@ -186,19 +193,17 @@ impl Pgsql {
         let number = self.count;
         self.count += 1;
         let exchange = Exchange { number, request: Some(request), query, ..Exchange::default() };
-        said.units.push(exchange.unit());
-        if self.waiting.len() == WAITING_MAX {
-            self.waiting.remove(0);
+        let mut unit = exchange.unit();
+        if self.unanswered.make_room(&mut self.waiting, WAITING_MAX) {
+            unit.odd(AppEvent::PgsqlMany);
         }
-        self.waiting.push(exchange);
+        said.units.push(unit);
+        self.waiting.push_back(exchange);
     }
 
     /// The first exchange is done with.
     fn answered(&mut self, said: &mut Said) {
-        if self.waiting.is_empty() {
-            return;
-        }
-        let exchange = self.waiting.remove(0);
+        let Some(exchange) = self.waiting.pop_front() else { return };
         said.units.push(exchange.unit());
         said.records.push(exchange.record());
     }
@@ -207,25 +212,26 @@ impl Pgsql {
         if self.waiting.is_empty() {
             let number = self.count;
             self.count += 1;
-            self.waiting.push(Exchange { number, ..Exchange::default() });
+            self.waiting.push_back(Exchange { number, ..Exchange::default() });
         }
-        let Some(exchange) = self.waiting.first_mut() else { return };
-        let response = &mut exchange.response;
+        let Some(exchange) = self.waiting.front_mut() else { return };
+        exchange.responses += u64::from(kind != b'D');
+        if exchange.responses == RESPONSES_MAX + 1 {
+            let mut unit = exchange.unit();
+            unit.odd(AppEvent::PgsqlManyResponses);
+            said.units.push(unit);
+        }
         let number = |at: usize| {
             body.get(at..).and_then(<[u8]>::first_chunk).map(|it| u32::from_be_bytes(*it))
         };
         let mut is_done = false;
+        let response = &mut exchange.response;
         match kind {
             b'R' => {
-                let name = match number(0) {
-                    Some(0) => "authentication_ok",
-                    Some(3) => "authentication_cleartext_password",
-                    Some(5) => "authentication_md5_password",
-                    Some(9) => "authentication_gss",
-                    Some(10) => "authentication_sasl",
-                    Some(11) => "authentication_sasl_continue",
-                    Some(12) => "authentication_sasl_final",
-                    _ => "authentication",
+                let Some(name) = number(0).and_then(authentication) else {
+                    let mut unit = exchange.unit();
+                    unit.odd(AppEvent::PgsqlResponse);
+                    return said.units.push(unit);
                 };
                 let content = body.get(4..).unwrap_or_default();
                 match number(0) {
@@ -298,6 +304,21 @@ impl Exchange {
     fn record(&self) -> Record {
         Record::new("pgsql", self.number, self.object())
     }
+}
+
+/// What a server asks a client for, or says of that.
+fn authentication(code: u32) -> Option<&'static str> {
+    Some(match code {
+        0 => "authentication_ok",
+        3 => "authentication_cleartext_password",
+        5 => "authentication_md5_password",
+        9 => "authentication_gss",
+        10 => "authentication_sasl",
+        11 => "authentication_sasl_continue",
+        12 => "authentication_sasl_final",
+        2 | 6 | 7 | 8 => "authentication",
+        _ => return None,
+    })
 }
 
 fn until_nul(bytes: &[u8]) -> &[u8] {

@@ -8,6 +8,8 @@ use crate::value::{Object, hex};
 
 /// Bytes of a desktop's name, and of a reason, that are kept, at most.
 const TEXT_LEN_MAX: usize = 64 * 1024;
+/// Bytes of a text that are not odd, at most (Suricata's limit).
+const TEXT_LEN_USUAL: usize = 4096;
 /// Kinds of authentication.
 const NONE: u8 = 1;
 const VNC: u8 = 2;
@@ -31,6 +33,17 @@ enum Next {
     Over,
 }
 
+impl Next {
+    /// The side whose message it is.
+    fn speaker(self) -> Option<usize> {
+        match self {
+            Self::ClientVersion | Self::Choice | Self::Response | Self::ClientInit => Some(0),
+            Self::Over => None,
+            _ => Some(1),
+        }
+    }
+}
+
 /// A connection.
 #[derive(Debug, Default)]
 pub(crate) struct Rfb {
@@ -45,6 +58,8 @@ pub(crate) struct Rfb {
     reason: Option<Vec<u8>>,
     is_shared: Option<bool>,
     display: Option<Display>,
+    /// A text was longer than is usual.
+    is_long: bool,
     is_told: bool,
 }
 
@@ -66,6 +81,11 @@ impl Parser for Rfb {
         let mut events = Vec::new();
         while let Some(event) = self.step(&mut events) {
             has_more |= event;
+        }
+        // Who speaks before it is his turn.
+        if self.next.speaker().is_some_and(|it| it != side) && !self.held[side].bytes().is_empty() {
+            events.push(AppEvent::RfbConfused);
+            self.next = Next::Over;
         }
         if has_more || !events.is_empty() {
             let mut unit = self.unit();
@@ -103,8 +123,7 @@ impl Rfb {
                 (Next::Securities, false)
             }
             Next::Securities if minor == b"003" => {
-                let chosen = server.take(4)?;
-                let chosen = u32::from_be_bytes([chosen[0], chosen[1], chosen[2], chosen[3]]);
+                let chosen = long(&server.take(4)?, 0)?;
                 self.security = Some(chosen);
                 (after(u8::try_from(chosen).unwrap_or(u8::MAX), true, events), true)
             }
@@ -127,8 +146,7 @@ impl Rfb {
                 (Next::Outcome, false)
             }
             Next::Outcome => {
-                let result = server.take(4)?;
-                let result = u32::from_be_bytes([result[0], result[1], result[2], result[3]]);
+                let result = long(&server.take(4)?, 0)?;
                 self.result = Some(result);
                 let next = match result {
                     0 => Next::ClientInit,
@@ -142,7 +160,8 @@ impl Rfb {
                 (next, true)
             }
             Next::Reason => {
-                let length = server.bytes().first_chunk::<4>().map(|it| u32::from_be_bytes(*it))?;
+                let length = long(server.bytes(), 0)?;
+                note_length(length, &mut self.is_long, events);
                 let length = (length as usize).min(TEXT_LEN_MAX);
                 self.reason = Some(server.take(4 + length)?.split_off(4));
                 (Next::Over, true)
@@ -152,6 +171,7 @@ impl Rfb {
                 (Next::ServerInit, false)
             }
             Next::ServerInit => {
+                note_length(long(server.bytes(), 20)?, &mut self.is_long, events);
                 self.display = Some(Display::of(server)?);
                 (Next::Over, true)
             }
@@ -237,6 +257,18 @@ impl Display {
             .with("height", self.height)
             .with("name", &self.name)
             .with("pixel_format", format)
+    }
+}
+
+/// The number of four bytes there.
+fn long(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+/// A text has that length: once it is odd that one is long.
+fn note_length(length: u32, is_long: &mut bool, events: &mut Vec<AppEvent>) {
+    if length as usize > TEXT_LEN_USUAL && !std::mem::replace(is_long, true) {
+        events.push(AppEvent::RfbTooLong);
     }
 }
 

@@ -101,7 +101,8 @@ events! {
     HttpNoProtocol "http.request_line_missing_protocol"
     HttpRequestHeaders "http.request_too_many_headers"
     HttpResponseHeaders "http.response_too_many_headers"
-    HttpRequestExtension "http.request_chunk_extension";
+    HttpRequestExtension "http.request_chunk_extension"
+    HttpResponseExtension "http.response_chunk_extension";
     Http2:
     Http2FrameHeader "http2.invalid_frame_header"
     Http2Magic "http2.invalid_client_magic"
@@ -115,6 +116,7 @@ events! {
     Http2Inflate "http2.failed_decompression"
     Http2Range "http2.invalid_range"
     Http2HeaderOverflow "http2.header_integer_overflow"
+    Http2TableOverflow "http2.header_table_overflow"
     Http2TooManyStreams "http2.too_many_streams"
     Http2HostMismatch "http2.authority_host_mismatch"
     Http2UserInfo "http2.userinfo_in_uri"
@@ -181,6 +183,7 @@ events! {
     SmtpProtocolChange "smtp.failed_protocol_change"
     SmtpChunk "smtp.invalid_bdat"
     SmtpMimeMalformed "smtp.mime_malformed_msg"
+    SmtpMimeFailed "smtp.mime_parse_failed"
     SmtpMimeBase64 "smtp.mime_invalid_base64"
     SmtpMimeQuoted "smtp.mime_invalid_qp"
     SmtpMimeLine "smtp.mime_long_line"
@@ -193,7 +196,8 @@ events! {
     FtpRequestLength "ftp.request_command_too_long"
     FtpReplyLength "ftp.response_command_too_long"
     FtpNoPort "ftp.file_before_port"
-    FtpNoName "ftp.file_without_name";
+    FtpNoName "ftp.file_without_name"
+    FtpMany "ftp.too_many_transactions";
     Snmp:
     SnmpMalformed "snmp.malformed_data"
     SnmpSecurityModel "snmp.unknown_security_model"
@@ -203,7 +207,9 @@ events! {
     Rfb:
     RfbResult "rfb.unknown_security_result"
     RfbSecurity "rfb.unimplemented_security_type"
-    RfbMalformed "rfb.malformed_message";
+    RfbMalformed "rfb.malformed_message"
+    RfbConfused "rfb.confused_state"
+    RfbTooLong "rfb.too_long_string";
     Mqtt:
     MqttMalformed "mqtt.malformed_traffic"
     MqttQos "mqtt.invalid_qos_level"
@@ -213,12 +219,17 @@ events! {
     MqttNoConnect "mqtt.missing_connect"
     MqttNoPublish "mqtt.missing_publish"
     MqttNoSubscribe "mqtt.missing_subscribe"
-    MqttNoUnsubscribe "mqtt.missing_unsubscribe";
+    MqttNoUnsubscribe "mqtt.missing_unsubscribe"
+    MqttNoIdentifier "mqtt.missing_msg_id"
+    MqttMany "mqtt.too_many_transactions"
+    MqttManyMessages "mqtt.too_many_messages"
+    MqttManyProperties "mqtt.too_many_properties";
     Krb5:
     KrbMalformed "krb5.malformed_data"
     KrbWeak "krb5.weak_encryption";
     Dhcp:
-    DhcpTruncated "dhcp.truncated_options";
+    DhcpTruncated "dhcp.truncated_options"
+    DhcpMalformed "dhcp.malformed_options";
     Ntp:
     NtpMalformed "ntp.malformed_data";
     Modbus:
@@ -227,7 +238,9 @@ events! {
     ModbusLength "modbus.invalid_length"
     ModbusException "modbus.invalid_exception_code"
     ModbusMismatch "modbus.value_mismatch"
-    ModbusFlooded "modbus.flooded";
+    ModbusFlooded "modbus.flooded"
+    ModbusFunction "modbus.invalid_function_code"
+    ModbusValue "modbus.invalid_value";
     Ldap:
     LdapInvalid "ldap.invalid_data"
     LdapMany "ldap.too_many_transactions"
@@ -240,7 +253,17 @@ events! {
     SmbWriteSize "smb.write_request_too_large"
     SmbReadSizeMax "smb.negotiate_max_read_size_too_large"
     SmbWriteSizeMax "smb.negotiate_max_write_size_too_large"
-    SmbOverlap "smb.file_overlap";
+    SmbOverlap "smb.file_overlap"
+    SmbReadRequest "smb.read_request_too_large"
+    SmbRequestToClient "smb.request_to_client"
+    SmbResponseToServer "smb.response_to_server"
+    SmbReadQueueSize "smb.read_queue_size_exceeded"
+    SmbReadQueueCount "smb.read_queue_cnt_exceeded"
+    SmbWriteQueueSize "smb.write_queue_size_exceeded"
+    SmbWriteQueueCount "smb.write_queue_cnt_exceeded"
+    SmbDialects "smb.negotiate_malformed_dialects"
+    SmbInternal "smb.internal_error"
+    SmbTooMany "smb.too_many_transactions";
     Ike:
     IkeMalformed "ike.malformed_data"
     IkeWeakEncryption "ike.weak_crypto_enc"
@@ -251,7 +274,8 @@ events! {
     IkeNoAuthentication "ike.weak_crypto_no_auth"
     IkeNoEncryption "ike.no_encryption"
     IkeUnknownProposal "ike.unknown_proposal"
-    IkeManyProposals "ike.multiple_server_proposal";
+    IkeManyProposals "ike.multiple_server_proposal"
+    IkeInvalidProposal "ike.invalid_proposal";
     Quic:
     QuicDecrypt "quic.failed_decrypt"
     QuicData "quic.error_on_data"
@@ -271,18 +295,28 @@ events! {
     EnipMany "enip.too_many_transactions";
     Pgsql:
     PgsqlLength "pgsql.invalid_length"
-    PgsqlRequest "pgsql.malformed_request";
+    PgsqlRequest "pgsql.malformed_request"
+    PgsqlResponse "pgsql.malformed_response"
+    PgsqlMany "pgsql.too_many_transactions"
+    PgsqlManyResponses "pgsql.too_many_responses";
     Dnp3:
     Dnp3Length "dnp3.len_too_small"
     Dnp3LinkChecksum "dnp3.bad_link_crc"
     Dnp3TransportChecksum "dnp3.bad_transport_crc"
     Dnp3Object "dnp3.unknown_object"
     Dnp3Objects "dnp3.too_many_objects"
-    Dnp3TooLong "dnp3.too_long_reassembly";
+    Dnp3TooLong "dnp3.too_long_reassembly"
+    Dnp3Flooded "dnp3.flooded"
+    Dnp3Points "dnp3.too_many_points";
     Nfs:
-    NfsMalformed "nfs.malformed_data";
+    NfsMalformed "nfs.malformed_data"
+    NfsMany "nfs.too_many_transactions";
     Mdns:
     MdnsMalformed "mdns.malformed_data"
+    MdnsNotRequest "mdns.not_request"
+    MdnsNotResponse "mdns.not_response"
+    MdnsLoop "mdns.infinite_loop"
+    MdnsLabels "mdns.too_many_labels"
     MdnsReserved "mdns.z_flag_set"
     MdnsOpcode "mdns.invalid_opcode"
     MdnsNameTooLong "mdns.name_too_long"

@@ -174,6 +174,7 @@ pub(crate) fn protocol(buffer: Buffer) -> Option<Protocol> {
         | Buffer::SshHasshServer
         | Buffer::SshHasshServerString => Some(Protocol::Ssh),
         Buffer::Http2HeaderName => Some(Protocol::Http2),
+        Buffer::Frame(kind) => Some(kind.protocol()),
         // Those of HTTP stand before.
         other if other < Buffer::FileName => Some(Protocol::Http),
         other => Some(by_name(other.name()).unwrap_or(Protocol::Http)),

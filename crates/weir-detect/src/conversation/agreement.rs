@@ -3,7 +3,7 @@
 
 use crate::buffers::{http, tls};
 use crate::decode::Event;
-use crate::rule::Protocol;
+use crate::rule::{Protocol, Speaks};
 
 /// Bytes of a client after which it has not begun any application that is known: at the port of
 /// HTTP, and elsewhere; and of a server. With these Suricata has looked for all of its marks.
@@ -35,6 +35,8 @@ pub(super) struct Agreement {
     is_greeted: bool,
     /// All was said that there is to say.
     is_over: bool,
+    /// One side said much, the other nothing, and nothing is told.
+    is_skipped: bool,
 }
 
 /// Whether a side has said so much that it would be known.
@@ -48,6 +50,28 @@ pub(super) fn is_long(side: usize, bytes: &[u8], port: u16) -> bool {
 }
 
 impl Agreement {
+    /// Both have agreed to speak something else: what they began before counts no more.
+    pub(super) fn change(&mut self) {
+        (self.sides, self.is_over) = ([Begun::Open; 2], true);
+    }
+
+    /// Whether neither side has begun an application that is known.
+    pub(super) fn has_failed(&self) -> bool {
+        self.sides == [Begun::Other; 2] || self.is_skipped
+    }
+
+    /// What a side speaks in a connection that is taken for that, as far as it has begun.
+    pub(super) fn spoken(&self, side: usize, told: Protocol) -> Speaks {
+        match self.sides[side] {
+            Begun::Known(protocol) if !protocol.means(told) => Speaks::Is(protocol),
+            // Of these both sides have a mark.
+            Begun::Other if matches!(told, Protocol::Http | Protocol::Ssh | Protocol::Smb) => {
+                Speaks::Failed
+            }
+            _ => Speaks::Is(told),
+        }
+    }
+
     /// A side's stream grew; `told` is what the connection is taken for. What is odd about that.
     pub(super) fn look(
         &mut self,
@@ -95,6 +119,7 @@ impl Agreement {
             _ => None,
         };
         self.is_over |= event.is_some();
+        self.is_skipped |= event == Some(Event::ApplicationSkipped);
         event
     }
 }

@@ -36,6 +36,71 @@ impl Walk {
         }
     }
 
+    /// ARP for IPv4 over Ethernet (RFC 826).
+    pub(super) fn arp(&mut self, bytes: &[u8]) {
+        const ETHERNET: usize = 1;
+        const IPV4: usize = 0x0800;
+        let event = match (word(bytes, 0), word(bytes, 2), bytes.get(4..8)) {
+            (Some(hardware), _, Some(_)) if hardware != ETHERNET => Event::ArpUnsupportedHardware,
+            (_, Some(protocol), Some(_)) if protocol != IPV4 => Event::ArpUnsupportedProtocol,
+            (_, _, Some(_)) if bytes.len() < 28 => Event::ArpInvalid,
+            (_, _, Some([hardware, ..])) if *hardware != 6 => Event::ArpHardwareSize,
+            (_, _, Some([_, protocol, ..])) if *protocol != 4 => Event::ArpProtocolSize,
+            // Requests and answers, those of RARP too.
+            (_, _, Some([_, _, 0, 1..=4])) => return,
+            (_, _, Some(_)) => Event::ArpUnsupportedOperation,
+            _ => Event::ArpTooSmall,
+        };
+        self.0.push(event);
+    }
+
+    /// A network service header, and what it carries (RFC 8300 s2).
+    pub(super) fn nsh(&mut self, bytes: &[u8]) {
+        let Some([first, second, kind, next, ..]) = bytes.get(..8) else {
+            return self.0.push(Event::NshTooSmall);
+        };
+        if first >> 6 != 0 {
+            return self.0.push(Event::NshUnsupportedVersion);
+        }
+        let length = usize::from(second & 0x3f) * 4;
+        let Some(inner) = bytes.get(length..).filter(|it| !it.is_empty()) else {
+            return self.0.push(Event::NshHeaderLen);
+        };
+        match kind {
+            0 | 15 => self.0.push(Event::NshReservedType),
+            1 if length != 24 => self.0.push(Event::NshHeaderLen),
+            1 | 2 => match next {
+                1 => self.ipv4(inner),
+                2 => self.ipv6(inner),
+                3 => self.ethernet(inner),
+                5 => self.labels(inner),
+                _ => self.0.push(Event::NshUnknownPayload),
+            },
+            _ => self.0.push(Event::NshUnsupportedType),
+        }
+    }
+
+    /// What a datagram to that port carries, if it is a packet: VXLAN (RFC 7348), GENEVE (RFC
+    /// 8926).
+    pub(super) fn datagram(&mut self, port: usize, payload: &[u8]) {
+        let (kind, unknown) = match (port, payload) {
+            (4789, [flags, _, _, _, _, _, _, 0, ..]) if flags & 8 != 0 => {
+                (word(payload, 20), Event::VxlanUnknownPayload)
+            }
+            (6081, [first, _, ..]) if first >> 6 == 0 => {
+                (word(payload, 2), Event::GeneveUnknownPayload)
+            }
+            _ => return,
+        };
+        let is_vxlan = port == 4789;
+        match kind {
+            None | Some(0x0800 | 0x86dd | 0x0806) => {}
+            Some(0x8100 | 0x88a8 | 0x9100) if is_vxlan => {}
+            Some(0x6558) if !is_vxlan => {}
+            _ => self.0.push(unknown),
+        }
+    }
+
     /// PPP, with or without its address and control, its protocol in one byte or two.
     pub(super) fn ppp(&mut self, bytes: &[u8]) {
         let bytes = bytes.strip_prefix(&[0xff, 3]).unwrap_or(bytes);
@@ -108,5 +173,47 @@ impl Walk {
             }
             _ => self.0.push(Event::PppoeTooSmall),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_wire::frame::Link;
+
+    use super::super::look;
+    use super::*;
+
+    fn frame(kind: u16, rest: &[u8]) -> Vec<Event> {
+        look(&[&[0; 12], &kind.to_be_bytes()[..], rest].concat(), Link::Ethernet)
+    }
+
+    #[test]
+    fn what_is_wrong_first_with_arp_is_told() {
+        let mut packet = vec![0, 1, 8, 0, 6, 4, 0, 1];
+        assert_eq!(frame(0x0806, &packet), [Event::ArpInvalid]);
+        assert_eq!(frame(0x0806, &packet[..7]), [Event::ArpTooSmall]);
+        packet.resize(28, 0);
+        assert_eq!(frame(0x0806, &packet), []);
+        for (place, value, event) in [
+            (7, 9, Event::ArpUnsupportedOperation),
+            (5, 16, Event::ArpProtocolSize),
+            (4, 8, Event::ArpHardwareSize),
+            (3, 6, Event::ArpUnsupportedProtocol),
+            (1, 2, Event::ArpUnsupportedHardware),
+        ] {
+            packet[place] = value;
+            assert_eq!(frame(0x0806, &packet), [event]);
+        }
+    }
+
+    #[test]
+    fn a_service_header_tells_what_it_carries() {
+        let packet = |second, kind, next| [&[0, second, kind, next][..], &[0; 40]].concat();
+        assert_eq!(frame(0x894f, &[0; 7]), [Event::NshTooSmall]);
+        assert_eq!(frame(0x894f, &packet(2, 2, 9)), [Event::NshUnknownPayload]);
+        assert_eq!(frame(0x894f, &packet(2, 1, 1)), [Event::NshHeaderLen]);
+        assert_eq!(frame(0x894f, &packet(63, 2, 1)), [Event::NshHeaderLen]);
+        assert_eq!(frame(0x894f, &packet(2, 0, 1)), [Event::NshReservedType]);
+        assert_eq!(frame(0x894f, &packet(2, 3, 1)), [Event::NshUnsupportedType]);
     }
 }

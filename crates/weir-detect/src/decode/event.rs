@@ -52,6 +52,24 @@ events! {
     MplsImplicitNull "decoder.mpls.bad_label_implicit_null"
     MplsReserved "decoder.mpls.bad_label_reserved"
     MplsUnknownPayload "decoder.mpls.unknown_payload_type"
+    HdlcTooSmall "decoder.chdlc.pkt_too_small"
+    ArpTooSmall "decoder.arp.pkt_too_small"
+    ArpUnsupportedHardware "decoder.arp.unsupported_hardware"
+    ArpUnsupportedProtocol "decoder.arp.unsupported_protocol"
+    ArpInvalid "decoder.arp.invalid_pkt"
+    ArpHardwareSize "decoder.arp.invalid_hardware_size"
+    ArpProtocolSize "decoder.arp.invalid_protocol_size"
+    ArpUnsupportedOperation "decoder.arp.unsupported_opcode"
+    NshTooSmall "decoder.nsh.header_too_small"
+    NshUnsupportedVersion "decoder.nsh.unsupported_version"
+    NshHeaderLen "decoder.nsh.bad_header_length"
+    NshReservedType "decoder.nsh.reserved_type"
+    NshUnsupportedType "decoder.nsh.unsupported_type"
+    NshUnknownPayload "decoder.nsh.unknown_payload"
+    VxlanUnknownPayload "decoder.vxlan.unknown_payload_type"
+    GeneveUnknownPayload "decoder.geneve.unknown_payload_type"
+    // Of a driver that copies no part of packets here.
+    AfPacketTruncated "decoder.afpacket.trunc_pkt"
     EthernetTooSmall "decoder.ethernet.pkt_too_small"
     EthernetUnknownType "decoder.ethernet.unknown_ethertype"
     VlanTooSmall "decoder.vlan.header_too_small"
@@ -161,6 +179,9 @@ events! {
     StreamSynAckWrongAck "stream.3whs_synack_with_wrong_ack"
     StreamSynAckToServer "stream.3whs_synack_toserver_on_syn_recv"
     StreamSynAckDifferentAck "stream.3whs_synack_resend_with_different_ack"
+    StreamSynAckDifferentSeq "stream.3whs_synack_resend_with_diff_seq"
+    StreamDataInjected "stream.3whs_ack_data_inject"
+    StreamAsyncWrongSeq "stream.3whs_async_wrong_seq"
     StreamSynToClient "stream.3whs_syn_toclient_on_syn_recv"
     StreamSynDifferentSeq "stream.3whs_syn_resend_diff_seq_on_syn_recv"
     StreamAckWrongDirection "stream.3whs_ack_in_wrong_dir"
@@ -209,6 +230,8 @@ events! {
     ApplicationWrongSide "applayer_wrong_direction_first_data"
     ApplicationOneSided "applayer_detect_protocol_only_one_direction"
     ApplicationSkipped "applayer_proto_detection_skipped"
+    ApplicationNoTls "applayer_no_tls_after_starttls"
+    ApplicationUnexpected "applayer_unexpected_protocol"
 }
 
 impl Event {
@@ -220,6 +243,8 @@ impl Event {
                 | Self::ApplicationWrongSide
                 | Self::ApplicationOneSided
                 | Self::ApplicationSkipped
+                | Self::ApplicationNoTls
+                | Self::ApplicationUnexpected
         )
     }
 

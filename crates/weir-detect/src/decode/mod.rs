@@ -33,6 +33,7 @@ pub fn look(bytes: &[u8], link: Link) -> Vec<Event> {
         Link::Ip => walk.ip(bytes),
         Link::Loopback => walk.loopback(bytes),
         Link::Ppp => walk.ppp(bytes),
+        Link::CiscoHdlc if bytes.len() < 4 => walk.0.push(Event::HdlcTooSmall),
         Link::CiscoHdlc => match word(bytes, 2) {
             Some(0x0800) => walk.ipv4(bytes.get(4..).unwrap_or_default()),
             Some(0x86dd) => walk.ipv6(bytes.get(4..).unwrap_or_default()),
@@ -91,8 +92,10 @@ impl Walk {
                     // Cisco's FabricPath: a tag of two bytes, and the frame.
                     false => at += 16,
                 },
-                // ARP, RARP, bridging and RoCE are known, lengths are no type.
-                0x0806 | 0x8035 | 0x6558 | 0x8915 | 0x0000..0x0600 => return,
+                0x0806 => return self.arp(inner),
+                0x894f => return self.nsh(inner),
+                // RARP, bridging and RoCE are known, lengths are no type.
+                0x8035 | 0x6558 | 0x8915 | 0x0000..0x0600 => return,
                 _ if unknown == Event::VntagUnknownType => {
                     return self.0.extend([unknown, Event::EthernetUnknownType]);
                 }

@@ -22,7 +22,7 @@ impl Walk {
                 length if length < 8 => self.0.push(Event::UdpLengthInvalid),
                 length if length > bytes.len() => self.0.push(Event::UdpTooSmall),
                 length if length < bytes.len() => self.0.push(Event::UdpHeaderInvalid),
-                _ => {}
+                _ => self.datagram(word(bytes, 2).unwrap_or_default(), &bytes[8..]),
             },
             47 => self.gre(bytes),
             50 if bytes.len() < 8 => self.0.push(Event::EspTooSmall),

@@ -7,6 +7,7 @@ use weir_wire::ext;
 
 use super::{Evaluator, Scene, Sight};
 use crate::alert::{Alert, Alerts, Blocked, End, Kept, RdmaView, Text, TransactionView};
+use crate::conversation::Message;
 use crate::detector::Decision;
 use crate::flow::{Flow, put_text};
 use crate::packet::View;
@@ -243,6 +244,7 @@ fn transaction(sight: Sight<'_>, number: u64) -> Option<TransactionView> {
     let message = sight.message?;
     let (name, mut object) = message.object()?;
     object.shorten(TEXT_LEN_MAX);
+    let number = (!matches!(message, Message::Frame(_))).then_some(number);
     Some(TransactionView { number, objects: Arc::new(vec![(name, object)]) })
 }
 
@@ -291,7 +293,7 @@ impl Rule {
             && self.flow == FlowTest::default()
             && self.flow_counts.is_empty()
             && self.stream_sizes.is_empty()
-            && self.spoken.is_none()
+            && self.spoken.is_empty()
             && self.texts.is_empty()
             && self.filter.is_none()
     }

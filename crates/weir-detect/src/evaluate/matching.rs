@@ -67,7 +67,7 @@ impl Evaluator {
                 || scene.application.is_some_and(|it| protocol.means(it))
                 // The last message before another protocol began.
                 || sight.message.is_some_and(|it| protocol.means(it.protocol())))
-            && rule.spoken.is_none_or(|it| it.holds(scene.application))
+            && rule.spoken.iter().all(|it| it.holds(scene.direction.index(), &scene.speech))
             && (scene.is_decided || !rule.is_of_decision())
             && (rule.messages.is_empty()
                 || sight

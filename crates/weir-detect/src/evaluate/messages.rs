@@ -11,7 +11,7 @@ use crate::flow::Flow;
 use crate::inspect::Bytes;
 use crate::packet::Gist;
 use crate::record::HttpRecord;
-use crate::rule::{Buffer, Untold};
+use crate::rule::{Buffer, Protocol, Untold};
 
 impl Evaluator {
     /// The number of the transaction that a message belongs to, in its flow.
@@ -152,6 +152,10 @@ impl Evaluator {
         }
         let gist = scene.view.gist(scene.direction, true);
         let gist = Gist { signs: !(Gist::TO_SERVER | Gist::TO_CLIENT) | gist.signs, ..gist };
-        scene.rules.bare().of_messages(message.protocol(), gist, candidates);
+        let bare = scene.rules.bare();
+        bare.of_messages(message.protocol(), gist, candidates);
+        if scene.application == Some(Protocol::Doh2) {
+            bare.of_messages(Protocol::Doh2, gist, candidates);
+        }
     }
 }

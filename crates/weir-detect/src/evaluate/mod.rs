@@ -5,6 +5,7 @@
 //! rules whose fast pattern is there, and rules without one - in the order of evaluation.
 
 mod consequences;
+mod converse;
 mod matching;
 mod messages;
 mod oddities;
@@ -20,8 +21,8 @@ use weir_wire::frame::Time;
 use crate::alert::{Alerts, TransactionView};
 use crate::application::Expected;
 use crate::behaviour::WatchedCounts;
+use crate::buffers;
 use crate::buffers::event::AppEvent;
-use crate::buffers::{self, dns};
 use crate::conversation::{Conversation, Message, Progress, Told};
 use crate::dataset::Datasets;
 use crate::decode::Event;
@@ -34,7 +35,7 @@ use crate::matcher::{MatcherError, Scratch};
 use crate::packet::{Gist, View};
 use crate::payload::{Kind, Transport};
 use crate::record::{ApplicationRecord, HttpRecord, UnitRecord};
-use crate::rule::{Buffer, Protocol, RuleIndex};
+use crate::rule::{Buffer, Protocol, RuleIndex, Speaks, Speech};
 use crate::ruleset::RuleSet;
 use crate::shared::SharedCounts;
 use crate::state::{HostBits, Thresholds};
@@ -54,8 +55,6 @@ const OF_PACKETS: [Protocol; 12] = [
     Protocol::Sctp,
     Protocol::Rdma,
 ];
-/// Where DNS is spoken over UDP.
-const PORT_DNS: u16 = 53;
 
 /// Looks at packets with rules that it is given; keeps what is no flow's.
 #[derive(Debug)]
@@ -84,6 +83,8 @@ pub(crate) struct Evaluator {
     expected: Expected,
     /// Whether streams are looked into for the sake of records alone.
     pub(crate) looks_for_records: bool,
+    /// Whether frames are told of although no rule asks.
+    pub(crate) tells_frames: bool,
     /// Whether what is odd is looked for although no rule asks.
     pub(crate) tells_events: bool,
     /// What was odd about the last packet in its stream.
@@ -121,13 +122,39 @@ struct Scene<'a> {
     direction: Direction,
     view: &'a View<'a>,
     application: Option<Protocol>,
+    speech: Speech,
     /// Bytes of the two sides' streams so far, SYNs counted as one.
     stream_sizes: [u64; 2],
     /// With this packet it is decided what its side speaks.
     is_decided: bool,
 }
 
-impl Scene<'_> {
+impl<'a> Scene<'a> {
+    /// What is known around a packet of that flow.
+    fn around(
+        rules: &'a RuleSet,
+        now: Time,
+        direction: Direction,
+        view: &'a View<'a>,
+        (flow, progress): (&mut Flow, &Progress),
+    ) -> Self {
+        let is_first = flow.packets[direction.index()] == 1;
+        let is_decided = if view.is_tcp() { progress.is_decided } else { is_first };
+        let application = match (&flow.conversation, &flow.dialogue) {
+            (Some(conversation), _) => conversation.protocol(),
+            (None, Some(dialogue)) => Some(dialogue.protocol),
+            (None, None) => (!progress.messages.is_empty()).then_some(Protocol::Dns),
+        };
+        if application.is_some() {
+            flow.told.application = application.map(Protocol::name);
+        }
+        let (stream_sizes, speech) = match &flow.conversation {
+            Some(conversation) => (conversation.sizes(), conversation.speech()),
+            None => ([0; 2], Speech::of(application.map_or(Speaks::Failed, Speaks::Is))),
+        };
+        Self { rules, now, direction, view, application, speech, stream_sizes, is_decided }
+    }
+
     /// Which of the payload's patterns may matter.
     fn kind(&self, flow: &Flow) -> Kind {
         let transport = match () {
@@ -166,6 +193,7 @@ impl Evaluator {
             messages: 0,
             expected: Expected::default(),
             looks_for_records: false,
+            tells_frames: false,
             tells_events: false,
             by_flow: false,
             by_rate: false,
@@ -246,21 +274,7 @@ impl Evaluator {
         let events = self.events_with(rules, &progress, view.events);
         let events = events.as_deref().unwrap_or(view.events);
         let view = &View { events, ..*view };
-        let (stream_sizes, is_first) = ([0; 2], flow.packets[direction.index()] == 1);
-        let is_decided = if view.is_tcp() { progress.is_decided } else { is_first };
-        let mut scene =
-            Scene { rules, now, direction, view, application: None, stream_sizes, is_decided };
-        scene.application = match (&flow.conversation, &flow.dialogue) {
-            (Some(conversation), _) => conversation.protocol(),
-            (None, Some(dialogue)) => Some(dialogue.protocol),
-            (None, None) => (!progress.messages.is_empty()).then_some(Protocol::Dns),
-        };
-        if scene.application.is_some() {
-            flow.told.application = scene.application.map(Protocol::name);
-        }
-        if let Some(conversation) = &flow.conversation {
-            scene.stream_sizes = conversation.sizes();
-        }
+        let scene = Scene::around(rules, now, direction, view, (&mut *flow, &progress));
         let mut decision = Decision::Pass;
         let decided = &mut decision;
         let mut outcome = self.look_at_packet(flow, &scene, &progress, alerts, decided);
@@ -269,6 +283,9 @@ impl Evaluator {
         }
         if outcome.is_continue() {
             outcome = self.look_at_stream(flow, &scene, &progress, alerts, decided);
+        }
+        if outcome.is_continue() {
+            outcome = self.look_at_frames(flow, &scene, &progress.frames, alerts, decided);
         }
         if outcome.is_continue() {
             outcome = self.look_at_messages(flow, &scene, &progress, alerts, decided);
@@ -280,51 +297,9 @@ impl Evaluator {
         if let ControlFlow::Break(is_passed) = outcome {
             flow.is_passed |= is_passed;
         }
+        self.keep_frames(flow, now, &progress.frames);
         self.keep_said(flow, now, progress.said);
         decision
-    }
-
-    /// Puts the packet's segment in its place, and hears what is spoken.
-    fn converse(
-        &mut self,
-        rules: &RuleSet,
-        flow: &mut Flow,
-        direction: Direction,
-        view: &View<'_>,
-    ) -> Progress {
-        let mut needs = rules.needs();
-        if self.looks_for_records || self.tells_events {
-            (needs.streams, needs.applications) = (true, true);
-        }
-        if !needs.streams && !needs.applications {
-            return Progress::default();
-        }
-        if view.is_tcp() && !flow.is_refused() {
-            let ends = [flow.initiator.address, flow.responder.address];
-            let is_new = flow.conversation.is_none();
-            let new = || Box::new(Conversation::between(ends.map(|it| self.hosts.system(it))));
-            let conversation = flow.conversation.get_or_insert_with(new);
-            if is_new
-                && let Some(it) = self.expected.take(flow.responder.address, flow.responder.port)
-            {
-                conversation.announce(it);
-            }
-            conversation.wanted = self.digests.and(needs.digests);
-            let midstream = self.limits.midstream;
-            let progress = conversation.take(direction, view, midstream);
-            self.counters.stream_gaps += u64::from(progress.gaps);
-            return progress;
-        }
-        if view.is_tcp() {
-            return Progress::default();
-        }
-        let is_udp = view.is_of(Protocol::Udp);
-        let is_dns = is_udp && (view.source_port == PORT_DNS || view.destination_port == PORT_DNS);
-        if is_udp && !is_dns && needs.applications {
-            return Progress::of(flow.hear(direction, view, self.digests.and(needs.digests)));
-        }
-        let message = if is_dns && needs.applications { dns::parse(view.payload) } else { None };
-        Progress { messages: message.into_iter().map(Told::Dns).collect(), ..Progress::default() }
     }
 
     /// Rules about packets; rules about streams too, where the packet belongs to none.

@@ -42,7 +42,10 @@ impl Evaluator {
         if !is_told || (of_stream.is_none() && progress.event.is_none()) {
             return None;
         }
-        let more = of_stream.into_iter().chain(progress.event);
+        // Who agreed on TLS and speaks something else speaks what nobody expects, too.
+        let is_unexpected = progress.event == Some(Event::ApplicationNoTls);
+        let unexpected = is_unexpected.then_some(Event::ApplicationUnexpected);
+        let more = of_stream.into_iter().chain(progress.event).chain(unexpected);
         self.stream_events.extend(more.clone());
         Some(known.iter().copied().chain(more).collect())
     }

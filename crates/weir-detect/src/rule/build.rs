@@ -6,7 +6,9 @@ use super::state::BitNames;
 use super::step::{Fast, Step};
 use super::syntax::Statement;
 use super::variables::Groups;
-use super::{Action, Answered, Buffer, BufferTest, FastPattern, Header, Protocol, Rule, UnitTest};
+use super::{
+    Absence, Action, Answered, Buffer, BufferTest, FastPattern, Header, Protocol, Rule, UnitTest,
+};
 
 /// What is alike for all rules of a set.
 pub(super) struct Context<'a> {
@@ -18,7 +20,7 @@ pub(super) struct Context<'a> {
 
 /// The rule that `statement` is.
 pub(super) fn build(statement: &Statement<'_>, context: &mut Context<'_>) -> Result<Rule, Refused> {
-    let mut collected = Collected::default();
+    let mut collected = Collected::of(Protocol::from_name(statement.protocol));
     let mut refused: Option<Refused> = None;
     for option in &statement.options {
         // The description is read to its end, so that a refusal names the sid.
@@ -156,7 +158,7 @@ fn check_buffers(rule: &mut Rule) -> Result<(), Refused> {
     let mut asked = rule.messages.iter().map(|it| it.protocol());
     let mut odd = rule.app_events.iter().map(|it| it.protocol());
     let is_carrier = matches!(own, Protocol::Tcp | Protocol::Udp | Protocol::Ip);
-    let fits = |of: Protocol| is_carrier || own.means(of);
+    let fits = |of: Protocol| is_carrier || own.carries(of);
     if !asked.all(fits) || !odd.all(fits) {
         return Err(Refused::new("protocol", "the keyword belongs to another than the rule's"));
     }
@@ -169,7 +171,7 @@ fn check_buffers(rule: &mut Rule) -> Result<(), Refused> {
         let fits = match crate::buffers::protocol(test.key.buffer) {
             None => true,
             Some(wanted) => {
-                is_carrier || own.means(wanted) || crate::buffers::is_of(test.key.buffer, own)
+                is_carrier || own.carries(wanted) || crate::buffers::is_of(test.key.buffer, own)
             }
         };
         if !fits {
@@ -181,8 +183,30 @@ fn check_buffers(rule: &mut Rule) -> Result<(), Refused> {
         return check_transactional(rule);
     }
     check_sides(rule)?;
+    // Of DNS over HTTP/2 the message and the transaction are looked at one after the other.
+    let mut wanted = rule.buffers.iter().filter_map(|it| crate::buffers::protocol(it.key.buffer));
+    if own == Protocol::Doh2 && wanted.clone().any(|it| it == Protocol::Dns) {
+        let asks_http = wanted.any(|it| it != Protocol::Dns);
+        if asks_http {
+            return Err(Refused::new("protocol", "DNS, or the HTTP/2 that carries it"));
+        }
+    }
     rule.flow.to_server = rule.flow.to_server.or_else(|| side_of_buffers(rule));
-    Ok(())
+    check_frame(rule)
+}
+
+/// Frames are looked at alone: they are no part of a transaction.
+fn check_frame(rule: &Rule) -> Result<(), Refused> {
+    let Some(kind) = rule.frame() else { return Ok(()) };
+    let is_alone = rule.buffers.iter().all(|it| it.key.buffer == Buffer::Frame(kind))
+        && rule.messages.is_empty()
+        && rule.units.is_empty()
+        && rule.app_events.is_empty();
+    let of_frames = |it: &BufferTest| it.absence == Absence::Fails;
+    match is_alone && rule.buffers.iter().all(of_frames) {
+        true => Ok(()),
+        false => Err(Refused::new("frame", "nothing else of the stream goes with a frame")),
+    }
 }
 
 /// The side whose messages alone a rule can match, by its buffers.

@@ -109,10 +109,12 @@ pub enum Protocol {
     Websocket,
     /// BitTorrent's distributed hash table over UDP.
     BittorrentDht,
+    /// DNS over HTTP/2.
+    Doh2,
 }
 
 /// Applications and their names, in rules and in EVE.
-const APPLICATIONS: [(Protocol, &str); 33] = [
+const APPLICATIONS: [(Protocol, &str); 34] = [
     (Protocol::Http, "http"),
     (Protocol::Http2, "http2"),
     (Protocol::Dns, "dns"),
@@ -146,6 +148,7 @@ const APPLICATIONS: [(Protocol, &str); 33] = [
     (Protocol::Enip, "enip"),
     (Protocol::Websocket, "websocket"),
     (Protocol::BittorrentDht, "bittorrent-dht"),
+    (Protocol::Doh2, "doh2"),
 ];
 
 impl Protocol {
@@ -205,6 +208,13 @@ impl Protocol {
         self == spoken
             || (self == Self::Http && spoken == Self::Http2)
             || (is_http(self) && is_http(spoken))
+            || (spoken == Self::Doh2 && matches!(self, Self::Http2 | Self::Dns))
+    }
+
+    /// Whether its messages are that application's, or carry such.
+    pub(crate) fn carries(self, other: Self) -> bool {
+        let is_of_doh = matches!(other, Self::Http | Self::Http2 | Self::Dns);
+        self.means(other) || (self == Self::Doh2 && is_of_doh)
     }
 }
 

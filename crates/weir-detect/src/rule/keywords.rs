@@ -7,13 +7,14 @@ use super::state::{self, BitNames, FlowTest, StreamSize, Threshold};
 use super::step::{Content, Fast, Step, TextTest, Value};
 use super::syntax::{Setting, unquoted};
 use super::{
-    Absence, BitTest, Buffer, BufferKey, BufferTest, MessageTest, Numbers, Spoken, Transform,
-    UnitTest, Untold, content, pcre, transforms,
+    Absence, BitTest, Buffer, BufferKey, BufferTest, MessageTest, Numbers, Protocol, Spoken,
+    Transform, UnitTest, Untold, content, pcre, transforms,
 };
 use crate::alert::Kept;
 use crate::buffers::event::AppEvent;
 use crate::countries::Countries;
 use crate::dataset::{Definitions, Texts};
+use crate::frame::FrameKind;
 use crate::reputation::Reputation;
 
 /// Why a rule is not run: the keyword, and what is wrong with it.
@@ -45,6 +46,8 @@ pub(super) struct Known<'a> {
 /// What the options of a rule have said so far.
 #[derive(Debug, Default)]
 pub(super) struct Collected {
+    /// What the rule's header says of the protocol.
+    pub(super) protocol: Option<Protocol>,
     pub(super) generator: Option<u32>,
     pub(super) sid: Option<u32>,
     pub(super) revision: u32,
@@ -67,7 +70,7 @@ pub(super) struct Collected {
     pub(super) flow_counts: Vec<state::FlowCount>,
     pub(super) bypasses: bool,
     pub(super) untold: Option<Untold>,
-    pub(super) spoken: Option<Spoken>,
+    pub(super) spoken: Vec<Spoken>,
     pub(super) messages: Vec<MessageTest>,
     pub(super) units: Vec<UnitTest>,
     pub(super) app_events: Vec<AppEvent>,
@@ -84,6 +87,11 @@ pub(super) struct Collected {
 }
 
 impl Collected {
+    /// Of a rule whose header says that.
+    pub(super) fn of(protocol: Option<Protocol>) -> Self {
+        Self { protocol, ..Self::default() }
+    }
+
     /// Takes one option in.
     pub(super) fn take(
         &mut self,
@@ -157,6 +165,9 @@ impl Collected {
             "noalert" => self.is_silent = true,
             // Only what is kept of a packet that alerts: this engine keeps all of it.
             // Or how fast the rule is found: ours are found by their own fast pattern.
+            "prefilter" if self.spoken.iter().any(Spoken::is_list) => {
+                return Err("of one application".to_owned());
+            }
             "tag" | "rawbytes" | "prefilter" => {}
             // A mark for netfilter's queues, by which no packet comes here.
             "nfq_set_mark" => marks(value)?,
@@ -170,7 +181,16 @@ impl Collected {
 
     fn take_spoken(&mut self, name: &str, value: &str) -> Result<bool, String> {
         match name {
-            "app-layer-protocol" => self.spoken = Some(Spoken::parse(value)?),
+            "app-layer-protocol" => {
+                let spoken = Spoken::parse(value)?;
+                if self.protocol.is_some_and(Protocol::is_application) {
+                    return Err("the rule's header says what is spoken".to_owned());
+                }
+                if self.spoken.iter().any(|it| it.conflicts(&spoken)) {
+                    return Err(format!("`{value}` does not go with what was asked before"));
+                }
+                self.spoken.push(spoken);
+            }
             "bypass" => self.bypasses = true,
             "requires" => super::requires::check(value)?,
             "config" => self.untold = Some(untold(value)?),
@@ -327,10 +347,14 @@ impl Collected {
     }
 
     fn take_modifier(&mut self, name: &str, value: &str) -> Result<bool, String> {
-        if let Some(buffer) = Buffer::from_name(name) {
+        let buffer = match name {
+            "frame" => Some(Buffer::Frame(FrameKind::parse(value, self.protocol)?)),
+            _ => Buffer::from_name(name),
+        };
+        if let Some(buffer) = buffer {
             self.sticky = Some(buffer);
             self.side = match (value, buffer) {
-                ("", _) => None,
+                ("", _) | (_, Buffer::Frame(_)) => None,
                 ("to_server", Buffer::FileData | Buffer::FileName) => Some(0),
                 ("to_client", Buffer::FileData | Buffer::FileName) => Some(1),
                 _ => return Err(format!("`{value}` behind {name}")),

@@ -30,10 +30,11 @@ pub mod variables;
 use std::sync::Arc;
 
 use crate::buffers::event::AppEvent;
+use crate::frame::FrameKind;
 pub use header::Protocol;
 pub(crate) use header::{Header, HeaderTest, VlanLayer};
 pub(crate) use number::Numbers;
-pub(crate) use spoken::{MessageField, MessageTest, Spoken};
+pub(crate) use spoken::{MessageField, MessageTest, Speaks, Speech, Spoken};
 pub(crate) use state::{
     Amount, BitScope, BitTest, BitVerb, Counted, FlowCount, FlowTest, RateFilter, StreamSize,
     Suppression, Threshold, ThresholdKind, Track,
@@ -89,6 +90,8 @@ macro_rules! buffers {
                 #[doc = concat!("Rules say: ", $("`", $name, "` ",)* $("`", $modifier, "`",)* ".")]
                 $buffer,
             )+
+            /// Rules say: `frame`, and of which kind.
+            Frame(FrameKind),
         }
 
         impl Buffer {
@@ -104,6 +107,7 @@ macro_rules! buffers {
             pub(crate) fn name(self) -> &'static str {
                 match self {
                     $(Self::$buffer => [$($name,)* $($modifier,)*][0],)+
+                    Self::Frame(_) => "frame",
                 }
             }
 
@@ -446,7 +450,7 @@ pub struct Rule {
     /// What it matches is looked at no further (`bypass`).
     pub(crate) bypasses: bool,
     pub(crate) untold: Option<Untold>,
-    pub(crate) spoken: Option<Spoken>,
+    pub(crate) spoken: Vec<Spoken>,
     pub(crate) messages: Vec<MessageTest>,
     /// What it asks of numbers in what applications say.
     pub(crate) units: Vec<UnitTest>,
@@ -480,6 +484,14 @@ impl Rule {
     /// Whether it looks for contents of a stream as such.
     pub fn is_of_stream(&self) -> bool {
         self.needs_stream && self.has_payload() && !self.is_of_application()
+    }
+
+    /// The frames that it looks at, if it does.
+    pub(crate) fn frame(&self) -> Option<FrameKind> {
+        self.buffers.iter().find_map(|it| match it.key.buffer {
+            Buffer::Frame(kind) => Some(kind),
+            _ => None,
+        })
     }
 
     /// Whether an expression of it captures texts for other rules.

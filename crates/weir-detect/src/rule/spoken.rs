@@ -6,43 +6,145 @@ use crate::buffers::dns;
 use crate::buffers::http::http2;
 use crate::buffers::tls::{Moment, SslState};
 
-/// `app-layer-protocol`
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Spoken {
+/// What somebody speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Speaks {
+    /// It is not told yet.
+    #[default]
+    Unknown,
+    /// None that is known.
+    Failed,
     Is(Protocol),
-    IsNot(Protocol),
-    /// It is none that is known, or it is not told yet.
-    IsUnknown,
-    /// Some application is known.
-    IsKnown,
+}
+
+/// What is spoken in a flow, by each side, at first and at last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Speech {
+    pub(crate) sides: [Speaks; 2],
+    pub(crate) first: Speaks,
+    pub(crate) last: Speaks,
+}
+
+impl Speech {
+    /// The same from both sides, all along.
+    pub(crate) fn of(spoken: Speaks) -> Self {
+        Self { sides: [spoken; 2], first: spoken, last: spoken }
+    }
+}
+
+/// Whose application is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Whose {
+    /// That of who sent the packet.
+    #[default]
+    Sender,
+    Client,
+    Server,
+    Either,
+    /// That of the flow, now and at first.
+    Last,
+    First,
+}
+
+/// `app-layer-protocol`: one of these, or none of these.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Spoken {
+    list: Vec<Speaks>,
+    is_negated: bool,
+    whose: Whose,
+    /// HTTP/2 that carries DNS is neither.
+    is_exact: bool,
 }
 
 impl Spoken {
     pub(crate) fn parse(value: &str) -> Result<Self, String> {
-        let (name, direction) = value.split_once(',').unwrap_or((value, ""));
-        let is_either = matches!(direction.trim(), "" | "either" | "final");
-        let (is_negated, name) = match name.trim().strip_prefix('!') {
-            Some(name) => (true, name.trim()),
-            None => (false, name.trim()),
-        };
-        let of = Protocol::from_name(name).filter(|it| it.is_application() && is_either);
-        match (name, of, is_negated) {
-            ("failed" | "unknown", _, false) if is_either => Ok(Self::IsUnknown),
-            ("failed" | "unknown", _, true) if is_either => Ok(Self::IsKnown),
-            (_, Some(of), false) => Ok(Self::Is(of)),
-            (_, Some(of), true) => Ok(Self::IsNot(of)),
-            _ => Err(format!("`{value}`: this application is not told here")),
+        let mut parts = value.split(',').map(str::trim);
+        let names = parts.next().unwrap_or_default();
+        let (mut whose, mut is_exact) = (None, false);
+        for part in parts {
+            let mode = match part {
+                "exact" if !is_exact => {
+                    is_exact = true;
+                    continue;
+                }
+                "direction" => Whose::Sender,
+                "to_server" => Whose::Client,
+                "to_client" => Whose::Server,
+                "either" => Whose::Either,
+                "final" => Whose::Last,
+                "original" => Whose::First,
+                other => return Err(format!("`{other}` says of no side what it speaks")),
+            };
+            if whose.replace(mode).is_some() {
+                return Err(format!("`{value}`: of one side, or of either"));
+            }
         }
+        let (is_negated, names) = match names.strip_prefix('!') {
+            Some(names) => (true, names),
+            None => (false, names),
+        };
+        let list: Result<Vec<Speaks>, String> = names.split('|').map(one).collect();
+        let spoken = Self { list: list?, is_negated, whose: whose.unwrap_or_default(), is_exact };
+        if is_negated && spoken.asks_unknown() {
+            return Err(format!("`{value}`: what is not told yet is not something else"));
+        }
+        if is_exact && spoken.list.contains(&Speaks::Is(Protocol::Http)) {
+            return Err(format!("`{value}`: HTTP is HTTP/1 or HTTP/2"));
+        }
+        Ok(spoken)
     }
 
-    pub(crate) fn holds(self, spoken: Option<Protocol>) -> bool {
-        match self {
-            Self::Is(of) => spoken.is_some_and(|it| of.means(it)),
-            Self::IsNot(of) => spoken.is_some_and(|it| !of.means(it)),
-            Self::IsUnknown => spoken.is_none(),
-            Self::IsKnown => spoken.is_some(),
-        }
+    /// Whether a rule cannot ask for both: only what must not be goes together, each once.
+    pub(crate) fn conflicts(&self, other: &Self) -> bool {
+        !(self.is_negated && other.is_negated) || self.list.iter().any(|it| other.list.contains(it))
     }
+
+    /// Whether it names several.
+    pub(crate) fn is_list(&self) -> bool {
+        self.list.len() > 1
+    }
+
+    fn asks_unknown(&self) -> bool {
+        self.list.contains(&Speaks::Unknown)
+    }
+
+    /// Whether what is spoken is as asked, when `sender` sends a packet. What is not told yet is
+    /// nothing else.
+    pub(crate) fn holds(&self, sender: usize, speech: &Speech) -> bool {
+        let [client, server] = speech.sides;
+        let spoken: &[Speaks] = match self.whose {
+            Whose::Sender => &[speech.sides[sender]],
+            Whose::Client => &[client],
+            Whose::Server => &[server],
+            Whose::Either => &[client, server],
+            Whose::Last => &[speech.last],
+            Whose::First => &[speech.first],
+        };
+        if self.is_negated {
+            let is_told = spoken.iter().any(|it| *it != Speaks::Unknown);
+            return is_told && !spoken.iter().any(|it| self.names(*it));
+        }
+        spoken.iter().any(|it| self.names(*it))
+    }
+
+    fn names(&self, spoken: Speaks) -> bool {
+        self.list.iter().any(|it| match (*it, spoken) {
+            (Speaks::Is(Protocol::Http1), Speaks::Is(Protocol::Http)) => true,
+            (Speaks::Is(of), Speaks::Is(it)) if !self.is_exact => of.means(it),
+            (of, it) => of == it,
+        })
+    }
+}
+
+fn one(name: &str) -> Result<Speaks, String> {
+    Ok(match name.trim() {
+        "failed" => Speaks::Failed,
+        "unknown" => Speaks::Unknown,
+        name => {
+            let known = Protocol::from_name(name).filter(|it| it.is_application());
+            Speaks::Is(known.ok_or_else(|| format!("`{name}`: this application is not told here"))?)
+        }
+    })
 }
 
 /// A number in a message.
@@ -241,4 +343,65 @@ fn version(text: &str) -> Result<Numbers, String> {
         _ => return Err(format!("`{text}` is no version of TLS that is known")),
     };
     Numbers::parse(&format!("{sign}{number}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holds(rule: &str, sender: usize, speech: &Speech) -> bool {
+        Spoken::parse(rule).unwrap().holds(sender, speech)
+    }
+
+    #[test]
+    fn a_rule_says_whose_application_it_means() {
+        let (smtp, tls) = (Speaks::Is(Protocol::Smtp), Speaks::Is(Protocol::Tls));
+        let speech = Speech { sides: [tls, Speaks::Unknown], first: smtp, last: tls };
+        for (rule, from_client, from_server) in [
+            ("tls", true, false),
+            ("!http", true, false),
+            ("!tls", false, false),
+            ("!smtp|http", true, false),
+            ("http|tls,direction", true, false),
+            ("tls,to_server", true, true),
+            ("tls,to_client", false, false),
+            ("tls,either", true, true),
+            ("tls,final", true, true),
+            ("smtp,original", true, true),
+            ("smtp", false, false),
+            ("unknown", false, true),
+            ("unknown|tls", true, true),
+            ("!failed", true, false),
+            ("failed", false, false),
+        ] {
+            assert_eq!(holds(rule, 0, &speech), from_client, "{rule} from the client");
+            assert_eq!(holds(rule, 1, &speech), from_server, "{rule} from the server");
+        }
+        for wrong in ["tls,sideways", "tls,final,either", "!unknown", "http,exact", "xyz"] {
+            assert!(Spoken::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn dns_over_http2_is_both_unless_it_has_to_be_exact() {
+        let speech = Speech::of(Speaks::Is(Protocol::Doh2));
+        for rule in ["dns", "http2", "!http", "doh2", "doh2,exact"] {
+            assert!(holds(rule, 0, &speech), "{rule}");
+        }
+        for rule in ["dns,exact", "http2,final,exact", "!dns", "tls"] {
+            assert!(!holds(rule, 0, &speech), "{rule}");
+        }
+    }
+
+    #[test]
+    fn only_what_must_not_be_goes_together() {
+        let conflicts = |one, other| {
+            let parse = |text| Spoken::parse(text).unwrap();
+            parse(one).conflicts(&parse(other))
+        };
+        assert!(!conflicts("!http", "!smtp"));
+        assert!(conflicts("!http", "!http"));
+        assert!(conflicts("!http", "smtp"));
+        assert!(conflicts("http", "smtp"));
+    }
 }

@@ -4,11 +4,14 @@ mod bench;
 
 mod applications;
 mod contents;
+mod frames;
 mod headers;
+mod limits;
 mod odd;
 mod quic_and_websocket;
 mod rdma;
 mod sessions;
 mod sessions_in_clear;
+mod speech;
 mod states;
 mod units;

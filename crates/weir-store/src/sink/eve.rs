@@ -103,7 +103,9 @@ pub fn alert_event(alert: &Alert, rules: &RuleSet) -> Map<String, Value> {
         event.insert("rdma".into(), rdma_object(rdma));
     }
     if let Some(transaction) = &alert.transaction {
-        event.insert("tx_id".into(), transaction.number.into());
+        if let Some(number) = transaction.number {
+            event.insert("tx_id".into(), number.into());
+        }
         put_objects(&mut event, &transaction.objects);
     }
     event

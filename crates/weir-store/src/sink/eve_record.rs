@@ -211,7 +211,7 @@ pub fn unit(record: &UnitRecord) -> Event {
     if let Some(number) = record.number {
         event.insert("tx_id".into(), number.into());
     }
-    if record.kind == "fileinfo" {
+    if matches!(record.kind, "fileinfo" | "frame") {
         event.insert("app_proto".into(), record.application.unwrap_or("unknown").into());
     }
     put_objects(&mut event, &record.objects);

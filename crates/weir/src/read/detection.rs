@@ -137,6 +137,10 @@ impl<W: Write> Detection<W> {
         if options.events.applications.tells_any() {
             detector.keep_records();
         }
+        // Every unit of every connection: for who names them alone.
+        if options.events.applications.names("frame") {
+            detector.keep_frames();
+        }
         let mut flows = FlowTable::new(limits);
         flows.keep_records();
         let datasets = options.datasets.clone().map(|folder| {

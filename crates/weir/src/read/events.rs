@@ -14,7 +14,7 @@ pub struct Anomalies {
 /// What is told of applications' messages and sessions.
 #[derive(Clone, Debug, Default)]
 pub struct Applications {
-    /// Kinds that are told, by EVE's names; without, all are.
+    /// Kinds that are told, by EVE's names; without, all are but frames.
     pub kinds: Option<Vec<String>>,
     /// Fields of `tls` that are told, by their names in suricata.yaml; without, those that are
     /// usual there.
@@ -24,6 +24,11 @@ pub struct Applications {
 impl Applications {
     pub(super) fn tells(&self, kind: &str) -> bool {
         self.kinds.as_ref().is_none_or(|kinds| kinds.iter().any(|it| it == kind))
+    }
+
+    /// Whether that kind is among those that are named.
+    pub(super) fn names(&self, kind: &str) -> bool {
+        self.kinds.is_some() && self.tells(kind)
     }
 
     pub(super) fn tells_any(&self) -> bool {
@@ -51,7 +56,7 @@ pub struct Events {
 }
 
 /// What [`Events::of_kinds`] takes.
-pub const EVENT_KINDS: [&str; 36] = [
+pub const EVENT_KINDS: [&str; 37] = [
     "alert",
     "anomaly",
     "dcerpc",
@@ -62,6 +67,7 @@ pub const EVENT_KINDS: [&str; 36] = [
     "enip",
     "fileinfo",
     "flow",
+    "frame",
     "ftp",
     "ftp_data",
     "http",

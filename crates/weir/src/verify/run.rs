@@ -149,7 +149,11 @@ fn applications(case: &Case, types: &[Value]) -> Applications {
         Value::String(name) => Some(name.replace('-', "_")),
         other => Some(other.as_object()?.keys().next()?.replace('-', "_")),
     };
-    let mut kinds: Vec<String> = types.iter().filter_map(kind).collect();
+    let is_on = |it: &&Value| {
+        let settings = it.as_object().and_then(|it| it.values().next());
+        settings.and_then(|it| it.get("enabled")).is_none_or(is_yes)
+    };
+    let mut kinds: Vec<String> = types.iter().filter(is_on).filter_map(kind).collect();
     // Events that come with others.
     for (kind, with) in [("ftp", "ftp_data"), ("files", "fileinfo")] {
         if kinds.iter().any(|it| it == kind) {

@@ -12,6 +12,7 @@ mod deploy;
 mod detect;
 mod driver_xdp;
 mod fastpath_captures;
+mod frames;
 mod init;
 mod language;
 mod modes;

@@ -5,10 +5,12 @@ mod one;
 mod session;
 mod two;
 
+use std::collections::VecDeque;
+
 use super::file::Content;
 use super::rpc::{Order, Progress, Rpc};
 use super::unit::{FileTold, Record, Said, Unit};
-use super::{Held, Parser};
+use super::{Held, Parser, Unanswered};
 use crate::buffers::event::AppEvent;
 use crate::digest::FileDigests;
 use crate::rule::{Buffer, Field, Protocol};
@@ -24,6 +26,13 @@ const FILES_MAX: usize = 256;
 const TREES_MAX: usize = 64;
 /// Bytes that a message may move, at most (Suricata's limit); and less where the server says so.
 const MOVED_MAX: u32 = 16 << 20;
+/// A side says what only the other may.
+const ASTRAY: [AppEvent; 2] = [AppEvent::SmbResponseToServer, AppEvent::SmbRequestToClient];
+/// Pieces of a file ahead of others, and their bytes, at most; more are odd (Suricata's limits).
+const AHEAD_MAX: usize = 64;
+const AHEAD_LEN_MAX: u64 = 64 << 20;
+const QUEUE_SIZE: [AppEvent; 2] = [AppEvent::SmbWriteQueueSize, AppEvent::SmbReadQueueSize];
+const QUEUE_COUNT: [AppEvent; 2] = [AppEvent::SmbWriteQueueCount, AppEvent::SmbReadQueueCount];
 /// A file is looked at again when it has grown by so much.
 const FILE_STEP: usize = 16 * 1024;
 
@@ -34,7 +43,9 @@ pub(crate) struct Smb {
     dialect: Option<String>,
     /// What a client offered.
     offered: Vec<Vec<u8>>,
-    waiting: Vec<Request>,
+    waiting: VecDeque<Request>,
+    unanswered: Unanswered,
+    is_flooded: bool,
     trees: Vec<Tree>,
     files: Vec<File>,
     count: u64,
@@ -66,7 +77,8 @@ enum Asked {
     Other,
     Tree(Vec<u8>),
     File(Vec<u8>),
-    Read(u128),
+    /// Of which file, and from where.
+    Read(u128, u64),
     Pipe(u128),
 }
 
@@ -96,6 +108,11 @@ struct File {
     version: u8,
     /// Where what was written last ends.
     end: u64,
+    /// Up to where it lies together, and pieces ahead of that.
+    together: u64,
+    ahead: Vec<(u64, u64)>,
+    /// It was told that there are too many of them.
+    is_scattered: bool,
 }
 
 /// What a header says that records tell.
@@ -199,13 +216,9 @@ impl Smb {
             self.count += 1;
         } else if !unit.has_texts() {
             // Nobody asks about what only moves bytes.
-            return self.keep(Request {
-                key: head.key,
-                number,
-                command: head.command,
-                asked,
-                ..Request::default()
-            });
+            let (key, command) = (head.key, head.command);
+            let request = Request { key, number, command, asked, ..Request::default() };
+            return self.keep(request, said);
         }
         unit.number = number;
         unit.number(Field::SmbVersion, head.version);
@@ -216,21 +229,22 @@ impl Smb {
         unit.tells("smb", object.clone());
         said.units.push(unit);
         let (key, command) = (head.key, head.command);
-        self.keep(Request { key, number, command, object: told, asked, is_told });
+        self.keep(Request { key, number, command, object: told, asked, is_told }, said);
     }
 
-    fn keep(&mut self, request: Request) {
-        if self.waiting.len() == WAITING_MAX {
-            self.waiting.remove(0);
+    fn keep(&mut self, request: Request, said: &mut Said) {
+        let is_many = self.unanswered.make_room(&mut self.waiting, WAITING_MAX);
+        self.waiting.push_back(request);
+        if is_many && !std::mem::replace(&mut self.is_flooded, true) {
+            self.odd(AppEvent::SmbTooMany, said);
         }
-        self.waiting.push(request);
     }
 
     /// The request that an answer is to.
     fn answered(&mut self, head: &Head) -> Option<Request> {
         let is_meant = |it: &Request| it.key == head.key && it.command == head.command;
         let place = self.waiting.iter().position(is_meant)?;
-        Some(self.waiting.remove(place))
+        self.waiting.remove(place)
     }
 
     /// An answer, with what it tells.
@@ -291,6 +305,9 @@ impl Smb {
             looked_at: 0,
             version: head.version,
             end: 0,
+            together: 0,
+            ahead: Vec::new(),
+            is_scattered: false,
         });
     }
 
@@ -348,6 +365,29 @@ impl Smb {
         let Some(file) = file.filter(|it| it.rpc.is_none()) else { return false };
         let before = std::mem::replace(&mut file.end, at.saturating_add(length));
         at < before
+    }
+
+    /// Notes a piece of a file that a side sends; what is odd about those that lie ahead.
+    fn place(&mut self, (side, identifier): (usize, u128), at: u64, length: u64, said: &mut Said) {
+        let file = self.files.iter_mut().find(|it| it.identifier == identifier);
+        let Some(file) = file.filter(|it| it.rpc.is_none()) else { return };
+        if at <= file.together {
+            file.together = file.together.max(at.saturating_add(length));
+            while let Some(next) = file.ahead.iter().position(|it| it.0 <= file.together) {
+                let (at, length) = file.ahead.swap_remove(next);
+                file.together = file.together.max(at.saturating_add(length));
+            }
+            return;
+        }
+        let waiting: u64 = file.ahead.iter().map(|it| it.1).sum();
+        let event = match () {
+            () if waiting.saturating_add(length) > AHEAD_LEN_MAX => QUEUE_SIZE[side],
+            () if file.ahead.len() >= AHEAD_MAX => QUEUE_COUNT[side],
+            () => return file.ahead.push((at, length)),
+        };
+        if !std::mem::replace(&mut file.is_scattered, true) {
+            self.odd(event, said);
+        }
     }
 
     /// Bytes of a file or pipe that a side sends.

@@ -76,7 +76,8 @@ pub(super) fn message(smb: &mut Smb, side: usize, bytes: &[u8], said: &mut Said)
         version: 1,
     };
     if (flags & ANSWER != 0) != (side == 1) {
-        return None;
+        smb.odd(super::ASTRAY[side], said);
+        return Some(());
     }
     let body = Body::of(bytes, more & UNICODE != 0)?;
     match side {
@@ -138,7 +139,7 @@ fn request(smb: &mut Smb, head: &Head, body: &Body<'_>, said: &mut Said) -> Opti
             asked = Asked::File(name);
         }
         CLOSE => smb.close(file(0)?, said),
-        READ => asked = Asked::Read(file(4)?),
+        READ => asked = Asked::Read(file(4)?, LITTLE.long(words, 6)?.into()),
         WRITE => {
             let data = body.named(LITTLE.word(words, 22)?, LITTLE.word(words, 20)?)?;
             smb.content((0, file(4)?), data, head, said);
@@ -202,7 +203,7 @@ fn answer(smb: &mut Smb, head: &Head, body: &Body<'_>, said: &mut Said) -> Optio
             told.put("fuid", crate::value::hex(&file.to_le_bytes(), ""));
             smb.open(file.into(), name, head, said);
         }
-        (READ, Asked::Read(file)) if is_done => {
+        (READ, Asked::Read(file, _)) if is_done => {
             let data = body.named(LITTLE.word(words, 12)?, LITTLE.word(words, 10)?)?;
             smb.content((1, file), data, head, said);
         }

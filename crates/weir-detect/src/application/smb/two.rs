@@ -56,7 +56,8 @@ fn message(smb: &mut Smb, side: usize, bytes: &[u8], said: &mut Said) -> Option<
     };
     let is_answer = flags & FROM_SERVER != 0;
     if is_answer != (side == 1) {
-        return None;
+        smb.odd(super::ASTRAY[side], said);
+        return Some(());
     }
     match is_answer {
         true if head.status == STATUS_PENDING => {}
@@ -109,7 +110,13 @@ fn request(smb: &mut Smb, head: &Head, bytes: &[u8], body: &[u8], said: &mut Sai
             asked = Asked::File(name);
         }
         CLOSE => smb.close(file_identifier(body, 8)?, said),
-        READ => asked = Asked::Read(file_identifier(body, 16)?),
+        READ => {
+            let at = u64::from_le_bytes(*body.get(8..)?.first_chunk()?);
+            asked = Asked::Read(file_identifier(body, 16)?, at);
+            if Smb::is_too_much(LITTLE.long(body, 4)?, smb.moved_max[0]) {
+                smb.odd(AppEvent::SmbReadRequest, said);
+            }
+        }
         WRITE => {
             let length = LITTLE.long(body, 4)?;
             let data = named(bytes, LITTLE.word(body, 2)?.into(), length)?;
@@ -121,6 +128,7 @@ fn request(smb: &mut Smb, head: &Head, bytes: &[u8], body: &[u8], said: &mut Sai
             } else if smb.overlaps(file, at, length.into()) {
                 smb.odd(AppEvent::SmbOverlap, said);
             }
+            smb.place((0, file), at, length.into(), said);
             smb.content((0, file), data, head, said);
         }
         IOCTL => {
@@ -190,11 +198,12 @@ fn answer(smb: &mut Smb, head: &Head, bytes: &[u8], body: &[u8], said: &mut Said
             smb.open(file_identifier(body, 64)?, name, head, said);
         }
         (CREATE, Asked::File(_)) => super::nothing_opened(&mut told),
-        (READ, Asked::Read(file)) if is_done => {
+        (READ, Asked::Read(file, at)) if is_done => {
             let length = LITTLE.long(body, 4)?;
             if Smb::is_too_much(length, smb.moved_max[0]) {
                 smb.odd(AppEvent::SmbReadSize, said);
             }
+            smb.place((1, file), at, length.into(), said);
             let data = named(bytes, u32::from(*body.get(2)?), length)?;
             smb.content((1, file), data, head, said);
         }

@@ -2,6 +2,7 @@
 //!
 //! Chunked bodies are put together, compressed ones inflated.
 
+mod begin;
 mod files;
 pub(crate) mod http2;
 mod inflate;
@@ -14,14 +15,12 @@ use std::collections::VecDeque;
 use crate::buffers::event::AppEvent;
 use crate::digest::FileDigests;
 use crate::record::HttpRecord;
+pub(crate) use begin::{begins, begins_with_any_method};
 use transaction::begins_response;
 pub(crate) use transaction::{Fresh, Half, Transaction, is_body};
 
 /// Transactions that wait for their response, at most; the oldest are let go.
 const TRANSACTIONS_MAX: usize = 64;
-/// Bytes of a request's method that no list knows, and of a line that begins with one.
-const METHOD_LEN_MAX: usize = 32;
-const REQUEST_LINE_MAX: usize = 4096;
 /// Bytes of a start line and headers, at most; a longer one ends the look at that side.
 const HEAD_LEN_MAX: usize = 64 * 1024;
 /// Bytes of a line of them that Suricata looks at, at most; with a longer one it gives up.
@@ -63,6 +62,8 @@ struct Side {
     held: Vec<u8>,
     /// The transaction that its next bytes belong to.
     current: u64,
+    /// With the last bytes that were taken a message ended.
+    is_end: bool,
 }
 
 /// What follows HTTP/1 (RFC 9110 s7.8).
@@ -91,67 +92,8 @@ pub(crate) struct Connection {
     behind_upgrade: Vec<u8>,
     /// Digests of files that somebody wants.
     pub(crate) wanted: FileDigests,
-}
-
-/// Whether a stream that begins so is a client's: a method and a space.
-pub(crate) fn begins(bytes: &[u8]) -> bool {
-    const METHODS: &[&[u8]] = &[
-        b"GET ",
-        b"POST ",
-        b"HEAD ",
-        b"PUT ",
-        b"OPTIONS ",
-        b"DELETE ",
-        b"CONNECT ",
-        b"TRACE ",
-        b"PATCH ",
-        b"PROPFIND ",
-        b"PROPPATCH ",
-        b"MKCOL ",
-        b"COPY ",
-        b"MOVE ",
-        b"LOCK ",
-        b"UNLOCK ",
-        b"SEARCH ",
-        b"DEBUG ",
-        b"INDEX ",
-        b"LINK ",
-        b"UNLINK ",
-        b"REPORT ",
-        b"VERSION-CONTROL ",
-        b"CHECKOUT ",
-        b"CHECKIN ",
-        b"SUBSCRIBE ",
-        b"UNSUBSCRIBE ",
-        b"NOTIFY ",
-        b"M-SEARCH ",
-        b"ARBITRARY ",
-        b"RPC_CONNECT ",
-        b"BPROPFIND ",
-        b"POLL ",
-        b"REQMOD ",
-        b"RESPMOD ",
-        b"INVALID ",
-        b"TRACK ",
-    ];
-    METHODS.iter().any(|it| bytes.starts_with(it))
-}
-
-/// Whether a stream that begins so is a client's, whatever its method: a word first, the version
-/// last in the line. `None`: too little was said.
-pub(crate) fn begins_with_any_method(bytes: &[u8]) -> Option<bool> {
-    let known = &bytes[..bytes.len().min(REQUEST_LINE_MAX)];
-    let end = known.iter().position(|it| *it == b'\n');
-    let line = &known[..end.unwrap_or(known.len())];
-    let is_of_word = |it: &&u8| it.is_ascii_alphanumeric() || matches!(it, b'-' | b'_');
-    let word = line.iter().take_while(is_of_word).count();
-    let is_method =
-        (1..=METHOD_LEN_MAX).contains(&word) && line.get(word).is_none_or(|it| *it == b' ');
-    match (is_method, end) {
-        (true, None) if known.len() < REQUEST_LINE_MAX => None,
-        (true, Some(_)) => Some(line.windows(8).any(|it| it == b" HTTP/1.")),
-        _ => Some(false),
-    }
+    /// Where in the bytes at hand messages ended, where somebody asks.
+    ends: Option<Vec<usize>>,
 }
 
 impl Connection {
@@ -166,10 +108,15 @@ impl Connection {
         }
         let given: &[u8] = if is_held { &held } else { bytes };
         let (mut used, length) = (0, given.len());
+        let before = length - bytes.len();
         while used < length && self.sides[side].expect != Expect::Nothing {
             match self.step(side, &given[used..], progressed) {
                 Some(count) => used += count,
                 None => break,
+            }
+            let is_end = std::mem::take(&mut self.sides[side].is_end);
+            if let Some(ends) = self.ends.as_mut().filter(|_| is_end) {
+                ends.push(used.saturating_sub(before));
             }
         }
         if self.upgrade.is_some() && side == 1 {
@@ -317,8 +264,9 @@ impl Connection {
                 return Some(0);
             }
         };
-        if side == 0 && line.contains(&b';') {
-            self.raise(0, AppEvent::HttpRequestExtension);
+        if line.contains(&b';') {
+            let events = [AppEvent::HttpRequestExtension, AppEvent::HttpResponseExtension];
+            self.raise(side, events[side]);
         }
         self.sides[side].expect = if size == 0 { Expect::Trailer } else { Expect::Chunk(size) };
         Some(end + 1)
@@ -410,6 +358,16 @@ impl Connection {
     /// What both sides have agreed to go on in, once, and what the server has said of it.
     pub(crate) fn take_upgrade(&mut self) -> Option<(Upgrade, Vec<u8>)> {
         Some((self.upgrade.take()?, std::mem::take(&mut self.behind_upgrade)))
+    }
+
+    /// Notes where messages end, from here on.
+    pub(crate) fn note_ends(&mut self) {
+        self.ends = Some(Vec::new());
+    }
+
+    /// Where messages ended in the bytes that were taken last.
+    pub(crate) fn take_ends(&mut self) -> Vec<usize> {
+        self.ends.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// The connection as it goes on in HTTP/2.
@@ -550,7 +508,7 @@ impl Connection {
         }
         events.into_iter().for_each(|it| self.raise(side, it));
         progressed.push(number);
-        self.sides[side].expect = Expect::Behind;
+        (self.sides[side].expect, self.sides[side].is_end) = (Expect::Behind, true);
         if side == 1 {
             self.sides[1].current += 1;
         }

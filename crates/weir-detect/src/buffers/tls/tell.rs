@@ -4,7 +4,7 @@ use super::certificate::Certificate;
 use super::hello::Hello;
 use super::{EPOCH, Session};
 use crate::rule::{MessageField, MessageTest};
-use crate::value::{Object, Value};
+use crate::value::{Object, Value, base64};
 use weir_wire::frame::Time;
 
 impl Session {
@@ -132,22 +132,6 @@ fn put_chain(object: &mut Object, chain: &[Vec<u8>]) {
     }
 }
 
-/// Bytes in base 64 (RFC 4648 s4).
-fn base64(bytes: &[u8]) -> String {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for three in bytes.chunks(3) {
-        let at = |place: usize| u32::from(three.get(place).copied().unwrap_or_default());
-        let number = at(0) << 16 | at(1) << 8 | at(2);
-        for place in 0..4 {
-            let is_there = place <= three.len();
-            let letter = LETTERS[(number >> (18 - 6 * place) & 63) as usize];
-            text.push(if is_there { char::from(letter) } else { '=' });
-        }
-    }
-    text
-}
-
 fn fingerprint(hello: &Hello) -> Object {
     Object::default().with("hash", &hello.ja3.hash).with("string", &hello.ja3.line)
 }
@@ -164,19 +148,5 @@ fn version_name(version: u16) -> String {
         0x304 => "TLS 1.3".into(),
         0x7f10..=0x7f1c => format!("TLS 1.3 draft-{}", version & 0xff),
         other => format!("{other:#06x}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bytes_are_written_in_base_64() {
-        let texts =
-            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg==")];
-        for (bytes, text) in texts {
-            assert_eq!(base64(bytes.as_bytes()), text);
-        }
     }
 }

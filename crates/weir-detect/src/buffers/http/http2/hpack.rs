@@ -28,6 +28,8 @@ pub(super) struct Decoder {
     table: VecDeque<Header>,
     len: usize,
     len_max: usize,
+    /// The sender may have more remembered than is kept here.
+    is_capped: bool,
     /// A block was lost or could not be read: what follows it means nothing.
     is_lost: bool,
 }
@@ -42,6 +44,8 @@ pub(super) struct Block {
     pub(super) is_odd: bool,
     /// A number of it was too long.
     pub(super) is_overflow: bool,
+    /// More was to be remembered than is kept.
+    pub(super) is_table_full: bool,
 }
 
 /// Why a block cannot be read on.
@@ -52,7 +56,8 @@ enum Fault {
 
 impl Default for Decoder {
     fn default() -> Self {
-        Self { table: VecDeque::new(), len: 0, len_max: TABLE_LEN_DEFAULT, is_lost: false }
+        let table = VecDeque::new();
+        Self { table, len: 0, len_max: TABLE_LEN_DEFAULT, is_capped: false, is_lost: false }
     }
 }
 
@@ -96,10 +101,7 @@ impl Decoder {
         if first & 0xe0 == 0x20 {
             let size = number(bytes, 5)?;
             block.sizes.push(size as u64);
-            if size > TABLE_LEN_MAX {
-                return Err(Fault::Overflow);
-            }
-            self.len_max = size;
+            (self.is_capped, self.len_max) = (size > TABLE_LEN_MAX, size.min(TABLE_LEN_MAX));
             self.shrink();
             return Ok(None);
         }
@@ -113,6 +115,7 @@ impl Decoder {
         if is_kept {
             self.len += header.len() + ENTRY_OVERHEAD;
             self.table.push_front(header.clone());
+            block.is_table_full |= self.is_capped && self.len > self.len_max;
             self.shrink();
         }
         Ok(Some(header))

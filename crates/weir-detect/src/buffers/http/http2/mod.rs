@@ -2,6 +2,7 @@
 //!
 //! A frame that belongs to no stream but to the connection is a transaction of its own.
 
+mod doh;
 mod frame;
 mod hpack;
 mod huffman;
@@ -15,6 +16,7 @@ use hpack::Decoder;
 pub(super) use hpack::Header;
 
 use super::transaction::Transaction;
+use crate::buffers::dns;
 use crate::buffers::event::AppEvent;
 use crate::digest::FileDigests;
 use crate::record::HttpRecord;
@@ -75,6 +77,10 @@ pub(crate) struct Connection {
     odd: [Vec<u64>; 2],
     /// Digests of files that somebody wants.
     pub(crate) wanted: FileDigests,
+    /// Messages of DNS that were not handed over.
+    dns: Vec<dns::Message>,
+    /// Some came.
+    pub(crate) carries_dns: bool,
 }
 
 /// Whether a stream that begins so is a client's.
@@ -260,6 +266,7 @@ impl Connection {
         let events = [
             (block.is_odd && !block.is_overflow).then_some(AppEvent::Http2Header),
             block.is_overflow.then_some(AppEvent::Http2HeaderOverflow),
+            block.is_table_full.then_some(AppEvent::Http2TableOverflow),
         ];
         events.into_iter().flatten().for_each(|it| self.raise(number, it));
         let is_end = gathered.head.has(frame::END_STREAM);
@@ -309,7 +316,15 @@ impl Connection {
     fn end(&mut self, number: u64, side: usize) {
         if let Some(half) = self.transaction(number).and_then(|it| it.half_mut(side)) {
             half.is_complete = true;
+            let message = doh::message(half, side).and_then(|it| dns::parse(&it));
+            self.carries_dns |= message.is_some();
+            self.dns.extend(message);
         }
+    }
+
+    /// Messages of DNS that streams have carried since this was asked last.
+    pub(crate) fn take_dns(&mut self) -> Vec<dns::Message> {
+        std::mem::take(&mut self.dns)
     }
 
     /// What is odd about whom a request is for.

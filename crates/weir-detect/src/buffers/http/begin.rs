@@ -1,0 +1,66 @@
+//! Whether a stream begins as HTTP/1 does.
+
+/// Bytes of a request's method that no list knows, and of a line that begins with one.
+const METHOD_LEN_MAX: usize = 32;
+const REQUEST_LINE_MAX: usize = 4096;
+
+/// Whether a stream that begins so is a client's: a method and a space.
+pub(crate) fn begins(bytes: &[u8]) -> bool {
+    const METHODS: &[&[u8]] = &[
+        b"GET ",
+        b"POST ",
+        b"HEAD ",
+        b"PUT ",
+        b"OPTIONS ",
+        b"DELETE ",
+        b"CONNECT ",
+        b"TRACE ",
+        b"PATCH ",
+        b"PROPFIND ",
+        b"PROPPATCH ",
+        b"MKCOL ",
+        b"COPY ",
+        b"MOVE ",
+        b"LOCK ",
+        b"UNLOCK ",
+        b"SEARCH ",
+        b"DEBUG ",
+        b"INDEX ",
+        b"LINK ",
+        b"UNLINK ",
+        b"REPORT ",
+        b"VERSION-CONTROL ",
+        b"CHECKOUT ",
+        b"CHECKIN ",
+        b"SUBSCRIBE ",
+        b"UNSUBSCRIBE ",
+        b"NOTIFY ",
+        b"M-SEARCH ",
+        b"ARBITRARY ",
+        b"RPC_CONNECT ",
+        b"BPROPFIND ",
+        b"POLL ",
+        b"REQMOD ",
+        b"RESPMOD ",
+        b"INVALID ",
+        b"TRACK ",
+    ];
+    METHODS.iter().any(|it| bytes.starts_with(it))
+}
+
+/// Whether a stream that begins so is a client's, whatever its method: a word first, the version
+/// last in the line. `None`: too little was said.
+pub(crate) fn begins_with_any_method(bytes: &[u8]) -> Option<bool> {
+    let known = &bytes[..bytes.len().min(REQUEST_LINE_MAX)];
+    let end = known.iter().position(|it| *it == b'\n');
+    let line = &known[..end.unwrap_or(known.len())];
+    let is_of_word = |it: &&u8| it.is_ascii_alphanumeric() || matches!(it, b'-' | b'_');
+    let word = line.iter().take_while(is_of_word).count();
+    let is_method =
+        (1..=METHOD_LEN_MAX).contains(&word) && line.get(word).is_none_or(|it| *it == b' ');
+    match (is_method, end) {
+        (true, None) if known.len() < REQUEST_LINE_MAX => None,
+        (true, Some(_)) => Some(line.windows(8).any(|it| it == b" HTTP/1.")),
+        _ => Some(false),
+    }
+}

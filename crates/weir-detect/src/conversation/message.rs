@@ -1,0 +1,127 @@
+//! Messages as rules look at them.
+
+use weir_wire::frame::Time;
+
+use crate::application::unit::Unit;
+use crate::buffers::event::AppEvent;
+use crate::buffers::{dns, http, ssh, tls};
+use crate::digest::Digests;
+use crate::frame::Frame;
+use crate::rule::{Buffer, MessageField, MessageTest, Protocol, UnitTest};
+use crate::value::Object;
+
+/// A message as rules look at it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Message<'a> {
+    Http(&'a http::Transaction, usize),
+    Tls(&'a tls::Session, usize),
+    Dns(&'a dns::Message),
+    Ssh(&'a ssh::Session, usize),
+    Unit(&'a Unit),
+    Frame(&'a Frame),
+}
+
+impl Message<'_> {
+    pub(crate) fn protocol(&self) -> Protocol {
+        match self {
+            Self::Http(it, _) if it.is_of_http2() => Protocol::Http2,
+            Self::Http(..) => Protocol::Http,
+            Self::Tls(..) => Protocol::Tls,
+            Self::Dns(_) => Protocol::Dns,
+            Self::Ssh(..) => Protocol::Ssh,
+            Self::Unit(unit) => unit.protocol,
+            Self::Frame(frame) => frame.kind.protocol(),
+        }
+    }
+
+    /// Calls `look` with each instance of the buffer until it says yes; whether it did.
+    pub(crate) fn each(&self, buffer: Buffer, look: &mut dyn FnMut(&[u8]) -> bool) -> bool {
+        match self {
+            Self::Http(transaction, side) => transaction.each(*side, buffer, look),
+            Self::Tls(session, side) => session.each(*side, buffer, look),
+            Self::Unit(unit) => unit.each(buffer, look),
+            Self::Ssh(session, side) => session.each(*side, buffer, look),
+            Self::Frame(frame) => buffer == Buffer::Frame(frame.kind) && look(&frame.bytes),
+            Self::Dns(message) => match buffer {
+                Buffer::DnsQuery if !message.is_response => {
+                    message.questions.iter().any(|it| look(it))
+                }
+                // Of requests and of responses.
+                Buffer::DnsQuestion => message.questions.iter().any(|it| look(it)),
+                Buffer::DnsResponse if message.is_response => {
+                    let records = message.records.iter().flatten().map(|it| &it.name);
+                    message.questions.iter().chain(records).any(|it| look(it))
+                }
+                Buffer::DnsAnswer => message.records[0].iter().any(|it| look(&it.name)),
+                Buffer::DnsAuthority => message.records[1].iter().any(|it| look(&it.name)),
+                Buffer::DnsAdditional => message.records[2].iter().any(|it| look(&it.name)),
+                _ => false,
+            },
+        }
+    }
+
+    /// Whether something is odd about it.
+    pub(crate) fn has(&self, event: AppEvent) -> bool {
+        match self {
+            Self::Http(transaction, _) => transaction.events.has(event),
+            Self::Tls(session, _) => session.events.has(event),
+            Self::Dns(message) => message.events.has(event),
+            Self::Ssh(session, _) => session.has(event),
+            Self::Unit(unit) => unit.events.has(event),
+            Self::Frame(_) => false,
+        }
+    }
+
+    /// Whether what a unit says is as a rule asks.
+    pub(crate) fn asks(&self, test: &UnitTest, source: u128) -> bool {
+        match self {
+            Self::Unit(unit) => test.holds(unit, source),
+            Self::Http(transaction, side) if test.protocols().contains(&Protocol::Http) => {
+                let mut unit = Unit::new(Protocol::Http, 0);
+                for file in transaction.files(*side) {
+                    let digests = || transaction.digests(*side, &file);
+                    let digests = if test.is_of_digests() { digests() } else { Digests::default() };
+                    file.size.into_iter().for_each(|it| unit.whole_file(it, digests));
+                }
+                test.holds(&unit, source)
+            }
+            _ => false,
+        }
+    }
+
+    /// What is told of it beside an alert: EVE's name of its application, and what there is.
+    pub(crate) fn object(&self) -> Option<(&'static str, Object)> {
+        let object = match self {
+            Self::Http(transaction, _) => transaction.object(),
+            Self::Tls(session, _) => session.object(false),
+            Self::Dns(message) => message.object(),
+            Self::Ssh(session, _) => session.object(),
+            Self::Unit(_) => return None,
+            Self::Frame(frame) => frame.object(),
+        };
+        let name = match self {
+            Self::Http(..) => "http",
+            Self::Frame(_) => "frame",
+            other => other.protocol().name(),
+        };
+        Some((name, object))
+    }
+
+    /// Whether a number in it is as a rule says; one that it lacks is not.
+    pub(crate) fn holds(&self, test: &MessageTest, now: Time) -> bool {
+        let holds = |number: u16| test.holds(number.into());
+        match (self, test.field) {
+            (Self::Dns(it), MessageField::DnsOpcode) => holds(it.opcode),
+            (Self::Dns(it), MessageField::DnsResponseCode) => holds(it.response_code),
+            (Self::Dns(it), MessageField::DnsType) if it.is_response => {
+                it.records[0].iter().any(|it| holds(it.kind))
+            }
+            (Self::Dns(it), MessageField::DnsType) => it.types.iter().any(|it| holds(*it)),
+            (Self::Tls(session, side), _) => session.holds(*side, test, now),
+            (Self::Http(transaction, side), _) => {
+                transaction.frames(*side).is_some_and(|it| it.hold(test))
+            }
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What a packet brings further: its stream, messages in it, and frames.
+
+use std::ops::ControlFlow;
+
+use weir_wire::frame::Time;
+
+use super::{Evaluator, Scene, Sight};
+use crate::alert::Alerts;
+use crate::application::unit::{Record, Said};
+use crate::buffers::dns;
+use crate::conversation::{Conversation, Message, Progress, Told};
+use crate::detector::{Decision, Direction};
+use crate::flow::Flow;
+use crate::frame::{self, Frame};
+use crate::packet::View;
+use crate::rule::Protocol;
+use crate::ruleset::RuleSet;
+
+/// Where DNS is spoken over UDP.
+const PORT_DNS: u16 = 53;
+
+impl Evaluator {
+    /// Puts the packet's segment in its place, and hears what is spoken.
+    pub(super) fn converse(
+        &mut self,
+        rules: &RuleSet,
+        flow: &mut Flow,
+        direction: Direction,
+        view: &View<'_>,
+    ) -> Progress {
+        let mut needs = rules.needs();
+        if self.looks_for_records || self.tells_events {
+            (needs.streams, needs.applications) = (true, true);
+        }
+        if !needs.streams && !needs.applications {
+            return Progress::default();
+        }
+        needs.frames |= self.tells_frames;
+        if view.is_tcp() && !flow.is_refused() {
+            let ends = [flow.initiator.address, flow.responder.address];
+            let is_new = flow.conversation.is_none();
+            let new = || Box::new(Conversation::between(ends.map(|it| self.hosts.system(it))));
+            let conversation = flow.conversation.get_or_insert_with(new);
+            if is_new && needs.frames {
+                conversation.find_frames();
+            }
+            if is_new
+                && let Some(it) = self.expected.take(flow.responder.address, flow.responder.port)
+            {
+                conversation.announce(it);
+            }
+            conversation.wanted = self.digests.and(needs.digests);
+            let midstream = self.limits.midstream;
+            let progress = conversation.take(direction, view, midstream);
+            self.counters.stream_gaps += u64::from(progress.gaps);
+            return progress;
+        }
+        if !view.is_of(Protocol::Udp) {
+            return Progress::default();
+        }
+        let is_dns = view.source_port == PORT_DNS || view.destination_port == PORT_DNS;
+        let mut progress = Progress::default();
+        let mut spoken = None;
+        if is_dns && needs.applications {
+            progress.messages = dns::parse(view.payload).map(Told::Dns).into_iter().collect();
+            spoken = (!progress.messages.is_empty()).then_some(Protocol::Dns);
+        } else if needs.applications {
+            progress = Progress::of(flow.hear(direction, view, self.digests.and(needs.digests)));
+            spoken = flow.dialogue.as_ref().map(|it| it.protocol);
+        }
+        if let Some(protocol) = spoken.filter(|_| needs.frames) {
+            frame::of_datagram(protocol, direction.index(), view.payload, &mut progress.frames);
+        }
+        progress
+    }
+
+    /// Rules about frames: each is looked at once, when it is whole or there is no more of it.
+    pub(super) fn look_at_frames(
+        &mut self,
+        flow: &mut Flow,
+        scene: &Scene<'_>,
+        frames: &[Frame],
+        alerts: &mut Alerts,
+        decision: &mut Decision,
+    ) -> ControlFlow<bool> {
+        for frame in frames {
+            self.candidates.clear();
+            let Self { candidates, scratch, .. } = self;
+            scene.rules.of_frame(frame, scratch, candidates);
+            let message = Some(Message::Frame(frame));
+            let sight = Sight { payload: None, message, is_stream: true };
+            self.each(flow, scene, alerts, decision, &|_| Some(sight))?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Keeps what there is to tell of frames, where somebody takes it.
+    pub(super) fn keep_frames(&mut self, flow: &Flow, now: Time, frames: &[Frame]) {
+        if !self.tells_frames {
+            return;
+        }
+        let records = frames.iter().map(|it| Record {
+            kind: "frame",
+            number: None,
+            objects: vec![("frame", it.object())],
+            side: Some(it.side),
+        });
+        self.keep_said(flow, now, Said { records: records.collect(), ..Said::default() });
+    }
+}

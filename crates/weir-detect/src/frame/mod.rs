@@ -1,0 +1,228 @@
+//! Frames: the units of a protocol as they lie in what a side says, for rules that ask for their
+//! bytes and for EVE (docs/adr/0252).
+//!
+//! ```text
+//!  a side's bytes -> lengths: where a unit ends -> parts: what lies where in it -> frames
+//! ```
+//!
+//! Nothing is found here unless somebody asks for frames.
+
+mod kinds;
+mod lengths;
+mod parts;
+
+use crate::rule::Protocol;
+use crate::value::{Object, base64};
+pub(crate) use kinds::FrameKind;
+use lengths::Length;
+
+/// Bytes of a unit that are looked at, at most; the rest is passed over.
+const UNIT_LEN_MAX: usize = 64 * 1024;
+/// Frames that wait for their side's next packet, at most.
+const OWED_MAX: usize = 64;
+/// Bytes of a frame that are told of, at most.
+const TOLD_LEN_MAX: usize = 4096;
+
+/// A unit, or a part of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub(crate) kind: FrameKind,
+    pub(crate) side: usize,
+    /// Its number among those of its side.
+    number: u64,
+    /// Where it begins in its side's stream; `None`: in a datagram.
+    place: Option<u64>,
+    /// How long it is, looked at or not.
+    length: u64,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Frame {
+    /// What is told of it, as EVE's `frame`.
+    pub(crate) fn object(&self) -> Object {
+        let told = &self.bytes[..self.bytes.len().min(TOLD_LEN_MAX)];
+        let letter = |byte: &u8| match byte {
+            b'\r' | b'\n' | b' '..=b'~' => char::from(*byte),
+            _ => '.',
+        };
+        let mut object = Object::default()
+            .with("type", self.kind.name())
+            .with("id", self.number)
+            .with("direction", ["toserver", "toclient"][self.side]);
+        object.put_some("stream_offset", self.place);
+        object
+            .with("length", self.length)
+            .with("complete", self.bytes.len() as u64 == self.length)
+            .with("payload", base64(told))
+            .with("payload_printable", told.iter().map(letter).collect::<String>())
+    }
+}
+
+/// Finds the frames of a flow.
+#[derive(Debug, Default)]
+pub(crate) struct Framer {
+    sides: [Side; 2],
+    state: lengths::State,
+}
+
+/// How far a side has come.
+#[derive(Debug, Default)]
+struct Side {
+    /// A unit that has begun.
+    held: Vec<u8>,
+    /// Where it begins in the stream.
+    place: u64,
+    /// Bytes of it beyond those that are held.
+    beyond: u64,
+    /// Bytes that are passed over before the next one.
+    skipped: u64,
+    /// Nobody knows where the next one begins.
+    is_lost: bool,
+    count: u64,
+    /// Frames that were found with a packet of the other side.
+    owed: Vec<Frame>,
+}
+
+impl Framer {
+    /// Finds frames in a side's next bytes. `ends` has the places in them where messages of HTTP/1
+    /// ended.
+    pub(crate) fn take(
+        &mut self,
+        protocol: Protocol,
+        side: usize,
+        (bytes, ends): (&[u8], &[usize]),
+        found: &mut Vec<Frame>,
+    ) {
+        let Self { sides, state } = self;
+        let own = &mut sides[side];
+        found.append(&mut own.owed);
+        if own.is_lost {
+            return;
+        }
+        if protocol == Protocol::Http {
+            return own.messages(side, (bytes, ends), found);
+        }
+        if own.beyond > 0 {
+            return own.lose();
+        }
+        let skipped = bytes.len().min(usize::try_from(own.skipped).unwrap_or(usize::MAX));
+        own.pass(skipped);
+        own.held.extend_from_slice(&bytes[skipped..]);
+        while !own.held.is_empty() {
+            match state.length(protocol, side, &own.held) {
+                Length::Open if own.held.len() <= UNIT_LEN_MAX => break,
+                Length::Open | Length::Unknown => return own.lose(),
+                Length::Passed(length) => own.drop(length),
+                Length::Is(length) => {
+                    let known = own.held.len().min(UNIT_LEN_MAX);
+                    if (known as u64) < length && known < UNIT_LEN_MAX {
+                        break;
+                    }
+                    own.tell(protocol, side, length, found);
+                    own.drop(length);
+                }
+            }
+        }
+    }
+
+    /// The same for what the other side's packet brought to light: they come with this side's next.
+    pub(crate) fn take_late(&mut self, protocol: Protocol, side: usize, bytes: (&[u8], &[usize])) {
+        let mut found = Vec::new();
+        self.take(protocol, side, bytes, &mut found);
+        found.truncate(OWED_MAX);
+        self.sides[side].owed = found;
+    }
+
+    /// A side says no more.
+    pub(crate) fn close(&mut self, protocol: Protocol, side: usize, found: &mut Vec<Frame>) {
+        if protocol == Protocol::Http {
+            self.sides[side].end_message(side, found);
+        }
+        self.sides[side].lose();
+    }
+
+    /// Bytes are missing for good.
+    pub(crate) fn lose(&mut self) {
+        self.sides.iter_mut().for_each(Side::lose);
+    }
+}
+
+/// The frames of a datagram.
+pub(crate) fn of_datagram(protocol: Protocol, side: usize, bytes: &[u8], found: &mut Vec<Frame>) {
+    let known = bytes.len().min(UNIT_LEN_MAX);
+    let mut count = 0;
+    parts::of_datagram(protocol, side, &bytes[..known], &mut |name, part| {
+        let Some(kind) = FrameKind::of(protocol, name) else { return };
+        let Some(bytes) = bytes.get(part.clone()) else { return };
+        count += 1;
+        let length = part.len() as u64;
+        found.push(Frame { kind, side, number: count, place: None, length, bytes: bytes.to_vec() });
+    });
+}
+
+impl Side {
+    /// Tells of the unit that is held, which is so long, and of its parts.
+    fn tell(&mut self, protocol: Protocol, side: usize, length: u64, found: &mut Vec<Frame>) {
+        let Self { held, place, count, .. } = self;
+        let known = held.len().min(UNIT_LEN_MAX).min(usize::try_from(length).unwrap_or(usize::MAX));
+        let unit = &held[..known];
+        let is_cut = (known as u64) < length;
+        parts::of_unit(protocol, side, unit, &mut |name, part| {
+            let Some(kind) = FrameKind::of(protocol, name) else { return };
+            let Some(bytes) = unit.get(part.clone()) else { return };
+            *count += 1;
+            // What is as long as what is known goes on to the end.
+            let own = if is_cut && part.end == known { length - part.start as u64 } else { 0 };
+            found.push(Frame {
+                kind,
+                side,
+                number: *count,
+                place: Some(*place + part.start as u64),
+                length: own.max(part.len() as u64),
+                bytes: bytes.to_vec(),
+            });
+        });
+    }
+
+    /// Messages of HTTP/1, whose lengths their parser tells.
+    fn messages(&mut self, side: usize, (bytes, ends): (&[u8], &[usize]), found: &mut Vec<Frame>) {
+        let mut from = 0;
+        for end in ends {
+            self.hold(bytes.get(from..*end).unwrap_or_default());
+            self.end_message(side, found);
+            from = *end;
+        }
+        self.hold(bytes.get(from..).unwrap_or_default());
+    }
+
+    fn hold(&mut self, bytes: &[u8]) {
+        let room = UNIT_LEN_MAX.saturating_sub(self.held.len()).min(bytes.len());
+        self.held.extend_from_slice(&bytes[..room]);
+        self.beyond += (bytes.len() - room) as u64;
+    }
+
+    fn end_message(&mut self, side: usize, found: &mut Vec<Frame>) {
+        let length = self.held.len() as u64 + std::mem::take(&mut self.beyond);
+        if length > 0 {
+            self.tell(Protocol::Http, side, length, found);
+        }
+        self.held.clear();
+        self.place += length;
+    }
+
+    fn drop(&mut self, length: u64) {
+        let held = self.held.len().min(usize::try_from(length).unwrap_or(usize::MAX));
+        self.held.drain(..held);
+        self.place += held as u64;
+        self.skipped = length - held as u64;
+    }
+
+    fn pass(&mut self, count: usize) {
+        self.place += count as u64;
+        self.skipped -= count as u64;
+    }
+
+    fn lose(&mut self) {
+        (self.is_lost, self.held) = (true, Vec::new());
+    }
+}

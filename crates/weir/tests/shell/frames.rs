@@ -1,0 +1,102 @@
+//! Frames in conversations of many applications, judged by Suricata 8.0.7.
+//!
+//! `testdata/applications/frames.tsv` has what it finds in the conversations beside it, a frame a
+//! line: the conversation, the application, the kind, who sent it, where in the stream, how long.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::applications::{frames, suricata_root, write_capture};
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/applications")
+}
+
+/// The frames among events, a line each, sorted.
+fn told(name: &str, eve: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    for line in eve.lines() {
+        let event: Value = serde_json::from_str(line).expect("EVE");
+        let frame = &event["frame"];
+        // Of streams as a whole nothing is told here.
+        if event["event_type"] != "frame" || frame["type"] == "stream" {
+            continue;
+        }
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let place = frame["stream_offset"].as_u64().map_or("-".to_owned(), |it| it.to_string());
+        let fields = [
+            name.to_owned(),
+            text(&event["app_proto"]),
+            text(&frame["type"]),
+            text(&frame["direction"]),
+            place,
+            frame["length"].to_string(),
+        ];
+        lines.push(fields.join("\t"));
+    }
+    lines.sort();
+    lines
+}
+
+/// What is found in `capture` here.
+fn ours(capture: &Path, scratch: &Path) -> String {
+    let (rules, eve) = (scratch.join("none.rules"), scratch.join("eve.json"));
+    fs::write(&rules, "alert tcp any any -> any any (content:\"\\xqz9\"; sid:1;)\n").unwrap();
+    let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
+    weir.args(["read", "--types", "frame", "--rules"]).arg(&rules);
+    assert!(weir.arg("--eve").arg(&eve).arg(capture).output().unwrap().status.success());
+    fs::read_to_string(&eve).unwrap()
+}
+
+/// What the Suricata that is installed finds; none, loudly, where there is none.
+fn suricata(capture: &Path) -> Option<String> {
+    let root = suricata_root()?;
+    let name = format!("frames-{}", std::process::id());
+    let inside = root.join(&name);
+    fs::create_dir_all(&inside).unwrap();
+    fs::copy(capture, inside.join("in.pcap")).unwrap();
+    let yaml = fs::read_to_string(folder().join("suricata.yaml")).unwrap();
+    let (before, behind) = yaml.split_once("types: [").expect("a list of types");
+    let (_, behind) = behind.split_once("]\n").expect("its end");
+    fs::write(
+        inside.join("suricata.yaml"),
+        format!("{before}types: [{{frame: {{enabled: yes}}}}]\n{behind}"),
+    )
+    .unwrap();
+    let line = format!(
+        "cd /{name} && exec suricata -c suricata.yaml -S /dev/null -l . -k none \
+         --runmode single -r in.pcap"
+    );
+    let output = Command::new("chroot").arg(&root).args(["sh", "-c", &line]).output().unwrap();
+    let eve = fs::read_to_string(inside.join("eve.json"));
+    fs::remove_dir_all(&inside).unwrap();
+    assert!(eve.is_ok(), "{}", String::from_utf8_lossy(&output.stderr));
+    eve.ok()
+}
+
+#[test]
+fn frames_are_those_that_suricata_finds() {
+    let scratch = std::env::temp_dir().join(format!("weir-frames-{}", std::process::id()));
+    fs::create_dir_all(&scratch).unwrap();
+    let list = fs::read_to_string(folder().join("frames.tsv")).unwrap();
+    let mut expected: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for line in list.lines() {
+        let name = line.split('\t').next().unwrap_or_default();
+        expected.entry(name).or_default().push(line.to_owned());
+    }
+    assert!(expected.len() >= 8, "{:?}", expected.keys());
+    for (name, expected) in expected {
+        let capture = scratch.join("in.pcap");
+        let text = fs::read_to_string(folder().join(name).with_extension("txt")).unwrap();
+        write_capture(&capture, &frames(&text));
+        assert_eq!(told(name, &ours(&capture, &scratch)), expected, "{name}");
+        if let Some(theirs) = suricata(&capture) {
+            assert_eq!(told(name, &theirs), expected, "Suricata, {name}");
+        }
+    }
+    fs::remove_dir_all(&scratch).unwrap();
+}
