@@ -1,5 +1,5 @@
-//! Links Vectorscan, Debian's `libvectorscan-dev`, statically: `weir` starts where the library is
-//! not installed.
+//! Links Hyperscan, Debian's `libhyperscan-dev`, statically: `weir` starts where the library is not
+//! installed. On other processors than x86-64 Vectorscan, its port (docs/adr/0258).
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -7,16 +7,17 @@ use std::process::Command;
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    println!("cargo:rerun-if-env-changed=WEIR_VECTORSCAN_DIR");
+    println!("cargo:rerun-if-env-changed=WEIR_HYPERSCAN_DIR");
     let folder = folder().unwrap_or_else(|| {
         panic!(
-            "libhs.a (Vectorscan) is not here: run `cargo xtask packages build`, or install \
-             libvectorscan-dev, or name its folder by WEIR_VECTORSCAN_DIR"
+            "libhs.a (Hyperscan) is not here: run `cargo xtask packages build`, or install \
+             libhyperscan-dev, or name its folder by WEIR_HYPERSCAN_DIR"
         )
     });
+    println!("cargo:rerun-if-changed={}", folder.join("libhs.a").display());
     println!("cargo:rustc-link-search=native={}", folder.display());
     println!("cargo:rustc-link-lib=static=hs");
-    // Vectorscan's compiler is C++.
+    // Its compiler is C++.
     if let Some(standard) = static_standard_library() {
         println!("cargo:rustc-link-search=native={}", standard.display());
         println!("cargo:rustc-link-lib=static:-bundle=stdc++");
@@ -27,7 +28,7 @@ fn main() {
 }
 
 fn folder() -> Option<PathBuf> {
-    if let Some(given) = env::var_os("WEIR_VECTORSCAN_DIR") {
+    if let Some(given) = env::var_os("WEIR_HYPERSCAN_DIR") {
         return Some(PathBuf::from(given));
     }
     let machine = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();

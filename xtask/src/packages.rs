@@ -7,16 +7,20 @@ use std::process::{Command, Stdio};
 use anyhow::{Result, bail};
 
 /// To compile: the C compiler that links, clang with the headers of the kernel programs, and the
-/// pattern matcher with the C++ library that it needs.
+/// pattern matcher (docs/adr/0258) with the C++ library that it needs.
 const BUILD: &[&str] = &[
     "gcc",
     "libc6-dev",
     "clang",
     "libbpf-dev",
     "linux-libc-dev",
-    "libvectorscan-dev",
+    if cfg!(target_arch = "x86_64") { "libhyperscan-dev" } else { "libvectorscan-dev" },
     "libstdc++-12-dev",
 ];
+
+/// What cannot be installed beside a package that is needed, and makes way for it.
+const RIVALS: &[(&str, &[&str])] =
+    &[("libhyperscan-dev", &["libvectorscan-dev", "libvectorscan5"])];
 
 /// What the lab and its observers call.
 const DEMO: &[&str] = &[
@@ -219,18 +223,26 @@ fn install_debian(purpose: &str, groups: &[&[&str]]) {
         return;
     }
     // The lists may be missing altogether, or older than what the mirror holds.
-    if !apt(&["install", "-y", "--no-install-recommends"], &missing) {
+    if !apt_install(&missing) {
         apt(&["update"], &[]);
-        if !apt(&["install", "-y", "--no-install-recommends"], &missing) {
-            for package in &missing {
-                apt(&["install", "-y", "--no-install-recommends"], &[package]);
-            }
+        if !apt_install(&missing) {
+            missing.iter().for_each(|it| _ = apt_install(&[it]));
         }
     }
     let lacking: Vec<&str> = missing.into_iter().filter(|it| !installed(it)).collect();
     if !lacking.is_empty() {
         println!("could not be had, and what needs it will be skipped: {}", lacking.join(" "));
     }
+}
+
+/// Installs packages, in the place of what they cannot stand beside.
+fn apt_install(packages: &[&str]) -> bool {
+    let rivals = RIVALS.iter().filter(|it| packages.contains(&it.0)).flat_map(|it| it.1);
+    let removed: Vec<String> =
+        rivals.filter(|it| installed(it)).map(|it| format!("{it}-")).collect();
+    let removed = removed.iter().map(String::as_str);
+    let all: Vec<&str> = packages.iter().copied().chain(removed).collect();
+    apt(&["install", "-y", "--no-install-recommends"], &all)
 }
 
 /// Unpacks a package without installing it.

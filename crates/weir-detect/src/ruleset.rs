@@ -167,6 +167,7 @@ impl RuleSet {
         // Of messages, of frames - each of clients, of servers, of either - and of packets.
         const OF_FRAMES: usize = 3;
         const OF_PACKETS: usize = 6;
+        crate::matcher::try_out()?;
         let mut wanted: [BTreeMap<BufferKey, BTreeMap<Pattern, Vec<RuleIndex>>>; OF_PACKETS + 1] =
             Default::default();
         let mut needs = Needs::default();

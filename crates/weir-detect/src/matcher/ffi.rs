@@ -1,4 +1,4 @@
-//! Vectorscan (`hs.h`) by its C interface: the one place of this crate with unsafe code.
+//! Hyperscan (`hs.h`) by its C interface: the one place of this crate with unsafe code.
 //!
 //! A [`Patterns`] owns a database that no scan changes, so that threads share it; a [`Scratch`]
 //! belongs to one scan at a time, which `&mut` makes sure of.
@@ -80,6 +80,12 @@ pub enum MatcherError {
     /// No memory for a scan.
     #[error("no memory for the matcher (error {0})")]
     Scratch(i32),
+    /// The library does not find what is there (docs/adr/0258).
+    #[error(
+        "the pattern matcher that this program was built with misses patterns: build it with \
+         Hyperscan (libhyperscan-dev) instead of this version of Vectorscan"
+    )]
+    Misses,
 }
 
 /// Compiled patterns; each has its index as its name.
@@ -89,7 +95,7 @@ pub struct Patterns {
     database: Option<NonNull<Database>>,
 }
 
-// SAFETY: Vectorscan's databases are read-only once compiled: "can be shared between threads".
+// SAFETY: Hyperscan's databases are read-only once compiled: "can be shared between threads".
 unsafe impl Send for Patterns {}
 // SAFETY: as above; every function here that takes `&self` only reads.
 unsafe impl Sync for Patterns {}
@@ -194,7 +200,7 @@ unsafe extern "C" fn on_match(
 /// The error's text; frees it.
 fn take_message(error: *mut CompileError, code: c_int) -> String {
     let Some(error) = NonNull::new(error) else { return format!("error {code}") };
-    // SAFETY: Vectorscan wrote the error, with a message that ends in NUL; it is freed once, after
+    // SAFETY: Hyperscan wrote the error, with a message that ends in NUL; it is freed once, after
     // the message was copied.
     unsafe {
         let message = CStr::from_ptr(error.as_ref().message).to_string_lossy().into_owned();

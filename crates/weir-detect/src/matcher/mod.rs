@@ -1,6 +1,8 @@
-//! Many strings looked for at once, by Vectorscan.
+//! Many strings looked for at once, by Hyperscan.
 
 mod ffi;
+
+use std::sync::OnceLock;
 
 pub use ffi::{MatcherError, Patterns, Scratch};
 
@@ -23,6 +25,35 @@ impl Pattern {
         }
         text
     }
+}
+
+/// Makes sure that the library finds what is there. Vectorscan 5.4.9, which Debian 12 has, misses
+/// patterns at the end of data on x86-64 (docs/adr/0258): with it no rules are loaded.
+///
+/// # Errors
+/// It does not, or has no memory.
+pub(crate) fn try_out() -> Result<(), MatcherError> {
+    static TRIED: OnceLock<Result<(), MatcherError>> = OnceLock::new();
+    TRIED.get_or_init(finds_patterns_at_the_end).clone()
+}
+
+fn finds_patterns_at_the_end() -> Result<(), MatcherError> {
+    for (patterns, end, wanted) in
+        [(&["aaA", "|Aba"][..], "aaAbBAA", 0), (&["AA", "BA|A", "a|b", "A"], "A", 3)]
+    {
+        let pattern = |it: &&str| Pattern { bytes: it.as_bytes().to_vec(), is_nocase: false };
+        let compiled = Patterns::compile(&patterns.iter().map(pattern).collect::<Vec<_>>())?;
+        let mut scratch = Scratch::new(&[&compiled])?;
+        for count in 20..120 {
+            let data = ["ab".repeat(count).as_str(), end].concat();
+            let mut is_found = false;
+            compiled.scan(data.as_bytes(), &mut scratch, &mut |it| is_found |= it == wanted);
+            if !is_found {
+                return Err(MatcherError::Misses);
+            }
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -71,6 +102,22 @@ mod tests {
         ) {
             prop_assert_eq!(scan(&patterns, &data), naive(&patterns, &data));
         }
+
+        /// Where only the end has what most patterns want.
+        #[test]
+        fn and_at_the_end_of_long_data(
+            patterns in prop::collection::vec(pattern(), 1..8),
+            mut data in prop::collection::vec(prop::sample::select(b"ab".to_vec()), 0..500),
+            end in prop::collection::vec(prop::sample::select(b"aAbB\0\x7c".to_vec()), 0..8),
+        ) {
+            data.extend(end);
+            prop_assert_eq!(scan(&patterns, &data), naive(&patterns, &data));
+        }
+    }
+
+    #[test]
+    fn the_library_finds_what_is_there() {
+        assert_eq!(try_out(), Ok(()));
     }
 
     #[test]
