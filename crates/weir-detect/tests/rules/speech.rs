@@ -14,6 +14,17 @@ const HELLO: &[u8] =
     b"\x16\x03\x03\x00\x2d\x01\x00\x00\x29\x03\x03rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr\
                        \x00\x00\x02\x00\x2f\x01\x00";
 
+/// A connection of SMTP up to the answer to STARTTLS.
+fn starttls(bench: &mut Bench) {
+    bench.server_port = 25;
+    bench.connect();
+    bench.server(b"220 a\r\n");
+    bench.client(b"EHLO a\r\n");
+    bench.server(b"250 STARTTLS\r\n");
+    bench.client(b"STARTTLS\r\n");
+    bench.server(b"220 go\r\n");
+}
+
 #[test]
 fn a_connection_that_changes_to_tls_has_spoken_two_applications() {
     let mut bench = Bench::new(
@@ -24,13 +35,7 @@ fn a_connection_that_changes_to_tls_has_spoken_two_applications() {
          alert tcp any any -> any any (app-layer-protocol:tls,final; flow:to_server; sid:4;)\n\
          alert tls any any -> any any (tls.version:1.2; sid:5;)",
     );
-    bench.server_port = 25;
-    bench.connect();
-    bench.server(b"220 a\r\n");
-    bench.client(b"EHLO a\r\n");
-    bench.server(b"250 STARTTLS\r\n");
-    bench.client(b"STARTTLS\r\n");
-    bench.server(b"220 go\r\n");
+    starttls(&mut bench);
     assert_eq!(sorted(&mut bench), [1]);
     bench.client(&HELLO[..20]);
     bench.client(&HELLO[20..]);
@@ -42,13 +47,7 @@ fn who_goes_on_in_clear_behind_starttls_is_odd() {
     let mut bench = Bench::new(
         "alert tcp any any -> any any (app-layer-event:applayer_no_tls_after_starttls; sid:1;)",
     );
-    bench.server_port = 25;
-    bench.connect();
-    bench.server(b"220 a\r\n");
-    bench.client(b"EHLO a\r\n");
-    bench.server(b"250 STARTTLS\r\n");
-    bench.client(b"STARTTLS\r\n");
-    bench.server(b"220 go\r\n");
+    starttls(&mut bench);
     assert_eq!(sorted(&mut bench), []);
     bench.client(b"SSH-2.0-OpenSSH_9.6\r\n");
     assert_eq!(sorted(&mut bench), [1]);
