@@ -56,8 +56,8 @@ impl Evaluator {
                     if outcome.is_break() {
                         break;
                     }
-                } else if rule.fast.is_some() {
-                    operation.wait(*index);
+                } else if rule.fast.is_some() && !operation.wait(*index) {
+                    self.counters.candidates_lost += 1;
                 }
             }
             self.candidates = candidates;

@@ -174,10 +174,16 @@ impl Operation {
         &self.waiting
     }
 
-    pub(crate) fn wait(&mut self, rule: RuleIndex) {
-        if self.waiting.len() < RULES_MAX && !self.waiting.contains(&rule) {
+    /// A rule waits for more; whether there was room for it.
+    pub(crate) fn wait(&mut self, rule: RuleIndex) -> bool {
+        if self.waiting.contains(&rule) {
+            return true;
+        }
+        let has_room = self.waiting.len() < RULES_MAX;
+        if has_room {
             self.waiting.push(rule);
         }
+        has_room
     }
 
     pub(crate) fn is_matched(&self, rule: RuleIndex) -> bool {
