@@ -134,6 +134,9 @@ const BENCH: &[&str] = &[
     "libcharon-extra-plugins",
     "libstrongswan-standard-plugins",
     "iperf3",
+    // Short HTTP flows; a server and a client that cost little themselves.
+    "nginx-light",
+    "apache2-utils",
     "python3",
     "time",
     "debootstrap",

@@ -7,12 +7,12 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use super::detecting::{JUDGED, RULES, joined};
-use super::{Figure, Options, Samples};
+use super::{Figure, Options, Samples, rounded};
 use crate::gateways::{Protection, Setup, configurations, configure};
 use crate::process::{self, Running};
 use crate::suricata::Suricata;
@@ -21,93 +21,97 @@ use crate::traffic::iperf::{self, Extent};
 use crate::traffic::ping::ping;
 use crate::{interrupt, netns::Namespace};
 
+/// What stands between host and wire.
+enum Between {
+    Bridge,
+    Suricata,
+    /// So many workers, each of which takes its flows both ways.
+    Weir(u16),
+}
+
 /// Loading 30,000 rules takes Suricata 12 s, on a quiet machine.
 const START: Duration = Duration::from_secs(120);
+/// Flows of one run, eight at a time; a run takes a tenth of a second, so several are made.
 const HTTP_FLOWS: u32 = 200;
+const HTTP_RUNS: usize = 9;
+const HTTP_BODY: usize = 16_384;
 /// Suricata was measured so; jumbo frames would be to our favour.
 const MTU: u32 = 1500;
 
-/// Answers each connection's request with 16 KiB, and ends it.
+/// Answers each connection's request with 16 KiB, and ends it. `{}`: a folder.
 const HTTP_SERVER: &str = "\
-import asyncio
-body = b'x' * 16384
-answer = (b'HTTP/1.1 200 OK\\r\\nContent-Type: text/plain\\r\\nConnection: close\\r\\n'
-          b'Content-Length: 16384\\r\\n\\r\\n' + body)
-async def serve(reader, writer):
-    await reader.readuntil(b'\\r\\n\\r\\n')
-    writer.write(answer)
-    await writer.drain()
-    writer.close()
-async def main():
-    server = await asyncio.start_server(serve, '0.0.0.0', 80, backlog=512)
-    print('listening', flush=True)
-    await server.serve_forever()
-asyncio.run(main())
-";
-
-/// So many flows, eight at a time; prints the seconds that they took.
-const HTTP_CLIENT: &str = "\
-import asyncio, sys, time
-async def get(address, number):
-    reader, writer = await asyncio.open_connection(address, 80)
-    writer.write(b'GET /page/%d HTTP/1.1\\r\\nHost: www.example.org\\r\\n'
-                 b'User-Agent: weir-lab\\r\\n\\r\\n' % number)
-    answer = await reader.read(-1)
-    assert len(answer) > 16384, len(answer)
-    writer.close()
-async def main(address, count):
-    places = asyncio.Semaphore(8)
-    async def one(number):
-        async with places:
-            await get(address, number)
-    begun = time.monotonic()
-    await asyncio.gather(*(one(number) for number in range(count)))
-    print(time.monotonic() - begun)
-asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+daemon off; master_process off; error_log stderr; pid {}/nginx.pid;
+events { worker_connections 512; }
+http {
+    access_log off; keepalive_timeout 0; default_type text/plain;
+    client_body_temp_path {}; proxy_temp_path {}; fastcgi_temp_path {}; uwsgi_temp_path {};
+    scgi_temp_path {};
+    server { listen 80; root {}; }
+}
 ";
 
 /// One TCP stream and short HTTP flows, inline, beside Suricata.
 pub(super) fn beside_suricata(options: &Options) -> Result<Vec<Figure>> {
-    process::require(&["iperf3", "ethtool", "python3"])?;
+    process::require(&["iperf3", "ethtool", "nginx", "ab"])?;
     let text = joined(Path::new(RULES))?;
     let folder = tempfile::tempdir()?;
     fs::write(folder.path().join("all.rules"), &text)?;
     let judged = Path::new(JUDGED);
     let classes = Path::new(RULES).join("et-open-2025-09/classification.config");
     let suricata = Suricata::with(&text, &judged.join("suricata.yaml"), &classes)?;
-    let (mut stream, mut http): ([Samples; 2], [Samples; 2]) = Default::default();
+    let (mut stream, mut http): ([Samples; 4], [Samples; 4]) = Default::default();
     let mut whole = Samples::default();
     for _ in 0..options.rounds(3) {
         // One of them at a time: the other's load would cost it processor time.
-        for ours in [false, true] {
+        for (index, between) in
+            [Between::Bridge, Between::Suricata, Between::Weir(1), Between::Weir(2)]
+                .iter()
+                .enumerate()
+        {
             let lab = lab()?;
-            let running = match ours {
-                true => weir(options, &lab, folder.path())?,
-                false => {
+            let running = match between {
+                Between::Bridge => bridge(&lab, Side::A).map(|()| None)?,
+                Between::Suricata => {
                     let configuration = judged.join("suricata-ips.yaml");
-                    suricata.inline(lab.gateway(Side::A), &configuration, HOST_PORT, WIRE_PORT)?
+                    let gateway = lab.gateway(Side::A);
+                    Some(suricata.inline(gateway, &configuration, HOST_PORT, WIRE_PORT)?)
                 }
+                Between::Weir(workers) => Some(weir(options, &lab, folder.path(), *workers)?),
             };
             offloads(&lab, "off")?;
-            wait_until_it_flows(&lab, &running)?;
-            stream[usize::from(ours)].0.push(tcp(options, &lab)?);
-            http[usize::from(ours)].0.push(flows_per_second(&lab)?);
-            if ours {
+            wait_until_it_flows(&lab, running.as_ref())?;
+            stream[index].0.push(tcp(options, &lab)?);
+            http[index].0.push(flows_per_second(&lab)?);
+            if matches!(between, Between::Weir(1)) {
                 offloads(&lab, "on")?;
                 whole.0.push(tcp(options, &lab)?);
             }
         }
     }
-    let ([their_stream, our_stream], [their_http, our_http]) = (stream, http);
+    let (
+        [bare_stream, their_stream, one_stream, our_stream],
+        [bare_http, their_http, one_http, our_http],
+    ) = (stream, http);
     let name = suricata.name();
-    let note = format!("MTU {MTU}, all of ../shared/rules, offloads off at all ends");
+    let note =
+        format!("MTU {MTU}, all of ../shared/rules, offloads off at all ends, two threads each");
+    let beside = |of: &Samples, one: &Samples| {
+        format!(
+            "one worker {}, a bridge in its place {}",
+            rounded(one.median()),
+            rounded(of.median())
+        )
+    };
     let figure = |figure, unit, ours: &Samples, theirs: &Samples| {
-        Figure::new(figure, unit, ours).against(&name, theirs).noted(&note)
+        Figure::new(figure, unit, ours).against(&name, theirs)
     };
     Ok(vec![
-        figure("ips_vs_suricata_stream", "Gb/s", &our_stream, &their_stream),
-        figure("ips_vs_suricata_http", "flows/s", &our_http, &their_http)
-            .noted(&format!("{HTTP_FLOWS} flows of 16 KiB, eight at a time")),
+        figure("ips_vs_suricata_stream", "Gb/s", &our_stream, &their_stream)
+            .noted(&format!("{note}; {}", beside(&bare_stream, &one_stream))),
+        figure("ips_vs_suricata_http", "flows/s", &our_http, &their_http).noted(&format!(
+            "{note}; {HTTP_FLOWS} flows of 16 KiB, eight at a time, by ab to nginx; {}",
+            beside(&bare_http, &one_http)
+        )),
         Figure::new("ips_stream_super_packets_gbps", "Gb/s", &whole)
             .noted("the same with segmentation offload on at the hosts"),
     ])
@@ -116,28 +120,35 @@ pub(super) fn beside_suricata(options: &Options) -> Result<Vec<Figure>> {
 /// Empty at gateway A, a bridge in the place of gateway B.
 fn lab() -> Result<Lab> {
     let lab = Lab::build(Plan { host_mtu: MTU, wire_mtu: MTU, ..Plan::default() })?;
-    lab.gateway(Side::B).ip(&format!(
+    bridge(&lab, Side::B)?;
+    Ok(lab)
+}
+
+/// Joins both ports of a gateway: what the path gives without anybody who looks.
+fn bridge(lab: &Lab, side: Side) -> Result<()> {
+    lab.gateway(side).ip(&format!(
         "link add br0 type bridge\n\
          link set {HOST_PORT} master br0\n\
          link set {WIRE_PORT} master br0\n\
          link set br0 up"
     ))?;
-    // The wire is no firewall, whatever the machine has loaded: who receives there does so on the
+    // A bridge is no firewall, whatever the machine has loaded: who receives there does so on the
     // time of who sends, which is what is measured.
     for family in ["iptables", "ip6tables"] {
         let key = format!("net.bridge.bridge-nf-call-{family}");
         if Path::new(&format!("/proc/sys/{}", key.replace('.', "/"))).exists() {
-            lab.gateway(Side::B).set(&[(&key, "0")])?;
+            lab.gateway(side).set(&[(&key, "0")])?;
         }
     }
-    Ok(lab)
+    Ok(())
 }
 
-fn weir(options: &Options, lab: &Lab, rules: &Path) -> Result<Running> {
+fn weir(options: &Options, lab: &Lab, rules: &Path, workers: u16) -> Result<Running> {
     fs::create_dir_all(lab.folder().join("state"))?;
     let table = format!("\n[rules]\npaths = [{:?}]\n", rules.display().to_string());
     let setup = Setup {
         tables_of_a: table + &format!("eve = {:?}\n", lab.folder().join("eve").display()),
+        pair_lines: format!("workers = {workers}\n"),
         ..Setup::new(&options.program, Protection::Plain)
     };
     let file = configure(lab, Side::A, &configurations(lab, &setup)?[Side::A.index()])?;
@@ -158,12 +169,12 @@ fn offloads(lab: &Lab, state: &str) -> Result<()> {
     Ok(())
 }
 
-fn wait_until_it_flows(lab: &Lab, running: &Running) -> Result<()> {
+fn wait_until_it_flows(lab: &Lab, running: Option<&Running>) -> Result<()> {
     let to = lab.host_v4(Side::B).to_string();
     interrupt::until("packets through the gateway", START, || {
         Ok(ping(lab.host(Side::A), &to, 1, 56).is_ok_and(|it| it.answered == 1))
     })
-    .with_context(|| running.stderr())
+    .with_context(|| running.map(Running::stderr).unwrap_or_default())
 }
 
 fn tcp(options: &Options, lab: &Lab) -> Result<f64> {
@@ -173,15 +184,33 @@ fn tcp(options: &Options, lab: &Lab) -> Result<f64> {
 }
 
 fn flows_per_second(lab: &Lab) -> Result<f64> {
-    let patience = Duration::from_secs(60);
-    let mut server = lab.host(Side::B).command("python3");
-    let mut server = Running::start(server.args(["-c", HTTP_SERVER]))?;
-    server.wait_for("listening", Duration::from_secs(10))?;
-    let mut client = lab.host(Side::A).command("python3");
-    let (to, count) = (lab.host_v4(Side::B).to_string(), HTTP_FLOWS.to_string());
-    client.args(["-c", HTTP_CLIENT, &to, &count]);
-    let begun = Instant::now();
-    let finished = process::run(&mut client, patience)?;
-    let seconds = finished.stdout.trim().parse().unwrap_or(begun.elapsed().as_secs_f64());
-    Ok(f64::from(HTTP_FLOWS) / seconds)
+    let root = lab.folder().join("http");
+    fs::create_dir_all(&root)?;
+    fs::write(root.join("page"), [b'x'; HTTP_BODY])?;
+    let file = root.join("nginx.conf");
+    fs::write(&file, HTTP_SERVER.replace("{}", &root.display().to_string()))?;
+    let mut server = lab.host(Side::B).command("nginx");
+    let server = Running::start(server.arg("-p").arg(&root).arg("-c").arg(&file))?;
+    let (to, flows) = (lab.host_v4(Side::B), HTTP_FLOWS.to_string());
+    let url = format!("http://{to}/page");
+    interrupt::until("a page by nginx", Duration::from_secs(10), || {
+        let one = lab.host(Side::A).command("ab").args(["-q", "-n", "1", &url]).output()?;
+        Ok(one.status.success())
+    })
+    .with_context(|| server.stderr())?;
+    let mut samples = Samples::default();
+    for _ in 0..HTTP_RUNS {
+        let mut client = lab.host(Side::A).command("ab");
+        client.args(["-q", "-c", "8", "-n", &flows, &url]);
+        let said = process::run(&mut client, Duration::from_secs(60))?.stdout;
+        ensure!(field(&said, "Failed requests:") == Some(0.0), "{said}{}", server.stderr());
+        samples.0.push(field(&said, "Requests per second:").context("no rate by ab")?);
+    }
+    Ok(samples.median())
+}
+
+/// The number that `ab` prints behind a name.
+fn field(said: &str, name: &str) -> Option<f64> {
+    let line = said.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok()
 }
