@@ -1,6 +1,6 @@
 //! Where gateways are: their status sockets in run directories, their stores in folders.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -46,7 +46,8 @@ impl Places {
             let read = std::fs::read_dir(place).err().map(|error| error.kind());
             read == Some(io::ErrorKind::PermissionDenied)
         };
-        let places = self.run_folders.iter().chain(&self.stores).filter(shut);
+        let places: BTreeSet<&PathBuf> = self.run_folders.iter().chain(&self.stores).collect();
+        let places = places.into_iter().filter(shut);
         let said = |place: &PathBuf| {
             let place = place.display();
             format!("{place} may not be looked into: see `[store] group` and `--user USER:GROUP`")

@@ -64,6 +64,7 @@ fn text(statuses: &[Status], down: &[String]) -> String {
     frame_metrics(statuses).iter().for_each(|it| it.write(&mut out));
     peer_metrics(statuses).iter().for_each(|it| it.write(&mut out));
     rdma_metrics(statuses).iter().for_each(|it| it.write(&mut out));
+    collector_metrics(statuses).iter().for_each(|it| it.write(&mut out));
     out
 }
 
@@ -225,6 +226,51 @@ fn rdma_metrics(statuses: &[Status]) -> Vec<Metric> {
         }
     }
     vec![packets, queue_pairs, icrc_bad, naks, rnr, again, lost, cnp, flows, plaintext]
+}
+
+/// What `weir collect` was sent.
+fn collector_metrics(statuses: &[Status]) -> Vec<Metric> {
+    let mut messages = Metric::counter("weir_exporter_messages_total", "Messages that were read.");
+    let mut records = Metric::counter("weir_exporter_records_total", "Records in them.");
+    let mut lost = Metric::counter(
+        "weir_exporter_lost_total",
+        "Missing by sequence numbers: records (NetFlow v5, IPFIX) or messages (v9).",
+    );
+    let mut late = Metric::counter("weir_exporter_late_total", "Of those, what came later.");
+    let mut restarts =
+        Metric::counter("weir_exporter_restarts_total", "Times that its numbers began anew.");
+    let mut unread = Metric::counter(
+        "weir_exporter_unread_total",
+        "Sets without template or not taken apart, malformed messages, records left out; by cause.",
+    );
+    let mut refused = Metric::counter(
+        "weir_collector_refused_total",
+        "Messages and connections that were not taken, by cause.",
+    );
+    for status in statuses {
+        let Some(collector) = &status.collector else { continue };
+        let gateway = ("gateway", status.name.as_str());
+        for (cause, count) in &collector.refused {
+            refused.add(&[gateway, ("cause", cause)], count);
+        }
+        for exporter in &collector.exporters {
+            let domain = exporter.domain.to_string();
+            let labels = [gateway, ("exporter", &exporter.exporter), ("domain", &domain)];
+            for (name, count) in &exporter.counters {
+                match name.as_str() {
+                    "messages" => messages.add(&labels, count),
+                    "records" => records.add(&labels, count),
+                    "lost" => lost.add(&labels, count),
+                    "late" => late.add(&labels, count),
+                    "restarts" => restarts.add(&labels, count),
+                    cause => {
+                        unread.add(&[labels[0], labels[1], labels[2], ("cause", cause)], count)
+                    }
+                }
+            }
+        }
+    }
+    vec![messages, records, lost, late, restarts, unread, refused]
 }
 
 #[cfg(test)]

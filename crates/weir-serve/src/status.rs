@@ -21,6 +21,28 @@ pub struct Status {
     pub reloads_refused: u64,
     pub pairs: Vec<Pair>,
     pub store: Option<Store>,
+    /// What `weir collect` tells of itself.
+    pub collector: Option<Collector>,
+}
+
+/// A collector of others' records.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "the names of `weir collect --json`")]
+pub struct Collector {
+    pub exporters: Vec<ExporterCounters>,
+    /// Messages, and connections, that were not read, by why.
+    pub refused: BTreeMap<String, u64>,
+}
+
+/// What became of what one exporter sent.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "the names of `weir collect --json`")]
+pub struct ExporterCounters {
+    pub exporter: String,
+    pub domain: u32,
+    pub counters: BTreeMap<String, u64>,
 }
 
 /// A pair of ports.

@@ -6,8 +6,10 @@
 //! ```
 //!
 //! By TCP, with or without TLS, a message is delivered at least once: what was written within
-//! [`DOUBT`] before a connection broke may not have arrived, and is sent again. A spool that is
-//! full, and a queue that is, lose what comes, counted; a process that is killed loses its queue.
+//! [`DOUBT`] before a connection broke may not have arrived, and is sent again. At its end a
+//! gateway closes the connection and waits for the sink to do so too, which shows that all of it
+//! was read; without that, what is in doubt waits for the next start. A spool that is full, and a
+//! queue that is, lose what comes, counted; a process that is killed loses its queue.
 
 use std::collections::VecDeque;
 use std::io;
@@ -169,9 +171,15 @@ impl Lane {
     }
 }
 
+impl Drop for Siem {
+    fn drop(&mut self) {
+        // All threads take what waits, and end, side by side; then each is waited for.
+        self.lanes.iter_mut().for_each(|lane| lane.queue = None);
+    }
+}
+
 impl Drop for Lane {
     fn drop(&mut self) {
-        // The thread takes what waits, and ends.
         self.queue = None;
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("a sink's thread panicked");
@@ -220,9 +228,16 @@ impl Work {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
+            // All that waits, before a sink that takes nothing is tried again: that takes seconds.
+            while let Ok(event) = self.incoming.try_recv() {
+                self.take(&event);
+            }
             if let Way::Stream(stream) = &mut self.way {
                 stream.tend(&self.sink, &self.shared);
             }
+        }
+        if let Way::Stream(stream) = &mut self.way {
+            stream.end(&self.sink, &self.shared);
         }
     }
 
@@ -292,6 +307,18 @@ impl Stream {
         true
     }
 
+    /// Sends what waits, as far as that goes at once, and closes the connection. For what waits it
+    /// tries to connect a last time: the next start may be far.
+    fn end(&mut self, sink: &SiemSink, shared: &Shared) {
+        if self.connection.is_none() && !self.spool.is_empty() {
+            self.connect(sink);
+        }
+        self.drain(shared);
+        if self.connection.as_mut().is_some_and(|it| it.close().is_err()) {
+            self.broke(shared);
+        }
+    }
+
     /// What was written of late may not have arrived: it waits with the others.
     fn broke(&mut self, shared: &Shared) {
         if self.connection.take().is_none() {
@@ -316,20 +343,29 @@ impl Stream {
             self.broke(shared);
         }
         if self.connection.is_none() && Instant::now() >= self.retry_at {
-            self.retry_at = Instant::now() + RETRY_AFTER;
-            match Link::open(&sink.address, self.tls.as_ref()) {
-                Ok(connection) => {
-                    self.connection = Some(connection);
-                    if std::mem::replace(&mut self.fails, false) {
-                        tracing::info!(sink = sink.address, "the sink is there again");
-                    }
-                }
-                Err(error) if !std::mem::replace(&mut self.fails, true) => {
-                    tracing::warn!(sink = sink.address, %error, "a sink is down: events wait");
-                }
-                Err(_) => {}
-            }
+            self.connect(sink);
         }
+        self.drain(shared);
+    }
+
+    fn connect(&mut self, sink: &SiemSink) {
+        self.retry_at = Instant::now() + RETRY_AFTER;
+        match Link::open(&sink.address, self.tls.as_ref()) {
+            Ok(connection) => {
+                self.connection = Some(connection);
+                if std::mem::replace(&mut self.fails, false) {
+                    tracing::info!(sink = sink.address, "the sink is there again");
+                }
+            }
+            Err(error) if !std::mem::replace(&mut self.fails, true) => {
+                tracing::warn!(sink = sink.address, %error, "a sink is down: events wait");
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Sends some of what waits on disk.
+    fn drain(&mut self, shared: &Shared) {
         if self.connection.is_none() {
             return;
         }

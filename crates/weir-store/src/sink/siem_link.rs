@@ -1,7 +1,7 @@
 //! A connection to a sink: TCP, bare or within TLS. Writes wait, for a little; looks do not.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use rustls::ClientConnection;
@@ -53,6 +53,29 @@ impl Link {
             rest = &rest[taken..];
             while tls.wants_write() {
                 tls.write_tls(&mut self.socket)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Says that nothing more comes, and waits until the other side says the same: it has read all
+    /// by then. What it said itself is read, as a connection that is shut over unread bytes is
+    /// reset, and what was sent last is lost with it.
+    ///
+    /// # Errors
+    /// It does not say so in time, or the connection is lost.
+    pub(super) fn close(&mut self) -> io::Result<()> {
+        if let Some(tls) = &mut self.tls {
+            tls.send_close_notify();
+            while tls.wants_write() {
+                tls.write_tls(&mut self.socket)?;
+            }
+        }
+        self.socket.shutdown(Shutdown::Write)?;
+        let end = Instant::now() + PATIENCE;
+        while self.socket.read(&mut [0; 1024])? > 0 {
+            if Instant::now() >= end {
+                return Err(ErrorKind::TimedOut.into());
             }
         }
         Ok(())

@@ -3,10 +3,11 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::net::{TcpListener, UdpSocket};
+use std::io::{BufRead, BufReader, Read};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -303,6 +304,99 @@ fn syslog_ng_by_tcp_gets_all_events_whenever_it_is_down() {
 #[test]
 fn syslog_ng_by_tls_gets_all_events_whenever_it_is_down() {
     syslog_ng_gets_all(Transport::Tls);
+}
+
+/// Reads each connection to its end.
+fn listener() -> (String, Arc<Mutex<String>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let heard = Arc::<Mutex<String>>::default();
+    let said = Arc::clone(&heard);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut text = String::new();
+            let _ = stream.unwrap().read_to_string(&mut text);
+            said.lock().unwrap().push_str(&text);
+        }
+    });
+    (address, heard)
+}
+
+/// A sink whose lines are JSON.
+fn lines_to(address: &str, folder: &Path) -> [SiemSink; 1] {
+    [sink(address.to_owned(), SiemFormat::Eve, Some(folder.join("spool")))]
+}
+
+fn of_lines(text: &str) -> Vec<u64> {
+    let events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    events.map(|it| it["number"].as_u64().unwrap()).collect()
+}
+
+#[test]
+fn what_is_sent_last_before_a_stop_arrives_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (address, heard) = listener();
+    for number in 100..200 {
+        let siem = Siem::start(&lines_to(&address, folder.path())).unwrap();
+        siem.send(&event(number, 2));
+    }
+    assert_eq!(of_lines(&heard.lock().unwrap()), (100..200).collect::<Vec<_>>());
+}
+
+#[test]
+fn syslog_ng_gets_by_tls_what_is_sent_last_before_a_stop() {
+    let Some(root) = SyslogNg::root() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (_, tcp) = free_ports();
+    let tls = TlsFiles { authorities: certificate(folder.path()), certificate: None };
+    let spool = Some(folder.path().join("spool"));
+    let all = [SiemSink {
+        tls: Some(tls),
+        ..sink(format!("localhost:{tcp}"), SiemFormat::Syslog, spool)
+    }];
+    let _syslog_ng = SyslogNg::start(&root, folder.path(), Transport::Tls, tcp);
+    wait("syslog-ng", || TcpStream::connect(("127.0.0.1", tcp)).is_ok());
+    for number in 100..130 {
+        let siem = Siem::start(&all).unwrap();
+        siem.send(&event(number, 2));
+    }
+    wait("thirty events", || numbers(folder.path()).len() >= 30);
+    assert_eq!(numbers(folder.path()), (100..130).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_a_sink_that_reads_nothing_was_sent_waits_for_the_next_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let deaf = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = deaf.local_addr().unwrap().to_string();
+    let siem = Siem::start(&lines_to(&address, folder.path())).unwrap();
+    siem.send(&event(100, 2));
+    wait("one given to the network", || counters(&siem).sent == 1);
+    drop(siem);
+    let (address, heard) = listener();
+    let siem = Siem::start(&lines_to(&address, folder.path())).unwrap();
+    wait("it given to the next", || counters(&siem).sent == 1);
+    drop(siem);
+    assert_eq!(of_lines(&heard.lock().unwrap()), [100]);
+}
+
+/// More than a connection holds and than wait in memory: all of it goes to disk meanwhile.
+#[test]
+fn a_sink_that_stands_still_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let deaf = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = deaf.local_addr().unwrap().to_string();
+    let siem = Siem::start(&lines_to(&address, folder.path())).unwrap();
+    let is_taken = |siem: &Siem| {
+        let SiemCounters { events, sent, lost, waiting, .. } = counters(siem);
+        lost == 0 && sent + waiting == events
+    };
+    for round in 0..6 {
+        (0..50).for_each(|_| siem.send(&event(7, 2)));
+        (0..2000).for_each(|number| siem.send(&event(100 + 2000 * round + number, 2)));
+        wait("all of them taken", || is_taken(&siem));
+    }
+    assert_eq!(counters(&siem).lost, 0);
 }
 
 /// Set for the child that is killed: where it spools, and to whom it would send.

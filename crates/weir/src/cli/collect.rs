@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -14,12 +15,15 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 use clap::Args;
 use rustix::fs::{Access, access};
-use serde_json::json;
+use serde_json::{Value, json};
 use weir_serve::account::{self, Account};
 use weir_serve::query;
-use weir_store::collect::listen::{AddressRange, Listener};
+use weir_store::collect::listen::{AddressRange, Listener, Refused};
 use weir_store::collect::{Decoder, Source, SourceCounters};
 use weir_store::sqlite::{Retention, Sample, Scope, ScopeKind, Store, StoreCounters, StoreOptions};
+
+use crate::api::store::StoreSnapshot;
+use crate::daemon::control::status_socket::StatusSocket;
 
 /// In a folder of its own: that of the gateways is root's to write.
 const STORE_DEFAULT: &str = "/var/lib/weir-collect/collector.sqlite";
@@ -141,14 +145,22 @@ pub fn run(args: &CollectArgs) -> Result<ExitCode> {
             .context("cannot start to listen")?;
     // Whoever waits for this line may have left.
     let _ = writeln!(std::io::stderr(), "collecting on {}", args.listen);
+    let status = status_socket(&args.store, group);
+    let started = Instant::now();
     let mut sampled = Instant::now();
     while !is_ended.load(Ordering::Relaxed) {
         std::thread::sleep(TICK);
         if sampled.elapsed() >= SAMPLE_AFTER {
             sampled = Instant::now();
-            store.sample(sample(&listener.sources()));
+            let sources = listener.sources();
+            store.sample(sample(&sources));
+            if let Some(socket) = &status {
+                let told = told(&sources, &listener.refused(), &store.counters());
+                socket.publish(as_gateway(args, started, told));
+            }
         }
     }
+    drop(status);
     store.sample(sample(&listener.sources()));
     let (sources, refused) = (listener.sources(), listener.refused());
     drop(listener);
@@ -190,42 +202,80 @@ fn check_folder(store: &Path) -> Result<()> {
     })
 }
 
+/// Beside the store, where `weir serve` looks for it; nothing is stored the less without it.
+fn status_socket(store: &Path, group: Option<u32>) -> Option<StatusSocket<Value>> {
+    let path = store.with_extension("status");
+    if UnixStream::connect(&path).is_ok() {
+        tracing::warn!(path = %path.display(), "another `weir collect` tells its status there");
+        return None;
+    }
+    let socket = StatusSocket::open(&path, group);
+    let warn = |error| tracing::warn!(%error, path = %path.display(), "no status for `weir serve`");
+    socket.map_err(warn).ok()
+}
+
+/// What `weir serve` is told: a gateway without ports, and what became of what was exported to it.
+fn as_gateway(args: &CollectArgs, started: Instant, told: Value) -> Value {
+    let name = args.store.file_stem().unwrap_or_default().to_string_lossy();
+    let mut status = json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "name": name,
+        "taken_ns": now_ns(),
+        "uptime_seconds": started.elapsed().as_secs(),
+        "adds_up": true,
+        "store": told["store"],
+    });
+    status["collector"] = json!({ "exporters": told["exporters"], "refused": told["refused"] });
+    status
+}
+
+fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_nanos() as u64)
+}
+
 fn sample(sources: &BTreeMap<Source, SourceCounters>) -> Sample {
-    let now_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_nanos());
     let scopes = sources.iter().map(|(source, counters)| Scope {
         pair: format!("domain {}", source.domain),
         kind: ScopeKind::Exporter,
         name: source.address.to_string(),
         counters: counters.named(),
     });
-    Sample { time_ns: now_ns as u64, scopes: scopes.collect(), peers: Vec::new() }
+    Sample { time_ns: now_ns(), scopes: scopes.collect(), peers: Vec::new() }
+}
+
+/// What was read, what was not, and what is stored.
+fn told(
+    sources: &BTreeMap<Source, SourceCounters>,
+    refused: &Refused,
+    store: &StoreCounters,
+) -> Value {
+    let exporters = sources.iter().map(|(source, counters)| {
+        json!({
+            "exporter": source.address, "domain": source.domain, "counters": counters.named(),
+        })
+    });
+    let mut of_store = json!(StoreSnapshot::from(store.clone()));
+    of_store["lost"] = store.lost.into();
+    json!({
+        "exporters": exporters.collect::<Vec<_>>(),
+        "refused": {
+            "strangers": refused.strangers,
+            "beyond_bound": refused.beyond_bound,
+            "foreign": refused.foreign,
+            "connections": refused.connections,
+        },
+        "store": of_store,
+    })
 }
 
 fn report(
     args: &CollectArgs,
     sources: &BTreeMap<Source, SourceCounters>,
-    refused: &weir_store::collect::listen::Refused,
+    refused: &Refused,
     store: &StoreCounters,
 ) -> Result<()> {
     if args.json {
-        let exporters = sources.iter().map(|(source, counters)| {
-            json!({
-                "exporter": source.address, "domain": source.domain, "counters": counters.named(),
-            })
-        });
-        return super::print_json(&json!({
-            "exporters": exporters.collect::<Vec<_>>(),
-            "refused": {
-                "strangers": refused.strangers,
-                "beyond_bound": refused.beyond_bound,
-                "foreign": refused.foreign,
-                "connections": refused.connections,
-            },
-            "store": {
-                "records": store.records, "written": store.written,
-                "overflowed": store.overflowed, "lost": store.lost,
-            },
-        }));
+        return super::print_json(&told(sources, refused, store));
     }
     let mut out = std::io::stdout().lock();
     for (Source { address, domain }, it) in sources {

@@ -58,8 +58,8 @@ pub struct ServeArgs {
     /// Who else may look (viewer), block (operator) or change all (admin): `ROLE NAME TOKEN` a line
     #[arg(long, value_name = "FILE")]
     pub tokens: Option<PathBuf>,
-    /// Where gateways keep their sockets; several allowed
-    #[arg(long, default_value = "/run/weir", value_name = "DIRECTORY")]
+    /// Where gateways, and `weir collect`, keep their sockets; several allowed
+    #[arg(long, default_values = ["/run/weir", "/var/lib/weir-collect"], value_name = "DIRECTORY")]
     pub run_dir: Vec<PathBuf>,
     /// Where gateways keep their stores, or a store; several allowed
     #[arg(long, default_values = STORES_DEFAULT, value_name = "PATH")]

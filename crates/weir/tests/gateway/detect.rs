@@ -340,3 +340,61 @@ fn a_set_that_rules_fill_goes_on_over_a_reload_and_a_restart() {
     interrupt::until("an alert after the restart", PATIENCE, is_told).unwrap();
     assert_eq!(alerts(&lab, 7, "allowed"), 1);
 }
+
+/// Hears events at a TCP port, one connection after the other, each to its end.
+const HEAR_TCP: &str = "\
+import socket, sys
+listener = socket.create_server(('127.0.0.1', int(sys.argv[1])))
+with open(sys.argv[2], 'ab', 0) as heard:
+    while True:
+        connection, _ = listener.accept()
+        with connection:
+            while data := connection.recv(65536):
+                heard.write(data)
+";
+
+/// Each time the gateway ends as soon as the ping is through that made the alert.
+#[test]
+fn what_was_told_last_before_a_stop_reaches_file_store_and_sink() {
+    let Some(Stand { _turn, lab }) = stand("what_was_told_last") else { return };
+    let path = |name: &str| lab.folder().join(name).display().to_string();
+    let rule = "alert icmp any any -> any any (msg:\"ping\"; itype:8; dsize:>300; sid:7;)\n";
+    std::fs::write(path("ping.rules"), rule).unwrap();
+    let tables_of_a = format!(
+        "\n[rules]\npaths = [\"{}\"]\neve = \"{}\"\n\n[store]\nsize_mib = 16\n\n\
+         [[sink]]\nto = \"tcp://127.0.0.1:5514\"\nformat = \"eve\"\n",
+        path("ping.rules"),
+        eve_file(lab.folder()).display()
+    );
+    let setup = Setup { tables_of_a, ..Setup::new(WEIR, Protection::Plain) };
+    let mut up = lab.gateway(Side::A).command("ip");
+    process::run(up.args(["link", "set", "lo", "up"]), PATIENCE).unwrap();
+    let mut listener = lab.gateway(Side::A).command("python3");
+    let listener = Running::start(listener.args(["-c", HEAR_TCP, "5514", &path("heard")])).unwrap();
+    let heard = |kind: &str, wanted: &dyn Fn(&Value) -> bool| {
+        let text = std::fs::read_to_string(path("heard")).unwrap_or_default();
+        let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        events.filter(|it| it["event_type"] == kind && wanted(it)).count()
+    };
+    let mut gateways = Gateways::start(&lab, &setup).unwrap();
+    let target = lab.host_v4(Side::B).to_string();
+    for round in 1..=4 {
+        wait_until_it_flows(&lab);
+        assert_eq!(ping(lab.host(Side::A), &target, 1, 400).unwrap().answered, 1);
+        gateways.end(Side::A, Signal::TERM).unwrap();
+        assert_eq!(alerts(&lab, 7, "allowed"), round, "in the file");
+        let mut command = Command::new(WEIR);
+        command.args(["alerts", "--json", "--sid", "7", "--store"]);
+        command.arg(lab.folder().join("state").join(NAMES[0]).join("store"));
+        let said = process::run(&mut command, PATIENCE).unwrap().stdout;
+        let stored: Value = serde_json::from_str(&said).unwrap();
+        assert_eq!(stored.as_array().unwrap().len(), round, "in the store: {said}");
+        let is_told = || {
+            let told = heard("alert", &|it| it["alert"]["signature_id"] == 7);
+            Ok(told == round && heard("gateway", &|it| it["what"] == "stop") == round)
+        };
+        interrupt::until("the alert and the stop at the sink", PATIENCE, is_told).unwrap();
+        gateways.start_again(&lab, &setup, Side::A).unwrap();
+    }
+    listener.stop(Signal::TERM).unwrap();
+}

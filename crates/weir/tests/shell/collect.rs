@@ -336,3 +336,94 @@ fn started_as_root_it_writes_as_another_in_a_folder_of_its_own() {
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && said.contains("cannot be written to"), "{said}");
 }
+
+/// `weir serve` over this folder of a collector, as this user; its address and its token.
+fn serve_over(folder: &Path, account: &str, token_file: &Path) -> (Child, String, String) {
+    let mut command = Command::new(WEIR);
+    command.args(["serve", "--listen", "127.0.0.1:0", "--user", account, "--token-file"]);
+    command.arg(token_file).arg("--run-dir").arg(folder).arg("--store").arg(folder);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut link = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut link).unwrap();
+    let (address, token) = link.trim().split_once("/#token=").unwrap();
+    (child, address.trim_start_matches("http://").to_owned(), token.to_owned())
+}
+
+fn answer(address: &str, token: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let request = format!(
+        "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\
+         Authorization: Bearer {token}\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    body.to_owned()
+}
+
+#[test]
+fn weir_serve_and_prometheus_see_what_exporters_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    if folder.path().metadata().unwrap().uid() != 0 {
+        eprintln!("SKIPPED: becoming another user needs root");
+        return;
+    }
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let own = folder.path().join("collect");
+    let collector = Collector::start(&own, &["--user", "nobody", "--group", "4242"]);
+    let exporter = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for (sequence, packets) in [(100, 1), (101, 2), (105, 3)] {
+        exporter.send_to(&v5(sequence, packets), ("127.0.0.1", collector.port)).unwrap();
+    }
+    collector.send(&[0xff; 1400]);
+    collector.wait_for_rows(&["flows"], |it| it.len() == 3);
+    let token_file = folder.path().join("token");
+    let (mut serve, address, token) = serve_over(&own, "64998:4242", &token_file);
+    let lost =
+        "weir_exporter_lost_total{gateway=\"racks\",exporter=\"127.0.0.1\",domain=\"0\"} 3\n";
+    let end = Instant::now() + Duration::from_secs(60);
+    let metrics = loop {
+        let metrics = answer(&address, &token, "/metrics");
+        if metrics.contains(lost) {
+            break metrics;
+        }
+        assert!(Instant::now() < end, "{metrics}");
+        std::thread::sleep(Duration::from_millis(200));
+    };
+    for line in [
+        "weir_up{gateway=\"racks\"} 1\n",
+        "weir_exporter_records_total{gateway=\"racks\",exporter=\"127.0.0.1\",domain=\"0\"} 3\n",
+        "weir_collector_refused_total{gateway=\"racks\",cause=\"foreign\"} 1\n",
+        "weir_store_failed{gateway=\"racks\"} 0\n",
+    ] {
+        assert!(metrics.contains(line), "{line}{metrics}");
+    }
+    let status: Value = serde_json::from_str(&answer(&address, &token, "/api/v1/status")).unwrap();
+    let row = &status["gateways"][0];
+    assert_eq!((&row["name"], &row["is_healthy"]), (&"racks".into(), &true.into()), "{status}");
+    if Command::new("promtool").arg("--version").output().is_err() {
+        eprintln!("SKIPPED: promtool is not installed: apt install prometheus");
+    } else {
+        let mut promtool = Command::new("promtool");
+        promtool.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = promtool.stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(metrics.as_bytes()).unwrap();
+        let said = child.wait_with_output().unwrap();
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    }
+    // A second one on the same store leaves the first one's status alone.
+    let mut second = Command::new(WEIR);
+    second.args(["collect", "--listen", "127.0.0.1:0", "--store"]).arg(&collector.store);
+    let mut second = second.stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(second.stderr.take().unwrap()).lines();
+    assert!(said.any(|line| line.unwrap().contains("another `weir collect` tells its status")));
+    second.kill().unwrap();
+    second.wait().unwrap();
+    assert!(own.join("racks.status").exists());
+    collector.stop();
+    assert!(!own.join("racks.status").exists(), "it is gone with its process");
+    serve.kill().unwrap();
+    serve.wait().unwrap();
+}

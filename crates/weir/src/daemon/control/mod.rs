@@ -10,4 +10,5 @@ pub mod preflight;
 pub mod recorder;
 pub mod show;
 pub mod socket;
+pub mod status_socket;
 pub mod supervisor;

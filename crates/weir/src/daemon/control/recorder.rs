@@ -5,13 +5,9 @@
 //! no key, no configuration and no command can be had there.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, ensure};
@@ -27,7 +23,7 @@ use crate::api::dto::{PairSnapshot, PeerSnapshot, RdmaSnapshot, SideSnapshot, Sn
 use crate::api::suppress::SuppressRequest;
 use crate::config::Settings;
 use crate::config::address::Prefix;
-use crate::daemon::control::socket;
+use crate::daemon::control::status_socket::StatusSocket;
 use crate::daemon::pair::worker;
 
 /// Between two samples.
@@ -39,14 +35,11 @@ const PASS: u32 = 0o010;
 /// A group may also list the folder.
 const LIST_AND_PASS: u32 = 0o050;
 
-/// How long a client of the socket may take to read.
-const PATIENCE: Duration = Duration::from_secs(2);
-
 /// A gateway's memory.
 #[derive(Debug)]
 pub struct Recorder {
     store: Store,
-    socket: StatusSocket,
+    socket: StatusSocket<Snapshot>,
     sampled: Option<Instant>,
 }
 
@@ -280,71 +273,5 @@ fn peer_state(pair: &PairSnapshot, peer: &PeerSnapshot) -> PeerState {
         peer: peer.name.clone(),
         state,
         endpoint: keying.and_then(|it| it.endpoint.clone()),
-    }
-}
-
-/// Tells whoever connects the last snapshot, a line of JSON, and hangs up.
-#[derive(Debug)]
-struct StatusSocket {
-    path: PathBuf,
-    last: Arc<Mutex<Arc<Snapshot>>>,
-    is_ending: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl StatusSocket {
-    /// The caller holds the gateway's lock: a socket that stands there is a dead gateway's.
-    fn open(path: &Path, group: Option<u32>) -> io::Result<Self> {
-        match std::fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let listener = socket::listen(path)?;
-        // To connect takes the right to write.
-        let mode = if group.is_some() { 0o660 } else { 0o600 };
-        if let Some(group) = group {
-            chown(path, None, Some(Gid::from_raw(group)))?;
-        }
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
-        let last = Arc::new(Mutex::new(Arc::new(Snapshot::default())));
-        let is_ending = Arc::new(AtomicBool::new(false));
-        let thread = std::thread::Builder::new().name("status".into()).spawn({
-            let (last, is_ending) = (Arc::clone(&last), Arc::clone(&is_ending));
-            move || {
-                for stream in listener.incoming() {
-                    if is_ending.load(Ordering::Relaxed) {
-                        return;
-                    }
-                    let snapshot = Arc::clone(&last.lock().unwrap_or_else(PoisonError::into_inner));
-                    if let Err(error) = stream.and_then(|it| tell(it, &snapshot)) {
-                        tracing::debug!(%error, "a reader of the status left early");
-                    }
-                }
-            }
-        })?;
-        Ok(Self { path: path.to_owned(), last, is_ending, thread: Some(thread) })
-    }
-
-    fn publish(&self, snapshot: Snapshot) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
-    }
-}
-
-fn tell(mut stream: UnixStream, snapshot: &Snapshot) -> io::Result<()> {
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let mut line = serde_json::to_vec(snapshot)?;
-    line.push(b'\n');
-    stream.write_all(&line)
-}
-
-impl Drop for StatusSocket {
-    fn drop(&mut self) {
-        self.is_ending.store(true, Ordering::Relaxed);
-        // The thread sits in `accept`.
-        let _ = UnixStream::connect(&self.path);
-        let _ = std::fs::remove_file(&self.path);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }

@@ -575,6 +575,9 @@ impl Gateway {
         for worker in self.workers.drain(..) {
             worker.join()?;
         }
+        // Before the store: what still waits for this thread goes there too.
+        self.alerts.note("gateway", "stop", "stopped");
+        drop(self.alerts);
         if let Some(recorder) = self.recorder.take() {
             recorder.stop();
         }

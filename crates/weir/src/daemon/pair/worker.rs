@@ -326,6 +326,7 @@ impl Worker {
         relay.engine().flush(&mut |record| records.send(record));
         relay.engine().end_detection_flows();
         alerts::pass_on(relay, alerts, datasets);
+        self.access_log.look(&self.pair.name, relay.engine(), alerts, clock());
         if let Some(evidence) = relay.bystanders().evidence.take() {
             evidence.finish();
         }
