@@ -10,7 +10,8 @@ use serde_json::Value;
 /// A crate and the crates of this workspace that it may depend on.
 const ARROWS: &[(&str, &[&str])] = &[
     ("weir-wire", &[]),
-    ("weir-detect", &["weir-wire"]),
+    ("weir-suffix", &[]),
+    ("weir-detect", &["weir-wire", "weir-suffix"]),
     ("weir-engine", &["weir-wire", "weir-detect"]),
     ("weir-port", &["weir-wire"]),
     ("weir-xfrm", &["weir-wire", "weir-engine"]),

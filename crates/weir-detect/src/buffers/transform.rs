@@ -43,11 +43,8 @@ fn one(bytes: &[u8], transform: &Transform) -> Vec<u8> {
         Transform::FromBase64(from) => from_base64(bytes, from),
         Transform::Gunzip(most) => inflated(GzDecoder::new(bytes), *most, bytes),
         Transform::ZlibInflate(most) => inflated(ZlibDecoder::new(bytes), *most, bytes),
-        Transform::Domain => psl::domain(bytes).map_or(&[][..], |it| it.as_bytes()).to_vec(),
-        Transform::PublicSuffix => {
-            let suffix = psl::suffix(bytes).filter(|it| it.is_known());
-            suffix.map_or(&[][..], |it| it.as_bytes()).to_vec()
-        }
+        Transform::Domain => weir_suffix::domain(bytes).to_vec(),
+        Transform::PublicSuffix => weir_suffix::public_suffix(bytes).to_vec(),
         Transform::Captured(Expression { regex, .. }) => {
             let captured = regex.captures(bytes).ok().flatten();
             let group = captured.and_then(|it| it.get(1).map(|it| it.as_bytes().to_vec()));

@@ -281,8 +281,8 @@ fn thirty_thousand_rules_are_changed_without_a_packet_lost() {
         let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
     };
-    let rules = |at| number(&gateways.status(Side::A).unwrap(), at);
-    let (count, before) = (rules("/pairs/0/detection/rules"), peak_kib());
+    let status = wait_status(&gateways, Side::A, |_| true);
+    let (count, before) = (number(&status, "/pairs/0/detection/rules"), peak_kib());
     assert!(count > 20_000, "{count}");
     let (from, to) = (lab.host(Side::B), lab.host_v4(Side::A).to_string());
     let lost = std::thread::scope(|scope| {
@@ -292,8 +292,8 @@ fn thirty_thousand_rules_are_changed_without_a_packet_lost() {
         std::fs::write(&extra, text).unwrap();
         let id = Pid::from_raw(gateways.process_ids()[0].cast_signed()).unwrap();
         rustix::process::kill_process(id, Signal::HUP).unwrap();
-        let has_more = || Ok(rules("/pairs/0/detection/rules") == count + 1);
-        interrupt::until("one rule more", Duration::from_secs(60), has_more).unwrap();
+        let has_more = |it: &Value| number(it, "/pairs/0/detection/rules") == count + 1;
+        wait_status_within(&gateways, Side::A, 120, has_more);
         let report = stream.join().unwrap().unwrap();
         report.sent - report.answered
     });
