@@ -40,7 +40,7 @@ mod usage;
 
 pub use associations::PolicyError;
 pub use metering::Counted;
-pub(crate) use reassembled::Way;
+pub(crate) use reassembled::Origin;
 pub use reassembled::{Onward, Reassembled};
 pub use usage::{Usage, UsageDirection};
 

@@ -23,7 +23,7 @@ use weir_wire::parse::{Network, parse_frame};
 
 use crate::arrive::{self, Arrival, arp, is_routable};
 use crate::classify::frame_class;
-use crate::engine::Way;
+use crate::engine::Origin;
 use crate::leave::{self, Answering};
 use crate::meter::Observed;
 use crate::mtu;
@@ -133,7 +133,7 @@ impl Engine {
     ) -> Result<Verdict, DropReason> {
         let seen = run.pass(&mut self.plain, Side::Host, frame)?;
         if self.plain.has_whole() {
-            return self.hold(frame, Side::Host, Way::Host);
+            return self.hold(frame, Side::Host, Origin::Host);
         }
         self.onward(index, frame, run, seen)
     }
@@ -230,7 +230,7 @@ impl Engine {
                 if self.plain.has_whole()
                     && let Some(peer) = self.peers.id_of(peer)
                 {
-                    return self.hold(frame, Side::Wire, Way::Opened(peer));
+                    return self.hold(frame, Side::Wire, Origin::Opened(peer));
                 }
                 if let Some(nat) = &mut self.nat {
                     nat.masquerade(&self.policy, peer, frame, inner.walker.parsed_mut())?;
@@ -247,7 +247,7 @@ impl Engine {
         let Some(peer) = route(&self.policy, class, Side::Wire, run.parsed())? else {
             let seen = run.pass(&mut self.plain, Side::Wire, frame)?;
             if self.plain.has_whole() {
-                return self.hold(frame, Side::Wire, Way::Plain(self.passed(class)));
+                return self.hold(frame, Side::Wire, Origin::Plain(self.passed(class)));
             }
             self.consider(Side::Wire, class, frame, run, seen);
             return Ok(self.passed(class));
@@ -259,7 +259,7 @@ impl Engine {
         }
         self.plain.pass(Side::Wire, frame, parsed, &mut Default::default())?;
         if self.plain.has_whole() {
-            return self.hold(frame, Side::Wire, Way::Plain(verdict));
+            return self.hold(frame, Side::Wire, Origin::Plain(verdict));
         }
         if verdict == Verdict::Unsealed {
             let Self { peers, counters, .. } = self;

@@ -162,7 +162,7 @@ async fn decide(app: &App, visitor: &Visitor, gateway: &str, what: &str) -> Answ
 /// What a gateway says.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Told {
+struct GatewayAnswer {
     configuration: Standing,
     text: Option<String>,
     problems: Option<String>,
@@ -192,7 +192,8 @@ async fn tell(
         let said = "the gateway says something else";
         ApiError::new(axum::http::StatusCode::SERVICE_UNAVAILABLE, said)
     };
-    let Told { configuration, text, problems } = serde_json::from_value(told).map_err(other)?;
+    let GatewayAnswer { configuration, text, problems } =
+        serde_json::from_value(told).map_err(other)?;
     let Standing { epoch, state, path, seconds_left, rolled_back_because } = configuration;
     Ok(Configuration {
         gateway: gateway.to_owned(),

@@ -118,7 +118,7 @@ pub enum DetectionRecord {
     /// A transaction of HTTP.
     Http(HttpRecord),
     /// A message of DNS or TLS.
-    Told(ApplicationRecord),
+    Application(ApplicationRecord),
     /// A transaction of another application.
     Unit(UnitRecord),
     /// Something odd about a packet.
@@ -362,11 +362,11 @@ impl Detection {
             let units = std::mem::take(&mut flow.units);
             units.into_iter().for_each(|it| take(DetectionRecord::Unit(it)));
             let told = std::mem::take(&mut flow.applications);
-            told.into_iter().for_each(|it| take(DetectionRecord::Told(it)));
+            told.into_iter().for_each(|it| take(DetectionRecord::Application(it)));
             take(DetectionRecord::Flow(flow));
         }
         self.detector.take_http().into_iter().for_each(|it| take(DetectionRecord::Http(it)));
-        self.detector.take_told().into_iter().for_each(|it| take(DetectionRecord::Told(it)));
+        self.detector.take_told().into_iter().for_each(|it| take(DetectionRecord::Application(it)));
         self.detector.take_units().into_iter().for_each(|it| take(DetectionRecord::Unit(it)));
         self.detector.take_anomalies().for_each(|it| take(DetectionRecord::Anomaly(it)));
     }

@@ -33,14 +33,14 @@ pub struct Reassembled {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Onward {
     pub(crate) side: Side,
-    pub(crate) way: Way,
+    pub(crate) way: Origin,
     /// Bytes of the frame as it was received.
     pub(crate) received_bytes: usize,
 }
 
 /// How a piece came to the joint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Origin {
     /// From the host.
     Host,
     /// From the wire, sealed by this peer.
@@ -116,7 +116,7 @@ impl Engine {
         &mut self,
         frame: &Frame<'_>,
         side: Side,
-        way: Way,
+        way: Origin,
     ) -> Result<Verdict, DropReason> {
         let Some(datagram) = self.plain.take_whole() else { return Err(DropReason::Malformed) };
         if self.reassembled.len() == REASSEMBLED_MAX {

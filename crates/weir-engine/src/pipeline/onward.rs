@@ -10,7 +10,7 @@ use weir_wire::parse::Parsed;
 
 use super::{Engine, Onward, Reassembled, goes_to_host, goes_to_wire};
 use crate::classify::frame_class;
-use crate::engine::Way;
+use crate::engine::Origin;
 use crate::leave;
 use crate::output::{Destination, Output};
 use crate::peer::PeerId;
@@ -46,9 +46,9 @@ impl Engine {
         if let [frame] = piece {
             run.walk(frame);
             let verdict = match onward.way {
-                Way::Host => self.onward(0, frame, &mut run, None),
-                Way::Opened(peer) => self.on_to_host(peer, frame, &mut run),
-                Way::Plain(verdict) => Ok(self.on_in_clear(verdict, frame, run.parsed())),
+                Origin::Host => self.onward(0, frame, &mut run, None),
+                Origin::Opened(peer) => self.on_to_host(peer, frame, &mut run),
+                Origin::Plain(verdict) => Ok(self.on_in_clear(verdict, frame, run.parsed())),
             };
             let verdict = verdict.unwrap_or_else(Verdict::Drop);
             self.output.verdicts.push(verdict);

@@ -26,7 +26,7 @@ use weir_engine::access::AccessEvent;
 use weir_engine::detect::DetectionRecord;
 use weir_wire::frame::Time;
 
-use super::eve_socket::{EveSocket, Told};
+use super::eve_socket::{EveSocket, LineKind};
 use super::siem::{Siem, SiemCounters, SiemSink};
 use super::siem_text::SiemEvent;
 use super::{access_event, eve, eve_record};
@@ -100,12 +100,12 @@ struct Shared {
 }
 
 impl Shared {
-    fn count(&self, told: Told, is_written: bool) {
+    fn count(&self, told: LineKind, is_written: bool) {
         let counter = match (told, is_written) {
-            (Told::Alert, true) => &self.written,
-            (Told::Alert, false) => &self.lost,
-            (Told::Record, true) => return,
-            (Told::Record, false) => &self.records_lost,
+            (LineKind::Alert, true) => &self.written,
+            (LineKind::Alert, false) => &self.lost,
+            (LineKind::Record, true) => return,
+            (LineKind::Record, false) => &self.records_lost,
         };
         counter.fetch_add(1, Relaxed);
     }
@@ -272,7 +272,7 @@ impl Drop for AlertSink {
 struct Work {
     incoming: Receiver<Message>,
     shared: Arc<Shared>,
-    out: Option<Way>,
+    out: Option<EveOutput>,
     fast: Option<Out>,
     store: Option<AlertStore>,
     siem: Arc<Siem>,
@@ -338,7 +338,7 @@ impl Work {
 
     fn write_line(&mut self) {
         if let Some(out) = &mut self.out {
-            out.write(&self.line, Told::Alert, &self.shared);
+            out.write(&self.line, LineKind::Alert, &self.shared);
         }
     }
 
@@ -346,7 +346,7 @@ impl Work {
         let event = match record {
             DetectionRecord::Flow(flow) => eve_record::flow(flow, Some(0)),
             DetectionRecord::Http(http) => eve_record::http(now(), http),
-            DetectionRecord::Told(told) => eve_record::application(told),
+            DetectionRecord::Application(told) => eve_record::application(told),
             DetectionRecord::Unit(unit) => eve_record::unit(unit),
             DetectionRecord::Anomaly(anomaly) => eve_record::anomaly(anomaly),
         };
@@ -357,17 +357,17 @@ impl Work {
         let Some(out) = self.out.as_mut().filter(|it| it.wanted().has_records) else { return };
         self.line.clear();
         eve::push(&mut self.line, event);
-        out.write(&self.line, Told::Record, &self.shared);
+        out.write(&self.line, LineKind::Record, &self.shared);
     }
 
     fn change(&mut self, file: Option<EveFile>) {
         self.flush();
-        if self.out.as_ref().map(Way::wanted) == file.as_ref() {
+        if self.out.as_ref().map(EveOutput::wanted) == file.as_ref() {
             return;
         }
         match outs(file) {
             Ok(outs) => {
-                if let Some(Way::Socket(socket)) = &mut self.out {
+                if let Some(EveOutput::Socket(socket)) = &mut self.out {
                     socket.give_up(&mut |told, is_written| self.shared.count(told, is_written));
                 }
                 (self.out, self.fast) = outs;
@@ -378,7 +378,7 @@ impl Work {
 
     fn end(&mut self) {
         self.flush();
-        if let Some(Way::Socket(socket)) = &mut self.out {
+        if let Some(EveOutput::Socket(socket)) = &mut self.out {
             socket.give_up(&mut |told, is_written| self.shared.count(told, is_written));
         }
     }
@@ -389,10 +389,10 @@ impl Work {
         }
         let out = match &mut self.out {
             None => return,
-            Some(Way::Socket(socket)) => {
+            Some(EveOutput::Socket(socket)) => {
                 return socket.send(&mut |told, is_written| self.shared.count(told, is_written));
             }
-            Some(Way::File(out)) => out,
+            Some(EveOutput::File(out)) => out,
         };
         if let Err(error) = out.flush() {
             if !std::mem::replace(&mut out.fails, true) {
@@ -474,21 +474,21 @@ fn siem_note([who, what, outcome]: [String; 3]) -> SiemEvent {
 }
 
 /// Where events go, and the file of lines beside it.
-fn outs(file: Option<EveFile>) -> io::Result<(Option<Way>, Option<Out>)> {
+fn outs(file: Option<EveFile>) -> io::Result<(Option<EveOutput>, Option<Out>)> {
     let fast = file.as_ref().and_then(|file| {
         let path = file.fast.clone()?;
         Some(EveFile { path, place: EvePlace::File, fast: None, ..file.clone() })
     });
-    Ok((file.map(Way::open).transpose()?, fast.map(Out::open).transpose()?))
+    Ok((file.map(EveOutput::open).transpose()?, fast.map(Out::open).transpose()?))
 }
 
 /// Where events go.
-enum Way {
+enum EveOutput {
     File(Out),
     Socket(Box<EveSocket>),
 }
 
-impl Way {
+impl EveOutput {
     fn open(wanted: EveFile) -> io::Result<Self> {
         match wanted.place {
             EvePlace::File => Out::open(wanted).map(Self::File),
@@ -504,7 +504,7 @@ impl Way {
     }
 
     /// Writes lines that tell of one thing, or counts them as lost.
-    fn write(&mut self, lines: &[u8], told: Told, shared: &Shared) {
+    fn write(&mut self, lines: &[u8], told: LineKind, shared: &Shared) {
         match self {
             Self::File(out) => shared.count(told, out.write(lines).is_ok()),
             Self::Socket(socket) => {

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use weir_detect::alert::{End, FlowView};
 use weir_detect::record::{
     AnomalyRecord, ApplicationRecord, FlowRecord, HttpRecord, Object, Oddity, UnitRecord,
-    Value as Told,
+    Value as RecordValue,
 };
 use weir_wire::frame::Time;
 
@@ -232,13 +232,13 @@ fn object(told: &Object) -> Value {
         .into()
 }
 
-fn converted(told: &Told) -> Value {
+fn converted(told: &RecordValue) -> Value {
     match told {
-        Told::Bool(is_so) => (*is_so).into(),
-        Told::Number(number) => (*number).into(),
-        Told::Text(text) => text.as_str().into(),
-        Told::List(list) => list.iter().map(converted).collect::<Vec<_>>().into(),
-        Told::Object(inner) => object(inner),
+        RecordValue::Bool(is_so) => (*is_so).into(),
+        RecordValue::Number(number) => (*number).into(),
+        RecordValue::Text(text) => text.as_str().into(),
+        RecordValue::List(list) => list.iter().map(converted).collect::<Vec<_>>().into(),
+        RecordValue::Object(inner) => object(inner),
     }
 }
 

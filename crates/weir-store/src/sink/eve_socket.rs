@@ -24,13 +24,13 @@ const RETRY_AFTER: Duration = Duration::from_millis(500);
 
 /// What lines tell of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum LineKind {
     Alert,
     Record,
 }
 
 /// Who counts what became of something: whether it was written.
-pub(super) type Count<'c> = &'c mut dyn FnMut(Told, bool);
+pub(super) type Count<'c> = &'c mut dyn FnMut(LineKind, bool);
 
 /// The socket, and what waits for it.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ pub(super) struct EveSocket {
 struct Line {
     bytes: Vec<u8>,
     /// What is told with this line, the last of those that tell of it.
-    told: Option<Told>,
+    told: Option<LineKind>,
 }
 
 impl EveSocket {
@@ -67,7 +67,7 @@ impl EveSocket {
     }
 
     /// Hands over whole lines that tell of one thing.
-    pub(super) fn write(&mut self, lines: &[u8], told: Told, count: Count<'_>) {
+    pub(super) fn write(&mut self, lines: &[u8], told: LineKind, count: Count<'_>) {
         if self.waiting_bytes + lines.len() > WAITING_BYTES_MAX {
             self.send(count);
         }

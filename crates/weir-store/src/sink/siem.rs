@@ -88,11 +88,11 @@ struct Shared {
 /// All sinks of a gateway.
 #[derive(Debug, Default)]
 pub struct Siem {
-    lanes: Vec<Lane>,
+    threads: Vec<SinkThread>,
 }
 
 #[derive(Debug)]
-struct Lane {
+struct SinkThread {
     sink: SiemSink,
     queue: Option<SyncSender<SiemEvent>>,
     shared: Arc<Shared>,
@@ -105,17 +105,17 @@ impl Siem {
     /// # Errors
     /// A spool or a file of TLS cannot be used, or there are no more threads.
     pub fn start(sinks: &[SiemSink]) -> io::Result<Self> {
-        Ok(Self { lanes: sinks.iter().map(Lane::start).collect::<io::Result<_>>()? })
+        Ok(Self { threads: sinks.iter().map(SinkThread::start).collect::<io::Result<_>>()? })
     }
 
     /// Whether nobody listens.
     pub fn is_empty(&self) -> bool {
-        self.lanes.is_empty()
+        self.threads.is_empty()
     }
 
     /// Hands an event to each sink whose filter lets it through. Never waits.
     pub fn send(&self, event: &SiemEvent) {
-        for lane in &self.lanes {
+        for lane in &self.threads {
             if event.severity > lane.sink.severity_max {
                 continue;
             }
@@ -129,7 +129,7 @@ impl Siem {
 
     /// What became of events, by sink.
     pub fn counters(&self) -> Vec<(String, SiemCounters)> {
-        let of = |lane: &Lane| {
+        let of = |lane: &SinkThread| {
             let Shared { events, sent, lost, waiting, repeated } = &*lane.shared;
             let counters = SiemCounters {
                 events: events.load(Relaxed),
@@ -145,18 +145,18 @@ impl Siem {
             };
             (format!("{scheme}://{}", lane.sink.address), counters)
         };
-        self.lanes.iter().map(of).collect()
+        self.threads.iter().map(of).collect()
     }
 }
 
-impl Lane {
+impl SinkThread {
     fn start(sink: &SiemSink) -> io::Result<Self> {
         let (queue, incoming) = sync_channel(QUEUE_EVENTS);
         let shared = Arc::new(Shared::default());
         let tls = sink.tls.as_ref().map(|files| TlsClient::new(&sink.address, files));
         let way = match &sink.spool {
-            None => Way::Datagrams { socket: None, next_id: id_seed() },
-            Some((folder, bytes_max)) => Way::Stream(Box::new(Stream {
+            None => Transport::Datagrams { socket: None, next_id: id_seed() },
+            Some((folder, bytes_max)) => Transport::Stream(Box::new(Stream {
                 spool: Spool::open(folder, *bytes_max).map_err(io::Error::other)?,
                 connection: None,
                 tls: tls.transpose().map_err(io::Error::other)?,
@@ -174,11 +174,11 @@ impl Lane {
 impl Drop for Siem {
     fn drop(&mut self) {
         // All threads take what waits, and end, side by side; then each is waited for.
-        self.lanes.iter_mut().for_each(|lane| lane.queue = None);
+        self.threads.iter_mut().for_each(|lane| lane.queue = None);
     }
 }
 
-impl Drop for Lane {
+impl Drop for SinkThread {
     fn drop(&mut self) {
         self.queue = None;
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
@@ -202,10 +202,10 @@ struct Work {
     sink: SiemSink,
     incoming: Receiver<SiemEvent>,
     shared: Arc<Shared>,
-    way: Way,
+    way: Transport,
 }
 
-enum Way {
+enum Transport {
     Datagrams { socket: Option<UdpSocket>, next_id: u64 },
     Stream(Box<Stream>),
 }
@@ -232,11 +232,11 @@ impl Work {
             while let Ok(event) = self.incoming.try_recv() {
                 self.take(&event);
             }
-            if let Way::Stream(stream) = &mut self.way {
+            if let Transport::Stream(stream) = &mut self.way {
                 stream.tend(&self.sink, &self.shared);
             }
         }
-        if let Way::Stream(stream) = &mut self.way {
+        if let Transport::Stream(stream) = &mut self.way {
             stream.end(&self.sink, &self.shared);
         }
     }
@@ -245,7 +245,7 @@ impl Work {
         let Work { sink, shared, way, .. } = self;
         let message = siem_text::encode(event, sink.format, &sink.host);
         match way {
-            Way::Datagrams { socket, next_id } => {
+            Transport::Datagrams { socket, next_id } => {
                 *next_id = next_id.wrapping_add(ID_STEP);
                 let datagrams = siem_text::datagrams(&message, sink.format, *next_id);
                 let is_sent = !datagrams.is_empty()
@@ -253,7 +253,7 @@ impl Work {
                 let counter = if is_sent { &shared.sent } else { &shared.lost };
                 counter.fetch_add(1, Relaxed);
             }
-            Way::Stream(stream) => {
+            Transport::Stream(stream) => {
                 let framed = siem_text::framed(&message, sink.format);
                 // In order: behind what waits.
                 if !stream.spool.is_empty() || !stream.write(&framed, shared) {

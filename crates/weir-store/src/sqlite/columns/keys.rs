@@ -109,10 +109,10 @@ mod tests {
     use super::*;
 
     /// Source, source port and exporter of a flow.
-    type Told = (u8, i64, Option<&'static str>);
+    type FlowKey = (u8, i64, Option<&'static str>);
 
     /// A block of such flows.
-    fn block(records: &[Told]) -> Vec<u8> {
+    fn block(records: &[FlowKey]) -> Vec<u8> {
         let mut builder = Builder::new(&Layout::FLOWS);
         let place = |name| Layout::FLOWS.place(name).unwrap();
         let (source, port, exporter) = (place("source"), place("source_port"), place("exporter"));
@@ -144,7 +144,7 @@ mod tests {
         let places =
             ["source", "source_port", "exporter"].map(|it| Layout::FLOWS.place(it).unwrap());
         let mut keys = Keys::new(places);
-        let mut found: BTreeMap<Key, Vec<Told>> = BTreeMap::new();
+        let mut found: BTreeMap<Key, Vec<FlowKey>> = BTreeMap::new();
         // In blocks of other sizes, so that columns are packed in other ways.
         for size in [1, 2, 7, records.len()] {
             for some in records.chunks(size) {

@@ -44,7 +44,7 @@ struct Journey {
 
 /// How to reach one worker.
 #[derive(Clone, Debug)]
-struct Way {
+struct WorkerHandle {
     journeys: SyncSender<Journey>,
     /// Wakes it.
     bell: Arc<UnixStream>,
@@ -55,7 +55,7 @@ struct Way {
 pub struct Exchange {
     number: usize,
     flows: Arc<FlowWorkers>,
-    ways: Vec<Way>,
+    ways: Vec<WorkerHandle>,
     journeys: Receiver<Journey>,
     bell: UnixStream,
     others: Vec<SyncSender<Sighting>>,
@@ -79,7 +79,7 @@ impl Exchange {
             let (bell, heard) = UnixStream::pair().context("no descriptors for workers")?;
             bell.set_nonblocking(true)?;
             heard.set_nonblocking(true)?;
-            ways.push(Way { journeys, bell: Arc::new(bell) });
+            ways.push(WorkerHandle { journeys, bell: Arc::new(bell) });
             arrivals.push((arrived, heard));
         }
         let ends = receivers.into_iter().zip(counted).zip(arrivals).enumerate();
@@ -171,7 +171,7 @@ impl Exchange {
     }
 
     fn send(&self, engine: &mut Engine, worker: usize, journey: Journey) {
-        let Way { journeys, bell } = &self.ways[worker];
+        let WorkerHandle { journeys, bell } = &self.ways[worker];
         match journeys.try_send(journey) {
             Ok(()) => ring(bell),
             // Disconnected: it has ended, and the pair with it.
