@@ -100,6 +100,9 @@ pub struct Limits {
     pub candidates: usize,
     /// Whether a TCP connection is taken up where its beginning was not seen.
     pub midstream: bool,
+    /// Whether what is spoken over TCP counts for packets behind the one that told it alone: who
+    /// watches, and is not in the way, has not seen it received before.
+    pub waits_for_acknowledgment: bool,
     /// Keys the tables; any number that outsiders do not know.
     pub seed: u64,
     /// A flow of so many bytes, both ways together, is looked at no further; `None`: each is, to
@@ -120,6 +123,7 @@ impl Default for Limits {
             thresholds: 1 << 16,
             candidates: 1 << 14,
             midstream: false,
+            waits_for_acknowledgment: false,
             seed: 0,
             bypass_bytes: None,
             anomalies: 0,

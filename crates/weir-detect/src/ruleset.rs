@@ -86,6 +86,8 @@ pub(crate) struct Bare {
     streams: BareRules,
     /// Rules that ask something of an application's buffers, or of its presence.
     applications: BTreeMap<Protocol, BareRules>,
+    /// Rules for any packet of a flow in which an application is spoken.
+    spoken: BTreeMap<Protocol, BareRules>,
     /// Rules that ask what is odd about a message, by the first that they name.
     app_events: BTreeMap<AppEvent, Vec<RuleIndex>>,
     /// Rules that look at frames.
@@ -379,7 +381,11 @@ impl Bare {
             } else if let Some(event) = rule.app_events.first() {
                 bare.app_events.entry(*event).or_default().push(index);
             } else if rule.is_of_application() {
-                for application in rule.applications() {
+                if !rule.is_of_messages(false) {
+                    bare.spoken.entry(rule.protocol()).or_default().push(index, rule);
+                }
+                let of_messages = rule.is_of_messages(true);
+                for application in rule.applications().into_iter().filter(|_| of_messages) {
                     bare.applications.entry(application).or_default().push(index, rule);
                 }
             } else if is_selective(&header.source) {
@@ -405,6 +411,13 @@ impl Bare {
     /// Adds the rules of a protocol that may match such a packet.
     pub(crate) fn of_protocol(&self, protocol: Protocol, gist: Gist, found: &mut Vec<RuleIndex>) {
         if let Some(rules) = self.by_protocol.get(&protocol) {
+            rules.add_to(gist, found);
+        }
+    }
+
+    /// Adds the rules for packets of flows in which that is spoken.
+    pub(crate) fn of_spoken(&self, of: Protocol, gist: Gist, found: &mut Vec<RuleIndex>) {
+        for (_, rules) in self.spoken.iter().filter(|it| it.0.hears(of)) {
             rules.add_to(gist, found);
         }
     }
@@ -455,6 +468,8 @@ pub(crate) struct Facts {
     is_of_addresses: bool,
     is_of_decision: bool,
     is_of_operation: bool,
+    is_of_messages: bool,
+    is_of_spoken: bool,
     asks_bits: bool,
 }
 
@@ -478,13 +493,13 @@ impl Facts {
             && !asks_bits
             && header.source_ports.is_all()
             && header.destination_ports.is_all()
-            && !matches!(header.protocol, Protocol::TcpPacket | Protocol::TcpStream)
-            && !matches!(header.protocol, Protocol::Rdma | Protocol::PacketHeader);
+            && !header.protocol.is_application()
+            && header.protocol != Protocol::Rdma;
+        let asks_of_messages =
+            !has_only_payload || !rule.messages.is_empty() || !rule.app_events.is_empty();
+        let is_of_messages = asks_of_messages || rule.untold.is_some() || header.is_transactional;
         Self {
-            is_of_application: header.protocol.is_application()
-                || !has_only_payload
-                || !rule.messages.is_empty()
-                || !rule.app_events.is_empty(),
+            is_of_application: header.protocol.is_application() || asks_of_messages,
             has_payload: buffers.any(|it| it == Buffer::Payload),
             has_only_payload,
             is_of_addresses,
@@ -494,6 +509,10 @@ impl Facts {
                 && rule.messages.is_empty()
                 && rule.app_events.is_empty(),
             is_of_operation: header.protocol == Protocol::Rdma && !rule.needs_packet,
+            is_of_messages,
+            is_of_spoken: header.protocol.is_application()
+                && rule.buffers.is_empty()
+                && !is_of_messages,
             asks_bits,
         }
     }
@@ -559,8 +578,20 @@ impl Rule {
         self.facts.is_of_addresses
     }
 
+    /// Whether it is about messages of an application: a datagram that is one counts as such for
+    /// rules that ask only what is spoken.
+    pub(crate) fn is_of_messages(&self, is_datagram: bool) -> bool {
+        self.facts.is_of_messages || (is_datagram && self.facts.is_of_spoken)
+    }
+
+    /// Whether it matches every packet of a flow in which its application is spoken, if nothing of
+    /// the packet itself forbids.
+    pub(crate) fn is_of_spoken(&self) -> bool {
+        self.facts.is_of_spoken
+    }
+
     /// Whether it asks for nothing but what is spoken: it matches when that is decided.
-    pub(crate) fn is_of_decision(&self) -> bool {
+    pub fn is_of_decision(&self) -> bool {
         self.facts.is_of_decision
     }
 

@@ -48,7 +48,7 @@ impl Evaluator {
         }
         flow.is_bypassed |= rule.bypasses;
         flow.told.is_untold |= rule.untold == Some(Untold::Flow);
-        let is_of_flow = sight.is_stream || rule.is_of_flow();
+        let is_of_flow = (sight.is_stream && !rule.is_of_spoken()) || rule.is_of_flow();
         let action = self.rated(rule, index, flow, scene);
         let is_told = verdict == Verdict::Alert && !rule.is_silent && !rule.is_suppressed(scene);
         let blocked = match action {
@@ -282,7 +282,10 @@ impl Rule {
     /// Whether what it does to a packet goes for the rest of the flow: it looked at more than the
     /// packet, or at nothing but addresses and ports.
     fn is_of_flow(&self) -> bool {
-        self.is_of_application() || self.is_of_addresses() || self.is_of_ports()
+        let asks_of_packet = self.has_only_payload() && !self.tests.is_empty();
+        let is_of_application = self.is_of_application() && !asks_of_packet;
+        let is_of_what_is_said = is_of_application || self.is_of_decision();
+        is_of_what_is_said || self.is_of_addresses() || self.is_of_ports()
     }
 
     /// Whether ports and addresses decide, and neither side nor state.

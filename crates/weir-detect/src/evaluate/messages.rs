@@ -44,7 +44,10 @@ impl Evaluator {
         }
         let sight =
             Sight { payload: Some(Bytes::whole(payload)), message: Some(message), is_stream: true };
-        self.each(flow, scene, alerts, decision, &|rule| rule.is_of_application().then_some(sight))
+        let is_datagram = !scene.view.is_tcp();
+        self.each(flow, scene, alerts, decision, &|rule| {
+            rule.is_of_messages(is_datagram).then_some(sight)
+        })
     }
 
     /// A transaction that came further: rules may have to wait for the rest of it.
@@ -85,7 +88,7 @@ impl Evaluator {
         let mut outcome = ControlFlow::Continue(());
         for index in &candidates {
             let rule = scene.rules.rule(*index);
-            if !rule.is_of_application() || transaction.is_matched(*index, rule, side) {
+            if !rule.is_of_messages(false) || transaction.is_matched(*index, rule, side) {
                 continue;
             }
             let message = Message::Http(transaction, side);

@@ -122,6 +122,8 @@ struct Scene<'a> {
     direction: Direction,
     view: &'a View<'a>,
     application: Option<Protocol>,
+    /// The one that rules about packets hear of.
+    heard: Option<Protocol>,
     speech: Speech,
     /// Bytes of the two sides' streams so far, SYNs counted as one.
     stream_sizes: [u64; 2],
@@ -137,7 +139,9 @@ impl<'a> Scene<'a> {
         direction: Direction,
         view: &'a View<'a>,
         (flow, progress): (&mut Flow, &Progress),
+        waits: bool,
     ) -> Self {
+        let is_new = flow.told.application.is_none();
         let is_first = flow.packets[direction.index()] == 1;
         let is_decided = if view.is_tcp() { progress.is_decided } else { is_first };
         let application = match (&flow.conversation, &flow.dialogue) {
@@ -152,7 +156,8 @@ impl<'a> Scene<'a> {
             Some(conversation) => (conversation.sizes(), conversation.speech()),
             None => ([0; 2], Speech::of(application.map_or(Speaks::Failed, Speaks::Is))),
         };
-        Self { rules, now, direction, view, application, speech, stream_sizes, is_decided }
+        let heard = application.filter(|_| !(waits && is_new && view.is_tcp()));
+        Self { rules, now, direction, view, application, heard, speech, stream_sizes, is_decided }
     }
 
     /// Which of the payload's patterns may matter.
@@ -274,7 +279,8 @@ impl Evaluator {
         let events = self.events_with(rules, &progress, view.events);
         let events = events.as_deref().unwrap_or(view.events);
         let view = &View { events, ..*view };
-        let scene = Scene::around(rules, now, direction, view, (&mut *flow, &progress));
+        let waits = self.limits.waits_for_acknowledgment;
+        let scene = Scene::around(rules, now, direction, view, (&mut *flow, &progress), waits);
         let mut decision = Decision::Pass;
         let decided = &mut decision;
         let mut outcome = self.look_at_packet(flow, &scene, &progress, alerts, decided);
@@ -342,6 +348,9 @@ impl Evaluator {
         for protocol in OF_PACKETS.into_iter().filter(|it| view.is_of(*it)) {
             bare.of_protocol(protocol, gist, candidates);
         }
+        if let Some(application) = scene.heard {
+            bare.of_spoken(application, gist, candidates);
+        }
         let is_first = flow.packets[scene.direction.index()] == 1;
         if is_first {
             self.candidates.extend_from_slice(&bare.addresses);
@@ -349,14 +358,17 @@ impl Evaluator {
         self.candidates.extend(bare.of_ends(view.source, view.destination));
         let is_part = progress.is_part;
         let is_udp = !view.is_tcp();
-        if is_udp && !progress.messages.is_empty() {
+        // A datagram that is a message is looked at as one.
+        let is_message = is_udp && !progress.messages.is_empty();
+        if is_message {
             let of_message = |it: &&RuleIndex| !scene.rules.rule(**it).has_only_payload();
             self.of_message.clear();
             self.of_message.extend(self.candidates.iter().filter(of_message));
         }
         self.each(flow, scene, alerts, decision, &|rule| {
             let is_here = match rule.is_of_application() {
-                true => rule.has_only_payload() && (is_udp || rule.needs_packet),
+                true if scene.heard.is_none() || rule.is_of_messages(is_message) => false,
+                true => rule.is_of_spoken() || is_udp || rule.needs_packet,
                 false => rule.needs_packet || !is_part || !rule.has_payload(),
             };
             let is_here = is_here && (is_first || !rule.is_of_addresses());

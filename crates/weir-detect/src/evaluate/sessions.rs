@@ -27,7 +27,7 @@ impl Evaluator {
         let candidates = std::mem::take(&mut self.candidates);
         for index in &candidates {
             let rule = scene.rules.rule(*index);
-            if !rule.is_of_application() || conversation.of_session[side].contains(index) {
+            if !rule.is_of_messages(false) || conversation.of_session[side].contains(index) {
                 continue;
             }
             let payload = Some(Bytes::whole(conversation.window(side).0));

@@ -42,7 +42,8 @@ impl Evaluator {
         let mut outcome = ControlFlow::Continue(());
         for index in &candidates {
             let rule = scene.rules.rule(*index);
-            let is_open = rule.is_of_application() && !flow.is_matched(*index, side, number);
+            let is_of_messages = rule.is_of_messages(!scene.view.is_tcp());
+            let is_open = is_of_messages && !flow.is_matched(*index, side, number);
             if is_open && self.matches(rule, flow, scene, sight) {
                 flow.match_unit(*index, side, number);
                 outcome = self.act((rule, *index, sight), flow, scene, alerts, decision);

@@ -211,6 +211,12 @@ impl Protocol {
             || (spoken == Self::Doh2 && matches!(self, Self::Http2 | Self::Dns))
     }
 
+    /// Whether a rule about it looks at packets of flows in which that is spoken: those of SMB may
+    /// carry calls of DCE/RPC.
+    pub(crate) fn hears(self, spoken: Self) -> bool {
+        self.means(spoken) || (self == Self::Dcerpc && spoken == Self::Smb)
+    }
+
     /// Whether its messages are that application's, or carry such.
     pub(crate) fn carries(self, other: Self) -> bool {
         let is_of_doh = matches!(other, Self::Http | Self::Http2 | Self::Dns);

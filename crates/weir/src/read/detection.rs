@@ -104,6 +104,9 @@ pub struct Options {
     pub seed: u64,
     /// Whether packets are dropped as a gateway would, and dropped ones told of.
     pub is_inline: bool,
+    /// Whether what is said over TCP counts when it was acknowledged, as it does for who watches
+    /// alone.
+    pub waits: bool,
     /// Whether TCP connections are taken up where their beginning was not seen.
     pub midstream: bool,
     /// What is done with those where that is not so.
@@ -132,7 +135,14 @@ impl<W: Write> Detection<W> {
     pub fn new(rules: RuleSet, options: Options, out: W) -> anyhow::Result<Self> {
         let rules = Arc::new(rules);
         let Options { seed, midstream, digests, .. } = options;
-        let limits = Limits { flows: FLOWS_MAX, seed, midstream, digests, ..Limits::default() };
+        let limits = Limits {
+            flows: FLOWS_MAX,
+            seed,
+            midstream,
+            digests,
+            waits_for_acknowledgment: options.waits,
+            ..Limits::default()
+        };
         let mut detector = Detector::new(rules.clone(), limits)?;
         if options.events.applications.tells_any() {
             detector.keep_records();
@@ -251,7 +261,11 @@ impl<W: Write> Look<W> {
             self.forget_rewritten(&packet);
         }
         for alert in &alerts {
-            let is_of_stream = alert.is_stream && self.rules.rule(alert.rule).is_of_stream();
+            let rule = self.rules.rule(alert.rule);
+            let is_of_stream = match self.options.waits {
+                true => alert.is_stream || rule.is_of_decision(),
+                false => alert.is_stream && rule.is_of_stream(),
+            };
             match (self.options.is_inline || !is_of_stream, layer.parsed.transport) {
                 (false, Transport::Tcp { sequence, .. }) if self.held.len() < HELD_MAX => {
                     let length = layer.parsed.payload(layer.bytes).len() as u32;
