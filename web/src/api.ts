@@ -176,6 +176,7 @@ export interface Suppression {
   gateway: string;
   sid: number;
   source: string | null;
+  source_names: Names;
   since: string;
   until: string;
   who: string;

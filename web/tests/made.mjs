@@ -124,7 +124,7 @@ const configuration = {
 ANSWERS["/api/v1/config"] = list([configuration]);
 ANSWERS["/api/v1/alerts/suppressions"] = list([
   {
-    gateway, sid: 2013504, source: "10.0.0.7/32", since: ago(600), until: ago(-86_400),
+    gateway, sid: 2013504, source: "10.0.0.7/32", source_names: { host: null, tenant: "red", job: null, rail: null }, since: ago(600), until: ago(-86_400),
     who: "api: soc (operator) from 127.0.0.1", reason: "our own <i>package mirror</i>",
   },
 ]);
@@ -209,6 +209,17 @@ async function act(page, changes) {
   if ((await rows.count()) !== before - 1) findings.push("an acknowledged alert is not hidden");
 }
 
+// Who asks for one name is told what is of all; the name is kept from screen to screen.
+async function named(page) {
+  await page.getByLabel("Named").fill("tenant=red");
+  await page.getByLabel("Named").press("Enter");
+  await page.getByText("these counts are of all, not of tenant=red").waitFor();
+  await page.getByRole("button", { name: "Home", exact: true }).click();
+  await page.getByText("Talkers and attacks are those of tenant=red").waitFor();
+  await page.getByRole("button", { name: "Drops", exact: true }).click();
+  await page.getByText("these counts are of all, not of tenant=red").waitFor();
+}
+
 const browser = await chromium.launch({ executablePath: "/usr/bin/chromium", args: ["--no-sandbox"] });
 const findings = [];
 for (const [width, colorScheme] of [[1280, "light"], [400, "dark"], [1280, "dark"], [400, "light"]]) {
@@ -265,6 +276,7 @@ for (const [width, colorScheme] of [[1280, "light"], [400, "dark"], [1280, "dark
     if (screen === "Exporters") await page.getByText("192.0.2.7").waitFor();
     if (screen === "Alerts") await act(page, changes);
     if (screen === "Settings") await configure(page, changes);
+    if (screen === "Drops") await named(page);
     const wide = await page.evaluate(() => document.documentElement.scrollWidth > innerWidth);
     if (wide) findings.push(`${screen} at ${width}: wider than the window`);
     if (folder) {

@@ -267,9 +267,21 @@ pub fn installed(tool: &str) -> bool {
 /// # Errors
 /// There is no such process.
 pub fn resident_mib(pid: u32) -> Result<f64> {
+    memory_mib(pid, "VmRSS:")
+}
+
+/// The most that it ever had.
+///
+/// # Errors
+/// There is no such process.
+pub fn peak_mib(pid: u32) -> Result<f64> {
+    memory_mib(pid, "VmHWM:")
+}
+
+fn memory_mib(pid: u32, name: &str) -> Result<f64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))
         .with_context(|| format!("process {pid} has ended"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
     let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
     kib.map(|kib| kib / 1024.0).with_context(|| format!("process {pid} has no memory"))
 }

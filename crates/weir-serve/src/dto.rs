@@ -6,6 +6,7 @@ use std::net::{Ipv6Addr, SocketAddrV6};
 
 use jiff::Timestamp;
 use serde::Serialize;
+use serde_json::value::RawValue;
 use utoipa::ToSchema;
 use weir_store::sqlite::{
     AlertRow, ConversationRow, CounterRow, EventRow, FlowRow, Labels, Order, PeerStateRow,
@@ -171,7 +172,7 @@ pub struct Alert {
     pub destination_port: u16,
     /// The whole event as EVE has it.
     #[schema(value_type = Object)]
-    pub event: serde_json::Value,
+    pub event: Box<RawValue>,
 }
 
 /// What counters grew by, in slices of time.
@@ -481,7 +482,7 @@ impl Alert {
             destination_names: Names::of(labels, row.destination),
             destination: address_text(row.destination, false),
             destination_port: row.destination_port,
-            event: serde_json::from_str(&row.event).unwrap_or_default(),
+            event: RawValue::from_string(row.event).unwrap_or_else(|_| RawValue::NULL.to_owned()),
         }
     }
 }

@@ -19,6 +19,14 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Points kept of a gateway: five minutes.
 const POINTS_MAX: usize = 300;
 
+/// Points kept of a gateway are no older than that, milliseconds by its clock: one that was set has
+/// none of before.
+const POINTS_MS: u64 = 2 * 1000 * POINTS_MAX as u64;
+
+/// Seconds that the clock and the time since the start may go differently between two looks; more:
+/// the clock was set.
+const CLOCK_AGREES_S: f64 = 2.0;
+
 /// Points that a listener may lag behind before it misses some.
 const LAG_MAX: usize = 256;
 
@@ -133,6 +141,8 @@ impl Board {
         let Some(point) = point(&before, &status) else { return };
         let mut points = locked(&self.points);
         let own = points.entry(name).or_default();
+        let lately = point.time_ms.saturating_sub(POINTS_MS)..point.time_ms;
+        own.retain(|it| lately.contains(&it.time_ms));
         if own.len() == POINTS_MAX {
             own.pop_front();
         }
@@ -192,11 +202,14 @@ impl Board {
 
 /// What happened between two looks; `None`: nothing new, or the gateway began anew.
 fn point(before: &Status, after: &Status) -> Option<Point> {
-    let elapsed_ns = after.taken_ns.checked_sub(before.taken_ns).filter(|it| *it > 0)?;
-    if after.uptime_seconds < before.uptime_seconds {
+    if after.taken_ns == before.taken_ns {
         return None;
     }
-    let rate = |count: u64| count as f64 * 1e9 / elapsed_ns as f64;
+    let ran_s = after.uptime_seconds.checked_sub(before.uptime_seconds)? as f64;
+    let by_clock_s = (after.taken_ns as f64 - before.taken_ns as f64) / 1e9;
+    let is_set = (by_clock_s - ran_s).abs() > CLOCK_AGREES_S || by_clock_s < 0.0;
+    let elapsed_s = if is_set { ran_s.max(1.0) } else { by_clock_s };
+    let rate = |count: u64| count as f64 / elapsed_s;
     let mut point = Point {
         gateway: after.name.clone(),
         time_ms: after.taken_ns / 1_000_000,
@@ -283,6 +296,21 @@ mod tests {
         let mut anew = status(20, 1, 0);
         anew.uptime_seconds = 0;
         assert_eq!(point(&status(10, 9, 0), &anew), None);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_changes_no_rate_and_leaves_no_points_of_another_time() {
+        let board = Board::default();
+        let at = |clock_s: u64, ran_s| Status {
+            uptime_seconds: ran_s,
+            ..status(clock_s, 100 * ran_s, 0)
+        };
+        for (ran_s, clock_s) in [(1, 1000), (2, 1001), (3, 9000), (4, 9001), (5, 500), (6, 501)] {
+            board.note(at(clock_s, ran_s));
+        }
+        let points = board.listen().0;
+        assert_eq!(points.iter().map(|it| it.time_ms).collect::<Vec<_>>(), [500_000, 501_000]);
+        assert!(points.iter().all(|it| it.out_packets == 100.0), "{points:?}");
     }
 
     #[test]

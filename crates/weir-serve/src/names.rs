@@ -30,6 +30,19 @@ impl Names {
         address.map_or_else(Self::default, |it| Self::of(labels, it))
     }
 
+    /// What both are called.
+    pub fn shared(self, other: &Self) -> Self {
+        let same = |own: Option<String>, other: &Option<String>| {
+            own.filter(|own| Some(own) == other.as_ref())
+        };
+        Self {
+            host: same(self.host, &other.host),
+            tenant: same(self.tenant, &other.tenant),
+            job: same(self.job, &other.job),
+            rail: same(self.rail, &other.rail),
+        }
+    }
+
     /// Whether one of these names is the one that is wanted.
     pub fn fit(&self, wanted: &sqlite::LabelFilter) -> bool {
         let Self { host, tenant, job, rail } = self.clone();

@@ -37,6 +37,9 @@ const HEADERS_WITHIN: Duration = Duration::from_secs(5);
 /// Bytes of a request's headers, at most.
 const HEADER_BYTES_MAX: usize = 16 << 10;
 
+/// Bytes of memory that SQLite may take for all questions together.
+const SQLITE_BYTES_MAX: u32 = 32 << 20;
+
 /// Threads: most of the work is waiting.
 const WORKERS: usize = 2;
 
@@ -91,6 +94,7 @@ pub fn run(options: Options, ready: impl FnOnce(&str)) -> anyhow::Result<()> {
         ),
         _ => {}
     }
+    weir_store::sqlite::bound_memory(SQLITE_BYTES_MAX)?;
     let link = format!("http://{}/#token={}", listener.local_addr()?, token.reveal());
     let app = App::with_holders(places, holders);
     let runtime = tokio::runtime::Builder::new_multi_thread()

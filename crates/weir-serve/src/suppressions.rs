@@ -11,14 +11,15 @@ use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};
-use weir_store::sqlite::Suppression as Row;
+use weir_store::sqlite::{Labels, Suppression as Row};
 
 use crate::app::App;
 use crate::blocks::{Sent, send, socket_of};
 use crate::dto::{ErrorBody, Rows, address_text, time_text};
 use crate::guard::Visitor;
+use crate::names::Names;
 use crate::query;
-use crate::routes::{Answer, ApiError, Asked, GatewayQuery, ask_stores};
+use crate::routes::{Answer, ApiError, Asked, ask_stores, label};
 
 /// The longest time: ten years.
 pub const SECONDS_MAX: u64 = 315_360_000;
@@ -40,6 +41,20 @@ pub struct Suppression {
     pub who: String,
     /// Why, in the operator's words.
     pub reason: String,
+    /// What `[[label]]` calls the source; of a prefix, what its first and last address share.
+    pub source_names: Names,
+}
+
+/// Which suppressions.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ListQuery {
+    /// Only this gateway
+    gateway: Option<String>,
+    /// That suppress alerts from an end called so by `[[label]]`, those from anywhere among them:
+    /// `NAME`, or `tenant=NAME` (host, tenant, job, rail)
+    label: Option<String>,
 }
 
 /// What to suppress.
@@ -76,8 +91,11 @@ pub(crate) struct EndQuery {
 
 impl Suppression {
     /// From a row of `gateway`'s store.
-    pub fn of(gateway: &str, row: Row) -> Self {
+    pub fn of(gateway: &str, row: Row, labels: &Labels) -> Self {
+        let names = row.source.map(|(first, last)| [first, last].map(|it| Names::of(labels, it)));
+        let source_names = names.map_or_else(Names::default, |[first, last]| first.shared(&last));
         Self {
+            source_names,
             gateway: gateway.to_owned(),
             sid: row.sid,
             source: row.source.map(prefix_text),
@@ -103,19 +121,24 @@ fn now_ns() -> u64 {
 }
 
 /// Signatures whose alerts are suppressed now, what ends first first
-#[utoipa::path(get, path = "/api/v1/alerts/suppressions", params(GatewayQuery),
+#[utoipa::path(get, path = "/api/v1/alerts/suppressions", params(ListQuery),
     responses((status = 200, body = Rows<Suppression>), (status = 400, body = ErrorBody)))]
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
-    Asked(asked): Asked<GatewayQuery>,
+    Asked(asked): Asked<ListQuery>,
 ) -> Answer<Rows<Suppression>> {
+    let wanted = label(asked.label.as_deref())?;
     let (mut rows, problems) = ask_stores(app, move |places| {
         query::each(places, asked.gateway.as_deref(), |name, reader| {
-            let rows = reader.suppressions(now_ns())?;
-            Ok(rows.into_iter().map(|row| Suppression::of(name, row)).collect::<Vec<_>>())
+            let (rows, labels) = (reader.suppressions(now_ns())?, reader.labels()?);
+            let rows = rows.into_iter().map(|row| Suppression::of(name, row, &labels));
+            Ok(rows.collect::<Vec<_>>())
         })
     })
     .await?;
+    if let Some(wanted) = &wanted {
+        rows.retain(|it: &Suppression| it.source.is_none() || it.source_names.fit(wanted));
+    }
     rows.sort_by(|one, other| one.until.cmp(&other.until));
     Ok(Json(Rows { rows, problems }))
 }

@@ -19,7 +19,8 @@ use weir_serve::token::{Holder, Role, Token};
 use weir_serve::{App, router};
 use weir_store::sink::{Interfaces, Item};
 use weir_store::sqlite::{
-    AlertRow, Event, Label, Retention, Sample, Scope, ScopeKind, Store, StoreOptions,
+    AlertRow, Event, Label, Retention, Sample, Scope, ScopeKind, Store, StoreOptions, Suppression,
+    SuppressionChange,
 };
 use weir_wire::frame::Time;
 use weir_wire::parse::{Network, Parsed, Transport};
@@ -113,6 +114,16 @@ fn make_store(path: &Path) {
         label(2, 2, [Some(HOSTILE), Some("blue"), None, None]),
     ]);
     let time_ns = now_s() * 1_000_000_000;
+    for (sid, source) in [(97, Some(2)), (98, None), (99, Some(1))] {
+        store.suppress(SuppressionChange::Begin(Suppression {
+            sid,
+            source: source.map(|last| (mapped(last), mapped(last))),
+            since_ns: time_ns,
+            until_ns: time_ns + 3_600_000_000_000,
+            who: "soc".to_owned(),
+            reason: HOSTILE.to_owned(),
+        }));
+    }
     let [who, what, outcome] = ["gateway", HOSTILE, "ready"].map(str::to_owned);
     store.event(Event { time_ns, who, what, outcome });
     let counters = BTreeMap::from([("received".to_owned(), 7)]);
@@ -299,6 +310,14 @@ async fn ends_have_the_names_of_the_longest_label_and_are_found_by_them() {
     }
     let peers = Stand::json(stand.get("/api/v1/tunnels").await);
     assert_eq!(peers["tunnels"][0]["endpoint_names"]["tenant"], "blue");
+    for (label, found) in [("tenant%3Dred", [98, 99]), ("blue", [97, 98])] {
+        let path = format!("/api/v1/alerts/suppressions?label={label}");
+        let rows = Stand::json(stand.get(&path).await);
+        let mut sids: Vec<_> =
+            rows["rows"].as_array().unwrap().iter().map(|it| it["sid"].as_u64().unwrap()).collect();
+        sids.sort_unstable();
+        assert_eq!(sids, found, "{label}: those from anywhere hide its alerts too");
+    }
     let both = Stand::json(stand.get("/api/v1/flows?label=rail%3D2").await);
     assert_eq!(both["rows"].as_array().unwrap().len(), 2);
     assert_eq!(stand.get("/api/v1/flows?label=rack%3D2").await.0, StatusCode::BAD_REQUEST);

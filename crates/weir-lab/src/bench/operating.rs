@@ -38,6 +38,14 @@ const SCREENS: [&str; 5] = [
     "/api/v1/counters?last=86400",
 ];
 
+/// Questions that tell groups apart, of all that the store has.
+const GROUPS: [&str; 4] = [
+    "/api/v1/flows?group=true&order=bytes&limit=1000&last=604800",
+    "/api/v1/flows?group=true&order=packets&limit=1000&last=604800",
+    "/api/v1/volumes?of=flows&by=source&exact=true&limit=1000&last=604800",
+    "/api/v1/volumes?of=flows&by=ends&exact=true&limit=1000&last=604800",
+];
+
 /// Filling a store, asking it as the dashboard does, and `weir serve` over it.
 pub(super) fn store(options: &Options) -> Result<Vec<Figure>> {
     let folder = tempfile::tempdir()?;
@@ -68,6 +76,16 @@ pub(super) fn store(options: &Options) -> Result<Vec<Figure>> {
         .push(Figure::new("serve_rss_mib", "MiB", &resident).noted(&format!(
             "{filled}, after each question of the dashboard was asked four times"
         )));
+    std::thread::scope(|scope| {
+        for path in GROUPS {
+            // One that takes too long is told so; what counts is the memory.
+            scope.spawn(|| serve.get(path).ok());
+        }
+    });
+    let peak = Samples(vec![process::peak_mib(serve.id())?]);
+    figures.push(Figure::new("serve_rss_mib_peak", "MiB", &peak).noted(&format!(
+        "{filled}, after four questions at once that tell groups apart among all of it"
+    )));
     figures.push(Figure::new("dashboard_home_ms", "ms", &opened).noted(&format!(
         "the page, its {} files and what Home asks, one after another; {filled}, no browser",
         assets.len()

@@ -38,6 +38,7 @@ pub use notes::AlertNote;
 pub use periods::PeriodRow;
 pub use read::{
     AlertFilter, Order, QUERY_TIME_MAX, QueryError, ROWS_MAX, Range, Reader, RecordFilter,
+    bound_memory,
 };
 pub use rollup::Summed;
 pub use rows::{

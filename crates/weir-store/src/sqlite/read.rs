@@ -5,7 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rusqlite::types::Value;
+use rusqlite::limits::Limit;
+use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, Params, Row, params_from_iter};
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
@@ -26,6 +27,13 @@ pub const QUERY_TIME_MAX: Duration = Duration::from_secs(5);
 /// Steps of SQLite's machine between two looks at the clock.
 const STEPS_PER_LOOK: i32 = 10_000;
 
+/// Bytes of a row, at most: a block of columns has a few hundred KiB. What is longer was written by
+/// no gateway.
+const ROW_BYTES_MAX: i32 = 4 << 20;
+
+/// Texts and bytes of an answer to who answers many, at most.
+const ANSWER_BYTES_MAX: usize = 8 << 20;
+
 /// How long a reader waits for the file's lock: only a file that is being made is locked.
 const LOCK_WAIT: Duration = Duration::from_millis(500);
 
@@ -44,6 +52,9 @@ pub enum QueryError {
     /// Their sums do not fit into memory.
     #[error("more than {0} different ones: ask for less time, or for one end")]
     TooMany(usize),
+    /// They do not fit into memory.
+    #[error("the answer has more than {} MiB: ask for less time, or for fewer rows", .0 >> 20)]
+    TooMuch(usize),
     /// It has no such table or column.
     #[error(
         "the store has not what was asked for: it is being made, or what writes it is of an \
@@ -251,18 +262,22 @@ pub struct Reader {
     pub(super) connection: Connection,
     /// When a question has taken too long.
     end: Instant,
+    /// Texts and bytes of an answer, at most.
+    bytes_max: usize,
 }
 
 impl Reader {
-    /// Opens the store at `path`; questions end [`QUERY_TIME_MAX`] later.
+    /// Opens the store at `path`, for one who answers many: questions end [`QUERY_TIME_MAX`] later,
+    /// and an answer has 8 MiB of texts at most.
     ///
     /// # Errors
     /// [`StoreError`].
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        Self::open_for(path, QUERY_TIME_MAX)
+        let bytes_max = ANSWER_BYTES_MAX;
+        Self::open_for(path, QUERY_TIME_MAX).map(|reader| Self { bytes_max, ..reader })
     }
 
-    /// Opens the store at `path`, for questions that may take so `long`.
+    /// Opens the store at `path`, for questions that may take so `long` and so much as they want.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -303,11 +318,12 @@ impl Reader {
         for (pragma, is_on) in [("trusted_schema", false), ("cell_size_check", true)] {
             connection.pragma_update(None, pragma, is_on).map_err(failed)?;
         }
+        connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, ROW_BYTES_MAX).map_err(failed)?;
         schema::version(&connection, path)?;
         let end = Instant::now() + long;
         let is_over = move || Instant::now() >= end;
         connection.progress_handler(STEPS_PER_LOOK, Some(is_over)).map_err(failed)?;
-        Ok(Self { connection, end })
+        Ok(Self { connection, end, bytes_max: usize::MAX })
     }
 
     /// An error when a question has taken too long: of what SQLite does not see.
@@ -454,8 +470,38 @@ impl Reader {
         of: fn(&Row<'_>) -> rusqlite::Result<T>,
     ) -> Result<Vec<T>, QueryError> {
         let mut statement = self.connection.prepare(sql)?;
-        let rows = statement.query_map(values, of)?;
-        Ok(rows.collect::<Result<_, _>>()?)
+        let columns = statement.column_count();
+        let mut rows = statement.query(values)?;
+        let (mut found, mut bytes) = (Vec::new(), 0_usize);
+        while let Some(row) = rows.next()? {
+            for column in 0..columns {
+                if let ValueRef::Text(it) | ValueRef::Blob(it) = row.get_ref(column)? {
+                    bytes += it.len();
+                }
+            }
+            if bytes > self.bytes_max {
+                return Err(QueryError::TooMuch(self.bytes_max));
+            }
+            found.push(of(row)?);
+        }
+        Ok(found)
+    }
+}
+
+/// Bounds the memory that SQLite takes in this process, for all files together; what needs more
+/// fails. It bounds what SQLite makes of a file that a stranger wrote, above all of its schema.
+///
+/// # Errors
+/// SQLite does not count its memory.
+pub fn bound_memory(bytes_max: u32) -> Result<(), QueryError> {
+    let connection = Connection::open_in_memory()?;
+    let set =
+        connection.query_row(&format!("PRAGMA hard_heap_limit = {bytes_max}"), [], |row| {
+            row.get::<_, i64>(0)
+        })?;
+    match set == i64::from(bytes_max) {
+        true => Ok(()),
+        false => Err(QueryError::Sqlite(rusqlite::Error::InvalidQuery)),
     }
 }
 

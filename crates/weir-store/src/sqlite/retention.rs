@@ -133,15 +133,26 @@ pub(super) fn met_own_bound(connection: &Connection, retention: &Retention) -> b
     }
 }
 
-/// The oldest rows of the most plentiful kind; when no records are left roll-ups, the finest first.
+/// Tables that fill a store, with what a row takes, about: bytes.
+const FILLING: [(&str, i64); 3] = [("flow", 160), ("conversation", 250), ("alert", 1500)];
+
+/// The oldest rows of the kind that takes most, so that many of one push out no other; when no
+/// records are left roll-ups, the finest first.
 fn remove_oldest(connection: &Connection) -> rusqlite::Result<usize> {
-    let mut removed = 0;
-    for table in ["flow", "conversation", "alert"] {
+    let mut most = (0, FILLING[0]);
+    for (table, row_bytes) in FILLING {
+        // By the numbers, which SQLite finds at once; it counts rows one by one.
         let sql = format!(
-            "DELETE FROM {table} WHERE id IN (SELECT id FROM {table} ORDER BY id LIMIT ?1)"
+            "SELECT coalesce((SELECT max(id) FROM {table}) - (SELECT min(id) FROM {table}) + 1, 0)"
         );
-        removed += connection.execute(&sql, [CHUNK_ROWS])?;
+        let bytes = row_bytes.saturating_mul(connection.query_row(&sql, [], |row| row.get(0))?);
+        most = most.max((bytes, (table, row_bytes)));
     }
+    let (_, (table, row_bytes)) = most;
+    let rows = CHUNK_ROWS * FILLING[0].1 / row_bytes;
+    let sql =
+        format!("DELETE FROM {table} WHERE id IN (SELECT id FROM {table} ORDER BY id LIMIT ?1)");
+    let mut removed = connection.execute(&sql, [rows])?;
     if removed > 0 {
         rollup::records_removed(connection)?;
         return Ok(removed);

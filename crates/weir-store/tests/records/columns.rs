@@ -3,14 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
+use super::stores::{address, begin_s, start};
 use weir_store::sqlite::{
     Collected, ConversationRow, FlowRow, GroupBy, Label, Order, Range, Reader, RecordFilter,
-    Retention, SCHEMA_VERSION, Store, StoreOptions, VolumeRow, Volumes,
+    SCHEMA_VERSION, VolumeRow, Volumes,
 };
-
-const DAY_S: u64 = 86_400;
 
 /// Two blocks and a rest, and no more than one answer has.
 const RECORDS: u64 = 9_500;
@@ -20,28 +19,6 @@ const WITHOUT_BLOCKS: &str = "
     DROP TRIGGER flow_removed; DROP TABLE flow_block;
     DROP TRIGGER conversation_removed; DROP TABLE conversation_block;
     PRAGMA user_version = 11;";
-
-fn start(path: &Path) -> Store {
-    let retention = Retention {
-        size_bytes_max: 1 << 30,
-        records_s: 20 * DAY_S,
-        minutes_s: 20 * DAY_S,
-        hours_s: 20 * DAY_S,
-    };
-    Store::start(StoreOptions { path: path.to_owned(), group: None, retention }, vec![]).unwrap()
-}
-
-/// An hour that is over.
-fn begin_s() -> u64 {
-    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-    now_s / 3600 * 3600 - 7200
-}
-
-fn address(number: u64) -> [u8; 16] {
-    let mut bytes = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 10, 0, 0, 0];
-    bytes[15] = number as u8;
-    bytes
-}
 
 fn sql(path: &Path, text: &str) {
     rusqlite::Connection::open(path).unwrap().execute_batch(text).unwrap();
@@ -75,9 +52,9 @@ fn flows(begin_s: u64) -> Vec<FlowRow> {
             last_ns,
             pair: numbers.one_of(&["port0".to_owned(), "port1".to_owned()]),
             protocol: numbers.one_of(&[6, 17, 1]),
-            source: address(numbers.below(3)),
+            source: address(numbers.below(3) as u32),
             source_port: numbers.one_of(&[1, 2, 60_000]),
-            destination: address(10 + numbers.below(3)),
+            destination: address(10 + numbers.below(3) as u32),
             destination_port: numbers.one_of(&[80, 443]),
             vlan: numbers.one_of(&[0, 0, 4095]),
             side: numbers.one_of(&[None, Some("host".to_owned()), Some("wire".to_owned())]),
@@ -106,9 +83,9 @@ fn conversations(begin_s: u64) -> Vec<ConversationRow> {
             pair: numbers.one_of(&["port0".to_owned(), "port1".to_owned()]),
             encapsulation: numbers.one_of(&["roce_v2".to_owned(), "infiniband".to_owned()]),
             service: numbers.one_of(&["rc".to_owned(), "ud".to_owned()]),
-            source: address(numbers.below(2)),
+            source: address(numbers.below(2) as u32),
             source_qp: numbers.one_of(&[None, Some(17), Some(0xff_ffff)]),
-            destination: address(10 + numbers.below(3)),
+            destination: address(10 + numbers.below(3) as u32),
             destination_qp: numbers.one_of(&[18, 19]),
             partition_key: numbers.one_of(&[0xffff, 0x8001]),
             path_mtu: numbers.one_of(&[0, 1024, 4096]),

@@ -2,36 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
+use super::stores::{address, begin_s, start};
 use weir_store::sqlite::{
-    Collected, ConversationRow, FlowRow, GroupBy, Order, Range, Reader, RecordFilter, Retention,
-    Store, StoreOptions, Volumes,
+    Collected, ConversationRow, FlowRow, GroupBy, Order, Range, Reader, RecordFilter, Volumes,
 };
-
-const DAY_S: u64 = 86_400;
-
-fn start(path: &Path) -> Store {
-    let retention = Retention {
-        size_bytes_max: 1 << 30,
-        records_s: 20 * DAY_S,
-        minutes_s: 20 * DAY_S,
-        hours_s: 20 * DAY_S,
-    };
-    Store::start(StoreOptions { path: path.to_owned(), group: None, retention }, vec![]).unwrap()
-}
-
-/// An hour that is over.
-fn begin_s() -> u64 {
-    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-    now_s / 3600 * 3600 - 7200
-}
-
-fn address(number: u32) -> [u8; 16] {
-    let mut bytes = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 10, 0, 0, 0];
-    bytes[12..].copy_from_slice(&(0x0a00_0000 + number).to_be_bytes());
-    bytes
-}
 
 fn flow(number: u32, last_s: u64, bytes: u64) -> FlowRow {
     FlowRow {

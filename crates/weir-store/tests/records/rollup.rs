@@ -4,37 +4,18 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
+use super::stores::{address, now_s, start};
 use weir_store::sqlite::{
-    Collected, ConversationRow, Event, FlowRow, GroupBy, Label, Order, Range, Reader, Retention,
-    SCHEMA_VERSION, Sample, Scope, ScopeKind, Store, StoreOptions, Volumes,
+    Collected, ConversationRow, Event, FlowRow, GroupBy, Label, Order, Range, Reader,
+    SCHEMA_VERSION, Sample, Scope, ScopeKind, Store, Volumes,
 };
 
 /// Set for the child that is killed: where it writes.
 const CHILD: &str = "WEIR_ROLLUP_TEST_CHILD";
 
 const DAY_S: u64 = 86_400;
-
-fn start(path: &Path) -> Store {
-    let retention = Retention {
-        size_bytes_max: 1 << 30,
-        records_s: 20 * DAY_S,
-        minutes_s: 20 * DAY_S,
-        hours_s: 20 * DAY_S,
-    };
-    Store::start(StoreOptions { path: path.to_owned(), group: None, retention }, vec![]).unwrap()
-}
-
-fn now_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
-}
-
-fn address(number: u32) -> [u8; 16] {
-    let mut bytes = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 10, 0, 0, 0];
-    bytes[12..].copy_from_slice(&(0x0a00_0000 + number).to_be_bytes());
-    bytes
-}
 
 /// A flow from host `number` to host zero that ended at `last_s`.
 fn flow(number: u32, last_s: u64, bytes: u64) -> Collected {

@@ -1,7 +1,7 @@
 //! The embedded store as a gateway uses it and as a reader finds it: what was acknowledged is
 //! there, whatever happened to the process, the disk or the file.
 
-use super::traffic;
+use super::{stores, traffic};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -397,9 +397,11 @@ fn the_file_stays_within_its_size_and_the_oldest_records_go() {
     let mut options = options(&path);
     options.retention.size_bytes_max = 4 << 20;
     let store = Store::start(options, vec!["port0".to_owned()]).unwrap();
-    let mut sent = 0;
+    let (begin, mut sent) = (lately().0, 0);
+    // They take little, and the many that come after them do not push them out.
+    (0..20).for_each(|number| store.alerts().send(stores::alert(number, 1, now_s())));
     for round in 0..10 {
-        let start = Time(lately().0 + round * 1_000_000_000);
+        let start = Time(begin + round * 1_000_000_000);
         let (items, _) = traffic::flows(5000, false, start);
         send_all(&store, &items);
         sent += items.len() as u64;
@@ -413,7 +415,8 @@ fn the_file_stays_within_its_size_and_the_oldest_records_go() {
     assert!(!rows.is_empty());
     // The newest of what was written are there.
     let newest = rows[0].last_ns;
-    assert!(newest > lately().0 + 9_000_000_000, "{newest}");
+    assert!(newest > begin + 9_000_000_000, "{newest}");
+    assert_eq!(reader.alerts(always(), &AlertFilter::default(), 100).unwrap().len(), 20);
 }
 
 #[test]

@@ -1,52 +1,13 @@
 //! Alerts that are suppressed stay stored and counted, and are left out by who asks for it.
 
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use weir_store::sqlite::{
-    AlertFilter, AlertRow, Range, Reader, Retention, Store, StoreOptions, Suppression,
-    SuppressionChange,
-};
-
-const SECOND_NS: u64 = 1_000_000_000;
-
-fn now_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
-}
-
-fn start(path: &Path) -> Store {
-    let retention = Retention {
-        size_bytes_max: 64 << 20,
-        records_s: 86_400,
-        minutes_s: 86_400,
-        hours_s: 86_400,
-    };
-    Store::start(StoreOptions { path: path.to_owned(), group: None, retention }, vec![]).unwrap()
-}
+use super::stores::{SECOND_NS, address, alert, now_s, start};
+use weir_store::sqlite::{AlertFilter, AlertRow, Range, Reader, Suppression, SuppressionChange};
 
 fn host(last: u8) -> [u8; 16] {
-    std::net::Ipv4Addr::new(10, 0, 0, last).to_ipv6_mapped().octets()
-}
-
-fn alert(sid: u32, source: u8, time_s: u64) -> AlertRow {
-    AlertRow {
-        number: 0,
-        note: None,
-        is_suppressed: false,
-        time_ns: time_s * SECOND_NS,
-        pair: "port0".into(),
-        sid,
-        severity: 2,
-        action: "blocked".into(),
-        signature: format!("rule {sid}"),
-        category: "test".into(),
-        protocol: "TCP".into(),
-        source: host(source),
-        source_port: 0,
-        destination: host(9),
-        destination_port: 0,
-        event: "{}".into(),
-    }
+    address(last.into())
 }
 
 fn begin(sid: u32, source: Option<u8>, since_s: u64, until_s: u64) -> SuppressionChange {

@@ -196,13 +196,14 @@ fn suppressions(records: &RecordArgs) -> Result<ExitCode> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH)?;
     let now_ns = since.as_nanos() as u64;
     let (rows, problems) = each(records, |name, reader| {
-        let rows = reader.suppressions(now_ns)?;
-        Ok(rows.into_iter().map(|row| Suppression::of(name, row)).collect())
+        let (rows, labels) = (reader.suppressions(now_ns)?, reader.labels()?);
+        Ok(rows.into_iter().map(|row| Suppression::of(name, row, &labels)).collect())
     })?;
     print(records, rows, &problems, |it| {
         vec![
             ("sid", it.sid.to_string()),
             ("from", it.source.clone().unwrap_or_else(|| "anywhere".to_owned())),
+            ("named", it.source_names.to_string()),
             ("until", it.until.clone()),
             ("gateway", it.gateway.clone()),
             ("who", it.who.clone()),
