@@ -577,7 +577,7 @@ static __always_inline int fast_filter(struct __sk_buff *skb, __u32 worker)
 	__u32 zero = 0, side = skb->ifindex == wire_index, number, kinds, expected = 0, *found;
 	__u64 now;
 
-	if (gate_stops(skb))
+	if (gate_stops_received(skb))
 		return RECEIVE_NOTHING;
 	state = bpf_map_lookup_elem(&control, &worker);
 	if (!state)

@@ -5,6 +5,8 @@
 //   port --> packet socket: filter --+-> blocked, or of a flood: counted, not received
 //                                    +-> else: received, judged by the gateway
 //        --> tc ingress: the guard drops it in either case
+//   port --> XDP program, with AF_XDP --+-> likewise: dropped
+//                                       +-> else: the port's own program, which redirects it
 //
 // What may be the gateway's own tunnel (ESP, UDP ports of it) is left to the gateway. Everything
 // that passes here is judged by it as if there were no gate.
@@ -129,6 +131,24 @@ struct {
 	__type(value, struct gate_count);
 } gate_counts SEC(".maps");
 
+// The port's own XDP program: of the host port, of the wire port.
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 2);
+	__type(key, __u32);
+	__type(value, __u32);
+} gate_next SEC(".maps");
+
+// A frame as a socket filter or an XDP program has it. Everything that takes one is inlined, so
+// that each program calls only what its kind may.
+struct gate_frame {
+	void *ctx;
+	int is_xdp;
+	__u32 interface;
+	// With a tag that the kernel has taken off.
+	__u32 len;
+};
+
 struct gate_packet {
 	__u64 source[2];
 	__u64 destination[2];
@@ -138,6 +158,13 @@ struct gate_packet {
 	__u8 protocol;
 	__u8 kinds[2];
 };
+
+static __always_inline long gate_load(const struct gate_frame *frame, __u32 at, void *to, __u32 len)
+{
+	if (frame->is_xdp)
+		return bpf_xdp_load_bytes(frame->ctx, at, to, len);
+	return bpf_skb_load_bytes(frame->ctx, at, to, len);
+}
 
 static __always_inline __u64 gate_mix(__u64 hash, __u64 value)
 {
@@ -174,14 +201,14 @@ static __always_inline int gate_was_seen(__u64 hash, __u32 first, __u32 within_s
 	return (__u32)(before >> 32) == tag && second - (__u32)before <= within_s;
 }
 
-static __always_inline void gate_roce_kinds(struct __sk_buff *skb, struct gate_packet *p,
+static __always_inline void gate_roce_kinds(const struct gate_frame *frame, struct gate_packet *p,
 					    __u32 offset)
 {
 	__u8 bth[12];
 	__u8 mad[18];
 	__u8 service, operation;
 
-	if (bpf_skb_load_bytes(skb, offset, bth, sizeof(bth)))
+	if (gate_load(frame, offset, bth, sizeof(bth)))
 		return;
 	service = bth[0] >> 5;
 	operation = bth[0] & 0x1f;
@@ -190,7 +217,7 @@ static __always_inline void gate_roce_kinds(struct __sk_buff *skb, struct gate_p
 	} else if (service == 3 && !bth[5] && !bth[6] && bth[7] <= 1) {
 		p->kinds[0] = GATE_MAD;
 		// Behind BTH and DETH: a request of communication management (class 7, 0x0010).
-		if (!bpf_skb_load_bytes(skb, offset + 20, mad, sizeof(mad)) && mad[1] == 7 &&
+		if (!gate_load(frame, offset + 20, mad, sizeof(mad)) && mad[1] == 7 &&
 		    half(mad + 16) == 0x10)
 			p->kinds[1] = GATE_CM;
 	} else if (service == 0 || service == 1 || service == 2 || service == 5) {
@@ -214,8 +241,9 @@ static __always_inline int gate_is_tunnel(struct gate_control *control, __u16 so
 }
 
 // What is behind the IP header; zero: the gate leaves it alone.
-static __always_inline int gate_parse_transport(struct __sk_buff *skb, struct gate_packet *p,
-						struct gate_control *control, __u32 offset)
+static __always_inline int gate_parse_transport(const struct gate_frame *frame,
+						struct gate_packet *p, struct gate_control *control,
+						__u32 offset)
 {
 	__u8 head[14];
 	__u16 source, destination;
@@ -228,13 +256,13 @@ static __always_inline int gate_parse_transport(struct __sk_buff *skb, struct ga
 	}
 	if (p->protocol != IPPROTO_TCP && p->protocol != IPPROTO_UDP)
 		return 1;
-	if (bpf_skb_load_bytes(skb, offset, head, 8))
+	if (gate_load(frame, offset, head, 8))
 		return 1;
 	source = half(head);
 	destination = half(head + 2);
 	p->ports = (__u32)source << 16 | destination;
 	if (p->protocol == IPPROTO_TCP) {
-		if (bpf_skb_load_bytes(skb, offset, head, sizeof(head)))
+		if (gate_load(frame, offset, head, sizeof(head)))
 			return 1;
 		p->sequence = word(head + 4);
 		if ((head[13] & 0x12) == 0x02)
@@ -244,13 +272,13 @@ static __always_inline int gate_parse_transport(struct __sk_buff *skb, struct ga
 	if (gate_is_tunnel(control, source, destination))
 		return 0;
 	if (destination == PORT_ROCE_V2)
-		gate_roce_kinds(skb, p, offset + 8);
+		gate_roce_kinds(frame, p, offset + 8);
 	else
 		p->kinds[0] = source == 53 ? GATE_DNS : GATE_UDP;
 	return 1;
 }
 
-static __always_inline int gate_parse(struct __sk_buff *skb, struct gate_packet *p,
+static __always_inline int gate_parse(const struct gate_frame *frame, struct gate_packet *p,
 				      struct gate_control *control)
 {
 	__u8 ethernet[ETH_HLEN];
@@ -258,22 +286,22 @@ static __always_inline int gate_parse(struct __sk_buff *skb, struct gate_packet 
 	__u32 offset = ETH_HLEN;
 	__u16 ethertype;
 
-	if (bpf_skb_load_bytes(skb, 0, ethernet, sizeof(ethernet)))
+	if (gate_load(frame, 0, ethernet, sizeof(ethernet)))
 		return 0;
 	p->kinds[0] = GATE_NO_KIND;
 	p->kinds[1] = GATE_NO_KIND;
-	p->wire_len = skb->len + (skb->vlan_present ? 4 : 0);
+	p->wire_len = frame->len;
 	ethertype = half(ethernet + 12);
 	for (int i = 0; i < 2; i++) {
 		if (!is_vlan(ethertype))
 			break;
-		if (bpf_skb_load_bytes(skb, offset, ip, 4))
+		if (gate_load(frame, offset, ip, 4))
 			return 0;
 		ethertype = half(ip + 2);
 		offset += 4;
 	}
 	if (ethertype == ETH_P_IP) {
-		if (bpf_skb_load_bytes(skb, offset, ip, 20) || ip[0] >> 4 != 4)
+		if (gate_load(frame, offset, ip, 20) || ip[0] >> 4 != 4)
 			return 0;
 		p->protocol = ip[9];
 		mapped((__u8 *)p->source, ip + 12);
@@ -281,14 +309,14 @@ static __always_inline int gate_parse(struct __sk_buff *skb, struct gate_packet 
 		// The rest of a packet: no ports to see.
 		if (half(ip + 6) & GATE_FRAGMENT_OFFSET)
 			return p->protocol != 50;
-		return gate_parse_transport(skb, p, control, offset + (ip[0] & 15) * 4);
+		return gate_parse_transport(frame, p, control, offset + (ip[0] & 15) * 4);
 	}
-	if (ethertype != ETH_P_IPV6 || bpf_skb_load_bytes(skb, offset, ip, 40) || ip[0] >> 4 != 6)
+	if (ethertype != ETH_P_IPV6 || gate_load(frame, offset, ip, 40) || ip[0] >> 4 != 6)
 		return 0;
 	p->protocol = ip[6];
 	__builtin_memcpy(p->source, ip + 8, 16);
 	__builtin_memcpy(p->destination, ip + 24, 16);
-	return gate_parse_transport(skb, p, control, offset + 40);
+	return gate_parse_transport(frame, p, control, offset + 40);
 }
 
 static __always_inline int gate_prefix_of(struct gate_prefix *prefix, struct gate_packet *p)
@@ -372,10 +400,10 @@ static __always_inline int gate_is_flood(struct gate_control *control, struct ga
 	return 1;
 }
 
-static __always_inline void gate_count_drop(struct __sk_buff *skb, struct gate_packet *p,
+static __always_inline void gate_count_drop(const struct gate_frame *frame, struct gate_packet *p,
 					    __u32 is_flood)
 {
-	__u32 place = (skb->ifindex == wire_index ? 2 : 0) + is_flood;
+	__u32 place = (frame->interface == wire_index ? 2 : 0) + is_flood;
 	struct gate_count *count = bpf_map_lookup_elem(&gate_counts, &place);
 
 	if (count) {
@@ -385,7 +413,7 @@ static __always_inline void gate_count_drop(struct __sk_buff *skb, struct gate_p
 }
 
 // Whether the gateway need not receive a frame; it is counted.
-static __always_inline int gate_stops(struct __sk_buff *skb)
+static __always_inline int gate_stops(const struct gate_frame *frame)
 {
 	struct gate_control *control;
 	struct gate_packet p = {};
@@ -396,7 +424,7 @@ static __always_inline int gate_stops(struct __sk_buff *skb)
 	control = bpf_map_lookup_elem(&gate_control, &zero);
 	if (!control || !(control->has_blocks | control->has_floods | control->learns))
 		return 0;
-	if (!gate_parse(skb, &p, control))
+	if (!gate_parse(frame, &p, control))
 		return 0;
 	now = bpf_ktime_get_ns();
 	if (control->has_allowed) {
@@ -405,14 +433,14 @@ static __always_inline int gate_stops(struct __sk_buff *skb)
 			return 0;
 	}
 	if (control->has_blocks && gate_is_blocked(&p, now)) {
-		gate_count_drop(skb, &p, 0);
+		gate_count_drop(frame, &p, 0);
 		return 1;
 	}
 	if (control->has_floods && (gate_is_flood(control, &p, p.kinds[0], 0, now) ||
 				    gate_is_flood(control, &p, p.kinds[0], 1, now) ||
 				    gate_is_flood(control, &p, p.kinds[1], 0, now) ||
 				    gate_is_flood(control, &p, p.kinds[1], 1, now))) {
-		gate_count_drop(skb, &p, 1);
+		gate_count_drop(frame, &p, 1);
 		return 1;
 	}
 	if (control->learns &&
@@ -423,11 +451,38 @@ static __always_inline int gate_stops(struct __sk_buff *skb)
 	return 0;
 }
 
+static __always_inline int gate_stops_received(struct __sk_buff *skb)
+{
+	const struct gate_frame frame = {
+		.ctx = skb,
+		.interface = skb->ifindex,
+		.len = skb->len + (skb->vlan_present ? 4 : 0),
+	};
+
+	return gate_stops(&frame);
+}
+
 // On the gateway's receiving sockets, where no fast path is.
 SEC("socket")
 int weir_gate_filter(struct __sk_buff *skb)
 {
-	return gate_stops(skb) ? RECEIVE_NOTHING : RECEIVE_WHOLE;
+	return gate_stops_received(skb) ? RECEIVE_NOTHING : RECEIVE_WHOLE;
+}
+
+// On the ports, where AF_XDP sockets receive.
+SEC("xdp.frags")
+int weir_gate_bypass(struct xdp_md *ctx)
+{
+	const struct gate_frame frame = {
+		.ctx = ctx,
+		.is_xdp = 1,
+		.interface = ctx->ingress_ifindex,
+		.len = bpf_xdp_get_buff_len(ctx),
+	};
+
+	if (!gate_stops(&frame))
+		bpf_tail_call(ctx, &gate_next, frame.interface == wire_index);
+	return XDP_DROP;
 }
 
 #endif

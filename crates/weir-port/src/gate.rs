@@ -1,8 +1,9 @@
-//! The gate: what is blocked, and floods that were told, are dropped by the filter on the gateway's
-//! own packet sockets, before a frame is copied into their rings (bpf/gate.bpf.h).
+//! The gate: what is blocked, and floods that were told, are dropped before a frame is copied into
+//! a ring of the gateway's: by the filter on its packet sockets, or by an XDP program in front of
+//! the one that redirects frames to its AF_XDP sockets (bpf/gate.bpf.h).
 //!
 //! ```text
-//!   blocks, floods --Gate--> kernel maps <-- socket filter: counts and drops
+//!   blocks, floods --Gate--> kernel maps <-- socket filter or XDP program: counts and drops
 //!                                 `--counts--> whoever adds up what was received
 //! ```
 //!
@@ -13,10 +14,12 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use aya::Ebpf;
 use aya::maps::lpm_trie::Key;
-use aya::maps::{Array, HashMap, LpmTrie, Map, MapData, MapError, PerCpuArray};
-use aya::programs::SocketFilter;
+use aya::maps::{Array, HashMap, LpmTrie, Map, MapData, MapError, PerCpuArray, ProgramArray};
+use aya::programs::xdp::XdpLink;
+use aya::programs::{ProgramError, ProgramFd, SocketFilter, Xdp};
 
 use crate::guard::{GuardError, take_map};
+use crate::steering::SteeredSide;
 use crate::sys::clock::monotonic_ns;
 
 /// UDP ports of tunnels that the gate leaves to the gateway.
@@ -24,6 +27,8 @@ pub const TUNNEL_PORTS_MAX: usize = 4;
 /// Floods that the gate holds at once.
 pub const GATE_FLOODS_MAX: usize = 1024;
 const FILTER: &str = "weir_gate_filter";
+const BYPASS: &str = "weir_gate_bypass";
+const NEXT: &str = "gate_next";
 const MAPS: [&str; 5] =
     ["gate_blocked", "gate_allowed", "gate_floods", "gate_control", "gate_counts"];
 
@@ -97,6 +102,14 @@ pub struct Gate {
     floods: HashMap<MapData, FloodKey, Flood>,
     control: Array<MapData, Control>,
     counts: PerCpuArray<MapData, [u64; 2]>,
+    bypass: Option<Bypass>,
+}
+
+/// The XDP program, and which program gets what it lets through.
+struct Bypass {
+    // Holds the program.
+    object: Ebpf,
+    next: ProgramArray<MapData>,
 }
 
 impl std::fmt::Debug for Gate {
@@ -131,7 +144,30 @@ impl Gate {
             floods: HashMap::try_from(next()?)?,
             control: Array::try_from(next()?)?,
             counts: PerCpuArray::try_from(next()?)?,
+            bypass: None,
         })
+    }
+
+    /// The same for ports of AF_XDP, of the object that [`Gate::of`] had.
+    pub(crate) fn before_xdp(mut self, mut object: Ebpf) -> Result<Self, GuardError> {
+        let next = ProgramArray::try_from(take_map(&mut object, NEXT)?)?;
+        bypass_of(&mut object).and_then(Xdp::load).map_err(GuardError::GateXdp)?;
+        self.bypass = Some(Bypass { object, next });
+        Ok(self)
+    }
+
+    /// Has the XDP program stand before `program`, that of the port on `side`, and attaches it in
+    /// that one's place as `attach` does.
+    pub(crate) fn stand_before(
+        &mut self,
+        program: &ProgramFd,
+        side: SteeredSide,
+        attach: impl FnOnce(&mut Xdp) -> Result<XdpLink, ProgramError>,
+    ) -> Result<XdpLink, GuardError> {
+        let not_loaded = || GuardError::GateXdp(ProgramError::NotLoaded);
+        let Bypass { object, next } = self.bypass.as_mut().ok_or_else(not_loaded)?;
+        next.set(u32::from(side == SteeredSide::Wire), program, 0)?;
+        bypass_of(object).and_then(attach).map_err(GuardError::GateXdp)
     }
 
     /// Says what the gate has to do.
@@ -280,6 +316,10 @@ impl Gate {
     pub(crate) fn raw_filter(&self) -> i32 {
         self.filter.as_raw_fd()
     }
+}
+
+fn bypass_of(object: &mut Ebpf) -> Result<&mut Xdp, ProgramError> {
+    object.program_mut(BYPASS).ok_or(ProgramError::NotLoaded)?.try_into()
 }
 
 impl GatePrefix {

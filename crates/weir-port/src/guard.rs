@@ -99,6 +99,9 @@ pub enum GuardError {
     /// The kernel did not take the gate's filter.
     #[error("the kernel refuses the gate: {0}; it needs Linux 5.12 or later")]
     Gate(ProgramError),
+    /// The kernel did not take the gate's XDP program.
+    #[error("the kernel refuses the gate's XDP program: {0}; it needs Linux 5.18 or later")]
+    GateXdp(ProgramError),
     /// Its memory shared with the kernel cannot be used.
     #[error("the guard's kernel map: {0}")]
     Map(#[from] MapError),
@@ -169,6 +172,8 @@ pub struct Guard {
     nic_left: HashMap<MapData, u32, u64>,
     nic_in: HashMap<MapData, NicIn, NicWay>,
     gate: Option<Gate>,
+    /// Where the gate's XDP program is, until it is known whether that is needed.
+    object: Option<Ebpf>,
 }
 
 /// What a guard has beside what every one has.
@@ -192,7 +197,9 @@ impl Guard {
     /// # Errors
     /// [`GuardError`]; the ports keep what guard they had, or get it in part.
     pub fn attach(host: &str, wire: &str, mode: GuardMode) -> Result<Self, GuardError> {
-        Self::attach_object(host, wire, mode, Beside::default()).map(|(guard, _)| guard)
+        let (mut guard, object) = Self::attach_object(host, wire, mode, Beside::default())?;
+        guard.object = Some(object);
+        Ok(guard)
     }
 
     /// The same for a pair of which the kernel does some peers' ESP, closed: shuts their xfrm
@@ -208,7 +215,7 @@ impl Guard {
         has_nic_esp: bool,
     ) -> Result<Self, GuardError> {
         let beside = Beside { has_nic_esp, ..Beside::default() };
-        let (guard, mut object) = Self::attach_object(host, wire, GuardMode::Closed, beside)?;
+        let (mut guard, mut object) = Self::attach_object(host, wire, GuardMode::Closed, beside)?;
         for (side, name) in XFRM_SIDES {
             for interface in xfrm {
                 classifier(&mut object, name)
@@ -221,6 +228,7 @@ impl Guard {
                     .map_err(|e| attach_error(interface, e))?;
             }
         }
+        guard.object = Some(object);
         Ok(guard)
     }
 
@@ -336,8 +344,18 @@ impl Guard {
         let nic_in = HashMap::try_from(take_map(&mut object, "nic_in")?)?;
         let nic_left = HashMap::try_from(take_map(&mut object, "nic_left")?)?;
         let gate = Some(Gate::of(&mut object)?);
-        let mut guard =
-            Self { heartbeat, counters, mirrors, esp_out, esp_in, nic_out, nic_left, nic_in, gate };
+        let mut guard = Self {
+            heartbeat,
+            counters,
+            mirrors,
+            esp_out,
+            esp_in,
+            nic_out,
+            nic_left,
+            nic_in,
+            gate,
+            object: None,
+        };
         guard.heartbeat()?;
         let sides = if mode == GuardMode::OpenOnFailure { OPEN_SIDES } else { SIDES };
         for (side, name) in sides {
@@ -353,7 +371,17 @@ impl Guard {
     /// What drops frames before the pair's sockets receive them; once. In force for a port that has
     /// its filter ([`crate::PacketPort::filter_by`]), or the fast path's.
     pub fn take_gate(&mut self) -> Option<Gate> {
+        self.object = None;
         self.gate.take()
+    }
+
+    /// The same for ports of AF_XDP ([`crate::XdpPort::open_behind`]); no gate beside a fast path.
+    ///
+    /// # Errors
+    /// The kernel refuses the program.
+    pub fn take_gate_for_xdp(&mut self) -> Result<Option<Gate>, GuardError> {
+        let parts = self.gate.take().zip(self.object.take());
+        parts.map(|(gate, object)| gate.before_xdp(object)).transpose()
     }
 
     /// The copies that the guard makes for analysers: none at first.

@@ -19,7 +19,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use aya::maps::lpm_trie::{Key, LpmTrie};
 use aya::maps::{HashMap, MapData, MapError, XskMap};
-use aya::programs::xdp::XdpLink;
 use aya::programs::{ProgramError, SocketFilter, Xdp};
 use aya::{Ebpf, EbpfError, EbpfLoader};
 
@@ -187,7 +186,7 @@ impl Steering {
     }
 
     /// Loads the XDP program of a side, which shares frames out among `sockets`, by worker and
-    /// queue, and attaches it as `attach` does.
+    /// queue; not attached yet.
     ///
     /// # Errors
     /// [`SteeringError`].
@@ -195,8 +194,7 @@ impl Steering {
         &mut self,
         side: SteeredSide,
         sockets: &[Vec<&Socket>],
-        attach: impl FnOnce(&mut Xdp) -> Result<XdpLink, ProgramError>,
-    ) -> Result<XdpLink, SteeringError> {
+    ) -> Result<&mut Xdp, SteeringError> {
         let (map, program) = match side {
             SteeredSide::Host => ("host_sockets", "weir_bypass_host"),
             SteeredSide::Wire => ("wire_sockets", "weir_bypass_wire"),
@@ -211,7 +209,7 @@ impl Steering {
         let program = self.object.program_mut(program).ok_or(ProgramError::NotLoaded)?;
         let program: &mut Xdp = program.try_into()?;
         program.load()?;
-        Ok(attach(program)?)
+        Ok(program)
     }
 
     fn program(&self, name: &str) -> Result<BorrowedFd<'_>, SteeringError> {

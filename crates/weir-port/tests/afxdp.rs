@@ -90,7 +90,7 @@ fn workers_share_a_queue_by_flow_and_none_takes_anothers_memory() {
             let mut steering = Steering::load(&options).unwrap();
             let options = XdpOptions { attach, ..XdpOptions::default() };
             // The program outlives the steering's value: it goes with the ports.
-            XdpPort::open_several("pl", &options, WORKERS, (&mut steering, SteeredSide::Host))
+            XdpPort::open_several("pl", &options, WORKERS, (&mut steering, SteeredSide::Host), None)
                 .unwrap()
         });
         let mut owners = std::collections::BTreeMap::new();
@@ -155,7 +155,7 @@ fn workers_take_their_flows_from_every_queue() {
                 SteeringOptions { workers: WORKERS, bypasses_kernel: true, ..Default::default() };
             let mut steering = Steering::load(&options).unwrap();
             let options = XdpOptions::default();
-            XdpPort::open_several(name, &options, WORKERS, (&mut steering, side)).unwrap()
+            XdpPort::open_several(name, &options, WORKERS, (&mut steering, side), None).unwrap()
         })
     };
     // Again as soon as they are closed: the queues are busy for a moment longer.
@@ -218,7 +218,7 @@ fn workers_on_threads_of_their_own_give_every_chunk_back() {
                 transmit_bytes: 1 << 17,
                 ..XdpOptions::default()
             };
-            XdpPort::open_several(name, &options, WORKERS, (&mut steering, side)).unwrap()
+            XdpPort::open_several(name, &options, WORKERS, (&mut steering, side), None).unwrap()
         })
     };
     let near = open(&lab.left, "l0", SteeredSide::Host);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use aya::maps::XskMap;
-use aya::programs::xdp::{XdpLink, XdpLinkId};
+use aya::programs::xdp::XdpLink;
 use aya::programs::{ProgramError, Xdp, XdpMode};
 use aya::{Ebpf, EbpfLoader};
 use zerocopy::{Immutable, IntoBytes};
@@ -16,6 +16,8 @@ use super::rings::{CompletionRing, FillRing, ReceiveRing, TransmitRing};
 use super::socket::QueueSocket;
 use super::umem::{CHUNK_LENS, Layout, Umem};
 use super::{LINEAR_LEN, XdpPort};
+use crate::gate::Gate;
+use crate::guard::GuardError;
 use crate::interface::{Interface, LinkCounters};
 use crate::netlink::Netlink;
 use crate::packet::hear_all_addresses;
@@ -138,9 +140,9 @@ pub enum XdpOpenError {
 
 /// What holds an XDP program on an interface, which it leaves with this.
 pub(super) enum Program {
-    /// The port's own.
-    Own { _object: Ebpf },
-    /// The steering's.
+    /// The port's own, or the gate's, which hands on to that.
+    Own { _link: XdpLink, _object: Ebpf },
+    /// The steering's, likewise.
     Steering { _link: XdpLink },
 }
 
@@ -180,15 +182,37 @@ impl XdpPort {
     /// # Errors
     /// [`XdpOpenError`].
     pub fn open(interface: &str, options: &XdpOptions) -> Result<Self, XdpOpenError> {
+        Self::open_one(interface, options, None)
+    }
+
+    /// The same behind the gate, which drops frames from the `side` before they come here.
+    ///
+    /// # Errors
+    /// [`XdpOpenError`].
+    pub fn open_behind(
+        interface: &str,
+        options: &XdpOptions,
+        gate: &mut Gate,
+        side: SteeredSide,
+    ) -> Result<Self, XdpOpenError> {
+        Self::open_one(interface, options, Some((gate, side)))
+    }
+
+    fn open_one(
+        interface: &str,
+        options: &XdpOptions,
+        gate: Option<(&mut Gate, SteeredSide)>,
+    ) -> Result<Self, XdpOpenError> {
         let mut ports = open_queues(interface, options, 1)?;
         let mut port = ports.pop().expect("one was asked for");
-        port.program = Some(load(interface, options, &port.sockets)?);
+        port.program = Some(load(interface, options, &port.sockets, gate)?);
         Ok(port)
     }
 
     /// Opens each queue of `interface` once for each of `workers`, and has `steering` share all
     /// frames of that `side` out among them from this moment on, by whichever queue they come. The
     /// memory in `options` is each worker's. Close them together: the program goes with the first.
+    /// `gate`, if there is one, drops frames before that.
     ///
     /// # Errors
     /// [`XdpOpenError`].
@@ -197,19 +221,22 @@ impl XdpPort {
         options: &XdpOptions,
         workers: usize,
         (steering, side): (&mut Steering, SteeredSide),
+        gate: Option<&mut Gate>,
     ) -> Result<Vec<Self>, XdpOpenError> {
         let mut ports = open_queues(interface, options, workers)?;
         let by_worker = ports.iter().map(|port| port.sockets.iter().map(|it| &it.socket).collect());
         let sockets: Vec<Vec<&Socket>> = by_worker.collect();
-        let link = steering.bypass(side, &sockets, |program| {
-            let id = attach(program, interface, options.attach)?;
-            program.take_link(id)
-        });
         let refused = |source: SteeringError| XdpOpenError::Program {
             interface: interface.to_owned(),
             source: source.into(),
         };
-        let program = Program::Steering { _link: link.map_err(refused)? };
+        let program = steering.bypass(side, &sockets).map_err(refused)?;
+        let attach = |program: &mut Xdp| attach(program, interface, options.attach);
+        let link = match gate {
+            Some(gate) => stand_before(gate, program, side, interface, attach)?,
+            None => attach(program).map_err(|error| refused(error.into()))?,
+        };
+        let program = Program::Steering { _link: link };
         if let Some(first) = ports.first_mut() {
             first.program = Some(program);
         }
@@ -416,11 +443,28 @@ fn register(socket: &Socket, umem: &Umem) -> io::Result<()> {
     socket.set(libc::SOL_XDP, libc::XDP_UMEM_REG, &registration)
 }
 
-/// Loads the program, puts the socket of each queue in its map and attaches it.
+/// Has the gate's program attached in the place of the port's own, to which it hands on.
+fn stand_before(
+    gate: &mut Gate,
+    program: &Xdp,
+    side: SteeredSide,
+    interface: &str,
+    attach: impl FnOnce(&mut Xdp) -> Result<XdpLink, ProgramError>,
+) -> Result<XdpLink, XdpOpenError> {
+    let next = program.fd().map_err(GuardError::GateXdp);
+    let link = next.and_then(|next| gate.stand_before(next, side, attach));
+    link.map_err(|source| XdpOpenError::Program {
+        interface: interface.to_owned(),
+        source: source.into(),
+    })
+}
+
+/// Loads the program, puts the socket of each queue in its map and attaches it, or the gate's.
 fn load(
     interface: &str,
     options: &XdpOptions,
     sockets: &[QueueSocket],
+    gate: Option<(&mut Gate, SteeredSide)>,
 ) -> Result<Program, XdpOpenError> {
     let refused = |source: Box<dyn std::error::Error + Send + Sync>| XdpOpenError::Program {
         interface: interface.to_owned(),
@@ -439,35 +483,41 @@ fn load(
         .override_global("tcp_ports", &tcp_ports, true)
         .load(OBJECT)
         .map_err(|error| refused(error.into()))?;
-    let mut place = || -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        let map = object.map_mut("sockets").ok_or("the object lacks its map")?;
-        let mut places = XskMap::try_from(map)?;
-        for (queue, socket) in (0..).zip(sockets) {
-            places.set(queue, socket.fd(), 0)?;
-        }
-        let program = object.program_mut("weir_redirect").ok_or("the object lacks its program")?;
-        let program: &mut Xdp = program.try_into()?;
-        program.load()?;
-        attach(program, interface, options.attach)?;
-        Ok(())
+    let own = own_program(&mut object, sockets).map_err(refused)?;
+    let attach = |program: &mut Xdp| attach(program, interface, options.attach);
+    let link = match gate {
+        Some((gate, side)) => stand_before(gate, own, side, interface, attach)?,
+        None => attach(own).map_err(|error| refused(error.into()))?,
     };
-    place().map_err(refused)?;
-    Ok(Program::Own { _object: object })
+    Ok(Program::Own { _object: object, _link: link })
 }
 
-fn attach(
-    program: &mut Xdp,
-    interface: &str,
-    attach: XdpAttach,
-) -> Result<XdpLinkId, ProgramError> {
+/// The port's own program, which knows the socket of each queue; not attached yet.
+fn own_program<'o>(
+    object: &'o mut Ebpf,
+    sockets: &[QueueSocket],
+) -> Result<&'o mut Xdp, Box<dyn std::error::Error + Send + Sync>> {
+    let map = object.map_mut("sockets").ok_or("the object lacks its map")?;
+    let mut places = XskMap::try_from(map)?;
+    for (queue, socket) in (0..).zip(sockets) {
+        places.set(queue, socket.fd(), 0)?;
+    }
+    let program = object.program_mut("weir_redirect").ok_or("the object lacks its program")?;
+    let program: &mut Xdp = program.try_into()?;
+    program.load()?;
+    Ok(program)
+}
+
+fn attach(program: &mut Xdp, interface: &str, attach: XdpAttach) -> Result<XdpLink, ProgramError> {
     let native = XdpMode::Driver;
-    match attach {
+    let id = match attach {
         XdpAttach::Native => program.attach(interface, native),
         XdpAttach::Generic => program.attach(interface, XdpMode::Skb),
         XdpAttach::Auto => {
             program.attach(interface, native).or_else(|_| program.attach(interface, XdpMode::Skb))
         }
-    }
+    };
+    program.take_link(id?)
 }
 
 fn selectors(numbers: &[u16]) -> Result<[u16; SELECTORS], XdpOpenError> {

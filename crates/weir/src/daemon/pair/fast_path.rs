@@ -159,9 +159,12 @@ pub fn begin(pair: &Pair, limits: &Limits, mode: GuardMode) -> Result<Begun> {
     }
 }
 
-/// The guard's gate, where packet sockets receive.
+/// The guard's gate, as the pair's ports want it.
 fn gate(guard: &mut Guard, pair: &Pair) -> Result<Option<SharedGate>> {
-    let gate = guard.take_gate().filter(|_| pair.driver == Driver::Packet);
+    let gate = match pair.driver {
+        Driver::Packet => guard.take_gate(),
+        Driver::Xdp => guard.take_gate_for_xdp()?,
+    };
     Ok(match gate {
         Some(gate) => Some(SharedGate::new(gate, seed()?)),
         None => None,

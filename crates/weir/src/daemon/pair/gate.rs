@@ -104,6 +104,14 @@ impl SharedGate {
         port.filter_by(&self.lock().gate)
     }
 
+    /// Opens a port of AF_XDP behind it.
+    ///
+    /// # Errors
+    /// Those of `open`.
+    pub fn open<T, E>(&self, open: impl FnOnce(&mut Gate) -> Result<T, E>) -> Result<T, E> {
+        open(&mut self.lock().gate)
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -39,7 +39,7 @@ pub fn open(
     // The fast path's filter, or the gate's, is the first that lets a frame in.
     let is_filtered = fast_path.is_some() || gate.is_some();
     let filter = is_filtered.then(KernelFilter::nothing);
-    let one = |interface: &str, options: PacketOptions| -> Result<Box<dyn Port + Send>> {
+    let one = |interface: &str, side, options: PacketOptions| -> Result<Box<dyn Port + Send>> {
         let options = PacketOptions { filter: filter.clone(), ..options };
         Ok(match pair.driver {
             Driver::Packet => {
@@ -53,12 +53,20 @@ pub fn open(
                 .with_context(|| format!("{interface}: cannot filter its socket"))?;
                 Box::new(port)
             }
-            Driver::Xdp => Box::new(XdpPort::open(interface, &XdpOptions::default())?),
+            Driver::Xdp => {
+                let options = XdpOptions::default();
+                Box::new(match gate {
+                    Some(gate) => {
+                        gate.open(|gate| XdpPort::open_behind(interface, &options, gate, side))?
+                    }
+                    None => XdpPort::open(interface, &options)?,
+                })
+            }
         })
     };
     Ok(Ports {
-        host: one(&pair.host, host_options(pair)?)?,
-        wire: one(&pair.wire, wire_options(pair)?)?,
+        host: one(&pair.host, SteeredSide::Host, host_options(pair)?)?,
+        wire: one(&pair.wire, SteeredSide::Wire, wire_options(pair)?)?,
         own: own_port(pair, policy)?,
         kernel: Vec::new(),
     })
@@ -79,15 +87,26 @@ pub fn open_several(
 ) -> Result<Vec<Ports>> {
     match pair.driver {
         Driver::Packet => open_groups(pair, policy, steering, fast_paths, gate),
-        Driver::Xdp => open_queues(pair, policy, steering),
+        Driver::Xdp => open_queues(pair, policy, steering, gate),
     }
 }
 
 /// All queues of each port, which the workers share by a socket each on every queue.
-fn open_queues(pair: &Pair, policy: &Policy, steering: &mut Steering) -> Result<Vec<Ports>> {
-    let options = XdpOptions::default();
+fn open_queues(
+    pair: &Pair,
+    policy: &Policy,
+    steering: &mut Steering,
+    gate: Option<&SharedGate>,
+) -> Result<Vec<Ports>> {
+    let (options, workers) = (XdpOptions::default(), pair.workers);
     let mut open = |interface: &str, side: SteeredSide| {
-        XdpPort::open_several(interface, &options, pair.workers, (&mut *steering, side))
+        let steering = (&mut *steering, side);
+        match gate {
+            Some(gate) => gate.open(|gate| {
+                XdpPort::open_several(interface, &options, workers, steering, Some(gate))
+            }),
+            None => XdpPort::open_several(interface, &options, workers, steering, None),
+        }
     };
     let host = open(&pair.host, SteeredSide::Host)?;
     let wire = open(&pair.wire, SteeredSide::Wire)?;
