@@ -484,6 +484,12 @@ impl Detector {
         self.flows.taken(seat).and_then(|it| it.told.application)
     }
 
+    /// Whether it was looked for what is spoken in a flow, in vain.
+    pub(crate) fn has_failed(&self, seat: Seat) -> bool {
+        let told = self.flows.taken(seat).map(|it| &it.told);
+        told.is_some_and(|it| it.application.is_none() && it.has_failed)
+    }
+
     /// Whether the last packet was dropped because its flow was before.
     pub fn dropped_by_flow(&self) -> bool {
         self.evaluator.by_flow

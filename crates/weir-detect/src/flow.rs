@@ -61,6 +61,8 @@ pub(crate) struct Told {
     /// Nothing is told of it.
     pub(crate) is_untold: bool,
     pub(crate) application: Option<&'static str>,
+    /// It was looked for what is spoken, and it is nothing that is known.
+    pub(crate) has_failed: bool,
 }
 
 /// One flow.
@@ -248,6 +250,7 @@ impl Flow {
             last: told.last,
             protocol: told.protocol,
             application: told.application,
+            has_failed: told.has_failed,
             tcp_flags: told.tcp_flags,
             is_established: self.tcp == Tcp::Established,
             icmp: told.icmp,

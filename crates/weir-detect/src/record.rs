@@ -48,6 +48,8 @@ pub struct FlowRecord {
     pub protocol: u8,
     /// What was spoken, where it is known.
     pub application: Option<&'static str>,
+    /// Whether it was looked for, and is none that is known here.
+    pub has_failed: bool,
     /// TCP's flags of the initiator's and the responder's segments, together.
     pub tcp_flags: [u8; 2],
     /// Whether TCP's handshake was whole.

@@ -109,6 +109,11 @@ impl FlowTable {
         self.entries.get(&key(packet).0).and_then(|it| detector.application(it.seat))
     }
 
+    /// Whether what is spoken in a packet's flow was looked for, and is none that is known.
+    pub fn has_failed(&self, detector: &Detector, packet: &Packet<'_>) -> bool {
+        self.entries.get(&key(packet).0).is_some_and(|it| detector.has_failed(it.seat))
+    }
+
     /// A packet's flow so far, if it has a seat.
     pub fn view(&self, detector: &Detector, packet: &Packet<'_>) -> Option<FlowView> {
         let (key, from_first) = key(packet);

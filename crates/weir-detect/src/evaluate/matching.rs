@@ -64,7 +64,7 @@ impl Evaluator {
         self.sets.forget_found();
         view.is_of(protocol)
             && (!protocol.is_application()
-                || scene.application.is_some_and(|it| protocol.means(it))
+                || scene.application.is_some_and(|it| protocol.hears(it))
                 // The last message before another protocol began.
                 || sight.message.is_some_and(|it| protocol.means(it.protocol())))
             && rule.spoken.iter().all(|it| it.holds(scene.direction.index(), &scene.speech))

@@ -156,6 +156,12 @@ impl<'a> Scene<'a> {
             Some(conversation) => (conversation.sizes(), conversation.speech()),
             None => ([0; 2], Speech::of(application.map_or(Speaks::Failed, Speaks::Is))),
         };
+        if application.is_none() {
+            flow.told.has_failed |= match &flow.conversation {
+                Some(_) => speech.sides == [Speaks::Failed; 2],
+                None => view.is_of(Protocol::Udp),
+            };
+        }
         let heard = application.filter(|_| !(waits && is_new && view.is_tcp()));
         Self { rules, now, direction, view, application, heard, speech, stream_sizes, is_decided }
     }

@@ -259,6 +259,11 @@ pub fn address(end: &End) -> String {
     }
 }
 
+/// The version of IP that an address is of.
+pub fn version(end: &End) -> u8 {
+    if Ipv6Addr::from(end.address).to_canonical().is_ipv4() { 4 } else { 6 }
+}
+
 /// A moment: `2026-01-31T23:59:59.123456+0000`
 pub fn timestamp(time: Time) -> String {
     let time = Timestamp::from_nanosecond(time.0.into()).unwrap_or_default();

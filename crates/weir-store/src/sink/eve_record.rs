@@ -29,6 +29,7 @@ pub fn head(time: Time, kind: &str, ends: [End; 2], protocol: u8) -> Event {
         event.insert("dest_port".into(), ends[1].port.into());
     }
     event.insert("proto".into(), eve::protocol(protocol).into());
+    event.insert("ip_v".into(), eve::version(&ends[0]).into());
     event
 }
 

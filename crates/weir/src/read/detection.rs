@@ -1,5 +1,8 @@
 //! Captures through the detector, and what it finds to a file of EVE's events.
 
+mod ended;
+mod waiting;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -10,7 +13,7 @@ use serde_json::json;
 use weir_detect::alert::Text;
 use weir_detect::fragments::Policy;
 use weir_detect::hosts::Hosts;
-use weir_detect::record::{Oddity, UnitRecord};
+use weir_detect::record::Oddity;
 use weir_detect::{
     Alert, Alerts, Answered, Blocked, Counters, Decision, Decoded, Detector, FileDigests,
     FlowTable, Kept, Limits, Packet, RuleIndex, RuleSet, Vlans,
@@ -24,10 +27,11 @@ use weir_wire::tcp::flags::{ACK, RST, SYN};
 
 use super::eve::{self, Event};
 use super::events::Events;
+use super::exception::Cause;
 pub use super::exception::Exception;
-use super::exception::{Cause, began_midstream};
 use super::layers::{Layer, Layers};
 use super::stats::Counts;
+use waiting::Waiting;
 
 /// Flows at a time; beyond, the one that has been silent longest ends.
 const FLOWS_MAX: usize = 1 << 18;
@@ -73,6 +77,12 @@ struct Look<W> {
     /// Alerts about streams that wait until the receiver has acknowledged what they are about,
     /// by flow.
     held: HashMap<u64, Vec<Held>>,
+    /// Events of messages that wait to be acknowledged.
+    waiting: Waiting,
+    /// The flow of the packet at hand, and whether its client sent it.
+    at: Option<(u64, bool)>,
+    /// Where the packet at hand is from.
+    source: &'static str,
     /// Flows that an exception was made of.
     exceptions: HashMap<u64, (Cause, Option<Exception>)>,
     /// The link type that the capture names.
@@ -107,6 +117,8 @@ pub struct Options {
     /// Whether what is said over TCP counts when it was acknowledged, as it does for who watches
     /// alone.
     pub waits: bool,
+    /// Whether it is told of flows that what is spoken there is not known, as Suricata does.
+    pub tells_failed: bool,
     /// Whether TCP connections are taken up where their beginning was not seen.
     pub midstream: bool,
     /// What is done with those where that is not so.
@@ -173,6 +185,9 @@ impl<W: Write> Detection<W> {
             counts: Counts::default(),
             last: Time::default(),
             held: HashMap::new(),
+            waiting: Waiting::default(),
+            at: None,
+            source: "wire/pcap",
             exceptions: HashMap::new(),
             capture_link: None,
             dropped: HashSet::new(),
@@ -213,8 +228,11 @@ impl<W: Write> Detection<W> {
     pub fn finish(self) -> anyhow::Result<Seen> {
         let Self { layers, mut look } = self;
         look.tell_held();
+        look.at = None;
         look.flows.flush(&mut look.detector);
         look.ended();
+        let left = look.waiting.end_all();
+        left.into_iter().for_each(|it| look.push_late(it));
         if look.options.events.stats {
             look.stats(layers.counters());
         }
@@ -242,6 +260,7 @@ impl<W: Write> Look<W> {
             false => detector.inspect_alone(now, &packet, alerts),
         };
         let is_dropped = self.options.is_inline && decision != Decision::Pass;
+        (self.at, self.source) = (None, layer.source);
         self.counts.packet(layer.parsed.transport);
         let mut alerts: Vec<Alert> = self.alerts.drain().collect();
         self.cut(&mut alerts);
@@ -262,10 +281,9 @@ impl<W: Write> Look<W> {
         }
         for alert in &alerts {
             let rule = self.rules.rule(alert.rule);
-            let is_of_stream = match self.options.waits {
-                true => alert.is_stream || rule.is_of_decision(),
-                false => alert.is_stream && rule.is_of_stream(),
-            };
+            let (waits, is_stream) = (self.options.waits, alert.is_stream);
+            let is_of_stream =
+                (is_stream && (waits || rule.is_of_stream())) || (waits && rule.is_of_decision());
             match (self.options.is_inline || !is_of_stream, layer.parsed.transport) {
                 (false, Transport::Tcp { sequence, .. }) if self.held.len() < HELD_MAX => {
                     let length = layer.parsed.payload(layer.bytes).len() as u32;
@@ -298,6 +316,7 @@ impl<W: Write> Look<W> {
                 self.count("ips.rejected");
             }
         }
+        self.tell_acknowledged(layer, &packet);
         self.flows.expire(now, EXPIRED_MAX, &mut self.detector);
         self.ended();
     }
@@ -398,6 +417,10 @@ impl<W: Write> Look<W> {
         };
         let own = layer.parsed.payload(layer.bytes);
         self.put_marks(&mut event, packet, &alert.texts);
+        if alert.application.is_none() && self.options.tells_failed {
+            let has_failed = self.flows.has_failed(&self.detector, packet);
+            has_failed.then(|| event.insert("app_proto".into(), "failed".into()));
+        }
         let payload = stream.as_deref().unwrap_or(own);
         eve::put_payload(&mut event, payload, stream.is_some());
         eve::put_packet(&mut event, layer, self.capture_link);
@@ -578,65 +601,6 @@ impl<W: Write> Look<W> {
             verdict["reject"] = json!([if is_tcp { "tcp-reset" } else { "icmp-prohib" }]);
         }
         verdict
-    }
-
-    /// Tells of what has ended.
-    fn ended(&mut self) {
-        let mut http = self.detector.take_http();
-        let mut told = self.detector.take_told();
-        let records = self.flows.take_ended();
-        let units = self.detector.take_units();
-        let Events { flow, netflow, community_seed, .. } = self.options.events;
-        units.iter().for_each(|it| self.unit(it));
-        for record in records {
-            self.counts.flow(&record);
-            record.units.iter().for_each(|it| self.unit(it));
-            if flow && !record.is_untold {
-                let mut event = eve::flow(&record, community_seed);
-                let exception = self.exceptions.remove(&sink::flow_id(&record.view));
-                let usual = began_midstream(&record).then_some((Cause::Midstream, None));
-                let exception = exception.or(usual);
-                if let (Some(flow), Some((cause, policy))) = (event.get_mut("flow"), exception) {
-                    let name = policy.map_or("ignore", Exception::name);
-                    let what = json!({ "target": cause.name(), "policy": name });
-                    flow["exception_policy"] = json!([what]);
-                    match policy {
-                        Some(Exception::DropFlow) => flow["action"] = "drop".into(),
-                        Some(Exception::PassFlow) => flow["action"] = "pass".into(),
-                        Some(Exception::DropPacket) | None => {}
-                    }
-                }
-                self.push(event);
-            }
-            if netflow {
-                eve::netflow(&record).into_iter().for_each(|it| self.push(it));
-            }
-            http.extend(record.http);
-            told.extend(record.applications);
-        }
-        let applications = self.options.events.applications.clone();
-        if applications.tells("http") {
-            http.iter().for_each(|it| self.push(eve::http(self.last, it)));
-        }
-        for record in told.iter().filter(|it| applications.tells(it.kind)) {
-            let mut event = eve::application(record);
-            if let Some(tls) = event.get_mut("tls") {
-                match &applications.tls {
-                    Some(wanted) => eve::choose_tls(tls, wanted),
-                    None => eve::choose_tls(tls, &eve::USUAL_TLS),
-                }
-            }
-            self.push(event);
-        }
-    }
-
-    /// A transaction that ended.
-    fn unit(&mut self, record: &UnitRecord) {
-        if self.options.events.applications.tells(record.kind) {
-            let mut event = eve::unit(record);
-            event.insert("pcap_cnt".into(), self.seen.packets.into());
-            self.push(event);
-        }
     }
 
     fn stats(&mut self, decoder: BTreeMap<String, u64>) {

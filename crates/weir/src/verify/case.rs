@@ -123,6 +123,9 @@ pub struct Case {
     pub is_check: bool,
     /// Rules that cannot run end it (`--init-errors-fatal`, `-T`).
     pub is_strict: bool,
+    /// It is run as the suite runs tests that have no command of their own: rules that cannot run
+    /// end it too, but those that we alone cannot run do not.
+    pub is_usual: bool,
     /// How it must end.
     pub exit_code: i64,
     /// The folder of sets that rules change, if it is not that of all that is made.
@@ -166,6 +169,7 @@ pub fn read(folder: &Path) -> Result<Result<Case, Skipped>> {
         ],
         is_check: false,
         is_strict: false,
+        is_usual: written.command.is_none(),
         exit_code: written.exit_code.unwrap_or(0),
         data_folder: None,
     };
@@ -287,10 +291,13 @@ impl Requires {
         let other = [
             (self.os.as_deref().is_some_and(|it| it != "linux"), "another system"),
             (self.arch.is_some(), "one processor's architecture"),
-            (!self.files.is_empty(), "files of Suricata's sources"),
+            (!self.files.iter().all(|it| is_of_sources(it)), "files that are not here"),
             (!self.env.is_empty(), "variables of the environment"),
             (self.script.is_some(), "a script"),
-            (self.lambda.is_some(), "an expression in Python"),
+            (
+                self.lambda.as_deref().is_some_and(|it| !is_about_windows(it)),
+                "an expression in Python",
+            ),
         ];
         if let Some((_, what)) = other.iter().find(|(is_so, _)| *is_so) {
             return Some(format!("it asks for {what}"));
@@ -309,6 +316,18 @@ impl Skip {
         let why = self.msg.clone();
         is_meant.then(|| why.unwrap_or_else(|| "it says itself that it is to be skipped".into()))
     }
+}
+
+/// Whether a file that is asked for is one of Suricata's sources, which says that it can do
+/// something: what the version says as well.
+fn is_of_sources(path: &str) -> bool {
+    ["src/", "rust/src/"].iter().any(|it| path.trim_start_matches("./").starts_with(it))
+}
+
+/// Whether an expression only asks that the system is not Windows.
+fn is_about_windows(expression: &str) -> bool {
+    let plain = expression.replace(['"', '\'', ' '], "");
+    matches!(plain.as_str(), "sys.platform!=win32" | "platform.system()!=Windows")
 }
 
 /// Whether what Suricata is built with under that name is here too.
@@ -389,5 +408,36 @@ fn flatten(value: &Value, name: String, out: &mut BTreeMap<String, Value>) {
             }
         }
         other => drop(out.insert(name, other.clone())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unmet(yaml: &str) -> Option<String> {
+        serde_saphyr::from_str::<Requires>(yaml).unwrap().unmet()
+    }
+
+    #[test]
+    fn what_suricata_8_has_on_linux_is_met() {
+        assert_eq!(unmet("files: [src/datasets.c, rust/src/lib.rs]"), None);
+        assert_eq!(unmet("lambda: sys.platform != \"win32\""), None);
+        assert_eq!(unmet("min-version: 8.0.7"), None);
+        assert!(unmet("files: [/etc/passwd]").is_some());
+        assert!(unmet("lambda: os.cpu_count() > 8").is_some());
+        assert!(unmet("min-version: 8.0.8").is_some() && unmet("lt-version: 8").is_some());
+    }
+
+    #[test]
+    fn rules_that_cannot_run_end_a_test_that_expects_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+        write("in.pcap", "");
+        write("test.yaml", "exit-code: 1\n");
+        let case = read(folder.path()).unwrap().unwrap();
+        assert!(case.is_usual && !case.is_strict && case.exit_code == 1);
+        write("test.yaml", "command: suricata -r in.pcap\n");
+        assert!(!read(folder.path()).unwrap().unwrap().is_usual);
     }
 }

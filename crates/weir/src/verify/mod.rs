@@ -103,13 +103,15 @@ fn one(folder: &Path) -> Result<Result<Vec<String>, Skipped>> {
         return Ok(Ok(vec![why]));
     }
     let (events, refused) = run::events(&case, made.path())?;
-    let code = i64::from(case.is_strict && !refused.is_empty());
+    let is_fatal = case.is_strict || (case.is_usual && case.exit_code != 0);
+    let code = i64::from(is_fatal && !refused.is_empty());
     if code != case.exit_code {
         let mut reasons = vec![format!("it ends with {code}, not {}", case.exit_code)];
         reasons.extend(refused);
         return Ok(Ok(reasons));
     }
     outputs::write(&case, &events, made.path())?;
+    outputs::write_log(&refused, made.path())?;
     if let Some(why) = shell(&events, between) {
         return Ok(Ok(vec![why]));
     }

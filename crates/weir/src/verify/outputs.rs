@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::case::Case;
 
@@ -28,6 +28,22 @@ pub(super) fn write(case: &Case, events: &[Value], folder: &Path) -> Result<()> 
         if let Some(name) = name {
             write(name, &lines(log.get("types").and_then(Value::as_array)))?;
         }
+    }
+    Ok(())
+}
+
+/// Writes what a run says of itself, the rules that do not run, as text and as events: in our own
+/// words, so that only who looks for none or for how many finds what it is about.
+pub(super) fn write_log(refused: &[String], folder: &Path) -> Result<()> {
+    let text: String = refused.iter().map(|it| format!("Error: detect: {it}\n")).collect();
+    let event = |message: &String| {
+        let engine = json!({ "message": message });
+        format!("{}\n", json!({ "event_type": "engine", "log_level": "Error", "engine": engine }))
+    };
+    let events: String = refused.iter().map(event).collect();
+    for (name, text) in [("suricata.log", &text), ("suricata.json", &events)] {
+        let path = folder.join(name);
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
 }

@@ -111,6 +111,7 @@ fn options(case: &Case) -> Options {
     Options {
         is_inline: case.is_inline,
         waits: !case.is_inline,
+        tells_failed: true,
         midstream: case.is_on("stream.midstream", false)
             || case.is_on("stream.async-oneside", false),
         midstream_policy: midstream_policy(case),
