@@ -8,7 +8,6 @@ use crate::detector::Decision;
 use crate::flow::Flow;
 use crate::inspect::Bytes;
 use crate::packet::View;
-use crate::rule::RuleIndex;
 
 impl Evaluator {
     /// Rules whose fast pattern is in the packet, or lies over the border to the one before, or
@@ -25,22 +24,25 @@ impl Evaluator {
             return ControlFlow::Continue(());
         };
         let mut outcome = ControlFlow::Continue(());
-        if let Some(operation) = operations.at_hand() {
-            let rules = scene.rules;
-            let of_operation = |it: &RuleIndex| rules.rule(*it).is_of_operation();
-            self.candidates.retain(of_operation);
+        let rules = scene.rules;
+        self.candidates.retain(|it| rules.rule(*it).is_of_operation());
+        let of_packet = self.candidates.clone();
+        let mut matched = Vec::new();
+        for operation in operations.at_hand() {
+            self.candidates.clone_from(&of_packet);
             let (window, _, new) = operation.window();
             let of_what = (scene.direction, scene.kind(flow));
             let Self { candidates, scratch, .. } = self;
             rules.payloads().scan_border(of_what, (window, new), scratch, candidates);
-            candidates.retain(of_operation);
+            candidates.retain(|it| rules.rule(*it).is_of_operation());
             candidates.extend_from_slice(operation.waiting());
             self.settle();
             let view = &View { operation: Some(operation.head()), ..*scene.view };
             let scene = &Scene { view, ..*scene };
             let candidates = std::mem::take(&mut self.candidates);
             for index in &candidates {
-                if operation.is_matched(*index) {
+                // In another version of the operation too.
+                if operation.is_matched(*index) || matched.contains(index) {
                     continue;
                 }
                 let rule = rules.rule(*index);
@@ -49,6 +51,7 @@ impl Evaluator {
                 let sight = Sight { payload, message: None, is_stream: false };
                 if self.matches(rule, flow, scene, sight) {
                     outcome = self.act((rule, *index, sight), flow, scene, alerts, decision);
+                    matched.push(*index);
                     // What is dropped comes again, and is dropped again.
                     if *decision == Decision::Pass {
                         operation.match_ends(*index);
@@ -61,6 +64,9 @@ impl Evaluator {
                 }
             }
             self.candidates = candidates;
+            if outcome.is_break() {
+                break;
+            }
         }
         if *decision == Decision::Pass {
             operations.let_go();

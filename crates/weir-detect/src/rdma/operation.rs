@@ -2,12 +2,16 @@
 //!
 //! ```text
 //!   FIRST  MIDDLE  MIDDLE  LAST      PSNs count up
-//!   ------ past ------ | new         one window a queue pair's requests, one for its READ responses
+//!   ------ past ------ | new         one window an operation, a few operations a queue pair
 //! ```
 //!
-//! A packet that is sent again (go-back-N) takes the place of what came from its PSN on, so that
-//! what is looked at is what the receiver has. A packet behind a gap is looked at by itself: its
-//! receiver does not take it (reliable connections), or gives the message up.
+//! Which of two packets with one PSN the receiver has is not known here: it passes over what it
+//! has, and never sees what was lost or damaged behind the gateway. So a packet that comes again as
+//! it was changes nothing, one with another payload makes a second version of its operation, and a
+//! first packet begins one beside those under way. A packet behind a gap is looked at by itself:
+//! its receiver does not take it (reliable connections), or gives the message up.
+
+use std::ops::Range;
 
 use weir_wire::bth::{Operation as Kind, Position, Psn};
 use weir_wire::ext;
@@ -19,6 +23,9 @@ use crate::rule::RuleIndex;
 const PAST_MAX: usize = 4096;
 /// Rules that wait for more of an operation, and rules that matched it, at most.
 const RULES_MAX: usize = 256;
+/// Operations and versions of them, of one sender to one queue pair, at most. The one that no
+/// packet came for the longest gives way.
+const OPERATIONS_MAX: usize = 4;
 
 /// What the first packet said of its operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,14 +37,14 @@ pub(crate) struct Head {
 /// The operations of one sender to one queue pair that are under way.
 #[derive(Debug, Default)]
 pub(crate) struct Operations {
-    request: Option<Operation>,
-    response: Option<Operation>,
-    /// The packet at hand belongs to the response.
-    is_response: bool,
+    /// The last are those that a packet came for last.
+    under_way: Vec<Operation>,
+    /// How many of them, from the end, the packet at hand is a piece of.
+    at_hand: usize,
 }
 
 /// One of them.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Operation {
     kind: Kind,
     /// PSNs of its first packet, and of the next.
@@ -46,61 +53,135 @@ pub(crate) struct Operation {
     /// Bytes of payload that each packet but the last has.
     packet_len: usize,
     head: Head,
-    /// The last bytes so far, of them those of the packet at hand, and bytes before.
+    /// The last bytes so far, and how many came before.
     bytes: Vec<u8>,
-    new: usize,
     before: u64,
-    is_whole: bool,
+    /// Its last packet is here.
+    is_ended: bool,
+    /// Of `bytes`, those of the packet at hand.
+    new: Range<usize>,
     waiting: Vec<RuleIndex>,
     matched: Vec<RuleIndex>,
+}
+
+/// What a packet is to an operation.
+enum Fit {
+    /// No piece of it.
+    Not,
+    /// The next piece.
+    Next,
+    /// A piece that came before, the same bytes.
+    Again(Range<usize>),
+    /// One in the place of a piece that came before: other bytes.
+    Other,
+    /// One whose place was forgotten.
+    Forgotten,
 }
 
 impl Operations {
     /// Takes a packet in; whether it is a piece of an operation, in its place.
     pub(crate) fn take(&mut self, view: &View<'_>) -> bool {
+        self.at_hand = 0;
         let Some(rdma) = &view.parsed.rdma else { return false };
         let kind = rdma.opcode.operation();
-        self.is_response = kind == Kind::ReadResponse;
         if !matches!(kind, Kind::Send | Kind::Write | Kind::ReadResponse) {
             return false;
         }
-        let place = if self.is_response { &mut self.response } else { &mut self.request };
-        let psn = rdma.psn;
-        match (rdma.opcode.position(), place) {
-            (Position::First, place) => {
-                // One that came before, of an older operation, is none that begins.
-                let is_old = |it: &Operation| psn.distance(it.first) < 0;
-                if kind != Kind::ReadResponse && place.as_ref().is_some_and(is_old) {
-                    return false;
+        match rdma.opcode.position() {
+            Position::First => self.begin(Operation::begin(kind, rdma.psn, view)),
+            Position::Middle => self.go_on(kind, rdma.psn, view.payload, false),
+            Position::Last => self.go_on(kind, rdma.psn, view.payload, true),
+            Position::Only => return false,
+        }
+        self.at_hand > 0
+    }
+
+    /// A first packet: an operation that is new, or one that begins again as it did.
+    fn begin(&mut self, operation: Operation) {
+        let mut place = 0;
+        for _ in 0..self.under_way.len() {
+            if self.under_way[place].begin_again(&operation) {
+                self.put_at_hand(place);
+            } else {
+                place += 1;
+            }
+        }
+        if self.at_hand == 0 {
+            self.add(operation);
+        }
+    }
+
+    fn go_on(&mut self, kind: Kind, psn: Psn, payload: &[u8], is_last: bool) {
+        let mut versions = Vec::new();
+        let mut forgotten = None;
+        let mut place = 0;
+        for _ in 0..self.under_way.len() {
+            let operation = &mut self.under_way[place];
+            match operation.fit(kind, psn, payload) {
+                Fit::Next => operation.append(psn, payload, is_last),
+                Fit::Again(new) => operation.new = new,
+                Fit::Other => {
+                    versions.push(operation.version(psn, payload, is_last));
+                    place += 1;
+                    continue;
                 }
-                *place = Some(Operation::begin(kind, psn, view));
-                true
+                Fit::Forgotten => {
+                    forgotten = Some(place);
+                    place += 1;
+                    continue;
+                }
+                Fit::Not => {
+                    place += 1;
+                    continue;
+                }
             }
-            (Position::Middle | Position::Last, Some(operation)) if operation.kind == kind => {
-                let is_last = rdma.opcode.position() == Position::Last;
-                operation.go_on(psn, view.payload, is_last)
-            }
-            _ => false,
+            self.put_at_hand(place);
         }
+        if self.at_hand == 0 && versions.is_empty() {
+            let version = |it: usize| self.under_way[it].version(psn, payload, is_last);
+            versions.extend(forgotten.map(version));
+        }
+        versions.into_iter().for_each(|it| self.add(it));
     }
 
-    /// The operation that the last packet is a piece of.
-    pub(crate) fn at_hand(&mut self) -> Option<&mut Operation> {
-        match self.is_response {
-            true => self.response.as_mut(),
-            false => self.request.as_mut(),
-        }
+    /// The packet at hand is a piece of the operation at `place`.
+    fn put_at_hand(&mut self, place: usize) {
+        self.under_way[place..].rotate_left(1);
+        self.at_hand += 1;
     }
 
-    /// Forgets the operation at hand if it is whole.
+    /// Adds one that the packet at hand is a piece of, if not all that have a place are such.
+    fn add(&mut self, operation: Operation) {
+        if self.under_way.len() == OPERATIONS_MAX {
+            if self.at_hand == OPERATIONS_MAX {
+                return;
+            }
+            self.under_way.remove(0);
+        }
+        self.under_way.push(operation);
+        self.at_hand += 1;
+    }
+
+    /// Those that the last packet is a piece of.
+    pub(crate) fn at_hand(&mut self) -> &mut [Operation] {
+        let others = self.under_way.len() - self.at_hand;
+        &mut self.under_way[others..]
+    }
+
+    /// Forgets those at hand that are whole.
     pub(crate) fn let_go(&mut self) {
-        let place = if self.is_response { &mut self.response } else { &mut self.request };
-        place.take_if(|it| it.is_whole);
+        let others = self.under_way.len() - self.at_hand;
+        let mut place = 0;
+        self.under_way.retain(|it| {
+            place += 1;
+            place <= others || !it.is_whole()
+        });
+        self.at_hand = 0;
     }
 
     /// Other rules will look.
     pub(crate) fn forget_rules(&mut self) {
-        for operation in [&mut self.request, &mut self.response].into_iter().flatten() {
+        for operation in &mut self.under_way {
             operation.waiting.clear();
             operation.matched.clear();
         }
@@ -121,42 +202,80 @@ impl Operation {
             packet_len: view.payload.len(),
             head,
             bytes: view.payload.to_vec(),
-            new: view.payload.len(),
             before: 0,
-            is_whole: false,
+            is_ended: false,
+            new: 0..view.payload.len(),
             waiting: Vec::new(),
             matched: Vec::new(),
         }
     }
 
-    /// Takes a packet that is not the first; whether it is one of its own.
-    fn go_on(&mut self, psn: Psn, payload: &[u8], is_last: bool) -> bool {
-        let place = psn.distance(self.first);
-        if place <= 0 || psn.distance(self.next) > 0 {
-            return false;
+    /// Looks from its beginning again, if `other` begins as this did.
+    fn begin_again(&mut self, other: &Self) -> bool {
+        let is_same = (self.kind, self.first, self.head) == (other.kind, other.first, other.head)
+            && self.packet_len == other.packet_len
+            && self.before == 0
+            && self.bytes.starts_with(&other.bytes);
+        if is_same {
+            self.new = other.new.clone();
         }
-        if psn != self.next {
-            // What came from here on comes again.
-            let at = (place as u64).saturating_mul(self.packet_len as u64);
-            let kept = usize::try_from(at.saturating_sub(self.before)).unwrap_or(usize::MAX);
-            self.bytes.truncate(kept);
-            if at < self.before {
-                self.before = at;
-            }
+        is_same
+    }
+
+    /// What a packet that is not the first is to it.
+    fn fit(&self, kind: Kind, psn: Psn, payload: &[u8]) -> Fit {
+        if kind != self.kind || psn.distance(self.first) <= 0 || psn.distance(self.next) > 0 {
+            return Fit::Not;
         }
+        if psn == self.next {
+            return if self.is_ended { Fit::Not } else { Fit::Next };
+        }
+        let Some(start) = self.place_of(psn) else { return Fit::Forgotten };
+        let end = start + payload.len();
+        let is_there = self.bytes.get(start..end) == Some(payload);
+        // The last packet is as long as it was, too.
+        let is_last = psn.add(1) == self.next;
+        let is_same = is_there && (!is_last || end == self.bytes.len());
+        if is_same { Fit::Again(start..end) } else { Fit::Other }
+    }
+
+    /// Where among the bytes the packet's begin, if they are there.
+    fn place_of(&self, psn: Psn) -> Option<usize> {
+        let packets = u64::try_from(psn.distance(self.first)).ok()?;
+        let at = packets.saturating_mul(self.packet_len as u64).checked_sub(self.before)?;
+        usize::try_from(at).ok().filter(|it| *it <= self.bytes.len())
+    }
+
+    /// Takes the next packet.
+    fn append(&mut self, psn: Psn, payload: &[u8], is_last: bool) {
         let past = self.bytes.len().saturating_sub(PAST_MAX);
         self.bytes.drain(..past);
         self.before += past as u64;
+        let start = self.bytes.len();
         self.bytes.extend_from_slice(payload);
-        self.new = payload.len();
+        self.new = start..self.bytes.len();
         self.next = psn.add(1);
-        self.is_whole = is_last;
-        true
+        self.is_ended = is_last;
+    }
+
+    /// The same operation with another packet from `psn` on.
+    fn version(&self, psn: Psn, payload: &[u8], is_last: bool) -> Self {
+        let mut version = self.clone();
+        match self.place_of(psn) {
+            Some(place) => version.bytes.truncate(place),
+            None => {
+                version.bytes.clear();
+                let packets = u64::try_from(psn.distance(self.first)).unwrap_or_default();
+                version.before = packets.saturating_mul(self.packet_len as u64);
+            }
+        }
+        version.append(psn, payload, is_last);
+        version
     }
 
     /// Its last bytes, how many stand before them, and how many of them are new.
     pub(crate) fn window(&self) -> (&[u8], u64, usize) {
-        (&self.bytes, self.before, self.new)
+        (&self.bytes[..self.new.end], self.before, self.new.len())
     }
 
     /// What its first packet said.
@@ -164,9 +283,9 @@ impl Operation {
         self.head
     }
 
-    /// Whether its last packet is here.
+    /// Whether the packet at hand is its last.
     pub(crate) fn is_whole(&self) -> bool {
-        self.is_whole
+        self.is_ended && self.new.end == self.bytes.len()
     }
 
     /// Rules whose fast pattern came, but not all that they ask.

@@ -74,8 +74,11 @@ const WRITE_LAST: u8 = 0x08;
 const RESPONSE_FIRST: u8 = 0x0d;
 const RESPONSE_LAST: u8 = 0x0f;
 
-/// The sids that packets `(opcode, PSN, what stands behind the BTH)` of one sender match, each.
-fn of_packets(bench: &mut Bench, packets: &[(u8, u32, &[u8])]) -> Vec<Vec<u32>> {
+/// Opcode, PSN, and what stands behind the BTH.
+type Sent<'a> = (u8, u32, &'a [u8]);
+
+/// The sids that packets of one sender match, each.
+fn of_packets(bench: &mut Bench, packets: &[Sent<'_>]) -> Vec<Vec<u32>> {
     let each = packets.iter().map(|(opcode, psn, behind)| {
         bench.send(Direction::Initiator, &roce(*opcode, 7, *psn, behind));
         bench.alerted()
@@ -92,7 +95,7 @@ fn a_content_may_lie_in_several_packets_of_an_operation() {
                  alert rdma any any -> any any (content:\"ret!\"; depth:4; sid:4;)\n\
                  alert rdma any any -> any any (content:\"two\"; endswith; sid:5;)";
     let mut bench = Bench::new(rules);
-    let send = |psn| -> [(u8, u32, &[u8]); 3] {
+    let send = |psn| -> [Sent<'_>; 3] {
         [
             (SEND_FIRST, psn, b"one a se"),
             (SEND_MIDDLE, psn + 1, b"cret! .."),
@@ -102,15 +105,14 @@ fn a_content_may_lie_in_several_packets_of_an_operation() {
     let found = vec![vec![], vec![1, 3], vec![2, 5]];
     assert_eq!(of_packets(&mut bench, &send(5)), found);
     assert_eq!(of_packets(&mut bench, &send(8)), found, "the next operation by itself");
-    let apart: [(u8, u32, &[u8]); 2] =
-        [(SEND_ONLY, 11, b"one a se"), (SEND_ONLY, 12, b"cret! two")];
+    let apart: [Sent<'_>; 2] = [(SEND_ONLY, 11, b"one a se"), (SEND_ONLY, 12, b"cret! two")];
     assert_eq!(of_packets(&mut bench, &apart), [vec![], vec![5]], "two operations");
 }
 
 #[test]
 fn requests_and_responses_to_a_queue_pair_do_not_mix() {
     let rules = "alert rdma any any -> any any (content:\"secret\"; sid:1;)";
-    let packets: [(u8, u32, &[u8]); 4] = [
+    let packets: [Sent<'_>; 4] = [
         (SEND_FIRST, 5, b"..sec"),
         (RESPONSE_FIRST, 900, b"\0\0\0\0..sec"),
         (SEND_LAST, 6, b"ret"),
@@ -125,14 +127,14 @@ fn what_the_first_packet_says_holds_for_its_operation() {
                  rdma.length:8; content:\"late\"; sid:1;)\n\
                  alert rdma any any -> any any (rdma.rkey:0xdeadbeef; sid:2;)";
     let first = [&RETH[..], b"beg."].concat();
-    let packets: [(u8, u32, &[u8]); 2] = [(WRITE_FIRST, 5, &first), (WRITE_LAST, 6, b"late")];
+    let packets: [Sent<'_>; 2] = [(WRITE_FIRST, 5, &first), (WRITE_LAST, 6, b"late")];
     assert_eq!(of_packets(&mut Bench::new(rules), &packets), [vec![2], vec![1]]);
 }
 
 #[test]
 fn a_packet_that_is_sent_again_takes_the_place_of_the_first() {
     let rules = "alert rdma any any -> any any (content:\"secret\"; sid:1;)";
-    let packets: [(u8, u32, &[u8]); 5] = [
+    let packets: [Sent<'_>; 5] = [
         (SEND_FIRST, 5, b"..sec"),
         (SEND_MIDDLE, 6, b"xxxxx"),
         (SEND_LAST, 8, b"behind a gap"),
@@ -157,11 +159,72 @@ fn a_piece_that_was_dropped_is_dropped_again() {
 }
 
 #[test]
+fn no_packet_that_the_receiver_passes_over_parts_an_operation() {
+    let rules = "alert rdma any any -> any any (content:\"secret\"; sid:1;)";
+    let (first, middle): (Sent<'_>, Sent<'_>) =
+        ((SEND_FIRST, 5, b"..sec"), (SEND_MIDDLE, 6, b"....."));
+    let between: [(&str, &[Sent<'_>]); 6] = [
+        (
+            "a first packet far ahead",
+            &[first, (SEND_FIRST, 8_000_000, b"....."), (SEND_LAST, 6, b"ret")],
+        ),
+        ("another first packet", &[first, (SEND_FIRST, 5, b"....."), (SEND_LAST, 6, b"ret")]),
+        (
+            "the first packet twice",
+            &[
+                (SEND_FIRST, 4, b"....."),
+                (SEND_MIDDLE, 5, b"..sec"),
+                (SEND_FIRST, 4, b"....."),
+                (SEND_LAST, 6, b"ret"),
+            ],
+        ),
+        (
+            "another packet of its PSN",
+            &[
+                (SEND_FIRST, 4, b"....."),
+                (SEND_MIDDLE, 5, b"..sec"),
+                (SEND_MIDDLE, 5, b"....."),
+                (SEND_LAST, 6, b"ret"),
+            ],
+        ),
+        (
+            "an earlier packet twice",
+            &[
+                (SEND_FIRST, 3, b"....."),
+                (SEND_MIDDLE, 4, b"ab..."),
+                (SEND_MIDDLE, 5, b"..sec"),
+                (SEND_MIDDLE, 4, b"ab..."),
+                (SEND_LAST, 6, b"ret"),
+            ],
+        ),
+        ("a last packet ahead of it", &[first, (SEND_LAST, 9, b"....."), (SEND_LAST, 6, b"ret")]),
+    ];
+    for (what, packets) in between {
+        let found = of_packets(&mut Bench::new(rules), packets);
+        assert_eq!(found.concat(), [1], "{what}");
+    }
+    let whole = [first, middle, middle, (SEND_LAST, 7, b"secret"), (SEND_LAST, 7, b"secret")];
+    assert_eq!(of_packets(&mut Bench::new(rules), &whole)[3], [1]);
+}
+
+#[test]
+fn a_connection_that_ended_within_an_operation_hides_nothing_of_the_next() {
+    let rules = "alert rdma any any -> any any (content:\"secret\"; sid:1;)";
+    // Its PSNs begin before those of the last one, and go over the end of their 24 bits.
+    let packets: [Sent<'_>; 3] = [
+        (SEND_FIRST, 0x10_0000, b"....."),
+        (SEND_FIRST, 0xff_ffff, b"..sec"),
+        (SEND_LAST, 0, b"ret"),
+    ];
+    assert_eq!(of_packets(&mut Bench::new(rules), &packets).concat(), [1]);
+}
+
+#[test]
 fn an_operation_is_looked_at_together_for_four_kibibytes() {
     let rules = "alert rdma any any -> any any (content:\"begin\"; content:\"end\"; sid:1;)";
     let filler = [b'.'; 1024];
     for (middles, is_found) in [(3, true), (5, false)] {
-        let mut packets: Vec<(u8, u32, &[u8])> = vec![(SEND_FIRST, 5, b"begin")];
+        let mut packets: Vec<Sent<'_>> = vec![(SEND_FIRST, 5, b"begin")];
         packets.extend((0..middles).map(|it| (SEND_MIDDLE, 6 + it, &filler[..])));
         packets.push((SEND_LAST, 6 + middles, b"end"));
         let found = of_packets(&mut Bench::new(rules), &packets);
