@@ -5,11 +5,12 @@
 //! code of its country. All of it is turned into ranges once, when rules are read.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use weir_detect::countries::Countries;
+
+use crate::rules;
 
 /// Bytes of a database, at most.
 const FILE_LEN_MAX: u64 = 1 << 30;
@@ -29,11 +30,7 @@ const MAPPED: u128 = 0xffff << 32;
 /// It cannot be read, or is none of countries.
 pub fn read(path: &Path) -> Result<Countries> {
     let shown = path.display();
-    let length = fs::metadata(path).with_context(|| format!("cannot read {shown}"))?.len();
-    if length > FILE_LEN_MAX {
-        bail!("{shown} has {length} bytes, {FILE_LEN_MAX} at most");
-    }
-    let bytes = fs::read(path).with_context(|| format!("cannot read {shown}"))?;
+    let bytes = rules::file(path, FILE_LEN_MAX)?;
     Database::of(&bytes)
         .and_then(|it| it.countries())
         .with_context(|| format!("{shown} is no MaxMind database of countries"))
@@ -245,6 +242,8 @@ impl<'a> Reader<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     /// The database of testdata: Sweden and Norway by 192.0.2.0/24 and 2001:db8::/32.

@@ -13,8 +13,10 @@ use crate::countries;
 
 /// Bytes of one rule file, at most; a longer one is refused.
 const FILE_LEN_MAX: u64 = 256 << 20;
-/// Files of one folder, at most.
+/// Files of folders, at most.
 const FILES_MAX: usize = 10_000;
+/// Folders that are looked into, at most, each as often as links lead to it.
+const FOLDERS_MAX: usize = 1_000;
 
 /// The text of rules, with all that decides what it means.
 #[derive(Clone, Debug, Hash)]
@@ -201,50 +203,75 @@ enum Section {
 }
 
 fn text(path: &Path) -> Result<String> {
-    let shown = path.display();
-    let length = fs::metadata(path).with_context(|| format!("cannot read {shown}"))?.len();
-    if length > FILE_LEN_MAX {
-        bail!("{shown} has {length} bytes, {FILE_LEN_MAX} at most");
-    }
-    let bytes = fs::read(path).with_context(|| format!("cannot read {shown}"))?;
+    let bytes = file(path, FILE_LEN_MAX)?;
     // Messages of old rules are Latin-1: what is not UTF-8 matters to no keyword.
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The files to read: those named, and those of the folders named, one level and deeper.
-fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    for path in paths {
-        if path.is_dir() {
-            folder(path, 0, &mut found)?;
-        } else {
-            found.push(path.clone());
-        }
+/// All that a file has. A pipe or a device may never end, and is refused: who reads would not
+/// come back, and take no other configuration.
+///
+/// # Errors
+/// It cannot be read, is longer than `len_max`, or no file.
+pub(crate) fn file(path: &Path, len_max: u64) -> Result<Vec<u8>> {
+    let shown = path.display();
+    let metadata = fs::metadata(path).with_context(|| format!("cannot read {shown}"))?;
+    if !metadata.is_file() {
+        bail!("{shown} is not a file");
     }
-    Ok(found)
+    if metadata.len() > len_max {
+        bail!("{shown} has {} bytes, {len_max} at most", metadata.len());
+    }
+    fs::read(path).with_context(|| format!("cannot read {shown}"))
 }
 
-fn folder(path: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {
-    const DEPTH_MAX: usize = 8;
-    let shown = path.display();
-    let entries = fs::read_dir(path).with_context(|| format!("cannot read {shown}"))?;
-    let mut inside: Vec<PathBuf> = entries.map(|it| Ok(it?.path())).collect::<Result<_>>()?;
-    inside.sort();
-    for path in inside {
-        let is_wanted = path.extension().is_some_and(|it| it == "rules")
-            || path
-                .file_name()
-                .is_some_and(|it| it == "classification.config" || it == "threshold.config");
-        if path.is_dir() && depth < DEPTH_MAX {
-            folder(&path, depth + 1, found)?;
-        } else if is_wanted && path.is_file() {
-            found.push(path);
-        }
-        if found.len() > FILES_MAX {
-            bail!("{shown} has more than {FILES_MAX} rule files");
+/// The files to read: those named, and those of the folders named, one level and deeper.
+fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut found = Found::default();
+    for path in paths {
+        if path.is_dir() {
+            found.folder(path, 0)?;
+        } else {
+            found.files.push(path.clone());
         }
     }
-    Ok(())
+    Ok(found.files)
+}
+
+/// What was found so far.
+#[derive(Default)]
+struct Found {
+    files: Vec<PathBuf>,
+    folders: usize,
+}
+
+impl Found {
+    fn folder(&mut self, path: &Path, depth: usize) -> Result<()> {
+        const DEPTH_MAX: usize = 8;
+        let shown = path.display();
+        self.folders += 1;
+        if self.folders > FOLDERS_MAX {
+            bail!("{shown}: more than {FOLDERS_MAX} folders, or links that lead back");
+        }
+        let entries = fs::read_dir(path).with_context(|| format!("cannot read {shown}"))?;
+        let mut inside: Vec<PathBuf> = entries.map(|it| Ok(it?.path())).collect::<Result<_>>()?;
+        inside.sort();
+        for path in inside {
+            let is_wanted = path.extension().is_some_and(|it| it == "rules")
+                || path
+                    .file_name()
+                    .is_some_and(|it| it == "classification.config" || it == "threshold.config");
+            if path.is_dir() && depth < DEPTH_MAX {
+                self.folder(&path, depth + 1)?;
+            } else if is_wanted && path.is_file() {
+                self.files.push(path);
+            }
+            if self.files.len() > FILES_MAX {
+                bail!("{shown} has more than {FILES_MAX} rule files");
+            }
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -262,6 +289,36 @@ mod tests {
         assert_eq!(variables.addresses["EXTERNAL_NET"], "!$HOME_NET");
         assert_eq!(variables.ports["HTTP_PORTS"], "8080");
         assert_eq!(variables.ports["X"], "1521");
+    }
+
+    #[test]
+    fn a_pipe_or_a_device_is_no_rule_file_and_waits_for_nobody() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, mode).unwrap();
+        for path in [pipe, "/dev/zero".into()] {
+            let shown = path.display().to_string();
+            let refused = read(&[path], Variables::default()).unwrap_err();
+            assert_eq!(refused.to_string(), format!("{shown} is not a file"));
+        }
+        // A rule that names one is refused, and the others run.
+        let rules = folder.path().join("one.rules");
+        let text = "alert dns any any -> any any (dns.query; dataset:isset,x,type string,load pipe; \
+                    sid:1;)\nalert dns any any -> any any (dns.query; content:\"x\"; sid:2;)\n";
+        fs::write(&rules, text).unwrap();
+        let report = read(&[rules], Variables::default()).unwrap().compile().unwrap().report;
+        assert_eq!((report.enabled, report.runnable), (2, 1));
+    }
+
+    #[test]
+    fn links_that_lead_back_have_an_end() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in 0..8 {
+            std::os::unix::fs::symlink(".", folder.path().join(name.to_string())).unwrap();
+        }
+        let refused = read(&[folder.path().to_owned()], Variables::default()).unwrap_err();
+        assert!(refused.to_string().ends_with("1000 folders, or links that lead back"));
     }
 
     #[test]
