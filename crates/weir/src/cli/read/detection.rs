@@ -1,11 +1,11 @@
 //! `weir read --rules`: captures through the detector.
 
 use std::fs::File;
-use std::io::BufWriter;
+use std::io::{BufWriter, Read};
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, Result, bail};
 use serde_json::json;
 use weir_detect::Variables;
 
@@ -29,7 +29,7 @@ pub(super) fn run(args: &ReadArgs, eve: &Path) -> anyhow::Result<ExitCode> {
         text.read_kept(folder)?;
     }
     let loaded = text.compile()?;
-    let out = File::create(eve).with_context(|| format!("cannot write {}", eve.display()))?;
+    let out = create(eve)?;
     let events = match args.types.as_slice() {
         [] => Events::default(),
         kinds => Events::of_kinds(kinds),
@@ -72,4 +72,39 @@ pub(super) fn run(args: &ReadArgs, eve: &Path) -> anyhow::Result<ExitCode> {
         );
     }
     Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Makes the file of events, anew if it is there. What is there and is no EVE stays: with
+/// `--eve *.pcap` it would be the first capture.
+fn create(eve: &Path) -> Result<File> {
+    let shown = eve.display();
+    if eve.is_file() {
+        let mut first = [0];
+        let file = File::open(eve).and_then(|mut it| it.read(&mut first));
+        let length = file.with_context(|| format!("cannot read {shown}"))?;
+        if length == 1 && first != *b"{" {
+            bail!("{shown} is there and holds no EVE: it is not overwritten");
+        }
+    }
+    File::create(eve).with_context(|| format!("cannot write {shown}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn events_replace_those_of_before_and_no_capture() {
+        let folder = tempfile::tempdir().unwrap();
+        let [events, capture] = ["eve.json", "a.pcap"].map(|it| folder.path().join(it));
+        fs::write(&events, "{\"event_type\":\"alert\"}\n").unwrap();
+        fs::write(&capture, [0xd4, 0xc3, 0xb2, 0xa1]).unwrap();
+        assert_eq!(create(&events).unwrap().metadata().unwrap().len(), 0);
+        assert!(create(&folder.path().join("new.json")).is_ok());
+        let refused = create(&capture).unwrap_err().to_string();
+        assert!(refused.ends_with("a.pcap is there and holds no EVE: it is not overwritten"));
+        assert_eq!(fs::read(&capture).unwrap().len(), 4);
+    }
 }
