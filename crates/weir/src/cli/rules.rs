@@ -6,9 +6,10 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use weir_detect::Variables;
+use weir_detect::{Refusal, Variables};
 
 use super::print_json;
+use super::terminal::shown;
 use crate::rules;
 
 const HELP: &str = "\
@@ -88,8 +89,7 @@ pub fn run(args: &RulesArgs) -> anyhow::Result<ExitCode> {
         })?;
     } else {
         for it in &report.refused {
-            let sid = it.sid.map_or_else(|| "no sid".to_owned(), |sid| format!("sid {sid}"));
-            println!("{}:{}: {sid}: {}: {}", it.source, it.line, it.keyword, it.reason);
+            println!("{}", line(it));
         }
         let share = 100.0 * report.runnable as f64 / (report.enabled.max(1)) as f64;
         println!(
@@ -101,4 +101,29 @@ pub fn run(args: &RulesArgs) -> anyhow::Result<ExitCode> {
         );
     }
     Ok(if report.refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What a rule file is told of one of its rules. The keyword and the reason may quote it.
+fn line(refusal: &Refusal) -> String {
+    let Refusal { source, line, sid, keyword, reason } = refusal;
+    let sid = sid.map_or_else(|| "no sid".to_owned(), |sid| format!("sid {sid}"));
+    shown(&format!("{source}:{line}: {sid}: {keyword}: {reason}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_that_is_refused_steers_no_terminal() {
+        let refusal = Refusal {
+            source: "a.rules".to_owned(),
+            line: 3,
+            sid: Some(7),
+            keyword: "\u{1b}]0;owned\u{7}".to_owned(),
+            reason: "this keyword is not known here".to_owned(),
+        };
+        let expected = "a.rules:3: sid 7: \u{fffd}]0;owned\u{fffd}: this keyword is not known here";
+        assert_eq!(line(&refusal), expected);
+    }
 }

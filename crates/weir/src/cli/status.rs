@@ -68,6 +68,9 @@ pub(super) fn ask_status(run_dir: &Path, name: Option<&str>) -> Result<Snapshot>
 
 pub(super) fn find_socket(run_dir: &Path, name: Option<&str>) -> Result<PathBuf> {
     if let Some(name) = name {
+        if name.contains('/') {
+            bail!("`{name}` is a file: what is asked for is the gateway's `name` in [gateway]");
+        }
         return Ok(run_dir.join(format!("{name}.sock")));
     }
     let entries = std::fs::read_dir(run_dir).with_context(|| {
@@ -447,5 +450,7 @@ mod tests {
         assert!(find().unwrap().ends_with("a.sock"));
         std::fs::write(directory.path().join("b.sock"), "").unwrap();
         assert!(find().unwrap_err().to_string().contains("a, b"));
+        let of_file = find_socket(directory.path(), Some("/etc/weir/a.toml"));
+        assert!(of_file.unwrap_err().to_string().contains("the gateway's `name`"));
     }
 }
