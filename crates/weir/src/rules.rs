@@ -304,8 +304,10 @@ mod tests {
         }
         // A rule that names one is refused, and the others run.
         let rules = folder.path().join("one.rules");
-        let text = "alert dns any any -> any any (dns.query; dataset:isset,x,type string,load pipe; \
-                    sid:1;)\nalert dns any any -> any any (dns.query; content:\"x\"; sid:2;)\n";
+        let rule = |asks: &str, sid| {
+            format!("alert dns any any -> any any (dns.query; {asks}; sid:{sid};)\n")
+        };
+        let text = rule("dataset:isset,x,type string,load pipe", 1) + &rule("content:\"x\"", 2);
         fs::write(&rules, text).unwrap();
         let report = read(&[rules], Variables::default()).unwrap().compile().unwrap().report;
         assert_eq!((report.enabled, report.runnable), (2, 1));
