@@ -85,6 +85,7 @@ const TEST: &[&str] = &[
     "libcharon-extra-plugins",
     "libstrongswan-standard-plugins",
     "strace",
+    "libfaketime",
     // What libreswan's programs are linked with, and certutil.
     "libcurl3-nss",
     "libevent-core-2.1-7",

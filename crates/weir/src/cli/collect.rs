@@ -147,11 +147,10 @@ pub fn run(args: &CollectArgs) -> Result<ExitCode> {
     let _ = writeln!(std::io::stderr(), "collecting on {}", args.listen);
     let status = status_socket(&args.store, group);
     let started = Instant::now();
-    let mut sampled = Instant::now();
+    let mut sampled: Option<Instant> = None;
     while !is_ended.load(Ordering::Relaxed) {
-        std::thread::sleep(TICK);
-        if sampled.elapsed() >= SAMPLE_AFTER {
-            sampled = Instant::now();
+        if sampled.is_none_or(|it| it.elapsed() >= SAMPLE_AFTER) {
+            sampled = Some(Instant::now());
             let sources = listener.sources();
             store.sample(sample(&sources));
             if let Some(socket) = &status {
@@ -159,6 +158,7 @@ pub fn run(args: &CollectArgs) -> Result<ExitCode> {
                 socket.publish(as_gateway(args, started, told));
             }
         }
+        std::thread::sleep(TICK);
     }
     drop(status);
     store.sample(sample(&listener.sources()));

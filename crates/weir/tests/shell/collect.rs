@@ -224,6 +224,66 @@ fn strangers_are_not_heard() {
     assert_eq!(said["store"]["records"], 0, "{said}");
 }
 
+/// Says what time it is to a program that is started with it.
+const LIBFAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
+
+/// Ten years ahead at a start, set right, and ahead once more: nothing that it keeps for a day is
+/// gone.
+#[test]
+fn a_clock_that_is_set_while_it_runs_and_between_two_runs_deletes_nothing() {
+    // Where times are far from the clock, that of arrival counts.
+    const EVER: [&str; 5] =
+        ["flows", "--from", "2020-01-01T00:00:00Z", "--until", "2090-01-01T00:00:00Z"];
+    if !Path::new(LIBFAKETIME).exists() {
+        eprintln!("SKIPPED: libfaketime is not installed");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let days = ["--records-days", "1"];
+    let collector = Collector::start(folder.path(), &days);
+    collector.send(&v5(0, 3));
+    collector.wait_for_rows(&EVER, |it| it.len() == 1);
+    collector.stop();
+    let clock = folder.path().join("clock");
+    std::fs::write(&clock, "+3650d\n").unwrap();
+    let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let store = folder.path().join("racks.sqlite");
+    let mut command = Command::new(WEIR);
+    command.args(["collect", "--json", "--listen", &format!("127.0.0.1:{port}")]).args(days);
+    command.arg("--store").arg(&store).env("LD_PRELOAD", LIBFAKETIME);
+    command.env("FAKETIME_TIMESTAMP_FILE", &clock).env("FAKETIME_NO_CACHE", "1");
+    command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let said = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let (sender, lines) = std::sync::mpsc::channel();
+    std::thread::spawn(move || said.for_each(|line| drop(sender.send(line))));
+    let wait_for = |wanted: &str| loop {
+        let line = lines.recv_timeout(Duration::from_secs(120)).expect(wanted);
+        if line.contains(wanted) {
+            break line;
+        }
+    };
+    wait_for("collecting on");
+    let collector = Collector { child, port, store };
+    // It looks at the clock before it writes, and then twice a minute.
+    for (number, time, step) in [(1, "+0", "step_s=-3153"), (2, "+3650d", "step_s=3153")] {
+        collector.send(&v5(number, 4));
+        let is_there = |rows: &[Value]| rows.len() as u32 == 1 + number;
+        collector.wait_for_rows(&EVER, is_there);
+        let next = folder.path().join("next");
+        std::fs::write(&next, format!("{time}\n")).unwrap();
+        std::fs::rename(&next, &clock).unwrap();
+        let said = wait_for("the clock stepped");
+        assert!(said.contains(step), "{said}");
+    }
+    let store = collector.store.clone();
+    collector.stop();
+    // The next run begins by removing what is too old.
+    Collector::start(folder.path(), &days).stop();
+    let rows = Collector::rows(&store, &EVER);
+    assert_eq!(total(&rows, &["packets"]), 11, "{rows:?}");
+}
+
 /// Open vSwitch between two hosts, exporting NetFlow and IPFIX to a collector beside it. Everything
 /// is in namespaces that end with the script, and in `$D`.
 const OVS: &str = r#"
