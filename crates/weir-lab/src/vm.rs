@@ -224,7 +224,10 @@ impl Guest {
         let mtu = lab.plan().host_mtu;
         let mut command = host.command("qemu-system-x86_64");
         command
-            .args(["-accel", "tcg", "-cpu", "max", "-smp", "1", "-nodefaults", "-no-reboot"])
+            // Kernels and libraries would clear and copy by instructions that are emulated byte by
+            // byte, where a processor says that it is quick at them.
+            .args(["-accel", "tcg", "-cpu", "max,-erms,-fsrm"])
+            .args(["-smp", "1", "-nodefaults", "-no-reboot"])
             .args(["-display", "none", "-m", &MEMORY_MIB.to_string()])
             .arg("-kernel")
             .arg(image::quick(&kernel.image))

@@ -8,7 +8,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 use weir_xfrm::netlink::messages;
 use weir_xfrm::program::{self, Association, Installed};
 use weir_xfrm::uapi::kind;
-use zeroize::Zeroizing;
+use zeroize::{Zeroize, Zeroizing};
 
 /// The request number of associations of ours. "Weir" in ASCII.
 pub(in crate::daemon) const REQUEST: u32 = 0x5765_6972;
@@ -26,6 +26,9 @@ const NO_SUCH_POLICY: i32 = 2;
 pub(in crate::daemon) struct XfrmSocket {
     socket: OwnedFd,
     sequence: u32,
+    /// What is received lies here, and is wiped before the next: all of it each time would cost more
+    /// than the kernel's answer.
+    space: Box<[u8]>,
 }
 
 impl XfrmSocket {
@@ -37,7 +40,7 @@ impl XfrmSocket {
         let kind = (SocketType::RAW, SocketFlags::CLOEXEC, Some(netlink::XFRM));
         let socket = rustix::net::socket_with(AddressFamily::NETLINK, kind.0, kind.1, kind.2)
             .context("this kernel has no IPsec")?;
-        Ok(Self { socket, sequence: 0 })
+        Ok(Self { socket, sequence: 0, space: vec![0; DATAGRAM_LEN_MAX].into() })
     }
 
     /// Has the kernel do what `write` writes, given the number of the request.
@@ -130,11 +133,11 @@ impl XfrmSocket {
         Ok(())
     }
 
-    fn receive(&self) -> io::Result<Zeroizing<Vec<u8>>> {
-        let mut buffer = Zeroizing::new(vec![0; DATAGRAM_LEN_MAX]);
-        let (len, _) = rustix::net::recv(&self.socket, &mut buffer[..], RecvFlags::empty())?;
-        buffer.truncate(len);
-        Ok(buffer)
+    fn receive(&mut self) -> io::Result<Zeroizing<Vec<u8>>> {
+        let (len, _) = rustix::net::recv(&self.socket, &mut self.space[..], RecvFlags::empty())?;
+        let datagram = Zeroizing::new(self.space[..len].to_vec());
+        self.space[..len].zeroize();
+        Ok(datagram)
     }
 
     /// Sends a request and collects the bodies of its answer, a dump's to its end, until the
