@@ -50,15 +50,21 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     step("tidy", &mut || crate::tidy::run(root))?;
     step("licences and sources", &mut || crate::terms::run(root, &cargo))?;
     let mut tests = None;
+    let before = suite::worked()?;
     step("build", &mut || {
         tests = suite::build(root, &cargo)?;
         Ok(tests.is_some())
     })?;
-    let mut tally = Tally::default();
+    let of_build = suite::worked()? - before;
+    let (mut tally, mut of_tests) = (Tally::default(), Duration::ZERO);
     let lints = thread::scope(|scope| -> Result<_> {
         let lints = scope.spawn(|| BESIDE.map(|it| it.run(root, &cargo)));
         if let Some(built) = tests {
-            step("tests", &mut || built.run(root, &cargo, &mut tally))?;
+            step("tests", &mut || {
+                let (good, worked) = built.run(root, &cargo, &mut tally)?;
+                of_tests = worked;
+                Ok(good)
+            })?;
         }
         Ok(lints.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })?;
@@ -71,6 +77,14 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
         println!("== {name}: {verdict}, {} s beside the tests", took.as_secs());
         good &= passed;
     }
+    let all = suite::worked()?;
+    println!(
+        "processor time: {} s, {} of the build, {} of the tests, {} of clippy, doc and the rest",
+        all.as_secs(),
+        of_build.as_secs(),
+        of_tests.as_secs(),
+        all.saturating_sub(of_build + of_tests).as_secs()
+    );
     for reason in &tally.skipped {
         println!("SKIPPED: {reason}");
     }

@@ -119,8 +119,13 @@ pub(crate) fn build(root: &Path, cargo: &str) -> Result<Option<Suite>> {
 }
 
 impl Suite {
-    /// Runs all tests; true when none failed.
-    pub(crate) fn run(&self, root: &Path, cargo: &str, tally: &mut Tally) -> Result<bool> {
+    /// Runs all tests; whether none failed, and the processor time of their programs.
+    pub(crate) fn run(
+        &self,
+        root: &Path,
+        cargo: &str,
+        tally: &mut Tally,
+    ) -> Result<(bool, Duration)> {
         let Self { programs, log } = self;
         let folder = root.join("target/tests");
         fs::create_dir_all(&folder)?;
@@ -128,11 +133,12 @@ impl Suite {
         let good = good || again::run(programs, &folder, log, tally)?;
         let good = doc_tests(root, cargo, log, tally)? && good;
         all.sort_by_key(|ended| std::cmp::Reverse(ended.took));
+        let worked = all.iter().map(|ended| ended.worked).sum();
         println!("{:>8} {:>8}", "took", "worked");
         for Ended { name, took, worked, .. } in all {
             println!("{:>6.1} s {:>6.1} s  {name}", took.as_secs_f64(), worked.as_secs_f64());
         }
-        Ok(good)
+        Ok((good, worked))
     }
 }
 
@@ -283,6 +289,11 @@ fn account(stat: &str) -> Result<(&str, Duration)> {
     let ticks: u64 = times.iter().filter_map(|it| it.parse::<u64>().ok()).sum();
     // The kernel tells user space hundredths of a second on every architecture that we know.
     Ok((state, Duration::from_millis(ticks * 10)))
+}
+
+/// Processor time of this process and what it has started and waited for.
+pub(crate) fn worked() -> Result<Duration> {
+    Ok(account(&fs::read_to_string("/proc/self/stat")?)?.1)
 }
 
 #[cfg(test)]

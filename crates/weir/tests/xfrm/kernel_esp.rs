@@ -231,14 +231,14 @@ open = { spi = 0x2002, key_file = \"in.key\" }
         )
     }
 
-    /// 2 MiB each way by TCP, between the host and who is at 10.2.0.1.
+    /// 1 MiB each way by TCP, between the host and who is at 10.2.0.1.
     pub(super) fn transfers(&mut self, far: &str) {
         for more in ["", "-R"] {
             let server =
                 self.guest.start(&format!("ip netns exec {far} iperf3 -s -1 2>&1")).unwrap();
             let listens = format!("ip netns exec {far} ss -Hltn sport = 5201 | grep -q .");
             self.run(&format!("until {listens}; do sleep 0.1; done"));
-            self.run(&format!("ip netns exec host iperf3 -c 10.2.0.1 -n 2M {more}"));
+            self.run(&format!("ip netns exec host iperf3 -c 10.2.0.1 -n 1M {more}"));
             server.finish(GUEST_PATIENCE).unwrap();
         }
     }
