@@ -1,6 +1,8 @@
 //! Links Hyperscan, Debian's `libhyperscan-dev`, statically: `weir` starts where the library is not
 //! installed. On other processors than x86-64 Vectorscan, its port (docs/adr/0258).
 
+#![allow(clippy::disallowed_methods, reason = "only the detector itself does without these")]
+
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;

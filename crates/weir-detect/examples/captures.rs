@@ -4,6 +4,8 @@
 //!
 //! For `perf` too: nothing but the detector runs. `weir read` is the whole.
 
+#![allow(clippy::disallowed_methods, reason = "only the detector itself does without these")]
+
 use std::fs;
 use std::io::Write;
 use std::net::IpAddr;

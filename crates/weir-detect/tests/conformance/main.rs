@@ -6,6 +6,8 @@
 //! flows are read from `WEIR_MADE_FLOWS` (a folder of `traffic_from_rules.py`, whole or cut), else
 //! one part of them is made. `--nocapture` prints the figures.
 
+#![allow(clippy::disallowed_methods, reason = "only the detector itself does without these")]
+
 mod capture;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -1,6 +1,8 @@
 //! Replays the kept corpora of the `rules` and `streams` fuzz targets, whole, cut at every length
 //! and with bits turned.
 
+#![allow(clippy::disallowed_methods, reason = "only the detector itself does without these")]
+
 mod exercise;
 mod streams;
 
