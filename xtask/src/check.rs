@@ -77,14 +77,7 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
         println!("== {name}: {verdict}, {} s beside the tests", took.as_secs());
         good &= passed;
     }
-    let all = suite::worked()?;
-    println!(
-        "processor time: {} s, {} of the build, {} of the tests, {} of clippy, doc and the rest",
-        all.as_secs(),
-        of_build.as_secs(),
-        of_tests.as_secs(),
-        all.saturating_sub(of_build + of_tests).as_secs()
-    );
+    print_worked(of_build, of_tests)?;
     for reason in &tally.skipped {
         println!("SKIPPED: {reason}");
     }
@@ -101,6 +94,18 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     let Tally { passed, failed, .. } = tally;
     println!("{passed} passed, {failed} failed, {skipped} skipped, {unsteady} unsteady");
     Ok(good && tally.failed == 0)
+}
+
+/// Prints the processor time so far, and what these took of it.
+fn print_worked(of_build: Duration, of_tests: Duration) -> Result<()> {
+    let all = suite::worked()?;
+    let rest = all.saturating_sub(of_build + of_tests);
+    let [all, of_build, of_tests, rest] = [all, of_build, of_tests, rest].map(|it| it.as_secs());
+    println!(
+        "processor time: {all} s, {of_build} of the build, {of_tests} of the tests, {rest} of \
+         clippy, doc and the rest"
+    );
+    Ok(())
 }
 
 impl Beside {
