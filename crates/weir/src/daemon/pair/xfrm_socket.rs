@@ -26,8 +26,8 @@ const NO_SUCH_POLICY: i32 = 2;
 pub(in crate::daemon) struct XfrmSocket {
     socket: OwnedFd,
     sequence: u32,
-    /// What is received lies here and is wiped at once, as far as it goes: all of it would cost more
-    /// than the kernel's answer.
+    /// What is received lies here and is wiped at once, as far as it goes: to wipe all of it costs
+    /// more than the kernel's answer.
     space: Box<[u8]>,
 }
 
