@@ -22,6 +22,8 @@ demo-rdma: toolchain
 	$(CARGO) build --release --locked --bin weir --bin weir-lab
 	target/release/weir lab demo --rdma $(if $(KEEP),--keep)
 
+# A build from nothing does not write down what a next one could go on from.
+test: export CARGO_INCREMENTAL ?= $(if $(wildcard target/debug/incremental),1,0)
 test: toolchain
 	@$(CARGO) xtask packages test
 	@$(CARGO) xtask check

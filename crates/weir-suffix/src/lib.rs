@@ -1,7 +1,7 @@
 //! Public suffixes of domain names, by Mozilla's list (publicsuffix.org) as package `psl` has it.
 //!
 //! A crate of its own because that list is 11,600 generic functions, which are compiled in every
-//! crate that asks: here once, and not optimised except in a release.
+//! crate that asks: here once, and not optimised except in a release (docs/adr/0229).
 
 #![forbid(unsafe_code)]
 
