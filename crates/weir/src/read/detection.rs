@@ -49,6 +49,12 @@ const HELD_MAX: usize = 1 << 16;
 pub struct Seen {
     /// Packets read.
     pub packets: u64,
+    /// Of them, those of which the capture holds a part alone.
+    pub truncated: u64,
+    /// Packets that the end of a capture cuts off; not read.
+    pub cut_records: u64,
+    /// Packets of a link type that is not read.
+    pub skipped: u64,
     /// Alerts written.
     pub alerts: u64,
     /// Alerts that found no room.
@@ -208,6 +214,8 @@ impl<W: Write> Detection<W> {
             let count = reader.next_batch(&mut |frames| {
                 for frame in frames {
                     look.seen.packets += 1;
+                    let is_part = frame.meta.original_len as usize > frame.bytes().len();
+                    look.seen.truncated += u64::from(is_part);
                     look.last = frame.meta.time;
                     let (now, link, length) =
                         (frame.meta.time, frame.meta.link, frame.meta.original_len);
@@ -216,6 +224,9 @@ impl<W: Write> Detection<W> {
             })?;
             look.write()?;
             if count == 0 {
+                let stats = reader.stats();
+                look.seen.cut_records += stats.truncated_records;
+                look.seen.skipped += stats.skipped_packets;
                 return Ok(());
             }
         }

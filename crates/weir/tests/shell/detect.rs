@@ -122,6 +122,30 @@ fn alerts_of_a_capture_are_written_as_eve() {
 }
 
 #[test]
+fn what_rules_did_not_see_of_a_capture_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("a.rules"), RULES).unwrap();
+    let mut bytes = capture(&[datagram(53, b"a word"), datagram(54, b"a word")]);
+    // The first packet was longer on the wire (the last field of its record's header), the second
+    // ends with the file.
+    let original = 24 + 12;
+    bytes[original..original + 4].copy_from_slice(&1500u32.to_le_bytes());
+    bytes.truncate(bytes.len() - 10);
+    fs::write(path("a.pcap"), bytes).unwrap();
+    let (eve, rules) = (path("eve.json"), path("a.rules"));
+    let arguments = ["read", "--rules", rules.to_str().unwrap(), "--eve", eve.to_str().unwrap()];
+    let output = weir(&arguments, &[&path("a.pcap")]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.starts_with("1 packets, "), "{text}");
+    assert!(text.contains("1 packets stand in the captures in part alone"), "{text}");
+    assert!(text.contains("1 packets were cut off"), "{text}");
+    let output = weir(&[&arguments[..], &["--json"]].concat(), &[&path("a.pcap")]);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["truncated"], &report["cut_records"]), (&1.into(), &1.into()));
+}
+
+#[test]
 fn rules_that_cannot_be_read_are_named() {
     let output = weir(&["rules", "check", "/no/such.rules"], &[]);
     assert_eq!(output.status.code(), Some(1));

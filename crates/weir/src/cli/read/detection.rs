@@ -56,6 +56,9 @@ pub(super) fn run(args: &ReadArgs, eve: &Path) -> anyhow::Result<ExitCode> {
     if args.json {
         print_json(&json!({
             "packets": seen.packets,
+            "truncated": seen.truncated,
+            "cut_records": seen.cut_records,
+            "skipped": seen.skipped,
             "alerts": seen.alerts,
             "alerts_lost": seen.alerts_lost,
             "dropped": seen.detector.dropped,
@@ -70,6 +73,15 @@ pub(super) fn run(args: &ReadArgs, eve: &Path) -> anyhow::Result<ExitCode> {
             "{} packets, {} alerts, {} packets would be dropped; {} of {} rules run",
             seen.packets, seen.alerts, seen.detector.dropped, report.runnable, report.enabled
         );
+        for (count, what) in [
+            (seen.truncated, "packets stand in the captures in part alone: rules saw no more"),
+            (seen.cut_records, "packets were cut off by a capture's end, and not looked at"),
+            (seen.skipped, "packets are of a link type that is not read"),
+        ] {
+            if count > 0 {
+                println!("{count} {what}");
+            }
+        }
     }
     Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
