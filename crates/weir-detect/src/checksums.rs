@@ -20,6 +20,15 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ICMPV6: u8 = 58;
 
+/// Whether a packet is a TCP segment whose checksum is wrong.
+pub(crate) fn is_segment_wrong(bytes: &[u8], parsed: &Parsed) -> bool {
+    let of = match parsed.network {
+        Network::Ipv4 => Checksum::Tcpv4,
+        _ => Checksum::Tcpv6,
+    };
+    is_valid(of, bytes, parsed) == Some(false)
+}
+
 /// Whether it is right; `None` where the packet has none, or is cut.
 pub(crate) fn is_valid(of: Checksum, bytes: &[u8], parsed: &Parsed) -> Option<bool> {
     let (network, protocol) = match of {

@@ -103,6 +103,9 @@ pub struct Limits {
     /// Whether what is spoken over TCP counts for packets behind the one that told it alone: who
     /// watches, and is not in the way, has not seen it received before.
     pub waits_for_acknowledgment: bool,
+    /// Whether TCP segments with a wrong checksum, which no receiver takes, are no part of their
+    /// connection either. Where checksums may be unfinished, as adapters finish them, they are.
+    pub checks_segments: bool,
     /// Keys the tables; any number that outsiders do not know.
     pub seed: u64,
     /// A flow of so many bytes, both ways together, is looked at no further; `None`: each is, to
@@ -124,6 +127,7 @@ impl Default for Limits {
             candidates: 1 << 14,
             midstream: false,
             waits_for_acknowledgment: false,
+            checks_segments: false,
             seed: 0,
             bypass_bytes: None,
             anomalies: 0,
@@ -308,7 +312,7 @@ impl Detector {
         let decoded = packet
             .decoded
             .unwrap_or_else(|| Decoded { vlans: Vlans::of(packet.parsed), events: &own });
-        let view = View::of(packet, &decoded);
+        let view = View::of(packet, &decoded).checked(evaluator.limits.checks_segments);
         let flow = match flows.at(seat) {
             Some(flow) => flow,
             None => {
@@ -319,7 +323,7 @@ impl Detector {
         };
         let mut events = Vec::new();
         evaluator.begin();
-        if (packet.decoded.is_some() || wants_events) && view.is_tcp() {
+        if (packet.decoded.is_some() || wants_events) && view.is_tcp() && !view.is_spoiled {
             let found = &mut evaluator.stream_events;
             follow(flow, direction, &view, found);
             if !found.is_empty() {

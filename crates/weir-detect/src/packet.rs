@@ -5,6 +5,7 @@ use weir_wire::parse::{Network, Parsed, Transport};
 use zerocopy::FromBytes;
 
 use crate::behaviour::Signs;
+use crate::checksums;
 use crate::decode::Event;
 use crate::detector::{Decoded, Direction, Packet};
 use crate::rdma::operation::Head;
@@ -25,6 +26,8 @@ pub(crate) struct View<'a> {
     pub(crate) events: &'a [Event],
     /// It was put together from fragments.
     pub(crate) is_rebuilt: bool,
+    /// A TCP segment that no receiver takes, for its checksum is wrong.
+    pub(crate) is_spoiled: bool,
     /// What it belongs to, of all that rules have watched.
     pub(crate) signs: Signs,
     /// What the RDMA operation is that it is looked at as a piece of.
@@ -86,6 +89,12 @@ impl<'a> View<'a> {
         Self { is_rebuilt: packet.is_rebuilt, ..view }
     }
 
+    /// Looks at the checksum of a TCP segment, if that is asked for.
+    pub(crate) fn checked(self, checks_segments: bool) -> Self {
+        let is_spoiled = checks_segments && checksums::is_segment_wrong(self.bytes, self.parsed);
+        Self { is_spoiled, ..self }
+    }
+
     pub(crate) fn new(
         bytes: &'a [u8],
         parsed: &'a Parsed,
@@ -108,6 +117,7 @@ impl<'a> View<'a> {
             vlans,
             events,
             is_rebuilt: false,
+            is_spoiled: false,
             signs: 0,
             operation: None,
         }
@@ -278,7 +288,7 @@ impl<'a> View<'a> {
                 _ => false,
             },
             HeaderTest::Checksum { of, is_valid } => {
-                crate::checksums::is_valid(*of, self.bytes, self.parsed) == Some(*is_valid)
+                checksums::is_valid(*of, self.bytes, self.parsed) == Some(*is_valid)
             }
             HeaderTest::Reputation(test) => test.holds(self.source, self.destination),
             HeaderTest::Country(test) => test.holds(self.source, self.destination),

@@ -35,6 +35,9 @@ impl Evaluator {
         if !needs.streams && !needs.applications {
             return Progress::default();
         }
+        if view.is_spoiled {
+            return Progress::default();
+        }
         needs.frames |= self.tells_frames;
         if view.is_tcp() && !flow.is_refused() {
             let ends = [flow.initiator.address, flow.responder.address];

@@ -59,7 +59,7 @@ const OF_PACKETS: [Protocol; 12] = [
 /// Looks at packets with rules that it is given; keeps what is no flow's.
 #[derive(Debug)]
 pub(crate) struct Evaluator {
-    limits: Limits,
+    pub(crate) limits: Limits,
     scratch: Scratch,
     candidates: Vec<RuleIndex>,
     host_bits: HostBits,

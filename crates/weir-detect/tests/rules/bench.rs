@@ -7,6 +7,7 @@ use weir_detect::{
     Alerts, Decision, Detector, Direction, Limits, LoadOptions, LoadReport, Packet, RuleSet,
     RuleSource, Seat, Variables,
 };
+use weir_wire::checksum::pseudo_header_v4;
 use weir_wire::frame::{Link, Time};
 use weir_wire::parse::parse;
 
@@ -129,6 +130,16 @@ impl Bench {
         self.segment(direction, 24, at, payload)
     }
 
+    /// The client's next bytes, in a segment that its receiver does not take: its checksum is
+    /// wrong.
+    pub(crate) fn spoiled(&mut self, payload: &[u8]) -> Decision {
+        const CHECKSUM: usize = 14 + 20 + 16;
+        let (client, server) = ((CLIENT, 40_000), (SERVER, self.server_port));
+        let mut frame = tcp(client, server, 24, self.next[0], self.next[1], payload);
+        frame[CHECKSUM] ^= 0x55;
+        self.send(Direction::Initiator, &frame)
+    }
+
     fn segment(&mut self, direction: Direction, flags: u8, at: u32, payload: &[u8]) -> Decision {
         let acknowledged = self.next[1 - direction as usize];
         let frame = match direction {
@@ -188,6 +199,9 @@ fn tcp(
     rest.extend(acknowledgment.to_be_bytes());
     rest.extend([0x50, flags, 0x20, 0, 0, 0, 0, 0]);
     rest.extend(payload);
+    let head = pseudo_header_v4(source.0, destination.0, 6, rest.len() as u16);
+    let checksum = head.with(&rest).checksum();
+    rest[16..18].copy_from_slice(&checksum.to_be_bytes());
     ipv4(source.0, destination.0, 6, &rest)
 }
 

@@ -21,6 +21,20 @@ fn a_connection_is_established_after_its_three_packets() {
 }
 
 #[test]
+fn a_segment_that_no_receiver_takes_hides_nothing_where_checksums_are_looked_at() {
+    for (checks_segments, found) in [(true, [1].as_slice()), (false, &[])] {
+        let rule = "alert tcp any any -> any any (flow:established; content:\"attack\"; sid:1;)";
+        let limits = Limits { checks_segments, ..Limits::default() };
+        let mut bench = Bench::with(rule, limits);
+        bench.connect();
+        bench.spoiled(b"xxx");
+        bench.client(b"att");
+        bench.client(b"ack");
+        assert_eq!(bench.alerted(), found, "{checks_segments}");
+    }
+}
+
+#[test]
 fn a_flow_that_a_rule_dropped_stays_dropped_and_after_a_reload_too() {
     const RULES: &str = "drop tcp any any -> any any (flow:established; content:\"bad\"; sid:1;)";
     let mut bench = Bench::new(RULES);

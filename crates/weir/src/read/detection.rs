@@ -125,6 +125,8 @@ pub struct Options {
     pub waits: bool,
     /// Whether it is told of flows that what is spoken there is not known, as Suricata does.
     pub tells_failed: bool,
+    /// Whether TCP segments with wrong checksums are no part of their connection.
+    pub checks_segments: bool,
     /// Whether TCP connections are taken up where their beginning was not seen.
     pub midstream: bool,
     /// What is done with those where that is not so.
@@ -159,6 +161,7 @@ impl<W: Write> Detection<W> {
             midstream,
             digests,
             waits_for_acknowledgment: options.waits,
+            checks_segments: options.checks_segments,
             ..Limits::default()
         };
         let mut detector = Detector::new(rules.clone(), limits)?;

@@ -114,6 +114,8 @@ pub struct Case {
     pub settings: BTreeMap<String, Value>,
     /// Whether packets are dropped, not only told of.
     pub is_inline: bool,
+    /// Whether wrong checksums are nothing to it.
+    ignores_checksums: bool,
     /// What must come of it: each kind (`filter`, `stats`, `shell`, `file-compare`) and what it
     /// wants.
     pub checks: Vec<(String, Check)>,
@@ -162,6 +164,7 @@ pub fn read(folder: &Path) -> Result<Result<Case, Skipped>> {
         settings: settings_of(folder)?,
         // By the suite's convention, as its README says.
         is_inline: folder.file_name().is_some_and(|it| it.to_string_lossy().contains("ips")),
+        ignores_checksums: false,
         checks: Vec::new(),
         scripts: [
             written.setup.iter().filter_map(|it| it.get("script").cloned()).collect(),
@@ -195,6 +198,7 @@ impl Case {
             };
             match word.as_str() {
                 "--simulate-ips" => self.is_inline = true,
+                "-k" => self.ignores_checksums = words.next().is_some_and(|it| it == "none"),
                 "-T" => (self.is_check, self.is_strict) = (true, true),
                 "--init-errors-fatal" => self.is_strict = true,
                 "--set" => set(words.next().context("--set without a value")?),
@@ -248,6 +252,13 @@ impl Case {
             bail!("{} is not there", self.capture.display());
         }
         Ok(())
+    }
+
+    /// Whether TCP segments with wrong checksums are left out of streams: `-k none` says no.
+    pub fn checks_segments(&self) -> bool {
+        self.is_on("stream.checksum-validation", true)
+            && self.is_on("pcap-file.checksum-checks", true)
+            && !self.ignores_checksums
     }
 
     /// A setting as text.

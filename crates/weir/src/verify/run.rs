@@ -112,6 +112,7 @@ fn options(case: &Case) -> Options {
         is_inline: case.is_inline,
         waits: !case.is_inline,
         tells_failed: true,
+        checks_segments: case.checks_segments(),
         midstream: case.is_on("stream.midstream", false)
             || case.is_on("stream.async-oneside", false),
         midstream_policy: midstream_policy(case),
