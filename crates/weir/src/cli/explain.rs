@@ -110,7 +110,8 @@ fn remedy_of_seal(reason: DropReason) -> &'static str {
     match reason {
         UnknownSpi => {
             "the other gateway seals with keys that this one does not have: compare `weir status` \
-             of both, the SPIs in their configurations, and reload the older one."
+             of both, the SPIs in their configurations, and reload the older one. Of a WireGuard \
+             client: its session is of before the gateway started, and it soon begins another."
         }
         EspMalformed => "something on the path changes or cuts packets; check its MTU.",
         ReplayOld => {

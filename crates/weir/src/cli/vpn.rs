@@ -5,7 +5,7 @@ mod list;
 mod openvpn;
 mod rotate;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::net::IpAddr;
@@ -325,12 +325,6 @@ impl Place {
         Client::read_all(&self.vpn.clients).map_err(anyhow::Error::msg)
     }
 
-    /// What the gateway says of its clients, if it runs.
-    fn counters(&self) -> Result<BTreeMap<String, Counters>> {
-        let peers = clients_of(&self.settings)?;
-        Ok(peers.into_iter().map(|peer| (peer.name.clone(), Counters::of(peer))).collect())
-    }
-
     /// Has the gateway read its configuration again, if it runs; says whether it does.
     fn put_in_force(&self) -> Result<bool> {
         let gateway = &self.settings.gateway;
@@ -463,16 +457,18 @@ fn expiry(text: &str) -> Result<jiff::Timestamp, String> {
 }
 
 fn show(args: &ClientArgs) -> Result<ExitCode> {
-    let place = args.place()?;
-    let clients = place.clients()?;
-    let client = clients.iter().find(|(name, _)| *name == args.name);
-    let (name, client) = client.with_context(|| format!("there is no client `{}`", args.name))?;
-    let counters = place.counters()?;
-    let shown = Shown { counters: counters.get(name).cloned(), ..shown(name, client) };
+    let all = list::all(&args.of)?;
+    let shown = all.into_iter().find(|it| it.name == args.name);
+    let shown = shown.with_context(|| format!("there is no client or tunnel `{}`", args.name))?;
     if args.of.options.json {
         print_json(&shown)?;
         return Ok(ExitCode::SUCCESS);
     }
+    if shown.openvpn.is_some() {
+        list::print(&shown);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let name = &shown.name;
     println!("client      {name}");
     println!("addresses   {}", shown.addresses.join(", "));
     println!("public key  {}", shown.public_key);

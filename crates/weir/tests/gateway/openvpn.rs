@@ -195,6 +195,8 @@ fn the_gateway_runs_openvpns_daemons_and_judges_what_comes_out_of_their_tunnels(
     assert_eq!(listed.as_array().map(Vec::len), Some(2), "{listed:#}");
     assert!(number(&listed[1], "/counters/received_packets") >= 6, "{listed:#}");
     assert!(gateway.vpn("list", &[]).unwrap().stdout.contains("client-2"));
+    let shown = gateway.vpn("show", &["tunnel-1"]).unwrap().stdout;
+    assert!(shown.contains("serving") && shown.contains("client-2"), "{shown}");
     let status = gateway.status().unwrap();
     assert_eq!(status["adds_up"], true, "{status:#}");
     let sealed = "udp port 1194 or udp port 1300";

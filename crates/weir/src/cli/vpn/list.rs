@@ -1,4 +1,4 @@
-//! `weir vpn list`: clients, and tunnels of OpenVPN beside them.
+//! `weir vpn list` and `show`: clients, and tunnels of OpenVPN beside them.
 
 use std::process::ExitCode;
 
@@ -10,6 +10,17 @@ use crate::cli::print_json;
 use crate::config::settings::{Peer, Settings};
 
 pub(super) fn list(args: &ListArgs) -> Result<ExitCode> {
+    let all = all(args)?;
+    if args.options.json {
+        print_json(&all)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    all.iter().for_each(print);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Clients and tunnels, with what the running gateway counted of them.
+pub(super) fn all(args: &ListArgs) -> Result<Vec<Shown>> {
     let (config, options) = (args.config.as_deref(), &args.options);
     let settings = options.settings(config)?;
     let tunnels = tunnels(options, &settings);
@@ -27,12 +38,7 @@ pub(super) fn list(args: &ListArgs) -> Result<ExitCode> {
         all.push(Shown { counters, ..shown(name, client) });
     }
     all.extend(tunnels.into_iter().map(|peer| tunnel(peer, of(&peer.name))));
-    if options.json {
-        print_json(&all)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    all.iter().for_each(print);
-    Ok(ExitCode::SUCCESS)
+    Ok(all)
 }
 
 fn tunnels<'s>(args: &WhereArgs, settings: &'s Settings) -> Vec<&'s Peer> {
@@ -59,7 +65,8 @@ fn tunnel(peer: &Peer, running: Option<&PeerSnapshot>) -> Shown {
     }
 }
 
-fn print(client: &Shown) {
+/// A line, and one for each client that OpenVPN names.
+pub(super) fn print(client: &Shown) {
     let addresses = client.addresses.join(", ");
     let until = client.expires.as_ref().map_or(String::new(), |it| format!(" until {it}"));
     let bytes = client.counters.as_ref().map_or(String::new(), |it| {
