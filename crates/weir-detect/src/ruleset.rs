@@ -10,7 +10,7 @@ use crate::digest::FileDigests;
 use crate::frame::{Frame, FrameKind};
 use crate::hosts::Hosts;
 use crate::matcher::{MatcherError, Pattern, Patterns, Scratch};
-use crate::packet::Gist;
+use crate::packet::{Gist, View};
 use crate::payload::{Group, PayloadGroups};
 use crate::rule::{Action, Buffer, BufferKey, FlowTest, HeaderTest, Protocol, Rule, RuleIndex};
 
@@ -75,8 +75,8 @@ impl Needs {
 /// Rules without a fast pattern, by what they look at.
 #[derive(Debug, Default)]
 pub(crate) struct Bare {
-    /// Rules for any packet, by protocol.
-    by_protocol: BTreeMap<Protocol, BareRules>,
+    /// Rules for any packet, by protocol: those that some rule names.
+    by_protocol: Vec<(Protocol, BareRules)>,
     /// Rules of addresses alone: looked at on a flow's first packet each way.
     pub(crate) addresses: Vec<RuleIndex>,
     /// Rules of either kind that name few addresses, by those.
@@ -86,7 +86,7 @@ pub(crate) struct Bare {
     streams: BareRules,
     /// Rules that ask something of an application's buffers, or of its presence.
     applications: BTreeMap<Protocol, BareRules>,
-    /// Rules for any packet of a flow in which an application is spoken.
+    /// Rules for any packet of a flow, by the application that is spoken in it.
     spoken: BTreeMap<Protocol, BareRules>,
     /// Rules that ask what is odd about a message, by the first that they name.
     app_events: BTreeMap<AppEvent, Vec<RuleIndex>>,
@@ -368,6 +368,7 @@ impl RuleSet {
 impl Bare {
     fn compile(rules: &[Rule]) -> Self {
         let mut bare = Self::default();
+        let mut by_protocol = BTreeMap::<Protocol, BareRules>::new();
         let mut sources = AddressMapBuilder::default();
         let mut destinations = AddressMapBuilder::default();
         let numbered = (0..).map(RuleIndex).zip(rules);
@@ -382,7 +383,9 @@ impl Bare {
                 bare.app_events.entry(*event).or_default().push(index);
             } else if rule.is_of_application() {
                 if !rule.is_of_messages(false) {
-                    bare.spoken.entry(rule.protocol()).or_default().push(index, rule);
+                    for spoken in Protocol::spoken().filter(|it| rule.protocol().hears(*it)) {
+                        bare.spoken.entry(spoken).or_default().push(index, rule);
+                    }
                 }
                 let of_messages = rule.is_of_messages(true);
                 for application in rule.applications().into_iter().filter(|_| of_messages) {
@@ -400,24 +403,25 @@ impl Bare {
                 }
             } else if rule.is_of_addresses() {
                 bare.addresses.push(index);
-            } else {
-                bare.by_protocol.entry(rule.protocol()).or_default().push(index, rule);
+            } else if rule.protocol() != Protocol::TcpStream {
+                by_protocol.entry(rule.protocol()).or_default().push(index, rule);
             }
         }
+        bare.by_protocol = by_protocol.into_iter().collect();
         (bare.by_source, bare.by_destination) = (sources.build(), destinations.build());
         bare
     }
 
-    /// Adds the rules of a protocol that may match such a packet.
-    pub(crate) fn of_protocol(&self, protocol: Protocol, gist: Gist, found: &mut Vec<RuleIndex>) {
-        if let Some(rules) = self.by_protocol.get(&protocol) {
+    /// Adds the rules of the packet's protocols that may match it.
+    pub(crate) fn of_packets(&self, view: &View<'_>, gist: Gist, found: &mut Vec<RuleIndex>) {
+        for (_, rules) in self.by_protocol.iter().filter(|it| view.is_of(it.0)) {
             rules.add_to(gist, found);
         }
     }
 
     /// Adds the rules for packets of flows in which that is spoken.
     pub(crate) fn of_spoken(&self, of: Protocol, gist: Gist, found: &mut Vec<RuleIndex>) {
-        for (_, rules) in self.spoken.iter().filter(|it| it.0.hears(of)) {
+        if let Some(rules) = self.spoken.get(&of) {
             rules.add_to(gist, found);
         }
     }

@@ -40,22 +40,6 @@ use crate::ruleset::RuleSet;
 use crate::shared::SharedCounts;
 use crate::state::{HostBits, Thresholds};
 
-/// Protocols of rules that look at packets.
-const OF_PACKETS: [Protocol; 12] = [
-    Protocol::PacketHeader,
-    Protocol::Ip,
-    Protocol::Ipv4,
-    Protocol::Ipv6,
-    Protocol::Tcp,
-    Protocol::TcpPacket,
-    Protocol::Udp,
-    Protocol::Icmp,
-    Protocol::Icmpv4,
-    Protocol::Icmpv6,
-    Protocol::Sctp,
-    Protocol::Rdma,
-];
-
 /// Looks at packets with rules that it is given; keeps what is no flow's.
 #[derive(Debug)]
 pub(crate) struct Evaluator {
@@ -111,6 +95,10 @@ pub(crate) struct Evaluator {
     late: Vec<RuleIndex>,
     /// Rules about messages whose fast pattern is in the packet.
     of_message: Vec<RuleIndex>,
+    /// Rules about an operation of which the packet at hand is a piece.
+    of_operations: Vec<RuleIndex>,
+    /// Those of them that matched.
+    matched: Vec<RuleIndex>,
     /// Bits of the flow were put since the look at the packet.
     pub(crate) bits_put: bool,
 }
@@ -219,6 +207,8 @@ impl Evaluator {
             sets: Datasets::new(rules.datasets(), limits.seed),
             late: Vec::new(),
             of_message: Vec::new(),
+            of_operations: Vec::new(),
+            matched: Vec::new(),
             bits_put: false,
         })
     }
@@ -351,9 +341,7 @@ impl Evaluator {
         if progress.is_opaque {
             gist.signs &= !Gist::PAYLOAD;
         }
-        for protocol in OF_PACKETS.into_iter().filter(|it| view.is_of(*it)) {
-            bare.of_protocol(protocol, gist, candidates);
-        }
+        bare.of_packets(view, gist, candidates);
         if let Some(application) = scene.heard {
             bare.of_spoken(application, gist, candidates);
         }

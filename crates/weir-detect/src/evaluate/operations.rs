@@ -26,8 +26,10 @@ impl Evaluator {
         let mut outcome = ControlFlow::Continue(());
         let rules = scene.rules;
         self.candidates.retain(|it| rules.rule(*it).is_of_operation());
-        let of_packet = self.candidates.clone();
-        let mut matched = Vec::new();
+        let mut of_packet = std::mem::take(&mut self.of_operations);
+        let mut matched = std::mem::take(&mut self.matched);
+        of_packet.clone_from(&self.candidates);
+        matched.clear();
         for operation in operations.at_hand() {
             self.candidates.clone_from(&of_packet);
             let (window, _, new) = operation.window();
@@ -72,6 +74,7 @@ impl Evaluator {
             operations.let_go();
         }
         flow.operations = Some(operations);
+        (self.of_operations, self.matched) = (of_packet, matched);
         outcome
     }
 }

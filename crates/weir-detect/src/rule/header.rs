@@ -174,6 +174,11 @@ impl Protocol {
         })
     }
 
+    /// What may be spoken in a flow.
+    pub(crate) fn spoken() -> impl Iterator<Item = Self> {
+        APPLICATIONS.iter().map(|it| it.0)
+    }
+
     /// As EVE's `app_proto` spells an application.
     pub(crate) fn name(self) -> &'static str {
         let known = if self == Self::Http1 { Self::Http } else { self };
