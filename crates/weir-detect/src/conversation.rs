@@ -63,6 +63,14 @@ struct Change {
     to: Protocol,
 }
 
+/// What is spoken beside what a flow is told to speak in the end.
+#[derive(Debug, Default)]
+pub(crate) struct SpokenBeside {
+    pub(crate) sides: [Option<&'static str>; 2],
+    pub(crate) original: Option<&'static str>,
+    pub(crate) expected: Option<&'static str>,
+}
+
 #[derive(Debug, Default)]
 enum Application {
     /// Too little was said.
@@ -349,6 +357,19 @@ impl Conversation {
             }
         });
         Speech { sides, first: self.change.map_or(last, |it| Speaks::Is(it.from)), last }
+    }
+
+    /// What is spoken beside what the flow is told to speak, by EVE's names.
+    pub(crate) fn spoken(&self) -> SpokenBeside {
+        let speech = self.speech();
+        let name = |it: Speaks| match it {
+            _ if it == speech.last => None,
+            Speaks::Is(it) => Some(it.name()),
+            Speaks::Failed => Some("failed"),
+            Speaks::Unknown => None,
+        };
+        let expected = self.change.map(|it| Speaks::Is(it.to)).and_then(name);
+        SpokenBeside { sides: speech.sides.map(name), original: name(speech.first), expected }
     }
 
     /// What a side has said of what is spoken, as far as it is at hand.

@@ -10,7 +10,7 @@ use crate::alert::{End, FlowView};
 use crate::application::Dialogue;
 use crate::application::unit::Said;
 use crate::buffers::event::AppEvent;
-use crate::conversation::Conversation;
+use crate::conversation::{Conversation, Told as Message};
 use crate::detector::Direction;
 use crate::digest::FileDigests;
 use crate::packet::{View, Vlans};
@@ -61,8 +61,24 @@ pub(crate) struct Told {
     /// Nothing is told of it.
     pub(crate) is_untold: bool,
     pub(crate) application: Option<&'static str>,
+    /// Transactions that were looked at.
+    pub(crate) transactions: u64,
     /// It was looked for what is spoken, and it is nothing that is known.
     pub(crate) has_failed: bool,
+}
+
+impl Told {
+    /// Counts the transaction that a message belongs to, unless it was counted with another.
+    pub(crate) fn count(&mut self, message: &Message) {
+        let count = match message {
+            Message::Http(number) => number + 1,
+            Message::Unit(unit) => unit.number + 1,
+            Message::Dns(_) => self.transactions + 1,
+            Message::Tls | Message::Ssh => 1,
+            Message::Odd(_) => 0,
+        };
+        self.transactions = self.transactions.max(count);
+    }
 }
 
 /// One flow.
@@ -231,6 +247,7 @@ impl Flow {
         let view = self.view(Direction::Initiator);
         let http = self.conversation.as_mut().map(|it| it.records()).unwrap_or_default();
         let told = self.told;
+        let spoken = self.conversation.as_ref().map(|it| it.spoken()).unwrap_or_default();
         let mut units = self.conversation.as_mut().map(|it| it.end()).unwrap_or_default().records;
         units.extend(self.dialogue.as_mut().map(|it| it.end()).unwrap_or_default().records);
         let units = units.into_iter().map(|it| UnitRecord::new(told.last, self, it)).collect();
@@ -250,6 +267,10 @@ impl Flow {
             last: told.last,
             protocol: told.protocol,
             application: told.application,
+            sides: spoken.sides,
+            original: spoken.original,
+            expected: spoken.expected,
+            transactions: told.transactions,
             has_failed: told.has_failed,
             tcp_flags: told.tcp_flags,
             is_established: self.tcp == Tcp::Established,

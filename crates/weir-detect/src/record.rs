@@ -48,6 +48,14 @@ pub struct FlowRecord {
     pub protocol: u8,
     /// What was spoken, where it is known.
     pub application: Option<&'static str>,
+    /// What each side spoke, where it is known and is something else.
+    pub sides: [Option<&'static str>; 2],
+    /// What was spoken before, where both sides agreed to go on in something else.
+    pub original: Option<&'static str>,
+    /// What they agreed on, where they speak something else.
+    pub expected: Option<&'static str>,
+    /// Transactions of what is spoken, as far as somebody looked at them.
+    pub transactions: u64,
     /// Whether it was looked for, and is none that is known here.
     pub has_failed: bool,
     /// TCP's flags of the initiator's and the responder's segments, together.

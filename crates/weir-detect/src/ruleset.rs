@@ -12,7 +12,9 @@ use crate::hosts::Hosts;
 use crate::matcher::{MatcherError, Pattern, Patterns, Scratch};
 use crate::packet::{Gist, View};
 use crate::payload::{Group, PayloadGroups};
-use crate::rule::{Action, Buffer, BufferKey, FlowTest, HeaderTest, Protocol, Rule, RuleIndex};
+use crate::rule::{
+    Action, Buffer, BufferKey, FlowTest, HeaderTest, Hook, Protocol, Rule, RuleIndex,
+};
 
 /// Rules ready to run; shared by all workers.
 #[derive(Debug, Default)]
@@ -494,6 +496,7 @@ impl Facts {
             && rule.app_events.is_empty()
             && !rule.bypasses
             && rule.untold.is_none()
+            && rule.hook.is_none()
             && !asks_bits
             && header.source_ports.is_all()
             && header.destination_ports.is_all()
@@ -501,7 +504,9 @@ impl Facts {
             && header.protocol != Protocol::Rdma;
         let asks_of_messages =
             !has_only_payload || !rule.messages.is_empty() || !rule.app_events.is_empty();
-        let is_of_messages = asks_of_messages || rule.untold.is_some() || header.is_transactional;
+        let is_of_state = rule.hook.is_some_and(|it| it != Hook::FlowStart);
+        let is_of_messages =
+            asks_of_messages || rule.untold.is_some() || header.is_transactional || is_of_state;
         Self {
             is_of_application: header.protocol.is_application() || asks_of_messages,
             has_payload: buffers.any(|it| it == Buffer::Payload),

@@ -7,7 +7,7 @@ use crate::buffers::event::AppEvent;
 use crate::buffers::{dns, http, ssh, tls};
 use crate::digest::Digests;
 use crate::frame::Frame;
-use crate::rule::{Buffer, MessageField, MessageTest, Protocol, UnitTest};
+use crate::rule::{Buffer, Hook, MessageField, MessageTest, Protocol, UnitTest};
 use crate::value::Object;
 
 /// A message as rules look at it.
@@ -76,6 +76,9 @@ impl Message<'_> {
     pub(crate) fn asks(&self, test: &UnitTest, source: u128) -> bool {
         match self {
             Self::Unit(unit) => test.holds(unit, source),
+            Self::Http(transaction, side) if *test == UnitTest::File => {
+                !transaction.files(*side).is_empty()
+            }
             Self::Http(transaction, side) if test.protocols().contains(&Protocol::Http) => {
                 let mut unit = Unit::new(Protocol::Http, 0);
                 for file in transaction.files(*side) {
@@ -86,6 +89,16 @@ impl Message<'_> {
                 test.holds(&unit, source)
             }
             _ => false,
+        }
+    }
+
+    /// Whether it is in the state that a rule asks for; one that is whole has come through all.
+    pub(crate) fn is_at(&self, hook: Hook) -> bool {
+        match self {
+            Self::Http(transaction, side) => {
+                transaction.states[*side].is_some_and(|it| hook.holds(it))
+            }
+            _ => true,
         }
     }
 

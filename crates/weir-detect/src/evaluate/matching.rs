@@ -2,6 +2,9 @@
 
 use std::ops::ControlFlow;
 
+use weir_wire::parse::Transport;
+use weir_wire::tcp::flags::FIN;
+
 use super::{Evaluator, Scene, Sight};
 use crate::alert::{Alerts, Kept};
 use crate::buffers;
@@ -9,7 +12,7 @@ use crate::detector::{Decision, Direction};
 use crate::flow::Flow;
 use crate::inspect::{self, Bytes, Cost, Memory, TRIES_MAX, Variables};
 use crate::packet::View;
-use crate::rule::{Absence, Buffer, BufferTest, Rule, TextTest};
+use crate::rule::{Absence, Buffer, BufferTest, Hook, Phases, Rule, TextTest};
 
 impl Evaluator {
     /// Candidates in the order of evaluation, each once, no more than there may be.
@@ -69,6 +72,10 @@ impl Evaluator {
                 || sight.message.is_some_and(|it| protocol.means(it.protocol())))
             && rule.spoken.iter().all(|it| it.holds(scene.direction.index(), &scene.speech))
             && (scene.is_decided || !rule.is_of_decision())
+            && rule.hook.is_none_or(|it| match it {
+                Hook::FlowStart => flow.packets[scene.direction.index()] == 1,
+                hook => sight.message.is_some_and(|it| it.is_at(hook)),
+            })
             && (rule.messages.is_empty()
                 || sight
                     .message
@@ -80,7 +87,7 @@ impl Evaluator {
             && (rule.app_events.is_empty()
                 || sight.message.is_some_and(|it| rule.app_events.iter().all(|odd| it.has(*odd))))
             && view.fits(&rule.header, scene.direction == Direction::Responder)
-            && flow_fits(rule, flow, scene.direction)
+            && flow_fits(rule, flow, scene)
             && rule.tests.iter().all(|test| view.holds(test))
             && rule.flow_counts.iter().all(|it| it.holds(flow.counted(it.what, scene.now)))
             && rule.stream_sizes.iter().all(|it| it.holds(scene.stream_sizes))
@@ -147,8 +154,19 @@ impl Evaluator {
     }
 }
 
-fn flow_fits(rule: &Rule, flow: &Flow, direction: Direction) -> bool {
+fn flow_fits(rule: &Rule, flow: &Flow, scene: &Scene<'_>) -> bool {
     let test = &rule.flow;
     test.established.is_none_or(|wanted| wanted == flow.is_established)
-        && test.to_server.is_none_or(|wanted| wanted == (direction == Direction::Initiator))
+        && test.to_server.is_none_or(|wanted| wanted == (scene.direction == Direction::Initiator))
+        && test.phases.is_none_or(|it| is_in(it, flow, scene.view))
+}
+
+/// Whether a TCP connection has come so far, with that packet.
+fn is_in(phases: Phases, flow: &Flow, view: &View<'_>) -> bool {
+    let Transport::Tcp { flags, .. } = view.parsed.transport else { return false };
+    let ended = flow.told.tcp_flags.map(|it| it & FIN != 0);
+    let is_closing = ended[0] != ended[1] || (ended[0] && flags & FIN != 0);
+    (phases.setup && !flow.is_established)
+        || (phases.established && flow.is_established)
+        || (phases.closing && is_closing)
 }

@@ -76,6 +76,7 @@ impl Evaluator {
         if !fresh.headers && fresh.body.is_none() && !is_complete && !is_odd {
             return ControlFlow::Continue(());
         }
+        transaction.come_further(side);
         let message = Message::Http(transaction, side);
         self.number = number;
         self.gather(scene, message, Some(fresh));
@@ -106,7 +107,7 @@ impl Evaluator {
                     continue;
                 }
                 outcome = self.act((rule, *index, sight), flow, scene, alerts, decision);
-                transaction.matched[side].push(*index);
+                transaction.note_match(side, *index);
                 transaction.is_told |= rule.untold == Some(Untold::Transaction);
                 if outcome.is_break() {
                     break;

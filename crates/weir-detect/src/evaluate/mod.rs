@@ -499,6 +499,7 @@ impl Evaluator {
         for told in &progress.messages {
             self.candidates.clear();
             self.looked_at = Some(self.number_of(told));
+            flow.told.count(told);
             // Their fast pattern is in the stream, or in the packet.
             match &conversation {
                 Some(it) => self.candidates.extend(it.waiting[side].iter().map(|it| it.0)),

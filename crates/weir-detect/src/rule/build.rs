@@ -1,6 +1,7 @@
 //! A statement to a rule, or the keyword that stops it.
 
 use super::header::HeaderTest;
+use super::hook;
 use super::keywords::{Collected, Refused, fast_rank};
 use super::state::BitNames;
 use super::step::{Fast, Step};
@@ -20,7 +21,8 @@ pub(super) struct Context<'a> {
 
 /// The rule that `statement` is.
 pub(super) fn build(statement: &Statement<'_>, context: &mut Context<'_>) -> Result<Rule, Refused> {
-    let mut collected = Collected::of(Protocol::from_name(statement.protocol));
+    let named = hook::parse(statement.protocol);
+    let mut collected = Collected::of(named.as_ref().ok().map(|it| it.0));
     let mut refused: Option<Refused> = None;
     for option in &statement.options {
         // The description is read to its end, so that a refusal names the sid.
@@ -30,18 +32,15 @@ pub(super) fn build(statement: &Statement<'_>, context: &mut Context<'_>) -> Res
             refused = if is_first { Some(why) } else { refused };
         }
     }
-    if let Some(why) = refused {
-        return Err(why);
-    }
+    refused.map_or(Ok(()), Err)?;
     // Such a rule only says what is told of what it matches.
     let is_config = statement.action == "config";
     if is_config != collected.untold.is_some() {
         return Err(Refused::new("config", "the action and the keyword go together"));
     }
-    let name = if is_config { "alert" } else { statement.action };
-    let action = Action::from_name(name)
-        .ok_or_else(|| Refused::new("action", format!("no action `{}`", statement.action)))?;
-    let header = header(statement, context)?;
+    let action = action(if is_config { "alert" } else { statement.action })?;
+    let (protocol, hook) = named?;
+    let header = header(statement, protocol, context)?;
     let sid = collected.sid.ok_or_else(|| Refused::new("sid", "a rule needs a sid"))?;
     collected.finish()?;
     let by_class = context.classes.get(&collected.class).copied();
@@ -65,6 +64,7 @@ pub(super) fn build(statement: &Statement<'_>, context: &mut Context<'_>) -> Res
         units: collected.units,
         app_events: collected.app_events,
         header,
+        hook: collected.hook.or(hook),
         flow: collected.flow,
         tests: collected.tests,
         buffers: collected.buffers,
@@ -83,10 +83,16 @@ pub(super) fn build(statement: &Statement<'_>, context: &mut Context<'_>) -> Res
         needs_packet,
         needs_stream,
     };
+    hook::settle(&mut rule)?;
     check_buffers(&mut rule)?;
     rule.facts = crate::ruleset::Facts::of(&rule);
     rule.fast = fast_pattern(&mut rule);
     Ok(rule)
+}
+
+fn action(name: &str) -> Result<Action, Refused> {
+    let unknown = || Refused::new("action", format!("no action `{name}`"));
+    Action::from_name(name).ok_or_else(unknown)
 }
 
 /// Whom a rule of that action answers.
@@ -99,11 +105,11 @@ fn answered(action: &str) -> Option<Answered> {
     }
 }
 
-fn header(statement: &Statement<'_>, context: &mut Context<'_>) -> Result<Header, Refused> {
-    let protocol = Protocol::from_name(statement.protocol).ok_or_else(|| {
-        let protocol = statement.protocol;
-        Refused::new(&format!("protocol:{protocol}"), "this protocol is not known here")
-    })?;
+fn header(
+    statement: &Statement<'_>,
+    protocol: Protocol,
+    context: &mut Context<'_>,
+) -> Result<Header, Refused> {
     let groups = &mut context.groups;
     let address = |why| Refused::new("address", why);
     let port = |why| Refused::new("port", why);

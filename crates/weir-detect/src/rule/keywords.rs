@@ -3,6 +3,7 @@
 use super::bytes::{self, Names};
 use super::digests::DigestLists;
 use super::header::{self, HeaderTest};
+use super::hook::{self, Hook};
 use super::state::{self, BitNames, FlowTest, StreamSize, Threshold};
 use super::step::{Content, Fast, Step, TextTest, Value};
 use super::syntax::{Setting, unquoted};
@@ -74,6 +75,8 @@ pub(super) struct Collected {
     pub(super) messages: Vec<MessageTest>,
     pub(super) units: Vec<UnitTest>,
     pub(super) app_events: Vec<AppEvent>,
+    /// How far what is said must have come.
+    pub(super) hook: Option<Hook>,
     names: Names,
     /// Contents go to `sticky`, whose transforms may still come.
     sticky: Option<Buffer>,
@@ -204,6 +207,7 @@ impl Collected {
                     self.app_events.push(known.ok_or_else(unknown)?);
                 }
             }
+            "app-layer-state" => self.hook = Some(hook::compared(self.protocol, value)?),
             "absent" => {
                 let place = self.sticky.map(|buffer| {
                     let transforms = self.transforms.clone();
@@ -408,8 +412,12 @@ impl Collected {
         let bit = match name {
             "flow" => {
                 let (flow, fragments) = state::flow(value)?;
-                self.flow = flow;
+                self.flow = FlowTest { phases: self.flow.phases, ..flow };
                 self.tests.extend(fragments.map(HeaderTest::Rebuilt));
+                return Ok(true);
+            }
+            "tcp.session" => {
+                self.flow.phases = Some(state::Phases::parse(value)?);
                 return Ok(true);
             }
             "stream_size" => {

@@ -11,6 +11,7 @@ mod content;
 mod digests;
 pub mod filters;
 mod header;
+mod hook;
 mod keywords;
 pub mod load;
 mod modbus;
@@ -33,11 +34,12 @@ use crate::buffers::event::AppEvent;
 use crate::frame::FrameKind;
 pub use header::Protocol;
 pub(crate) use header::{Header, HeaderTest, VlanLayer};
+pub(crate) use hook::Hook;
 pub(crate) use number::Numbers;
 pub(crate) use spoken::{MessageField, MessageTest, Speaks, Speech, Spoken};
 pub(crate) use state::{
-    Amount, BitScope, BitTest, BitVerb, Counted, FlowCount, FlowTest, RateFilter, StreamSize,
-    Suppression, Threshold, ThresholdKind, Track,
+    Amount, BitScope, BitTest, BitVerb, Counted, FlowCount, FlowTest, Phases, RateFilter,
+    StreamSize, Suppression, Threshold, ThresholdKind, Track,
 };
 use step::Step;
 pub(crate) use step::TextTest;
@@ -457,6 +459,8 @@ pub struct Rule {
     /// What must be odd about the message.
     pub(crate) app_events: Vec<AppEvent>,
     pub(crate) header: Header,
+    /// When alone it is looked at.
+    pub(crate) hook: Option<Hook>,
     pub(crate) flow: FlowTest,
     pub(crate) tests: Vec<HeaderTest>,
     pub(crate) buffers: Vec<BufferTest>,

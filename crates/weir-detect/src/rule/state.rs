@@ -12,6 +12,35 @@ pub(crate) struct FlowTest {
     pub(crate) to_server: Option<bool>,
     /// Some: the stream alone, or never the stream.
     pub(crate) only_stream: Option<bool>,
+    /// Some: how far a TCP connection must have come (`tcp.session`).
+    pub(crate) phases: Option<Phases>,
+}
+
+/// Phases of a TCP connection, any of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Phases {
+    /// It is not established yet.
+    pub(crate) setup: bool,
+    /// It was established before the packet.
+    pub(crate) established: bool,
+    /// One side has said its last, and the other has not, or does so now.
+    pub(crate) closing: bool,
+}
+
+impl Phases {
+    /// `setup,closing`: without spaces, as Suricata has it.
+    pub(super) fn parse(value: &str) -> Result<Self, String> {
+        let mut phases = Self::default();
+        for word in value.split(',') {
+            match word {
+                "setup" => phases.setup = true,
+                "established" => phases.established = true,
+                "closing" => phases.closing = true,
+                other => return Err(format!("`{other}` is no phase of a TCP connection")),
+            }
+        }
+        Ok(phases)
+    }
 }
 
 /// A bit, and what is to be done with it or asked of it.

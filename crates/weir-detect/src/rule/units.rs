@@ -162,6 +162,8 @@ pub(crate) enum UnitTest {
         list: Arc<DigestList>,
         is_negated: bool,
     },
+    /// A file (`filestore`).
+    File,
 }
 
 impl UnitTest {
@@ -172,6 +174,7 @@ impl UnitTest {
             "dcerpc.iface" | "dce_iface" => interface(value),
             "modbus" => ModbusTest::parse(value).map(Self::Modbus),
             "ftpbounce" => Ok(Self::Bounce),
+            "filestore" => file_store(value),
             "krb5.ticket_encryption" => ticket_encryption(value),
             "mqtt.flags" => bits(Field::MqttFlags, &[("dup", 8), ("retain", 1)], false),
             "mqtt.connect.flags" => bits(Field::MqttConnectFlags, names::MQTT_CONNECT, false),
@@ -203,7 +206,7 @@ impl UnitTest {
             Self::Modbus(_) => Field::ModbusUnit.protocols(),
             Self::Service { .. } => Field::EnipService.protocols(),
             Self::Bounce => Field::FtpBounce.protocols(),
-            Self::Digest { .. } => Field::FileSize.protocols(),
+            Self::Digest { .. } | Self::File => Field::FileSize.protocols(),
         }
     }
 
@@ -264,6 +267,7 @@ impl UnitTest {
                 unit.each(super::Buffer::DcerpcInterface, &mut |it| is_meant(it))
             }
             Self::Modbus(test) => test.holds(unit),
+            Self::File => unit.each(super::Buffer::FileName, &mut |_| true),
             Self::Digest { list, is_negated } => {
                 unit.digests().iter().any(|it| list.has(it).is_some_and(|has| has != *is_negated))
             }
@@ -279,6 +283,20 @@ impl UnitTest {
                 })
             }
         }
+    }
+}
+
+/// Whose files are to be kept, and which. None are: as without an output for files, the rule asks
+/// that there is one.
+fn file_store(value: &str) -> Result<UnitTest, String> {
+    const SIDES: [&str; 5] = ["request", "to_server", "response", "to_client", "both"];
+    const SCOPES: [&str; 3] = ["file", "tx", "flow"];
+    let mut words = value.split(',').map(str::trim);
+    let side = words.next().unwrap_or_default();
+    let is_known = side.is_empty() || SIDES.contains(&side);
+    match words.next().is_none_or(|it| SCOPES.contains(&it)) && words.next().is_none() && is_known {
+        true => Ok(UnitTest::File),
+        false => Err(format!("`{value}` behind filestore")),
     }
 }
 

@@ -56,12 +56,24 @@ pub fn flow(record: &FlowRecord, community_seed: Option<u16>) -> Event {
     if let Some(application) = record.application {
         event.insert("app_proto".into(), application.into());
     }
+    let beside = [
+        ("app_proto_ts", record.sides[0]),
+        ("app_proto_tc", record.sides[1]),
+        ("app_proto_orig", record.original),
+        ("app_proto_expected", record.expected),
+    ];
+    for (name, spoken) in beside.into_iter().filter_map(|it| Some((it.0, it.1?))) {
+        event.insert(name.into(), spoken.into());
+    }
     let mut object = eve::flow_object(view);
     object["end"] = eve::timestamp(record.last).into();
     object["age"] = age(record).into();
     object["state"] = record.state().into();
     object["reason"] = record.reason.name().into();
     object["alerted"] = record.is_alerted.into();
+    if record.transactions > 0 {
+        object["tx_cnt"] = record.transactions.into();
+    }
     if record.is_dropped {
         object["action"] = "drop".into();
     } else if record.is_passed {

@@ -7,7 +7,7 @@ use super::uri;
 use crate::buffers::event::{AppEvent, AppEvents};
 use crate::digest::{Digester, Digests, FileDigests};
 use crate::record::HttpRecord;
-use crate::rule::{Buffer, Rule, RuleIndex};
+use crate::rule::{Buffer, Hook, Rule, RuleIndex};
 use crate::value::Object;
 
 /// Bytes of a body that are kept, at most (Suricata's limit): no rule sees the rest.
@@ -18,6 +18,10 @@ const BODY_STEP: usize = 16 * 1024;
 const HEADERS_MAX: usize = 256;
 /// Rules that wait for more of a transaction, at most.
 const WAITING_MAX: usize = 256;
+
+/// A message's states by their places among those of HTTP/1: a head is looked at when it is whole.
+const IN_BODY: usize = 3;
+const COMPLETE: usize = 5;
 
 /// A request and its response.
 #[derive(Debug, Default)]
@@ -32,6 +36,9 @@ pub(crate) struct Transaction {
     pub(crate) matched: [Vec<RuleIndex>; 2],
     /// Rules about both sides whose part about the request matched.
     pub(crate) asked: Vec<RuleIndex>,
+    /// The states that each side has come through with what is looked at: the first and the last
+    /// of them, as rules count them.
+    pub(crate) states: [Option<(usize, usize)>; 2],
     /// An interim response came.
     pub(super) was_continued: bool,
     /// What was odd about it.
@@ -316,12 +323,16 @@ impl Transaction {
         half.get_or_insert_default()
     }
 
-    /// Whether a rule matched: one about what is odd, or about digests of files, with this side.
+    /// Whether a rule that does so once matched what that side says.
     pub(crate) fn is_matched(&self, index: RuleIndex, rule: &Rule, side: usize) -> bool {
-        let is_of_files = rule.units.iter().any(|it| it.is_of_digests());
-        let is_about_both = !rule.app_events.is_empty() || is_of_files;
-        let matched = |side: usize| self.matched[side].contains(&index);
-        matched(side) || (!is_about_both && matched(1 - side))
+        !matches!(rule.hook, Some(Hook::State(_))) && self.matched[side].contains(&index)
+    }
+
+    /// A rule matched what that side says.
+    pub(crate) fn note_match(&mut self, side: usize, index: RuleIndex) {
+        if !self.matched[side].contains(&index) {
+            self.matched[side].push(index);
+        }
     }
 
     /// What was odd about it that a side has not looked at.
@@ -337,6 +348,17 @@ impl Transaction {
         let of_frames = frames.is_some_and(|it| std::mem::take(&mut it.is_fresh));
         let fresh = self.half_mut(side).map(Half::fresh).unwrap_or_default();
         Fresh { headers: fresh.headers || of_frames, ..fresh }
+    }
+
+    /// Notes how far a side has come since it was looked at last.
+    pub(crate) fn come_further(&mut self, side: usize) {
+        let now = if self.is_complete(side) { COMPLETE } else { IN_BODY };
+        let from = match self.states[side] {
+            None => 0,
+            Some((_, COMPLETE)) => COMPLETE + 1,
+            Some((_, last)) => last,
+        };
+        self.states[side] = Some((from, now));
     }
 
     /// Whether a side is whole.

@@ -1,0 +1,254 @@
+//! Where in a flow, or in a transaction, a rule matches: `alert http1:request_headers ...`,
+//! `alert tcp:flow_start ...`, `app-layer-state:>request_line`.
+
+use super::keywords::Refused;
+use super::{Buffer, Protocol, Rule};
+
+/// States of a request or response of HTTP/1, in the order in which it comes through them.
+const OF_HTTP: [&str; 6] = ["started", "line", "headers", "body", "trailer", "complete"];
+/// Of SSH's beginning.
+const OF_SSH: [&str; 6] =
+    ["started", "in_progress", "banner_wait_eol", "banner_done", "finished", "complete"];
+/// Of a mail.
+const OF_SMTP: [&str; 3] = ["started", "data", "complete"];
+/// Of messages that are whole when they are told.
+const OF_MESSAGES: [&str; 2] = ["started", "complete"];
+/// Of a handshake of TLS: the client's, and the server's.
+const OF_TLS: [&[&str]; 2] = [
+    &[
+        "request_started",
+        "client_in_progress",
+        "client_hello_done",
+        "client_cert_done",
+        "client_handshake_done",
+        "client_finished",
+        "request_complete",
+    ],
+    &[
+        "response_started",
+        "server_in_progress",
+        "server_hello",
+        "server_cert_done",
+        "server_hello_done",
+        "server_handshake_done",
+        "server_finished",
+        "response_complete",
+    ],
+];
+
+/// When a rule is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hook {
+    /// With the first packet of a side.
+    FlowStart,
+    /// When a message comes into a state, or through it.
+    State(State),
+    /// When a message is beyond a state, or before it.
+    Compared { state: State, is_beyond: bool },
+}
+
+/// A state of what a side says, by its place among those of its protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct State {
+    pub(crate) side: usize,
+    pub(crate) place: usize,
+}
+
+impl Hook {
+    /// Whether it is so of a message that has come from the first of these states to the last.
+    pub(crate) fn holds(self, (from, to): (usize, usize)) -> bool {
+        match self {
+            Self::FlowStart => true,
+            Self::State(state) => (from..=to).contains(&state.place),
+            Self::Compared { state, is_beyond: true } => to > state.place,
+            Self::Compared { state, is_beyond: false } => to < state.place,
+        }
+    }
+
+    fn side(self) -> Option<usize> {
+        match self {
+            Self::FlowStart => None,
+            Self::State(state) | Self::Compared { state, .. } => Some(state.side),
+        }
+    }
+}
+
+/// What a rule's header says behind its action: `tcp`, `tcp:flow_start`, `dns:request_complete`.
+pub(super) fn parse(text: &str) -> Result<(Protocol, Option<Hook>), Refused> {
+    let refused = |why: &str| Refused::new(&format!("protocol:{text}"), why);
+    let (name, hook) = text.split_once(':').map_or((text, None), |it| (it.0, Some(it.1)));
+    let unknown = || refused("this protocol is not known here");
+    let protocol = Protocol::from_name(name).ok_or_else(unknown)?;
+    let hook = match hook {
+        None => None,
+        Some("flow_start") if !protocol.is_application() => Some(Hook::FlowStart),
+        Some("all") if !protocol.is_application() => None,
+        Some(name) => {
+            let state = state(protocol, name).ok_or_else(|| refused("no such state is known"))?;
+            Some(Hook::State(state))
+        }
+    };
+    Ok((protocol, hook))
+}
+
+/// `app-layer-state:>request_line`: of HTTP/1, the only one whose messages come in pieces.
+pub(super) fn compared(protocol: Option<Protocol>, value: &str) -> Result<Hook, String> {
+    let value = value.trim();
+    let (is_beyond, name) = match (value.strip_prefix('>'), value.strip_prefix('<')) {
+        (Some(name), _) => (true, name),
+        (_, Some(name)) => (false, name),
+        _ => return Err(format!("`{value}`: `>` or `<`, and a state")),
+    };
+    let Some(protocol @ Protocol::Http1) = protocol else {
+        return Err("only of messages of `http1` it is known how far they have come".to_owned());
+    };
+    let state = state(protocol, name).ok_or_else(|| format!("`{name}` is no state of HTTP/1"))?;
+    Ok(Hook::Compared { state, is_beyond })
+}
+
+fn state(protocol: Protocol, name: &str) -> Option<State> {
+    if protocol == Protocol::Tls {
+        let place = |side: usize| OF_TLS[side].iter().position(|it| *it == name);
+        return (0..2).find_map(|side| Some(State { side, place: place(side)? }));
+    }
+    let (side, name) = match (name.strip_prefix("request_"), name.strip_prefix("response_")) {
+        (Some(name), _) => (0, name),
+        (_, Some(name)) => (1, name),
+        _ => return None,
+    };
+    let place = names(protocol)?.iter().position(|it| *it == name)?;
+    Some(State { side, place })
+}
+
+/// The names of a protocol's states but TLS's; `None`: rules do not name them.
+fn names(protocol: Protocol) -> Option<&'static [&'static str]> {
+    match protocol {
+        Protocol::Http1 => Some(&OF_HTTP),
+        Protocol::Ssh => Some(&OF_SSH),
+        Protocol::Smtp => Some(&OF_SMTP),
+        Protocol::Http => None,
+        other => other.is_application().then_some(&OF_MESSAGES),
+    }
+}
+
+/// Says which side the rule looks at, and leaves the hook where it is all that the rule asks of
+/// what is said: a buffer is looked at when it is there, which the hook can only repeat.
+pub(super) fn settle(rule: &mut Rule) -> Result<(), Refused> {
+    let Some(hook) = rule.hook else { return Ok(()) };
+    let refused = |why: &str| Err(Refused::new("hook", why));
+    if let Some(side) = hook.side() {
+        if rule.flow.to_server.is_some_and(|it| it != (side == 0)) {
+            return refused("by its `flow` the rule looks at the other side");
+        }
+        rule.flow.to_server = Some(side == 0);
+    }
+    if matches!(hook, Hook::Compared { .. }) {
+        return Ok(());
+    }
+    let asks_more = !rule.buffers.is_empty()
+        || !rule.units.is_empty()
+        || !rule.messages.is_empty()
+        || !rule.app_events.is_empty();
+    let own = rule.header.protocol;
+    if let Hook::State(state) = hook {
+        let other = rule.buffers.iter().find(|it| {
+            let buffer = it.key.buffer;
+            crate::buffers::protocol(buffer).is_some() && !is_at(buffer, own, state)
+        });
+        if let Some(other) = other {
+            let why = format!("{} is not looked at in that state", other.key.buffer.name());
+            return refused(&why);
+        }
+        let is_told = own == Protocol::Http1 || names(own) == Some(&OF_MESSAGES);
+        if !asks_more && !is_told {
+            return refused("nothing is told in that state alone: ask for a buffer");
+        }
+    }
+    if asks_more {
+        rule.hook = None;
+    }
+    Ok(())
+}
+
+/// Whether rules look at the buffer when a message is in that state.
+fn is_at(buffer: Buffer, protocol: Protocol, State { side, place }: State) -> bool {
+    use Buffer as B;
+    let is_one_of = |names: &[&str]| match protocol {
+        Protocol::Tls => names.contains(&OF_TLS[side][place]),
+        other => names.contains(&self::names(other).unwrap_or_default()[place]),
+    };
+    match protocol {
+        Protocol::Http1 => is_one_of(match buffer {
+            B::HttpUri
+            | B::HttpUriRaw
+            | B::HttpMethod
+            | B::HttpProtocol
+            | B::HttpRequestLine
+            | B::HttpResponseLine
+            | B::HttpStatusCode
+            | B::HttpStatusMessage => &["line"],
+            B::HttpHeaderRaw
+            | B::HttpRequestBody
+            | B::HttpResponseBody
+            | B::FileData
+            | B::FileName => &["body"],
+            _ => &["headers"],
+        }),
+        Protocol::Tls => is_one_of(match buffer {
+            B::TlsSni | B::Ja3Hash | B::Ja3String | B::Ja4Hash => &["client_hello_done"],
+            B::Ja3sHash | B::Ja3sString => &["server_hello"],
+            B::TlsAlpn | B::TlsRandomTime | B::TlsRandomBytes => {
+                &["client_hello_done", "server_hello"]
+            }
+            B::TlsRandom => {
+                &["request_started", "client_in_progress", "response_started", "server_in_progress"]
+            }
+            B::TlsAlternativeName => &["server_cert_done"],
+            _ => &["client_cert_done", "server_cert_done"],
+        }),
+        Protocol::Smtp => is_one_of(match buffer {
+            B::SmtpHelo | B::SmtpSender | B::SmtpReceiver => &["started"],
+            _ => &["data"],
+        }),
+        Protocol::Ssh => is_one_of(&["banner_done"]),
+        Protocol::Dns
+        | Protocol::Ftp
+        | Protocol::Snmp
+        | Protocol::Krb5
+        | Protocol::Ike
+        | Protocol::Quic
+        | Protocol::Ntp
+        | Protocol::Mdns => is_one_of(&["complete"]),
+        _ => is_one_of(&["started"]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_are_named_by_their_protocol() {
+        let at = |text: &str| parse(text).map(|it| it.1);
+        assert_eq!(at("tcp"), Ok(None));
+        assert_eq!(at("udp:flow_start"), Ok(Some(Hook::FlowStart)));
+        let line = Hook::State(State { side: 1, place: 1 });
+        assert_eq!(at("http1:response_line"), Ok(Some(line)));
+        let hello = Hook::State(State { side: 0, place: 2 });
+        assert_eq!(at("tls:client_hello_done"), Ok(Some(hello)));
+        for wrong in ["http:request_line", "dns:request_line", "http1:flow_start", "tcp:pre_flow"] {
+            assert!(at(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_message_is_in_every_state_that_it_came_through() {
+        let body = State { side: 0, place: 3 };
+        assert!(Hook::State(body).holds((0, 5)) && Hook::State(body).holds((3, 3)));
+        assert!(!Hook::State(body).holds((0, 2)) && !Hook::State(body).holds((4, 5)));
+        let beyond = Hook::Compared { state: body, is_beyond: true };
+        assert!(beyond.holds((3, 5)) && !beyond.holds((0, 3)));
+        assert!(compared(Some(Protocol::Dns), ">request_started").is_err());
+        assert!(compared(Some(Protocol::Http1), "request_line").is_err());
+    }
+}
