@@ -1,5 +1,5 @@
-//! All tests: built once, then run one program beside another, since most of them wait more than
-//! they work. Doc tests come last.
+//! All tests: built once, by clippy, then run one program beside another, since most of them wait
+//! more than they work; doc tests and documentation beside them.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -16,6 +16,9 @@ use serde_json::Value;
 use crate::tally::Tally;
 
 mod again;
+mod compiler;
+
+use compiler::Compiler;
 
 /// Test programs that run at a time: the two long ones, and the others one by one beside them.
 const SIDE_BY_SIDE: usize = 3;
@@ -39,7 +42,7 @@ struct Program {
 }
 
 impl Program {
-    /// What a message of `cargo test --no-run` tells of; `None` when it is none of a test program.
+    /// What a message of `cargo build` tells of; `None` when it is none of a test program.
     fn told(message: &str) -> Option<Self> {
         let message: Value = serde_json::from_str(message).ok()?;
         if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
@@ -103,6 +106,7 @@ struct Ended {
 
 /// Tests that are built.
 pub(crate) struct Suite {
+    compiler: Compiler,
     programs: Vec<Program>,
     /// `target/test.log`, which gets everything that they say.
     log: File,
@@ -113,9 +117,10 @@ pub(crate) fn build(root: &Path, cargo: &str) -> Result<Option<Suite>> {
     fs::create_dir_all(root.join("target"))?;
     let path = root.join("target/test.log");
     let log = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
-    let (built, mut programs) = compile(root, cargo, &log)?;
+    let compiler = Compiler::find(root)?;
+    let (built, mut programs) = compile(root, cargo, &compiler, &log)?;
     programs.sort_by_key(Program::rank);
-    Ok(built.then_some(Suite { programs, log }))
+    Ok(built.then_some(Suite { compiler, programs, log }))
 }
 
 impl Suite {
@@ -126,12 +131,21 @@ impl Suite {
         cargo: &str,
         tally: &mut Tally,
     ) -> Result<(bool, Duration)> {
-        let Self { programs, log } = self;
+        let Self { programs, log, compiler } = self;
         let folder = root.join("target/tests");
         fs::create_dir_all(&folder)?;
-        let (good, mut all) = side_by_side(programs.clone(), &folder, log, tally)?;
-        let good = good || again::run(programs, &folder, log, tally)?;
-        let good = doc_tests(root, cargo, log, tally)? && good;
+        let docs = folder.join("docs.log");
+        let (good, mut all, documented) = thread::scope(|scope| -> Result<_> {
+            let documenting = scope.spawn(|| document(root, cargo, compiler, &docs));
+            let (good, all) = side_by_side(programs.clone(), &folder, log, tally)?;
+            let good = good || again::run(programs, &folder, log, tally)?;
+            let documented = documenting.join();
+            Ok((good, all, documented.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?))
+        })?;
+        report_docs(&docs, log, tally)?;
+        let (documented, took) = documented;
+        println!("doc tests and documentation: {} s beside the tests", took.as_secs());
+        let good = good && documented;
         all.sort_by_key(|ended| std::cmp::Reverse(ended.took));
         let worked = all.iter().map(|ended| ended.worked).sum();
         println!("{:>8} {:>8}", "took", "worked");
@@ -143,16 +157,21 @@ impl Suite {
 }
 
 /// Whether everything compiles, and the test programs.
-fn compile(root: &Path, cargo: &str, mut log: &File) -> Result<(bool, Vec<Program>)> {
-    let mut child = Command::new(cargo)
-        .args(["test", "--workspace", "--locked", "--no-run"])
+fn compile(
+    root: &Path,
+    cargo: &str,
+    compiler: &Compiler,
+    mut log: &File,
+) -> Result<(bool, Vec<Program>)> {
+    let mut command = Command::new(cargo);
+    command
+        .args(["build", "--workspace", "--all-targets", "--locked"])
         .arg("--message-format=json-render-diagnostics")
         .current_dir(root)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .context("cannot run cargo")?;
+        .stderr(Stdio::piped());
+    let mut child = compiler.set(&mut command).spawn().context("cannot run cargo")?;
     let messages = child.stdout.take().context("a pipe was asked for")?;
     let said = child.stderr.take().context("a pipe was asked for")?;
     let programs = thread::scope(|scope| -> Result<Vec<Program>> {
@@ -234,28 +253,37 @@ fn report(
     Ok(good)
 }
 
-fn doc_tests(root: &Path, cargo: &str, mut log: &File, tally: &mut Tally) -> Result<bool> {
-    // One pipe for both streams keeps their order.
-    let (reader, writer) = std::io::pipe()?;
-    let mut child = Command::new(cargo)
-        .args(["test", "--workspace", "--locked", "--no-fail-fast", "--doc", "--", "--show-output"])
+/// Runs doc tests and makes the documentation, all that is said in `own`; whether both succeeded,
+/// and how long it took.
+fn document(root: &Path, cargo: &str, compiler: &Compiler, own: &Path) -> Result<(bool, Duration)> {
+    let output = File::create(own).with_context(|| format!("no {}", own.display()))?;
+    let started = Instant::now();
+    let mut command = Command::new("nice");
+    command
+        .args(["-n", "5", cargo, "test", "--workspace", "--locked", "--no-fail-fast", "--doc"])
+        .args(["--", "--show-output"])
         .current_dir(root)
         .stdin(Stdio::null())
-        .stdout(writer.try_clone()?)
-        .stderr(writer)
-        .spawn()
-        .context("cannot run cargo")?;
-    for line in BufReader::new(reader).split(b'\n') {
+        .stdout(output.try_clone()?)
+        .stderr(output);
+    let status = compiler.set(&mut command).status().context("cannot run cargo")?;
+    Ok((status.success(), started.elapsed()))
+}
+
+/// Adds what doc tests and rustdoc said to the log and the tally, and shows what is not as it must
+/// be.
+fn report_docs(own: &Path, mut log: &File, tally: &mut Tally) -> Result<()> {
+    for line in BufReader::new(File::open(own)?).split(b'\n') {
         let line = line?;
         let line = String::from_utf8_lossy(&line);
         writeln!(log, "{line}")?;
-        let from_cargo = ["Doc-tests ", "error", "warning"];
+        let from_cargo = ["Doc-tests ", "error", "warning", "-->"];
         let from_cargo = from_cargo.iter().any(|word| line.trim_start().starts_with(word));
         if tally.take(&line) || from_cargo {
             println!("{line}");
         }
     }
-    Ok(child.wait()?.success())
+    Ok(())
 }
 
 /// Waits for a child's end, or kills it when `end` has come; its status, and its processor time.
