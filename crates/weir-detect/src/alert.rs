@@ -118,7 +118,7 @@ pub struct Alert {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Text {
     /// Where it is kept.
-    pub kept: Kept,
+    pub kept: TextScope,
     /// The name that the rule gives it.
     pub name: String,
     /// As captured, 1,024 bytes at most.
@@ -127,7 +127,7 @@ pub struct Text {
 
 /// How long a text that was captured is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub enum TextScope {
     /// As long as the flow: `flow:name`.
     Flow,
     /// For the rest of the rules that look at the packet: `pkt:name`.

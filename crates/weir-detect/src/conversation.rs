@@ -106,7 +106,7 @@ pub(crate) struct Progress {
     /// What lies together behind a gap, with the segment, and bytes of the stream before it.
     pub(crate) island: Option<(u64, Vec<u8>)>,
     /// Messages that came further.
-    pub(crate) messages: Vec<Told>,
+    pub(crate) messages: Vec<MessageUpdate>,
     /// What units tell beside themselves.
     pub(crate) said: Said,
     /// Frames that ended.
@@ -140,7 +140,7 @@ impl Progress {
 
 /// A message of the application that came further.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum MessageUpdate {
     /// The transaction of that number.
     Http(u64),
     Tls,
@@ -286,20 +286,20 @@ impl Conversation {
     }
 
     /// What was odd and not looked at with packets of a side before.
-    fn tell_odd(&mut self, side: usize, messages: &mut Vec<Told>) {
+    fn tell_odd(&mut self, side: usize, messages: &mut Vec<MessageUpdate>) {
         let events = match &mut self.application {
             Application::Http(connection) | Application::Websocket(connection, _) => {
                 for number in connection.take_odd(side) {
-                    if !messages.contains(&Told::Http(number)) {
-                        messages.push(Told::Http(number));
+                    if !messages.contains(&MessageUpdate::Http(number)) {
+                        messages.push(MessageUpdate::Http(number));
                     }
                 }
                 return;
             }
             Application::Http2(connection) => {
                 for number in connection.take_odd(side) {
-                    if !messages.contains(&Told::Http(number)) {
-                        messages.push(Told::Http(number));
+                    if !messages.contains(&MessageUpdate::Http(number)) {
+                        messages.push(MessageUpdate::Http(number));
                     }
                 }
                 return;
@@ -310,7 +310,7 @@ impl Conversation {
             _ => return,
         };
         if !events.is_empty() {
-            messages.push(Told::Odd(events));
+            messages.push(MessageUpdate::Odd(events));
         }
     }
 
@@ -396,22 +396,26 @@ impl Conversation {
     }
 
     /// What was told, as a rule looks at it.
-    pub(crate) fn message<'a>(&'a self, told: &'a Told, side: usize) -> Option<Message<'a>> {
+    pub(crate) fn message<'a>(
+        &'a self,
+        told: &'a MessageUpdate,
+        side: usize,
+    ) -> Option<Message<'a>> {
         match (told, &self.application) {
             (
-                Told::Http(number),
+                MessageUpdate::Http(number),
                 Application::Http(connection) | Application::Websocket(connection, _),
             ) => Some(Message::Http(connection.transaction_of(*number)?, side)),
-            (Told::Http(number), Application::Http2(connection)) => {
+            (MessageUpdate::Http(number), Application::Http2(connection)) => {
                 Some(Message::Http(connection.transaction_of(*number)?, side))
             }
-            (Told::Tls, Application::Tls(session)) => Some(Message::Tls(session, side)),
-            (Told::Ssh, Application::Ssh(session)) => Some(Message::Ssh(session, side)),
-            (Told::Dns(message), _) => Some(Message::Dns(message)),
-            (Told::Unit(unit), _) => Some(Message::Unit(unit)),
-            (Told::Odd(_), Application::Tls(session)) => Some(Message::Tls(session, side)),
-            (Told::Odd(_), Application::Ssh(session)) => Some(Message::Ssh(session, side)),
-            (Told::Odd(_), Application::Dns(dns)) => Some(Message::Dns(&dns.odd)),
+            (MessageUpdate::Tls, Application::Tls(session)) => Some(Message::Tls(session, side)),
+            (MessageUpdate::Ssh, Application::Ssh(session)) => Some(Message::Ssh(session, side)),
+            (MessageUpdate::Dns(message), _) => Some(Message::Dns(message)),
+            (MessageUpdate::Unit(unit), _) => Some(Message::Unit(unit)),
+            (MessageUpdate::Odd(_), Application::Tls(session)) => Some(Message::Tls(session, side)),
+            (MessageUpdate::Odd(_), Application::Ssh(session)) => Some(Message::Ssh(session, side)),
+            (MessageUpdate::Odd(_), Application::Dns(dns)) => Some(Message::Dns(&dns.odd)),
             _ => None,
         }
     }
@@ -585,7 +589,7 @@ impl Conversation {
 /// What the bytes at hand told.
 #[derive(Debug, Default)]
 struct Heard {
-    messages: Vec<Told>,
+    messages: Vec<MessageUpdate>,
     said: Said,
     frames: Vec<Frame>,
     /// Where messages of HTTP/1 ended, where that is asked for.
@@ -618,9 +622,9 @@ impl Heard {
     }
 
     /// Messages, units among them, and what units tell beside themselves.
-    fn told(mut self) -> (Vec<Told>, Said) {
+    fn told(mut self) -> (Vec<MessageUpdate>, Said) {
         let units = std::mem::take(&mut self.said.units).into_iter();
-        self.messages.extend(units.map(|it| Told::Unit(Box::new(it))));
+        self.messages.extend(units.map(|it| MessageUpdate::Unit(Box::new(it))));
         (self.messages, self.said)
     }
 }
@@ -646,7 +650,7 @@ fn feed(application: &mut Application, side: usize, bytes: &[u8], heard: &mut He
                 }
                 None => None,
             };
-            messages.extend(numbers.into_iter().map(Told::Http));
+            messages.extend(numbers.into_iter().map(MessageUpdate::Http));
             if let Some(upgraded) = upgraded {
                 *application = upgraded;
             }
@@ -656,21 +660,21 @@ fn feed(application: &mut Application, side: usize, bytes: &[u8], heard: &mut He
             let mut numbers = Vec::new();
             connection.wanted = heard.said.wanted;
             connection.take(side, bytes, &mut numbers);
-            messages.extend(numbers.into_iter().map(Told::Http));
-            messages.extend(connection.take_dns().into_iter().map(Told::Dns));
+            messages.extend(numbers.into_iter().map(MessageUpdate::Http));
+            messages.extend(connection.take_dns().into_iter().map(MessageUpdate::Dns));
         }
         Application::Tls(session) => {
             if session.take(side, bytes) {
-                messages.push(Told::Tls);
+                messages.push(MessageUpdate::Tls);
             }
         }
         Application::Ssh(session) => {
             if session.take(side, bytes) {
-                messages.push(Told::Ssh);
+                messages.push(MessageUpdate::Ssh);
             }
         }
         Application::Dns(stream) => {
-            stream.take(side, bytes, &mut |it| messages.push(Told::Dns(it)));
+            stream.take(side, bytes, &mut |it| messages.push(MessageUpdate::Dns(it)));
             if stream.is_too_long(side) {
                 *application = Application::None;
             }

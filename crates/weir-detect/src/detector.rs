@@ -12,7 +12,7 @@ use crate::dataset::Change;
 use crate::decode::{self, Event};
 use crate::digest::FileDigests;
 use crate::evaluate::Evaluator;
-use crate::flow::{Flow, Seat, Slab};
+use crate::flow::{Flow, FlowSlot, Slab};
 use crate::matcher::MatcherError;
 use crate::packet::{View, Vlans};
 use crate::record::{AnomalyRecord, ApplicationRecord, FlowRecord, HttpRecord, Oddity, UnitRecord};
@@ -90,7 +90,7 @@ pub enum Decision {
 /// Bounds of a detector's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Flows that have a seat. Packets of flows beyond are looked at one by one, and counted.
+    /// Flows that have a slot. Packets of flows beyond are looked at one by one, and counted.
     pub flows: usize,
     /// Bits of hosts that are kept; a further one is not, and counted.
     pub host_bits: usize,
@@ -149,8 +149,8 @@ pub struct Counters {
     pub alerts: u64,
     /// Rules looked at in full.
     pub evaluations: u64,
-    /// Packets whose flow found no seat.
-    pub packets_without_seat: u64,
+    /// Packets whose flow found no slot.
+    pub packets_without_slot: u64,
     /// Rules that were not looked at: too many for one packet.
     pub candidates_lost: u64,
     /// Looks that were given up after too many tries.
@@ -176,7 +176,7 @@ pub struct Counters {
 pub struct Detector {
     rules: Arc<RuleSet>,
     flows: Slab,
-    /// Stands in for the flow of a packet that found no seat.
+    /// Stands in for the flow of a packet that found no slot.
     spare: Flow,
     evaluator: Evaluator,
     /// What rules have watched over many packets; `None`: nothing.
@@ -219,7 +219,7 @@ impl Detector {
         Ok(new)
     }
 
-    /// Goes on with other rules. Flows keep their seats; a flow that a rule has dropped stays
+    /// Goes on with other rules. Flows keep their slots; a flow that a rule has dropped stays
     /// dropped if that rule (by sid) is still there and still drops. Bits and thresholds begin
     /// anew.
     ///
@@ -284,17 +284,17 @@ impl Detector {
         self.evaluator.counters
     }
 
-    /// How many flows have a seat.
+    /// How many flows have a slot.
     pub fn flows(&self) -> usize {
         self.flows.len()
     }
 
-    /// Looks at one packet. `seat` is its flow's, which gets one with its first packet; `direction`
+    /// Looks at one packet. `slot` is its flow's, which gets one with its first packet; `direction`
     /// tells who sent it. Alerts go to `alerts`.
     pub fn inspect(
         &mut self,
         now: Time,
-        seat: &mut Seat,
+        slot: &mut FlowSlot,
         direction: Direction,
         packet: &Packet<'_>,
         alerts: &mut Alerts,
@@ -313,10 +313,10 @@ impl Detector {
             .decoded
             .unwrap_or_else(|| Decoded { vlans: Vlans::of(packet.parsed), events: &own });
         let view = View::of(packet, &decoded).checked(evaluator.limits.checks_segments);
-        let flow = match flows.at(seat) {
+        let flow = match flows.at(slot) {
             Some(flow) => flow,
             None => {
-                evaluator.counters.packets_without_seat += 1;
+                evaluator.counters.packets_without_slot += 1;
                 *spare = Flow::default();
                 spare
             }
@@ -469,8 +469,8 @@ impl Detector {
     }
 
     /// What rules have noted of a packet's flow.
-    pub(crate) fn marks(&self, seat: Seat) -> Marks {
-        let Some(flow) = self.flows.taken(seat) else { return Marks::default() };
+    pub(crate) fn marks(&self, slot: FlowSlot) -> Marks {
+        let Some(flow) = self.flows.taken(slot) else { return Marks::default() };
         let name = |it: u32| self.rules.bit_name(it).map(str::to_owned);
         let counter = |it: u32| Some(name(it)?.strip_prefix("integer ")?.to_owned());
         Marks {
@@ -484,13 +484,13 @@ impl Detector {
     }
 
     /// What is spoken in a flow, where it is known.
-    pub(crate) fn application(&self, seat: Seat) -> Option<&'static str> {
-        self.flows.taken(seat).and_then(|it| it.told.application)
+    pub(crate) fn application(&self, slot: FlowSlot) -> Option<&'static str> {
+        self.flows.taken(slot).and_then(|it| it.told.application)
     }
 
     /// Whether it was looked for what is spoken in a flow, in vain.
-    pub(crate) fn has_failed(&self, seat: Seat) -> bool {
-        let told = self.flows.taken(seat).map(|it| &it.told);
+    pub(crate) fn has_failed(&self, slot: FlowSlot) -> bool {
+        let told = self.flows.taken(slot).map(|it| &it.told);
         told.is_some_and(|it| it.application.is_none() && it.has_failed)
     }
 
@@ -505,12 +505,12 @@ impl Detector {
     }
 
     /// What there is to tell of a flow.
-    pub(crate) fn record(&mut self, seat: Seat) -> Option<FlowRecord> {
-        self.flows.taken_mut(seat).map(Flow::record)
+    pub(crate) fn record(&mut self, slot: FlowSlot) -> Option<FlowRecord> {
+        self.flows.taken_mut(slot).map(Flow::record)
     }
 
-    pub(crate) fn view(&self, seat: Seat, direction: Direction) -> Option<FlowView> {
-        self.flows.taken(seat).map(|it| it.view(direction))
+    pub(crate) fn view(&self, slot: FlowSlot, direction: Direction) -> Option<FlowView> {
+        self.flows.taken(slot).map(|it| it.view(direction))
     }
 
     /// Looks at a packet that belongs to no flow.
@@ -520,21 +520,21 @@ impl Detector {
         packet: &Packet<'_>,
         alerts: &mut Alerts,
     ) -> Decision {
-        let mut seat = Seat::default();
-        let decision = self.inspect(now, &mut seat, Direction::Initiator, packet, alerts);
-        self.release(seat);
+        let mut slot = FlowSlot::default();
+        let decision = self.inspect(now, &mut slot, Direction::Initiator, packet, alerts);
+        self.release(slot);
         decision
     }
 
     /// The last bytes of a side's stream of a flow.
-    pub(crate) fn stream(&self, seat: Seat, direction: Direction) -> Option<Vec<u8>> {
-        let conversation = self.flows.taken(seat)?.conversation.as_ref()?;
+    pub(crate) fn stream(&self, slot: FlowSlot, direction: Direction) -> Option<Vec<u8>> {
+        let conversation = self.flows.taken(slot)?.conversation.as_ref()?;
         Some(conversation.told(direction.index()))
     }
 
-    /// The flow ended: its seat is free for another. A seat is handed back once.
-    pub fn release(&mut self, seat: Seat) {
-        self.flows.release(seat);
+    /// The flow ended: its slot is free for another. A slot is handed back once.
+    pub fn release(&mut self, slot: FlowSlot) {
+        self.flows.release(slot);
     }
 }
 

@@ -10,7 +10,7 @@ use crate::alert::{End, FlowView};
 use crate::application::Dialogue;
 use crate::application::unit::Said;
 use crate::buffers::event::AppEvent;
-use crate::conversation::{Conversation, Told as Message};
+use crate::conversation::{Conversation, MessageUpdate};
 use crate::detector::Direction;
 use crate::digest::FileDigests;
 use crate::packet::{View, Vlans};
@@ -19,11 +19,11 @@ use crate::record::{ApplicationRecord, FlowRecord, HttpRecord, UnitRecord};
 use crate::rule::{Counted, RuleIndex};
 use crate::session::Session;
 
-/// A flow's place in a detector's slab. The caller keeps it beside its own state of the flow and
-/// hands it to [`release`](crate::Detector::release) once, when the flow ends. `Seat::default()` is
-/// none yet.
+/// Where a flow's state is in the detector's slab. The caller keeps it with its own state of the
+/// flow and hands it to [`release`](crate::Detector::release) once, when the flow ends.
+/// `FlowSlot::default()` has no state yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seat(u32);
+pub struct FlowSlot(u32);
 
 /// Datagrams of a flow that are tried for what is spoken.
 const TRIES_MAX: u8 = 4;
@@ -50,7 +50,7 @@ pub(crate) enum Tcp {
 
 /// What is kept for the flow's record, beside what rules ask.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct RecordState {
     pub(crate) last: Time,
     pub(crate) protocol: u8,
     pub(crate) tcp_flags: [u8; 2],
@@ -67,15 +67,15 @@ pub(crate) struct Told {
     pub(crate) has_failed: bool,
 }
 
-impl Told {
+impl RecordState {
     /// Counts the transaction that a message belongs to, unless it was counted with another.
-    pub(crate) fn count(&mut self, message: &Message) {
+    pub(crate) fn count(&mut self, message: &MessageUpdate) {
         let count = match message {
-            Message::Http(number) => number + 1,
-            Message::Unit(unit) => unit.number + 1,
-            Message::Dns(_) => self.transactions + 1,
-            Message::Tls | Message::Ssh => 1,
-            Message::Odd(_) => 0,
+            MessageUpdate::Http(number) => number + 1,
+            MessageUpdate::Unit(unit) => unit.number + 1,
+            MessageUpdate::Dns(_) => self.transactions + 1,
+            MessageUpdate::Tls | MessageUpdate::Ssh => 1,
+            MessageUpdate::Odd(_) => 0,
         };
         self.transactions = self.transactions.max(count);
     }
@@ -97,7 +97,7 @@ pub(crate) struct Flow {
     /// A rule said that it is looked at no further.
     pub(crate) is_bypassed: bool,
     /// What a record tells of it in the end.
-    pub(crate) told: Told,
+    pub(crate) told: RecordState,
     /// How its TCP goes on, where somebody asks.
     pub(crate) session: Option<Box<Session>>,
     /// The last timestamp of each side's segments.
@@ -396,7 +396,7 @@ impl Tcp {
     }
 }
 
-/// Flows by their seats.
+/// Flows by their slots.
 #[derive(Debug)]
 pub(crate) struct Slab {
     flows: Vec<Flow>,
@@ -409,45 +409,45 @@ impl Slab {
         Self { flows: Vec::new(), free: Vec::new(), capacity: capacity.min(u32::MAX as usize - 1) }
     }
 
-    /// How many flows have a seat.
+    /// How many flows have a slot.
     pub(crate) fn len(&self) -> usize {
         self.flows.len() - self.free.len()
     }
 
-    /// The flow of `seat`, which gets one if it is none yet; `None`: all are taken.
-    pub(crate) fn at(&mut self, seat: &mut Seat) -> Option<&mut Flow> {
-        if seat.0 == 0 {
-            *seat = self.take()?;
+    /// The flow of `slot`, which gets one if it is none yet; `None`: all are taken.
+    pub(crate) fn at(&mut self, slot: &mut FlowSlot) -> Option<&mut Flow> {
+        if slot.0 == 0 {
+            *slot = self.take()?;
         }
-        self.flows.get_mut(seat.0 as usize - 1)
+        self.flows.get_mut(slot.0 as usize - 1)
     }
 
-    fn take(&mut self) -> Option<Seat> {
+    fn take(&mut self) -> Option<FlowSlot> {
         if let Some(free) = self.free.pop() {
-            return Some(Seat(free));
+            return Some(FlowSlot(free));
         }
         if self.flows.len() == self.capacity {
             return None;
         }
         self.flows.push(Flow::default());
-        Some(Seat(self.flows.len() as u32))
+        Some(FlowSlot(self.flows.len() as u32))
     }
 
     /// The same, to change.
-    pub(crate) fn taken_mut(&mut self, seat: Seat) -> Option<&mut Flow> {
-        self.flows.get_mut((seat.0 as usize).checked_sub(1)?)
+    pub(crate) fn taken_mut(&mut self, slot: FlowSlot) -> Option<&mut Flow> {
+        self.flows.get_mut((slot.0 as usize).checked_sub(1)?)
     }
 
-    /// The flow of a seat that was taken.
-    pub(crate) fn taken(&self, seat: Seat) -> Option<&Flow> {
-        self.flows.get((seat.0 as usize).checked_sub(1)?)
+    /// The flow of a slot that was taken.
+    pub(crate) fn taken(&self, slot: FlowSlot) -> Option<&Flow> {
+        self.flows.get((slot.0 as usize).checked_sub(1)?)
     }
 
-    /// Frees a seat. One that is none is none still.
-    pub(crate) fn release(&mut self, seat: Seat) {
-        if let Some(flow) = (seat.0 as usize).checked_sub(1).and_then(|at| self.flows.get_mut(at)) {
+    /// Frees a slot. One that is none is none still.
+    pub(crate) fn release(&mut self, slot: FlowSlot) {
+        if let Some(flow) = (slot.0 as usize).checked_sub(1).and_then(|at| self.flows.get_mut(at)) {
             *flow = Flow::default();
-            self.free.push(seat.0);
+            self.free.push(slot.0);
         }
     }
 

@@ -4,7 +4,7 @@
 //!  text --rule--> RuleSet (Arc, shared) ----+
 //!                                           v
 //!  packet --FlowTable--> Detector::inspect --> Decision            Pass | Drop(rule) | Reject(rule)
-//!            seat,         |    ^     |
+//!            slot,         |    ^     |
 //!            direction     v    |     +------> Alerts              bounded, overflow counted
 //!                        flow's state (a slab)
 //! ```
@@ -82,12 +82,12 @@ mod shared;
 
 mod table;
 
-pub use alert::{Alert, Alerts, Blocked, Kept};
+pub use alert::{Alert, Alerts, Blocked, TextScope};
 pub use behaviour::{Flood, FloodKind};
 pub use buffers::event::AppEvent;
 pub use detector::{Counters, Decision, Decoded, Detector, Direction, Limits, Marks, Packet};
 pub use digest::FileDigests;
-pub use flow::Seat;
+pub use flow::FlowSlot;
 pub use packet::Vlans;
 pub use rule::load::{Classes, LoadOptions, LoadReport, Loaded, Refusal, RuleSource};
 pub use rule::variables::Variables;

@@ -1,4 +1,4 @@
-//! Which seat a packet's flow has: by its two ends, or by one direction of a queue pair.
+//! Which slot a packet's flow has: by its two ends, or by one direction of a queue pair.
 //!
 //! The table is the detector's own. The meter's entries end after seconds of silence, and an attack
 //! that pauses for longer must not be forgotten.
@@ -13,7 +13,7 @@ use weir_wire::tcp::flags::{ACK, FIN, RST, SYN};
 
 use crate::alert::{Alerts, FlowView};
 use crate::detector::{Decision, Detector, Direction, Limits, Marks, Packet};
-use crate::flow::Seat;
+use crate::flow::FlowSlot;
 use crate::packet::Vlans;
 use crate::record::{EndReason, FlowRecord};
 
@@ -57,7 +57,7 @@ impl Hash for Key {
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    seat: Seat,
+    slot: FlowSlot,
     /// Whether the end that is first in the key sent the first packet.
     first_is_initiator: bool,
     last: Time,
@@ -69,7 +69,7 @@ struct Entry {
 const BOTH: u8 = 3;
 
 impl FlowTable {
-    /// A table for as many flows as `limits` has seats, at least one.
+    /// A table for as many flows as `limits` has slots, at least one.
     pub fn new(limits: Limits) -> Self {
         let entries = LinkedHashMap::with_hasher(FixedState::with_seed(limits.seed));
         let (max, midstream) = (limits.flows.max(1), limits.midstream);
@@ -101,31 +101,31 @@ impl FlowTable {
     /// What rules have noted of a packet's flow.
     pub fn marks(&self, detector: &Detector, packet: &Packet<'_>) -> Marks {
         let entry = self.entries.get(&key(packet).0);
-        entry.map(|it| detector.marks(it.seat)).unwrap_or_default()
+        entry.map(|it| detector.marks(it.slot)).unwrap_or_default()
     }
 
     /// What is spoken in a packet's flow, where it is known.
     pub fn application(&self, detector: &Detector, packet: &Packet<'_>) -> Option<&'static str> {
-        self.entries.get(&key(packet).0).and_then(|it| detector.application(it.seat))
+        self.entries.get(&key(packet).0).and_then(|it| detector.application(it.slot))
     }
 
     /// Whether what is spoken in a packet's flow was looked for, and is none that is known.
     pub fn has_failed(&self, detector: &Detector, packet: &Packet<'_>) -> bool {
-        self.entries.get(&key(packet).0).is_some_and(|it| detector.has_failed(it.seat))
+        self.entries.get(&key(packet).0).is_some_and(|it| detector.has_failed(it.slot))
     }
 
-    /// A packet's flow so far, if it has a seat.
+    /// A packet's flow so far, if it has a slot.
     pub fn view(&self, detector: &Detector, packet: &Packet<'_>) -> Option<FlowView> {
         let (key, from_first) = key(packet);
         let entry = self.entries.get(&key)?;
-        detector.view(entry.seat, entry.direction(from_first))
+        detector.view(entry.slot, entry.direction(from_first))
     }
 
     /// The last bytes of the stream that a packet belongs to, of its sender's side.
     pub fn stream(&self, detector: &Detector, packet: &Packet<'_>) -> Option<Vec<u8>> {
         let (key, from_first) = key(packet);
         let entry = self.entries.get(&key)?;
-        detector.stream(entry.seat, entry.direction(from_first))
+        detector.stream(entry.slot, entry.direction(from_first))
     }
 
     /// Has `detector` look at a packet, in the state of its flow: see [`Detector::inspect`].
@@ -160,7 +160,7 @@ impl FlowTable {
         entry.last = now;
         entry.ended |= ends(parsed, from_first);
         let direction = entry.direction(from_first);
-        detector.inspect(now, &mut entry.seat, direction, packet, alerts)
+        detector.inspect(now, &mut entry.slot, direction, packet, alerts)
     }
 
     /// Ends at most `max` flows that have been silent for ten minutes.
@@ -203,7 +203,7 @@ impl FlowTable {
     }
 }
 
-/// Gives the seat back; what there is to tell goes to `ended`.
+/// Gives the slot back; what there is to tell goes to `ended`.
 fn end(
     ended: &mut Option<Vec<FlowRecord>>,
     entry: Entry,
@@ -211,14 +211,14 @@ fn end(
     detector: &mut Detector,
 ) {
     if let Some(ended) = ended.as_mut().filter(|it| it.len() < ENDED_MAX) {
-        ended.extend(detector.record(entry.seat).map(|it| FlowRecord { reason, ..it }));
+        ended.extend(detector.record(entry.slot).map(|it| FlowRecord { reason, ..it }));
     }
-    detector.release(entry.seat);
+    detector.release(entry.slot);
 }
 
 impl Entry {
     fn new(from_first: bool, now: Time) -> Self {
-        Self { seat: Seat::default(), first_is_initiator: from_first, last: now, ended: 0 }
+        Self { slot: FlowSlot::default(), first_is_initiator: from_first, last: now, ended: 0 }
     }
 
     fn direction(&self, from_first: bool) -> Direction {

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use weir_detect::dataset::{self, NamedFile, Place};
+use weir_detect::dataset::{self, FileLocation, NamedFile};
 use weir_detect::hosts::{Hosts, System};
 use weir_detect::{LoadOptions, Loaded, RuleSet, RuleSource, Variables};
 
@@ -57,7 +57,7 @@ impl Text {
         let of_rules = self.sources.iter().flat_map(|it| dataset::files(&it.text));
         let of_sets = self.variables.sets.iter().flat_map(|it| dataset::files_of_set(it));
         let kept: BTreeSet<NamedFile> =
-            of_rules.chain(of_sets).filter(|it| it.place == Place::Kept).collect();
+            of_rules.chain(of_sets).filter(|it| it.place == FileLocation::Kept).collect();
         for NamedFile { name, .. } in kept {
             // Names that lead elsewhere have their rule refused.
             let path = folder.join(&name);
@@ -92,7 +92,7 @@ pub fn read(paths: &[PathBuf], variables: Variables) -> Result<Text> {
     let mut options = LoadOptions::default();
     let mut sources = Vec::new();
     let of_sets = variables.sets.iter().flat_map(|it| dataset::files_of_set(it));
-    for named in of_sets.filter(|it| it.place == Place::Beside) {
+    for named in of_sets.filter(|it| it.place == FileLocation::Beside) {
         let set = text(Path::new(&named.name))?;
         options.files.insert(named.name, set);
     }
@@ -106,7 +106,7 @@ pub fn read(paths: &[PathBuf], variables: Variables) -> Result<Text> {
             options.filters.push('\n');
         } else {
             let named = dataset::files(&text);
-            for named in named.into_iter().filter(|it| it.place == Place::Beside) {
+            for named in named.into_iter().filter(|it| it.place == FileLocation::Beside) {
                 // What is not there has its rule refused.
                 let folder = file.parent().unwrap_or(Path::new("."));
                 if let Ok(set) = self::text(&folder.join(&named.name)) {

@@ -4,7 +4,7 @@ use crate::rule::Protocol;
 
 /// What carries a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Carrier {
+pub(crate) enum TransportProtocol {
     Tcp,
     Udp,
 }
@@ -25,12 +25,17 @@ const PROGRAM_NFS: u32 = 100_003;
 const LINE_LEN_MAX: usize = 1024;
 
 /// What `bytes` of `side` tell; `port` is the server's.
-pub(crate) fn beginning(carrier: Carrier, side: usize, bytes: &[u8], port: u16) -> Beginning {
+pub(crate) fn beginning(
+    transport: TransportProtocol,
+    side: usize,
+    bytes: &[u8],
+    port: u16,
+) -> Beginning {
     let of_any = match is_sip(bytes) {
         Some(true) => Some(Protocol::Sip),
-        _ => match carrier {
-            Carrier::Tcp => stream(side, bytes, port),
-            Carrier::Udp => datagram(bytes, port),
+        _ => match transport {
+            TransportProtocol::Tcp => stream(side, bytes, port),
+            TransportProtocol::Udp => datagram(bytes, port),
         },
     };
     match of_any {
@@ -235,7 +240,7 @@ mod tests {
     use super::*;
 
     fn tcp(side: usize, bytes: &[u8], port: u16) -> Beginning {
-        beginning(Carrier::Tcp, side, bytes, port)
+        beginning(TransportProtocol::Tcp, side, bytes, port)
     }
 
     #[test]

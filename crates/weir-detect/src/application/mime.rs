@@ -28,7 +28,7 @@ enum Encoding {
 
 /// Where in a message its next line belongs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Place {
+enum Section {
     #[default]
     Headers,
     Body,
@@ -57,7 +57,7 @@ struct Part {
 /// A message so far.
 #[derive(Debug, Default)]
 pub(crate) struct Mail {
-    place: Place,
+    place: Section,
     /// A header that may go on with the next line.
     header: Vec<u8>,
     part: Part,
@@ -95,19 +95,19 @@ impl Mail {
             self.boundaries.truncate(if is_last { depth } else { depth + 1 });
             self.part = Part::default();
             self.is_inner = true;
-            self.place = if is_last { Place::Between } else { Place::Headers };
+            self.place = if is_last { Section::Between } else { Section::Headers };
             return;
         }
         match self.place {
-            Place::Headers => self.header_line(line),
-            Place::Body => self.body_line(line),
-            Place::Between => {}
+            Section::Headers => self.header_line(line),
+            Section::Body => self.body_line(line),
+            Section::Between => {}
         }
     }
 
     /// The message ends.
     pub(crate) fn end(&mut self) {
-        if self.place == Place::Headers {
+        if self.place == Section::Headers {
             self.end_headers();
         }
         self.end_part();
@@ -138,7 +138,7 @@ impl Mail {
     pub(crate) fn object(&self) -> Object {
         let status = match (self.is_done, self.place) {
             (true, _) => "PARSE_DONE",
-            (false, Place::Headers) => "HEADER_STARTED",
+            (false, Section::Headers) => "HEADER_STARTED",
             (false, _) => "BODY_STARTED",
         };
         let mut email = Object::default().with("status", status);
@@ -254,7 +254,7 @@ impl Mail {
         let part = &mut self.part;
         if !part.boundary.is_empty() && self.boundaries.len() < BOUNDARIES_MAX {
             self.boundaries.push(std::mem::take(&mut part.boundary));
-            self.place = Place::Between;
+            self.place = Section::Between;
             return;
         }
         if part.is_message {
@@ -262,7 +262,7 @@ impl Mail {
             (self.part, self.is_inner) = (Part::default(), true);
             return;
         }
-        self.place = Place::Body;
+        self.place = Section::Body;
         self.letters.clear();
         if !part.name.is_empty() {
             if part.name.len() > NAME_LEN {

@@ -41,7 +41,7 @@ pub(crate) mod websocket;
 use std::collections::VecDeque;
 use std::fmt::Debug;
 
-pub(crate) use begin::{Beginning, Carrier, beginning};
+pub(crate) use begin::{Beginning, TransportProtocol, beginning};
 pub(crate) use expected::Expected;
 use unit::{Announced, Said};
 
@@ -74,9 +74,9 @@ pub(crate) struct Dialogue {
 impl Dialogue {
     /// One that begins with such a datagram of `side`; `port` is the server's.
     pub(crate) fn begun(side: usize, bytes: &[u8], port: u16) -> Option<Self> {
-        match beginning(Carrier::Udp, side, bytes, port) {
+        match beginning(TransportProtocol::Udp, side, bytes, port) {
             Beginning::Is(protocol) => {
-                Some(Self { protocol, parser: parser(Carrier::Udp, protocol) })
+                Some(Self { protocol, parser: parser(TransportProtocol::Udp, protocol) })
             }
             _ => None,
         }
@@ -99,8 +99,8 @@ impl Dialogue {
 }
 
 /// The parser of an application, where there is one.
-pub(crate) fn parser(carrier: Carrier, protocol: Protocol) -> Option<Box<dyn Parser>> {
-    let is_stream = carrier == Carrier::Tcp;
+pub(crate) fn parser(transport: TransportProtocol, protocol: Protocol) -> Option<Box<dyn Parser>> {
+    let is_stream = transport == TransportProtocol::Tcp;
     Some(match protocol {
         Protocol::Sip if is_stream => Box::new(sip::Sip::of_streams()),
         Protocol::Sip => Box::new(sip::Sip::of_datagrams()),

@@ -1,7 +1,7 @@
 //! Which application a stream begins.
 
 use super::{Application, Conversation};
-use crate::application::{self, Beginning, Carrier};
+use crate::application::{self, Beginning, TransportProtocol};
 use crate::buffers::{http, http::http2, tls};
 
 /// First bytes of a stream after which an application that was not told is none that is known.
@@ -13,10 +13,13 @@ impl Conversation {
     /// What a side's bytes so far tell.
     pub(super) fn told_by_beginning(&self, side: usize, is_dns: bool, port: u16) -> Application {
         let Some(window) = self.since(side) else { return Application::Unknown };
-        let of_others = application::beginning(Carrier::Tcp, side, window, port);
+        let of_others = application::beginning(TransportProtocol::Tcp, side, window, port);
         match of_others {
             Beginning::Is(protocol) => {
-                return Application::Other(protocol, application::parser(Carrier::Tcp, protocol));
+                return Application::Other(
+                    protocol,
+                    application::parser(TransportProtocol::Tcp, protocol),
+                );
             }
             Beginning::Open => return Application::Unknown,
             Beginning::Other => {}

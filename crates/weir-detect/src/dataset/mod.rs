@@ -90,12 +90,12 @@ pub struct NamedFile {
     /// As the rule writes it.
     pub name: String,
     /// Where it is.
-    pub place: Place,
+    pub place: FileLocation,
 }
 
 /// Where a file is that a rule names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum FileLocation {
     /// Beside the rule's own file.
     Beside,
     /// In the folder where sets are kept that rules change.
@@ -156,7 +156,7 @@ pub fn files(text: &str) -> Vec<NamedFile> {
         for option in &statement.options {
             if OF_DIGESTS.contains(&option.name) {
                 let name = syntax::unquoted(option.value).1.trim().to_owned();
-                found.push(NamedFile { name, place: Place::Beside });
+                found.push(NamedFile { name, place: FileLocation::Beside });
             }
             if !matches!(option.name, "dataset" | "datarep") {
                 continue;
@@ -172,8 +172,8 @@ pub fn files_of_set(options: &str) -> impl Iterator<Item = NamedFile> + '_ {
     options.split(',').filter_map(|part| {
         let (word, name) = part.trim().split_once(char::is_whitespace)?;
         let place = match word {
-            "load" => Place::Beside,
-            "state" => Place::Kept,
+            "load" => FileLocation::Beside,
+            "state" => FileLocation::Kept,
             _ => return None,
         };
         Some(NamedFile { name: name.trim().to_owned(), place })

@@ -111,8 +111,11 @@ fn files_that_rules_name_are_found() {
                  alert dns any any -> any any (dns.query; dataset:set,c,type string, state c; \
                  sid:3;)\nalert http any any -> any any (filemd5:!list; sid:4;)";
     let file = |name: &str, place| NamedFile { name: name.into(), place };
-    let expected =
-        [file("a.lst", Place::Beside), file("c", Place::Kept), file("list", Place::Beside)];
+    let expected = [
+        file("a.lst", FileLocation::Beside),
+        file("c", FileLocation::Kept),
+        file("list", FileLocation::Beside),
+    ];
     assert_eq!(files(rules), expected);
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weir_wire::ext;
 
 use super::{Evaluator, Scene, Sight};
-use crate::alert::{Alert, Alerts, Blocked, End, Kept, RdmaView, Text, TransactionView};
+use crate::alert::{Alert, Alerts, Blocked, End, RdmaView, Text, TextScope, TransactionView};
 use crate::conversation::Message;
 use crate::detector::Decision;
 use crate::flow::{Flow, put_text};
@@ -86,9 +86,9 @@ impl Evaluator {
     fn keep_captured(&mut self, flow: &mut Flow) {
         for (kept, name, text) in self.captured.iter() {
             let has_room = match kept {
-                Kept::Flow => flow.put_text(*name, text),
-                Kept::Packet => put_text(&mut self.of_packet, *name, text),
-                Kept::Alert => true,
+                TextScope::Flow => flow.put_text(*name, text),
+                TextScope::Packet => put_text(&mut self.of_packet, *name, text),
+                TextScope::Alert => true,
             };
             self.counters.bits_lost += u64::from(!has_room);
             // Rules that wait for a text may match now.
@@ -98,9 +98,9 @@ impl Evaluator {
 
     /// Texts that are told with an alert.
     fn texts(&self, flow: &Flow, rules: &RuleSet) -> Vec<Text> {
-        let of_flow = flow.texts.iter().map(|it| (Kept::Flow, it.0, &it.1));
-        let of_packet = self.of_packet.iter().map(|it| (Kept::Packet, it.0, &it.1));
-        let own = self.captured.iter().filter(|it| it.0 == Kept::Alert);
+        let of_flow = flow.texts.iter().map(|it| (TextScope::Flow, it.0, &it.1));
+        let of_packet = self.of_packet.iter().map(|it| (TextScope::Packet, it.0, &it.1));
+        let own = self.captured.iter().filter(|it| it.0 == TextScope::Alert);
         let own = own.map(|it| (it.0, it.1, &it.2));
         let named = of_flow.chain(of_packet).chain(own).filter_map(|(kept, name, bytes)| {
             let name = rules.bit_name(name)?.strip_prefix("text ")?.to_owned();

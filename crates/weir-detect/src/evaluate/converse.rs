@@ -8,7 +8,7 @@ use super::{Evaluator, Scene, Sight};
 use crate::alert::Alerts;
 use crate::application::unit::{Record, Said};
 use crate::buffers::dns;
-use crate::conversation::{Conversation, Message, Progress, Told};
+use crate::conversation::{Conversation, Message, MessageUpdate, Progress};
 use crate::detector::{Decision, Direction};
 use crate::flow::Flow;
 use crate::frame::{self, Frame};
@@ -65,7 +65,8 @@ impl Evaluator {
         let mut progress = Progress::default();
         let mut spoken = None;
         if is_dns && needs.applications {
-            progress.messages = dns::parse(view.payload).map(Told::Dns).into_iter().collect();
+            progress.messages =
+                dns::parse(view.payload).map(MessageUpdate::Dns).into_iter().collect();
             spoken = (!progress.messages.is_empty()).then_some(Protocol::Dns);
         } else if needs.applications {
             progress = Progress::of(flow.hear(direction, view, self.digests.and(needs.digests)));

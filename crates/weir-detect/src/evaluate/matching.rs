@@ -6,7 +6,7 @@ use weir_wire::parse::Transport;
 use weir_wire::tcp::flags::FIN;
 
 use super::{Evaluator, Scene, Sight};
-use crate::alert::{Alerts, Kept};
+use crate::alert::{Alerts, TextScope};
 use crate::buffers;
 use crate::detector::{Decision, Direction};
 use crate::flow::Flow;
@@ -132,7 +132,7 @@ impl Evaluator {
     /// Whether a text that a rule before captured has what this one wants.
     fn text_holds(&self, test: &TextTest, flow: &Flow) -> bool {
         let kept = match test.kept {
-            Kept::Flow => &flow.texts,
+            TextScope::Flow => &flow.texts,
             _ => &self.of_packet,
         };
         let mut texts = kept.iter().filter(|it| it.0 == test.name);

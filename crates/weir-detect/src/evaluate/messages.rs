@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use super::{Evaluator, Scene, Sight};
 use crate::alert::Alerts;
 use crate::buffers::{self, http};
-use crate::conversation::{Message, Told};
+use crate::conversation::{Message, MessageUpdate};
 use crate::detector::{Decision, Direction};
 use crate::flow::Flow;
 use crate::inspect::Bytes;
@@ -15,15 +15,15 @@ use crate::rule::{Buffer, Protocol, Untold};
 
 impl Evaluator {
     /// The number of the transaction that a message belongs to, in its flow.
-    pub(super) fn number_of(&mut self, told: &Told) -> u64 {
+    pub(super) fn number_of(&mut self, told: &MessageUpdate) -> u64 {
         match told {
-            Told::Http(number) => *number,
-            Told::Unit(unit) => unit.number,
-            Told::Dns(_) => {
+            MessageUpdate::Http(number) => *number,
+            MessageUpdate::Unit(unit) => unit.number,
+            MessageUpdate::Dns(_) => {
                 self.messages += 1;
                 self.messages
             }
-            Told::Tls | Told::Ssh | Told::Odd(_) => 0,
+            MessageUpdate::Tls | MessageUpdate::Ssh | MessageUpdate::Odd(_) => 0,
         }
     }
 

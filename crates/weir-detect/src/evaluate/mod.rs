@@ -23,7 +23,7 @@ use crate::application::Expected;
 use crate::behaviour::WatchedCounts;
 use crate::buffers;
 use crate::buffers::event::AppEvent;
-use crate::conversation::{Conversation, Message, Progress, Told};
+use crate::conversation::{Conversation, Message, MessageUpdate, Progress};
 use crate::dataset::Datasets;
 use crate::decode::Event;
 use crate::detector::{Counters, Decision, Direction, Limits};
@@ -506,7 +506,7 @@ impl Evaluator {
                 None => self.candidates.extend_from_slice(&self.of_message),
             }
             outcome = match (told, &mut conversation) {
-                (Told::Http(number), Some(conversation)) => {
+                (MessageUpdate::Http(number), Some(conversation)) => {
                     match conversation.transaction(*number, side) {
                         Some((transaction, payload)) => {
                             let numbered = (*number, transaction);
@@ -515,22 +515,22 @@ impl Evaluator {
                         None => continue,
                     }
                 }
-                (Told::Unit(unit), conversation) => {
+                (MessageUpdate::Unit(unit), conversation) => {
                     let payload = conversation.as_ref().map(|it| it.window(side).0);
                     let payload = payload.unwrap_or(scene.view.payload);
                     self.unit(flow, scene, unit, payload, alerts, decision)
                 }
-                (Told::Odd(events), Some(conversation)) => {
+                (MessageUpdate::Odd(events), Some(conversation)) => {
                     let payload = conversation.window(side).0;
                     let Some(message) = conversation.message(told, side) else { continue };
                     self.oddities(flow, scene, (message, events), payload, alerts, decision)
                 }
-                (Told::Dns(message), None) => {
+                (MessageUpdate::Dns(message), None) => {
                     let payload = scene.view.payload;
                     let message = Message::Dns(message);
                     self.message(flow, scene, message, payload, alerts, decision)
                 }
-                (Told::Tls | Told::Ssh, Some(conversation)) => {
+                (MessageUpdate::Tls | MessageUpdate::Ssh, Some(conversation)) => {
                     self.session(flow, scene, (told, conversation), alerts, decision)
                 }
                 (told, Some(conversation)) => {

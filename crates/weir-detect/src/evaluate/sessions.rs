@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use super::{Evaluator, Scene, Sight};
 use crate::alert::Alerts;
-use crate::conversation::{Conversation, Told};
+use crate::conversation::{Conversation, MessageUpdate};
 use crate::detector::Decision;
 use crate::flow::Flow;
 use crate::inspect::Bytes;
@@ -15,7 +15,7 @@ impl Evaluator {
         &mut self,
         flow: &mut Flow,
         scene: &Scene<'_>,
-        (told, conversation): (&Told, &mut Conversation),
+        (told, conversation): (&MessageUpdate, &mut Conversation),
         alerts: &mut Alerts,
         decision: &mut Decision,
     ) -> ControlFlow<bool> {

@@ -5,12 +5,12 @@
 
 pub(crate) mod base64;
 mod number;
-mod place;
+mod search;
 
-use crate::alert::Kept;
+use crate::alert::TextScope;
 use crate::dataset::Datasets;
 use crate::rule::step::{Capture, Content, Pcre, Step, Value};
-use place::Search;
+use search::Search;
 
 /// Steps tried for one rule and buffer, at most. A rule that needs more does not match, which is
 /// counted.
@@ -56,18 +56,18 @@ const TEXT_LEN_MAX: usize = 1024;
 
 /// Texts that a rule's expressions captured, each name once.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Texts(Vec<(Kept, u32, Vec<u8>)>);
+pub(crate) struct Texts(Vec<(TextScope, u32, Vec<u8>)>);
 
 impl Texts {
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &(Kept, u32, Vec<u8>)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &(TextScope, u32, Vec<u8>)> {
         self.0.iter()
     }
 
-    pub(crate) fn put(&mut self, kept: Kept, name: u32, text: &[u8]) {
+    pub(crate) fn put(&mut self, kept: TextScope, name: u32, text: &[u8]) {
         let text = text[..text.len().min(TEXT_LEN_MAX)].to_vec();
         match self.0.iter_mut().find(|it| (it.0, it.1) == (kept, name)) {
             Some(known) => known.2 = text,
@@ -175,7 +175,7 @@ impl Inspection<'_, '_> {
     }
 
     fn content(&mut self, content: &Content, rest: &[Step], here: usize) -> Option<()> {
-        let place = place::of(content, self.buffer, here, &|value| self.value(value));
+        let place = search::of(content, self.buffer, here, &|value| self.value(value));
         let Some(search) = place else {
             return if content.is_negated { self.run(rest, here) } else { None };
         };

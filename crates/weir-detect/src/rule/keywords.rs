@@ -11,7 +11,7 @@ use super::{
     Absence, BitTest, Buffer, BufferKey, BufferTest, MessageTest, Numbers, Protocol, Spoken,
     Transform, UnitTest, Untold, content, pcre, transforms,
 };
-use crate::alert::Kept;
+use crate::alert::TextScope;
 use crate::buffers::event::AppEvent;
 use crate::countries::Countries;
 use crate::dataset::{Definitions, Texts};
@@ -440,7 +440,7 @@ impl Collected {
                 return Ok(true);
             }
             "flowvar" | "pktvar" => {
-                let kept = if name == "flowvar" { Kept::Flow } else { Kept::Packet };
+                let kept = if name == "flowvar" { TextScope::Flow } else { TextScope::Packet };
                 self.texts.push(text(kept, value, names)?);
                 return Ok(true);
             }
@@ -654,7 +654,7 @@ fn untold(value: &str) -> Result<Untold, String> {
 }
 
 /// `flowvar:name,"text"`
-fn text(kept: Kept, value: &str, names: &mut BitNames) -> Result<TextTest, String> {
+fn text(kept: TextScope, value: &str, names: &mut BitNames) -> Result<TextTest, String> {
     let (name, content) = value.split_once(',').ok_or("a name and a content are missing")?;
     Ok(TextTest { kept, name: names.text(name), content: content::parse(content)? })
 }

@@ -205,10 +205,10 @@ impl RuleSet {
 }
 
 /// Where a rule stands: its source, and the line there.
-type Place<'a> = (&'a str, usize);
+type Location<'a> = (&'a str, usize);
 
 /// A rule that does not run: where it stands, its number, and why.
-type Fault<'a> = (Place<'a>, Option<u32>, Refused);
+type Fault<'a> = (Location<'a>, Option<u32>, Refused);
 
 fn refusal((place, sid, why): Fault<'_>) -> Refusal {
     let (source, line) = (place.0.to_owned(), place.1);
@@ -221,13 +221,13 @@ struct Gathered<'a> {
     /// In the order written; `None`: a newer one was found.
     rules: Vec<Option<Rule>>,
     /// By generator and number.
-    known: BTreeMap<(u32, u32), (usize, Place<'a>)>,
+    known: BTreeMap<(u32, u32), (usize, Location<'a>)>,
 }
 
 impl<'a> Gathered<'a> {
     /// Adds a rule. Of those of one number the newest revision runs, of alike ones the first; the
     /// other is refused.
-    fn add(&mut self, rule: Rule, place: Place<'a>) -> Option<Fault<'a>> {
+    fn add(&mut self, rule: Rule, place: Location<'a>) -> Option<Fault<'a>> {
         let name = (rule.generator, rule.sid);
         let why = || {
             let why = format!("sid {} is another rule's too, and the newer runs", name.1);

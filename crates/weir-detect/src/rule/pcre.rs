@@ -7,7 +7,7 @@ use super::bytes::Names;
 use super::state::BitNames;
 use super::step::{Capture, Pcre};
 use super::syntax::unquoted;
-use crate::alert::Kept;
+use crate::alert::TextScope;
 
 /// Steps of the matcher for one attempt, at most (Suricata's default); an attempt that needs more
 /// does not match, and is counted.
@@ -80,11 +80,11 @@ pub(crate) fn parse(
 }
 
 /// Whose text it is that a group fills.
-fn kept(whose: &str) -> Result<Kept, String> {
+fn kept(whose: &str) -> Result<TextScope, String> {
     match whose.trim() {
-        "flow" => Ok(Kept::Flow),
-        "pkt" => Ok(Kept::Packet),
-        "alert" => Ok(Kept::Alert),
+        "flow" => Ok(TextScope::Flow),
+        "pkt" => Ok(TextScope::Packet),
+        "alert" => Ok(TextScope::Alert),
         other => Err(format!("captures into `{other}`")),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::alert::Kept;
+use crate::alert::TextScope;
 
 /// A number in a rule that a step before may have read from the packet (`byte_extract`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,13 +122,13 @@ pub(crate) enum Capture {
     /// A variable of the rule, with a number.
     Number(usize),
     /// A text with a name.
-    Text(Kept, u32),
+    Text(TextScope, u32),
 }
 
 /// What must be in a text that was captured before (`flowvar`, `pktvar`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TextTest {
-    pub(crate) kept: Kept,
+    pub(crate) kept: TextScope,
     pub(crate) name: u32,
     pub(crate) content: Content,
 }

@@ -17,8 +17,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use weir_detect::{
-    Alerts, Detector, Direction, Limits, LoadOptions, Loaded, Packet, RuleSet, RuleSource, Seat,
-    Variables,
+    Alerts, Detector, Direction, FlowSlot, Limits, LoadOptions, Loaded, Packet, RuleSet,
+    RuleSource, Variables,
 };
 use weir_wire::frame::{Link, Time};
 use weir_wire::parse::parse;
@@ -108,7 +108,7 @@ fn ours(folder: &Path, rules: RuleSet) -> (BTreeSet<Pair>, BTreeSet<BTreeSet<Str
     let rules = Arc::new(rules);
     let mut detector = Detector::new(rules.clone(), Limits::default()).expect("memory");
     let mut alerts = Alerts::new(1 << 16);
-    let mut seats: HashMap<(String, String, u32), (Seat, String)> = HashMap::new();
+    let mut slots: HashMap<(String, String, u32), (FlowSlot, String)> = HashMap::new();
     let (mut pairs, mut flows) = (BTreeSet::new(), BTreeSet::new());
     let mut files: Vec<PathBuf> =
         fs::read_dir(folder).expect("made flows").map(|it| it.unwrap().path()).collect();
@@ -123,14 +123,14 @@ fn ours(folder: &Path, rules: RuleSet) -> (BTreeSet<Pair>, BTreeSet<BTreeSet<Str
                 true => (source.clone(), destination.clone(), ports),
                 false => (destination.clone(), source.clone(), ports),
             };
-            let (seat, initiator) =
-                seats.entry(key).or_insert_with(|| (Seat::default(), source.clone()));
+            let (slot, initiator) =
+                slots.entry(key).or_insert_with(|| (FlowSlot::default(), source.clone()));
             let direction = match *initiator == source {
                 true => Direction::Initiator,
                 false => Direction::Responder,
             };
             let packet = Packet { bytes, parsed: &parsed, decoded: None, is_rebuilt: false };
-            detector.inspect(Time(time_ns), seat, direction, &packet, &mut alerts);
+            detector.inspect(Time(time_ns), slot, direction, &packet, &mut alerts);
             let flow = BTreeSet::from([source, destination]);
             pairs.extend(alerts.drain().map(|it| (flow.clone(), rules.rule(it.rule).sid)));
             flows.insert(flow);

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use weir_detect::{
-    Alerts, Decision, Detector, Direction, Limits, LoadOptions, Packet, RuleSet, RuleSource, Seat,
-    Variables,
+    Alerts, Decision, Detector, Direction, FlowSlot, Limits, LoadOptions, Packet, RuleSet,
+    RuleSource, Variables,
 };
 use weir_wire::frame::{Link, Time};
 use weir_wire::parse::parse;
@@ -22,7 +22,7 @@ pub(crate) fn exercise(input: &[u8]) {
     assert_eq!(report.runnable, loaded.rules.len() as u64);
     let limits = Limits { flows: 2, ..Limits::default() };
     let Ok(mut detector) = Detector::new(Arc::new(loaded.rules), limits) else { return };
-    let (mut seat, mut alerts) = (Seat::default(), Alerts::new(8));
+    let (mut slot, mut alerts) = (FlowSlot::default(), Alerts::new(8));
     let mut rest = frames.get(1..).unwrap_or_default();
     let mut dropped = 0;
     while let [direction, high, low, behind @ ..] = rest {
@@ -33,12 +33,12 @@ pub(crate) fn exercise(input: &[u8]) {
             if direction & 1 == 0 { Direction::Initiator } else { Direction::Responder };
         let parsed = parse(frame, Link::Ethernet, frame.len() as u32);
         let packet = Packet { bytes: frame, parsed: &parsed, decoded: None, is_rebuilt: false };
-        let decision = detector.inspect(Time(1), &mut seat, direction, &packet, &mut alerts);
+        let decision = detector.inspect(Time(1), &mut slot, direction, &packet, &mut alerts);
         dropped += u64::from(decision != Decision::Pass);
     }
     let counters = detector.counters();
     assert_eq!(counters.dropped, dropped);
     assert_eq!(counters.alerts, alerts.len() as u64 + alerts.overflow());
-    detector.release(seat);
+    detector.release(slot);
     assert_eq!(detector.flows(), 0);
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use weir_detect::hosts::{Hosts, System};
 use weir_detect::{
-    Alerts, Decision, Detector, Direction, Limits, LoadOptions, LoadReport, Packet, RuleSet,
-    RuleSource, Seat, Variables,
+    Alerts, Decision, Detector, Direction, FlowSlot, Limits, LoadOptions, LoadReport, Packet,
+    RuleSet, RuleSource, Variables,
 };
 use weir_wire::checksum::pseudo_header_v4;
 use weir_wire::frame::{Link, Time};
@@ -32,7 +32,7 @@ pub(crate) fn refused(rules: &str) -> String {
 pub(crate) struct Bench {
     pub(crate) detector: Detector,
     pub(crate) alerts: Alerts,
-    pub(crate) seat: Seat,
+    pub(crate) slot: FlowSlot,
     pub(crate) now: Time,
     /// Of the connection.
     pub(crate) server_port: u16,
@@ -60,8 +60,8 @@ impl Bench {
         assert!(report.refused.is_empty(), "{:?}", report.refused);
         let detector = Detector::new(Arc::new(rules), limits).unwrap();
         let now = Time(1_700_000_000 * SECOND);
-        let (alerts, seat) = (Alerts::new(64), Seat::default());
-        Self { detector, alerts, seat, now, server_port: 80, next: [1000, 5000] }
+        let (alerts, slot) = (Alerts::new(64), FlowSlot::default());
+        Self { detector, alerts, slot, now, server_port: 80, next: [1000, 5000] }
     }
 
     /// With files that the rules name.
@@ -77,7 +77,7 @@ impl Bench {
         let parsed = parse(frame, Link::Ethernet, frame.len() as u32);
         let packet = Packet { bytes: frame, parsed: &parsed, decoded: None, is_rebuilt: false };
         self.now = self.now.plus_ns(1000);
-        self.detector.inspect(self.now, &mut self.seat, direction, &packet, &mut self.alerts)
+        self.detector.inspect(self.now, &mut self.slot, direction, &packet, &mut self.alerts)
     }
 
     /// A datagram of the client.

@@ -92,7 +92,7 @@ fn bits_of_hosts_outlive_flows_until_their_time() {
          alert udp any any -> any any (content:\"two\"; xbits:isset,seen,track ip_src; sid:2;)",
     );
     bench.udp(b"one");
-    bench.detector.release(std::mem::take(&mut bench.seat));
+    bench.detector.release(std::mem::take(&mut bench.slot));
     bench.udp(b"two");
     assert_eq!(bench.alerted(), [1, 2]);
     bench.now = bench.now.plus_ns(11 * SECOND);
@@ -139,11 +139,11 @@ fn rules_of_addresses_alone_speak_once_a_direction() {
 }
 
 #[test]
-fn a_packet_without_a_seat_is_looked_at_and_counted() {
+fn a_packet_without_a_slot_is_looked_at_and_counted() {
     let limits = Limits { flows: 0, ..Limits::default() };
     let mut bench = Bench::with("drop udp any any -> any any (content:\"a\"; sid:1;)", limits);
     assert!(matches!(bench.udp(b"a"), Decision::Drop { .. }));
-    assert_eq!(bench.detector.counters().packets_without_seat, 1);
+    assert_eq!(bench.detector.counters().packets_without_slot, 1);
 }
 
 #[test]

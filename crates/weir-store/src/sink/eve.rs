@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use weir_detect::alert::{End, FlowView, RdmaView};
-use weir_detect::{Alert, Blocked, Kept, RuleSet};
+use weir_detect::{Alert, Blocked, RuleSet, TextScope};
 use weir_wire::bth::Opcode;
 use weir_wire::frame::Time;
 use weir_wire::parse::Encapsulation;
@@ -159,7 +159,7 @@ pub fn alert_object(alert: &Alert, rules: &RuleSet) -> Value {
     if alert.blocked == Blocked::Would {
         object["would_drop"] = true.into();
     }
-    let context = alert.texts.iter().filter(|it| it.kept == Kept::Alert);
+    let context = alert.texts.iter().filter(|it| it.kept == TextScope::Alert);
     let mut context: Map<String, Value> =
         context.map(|it| (it.name.clone(), String::from_utf8_lossy(&it.bytes).into())).collect();
     for known in &alert.contexts {

@@ -16,7 +16,7 @@ use weir_detect::hosts::Hosts;
 use weir_detect::record::Oddity;
 use weir_detect::{
     Alert, Alerts, Answered, Blocked, Counters, Decision, Decoded, Detector, FileDigests,
-    FlowTable, Kept, Limits, Packet, RuleIndex, RuleSet, Vlans,
+    FlowTable, Limits, Packet, RuleIndex, RuleSet, TextScope, Vlans,
 };
 use weir_port::capture::CaptureReader;
 use weir_store::datasets::DatasetFiles;
@@ -472,7 +472,7 @@ impl<W: Write> Look<W> {
         if !marks.counters.is_empty() {
             metadata.insert("flowints".into(), marks.counters.into_iter().collect());
         }
-        for (name, kept) in [("flowvars", Kept::Flow), ("pktvars", Kept::Packet)] {
+        for (name, kept) in [("flowvars", TextScope::Flow), ("pktvars", TextScope::Packet)] {
             let texts = texts.iter().filter(|it| it.kept == kept);
             let texts = texts.map(|it| json!({ it.name.as_str(): eve::printable(&it.bytes) }));
             let texts: Vec<_> = texts.collect();
