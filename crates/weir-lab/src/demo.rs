@@ -67,7 +67,7 @@ pub struct Options {
 
 /// All that the demo found.
 #[derive(Debug, Default, Serialize)]
-pub struct Report {
+pub struct DemoReport {
     /// By kind of traffic.
     pub kinds: Vec<KindReport>,
     /// TCP throughput, gateways forwarding in clear.
@@ -168,7 +168,7 @@ pub struct Throughput {
     pub congestion_control: String,
 }
 
-impl Report {
+impl DemoReport {
     /// Whether all is as it must be.
     pub fn is_true(&self) -> bool {
         self.failures.is_empty()
@@ -180,7 +180,7 @@ impl Report {
 /// # Errors
 /// The lab or the gateways do not come up, a tool is missing, or a signal came. A demo that ran and
 /// found something wrong is no error: see [`Report::failures`].
-pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Report> {
+pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<DemoReport> {
     process::require(&["ip", "tc", "ethtool", "nft", "ping", "iperf3", "tcpdump", "tshark"])?;
     if options.rdma {
         return rdma::run(options, progress);
@@ -225,7 +225,17 @@ pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Report> 
         true => Some(leave_standing(&mut lab, gateways, options)?),
         false => None,
     };
-    Ok(Report { kinds, plain, sealed, access, detection, vpn, rdma: None, failures, look_around })
+    Ok(DemoReport {
+        kinds,
+        plain,
+        sealed,
+        access,
+        detection,
+        vpn,
+        rdma: None,
+        failures,
+        look_around,
+    })
 }
 
 /// Leaves the lab with its gateways standing; says how to look around.
@@ -238,7 +248,7 @@ fn leave_standing(lab: &mut Lab, gateways: Gateways, options: &Options) -> Resul
 }
 
 /// The report as text.
-pub fn text(report: &Report) -> String {
+pub fn text(report: &DemoReport) -> String {
     show::text(report)
 }
 

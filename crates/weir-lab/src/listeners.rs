@@ -22,7 +22,7 @@ use serde::Deserialize;
 use weir_port::stream::{StreamFrame, stream};
 
 use self::between::Between;
-pub(crate) use self::between::{Carrier, Mirror};
+pub(crate) use self::between::{Forwarder, Mirror};
 use crate::interrupt;
 use crate::netns::Namespace;
 use crate::process::{self, Running};
@@ -114,7 +114,7 @@ impl Cable {
     /// # Errors
     /// It does not start.
     pub(crate) fn through(
-        carrier: Carrier,
+        carrier: Forwarder,
         mirror: Mirror,
         program: &Path,
         has_netflow: bool,

@@ -37,11 +37,11 @@ unit = "Gb/s"
 "#;
 
 /// A study's file and the folder that it runs into.
-struct Place {
+struct StudyFolder {
     folder: tempfile::TempDir,
 }
 
-impl Place {
+impl StudyFolder {
     fn new() -> Self {
         let place = Self { folder: tempfile::tempdir().unwrap() };
         place.write(STUDY);
@@ -106,7 +106,7 @@ fn a_tiny_study_ends_with_a_report_whose_means_are_those_of_its_raw_data() {
     if !lab_works("a_tiny_study_ends_with_a_report_whose_means_are_those_of_its_raw_data") {
         return;
     }
-    let place = Place::new();
+    let place = StudyFolder::new();
     let output = place.command(&[]).output().unwrap();
     assert!(output.status.success(), "{}", said(&output));
     let records = place.records();
@@ -175,7 +175,7 @@ fn a_tool_that_lies_or_hangs_fails_its_trial_and_never_counts() {
     let real = installed("iperf3").unwrap();
     let lies = [("exit 0", "without a report"), ("exec sleep 600", "no end of iperf3")];
     for (client, reason) in lies {
-        let place = Place::new();
+        let place = StudyFolder::new();
         let folder = place.folder.path().join("bin");
         fs::create_dir(&folder).unwrap();
         let script = format!(
@@ -205,7 +205,7 @@ fn a_killed_study_goes_on_where_it_was() {
     if !lab_works("a_killed_study_goes_on_where_it_was") {
         return;
     }
-    let place = Place::new();
+    let place = StudyFolder::new();
     let mut running =
         place.command(&[]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     // In the middle of the second trial.
@@ -240,7 +240,7 @@ fn a_study_that_cannot_be_run_is_refused_before_the_first_trial() {
     if !lab_works("a_study_that_cannot_be_run_is_refused_before_the_first_trial") {
         return;
     }
-    let place = Place::new();
+    let place = StudyFolder::new();
     let folder = place.folder.path().join("bin");
     fs::create_dir(&folder).unwrap();
     for tool in ["ip", "tc", "ethtool", "setpriv"] {
@@ -275,7 +275,7 @@ fn a_plan_is_shown_without_running_it() {
 
 #[test]
 fn statistics_of_anybodys_data_are_json_of_the_stated_form() {
-    let place = Place::new();
+    let place = StudyFolder::new();
     let file = place.folder.path().join("plants.csv");
     write_plants(&file);
     let arguments = ["--value", "weight", "--by", "group,half", "--json"];
@@ -332,7 +332,7 @@ fn a_tool_that_listens_is_judged_by_what_came_to_its_port() {
     if !lab_works("a_tool_that_listens_is_judged_by_what_came_to_its_port") {
         return;
     }
-    let place = Place::new();
+    let place = StudyFolder::new();
     let study = r#"
 [[steps]]
 do = "listen"
@@ -431,7 +431,7 @@ fn a_tool_at_a_gateway_takes_what_the_gateway_carries_and_mirrors() {
     if !lab_works("a_tool_at_a_gateway_takes_what_the_gateway_carries_and_mirrors") {
         return;
     }
-    let place = Place::new();
+    let place = StudyFolder::new();
     place.write(&format!("{GATEWAY_STUDY}{}", programs()));
     let only: &[&str] =
         if installed("ovs-vswitchd").is_some() { &[] } else { &["--only", "path=weir-fastpath"] };
@@ -471,7 +471,7 @@ fn tunnels_carry_streams_each_and_what_cannot_be_is_refused() {
     if !lab_works("tunnels_carry_streams_each_and_what_cannot_be_is_refused") {
         return;
     }
-    let place = Place::new();
+    let place = StudyFolder::new();
     let study = r#"
 [[steps]]
 do = "tunnels"
@@ -532,7 +532,7 @@ fn a_program_that_the_study_names_sends_and_what_arrives_counts() {
     if !lab_works("a_program_that_the_study_names_sends_and_what_arrives_counts") {
         return;
     }
-    let place = Place::new();
+    let place = StudyFolder::new();
     let study = r#"
 steps = [
     { do = "lab", mtu = 1500 },

@@ -16,7 +16,7 @@ use weir_engine::policy::{OwnAddress, Policy};
 use weir_engine::proof::WireProof;
 use weir_xfrm::database::{Asker, Outside, Xfrm};
 use weir_xfrm::netlink::Writer;
-use weir_xfrm::plan::{Place, Plan};
+use weir_xfrm::plan::{GatewayAddresses, Plan};
 use weir_xfrm::refusal::Refusal;
 use weir_xfrm::uapi::{
     AeadHead, Header, Id, LifetimeLimits, PolicyInfo, SaInfo, Selector, Template, attribute, flag,
@@ -99,7 +99,8 @@ fn report(name: &str, tunnels: u32, rounds: usize, mut work: impl FnMut()) {
 
 /// Tunnels to `count` gateways, each with a network behind it.
 fn databases(count: u32) -> Xfrm {
-    let mut xfrm = Xfrm::new(Place { own: vec![OWN.into()], taken_spis: BTreeSet::new() });
+    let mut xfrm =
+        Xfrm::new(GatewayAddresses { own: vec![OWN.into()], taken_spis: BTreeSet::new() });
     for number in 0..count {
         let remote = Ipv4Addr::from(u32::from(Ipv4Addr::new(198, 18, 0, 1)) + number);
         let behind = Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 0, 0, 0)) + number * 256);

@@ -9,7 +9,7 @@ pub use crate::answer::{Answer, Asker, Notice};
 
 use crate::answer::Exchange;
 use crate::netlink::messages;
-use crate::plan::Place;
+use crate::plan::GatewayAddresses;
 use crate::policy::Policy;
 use crate::refusal::{Errno, Refusal, refuse};
 use crate::state::State;
@@ -36,7 +36,7 @@ pub trait Outside {
 /// Associations and policies of all front ends.
 #[derive(Debug)]
 pub struct Xfrm {
-    pub(crate) place: Place,
+    pub(crate) place: GatewayAddresses,
     /// In the order of their making.
     pub(crate) states: Vec<State>,
     /// In the order in which they are asked: by direction, priority, making.
@@ -49,7 +49,7 @@ pub struct Xfrm {
 
 impl Xfrm {
     /// Empty databases for a gateway at this place.
-    pub fn new(place: Place) -> Self {
+    pub fn new(place: GatewayAddresses) -> Self {
         Self {
             place,
             states: Vec::new(),
@@ -71,7 +71,7 @@ impl Xfrm {
     }
 
     /// Where the gateway stands; what its configuration holds may have changed.
-    pub fn set_place(&mut self, place: Place) {
+    pub fn set_place(&mut self, place: GatewayAddresses) {
         self.place = place;
     }
 

@@ -21,14 +21,14 @@ mod index;
 
 /// What a gateway is to its front ends.
 #[derive(Clone, Debug, Default)]
-pub struct Place {
+pub struct GatewayAddresses {
     /// Its own outer addresses; none: a bump in the wire.
     pub own: Vec<IpAddr>,
     /// SPIs of associations that its configuration holds.
     pub taken_spis: BTreeSet<u32>,
 }
 
-impl Place {
+impl GatewayAddresses {
     /// Whether `address` is the gateway's own.
     pub fn is_here(&self, address: IpAddr) -> bool {
         self.own.contains(&address)

@@ -11,7 +11,7 @@ use weir_engine::esp::sa::Fingerprint;
 use weir_engine::policy::{Mode, Route};
 use weir_xfrm::database::{Answer, Asker, Outside, Xfrm};
 use weir_xfrm::netlink::{Writer, messages};
-use weir_xfrm::plan::Place;
+use weir_xfrm::plan::GatewayAddresses;
 use weir_xfrm::program::{Association, PolicyRequest};
 use weir_xfrm::refusal::{Errno, Refusal};
 use weir_xfrm::uapi::{
@@ -39,7 +39,7 @@ fn kept(name: &str) -> Vec<Vec<u8>> {
 
 fn gateway() -> Xfrm {
     let own = vec!["192.0.2.1".parse().unwrap()];
-    Xfrm::new(Place { own, taken_spis: BTreeSet::from([0x1001]) })
+    Xfrm::new(GatewayAddresses { own, taken_spis: BTreeSet::from([0x1001]) })
 }
 
 fn says(xfrm: &mut Xfrm, datagram: &[u8]) -> Answer {
@@ -367,7 +367,7 @@ proptest! {
         })
     ) {
         let own = ["192.0.2.1".parse().unwrap(), "fd00:c0:0:2::1".parse().unwrap()];
-        let mut xfrm = Xfrm::new(Place { own: own.into(), taken_spis: BTreeSet::new() });
+        let mut xfrm = Xfrm::new(GatewayAddresses { own: own.into(), taken_spis: BTreeSet::new() });
         // Peers are in the order of the policies for what goes out.
         let mut peers = Vec::new();
         for place in order {

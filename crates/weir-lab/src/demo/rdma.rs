@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use super::{Options, Report, SNAP_LEN, WeirSaw};
+use super::{DemoReport, Options, SNAP_LEN, WeirSaw};
 use crate::gateways::{Gateways, Protection, Setup};
 use crate::observe::{Capture, ESP, gateways_neighbour};
 use crate::topology::{HOST_V4, HOST_V6, Hosts, Lab, Plan, Side, WIRE_END_A};
@@ -54,7 +54,7 @@ struct Tool {
     client: String,
 }
 
-pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Report> {
+pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<DemoReport> {
     let kernel = GuestKernel::find()?;
     let plan = Plan {
         hosts: Hosts::Guests,
@@ -87,7 +87,7 @@ pub(super) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<R
     };
     let rdma = Some(RdmaReport { kernel: kernel.version().to_owned(), runs });
     let kinds = Vec::new();
-    Ok(Report { kinds, rdma, failures, look_around, ..Report::default() })
+    Ok(DemoReport { kinds, rdma, failures, look_around, ..DemoReport::default() })
 }
 
 fn tools() -> Vec<Tool> {

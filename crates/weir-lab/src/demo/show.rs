@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::{AccessReport, DetectionReport, KindReport, RdmaReport, Report, Throughput, VpnReport};
+use super::{
+    AccessReport, DemoReport, DetectionReport, KindReport, RdmaReport, Throughput, VpnReport,
+};
 use crate::gateways::{NAMES, run_folder};
 use crate::serve::store_folder;
 use crate::topology::{Lab, Side, WIRE_END_A};
@@ -24,7 +26,7 @@ pub(super) fn title(kind: &str) -> &str {
     }
 }
 
-pub(super) fn text(report: &Report) -> String {
+pub(super) fn text(report: &DemoReport) -> String {
     let mut out = String::new();
     if !report.kinds.is_empty() {
         out += &kinds(&report.kinds);

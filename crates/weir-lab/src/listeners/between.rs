@@ -29,7 +29,7 @@ pub(super) const NETFLOW_PORT: u16 = 9996;
 /// Who forwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Carrier {
+pub(crate) enum Forwarder {
     /// Nobody: one veth.
     Cable,
     /// A Linux bridge.
@@ -63,18 +63,18 @@ pub(super) struct Between {
     pub(super) mirrors: bool,
 }
 
-impl Carrier {
+impl Forwarder {
     /// # Errors
     /// Its programs are missing, or it has no such mirror.
     pub(crate) fn require(self, mirror: Mirror) -> Result<()> {
         let has = match mirror {
             Mirror::None => true,
-            Mirror::Weir => matches!(self, Carrier::Weir | Carrier::WeirFastpath),
-            Mirror::Ovs => self == Carrier::Ovs,
+            Mirror::Weir => matches!(self, Forwarder::Weir | Forwarder::WeirFastpath),
+            Mirror::Ovs => self == Forwarder::Ovs,
         };
         ensure!(has, "{self:?} has no mirror of {mirror:?}: exclude it");
         match self {
-            Carrier::Ovs => {
+            Forwarder::Ovs => {
                 process::require(&["ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl"])
             }
             _ => Ok(()),
@@ -86,7 +86,7 @@ impl Between {
     /// Makes the gateway and its cables, and starts what forwards.
     pub(super) fn start(
         (sender, listener): (&Namespace, &Namespace),
-        (carrier, mirror): (Carrier, Mirror),
+        (carrier, mirror): (Forwarder, Mirror),
         program: &Path,
         has_netflow: bool,
     ) -> Result<Self> {
@@ -110,10 +110,10 @@ impl Between {
         let mirrors = mirror != Mirror::None;
         let mut between = Self { daemons: Vec::new(), gateway, folder, mirrors };
         match carrier {
-            Carrier::Cable | Carrier::Bridge => between.bridge()?,
-            Carrier::Weir => between.weir(program, "")?,
-            Carrier::WeirFastpath => between.weir(program, "fastpath = \"tc\"\n")?,
-            Carrier::Ovs => between.ovs(has_netflow)?,
+            Forwarder::Cable | Forwarder::Bridge => between.bridge()?,
+            Forwarder::Weir => between.weir(program, "")?,
+            Forwarder::WeirFastpath => between.weir(program, "fastpath = \"tc\"\n")?,
+            Forwarder::Ovs => between.ovs(has_netflow)?,
         }
         Ok(between)
     }

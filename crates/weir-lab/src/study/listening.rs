@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::load::Meter;
 use super::steps::Stage;
-use crate::listeners::{Cable, Carrier, Mirror, Tool, Trial};
+use crate::listeners::{Cable, Forwarder, Mirror, Tool, Trial};
 use crate::traffic::frames::RoceStream;
 
 /// Bytes of a RoCE v2 frame beside its payload.
@@ -35,10 +35,10 @@ pub struct Listen {
     seconds: u32,
     /// Where the tool listens: at the host, or at a gateway that forwards to it.
     #[serde(default)]
-    place: Place,
+    place: ListenPoint,
     /// Who forwards, where the tool listens at a gateway.
     #[serde(default = "cable")]
-    path: Carrier,
+    path: Forwarder,
     /// Who mirrors to the tool's port.
     #[serde(default)]
     mirror: Mirror,
@@ -46,23 +46,23 @@ pub struct Listen {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Place {
+enum ListenPoint {
     #[default]
     Host,
     Gateway,
 }
 
-fn cable() -> Carrier {
-    Carrier::Cable
+fn cable() -> Forwarder {
+    Forwarder::Cable
 }
 
 impl Listen {
     pub(super) fn require(&self) -> Result<()> {
         ensure!(self.gbps > 0.0 && self.gbps <= 400.0, "listen: 0 to 400 Gb/s");
         ensure!((1..=3600).contains(&self.seconds), "listen: 1 to 3600 seconds");
-        let is_cable = self.path == Carrier::Cable;
+        let is_cable = self.path == Forwarder::Cable;
         ensure!(
-            (self.place == Place::Host) == is_cable,
+            (self.place == ListenPoint::Host) == is_cable,
             "place {:?} cannot have path {:?}: exclude it",
             self.place,
             self.path
@@ -72,7 +72,7 @@ impl Listen {
         let is_frame = payload.is_some_and(|it| (4..=8000).contains(&it) && it % 4 == 0);
         ensure!(is_frame, "listen: frame_bytes of 62 to 8058, such that the payload is full words");
         let Some(tool) = self.listener()? else { return Ok(()) };
-        let is_told = !tool.netflow || self.path == Carrier::Ovs;
+        let is_told = !tool.netflow || self.path == Forwarder::Ovs;
         ensure!(is_told, "only OVS has its NetFlow: exclude {} elsewhere", self.tool);
         tool.require()
     }
@@ -89,7 +89,7 @@ impl Listen {
     }
 
     pub(super) fn expected_seconds(&self) -> f64 {
-        f64::from(self.seconds) + if self.place == Place::Host { 4.0 } else { 7.0 }
+        f64::from(self.seconds) + if self.place == ListenPoint::Host { 4.0 } else { 7.0 }
     }
 
     pub(super) fn words(&self) -> String {
@@ -106,8 +106,10 @@ impl Listen {
         let tool = self.listener()?;
         let has_netflow = tool.is_some_and(|it| it.netflow);
         let cable = match self.place {
-            Place::Host => Cable::new()?,
-            Place::Gateway => Cable::through(self.path, self.mirror, stage.program, has_netflow)?,
+            ListenPoint::Host => Cable::new()?,
+            ListenPoint::Gateway => {
+                Cable::through(self.path, self.mirror, stage.program, has_netflow)?
+            }
         };
         let frame = RoceStream::new(self.frame_bytes - HEADERS)?.first().clone();
         let bits = 8.0 * self.frame_bytes as f64;

@@ -6,14 +6,14 @@ use std::collections::BTreeSet;
 use weir_engine::esp::sa::Fingerprint;
 use weir_xfrm::database::{Asker, Outside, Xfrm};
 use weir_xfrm::netlink::messages;
-use weir_xfrm::plan::Place;
+use weir_xfrm::plan::GatewayAddresses;
 use weir_xfrm::refusal::Refusal;
 use weir_xfrm::uapi::{flag, kind};
 
 /// An input: datagrams, each behind its length in two bytes (the machine's order).
 pub(crate) fn exercise(mut input: &[u8]) {
     let own = vec!["192.0.2.1".parse().expect("an address")];
-    let place = Place { own, taken_spis: BTreeSet::from([0x1001]) };
+    let place = GatewayAddresses { own, taken_spis: BTreeSet::from([0x1001]) };
     let mut xfrm = Xfrm::new(place);
     let mut bits = 0x1234_5678_u32;
     let mut now = 1_000_000;

@@ -24,5 +24,5 @@ mod sniffer;
 pub use counts::Counts;
 pub use files::{FileLimits, Target};
 pub use names::NamePattern;
-pub use run::{Ending, Plan, Progress, Report, capture};
+pub use run::{Ending, Plan, Progress, RecordingReport, capture};
 pub use select::{Selection, opcode_named};

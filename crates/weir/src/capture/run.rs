@@ -64,7 +64,7 @@ pub enum Ending {
 
 /// What a capture did.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct RecordingReport {
     /// Of which interface.
     pub interface: String,
     /// Every packet's fate.
@@ -102,7 +102,11 @@ const STALE: Duration = Duration::from_secs(1);
 /// # Errors
 /// It cannot begin: no such interface, no privilege, a wrong expression, a file that cannot be
 /// created.
-pub fn capture(plan: &Plan, stop: &AtomicBool, progress: &mut dyn Progress) -> Result<Report> {
+pub fn capture(
+    plan: &Plan,
+    stop: &AtomicBool,
+    progress: &mut dyn Progress,
+) -> Result<RecordingReport> {
     let outbox = Outbox::open(FileOptions {
         interface: plan.interface.clone(),
         target: plan.target.clone(),
@@ -138,7 +142,7 @@ pub fn capture(plan: &Plan, stop: &AtomicBool, progress: &mut dyn Progress) -> R
     let begin = now;
     capture.run(stop, begin, progress)?;
     let written = capture.finish();
-    Ok(Report {
+    Ok(RecordingReport {
         interface: plan.interface.clone(),
         packets: capture.counts,
         bytes: written.totals.bytes,

@@ -15,7 +15,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use super::terms::RdmaTerms;
 use super::{EXIT_USAGE, print_json};
 use crate::capture::{
-    Counts, Ending, FileLimits, NamePattern, Plan, Progress, Report, Target, capture,
+    Counts, Ending, FileLimits, NamePattern, Plan, Progress, RecordingReport, Target, capture,
 };
 use crate::source::Driver;
 
@@ -203,7 +203,7 @@ impl Progress for Teller<'_> {
     }
 }
 
-fn text(report: &Report) -> String {
+fn text(report: &RecordingReport) -> String {
     let Counts { received, written, filtered_out, after_end, .. } = report.packets;
     let Counts { lost_by_weir, lost_by_kernel, lost_by_device, cut, .. } = report.packets;
     let mut text = format!("{received:>12} received\n{written:>12} written");

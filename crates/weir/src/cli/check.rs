@@ -13,7 +13,7 @@ use crate::daemon::control::preflight;
 use crate::machine::Machine;
 
 #[derive(Serialize)]
-struct Report {
+struct CheckReport {
     accepted: bool,
     #[serde(flatten)]
     problems: Problems,
@@ -40,7 +40,7 @@ pub fn run(args: &CheckArgs) -> Result<ExitCode> {
     };
     let accepted = !problems.refused();
     if args.json {
-        print_json(&Report { accepted, problems })?;
+        print_json(&CheckReport { accepted, problems })?;
     } else {
         eprint!("{problems}");
         let file = args.file.display();

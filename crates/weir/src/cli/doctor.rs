@@ -10,7 +10,7 @@ use super::print_json;
 use crate::doctor::{self, Finding, Grade};
 
 #[derive(Serialize)]
-struct Report {
+struct DoctorReport {
     healthy: bool,
     findings: Vec<Finding>,
 }
@@ -24,7 +24,7 @@ pub fn run(args: &DoctorArgs) -> Result<ExitCode> {
         doctor::examine(&args.interfaces).context("cannot read the machine's interfaces")?;
     let healthy = findings.iter().all(|finding| finding.grade != Grade::Problem);
     if args.json {
-        print_json(&Report { healthy, findings })?;
+        print_json(&DoctorReport { healthy, findings })?;
     } else {
         print(&findings);
     }

@@ -17,7 +17,7 @@ use weir_port::Interface;
 use super::capture::{seconds, size};
 use super::print_json;
 use super::read::random_seed;
-use crate::read::{Analysis, Report, text};
+use crate::read::{Analysis, CaptureReport, text};
 use crate::source::{Driver, Listening, Source, WAIT};
 
 const HELP: &str = "\
@@ -88,7 +88,7 @@ struct MeterReport {
     lost_by_kernel: u64,
     lost_by_device: u64,
     #[serde(flatten)]
-    report: Report,
+    report: CaptureReport,
 }
 
 /// Runs `weir meter`.
@@ -176,11 +176,11 @@ impl Metering<'_> {
         let Self { args, source, analysis, begun } = self;
         let counters = source.counters();
         let lost_by_kernel = counters.lost_ring_full + counters.lost_truncated;
-        let mut report = Report::of(analysis);
+        let mut report = CaptureReport::of(analysis);
         let list_all = args.json || args.flows || args.conversations;
-        let flows = (args.flows || !list_all).then(|| Report::flows_of(analysis));
+        let flows = (args.flows || !list_all).then(|| CaptureReport::flows_of(analysis));
         let conversations =
-            (args.conversations || !list_all).then(|| Report::conversations_of(analysis));
+            (args.conversations || !list_all).then(|| CaptureReport::conversations_of(analysis));
         if args.json {
             (report.flow_list, report.conversation_list) = (flows, conversations);
             let report = MeterReport {

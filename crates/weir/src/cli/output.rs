@@ -14,11 +14,11 @@ use anyhow::{Context, Result, bail};
 pub struct OutputFile {
     file: File,
     /// Absent: standard output, a pipe, a device.
-    place: Option<Place>,
+    place: Option<UnfinishedFile>,
 }
 
 #[derive(Debug)]
-struct Place {
+struct UnfinishedFile {
     path: PathBuf,
     unfinished: PathBuf,
     is_kept: bool,
@@ -54,7 +54,7 @@ impl OutputFile {
         let _ = fs::remove_file(&unfinished);
         options.write(true).create_new(true).mode(0o600);
         let file = options.open(&unfinished).with_context(cannot)?;
-        let place = Place { path: path.to_owned(), unfinished, is_kept: false };
+        let place = UnfinishedFile { path: path.to_owned(), unfinished, is_kept: false };
         Ok(Self { file, place: Some(place) })
     }
 
@@ -87,7 +87,7 @@ impl OutputFile {
     }
 }
 
-impl Drop for Place {
+impl Drop for UnfinishedFile {
     fn drop(&mut self) {
         if !self.is_kept {
             let _ = fs::remove_file(&self.unfinished);

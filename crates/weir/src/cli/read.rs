@@ -17,7 +17,7 @@ use crate::config::export;
 use crate::config::file::ExportFormat;
 use crate::config::rules::Digest;
 use crate::read::events::EVENT_KINDS;
-use crate::read::{Analysis, Report, analyse, csv, text};
+use crate::read::{Analysis, CaptureReport, analyse, csv, text};
 
 mod detection;
 
@@ -160,24 +160,25 @@ fn export(collector: &str, format: ExportFormat, analysis: &mut Analysis) -> any
 }
 
 fn render(args: &ReadArgs, analysis: &Analysis) -> anyhow::Result<String> {
-    let mut report = Report::of(analysis);
+    let mut report = CaptureReport::of(analysis);
     if args.json {
-        report.flow_list = args.flows.then(|| Report::flows_of(analysis));
-        report.conversation_list = args.conversations.then(|| Report::conversations_of(analysis));
+        report.flow_list = args.flows.then(|| CaptureReport::flows_of(analysis));
+        report.conversation_list =
+            args.conversations.then(|| CaptureReport::conversations_of(analysis));
         return Ok(serde_json::to_string_pretty(&report)? + "\n");
     }
     if !args.flows && !args.conversations {
         let (flows, conversations) =
-            (Report::flows_of(analysis), Report::conversations_of(analysis));
+            (CaptureReport::flows_of(analysis), CaptureReport::conversations_of(analysis));
         return Ok(text::summary(&report, &flows, &conversations));
     }
     let mut out = String::new();
     if args.flows {
-        let flows = Report::flows_of(analysis);
+        let flows = CaptureReport::flows_of(analysis);
         out += &if args.csv { csv::flows(&flows) } else { text::flow_list(&flows) };
     }
     if args.conversations {
-        let list = Report::conversations_of(analysis);
+        let list = CaptureReport::conversations_of(analysis);
         out += &if args.csv { csv::conversations(&list) } else { text::conversation_list(&list) };
     }
     Ok(out)

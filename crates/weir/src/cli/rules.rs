@@ -58,7 +58,7 @@ pub struct CheckArgs {
 }
 
 #[derive(Serialize)]
-struct Report<'a> {
+struct RulesReport<'a> {
     rules: u64,
     enabled: u64,
     runnable: u64,
@@ -80,7 +80,7 @@ pub fn run(args: &RulesArgs) -> anyhow::Result<ExitCode> {
     args.geoip.as_deref().map(|it| text.read_countries(it)).transpose()?;
     let report = text.compile()?.report;
     if args.json {
-        print_json(&Report {
+        print_json(&RulesReport {
             rules: report.rules,
             enabled: report.enabled,
             runnable: report.runnable,

@@ -45,7 +45,7 @@ pub fn run(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
         for case in report.cases.iter().filter(|it| it.result != "passed") {
             println!("{}: {}: {}", case.result, case.name, case.reason);
         }
-        let verify::Report { passed, failed, skipped, .. } = report;
+        let verify::VerifyReport { passed, failed, skipped, .. } = report;
         println!("{passed} passed, {failed} failed, {skipped} skipped");
     }
     Ok(if report.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })

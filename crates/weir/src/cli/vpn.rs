@@ -145,8 +145,8 @@ pub struct ClientArgs {
 }
 
 impl ClientArgs {
-    fn place(&self) -> Result<Place> {
-        Place::find(self.of.config.as_deref(), &self.of.options)
+    fn place(&self) -> Result<VpnPair> {
+        VpnPair::find(self.of.config.as_deref(), &self.of.options)
     }
 }
 
@@ -281,12 +281,12 @@ pub fn run(args: &VpnArgs) -> Result<ExitCode> {
 }
 
 /// A configuration's pair with clients.
-struct Place {
+struct VpnPair {
     settings: Settings,
     vpn: settings::Vpn,
 }
 
-impl Place {
+impl VpnPair {
     fn find(config: Option<&Path>, options: &WhereArgs) -> Result<Self> {
         let settings = options.settings(config)?;
         let pairs = settings.pairs.iter().filter(|it| it.vpn.is_some());
@@ -529,7 +529,7 @@ fn shown(name: &str, client: &Client) -> Shown {
 }
 
 /// Puts the client into the folder: its secret first, for it is known by its file.
-fn enter(place: &Place, name: &str, client: &Client, preshared: &[u8; KEY_LEN]) -> Result<()> {
+fn enter(place: &VpnPair, name: &str, client: &Client, preshared: &[u8; KEY_LEN]) -> Result<()> {
     let folder = &place.vpn.clients;
     let secret = Zeroizing::new(format!("{}\n", keying::secret_text(preshared).as_str()));
     let path = Client::secret_file(folder, name);
@@ -550,7 +550,7 @@ fn write_client(folder: &Path, name: &str, client: &Client) -> Result<()> {
     Ok(())
 }
 
-fn remove(place: &Place, name: &str) -> Result<()> {
+fn remove(place: &VpnPair, name: &str) -> Result<()> {
     let folder = &place.vpn.clients;
     let path = Client::file(folder, name);
     fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
@@ -566,7 +566,7 @@ fn client_config(
     secret: &[u8; KEY_LEN],
     preshared: &[u8; KEY_LEN],
     gateway: &Identity,
-    place: &Place,
+    place: &VpnPair,
 ) -> Zeroizing<String> {
     let join = |list: Vec<String>| list.join(", ");
     let vpn = &place.vpn;

@@ -188,7 +188,7 @@ fn look(port: &mut PacketPort, witness: &mut Witness) -> Result<usize> {
 
 /// What `weir witness --json` prints.
 #[derive(Debug, Serialize)]
-struct Report {
+struct WitnessReport {
     interface: String,
     seconds: f64,
     /// Frames were seen, none was lost, each could be judged, and was as it should be.
@@ -234,7 +234,7 @@ fn report(
     port: &mut PacketPort,
     witness: &Witness,
     elapsed: Duration,
-) -> Report {
+) -> WitnessReport {
     let counters = witness.counters();
     let losses = port.counters();
     let lost = losses.lost_ring_full + losses.lost_truncated + losses.device_dropped;
@@ -248,7 +248,7 @@ fn report(
         bytes: example.len,
         headers: example.glance.to_string(),
     });
-    Report {
+    WitnessReport {
         interface: args.interface.clone(),
         seconds: elapsed.as_secs_f64(),
         is_proof: counters.frames > 0
@@ -274,7 +274,7 @@ fn report(
     }
 }
 
-fn text(report: &Report) -> String {
+fn text(report: &WitnessReport) -> String {
     let mut text = format!(
         "{:>12} frames on {} in {:.1} s\n{:>12} ESP, of {} associations\n{:>12} keying\n\
          {:>12} of the gateways' own\n",

@@ -23,7 +23,7 @@ pub enum Severity {
 
 /// A line and a column, both from 1; the column counts characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Place {
+pub struct Position {
     /// Line in the file, from 1.
     pub line: usize,
     /// Character in the line, from 1.
@@ -37,7 +37,7 @@ pub struct Problem {
     pub severity: Severity,
     /// Where; absent when it concerns the file as a whole.
     #[serde(flatten)]
-    pub place: Option<Place>,
+    pub place: Option<Position>,
     /// What is wrong.
     pub what: String,
     /// What to do.
@@ -156,14 +156,14 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
-fn place_of(source: &str, offset: usize) -> Place {
+fn place_of(source: &str, offset: usize) -> Position {
     let mut end = offset.min(source.len());
     while !source.is_char_boundary(end) {
         end -= 1;
     }
     let before = &source[..end];
     let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-    Place {
+    Position {
         line: before.matches('\n').count() + 1,
         column: before[line_start..].chars().count() + 1,
     }
@@ -175,9 +175,9 @@ mod tests {
 
     #[test]
     fn a_place_counts_lines_and_characters_from_one() {
-        assert_eq!(place_of("", 0), Place { line: 1, column: 1 });
-        assert_eq!(place_of("a\nbc", 3), Place { line: 2, column: 2 });
-        assert_eq!(place_of("ä = 1\n", 3), Place { line: 1, column: 3 });
+        assert_eq!(place_of("", 0), Position { line: 1, column: 1 });
+        assert_eq!(place_of("a\nbc", 3), Position { line: 2, column: 2 });
+        assert_eq!(place_of("ä = 1\n", 3), Position { line: 1, column: 3 });
     }
 
     #[test]
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn an_offset_inside_a_character_or_past_the_end_is_no_panic() {
-        assert_eq!(place_of("ä", 1), Place { line: 1, column: 1 });
-        assert_eq!(place_of("a", 99), Place { line: 1, column: 2 });
+        assert_eq!(place_of("ä", 1), Position { line: 1, column: 1 });
+        assert_eq!(place_of("a", 99), Position { line: 1, column: 2 });
     }
 }

@@ -18,4 +18,4 @@ mod stats;
 pub mod text;
 
 pub use analysis::{Analysis, FileOutcome, analyse};
-pub use report::Report;
+pub use report::CaptureReport;

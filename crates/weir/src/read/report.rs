@@ -16,7 +16,7 @@ use super::analysis::{Analysis, FileOutcome};
 
 /// The whole answer. Times are nanoseconds since the Unix epoch.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct CaptureReport {
     /// The captures.
     pub files: Vec<File>,
     /// The earliest packet.
@@ -244,7 +244,7 @@ pub struct Volume {
     pub bytes: u64,
 }
 
-impl Report {
+impl CaptureReport {
     /// The report of an analysis, without lists.
     pub fn of(analysis: &Analysis) -> Self {
         let totals = analysis.meter.totals();

@@ -2,14 +2,14 @@
 
 use std::fmt::Write;
 
-use super::report::{Conversation, Direction, Flow, Report};
+use super::report::{CaptureReport, Conversation, Direction, Flow};
 use crate::utc;
 
 /// Flows and conversations shown in the summary.
 const TOP: usize = 5;
 
 /// The summary: files, totals, RDMA, and the largest flows and conversations.
-pub fn summary(report: &Report, flows: &[Flow], conversations: &[Conversation]) -> String {
+pub fn summary(report: &CaptureReport, flows: &[Flow], conversations: &[Conversation]) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail, here and below.
     let _ = write_files(&mut out, report);
@@ -25,7 +25,7 @@ pub fn summary(report: &Report, flows: &[Flow], conversations: &[Conversation]) 
     out
 }
 
-fn write_files(out: &mut String, report: &Report) -> std::fmt::Result {
+fn write_files(out: &mut String, report: &CaptureReport) -> std::fmt::Result {
     for file in &report.files {
         write!(out, "{}: {} packets", file.name, grouped(file.packets))?;
         for (count, what) in [(file.skipped, "of unknown link type"), (file.cut_records, "cut off")]
@@ -55,7 +55,7 @@ fn write_files(out: &mut String, report: &Report) -> std::fmt::Result {
     Ok(())
 }
 
-fn write_rdma(out: &mut String, report: &Report) -> std::fmt::Result {
+fn write_rdma(out: &mut String, report: &CaptureReport) -> std::fmt::Result {
     let rdma = &report.rdma;
     if rdma.packets == 0 {
         return writeln!(out, "no RDMA");

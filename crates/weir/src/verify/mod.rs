@@ -26,7 +26,7 @@ const DEPTH_MAX: usize = 8;
 
 /// What became of all tests.
 #[derive(Debug, Default, Serialize)]
-pub struct Report {
+pub struct VerifyReport {
     /// Tests all of whose checks hold.
     pub passed: u64,
     /// Tests with one that does not.
@@ -52,10 +52,10 @@ pub struct Outcome {
 ///
 /// # Errors
 /// A folder cannot be read. A test that cannot be run is one that failed.
-pub fn run(folder: &Path) -> Result<Report> {
+pub fn run(folder: &Path) -> Result<VerifyReport> {
     let mut folders = Vec::new();
     find(folder, 0, &mut folders)?;
-    let mut report = Report::default();
+    let mut report = VerifyReport::default();
     for test in folders {
         let name = test.strip_prefix(folder).unwrap_or(&test).display().to_string();
         let (result, reason) = match one(&test) {

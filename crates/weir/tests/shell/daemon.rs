@@ -12,11 +12,11 @@ const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A configuration in a folder of its own.
-struct Place {
+struct ConfigFolder {
     folder: tempfile::TempDir,
 }
 
-impl Place {
+impl ConfigFolder {
     fn new() -> Self {
         let place = Self { folder: tempfile::tempdir().unwrap() };
         place.configure("gw", "");
@@ -157,7 +157,7 @@ fn a_gateway_starts_shows_its_counters_and_stops_cleanly() {
     if !namespaces() {
         return;
     }
-    let place = Place::new();
+    let place = ConfigFolder::new();
     let mut gateway = place.up("", &[]);
     let status = gateway.wait(|_| true);
     assert_eq!(status["name"], "gw");
@@ -175,7 +175,7 @@ fn a_broken_file_at_sighup_leaves_the_old_configuration_in_force() {
     if !namespaces() {
         return;
     }
-    let place = Place::new();
+    let place = ConfigFolder::new();
     let mut gateway = place.up("", &[]);
     gateway.wait(|_| true);
 
@@ -205,7 +205,7 @@ fn a_plan_that_one_of_two_pairs_refuses_changes_neither() {
     let second = "ip link add host2 type veth peer name host3 && \
                   ip link add wire2 type veth peer name wire3 && \
                   for i in host2 host3 wire2 wire3; do ip link set $i up; done &&";
-    let place = Place::new();
+    let place = ConfigFolder::new();
     let configure = |icrc: &str, peer: &str, keys: &str| {
         let sealing = place.sealing().replace("[[peer]]", &format!("[[peer]]\n{peer}"));
         let more = format!("icrc = \"{icrc}\"\n[[pair]]\nhost = \"host2\"\nwire = \"wire2\"\n");
@@ -244,7 +244,7 @@ fn a_second_gateway_on_the_same_ports_is_refused() {
     if !namespaces() {
         return;
     }
-    let place = Place::new();
+    let place = ConfigFolder::new();
     let mut first = place.up("", &[]);
     first.wait(|_| true);
     let second = Command::new("nsenter")
@@ -274,12 +274,12 @@ fn ports_that_are_missing_down_or_administrative_are_refused() {
         ),
     ];
     for (prepare, words, code) in cases {
-        let place = Place::new();
+        let place = ConfigFolder::new();
         let mut gateway = place.up(prepare, &["--wait", "0"]);
         assert_eq!(gateway.ended(), Some(code), "{}", gateway.log());
         assert!(gateway.log().contains(words), "{}", gateway.log());
     }
-    let place = Place::new();
+    let place = ConfigFolder::new();
     let mut forced = place.up(cases[2].0, &["--force"]);
     forced.wait(|_| true);
 }
@@ -289,7 +289,7 @@ fn a_wire_that_cannot_carry_sealed_roce_is_refused() {
     if !namespaces() {
         return;
     }
-    let place = Place::new();
+    let place = ConfigFolder::new();
     place.configure("gw", &format!("roce_mtu = 4096\n{}", place.sealing()));
     let mut narrow = place.up("ip link set wire0 mtu 4200 &&", &[]);
     assert_eq!(narrow.ended(), Some(2));
@@ -303,7 +303,7 @@ fn a_used_key_without_its_state_is_refused_after_a_kill() {
     if !namespaces() {
         return;
     }
-    let place = Place::new();
+    let place = ConfigFolder::new();
     place.configure("gw", &place.sealing());
     let mut killed = place.up("", &[]);
     killed.wait(|_| true);
@@ -327,7 +327,7 @@ fn a_used_key_with_an_emptied_state_directory_is_refused_and_a_fresh_one_begins(
     if !namespaces() {
         return;
     }
-    let place = Place::new();
+    let place = ConfigFolder::new();
     place.configure("gw", &place.sealing());
     let mut first = place.up("", &[]);
     first.wait(|_| true);
@@ -369,7 +369,7 @@ fn the_service_manager_hears_of_start_reload_and_end() {
     if !namespaces() {
         return;
     }
-    let place = Place::new();
+    let place = ConfigFolder::new();
     let path = place.path("notify");
     let manager = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
     manager.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -394,7 +394,7 @@ fn a_slow_or_hostile_control_client_stops_nobody() {
     if !namespaces() {
         return;
     }
-    let place = Place::new();
+    let place = ConfigFolder::new();
     let mut gateway = place.up("", &[]);
     gateway.wait(|_| true);
     let mut idle = std::os::unix::net::UnixStream::connect(place.path("run/gw.sock")).unwrap();
@@ -453,7 +453,7 @@ fn every_socket_has_its_mode_before_it_listens_and_asks_who_connects() {
     if !namespaces() || !strace {
         return eprintln!("SKIPPED: every_socket_has_its_mode needs root and strace");
     }
-    let place = Place::new();
+    let place = ConfigFolder::new();
     place.configure("gw", "xfrm = true\n[store]\ngroup = \"root\"\noperate = true\n");
     let trace = place.path("trace").display().to_string();
     // Beside it, and a file for each thread, whose calls do not mix.
@@ -502,7 +502,7 @@ fn ten_thousand_peers_are_started_reloaded_and_shown() {
         return;
     }
     const PEERS: u32 = 10_000;
-    let place = Place::new();
+    let place = ConfigFolder::new();
     let made = Command::new(WEIR).args(["keys", "identity"]).arg(place.path("id")).output();
     assert!(made.unwrap().status.success());
     let configure = |icrc: &str| {

@@ -35,7 +35,7 @@ pub(super) struct Grid {
 }
 
 /// A place in the drawing's room: across, up, and the height of the value, each 0 to 1.
-type Place = (f64, f64, f64);
+type Point = (f64, f64, f64);
 
 impl Grid {
     pub(super) fn of(analysis: &Analysis, surface: &Surface, level: &str) -> Self {
@@ -68,7 +68,7 @@ impl Grid {
     }
 
     /// Where a mean lies.
-    fn place(&self, column: usize, row: usize) -> Option<Place> {
+    fn place(&self, column: usize, row: usize) -> Option<Point> {
         let mean = (*self.means.get(column)?.get(row)?)?;
         Some((self.columns[column].1, self.rows[row].1, share(mean, self.largest)))
     }
@@ -80,7 +80,7 @@ impl Grid {
             let area = SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT)).into_drawing_area();
             area.fill(&WHITE)?;
             let grey = RGBColor(200, 200, 200);
-            let line = |from: Place, to: Place, colour: &RGBColor| {
+            let line = |from: Point, to: Point, colour: &RGBColor| {
                 area.draw(&PathElement::new(vec![seen(from), seen(to)], colour))
             };
             let write = |text: &str, at: (i32, i32), (across, down): (HPos, VPos)| {
@@ -130,7 +130,7 @@ impl Grid {
     }
 
     /// Its parts between four means, the farthest from the eye first.
-    fn tiles(&self) -> Vec<[Place; 4]> {
+    fn tiles(&self) -> Vec<[Point; 4]> {
         let mut tiles = Vec::new();
         for column in 1..self.columns.len() {
             for row in 1..self.rows.len() {
@@ -142,7 +142,7 @@ impl Grid {
                 }
             }
         }
-        let far = |tile: &[Place; 4]| tile.iter().map(|it| depth(it.0, it.1)).sum::<f64>();
+        let far = |tile: &[Point; 4]| tile.iter().map(|it| depth(it.0, it.1)).sum::<f64>();
         tiles.sort_by(|one, other| far(other).total_cmp(&far(one)));
         tiles
     }
@@ -223,7 +223,7 @@ fn depth(across: f64, up: f64) -> f64 {
 }
 
 /// Where it is seen.
-fn seen((across, up, height): Place) -> (i32, i32) {
+fn seen((across, up, height): Point) -> (i32, i32) {
     let (sin, cos) = AZIMUTH.to_radians().sin_cos();
     let (tilt, upright) = ELEVATION.to_radians().sin_cos();
     let x = ((across - 0.5) * cos - (up - 0.5) * sin) * SIDE;

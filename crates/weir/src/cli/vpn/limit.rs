@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Args;
 
-use super::{Place, Shown, WhereArgs, shown, write_client};
+use super::{Shown, VpnPair, WhereArgs, shown, write_client};
 use crate::cli::{EXIT_USAGE, print_json};
 use crate::config::reach::Reach;
 use crate::config::vpn::Client;
@@ -47,7 +47,7 @@ pub(super) fn limit(args: &LimitArgs) -> Result<ExitCode> {
     };
     match rate {
         Ok(rate) => {
-            let place = Place::find(config, &args.options)?;
+            let place = VpnPair::find(config, &args.options)?;
             change((&place, name), args.options.json, "the limit", |client| client.limit = rate)
         }
         Err(what) => Ok(wrong(&what)),
@@ -63,7 +63,7 @@ pub(super) fn reach(args: &ReachArgs) -> Result<ExitCode> {
     };
     match list {
         Ok(list) => {
-            let place = Place::find(config, &args.options)?;
+            let place = VpnPair::find(config, &args.options)?;
             change((&place, name), args.options.json, "the list", |client| client.reach = list)
         }
         Err(what) => Ok(wrong(&what)),
@@ -90,7 +90,7 @@ fn split(words: &[String]) -> (Option<&Path>, &str, &[String]) {
 /// Changes a client's file, and has a running gateway take it; where that refuses, the client keeps
 /// what it had.
 fn change(
-    (place, name): (&Place, &str),
+    (place, name): (&VpnPair, &str),
     json: bool,
     what: &str,
     change: impl FnOnce(&mut Client),

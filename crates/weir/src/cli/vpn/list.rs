@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use super::{Counters, ListArgs, Place, Shown, WhereArgs, clients_of, shown};
+use super::{Counters, ListArgs, Shown, VpnPair, WhereArgs, clients_of, shown};
 use crate::api::dto::{OpenVpnSnapshot, PeerSnapshot};
 use crate::cli::print_json;
 use crate::config::settings::{Peer, Settings};
@@ -24,7 +24,7 @@ pub(super) fn all(args: &ListArgs) -> Result<Vec<Shown>> {
     let (config, options) = (args.config.as_deref(), &args.options);
     let settings = options.settings(config)?;
     let tunnels = tunnels(options, &settings);
-    let clients = match Place::find(config, options) {
+    let clients = match VpnPair::find(config, options) {
         Ok(place) => place.clients()?,
         // Whoever has tunnels alone.
         Err(_) if !tunnels.is_empty() => Vec::new(),

@@ -122,14 +122,14 @@ struct Tunnel {
 
 /// The place of a server: port, first address and length of its network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct ServerAddress {
     port: u16,
     network: Ipv4Addr,
     bits: u32,
 }
 
 pub(super) fn openvpn(args: &OpenVpnArgs) -> Result<ExitCode> {
-    let places: Vec<Place> = match args.one_server {
+    let places: Vec<ServerAddress> = match args.one_server {
         true => vec![pool(args)?],
         false => (0..args.tunnels).map(|number| place(args, number)).collect::<Result<_>>()?,
     };
@@ -159,7 +159,7 @@ pub(super) fn openvpn(args: &OpenVpnArgs) -> Result<ExitCode> {
 }
 
 /// The place of the server of the tunnel with this number, from 0.
-fn place(args: &OpenVpnArgs, number: u16) -> Result<Place> {
+fn place(args: &OpenVpnArgs, number: u16) -> Result<ServerAddress> {
     let port = args.port.checked_add(number).context("not so many ports behind --port")?;
     let IpAddr::V4(first) = args.network.network() else { bail!("--network is not IPv4") };
     let spare_bits = TUNNEL_BITS.saturating_sub(u32::from(args.network.length_bits()));
@@ -167,11 +167,15 @@ fn place(args: &OpenVpnArgs, number: u16) -> Result<Place> {
     let room = if is_wide { 1_u64 << spare_bits } else { 0 };
     ensure!(u64::from(number) < room, "{} has room for {room} tunnels", args.network);
     let offset = u32::from(number) << (32 - TUNNEL_BITS);
-    Ok(Place { port, network: Ipv4Addr::from(u32::from(first) + offset), bits: TUNNEL_BITS })
+    Ok(ServerAddress {
+        port,
+        network: Ipv4Addr::from(u32::from(first) + offset),
+        bits: TUNNEL_BITS,
+    })
 }
 
 /// The place of the server for all clients: network, server, broadcast and each client need one.
-fn pool(args: &OpenVpnArgs) -> Result<Place> {
+fn pool(args: &OpenVpnArgs) -> Result<ServerAddress> {
     let IpAddr::V4(network) = args.network.network() else { bail!("--network is not IPv4") };
     let bits = u32::from(args.network.length_bits());
     let room = (1_u64 << 32_u32.saturating_sub(bits)).saturating_sub(3);
@@ -180,7 +184,7 @@ fn pool(args: &OpenVpnArgs) -> Result<Place> {
         "{} has room for {room} clients",
         args.network
     );
-    Ok(Place { port: args.port, network, bits })
+    Ok(ServerAddress { port: args.port, network, bits })
 }
 
 /// A network as OpenVPN writes it.
@@ -197,7 +201,7 @@ fn mask(length_bits: u32) -> Ipv4Addr {
 fn write_server(
     args: &OpenVpnArgs,
     number: u16,
-    place: Place,
+    place: ServerAddress,
     routes: &[String],
     written: &mut Vec<PathBuf>,
 ) -> Result<Vec<Tunnel>> {
@@ -265,7 +269,7 @@ fn common(args: &OpenVpnArgs) -> String {
 fn server_head(
     args: &OpenVpnArgs,
     number: u16,
-    Place { port, network, bits }: Place,
+    ServerAddress { port, network, bits }: ServerAddress,
     routes: &[String],
 ) -> Result<String> {
     let mut head = format!(
@@ -292,7 +296,7 @@ fn with_keys(head: &str, own: &Certified, others: &str) -> Zeroizing<String> {
 fn static_texts(
     args: &OpenVpnArgs,
     number: u16,
-    place: Place,
+    place: ServerAddress,
     routes: &[String],
     key: &str,
 ) -> Result<[Zeroizing<String>; 2]> {
@@ -402,7 +406,8 @@ mod tests {
     #[test]
     fn tunnels_have_ports_and_networks_of_their_own_until_the_network_is_used_up() {
         let args = args("10.98.0.0/28");
-        let at = |port, last| Place { port, network: Ipv4Addr::new(10, 98, 0, last), bits: 29 };
+        let at =
+            |port, last| ServerAddress { port, network: Ipv4Addr::new(10, 98, 0, last), bits: 29 };
         assert_eq!(place(&args, 0).unwrap(), at(1194, 0));
         assert_eq!(place(&args, 1).unwrap(), at(1195, 8));
         assert!(place(&args, 2).unwrap_err().to_string().contains("room for 2 tunnels"));

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use weir_engine::tunnel::key::Identity;
 
 use super::{
-    Place, RotateArgs, Shown, client_config, enter, hand_over, random_key, remove, shown,
+    RotateArgs, Shown, VpnPair, client_config, enter, hand_over, random_key, remove, shown,
     write_secret,
 };
 use crate::cli::print_json;
@@ -59,7 +59,7 @@ pub(super) fn rotate(args: &RotateArgs) -> Result<ExitCode> {
 struct Backup(Vec<(PathBuf, zeroize::Zeroizing<Vec<u8>>)>);
 
 impl Backup {
-    fn of(place: &Place, name: &str) -> Result<Self> {
+    fn of(place: &VpnPair, name: &str) -> Result<Self> {
         let folder = &place.vpn.clients;
         let paths = [Client::secret_file(folder, name), Client::file(folder, name)];
         let read = |path: PathBuf| {
@@ -70,7 +70,7 @@ impl Backup {
         paths.into_iter().map(read).collect::<Result<_>>().map(Self)
     }
 
-    fn restore(&self, place: &Place, name: &str) -> Result<()> {
+    fn restore(&self, place: &VpnPair, name: &str) -> Result<()> {
         let _ = remove(place, name);
         for (path, bytes) in &self.0 {
             let _ = fs::remove_file(path);

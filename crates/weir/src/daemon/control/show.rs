@@ -20,7 +20,7 @@ use crate::api::dto::{
 use crate::config::keying::public_text;
 use crate::config::settings::{Driver, Pair};
 use crate::daemon::keys::keying::KeyingStatus;
-use crate::daemon::pair::control::Report;
+use crate::daemon::pair::control::ControlReport;
 use crate::daemon::pair::evidence;
 use crate::daemon::pair::fast_path::FastPathControl;
 use crate::daemon::pair::mirror::{Mirror, MirrorCounters};
@@ -94,8 +94,8 @@ pub fn pair(
 }
 
 /// Adds what the control thread saw to what the workers published.
-pub fn add_control(pair: &mut PairSnapshot, report: &Report) {
-    let Report { guard, devices, .. } = report;
+pub fn add_control(pair: &mut PairSnapshot, report: &ControlReport) {
+    let ControlReport { guard, devices, .. } = report;
     for (side, guard, lost) in
         [(&mut pair.host, &guard.host, devices.host), (&mut pair.wire, &guard.wire, devices.wire)]
     {

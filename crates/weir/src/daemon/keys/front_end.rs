@@ -29,7 +29,7 @@ use weir_engine::esp::seal::{SealingSa, SealingState};
 use weir_engine::pipeline::{Associations, Left};
 use weir_engine::policy::{Peer, Policy, Route};
 use weir_xfrm::database::{Answer, Asker, Notice, Outside, Xfrm};
-use weir_xfrm::plan::{ChangedPeers, Place, Plan};
+use weir_xfrm::plan::{ChangedPeers, GatewayAddresses, Plan};
 use weir_xfrm::refusal::{Errno, Refusal};
 use weir_xfrm::state::State;
 use zeroize::Zeroizing;
@@ -98,11 +98,14 @@ impl Base {
     }
 }
 
-fn place(bases: &[Base]) -> Place {
+fn place(bases: &[Base]) -> GatewayAddresses {
     let own = bases[0].policy.own.iter().flat_map(|own| &own.addresses);
     let peers = bases.iter().flat_map(|base| &base.policy.peers);
     let spis = peers.flat_map(|peer| peer.seal_spi.iter().chain(&peer.open_spis));
-    Place { own: own.map(|(address, _)| *address).collect(), taken_spis: spis.copied().collect() }
+    GatewayAddresses {
+        own: own.map(|(address, _)| *address).collect(),
+        taken_spis: spis.copied().collect(),
+    }
 }
 
 #[derive(Debug)]

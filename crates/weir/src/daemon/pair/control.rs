@@ -49,7 +49,7 @@ pub type Pulse = Arc<AtomicU64>;
 
 /// What the thread saw last.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct ControlReport {
     /// What the guard dropped and let pass.
     pub guard: GuardCounters,
     /// What the kernel copied, by the mirrors' names.
@@ -62,7 +62,7 @@ pub struct Report {
     pub taken: Instant,
 }
 
-impl Report {
+impl ControlReport {
     /// Before the first look.
     fn nothing() -> Arc<Mutex<Self>> {
         Arc::new(Mutex::new(Self {
@@ -112,7 +112,7 @@ pub(super) enum Command {
 #[derive(Debug)]
 pub struct PairControl {
     commands: SyncSender<Command>,
-    report: Arc<Mutex<Report>>,
+    report: Arc<Mutex<ControlReport>>,
     thread: Option<JoinHandle<Result<()>>>,
 }
 
@@ -150,7 +150,7 @@ impl PairControl {
                 host: DeviceLosses::open(&pair.host)?,
                 wire: DeviceLosses::open(&pair.wire)?,
             },
-            report: Report::nothing(),
+            report: ControlReport::nothing(),
         };
         thread.add(mirrors);
         thread.tick()?;
@@ -166,7 +166,7 @@ impl PairControl {
     }
 
     /// What it saw last.
-    pub fn report(&self) -> Report {
+    pub fn report(&self) -> ControlReport {
         self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -219,7 +219,7 @@ impl PairControl {
     /// One whose commands a test carries out.
     pub(super) fn played() -> (Self, Receiver<Command>) {
         let (commands, received) = sync_channel(COMMANDS_MAX);
-        (Self { commands, report: Report::nothing(), thread: None }, received)
+        (Self { commands, report: ControlReport::nothing(), thread: None }, received)
     }
 }
 
@@ -240,7 +240,7 @@ struct Thread {
     sharing: Option<Arc<Mutex<Sharing>>>,
     kernel: Option<KernelControl>,
     devices: Devices<DeviceLosses>,
-    report: Arc<Mutex<Report>>,
+    report: Arc<Mutex<ControlReport>>,
 }
 
 impl Thread {
@@ -300,7 +300,7 @@ impl Thread {
         // A port that is gone takes its workers with it.
         let lost = |device: &mut DeviceLosses| device.read().unwrap_or_default();
         let devices = Devices { host: lost(host), wire: lost(wire) };
-        let report = Report { guard, mirrors, kernel, devices, taken };
+        let report = ControlReport { guard, mirrors, kernel, devices, taken };
         *self.report.lock().unwrap_or_else(PoisonError::into_inner) = report;
         Ok(())
     }

@@ -9,7 +9,7 @@ mod workers;
 use std::path::Path;
 
 use base64ct::{Base64, Encoding};
-use weir::config::problem::{Place, Severity};
+use weir::config::problem::{Position, Severity};
 use weir::config::settings::*;
 use weir::config::{self, KeyAccess, Problems, Settings};
 
@@ -112,7 +112,7 @@ fn an_unknown_key_is_named_with_its_place_and_the_right_ones() {
         &["unknown field `defualt`"],
     );
     let problem = problems.problems.iter().find(|it| it.severity == Severity::Error).unwrap();
-    assert_eq!(problem.place, Some(Place { line: 6, column: 1 }));
+    assert_eq!(problem.place, Some(Position { line: 6, column: 1 }));
     assert!(problem.remedy.contains("`default`"), "{}", problem.remedy);
 }
 
