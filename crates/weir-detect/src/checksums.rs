@@ -15,6 +15,13 @@ pub(crate) enum Checksum {
     Icmpv6,
 }
 
+impl Checksum {
+    /// Whether adapters compute it for their hosts.
+    pub(crate) fn is_transport(self) -> bool {
+        matches!(self, Self::Tcpv4 | Self::Tcpv6 | Self::Udpv4 | Self::Udpv6)
+    }
+}
+
 const ICMP: u8 = 1;
 const TCP: u8 = 6;
 const UDP: u8 = 17;

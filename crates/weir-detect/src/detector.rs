@@ -8,6 +8,7 @@ use weir_wire::parse::{Network, Parsed};
 use crate::alert::{Alerts, FlowView};
 use crate::behaviour::{Flood, Watcher};
 use crate::buffers::event::AppEvent;
+use crate::checksums;
 use crate::dataset::Change;
 use crate::decode::{self, Event};
 use crate::digest::FileDigests;
@@ -50,6 +51,8 @@ pub struct Packet<'a> {
     pub decoded: Option<Decoded<'a>>,
     /// It was put together from fragments.
     pub is_rebuilt: bool,
+    /// Its transport checksum is right, or is left to an adapter: who received it knows that.
+    pub is_verified: bool,
 }
 
 /// What a decoder knows of a packet.
@@ -104,7 +107,7 @@ pub struct Limits {
     /// watches, and is not in the way, has not seen it received before.
     pub waits_for_acknowledgment: bool,
     /// Whether TCP segments with a wrong checksum, which no receiver takes, are no part of their
-    /// connection either. Where checksums may be unfinished, as adapters finish them, they are.
+    /// connection either, unless they are [`Packet::is_verified`].
     pub checks_segments: bool,
     /// Keys the tables; any number that outsiders do not know.
     pub seed: u64,
@@ -157,6 +160,8 @@ pub struct Counters {
     pub evaluations_given_up: u64,
     /// Regular expressions that ran into their limit.
     pub pcre_limits: u64,
+    /// TCP segments with a wrong checksum, which are no part of their connection.
+    pub wrong_checksums: u64,
     /// Gaps in streams that were given up.
     pub stream_gaps: u64,
     /// Bits, integers, texts and values of sets that found no room.
@@ -312,7 +317,6 @@ impl Detector {
         let decoded = packet
             .decoded
             .unwrap_or_else(|| Decoded { vlans: Vlans::of(packet.parsed), events: &own });
-        let view = View::of(packet, &decoded).checked(evaluator.limits.checks_segments);
         let flow = match flows.at(slot) {
             Some(flow) => flow,
             None => {
@@ -321,6 +325,9 @@ impl Detector {
                 spare
             }
         };
+        let checks = evaluator.limits.checks_segments && !flow.is_settled(self.bypass_bytes);
+        let view = View::of(packet, &decoded).checked(checks);
+        evaluator.counters.wrong_checksums += u64::from(view.is_spoiled);
         let mut events = Vec::new();
         evaluator.begin();
         if (packet.decoded.is_some() || wants_events) && view.is_tcp() && !view.is_spoiled {
@@ -347,10 +354,7 @@ impl Detector {
         let decision = evaluator.packet(rules, now, flow, direction, &view, alerts);
         evaluator.counters.count(decision);
         if evaluator.tells_events {
-            let odd = decoded.events.iter().chain(&evaluator.stream_events);
-            let odd = odd.filter(|it| !it.is_common()).map(|it| Oddity::Packet(*it));
-            let said = evaluator.app_events.iter().map(|it| Oddity::Message(*it));
-            for event in odd.chain(said) {
+            for event in odd(decoded.events, evaluator) {
                 evaluator.counters.anomalies += 1;
                 let has_room = self.anomalies.len() < self.anomalies_max;
                 evaluator.counters.anomalies_lost += u64::from(!has_room);
@@ -373,6 +377,17 @@ impl Detector {
     /// What was odd about packets since this was asked last.
     pub fn take_anomalies(&mut self) -> impl Iterator<Item = AnomalyRecord> + '_ {
         self.anomalies.drain(..)
+    }
+
+    /// Whether TCP segments with a wrong checksum are no part of their connection from now on.
+    pub fn check_segments(&mut self, checks: bool) {
+        self.evaluator.limits.checks_segments = checks;
+    }
+
+    /// Whether a packet is a TCP segment that its receiver does not take: its checksum is wrong.
+    pub(crate) fn is_spoiled(&self, packet: &Packet<'_>) -> bool {
+        let checks = self.evaluator.limits.checks_segments && !packet.is_verified;
+        checks && checksums::is_segment_wrong(packet.bytes, packet.parsed)
     }
 
     /// Flows of so many bytes are looked at no further from now on.
@@ -553,6 +568,13 @@ fn link(parsed: &Parsed) -> Link {
         Network::Ipv4 | Network::Ipv6 if parsed.network_offset == 0 => Link::Ip,
         _ => Link::Ethernet,
     }
+}
+
+/// What was odd about a packet, in its stream and in what it brought further.
+fn odd(decoded: &[Event], evaluator: &Evaluator) -> Vec<Oddity> {
+    let odd = decoded.iter().chain(&evaluator.stream_events);
+    let odd = odd.filter(|it| !it.is_common()).map(|it| Oddity::Packet(*it));
+    odd.chain(evaluator.app_events.iter().map(|it| Oddity::Message(*it))).collect()
 }
 
 /// Follows the flow's connection by a segment; what is odd about that goes to `found`.

@@ -140,6 +140,7 @@ impl Flow {
         self.packets[side] += 1;
         self.bytes[side] += view.bytes.len() as u64;
         match view.parsed.transport {
+            Transport::Tcp { .. } if view.is_spoiled => {}
             Transport::Tcp { flags, .. } => {
                 self.is_established = self.tcp == Tcp::Established;
                 self.tcp = self.tcp.after(direction, flags);
@@ -156,6 +157,7 @@ impl Flow {
         }
         told.last = now;
         match view.parsed.transport {
+            Transport::Tcp { .. } if view.is_spoiled => {}
             Transport::Tcp { flags, .. } => told.tcp_flags[side] |= flags,
             Transport::Icmp { kind, code } => _ = told.icmp[side].get_or_insert((kind, code)),
             Transport::Esp { spi, .. } => told.spi = Some(spi),

@@ -26,6 +26,8 @@ pub(crate) struct View<'a> {
     pub(crate) events: &'a [Event],
     /// It was put together from fragments.
     pub(crate) is_rebuilt: bool,
+    /// Its transport checksum counts as right, whatever it is.
+    pub(crate) is_verified: bool,
     /// A TCP segment that no receiver takes, for its checksum is wrong.
     pub(crate) is_spoiled: bool,
     /// What it belongs to, of all that rules have watched.
@@ -86,12 +88,13 @@ impl<'a> View<'a> {
     /// A packet of which a decoder knows that.
     pub(crate) fn of(packet: &Packet<'a>, decoded: &Decoded<'a>) -> Self {
         let view = Self::new(packet.bytes, packet.parsed, decoded.vlans, decoded.events);
-        Self { is_rebuilt: packet.is_rebuilt, ..view }
+        Self { is_rebuilt: packet.is_rebuilt, is_verified: packet.is_verified, ..view }
     }
 
     /// Looks at the checksum of a TCP segment, if that is asked for.
     pub(crate) fn checked(self, checks_segments: bool) -> Self {
-        let is_spoiled = checks_segments && checksums::is_segment_wrong(self.bytes, self.parsed);
+        let checks = checks_segments && !self.is_verified;
+        let is_spoiled = checks && checksums::is_segment_wrong(self.bytes, self.parsed);
         Self { is_spoiled, ..self }
     }
 
@@ -117,6 +120,7 @@ impl<'a> View<'a> {
             vlans,
             events,
             is_rebuilt: false,
+            is_verified: false,
             is_spoiled: false,
             signs: 0,
             operation: None,
@@ -288,7 +292,9 @@ impl<'a> View<'a> {
                 _ => false,
             },
             HeaderTest::Checksum { of, is_valid } => {
-                checksums::is_valid(*of, self.bytes, self.parsed) == Some(*is_valid)
+                let found = checksums::is_valid(*of, self.bytes, self.parsed);
+                let is_left = self.is_verified && of.is_transport();
+                found.map(|it| it || is_left) == Some(*is_valid)
             }
             HeaderTest::Reputation(test) => test.holds(self.source, self.destination),
             HeaderTest::Country(test) => test.holds(self.source, self.destination),

@@ -144,7 +144,8 @@ impl FlowTable {
         let entry = match self.entries.to_back(&key) {
             Some(entry) => {
                 let is_quiet = now.since_ns(entry.last) > QUIET_NS;
-                if is_quiet || (entry.ended & bit(from_first) != 0 && begins(parsed)) {
+                let begins_anew = entry.ended & bit(from_first) != 0 && begins(parsed);
+                if is_quiet || (begins_anew && !detector.is_spoiled(packet)) {
                     old = Some(std::mem::replace(entry, new()));
                 }
                 entry
@@ -158,7 +159,10 @@ impl FlowTable {
             end(&mut self.ended, old, EndReason::Timeout, detector);
         }
         entry.last = now;
-        entry.ended |= ends(parsed, from_first);
+        let ended = entry.ended | ends(parsed, from_first);
+        if ended != entry.ended && !detector.is_spoiled(packet) {
+            entry.ended = ended;
+        }
         let direction = entry.direction(from_first);
         detector.inspect(now, &mut entry.slot, direction, packet, alerts)
     }
@@ -374,8 +378,13 @@ mod tests {
             frame.extend([0, 0, 0, 1, 0x50, flags, 0x20, 0, 0, 0, 0, 0]);
             frame.extend(payload);
             let parsed = parse(&frame, Link::Ethernet, frame.len() as u32);
-            let packet =
-                Packet { bytes: &frame, parsed: &parsed, decoded: None, is_rebuilt: false };
+            let packet = Packet {
+                bytes: &frame,
+                parsed: &parsed,
+                decoded: None,
+                is_rebuilt: false,
+                is_verified: false,
+            };
             let Self { table, detector, alerts } = self;
             table.inspect(detector, Time(now), &packet, alerts);
             alerts.drain().count()
@@ -407,6 +416,19 @@ mod tests {
         bench.segment(4, 1000, SYN_ONLY, 11, b"");
         assert_eq!(bench.segment(5, 1000, DATA, 12, b"il"), 0);
         assert_eq!((bench.table.len(), bench.detector.flows()), (1, 1));
+    }
+
+    #[test]
+    fn an_end_that_no_receiver_takes_is_none() {
+        let mut bench = Bench::new(16);
+        bench.segment(1, 1000, SYN_ONLY, 9, b"");
+        assert_eq!(bench.segment(2, 1000, DATA, 10, b"ev"), 0);
+        // Checksums in these segments are 0, which is wrong.
+        bench.detector.check_segments(true);
+        bench.segment(3, 1000, FIN_ACK, 12, b"");
+        bench.detector.check_segments(false);
+        bench.segment(4, 1000, SYN_ONLY, 11, b"");
+        assert_eq!(bench.segment(5, 1000, DATA, 12, b"il"), 1);
     }
 
     #[test]

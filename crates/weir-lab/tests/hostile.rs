@@ -92,8 +92,13 @@ fn run(rules: &Arc<RuleSet>, campaign: &Campaign, rate: u64) -> Outcome {
         let waits = campaign.hostile == Hostile::Exfiltration && number > 0 && !campaign.is_benign;
         let now = if waits { now.plus_ns(600_000_000_000) } else { now };
         let parsed = parse(&frame.bytes, Link::Ethernet, frame.bytes.len() as u32);
-        let packet =
-            Packet { bytes: &frame.bytes, parsed: &parsed, decoded: None, is_rebuilt: false };
+        let packet = Packet {
+            bytes: &frame.bytes,
+            parsed: &parsed,
+            decoded: None,
+            is_rebuilt: false,
+            is_verified: false,
+        };
         let decision = flows.inspect(&mut detector, now, &packet, &mut alerts);
         for alert in alerts.drain() {
             let sid = rules.rule(alert.rule).sid;
@@ -216,6 +221,7 @@ fn a_queue_pair_that_was_silent_may_begin_anew() {
                     parsed: &parsed,
                     decoded: None,
                     is_rebuilt: false,
+                    is_verified: false,
                 };
                 let _ = flows.inspect(&mut detector, now, &packet, &mut alerts);
                 now = now.plus_ns(1_000_000);

@@ -41,6 +41,7 @@ fn told(rules: &Arc<RuleSet>, path: &Path) -> (Vec<u32>, u64) {
                     parsed: &parsed,
                     decoded: None,
                     is_rebuilt: false,
+                    is_verified: false,
                 };
                 flows.inspect(&mut detector, frame.meta.time, &packet, &mut alerts);
             }

@@ -12,8 +12,8 @@
 //! What is selected never reaches the kernel's stack: neither its firewall nor its tcpdump sees it.
 //! The program's fallback is to drop, and it goes when the port is closed. XDP knows no
 //! super-packets and no partial checksums: native XDP on a veth switches segmentation offload off
-//! for its peer, a frame from a local sender may carry an unfinished checksum that nothing marks
-//! (switch that sender's checksum offload off), and a frame sent with one is completed here.
+//! for its peer, a checksum that a local sender left to an adapter is told by its value, and a
+//! frame sent with one is completed here.
 #![allow(unsafe_code)]
 
 mod open;

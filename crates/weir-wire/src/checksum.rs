@@ -1,5 +1,7 @@
 //! The internet checksum (RFC 1071) and its incremental update (RFC 1624).
 
+use crate::frame::PartialChecksum;
+
 /// A ones-complement sum under way. Pieces of even length may be added in any order.
 ///
 /// Sums are kept in the machine's byte order and turned at the end (RFC 1071 s2(B)).
@@ -118,6 +120,49 @@ pub fn ipv4_header(header: &[u8]) -> u16 {
     }
 }
 
+/// The checksum of a TCP segment or UDP datagram whose sender left it to an adapter
+/// (`CHECKSUM_PARTIAL` in Linux): its field holds the sum of the pseudo header alone. The IP header
+/// stands at `network` in `frame`; `None` for a fragment, and where IPv6 extensions follow.
+///
+/// One right checksum of 65,536 looks the same. To finish that one changes nothing.
+#[inline]
+pub fn unfinished(frame: &[u8], network: usize) -> Option<PartialChecksum> {
+    const MORE_FRAGMENTS_OR_OFFSET: u8 = 0x3f;
+    let packet = frame.get(network..)?;
+    let (header_len, protocol, length, addresses) = match packet.first()? >> 4 {
+        4 => {
+            let header_len = usize::from(packet[0] & 0xf) * 4;
+            let header = packet.get(..header_len.max(20))?;
+            if header[6] & MORE_FRAGMENTS_OR_OFFSET != 0 || header[7] != 0 {
+                return None;
+            }
+            let length = usize::from(u16::from_be_bytes([header[2], header[3]]));
+            (header_len, header[9], length.checked_sub(header_len)?, &header[12..20])
+        }
+        6 => {
+            let header = packet.get(..40)?;
+            let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
+            (40, header[6], length, &header[8..40])
+        }
+        _ => return None,
+    };
+    let field = header_len
+        + match protocol {
+            6 => 16,
+            17 => 6,
+            _ => return None,
+        };
+    let found = u16::from_be_bytes(*packet.get(field..)?.first_chunk()?);
+    // UDP without a checksum, as RoCE is mostly.
+    if found == 0 {
+        return None;
+    }
+    let sum = Sum::new().with(addresses).with_u16(protocol.into()).with_u32(length as u32);
+    let at = |within: usize| u16::try_from(network + within).ok();
+    (sum.folded() == found)
+        .then(|| Some(PartialChecksum { start: at(header_len)?, field: at(field)? }))?
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -139,6 +184,61 @@ mod tests {
     fn the_example_of_rfc_1071_sums_up() {
         let sum = Sum::new().with(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]);
         assert_eq!(sum.folded(), 0xddf2);
+    }
+
+    /// A packet of `protocol` whose checksum is left to an adapter.
+    fn left_undone(network: usize, is_v6: bool, protocol: u8) -> (Vec<u8>, PartialChecksum) {
+        let segment_len = if protocol == 6 { 20 } else { 8 } + 5;
+        let mut frame = vec![2; network];
+        match is_v6 {
+            true => {
+                frame.extend([0x60, 0, 0, 0, 0, segment_len, protocol, 64]);
+                frame.extend([0x20; 16]);
+                frame.extend([0x30; 16]);
+            }
+            false => {
+                frame.extend([0x45, 0, 0, 20 + segment_len, 1, 2, 0x40, 0, 64, protocol, 0, 0]);
+                frame.extend([192, 0, 2, 1, 10, 0, 0, 2]);
+            }
+        }
+        let start = frame.len();
+        frame.extend(1..=segment_len);
+        let field = start + if protocol == 6 { 16 } else { 6 };
+        let sum = match is_v6 {
+            true => pseudo_header_v6(&[0x20; 16], &[0x30; 16], protocol, segment_len.into()),
+            false => pseudo_header_v4([192, 0, 2, 1], [10, 0, 0, 2], protocol, segment_len.into()),
+        };
+        frame[field..field + 2].copy_from_slice(&sum.folded().to_be_bytes());
+        (frame, PartialChecksum { start: start as u16, field: field as u16 })
+    }
+
+    #[test]
+    fn what_holds_the_sum_of_the_pseudo_header_alone_is_unfinished() {
+        for (network, is_v6, protocol) in
+            [(14, false, 6), (14, false, 17), (14, true, 6), (18, true, 17), (0, false, 6)]
+        {
+            let (mut frame, place) = left_undone(network, is_v6, protocol);
+            assert_eq!(unfinished(&frame, network), Some(place), "{network} {is_v6} {protocol}");
+            let (start, field) = (usize::from(place.start), usize::from(place.field));
+            let finished = Sum::new().with(&frame[start..]).udp_checksum();
+            frame[field..field + 2].copy_from_slice(&finished.to_be_bytes());
+            assert_eq!(unfinished(&frame, network), None, "finished");
+            frame[field..field + 2].fill(0);
+            assert_eq!(unfinished(&frame, network), None, "none");
+        }
+    }
+
+    #[test]
+    fn no_fragment_is_unfinished_and_no_header_is_read_beyond_its_end() {
+        let (frame, _) = left_undone(14, false, 6);
+        for (at, bits) in [(20, 0x20), (20, 1), (21, 1)] {
+            let mut piece = frame.clone();
+            piece[at] |= bits;
+            assert_eq!(unfinished(&piece, 14), None, "{at} {bits}");
+        }
+        for len in 0..14 + 20 + 18 {
+            assert_eq!(unfinished(&frame[..len], 14), None, "{len}");
+        }
     }
 
     proptest! {

@@ -129,7 +129,13 @@ fn ours(folder: &Path, rules: RuleSet) -> (BTreeSet<Pair>, BTreeSet<BTreeSet<Str
                 true => Direction::Initiator,
                 false => Direction::Responder,
             };
-            let packet = Packet { bytes, parsed: &parsed, decoded: None, is_rebuilt: false };
+            let packet = Packet {
+                bytes,
+                parsed: &parsed,
+                decoded: None,
+                is_rebuilt: false,
+                is_verified: false,
+            };
             detector.inspect(Time(time_ns), slot, direction, &packet, &mut alerts);
             let flow = BTreeSet::from([source, destination]);
             pairs.extend(alerts.drain().map(|it| (flow.clone(), rules.rule(it.rule).sid)));

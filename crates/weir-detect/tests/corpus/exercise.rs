@@ -32,7 +32,13 @@ pub(crate) fn exercise(input: &[u8]) {
         let direction =
             if direction & 1 == 0 { Direction::Initiator } else { Direction::Responder };
         let parsed = parse(frame, Link::Ethernet, frame.len() as u32);
-        let packet = Packet { bytes: frame, parsed: &parsed, decoded: None, is_rebuilt: false };
+        let packet = Packet {
+            bytes: frame,
+            parsed: &parsed,
+            decoded: None,
+            is_rebuilt: false,
+            is_verified: false,
+        };
         let decision = detector.inspect(Time(1), &mut slot, direction, &packet, &mut alerts);
         dropped += u64::from(decision != Decision::Pass);
     }

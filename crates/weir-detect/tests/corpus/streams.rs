@@ -99,7 +99,13 @@ pub(crate) fn exercise(input: &[u8]) {
             false => segment(side, port, sequence, flags, payload),
         };
         let parsed = parse(&frame, Link::Ethernet, frame.len() as u32);
-        let packet = Packet { bytes: &frame, parsed: &parsed, decoded: None, is_rebuilt: false };
+        let packet = Packet {
+            bytes: &frame,
+            parsed: &parsed,
+            decoded: None,
+            is_rebuilt: false,
+            is_verified: false,
+        };
         packets += 1;
         table.inspect(&mut detector, Time(packets), &packet, &mut alerts);
     };

@@ -36,6 +36,8 @@ pub(crate) struct Bench {
     pub(crate) now: Time,
     /// Of the connection.
     pub(crate) server_port: u16,
+    /// Who receives its packets knows their checksums to be right, or unfinished.
+    pub(crate) is_verified: bool,
     /// Next sequence numbers of client and server.
     next: [u32; 2],
 }
@@ -61,7 +63,15 @@ impl Bench {
         let detector = Detector::new(Arc::new(rules), limits).unwrap();
         let now = Time(1_700_000_000 * SECOND);
         let (alerts, slot) = (Alerts::new(64), FlowSlot::default());
-        Self { detector, alerts, slot, now, server_port: 80, next: [1000, 5000] }
+        Self {
+            detector,
+            alerts,
+            slot,
+            now,
+            server_port: 80,
+            is_verified: false,
+            next: [1000, 5000],
+        }
     }
 
     /// With files that the rules name.
@@ -75,7 +85,13 @@ impl Bench {
 
     pub(crate) fn send(&mut self, direction: Direction, frame: &[u8]) -> Decision {
         let parsed = parse(frame, Link::Ethernet, frame.len() as u32);
-        let packet = Packet { bytes: frame, parsed: &parsed, decoded: None, is_rebuilt: false };
+        let packet = Packet {
+            bytes: frame,
+            parsed: &parsed,
+            decoded: None,
+            is_rebuilt: false,
+            is_verified: self.is_verified,
+        };
         self.now = self.now.plus_ns(1000);
         self.detector.inspect(self.now, &mut self.slot, direction, &packet, &mut self.alerts)
     }
@@ -133,9 +149,14 @@ impl Bench {
     /// The client's next bytes, in a segment that its receiver does not take: its checksum is
     /// wrong.
     pub(crate) fn spoiled(&mut self, payload: &[u8]) -> Decision {
+        self.spoiled_with(24, payload)
+    }
+
+    /// The same with flags of its own.
+    pub(crate) fn spoiled_with(&mut self, flags: u8, payload: &[u8]) -> Decision {
         const CHECKSUM: usize = 14 + 20 + 16;
         let (client, server) = ((CLIENT, 40_000), (SERVER, self.server_port));
-        let mut frame = tcp(client, server, 24, self.next[0], self.next[1], payload);
+        let mut frame = tcp(client, server, flags, self.next[0], self.next[1], payload);
         frame[CHECKSUM] ^= 0x55;
         self.send(Direction::Initiator, &frame)
     }

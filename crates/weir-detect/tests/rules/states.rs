@@ -35,6 +35,30 @@ fn a_segment_that_no_receiver_takes_hides_nothing_where_checksums_are_looked_at(
 }
 
 #[test]
+fn a_reset_that_no_receiver_takes_ends_no_connection() {
+    let rule = "alert tcp any any -> any any (flow:established; content:\"attack\"; sid:1;)";
+    let limits = Limits { checks_segments: true, ..Limits::default() };
+    let mut bench = Bench::with(rule, limits);
+    bench.connect();
+    bench.spoiled_with(4, b"");
+    bench.client(b"attack");
+    assert_eq!(bench.alerted(), [1]);
+    assert_eq!(bench.detector.counters().wrong_checksums, 1);
+}
+
+#[test]
+fn a_checksum_that_is_left_to_an_adapter_counts_as_right() {
+    let rules = "alert tcp any any -> any any (flow:established; content:\"attack\"; sid:1;)\n\
+         alert tcp any any -> any any (tcpv4-csum:invalid; sid:2;)";
+    let limits = Limits { checks_segments: true, ..Limits::default() };
+    let mut bench = Bench::with(rules, limits);
+    bench.connect().is_verified = true;
+    bench.spoiled(b"attack");
+    assert_eq!(bench.alerted(), [1]);
+    assert_eq!(bench.detector.counters().wrong_checksums, 0);
+}
+
+#[test]
 fn a_flow_that_a_rule_dropped_stays_dropped_and_after_a_reload_too() {
     const RULES: &str = "drop tcp any any -> any any (flow:established; content:\"bad\"; sid:1;)";
     let mut bench = Bench::new(RULES);

@@ -22,7 +22,7 @@ use weir_detect::{
     RuleIndex, RuleSet, SharedCounts,
 };
 use weir_wire::bth::Qpn;
-use weir_wire::frame::Time;
+use weir_wire::frame::{Frame, Meta, Time};
 use weir_wire::parse::Parsed;
 
 use early::Early;
@@ -192,6 +192,7 @@ impl Detection {
         self.detector.set_bypass(rules.limits.bypass_bytes);
         self.detector.keep_anomalies(rules.limits.anomalies);
         self.detector.set_digests(rules.limits.digests);
+        self.detector.check_segments(rules.limits.checks_segments);
         if rules.tells_records && !self.flows.keeps_records() {
             self.detector.keep_what_rules_see();
             self.flows.keep_records();
@@ -225,13 +226,19 @@ impl Detection {
     pub(crate) fn judge(
         &mut self,
         side: Side,
-        now: Time,
-        bytes: &[u8],
+        frame: &Frame<'_>,
         parsed: &Parsed,
         is_spared: bool,
     ) -> Result<(), DropReason> {
+        let Meta { time: now, offload, .. } = frame.meta;
         let told = self.alerts.len();
-        let judged = self.judge_inside(now, bytes, parsed, (is_spared, false));
+        let (bytes, is_rebuilt) = (frame.bytes(), false);
+        // The kernel puts together what it has verified.
+        let is_verified = offload.checksum_verified
+            || offload.checksum.is_some()
+            || offload.segmentation.is_some();
+        let packet = Packet { bytes, parsed, decoded: None, is_rebuilt, is_verified };
+        let judged = self.judge_inside(now, &packet, is_spared);
         self.keep_told(told, side, now, bytes, judged.is_err());
         judged
     }
@@ -263,12 +270,11 @@ impl Detection {
     pub(crate) fn judge_inside(
         &mut self,
         now: Time,
-        bytes: &[u8],
-        parsed: &Parsed,
-        (is_spared, is_rebuilt): (bool, bool),
+        packet: &Packet<'_>,
+        is_spared: bool,
     ) -> Result<(), DropReason> {
         let Self { detector, flows, alerts, .. } = self;
-        let packet = &Packet { bytes, parsed, decoded: None, is_rebuilt };
+        let Packet { bytes, parsed, .. } = *packet;
         let told = alerts.len();
         let (rule, is_refused) = match flows.inspect(detector, now, packet, alerts) {
             Decision::Pass => return Ok(()),

@@ -14,8 +14,9 @@
 
 use std::sync::Arc;
 
-use weir_detect::{Alert, RuleSet, tunnels};
+use weir_detect::{Alert, Packet, RuleSet, tunnels};
 use weir_wire::bth::Qpn;
+use weir_wire::checksum::unfinished;
 use weir_wire::frame::{Frame, Meta, Time};
 use weir_wire::parse::{Network, Parsed};
 
@@ -211,7 +212,10 @@ impl Plain {
             }
             let Some(detection) = detection.as_mut() else { return Ok(()) };
             let is_spared = gate.as_ref().is_some_and(|gate| gate.spares(parsed));
-            detection.judge_inside(now, bytes, parsed, (is_spared, is_rebuilt))
+            // Whose checksum was left to an adapter before it was put into the tunnel.
+            let is_verified = unfinished(bytes, parsed.network_offset.into()).is_some();
+            let packet = Packet { bytes, parsed, decoded: None, is_rebuilt, is_verified };
+            detection.judge_inside(now, &packet, is_spared)
         });
         if let Some(detection) = detection {
             detection.keep_told(before, side, now, told, judged.is_err());
@@ -267,7 +271,7 @@ impl Plain {
             let Some(detection) = &mut self.detection else { return Ok(None) };
             let is_spared = self.gate.as_ref().is_some_and(|gate| gate.spares(parsed));
             return detection
-                .judge(side, time, frame.bytes(), parsed, is_spared)
+                .judge(side, frame, parsed, is_spared)
                 .map(|()| None)
                 .inspect_err(|_| *place = FlowPlace::default());
         }
@@ -292,7 +296,7 @@ impl Plain {
         };
         if let (Ok(()), Some(detection)) = (judged, detection) {
             let is_spared = gate.as_ref().is_some_and(|gate| gate.spares(parsed));
-            judged = detection.judge(side, observation.now, observation.bytes, parsed, is_spared);
+            judged = detection.judge(side, frame, parsed, is_spared);
             if judged.is_err() {
                 detection.refuse_rdma(&observation, || requester(meter, &seen));
             }
@@ -341,7 +345,7 @@ impl Plain {
         }
         if let Some(detection) = detection {
             let is_spared = gate.as_ref().is_some_and(|gate| gate.spares(parsed));
-            detection.judge(Side::Wire, time, frame.bytes(), parsed, is_spared)?;
+            detection.judge(Side::Wire, frame, parsed, is_spared)?;
         }
         if tunnels::wraps(parsed) { self.pass_inside(Side::Wire, frame, parsed) } else { Ok(()) }
     }

@@ -11,6 +11,7 @@ mod kernel;
 mod keys;
 mod marking;
 mod reassembled;
+mod segments;
 mod sightings;
 mod trains;
 mod wireguard;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use arrayvec::ArrayVec;
-use weir_wire::checksum::Sum;
+use weir_wire::checksum::{Sum, unfinished};
 use weir_wire::frame::{Frame, Meta, PartialChecksum, Time};
 
 use super::BUFFERS_MAX;
@@ -16,6 +16,7 @@ use super::umem::{Chunk, Umem};
 use crate::port::{BATCH, Outgoing, PortCounters, Transmitted};
 use crate::room::{HEADROOM, TAILROOM};
 use crate::sys::socket::Socket;
+use crate::vnet::network_offset;
 
 /// Times the kernel is asked to send what waits, 32 packets each, before that is left for later.
 const KICKS_MAX: usize = 64;
@@ -225,14 +226,16 @@ fn frame_of<'b>(
     time: Time,
 ) -> Option<Frame<'b>> {
     let len: usize = packet.iter().map(|buffer| buffer.len).sum();
-    let meta = Meta { time, original_len: len as u32, ..Meta::default() };
+    let mut meta = Meta { time, original_len: len as u32, ..Meta::default() };
     let chunk_len = umem.layout().chunk_len;
     let roomy = |buffer: &Received| {
         buffer.start >= HEADROOM && buffer.start + buffer.len + TAILROOM <= chunk_len
     };
     if packet.len() == 1 && packet.iter().all(roomy) {
         let Received { chunk, start, len, .. } = packet.first_mut()?;
-        return Some(Frame::new(umem.bytes(chunk), *start, *start + *len, meta));
+        let bytes = umem.bytes(chunk);
+        meta.offload.checksum = left_to_adapter(&bytes[*start..*start + *len]);
+        return Some(Frame::new(bytes, *start, *start + *len, meta));
     }
     let whole = linear.next()?;
     let mut end = HEADROOM;
@@ -241,8 +244,14 @@ fn frame_of<'b>(
         whole.get_mut(end..end + *len)?.copy_from_slice(&bytes[*start..*start + *len]);
         end += *len;
     }
+    meta.offload.checksum = left_to_adapter(&whole[HEADROOM..end]);
     let fits = end + TAILROOM <= whole.len();
     fits.then(|| Frame::new(&mut whole[..], HEADROOM, end, meta))
+}
+
+/// The checksum that the frame's sender left to an adapter: XDP does not say, but its value does.
+fn left_to_adapter(frame: &[u8]) -> Option<PartialChecksum> {
+    unfinished(frame, network_offset(frame)?)
 }
 
 /// Finishes a checksum whose field holds the pseudo header's sum.

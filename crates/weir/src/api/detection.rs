@@ -27,6 +27,8 @@ pub struct DetectionSnapshot {
     pub flows_evicted: u64,
     /// Looks at packets that were cut short by a bound: docs/guide/detect.md, Bounds.
     pub bounds_reached: u64,
+    /// TCP segments with a wrong checksum, which are no part of their connection.
+    pub wrong_checksums: u64,
     /// Packets that were not looked at: their connection was for long enough (`bypass_mib`).
     pub bypassed: u64,
     /// What was odd about packets, with `eve_anomalies`.
@@ -131,6 +133,7 @@ impl DetectionSnapshot {
                 + counters.stream_gaps
                 + counters.bits_lost
                 + counters.thresholds_lost,
+            wrong_checksums: counters.wrong_checksums,
             bypassed: counters.bypassed,
             anomalies: counters.anomalies,
             anomalies_lost: counters.anomalies_lost,
@@ -148,6 +151,7 @@ impl DetectionSnapshot {
             (&mut self.flows, more.flows),
             (&mut self.flows_evicted, more.flows_evicted),
             (&mut self.bounds_reached, more.bounds_reached),
+            (&mut self.wrong_checksums, more.wrong_checksums),
             (&mut self.bypassed, more.bypassed),
             (&mut self.anomalies, more.anomalies),
             (&mut self.anomalies_lost, more.anomalies_lost),

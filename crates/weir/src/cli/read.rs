@@ -83,8 +83,9 @@ pub struct ReadArgs {
     /// A MaxMind database (.mmdb) of countries, for rules with `geoip`
     #[arg(long, value_name = "FILE", requires = "rules")]
     pub geoip: Option<PathBuf>,
-    /// No rule finds the checksums of IP, TCP, UDP and ICMP wrong: for captures taken on the
-    /// sending machine, whose adapter computes them (Suricata's -k none)
+    /// No rule finds the checksums of IP, TCP, UDP and ICMP wrong, and TCP segments with wrong ones
+    /// are part of their connection: for captures taken on the sending machine, whose adapter
+    /// computes them (Suricata's -k none)
     #[arg(long, requires = "rules")]
     pub no_checksums: bool,
     /// Read and write the sets of values that rules keep (`dataset` with `state` or `save`) in this

@@ -15,6 +15,7 @@
 //! fast = "/var/log/weir/fast.log"   # [none] alerts beside it, a line each; with `eve`
 //! flows = 262144                    # [262144] flows that rules keep state of, a pair
 //! bypass_mib = 0                    # [0: never] a connection is looked at for so long
+//! checksums = "verify"              # [verify] verify | trust: wrong TCP segments count as right
 //!
 //! [rules.exceptions]                # what cannot be looked into: "pass" (counted) or "drop"
 //! layers = "pass"                   # [pass] more than 16 packets within each other
@@ -76,6 +77,8 @@ pub struct Written {
     pub flows: Option<Spanned<u32>>,
     pub bypass_mib: Option<Spanned<u32>>,
     #[serde(default)]
+    pub checksums: Checksums,
+    #[serde(default)]
     pub exceptions: WrittenExceptions,
 }
 
@@ -106,6 +109,17 @@ impl From<WrittenException> for Exception {
             WrittenException::Drop => Self::Drop,
         }
     }
+}
+
+/// Whether TCP checksums are looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Checksums {
+    /// A segment with a wrong one is no part of its connection.
+    #[default]
+    Verify,
+    /// All count as right.
+    Trust,
 }
 
 /// A digest of files.
@@ -171,6 +185,8 @@ pub struct Detection {
     pub flows: usize,
     /// Bytes of a connection after which it is looked at no more; `None`: never.
     pub bypass_bytes: Option<u64>,
+    /// Whether TCP checksums are looked at.
+    pub checksums: Checksums,
     /// What becomes of what cannot be looked into.
     pub exceptions: Exceptions,
     /// The rules, once they were read.
@@ -183,8 +199,15 @@ impl Detection {
         let flows = self.flows.div_ceil(workers.max(1));
         let bypass_bytes = self.bypass_bytes;
         let anomalies = if self.tells_anomalies { ANOMALIES_MAX } else { 0 };
-        let digests = self.digests;
-        let limits = Limits { flows, seed, bypass_bytes, anomalies, digests, ..Limits::default() };
+        let limits = Limits {
+            flows,
+            seed,
+            bypass_bytes,
+            anomalies,
+            digests: self.digests,
+            checks_segments: self.checksums == Checksums::Verify,
+            ..Limits::default()
+        };
         let tells_records = self.eve.as_ref().is_some_and(|it| it.has_records);
         self.set.clone().map(|set| Rules { set, mode: self.mode, limits, tells_records })
     }
@@ -230,6 +253,7 @@ pub(super) fn resolve(file: &File, directory: &Path, problems: &mut Problems) ->
         digests: digests(written.eve_digests.0.iter().map(|it| *it.get_ref())),
         flows: flows as usize,
         bypass_bytes: (bypass_mib > 0).then(|| u64::from(bypass_mib) << 20),
+        checksums: written.checksums,
         exceptions: Exceptions {
             layers: written.exceptions.layers.into(),
             fragments: written.exceptions.fragments.into(),

@@ -21,6 +21,7 @@ use weir_detect::{
 use weir_port::capture::CaptureReader;
 use weir_store::datasets::DatasetFiles;
 use weir_store::sink::eve::{self as sink, push};
+use weir_wire::checksum::unfinished;
 use weir_wire::frame::Time;
 use weir_wire::parse::{Parsed, Transport};
 use weir_wire::tcp::flags::{ACK, RST, SYN};
@@ -43,6 +44,10 @@ const ALERTS_MAX: usize = 1 << 12;
 const DROPPED_MAX: usize = 1 << 20;
 /// Flows of which alerts wait, at most; further alerts are told at once.
 const HELD_MAX: usize = 1 << 16;
+/// Packets after which wrong checksums are counted, and what part of them they may not be: as
+/// Suricata has it.
+const CHECKSUMS_SAMPLED: u64 = 1000;
+const CHECKSUMS_WRONG_SHARE: u64 = 10;
 
 /// What was seen.
 #[derive(Clone, Copy, Debug, Default)]
@@ -113,6 +118,19 @@ struct Held {
     is_acknowledged: bool,
 }
 
+/// What is made of TCP checksums.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Checksums {
+    /// All count as right.
+    #[default]
+    Trusted,
+    /// A segment with a wrong one is no part of its connection.
+    Verified,
+    /// Likewise, but those that are left to an adapter count as right; and all, once a tenth of the
+    /// first thousand packets was wrong (Suricata's `auto`): the capture was made on the sender.
+    Guessed,
+}
+
 /// How captures are looked at.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -125,8 +143,8 @@ pub struct Options {
     pub waits: bool,
     /// Whether it is told of flows that what is spoken there is not known, as Suricata does.
     pub tells_failed: bool,
-    /// Whether TCP segments with wrong checksums are no part of their connection.
-    pub checks_segments: bool,
+    /// Whether TCP segments with wrong checksums are part of their connection.
+    pub checksums: Checksums,
     /// Whether TCP connections are taken up where their beginning was not seen.
     pub midstream: bool,
     /// What is done with those where that is not so.
@@ -161,7 +179,7 @@ impl<W: Write> Detection<W> {
             midstream,
             digests,
             waits_for_acknowledgment: options.waits,
-            checks_segments: options.checks_segments,
+            checks_segments: options.checksums != Checksums::Trusted,
             ..Limits::default()
         };
         let mut detector = Detector::new(rules.clone(), limits)?;
@@ -216,6 +234,7 @@ impl<W: Write> Detection<W> {
             let Self { layers, look } = self;
             let count = reader.next_batch(&mut |frames| {
                 for frame in frames {
+                    look.guess_checksums();
                     look.seen.packets += 1;
                     let is_part = frame.meta.original_len as usize > frame.bytes().len();
                     look.seen.truncated += u64::from(is_part);
@@ -264,22 +283,38 @@ impl<W: Write> Detection<W> {
 }
 
 impl<W: Write> Look<W> {
+    /// Looks at checksums no more if many were wrong.
+    fn guess_checksums(&mut self) {
+        let is_due =
+            self.options.checksums == Checksums::Guessed && self.seen.packets == CHECKSUMS_SAMPLED;
+        let wrong = self.detector.counters().wrong_checksums;
+        if is_due && wrong * CHECKSUMS_WRONG_SHARE >= CHECKSUMS_SAMPLED {
+            self.detector.check_segments(false);
+        }
+    }
+
+    /// Whether its checksum counts as right, whatever it is.
+    fn is_verified(&self, layer: &Layer<'_>) -> bool {
+        self.options.checksums == Checksums::Guessed
+            && unfinished(layer.bytes, layer.parsed.network_offset.into()).is_some()
+    }
+
     fn packet(&mut self, now: Time, layer: &Layer<'_>) {
         let decoded = Some(Decoded { vlans: layer.vlans, events: &layer.events });
-        let is_rebuilt = layer.is_rebuilt();
-        let packet = Packet { bytes: layer.bytes, parsed: &layer.parsed, decoded, is_rebuilt };
+        let (is_rebuilt, is_verified) = (layer.is_rebuilt(), self.is_verified(layer));
+        let Layer { bytes, parsed, source, .. } = layer;
+        let packet = Packet { bytes, parsed, decoded, is_rebuilt, is_verified };
         let Self { flows, detector, alerts, .. } = self;
         let decision = match layer.has_flow() {
             true => flows.inspect(detector, now, &packet, alerts),
             false => detector.inspect_alone(now, &packet, alerts),
         };
         let is_dropped = self.options.is_inline && decision != Decision::Pass;
-        (self.at, self.source) = (None, layer.source);
-        self.counts.packet(layer.parsed.transport);
+        (self.at, self.source) = (None, source);
+        self.counts.packet(parsed.transport);
         let mut alerts: Vec<Alert> = self.alerts.drain().collect();
         self.cut(&mut alerts);
         if let Some(reason) = self.exception(layer, &packet) {
-            alerts.clear();
             if let (true, Some(reason)) = (self.options.is_inline, reason) {
                 let fate = Decision::Drop { rule: RuleIndex(0) };
                 self.drop_event(now, layer, &packet, reason, &[], fate);
@@ -524,7 +559,9 @@ impl<W: Write> Look<W> {
         for one in held {
             let Held { alert, bytes, link, parsed, vlans, .. } = one;
             let decoded = Some(Decoded { vlans, events: &[] });
-            let packet = Packet { bytes: &bytes, parsed: &parsed, decoded, is_rebuilt: false };
+            let (is_rebuilt, is_verified) = (false, true);
+            let packet =
+                Packet { bytes: &bytes, parsed: &parsed, decoded, is_rebuilt, is_verified };
             let source = "stream (flow timeout)";
             let layer = Layer {
                 bytes: &bytes,
@@ -629,6 +666,7 @@ impl<W: Write> Look<W> {
         }));
         let seen = self.detector.counters();
         counters.insert("tcp.reassembly_gap".into(), seen.stream_gaps);
+        counters.insert("tcp.invalid_checksum".into(), seen.wrong_checksums);
         let event = eve::stats(self.last, &counters);
         self.push(event);
     }

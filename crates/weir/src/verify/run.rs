@@ -12,7 +12,7 @@ use weir_detect::reputation::Reputation;
 use weir_detect::{Action, LoadOptions, Variables};
 
 use super::case::Case;
-use crate::read::detection::{Detection, Exception, Options};
+use crate::read::detection::{Checksums, Detection, Exception, Options};
 use crate::read::eve::USUAL_TLS;
 use crate::read::events::{Anomalies, Applications, Events};
 use crate::rules;
@@ -112,7 +112,10 @@ fn options(case: &Case) -> Options {
         is_inline: case.is_inline,
         waits: !case.is_inline,
         tells_failed: true,
-        checks_segments: case.checks_segments(),
+        checksums: match case.checks_segments() {
+            true => Checksums::Verified,
+            false => Checksums::Trusted,
+        },
         midstream: case.is_on("stream.midstream", false)
             || case.is_on("stream.async-oneside", false),
         midstream_policy: midstream_policy(case),

@@ -5,7 +5,7 @@ use weir_lab::demo::{detection_tables, eve_file};
 use weir_lab::gateways::{NAMES, run_folder};
 use weir_lab::traffic::frames::planned;
 use weir_lab::traffic::ping::ping_all_every;
-use weir_lab::traffic::{Kind, bypass};
+use weir_lab::traffic::{Kind, bypass, tcp};
 
 use super::*;
 
@@ -259,6 +259,30 @@ fn who_is_rejected_by_a_rule_is_told_at_once() {
     let answered = send(&lab, Kind::AttackRdma);
     assert_eq!((answered.intact, answered.altered), (0, FRAMES as u64), "{answered:?}");
     web.stop(Signal::TERM).unwrap();
+}
+
+/// Hosts on the gateway's machine leave checksums to adapters that there are none of. Packet
+/// sockets say so; AF_XDP does not, and finishes them.
+#[test]
+fn no_checksum_that_a_host_leaves_to_its_adapter_is_wrong() {
+    let Some(Stand { _turn, lab }) = stand("no_checksum_left_to_an_adapter") else { return };
+    let path = lab.folder().join("stream.rules");
+    let rule = "alert tcp any any -> any any (flow:established; content:\"never\"; sid:1;)\n";
+    std::fs::write(&path, rule).unwrap();
+    for driver in ["packet", "xdp"] {
+        let setup = Setup {
+            driver: Some(driver.to_owned()),
+            tables_of_a: format!("\n[rules]\npaths = [\"{}\"]\n", path.display()),
+            ..Setup::new(WEIR, Protection::Plain)
+        };
+        let gateways = Gateways::start(&lab, &setup).unwrap();
+        wait_until_it_flows(&lab);
+        const LEN: usize = 1 << 20;
+        assert_eq!(tcp::transfer(&lab, LEN).unwrap(), LEN as u64, "{driver}");
+        let status = gateways.status(Side::A).unwrap();
+        assert!(number(&status, "/pairs/0/detection/packets") > 0, "{driver}: {status:#}");
+        assert_eq!(number(&status, "/pairs/0/detection/wrong_checksums"), 0, "{driver}");
+    }
 }
 
 /// Rules of others, as many as a SOC has, changed under a stream that `ping` counts.

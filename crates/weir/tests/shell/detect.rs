@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
+use weir_wire::checksum::pseudo_header_v4;
 
 const RULES: &str = "\
 drop rdma any any -> any any (msg:\"READ\"; rdma.opcode:read_request; \
@@ -143,6 +144,60 @@ fn what_rules_did_not_see_of_a_capture_is_said() {
     let output = weir(&[&arguments[..], &["--json"]].concat(), &[&path("a.pcap")]);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&report["truncated"], &report["cut_records"]), (&1.into(), &1.into()));
+}
+
+/// A segment from that port whose checksum is left undone: the field holds what `checksum` says.
+fn segment(port: u16, flags: u8, sequence: u32, checksum: u16, payload: &[u8]) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
+    frame.extend((40 + payload.len() as u16).to_be_bytes());
+    let (client, server) = ([192, 0, 2, 1], [192, 0, 2, 2]);
+    let is_answer = port == 80;
+    let (from, to) = if is_answer { (server, client) } else { (client, server) };
+    frame.extend([0, 1, 0x40, 0, 64, 6, 0, 0]);
+    frame.extend([from, to].concat());
+    let ports = if is_answer { [80, 9000] } else { [port, 80] };
+    frame.extend(ports.map(u16::to_be_bytes).concat());
+    frame.extend(sequence.to_be_bytes());
+    frame.extend([0, 0, 0, if is_answer { 101 } else { 201 }, 0x50, flags, 0x20, 0]);
+    frame.extend(checksum.to_be_bytes());
+    frame.extend([0, 0]);
+    frame.extend(payload);
+    frame
+}
+
+/// The pseudo header's sum, as a sender leaves it to its adapter.
+fn unfinished(payload_len: u16) -> u16 {
+    pseudo_header_v4([192, 0, 2, 1], [192, 0, 2, 2], 6, 20 + payload_len).folded()
+}
+
+#[test]
+fn wrong_checksums_hide_an_attack_unless_they_are_unfinished_or_many() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let rule = "alert tcp any any -> any any (flow:established; content:\"attack\"; sid:1;)";
+    fs::write(path("a.rules"), rule).unwrap();
+    let rules = path("a.rules").to_str().unwrap().to_owned();
+    // `before` packets, and a connection whose checksums are those.
+    let read = |before: u16, [of_head, of_data]: [u16; 2], more: &[&str]| -> [Value; 2] {
+        let mut frames: Vec<Vec<u8>> =
+            (0..before).map(|it| segment(10_000 + it, 2, 1, 1, b"")).collect();
+        frames.push(segment(9000, 2, 100, of_head, b""));
+        frames.push(segment(80, 0x12, 200, of_head, b""));
+        frames.push(segment(9000, 0x10, 101, of_head, b""));
+        frames.push(segment(9000, 0x18, 101, of_data, b"attack"));
+        fs::write(path("a.pcap"), capture(&frames)).unwrap();
+        let eve = path("eve.json");
+        let usual = ["read", "--json", "--rules", &rules, "--eve", eve.to_str().unwrap()];
+        let output = weir(&[&usual[..], more].concat(), &[&path("a.pcap")]);
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        ["alerts", "wrong_checksums"].map(|it| report[it].clone())
+    };
+    let wrong = [1, 1];
+    assert_eq!(read(0, wrong, &[]), [0, 4]);
+    assert_eq!(read(0, wrong, &["--no-checksums"]), [1, 0]);
+    assert_eq!(read(0, [unfinished(0), unfinished(6)], &[]), [1, 0]);
+    assert_eq!(read(998, wrong, &[]), [0, 1000], "the connection has begun");
+    assert_eq!(read(1000, wrong, &[]), [1, 1000]);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use weir_detect::Variables;
 use super::{ReadArgs, random_seed};
 use crate::cli::print_json;
 use crate::config::rules::digests;
-use crate::read::detection::{Detection, Options};
+use crate::read::detection::{Checksums, Detection, Options, Seen};
 use crate::read::events::Events;
 use crate::rules;
 
@@ -39,6 +39,10 @@ pub(super) fn run(args: &ReadArgs, eve: &Path) -> anyhow::Result<ExitCode> {
         seed,
         is_inline: true,
         events,
+        checksums: match args.no_checksums {
+            true => Checksums::Trusted,
+            false => Checksums::Guessed,
+        },
         datasets: args.datasets.clone(),
         digests: digests(args.digests.iter().copied()),
         ..Options::default()
@@ -63,6 +67,7 @@ pub(super) fn run(args: &ReadArgs, eve: &Path) -> anyhow::Result<ExitCode> {
             "alerts_lost": seen.alerts_lost,
             "dropped": seen.detector.dropped,
             "evaluations": seen.detector.evaluations,
+            "wrong_checksums": seen.detector.wrong_checksums,
             "candidates_lost": seen.detector.candidates_lost,
             "evaluations_given_up": seen.detector.evaluations_given_up,
             "pcre_limits": seen.detector.pcre_limits,
@@ -73,17 +78,27 @@ pub(super) fn run(args: &ReadArgs, eve: &Path) -> anyhow::Result<ExitCode> {
             "{} packets, {} alerts, {} packets would be dropped; {} of {} rules run",
             seen.packets, seen.alerts, seen.detector.dropped, report.runnable, report.enabled
         );
-        for (count, what) in [
-            (seen.truncated, "packets stand in the captures in part alone: rules saw no more"),
-            (seen.cut_records, "packets were cut off by a capture's end, and not looked at"),
-            (seen.skipped, "packets are of a link type that is not read"),
-        ] {
-            if count > 0 {
-                println!("{count} {what}");
-            }
-        }
+        tell_unseen(&seen);
     }
     Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Says what rules did not see.
+fn tell_unseen(seen: &Seen) {
+    for (count, what) in [
+        (seen.truncated, "packets stand in the captures in part alone: rules saw no more"),
+        (seen.cut_records, "packets were cut off by a capture's end, and not looked at"),
+        (
+            seen.detector.wrong_checksums,
+            "TCP segments have wrong checksums: they are no part of their connections \
+             (--no-checksums takes them in)",
+        ),
+        (seen.skipped, "packets are of a link type that is not read"),
+    ] {
+        if count > 0 {
+            println!("{count} {what}");
+        }
+    }
 }
 
 /// Makes the file of events, anew if it is there. What is there and is no EVE stays: with
