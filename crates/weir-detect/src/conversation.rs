@@ -4,6 +4,7 @@
 mod agreement;
 mod beginning;
 mod message;
+mod speech;
 
 use weir_wire::parse::Transport;
 use weir_wire::tcp::flags;
@@ -21,7 +22,7 @@ use crate::frame::{Frame, Framer};
 use crate::hosts::System;
 use crate::packet::View;
 use crate::record::HttpRecord;
-use crate::rule::{Protocol, RuleIndex, Speaks, Speech};
+use crate::rule::{Protocol, RuleIndex};
 use crate::stream::{Stream, Taken};
 use crate::value::Object;
 use agreement::Agreement;
@@ -60,15 +61,8 @@ pub(crate) struct Conversation {
 #[derive(Clone, Copy, Debug)]
 struct Change {
     from: Protocol,
-    to: Protocol,
-}
-
-/// What is spoken beside what a flow is told to speak in the end.
-#[derive(Debug, Default)]
-pub(crate) struct SpokenBeside {
-    pub(crate) sides: [Option<&'static str>; 2],
-    pub(crate) original: Option<&'static str>,
-    pub(crate) expected: Option<&'static str>,
+    /// `None`: anything may follow.
+    to: Option<Protocol>,
 }
 
 #[derive(Debug, Default)]
@@ -339,39 +333,6 @@ impl Conversation {
         self.application.protocol().or(before)
     }
 
-    /// What is spoken, as `app-layer-protocol` asks for it.
-    pub(crate) fn speech(&self) -> Speech {
-        let last = match (self.protocol(), &self.application) {
-            (Some(protocol), _) => Speaks::Is(protocol),
-            (None, Application::None) => Speaks::Failed,
-            (None, _) if self.agreement.has_failed() => Speaks::Failed,
-            (None, _) => Speaks::Unknown,
-        };
-        let sides = [0, 1].map(|side| {
-            let (window, before) = self.streams[side].window();
-            let has_spoken = before + window.len() as u64 > self.begins[side];
-            match last {
-                _ if !has_spoken => Speaks::Unknown,
-                Speaks::Is(told) => self.agreement.spoken(side, told),
-                other => other,
-            }
-        });
-        Speech { sides, first: self.change.map_or(last, |it| Speaks::Is(it.from)), last }
-    }
-
-    /// What is spoken beside what the flow is told to speak, by EVE's names.
-    pub(crate) fn spoken(&self) -> SpokenBeside {
-        let speech = self.speech();
-        let name = |it: Speaks| match it {
-            _ if it == speech.last => None,
-            Speaks::Is(it) => Some(it.name()),
-            Speaks::Failed => Some("failed"),
-            Speaks::Unknown => None,
-        };
-        let expected = self.change.map(|it| Speaks::Is(it.to)).and_then(name);
-        SpokenBeside { sides: speech.sides.map(name), original: name(speech.first), expected }
-    }
-
     /// What a side has said of what is spoken, as far as it is at hand.
     fn since(&self, side: usize) -> Option<&[u8]> {
         let (window, before) = self.streams[side].window();
@@ -529,13 +490,15 @@ impl Conversation {
 
     /// Gives the application the new bytes of a side, once it is known which it is.
     fn tell(&mut self, side: usize, new: usize, is_dns: bool, port: u16, heard: &mut Heard) {
+        self.enter_tunnel(side, new);
         let is_new = matches!(self.application, Application::Unknown);
         if is_new {
             self.application = self.told_by_beginning(side, is_dns, port);
             if matches!(self.application, Application::Unknown | Application::None) {
                 return;
             }
-            let is_other = |it: Change| self.application.protocol() != Some(it.to);
+            let told = self.application.protocol();
+            let is_other = |it: Change| it.to.is_some() && told != it.to;
             if self.change.is_some_and(is_other) {
                 heard.unexpected = Some(Event::ApplicationNoTls);
             }
@@ -575,14 +538,29 @@ impl Conversation {
             }
         }
         if let (Some(to), Some(from)) = (heard.goes_on_in.take(), before) {
-            self.change = Some(Change { from, to });
-            self.agreement.change();
-            self.is_decided = [false; 2];
-            self.begins = [0, 1].map(|side| {
-                let (window, before) = self.streams[side].window();
-                before + window.len() as u64
-            });
+            self.change(Change { from, to: Some(to) }, [0; 2]);
         }
+    }
+
+    /// Another application begins, of which the last bytes of each side are.
+    fn change(&mut self, change: Change, known: [usize; 2]) {
+        self.change = Some(change);
+        self.agreement.change();
+        self.is_decided = [false; 2];
+        self.begins = [0, 1].map(|side| {
+            let (window, before) = self.streams[side].window();
+            before + window.len().saturating_sub(known[side]) as u64
+        });
+    }
+
+    /// Behind a tunnel's opening a side says `new` bytes: of what, they tell.
+    fn enter_tunnel(&mut self, side: usize, new: usize) {
+        let Application::Http(connection) = &self.application else { return };
+        let Some(behind) = connection.tunnel() else { return };
+        let mut known = [0, behind];
+        known[side] += new;
+        self.application = Application::Unknown;
+        self.change(Change { from: Protocol::Http, to: None }, known);
     }
 }
 

@@ -270,7 +270,7 @@ impl Flow {
             protocol: told.protocol,
             application: told.application,
             sides: spoken.sides,
-            original: spoken.original,
+            original: spoken.original.filter(|it| Some(*it) != told.application),
             expected: spoken.expected,
             transactions: told.transactions,
             has_failed: told.has_failed,

@@ -9,6 +9,7 @@
 
 mod begin;
 pub(crate) mod ber;
+mod bittorrent;
 mod dcerpc;
 mod dhcp;
 mod dnp3;
@@ -111,6 +112,7 @@ pub(crate) fn parser(transport: TransportProtocol, protocol: Protocol) -> Option
         Protocol::Ntp => Box::new(small::Ntp::default()),
         Protocol::Tftp => Box::new(small::Tftp::default()),
         Protocol::Mdns => Box::new(small::Mdns::default()),
+        Protocol::BittorrentDht => Box::new(bittorrent::Bittorrent::default()),
         Protocol::Modbus => Box::new(modbus::Modbus::default()),
         Protocol::Ldap => Box::new(ldap::Ldap::default()),
         Protocol::Dcerpc if is_stream => Box::new(dcerpc::Dcerpc::default()),

@@ -232,6 +232,8 @@ events! {
     DhcpMalformed "dhcp.malformed_options";
     Ntp:
     NtpMalformed "ntp.malformed_data";
+    BittorrentDht:
+    BittorrentMalformed "bittorrent-dht.malformed_packet";
     Modbus:
     ModbusProtocol "modbus.invalid_protocol_id"
     ModbusUnsolicited "modbus.unsolicited_response"

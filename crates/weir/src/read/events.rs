@@ -56,9 +56,10 @@ pub struct Events {
 }
 
 /// What [`Events::of_kinds`] takes.
-pub const EVENT_KINDS: [&str; 37] = [
+pub const EVENT_KINDS: [&str; 38] = [
     "alert",
     "anomaly",
+    "bittorrent_dht",
     "dcerpc",
     "dhcp",
     "dnp3",

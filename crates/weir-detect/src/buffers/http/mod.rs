@@ -88,6 +88,8 @@ pub(crate) struct Connection {
     begun: Option<u64>,
     /// What both sides have agreed to go on in.
     upgrade: Option<Upgrade>,
+    /// A proxy has opened a tunnel (RFC 9110 s9.3.6): what follows may be anything.
+    is_tunnel: bool,
     /// What the server said in the same piece behind that.
     behind_upgrade: Vec<u8>,
     /// Digests of files that somebody wants.
@@ -119,7 +121,7 @@ impl Connection {
                 ends.push(used.saturating_sub(before));
             }
         }
-        if self.upgrade.is_some() && side == 1 {
+        if (self.upgrade.is_some() || self.is_tunnel) && side == 1 {
             self.behind_upgrade = given[used..].to_vec();
         }
         let state = &mut self.sides[side];
@@ -360,6 +362,11 @@ impl Connection {
         Some((self.upgrade.take()?, std::mem::take(&mut self.behind_upgrade)))
     }
 
+    /// Whether what follows goes through a tunnel; and how much of it the server has said already.
+    pub(crate) fn tunnel(&self) -> Option<usize> {
+        self.is_tunnel.then_some(self.behind_upgrade.len())
+    }
+
     /// Notes where messages end, from here on.
     pub(crate) fn note_ends(&mut self) {
         self.ends = Some(Vec::new());
@@ -412,6 +419,7 @@ impl Connection {
             self.complete(0, progressed);
         }
         if is_tunnel {
+            // What comes next, the response decides.
             self.sides[0].expect = Expect::Nothing;
         }
     }
@@ -459,8 +467,11 @@ impl Connection {
             return;
         };
         let request = transaction.request.as_ref();
-        let is_head = request.is_some_and(|it| it.method.as_slice() == b"HEAD");
+        let is_asked_by = |method: &[u8]| request.is_some_and(|it| it.method == method);
         let status = half.status.clone();
+        let is_head = is_asked_by(b"HEAD");
+        let is_for_tunnel = is_asked_by(b"CONNECT");
+        let is_tunnel = is_for_tunnel && status.starts_with(b"2");
         let upgrade = upgrade_of(&half);
         let framed = half.header(b"content-length").or(half.header(b"transfer-encoding"));
         let has_none = framed.is_none()
@@ -468,7 +479,7 @@ impl Connection {
         let is_interim = status == b"100"
             && half.header(b"transfer-encoding").is_none()
             && half.header(b"content-length").and_then(odd::length).is_none_or(|it| it == 0);
-        let expect = match is_head || has_none || is_interim {
+        let expect = match is_head || has_none || is_interim || is_tunnel {
             true => Expect::Head,
             false => body_of(&half, true),
         };
@@ -481,9 +492,13 @@ impl Connection {
         if expect == Expect::Head && !is_interim {
             self.complete(1, progressed);
         }
-        if status == b"101" && has_none {
+        if is_for_tunnel && !is_tunnel && !is_interim {
+            // The proxy opens none: the client goes on asking.
+            self.sides[0].expect = Expect::Head;
+        }
+        if is_tunnel || (status == b"101" && has_none) {
             // What follows is another protocol.
-            self.upgrade = upgrade;
+            (self.upgrade, self.is_tunnel) = (upgrade.filter(|_| !is_tunnel), is_tunnel);
             self.sides.iter_mut().for_each(|it| it.expect = Expect::Nothing);
         }
     }
