@@ -147,20 +147,23 @@ impl<'a> View<'a> {
     pub(crate) fn is_of(&self, protocol: Protocol) -> bool {
         let parsed = self.parsed;
         let is_ip = matches!(parsed.network, Network::Ipv4 | Network::Ipv6);
+        // Suricata knows of an IPv6 piece only that it is IP.
+        let is_piece = parsed.network == Network::Ipv6 && parsed.fragment.is_some();
+        let carries = |number: u8| is_ip && !is_piece && parsed.protocol == number;
         match protocol {
             Protocol::PacketHeader => true,
             Protocol::Ip => is_ip || parsed.rdma.is_some(),
             Protocol::Ipv4 => parsed.network == Network::Ipv4,
             Protocol::Ipv6 => parsed.network == Network::Ipv6,
             Protocol::Tcp | Protocol::TcpPacket | Protocol::TcpStream => self.is_tcp(),
-            Protocol::Udp => is_ip && parsed.protocol == 17,
-            Protocol::Icmp => is_ip && matches!(parsed.protocol, 1 | 58),
-            Protocol::Icmpv4 => is_ip && parsed.protocol == 1,
-            Protocol::Icmpv6 => is_ip && parsed.protocol == 58,
-            Protocol::Sctp => is_ip && parsed.protocol == 132,
+            Protocol::Udp => carries(17),
+            Protocol::Icmp => carries(1) || carries(58),
+            Protocol::Icmpv4 => carries(1),
+            Protocol::Icmpv6 => carries(58),
+            Protocol::Sctp => carries(132),
             Protocol::Rdma => parsed.rdma.is_some(),
             application => {
-                let is_udp = is_ip && parsed.protocol == 17;
+                let is_udp = carries(17);
                 (self.is_tcp() && !application.is_of_datagrams_alone())
                     || (is_udp && application.is_of_datagrams())
             }

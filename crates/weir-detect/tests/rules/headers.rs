@@ -25,6 +25,29 @@ fn addresses_and_ports_of_both_ends_are_compared_in_direction() {
     assert_eq!(of_datagram(rules), [1, 3, 4, 7]);
 }
 
+/// As Suricata 8.0.7 does.
+#[test]
+fn a_piece_of_an_ipv6_datagram_is_ip_and_no_more() {
+    let rules = "alert icmp any any -> any any (ttl:64; sid:1;)\n\
+                 alert icmpv6 any any -> any any (ttl:64; sid:2;)\n\
+                 alert ipv6 any any -> any any (ttl:64; sid:3;)";
+    for (header, found) in [(44, [3].as_slice()), (58, &[1, 2, 3])] {
+        let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x86, 0xdd, 0x60, 0, 0, 0, 0, 24];
+        frame.extend([header, 64]);
+        frame.extend([0x20; 32]);
+        // The first piece of an ICMPv6 message.
+        let piece = [58, 0, 0, 1, 0, 0, 0, 7];
+        frame.extend(if header == 44 { &piece[..] } else { &[] });
+        frame.extend([128, 0, 1, 2]);
+        frame.resize(14 + 40 + 24, 0);
+        let mut bench = Bench::new(rules);
+        bench.send(Direction::Initiator, &frame);
+        let mut sids = bench.alerted();
+        sids.sort_unstable();
+        assert_eq!(sids, found, "{header}");
+    }
+}
+
 #[test]
 fn fields_of_ip_are_compared() {
     let rules = "alert ip any any -> any any (ttl:64; sid:1;)\n\
