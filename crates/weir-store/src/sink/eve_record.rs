@@ -301,3 +301,30 @@ pub fn anomaly_object(event: Oddity, application: Option<&str>) -> Value {
         None => json!({ "type": kind, "event": name }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flow_tells_what_was_spoken_in_it_beside_its_application() {
+        let plain = flow(&FlowRecord { application: Some("http"), ..FlowRecord::default() }, None);
+        let names = ["app_proto_ts", "app_proto_tc", "app_proto_orig", "app_proto_expected"];
+        assert!(names.iter().all(|it| !plain.contains_key(*it)), "{plain:?}");
+        assert_eq!(plain["flow"].get("tx_cnt"), None);
+        let record = FlowRecord {
+            application: Some("ssh"),
+            sides: [None, Some("failed")],
+            original: Some("smtp"),
+            expected: Some("tls"),
+            transactions: 2,
+            ..FlowRecord::default()
+        };
+        let event = flow(&record, None);
+        assert_eq!(
+            names.map(|it| event.get(it).and_then(Value::as_str)),
+            [None, Some("failed"), Some("smtp"), Some("tls"),]
+        );
+        assert_eq!(event["flow"]["tx_cnt"], 2);
+    }
+}
