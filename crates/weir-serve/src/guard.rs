@@ -11,6 +11,7 @@ use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use weir_store::clock;
 
 use crate::app::{App, Client};
 use crate::routes::ApiError;
@@ -152,7 +153,7 @@ pub(crate) async fn token(
         return next.run(request).await;
     }
     let has_shown_one = shown(request.headers()).is_some();
-    if has_shown_one && !app.guard.take((None, client), Instant::now(), |it| &mut it.wrong) {
+    if has_shown_one && !app.guard.take((None, client), clock::now(), |it| &mut it.wrong) {
         return too_many();
     }
     let said = ApiError::new(
@@ -168,7 +169,7 @@ pub(crate) async fn token(
 pub(crate) async fn limits(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let Client(client) = Client::of(&request);
     let asker = (app.guard.holder(request.headers()), client);
-    if !app.guard.take(asker, Instant::now(), |it| &mut it.requests) {
+    if !app.guard.take(asker, clock::now(), |it| &mut it.requests) {
         return too_many();
     }
     let target = request.uri().path_and_query().map_or(0, |it| it.as_str().len());
@@ -211,7 +212,7 @@ mod tests {
     fn buckets_run_dry_fill_again_and_are_bounded() {
         let guard = Guard::new(Vec::new());
         let client = |number: u32| (None, IpAddr::from(number.to_be_bytes()));
-        let start = Instant::now();
+        let start = clock::now();
         let requests: fn(&mut Buckets) -> &mut f64 = |it| &mut it.requests;
         let passed = (0..1000).filter(|_| guard.take(client(1), start, requests)).count();
         assert_eq!(passed, REQUESTS_BURST as usize);

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use tokio::sync::broadcast;
 use utoipa::ToSchema;
+use weir_store::clock;
 
 use crate::dto::GatewayStatus;
 use crate::gateways::{self, Places};
@@ -118,7 +119,7 @@ impl Board {
             let lost: Vec<String> =
                 locked(&self.known).keys().filter(|it| gone(it)).cloned().collect();
             for name in lost {
-                self.note_gone(&name, Instant::now());
+                self.note_gone(&name, clock::now());
             }
             for (name, socket) in sockets {
                 match gateways::ask(&socket).await {
@@ -330,7 +331,7 @@ mod tests {
     #[test]
     fn a_gateway_that_ended_is_shown_as_down_for_a_day_and_one_that_came_back_begins_anew() {
         let (board, day) = (Board::default(), Duration::from_secs(86_400));
-        let (start, minute) = (Instant::now(), Duration::from_secs(60));
+        let (start, minute) = (clock::now(), Duration::from_secs(60));
         let is_up = |board: &Board| {
             board.summaries().iter().map(|it| (it.name.clone(), it.is_up)).collect::<Vec<_>>()
         };
@@ -349,7 +350,7 @@ mod tests {
 
     #[test]
     fn gateways_of_ever_new_names_do_not_fill_the_board() {
-        let (board, now) = (Board::default(), Instant::now());
+        let (board, now) = (Board::default(), clock::now());
         for number in 0..2000 {
             let name = format!("gw{number}");
             board.note(Status { name: name.clone(), ..status(1, 1, 0) });

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use weir_store::clock;
 use weir_store::sqlite::{QUERY_TIME_MAX, QueryError, Range, Reader};
 
 use crate::gateways::Places;
@@ -20,7 +21,7 @@ pub const TIME_S_MAX: u64 = 253_402_300_799;
 /// # Errors
 /// The range is empty, too long or beyond the year 9999; a sentence for whoever asked.
 pub fn range(from: Option<u64>, until: Option<u64>, last: Option<u64>) -> Result<Range, String> {
-    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_secs());
+    let now_s = clock::seconds();
     // The second that runs belongs to it.
     let until_s = until.unwrap_or(now_s + 1);
     let last = last.unwrap_or(LAST_S_DEFAULT);

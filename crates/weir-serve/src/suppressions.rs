@@ -2,7 +2,6 @@
 //! gateways' operate sockets.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Extension;
 use axum::Json;
@@ -11,6 +10,7 @@ use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};
+use weir_store::clock;
 use weir_store::sqlite::{Labels, Suppression as Row};
 
 use crate::app::App;
@@ -115,11 +115,6 @@ fn prefix_text((first, last): ([u8; 16], [u8; 16])) -> String {
     format!("{text}/{length}")
 }
 
-/// Nanoseconds since 1970.
-fn now_ns() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_nanos() as u64)
-}
-
 /// Signatures whose alerts are suppressed now, what ends first first
 #[utoipa::path(get, path = "/api/v1/alerts/suppressions", params(ListQuery),
     responses((status = 200, body = Rows<Suppression>), (status = 400, body = ErrorBody)))]
@@ -130,7 +125,7 @@ pub(crate) async fn list(
     let wanted = label(asked.label.as_deref())?;
     let (mut rows, problems) = ask_stores(app, move |places| {
         query::each(places, asked.gateway.as_deref(), |name, reader| {
-            let (rows, labels) = (reader.suppressions(now_ns())?, reader.labels()?);
+            let (rows, labels) = (reader.suppressions(clock::time().0)?, reader.labels()?);
             let rows = rows.into_iter().map(|row| Suppression::of(name, row, &labels));
             Ok(rows.collect::<Vec<_>>())
         })

@@ -1,5 +1,7 @@
 //! The API, asked without a socket: what it gives to whom, and what it refuses.
 
+#![expect(clippy::disallowed_methods, reason = "tests measure and wait from outside")]
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;

@@ -6,6 +6,8 @@
 //! The engine, its tables, and an exporter to a UDP port of this machine are those of a gateway.
 //! Bytes are resident memory, as the kernel counts it.
 
+#![expect(clippy::disallowed_methods, reason = "an example measures from outside")]
+
 use std::hint::black_box;
 use std::net::UdpSocket;
 use std::time::Instant;

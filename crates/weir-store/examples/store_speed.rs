@@ -5,6 +5,8 @@
 //! allow; then each question of the dashboard 20 times. A line of JSON each. `--keep` leaves the
 //! store there, for others to ask.
 
+#![expect(clippy::disallowed_methods, reason = "an example measures from outside")]
+
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 

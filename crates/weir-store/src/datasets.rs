@@ -15,7 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use crate::clock;
 
 use weir_detect::dataset::{Change, KeptSet};
 
@@ -175,9 +177,9 @@ struct Work {
 
 impl Work {
     fn run(mut self) {
-        let mut next = Instant::now() + WRITE_EVERY;
+        let mut next = clock::now() + WRITE_EVERY;
         loop {
-            match self.incoming.recv_timeout(next.saturating_duration_since(Instant::now())) {
+            match self.incoming.recv_timeout(next.saturating_duration_since(clock::now())) {
                 Ok(Message::Sets(sets)) => self.files.begin(sets),
                 Ok(Message::Changes(changes)) => {
                     changes.into_iter().for_each(|it| self.files.change(it));
@@ -185,7 +187,7 @@ impl Work {
                 Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return self.write(),
                 Err(RecvTimeoutError::Timeout) => {
                     self.write();
-                    next = Instant::now() + WRITE_EVERY;
+                    next = clock::now() + WRITE_EVERY;
                 }
             }
         }

@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod clock;
 pub mod collect;
 pub mod datasets;
 pub mod evidence;

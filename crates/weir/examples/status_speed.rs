@@ -3,6 +3,8 @@
 //!
 //! Prints a JSON line a figure: `cargo run --release -p weir --example status_speed`.
 
+#![expect(clippy::disallowed_methods, reason = "an example measures from outside")]
+
 use std::time::Instant;
 
 use weir::daemon::control::show;

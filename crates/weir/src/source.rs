@@ -10,6 +10,7 @@ use weir_port::{
     FrameFilter, KernelFilter, ListenOptions, PacketListener, Port, PortCounters, RETIRE_AFTER_MS,
     XdpOptions, XdpPort, wait,
 };
+use weir_store::clock;
 use weir_wire::frame::Frame;
 
 /// The longest wait for a packet, so that signals and times are seen.
@@ -92,7 +93,7 @@ impl Source {
         };
         let filter = listening.expression.map(FrameFilter::compile).transpose()?;
         let port = Box::new(XdpPort::open(interface, &options)?);
-        Ok(Self::Xdp { port, filter, last: Instant::now() })
+        Ok(Self::Xdp { port, filter, last: clock::now() })
     }
 
     /// Passes the packets that wait, at most a batch, to `handle`; how many were there, those
@@ -114,7 +115,7 @@ impl Source {
                     }
                 })?;
                 if count > 0 {
-                    *last = Instant::now();
+                    *last = clock::now();
                 }
                 Ok(count)
             }
@@ -157,11 +158,11 @@ impl Source {
             Self::Packet(listener) => {
                 listener.stop_receiving()?;
                 // The kernel hands its last block over when its timer runs out.
-                Ok(Instant::now() + 2 * Duration::from_millis(RETIRE_AFTER_MS.into()))
+                Ok(clock::now() + 2 * Duration::from_millis(RETIRE_AFTER_MS.into()))
             }
             Self::Xdp { port, .. } => {
                 port.stop_receiving();
-                Ok(Instant::now())
+                Ok(clock::now())
             }
         }
     }

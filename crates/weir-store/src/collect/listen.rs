@@ -5,9 +5,10 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use super::{Decoder, Source, SourceCounters};
+use crate::clock;
 use crate::sqlite::CollectedStore;
 
 /// TCP connections at a time; more are shut at once.
@@ -147,9 +148,9 @@ impl Shared {
             self.strangers.fetch_add(1, Relaxed);
             return;
         }
-        let now_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_nanos());
+        let now_ns = clock::time().0;
         let mut decoder = self.decoder.lock().unwrap_or_else(PoisonError::into_inner);
-        let rows = decoder.read(from, message, now_ns as u64);
+        let rows = decoder.read(from, message, now_ns);
         drop(decoder);
         rows.into_iter().for_each(|row| self.store.send(row));
     }

@@ -16,6 +16,7 @@ use weir_wire::frame::Time;
 use super::file::{EvidenceFileError, SlotFile};
 use super::segment::Segment;
 use super::{EvidenceRing, Extent, Label, SLOT_BYTES, SLOTS_MIN, SegmentId};
+use crate::clock;
 
 /// Segments of a ring that cannot wait for the disk: the one being filled, the one in the writer's
 /// hand, and one between. All others may, so that the ring comes round to none that is held and a
@@ -121,9 +122,9 @@ impl EvidenceDisk {
             label,
             slots: slots_of(options.bytes),
             file: None,
-            next_try: Instant::now(),
+            next_try: clock::now(),
             growing: Segment::new(SegmentId::default()),
-            synced: Instant::now(),
+            synced: clock::now(),
             shared: Arc::clone(&shared),
         };
         std::thread::Builder::new().name("evidence".into()).spawn(move || {
@@ -275,20 +276,20 @@ impl Writer {
 
     /// Whether the segment, which was written up to `from`, is on its way to the disk.
     fn keep(&mut self, segment: &Segment, from: usize) -> bool {
-        if self.file.is_none() && Instant::now() >= self.next_try {
+        if self.file.is_none() && clock::now() >= self.next_try {
             self.try_to_open();
         }
         let Some(file) = &mut self.file else { return false };
         let mut result = file.write(segment.id, segment.extent, segment.pages(), from);
         if result.is_ok() && self.synced.elapsed() >= SYNC {
-            self.synced = Instant::now();
+            self.synced = clock::now();
             result = file.sync();
         }
         result.map_err(|error| self.fail(&error)).is_ok()
     }
 
     fn try_to_open(&mut self) {
-        let begun = Instant::now();
+        let begun = clock::now();
         let opened = loop {
             match SlotFile::open(&self.folder, &self.label, self.slots) {
                 Err(EvidenceFileError::InUse(_)) if begun.elapsed() < HANDOVER => {
@@ -315,7 +316,7 @@ impl Writer {
     /// Gives the disk a rest, and says so once.
     fn fail(&mut self, error: &EvidenceFileError) {
         self.file = None;
-        self.next_try = Instant::now() + RETRY;
+        self.next_try = clock::now() + RETRY;
         let text = error.to_string();
         let mut state = self.shared.state();
         if state.failure.is_none() {
@@ -407,7 +408,7 @@ mod tests {
 
     #[track_caller]
     fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
-        let begun = Instant::now();
+        let begun = clock::now();
         while !is_so() {
             assert!(begun.elapsed() < DEADLINE, "no {what}");
             std::thread::sleep(Duration::from_millis(5));

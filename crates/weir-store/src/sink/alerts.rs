@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use rustix::fs::OFlags;
 use serde_json::json;
@@ -30,6 +30,7 @@ use super::eve_socket::{EveSocket, LineKind};
 use super::siem::{Siem, SiemCounters, SiemSink};
 use super::siem_text::SiemEvent;
 use super::{access_event, eve, eve_record};
+use crate::clock;
 use crate::names::Names;
 use crate::sqlite::{AlertRow, AlertStore};
 
@@ -300,7 +301,7 @@ impl Work {
                     self.write_record(&record);
                 }
                 Ok(Message::Stats(counters)) => {
-                    self.write_event(eve_record::stats(now(), &counters));
+                    self.write_event(eve_record::stats(clock::time(), &counters));
                 }
                 Ok(Message::Note(note)) => self.siem.send(&siem_note(note)),
                 Ok(Message::File(file)) => self.change(file),
@@ -345,7 +346,7 @@ impl Work {
     fn write_record(&mut self, record: &DetectionRecord) {
         let event = match record {
             DetectionRecord::Flow(flow) => eve_record::flow(flow, Some(0)),
-            DetectionRecord::Http(http) => eve_record::http(now(), http),
+            DetectionRecord::Http(http) => eve_record::http(clock::time(), http),
             DetectionRecord::Application(told) => eve_record::application(told),
             DetectionRecord::Unit(unit) => eve_record::unit(unit),
             DetectionRecord::Anomaly(anomaly) => eve_record::anomaly(anomaly),
@@ -458,7 +459,7 @@ pub(super) fn rfc3339(time: Time) -> String {
 
 /// What the gateway did, for sinks; as severe as what every filter but the narrowest lets through.
 fn siem_note([who, what, outcome]: [String; 3]) -> SiemEvent {
-    let time = now();
+    let time = clock::time();
     let event = json!({
         "timestamp": eve::timestamp(time), "event_type": "gateway", "who": who, "what": what,
         "outcome": outcome,
@@ -512,11 +513,6 @@ impl EveOutput {
             }
         }
     }
-}
-
-fn now() -> Time {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Time(since.as_nanos() as u64)
 }
 
 /// The file as it is open.

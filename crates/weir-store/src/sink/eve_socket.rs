@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::alerts::{EveFile, EvePlace};
+use crate::clock;
 
 /// Bytes that wait for a listener, at most: some thousand events.
 const WAITING_BYTES_MAX: usize = 8 << 20;
@@ -58,7 +59,7 @@ impl EveSocket {
         Self {
             wanted,
             socket: None,
-            retry_at: Instant::now(),
+            retry_at: clock::now(),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             sent: 0,
@@ -125,7 +126,7 @@ impl EveSocket {
 
     /// Whether there is a connection now. A listener that has no room for one more is as none.
     fn connect(&mut self) -> bool {
-        if Instant::now() < self.retry_at {
+        if clock::now() < self.retry_at {
             return false;
         }
         match self.open() {
@@ -156,7 +157,7 @@ impl EveSocket {
 
     fn broke(&mut self, error: &io::Error) {
         (self.socket, self.sent) = (None, 0);
-        self.retry_at = Instant::now() + RETRY_AFTER;
+        self.retry_at = clock::now() + RETRY_AFTER;
         if !std::mem::replace(&mut self.fails, true) {
             let path = self.wanted.path.display();
             tracing::warn!(%path, %error, "nobody listens for EVE: events wait, then are lost");

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use weir_engine::meter::Record;
 use weir_wire::frame::Time;
@@ -18,6 +18,7 @@ use super::encoder::{Encoder, EncoderOptions, Format, Interfaces, Item, MESSAGE_
 use super::session::{Datagrams, Session, SessionCounters, StreamSession};
 use super::spool::{Spool, SpoolError};
 use super::transport::{Endpoint, EndpointError, TlsClient};
+use crate::clock;
 use crate::sqlite::StoreSender;
 
 /// Records that wait for a collector's thread: what a full meter hands over at once, twice.
@@ -308,7 +309,7 @@ impl Work {
     fn run(mut self) {
         loop {
             let item = self.items.recv_timeout(if self.session.is_busy() { BUSY } else { TICK });
-            let now = wall_clock();
+            let now = clock::time();
             let was_empty = item.is_err();
             if let Ok(item) = item {
                 self.add(&item, now);
@@ -325,11 +326,11 @@ impl Work {
                 break;
             }
         }
-        self.flush(wall_clock());
-        let deadline = Instant::now() + STOP_TIMEOUT;
+        self.flush(clock::time());
+        let deadline = clock::now() + STOP_TIMEOUT;
         loop {
-            self.session.pump(wall_clock());
-            if !self.session.is_busy() || Instant::now() >= deadline {
+            self.session.pump(clock::time());
+            if !self.session.is_busy() || clock::now() >= deadline {
                 break;
             }
             std::thread::sleep(BUSY);
@@ -348,7 +349,7 @@ impl Work {
         counters.data_records.fetch_add(added.records.into(), Relaxed);
         counters.without_form.fetch_add(added.is_without_form.into(), Relaxed);
         if has_sent || oldest.is_none() {
-            *oldest = Some(Instant::now());
+            *oldest = Some(clock::now());
         }
     }
 
@@ -357,9 +358,4 @@ impl Work {
         encoder.flush(now, &mut |message| session.submit(message));
         self.oldest = None;
     }
-}
-
-fn wall_clock() -> Time {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Time(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }

@@ -24,6 +24,7 @@ use super::encoder::{Encoder, Message};
 use super::ipfix;
 use super::spool::{Spool, SpoolError, Stored};
 use super::transport::{Stream, TlsClient, udp};
+use crate::clock;
 
 /// Bytes that wait in memory before the disk is used.
 const READY_BYTES_MAX: usize = 256 << 10;
@@ -109,7 +110,7 @@ pub(crate) struct Datagrams {
 
 impl Datagrams {
     pub(crate) fn new(address: &str, counters: Arc<SessionCounters>) -> Self {
-        let retry_at = Instant::now();
+        let retry_at = clock::now();
         Self { address: address.to_owned(), socket: None, retry_at, is_failing: false, counters }
     }
 
@@ -129,9 +130,9 @@ impl Datagrams {
     }
 
     fn try_send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if self.socket.is_none() && Instant::now() >= self.retry_at {
+        if self.socket.is_none() && clock::now() >= self.retry_at {
             // A name server that is slow to say no must not be asked for each message.
-            self.retry_at = Instant::now() + RETRY_LONGEST;
+            self.retry_at = clock::now() + RETRY_LONGEST;
             self.socket = Some(udp(&self.address)?);
             self.counters.is_connected.store(true, Relaxed);
         }
@@ -187,7 +188,7 @@ impl StreamSession {
         spool: Option<Spool>,
         counters: Arc<SessionCounters>,
     ) -> Self {
-        let now = Instant::now();
+        let now = clock::now();
         Self {
             address: address.to_owned(),
             tls,
@@ -242,7 +243,7 @@ impl StreamSession {
     }
 
     fn pump(&mut self, now: Time) {
-        if self.stream.is_none() && Instant::now() >= self.retry_at {
+        if self.stream.is_none() && clock::now() >= self.retry_at {
             self.connect(now);
         }
         if self.stream.is_some()
@@ -262,7 +263,7 @@ impl StreamSession {
             Ok(stream) => {
                 self.stream = Some(stream);
                 self.sequence = 0;
-                self.moved = (Instant::now(), 0);
+                self.moved = (clock::now(), 0);
                 let preamble = &mut self.preamble;
                 self.templates.templates(now, &mut |message| {
                     preamble.push_back(Stored { bytes: message.bytes.to_vec(), records: 0 });
@@ -283,7 +284,7 @@ impl StreamSession {
     }
 
     fn wait(&mut self) {
-        self.retry_at = Instant::now() + self.retry_after;
+        self.retry_at = clock::now() + self.retry_after;
         self.retry_after = (self.retry_after * 2).min(RETRY_LONGEST);
     }
 
@@ -344,7 +345,7 @@ impl StreamSession {
     fn confirm(&mut self) -> io::Result<()> {
         let Some(stream) = &self.stream else { return Ok(()) };
         if self.unconfirmed.is_empty() && self.sending.is_none() {
-            self.moved.0 = Instant::now();
+            self.moved.0 = clock::now();
             return Ok(());
         }
         let written = stream.written();
@@ -365,7 +366,7 @@ impl StreamSession {
             }
         }
         if acknowledged != self.moved.1 {
-            self.moved = (Instant::now(), acknowledged);
+            self.moved = (clock::now(), acknowledged);
         } else if self.moved.0.elapsed() >= STALLED_AFTER {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "the collector takes nothing"));
         }

@@ -25,6 +25,7 @@ use super::siem_link::Link;
 use super::siem_text::{self, SiemEvent, SiemFormat};
 use super::spool::{Spool, SpoolError};
 use super::transport::{self, TlsClient, TlsFiles};
+use crate::clock;
 
 /// Events that wait for a sink's thread.
 const QUEUE_EVENTS: usize = 8192;
@@ -161,7 +162,7 @@ impl SinkThread {
                 connection: None,
                 tls: tls.transpose().map_err(io::Error::other)?,
                 doubtful: VecDeque::new(),
-                retry_at: Instant::now(),
+                retry_at: clock::now(),
                 fails: false,
             })),
         };
@@ -303,7 +304,7 @@ impl Stream {
         if self.doubtful.len() == DOUBT_MAX {
             self.doubtful.pop_front();
         }
-        self.doubtful.push_back((Instant::now(), framed.to_vec()));
+        self.doubtful.push_back((clock::now(), framed.to_vec()));
         true
     }
 
@@ -324,7 +325,7 @@ impl Stream {
         if self.connection.take().is_none() {
             return;
         }
-        self.retry_at = Instant::now();
+        self.retry_at = clock::now();
         for (at, framed) in std::mem::take(&mut self.doubtful) {
             if at.elapsed() < DOUBT {
                 shared.repeated.fetch_add(1, Relaxed);
@@ -342,14 +343,14 @@ impl Stream {
         if self.connection.as_mut().is_some_and(|it| !it.is_open()) {
             self.broke(shared);
         }
-        if self.connection.is_none() && Instant::now() >= self.retry_at {
+        if self.connection.is_none() && clock::now() >= self.retry_at {
             self.connect(sink);
         }
         self.drain(shared);
     }
 
     fn connect(&mut self, sink: &SiemSink) {
-        self.retry_at = Instant::now() + RETRY_AFTER;
+        self.retry_at = clock::now() + RETRY_AFTER;
         match Link::open(&sink.address, self.tls.as_ref()) {
             Ok(connection) => {
                 self.connection = Some(connection);

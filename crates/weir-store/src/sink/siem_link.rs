@@ -2,11 +2,12 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustls::ClientConnection;
 
 use super::transport::TlsClient;
+use crate::clock;
 
 /// How long an answer to a connection request, a handshake, and a write may take.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -31,10 +32,10 @@ impl Link {
         socket.set_read_timeout(Some(PATIENCE))?;
         socket.set_nodelay(true)?;
         let mut tls = tls.map(TlsClient::connection).transpose()?.map(Box::new);
-        let end = Instant::now() + PATIENCE;
+        let end = clock::now() + PATIENCE;
         while let Some(connection) = tls.as_mut().filter(|it| it.is_handshaking()) {
             connection.complete_io(&mut socket)?;
-            if connection.is_handshaking() && Instant::now() >= end {
+            if connection.is_handshaking() && clock::now() >= end {
                 return Err(ErrorKind::TimedOut.into());
             }
         }
@@ -72,9 +73,9 @@ impl Link {
             }
         }
         self.socket.shutdown(Shutdown::Write)?;
-        let end = Instant::now() + PATIENCE;
+        let end = clock::now() + PATIENCE;
         while self.socket.read(&mut [0; 1024])? > 0 {
-            if Instant::now() >= end {
+            if clock::now() >= end {
                 return Err(ErrorKind::TimedOut.into());
             }
         }

@@ -129,6 +129,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::clock;
 
     const DAY_S: i64 = 86_400;
     const NOW_S: i64 = 1_800_000_000;
@@ -142,7 +143,7 @@ mod tests {
 
     impl Life {
         fn begin(wall_s: i64) -> Self {
-            let mut life = Self { clock: Clock::default(), last: None, at: Instant::now() };
+            let mut life = Self { clock: Clock::default(), last: None, at: clock::now() };
             life.look(wall_s, 0);
             life
         }

@@ -17,6 +17,7 @@ use super::rows::{
     AlertRow, AskedRow, ConversationRow, CounterRow, EventRow, FlowRow, PeerStateRow,
 };
 use super::schema::{self, StoreError};
+use crate::clock;
 
 /// Rows of an answer, at most.
 pub const ROWS_MAX: u32 = 10_000;
@@ -320,15 +321,15 @@ impl Reader {
         }
         connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, ROW_BYTES_MAX).map_err(failed)?;
         schema::version(&connection, path)?;
-        let end = Instant::now() + long;
-        let is_over = move || Instant::now() >= end;
+        let end = clock::now() + long;
+        let is_over = move || clock::now() >= end;
         connection.progress_handler(STEPS_PER_LOOK, Some(is_over)).map_err(failed)?;
         Ok(Self { connection, end, bytes_max: usize::MAX })
     }
 
     /// An error when a question has taken too long: of what SQLite does not see.
     pub(super) fn check_time(&self) -> Result<(), QueryError> {
-        if Instant::now() < self.end { Ok(()) } else { Err(QueryError::TooLong) }
+        if clock::now() < self.end { Ok(()) } else { Err(QueryError::TooLong) }
     }
 
     /// Flows that ended within `range`, the latest first.

@@ -187,6 +187,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
+    use crate::clock;
     use crate::sqlite::files::Files;
     use crate::sqlite::insert;
     use crate::sqlite::read::{AlertFilter, Range as Span, Reader, RecordFilter};
@@ -220,7 +221,7 @@ mod tests {
             let path = folder.path().join("gw.sqlite");
             let options = StoreOptions { path, group: None, retention: RETENTION };
             let (connection, claim) = schema::open(&options).unwrap();
-            let (rollup, at) = (rollup::Rollup::default(), Instant::now());
+            let (rollup, at) = (rollup::Rollup::default(), clock::now());
             Self { folder, connection, _claim: claim, rollup, last: None, at }
         }
 
@@ -330,7 +331,7 @@ mod tests {
         let mut bench = Bench::new();
         bench.write(NOW_S);
         bench.look(NOW_S, 0);
-        (bench.last, bench.at) = (None, Instant::now());
+        (bench.last, bench.at) = (None, clock::now());
         bench.look(NOW_S + 30 * DAY_S, 0);
         assert_eq!(bench.kept(NOW_S)[0], 1);
         bench.look(NOW_S + 32 * DAY_S, 2 * DAY_S);

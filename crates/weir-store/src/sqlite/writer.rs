@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ErrorCode};
 
@@ -20,6 +20,7 @@ use super::samples::{CounterKey, Event, Sample, grown};
 use super::schema::{self, StoreError};
 use super::suppressions::SuppressionChange;
 use super::{columns, insert, retention};
+use crate::clock;
 use crate::names::Names;
 use crate::sink::Item;
 
@@ -225,10 +226,10 @@ impl Store {
             connection: None,
             files: Files::default(),
             retry_at: None,
-            retained: Instant::now(),
+            retained: clock::now(),
             looked: None,
             rollup: Rollup::default(),
-            rolled_up: Instant::now(),
+            rolled_up: clock::now(),
             not_rolled_up: 0,
             before: BTreeMap::new(),
             pending: Pending { pairs, names: names.clone(), ..Pending::default() },
@@ -416,9 +417,9 @@ impl Work {
                 self.retain();
             }
             if is_stopping {
-                let deadline = *deadline.get_or_insert_with(|| Instant::now() + STOP_TIMEOUT);
+                let deadline = *deadline.get_or_insert_with(|| clock::now() + STOP_TIMEOUT);
                 let is_done = is_drained && self.pending.is_empty() && self.not_rolled_up == 0;
-                if is_done || Instant::now() >= deadline {
+                if is_done || clock::now() >= deadline {
                     break;
                 }
                 if self.retry_at.is_some() {
@@ -476,13 +477,13 @@ impl Work {
             std::thread::sleep(TICK);
         }
         if self.oldest.is_none() && !self.pending.is_empty() {
-            self.oldest = Some(Instant::now());
+            self.oldest = Some(clock::now());
         }
         is_drained
     }
 
     fn is_due(&self, is_stopping: bool) -> bool {
-        if self.retry_at.is_some_and(|at| Instant::now() < at) && !is_stopping {
+        if self.retry_at.is_some_and(|at| clock::now() < at) && !is_stopping {
             return false;
         }
         let is_old = self.oldest.is_some_and(|oldest| oldest.elapsed() >= COMMIT_AFTER);
@@ -553,11 +554,11 @@ impl Work {
         let is_due = self.rolled_up.elapsed() >= ROLL_UP_AFTER
             || self.not_rolled_up >= ROLL_UP_RECORDS
             || is_last && self.not_rolled_up > 0;
-        let is_left_alone = self.retry_at.is_some_and(|at| Instant::now() < at);
+        let is_left_alone = self.retry_at.is_some_and(|at| clock::now() < at);
         let Some(connection) = self.connection.as_mut().filter(|_| is_due && !is_left_alone) else {
             return;
         };
-        self.rolled_up = Instant::now();
+        self.rolled_up = clock::now();
         let advanced = self.rollup.advance(connection).and_then(|is_more| {
             // The blocks of a store of an earlier version need not be made before a stop.
             Ok(columns::advance(connection)? && !is_last || is_more)
@@ -579,10 +580,9 @@ impl Work {
     }
 
     fn retain(&mut self) {
-        self.retained = Instant::now();
+        self.retained = clock::now();
         let Some(connection) = &mut self.connection else { return };
-        let wall_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_secs());
-        let now = Look { wall_s: wall_s as i64, at: self.retained };
+        let now = Look { wall_s: clock::seconds() as i64, at: self.retained };
         match retention::apply(connection, &self.options.retention, &mut self.looked, now) {
             Ok(bytes) => self.shared.bytes.store(bytes, Relaxed),
             Err(error) => {
@@ -600,7 +600,7 @@ impl Work {
     }
 
     fn fail(&mut self, error: StoreError) {
-        self.retry_at = Some(Instant::now() + RETRY_AFTER);
+        self.retry_at = Some(clock::now() + RETRY_AFTER);
         let mut trouble = self.shared.trouble.lock().unwrap_or_else(PoisonError::into_inner);
         let text = error.to_string();
         if trouble.failure.as_ref() != Some(&text) {

@@ -1,5 +1,7 @@
 //! What becomes of records, alerts and events, in one program: each file has its own subject.
 
+#![expect(clippy::disallowed_methods, reason = "tests measure and wait from outside")]
+
 mod biflow;
 mod collect;
 mod collectors;

@@ -7,10 +7,11 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use weir_port::capture::InterfaceStatistics;
+use weir_store::clock;
 use weir_wire::frame::Time;
 
 use super::chunk::Chunk;
@@ -146,7 +147,7 @@ fn begin_segment(options: &FileOptions, header: &[u8], number: u32) -> Result<Se
             (PathBuf::from("-"), file.context("standard output")?)
         }
         Target::Files(pattern) => {
-            let path = pattern.path(number, SystemTime::now(), &options.interface);
+            let path = pattern.path(number, clock::wall(), &options.interface);
             let file = create(&path, options.overwrite)?;
             (path, file)
         }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use weir_port::capture::InterfaceStatistics;
+use weir_store::clock;
 use weir_wire::frame::{Meta, Time};
 
 use super::chunk::{CHUNK_BYTES, Chunk};
@@ -116,7 +117,7 @@ impl Outbox {
             writer: Some(thread),
             header_len,
             offset: header_len,
-            begun: Instant::now(),
+            begun: clock::now(),
             has_packets: false,
             options,
         })
@@ -160,7 +161,7 @@ impl Outbox {
         let chunk = std::mem::replace(&mut self.filling, empty);
         let then = if rotate { Then::Rotate } else { Then::GoOn };
         if rotate {
-            (self.offset, self.begun, self.has_packets) = (self.header_len, Instant::now(), false);
+            (self.offset, self.begun, self.has_packets) = (self.header_len, clock::now(), false);
         }
         self.order(Order { chunk, then, now, statistics: *statistics });
         true
@@ -183,9 +184,9 @@ impl Outbox {
         let chunk = std::mem::replace(&mut self.filling, Chunk::new());
         self.order(Order { chunk, then: Then::End, now, statistics: *statistics });
         self.orders = None;
-        let deadline = Instant::now() + LAST_PATIENCE;
+        let deadline = clock::now() + LAST_PATIENCE;
         let hangs = loop {
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = deadline.saturating_duration_since(clock::now());
             match self.returned.recv_timeout(left) {
                 Ok(_) => {}
                 Err(RecvTimeoutError::Disconnected) => break false,
@@ -237,7 +238,7 @@ impl Outbox {
                 return Some(chunk);
             }
             if stop.load(Ordering::Relaxed)
-                && told.get_or_insert_with(Instant::now).elapsed() > LAST_PATIENCE
+                && told.get_or_insert_with(clock::now).elapsed() > LAST_PATIENCE
             {
                 return None;
             }

@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde::Serialize;
 use weir_port::Interface;
 use weir_port::capture::InterfaceStatistics;
-use weir_wire::frame::{Frame, Time};
+use weir_store::clock;
+use weir_wire::frame::Frame;
 
 use super::counts::Counts;
 use super::files::{FileLimits, FileOptions, Target};
@@ -129,7 +130,7 @@ pub fn capture(
     };
     let source = Source::open(&listening, PACKET_RING)?;
     progress.started(&outbox.state().name);
-    let now = Instant::now();
+    let now = clock::now();
     let mut capture = Capture {
         plan,
         source,
@@ -171,7 +172,7 @@ impl Capture<'_> {
         progress: &mut dyn Progress,
     ) -> Result<()> {
         while self.ending.is_none() && !stop.load(Ordering::Relaxed) && !self.is_count_reached() {
-            let now = Instant::now();
+            let now = clock::now();
             if self.plan.duration.is_some_and(|limit| now - begin >= limit) {
                 break;
             }
@@ -204,7 +205,7 @@ impl Capture<'_> {
                 take(plan, outbox, counts, fails, frame);
                 // A batch of super-packets fills several chunks.
                 if outbox.is_full() && !fails {
-                    fails = !outbox.send(time_now(), &statistics_of(counts), stop);
+                    fails = !outbox.send(clock::time(), &statistics_of(counts), stop);
                 }
             }
         });
@@ -213,7 +214,7 @@ impl Capture<'_> {
 
     /// Hands what was gathered to the writer.
     fn send(&mut self, stop: &AtomicBool) {
-        if !self.outbox.send(time_now(), &statistics_of(&self.counts), stop) {
+        if !self.outbox.send(clock::time(), &statistics_of(&self.counts), stop) {
             let what = format!("{}: takes nothing; given up", self.outbox.state().name);
             self.ending = Some(Ending::OutputFailed(what));
         }
@@ -262,15 +263,14 @@ impl Capture<'_> {
     fn finish(&mut self) -> WriterState {
         let closed = self.source.close();
         let told = AtomicBool::new(true);
-        while closed.as_ref().is_ok_and(|until| self.receive(&told) > 0 || Instant::now() < *until)
-        {
+        while closed.as_ref().is_ok_and(|until| self.receive(&told) > 0 || clock::now() < *until) {
             if self.outbox.is_due() {
                 self.send(&told);
             }
             self.source.wait_for_last();
         }
         self.look_at_kernel();
-        let state = self.outbox.end(time_now(), &statistics_of(&self.counts));
+        let state = self.outbox.end(clock::time(), &statistics_of(&self.counts));
         if self.ending.as_ref().is_none_or(|it| *it == Ending::InterfaceGone)
             && state.failure.is_some()
         {
@@ -321,9 +321,4 @@ fn statistics_of(counts: &Counts) -> InterfaceStatistics {
         dropped_by_system: counts.lost_by_kernel,
         delivered: counts.received,
     }
-}
-
-fn time_now() -> Time {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Time(since.as_nanos() as u64)
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -18,6 +18,7 @@ use rustix::fs::{Access, access};
 use serde_json::{Value, json};
 use weir_serve::account::{self, Account};
 use weir_serve::query;
+use weir_store::clock;
 use weir_store::collect::listen::{AddressRange, Listener, Refused};
 use weir_store::collect::{Decoder, Source, SourceCounters};
 use weir_store::sqlite::{Retention, Sample, Scope, ScopeKind, Store, StoreCounters, StoreOptions};
@@ -146,11 +147,11 @@ pub fn run(args: &CollectArgs) -> Result<ExitCode> {
     // Whoever waits for this line may have left.
     let _ = writeln!(std::io::stderr(), "collecting on {}", args.listen);
     let status = status_socket(&args.store, group);
-    let started = Instant::now();
+    let started = clock::now();
     let mut sampled: Option<Instant> = None;
     while !is_ended.load(Ordering::Relaxed) {
         if sampled.is_none_or(|it| it.elapsed() >= SAMPLE_AFTER) {
-            sampled = Some(Instant::now());
+            sampled = Some(clock::now());
             let sources = listener.sources();
             store.sample(sample(&sources));
             if let Some(socket) = &status {
@@ -220,17 +221,13 @@ fn as_gateway(args: &CollectArgs, started: Instant, told: Value) -> Value {
     let mut status = json!({
         "version": env!("CARGO_PKG_VERSION"),
         "name": name,
-        "taken_ns": now_ns(),
+        "taken_ns": clock::time().0,
         "uptime_seconds": started.elapsed().as_secs(),
         "adds_up": true,
         "store": told["store"],
     });
     status["collector"] = json!({ "exporters": told["exporters"], "refused": told["refused"] });
     status
-}
-
-fn now_ns() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_nanos() as u64)
 }
 
 fn sample(sources: &BTreeMap<Source, SourceCounters>) -> Sample {
@@ -240,7 +237,7 @@ fn sample(sources: &BTreeMap<Source, SourceCounters>) -> Sample {
         name: source.address.to_string(),
         counters: counters.named(),
     });
-    Sample { time_ns: now_ns(), scopes: scopes.collect(), peers: Vec::new() }
+    Sample { time_ns: clock::time().0, scopes: scopes.collect(), peers: Vec::new() }
 }
 
 /// What was read, what was not, and what is stored.

@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use weir_port::{Guard, GuardMode, Interface};
+use weir_store::clock;
 
 use super::{EXIT_USAGE, print_json};
 use crate::config::settings::{OnFailure, Pair};
@@ -141,7 +142,7 @@ fn on(settings: &Settings, patience: Duration) -> Result<()> {
         bail!("on_failure = \"open\": this gateway's ports are to pass everything without it");
     }
     // What is there is shut before the rest is waited for.
-    let until = Instant::now() + patience;
+    let until = clock::now() + patience;
     let mut missing: Vec<&Pair> = settings.pairs.iter().collect();
     loop {
         let mut still = Vec::new();
@@ -152,7 +153,7 @@ fn on(settings: &Settings, patience: Duration) -> Result<()> {
             }
         }
         let Some((_, port)) = still.first() else { return Ok(()) };
-        if Instant::now() >= until {
+        if clock::now() >= until {
             bail!("{port} is not there: `ip link` lists the interfaces; --wait SECONDS waits");
         }
         missing = still.into_iter().map(|(pair, _)| pair).collect();

@@ -13,6 +13,7 @@ use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use weir_engine::meter::Icrc;
 use weir_port::Interface;
+use weir_store::clock;
 
 use super::capture::{seconds, size};
 use super::print_json;
@@ -113,7 +114,7 @@ pub fn run(args: &MeterArgs) -> anyhow::Result<ExitCode> {
     };
     let source = Source::open(&listening, PACKET_RING)?;
     eprintln!("weir: metering {}; Ctrl-C ends it", args.interface);
-    let begun = Instant::now();
+    let begun = clock::now();
     let mut metering = Metering { args, source, analysis: Analysis::new(random_seed()), begun };
     let is_there = metering.run(&stop)?;
     metering.report(true)?;
@@ -137,7 +138,7 @@ impl Metering<'_> {
         let icrc = if self.args.no_icrc { Icrc::Skip } else { Icrc::Check };
         let mut reported = self.begun;
         while !stop.load(Ordering::Relaxed) {
-            let now = Instant::now();
+            let now = clock::now();
             if self.args.seconds.is_some_and(|limit| now - self.begun >= limit) {
                 break;
             }
@@ -167,7 +168,7 @@ impl Metering<'_> {
         let mut receive = |source: &mut Source| {
             source.receive(&mut |frames| analysis.observe(frames, icrc)).unwrap_or(0)
         };
-        while closed.as_ref().is_ok_and(|until| receive(source) > 0 || Instant::now() < *until) {
+        while closed.as_ref().is_ok_and(|until| receive(source) > 0 || clock::now() < *until) {
             source.wait_for_last();
         }
     }

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Read};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -12,6 +12,7 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers
 use weir_serve::gateways::Places;
 use weir_serve::live::{Board, Point};
 use weir_serve::status::Status;
+use weir_store::clock;
 
 use super::records::STORES_DEFAULT;
 use crate::api::dto::{Request, Response};
@@ -116,7 +117,7 @@ impl Choice {
         if self.trace.is_some() {
             return self.end_trace(places);
         }
-        match Trace::begin(path, now_s(), &data.points) {
+        match Trace::begin(path, clock::seconds(), &data.points) {
             Ok(trace) => self.trace = Some(trace),
             Err(error) => self.said = format!("cannot write {}: {error}", path.display()),
         }
@@ -125,15 +126,11 @@ impl Choice {
     fn end_trace(&mut self, places: &Places) {
         let Some(trace) = self.trace.take() else { return };
         let path = trace.path().display().to_string();
-        self.said = match trace.end(places, now_s()) {
+        self.said = match trace.end(places, clock::seconds()) {
             Ok(()) => format!("recorded to {path}"),
             Err(error) => format!("cannot write {path}: {error}"),
         };
     }
-}
-
-fn now_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_secs())
 }
 
 /// Runs `weir top`.
@@ -174,7 +171,7 @@ fn watch(terminal: &mut ratatui::DefaultTerminal, places: &Places, trace: &Path)
     loop {
         if !choice.is_paused && is_due(looked, LOOK_EVERY) {
             look(places, &board);
-            looked = Some(Instant::now());
+            looked = Some(clock::now());
             data.points = board.listen().0;
             data.statuses = board.statuses();
             if let Some(trace) = &mut choice.trace {
@@ -183,7 +180,7 @@ fn watch(terminal: &mut ratatui::DefaultTerminal, places: &Places, trace: &Path)
         }
         if !choice.is_paused && is_due(asked, ASK_EVERY) {
             data.ask(choice.view, places);
-            asked = Some(Instant::now());
+            asked = Some(clock::now());
         }
         terminal.draw(|frame| screen::draw(frame, &data, &choice))?;
         if !event::poll(LOOK_EVERY / 2)? {

@@ -15,6 +15,7 @@ use weir_engine::policy::{self, FrameClass, mapped};
 use weir_engine::proof::glance::readable;
 use weir_engine::proof::witness::{EXAMPLES_MAX, Expectations, Witness};
 use weir_port::{Interface, KernelFilter, PacketOptions, PacketPort, Port, wait};
+use weir_store::clock;
 
 use super::print_json;
 use crate::config::address::Prefix;
@@ -108,7 +109,7 @@ pub fn run(args: &WitnessArgs) -> Result<ExitCode> {
     let mut port = open(&args.interface, snap)?;
     eprintln!("weir: a witness listens on {}; Ctrl-C ends it", args.interface);
     let mut witness = Witness::new(expectations(args));
-    let begin = Instant::now();
+    let begin = clock::now();
     listen(args, &mut port, &mut witness, &stop, begin)?;
     let report = report(args, &mut port, &witness, begin.elapsed());
     if args.json {

@@ -24,5 +24,4 @@ pub mod keys;
 pub mod pair;
 pub mod watch;
 
-mod clock;
 mod entropy;

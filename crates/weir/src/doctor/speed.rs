@@ -1,7 +1,7 @@
 //! Which cipher code this processor runs, and how fast one core is with it.
 
 use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weir_engine::esp::aead::Provider;
 use weir_engine::esp::icrc_tag::{EPOCH_S_DEFAULT, IcrcTag, MASTER_KEY_LEN, TagKey};
@@ -9,6 +9,7 @@ use weir_engine::esp::sa::{SaParameters, Spi};
 use weir_engine::esp::seal::{SealingSa, SealingState};
 use weir_engine::esp::{esp_len, next_header};
 use weir_engine::policy::KeyedBy;
+use weir_store::clock;
 use weir_wire::frame::{Link, Time};
 use weir_wire::icrc::{self, IcrcStatus};
 use weir_wire::parse::{Parsed, parse};
@@ -150,7 +151,7 @@ fn roce_v2_packet(payload_bytes: u16) -> Vec<u8> {
 
 /// Gb/s of `work` on `bytes` at a time; `None` when it fails.
 fn gbps(bytes: usize, mut work: impl FnMut() -> bool) -> Option<f64> {
-    let started = Instant::now();
+    let started = clock::now();
     let mut rounds = 0u64;
     while started.elapsed() < MEASURED_FOR {
         for _ in 0..64 {

@@ -2,6 +2,8 @@
 //! namespaces, judged by tshark, capinfos and zstd. Needs root; says so and passes where there is
 //! none.
 
+#![expect(clippy::disallowed_methods, reason = "tests measure and wait from outside")]
+
 mod cable;
 mod meter;
 

@@ -1,6 +1,8 @@
 //! The command line, the configuration and the daemon, in one program: each file has its own
 //! subject.
 
+#![expect(clippy::disallowed_methods, reason = "tests measure and wait from outside")]
+
 mod access;
 mod applications;
 mod cli;

@@ -2,7 +2,6 @@
 //! moves the watermark, so that a gateway that is killed counts nothing twice and forgets nothing.
 
 use std::collections::{BTreeSet, HashMap};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use rusqlite::{Connection, Transaction, params};
 
@@ -13,6 +12,7 @@ use super::{
     Dimension, KEYS_MAX, Keyed, LEVELS_S, OPEN_KEYS_MAX, REST, SUMS, Sums, add_to, floor,
     keep_greatest, read_slices,
 };
+use crate::clock;
 
 /// Records of each kind that one transaction adds up.
 pub(in super::super) const CHUNK_RECORDS: usize = 32_768;
@@ -380,5 +380,5 @@ fn insert(
 }
 
 fn now_s() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_secs() as i64)
+    clock::seconds() as i64
 }

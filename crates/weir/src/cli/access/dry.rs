@@ -4,7 +4,6 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -17,6 +16,7 @@ use weir_engine::pipeline::{Associations, Engine};
 use weir_engine::policy::{Policy, mapped};
 use weir_engine::verdict::{Side, Verdict};
 use weir_port::capture::CaptureReader;
+use weir_store::clock;
 use weir_wire::frame::Time;
 use weir_wire::parse::MacAddress;
 
@@ -288,8 +288,7 @@ pub(super) fn explain(args: &ExplainArgs) -> Result<ExitCode> {
     let Some(lines) = Lines::of(args.of.target())? else { return Ok(ExitCode::from(EXIT_USAGE)) };
     let (pair, policy) = lines.only(args.pair.as_deref())?;
     let [from, to] = [args.from, args.to].map(mapped);
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let now = Time(args.at.unwrap_or(now.as_nanos() as u64));
+    let now = Time(args.at.unwrap_or_else(|| clock::time().0));
     let asked = Asked {
         qp_type: Some(args.qp_type),
         service: args.service,

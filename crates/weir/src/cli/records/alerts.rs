@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
@@ -10,6 +10,7 @@ use weir_serve::dto::Alert;
 use weir_serve::gateways::Places;
 use weir_serve::query;
 use weir_serve::suppressions::{SECONDS_MAX, Suppression};
+use weir_store::clock;
 use weir_store::sqlite::{AlertFilter, AlertRow, LabelFilter, ROWS_MAX};
 
 use super::print::print;
@@ -193,7 +194,7 @@ fn ask(which: &Which, suppression: SuppressRequest) -> Result<ExitCode> {
 
 /// `weir alerts suppressions`.
 fn suppressions(records: &RecordArgs) -> Result<ExitCode> {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH)?;
+    let since = clock::wall().duration_since(UNIX_EPOCH)?;
     let now_ns = since.as_nanos() as u64;
     let (rows, problems) = each(records, |name, reader| {
         let (rows, labels) = (reader.suppressions(now_ns)?, reader.labels()?);

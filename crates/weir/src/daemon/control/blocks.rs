@@ -6,17 +6,17 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use weir_engine::plain::{BLOCKS_MAX, Block, Blocks};
 use weir_engine::policy;
+use weir_store::clock;
 use weir_wire::frame::Time;
 
 use crate::api::blocks::{AllowedEntry, BlockEntry, BlocksRequest, BlocksSnapshot};
 use crate::config::address::Prefix;
-use crate::daemon::clock::clock;
 
 const FILE: &str = "blocks.json";
 /// Between two looks whether a change is in force.
@@ -77,7 +77,7 @@ impl BlockBook {
     /// # Errors
     /// What is to be removed is not there, a list is full, or the disk is: then nothing changed.
     pub fn answer(&mut self, request: &BlocksRequest) -> Result<BlocksSnapshot> {
-        let now = clock().0;
+        let now = clock::time().0;
         self.drop_expired(now);
         let before = (self.blocks.clone(), self.allowed.clone());
         match request {
@@ -135,7 +135,7 @@ impl BlockBook {
 
     /// Waits, at most for `patience`, until the kernel drops what the last change says.
     pub fn wait_until_in_force(&self, patience: Duration) {
-        let begun = Instant::now();
+        let begun = clock::now();
         while !self.shared.are_followed() && begun.elapsed() < patience {
             std::thread::sleep(LOOK);
         }
@@ -143,7 +143,7 @@ impl BlockBook {
 
     /// Forgets what is over, where something may be: to be called every second or so.
     pub fn tick(&mut self) {
-        self.drop_expired(clock().0);
+        self.drop_expired(clock::time().0);
     }
 
     fn publish(&self) {

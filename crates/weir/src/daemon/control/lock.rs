@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use weir_port::Interface;
+use weir_store::clock;
 
 use crate::config::Settings;
 
@@ -31,7 +32,7 @@ impl Locks {
     /// # Errors
     /// Another process holds one (the text says which), or the directory cannot be written.
     pub fn take(run_dir: &Path, names: &[String], patience: Duration) -> Result<Self> {
-        let until = Instant::now() + patience;
+        let until = clock::now() + patience;
         let files =
             names.iter().map(|name| take_one(run_dir, name, until)).collect::<Result<_>>()?;
         Ok(Self { _files: files })
@@ -50,7 +51,7 @@ fn take_one(run_dir: &Path, name: &str, until: Instant) -> Result<File> {
         .with_context(|| format!("cannot open the lock file {}; are you root?", path.display()))?;
     let locked = loop {
         match file.try_lock() {
-            Err(TryLockError::WouldBlock) if Instant::now() < until => std::thread::sleep(LOOK),
+            Err(TryLockError::WouldBlock) if clock::now() < until => std::thread::sleep(LOOK),
             locked => break locked,
         }
     };

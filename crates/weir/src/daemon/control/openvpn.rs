@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use weir_port::{PacketOptions, PacketPort, Port, TunDevice};
+use weir_store::clock;
 use zeroize::Zeroizing;
 
 use crate::api::dto::{OpenVpnClientSnapshot, OpenVpnSnapshot, PairSnapshot};
@@ -70,7 +71,7 @@ impl Tunnels {
     pub fn make(settings: &Settings) -> Result<Self> {
         let mut made = Self::default();
         for (_, name, tunnel) in tunnels(settings) {
-            let begun = Instant::now();
+            let begun = clock::now();
             let device = loop {
                 let mtu = u32::from(tunnel.mtu_bytes);
                 match TunDevice::open(&tunnel.device, mtu, NOBODY) {
@@ -263,7 +264,7 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         self.shared.is_stopped.store(true, Ordering::Release);
         let Some(thread) = self.thread.take() else { return };
-        let begun = Instant::now();
+        let begun = clock::now();
         let mut signal = Signal::TERM;
         while !thread.is_finished() {
             self.shared.lock().signal(signal);
@@ -281,7 +282,7 @@ impl Drop for Daemon {
 fn keep(name: &str, tunnel: &Tunnel, local: Option<IpAddr>, shared: &Shared) {
     let mut backoff = BACKOFF_MIN;
     while !shared.is_stopped() {
-        let begun = Instant::now();
+        let begun = clock::now();
         shared.lock().set(State::Starting);
         if let Err(error) = run(tunnel, local, shared) {
             shared.lock().shown.last_line = format!("{error:#}");
@@ -303,8 +304,8 @@ fn keep(name: &str, tunnel: &Tunnel, local: Option<IpAddr>, shared: &Shared) {
             again_in_ms = backoff.as_millis() as u64,
             "OpenVPN ended"
         );
-        let until = Instant::now() + backoff;
-        while Instant::now() < until && !shared.is_stopped() {
+        let until = clock::now() + backoff;
+        while clock::now() < until && !shared.is_stopped() {
             std::thread::sleep(LOOK);
         }
         backoff = (backoff * 2).min(BACKOFF_MAX);

@@ -2,11 +2,12 @@
 //! administrator sits on, and the wire carries what is sealed.
 
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weir_engine::esp::esp_len;
 use weir_engine::esp::wireguard::data_len;
 use weir_port::Interface;
+use weir_store::clock;
 
 use crate::config::Problems;
 use crate::config::settings::{Encapsulation, Mode, Pair, Peer, Settings};
@@ -138,7 +139,7 @@ pub enum Administration {
 /// # Errors
 /// Which are still not, and what to do.
 pub fn wait_for_ports(settings: &Settings, patience: Duration) -> anyhow::Result<()> {
-    let until = Instant::now() + patience;
+    let until = clock::now() + patience;
     let mut said = Vec::new();
     loop {
         let missing = missing_ports(settings);
@@ -146,7 +147,7 @@ pub fn wait_for_ports(settings: &Settings, patience: Duration) -> anyhow::Result
             return Ok(());
         }
         let words = missing.join("; ");
-        if Instant::now() >= until {
+        if clock::now() >= until {
             anyhow::bail!("{words}; `weir up --wait SECONDS` waits longer");
         }
         for what in missing.into_iter().filter(|what| !said.contains(what)).collect::<Vec<_>>() {

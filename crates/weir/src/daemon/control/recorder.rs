@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Error, Result, ensure};
 use rustix::fs::{Gid, chown};
 use weir_serve::{account, query};
+use weir_store::clock;
 use weir_store::names::Names;
 use weir_store::sqlite::{
     AlertNote, AlertStore, Event, PeerState, Reader, SUPPRESSIONS_MAX, Sample, Scope, ScopeKind,
@@ -24,7 +25,6 @@ use crate::api::suppress::SuppressRequest;
 use crate::config::Settings;
 use crate::config::address::Prefix;
 use crate::daemon::control::status_socket::StatusSocket;
-use crate::daemon::pair::worker;
 
 /// Between two samples.
 const SAMPLE_AFTER: Duration = Duration::from_secs(1);
@@ -75,7 +75,7 @@ impl Recorder {
     /// Stores what `who` says of an alert.
     pub fn remark(&self, who: &str, alert: u64, is_acknowledged: bool, comment: &str) {
         let [who, comment] = [who, comment].map(str::to_owned);
-        let time_ns = worker::clock().0;
+        let time_ns = clock::time().0;
         self.store.alert_note(AlertNote { alert, time_ns, who, is_acknowledged, comment });
     }
 
@@ -84,7 +84,7 @@ impl Recorder {
     /// # Errors
     /// The store cannot be read, or has its fill of them.
     pub fn suppress(&self, who: &str, request: &SuppressRequest) -> Result<()> {
-        let time_ns = worker::clock().0;
+        let time_ns = clock::time().0;
         let range = |source: &Option<Prefix>| {
             source.map(|it| query::addresses(&it.to_string()).map_err(Error::msg)).transpose()
         };
@@ -147,13 +147,13 @@ impl Recorder {
     /// Stores and publishes a snapshot.
     pub fn take(&mut self, snapshot: Snapshot, now: Instant) {
         self.sampled = Some(now);
-        self.store.sample(sample(&snapshot, worker::clock().0));
+        self.store.sample(sample(&snapshot, clock::time().0));
         self.socket.publish(snapshot);
     }
 
     /// Writes a line into the log book.
     pub fn note(&self, who: &str, what: &str, outcome: &str) {
-        let time_ns = worker::clock().0;
+        let time_ns = clock::time().0;
         let [who, what, outcome] = [who, what, outcome].map(str::to_owned);
         self.store.event(Event { time_ns, who, what, outcome });
     }

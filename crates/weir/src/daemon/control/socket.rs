@@ -16,13 +16,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::fs::{Gid, chown};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
+use weir_store::clock;
 
 use crate::api::blocks::BlocksRequest;
 use crate::api::dto::{Request, Response};
@@ -305,9 +306,9 @@ impl Drop for Waiter {
 /// A line, or as much as there is of one, and a descriptor that came with it.
 fn read_request(stream: &UnixStream) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
     let (mut line, mut passed) = (Vec::new(), None);
-    let end = Instant::now() + PATIENCE;
+    let end = clock::now() + PATIENCE;
     while line.last() != Some(&b'\n') && line.len() < REQUEST_BYTES_MAX {
-        if Instant::now() >= end {
+        if clock::now() >= end {
             return Err(io::ErrorKind::TimedOut.into());
         }
         let mut chunk = [0; CHUNK_BYTES];

@@ -11,6 +11,7 @@ use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::Handle;
 use weir_engine::esp::secret::wipe_stack;
 use weir_port::Shutter;
+use weir_store::clock;
 use weir_store::datasets::DatasetKeeper;
 use weir_store::sink::{AlertSink, Exporter};
 
@@ -35,7 +36,6 @@ use crate::daemon::pair::mirror::MirrorControl;
 use crate::daemon::pair::offload::{self, Answered};
 use crate::daemon::pair::plan::{self, PairPlan};
 use crate::daemon::pair::prepare::{self, Prepared};
-use crate::daemon::pair::worker;
 use crate::daemon::pair::workers::PairWorkers;
 use crate::daemon::watch::port_watch::PortWatch;
 use crate::daemon::watch::vm_watch::VmWatch;
@@ -394,7 +394,7 @@ impl Gateway {
             if let Some(end) = self.end.take().or_else(|| self.end_of_trial()) {
                 return Ok(end);
             }
-            let now = Instant::now();
+            let now = clock::now();
             self.store.blocks.tick();
             self.end_clients();
             if active && now.duration_since(self.front_ends_ticked) >= FRONT_END_TICK {
@@ -546,7 +546,7 @@ impl Gateway {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             name: gateway.name.clone(),
             pid: std::process::id(),
-            taken_ns: worker::clock().0,
+            taken_ns: clock::time().0,
             uptime_seconds: self.started.elapsed().as_secs(),
             on_failure: match gateway.on_failure {
                 OnFailure::Closed => "closed".to_owned(),

@@ -28,6 +28,7 @@ use weir_engine::esp::sa::Fingerprint;
 use weir_engine::esp::seal::{SealingSa, SealingState};
 use weir_engine::pipeline::{Associations, Left};
 use weir_engine::policy::{Peer, Policy, Route};
+use weir_store::clock;
 use weir_xfrm::database::{Answer, Asker, Notice, Outside, Xfrm};
 use weir_xfrm::plan::{ChangedPeers, GatewayAddresses, Plan};
 use weir_xfrm::refusal::{Errno, Refusal};
@@ -35,7 +36,6 @@ use weir_xfrm::state::State;
 use zeroize::Zeroizing;
 
 use crate::config::settings::Pair;
-use crate::daemon::clock::seconds;
 use crate::daemon::entropy;
 use crate::daemon::keys::front_end_socket::{Client, ClientEvent, FrontEndSocket};
 use crate::daemon::keys::state::{StateError, StateStore};
@@ -180,7 +180,7 @@ impl FrontEnd {
                 let (asker, client) = (listener.asker, listener.client.clone());
                 let Self { xfrm, random, number, .. } = self;
                 let mut gateway = Gateway { random, store: &mut *store, owner: *number };
-                let answer = xfrm.handle(seconds(), asker, &datagram, &mut gateway);
+                let answer = xfrm.handle(clock::seconds(), asker, &datagram, &mut gateway);
                 if answer.changed {
                     self.apply(workers, store);
                 }
@@ -201,7 +201,7 @@ impl FrontEnd {
                 return;
             }
         };
-        let now = seconds();
+        let now = clock::seconds();
         let Answer { notices, changed, .. } = self.xfrm.tick(now, &usage.associations);
         self.spread(&notices);
         for (peer, [source, destination]) in usage.wanted {

@@ -32,12 +32,12 @@ use weir_engine::tunnel::reach::Reach;
 use weir_engine::tunnel::rekey::Limits;
 use weir_engine::tunnel::state::{Effect, Install, KeyingCounters, Now, Report, Tunnel};
 use weir_engine::tunnel::{PeerSettings, PeerState, PeerStatus};
+use weir_store::clock;
 
 use crate::daemon::entropy;
 use crate::daemon::keys::order_queue::{OrderQueues, Orders};
 use crate::daemon::pair::kernel_esp::{KernelOrder, ToKernel};
 use crate::daemon::pair::sharing::Sharing;
-use crate::daemon::pair::worker::clock;
 
 /// What waits for the thread, at most.
 const QUEUE_MAX: usize = 1024;
@@ -178,7 +178,7 @@ impl Keying {
             queues,
             sharing: None,
             effects: Vec::new(),
-            started: Instant::now(),
+            started: clock::now(),
             overflowed: Arc::clone(&overflowed),
         };
         let thread = std::thread::Builder::new()
@@ -350,7 +350,7 @@ struct Thread {
 
 impl Thread {
     fn run(&mut self, notices: &Receiver<Notice>) {
-        let mut logged = Instant::now();
+        let mut logged = clock::now();
         loop {
             match notices.recv_timeout(self.sleep()) {
                 Ok(notice) => {
@@ -369,7 +369,7 @@ impl Thread {
             self.carry_out();
             wipe_stack();
             if logged.elapsed() >= PATIENCE {
-                logged = Instant::now();
+                logged = clock::now();
                 self.log(now);
             }
         }
@@ -377,7 +377,7 @@ impl Thread {
 
     fn now(&self) -> Now {
         let elapsed = self.started.elapsed().as_nanos();
-        Now { elapsed_ns: u64::try_from(elapsed).unwrap_or(u64::MAX), unix_ns: clock().0 }
+        Now { elapsed_ns: u64::try_from(elapsed).unwrap_or(u64::MAX), unix_ns: clock::time().0 }
     }
 
     fn sleep(&self) -> Duration {

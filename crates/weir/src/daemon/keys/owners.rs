@@ -20,10 +20,10 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context, Result};
 use weir_engine::access::{Access, SavedOwner, SavingPlace};
+use weir_store::clock;
 use weir_wire::frame::Time;
 
 use crate::config::settings::Gateway;
-use crate::daemon::clock::clock;
 use crate::daemon::entropy;
 
 /// Begins each file; the last byte is the format's version.
@@ -61,7 +61,7 @@ impl OwnerStore {
     /// There are no random numbers, or no more threads.
     pub(in crate::daemon) fn open(gateway: &Gateway, pair: &str) -> Result<Self> {
         let path = gateway.state_dir.join(format!("owners-{}-{pair}.state", gateway.name));
-        let (seed, restored) = match read(&path, clock()) {
+        let (seed, restored) = match read(&path, clock::time()) {
             Ok(Some((seed, owners))) => (seed, owners),
             Ok(None) => (entropy::seed()?, Vec::new()),
             Err(why) => {
@@ -225,7 +225,7 @@ fn write_all(path: &Path, seed: u128, incoming: &Receiver<Piece>) {
         if !is_new {
             continue;
         }
-        match write(path, seed, clock(), told.iter().flat_map(|it| &it[1])) {
+        match write(path, seed, clock::time(), told.iter().flat_map(|it| &it[1])) {
             Ok(()) => fails = false,
             Err(error) if !std::mem::replace(&mut fails, true) => {
                 let path = path.display();

@@ -8,11 +8,11 @@
 //! ```
 
 use weir_engine::verdict::Verdict;
+use weir_store::clock;
 use weir_store::evidence::Label;
 use weir_wire::fastpath::Head;
 use weir_wire::frame::{Frame, Time};
 
-use crate::daemon::clock::clock;
 use crate::daemon::pair::evidence::EvidenceRecorder;
 use crate::daemon::pair::mirror::Mirror;
 use crate::daemon::pair::prepare::{NextBystanders, NextMirror};
@@ -50,7 +50,7 @@ impl Bystanders {
         match (&mut self.evidence, next.evidence) {
             (Some(evidence), Some(settings)) => evidence.change(settings),
             (evidence, Some(settings)) => {
-                *evidence = Some(EvidenceRecorder::start(settings, label.clone(), clock()));
+                *evidence = Some(EvidenceRecorder::start(settings, label.clone(), clock::time()));
             }
             (evidence, None) => *evidence = None,
         }

@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use weir_port::guard::GuardCounters;
 use weir_port::{DeviceLosses, DeviceLost, Guard, Interface, KernelMirrors};
+use weir_store::clock;
 
 use crate::api::dto::PeerSnapshot;
 use crate::config::settings::{Driver, Pair};
@@ -70,7 +71,7 @@ impl ControlReport {
             mirrors: Vec::new(),
             kernel: Vec::new(),
             devices: Devices::default(),
-            taken: Instant::now(),
+            taken: clock::now(),
         }))
     }
 }
@@ -245,9 +246,9 @@ struct Thread {
 
 impl Thread {
     fn run(&mut self, commands: &Receiver<Command>) -> Result<()> {
-        let mut next = Instant::now() + TICK;
+        let mut next = clock::now() + TICK;
         loop {
-            match commands.recv_timeout(next.saturating_duration_since(Instant::now())) {
+            match commands.recv_timeout(next.saturating_duration_since(clock::now())) {
                 Ok(Command::Keep(settings, done)) => {
                     self.mirrors.retain(|it| settings.contains(it.settings()));
                     let _ = done.send(());
@@ -263,7 +264,7 @@ impl Thread {
                 }
                 Ok(Command::Stop) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
                 Err(RecvTimeoutError::Timeout) => {
-                    next = Instant::now() + TICK;
+                    next = clock::now() + TICK;
                     self.tick()?;
                 }
             }
@@ -291,7 +292,7 @@ impl Thread {
         if let Some(sharing) = &self.sharing {
             sharing.lock().unwrap_or_else(PoisonError::into_inner).retry();
         }
-        let taken = Instant::now();
+        let taken = clock::now();
         let guard = self.guard.counters().unwrap_or_default();
         let mirrors = self.mirrors.iter().map(|it| (it.settings().name.clone(), it.counters()));
         let mirrors = mirrors.collect();

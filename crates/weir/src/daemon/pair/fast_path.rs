@@ -25,6 +25,7 @@ use weir_engine::policy::Policy;
 use weir_engine::verdict::Side;
 use weir_port::fastpath::{now_ns, on_every_processor};
 use weir_port::{FastPath, FastPathOptions, Guard, GuardMode};
+use weir_store::clock;
 use weir_wire::fastpath::NONE;
 use weir_wire::frame::Time;
 
@@ -35,7 +36,6 @@ use crate::daemon::entropy::seed;
 use crate::daemon::pair::gate::SharedGate;
 use crate::daemon::pair::kernel_esp::KernelEsp;
 use crate::daemon::pair::relay::Relay;
-use crate::daemon::pair::worker::clock;
 
 /// How soon a flow that waits to change over is looked at again when no frame wakes the worker.
 const SETTLE_NAP: Duration = Duration::from_micros(200);
@@ -399,7 +399,7 @@ impl FastPathControl {
     }
 
     fn fold(&mut self, engine: &mut Engine, number: u32, waits: &mut [bool; 2]) {
-        let clocks = Clocks { now: clock(), monotonic_ns: now_ns() };
+        let clocks = Clocks { now: clock::time(), monotonic_ns: now_ns() };
         let slot = self.kernel.take(number);
         let folded = engine.fold(number, &slot, clocks);
         if let Some(bytes) = folded.path_mtu {
@@ -423,7 +423,7 @@ impl FastPathControl {
     fn take_events(&mut self, engine: &mut Engine) {
         for _ in 0..EVENTS_PER_ROUND {
             let Some(event) = self.kernel.next_event() else { return };
-            engine.notice(&event, Clocks { now: clock(), monotonic_ns: now_ns() });
+            engine.notice(&event, Clocks { now: clock::time(), monotonic_ns: now_ns() });
         }
     }
 
@@ -432,7 +432,7 @@ impl FastPathControl {
         if !self.keeps_heads || !self.is_open {
             return 0;
         }
-        let (now, monotonic_ns) = (clock(), now_ns());
+        let (now, monotonic_ns) = (clock::time(), now_ns());
         self.kernel.take_heads(HEADS_PER_ROUND, |head| {
             let age_ns = monotonic_ns.saturating_sub(head.now_ns);
             relay.bystanders().carried(Time(now.0.saturating_sub(age_ns)), head);

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use weir_engine::pipeline::Engine;
+use weir_store::clock;
 use weir_wire::frame::Time;
 
 use crate::api::dto::{PairSnapshot, PeerSnapshot};
@@ -153,7 +154,7 @@ impl Publisher {
         }
         self.complete_since = Some(sweep.begun);
         self.peers = std::mem::take(&mut sweep.peers);
-        self.rests_until = Some(Instant::now() + REST_A_PEER * count as u32);
+        self.rests_until = Some(clock::now() + REST_A_PEER * count as u32);
         self.sweep = None;
         true
     }
@@ -162,7 +163,7 @@ impl Publisher {
     pub fn publish(&mut self, pair: PairSnapshot) {
         let Some(complete_since) = self.complete_since else { return };
         let peers = self.peers.clone();
-        let next = Publication { pair, peers, taken: Instant::now(), complete_since };
+        let next = Publication { pair, peers, taken: clock::now(), complete_since };
         // Whoever reads the one before frees it.
         if let Some(before) = self.board.publish(Arc::new(next)).and_then(Arc::into_inner) {
             let is_gone = |(at, slice): &(usize, Slice)| {
@@ -215,7 +216,7 @@ mod tests {
     #[test]
     fn what_is_published_holds_all_peers_and_is_younger_than_a_question_before_it() {
         let (mut engine, mut publisher) = (engine(), Publisher::default());
-        let before = Instant::now();
+        let before = clock::now();
         publisher.publish(PairSnapshot::default());
         assert!(publisher.board().latest().is_none(), "no peer was looked at yet");
         publisher.begin(None, before + Duration::from_nanos(1));
@@ -225,8 +226,8 @@ mod tests {
         publisher.publish(PairSnapshot { flows: 5, ..PairSnapshot::default() });
         let latest = publisher.board().latest().unwrap();
         assert!(latest.is_newer_than(before));
-        assert!(!latest.is_newer_than(Instant::now() + Duration::from_secs(1)));
-        let snapshot = latest.snapshot(Instant::now());
+        assert!(!latest.is_newer_than(clock::now() + Duration::from_secs(1)));
+        let snapshot = latest.snapshot(clock::now());
         assert_eq!((snapshot.flows, snapshot.peers.len()), (5, PEERS));
         assert_eq!(snapshot.peers[PEERS - 1].name, format!("peer-{}", PEERS - 1));
     }
@@ -234,10 +235,10 @@ mod tests {
     #[test]
     fn counters_published_during_a_sweep_do_not_pass_for_new_peers() {
         let (mut engine, mut publisher) = (engine(), Publisher::default());
-        publisher.begin(None, Instant::now());
+        publisher.begin(None, clock::now());
         while !step(&mut publisher, &mut engine) {}
         publisher.publish(PairSnapshot::default());
-        let asked = Instant::now();
+        let asked = clock::now();
         publisher.begin_anew();
         publisher.begin(None, asked + Duration::from_nanos(1));
         assert!(!step(&mut publisher, &mut engine));

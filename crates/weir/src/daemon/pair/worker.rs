@@ -4,19 +4,19 @@ use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU64;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use weir_engine::esp::sa::Fingerprint;
 use weir_engine::pipeline::{Engine, Left, PeerChange, PolicyError};
+use weir_store::clock;
 use weir_store::datasets::DatasetSender;
 use weir_store::evidence::Label;
 use weir_store::sink::{AlertSender, RecordSender};
 use weir_wire::frame::Time;
 
 use crate::config::settings::{Limits, OnFailure, Pair};
-pub(in crate::daemon) use crate::daemon::clock::clock;
-use crate::daemon::control::show;
+pub(in crate::daemon) use crate::daemon::control::show;
 use crate::daemon::entropy::seed;
 use crate::daemon::keys::keying::KeyingEnd;
 use crate::daemon::keys::owners::OwnerKeeper;
@@ -154,7 +154,7 @@ impl Worker {
         let meter = tables::meter(&limits, pair.workers, owners.seed());
         let replay_files = plan.replay_files.into_iter().filter_map(NextReplayFile::into_new);
         let mut engine = Engine::new(plan.policy, plan.associations, meter)?;
-        engine.restore_owners(owners.restored(), clock());
+        engine.restore_owners(owners.restored(), clock::time());
         if exchange.is_some() {
             engine.set_one_of_several();
         }
@@ -221,7 +221,7 @@ impl Worker {
             })?;
             fast_path.iter_mut().for_each(|fast_path| fast_path.after_round(relay));
             self.key();
-            let now = clock();
+            let now = clock::time();
             if let Some(exchange) = &mut self.exchange {
                 exchange.pass(&mut self.relay, now);
             }
@@ -245,7 +245,7 @@ impl Worker {
                 let nap = self.fast_path.as_ref().map_or(idle, |fast_path| fast_path.nap(idle));
                 self.relay.wait(self.exchange.as_ref().map(Exchange::bell), nap)?;
                 self.exchange.iter_mut().for_each(Exchange::awake);
-                let is_busy = clock().since_ns(now) < BUSY_SLEEP_NS;
+                let is_busy = clock::time().since_ns(now) < BUSY_SLEEP_NS;
                 idle_rounds_max = if is_busy { IDLE_ROUNDS } else { 0 };
             }
         }
@@ -311,7 +311,7 @@ impl Worker {
         }
         self.end_idle_flows(now);
         self.pulse.fetch_add(1, Ordering::Relaxed);
-        self.publisher.begin(self.fast_path.as_ref(), Instant::now());
+        self.publisher.begin(self.fast_path.as_ref(), clock::now());
         self.publish();
         Ok(())
     }
@@ -326,7 +326,7 @@ impl Worker {
         relay.engine().flush(&mut |record| records.send(record));
         relay.engine().end_detection_flows();
         alerts::pass_on(relay, alerts, datasets);
-        self.access_log.look(&self.pair.name, relay.engine(), alerts, clock());
+        self.access_log.look(&self.pair.name, relay.engine(), alerts, clock::time());
         if let Some(evidence) = relay.bystanders().evidence.take() {
             evidence.finish();
         }
@@ -389,7 +389,7 @@ impl Worker {
             show_kernel(&mut self.relay);
             self.tell_fast_path();
         }
-        self.relay.tick(clock());
+        self.relay.tick(clock::time());
         Ok(left)
     }
 
@@ -484,7 +484,7 @@ impl Worker {
     fn publish(&mut self) {
         let Self { pair, relay, fast_path, why_not, .. } = self;
         let fast_path = show::fast_path(pair, relay, fast_path.as_ref(), why_not.as_deref());
-        let snapshot = show::pair(pair, relay, fast_path, clock());
+        let snapshot = show::pair(pair, relay, fast_path, clock::time());
         self.publisher.publish(snapshot);
     }
 }

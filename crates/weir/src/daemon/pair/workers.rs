@@ -18,6 +18,7 @@ use anyhow::{Context, Result};
 use weir_engine::esp::sa::Fingerprint;
 use weir_engine::pipeline::Left;
 use weir_port::{Guard, GuardMode, Steering, SteeringOptions};
+use weir_store::clock;
 use weir_store::evidence::Snapshot;
 
 use crate::api::dto::PairSnapshot;
@@ -215,7 +216,7 @@ impl PairWorkers {
     /// # Errors
     /// One does not publish any more.
     pub fn snapshot(&self) -> Result<PairSnapshot> {
-        let now = Instant::now();
+        let now = clock::now();
         let of_each = self.workers.iter().map(|it| Ok(it.latest()?.snapshot(now)));
         let mut joined = PairSnapshot::join(of_each.collect::<Result<Vec<_>>>()?);
         show::add_control(&mut joined, &self.control.report());

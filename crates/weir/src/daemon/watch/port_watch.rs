@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use weir_port::{Guard, GuardError, Interface, LinkEvents, Shutter};
+use weir_store::clock;
 
 use crate::config::Settings;
 use crate::daemon::control::show::link;
@@ -53,7 +54,7 @@ impl PortWatch {
         let mut watched = Watched {
             ports: names.map(|name| Port::now(name)).collect(),
             shutter,
-            since: Instant::now(),
+            since: clock::now(),
             reason: None,
         };
         let events = LinkEvents::open().context("cannot hear of changed links")?;
@@ -162,7 +163,7 @@ impl Watched {
             && self.since.elapsed() >= STARTS_APART
             && self.ports.iter().all(is_ready)
         {
-            self.since = Instant::now();
+            self.since = clock::now();
             self.reason.take().into_iter().for_each(tell);
         }
     }

@@ -13,6 +13,7 @@ use signal_hook::iterator::{Handle, Signals};
 use weir_engine::policy::mapped;
 use weir_port::Shutter;
 use weir_serve::account;
+use weir_store::clock;
 use weir_store::datasets::DatasetKeeper;
 use weir_store::sink::{AlertSink, EveFile, Exporter, Interfaces, RecordSender};
 
@@ -33,7 +34,6 @@ use crate::daemon::pair::mirror::{Mirror, MirrorControl};
 use crate::daemon::pair::plan::PairPlan;
 use crate::daemon::pair::prepare;
 use crate::daemon::pair::prepare::{NextBystanders, NextMirror};
-use crate::daemon::pair::worker;
 use crate::daemon::pair::worker::WorkerSetup;
 use crate::daemon::pair::workers::PairWorkers;
 use crate::daemon::watch::port_watch::PortWatch;
@@ -71,7 +71,7 @@ impl<'a> Sinks<'a> {
 
 /// What sends records of flows.
 pub(super) fn start_exporter(settings: &Settings) -> Result<Exporter> {
-    Exporter::start(&settings.collectors, worker::clock()).context("cannot export flow records")
+    Exporter::start(&settings.collectors, clock::time()).context("cannot export flow records")
 }
 
 /// Where `[rules]` have alerts written.
@@ -238,7 +238,7 @@ pub(super) fn announce(settings: &Settings) -> Instant {
     }
     tracing::info!(name = settings.gateway.name, pairs = settings.pairs.len(), "ready");
     notify::ready(&format!("{} pairs of ports", settings.pairs.len()));
-    Instant::now()
+    clock::now()
 }
 
 /// The bystanders of each worker of `pair`: mirrors that are `running` already, newly opened ones,

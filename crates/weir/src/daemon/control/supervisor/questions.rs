@@ -4,6 +4,7 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use weir_store::clock;
 
 use super::blocks::CONTROL;
 use super::reading::Wanted;
@@ -15,7 +16,6 @@ use crate::daemon::control::socket::{Output, Question};
 use crate::daemon::keys::keying::Keying;
 use crate::daemon::keys::secrets;
 use crate::daemon::pair::evidence;
-use crate::daemon::pair::worker;
 
 impl Gateway {
     /// Answers those who asked for counters before the workers published some last.
@@ -37,7 +37,7 @@ impl Gateway {
         let Question { request, answer, output } = question;
         let result = match request {
             Request::Status => {
-                self.status_asked.push((Instant::now(), answer));
+                self.status_asked.push((clock::now(), answer));
                 return;
             }
             Request::Keys(request) => {
@@ -126,7 +126,7 @@ impl Gateway {
             let names: Vec<_> = self.settings.pairs.iter().map(|it| it.name.as_str()).collect();
             bail!("there is no such pair; there are: {}", names.join(", "));
         }
-        let now = worker::clock();
+        let now = clock::time();
         let turn = self.cuts.take()?;
         std::thread::Builder::new().name("cut".into()).spawn(move || {
             let _turn = turn;

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use weir_port::{Guard, GuardMode, Interface};
+use weir_store::clock;
 
 use super::again::Left;
 use super::{Accepted, End, Failure, Gateway, Options, accept, accept_for_start, needs_restart};
@@ -121,7 +122,7 @@ pub(super) struct Trial {
 impl Trial {
     /// One that ends `within` from now.
     pub(super) fn begin(within: Duration, way_back: Option<Box<Accepted>>) -> Self {
-        Self { within, deadline: Instant::now() + within, way_back }
+        Self { within, deadline: clock::now() + within, way_back }
     }
 
     /// How long to sleep, `tick` at most.
@@ -131,7 +132,7 @@ impl Trial {
 
     /// Until it is taken back.
     pub(super) fn left(&self) -> Duration {
-        self.deadline.saturating_duration_since(Instant::now())
+        self.deadline.saturating_duration_since(clock::now())
     }
 }
 

@@ -5,10 +5,11 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weir_engine::esp::sa::Fingerprint;
 use weir_engine::esp::seal::SealingState;
+use weir_store::clock;
 
 use super::slot::StateFile;
 
@@ -93,7 +94,7 @@ impl Keeper {
     }
 
     pub(super) fn run(mut self, work: &Receiver<Work>) {
-        let mut synced = Instant::now();
+        let mut synced = clock::now();
         loop {
             match work.recv_timeout(SYNC_PERIOD.saturating_sub(synced.elapsed())) {
                 Ok(Work::KeepSealing(key, file, mark)) => {
@@ -117,7 +118,7 @@ impl Keeper {
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     self.sync();
-                    synced = Instant::now();
+                    synced = clock::now();
                 }
                 Ok(Work::End) | Err(RecvTimeoutError::Disconnected) => return self.sync(),
             }

@@ -1,6 +1,6 @@
 //! The state directory over restarts, crashes and damage.
 
-use std::time::Instant;
+use weir_store::clock;
 
 use super::slot::{HEAD_BYTES, MAGIC};
 use super::*;
@@ -233,7 +233,7 @@ fn whenever_a_batch_is_cut_short_no_key_is_lost_and_none_has_used_a_number() {
 fn a_thousand_keys_begin() {
     let directory = tempfile::tempdir_in(std::env::current_dir().unwrap()).unwrap();
     let mut store = store(directory.path());
-    let begun = Instant::now();
+    let begun = clock::now();
     let mut wanted = Vec::new();
     for number in 0..1000_u64 {
         let fingerprint = Fingerprint(number.to_be_bytes());

@@ -20,6 +20,7 @@ use weir_engine::tunnel::handshake::Role;
 use weir_engine::tunnel::key::PublicKey;
 use weir_engine::tunnel::state::{Install, Report};
 use weir_port::Interface;
+use weir_store::clock;
 use weir_xfrm::program::Installed;
 
 use super::nic::{Counted, Handed, RETIRED_FOR};
@@ -158,7 +159,7 @@ impl Agreed {
                 self.remove_retired(tunnel, kernel)?;
                 self.handed.begin_anew();
             }
-            self.retired.push((Used { spi, by_then: None }, Instant::now()));
+            self.retired.push((Used { spi, by_then: None }, clock::now()));
             return Ok(());
         }
         self.gone.add_sealed(&tunnel.read(kernel.socket, Direction::Out, spi)?, 0);
@@ -269,7 +270,7 @@ impl Agreed {
         if tunnel.is_all_in_nic() {
             let KernelEspSnapshot { left_packets: left, sealed_packets: sealed, .. } = self.shown;
             let dropped = || Ok(Interface::find(kernel.wire)?.lost_leaving()?);
-            let checked = self.handed.check(Instant::now(), Counted { left, sealed }, dropped);
+            let checked = self.handed.check(clock::now(), Counted { left, sealed }, dropped);
             self.gone.unsealed_packets = self.handed.unsealed();
             self.shown.unsealed_packets = self.handed.unsealed();
             checked?;

@@ -11,7 +11,7 @@
 
 use std::io::IoSlice;
 use std::sync::mpsc::Sender;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use weir_engine::esp::open::OpeningState;
@@ -20,6 +20,7 @@ use weir_engine::esp::sa::SaParameters;
 use weir_engine::esp::seal::SealingState;
 use weir_engine::esp::silent::silent_packet;
 use weir_port::{Guard, IvPrefix, Outgoing, PacketPort, Port};
+use weir_store::clock;
 use weir_wire::frame::Offload;
 
 use super::tunnel::{Direction, Kernel, KernelTunnel, Numbers};
@@ -119,7 +120,7 @@ impl FromFiles {
     }
 
     fn first_iv(&self, tunnel: &KernelTunnel, guard: &Guard) -> Result<IvPrefix> {
-        let begun = Instant::now();
+        let begun = clock::now();
         while begun.elapsed() < PATIENCE {
             if let Some(prefix) =
                 guard.learnt(tunnel.packets(Direction::Out, self.spi(Direction::Out)))?

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use weir_engine::esp::silent::silent_packet_for_nic;
 use weir_port::{NicPackets, Outgoing, PacketPort, Port};
+use weir_store::clock;
 use weir_wire::frame;
 use weir_xfrm::program::{OFFLOAD_INBOUND, OFFLOAD_PACKET};
 use weir_xfrm::uapi::Offload;
@@ -116,7 +117,7 @@ fn prove_with(
         port.transmit(&[Outgoing { parts: &parts, offload: frame::Offload::default() }]);
     }
     let wanted = ends.len() as u64;
-    let begun = Instant::now();
+    let begun = clock::now();
     let (mut left, mut sealed) = (0, 0);
     while begun.elapsed() < LAG {
         left = kernel.guard.left_to_nic(packets)?;
@@ -261,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_nic_may_lag_behind_and_not_fall_behind() {
-        let begun = Instant::now();
+        let begun = clock::now();
         let at = |tenths: u64| begun + Duration::from_millis(100 * tenths);
         // What was there before does not count.
         let counted = |left, sealed| Counted { left: 5 + left, sealed: 3 + sealed };
@@ -296,7 +297,7 @@ mod tests {
 
     #[test]
     fn what_was_dropped_of_others_is_no_excuse_for_a_nic_that_stops() {
-        let begun = Instant::now();
+        let begun = clock::now();
         let (mut handed, dropped) = (Handed::default(), Cell::new(0));
         let found = (0..2000u64).find(|tenths| {
             let left = 1000 * tenths;
@@ -313,7 +314,7 @@ mod tests {
     fn what_was_dropped_of_its_own_stays_an_excuse_however_late_it_shows() {
         // A driver that reads its counters every second, and one that does at once.
         for each in [10, 1] {
-            let begun = Instant::now();
+            let begun = clock::now();
             let (mut handed, dropped) = (Handed::default(), Cell::new(0));
             let mut lost = 0;
             for tenths in 0..1000u64 {
