@@ -179,7 +179,7 @@ impl DemoReport {
 ///
 /// # Errors
 /// The lab or the gateways do not come up, a tool is missing, or a signal came. A demo that ran and
-/// found something wrong is no error: see [`Report::failures`].
+/// found something wrong is no error: see [`DemoReport::failures`].
 pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<DemoReport> {
     process::require(&["ip", "tc", "ethtool", "nft", "ping", "iperf3", "tcpdump", "tshark"])?;
     if options.rdma {

@@ -1,4 +1,4 @@
-//! A [`super::Report`] for people: one screen of summary, or one of the lists.
+//! A [`super::CaptureReport`] for people: one screen of summary, or one of the lists.
 
 use std::fmt::Write;
 
