@@ -57,3 +57,8 @@ fn send(engine: &mut Engine, ttl: u8) -> Verdict {
     let mut frames = [Frame::new(&mut bytes, 0, end, meta)];
     engine.process(time, Side::Host, &mut frames).verdicts[0]
 }
+
+#[test]
+fn it_drops_what_is_near_the_end_of_its_life() {
+    main();
+}

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::rand::{GetRandomFlags, getrandom};
+use weir_store::entropy;
 
 /// Bytes of randomness.
 const RANDOM_BYTES: usize = 32;
@@ -175,11 +175,7 @@ impl Token {
     }
 
     fn random() -> io::Result<Self> {
-        let mut bytes = [0; RANDOM_BYTES];
-        let count = getrandom(&mut bytes, GetRandomFlags::empty())?;
-        if count != RANDOM_BYTES {
-            return Err(io::Error::other("the kernel gave too few random bytes"));
-        }
+        let bytes = entropy::bytes::<RANDOM_BYTES>()?;
         Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 

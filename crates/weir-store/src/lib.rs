@@ -17,6 +17,7 @@
 pub mod clock;
 pub mod collect;
 pub mod datasets;
+pub mod entropy;
 pub mod evidence;
 pub mod names;
 pub mod sink;

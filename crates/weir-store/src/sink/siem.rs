@@ -25,7 +25,7 @@ use super::siem_link::Link;
 use super::siem_text::{self, SiemEvent, SiemFormat};
 use super::spool::{Spool, SpoolError};
 use super::transport::{self, TlsClient, TlsFiles};
-use crate::clock;
+use crate::{clock, entropy};
 
 /// Events that wait for a sink's thread.
 const QUEUE_EVENTS: usize = 8192;
@@ -194,9 +194,7 @@ const ID_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Tells apart the chunked messages of this gateway from those of its neighbours.
 fn id_seed() -> u64 {
-    let mut bytes = [0; 8];
-    let _ = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty());
-    u64::from_be_bytes(bytes)
+    entropy::bytes().map_or(0, u64::from_be_bytes)
 }
 
 struct Work {

@@ -23,5 +23,3 @@ pub mod control;
 pub mod keys;
 pub mod pair;
 pub mod watch;
-
-mod entropy;

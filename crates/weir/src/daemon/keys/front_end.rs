@@ -36,13 +36,13 @@ use weir_xfrm::state::State;
 use zeroize::Zeroizing;
 
 use crate::config::settings::Pair;
-use crate::daemon::entropy;
 use crate::daemon::keys::front_end_socket::{Client, ClientEvent, FrontEndSocket};
 use crate::daemon::keys::state::{StateError, StateStore};
 use crate::daemon::pair::prepare::{NextReplayFile, Prepared, ReplayFile, Running, Terms};
 use crate::daemon::pair::sharing::SteeredPrefix;
 use crate::daemon::pair::worker::AssociationChange;
 use crate::daemon::pair::workers::PairWorkers;
+use weir_store::entropy;
 
 /// The first word of a greeting; netlink begins with a length, which is never 0.
 const GREETING: u32 = 0;

@@ -34,10 +34,10 @@ use weir_engine::tunnel::state::{Effect, Install, KeyingCounters, Now, Report, T
 use weir_engine::tunnel::{PeerSettings, PeerState, PeerStatus};
 use weir_store::clock;
 
-use crate::daemon::entropy;
 use crate::daemon::keys::order_queue::{OrderQueues, Orders};
 use crate::daemon::pair::kernel_esp::{KernelOrder, ToKernel};
 use crate::daemon::pair::sharing::Sharing;
+use weir_store::entropy;
 
 /// What waits for the thread, at most.
 const QUEUE_MAX: usize = 1024;

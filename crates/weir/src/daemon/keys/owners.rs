@@ -24,7 +24,7 @@ use weir_store::clock;
 use weir_wire::frame::Time;
 
 use crate::config::settings::Gateway;
-use crate::daemon::entropy;
+use weir_store::entropy;
 
 /// Begins each file; the last byte is the format's version.
 const MAGIC: &[u8; 8] = b"weirown\x01";

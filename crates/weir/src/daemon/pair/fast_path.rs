@@ -32,10 +32,10 @@ use weir_wire::frame::Time;
 use crate::api::dto::FastPathSnapshot;
 use crate::config::settings::{Driver, FastPathMode, Limits, Pair};
 use crate::daemon::control::openvpn;
-use crate::daemon::entropy::seed;
 use crate::daemon::pair::gate::SharedGate;
 use crate::daemon::pair::kernel_esp::KernelEsp;
 use crate::daemon::pair::relay::Relay;
+use weir_store::entropy::seed;
 
 /// How soon a flow that waits to change over is looked at again when no frame wakes the worker.
 const SETTLE_NAP: Duration = Duration::from_micros(200);

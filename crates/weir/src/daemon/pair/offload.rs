@@ -24,9 +24,9 @@ use weir_xfrm::uapi::{self, MODE_TRANSPORT, MODE_TUNNEL};
 
 use crate::api::dto::OffloadSnapshot;
 use crate::config::settings::{Mode, Offload, Peer, Settings};
-use crate::daemon::entropy;
 use crate::daemon::pair::xfrm_socket::{NO_INTERFACE, REQUEST, XfrmSocket};
 use crate::machine::Machine;
+use weir_store::entropy;
 
 /// From an address for documentation to another (RFC 5737): no packet has them.
 const ENDS: [[u8; 4]; 2] = [[192, 0, 2, 250], [192, 0, 2, 251]];

@@ -17,11 +17,11 @@ use crate::config::policy::{WirePort, associations, policy};
 use crate::config::settings::{Offload, Pair, Peer};
 use crate::config::tag::tags;
 use crate::config::{Keys, Settings};
-use crate::daemon::entropy::seed;
 use crate::daemon::keys::state::{StateFile, StateStore};
 use crate::daemon::pair::kernel_esp::nic::{Nic, Work};
 use crate::daemon::pair::kernel_esp::{KernelKeys, KernelPlan};
 use crate::machine::{Link, Machine};
+use weir_store::entropy::seed;
 
 /// A plan of one worker of a pair. Replaced as a whole.
 #[derive(Debug)]

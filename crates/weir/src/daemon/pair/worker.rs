@@ -17,7 +17,6 @@ use weir_wire::frame::Time;
 
 use crate::config::settings::{Limits, OnFailure, Pair};
 pub(in crate::daemon) use crate::daemon::control::show;
-use crate::daemon::entropy::seed;
 use crate::daemon::keys::keying::KeyingEnd;
 use crate::daemon::keys::owners::OwnerKeeper;
 use crate::daemon::keys::state::{Reserved, Reserver};
@@ -40,6 +39,7 @@ use crate::daemon::watch::access_log::AccessLog;
 use crate::daemon::watch::forgeries::ForgeryAlarm;
 use crate::daemon::watch::leak::LeakAlarm;
 use crate::daemon::watch::rollout::RolloutLog;
+use weir_store::entropy::seed;
 
 mod handle;
 

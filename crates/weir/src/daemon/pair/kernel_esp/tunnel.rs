@@ -16,8 +16,8 @@ use zeroize::Zeroizing;
 
 use super::nic::{self, Nic};
 use crate::api::dto::KernelEspSnapshot;
-use crate::daemon::entropy;
 use crate::daemon::pair::xfrm_socket::{REQUEST, XfrmSocket};
+use weir_store::entropy;
 
 /// What a sealing association's window is: the kernel wants one.
 const SEALING_WINDOW: u32 = 64;
