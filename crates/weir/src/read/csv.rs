@@ -1,5 +1,5 @@
-//! The lists of a [`super::CaptureReport`] as CSV (RFC 4180): a header line, then a line per flow, or per
-//! direction of a conversation. No field needs quoting: names, addresses and numbers only.
+//! The lists of a [`super::CaptureReport`] as CSV (RFC 4180): a header line, then a line per flow,
+//! or per direction of a conversation. No field needs quoting: names, addresses and numbers only.
 
 use std::fmt::Write;
 
