@@ -1,6 +1,6 @@
 #!/bin/sh
-# rustdoc for `cargo test --doc` in a check: runs the doc tests, then makes the documentation itself with what is
-# compiled already. `cargo doc` would check every package once more for it, two minutes of processor time.
+# rustdoc for `cargo test --doc` in a check: runs the doc tests, then makes the documentation with
+# what is compiled already. `cargo doc` would check every package once more (docs/adr/0259).
 set -e
 rustdoc "$@"
 count=$#
