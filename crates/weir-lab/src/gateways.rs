@@ -15,8 +15,8 @@ use crate::netns::SHORT;
 use crate::process::{self, Running};
 use crate::topology::{GATEWAY_V4, HOST_PORT, HOST_V4, HOST_V6, Lab, Side, WIRE_PORT};
 
-/// A gateway that does not answer by then will not.
-const START: Duration = Duration::from_secs(20);
+/// A gateway that does not answer by then will not; thirty thousand rules take a while.
+const START: Duration = Duration::from_secs(60);
 /// Names of the two gateways, as configurations and control sockets have them.
 pub const NAMES: [&str; 2] = ["gw-a", "gw-b"];
 
