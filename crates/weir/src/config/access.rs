@@ -2,28 +2,33 @@
 //!
 //! ```toml
 //! [[pair]]
-//! access_default = "deny"         # [allow] allow | deny: what no line matches
-//! access_state = "learn"          # [off] off | learn | strict: see `AccessStateMode`
-//! access_psn = "drop"             # [count] off | count | under_attack | drop: see `AccessPsnMode`
+//! access_default = "deny"         # [allow] allow | deny: RDMA that no line matches
+//! access_state = "learn"          # [off] off | learn: a queue pair belongs to its first sender or
+//! #                                 whom connection managers name; packets of others are dropped |
+//! #                                 strict: also, RC, UC and XRC pass only if those agreed on it
+//! access_psn = "drop"             # [count] off | count | under_attack (drop while many come) |
+//! #                                 drop: packets of reliable queue pairs with a PSN out of window
 //!
-//! [[group]]                       # names for addresses; several allowed: see `party`
+//! [[group]]                       # a name for addresses; several groups allowed; see below
 //! name = "storage"
-//! members = ["10.0.0.0/28", "fd00::7"]  # or members_file = "storage.txt": one a line
+//! members = ["10.0.0.0/28", "fd00::7"]  # or members_file = "storage.txt": one per line
 //!
-//! [[access]]                      # a line; of a pair's, the first that matches decides
-//! name = "compute-reads-storage"  # unique; `weir access hits` names it
+//! [[access]]                      # a line of access; of a pair's lines, the first match decides
+//! name = "compute-reads-storage"  # unique; shown by `weir access hits`
 //! pair = "port0"                  # [every pair]
-//! from = "10.1.0.0/16"            # [anybody] who asks: groups, and all that their members may be:
-//! #                                 see `party`; several
-//! to = "storage"                  # [anybody] whose queue pair and memory it is; several
+//! from = "10.1.0.0/16"            # [anybody] the requester: groups, or what a group may have as
+//! #                                 members (see below); several
+//! to = "storage"                  # [anybody] the owner of the queue pair and memory; several
 //! operations = ["read", "send"]   # [all] send | send_imm | write | read | atomic | multicast |
 //! #                                 connect | other; several
-//! service = "nvme-of"             # [any] and qp_type, vlan, p_key, expires, hours: see `terms`
-//! limit = { messages = 1000 }     # [none] a second, by source: messages, read_bytes, source_bits,
-//! #                                 queue_pair_bits, connects; and queue_pairs at a time
-//! action = "allow"                # allow | deny | reject: its sender is told | would_deny: passes,
-//! #                                 counted as if it were denied
-//! log = false                     # [false] tell of each message; of denied ones it is told anyway
+//! service = "nvme-of"             # [any] also qp_type, vlan, p_key, expires, hours: see below
+//! limit = { messages = 1000 }     # [none] per second and source address: messages, read_bytes,
+//! #                                 source_bits, queue_pair_bits, connects; also queue_pairs, the
+//! #                                 number that may be open at a time
+//! action = "allow"                # allow | deny | reject: deny, answer the sender | would_deny:
+//! #                                 allow, but count and report it as if it were denied
+//! log = false                     # [false] log each message that matches; denied ones are always
+//! #                                 logged
 //! ```
 
 use std::collections::BTreeSet;

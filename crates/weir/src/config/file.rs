@@ -4,138 +4,140 @@
 //! The format, whole (defaults in brackets; `several` takes one string or a list of them):
 //!
 //! ```toml
-//! [gateway]                       # this process
-//! name = "gw-a"                   # names the control socket and the state files
-//! state_dir = "/var/lib/weir"     # [/var/lib/weir] sequence reservations, replay state
-//! run_dir = "/run/weir"           # [/run/weir] control socket, lock
-//! on_failure = "closed"           # [closed] a dead gateway passes nothing; "open": monitor-only
+//! [gateway]                       # this gateway process
+//! name = "gw-a"                   # part of the names of the control socket and the state files
+//! state_dir = "/var/lib/weir"     # [/var/lib/weir] folder: sequence reservations, replay state
+//! run_dir = "/run/weir"           # [/run/weir] folder: control socket and lock
+//! on_failure = "closed"           # [closed] closed: a dead gateway passes nothing | open: it
+//! #                                 passes everything; only for gateways that seal nothing
 //!
-//! [[pair]]                        # one host port and one wire port; several allowed
+//! [[pair]]                        # one host port and one wire port; several pairs allowed
 //! name = "port0"                  # [the host interface's name]
-//! host = "pf0hpf"
-//! wire = "p0"
-//! driver = "packet"               # [packet] packet | xdp
-//! address = ["192.0.2.1/24"]      # [none: bump in the wire] own outer addresses; several
-//! next_hop = "192.0.2.254"        # [none] for endpoints outside the address's network
-//! vlan = 100                      # [none] outer VLAN of sealed packets; 0: the priority alone
-//! dscp_map = { "26" = 34 }        # [copied] DSCP inside and outside; see `marking`
-//! pcp_map = { "3" = 5 }           # [copied] VLAN priority inside and outside, likewise
-//! roce_mtu = 4096                 # [none] bytes; refuse a wire that cannot carry it sealed
-//! icrc = "check"                  # [check] check | off
-//! on_leak = "drop"                # [drop] drop | alert: plaintext found by the last check
+//! host = "pf0hpf"                 # interface towards the host: plaintext
+//! wire = "p0"                     # interface towards the fabric
+//! driver = "packet"               # [packet] packet (AF_PACKET) | xdp (AF_XDP)
+//! address = ["192.0.2.1/24"]      # [none: bump in the wire] own outer IP addresses; several
+//! next_hop = "192.0.2.254"        # [none] router to endpoints outside the network of `address`
+//! vlan = 100                      # [none] VLAN ID of sealed packets; 0: priority tag, no VLAN
+//! dscp_map = { "26" = 34 }        # [copied] maps inner to outer DSCP; see `dscp_map` below
+//! pcp_map = { "3" = 5 }           # [copied] maps inner to outer VLAN priority (PCP); see below
+//! roce_mtu = 4096                 # [none] RoCE path MTU, bytes; sealed, it must fit the wire MTU
+//! icrc = "check"                  # [check] check each ICRC and count wrong ones | off
+//! on_leak = "drop"                # [drop] drop | alert (pass): plaintext found by the last check
 //! xfrm = true                     # [false] `weir xfrm` may install associations and policies
-//! default = "drop"                # [drop] drop | seal | forward: what no peer protects
-//! fastpath = "off"                # [off] off | tc | auto: the kernel carries settled flows
-//! workers = 1                     # [1] threads that share its flows, at most 16; see `workers`
-//! access_default = "allow"        # [allow] allow | deny: RDMA that no [[access]] matches
-//! access_state = "off"            # [off] off | learn | strict: whether queue pairs have owners
-//! access_psn = "count"            # [count] off | count | under_attack | drop: numbers out of window
+//! default = "drop"                # [drop] drop | seal | forward: packets that no peer protects
+//! fastpath = "off"                # [off] off | tc | auto: the kernel forwards flows once judged
+//! workers = 1                     # [1] threads that share the pair's flows, 1 to 16: workers.md
+//! access_default = "allow"        # [allow] allow | deny: RDMA that no [[access]] line matches
+//! access_state = "off"            # [off] off | learn | strict: owners of queue pairs; see below
+//! access_psn = "count"            # [count] off | count | under_attack | drop: PSNs out of window
 //!
-//! [pair.frames]                   # link-local and group traffic: seal | clear | drop
-//! lldp = "drop"                   # defaults: see `settings::default_frames`
-//! multicast = "drop"              # of IP packets and RoCE, what a group's address is for
-//! broadcast = "drop"              # likewise 255.255.255.255; a subnet's has a prefix like hosts
-//! arp = "seal"                    # and neighbour_discovery: how hosts find each other
-//! ptp = "seal"                    # time of day; and lacp, eapol, pause, stp, link_local (other
-//! #                                 01-80-C2-00-00-0x)
+//! [pair.frames]                   # link-local, group traffic: seal | clear | drop; [clear] in a
+//! #                                 pair that only watches, else [with "ethernet" peer / without]
+//! lldp = "drop"                   # [drop / drop] likewise lacp, eapol, pause (with PFC), stp,
+//! #                                 link_local (other 01-80-C2-00-00-0x)
+//! multicast = "drop"              # [seal / drop] IP and RoCE: by IP address or GID, not by MAC
+//! broadcast = "drop"              # [seal / drop] IP: 255.255.255.255; a subnet's: by `protects`
+//! arp = "seal"                    # [seal / clear] likewise neighbour_discovery (IPv6)
+//! ptp = "seal"                    # [seal / drop] time synchronisation
 //!
-//! [pair.vpn]                      # standard WireGuard clients end here; needs [keying]
-//! clients = "/etc/weir/clients"   # a folder with a file for each: `weir vpn add`
-//! pool = ["10.9.0.0/24"]          # networks that they get addresses of; several
-//! endpoint = "gw-a.example:51840" # where they reach the gateway, with the port of [keying]
-//! routes = ["10.0.0.0/8"]         # [everything] what they send by the tunnel; several
-//! dns = ["10.0.0.53"]             # [none] their name servers; several
-//! masquerade = "10.0.0.250"       # [none] the host sees this address instead of theirs
+//! [pair.vpn]                      # serves standard WireGuard clients; needs [keying]
+//! clients = "/etc/weir/clients"   # folder with a file for each client: see `weir vpn add`
+//! pool = ["10.9.0.0/24"]          # networks from which clients get their addresses; several
+//! endpoint = "gw-a.example:51840" # where clients reach the gateway, with the port of [keying]
+//! routes = ["10.0.0.0/8"]         # [everything] what clients send through the tunnel; several
+//! dns = ["10.0.0.53"]             # [none] name servers for the clients; several
+//! masquerade = "10.0.0.250"       # [none] the host sees clients under this address, IPv4
 //!
-//! [pair.openvpn]                  # OpenVPN's daemons, run by the gateway, end here
-//! tunnels = "/etc/weir/tunnels"   # a folder that `weir vpn openvpn` wrote
-//! masquerade = "10.0.0.250"       # [that of pair.vpn, none] likewise
+//! [pair.openvpn]                  # serves OpenVPN clients: the gateway runs OpenVPN's daemons
+//! tunnels = "/etc/weir/tunnels"   # folder that `weir vpn openvpn` wrote
+//! masquerade = "10.0.0.250"       # [that of pair.vpn, or none] the same, for OpenVPN clients
 //!
 //! [[peer]]                        # another gateway
 //! name = "gw-b"
 //! pair = "port0"                  # [the only pair]
-//! endpoint = "192.0.2.2"          # its outer address; absent in a bump in the wire
+//! endpoint = "192.0.2.2"          # its outer address; omit it in a bump in the wire
 //! mode = "ethernet"               # ethernet (EtherIP in ESP) | tunnel | transport | icrc-tag
-//! weaker_than_esp = true          # icrc-tag only, and required there: see `tag`
-//! tag = { other = "drop" }        # icrc-tag only: keys, epochs, what is not RoCE; see `tag`
-//! encapsulation = "esp"           # [esp] esp | udp (port 4500)
-//! spread = true                   # [true with `public_key`] UDP: a source port a flow inside
-//! sealing = "require"             # [require] require | prefer | observe: steps of a roll-out
-//! offload = "none"                # [none] none | kernel: ESP by the kernel | crypto: its cipher by
-//! #                                 the NIC | packet: all of it | auto: crypto if it takes that
-//! protects = ["everything"]       # or the prefixes that lie behind the peer; several
-//! replay_window = 1024            # [1024] packets; a multiple of 64, 64 to 8192
-//! extended_sequence = true        # [true] 64-bit sequence numbers
-//! public_key = "..."              # who it is: keys are agreed by handshakes; needs [keying]
-//! preshared_key_file = "ab.psk"   # [none] a secret beside, the same at both gateways
-//! ml_kem = false                  # [false] mix ML-KEM-768 in; the same at both gateways
-//! #                                 or, without `public_key`, keys that stand in files:
-//! workers = 1                     # [1] with such keys: the lesser of both gateways' workers
+//! weaker_than_esp = true          # icrc-tag only, and required there; see icrc-tag below
+//! tag = { other = "drop" }        # icrc-tag only: keys, epochs, what is not RoCE; see there
+//! encapsulation = "esp"           # [esp] esp (directly in IP) | udp (port 4500)
+//! spread = true                   # [true with `public_key`] UDP: one source port per inner flow
+//! sealing = "require"             # [require] require | prefer | observe: roll-out, see rollout.md
+//! offload = "none"                # [none] none: Weir does ESP | kernel: in software | crypto: the
+//! #                                 NIC does the cipher, kernel the rest | packet: the NIC does
+//! #                                 all of ESP | auto: crypto if the NIC supports it, else none
+//! protects = ["everything"]       # "everything", or the prefixes behind the peer; several
+//! replay_window = 1024            # [1024] packets; a multiple of 64, from 64 to 8192
+//! extended_sequence = true        # [true] 64-bit sequence numbers; false: 32-bit
+//! public_key = "..."              # the peer's public key: keys by handshakes; needs [keying]
+//! preshared_key_file = "ab.psk"   # [none] an additional secret, the same at both gateways
+//! ml_kem = false                  # [false] add ML-KEM-768 to handshakes; same at both gateways
+//! #                                 Without `public_key`, the keys come from files:
+//! workers = 1                     # [1] the smaller of the two gateways' numbers of workers
 //! seal = { spi = 0x1000, cipher = "aes-256-gcm", key_file = "a-to-b.key" }
 //! open = { spi = 0x1010, cipher = "aes-256-gcm", key_file = "b-to-a.key" }
 //!
-//! [keying]                        # keys agreed by handshakes, with peers that have `public_key`
-//! identity_file = "gw-a.identity" # who we are; `weir keys identity` makes it
-//! port = 51840                    # [51840] UDP port of handshakes, the same at all gateways
-//! rekey_after_s = 120             # [120] new keys after so long
-//! rekey_after_mib = 1048576       # [1048576] or after so much plaintext sealed
+//! [keying]                        # key agreement by handshakes, with peers that have `public_key`
+//! identity_file = "gw-a.identity" # this gateway's private key; `weir keys identity` makes it
+//! port = 51840                    # [51840] UDP port of handshakes; the same at all gateways
+//! rekey_after_s = 120             # [120] make new keys after so many seconds,
+//! rekey_after_mib = 1048576       # [1048576] or after so many MiB of sealed plaintext,
 //! rekey_after_packets = 4294967296  # [2^32] or after so many packets
-//! keepalive_ms = 2000             # [2000] between signs of life; 0: none
-//! probe_path_mtu = true           # [true] search how large a packet each path carries
+//! keepalive_ms = 2000             # [2000] milliseconds between keepalives; 0: none
+//! probe_path_mtu = true           # [true] probe for the largest packet that each path carries
 //!
 //! [limits]
-//! flows = 65536                   # [65536] entries of the flow table, a pair
-//! conversations = 16384           # [16384] queue-pair conversations, a pair
-//! active_timeout_s = 30           # [30] a flow's record ends after so long, the flow goes on
-//! idle_timeout_s = 15             # [15] a flow ends after so long without a packet
-//! fast_flows = 16384              # [16384] directions of flows on the fast path, a pair
+//! flows = 65536                   # [65536] entries of the flow table, per pair
+//! conversations = 16384           # [16384] queue-pair conversations, per pair
+//! active_timeout_s = 30           # [30] seconds until a flow's record ends; the flow goes on
+//! idle_timeout_s = 15             # [15] a flow ends after so many seconds without a packet
+//! fast_flows = 16384              # [16384] flow directions on the fast path, per pair
 //!
-//! [evidence]                      # keep the last packets; absent: none
-//! memory_mib = 64                 # [64] a pair, 8 at least; 0: none
-//! snap = 384                      # [384] bytes kept of each packet; 0: whole
-//! disk = "/var/lib/weir/evidence" # [none] a folder that keeps more of them, and past a restart
-//! disk_mib = 1024                 # [1024] a pair, taken from the disk at once
+//! [evidence]                      # keeps the last packets; without this table, none are kept
+//! memory_mib = 64                 # [64] MiB of memory per pair, 8 at least; 0: keep nothing
+//! snap = 384                      # [384] bytes kept of each packet; 0: whole packets
+//! disk = "/var/lib/weir/evidence" # [none] folder that keeps more of them, also over a restart
+//! disk_mib = 1024                 # [1024] MiB of disk per pair, allocated at once
 //!
-//! [store]                         # remember flows, conversations, counters; absent: nothing
-//! path = "gw-a.sqlite"            # [state_dir/store/NAME.sqlite] one file
-//! group = "weir"                  # [none] who may read it, and the status: that of `weir serve`
-//! operate = true                  # [false] whether that group may block addresses too
-//! administer = true               # [false] and take evidence and change this configuration
-//! size_mib = 1024                 # [1024] of the file, at most; then the oldest records go
-//! records_days = 7                # [7] records; hours_days and minutes_days: roll-ups [400, 31]
+//! [store]                         # stores flows, conversations, counters; without it: nothing
+//! path = "gw-a.sqlite"            # [state_dir/store/NAME.sqlite] the SQLite file
+//! group = "weir"                  # [none] group that may read it and the status: `weir serve`'s
+//! operate = true                  # [false] that group may also block addresses; needs `group`
+//! administer = true               # [false] and take evidence, change this file; needs `operate`
+//! size_mib = 1024                 # [1024] maximum file size; then the oldest records are deleted
+//! records_days = 7                # [7] records; roll-ups: hours_days [400], minutes_days [31]
 //!
-//! [rules]                         # detection: rules look at every packet in clear; see `rules`
+//! [rules]                         # detection: rules inspect each packet in clear; see `[rules]`
 //!
-//! [[mirror]]                      # a copy of what the host says and hears; several allowed
+//! [[mirror]]                      # a copy of what the host sends and receives; several allowed
 //! name = "ids"                    # unique
 //! pair = "port0"                  # [the only pair]
-//! port = "mon0"                   # the interface that copies leave by
+//! port = "mon0"                   # interface through which the copies leave
 //! direction = "both"              # [both] both | from_host | to_host
-//! filter = "udp port 4791"        # [all] pcap-filter, as `weir capture` takes it
-//! queue_pairs = [17]              # [all] RDMA packets to (datagrams: or from) these
-//! snap = 0                        # [0: whole] bytes of each packet
+//! filter = "udp port 4791"        # [all] pcap-filter expression, as for `weir capture`
+//! queue_pairs = [17]              # [all] only RDMA packets to these (datagrams: to or from these)
+//! snap = 0                        # [0: whole] bytes copied of each packet
 //! encapsulation = "vxlan"         # [none] none | vxlan | erspan1 | erspan2 | erspan3
-//! local = "192.0.2.1"             # encapsulated: outer addresses, IPv4
-//! remote = "192.0.2.9"
-//! remote_mac = "02:00:00:00:00:09"  # of `remote`, or of the router on the way there
-//! id = 7                          # [1] VXLAN network (24 bits) or ERSPAN session (10 bits)
-//! leak_plaintext_on_wire = false  # [false] allow `port` to be a wire port of a sealing gateway
+//! local = "192.0.2.1"             # with encapsulation: outer source address, IPv4
+//! remote = "192.0.2.9"            # with encapsulation: outer destination address, IPv4
+//! remote_mac = "02:00:00:00:00:09"  # MAC address of `remote`, or of the router on the way there
+//! id = 7                          # [1] VXLAN network ID (24 bits) or ERSPAN session ID (10 bits)
+//! leak_plaintext_on_wire = false  # [false] true: `port` may be a wire port of a sealing gateway
 //!
-//! [[sink]]                        # alerts to a SIEM: see `sinks`; [[label]]: see `labels`
-//!
-//! [[access]]                      # who may do what by RDMA, and [[group]]: see `access`
+//! [[sink]]                        # alerts to a SIEM; [[sink]] and [[label]] are described below
+//! [[access]]                      # who may do what by RDMA; described below, with [[group]]
 //!
 //! [[export]]                      # a collector of flow records; several allowed
 //! collector = "udp://192.0.2.9:2055"  # udp | tcp | tls
-//! format = "ipfix"                # netflow5 | netflow9 | ipfix; NetFlow by UDP only
+//! format = "ipfix"                # netflow5 | netflow9 | ipfix; NetFlow only over UDP
 //! biflow = false                  # [false] IPFIX: both directions in one record (RFC 5103)
-//! domain = 1                      # [1] observation domain, source ID
-//! enterprise = 32473              # [32473, a number for examples] of the RDMA elements
-//! message_bytes = 1400            # [1400; streams 8192] of a message, at most
-//! template_seconds = 60           # [60] UDP: between repetitions of the templates
-//! authority_file = "ca.pem"       # TLS: who may sign the collector's certificate
-//! certificate_file = "gw.pem"     # [none] TLS: our own, with `key_file`
-//! spool_mib = 64                  # [64] TCP, TLS: on disk while the collector is down
+//! domain = 1                      # [1] observation domain ID (NetFlow 9: source ID)
+//! enterprise = 32473              # [32473, for examples] enterprise number of the RDMA elements
+//! message_bytes = 1400            # [1400; TCP, TLS: 8192] maximum size of a message
+//! template_seconds = 60           # [60] UDP: seconds between retransmissions of the templates
+//! authority_file = "ca.pem"       # TLS: PEM file of CAs that may sign the collector's certificate
+//! certificate_file = "gw.pem"     # [none] TLS: the gateway's own certificate, with `key_file`
+//! spool_mib = 64                  # [64] TCP, TLS: MiB spooled on disk while the collector is down
 //! ```
 
 use std::net::{IpAddr, Ipv4Addr};

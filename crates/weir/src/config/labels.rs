@@ -1,9 +1,9 @@
 //! `[[label]]`: what people call addresses.
 //!
 //! ```toml
-//! [[label]]                       # several allowed; needs [store]
-//! of = "10.0.1.0/24"              # prefix, address, GID, MAC (its fe80:: GID) or `lid 0x1f`
-//! host = "node17"                 # at least one of these four
+//! [[label]]                       # names for addresses; several allowed; needs [store]
+//! of = "10.0.1.0/24"              # prefix, address, GID, MAC (for its fe80:: GID) or `lid 0x1f`
+//! host = "node17"                 # at least one of host, tenant, job and rail is required
 //! tenant = "red"
 //! job = "train-4"
 //! rail = "2"

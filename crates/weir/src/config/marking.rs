@@ -3,8 +3,8 @@
 //!
 //! ```toml
 //! [[pair]]
-//! dscp_map = { "26" = 34 }        # DSCP 26 inside travels as 34; what is not named is copied
-//! pcp_map = { "3" = 5, "0" = 1 }  # VLAN priority; packets without a tag have 0
+//! dscp_map = { "26" = 34 }        # inner DSCP 26 becomes outer 34; values not listed are copied
+//! pcp_map = { "3" = 5, "0" = 1 }  # the same for VLAN priority; untagged packets have priority 0
 //! ```
 
 use std::collections::BTreeMap;

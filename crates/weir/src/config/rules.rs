@@ -3,23 +3,23 @@
 //! ```toml
 //! [rules]
 //! paths = ["/etc/weir/rules"]       # rule files, and folders of them; several
-//! variables = "suricata.yaml"       # [Suricata's defaults] its address-groups and port-groups
-//! geoip = "GeoLite2-Country.mmdb"   # [none] where addresses are, for the keyword of that name
-//! mode = "enforce"                  # [enforce] enforce | watch: what rules drop passes, and is told
-//! eve = "/var/log/weir/eve.json"    # [none] alerts and drops as EVE JSON, a line each; or to a
+//! variables = "suricata.yaml"       # [Suricata's defaults] file with address-groups, port-groups
+//! geoip = "GeoLite2-Country.mmdb"   # [none] country database, for rules with the keyword `geoip`
+//! mode = "enforce"                  # [enforce] enforce | watch: rules drop nothing, only report
+//! eve = "/var/log/weir/eve.json"    # [none] file for alerts and drops, as EVE JSON lines; or a
 //!                                   # socket: "unix:/run/eve.sock", "unix-dgram:/run/eve.sock"
-//! eve_mib = 1024                    # [1024] of the file; then it becomes eve.json.1
-//! eve_records = true                # [true] flows, dns, tls, http, stats there too
-//! eve_anomalies = false             # [false] and what is odd about packets; each is looked at
-//! eve_digests = ["sha256"]          # [those that rules ask for] of files there: md5, sha1, sha256
-//! fast = "/var/log/weir/fast.log"   # [none] alerts beside it, a line each; with `eve`
-//! flows = 262144                    # [262144] flows that rules keep state of, a pair
-//! bypass_mib = 0                    # [0: never] a connection is looked at for so long
-//! checksums = "verify"              # [verify] verify | trust: wrong TCP segments count as right
+//! eve_mib = 1024                    # [1024] at this size, the file is renamed to eve.json.1
+//! eve_records = true                # [true] also write flows, dns, tls, http, stats to `eve`
+//! eve_anomalies = false             # [false] also write anomalies; this checks each packet
+//! eve_digests = ["sha256"]          # [what rules need] file digests there: md5, sha1, sha256
+//! fast = "/var/log/weir/fast.log"   # [none] file for alerts, one line each; only with `eve`
+//! flows = 262144                    # [262144] flows with rule state, per pair
+//! bypass_mib = 0                    # [0: never] stop inspecting a connection after so many MiB
+//! checksums = "verify"              # [verify] verify | trust: accept wrong TCP checksums
 //!
-//! [rules.exceptions]                # what cannot be looked into: "pass" (counted) or "drop"
-//! layers = "pass"                   # [pass] more than 16 packets within each other
-//! fragments = "pass"                # [pass] pieces that could not be put together
+//! [rules.exceptions]                # packets that cannot be inspected: "pass" (counted) or "drop"
+//! layers = "pass"                   # [pass] more than 16 nested packets
+//! fragments = "pass"                # [pass] fragments that could not be reassembled
 //! ```
 
 use std::hash::{DefaultHasher, Hash, Hasher};

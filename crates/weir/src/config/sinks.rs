@@ -1,13 +1,13 @@
 //! `[[sink]]`: who is told of alerts, and of what the gateway did, as they happen.
 //!
 //! ```toml
-//! [[sink]]                        # several allowed
+//! [[sink]]                        # a receiver of alerts, such as a SIEM; several allowed
 //! to = "tcp://192.0.2.9:514"      # udp | tcp | tls
 //! format = "syslog"               # [syslog] syslog (RFC 5424) | gelf (1.1) | eve (JSON lines)
-//! severity = 3                    # [all] alerts as severe as this or more; 1 is the most
-//! spool_mib = 64                  # [64] TCP, TLS: on disk while it is down
-//! authority_file = "ca.pem"       # TLS: who may sign the sink's certificate
-//! certificate_file = "gw.pem"     # [none] TLS: our own, with `key_file`
+//! severity = 3                    # [all] send only alerts from 1 (most severe) to this severity
+//! spool_mib = 64                  # [64] TCP, TLS: MiB spooled on disk while the sink is down
+//! authority_file = "ca.pem"       # TLS: PEM file of CAs that may sign the sink's certificate
+//! certificate_file = "gw.pem"     # [none] TLS: the gateway's own certificate, with `key_file`
 //! ```
 
 use std::ops::Range;

@@ -4,14 +4,15 @@
 //! ```toml
 //! [[peer]]
 //! mode = "icrc-tag"
-//! weaker_than_esp = true          # required: it is, and whoever reads this file shall know
+//! weaker_than_esp = true          # required, so that readers of this file know it is weaker
 //! protects = ["10.0.0.2/32"]      # prefixes
-//! public_key = "..."              # keys by handshakes, each an epoch; or, without it, by a file:
+//! public_key = "..."              # keys by handshakes, one epoch each; without it, by a file:
 //! [peer.tag]
-//! key_file = "ab.tag"             # 32 bytes of base64, the same at both gateways
-//! previous_key_file = "old.tag"   # [none] accepted beside: the key before, or the next
-//! epoch_s = 10                    # [10] 1 to 3600; clocks must differ by less; the same at both
-//! keyed_by = "queue-pair"         # [queue-pair] queue-pair | partition; the same at both
+//! key_file = "ab.tag"             # 32 bytes in base64, the same at both gateways
+//! previous_key_file = "old.tag"   # [none] also accepted: the previous key, or the next
+//! epoch_s = 10                    # [10] seconds, 1 to 3600; the clocks of both gateways must
+//! #                                 differ by less; the same at both gateways
+//! keyed_by = "queue-pair"         # [queue-pair] a key per queue-pair | partition; same at both
 //! other = "drop"                  # [drop] drop | clear: packets that are not RoCE
 //! ```
 

@@ -3,13 +3,13 @@
 //! ```toml
 //! [[group]]
 //! name = "storage"
-//! members = ["10.0.0.0/28", "fd00::7"]  # addresses, prefixes, GIDs; MAC addresses; "vlan:100"
-//! #                                       (outer VLAN; 0: without a tag); "p_key:0x8005" (the
-//! #                                       partition); "peer:gw-b": what that [[peer]] protects, or
+//! members = ["10.0.0.0/28", "fd00::7"]  # addresses, prefixes, GIDs, MAC addresses; "vlan:100":
+//! #                                       outer VLAN ID (0: untagged frames); "p_key:0x8005": the
+//! #                                       partition; "peer:gw-b": what this [[peer]] protects, or
 //! #                                       the addresses of the VPN client or tunnel of that name;
 //! #                                       several
-//! members_file = "storage.txt"          # [none] more of them, a line each, `#` begins a comment;
-//! #                                       read again at each reload
+//! members_file = "storage.txt"          # [none] file with more members, one a line; `#` begins a
+//! #                                       comment; read again at each reload
 //! ```
 
 use std::collections::BTreeMap;

@@ -1,15 +1,15 @@
 //! Services, kinds of queue pairs, an end and hours: what a line asks for beside addresses.
 //!
 //! ```toml
-//! service = "nvme-of"                  # [any] nvme-of | nfs-rdma | iser | smb-direct, tcp/4420 or
-//! #                                      tcp/5000-5100 (port spaces of rdma_cm: tcp, udp, ib,
-//! #                                      ipoib),
-//! #                                      0x0000000001061144 (a service identifier); several
+//! service = "nvme-of"                  # [any] nvme-of | nfs-rdma | iser | smb-direct; a port, as
+//! #                                      tcp/4420 or tcp/5000-5100 (rdma_cm's port spaces: tcp,
+//! #                                      udp, ib, ipoib); or a service ID, as
+//! #                                      0x0000000001061144; several
 //! qp_type = "rc"                       # [any] rc | uc | ud | xrc | dct; several
-//! vlan = 100                           # [any] outer VLAN; 0: without a tag; several
-//! p_key = 0x8005                       # [any] the partition, whoever its member; several
-//! expires = "2026-12-31T18:00:00Z"     # [never] from then on the line does not hold
-//! hours = "mon-fri 08:00-18:00"        # [always] UTC; days [every]; over midnight too; several
+//! vlan = 100                           # [any] outer VLAN ID; 0: untagged frames; several
+//! p_key = 0x8005                       # [any] partition, for full and limited members; several
+//! expires = "2026-12-31T18:00:00Z"     # [never] from this time on, the line does not apply
+//! hours = "mon-fri 08:00-18:00"        # [always] UTC; days [every]; may pass midnight; several
 //! ```
 
 use std::str::FromStr;
