@@ -133,30 +133,46 @@ pub(super) fn met_own_bound(connection: &Connection, retention: &Retention) -> b
     }
 }
 
-/// Tables that fill a store, with what a row takes, about: bytes.
-const FILLING: [(&str, i64); 3] = [("flow", 160), ("conversation", 250), ("alert", 1500)];
+/// Tables of records, with what a row takes, about: bytes.
+const RECORDS: [(&str, i64); 3] = [("flow", 160), ("conversation", 250), ("alert", 1500)];
 
-/// The oldest rows of the kind that takes most, so that many of one push out no other; when no
-/// records are left roll-ups, the finest first.
+/// The oldest rows of the kind that takes most, so that many of one push out no other: records of a
+/// kind, or their sums and the counters, the finest first.
 fn remove_oldest(connection: &Connection) -> rusqlite::Result<usize> {
-    let mut most = (0, FILLING[0]);
-    for (table, row_bytes) in FILLING {
+    let (mut most, mut others) = ((0, RECORDS[0]), used_bytes(connection)? as i64);
+    for (table, row_bytes) in RECORDS {
         // By the numbers, which SQLite finds at once; it counts rows one by one.
         let sql = format!(
             "SELECT coalesce((SELECT max(id) FROM {table}) - (SELECT min(id) FROM {table}) + 1, 0)"
         );
         let bytes = row_bytes.saturating_mul(connection.query_row(&sql, [], |row| row.get(0))?);
+        others = others.saturating_sub(bytes);
         most = most.max((bytes, (table, row_bytes)));
     }
-    let (_, (table, row_bytes)) = most;
-    let rows = CHUNK_ROWS * FILLING[0].1 / row_bytes;
+    let (bytes, (table, row_bytes)) = most;
+    if others > bytes {
+        // While there are records, only what coarser slices have too.
+        for level in LEVELS_S {
+            let until_s = rollup::in_coarser_until(connection, level)?;
+            let removed = rollup::remove_oldest(connection, level, until_s)?;
+            if removed > 0 {
+                return Ok(removed);
+            }
+        }
+    }
+    let rows = CHUNK_ROWS * RECORDS[0].1 / row_bytes;
     let sql =
         format!("DELETE FROM {table} WHERE id IN (SELECT id FROM {table} ORDER BY id LIMIT ?1)");
-    let mut removed = connection.execute(&sql, [rows])?;
+    let removed = connection.execute(&sql, [rows])?;
     if removed > 0 {
         rollup::records_removed(connection)?;
         return Ok(removed);
     }
+    remove_oldest_sums(connection)
+}
+
+/// The oldest counters and sums of the finest kind that there is.
+fn remove_oldest_sums(connection: &Connection) -> rusqlite::Result<usize> {
     for (which, levels) in
         [("resolution_s < 3600", &LEVELS_S[..2]), ("resolution_s = 3600", &LEVELS_S[2..])]
     {
@@ -164,15 +180,15 @@ fn remove_oldest(connection: &Connection) -> rusqlite::Result<usize> {
             "DELETE FROM counter WHERE {which} AND time_s = \
              (SELECT min(time_s) FROM counter WHERE {which})"
         );
-        removed += connection.execute(&sql, [])?;
+        let mut removed = connection.execute(&sql, [])?;
         for level in levels {
-            removed += rollup::remove_oldest(connection, *level)?;
+            removed += rollup::remove_oldest(connection, *level, i64::MAX)?;
         }
         if removed > 0 {
-            break;
+            return Ok(removed);
         }
     }
-    Ok(removed)
+    Ok(0)
 }
 
 fn used_bytes(connection: &Connection) -> rusqlite::Result<u64> {
@@ -221,7 +237,8 @@ mod tests {
             let path = folder.path().join("gw.sqlite");
             let options = StoreOptions { path, group: None, retention: RETENTION };
             let (connection, claim) = schema::open(&options).unwrap();
-            let (rollup, at) = (rollup::Rollup::default(), clock::now());
+            let (rollup, at) =
+                (rollup::Rollup::new(options.retention.size_bytes_max), clock::now());
             Self { folder, connection, _claim: claim, rollup, last: None, at }
         }
 

@@ -228,7 +228,7 @@ impl Store {
             retry_at: None,
             retained: clock::now(),
             looked: None,
-            rollup: Rollup::default(),
+            rollup: Rollup::new(options.retention.size_bytes_max),
             rolled_up: clock::now(),
             not_rolled_up: 0,
             before: BTreeMap::new(),

@@ -119,7 +119,7 @@ fn agreed_keys_change_in_the_kernel_and_not_one_packet_is_lost() {
     stage.run(OTHERS);
     let others = stage.in_kernel();
     let wire = stage.capture();
-    configure(&mut stage, "rekey_after_s = 1", ["kernel", "none"]);
+    configure(&mut stage, "rekey_after_s = 2", ["kernel", "none"]);
     let far = start(&mut stage, FAR);
     let near = start(&mut stage, NEAR);
     connect(&mut stage);
@@ -146,7 +146,7 @@ fn agreed_keys_change_in_the_kernel_and_not_one_packet_is_lost() {
 
     // The kernel at both ends.
     stage.end_of(far, FAR[2], "TERM");
-    configure(&mut stage, "rekey_after_s = 1", ["kernel", "kernel"]);
+    configure(&mut stage, "rekey_after_s = 2", ["kernel", "kernel"]);
     let far = start(&mut stage, FAR);
     connect(&mut stage);
     loses_nothing(&mut stage);
@@ -274,7 +274,7 @@ fn both_families_go_through_the_kernels_esp_over_ipv6() {
     stage.run("modprobe esp6");
     let before = stage.in_kernel();
     let wire = stage.capture();
-    configure(&mut stage, "rekey_after_s = 1", ["kernel", "none"]);
+    configure(&mut stage, "rekey_after_s = 2", ["kernel", "none"]);
     stage.run(V6);
     let far = start(&mut stage, FAR);
     let near = start(&mut stage, NEAR);

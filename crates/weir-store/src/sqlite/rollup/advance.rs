@@ -32,6 +32,12 @@ pub(super) struct State {
     pub(super) until_s: [i64; 4],
 }
 
+/// Slices of one dimension that grow at a time: those of a minute, for [`GRACE_S`] more.
+const GROWING_SLICES: u64 = 3;
+
+/// What a row takes, about.
+const ROW_BYTES: u64 = 60;
+
 const RECORD_TABLES: [&str; 2] = ["flow", "conversation"];
 
 impl State {
@@ -85,9 +91,7 @@ pub(in super::super) fn remove(
     times: std::ops::Range<i64>,
 ) -> rusqlite::Result<()> {
     // What is in no coarser slice yet stays.
-    let state = State::read(connection)?;
-    let coarser = LEVELS_S.iter().position(|it| *it > level).map(|index| state.until_s[index]);
-    let until_s = times.end.min(coarser.unwrap_or(i64::MAX));
+    let until_s = times.end.min(in_coarser_until(connection, level)?);
     let mut remove = connection.prepare_cached(
         "DELETE FROM rollup WHERE slice_s = ?1 AND dimension = ?2 AND time_s >= ?3 AND time_s < ?4",
     )?;
@@ -97,21 +101,37 @@ pub(in super::super) fn remove(
     Ok(())
 }
 
-/// Removes the oldest slice of `level` seconds of each dimension; how many rows those were.
+/// The time before which coarser slices have what those of `level` seconds have.
+pub(in super::super) fn in_coarser_until(
+    connection: &Connection,
+    level: i64,
+) -> rusqlite::Result<i64> {
+    let state = State::read(connection)?;
+    let coarser = LEVELS_S.iter().position(|it| *it > level).map(|index| state.until_s[index]);
+    Ok(coarser.unwrap_or(i64::MAX))
+}
+
+/// Removes the oldest slice of `level` seconds that begins before `until_s`, of each dimension; how
+/// many rows those were.
 pub(in super::super) fn remove_oldest(
     connection: &Connection,
     level: i64,
+    until_s: i64,
 ) -> rusqlite::Result<usize> {
     let mut remove = connection.prepare_cached(
         "DELETE FROM rollup WHERE slice_s = ?1 AND dimension = ?2 AND time_s = \
-         (SELECT min(time_s) FROM rollup WHERE slice_s = ?1 AND dimension = ?2)",
+         (SELECT min(time_s) FROM rollup WHERE slice_s = ?1 AND dimension = ?2) AND time_s < ?3",
     )?;
-    dimensions().map(|dimension| remove.execute((level, dimension.number()))).sum()
+    dimensions().map(|dimension| remove.execute((level, dimension.number(), until_s))).sum()
 }
 
 /// The store thread's part of the sums.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(in super::super) struct Rollup {
+    /// Keys of a dimension in a slice that still grows.
+    open_keys_max: usize,
+    /// Keys of a dimension in a slice that is over.
+    keys_max: usize,
     /// The latest second that a record ended in.
     newest_s: i64,
     /// Keys of slices, as far as they were counted.
@@ -119,6 +139,19 @@ pub(in super::super) struct Rollup {
 }
 
 impl Rollup {
+    /// Slices that still grow take at most about a quarter of a store of so many bytes.
+    pub(in super::super) fn new(size_bytes_max: u64) -> Self {
+        let growing = dimensions().count() as u64 * GROWING_SLICES * ROW_BYTES;
+        let fitting = usize::try_from(size_bytes_max / 4 / growing).unwrap_or(usize::MAX);
+        let open_keys_max = fitting.clamp(1, OPEN_KEYS_MAX);
+        Self {
+            open_keys_max,
+            keys_max: open_keys_max.min(KEYS_MAX),
+            newest_s: 0,
+            keys: HashMap::new(),
+        }
+    }
+
     /// Adds up what came since; whether there is more.
     pub(in super::super) fn advance(
         &mut self,
@@ -169,14 +202,15 @@ impl Rollup {
     ) -> rusqlite::Result<()> {
         let is_over = time_s + LEVELS_S[0] + GRACE_S <= self.newest_s;
         if is_over && self.key_count(transaction, (LEVELS_S[0], time_s, dimension))? == 0 {
-            keep_greatest(keyed, KEYS_MAX);
+            keep_greatest(keyed, self.keys_max);
         }
-        let keys_max = if time_s < state.until_s[0] { KEYS_MAX } else { OPEN_KEYS_MAX };
+        let is_ended = time_s < state.until_s[0];
+        let keys_max = if is_ended { self.keys_max } else { self.open_keys_max };
         self.add(transaction, (LEVELS_S[0], time_s, dimension), keyed, keys_max)?;
         for (level, until_s) in LEVELS_S.into_iter().zip(state.until_s).skip(1) {
             let start = floor(time_s, level);
             if start < until_s {
-                self.add(transaction, (level, start, dimension), keyed, KEYS_MAX)?;
+                self.add(transaction, (level, start, dimension), keyed, self.keys_max)?;
             }
         }
         Ok(())
@@ -260,8 +294,8 @@ impl Rollup {
                     let slice = (finer, dimension);
                     let times = start..start + level;
                     read_slices(transaction, slice, times, &mut keyed, |key| Some(key.to_vec()))?;
-                    keep_greatest(&mut keyed, KEYS_MAX);
-                    self.add(transaction, (level, start, dimension), &keyed, KEYS_MAX)?;
+                    keep_greatest(&mut keyed, self.keys_max);
+                    self.add(transaction, (level, start, dimension), &keyed, self.keys_max)?;
                 }
             }
             state.until_s[index] = until_s;
