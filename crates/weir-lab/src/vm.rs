@@ -48,6 +48,10 @@ const MODULES: &[&str] = &[
     "rdma_ucm",
 ];
 
+/// Of a guest's kernel.
+const KERNEL_ARGUMENTS: &str =
+    "console=ttyS0 quiet panic=-1 random.trust_cpu=on no_timer_check norandmaps";
+
 /// Runs first in the guest. The loop at the end is the guest's only service.
 const INIT: &str = r#"#!/bin/busybox sh
 /bin/busybox --install -s /bin
@@ -234,8 +238,9 @@ impl Guest {
             .arg("-initrd")
             .arg(&ramdisk)
             // Whether the timer works is judged by how many of its interrupts come in a moment: on
-            // a busy machine too few, which the kernel takes for a broken one and panics.
-            .args(["-append", "console=ttyS0 quiet panic=-1 random.trust_cpu=on no_timer_check"])
+            // a busy machine too few, which the kernel takes for a broken one and panics. QEMU
+            // translates code anew for each address that it runs at: programs start at the same.
+            .args(["-append", KERNEL_ARGUMENTS])
             .args(["-serial", &format!("file:{}", folder.join("console").display())])
             .args(["-serial", &format!("pipe:{}", bell.display())])
             .args(["-netdev", "tap,id=net0,ifname=tap0,script=no,downscript=no"])
