@@ -4,10 +4,13 @@
 //! the beginning alone are apart, so that the bytes behind are looked at for the others only:
 //!
 //! ```text
-//!  packet -+- to the server -+- HTTP, port 80 -+- head: within the first 256 bytes
-//!  stream -+- to the client  |- DNS, port 53   `- free: anywhere
-//!                            `- any other flow of TCP, of UDP, of others
+//!  to the server -+- HTTP, port 80 -+- heads: within the first 256 bytes of a packet, of a stream
+//!  to the client  |- DNS, port 53   `- free: anywhere in either
+//!                 `- any other flow of TCP, of UDP, of others
 //! ```
+//!
+//! A segment that its stream continues with is in both, and is looked through once
+//! ([`PayloadGroups::scan_segment`]).
 
 use std::collections::BTreeMap;
 
@@ -56,14 +59,46 @@ impl Group {
             found.extend_from_slice(&rules[pattern as usize]);
         });
     }
+
+    /// Of what begins within the first bytes: what ends in the last `new` bytes of `window`, which
+    /// stands behind `before` others.
+    fn scan_head(
+        &self,
+        window: &[u8],
+        (before, new): (u64, usize),
+        scratch: &mut Scratch,
+        found: &mut Vec<RuleIndex>,
+    ) {
+        let start = window.len() - newest(window, new, self.longest).len();
+        let end = usize::try_from(HEAD_LEN.saturating_sub(before)).unwrap_or_default();
+        if let Some(head) = window.get(start..end.min(window.len())) {
+            self.scan(head, scratch, found);
+        }
+    }
 }
 
 /// One set.
 #[derive(Debug)]
 struct Set {
-    head: Group,
-    free: Group,
+    /// Of packets, of streams.
+    heads: [Group; 2],
+    free: Shared,
 }
+
+/// Patterns, and the rules about packets and about streams that have each as their fast pattern.
+#[derive(Debug)]
+struct Shared {
+    patterns: Patterns,
+    /// By pattern, of packets and of streams.
+    rules: Vec<[Vec<RuleIndex>; 2]>,
+    longest: usize,
+}
+
+/// Candidates: rules about packets, rules about streams.
+type Both<'a> = [&'a mut Vec<RuleIndex>; 2];
+
+const PACKETS: usize = 0;
+const STREAMS: usize = 1;
 
 /// The flow that a payload belongs to, as far as it decides which rules may match.
 #[derive(Clone, Copy, Debug)]
@@ -77,8 +112,7 @@ pub(crate) struct Kind {
 /// All sets: by direction, then [`KINDS`] and behind them one for any other flow of each transport.
 #[derive(Debug, Default)]
 pub(crate) struct PayloadGroups {
-    packets: [Vec<Set>; 2],
-    streams: [Vec<Set>; 2],
+    sets: [Vec<Set>; 2],
 }
 
 impl PayloadGroups {
@@ -87,18 +121,12 @@ impl PayloadGroups {
         let mut groups = Self::default();
         for side in [Direction::Initiator, Direction::Responder] {
             for place in 0..KINDS.len() + 3 {
-                let is_tcp = transport(place) == Transport::Tcp;
-                // Few rules look at TCP by packet: for any flow in one set.
-                let of_packets = rules.iter().filter(|(_, rule)| {
-                    is_of_packets(rule, transport(place))
-                        && fits(rule, side, place)
-                        && (!is_tcp || place >= KINDS.len())
-                });
-                groups.packets[side.index()].push(Set::compile(of_packets)?);
-                let of_streams = rules
-                    .iter()
-                    .filter(|it| is_tcp && is_of_streams(it.1) && fits(it.1, side, place));
-                groups.streams[side.index()].push(Set::compile(of_streams)?);
+                let transport = transport(place);
+                let fitting = || rules.iter().filter(|it| fits(it.1, side, place));
+                let of_packets = fitting().filter(|it| is_of_packets(it.1, transport));
+                let of_streams =
+                    fitting().filter(|it| transport == Transport::Tcp && is_of_streams(it.1));
+                groups.sets[side.index()].push(Set::compile(of_packets, of_streams)?);
             }
         }
         Ok(groups)
@@ -107,88 +135,136 @@ impl PayloadGroups {
     /// Adds the rules about packets whose pattern is in a packet's payload.
     pub(crate) fn scan_packet(
         &self,
-        (side, kind): (Direction, Kind),
+        of_what: (Direction, Kind),
         payload: &[u8],
         scratch: &mut Scratch,
         found: &mut Vec<RuleIndex>,
     ) {
-        let kind = match kind.transport {
-            Transport::Tcp => Kind { application: None, ..kind },
-            _ => kind,
-        };
-        let set = &self.packets[side.index()].get(kind.place());
-        set.iter().for_each(|set| set.scan(payload, (0, payload.len()), scratch, found));
+        let Some(set) = self.set(of_what) else { return };
+        set.free.scan_one(PACKETS, payload, scratch, found);
+        set.heads[PACKETS].scan_head(payload, (0, payload.len()), scratch, found);
     }
 
     /// Adds the rules about streams whose pattern ends in the last `new` bytes of `window`, which
     /// stands behind `before` bytes of its stream.
     pub(crate) fn scan_stream(
         &self,
-        (side, kind): (Direction, Kind),
+        of_what: (Direction, Kind),
         (window, before): (&[u8], u64),
         new: usize,
         scratch: &mut Scratch,
         found: &mut Vec<RuleIndex>,
     ) {
-        let set = &self.streams[side.index()].get(kind.place());
-        set.iter().for_each(|set| set.scan(window, (before, new), scratch, found));
+        let Some(set) = self.set(of_what) else { return };
+        set.free.scan_one(STREAMS, newest(window, new, set.free.longest), scratch, found);
+        set.heads[STREAMS].scan_head(window, (before, new), scratch, found);
+    }
+
+    /// Both for a packet whose payload is the end of `window`, and all that is new there. A pattern
+    /// that lies over the payload's beginning counts for packets too, whose rules then do not match.
+    pub(crate) fn scan_segment(
+        &self,
+        of_what: (Direction, Kind),
+        (window, before): (&[u8], u64),
+        new: usize,
+        scratch: &mut Scratch,
+        found: Both<'_>,
+    ) {
+        let Some(set) = self.set(of_what) else { return };
+        let [packets, streams] = found;
+        let both = [&mut *packets, &mut *streams];
+        set.free.scan(newest(window, new, set.free.longest), scratch, both);
+        let payload = &window[window.len() - new..];
+        set.heads[PACKETS].scan_head(payload, (0, new), scratch, packets);
+        set.heads[STREAMS].scan_head(window, (before, new), scratch, streams);
+    }
+
+    fn set(&self, (side, kind): (Direction, Kind)) -> Option<&Set> {
+        self.sets[side.index()].get(kind.place())
     }
 
     /// Adds the rules about packets whose pattern lies over the border between the last `new` bytes
     /// of `window` and those of the packets before.
     pub(crate) fn scan_border(
         &self,
-        (side, kind): (Direction, Kind),
+        of_what: (Direction, Kind),
         (window, new): (&[u8], usize),
         scratch: &mut Scratch,
         found: &mut Vec<RuleIndex>,
     ) {
         let border = window.len().saturating_sub(new);
-        let set = &self.packets[side.index()].get(kind.place());
-        for group in set.iter().flat_map(|set| [&set.free, &set.head]).filter(|_| border > 0) {
-            let over = group.longest.saturating_sub(1);
-            let range = border.saturating_sub(over)..(border + over).min(window.len());
-            group.scan(&window[range], scratch, found);
-        }
+        let Some(set) = self.set(of_what).filter(|_| border > 0) else { return };
+        let around = |longest: usize| {
+            let over = longest.saturating_sub(1);
+            &window[border.saturating_sub(over)..(border + over).min(window.len())]
+        };
+        set.free.scan_one(PACKETS, around(set.free.longest), scratch, found);
+        let head = &set.heads[PACKETS];
+        head.scan(around(head.longest), scratch, found);
     }
 
     pub(crate) fn patterns(&self) -> impl Iterator<Item = &Patterns> {
-        let sets = self.packets.iter().chain(&self.streams).flatten();
-        sets.flat_map(|it| [&it.head.patterns, &it.free.patterns])
+        let heads = self.sets.iter().flatten().flat_map(|it| &it.heads);
+        let free = self.sets.iter().flatten().map(|it| &it.free.patterns);
+        heads.map(|it| &it.patterns).chain(free)
     }
 }
 
 impl Set {
     fn compile<'r>(
-        rules: impl Iterator<Item = &'r (RuleIndex, &'r Rule)>,
+        of_packets: impl Iterator<Item = &'r (RuleIndex, &'r Rule)>,
+        of_streams: impl Iterator<Item = &'r (RuleIndex, &'r Rule)>,
     ) -> Result<Self, MatcherError> {
-        let (mut head, mut free): (BTreeMap<_, Vec<_>>, BTreeMap<_, Vec<_>>) = Default::default();
-        for (index, rule) in rules {
+        let mut heads: [BTreeMap<_, Vec<_>>; 2] = Default::default();
+        let mut free: BTreeMap<_, [Vec<_>; 2]> = BTreeMap::new();
+        let all = of_packets.map(|it| (PACKETS, it)).chain(of_streams.map(|it| (STREAMS, it)));
+        for (what, (index, rule)) in all {
             let Some(fast) = &rule.fast else { continue };
             let pattern = Pattern { bytes: fast.bytes.to_vec(), is_nocase: fast.is_nocase };
             let is_near = end_of(rule, fast).is_some_and(|end| end <= HEAD_LEN);
-            let wanted = if is_near { &mut head } else { &mut free };
-            wanted.entry(pattern).or_default().push(*index);
+            let wanted = match is_near {
+                true => heads[what].entry(pattern).or_default(),
+                false => &mut free.entry(pattern).or_default()[what],
+            };
+            wanted.push(*index);
         }
-        Ok(Self { head: Group::compile(head)?, free: Group::compile(free)? })
+        let [packets, streams] = heads;
+        let heads = [Group::compile(packets)?, Group::compile(streams)?];
+        Ok(Self { heads, free: Shared::compile(free)? })
+    }
+}
+
+impl Shared {
+    fn compile(wanted: BTreeMap<Pattern, [Vec<RuleIndex>; 2]>) -> Result<Self, MatcherError> {
+        let (patterns, rules): (Vec<Pattern>, Vec<_>) = wanted.into_iter().unzip();
+        let longest = patterns.iter().map(|it| it.bytes.len()).max().unwrap_or_default();
+        Ok(Self { patterns: Patterns::compile(&patterns)?, rules, longest })
     }
 
-    fn scan(
+    fn scan(&self, bytes: &[u8], scratch: &mut Scratch, [packets, streams]: Both<'_>) {
+        self.patterns.scan(bytes, scratch, &mut |pattern| {
+            let [of_packets, of_streams] = &self.rules[pattern as usize];
+            packets.extend_from_slice(of_packets);
+            streams.extend_from_slice(of_streams);
+        });
+    }
+
+    fn scan_one(
         &self,
-        window: &[u8],
-        (before, new): (u64, usize),
+        what: usize,
+        bytes: &[u8],
         scratch: &mut Scratch,
         found: &mut Vec<RuleIndex>,
     ) {
-        let newest =
-            |longest: usize| window.len() - (new + longest.saturating_sub(1)).min(window.len());
-        self.free.scan(&window[newest(self.free.longest)..], scratch, found);
-        let start = newest(self.head.longest);
-        let end = usize::try_from(HEAD_LEN.saturating_sub(before)).unwrap_or_default();
-        if let Some(head) = window.get(start..end.min(window.len())) {
-            self.head.scan(head, scratch, found);
-        }
+        self.patterns.scan(bytes, scratch, &mut |pattern| {
+            found.extend_from_slice(&self.rules[pattern as usize][what]);
+        });
     }
+}
+
+/// The last `new` bytes of `window`, and those before that a pattern which ends there may begin in.
+fn newest(window: &[u8], new: usize, longest: usize) -> &[u8] {
+    &window[window.len() - (new + longest.saturating_sub(1)).min(window.len())..]
 }
 
 impl Kind {
@@ -335,6 +411,27 @@ mod tests {
             groups.scan_packet((Direction::Initiator, OTHER), b"..evil..", scratch, found);
         });
         assert_eq!(packet, [6], "the others look at the stream");
+    }
+
+    #[test]
+    fn a_segment_is_looked_through_once_for_both() {
+        let rules = rules();
+        let (mut packets, mut streams) = (Vec::new(), Vec::new());
+        let (window, new) = (b"first evil..evil..", 8);
+        rules.payloads().scan_segment(
+            (Direction::Initiator, OTHER),
+            (window, 0),
+            new,
+            &mut rules.scratch().unwrap(),
+            [&mut packets, &mut streams],
+        );
+        let sids = |list: Vec<RuleIndex>| {
+            let sids: std::collections::BTreeSet<u32> =
+                list.into_iter().map(|it| rules.rule(it).sid).collect();
+            sids.into_iter().collect::<Vec<_>>()
+        };
+        assert_eq!(sids(packets), [6]);
+        assert_eq!(sids(streams), [1, 2, 4, 5, 6]);
     }
 
     #[test]

@@ -95,6 +95,10 @@ pub(crate) struct Evaluator {
     late: Vec<RuleIndex>,
     /// Rules about messages whose fast pattern is in the packet.
     of_message: Vec<RuleIndex>,
+    /// Rules about the stream whose fast pattern is in what the packet continues it with.
+    of_stream: Vec<RuleIndex>,
+    /// They were looked for with those about the packet.
+    is_scanned: bool,
     /// Rules about an operation of which the packet at hand is a piece.
     of_operations: Vec<RuleIndex>,
     /// Those of them that matched.
@@ -174,6 +178,22 @@ struct Sight<'a> {
     is_stream: bool,
 }
 
+/// The window of the stream, and the bytes before it, where the packet's payload is its end and all
+/// that is new.
+fn continued<'f>(
+    flow: &'f Flow,
+    scene: &Scene<'_>,
+    progress: &Progress,
+) -> Option<(&'f [u8], u64)> {
+    let payload = scene.view.payload;
+    let is_all = progress.new == payload.len() && progress.rewritten == 0;
+    if !scene.view.is_tcp() || !progress.is_part || !is_all || progress.island.is_some() {
+        return None;
+    }
+    let window = flow.conversation.as_ref()?.window(scene.direction.index());
+    window.0.ends_with(payload).then_some(window)
+}
+
 impl Evaluator {
     pub(crate) fn new(rules: &RuleSet, limits: Limits) -> Result<Self, MatcherError> {
         Ok(Self {
@@ -207,6 +227,8 @@ impl Evaluator {
             sets: Datasets::new(rules.datasets(), limits.seed),
             late: Vec::new(),
             of_message: Vec::new(),
+            of_stream: Vec::new(),
+            is_scanned: false,
             of_operations: Vec::new(),
             matched: Vec::new(),
             bits_put: false,
@@ -327,15 +349,8 @@ impl Evaluator {
                 group.scan(&buffers::apply(bytes, &key.transforms), scratch, candidates);
             }
         }
-        let payload = view.payload;
-        if !payload.is_empty() && !progress.is_opaque {
-            let groups = scene.rules.payloads();
-            let of_what = (scene.direction, scene.kind(flow));
-            groups.scan_packet(of_what, payload, scratch, candidates);
-            if view.is_tcp() && !progress.is_part {
-                groups.scan_stream(of_what, (payload, 0), payload.len(), scratch, candidates);
-            }
-        }
+        self.scan_payload(flow, scene, progress);
+        let Self { candidates, .. } = self;
         let bare = scene.rules.bare();
         let mut gist = view.gist(scene.direction, flow.is_established);
         if progress.is_opaque {
@@ -372,6 +387,30 @@ impl Evaluator {
                 is_stream: false,
             })
         })
+    }
+
+    /// Rules whose fast pattern is in the payload.
+    fn scan_payload(&mut self, flow: &Flow, scene: &Scene<'_>, progress: &Progress) {
+        self.is_scanned = false;
+        let view = scene.view;
+        let payload = view.payload;
+        if payload.is_empty() || progress.is_opaque {
+            return;
+        }
+        let Self { candidates, of_stream, scratch, .. } = self;
+        let groups = scene.rules.payloads();
+        let of_what = (scene.direction, scene.kind(flow));
+        if let Some(window) = continued(flow, scene, progress) {
+            self.is_scanned = true;
+            of_stream.clear();
+            let found = [candidates, of_stream];
+            groups.scan_segment(of_what, window, payload.len(), scratch, found);
+            return;
+        }
+        groups.scan_packet(of_what, payload, scratch, candidates);
+        if view.is_tcp() && !progress.is_part {
+            groups.scan_stream(of_what, (payload, 0), payload.len(), scratch, candidates);
+        }
     }
 
     /// Rules about packets whose bits the look at the stream has changed.
@@ -472,8 +511,12 @@ impl Evaluator {
         let new = progress.new + progress.rewritten;
         let new = island.map_or(new, |it| it.1.len());
         let Self { candidates, scratch, .. } = self;
-        let of_what = (scene.direction, scene.kind(flow));
-        scene.rules.payloads().scan_stream(of_what, window, new, scratch, candidates);
+        if self.is_scanned {
+            candidates.append(&mut self.of_stream);
+        } else {
+            let of_what = (scene.direction, scene.kind(flow));
+            scene.rules.payloads().scan_stream(of_what, window, new, scratch, candidates);
+        }
         conversation.renew(side, candidates);
         let gist = scene.view.gist(scene.direction, flow.is_established);
         scene.rules.bare().of_streams(gist, candidates);

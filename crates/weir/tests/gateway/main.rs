@@ -76,7 +76,7 @@ const ROCE_MARK: [u8; 12] = [64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 75];
 const TOOLS: [&str; 7] = ["ip", "tc", "ethtool", "setpriv", "ping", "tcpdump", "tshark"];
 
 /// Labs that stand at a time: each waits more than it works.
-static TURNS: Turns = Turns::new(3);
+static TURNS: Turns = Turns::new(4);
 
 /// A lab, and the turn to use the machine.
 struct Stand {
