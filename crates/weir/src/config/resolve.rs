@@ -83,12 +83,13 @@ pub fn resolve(file: File, directory: &Path, problems: &mut Problems) -> Option<
     let keying = keying::resolve(file.keying.as_ref(), directory, problems);
     if let Some(on_failure) = file.gateway.as_ref().and_then(|gateway| gateway.on_failure.as_ref())
         && *on_failure.get_ref() == OnFailure::Open
-        && (!file.peers.is_empty() || file.pairs.iter().any(|(_, pair)| pair.xfrm))
+        && pairs.iter().any(|pair| !pair.monitors_only())
     {
         problems.error(
             on_failure.span(),
             "on_failure = \"open\" in a gateway that seals: a crash would send plaintext",
-            "remove `on_failure`, or all [[peer]] tables (a gateway that only watches)",
+            "remove `on_failure`: it is for a gateway that only watches, with no [[peer]], `xfrm`, \
+             [pair.vpn] or [pair.openvpn]",
         );
     }
     let detection = rules::resolve(&file, directory, problems);

@@ -181,6 +181,24 @@ fn a_gateway_that_seals_cannot_fail_open() {
     let text = format!("{HEAD}{ADDRESS}{}", ethernet("b", "\"everything\"", 4097));
     let open = text.replace("name = \"gw\"", "name = \"gw\"\non_failure = \"open\"");
     refused(&open, &["a crash would send plaintext"]);
+
+    // Nor one that has no peer yet, but whose clients, tunnels or front ends bring them.
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().display();
+    let keying = "[keying]\nidentity_file = \"identity\"\n";
+    let vpn = format!(
+        "[pair.vpn]\nclients = \"{folder}\"\npool = \"10.9.0.0/24\"\n\
+         endpoint = \"192.0.2.1\"\n{keying}"
+    );
+    let openvpn = format!("[pair.openvpn]\ntunnels = \"{folder}\"\n");
+    for table in [&vpn, &openvpn, "xfrm = true\n"] {
+        let text = format!("{HEAD}{ADDRESS}{table}");
+        accepted(&text);
+        let open = text.replace("name = \"gw\"", "name = \"gw\"\non_failure = \"open\"");
+        refused(&open, &["a crash would send plaintext"]);
+    }
+    let watches = format!("{HEAD}default = \"forward\"\n");
+    accepted(&watches.replace("name = \"gw\"", "name = \"gw\"\non_failure = \"open\""));
 }
 
 #[test]
