@@ -93,6 +93,14 @@ fn evidence_is_kept_as_written_and_within_its_bounds() {
 }
 
 #[test]
+fn what_goes_beside_eve_is_refused_without_it() {
+    let with = |line: &str| format!("{HEAD}default = \"forward\"\n[rules]\npaths = \"r\"\n{line}");
+    refused(&with("fast = \"fast.log\""), &["fast, and no `eve`"]);
+    refused(&with("eve_anomalies = true"), &["eve_anomalies, and no records"]);
+    refused(&with("eve_digests = \"md5\""), &["eve_digests, and no records"]);
+}
+
+#[test]
 fn every_example_is_accepted() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/examples");
     let mut seen = 0;
