@@ -32,25 +32,25 @@ const ICV_LEN: usize = 16;
 
 fn main() {
     let json = std::env::args().any(|argument| argument == "--json");
-    let mut report = Report { json };
-    report.head("one packet at a time, in place");
+    let mut printer = Printer { json };
+    printer.head("one packet at a time, in place");
     for size in SIZES {
         let mut bench = Bench::new(size);
         let [bare, ours, bare_open, ours_open] = bench.run();
-        report.line("seal", size, ours, bare, "");
-        report.line("open", size, ours_open, bare_open, "");
+        printer.line("seal", size, ours, bare, "");
+        printer.line("open", size, ours_open, bare_open, "");
     }
-    report.head("a payload of 65,000 bytes as one TCP super-packet");
+    printer.head("a payload of 65,000 bytes as one TCP super-packet");
     for segment_len in [1348, 8848] {
         let mut bench = SuperBench::new(segment_len);
         let results = bench.run();
         let bare = results[0];
         let notes = ["cut in place, seal_to", "headers aside, seal_pieces", "cut only, no seal"];
         for (result, note) in results[1..4].iter().zip(notes) {
-            report.line("cut_seal", segment_len, *result, bare, note);
+            printer.line("cut_seal", segment_len, *result, bare, note);
         }
-        report.line("open_gather", segment_len, results[5], results[4], "open, parse, gather");
-        report.line("open_only", segment_len, results[6], results[4], "open alone");
+        printer.line("open_gather", segment_len, results[5], results[4], "open, parse, gather");
+        printer.line("open_only", segment_len, results[6], results[4], "open alone");
     }
 }
 
@@ -77,11 +77,12 @@ impl Figure {
     }
 }
 
-struct Report {
+/// Prints results as a table or as lines of JSON.
+struct Printer {
     json: bool,
 }
 
-impl Report {
+impl Printer {
     fn head(&mut self, text: &str) {
         if !self.json {
             println!("\n{text}");

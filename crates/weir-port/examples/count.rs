@@ -1,5 +1,7 @@
 //! Counts the packets and bytes of captures: `count FILE...`. Shows how fast a capture can be read.
 
+#![expect(clippy::disallowed_methods, reason = "an example measures from outside")]
+
 use std::time::Instant;
 
 use weir_port::CaptureReader;

@@ -2,6 +2,8 @@
 //! `forward [--driver packet|tap|xdp] A B [--seconds N]`. Runs in the network namespace that it is
 //! started in. With `tap`, A and B are created.
 
+#![expect(clippy::disallowed_methods, reason = "an example measures from outside")]
+
 use std::io::IoSlice;
 use std::time::{Duration, Instant};
 

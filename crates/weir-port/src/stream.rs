@@ -7,7 +7,7 @@
 //! at any rate. A veth's peer must poll (`ethtool -K PEER gro on`), or the frames are dropped.
 
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use aya::maps::Array;
 use aya::programs::{ProgramError, TestRun, TestRunAttrs, TestRunOptions, Xdp};
@@ -15,6 +15,7 @@ use aya::{Ebpf, EbpfError, EbpfLoader};
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::interface::Interface;
+use crate::sys::clock;
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/stream.bpf.o"));
 
@@ -105,7 +106,7 @@ pub fn stream(
     }
     let mut kernel = load(frame, rate_per_second)?;
     // The first frame is due at once, and so are those until the rate's clock has caught up.
-    let begun_ns = crate::sys::clock::monotonic_ns();
+    let begun_ns = clock::monotonic_ns();
     if let Some(map) = kernel.map_mut("progress") {
         let mut progress = Array::<_, [u64; 2]>::try_from(map).map_err(EbpfError::MapError)?;
         progress.set(0, [begun_ns, first_psn.into()], 0).map_err(EbpfError::MapError)?;
@@ -123,7 +124,7 @@ pub fn stream(
         receive_queue: 0,
         egress_interface_index: 0,
     };
-    let begin = Instant::now();
+    let begin = clock::now();
     program.test_run(TestRunOptions {
         data_in: Some(&frame.bytes),
         ctx_in: Some(context.as_bytes()),

@@ -8,7 +8,6 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use arrayvec::ArrayVec;
 use weir_wire::frame::{Frame, Meta, Time};
@@ -19,7 +18,7 @@ use crate::netlink::{FLAG_CREATE_REPLACE, Netlink, RTM_NEWADDR, push_attribute};
 use crate::packet::{OpenError, Opening};
 use crate::port::{BATCH, Outgoing, Port, PortCounters, Transmitted};
 use crate::room::{HEADROOM, TAILROOM};
-use crate::sys::{send, tun};
+use crate::sys::{clock, send, tun};
 use crate::vnet::{VNET_HEADER_LEN, VnetHeader};
 
 /// 64 KiB of IP and its Ethernet header with two tags.
@@ -105,8 +104,7 @@ impl Port for TapPort {
         let Self { file, buffers, counters, .. } = self;
         let mut frames = ArrayVec::<Frame<'_>, BATCH>::new();
         let mut bytes = 0;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let time = Time(now.as_nanos() as u64);
+        let time = clock::time();
         for buffer in buffers.iter_mut() {
             let room = buffer.len() - TAILROOM;
             let count = match file.read(&mut buffer[HEADROOM - VNET_HEADER_LEN..room]) {

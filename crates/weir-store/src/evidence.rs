@@ -32,7 +32,7 @@ pub const SEGMENTS_MIN: usize = 8;
 
 /// Where a packet was seen and which way it went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum CapturePoint {
     /// It came from the host, in clear.
     FromHost,
     /// It went to the host, in clear.
@@ -95,7 +95,7 @@ pub struct Evidence<'a> {
     /// When it was seen.
     pub time: Time,
     /// Where, and which way it went.
-    pub place: Place,
+    pub point: CapturePoint,
     /// Its fate; `None` in the middle of a batch.
     pub verdict: Option<Verdict>,
     /// Its length on the wire.
@@ -158,18 +158,24 @@ impl EvidenceRing {
     }
 
     /// Records a packet whose verdict is not known yet; see [`EvidenceRing::decide`].
-    pub fn record(&mut self, time: Time, place: Place, original_len: u32, packet: &[u8]) -> Mark {
+    pub fn record(
+        &mut self,
+        time: Time,
+        point: CapturePoint,
+        original_len: u32,
+        packet: &[u8],
+    ) -> Mark {
         let kept = &packet[..packet.len().min(self.snap_bytes)];
-        self.put(time, place, original_len, kept)
+        self.put(time, point, original_len, kept)
     }
 
     /// Records a packet whole, however short others are kept.
-    pub fn record_whole(&mut self, time: Time, place: Place, packet: &[u8]) -> Mark {
+    pub fn record_whole(&mut self, time: Time, point: CapturePoint, packet: &[u8]) -> Mark {
         let kept = &packet[..packet.len().min(PACKET_BYTES_MAX)];
-        self.put(time, place, packet.len() as u32, kept)
+        self.put(time, point, packet.len() as u32, kept)
     }
 
-    fn put(&mut self, time: Time, place: Place, original_len: u32, kept: &[u8]) -> Mark {
+    fn put(&mut self, time: Time, point: CapturePoint, original_len: u32, kept: &[u8]) -> Mark {
         let mut index = self.index(self.current.number);
         if self.segments[index].extent.used + Segment::room_for(kept.len()) > SEGMENT_BYTES {
             index = self.advance();
@@ -177,7 +183,7 @@ impl EvidenceRing {
         self.recorded += 1;
         self.cut += u64::from(kept.len() < original_len as usize);
         let segment = writable(&mut self.segments[index]);
-        let at = segment.put(time, place, original_len, kept);
+        let at = segment.put(time, point, original_len, kept);
         Mark { segment: self.current.number, at }
     }
 
@@ -282,17 +288,17 @@ mod tests {
         let verdicts = [Verdict::Sealed, Verdict::Drop(DropReason::ReplayOld)];
         for (number, verdict) in verdicts.into_iter().enumerate() {
             let packet = vec![number as u8; 60 + 80 * number];
-            let mark = ring.record(Time(7), Place::FromWire, packet.len() as u32, &packet);
+            let mark = ring.record(Time(7), CapturePoint::FromWire, packet.len() as u32, &packet);
             ring.decide(mark, verdict);
         }
-        ring.record(Time(8), Place::ToHost, 9000, &[3; 9]);
+        ring.record(Time(8), CapturePoint::ToHost, 9000, &[3; 9]);
         let snapshot = ring.snapshot();
         let seen: Vec<_> = snapshot.packets().collect();
         assert_eq!(seen.len(), 3);
         assert_eq!((seen[0].bytes, seen[0].verdict), (&[0; 60][..], Some(Verdict::Sealed)));
         assert_eq!((seen[1].bytes, seen[1].original_len), (&[1; 100][..], 140));
         assert_eq!(seen[1].verdict, Some(Verdict::Drop(DropReason::ReplayOld)));
-        assert_eq!((seen[2].place, seen[2].verdict), (Place::ToHost, None));
+        assert_eq!((seen[2].point, seen[2].verdict), (CapturePoint::ToHost, None));
         assert_eq!((ring.counters().recorded, ring.counters().cut), (3, 2));
     }
 
@@ -300,7 +306,12 @@ mod tests {
     fn the_oldest_go_first_and_are_counted() {
         let mut ring = ring(8, 4096);
         for number in 0..10_000u64 {
-            ring.record(Time(number), Place::FromHost, 1000, &number.to_ne_bytes().repeat(125));
+            ring.record(
+                Time(number),
+                CapturePoint::FromHost,
+                1000,
+                &number.to_ne_bytes().repeat(125),
+            );
         }
         let counters = ring.counters();
         assert!(counters.packets > 6000 && counters.overwritten > 1000, "{counters:?}");
@@ -314,10 +325,10 @@ mod tests {
     #[test]
     fn a_snapshot_stays_as_it_was_while_the_ring_goes_on() {
         let mut ring = ring(2, 4096);
-        ring.record(Time(1), Place::FromHost, 5, b"first");
+        ring.record(Time(1), CapturePoint::FromHost, 5, b"first");
         let snapshot = ring.snapshot();
         for number in 0..10_000 {
-            ring.record(Time(number), Place::FromHost, 1000, &[9; 1000]);
+            ring.record(Time(number), CapturePoint::FromHost, 1000, &[9; 1000]);
         }
         let seen: Vec<_> = snapshot.packets().map(|it| it.bytes.to_vec()).collect();
         assert_eq!(seen, [b"first".to_vec()]);
@@ -328,7 +339,7 @@ mod tests {
     fn time_that_runs_backwards_does_no_harm() {
         let mut ring = ring(2, 64);
         for time in [9, 3, 5] {
-            ring.record(Time(time), Place::FromHost, 1, &[0]);
+            ring.record(Time(time), CapturePoint::FromHost, 1, &[0]);
         }
         let times: Vec<u64> = ring.snapshot().packets().map(|it| it.time.0).collect();
         assert_eq!(times, [9, 3, 5]);
@@ -337,9 +348,9 @@ mod tests {
     #[test]
     fn a_verdict_that_comes_too_late_alters_no_other_packet() {
         let mut ring = ring(8, usize::MAX);
-        let late = ring.record(Time(0), Place::FromHost, 1000, &[7; 1000]);
+        let late = ring.record(Time(0), CapturePoint::FromHost, 1000, &[7; 1000]);
         for number in 0..8 << 10 {
-            ring.record(Time(number), Place::FromHost, 1000, &[7; 1000]);
+            ring.record(Time(number), CapturePoint::FromHost, 1000, &[7; 1000]);
         }
         ring.decide(late, Verdict::Drop(DropReason::ReplayOld));
         let snapshot = ring.snapshot();
@@ -355,7 +366,7 @@ mod tests {
         };
         for segments in [20, 9, 12, 8] {
             for _ in 0..12_345 {
-                ring.record(Time(recorded), Place::FromHost, 1000, &[1; 1000]);
+                ring.record(Time(recorded), CapturePoint::FromHost, 1000, &[1; 1000]);
                 recorded += 1;
             }
             let before = times(&ring);

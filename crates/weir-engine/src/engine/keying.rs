@@ -11,11 +11,11 @@ use crate::surroundings::Sighting;
 use crate::tunnel::key::PublicKey;
 use crate::tunnel::path::Path;
 use crate::tunnel::path_mtu::ProbeMessage;
-use crate::tunnel::state::Report;
+use crate::tunnel::state::PeerActivity;
 
 impl Engine {
     /// Puts new associations in place; false when the policy has no such peer any more, or another
-    /// association has the SPI: then the next report says that the peer's are lost.
+    /// association has the SPI: then the next activity says that the peer's are lost.
     pub fn install(&mut self, agreed: Agreed) -> bool {
         let Self { peers, policy, surroundings, now, .. } = self;
         let neighbours = &mut surroundings.neighbours;
@@ -73,8 +73,8 @@ impl Engine {
 
     /// Tells what happened to peers since the last call; of those that nothing happened to,
     /// nothing. Stops when `take` says false, and goes on there the next time.
-    pub fn take_reports(&mut self, take: &mut dyn FnMut(PublicKey, Report) -> bool) {
-        self.peers.take_reports(take);
+    pub fn take_activity(&mut self, take: &mut dyn FnMut(PublicKey, PeerActivity) -> bool) {
+        self.peers.take_activity(take);
     }
 
     /// Seals an empty packet into `output()`, which grows until [`Engine::begin`].
@@ -129,9 +129,9 @@ impl Engine {
         self.peers.kernel.set(place, seal, open, &self.policy);
     }
 
-    /// Adds to what the next report tells of the peer at `place` what its associations in the
+    /// Adds to what the next activity tells of the peer at `place` what its associations in the
     /// kernel did: what they sealed, whether they opened anything, whether they are gone.
-    pub fn note_kernel_use(&mut self, place: u16, used: &Report) {
+    pub fn note_kernel_use(&mut self, place: u16, used: &PeerActivity) {
         self.peers.note_kernel_use(place, used);
     }
 

@@ -40,16 +40,16 @@ pub const EPOCH_S_DEFAULT: u32 = 10;
 /// Master keys by which tags are accepted, at most: as many as associations open.
 pub const ACCEPTED_MAX: usize = 5;
 
-/// Derived keys that are cached, by scope. Two scopes that fall on one place replace each other,
+/// Derived keys that are cached, by scope. Two scopes that fall on one slot replace each other,
 /// which costs a derivation each time (about a microsecond).
-const PLACES: usize = 1024;
+const SLOTS: usize = 1024;
 
 /// Keys of a scope that are kept: three epochs of two master keys, or one to tag with and those
 /// that are accepted.
 const KEYS_MAX: usize = 6;
 
-/// Wrong tags that a place forgives at once, and in a second. At one a second and three epochs
-/// tried for each, a forger succeeds once in 45 years, a place. Bits that flip on a cable are
+/// Wrong tags that a slot forgives at once, and in a second. At one a second and three epochs
+/// tried for each, a forger succeeds once in 45 years, a slot. Bits that flip on a cable are
 /// rarer.
 const FAILURES_BURST: u32 = 64;
 const FAILURES_PER_SECOND: u32 = 1;
@@ -122,7 +122,7 @@ pub struct IcrcTag {
     /// The likeliest first.
     accepted: ArrayVec<Master, ACCEPTED_MAX>,
     ids: u64,
-    places: Vec<Place>,
+    slots: Vec<CacheSlot>,
 }
 
 /// A master key at work.
@@ -138,8 +138,9 @@ struct Master {
 /// What a key belongs to, in bytes.
 type Scope = [u8; 36];
 
+/// What is remembered of one scope: its keys, and how many wrong tags are still forgiven.
 #[derive(Debug)]
-struct Place {
+struct CacheSlot {
     scope: Option<Scope>,
     /// With the master key's id and the epoch; the oldest first.
     keys: Vec<(u64, u64, cmac::Key)>,
@@ -173,7 +174,7 @@ impl IcrcTag {
 
     /// For a peer with which keys are agreed; there are none yet.
     pub fn agreed(keyed_by: KeyedBy) -> Self {
-        let empty = || Place {
+        let empty = || CacheSlot {
             scope: None,
             keys: Vec::new(),
             failures_left: FAILURES_BURST,
@@ -185,7 +186,7 @@ impl IcrcTag {
             sealing: None,
             accepted: ArrayVec::new(),
             ids: 0,
-            places: (0..PLACES).map(|_| empty()).collect(),
+            slots: (0..SLOTS).map(|_| empty()).collect(),
         }
     }
 
@@ -242,9 +243,9 @@ impl IcrcTag {
         }
         let scope = self.scope(parsed)?;
         let epoch = self.epoch(now);
-        let Self { sealing, places, keyed_by, .. } = self;
+        let Self { sealing, slots, keyed_by, .. } = self;
         let master = sealing.as_ref().ok_or(TagRefusal::NoKey)?;
-        let key = places[place(&scope)].key(master, *keyed_by, &scope, epoch)?;
+        let key = slots[slot_of(&scope)].key(master, *keyed_by, &scope, epoch)?;
         let tag = apart(cmac_of(key, bytes, parsed)?, right);
         write(bytes, parsed, tag)
     }
@@ -270,12 +271,12 @@ impl IcrcTag {
         }
         let scope = self.scope(parsed)?;
         let epoch = self.epoch(now);
-        let Self { accepted, places, keyed_by, epoch_ns, .. } = self;
+        let Self { accepted, slots, keyed_by, epoch_ns, .. } = self;
         if accepted.is_empty() {
             return Err(TagRefusal::NoKey);
         }
-        let place = &mut places[place(&scope)];
-        if !place.may_fail(now) {
+        let slot = &mut slots[slot_of(&scope)];
+        if !slot.may_fail(now) {
             return Err(TagRefusal::FailureLimit);
         }
         let epochs = [epoch, epoch.wrapping_sub(1), epoch.wrapping_add(1)];
@@ -283,14 +284,14 @@ impl IcrcTag {
         // Comparing in variable time tells a forger nothing that the packet's fate does not.
         for candidate in epochs {
             for master in &*accepted {
-                let key = place.key(master, *keyed_by, &scope, *candidate)?;
+                let key = slot.key(master, *keyed_by, &scope, *candidate)?;
                 if apart(cmac_of(key, bytes, parsed)?, right) == present {
                     write(bytes, parsed, right)?;
                     return Ok(master.number);
                 }
             }
         }
-        place.failures_left -= 1;
+        slot.failures_left -= 1;
         let is_timed = epoch_ns.is_some();
         let far = (2..=OTHER_EPOCHS).filter(|_| is_timed);
         for candidate in far.flat_map(|it| [epoch.wrapping_sub(it), epoch.wrapping_add(it)]) {
@@ -332,7 +333,7 @@ impl IcrcTag {
     }
 }
 
-impl Place {
+impl CacheSlot {
     /// The key of `scope` in `epoch`, made if it is not at hand.
     fn key(
         &mut self,
@@ -412,13 +413,13 @@ fn derive(
     cmac::Key::new(cmac::AES_128, derived.as_ref()).map_err(|_| TagRefusal::CipherRefused)
 }
 
-/// Where the state of `scope` lies. Not keyed: who makes scopes collide makes his own slow.
-fn place(scope: &Scope) -> usize {
+/// The slot of `scope`. Not keyed: who makes scopes collide makes his own slow.
+fn slot_of(scope: &Scope) -> usize {
     let words = scope.chunks_exact(4).filter_map(|four| four.first_chunk());
     let mixed = words.fold(0u32, |sum, word| {
         (sum ^ u32::from_be_bytes(*word)).wrapping_mul(0x9e37_79b1).rotate_left(15)
     });
-    mixed as usize % PLACES
+    mixed as usize % SLOTS
 }
 
 fn write(bytes: &mut [u8], parsed: &Parsed, value: [u8; ICRC_LEN]) -> Result<(), TagRefusal> {

@@ -150,23 +150,23 @@ impl Headers {
     /// Copies them, and says where the IP payload lies.
     fn find(bytes: &[u8], network_offset: usize) -> Result<(Self, Range<usize>), TransportError> {
         let network = bytes.get(network_offset..).ok_or(TransportError::Malformed)?;
-        let (place, is_ipv6) = match network.first().map(|first| first >> 4) {
-            Some(4) => (Place::in_ipv4(network)?, false),
-            Some(6) => (Place::in_ipv6(network)?, true),
+        let (offsets, is_ipv6) = match network.first().map(|first| first >> 4) {
+            Some(4) => (Offsets::in_ipv4(network)?, false),
+            Some(6) => (Offsets::in_ipv6(network)?, true),
             _ => return Err(TransportError::Malformed),
         };
-        if place.offset > place.end || place.end > network.len() {
+        if offsets.payload > offsets.end || offsets.end > network.len() {
             return Err(TransportError::Malformed);
         }
-        let payload = network_offset + place.offset..network_offset + place.end;
+        let payload = network_offset + offsets.payload..network_offset + offsets.end;
         let mut copy = ArrayVec::new();
         copy.try_extend_from_slice(&bytes[..payload.start])
             .map_err(|_| TransportError::Malformed)?;
         let headers = Self {
             bytes: copy,
             network_offset,
-            protocol_field: network_offset + place.protocol_field,
-            protocol: network[place.protocol_field],
+            protocol_field: network_offset + offsets.protocol_field,
+            protocol: network[offsets.protocol_field],
             is_ipv6,
         };
         Ok((headers, payload))
@@ -226,26 +226,26 @@ impl Headers {
     }
 }
 
-/// Where ESP belongs in an IP packet. Offsets count from the IP header.
-struct Place {
-    offset: usize,
+/// Where ESP belongs in an IP packet, counted from the IP header.
+struct Offsets {
+    payload: usize,
     protocol_field: usize,
     end: usize,
 }
 
-impl Place {
+impl Offsets {
     fn in_ipv4(packet: &[u8]) -> Result<Self, TransportError> {
         let header = packet.first_chunk::<20>().ok_or(TransportError::Malformed)?;
-        let offset = usize::from(header[0] & 15) * 4;
+        let payload = usize::from(header[0] & 15) * 4;
         let end = usize::from(u16::from_be_bytes([header[2], header[3]]));
-        if offset < 20 {
+        if payload < 20 {
             return Err(TransportError::Malformed);
         }
         let (more_fragments, fragment_offset) = (header[6] & 0x20, header[6] & 0x1f | header[7]);
         if more_fragments != 0 || fragment_offset != 0 {
             return Err(TransportError::Fragment);
         }
-        Ok(Self { offset, protocol_field: 9, end })
+        Ok(Self { payload, protocol_field: 9, end })
     }
 
     /// Behind hop-by-hop and routing headers, and behind destination options that a routing header
@@ -257,11 +257,11 @@ impl Place {
         const DESTINATION_OPTIONS: u8 = 60;
         let header = packet.first_chunk::<40>().ok_or(TransportError::Malformed)?;
         let end = 40 + usize::from(u16::from_be_bytes([header[4], header[5]]));
-        let mut place = Self { offset: 40, protocol_field: 6, end };
+        let mut offsets = Self { payload: 40, protocol_field: 6, end };
         // Each turn moves on by eight bytes or more, inside what `HEADERS_LEN_MAX` bounds.
-        while place.offset < HEADERS_LEN_MAX {
-            let current = packet[place.protocol_field];
-            let extension = packet.get(place.offset..).unwrap_or(&[]);
+        while offsets.payload < HEADERS_LEN_MAX {
+            let current = packet[offsets.protocol_field];
+            let extension = packet.get(offsets.payload..).unwrap_or(&[]);
             let passed = match (current, extension) {
                 (FRAGMENT, _) => return Err(TransportError::Fragment),
                 (HOP_BY_HOP | ROUTING, _) => true,
@@ -269,11 +269,11 @@ impl Place {
                 _ => false,
             };
             if !passed {
-                return Ok(place);
+                return Ok(offsets);
             }
             let [_, length, ..] = extension else { return Err(TransportError::Malformed) };
-            place.protocol_field = place.offset;
-            place.offset += 8 + usize::from(*length) * 8;
+            offsets.protocol_field = offsets.payload;
+            offsets.payload += 8 + usize::from(*length) * 8;
         }
         Err(TransportError::Malformed)
     }

@@ -2,7 +2,7 @@
 //! place here, and what it must know is noted here.
 //!
 //! A peer whose keys are agreed costs a packet one flag that says whether it was noted already;
-//! peers that nothing happens to cost nothing. What is noted waits for [`Peers::take_reports`].
+//! peers that nothing happens to cost nothing. What is noted waits for [`Peers::take_activity`].
 //!
 //! A peer that moves is followed by its newest authentic packet: its address, and its UDP port
 //! where a translator may change that.
@@ -22,7 +22,7 @@ use crate::policy::{self, Policy, address, mapped};
 use crate::tunnel::handshake::Role;
 use crate::tunnel::key::PublicKey;
 use crate::tunnel::path::{LinkHeader, Path, Remote};
-use crate::tunnel::state::Report;
+use crate::tunnel::state::PeerActivity;
 
 /// New associations with a peer.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ pub(crate) struct AgreedPeer {
     identity: PublicKey,
     /// Whether its id waits in the table's list.
     is_noted: bool,
-    pub(super) note: Report,
+    pub(super) note: PeerActivity,
     /// Sealed by its associations before the one in use.
     bytes_before: u64,
     /// Opened by associations that are gone.
@@ -72,7 +72,7 @@ impl AgreedPeer {
         Self {
             identity,
             is_noted: false,
-            note: Report::default(),
+            note: PeerActivity::default(),
             bytes_before: 0,
             opened_before: PeerCounters::default(),
             life: Life::default(),
@@ -89,7 +89,7 @@ impl AgreedPeer {
 
 impl Peers {
     /// Puts new associations in place; false when there is no such peer any more, or another
-    /// association has the SPI: then the next report says that the peer's are lost.
+    /// association has the SPI: then the next activity says that the peer's are lost.
     pub(crate) fn install(&mut self, agreed: Agreed, nearby: &mut Nearby<'_>) -> bool {
         let Some(index) = self.index_of(&agreed.peer) else { return false };
         let Agreed { role, path, mut sealing, opening, tags, .. } = agreed;
@@ -192,7 +192,7 @@ impl Peers {
         }
     }
 
-    /// Closes a peer whose associations cannot be, and has its next report say so.
+    /// Closes a peer whose associations cannot be, and has its next activity say so.
     #[cold]
     pub(super) fn lose(&mut self, index: usize) {
         self.close(index);
@@ -204,7 +204,7 @@ impl Peers {
 
     /// Tells what happened to peers since the last call; of those that nothing happened to,
     /// nothing. Stops when `take` says false, and goes on there the next time.
-    pub(crate) fn take_reports(&mut self, take: &mut dyn FnMut(PublicKey, Report) -> bool) {
+    pub(crate) fn take_activity(&mut self, take: &mut dyn FnMut(PublicKey, PeerActivity) -> bool) {
         while let Some(id) = self.noted.pop() {
             let Some(index) = self.index(id) else { continue };
             let Some(entry) = self.get_mut(index) else { continue };
@@ -216,8 +216,8 @@ impl Peers {
             let Some(agreed) = &mut entry.agreed else { continue };
             agreed.is_noted = false;
             let note = std::mem::take(&mut agreed.note);
-            let report = Report { sealed: sealed.or(note.sealed), ..note };
-            if !take(agreed.identity, report) {
+            let activity = PeerActivity { sealed: sealed.or(note.sealed), ..note };
+            if !take(agreed.identity, activity) {
                 return;
             }
         }
@@ -279,7 +279,7 @@ impl Peers {
         follows
     }
 
-    /// Notes that a packet was sealed, once between two reports.
+    /// Notes that a packet was sealed, once between two calls of [`Peers::take_activity`].
     #[inline]
     pub(crate) fn sealed(&mut self, index: usize) {
         let agreed = self.get(index).and_then(|it| it.agreed.as_ref());
@@ -288,7 +288,7 @@ impl Peers {
         }
     }
 
-    /// Whatever happens next to this peer is told by the next report.
+    /// Whatever happens next to this peer is told by its next activity.
     pub(crate) fn note(&mut self, index: usize) {
         let Some(id) = self.id_of(index) else { return };
         let Some(agreed) = self.get_mut(index).and_then(|it| it.agreed.as_mut()) else { return };
@@ -297,8 +297,8 @@ impl Peers {
         }
     }
 
-    /// Adds what the kernel's associations of the peer at `place` did to its next report.
-    pub(crate) fn note_kernel_use(&mut self, place: u16, used: &Report) {
+    /// Adds what the kernel's associations of the peer at `place` did to its next activity.
+    pub(crate) fn note_kernel_use(&mut self, place: u16, used: &PeerActivity) {
         let Some(index) = self.kernel.at(place).map(|it| it.index) else { return };
         let Some(agreed) = self.get_mut(index).and_then(|it| it.agreed.as_mut()) else { return };
         let note = &mut agreed.note;
@@ -331,7 +331,7 @@ impl Peers {
         sum
     }
 
-    /// Has the peer's next report tell what its data path does, whatever was told before.
+    /// Has the peer's next activity tell what its data path does, whatever was told before.
     pub(super) fn note_again(&mut self, index: usize) {
         if let Some(agreed) = self.get_mut(index).and_then(|it| it.agreed.as_mut()) {
             agreed.is_noted = false;

@@ -14,7 +14,7 @@ use crate::verdict::{DropReason, Verdict};
 /// Anything goes with it.
 pub(super) const ROW: Row = Row {
     name: "sealing = \"observe\"",
-    what: "packets pass in clear, and what would be sealed is counted",
+    what: "packets pass in clear, and the gateway counts what it would seal",
     cannot: &[],
     like: None,
 };

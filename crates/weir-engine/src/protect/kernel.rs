@@ -35,18 +35,18 @@ const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 /// What such a peer needs; one whose ESP a NIC does needs it too.
 pub(super) const ROW: Row = Row {
     name: "offload = \"kernel\"",
-    what: "ESP made by the kernel, by an xfrm interface",
+    what: "the kernel does ESP, by an xfrm interface",
     cannot: &[
         (Given::NoTunnel, "mode = \"tunnel\""),
-        (Given::Borrowed, "an `endpoint` and an own `address`"),
-        (Given::Everything, "prefixes in `protects`"),
+        (Given::Borrowed, "an `endpoint`, and a pair with an `address`"),
+        (Given::Everything, "prefixes in `protects`, not \"everything\""),
         (Given::InUdp, "encapsulation = \"esp\""),
         (Given::MayBeClear, "sealing = \"require\""),
         (Given::ShortSequence, "extended_sequence = true"),
         (Given::WindowOverKernel, "a replay_window of at most 4096 packets"),
-        (Given::Xdp, "driver = \"packet\" in its pair"),
+        (Given::Xdp, "a pair with driver = \"packet\""),
         (Given::Vlan, "a pair without `vlan`"),
-        (Given::ClassMaps, "a pair without `dscp_map` and `pcp_map`"),
+        (Given::ClassMaps, "a pair without `dscp_map` or `pcp_map`"),
         (Given::FrontEnd, "a pair without `xfrm`"),
         (Given::Workers, "a pair with one worker"),
     ],

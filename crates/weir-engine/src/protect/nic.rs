@@ -5,12 +5,12 @@ use super::kernel;
 use super::rows::{Cannot, Given, Row};
 
 /// Of a key in a file no nonce may come twice, over restarts too, and a driver makes its own.
-const AGREED: Cannot = (Given::KeysInFiles, "keys that are agreed on (`public_key`)");
+const AGREED: Cannot = (Given::KeysInFiles, "keys from handshakes (`public_key`)");
 
 /// The NIC does the cipher.
 pub(super) const CRYPTO: Row = Row {
     name: "offload = \"crypto\"",
-    what: "the NIC does the AES-GCM of ESP, the kernel the rest",
+    what: "the NIC does the AES-GCM of ESP, and the kernel does the rest",
     cannot: &[AGREED],
     like: Some(&kernel::ROW),
 };
@@ -23,8 +23,8 @@ pub(super) const PACKET: Row = Row {
         AGREED,
         (
             Given::EndpointInside,
-            "networks of its endpoint's family in `protects`, none with the endpoint in it (the \
-             NIC would seal handshakes too)",
+            "`protects` with networks of the endpoint's family, and none that contains the \
+             endpoint, because the NIC would seal handshakes too",
         ),
         (Given::WindowOverNic, "a replay_window of at most 256 packets"),
         (Given::DefaultSeal, "a pair without default = \"seal\""),

@@ -77,7 +77,8 @@ impl Given {
     ];
 }
 
-/// A setting that a row does not combine with, and what the refusal says is needed instead.
+/// A setting that a row does not combine with, and what it needs instead: words that fit behind
+/// "needs", both in a refusal and in the guide.
 pub type Cannot = (Given, &'static str);
 
 /// One protector, or one thing beside the engine.
@@ -85,7 +86,7 @@ pub type Cannot = (Given, &'static str);
 pub struct Row {
     /// As the configuration writes it.
     pub name: &'static str,
-    /// What it does.
+    /// What it does: a sentence, without its first capital and its end.
     pub what: &'static str,
     /// What it does not go with, in the order in which it is told.
     pub cannot: &'static [Cannot],
@@ -109,10 +110,16 @@ impl Row {
 /// The kernel's fast path, beside the engine.
 const FAST_PATH: Row = Row {
     name: "fastpath = \"tc\"",
-    what: "the kernel carries flows whose verdict is settled",
+    what: "the kernel carries flows once their verdict is settled",
     cannot: &[
-        (Given::Xdp, "driver = \"packet\": AF_XDP takes all frames before tc could carry any"),
-        (Given::Peers, "a pair without peers: nothing of a pair that seals goes on the fast path"),
+        (
+            Given::Xdp,
+            "driver = \"packet\", because AF_XDP takes all frames before tc could carry any",
+        ),
+        (
+            Given::Peers,
+            "a pair without peers, because no traffic of a pair that seals takes the fast path",
+        ),
     ],
     like: None,
 };
@@ -120,7 +127,7 @@ const FAST_PATH: Row = Row {
 /// Several workers of a pair.
 const WORKERS: Row = Row {
     name: "workers = 2 to 16",
-    what: "several threads share a pair's flows",
+    what: "several threads share the flows of a pair",
     cannot: &[],
     like: None,
 };
@@ -147,11 +154,19 @@ pub fn row(name: &str) -> Option<&'static Row> {
 pub fn table() -> String {
     let mut lines = String::from("| what | what it does | what it needs |\n|---|---|---|\n");
     for row in ROWS {
-        let needs: Vec<&str> = row.refusals().map(|(_, needs)| *needs).collect();
-        let needs = if needs.is_empty() { "-".to_owned() } else { needs.join("; ") };
-        lines += &format!("| `{}` | {} | {needs} |\n", row.name, row.what);
+        let mut needs: Vec<_> = row.cannot.iter().map(|(_, it)| format!("Needs {it}.")).collect();
+        needs.extend(row.like.map(|other| format!("Needs all that `{}` needs.", other.name)));
+        if needs.is_empty() {
+            needs.push("Needs nothing else.".to_owned());
+        }
+        lines += &format!("| `{}` | {} | {} |\n", row.name, sentence(row.what), needs.join(" "));
     }
     lines
+}
+
+fn sentence(words: &str) -> String {
+    let (first, rest) = words.split_at_checked(1).unwrap_or_default();
+    format!("{}{rest}.", first.to_ascii_uppercase())
 }
 
 #[cfg(test)]

@@ -30,10 +30,10 @@ const UDP_CHECKSUM_OFFSET: usize = 6;
 /// What such a peer needs.
 pub(super) const ROW: Row = Row {
     name: "mode = \"icrc-tag\"",
-    what: "a tag in the place of the ICRC of RoCE packets",
+    what: "RoCE packets carry a tag in place of the ICRC",
     cannot: &[(
         Given::DefaultSeal,
-        "a pair without default = \"seal\": its packets are not sealed, but tagged",
+        "a pair without default = \"seal\", because its packets are tagged and not sealed",
     )],
     like: None,
 };

@@ -6,13 +6,13 @@ use super::rows::{Given, Row};
 /// Another concentrator, whose client this gateway is.
 pub(super) const ROW: Row = Row {
     name: "mode = \"wireguard\"",
-    what: "IP packets in WireGuard's data messages",
+    what: "Weir seals IP packets in WireGuard's data messages",
     cannot: &[
-        (Given::KeysInFiles, "its `public_key`: WireGuard knows no other keys"),
-        (Given::NoAddress, "an `address` of the pair to speak from"),
-        (Given::MayBeClear, "no `sealing`"),
-        (Given::Offload, "no `offload`: its packets are no ESP"),
-        (Given::MlKem, "no `ml_kem`, of which standard WireGuard knows nothing"),
+        (Given::KeysInFiles, "a `public_key`, because WireGuard has no other keys"),
+        (Given::NoAddress, "a pair with an `address` to send from"),
+        (Given::MayBeClear, "sealing = \"require\""),
+        (Given::Offload, "offload = \"none\", because its packets are not ESP"),
+        (Given::MlKem, "ml_kem = false, because standard WireGuard does not have it"),
     ],
     like: None,
 };

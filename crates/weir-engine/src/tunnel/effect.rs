@@ -84,9 +84,9 @@ pub struct Install {
 
 /// What the data path saw of one peer since it was last asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct PeerActivity {
     /// SPI of the association that seals, and packets and bytes that it sealed so far; of several
-    /// workers each reports its own.
+    /// workers each tells its own.
     pub sealed: Option<(u32, u64, u64)>,
     /// Whether an authentic packet came.
     pub heard: bool,

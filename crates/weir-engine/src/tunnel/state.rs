@@ -3,7 +3,7 @@
 //! ```text
 //!   handle(datagram) --+                       +--> Send: a datagram for a peer
 //!   tick()           --+--> peers, deadlines --+--> Install, Forget, Close: associations
-//!   report(packets)  --+                       +--> Keepalive: an empty ESP packet
+//!   note_activity()  --+                       +--> Keepalive: an empty ESP packet
 //!
 //!                  initiator                             responder
 //!   Idle --------- initiation -------------------------> checks MACs, cookie, identity, timestamp
@@ -18,7 +18,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use super::effect::{Effect, Install, Report};
+pub use super::effect::{Effect, Install, PeerActivity};
 
 use super::cookie::{Admission, Cookie, Doorkeeper, MacKeys};
 use super::handshake::{self, Agreement, Parties, Protocol, Role, Timestamp};
@@ -223,49 +223,49 @@ impl Tunnel {
     }
 
     /// Takes in what the data path saw of `key`.
-    pub fn report(
+    pub fn note_activity(
         &mut self,
         now: Now,
         key: &PublicKey,
-        report: &Report,
+        activity: &PeerActivity,
         effects: &mut Vec<Effect>,
     ) {
         let Some(index) = self.by_key.get(key).map(|it| *it as usize) else { return };
         let peer = &mut self.peers[index];
-        if let Some(spi) = report.confirmed
+        if let Some(spi) = activity.confirmed
             && let Some(session) = peer.pending.take_if(|it| it.open_spi == spi)
         {
             self.put_in_use(now, index, session, effects);
         }
         let peer = &mut self.peers[index];
-        if let Some(sealed) = report.sealed {
+        if let Some(sealed) = activity.sealed {
             peer.note_sealed(&self.limits, now.elapsed_ns, sealed);
         }
-        if report.lost {
+        if activity.lost {
             self.lose(now, index, effects);
             return;
         }
-        if report.heard {
+        if activity.heard {
             peer.heard_ns = Some(now.elapsed_ns);
             peer.unanswered = 0;
         }
-        if let Some(path) = &report.moved_to {
+        if let Some(path) = &activity.moved_to {
             peer.path = Some(path.lasting());
             peer.path_mtu.forget();
             peer.path_mtu.begin(now.elapsed_ns);
         }
-        if let Some(probe) = report.probed {
+        if let Some(probe) = activity.probed {
             let (peer, message) = (peer.settings.public_key, ProbeMessage::Answer(probe));
             effects.push(Effect::Probe { peer, message });
         }
-        if let Some(probe) = report.probe_answered {
+        if let Some(probe) = activity.probe_answered {
             peer.path_mtu.answered(now.elapsed_ns, probe, peer.sealed_bytes());
         }
-        if report.too_large {
+        if activity.too_large {
             peer.path_mtu.hinted(now.elapsed_ns);
         }
         peer.tell_path_mtu(effects);
-        if let Some(path) = &report.wanted
+        if let Some(path) = &activity.wanted
             && peer.current.is_none()
         {
             if peer.path.is_none() || path.is_some() {

@@ -10,7 +10,7 @@ use weir_engine::tunnel::key::{Entropy, Identity, PresharedKey};
 use weir_engine::tunnel::path::Path;
 use weir_engine::tunnel::path_mtu::{Probe, ProbeMessage};
 use weir_engine::tunnel::rekey::Limits;
-use weir_engine::tunnel::state::{Effect, Now, Report, Tunnel};
+use weir_engine::tunnel::state::{Effect, Now, PeerActivity, Tunnel};
 use weir_engine::tunnel::{MESSAGE_LEN_MAX, PeerSettings};
 use zeroize::Zeroizing;
 
@@ -95,7 +95,7 @@ impl World {
                 let bytes = rest[..rest.len().min(MESSAGE_LEN_MAX)].to_vec();
                 self.put(OnWire { to: usize::from(place & 1), bytes, changed: true });
             }
-            _ => self.report(place, value),
+            _ => self.note_activity(place, value),
         }
     }
 
@@ -133,12 +133,12 @@ impl World {
     }
 
     /// What the data path may have seen, true or not.
-    fn report(&mut self, place: u8, value: u8) {
+    fn note_activity(&mut self, place: u8, value: u8) {
         let side = usize::from(place & 1);
         let (now, mut effects) = (self.now(), Vec::new());
         let status = self.sides[side].status(now).next().unwrap();
         let probe = Probe { round: u32::from(place >> 4), size_bytes: u16::from(value) << 6 };
-        let report = Report {
+        let activity = PeerActivity {
             heard: place & 2 != 0,
             sealed: status
                 .spis
@@ -147,9 +147,9 @@ impl World {
             probed: (place & 8 != 0).then_some(probe),
             probe_answered: Some(probe),
             too_large: value & 1 != 0,
-            ..Report::default()
+            ..PeerActivity::default()
         };
-        self.sides[side].report(now, &status.public_key, &report, &mut effects);
+        self.sides[side].note_activity(now, &status.public_key, &activity, &mut effects);
         self.carry_out(side, effects);
     }
 

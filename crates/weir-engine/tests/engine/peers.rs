@@ -215,8 +215,8 @@ fn an_spi_that_a_named_key_has_is_no_clients_and_the_client_agrees_anew() {
     };
     let lost = |engine: &mut Engine| {
         let mut lost = Vec::new();
-        engine.take_reports(&mut |peer, report| {
-            lost.extend(report.lost.then_some(peer));
+        engine.take_activity(&mut |peer, activity| {
+            lost.extend(activity.lost.then_some(peer));
             true
         });
         lost

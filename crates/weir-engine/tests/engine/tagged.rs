@@ -427,8 +427,8 @@ fn agreed_keys_are_used_by_the_initiator_first_and_then_by_both() {
     let (there, back) = (A.send_only(7).bytes(), B.ack(7).bytes());
     a.pass(Side::Host, &datagram(53));
     let mut wanted = Vec::new();
-    a.engine.take_reports(&mut |_, report| {
-        wanted.push(report.wanted);
+    a.engine.take_activity(&mut |_, activity| {
+        wanted.push(activity.wanted);
         true
     });
     assert_eq!(wanted.len(), 1, "any packet asks for keys");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use weir_engine::access::{AccessAction, AccessPolicy, Line, Operation, Operations, Party, Terms};
 use weir_engine::policy::KernelEsp;
 use weir_engine::tunnel::key::PublicKey;
-use weir_engine::tunnel::state::Report;
+use weir_engine::tunnel::state::PeerActivity;
 
 use super::*;
 
@@ -138,7 +138,7 @@ fn agreed_keys_are_told_by_spi_and_without_them_nothing_is_handed_over() {
     let packet = udp(100);
     assert!(a.receive(Side::Host, from_ref(&packet)).is_empty());
     assert_eq!(a.dropped(Side::Host, DropReason::NoAssociation), 1);
-    let mut told = reports(&mut a);
+    let mut told = activities(&mut a);
     assert!(told.pop().is_some_and(|it| it.wanted.is_some()), "keys are asked for");
 
     a.engine.set_kernel_associations(0, Some(0x5001), &[0x6001, 0x6002]);
@@ -158,18 +158,19 @@ fn agreed_keys_are_told_by_spi_and_without_them_nothing_is_handed_over() {
     answer[12..20].rotate_left(4);
     assert!(opened(&mut a, &answer).is_empty());
     assert_eq!((a.counters().kernel.consumed, a.counters().kernel.opened), (1, 0));
-    let used = Report { heard: true, sealed: Some((0x5001, 3, 60)), ..Report::default() };
+    let used =
+        PeerActivity { heard: true, sealed: Some((0x5001, 3, 60)), ..PeerActivity::default() };
     a.engine.note_kernel_use(0, &used);
-    assert_eq!(reports(&mut a), [used]);
+    assert_eq!(activities(&mut a), [used]);
 }
 
-fn reports(a: &mut Gateway) -> Vec<Report> {
-    let mut reports = Vec::new();
-    a.engine.take_reports(&mut |_, report| {
-        reports.push(report);
+fn activities(a: &mut Gateway) -> Vec<PeerActivity> {
+    let mut activities = Vec::new();
+    a.engine.take_activity(&mut |_, activity| {
+        activities.push(activity);
         true
     });
-    reports
+    activities
 }
 
 #[test]

@@ -6,7 +6,7 @@ use blake2::{Blake2s256, Blake2sMac, Digest};
 use weir_engine::tunnel::PeerState;
 use weir_engine::tunnel::key::PublicKey;
 use weir_engine::tunnel::path::Path;
-use weir_engine::tunnel::state::{Effect, Now, Report, Tunnel};
+use weir_engine::tunnel::state::{Effect, Now, PeerActivity, Tunnel};
 
 use super::world::{MS, PORT, SECOND, Setup, World, identity, tunnel};
 
@@ -16,9 +16,9 @@ fn initiation() -> Vec<u8> {
     let mut stranger = tunnel(9, vec![victim]);
     let now = Now { elapsed_ns: SECOND, unix_ns: SECOND };
     let path = Path::to([203, 0, 113, 1].into(), PORT);
-    let wanted = Report { wanted: Some(Some(path)), ..Report::default() };
+    let wanted = PeerActivity { wanted: Some(Some(path)), ..PeerActivity::default() };
     let mut effects = Vec::new();
-    stranger.report(now, &victim, &wanted, &mut effects);
+    stranger.note_activity(now, &victim, &wanted, &mut effects);
     stranger.tick(now, &mut effects);
     match effects.remove(0) {
         Effect::Send { datagram, .. } => datagram,
@@ -99,9 +99,9 @@ fn waiting() -> (Tunnel, Vec<u8>) {
     let peer = identity(2).public();
     let mut tunnel = tunnel(1, vec![peer]);
     let path = Path::to([203, 0, 113, 2].into(), PORT);
-    let wanted = Report { wanted: Some(Some(path)), ..Report::default() };
+    let wanted = PeerActivity { wanted: Some(Some(path)), ..PeerActivity::default() };
     let (now, mut effects) = (at(SECOND), Vec::new());
-    tunnel.report(now, &peer, &wanted, &mut effects);
+    tunnel.note_activity(now, &peer, &wanted, &mut effects);
     tunnel.tick(now, &mut effects);
     (tunnel, sent(&mut effects).unwrap())
 }

@@ -6,7 +6,7 @@ use weir_engine::tunnel::handshake::Terms;
 use weir_engine::tunnel::key::{Entropy, PresharedKey};
 use weir_engine::tunnel::path::Path;
 use weir_engine::tunnel::rekey::Limits;
-use weir_engine::tunnel::state::{Effect, Report, Tunnel};
+use weir_engine::tunnel::state::{Effect, PeerActivity, Tunnel};
 
 use super::floods::{at, finish, sent};
 use super::world::{PORT, SECOND, Seeded, identity, terms};
@@ -60,9 +60,9 @@ fn path() -> Path {
 
 /// The initiation of a gateway that is wanted to speak.
 fn initiation(tunnel: &mut Tunnel, number: u8, second: u64) -> Vec<u8> {
-    let wanted = Report { wanted: Some(Some(path())), ..Report::default() };
+    let wanted = PeerActivity { wanted: Some(Some(path())), ..PeerActivity::default() };
     let (now, mut effects) = (at(second * SECOND), Vec::new());
-    tunnel.report(now, &identity(3 - number).public(), &wanted, &mut effects);
+    tunnel.note_activity(now, &identity(3 - number).public(), &wanted, &mut effects);
     tunnel.tick(now, &mut effects);
     sent(&mut effects).expect("an initiation")
 }

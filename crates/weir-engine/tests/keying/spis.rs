@@ -8,7 +8,7 @@ use weir_engine::tunnel::handshake::Terms;
 use weir_engine::tunnel::key::{Entropy, PresharedKey};
 use weir_engine::tunnel::path::Path;
 use weir_engine::tunnel::rekey::Limits;
-use weir_engine::tunnel::state::{Effect, Report, Tunnel};
+use weir_engine::tunnel::state::{Effect, PeerActivity, Tunnel};
 
 use super::floods::at;
 use super::workers::spis;
@@ -49,8 +49,8 @@ fn spis_of_initiations(draws: &[u32], named: &[u32], workers: u8) -> Vec<u32> {
     let mut spis = Vec::new();
     for number in [2, 3] {
         let mut effects = Vec::new();
-        let wanted = Report { wanted: Some(Some(path.clone())), ..Report::default() };
-        tunnel.report(at(SECOND), &identity(number).public(), &wanted, &mut effects);
+        let wanted = PeerActivity { wanted: Some(Some(path.clone())), ..PeerActivity::default() };
+        tunnel.note_activity(at(SECOND), &identity(number).public(), &wanted, &mut effects);
         tunnel.tick(at(SECOND), &mut effects);
         spis.extend(effects.iter().filter_map(|effect| match effect {
             Effect::Send { datagram, .. } => {

@@ -237,12 +237,12 @@ fn an_unknown_identity_makes_no_keys() {
     let mut stranger = super::world::tunnel(9, vec![super::world::identity(1).public()]);
     let now = weir_engine::tunnel::state::Now { elapsed_ns: 9 * SECOND, unix_ns: 9 * SECOND };
     let path = weir_engine::tunnel::path::Path::to([192, 0, 2, 9].into(), PORT);
-    let wanted = weir_engine::tunnel::state::Report {
+    let wanted = weir_engine::tunnel::state::PeerActivity {
         wanted: Some(Some(path.clone())),
         ..Default::default()
     };
     let mut effects = Vec::new();
-    stranger.report(now, &super::world::identity(1).public(), &wanted, &mut effects);
+    stranger.note_activity(now, &super::world::identity(1).public(), &wanted, &mut effects);
     stranger.tick(now, &mut effects);
     let weir_engine::tunnel::state::Effect::Send { datagram, .. } = &effects[0] else { panic!() };
     let now = weir_engine::tunnel::state::Now { elapsed_ns: world.elapsed_ns, unix_ns: 1 };

@@ -24,7 +24,7 @@ use weir_engine::tunnel::handshake::Terms;
 use weir_engine::tunnel::key::{Entropy, Identity, PresharedKey, PublicKey};
 use weir_engine::tunnel::path::Path;
 use weir_engine::tunnel::rekey::Limits;
-use weir_engine::tunnel::state::{Effect, Install, KeyingCounters, Now, Report, Tunnel};
+use weir_engine::tunnel::state::{Effect, Install, KeyingCounters, Now, PeerActivity, Tunnel};
 use weir_engine::tunnel::{PeerSettings, PeerState, PeerStatus};
 use weir_engine::verdict::{DropReason, Side};
 use weir_wire::frame::{Frame, Link, Meta, Time};
@@ -409,11 +409,11 @@ impl World {
         if self.sides[side].setup.keys == Keys::Files {
             return;
         }
-        let report = Report { lost: true, ..Report::default() };
+        let activity = PeerActivity { lost: true, ..PeerActivity::default() };
         let now = self.sides[side].now(self.elapsed_ns);
         let mut effects = Vec::new();
         let peer = self.sides[side].peer(self.elapsed_ns).public_key;
-        self.sides[side].tunnel.report(now, &peer, &report, &mut effects);
+        self.sides[side].tunnel.note_activity(now, &peer, &activity, &mut effects);
         self.carry_out(side, effects);
     }
 
@@ -453,8 +453,8 @@ impl World {
         let mut effects = Vec::new();
         let Gateway { tunnel, engine, others, .. } = &mut self.sides[side];
         for engine in others.iter_mut().chain([engine]) {
-            engine.take_reports(&mut |peer, report| {
-                tunnel.report(now, &peer, &report, &mut effects);
+            engine.take_activity(&mut |peer, activity| {
+                tunnel.note_activity(now, &peer, &activity, &mut effects);
                 true
             });
         }

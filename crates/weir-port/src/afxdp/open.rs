@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use aya::maps::XskMap;
 use aya::programs::xdp::XdpLink;
@@ -25,6 +25,7 @@ use crate::port::{BATCH, PortCounters};
 use crate::room::TAILROOM;
 use crate::steering::{SteeredSide, Steering, SteeringError};
 use crate::sys::any_readable::AnyReadable;
+use crate::sys::clock;
 use crate::sys::socket::Socket;
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/redirect.bpf.o"));
@@ -371,7 +372,7 @@ fn open_queue(
 
 /// Takes the queue, also a moment after another socket has left it.
 fn bind(socket: &Socket, address: &XdpAddress) -> io::Result<()> {
-    let begun = Instant::now();
+    let begun = clock::now();
     loop {
         match socket.bind_bytes(address.as_bytes()) {
             Err(error)

@@ -3,7 +3,6 @@
 use std::io::{self, IoSlice};
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use arrayvec::ArrayVec;
 use weir_wire::checksum::{Sum, unfinished};
@@ -15,6 +14,7 @@ use super::rings::{ReceiveRing, Received, TransmitRing};
 use super::umem::{Chunk, Umem};
 use crate::port::{BATCH, Outgoing, PortCounters, Transmitted};
 use crate::room::{HEADROOM, TAILROOM};
+use crate::sys::clock;
 use crate::sys::socket::Socket;
 use crate::vnet::network_offset;
 
@@ -58,8 +58,7 @@ impl QueueSocket {
         }
         let Self { queue, counters, returned, .. } = self;
         let umem = &queue.umem;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let time = Time(now.as_nanos() as u64);
+        let time = clock::time();
         let mut frames = ArrayVec::<Frame<'_>, BATCH>::new();
         let mut linear = linear.iter_mut();
         let mut buffers = received.as_mut_slice();

@@ -2,13 +2,13 @@
 
 use std::io::{self, Write};
 use std::os::fd::RawFd;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use arrayvec::ArrayVec;
-use weir_wire::frame::{Frame, Meta, Time};
+use weir_wire::frame::{Frame, Meta};
 
 use crate::capture::{CaptureFormat, CaptureWriter, Direction, PacketNote};
 use crate::port::{Outgoing, Port, PortCounters, Transmitted};
+use crate::sys::clock;
 
 /// Pieces of a frame that are written without being put together first.
 const PIECES: usize = 64;
@@ -65,8 +65,7 @@ impl<P: Port, W: Write> Port for Recorder<P, W> {
     }
 
     fn transmit(&mut self, frames: &[Outgoing<'_>]) -> Transmitted {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let meta = Meta { time: Time(now.as_nanos() as u64), ..Meta::default() };
+        let meta = Meta { time: clock::time(), ..Meta::default() };
         let note = PacketNote { direction: Some(Direction::Outbound), comment: None };
         for frame in frames {
             let written = if frame.parts.len() <= PIECES {

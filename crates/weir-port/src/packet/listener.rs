@@ -59,7 +59,7 @@ pub struct PacketListener {
     index: i32,
     socket: Socket,
     ring: BlockRing,
-    place: Option<Place>,
+    cursor: Option<Cursor>,
     netlink: Netlink,
     at_open: LinkCounters,
     counters: PortCounters,
@@ -67,7 +67,7 @@ pub struct PacketListener {
 
 /// Where we are in the block that is being read.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct Cursor {
     /// The next packet's header.
     at: usize,
     packets_left: u32,
@@ -97,7 +97,7 @@ impl PacketListener {
             opening.step("receive for all addresses", set)?;
         }
         let (name, counters) = (interface.to_owned(), PortCounters::default());
-        Ok(Self { name, index, socket, ring, place: None, netlink, at_open, counters })
+        Ok(Self { name, index, socket, ring, cursor: None, netlink, at_open, counters })
     }
 
     /// The interface.
@@ -110,13 +110,13 @@ impl PacketListener {
     /// forward. One longer than the kernel had room for is cut.
     pub fn receive(&mut self, handle: &mut dyn FnMut(&mut [Frame<'_>])) -> usize {
         loop {
-            let Self { ring, place, counters, .. } = self;
+            let Self { ring, cursor, counters, .. } = self;
             let Some(block) = ring.block() else { return 0 };
-            let start = Place { at: block.first, packets_left: block.packets };
-            let place = place.get_or_insert(start);
-            let count = receive_from(block, place, counters, handle);
-            if place.packets_left == 0 {
-                self.place = None;
+            let start = Cursor { at: block.first, packets_left: block.packets };
+            let cursor = cursor.get_or_insert(start);
+            let count = receive_from(block, cursor, counters, handle);
+            if cursor.packets_left == 0 {
+                self.cursor = None;
                 self.ring.give_back();
             }
             if count > 0 {
@@ -163,20 +163,20 @@ impl PacketListener {
 /// Passes the next batch of `block` to `handle`, and how many that were.
 fn receive_from(
     block: Block<'_>,
-    place: &mut Place,
+    cursor: &mut Cursor,
     counters: &mut PortCounters,
     handle: &mut dyn FnMut(&mut [Frame<'_>]),
 ) -> usize {
     let mut frames = ArrayVec::<Frame<'_>, BATCH>::new();
-    let mut rest = block.bytes.get_mut(place.at..).unwrap_or_default();
-    while !frames.is_full() && place.packets_left > 0 {
-        place.packets_left -= 1;
+    let mut rest = block.bytes.get_mut(cursor.at..).unwrap_or_default();
+    while !frames.is_full() && cursor.packets_left > 0 {
+        cursor.packets_left -= 1;
         let Ok((header, _)) = PacketHeader::read_from_prefix(rest) else { break };
         let len = match header.next as usize {
             0 => rest.len(),
             next => next.min(rest.len()),
         };
-        place.at += len;
+        cursor.at += len;
         let (packet, behind) = rest.split_at_mut(len);
         rest = behind;
         match frame_of(&header, packet) {

@@ -1,5 +1,6 @@
 //! Network namespaces for tests: `left -- [pl  middle  pr] -- right`, removed when dropped.
 #![allow(dead_code, reason = "each test file uses its part")]
+#![expect(clippy::disallowed_methods, reason = "tests wait from outside")]
 
 use std::fs::File;
 use std::io::IoSlice;

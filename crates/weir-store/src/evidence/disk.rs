@@ -347,7 +347,7 @@ mod tests {
 
     use weir_engine::verdict::{DropReason, Verdict};
 
-    use super::super::{EvidenceFile, EvidenceOptions, Place, SEGMENT_BYTES, packets};
+    use super::super::{CapturePoint, EvidenceFile, EvidenceOptions, SEGMENT_BYTES, packets};
     use super::*;
 
     const DEADLINE: Duration = Duration::from_secs(30);
@@ -375,7 +375,7 @@ mod tests {
 
     fn record(ring: &mut EvidenceRing, number: u64) {
         let bytes = number.to_le_bytes().repeat(125);
-        let mark = ring.record(Time(number), Place::FromHost, 1500, &bytes);
+        let mark = ring.record(Time(number), CapturePoint::FromHost, 1500, &bytes);
         ring.decide(mark, Verdict::Drop(DropReason::ReplayOld));
     }
 

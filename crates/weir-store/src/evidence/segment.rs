@@ -2,13 +2,13 @@
 //! in memory and on disk, little-endian.
 //!
 //! ```text
-//!   time 8 | kept length 4 | original length 4 | place 1 | verdict 2 | zero 5 | packet, padded to 8
+//!   time 8 | kept length 4 | original length 4 | point 1 | verdict 2 | zero 5 | packet, padded to 8
 //! ```
 
 use weir_engine::verdict::Verdict;
 use weir_wire::frame::Time;
 
-use super::{Evidence, Place};
+use super::{CapturePoint, Evidence};
 
 /// Bytes of a segment. Any packet fits: super-packets have 64 KiB.
 pub const SEGMENT_BYTES: usize = 1 << 20;
@@ -91,7 +91,7 @@ impl Segment {
     pub(super) fn put(
         &mut self,
         time: Time,
-        place: Place,
+        point: CapturePoint,
         original_len: u32,
         kept: &[u8],
     ) -> usize {
@@ -101,7 +101,7 @@ impl Segment {
         record[..8].copy_from_slice(&time.0.to_le_bytes());
         record[8..12].copy_from_slice(&(kept.len() as u32).to_le_bytes());
         record[12..16].copy_from_slice(&original_len.to_le_bytes());
-        record[16] = place as u8;
+        record[16] = point as u8;
         record[VERDICT].copy_from_slice(&UNDECIDED);
         record[HEADER_BYTES..HEADER_BYTES + kept.len()].copy_from_slice(kept);
         if self.extent.packets == 0 {
@@ -164,10 +164,10 @@ impl<'a> Iterator for Records<'a> {
         self.rest = self.rest.get(Segment::room_for(len)..).unwrap_or_default();
         Some(Evidence {
             time: Time(u64::from_le_bytes(*time)),
-            place: match marks[0] {
-                0 => Place::FromHost,
-                1 => Place::ToHost,
-                _ => Place::FromWire,
+            point: match marks[0] {
+                0 => CapturePoint::FromHost,
+                1 => CapturePoint::ToHost,
+                _ => CapturePoint::FromWire,
             },
             verdict: Verdict::of_code([marks[1], marks[2]]),
             original_len: u32::from_le_bytes(*original_len),

@@ -57,7 +57,7 @@
 //! name = "gw-b"
 //! pair = "port0"                  # [the only pair]
 //! endpoint = "192.0.2.2"          # its outer address; omit it in a bump in the wire
-//! mode = "ethernet"               # ethernet (EtherIP in ESP) | tunnel | transport | icrc-tag
+//! mode = "ethernet"               # ethernet (EtherIP) | tunnel | transport | icrc-tag | wireguard
 //! weaker_than_esp = true          # icrc-tag only, and required there; see icrc-tag below
 //! tag = { other = "drop" }        # icrc-tag only: keys, epochs, what is not RoCE; see there
 //! encapsulation = "esp"           # [esp] esp (directly in IP) | udp (port 4500)
@@ -72,7 +72,8 @@
 //! public_key = "..."              # the peer's public key: keys by handshakes; needs [keying]
 //! preshared_key_file = "ab.psk"   # [none] an additional secret, the same at both gateways
 //! ml_kem = false                  # [false] add ML-KEM-768 to handshakes; same at both gateways
-//! #                                 Without `public_key`, the keys come from files:
+//! #                                 Without `public_key`: keys in files, or `key = "HEX"` in place
+//! #                                 of `key_file`: then this file must be as private
 //! workers = 1                     # [1] the smaller of the two gateways' numbers of workers
 //! seal = { spi = 0x1000, cipher = "aes-256-gcm", key_file = "a-to-b.key" }
 //! open = { spi = 0x1010, cipher = "aes-256-gcm", key_file = "b-to-a.key" }
@@ -104,7 +105,7 @@
 //! group = "weir"                  # [none] group that may read it and the status: `weir serve`'s
 //! operate = true                  # [false] that group may also block addresses; needs `group`
 //! administer = true               # [false] and take evidence, change this file; needs `operate`
-//! size_mib = 1024                 # [1024] maximum file size; then the oldest records are deleted
+//! size_mib = 1024                 # [1024] maximum; at 9/10 of it, the oldest records are deleted
 //! records_days = 7                # [7] records; roll-ups: hours_days [400], minutes_days [31]
 //!
 //! [rules]                         # detection: rules inspect each packet in clear; see `[rules]`

@@ -81,16 +81,7 @@ pub fn resolve(file: File, directory: &Path, problems: &mut Problems) -> Option<
     tag::check(&file, problems);
     access::resolve(&file, directory, &mut pairs, problems);
     let keying = keying::resolve(file.keying.as_ref(), directory, problems);
-    if let Some(on_failure) = file.gateway.as_ref().and_then(|gateway| gateway.on_failure.as_ref())
-        && *on_failure.get_ref() == OnFailure::Open
-        && (!file.peers.is_empty() || file.pairs.iter().any(|(_, pair)| pair.xfrm))
-    {
-        problems.error(
-            on_failure.span(),
-            "on_failure = \"open\" in a gateway that seals: a crash would send plaintext",
-            "remove `on_failure`, or all [[peer]] tables (a gateway that only watches)",
-        );
-    }
+    check_failure(&file, &pairs, problems);
     let detection = rules::resolve(&file, directory, problems);
     let evidence = watching::evidence(file.evidence.as_ref(), directory, problems);
     workers::check_evidence(&file, evidence.as_ref(), problems);
@@ -115,6 +106,20 @@ pub fn resolve(file: File, directory: &Path, problems: &mut Problems) -> Option<
         labels,
         keying,
     })
+}
+
+/// A gateway may fail open only if none of its pairs ever seals.
+fn check_failure(file: &File, pairs: &[Pair], problems: &mut Problems) {
+    let on_failure = file.gateway.as_ref().and_then(|gateway| gateway.on_failure.as_ref());
+    let Some(on_failure) = on_failure.filter(|it| *it.get_ref() == OnFailure::Open) else { return };
+    if !pairs.iter().all(Pair::monitors_only) {
+        problems.error(
+            on_failure.span(),
+            "on_failure = \"open\" in a gateway that seals: a crash would send plaintext",
+            "remove `on_failure`: it is for a gateway that only watches, with no [[peer]], `xfrm`, \
+             [pair.vpn] or [pair.openvpn]",
+        );
+    }
 }
 
 /// Reads every key once, and refuses what would repeat a nonce.

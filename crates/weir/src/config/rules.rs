@@ -12,12 +12,13 @@
 //! eve_records = true                # [true] also write flows, dns, tls, http, stats to `eve`
 //! eve_anomalies = false             # [false] also write anomalies; this checks each packet
 //! eve_digests = ["sha256"]          # [what rules need] file digests there: md5, sha1, sha256
-//! fast = "/var/log/weir/fast.log"   # [none] file for alerts, one line each; only with `eve`
+//! fast = "/var/log/weir/fast.log"   # [none] file for alerts, one line each; needs `eve`
 //! flows = 262144                    # [262144] flows with rule state, per pair
 //! bypass_mib = 0                    # [0: never] stop inspecting a connection after so many MiB
 //! checksums = "verify"              # [verify] verify | trust: accept wrong TCP checksums
 //!
-//! [rules.exceptions]                # packets that cannot be inspected: "pass" (counted) or "drop"
+//! [rules.exceptions]                # what cannot be inspected: "pass" (counted) or "drop"; a pair
+//!                                   # with [[access]] lines or an `access_` key always drops it
 //! layers = "pass"                   # [pass] more than 16 nested packets
 //! fragments = "pass"                # [pass] fragments that could not be reassembled
 //! ```
@@ -277,6 +278,10 @@ fn eve(
     if !written.eve_digests.0.is_empty() && (written.eve.is_none() || !has_records) {
         let remedy = "name `eve`, and leave `eve_records` on";
         problems.error_in_file("eve_digests, and no records that they are among", remedy);
+    }
+    if written.fast.is_some() && written.eve.is_none() {
+        let remedy = "name `eve`, or leave `fast` out";
+        problems.error_in_file("fast, and no `eve` that it goes with", remedy);
     }
     let path = written.eve.as_ref()?;
     let text = path.to_str().unwrap_or_default();

@@ -147,7 +147,7 @@ fn what_can_never_be_carried_is_refused_with_its_reason() {
     let seals = Setup { pair_lines, ..sealed() };
     let error = Gateways::start(&lab, &seals).expect_err("nothing could be carried").to_string();
     let error = format!("{error} {:?}", Gateways::start(&lab, &seals).map(drop));
-    assert!(error.contains("nothing of a pair that seals"), "{error}");
+    assert!(error.contains("no traffic of a pair that seals"), "{error}");
 }
 
 #[test]

@@ -15,7 +15,7 @@ pub(crate) use open::{Inner, open, silent_in};
 /// What is made here goes with everything.
 pub(super) const ROW: Row = Row {
     name: "mode = \"ethernet\", \"tunnel\" or \"transport\"",
-    what: "ESP made by Weir",
+    what: "Weir seals packets by ESP",
     cannot: &[],
     like: None,
 };

@@ -1,13 +1,14 @@
 //! Handshakes, on a thread of their own: public-key work never stands in a packet's way.
 //!
 //! ```text
-//!   worker --datagrams, reports--> [1024] --> keying thread --orders--> [1024] --> worker
+//!   worker --datagrams, activity--> [1024] --> keying thread --orders--> [1024] --> worker
 //!   supervisor --peers, questions--^          (engine's `Tunnel`)
 //! ```
 //!
-//! Of several workers each reports, and has a queue of its own (`order_queue`); worker 0 sends what
-//! there is to send. All queues are bounded. A datagram that finds one full is lost and counted, as
-//! the network might have lost it; a report waits for the next tick, and associations wait in here.
+//! Of several workers each tells what its peers did, and has a queue of its own (`order_queue`);
+//! worker 0 sends what there is to send. All queues are bounded. A datagram that finds one full is
+//! lost and counted, as the network might have lost it; peers' activity waits for the next tick,
+//! and associations wait in here.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::io::Read;
@@ -30,7 +31,7 @@ use weir_engine::tunnel::path::Path;
 use weir_engine::tunnel::path_mtu::{PathMtuState, PathMtuStatus, ProbeMessage};
 use weir_engine::tunnel::reach::Reach;
 use weir_engine::tunnel::rekey::Limits;
-use weir_engine::tunnel::state::{Effect, Install, KeyingCounters, Now, Report, Tunnel};
+use weir_engine::tunnel::state::{Effect, Install, KeyingCounters, Now, PeerActivity, Tunnel};
 use weir_engine::tunnel::{PeerSettings, PeerState, PeerStatus};
 use weir_store::clock;
 
@@ -67,7 +68,7 @@ const TRIES: u32 = 10;
 #[derive(Debug)]
 enum Notice {
     Datagram(Path, Vec<u8>),
-    Report(PublicKey, Report),
+    Activity(PublicKey, PeerActivity),
     Configure(Peers),
     FrontEnds(BTreeSet<u32>),
     Status(Sender<KeyingStatus>),
@@ -146,8 +147,8 @@ pub struct KeyingEnd {
     notices: SyncSender<Notice>,
     orders: Orders,
     overflowed: Arc<AtomicU64>,
-    /// A report that found the queue full.
-    held: Option<(PublicKey, Report)>,
+    /// Activity that found the queue full.
+    held: Option<(PublicKey, PeerActivity)>,
     unsent: VecDeque<(Path, Vec<u8>, u32)>,
 }
 
@@ -311,20 +312,20 @@ impl KeyingEnd {
     }
 
     /// Passes on what happened to peers.
-    pub fn pass_reports(&mut self, engine: &mut Engine) {
+    pub fn pass_activity(&mut self, engine: &mut Engine) {
         let first = self.held.take();
         let Self { held, notices, .. } = self;
-        let mut pass = |peer: PublicKey, report: Report| {
-            *held = match notices.try_send(Notice::Report(peer, report)) {
-                Err(TrySendError::Full(Notice::Report(peer, report))) => Some((peer, report)),
+        let mut pass = |peer: PublicKey, activity: PeerActivity| {
+            *held = match notices.try_send(Notice::Activity(peer, activity)) {
+                Err(TrySendError::Full(Notice::Activity(peer, activity))) => Some((peer, activity)),
                 _ => None,
             };
             held.is_none()
         };
-        if first.is_some_and(|(peer, report)| !pass(peer, report)) {
+        if first.is_some_and(|(peer, activity)| !pass(peer, activity)) {
             return;
         }
-        engine.take_reports(&mut pass);
+        engine.take_activity(&mut pass);
     }
 }
 
@@ -393,9 +394,9 @@ impl Thread {
         let Self { tunnel, effects, .. } = self;
         match notice {
             Notice::Datagram(path, datagram) => tunnel.handle(now, &path, &datagram, effects),
-            Notice::Report(peer, report) => {
-                tunnel.report(now, &peer, &report, effects);
-                if let (Some(path), 2..) = (report.moved_to, self.queues.count()) {
+            Notice::Activity(peer, activity) => {
+                tunnel.note_activity(now, &peer, &activity, effects);
+                if let (Some(path), 2..) = (activity.moved_to, self.queues.count()) {
                     self.all(|| Order::Move(peer, path.clone()));
                 }
             }

@@ -20,7 +20,7 @@ use weir_engine::verdict::Verdict;
 use weir_port::capture::{Direction, PacketNote};
 use weir_port::{CaptureFormat, CaptureWriter, FrameFilter};
 use weir_store::evidence::{
-    DiskCounters, Evidence, EvidenceCounters, Extent, Label, Place, Snapshot,
+    CapturePoint, DiskCounters, Evidence, EvidenceCounters, Extent, Label, Snapshot,
 };
 use weir_wire::bth::{Opcode, PartitionKey, Qpn};
 use weir_wire::frame::{Frame, Link, Meta, Time};
@@ -216,10 +216,10 @@ fn write<W: Write>(
     interface: u32,
     evidence: &Evidence<'_>,
 ) -> io::Result<()> {
-    let (side, direction) = match evidence.place {
-        Place::FromHost => (0, Direction::Inbound),
-        Place::ToHost => (0, Direction::Outbound),
-        Place::FromWire => (1, Direction::Inbound),
+    let (side, direction) = match evidence.point {
+        CapturePoint::FromHost => (0, Direction::Inbound),
+        CapturePoint::ToHost => (0, Direction::Outbound),
+        CapturePoint::FromWire => (1, Direction::Inbound),
     };
     let comment = comment(evidence.verdict);
     let note = PacketNote { direction: Some(direction), comment: Some(&comment) };

@@ -18,7 +18,7 @@ use weir_engine::esp::replay::ReplayState;
 use weir_engine::esp::sa::{Fingerprint, SaParameters, Spi};
 use weir_engine::esp::seal::SealingState;
 use weir_engine::tunnel::key::PublicKey;
-use weir_engine::tunnel::state::{Install, Report};
+use weir_engine::tunnel::state::{Install, PeerActivity};
 use weir_port::{Guard, Hop, Interface, PacketOptions, PacketPort, Port, XfrmInterface};
 use weir_xfrm::program::{Installed, keying_material};
 
@@ -245,7 +245,7 @@ impl KernelEsp {
         })
     }
 
-    /// Puts the associations of a handshake in place. What cannot be is told by the next report.
+    /// Puts the associations of a handshake in place. What cannot be is told by the next activity.
     fn install(&mut self, guard: &mut Guard, worker: &ToWorker, install: &Install) {
         self.change(guard, worker, &install.peer, |keys, tunnel, kernel| {
             keys.install(tunnel, kernel, install)
@@ -282,7 +282,7 @@ impl KernelEsp {
             let followed = peer.tunnel.follow_hop(wire, worker.hop(place));
             let followed = followed.map_err(anyhow::Error::from);
             let result = followed.and_then(|()| change(keys, &peer.tunnel, &mut kernel));
-            peer.note(&mut kernel, (worker, place), result.map(|()| Report::default()));
+            peer.note(&mut kernel, (worker, place), result.map(|()| PeerActivity::default()));
             return;
         }
     }
@@ -311,9 +311,9 @@ impl KernelEsp {
             }
             let KernelPeer { tunnel, keys, .. } = peer;
             let seen = match keys {
-                Keys::Files(keys) => {
-                    keys.look(tunnel, &mut kernel, reserver, answer).map(|()| Report::default())
-                }
+                Keys::Files(keys) => keys
+                    .look(tunnel, &mut kernel, reserver, answer)
+                    .map(|()| PeerActivity::default()),
                 Keys::Agreed(keys) => keys.look(tunnel, &mut kernel),
             };
             peer.note(&mut kernel, (worker, place), seen);
@@ -385,10 +385,10 @@ impl KernelPeer {
         &mut self,
         kernel: &mut Kernel<'_>,
         (worker, place): (&ToWorker, u16),
-        seen: Result<Report>,
+        seen: Result<PeerActivity>,
     ) {
         self.is_lost |= seen.is_err();
-        let report = seen.unwrap_or_else(|error| {
+        let activity = seen.unwrap_or_else(|error| {
             let lost = "the kernel lost its ESP, or does not take it";
             match &mut self.keys {
                 Keys::Files(_) => tracing::error!(
@@ -416,13 +416,13 @@ impl KernelPeer {
                     let _ = keys.close(&self.tunnel, kernel);
                 }
             }
-            Report { lost: true, ..Report::default() }
+            PeerActivity { lost: true, ..PeerActivity::default() }
         });
         let mut associations = None;
         if let Keys::Agreed(keys) = &self.keys {
             self.is_lost &= keys.is_empty();
             associations = Some((keys.seal_spi(), keys.open_spis().to_vec()));
         }
-        worker.tell(Update { place, associations, used: report, is_lost: self.is_lost });
+        worker.tell(Update { place, associations, used: activity, is_lost: self.is_lost });
     }
 }

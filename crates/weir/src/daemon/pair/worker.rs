@@ -459,7 +459,7 @@ impl Worker {
     fn report_keyed(&mut self) {
         let Self { relay, keying, .. } = self;
         let Some(keying) = keying else { return };
-        keying.pass_reports(relay.engine());
+        keying.pass_activity(relay.engine());
         if keying.retry(relay.engine()) {
             relay.send_own();
         }

@@ -1,4 +1,5 @@
-//! How often an alarm may be raised.
+//! How often an alarm may be raised: the one measure of it, for every alarm that traffic can raise
+//! again and again. Alarms that are raised once for each change of a state need none.
 
 use weir_wire::frame::Time;
 

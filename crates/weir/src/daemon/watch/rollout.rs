@@ -7,6 +7,8 @@ use weir_engine::pipeline::{Engine, SealingChange};
 use weir_engine::policy::Sealing;
 use weir_wire::frame::Time;
 
+use crate::daemon::watch::alarm::Period;
+
 /// Between two lines about one peer.
 const PERIOD_NS: u64 = 10_000_000_000;
 
@@ -22,7 +24,7 @@ pub struct RolloutLog {
 
 #[derive(Debug)]
 struct Logged {
-    at: Time,
+    period: Period,
     /// What came too soon after.
     waiting: Option<SealingChange>,
     passed_over: u64,
@@ -55,7 +57,9 @@ impl RolloutLog {
         for change in self.changed.drain(..) {
             match self.told.get_mut(&change.peer) {
                 None => {
-                    let told = Logged { at: now, waiting: None, passed_over: 0 };
+                    let mut period = Period::of_ns(PERIOD_NS);
+                    period.begin(now);
+                    let told = Logged { period, waiting: None, passed_over: 0 };
                     self.told.insert(change.peer.clone(), told);
                     lines.push((change, 0));
                 }
@@ -65,12 +69,12 @@ impl RolloutLog {
             }
         }
         for told in self.told.values_mut() {
-            if now.since_ns(told.at) < PERIOD_NS {
+            if !told.period.is_over(now) {
                 continue;
             }
             let Some(change) = told.waiting.take() else { continue };
             let passed_over = std::mem::take(&mut told.passed_over);
-            told.at = now;
+            told.period.begin(now);
             lines.push((change, passed_over));
         }
         lines
@@ -134,5 +138,7 @@ mod tests {
         assert_eq!(at(9, &[change("c", true)]), [(change("c", true), 0)], "another one");
         assert_eq!(at(10, &[]), [(change("b", false), 7)]);
         assert_eq!(at(30, &[]), []);
+        // A clock that was set back silences nobody.
+        assert_eq!(at(3, &[change("b", true)]), [(change("b", true), 0)]);
     }
 }

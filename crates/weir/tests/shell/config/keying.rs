@@ -103,9 +103,10 @@ fn a_peer_in_wireguard_mode_needs_a_key_and_an_address_and_takes_no_more_than_wi
                 protects = \"10.0.0.0/8\"\n";
     let text = format!("{HEAD}{ADDRESS}{peer}{key}{keying}");
     assert_eq!(accepted(&text).pairs[0].peers[0].mode, Mode::WireGuard);
-    for (more, wanted) in
-        [("sealing = \"prefer\"\n", "no `sealing`"), ("ml_kem = true\n", "no `ml_kem`")]
-    {
+    for (more, wanted) in [
+        ("sealing = \"prefer\"\n", "needs sealing = \"require\""),
+        ("ml_kem = true\n", "needs ml_kem = false"),
+    ] {
         refused(&text.replace(key, &format!("{key}{more}")), &[wanted]);
     }
     // Worker 0 has its one association.

@@ -93,6 +93,14 @@ fn evidence_is_kept_as_written_and_within_its_bounds() {
 }
 
 #[test]
+fn what_goes_beside_eve_is_refused_without_it() {
+    let with = |line: &str| format!("{HEAD}default = \"forward\"\n[rules]\npaths = \"r\"\n{line}");
+    refused(&with("fast = \"fast.log\""), &["fast, and no `eve`"]);
+    refused(&with("eve_anomalies = true"), &["eve_anomalies, and no records"]);
+    refused(&with("eve_digests = \"md5\""), &["eve_digests, and no records"]);
+}
+
+#[test]
 fn every_example_is_accepted() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/examples");
     let mut seen = 0;
@@ -181,6 +189,24 @@ fn a_gateway_that_seals_cannot_fail_open() {
     let text = format!("{HEAD}{ADDRESS}{}", ethernet("b", "\"everything\"", 4097));
     let open = text.replace("name = \"gw\"", "name = \"gw\"\non_failure = \"open\"");
     refused(&open, &["a crash would send plaintext"]);
+
+    // Nor one that has no peer yet, but whose clients, tunnels or front ends bring them.
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().display();
+    let keying = "[keying]\nidentity_file = \"identity\"\n";
+    let vpn = format!(
+        "[pair.vpn]\nclients = \"{folder}\"\npool = \"10.9.0.0/24\"\n\
+         endpoint = \"192.0.2.1\"\n{keying}"
+    );
+    let openvpn = format!("[pair.openvpn]\ntunnels = \"{folder}\"\n");
+    for table in [&vpn, &openvpn, "xfrm = true\n"] {
+        let text = format!("{HEAD}{ADDRESS}{table}");
+        accepted(&text);
+        let open = text.replace("name = \"gw\"", "name = \"gw\"\non_failure = \"open\"");
+        refused(&open, &["a crash would send plaintext"]);
+    }
+    let watches = format!("{HEAD}default = \"forward\"\n");
+    accepted(&watches.replace("name = \"gw\"", "name = \"gw\"\non_failure = \"open\""));
 }
 
 #[test]

@@ -19,7 +19,7 @@ fn the_kernels_esp_is_refused_where_the_kernel_does_not_do_what_is_asked() {
     let by_nic = |text: &str| text.replace("\"kernel\"", "\"crypto\"");
     let settings = accepted(&by_nic(&format!("{agreed}public_key = \"{PUBLIC}\"\n{rest}{KEYING}")));
     assert_eq!(settings.pairs[0].peers[0].offload, Offload::Crypto);
-    refused(&by_nic(&with(ADDRESS, rest)), &["offload = \"crypto\" needs keys that are agreed on"]);
+    refused(&by_nic(&with(ADDRESS, rest)), &["offload = \"crypto\" needs keys from handshakes"]);
     // One that does all of it matches packets by their networks.
     let whole = |rest: &str| {
         format!("{agreed}public_key = \"{PUBLIC}\"\n{rest}{KEYING}").replace("kernel", "packet")
@@ -28,7 +28,7 @@ fn the_kernels_esp_is_refused_where_the_kernel_does_not_do_what_is_asked() {
     assert_eq!(settings.pairs[0].peers[0].offload, Offload::Packet);
     for (network, why) in [
         ("192.0.2.0/24", "the NIC would seal handshakes too"),
-        ("fd00:2::/64", "networks of its endpoint's family"),
+        ("fd00:2::/64", "networks of the endpoint's family"),
         ("everything", "needs prefixes in `protects`"),
     ] {
         refused(&whole(&rest.replace("10.2.0.0/24", network)), &[why]);
@@ -50,7 +50,7 @@ fn the_kernels_esp_is_refused_where_the_kernel_does_not_do_what_is_asked() {
     let ethernet = rest.replace("tunnel", "ethernet");
     refused(&with(ADDRESS, &ethernet), &["needs mode = \"tunnel\""]);
     let borrowed = rest.replace("endpoint = \"192.0.2.2\"\n", "");
-    refused(&with("", &borrowed), &["an `endpoint` and an own `address`"]);
+    refused(&with("", &borrowed), &["an `endpoint`, and a pair with an `address`"]);
     let v6 = rest.replace("192.0.2.2", "2001:db8::2").replace("10.2.0.0/24", "fd00::/64");
     accepted(&with("address = \"2001:db8::1/64\"\n", &v6));
 }

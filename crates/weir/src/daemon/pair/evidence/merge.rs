@@ -143,7 +143,7 @@ impl Shard {
 
 #[cfg(test)]
 mod tests {
-    use weir_store::evidence::{EvidenceOptions, EvidenceRing, Place, SEGMENT_BYTES};
+    use weir_store::evidence::{CapturePoint, EvidenceOptions, EvidenceRing, SEGMENT_BYTES};
     use weir_wire::frame::Time;
 
     use super::*;
@@ -155,7 +155,7 @@ mod tests {
         let mut ring = EvidenceRing::new(options, Time(1));
         for time in times {
             let packet = time.to_ne_bytes().repeat(125);
-            ring.record(Time(time), Place::FromHost, packet.len() as u32, &packet);
+            ring.record(Time(time), CapturePoint::FromHost, packet.len() as u32, &packet);
         }
         Shard { disk: None, memory: ring.snapshot() }
     }

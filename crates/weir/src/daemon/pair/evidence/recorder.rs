@@ -6,7 +6,7 @@ use weir_engine::detect::ToldPacket;
 use weir_engine::verdict::{DropReason, Side, Verdict};
 use weir_port::BATCH;
 use weir_store::evidence::{
-    DiskCounters, EvidenceCounters, EvidenceDisk, EvidenceRing, Label, Mark, Place, Snapshot,
+    CapturePoint, DiskCounters, EvidenceCounters, EvidenceDisk, EvidenceRing, Label, Mark, Snapshot,
 };
 use weir_wire::fastpath::{HEAD_BYTES, Head};
 use weir_wire::frame::{Frame, Time};
@@ -59,7 +59,7 @@ impl EvidenceRecorder {
     pub fn host_sent(&mut self, frames: &[Frame<'_>]) {
         self.marks.clear();
         for frame in frames.iter().take(BATCH) {
-            self.marks.push(record(&mut self.ring, Place::FromHost, frame));
+            self.marks.push(record(&mut self.ring, CapturePoint::FromHost, frame));
         }
     }
 
@@ -79,8 +79,8 @@ impl EvidenceRecorder {
         passed: impl Fn(usize) -> bool,
     ) {
         for (index, (frame, verdict)) in frames.iter().zip(verdicts).enumerate() {
-            let place = if passed(index) { Place::ToHost } else { Place::FromWire };
-            let mark = record(&mut self.ring, place, frame);
+            let point = if passed(index) { CapturePoint::ToHost } else { CapturePoint::FromWire };
+            let mark = record(&mut self.ring, point, frame);
             self.ring.decide(mark, *verdict);
         }
         self.follow();
@@ -94,9 +94,9 @@ impl EvidenceRecorder {
     /// Records a frame that the kernel carried at `time`: it carries only what is forwarded as it
     /// is.
     pub fn carried(&mut self, time: Time, head: &Head) {
-        let place = if head.side == 0 { Place::FromHost } else { Place::ToHost };
+        let point = if head.side == 0 { CapturePoint::FromHost } else { CapturePoint::ToHost };
         let mut room = [0; HEAD_BYTES + 4];
-        let mark = self.ring.record(time, place, head.wire_len, head.frame(&mut room));
+        let mark = self.ring.record(time, point, head.wire_len, head.frame(&mut room));
         self.ring.decide(mark, Verdict::Forward);
         self.follow();
     }
@@ -106,12 +106,12 @@ impl EvidenceRecorder {
         if self.settings.memory.snap_bytes >= packet.bytes.len() {
             return;
         }
-        let place = match (packet.side, packet.is_dropped) {
-            (Side::Host, _) => Place::FromHost,
-            (Side::Wire, false) => Place::ToHost,
-            (Side::Wire, true) => Place::FromWire,
+        let point = match (packet.side, packet.is_dropped) {
+            (Side::Host, _) => CapturePoint::FromHost,
+            (Side::Wire, false) => CapturePoint::ToHost,
+            (Side::Wire, true) => CapturePoint::FromWire,
         };
-        let mark = self.ring.record_whole(packet.time, place, &packet.bytes);
+        let mark = self.ring.record_whole(packet.time, point, &packet.bytes);
         if packet.is_dropped {
             self.ring.decide(mark, Verdict::Drop(DropReason::Rule));
         }
@@ -150,7 +150,7 @@ impl EvidenceRecorder {
     }
 }
 
-fn record(ring: &mut EvidenceRing, place: Place, frame: &Frame<'_>) -> Mark {
+fn record(ring: &mut EvidenceRing, point: CapturePoint, frame: &Frame<'_>) -> Mark {
     let original_len = frame.meta.original_len.max(frame.len() as u32);
-    ring.record(frame.meta.time, place, original_len, frame.bytes())
+    ring.record(frame.meta.time, point, original_len, frame.bytes())
 }

@@ -18,7 +18,7 @@ use weir_engine::esp::sa::SaParameters;
 use weir_engine::peer::life::OPENING_PLACES;
 use weir_engine::tunnel::handshake::Role;
 use weir_engine::tunnel::key::PublicKey;
-use weir_engine::tunnel::state::{Install, Report};
+use weir_engine::tunnel::state::{Install, PeerActivity};
 use weir_port::Interface;
 use weir_store::clock;
 use weir_xfrm::program::Installed;
@@ -240,23 +240,23 @@ impl Agreed {
         &mut self,
         tunnel: &KernelTunnel,
         kernel: &mut Kernel<'_>,
-    ) -> Result<Report> {
-        let mut report = Report::default();
+    ) -> Result<PeerActivity> {
+        let mut activity = PeerActivity::default();
         for association in &mut self.open {
             let now = tunnel.read_opening(kernel, association.spi)?;
-            report.heard |= now.used.packets > association.packets();
+            activity.heard |= now.used.packets > association.packets();
             association.by_then = Some(now);
             if now.used.packets > 0 && self.pending.as_ref().is_some_and(|it| it.0 == now.spi) {
-                report.confirmed = Some(now.spi);
+                activity.confirmed = Some(now.spi);
             }
         }
-        if let Some((_, seal)) = self.pending.take_if(|it| report.confirmed == Some(it.0)) {
+        if let Some((_, seal)) = self.pending.take_if(|it| activity.confirmed == Some(it.0)) {
             self.put_in_use(tunnel, kernel, &seal)?;
         }
         if let Some(association) = &mut self.seal {
             let now = tunnel.read(kernel.socket, Direction::Out, association.spi)?;
             if now.used.packets > association.packets() {
-                report.sealed = Some((now.spi, now.used.packets, now.used.bytes));
+                activity.sealed = Some((now.spi, now.used.packets, now.used.bytes));
             }
             association.by_then = Some(now);
         }
@@ -275,7 +275,7 @@ impl Agreed {
             self.shown.unsealed_packets = self.handed.unsealed();
             checked?;
         }
-        Ok(report)
+        Ok(activity)
     }
 
     fn sum_up(&mut self, tunnel: &KernelTunnel, kernel: &Kernel<'_>) -> Result<()> {

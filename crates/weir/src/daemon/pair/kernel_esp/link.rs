@@ -17,7 +17,7 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use anyhow::Result;
 use weir_engine::pipeline::Engine;
 use weir_engine::tunnel::key::PublicKey;
-use weir_engine::tunnel::state::{Install, Report};
+use weir_engine::tunnel::state::{Install, PeerActivity};
 use weir_port::Guard;
 
 use super::KernelEsp;
@@ -48,7 +48,7 @@ pub(super) struct Update {
     /// The SPIs that seal and open; `None`: they are in files and stay.
     pub(super) associations: Option<(Option<u32>, Vec<u32>)>,
     /// What they did since the last update.
-    pub(super) used: Report,
+    pub(super) used: PeerActivity,
     /// Nothing passes.
     pub(super) is_lost: bool,
 }
@@ -137,7 +137,7 @@ impl ToKernel {
             let Update { place, associations, used, is_lost } = *update;
             if let Some((seal, open)) = associations {
                 engine.set_kernel_associations(place, seal, &open);
-                if used != Report::default() {
+                if used != PeerActivity::default() {
                     engine.note_kernel_use(place, &used);
                 }
             }
