@@ -161,7 +161,7 @@ impl PayloadGroups {
     }
 
     /// Both for a packet whose payload is the end of `window`, and all that is new there. A pattern
-    /// that lies over the payload's beginning counts for packets too; their rules do not match then.
+    /// that lies over the payload's beginning counts for packets too, whose rules do not match it.
     pub(crate) fn scan_segment(
         &self,
         of_what: (Direction, Kind),
