@@ -31,6 +31,9 @@ const SETS_MAX: usize = 256;
 /// Bytes of one value, at most; a longer one is in no set.
 const VALUE_LEN_MAX: usize = 64 * 1024;
 
+/// Letters of a line that is no value which are shown, at most.
+const SHOWN_MAX: usize = 64;
+
 /// What the values of a set are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -82,7 +85,11 @@ struct Definition {
 
 /// All sets that rules name.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Definitions(Vec<Definition>);
+pub(crate) struct Definitions {
+    sets: Vec<Definition>,
+    /// Kept files with lines that are no values, and how many.
+    spoiled: Vec<String>,
+}
 
 /// A file that a rule names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -243,8 +250,8 @@ impl Definitions {
         has_reputation: bool,
     ) -> Result<usize, String> {
         let files = [options.loaded(), options.kept()].map(|it| it.map(str::to_owned));
-        if let Some(known) = self.0.iter().position(|it| *it.name == *name) {
-            let first = &self.0[known];
+        if let Some(known) = self.sets.iter().position(|it| *it.name == *name) {
+            let first = &self.sets[known];
             if options.kind.is_some_and(|it| it != first.kind) {
                 return Err(format!("dataset {name} is of another type elsewhere"));
             }
@@ -254,7 +261,7 @@ impl Definitions {
             return Ok(known);
         }
         let kind = options.kind.ok_or_else(|| format!("dataset {name} without a type"))?;
-        if self.0.len() == SETS_MAX {
+        if self.sets.len() == SETS_MAX {
             return Err(format!("more than {SETS_MAX} datasets"));
         }
         let text = match (options.load, options.state) {
@@ -265,11 +272,23 @@ impl Definitions {
             (None, Some(file)) => texts.kept.0.get(file).map_or("", String::as_str),
             (None, None) => "",
         };
-        let values = match options.format {
-            Format::Lines => read_lines(name, kind, text, has_reputation)?,
+        let values = match (options.format, options.state) {
+            (Format::Lines, Some(file)) => {
+                // Nobody wrote it by hand: one bad line is no reason to lose the others, and the
+                // rules with them.
+                let (values, bad) = read_lines(kind, text, has_reputation);
+                self.spoiled.extend(bad.map(|it| it.said_of(file)));
+                values
+            }
+            (Format::Lines, None) => match read_lines(kind, text, has_reputation) {
+                (values, None) => values,
+                (_, Some(bad)) => {
+                    return Err(format!("`{}` is no value of dataset {name}", bad.first));
+                }
+            },
             _ => json::read(name, kind, text, options)?,
         };
-        self.0.push(Definition {
+        self.sets.push(Definition {
             name: name.into(),
             kind,
             values: Arc::new(values),
@@ -278,17 +297,22 @@ impl Definitions {
             context: options.context_key.map(Arc::from),
             kept: options.kept().map(Arc::from),
         });
-        Ok(self.0.len() - 1)
+        Ok(self.sets.len() - 1)
     }
 
     /// The sets as they begin.
     fn sets(&self) -> impl Iterator<Item = Set> {
-        self.0.iter().map(Set::begin)
+        self.sets.iter().map(Set::begin)
+    }
+
+    /// Takes out what is said of kept files with lines that are no values.
+    pub(crate) fn take_spoiled(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.spoiled)
     }
 
     /// Those that are to be kept in files.
     pub(crate) fn kept(&self) -> impl Iterator<Item = KeptSet> {
-        self.0.iter().filter_map(|it| {
+        self.sets.iter().filter_map(|it| {
             let [load, _] = &it.files;
             Some(KeptSet {
                 file: it.kept.clone()?,
@@ -299,20 +323,39 @@ impl Definitions {
     }
 }
 
-/// A value a line; with a reputation, a comma and that behind it.
-fn read_lines(name: &str, kind: Kind, text: &str, has_reputation: bool) -> Result<Values, String> {
+/// Lines of a file that are no values.
+struct BadLines {
+    first: String,
+    count: usize,
+}
+
+impl BadLines {
+    fn said_of(&self, file: &str) -> String {
+        let Self { first, count } = self;
+        format!("dataset file {file}: lines that are no values were left out: {count}, `{first}`")
+    }
+}
+
+/// A value a line; with a reputation, a comma and that behind it. Lines that are no values are left
+/// out, and told.
+fn read_lines(kind: Kind, text: &str, has_reputation: bool) -> (Values, Option<BadLines>) {
     let mut values = Values::default();
+    let mut bad: Option<BadLines> = None;
     for line in text.lines().map(str::trim).filter(|it| !it.is_empty()).take(VALUES_MAX) {
         let (value, reputation) = match line.split_once(',') {
             Some((value, reputation)) => (value, reputation.trim().parse::<u16>().unwrap_or(0)),
             None if has_reputation => continue,
             None => (line, 0),
         };
-        let value = kind.written(value.trim());
-        let value = value.ok_or_else(|| format!("`{line}` is no value of dataset {name}"))?;
-        values.put(value, reputation.into());
+        match kind.written(value.trim()) {
+            Some(value) => values.put(value, reputation.into()),
+            None => {
+                let shown = || line.chars().take(SHOWN_MAX).collect();
+                bad.get_or_insert_with(|| BadLines { first: shown(), count: 0 }).count += 1;
+            }
+        }
     }
-    Ok(values)
+    (values, bad)
 }
 
 impl Kind {

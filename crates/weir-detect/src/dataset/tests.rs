@@ -93,6 +93,23 @@ fn what_cannot_be_is_refused() {
 }
 
 #[test]
+fn a_bad_line_of_a_kept_file_is_left_out_and_of_a_list_refuses_the_rule() {
+    let text = "ZXZpbA==\n\u{fffd}\u{fffd}!\nx y\nZ29vZA==\n".to_owned();
+    let beside = BTreeMap::from([("list".to_owned(), text.clone())]);
+    let kept = KeptFiles(BTreeMap::from([("kept".to_owned(), text)]));
+    let texts = Texts { beside: &beside, kept: &kept };
+    let mut definitions = Definitions::default();
+    let why = definitions.dataset("isset,a,type string,load list", texts).unwrap_err();
+    assert!(why.contains("is no value of dataset a"), "{why}");
+    let test = definitions.dataset("isset,b,type string,state kept", texts).unwrap();
+    let spoiled = definitions.take_spoiled();
+    assert_eq!(spoiled.len(), 1);
+    assert!(spoiled[0].starts_with("dataset file kept") && spoiled[0].contains(": 2, "));
+    let mut sets = Datasets::new(&definitions, 1);
+    assert!(sets.holds(test, b"evil") && sets.holds(test, b"good") && !sets.holds(test, b"x y"));
+}
+
+#[test]
 fn a_set_of_the_configuration_needs_no_more_than_its_name() {
     let beside = BTreeMap::from([("/lists/a".to_owned(), "ZXZpbA==\n".to_owned())]);
     let texts = Texts { beside: &beside, kept: &KeptFiles::default() };

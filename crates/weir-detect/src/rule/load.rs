@@ -102,6 +102,8 @@ pub struct LoadReport {
     pub runnable: u64,
     /// Enabled rules that do not run.
     pub refused: Vec<Refusal>,
+    /// What is said of dataset files with lines that were left out.
+    pub spoiled: Vec<String>,
 }
 
 impl LoadReport {
@@ -198,6 +200,7 @@ impl RuleSet {
         let mut rules = RuleSet::compile(rules, options.classes.descriptions.clone())?;
         rules.name_bits(context.bits.into_names());
         rules.set_watches(watches);
+        report.spoiled = context.known.datasets.take_spoiled();
         rules.set_datasets(context.known.datasets);
         rules.set_hosts(variables.hosts.clone());
         Ok(Loaded { rules, report })

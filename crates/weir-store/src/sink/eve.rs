@@ -1,6 +1,7 @@
 //! EVE: alerts and drops as JSON, a line each, in the shape that Suricata gives them and others
 //! read, with an object of ours for RDMA.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -55,13 +56,32 @@ pub fn fast(alert: &Alert, rules: &RuleSet, out: &mut Vec<u8>) {
         rule.generator,
         rule.sid,
         rule.revision,
-        rule.message,
-        rules.category(rule),
+        printable(&rule.message),
+        printable(rules.category(rule)),
         rule.priority,
         end(&alert.source),
         end(&alert.destination),
     );
     out.extend_from_slice(line.as_bytes());
+}
+
+/// A text without control characters, which could forge a line, or steer the terminal that shows
+/// it: they are written as JSON has them.
+fn printable(text: &str) -> Cow<'_, str> {
+    if !text.contains(char::is_control) {
+        return text.into();
+    }
+    let mut shown = String::with_capacity(text.len() + 8);
+    for letter in text.chars() {
+        match letter {
+            '\n' => shown.push_str("\\n"),
+            '\r' => shown.push_str("\\r"),
+            '\t' => shown.push_str("\\t"),
+            it if it.is_control() => shown.push_str(&format!("\\u{:04x}", u32::from(it))),
+            it => shown.push(it),
+        }
+    }
+    shown.into()
 }
 
 /// The VPN clients at the ends of an alert's packet.
@@ -278,4 +298,15 @@ pub fn flow_id(flow: &FlowView) -> u64 {
     let ends = ends.iter().flat_map(|it| it.address.into_iter().chain(it.port.to_be_bytes()));
     let bytes = ends.chain(flow.start.0.to_be_bytes());
     bytes.fold(OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME)) >> 11
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_are_written_as_json_has_them() {
+        assert_eq!(printable("a \\ \"b\" \u{e9}"), "a \\ \"b\" \u{e9}");
+        assert_eq!(printable("a\nb\u{1b}[2Jc\u{9b}\t"), "a\\nb\\u001b[2Jc\\u009b\\t");
+    }
 }

@@ -70,6 +70,8 @@ pub struct ConfigurationSnapshot {
     pub rollbacks: u64,
     /// Why the last one was; absent once another was accepted.
     pub rolled_back_because: Option<String>,
+    /// Detection rules that do not run.
+    pub rules_refused: u64,
 }
 
 /// How the configuration in force stands.

@@ -23,6 +23,9 @@ use crate::daemon::control::socket;
 /// The shortest and the longest trial.
 const TRIAL_SECONDS: [f64; 2] = [1.0, 86_400.0];
 
+/// Where it is told which rules are left out.
+const SEE_RULES: &str = "`weir rules check PATH` names each, and the keyword that stops it";
+
 /// Between two looks at how the trial stands.
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -209,8 +212,17 @@ fn show(configuration: &ConfigurationSnapshot, json: bool) -> Result<()> {
     }
 }
 
-/// How a configuration stands, for people.
+/// How a configuration stands, for people; of its rules, how many are left out.
 fn words(it: &ConfigurationSnapshot) -> String {
+    let stands = how_it_stands(it);
+    match it.rules_refused {
+        0 => stands,
+        1 => format!("{stands}\n1 rule was left out; {SEE_RULES}"),
+        count => format!("{stands}\n{count} rules were left out; {SEE_RULES}"),
+    }
+}
+
+fn how_it_stands(it: &ConfigurationSnapshot) -> String {
     let path = it.path.display();
     match (it.state, it.seconds_left, &it.rolled_back_because) {
         (ConfigurationState::Stopping, _, why) => format!(
@@ -290,6 +302,14 @@ fn entered() -> Receiver<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rules_that_are_left_out_are_counted() {
+        let mut it = ConfigurationSnapshot { epoch: 2, ..ConfigurationSnapshot::default() };
+        assert_eq!(words(&it), "configuration 2 is in force: ");
+        it.rules_refused = 3;
+        assert!(words(&it).contains("in force: \n3 rules were left out; `weir rules check"));
+    }
 
     #[test]
     fn a_trial_lasts_from_a_second_to_a_day() {

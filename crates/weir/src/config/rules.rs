@@ -192,6 +192,8 @@ pub struct Detection {
     pub exceptions: Exceptions,
     /// The rules, once they were read.
     pub set: Option<Arc<RuleSet>>,
+    /// Rules that do not run, as long as that is known.
+    pub refused: usize,
 }
 
 impl Detection {
@@ -260,6 +262,7 @@ pub(super) fn resolve(file: &File, directory: &Path, problems: &mut Problems) ->
             fragments: written.exceptions.fragments.into(),
         },
         set: None,
+        refused: 0,
     })
 }
 
@@ -325,6 +328,7 @@ pub(super) fn load(settings: &mut Settings, problems: &mut Problems) {
     match compiled(&text) {
         Ok(compiled) => {
             detection.set = Some(compiled.set);
+            detection.refused = compiled.report.refused.len();
             warn_of_refused(&compiled.report, problems);
         }
         Err(error) => problems.error_in_file(
@@ -335,6 +339,10 @@ pub(super) fn load(settings: &mut Settings, problems: &mut Problems) {
 }
 
 fn warn_of_refused(report: &LoadReport, problems: &mut Problems) {
+    for spoiled in &report.spoiled {
+        let remedy = "nothing need be done: the file is written anew without them";
+        problems.warning_in_file(spoiled.as_str(), remedy);
+    }
     let refused = report.refused.len();
     let names = "`weir rules check PATH` names each, and the keyword that stops it";
     if report.runnable == 0 {

@@ -29,6 +29,7 @@ pub(super) fn run(args: &ReadArgs, eve: &Path) -> anyhow::Result<ExitCode> {
         text.read_kept(folder)?;
     }
     let loaded = text.compile()?;
+    loaded.report.spoiled.iter().for_each(|it| eprintln!("weir: {it}"));
     let out = create(eve)?;
     let events = match args.types.as_slice() {
         [] => Events::default(),

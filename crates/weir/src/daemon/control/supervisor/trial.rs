@@ -274,6 +274,7 @@ impl Gateway {
             seconds_left: self.trial.as_ref().map(|trial| trial.left().as_secs_f64()),
             rollbacks: self.rollbacks,
             rolled_back_because: self.rolled_back.clone(),
+            rules_refused: self.settings.detection.as_ref().map_or(0, |it| it.refused as u64),
         }
     }
 
