@@ -27,13 +27,15 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ICMPV6: u8 = 58;
 
-/// Whether a packet is a TCP segment whose checksum is wrong.
+/// Whether a packet is a TCP segment whose checksum, or whose IPv4 header's, is wrong.
 pub(crate) fn is_segment_wrong(bytes: &[u8], parsed: &Parsed) -> bool {
-    let of = match parsed.network {
-        Network::Ipv4 => Checksum::Tcpv4,
-        _ => Checksum::Tcpv6,
-    };
-    is_valid(of, bytes, parsed) == Some(false)
+    let is_wrong = |of| is_valid(of, bytes, parsed) == Some(false);
+    match parsed.network {
+        Network::Ipv4 => {
+            parsed.protocol == TCP && (is_wrong(Checksum::Ipv4) || is_wrong(Checksum::Tcpv4))
+        }
+        _ => is_wrong(Checksum::Tcpv6),
+    }
 }
 
 /// Whether it is right; `None` where the packet has none, or is cut.

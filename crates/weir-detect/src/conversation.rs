@@ -175,9 +175,12 @@ impl Conversation {
         if seen & flags::SYN != 0 {
             self.streams[side].begin(sequence);
         }
-        if seen & (flags::RST | flags::SYN) != 0 && !view.payload.is_empty() {
-            // What comes with a SYN or RST no receiver takes in; it is looked at as a packet.
-            let is_part = seen & flags::RST != 0;
+        let is_bare = seen & (flags::ACK | flags::SYN) == 0;
+        let is_passed_over = is_bare || seen & (flags::RST | flags::SYN) != 0;
+        if is_passed_over && !view.payload.is_empty() {
+            // What comes with a SYN or RST, or acknowledges nothing (RFC 9293 s3.10.7.4), no
+            // receiver takes in; it is looked at as a packet.
+            let is_part = seen & flags::SYN == 0;
             return Progress { is_part, ..Progress::default() };
         }
         if midstream && !view.payload.is_empty() && !self.streams[side].has_begun() {

@@ -24,7 +24,8 @@ impl Conversation {
             Beginning::Open => return Application::Unknown,
             Beginning::Other => {}
         }
-        if (side == 0 && http::begins(window)) || (side == 1 && window.starts_with(b"HTTP/1.")) {
+        let request = http::behind_blanks(window);
+        if (side == 0 && http::begins(request)) || (side == 1 && window.starts_with(b"HTTP/1.")) {
             return Application::Http(Box::default());
         }
         if side == 0 && http2::begins(window) {
@@ -44,10 +45,10 @@ impl Conversation {
             };
         }
         // Servers may speak first, at length: the client tells.
-        let of_http = if side == 0 { http::begins_with_any_method(window) } else { Some(false) };
+        let of_http = if side == 0 { http::begins_with_any_method(request) } else { Some(false) };
         match of_http {
             Some(true) => Application::Http(Box::default()),
-            Some(false) if side == 0 && window.len() >= TELLING_LEN => Application::None,
+            Some(false) if side == 0 && request.len() >= TELLING_LEN => Application::None,
             _ => Application::Unknown,
         }
     }

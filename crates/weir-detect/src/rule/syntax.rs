@@ -58,7 +58,7 @@ pub fn lines(text: &str) -> Vec<Line> {
     let mut lines = text.lines().enumerate();
     while let Some((index, first)) = lines.next() {
         let mut text = first.trim().to_owned();
-        while text.ends_with('\\') {
+        while text.ends_with('\\') && may_continue(&text) {
             text.pop();
             let Some((_, next)) = lines.next() else { break };
             text.push_str(next.trim());
@@ -72,6 +72,15 @@ pub fn lines(text: &str) -> Vec<Line> {
         found.push(Line { number: index + 1, text, is_disabled });
     }
     found
+}
+
+/// A comment that ends in a backslash ends there: it must not take the next rule with it. A rule
+/// that was commented out goes on as it did, until its end.
+fn may_continue(text: &str) -> bool {
+    let bare = text.trim_start_matches(['#', ' ', '\t']);
+    let action = bare.split_whitespace().next().unwrap_or_default();
+    let is_whole = bare.trim_end_matches(['\\', ' ', '\t']).ends_with(')');
+    !text.starts_with('#') || (super::Action::from_name(action).is_some() && !is_whole)
 }
 
 fn looks_like_a_rule(text: &str) -> bool {
@@ -229,5 +238,16 @@ mod tests {
         assert!(found[0].is_disabled && !found[1].is_disabled);
         assert_eq!(found[1].number, 4);
         assert!(parse(&found[1].text).is_ok());
+    }
+
+    #[test]
+    fn a_comment_that_ends_in_a_backslash_takes_no_rule_with_it() {
+        let text = "# lists are in C:\\lists\\\nalert ip any any -> any any (sid:1;)\n\
+                    #alert ip any any -> any any (sid:2;) \\\nalert ip any any -> any any (sid:3;)\n\
+                    #alert ip any any \\\n -> any any (sid:4;)\n";
+        let found = lines(text);
+        let disabled: Vec<bool> = found.iter().map(|it| it.is_disabled).collect();
+        assert_eq!(disabled, [false, true, false, true]);
+        assert!(found.iter().all(|it| parse(it.text.trim_end_matches([' ', '\\'])).is_ok()));
     }
 }

@@ -7,7 +7,7 @@ use weir_detect::{
     Alerts, Decision, Detector, Direction, FlowSlot, Limits, LoadOptions, LoadReport, Packet,
     RuleSet, RuleSource, Variables,
 };
-use weir_wire::checksum::pseudo_header_v4;
+use weir_wire::checksum::{Sum, pseudo_header_v4};
 use weir_wire::frame::{Link, Time};
 use weir_wire::parse::parse;
 
@@ -161,6 +161,14 @@ impl Bench {
         self.send(Direction::Initiator, &frame)
     }
 
+    /// The client's next bytes in a segment that is changed on the way.
+    pub(crate) fn forged(&mut self, flags: u8, payload: &[u8], change: fn(&mut Vec<u8>)) {
+        let (client, server) = ((CLIENT, 40_000), (SERVER, self.server_port));
+        let mut frame = tcp(client, server, flags, self.next[0], self.next[1], payload);
+        change(&mut frame);
+        self.send(Direction::Initiator, &frame);
+    }
+
     fn segment(&mut self, direction: Direction, flags: u8, at: u32, payload: &[u8]) -> Decision {
         let acknowledged = self.next[1 - direction as usize];
         let frame = match direction {
@@ -187,6 +195,8 @@ fn ipv4(source: [u8; 4], destination: [u8; 4], protocol: u8, rest: &[u8]) -> Vec
     frame.extend([0x12, 0x34, 0x40, 0, 64, protocol, 0, 0]);
     frame.extend(source);
     frame.extend(destination);
+    let checksum = Sum::new().with(&frame[14..]).checksum();
+    frame[24..26].copy_from_slice(&checksum.to_be_bytes());
     frame.extend(rest);
     frame
 }

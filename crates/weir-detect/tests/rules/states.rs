@@ -47,6 +47,35 @@ fn a_reset_that_no_receiver_takes_ends_no_connection() {
 }
 
 #[test]
+fn nor_does_one_with_a_wrong_ipv4_header_or_that_acknowledges_nothing() {
+    let rule = "alert tcp any any -> any any (flow:established; content:\"attack\"; sid:1;)";
+    let limits = Limits { checks_segments: true, ..Limits::default() };
+    let header: fn(&mut Vec<u8>) = |frame| frame[24] ^= 0x55;
+    for (flags, change) in [(24, header), (8, |_| ()), (0, |_| ())] {
+        let mut bench = Bench::with(rule, limits);
+        bench.connect();
+        bench.forged(flags, b"xxx", change);
+        bench.client(b"att");
+        bench.client(b"ack");
+        assert_eq!(bench.alerted(), [1], "{flags}");
+    }
+}
+
+#[test]
+fn blank_lines_before_a_request_do_not_hide_it() {
+    let rule = "alert http any any -> any any (http.uri; content:\"/evil\"; sid:1;)";
+    for before in ["\r\n", "\n\n\n", " ", "\0", ""] {
+        for method in ["GET", "G.ET", "~"] {
+            let mut bench = Bench::new(rule);
+            bench.connect();
+            bench.client(before.as_bytes());
+            bench.client(format!("{method} /evil HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes());
+            assert_eq!(bench.alerted(), [1], "{before:?} {method}");
+        }
+    }
+}
+
+#[test]
 fn a_checksum_that_is_left_to_an_adapter_counts_as_right() {
     let rules = "alert tcp any any -> any any (flow:established; content:\"attack\"; sid:1;)\n\
          alert tcp any any -> any any (tcpv4-csum:invalid; sid:2;)";

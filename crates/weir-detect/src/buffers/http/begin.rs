@@ -1,7 +1,7 @@
 //! Whether a stream begins as HTTP/1 does.
 
 /// Bytes of a request's method that no list knows, and of a line that begins with one.
-const METHOD_LEN_MAX: usize = 32;
+const METHOD_LEN_MAX: usize = 128;
 const REQUEST_LINE_MAX: usize = 4096;
 
 /// Whether a stream that begins so is a client's: a method and a space.
@@ -48,13 +48,22 @@ pub(crate) fn begins(bytes: &[u8]) -> bool {
     METHODS.iter().any(|it| bytes.starts_with(it))
 }
 
+/// A client's stream behind what servers pass over before a request (RFC 9112 s2.2): blank lines,
+/// and with some of them blanks and zeros.
+pub(crate) fn behind_blanks(bytes: &[u8]) -> &[u8] {
+    let is_blank = |it: &u8| matches!(it, b'\r' | b'\n' | b' ' | b'\t' | 0);
+    let count = bytes.iter().take_while(|it| is_blank(it)).count();
+    &bytes[count..]
+}
+
 /// Whether a stream that begins so is a client's, whatever its method: a word first, the version
 /// last in the line. `None`: too little was said.
 pub(crate) fn begins_with_any_method(bytes: &[u8]) -> Option<bool> {
     let known = &bytes[..bytes.len().min(REQUEST_LINE_MAX)];
     let end = known.iter().position(|it| *it == b'\n');
     let line = &known[..end.unwrap_or(known.len())];
-    let is_of_word = |it: &&u8| it.is_ascii_alphanumeric() || matches!(it, b'-' | b'_');
+    // RFC 9110 s5.6.2.
+    let is_of_word = |it: &&u8| it.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(it);
     let word = line.iter().take_while(is_of_word).count();
     let is_method =
         (1..=METHOD_LEN_MAX).contains(&word) && line.get(word).is_none_or(|it| *it == b' ');

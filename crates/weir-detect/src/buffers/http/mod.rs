@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use crate::buffers::event::AppEvent;
 use crate::digest::FileDigests;
 use crate::record::HttpRecord;
-pub(crate) use begin::{begins, begins_with_any_method};
+pub(crate) use begin::{begins, begins_with_any_method, behind_blanks};
 use transaction::begins_response;
 pub(crate) use transaction::{Fresh, Half, Transaction, is_body};
 
