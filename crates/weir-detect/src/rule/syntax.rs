@@ -242,8 +242,10 @@ mod tests {
 
     #[test]
     fn a_comment_that_ends_in_a_backslash_takes_no_rule_with_it() {
-        let text = "# lists are in C:\\lists\\\nalert ip any any -> any any (sid:1;)\n\
-                    #alert ip any any -> any any (sid:2;) \\\nalert ip any any -> any any (sid:3;)\n\
+        let text = "# lists are in C:\\lists\\\n\
+                    alert ip any any -> any any (sid:1;)\n\
+                    #alert ip any any -> any any (sid:2;) \\\n\
+                    alert ip any any -> any any (sid:3;)\n\
                     #alert ip any any \\\n -> any any (sid:4;)\n";
         let found = lines(text);
         let disabled: Vec<bool> = found.iter().map(|it| it.is_disabled).collect();
