@@ -478,8 +478,9 @@ impl Detector {
         &self.evaluator.stream_events
     }
 
-    /// What was odd about messages that the last packet brought further.
-    pub fn app_events(&self) -> &[AppEvent] {
+    /// What was odd about messages that the last packet brought further, and the number of the
+    /// transaction, where it is known.
+    pub fn app_events(&self) -> &[(AppEvent, Option<u64>)] {
         &self.evaluator.app_events
     }
 
@@ -574,7 +575,7 @@ fn link(parsed: &Parsed) -> Link {
 fn odd(decoded: &[Event], evaluator: &Evaluator) -> Vec<Oddity> {
     let odd = decoded.iter().chain(&evaluator.stream_events);
     let odd = odd.filter(|it| !it.is_common()).map(|it| Oddity::Packet(*it));
-    odd.chain(evaluator.app_events.iter().map(|it| Oddity::Message(*it))).collect()
+    odd.chain(evaluator.app_events.iter().map(|it| Oddity::Message(it.0, it.1))).collect()
 }
 
 /// Follows the flow's connection by a segment; what is odd about that goes to `found`.

@@ -63,6 +63,8 @@ pub(crate) struct RecordState {
     pub(crate) application: Option<&'static str>,
     /// Transactions that were looked at.
     pub(crate) transactions: u64,
+    /// Its first segments were none of a connection's beginning.
+    pub(crate) is_midstream: bool,
     /// It was looked for what is spoken, and it is nothing that is known.
     pub(crate) has_failed: bool,
 }
@@ -78,6 +80,11 @@ impl RecordState {
             MessageUpdate::Odd(_) => 0,
         };
         self.transactions = self.transactions.max(count);
+    }
+
+    /// Number of the transaction that was counted last.
+    pub(crate) fn last_transaction(&self) -> u64 {
+        self.transactions.saturating_sub(1)
     }
 }
 
@@ -158,7 +165,12 @@ impl Flow {
         told.last = now;
         match view.parsed.transport {
             Transport::Tcp { .. } if view.is_spoiled => {}
-            Transport::Tcp { flags, .. } => told.tcp_flags[side] |= flags,
+            Transport::Tcp { flags: seen, .. } => {
+                told.tcp_flags[side] |= seen;
+                let begins =
+                    seen & (flags::SYN | flags::ACK) == flags::SYN || seen & flags::RST != 0;
+                told.is_midstream |= self.tcp == Tcp::Unknown && !begins;
+            }
             Transport::Icmp { kind, code } => _ = told.icmp[side].get_or_insert((kind, code)),
             Transport::Esp { spi, .. } => told.spi = Some(spi),
             _ => {}
@@ -276,6 +288,7 @@ impl Flow {
             has_failed: told.has_failed,
             tcp_flags: told.tcp_flags,
             is_established: self.tcp == Tcp::Established,
+            is_midstream: told.is_midstream,
             icmp: told.icmp,
             spi: told.spi,
             vlans: told.vlans,

@@ -62,6 +62,8 @@ pub struct FlowRecord {
     pub tcp_flags: [u8; 2],
     /// Whether TCP's handshake was whole.
     pub is_established: bool,
+    /// Whether its first segments were none of a connection's beginning.
+    pub is_midstream: bool,
     /// Type and code of each side's first ICMP message.
     pub icmp: [Option<(u8, u8)>; 2],
     /// Security parameters index, of ESP.
@@ -196,11 +198,20 @@ pub struct ApplicationRecord {
 pub enum Oddity {
     /// Something about a packet, or about its place in its stream.
     Packet(Event),
-    /// Something about a message of an application.
-    Message(AppEvent),
+    /// Something about a message of an application, and its transaction's number, where that is
+    /// known.
+    Message(AppEvent, Option<u64>),
 }
 
 impl Oddity {
+    /// EVE's `tx_id`.
+    pub fn transaction(self) -> Option<u64> {
+        match self {
+            Self::Packet(_) => None,
+            Self::Message(_, number) => number,
+        }
+    }
+
     /// EVE's `type`, `event` and, of applications, `layer`.
     pub fn names(self) -> (&'static str, String, Option<&'static str>) {
         match self {
@@ -211,7 +222,7 @@ impl Oddity {
                 ("stream", event.name().to_owned(), None)
             }
             Self::Packet(event) => ("decode", event.name().to_owned(), None),
-            Self::Message(event) => {
+            Self::Message(event, _) => {
                 let name = event.name().split_once('.').map_or(event.name(), |it| it.1);
                 // As Suricata spells them: those of its older parsers are in capitals.
                 let name = match event.protocol() {

@@ -65,11 +65,14 @@ pub(crate) struct Mdns {
 impl Parser for Mdns {
     fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said) {
         let mut unit = Unit::new(Protocol::Mdns, self.count);
-        let Some(message) = dns::parse(bytes) else {
+        let Some(mut message) = dns::parse(bytes) else {
             unit.odd(AppEvent::MdnsMalformed);
             said.units.push(unit);
             return;
         };
+        if !message.is_response {
+            message.records = Default::default();
+        }
         self.count += 1;
         let events = message.events.as_slice().iter();
         events.filter_map(|it| of_mdns(*it)).for_each(|it| unit.odd(it));

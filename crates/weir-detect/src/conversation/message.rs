@@ -53,8 +53,12 @@ impl Message<'_> {
                     message.questions.iter().chain(records).any(|it| look(it))
                 }
                 Buffer::DnsAnswer => message.records[0].iter().any(|it| look(&it.name)),
-                Buffer::DnsAuthority => message.records[1].iter().any(|it| look(&it.name)),
-                Buffer::DnsAdditional => message.records[2].iter().any(|it| look(&it.name)),
+                Buffer::DnsAuthority if message.is_response => {
+                    message.records[1].iter().any(|it| look(&it.name))
+                }
+                Buffer::DnsAdditional if message.is_response => {
+                    message.records[2].iter().any(|it| look(&it.name))
+                }
                 _ => false,
             },
         }
@@ -103,11 +107,12 @@ impl Message<'_> {
     }
 
     /// What is told of it beside an alert: EVE's name of its application, and what there is.
-    pub(crate) fn object(&self) -> Option<(&'static str, Object)> {
+    /// `number` is its transaction's.
+    pub(crate) fn object(&self, number: u64) -> Option<(&'static str, Object)> {
         let object = match self {
             Self::Http(transaction, _) => transaction.object(),
             Self::Tls(session, _) => session.object(false),
-            Self::Dns(message) => message.object(),
+            Self::Dns(message) => message.object(number),
             Self::Ssh(session, _) => session.object(),
             Self::Unit(_) => return None,
             Self::Frame(frame) => frame.object(),

@@ -120,7 +120,11 @@ impl Evaluator {
     ) {
         self.counters.alerts += 1;
         flow.told.is_alerted = true;
-        let transaction = self.transaction.clone().or_else(|| transaction(sight, self.number));
+        let number = match sight.message {
+            Some(Message::Dns(_)) => flow.told.last_transaction(),
+            _ => self.number,
+        };
+        let transaction = self.transaction.clone().or_else(|| transaction(sight, number));
         let is_stream = sight.is_stream;
         let texts = self.texts(flow, scene.rules);
         let contexts = self.sets.found().to_vec();
@@ -242,7 +246,7 @@ fn amount(amount: Amount, flow: &Flow) -> i64 {
 /// What is told with an alert of a message that is no unit.
 fn transaction(sight: Sight<'_>, number: u64) -> Option<TransactionView> {
     let message = sight.message?;
-    let (name, mut object) = message.object()?;
+    let (name, mut object) = message.object(number)?;
     object.shorten(TEXT_LEN_MAX);
     let number = (!matches!(message, Message::Frame(_))).then_some(number);
     Some(TransactionView { number, objects: Arc::new(vec![(name, object)]) })

@@ -40,7 +40,10 @@ impl Evaluator {
         self.note_message(flow, scene, message);
         self.gather(scene, message, None);
         if let Message::Dns(message) = message {
-            self.gather_odd(scene, message.events.as_slice());
+            let number = flow.told.last_transaction();
+            let events = message.events.as_slice();
+            let new = flow.new_events(events, number);
+            self.gather_odd(scene, (events, &new), Some(number));
         }
         let sight =
             Sight { payload: Some(Bytes::whole(payload)), message: Some(message), is_stream: true };
@@ -71,9 +74,9 @@ impl Evaluator {
         }
         self.keep_files(flow, scene, number, transaction);
         let events = transaction.fresh_events(side);
-        let is_odd = !events.is_empty();
-        self.gather_odd(scene, events);
-        if !fresh.headers && fresh.body.is_none() && !is_complete && !is_odd {
+        let new = flow.new_events(events, number);
+        self.gather_odd(scene, (events, &new), Some(number));
+        if !fresh.headers && fresh.body.is_none() && !is_complete && events.is_empty() {
             return ControlFlow::Continue(());
         }
         transaction.come_further(side);

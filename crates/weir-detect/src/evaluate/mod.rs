@@ -74,7 +74,7 @@ pub(crate) struct Evaluator {
     /// What was odd about the last packet in its stream.
     pub(crate) stream_events: Vec<Event>,
     /// What was odd about messages that the last packet brought further.
-    pub(crate) app_events: Vec<AppEvent>,
+    pub(crate) app_events: Vec<(AppEvent, Option<u64>)>,
     /// The last packet was dropped because its flow was before.
     pub(crate) by_flow: bool,
     /// The last packet was dropped because a rule matched too often (`rate_filter`).

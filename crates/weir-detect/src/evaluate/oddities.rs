@@ -61,18 +61,27 @@ impl Evaluator {
         decision: &mut Decision,
     ) -> ControlFlow<bool> {
         self.candidates.clear();
-        self.gather_odd(scene, events);
+        // A session is one transaction.
+        let number = (!matches!(message, Message::Dns(_))).then_some(0);
+        let new = flow.new_events(events, 0);
+        self.gather_odd(scene, (events, &new), number);
         let sight =
             Sight { payload: Some(Bytes::whole(payload)), message: Some(message), is_stream: true };
         self.each(flow, scene, alerts, decision, &|rule| rule.is_of_application().then_some(sight))
     }
 
-    /// Rules that ask for what is odd.
-    pub(super) fn gather_odd(&mut self, scene: &Scene<'_>, events: &[AppEvent]) {
+    /// Rules that ask for what is odd, in the transaction of this number. They see it with each
+    /// side's packets; `new` of it was not told before.
+    pub(super) fn gather_odd(
+        &mut self,
+        scene: &Scene<'_>,
+        (events, new): (&[AppEvent], &[AppEvent]),
+        number: Option<u64>,
+    ) {
         for event in events {
             scene.rules.bare().of_app_event(*event, &mut self.candidates);
         }
-        self.app_events.extend_from_slice(events);
+        self.app_events.extend(new.iter().map(|it| (*it, number)));
     }
 
     /// Keeps what there is to tell of a message that stands alone, where somebody takes it and has
@@ -80,7 +89,8 @@ impl Evaluator {
     pub(super) fn note_message(&mut self, flow: &Flow, scene: &Scene<'_>, message: Message<'_>) {
         let Message::Dns(message) = message else { return };
         let Some(told) = self.told.as_mut().filter(|it| it.len() < TOLD_MAX) else { return };
-        told.push(record(flow, scene, scene.direction, ("dns", message.object())));
+        let number = flow.told.last_transaction();
+        told.push(record(flow, scene, scene.direction, ("dns", message.object(number))));
     }
 
     /// Keeps what there is to tell of a session whose beginning is over, likewise.

@@ -31,7 +31,7 @@ impl Evaluator {
         let message = Message::Unit(unit);
         self.gather(scene, message, None);
         let events = flow.new_events(unit.events.as_slice(), unit.number);
-        self.gather_odd(scene, &events);
+        self.gather_odd(scene, (&events, &events), Some(unit.number));
         self.settle();
         let (side, number) = (scene.direction.index(), unit.number);
         self.transaction =

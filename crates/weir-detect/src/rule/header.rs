@@ -345,7 +345,8 @@ pub(crate) fn test(name: &str, value: &str) -> Option<Result<HeaderTest, String>
     let numbers = || Numbers::parse(value.trim().trim_matches('"'));
     Some(match name {
         "dsize" => numbers().map(HeaderTest::PayloadLen),
-        "ttl" => numbers().map(HeaderTest::Ttl),
+        // Suricata's `template2`, the model for new keywords, asks for the same.
+        "ttl" | "template2" => numbers().map(HeaderTest::Ttl),
         "tos" => traffic_class(value).map(HeaderTest::TrafficClass),
         "id" => only(value).map(HeaderTest::Ipv4Id),
         "l3_proto" => ip_version(value).map(HeaderTest::IpVersion),

@@ -643,9 +643,10 @@ fn protocol_version(value: &str) -> Result<Step, String> {
     Ok(Step::Content(Content { starts: true, ends: true, ..content }))
 }
 
-/// `config:logging disable, type tx, scope tx`
+/// `config:logging disable, type tx, scope tx`; `tracking` means the same to Suricata 8.0.7.
 fn untold(value: &str) -> Result<Untold, String> {
-    let words: Vec<&str> = value.split(',').map(str::trim).collect();
+    let mut words: Vec<&str> = value.split(',').map(str::trim).collect();
+    words.iter_mut().filter(|it| **it == "tracking disable").for_each(|it| *it = "logging disable");
     match words.as_slice() {
         ["logging disable", "type flow", "scope flow"] => Ok(Untold::Flow),
         ["logging disable", "type tx", "scope tx"] => Ok(Untold::Transaction),

@@ -104,6 +104,12 @@ fn tcp(record: &FlowRecord) -> Value {
         "tcp_flags_tc": format!("{server:02x}"),
         "state": record.tcp_state(),
     });
+    if !record.is_midstream {
+        // How many places of a stream were kept apart at once: what is behind a gap waits in the
+        // same place, or the gap is skipped.
+        object["ts_max_regions"] = 1.into();
+        object["tc_max_regions"] = 1.into();
+    }
     let names = ["fin", "syn", "rst", "psh", "ack", "urg", "ecn", "cwr"];
     for (bit, name) in names.into_iter().enumerate() {
         if (client | server) >> bit & 1 == 1 {
@@ -283,6 +289,9 @@ pub fn anomaly(record: &AnomalyRecord) -> Event {
     if let Some((kind, code)) = record.icmp {
         event.insert("icmp_type".into(), kind.into());
         event.insert("icmp_code".into(), code.into());
+    }
+    if let Some(number) = record.event.transaction() {
+        event.insert("tx_id".into(), number.into());
     }
     event.insert("anomaly".into(), anomaly_object(record.event, record.application));
     event

@@ -384,7 +384,7 @@ impl<W: Write> Look<W> {
         }
         let of_messages: Vec<_> = self.detector.app_events().to_vec();
         for event in of_messages {
-            self.anomaly(now, layer, packet, Oddity::Message(event));
+            self.anomaly(now, layer, packet, Oddity::Message(event.0, event.1));
         }
     }
 
@@ -396,7 +396,7 @@ impl<W: Write> Look<W> {
         packet: &Packet<'_>,
     ) -> Option<Option<&'static str>> {
         let midstream = self.options.midstream_policy;
-        let is_wrong = self.detector.app_events().iter().any(|it| it.is_error());
+        let is_wrong = self.detector.app_events().iter().any(|it| it.0.is_error());
         if midstream.is_none() && !is_wrong && self.exceptions.is_empty() {
             return None;
         }
@@ -492,6 +492,9 @@ impl<W: Write> Look<W> {
         }
         let mut event = eve::of_packet(now, "anomaly", self.seen.packets, layer);
         let application = self.flows.application(&self.detector, packet);
+        let view = self.flows.view(&self.detector, packet).filter(|_| layer.has_flow());
+        view.map(|it| event.insert("flow_id".into(), sink::flow_id(&it).into()));
+        odd.transaction().map(|it| event.insert("tx_id".into(), it.into()));
         event.insert("anomaly".into(), eve::anomaly_object(odd, application));
         self.put_marks(&mut event, packet, &[]);
         self.push(event);

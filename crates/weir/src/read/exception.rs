@@ -1,8 +1,5 @@
 //! What is done with connections that cannot be looked at as they should be.
 
-use weir_detect::record::FlowRecord;
-use weir_wire::tcp::flags::{RST, SYN};
-
 /// What is done with a flow that cannot be looked at as it should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exception {
@@ -67,11 +64,4 @@ impl Cause {
             Self::Application => "applayer error",
         }
     }
-}
-
-/// Whether a TCP connection's beginning was not seen; a reset by itself begins nothing.
-pub(super) fn began_midstream(record: &FlowRecord) -> bool {
-    let [client, server] = record.tcp_flags;
-    let is_reset = client & RST != 0 && record.view.packets == [1, 0];
-    record.protocol == 6 && (client | server) & SYN == 0 && !is_reset
 }

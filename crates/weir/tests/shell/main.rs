@@ -4,6 +4,7 @@
 #![expect(clippy::disallowed_methods, reason = "tests measure and wait from outside")]
 
 mod access;
+mod anomalies;
 mod applications;
 mod cli;
 mod collect;

@@ -142,9 +142,6 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Message> {
         }
     }
     message.bytes = bytes.to_vec();
-    if !is_response {
-        message.records = Default::default();
-    }
     message.events = events;
     Some(message)
 }

@@ -1,9 +1,13 @@
 //! What is told of a message of DNS: version 3 of EVE's object.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
+
 use super::{AppEvents, Message, Record, name};
 use crate::value::{Object, Value, hex};
 
-/// Texts of one record, at most.
+/// The type of options of the message itself.
+const OPTIONS: u16 = 41;
+/// Texts, and options, of one record, at most.
 const TEXTS_MAX: usize = 64;
 
 /// Types with names (RFC 1035 s3.2.2 and later ones); others are told by their numbers.
@@ -60,11 +64,11 @@ pub(crate) const CODES: [&str; 11] = [
 ];
 
 impl Message {
-    /// What is told of it.
-    pub(crate) fn object(&self) -> Object {
+    /// What is told of it, as the flow's transaction of this number.
+    pub(crate) fn object(&self, number: u64) -> Object {
         let kind = if self.is_response { "response" } else { "request" };
         let mut object = Object::default().with("version", 3_u8).with("type", kind);
-        object.put("tx_id", u8::from(self.is_response));
+        object.put("tx_id", number);
         object.put("id", self.id);
         object.put("flags", format!("{:x}", self.flags));
         let flags = [("qr", 0x8000), ("aa", 0x400), ("tc", 0x200), ("rd", 0x100), ("ra", 0x80)];
@@ -91,15 +95,19 @@ impl Message {
         object
     }
 
-    /// Each record, or each of its texts; options of the message itself are none.
+    /// Each record, or each of its texts; options of the message itself where there are some.
     fn list(&self, records: &[Record]) -> Vec<Value> {
         let mut list = Vec::new();
-        for record in records.iter().filter(|it| it.kind != 41) {
+        for record in records {
+            if record.kind == OPTIONS {
+                list.extend(self.options(record));
+                continue;
+            }
             let mut data = self.data(record).into_iter();
             loop {
                 let one = data.next();
                 let mut object = Object::default();
-                object.put_some("rrname", Some(&record.name).filter(|it| !it.is_empty()));
+                object.put("rrname", &record.name);
                 object.put("rrtype", type_name(record.kind));
                 object.put("ttl", record.ttl);
                 if let Some(value) = one {
@@ -112,6 +120,25 @@ impl Message {
             }
         }
         list
+    }
+
+    /// Options of the message itself (RFC 6891 s6.1.2); `None`: it has none.
+    fn options(&self, record: &Record) -> Option<Value> {
+        let mut data = self.bytes.get(record.data.0..record.data.1)?;
+        let mut options = Vec::new();
+        while let [code_high, code_low, high, low, rest @ ..] = data {
+            let length = usize::from(u16::from_be_bytes([*high, *low]));
+            let Some((value, behind)) = rest.split_at_checked(length) else { break };
+            data = behind;
+            if options.len() < TEXTS_MAX {
+                let code = u16::from_be_bytes([*code_high, *code_low]);
+                let object = Object::default().with("code", code).with("data", hex(value, ""));
+                options.push(Value::from(object));
+            }
+        }
+        let object = Object::default().with("rrname", &record.name).with("rrtype", "OPT");
+        let has_some = !options.is_empty();
+        has_some.then(|| object.with("ttl", record.ttl).with("opt", options).into())
     }
 
     /// What answers say, by their types.
@@ -146,13 +173,7 @@ impl Message {
             Some(u32::from_be_bytes(bytes.try_into().ok()?))
         };
         let one = match record.kind {
-            1 => <[u8; 4]>::try_from(data)
-                .ok()
-                .map(|it| Value::from(std::net::Ipv4Addr::from(it).to_string())),
-            28 => <[u8; 16]>::try_from(data).ok().map(|it| {
-                let groups = std::net::Ipv6Addr::from(it).segments().map(|it| format!("{it:04x}"));
-                Value::from(groups.join(":"))
-            }),
+            1 | 28 => Some(address(data).into()),
             2 | 5 | 12 | 39 => name_at(start).map(|it| it.0),
             15 => name_at(start + 2).map(|it| it.0),
             10 => Some(Value::from(data)),
@@ -180,6 +201,16 @@ impl Message {
         };
         one.into_iter().collect()
     }
+}
+
+/// An address as EVE writes it; of another length, nothing.
+fn address(data: &[u8]) -> String {
+    if let Ok(octets) = <[u8; 4]>::try_from(data) {
+        return Ipv4Addr::from(octets).to_string();
+    }
+    let octets = <[u8; 16]>::try_from(data);
+    let groups = octets.map(|it| Ipv6Addr::from(it).segments().map(|it| format!("{it:04x}")));
+    groups.map(|it| it.join(":")).unwrap_or_default()
 }
 
 /// Texts, each behind its length.

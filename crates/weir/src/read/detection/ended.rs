@@ -11,7 +11,7 @@ use weir_wire::parse::Transport;
 
 use super::super::eve::{self, Event};
 use super::super::events::Events;
-use super::super::exception::{Cause, Exception, began_midstream};
+use super::super::exception::{Cause, Exception};
 use super::super::layers::Layer;
 use super::Look;
 
@@ -39,7 +39,7 @@ impl<W: Write> Look<W> {
                     event.insert("app_proto".into(), "failed".into());
                 }
                 let exception = self.exceptions.remove(&sink::flow_id(&record.view));
-                let usual = began_midstream(&record).then_some((Cause::Midstream, None));
+                let usual = record.is_midstream.then_some((Cause::Midstream, None));
                 let exception = exception.or(usual);
                 if let (Some(flow), Some((cause, policy))) = (event.get_mut("flow"), exception) {
                     let name = policy.map_or("ignore", Exception::name);
