@@ -7,6 +7,7 @@ use weir_detect::{FloodKind, Limits, LoadOptions, RuleSet, RuleSource, Variables
 use weir_engine::detect::{DetectionRecord, RuleMode, Rules};
 use weir_engine::plain::{Block, Blocks};
 use weir_engine::policy::{Exception, Exceptions};
+use weir_wire::checksum::Sum;
 
 use super::*;
 
@@ -51,6 +52,8 @@ pub(super) fn ipv4(
     frame.extend([64, protocol, 0, 0]);
     frame.extend(from);
     frame.extend(to);
+    let checksum = Sum::new().with(&frame[14..]).checksum();
+    frame[24..26].copy_from_slice(&checksum.to_be_bytes());
     frame.extend(payload);
     frame
 }

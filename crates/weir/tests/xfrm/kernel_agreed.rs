@@ -159,8 +159,12 @@ fn agreed_keys_change_in_the_kernel_and_not_one_packet_is_lost() {
     stage.ping("host", "10.2.0.1", "-c 5");
     loses_nothing(&mut stage);
 
-    let installed = stage.in_kernel().matches("proto esp spi").count();
-    assert!(installed < 10, "{installed} associations");
+    // Keys change all the time: there may be one generation more for a moment.
+    let few = (0..15).any(|_| {
+        std::thread::sleep(Duration::from_secs(1));
+        stage.in_kernel().matches("proto esp spi").count() < 10
+    });
+    assert!(few, "associations pile up: {}", stage.in_kernel());
     stage.end_of(near, NEAR[2], "TERM");
     stage.end_of(far, FAR[2], "TERM");
     assert_eq!(stage.in_kernel(), others, "nothing of ours stays, and others' does");
