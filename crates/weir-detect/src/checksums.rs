@@ -1,6 +1,7 @@
 //! Whether a packet's checksums are right (`tcpv4-csum` and the like).
 
 use weir_wire::checksum::Sum;
+use weir_wire::ip::protocol;
 use weir_wire::parse::{Network, Parsed};
 
 /// Which checksum.
@@ -26,6 +27,7 @@ const ICMP: u8 = 1;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ICMPV6: u8 = 58;
+const IPV6_LEN: usize = 40;
 
 /// Whether a packet is a TCP segment whose checksum, or whose IPv4 header's, is wrong.
 pub(crate) fn is_segment_wrong(bytes: &[u8], parsed: &Parsed) -> bool {
@@ -60,19 +62,118 @@ pub(crate) fn is_valid(of: Checksum, bytes: &[u8], parsed: &Parsed) -> Option<bo
     if parsed.fragment.is_some() {
         return None;
     }
-    let segment = bytes.get(usize::from(parsed.transport_offset)..parsed.end as usize)?;
+    let segment = bytes.get(usize::from(parsed.transport_offset)..transport_end(parsed, bytes))?;
     if matches!(of, Checksum::Udpv4) && segment.get(6..8)? == [0, 0] {
         // The sender gave none.
         return None;
     }
-    let mut head = Sum::new();
-    if of != Checksum::Icmpv4 {
-        let width = if network == Network::Ipv4 { 12.. } else { 0.. };
-        head = head.with(&parsed.source[width.clone()]).with(&parsed.destination[width]);
-        head = head.with_u16(u16::from(protocol)).with_u32(segment.len() as u32);
+    if of == Checksum::Icmpv4 {
+        return Some(is_whole(Sum::new().with(segment)));
     }
+    let width = if network == Network::Ipv4 { 12.. } else { 0.. };
+    let body = Sum::new().with_u16(u16::from(protocol)).with_u32(segment.len() as u32);
     // The last piece, which may be odd.
-    Some(is_whole(head.with(segment)))
+    let is_right = |source: &[u8], destination: &[u8]| {
+        is_whole(body.with(source).with(destination).with(segment))
+    };
+    let (source, destination) = (&parsed.source[width.clone()], &parsed.destination[width]);
+    if is_right(source, destination) {
+        return Some(true);
+    }
+    let routed = Routed::of(bytes, parsed);
+    let is_routed = routed.home.is_some() || routed.last.is_some();
+    Some(is_routed && is_right(routed.home.unwrap_or(source), routed.last.unwrap_or(destination)))
+}
+
+/// The payload of a UDP datagram: what lies behind its length is none of it.
+pub(crate) fn datagram<'a>(parsed: &Parsed, bytes: &'a [u8]) -> &'a [u8] {
+    let range = usize::from(parsed.payload_offset)..transport_end(parsed, bytes);
+    bytes.get(range).unwrap_or_default()
+}
+
+/// Where the transport's packet ends: for UDP, where its length says.
+fn transport_end(parsed: &Parsed, bytes: &[u8]) -> usize {
+    let end = parsed.end as usize;
+    let at = usize::from(parsed.transport_offset);
+    match bytes.get(at + 4..at + 6) {
+        Some(&[high, low]) if parsed.protocol == UDP && parsed.fragment.is_none() => {
+            match usize::from(u16::from_be_bytes([high, low])) {
+                0..8 => end,
+                length => end.min(at + length),
+            }
+        }
+        _ => end,
+    }
+}
+
+/// Addresses of an IPv6 packet that its checksum is over in the place of those of its header
+/// (RFC 8200 s8.1, RFC 6275 s6.3).
+#[derive(Default)]
+struct Routed<'a> {
+    /// The last hop of a routing header.
+    last: Option<&'a [u8]>,
+    /// The home address that the sender is away from.
+    home: Option<&'a [u8]>,
+}
+
+impl<'a> Routed<'a> {
+    fn of(bytes: &'a [u8], parsed: &Parsed) -> Self {
+        let mut routed = Self::default();
+        let start = usize::from(parsed.network_offset);
+        let range = start + IPV6_LEN..usize::from(parsed.transport_offset);
+        let (Some(mut headers), Some(mut kind)) = (bytes.get(range), bytes.get(start + 6).copied())
+        else {
+            return routed;
+        };
+        while parsed.network == Network::Ipv6
+            && matches!(
+                kind,
+                protocol::HOP_BY_HOP | protocol::ROUTING | protocol::DESTINATION_OPTIONS
+            )
+            && let [next, length, ..] = headers
+        {
+            let Some((header, rest)) = headers.split_at_checked(8 + 8 * usize::from(*length))
+            else {
+                break;
+            };
+            match kind {
+                protocol::ROUTING => routed.last = last_hop(header).or(routed.last),
+                protocol::DESTINATION_OPTIONS => routed.home = home_address(header).or(routed.home),
+                _ => {}
+            }
+            (kind, headers) = (*next, rest);
+        }
+        routed
+    }
+}
+
+/// The last of the hops that a routing header has left.
+fn last_hop(header: &[u8]) -> Option<&[u8]> {
+    const SOURCE_ROUTE: u8 = 0;
+    const MOBILE: u8 = 2;
+    const SEGMENTS: u8 = 4;
+    let (kind, left) = (*header.get(2)?, *header.get(3)?);
+    let addresses = header.get(8..).filter(|_| left > 0)?;
+    match kind {
+        // The last hop stands first (RFC 8754 s2).
+        SEGMENTS => addresses.get(..16),
+        SOURCE_ROUTE | MOBILE => addresses.len().checked_sub(16).and_then(|it| addresses.get(it..)),
+        _ => None,
+    }
+}
+
+/// What a home address option says.
+fn home_address(header: &[u8]) -> Option<&[u8]> {
+    const HOME_ADDRESS: u8 = 0xc9;
+    let mut options = header.get(2..)?;
+    loop {
+        options = match options {
+            [0, rest @ ..] => rest,
+            [HOME_ADDRESS, 16, rest @ ..] => return rest.get(..16),
+            [_, length, rest @ ..] => rest.get(usize::from(*length)..)?,
+            _ => return None,
+        };
+    }
 }
 
 /// Whether the ones-complement sum over all, checksum included, is what it must be.

@@ -1,9 +1,11 @@
 //! What is spoken over a TCP connection: both streams, and the application that they turn out to
 //! be.
 
+mod acceptance;
 mod agreement;
 mod beginning;
 mod message;
+mod opening;
 mod speech;
 
 use weir_wire::parse::Transport;
@@ -16,7 +18,7 @@ use crate::buffers::event::AppEvent;
 use crate::buffers::http::{Upgrade, http2};
 use crate::buffers::{dns, http, ssh, tls};
 use crate::decode::Event;
-use crate::detector::Direction;
+use crate::detector::{Direction, Limits};
 use crate::digest::FileDigests;
 use crate::frame::{Frame, Framer};
 use crate::hosts::System;
@@ -25,6 +27,7 @@ use crate::record::HttpRecord;
 use crate::rule::{Protocol, RuleIndex};
 use crate::stream::{Stream, Taken};
 use crate::value::Object;
+use acceptance::{Acceptance, Header};
 use agreement::Agreement;
 pub(crate) use message::Message;
 
@@ -35,6 +38,7 @@ const WAITING_MAX: usize = 256;
 #[derive(Debug, Default)]
 pub(crate) struct Conversation {
     streams: [Stream; 2],
+    acceptance: Acceptance,
     application: Application,
     agreement: Agreement,
     /// What was spoken before, and what both sides have agreed to go on in.
@@ -90,6 +94,8 @@ pub(crate) struct Progress {
     pub(crate) new: usize,
     /// The packet's payload belongs to the stream.
     pub(crate) is_part: bool,
+    /// Its receiver does not take it.
+    pub(crate) is_unacceptable: bool,
     pub(crate) gaps: u32,
     /// Bytes that were there already are others now.
     pub(crate) differs: bool,
@@ -160,7 +166,7 @@ impl Conversation {
         &mut self,
         direction: Direction,
         view: &View<'_>,
-        midstream: bool,
+        limits: &Limits,
     ) -> Progress {
         let Transport::Tcp { sequence, acknowledgment, flags: seen, source, destination } =
             view.parsed.transport
@@ -169,20 +175,26 @@ impl Conversation {
         };
         let side = direction.index();
         let port = if side == 0 { destination } else { source };
+        let header = Header::of(view, [sequence, acknowledgment], seen);
+        if seen & flags::SYN != 0 {
+            self.begin(side, &header);
+        }
+        let sees_all = !limits.waits_for_acknowledgment;
+        if !self.acceptance.takes(side, &header, sees_all) {
+            return Progress { is_unacceptable: true, ..Progress::default() };
+        }
         if seen & flags::ACK != 0 {
             self.streams[1 - side].acknowledge(acknowledgment);
         }
-        if seen & flags::SYN != 0 {
-            self.streams[side].begin(sequence);
-        }
         let is_bare = seen & (flags::ACK | flags::SYN) == 0;
         let is_passed_over = is_bare || seen & (flags::RST | flags::SYN) != 0;
-        if is_passed_over && !view.payload.is_empty() {
+        if is_passed_over && !view.payload.is_empty() && !view.has_early_data() {
             // What comes with a SYN or RST, or acknowledges nothing (RFC 9293 s3.10.7.4), no
             // receiver takes in; it is looked at as a packet.
             let is_part = seen & flags::SYN == 0;
             return Progress { is_part, ..Progress::default() };
         }
+        let midstream = limits.midstream;
         if midstream && !view.payload.is_empty() && !self.streams[side].has_begun() {
             self.streams[side].begin(sequence.wrapping_sub(1));
         }

@@ -147,10 +147,12 @@ impl Flow {
         self.packets[side] += 1;
         self.bytes[side] += view.bytes.len() as u64;
         match view.parsed.transport {
-            Transport::Tcp { .. } if view.is_spoiled => {}
             Transport::Tcp { flags, .. } => {
-                self.is_established = self.tcp == Tcp::Established;
-                self.tcp = self.tcp.after(direction, flags);
+                // Who takes data with a SYN takes them as those of a connection.
+                self.is_established = self.tcp == Tcp::Established || view.has_early_data();
+                if !view.is_spoiled {
+                    self.tcp = self.tcp.after(direction, flags);
+                }
             }
             _ => self.is_established = self.packets[0] > 0 && self.packets[1] > 0,
         }

@@ -1,7 +1,8 @@
 //! A packet as rules look at it: addresses, ports, payload, header fields.
 
-use weir_wire::ip::Ipv4Header;
+use weir_wire::ip::{Ipv4Header, protocol};
 use weir_wire::parse::{Network, Parsed, Transport};
+use weir_wire::tcp::flags;
 use zerocopy::FromBytes;
 
 use crate::behaviour::Signs;
@@ -107,6 +108,7 @@ impl<'a> View<'a> {
         let (source_port, destination_port) = ports(parsed);
         let payload = match &parsed.rdma {
             Some(rdma) => rdma.payload(bytes),
+            None if parsed.protocol == protocol::UDP => checksums::datagram(parsed, bytes),
             None => parsed.payload(bytes),
         };
         Self {
@@ -381,6 +383,24 @@ impl<'a> View<'a> {
                 [3, 3, shift, ..] => return Some(*shift),
                 [_, length, ..] => options.get(usize::from(*length).max(2)..)?,
                 _ => return None,
+            };
+        }
+    }
+
+    /// Whether it is a SYN with data and the cookie by which a server takes them (RFC 7413 s4.1).
+    pub(crate) fn has_early_data(&self) -> bool {
+        let Transport::Tcp { flags: seen, .. } = self.parsed.transport else { return false };
+        if seen & (flags::SYN | flags::ACK) != flags::SYN || self.payload.is_empty() {
+            return false;
+        }
+        let mut options = self.tcp_header().and_then(|it| it.get(20..)).unwrap_or_default();
+        loop {
+            options = match options {
+                [] | [0, ..] => return false,
+                [1, rest @ ..] => rest,
+                [34, length, ..] => return *length > 2,
+                [_, length, ..] => options.get(usize::from(*length).max(2)..).unwrap_or_default(),
+                _ => return false,
             };
         }
     }

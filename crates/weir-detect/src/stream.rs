@@ -70,6 +70,16 @@ impl Stream {
         }
     }
 
+    /// The same, of a stream that has another beginning: whatever it held goes.
+    pub(crate) fn begin_again(&mut self, syn: u32) {
+        *self = Self { next: Some(syn.wrapping_add(1)), system: self.system, ..Self::default() };
+    }
+
+    /// Whether anything was said.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.before == 0 && self.window.is_empty()
+    }
+
     /// Whether its beginning was seen.
     pub(crate) fn has_begun(&self) -> bool {
         self.next.is_some()

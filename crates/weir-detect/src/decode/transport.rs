@@ -14,6 +14,7 @@ impl Walk {
                 let length = usize::from(bytes[12] >> 4) * 4;
                 match bytes.get(20..length) {
                     Some(options) => self.tcp_options(options),
+                    None if length < 20 => self.0.push(Event::TcpInvalidOptionLen),
                     None => self.0.push(Event::TcpHeaderTooSmall),
                 }
             }
@@ -21,7 +22,6 @@ impl Walk {
             17 => match word(bytes, 4).unwrap_or_default() {
                 length if length < 8 => self.0.push(Event::UdpLengthInvalid),
                 length if length > bytes.len() => self.0.push(Event::UdpTooSmall),
-                length if length < bytes.len() => self.0.push(Event::UdpHeaderInvalid),
                 _ => self.datagram(word(bytes, 2).unwrap_or_default(), &bytes[8..]),
             },
             47 => self.gre(bytes),

@@ -53,12 +53,12 @@ impl Evaluator {
                 conversation.announce(it);
             }
             conversation.wanted = self.digests.and(needs.digests);
-            let midstream = self.limits.midstream;
-            let progress = conversation.take(direction, view, midstream);
+            let progress = conversation.take(direction, view, &self.limits);
+            self.counters.unacceptable_segments += u64::from(progress.is_unacceptable);
             self.counters.stream_gaps += u64::from(progress.gaps);
             return progress;
         }
-        if !view.is_of(Protocol::Udp) {
+        if !view.is_of(Protocol::Udp) || view.parsed.fault.is_some() {
             return Progress::default();
         }
         let is_dns = view.source_port == PORT_DNS || view.destination_port == PORT_DNS;

@@ -401,7 +401,10 @@ fn a_file_longer_than_what_is_kept_of_it_has_its_digest() {
         let head = format!("HTTP/1.1 200 OK\r\n{encoding}Content-Length: {length}\r\n\r\n");
         bench.server(head.as_bytes());
         let (before, last) = body.split_at(length - 1);
-        before.chunks(1400).for_each(|it| _ = bench.server(it));
+        for piece in before.chunks(1400) {
+            bench.server(piece);
+            bench.client(b"");
+        }
         assert_eq!(bench.alerted(), [], "it is not whole");
         bench.server(last);
         let mut found = bench.alerted();

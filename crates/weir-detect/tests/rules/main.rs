@@ -10,6 +10,7 @@ mod limits;
 mod odd;
 mod quic_and_websocket;
 mod rdma;
+mod receivers;
 mod sessions;
 mod sessions_in_clear;
 mod speech;

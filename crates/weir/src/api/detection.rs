@@ -29,6 +29,8 @@ pub struct DetectionSnapshot {
     pub bounds_reached: u64,
     /// TCP segments with a wrong checksum, which are no part of their connection.
     pub wrong_checksums: u64,
+    /// TCP segments that their receiver does not take for their numbers; likewise.
+    pub unacceptable_segments: u64,
     /// Packets that were not looked at: their connection was for long enough (`bypass_mib`).
     pub bypassed: u64,
     /// What was odd about packets, with `eve_anomalies`.
@@ -134,6 +136,7 @@ impl DetectionSnapshot {
                 + counters.bits_lost
                 + counters.thresholds_lost,
             wrong_checksums: counters.wrong_checksums,
+            unacceptable_segments: counters.unacceptable_segments,
             bypassed: counters.bypassed,
             anomalies: counters.anomalies,
             anomalies_lost: counters.anomalies_lost,
@@ -152,6 +155,7 @@ impl DetectionSnapshot {
             (&mut self.flows_evicted, more.flows_evicted),
             (&mut self.bounds_reached, more.bounds_reached),
             (&mut self.wrong_checksums, more.wrong_checksums),
+            (&mut self.unacceptable_segments, more.unacceptable_segments),
             (&mut self.bypassed, more.bypassed),
             (&mut self.anomalies, more.anomalies),
             (&mut self.anomalies_lost, more.anomalies_lost),

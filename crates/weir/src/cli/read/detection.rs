@@ -69,6 +69,7 @@ pub(super) fn run(args: &ReadArgs, eve: &Path) -> anyhow::Result<ExitCode> {
             "dropped": seen.detector.dropped,
             "evaluations": seen.detector.evaluations,
             "wrong_checksums": seen.detector.wrong_checksums,
+            "unacceptable_segments": seen.detector.unacceptable_segments,
             "candidates_lost": seen.detector.candidates_lost,
             "evaluations_given_up": seen.detector.evaluations_given_up,
             "pcre_limits": seen.detector.pcre_limits,
@@ -93,6 +94,10 @@ fn tell_unseen(seen: &Seen) {
             seen.detector.wrong_checksums,
             "TCP segments have wrong checksums: they are no part of their connections \
              (--no-checksums takes them in)",
+        ),
+        (
+            seen.detector.unacceptable_segments,
+            "TCP segments have numbers that no receiver takes: they are no part of their streams",
         ),
         (seen.skipped, "packets are of a link type that is not read"),
     ] {

@@ -1,0 +1,325 @@
+//! Which segments of a connection their receivers take: what a receiver discards hides nothing
+//! that it reads.
+//!
+//! The tests are those that every receiver makes (RFC 9293 s3.10.7.4, RFC 7323 s5.3): of the
+//! sequence number, of the acknowledgment, of the timestamp. Whether a segment is odd beyond that
+//! is [`session`](crate::session)'s matter. Nothing is tested of a connection of which not both
+//! beginnings were seen.
+
+use weir_wire::tcp::flags::{ACK, FIN, RST, SYN};
+
+use crate::packet::View;
+
+/// The largest shift of a window (RFC 7323 s2.3).
+const SHIFT_MAX: u8 = 14;
+
+/// What a segment's header says.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Header {
+    pub(super) sequence: u32,
+    pub(super) acknowledgment: u32,
+    pub(super) flags: u8,
+    pub(super) window: u16,
+    /// Bytes of data.
+    pub(super) length: u32,
+    /// A SYN's window shift.
+    pub(super) shift: Option<u8>,
+    pub(super) timestamp: Option<u32>,
+}
+
+impl Header {
+    /// That of a packet of TCP with such numbers (sequence, acknowledgment) and flags.
+    pub(super) fn of(view: &View<'_>, [sequence, acknowledgment]: [u32; 2], flags: u8) -> Self {
+        Self {
+            sequence,
+            acknowledgment,
+            flags,
+            window: view.tcp_window(),
+            length: view.payload.len() as u32,
+            shift: if flags & SYN == 0 { None } else { view.tcp_shift() },
+            timestamp: view.tcp_timestamps().map(|it| it.0),
+        }
+    }
+}
+
+/// What is known of what a side sends, and of the room that the other has for it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Side {
+    has_begun: bool,
+    /// Its SYN's number.
+    first: u32,
+    /// Behind the last byte that it sent.
+    sent: u32,
+    /// Up to where the other has it.
+    acknowledged: u32,
+    /// The end of the other's room.
+    room: u32,
+    /// How it shifts its own windows, and the widest that it gave.
+    shift: Option<u8>,
+    widest: u32,
+    /// The timestamp that segments may not be older than (TS.Recent).
+    timestamp: Option<u32>,
+}
+
+/// Both sides of a connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Acceptance {
+    sides: [Side; 2],
+    goes_on: bool,
+    /// Number of the client's last SYN.
+    syn: u32,
+}
+
+fn is_before(a: u32, b: u32) -> bool {
+    (a.wrapping_sub(b) as i32) < 0
+}
+
+fn later(a: u32, b: u32) -> u32 {
+    if is_before(a, b) { b } else { a }
+}
+
+impl Acceptance {
+    /// Whether the receiver takes a segment in; what it says is noted if so. With `sees_all`, all
+    /// that the receiver sent came by here before it was acknowledged.
+    pub(super) fn takes(&mut self, side: usize, header: &Header, sees_all: bool) -> bool {
+        if header.flags & (SYN | RST) != 0 {
+            if header.flags & RST == 0 {
+                self.begin(side, header);
+            }
+            return true;
+        }
+        if !self.sides.iter().all(|it| it.has_begun) {
+            return true;
+        }
+        let is_taken = self.is_acceptable(side, header, sees_all);
+        if is_taken {
+            self.note(side, header);
+        }
+        is_taken
+    }
+
+    /// A SYN: until one is answered and more is said the last counts.
+    fn begin(&mut self, side: usize, header: &Header) {
+        let is_answer = header.flags & ACK != 0;
+        let [client, server] = &self.sides;
+        let is_new = match side {
+            0 => !is_answer && !server.has_begun,
+            _ => is_answer && client.has_begun && !self.goes_on,
+        };
+        if side == 0 && !is_answer {
+            self.syn = header.sequence;
+        }
+        if !is_new {
+            return;
+        }
+        let known = self.sides[side];
+        let shift = header.shift.map(|it| it.min(SHIFT_MAX));
+        let repeats = known.has_begun && known.first == header.sequence;
+        self.sides[side] = Side {
+            has_begun: true,
+            first: header.sequence,
+            sent: header.sequence.wrapping_add(1 + header.length),
+            acknowledged: header.sequence,
+            room: header.sequence.wrapping_add(1 + u32::from(u16::MAX)),
+            // Which of several SYNs with one number arrived, nobody knows.
+            shift: if repeats { shift.max(known.shift) } else { shift },
+            widest: header.window.into(),
+            timestamp: header.timestamp,
+        };
+        if is_answer {
+            self.answer(header);
+        }
+    }
+
+    /// What the server's SYN says of the client's.
+    fn answer(&mut self, header: &Header) {
+        let [client, server] = &mut self.sides;
+        let number = header.acknowledgment;
+        if !is_before(client.first, number) || is_before(client.sent, number) {
+            // It answers one before the last, which may have said something else.
+            client.timestamp = None;
+            client.shift = Some(SHIFT_MAX);
+        }
+        (client.acknowledged, client.sent) = (number, number);
+        // The window of a SYN is not shifted (RFC 7323 s2.2).
+        client.room = number.wrapping_add(header.window.into());
+        if server.shift.is_none() {
+            client.shift = None;
+        }
+    }
+
+    /// Whether a server's SYN answers one that came in a connection that went on: only a server
+    /// that no longer knows it does (RFC 9293 s3.5.1).
+    pub(super) fn is_another(&self, header: &Header) -> bool {
+        let [client, server] = &self.sides;
+        let answered = header.acknowledgment.wrapping_sub(1);
+        let is_new = answered != client.first && header.sequence != server.first;
+        self.goes_on && answered == self.syn && is_new
+    }
+
+    /// A connection that begins with the client's last SYN.
+    pub(super) fn anew(&self) -> Self {
+        let first = self.syn;
+        let mut anew = Self { syn: first, ..Self::default() };
+        // What else it said was not kept: nothing narrower than that.
+        let (shift, timestamp) = (Some(SHIFT_MAX), None);
+        let client =
+            Side { has_begun: true, first, sent: first, shift, timestamp, ..Side::default() };
+        anew.sides[0] = client;
+        anew
+    }
+
+    /// Whether anything was said behind both beginnings.
+    pub(super) fn goes_on(&self) -> bool {
+        self.goes_on
+    }
+
+    fn is_acceptable(&self, side: usize, header: &Header, sees_all: bool) -> bool {
+        let (own, other) = (&self.sides[side], &self.sides[1 - side]);
+        if let (Some(recent), Some(timestamp)) = (own.timestamp, header.timestamp)
+            && is_before(timestamp, recent)
+        {
+            return false;
+        }
+        if header.length > 0 && !is_before(header.sequence, own.room) {
+            return false;
+        }
+        if header.flags & ACK == 0 {
+            return true;
+        }
+        let end = if sees_all { other.sent } else { later(other.sent, other.room) };
+        let floor = other.acknowledged.wrapping_sub(own.widest);
+        !is_before(end, header.acknowledgment) && !is_before(header.acknowledgment, floor)
+    }
+
+    fn note(&mut self, side: usize, header: &Header) {
+        self.goes_on |= header.length > 0 || header.flags & FIN != 0;
+        let [own, other] = match &mut self.sides {
+            [client, server] if side == 0 => [client, server],
+            [client, server] => [server, client],
+        };
+        let end = header.sequence.wrapping_add(header.length);
+        own.sent = later(own.sent, end.wrapping_add(u32::from(header.flags & FIN != 0)));
+        // Of segments that the receiver waits for or has, and of no others (RFC 7323 s4.3).
+        if header.timestamp.is_some() && !is_before(own.acknowledged, header.sequence) {
+            own.timestamp = header.timestamp;
+        }
+        if header.flags & ACK != 0 {
+            let window = u32::from(header.window) << own.shift.unwrap_or(0);
+            own.widest = own.widest.max(window);
+            other.acknowledged = later(other.acknowledged, header.acknowledgment);
+            other.room = later(other.room, header.acknowledgment.wrapping_add(window));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLIENT: u32 = u32::MAX - 50;
+    const SERVER: u32 = 7000;
+
+    fn header(flags: u8, sequence: u32, acknowledgment: u32, length: u32) -> Header {
+        Header { sequence, acknowledgment, flags, window: 1000, length, ..Header::default() }
+    }
+
+    fn begun(client: Header, server: Header) -> Acceptance {
+        let mut acceptance = Acceptance::default();
+        assert!(acceptance.takes(0, &client, true));
+        assert!(acceptance.takes(1, &server, true));
+        acceptance
+    }
+
+    fn connected() -> Acceptance {
+        let answer = header(SYN | ACK, SERVER, CLIENT.wrapping_add(1), 0);
+        let mut acceptance = begun(header(SYN, CLIENT, 0, 0), answer);
+        assert!(acceptance.takes(0, &data(0, 0, 0), true));
+        acceptance
+    }
+
+    /// Of the client, so far into both streams.
+    fn data(at: u32, acknowledged: u32, length: u32) -> Header {
+        header(ACK, CLIENT.wrapping_add(1 + at), SERVER.wrapping_add(1 + acknowledged), length)
+    }
+
+    fn answer(at: u32, acknowledged: u32, length: u32) -> Header {
+        header(ACK, SERVER + 1 + at, CLIENT.wrapping_add(1 + acknowledged), length)
+    }
+
+    #[test]
+    fn data_is_taken_up_to_the_end_of_the_receivers_window() {
+        let mut connection = connected();
+        assert!(!connection.takes(0, &data(1000, 0, 1), true));
+        assert!(connection.takes(0, &data(999, 0, 1), true));
+        assert!(connection.takes(1, &answer(0, 500, 0), true));
+        assert!(connection.takes(0, &data(1499, 0, 1), true));
+        assert!(!connection.takes(0, &data(1500, 0, 1), true));
+    }
+
+    #[test]
+    fn who_acknowledges_what_was_not_sent_or_long_ago_is_not_heard() {
+        let mut connection = connected();
+        assert!(!connection.takes(0, &data(0, 1, 5), true));
+        assert!(connection.takes(1, &answer(0, 0, 900), true));
+        assert!(connection.takes(0, &data(0, 900, 5), true));
+        assert!(connection.takes(0, &data(5, 0, 5), true));
+        for at in 1..4 {
+            assert!(connection.takes(1, &answer(at * 900, 5, 900), true));
+            assert!(connection.takes(0, &data(10, (at + 1) * 900, 0), true));
+        }
+        assert!(!connection.takes(0, &data(10, 0, 5), true));
+    }
+
+    #[test]
+    fn who_has_not_seen_all_believes_acknowledgments_within_the_window() {
+        let mut connection = connected();
+        assert!(connection.takes(0, &data(0, 900, 5), false));
+        assert!(!connection.takes(0, &data(5, 70_000, 5), false));
+    }
+
+    #[test]
+    fn timestamps_go_forward_with_what_the_receiver_waits_for() {
+        let stamped = |header: Header, timestamp| Header { timestamp: Some(timestamp), ..header };
+        let first = stamped(header(SYN, CLIENT, 0, 0), 100);
+        let second = stamped(header(SYN | ACK, SERVER, CLIENT.wrapping_add(1), 0), 1);
+        let mut connection = begun(first, second);
+        // Far ahead in time, but not what the receiver waits for.
+        assert!(connection.takes(0, &stamped(data(10, 0, 5), 9000), true));
+        assert!(connection.takes(0, &stamped(data(0, 0, 5), 200), true));
+        assert!(!connection.takes(0, &stamped(data(5, 0, 5), 150), true));
+        assert!(connection.takes(0, &data(5, 0, 5), true));
+    }
+
+    #[test]
+    fn windows_are_shifted_where_both_sides_say_so() {
+        let shifted = |header: Header, shift| Header { shift: Some(shift), ..header };
+        let answer_of = header(SYN | ACK, SERVER, CLIENT.wrapping_add(1), 0);
+        for (shift, is_taken) in [(Some(3), true), (None, false)] {
+            let second = Header { shift, ..answer_of };
+            let mut connection = begun(shifted(header(SYN, CLIENT, 0, 0), 7), second);
+            assert!(connection.takes(1, &answer(0, 0, 5), true));
+            assert_eq!(connection.takes(0, &data(7999, 0, 5), true), is_taken);
+        }
+    }
+
+    #[test]
+    fn what_began_unseen_is_not_judged() {
+        let mut connection = Acceptance::default();
+        assert!(connection.takes(0, &data(0, 50_000, 5), true));
+        assert!(connection.takes(1, &answer(90_000, 5, 5), true));
+    }
+
+    #[test]
+    fn the_last_of_several_syns_before_the_answer_counts() {
+        let mut connection = Acceptance::default();
+        let other = CLIENT.wrapping_sub(400_000);
+        connection.takes(0, &header(SYN, other, 0, 0), true);
+        connection.takes(0, &header(SYN, CLIENT, 0, 0), true);
+        connection.takes(1, &header(SYN | ACK, SERVER, CLIENT.wrapping_add(1), 0), true);
+        // A late one changes nothing.
+        connection.takes(0, &header(SYN, other, 0, 0), true);
+        assert!(connection.takes(0, &data(0, 0, 5), true));
+        assert!(!connection.takes(0, &data(1000, 0, 5), true));
+    }
+}

@@ -1,0 +1,47 @@
+//! How a connection's streams begin.
+
+use weir_wire::tcp::flags;
+
+use super::Conversation;
+use super::acceptance::{Acceptance, Header};
+
+impl Conversation {
+    /// A SYN. Until more is said the last one counts; of the client's the one that is answered.
+    pub(super) fn begin(&mut self, side: usize, header: &Header) {
+        let is_answer = side == 1 && header.flags & flags::ACK != 0;
+        if is_answer && self.acceptance.is_another(header) {
+            self.begin_anew(self.acceptance.anew());
+            self.streams[0].begin_again(header.acknowledgment.wrapping_sub(1));
+            self.streams[1].begin_again(header.sequence);
+            return;
+        }
+        let [client, server] = &mut self.streams;
+        let may_change = !self.acceptance.goes_on() && (is_answer || !server.has_begun());
+        let stream = if side == 0 { &mut *client } else { server };
+        if !stream.has_begun() {
+            stream.begin(header.sequence);
+        } else if may_change && stream.is_empty() {
+            stream.begin_again(header.sequence);
+        }
+        let first = header.acknowledgment.wrapping_sub(1);
+        if is_answer && may_change && client.has_begun() && !client.ends_at(first, 1) {
+            let had_data = !client.is_empty();
+            client.begin_again(first);
+            if had_data {
+                // The server did not take what came with the SYN (RFC 7413 s3).
+                self.begin_anew(self.acceptance);
+            }
+        }
+    }
+
+    /// Nothing was said yet.
+    fn begin_anew(&mut self, acceptance: Acceptance) {
+        *self = Self {
+            streams: std::mem::take(&mut self.streams),
+            acceptance,
+            framer: self.framer.as_ref().map(|_| Box::default()),
+            wanted: self.wanted,
+            ..Self::default()
+        };
+    }
+}

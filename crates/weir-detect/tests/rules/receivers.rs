@@ -1,0 +1,214 @@
+//! What a receiver does not take hides nothing that it reads (RFC 9293 s3.10.7.4, RFC 7323 s5.3),
+//! and what it takes early is looked at (RFC 7413).
+
+use weir_detect::{Direction, Limits};
+
+use crate::bench::{Bench, CLIENT, SERVER, udp};
+
+const RULE: &str = "alert tcp any any -> any any (flow:established,to_server; \
+                    content:\"attack\"; sid:1;)";
+const SYN: u8 = 2;
+const ACK: u8 = 16;
+const SHIFT_0: &[u8] = &[3, 3, 0, 1];
+
+/// Numbers of a segment.
+#[derive(Clone, Copy)]
+struct At {
+    sequence: u32,
+    acknowledgment: u32,
+    window: u16,
+}
+
+const fn at(sequence: u32, acknowledgment: u32) -> At {
+    At { sequence, acknowledgment, window: 1000 }
+}
+
+fn timestamps(value: u32) -> Vec<u8> {
+    [&[1, 1, 8, 10][..], &value.to_be_bytes(), &[0; 4]].concat()
+}
+
+fn send(bench: &mut Bench, side: Direction, flags: u8, at: At, options: &[u8], payload: &[u8]) {
+    let (client, server) = ((CLIENT, 40_000_u16), (SERVER, 80_u16));
+    let (from, to) = if side == Direction::Initiator { (client, server) } else { (server, client) };
+    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
+    frame.extend((40 + options.len() as u16 + payload.len() as u16).to_be_bytes());
+    frame.extend([0, 0, 0x40, 0, 64, 6, 0, 0]);
+    frame.extend([from.0, to.0].concat());
+    frame.extend([from.1.to_be_bytes(), to.1.to_be_bytes()].concat());
+    frame.extend([at.sequence.to_be_bytes(), at.acknowledgment.to_be_bytes()].concat());
+    frame.extend([(5 + options.len() as u8 / 4) << 4, flags]);
+    frame.extend(at.window.to_be_bytes());
+    frame.extend([0; 4]);
+    frame.extend(options);
+    frame.extend(payload);
+    bench.send(side, &frame);
+}
+
+fn client(bench: &mut Bench, at: At, options: &[u8], payload: &[u8]) {
+    send(bench, Direction::Initiator, ACK, at, options, payload);
+}
+
+/// A connection whose sides begin at 1000 and 5000 and have room for 1000 bytes.
+fn connected(limits: Limits, options: &[u8]) -> Bench {
+    let mut bench = Bench::with(RULE, limits);
+    send(&mut bench, Direction::Initiator, SYN, at(1000, 0), options, b"");
+    send(&mut bench, Direction::Responder, SYN | ACK, at(5000, 1001), options, b"");
+    client(&mut bench, at(1001, 5001), options, b"");
+    bench
+}
+
+#[test]
+fn data_with_numbers_that_no_receiver_takes_stand_for_none_of_the_stream() {
+    let stamped = timestamps(500);
+    for (what, options, bad, bad_options) in [
+        ("acknowledges what was not sent", SHIFT_0, at(1001, 5002), SHIFT_0),
+        ("acknowledges what was long before", SHIFT_0, at(1001, 2000), SHIFT_0),
+        ("is older than what came before", &stamped, at(1001, 5001), &timestamps(499)),
+    ] {
+        let mut bench = connected(Limits::default(), options);
+        client(&mut bench, bad, bad_options, b"xxx");
+        client(&mut bench, at(1001, 5001), options, b"att");
+        client(&mut bench, at(1004, 5001), options, b"ack");
+        assert_eq!(bench.alerted(), [1], "{what}");
+        assert_eq!(bench.detector.counters().unacceptable_segments, 1, "{what}");
+    }
+}
+
+#[test]
+fn data_behind_the_receivers_window_are_none_of_the_stream_until_it_opens() {
+    let mut bench = connected(Limits::default(), SHIFT_0);
+    client(&mut bench, at(2001, 5001), SHIFT_0, b"xxxxxx");
+    client(&mut bench, at(1001, 5001), SHIFT_0, &[b'.'; 1000]);
+    send(&mut bench, Direction::Responder, ACK, at(5001, 2001), SHIFT_0, b"");
+    client(&mut bench, at(2001, 5001), SHIFT_0, b"attack");
+    assert_eq!(bench.alerted(), [1]);
+    assert_eq!(bench.detector.counters().unacceptable_segments, 1);
+}
+
+#[test]
+fn what_is_left_out_of_the_stream_is_looked_at_as_a_packet() {
+    let mut bench = connected(Limits::default(), SHIFT_0);
+    client(&mut bench, at(1001, 5002), SHIFT_0, b"attack");
+    assert_eq!(bench.alerted(), [1]);
+}
+
+#[test]
+fn who_watches_a_capture_believes_acknowledgments_of_what_it_missed() {
+    let limits = Limits { waits_for_acknowledgment: true, ..Limits::default() };
+    let mut bench = connected(limits, SHIFT_0);
+    client(&mut bench, at(1001, 5901), SHIFT_0, b"att");
+    client(&mut bench, at(1004, 5901), SHIFT_0, b"ack");
+    assert_eq!(bench.alerted(), [1]);
+    assert_eq!(bench.detector.counters().unacceptable_segments, 0);
+}
+
+#[test]
+fn of_several_beginnings_the_one_counts_that_the_server_answers() {
+    for (syns, answered) in [([1000, 700_000], 1000), ([700_000, 1000], 1000)] {
+        let mut bench = Bench::new(RULE);
+        for syn in syns {
+            send(&mut bench, Direction::Initiator, SYN, at(syn, 0), SHIFT_0, b"");
+        }
+        send(&mut bench, Direction::Responder, SYN | ACK, at(5000, answered + 1), SHIFT_0, b"");
+        // No server answers that any more.
+        send(&mut bench, Direction::Initiator, SYN, at(90_000, 0), SHIFT_0, b"");
+        client(&mut bench, at(answered + 1, 5001), SHIFT_0, b"att");
+        client(&mut bench, at(answered + 4, 5001), SHIFT_0, b"ack");
+        assert_eq!(bench.alerted(), [1], "{syns:?}");
+    }
+}
+
+#[test]
+fn a_server_that_knows_a_connection_no_longer_begins_another() {
+    let mut bench = connected(Limits::default(), SHIFT_0);
+    client(&mut bench, at(1001, 5001), SHIFT_0, b"before");
+    send(&mut bench, Direction::Initiator, SYN, at(900_000, 0), SHIFT_0, b"");
+    send(&mut bench, Direction::Responder, SYN | ACK, at(8000, 900_001), SHIFT_0, b"");
+    client(&mut bench, at(900_001, 8001), SHIFT_0, b"att");
+    client(&mut bench, at(900_004, 8001), SHIFT_0, b"ack");
+    assert_eq!(bench.alerted(), [1]);
+}
+
+#[test]
+fn data_with_a_syn_are_part_of_the_stream_where_the_server_takes_them() {
+    const COOKIE: &[u8] = &[34, 10, 1, 2, 3, 4, 5, 6, 7, 8, 1, 1];
+    const NONE: &[u8] = &[34, 2, 1, 1];
+    for (what, options, early, acknowledged, then) in [
+        ("taken", COOKIE, "att", 1004, "ack"),
+        ("all of it", COOKIE, "attack", 1007, ""),
+        ("not taken: it comes again", COOKIE, "xxx", 1001, "attack"),
+        ("asks for a cookie: not taken", NONE, "xxx", 1001, "attack"),
+    ] {
+        let mut bench = Bench::new(RULE);
+        let syn = at(1000, 0);
+        send(&mut bench, Direction::Initiator, SYN, syn, options, early.as_bytes());
+        let answer = at(5000, acknowledged);
+        send(&mut bench, Direction::Responder, SYN | ACK, answer, SHIFT_0, b"");
+        for (index, byte) in then.bytes().enumerate() {
+            client(&mut bench, at(acknowledged + index as u32, 5001), SHIFT_0, &[byte]);
+        }
+        assert_eq!(bench.alerted(), [1], "{what}");
+    }
+}
+
+#[test]
+fn bytes_behind_a_datagrams_length_are_none_of_its_payload() {
+    let rules = "alert udp any any -> any any (content:\"TRAIL\"; sid:1;)\n\
+                 alert udp any any -> any any (dsize:8; content:\"abcd\"; endswith; sid:2;)\n\
+                 alert udp any any -> any any (udpv4-csum:valid; sid:3;)";
+    let mut bench = Bench::new(rules);
+    let mut frame = udp(CLIENT, SERVER, 40_000, 53, b"evilabcd");
+    frame.extend(b"TRAIL");
+    let length = (frame.len() - 14) as u16;
+    frame[16..18].copy_from_slice(&length.to_be_bytes());
+    let sum = weir_wire::checksum::pseudo_header_v4(CLIENT, SERVER, 17, 16);
+    frame[40..42].fill(0);
+    let checksum = sum.with(&frame[34..50]).udp_checksum();
+    frame[40..42].copy_from_slice(&checksum.to_be_bytes());
+    bench.send(Direction::Initiator, &frame);
+    let mut alerted = bench.alerted();
+    alerted.sort_unstable();
+    assert_eq!(alerted, [2, 3]);
+}
+
+/// A segment of IPv6 whose checksum is over other addresses than its header's.
+fn routed(kind: u8, extension: &[u8], ends: [[u8; 16]; 2], summed: [[u8; 16]; 2]) -> Vec<u8> {
+    let mut tcp = [40_000_u16.to_be_bytes(), 80_u16.to_be_bytes()].concat();
+    tcp.extend([0; 8]);
+    tcp.extend([0x50, ACK, 4, 0, 0, 0, 0, 0]);
+    tcp.extend(b"attack");
+    let sum = weir_wire::checksum::Sum::new().with(&summed.concat());
+    let checksum = sum.with_u16(6).with_u32(tcp.len() as u32).with(&tcp).checksum();
+    tcp[16..18].copy_from_slice(&checksum.to_be_bytes());
+    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x86, 0xdd, 0x60, 0, 0, 0];
+    frame.extend(((extension.len() + tcp.len()) as u16).to_be_bytes());
+    frame.extend([kind, 64]);
+    frame.extend([ends.concat(), extension.to_vec(), tcp].concat());
+    frame
+}
+
+#[test]
+fn a_checksum_is_over_the_last_hop_of_a_route_and_the_home_of_who_is_away() {
+    const ROUTING: u8 = 43;
+    const OPTIONS: u8 = 60;
+    let [from, to, other] = [1, 2, 9].map(|last| {
+        let mut address = [0; 16];
+        (address[0], address[15]) = (0xfd, last);
+        address
+    });
+    let route = |kind, left| [&[6, 2, kind, left, 0, 0, 0, 0][..], &other].concat();
+    let home = [&[6, 2, 1, 2, 0, 0, 0xc9, 16][..], &other].concat();
+    for (what, kind, extension, summed, wrong) in [
+        ("segment routing", ROUTING, route(4, 1), [from, other], 0),
+        ("over the next hop", ROUTING, route(4, 1), [from, to], 0),
+        ("at its last hop", ROUTING, route(4, 0), [from, other], 1),
+        ("mobile", ROUTING, route(2, 1), [from, other], 0),
+        ("away from home", OPTIONS, home.clone(), [other, to], 0),
+        ("over neither", OPTIONS, home, [from, other], 1),
+    ] {
+        let limits = Limits { checks_segments: true, ..Limits::default() };
+        let mut bench = Bench::with(RULE, limits);
+        bench.send(Direction::Initiator, &routed(kind, &extension, [from, to], summed));
+        assert_eq!(bench.detector.counters().wrong_checksums, wrong, "{what}");
+    }
+}
