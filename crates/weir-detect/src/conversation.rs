@@ -179,8 +179,7 @@ impl Conversation {
         if seen & flags::SYN != 0 {
             self.begin(side, &header);
         }
-        let sees_all = !limits.waits_for_acknowledgment;
-        if !self.acceptance.takes(side, &header, sees_all) {
+        if !self.acceptance.takes(side, &header, !limits.waits_for_acknowledgment) {
             return Progress { is_unacceptable: true, ..Progress::default() };
         }
         if seen & flags::ACK != 0 {
@@ -194,8 +193,7 @@ impl Conversation {
             let is_part = seen & flags::SYN == 0;
             return Progress { is_part, ..Progress::default() };
         }
-        let midstream = limits.midstream;
-        if midstream && !view.payload.is_empty() && !self.streams[side].has_begun() {
+        if limits.midstream && !view.payload.is_empty() && !self.streams[side].has_begun() {
             self.streams[side].begin(sequence.wrapping_sub(1));
         }
         let first = if seen & flags::SYN != 0 { sequence.wrapping_add(1) } else { sequence };
