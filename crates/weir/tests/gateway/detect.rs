@@ -262,26 +262,41 @@ fn who_is_rejected_by_a_rule_is_told_at_once() {
 }
 
 /// Hosts on the gateway's machine leave checksums to adapters that there are none of. Packet
-/// sockets say so; AF_XDP does not, and finishes them.
+/// sockets say so; AF_XDP does not, and finishes them. Loss has the sender repeat itself.
 #[test]
-fn no_checksum_that_a_host_leaves_to_its_adapter_is_wrong() {
-    let Some(Stand { _turn, lab }) = stand("no_checksum_left_to_an_adapter") else { return };
+fn nothing_that_hosts_send_each_other_is_left_out_of_its_stream() {
+    let Some(Stand { _turn, lab }) = stand("nothing_is_left_out_of_its_stream") else { return };
     let path = lab.folder().join("stream.rules");
     let rule = "alert tcp any any -> any any (flow:established; content:\"never\"; sid:1;)\n";
     std::fs::write(&path, rule).unwrap();
-    for driver in ["packet", "xdp"] {
+    for (driver, workers, loses) in [("packet", 1, false), ("packet", 3, true), ("xdp", 1, true)] {
         let setup = Setup {
             driver: Some(driver.to_owned()),
+            pair_lines: format!("workers = {workers}\n"),
             tables_of_a: format!("\n[rules]\npaths = [\"{}\"]\n", path.display()),
             ..Setup::new(WEIR, Protection::Plain)
         };
         let gateways = Gateways::start(&lab, &setup).unwrap();
         wait_until_it_flows(&lab);
-        const LEN: usize = 1 << 20;
+        const LEN: usize = 1 << 23;
+        if loses {
+            lose_at_both_hosts(&lab);
+        }
         assert_eq!(tcp::transfer(&lab, LEN).unwrap(), LEN as u64, "{driver}");
         let status = gateways.status(Side::A).unwrap();
         assert!(number(&status, "/pairs/0/detection/packets") > 0, "{driver}: {status:#}");
         assert_eq!(number(&status, "/pairs/0/detection/wrong_checksums"), 0, "{driver}");
+        assert_eq!(number(&status, "/pairs/0/detection/unacceptable_segments"), 0, "{driver}");
+    }
+}
+
+/// One packet of 50 is lost, behind the gateways, where it arrives.
+fn lose_at_both_hosts(lab: &Lab) {
+    let rule = "flush ruleset; add table netdev loss; add chain netdev loss in { type filter hook \
+                ingress device eth0 priority 0; }; \
+                add rule netdev loss in numgen random mod 50 == 0 drop";
+    for side in [Side::A, Side::B] {
+        lab.host(side).run(&format!("nft {rule}")).unwrap();
     }
 }
 
