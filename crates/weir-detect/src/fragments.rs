@@ -5,6 +5,7 @@ use hashlink::LinkedHashMap;
 use weir_wire::frame::Time;
 use weir_wire::parse::{Fragment, Network, Parsed};
 
+use crate::checksums::{Checksum, is_valid};
 use crate::decode::Event;
 use crate::hosts::{Hosts, System};
 use crate::state::Keyed;
@@ -91,6 +92,8 @@ pub struct Fragments {
     policy: Policy,
     /// Whose policy is another.
     hosts: Hosts,
+    /// Whether a piece counts whose IPv4 header's checksum is wrong.
+    takes_wrong_headers: bool,
     given_up: u64,
 }
 
@@ -98,7 +101,13 @@ impl Fragments {
     /// None yet. `seed` keys the table.
     pub fn new(policy: Policy, seed: u64) -> Self {
         let waiting = LinkedHashMap::with_hasher(Keyed(seed));
-        Self { waiting, bytes: 0, policy, hosts: Hosts::default(), given_up: 0 }
+        let hosts = Hosts::default();
+        Self { waiting, bytes: 0, policy, hosts, takes_wrong_headers: false, given_up: 0 }
+    }
+
+    /// Pieces count though the checksum of their IPv4 header is wrong, which no receiver takes.
+    pub fn take_wrong_headers(&mut self) {
+        self.takes_wrong_headers = true;
     }
 
     /// What the hosts are that fragments are for; the policy is of those that are not named.
@@ -117,6 +126,9 @@ impl Fragments {
         let Some(piece) = parsed.fragment.and_then(|it| Piece::of(bytes, parsed, it)) else {
             return taken;
         };
+        if !self.takes_wrong_headers && is_valid(Checksum::Ipv4, bytes, parsed) == Some(false) {
+            return taken;
+        }
         self.expire(now);
         let is_v4 = parsed.network == Network::Ipv4;
         let end = piece.start + piece.data.len();
@@ -296,6 +308,7 @@ impl Datagram {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use weir_wire::checksum::Sum;
     use weir_wire::frame::Link;
     use weir_wire::parse::parse;
 
@@ -307,6 +320,8 @@ mod tests {
         packet.extend([0, 9]);
         packet.extend(((offset / 8) | (u16::from(more) << 13)).to_be_bytes());
         packet.extend([64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+        let checksum = Sum::new().with(&packet).checksum();
+        packet[10..12].copy_from_slice(&checksum.to_be_bytes());
         packet.extend(data);
         packet
     }
@@ -323,6 +338,22 @@ mod tests {
         assert_eq!(told.events, [Event::Ipv4FragmentOverlap]);
         let whole = take(&mut fragments, &piece(24, false, b"cccccccc")).whole.unwrap();
         whole[20..].to_vec()
+    }
+
+    #[test]
+    fn a_piece_with_a_wrong_header_is_none() {
+        for takes_wrong_headers in [false, true] {
+            let mut fragments = Fragments::new(Policy::First, 0);
+            if takes_wrong_headers {
+                fragments.take_wrong_headers();
+            }
+            let mut wrong = piece(0, true, b"xxxxxxxx");
+            wrong[8] ^= 1;
+            take(&mut fragments, &wrong);
+            take(&mut fragments, &piece(0, true, b"aaaaaaaa"));
+            let whole = take(&mut fragments, &piece(8, false, b"b")).whole.unwrap();
+            assert_eq!(whole[20..] == *b"aaaaaaaab", !takes_wrong_headers);
+        }
     }
 
     #[test]

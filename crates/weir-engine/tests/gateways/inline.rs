@@ -52,10 +52,16 @@ pub(super) fn ipv4(
     frame.extend([64, protocol, 0, 0]);
     frame.extend(from);
     frame.extend(to);
-    let checksum = Sum::new().with(&frame[14..]).checksum();
-    frame[24..26].copy_from_slice(&checksum.to_be_bytes());
     frame.extend(payload);
+    sign(&mut frame);
     frame
+}
+
+/// Gives the frame's IPv4 header its checksum.
+pub(super) fn sign(frame: &mut [u8]) {
+    frame[24..26].fill(0);
+    let checksum = Sum::new().with(&frame[14..34]).checksum();
+    frame[24..26].copy_from_slice(&checksum.to_be_bytes());
 }
 
 pub(super) fn udp_payload(port: u16, payload: &[u8]) -> Vec<u8> {
@@ -172,6 +178,7 @@ fn a_datagram_in_pieces_is_dropped_with_the_last_of_them() {
     let [mut again, mut end] = [first, last];
     for piece in [&mut again, &mut end] {
         piece[18..20].copy_from_slice(&[0x77, 0x77]);
+        sign(piece);
     }
     assert_eq!(gateway.receive(Side::Wire, &[again]).len(), 1, "nothing is known yet");
     assert_eq!(gateway.receive(Side::Wire, &[end]).len(), 0);

@@ -3,7 +3,7 @@
 
 use weir_engine::pipeline::Reassembled;
 
-use super::inline::{ATTACKER, VICTIM, gateway, ipv4, udp_payload};
+use super::inline::{ATTACKER, VICTIM, gateway, ipv4, sign, udp_payload};
 use super::*;
 
 /// What says `open` opens its flow; what says `evil` there is dropped.
@@ -25,6 +25,7 @@ fn pieces(number: u8, text: &[u8]) -> [Vec<u8>; 2] {
     [(0x2000, first), (2, last)].map(|(flags, payload)| {
         let mut piece = ipv4(ATTACKER, VICTIM, 17, flags, payload);
         piece[19] = number;
+        sign(&mut piece);
         piece
     })
 }
@@ -120,7 +121,10 @@ fn more_than_may_wait_are_dropped_and_counted() {
     }
     assert_eq!(worker.dropped(Side::Wire, DropReason::FlowQueueFull), 0);
     let mut one_more = pieces(0, b"xxxxxxgood");
-    one_more.iter_mut().for_each(|it| it[18] = 0x77);
+    for piece in &mut one_more {
+        piece[18] = 0x77;
+        sign(piece);
+    }
     worker.receive(Side::Wire, &one_more);
     assert_eq!(worker.dropped(Side::Wire, DropReason::FlowQueueFull), 1);
 }

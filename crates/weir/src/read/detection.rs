@@ -200,6 +200,9 @@ impl<W: Write> Detection<W> {
         });
         let mut layers = Layers::new(options.policy, seed);
         layers.set_hosts(options.hosts.clone());
+        if options.checksums == Checksums::Trusted {
+            layers.take_wrong_headers();
+        }
         let look = Look {
             detector,
             rules,
@@ -234,7 +237,9 @@ impl<W: Write> Detection<W> {
             let Self { layers, look } = self;
             let count = reader.next_batch(&mut |frames| {
                 for frame in frames {
-                    look.guess_checksums();
+                    if look.guess_checksums() {
+                        layers.take_wrong_headers();
+                    }
                     look.seen.packets += 1;
                     let is_part = frame.meta.original_len as usize > frame.bytes().len();
                     look.seen.truncated += u64::from(is_part);
@@ -283,14 +288,16 @@ impl<W: Write> Detection<W> {
 }
 
 impl<W: Write> Look<W> {
-    /// Looks at checksums no more if many were wrong.
-    fn guess_checksums(&mut self) {
+    /// Looks at checksums no more, from now on, if many were wrong; whether that is so.
+    fn guess_checksums(&mut self) -> bool {
         let is_due =
             self.options.checksums == Checksums::Guessed && self.seen.packets == CHECKSUMS_SAMPLED;
         let wrong = self.detector.counters().wrong_checksums;
-        if is_due && wrong * CHECKSUMS_WRONG_SHARE >= CHECKSUMS_SAMPLED {
+        let are_trusted = is_due && wrong * CHECKSUMS_WRONG_SHARE >= CHECKSUMS_SAMPLED;
+        if are_trusted {
             self.detector.check_segments(false);
         }
+        are_trusted
     }
 
     /// Whether its checksum counts as right, whatever it is.

@@ -74,6 +74,11 @@ impl Layers {
         Self { fragments, counts: Vec::new(), events: Vec::new() }
     }
 
+    /// Fragments count though the checksum of their IPv4 header is wrong.
+    pub fn take_wrong_headers(&mut self) {
+        self.fragments.take_wrong_headers();
+    }
+
     /// What the hosts are that fragments are for.
     pub fn set_hosts(&mut self, hosts: Hosts) {
         self.fragments.set_hosts(hosts);
