@@ -108,6 +108,8 @@ impl<'a> View<'a> {
         let (source_port, destination_port) = ports(parsed);
         let payload = match &parsed.rdma {
             Some(rdma) => rdma.payload(bytes),
+            // What a datagram says is looked at when it is whole.
+            None if parsed.fragment.is_some() => &[],
             None if parsed.protocol == protocol::UDP => checksums::datagram(parsed, bytes),
             None => parsed.payload(bytes),
         };

@@ -378,6 +378,7 @@ impl Evaluator {
             let is_here = match rule.is_of_application() {
                 true if scene.heard.is_none() || rule.is_of_messages(is_message) => false,
                 true => rule.is_of_spoken() || is_udp || rule.needs_packet,
+                false if is_udp && !rule.is_of_operation() => true,
                 false => rule.needs_packet || !is_part || !rule.has_payload(),
             };
             let is_here = is_here && (is_first || !rule.is_of_addresses());

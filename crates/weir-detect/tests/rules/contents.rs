@@ -213,3 +213,22 @@ fn a_rule_about_a_request_and_its_answer_asks_something_of_both() {
     let rule = "alert dns any any => any any (dns.query; content:\"a\"; sid:1;)";
     assert_eq!(refused(rule), "=>");
 }
+
+#[test]
+fn a_rule_of_ip_looks_into_whatever_is_carried() {
+    let rules = "alert ip any any -> any any (content:\"evil\"; sid:1;)\n\
+                 alert ipv4 any any -> any any (content:\"evil\"; sid:2;)\n\
+                 alert ip any any -> any any (content:\"evil\"; depth:9; sid:3;)";
+    let mut bench = Bench::new(rules);
+    bench.udp(b"so evil");
+    let mut udp = bench.alerted();
+    udp.sort_unstable();
+    assert_eq!(udp, [1, 2, 3]);
+    let mut bench = Bench::new(rules);
+    bench.connect();
+    bench.client(b"so ev");
+    bench.client(b"il");
+    let mut tcp = bench.alerted();
+    tcp.sort_unstable();
+    assert_eq!(tcp, [1, 2, 3]);
+}
