@@ -191,14 +191,20 @@ impl<'a> Known<'a> {
         })
     }
 
-    /// What the members name that are not negated (all, if there is none), without the others.
+    /// What the members name that are not negated (all, if there is none), without the others. A
+    /// comma may stand behind the last.
     fn list(&self, list: &str, depth: usize) -> Result<Ranges, String> {
+        let list = list.trim();
+        let list = list.strip_suffix(',').unwrap_or(list);
         let (mut inside, mut outside) = (Vec::new(), Vec::new());
         let mut only_negated = true;
         for member in members(list) {
+            if member.is_empty() {
+                return Err(format!("`{list}`: a member of the group is empty"));
+            }
             if let Some(negated) = member.strip_prefix('!') {
                 outside.extend(self.read(negated, depth + 1)?.iter());
-            } else if !member.is_empty() {
+            } else {
                 only_negated = false;
                 inside.extend(self.read(member, depth + 1)?.iter());
             }
@@ -269,9 +275,20 @@ mod tests {
             ("[10.0.0.9,!$ONE]", "made of itself"),
             (&deep, "deeper"),
             ("10.0.0.300", "not an address"),
+            ("[]", "is empty"),
+            ("[ ]", "is empty"),
+            ("[,]", "is empty"),
+            ("[,10.0.0.1]", "is empty"),
+            ("[10.0.0.1,,10.0.0.2]", "is empty"),
+            ("[10.0.0.1,[]]", "is empty"),
+            ("![]", "is empty"),
         ] {
             assert!(groups.addresses(wrong).unwrap_err().contains(says), "{wrong}");
         }
+        for empty in ["[]", "[,]", "[80,,81]", "[,80]"] {
+            assert!(groups.ports(empty).unwrap_err().contains("is empty"), "{empty}");
+        }
+        assert!(groups.ports("[80,]").is_ok() && groups.addresses("[!10.0.0.1,]").is_ok());
         assert!(groups.ports("70000").unwrap_err().contains("not a port"));
         assert!(groups.ports("[80,!$HTTP_PORTS]").is_err());
         assert!(groups.ports("!$HTTP_PORTS").unwrap().contains(81));
