@@ -412,7 +412,10 @@ impl Collected {
         let bit = match name {
             "flow" => {
                 let (flow, fragments) = state::flow(value)?;
-                self.flow = FlowTest { phases: self.flow.phases, ..flow };
+                if self.tests.iter().any(|it| matches!(it, HeaderTest::Rebuilt(_))) {
+                    return Err("said before: put all of it into one".to_owned());
+                }
+                self.flow.and(flow)?;
                 self.tests.extend(fragments.map(HeaderTest::Rebuilt));
                 return Ok(true);
             }
