@@ -1,5 +1,6 @@
 //! A statement to a rule, or the keyword that stops it.
 
+use super::form;
 use super::header::HeaderTest;
 use super::hook;
 use super::keywords::{Collected, Refused, fast_rank};
@@ -24,9 +25,11 @@ pub(super) fn build(statement: &Statement<'_>, context: &mut Context<'_>) -> Res
     let named = hook::parse(statement.protocol);
     let mut collected = Collected::of(named.as_ref().ok().map(|it| it.0));
     let mut refused: Option<Refused> = None;
-    for option in &statement.options {
+    for (index, option) in statement.options.iter().enumerate() {
         // The description is read to its end, so that a refusal names the sid.
-        if let Err(why) = collected.take(option, &mut context.bits, &mut context.known) {
+        let result = form::check(&statement.options[..index], option)
+            .and_then(|()| collected.take(option, &mut context.bits, &mut context.known));
+        if let Err(why) = result {
             // What is not for us need not be understood.
             let is_first = refused.is_none() || why.keyword == "requires";
             refused = if is_first { Some(why) } else { refused };
@@ -34,7 +37,7 @@ pub(super) fn build(statement: &Statement<'_>, context: &mut Context<'_>) -> Res
     }
     refused.map_or(Ok(()), Err)?;
     // Such a rule only says what is told of what it matches.
-    let is_config = statement.action == "config";
+    let is_config = statement.action.eq_ignore_ascii_case("config");
     if is_config != collected.untold.is_some() {
         return Err(Refused::new("config", "the action and the keyword go together"));
     }
@@ -97,7 +100,7 @@ fn action(name: &str) -> Result<Action, Refused> {
 
 /// Whom a rule of that action answers.
 fn answered(action: &str) -> Option<Answered> {
-    match action {
+    match action.to_ascii_lowercase().as_str() {
         "reject" | "rejectsrc" => Some(Answered::Sender),
         "rejectdst" => Some(Answered::Receiver),
         "rejectboth" => Some(Answered::Both),
