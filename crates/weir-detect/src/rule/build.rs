@@ -87,10 +87,21 @@ pub(super) fn build(statement: &Statement<'_>, context: &mut Context<'_>) -> Res
         needs_stream,
     };
     hook::settle(&mut rule)?;
+    if rule.header.protocol == Protocol::TcpStream && asks_nothing_said(&rule) {
+        rule.header.protocol = Protocol::Tcp;
+    }
     check_buffers(&mut rule)?;
     rule.facts = crate::ruleset::Facts::of(&rule);
     rule.fast = fast_pattern(&mut rule);
     Ok(rule)
+}
+
+/// Whether ends, flow and state decide: of a stream as such there is nothing to look at.
+fn asks_nothing_said(rule: &Rule) -> bool {
+    rule.buffers.is_empty()
+        && rule.units.is_empty()
+        && rule.messages.is_empty()
+        && rule.app_events.is_empty()
 }
 
 fn action(name: &str) -> Result<Action, Refused> {
