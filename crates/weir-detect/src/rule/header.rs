@@ -522,11 +522,11 @@ fn ip_protocol(value: &str) -> Result<Numbers, String> {
 
 fn fragment_bits(value: &str) -> Result<HeaderTest, String> {
     let (how, letters) = BitsHow::split(value);
-    if letters.is_empty() {
+    if letters.trim_matches(',').is_empty() {
         return Err("no fragment bit".to_owned());
     }
     let mut bits = 0;
-    for letter in letters.chars() {
+    for letter in letters.chars().filter(|it| *it != ',') {
         bits |= match letter {
             'M' => 1,
             'D' => 2,
@@ -598,7 +598,7 @@ mod tests {
 
     #[test]
     fn bits_are_named() {
-        for good in ["M", "MD", "+M", "M D"] {
+        for good in ["M", "MD", "+M", "M D", "D,M"] {
             assert!(fragment_bits(good).is_ok(), "{good}");
         }
         for wrong in ["", "+", "!", "m", "X"] {
