@@ -23,19 +23,8 @@ pub(super) struct Context<'a> {
 /// The rule that `statement` is.
 pub(super) fn build(statement: &Statement<'_>, context: &mut Context<'_>) -> Result<Rule, Refused> {
     let named = hook::parse(statement.protocol);
-    let mut collected = Collected::of(named.as_ref().ok().map(|it| it.0));
-    let mut refused: Option<Refused> = None;
-    for (index, option) in statement.options.iter().enumerate() {
-        // The description is read to its end, so that a refusal names the sid.
-        let result = form::check(&statement.options[..index], option)
-            .and_then(|()| collected.take(option, &mut context.bits, &mut context.known));
-        if let Err(why) = result {
-            // What is not for us need not be understood.
-            let is_first = refused.is_none() || why.keyword == "requires";
-            refused = if is_first { Some(why) } else { refused };
-        }
-    }
-    refused.map_or(Ok(()), Err)?;
+    let protocol = named.as_ref().ok().map(|it| it.0);
+    let mut collected = collect(statement, protocol, context)?;
     // Such a rule only says what is told of what it matches.
     let is_config = statement.action.eq_ignore_ascii_case("config");
     if is_config != collected.untold.is_some() {
@@ -94,6 +83,27 @@ pub(super) fn build(statement: &Statement<'_>, context: &mut Context<'_>) -> Res
     rule.facts = crate::ruleset::Facts::of(&rule);
     rule.fast = fast_pattern(&mut rule);
     Ok(rule)
+}
+
+/// What the options say.
+fn collect(
+    statement: &Statement<'_>,
+    protocol: Option<Protocol>,
+    context: &mut Context<'_>,
+) -> Result<Collected, Refused> {
+    let mut collected = Collected::of(protocol);
+    let mut refused: Option<Refused> = None;
+    for (index, option) in statement.options.iter().enumerate() {
+        // The description is read to its end, so that a refusal names the sid.
+        let result = form::check(&statement.options[..index], option)
+            .and_then(|()| collected.take(option, &mut context.bits, &mut context.known));
+        if let Err(why) = result {
+            // What is not for us need not be understood.
+            let is_first = refused.is_none() || why.keyword == "requires";
+            refused = if is_first { Some(why) } else { refused };
+        }
+    }
+    refused.map_or(Ok(collected), Err)
 }
 
 /// Whether ends, flow and state decide: of a stream as such there is nothing to look at.
