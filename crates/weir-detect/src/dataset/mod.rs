@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use crate::rule::Numbers;
 use crate::rule::syntax;
+pub(crate) use options::leads_out;
 use options::{Format, Options};
 pub(crate) use values::{Datasets, Moved};
 use values::{Set, Values};
@@ -30,9 +31,6 @@ const ADDED_MAX: usize = 1 << 18;
 const SETS_MAX: usize = 256;
 /// Bytes of one value, at most; a longer one is in no set.
 const VALUE_LEN_MAX: usize = 64 * 1024;
-
-/// Letters of a line that is no value which are shown, at most.
-const SHOWN_MAX: usize = 64;
 
 /// What the values of a set are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,7 +150,8 @@ pub struct Context {
 /// Keywords whose value is a list of digests, by its file's name.
 const OF_DIGESTS: [&str; 3] = ["filemd5", "filesha1", "filesha256"];
 
-/// Files that the rules of `text` name: those of their sets, and lists of digests.
+/// Files that the rules of `text` name: those of their sets, and lists of digests. Those that lead
+/// out of the rules' folder are not among them, and have their rule refused: nobody opens them.
 pub fn files(text: &str) -> Vec<NamedFile> {
     let mut found = Vec::new();
     if !["dataset", "datarep", "filemd5", "filesha"].iter().any(|it| text.contains(it)) {
@@ -171,6 +170,7 @@ pub fn files(text: &str) -> Vec<NamedFile> {
             found.extend(files_of_set(option.value));
         }
     }
+    found.retain(|it| !leads_out(&it.name));
     found
 }
 
@@ -213,7 +213,7 @@ impl Definitions {
             other => return Err(format!("`{other}` is done to no dataset")),
         };
         let name = parts.next().filter(|it| !it.is_empty()).ok_or("a dataset without a name")?;
-        let options = Options::parse(name, parts)?;
+        let options = Options::of_rule(name, parts)?;
         if options.format != Format::Lines && matches!(verb, Verb::Set | Verb::Unset) {
             return Err("a set in JSON can only be asked: isset, isnotset".to_owned());
         }
@@ -234,7 +234,7 @@ impl Definitions {
         let (name, operator, number) = (next("a name")?, next("an operator")?, next("a value")?);
         let operator = if operator == "==" { "" } else { operator };
         let numbers = Numbers::parse(&format!("{operator}{number}"))?;
-        let options = Options::parse(name, parts)?;
+        let options = Options::of_rule(name, parts)?;
         if options.format != Format::Lines {
             return Err("a reputation stands behind its value, not in JSON".to_owned());
         }
@@ -283,7 +283,8 @@ impl Definitions {
             (Format::Lines, None) => match read_lines(kind, text, has_reputation) {
                 (values, None) => values,
                 (_, Some(bad)) => {
-                    return Err(format!("`{}` is no value of dataset {name}", bad.first));
+                    let line = bad.first;
+                    return Err(format!("dataset {name}: line {line} of its file is no value"));
                 }
             },
             _ => json::read(name, kind, text, options)?,
@@ -323,16 +324,21 @@ impl Definitions {
     }
 }
 
-/// Lines of a file that are no values.
+/// Lines of a file that are no values. What they say is told nobody: the file may be another than
+/// was meant.
 struct BadLines {
-    first: String,
+    /// From 1.
+    first: usize,
     count: usize,
 }
 
 impl BadLines {
     fn said_of(&self, file: &str) -> String {
         let Self { first, count } = self;
-        format!("dataset file {file}: lines that are no values were left out: {count}, `{first}`")
+        format!(
+            "dataset file {file}: lines that are no values were left out: {count}, the first is \
+             line {first}"
+        )
     }
 }
 
@@ -341,7 +347,8 @@ impl BadLines {
 fn read_lines(kind: Kind, text: &str, has_reputation: bool) -> (Values, Option<BadLines>) {
     let mut values = Values::default();
     let mut bad: Option<BadLines> = None;
-    for line in text.lines().map(str::trim).filter(|it| !it.is_empty()).take(VALUES_MAX) {
+    let lines = text.lines().map(str::trim).zip(1..).filter(|it| !it.0.is_empty());
+    for (line, number) in lines.take(VALUES_MAX) {
         let (value, reputation) = match line.split_once(',') {
             Some((value, reputation)) => (value, reputation.trim().parse::<u16>().unwrap_or(0)),
             None if has_reputation => continue,
@@ -350,8 +357,7 @@ fn read_lines(kind: Kind, text: &str, has_reputation: bool) -> (Values, Option<B
         match kind.written(value.trim()) {
             Some(value) => values.put(value, reputation.into()),
             None => {
-                let shown = || line.chars().take(SHOWN_MAX).collect();
-                bad.get_or_insert_with(|| BadLines { first: shown(), count: 0 }).count += 1;
+                bad.get_or_insert(BadLines { first: number, count: 0 }).count += 1;
             }
         }
     }

@@ -34,7 +34,22 @@ pub(super) struct Options<'v> {
     pub(super) context_key: Option<&'v str>,
 }
 
+/// Whether a file's name leads out of the folder that it is looked for in.
+pub(crate) fn leads_out(name: &str) -> bool {
+    let is_inside = |it| matches!(it, Component::Normal(_) | Component::CurDir);
+    !Path::new(name).components().all(is_inside)
+}
+
 impl<'v> Options<'v> {
+    /// Of a rule, which names files below the folder of its own alone.
+    pub(super) fn of_rule(set: &str, parts: impl Iterator<Item = &'v str>) -> Result<Self, String> {
+        let options = Self::parse(set, parts)?;
+        match options.load.filter(|it| leads_out(it)) {
+            Some(file) => Err(format!("{file} leads out of the folder of the rule's file")),
+            None => Ok(options),
+        }
+    }
+
     pub(super) fn parse(set: &str, parts: impl Iterator<Item = &'v str>) -> Result<Self, String> {
         let mut options = Self::default();
         for part in parts {
@@ -142,6 +157,18 @@ mod tests {
             "type ip, load a, format xml",
         ] {
             assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn rules_load_files_of_their_own_folder_alone() {
+        let of_rule = |text| Options::of_rule("a", [text].into_iter());
+        for inside in ["load a.lst", "load ./a.lst", "load lists/a..b/c.lst"] {
+            assert!(of_rule(inside).is_ok(), "{inside}");
+        }
+        for outside in ["load /etc/passwd", "load ../a", "load lists/../../a", "load .."] {
+            assert!(of_rule(outside).unwrap_err().contains("leads out"), "{outside}");
+            assert!(parse(outside).is_ok(), "a configuration may: {outside}");
         }
     }
 

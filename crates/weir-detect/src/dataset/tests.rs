@@ -93,6 +93,20 @@ fn what_cannot_be_is_refused() {
 }
 
 #[test]
+fn a_rule_names_no_file_of_other_folders() {
+    let files = [("/etc/passwd", "root:x:0:0\n"), ("../a", "ZXZpbA==\n")];
+    let beside = files.map(|(name, text)| (name.to_owned(), text.to_owned())).into();
+    let texts = Texts { beside: &beside, kept: &KeptFiles::default() };
+    let mut definitions = Definitions::default();
+    for file in ["load /etc/passwd", "load ../a", "state ../a", "save /etc/passwd"] {
+        let why = definitions.dataset(&format!("isset,a,type string,{file}"), texts).unwrap_err();
+        assert!(why.contains("leads out") && !why.contains("root"), "{why}");
+    }
+    let why = definitions.reputation("r,>,1,type string,load ../a", texts).unwrap_err();
+    assert!(why.contains("leads out"), "{why}");
+}
+
+#[test]
 fn a_bad_line_of_a_kept_file_is_left_out_and_of_a_list_refuses_the_rule() {
     let text = "ZXZpbA==\n\u{fffd}\u{fffd}!\nx y\nZ29vZA==\n".to_owned();
     let beside = BTreeMap::from([("list".to_owned(), text.clone())]);
@@ -100,11 +114,12 @@ fn a_bad_line_of_a_kept_file_is_left_out_and_of_a_list_refuses_the_rule() {
     let texts = Texts { beside: &beside, kept: &kept };
     let mut definitions = Definitions::default();
     let why = definitions.dataset("isset,a,type string,load list", texts).unwrap_err();
-    assert!(why.contains("is no value of dataset a"), "{why}");
+    assert_eq!(why, "dataset a: line 2 of its file is no value");
     let test = definitions.dataset("isset,b,type string,state kept", texts).unwrap();
     let spoiled = definitions.take_spoiled();
     assert_eq!(spoiled.len(), 1);
-    assert!(spoiled[0].starts_with("dataset file kept") && spoiled[0].contains(": 2, "));
+    assert!(spoiled[0].starts_with("dataset file kept"));
+    assert!(spoiled[0].ends_with(": 2, the first is line 2"), "and nothing that it says");
     let mut sets = Datasets::new(&definitions, 1);
     assert!(sets.holds(test, b"evil") && sets.holds(test, b"good") && !sets.holds(test, b"x y"));
 }
@@ -126,14 +141,19 @@ fn files_that_rules_name_are_found() {
     let rules = "alert dns any any -> any any (dns.query; dataset:isset,a,type string,load \
                  a.lst; sid:1;)\n# alert dns any any -> any any (dataset:set,b,load b; sid:2;)\n\
                  alert dns any any -> any any (dns.query; dataset:set,c,type string, state c; \
-                 sid:3;)\nalert http any any -> any any (filemd5:!list; sid:4;)";
+                 sid:3;)\nalert http any any -> any any (filemd5:!list; sid:4;)\n\
+                 alert http any any -> any any (filesha256:/etc/shadow; sid:5;)\n\
+                 alert dns any any -> any any (dns.query; dataset:isset,d,type string,load \
+                 ../d; sid:6;)\n\
+                 alert dns any any -> any any (dns.query; datarep:e,>,1,load /e; sid:7;)\n\
+                 alert dns any any -> any any (dns.query; dataset:set,f,state ../f; sid:8;)";
     let file = |name: &str, place| NamedFile { name: name.into(), place };
     let expected = [
         file("a.lst", FileLocation::Beside),
         file("c", FileLocation::Kept),
         file("list", FileLocation::Beside),
     ];
-    assert_eq!(files(rules), expected);
+    assert_eq!(files(rules), expected, "and not those that lie elsewhere");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! A statement to a rule, or the keyword that stops it.
 
+use super::form;
 use super::header::HeaderTest;
 use super::hook;
 use super::keywords::{Collected, Refused, fast_rank};
@@ -22,19 +23,10 @@ pub(super) struct Context<'a> {
 /// The rule that `statement` is.
 pub(super) fn build(statement: &Statement<'_>, context: &mut Context<'_>) -> Result<Rule, Refused> {
     let named = hook::parse(statement.protocol);
-    let mut collected = Collected::of(named.as_ref().ok().map(|it| it.0));
-    let mut refused: Option<Refused> = None;
-    for option in &statement.options {
-        // The description is read to its end, so that a refusal names the sid.
-        if let Err(why) = collected.take(option, &mut context.bits, &mut context.known) {
-            // What is not for us need not be understood.
-            let is_first = refused.is_none() || why.keyword == "requires";
-            refused = if is_first { Some(why) } else { refused };
-        }
-    }
-    refused.map_or(Ok(()), Err)?;
+    let protocol = named.as_ref().ok().map(|it| it.0);
+    let mut collected = collect(statement, protocol, context)?;
     // Such a rule only says what is told of what it matches.
-    let is_config = statement.action == "config";
+    let is_config = statement.action.eq_ignore_ascii_case("config");
     if is_config != collected.untold.is_some() {
         return Err(Refused::new("config", "the action and the keyword go together"));
     }
@@ -84,10 +76,42 @@ pub(super) fn build(statement: &Statement<'_>, context: &mut Context<'_>) -> Res
         needs_stream,
     };
     hook::settle(&mut rule)?;
+    if rule.header.protocol == Protocol::TcpStream && asks_nothing_said(&rule) {
+        rule.header.protocol = Protocol::Tcp;
+    }
     check_buffers(&mut rule)?;
     rule.facts = crate::ruleset::Facts::of(&rule);
     rule.fast = fast_pattern(&mut rule);
     Ok(rule)
+}
+
+/// What the options say.
+fn collect(
+    statement: &Statement<'_>,
+    protocol: Option<Protocol>,
+    context: &mut Context<'_>,
+) -> Result<Collected, Refused> {
+    let mut collected = Collected::of(protocol);
+    let mut refused: Option<Refused> = None;
+    for (index, option) in statement.options.iter().enumerate() {
+        // The description is read to its end, so that a refusal names the sid.
+        let result = form::check(&statement.options[..index], option)
+            .and_then(|()| collected.take(option, &mut context.bits, &mut context.known));
+        if let Err(why) = result {
+            // What is not for us need not be understood.
+            let is_first = refused.is_none() || why.keyword == "requires";
+            refused = if is_first { Some(why) } else { refused };
+        }
+    }
+    refused.map_or(Ok(collected), Err)
+}
+
+/// Whether ends, flow and state decide: of a stream as such there is nothing to look at.
+fn asks_nothing_said(rule: &Rule) -> bool {
+    rule.buffers.is_empty()
+        && rule.units.is_empty()
+        && rule.messages.is_empty()
+        && rule.app_events.is_empty()
 }
 
 fn action(name: &str) -> Result<Action, Refused> {
@@ -97,7 +121,7 @@ fn action(name: &str) -> Result<Action, Refused> {
 
 /// Whom a rule of that action answers.
 fn answered(action: &str) -> Option<Answered> {
-    match action {
+    match action.to_ascii_lowercase().as_str() {
         "reject" | "rejectsrc" => Some(Answered::Sender),
         "rejectdst" => Some(Answered::Receiver),
         "rejectboth" => Some(Answered::Both),

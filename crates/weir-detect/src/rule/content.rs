@@ -46,6 +46,7 @@ pub(crate) fn bytes(text: &str) -> Result<Vec<u8>, String> {
                 is_escaped = false;
             }
             (None, b'\\') => is_escaped = true,
+            (None, b'"') => return Err("a quote without a backslash".to_owned()),
             (None, b'|') => digits = Some(None),
             (None, _) => bytes.push(byte),
             (Some(None), b'|') => digits = None,
@@ -110,8 +111,8 @@ pub(crate) fn check(content: &Content) -> Result<(), String> {
     if content.fast == Fast::Only && has_place(content) {
         return Err("fast_pattern:only with a place".to_owned());
     }
-    if content.is_relative() && content.offset.is_some() {
-        return Err("offset beside distance or within".to_owned());
+    if content.is_relative() && (content.offset.is_some() || content.depth.is_some()) {
+        return Err("offset or depth beside distance or within".to_owned());
     }
     Ok(())
 }
@@ -126,7 +127,7 @@ mod tests {
         assert_eq!(bytes(r#"\"\;\\\:"#).unwrap(), br#"";\:"#);
         assert_eq!(bytes("|414243|").unwrap(), b"ABC");
         assert_eq!(bytes("|3 a20|").unwrap(), b": ", "a space may stand anywhere");
-        for wrong in ["|0|", "|0g|", "|00", "a\\", "\\n"] {
+        for wrong in ["|0|", "|0g|", "|00", "a\\", "\\n", "a\"b"] {
             assert!(bytes(wrong).is_err(), "{wrong}");
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::syntax::unquoted;
 use super::units::UnitTest;
-use crate::dataset::hexadecimal;
+use crate::dataset::{hexadecimal, leads_out};
 use crate::digest::{Digests, FileDigests};
 
 /// Digests of a list, at most; a longer one has its rule refused.
@@ -42,6 +42,9 @@ impl DigestLists {
             return Some(Err("the list's name stands without quotes".to_owned()));
         }
         let name = name.trim();
+        if leads_out(name) {
+            return Some(Err(format!("{name} leads out of the folder of the rule's file")));
+        }
         let key = (width, name.to_owned());
         let known = self.0.get(&key).cloned().map(Ok);
         let list = known.unwrap_or_else(|| {
@@ -59,11 +62,11 @@ impl DigestList {
     /// not count.
     fn read(name: &str, text: &str, width: usize) -> Result<Self, String> {
         let mut digests = Vec::new();
-        for line in text.lines().map(str::trim).filter(|it| !it.is_empty() && !it.starts_with('#'))
-        {
+        let lines = text.lines().map(str::trim).zip(1..);
+        for (line, number) in lines.filter(|it| !it.0.is_empty() && !it.0.starts_with('#')) {
             let word = line.split_whitespace().next().unwrap_or_default();
             let digest = hexadecimal(word, width)
-                .ok_or_else(|| format!("`{word}` of {name} is no digest of {width} bytes"))?;
+                .ok_or_else(|| format!("line {number} of {name} is no digest of {width} bytes"))?;
             digests.push(digest);
             if digests.len() > DIGESTS_MAX {
                 return Err(format!("{name} has more than {DIGESTS_MAX} digests"));
@@ -135,10 +138,21 @@ mod tests {
     #[test]
     fn what_is_no_list_is_refused() {
         for wrong in ["", "# none\n", "900150983cd24fb0\n", "zz0150983cd24fb0d6963f7d28e17f72"] {
-            assert!(DigestList::read("list", wrong, 16).is_err(), "{wrong}");
+            let why = DigestList::read("list", wrong, 16).unwrap_err();
+            assert!(!why.contains("0150"), "what the file says is told nobody: {why}");
         }
         let mut lists = DigestLists::default();
         assert!(lists.test("filemd5", "nowhere", &BTreeMap::new()).unwrap().is_err());
         assert!(lists.test("filename", "x", &BTreeMap::new()).is_none());
+    }
+
+    #[test]
+    fn a_list_lies_below_the_folder_of_its_rule() {
+        let digest = "900150983cd24fb0d6963f7d28e17f72";
+        let names = ["lists/a", "./a", "/etc/shadow", "../a", "lists/../../a"];
+        let files = names.map(|it| (it.to_owned(), digest.to_owned())).into();
+        let mut lists = DigestLists::default();
+        let loaded = names.map(|it| lists.test("filemd5", it, &files).unwrap().is_ok());
+        assert_eq!(loaded, [true, true, false, false, false]);
     }
 }

@@ -522,9 +522,12 @@ fn ip_protocol(value: &str) -> Result<Numbers, String> {
 
 fn fragment_bits(value: &str) -> Result<HeaderTest, String> {
     let (how, letters) = BitsHow::split(value);
+    if letters.trim_matches(',').is_empty() {
+        return Err("no fragment bit".to_owned());
+    }
     let mut bits = 0;
-    for letter in letters.chars() {
-        bits |= match letter.to_ascii_uppercase() {
+    for letter in letters.chars().filter(|it| *it != ',') {
+        bits |= match letter {
             'M' => 1,
             'D' => 2,
             'R' => 4,
@@ -556,6 +559,9 @@ fn ip_option(value: &str) -> Result<u8, String> {
 fn tcp_flags(value: &str) -> Result<HeaderTest, String> {
     let (flags, ignored) = value.split_once(',').unwrap_or((value, ""));
     let (how, letters) = BitsHow::split(flags);
+    if letters.is_empty() {
+        return Err("no TCP flag".to_owned());
+    }
     let bits = flag_bits(&letters)?;
     let ignored = flag_bits(ignored.trim())?;
     Ok(HeaderTest::TcpFlags { bits, ignored, how })
@@ -584,4 +590,21 @@ fn flag_bits(letters: &str) -> Result<u8, String> {
 pub(crate) fn bounded(value: &str, most: u64) -> Result<u64, String> {
     let found = number(value).or_else(|| signed(value).and_then(|it| u64::try_from(it).ok()));
     found.filter(|it| *it <= most).ok_or_else(|| format!("`{value}` is not a number to {most}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_are_named() {
+        for good in ["M", "MD", "+M", "M D", "D,M"] {
+            assert!(fragment_bits(good).is_ok(), "{good}");
+        }
+        for wrong in ["", "+", "!", "m", "X"] {
+            assert!(fragment_bits(wrong).is_err(), "{wrong}");
+        }
+        assert!(tcp_flags("S,12").is_ok() && tcp_flags("0").is_ok());
+        assert!(tcp_flags("").is_err() && tcp_flags("+").is_err() && tcp_flags(",12").is_err());
+    }
 }

@@ -41,6 +41,8 @@ const OF_TLS: [&[&str]; 2] = [
 pub(crate) enum Hook {
     /// With the first packet of a side.
     FlowStart,
+    /// With each packet. No rule keeps it: see [`settle`].
+    Packet,
     /// When a message comes into a state, or through it.
     State(State),
     /// When a message is beyond a state, or before it.
@@ -58,7 +60,7 @@ impl Hook {
     /// Whether it is so of a message that has come from the first of these states to the last.
     pub(crate) fn holds(self, (from, to): (usize, usize)) -> bool {
         match self {
-            Self::FlowStart => true,
+            Self::FlowStart | Self::Packet => true,
             Self::State(state) => (from..=to).contains(&state.place),
             Self::Compared { state, is_beyond: true } => to > state.place,
             Self::Compared { state, is_beyond: false } => to < state.place,
@@ -67,7 +69,7 @@ impl Hook {
 
     fn side(self) -> Option<usize> {
         match self {
-            Self::FlowStart => None,
+            Self::FlowStart | Self::Packet => None,
             Self::State(state) | Self::Compared { state, .. } => Some(state.side),
         }
     }
@@ -82,7 +84,7 @@ pub(super) fn parse(text: &str) -> Result<(Protocol, Option<Hook>), Refused> {
     let hook = match hook {
         None => None,
         Some("flow_start") if !protocol.is_application() => Some(Hook::FlowStart),
-        Some("all") if !protocol.is_application() => None,
+        Some("all") if !protocol.is_application() => Some(Hook::Packet),
         Some(name) => {
             let state = state(protocol, name).ok_or_else(|| refused("no such state is known"))?;
             Some(Hook::State(state))
@@ -136,6 +138,11 @@ fn names(protocol: Protocol) -> Option<&'static [&'static str]> {
 pub(super) fn settle(rule: &mut Rule) -> Result<(), Refused> {
     let Some(hook) = rule.hook else { return Ok(()) };
     let refused = |why: &str| Err(Refused::new("hook", why));
+    if hook == Hook::Packet {
+        rule.flow.is_of_each_packet = true;
+        rule.hook = None;
+        return Ok(());
+    }
     if let Some(side) = hook.side() {
         if rule.flow.to_server.is_some_and(|it| it != (side == 0)) {
             return refused("by its `flow` the rule looks at the other side");
@@ -232,6 +239,7 @@ mod tests {
         let at = |text: &str| parse(text).map(|it| it.1);
         assert_eq!(at("tcp"), Ok(None));
         assert_eq!(at("udp:flow_start"), Ok(Some(Hook::FlowStart)));
+        assert_eq!(at("tcp:all"), Ok(Some(Hook::Packet)));
         let line = Hook::State(State { side: 1, place: 1 });
         assert_eq!(at("http1:response_line"), Ok(Some(line)));
         let hello = Hook::State(State { side: 0, place: 2 });

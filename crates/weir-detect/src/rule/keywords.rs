@@ -6,7 +6,7 @@ use super::header::{self, HeaderTest};
 use super::hook::{self, Hook};
 use super::state::{self, BitNames, FlowTest, StreamSize, Threshold};
 use super::step::{Content, Fast, Step, TextTest, Value};
-use super::syntax::{Setting, unquoted};
+use super::syntax::{Setting, quoted, unquoted};
 use super::{
     Absence, BitTest, Buffer, BufferKey, BufferTest, MessageTest, Numbers, Protocol, Spoken,
     Transform, UnitTest, Untold, content, pcre, transforms,
@@ -147,41 +147,6 @@ impl Collected {
         Ok(())
     }
 
-    fn take_description(&mut self, name: &str, value: &str) -> Result<bool, String> {
-        let text = || unquoted(value).1.replace("\\;", ";").replace("\\\"", "\"");
-        let number = || value.parse::<u32>().map_err(|_| format!("`{value}` is not a number"));
-        match name {
-            "msg" => self.message = text().replace("\\:", ":").replace("\\\\", "\\"),
-            "sid" => self.sid = Some(number()?),
-            "gid" => self.generator = Some(number()?),
-            "rev" => self.revision = number()?,
-            "classtype" => self.class = text(),
-            "priority" => {
-                self.priority = Some(header::bounded(value, 255)? as u8);
-            }
-            "metadata" => self.metadata.extend(pairs(value, ' ')),
-            "reference" => self.references.extend(pairs_of_one(value)),
-            "target" => match value {
-                "src_ip" | "dest_ip" => self.target = Some(value.to_owned()),
-                _ => return Err(format!("`{value}` behind target: src_ip or dest_ip")),
-            },
-            "noalert" => self.is_silent = true,
-            // Only what is kept of a packet that alerts: this engine keeps all of it.
-            // Or how fast the rule is found: ours are found by their own fast pattern.
-            "prefilter" if self.spoken.iter().any(Spoken::is_list) => {
-                return Err("of one application".to_owned());
-            }
-            "tag" | "rawbytes" | "prefilter" => {}
-            // A mark for netfilter's queues, by which no packet comes here.
-            "nfq_set_mark" => marks(value)?,
-            // Certificates are in the packets that are kept.
-            "tls.store" | "tls_store" if value.is_empty() => {}
-            "alert" if value.is_empty() => self.tells_pass = true,
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
-
     fn take_spoken(&mut self, name: &str, value: &str) -> Result<bool, String> {
         match name {
             "app-layer-protocol" => {
@@ -268,8 +233,8 @@ impl Collected {
     fn take_step(&mut self, name: &str, value: &str, bits: &mut BitNames) -> Result<bool, String> {
         let step = match name {
             "content" | "uricontent" => {
-                if !value.trim_start_matches('!').trim_start().starts_with('"') {
-                    return Err("a content stands in quotes".to_owned());
+                if quoted(value).is_none() {
+                    return Err("a content stands in quotes, with nothing behind them".to_owned());
                 }
                 let step = Step::Content(content::parse(value)?);
                 match name {
@@ -391,11 +356,14 @@ impl Collected {
             _ => return Ok(false),
         };
         match name {
+            "nocase" if last.is_nocase => return Err(TWICE.to_owned()),
+            "startswith" | "depth" if last.starts => return Err(TWICE.to_owned()),
+            "startswith" if last.depth.is_some() => return Err(TWICE.to_owned()),
             "nocase" => last.is_nocase = true,
-            "offset" => last.offset = named(value)?,
-            "depth" => last.depth = named(value)?,
-            "distance" => last.distance = named(value)?,
-            "within" => last.within = named(value)?,
+            "offset" => put(&mut last.offset, named(value)?)?,
+            "depth" => put(&mut last.depth, named(value)?)?,
+            "distance" => put(&mut last.distance, named(value)?)?,
+            "within" => put(&mut last.within, named(value)?)?,
             "startswith" => last.starts = true,
             "endswith" => last.ends = true,
             _ => content::set_fast(last, value)?,
@@ -412,7 +380,10 @@ impl Collected {
         let bit = match name {
             "flow" => {
                 let (flow, fragments) = state::flow(value)?;
-                self.flow = FlowTest { phases: self.flow.phases, ..flow };
+                if self.tests.iter().any(|it| matches!(it, HeaderTest::Rebuilt(_))) {
+                    return Err("said before: put all of it into one".to_owned());
+                }
+                self.flow.and(flow)?;
                 self.tests.extend(fragments.map(HeaderTest::Rebuilt));
                 return Ok(true);
             }
@@ -431,6 +402,9 @@ impl Collected {
                 }
                 None => return Ok(false),
             },
+            "threshold" | "detection_filter" if self.has_threshold() => {
+                return Err("the rule has a threshold or a filter".to_owned());
+            }
             "threshold" => {
                 self.threshold = Some(state::threshold(value, false)?);
                 return Ok(true);
@@ -455,6 +429,13 @@ impl Collected {
             None => self.is_silent = true,
         }
         Ok(true)
+    }
+
+    /// Whether a further threshold is refused: one behind an application's buffer is taken, as
+    /// Suricata does, and the last counts.
+    fn has_threshold(&self) -> bool {
+        let is_of_packet = self.sticky.is_none_or(|it| it == Buffer::Payload);
+        is_of_packet && (self.threshold.is_some() || self.filter.is_some())
     }
 
     /// Steps behind `base64_data` belong to what was decoded.
@@ -552,6 +533,20 @@ impl Collected {
             }
         }
         Ok(())
+    }
+}
+
+/// Why a content's place is refused.
+const TWICE: &str = "said before of the same content";
+
+/// What is said of a content once.
+fn put(said: &mut Option<Value>, value: Option<Value>) -> Result<(), String> {
+    match said.is_some() {
+        true => Err(TWICE.to_owned()),
+        false => {
+            *said = value;
+            Ok(())
+        }
     }
 }
 
@@ -658,23 +653,4 @@ fn untold(value: &str) -> Result<Untold, String> {
 fn text(kept: TextScope, value: &str, names: &mut BitNames) -> Result<TextTest, String> {
     let (name, content) = value.split_once(',').ok_or("a name and a content are missing")?;
     Ok(TextTest { kept, name: names.text(name), content: content::parse(content)? })
-}
-
-/// `nfq_set_mark:0x10/0xff`
-fn marks(value: &str) -> Result<(), String> {
-    let mut numbers = value.split('/').map(super::number::number);
-    let is_mark = numbers.clone().count() <= 2 && numbers.all(|it| it.is_some());
-    is_mark.then_some(()).ok_or_else(|| format!("`{value}` is no mark"))
-}
-
-fn pairs(value: &str, separator: char) -> impl Iterator<Item = (String, String)> + '_ {
-    value.split(',').map(str::trim).filter(|it| !it.is_empty()).map(move |it| {
-        let (key, value) = it.split_once(separator).unwrap_or((it, ""));
-        (key.trim().to_owned(), value.trim().to_owned())
-    })
-}
-
-fn pairs_of_one(value: &str) -> Option<(String, String)> {
-    let (kind, name) = value.split_once(',')?;
-    Some((kind.trim().to_owned(), name.trim().to_owned()))
 }

@@ -8,8 +8,10 @@ mod asn1;
 mod build;
 mod bytes;
 mod content;
+mod description;
 mod digests;
 pub mod filters;
+mod form;
 mod header;
 mod hook;
 mod keywords;
@@ -66,9 +68,9 @@ impl Action {
     /// The usual order: what one lets pass, no other drops.
     pub const ORDER: [Self; 4] = [Self::Pass, Self::Drop, Self::Reject, Self::Alert];
 
-    /// By the word that rules begin with.
+    /// By the word that rules begin with, in letters of either case.
     pub fn from_name(name: &str) -> Option<Self> {
-        Some(match name {
+        Some(match name.to_ascii_lowercase().as_str() {
             "alert" => Self::Alert,
             "pass" => Self::Pass,
             "drop" => Self::Drop,

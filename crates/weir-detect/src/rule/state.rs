@@ -14,6 +14,9 @@ pub(crate) struct FlowTest {
     pub(crate) only_stream: Option<bool>,
     /// Some: how far a TCP connection must have come (`tcp.session`).
     pub(crate) phases: Option<Phases>,
+    /// Each packet is looked at, though nothing but its ends decides (`flow:stateless`, `tcp:all`);
+    /// else the first of a side is enough.
+    pub(crate) is_of_each_packet: bool,
 }
 
 /// Phases of a TCP connection, any of them.
@@ -288,24 +291,54 @@ impl BitNames {
     }
 }
 
+impl FlowTest {
+    /// Takes in what another `flow` of the rule says: a second one goes with a first that says
+    /// nothing but the side, or how the stream is looked at.
+    pub(super) fn and(&mut self, other: Self) -> Result<(), String> {
+        if self.established.is_some() || self.is_of_each_packet {
+            return Err("said before: put all of it into one".to_owned());
+        }
+        let Self { established, to_server, only_stream, phases: _, is_of_each_packet } = other;
+        let pairs = [(self.to_server, to_server), (self.only_stream, only_stream)];
+        if pairs.iter().any(|(one, other)| one.is_some() && other.is_some() && one != other) {
+            return Err("it does not go with what was said before".to_owned());
+        }
+        self.established = established;
+        self.to_server = to_server.or(self.to_server);
+        self.only_stream = only_stream.or(self.only_stream);
+        self.is_of_each_packet = is_of_each_packet;
+        Ok(())
+    }
+}
+
 /// `flow:established,to_server`; and whether the packet must have come in fragments (`only_frag`)
 /// or must not (`no_frag`).
 pub(crate) fn flow(value: &str) -> Result<(FlowTest, Option<bool>), String> {
+    const WORDS_MAX: usize = 3;
     let (mut test, mut fragments) = (FlowTest::default(), None);
-    for word in value.split(',').map(str::trim).filter(|it| !it.is_empty()) {
-        match word {
-            "established" => test.established = Some(true),
-            "not_established" => test.established = Some(false),
-            "stateless" => {}
-            "to_server" | "from_client" => test.to_server = Some(true),
-            "to_client" | "from_server" => test.to_server = Some(false),
-            "only_stream" => test.only_stream = Some(true),
-            "no_stream" => test.only_stream = Some(false),
-            "no_frag" => fragments = Some(false),
-            "only_frag" => fragments = Some(true),
+    let (mut state, mut words) = (None, 0);
+    for word in value.split(',').map(|it| it.trim().to_ascii_lowercase()) {
+        let (said, is_so) = match word.as_str() {
+            "established" => (&mut test.established, true),
+            "not_established" => (&mut test.established, false),
+            "stateless" => (&mut state, true),
+            "to_server" | "from_client" => (&mut test.to_server, true),
+            "to_client" | "from_server" => (&mut test.to_server, false),
+            "only_stream" => (&mut test.only_stream, true),
+            "no_stream" => (&mut test.only_stream, false),
+            "no_frag" => (&mut fragments, false),
+            "only_frag" => (&mut fragments, true),
             other => return Err(format!("`{other}` behind flow")),
+        };
+        words += 1;
+        if said.replace(is_so).is_some() || words > WORDS_MAX {
+            return Err(format!("`{value}`: each of state, side and stream once"));
         }
     }
+    if state.is_some() && test.established.is_some() {
+        return Err(format!("`{value}`: a state, and none"));
+    }
+    test.is_of_each_packet = state.is_some();
     Ok((test, fragments))
 }
 
@@ -470,4 +503,46 @@ pub(crate) fn threshold(value: &str, is_filter: bool) -> Result<Threshold, Strin
         _ => seconds.ok_or("threshold without seconds")?,
     };
     Ok(Threshold { kind, track, count, seconds, multiplier: multiplier.max(1) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flow_says_each_thing_once() {
+        for good in ["established", "To_Server, ESTABLISHED", "stateless,to_client,no_stream"] {
+            assert!(flow(good).is_ok(), "{good}");
+        }
+        for wrong in [
+            "",
+            ",",
+            "established,",
+            "established,,to_server",
+            "to_client,to_server",
+            "to_server,from_client",
+            "established,not_established",
+            "established,stateless",
+            "only_stream,no_stream",
+            "no_frag,only_frag",
+            "established,to_server,only_stream,no_frag",
+            "established to_server",
+        ] {
+            assert!(flow(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_second_flow_adds_to_one_that_says_the_side() {
+        let both = |one: &str, other: &str| {
+            let (mut test, _) = flow(one).unwrap();
+            test.and(flow(other).unwrap().0).map(|()| test)
+        };
+        let sum = both("to_server", "established").unwrap();
+        assert_eq!((sum.to_server, sum.established), (Some(true), Some(true)));
+        assert!(both("to_server", "from_client").is_ok() && both("only_stream", "no_frag").is_ok());
+        assert!(both("to_server", "to_client").is_err());
+        assert!(both("established", "to_server").is_err());
+        assert!(both("stateless", "established").is_err());
+    }
 }

@@ -96,6 +96,9 @@ pub fn parse(text: &str) -> Result<Statement<'_>, String> {
     if text.len() > RULE_LEN_MAX {
         return Err(format!("longer than {RULE_LEN_MAX} bytes"));
     }
+    if let Some(byte) = text.bytes().find(|it| it.is_ascii_control() && !b"\t\r\n".contains(it)) {
+        return Err(format!("a control character: {byte:#04x}"));
+    }
     let (header, body) = text.split_once('(').ok_or("no options: `(` is missing")?;
     let body = body.trim_end().strip_suffix(')').ok_or("no end: `)` is missing")?;
     let [action, protocol, rest] = words(header)?;
@@ -181,6 +184,15 @@ fn excerpt(text: &str) -> String {
     text.chars().take(40).collect()
 }
 
+/// What stands between the quotes of a value, `!` before them told apart; `None`: it has none, or
+/// something behind them.
+pub(crate) fn quoted(value: &str) -> Option<(bool, &str)> {
+    let value = value.trim();
+    let bare = value.strip_prefix('!').map_or(value, str::trim_start);
+    let inner = bare.strip_prefix('"')?.strip_suffix('"')?;
+    Some((bare.len() < value.len(), inner))
+}
+
 /// `"text"` without its quotes, `!` before it told apart; other text as it is.
 pub(crate) fn unquoted(value: &str) -> (bool, &str) {
     let value = value.trim();
@@ -223,9 +235,20 @@ mod tests {
             ("alert tcp any any == any any (sid:1;)", "`==`"),
             ("alert tcp [any any -> any any (sid:1;)", "`[`"),
             ("alert tcp any any -> any any more (sid:1;)", "`more`"),
+            ("alert tcp any any -> any any (content:\"\x01\"; sid:1;)", "0x01"),
+            ("alert tcp any any -> any any (content:\"\x7f\"; sid:1;)", "0x7f"),
             ("alert", "`(`"),
         ] {
             assert!(parse(wrong).unwrap_err().contains(says), "{wrong}: {:?}", parse(wrong));
+        }
+    }
+
+    #[test]
+    fn quotes_have_nothing_around_them_but_a_negation() {
+        assert_eq!(quoted(" \"a\\\"b\" "), Some((false, "a\\\"b")));
+        assert_eq!(quoted("! \"a\""), Some((true, "a")));
+        for wrong in ["a", "\"", "\"a", "a\"", "\"a\",nocase", "!!\"a\""] {
+            assert_eq!(quoted(wrong), None, "{wrong}");
         }
     }
 

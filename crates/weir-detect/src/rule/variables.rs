@@ -1,12 +1,12 @@
 //! Variables of rules, and the groups that name them: `[$HOME_NET,!10.0.0.1]`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::ranges::{Ranges, address_range, port_range};
 use crate::hosts::Hosts;
 
-/// How deep groups and variables may stand in each other.
+/// How deep groups may stand in each other.
 const DEPTH_MAX: usize = 32;
 
 /// What `$NAME` stands for in rules: addresses and ports, in the language of rule headers.
@@ -66,16 +66,33 @@ impl Default for Variables {
     }
 }
 
-/// Reads groups, each text once: rules share what they name alike.
+/// Reads groups and variables, each once: rules share what they name alike.
 #[derive(Debug)]
 pub(crate) struct Groups<'a> {
-    variables: &'a Variables,
-    known: HashMap<(bool, String), Arc<Ranges>>,
+    known: HashMap<(bool, String), Read>,
+    addresses: Known<'a>,
+    ports: Known<'a>,
+}
+
+/// What a text names, or what is wrong with it.
+type Read = Result<Arc<Ranges>, String>;
+
+/// Variables of one kind, and what those that were asked for name.
+#[derive(Debug)]
+struct Known<'a> {
+    is_address: bool,
+    texts: &'a BTreeMap<String, String>,
+    read: HashMap<&'a str, Read>,
 }
 
 impl<'a> Groups<'a> {
     pub(crate) fn new(variables: &'a Variables) -> Self {
-        Self { variables, known: HashMap::new() }
+        let known = |texts, is_address| Known { is_address, texts, read: HashMap::new() };
+        Self {
+            known: HashMap::new(),
+            addresses: known(&variables.addresses, true),
+            ports: known(&variables.ports, false),
+        }
     }
 
     /// The addresses that `text` names.
@@ -88,66 +105,122 @@ impl<'a> Groups<'a> {
         self.group(text, false)
     }
 
-    fn group(&mut self, text: &str, is_address: bool) -> Result<Arc<Ranges>, String> {
+    fn group(&mut self, text: &str, is_address: bool) -> Read {
+        let variables = if is_address { &mut self.addresses } else { &mut self.ports };
         let key = (is_address, text.to_owned());
-        if let Some(known) = self.known.get(&key) {
-            return Ok(known.clone());
+        let read = self.known.entry(key).or_insert_with(|| {
+            variables.read_named_in(text);
+            match variables.read(text, 0)? {
+                nothing if nothing.is_empty() => Err(format!("`{text}` names nothing")),
+                ranges => Ok(Arc::new(ranges)),
+            }
+        });
+        read.clone()
+    }
+}
+
+impl<'a> Known<'a> {
+    /// Reads the variables that `text` names, those first that others are made of. Names that
+    /// stand for nothing are passed over.
+    fn read_named_in(&mut self, text: &str) {
+        // Those that wait for what they name: the name, and what is left of the names.
+        let mut waiting: Vec<(&str, Vec<&str>)> = Vec::new();
+        let mut open: HashSet<&str> = HashSet::new();
+        for name in names(text) {
+            let Some((name, text)) = self.unread(name) else { continue };
+            open.insert(name);
+            waiting.push((name, names(text).collect()));
+            while let Some((name, left)) = waiting.last_mut() {
+                let name = *name;
+                if let Some(next) = left.pop() {
+                    let Some((next, text)) = self.unread(next) else { continue };
+                    match open.insert(next) {
+                        true => waiting.push((next, names(text).collect())),
+                        false => {
+                            let why = format!("`${next}` is made of itself");
+                            self.read.insert(name, Err(why));
+                            left.clear();
+                        }
+                    }
+                    continue;
+                }
+                if !self.read.contains_key(name) {
+                    let read = self.read(&self.texts[name], 0).map(Arc::new);
+                    self.read.insert(name, read);
+                }
+                open.remove(name);
+                waiting.pop();
+            }
         }
-        let ranges = Arc::new(self.read(text, is_address, 0)?);
-        if ranges.is_empty() {
-            return Err(format!("`{text}` names nothing"));
-        }
-        self.known.insert(key, ranges.clone());
-        Ok(ranges)
     }
 
-    fn read(&self, text: &str, is_address: bool, depth: usize) -> Result<Ranges, String> {
+    /// A variable that was not read, and what it is made of.
+    fn unread(&self, name: &str) -> Option<(&'a str, &'a str)> {
+        let (name, text) = self.texts.get_key_value(name)?;
+        (!self.read.contains_key(name.as_str())).then_some((name, text))
+    }
+
+    /// What `text` names, of which the variables were read.
+    fn read(&self, text: &str, depth: usize) -> Result<Ranges, String> {
         let text = text.trim();
         if depth > DEPTH_MAX {
             return Err(format!("`{text}`: groups deeper than {DEPTH_MAX}"));
         }
         if let Some(negated) = text.strip_prefix('!') {
-            return Ok(self.read(negated, is_address, depth + 1)?.complement());
+            return Ok(self.read(negated, depth + 1)?.complement());
         }
         if let Some(name) = text.strip_prefix('$') {
-            let table = if is_address { &self.variables.addresses } else { &self.variables.ports };
-            let value = table.get(name).ok_or_else(|| format!("no variable `${name}`"))?;
-            return self.read(value, is_address, depth + 1);
+            let unknown = || Err(format!("no variable `${name}`"));
+            let read = self.read.get(name).cloned().unwrap_or_else(unknown);
+            return read.map(|it| Ranges::clone(&it));
         }
         if let Some(list) = text.strip_prefix('[') {
             let list = list.strip_suffix(']').ok_or_else(|| format!("`{text}` has no end"))?;
-            return self.list(list, is_address, depth);
+            return self.list(list, depth);
         }
         if text.contains(',') {
-            return self.list(text, is_address, depth);
+            return self.list(text, depth);
         }
         if text.eq_ignore_ascii_case("any") {
             return Ok(Ranges::all());
         }
-        let range = if is_address { address_range(text) } else { port_range(text) };
+        let range = if self.is_address { address_range(text) } else { port_range(text) };
         range.ok_or_else(|| {
-            let what = if is_address { "an address" } else { "a port" };
+            let what = if self.is_address { "an address" } else { "a port" };
             format!("`{text}` is not {what}")
         })
     }
 
-    /// What the members name that are not negated (all, if there is none), without the others.
-    fn list(&self, list: &str, is_address: bool, depth: usize) -> Result<Ranges, String> {
-        let (mut inside, mut outside) = (Ranges::default(), Ranges::default());
+    /// What the members name that are not negated (all, if there is none), without the others. A
+    /// comma may stand behind the last.
+    fn list(&self, list: &str, depth: usize) -> Result<Ranges, String> {
+        let list = list.trim();
+        let list = list.strip_suffix(',').unwrap_or(list);
+        let (mut inside, mut outside) = (Vec::new(), Vec::new());
         let mut only_negated = true;
         for member in members(list) {
+            if member.is_empty() {
+                return Err(format!("`{list}`: a member of the group is empty"));
+            }
             if let Some(negated) = member.strip_prefix('!') {
-                outside = outside.union(&self.read(negated, is_address, depth + 1)?);
-            } else if !member.is_empty() {
+                outside.extend(self.read(negated, depth + 1)?.iter());
+            } else {
                 only_negated = false;
-                inside = inside.union(&self.read(member, is_address, depth + 1)?);
+                inside.extend(self.read(member, depth + 1)?.iter());
             }
         }
-        if only_negated {
-            inside = Ranges::all();
-        }
-        Ok(inside.without(&outside))
+        let inside = if only_negated { Ranges::all() } else { Ranges::from(inside) };
+        Ok(match outside.is_empty() {
+            true => inside,
+            false => inside.without(&Ranges::from(outside)),
+        })
     }
+}
+
+/// The variables that a text names.
+fn names(text: &str) -> impl Iterator<Item = &str> {
+    let parts = text.split([',', '[', ']', '!']);
+    parts.filter_map(|it| it.trim().strip_prefix('$'))
 }
 
 /// The members of a list, those of inner lists left together.
@@ -188,19 +261,65 @@ mod tests {
     #[test]
     fn wrong_groups_say_what_is_wrong() {
         let mut variables = Variables::default();
-        variables.addresses.insert("LOOP".into(), "$LOOP".into());
+        for (name, text) in [("LOOP", "$LOOP"), ("ONE", "[10.0.0.1,$TWO]"), ("TWO", "![$ONE]")] {
+            variables.addresses.insert(name.into(), text.into());
+        }
+        let deep = format!("{}10.0.0.1{}", "[".repeat(33), "]".repeat(33));
         let mut groups = Groups::new(&variables);
         for (wrong, says) in [
             ("$NO_SUCH", "no variable"),
             ("[10.0.0.1", "no end"),
             ("!any", "names nothing"),
-            ("$LOOP", "deeper"),
+            ("$LOOP", "made of itself"),
+            ("$TWO", "made of itself"),
+            ("[10.0.0.9,!$ONE]", "made of itself"),
+            (&deep, "deeper"),
             ("10.0.0.300", "not an address"),
+            ("[]", "is empty"),
+            ("[ ]", "is empty"),
+            ("[,]", "is empty"),
+            ("[,10.0.0.1]", "is empty"),
+            ("[10.0.0.1,,10.0.0.2]", "is empty"),
+            ("[10.0.0.1,[]]", "is empty"),
+            ("![]", "is empty"),
         ] {
             assert!(groups.addresses(wrong).unwrap_err().contains(says), "{wrong}");
         }
+        for empty in ["[]", "[,]", "[80,,81]", "[,80]"] {
+            assert!(groups.ports(empty).unwrap_err().contains("is empty"), "{empty}");
+        }
+        assert!(groups.ports("[80,]").is_ok() && groups.addresses("[!10.0.0.1,]").is_ok());
         assert!(groups.ports("70000").unwrap_err().contains("not a port"));
         assert!(groups.ports("[80,!$HTTP_PORTS]").is_err());
         assert!(groups.ports("!$HTTP_PORTS").unwrap().contains(81));
+    }
+
+    /// Every variable names the one before it ten times: read anew at each use, the last would be
+    /// read ten to the hundredth times.
+    #[test]
+    fn variables_of_variables_are_read_once() {
+        let mut variables = Variables::default();
+        variables.addresses.insert("V0".into(), "[10.0.0.0/8,!10.0.0.1]".into());
+        for level in 1..=100 {
+            let before = format!("$V{}", level - 1);
+            let text = format!("[{},!192.0.2.{level}]", [before.as_str(); 10].join(","));
+            variables.addresses.insert(format!("V{level}"), text);
+        }
+        let mut groups = Groups::new(&variables);
+        let last = groups.addresses("$V100").unwrap();
+        assert_eq!(groups.addresses.read.len(), 101);
+        assert_eq!(last, groups.addresses("$V0").unwrap());
+        assert_eq!(groups.addresses.read.len(), 101);
+    }
+
+    #[test]
+    fn a_group_of_a_hundred_thousand_is_read() {
+        let address = |it: u32| std::net::Ipv4Addr::from(0x0a00_0000 + 2 * it).to_string();
+        let members: Vec<String> = (0..100_000).map(address).collect();
+        let mut variables = Variables::default();
+        variables.addresses.insert("MANY".into(), format!("[{}]", members.join(",")));
+        let mut groups = Groups::new(&variables);
+        assert_eq!(groups.addresses("$MANY").unwrap().iter().count(), 100_000);
+        assert_eq!(groups.addresses("[10.0.0.0/8,!$MANY]").unwrap().iter().count(), 100_000);
     }
 }

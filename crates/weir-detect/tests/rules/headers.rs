@@ -1,6 +1,6 @@
 //! Addresses, ports and header fields.
 
-use weir_detect::Direction;
+use weir_detect::{Decision, Direction};
 
 use crate::bench::{Bench, CLIENT, SERVER, udp};
 
@@ -79,4 +79,42 @@ fn flags_of_tcp_are_compared_with_modifiers() {
     let mut found = bench.alerted();
     found.sort_unstable();
     assert_eq!(found, [2, 4]);
+}
+
+/// As Suricata 8.0.7 does: a rule of ends alone matches once a side, unless it says otherwise.
+#[test]
+fn rules_of_all_packets_match_each() {
+    let rules = "alert ip any any -> any any (sid:1;)\n\
+                 alert ip:all any any -> any any (sid:2;)\n\
+                 alert udp:all any any -> any any (sid:3;)\n\
+                 alert tcp:all any any -> any any (sid:4;)\n\
+                 alert udp any any -> any any (flow:stateless; sid:5;)\n\
+                 alert udp:all 192.0.2.1 any -> any any (sid:6;)\n\
+                 alert tcp-stream:all any any -> any any (sid:7;)\n\
+                 alert tcp-stream any any -> any any (flow:to_server; sid:8;)";
+    let mut bench = Bench::new(rules);
+    let mut found = |frame: &[u8]| {
+        bench.send(Direction::Initiator, frame);
+        let mut sids = bench.alerted();
+        sids.sort_unstable();
+        sids
+    };
+    let datagram = udp(CLIENT, SERVER, 40_000, 53, b"abc");
+    assert_eq!(found(&datagram), [1, 2, 3, 5, 6]);
+    assert_eq!(found(&datagram), [2, 3, 5, 6]);
+    let mut bench = Bench::new(rules);
+    bench.connect();
+    let mut sids = bench.alerted();
+    sids.sort_unstable();
+    assert_eq!(sids, [1, 1, 2, 2, 2, 4, 4, 4, 7, 7, 7, 8, 8]);
+}
+
+/// What a rule of all packets drops is that packet, and not what follows in its flow.
+#[test]
+fn a_rule_of_all_packets_drops_packets() {
+    let mut bench = Bench::new("drop udp:all any any -> any any (sid:1;)");
+    for _ in 0..3 {
+        assert!(matches!(bench.udp(b"abc"), Decision::Drop { .. }));
+        assert_eq!(bench.alerted(), [1], "each is told");
+    }
 }

@@ -4,6 +4,7 @@ mod bench;
 
 mod applications;
 mod contents;
+mod forms;
 mod frames;
 mod headers;
 mod limits;

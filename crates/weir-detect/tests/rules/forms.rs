@@ -1,0 +1,101 @@
+//! Forms of rules that Suricata 8.0.7 refuses, and those that it takes.
+
+use crate::bench::load;
+
+/// The rule with these options, and what goes before them.
+fn runs(header: &str, options: &str) -> bool {
+    let sid = if options.contains("sid:") { "" } else { "sid:1;" };
+    load(&format!("{header} ({options} {sid})")).1.runnable == 1
+}
+
+const TCP: &str = "alert tcp any any -> any any";
+
+#[test]
+fn what_suricata_refuses_is_refused() {
+    const LIMIT: &str = "threshold:type limit,track by_src,count 1,seconds 5;";
+    const FILTER: &str = "detection_filter:track by_src,count 1,seconds 5;";
+    for (one, other) in [(LIMIT, LIMIT), (LIMIT, FILTER), (FILTER, LIMIT), (FILTER, FILTER)] {
+        assert!(!runs(TCP, &format!("content:\"a\"; {one} {other}")), "{one} {other}");
+    }
+    for wrong in [
+        "msg:\"a\"; msg:\"b\";",
+        "msg:a;",
+        "sid:0;",
+        "sid:1; sid:1;",
+        "rev:1; rev:2;",
+        "rev:0;",
+        "noalert:1;",
+        "bypass:1;",
+        "tag:foo,1,packets;",
+        "flow;",
+        "flow:to_client,to_server;",
+        "flow:established; flow:to_server;",
+        "flow:no_frag; flow:established;",
+        "fragbits;",
+        "flags:;",
+        "target:src_ip; target:dest_ip;",
+    ] {
+        assert!(!runs(TCP, wrong), "{wrong}");
+    }
+}
+
+#[test]
+fn a_content_and_its_place_are_said_once_and_whole() {
+    for wrong in [
+        "content:\"a\",nocase;",
+        "content:\"a\"x;",
+        "content:\"a;",
+        "content:\"a\"b\";",
+        "content:!!\"a\";",
+        "content:\"a\u{fffd}\";",
+        "content:\"a\u{1}\";",
+        "uricontent:\"a\",nocase;",
+        "content:\"a\"; depth:2; depth:3;",
+        "content:\"a\"; offset:2; offset:3;",
+        "content:\"a\"; distance:2; distance:3;",
+        "content:\"a\"; within:2; within:3;",
+        "content:\"a\"; nocase; nocase;",
+        "content:\"a\"; nocase:1;",
+        "content:\"a\"; startswith; startswith;",
+        "content:\"a\"; startswith; depth:3;",
+        "content:\"a\"; depth:3; startswith;",
+        "content:\"a\"; depth:3; http_uri; depth:4;",
+        "content:\"b\"; content:\"a\"; distance:1; depth:3;",
+    ] {
+        assert!(!runs(TCP, wrong), "{wrong}");
+    }
+}
+
+#[test]
+fn what_suricata_takes_runs() {
+    for right in [
+        "flow:Established,TO_SERVER;",
+        "flow:to_server; flow:established;",
+        "target:src_ip; target:src_ip;",
+        "msg:\"caf\u{fffd}\";",
+        "content:! \"a\\\"b\"; content:\"caf\u{e9}\"; endswith; endswith;",
+        "content:\"a\"; depth:3; offset:1; content:\"b\"; distance:1; within:3;",
+        "tag:session; tag:host,5,seconds,src; noalert; noalert;",
+        // Behind an application's buffer the last one counts.
+        "http.uri; content:\"a\"; threshold:type limit,track by_src,count 1,seconds 5; \
+         threshold:type limit,track by_src,count 1,seconds 5;",
+    ] {
+        assert!(runs(TCP, right), "{right}");
+    }
+    for action in ["Alert", "DROP", "Pass", "RejectBoth"] {
+        assert!(runs(&format!("{action} tcp any any -> any any"), ""), "{action}");
+    }
+}
+
+/// Suricata takes these; here they would mean something else, and are refused: an action's scope,
+/// hooks at which rules match twice, bits that are nobody's and that no rule finds set.
+#[test]
+fn what_would_mean_something_else_is_refused() {
+    for action in ["drop:packet", "drop:flow", "pass:flow"] {
+        assert!(!runs(&format!("{action} tcp any any -> any any"), ""), "{action}");
+    }
+    for hook in ["pre_flow", "pre_stream"] {
+        assert!(!runs(&format!("alert tcp:{hook} any any -> any any"), ""), "{hook}");
+    }
+    assert!(!runs(TCP, "xbits:set,a;") && !runs(TCP, "priority:256;"));
+}
