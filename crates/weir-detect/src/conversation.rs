@@ -179,7 +179,7 @@ impl Conversation {
         if seen & flags::SYN != 0 {
             self.begin(side, &header);
         }
-        if !self.acceptance.takes(side, &header, !limits.waits_for_acknowledgment) {
+        if !self.acceptance.takes(side, &header, limits.sees_all) {
             return Progress { is_unacceptable: true, ..Progress::default() };
         }
         if seen & flags::ACK != 0 {
@@ -331,12 +331,15 @@ impl Conversation {
         self.streams[side].told()
     }
 
-    /// Bytes of both sides so far, each SYN counted as one.
+    /// Bytes of both sides so far, each SYN and FIN counted as one. Those of more than 4 GiB that
+    /// were seen from their beginning count from the last multiple.
     pub(crate) fn sizes(&self) -> [u64; 2] {
-        [0, 1].map(|side| match self.streams[side].window() {
-            (window, before) if self.streams[side].has_begun() => before + window.len() as u64 + 1,
+        let [client, server] = &self.streams;
+        let seen = |stream: &Stream| match stream.window() {
+            (window, before) if stream.has_begun() => before + window.len() as u64 + 1,
             _ => 0,
-        })
+        };
+        self.acceptance.used().unwrap_or_else(|| [seen(client), seen(server)])
     }
 
     /// What is spoken, once it is known.

@@ -106,6 +106,9 @@ pub struct Limits {
     /// Whether what is spoken over TCP counts for packets behind the one that told it alone: who
     /// watches, and is not in the way, has not seen it received before.
     pub waits_for_acknowledgment: bool,
+    /// Whether all that a side sends comes by here before the other acknowledges it, so that an
+    /// acknowledgment of more is none; who reads a capture may have missed packets.
+    pub sees_all: bool,
     /// Whether TCP segments with a wrong checksum, which no receiver takes, are no part of their
     /// connection either, unless they are [`Packet::is_verified`].
     pub checks_segments: bool,
@@ -130,6 +133,7 @@ impl Default for Limits {
             candidates: 1 << 14,
             midstream: false,
             waits_for_acknowledgment: false,
+            sees_all: false,
             checks_segments: false,
             seed: 0,
             bypass_bytes: None,

@@ -97,6 +97,8 @@ pub(crate) struct Flow {
     pub(crate) packets: [u64; 2],
     pub(crate) bytes: [u64; 2],
     pub(crate) tcp: Tcp,
+    /// Whether rules about ends alone have looked at a packet of a side.
+    pub(crate) is_looked_at: [bool; 2],
     /// Established before the packet at hand.
     pub(crate) is_established: bool,
     pub(crate) dropped_by: Option<RuleIndex>,
@@ -471,6 +473,7 @@ impl Slab {
     /// Other rules run from here on: `same` gives the one that stands for an old one that drops.
     pub(crate) fn change_rules(&mut self, same: &dyn Fn(RuleIndex) -> Option<RuleIndex>) {
         for flow in &mut self.flows {
+            flow.is_looked_at = [false; 2];
             flow.counts.clear();
             flow.bits.clear();
             flow.bits_of_transactions.clear();

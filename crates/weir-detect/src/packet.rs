@@ -105,11 +105,11 @@ impl<'a> View<'a> {
         vlans: Vlans,
         events: &'a [Event],
     ) -> Self {
-        let (source_port, destination_port) = ports(parsed);
+        let (source_port, destination_port) = ports(parsed, bytes);
         let payload = match &parsed.rdma {
             Some(rdma) => rdma.payload(bytes),
             // What a datagram says is looked at when it is whole.
-            None if parsed.fragment.is_some() => &[],
+            None if parsed.fragment.is_some() || carries_packets(parsed) => &[],
             None if parsed.protocol == protocol::UDP => checksums::datagram(parsed, bytes),
             None => parsed.payload(bytes),
         };
@@ -174,6 +174,16 @@ impl<'a> View<'a> {
         }
     }
 
+    /// Whether it is a piece of a datagram, which belongs to no flow until it is whole.
+    pub(crate) fn is_piece(&self) -> bool {
+        self.parsed.fragment.is_some() && self.parsed.rdma.is_none()
+    }
+
+    /// Whether it carries what an application may say.
+    pub(crate) fn may_speak(&self) -> bool {
+        !self.is_piece() && (self.is_tcp() || self.is_of(Protocol::Udp))
+    }
+
     pub(crate) fn is_tcp(&self) -> bool {
         matches!(self.parsed.transport, Transport::Tcp { .. })
     }
@@ -211,7 +221,10 @@ impl<'a> View<'a> {
         match test {
             HeaderTest::PayloadLen(numbers) => numbers.contain(self.payload.len() as u64),
             HeaderTest::Ttl(numbers) => numbers.contain(self.parsed.hop_limit.into()),
-            HeaderTest::TrafficClass(numbers) => numbers.contain(self.parsed.traffic_class.into()),
+            HeaderTest::TrafficClass(numbers) => {
+                let is_v6 = self.parsed.network == Network::Ipv6;
+                !is_v6 && numbers.contain(self.parsed.traffic_class.into())
+            }
             HeaderTest::Ipv4Id(numbers) => {
                 ipv4().is_some_and(|it| numbers.contain(it.id.get().into()))
             }
@@ -221,8 +234,10 @@ impl<'a> View<'a> {
                 how.holds((word >> 13) as u8, *bits & 7)
             }),
             HeaderTest::FragmentOffset(numbers) => {
-                let offset = self.parsed.fragment.map_or(0, |it| it.offset / 8);
-                numbers.contain(offset.into())
+                let offset = self.parsed.fragment.map(|it| it.offset / 8);
+                // Only pieces of IPv6 have one.
+                let is_v6 = self.parsed.network == Network::Ipv6;
+                offset.or((!is_v6).then_some(0)).is_some_and(|it| numbers.contain(it.into()))
             }
             HeaderTest::IpOption(wanted) => self.has_ip_option(*wanted),
             HeaderTest::SameAddress => self.source == self.destination,
@@ -333,7 +348,9 @@ impl<'a> View<'a> {
             Buffer::Ipv4Header if self.parsed.network == Network::Ipv4 => network..transport,
             Buffer::Ipv6Header if self.parsed.network == Network::Ipv6 => network..transport,
             Buffer::TcpHeader if self.is_tcp() => transport..payload,
-            Buffer::UdpHeader if self.is_of(Protocol::Udp) => transport..transport + 8,
+            Buffer::UdpHeader if self.is_of(Protocol::Udp) && !self.is_piece() => {
+                transport..transport + 8
+            }
             Buffer::Icmpv4Header if is_icmp && self.parsed.protocol == 1 => {
                 transport..(payload + self.icmp_more()).min(end)
             }
@@ -468,8 +485,22 @@ fn icmp_has_id(kind: u8) -> bool {
     matches!(kind, 0 | 8 | 13..=18 | 128 | 129)
 }
 
-fn ports(parsed: &Parsed) -> (u16, u16) {
+/// Whether it is a tunnel of IP: what is in it is looked at by itself.
+fn carries_packets(parsed: &Parsed) -> bool {
+    matches!(parsed.protocol, protocol::IPV4 | protocol::IPV6 | protocol::GRE)
+}
+
+fn ports(parsed: &Parsed, bytes: &[u8]) -> (u16, u16) {
+    const SCTP: u8 = 132;
     match parsed.transport {
+        Transport::None if parsed.protocol == SCTP && parsed.fragment.is_none() => {
+            match bytes.get(usize::from(parsed.transport_offset)..) {
+                Some([a, b, c, d, ..]) => {
+                    (u16::from_be_bytes([*a, *b]), u16::from_be_bytes([*c, *d]))
+                }
+                _ => (0, 0),
+            }
+        }
         Transport::Tcp { source, destination, .. } | Transport::Udp { source, destination } => {
             (source, destination)
         }

@@ -291,7 +291,10 @@ fn is_of_packets(rule: &Rule, transport: Transport) -> bool {
     rule.needs_packet
         || rule.is_of_operation()
         // Over anything but TCP there is no stream.
-        || (rule.needs_stream && transport != Transport::Tcp && !rule.is_of_application())
+        || (rule.needs_stream
+            && rule.flow.only_stream != Some(true)
+            && transport != Transport::Tcp
+            && !rule.is_of_application())
         || (rule.is_of_application() && transport == Transport::Udp)
 }
 

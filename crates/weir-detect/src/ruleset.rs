@@ -59,7 +59,7 @@ pub(crate) struct Needs {
 
 impl Needs {
     fn add(&mut self, rule: &Rule) {
-        self.streams |= rule.needs_stream;
+        self.streams |= rule.needs_stream || !rule.stream_sizes.is_empty();
         self.operations |= rule.is_of_operation();
         let asked = rule.units.iter().map(|it| it.digests());
         self.digests = asked.fold(self.digests, FileDigests::and);
@@ -486,7 +486,12 @@ impl Facts {
         let has_only_payload = rule.units.is_empty() && buffers.clone().all(is_of_packets);
         let header = &rule.header;
         let asks_bits = rule.bits.iter().any(|it| it.verb.is_condition()) || !rule.texts.is_empty();
-        let is_of_addresses = rule.tests.iter().all(|it| matches!(it, HeaderTest::Reputation(_)))
+        let is_of_ends = |it: &HeaderTest| {
+            use HeaderTest as T;
+            matches!(it, T::Reputation(_) | T::IpProtocol(_) | T::IpVersion(_))
+        };
+        let is_of_addresses = rule.tests.iter().all(is_of_ends)
+            && !header.excepts
             && rule.flow_counts.is_empty()
             && rule.flow == FlowTest::default()
             && rule.stream_sizes.is_empty()
@@ -498,8 +503,6 @@ impl Facts {
             && rule.untold.is_none()
             && rule.hook.is_none()
             && !asks_bits
-            && header.source_ports.is_all()
-            && header.destination_ports.is_all()
             && !header.protocol.is_application()
             && header.protocol != Protocol::Rdma;
         let asks_of_messages =

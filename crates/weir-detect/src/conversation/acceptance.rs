@@ -169,6 +169,13 @@ impl Acceptance {
         anew
     }
 
+    /// Numbers that each side has used so far, its SYN's and its FIN's among them; `None` where not
+    /// both beginnings were seen.
+    pub(super) fn used(&self) -> Option<[u64; 2]> {
+        let is_whole = self.sides.iter().all(|it| it.has_begun);
+        is_whole.then(|| self.sides.each_ref().map(|it| it.sent.wrapping_sub(it.first).into()))
+    }
+
     /// Whether anything was said behind both beginnings.
     pub(super) fn goes_on(&self) -> bool {
         self.goes_on

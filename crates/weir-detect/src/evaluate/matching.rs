@@ -12,7 +12,9 @@ use crate::detector::{Decision, Direction};
 use crate::flow::Flow;
 use crate::inspect::{self, Bytes, Cost, Memory, TRIES_MAX, Variables};
 use crate::packet::View;
-use crate::rule::{Absence, Buffer, BufferTest, Hook, Phases, Rule, TextTest};
+use crate::rule::{
+    Absence, Buffer, BufferTest, HeaderTest, Hook, Phases, Protocol, Rule, TextTest,
+};
 
 impl Evaluator {
     /// Candidates in the order of evaluation, each once, no more than there may be.
@@ -40,6 +42,11 @@ impl Evaluator {
             let rule = scene.rules.rule(*index);
             let Some(sight) = sight(rule) else { continue };
             if self.matches(rule, flow, scene, sight) {
+                // Who waits looks at the stream later, with another packet.
+                let waits = self.limits.waits_for_acknowledgment;
+                if rule.needs_packet && rule.needs_stream && !waits {
+                    self.of_packet_too.push(*index);
+                }
                 outcome = self.act((rule, *index, sight), flow, scene, alerts, decision);
                 if outcome.is_break() {
                     break;
@@ -66,10 +73,12 @@ impl Evaluator {
         self.captured.clear();
         self.sets.forget_found();
         view.is_of(protocol)
+            && (protocol != Protocol::PacketHeader || is_for(rule, view))
             && (!protocol.is_application()
                 || scene.application.is_some_and(|it| protocol.hears(it))
                 // The last message before another protocol began.
                 || sight.message.is_some_and(|it| protocol.means(it.protocol())))
+            && (rule.spoken.is_empty() || view.may_speak())
             && rule.spoken.iter().all(|it| it.holds(scene.direction.index(), &scene.speech))
             && (scene.is_decided || !rule.is_of_decision())
             && rule.hook.is_none_or(|it| match it {
@@ -89,6 +98,7 @@ impl Evaluator {
             && view.fits(&rule.header, scene.direction == Direction::Responder)
             && flow_fits(rule, flow, scene)
             && rule.tests.iter().all(|test| view.holds(test))
+            && (rule.flow_counts.is_empty() || !view.is_piece())
             && rule.flow_counts.iter().all(|it| it.holds(flow.counted(it.what, scene.now)))
             && rule.stream_sizes.iter().all(|it| it.holds(scene.stream_sizes))
             && rule
@@ -154,9 +164,14 @@ impl Evaluator {
     }
 }
 
+/// Whether a rule of `pkthdr` is for such a packet: of IP, or odd.
+fn is_for(rule: &Rule, view: &View<'_>) -> bool {
+    view.is_of(Protocol::Ip) || rule.tests.iter().any(|it| matches!(it, HeaderTest::Event(_)))
+}
+
 fn flow_fits(rule: &Rule, flow: &Flow, scene: &Scene<'_>) -> bool {
     let test = &rule.flow;
-    test.established.is_none_or(|wanted| wanted == flow.is_established)
+    test.established.is_none_or(|wanted| wanted == flow.is_established && !scene.view.is_piece())
         && test.to_server.is_none_or(|wanted| wanted == (scene.direction == Direction::Initiator))
         && test.phases.is_none_or(|it| is_in(it, flow, scene.view))
 }

@@ -93,6 +93,8 @@ pub(crate) struct Evaluator {
     pub(crate) sets: Datasets,
     /// Rules about packets whose bits were not as they ask.
     late: Vec<RuleIndex>,
+    /// Rules about packets and streams that have matched the packet at hand.
+    of_packet_too: Vec<RuleIndex>,
     /// Rules about messages whose fast pattern is in the packet.
     of_message: Vec<RuleIndex>,
     /// Rules about the stream whose fast pattern is in what the packet continues it with.
@@ -226,6 +228,7 @@ impl Evaluator {
             of_packet: Vec::new(),
             sets: Datasets::new(rules.datasets(), limits.seed),
             late: Vec::new(),
+            of_packet_too: Vec::new(),
             of_message: Vec::new(),
             of_stream: Vec::new(),
             is_scanned: false,
@@ -338,6 +341,7 @@ impl Evaluator {
         let view = scene.view;
         self.candidates.clear();
         self.late.clear();
+        self.of_packet_too.clear();
         self.bits_put = false;
         let Self { candidates, scratch, .. } = self;
         for (key, group) in scene.rules.packet_groups() {
@@ -360,7 +364,8 @@ impl Evaluator {
         if let Some(application) = scene.heard {
             bare.of_spoken(application, gist, candidates);
         }
-        let is_first = flow.packets[scene.direction.index()] == 1;
+        let is_looked_at = &mut flow.is_looked_at[scene.direction.index()];
+        let is_first = !std::mem::replace(is_looked_at, true);
         if is_first {
             self.candidates.extend_from_slice(&bare.addresses);
         }
@@ -378,7 +383,8 @@ impl Evaluator {
             let is_here = match rule.is_of_application() {
                 true if scene.heard.is_none() || rule.is_of_messages(is_message) => false,
                 true => rule.is_of_spoken() || is_udp || rule.needs_packet,
-                false if is_udp && !rule.is_of_operation() => true,
+                _ if rule.has_payload() && view.payload.is_empty() => false,
+                false if is_udp && !rule.is_of_operation() => rule.flow.only_stream != Some(true),
                 false => rule.needs_packet || !is_part || !rule.has_payload(),
             };
             let is_here = is_here && (is_first || !rule.is_of_addresses());
@@ -479,7 +485,9 @@ impl Evaluator {
             let payload = Some(Bytes { bytes: window, before, is_open: true });
             let sight = Sight { payload, message: None, is_stream: true };
             if self.matches(rule, flow, scene, sight) {
-                outcome = self.act((rule, *index, sight), flow, scene, alerts, decision);
+                if !self.of_packet_too.contains(index) {
+                    outcome = self.act((rule, *index, sight), flow, scene, alerts, decision);
+                }
                 match island {
                     Some(_) => conversation.matched_ahead(side, *index, before),
                     None => conversation.match_ends(side, *index),

@@ -128,7 +128,7 @@ impl Inspection<'_, '_> {
                 self.run(rest, here)
             }
             Step::Entropy(test) => {
-                (!self.buffer.is_open && test.holds(self.buffer.bytes)).then_some(())?;
+                test.holds(self.buffer.bytes).then_some(())?;
                 self.run(rest, here)
             }
             Step::ByteTest(test) => {

@@ -145,6 +145,7 @@ fn header(
         destination_ports: groups.ports(statement.destination_ports).map_err(port)?,
         is_both_ways: statement.is_both_ways,
         is_transactional: statement.is_transactional,
+        excepts: groups.excepts(statement.source) || groups.excepts(statement.destination),
     })
 }
 
@@ -152,22 +153,13 @@ fn header(
 /// at the stream, and at packets too where it says how far from their beginning.
 fn needs(header: &Header, collected: &Collected) -> (bool, bool) {
     let payload = collected.buffers.iter().find(|it| it.key.buffer == Buffer::Payload);
-    let of_packets = collected.tests.iter().any(|it| {
-        matches!(
-            it,
-            HeaderTest::PayloadLen(_)
-                | HeaderTest::TcpFlags { .. }
-                | HeaderTest::TcpSequence(_)
-                | HeaderTest::TcpAcknowledgment(_)
-                | HeaderTest::TcpWindow(_)
-        )
-    });
-    let is_stream =
-        matches!(header.protocol, Protocol::Tcp | Protocol::Ip | Protocol::Ipv4 | Protocol::Ipv6)
-            || header.protocol.is_application();
+    let of_packets =
+        collected.tests.iter().any(HeaderTest::is_of_packet) || !collected.flow_counts.is_empty();
+    let is_stream = header.protocol.may_be_of_tcp() || header.protocol.is_application();
     match (header.protocol, collected.flow.only_stream, payload) {
-        (Protocol::TcpStream, _, _) | (Protocol::Tcp, Some(true), _) => (false, true),
+        (Protocol::TcpStream, _, _) => (false, true),
         (Protocol::TcpPacket, _, _) | (Protocol::Tcp, Some(false), _) => (true, false),
+        (protocol, Some(true), _) if protocol.may_be_of_tcp() => (false, true),
         (_, None, Some(_)) if is_stream && of_packets => (true, false),
         (_, None, Some(payload)) if is_stream => {
             let has_place = payload.steps.iter().any(|step| {
@@ -178,7 +170,11 @@ fn needs(header: &Header, collected: &Collected) -> (bool, bool) {
         }
         (protocol, _, Some(_)) if protocol.is_application() => (false, true),
         // Of an operation, whose packets bring it piece by piece.
-        (Protocol::Rdma, _, Some(_)) if !of_packets => (false, false),
+        (Protocol::Rdma, _, Some(_))
+            if !collected.tests.iter().any(|it| matches!(it, HeaderTest::PayloadLen(_))) =>
+        {
+            (false, false)
+        }
         _ => (true, false),
     }
 }

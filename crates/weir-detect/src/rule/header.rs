@@ -190,6 +190,12 @@ impl Protocol {
         self >= Self::Http
     }
 
+    /// Whether its rules may be about TCP, though they name no application: contents of theirs
+    /// stand in the stream there.
+    pub(crate) fn may_be_of_tcp(self) -> bool {
+        matches!(self, Self::Tcp | Self::Ip | Self::Ipv4 | Self::Ipv6 | Self::PacketHeader)
+    }
+
     /// Whether datagrams carry it, beside streams or alone.
     pub(crate) fn is_of_datagrams(self) -> bool {
         use Protocol as P;
@@ -240,6 +246,38 @@ pub(crate) struct Header {
     pub(crate) is_both_ways: bool,
     /// Both sides of a transaction are meant together, of which this is the request.
     pub(crate) is_transactional: bool,
+    /// Some addresses are named by exception (`!10.0.0.1`).
+    pub(crate) excepts: bool,
+}
+
+impl HeaderTest {
+    /// Whether it is of a packet's own, so that contents beside it stand in that packet.
+    pub(crate) fn is_of_packet(&self) -> bool {
+        match self {
+            Self::PayloadLen(_)
+            | Self::Ttl(_)
+            | Self::TrafficClass(_)
+            | Self::Ipv4Id(_)
+            | Self::IpProtocol(_)
+            | Self::FragmentBits { .. }
+            | Self::FragmentOffset(_)
+            | Self::IpOption(_)
+            | Self::VlanCount(_)
+            | Self::Vlan { .. } => true,
+            _ => self.is_of_segment(),
+        }
+    }
+
+    /// The same of a field of TCP.
+    fn is_of_segment(&self) -> bool {
+        matches!(
+            self,
+            Self::TcpFlags { .. }
+                | Self::TcpSequence(_)
+                | Self::TcpAcknowledgment(_)
+                | Self::TcpWindow(_)
+        )
+    }
 }
 
 /// One thing asked of a packet's headers.

@@ -105,6 +105,20 @@ impl<'a> Groups<'a> {
         self.group(text, false)
     }
 
+    /// Whether addresses are excepted in what `text` names, by itself or by its variables.
+    pub(crate) fn excepts(&self, text: &str) -> bool {
+        let mut seen = HashSet::new();
+        let mut waiting = vec![text];
+        while let Some(text) = waiting.pop() {
+            if text.contains('!') {
+                return true;
+            }
+            let named = names(text).filter(|it| seen.insert(*it));
+            waiting.extend(named.filter_map(|it| self.addresses.texts.get(it)).map(String::as_str));
+        }
+        false
+    }
+
     fn group(&mut self, text: &str, is_address: bool) -> Read {
         let variables = if is_address { &mut self.addresses } else { &mut self.ports };
         let key = (is_address, text.to_owned());

@@ -8,6 +8,7 @@ mod forms;
 mod frames;
 mod headers;
 mod limits;
+mod looks;
 mod odd;
 mod quic_and_websocket;
 mod rdma;

@@ -65,7 +65,8 @@ fn data_with_numbers_that_no_receiver_takes_stand_for_none_of_the_stream() {
         ("acknowledges what was long before", SHIFT_0, at(1001, 2000), SHIFT_0),
         ("is older than what came before", &stamped, at(1001, 5001), &timestamps(499)),
     ] {
-        let mut bench = connected(Limits::default(), options);
+        let limits = Limits { sees_all: true, ..Limits::default() };
+        let mut bench = connected(limits, options);
         client(&mut bench, bad, bad_options, b"xxx");
         client(&mut bench, at(1001, 5001), options, b"att");
         client(&mut bench, at(1004, 5001), options, b"ack");
@@ -87,15 +88,14 @@ fn data_behind_the_receivers_window_are_none_of_the_stream_until_it_opens() {
 
 #[test]
 fn what_is_left_out_of_the_stream_is_looked_at_as_a_packet() {
-    let mut bench = connected(Limits::default(), SHIFT_0);
+    let mut bench = connected(Limits { sees_all: true, ..Limits::default() }, SHIFT_0);
     client(&mut bench, at(1001, 5002), SHIFT_0, b"attack");
     assert_eq!(bench.alerted(), [1]);
 }
 
 #[test]
 fn who_watches_a_capture_believes_acknowledgments_of_what_it_missed() {
-    let limits = Limits { waits_for_acknowledgment: true, ..Limits::default() };
-    let mut bench = connected(limits, SHIFT_0);
+    let mut bench = connected(Limits::default(), SHIFT_0);
     client(&mut bench, at(1001, 5901), SHIFT_0, b"att");
     client(&mut bench, at(1004, 5901), SHIFT_0, b"ack");
     assert_eq!(bench.alerted(), [1]);

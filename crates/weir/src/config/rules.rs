@@ -209,6 +209,7 @@ impl Detection {
             anomalies,
             digests: self.digests,
             checks_segments: self.checksums == Checksums::Verify,
+            sees_all: true,
             ..Limits::default()
         };
         let tells_records = self.eve.as_ref().is_some_and(|it| it.has_records);

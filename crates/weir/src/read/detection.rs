@@ -1,5 +1,6 @@
 //! Captures through the detector, and what it finds to a file of EVE's events.
 
+mod checksums;
 mod ended;
 mod waiting;
 
@@ -32,6 +33,7 @@ use super::exception::Cause;
 pub use super::exception::Exception;
 use super::layers::{Layer, Layers};
 use super::stats::Counts;
+pub use checksums::Checksums;
 use waiting::Waiting;
 
 /// Flows at a time; beyond, the one that has been silent longest ends.
@@ -44,11 +46,6 @@ const ALERTS_MAX: usize = 1 << 12;
 const DROPPED_MAX: usize = 1 << 20;
 /// Flows of which alerts wait, at most; further alerts are told at once.
 const HELD_MAX: usize = 1 << 16;
-/// Packets after which wrong checksums are counted, and what part of them they may not be: as
-/// Suricata has it.
-const CHECKSUMS_SAMPLED: u64 = 1000;
-const CHECKSUMS_WRONG_SHARE: u64 = 10;
-
 /// What was seen.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
@@ -116,19 +113,6 @@ struct Held {
     /// Sequence number behind them.
     end: u32,
     is_acknowledged: bool,
-}
-
-/// What is made of TCP checksums.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Checksums {
-    /// All count as right.
-    #[default]
-    Trusted,
-    /// A segment with a wrong one is no part of its connection.
-    Verified,
-    /// Likewise, but those that are left to an adapter count as right; and all, once a tenth of the
-    /// first thousand packets was wrong (Suricata's `auto`): the capture was made on the sender.
-    Guessed,
 }
 
 /// How captures are looked at.
@@ -288,18 +272,6 @@ impl<W: Write> Detection<W> {
 }
 
 impl<W: Write> Look<W> {
-    /// Looks at checksums no more, from now on, if many were wrong; whether that is so.
-    fn guess_checksums(&mut self) -> bool {
-        let is_due =
-            self.options.checksums == Checksums::Guessed && self.seen.packets == CHECKSUMS_SAMPLED;
-        let wrong = self.detector.counters().wrong_checksums;
-        let are_trusted = is_due && wrong * CHECKSUMS_WRONG_SHARE >= CHECKSUMS_SAMPLED;
-        if are_trusted {
-            self.detector.check_segments(false);
-        }
-        are_trusted
-    }
-
     /// Whether its checksum counts as right, whatever it is.
     fn is_verified(&self, layer: &Layer<'_>) -> bool {
         self.options.checksums == Checksums::Guessed

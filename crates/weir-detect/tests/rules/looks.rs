@@ -1,0 +1,158 @@
+//! At what a rule looks: packets, streams, ends; each as often as Suricata does.
+
+use weir_detect::{Direction, Limits};
+
+use crate::bench::{Bench, CLIENT, SERVER, udp};
+
+/// How often a rule alerts of a connection in which the client says `so ev` and `il`, and the
+/// server `so evil`.
+fn of_connection(rule: &str) -> usize {
+    let mut bench = Bench::new(&format!("alert {rule}"));
+    bench.connect();
+    bench.client(b"so ev");
+    bench.server(b"");
+    bench.client(b"il");
+    bench.server(b"");
+    bench.server(b"so evil");
+    bench.alerted().len()
+}
+
+#[test]
+fn contents_beside_what_a_packet_says_of_itself_stand_in_that_packet() {
+    for (options, alerts) in [
+        ("content:\"evil\";", 2),
+        ("ttl:64; content:\"evil\";", 1),
+        ("fragoffset:0; content:\"evil\";", 1),
+        ("flow.pkts_toserver:>0; content:\"evil\";", 1),
+        ("tcpv4-csum:valid; content:\"evil\";", 2),
+        ("content:\"evil\"; offset:3; depth:4;", 2),
+        ("flow:only_stream; content:\"evil\";", 2),
+        ("flow:no_stream; content:\"evil\";", 1),
+    ] {
+        for protocol in ["tcp", "ip", "ip4", "pkthdr"] {
+            let rule = format!("{protocol} any any -> any any ({options} sid:1;)");
+            assert_eq!(of_connection(&rule), alerts, "{rule}");
+        }
+    }
+}
+
+#[test]
+fn an_empty_packet_has_no_payload_to_look_into() {
+    for options in ["content:!\"evil\";", "content:!\"zzz\";", "isdataat:!9;"] {
+        let mut bench = Bench::new(&format!("alert ip any any -> any any ({options} sid:1;)"));
+        bench.udp(b"");
+        bench.connect();
+        assert_eq!(bench.alerted(), [], "{options}");
+        bench.client(b"so");
+        assert_eq!(bench.alerted(), [1], "{options}");
+    }
+}
+
+#[test]
+fn a_rule_of_ends_looks_once_at_each_side_and_one_of_exceptions_at_each_packet() {
+    const PACKETS: usize = 8;
+    for (header, options, alerts) in [
+        ("any any -> any any", "", 2),
+        ("any any -> any 80", "", 1),
+        ("any any -> any !99", "", 2),
+        ("any any <> any 80", "", 2),
+        ("any any -> any any", "l3_proto:ip4;", 2),
+        ("!10.9.9.9 any -> any any", "", PACKETS),
+        ("any any -> any any", "flow:stateless;", PACKETS),
+    ] {
+        let rule = format!("tcp {header} ({options} sid:1;)");
+        assert_eq!(of_connection(&rule), alerts, "{rule}");
+    }
+}
+
+#[test]
+fn a_rule_of_ends_looks_at_the_flows_that_were_there_before_it() {
+    let mut bench = Bench::new("alert tcp any any -> any 99 (sid:1;)");
+    bench.connect();
+    let rules = crate::bench::load("alert tcp any any -> any 80 (sid:2;)").0;
+    bench.detector.swap(std::sync::Arc::new(rules)).unwrap();
+    bench.client(b"a");
+    bench.client(b"b");
+    assert_eq!(bench.alerted(), [2]);
+}
+
+#[test]
+fn fields_of_ipv4_are_none_of_ipv6s() {
+    let rules = "alert ip any any -> any any (tos:0; sid:1;)\n\
+                 alert ip any any -> any any (fragoffset:0; sid:2;)\n\
+                 alert ip any any -> any any (ttl:64; sid:3;)";
+    let mut bench = Bench::new(rules);
+    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x86, 0xdd, 0x60, 0, 0, 0, 0, 8];
+    frame.extend([17, 64]);
+    frame.extend([[0xfd; 16], [0xfe; 16]].concat());
+    frame.extend([0, 1, 0, 2, 0, 8, 0, 0]);
+    bench.send(Direction::Initiator, &frame);
+    assert_eq!(bench.alerted(), [3]);
+}
+
+/// `datagram` in so many bytes of SCTP or GRE, or a piece of it.
+fn carried(protocol: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
+    let mut frame = udp(CLIENT, SERVER, 1, 2, payload);
+    frame.drain(34..42);
+    frame[16..18].copy_from_slice(&(20 + payload.len() as u16).to_be_bytes());
+    (frame[20], frame[23]) = (flags, protocol);
+    frame[24..26].fill(0);
+    let checksum = weir_wire::checksum::Sum::new().with(&frame[14..34]).checksum();
+    frame[24..26].copy_from_slice(&checksum.to_be_bytes());
+    frame
+}
+
+#[test]
+fn what_is_in_a_tunnel_or_in_pieces_is_looked_at_by_itself() {
+    const SCTP: u8 = 132;
+    const GRE: u8 = 47;
+    const MORE: u8 = 0x20;
+    let rules = "alert ip any any -> any any (content:\"evil\"; sid:1;)\n\
+                 alert ip any !80 -> any !99 (sid:2;)\n\
+                 alert ip any any -> any any (flow:not_established; sid:3;)";
+    let sctp = [&[3, 232, 7, 208, 0, 0, 0, 0, 0, 0, 0, 0][..], b"evil"].concat();
+    let datagram = [&[0, 1, 0, 2, 0, 40, 0, 0][..], b"evil"].concat();
+    for (protocol, flags, payload, sids) in [
+        (SCTP, 0, sctp.as_slice(), [1, 2, 3].as_slice()),
+        (17, MORE, &datagram, &[2]),
+        (GRE, 0, b"\x00\x00\x12\x34evil", &[3]),
+    ] {
+        let mut bench = Bench::new(rules);
+        bench.send(Direction::Initiator, &carried(protocol, flags, payload));
+        let mut alerted = bench.alerted();
+        alerted.sort_unstable();
+        assert_eq!(alerted, sids, "{protocol}");
+    }
+}
+
+#[test]
+fn who_waits_for_acknowledgments_tells_of_packet_and_stream() {
+    let rule = "alert tcp any any -> any any (content:\"evil\"; depth:9; sid:1;)";
+    for (waits_for_acknowledgment, alerts) in [(false, 1), (true, 2)] {
+        let mut bench = Bench::with(rule, Limits { waits_for_acknowledgment, ..Limits::default() });
+        bench.connect();
+        bench.client(b"so evil");
+        assert_eq!(bench.alerted().len(), alerts);
+    }
+}
+
+#[test]
+fn the_size_of_a_stream_is_known_to_rules_of_packets() {
+    let rule =
+        "alert tcp-pkt any any -> any any (stream_size:client,>,3; content:\"evil\"; sid:1;)";
+    let mut bench = Bench::new(rule);
+    bench.connect();
+    bench.client(b"evil");
+    assert_eq!(bench.alerted(), [1]);
+}
+
+#[test]
+fn the_entropy_of_a_stream_is_that_of_what_was_said() {
+    let rule = "alert tcp any any -> any any (entropy:value > 1; sid:1;)";
+    let mut bench = Bench::new(rule);
+    bench.connect();
+    bench.client(b"aaaa");
+    assert_eq!(bench.alerted(), []);
+    bench.client(b"bcd");
+    assert_eq!(bench.alerted(), [1]);
+}
