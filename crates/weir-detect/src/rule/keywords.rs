@@ -586,30 +586,33 @@ fn is_relative(step: &Step) -> bool {
     }
 }
 
+/// Notes of contents and expressions whether what follows counts from their ends: another
+/// occurrence is tried then. The next content or expression may stand behind other steps; any other
+/// follows at once.
 fn finish_steps(steps: &mut [Step]) -> Result<(), Refused> {
-    let mut next_is_relative = false;
+    let (mut next_text, mut next) = (false, false);
     for step in steps.iter_mut().rev() {
         match step {
             Step::Content(it) => {
                 content::check(it).map_err(|why| Refused::new("content", why))?;
-                it.leads = next_is_relative;
-                next_is_relative = it.is_relative();
+                it.leads = next_text || next;
+                (next_text, next) = (it.is_relative(), false);
             }
             Step::Pcre(it) => {
-                it.leads = next_is_relative;
-                next_is_relative = it.is_relative;
+                it.leads = next_text || next;
+                (next_text, next) = (it.is_relative, false);
             }
-            Step::IsDataAt { is_relative, .. } => next_is_relative = *is_relative,
-            Step::ByteTest(it) => next_is_relative = it.read.is_relative,
-            Step::ByteJump(it) => next_is_relative = it.read.is_relative,
+            Step::IsDataAt { is_relative, .. } => next = *is_relative,
+            Step::ByteTest(it) => next = it.read.is_relative,
+            Step::ByteJump(it) => next = it.read.is_relative,
             Step::ByteExtract { read, .. } | Step::ByteMath { read, .. } => {
-                next_is_relative = read.is_relative;
+                next = read.is_relative;
             }
-            Step::Asn1(it) => next_is_relative = it.is_relative,
+            Step::Asn1(it) => next = it.is_relative,
             Step::Size(_) | Step::Dataset(_) | Step::Entropy(_) => {}
             Step::Base64 { is_relative, then, .. } => {
                 finish_steps(then)?;
-                next_is_relative = *is_relative;
+                next = *is_relative;
             }
         }
     }

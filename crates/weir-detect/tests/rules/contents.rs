@@ -232,3 +232,17 @@ fn a_rule_of_ip_looks_into_whatever_is_carried() {
     tcp.sort_unstable();
     assert_eq!(tcp, [1, 2, 3]);
 }
+
+#[test]
+fn another_occurrence_is_tried_for_a_content_that_follows_behind_other_steps() {
+    for rule in [
+        "content:\"ab\"; byte_test:1,>,0,0; content:\"c\"; within:1;",
+        "content:\"ab\"; isdataat:3; content:\"c\"; within:1;",
+        "content:\"ab\"; content:\"c\"; within:1;",
+        "pcre:\"/ab/\"; isdataat:3; pcre:\"/^c/R\";",
+    ] {
+        let mut bench = Bench::new(&format!("alert udp any any -> any any ({rule} sid:1;)"));
+        bench.udp(b"ab ab abc");
+        assert_eq!(bench.alerted(), [1], "{rule}");
+    }
+}
