@@ -75,6 +75,7 @@ pub(super) fn build(statement: &Statement<'_>, context: &mut Context<'_>) -> Res
         needs_packet,
         needs_stream,
     };
+    check_packet(&rule)?;
     hook::settle(&mut rule)?;
     if rule.header.protocol == Protocol::TcpStream && asks_nothing_said(&rule) {
         rule.header.protocol = Protocol::Tcp;
@@ -179,11 +180,45 @@ fn needs(header: &Header, collected: &Collected) -> (bool, bool) {
     }
 }
 
+/// Whether what the rule asks of packets is of packets of its protocol.
+fn check_packet(rule: &Rule) -> Result<(), Refused> {
+    use Protocol as P;
+    let own = rule.header.protocol;
+    let is_ip = matches!(own, P::Ip | P::Ipv4 | P::Ipv6 | P::PacketHeader | P::Rdma);
+    if !is_ip && rule.tests.iter().any(|it| matches!(it, HeaderTest::IpProtocol(_))) {
+        return Err(Refused::new("ip_proto", "the rule names its protocol: write `ip`"));
+    }
+    let headers = || rule.buffers.iter().map(|it| it.key.buffer).filter(|it| it.is_header());
+    let asks_packets = rule.tests.iter().any(HeaderTest::is_of_packet)
+        || !rule.flow_counts.is_empty()
+        || headers().next().is_some();
+    if own == P::TcpStream && (asks_packets || rule.flow.only_stream == Some(false)) {
+        return Err(Refused::new("tcp-stream", "it asks for what packets have: write `tcp`"));
+    }
+    if own == P::TcpPacket && rule.flow.only_stream == Some(true) {
+        return Err(Refused::new("flow", "of packets, not the stream: write `tcp`"));
+    }
+    let is_other = |it: &Buffer| match it {
+        Buffer::TcpHeader => !is_ip && !matches!(own, P::Tcp | P::TcpPacket),
+        Buffer::UdpHeader => !is_ip && own != P::Udp,
+        Buffer::Icmpv4Header => !is_ip && !matches!(own, P::Icmp | P::Icmpv4),
+        Buffer::Icmpv6Header => !is_ip && !matches!(own, P::Icmp | P::Icmpv6),
+        _ => false,
+    };
+    match headers().find(|it| !own.is_application() && is_other(it)) {
+        Some(buffer) => Err(Refused::new(buffer.name(), "the rule's protocol has no such header")),
+        None => Ok(()),
+    }
+}
+
 fn check_buffers(rule: &mut Rule) -> Result<(), Refused> {
     let own = rule.header.protocol;
     let mut asked = rule.messages.iter().map(|it| it.protocol());
     let mut odd = rule.app_events.iter().map(|it| it.protocol());
-    let is_carrier = matches!(own, Protocol::Tcp | Protocol::Udp | Protocol::Ip);
+    let is_carrier = matches!(
+        own,
+        Protocol::Tcp | Protocol::Udp | Protocol::Ip | Protocol::Ipv4 | Protocol::Ipv6
+    );
     let fits = |of: Protocol| is_carrier || own.carries(of);
     if !asked.all(fits) || !odd.all(fits) {
         return Err(Refused::new("protocol", "the keyword belongs to another than the rule's"));

@@ -99,6 +99,12 @@ macro_rules! buffers {
         }
 
         impl Buffer {
+            /// Whether it is a header of a packet.
+            pub(crate) fn is_header(self) -> bool {
+                crate::buffers::protocol(self).is_none()
+                    && !matches!(self, Self::Payload | Self::Frame(_))
+            }
+
             /// By the keyword that stands before its contents.
             pub(crate) fn from_name(name: &str) -> Option<Self> {
                 match name {

@@ -1,6 +1,6 @@
 //! Forms of rules that Suricata 8.0.7 refuses, and those that it takes.
 
-use crate::bench::load;
+use crate::bench::{load, refused};
 
 /// The rule with these options, and what goes before them.
 fn runs(header: &str, options: &str) -> bool {
@@ -98,4 +98,26 @@ fn what_would_mean_something_else_is_refused() {
         assert!(!runs(&format!("alert tcp:{hook} any any -> any any"), ""), "{hook}");
     }
     assert!(!runs(TCP, "xbits:set,a;") && !runs(TCP, "priority:256;"));
+}
+
+#[test]
+fn a_rule_asks_of_packets_what_its_protocol_has() {
+    for rule in [
+        "tcp any any -> any any (ip_proto:6;",
+        "tcp-stream any any -> any any (ttl:64; content:\"a\";",
+        "tcp-stream any any -> any any (flow.pkts_toserver:1;",
+        "tcp-pkt any any -> any any (flow:only_stream; content:\"a\";",
+        "udp any any -> any any (tcp.hdr; content:\"a\";",
+        "icmp any any -> any any (udp.hdr; content:\"a\";",
+    ] {
+        refused(&format!("alert {rule} sid:1;)"));
+    }
+    for rule in [
+        "ip any any -> any any (ip_proto:6;",
+        "ip any any -> any any (tcp.hdr; content:\"a\";",
+        "ip4 any any -> any any (http.uri; content:\"a\";",
+        "ip6 any any -> any any (dns.query; content:\"a\";",
+    ] {
+        assert!(load(&format!("alert {rule} sid:1;)")).1.refused.is_empty(), "{rule}");
+    }
 }
