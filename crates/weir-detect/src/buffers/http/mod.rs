@@ -4,6 +4,7 @@
 
 mod begin;
 mod files;
+mod head;
 pub(crate) mod http2;
 mod inflate;
 mod odd;
@@ -16,6 +17,7 @@ use crate::buffers::event::AppEvent;
 use crate::digest::FileDigests;
 use crate::record::HttpRecord;
 pub(crate) use begin::{begins, begins_with_any_method, behind_blanks};
+use head::{Search, body_of, upgrade_of};
 use transaction::begins_response;
 pub(crate) use transaction::{Fresh, Half, Transaction, is_body};
 
@@ -60,6 +62,8 @@ enum Expect {
 struct Side {
     expect: Expect,
     held: Vec<u8>,
+    /// How far `held` was looked through for the end of a head.
+    search: Search,
     /// The transaction that its next bytes belong to.
     current: u64,
     /// With the last bytes that were taken a message ended.
@@ -116,6 +120,7 @@ impl Connection {
                 Some(count) => used += count,
                 None => break,
             }
+            self.sides[side].search = Search::default();
             let is_end = std::mem::take(&mut self.sides[side].is_end);
             if let Some(ends) = self.ends.as_mut().filter(|_| is_end) {
                 ends.push(used.saturating_sub(before));
@@ -129,7 +134,8 @@ impl Connection {
             state.expect = Expect::Head;
         }
         let rest = &given[used..];
-        let line = rest.len() - rest.iter().rposition(|it| *it == b'\n').map_or(0, |it| it + 1);
+        // Only in a head more than a line is held.
+        let line = rest.len() - state.search.line;
         if line > LINE_LEN_MAX && state.expect != Expect::Nothing {
             if side == 0 && state.expect == Expect::Head {
                 self.sides[0].current = self.push_request(Half::request(rest));
@@ -140,7 +146,8 @@ impl Connection {
         }
         if self.sides[side].expect == Expect::Nothing || length - used > HEAD_LEN_MAX {
             held = Vec::new();
-            self.sides[side].expect = Expect::Nothing;
+            (self.sides[side].expect, self.sides[side].search) =
+                (Expect::Nothing, Search::default());
         } else if is_held {
             held.drain(..used);
         } else {
@@ -305,6 +312,7 @@ impl Connection {
     /// A side says no more.
     pub(crate) fn close(&mut self, side: usize) {
         let held = std::mem::take(&mut self.sides[side].held);
+        self.sides[side].search = Search::default();
         let is_begun = self.sides[side].expect == Expect::Head
             && !held.trim_ascii().is_empty()
             && !held.contains(&b'\n');
@@ -393,8 +401,11 @@ impl Connection {
     fn head(&mut self, side: usize, bytes: &[u8], progressed: &mut Vec<u64>) -> Option<usize> {
         // Empty lines before a start line are passed over.
         let blank = bytes.iter().take_while(|it| matches!(it, b'\r' | b'\n')).count();
-        let end = blank + head_len(&bytes[blank..])?;
-        let head = &bytes[blank..end];
+        if blank > 0 {
+            return Some(blank);
+        }
+        let end = self.sides[side].search.end(bytes)?;
+        let head = &bytes[..end];
         if side == 0 {
             self.request(head, progressed);
         } else {
@@ -435,6 +446,10 @@ impl Connection {
                 _ => self.begun = Some(number),
             }
             progressed.push(number);
+        }
+        // A line that was looked through for a head's end begins one.
+        if self.sides[1].search.line > 0 {
+            return self.head(1, bytes, progressed);
         }
         let end = bytes.iter().position(|it| *it == b'\n');
         let line = &bytes[..end.map_or(bytes.len(), |it| it + 1)];
@@ -530,49 +545,6 @@ impl Connection {
     }
 }
 
-/// What a response that switches protocols goes on in.
-fn upgrade_of(half: &Half) -> Option<Upgrade> {
-    let name = half.header(b"upgrade")?;
-    let extensions = half.header(b"sec-websocket-extensions").unwrap_or_default();
-    match () {
-        () if name == b"h2c" => Some(Upgrade::Http2),
-        () if name.eq_ignore_ascii_case(b"websocket") => {
-            Some(Upgrade::Websocket { deflates: odd::contains(extensions, b"permessage-deflate") })
-        }
-        () => None,
-    }
-}
-
-/// Bytes through the empty line that ends headers.
-fn head_len(bytes: &[u8]) -> Option<usize> {
-    let mut line_start = 0;
-    for (at, byte) in bytes.iter().enumerate() {
-        if *byte == b'\n' {
-            if bytes[line_start..at].trim_ascii().is_empty() && line_start > 0 {
-                return Some(at + 1);
-            }
-            line_start = at + 1;
-        }
-    }
-    None
-}
-
-/// What follows the headers of `half`.
-fn body_of(half: &Half, is_response: bool) -> Expect {
-    let encoding = half.header(b"transfer-encoding");
-    if encoding.is_some_and(|it| it.to_ascii_lowercase().windows(7).any(|it| it == b"chunked")) {
-        return Expect::ChunkSize;
-    }
-    match half.header(b"content-length").and_then(odd::length) {
-        Some(0) => Expect::Head,
-        Some(length) => Expect::Body(length),
-        None if is_response => Expect::BodyToEnd,
-        // A receiver that knows neither where the body ends nor how it is sent gives up.
-        None if half.header(b"content-length").is_some() || encoding.is_some() => Expect::Nothing,
-        None => Expect::Head,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -631,6 +603,27 @@ mod tests {
         connection.take(1, b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n", &mut progressed);
         let second = connection.transaction(1).unwrap();
         assert_eq!(second.response.as_ref().unwrap().status, b"404");
+    }
+
+    #[test]
+    fn long_heads_are_taken_byte_by_byte() {
+        let (mut connection, mut progressed) = (Connection::default(), Vec::new());
+        let headers = "X: yyyyyyyyyy\r\n".repeat(4000);
+        for (side, line) in [(0, "GET /a HTTP/1.1\r\n"), (1, "HTTP/1.1 200 OK\r\n")] {
+            let head = [line, &headers, "\r\n"].concat();
+            head.as_bytes().chunks(1).for_each(|it| connection.take(side, it, &mut progressed));
+        }
+        assert_eq!(one(0, &mut connection, Buffer::HttpUri), b"/a");
+        assert_eq!(one(1, &mut connection, Buffer::HttpStatusCode), b"200");
+    }
+
+    #[test]
+    fn blank_lines_before_a_request_are_not_kept() {
+        let mut connection = Connection::default();
+        (0..50_000).for_each(|_| connection.take(0, b"\r\n", &mut Vec::new()));
+        assert!(connection.sides[0].held.is_empty());
+        connection.take(0, b"GET /a HTTP/1.1\r\n\r\n", &mut Vec::new());
+        assert_eq!(one(0, &mut connection, Buffer::HttpUri), b"/a");
     }
 
     #[test]
