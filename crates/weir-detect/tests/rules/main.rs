@@ -3,6 +3,7 @@
 mod bench;
 
 mod applications;
+mod beginnings;
 mod contents;
 mod frames;
 mod headers;
