@@ -21,3 +21,40 @@ fn a_hello_request_before_the_hello_does_not_hide_the_server_name() {
         }
     }
 }
+
+#[test]
+fn many_blanks_before_a_request_do_not_hide_it() {
+    let rule = "alert http any any -> any any (http.uri; content:\"evil\"; sid:1;)";
+    for blank in ["\r\n", "\n", " ", "\t", "\0"] {
+        for (count, piece) in [(4000, 1), (10_000, 1400), (100_000, 1000), (20_000, 65_000)] {
+            let mut bench = Bench::new(rule);
+            bench.connect();
+            let said = [&blank.repeat(count), "GET /evil HTTP/1.1\r\nHost: a\r\n\r\n"].concat();
+            said.as_bytes().chunks(piece).for_each(|it| _ = bench.client(it));
+            assert_eq!(bench.alerted(), [1], "{blank:?} {count} {piece}");
+        }
+    }
+}
+
+#[test]
+fn what_a_client_of_ftp_says_first_does_not_hide_the_session() {
+    let rule = "alert ftp any any -> any any (ftp.command; content:\"USER\"; sid:1;)";
+    let first =
+        ["", "\r\n", "\n", " ", "\r\n\r\n", "NOOP\r\n", "what no server knows, at length\r\n"];
+    for (port, greeting) in [(21, "220 hi\r\n"), (21, "220-hi\r\n"), (2121, "220 (hi)\r\n")] {
+        for first in first {
+            let mut bench = Bench::new(rule);
+            bench.server_port = port;
+            bench.connect();
+            bench.server(greeting.as_bytes());
+            bench.client(first.as_bytes());
+            bench.client(b"USER a\r\n");
+            assert_eq!(bench.alerted(), [1], "{port} {first:?}");
+        }
+    }
+    let mut bench = Bench::new(rule);
+    bench.server_port = 21;
+    bench.connect();
+    bench.client(b"\r\nUSER a\r\n");
+    assert_eq!(bench.alerted(), [1]);
+}
