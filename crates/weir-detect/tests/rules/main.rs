@@ -4,6 +4,7 @@ mod bench;
 
 mod applications;
 mod beginnings;
+mod bodies;
 mod contents;
 mod frames;
 mod headers;

@@ -3,6 +3,7 @@
 //! Chunked bodies are put together, compressed ones inflated.
 
 mod begin;
+mod behind;
 mod files;
 mod head;
 pub(crate) mod http2;
@@ -54,6 +55,8 @@ enum Expect {
     Trailer,
     /// What still follows a message in the same piece: the next one, or more of its body.
     Behind,
+    /// The rest of a line there that is more of its body.
+    BehindLine,
     /// Nothing that is HTTP.
     Nothing,
 }
@@ -190,6 +193,7 @@ impl Connection {
             Expect::Head if side == 0 => self.head(side, bytes, progressed),
             Expect::Head => self.before_response(bytes, progressed),
             Expect::Behind => self.behind(side, bytes, progressed),
+            Expect::BehindLine => Some(self.behind_line(side, bytes, progressed)),
             Expect::Body(left) | Expect::Chunk(left) => {
                 let count = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
                 self.body(side, &bytes[..count], progressed);
@@ -279,56 +283,6 @@ impl Connection {
         }
         self.sides[side].expect = if size == 0 { Expect::Trailer } else { Expect::Chunk(size) };
         Some(end + 1)
-    }
-
-    /// What follows a message in the same piece. A line that begins no other is more of its body.
-    fn behind(&mut self, side: usize, bytes: &[u8], progressed: &mut Vec<u64>) -> Option<usize> {
-        let end = bytes.iter().position(|it| *it == b'\n')?;
-        let line = &bytes[..=end];
-        let start = line.iter().take_while(|it| odd::is_space(**it)).count();
-        let word = line[start..].split(|it| odd::is_space(*it)).next().unwrap_or_default();
-        let is_next = if side == 0 { odd::is_method(word) } else { begins_response(line) };
-        if is_next {
-            self.sides[side].expect = Expect::Head;
-            return Some(0);
-        }
-        self.more_of_body(side, line, !word.is_empty(), progressed);
-        Some(end + 1)
-    }
-
-    fn more_of_body(&mut self, side: usize, line: &[u8], is_odd: bool, progressed: &mut Vec<u64>) {
-        // A response is over when the next is waited for.
-        let number = self.sides[side].current.saturating_sub(side as u64);
-        let wanted = self.wanted;
-        if let Some(half) = self.transaction(number).and_then(|it| it.half_mut(side)) {
-            half.add_body(line, wanted);
-        }
-        if side == 0 && is_odd {
-            self.raise(0, AppEvent::HttpBodyUnexpected);
-        }
-        progressed.push(number);
-    }
-
-    /// A side says no more.
-    pub(crate) fn close(&mut self, side: usize) {
-        let held = std::mem::take(&mut self.sides[side].held);
-        self.sides[side].search = Search::default();
-        let is_begun = self.sides[side].expect == Expect::Head
-            && !held.trim_ascii().is_empty()
-            && !held.contains(&b'\n');
-        if side == 0 && is_begun {
-            let half = Half::request(&held);
-            self.sides[0].current = self.push_request(half);
-            self.raise(0, AppEvent::HttpLineIncomplete);
-        }
-        let expect = std::mem::replace(&mut self.sides[side].expect, Expect::Nothing);
-        let number = self.sides[side].current;
-        if expect == Expect::BodyToEnd
-            && let Some(half) = self.transaction(number).and_then(|it| it.half_mut(side))
-        {
-            half.is_complete = true;
-            self.odd[side].push(number);
-        }
     }
 
     /// Adds a request, to the transaction that waits for it or to a new one; its number.
@@ -531,7 +485,7 @@ impl Connection {
         let number = self.sides[side].current;
         let mut events = Vec::new();
         if let Some(half) = self.transaction(number).and_then(|it| it.half_mut(side)) {
-            half.is_complete = true;
+            half.complete();
             if half.method == b"POST" {
                 odd::of_form(half, &mut events);
             }
@@ -655,6 +609,25 @@ mod tests {
         assert_eq!(events(&connection, 1), []);
         connection.take(0, b"GET /3", &mut Vec::new());
         connection.close(0);
+    }
+
+    #[test]
+    fn what_follows_a_message_is_its_body_before_its_line_ends() {
+        let head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n";
+        let mut connection = Connection::default();
+        connection.take(0, &[head, b"xxev".as_slice()].concat(), &mut Vec::new());
+        assert_eq!(one(0, &mut connection, Buffer::HttpRequestBody), b"xxev");
+        connection.take(0, b"il GET /no HTTP/1.1\r\n\r\n", &mut Vec::new());
+        assert!(one(0, &mut connection, Buffer::HttpRequestBody).starts_with(b"xxevil GET"));
+        assert_eq!(events(&connection, 0), [AppEvent::HttpBodyUnexpected]);
+        for (length, body) in [("0x8", "evil"), ("-1", "evil"), ("2\r\nContent-Length: 4", "ev")] {
+            let mut connection = Connection::default();
+            connection.take(0, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", &mut Vec::new());
+            let response = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}");
+            connection.take(1, response.as_bytes(), &mut Vec::new());
+            connection.close(1);
+            assert_eq!(one(1, &mut connection, Buffer::FileData), body.as_bytes(), "{length}");
+        }
     }
 
     #[test]
