@@ -149,10 +149,7 @@ fn datagram(bytes: &[u8], port: u16) -> Option<Protocol> {
         (2049, _) if is_rpc_nfs(bytes, bytes.len()) => Protocol::Nfs,
         (44_818, _) if is_enip(bytes) => Protocol::Enip,
         (135, _) | (_, [4, 0, ..]) if is_dcerpc_datagram(bytes) => Protocol::Dcerpc,
-        (
-            _,
-            [b'd', b'1', b':', b'a' | b'r', b'd', b'2', b':', b'i', b'd', b'2', b'0', b':', ..],
-        ) => Protocol::BittorrentDht,
+        (_, [b'd', b'1' | b'2', b':', ..]) if is_dht(bytes) => Protocol::BittorrentDht,
         _ if super::quic::begins(bytes, port) => Protocol::Quic,
         _ => return None,
     })
@@ -202,6 +199,13 @@ fn is_ldap(bytes: &[u8]) -> bool {
 fn is_snmp(bytes: &[u8]) -> bool {
     let Some((0x30, content)) = super::ber::outer(bytes) else { return false };
     matches!(content, [2, 1, 0 | 1 | 3, ..])
+}
+
+/// A request, an answer or an error (BEP 5), or whom an answer is for (BEP 42).
+fn is_dht(bytes: &[u8]) -> bool {
+    const BEGINNINGS: [&[u8]; 5] =
+        [b"d1:ad2:id20:", b"d1:rd2:id20:", b"d1:eli20", b"d2:ip6:", b"d2:ip18:"];
+    BEGINNINGS.iter().any(|it| bytes.starts_with(it))
 }
 
 /// RFC 7296 s3.1, RFC 2408 s3.1.

@@ -3,28 +3,35 @@
 use super::{Application, Conversation};
 use crate::application::{self, Beginning, TransportProtocol};
 use crate::buffers::{http, http::http2, tls};
+use crate::rule::Protocol;
 
 /// First bytes of a stream after which an application that was not told is none that is known.
 const TELLING_LEN: usize = 32;
 /// Length and header of a DNS message over TCP.
 const DNS_BEGINNING_LEN: usize = 14;
+/// Blanks before a client's first word that are kept, at most.
+const BLANKS_MAX: usize = 1024;
+const PORT_FTP: u16 = 21;
 
 impl Conversation {
     /// What a side's bytes so far tell.
-    pub(super) fn told_by_beginning(&self, side: usize, is_dns: bool, port: u16) -> Application {
+    pub(super) fn told_by_beginning(
+        &mut self,
+        side: usize,
+        is_dns: bool,
+        port: u16,
+    ) -> Application {
+        if side == 0 {
+            self.pass_blanks(is_dns);
+        }
         let Some(window) = self.since(side) else { return Application::Unknown };
-        let of_others = application::beginning(TransportProtocol::Tcp, side, window, port);
-        match of_others {
-            Beginning::Is(protocol) => {
-                return Application::Other(
-                    protocol,
-                    application::parser(TransportProtocol::Tcp, protocol),
-                );
-            }
+        let request = http::behind_blanks(window);
+        let words = if side == 0 && port == PORT_FTP { request } else { window };
+        match application::beginning(TransportProtocol::Tcp, side, words, port) {
+            Beginning::Is(protocol) => return other(protocol),
             Beginning::Open => return Application::Unknown,
             Beginning::Other => {}
         }
-        let request = http::behind_blanks(window);
         if (side == 0 && http::begins(request)) || (side == 1 && window.starts_with(b"HTTP/1.")) {
             return Application::Http(Box::default());
         }
@@ -38,7 +45,7 @@ impl Conversation {
             return Application::Ssh(Box::default());
         }
         // At its port, but others speak there too who want to be taken for it.
-        if is_dns {
+        if is_dns && !request.is_empty() {
             return match window.len() < DNS_BEGINNING_LEN {
                 true => Application::Unknown,
                 false => Application::Dns(Box::default()),
@@ -48,8 +55,33 @@ impl Conversation {
         let of_http = if side == 0 { http::begins_with_any_method(request) } else { Some(false) };
         match of_http {
             Some(true) => Application::Http(Box::default()),
+            _ if side == 0 && request.contains(&b'\n') && self.is_greeted_by_ftp(port) => {
+                other(Protocol::Ftp)
+            }
             Some(false) if side == 0 && request.len() >= TELLING_LEN => Application::None,
             _ => Application::Unknown,
         }
     }
+
+    /// Forgets blanks that a client begins with, so many that its first word would be lost.
+    fn pass_blanks(&mut self, is_dns: bool) {
+        let Some(window) = self.since(0) else { return };
+        // There zeros may be a length.
+        let is_kept = is_dns && window.contains(&0);
+        if window.len() > BLANKS_MAX && http::behind_blanks(window).is_empty() && !is_kept {
+            self.begins[0] += window.len() as u64;
+        }
+    }
+
+    /// Whether the server has greeted as those of FTP do: their clients may say anything then.
+    fn is_greeted_by_ftp(&self, port: u16) -> bool {
+        let greeting = self.since(1).unwrap_or_default();
+        greeting.starts_with(b"220 (")
+            || (port == PORT_FTP
+                && (greeting.starts_with(b"220 ") || greeting.starts_with(b"220-")))
+    }
+}
+
+fn other(protocol: Protocol) -> Application {
+    Application::Other(protocol, application::parser(TransportProtocol::Tcp, protocol))
 }

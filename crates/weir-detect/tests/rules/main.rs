@@ -3,6 +3,8 @@
 mod bench;
 
 mod applications;
+mod beginnings;
+mod bodies;
 mod contents;
 mod forms;
 mod frames;

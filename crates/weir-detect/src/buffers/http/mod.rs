@@ -3,7 +3,9 @@
 //! Chunked bodies are put together, compressed ones inflated.
 
 mod begin;
+mod behind;
 mod files;
+mod head;
 pub(crate) mod http2;
 mod inflate;
 mod odd;
@@ -16,6 +18,7 @@ use crate::buffers::event::AppEvent;
 use crate::digest::FileDigests;
 use crate::record::HttpRecord;
 pub(crate) use begin::{begins, begins_with_any_method, behind_blanks};
+use head::{Search, body_of, upgrade_of};
 use transaction::begins_response;
 pub(crate) use transaction::{Fresh, Half, Transaction, is_body};
 
@@ -52,6 +55,8 @@ enum Expect {
     Trailer,
     /// What still follows a message in the same piece: the next one, or more of its body.
     Behind,
+    /// The rest of a line there that is more of its body.
+    BehindLine,
     /// Nothing that is HTTP.
     Nothing,
 }
@@ -60,6 +65,8 @@ enum Expect {
 struct Side {
     expect: Expect,
     held: Vec<u8>,
+    /// How far `held` was looked through for the end of a head.
+    search: Search,
     /// The transaction that its next bytes belong to.
     current: u64,
     /// With the last bytes that were taken a message ended.
@@ -116,6 +123,7 @@ impl Connection {
                 Some(count) => used += count,
                 None => break,
             }
+            self.sides[side].search = Search::default();
             let is_end = std::mem::take(&mut self.sides[side].is_end);
             if let Some(ends) = self.ends.as_mut().filter(|_| is_end) {
                 ends.push(used.saturating_sub(before));
@@ -129,7 +137,8 @@ impl Connection {
             state.expect = Expect::Head;
         }
         let rest = &given[used..];
-        let line = rest.len() - rest.iter().rposition(|it| *it == b'\n').map_or(0, |it| it + 1);
+        // Only in a head more than a line is held.
+        let line = rest.len() - state.search.line;
         if line > LINE_LEN_MAX && state.expect != Expect::Nothing {
             if side == 0 && state.expect == Expect::Head {
                 self.sides[0].current = self.push_request(Half::request(rest));
@@ -140,7 +149,8 @@ impl Connection {
         }
         if self.sides[side].expect == Expect::Nothing || length - used > HEAD_LEN_MAX {
             held = Vec::new();
-            self.sides[side].expect = Expect::Nothing;
+            (self.sides[side].expect, self.sides[side].search) =
+                (Expect::Nothing, Search::default());
         } else if is_held {
             held.drain(..used);
         } else {
@@ -183,6 +193,7 @@ impl Connection {
             Expect::Head if side == 0 => self.head(side, bytes, progressed),
             Expect::Head => self.before_response(bytes, progressed),
             Expect::Behind => self.behind(side, bytes, progressed),
+            Expect::BehindLine => Some(self.behind_line(side, bytes, progressed)),
             Expect::Body(left) | Expect::Chunk(left) => {
                 let count = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
                 self.body(side, &bytes[..count], progressed);
@@ -274,55 +285,6 @@ impl Connection {
         Some(end + 1)
     }
 
-    /// What follows a message in the same piece. A line that begins no other is more of its body.
-    fn behind(&mut self, side: usize, bytes: &[u8], progressed: &mut Vec<u64>) -> Option<usize> {
-        let end = bytes.iter().position(|it| *it == b'\n')?;
-        let line = &bytes[..=end];
-        let start = line.iter().take_while(|it| odd::is_space(**it)).count();
-        let word = line[start..].split(|it| odd::is_space(*it)).next().unwrap_or_default();
-        let is_next = if side == 0 { odd::is_method(word) } else { begins_response(line) };
-        if is_next {
-            self.sides[side].expect = Expect::Head;
-            return Some(0);
-        }
-        self.more_of_body(side, line, !word.is_empty(), progressed);
-        Some(end + 1)
-    }
-
-    fn more_of_body(&mut self, side: usize, line: &[u8], is_odd: bool, progressed: &mut Vec<u64>) {
-        // A response is over when the next is waited for.
-        let number = self.sides[side].current.saturating_sub(side as u64);
-        let wanted = self.wanted;
-        if let Some(half) = self.transaction(number).and_then(|it| it.half_mut(side)) {
-            half.add_body(line, wanted);
-        }
-        if side == 0 && is_odd {
-            self.raise(0, AppEvent::HttpBodyUnexpected);
-        }
-        progressed.push(number);
-    }
-
-    /// A side says no more.
-    pub(crate) fn close(&mut self, side: usize) {
-        let held = std::mem::take(&mut self.sides[side].held);
-        let is_begun = self.sides[side].expect == Expect::Head
-            && !held.trim_ascii().is_empty()
-            && !held.contains(&b'\n');
-        if side == 0 && is_begun {
-            let half = Half::request(&held);
-            self.sides[0].current = self.push_request(half);
-            self.raise(0, AppEvent::HttpLineIncomplete);
-        }
-        let expect = std::mem::replace(&mut self.sides[side].expect, Expect::Nothing);
-        let number = self.sides[side].current;
-        if expect == Expect::BodyToEnd
-            && let Some(half) = self.transaction(number).and_then(|it| it.half_mut(side))
-        {
-            half.is_complete = true;
-            self.odd[side].push(number);
-        }
-    }
-
     /// Adds a request, to the transaction that waits for it or to a new one; its number.
     fn push_request(&mut self, half: Half) -> u64 {
         if let Some(number) = self.begun.take()
@@ -393,8 +355,11 @@ impl Connection {
     fn head(&mut self, side: usize, bytes: &[u8], progressed: &mut Vec<u64>) -> Option<usize> {
         // Empty lines before a start line are passed over.
         let blank = bytes.iter().take_while(|it| matches!(it, b'\r' | b'\n')).count();
-        let end = blank + head_len(&bytes[blank..])?;
-        let head = &bytes[blank..end];
+        if blank > 0 {
+            return Some(blank);
+        }
+        let end = self.sides[side].search.end(bytes)?;
+        let head = &bytes[..end];
         if side == 0 {
             self.request(head, progressed);
         } else {
@@ -435,6 +400,10 @@ impl Connection {
                 _ => self.begun = Some(number),
             }
             progressed.push(number);
+        }
+        // A line that was looked through for a head's end begins one.
+        if self.sides[1].search.line > 0 {
+            return self.head(1, bytes, progressed);
         }
         let end = bytes.iter().position(|it| *it == b'\n');
         let line = &bytes[..end.map_or(bytes.len(), |it| it + 1)];
@@ -516,7 +485,7 @@ impl Connection {
         let number = self.sides[side].current;
         let mut events = Vec::new();
         if let Some(half) = self.transaction(number).and_then(|it| it.half_mut(side)) {
-            half.is_complete = true;
+            half.complete();
             if half.method == b"POST" {
                 odd::of_form(half, &mut events);
             }
@@ -527,49 +496,6 @@ impl Connection {
         if side == 1 {
             self.sides[1].current += 1;
         }
-    }
-}
-
-/// What a response that switches protocols goes on in.
-fn upgrade_of(half: &Half) -> Option<Upgrade> {
-    let name = half.header(b"upgrade")?;
-    let extensions = half.header(b"sec-websocket-extensions").unwrap_or_default();
-    match () {
-        () if name == b"h2c" => Some(Upgrade::Http2),
-        () if name.eq_ignore_ascii_case(b"websocket") => {
-            Some(Upgrade::Websocket { deflates: odd::contains(extensions, b"permessage-deflate") })
-        }
-        () => None,
-    }
-}
-
-/// Bytes through the empty line that ends headers.
-fn head_len(bytes: &[u8]) -> Option<usize> {
-    let mut line_start = 0;
-    for (at, byte) in bytes.iter().enumerate() {
-        if *byte == b'\n' {
-            if bytes[line_start..at].trim_ascii().is_empty() && line_start > 0 {
-                return Some(at + 1);
-            }
-            line_start = at + 1;
-        }
-    }
-    None
-}
-
-/// What follows the headers of `half`.
-fn body_of(half: &Half, is_response: bool) -> Expect {
-    let encoding = half.header(b"transfer-encoding");
-    if encoding.is_some_and(|it| it.to_ascii_lowercase().windows(7).any(|it| it == b"chunked")) {
-        return Expect::ChunkSize;
-    }
-    match half.header(b"content-length").and_then(odd::length) {
-        Some(0) => Expect::Head,
-        Some(length) => Expect::Body(length),
-        None if is_response => Expect::BodyToEnd,
-        // A receiver that knows neither where the body ends nor how it is sent gives up.
-        None if half.header(b"content-length").is_some() || encoding.is_some() => Expect::Nothing,
-        None => Expect::Head,
     }
 }
 
@@ -634,6 +560,27 @@ mod tests {
     }
 
     #[test]
+    fn long_heads_are_taken_byte_by_byte() {
+        let (mut connection, mut progressed) = (Connection::default(), Vec::new());
+        let headers = "X: yyyyyyyyyy\r\n".repeat(4000);
+        for (side, line) in [(0, "GET /a HTTP/1.1\r\n"), (1, "HTTP/1.1 200 OK\r\n")] {
+            let head = [line, &headers, "\r\n"].concat();
+            head.as_bytes().chunks(1).for_each(|it| connection.take(side, it, &mut progressed));
+        }
+        assert_eq!(one(0, &mut connection, Buffer::HttpUri), b"/a");
+        assert_eq!(one(1, &mut connection, Buffer::HttpStatusCode), b"200");
+    }
+
+    #[test]
+    fn blank_lines_before_a_request_are_not_kept() {
+        let mut connection = Connection::default();
+        (0..50_000).for_each(|_| connection.take(0, b"\r\n", &mut Vec::new()));
+        assert!(connection.sides[0].held.is_empty());
+        connection.take(0, b"GET /a HTTP/1.1\r\n\r\n", &mut Vec::new());
+        assert_eq!(one(0, &mut connection, Buffer::HttpUri), b"/a");
+    }
+
+    #[test]
     fn a_line_that_is_too_long_ends_the_look() {
         let mut connection = Connection::default();
         connection.take(0, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", &mut Vec::new());
@@ -662,6 +609,25 @@ mod tests {
         assert_eq!(events(&connection, 1), []);
         connection.take(0, b"GET /3", &mut Vec::new());
         connection.close(0);
+    }
+
+    #[test]
+    fn what_follows_a_message_is_its_body_before_its_line_ends() {
+        let head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n";
+        let mut connection = Connection::default();
+        connection.take(0, &[head, b"xxev".as_slice()].concat(), &mut Vec::new());
+        assert_eq!(one(0, &mut connection, Buffer::HttpRequestBody), b"xxev");
+        connection.take(0, b"il GET /no HTTP/1.1\r\n\r\n", &mut Vec::new());
+        assert!(one(0, &mut connection, Buffer::HttpRequestBody).starts_with(b"xxevil GET"));
+        assert_eq!(events(&connection, 0), [AppEvent::HttpBodyUnexpected]);
+        for (length, body) in [("0x8", "evil"), ("-1", "evil"), ("2\r\nContent-Length: 4", "ev")] {
+            let mut connection = Connection::default();
+            connection.take(0, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", &mut Vec::new());
+            let response = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}");
+            connection.take(1, response.as_bytes(), &mut Vec::new());
+            connection.close(1);
+            assert_eq!(one(1, &mut connection, Buffer::FileData), body.as_bytes(), "{length}");
+        }
     }
 
     #[test]

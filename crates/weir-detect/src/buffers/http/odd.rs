@@ -75,6 +75,11 @@ pub(super) fn is_method(word: &[u8]) -> bool {
     METHODS.contains(&word)
 }
 
+/// Whether a word may become one.
+pub(super) fn begins_method(word: &[u8]) -> bool {
+    METHODS.iter().any(|it| it.starts_with(word))
+}
+
 pub(super) fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | 0x0b | 0x0c)
 }

@@ -74,6 +74,8 @@ pub(crate) struct Half {
     looked_at: usize,
     headers_looked_at: bool,
     pub(crate) is_complete: bool,
+    /// More of its body may come although it is complete.
+    pub(super) goes_on: bool,
     /// Its files were told of.
     pub(super) are_files_told: bool,
     /// Has seen the whole body, where somebody wants digests of files.
@@ -233,6 +235,16 @@ impl Half {
         None
     }
 
+    /// No more of it comes.
+    pub(super) fn complete(&mut self) {
+        self.is_complete = true;
+        let Self { inflate, body, digester, .. } = self;
+        if let Some(inflate) = inflate {
+            inflate.finish(body, BODY_LEN_MAX, digester.as_deref_mut());
+            self.body_size = inflate.made() as u64;
+        }
+    }
+
     /// Digests of the whole body, if all of it was seen.
     pub(super) fn digests(&self) -> Digests {
         let digester = self.digester.as_ref().filter(|_| self.is_complete);
@@ -368,7 +380,7 @@ impl Transaction {
 
     /// Lets the body of a side go that is whole and was looked at.
     pub(crate) fn let_go(&mut self, side: usize) {
-        if let Some(half) = self.half_mut(side).filter(|it| it.is_complete) {
+        if let Some(half) = self.half_mut(side).filter(|it| it.is_complete && !it.goes_on) {
             half.let_go = half.let_go.max(half.body.len());
             (half.body, half.looked_at, half.inflate) = Default::default();
         }

@@ -87,9 +87,10 @@ struct Said {
     certificate: Option<Certificate>,
 }
 
-/// Whether a stream that begins so may be TLS.
+/// Whether a stream that begins so may be TLS: with a record of a handshake, in which other
+/// messages may come before the hello (RFC 5246 s7.4.1.1).
 pub(crate) fn begins(bytes: &[u8]) -> bool {
-    matches!(bytes, [RECORD_HANDSHAKE, 3, 0..=4, _, _, CLIENT_HELLO | 2, ..])
+    matches!(bytes, [RECORD_HANDSHAKE, 3, 0..=4, _, _, ..])
 }
 
 impl Session {
@@ -361,6 +362,22 @@ mod tests {
             let told = bytes.chunks(piece).map(|it| session.take(0, it)).filter(|it| *it).count();
             assert_eq!(told, 1, "{piece}");
             assert!(session.each(0, Buffer::TlsSni, &mut |it| it == b"www.example.org"));
+        }
+    }
+
+    #[test]
+    fn what_comes_before_a_hello_does_not_hide_it() {
+        let hello = hello(b"www.example.org");
+        let asked = record(0, b"");
+        let in_one = [&[RECORD_HANDSHAKE, 3, 1, 0, hello[4] + 4, 0, 0, 0, 0], &hello[5..]].concat();
+        let in_own = [asked.as_slice(), &asked, &hello].concat();
+        let empty = [&[RECORD_HANDSHAKE, 3, 1, 0, 0], hello.as_slice()].concat();
+        for bytes in [in_one, in_own, empty] {
+            assert!(begins(&bytes));
+            let mut session = Session::default();
+            assert!(session.take(0, &bytes));
+            assert!(session.each(0, Buffer::TlsSni, &mut |it| it == b"www.example.org"));
+            assert!(session.each(0, Buffer::Ja3Hash, &mut |it| it.len() == 32));
         }
     }
 

@@ -315,7 +315,7 @@ impl Connection {
     /// A side says no more in a stream.
     fn end(&mut self, number: u64, side: usize) {
         if let Some(half) = self.transaction(number).and_then(|it| it.half_mut(side)) {
-            half.is_complete = true;
+            half.complete();
             let message = doh::message(half, side).and_then(|it| dns::parse(&it));
             self.carries_dns |= message.is_some();
             self.dns.extend(message);

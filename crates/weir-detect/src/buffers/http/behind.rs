@@ -1,0 +1,107 @@
+//! What stands behind a message: the next one, or what Suricata takes for more of its body.
+
+use super::head::Search;
+use super::transaction::{Half, begins_response};
+use super::{Connection, Expect, odd};
+use crate::buffers::event::AppEvent;
+
+/// Bytes of a line by which a response is told.
+const RESPONSE_MARK_LEN: usize = 4;
+
+impl Connection {
+    /// What follows a message in the same piece. A line that begins no other is more of its body.
+    pub(super) fn behind(
+        &mut self,
+        side: usize,
+        bytes: &[u8],
+        progressed: &mut Vec<u64>,
+    ) -> Option<usize> {
+        let end = bytes.iter().position(|it| *it == b'\n');
+        let line = &bytes[..end.map_or(bytes.len(), |it| it + 1)];
+        let start = line.iter().take_while(|it| odd::is_space(**it)).count();
+        let word = line[start..].split(|it| odd::is_space(*it)).next().unwrap_or_default();
+        let is_next = if side == 0 { odd::is_method(word) } else { begins_response(line) };
+        if is_next && end.is_some() {
+            self.sides[side].expect = Expect::Head;
+            return Some(0);
+        }
+        let is_word_whole = word.len() < line.len() - start;
+        let may_be_next = is_next
+            || (side == 0 && !is_word_whole && odd::begins_method(word))
+            || (side == 1 && line.len() - start < RESPONSE_MARK_LEN);
+        if end.is_none() && may_be_next {
+            return None;
+        }
+        self.more_of_body(side, line, end.is_none(), progressed);
+        if end.is_none() {
+            self.sides[side].expect = Expect::BehindLine;
+        } else if side == 0 && !word.is_empty() {
+            self.raise(0, AppEvent::HttpBodyUnexpected);
+        }
+        Some(line.len())
+    }
+
+    /// The rest of a line behind a message.
+    pub(super) fn behind_line(
+        &mut self,
+        side: usize,
+        bytes: &[u8],
+        progressed: &mut Vec<u64>,
+    ) -> usize {
+        let end = bytes.iter().position(|it| *it == b'\n');
+        let line = &bytes[..end.map_or(bytes.len(), |it| it + 1)];
+        self.more_of_body(side, line, end.is_none(), progressed);
+        if end.is_some() {
+            self.sides[side].expect = Expect::Behind;
+            if side == 0 {
+                self.raise(0, AppEvent::HttpBodyUnexpected);
+            }
+        }
+        line.len()
+    }
+
+    fn more_of_body(&mut self, side: usize, line: &[u8], goes_on: bool, progressed: &mut Vec<u64>) {
+        // A response is over when the next is waited for.
+        let number = self.sides[side].current.saturating_sub(side as u64);
+        let wanted = self.wanted;
+        if let Some(half) = self.transaction(number).and_then(|it| it.half_mut(side)) {
+            half.add_body(line, wanted);
+            half.goes_on = goes_on;
+        }
+        progressed.push(number);
+    }
+
+    /// A side says no more.
+    pub(crate) fn close(&mut self, side: usize) {
+        let held = std::mem::take(&mut self.sides[side].held);
+        self.sides[side].search = Search::default();
+        let expect = std::mem::replace(&mut self.sides[side].expect, Expect::Nothing);
+        let number = self.sides[side].current;
+        let mut progressed = Vec::new();
+        match expect {
+            Expect::Head if held.trim_ascii().is_empty() || held.contains(&b'\n') => {}
+            Expect::Head if side == 0 => {
+                self.sides[0].current = self.push_request(Half::request(&held));
+                self.raise(0, AppEvent::HttpLineIncomplete);
+            }
+            Expect::Head if !begins_response(&held) => {
+                let wanted = self.wanted;
+                if let Some(transaction) = self.transaction(number) {
+                    transaction.half_or_new(1).add_body(&held, wanted);
+                    progressed.push(number);
+                }
+            }
+            Expect::Behind if !held.is_empty() => {
+                self.more_of_body(side, &held, false, &mut progressed)
+            }
+            Expect::BodyToEnd => {
+                if let Some(half) = self.transaction(number).and_then(|it| it.half_mut(side)) {
+                    half.complete();
+                    progressed.push(number);
+                }
+            }
+            _ => {}
+        }
+        self.odd[side].append(&mut progressed);
+    }
+}

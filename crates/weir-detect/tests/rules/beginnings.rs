@@ -1,0 +1,60 @@
+//! What is spoken is told although something comes before it that receivers pass over.
+
+use crate::bench::Bench;
+
+#[test]
+fn a_hello_request_before_the_hello_does_not_hide_the_server_name() {
+    let rule = "alert tls any any -> any any (tls.sni; content:\"evil\"; sid:1;)";
+    let mut hello = vec![1, 0, 0, 56, 3, 3];
+    hello.extend([0; 32]);
+    hello.extend([0, 0, 2, 0x13, 1, 1, 0, 0, 13, 0, 0, 0, 9, 0, 7, 0, 0, 4]);
+    hello.extend(b"evil");
+    let record = |message: &[u8]| [&[22, 3, 1, 0, message.len() as u8], message].concat();
+    let in_own = [record(&[0; 4]), record(&hello)].concat();
+    let in_one = record(&[&[0; 4], hello.as_slice()].concat());
+    for bytes in [in_own, in_one] {
+        for piece in [1, 5, 1000] {
+            let mut bench = Bench::new(rule);
+            bench.connect();
+            bytes.chunks(piece).for_each(|it| _ = bench.client(it));
+            assert_eq!(bench.alerted(), [1], "{piece}");
+        }
+    }
+}
+
+#[test]
+fn many_blanks_before_a_request_do_not_hide_it() {
+    let rule = "alert http any any -> any any (http.uri; content:\"evil\"; sid:1;)";
+    for blank in ["\r\n", "\n", " ", "\t", "\0"] {
+        for (count, piece) in [(4000, 1), (10_000, 1400), (100_000, 1000), (20_000, 65_000)] {
+            let mut bench = Bench::new(rule);
+            bench.connect();
+            let said = [&blank.repeat(count), "GET /evil HTTP/1.1\r\nHost: a\r\n\r\n"].concat();
+            said.as_bytes().chunks(piece).for_each(|it| _ = bench.client(it));
+            assert_eq!(bench.alerted(), [1], "{blank:?} {count} {piece}");
+        }
+    }
+}
+
+#[test]
+fn what_a_client_of_ftp_says_first_does_not_hide_the_session() {
+    let rule = "alert ftp any any -> any any (ftp.command; content:\"USER\"; sid:1;)";
+    let first =
+        ["", "\r\n", "\n", " ", "\r\n\r\n", "NOOP\r\n", "what no server knows, at length\r\n"];
+    for (port, greeting) in [(21, "220 hi\r\n"), (21, "220-hi\r\n"), (2121, "220 (hi)\r\n")] {
+        for first in first {
+            let mut bench = Bench::new(rule);
+            bench.server_port = port;
+            bench.connect();
+            bench.server(greeting.as_bytes());
+            bench.client(first.as_bytes());
+            bench.client(b"USER a\r\n");
+            assert_eq!(bench.alerted(), [1], "{port} {first:?}");
+        }
+    }
+    let mut bench = Bench::new(rule);
+    bench.server_port = 21;
+    bench.connect();
+    bench.client(b"\r\nUSER a\r\n");
+    assert_eq!(bench.alerted(), [1]);
+}

@@ -1,0 +1,59 @@
+//! Bodies of HTTP whose heads say of them what is not so.
+
+use std::io::Write;
+
+use flate2::Compression;
+use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
+
+use crate::bench::Bench;
+
+const RULES: &str = "\
+    alert http any any -> any any (flow:to_client; file.data; content:\"evil\"; sid:1;)\n\
+    alert http any any -> any any (flow:to_server; http.request_body; content:\"evil\"; sid:2;)";
+
+/// The alerts about a body that comes in pieces, behind such lines of a head.
+fn alerted(headers: &str, body: &[u8], piece: usize) -> Vec<u32> {
+    let mut bench = Bench::new(RULES);
+    bench.connect();
+    bench.client(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    bench.server(format!("HTTP/1.1 200 OK\r\n{headers}\r\n").as_bytes());
+    body.chunks(piece).for_each(|it| _ = bench.server(it));
+    bench.tcp(weir_detect::Direction::Responder, 17, b"");
+    bench.alerted()
+}
+
+#[test]
+fn bodies_are_shown_whatever_they_are_said_to_be_encoded_in() {
+    let text = b"some text with evil in it";
+    let level = Compression::default();
+    let mut gzip = GzEncoder::new(Vec::new(), level);
+    let mut zlib = ZlibEncoder::new(Vec::new(), level);
+    let mut bare = DeflateEncoder::new(Vec::new(), level);
+    gzip.write_all(text).unwrap();
+    zlib.write_all(text).unwrap();
+    bare.write_all(text).unwrap();
+    let sent =
+        [text.to_vec(), gzip.finish().unwrap(), zlib.finish().unwrap(), bare.finish().unwrap()];
+    for encoding in ["gzip", "x-gzip", "deflate", "gzip, deflate"] {
+        for body in &sent {
+            for length in [String::new(), format!("Content-Length: {}\r\n", body.len())] {
+                let headers = format!("Content-Encoding: {encoding}\r\n{length}");
+                assert_eq!(alerted(&headers, body, 7), [1], "{headers} {body:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn bodies_are_shown_whatever_they_are_said_to_be_long() {
+    for length in ["-1", "0x8", "8x", "2, 8", "0", "2", "2\r\nContent-Length: 8"] {
+        let mut bench = Bench::new(RULES);
+        bench.connect();
+        let request = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n");
+        bench.client(format!("{request}xxevilxx").as_bytes());
+        bench.server(format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\nxxe").as_bytes());
+        bench.server(b"vilxx");
+        bench.tcp(weir_detect::Direction::Responder, 17, b"");
+        assert_eq!(bench.alerted(), [2, 1], "{length}");
+    }
+}
