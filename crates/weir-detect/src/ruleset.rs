@@ -612,6 +612,11 @@ impl Rule {
         self.facts.is_of_operation
     }
 
+    /// Whether something must not be in what it looks at.
+    pub(crate) fn excludes(&self) -> bool {
+        self.buffers.iter().flat_map(|it| &it.steps).any(|it| it.is_negated())
+    }
+
     /// Whether it asks for bits or integers.
     pub(crate) fn asks_bits(&self) -> bool {
         self.facts.asks_bits

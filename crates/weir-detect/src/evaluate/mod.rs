@@ -180,6 +180,14 @@ struct Sight<'a> {
     is_stream: bool,
 }
 
+impl<'a> Sight<'a> {
+    /// Bytes of a stream that goes on, and how many came before them.
+    fn of_stream((bytes, before): (&'a [u8], u64)) -> Self {
+        let payload = Some(Bytes { bytes, before, is_open: true });
+        Self { payload, message: None, is_stream: true }
+    }
+}
+
 /// The window of the stream, and the bytes before it, where the packet's payload is its end and all
 /// that is new.
 fn continued<'f>(
@@ -482,9 +490,13 @@ impl Evaluator {
             if window.is_empty() || told_ahead {
                 continue;
             }
-            let payload = Some(Bytes { bytes: window, before, is_open: true });
-            let sight = Sight { payload, message: None, is_stream: true };
-            if self.matches(rule, flow, scene, sight) {
+            let sight = Sight::of_stream((window, before));
+            // What must not be there must not have been there either.
+            let all = conversation.window(side);
+            let is_part = island.is_none() && before != all.1 && rule.excludes();
+            if self.matches(rule, flow, scene, sight)
+                && (!is_part || self.matches(rule, flow, scene, Sight::of_stream(all)))
+            {
                 if !self.of_packet_too.contains(index) {
                     outcome = self.act((rule, *index, sight), flow, scene, alerts, decision);
                 }

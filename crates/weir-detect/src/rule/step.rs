@@ -30,6 +30,18 @@ pub(crate) enum Step {
     Base64 { bytes: Option<u32>, offset: u32, is_relative: bool, then: Vec<Step> },
 }
 
+impl Step {
+    /// Whether something must not be there.
+    pub(crate) fn is_negated(&self) -> bool {
+        match self {
+            Self::Content(content) => content.is_negated,
+            Self::Pcre(pcre) => pcre.is_negated,
+            Self::IsDataAt { is_negated, .. } => *is_negated,
+            _ => false,
+        }
+    }
+}
+
 /// How evenly the values of bytes are spread, in bits a byte: from 0 to 8.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Entropy {

@@ -30,7 +30,10 @@ fn many_blanks_before_a_request_do_not_hide_it() {
             let mut bench = Bench::new(rule);
             bench.connect();
             let said = [&blank.repeat(count), "GET /evil HTTP/1.1\r\nHost: a\r\n\r\n"].concat();
-            said.as_bytes().chunks(piece).for_each(|it| _ = bench.client(it));
+            for piece in said.as_bytes().chunks(piece) {
+                bench.client(piece);
+                bench.server(b"");
+            }
             assert_eq!(bench.alerted(), [1], "{blank:?} {count} {piece}");
         }
     }
