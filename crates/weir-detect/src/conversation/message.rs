@@ -64,6 +64,17 @@ impl Message<'_> {
         }
     }
 
+    /// Whether what a buffer of it holds is the beginning of a body of which more comes.
+    pub(crate) fn awaits(&self, buffer: Buffer) -> bool {
+        let Self::Http(transaction, side) = self else { return false };
+        match buffer {
+            Buffer::HttpRequestBody => transaction.awaits_body(0),
+            Buffer::HttpResponseBody => transaction.awaits_body(1),
+            Buffer::FileData => transaction.awaits_body(*side),
+            _ => false,
+        }
+    }
+
     /// Whether something is odd about it.
     pub(crate) fn has(&self, event: AppEvent) -> bool {
         match self {

@@ -12,6 +12,7 @@ use crate::detector::{Decision, Direction};
 use crate::flow::Flow;
 use crate::inspect::{self, Bytes, Cost, Memory, TRIES_MAX, Variables};
 use crate::packet::View;
+use crate::rule::step::Step;
 use crate::rule::{
     Absence, Buffer, BufferTest, HeaderTest, Hook, Phases, Protocol, Rule, TextTest,
 };
@@ -132,6 +133,9 @@ impl Evaluator {
             }
         }
         sight.message.is_some_and(|message| {
+            if message.awaits(buffer) && test.steps.iter().any(Step::is_negated) {
+                return false;
+            }
             message.each(buffer, &mut |bytes| {
                 let bytes = buffers::apply(bytes, &test.key.transforms);
                 self.look(test, Bytes::whole(&bytes))

@@ -57,3 +57,17 @@ fn bodies_are_shown_whatever_they_are_said_to_be_long() {
         assert_eq!(bench.alerted(), [2, 1], "{length}");
     }
 }
+
+#[test]
+fn nothing_is_said_to_be_absent_from_a_body_of_which_more_comes() {
+    let rules = "alert http any any -> any any (file.data; content:!\"evil\"; sid:1;)\n\
+                 alert http any any -> any any (http.response_body; content:!\"none\"; sid:2;)\n\
+                 alert http any any -> any any (http.response_body; content:\"ev\"; sid:3;)";
+    let mut bench = Bench::new(rules);
+    bench.connect();
+    bench.client(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    bench.server(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nev");
+    assert_eq!(bench.alerted(), [3]);
+    bench.server(b"il");
+    assert_eq!(bench.alerted(), [2]);
+}

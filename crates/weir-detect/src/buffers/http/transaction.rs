@@ -373,6 +373,13 @@ impl Transaction {
         self.states[side] = Some((from, now));
     }
 
+    /// Whether more of a side's body comes, and so little is there that nothing is said to be
+    /// absent from it (Suricata's `minimal-inspect-size`).
+    pub(crate) fn awaits_body(&self, side: usize) -> bool {
+        const ENOUGH: u64 = 32 << 10;
+        self.half(side).is_some_and(|it| !it.is_complete && it.body_size < ENOUGH)
+    }
+
     /// Whether a side is whole.
     pub(crate) fn is_complete(&self, side: usize) -> bool {
         self.half(side).is_some_and(|it| it.is_complete)
