@@ -191,7 +191,7 @@ impl Conversation {
             // What comes with a SYN or RST, or acknowledges nothing (RFC 9293 s3.10.7.4), no
             // receiver takes in; it is looked at as a packet.
             let is_part = seen & flags::SYN == 0;
-            return Progress { is_part, ..Progress::default() };
+            return Progress { is_part, is_unacceptable: is_bare, ..Progress::default() };
         }
         if limits.midstream && !view.payload.is_empty() && !self.streams[side].has_begun() {
             self.streams[side].begin(sequence.wrapping_sub(1));

@@ -166,8 +166,9 @@ pub struct Counters {
     pub pcre_limits: u64,
     /// TCP segments with a wrong checksum, which are no part of their connection.
     pub wrong_checksums: u64,
-    /// TCP segments that their receiver does not take for their sequence number, acknowledgment or
-    /// timestamp (RFC 9293 s3.10.7.4, RFC 7323 s5.3): no part of their stream.
+    /// TCP segments that their receiver does not take for their sequence number, acknowledgment,
+    /// for want of one, or for their timestamp (RFC 9293 s3.10.7.4, RFC 7323 s5.3): no part of
+    /// their stream.
     pub unacceptable_segments: u64,
     /// Gaps in streams that were given up.
     pub stream_gaps: u64,

@@ -58,6 +58,8 @@ fn nor_does_one_with_a_wrong_ipv4_header_or_that_acknowledges_nothing() {
         bench.client(b"att");
         bench.client(b"ack");
         assert_eq!(bench.alerted(), [1], "{flags}");
+        let counters = bench.detector.counters();
+        assert_eq!(counters.wrong_checksums + counters.unacceptable_segments, 1, "{flags}");
     }
 }
 
