@@ -400,7 +400,9 @@ impl<'a> View<'a> {
                 [] | [0, ..] => return None,
                 [1, rest @ ..] => rest,
                 [3, 3, shift, ..] => return Some(*shift),
-                [_, length, ..] => options.get(usize::from(*length).max(2)..)?,
+                // Receivers read no further.
+                [_, 0 | 1, ..] => return None,
+                [_, length, ..] => options.get(usize::from(*length)..)?,
                 _ => return None,
             };
         }
@@ -418,7 +420,8 @@ impl<'a> View<'a> {
                 [] | [0, ..] => return false,
                 [1, rest @ ..] => rest,
                 [34, length, ..] => return *length > 2,
-                [_, length, ..] => options.get(usize::from(*length).max(2)..).unwrap_or_default(),
+                [_, 0 | 1, ..] => return false,
+                [_, length, ..] => options.get(usize::from(*length)..).unwrap_or_default(),
                 _ => return false,
             };
         }
@@ -431,7 +434,10 @@ impl<'a> View<'a> {
             let length = match kind {
                 0 => return None,
                 1 => 1,
-                _ => usize::from(*rest.first()?).max(2),
+                _ => match usize::from(*rest.first()?) {
+                    0 | 1 => return None,
+                    length => length,
+                },
             };
             if let (8, [10, a, b, c, d, e, f, g, h, ..]) = (kind, rest) {
                 return Some((

@@ -13,6 +13,9 @@ use crate::packet::View;
 /// The largest shift of a window (RFC 7323 s2.3).
 const SHIFT_MAX: u8 = 14;
 
+/// The timestamp of a side that has told none that counts: stacks take zero for that.
+const UNSET: u32 = 0;
+
 /// What a segment's header says.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Header {
@@ -92,7 +95,8 @@ impl Acceptance {
             return true;
         }
         let is_taken = self.is_acceptable(side, header, sees_all);
-        if is_taken {
+        // What acknowledges nothing is discarded too (RFC 9293 s3.10.7.4).
+        if is_taken && header.flags & ACK != 0 {
             self.note(side, header);
         }
         is_taken
@@ -124,7 +128,10 @@ impl Acceptance {
             // Which of several SYNs with one number arrived, nobody knows.
             shift: if repeats { shift.max(known.shift) } else { shift },
             widest: header.window.into(),
-            timestamp: header.timestamp,
+            timestamp: match (known.timestamp, header.timestamp) {
+                (Some(old), Some(new)) if repeats && is_before(old, new) => Some(old),
+                (_, new) => new,
+            },
         };
         if is_answer {
             self.answer(header);
@@ -137,7 +144,7 @@ impl Acceptance {
         let number = header.acknowledgment;
         if !is_before(client.first, number) || is_before(client.sent, number) {
             // It answers one before the last, which may have said something else.
-            client.timestamp = None;
+            client.timestamp = client.timestamp.map(|_| UNSET);
             client.shift = Some(SHIFT_MAX);
         }
         (client.acknowledged, client.sent) = (number, number);
@@ -145,6 +152,12 @@ impl Acceptance {
         client.room = number.wrapping_add(header.window.into());
         if server.shift.is_none() {
             client.shift = None;
+        }
+        // Timestamps that not both offered mean nothing (RFC 7323 s3.2).
+        if server.timestamp.is_none() {
+            client.timestamp = None;
+        } else if client.timestamp.is_none() {
+            server.timestamp = None;
         }
     }
 
@@ -162,7 +175,7 @@ impl Acceptance {
         let first = self.syn;
         let mut anew = Self { syn: first, ..Self::default() };
         // What else it said was not kept: nothing narrower than that.
-        let (shift, timestamp) = (Some(SHIFT_MAX), None);
+        let (shift, timestamp) = (Some(SHIFT_MAX), Some(UNSET));
         let client =
             Side { has_begun: true, first, sent: first, shift, timestamp, ..Side::default() };
         anew.sides[0] = client;
@@ -184,7 +197,9 @@ impl Acceptance {
     fn is_acceptable(&self, side: usize, header: &Header, sees_all: bool) -> bool {
         let (own, other) = (&self.sides[side], &self.sides[1 - side]);
         if let (Some(recent), Some(timestamp)) = (own.timestamp, header.timestamp)
-            && is_before(timestamp, recent)
+            && recent != UNSET
+            // Linux takes one that is older by one.
+            && is_before(timestamp.wrapping_add(1), recent)
         {
             return false;
         }
@@ -206,9 +221,15 @@ impl Acceptance {
             [client, server] => [server, client],
         };
         let end = header.sequence.wrapping_add(header.length);
-        own.sent = later(own.sent, end.wrapping_add(u32::from(header.flags & FIN != 0)));
-        // Of segments that the receiver waits for or has, and of no others (RFC 7323 s4.3).
-        if header.timestamp.is_some() && !is_before(own.acknowledged, header.sequence) {
+        let end = end.wrapping_add(u32::from(header.flags & FIN != 0));
+        let is_of_room = !is_before(own.room, header.sequence);
+        if is_of_room {
+            own.sent = later(own.sent, end);
+        }
+        // Of segments that bring what the receiver waits for, and of no others (RFC 7323 s4.3).
+        let is_next =
+            !is_before(own.acknowledged, header.sequence) && !is_before(end, own.acknowledged);
+        if own.timestamp.is_some() && header.timestamp.is_some() && is_next {
             own.timestamp = header.timestamp;
         }
         if header.flags & ACK != 0 {

@@ -63,7 +63,7 @@ fn data_with_numbers_that_no_receiver_takes_stand_for_none_of_the_stream() {
     for (what, options, bad, bad_options) in [
         ("acknowledges what was not sent", SHIFT_0, at(1001, 5002), SHIFT_0),
         ("acknowledges what was long before", SHIFT_0, at(1001, 2000), SHIFT_0),
-        ("is older than what came before", &stamped, at(1001, 5001), &timestamps(499)),
+        ("is older than what came before", &stamped, at(1001, 5001), &timestamps(498)),
     ] {
         let limits = Limits { sees_all: true, ..Limits::default() };
         let mut bench = connected(limits, options);
@@ -72,6 +72,27 @@ fn data_with_numbers_that_no_receiver_takes_stand_for_none_of_the_stream() {
         client(&mut bench, at(1004, 5001), options, b"ack");
         assert_eq!(bench.alerted(), [1], "{what}");
         assert_eq!(bench.detector.counters().unacceptable_segments, 1, "{what}");
+    }
+}
+
+#[test]
+fn a_timestamp_that_means_nothing_to_the_receiver_hides_nothing() {
+    let (early, late) = (timestamps(5), timestamps(1 << 30));
+    let stamped = timestamps(1000);
+    let broken = [&[2, 0, 0, 0][..], &timestamps(3)].concat();
+    for (what, options, first, then) in [
+        ("not agreed", SHIFT_0, (ACK, at(1001, 5001), late.as_slice(), ""), early.as_slice()),
+        ("without acknowledgment", &stamped, (8, at(1001, 5001), &late, "x"), &stamped),
+        ("a repetition", &stamped, (ACK, at(1000, 5001), &late, ""), &stamped),
+        ("behind a broken option", &stamped, (ACK, at(1001, 5001), &stamped, ""), &broken),
+        ("older by one", &stamped, (ACK, at(1001, 5001), &stamped, ""), &timestamps(999)),
+    ] {
+        let mut bench = connected(Limits::default(), options);
+        let (flags, place, options, payload) = first;
+        send(&mut bench, Direction::Initiator, flags, place, options, payload.as_bytes());
+        client(&mut bench, at(1001, 5001), then, b"att");
+        client(&mut bench, at(1004, 5001), then, b"ack");
+        assert_eq!(bench.alerted(), [1], "{what}");
     }
 }
 
