@@ -182,6 +182,9 @@ impl Conversation {
         if !self.acceptance.takes(side, &header, limits.sees_all) {
             return Progress { is_unacceptable: true, ..Progress::default() };
         }
+        if let Some(first) = self.acceptance.take_chosen() {
+            self.streams[1].begin_again(first);
+        }
         if seen & flags::ACK != 0 {
             self.streams[1 - side].acknowledge(acknowledgment);
         }
@@ -206,7 +209,7 @@ impl Conversation {
             return self.passed(side, taken, view.payload);
         }
         let mut progress = Progress::from(taken);
-        if taken.is_part && taken.new == 0 {
+        if taken.waits && taken.new == 0 {
             progress.island = self.streams[side].island(first);
         }
         if taken.gaps > 0 {

@@ -27,6 +27,8 @@ pub(crate) struct Taken {
     pub(crate) new: usize,
     /// The segment's bytes belong to the stream, now or later, or already did.
     pub(crate) is_part: bool,
+    /// Bytes wait behind a gap that did not before.
+    pub(crate) waits: bool,
     /// A gap was given up.
     pub(crate) gaps: u32,
     /// Bytes that were there already are others now.
@@ -126,7 +128,9 @@ impl Stream {
             if taken.differs {
                 self.rewrite_waiting(sequence, bytes);
             }
+            let before = self.waiting_bytes;
             taken.gaps += u32::from(!self.wait(sequence, bytes));
+            taken.waits = taken.differs || self.waiting_bytes > before;
         }
         taken.new += self.append_waiting(taken.gaps > 0);
         if self.segments.len() == SEGMENTS_MAX {

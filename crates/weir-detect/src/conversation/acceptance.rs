@@ -71,6 +71,9 @@ pub(super) struct Acceptance {
     goes_on: bool,
     /// Number of the client's last SYN.
     syn: u32,
+    /// The server's answer before the last one: the client tells which of them it took.
+    other: Option<Side>,
+    chosen: Option<u32>,
 }
 
 fn is_before(a: u32, b: u32) -> bool {
@@ -94,6 +97,7 @@ impl Acceptance {
         if !self.sides.iter().all(|it| it.has_begun) {
             return true;
         }
+        self.choose(side, header);
         let is_taken = self.is_acceptable(side, header, sees_all);
         // What acknowledges nothing is discarded too (RFC 9293 s3.10.7.4).
         if is_taken && header.flags & ACK != 0 {
@@ -102,13 +106,41 @@ impl Acceptance {
         is_taken
     }
 
+    /// The client acknowledges one of several answers.
+    fn choose(&mut self, side: usize, header: &Header) {
+        if side != 0 || self.goes_on || header.flags & ACK == 0 {
+            return;
+        }
+        let is_of = |it: &Side| header.acknowledgment == it.first.wrapping_add(1);
+        if let Some(other) = self.other.take_if(|it| is_of(it))
+            && !is_of(&self.sides[1])
+        {
+            self.chosen = Some(other.first);
+            self.sides[1] = other;
+        }
+        self.goes_on = is_of(&self.sides[1]);
+    }
+
+    /// The number of the server's SYN, if it was found out to be another than the last.
+    pub(super) fn take_chosen(&mut self) -> Option<u32> {
+        self.chosen.take()
+    }
+
+    /// Whether a server's answer may count: the first, or another to a SYN that was seen.
+    pub(super) fn may_count(&self, header: &Header) -> bool {
+        let [client, server] = &self.sides;
+        let number = header.acknowledgment;
+        let answers = number == client.acknowledged || number.wrapping_sub(1) == self.syn;
+        !server.has_begun || answers
+    }
+
     /// A SYN: until one is answered and more is said the last counts.
     fn begin(&mut self, side: usize, header: &Header) {
         let is_answer = header.flags & ACK != 0;
         let [client, server] = &self.sides;
         let is_new = match side {
             0 => !is_answer && !server.has_begun,
-            _ => is_answer && client.has_begun && !self.goes_on,
+            _ => is_answer && client.has_begun && !self.goes_on && self.may_count(header),
         };
         if side == 0 && !is_answer {
             self.syn = header.sequence;
@@ -119,6 +151,9 @@ impl Acceptance {
         let known = self.sides[side];
         let shift = header.shift.map(|it| it.min(SHIFT_MAX));
         let repeats = known.has_begun && known.first == header.sequence;
+        if is_answer && known.has_begun && !repeats {
+            self.other = Some(known);
+        }
         self.sides[side] = Side {
             has_begun: true,
             first: header.sequence,

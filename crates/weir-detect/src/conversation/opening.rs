@@ -16,7 +16,8 @@ impl Conversation {
             return;
         }
         let [client, server] = &mut self.streams;
-        let may_change = !self.acceptance.goes_on() && (is_answer || !server.has_begun());
+        let may_change = !self.acceptance.goes_on()
+            && (is_answer && self.acceptance.may_count(header) || !server.has_begun());
         let stream = if side == 0 { &mut *client } else { server };
         if !stream.has_begun() {
             stream.begin(header.sequence);

@@ -140,6 +140,34 @@ fn of_several_beginnings_the_one_counts_that_the_server_answers() {
 }
 
 #[test]
+fn of_several_answers_the_one_counts_that_the_client_takes() {
+    let rule = "alert tcp any any -> any any (flow:established; content:\"attack\"; sid:1;)";
+    for (others, before) in [(8000, true), (8000, false), (4_000_000_000, true)] {
+        for acknowledged in [1001, 6001] {
+            let mut bench = Bench::new(rule);
+            let answer = |bench: &mut Bench, at: At| {
+                send(bench, Direction::Responder, SYN | ACK, at, SHIFT_0, b"");
+            };
+            send(&mut bench, Direction::Initiator, SYN, at(1000, 0), SHIFT_0, b"");
+            answer(&mut bench, at(5000, 1001));
+            if before {
+                answer(&mut bench, at(others, acknowledged));
+            }
+            client(&mut bench, at(1001, 5001), SHIFT_0, b"");
+            if !before {
+                answer(&mut bench, at(others, acknowledged));
+            }
+            client(&mut bench, at(1001, 5001), SHIFT_0, b"att");
+            client(&mut bench, at(1004, 5001), SHIFT_0, b"ack");
+            for (at, said) in [(at(5001, 1007), b"att"), (at(5004, 1007), b"ack")] {
+                send(&mut bench, Direction::Responder, ACK, at, SHIFT_0, said);
+            }
+            assert_eq!(bench.alerted(), [1, 1], "{others} {before} {acknowledged}");
+        }
+    }
+}
+
+#[test]
 fn a_server_that_knows_a_connection_no_longer_begins_another() {
     let mut bench = connected(Limits::default(), SHIFT_0);
     client(&mut bench, at(1001, 5001), SHIFT_0, b"before");
