@@ -176,14 +176,8 @@ impl Conversation {
         let side = direction.index();
         let port = if side == 0 { destination } else { source };
         let header = Header::of(view, [sequence, acknowledgment], seen);
-        if seen & flags::SYN != 0 {
-            self.begin(side, &header);
-        }
-        if !self.acceptance.takes(side, &header, limits.sees_all) {
+        if !self.accepts(side, &header, limits.sees_all) {
             return Progress { is_unacceptable: true, ..Progress::default() };
-        }
-        if let Some(first) = self.acceptance.take_chosen() {
-            self.streams[1].begin_again(first);
         }
         if seen & flags::ACK != 0 {
             self.streams[1 - side].acknowledge(acknowledgment);

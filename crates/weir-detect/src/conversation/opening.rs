@@ -6,8 +6,20 @@ use super::Conversation;
 use super::acceptance::{Acceptance, Header};
 
 impl Conversation {
+    /// Whether the receiver takes a segment; streams begin by it.
+    pub(super) fn accepts(&mut self, side: usize, header: &Header, sees_all: bool) -> bool {
+        if header.flags & flags::SYN != 0 {
+            self.begin(side, header);
+        }
+        let is_taken = self.acceptance.takes(side, header, sees_all);
+        if let Some(first) = self.acceptance.take_chosen() {
+            self.streams[1].begin_again(first);
+        }
+        is_taken
+    }
+
     /// A SYN. Until more is said the last one counts; of the client's the one that is answered.
-    pub(super) fn begin(&mut self, side: usize, header: &Header) {
+    fn begin(&mut self, side: usize, header: &Header) {
         let is_answer = side == 1 && header.flags & flags::ACK != 0;
         if is_answer && self.acceptance.is_another(header) {
             self.begin_anew(self.acceptance.anew());
