@@ -1,5 +1,7 @@
 //! A packet as rules look at it: addresses, ports, payload, header fields.
 
+use std::ops::RangeInclusive;
+
 use weir_wire::ip::{Ipv4Header, protocol};
 use weir_wire::parse::{Network, Parsed, Transport};
 use weir_wire::tcp::flags;
@@ -394,60 +396,41 @@ impl<'a> View<'a> {
 
     /// How the sender of a SYN shifts its windows, if it does.
     pub(crate) fn tcp_shift(&self) -> Option<u8> {
-        let mut options = self.tcp_header()?.get(20..)?;
-        loop {
-            options = match options {
-                [] | [0, ..] => return None,
-                [1, rest @ ..] => rest,
-                [3, 3, shift, ..] => return Some(*shift),
-                // Receivers read no further.
-                [_, 0 | 1, ..] => return None,
-                [_, length, ..] => options.get(usize::from(*length)..)?,
-                _ => return None,
-            };
-        }
+        const WINDOW_SCALE: u8 = 3;
+        self.tcp_option(WINDOW_SCALE, 3..=3)?.get(2).copied()
     }
 
     /// Whether it is a SYN with data and the cookie by which a server takes them (RFC 7413 s4.1).
     pub(crate) fn has_early_data(&self) -> bool {
+        const FAST_OPEN: u8 = 34;
         let Transport::Tcp { flags: seen, .. } = self.parsed.transport else { return false };
-        if seen & (flags::SYN | flags::ACK) != flags::SYN || self.payload.is_empty() {
-            return false;
-        }
-        let mut options = self.tcp_header().and_then(|it| it.get(20..)).unwrap_or_default();
-        loop {
-            options = match options {
-                [] | [0, ..] => return false,
-                [1, rest @ ..] => rest,
-                [34, length, ..] => return *length > 2,
-                [_, 0 | 1, ..] => return false,
-                [_, length, ..] => options.get(usize::from(*length)..).unwrap_or_default(),
-                _ => return false,
-            };
-        }
+        seen & (flags::SYN | flags::ACK) == flags::SYN
+            && !self.payload.is_empty()
+            && self.tcp_option(FAST_OPEN, 3..=u8::MAX).is_some()
     }
 
     /// The timestamps option of a TCP segment: value and echo.
     pub(crate) fn tcp_timestamps(&self) -> Option<(u32, u32)> {
+        const TIMESTAMPS: u8 = 8;
+        let option = self.tcp_option(TIMESTAMPS, 10..=10)?;
+        let number = |at: usize| option.get(at..)?.first_chunk().copied().map(u32::from_be_bytes);
+        number(2).zip(number(6))
+    }
+
+    /// The first TCP option of that kind with such a length, from its kind on. Behind a length that
+    /// none can have, receivers read no further.
+    fn tcp_option(&self, kind: u8, lengths: RangeInclusive<u8>) -> Option<&[u8]> {
         let mut options = self.tcp_header()?.get(20..)?;
-        while let [kind, rest @ ..] = options {
-            let length = match kind {
-                0 => return None,
-                1 => 1,
-                _ => match usize::from(*rest.first()?) {
-                    0 | 1 => return None,
-                    length => length,
-                },
+        loop {
+            options = match options {
+                [1, rest @ ..] => rest,
+                [] | [0, ..] | [_] | [_, 0 | 1, ..] => return None,
+                [found, length, ..] if *found == kind && lengths.contains(length) => {
+                    return options.get(..usize::from(*length));
+                }
+                [_, length, ..] => options.get(usize::from(*length)..)?,
             };
-            if let (8, [10, a, b, c, d, e, f, g, h, ..]) = (kind, rest) {
-                return Some((
-                    u32::from_be_bytes([*a, *b, *c, *d]),
-                    u32::from_be_bytes([*e, *f, *g, *h]),
-                ));
-            }
-            options = options.get(length..)?;
         }
-        None
     }
 
     /// Bytes of an ICMP message of its type, beyond the eight that all have.
