@@ -13,8 +13,8 @@ use crate::flow::{Flow, put_text};
 use crate::packet::View;
 use crate::rdma::remote_key;
 use crate::rule::{
-    Action, Amount, BitScope, BitTest, BitVerb, FlowTest, Protocol, Rule, RuleIndex, Threshold,
-    ThresholdKind, Track, Untold,
+    Action, Amount, BitScope, BitTest, BitVerb, FlowTest, Protocol, Rule, RuleIndex, Scope,
+    Threshold, ThresholdKind, Track, Untold,
 };
 use crate::ruleset::RuleSet;
 use crate::state::Verdict;
@@ -48,12 +48,15 @@ impl Evaluator {
         }
         flow.is_bypassed |= rule.bypasses;
         flow.told.is_untold |= rule.untold == Some(Untold::Flow);
-        let is_of_flow = (sight.is_stream && !rule.is_of_spoken()) || rule.is_of_flow();
+        let is_of_flow = match rule.scope {
+            Some(scope) => scope == Scope::Flow,
+            None => (sight.is_stream && !rule.is_of_spoken()) || rule.is_of_flow(),
+        };
         let action = self.rated(rule, index, flow, scene);
         let is_told = verdict == Verdict::Alert && !rule.is_silent && !rule.is_suppressed(scene);
         let blocked = match action {
             Action::Pass => {
-                let is_of_flow = is_of_flow || rule.is_of_ends();
+                let is_of_flow = is_of_flow || (rule.scope.is_none() && rule.is_of_ends());
                 if rule.tells_pass && is_told {
                     self.tell(index, Blocked::No, sight, flow, scene, alerts);
                 }

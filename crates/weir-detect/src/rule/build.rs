@@ -9,7 +9,8 @@ use super::step::{Fast, Step};
 use super::syntax::Statement;
 use super::variables::Groups;
 use super::{
-    Absence, Action, Answered, Buffer, BufferTest, FastPattern, Header, Protocol, Rule, UnitTest,
+    Absence, Action, Answered, Buffer, BufferTest, FastPattern, Header, Protocol, Rule, Scope,
+    UnitTest,
 };
 
 /// What is alike for all rules of a set.
@@ -17,7 +18,7 @@ pub(super) struct Context<'a> {
     pub(super) groups: Groups<'a>,
     pub(super) bits: BitNames,
     pub(super) known: super::keywords::Known<'a>,
-    pub(super) classes: &'a std::collections::BTreeMap<String, u8>,
+    pub(super) classes: &'a std::collections::BTreeMap<String, u32>,
 }
 
 /// The rule that `statement` is.
@@ -26,11 +27,15 @@ pub(super) fn build(statement: &Statement<'_>, context: &mut Context<'_>) -> Res
     let protocol = named.as_ref().ok().map(|it| it.0);
     let mut collected = collect(statement, protocol, context)?;
     // Such a rule only says what is told of what it matches.
-    let is_config = statement.action.eq_ignore_ascii_case("config");
+    let (word, scope) = scope(statement.action)?;
+    let is_config = word.eq_ignore_ascii_case("config");
     if is_config != collected.untold.is_some() {
         return Err(Refused::new("config", "the action and the keyword go together"));
     }
-    let action = action(if is_config { "alert" } else { statement.action })?;
+    let action = action(if is_config { "alert" } else { word })?;
+    if scope.is_some() && action == Action::Alert {
+        return Err(Refused::new("action", "only `drop`, `pass` and `reject` say how far they go"));
+    }
     let (protocol, hook) = named?;
     let header = header(statement, protocol, context)?;
     let sid = collected.sid.ok_or_else(|| Refused::new("sid", "a rule needs a sid"))?;
@@ -39,6 +44,7 @@ pub(super) fn build(statement: &Statement<'_>, context: &mut Context<'_>) -> Res
     let (needs_packet, needs_stream) = needs(&header, &collected);
     let mut rule = Rule {
         action,
+        scope,
         generator: collected.generator.unwrap_or(1),
         sid,
         revision: collected.revision,
@@ -48,7 +54,7 @@ pub(super) fn build(statement: &Statement<'_>, context: &mut Context<'_>) -> Res
         metadata: collected.metadata,
         references: collected.references,
         target: collected.target,
-        answered: answered(statement.action),
+        answered: answered(word),
         bypasses: collected.bypasses,
         untold: collected.untold,
         spoken: collected.spoken,
@@ -113,6 +119,19 @@ fn asks_nothing_said(rule: &Rule) -> bool {
         && rule.units.is_empty()
         && rule.messages.is_empty()
         && rule.app_events.is_empty()
+}
+
+/// The action's word, and how far it goes if that stands behind it.
+fn scope(action: &str) -> Result<(&str, Option<Scope>), Refused> {
+    let Some((word, scope)) = action.split_once(':') else { return Ok((action, None)) };
+    match scope {
+        "packet" => Ok((word, Some(Scope::Packet))),
+        "flow" => Ok((word, Some(Scope::Flow))),
+        other => {
+            let why = format!("`{other}` behind `{word}:`: it is `packet` or `flow`");
+            Err(Refused::new("action", why))
+        }
+    }
 }
 
 fn action(name: &str) -> Result<Action, Refused> {

@@ -37,7 +37,7 @@ impl Collected {
             // A mark for netfilter's queues, by which no packet comes here.
             "nfq_set_mark" => marks(value)?,
             // Certificates are in the packets that are kept.
-            "tls.store" | "tls_store" if value.is_empty() => {}
+            "tls.store" | "tls_store" => {}
             "alert" if value.is_empty() => self.tells_pass = true,
             _ => return Ok(false),
         }
@@ -46,10 +46,10 @@ impl Collected {
 }
 
 /// `priority:2`, of digits alone.
-fn priority(value: &str) -> Result<u8, String> {
+fn priority(value: &str) -> Result<u32, String> {
     let is_number = value.bytes().all(|it| it.is_ascii_digit());
     let number = value.parse().ok().filter(|_| is_number);
-    number.ok_or_else(|| format!("`{value}` is not a number to {}", u8::MAX))
+    number.ok_or_else(|| format!("`{value}` is not a number to {}", u32::MAX))
 }
 
 /// `tag:session`, `tag:host,5,seconds,src`: what is kept of packets behind one that alerts. This
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn what_a_rule_says_of_itself_is_read_or_refused() {
         let take = |name, value| Collected::of(None).take_description(name, value);
-        for (name, good) in [("sid", "1"), ("rev", "7"), ("msg", "\"a\""), ("priority", "0")] {
+        for (name, good) in [("sid", "1"), ("rev", "7"), ("msg", "\"a\""), ("priority", "256")] {
             assert_eq!(take(name, good), Ok(true), "{name}:{good}");
         }
         for (name, wrong) in [
@@ -123,7 +123,7 @@ mod tests {
             ("msg", "!\"a\""),
             ("priority", "+5"),
             ("priority", "0x10"),
-            ("priority", "256"),
+            ("priority", "4294967296"),
         ] {
             assert!(take(name, wrong).is_err(), "{name}:{wrong}");
         }

@@ -54,7 +54,7 @@ pub(super) struct Collected {
     pub(super) revision: u32,
     pub(super) message: String,
     pub(super) class: String,
-    pub(super) priority: Option<u8>,
+    pub(super) priority: Option<u32>,
     pub(super) metadata: Vec<(String, String)>,
     pub(super) references: Vec<(String, String)>,
     pub(super) target: Option<String>,

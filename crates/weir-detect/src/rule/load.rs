@@ -55,7 +55,7 @@ pub struct LoadOptions {
 /// Classes of rules: what a short name means, and how severe it is.
 #[derive(Clone, Debug, Default, Hash)]
 pub struct Classes {
-    priorities: BTreeMap<String, u8>,
+    priorities: BTreeMap<String, u32>,
     descriptions: BTreeMap<String, String>,
 }
 
@@ -286,7 +286,7 @@ fn read(line: &Line, context: &mut Context<'_>, count: usize) -> Result<Rule, Re
 /// Passes first, then drops, rejects, alerts; among them, who sets bits before who asks for them,
 /// and who captures texts likewise; then the more severe; then by number, as Suricata has it. Rules
 /// that are alike in all that stay in the order written.
-fn order(rule: &Rule, actions: &[Action; 4]) -> (usize, u8, u8, u8, u32) {
+fn order(rule: &Rule, actions: &[Action; 4]) -> (usize, u8, u8, u32, u32) {
     let sets = rule.bits.iter().any(|it| !it.verb.is_condition());
     let asks = rule.bits.iter().any(|it| it.verb.is_condition());
     let counts = rule.bits.iter().any(|it| matches!(it.verb, BitVerb::Compare(..)));

@@ -79,10 +79,24 @@ impl Action {
         })
     }
 
+    /// By the word that rules begin with, behind which they may say how far it goes: `drop:flow`.
+    pub(crate) fn from_word(word: &str) -> Option<Self> {
+        Self::from_name(word.split_once(':').map_or(word, |it| it.0))
+    }
+
     /// Whether the packet goes no further.
     pub fn is_blocking(self) -> bool {
         matches!(self, Self::Drop | Self::Reject)
     }
+}
+
+/// How far goes what a rule wants: `drop:packet`, `pass:flow`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// For the packet that it matched.
+    Packet,
+    /// For the rest of the flow.
+    Flow,
 }
 
 macro_rules! buffers {
@@ -437,6 +451,8 @@ pub(crate) struct FastPattern {
 pub struct Rule {
     /// What it wants.
     pub action: Action,
+    /// How far that goes; `None`: as what it looks at says.
+    pub(crate) scope: Option<Scope>,
     /// Generator: 1, unless it says otherwise.
     pub generator: u32,
     /// Its number.
@@ -448,7 +464,7 @@ pub struct Rule {
     /// Short name of its class.
     pub class: String,
     /// 1 is the most severe; by its class, unless it says otherwise.
-    pub priority: u8,
+    pub priority: u32,
     /// `metadata`, as key and value.
     pub metadata: Vec<(String, String)>,
     /// `reference`, as type and name.

@@ -80,12 +80,12 @@ fn may_continue(text: &str) -> bool {
     let bare = text.trim_start_matches(['#', ' ', '\t']);
     let action = bare.split_whitespace().next().unwrap_or_default();
     let is_whole = bare.trim_end_matches(['\\', ' ', '\t']).ends_with(')');
-    !text.starts_with('#') || (super::Action::from_name(action).is_some() && !is_whole)
+    !text.starts_with('#') || (super::Action::from_word(action).is_some() && !is_whole)
 }
 
 fn looks_like_a_rule(text: &str) -> bool {
     let action = text.split_whitespace().next().unwrap_or_default();
-    super::Action::from_name(action).is_some() && text.contains('(') && text.contains("sid")
+    super::Action::from_word(action).is_some() && text.contains('(') && text.contains("sid")
 }
 
 /// A rule's parts.

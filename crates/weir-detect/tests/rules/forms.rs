@@ -72,6 +72,8 @@ fn what_suricata_takes_runs() {
         "flow:Established,TO_SERVER;",
         "flow:to_server; flow:established;",
         "target:src_ip; target:src_ip;",
+        "priority:256;",
+        "tls_store:a;",
         "msg:\"caf\u{fffd}\";",
         "content:! \"a\\\"b\"; content:\"caf\u{e9}\"; endswith; endswith;",
         "content:\"a\"; depth:3; offset:1; content:\"b\"; distance:1; within:3;",
@@ -82,22 +84,26 @@ fn what_suricata_takes_runs() {
     ] {
         assert!(runs(TCP, right), "{right}");
     }
-    for action in ["Alert", "DROP", "Pass", "RejectBoth"] {
+    for action in ["Alert", "DROP", "Pass", "RejectBoth", "drop:packet", "DROP:flow", "pass:flow"] {
         assert!(runs(&format!("{action} tcp any any -> any any"), ""), "{action}");
     }
 }
 
-/// Suricata takes these; here they would mean something else, and are refused: an action's scope,
-/// hooks at which rules match twice, bits that are nobody's and that no rule finds set.
 #[test]
-fn what_would_mean_something_else_is_refused() {
-    for action in ["drop:packet", "drop:flow", "pass:flow"] {
+fn only_what_decides_about_packets_says_how_far_it_goes() {
+    for action in ["alert:flow", "alert:packet", "config:flow", "drop:Flow", "drop:tx", "drop:"] {
         assert!(!runs(&format!("{action} tcp any any -> any any"), ""), "{action}");
     }
+}
+
+/// Suricata takes these; here they would mean something else, and are refused: hooks at which
+/// rules match twice, bits that are nobody's and that no rule finds set.
+#[test]
+fn what_would_mean_something_else_is_refused() {
     for hook in ["pre_flow", "pre_stream"] {
         assert!(!runs(&format!("alert tcp:{hook} any any -> any any"), ""), "{hook}");
     }
-    assert!(!runs(TCP, "xbits:set,a;") && !runs(TCP, "priority:256;"));
+    assert!(!runs(TCP, "xbits:set,a;"));
 }
 
 #[test]

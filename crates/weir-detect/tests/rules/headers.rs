@@ -118,3 +118,25 @@ fn a_rule_of_all_packets_drops_packets() {
         assert_eq!(bench.alerted(), [1], "each is told");
     }
 }
+
+/// What a rule says of its scope counts for more than what it looks at.
+#[test]
+fn a_rule_may_say_how_far_its_action_goes() {
+    let is_dropped = |it: Decision| matches!(it, Decision::Drop { .. });
+    // Of one packet: the next one goes on.
+    let mut bench = Bench::new("drop:packet tcp any any -> any any (content:\"evil\"; sid:1;)");
+    bench.connect();
+    assert!(is_dropped(bench.client(b"evil")) && !is_dropped(bench.client(b"good")));
+    // Of the flow, though the rule asks of one packet.
+    let mut bench = Bench::new("drop:flow udp any any -> any any (dsize:4; sid:1;)");
+    assert!(is_dropped(bench.udp(b"evil")) && is_dropped(bench.udp(b"well")));
+    assert_eq!(bench.alerted(), [1], "what is dropped is looked at no more");
+    // A pass, likewise: of one packet, and of the flow.
+    let evil = "drop udp any any -> any any (content:\"evil\"; sid:2;)";
+    for (scope, is_passed) in [("packet", false), ("flow", true)] {
+        let pass = format!("pass:{scope} udp any any -> any any (content:\"good\"; sid:1;)");
+        let mut bench = Bench::new(&format!("{pass}\n{evil}"));
+        assert!(!is_dropped(bench.udp(b"good")));
+        assert_eq!(is_dropped(bench.udp(b"evil")), !is_passed, "{scope}");
+    }
+}

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use rustix::fs::OFlags;
 use serde_json::json;
-use weir_detect::{Alert, Blocked, RuleSet};
+use weir_detect::{Alert, Blocked, Rule, RuleSet};
 use weir_engine::access::AccessEvent;
 use weir_engine::detect::DetectionRecord;
 use weir_wire::frame::Time;
@@ -423,7 +423,7 @@ fn row(alert: &Alert, rules: &RuleSet, peers: &eve::Peers, pair: &str) -> AlertR
         time_ns: alert.time.0,
         pair: pair.to_owned(),
         sid: rule.sid,
-        severity: rule.priority,
+        severity: severity(rule),
         action: action.to_owned(),
         signature: rule.message.clone(),
         category: rules.category(rule).to_owned(),
@@ -436,6 +436,11 @@ fn row(alert: &Alert, rules: &RuleSet, peers: &eve::Peers, pair: &str) -> AlertR
     }
 }
 
+/// A rule's priority as records and sinks keep it: what is beyond 255 counts as 255.
+fn severity(rule: &Rule) -> u8 {
+    u8::try_from(rule.priority).unwrap_or(u8::MAX)
+}
+
 /// The alert for sinks.
 fn siem_event(alert: &Alert, rules: &RuleSet, peers: &eve::Peers, pair: &str) -> SiemEvent {
     let rule = rules.rule(alert.rule);
@@ -446,7 +451,7 @@ fn siem_event(alert: &Alert, rules: &RuleSet, peers: &eve::Peers, pair: &str) ->
         kind: "alert",
         timestamp: rfc3339(alert.time),
         seconds: alert.time.0 as f64 / 1e9,
-        severity: rule.priority,
+        severity: severity(rule),
         summary: rule.message.clone(),
         event,
     }
