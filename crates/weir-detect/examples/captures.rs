@@ -74,6 +74,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         let seconds = begun.elapsed().as_secs_f64();
         eprintln!("{path}: {packets} packets, {:.1} kpps", packets as f64 / seconds / 1000.0);
+        eprintln!("{} KiB held by {} flows", detector.memory() >> 10, flows.len());
     }
     eprintln!("{:?}", detector.counters());
     Ok(())

@@ -6,6 +6,7 @@ mod agreement;
 mod beginning;
 mod message;
 mod opening;
+mod size;
 mod speech;
 
 use weir_wire::parse::Transport;
@@ -97,6 +98,8 @@ pub(crate) struct Progress {
     /// Its receiver does not take it.
     pub(crate) is_unacceptable: bool,
     pub(crate) gaps: u32,
+    /// There is no room for it behind a gap.
+    pub(crate) is_refused: bool,
     /// Bytes that were there already are others now.
     pub(crate) differs: bool,
     /// So many bytes at the stream's end were looked at, and are others now.
@@ -123,6 +126,7 @@ impl From<Taken> for Progress {
             new: taken.new,
             is_part: taken.is_part,
             gaps: taken.gaps,
+            is_refused: taken.is_refused,
             differs: taken.differs,
             rewritten: taken.rewritten,
             ..Self::default()

@@ -88,6 +88,17 @@ pub enum Decision {
         /// The rule that says so.
         rule: RuleIndex,
     },
+    /// It goes no further, for its stream cannot be looked at: see [`Limits`].
+    Unseen(Unseen),
+}
+
+/// Why a stream cannot be looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unseen {
+    /// Its connection began before, or was forgotten since.
+    Beginning,
+    /// More waits behind a gap in it than is kept.
+    Gap,
 }
 
 /// Bounds of a detector's memory.
@@ -117,6 +128,14 @@ pub struct Limits {
     /// A flow of so many bytes, both ways together, is looked at no further; `None`: each is, to
     /// its end.
     pub bypass_bytes: Option<u64>,
+    /// Bytes of memory that flows may hold for what they say, together. Where they hold more, those
+    /// that were silent longest are forgotten: see [`FlowTable`](crate::FlowTable).
+    pub memory: usize,
+    /// Whether a TCP packet is [`Decision::Unseen`] whose connection's beginning was not seen.
+    pub refuses_midstream: bool,
+    /// Whether a TCP packet is [`Decision::Unseen`] that finds no room behind a gap in its stream;
+    /// otherwise the gap is given up.
+    pub refuses_gaps: bool,
     /// What is odd about packets and waits to be taken; further ones are lost, and counted. With 0
     /// nothing is looked for but what rules ask.
     pub anomalies: usize,
@@ -137,6 +156,9 @@ impl Default for Limits {
             checks_segments: false,
             seed: 0,
             bypass_bytes: None,
+            memory: 1 << 30,
+            refuses_midstream: false,
+            refuses_gaps: false,
             anomalies: 0,
             digests: FileDigests::default(),
         }
@@ -297,6 +319,11 @@ impl Detector {
         self.evaluator.counters
     }
 
+    /// Bytes of memory that flows hold for what they say.
+    pub fn memory(&self) -> usize {
+        self.flows.memory()
+    }
+
     /// How many flows have a slot.
     pub fn flows(&self) -> usize {
         self.flows.len()
@@ -305,6 +332,29 @@ impl Detector {
     /// Looks at one packet. `slot` is its flow's, which gets one with its first packet; `direction`
     /// tells who sent it. Alerts go to `alerts`.
     pub fn inspect(
+        &mut self,
+        now: Time,
+        slot: &mut FlowSlot,
+        direction: Direction,
+        packet: &Packet<'_>,
+        alerts: &mut Alerts,
+    ) -> Decision {
+        self.evaluator.is_refused = false;
+        let decision = self.look(now, slot, direction, packet, alerts);
+        self.flows.weigh(*slot);
+        if decision != Decision::Pass {
+            return decision;
+        }
+        let limits = &self.evaluator.limits;
+        let is_midstream = || self.flows.taken(*slot).is_some_and(Flow::is_midstream);
+        match () {
+            () if self.evaluator.is_refused => Decision::Unseen(Unseen::Gap),
+            () if limits.refuses_midstream && is_midstream() => Decision::Unseen(Unseen::Beginning),
+            () => Decision::Pass,
+        }
+    }
+
+    fn look(
         &mut self,
         now: Time,
         slot: &mut FlowSlot,
@@ -390,6 +440,13 @@ impl Detector {
     /// Whether TCP segments with a wrong checksum are no part of their connection from now on.
     pub fn check_segments(&mut self, checks: bool) {
         self.evaluator.limits.checks_segments = checks;
+    }
+
+    /// What becomes from now on of packets whose stream cannot be looked at, as [`Limits`] has it;
+    /// of gaps in connections that begin.
+    pub fn refuse(&mut self, midstream: bool, gaps: bool) {
+        let limits = &mut self.evaluator.limits;
+        (limits.refuses_midstream, limits.refuses_gaps) = (midstream, gaps);
     }
 
     /// Whether a packet is a TCP segment that its receiver does not take: its checksum is wrong.

@@ -1,6 +1,7 @@
 //! Digests that rules compare: MD5 (RFC 1321), SHA-1 and SHA-256 (FIPS 180-4). None of them
 //! protects anything here.
 
+use crate::heap::no_heap;
 use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256, digest};
 
 /// Which digests of files somebody wants to know.
@@ -42,6 +43,7 @@ pub(crate) struct Digester {
     sha1: Option<Context>,
     sha256: Option<Context>,
 }
+no_heap!(Digests, Digester);
 
 impl std::fmt::Debug for Digester {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -13,6 +13,7 @@ use crate::buffers::event::AppEvent;
 use crate::conversation::{Conversation, MessageUpdate};
 use crate::detector::Direction;
 use crate::digest::FileDigests;
+use crate::heap::{HeapSize, heap_size};
 use crate::packet::{View, Vlans};
 use crate::rdma::operation::Operations;
 use crate::record::{ApplicationRecord, FlowRecord, HttpRecord, UnitRecord};
@@ -25,6 +26,9 @@ use crate::session::Session;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowSlot(u32);
 
+/// After so many bytes, or as many as before, it is found out anew how much memory a flow holds.
+const WEIGH_LEN: u64 = 2048;
+const PROTOCOL_TCP: u8 = 6;
 /// Datagrams of a flow that are tried for what is spoken.
 const TRIES_MAX: u8 = 4;
 /// Rules and oddities of transactions that are remembered, of one flow, at most.
@@ -103,6 +107,8 @@ pub(crate) struct Flow {
     pub(crate) is_established: bool,
     pub(crate) dropped_by: Option<RuleIndex>,
     pub(crate) is_passed: bool,
+    /// The SYN that its connection begins with was seen.
+    has_syn: bool,
     /// A rule said that it is looked at no further.
     pub(crate) is_bypassed: bool,
     /// What a record tells of it in the end.
@@ -130,7 +136,11 @@ pub(crate) struct Flow {
     pub(crate) odd: Vec<(AppEvent, u64)>,
     /// Counts of thresholds that are kept by flow: rule, matches, next alert (backoff).
     pub(crate) counts: Vec<(RuleIndex, u32, u32)>,
+    /// Memory that it held, and bytes that it had carried, when that was found out last.
+    memory: usize,
+    weighed_at: u64,
 }
+heap_size!(Flow { conversation, dialogue, operations, texts });
 
 impl Flow {
     /// Takes the packet into account, before rules see it.
@@ -149,15 +159,21 @@ impl Flow {
         self.packets[side] += 1;
         self.bytes[side] += view.bytes.len() as u64;
         match view.parsed.transport {
-            Transport::Tcp { flags, .. } => {
+            Transport::Tcp { flags: seen, .. } => {
                 // Who takes data with a SYN takes them as those of a connection.
                 self.is_established = self.tcp == Tcp::Established || view.has_early_data();
                 if !view.is_spoiled {
-                    self.tcp = self.tcp.after(direction, flags);
+                    self.has_syn |= seen & (flags::SYN | flags::ACK) == flags::SYN;
+                    self.tcp = self.tcp.after(direction, seen);
                 }
             }
             _ => self.is_established = self.packets[0] > 0 && self.packets[1] > 0,
         }
+    }
+
+    /// Whether it is a connection that began before anybody looked.
+    pub(crate) fn is_midstream(&self) -> bool {
+        self.told.protocol == PROTOCOL_TCP && !self.has_syn
     }
 
     /// Notes what the flow's record tells.
@@ -421,11 +437,13 @@ pub(crate) struct Slab {
     flows: Vec<Flow>,
     free: Vec<u32>,
     capacity: usize,
+    memory: usize,
 }
 
 impl Slab {
     pub(crate) fn new(capacity: usize) -> Self {
-        Self { flows: Vec::new(), free: Vec::new(), capacity: capacity.min(u32::MAX as usize - 1) }
+        let capacity = capacity.min(u32::MAX as usize - 1);
+        Self { flows: Vec::new(), free: Vec::new(), capacity, memory: 0 }
     }
 
     /// How many flows have a slot.
@@ -462,9 +480,28 @@ impl Slab {
         self.flows.get((slot.0 as usize).checked_sub(1)?)
     }
 
+    /// Bytes of memory that flows hold for what they say.
+    pub(crate) fn memory(&self) -> usize {
+        self.memory
+    }
+
+    /// Finds out what the flow of a slot holds, if it has carried enough since that was done.
+    pub(crate) fn weigh(&mut self, slot: FlowSlot) {
+        let Some(flow) = self.taken_mut(slot) else { return };
+        let carried = flow.bytes[0] + flow.bytes[1];
+        if carried - flow.weighed_at < WEIGH_LEN.min(flow.weighed_at) {
+            return;
+        }
+        let size = flow.heap_size();
+        let before = std::mem::replace(&mut flow.memory, size);
+        flow.weighed_at = carried;
+        self.memory = self.memory - before + size;
+    }
+
     /// Frees a slot. One that is none is none still.
     pub(crate) fn release(&mut self, slot: FlowSlot) {
         if let Some(flow) = (slot.0 as usize).checked_sub(1).and_then(|at| self.flows.get_mut(at)) {
+            self.memory -= flow.memory;
             *flow = Flow::default();
             self.free.push(slot.0);
         }

@@ -3,7 +3,7 @@
 //! ```text
 //!  text --rule--> RuleSet (Arc, shared) ----+
 //!                                           v
-//!  packet --FlowTable--> Detector::inspect --> Decision            Pass | Drop(rule) | Reject(rule)
+//!  packet --FlowTable--> Detector::inspect --> Decision            Pass | Drop(rule) | Reject(rule) | Unseen
 //!            slot,         |    ^     |
 //!            direction     v    |     +------> Alerts              bounded, overflow counted
 //!                        flow's state (a slab)
@@ -72,6 +72,7 @@ mod checksums;
 
 pub mod fragments;
 
+mod heap;
 pub mod hosts;
 
 pub mod tunnels;
@@ -85,7 +86,9 @@ mod table;
 pub use alert::{Alert, Alerts, Blocked, TextScope};
 pub use behaviour::{Flood, FloodKind};
 pub use buffers::event::AppEvent;
-pub use detector::{Counters, Decision, Decoded, Detector, Direction, Limits, Marks, Packet};
+pub use detector::{
+    Counters, Decision, Decoded, Detector, Direction, Limits, Marks, Packet, Unseen,
+};
 pub use digest::FileDigests;
 pub use flow::FlowSlot;
 pub use packet::Vlans;

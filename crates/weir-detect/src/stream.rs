@@ -5,13 +5,16 @@
 //! beyond it the gap is given up and counted, and the stream goes on behind it.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
+use crate::heap::heap_size;
 use crate::hosts::System;
 
 /// Bytes that wait behind a gap, at most, of one direction.
 const WAITING_MAX: usize = 256 * 1024;
-/// Pieces that wait behind a gap, at most, of one direction.
-const PIECES_MAX: usize = 512;
+/// Pieces that wait behind a gap, at most, of one direction: as many as a receiver's buffer of 6 MiB
+/// has room for, one byte each (Linux takes 768 bytes for one).
+const PIECES_MAX: usize = 8192;
 /// Bytes of the past that rules about the stream look at together.
 const WINDOW_LEN: usize = 4096;
 /// Segments that were not acknowledged and are remembered, at most; of older ones the first bytes
@@ -31,6 +34,8 @@ pub(crate) struct Taken {
     pub(crate) waits: bool,
     /// A gap was given up.
     pub(crate) gaps: u32,
+    /// There is no room for it behind the gap, and so it is none of the stream.
+    pub(crate) is_refused: bool,
     /// Bytes that were there already are others now.
     pub(crate) differs: bool,
     /// So many bytes at the stream's end were looked at, and are others now.
@@ -46,18 +51,26 @@ pub(crate) struct Stream {
     before: u64,
     window: Vec<u8>,
     /// Pieces ahead of a gap: sequence number and bytes, in order, without overlaps.
-    waiting: Vec<(u32, Vec<u8>)>,
+    waiting: VecDeque<(u32, Vec<u8>)>,
     waiting_bytes: usize,
+    /// What finds no room behind a gap is refused; otherwise the gap is given up.
+    refuses: bool,
     /// What the receiver is.
     system: System,
     /// Where segments begin and end that were not acknowledged, in the order in which they came.
     segments: VecDeque<(u32, u32)>,
 }
+heap_size!(Stream { window, waiting });
 
 impl Stream {
     /// The receiver is such a system.
     pub(crate) fn set_receiver(&mut self, system: System) {
         self.system = system;
+    }
+
+    /// From now on, what finds no room behind a gap is refused.
+    pub(crate) fn refuse(&mut self) {
+        self.refuses = true;
     }
 
     /// The receiver has everything before this number.
@@ -74,7 +87,8 @@ impl Stream {
 
     /// The same, of a stream that has another beginning: whatever it held goes.
     pub(crate) fn begin_again(&mut self, syn: u32) {
-        *self = Self { next: Some(syn.wrapping_add(1)), system: self.system, ..Self::default() };
+        let Self { system, refuses, .. } = *self;
+        *self = Self { next: Some(syn.wrapping_add(1)), system, refuses, ..Self::default() };
     }
 
     /// Whether anything was said.
@@ -123,6 +137,11 @@ impl Stream {
             let ahead = sequence.wrapping_sub(next);
             if ahead > AHEAD_MAX {
                 return Taken::default();
+            }
+            let is_full =
+                self.waiting_bytes + bytes.len() > WAITING_MAX || self.waiting.len() >= PIECES_MAX;
+            if self.refuses && is_full {
+                return Taken { is_refused: true, ..taken };
             }
             taken.differs = self.differs_from_waiting(sequence, bytes);
             if taken.differs {
@@ -177,16 +196,27 @@ impl Stream {
     /// The same for pieces that wait.
     fn rewrite_waiting(&mut self, sequence: u32, bytes: &[u8]) {
         let parts: Vec<(u32, u32)> = self.believed(sequence, bytes.len()).collect();
+        let among = self.overlapping(sequence, bytes.len());
         for (start, end) in parts {
             for at in start..end {
                 let number = sequence.wrapping_add(at);
                 let within =
                     |it: &&mut (u32, Vec<u8>)| (number.wrapping_sub(it.0) as usize) < it.1.len();
-                if let Some((known, piece)) = self.waiting.iter_mut().find(within) {
+                if let Some((known, piece)) = self.waiting.range_mut(among.clone()).find(within) {
                     piece[number.wrapping_sub(*known) as usize] = bytes[at as usize];
                 }
             }
         }
+    }
+
+    /// Which of the pieces that wait have bytes of a segment's place.
+    fn overlapping(&self, sequence: u32, length: usize) -> Range<usize> {
+        let next = self.next.unwrap_or_default();
+        let place = |number: u32| number.wrapping_sub(next) as usize;
+        let start = place(sequence);
+        let first = self.waiting.partition_point(|it| place(it.0) + it.1.len() <= start);
+        let behind = self.waiting.partition_point(|it| place(it.0) < start + length);
+        first..behind.max(first)
     }
 
     /// Takes in a segment of so many bytes that nobody looks at.
@@ -212,21 +242,21 @@ impl Stream {
     /// before them, the gap's included.
     pub(crate) fn island(&self, sequence: u32) -> Option<(u64, Vec<u8>)> {
         let next = self.next?;
-        let ahead = |of: u32| of.wrapping_sub(next) as usize;
-        let wanted = ahead(sequence);
-        let (mut start, mut bytes) = (0, Vec::<u8>::new());
-        for (known, piece) in &self.waiting {
-            let at = ahead(*known);
-            if start + bytes.len() != at {
-                if wanted < at {
-                    break;
-                }
-                (start, bytes) = (at, Vec::new());
-            }
-            bytes.extend_from_slice(piece);
+        let around = self.overlapping(sequence, 1);
+        if around.is_empty() {
+            return None;
         }
-        let has = !bytes.is_empty() && start <= wanted && wanted < start + bytes.len();
-        has.then(|| (self.before + (self.window.len() + start) as u64, bytes))
+        let place = |at: usize| self.waiting[at].0.wrapping_sub(next) as usize;
+        let end = |at: usize| place(at) + self.waiting[at].1.len();
+        let (mut first, mut last) = (around.start, around.start);
+        while first > 0 && end(first - 1) == place(first) {
+            first -= 1;
+        }
+        while last + 1 < self.waiting.len() && place(last + 1) == end(last) {
+            last += 1;
+        }
+        let bytes = self.waiting.range(first..=last).flat_map(|it| it.1.iter().copied()).collect();
+        Some((self.before + (self.window.len() + place(first)) as u64, bytes))
     }
 
     /// The window and what waits behind it, with words where bytes are missing.
@@ -253,7 +283,8 @@ impl Stream {
 
     /// The same for pieces that wait.
     fn differs_from_waiting(&self, sequence: u32, bytes: &[u8]) -> bool {
-        self.waiting.iter().any(|(known, piece)| {
+        let among = self.overlapping(sequence, bytes.len());
+        self.waiting.range(among).any(|(known, piece)| {
             let ahead = known.wrapping_sub(sequence);
             let (piece, bytes) = match ahead < AHEAD_MAX {
                 true => (Some(piece.as_slice()), bytes.get(ahead as usize..)),
@@ -282,7 +313,7 @@ impl Stream {
     /// Appends what waited and has its turn; behind a gap too, if it is given up.
     fn append_waiting(&mut self, mut give_up: bool) -> usize {
         let mut new = 0;
-        while let (Some(next), Some((sequence, _))) = (self.next, self.waiting.first()) {
+        while let (Some(next), Some((sequence, _))) = (self.next, self.waiting.front()) {
             let behind = next.wrapping_sub(*sequence);
             if behind >= AHEAD_MAX {
                 if !give_up {
@@ -296,7 +327,7 @@ impl Stream {
                 give_up = false;
                 continue;
             }
-            let (_, bytes) = self.waiting.remove(0);
+            let Some((_, bytes)) = self.waiting.pop_front() else { break };
             self.waiting_bytes -= bytes.len();
             new += self.append(bytes.get(behind as usize..).unwrap_or_default());
         }
@@ -310,7 +341,7 @@ impl Stream {
         let (mut start, end) = (place(sequence), place(sequence) + bytes.len());
         let first = start;
         let mut parts = Vec::new();
-        for (known, piece) in &self.waiting {
+        for (known, piece) in self.waiting.range(self.overlapping(sequence, bytes.len())) {
             let (known_start, known_end) = (place(*known), place(*known) + piece.len());
             if known_start > start {
                 parts.push((start, end.min(known_start)));
@@ -389,6 +420,37 @@ mod tests {
         }
         assert_eq!(gaps, 1);
         assert!(stream.waiting.is_empty());
+    }
+
+    #[test]
+    fn or_what_finds_no_room_is_refused() {
+        let mut stream = begun(0);
+        stream.refuse();
+        let piece = vec![7; 1000];
+        let refused = |it: usize, stream: &mut Stream| {
+            let taken = stream.take(2 + 1000 * it as u32, &piece);
+            assert_eq!(taken.gaps, 0);
+            taken.is_refused
+        };
+        let full = WAITING_MAX / 1000;
+        assert!((0..full).all(|it| !refused(it, &mut stream)));
+        assert!(refused(full, &mut stream) && refused(full + 1, &mut stream));
+        // The missing byte comes, and what was refused may come again.
+        assert_eq!(stream.take(1, &[7]).new, 1 + full * 1000);
+        assert!(!refused(full, &mut stream));
+    }
+
+    #[test]
+    fn thousands_of_single_bytes_wait() {
+        let mut stream = begun(0);
+        let places: Vec<u32> = (2..4000).step_by(2).chain((3..4000).step_by(2)).collect();
+        for at in &places {
+            assert_eq!(stream.take(*at, &[*at as u8]).gaps, 0);
+        }
+        let (before, island) = stream.island(2000).unwrap();
+        assert_eq!((before, island.len()), (1, places.len()));
+        assert_eq!(stream.take(1, &[1]).new, places.len() + 1);
+        assert!(stream.window().0.iter().zip(1_u32..).all(|(byte, at)| *byte == at as u8));
     }
 
     #[test]

@@ -23,12 +23,16 @@ const QUIET_NS: u64 = 600_000_000_000;
 /// Flows that ended and wait to be taken, at most; those beyond are not told of.
 const ENDED_MAX: usize = 1 << 16;
 
-/// Flows from the one that was silent longest to the one that spoke last. At the bound, the first
-/// leaves.
+/// Flows forgotten for the sake of memory with one packet, at most.
+const SAVED_MAX: usize = 64;
+
+/// Flows from the one that was silent longest to the one that spoke last. At the bound, of their
+/// number or of the memory that they hold ([`Limits::memory`]), the first leaves.
 #[derive(Debug)]
 pub struct FlowTable {
     entries: LinkedHashMap<Key, Entry, FixedState>,
     max: usize,
+    memory_max: usize,
     evicted: u64,
     midstream: bool,
     /// Flows that ended, where somebody takes them.
@@ -73,7 +77,8 @@ impl FlowTable {
     pub fn new(limits: Limits) -> Self {
         let entries = LinkedHashMap::with_hasher(FixedState::with_seed(limits.seed));
         let (max, midstream) = (limits.flows.max(1), limits.midstream);
-        Self { entries, max, evicted: 0, midstream, ended: None }
+        let memory_max = limits.memory;
+        Self { entries, max, memory_max, evicted: 0, midstream, ended: None }
     }
 
     /// Keeps what there is to tell of flows that end, for [`FlowTable::take_ended`].
@@ -164,7 +169,21 @@ impl FlowTable {
             entry.ended = ended;
         }
         let direction = entry.direction(from_first);
-        detector.inspect(now, &mut entry.slot, direction, packet, alerts)
+        let decision = detector.inspect(now, &mut entry.slot, direction, packet, alerts);
+        self.save_memory(detector);
+        decision
+    }
+
+    /// Forgets flows that were silent longest while all hold more memory than they may; not the
+    /// last one, which has just spoken.
+    fn save_memory(&mut self, detector: &mut Detector) {
+        for _ in 0..SAVED_MAX {
+            if detector.memory() <= self.memory_max || self.entries.len() < 2 {
+                return;
+            }
+            self.end_oldest(EndReason::Forced, detector);
+            self.evicted += 1;
+        }
     }
 
     /// Ends at most `max` flows that have been silent for ten minutes.
@@ -178,7 +197,12 @@ impl FlowTable {
         }
     }
 
-    /// Flows that left before their time, for there was no room.
+    /// Flows may hold so many bytes of memory from now on, together.
+    pub fn limit_memory(&mut self, bytes: usize) {
+        self.memory_max = bytes;
+    }
+
+    /// Flows that left before their time, for there was no room, or no memory.
     pub fn evicted(&self) -> u64 {
         self.evicted
     }
@@ -357,11 +381,14 @@ mod tests {
 
     impl Bench {
         fn new(flows: usize) -> Self {
+            Self::with(Limits { flows, ..Limits::default() })
+        }
+
+        fn with(limits: Limits) -> Self {
             let text = "alert tcp any any -> any any (content:\"evil\"; sid:1;)".to_owned();
             let source = RuleSource { name: "test".into(), text };
             let loaded =
                 RuleSet::load(&[source], &Variables::default(), &LoadOptions::default()).unwrap();
-            let limits = Limits { flows, ..Limits::default() };
             let detector = Detector::new(Arc::new(loaded.rules), limits).unwrap();
             Self { table: FlowTable::new(limits), detector, alerts: Alerts::new(8) }
         }
@@ -397,6 +424,25 @@ mod tests {
         bench.segment(1, 1000, SYN_ONLY, 9, b"");
         assert_eq!(bench.segment(2, 1000, DATA, 10, b"ev"), 0);
         assert_eq!(bench.segment(9 * MINUTE_NS, 1000, DATA, 12, b"il"), 1);
+    }
+
+    #[test]
+    fn flows_that_hold_too_much_memory_are_forgotten_the_longest_silent_first() {
+        const MAX: usize = 1 << 20;
+        let mut bench = Bench::with(Limits { memory: MAX, ..Limits::default() });
+        for port in 0..200 {
+            bench.segment(1, port, SYN_ONLY, 9, b"");
+            for at in 0..20 {
+                // Behind a byte that does not come.
+                bench.segment(2, port, DATA, 11 + at * 1000, &[b'x'; 1000]);
+            }
+        }
+        assert!((MAX * 3 / 4..=MAX).contains(&bench.detector.memory()));
+        assert!(bench.table.evicted() > 100 && bench.table.len() > 30);
+        // The last one is there, and goes on.
+        assert_eq!(bench.segment(3, 199, DATA, 20_011, b"evil"), 1);
+        bench.table.flush(&mut bench.detector);
+        assert_eq!((bench.detector.memory(), bench.detector.flows()), (0, 0));
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
+use crate::heap::HeapSize;
+
 /// A value of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
@@ -21,6 +23,23 @@ pub enum Value {
 /// Values with names, in the order in which they were put.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Object(Vec<(Cow<'static, str>, Value)>);
+
+impl HeapSize for Object {
+    fn heap_size(&self) -> usize {
+        self.0.heap_size()
+    }
+}
+
+impl HeapSize for Value {
+    fn heap_size(&self) -> usize {
+        match self {
+            Self::Bool(_) | Self::Number(_) => 0,
+            Self::Text(text) => text.heap_size(),
+            Self::List(list) => list.heap_size(),
+            Self::Object(object) => object.heap_size(),
+        }
+    }
+}
 
 impl Object {
     /// Puts a value behind those that are there; one of the same name stays as it is.

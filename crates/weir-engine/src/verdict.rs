@@ -231,6 +231,10 @@ drop_reasons! {
     /// The last piece of a datagram that another worker was to judge, and that had to wait for one
     /// with too many others.
     FlowQueueFull = "flow_queue_full",
+    /// Of a TCP connection whose beginning was not seen, where [rules.exceptions] drops those.
+    StreamUnseen = "stream_unseen",
+    /// More waits behind a gap in its TCP stream than is kept, where [rules.exceptions] drops it.
+    StreamGap = "stream_gap",
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::net::Ipv6Addr;
 use super::Parser;
 use super::unit::{Said, Unit};
 use crate::buffers::event::AppEvent;
+use crate::heap::no_heap;
 use crate::rule::Protocol;
 use crate::value::{Object, Value, hex};
 
@@ -18,6 +19,7 @@ const ID_LEN: usize = 20;
 pub(crate) struct Bittorrent {
     count: u64,
 }
+no_heap!(Bittorrent);
 
 impl Parser for Bittorrent {
     fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said) {

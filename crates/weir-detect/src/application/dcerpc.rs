@@ -3,6 +3,7 @@
 use super::Parser;
 use super::rpc::{Order, Progress, Rpc, identifier, identifier_text, kind_name};
 use super::unit::{Record, Said, Unit};
+use crate::heap::heap_size;
 use crate::rule::{Buffer, Field, Protocol};
 use crate::value::Object;
 
@@ -11,6 +12,7 @@ use crate::value::Object;
 pub(crate) struct Dcerpc {
     rpc: Rpc,
 }
+heap_size!(Dcerpc { rpc });
 
 impl Parser for Dcerpc {
     fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said) {
@@ -45,6 +47,7 @@ struct Request {
     sequence: u32,
     object: Object,
 }
+heap_size!(Request { object });
 
 /// Requests by datagrams.
 #[derive(Debug, Default)]
@@ -52,6 +55,7 @@ pub(crate) struct Datagrams {
     waiting: Vec<Request>,
     count: u64,
 }
+heap_size!(Datagrams { waiting });
 
 impl Parser for Datagrams {
     fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said) {

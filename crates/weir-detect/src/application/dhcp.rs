@@ -3,6 +3,7 @@
 use super::Parser;
 use super::unit::{Record, Said, Unit};
 use crate::buffers::event::AppEvent;
+use crate::heap::no_heap;
 use crate::rule::{Field, Protocol};
 use crate::value::{Object, Value, hex};
 
@@ -18,6 +19,7 @@ const OPTIONS_MAX: usize = 256;
 pub(crate) struct Dhcp {
     count: u64,
 }
+no_heap!(Dhcp);
 
 impl Parser for Dhcp {
     fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said) {

@@ -4,6 +4,7 @@ use super::names::{DNP3_INDICATIONS, Names};
 use super::unit::{Record, Said, Unit};
 use super::{Held, Parser};
 use crate::buffers::event::AppEvent;
+use crate::heap::heap_size;
 use crate::rule::{Buffer, Field, Protocol};
 use crate::value::{Object, Value};
 
@@ -31,6 +32,7 @@ pub(crate) struct Dnp3 {
     /// Messages that came in one piece.
     at_once: u32,
 }
+heap_size!(Dnp3 { held, pieces });
 
 /// What a frame's head says.
 #[derive(Clone, Copy)]

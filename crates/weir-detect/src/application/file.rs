@@ -1,6 +1,7 @@
 //! A file that an application carries.
 
 use crate::digest::{Digester, Digests, FileDigests};
+use crate::heap::heap_size;
 
 /// Bytes of a file that are kept for rules, at most.
 pub(crate) const FILE_LEN_MAX: usize = 100 * 1024;
@@ -14,6 +15,7 @@ pub(crate) struct Content {
     pub(crate) size: u64,
     digester: Option<Box<Digester>>,
 }
+heap_size!(Content { bytes, digester });
 
 impl Content {
     /// Takes in bytes; with the first of them it is decided which digests there will be.

@@ -7,6 +7,7 @@ use super::file::Content;
 use super::unit::{Announced, FileTold, Record, Said, Unit};
 use super::{Line, Lines, Parser, Unanswered};
 use crate::buffers::event::AppEvent;
+use crate::heap::heap_size;
 use crate::rule::{Buffer, Field, Protocol};
 use crate::value::{Object, Value};
 
@@ -30,6 +31,7 @@ struct Exchange {
     port: Option<(u16, bool)>,
     events: Vec<AppEvent>,
 }
+heap_size!(Exchange { command, data, codes, replies });
 
 /// A control connection.
 #[derive(Debug)]
@@ -43,6 +45,7 @@ pub(crate) struct Ftp {
     is_flooded: bool,
     is_over: bool,
 }
+heap_size!(Ftp { lines, waiting });
 
 impl Default for Ftp {
     fn default() -> Self {
@@ -274,6 +277,7 @@ pub(crate) struct Data {
     looked_at: usize,
     side: usize,
 }
+heap_size!(Data { file });
 
 impl Data {
     pub(crate) fn new(announced: Announced) -> Self {

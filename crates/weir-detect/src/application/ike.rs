@@ -3,6 +3,7 @@
 use super::Parser;
 use super::unit::{Said, Unit};
 use crate::buffers::event::AppEvent;
+use crate::heap::heap_size;
 use crate::rule::{Buffer, Field, Protocol};
 use crate::value::{Object, hex};
 
@@ -23,6 +24,7 @@ pub(crate) struct Ike {
     chosen: Object,
     domain: Option<u32>,
 }
+heap_size!(Ike { sides, chosen });
 
 /// A message's header.
 struct Head {

@@ -5,6 +5,7 @@ use super::names::{KRB_ENCRYPTION, name_of};
 use super::unit::{Said, Unit};
 use super::{Held, Parser};
 use crate::buffers::event::AppEvent;
+use crate::heap::heap_size;
 use crate::rule::{Buffer, Field, Protocol};
 use crate::value::{Object, text};
 
@@ -29,6 +30,7 @@ pub(crate) struct Krb5 {
     /// The kind of the last request.
     asked: Option<u8>,
 }
+heap_size!(Krb5 { held });
 
 /// A message, as far as it is told.
 #[derive(Debug, Default)]

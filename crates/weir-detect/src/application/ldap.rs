@@ -7,6 +7,7 @@ use super::names::{LDAP_OPERATION, LDAP_RESULT, name_of};
 use super::unit::{Record, Said, Unit};
 use super::{Held, Parser};
 use crate::buffers::event::AppEvent;
+use crate::heap::heap_size;
 use crate::rule::{Buffer, Field, Protocol};
 use crate::value::{Object, Value};
 
@@ -29,6 +30,7 @@ struct Exchange {
     responses: Vec<Part>,
     is_start_tls: bool,
 }
+heap_size!(Exchange { request, responses });
 
 /// A message, as far as it is told.
 #[derive(Debug, Default)]
@@ -40,6 +42,7 @@ struct Part {
     message: Option<Vec<u8>>,
     object: Object,
 }
+heap_size!(Part { names, attributes, message, object });
 
 /// A flow between a client and a server.
 #[derive(Debug, Default)]
@@ -49,6 +52,7 @@ pub(crate) struct Ldap {
     count: u64,
     is_over: bool,
 }
+heap_size!(Ldap { held, waiting });
 
 impl Parser for Ldap {
     fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said) {

@@ -3,6 +3,7 @@
 use super::file::Content;
 use crate::buffers::event::{AppEvent, AppEvents};
 use crate::digest::FileDigests;
+use crate::heap::heap_size;
 use crate::value::Object;
 
 /// Bytes of a header with its continuations, and of a file, that are kept, at most.
@@ -43,6 +44,7 @@ pub(crate) struct File {
     pub(crate) content: Content,
     pub(crate) is_complete: bool,
 }
+heap_size!(File { name, content });
 
 /// A part's headers, as far as they matter.
 #[derive(Debug, Default)]
@@ -53,6 +55,7 @@ struct Part {
     is_message: bool,
     boundary: Vec<u8>,
 }
+heap_size!(Part { name, boundary });
 
 /// A message so far.
 #[derive(Debug, Default)]
@@ -79,6 +82,7 @@ pub(crate) struct Mail {
     /// Of files that come along.
     wanted: FileDigests,
 }
+heap_size!(Mail { header, part, boundaries, letters, headers, attachments, urls, file, ended });
 
 impl Mail {
     pub(crate) fn with_digests(wanted: FileDigests) -> Self {

@@ -46,10 +46,11 @@ pub(crate) use begin::{Beginning, TransportProtocol, beginning};
 pub(crate) use expected::Expected;
 use unit::{Announced, Said};
 
+use crate::heap::{HeapSize, heap_size};
 use crate::rule::Protocol;
 
 /// Takes an application apart. Whatever comes, what it keeps is bounded.
-pub(crate) trait Parser: Debug + Send {
+pub(crate) trait Parser: Debug + Send + HeapSize {
     /// Takes in a side's next bytes, or its next datagram.
     fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said);
 
@@ -71,6 +72,7 @@ pub(crate) struct Dialogue {
     pub(crate) protocol: Protocol,
     parser: Option<Box<dyn Parser>>,
 }
+heap_size!(Dialogue { parser });
 
 impl Dialogue {
     /// One that begins with such a datagram of `side`; `port` is the server's.
@@ -168,6 +170,7 @@ pub(crate) struct Lines {
     max: usize,
     is_passing: bool,
 }
+heap_size!(Lines { held });
 
 /// A line, and whether it was longer than it may be.
 pub(crate) struct Line {
@@ -207,6 +210,7 @@ pub(crate) struct Held {
     /// Bytes that are passed over before the next message.
     skipped: u64,
 }
+heap_size!(Held { bytes });
 
 /// Bytes of a message that waits for its rest, at most.
 const HELD_MAX: usize = 128 * 1024;

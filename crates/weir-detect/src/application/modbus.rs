@@ -6,6 +6,7 @@ use super::names::{MODBUS_ACCESS, number_of};
 use super::unit::{Record, Said, Unit};
 use super::{Held, Parser};
 use crate::buffers::event::AppEvent;
+use crate::heap::heap_size;
 use crate::rule::{Field, Protocol};
 use crate::value::Object;
 
@@ -26,6 +27,7 @@ pub(crate) struct Modbus {
     count: u64,
     is_over: bool,
 }
+heap_size!(Modbus { held, waiting });
 
 #[derive(Debug)]
 struct Request {
@@ -34,6 +36,7 @@ struct Request {
     function: u8,
     object: Object,
 }
+heap_size!(Request { object });
 
 impl Parser for Modbus {
     fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said) {

@@ -6,6 +6,7 @@ use super::names::{MQTT_CONNECT, MQTT_TYPE, name_of};
 use super::unit::{Record, Said, Unit};
 use super::{Held, Parser, Unanswered};
 use crate::buffers::event::AppEvent;
+use crate::heap::heap_size;
 use crate::rule::{Buffer, Field, Protocol};
 use crate::value::{Object, Value};
 
@@ -42,6 +43,7 @@ struct Exchange {
     object: Object,
     messages: u32,
 }
+heap_size!(Exchange { object });
 
 /// A connection.
 #[derive(Debug, Default)]
@@ -54,6 +56,7 @@ pub(crate) struct Mqtt {
     count: u64,
     is_over: bool,
 }
+heap_size!(Mqtt { held, waiting });
 
 impl Parser for Mqtt {
     fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said) {

@@ -6,6 +6,7 @@ use super::file::Content;
 use super::unit::{FileTold, Record, Said, Unit};
 use super::{Held, Parser, Unanswered};
 use crate::buffers::event::AppEvent;
+use crate::heap::heap_size;
 use crate::rule::{Buffer, Field, Protocol};
 use crate::value::{Object, text};
 
@@ -40,6 +41,7 @@ pub(crate) struct Nfs {
     written: Vec<Written>,
     count: u64,
 }
+heap_size!(Nfs { held, waiting, files, written });
 
 /// A file that is written.
 #[derive(Debug)]
@@ -48,6 +50,7 @@ struct Written {
     content: Content,
     pieces: u32,
 }
+heap_size!(Written { call, content });
 
 /// A call that waits for its answer.
 #[derive(Clone, Debug)]
@@ -62,6 +65,7 @@ struct Call {
     credentials: Object,
     kind: &'static str,
 }
+heap_size!(Call { handle, name, rename, credentials });
 
 /// Reads numbers and opaque data (RFC 4506).
 #[derive(Clone, Copy)]

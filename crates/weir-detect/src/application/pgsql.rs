@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use super::unit::{Record, Said, Unit};
 use super::{Held, Parser, Unanswered};
 use crate::buffers::event::AppEvent;
+use crate::heap::heap_size;
 use crate::rule::{Buffer, Protocol};
 use crate::value::{Object, Value};
 
@@ -36,6 +37,7 @@ struct Exchange {
     /// Messages of the server beside rows.
     responses: u64,
 }
+heap_size!(Exchange { request, query, response, parameters });
 
 /// A connection.
 #[derive(Debug, Default)]
@@ -51,6 +53,7 @@ pub(crate) struct Pgsql {
     is_tls: bool,
     is_over: bool,
 }
+heap_size!(Pgsql { held, waiting });
 
 impl Parser for Pgsql {
     fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said) {

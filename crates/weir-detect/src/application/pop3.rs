@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use super::unit::{Record, Said, Unit};
 use super::{Line, Lines, Parser};
 use crate::buffers::event::AppEvent;
+use crate::heap::heap_size;
 use crate::rule::Protocol;
 use crate::value::{Object, Value};
 
@@ -50,6 +51,7 @@ struct Exchange {
     is_asked: bool,
     answer: Option<Answer>,
 }
+heap_size!(Exchange { command, words, answer });
 
 #[derive(Debug)]
 struct Answer {
@@ -57,6 +59,7 @@ struct Answer {
     header: Vec<u8>,
     data: Vec<Vec<u8>>,
 }
+heap_size!(Answer { header, data });
 
 /// A connection.
 #[derive(Debug)]
@@ -68,6 +71,7 @@ pub(crate) struct Pop3 {
     is_authenticating: bool,
     becomes_tls: bool,
 }
+heap_size!(Pop3 { lines, waiting });
 
 impl Default for Pop3 {
     fn default() -> Self {

@@ -3,6 +3,7 @@
 use super::unit::{Record, Said, Unit};
 use super::{Held, Parser};
 use crate::buffers::event::AppEvent;
+use crate::heap::heap_size;
 use crate::rule::{Buffer, Field, Protocol};
 use crate::value::{Object, hex};
 
@@ -62,6 +63,7 @@ pub(crate) struct Rfb {
     is_long: bool,
     is_told: bool,
 }
+heap_size!(Rfb { held, challenge, response, reason });
 
 #[derive(Debug)]
 struct Display {

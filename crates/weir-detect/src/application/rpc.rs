@@ -3,6 +3,7 @@
 
 use super::Held;
 use super::unit::{TEXT_LEN_MAX, Unit};
+use crate::heap::heap_size;
 use crate::rule::{Buffer, Field};
 use crate::value::Object;
 
@@ -51,6 +52,7 @@ pub(crate) struct Call {
     /// Interfaces that were bound with it, or that it may be for.
     bound: Vec<Interface>,
 }
+heap_size!(Call { stubs });
 
 /// What a connection is about.
 #[derive(Debug, Default)]
@@ -61,6 +63,7 @@ pub(crate) struct Rpc {
     count: u64,
     pub(crate) is_broken: bool,
 }
+heap_size!(Rpc { held, calls });
 
 /// A call that came further.
 pub(crate) struct Progress {

@@ -3,6 +3,7 @@
 use super::unit::{Said, Unit};
 use super::{Held, Parser, sdp};
 use crate::buffers::event::AppEvent;
+use crate::heap::heap_size;
 use crate::rule::{Buffer, Protocol};
 use crate::value::Object;
 
@@ -26,6 +27,7 @@ pub(crate) struct Sip {
     held: Option<[Held; 2]>,
     count: u64,
 }
+heap_size!(Sip { held });
 
 impl Sip {
     pub(crate) fn of_datagrams() -> Self {

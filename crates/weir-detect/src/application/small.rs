@@ -4,6 +4,7 @@ use super::Parser;
 use super::unit::{Record, Said, Unit};
 use crate::buffers::dns;
 use crate::buffers::event::AppEvent;
+use crate::heap::no_heap;
 use crate::rule::{Buffer, Field, Protocol};
 use crate::value::{Object, Value};
 
@@ -61,6 +62,7 @@ impl Parser for Tftp {
 pub(crate) struct Mdns {
     count: u64,
 }
+no_heap!(Ntp, Tftp, Mdns);
 
 impl Parser for Mdns {
     fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said) {

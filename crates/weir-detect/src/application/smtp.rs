@@ -7,6 +7,7 @@ use super::unit::{FileTold, Record, Said, Unit};
 use super::{Lines, Parser};
 use crate::buffers::event::{AppEvent, AppEvents};
 use crate::digest::Digests;
+use crate::heap::heap_size;
 use crate::rule::{Buffer, Protocol};
 use crate::value::Object;
 
@@ -55,6 +56,7 @@ struct Transaction {
     /// Files that ended: name, size and digests.
     files: Vec<(Vec<u8>, u64, Digests)>,
 }
+heap_size!(Transaction { sender, receivers, mail, files });
 
 /// A connection.
 #[derive(Debug)]
@@ -72,6 +74,7 @@ pub(crate) struct Smtp {
     /// What changed since rules looked.
     is_fresh: bool,
 }
+heap_size!(Smtp { lines, greeting, transaction });
 
 impl Default for Smtp {
     fn default() -> Self {

@@ -5,6 +5,7 @@ use super::ber::{self, Ber, IDENTIFIER, OCTETS, SEQUENCE};
 use super::names::{SNMP_PDU, SNMP_TRAP, name_of};
 use super::unit::{Said, Unit};
 use crate::buffers::event::AppEvent;
+use crate::heap::no_heap;
 use crate::rule::{Buffer, Field, Protocol};
 use crate::value::Object;
 
@@ -24,6 +25,7 @@ pub(crate) struct Snmp {
     /// The version of its first message.
     version: Option<i64>,
 }
+no_heap!(Snmp);
 
 impl Parser for Snmp {
     fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said) {

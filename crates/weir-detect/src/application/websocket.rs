@@ -7,6 +7,7 @@ use super::names::{WEBSOCKET_OPCODE, name_of};
 use super::unit::{Said, Unit};
 use super::{Held, Parser};
 use crate::buffers::event::AppEvent;
+use crate::heap::{HeapSize, INFLATE_SIZE, heap_size};
 use crate::rule::{Buffer, Field, Protocol};
 use crate::value::Object;
 
@@ -31,6 +32,7 @@ pub(crate) struct Websocket {
     sides: [Side; 2],
     count: u64,
 }
+heap_size!(Websocket { sides });
 
 #[derive(Debug, Default)]
 struct Side {
@@ -42,6 +44,13 @@ struct Side {
     deflates: bool,
     /// What inflates them, one after the other; made for the first (it is 43 KB).
     inflate: Option<Decompress>,
+}
+
+impl HeapSize for Side {
+    fn heap_size(&self) -> usize {
+        let inflate = self.inflate.as_ref().map_or(0, |_| INFLATE_SIZE);
+        self.held.heap_size() + self.message.heap_size() + inflate
+    }
 }
 
 /// The head of a frame.

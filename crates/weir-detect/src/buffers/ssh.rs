@@ -3,6 +3,7 @@
 
 use super::event::{AppEvent, AppEvents};
 use crate::digest;
+use crate::heap::heap_size;
 use crate::rule::Buffer;
 use crate::value::Object;
 
@@ -25,6 +26,7 @@ pub(crate) struct Session {
     sides: [Banner; 2],
     is_told: bool,
 }
+heap_size!(Session { sides });
 
 impl Session {
     /// Takes in a side's next bytes; whether they told something.
@@ -99,6 +101,7 @@ struct Banner {
     /// Of that, what was not handed over, by the side whose rules are to look at it.
     fresh: [Vec<AppEvent>; 2],
 }
+heap_size!(Banner { held, protocol, software, offer, offer_digest });
 
 impl Banner {
     /// Takes in a side's next bytes; whether they told what it is, or what it offers.

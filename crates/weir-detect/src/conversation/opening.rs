@@ -4,6 +4,7 @@ use weir_wire::tcp::flags;
 
 use super::Conversation;
 use super::acceptance::{Acceptance, Header};
+use crate::stream::Stream;
 
 impl Conversation {
     /// Whether the receiver takes a segment; streams begin by it.
@@ -45,6 +46,11 @@ impl Conversation {
                 self.begin_anew(self.acceptance);
             }
         }
+    }
+
+    /// From now on, what finds no room behind a gap is refused.
+    pub(crate) fn refuse_gaps(&mut self) {
+        self.streams.iter_mut().for_each(Stream::refuse);
     }
 
     /// Nothing was said yet.

@@ -47,6 +47,9 @@ impl Evaluator {
             if is_new && needs.frames {
                 conversation.find_frames();
             }
+            if is_new && self.limits.refuses_gaps {
+                conversation.refuse_gaps();
+            }
             if is_new
                 && let Some(it) = self.expected.take(flow.responder.address, flow.responder.port)
             {
@@ -56,6 +59,7 @@ impl Evaluator {
             let progress = conversation.take(direction, view, &self.limits);
             self.counters.unacceptable_segments += u64::from(progress.is_unacceptable);
             self.counters.stream_gaps += u64::from(progress.gaps);
+            self.is_refused = progress.is_refused;
             return progress;
         }
         if !view.is_of(Protocol::Udp) || view.parsed.fault.is_some() {

@@ -77,6 +77,8 @@ pub(crate) struct Evaluator {
     pub(crate) app_events: Vec<(AppEvent, Option<u64>)>,
     /// The last packet was dropped because its flow was before.
     pub(crate) by_flow: bool,
+    /// The last packet found no room in its stream.
+    pub(crate) is_refused: bool,
     /// The last packet was dropped because a rule matched too often (`rate_filter`).
     pub(crate) by_rate: bool,
     /// What the hosts are that connections are between.
@@ -225,6 +227,7 @@ impl Evaluator {
             tells_frames: false,
             tells_events: false,
             by_flow: false,
+            is_refused: false,
             by_rate: false,
             hosts: rules.hosts().clone(),
             digests: FileDigests::default(),

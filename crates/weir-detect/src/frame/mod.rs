@@ -11,6 +11,7 @@ mod kinds;
 mod lengths;
 mod parts;
 
+use crate::heap::heap_size;
 use crate::rule::Protocol;
 use crate::value::{Object, base64};
 pub(crate) use kinds::FrameKind;
@@ -36,6 +37,7 @@ pub(crate) struct Frame {
     length: u64,
     pub(crate) bytes: Vec<u8>,
 }
+heap_size!(Frame { bytes });
 
 impl Frame {
     /// What is told of it, as EVE's `frame`.
@@ -64,6 +66,7 @@ pub(crate) struct Framer {
     sides: [Side; 2],
     state: lengths::State,
 }
+heap_size!(Framer { sides });
 
 /// How far a side has come.
 #[derive(Debug, Default)]
@@ -82,6 +85,7 @@ struct Side {
     /// Frames that were found with a packet of the other side.
     owed: Vec<Frame>,
 }
+heap_size!(Side { held, owed });
 
 impl Framer {
     /// Finds frames in a side's next bytes. `ends` has the places in them where messages of HTTP/1

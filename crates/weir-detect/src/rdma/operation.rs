@@ -16,6 +16,7 @@ use std::ops::Range;
 use weir_wire::bth::{Operation as Kind, Position, Psn};
 use weir_wire::ext;
 
+use crate::heap::heap_size;
 use crate::packet::View;
 use crate::rule::RuleIndex;
 
@@ -42,6 +43,7 @@ pub(crate) struct Operations {
     /// How many of them, from the end, the packet at hand is a piece of.
     at_hand: usize,
 }
+heap_size!(Operations { under_way });
 
 /// One of them.
 #[derive(Clone, Debug)]
@@ -63,6 +65,7 @@ pub(crate) struct Operation {
     waiting: Vec<RuleIndex>,
     matched: Vec<RuleIndex>,
 }
+heap_size!(Operation { bytes });
 
 /// What a packet is to an operation.
 enum Fit {

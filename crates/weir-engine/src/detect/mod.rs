@@ -19,7 +19,7 @@ use weir_detect::dataset::Change;
 use weir_detect::record::{AnomalyRecord, ApplicationRecord, FlowRecord, HttpRecord, UnitRecord};
 use weir_detect::{
     Alert, Alerts, Blocked, Counters, Decision, Detector, Flood, FlowTable, Limits, Packet,
-    RuleIndex, RuleSet, SharedCounts,
+    RuleIndex, RuleSet, SharedCounts, Unseen,
 };
 use weir_wire::bth::Qpn;
 use weir_wire::frame::{Frame, Meta, Time};
@@ -193,6 +193,8 @@ impl Detection {
         self.detector.keep_anomalies(rules.limits.anomalies);
         self.detector.set_digests(rules.limits.digests);
         self.detector.check_segments(rules.limits.checks_segments);
+        self.detector.refuse(rules.limits.refuses_midstream, rules.limits.refuses_gaps);
+        self.flows.limit_memory(rules.limits.memory);
         if rules.tells_records && !self.flows.keeps_records() {
             self.detector.keep_what_rules_see();
             self.flows.keep_records();
@@ -222,7 +224,7 @@ impl Detection {
     /// as what would have been.
     ///
     /// # Errors
-    /// [`DropReason::Rule`].
+    /// [`DropReason::Rule`], or why its stream cannot be looked at.
     pub(crate) fn judge(
         &mut self,
         side: Side,
@@ -266,7 +268,7 @@ impl Detection {
     /// or that was put together from fragments.
     ///
     /// # Errors
-    /// [`DropReason::Rule`].
+    /// [`DropReason::Rule`], or why its stream cannot be looked at.
     pub(crate) fn judge_inside(
         &mut self,
         now: Time,
@@ -280,6 +282,9 @@ impl Detection {
             Decision::Pass => return Ok(()),
             Decision::Drop { rule } => (rule, false),
             Decision::Reject { rule } => (rule, true),
+            Decision::Unseen(_) if is_spared || self.mode == RuleMode::Watch => return Ok(()),
+            Decision::Unseen(Unseen::Beginning) => return Err(DropReason::StreamUnseen),
+            Decision::Unseen(Unseen::Gap) => return Err(DropReason::StreamGap),
         };
         self.dropped[rule.0 as usize][0] += 1;
         if is_spared {
@@ -417,7 +422,12 @@ impl Detection {
         self.flows.len()
     }
 
-    /// Flows that were forgotten before their time, for there was no room.
+    /// Bytes of memory that flows hold for what they say.
+    pub fn memory(&self) -> usize {
+        self.detector.memory()
+    }
+
+    /// Flows that were forgotten before their time: for want of room, or of memory.
     pub fn flows_evicted(&self) -> u64 {
         self.flows.evicted()
     }

@@ -271,3 +271,36 @@ fn an_elephant_is_looked_at_no_further_and_goes_on_being_counted() {
     assert_eq!(gateway.engine.detection().unwrap().counters().bypassed, 2);
     assert!(gateway.engine.meter().flows().len() == 1, "it is counted all the same");
 }
+
+#[test]
+fn a_connection_whose_beginning_nobody_saw_meets_the_exception() {
+    let rule = "alert tcp any any -> any any (content:\"evil\"; sid:1;)";
+    let mut lenient = gateway(rule, |_| ());
+    assert_eq!(lenient.receive(Side::Wire, &[segment(1000, 0x18, b"x")]).len(), 1);
+    let strict = |policy: &mut Policy| {
+        policy.rules.as_mut().unwrap().limits.refuses_midstream = true;
+    };
+    let mut strict = gateway(rule, strict);
+    assert_eq!(strict.receive(Side::Wire, &[segment(1000, 0x18, b"x")]).len(), 0);
+    assert_eq!(strict.dropped(Side::Wire, DropReason::StreamUnseen), 1);
+    // Its ends open a new one.
+    let anew = [segment(1999, 2, b""), segment(2000, 0x18, b"x")];
+    assert_eq!(strict.receive(Side::Wire, &anew).len(), 2);
+}
+
+#[test]
+fn data_that_finds_no_room_behind_a_gap_meets_the_exception() {
+    let rule = "alert tcp any any -> any any (content:\"evil\"; sid:1;)";
+    let ahead = |it: u32| segment(1001 + it * 1000, 0x18, &[b'x'; 1000]);
+    for (is_strict, arrive) in [(false, 300), (true, 262)] {
+        let set = |policy: &mut Policy| {
+            policy.rules.as_mut().unwrap().limits.refuses_gaps = is_strict;
+        };
+        let mut gateway = gateway(rule, set);
+        gateway.receive(Side::Wire, &[segment(999, 2, b"")]);
+        let arrived: usize =
+            (0..300).map(|it| gateway.receive(Side::Wire, &[ahead(it)]).len()).sum();
+        assert_eq!(arrived, arrive);
+        assert_eq!(gateway.dropped(Side::Wire, DropReason::StreamGap), 300 - arrive as u64);
+    }
+}

@@ -23,8 +23,11 @@ pub struct DetectionSnapshot {
     pub would_drop: u64,
     /// Flows that state is kept of.
     pub flows: u64,
-    /// Flows that were forgotten before their time, for there was no room.
+    /// Flows that were forgotten before their time: for want of room, or of memory.
     pub flows_evicted: u64,
+    /// Bytes of memory that flows hold for what they say; `memory_mib` bounds them.
+    #[serde(default)]
+    pub memory_bytes: u64,
     /// Looks at packets that were cut short by a bound: docs/guide/detect.md, Bounds.
     pub bounds_reached: u64,
     /// TCP segments with a wrong checksum, which are no part of their connection.
@@ -129,6 +132,7 @@ impl DetectionSnapshot {
             would_drop: detection.would_drop(),
             flows: detection.flows() as u64,
             flows_evicted: detection.flows_evicted(),
+            memory_bytes: detection.memory() as u64,
             bounds_reached: counters.candidates_lost
                 + counters.evaluations_given_up
                 + counters.pcre_limits
@@ -153,6 +157,7 @@ impl DetectionSnapshot {
             (&mut self.would_drop, more.would_drop),
             (&mut self.flows, more.flows),
             (&mut self.flows_evicted, more.flows_evicted),
+            (&mut self.memory_bytes, more.memory_bytes),
             (&mut self.bounds_reached, more.bounds_reached),
             (&mut self.wrong_checksums, more.wrong_checksums),
             (&mut self.unacceptable_segments, more.unacceptable_segments),

@@ -168,6 +168,14 @@ fn remedy_of_seal(reason: DropReason) -> &'static str {
             "many fragmented datagrams at once for one worker: see who sends them, or have hosts \
              send datagrams that fit the MTU."
         }
+        StreamUnseen => {
+            "the connection is older than the gateway's look at it: its ends have to open a new \
+             one. `midstream = \"pass\"` in [rules.exceptions] lets such connections go on."
+        }
+        StreamGap => {
+            "much of a connection came before bytes that are missing: packets are lost, or \
+             somebody hides. `gaps = \"pass\"` in [rules.exceptions] looks past the gap."
+        }
         Rule => "`weir drops` names the rule; with mode = \"watch\" in [rules] it only tells.",
         _ => remedy_of_access(reason),
     }

@@ -14,6 +14,8 @@
 //! eve_digests = ["sha256"]          # [what rules need] file digests there: md5, sha1, sha256
 //! fast = "/var/log/weir/fast.log"   # [none] file for alerts, one line each; needs `eve`
 //! flows = 262144                    # [262144] flows with rule state, per pair
+//! memory_mib = 1024                 # [1024] memory for what flows say, per pair; then the flows
+//!                                   # that were silent longest are forgotten
 //! bypass_mib = 0                    # [0: never] stop inspecting a connection after so many MiB
 //! checksums = "verify"              # [verify] verify | trust: accept wrong TCP checksums
 //!
@@ -21,6 +23,9 @@
 //!                                   # with [[access]] lines or an `access_` key always drops it
 //! layers = "pass"                   # [pass] more than 16 nested packets
 //! fragments = "pass"                # [pass] fragments that could not be reassembled
+//!                                   # the next two: only where written here
+//! midstream = "pass"                # [pass] TCP connections older than the gateway's look at them
+//! gaps = "pass"                     # [pass] TCP data beyond 256 KiB behind missing bytes
 //! ```
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -44,9 +49,11 @@ use crate::rules;
 const EVE_MIB_DEFAULT: u32 = 1024;
 /// The most: 1 TiB.
 const EVE_MIB_MAX: u32 = 1 << 20;
-/// Flows with state unless configured; each takes 300 bytes, and up to 40 KiB while TCP is looked
-/// into.
+/// Flows with state unless configured; each takes some 600 bytes beside `memory_mib`.
 const FLOWS_DEFAULT: u32 = 1 << 18;
+/// MiB for what flows say unless configured, and the most: 1 TiB.
+const MEMORY_MIB_DEFAULT: u32 = 1024;
+const MEMORY_MIB_MAX: u32 = 1 << 20;
 /// The most that a connection is looked at: 1 TiB.
 const BYPASS_MIB_MAX: u32 = 1 << 20;
 /// What is odd and waits until it is told, of a worker: it is told ten times a second.
@@ -76,6 +83,7 @@ pub struct Written {
     pub eve_digests: Several<Digest>,
     pub fast: Option<PathBuf>,
     pub flows: Option<Spanned<u32>>,
+    pub memory_mib: Option<Spanned<u32>>,
     pub bypass_mib: Option<Spanned<u32>>,
     #[serde(default)]
     pub checksums: Checksums,
@@ -90,6 +98,8 @@ pub struct Written {
 pub struct WrittenExceptions {
     pub layers: WrittenException,
     pub fragments: WrittenException,
+    pub midstream: WrittenException,
+    pub gaps: WrittenException,
 }
 
 /// What becomes of what cannot be looked into.
@@ -184,12 +194,18 @@ pub struct Detection {
     pub digests: FileDigests,
     /// Flows that rules keep state of, a pair.
     pub flows: usize,
+    /// Bytes of memory that they may take for what they say, a pair.
+    pub memory: usize,
     /// Bytes of a connection after which it is looked at no more; `None`: never.
     pub bypass_bytes: Option<u64>,
     /// Whether TCP checksums are looked at.
     pub checksums: Checksums,
     /// What becomes of what cannot be looked into.
     pub exceptions: Exceptions,
+    /// Whether connections whose beginning was not seen are dropped.
+    pub drops_midstream: bool,
+    /// Whether data that finds no room behind a gap is.
+    pub drops_gaps: bool,
     /// The rules, once they were read.
     pub set: Option<Arc<RuleSet>>,
     /// Rules that do not run, as long as that is known.
@@ -205,7 +221,10 @@ impl Detection {
         let limits = Limits {
             flows,
             seed,
+            memory: self.memory / workers.max(1),
             bypass_bytes,
+            refuses_midstream: self.drops_midstream,
+            refuses_gaps: self.drops_gaps,
             anomalies,
             digests: self.digests,
             checks_segments: self.checksums == Checksums::Verify,
@@ -246,7 +265,17 @@ pub(super) fn resolve(file: &File, directory: &Path, problems: &mut Problems) ->
     };
     let mib = bounded("eve_mib", &written.eve_mib, EVE_MIB_DEFAULT, 1, EVE_MIB_MAX);
     let bypass_mib = bounded("bypass_mib", &written.bypass_mib, 0, 0, BYPASS_MIB_MAX);
+    let memory_mib =
+        bounded("memory_mib", &written.memory_mib, MEMORY_MIB_DEFAULT, 16, MEMORY_MIB_MAX);
     let flows = bounded("flows", &written.flows, FLOWS_DEFAULT, FLOWS_MIN, FLOWS_MAX);
+    let drops_midstream = written.exceptions.midstream == WrittenException::Drop;
+    if bypass_mib > 0 && drops_midstream {
+        problems.error_in_file(
+            "bypass_mib, and `midstream = \"drop\"` in [rules.exceptions]: a connection that \
+             went past for long would be cut",
+            "leave one of them out",
+        );
+    }
     Some(Detection {
         paths: written.paths.0.iter().map(|path| directory.join(path.get_ref())).collect(),
         variables: written.variables.as_ref().map(|path| directory.join(path)),
@@ -256,12 +285,15 @@ pub(super) fn resolve(file: &File, directory: &Path, problems: &mut Problems) ->
         tells_anomalies: written.eve_anomalies,
         digests: digests(written.eve_digests.0.iter().map(|it| *it.get_ref())),
         flows: flows as usize,
+        memory: (memory_mib as usize) << 20,
         bypass_bytes: (bypass_mib > 0).then(|| u64::from(bypass_mib) << 20),
         checksums: written.checksums,
         exceptions: Exceptions {
             layers: written.exceptions.layers.into(),
             fragments: written.exceptions.fragments.into(),
         },
+        drops_midstream,
+        drops_gaps: written.exceptions.gaps == WrittenException::Drop,
         set: None,
         refused: 0,
     })

@@ -10,6 +10,7 @@ use super::names::{ENIP_COMMAND, ENIP_STATUS, Names, name_of};
 use super::unit::{Record, Said, Unit};
 use super::{Held, Parser};
 use crate::buffers::event::AppEvent;
+use crate::heap::{heap_size, no_heap};
 use crate::rule::{Buffer, Field, Protocol};
 use crate::value::Object;
 use names::DEVICES;
@@ -44,6 +45,8 @@ struct Exchange {
     asked: Vec<(Field, i64)>,
     object: Object,
 }
+no_heap!(Field);
+heap_size!(Exchange { asked, object });
 
 /// A connection, or datagrams of one flow.
 #[derive(Debug, Default)]
@@ -53,6 +56,7 @@ pub(crate) struct Enip {
     waiting: VecDeque<Exchange>,
     count: u64,
 }
+heap_size!(Enip { held, waiting });
 
 impl Enip {
     pub(crate) fn of_datagrams() -> Self {

@@ -12,6 +12,7 @@ use super::Parser;
 use super::unit::{Said, Unit};
 use crate::buffers::event::AppEvent;
 use crate::buffers::tls::Hello;
+use crate::heap::heap_size;
 use crate::rule::{Buffer, Protocol};
 use crate::value::Object;
 use keys::Keys;
@@ -42,6 +43,7 @@ pub(crate) struct Quic {
     sides: [Side; 2],
     count: u64,
 }
+heap_size!(Quic { sides });
 
 #[derive(Debug, Default)]
 struct Side {
@@ -50,6 +52,7 @@ struct Side {
     /// It has said hello: what comes is encrypted.
     is_over: bool,
 }
+heap_size!(Side { pieces });
 
 impl Parser for Quic {
     fn take(&mut self, side: usize, datagram: &[u8], said: &mut Said) {

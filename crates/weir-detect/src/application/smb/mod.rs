@@ -13,6 +13,7 @@ use super::unit::{FileTold, Record, Said, Unit};
 use super::{Held, Parser, Unanswered};
 use crate::buffers::event::AppEvent;
 use crate::digest::FileDigests;
+use crate::heap::{HeapSize, heap_size};
 use crate::rule::{Buffer, Field, Protocol};
 use crate::value::{Object, text};
 
@@ -55,6 +56,7 @@ pub(crate) struct Smb {
     /// Of the record at hand not all is looked into.
     is_cut: bool,
 }
+heap_size!(Smb { held, offered, waiting, trees, files });
 
 /// A request, and what is told of it.
 #[derive(Debug, Default)]
@@ -69,6 +71,7 @@ struct Request {
     /// Whether it is a transaction of its own.
     is_told: bool,
 }
+heap_size!(Request { object, asked });
 
 /// What a request asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -82,6 +85,15 @@ enum Asked {
     Pipe(u128),
 }
 
+impl HeapSize for Asked {
+    fn heap_size(&self) -> usize {
+        match self {
+            Self::Tree(name) | Self::File(name) => name.heap_size(),
+            Self::Other | Self::Read(..) | Self::Pipe(_) => 0,
+        }
+    }
+}
+
 /// A share that is connected.
 #[derive(Debug)]
 struct Tree {
@@ -89,6 +101,7 @@ struct Tree {
     name: Vec<u8>,
     is_pipe: bool,
 }
+heap_size!(Tree { name });
 
 /// A file that is open, or a pipe.
 #[derive(Debug)]
@@ -114,6 +127,7 @@ struct File {
     /// It was told that there are too many of them.
     is_scattered: bool,
 }
+heap_size!(File { name, rpc, share, calls, content, ahead });
 
 /// What a header says that records tell.
 struct Head {

@@ -5,6 +5,7 @@ mod tell;
 pub(crate) use tell::{CODES, TYPES};
 
 use super::event::{AppEvent, AppEvents};
+use crate::heap::heap_size;
 
 /// Operations that there are (RFC 1035, 1996, 2136, 8490).
 const OPCODE_MAX: u16 = 6;
@@ -30,6 +31,7 @@ pub(crate) struct Stream {
     /// Some query came.
     was_asked: bool,
 }
+heap_size!(Stream { held, odd });
 
 impl Stream {
     /// Takes in a side's next bytes.
@@ -91,6 +93,7 @@ pub(crate) struct Message {
     /// Names as `www.example.org`, in the case in which they were sent.
     pub(crate) questions: Vec<Vec<u8>>,
 }
+heap_size!(Message { types, bytes, questions });
 
 /// A record of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]

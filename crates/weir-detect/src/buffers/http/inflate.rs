@@ -6,6 +6,7 @@ use flate2::write::{DeflateDecoder, GzDecoder, ZlibDecoder};
 
 use super::odd::contains;
 use crate::digest::Digester;
+use crate::heap::{HeapSize, INFLATE_SIZE};
 
 /// Encodings within each other that are undone, at most (Suricata's limit).
 const LAYERS_MAX: usize = 2;
@@ -27,6 +28,17 @@ pub(super) struct Inflate {
     came: usize,
     made: usize,
     is_over: bool,
+}
+
+impl HeapSize for Inflate {
+    fn heap_size(&self) -> usize {
+        let of_state = |it: &Layer| match it.state {
+            State::Open | State::Plain => 0,
+            State::Gzip(_) | State::Zlib(_) | State::Bare(_) => INFLATE_SIZE,
+        };
+        let of_layer = |it: &Layer| size_of::<Layer>() + it.given.heap_size() + of_state(it);
+        self.layers.iter().map(of_layer).sum()
+    }
 }
 
 /// One encoding. What it is called and what it is may differ: its first bytes tell.

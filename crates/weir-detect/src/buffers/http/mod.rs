@@ -16,6 +16,7 @@ use std::collections::VecDeque;
 
 use crate::buffers::event::AppEvent;
 use crate::digest::FileDigests;
+use crate::heap::heap_size;
 use crate::record::HttpRecord;
 pub(crate) use begin::{begins, begins_with_any_method, behind_blanks};
 use head::{Search, body_of, upgrade_of};
@@ -72,6 +73,7 @@ struct Side {
     /// With the last bytes that were taken a message ended.
     is_end: bool,
 }
+heap_size!(Side { held });
 
 /// What follows HTTP/1 (RFC 9110 s7.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +106,7 @@ pub(crate) struct Connection {
     /// Where in the bytes at hand messages ended, where somebody asks.
     ends: Option<Vec<usize>>,
 }
+heap_size!(Connection { sides, transactions, behind_upgrade });
 
 impl Connection {
     /// Takes in the next bytes of a side. `progressed` gets the number of each transaction that

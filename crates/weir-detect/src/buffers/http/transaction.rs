@@ -6,6 +6,7 @@ use super::odd::is_space;
 use super::uri;
 use crate::buffers::event::{AppEvent, AppEvents};
 use crate::digest::{Digester, Digests, FileDigests};
+use crate::heap::heap_size;
 use crate::record::HttpRecord;
 use crate::rule::{Buffer, Hook, Rule, RuleIndex};
 use crate::value::Object;
@@ -48,6 +49,7 @@ pub(crate) struct Transaction {
     /// Set of HTTP/2: the number of its stream, and what came in frames, by side.
     pub(super) stream: Option<Box<(u32, [Frames; 2])>>,
 }
+heap_size!(Transaction { request, response, stream });
 
 /// One message.
 #[derive(Debug, Default)]
@@ -81,6 +83,21 @@ pub(crate) struct Half {
     /// Has seen the whole body, where somebody wants digests of files.
     pub(super) digester: Option<Box<Digester>>,
 }
+heap_size!(Half {
+    first_line,
+    raw_headers,
+    headers,
+    fields,
+    protocol,
+    method,
+    target,
+    normalized,
+    status,
+    reason,
+    body,
+    inflate,
+    digester
+});
 
 /// Which buffers of a message are new.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

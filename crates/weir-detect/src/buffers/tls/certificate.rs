@@ -1,6 +1,7 @@
 //! X.509 certificates (RFC 5280): what rules and records ask of one.
 
 use crate::digest;
+use crate::heap::heap_size;
 use crate::value::hex;
 
 /// What is read of a certificate.
@@ -20,6 +21,7 @@ pub(crate) struct Certificate {
     /// SHA-1 of it all, `0a:1b:...`.
     pub(crate) fingerprint: Vec<u8>,
 }
+heap_size!(Certificate { subject, issuer, serial, alternative_names, fingerprint });
 
 /// Seconds in UTC, counted from the beginning of the year 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

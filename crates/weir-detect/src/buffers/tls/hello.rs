@@ -4,6 +4,7 @@ use super::counted;
 use super::ja3::{self, Fingerprint, is_grease, words};
 use super::ja4;
 use crate::buffers::event::AppEvent;
+use crate::heap::heap_size;
 
 const SERVER_NAME: u16 = 0;
 const SIGNATURE_ALGORITHMS: u16 = 13;
@@ -37,6 +38,16 @@ pub(crate) struct Hello {
     /// What is odd about its lengths and names.
     pub(super) events: Vec<AppEvent>,
 }
+heap_size!(Hello {
+    versions,
+    random,
+    session,
+    suites,
+    extensions,
+    signature_algorithms,
+    server_name,
+    protocols
+});
 
 impl Hello {
     /// A client's, or a server's; of what is cut as much as is there.

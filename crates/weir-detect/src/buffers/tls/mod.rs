@@ -9,6 +9,7 @@ mod ja4;
 mod tell;
 
 use super::event::{AppEvent, AppEvents};
+use crate::heap::heap_size;
 use crate::rule::Buffer;
 use certificate::Certificate;
 pub(crate) use certificate::{EPOCH, Moment};
@@ -52,6 +53,7 @@ pub(crate) struct Session {
     /// It was told of.
     is_told: bool,
 }
+heap_size!(Session { sides });
 
 /// Messages of the handshake that `ssl_state` names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +77,7 @@ struct Side {
     is_encrypted: bool,
     said: Said,
 }
+heap_size!(Side { record, handshake, said });
 
 /// What a side has said.
 #[derive(Debug, Default)]
@@ -86,6 +89,7 @@ struct Said {
     /// Of the first certificate.
     certificate: Option<Certificate>,
 }
+heap_size!(Said { hello, chain, certificate });
 
 /// Whether a stream that begins so may be TLS: with a record of a handshake, in which other
 /// messages may come before the hello (RFC 5246 s7.4.1.1).

@@ -1,6 +1,7 @@
 //! Frames of HTTP/2 (RFC 9113 s4, s6): their heads, and what rules ask of them.
 
 use crate::buffers::event::AppEvent;
+use crate::heap::heap_size;
 use crate::rule::{MessageField, MessageTest};
 
 /// Bytes of a frame's head.
@@ -49,6 +50,7 @@ pub(crate) struct Frames {
     /// Something of it was not looked at.
     pub(crate) is_fresh: bool,
 }
+heap_size!(Frames { kinds, error_codes, priorities, windows });
 
 impl Head {
     pub(super) fn of(bytes: &[u8]) -> Option<Self> {

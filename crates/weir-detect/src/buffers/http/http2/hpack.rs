@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::huffman;
+use crate::heap::heap_size;
 
 /// Headers of a block, at most, and bytes of their names and values; the rest is not looked at.
 const HEADERS_MAX: usize = 256;
@@ -21,6 +22,7 @@ pub(in crate::buffers::http) struct Header {
     pub(in crate::buffers::http) name: Vec<u8>,
     pub(in crate::buffers::http) value: Vec<u8>,
 }
+heap_size!(Header { name, value });
 
 /// What one sender has had remembered.
 #[derive(Debug)]
@@ -33,6 +35,7 @@ pub(super) struct Decoder {
     /// A block was lost or could not be read: what follows it means nothing.
     is_lost: bool,
 }
+heap_size!(Decoder { table });
 
 /// What a block says.
 #[derive(Debug, Default)]

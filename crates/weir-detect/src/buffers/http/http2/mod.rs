@@ -19,6 +19,7 @@ use super::transaction::Transaction;
 use crate::buffers::dns;
 use crate::buffers::event::AppEvent;
 use crate::digest::FileDigests;
+use crate::heap::heap_size;
 use crate::record::HttpRecord;
 
 /// What a client begins with.
@@ -56,6 +57,7 @@ struct Gathered {
     head: Head,
     block: Vec<u8>,
 }
+heap_size!(Gathered { block });
 
 #[derive(Debug, Default)]
 struct Side {
@@ -64,6 +66,7 @@ struct Side {
     decoder: Decoder,
     gathered: Option<Gathered>,
 }
+heap_size!(Side { held, decoder, gathered });
 
 /// A connection.
 #[derive(Debug, Default)]
@@ -82,6 +85,7 @@ pub(crate) struct Connection {
     /// Some came.
     pub(crate) carries_dns: bool,
 }
+heap_size!(Connection { sides, transactions, dns });
 
 /// Whether a stream that begins so is a client's.
 pub(crate) fn begins(bytes: &[u8]) -> bool {
