@@ -12,8 +12,8 @@ use crate::hosts::System;
 
 /// Bytes that wait behind a gap, at most, of one direction.
 const WAITING_MAX: usize = 256 * 1024;
-/// Pieces that wait behind a gap, at most, of one direction: as many as a receiver's buffer of 6 MiB
-/// has room for, one byte each (Linux takes 768 bytes for one).
+/// Pieces that wait behind a gap, at most, of one direction: as many single bytes as a receiver's
+/// buffer of 6 MiB has room for (Linux takes 768 bytes for one).
 const PIECES_MAX: usize = 8192;
 /// Bytes of the past that rules about the stream look at together.
 const WINDOW_LEN: usize = 4096;

@@ -168,16 +168,23 @@ fn remedy_of_seal(reason: DropReason) -> &'static str {
             "many fragmented datagrams at once for one worker: see who sends them, or have hosts \
              send datagrams that fit the MTU."
         }
-        StreamUnseen => {
+        Rule => "`weir drops` names the rule; with mode = \"watch\" in [rules] it only tells.",
+        StreamUnseen | StreamGap => remedy_of_stream(reason),
+        _ => remedy_of_access(reason),
+    }
+}
+
+/// The same of streams that nobody can look at.
+fn remedy_of_stream(reason: DropReason) -> &'static str {
+    match reason {
+        DropReason::StreamUnseen => {
             "the connection is older than the gateway's look at it: its ends have to open a new \
              one. `midstream = \"pass\"` in [rules.exceptions] lets such connections go on."
         }
-        StreamGap => {
+        _ => {
             "much of a connection came before bytes that are missing: packets are lost, or \
              somebody hides. `gaps = \"pass\"` in [rules.exceptions] looks past the gap."
         }
-        Rule => "`weir drops` names the rule; with mode = \"watch\" in [rules] it only tells.",
-        _ => remedy_of_access(reason),
     }
 }
 
