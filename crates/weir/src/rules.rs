@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -222,7 +223,15 @@ pub(crate) fn file(path: &Path, len_max: u64) -> Result<Vec<u8>> {
     if metadata.len() > len_max {
         bail!("{shown} has {} bytes, {len_max} at most", metadata.len());
     }
-    fs::read(path).with_context(|| format!("cannot read {shown}"))
+    // It may grow while it is read.
+    let mut bytes = Vec::with_capacity(metadata.len() as usize);
+    fs::File::open(path)
+        .and_then(|it| it.take(len_max + 1).read_to_end(&mut bytes))
+        .with_context(|| format!("cannot read {shown}"))?;
+    if bytes.len() as u64 > len_max {
+        bail!("{shown} has grown beyond {len_max} bytes");
+    }
+    Ok(bytes)
 }
 
 /// The files to read: those named, and those of the folders named, one level and deeper.

@@ -20,11 +20,12 @@ pub(super) fn read(
 ) -> Result<Values, String> {
     let wrong = || format!("dataset {set}: this is no JSON");
     let mut values = Values::default();
+    let mut is_full = false;
     let mut take = |object: &str| {
-        if let Some((value, context)) = known(kind, object, options)
-            && values.len() < VALUES_MAX
-        {
-            values.put_known(value, context);
+        let Some((value, context)) = known(kind, object, options) else { return };
+        match values.len() < VALUES_MAX {
+            true => values.put_known(value, context),
+            false => is_full = true,
         }
     };
     if options.format == Format::JsonLines {
@@ -39,6 +40,9 @@ pub(super) fn read(
             format!("dataset {set}: no array at {place}")
         })?;
         objects.into_iter().for_each(take);
+    }
+    if is_full {
+        return Err(format!("dataset {set}: more than {VALUES_MAX} values"));
     }
     if values.is_empty() {
         let key = options.value_key.unwrap_or_default();

@@ -284,7 +284,10 @@ impl Definitions {
                 (values, None) => values,
                 (_, Some(bad)) => {
                     let line = bad.first;
-                    return Err(format!("dataset {name}: line {line} of its file is no value"));
+                    return Err(format!(
+                        "dataset {name}: line {line} of its file is no value, or there are more \
+                         than {VALUES_MAX}"
+                    ));
                 }
             },
             _ => json::read(name, kind, text, options)?,
@@ -324,7 +327,7 @@ impl Definitions {
     }
 }
 
-/// Lines of a file that are no values. What they say is told nobody: the file may be another than
+/// Lines of a file that are no values, or too many. What they say is told nobody: the file may be another than
 /// was meant.
 struct BadLines {
     /// From 1.
@@ -348,15 +351,15 @@ fn read_lines(kind: Kind, text: &str, has_reputation: bool) -> (Values, Option<B
     let mut values = Values::default();
     let mut bad: Option<BadLines> = None;
     let lines = text.lines().map(str::trim).zip(1..).filter(|it| !it.0.is_empty());
-    for (line, number) in lines.take(VALUES_MAX) {
+    for (line, number) in lines {
         let (value, reputation) = match line.split_once(',') {
             Some((value, reputation)) => (value, reputation.trim().parse::<u16>().unwrap_or(0)),
             None if has_reputation => continue,
             None => (line, 0),
         };
         match kind.written(value.trim()) {
-            Some(value) => values.put(value, reputation.into()),
-            None => {
+            Some(value) if values.len() < VALUES_MAX => values.put(value, reputation.into()),
+            _ => {
                 bad.get_or_insert(BadLines { first: number, count: 0 }).count += 1;
             }
         }

@@ -114,7 +114,7 @@ fn a_bad_line_of_a_kept_file_is_left_out_and_of_a_list_refuses_the_rule() {
     let texts = Texts { beside: &beside, kept: &kept };
     let mut definitions = Definitions::default();
     let why = definitions.dataset("isset,a,type string,load list", texts).unwrap_err();
-    assert_eq!(why, "dataset a: line 2 of its file is no value");
+    assert_eq!(why, "dataset a: line 2 of its file is no value, or there are more than 4000000");
     let test = definitions.dataset("isset,b,type string,state kept", texts).unwrap();
     let spoiled = definitions.take_spoiled();
     assert_eq!(spoiled.len(), 1);

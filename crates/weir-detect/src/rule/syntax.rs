@@ -61,7 +61,8 @@ pub fn lines(text: &str) -> Vec<Line> {
         while text.ends_with('\\') && may_continue(&text) {
             text.pop();
             let Some((_, next)) = lines.next() else { break };
-            text.push_str(next.trim());
+            // Blanks that begin a line may be a content's.
+            text.push_str(next.trim_end());
         }
         let bare = text.trim_start_matches(['#', ' ', '\t']);
         let is_disabled = text.starts_with('#');
@@ -261,6 +262,12 @@ mod tests {
         assert!(found[0].is_disabled && !found[1].is_disabled);
         assert_eq!(found[1].number, 4);
         assert!(parse(&found[1].text).is_ok());
+    }
+
+    #[test]
+    fn a_content_may_go_on_in_the_next_line() {
+        let found = lines("alert ip any any -> any any (content:\"ab\\\n  c\"; sid:1;)");
+        assert_eq!(found[0].text, "alert ip any any -> any any (content:\"ab  c\"; sid:1;)");
     }
 
     #[test]
