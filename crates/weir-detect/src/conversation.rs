@@ -39,6 +39,8 @@ const WAITING_MAX: usize = 256;
 #[derive(Debug, Default)]
 pub(crate) struct Conversation {
     streams: [Stream; 2],
+    /// Data came with the server's SYN, which not every client takes.
+    has_early_answer: bool,
     acceptance: Acceptance,
     application: Application,
     agreement: Agreement,
@@ -181,19 +183,26 @@ impl Conversation {
         let port = if side == 0 { destination } else { source };
         let header = Header::of(view, [sequence, acknowledgment], seen);
         if !self.accepts(side, &header, limits.sees_all) {
+            if let [byte] = view.payload {
+                self.streams[side].doubt(sequence, *byte);
+            }
             return Progress { is_unacceptable: true, ..Progress::default() };
         }
         if seen & flags::ACK != 0 {
             self.streams[1 - side].acknowledge(acknowledgment);
         }
         let is_bare = seen & (flags::ACK | flags::SYN) == 0;
-        let is_passed_over = is_bare || seen & (flags::RST | flags::SYN) != 0;
-        if is_passed_over && !view.payload.is_empty() && !view.has_early_data() {
-            // What comes with a SYN or RST, or acknowledges nothing (RFC 9293 s3.10.7.4), no
-            // receiver takes in; it is looked at as a packet.
+        // Some receivers take what comes with a SYN: the other side's answer tells (RFC 7413 s3).
+        let is_early = view.has_early_data() || (limits.sees_all && seen & flags::RST == 0);
+        let is_passed_over =
+            is_bare || seen & flags::RST != 0 || seen & flags::SYN != 0 && !is_early;
+        if is_passed_over && !view.payload.is_empty() {
+            // What comes with a RST, or acknowledges nothing (RFC 9293 s3.10.7.4), no receiver
+            // takes in; it is looked at as a packet.
             let is_part = seen & flags::SYN == 0;
             return Progress { is_part, is_unacceptable: is_bare, ..Progress::default() };
         }
+        self.has_early_answer |= side == 1 && seen & flags::SYN != 0 && !view.payload.is_empty();
         if limits.midstream && !view.payload.is_empty() && !self.streams[side].has_begun() {
             self.streams[side].begin(sequence.wrapping_sub(1));
         }

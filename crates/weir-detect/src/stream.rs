@@ -55,6 +55,9 @@ pub(crate) struct Stream {
     waiting_bytes: usize,
     /// What finds no room behind a gap is refused; otherwise the gap is given up.
     refuses: bool,
+    /// A byte that the receiver may have had no room for: its acknowledgment tells.
+    doubted: Option<(u32, u8)>,
+    acknowledged: u32,
     /// What the receiver is.
     system: System,
     /// Where segments begin and end that were not acknowledged, in the order in which they came.
@@ -75,7 +78,27 @@ impl Stream {
 
     /// The receiver has everything before this number.
     pub(crate) fn acknowledge(&mut self, number: u32) {
+        self.acknowledged = number;
         self.segments.retain(|(_, end)| number.wrapping_sub(*end) as i32 <= -1);
+    }
+
+    /// A byte that comes when the receiver's window seems closed: a probe (RFC 9293 s3.8.6.1), which
+    /// may meet the window that opens.
+    pub(crate) fn doubt(&mut self, sequence: u32, byte: u8) {
+        if self.next == Some(sequence) && self.doubted.is_none() {
+            self.doubted = Some((sequence, byte));
+        }
+    }
+
+    /// Takes in the byte that was doubted, if the receiver has taken it.
+    fn settle_doubt(&mut self) -> usize {
+        let Some((sequence, byte)) = self.doubted else { return 0 };
+        let is_taken = (self.acknowledged.wrapping_sub(sequence) as i32) > 0;
+        self.doubted = self.doubted.filter(|_| !is_taken && self.next == Some(sequence));
+        match is_taken && self.next == Some(sequence) {
+            true => self.append(&[byte]),
+            false => 0,
+        }
     }
 
     /// The stream begins behind this sequence number (a SYN's).
@@ -123,7 +146,9 @@ impl Stream {
             return Taken::default();
         }
         self.forget();
-        let mut taken = Taken { is_part: true, ..Taken::default() };
+        let new = self.settle_doubt();
+        let next = next.wrapping_add(new as u32);
+        let mut taken = Taken { is_part: true, new, ..Taken::default() };
         let behind = next.wrapping_sub(sequence);
         if behind < AHEAD_MAX {
             // It begins at the next byte, or before: what is new of it.

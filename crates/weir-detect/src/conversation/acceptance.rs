@@ -99,6 +99,11 @@ impl Acceptance {
         }
         self.choose(side, header);
         let is_taken = self.is_acceptable(side, header, sees_all);
+        let own = &mut self.sides[side];
+        if !is_taken && header.length == 1 && header.sequence == own.room {
+            // A probe of a window that may open before it arrives.
+            own.sent = later(own.sent, header.sequence.wrapping_add(1));
+        }
         // What acknowledges nothing is discarded too (RFC 9293 s3.10.7.4).
         if is_taken && header.flags & ACK != 0 {
             self.note(side, header);

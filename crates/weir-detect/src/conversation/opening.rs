@@ -12,11 +12,24 @@ impl Conversation {
         if header.flags & flags::SYN != 0 {
             self.begin(side, header);
         }
+        let is_first = side == 0 && !self.acceptance.goes_on();
         let is_taken = self.acceptance.takes(side, header, sees_all);
+        if is_first && is_taken && self.acceptance.goes_on() {
+            self.settle_answer(header);
+        }
         if let Some(first) = self.acceptance.take_chosen() {
             self.streams[1].begin_again(first);
         }
         is_taken
+    }
+
+    /// The client acknowledges the server's SYN: perhaps not what came with it.
+    fn settle_answer(&mut self, header: &Header) {
+        let first = header.acknowledgment.wrapping_sub(1);
+        if std::mem::take(&mut self.has_early_answer) {
+            self.streams[1].begin_again(first);
+            self.begin_anew(self.acceptance);
+        }
     }
 
     /// A SYN. Until more is said the last one counts; of the client's the one that is answered.

@@ -261,3 +261,48 @@ fn a_checksum_is_over_the_last_hop_of_a_route_and_the_home_of_who_is_away() {
         assert_eq!(bench.detector.counters().wrong_checksums, wrong, "{what}");
     }
 }
+
+/// Where all comes by here, what comes with a SYN is looked at as what the server may take, which
+/// some do without a cookie (Linux: tcp_fastopen 0x200); its answer tells.
+#[test]
+fn what_comes_with_a_syn_counts_if_the_answer_acknowledges_it() {
+    let limits = Limits { sees_all: true, ..Limits::default() };
+    for (early, acknowledged, then) in [("att", 1004, "ack"), ("xxx", 1001, "attack")] {
+        let mut bench = Bench::with(RULE, limits);
+        send(&mut bench, Direction::Initiator, SYN, at(1000, 0), &[], early.as_bytes());
+        send(&mut bench, Direction::Responder, SYN | ACK, at(5000, acknowledged), &[], b"");
+        client(&mut bench, at(acknowledged, 5001), &[], b"");
+        client(&mut bench, at(acknowledged, 5001), &[], then.as_bytes());
+        assert_eq!(bench.alerted(), [1], "{early}");
+    }
+}
+
+#[test]
+fn what_comes_with_the_servers_syn_counts_if_the_client_acknowledges_it() {
+    let rule = RULE.replace("to_server", "to_client");
+    let limits = Limits { sees_all: true, ..Limits::default() };
+    for (early, acknowledged, then) in [("att", 5004, "ack"), ("xxx", 5001, "attack")] {
+        let mut bench = Bench::with(&rule, limits);
+        send(&mut bench, Direction::Initiator, SYN, at(1000, 0), &[], b"");
+        send(&mut bench, Direction::Responder, SYN | ACK, at(5000, 1001), &[], early.as_bytes());
+        client(&mut bench, at(1001, acknowledged), &[], b"");
+        let place = at(acknowledged, 1001);
+        send(&mut bench, Direction::Responder, ACK, place, &[], then.as_bytes());
+        assert_eq!(bench.alerted(), [1], "{early}");
+    }
+}
+
+/// A probe of a closed window, which meets it as it opens: the acknowledgment says that it was
+/// taken.
+#[test]
+fn a_byte_for_which_there_seemed_to_be_no_room_counts_once_it_is_acknowledged() {
+    for (acknowledged, then) in [(2002, "ttack"), (2001, "attack")] {
+        let mut bench = connected(Limits::default(), SHIFT_0);
+        client(&mut bench, at(1001, 5001), SHIFT_0, &[b'.'; 1000]);
+        client(&mut bench, at(2001, 5001), SHIFT_0, b"a");
+        let place = at(5001, acknowledged);
+        send(&mut bench, Direction::Responder, ACK, place, SHIFT_0, b"");
+        client(&mut bench, at(acknowledged, 5001), SHIFT_0, then.as_bytes());
+        assert_eq!(bench.alerted(), [1], "{then}");
+    }
+}
