@@ -23,7 +23,7 @@ ADDRESSES = {
     4: (ipaddress.ip_address("10.77.0.77").packed, ipaddress.ip_address("10.77.0.1").packed),
     6: (ipaddress.ip_address("fd77::77").packed, ipaddress.ip_address("fd77::1").packed),
 }
-READS, NARROW, SLEEPS, ENDS = 7000, 7001, 7002, 7999
+READS, NARROW, SLEEPS, WIDE, ENDS = 7000, 7001, 7002, 7003, 7999
 FIN, SYN, RST, PSH, ACK, URG = 1, 2, 4, 8, 16, 32
 WORDS = (b"kind-command", b"evil-command")
 DECOY = b"-" * 12
@@ -177,11 +177,15 @@ class Flow:
         for packet in packets:
             self.wire.send(packet, **link)
 
-    def acknowledged(self, end):
-        """Waits until the server has all before `end`."""
+    def acknowledged(self, end, room=0):
+        """Waits until the server has all before `end`, and room for as much more."""
         wanted = self.first + 1 + end & 0xFFFFFFFF
-        if not self.wire.hear(self, lambda it: it[1] == wanted, 2):
-            raise SystemExit(f"not acknowledged: {end}")
+        for _ in range(500):
+            if self.wire.hear(self, lambda it: it[1] == wanted and it[3] >= room, 0.01):
+                return
+            # It is told again where the server is.
+            self.send(end - 1, b".")
+        raise SystemExit(f"not acknowledged: {end}")
 
 
 def play(wire, name):

@@ -49,16 +49,40 @@ PADDED = bytes([60, 0, 1, 4, 0, 0, 0, 0])
 LAST_PADDED = bytes([6, 0, 1, 4, 0, 0, 0, 0])
 only("all behind an option that does nothing", V6, before=LAST_PADDED, first=60)
 only("all behind eight headers", V6, before=PADDED * 7 + LAST_PADDED, first=60)
-only("all behind thirty headers", V6, before=PADDED * 29 + LAST_PADDED, first=60)
 only("all behind an option of hops", V6, before=LAST_PADDED, first=0)
 only("all behind a routing header that is used up", V6, first=43,
      before=bytes([6, 2, 2, 0, 0, 0, 0, 0]) + ADDRESSES[6][1])
 only("all in fragments that are whole", V6, before=bytes([6, 0, 0, 0, 0, 0, 0, 9]), first=44)
 only("all in vlan zero of vlan zero", link={"tags": bytes.fromhex("8100000081000000")})
 only("all in vlan zero of service vlan zero", link={"tags": bytes.fromhex("88a8000081000000")})
-only("all in five vlans zero", link={"tags": bytes.fromhex("81000000") * 5})
 decoy("ethertype of ipv6", link={"kind": b"\x86\xdd"})
 decoy("ethertype of ipv4", V6, link={"kind": b"\x08\0"})
+
+
+decoy("mobility header", V6, before=bytes([6, 0, 0, 0, 0, 0, 0, 0]), first=135)
+decoy("host identity header", V6, before=bytes([6, 0, 0, 0, 0, 0, 0, 0]), first=139)
+
+
+@case("ethernet length in place of a type")
+def _(flow, word):
+    packet = flow.packet(0, DECOY)
+    flow.wire.raw(SERVER_MAC + CLIENT_MAC + struct.pack("!H", len(packet)) + packet)
+    flow.say(word)
+
+
+@case("in three vlans zero")
+def _(flow, word):
+    flow.send(0, word, link={"tags": bytes.fromhex("81000000") * 3})
+
+
+@case("behind sixteen headers", **V6)
+def _(flow, word):
+    flow.send(0, word, ip={"before": PADDED * 15 + LAST_PADDED, "first": 60})
+
+
+@case("behind fifteen headers", **V6)
+def _(flow, word):
+    flow.send(0, word, ip={"before": PADDED * 14 + LAST_PADDED, "first": 60})
 
 
 @case("authentication header")

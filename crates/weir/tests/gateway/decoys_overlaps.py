@@ -51,3 +51,23 @@ def _(flow, word):
     flow.send(6, DECOY[:3])
     flow.send(5, word[5:])
     flow.send(0, word[:5])
+
+
+def islands(flow):
+    for at in range(100, 1700, 20):
+        flow.send(at, b"." * 10)
+
+
+@case("what is longer is taken after many others")
+def _(flow, word):
+    flow.send(5, DECOY[:3])
+    islands(flow)
+    flow.send(5, word[5:])
+    flow.send(0, word[:5])
+
+
+@case("what fills the hole is taken after many others")
+def _(flow, word):
+    flow.send(6, b"---" + word[9:])
+    islands(flow)
+    flow.send(0, word[:9])

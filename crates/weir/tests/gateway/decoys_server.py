@@ -11,15 +11,17 @@ import re
 import selectors
 import socket
 
+# SO_RCVBUFFORCE: beyond what the host allows, too.
+FORCE = 33
 MARK = re.compile(rb"<([a-z0-9 -]+)>")
-READS, NARROW, SLEEPS, ENDS = 7000, 7001, 7002, 7999
+READS, NARROW, SLEEPS, WIDE, ENDS = 7000, 7001, 7002, 7003, 7999
 
 
 def listen(port, room):
     listener = socket.create_server(("::", port), family=socket.AF_INET6, backlog=512,
                                     dualstack_ipv6=True)
     if room:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
+        listener.setsockopt(socket.SOL_SOCKET, FORCE, room)
     listener.setblocking(False)
     return listener
 
@@ -38,7 +40,7 @@ def read(connection, into):
 
 def main():
     selector = selectors.DefaultSelector()
-    for port, room in [(READS, 0), (NARROW, 4096), (SLEEPS, 4096)]:
+    for port, room in [(READS, 0), (NARROW, 4096), (SLEEPS, 4096), (WIDE, 1 << 22)]:
         selector.register(listen(port, room), selectors.EVENT_READ, port)
     end = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     end.bind(("0.0.0.0", ENDS))
@@ -63,6 +65,7 @@ def main():
             elif isinstance(key.data, int):
                 connection, peer = key.fileobj.accept()
                 connection.setblocking(False)
+                # Of several connections from one port the last counts.
                 got[peer[1]] = bytearray()
                 if key.data == SLEEPS:
                     sleepers.append((connection, got[peer[1]]))
@@ -70,6 +73,7 @@ def main():
                     selector.register(connection, selectors.EVENT_READ, got[peer[1]])
             elif not read(key.fileobj, key.data):
                 selector.unregister(key.fileobj)
+                key.fileobj.close()
     for connection, into in sleepers:
         read(connection, into)
     told = {str(port): bytes(data).decode("latin-1") for port, data in got.items()}

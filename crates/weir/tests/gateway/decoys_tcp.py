@@ -2,7 +2,7 @@
 
 import struct
 
-from decoys import ACK, DECOY, FIN, NARROW, PSH, RST, SLEEPS, SYN, URG, case
+from decoys import ACK, DECOY, FIN, NARROW, PSH, RST, SLEEPS, SYN, URG, WIDE, case
 
 # Kinds of TCP options, with what is in them.
 MD5 = bytes([19, 18]) + bytes(16)
@@ -83,6 +83,25 @@ def _(flow, word):
     flow.say(word)
 
 
+@case("the same ports after both fins")
+def _(flow, word):
+    flow.send(0, DECOY, flags=ACK | PSH | FIN)
+    flow.acknowledged(13)
+    flow.theirs += 1
+    flow.send(13, b"", flags=ACK)
+    flow.first += 100_000
+    flow.connect()
+    flow.say(word)
+
+
+@case("more behind a gap than is kept", server=WIDE)
+def _(flow, word):
+    flow.send(5, word[5:])
+    for at in range(20, 20 + 2 * 520, 2):
+        flow.send(at, b".")
+    flow.send(0, word[:5])
+
+
 @case("fin ahead")
 def _(flow, word):
     flow.send(12, b"", flags=FIN | ACK)
@@ -94,7 +113,7 @@ def _(flow, word):
     edge = flow.window
     flow.send(edge, DECOY)
     flow.send(0, b"." * edge)
-    flow.acknowledged(edge)
+    flow.acknowledged(edge, room=len(word))
     flow.say(word, edge)
     return b"." * edge + word
 
@@ -190,6 +209,21 @@ reset("syn in place", flags=SYN)
 reset("syn before", -1, flags=SYN)
 reset("syn beyond", 1 << 20, flags=SYN)
 reset("answer from the client", flags=SYN | ACK)
+
+
+def restarted(name, reset, syn, **how):
+    """A reset and a SYN, neither of which is heeded."""
+
+    @case(name)
+    def _(flow, word):
+        flow.send(reset, b"", flags=RST | ACK, **how)
+        flow.send(syn, b"", flags=SYN)
+        flow.say(word)
+
+
+restarted("reset beyond and a syn", 1 << 20, 5000)
+restarted("reset and a syn before", -5000, -50_000)
+restarted("reset in the servers name and a syn", 0, 5000, backwards=True)
 
 
 @case("reset with data beyond")
