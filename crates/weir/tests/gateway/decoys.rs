@@ -22,7 +22,7 @@ const BY_KERNEL: [&str; 3] = [
     "ends beyond the window",
 ];
 /// Words that arrive, to be mended: one is struck out when it does no longer.
-const OPEN: [&str; 52] = [
+const OPEN: [&str; 53] = [
     // TCP: a malformed header is no segment; what Linux discards beyond the RFCs' tests.
     "header too short",
     "header too long",
@@ -43,6 +43,7 @@ const OPEN: [&str; 52] = [
     "more behind a gap than is kept",
     // A reset that no receiver heeds ends the flow, and another begins.
     "reset beyond and a syn",
+    "fin beyond and a syn",
     "reset in the servers name and a syn",
     // Whoever speaks in the server's name on the client's side.
     "data in the servers name that the decoy acknowledges",

@@ -212,16 +212,17 @@ reset("answer from the client", flags=SYN | ACK)
 
 
 def restarted(name, reset, syn, **how):
-    """A reset and a SYN, neither of which is heeded."""
+    """A reset, or its like, and a SYN, neither of which is heeded."""
 
     @case(name)
     def _(flow, word):
-        flow.send(reset, b"", flags=RST | ACK, **how)
+        flow.send(reset, b"", **{"flags": RST | ACK, **how})
         flow.send(syn, b"", flags=SYN)
         flow.say(word)
 
 
 restarted("reset beyond and a syn", 1 << 20, 5000)
+restarted("fin beyond and a syn", 1 << 20, 5000, flags=FIN | ACK)
 restarted("reset and a syn before", -5000, -50_000)
 restarted("reset in the servers name and a syn", 0, 5000, backwards=True)
 
