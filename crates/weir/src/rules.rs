@@ -165,7 +165,9 @@ fn read_variables(text: &str, folder: &Path) -> Result<Variables> {
                     Section::Hosts => {
                         let system = System::from_name(name)
                             .with_context(|| format!("host-os-policy: no system `{name}`"))?;
-                        let list = value.trim_matches(['[', ']']).split(',').map(str::trim);
+                        // Suricata's own file has IPv6 addresses in quotes.
+                        let list = value.trim_matches(['[', ']']).split(',');
+                        let list = list.map(|it| it.trim().trim_matches(['"', '\'']));
                         hosts.extend(list.filter(|it| !it.is_empty()).map(|it| (it, system)));
                         continue;
                     }
@@ -298,6 +300,21 @@ mod tests {
         assert_eq!(variables.addresses["EXTERNAL_NET"], "!$HOME_NET");
         assert_eq!(variables.ports["HTTP_PORTS"], "8080");
         assert_eq!(variables.ports["X"], "1521");
+    }
+
+    #[test]
+    fn what_hosts_are_is_read_with_and_without_quotes() {
+        let text = "host-os-policy:\n  windows: [0.0.0.0/0]\n  bsd: []\n\
+                    \x20 linux: [10.0.0.0/8, \"fd77::1\", '192.168.1.100']\n";
+        let hosts = read_variables(text, Path::new("/etc")).unwrap().hosts;
+        let system = |address: &str| {
+            let address: std::net::IpAddr = address.parse().unwrap();
+            hosts.system(weir_engine::policy::mapped(address))
+        };
+        for address in ["10.7.7.7", "fd77::1", "192.168.1.100"] {
+            assert_eq!(system(address), System::Linux, "{address}");
+        }
+        assert_eq!(system("192.0.2.1"), System::Windows);
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod access_guests;
 mod addresses;
 mod bump;
 mod cloned;
+mod decoys;
 mod detect;
 mod evidence;
 mod export;
