@@ -19,7 +19,7 @@ use crate::buffers::event::AppEvent;
 use crate::buffers::http::{Upgrade, http2};
 use crate::buffers::{dns, http, ssh, tls};
 use crate::decode::Event;
-use crate::detector::{Direction, Limits};
+use crate::detector::{Direction, Limits, Unseen};
 use crate::digest::FileDigests;
 use crate::frame::{Frame, Framer};
 use crate::hosts::System;
@@ -100,8 +100,8 @@ pub(crate) struct Progress {
     /// Its receiver does not take it.
     pub(crate) is_unacceptable: bool,
     pub(crate) gaps: u32,
-    /// There is no room for it behind a gap.
-    pub(crate) is_refused: bool,
+    /// Why it is none of the stream, and is to go no further.
+    pub(crate) refused: Option<Unseen>,
     /// Bytes that were there already are others now.
     pub(crate) differs: bool,
     /// So many bytes at the stream's end were looked at, and are others now.
@@ -128,7 +128,7 @@ impl From<Taken> for Progress {
             new: taken.new,
             is_part: taken.is_part,
             gaps: taken.gaps,
-            is_refused: taken.is_refused,
+            refused: taken.refused,
             differs: taken.differs,
             rewritten: taken.rewritten,
             ..Self::default()
@@ -193,7 +193,7 @@ impl Conversation {
         }
         let is_bare = seen & (flags::ACK | flags::SYN) == 0;
         // Some receivers take what comes with a SYN: the other side's answer tells (RFC 7413 s3).
-        let is_early = view.has_early_data() || (limits.sees_all && seen & flags::RST == 0);
+        let is_early = view.has_early_data() || (limits.sees_all && self.may_begin(side));
         let is_passed_over =
             is_bare || seen & flags::RST != 0 || seen & flags::SYN != 0 && !is_early;
         if is_passed_over && !view.payload.is_empty() {

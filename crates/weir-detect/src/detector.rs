@@ -99,6 +99,9 @@ pub enum Unseen {
     Beginning,
     /// More waits behind a gap in it than is kept.
     Gap,
+    /// It has other bytes than came before in the same place, and nobody knows which of them its
+    /// receiver takes.
+    Conflict,
 }
 
 /// Bounds of a detector's memory.
@@ -136,6 +139,10 @@ pub struct Limits {
     /// Whether a TCP packet is [`Decision::Unseen`] that finds no room behind a gap in its stream;
     /// otherwise the gap is given up.
     pub refuses_gaps: bool,
+    /// Whether a TCP packet is [`Decision::Unseen`] that has other bytes than came before in the
+    /// same place and were not acknowledged; otherwise those count that its receiver believes, as
+    /// far as that is known.
+    pub refuses_conflicts: bool,
     /// What is odd about packets and waits to be taken; further ones are lost, and counted. With 0
     /// nothing is looked for but what rules ask.
     pub anomalies: usize,
@@ -159,6 +166,7 @@ impl Default for Limits {
             memory: 1 << 30,
             refuses_midstream: false,
             refuses_gaps: false,
+            refuses_conflicts: false,
             anomalies: 0,
             digests: FileDigests::default(),
         }
@@ -339,7 +347,7 @@ impl Detector {
         packet: &Packet<'_>,
         alerts: &mut Alerts,
     ) -> Decision {
-        self.evaluator.is_refused = false;
+        self.evaluator.refused = None;
         let decision = self.look(now, slot, direction, packet, alerts);
         self.flows.weigh(*slot);
         if decision != Decision::Pass {
@@ -347,10 +355,12 @@ impl Detector {
         }
         let limits = &self.evaluator.limits;
         let is_midstream = || self.flows.taken(*slot).is_some_and(Flow::is_midstream);
-        match () {
-            () if self.evaluator.is_refused => Decision::Unseen(Unseen::Gap),
-            () if limits.refuses_midstream && is_midstream() => Decision::Unseen(Unseen::Beginning),
-            () => Decision::Pass,
+        match self.evaluator.refused {
+            Some(why) => Decision::Unseen(why),
+            None if limits.refuses_midstream && is_midstream() => {
+                Decision::Unseen(Unseen::Beginning)
+            }
+            None => Decision::Pass,
         }
     }
 
@@ -442,11 +452,13 @@ impl Detector {
         self.evaluator.limits.checks_segments = checks;
     }
 
-    /// What becomes from now on of packets whose stream cannot be looked at, as [`Limits`] has it;
-    /// of gaps in connections that begin.
-    pub fn refuse(&mut self, midstream: bool, gaps: bool) {
-        let limits = &mut self.evaluator.limits;
-        (limits.refuses_midstream, limits.refuses_gaps) = (midstream, gaps);
+    /// What becomes from now on of packets whose stream cannot be looked at, as `limits` have it;
+    /// of gaps and conflicts in connections that begin.
+    pub fn refuse_as(&mut self, limits: &Limits) {
+        let own = &mut self.evaluator.limits;
+        own.refuses_midstream = limits.refuses_midstream;
+        own.refuses_gaps = limits.refuses_gaps;
+        own.refuses_conflicts = limits.refuses_conflicts;
     }
 
     /// Whether a packet is a TCP segment that its receiver does not take: its checksum is wrong.

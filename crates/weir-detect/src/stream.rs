@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use crate::detector::Unseen;
 use crate::heap::heap_size;
 use crate::hosts::System;
 
@@ -17,6 +18,8 @@ const WAITING_MAX: usize = 256 * 1024;
 const PIECES_MAX: usize = 8192;
 /// Bytes of the past that rules about the stream look at together.
 const WINDOW_LEN: usize = 4096;
+/// Bytes that were not acknowledged and are compared with others in their place, at most.
+const PAST_LEN: usize = 64 * 1024;
 /// Segments that were not acknowledged and are remembered, at most; of older ones the first bytes
 /// count.
 const SEGMENTS_MAX: usize = 64;
@@ -34,8 +37,8 @@ pub(crate) struct Taken {
     pub(crate) waits: bool,
     /// A gap was given up.
     pub(crate) gaps: u32,
-    /// There is no room for it behind the gap, and so it is none of the stream.
-    pub(crate) is_refused: bool,
+    /// Why it is none of the stream, and is to go no further.
+    pub(crate) refused: Option<Unseen>,
     /// Bytes that were there already are others now.
     pub(crate) differs: bool,
     /// So many bytes at the stream's end were looked at, and are others now.
@@ -53,17 +56,28 @@ pub(crate) struct Stream {
     /// Pieces ahead of a gap: sequence number and bytes, in order, without overlaps.
     waiting: VecDeque<(u32, Vec<u8>)>,
     waiting_bytes: usize,
-    /// What finds no room behind a gap is refused; otherwise the gap is given up.
-    refuses: bool,
+    refusals: Refusals,
+    /// What came before the window and may not have arrived, where others in its place are refused.
+    past: VecDeque<u8>,
     /// A byte that the receiver may have had no room for: its acknowledgment tells.
     doubted: Option<(u32, u8)>,
-    acknowledged: u32,
+    acknowledged: Option<u32>,
     /// What the receiver is.
     system: System,
     /// Where segments begin and end that were not acknowledged, in the order in which they came.
     segments: VecDeque<(u32, u32)>,
 }
-heap_size!(Stream { window, waiting });
+heap_size!(Stream { window, waiting, past });
+
+/// What is none of a stream, and is to go no further.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Refusals {
+    /// What finds no room behind a gap; otherwise the gap is given up.
+    pub(crate) gaps: bool,
+    /// What has other bytes than came before in the same place and were not acknowledged;
+    /// otherwise those count that the receiver believes.
+    pub(crate) conflicts: bool,
+}
 
 impl Stream {
     /// The receiver is such a system.
@@ -71,14 +85,14 @@ impl Stream {
         self.system = system;
     }
 
-    /// From now on, what finds no room behind a gap is refused.
-    pub(crate) fn refuse(&mut self) {
-        self.refuses = true;
+    /// What is refused from now on.
+    pub(crate) fn refuse(&mut self, refusals: Refusals) {
+        self.refusals = refusals;
     }
 
     /// The receiver has everything before this number.
     pub(crate) fn acknowledge(&mut self, number: u32) {
-        self.acknowledged = number;
+        self.acknowledged = Some(number);
         self.segments.retain(|(_, end)| number.wrapping_sub(*end) as i32 <= -1);
     }
 
@@ -90,10 +104,14 @@ impl Stream {
         }
     }
 
+    fn is_acknowledged(&self, sequence: u32) -> bool {
+        self.acknowledged.is_some_and(|it| it.wrapping_sub(sequence) as i32 > 0)
+    }
+
     /// Takes in the byte that was doubted, if the receiver has taken it.
     fn settle_doubt(&mut self) -> usize {
         let Some((sequence, byte)) = self.doubted else { return 0 };
-        let is_taken = (self.acknowledged.wrapping_sub(sequence) as i32) > 0;
+        let is_taken = self.is_acknowledged(sequence);
         self.doubted = self.doubted.filter(|_| !is_taken && self.next == Some(sequence));
         match is_taken && self.next == Some(sequence) {
             true => self.append(&[byte]),
@@ -110,8 +128,8 @@ impl Stream {
 
     /// The same, of a stream that has another beginning: whatever it held goes.
     pub(crate) fn begin_again(&mut self, syn: u32) {
-        let Self { system, refuses, .. } = *self;
-        *self = Self { next: Some(syn.wrapping_add(1)), system, refuses, ..Self::default() };
+        let Self { system, refusals, .. } = *self;
+        *self = Self { next: Some(syn.wrapping_add(1)), system, refusals, ..Self::default() };
     }
 
     /// Whether anything was said.
@@ -150,6 +168,9 @@ impl Stream {
         let next = next.wrapping_add(new as u32);
         let mut taken = Taken { is_part: true, new, ..Taken::default() };
         let behind = next.wrapping_sub(sequence);
+        if self.refusals.conflicts && self.conflicts(sequence, bytes) {
+            return Taken { refused: Some(Unseen::Conflict), differs: true, ..taken };
+        }
         if behind < AHEAD_MAX {
             // It begins at the next byte, or before: what is new of it.
             taken.differs = self.differs(behind as usize, bytes);
@@ -165,8 +186,8 @@ impl Stream {
             }
             let is_full =
                 self.waiting_bytes + bytes.len() > WAITING_MAX || self.waiting.len() >= PIECES_MAX;
-            if self.refuses && is_full {
-                return Taken { is_refused: true, ..taken };
+            if self.refusals.gaps && is_full {
+                return Taken { refused: Some(Unseen::Gap), ..taken };
             }
             taken.differs = self.differs_from_waiting(sequence, bytes);
             if taken.differs {
@@ -253,6 +274,7 @@ impl Stream {
             // Gaps no longer matter.
             self.before += (self.window.len() as u64) + u64::from(grown);
             self.window.clear();
+            self.past.clear();
             self.waiting.clear();
             self.waiting_bytes = 0;
             self.next = Some(end);
@@ -299,6 +321,29 @@ impl Stream {
         told
     }
 
+    /// Whether a segment has other bytes than came before in the same place, of those that the
+    /// receiver has not acknowledged: of what it has, others mean nothing to it.
+    fn conflicts(&self, sequence: u32, bytes: &[u8]) -> bool {
+        let Some(next) = self.next else { return false };
+        let known = self.acknowledged.map_or(0, |it| it.wrapping_sub(sequence) as i32).max(0);
+        let Some(bytes) = bytes.get(known as usize..) else { return false };
+        let sequence = sequence.wrapping_add(known as u32);
+        let behind = next.wrapping_sub(sequence);
+        if behind > AHEAD_MAX {
+            return self.differs_from_waiting(sequence, bytes);
+        }
+        let behind = behind as usize;
+        let ahead = bytes.get(behind..).filter(|it| !it.is_empty());
+        if ahead.is_some_and(|it| self.differs_from_waiting(next, it)) {
+            return true;
+        }
+        // Of what is so long ago that it was let go nobody can tell.
+        let held = behind.min(self.window.len() + self.past.len());
+        let ours = self.past.iter().chain(&self.window);
+        let ours = ours.skip(self.past.len() + self.window.len() - held);
+        ours.zip(&bytes[(behind - held).min(bytes.len())..]).any(|(ours, it)| ours != it)
+    }
+
     /// Whether the bytes of a segment that begins `behind` bytes before the stream's end are others
     /// than those of the window, as far as they are in both.
     fn differs(&self, behind: usize, bytes: &[u8]) -> bool {
@@ -324,9 +369,21 @@ impl Stream {
     fn forget(&mut self) {
         if self.window.len() > 2 * WINDOW_LEN {
             let old = self.window.len() - WINDOW_LEN;
+            if self.refusals.conflicts {
+                self.keep_past(old);
+            }
             self.window.drain(..old);
             self.before += old as u64;
         }
+    }
+
+    /// Keeps the first bytes of the window as far as they were not acknowledged.
+    fn keep_past(&mut self, count: usize) {
+        let next = self.next.unwrap_or_default();
+        let open = self.acknowledged.map_or(PAST_LEN, |it| next.wrapping_sub(it) as usize);
+        let open = open.min(PAST_LEN).saturating_sub(self.window.len() - count);
+        self.past.extend(&self.window[..count]);
+        self.past.drain(..self.past.len().saturating_sub(open));
     }
 
     fn append(&mut self, bytes: &[u8]) -> usize {
@@ -345,6 +402,7 @@ impl Stream {
                     break;
                 }
                 // Nothing matches across a gap.
+                self.past.clear();
                 let gap = sequence.wrapping_sub(next);
                 self.before += self.window.len() as u64 + u64::from(gap);
                 self.window.clear();
@@ -450,12 +508,12 @@ mod tests {
     #[test]
     fn or_what_finds_no_room_is_refused() {
         let mut stream = begun(0);
-        stream.refuse();
+        stream.refuse(Refusals { gaps: true, conflicts: false });
         let piece = vec![7; 1000];
         let refused = |it: usize, stream: &mut Stream| {
             let taken = stream.take(2 + 1000 * it as u32, &piece);
             assert_eq!(taken.gaps, 0);
-            taken.is_refused
+            taken.refused == Some(Unseen::Gap)
         };
         let full = WAITING_MAX / 1000;
         assert!((0..full).all(|it| !refused(it, &mut stream)));
@@ -463,6 +521,31 @@ mod tests {
         // The missing byte comes, and what was refused may come again.
         assert_eq!(stream.take(1, &[7]).new, 1 + full * 1000);
         assert!(!refused(full, &mut stream));
+    }
+
+    #[test]
+    fn other_bytes_in_a_place_are_refused_until_the_receiver_has_acknowledged_it() {
+        let mut stream = begun(0);
+        stream.refuse(Refusals { gaps: false, conflicts: true });
+        let data: Vec<u8> = (0..=255).cycle().take(60_000).collect();
+        for (at, piece) in data.chunks(1000).enumerate() {
+            assert_eq!(stream.take(1 + at as u32 * 1000, piece).refused, None);
+        }
+        // Ahead of the next byte, too.
+        stream.take(60_011, b"ahead");
+        for at in [0, 1, 30_000, 55_950, 59_950] {
+            let mut piece = data[at..(at + 50).min(60_000)].to_vec();
+            piece[40] ^= 1;
+            let taken = stream.take(1 + at as u32, &piece);
+            assert_eq!(taken.refused, Some(Unseen::Conflict), "{at}");
+        }
+        assert_eq!(stream.take(60_010, b".other").refused, Some(Unseen::Conflict));
+        // What is the same, and what was acknowledged, is nothing new.
+        assert_eq!(stream.take(30_001, &data[30_000..31_400]).refused, None);
+        stream.acknowledge(50_001);
+        assert_eq!(stream.take(50_000, b"!").refused, None, "a keepalive");
+        assert_eq!(stream.take(49_001, &[7; 1000]).refused, None);
+        assert_eq!(stream.take(49_001, &[7; 1001]).refused, Some(Unseen::Conflict));
     }
 
     #[test]

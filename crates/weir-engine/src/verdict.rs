@@ -235,6 +235,9 @@ drop_reasons! {
     StreamUnseen = "stream_unseen",
     /// More waits behind a gap in its TCP stream than is kept, where [rules.exceptions] drops it.
     StreamGap = "stream_gap",
+    /// It has other bytes than came before in the same place of its TCP stream, and nobody knows
+    /// which of them the receiver takes.
+    StreamConflict = "stream_conflict",
 }
 
 #[cfg(test)]

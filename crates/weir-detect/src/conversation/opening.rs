@@ -4,7 +4,7 @@ use weir_wire::tcp::flags;
 
 use super::Conversation;
 use super::acceptance::{Acceptance, Header};
-use crate::stream::Stream;
+use crate::stream::Refusals;
 
 impl Conversation {
     /// Whether the receiver takes a segment; streams begin by it.
@@ -21,6 +21,14 @@ impl Conversation {
             self.streams[1].begin_again(first);
         }
         is_taken
+    }
+
+    /// Whether a SYN of a side may be the one that counts.
+    pub(super) fn may_begin(&self, side: usize) -> bool {
+        match side {
+            0 => !self.streams[1].has_begun(),
+            _ => !self.acceptance.goes_on(),
+        }
     }
 
     /// The client acknowledges the server's SYN: perhaps not what came with it.
@@ -61,9 +69,9 @@ impl Conversation {
         }
     }
 
-    /// From now on, what finds no room behind a gap is refused.
-    pub(crate) fn refuse_gaps(&mut self) {
-        self.streams.iter_mut().for_each(Stream::refuse);
+    /// What is refused from now on.
+    pub(crate) fn refuse(&mut self, refusals: Refusals) {
+        self.streams.iter_mut().for_each(|it| it.refuse(refusals));
     }
 
     /// Nothing was said yet.

@@ -9,12 +9,13 @@ use crate::alert::Alerts;
 use crate::application::unit::{Record, Said};
 use crate::buffers::dns;
 use crate::conversation::{Conversation, Message, MessageUpdate, Progress};
-use crate::detector::{Decision, Direction};
+use crate::detector::{Decision, Direction, Limits};
 use crate::flow::Flow;
 use crate::frame::{self, Frame};
 use crate::packet::View;
 use crate::rule::Protocol;
 use crate::ruleset::RuleSet;
+use crate::stream::Refusals;
 
 /// Where DNS is spoken over UDP.
 const PORT_DNS: u16 = 53;
@@ -47,8 +48,9 @@ impl Evaluator {
             if is_new && needs.frames {
                 conversation.find_frames();
             }
-            if is_new && self.limits.refuses_gaps {
-                conversation.refuse_gaps();
+            if is_new {
+                let Limits { refuses_gaps: gaps, refuses_conflicts: conflicts, .. } = self.limits;
+                conversation.refuse(Refusals { gaps, conflicts });
             }
             if is_new
                 && let Some(it) = self.expected.take(flow.responder.address, flow.responder.port)
@@ -59,7 +61,7 @@ impl Evaluator {
             let progress = conversation.take(direction, view, &self.limits);
             self.counters.unacceptable_segments += u64::from(progress.is_unacceptable);
             self.counters.stream_gaps += u64::from(progress.gaps);
-            self.is_refused = progress.is_refused;
+            self.refused = progress.refused;
             return progress;
         }
         if !view.is_of(Protocol::Udp) || view.parsed.fault.is_some() {

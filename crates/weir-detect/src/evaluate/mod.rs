@@ -26,7 +26,7 @@ use crate::buffers::event::AppEvent;
 use crate::conversation::{Conversation, Message, MessageUpdate, Progress};
 use crate::dataset::Datasets;
 use crate::decode::Event;
-use crate::detector::{Counters, Decision, Direction, Limits};
+use crate::detector::{Counters, Decision, Direction, Limits, Unseen};
 use crate::digest::FileDigests;
 use crate::flow::Flow;
 use crate::hosts::Hosts;
@@ -77,8 +77,8 @@ pub(crate) struct Evaluator {
     pub(crate) app_events: Vec<(AppEvent, Option<u64>)>,
     /// The last packet was dropped because its flow was before.
     pub(crate) by_flow: bool,
-    /// The last packet found no room in its stream.
-    pub(crate) is_refused: bool,
+    /// Why the last packet is none of its stream, and is to go no further.
+    pub(crate) refused: Option<Unseen>,
     /// The last packet was dropped because a rule matched too often (`rate_filter`).
     pub(crate) by_rate: bool,
     /// What the hosts are that connections are between.
@@ -227,7 +227,7 @@ impl Evaluator {
             tells_frames: false,
             tells_events: false,
             by_flow: false,
-            is_refused: false,
+            refused: None,
             by_rate: false,
             hosts: rules.hosts().clone(),
             digests: FileDigests::default(),

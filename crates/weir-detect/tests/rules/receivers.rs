@@ -278,6 +278,19 @@ fn what_comes_with_a_syn_counts_if_the_answer_acknowledges_it() {
 }
 
 #[test]
+fn what_comes_with_a_syn_in_a_connection_counts_for_nothing() {
+    for (flags, acknowledged) in [(SYN, 0), (SYN | ACK, 5001)] {
+        let limits = Limits { sees_all: true, ..Limits::default() };
+        let mut bench = connected(limits, SHIFT_0);
+        let place = at(1000, acknowledged);
+        send(&mut bench, Direction::Initiator, flags, place, SHIFT_0, b"xxxxxx");
+        client(&mut bench, at(1001, 5001), SHIFT_0, b"att");
+        client(&mut bench, at(1004, 5001), SHIFT_0, b"ack");
+        assert_eq!(bench.alerted(), [1], "{flags}");
+    }
+}
+
+#[test]
 fn what_comes_with_the_servers_syn_counts_if_the_client_acknowledges_it() {
     let rule = RULE.replace("to_server", "to_client");
     let limits = Limits { sees_all: true, ..Limits::default() };

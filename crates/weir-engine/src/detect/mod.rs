@@ -193,7 +193,7 @@ impl Detection {
         self.detector.keep_anomalies(rules.limits.anomalies);
         self.detector.set_digests(rules.limits.digests);
         self.detector.check_segments(rules.limits.checks_segments);
-        self.detector.refuse(rules.limits.refuses_midstream, rules.limits.refuses_gaps);
+        self.detector.refuse_as(&rules.limits);
         self.flows.limit_memory(rules.limits.memory);
         if rules.tells_records && !self.flows.keeps_records() {
             self.detector.keep_what_rules_see();
@@ -285,6 +285,7 @@ impl Detection {
             Decision::Unseen(_) if is_spared || self.mode == RuleMode::Watch => return Ok(()),
             Decision::Unseen(Unseen::Beginning) => return Err(DropReason::StreamUnseen),
             Decision::Unseen(Unseen::Gap) => return Err(DropReason::StreamGap),
+            Decision::Unseen(Unseen::Conflict) => return Err(DropReason::StreamConflict),
         };
         self.dropped[rule.0 as usize][0] += 1;
         if is_spared {

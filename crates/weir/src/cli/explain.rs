@@ -169,7 +169,7 @@ fn remedy_of_seal(reason: DropReason) -> &'static str {
              send datagrams that fit the MTU."
         }
         Rule => "`weir drops` names the rule; with mode = \"watch\" in [rules] it only tells.",
-        StreamUnseen | StreamGap => remedy_of_stream(reason),
+        StreamUnseen | StreamGap | StreamConflict => remedy_of_stream(reason),
         _ => remedy_of_access(reason),
     }
 }
@@ -180,6 +180,10 @@ fn remedy_of_stream(reason: DropReason) -> &'static str {
         DropReason::StreamUnseen => {
             "the connection is older than the gateway's look at it: its ends have to open a new \
              one. `midstream = \"pass\"` in [rules.exceptions] lets such connections go on."
+        }
+        DropReason::StreamConflict => {
+            "honest senders repeat what they sent: somebody hides, or a middlebox changes data. \
+             `conflicts = \"pass\"` in [rules.exceptions] lets it go on."
         }
         _ => {
             "much of a connection came before bytes that are missing: packets are lost, or \

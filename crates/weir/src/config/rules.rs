@@ -26,6 +26,7 @@
 //!                                   # the next two: only where written here
 //! midstream = "pass"                # [pass] TCP connections older than the gateway's look at them
 //! gaps = "pass"                     # [pass] TCP data beyond 256 KiB behind missing bytes
+//! conflicts = "drop"                # [drop] TCP data that differ from earlier data in their place
 //! ```
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -100,6 +101,7 @@ pub struct WrittenExceptions {
     pub fragments: WrittenException,
     pub midstream: WrittenException,
     pub gaps: WrittenException,
+    pub conflicts: Option<WrittenException>,
 }
 
 /// What becomes of what cannot be looked into.
@@ -206,6 +208,8 @@ pub struct Detection {
     pub drops_midstream: bool,
     /// Whether data that finds no room behind a gap is.
     pub drops_gaps: bool,
+    /// Whether data are that differ from what came before in their place.
+    pub drops_conflicts: bool,
     /// The rules, once they were read.
     pub set: Option<Arc<RuleSet>>,
     /// Rules that do not run, as long as that is known.
@@ -225,6 +229,7 @@ impl Detection {
             bypass_bytes,
             refuses_midstream: self.drops_midstream,
             refuses_gaps: self.drops_gaps,
+            refuses_conflicts: self.drops_conflicts,
             anomalies,
             digests: self.digests,
             checks_segments: self.checksums == Checksums::Verify,
@@ -293,6 +298,7 @@ pub(super) fn resolve(file: &File, directory: &Path, problems: &mut Problems) ->
             fragments: written.exceptions.fragments.into(),
         },
         drops_midstream,
+        drops_conflicts: written.exceptions.conflicts != Some(WrittenException::Pass),
         drops_gaps: written.exceptions.gaps == WrittenException::Drop,
         set: None,
         refused: 0,
